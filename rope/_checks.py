@@ -1,0 +1,183 @@
+"""The package's refusals: what is wrong, what is allowed, and the way out, in a sentence.
+
+Every check runs before anything is computed or changed. Shapes and dtypes are known without
+looking at data, so those checks cost nothing on an accelerator and trace under `torch.compile`.
+"""
+
+import math
+from numbers import Integral, Real
+
+import torch
+from torch import Tensor
+
+FLOATING = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+INTEGER = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+
+
+def check_count(name: str, value: int, smallest: int = 1) -> None:
+    """Refuse anything but an integer that is at least `smallest`."""
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise TypeError(f"{name} is {value!r}; it must be an integer, so pass int({name})")
+    if value < smallest:
+        raise ValueError(f"{name} is {value}; it must be at least {smallest}, so pass a larger one")
+
+
+def check_dim(dim: int, name: str = "dim") -> None:
+    """Refuse a width that does not split into planes of two coordinates."""
+    check_count(name, dim, smallest=2)
+    if dim % 2:
+        raise ValueError(
+            f"{name} is {dim}; it must be even, since each plane takes two coordinates: "
+            f"pass {dim - 1} and leave one coordinate unrotated"
+        )
+
+
+def check_base(base: float) -> None:
+    """Refuse a base that gives no positive, finite frequencies."""
+    if isinstance(base, bool) or not isinstance(base, Real):
+        raise TypeError(f"base is {base!r}; it must be a real number such as 10000.0")
+    if not (math.isfinite(base) and base > 0):
+        raise ValueError(f"base is {base}; it must be positive and finite, such as 10000.0")
+
+
+def check_flag(name: str, value: bool) -> None:
+    """Refuse a truthy stand-in: the string "half" would otherwise mean interleaved."""
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} is {value!r}; it must be True or False, so pass one of the two")
+
+
+def check_floating(name: str, tensor: Tensor) -> None:
+    """Refuse what is not a tensor of float16, bfloat16, float32 or float64."""
+    if not isinstance(tensor, Tensor):
+        kind = type(tensor).__name__
+        raise TypeError(f"{name} is a {kind}; it must be a tensor, so pass torch.as_tensor({name})")
+    if tensor.dtype not in FLOATING:
+        raise TypeError(
+            f"{name} is {tensor.dtype}; it must be float16, bfloat16, float32 or float64: "
+            f"convert it with {name}.to(torch.float32), or torch.view_as_real if it is complex"
+        )
+
+
+def check_integer(name: str, tensor: Tensor) -> None:
+    """Refuse what is not an integer tensor; booleans are a mask, not positions."""
+    if not isinstance(tensor, Tensor):
+        kind = type(tensor).__name__
+        raise TypeError(f"{name} is a {kind}; it must be an integer tensor: torch.tensor({name})")
+    if tensor.dtype not in INTEGER:
+        raise TypeError(
+            f"{name} is {tensor.dtype}; it must be an integer tensor: "
+            "give whole positions such as torch.arange(seq_len)"
+        )
+
+
+def check_heads(name: str, x: Tensor, rotary_dim: int) -> None:
+    """Refuse vectors that are not [B, H, S, D] floating with D at least the rotated width."""
+    check_floating(name, x)
+    if x.dim() != 4:
+        raise ValueError(
+            f"{name} has shape {list(x.shape)}; it must be [batch, heads, sequence, head_dim]: "
+            "add the missing axes with unsqueeze"
+        )
+    if rotary_dim > x.shape[-1]:
+        raise ValueError(
+            f"the tables rotate {rotary_dim} coordinates but {name} has head_dim {x.shape[-1]}; "
+            f"build them with dim at most {x.shape[-1]}"
+        )
+
+
+def check_tables(cos: Tensor, sin: Tensor) -> None:
+    """Refuse tables that are not floating, or not a pair of one shape, dtype and device."""
+    check_floating("cos", cos)
+    check_floating("sin", sin)
+    if cos.shape != sin.shape:
+        raise ValueError(
+            f"cos has shape {list(cos.shape)} and sin {list(sin.shape)}; they must be the same: "
+            "take both from one call of rotary_tables"
+        )
+    if cos.dtype != sin.dtype:
+        raise TypeError(
+            f"cos is {cos.dtype} and sin {sin.dtype}; they must be the same: "
+            "take both from one call of rotary_tables"
+        )
+    check_devices(cos=cos, sin=sin)
+    if cos.dim() not in (2, 4):
+        raise ValueError(
+            f"cos has shape {list(cos.shape)}; it must be [rows, planes] or "
+            "[B, H, S, planes]: with three axes it is not clear whether the first is the batch "
+            "or the heads, so add the missing one with unsqueeze"
+        )
+    if cos.shape[-1] == 0:
+        raise ValueError(
+            f"cos has shape {list(cos.shape)}; it must hold at least one plane: "
+            "build the tables with dim at least 2"
+        )
+
+
+def check_devices(**tensors: Tensor) -> None:
+    """Refuse tensors that do not all live on one device."""
+    (first, reference), *others = tensors.items()
+    for name, tensor in others:
+        if tensor.device != reference.device:
+            raise ValueError(
+                f"{first} is on {reference.device} and {name} on {tensor.device}; they must share "
+                f"a device: move {name} with .to({first}.device)"
+            )
+
+
+def check_rows(x: Tensor, cos: Tensor) -> None:
+    """Refuse tables that, without position ids, do not line up with x."""
+    if cos.dim() == 2:
+        if cos.shape[0] != x.shape[2]:
+            raise ValueError(
+                f"cos has {cos.shape[0]} rows and x a sequence of {x.shape[2]}; without "
+                "position_ids they must be equal: slice the tables (cos[:S]), build longer ones, "
+                "or say which rows with position_ids=torch.arange(S)"
+            )
+        return
+    for axis, rows, size in zip("BHS", cos.shape[:3], x.shape[:3], strict=True):
+        if rows not in (1, size):
+            raise ValueError(
+                f"cos has shape {list(cos.shape)}, whose axis {axis} is {rows}; for x of shape "
+                f"{list(x.shape)} it must be 1 or {size}: slice or expand the tables"
+            )
+
+
+def check_position_ids(position_ids: Tensor, batch: int, seq_len: int) -> None:
+    """Refuse position ids that are not integers of shape [S] or [B, S]."""
+    check_integer("position_ids", position_ids)
+    if tuple(position_ids.shape) not in ((seq_len,), (batch, seq_len)):
+        raise ValueError(
+            f"position_ids has shape {list(position_ids.shape)}; it must be [{seq_len}] or "
+            f"[{batch}, {seq_len}], the sequence of x: expand or slice it to one of the two"
+        )
+
+
+def check_positions_in_table(position_ids: Tensor, rows: int) -> None:
+    """Refuse positions below 0 (they would wrap around in silence) or past the last row."""
+    if position_ids.is_meta:
+        return
+    if torch.compiler.is_compiling() or position_ids.is_cuda:
+        # Reading a value would break a traced graph, and on a GPU make the host wait for the
+        # queue. The assertion rides in the queue instead and fails there.
+        inside = ((position_ids >= 0) & (position_ids < rows)).all()
+        torch._assert_async(inside, f"position_ids must lie in 0 ... {rows - 1}")
+        return
+    low, high = position_range(position_ids)
+    if low < 0:
+        raise ValueError(
+            f"position_ids holds {low}; positions start at 0: "
+            "give padding any valid position and mask it in the attention"
+        )
+    if high >= rows:
+        raise ValueError(
+            f"position_ids holds {high}; the tables have {rows} rows, positions 0 ... {rows - 1}: "
+            f"build longer ones with rotary_tables({high + 1}, inv_freq)"
+        )
+
+
+def position_range(position_ids: Tensor) -> tuple[int, int]:
+    """The smallest and largest position, (0, -1) when there are none. Reads the data."""
+    if position_ids.numel() == 0:
+        return 0, -1
+    low, high = torch.aminmax(position_ids)
+    return int(low), int(high)

@@ -1,0 +1,21 @@
+"""Attention with rotary positions: chapter "Rotary attention".
+
+`layer` is the layer, `cache` its keys and values when decoding, `packed` several sequences in
+one row, `linear` the linear-time form of RoFormer's equation 19.
+"""
+
+from rope.attention.cache import KVCache
+from rope.attention.layer import RotaryAttention
+from rope.attention.linear import elu_plus_one, linear_attention, linear_attention_quadratic
+from rope.attention.packed import packed_mask, packed_position_ids, segment_ids
+
+__all__ = [
+    "KVCache",
+    "RotaryAttention",
+    "elu_plus_one",
+    "linear_attention",
+    "linear_attention_quadratic",
+    "packed_mask",
+    "packed_position_ids",
+    "segment_ids",
+]

@@ -1,0 +1,169 @@
+"""Causal attention with rotary positions: chapter "Rotary attention".
+
+    o_m = sum_n softmax_n( (R_m q_m)^T (R_n k_n) / sqrt(D) ) v_n,
+
+q, k, v projections of x, H query heads sharing H_kv key heads (grouped queries).
+
+Shapes: B batch, S sequence, E embedding width, H heads, D head dimension, T keys in sight.
+"""
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention
+
+from rope._checks import check_count, check_floating
+from rope.attention.cache import KVCache
+from rope.attention.packed import same_segment
+from rope.module import RotaryEmbedding
+
+
+class RotaryAttention(nn.Module):
+    """Multi-head or grouped-query attention whose queries and keys are rotated to their positions.
+
+    num_kv_heads: H_kv, a divisor of H (all of them when None); head_dim: embed_dim / num_heads
+    when None; rotary_dim: how many coordinates of a head are rotated, all when None.
+    max_seq_len, base, interleaved: those of `RotaryEmbedding`. bias: of the four projections.
+    Raises ValueError or TypeError for sizes that do not fit.
+
+    >>> layer = RotaryAttention(embed_dim=16, num_heads=4, num_kv_heads=2)
+    >>> layer(torch.ones(1, 5, 16)).shape
+    torch.Size([1, 5, 16])
+    """
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        num_kv_heads: int | None = None,
+        *,
+        head_dim: int | None = None,
+        max_seq_len: int = 2048,
+        base: float = 10000.0,
+        rotary_dim: int | None = None,
+        interleaved: bool = False,
+        bias: bool = False,
+    ) -> None:
+        super().__init__()
+        num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
+        check_count("embed_dim", embed_dim)
+        check_count("num_heads", num_heads)
+        check_count("num_kv_heads", num_kv_heads)
+        if num_heads % num_kv_heads:
+            raise ValueError(
+                f"num_kv_heads is {num_kv_heads}; it must divide num_heads, {num_heads}, so that "
+                "each key head serves as many query heads: pass one of its divisors"
+            )
+        if head_dim is None:
+            if embed_dim % num_heads:
+                raise ValueError(
+                    f"embed_dim is {embed_dim}; it must be a multiple of num_heads, {num_heads}: "
+                    "change one of them, or give head_dim"
+                )
+            head_dim = embed_dim // num_heads
+        check_count("head_dim", head_dim)
+        rotary_dim = head_dim if rotary_dim is None else rotary_dim
+        if rotary_dim > head_dim:
+            raise ValueError(
+                f"rotary_dim is {rotary_dim}; a head has {head_dim} coordinates: pass at most that"
+            )
+        self.num_heads, self.num_kv_heads, self.head_dim = num_heads, num_kv_heads, head_dim
+        self.rotary = RotaryEmbedding(rotary_dim, max_seq_len, base, interleaved=interleaved)
+        self.q_proj = nn.Linear(embed_dim, num_heads * head_dim, bias=bias)
+        self.k_proj = nn.Linear(embed_dim, num_kv_heads * head_dim, bias=bias)
+        self.v_proj = nn.Linear(embed_dim, num_kv_heads * head_dim, bias=bias)
+        self.o_proj = nn.Linear(num_heads * head_dim, embed_dim, bias=bias)
+
+    def forward(
+        self,
+        x: Tensor,
+        position_ids: Tensor | None = None,
+        *,
+        cache: KVCache | None = None,
+        segment_ids: Tensor | None = None,
+        causal: bool = True,
+    ) -> Tensor:
+        """Attend over x, or, with a cache, over everything the cache holds and x.
+
+        x: `[B, S, E]`; position_ids: integers `[S]` or `[B, S]`, counted on from the cache's
+        length when None; segment_ids: integers `[S]` or `[B, S]`, packed sequences that do not
+        see each other. Returns `[B, S, E]` in x's dtype.
+        Raises ValueError for shapes that do not fit, a full cache, a cache that is not causal or
+        is used with segment_ids; the cache is then unchanged.
+
+        >>> layer = RotaryAttention(8, 2)
+        >>> cache = KVCache(1, 2, max_seq_len=4, head_dim=4)
+        >>> with torch.no_grad():
+        ...     first = layer(torch.ones(1, 3, 8), cache=cache)
+        ...     second = layer(torch.ones(1, 1, 8), cache=cache)
+        >>> second.shape, cache.length
+        (torch.Size([1, 1, 8]), 4)
+        """
+        self._check(x, cache, segment_ids, causal)
+        q = self._heads(self.q_proj(x), self.num_heads)  # [B, H, S, D]
+        k = self._heads(self.k_proj(x), self.num_kv_heads)  # [B, H_kv, S, D]
+        v = self._heads(self.v_proj(x), self.num_kv_heads)  # [B, H_kv, S, D]
+        past = 0 if cache is None else cache.length
+        if cache is not None:
+            cache.check(k, v)
+            if position_ids is None:
+                position_ids = torch.arange(past, past + x.shape[1], device=x.device)
+        q, k = self.rotary(q, k, position_ids)
+        if cache is not None:
+            k, v = cache.append(k, v)
+        mask = self._mask(x, past, segment_ids, causal)
+        out = scaled_dot_product_attention(
+            q,
+            k,
+            v,
+            attn_mask=mask,
+            is_causal=causal and mask is None and past == 0,
+            enable_gqa=self.num_heads != self.num_kv_heads,
+        )  # [B, H, S, D]
+        return self.o_proj(out.transpose(1, 2).flatten(2))
+
+    def _heads(self, x: Tensor, num_heads: int) -> Tensor:
+        """`[B, S, H*D]` to `[B, H, S, D]`."""
+        return x.unflatten(-1, (num_heads, self.head_dim)).transpose(1, 2)
+
+    def _mask(
+        self, x: Tensor, past: int, segment_ids: Tensor | None, causal: bool
+    ) -> Tensor | None:
+        """The keys in sight, bool `[S, T]` or `[B, 1, S, S]`; None where the kernel knows them."""
+        if segment_ids is not None:
+            mask = same_segment(segment_ids)
+            mask = mask.tril() if causal else mask
+            return mask.unsqueeze(1) if mask.dim() == 3 else mask
+        if past == 0 or x.shape[1] == 1:
+            return None
+        # is_causal would line up the first query with the first key of the cache.
+        seq_len = x.shape[1]
+        everything = torch.ones(seq_len, past + seq_len, dtype=torch.bool, device=x.device)
+        return everything.tril(diagonal=past)
+
+    def _check(
+        self, x: Tensor, cache: KVCache | None, segment_ids: Tensor | None, causal: bool
+    ) -> None:
+        check_floating("x", x)
+        embed_dim = self.q_proj.in_features
+        if x.dim() != 3 or x.shape[-1] != embed_dim:
+            raise ValueError(
+                f"x has shape {list(x.shape)}; it must be [batch, sequence, {embed_dim}]: "
+                "add the batch axis with unsqueeze(0)"
+            )
+        if segment_ids is not None:
+            shape = tuple(segment_ids.shape)
+            if shape not in ((x.shape[1],), tuple(x.shape[:2])):
+                raise ValueError(
+                    f"segment_ids has shape {list(shape)}; it must be [{x.shape[1]}] or "
+                    f"{list(x.shape[:2])}: give one id a token"
+                )
+        if cache is not None and not causal:
+            raise ValueError(
+                "causal is False with a cache; cached tokens cannot see later ones: "
+                "leave the cache out"
+            )
+        if cache is not None and segment_ids is not None:
+            raise ValueError(
+                "segment_ids was given with a cache; the cache does not keep them: "
+                "decode the sequences as a batch"
+            )

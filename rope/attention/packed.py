@@ -1,0 +1,75 @@
+"""Several sequences in one row: chapter "Rotary attention".
+
+Positions restart with each sequence and a mask keeps the sequences apart. Since scores depend on
+differences of positions, only the mask is needed for the answer; restarting keeps positions small.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from rope._checks import check_count, check_integer
+
+
+def packed_position_ids(
+    lengths: Sequence[int], *, device: torch.device | str | None = None
+) -> Tensor:
+    """The position of each token within its own sequence.
+
+    lengths: positive ints that sum to S. Returns int64 `[S]`.
+    Raises ValueError for no lengths or one below 1.
+
+    >>> packed_position_ids([3, 2])
+    tensor([0, 1, 2, 0, 1])
+    """
+    _check_lengths(lengths)
+    return torch.cat([torch.arange(length, device=device) for length in lengths])
+
+
+def segment_ids(lengths: Sequence[int], *, device: torch.device | str | None = None) -> Tensor:
+    """The number of the sequence each token belongs to.
+
+    lengths: positive ints that sum to S. Returns int64 `[S]`.
+    Raises ValueError for no lengths or one below 1.
+
+    >>> segment_ids([3, 2])
+    tensor([0, 0, 0, 1, 1])
+    """
+    _check_lengths(lengths)
+    numbers = torch.arange(len(lengths), device=device)
+    return numbers.repeat_interleave(torch.tensor(lengths, device=device))
+
+
+def packed_mask(segment_ids: Tensor) -> Tensor:
+    """Who may look at whom: the same sequence, and not later.
+
+    segment_ids: integers `[..., S]`. Returns bool `[..., S, S]`, row m the query, column n the key.
+    Raises TypeError for segment ids that are no integers, ValueError for a scalar.
+
+    >>> packed_mask(torch.tensor([0, 0, 1])).int()
+    tensor([[1, 0, 0],
+            [1, 1, 0],
+            [0, 0, 1]], dtype=torch.int32)
+    """
+    return same_segment(segment_ids).tril()
+
+
+def same_segment(segment_ids: Tensor) -> Tensor:
+    """True where query m and key n belong to one sequence: bool `[..., S, S]`.
+
+    >>> same_segment(torch.tensor([0, 1])).int()
+    tensor([[1, 0],
+            [0, 1]], dtype=torch.int32)
+    """
+    check_integer("segment_ids", segment_ids)
+    if segment_ids.dim() == 0:
+        raise ValueError("segment_ids has no axes; it must be [..., S]: give one id a token")
+    return segment_ids[..., :, None] == segment_ids[..., None, :]
+
+
+def _check_lengths(lengths: Sequence[int]) -> None:
+    if not lengths:
+        raise ValueError("lengths is empty; it must name at least one sequence: pass [S] for one")
+    for length in lengths:
+        check_count("each of lengths", length)

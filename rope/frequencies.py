@@ -1,0 +1,83 @@
+"""Angles and their tables: theta_j = base**(-2j/d), then cos(m theta_j) and sin(m theta_j).
+
+Chapter "Many dimensions". The angle is formed, reduced and evaluated in float64 and the table
+rounded once: a float32 angle is already wrong in the second decimal at a million positions.
+
+Shapes: N table rows, dim the rotated width. Angles in radians.
+"""
+
+import torch
+from torch import Tensor
+
+from rope._checks import (
+    FLOATING,
+    check_base,
+    check_count,
+    check_devices,
+    check_dim,
+    check_floating,
+    check_integer,
+)
+
+
+def inverse_frequencies(
+    dim: int, base: float = 10000.0, *, device: torch.device | str | None = None
+) -> Tensor:
+    """The dim/2 angular frequencies theta_j = base**(-2j/dim), in radians per position.
+
+    Returns float64 `[dim/2]` on `device` (torch's default device when None).
+    Raises ValueError for a dim that is odd or below 2, or a base that is not positive and finite;
+    TypeError for a dim that is no integer. RoFormer (arXiv 2104.09864), section 3.2.2.
+
+    >>> inverse_frequencies(4)
+    tensor([1.0000, 0.0100], dtype=torch.float64)
+    """
+    check_dim(dim)
+    check_base(base)
+    exponents = torch.arange(dim // 2, dtype=torch.float64, device=device) * (-2.0 / dim)
+    return float(base) ** exponents
+
+
+def rotary_tables(
+    positions: int | Tensor, inv_freq: Tensor, *, dtype: torch.dtype = torch.float32
+) -> tuple[Tensor, Tensor]:
+    """The tables cos(m theta_j) and sin(m theta_j).
+
+    positions: an int N, meaning 0 ... N-1, or an integer tensor `[N]` (negative ones turn back);
+    inv_freq: float64 `[dim/2]` on the same device.
+    Returns cos and sin, `[N, dim/2]`, computed in float64 and rounded once to `dtype`.
+    Raises TypeError for positions that are no integers, an inv_freq that is not float64 or a dtype
+    that is not floating; ValueError for a negative N, wrong shapes or two devices.
+
+    >>> cos, sin = rotary_tables(2, inverse_frequencies(4))
+    >>> cos
+    tensor([[1.0000, 1.0000],
+            [0.5403, 0.9999]])
+    """
+    check_floating("inv_freq", inv_freq)
+    if inv_freq.dtype != torch.float64:
+        raise TypeError(
+            f"inv_freq is {inv_freq.dtype}; it must be float64, or far positions get wrong angles: "
+            "take it from inverse_frequencies"
+        )
+    if dtype not in FLOATING:
+        raise TypeError(
+            f"dtype is {dtype}; it must be float16, bfloat16, float32 or float64: "
+            "leave it out for float32"
+        )
+    if isinstance(positions, Tensor):
+        check_integer("positions", positions)
+        check_devices(inv_freq=inv_freq, positions=positions)
+        rows = positions
+    else:
+        check_count("positions", positions, smallest=0)
+        rows = torch.arange(positions, device=inv_freq.device)
+    for name, tensor in (("positions", rows), ("inv_freq", inv_freq)):
+        if tensor.dim() != 1:
+            raise ValueError(
+                f"{name} has shape {list(tensor.shape)}; it must have one axis: "
+                f"pass {name}.flatten() and reshape the tables"
+            )
+    # Elementwise, never a matmul: TF32 would round every position past 2,048.
+    angle = rows.to(torch.float64)[:, None] * inv_freq  # [N, dim/2]
+    return angle.cos().to(dtype), angle.sin().to(dtype)

@@ -1,0 +1,100 @@
+"""Interleaved and half-split: one rotation in two orders of the coordinates.
+
+Chapter "Two layouts": P R^inter P^T = R^half, with P the permutation below. Converting the rows
+of W_q and W_k by P converts a checkpoint; W_v and W_o see no rotation and stay.
+
+Shapes: H heads, D head dimension, R rotated width (the first R of D), E embedding width.
+"""
+
+import torch
+from torch import Tensor
+
+from rope._checks import check_count, check_dim
+
+
+def permutation(dim: int, *, device: torch.device | str | None = None) -> Tensor:
+    """The index p with half = interleaved[..., p]: even coordinates first, then odd ones.
+
+    Returns int64 `[dim]`. Raises ValueError for a dim that is odd or below 2.
+
+    >>> permutation(6)
+    tensor([0, 2, 4, 1, 3, 5])
+    """
+    check_dim(dim)
+    return torch.arange(dim, device=device).view(-1, 2).T.flatten()
+
+
+def interleaved_to_half(x: Tensor, rotary_dim: int | None = None) -> Tensor:
+    """Move plane j from coordinates (2j, 2j+1) to (j, j + R/2) on the last axis.
+
+    x: `[..., D]` of any dtype; rotary_dim: R, all of D when None; the rest stays in place.
+    Returns a new tensor. Raises ValueError for an odd R or one wider than D.
+
+    >>> interleaved_to_half(torch.arange(6), rotary_dim=4)
+    tensor([0, 2, 1, 3, 4, 5])
+    """
+    return _reorder(x, rotary_dim, to_half=True)
+
+
+def half_to_interleaved(x: Tensor, rotary_dim: int | None = None) -> Tensor:
+    """Move plane j from coordinates (j, j + R/2) to (2j, 2j+1): undoes `interleaved_to_half`.
+
+    >>> half_to_interleaved(torch.tensor([0, 2, 1, 3, 4, 5]), rotary_dim=4)
+    tensor([0, 1, 2, 3, 4, 5])
+    """
+    return _reorder(x, rotary_dim, to_half=False)
+
+
+def projection_interleaved_to_half(
+    weight: Tensor, num_heads: int, rotary_dim: int | None = None
+) -> Tensor:
+    """Convert a query or key projection, head by head, to the half-split layout.
+
+    weight: `[H*D, E]`, or a bias `[H*D]`; rotary_dim: R, all of D when None.
+    Returns a new tensor; the input is not changed.
+    Raises ValueError when the rows do not divide into num_heads heads, or R does not fit D.
+
+    >>> projection_interleaved_to_half(torch.arange(8), num_heads=2)
+    tensor([0, 2, 1, 3, 4, 6, 5, 7])
+    """
+    return weight[interleaved_to_half(_rows(weight, num_heads), rotary_dim).flatten()]
+
+
+def projection_half_to_interleaved(
+    weight: Tensor, num_heads: int, rotary_dim: int | None = None
+) -> Tensor:
+    """Convert a query or key projection to the interleaved layout: the way back.
+
+    Shapes and errors are those of `projection_interleaved_to_half`.
+
+    >>> projection_half_to_interleaved(torch.tensor([0, 2, 1, 3, 4, 6, 5, 7]), num_heads=2)
+    tensor([0, 1, 2, 3, 4, 5, 6, 7])
+    """
+    return weight[half_to_interleaved(_rows(weight, num_heads), rotary_dim).flatten()]
+
+
+def _reorder(x: Tensor, rotary_dim: int | None, *, to_half: bool) -> Tensor:
+    """x with the first R coordinates permuted."""
+    if x.dim() == 0:
+        raise ValueError("x has no axes; its last one must hold the coordinates: pass a vector")
+    width = x.shape[-1] if rotary_dim is None else rotary_dim
+    check_dim(width, "the last axis of x" if rotary_dim is None else "rotary_dim")
+    if width > x.shape[-1]:
+        raise ValueError(
+            f"rotary_dim is {width}; x has {x.shape[-1]} coordinates: pass at most that many"
+        )
+    order = permutation(width, device=x.device)
+    if not to_half:
+        order = order.argsort()
+    return torch.cat((x[..., :width][..., order], x[..., width:]), dim=-1)
+
+
+def _rows(weight: Tensor, num_heads: int) -> Tensor:
+    """The row numbers of a projection, one head a row: `[H, D]`."""
+    check_count("num_heads", num_heads)
+    if weight.dim() not in (1, 2) or weight.shape[0] % num_heads:
+        raise ValueError(
+            f"weight has shape {list(weight.shape)}; it must be [H*D, E] or [H*D] with "
+            f"H = {num_heads}: pass the number of heads of this projection"
+        )
+    return torch.arange(weight.shape[0], device=weight.device).view(num_heads, -1)

@@ -1,0 +1,25 @@
+"""What Hypothesis draws for the unit tests, and the tolerances, each derived from its dtype."""
+
+import hypothesis.strategies as st
+import torch
+from hypothesis import settings
+
+quick = settings(deadline=None, derandomize=True, max_examples=25)
+DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+
+
+def tolerance(dtype, scale=1.0, operations=4):
+    """Each of `operations` roundings moves a value of size `scale` by at most eps/2 of it."""
+    return operations * torch.finfo(dtype).eps / 2 * scale
+
+
+def normal(shape, seed, dtype=torch.float64):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype)
+
+
+seeds = st.integers(0, 2**31)
+even = st.integers(1, 8).map(lambda planes: 2 * planes)
+sizes = st.integers(1, 4)
+positions = st.integers(0, 5000)
+layouts = st.booleans()

@@ -1,0 +1,195 @@
+import itertools
+
+import pytest
+import torch
+from strategies import DTYPES, normal, tolerance
+
+from rope import inverse_frequencies, reference, rotary_tables
+from rope.attention import (
+    KVCache,
+    RotaryAttention,
+    linear_attention,
+    linear_attention_quadratic,
+    packed_mask,
+    packed_position_ids,
+    segment_ids,
+)
+
+KINDS = {
+    "full": {},
+    "grouped": {"num_kv_heads": 2},
+    "one key head": {"num_kv_heads": 1},
+    "partial": {"rotary_dim": 4},
+    "interleaved": {"interleaved": True, "bias": True},
+    "wide heads": {"head_dim": 12},
+}
+
+
+def make(kind, dtype=torch.float64):
+    torch.manual_seed(0)
+    return RotaryAttention(32, 4, max_seq_len=16, **KINDS[kind]).to(dtype)
+
+
+def close(actual, expected, dtype=torch.float64, operations=64):
+    """Sums of some 32 products on the way in and on the way out: 64 roundings."""
+    scale = max(1.0, expected.abs().max().item())
+    torch.testing.assert_close(actual, expected, rtol=0, atol=tolerance(dtype, scale, operations))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_equal_to_the_formula(kind):
+    """Token by token, head by head, with the float64 reference and plain loops."""
+    layer, x = make(kind), normal((2, 6, 32), 1)
+    dim, width = layer.head_dim, layer.rotary.dim
+    theta = reference.inverse_frequencies(width)
+    q, k, v = (
+        p(x).unflatten(-1, (-1, dim)).detach() for p in (layer.q_proj, layer.k_proj, layer.v_proj)
+    )
+    group = q.shape[2] // k.shape[2]
+    heads = torch.zeros(2, 6, 4, dim, dtype=torch.float64)
+    for b, h, m in itertools.product(range(2), range(4), range(6)):
+        scores = []
+        for n in range(m + 1):
+            query, key = q[b, m, h], k[b, n, h // group]
+            turned = [
+                torch.from_numpy(
+                    reference.rotate_matrix(
+                        y[None, :width].numpy(), [at], theta, interleaved=layer.rotary.interleaved
+                    )
+                )[0]
+                for y, at in ((query, m), (key, n))
+            ]
+            scores.append(turned[0] @ turned[1] + query[width:] @ key[width:])
+        weights = (torch.stack(scores) / dim**0.5).softmax(0)
+        heads[b, m, h] = weights @ v[b, : m + 1, h // group]
+    # The layer's tables are float32: scores carry their rounding.
+    close(layer(x), layer.o_proj(heads.flatten(2)), torch.float32, operations=8)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("kind", KINDS)
+@torch.no_grad()
+def test_decoding_with_a_cache_equals_the_full_pass(kind, dtype):
+    layer, x = make(kind, dtype), normal((2, 9, 32), 1, dtype)
+    cache = KVCache(2, layer.num_kv_heads, 9, layer.head_dim, dtype=dtype)
+    full = layer(x)
+    for _ in range(2):
+        pieces = [layer(piece, cache=cache) for piece in x.split((3, 1, 4, 1), dim=1)]
+        # Softmax and sums are rounded in another order, in a dtype of eps.
+        close(torch.cat(pieces, dim=1), full, dtype, operations=16)
+        assert cache.length == 9
+        cache.reset()
+
+
+def test_later_tokens_do_not_matter():
+    layer, x = make("grouped"), normal((1, 8, 32), 1)
+    changed = x.clone()
+    changed[:, 5:] += 1
+    close(layer(changed)[:, :5], layer(x)[:, :5])
+    assert (layer(changed, causal=False)[:, :5] - layer(x, causal=False)[:, :5]).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("shift", [1, 1000])
+def test_shifting_all_positions_changes_nothing(kind, shift):
+    layer, x = make(kind), normal((1, 8, 32), 1)
+    shifted = layer(x, torch.arange(8) + shift)
+    close(shifted, layer(x), torch.float32, operations=8)  # tables are float32
+    stretched = layer(x, torch.arange(8) * 3)
+    assert (stretched - layer(x)).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_packed_sequences_equal_separate_runs(kind):
+    layer, lengths = make(kind), [3, 1, 5]
+    x, segments = normal((2, 9, 32), 1), segment_ids(lengths)
+    apart = torch.cat([layer(piece) for piece in x.split(lengths, dim=1)], dim=1)
+    close(layer(x, packed_position_ids(lengths), segment_ids=segments), apart)
+    close(layer(x, segment_ids=segments.expand(2, -1)), apart, torch.float32, operations=8)
+    alone = torch.cat([layer(piece, causal=False) for piece in x.split(lengths, dim=1)], dim=1)
+    packed = layer(x, packed_position_ids(lengths), segment_ids=segments, causal=False)
+    close(packed, alone)
+
+
+def test_packed_mask():
+    segments = segment_ids([2, 1])
+    expected = torch.tensor([[1, 0, 0], [1, 1, 0], [0, 0, 1]]).bool()
+    assert torch.equal(packed_mask(segments), expected)
+    assert torch.equal(packed_mask(segments.expand(4, -1)), expected.expand(4, -1, -1))
+
+
+def test_without_positions_order_is_lost():
+    """The control: rotation makes the order of earlier tokens matter, equal ids do not."""
+    layer, x = make("full"), normal((1, 3, 32), 1)
+    swapped, same = x[:, [1, 0, 2]], torch.zeros(3, dtype=torch.long)
+    close(layer(swapped, same)[:, 2], layer(x, same)[:, 2])
+    assert (layer(swapped)[:, 2] - layer(x)[:, 2]).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("shape", [(0, 4, 32), (2, 0, 32), (2, 1, 32)])
+def test_empty_and_single(shape):
+    assert make("grouped")(torch.zeros(shape, dtype=torch.float64)).shape == shape
+
+
+def test_state_dict_holds_the_projections_alone():
+    names = {name.split(".")[0] for name in make("full").state_dict()}
+    assert names == {"q_proj", "k_proj", "v_proj", "o_proj"}
+
+
+def linear_inputs(seq_len, dtype=torch.float64):
+    q, k = normal((2, 2, 3, seq_len, 8), 0, dtype)
+    v = normal((2, 3, seq_len, 5), 1, dtype)
+    return q, k, v, *rotary_tables(seq_len, inverse_frequencies(6), dtype=torch.float64)
+
+
+@pytest.mark.parametrize("seq_len", [0, 1, 63, 64, 65, 200])
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("rotate", [True, False])
+def test_linear_attention_equals_its_quadratic_form(seq_len, causal, rotate):
+    inputs = linear_inputs(seq_len)
+    linear, quadratic = (
+        form(*inputs, causal=causal, rotate=rotate)
+        for form in (linear_attention, linear_attention_quadratic)
+    )
+    assert linear.shape == (2, 3, seq_len, 5)
+    if seq_len:
+        close(linear, quadratic, operations=2 * seq_len + 64)  # one rounding a summand
+
+
+def test_linear_attention_equals_the_formula():
+    q, k, v, _, _ = linear_inputs(7)
+    cos, sin = rotary_tables(7, inverse_frequencies(8), dtype=torch.float64)
+    phi_q, phi_k = (torch.nn.functional.elu(x) + 1 for x in (q, k))
+    theta = reference.inverse_frequencies(8)
+    matrices = [torch.from_numpy(reference.rotation_matrix(m, theta)) for m in range(7)]
+    out = linear_attention(q, k, v, cos, sin, interleaved=True)
+    m, numerator, denominator = 6, 0, 0
+    for n in range(m + 1):
+        a, b = phi_q[1, 2, m], phi_k[1, 2, n]
+        numerator += (matrices[m] @ a) @ (matrices[n] @ b) * v[1, 2, n]
+        denominator += a @ b
+    close(out[1, 2, m], numerator / denominator)
+
+
+def test_linear_attention_weights_may_be_negative_and_need_not_sum_to_one():
+    ones = torch.ones(1, 1, 5, 2, dtype=torch.float64)
+    cos, sin = rotary_tables(5, inverse_frequencies(2), dtype=torch.float64)
+    weights = linear_attention_quadratic(
+        ones, ones, torch.eye(5, dtype=torch.float64)[None, None], cos, sin, causal=False
+    )[0, 0]
+    # Equal features: the weight of distance n - m is cos(n - m) / 5.
+    steps = torch.arange(5, dtype=torch.float64)
+    close(weights, torch.cos(steps[None, :] - steps[:, None]) / 5)
+    assert weights.min() < -0.19 and weights.sum(-1).max() < 0.9
+    plain = linear_attention(ones, ones, ones, cos, sin, rotate=False)
+    close(plain, ones)
+
+
+def test_linear_attention_gradients_and_low_precision():
+    q, k, v, cos, sin = linear_inputs(3)
+    inputs = [x.requires_grad_() for x in (q, k, v)]
+    assert torch.autograd.gradcheck(lambda q, k, v: linear_attention(q, k, v, cos, sin), inputs)
+    low = [x.detach().bfloat16() for x in inputs]
+    out = linear_attention(*low, cos, sin)
+    wide = linear_attention(*(x.float() for x in low), cos, sin)
+    assert out.dtype == torch.bfloat16 and torch.equal(out, wide.bfloat16())

@@ -1,0 +1,65 @@
+import mpmath
+import numpy as np
+import pytest
+import torch
+from strategies import tolerance
+
+from rope import inverse_frequencies, reference, rotary_tables
+
+
+@pytest.mark.parametrize("dim, base", [(2, 10000.0), (64, 10000.0), (128, 500000.0), (96, 7)])
+def test_equal_to_the_reference(dim, base):
+    theta = inverse_frequencies(dim, base)
+    assert theta.dtype == torch.float64
+    np.testing.assert_allclose(theta, reference.inverse_frequencies(dim, base), rtol=1e-15)
+
+
+def test_numbers_by_hand():
+    theta = inverse_frequencies(128)
+    assert round(theta[1].item(), 5) == 0.86596
+    assert round(theta[63].item(), 8) == 1.1548e-4
+
+
+@pytest.mark.parametrize("position", [1, 4095, 131071, 1_000_003])
+def test_tables_against_mpmath(position):
+    """The angle carries two roundings of eps/2 of itself, cos and sin one more of eps/2."""
+    cos, sin = rotary_tables(torch.tensor([position]), inverse_frequencies(64), dtype=torch.float64)
+    with mpmath.workdps(50):
+        exact = [position * mpmath.mpf(10000) ** (-mpmath.mpf(2 * j) / 64) for j in range(32)]
+        exact_cos = torch.tensor([[float(mpmath.cos(x)) for x in exact]], dtype=torch.float64)
+        exact_sin = torch.tensor([[float(mpmath.sin(x)) for x in exact]], dtype=torch.float64)
+    allowed = (2 * position + 1) * torch.finfo(torch.float64).eps
+    torch.testing.assert_close(cos, exact_cos, rtol=0, atol=allowed)
+    torch.testing.assert_close(sin, exact_sin, rtol=0, atol=allowed)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_tables_are_rounded_once(dtype):
+    exact = rotary_tables(100_000, inverse_frequencies(8), dtype=torch.float64)
+    for table, wide in zip(
+        rotary_tables(100_000, inverse_frequencies(8), dtype=dtype), exact, strict=True
+    ):
+        assert table.dtype == dtype
+        torch.testing.assert_close(
+            table.double(), wide, rtol=0, atol=tolerance(dtype, operations=1.001)
+        )
+
+
+def test_a_count_means_the_first_positions():
+    theta = inverse_frequencies(8)
+    for table, same in zip(
+        rotary_tables(5, theta), rotary_tables(torch.arange(5), theta), strict=True
+    ):
+        assert table.shape == (5, 4)
+        assert torch.equal(table, same)
+
+
+def test_no_positions_give_empty_tables():
+    assert rotary_tables(0, inverse_frequencies(4))[0].shape == (0, 2)
+
+
+def test_negative_positions_turn_back():
+    theta = inverse_frequencies(8)
+    cos, sin = rotary_tables(torch.tensor([7]), theta)
+    back_cos, back_sin = rotary_tables(torch.tensor([-7]), theta)
+    assert torch.equal(back_cos, cos) and torch.equal(back_sin, -sin)

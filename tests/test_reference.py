@@ -1,0 +1,81 @@
+import mpmath
+import numpy as np
+import pytest
+import strategies
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rope import reference
+
+FORMS = (reference.rotate_matrix, reference.rotate_complex, reference.rotate_elementwise)
+
+
+def test_frequencies_of_a_head_of_128():
+    theta = reference.inverse_frequencies(128)
+    assert theta.dtype == np.float64 and theta.shape == (64,)
+    assert theta[0] == 1.0
+    assert round(theta[1], 5) == 0.86596
+    assert round(theta[63], 8) == 1.1548e-4
+
+
+def test_frequencies_against_mpmath():
+    with mpmath.workdps(40):
+        exact = [float(mpmath.mpf(10000) ** (-mpmath.mpf(2 * j) / 96)) for j in range(48)]
+    # One division, one multiplication and one power: three roundings of eps/2, at most doubled.
+    np.testing.assert_allclose(reference.inverse_frequencies(96), exact, rtol=3e-15)
+
+
+def test_matrix_by_hand():
+    np.testing.assert_allclose(
+        reference.rotation_matrix(1, [np.pi / 2, np.pi]),
+        [[0, -1, 0, 0], [1, 0, 0, 0], [0, 0, -1, 0], [0, 0, 0, -1]],
+        atol=2.3e-16,  # cos and sin of a rounded pi
+    )
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_numbers_by_hand(form):
+    theta = reference.inverse_frequencies(4, base=100.0)
+    np.testing.assert_allclose(
+        form(np.ones((1, 4)), [1], theta, interleaved=False),
+        [[-0.30116868, 0.89517075, 1.3817732, 1.0948375]],
+        atol=5e-8,  # the given digits
+    )
+
+
+@strategies.quick
+@given(
+    strategies.even,
+    strategies.seeds,
+    strategies.layouts,
+    st.lists(st.integers(-99, 9999), max_size=5),
+)
+def test_three_definitions_are_one_map(dim, seed, interleaved, positions):
+    x = np.random.default_rng(seed).standard_normal((2, len(positions), dim))
+    theta = reference.inverse_frequencies(dim)
+    first, *others = (form(x, positions, theta, interleaved=interleaved) for form in FORMS)
+    assert first.shape == x.shape
+    for other in others:
+        np.testing.assert_allclose(other, first, atol=1e-14)
+
+
+@strategies.quick
+@given(strategies.even, st.integers(0, 999), st.integers(0, 999))
+def test_group_law(dim, m, n):
+    theta = reference.inverse_frequencies(dim)
+    product = reference.rotation_matrix(m, theta).T @ reference.rotation_matrix(n, theta)
+    # An angle below 1000 is rounded by at most 1000 eps/2.
+    np.testing.assert_allclose(product, reference.rotation_matrix(n - m, theta), atol=1e-12)
+
+
+def test_the_score_is_the_real_part_of_q_times_conjugate_k():
+    q, k = np.array([1.0, 2.0]), np.array([3.0, -1.0])
+    expected = ((1 + 2j) * np.conj(3 - 1j) * np.exp(1j * (7 - 3) * 0.3)).real
+    assert reference.score(q, k, 7, 3, [0.3]) == pytest.approx(expected, abs=1e-14)
+
+
+def test_the_input_is_not_changed():
+    x = np.ones((3, 4))
+    for form in FORMS:
+        form(x, [1, 2, 3], reference.inverse_frequencies(4))
+    assert (x == 1).all()

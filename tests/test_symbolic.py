@@ -1,0 +1,95 @@
+import time
+
+import pytest
+import sympy as sp
+
+from rope.symbolic import (
+    NotEqual,
+    block_rotation,
+    complex_pair,
+    difference,
+    prove_equal,
+    real_symbols,
+    rotation,
+)
+
+m, n, theta, a = real_symbols("m n theta a")
+thetas = real_symbols("theta_0:2")
+whole_m, whole_n = sp.symbols("m n", integer=True)
+q, q_number = complex_pair("q")
+k, k_number = complex_pair("k")
+turn = sp.exp(sp.I * (m - n) * theta)
+
+
+def blocks(position):
+    return block_rotation([position * angle for angle in thetas])
+
+
+EQUAL = {
+    "group law": (blocks(m).T * blocks(n), blocks(n - m)),
+    "group law, whole positions": (blocks(whole_m).T * blocks(whole_n), blocks(whole_n - whole_m)),
+    "inverse": (blocks(m).inv(), blocks(-m)),
+    "determinant": (blocks(m).det(), 1),
+    "Euler": (sp.exp(sp.I * m * theta), sp.cos(m * theta) + sp.I * sp.sin(m * theta)),
+    "score": (
+        (rotation(m * theta) * q).dot(rotation(n * theta) * k),
+        sp.re(q_number * sp.conjugate(k_number) * turn),
+    ),
+    "length": (sp.sqrt((rotation(m) * q).dot(rotation(m) * q)), sp.sqrt(q.dot(q))),
+    "modulus": (sp.Abs(q_number * sp.exp(sp.I * m)), sp.Abs(q_number)),
+    "half angle": (sp.cos(theta / 2) ** 2, (1 + sp.cos(theta)) / 2),
+    "triple angle": (sp.cos(3 * theta), 4 * sp.cos(theta) ** 3 - 3 * sp.cos(theta)),
+    "quotient": (sp.tan(theta), sp.sin(theta) / sp.cos(theta)),
+    "xPos": (
+        (sp.exp(-a * m) * rotation(m * theta) * q).dot(sp.exp(a * n) * rotation(n * theta) * k),
+        sp.exp(a * (n - m)) * q.dot(rotation((n - m) * theta) * k),
+    ),
+}
+
+
+@pytest.mark.parametrize("sides", EQUAL.values(), ids=EQUAL)
+def test_true_identities_are_proved(sides):
+    start = time.perf_counter()
+    prove_equal(*sides)
+    assert time.perf_counter() - start < 2
+
+
+DIFFERENT = {
+    "m + n": (blocks(m).T * blocks(n), blocks(n + m)),
+    "clockwise": (rotation(theta), rotation(-theta)),
+    "no conjugate": (EQUAL["score"][0], sp.re(q_number * k_number * turn)),
+    "i left out": (sp.exp(sp.I * theta), sp.cos(theta) + sp.sin(theta)),
+    "true at 0 alone": (sp.sin(theta), theta),
+}
+
+
+@pytest.mark.parametrize("sides", DIFFERENT.values(), ids=DIFFERENT)
+def test_false_identities_are_refused_with_what_is_left(sides):
+    with pytest.raises(NotEqual, match="is left") as caught:
+        prove_equal(*sides)
+    assert caught.value.difference == difference(*sides)
+    assert isinstance(caught.value, AssertionError)
+
+
+def test_the_message_names_the_entry():
+    with pytest.raises(NotEqual, match=r"1 of 4 entries; at \[1, 0\]: 2\*a is left"):
+        prove_equal(sp.Matrix([[1, 0], [a, 1]]), sp.Matrix([[1, 0], [-a, 1]]))
+
+
+def test_shapes_and_rounded_numbers_are_refused():
+    with pytest.raises(ValueError, match=r"\(2, 1\).*\(1, 2\).*transpose"):
+        prove_equal(q, k.T)
+    with pytest.raises(ValueError, match="scalar"):
+        prove_equal(sp.eye(1), 1)
+    with pytest.raises(TypeError, match=r"0\.5.*Rational"):
+        prove_equal(0.5, sp.Rational(1, 2))
+    with pytest.raises(ValueError, match="empty"):
+        block_rotation([])
+
+
+def test_rotation_is_counter_clockwise():
+    assert rotation(sp.pi / 2) * sp.Matrix([1, 0]) == sp.Matrix([0, 1])
+
+
+def test_symbols_are_real():
+    assert all(symbol.is_real for symbol in (*real_symbols("u v"), *q))
