@@ -1,0 +1,106 @@
+"""How the built page shows a stored figure: SVG inlined, Vega-Lite as a box for charts.js.
+
+Stored figures are dark ink on paper. On the page the roles of `rope.figures.style` become the
+theme's colours, so that a figure is light on a dark page.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import html
+import json
+import re
+from typing import Any
+
+from docutils import nodes
+
+from rope.figures.style import (
+    BLUE,
+    GREEN,
+    GRID,
+    INK,
+    MUTED,
+    OCHRE,
+    PAPER,
+    PURPLE,
+    SKY,
+    VERMILION,
+)
+
+SVG = "image/svg+xml"
+VEGA_LITE = "application/vnd.vegalite.v5+json"
+THEME_COLOURS = {
+    INK: "currentColor",
+    MUTED: "var(--rope-muted)",
+    GRID: "var(--rope-grid)",
+    PAPER: "var(--rope-paper)",
+    BLUE: "var(--rope-blue)",
+    VERMILION: "var(--rope-vermilion)",
+    GREEN: "var(--rope-green)",
+    PURPLE: "var(--rope-purple)",
+    OCHRE: "var(--rope-ochre)",
+    SKY: "var(--rope-sky)",
+}
+SMALLEST_TEXT = 9  # pixels; a page too narrow for that scrolls the figure in its own box
+
+
+class RopeRenderer:
+    """A MyST-NB mime renderer; Sphinx finds it by its entry point in `pyproject.toml`."""
+
+    @staticmethod
+    def handle_mime(renderer: Any, data: Any, inline: bool) -> list[nodes.Element] | None:
+        """Nodes for the figures of this book; None for what MyST-NB is to render itself."""
+        if data.mime_type == SVG and 'role="img"' in data.string:
+            place = f"{data.cell_index}-{data.output_index}"
+            text = inline_svg(data.string, place)
+            return [nodes.raw(text=text, format="html", classes=["output"])]
+        if data.mime_type == VEGA_LITE:
+            for key, name in (("rope-vega", "vega.js"), ("rope-charts", "charts.js")):
+                renderer.add_js_file(key, name, {"defer": "defer"})
+            return [nodes.raw(text=chart_box(data.content), format="html", classes=["output"])]
+        return None
+
+
+def inline_svg(svg: str, place: str = "") -> str:
+    """A picture's SVG as part of a page: its theme's colours, ids of its own, alt text.
+
+    Args:
+        svg: as `rope.figures.picture` stores it.
+        place: tells it from an equal picture elsewhere on the page.
+    """
+    title = re.search(r"<title>(.*?)</title>", svg, re.S)
+    size = re.search(r'viewBox="0 0 ([\d.]+) [\d.]+" width="(\d+)"', svg)
+    if title is None or size is None:
+        raise ValueError("an SVG with role img has no title or no size; was it made by picture()?")
+    own = hashlib.sha256((place + svg).encode()).hexdigest()[:8]
+    svg = re.sub(r'(\sid="|url\(#|href="#)', rf"\g<1>f{own}-", svg)
+    for stored, shown in THEME_COLOURS.items():
+        svg = svg.replace(stored, shown)
+    svg = re.sub(r"\s*<title>.*?</title>", "", svg, count=1, flags=re.S)
+    width = int(size[2])
+    narrowest = min(width, round(SMALLEST_TEXT / _smallest_text(svg) * float(size[1])))
+    label = html.escape(html.unescape(title[1]), quote=True)
+    head = f'<svg aria-label="{label}" '
+    style = f'style="--rope-width: {width}px; --rope-narrowest: {narrowest}px"'
+    return f'<div class="rope-picture" {style}>{svg.replace("<svg ", head, 1)}</div>'
+
+
+def _smallest_text(svg: str) -> float:
+    """The smallest text of an SVG in its own units, raised and lowered signs apart."""
+    texts = re.findall(r"<text.*?</text>", svg, re.S)
+    sizes = [re.findall(r"font(?:-size)?:[^;\"]*?([\d.]+)px", text) for text in texts]
+    return min((max(map(float, found)) for found in sizes if found), default=10.0)
+
+
+def chart_box(spec: Any) -> str:
+    """The box that charts.js fills: the chart's JSON, and its description without script."""
+    label = html.escape(str(spec.get("description", "")), quote=True)
+    # No string of the JSON may end the script element.
+    text = json.dumps(spec, ensure_ascii=False).replace("<", "\\u003c")
+    for stored, shown in THEME_COLOURS.items():
+        text = text.replace(stored, shown)
+    return (
+        f'<div class="rope-chart" role="group" aria-label="{label}">'
+        f'<script type="application/json">{text}</script>'
+        f"<noscript><p>This figure moves, which needs JavaScript. {label}</p></noscript></div>"
+    )

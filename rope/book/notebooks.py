@@ -1,0 +1,269 @@
+"""What a notebook of this book must be before nbval's verdict on it means anything.
+
+nbval compares a cell that was run, and only that one: a stripped notebook passes, and so does a
+cell that asks to be ignored. Each rule returns a sentence per fault, with the cell it is in.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from rope.book.repository import address_in_cell, first_cell_source
+
+LONGEST_CELL = 12
+LONGEST_HIDDEN_CELL = 40
+HIDDEN = {"hide-input", "hide-cell", "remove-input"}
+FEWEST_EXERCISES = 3
+MOST_IGNORED = 0.1
+FRONT_PAGE = "intro"
+
+IGNORED = {"nbval-ignore-output", "pytest-validate-ignore-output"}
+FORBIDDEN = {"nbval-skip", "raises-exception", "nbval-raises-exception"}
+ASSERTS = re.compile(
+    r"^\s*(?:assert\b|(?:\w+\.)*(?:prove_equal|assert_close|assert_allclose)\()", re.MULTILINE
+)
+PATHS = re.compile(
+    r"(?<![\w.])/(?:home|Users|tmp|root|opt|mnt|content|private|var/folders)/"
+    r"|\b[A-Z]:\\+(?:Users|Windows|Temp|Program)"
+)
+MACHINES = re.compile(
+    r"object at 0x[0-9a-f]+|\bcuda:\d|\bNVIDIA\b|GeForce|\bTesla\b|Xeon|\bEPYC\b|Ryzen|Apple M\d"
+)
+MARKDOWN_BLOCK = re.compile(r"^(:{3,}|`{3,})\{(?P<kind>[\w-]+)\}[ \t]*(?P<title>.*)$", re.MULTILINE)
+GOALS = re.compile(r"^:{3,}\{admonition\}.*\n(?::\w+:.*\n)*?:class:[^\n]*\bgoals\b", re.MULTILINE)
+LABEL = re.compile(r"^:label:[ \t]*(\S+)", re.MULTILINE)
+CLASS = re.compile(r"^:class:[ \t]*(.*)$", re.MULTILINE)
+
+Cell = dict[str, Any]
+Notebook = dict[str, Any]
+
+
+def source(cell: Cell) -> str:
+    """A cell's text, which the file holds as one string or as lines."""
+    return "".join(cell["source"])
+
+
+def code_cells(notebook: Notebook) -> list[Cell]:
+    """The code cells, in order."""
+    return [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+
+
+def called(number: int, cell: Cell) -> str:
+    """How messages name a code cell: its number, its id, its first line."""
+    first = next(iter(source(cell).strip().splitlines()), "(empty)")
+    return f"code cell {number} (id {cell.get('id')}, `{first}`)"
+
+
+def numbered(notebook: Notebook) -> Iterator[tuple[str, Cell]]:
+    """Each code cell with what messages call it."""
+    for number, cell in enumerate(code_cells(notebook), start=1):
+        yield called(number, cell), cell
+
+
+def texts(output: dict[str, Any]) -> Iterator[str]:
+    """What an output says, but for the bytes of a bitmap."""
+    yield "".join(output.get("text", ""))
+    for kind, value in output.get("data", {}).items():
+        if kind not in ("image/png", "image/jpeg"):
+            yield "".join(value) if isinstance(value, list | str) else repr(value)
+
+
+def marks(cell: Cell) -> set[str]:
+    """The tags of a cell and the comments that nbval reads as tags."""
+    comments = re.findall(r"^\s*#+\s*((?:NBVAL|PYTEST)_[A-Z_]+)\s*$", source(cell), re.MULTILINE)
+    return {*cell["metadata"].get("tags", [])} | {c.lower().replace("_", "-") for c in comments}
+
+
+def runs(name: str, notebook: Notebook) -> list[str]:
+    """Every code cell was run, in order, from a new kernel."""
+    cells = code_cells(notebook)
+    faults = [
+        f"{called(i, cell)} was never run"
+        for i, cell in enumerate(cells, 1)
+        if cell.get("execution_count") is None
+    ]
+    counts = [cell.get("execution_count") for cell in cells]
+    if not faults and counts != [*range(1, len(cells) + 1)]:
+        faults = [f"the cells were run out of order, or more than once: counts {counts}"]
+    return faults
+
+
+def errors(name: str, notebook: Notebook) -> list[str]:
+    """No output is an error or went to stderr, and no tag expects one."""
+    faults = []
+    for cell_name, cell in numbered(notebook):
+        for output in cell["outputs"]:
+            if output["output_type"] == "error":
+                faults.append(f"{cell_name} holds an error: {output['ename']}: {output['evalue']}")
+            if output.get("name") == "stderr":
+                faults.append(f"{cell_name} wrote to stderr: {''.join(output['text'])[:200]}")
+        for tag in sorted(marks(cell) & FORBIDDEN):
+            faults.append(f"{cell_name} is tagged {tag}, which no cell may be")
+    return faults
+
+
+def ignored(name: str, notebook: Notebook) -> list[str]:
+    """A cell whose output is not compared asserts something, and few cells are such."""
+    cells = [(cell_name, cell) for cell_name, cell in numbered(notebook) if marks(cell) & IGNORED]
+    faults = [
+        f"{cell_name} is not compared and asserts nothing"
+        for cell_name, cell in cells
+        if not ASSERTS.search(source(cell))
+    ]
+    total = len(code_cells(notebook))
+    if len(cells) > MOST_IGNORED * total:
+        faults.append(f"{len(cells)} of {total} code cells are not compared; at most one in ten")
+    return faults
+
+
+def paths(name: str, notebook: Notebook) -> list[str]:
+    """Nothing names the machine it was run on."""
+    faults = [
+        f"cell {cell.get('id')} names a machine's path: {found[0]}"
+        for cell in notebook["cells"]
+        if (found := PATHS.search(source(cell)))
+    ]
+    for cell_name, cell in numbered(notebook):
+        for output in cell["outputs"]:
+            for text in texts(output):
+                found = PATHS.search(text) or MACHINES.search(text)
+                if found:
+                    faults.append(f"{cell_name} printed what only this machine has: {found[0]}")
+    return faults
+
+
+def first_cell(name: str, notebook: Notebook) -> list[str]:
+    """The first code cell is the book's, letter by letter, and prints nothing."""
+    cells = code_cells(notebook)
+    if not cells:
+        return ["there is no code cell"]
+    address = address_in_cell(source(cells[0]))
+    if address is None or source(cells[0]) != first_cell_source(*address):
+        return ["the first code cell is not rope.book.repository.first_cell_source(...)"]
+    faults = []
+    if cells[0]["outputs"]:
+        faults.append("the first code cell printed something")
+    if "hide-input" not in marks(cells[0]):
+        faults.append("the first code cell is not tagged hide-input")
+    return faults
+
+
+def goals(name: str, notebook: Notebook) -> list[str]:
+    """One of the first four cells holds the goals, with the minutes and the prerequisites."""
+    for cell in notebook["cells"][:4]:
+        text = source(cell)
+        if cell["cell_type"] == "markdown" and GOALS.search(text):
+            faults = []
+            if not re.search(r"\d+\s+minutes", text):
+                faults.append("the box of goals does not say how many minutes")
+            if not re.search(r"prerequisites?\b", text, re.IGNORECASE):
+                faults.append("the box of goals does not say the prerequisites")
+            return faults
+    return ["none of the first four cells holds a `:::{admonition}` of class `goals`"]
+
+
+def lengths(name: str, notebook: Notebook) -> list[str]:
+    """Code on the page is short; code that is folded away may be longer."""
+    faults = []
+    for cell_name, cell in numbered(notebook):
+        lines = len(source(cell).splitlines())
+        limit = LONGEST_HIDDEN_CELL if marks(cell) & HIDDEN else LONGEST_CELL
+        if lines > limit:
+            faults.append(f"{cell_name} has {lines} lines; at most {limit}")
+    return faults
+
+
+def exercises(name: str, notebook: Notebook) -> list[str]:
+    """At least three exercises, each with a hidden solution that is itself executed."""
+    asked: list[str] = []
+    solved: dict[str, bool] = {}
+    faults: list[str] = []
+    inside: str | None = None
+    for cell in notebook["cells"]:
+        if cell["cell_type"] == "code":
+            if inside is not None and cell.get("execution_count") and source(cell).strip():
+                solved[inside] = True
+            continue
+        text = source(cell)
+        for block in MARKDOWN_BLOCK.finditer(text):
+            options = text[block.end() :].split("\n\n", 1)[0]
+            if block["kind"] in ("exercise", "exercise-start"):
+                labels = LABEL.findall(options)
+                asked += labels[:1]
+                if not labels:
+                    faults.append(f"an exercise has no label (cell {cell.get('id')})")
+            elif block["kind"] == "solution-start":
+                inside = block["title"].strip()
+                solved.setdefault(inside, False)
+                if "dropdown" not in " ".join(CLASS.findall(options)).split():
+                    faults.append(f"the solution of {inside} lacks `:class: dropdown`")
+            elif block["kind"] == "solution-end":
+                inside = None
+            elif block["kind"] == "solution":
+                faults.append(
+                    f"the solution of {block['title']} cannot hold a code cell: use solution-start"
+                )
+    for label in asked:
+        if label not in solved:
+            faults.append(f"exercise {label} has no solution")
+        elif not solved[label]:
+            faults.append(f"the solution of {label} holds no executed code cell")
+    if name != FRONT_PAGE and len(asked) < FEWEST_EXERCISES:
+        faults.append(f"{len(asked)} exercises; at least {FEWEST_EXERCISES}")
+    return faults
+
+
+def summary(name: str, notebook: Notebook) -> list[str]:
+    """A chapter has a section called Summary."""
+    prose = [source(cell) for cell in notebook["cells"] if cell["cell_type"] == "markdown"]
+    if name == FRONT_PAGE or any(re.search(r"^#+ Summary\s*$", text, re.M) for text in prose):
+        return []
+    return ["there is no heading called Summary"]
+
+
+def form(name: str, notebook: Notebook) -> list[str]:
+    """The stored form does not change from run to run: no times, an id for each cell, once."""
+    ids = [cell.get("id") for cell in notebook["cells"]]
+    faults = [f"cell {number} has no id" for number, one in enumerate(ids, 1) if not one]
+    twice = sorted({one for one in ids if one and ids.count(one) > 1})
+    faults += [f"the id {one} stands twice" for one in twice]
+    timed = [cell.get("id") for cell in notebook["cells"] if "execution" in cell["metadata"]]
+    faults += [f"cell {one} holds times of execution" for one in timed]
+    if notebook["metadata"].get("kernelspec", {}).get("name") != "python3":
+        faults.append("its kernel is not python3")
+    if "version" in notebook["metadata"].get("language_info", {}):
+        faults.append("it holds the version of the Python that ran it")
+    return faults
+
+
+def figures(name: str, notebook: Notebook) -> list[str]:
+    """Every figure has a caption, and a text for those who do not see it."""
+    faults = []
+    for cell_name, cell in numbered(notebook):
+        settings = cell["metadata"].get("mystnb", {})
+        for output in cell["outputs"]:
+            for kind, value in output.get("data", {}).items():
+                if kind == "image/svg+xml":
+                    title = re.search(r"<title>(.*?)</title>", "".join(value), re.DOTALL)
+                    said = title[1] if title else ""
+                elif kind.startswith("application/vnd.vega"):
+                    said = value.get("description", "")
+                elif kind.startswith("image/"):
+                    said = settings.get("image", {}).get("alt", "")
+                else:
+                    continue
+                if not said.strip():
+                    faults.append(f"{cell_name}: its {kind} has no text that says what it shows")
+                if not settings.get("figure", {}).get("caption", "").strip():
+                    faults.append(f"{cell_name}: no mystnb.figure.caption in its metadata")
+    return faults
+
+
+RULES: dict[str, Callable[[str, Notebook], list[str]]] = {
+    rule.__name__: rule
+    for rule in (
+        runs, errors, ignored, paths, first_cell, goals, lengths, exercises, summary, form, figures,
+    )
+}  # fmt: skip

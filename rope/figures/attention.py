@@ -1,0 +1,106 @@
+"""Decoding with a cache, and three documents packed into one row.
+
+Chapter "Rotary attention". A key is turned once, to its own position; a rotary score sees the
+distance n - m and nothing else of the positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rope.figures.picture import Picture, picture
+from rope.figures.style import BLUE, GRID, INK, MUTED, VERMILION, subplots
+
+TOKENS = 12
+THETA = 0.35
+
+
+def decoding() -> Any:
+    """Keys that stay as they were stored, and a query that turns with each new token."""
+    import altair as alt
+
+    from rope.figures import chart
+
+    step = chart.slider("tokens", 1, TOKENS, 1, 4, "tokens decoded")
+    rows = alt.Chart(chart.data(n=list(range(TOKENS)))).transform_filter("datum.n < tokens")
+    placed = rows.transform_calculate(
+        x=f"cos(datum.n*{THETA:g})", y=f"sin(datum.n*{THETA:g})", weight="datum.n == tokens - 1"
+    )
+    xy = chart.coordinates(1.3)
+    spokes = placed.transform_calculate(x0="0", y0="0").mark_rule(color=BLUE, strokeWidth=1.5)
+    dots = placed.mark_circle(color=BLUE, size=70, opacity=1)
+    beyond = rows.transform_calculate(
+        x=f"1.13*cos(datum.n*{THETA:g})", y=f"1.13*sin(datum.n*{THETA:g})"
+    )
+    angle = f"(tokens - 1)*{THETA:g}"
+    circle = alt.layer(
+        chart.plane(1.3),
+        spokes.encode(**xy, x2="x0:Q", y2="y0:Q"),
+        dots.encode(**xy),
+        beyond.mark_text(fontSize=12, color=INK).encode(**xy, text="n:Q"),
+        chart.arrow(f"0.8*cos({angle})", f"0.8*sin({angle})", VERMILION, extent=1.3, width=4),
+    ).properties(width=300, height=300)
+    score = rows.transform_calculate(score=f"cos((datum.n - (tokens - 1))*{THETA:g})")
+    bars = (
+        score.mark_bar(color=BLUE)
+        .encode(
+            x=alt.X("n:O", title="key position n", scale=alt.Scale(domain=list(range(TOKENS)))),
+            y=alt.Y("score:Q", title="score", scale=alt.Scale(domain=[-1.05, 1.05])),
+        )
+        .properties(width=260, height=220)
+    )
+    zero = alt.Chart(chart.data(y=[0])).mark_rule(color=MUTED).encode(y="y:Q")
+    whole = alt.hconcat(circle, alt.layer(bars, zero), spacing=30).add_params(step)
+    return chart.finish(
+        whole,
+        alt_text=(
+            "Left: a circle with one spoke for each key in the cache, numbered by position and "
+            "each at the angle of its position, and a thick arrow for the query of the newest "
+            "token, at the angle of its own. Right: the score of that query with each key, the "
+            "cosine of the angle between them. Decoding one more token adds a spoke and turns "
+            "the arrow; the older spokes stay where they are."
+        ),
+        play={"signal": "tokens", "min": 1, "max": TOKENS, "step": 1, "seconds": 9},
+    )
+
+
+def packed_picture(lengths: Sequence[int]) -> Picture:
+    """The mask of packed documents, with the distance m - n written into each open cell."""
+    from rope.attention import packed_mask, packed_position_ids, segment_ids
+
+    mask = packed_mask(segment_ids(lengths))
+    positions = packed_position_ids(lengths).tolist()
+    size = len(positions)
+    figure, ax = subplots(height=5.0)
+    ax.set(xlim=(0, size), ylim=(size, 0), aspect="equal")
+    ax.grid(False)
+    for m in range(size):
+        for n in range(m + 1):
+            if mask[m, n]:
+                ax.add_patch(_cell(n, m))
+                distance = positions[m] - positions[n]
+                ax.text(n + 0.5, m + 0.55, distance, ha="center", va="center", fontsize=8)
+    edge = 0
+    for length in lengths[:-1]:
+        edge += length
+        ax.axhline(edge, color=GRID, linewidth=1.2)
+        ax.axvline(edge, color=GRID, linewidth=1.2)
+    centres = [place + 0.5 for place in range(size)]
+    ax.set_xticks(centres, positions)
+    ax.set_yticks(centres, positions)
+    ax.tick_params(length=0)
+    ax.set(xlabel="position of the key, within its document")
+    ax.set(ylabel="position of the query, within its document")
+    return picture(
+        figure,
+        alt=f"A square of {size} queries by {size} keys. {len(lengths)} triangles stand on the "
+        "diagonal, one a document; each cell of a triangle holds the distance from query to key, "
+        "0 on the diagonal and growing to the left. All cells between documents are empty.",
+    )
+
+
+def _cell(column: int, row: int) -> Any:
+    from matplotlib.patches import Rectangle
+
+    return Rectangle((column, row), 1, 1, facecolor=BLUE, alpha=0.22, linewidth=0)

@@ -1,0 +1,84 @@
+"""The map on the front page: the chapters, what each needs, and links to them."""
+
+from __future__ import annotations
+
+from rope.figures.picture import Picture, picture
+from rope.figures.style import BLUE, GREEN, INK, MUTED, OCHRE, PURPLE, subplots
+
+WIDTH, HEIGHT = 1.52, 0.5
+
+# name: (column, row, two-line label); the row is also the part of the book.
+CHAPTERS = {
+    "why_position": (0, 0, "Why\nposition?"),
+    "eulers_formula": (1, 0, "Euler's\nformula"),
+    "rotation_in_two_dimensions": (0, 1, "Rotation in two\ndimensions"),
+    "why_rotation": (1, 1, "Why\nrotation?"),
+    "many_dimensions": (0, 2, "Many\ndimensions"),
+    "properties": (1, 2, "Properties"),
+    "from_maths_to_pytorch": (0, 3, "From maths\nto PyTorch"),
+    "two_layouts": (1, 3, "Two\nlayouts"),
+    "rotary_attention": (2, 3, "Rotary\nattention"),
+}
+PARTS = (("Rotation", BLUE), ("Two dimensions", GREEN), ("Many dimensions", PURPLE))
+PARTS += (("In PyTorch", OCHRE),)
+ROAD = list(zip(list(CHAPTERS), list(CHAPTERS)[1:], strict=False))
+ALSO = (
+    ("why_position", "rotation_in_two_dimensions"),
+    ("rotation_in_two_dimensions", "many_dimensions"),
+    ("many_dimensions", "from_maths_to_pytorch"),
+    ("properties", "rotary_attention"),
+)
+
+
+def _place(name: str) -> tuple[float, float]:
+    column, row, _ = CHAPTERS[name]
+    return 1.72 * column + 0.8, -0.98 * row
+
+
+def book_map() -> Picture:
+    """Nine chapters in four rows, one row a part; on the built page each box is a link."""
+    figure, ax = subplots(height=4.1)
+    ax.set_axis_off()
+    ax.set(xlim=(-0.05, 5.15), ylim=(-3.35, 0.62), aspect="equal")
+    for row, (part, colour) in enumerate(PARTS):
+        ax.text(0.3, 0.35 - 0.98 * row, part, color=INK, fontsize=9.5, style="italic")
+        for name in (name for name, (_, at, _) in CHAPTERS.items() if at == row):
+            x, y = _place(name)
+            box = {"boxstyle": "round,pad=0.02,rounding_size=0.08", "fc": "none", "ec": colour}
+            patch = _rounded(x, y, **box)
+            patch.set_url(f"{name}.html")
+            ax.add_patch(patch)
+            label = ax.text(x, y, CHAPTERS[name][2], ha="center", va="center", linespacing=1.25)
+            label.set_url(f"{name}.html")
+    for start, end in ROAD:
+        _arrow(ax, start, end, "-")
+    for start, end in ALSO:
+        _arrow(ax, start, end, (0, (3, 2)))
+    return picture(
+        figure,
+        alt="The chapters in four rows, read from left to right and top to bottom: Why position "
+        "and Euler's formula; Rotation in two dimensions and Why rotation; Many dimensions and "
+        "Properties; From maths to PyTorch, Two layouts and Rotary attention. Dashed arrows "
+        "lead down the left column, and from Properties to Rotary attention.",
+    )
+
+
+def _rounded(x, y, **style):
+    from matplotlib.patches import FancyBboxPatch
+
+    corner = (x - WIDTH / 2, y - HEIGHT / 2)
+    return FancyBboxPatch(corner, WIDTH, HEIGHT, linewidth=1.8, **style)
+
+
+def _arrow(ax, start: str, end: str, dash) -> None:
+    """From the border of one box to the border of the other."""
+    (x0, y0), (x1, y1) = _place(start), _place(end)
+    if y0 == y1:
+        tail, tip = (x0 + WIDTH / 2 + 0.04, y0), (x1 - WIDTH / 2 - 0.04, y1)
+    else:
+        away = 0.0 if x0 == x1 else 0.25 if x1 > x0 else -0.25
+        left = 0.56 if x0 == x1 else 0.0  # beside the name of the part
+        tail = (x0 + away - left, y0 - HEIGHT / 2 - 0.04)
+        tip = (x1 - 2.6 * away - left, y1 + HEIGHT / 2 + 0.04)
+    style = {"arrowstyle": "-|>", "color": MUTED, "linestyle": dash, "shrinkA": 0, "shrinkB": 0}
+    ax.annotate("", xy=tip, xytext=tail, arrowprops={**style, "mutation_scale": 11})

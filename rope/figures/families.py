@@ -1,0 +1,109 @@
+"""What else gives relative scores: the chapter "Why rotation, and what else would do".
+
+Linear relative encodings have the scores q^T M^(n-m) k. In two dimensions, complex-linear and
+written with z = e^(-a + i theta), that is Re[q k* z^(m-n)]: a rotation for a = 0, and the xPos
+family (arXiv 2212.10554) otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import altair as alt
+import numpy as np
+from numpy.typing import ArrayLike
+
+from rope.figures import chart
+from rope.figures.picture import Picture, picture
+from rope.figures.style import BLUE, GRID, INK, MUTED, VERMILION, subplots
+from rope.reference import score
+
+REACH, LAST = 8, 20
+GROWTH, THETA = 0.05, 0.6
+WIDTH = 290
+
+
+def family_scores(
+    families: Mapping[str, ArrayLike], q: ArrayLike, k: ArrayLike, reach: int = 24
+) -> Picture:
+    """q^T M^r k against the offset r = n - m, a panel for each matrix M of `families`."""
+    offsets = np.arange(-reach, reach + 1)
+    figure, axes = subplots(len(families), 1, height=1.5 * len(families), sharex=True)
+    for ax, (name, matrix) in zip(axes, families.items(), strict=True):
+        powers = [np.linalg.matrix_power(np.asarray(matrix, float), int(r)) for r in offsets]
+        ax.axvspan(0, reach, color=GRID, alpha=0.5, linewidth=0)
+        ax.plot(offsets, [q @ power @ k for power in powers], "-o", markersize=3, linewidth=1)
+        ax.set_title(name, loc="left")
+        ax.grid(visible=False)
+        ax.axhline(0, color=MUTED, linewidth=0.8, linestyle="-")
+    axes[-1].set_xlabel("offset $n - m$ (shaded: the future)")
+    return picture(
+        figure,
+        alt="Four panels of scores against the offset, past on the left and future on the right. "
+        "Identity: a flat line. Rotation: a cosine of constant height. Stretched rotation: a "
+        "cosine that dies out towards the past and grows towards the future. Jordan block: a "
+        "straight line that grows without bound in both directions.",
+    )
+
+
+def plane_family() -> Any:
+    """Re[z^(m-n)] and the lengths of q_m and k_n for q = k = 1, with sliders for a and theta.
+
+    The rings are the opening's scores, from `rope.reference.score` times e^(a (n-m)).
+    """
+    sliders = (
+        chart.slider("growth", -0.1, 0.1, 0.01, GROWTH, "a (per position)"),
+        chart.slider("theta", 0, 3.14, 0.01, THETA, "θ (radians)"),
+        chart.slider("turns", 0, 2, 1, 0, "whole turns added to θ"),
+    )
+    whole = np.arange(-REACH, REACH + 1)
+    start = [
+        np.exp(GROWTH * r) * score([1, 0], [1, 0], max(0, -r), max(0, r), [THETA])
+        for r in whole.tolist()
+    ]
+    value = "exp(growth*datum.offset)*cos(datum.offset*(theta + 2*PI*turns))"
+    between = alt.Chart(alt.sequence(-REACH, REACH + 0.01, 0.03, as_="offset"))
+    at = alt.Chart(chart.data(offset=whole, start=start))
+    x = alt.X("offset:Q", title="n − m", axis=alt.Axis(grid=False, tickCount=9))
+    y_scale = alt.Scale(domain=[-2.4, 2.4], nice=False)
+    y = alt.Y("score:Q", title="score of q = k = 1", scale=y_scale)
+    curve, dots = (rows.transform_calculate(score=value).encode(x=x, y=y) for rows in (between, at))
+    rings = at.mark_point(color=MUTED, size=90, opacity=1, strokeWidth=1.5)
+    scores = alt.layer(
+        curve.mark_line(color=BLUE, strokeWidth=1.2, clip=True, opacity=0.7),
+        rings.encode(x=x, y=alt.Y("start:Q", title="score of q = k = 1", scale=y_scale)),
+        dots.mark_point(filled=True, color=BLUE, size=34, opacity=1),
+    )
+    panels = [panel.properties(width=WIDTH, height=200) for panel in (scores, _lengths())]
+    return chart.finish(
+        alt.hconcat(*panels, spacing=36).add_params(*sliders),
+        alt_text=(
+            "Left: the score of two equal vectors against the offset n minus m, a dot at each whole "
+            "offset and a curve through them; rings mark where the dots stood at the start. Right: "
+            "the lengths of query and key against the position. With a above 0 the score dies out "
+            "towards the past, the query shrinks and the key grows; with a = 0 both lengths are 1. "
+            "Adding whole turns to the angle changes the curve and leaves every dot in place."
+        ),
+    )
+
+
+def _lengths() -> alt.LayerChart:
+    """|q_m| = e^(-a m) and |k_n| = e^(a n), and their values at the last position."""
+    rows = alt.Chart(chart.data(position=np.arange(LAST + 1)))
+    both = rows.transform_calculate(
+        query="exp(-growth*datum.position)", key="exp(growth*datum.position)"
+    ).transform_fold(["query", "key"], as_=["vector", "length"])
+    style = alt.Scale(domain=["query", "key"], range=[VERMILION, BLUE])
+    lines = both.mark_line(strokeWidth=2.5).encode(
+        x=alt.X("position:Q", title="position"),
+        y=alt.Y("length:Q", title="length", scale=alt.Scale(domain=[0, 7.5], nice=False)),
+        color=alt.Color("vector:N", scale=style, legend=alt.Legend(orient="top", title=None)),
+        strokeDash=alt.StrokeDash("vector:N", scale=alt.Scale(range=[[6, 2], [1, 0]])),
+    )
+    said = (
+        f"'at {LAST}: query ' + format(exp(-{LAST}*growth), '.2f')"
+        f" + ', key ' + format(exp({LAST}*growth), '.2f')"
+    )
+    words = chart.reading(said, x=8, y=14, size=14, name="lengths", fill=INK)
+    return alt.layer(lines, words)

@@ -1,0 +1,272 @@
+"""The built pages in a real browser, from file:// with no network, wide and narrow."""
+
+import os
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from playwright.sync_api import Page, sync_playwright
+
+from rope.figures import turning_pair
+from rope.reference import score
+
+pytestmark = pytest.mark.browser
+
+ROOT = Path(__file__).parents[1]
+HTML = Path(os.environ.get("ROPE_HTML", ROOT / "_build" / "html")).resolve()
+TOC = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))
+PAGES = [TOC["root"], *(c["file"] for part in TOC["parts"] for c in part["chapters"])]
+WIDE, NARROW = 1300, 390
+SMALLEST_TEXT = 8.9  # pixels; the page's own rule is 9, and a browser rounds
+READY = """async () => {
+    if (window.MathJax?.startup?.promise) await MathJax.startup.promise;
+    const charts = [...document.querySelectorAll('.rope-chart')];
+    return charts.every((chart) => chart.dataset.ready);
+}"""
+# Each line is a fault a reader would see; an empty list is a good page.
+LOOK = """({narrow, smallest}) => {
+    const faults = [];
+    const article = document.querySelector('article') || document.body;
+    const all = (what, where = article) => [...where.querySelectorAll(what)];
+    const shown = (node) => node.getClientRects().length > 0;
+    for (const node of all('.math'))
+        if (!node.querySelector('mjx-container')) faults.push('untypeset: ' + node.textContent);
+    for (const node of all('mjx-merror, [data-mjx-error]'))
+        faults.push('formula with an error: ' + node.textContent);
+    const words = document.createTreeWalker(article, NodeFilter.SHOW_TEXT);
+    for (let node; (node = words.nextNode()); ) {
+        if (node.parentElement.closest('pre, code, script, style, mjx-container')) continue;
+        const raw = node.data.match(/\\\\\\(|\\\\\\[|\\$\\$|\\{(prf:ref|numref|eq|cite:[tp])\\}/);
+        if (raw) faults.push('raw markup: ' + node.data.trim().slice(0, 80));
+    }
+    for (const node of all('img', document)) {
+        if (!node.complete || !node.naturalWidth) faults.push('broken image: ' + node.src);
+        if (!node.alt.trim()) faults.push('image without alt text: ' + node.src);
+    }
+    for (const node of all('svg')) {
+        if (node.closest('button, mjx-container, [aria-hidden="true"]')) continue;
+        const drawing = node.closest('[role="img"]') || node;
+        if (!drawing.getAttribute('aria-label')?.trim()) faults.push('drawing without alt text');
+    }
+    for (const node of all('.rope-chart'))
+        if (!node.getAttribute('aria-label')?.trim()) faults.push('chart without alt text');
+    for (const svg of all('.rope-picture > svg, .rope-drawing svg')) {
+        if (!shown(svg) || !svg.viewBox.baseVal) continue;
+        const scale = svg.getBoundingClientRect().width / svg.viewBox.baseVal.width;
+        for (const text of svg.querySelectorAll('text')) {
+            if (!text.textContent.trim()) continue;
+            // A formula's signs are tspans of their own size; raised signs may be smaller.
+            const signs = [...text.querySelectorAll('tspan')];
+            const sizes = (signs.length ? signs : [text])
+                .map((sign) => parseFloat(getComputedStyle(sign).fontSize));
+            const seen = Math.max(...sizes) * scale;
+            if (seen < smallest)
+                faults.push(`text of ${seen.toFixed(1)} px: ` + text.textContent.trim());
+        }
+    }
+    for (const node of all('.rope-chart input, .rope-play'))
+        if (narrow && (node.closest('label') || node).getBoundingClientRect().height < 39.5)
+            faults.push('a control too small for a finger');
+    const over = document.documentElement.scrollWidth - window.innerWidth;
+    if (over > 0) faults.push(`the page is ${over} px too wide`);
+    return [...new Set(faults)];
+}"""
+
+
+@pytest.fixture(scope="module")
+def browser():
+    if not (HTML / "index.html").exists():
+        pytest.fail(f"no built book at {HTML}: run `make book`, or set ROPE_HTML to its folder.")
+    chromium = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chrome")
+    chromium = chromium or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if chromium is None:
+        line = (
+            "no Chromium found: install one (Debian: `apt install chromium`; macOS: "
+            "`brew install --cask chromium`) or set CHROMIUM to a browser's executable."
+        )
+        if os.environ.get("CI"):
+            pytest.fail(line)
+        pytest.skip(line)
+    with sync_playwright() as playwright:
+        arguments = ["--no-sandbox", "--disable-gpu"]
+        browser = playwright.chromium.launch(executable_path=chromium, args=arguments)
+        yield browser
+        browser.close()
+
+
+class Visitor:
+    """A page of an offline browser that writes down what goes wrong."""
+
+    def __init__(self, browser, width: int, **settings) -> None:
+        size = {"width": width, "height": 844}
+        settings = {"reduced_motion": "reduce"} | settings
+        self.context = browser.new_context(offline=True, viewport=size, **settings)
+        self.page: Page = self.context.new_page()
+        self.faults: list[str] = []
+        self.page.on("pageerror", lambda error: self.faults.append(f"page error: {error}"))
+        self.page.on("console", self._console)
+        self.page.on("request", self._request)
+        self.page.on("requestfailed", lambda r: self.faults.append(f"not found: {r.url}"))
+
+    def _console(self, message) -> None:
+        if message.type == "error":
+            self.faults.append(f"console: {message.text}")
+
+    def _request(self, request) -> None:
+        if re.match(r"(https?|wss?):", request.url):
+            self.faults.append(f"outside request: {request.url}")
+
+    def open(self, name: str, *, wait: bool = True) -> Page:
+        self.faults.clear()
+        path, _, query = name.partition("?")
+        self.page.goto((HTML / f"{path}.html").as_uri() + (f"?{query}" if query else ""))
+        if wait:
+            self.page.wait_for_function(READY, timeout=20_000)
+        return self.page
+
+
+@pytest.fixture(scope="module")
+def visitors(browser):
+    """One visitor for each width and colour scheme, made when first asked for."""
+    made: dict[tuple, Visitor] = {}
+
+    def visitor(width: int, **settings) -> Visitor:
+        key = (width, *sorted(settings.items()))
+        if key not in made:
+            made[key] = Visitor(browser, width, **settings)
+        return made[key]
+
+    yield visitor
+    for one in made.values():
+        one.context.close()
+
+
+@pytest.mark.parametrize("width", [WIDE, NARROW])
+@pytest.mark.parametrize("name", PAGES)
+def test_page_is_whole(visitors, name, width):
+    visitor = visitors(width)
+    page = visitor.open(name)
+    narrow = width == NARROW
+    faults = page.evaluate(LOOK, {"narrow": narrow, "smallest": SMALLEST_TEXT})
+    for scheme in ("dark", "light"):
+        page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+        page.wait_for_function(
+            "scheme => document.documentElement.dataset.theme === scheme", arg=scheme
+        )
+        faults += [f"{scheme} theme: text in {fill}" for fill in unlike(page, scheme)]
+    assert visitor.faults + faults == []
+
+
+def unlike(page: Page, scheme: str) -> list[str]:
+    """Colours of figures' text that is not light on the dark theme or dark on the light one."""
+    fills = page.evaluate("""() => {
+        const texts = document.querySelectorAll('.rope-picture text, .rope-drawing text');
+        const fill = (text) => getComputedStyle(text.querySelector('tspan') || text).fill;
+        return [...new Set([...texts].map(fill))];
+    }""")
+    found = []
+    for fill in fills:
+        red, green, blue = map(int, re.findall(r"\d+", fill)[:3])
+        brightness = (299 * red + 587 * green + 114 * blue) / 255_000
+        if (brightness > 0.5) != (scheme == "dark"):
+            found.append(fill)
+    return found
+
+
+def charts() -> list[tuple[str, int]]:
+    found = []
+    for name in PAGES:
+        count = (HTML / f"{name}.html").read_text(encoding="utf-8").count('class="rope-chart"')
+        found += [(name, number) for number in range(count)]
+    return found
+
+
+def move(page: Page, chart: int, slider: str, value: float) -> None:
+    """Set a chart's slider as a reader's hand does."""
+    control = page.locator(".rope-chart").nth(chart).locator(f'input[name="{slider}"]')
+    control.fill(f"{value:g}")
+    page.wait_for_timeout(60)
+
+
+def reading(page: Page, chart: int, name: str) -> str:
+    """The text of the named mark of a chart."""
+    text = page.locator(".rope-chart").nth(chart).locator(f".{name}_marks text").text_content()
+    return (text or "").replace("\u2212", "-")
+
+
+def test_every_slider_moves_its_chart(visitors):
+    found = charts()
+    assert found, "the book has no chart"
+    still = []
+    for name, chart in found:
+        visitor = visitors(WIDE)
+        page = visitor.page if visitor.page.url.endswith(f"{name}.html") else visitor.open(name)
+        box = page.locator(".rope-chart").nth(chart)
+        for slider in box.locator('input[type="range"]').all():
+            before = box.locator(".rope-drawing svg").inner_html()
+            least = slider.input_value() == slider.get_attribute("max")
+            slider.press("Home" if least else "End")
+            page.wait_for_timeout(60)
+            if box.locator(".rope-drawing svg").inner_html() == before:
+                still.append(f"{name}, chart {chart + 1}: {slider.get_attribute('name')}")
+        assert visitor.faults == []
+    assert still == []
+
+
+@pytest.mark.parametrize("width", [WIDE, NARROW])
+def test_score_follows_the_difference_alone(visitors, width):
+    visitor = visitors(width)
+    page = visitor.open(TOC["root"])
+    q, k = np.array(turning_pair.Q), np.array(turning_pair.K)
+    for m, n, shift in [(4, 9, 0), (4, 9, 21), (30, 3, 0), (30, 3, 2)]:
+        for slider, value in (("m", m), ("n", n), ("shift", shift)):
+            move(page, 0, slider, value)
+        expected = score(q, k, m, n, np.array([turning_pair.THETA]))
+        assert reading(page, 0, "score") == f"q · k = {expected:.3f}"
+        where = f"q at {m + shift}, k at {n + shift}, n - m = {n - m}"
+        assert reading(page, 0, "positions") == where
+    assert visitor.faults == []
+
+
+def test_play_moves_and_stops(visitors):
+    page = visitors(WIDE).open(TOC["root"])
+    button = page.locator(".rope-play").first
+    shift = page.locator('.rope-chart input[name="shift"]').first
+    before, start = reading(page, 0, "score"), shift.input_value()
+    button.click()
+    page.wait_for_function(
+        "start => document.querySelector('.rope-chart input[name=shift]').value !== start",
+        arg=start,
+        timeout=5_000,
+    )
+    assert reading(page, 0, "score") == before
+    button.click()
+    stopped = shift.input_value()
+    page.wait_for_timeout(900)
+    assert shift.input_value() == stopped
+
+
+def test_search_finds_a_page(visitors):
+    visitor = visitors(WIDE)
+    page = visitor.open(TOC["root"])
+    page.keyboard.press("Control+k")
+    page.locator('input[type="search"]:visible').first.fill("rotation")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/search.html?q=rotation*")
+    link = page.locator("#search-results a").first
+    link.wait_for(timeout=10_000)
+    link.click()
+    page.wait_for_url("**/chapters/*.html*")
+    assert "rotation" in page.locator("article").inner_text().lower()
+    assert visitor.faults == []
+
+
+def test_without_script_a_chart_is_described(visitors):
+    visitor = visitors(WIDE, java_script_enabled=False)
+    page = visitor.open(TOC["root"], wait=False)
+    text = page.locator(".rope-chart noscript").first.inner_text()
+    assert "needs JavaScript" in text
+    assert len(text) > 100

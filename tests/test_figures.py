@@ -1,0 +1,192 @@
+"""The figures' helpers: one look, one stored form on every machine, legible in every theme."""
+
+import json
+import re
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import altair as alt
+import numpy as np
+import pytest
+import vl_convert
+
+from rope.book.mime import THEME_COLOURS, RopeRenderer, chart_box, inline_svg
+from rope.figures import Picture, chart, picture, style, subplots
+from rope.figures.turning_pair import THETA, K, Q, turning_pair
+from rope.reference import score
+
+CSS = Path(__file__).parents[1] / "rope" / "book" / "static" / "book.css"
+THEME_BACKGROUNDS = {"light": "#ffffff", "dark": "#121212"}  # of pydata-sphinx-theme 0.15
+
+
+def luminance(colour: str) -> float:
+    """Relative luminance as WCAG 2 defines it."""
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+    return float(np.dot(linear, [0.2126, 0.7152, 0.0722]))
+
+
+def contrast(one: str, other: str) -> float:
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def css_colours(theme: str) -> dict[str, str]:
+    selector = r"html\[data-theme=\"dark\"\]" if theme == "dark" else "html"
+    block = re.search(rf"^{selector} \{{(.*?)\}}", CSS.read_text(encoding="utf-8"), re.M | re.S)
+    assert block is not None
+    return dict(re.findall(r"(--rope-[a-z]+): (#[0-9a-f]{6})", block[1]))
+
+
+def drawing() -> Picture:
+    figure, axes = subplots()
+    x = np.linspace(0, 6, 50)
+    axes.plot(x, np.sin(x), label=r"$\sin m\theta_0$")
+    axes.fill_between(x, -0.2, 0.2, alpha=0.3)
+    axes.legend()
+    return picture(figure, alt='A sine, "so called", with a < b & c.')
+
+
+@pytest.mark.parametrize("colour", style.COLOURS)
+def test_colours_are_told_from_any_background(colour):
+    for background in (style.PAPER, *THEME_BACKGROUNDS.values()):
+        assert contrast(colour, background) >= 3
+
+
+@pytest.mark.parametrize("theme", THEME_BACKGROUNDS)
+def test_page_colours_are_told_from_the_theme(theme):
+    colours = css_colours(theme)
+    named = set(re.findall(r"var\((--rope-[a-z]+)\)", " ".join(THEME_COLOURS.values())))
+    assert named - {"--rope-paper"} == set(colours)
+    for name, colour in colours.items():
+        if name != "--rope-grid":
+            assert contrast(colour, THEME_BACKGROUNDS[theme]) >= 3, name
+
+
+def test_each_line_has_a_colour_and_a_dash_of_its_own():
+    assert len(set(style.COLOURS)) == len(set(style.DASHES)) == len(style.COLOURS)
+    _, axes = subplots()
+    lines = [axes.plot([0, 1])[0] for _ in style.COLOURS]
+    looks = {(line.get_color(), str(line._unscaled_dash_pattern)) for line in lines}
+    assert len(looks) == len(style.COLOURS)
+
+
+def test_a_picture_is_the_same_every_time_and_names_nothing_of_its_machine():
+    one, two = drawing(), drawing()
+    assert one.svg == two.svg
+    assert not re.search(r"<dc:|matplotlib|\d{4}-\d{2}-\d{2}|<style|DOCTYPE", one.svg)
+    ids = set(re.findall(r' id="([^"]*)"', one.svg))
+    assert ids
+    assert all(re.fullmatch(r"i\d+", name) for name in ids)
+    refers = re.findall(r'(?:url\(#|href="#)([^)"]+)', one.svg)
+    assert set(refers) == ids
+
+
+def test_a_picture_is_text_with_a_title_on_opaque_paper():
+    root = ElementTree.fromstring(drawing().svg)
+    names = {"svg": "http://www.w3.org/2000/svg"}
+    title = root.find("svg:title", names)
+    assert root.get("role") == "img"
+    assert title is not None
+    assert title.text == 'A sine, "so called", with a < b & c.'
+    assert style.PAPER in drawing().svg
+    text = "".join(root.itertext())
+    assert "θ" in text
+    assert "sin" in text
+
+
+def test_numbers_in_a_picture_are_rounded_but_its_words_are_not():
+    figure, axes = subplots()
+    axes.set_xlabel("theta = 0.123456")
+    svg = picture(figure, alt="Axes.").svg
+    assert "0.123456" in svg
+    assert not re.search(r"\d\.\d{3,}", svg.replace("0.123456", ""))
+
+
+def test_a_picture_needs_alt_text():
+    figure, _ = subplots()
+    with pytest.raises(ValueError, match="alt is empty"):
+        picture(figure, alt="  ")
+
+
+def test_what_a_notebook_stores_of_a_picture():
+    bundle = drawing()._repr_mimebundle_()
+    assert set(bundle) == {"image/svg+xml", "text/plain"}
+    assert bundle["text/plain"].startswith("Figure: A sine")
+
+
+def test_the_page_takes_the_themes_colours_and_keeps_ids_apart():
+    one, other = inline_svg(drawing().svg, "1-0"), inline_svg(drawing().svg, "2-0")
+    for stored in (style.INK, style.PAPER, *style.COLOURS):
+        assert stored not in one
+    assert "currentColor" in one
+    assert "var(--rope-blue)" in one
+    ids = re.findall(r' id="([^"]*)"', one)
+    assert ids
+    assert not set(ids) & set(re.findall(r' id="([^"]*)"', other))
+    assert 'aria-label="A sine, &quot;so called&quot;, with a &lt; b &amp; c."' in one
+
+
+def test_a_picture_wider_than_a_phone_scrolls_in_its_own_box():
+    figure, axes = subplots(width=10)
+    axes.set_xlabel("wide")
+    page = inline_svg(picture(figure, alt="Wide axes.").svg)
+    narrowest = re.search(r"--rope-narrowest: (\d+)px", page)
+    assert narrowest is not None
+    assert int(narrowest[1]) == round(9 / 10 * 720)  # ten-point text, 720 points wide
+
+
+def test_an_svg_that_is_no_picture_of_ours_is_left_to_others():
+    class Data:
+        mime_type = "image/svg+xml"
+        string = content = "<svg></svg>"
+
+    assert RopeRenderer.handle_mime(None, Data(), False) is None
+
+
+def test_a_chart_on_the_page_cannot_end_its_script():
+    box = chart_box({"description": "a </script> b", "mark": "</script>"})
+    assert box.count("</script>") == 1
+    assert "This figure moves, which needs JavaScript. a &lt;/script&gt; b" in box
+
+
+def test_a_sliders_value_lies_on_it():
+    with pytest.raises(ValueError, match="value is 9; slider 'm' runs from 0 to 4"):
+        chart.slider("m", 0, 4, 1, 9, "position")
+
+
+def test_chart_data_is_rounded_and_of_one_length():
+    stored = chart.data(x=np.array([0.1 + 0.2, 1 / 3]), name=["a", "b"]).to_dict()
+    assert stored["values"] == [{"x": 0.3, "name": "a"}, {"x": 0.333333, "name": "b"}]
+    with pytest.raises(ValueError, match="columns differ in length"):
+        chart.data(x=[1, 2], y=[1])
+
+
+def test_finish_stores_alt_text_and_play():
+    bare = alt.Chart(chart.data(x=[1])).mark_point().encode(x="x:Q")
+    spec = chart.finish(bare, alt_text="One\n  point.", play={"signal": "x", "max": 2}).to_dict()
+    assert spec["description"] == "One point."
+    assert spec["usermeta"] == {"play": {"signal": "x", "max": 2}}
+    assert spec["background"] == style.PAPER
+    with pytest.raises(ValueError, match="alt_text is empty"):
+        chart.finish(bare, alt_text="")
+
+
+def test_charts_are_stored_as_vega_lite():
+    stored = turning_pair()._repr_mimebundle_()
+    bundle = stored[0] if isinstance(stored, tuple) else stored
+    assert "application/vnd.vegalite.v5+json" in bundle
+    again = turning_pair()._repr_mimebundle_()
+    assert json.dumps(bundle) == json.dumps(again[0] if isinstance(again, tuple) else again)
+
+
+@pytest.mark.parametrize(("m", "n", "shift"), [(0, 0, 0), (2, 8, 0), (2, 8, 30), (31, 4, 1)])
+def test_turning_pair_draws_the_packages_score(m, n, shift):
+    spec = turning_pair().to_dict()
+    values = {"m": m, "n": n, "shift": shift}
+    for parameter in spec["params"]:
+        if parameter["name"] in values:
+            parameter["value"] = values[parameter["name"]]
+    svg = vl_convert.vegalite_to_svg(json.dumps(spec), vl_version="5.20")
+    expected = score(np.array(Q), np.array(K), m, n, np.array([THETA]))
+    assert f"q · k = {expected:.3f}".replace("-", "−") in svg
