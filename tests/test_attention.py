@@ -180,7 +180,8 @@ def test_linear_attention_weights_may_be_negative_and_need_not_sum_to_one():
     # Equal features: the weight of distance n - m is cos(n - m) / 5.
     steps = torch.arange(5, dtype=torch.float64)
     close(weights, torch.cos(steps[None, :] - steps[:, None]) / 5)
-    assert weights.min() < -0.19 and weights.sum(-1).max() < 0.9
+    assert weights.min() < -0.19
+    assert weights.sum(-1).max() < 0.9
     plain = linear_attention(ones, ones, ones, cos, sin, rotate=False)
     close(plain, ones)
 
@@ -192,4 +193,5 @@ def test_linear_attention_gradients_and_low_precision():
     low = [x.detach().bfloat16() for x in inputs]
     out = linear_attention(*low, cos, sin)
     wide = linear_attention(*(x.float() for x in low), cos, sin)
-    assert out.dtype == torch.bfloat16 and torch.equal(out, wide.bfloat16())
+    assert out.dtype == torch.bfloat16
+    assert torch.equal(out, wide.bfloat16())

@@ -256,7 +256,7 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("call, kind, message", BAD.values(), ids=BAD)
+@pytest.mark.parametrize(("call", "kind", "message"), BAD.values(), ids=BAD)
 def test_bad_calls_are_refused_in_a_sentence(call, kind, message):
     with pytest.raises(kind, match=message) as caught:
         call()
@@ -265,7 +265,7 @@ def test_bad_calls_are_refused_in_a_sentence(call, kind, message):
 
 
 @pytest.mark.parametrize(
-    "arguments, message",
+    ("arguments", "message"),
     [
         ((X, X[:, :, :3]), "only their heads"),
         ((X, X[:1]), "only their heads"),
@@ -282,7 +282,8 @@ def test_the_module_is_unchanged_by_a_bad_call(arguments, message):
     before = copy.deepcopy(rotary)
     with pytest.raises(ValueError, match=message):
         rotary(*arguments)
-    assert torch.equal(rotary.cos, before.cos) and torch.equal(rotary.sin, before.sin)
+    assert torch.equal(rotary.cos, before.cos)
+    assert torch.equal(rotary.sin, before.sin)
 
 
 def test_a_far_and_a_negative_position_together_grow_nothing():
@@ -311,4 +312,5 @@ def test_a_full_cache_leaves_the_layer_as_it_was():
     layer, cache = RotaryAttention(16, 4, max_seq_len=4), KVCache(1, 4, 5, 4)
     with torch.no_grad(), pytest.raises(ValueError, match="do not fit"):
         layer(torch.ones(1, 6, 16), cache=cache)
-    assert len(layer.rotary.cos) == 4 and cache.length == 0
+    assert len(layer.rotary.cos) == 4
+    assert cache.length == 0

@@ -7,7 +7,7 @@ from strategies import tolerance
 from rope import inverse_frequencies, reference, rotary_tables
 
 
-@pytest.mark.parametrize("dim, base", [(2, 10000.0), (64, 10000.0), (128, 500000.0), (96, 7)])
+@pytest.mark.parametrize(("dim", "base"), [(2, 10000.0), (64, 10000.0), (128, 500000.0), (96, 7)])
 def test_equal_to_the_reference(dim, base):
     theta = inverse_frequencies(dim, base)
     assert theta.dtype == torch.float64
@@ -62,4 +62,5 @@ def test_negative_positions_turn_back():
     theta = inverse_frequencies(8)
     cos, sin = rotary_tables(torch.tensor([7]), theta)
     back_cos, back_sin = rotary_tables(torch.tensor([-7]), theta)
-    assert torch.equal(back_cos, cos) and torch.equal(back_sin, -sin)
+    assert torch.equal(back_cos, cos)
+    assert torch.equal(back_sin, -sin)

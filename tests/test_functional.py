@@ -28,7 +28,8 @@ def test_equal_to_the_reference(dtype, batch, heads, dim, spare, interleaved, se
     x = normal((batch, heads, len(where), dim + spare), seed, dtype)
     ids = torch.tensor(where, dtype=torch.long)
     out = rotary_embedding(x, *tables(5001, dim), ids, interleaved=interleaved)
-    assert out.dtype == dtype and out.shape == x.shape
+    assert out.dtype == dtype
+    assert out.shape == x.shape
     expected = reference.rotate_matrix(
         x[..., :dim].double().numpy(),
         where,

@@ -48,7 +48,8 @@ def test_projections_convert_head_by_head(shape, rotary_dim):
     half = layouts.projection_interleaved_to_half(weight, 3, rotary_dim)
     heads = weight.unflatten(0, (3, 6)).movedim(1, -1)  # [H, E, D]
     expected = layouts.interleaved_to_half(heads, rotary_dim).movedim(-1, 1).flatten(0, 1)
-    assert torch.equal(half, expected) and half.shape == weight.shape
+    assert torch.equal(half, expected)
+    assert half.shape == weight.shape
     assert torch.equal(layouts.projection_half_to_interleaved(half, 3, rotary_dim), weight)
     half.detach().zero_()
     assert torch.equal(weight, before)

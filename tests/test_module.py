@@ -15,7 +15,8 @@ def exact(rows=16, dim=8):
 
 def assert_exact(rotary, rows=16, dim=8):
     for table, expected in zip((rotary.cos, rotary.sin), exact(rows, dim), strict=True):
-        assert table.dtype == torch.float32 and torch.equal(table, expected)
+        assert table.dtype == torch.float32
+        assert torch.equal(table, expected)
     assert torch.equal(rotary.inv_freq, inverse_frequencies(dim))
 
 
@@ -56,7 +57,9 @@ def test_tables_survive(change):
 
 def test_tables_follow_the_device():
     rotary = RotaryEmbedding(8, 16).to("meta")
-    assert rotary.cos.is_meta and rotary.sin.is_meta and rotary.inv_freq.is_meta
+    assert rotary.cos.is_meta
+    assert rotary.sin.is_meta
+    assert rotary.inv_freq.is_meta
 
 
 def test_built_on_meta():

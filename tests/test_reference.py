@@ -12,7 +12,8 @@ FORMS = (reference.rotate_matrix, reference.rotate_complex, reference.rotate_ele
 
 def test_frequencies_of_a_head_of_128():
     theta = reference.inverse_frequencies(128)
-    assert theta.dtype == np.float64 and theta.shape == (64,)
+    assert theta.dtype == np.float64
+    assert theta.shape == (64,)
     assert theta[0] == 1.0
     assert round(theta[1], 5) == 0.86596
     assert round(theta[63], 8) == 1.1548e-4

@@ -25,7 +25,7 @@ from jupyter_client.manager import AsyncKernelManager
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 from tqdm import tqdm
-from traitlets import default
+from traitlets import Unicode
 
 CHAPTERS = Path("chapters")
 SECONDS_PER_CELL = 600
@@ -48,22 +48,16 @@ class NotebookError(Exception):
     """A notebook that does not run: its message names the cell and says what happened."""
 
 
-class ThisPython(KernelSpecManager):
-    """Knows one kernel, this interpreter's own, whatever kernels the machine has registered."""
+class OneKernel(KernelSpecManager):
+    """Knows one kernel, that of one interpreter, whatever kernels the machine has registered."""
+
+    python = Unicode(sys.executable)
 
     def get_kernel_spec(self, kernel_name: str) -> KernelSpec:
-        """The kernel that runs in this interpreter; `kernel_name` is not looked at."""
+        """The kernel of `self.python`; `kernel_name` is not looked at."""
         spec = KernelSpec(resource_dir=RESOURCES, **get_kernel_dict())
-        spec.argv += ["--IPKernelApp.log_level=CRITICAL"]
+        spec.argv = [self.python, *spec.argv[1:], "--IPKernelApp.log_level=CRITICAL"]
         return spec
-
-
-class ThisPythonManager(AsyncKernelManager):
-    """Starts kernels of `ThisPython`."""
-
-    @default("kernel_spec_manager")
-    def _this_python(self) -> KernelSpecManager:
-        return ThisPython()
 
 
 @contextmanager
@@ -81,25 +75,27 @@ def kernel_environment() -> Iterator[None]:
             os.environ.update(former)
 
 
-def execute(notebook: Any, folder: Path, name: str) -> None:
+def execute(notebook: Any, folder: Path, name: str, python: str = sys.executable) -> None:
     """Run a notebook's cells in order and put their outputs into it.
 
     Args:
         notebook: as nbformat reads it; changed in place.
         folder: the working directory of its kernel.
         name: what to call it in messages.
+        python: the interpreter that runs it.
 
     Raises:
         NotebookError: a cell raised, wrote to stderr, took too long, or ended its kernel.
     """
+    kernels = OneKernel(python=python)
     client = NotebookClient(
         notebook,
-        kernel_manager_class=ThisPythonManager,
-        kernel_name="python3",
+        km=AsyncKernelManager(kernel_spec_manager=kernels, kernel_name="python3"),
         timeout=SECONDS_PER_CELL,
         record_timing=False,
         resources={"metadata": {"path": str(folder)}},
     )
+    client.owns_km = True  # it is ended with the notebook
     code = [(i, cell) for i, cell in enumerate(notebook.cells) if cell.cell_type == "code"]
     with (
         tqdm(code, desc=name, unit="cell", file=sys.stderr) as progress,
@@ -111,7 +107,8 @@ def execute(notebook: Any, folder: Path, name: str) -> None:
                 if cell.source.strip():
                     client.execute_cell(cell, index)
             except CellExecutionError:
-                said = ESCAPES.sub("", "\n".join(cell.outputs[-1].traceback))
+                printed = "".join(output.get("text", "") for output in cell.outputs)
+                said = printed + ESCAPES.sub("", "\n".join(cell.outputs[-1].traceback))
                 raise NotebookError(f"{where(name, number, cell)}\n{said}") from None
             except CellTimeoutError:
                 late = f"It was still running after {SECONDS_PER_CELL} s."

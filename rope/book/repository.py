@@ -12,7 +12,6 @@ import re
 import sys
 from pathlib import Path
 
-COLAB = "https://colab.research.google.com"
 URL = re.compile(r"(https|file)://[^\s\"'\\{}]+[^\s\"'\\{}/]")
 
 FIRST_CELL = """\
@@ -32,7 +31,6 @@ ADDRESS = re.compile(r'^REPOSITORY, TAG = "([^"]*)", "([^"]*)"$', re.MULTILINE)
 CONFIG_URL = re.compile(
     r"^(repository:\n(?:(?:[ \t]+.*|#.*)?\n)*?[ \t]+url:)([^\n]*)", re.MULTILINE
 )
-BUTTONS = re.compile(r"^launch_buttons:\n", re.MULTILINE)
 
 
 def first_cell_source(repository: str, tag: str) -> str:
@@ -62,18 +60,14 @@ def address_in_config(text: str) -> str:
 
 
 def set_in_config(text: str, repository: str) -> str:
-    """The text of `_config.yml` with the address set, and the Colab button where there is one.
+    """The text of `_config.yml` with the address set, and all else as it was.
 
     Raises:
-        ValueError: the text has no `repository:` section with a `url:`, or no `launch_buttons:`.
+        ValueError: the text has no `repository:` section with a `url:`.
     """
-    if not CONFIG_URL.search(text) or not BUTTONS.search(text):
-        raise ValueError("_config.yml needs `repository:` with `url:`, and `launch_buttons:`")
-    text = CONFIG_URL.sub(lambda found: f'{found[1]} "{repository}"', text, count=1)
-    text = re.sub(r"^[ \t]+colab_url:[^\n]*\n", "", text, flags=re.MULTILINE)
-    if repository:
-        text = BUTTONS.sub(f"launch_buttons:\n  colab_url: {COLAB}\n", text, count=1)
-    return text
+    if not CONFIG_URL.search(text):
+        raise ValueError("_config.yml needs a section `repository:` that holds `url:`")
+    return CONFIG_URL.sub(lambda found: f'{found[1]} "{repository}"', text, count=1)
 
 
 def set_in_notebook(text: str, repository: str) -> str:

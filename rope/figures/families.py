@@ -28,12 +28,13 @@ def family_scores(
     families: Mapping[str, ArrayLike], q: ArrayLike, k: ArrayLike, reach: int = 24
 ) -> Picture:
     """q^T M^r k against the offset r = n - m, a panel for each matrix M of `families`."""
+    query, key = np.asarray(q, float), np.asarray(k, float)
     offsets = np.arange(-reach, reach + 1)
     figure, axes = subplots(len(families), 1, height=1.5 * len(families), sharex=True)
     for ax, (name, matrix) in zip(axes, families.items(), strict=True):
         powers = [np.linalg.matrix_power(np.asarray(matrix, float), int(r)) for r in offsets]
         ax.axvspan(0, reach, color=GRID, alpha=0.5, linewidth=0)
-        ax.plot(offsets, [q @ power @ k for power in powers], "-o", markersize=3, linewidth=1)
+        ax.plot(offsets, [query @ power @ key for power in powers], "-o", markersize=3, linewidth=1)
         ax.set_title(name, loc="left")
         ax.grid(visible=False)
         ax.axhline(0, color=MUTED, linewidth=0.8, linestyle="-")
@@ -55,7 +56,7 @@ def plane_family() -> Any:
     sliders = (
         chart.slider("growth", -0.1, 0.1, 0.01, GROWTH, "a (per position)"),
         chart.slider("theta", 0, 3.14, 0.01, THETA, "θ (radians)"),
-        chart.slider("turns", 0, 2, 1, 0, "whole turns added to θ"),
+        chart.slider("turns", 0, 2, 1, 0, "whole turns more"),
     )
     whole = np.arange(-REACH, REACH + 1)
     start = [
@@ -79,11 +80,12 @@ def plane_family() -> Any:
     return chart.finish(
         alt.hconcat(*panels, spacing=36).add_params(*sliders),
         alt_text=(
-            "Left: the score of two equal vectors against the offset n minus m, a dot at each whole "
-            "offset and a curve through them; rings mark where the dots stood at the start. Right: "
-            "the lengths of query and key against the position. With a above 0 the score dies out "
-            "towards the past, the query shrinks and the key grows; with a = 0 both lengths are 1. "
-            "Adding whole turns to the angle changes the curve and leaves every dot in place."
+            "Left: the score of two equal vectors against the offset n minus m, a dot at each "
+            "whole offset and a curve through them; rings mark where the dots stood at the start. "
+            "Right: the lengths of query and key against the position. With a above 0 the score "
+            "dies out towards the past, the query shrinks and the key grows; with a = 0 both "
+            "lengths are 1. Adding whole turns to the angle changes the curve and leaves every "
+            "dot in place."
         ),
     )
 
@@ -91,19 +93,22 @@ def plane_family() -> Any:
 def _lengths() -> alt.LayerChart:
     """|q_m| = e^(-a m) and |k_n| = e^(a n), and their values at the last position."""
     rows = alt.Chart(chart.data(position=np.arange(LAST + 1)))
-    both = rows.transform_calculate(
-        query="exp(-growth*datum.position)", key="exp(growth*datum.position)"
-    ).transform_fold(["query", "key"], as_=["vector", "length"])
-    style = alt.Scale(domain=["query", "key"], range=[VERMILION, BLUE])
-    lines = both.mark_line(strokeWidth=2.5).encode(
-        x=alt.X("position:Q", title="position"),
-        y=alt.Y("length:Q", title="length", scale=alt.Scale(domain=[0, 7.5], nice=False)),
-        color=alt.Color("vector:N", scale=style, legend=alt.Legend(orient="top", title=None)),
-        strokeDash=alt.StrokeDash("vector:N", scale=alt.Scale(range=[[6, 2], [1, 0]])),
-    )
+    x = alt.X("position:Q", title="position")
+    y = alt.Y("length:Q", title="length", scale=alt.Scale(domain=[0, 7.5], nice=False))
+    layers: list[alt.Chart] = []
+    for name, sign, colour, dash, shift in (
+        ("query", "-", VERMILION, [6, 2], 14),
+        ("key", "", BLUE, [1, 0], -12),
+    ):
+        curve = rows.transform_calculate(length=f"exp({sign}growth*datum.position)")
+        line = curve.mark_line(color=colour, strokeDash=dash, strokeWidth=2.5)
+        label = curve.transform_filter(f"datum.position == {LAST - 5}").mark_text(
+            text=name, color=INK, fontSize=13, dy=shift
+        )
+        layers += [line.encode(x=x, y=y), label.encode(x=x, y=y)]
     said = (
         f"'at {LAST}: query ' + format(exp(-{LAST}*growth), '.2f')"
         f" + ', key ' + format(exp({LAST}*growth), '.2f')"
     )
     words = chart.reading(said, x=8, y=14, size=14, name="lengths", fill=INK)
-    return alt.layer(lines, words)
+    return alt.layer(*layers, words)

@@ -30,9 +30,10 @@ def score_tables(added: NDArray[Any], turned: NDArray[Any]) -> Picture:
     figure, axes = subplots(1, 2, height=3.1, sharey=True)
     edges = [place - 0.5 for place in range(len(added) + 1)]
     for ax, table, title in zip(axes, (added, turned), ("added", "turned"), strict=True):
-        top = abs(table).max()
+        cells = table.round(9)  # so that no last digit decides between two colours
+        top = abs(cells).max()
         colours = {"cmap": "RdBu_r", "vmin": -top, "vmax": top, "edgecolors": "face"}
-        ax.pcolormesh(edges, edges, table.tolist(), **colours)
+        ax.pcolormesh(edges, edges, cells.tolist(), **colours)
         ax.set(title=f"position {title}", xlabel="key $n$", aspect="equal")
         ax.set_xticks(range(0, len(added), 3))
         ax.set_yticks(range(0, len(added), 3))

@@ -1,0 +1,21 @@
+"""What nbval needs: kernels in the environment that made the stored outputs, and patience."""
+
+import pytest
+
+from rope.book.execute import kernel_environment
+
+OUTPUT_SECONDS = 60  # nbval's own 5 s are too few for two kernels on two busy cores
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Start every kernel as `rope.book.execute` does."""
+    environment = kernel_environment()
+    environment.__enter__()
+    config.add_cleanup(lambda: environment.__exit__(None, None, None))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give a cell's output time to arrive."""
+    for item in items:
+        if hasattr(item, "output_timeout"):
+            item.output_timeout = OUTPUT_SECONDS

@@ -1,0 +1,26 @@
+"""Settings of the tests: which are slow, and how Hypothesis draws."""
+
+import os
+
+import pytest
+from hypothesis import settings
+
+YES = {
+    name
+    for name in ("CI", "SLOW")
+    if os.environ.get(name, "").lower() not in ("", "0", "no", "false")
+}
+
+# A busy machine is no fault of the code; a failure in CI must come back when it is run again.
+settings.register_profile("book", deadline=None, derandomize="CI" in YES, print_blob=True)
+settings.load_profile("book")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave out what is marked slow, unless CI or SLOW is set."""
+    if YES:
+        return
+    skip = pytest.mark.skip(reason="slow: make test SLOW=1 (or SLOW=1 pytest) runs it")
+    for item in items:
+        if item.get_closest_marker("slow"):
+            item.add_marker(skip)

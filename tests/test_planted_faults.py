@@ -1,0 +1,209 @@
+"""Do the tests bite? Each fault is planted in a copy of the package; a unit test and a chapter must both fail.
+
+A test suite that has never been seen failing proves little. The faults are the mistakes that people
+make with rotary embeddings, one at a time, as a change of one line of the package.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+pytestmark = pytest.mark.slow
+
+
+@dataclass(frozen=True)
+class Fault:
+    name: str
+    file: str
+    edits: tuple[tuple[str, str], ...]
+    unit: str
+    chapter: str
+
+
+OPERATION, MODULE, TABLES = "rope/functional.py", "rope/module.py", "rope/frequencies.py"
+COS_SIN = "    cos, sin = cos.to(wide), sin.to(wide)\n"
+FAULTS = [
+    Fault(
+        "sine with the other sign",
+        OPERATION,
+        (
+            (
+                "first * cos - second * sin, second * cos + first * sin",
+                "first * cos + second * sin, second * cos - first * sin",
+            ),
+        ),
+        "functional",
+        "two_layouts",
+    ),
+    Fault(
+        "m + n in place of n - m",
+        MODULE,
+        (
+            (
+                "k = rotary_embedding(k, cos, sin, interleaved=self.interleaved)",
+                "k = rotary_embedding(k, cos, sin, interleaved=self.interleaved, inverse=True)",
+            ),
+        ),
+        "module",
+        "rotary_attention",
+    ),
+    Fault(
+        "layouts swapped",
+        OPERATION,
+        (
+            ("_split(rotated.to(wide), interleaved)", "_split(rotated.to(wide), not interleaved)"),
+            (
+                "second * cos + first * sin, interleaved)",
+                "second * cos + first * sin, not interleaved)",
+            ),
+        ),
+        "functional",
+        "from_maths_to_pytorch",
+    ),
+    Fault(
+        "frequencies off by one",
+        TABLES,
+        (("torch.arange(dim // 2, dtype", "torch.arange(1, dim // 2 + 1, dtype"),),
+        "frequencies",
+        "many_dimensions",
+    ),
+    Fault(
+        "last pair left out",
+        OPERATION,
+        (
+            (
+                COS_SIN,
+                COS_SIN
+                + "    cos = torch.cat((cos[..., :-1], torch.ones_like(cos[..., -1:])), dim=-1)\n"
+                + "    sin = torch.cat((sin[..., :-1], torch.zeros_like(sin[..., -1:])), dim=-1)\n",
+            ),
+        ),
+        "functional",
+        "properties",
+    ),
+    Fault(
+        "query rotated but not the key",
+        MODULE,
+        (("        k = rotary_embedding(k, cos, sin, interleaved=self.interleaved)\n", ""),),
+        "module",
+        "rotary_attention",
+    ),
+    Fault(
+        "degrees for radians",
+        TABLES,
+        (("[:, None] * inv_freq  #", "[:, None] * torch.rad2deg(inv_freq)  #"),),
+        "frequencies",
+        "rotation_in_two_dimensions",
+    ),
+    Fault(
+        "table rounded to bfloat16",
+        TABLES,
+        (
+            (
+                "angle.cos().to(dtype), angle.sin().to(dtype)",
+                "angle.cos().bfloat16().to(dtype), angle.sin().bfloat16().to(dtype)",
+            ),
+        ),
+        "frequencies",
+        "properties",
+    ),
+    Fault(
+        "angles in float32",
+        TABLES,
+        (
+            (
+                "rows.to(torch.float64)[:, None] * inv_freq",
+                "rows.float()[:, None] * inv_freq.float()",
+            ),
+        ),
+        "frequencies",
+        "from_maths_to_pytorch",
+    ),
+    Fault(
+        "decoding offset forgotten",
+        "rope/attention/layer.py",
+        (("torch.arange(past, past + x.shape[1]", "torch.arange(0, x.shape[1]"),),
+        "attention",
+        "rotary_attention",
+    ),
+    Fault(
+        "checkpoint converted the wrong way round",
+        "rope/layouts.py",
+        (("weight[interleaved_to_half(_rows", "weight[half_to_interleaved(_rows"),),
+        "layouts",
+        "two_layouts",
+    ),
+    Fault(
+        "the definition itself transposed",
+        "rope/reference.py",
+        (
+            ("matrix[even, even + 1] = -np.sin(angle)", "matrix[even, even + 1] = np.sin(angle)"),
+            ("matrix[even + 1, even] = np.sin(angle)", "matrix[even + 1, even] = -np.sin(angle)"),
+        ),
+        "reference",
+        "many_dimensions",
+    ),
+    Fault(
+        "the symbolic rotation transposed",
+        "rope/symbolic.py",
+        (("sp.Matrix([[cos, -sin], [sin, cos]])", "sp.Matrix([[cos, sin], [-sin, cos]])"),),
+        "symbolic",
+        "eulers_formula",
+    ),
+]
+
+
+def run(tree: Path, *arguments: str) -> subprocess.CompletedProcess:
+    environment = {**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment.pop("PYTEST_ADDOPTS", None)
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *arguments]
+    return subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True)
+
+
+@pytest.fixture
+def tree(tmp_path):
+    for folder in ("rope", "tests", "chapters"):
+        shutil.copytree(
+            ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__")
+        )
+    for file in ("pyproject.toml", "README.md"):
+        shutil.copy(ROOT / file, tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+def test_fault_is_caught_twice(fault, tree):
+    path = tree / fault.file
+    source = path.read_text(encoding="utf-8")
+    for right, wrong in fault.edits:
+        assert source.count(right) == 1, f"{fault.file} no longer holds {right!r} once"
+        source = source.replace(right, wrong)
+    path.write_text(source, encoding="utf-8")
+
+    unit = run(tree, f"tests/test_{fault.unit}.py")
+    assert unit.returncode == 1, f"no unit test caught it:\n{unit.stdout[-2000:]}"
+    chapter = run(tree, "--nbval", "--nbval-current-env", f"chapters/{fault.chapter}.ipynb")
+    assert chapter.returncode == 1, f"no cell caught it:\n{chapter.stdout[-2000:]}"
+
+
+def test_copy_without_a_fault_passes(tree):
+    """The control: the copy itself is sound, and it is the copy that is imported."""
+    where = subprocess.run(
+        [sys.executable, "-c", "import rope; print(rope.__file__)"],
+        cwd=tree,
+        env={**os.environ, "PYTHONPATH": str(tree)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert Path(where.stdout.strip()).is_relative_to(tree)
+    units = sorted({f"tests/test_{fault.unit}.py" for fault in FAULTS})
+    chapters = sorted({f"chapters/{fault.chapter}.ipynb" for fault in FAULTS})
+    assert run(tree, *units).returncode == 0
+    assert run(tree, "--nbval", "--nbval-current-env", *chapters).returncode == 0
