@@ -19,7 +19,7 @@ book: $(READY) ## build the HTML, strictly, and print the page to open
 	@$(COMMANDS) book
 
 test: $(READY) ## run every test; SLOW=1 adds the slow ones
-	@SLOW=$(SLOW) $(COMMANDS) test
+	@$(COMMANDS) test
 
 execute: $(READY) ## run the notebooks and store their outputs; NB=chapters/x.ipynb for one
 	@$(PYTHON) -m rope.book.execute $(NB)

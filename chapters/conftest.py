@@ -1,5 +1,7 @@
 """What nbval needs: kernels in the environment that made the stored outputs, and patience."""
 
+from collections.abc import Generator
+
 import pytest
 
 from rope.book.execute import kernel_environment
@@ -19,3 +21,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if hasattr(item, "output_timeout"):
             item.output_timeout = OUTPUT_SECONDS
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Where a cell failed, show what it printed: nbval names a new stream and not its text."""
+    report = yield
+    if report.failed and hasattr(item, "test_outputs"):
+        for output in item.test_outputs or []:
+            if "text" in output:
+                report.sections.append((f"its {output['name']} now", output["text"]))
+    return report

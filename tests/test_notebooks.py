@@ -156,7 +156,7 @@ BAD = {
     "a first cell that prints": ("first_cell", put(cell=FIRST, outputs=[printed("hello")])),
     "a first cell in full view": ("first_cell", tag(FIRST)),
     "no goals": ("goals", put(cell=BOX, source="Goals: count. 5 minutes. Prerequisites: none.")),
-    "goals without minutes": ("goals", replace(BOX, "5 minutes", "a while")),
+    "goals without minutes": ("goals", replace(BOX, "5 minutes", "short")),
     "goals without prerequisites": ("goals", replace(BOX, "Prerequisites", "Before")),
     "a long cell": ("lengths", put(cell=CODE, source="x = 1\n" * 13)),
     "a long hidden cell": ("lengths", put(cell=FIGURE, source="x = 1\n" * 41)),

@@ -85,7 +85,7 @@ FAULTS = [
             ),
         ),
         "functional",
-        "properties",
+        "many_dimensions",
     ),
     Fault(
         "query rotated but not the key",

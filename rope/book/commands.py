@@ -159,7 +159,7 @@ def test() -> int:
     if notebooks:
         nbval = ("--nbval", "--nbval-current-env", f"--nbval-cell-timeout={CELL_SECONDS}")
         run_pytest(part, *nbval, *two, "chapters")
-    run_pytest(begin("rules for notebooks"), "tests/test_notebooks.py")
+    run_pytest(begin("rules for notebooks"), "--tb=short", "tests/test_notebooks.py")
     built = build(begin("strict build"), quiet=True)
     browser_tests(begin("browser tests"), built=not built.failed)
     if is_set("CI") or is_set("SLOW"):

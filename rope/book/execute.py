@@ -235,7 +235,8 @@ def main(arguments: list[str] | None = None) -> int:
             normalise(notebook)
             store(notebook, path)
         except NotebookError as error:
-            print(f"\n{error}\n{path} is as it was.", file=sys.stderr)
+            kept = f"\n{path} is as it was." if path.exists() else ""
+            print(f"\n{error}{kept}", file=sys.stderr)
             failed.append(path.name)
         except KeyboardInterrupt:
             print(f"\nInterrupted: {path} is as it was.", file=sys.stderr)

@@ -156,7 +156,7 @@ def goals(name: str, notebook: Notebook) -> list[str]:
         text = source(cell)
         if cell["cell_type"] == "markdown" and GOALS.search(text):
             faults = []
-            if not re.search(r"\d+\s+minutes", text):
+            if not re.search(r"\w+\s+(?:minutes|hours)", text):
                 faults.append("the box of goals does not say how many minutes")
             if not re.search(r"prerequisites?\b", text, re.IGNORECASE):
                 faults.append("the box of goals does not say the prerequisites")

@@ -96,14 +96,14 @@ def _lengths() -> alt.LayerChart:
     x = alt.X("position:Q", title="position")
     y = alt.Y("length:Q", title="length", scale=alt.Scale(domain=[0, 7.5], nice=False))
     layers: list[alt.Chart] = []
-    for name, sign, colour, dash, shift in (
-        ("query", "-", VERMILION, [6, 2], 14),
-        ("key", "", BLUE, [1, 0], -12),
+    for name, sign, colour, dash, place in (
+        ("query", "-", VERMILION, [6, 2], 17),
+        ("key", "", BLUE, [1, 0], 10),
     ):
         curve = rows.transform_calculate(length=f"exp({sign}growth*datum.position)")
         line = curve.mark_line(color=colour, strokeDash=dash, strokeWidth=2.5)
-        label = curve.transform_filter(f"datum.position == {LAST - 5}").mark_text(
-            text=name, color=INK, fontSize=13, dy=shift
+        label = curve.transform_filter(f"datum.position == {place}").mark_text(
+            text=name, color=INK, fontSize=13, dy=-12
         )
         layers += [line.encode(x=x, y=y), label.encode(x=x, y=y)]
     said = (
