@@ -61,7 +61,10 @@ class RotaryEmbedding(nn.Module):
         check_count("max_seq_len", max_seq_len)
         check_flag("interleaved", interleaved)
         self.dim, self.base, self.interleaved = dim, float(base), interleaved
-        cos, sin = self._tables(max_seq_len, device or torch.get_default_device())
+        if device is None:
+            # Unlike torch.get_default_device, this sees `with torch.device(...)` in torch 2.6 too.
+            device = torch.empty(0).device
+        cos, sin = self._tables(max_seq_len, device)
         self.register_buffer("cos", cos, persistent=False)
         self.register_buffer("sin", sin, persistent=False)
 

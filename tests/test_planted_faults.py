@@ -1,4 +1,4 @@
-"""Do the tests bite? Each fault is planted in a copy of the package; a unit test and a chapter must both fail.
+"""Do the tests bite? With a fault planted in the package, a unit test and a chapter must fail.
 
 A test suite that has never been seen failing proves little. The faults are the mistakes that people
 make with rotary embeddings, one at a time, as a change of one line of the package.

@@ -164,7 +164,7 @@ def test() -> int:
     browser_tests(begin("browser tests"), built=not built.failed)
     if is_set("CI") or is_set("SLOW"):
         os.environ["SLOW"] = "1"
-        run_pytest(begin("slow tests"), "-m", "slow", "tests")
+        run_pytest(begin("slow tests"), *two, "-m", "slow", "tests")
     else:
         parts.append(Part("slow tests", note="not run; make test SLOW=1 runs them"))
 

@@ -12,14 +12,15 @@ STATIC = Path(__file__).parent / "static"
 
 
 def set_up_config(app: Any, config: Any) -> None:
-    """Show charts before their text form; offer no buttons while the book has no address."""
+    """Show charts before their text form; offer Colab where it can open the book."""
     config.html_static_path.append(str(STATIC))
     config.nb_mime_priority_overrides = [
         *config.nb_mime_priority_overrides,
         ("html", "application/vnd.vegalite.v5+json", 5),
     ]
-    if not config.html_theme_options.get("repository_url"):
-        config.html_theme_options["launch_buttons"] = {}
+    # Colab opens notebooks from GitHub alone, and the theme stops at an address it does not know.
+    if not config.html_theme_options.get("repository_url", "").startswith("https://github.com/"):
+        config.html_theme_options |= {"launch_buttons": {}, "repository_url": ""}
     # Live kernels through thebe need a server elsewhere; its scripts are also emitted twice.
     for event, listeners in app.events.listeners.items():
         app.events.listeners[event] = [

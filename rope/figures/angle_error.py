@@ -48,7 +48,7 @@ def angle_error() -> Picture:
     for name in ("float32", "float64"):
         ax.loglog(POSITIONS, errors[name], base=2, label=f"angles in {name}")
     ax.axhline(2**-24, color=INK, linestyle=":", linewidth=1)
-    ax.text(2, 2**-23.6, "rounding the cosine once: $2^{-24}$", color=INK, fontsize=9)
+    ax.text(2, 2**-23.6, "rounding the cosine once: $2^{-24}$", color=INK, fontsize=10)
     ax.set(xlabel="position", ylabel="largest error of a cosine", ylim=(2**-27, 2**-3))
     ax.legend(loc="upper left")
     return picture(

@@ -80,7 +80,7 @@ def packed_picture(lengths: Sequence[int]) -> Picture:
             if mask[m, n]:
                 ax.add_patch(_cell(n, m))
                 distance = positions[m] - positions[n]
-                ax.text(n + 0.5, m + 0.55, distance, ha="center", va="center", fontsize=8)
+                ax.text(n + 0.5, m + 0.55, distance, ha="center", va="center", fontsize=10)
     edge = 0
     for length in lengths[:-1]:
         edge += length

@@ -41,7 +41,7 @@ def book_map() -> Picture:
     ax.set_axis_off()
     ax.set(xlim=(-0.05, 5.15), ylim=(-3.35, 0.62), aspect="equal")
     for row, (part, colour) in enumerate(PARTS):
-        ax.text(0.3, 0.35 - 0.98 * row, part, color=INK, fontsize=9.5, style="italic")
+        ax.text(0.3, 0.35 - 0.98 * row, part, color=INK, fontsize=10, style="italic")
         for name in (name for name, (_, at, _) in CHAPTERS.items() if at == row):
             x, y = _place(name)
             box = {"boxstyle": "round,pad=0.02,rounding_size=0.08", "fc": "none", "ec": colour}

@@ -1,6 +1,6 @@
 """Does a score decay with distance? The average over planes, and the bound of the RoFormer paper.
 
-Chapter "Properties". With theta_j = b^(-2j/d) and C_j the sum of e^{i m theta_i} over i < j,
+Chapter "Properties". With theta_j = b^(-2j/d) and C_j the sum of e^{i m theta_l} over l < j,
 
     average(m) = (2/d) sum_j cos(m theta_j),     bound(m) = (2/d) sum_j |C_j|, j = 1 ... d/2.
 """
@@ -119,7 +119,7 @@ def wavelengths(length: int = 4096, dim: int = 128) -> Picture:
         waves = 2 * torch.pi / inverse_frequencies(dim, base)
         ax.semilogy(range(dim // 2), waves.numpy(), label=f"base {base:,.0f}")
     ax.axhline(length, color=INK, linewidth=1, linestyle=":")
-    ax.text(0, length * 1.25, f"trained length {length:,}", color=INK, fontsize=9)
+    ax.text(0, length * 1.25, f"trained length {length:,}", color=INK, fontsize=10)
     ax.set(xlabel="plane $j$", ylabel="wavelength, in positions")
     ax.legend(loc="lower right")
     return picture(

@@ -46,29 +46,29 @@ def _arc(ax, first: int, second: int, plane: int) -> None:
     dash = (0, DASHES[plane]) if plane else "-"
     ax.plot(xs, ys, color=COLOURS[plane], linestyle=dash)
     ax.plot([first, second], [0, 0], linestyle="none", marker="o", color=COLOURS[plane])
-    ax.text(middle, height + 0.18, str(plane), color=INK, ha="center", va="center", fontsize=9)
+    ax.text(middle, height + 0.18, str(plane), color=INK, ha="center", va="center", fontsize=10)
 
 
 def wrong_layout(dim: int = 64, size: int = 16, back: int = 3) -> Picture:
     """Weights of a head that looks `back` tokens into the past, in both layouts.
 
-    The query is the key turned back, so that in each plane the score is largest at that offset.
+    The query is the key turned back, so that in each plane the score is largest at that offset,
+    and sqrt(dim) times as long, which undoes the softmax's divisor and keeps the weights sharp.
     """
     inv_freq = inverse_frequencies(dim)
     cos, sin = rotary_tables(size + back, inv_freq, dtype=torch.float64)
     generator = torch.Generator().manual_seed(3)
     key = torch.randn(dim, generator=generator, dtype=torch.float64).expand(1, 1, size, dim)
     shift = torch.full((size,), back)
-    query = rotary_embedding(key, cos, sin, shift, interleaved=True, inverse=True)
+    query = rotary_embedding(key, cos, sin, shift, interleaved=True, inverse=True) * dim**0.5
     figure, axes = subplots(1, 2, height=2.9, sharey=True)
     future = torch.ones(size, size, dtype=torch.bool).triu(1)
     titles = ("its own layout", "the other layout")
     for ax, title, interleaved in zip(axes, titles, (True, False), strict=True):
         ids = torch.arange(size)
-        q, k = (
-            rotary_embedding(t, cos, sin, ids, interleaved=interleaved) for t in (query, key)
-        )
-        weights = (q @ k.mT).masked_fill(future, -torch.inf).softmax(dim=-1)[0, 0]
+        q, k = (rotary_embedding(t, cos, sin, ids, interleaved=interleaved) for t in (query, key))
+        scores = (q @ k.mT / dim**0.5).masked_fill(future, -torch.inf)
+        weights = scores.softmax(dim=-1)[0, 0]
         ax.pcolormesh(weights.numpy(), cmap="Blues", vmin=0, vmax=1, edgecolors="face")
         ax.set(title=title, xlabel="key position $n$", aspect="equal")
         ax.grid(False)
