@@ -20,7 +20,7 @@ __all__ = [
     "rotary_tables",
 ]
 
-_LAZY = frozenset({"attention", "figures", "layouts", "reference", "symbolic"})
+_LAZY = frozenset({"attention", "figures", "layouts", "reference", "symbolic", "traffic"})
 
 
 def __getattr__(name: str) -> ModuleType:

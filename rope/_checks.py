@@ -16,7 +16,8 @@ INTEGER = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
 def check_count(name: str, value: int, smallest: int = 1) -> None:
     """Refuse anything but an integer that is at least `smallest`."""
-    if isinstance(value, bool) or not isinstance(value, Integral):
+    # torch.export traces a length as a SymInt, which Python does not count among the Integrals.
+    if isinstance(value, bool) or not isinstance(value, (Integral, torch.SymInt)):
         raise TypeError(f"{name} is {value!r}; it must be an integer, so pass int({name})")
     if value < smallest:
         raise ValueError(f"{name} is {value}; it must be at least {smallest}, so pass a larger one")
@@ -46,11 +47,16 @@ def check_flag(name: str, value: bool) -> None:
         raise TypeError(f"{name} is {value!r}; it must be True or False, so pass one of the two")
 
 
+def check_tensor(name: str, value: Tensor) -> None:
+    """Refuse what is not a tensor, such as a NumPy array or a list."""
+    if not isinstance(value, Tensor):
+        kind = type(value).__name__
+        raise TypeError(f"{name} is a {kind}; it must be a tensor, so pass torch.as_tensor({name})")
+
+
 def check_floating(name: str, tensor: Tensor) -> None:
     """Refuse what is not a tensor of float16, bfloat16, float32 or float64."""
-    if not isinstance(tensor, Tensor):
-        kind = type(tensor).__name__
-        raise TypeError(f"{name} is a {kind}; it must be a tensor, so pass torch.as_tensor({name})")
+    check_tensor(name, tensor)
     if tensor.dtype not in FLOATING:
         raise TypeError(
             f"{name} is {tensor.dtype}; it must be float16, bfloat16, float32 or float64: "
@@ -65,7 +71,7 @@ def check_integer(name: str, tensor: Tensor) -> None:
         raise TypeError(f"{name} is a {kind}; it must be an integer tensor: torch.tensor({name})")
     if tensor.dtype not in INTEGER:
         raise TypeError(
-            f"{name} is {tensor.dtype}; it must be an integer tensor: "
+            f"{name} is {tensor.dtype}; it must be uint8, int8, int16, int32 or int64: "
             "give whole positions such as torch.arange(seq_len)"
         )
 

@@ -45,7 +45,8 @@ def rotary_tables(
 
     positions: an int N, meaning 0 ... N-1, or an integer tensor `[N]` (negative ones turn back);
     inv_freq: float64 `[dim/2]` on the same device.
-    Returns cos and sin, `[N, dim/2]`, computed in float64 and rounded once to `dtype`.
+    Returns cos and sin, `[N, dim/2]`, computed in float64 and rounded once to `dtype` (torch's own
+    rounding to float16 and bfloat16, which passes through float32: ties may fall the other way).
     Raises TypeError for positions that are no integers, an inv_freq that is not float64 or a dtype
     that is not floating; ValueError for a negative N, wrong shapes or two devices.
 

@@ -39,8 +39,8 @@ def rotary_embedding(
     Without position_ids: `[S, R/2]`, or four axes that broadcast to `[B, H, S, R/2]`.
     interleaved: plane j holds coordinates (2j, 2j+1); otherwise (j, j + R/2).
     inverse: turn back, by the negative angle.
-    Returns a new tensor of x's shape and dtype; the arithmetic is in float32 or wider and is
-    rounded once.
+    Returns a new tensor of x's shape and dtype; the arithmetic is in float32, or float64 when x or
+    the tables are, and its result is rounded to x's dtype at the end alone.
     Raises TypeError for integer or complex values and for boolean or floating position_ids,
     ValueError for shapes or devices that do not agree and for positions outside the tables
     (under `torch.compile` and on CUDA that last one is an asynchronous assertion).

@@ -9,7 +9,7 @@ Shapes: H heads, D head dimension, R rotated width (the first R of D), E embeddi
 import torch
 from torch import Tensor
 
-from rope._checks import check_count, check_dim
+from rope._checks import check_count, check_dim, check_tensor
 
 
 def permutation(dim: int, *, device: torch.device | str | None = None) -> Tensor:
@@ -28,7 +28,8 @@ def interleaved_to_half(x: Tensor, rotary_dim: int | None = None) -> Tensor:
     """Move plane j from coordinates (2j, 2j+1) to (j, j + R/2) on the last axis.
 
     x: `[..., D]` of any dtype; rotary_dim: R, all of D when None; the rest stays in place.
-    Returns a new tensor. Raises ValueError for an odd R or one wider than D.
+    Returns a new tensor. Raises ValueError for an odd R or one wider than D, TypeError for what is
+    no tensor.
 
     >>> interleaved_to_half(torch.arange(6), rotary_dim=4)
     tensor([0, 2, 1, 3, 4, 5])
@@ -75,6 +76,7 @@ def projection_half_to_interleaved(
 
 def _reorder(x: Tensor, rotary_dim: int | None, *, to_half: bool) -> Tensor:
     """x with the first R coordinates permuted."""
+    check_tensor("x", x)
     if x.dim() == 0:
         raise ValueError("x has no axes; its last one must hold the coordinates: pass a vector")
     width = x.shape[-1] if rotary_dim is None else rotary_dim
@@ -91,6 +93,7 @@ def _reorder(x: Tensor, rotary_dim: int | None, *, to_half: bool) -> Tensor:
 
 def _rows(weight: Tensor, num_heads: int) -> Tensor:
     """The row numbers of a projection, one head a row: `[H, D]`."""
+    check_tensor("weight", weight)
     check_count("num_heads", num_heads)
     if weight.dim() not in (1, 2) or weight.shape[0] % num_heads:
         raise ValueError(

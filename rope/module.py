@@ -31,6 +31,7 @@ class RotaryEmbedding(nn.Module):
     dim: the rotated width R, even, at most the head dimension; base: of theta_j = base**(-2j/R).
     max_seq_len: rows of the first tables; they grow on demand to the next power of two.
     interleaved: plane j holds coordinates (2j, 2j+1); otherwise (j, j + R/2).
+    device: of the tables, torch's default when None.
     Buffers `cos` and `sin`, float32 `[N, R/2]`, are in no state_dict: they follow the model to
     another device, and no dtype cast touches them.
     Raises ValueError or TypeError for a bad dim, base or max_seq_len.
@@ -100,17 +101,18 @@ class RotaryEmbedding(nn.Module):
                 "give both the same batch, sequence and head_dim"
             )
         check_devices(q=q, k=k)
+        seq_len = q.shape[2]
+        if position_ids is not None:
+            check_position_ids(position_ids, q.shape[0], seq_len)
+            check_devices(q=q, position_ids=position_ids)
         if self.cos.is_meta and not q.is_meta:
             # A model built on meta whose weights were then assigned: its tables never moved.
             self.cos, self.sin = self._tables(len(self.cos), q.device)
-        check_devices(q=q, cos=self.cos)
-        seq_len = q.shape[2]
+        check_devices(cos=self.cos, q=q)
         if position_ids is None:
             self.grow(seq_len)
             cos, sin = self.cos[:seq_len], self.sin[:seq_len]
         else:
-            check_position_ids(position_ids, q.shape[0], seq_len)
-            check_devices(q=q, position_ids=position_ids)
             if not (torch.compiler.is_compiling() or position_ids.is_meta):
                 low, high = position_range(position_ids)
                 if low >= 0:  # otherwise look_up refuses, and nothing has grown
@@ -123,7 +125,9 @@ class RotaryEmbedding(nn.Module):
     def grow(self, length: int) -> None:
         """Make the tables hold positions 0 ... length-1; they never shrink.
 
-        length: a non-negative int; rows become the next power of two.
+        length: a non-negative int; rows become the next power of two. Grow before several threads
+        share the module: the two tables are replaced one after the other.
+        Raises ValueError or TypeError for a bad length.
 
         >>> rotary = RotaryEmbedding(4, max_seq_len=8)
         >>> rotary.grow(100)
@@ -132,14 +136,18 @@ class RotaryEmbedding(nn.Module):
         """
         check_count("length", length, smallest=0)
         if length > self.cos.shape[0]:
-            rows = 1 << (length - 1).bit_length()
+            rows = 1 << (int(length) - 1).bit_length()
             self.cos, self.sin = self._tables(rows, self.cos.device)
 
     def _tables(self, rows: int, device: torch.device | str) -> tuple[Tensor, Tensor]:
-        """Tables made on the CPU, so that every device holds the same bits, then moved."""
-        inv_freq = inverse_frequencies(self.dim, self.base, device="cpu")
-        cos, sin = rotary_tables(rows, inv_freq)
-        return cos.to(device), sin.to(device)
+        """Tables made on the CPU, so that every device holds the same bits, then moved.
+
+        Made under inference_mode they could never again be used in training.
+        """
+        with torch.inference_mode(False):
+            inv_freq = inverse_frequencies(self.dim, self.base, device="cpu")
+            cos, sin = rotary_tables(rows, inv_freq)
+            return cos.to(device), sin.to(device)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "RotaryEmbedding":
         """Follow device moves and ignore the rest: torch's own would also cast the tables."""
@@ -149,7 +157,8 @@ class RotaryEmbedding(nn.Module):
         if cos.is_meta and device.type != "meta":
             self.cos, self.sin = self._tables(len(cos), device)  # to_empty left them unwritten
         else:
-            self.cos, self.sin = cos.to(device), sin.to(device)
+            with torch.inference_mode(False):
+                self.cos, self.sin = cos.to(device), sin.to(device)
         return self
 
     def extra_repr(self) -> str:

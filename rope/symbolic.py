@@ -72,8 +72,8 @@ def real_symbols(names: str) -> tuple[sp.Symbol, ...]:
 def difference(left: sp.Expr | sp.Matrix, right: sp.Expr | sp.Matrix) -> sp.Expr | sp.Matrix:
     """left - right, simplified: exactly 0 (or a matrix of zeros) when SymPy proves them equal.
 
-    Scalars or matrices. Raises ValueError when the shapes differ, TypeError for floating-point
-    numbers, whose rounding no proof can vouch for.
+    Scalars or matrices. Raises ValueError when the shapes differ, TypeError for other things, such
+    as lists, and for floating-point numbers, whose rounding no proof can vouch for.
 
     >>> x = sp.Symbol("x", real=True)
     >>> difference(sp.exp(sp.I * x), sp.cos(x) + sp.I * sp.sin(x))
@@ -81,6 +81,11 @@ def difference(left: sp.Expr | sp.Matrix, right: sp.Expr | sp.Matrix) -> sp.Expr
     """
     left, right = sp.sympify(left), sp.sympify(right)
     for name, side in (("left", left), ("right", right)):
+        if not isinstance(side, (sp.Expr, sp.MatrixBase)):
+            raise TypeError(
+                f"{name} is {side!r}; it must be an expression or a matrix: "
+                "wrap a list or an array in sympy.Matrix"
+            )
         if side.has(sp.Float):
             value = next(iter(side.atoms(sp.Float)))
             raise TypeError(
@@ -99,7 +104,7 @@ def difference(left: sp.Expr | sp.Matrix, right: sp.Expr | sp.Matrix) -> sp.Expr
 
 
 def prove_equal(left: sp.Expr | sp.Matrix, right: sp.Expr | sp.Matrix) -> None:
-    """Prove that two expressions are equal for every value of their symbols.
+    """Prove that two expressions are equal wherever both have a value.
 
     Returns None. Raises NotEqual, naming the difference that is left; ValueError and TypeError as
     `difference` does. SymPy failing to find 0 is not a proof that the sides differ.

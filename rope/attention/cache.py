@@ -94,7 +94,7 @@ class KVCache:
                     f"{name} is {tensor.dtype} and the cache {self.keys.dtype}; they must be the "
                     f"same: make the cache with dtype={tensor.dtype}"
                 )
-            check_devices(**{"the cache": self.keys, name: tensor})
+            check_devices(**{"cache.keys": self.keys, name: tensor})
             if tensor.requires_grad and torch.is_grad_enabled():
                 raise ValueError(
                     f"{name} records gradients; a cache is overwritten and cannot keep them: "

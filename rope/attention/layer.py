@@ -11,7 +11,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from rope._checks import check_count, check_floating
+from rope._checks import (
+    check_count,
+    check_devices,
+    check_dim,
+    check_flag,
+    check_floating,
+    check_integer,
+)
 from rope.attention.cache import KVCache
 from rope.attention.packed import same_segment
 from rope.module import RotaryEmbedding
@@ -62,6 +69,7 @@ class RotaryAttention(nn.Module):
             head_dim = embed_dim // num_heads
         check_count("head_dim", head_dim)
         rotary_dim = head_dim if rotary_dim is None else rotary_dim
+        check_dim(rotary_dim, "rotary_dim")
         if rotary_dim > head_dim:
             raise ValueError(
                 f"rotary_dim is {rotary_dim}; a head has {head_dim} coordinates: pass at most that"
@@ -87,8 +95,8 @@ class RotaryAttention(nn.Module):
         x: `[B, S, E]`; position_ids: integers `[S]` or `[B, S]`, counted on from the cache's
         length when None; segment_ids: integers `[S]` or `[B, S]`, packed sequences that do not
         see each other. Returns `[B, S, E]` in x's dtype.
-        Raises ValueError for shapes that do not fit, a full cache, a cache that is not causal or
-        is used with segment_ids; the cache is then unchanged.
+        Raises ValueError for shapes or devices that do not fit, a full cache, a cache that is not
+        causal or is used with segment_ids, TypeError for wrong dtypes; the cache is then unchanged.
 
         >>> layer = RotaryAttention(8, 2)
         >>> cache = KVCache(1, 2, max_seq_len=4, head_dim=4)
@@ -111,12 +119,13 @@ class RotaryAttention(nn.Module):
         if cache is not None:
             k, v = cache.append(k, v)
         mask = self._mask(x, past, segment_ids, causal)
+        starts = not past  # a bool under torch.compile too, where past == 0 stays a symbol
         out = scaled_dot_product_attention(
             q,
             k,
             v,
             attn_mask=mask,
-            is_causal=causal and mask is None and past == 0,
+            is_causal=causal and mask is None and starts,
             enable_gqa=self.num_heads != self.num_kv_heads,
         )  # [B, H, S, D]
         return self.o_proj(out.transpose(1, 2).flatten(2))
@@ -144,6 +153,7 @@ class RotaryAttention(nn.Module):
         self, x: Tensor, cache: KVCache | None, segment_ids: Tensor | None, causal: bool
     ) -> None:
         check_floating("x", x)
+        check_flag("causal", causal)
         embed_dim = self.q_proj.in_features
         if x.dim() != 3 or x.shape[-1] != embed_dim:
             raise ValueError(
@@ -151,6 +161,8 @@ class RotaryAttention(nn.Module):
                 "add the batch axis with unsqueeze(0)"
             )
         if segment_ids is not None:
+            check_integer("segment_ids", segment_ids)
+            check_devices(x=x, segment_ids=segment_ids)
             shape = tuple(segment_ids.shape)
             if shape not in ((x.shape[1],), tuple(x.shape[:2])):
                 raise ValueError(

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import elu
 
-from rope._checks import check_devices, check_heads
+from rope._checks import check_devices, check_flag, check_heads
 from rope.functional import rotary_embedding
 
 FeatureMap = Callable[[Tensor], Tensor]
@@ -57,7 +57,7 @@ def linear_attention(
     tensor([0.0000, 0.5000, 1.0000])
     """
     q, k, rotated_q, rotated_k, values = _features(
-        q, k, v, cos, sin, feature_map, interleaved, rotate
+        q, k, v, cos, sin, feature_map, causal, interleaved, rotate
     )
     if causal:
         numerator = _running_product(rotated_q, rotated_k, values)
@@ -91,7 +91,7 @@ def linear_attention_quadratic(
     tensor([0.0000, 0.5000, 1.0000])
     """
     q, k, rotated_q, rotated_k, values = _features(
-        q, k, v, cos, sin, feature_map, interleaved, rotate
+        q, k, v, cos, sin, feature_map, causal, interleaved, rotate
     )
     rotated, plain = rotated_q @ rotated_k.mT, q @ k.mT  # [B, H, S, S]
     if causal:
@@ -107,10 +107,13 @@ def _features(
     cos: Tensor,
     sin: Tensor,
     feature_map: FeatureMap,
+    causal: bool,
     interleaved: bool,
     rotate: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """phi(q), phi(k), both rotated, and v, widened to float32 at least."""
+    check_flag("rotate", rotate)
+    check_flag("causal", causal)
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         check_heads(name, tensor, rotary_dim=0)
     check_devices(q=q, k=k, v=v)
@@ -119,7 +122,9 @@ def _features(
             f"q, k, v have shapes {list(q.shape)}, {list(k.shape)}, {list(v.shape)}; q and k must "
             "be equal and v share their first three axes: repeat the key heads for grouped queries"
         )
-    wide = torch.promote_types(torch.promote_types(q.dtype, v.dtype), torch.float32)
+    wide = torch.float32
+    for tensor in (q, k, v):
+        wide = torch.promote_types(wide, tensor.dtype)
     q, k, v = feature_map(q.to(wide)), feature_map(k.to(wide)), v.to(wide)
     if not rotate:
         return q, k, q, k, v

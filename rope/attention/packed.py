@@ -18,7 +18,7 @@ def packed_position_ids(
     """The position of each token within its own sequence.
 
     lengths: positive ints that sum to S. Returns int64 `[S]`.
-    Raises ValueError for no lengths or one below 1.
+    Raises ValueError for no lengths or one below 1, TypeError for what is no list of ints.
 
     >>> packed_position_ids([3, 2])
     tensor([0, 1, 2, 0, 1])
@@ -31,7 +31,7 @@ def segment_ids(lengths: Sequence[int], *, device: torch.device | str | None = N
     """The number of the sequence each token belongs to.
 
     lengths: positive ints that sum to S. Returns int64 `[S]`.
-    Raises ValueError for no lengths or one below 1.
+    Raises ValueError for no lengths or one below 1, TypeError for what is no list of ints.
 
     >>> segment_ids([3, 2])
     tensor([0, 0, 0, 1, 1])
@@ -69,6 +69,11 @@ def same_segment(segment_ids: Tensor) -> Tensor:
 
 
 def _check_lengths(lengths: Sequence[int]) -> None:
+    if not isinstance(lengths, Sequence):
+        raise TypeError(
+            f"lengths is {lengths!r}; it must be a list of ints: pass lengths.tolist(), or [S] for "
+            "one sequence"
+        )
     if not lengths:
         raise ValueError("lengths is empty; it must name at least one sequence: pass [S] for one")
     for length in lengths:

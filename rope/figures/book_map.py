@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from rope.figures.picture import Picture, picture
 from rope.figures.style import BLUE, GREEN, INK, MUTED, OCHRE, PURPLE, subplots
 
@@ -19,8 +21,12 @@ CHAPTERS = {
     "two_layouts": (1, 3, "Two\nlayouts"),
     "rotary_attention": (2, 3, "Rotary\nattention"),
 }
-PARTS = (("Rotation", BLUE), ("Two dimensions", GREEN), ("Many dimensions", PURPLE))
-PARTS += (("In PyTorch", OCHRE),)
+PARTS = (
+    ("Rotation", BLUE),
+    ("Two dimensions", GREEN),
+    ("Many dimensions", PURPLE),
+    ("In PyTorch", OCHRE),
+)
 ROAD = list(zip(list(CHAPTERS), list(CHAPTERS)[1:], strict=False))
 ALSO = (
     ("why_position", "rotation_in_two_dimensions"),
@@ -63,14 +69,14 @@ def book_map() -> Picture:
     )
 
 
-def _rounded(x, y, **style):
+def _rounded(x: float, y: float, **style: Any) -> Any:
     from matplotlib.patches import FancyBboxPatch
 
     corner = (x - WIDTH / 2, y - HEIGHT / 2)
     return FancyBboxPatch(corner, WIDTH, HEIGHT, linewidth=1.8, **style)
 
 
-def _arrow(ax, start: str, end: str, dash) -> None:
+def _arrow(ax: Any, start: str, end: str, dash: Any) -> None:
     """From the border of one box to the border of the other."""
     (x0, y0), (x1, y1) = _place(start), _place(end)
     if y0 == y1:

@@ -113,7 +113,7 @@ def _mean_over_planes(rows: alt.Chart, m: str) -> alt.Chart:
 
 
 def wavelengths(length: int = 4096, dim: int = 128) -> Picture:
-    """The wavelength of each plane for three bases, and which of them a training length completes."""
+    """The wavelength of each plane for three bases, and those that a length completes."""
     figure, ax = subplots(height=3.1)
     for base in (10_000.0, 500_000.0, 1_000_000.0):
         waves = 2 * torch.pi / inverse_frequencies(dim, base)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 
@@ -36,7 +37,7 @@ def pairing(dim: int) -> Picture:
     )
 
 
-def _arc(ax, first: int, second: int, plane: int) -> None:
+def _arc(ax: Any, first: int, second: int, plane: int) -> None:
     """Half an ellipse over a pair of coordinates, with the plane's number on its top."""
     middle, reach = (first + second) / 2, (second - first) / 2
     height = 0.55 + 0.22 * reach + (0.16 * plane if reach > 1 else 0.0)
