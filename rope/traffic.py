@@ -25,6 +25,11 @@ class Traffic(TorchDispatchMode):
     ...     y = x.view(10, 100) * 2 + 1
     >>> traffic.operations, traffic.read, traffic.written
     (2, 8000, 8000)
+    >>> one = torch.zeros(1)
+    >>> with Traffic() as traffic:
+    ...     y = one.expand(1000) * 2
+    >>> traffic.operations, traffic.read, traffic.written
+    (1, 4, 4000)
     """
 
     def __init__(self) -> None:

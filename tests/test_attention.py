@@ -15,6 +15,7 @@ from rope.attention import (
     segment_ids,
 )
 
+DOUBLE = torch.float64
 KINDS = {
     "full": {},
     "grouped": {"num_kv_heads": 2},
@@ -22,6 +23,7 @@ KINDS = {
     "partial": {"rotary_dim": 4},
     "interleaved": {"interleaved": True, "bias": True},
     "wide heads": {"head_dim": 12},
+    "another base": {"base": 100.0},
 }
 
 
@@ -41,7 +43,7 @@ def test_equal_to_the_formula(kind):
     """Token by token, head by head, with the float64 reference and plain loops."""
     layer, x = make(kind), normal((2, 6, 32), 1)
     dim, width = layer.head_dim, layer.rotary.dim
-    theta = reference.inverse_frequencies(width)
+    theta = reference.inverse_frequencies(width, KINDS[kind].get("base", 10000.0))
     q, k, v = (
         p(x).unflatten(-1, (-1, dim)).detach() for p in (layer.q_proj, layer.k_proj, layer.v_proj)
     )
@@ -111,6 +113,12 @@ def test_packed_sequences_equal_separate_runs(kind):
     close(packed, alone)
 
 
+def test_packed_numbers_are_made_where_they_are_asked_for():
+    for form in (packed_position_ids, segment_ids):
+        assert form([3, 2], device="meta").is_meta
+        assert form([3, 2], device="meta").shape == form((3, 2)).shape == (5,)
+
+
 def test_packed_mask():
     segments = segment_ids([2, 1])
     expected = torch.tensor([[1, 0, 0], [1, 1, 0], [0, 0, 1]]).bool()
@@ -134,6 +142,11 @@ def test_empty_and_single(shape):
 def test_state_dict_holds_the_projections_alone():
     names = {name.split(".")[0] for name in make("full").state_dict()}
     assert names == {"q_proj", "k_proj", "v_proj", "o_proj"}
+    for bias in (False, True):
+        state = RotaryAttention(16, 4, bias=bias).state_dict()
+        assert {name for name in state if name.endswith("bias")} == (
+            {f"{name}.bias" for name in names} if bias else set()
+        )
 
 
 def linear_inputs(seq_len, dtype=torch.float64):
@@ -195,3 +208,35 @@ def test_linear_attention_gradients_and_low_precision():
     wide = linear_attention(*(x.float() for x in low), cos, sin)
     assert out.dtype == torch.bfloat16
     assert torch.equal(out, wide.bfloat16())
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("form", [linear_attention, linear_attention_quadratic])
+def test_linear_attention_never_narrows(form, causal):
+    """Neither autocast nor one float32 argument among float64 ones costs a digit."""
+    q, k, v, cos, sin = linear_inputs(70)
+    mixed = form(q.float(), k, v.float(), cos, sin, causal=causal)
+    wide = form(q.float().double(), k, v.float().double(), cos, sin, causal=causal)
+    assert torch.equal(mixed, wide.float())
+    low = [x.float() for x in (q, k, v)]
+    with torch.autocast("cpu", torch.bfloat16):
+        inside = form(*low, cos, sin, causal=causal)
+    assert torch.equal(inside, form(*low, cos, sin, causal=causal))
+    meta = (x.to("meta") for x in (q, k, v, cos, sin))
+    assert form(*meta, causal=causal).shape == v.shape
+
+
+@torch.no_grad()
+def test_compiled_decoding_does_not_recompile_at_each_token():
+    torch.compiler.reset()
+    graphs = []
+
+    def backend(graph, _):
+        graphs.append(graph)
+        return graph
+
+    layer, x, cache = make("grouped"), normal((2, 12, 32), 1), KVCache(2, 2, 12, 8, dtype=DOUBLE)
+    step = torch.compile(layer, fullgraph=True, backend=backend)
+    pieces = [step(piece, cache=cache) for piece in x.split((3, *[1] * 9), dim=1)]
+    close(torch.cat(pieces, dim=1), layer(x))
+    assert len(graphs) == 2  # the prompt and the single token

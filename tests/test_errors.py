@@ -129,6 +129,11 @@ BAD = {
     "negative position": (lambda: turn(ids=IDS - 1), ValueError, "holds -1.*start at 0.*mask"),
     "ids bool": (lambda: turn(ids=IDS.bool()), TypeError, "position_ids is torch.bool.*arange"),
     "ids float": (lambda: turn(ids=IDS.float()), TypeError, "position_ids is torch.float32"),
+    "ids uint32": (
+        lambda: turn(ids=IDS.to(torch.uint32)),
+        TypeError,
+        "position_ids is torch.uint32.*int64",
+    ),
     "ids list": (lambda: turn(ids=[0, 1, 2, 3]), TypeError, "position_ids is a list.*tensor"),
     "ids short": (lambda: turn(ids=IDS[:1]), ValueError, r"\[1\].*\[4\] or \[2, 4\].*expand"),
     "ids [1, S]": (lambda: turn(ids=IDS[None]), ValueError, r"\[1, 4\].*\[2, 4\]"),
@@ -140,6 +145,16 @@ BAD = {
         "cos is on cpu and sin on meta",
     ),
     "ids elsewhere": (lambda: turn(ids=IDS.to("meta")), ValueError, "position_ids on meta"),
+    "layout by number": (
+        lambda: turn(interleaved=1),
+        TypeError,
+        "interleaved is 1.*True or False",
+    ),
+    "reference layout": (
+        lambda: reference.rotate_matrix(np.ones((1, 4)), [1], THETA, interleaved="half"),
+        TypeError,
+        "interleaved is 'half'.*True or False",
+    ),
     "inverse by number": (lambda: turn(inverse=1), TypeError, "inverse is 1.*True or False"),
     "wide rotary_dim": (
         lambda: layouts.interleaved_to_half(X, 10),
@@ -155,6 +170,16 @@ BAD = {
         lambda: layouts.interleaved_to_half(X[..., :5]),
         ValueError,
         "last axis of x is 5",
+    ),
+    "layout of an array": (
+        lambda: layouts.half_to_interleaved(X.numpy()),
+        TypeError,
+        "x is a ndarray.*as_tensor",
+    ),
+    "projection as a list": (
+        lambda: layouts.projection_half_to_interleaved([1.0, 2.0], 1),
+        TypeError,
+        "weight is a list.*as_tensor",
     ),
     "no axis": (lambda: layouts.interleaved_to_half(X[0, 0, 0, 0]), ValueError, "no axes"),
     "heads do not divide": (
@@ -174,6 +199,16 @@ BAD = {
         ValueError,
         "rotary_dim is 6.*4 coord",
     ),
+    "odd rotary_dim of a head": (
+        lambda: RotaryAttention(16, 4, rotary_dim=3),
+        ValueError,
+        "rotary_dim is 3.*even.*pass 2",
+    ),
+    "rotary_dim text": (
+        lambda: RotaryAttention(16, 4, rotary_dim="4"),
+        TypeError,
+        "rotary_dim is '4'.*int",
+    ),
     "x [S, E]": (lambda: attend(torch.ones(5, 16)), ValueError, r"\[5, 16\].*unsqueeze"),
     "segments": (
         lambda: attend(segment_ids=IDS),
@@ -185,6 +220,17 @@ BAD = {
         TypeError,
         "segment_ids is torch.bool",
     ),
+    "segments list": (
+        lambda: attend(segment_ids=[0, 0, 1, 1, 1]),
+        TypeError,
+        "segment_ids is a list.*tensor",
+    ),
+    "segments elsewhere": (
+        lambda: attend(segment_ids=torch.zeros(5, dtype=torch.long, device="meta")),
+        ValueError,
+        r"x is on cpu and segment_ids on meta.*\.to",
+    ),
+    "causal by name": (lambda: attend(causal="no"), TypeError, "causal is 'no'.*True or False"),
     "cache, not causal": (
         lambda: attend(cache=KVCache(2, 2, 9, 4), causal=False),
         ValueError,
@@ -213,7 +259,7 @@ BAD = {
     "cache elsewhere": (
         lambda: attend(cache=KVCache(2, 2, 9, 4, device="meta")),
         ValueError,
-        "meta.*device",
+        "cache.keys is on meta and k on cpu.*device",
     ),
     "cache with gradients": (
         lambda: RotaryAttention(16, 4, 2)(torch.ones(2, 5, 16), cache=KVCache(2, 2, 9, 4)),
@@ -222,6 +268,11 @@ BAD = {
     ),
     "cache size": (lambda: KVCache(0, 2, 9, 4), ValueError, "batch is 0.*at least 1"),
     "no lengths": (lambda: packed_position_ids([]), ValueError, "lengths is empty"),
+    "lengths tensor": (
+        lambda: segment_ids(torch.tensor([3, 2])),
+        TypeError,
+        r"lengths is tensor\(\[3, 2\]\).*tolist",
+    ),
     "length 0": (lambda: segment_ids([3, 0]), ValueError, "lengths is 0.*at least 1"),
     "mask of floats": (
         lambda: packed_mask(torch.ones(3)),
@@ -232,6 +283,16 @@ BAD = {
         lambda: linear(k=X[:, :1]),
         ValueError,
         r"\[2, 1, 4, 8\].*repeat the key heads",
+    ),
+    "linear rotate": (
+        lambda: linear_attention(X, X, X, COS, SIN, rotate=0),
+        TypeError,
+        "rotate is 0.*True or False",
+    ),
+    "linear causal": (
+        lambda: linear_attention(X, X, X, COS, SIN, causal=None),
+        TypeError,
+        "causal is None.*True or False",
     ),
     "linear integers": (lambda: linear(v=X.long()), TypeError, "v is torch.int64"),
     "reference odd": (lambda: reference.inverse_frequencies(5), ValueError, "dim is 5.*even"),
@@ -270,7 +331,7 @@ def test_bad_calls_are_refused_in_a_sentence(call, kind, message):
         ((X, X[:, :, :3]), "only their heads"),
         ((X, X[:1]), "only their heads"),
         ((X, META), "q is on cpu and k on meta"),
-        ((META, META), "cos on cpu"),
+        ((META, META), "cos is on cpu and q on meta; .*move q"),
         ((X[..., :6], X[..., :6]), "head_dim 6"),
         ((X.expand(2, 3, 4, 8), X, IDS - 1), "holds -1"),
         ((X, X, IDS.expand(3, 4) + 90), r"\[3, 4\]"),
@@ -293,6 +354,27 @@ def test_a_far_and_a_negative_position_together_grow_nothing():
     assert len(rotary.cos) == 4
 
 
+def test_keys_of_integers_grow_nothing():
+    rotary, q = RotaryEmbedding(8, 4), torch.ones(1, 1, 99, 8)
+    with pytest.raises(TypeError, match=r"k is torch\.int64"):
+        rotary(q, q.long())
+    assert len(rotary.cos) == 4
+
+
+def test_tables_on_meta_stay_there_after_a_bad_call():
+    rotary = RotaryEmbedding(8, 4, device="meta")
+    with pytest.raises(TypeError, match="float32"):
+        rotary(X, X, IDS.float())
+    assert rotary.cos.is_meta
+
+
+def test_bad_segments_grow_nothing():
+    layer = RotaryAttention(16, 4, max_seq_len=2)
+    with pytest.raises(TypeError, match=r"segment_ids is torch\.bool"):
+        layer(torch.ones(2, 5, 16), segment_ids=torch.ones(5).bool())
+    assert len(layer.rotary.cos) == 2
+
+
 def test_the_cache_is_unchanged_by_a_bad_call():
     cache, good = KVCache(1, 1, 4, 2), torch.ones(1, 1, 3, 2)
     cache.append(good, good)
@@ -301,6 +383,7 @@ def test_the_cache_is_unchanged_by_a_bad_call():
         (good[:, :, :1], good[:, :, :2]),
         (good.double(), good),
         (good[0], good),
+        (good[:, :, :1], good[:, :, :1].clone().requires_grad_()),
     ):
         with pytest.raises((ValueError, TypeError)):
             cache.append(k * 7, v * 7)

@@ -20,7 +20,7 @@ def test_numbers_by_hand():
     assert round(theta[63].item(), 8) == 1.1548e-4
 
 
-@pytest.mark.parametrize("position", [1, 4095, 131071, 1_000_003])
+@pytest.mark.parametrize("position", [1, 4095, 131071, 1_000_003, 2**33 + 1])
 def test_tables_against_mpmath(position):
     """The angle carries two roundings of eps/2 of itself, cos and sin one more of eps/2."""
     cos, sin = rotary_tables(torch.tensor([position]), inverse_frequencies(64), dtype=torch.float64)

@@ -141,6 +141,24 @@ def test_low_precision_is_rounded_once():
     assert torch.equal(rotary_embedding(x, cos, sin), wide.to(torch.bfloat16))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_tables_decide_the_arithmetic_too(dtype):
+    """Wide tables widen it; tables as narrow as x leave it in float32."""
+    x, (cos, sin) = normal((1, 2, 64, 8), 0, dtype), tables(64, 8)
+    wide = rotary_embedding(x.double(), cos, sin)
+    assert torch.equal(rotary_embedding(x, cos, sin), wide.to(dtype))
+    cos, sin = tables(64, 8, dtype)
+    wide = rotary_embedding(x.float(), cos.float(), sin.float())
+    assert torch.equal(rotary_embedding(x, cos, sin), wide.to(dtype))
+
+
+def test_gradients_reach_the_tables():
+    """Learned frequencies: through the lookup, where a row may be read twice."""
+    x, ids = normal((2, 1, 3, 6), 0), torch.tensor([[0, 1, 3], [3, 3, 2]])
+    cos, sin = (table.requires_grad_() for table in tables(4, 4))
+    assert torch.autograd.gradcheck(lambda *pair: rotary_embedding(x, *pair, ids), (cos, sin))
+
+
 @pytest.mark.parametrize("interleaved", [False, True])
 @pytest.mark.parametrize("inverse", [False, True])
 def test_gradients(interleaved, inverse):

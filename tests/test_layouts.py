@@ -18,6 +18,11 @@ def test_one_rotation_in_two_orders(dim, spare, seed):
     assert torch.equal(half, layouts.interleaved_to_half(interleaved, dim))
 
 
+def test_the_permutation_is_made_where_it_is_asked_for():
+    assert layouts.permutation(4, device="meta").is_meta
+    assert layouts.interleaved_to_half(torch.empty(3, 8, device="meta"), 4).shape == (3, 8)
+
+
 def test_as_matrices():
     theta, p = reference.inverse_frequencies(8), layouts.permutation(8).numpy()
     permute = np.eye(8)[p]

@@ -1,6 +1,7 @@
 import copy
 import pickle
 
+import numpy as np
 import pytest
 import torch
 from strategies import normal
@@ -31,6 +32,16 @@ def test_forward_is_the_operation_on_both(interleaved, ids):
     for out, x in zip(rotary(q, k, ids), (q, k), strict=True):
         assert out.dtype == x.dtype
         assert torch.equal(out, rotary_embedding(x, *exact(), where, interleaved=interleaved))
+
+
+def test_the_base_is_that_of_the_tables():
+    rotary = RotaryEmbedding(8, 4, base=100.0)
+    rotary.grow(16)
+    assert torch.equal(rotary.inv_freq, inverse_frequencies(8, 100.0))
+    for table, expected in zip(
+        (rotary.cos, rotary.sin), rotary_tables(16, inverse_frequencies(8, 100.0)), strict=True
+    ):
+        assert torch.equal(table, expected)
 
 
 @pytest.mark.parametrize(
@@ -101,6 +112,35 @@ def test_growing_changes_no_row():
     before = rotary(x, x)[0]
     rotary.grow(5000)
     assert torch.equal(rotary(x, x)[0], before)
+
+
+@pytest.mark.parametrize(
+    "prepare",
+    [
+        lambda: RotaryEmbedding(8, 16),
+        lambda: RotaryEmbedding(8, 4),  # grows
+        lambda: RotaryEmbedding(8, 16, device="meta").to_empty(device="cpu"),
+        lambda: RotaryEmbedding(8, 16, device="meta"),  # filled at the first call
+    ],
+)
+def test_tables_met_in_inference_mode_can_be_trained_with(prepare):
+    x = normal((1, 1, 9, 8), 0)
+    with torch.inference_mode():
+        rotary = prepare().half()
+        rotary(x, x)
+    x.requires_grad_()
+    rotary(x, x)[0].sum().backward()
+    assert_exact(rotary)
+
+
+def test_lengths_of_numpy_and_of_export():
+    rotary, x = RotaryEmbedding(8, 4), normal((1, 1, 3, 8), 0)
+    rotary.grow(np.int64(9))
+    assert_exact(rotary)
+    length = torch.export.Dim("length", max=16)
+    exported = torch.export.export(rotary, (x, x), dynamic_shapes=({2: length}, {2: length}))
+    longer = normal((1, 1, 11, 8), 1)
+    assert torch.equal(exported.module()(longer, longer)[0], rotary(longer, longer)[0])
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])

@@ -60,6 +60,10 @@ DIFFERENT = {
     "no conjugate": (EQUAL["score"][0], sp.re(q_number * k_number * turn)),
     "i left out": (sp.exp(sp.I * theta), sp.cos(theta) + sp.sin(theta)),
     "true at 0 alone": (sp.sin(theta), theta),
+    "another branch": (sp.sqrt(m**2), m),
+    "true of whole numbers alone": (sp.exp(2 * sp.pi * sp.I * m), 1),
+    "no number": (sp.nan, sp.nan),
+    "too small to see": (sp.cos(m), sp.cos(m) + sp.Rational(1, 10**60)),
 }
 
 
@@ -83,6 +87,10 @@ def test_shapes_and_rounded_numbers_are_refused():
         prove_equal(sp.eye(1), 1)
     with pytest.raises(TypeError, match=r"0\.5.*Rational"):
         prove_equal(0.5, sp.Rational(1, 2))
+    with pytest.raises(TypeError, match=r"left is \[a\].*sympy.Matrix"):
+        prove_equal([a], [a])
+    with pytest.raises(TypeError, match=r"right is None"):
+        prove_equal(a, None)
     with pytest.raises(ValueError, match="empty"):
         block_rotation([])
 

@@ -10,6 +10,7 @@ Shapes: B batch, H heads, S sequence, D head dimension, D_v width of the values.
 """
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor
@@ -59,14 +60,15 @@ def linear_attention(
     q, k, rotated_q, rotated_k, values = _features(
         q, k, v, cos, sin, feature_map, causal, interleaved, rotate
     )
-    if causal:
-        numerator = _running_product(rotated_q, rotated_k, values)
-        key_sums = k.cumsum(dim=-2)  # [B, H, S, D]
-    else:
-        numerator = rotated_q @ (rotated_k.mT @ values)
-        key_sums = k.sum(dim=-2, keepdim=True)  # [B, H, 1, D]
-    denominator = (q * key_sums).sum(dim=-1, keepdim=True)  # [B, H, S, 1]
-    return (numerator / denominator).to(v.dtype)
+    with _without_autocast(q):
+        if causal:
+            numerator = _running_product(rotated_q, rotated_k, values)
+            key_sums = k.cumsum(dim=-2)  # [B, H, S, D]
+        else:
+            numerator = rotated_q @ (rotated_k.mT @ values)
+            key_sums = k.sum(dim=-2, keepdim=True)  # [B, H, 1, D]
+        denominator = (q * key_sums).sum(dim=-1, keepdim=True)  # [B, H, S, 1]
+        return (numerator / denominator).to(v.dtype)
 
 
 def linear_attention_quadratic(
@@ -93,11 +95,12 @@ def linear_attention_quadratic(
     q, k, rotated_q, rotated_k, values = _features(
         q, k, v, cos, sin, feature_map, causal, interleaved, rotate
     )
-    rotated, plain = rotated_q @ rotated_k.mT, q @ k.mT  # [B, H, S, S]
-    if causal:
-        rotated, plain = rotated.tril(), plain.tril()
-    weights = rotated / plain.sum(dim=-1, keepdim=True)
-    return (weights @ values).to(v.dtype)
+    with _without_autocast(q):
+        rotated, plain = rotated_q @ rotated_k.mT, q @ k.mT  # [B, H, S, S]
+        if causal:
+            rotated, plain = rotated.tril(), plain.tril()
+        weights = rotated / plain.sum(dim=-1, keepdim=True)
+        return (weights @ values).to(v.dtype)
 
 
 def _features(
@@ -131,6 +134,14 @@ def _features(
     rotated_q = rotary_embedding(q, cos, sin, interleaved=interleaved)
     rotated_k = rotary_embedding(k, cos, sin, interleaved=interleaved)
     return q, k, rotated_q, rotated_k, v
+
+
+def _without_autocast(x: Tensor) -> AbstractContextManager[None]:
+    """Sums over a whole sequence stay wide: autocast would take their products in bfloat16."""
+    kind = x.device.type
+    if not torch.amp.is_autocast_available(kind):
+        return nullcontext()
+    return torch.autocast(kind, enabled=False)
 
 
 def _running_product(q: Tensor, k: Tensor, v: Tensor) -> Tensor:

@@ -38,7 +38,7 @@ def segment_ids(lengths: Sequence[int], *, device: torch.device | str | None = N
     """
     _check_lengths(lengths)
     numbers = torch.arange(len(lengths), device=device)
-    return numbers.repeat_interleave(torch.tensor(lengths, device=device))
+    return numbers.repeat_interleave(torch.tensor(lengths, device=device), output_size=sum(lengths))
 
 
 def packed_mask(segment_ids: Tensor) -> Tensor:

@@ -47,13 +47,13 @@ def angle_error() -> Picture:
     figure, ax = subplots(height=3.1)
     for name in ("float32", "float64"):
         ax.loglog(POSITIONS, errors[name], base=2, label=f"angles in {name}")
-    ax.axhline(2**-24, color=INK, linestyle=":", linewidth=1)
-    ax.text(2, 2**-23.6, "rounding the cosine once: $2^{-24}$", color=INK, fontsize=10)
+    ax.axhline(2**-25, color=INK, linestyle=":", linewidth=1)
+    ax.text(2**8, 2**-24.5, "rounding the cosine: $2^{-25}$", color=INK, fontsize=10)
     ax.set(xlabel="position", ylabel="largest error of a cosine", ylim=(2**-27, 2**-3))
     ax.legend(loc="upper left")
     return picture(
         figure,
         alt="With angles in float32 the error doubles when the position doubles, from below "
         "2^-23 at position 2 to several hundredths at a million. With angles in float64, "
-        "rounded once, it stays below 2^-24 throughout.",
+        "rounded once, it stays at 2^-25, the rounding of the cosine itself.",
     )

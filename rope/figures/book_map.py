@@ -85,6 +85,6 @@ def _arrow(ax: Any, start: str, end: str, dash: Any) -> None:
         away = 0.0 if x0 == x1 else 0.25 if x1 > x0 else -0.25
         left = 0.56 if x0 == x1 else 0.0  # beside the name of the part
         tail = (x0 + away - left, y0 - HEIGHT / 2 - 0.04)
-        tip = (x1 - 2.6 * away - left, y1 + HEIGHT / 2 + 0.04)
+        tip = (x1 - 2.9 * away - left, y1 + HEIGHT / 2 + 0.04)
     style = {"arrowstyle": "-|>", "color": MUTED, "linestyle": dash, "shrinkA": 0, "shrinkB": 0}
     ax.annotate("", xy=tip, xytext=tail, arrowprops={**style, "mutation_scale": 11})

@@ -62,7 +62,9 @@ def decay_chart() -> Any:
             ),
             strokeDash=alt.StrokeDash(
                 "curve:N",
-                scale=alt.Scale(range=[list(dash) for dash in DASHES[:2]]),
+                scale=alt.Scale(
+                    domain=["average", "bound"], range=[list(dash) for dash in DASHES[:2]]
+                ),
                 legend=alt.Legend(orient="top", title=None, symbolType="stroke", symbolSize=400),
             ),
         )
