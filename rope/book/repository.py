@@ -20,12 +20,13 @@ import importlib.util
 REPOSITORY, TAG = "{repository}", "{tag}"
 if importlib.util.find_spec("rope") is None:
     if not REPOSITORY:
-        raise ImportError("`rope` is missing: in a clone of this book, pip install -e '.[notebooks]'")
+        raise ImportError("rope is missing: in a clone, pip install -e '.[notebooks]'")
     import torch
-    %pip install --quiet "rope-book[notebooks] @ git+{{REPOSITORY}}@{{TAG}}" "torch=={{torch.__version__}}"
+    book = f"rope-book[notebooks] @ git+{{REPOSITORY}}@{{TAG}}"
+    %pip install --quiet "{{book}}" "torch=={{torch.__version__}}"
 import rope
 if not hasattr(rope, "rotary_embedding"):
-    raise ImportError("Another `rope` is here: %pip uninstall -y rope rope-book, restart, run again")
+    raise ImportError("another rope: %pip uninstall -y rope rope-book, restart, rerun")
 """  # noqa: E501
 ADDRESS = re.compile(r'^REPOSITORY, TAG = "([^"]*)", "([^"]*)"$', re.MULTILINE)
 CONFIG_URL = re.compile(
