@@ -71,7 +71,7 @@ class RotaryEmbedding(nn.Module):
 
     @property
     def inv_freq(self) -> Tensor:
-        """The frequencies, float64 `[R/2]`, made afresh from dim and base: never stale.
+        """The frequencies, float64 `[R/2]`, made afresh from dim and base.
 
         >>> RotaryEmbedding(4).half().inv_freq
         tensor([1.0000, 0.0100], dtype=torch.float64)

@@ -27,7 +27,7 @@ if importlib.util.find_spec("rope") is None:
 import rope
 if not hasattr(rope, "rotary_embedding"):
     raise ImportError("another rope: %pip uninstall -y rope rope-book, restart, rerun")
-"""  # noqa: E501
+"""
 ADDRESS = re.compile(r'^REPOSITORY, TAG = "([^"]*)", "([^"]*)"$', re.MULTILINE)
 CONFIG_URL = re.compile(
     r"^(repository:\n(?:(?:[ \t]+.*|#.*)?\n)*?[ \t]+url:)([^\n]*)", re.MULTILINE

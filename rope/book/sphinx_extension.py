@@ -59,11 +59,33 @@ def leave_out_preloads(app: Any, error: Exception | None) -> None:
             page.write_text(shorter, encoding="utf-8")
 
 
+def list_arguments(
+    app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]
+) -> None:
+    """Show what a docstring says of each argument as a list.
+
+    In the code they are lines: `name, name: what it is`, `Returns ...`, `Raises ...`.
+    """
+    shown: list[str] = []
+    in_list = after_blank = False
+    for line in lines:
+        if re.match(r"[A-Za-z_]\w*(, [A-Za-z_]\w*)*: |(Returns|Raises) ", line):
+            shown += [] if in_list or after_blank or not shown else [""]
+            shown.append(f"- {line}")
+            in_list = True
+        else:
+            in_list = in_list and bool(line.strip())
+            shown.append(f"  {line}" if in_list else line)
+        after_blank = not line.strip()
+    lines[:] = shown
+
+
 def setup(app: Any) -> dict[str, Any]:
     """Register with Sphinx."""
     app.connect("config-inited", set_up_config)
     app.connect("builder-inited", write_vega)
     app.connect("html-page-context", leave_out_thebe)
     app.connect("build-finished", leave_out_preloads)
+    app.connect("autodoc-process-docstring", list_arguments, priority=900)
     app.add_css_file("book.css", priority=900)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
