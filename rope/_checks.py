@@ -37,8 +37,12 @@ def check_base(base: float) -> None:
     """Refuse a base that gives no positive, finite frequencies."""
     if isinstance(base, bool) or not isinstance(base, Real):
         raise TypeError(f"base is {base!r}; it must be a real number such as 10000.0")
-    if not (math.isfinite(base) and base > 0):
-        raise ValueError(f"base is {base}; it must be positive and finite, such as 10000.0")
+    try:
+        value = float(base)
+    except OverflowError:  # an integer that no float reaches
+        value = math.inf
+    if not (math.isfinite(value) and value > 0):
+        raise ValueError(f"base is {value:g}; it must be positive and finite, such as 10000.0")
 
 
 def check_flag(name: str, value: bool) -> None:
