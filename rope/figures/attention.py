@@ -45,7 +45,12 @@ def decoding() -> Any:
     bars = (
         score.mark_bar(color=BLUE)
         .encode(
-            x=alt.X("n:O", title="key position n", scale=alt.Scale(domain=list(range(TOKENS)))),
+            x=alt.X(
+                "n:O",
+                title="key position n",
+                axis=alt.Axis(labelAngle=0),
+                scale=alt.Scale(domain=list(range(TOKENS))),
+            ),
             y=alt.Y("score:Q", title="score", scale=alt.Scale(domain=[-1.05, 1.05])),
         )
         .properties(width=260, height=220)
