@@ -35,14 +35,36 @@ def check_dim(dim: int, name: str = "dim") -> None:
 
 def check_base(base: float) -> None:
     """Refuse a base that gives no positive, finite frequencies."""
-    if isinstance(base, bool) or not isinstance(base, Real):
-        raise TypeError(f"base is {base!r}; it must be a real number such as 10000.0")
-    try:
-        value = float(base)
-    except OverflowError:  # an integer that no float reaches
-        value = math.inf
-    if not (math.isfinite(value) and value > 0):
+    value = _finite("base", base, "10000.0")
+    if value <= 0:
         raise ValueError(f"base is {value:g}; it must be positive and finite, such as 10000.0")
+
+
+def check_number(
+    name: str, value: float, *, at_least: float | None = None, above: float | None = None
+) -> None:
+    """Refuse what is no finite real number, or lies below `at_least`, or not `above`."""
+    example = "1.0" if above is None else f"{above + 1:g}"
+    if at_least is not None:
+        example = f"{at_least:g}"
+    number = _finite(name, value, example)
+    if at_least is not None and number < at_least:
+        raise ValueError(f"{name} is {value}; it must be at least {at_least:g}: pass a larger one")
+    if above is not None and number <= above:
+        raise ValueError(f"{name} is {value}; it must be above {above:g}: pass a larger one")
+
+
+def _finite(name: str, value: float, example: str) -> float:
+    """The value as a float, refused if it is no number or beyond every float."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise TypeError(f"{name} is {value!r}; it must be a real number such as {example}")
+    try:
+        number = float(value)
+    except OverflowError:  # an integer that no float reaches
+        number = math.inf
+    if not math.isfinite(number):
+        raise ValueError(f"{name} is {number:g}; it must be finite, such as {example}")
+    return number
 
 
 def check_flag(name: str, value: bool) -> None:
@@ -92,6 +114,30 @@ def check_heads(name: str, x: Tensor, rotary_dim: int) -> None:
         raise ValueError(
             f"the tables rotate {rotary_dim} coordinates but {name} has head_dim {x.shape[-1]}; "
             f"build them with dim at most {x.shape[-1]}"
+        )
+
+
+def check_pair(q: Tensor, k: Tensor) -> None:
+    """Refuse queries and keys that differ in more than their heads, or in their device."""
+    if (q.shape[0], *q.shape[2:]) != (k.shape[0], *k.shape[2:]):
+        raise ValueError(
+            f"q has shape {list(q.shape)} and k {list(k.shape)}; only their heads may differ: "
+            "give both the same batch, sequence and head_dim"
+        )
+    check_devices(q=q, k=k)
+
+
+def check_writable(name: str, x: Tensor) -> None:
+    """Refuse to write into what autograd or shared memory forbids."""
+    if x.is_leaf and x.requires_grad and torch.is_grad_enabled():
+        raise ValueError(
+            f"{name} is a leaf that records gradients; it must be the result of an operation to be "
+            f"rotated in place: pass {name}.clone(), or do not ask for it in place"
+        )
+    if any(step == 0 and size > 1 for step, size in zip(x.stride(), x.shape, strict=True)):
+        raise ValueError(
+            f"{name} has shape {list(x.shape)} and strides {list(x.stride())}; for a rotation in "
+            f"place each element must have a place of its own: pass {name}.contiguous()"
         )
 
 
@@ -173,15 +219,20 @@ def check_positions_in_table(position_ids: Tensor, rows: int) -> None:
         torch._assert_async(inside, f"position_ids must lie in 0 ... {rows - 1}")
         return
     low, high = position_range(position_ids)
-    if low < 0:
-        raise ValueError(
-            f"position_ids holds {low}; positions start at 0: "
-            "give padding any valid position and mask it in the attention"
-        )
+    check_no_negative(low)
     if high >= rows:
         raise ValueError(
             f"position_ids holds {high}; the tables have {rows} rows, positions 0 ... {rows - 1}: "
             f"build longer ones with rotary_tables({high + 1}, inv_freq)"
+        )
+
+
+def check_no_negative(low: int) -> None:
+    """Refuse the smallest position if it lies before the start: it would wrap around in silence."""
+    if low < 0:
+        raise ValueError(
+            f"position_ids holds {low}; positions start at 0: "
+            "give padding any valid position and mask it in the attention"
         )
 
 

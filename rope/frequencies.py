@@ -17,44 +17,77 @@ from rope._checks import (
     check_dim,
     check_floating,
     check_integer,
+    check_number,
 )
+from rope.extensions.base import Extension
 
 
 def inverse_frequencies(
-    dim: int, base: float = 10000.0, *, device: torch.device | str | None = None
+    dim: int,
+    base: float = 10000.0,
+    *,
+    extension: Extension | None = None,
+    seq_len: int | None = None,
+    device: torch.device | str | None = None,
 ) -> Tensor:
     """The dim/2 angular frequencies theta_j = base**(-2j/dim), in radians per position.
 
-    Returns float64 `[dim/2]` on `device` (torch's default device when None).
-    Raises ValueError for a dim that is odd or below 2, or a base that is not positive and finite;
-    TypeError for a dim that is no integer. RoFormer (arXiv 2104.09864), section 3.2.2.
+    extension: a context extension, which changes them; seq_len: the length in use, for those that
+    depend on it. Returns float64 `[dim/2]` on `device` (torch's default device when None).
+    Raises ValueError for a dim that is odd or below 2, a base that is not positive and finite, a
+    negative seq_len or an extension that does not fit dim; TypeError for a dim that is no integer
+    or an extension that is none. RoFormer (arXiv 2104.09864), section 3.2.2.
 
     >>> inverse_frequencies(4)
     tensor([1.0000, 0.0100], dtype=torch.float64)
+    >>> from rope.extensions import Linear
+    >>> inverse_frequencies(4, extension=Linear(2.0))
+    tensor([0.5000, 0.0050], dtype=torch.float64)
     """
     check_dim(dim)
     check_base(base)
+    check_extension(extension)
+    if seq_len is not None:
+        check_count("seq_len", seq_len, smallest=0)
     exponents = torch.arange(dim // 2, dtype=torch.float64, device=device) * (-2.0 / dim)
-    return float(base) ** exponents
+    plain = float(base) ** exponents
+    return plain if extension is None else extension.scale(plain, float(base), seq_len)
+
+
+def check_extension(extension: Extension | None) -> None:
+    """Refuse what is no context extension, such as its name."""
+    if extension is not None and not isinstance(extension, Extension):
+        raise TypeError(
+            f"extension is {extension!r}; it must be an object of rope.extensions such as "
+            "Linear(2.0), or None: make one from REGISTRY, or read a configuration with "
+            "RotaryEmbedding.from_config"
+        )
 
 
 def rotary_tables(
-    positions: int | Tensor, inv_freq: Tensor, *, dtype: torch.dtype = torch.float32
+    positions: int | Tensor,
+    inv_freq: Tensor,
+    *,
+    dtype: torch.dtype = torch.float32,
+    scale: float = 1.0,
 ) -> tuple[Tensor, Tensor]:
     """The tables cos(m theta_j) and sin(m theta_j).
 
     positions: an int N, meaning 0 ... N-1, or an integer tensor `[N]` (negative ones turn back);
-    inv_freq: float64 `[dim/2]` on the same device.
+    inv_freq: float64 `[dim/2]` on the same device; scale: what both are multiplied by, an
+    extension's `attention_scaling`.
     Returns cos and sin, `[N, dim/2]`, computed in float64 and rounded once to `dtype` (torch's own
     rounding to float16 and bfloat16, which passes through float32: ties may fall the other way).
     Raises TypeError for positions that are no integers, an inv_freq that is not float64 or a dtype
-    that is not floating; ValueError for a negative N, wrong shapes or two devices.
+    that is not floating; ValueError for a negative N, wrong shapes, two devices or a scale that is
+    not positive.
 
     >>> cos, sin = rotary_tables(2, inverse_frequencies(4))
     >>> cos
     tensor([[1.0000, 1.0000],
             [0.5403, 0.9999]])
     """
+    check_number("scale", scale, above=0)
     check_floating("inv_freq", inv_freq)
     if inv_freq.dtype != torch.float64:
         raise TypeError(
@@ -81,4 +114,7 @@ def rotary_tables(
             )
     # Elementwise, never a matmul: TF32 would round every position past 2,048.
     angle = rows.to(torch.float64)[:, None] * inv_freq  # [N, dim/2]
-    return angle.cos().to(dtype), angle.sin().to(dtype)
+    cos, sin = angle.cos(), angle.sin()
+    if scale != 1:
+        cos, sin = cos * scale, sin * scale
+    return cos.to(dtype), sin.to(dtype)

@@ -20,6 +20,7 @@ from rope._checks import (
     check_positions_in_table,
     check_rows,
     check_tables,
+    check_writable,
 )
 
 
@@ -34,7 +35,8 @@ def rotary_embedding(
 ) -> Tensor:
     """Rotate the first R of the D coordinates of each vector; the rest passes through untouched.
 
-    x: `[B, H, S, D]`, float16, bfloat16, float32 or float64.
+    x: `[B, H, S, D]`, float16, bfloat16, float32 or float64, of any strides: what is stored as
+    `[B, S, H, D]` and seen through a transpose is not copied first, and comes back stored so.
     cos, sin: `[N, R/2]`, whose rows are looked up by integer position_ids `[S]` or `[B, S]`.
     Without position_ids: `[S, R/2]`, or four axes that broadcast to `[B, H, S, R/2]`.
     interleaved: plane j holds coordinates (2j, 2j+1); otherwise (j, j + R/2).
@@ -54,25 +56,49 @@ def rotary_embedding(
     >>> torch.allclose(rotary_embedding(turned, cos, sin, interleaved=True, inverse=True), x)
     True
     """
-    check_flag("interleaved", interleaved)
-    check_flag("inverse", inverse)
-    check_tables(cos, sin)
-    rotary_dim = 2 * cos.shape[-1]
-    check_heads("x", x, rotary_dim)
-    check_devices(x=x, cos=cos)
-    if position_ids is None:
-        check_rows(x, cos)
-    else:
-        cos, sin = look_up(cos, sin, position_ids, x)
+    cos, sin = _lined_up(x, cos, sin, position_ids, interleaved, inverse)
+    # cat and stack write their results axis by axis, so the axes are first put in x's own order.
+    order = _storage_order(x)
+    axis = order.index(3)
+    x, cos, sin = x.permute(order), cos.permute(order), sin.permute(order)
+    rotary_dim = 2 * cos.shape[axis]
+    rotated = x.narrow(axis, 0, rotary_dim)
+    first, second = _split(rotated, axis, interleaved)
+    turned = _join(*_turn(first, second, cos, sin), axis, interleaved)
+    if rotary_dim < x.shape[axis]:
+        rest = x.narrow(axis, rotary_dim, x.shape[axis] - rotary_dim)
+        turned = torch.cat((turned, rest), dim=axis)
+    return turned.permute([order.index(i) for i in range(4)])
 
-    wide = torch.promote_types(torch.promote_types(x.dtype, cos.dtype), torch.float32)
-    cos, sin = cos.to(wide), sin.to(wide)
-    if inverse:
-        sin = -sin
-    rotated, rest = x[..., :rotary_dim], x[..., rotary_dim:]  # [B, H, S, R], [B, H, S, D-R]
-    first, second = _split(rotated.to(wide), interleaved)  # each [B, H, S, R/2]
-    turned = _join(first * cos - second * sin, second * cos + first * sin, interleaved)
-    return torch.cat((turned.to(x.dtype), rest), dim=-1)
+
+def rotary_embedding_(
+    x: Tensor,
+    cos: Tensor,
+    sin: Tensor,
+    position_ids: Tensor | None = None,
+    *,
+    interleaved: bool = False,
+    inverse: bool = False,
+) -> Tensor:
+    """Rotate x in place, and return it: what is computed is `rotary_embedding`, bit for bit.
+
+    Arguments are those of `rotary_embedding`. Autograd sees the change: gradients are those of
+    `rotary_embedding`, and using what needed the old values raises torch's RuntimeError.
+    Raises as `rotary_embedding` does, and ValueError for a leaf that records gradients or memory in
+    which several elements of x share a place; x is then unchanged.
+
+    >>> x = torch.tensor([1.0, 0.0]).view(1, 1, 1, 2)
+    >>> quarter = torch.tensor([[0.0]]), torch.tensor([[1.0]])
+    >>> rotary_embedding_(x, *quarter) is x, x.flatten().tolist()
+    (True, [0.0, 1.0])
+    """
+    cos, sin = _lined_up(x, cos, sin, position_ids, interleaved, inverse)
+    check_writable("x", x)
+    first, second = _split(x.narrow(3, 0, 2 * cos.shape[-1]), 3, interleaved)
+    # Both are computed before either is overwritten.
+    for part, turned in zip((first, second), _turn(first, second, cos, sin), strict=True):
+        part.copy_(turned)
+    return x
 
 
 def look_up(cos: Tensor, sin: Tensor, position_ids: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -98,16 +124,65 @@ def look_up(cos: Tensor, sin: Tensor, position_ids: Tensor, x: Tensor) -> tuple[
     return (cos.unsqueeze(1), sin.unsqueeze(1)) if rows.dim() == 2 else (cos, sin)
 
 
-def _split(x: Tensor, interleaved: bool) -> tuple[Tensor, Tensor]:
-    """The two coordinates of every plane: `[..., R]` gives `[..., R/2]` twice."""
+def _lined_up(
+    x: Tensor,
+    cos: Tensor,
+    sin: Tensor,
+    position_ids: Tensor | None,
+    interleaved: bool,
+    inverse: bool,
+) -> tuple[Tensor, Tensor]:
+    """Everything checked; the tables with four axes, in the dtype of the arithmetic."""
+    check_flag("interleaved", interleaved)
+    check_flag("inverse", inverse)
+    check_tables(cos, sin)
+    check_heads("x", x, 2 * cos.shape[-1])
+    check_devices(x=x, cos=cos)
+    if position_ids is None:
+        check_rows(x, cos)
+    else:
+        cos, sin = look_up(cos, sin, position_ids, x)
+    if cos.dim() == 2:
+        cos, sin = cos[None, None], sin[None, None]
+    wide = torch.promote_types(torch.promote_types(x.dtype, cos.dtype), torch.float32)
+    cos, sin = cos.to(wide), sin.to(wide)
+    return cos, -sin if inverse else sin
+
+
+def _turn(first: Tensor, second: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+    """The two formulas, in the tables' dtype, rounded to that of x."""
+    x, y = first.to(cos.dtype), second.to(cos.dtype)
+    return (x * cos - y * sin).to(first.dtype), (y * cos + x * sin).to(first.dtype)
+
+
+def _split(x: Tensor, axis: int, interleaved: bool) -> tuple[Tensor, Tensor]:
+    """Views of the two coordinates of every plane: R on `axis` gives R/2 twice."""
     if interleaved:
-        return x[..., 0::2], x[..., 1::2]
-    half = x.shape[-1] // 2
-    return x[..., :half], x[..., half:]
+        first, second = x.unflatten(axis, (-1, 2)).unbind(axis + 1)
+    else:
+        first, second = x.chunk(2, dim=axis)
+    return first, second
 
 
-def _join(first: Tensor, second: Tensor, interleaved: bool) -> Tensor:
+def _join(first: Tensor, second: Tensor, axis: int, interleaved: bool) -> Tensor:
     """Undo `_split`."""
     if interleaved:
-        return torch.stack((first, second), dim=-1).flatten(-2)
-    return torch.cat((first, second), dim=-1)
+        return torch.stack((first, second), dim=axis + 1).flatten(axis, axis + 1)
+    return torch.cat((first, second), dim=axis)
+
+
+def _storage_order(x: Tensor) -> list[int]:
+    """The axes of x from the largest step in memory to the smallest, as torch's own ops keep them.
+
+    An expanded axis has no step of its own; x then counts as stored in the order of its axes.
+    """
+    strides = x.stride()
+    if any(step == 0 and size > 1 for step, size in zip(strides, x.shape, strict=True)):
+        return [0, 1, 2, 3]
+    order: list[int] = []
+    for axis in range(4):  # insertion sort: stable, and plain comparisons for a traced graph
+        at = len(order)
+        while at > 0 and strides[axis] > strides[order[at - 1]]:
+            at -= 1
+        order.insert(at, axis)
+    return order

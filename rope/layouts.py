@@ -6,10 +6,13 @@ of W_q and W_k by P converts a checkpoint; W_v and W_o see no rotation and stay.
 Shapes: H heads, D head dimension, R rotated width (the first R of D), E embedding width.
 """
 
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+
 import torch
 from torch import Tensor
 
-from rope._checks import check_count, check_dim, check_tensor
+from rope._checks import check_count, check_dim, check_flag, check_tensor
 
 
 def permutation(dim: int, *, device: torch.device | str | None = None) -> Tensor:
@@ -72,6 +75,56 @@ def projection_half_to_interleaved(
     tensor([0, 1, 2, 3, 4, 5, 6, 7])
     """
     return weight[half_to_interleaved(_rows(weight, num_heads), rotary_dim).flatten()]
+
+
+def convert_state_dict(
+    state_dict: Mapping[str, Tensor],
+    heads: Mapping[str, int],
+    *,
+    to_half: bool,
+    rotary_dim: int | None = None,
+) -> dict[str, Tensor]:
+    """Convert the query and key projections of a whole checkpoint, weights and biases alike.
+
+    heads: the number of heads of each projection by a pattern of its name, with the shell's
+    wildcards, such as {"*.q_proj.*": 32, "*.k_proj.*": 8}; W_v and W_o belong in none.
+    to_half: from interleaved to half-split, or else back; rotary_dim: R, all of D when None.
+    Returns a new dict in the same order; what no pattern names is the same tensor as before.
+    Raises ValueError for a pattern that names nothing, a name that two patterns claim, or a
+    tensor whose rows do not divide into that many heads; nothing is then converted.
+
+    >>> converted = convert_state_dict(
+    ...     {"q.weight": torch.arange(8), "v.weight": torch.arange(8)}, {"q.*": 2}, to_half=True
+    ... )
+    >>> converted["q.weight"].tolist(), converted["v.weight"].tolist()
+    ([0, 2, 1, 3, 4, 6, 5, 7], [0, 1, 2, 3, 4, 5, 6, 7])
+    """
+    check_flag("to_half", to_half)
+    convert = projection_interleaved_to_half if to_half else projection_half_to_interleaved
+    claimed: dict[str, str] = {}
+    for pattern, num_heads in heads.items():
+        check_count(f"heads[{pattern!r}]", num_heads)
+        names = [name for name in state_dict if fnmatchcase(name, pattern)]
+        if not names:
+            raise ValueError(
+                f"pattern {pattern!r} names none of the {len(state_dict)} tensors, such as "
+                f"{next(iter(state_dict), 'none at all')!r}; it must name one at least: correct or "
+                "leave it out"
+            )
+        for name in names:
+            if name in claimed:
+                raise ValueError(
+                    f"{name!r} fits {claimed[name]!r} and {pattern!r}; it must fit one pattern, or "
+                    "it would be converted twice: make one of them narrower"
+                )
+            claimed[name] = pattern
+    converted = dict(state_dict)
+    for name, pattern in claimed.items():
+        try:
+            converted[name] = convert(state_dict[name], heads[pattern], rotary_dim)
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"{name!r}: {error}") from None
+    return converted
 
 
 def _reorder(x: Tensor, rotary_dim: int | None, *, to_half: bool) -> Tensor:

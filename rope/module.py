@@ -1,40 +1,34 @@
-"""The layer: tables kept beside a model, queries and keys rotated together.
+"""The layer: queries and keys rotated together, by tables kept beside a model.
 
-Chapter "From maths to PyTorch". Three duties stay apart: `frequencies` builds the tables, this
-module keeps them (exact, on the right device, long enough), `functional` applies them.
+Chapter "From maths to PyTorch". Three duties stay apart: `frequencies` builds the tables, `tables`
+keeps them (exact, on the right device, long enough), `functional` applies them.
 
 Shapes: B batch, H heads, S sequence, D head dimension, R rotated width.
 """
 
-from collections.abc import Callable
+from collections.abc import Mapping
+from typing import Any, Self
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from rope._checks import (
-    check_base,
-    check_count,
-    check_devices,
-    check_dim,
-    check_flag,
-    check_heads,
-    check_position_ids,
-    position_range,
-)
-from rope.frequencies import inverse_frequencies, rotary_tables
-from rope.functional import look_up, rotary_embedding
+from rope._checks import check_flag, check_heads, check_pair, check_writable
+from rope.functional import rotary_embedding, rotary_embedding_
+from rope.tables import RotaryTables
 
 
-class RotaryEmbedding(nn.Module):
+class RotaryEmbedding(RotaryTables):
     """Rotary position embedding for queries and keys (RoFormer, arXiv 2104.09864).
 
     dim: the rotated width R, even, at most the head dimension; base: of theta_j = base**(-2j/R).
     max_seq_len: rows of the first tables; they grow on demand to the next power of two.
+    extension: a context extension of `rope.extensions`, none when None.
     interleaved: plane j holds coordinates (2j, 2j+1); otherwise (j, j + R/2).
     device: of the tables, torch's default when None.
     Buffers `cos` and `sin`, float32 `[N, R/2]`, are in no state_dict: they follow the model to
-    another device, and no dtype cast touches them.
-    Raises ValueError or TypeError for a bad dim, base or max_seq_len.
+    another device, and no dtype cast touches them. Vectors in float64 get float64 tables, made at
+    each call.
+    Raises ValueError or TypeError for a bad dim, base, max_seq_len or extension.
 
     >>> rotary = RotaryEmbedding(4, max_seq_len=8).to(torch.bfloat16)
     >>> rotary.cos.dtype, rotary.cos.shape
@@ -44,125 +38,121 @@ class RotaryEmbedding(nn.Module):
     (torch.Size([1, 2, 9, 4]), torch.Size([1, 1, 9, 4]), torch.Size([16, 2]))
     """
 
-    cos: Tensor
-    sin: Tensor
-
-    def __init__(
-        self,
-        dim: int,
-        max_seq_len: int = 2048,
-        base: float = 10000.0,
+    @classmethod
+    def from_config(
+        cls,
+        config: Mapping[str, Any] | str | object,
         *,
-        interleaved: bool = False,
+        layer_type: str | None = None,
+        max_seq_len: int = 2048,
+        interleaved: bool | None = None,
         device: torch.device | str | None = None,
-    ) -> None:
-        super().__init__()
-        check_dim(dim)
-        check_base(base)
-        check_count("max_seq_len", max_seq_len)
-        check_flag("interleaved", interleaved)
-        self.dim, self.base, self.interleaved = dim, float(base), interleaved
-        if device is None:
-            # Unlike torch.get_default_device, this sees `with torch.device(...)` in torch 2.6 too.
-            device = torch.empty(0).device
-        cos, sin = self._tables(max_seq_len, device)
-        self.register_buffer("cos", cos, persistent=False)
-        self.register_buffer("sin", sin, persistent=False)
+    ) -> Self:
+        """The embedding that a model's configuration describes; nothing in it is dropped.
 
-    @property
-    def inv_freq(self) -> Tensor:
-        """The frequencies, float64 `[R/2]`, made afresh from dim and base.
+        config: a transformers configuration, its dict, or JSON; layer_type: which of its layers,
+        where they differ; interleaved: the layout, where the model's type does not tell.
+        Raises ValueError or TypeError as `rope.config.rotary_settings` does, and ValueError for
+        positions of several axes.
 
-        >>> RotaryEmbedding(4).half().inv_freq
-        tensor([1.0000, 0.0100], dtype=torch.float64)
+        >>> from rope.config import example
+        >>> RotaryEmbedding.from_config(example("llama-3.1-8b")).extension.name
+        'llama3'
         """
-        return inverse_frequencies(self.dim, self.base, device=self.cos.device)
+        from rope.config import rotary_settings
+
+        settings = rotary_settings(config, layer_type=layer_type, interleaved=interleaved)
+        if settings.sections is not None:
+            raise ValueError(
+                f"mrope_section is {list(settings.sections)}; positions must have one axis here: "
+                "use rope.axes.MultiAxisRotaryEmbedding.from_config"
+            )
+        return cls(
+            settings.dim,
+            max_seq_len,
+            settings.base,
+            extension=settings.extension,
+            interleaved=settings.interleaved,
+            device=device,
+        )
 
     def forward(
-        self, q: Tensor, k: Tensor, position_ids: Tensor | None = None
+        self,
+        q: Tensor,
+        k: Tensor,
+        position_ids: Tensor | None = None,
+        *,
+        offset: int = 0,
+        seq_len: int | None = None,
+        inverse: bool = False,
+        inplace: bool = False,
     ) -> tuple[Tensor, Tensor]:
         """Rotate q and k to their positions.
 
-        q: `[B, H, S, D]`; k: `[B, H_kv, S, D]`; position_ids: integers `[S]` or `[B, S]`,
-        0 ... S-1 when None. Returns the pair, shapes and dtypes kept.
+        q: `[B, H, S, D]`; k: `[B, H_kv, S, D]`; position_ids: integers `[S]` or `[B, S]`;
+        without them offset ... offset+S-1, offset counting the tokens before this call.
+        seq_len: the length that length-dependent extensions scale to; when None, that of
+        `fix_length`, or else the largest position of this call + 1. inverse: turn back, and undo
+        the attention scaling. inplace: write into q and k.
+        Returns the pair, shapes, dtypes and order of storage kept.
         Raises as `rotary_embedding` does. Eager calls with position_ids read the largest one to
         grow the tables; compiled calls do not read data, so `grow` them first.
 
         >>> rotary, x = RotaryEmbedding(4), torch.ones(1, 1, 1, 4)
         >>> q, k = rotary(x, x, torch.tensor([5]))
-        >>> torch.equal(q, k)
-        True
+        >>> torch.equal(q, k), torch.equal(q, rotary(x, x, offset=5)[0])
+        (True, True)
         """
         check_heads("q", q, self.dim)
         check_heads("k", k, self.dim)
-        if (q.shape[0], *q.shape[2:]) != (k.shape[0], *k.shape[2:]):
+        check_pair(q, k)
+        self._check_flags(inverse, inplace, q=q, k=k)
+        if inplace and q is k:
             raise ValueError(
-                f"q has shape {list(q.shape)} and k {list(k.shape)}; only their heads may differ: "
-                "give both the same batch, sequence and head_dim"
+                "q and k are one tensor; in place they must be two, or it is turned twice: "
+                "pass k.clone()"
             )
-        check_devices(q=q, k=k)
-        seq_len = q.shape[2]
-        if position_ids is not None:
-            check_position_ids(position_ids, q.shape[0], seq_len)
-            check_devices(q=q, position_ids=position_ids)
-        if self.cos.is_meta and not q.is_meta:
-            # A model built on meta whose weights were then assigned: its tables never moved.
-            self.cos, self.sin = self._tables(len(self.cos), q.device)
-        check_devices(cos=self.cos, q=q)
-        if position_ids is None:
-            self.grow(seq_len)
-            cos, sin = self.cos[:seq_len], self.sin[:seq_len]
-        else:
-            if not (torch.compiler.is_compiling() or position_ids.is_meta):
-                low, high = position_range(position_ids)
-                if low >= 0:  # otherwise look_up refuses, and nothing has grown
-                    self.grow(high + 1)
-            cos, sin = look_up(self.cos, self.sin, position_ids, q)
-        q = rotary_embedding(q, cos, sin, interleaved=self.interleaved)
-        k = rotary_embedding(k, cos, sin, interleaved=self.interleaved)
-        return q, k
+        rows = self.rows_for(q, position_ids, offset=offset, seq_len=seq_len, name="q")
+        rows_k = rows
+        if torch.float64 in (q.dtype, k.dtype) and q.dtype != k.dtype:
+            rows_k = self.rows_for(k, position_ids, offset=offset, seq_len=seq_len, name="k")
+        turned = self._turn(q, *rows, inverse, inplace)
+        return turned, self._turn(k, *rows_k, inverse, inplace)
 
-    def grow(self, length: int) -> None:
-        """Make the tables hold positions 0 ... length-1; they never shrink.
+    def rotate(
+        self,
+        x: Tensor,
+        position_ids: Tensor | None = None,
+        *,
+        offset: int = 0,
+        seq_len: int | None = None,
+        inverse: bool = False,
+        inplace: bool = False,
+    ) -> Tensor:
+        """Rotate one tensor `[B, H, S, D]`: a key that all heads share, or a query alone.
 
-        length: a non-negative int; rows become the next power of two. Grow before several threads
-        share the module: the two tables are replaced one after the other.
-        Raises ValueError or TypeError for a bad length.
+        Arguments and errors are those of `forward`.
 
-        >>> rotary = RotaryEmbedding(4, max_seq_len=8)
-        >>> rotary.grow(100)
-        >>> len(rotary.cos)
-        128
+        >>> rotary, x = RotaryEmbedding(4), torch.ones(1, 1, 3, 4)
+        >>> torch.equal(rotary.rotate(x), rotary(x, x)[0])
+        True
         """
-        check_count("length", length, smallest=0)
-        if length > self.cos.shape[0]:
-            rows = 1 << (int(length) - 1).bit_length()
-            self.cos, self.sin = self._tables(rows, self.cos.device)
+        check_heads("x", x, self.dim)
+        self._check_flags(inverse, inplace, x=x)
+        rows = self.rows_for(x, position_ids, offset=offset, seq_len=seq_len)
+        return self._turn(x, *rows, inverse, inplace)
 
-    def _tables(self, rows: int, device: torch.device | str) -> tuple[Tensor, Tensor]:
-        """Tables made on the CPU, so that every device holds the same bits, then moved.
+    def _check_flags(self, inverse: bool, inplace: bool, **tensors: Tensor) -> None:
+        check_flag("inverse", inverse)
+        check_flag("inplace", inplace)
+        if inplace:
+            for name, tensor in tensors.items():
+                check_writable(name, tensor)
 
-        Made under inference_mode they could never again be used in training.
-        """
-        with torch.inference_mode(False):
-            inv_freq = inverse_frequencies(self.dim, self.base, device="cpu")
-            cos, sin = rotary_tables(rows, inv_freq)
-            return cos.to(device), sin.to(device)
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "RotaryEmbedding":
-        """Follow device moves and ignore the rest: torch's own would also cast the tables."""
-        cos, sin = self.cos, self.sin
-        super()._apply(fn, recurse)
-        device = self.cos.device
-        if cos.is_meta and device.type != "meta":
-            self.cos, self.sin = self._tables(len(cos), device)  # to_empty left them unwritten
-        else:
-            with torch.inference_mode(False):
-                self.cos, self.sin = cos.to(device), sin.to(device)
-        return self
-
-    def extra_repr(self) -> str:
-        return (
-            f"dim={self.dim}, rows={len(self.cos)}, base={self.base}, "
-            f"interleaved={self.interleaved}"
-        )
+    def _turn(self, x: Tensor, cos: Tensor, sin: Tensor, inverse: bool, inplace: bool) -> Tensor:
+        if inverse and self.attention_scaling != 1:
+            # The tables hold a cos and a sin; the way back is (cos, -sin) / a.
+            square = self.attention_scaling**2
+            cos, sin = cos / square, sin / square
+        operation = rotary_embedding_ if inplace else rotary_embedding
+        return operation(x, cos, sin, interleaved=self.interleaved, inverse=inverse)

@@ -14,6 +14,7 @@ from rope.attention import (
     packed_position_ids,
     segment_ids,
 )
+from rope.extensions import DynamicNTK, YaRN
 
 DOUBLE = torch.float64
 KINDS = {
@@ -240,3 +241,15 @@ def test_compiled_decoding_does_not_recompile_at_each_token():
     pieces = [step(piece, cache=cache) for piece in x.split((3, *[1] * 9), dim=1)]
     close(torch.cat(pieces, dim=1), layer(x))
     assert len(graphs) == 2  # the prompt and the single token
+
+
+@pytest.mark.parametrize("extension", [DynamicNTK(4.0, 8), YaRN(4.0, 8)], ids=str)
+def test_cached_keys_fit_later_queries_under_an_extension(extension):
+    """Token by token past the trained length, and all at once: the same numbers."""
+    torch.manual_seed(0)
+    layer, x = RotaryAttention(16, 2, extension=extension), torch.randn(1, 24, 16)
+    cache = KVCache(1, 2, 24, 8)
+    with torch.no_grad():
+        stepwise = torch.cat([layer(x[:, s : s + 1], cache=cache) for s in range(24)], dim=1)
+        layer.rotary.fix_length(24)
+        close(stepwise, layer(x), torch.float32)

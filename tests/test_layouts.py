@@ -82,3 +82,48 @@ def test_a_converted_projection_gives_the_same_scores():
     converted = scores(convert(w_q, 2), convert(w_k, 2), False)
     torch.testing.assert_close(converted, right, rtol=0, atol=allowed)
     assert (scores(w_q, w_k, False) - right).abs().max() > 1  # mixing layouts is not a rounding
+
+
+def checkpoint(num_layers=2):
+    """Two query heads of 8 coordinates and one key head, as a state dict names them."""
+    return {
+        f"layers.{layer}.{name}.{kind}": torch.randn(rows, 6)
+        if kind == "weight"
+        else torch.randn(rows)
+        for layer in range(num_layers)
+        for name, rows in (("q_proj", 16), ("k_proj", 8), ("v_proj", 8), ("o_proj", 16))
+        for kind in ("weight", "bias")
+    }
+
+
+@pytest.mark.parametrize("rotary_dim", [None, 4])
+def test_a_whole_checkpoint_by_the_patterns_of_its_names(rotary_dim):
+    before, heads = checkpoint(), {"*.q_proj.*": 2, "*.k_proj.*": 1}
+    copies = {name: tensor.clone() for name, tensor in before.items()}
+    after = layouts.convert_state_dict(before, heads, to_half=True, rotary_dim=rotary_dim)
+    assert list(after) == list(before)
+    for name, tensor in after.items():
+        assert torch.equal(before[name], copies[name])
+        if ".v_proj" in name or ".o_proj" in name:
+            assert tensor is before[name]
+        else:
+            num_heads = 2 if ".q_proj" in name else 1
+            one = layouts.projection_interleaved_to_half(before[name], num_heads, rotary_dim)
+            assert torch.equal(tensor, one) and not torch.equal(tensor, before[name])
+    back = layouts.convert_state_dict(after, heads, to_half=False, rotary_dim=rotary_dim)
+    assert all(torch.equal(back[name], before[name]) for name in before)
+
+
+@pytest.mark.parametrize(
+    ("heads", "message"),
+    [
+        ({"*.query.*": 2}, "names none of the 16 tensors.*layers.0.q_proj.weight.*correct"),
+        ({"*.q_proj.*": 2, "layers.0.*": 1}, "fits .* and .*one pattern.*narrower"),
+        ({"*.q_proj.*": 3}, "layers.0.q_proj.weight.*H = 3.*number of heads"),
+        ({"*.q_proj.*": 0}, "heads.*is 0.*at least 1"),
+        ({"*.q_proj.*": 16}, "last axis of x is 1|even|at least 2"),
+    ],
+)
+def test_a_checkpoint_that_does_not_fit_is_not_converted(heads, message):
+    with pytest.raises(ValueError, match=message):
+        layouts.convert_state_dict(checkpoint(), heads, to_half=True)

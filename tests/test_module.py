@@ -27,11 +27,25 @@ def assert_exact(rotary, rows=16, dim=8):
 )
 def test_forward_is_the_operation_on_both(interleaved, ids):
     rotary = RotaryEmbedding(8, 16, interleaved=interleaved)
-    q, k = normal((2, 4, 3, 10), 0), normal((2, 2, 3, 10), 1, torch.bfloat16)
+    q, k = normal((2, 4, 3, 10), 0, torch.float32), normal((2, 2, 3, 10), 1, torch.bfloat16)
     where = torch.arange(3) if ids is None else ids
     for out, x in zip(rotary(q, k, ids), (q, k), strict=True):
         assert out.dtype == x.dtype
         assert torch.equal(out, rotary_embedding(x, *exact(), where, interleaved=interleaved))
+
+
+@pytest.mark.parametrize(
+    "ids", [None, torch.tensor([3, 9, 9]), torch.tensor([[0, 1, 2], [7, 5, 3]])]
+)
+def test_float64_vectors_get_float64_tables(ids):
+    rotary = RotaryEmbedding(8, 16)
+    q, k = normal((2, 4, 3, 10), 0), normal((2, 2, 3, 10), 1, torch.float32)
+    where = torch.arange(3) if ids is None else ids
+    wide = rotary_tables(16, inverse_frequencies(8), dtype=torch.float64)
+    assert torch.equal(rotary(q, k, ids)[0], rotary_embedding(q, *wide, where))
+    assert torch.equal(rotary(q, k, ids)[1], rotary_embedding(k, *exact(), where))
+    assert torch.equal(rotary(k, q, ids)[1], rotary_embedding(q, *wide, where))
+    assert_exact(rotary)
 
 
 def test_the_base_is_that_of_the_tables():
@@ -124,7 +138,7 @@ def test_growing_changes_no_row():
     ],
 )
 def test_tables_met_in_inference_mode_can_be_trained_with(prepare):
-    x = normal((1, 1, 9, 8), 0)
+    x = normal((1, 1, 9, 8), 0, torch.float32)
     with torch.inference_mode():
         rotary = prepare().half()
         rotary(x, x)
@@ -148,11 +162,14 @@ def test_compiles_without_a_break(backend):
     torch.compiler.reset()
     rotary = RotaryEmbedding(8, 16)
     compiled = torch.compile(rotary, fullgraph=True, backend=backend)
-    x = normal((2, 2, 3, 8), 0)
+    x = normal((2, 2, 3, 8), 0, torch.float32)
     for ids in (None, torch.tensor([1, 2, 15])):
         assert torch.equal(compiled(x, x, ids)[0], rotary(x, x, ids)[0])
+        assert torch.equal(compiled(x.double(), x, ids)[0], rotary(x.double(), x, ids)[0])
     with pytest.raises(RuntimeError, match=r"must lie in 0 \.\.\. 15"):
         compiled(x, x, torch.tensor([1, 2, 16]))
+    with pytest.raises(RuntimeError, match="must be at least 0"):
+        compiled(x.double(), x.double(), torch.tensor([1, 2, -1]))
 
 
 def test_gradients_reach_both():

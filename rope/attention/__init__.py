@@ -7,7 +7,8 @@ one row, `linear` the linear-time form of RoFormer's equation 19.
 from rope.attention.cache import KVCache
 from rope.attention.layer import RotaryAttention
 from rope.attention.linear import elu_plus_one, linear_attention, linear_attention_quadratic
-from rope.attention.packed import packed_mask, packed_position_ids, segment_ids
+from rope.attention.packed import packed_mask, segment_ids
+from rope.positions import packed_position_ids
 
 __all__ = [
     "KVCache",

@@ -21,6 +21,7 @@ from rope._checks import (
 )
 from rope.attention.cache import KVCache
 from rope.attention.packed import same_segment
+from rope.extensions import Extension
 from rope.module import RotaryEmbedding
 
 
@@ -29,7 +30,8 @@ class RotaryAttention(nn.Module):
 
     num_kv_heads: H_kv, a divisor of H (all of them when None); head_dim: embed_dim / num_heads
     when None; rotary_dim: how many coordinates of a head are rotated, all when None.
-    max_seq_len, base, interleaved: those of `RotaryEmbedding`. bias: of the four projections.
+    max_seq_len, base, extension, interleaved: those of `RotaryEmbedding`. bias: of the four
+    projections.
     Raises ValueError or TypeError for sizes that do not fit.
 
     >>> layer = RotaryAttention(embed_dim=16, num_heads=4, num_kv_heads=2)
@@ -46,6 +48,7 @@ class RotaryAttention(nn.Module):
         head_dim: int | None = None,
         max_seq_len: int = 2048,
         base: float = 10000.0,
+        extension: Extension | None = None,
         rotary_dim: int | None = None,
         interleaved: bool = False,
         bias: bool = False,
@@ -75,7 +78,9 @@ class RotaryAttention(nn.Module):
                 f"rotary_dim is {rotary_dim}; a head has {head_dim} coordinates: pass at most that"
             )
         self.num_heads, self.num_kv_heads, self.head_dim = num_heads, num_kv_heads, head_dim
-        self.rotary = RotaryEmbedding(rotary_dim, max_seq_len, base, interleaved=interleaved)
+        self.rotary = RotaryEmbedding(
+            rotary_dim, max_seq_len, base, extension=extension, interleaved=interleaved
+        )
         self.q_proj = nn.Linear(embed_dim, num_heads * head_dim, bias=bias)
         self.k_proj = nn.Linear(embed_dim, num_kv_heads * head_dim, bias=bias)
         self.v_proj = nn.Linear(embed_dim, num_kv_heads * head_dim, bias=bias)
@@ -94,7 +99,8 @@ class RotaryAttention(nn.Module):
 
         x: `[B, S, E]`; position_ids: integers `[S]` or `[B, S]`, counted on from the cache's
         length when None; segment_ids: integers `[S]` or `[B, S]`, packed sequences that do not
-        see each other. Returns `[B, S, E]` in x's dtype.
+        see each other. With a cache, an extension that depends on the length scales to all that
+        the cache has room for. Returns `[B, S, E]` in x's dtype.
         Raises ValueError for shapes or devices that do not fit, a full cache, a cache that is not
         causal or is used with segment_ids, TypeError for wrong dtypes; the cache is then unchanged.
 
@@ -111,11 +117,14 @@ class RotaryAttention(nn.Module):
         k = self._heads(self.k_proj(x), self.num_kv_heads)  # [B, H_kv, S, D]
         v = self._heads(self.v_proj(x), self.num_kv_heads)  # [B, H_kv, S, D]
         past = 0 if cache is None else cache.length
+        seq_len = None
         if cache is not None:
             cache.check(k, v)
-            if position_ids is None:
-                position_ids = torch.arange(past, past + x.shape[1], device=x.device)
-        q, k = self.rotary(q, k, position_ids)
+            if self.rotary.fixed_length is None and self.rotary.extension.length_dependent:
+                # Keys stay as they were rotated, so one length must hold for all: the longest.
+                seq_len = cache.keys.shape[2]
+        offset = past if position_ids is None else 0
+        q, k = self.rotary(q, k, position_ids, offset=offset, seq_len=seq_len)
         if cache is not None:
             k, v = cache.append(k, v)
         mask = self._mask(x, past, segment_ids, causal)

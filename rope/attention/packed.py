@@ -1,7 +1,6 @@
 """Several sequences in one row: chapter "Rotary attention".
 
-Positions restart with each sequence and a mask keeps the sequences apart. Since scores depend on
-differences of positions, only the mask is needed for the answer; restarting keeps positions small.
+A mask keeps the sequences apart; `rope.positions` says where their tokens stand.
 """
 
 from collections.abc import Sequence
@@ -9,22 +8,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from rope._checks import check_count, check_integer
-
-
-def packed_position_ids(
-    lengths: Sequence[int], *, device: torch.device | str | None = None
-) -> Tensor:
-    """The position of each token within its own sequence.
-
-    lengths: positive ints that sum to S. Returns int64 `[S]`.
-    Raises ValueError for no lengths or one below 1, TypeError for what is no list of ints.
-
-    >>> packed_position_ids([3, 2])
-    tensor([0, 1, 2, 0, 1])
-    """
-    _check_lengths(lengths)
-    return torch.cat([torch.arange(length, device=device) for length in lengths])
+from rope._checks import check_integer
+from rope.positions import check_lengths
 
 
 def segment_ids(lengths: Sequence[int], *, device: torch.device | str | None = None) -> Tensor:
@@ -36,7 +21,7 @@ def segment_ids(lengths: Sequence[int], *, device: torch.device | str | None = N
     >>> segment_ids([3, 2])
     tensor([0, 0, 0, 1, 1])
     """
-    _check_lengths(lengths)
+    check_lengths(lengths)
     numbers = torch.arange(len(lengths), device=device)
     return numbers.repeat_interleave(torch.tensor(lengths, device=device), output_size=sum(lengths))
 
@@ -66,15 +51,3 @@ def same_segment(segment_ids: Tensor) -> Tensor:
     if segment_ids.dim() == 0:
         raise ValueError("segment_ids has no axes; it must be [..., S]: give one id a token")
     return segment_ids[..., :, None] == segment_ids[..., None, :]
-
-
-def _check_lengths(lengths: Sequence[int]) -> None:
-    if not isinstance(lengths, Sequence):
-        raise TypeError(
-            f"lengths is {lengths!r}; it must be a list of ints: pass lengths.tolist(), or [S] for "
-            "one sequence"
-        )
-    if not lengths:
-        raise ValueError("lengths is empty; it must name at least one sequence: pass [S] for one")
-    for length in lengths:
-        check_count("each of lengths", length)

@@ -1,0 +1,111 @@
+"""Where each token stands, when that is not simply 0 ... S-1: packed and padded batches.
+
+Chapter "Rotary attention". Scores depend on differences of positions, so only the differences
+within a sequence matter; starting each sequence at 0 keeps positions small.
+
+Shapes: B batch, S sequence.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from rope._checks import check_count, check_integer, check_tensor
+
+
+def packed_position_ids(
+    lengths: Sequence[int], *, device: torch.device | str | None = None
+) -> Tensor:
+    """The position of each token within its own sequence.
+
+    lengths: positive ints that sum to S. Returns int64 `[S]`.
+    Raises ValueError for no lengths or one below 1, TypeError for what is no list of ints.
+
+    >>> packed_position_ids([3, 2])
+    tensor([0, 1, 2, 0, 1])
+    """
+    check_lengths(lengths)
+    return torch.cat([torch.arange(length, device=device) for length in lengths])
+
+
+def cumulative_position_ids(cu_seqlens: Tensor) -> Tensor:
+    """The same from cumulative lengths, as attention kernels for packed sequences take them.
+
+    cu_seqlens: integers `[n+1]`, 0 = c_0 <= c_1 <= ... <= c_n = S; sequence i holds the tokens
+    c_i ... c_{i+1} - 1. Returns int64 `[S]` on its device. Reads the data.
+    Raises TypeError for what is no integer tensor, ValueError for another shape, a first number
+    that is not 0, or numbers that fall.
+
+    >>> cumulative_position_ids(torch.tensor([0, 3, 3, 5]))
+    tensor([0, 1, 2, 0, 1])
+    """
+    check_integer("cu_seqlens", cu_seqlens)
+    if cu_seqlens.dim() != 1 or len(cu_seqlens) == 0:
+        raise ValueError(
+            f"cu_seqlens has shape {list(cu_seqlens.shape)}; it must be [n+1], the cumulative "
+            "lengths of n sequences: pass one row"
+        )
+    bounds = cu_seqlens.long()
+    lengths = bounds.diff()
+    if bounds[0] != 0:
+        raise ValueError(
+            f"cu_seqlens starts with {int(bounds[0])}; it must start with 0, where the first "
+            "sequence does: put a 0 before the sums"
+        )
+    if (lengths < 0).any():
+        raise ValueError(
+            f"cu_seqlens falls by {-int(lengths.min())}; it must never fall: pass the sums "
+            "lengths.cumsum(0), not the lengths"
+        )
+    tokens = torch.arange(int(bounds[-1]), device=bounds.device)
+    return tokens - bounds[:-1].repeat_interleave(lengths, output_size=len(tokens))
+
+
+def left_padded_position_ids(attention_mask: Tensor) -> Tensor:
+    """Positions that start at 0 with each row's first real token; padding gets 0, never less.
+
+    attention_mask: `[B, S]`, bool or integers 0 and 1, 1 for a token; the zeros of a row come
+    first. Returns int64 `[B, S]` on its device. Mask the padding in the attention. Reads the data.
+    Raises TypeError for another dtype, ValueError for another shape, other numbers, or a 0 that
+    follows a 1.
+
+    >>> left_padded_position_ids(torch.tensor([[0, 0, 1, 1], [1, 1, 1, 1]]))
+    tensor([[0, 0, 0, 1],
+            [0, 1, 2, 3]])
+    """
+    check_tensor("attention_mask", attention_mask)
+    mask = attention_mask
+    if mask.dtype != torch.bool:
+        check_integer("attention_mask", mask)
+    if mask.dim() != 2:
+        raise ValueError(
+            f"attention_mask has shape {list(mask.shape)}; it must be [B, S], one number a token: "
+            "add the batch axis with unsqueeze(0)"
+        )
+    mask = mask.long()
+    if ((mask != 0) & (mask != 1)).any():
+        wrong = int(mask[(mask != 0) & (mask != 1)][0])
+        raise ValueError(
+            f"attention_mask holds {wrong}; it must be 0 for padding and 1 for a token: "
+            "pass the mask itself, not ids or segment numbers"
+        )
+    if (mask.diff(dim=1) < 0).any():
+        raise ValueError(
+            "attention_mask holds a 0 after a 1; the padding of each row must come first: for "
+            "padding at the end leave position_ids out"
+        )
+    return (mask.cumsum(dim=1) - 1).clamp(min=0)
+
+
+def check_lengths(lengths: Sequence[int]) -> None:
+    """Refuse what is no list of positive lengths."""
+    if not isinstance(lengths, Sequence):
+        raise TypeError(
+            f"lengths is {lengths!r}; it must be a list of ints: pass lengths.tolist(), or [S] for "
+            "one sequence"
+        )
+    if not lengths:
+        raise ValueError("lengths is empty; it must name at least one sequence: pass [S] for one")
+    for length in lengths:
+        check_count("each of lengths", length)

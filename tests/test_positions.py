@@ -1,0 +1,60 @@
+"""Positions of packed and padded tokens, against loops that count."""
+
+import hypothesis.strategies as st
+import pytest
+import torch
+from hypothesis import given
+from strategies import quick
+
+from rope.positions import cumulative_position_ids, left_padded_position_ids, packed_position_ids
+
+
+@quick
+@given(st.lists(st.integers(0, 6), max_size=6))
+def test_positions_restart_with_each_packed_sequence(lengths):
+    counted = [n for length in lengths for n in range(length)]
+    bounds = torch.tensor([0, *torch.tensor(lengths, dtype=torch.long).cumsum(0).tolist()])
+    for dtype in (torch.int32, torch.int64):
+        assert cumulative_position_ids(bounds.to(dtype)).tolist() == counted
+    if lengths and min(lengths) > 0:
+        assert packed_position_ids(lengths).tolist() == counted
+
+
+@quick
+@given(st.lists(st.integers(0, 7), min_size=1, max_size=4))
+def test_positions_start_where_the_padding_ends(padding):
+    mask = torch.tensor([[0] * n + [1] * (7 - n) for n in padding])
+    expected = [[0] * n + list(range(7 - n)) for n in padding]
+    for form in (mask, mask.bool(), mask.to(torch.uint8)):
+        ids = left_padded_position_ids(form)
+        assert ids.dtype == torch.int64 and ids.tolist() == expected
+
+
+def cumulative(*values, **options):
+    return lambda: cumulative_position_ids(torch.tensor(values, **options))
+
+
+def padded(*values, **options):
+    return lambda: left_padded_position_ids(torch.tensor(values, **options))
+
+
+BAD = {
+    "a list": (lambda: cumulative_position_ids([0, 3]), TypeError, "is a list.*tensor"),
+    "floats": (cumulative(0.0, 3.0), TypeError, "float32.*int"),
+    "two axes": (cumulative([0, 3]), ValueError, r"shape \[1, 2\].*\[n\+1\].*one row"),
+    "empty": (cumulative(dtype=torch.long), ValueError, r"shape \[0\].*\[n\+1\]"),
+    "no zero": (cumulative(3, 5), ValueError, "starts with 3.*start with 0.*put a 0"),
+    "lengths": (cumulative(0, 5, 3), ValueError, "falls by 2.*cumsum"),
+    "mask list": (lambda: left_padded_position_ids([[1]]), TypeError, "is a list.*as_tensor"),
+    "mask floats": (padded([0.0, 1.0]), TypeError, "float32.*int"),
+    "mask of one axis": (padded(0, 1), ValueError, r"shape \[2\].*\[B, S\].*unsqueeze"),
+    "mask of ids": (padded([0, 1, 2]), ValueError, "holds 2.*0 for padding"),
+    "right padding": (padded([1, 1, 0]), ValueError, "a 0 after a 1.*leave position_ids out"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_calls(case):
+    call, kind, message = BAD[case]
+    with pytest.raises(kind, match=message):
+        call()
