@@ -62,7 +62,7 @@ def _finite(name: str, value: float, example: str) -> float:
         number = float(value)
     except OverflowError:  # an integer that no float reaches
         number = math.inf
-    if not math.isfinite(number):
+    if not -math.inf < number < math.inf:  # math.isfinite cannot be traced
         raise ValueError(f"{name} is {number:g}; it must be finite, such as {example}")
     return number
 
@@ -191,7 +191,7 @@ def check_rows(x: Tensor, cos: Tensor) -> None:
             )
         return
     for axis, rows, size in zip("BHS", cos.shape[:3], x.shape[:3], strict=True):
-        if rows not in (1, size):
+        if rows != 1 and rows != size:  # a traced size is in no tuple
             raise ValueError(
                 f"cos has shape {list(cos.shape)}, whose axis {axis} is {rows}; for x of shape "
                 f"{list(x.shape)} it must be 1 or {size}: slice or expand the tables"

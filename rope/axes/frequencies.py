@@ -1,0 +1,182 @@
+"""Theta `[A, R/2]`: how fast each plane turns along each axis, in radians per position.
+
+Axial RoPE and M-RoPE: every column has one non-zero entry at most, so that a plane follows one
+axis. They differ in the spectrum. Axial RoPE gives each axis a whole one, fast planes to slow;
+M-RoPE shares a single one out, and text, whose axes all agree, sees RoPE itself.
+
+Shapes: A axes, R the rotated width (`dim`). All float64.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from rope._checks import (
+    check_count,
+    check_devices,
+    check_dim,
+    check_flag,
+    check_floating,
+)
+from rope.frequencies import inverse_frequencies
+
+
+def axial_frequencies(
+    dim: int,
+    axes: int | Sequence[int] = 2,
+    base: float = 10000.0,
+    *,
+    device: torch.device | str | None = None,
+) -> Tensor:
+    """Each axis has its own run of planes and in it a whole spectrum base**(-2j/width).
+
+    axes: how many axes share dim equally, or the width of each one's run, such as (16, 56, 56).
+    Returns float64 `[A, dim/2]` on `device`; the first planes follow axis 0.
+    Raises ValueError for a dim that the axes cannot share in pairs of coordinates, or widths that
+    are odd or do not sum to dim; TypeError for what is no integer. RoPE-ViT (arXiv 2403.13298)
+    writes it for two axes.
+
+    >>> axial_frequencies(8, base=100.0)
+    tensor([[1.0000, 0.1000, 0.0000, 0.0000],
+            [0.0000, 0.0000, 1.0000, 0.1000]], dtype=torch.float64)
+    >>> axial_frequencies(8, (2, 6), base=1000.0)
+    tensor([[1.0000, 0.0000, 0.0000, 0.0000],
+            [0.0000, 1.0000, 0.1000, 0.0100]], dtype=torch.float64)
+    """
+    check_dim(dim)
+    widths = _widths(dim, axes)
+    return join_spectra(*(inverse_frequencies(width, base, device=device) for width in widths))
+
+
+def join_spectra(*spectra: Tensor) -> Tensor:
+    """One spectrum an axis, on planes of their own: the blocks of a block-diagonal Theta.
+
+    spectra: float64 `[R_a/2]` each, on one device, say `inverse_frequencies(width, base)`, or
+    torch.pi * linspace(1, f/2, width/2) for pixels between -1 and 1.
+    Returns float64 `[A, R/2]`, R the sum of the R_a.
+    Raises TypeError for a spectrum that is not float64, ValueError for one that has not one axis
+    or is empty, for two devices, or for no spectrum at all.
+
+    >>> join_spectra(torch.tensor([3.0, 2.0]).double(), torch.tensor([1.0]).double())
+    tensor([[3., 2., 0.],
+            [0., 0., 1.]], dtype=torch.float64)
+    """
+    if not spectra:
+        raise ValueError("there are 0 spectra; each axis must have one: pass at least one tensor")
+    for axis, spectrum in enumerate(spectra):
+        _check_spectrum(f"spectrum {axis}", spectrum)
+    check_devices(**{f"spectrum {axis}": spectrum for axis, spectrum in enumerate(spectra)})
+    return torch.block_diag(*spectra)
+
+
+def section_frequencies(
+    inv_freq: Tensor, sections: Sequence[int], *, interleaved_sections: bool = False
+) -> Tensor:
+    """M-RoPE: one spectrum, whose planes are shared out to the axes; axis a gets sections[a].
+
+    inv_freq: float64 `[R/2]`; sections: A counts that sum to R/2, for time, height and width.
+    Contiguous (Qwen2-VL, arXiv 2409.12191, and Qwen2.5-VL): the first sections[0] planes follow
+    axis 0, the next sections[1] axis 1, and so on. interleaved_sections (Qwen3-VL): planes are
+    dealt like cards, T H W T H W ..., and when an axis has its share, axis 0 takes its turns.
+    Returns float64 `[A, R/2]` on inv_freq's device: column j is theta_j in one row, 0 elsewhere.
+    Raises ValueError for sections that do not sum to R/2, are negative, or that the interleaved
+    deal cannot serve; TypeError for what is no integer or no float64 tensor.
+
+    >>> theta = torch.tensor([4.0, 3.0, 2.0, 1.0]).double()
+    >>> section_frequencies(theta, (2, 1, 1))
+    tensor([[4., 3., 0., 0.],
+            [0., 0., 2., 0.],
+            [0., 0., 0., 1.]], dtype=torch.float64)
+    >>> section_frequencies(theta, (2, 1, 1), interleaved_sections=True)
+    tensor([[4., 0., 0., 1.],
+            [0., 3., 0., 0.],
+            [0., 0., 2., 0.]], dtype=torch.float64)
+    """
+    _check_spectrum("inv_freq", inv_freq)
+    check_flag("interleaved_sections", interleaved_sections)
+    counts = _integers("sections", sections, smallest=0)
+    planes = inv_freq.shape[0]
+    if sum(counts) != planes:
+        raise ValueError(
+            f"sections {counts} sum to {sum(counts)}; they must sum to {planes}, the planes of "
+            f"inv_freq: give counts of planes, not of coordinates, that sum to {planes}"
+        )
+    owners = _deal(counts) if interleaved_sections else _runs(counts)
+    rows = torch.tensor(owners, device=inv_freq.device)
+    theta = inv_freq.new_zeros(len(counts), planes)
+    theta[rows, torch.arange(planes, device=inv_freq.device)] = inv_freq
+    return theta
+
+
+def _runs(counts: tuple[int, ...]) -> list[int]:
+    """The axis of each plane, section after section."""
+    return [axis for axis, count in enumerate(counts) for _ in range(count)]
+
+
+def _deal(counts: tuple[int, ...]) -> list[int]:
+    """The axis of each plane in the interleaved order."""
+    axes, planes = len(counts), sum(counts)
+    owners = [0] * planes
+    for axis, count in enumerate(counts[1:], start=1):
+        mine = range(axis, planes, axes)
+        if count > len(mine):
+            raise ValueError(
+                f"sections {counts} give axis {axis} {count} planes; interleaved among {axes} "
+                f"axes, {planes} planes hold at most {len(mine)} for it: move planes to axis 0, "
+                "or use interleaved_sections=False"
+            )
+        for plane in mine[:count]:
+            owners[plane] = axis
+    return owners
+
+
+def _widths(dim: int, axes: int | Sequence[int]) -> tuple[int, ...]:
+    """The rotated width of each axis."""
+    if isinstance(axes, Sequence) and not isinstance(axes, str):
+        widths = _integers("axes", axes, smallest=2)
+        for axis, width in enumerate(widths):
+            check_dim(width, f"axes[{axis}]")
+        if sum(widths) != dim:
+            raise ValueError(
+                f"axes {widths} sum to {sum(widths)}; the widths must sum to dim, {dim}: "
+                "change one of them, or dim"
+            )
+        return widths
+    check_count("axes", axes)
+    if dim % (2 * axes):
+        below = dim - dim % (2 * axes)
+        way_out = f"pass {below} and leave the rest unrotated, or" if below else "raise dim, or"
+        raise ValueError(
+            f"dim is {dim}; {axes} axes share it in pairs of coordinates, so it must be a multiple "
+            f"of {2 * axes}: {way_out} give the width of each axis as a tuple"
+        )
+    return (dim // axes,) * axes
+
+
+def _integers(name: str, values: Sequence[int], smallest: int) -> tuple[int, ...]:
+    """The values as a tuple, refused if it is empty or holds what is no such integer."""
+    if not isinstance(values, Sequence) or isinstance(values, str):
+        raise TypeError(
+            f"{name} is {values!r}; it must be a tuple of integers such as (16, 24, 24)"
+        )
+    if not values:
+        raise ValueError(f"{name} is empty; it must name one axis at least: pass (16, 24, 24), say")
+    for axis, value in enumerate(values):
+        check_count(f"{name}[{axis}]", value, smallest=smallest)
+    return tuple(int(value) for value in values)
+
+
+def _check_spectrum(name: str, spectrum: Tensor) -> None:
+    """Refuse what is not a float64 vector of frequencies."""
+    check_floating(name, spectrum)
+    if spectrum.dtype != torch.float64:
+        raise TypeError(
+            f"{name} is {spectrum.dtype}; it must be float64, or far positions get wrong angles: "
+            "take it from inverse_frequencies"
+        )
+    if spectrum.dim() != 1 or spectrum.shape[0] == 0:
+        raise ValueError(
+            f"{name} has shape {list(spectrum.shape)}; it must be [planes], one at least: "
+            "take it from inverse_frequencies"
+        )

@@ -1,0 +1,247 @@
+"""The layer with fixed frequencies: axial RoPE and M-RoPE.
+
+Theta is the one thing kept, float64 whatever happens to the model; the tables are made in each
+call from its positions, since positions on several axes have no useful order to store them in.
+
+Shapes: A axes, B batch, H heads, S sequence, D head dimension, R rotated width.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from rope._checks import check_devices, check_dim, check_flag, check_heads, check_number, check_pair
+from rope.axes.frequencies import axial_frequencies, section_frequencies
+from rope.axes.tables import (
+    axis_tables,
+    check_axis_positions,
+    check_frequencies,
+    table_dtype,
+)
+from rope.extensions.base import Extension
+from rope.frequencies import inverse_frequencies
+from rope.functional import rotary_embedding
+
+
+class MultiAxisRotaryEmbedding(nn.Module):
+    """Rotary embedding of queries and keys whose tokens have a position on each of A axes.
+
+    frequencies: Theta, float64 `[A, R/2]`, radians per position, finite; 2 (R/2) is at most the
+    head dimension. interleaved: plane j holds coordinates (2j, 2j+1); otherwise (j, j + R/2).
+    attention_scaling: a factor on cos and sin, 1.0 but for YaRN's kin. device: of the buffer,
+    torch's default when None.
+    The buffer `frequencies` is in no state_dict and follows the model to another device; no dtype
+    cast touches it, and after `to_empty` it is written again.
+    Raises TypeError or ValueError for frequencies of another dtype or shape, on meta, in need of
+    a gradient or not finite.
+
+    >>> rotary = MultiAxisRotaryEmbedding.axial(8, base=100.0).to(torch.bfloat16)
+    >>> rotary.frequencies.dtype, list(rotary.state_dict())
+    (torch.float64, [])
+    >>> from rope.axes import grid_positions
+    >>> q, k = rotary(torch.ones(1, 2, 6, 8), torch.ones(1, 2, 6, 8), grid_positions(2, 3))
+    >>> q.shape
+    torch.Size([1, 2, 6, 8])
+    """
+
+    frequencies: Tensor
+
+    def __init__(
+        self,
+        frequencies: Tensor,
+        *,
+        interleaved: bool = False,
+        attention_scaling: float = 1.0,
+        device: torch.device | str | None = None,
+    ) -> None:
+        super().__init__()
+        check_flag("interleaved", interleaved)
+        check_number("attention_scaling", attention_scaling, above=0)
+        check_frequencies(frequencies)
+        _check_fixed(frequencies)
+        self.interleaved, self.attention_scaling = interleaved, float(attention_scaling)
+        if device is None:
+            # Unlike torch.get_default_device, this sees `with torch.device(...)` in torch 2.6 too.
+            device = torch.empty(0).device
+        with torch.inference_mode(False):  # or they could never again be used in training
+            self._source = frequencies.to("cpu", copy=True)
+        self.register_buffer("frequencies", self._copy(device), persistent=False)
+
+    @classmethod
+    def axial(
+        cls,
+        dim: int,
+        axes: int | Sequence[int] = 2,
+        base: float = 10000.0,
+        *,
+        interleaved: bool = False,
+        device: torch.device | str | None = None,
+    ) -> "MultiAxisRotaryEmbedding":
+        """Each axis has planes of its own; arguments and refusals of `axial_frequencies`.
+
+        >>> MultiAxisRotaryEmbedding.axial(128, (16, 56, 56)).frequencies.shape
+        torch.Size([3, 64])
+        """
+        theta = axial_frequencies(dim, axes, base, device="cpu")
+        return cls(theta, interleaved=interleaved, device=device)
+
+    @classmethod
+    def mrope(
+        cls,
+        dim: int,
+        sections: Sequence[int],
+        base: float = 10000.0,
+        *,
+        interleaved_sections: bool = False,
+        interleaved: bool = False,
+        extension: Extension | None = None,
+        device: torch.device | str | None = None,
+    ) -> "MultiAxisRotaryEmbedding":
+        """One spectrum shared out; arguments and refusals of `section_frequencies`.
+
+        extension: a context extension whose spectrum does not depend on the length; one that does
+        is refused with ValueError, for this layer keeps one spectrum.
+
+        >>> rotary = MultiAxisRotaryEmbedding.mrope(128, (16, 24, 24), base=1e6)
+        >>> rotary.frequencies.count_nonzero(dim=1).tolist()
+        [16, 24, 24]
+        """
+        check_dim(dim)
+        inv_freq = inverse_frequencies(dim, base, extension=extension, device="cpu")
+        scaling = 1.0
+        if extension is not None:
+            if extension.length_dependent:
+                raise ValueError(
+                    f"extension is {extension}, whose frequencies depend on the length; this layer "
+                    "keeps one spectrum: use a fixed extension such as YaRN, or build frequencies "
+                    "for one length with inverse_frequencies(..., seq_len=...)"
+                )
+            scaling = extension.attention_scaling
+        theta = section_frequencies(inv_freq, sections, interleaved_sections=interleaved_sections)
+        return cls(theta, interleaved=interleaved, attention_scaling=scaling, device=device)
+
+    @classmethod
+    def from_config(
+        cls,
+        config: Mapping[str, Any] | object,
+        *,
+        layer_type: str | None = None,
+        interleaved: bool | None = None,
+        device: torch.device | str | None = None,
+    ) -> "MultiAxisRotaryEmbedding":
+        """The M-RoPE of a model's configuration, as `rope.config.rotary_settings` reads it.
+
+        Raises ValueError for a configuration without sections, and as `mrope` and
+        `rotary_settings` do.
+
+        >>> settings = {"model_type": "qwen2_vl", "head_dim": 128, "rope_theta": 1e6,
+        ...             "max_position_embeddings": 32768,
+        ...             "rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 24]}}
+        >>> MultiAxisRotaryEmbedding.from_config(settings)
+        MultiAxisRotaryEmbedding(axes=3, dim=128, interleaved=False)
+        """
+        from rope.config import rotary_settings
+
+        settings = rotary_settings(config, layer_type=layer_type, interleaved=interleaved)
+        if settings.sections is None:
+            raise ValueError(
+                "config has no mrope_section; this layer needs one to share the planes out: "
+                "use rope.RotaryEmbedding.from_config for positions on one axis"
+            )
+        return cls.mrope(
+            settings.dim,
+            settings.sections,
+            settings.base,
+            interleaved_sections=settings.interleaved_sections,
+            interleaved=settings.interleaved,
+            extension=settings.extension,
+            device=device,
+        )
+
+    def forward(
+        self, q: Tensor, k: Tensor, position_ids: Tensor, *, inverse: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        """Rotate q and k to their positions, or back when inverse.
+
+        q: `[B, H, S, D]`; k: `[B, H_kv, S, D]`; position_ids: `[A, S]` or `[A, B, S]`, integers or
+        real in float32 or float64. Returns the pair, shapes and dtypes kept; the tables are
+        float32, float64 for a float64 tensor. inverse also undoes attention_scaling.
+        Raises as `axis_tables` and `rotary_embedding` do, before anything is computed.
+
+        >>> rotary, x = MultiAxisRotaryEmbedding.axial(4), torch.ones(1, 1, 1, 4)
+        >>> rotary(x, x, torch.tensor([[1], [0]]))[0]
+        tensor([[[[-0.3012,  1.0000,  1.3818,  1.0000]]]])
+        """
+        check_heads("q", q, 2 * self._source.shape[-1])
+        check_heads("k", k, 2 * self._source.shape[-1])
+        check_pair(q, k)
+        cos, sin = self._tables(q, position_ids, inverse, table_dtype(q, k))
+        return self._turn(q, cos, sin, inverse), self._turn(k, cos, sin, inverse)
+
+    def rotate(self, x: Tensor, position_ids: Tensor, *, inverse: bool = False) -> Tensor:
+        """Rotate one tensor `[B, H, S, D]`, as `forward` does two.
+
+        >>> rotary, x = MultiAxisRotaryEmbedding.axial(4).double(), torch.ones(1, 1, 1, 4)
+        >>> turned = rotary.rotate(x, torch.tensor([[2], [5]]))
+        >>> torch.allclose(rotary.rotate(turned, torch.tensor([[2], [5]]), inverse=True), x)
+        True
+        """
+        check_heads("x", x, 2 * self._source.shape[-1])
+        cos, sin = self._tables(x, position_ids, inverse, table_dtype(x))
+        return self._turn(x, cos, sin, inverse)
+
+    def _turn(self, x: Tensor, cos: Tensor, sin: Tensor, inverse: bool) -> Tensor:
+        cos, sin = cos.to(table_dtype(x)), sin.to(table_dtype(x))
+        return rotary_embedding(x, cos, sin, interleaved=self.interleaved, inverse=inverse)
+
+    def _tables(
+        self, x: Tensor, position_ids: Tensor, inverse: bool, dtype: torch.dtype
+    ) -> tuple[Tensor, Tensor]:
+        check_flag("inverse", inverse)
+        check_axis_positions(position_ids, self._source.shape[0], x)
+        if self.frequencies.is_meta and not x.is_meta:
+            # A model built on meta whose weights were then assigned: its buffers never moved.
+            self.frequencies = self._copy(x.device)
+        check_devices(frequencies=self.frequencies, x=x)
+        scale = 1 / self.attention_scaling if inverse else self.attention_scaling
+        return axis_tables(position_ids, self.frequencies, dtype=dtype, scale=scale)
+
+    def _copy(self, device: torch.device | str) -> Tensor:
+        with torch.inference_mode(False):
+            return self._source.to(device, copy=True)
+
+    def _apply(
+        self, fn: Callable[[Tensor], Tensor], recurse: bool = True
+    ) -> "MultiAxisRotaryEmbedding":
+        """Follow device moves and ignore the rest: torch's own would also cast Theta."""
+        super()._apply(fn, recurse)
+        self.frequencies = self._copy(self.frequencies.device)
+        return self
+
+    def extra_repr(self) -> str:
+        axes, planes = self._source.shape
+        return f"axes={axes}, dim={2 * planes}, interleaved={self.interleaved}"
+
+
+def _check_fixed(frequencies: Tensor) -> None:
+    """Refuse a Theta that is one a head, on meta, learned, or not finite."""
+    if frequencies.dim() != 2:
+        raise ValueError(
+            f"frequencies has shape {list(frequencies.shape)}; here it must be [axes, planes]: "
+            "call axis_tables yourself where heads differ, or use MixedRotaryEmbedding"
+        )
+    if frequencies.is_meta:
+        raise ValueError(
+            "frequencies is on meta, where it holds no numbers; it must hold them: "
+            "make it with device='cpu'"
+        )
+    if frequencies.requires_grad:
+        raise ValueError(
+            "frequencies requires a gradient; this layer keeps fixed ones: "
+            "pass frequencies.detach(), or use MixedRotaryEmbedding"
+        )
+    if not frequencies.isfinite().all():
+        worst = frequencies[~frequencies.isfinite()][0].item()
+        raise ValueError(f"frequencies holds {worst}; all must be finite: mend that entry")

@@ -1,0 +1,262 @@
+import copy
+import math
+import pickle
+
+import mpmath
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import DTYPES, even, layouts, normal, quick, seeds, tolerance
+from torch import nn
+
+from rope import RotaryEmbedding
+from rope.layouts import half_to_interleaved
+from rope.xpos import XPos, decay_rates
+
+positions = st.integers(0, 2000)
+centres = st.integers(-1000, 3000)
+F64 = torch.float64
+# Angles up to 2,000 and powers of zeta up to 3,000/512 ln 3.5 = 7.4 are rounded, and what follows.
+RELATIVE = 2000 * tolerance(F64, operations=4) + 7.4 * tolerance(F64, operations=8)
+
+
+def at(*places):
+    return torch.tensor(places)
+
+
+def law(q, k, m, n, dim, scale_base=512.0, base=10000.0):
+    """The score from its own formula, in fifty digits, on interleaved pairs."""
+    with mpmath.workdps(50):
+        total = mpmath.mpf(0)
+        for j in range(dim // 2):
+            a, b = (mpmath.mpc(*(x[i].item() for i in (2 * j, 2 * j + 1))) for x in (q, k))
+            zeta = (mpmath.mpf(2 * j) / dim + mpmath.mpf("0.4")) / mpmath.mpf("1.4")
+            angle = (m - n) * mpmath.mpf(base) ** (-mpmath.mpf(2 * j) / dim)
+            plane = a * mpmath.conj(b) * mpmath.expj(angle)
+            total += zeta ** ((m - n) / mpmath.mpf(scale_base)) * mpmath.re(plane)
+        return float(total)
+
+
+@quick
+@given(even, positions, positions, centres, layouts, seeds)
+def test_the_score_law(dim, m, n, centre, interleaved, seed):
+    q, k = normal((2, dim), seed)
+    expected = law(q, k, m, n, dim)
+    if not interleaved:
+        half = [torch.cat((x[0::2], x[1::2])) for x in (q, k)]
+        assert torch.equal(half_to_interleaved(half[0]), q)
+        q, k = half
+    xpos = XPos(dim, centre=centre, interleaved=interleaved)
+    q, k = q.expand(1, 1, 1, dim), k.expand(1, 1, 1, dim)
+    score = (xpos.rotate_queries(q, at(m)) * xpos.rotate_keys(k, at(n))).sum()
+    # A key in the future is amplified, up to 3.5 ** (2,000/512).
+    allowed = RELATIVE * float(q.norm() * k.norm()) * max(1.0, 3.5 ** ((n - m) / 512))
+    assert abs(score.item() - expected) <= allowed
+
+
+@quick
+@given(even, positions, positions, st.integers(0, 2000), layouts, seeds)
+def test_scores_depend_on_the_difference_alone(dim, m, n, shift, interleaved, seed):
+    q, k = normal((2, 1, 1, 1, dim), seed)
+    scores = []
+    for moved, centre in ((0, 0), (shift, 0), (0, shift), (shift, 1000)):
+        xpos = XPos(dim, centre=centre, interleaved=interleaved)
+        turned = xpos.rotate_queries(q, at(m + moved)), xpos.rotate_keys(k, at(n + moved))
+        scores.append((turned[0] * turned[1]).sum())
+    allowed = 4 * RELATIVE * float(q.norm() * k.norm()) * max(1.0, 3.5 ** ((n - m) / 512))
+    for score in scores[1:]:
+        torch.testing.assert_close(score, scores[0], rtol=0, atol=allowed)
+
+
+@quick
+@given(even, positions, centres, layouts, seeds)
+def test_inverse_undoes_both(dim, m, centre, interleaved, seed):
+    xpos = XPos(dim, centre=centre, interleaved=interleaved)
+    q, k = normal((2, 1, 2, 3, dim + 1), seed)
+    back = xpos(*xpos(q, k, at(m, 0, m)), at(m, 0, m), inverse=True)
+    for there, x in zip(back, (q, k), strict=True):
+        torch.testing.assert_close(there, x, rtol=0, atol=tolerance(F64, scale=8, operations=8))
+
+
+def test_rates_and_reach():
+    assert decay_rates(128)[0].item() == 0.4 / 1.4
+    assert decay_rates(2).dtype == F64
+    expected = [(2 * j / 10 + 0.4) / 1.4 for j in range(5)]
+    torch.testing.assert_close(
+        decay_rates(10), torch.tensor(expected, dtype=F64), rtol=1e-15, atol=0
+    )
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_within_reach_the_factors_take_half_of_the_exponents(dtype):
+    x, half = torch.ones(1, 1, 1, 8, dtype=dtype), torch.finfo(dtype).tiny ** 0.5
+    far = math.floor(XPos(8).reach(dtype))
+    for ids in (at(far), at(-far)):
+        for out in XPos(8)(x, x, ids):
+            size = out[..., ::4].double().norm()  # plane 0: sqrt(2) times its factor
+            assert out.isfinite().all()
+            assert half / 2 < size < 2 / half
+    with pytest.raises(ValueError, match=rf"position {far + 1} lies {far + 1} from the centre"):
+        XPos(8)(x, x, offset=far + 1)
+    assert XPos(8, centre=far)(x, x, offset=2 * far)[0].isfinite().all()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_without_decay_it_is_rope(dtype):
+    """scale_base so large that every factor rounds to 1 gives RotaryEmbedding, bit for bit."""
+    q, k = normal((2, 4, 9, 10), 0, dtype), normal((2, 2, 9, 10), 1, dtype)
+    for ours, plain in zip(
+        XPos(8, scale_base=1e30)(q, k, offset=5), RotaryEmbedding(8)(q, k, offset=5), strict=True
+    ):
+        assert torch.equal(ours, plain)
+
+
+def test_every_way_to_say_where_a_token_stands():
+    xpos = XPos(8)
+    q, k = normal((2, 4, 3, 8), 0), normal((2, 2, 3, 8), 1)
+    ids = torch.tensor([[7, 8, 9], [4, 0, 4]])
+    out = xpos(q, k, ids)
+    for row in range(2):
+        alone = xpos(q[row : row + 1], k[row : row + 1], ids[row])
+        assert all(torch.equal(a[row], b[0]) for a, b in zip(out, alone, strict=True))
+    by_offset = xpos(q, k, offset=7)
+    assert torch.equal(by_offset[0][0], out[0][0])
+    assert torch.equal(xpos.rotate_keys(k, ids), out[1])
+    for dtype in (torch.uint8, torch.int32):
+        assert torch.equal(xpos(q, k, ids.to(dtype))[1], out[1])
+    assert xpos(q[:, :, :0], k[:, :, :0])[0].shape == (2, 4, 0, 8)
+
+
+def test_decoding_with_a_cache_is_the_whole_sequence():
+    """Keys rotated once and kept meet later queries: the centre is theirs too."""
+    xpos = XPos(8, scale_base=16.0, centre=20)
+    q, k = normal((1, 2, 40, 8), 0), normal((1, 2, 40, 8), 1)
+    whole_q, whole_k = xpos(q, k)
+    cache = [xpos.rotate_keys(k[:, :, n : n + 1], offset=n) for n in range(40)]
+    assert torch.equal(torch.cat(cache, dim=2), whole_k)
+    assert torch.equal(xpos.rotate_queries(q[:, :, 39:], offset=39), whole_q[:, :, 39:])
+
+
+def test_rotary_embedding_torch():
+    peer_module = pytest.importorskip("rotary_embedding_torch")
+    dim, length = 32, 50
+    peer = peer_module.RotaryEmbedding(dim=dim, use_xpos=True)
+    q, k = (
+        normal((1, 2, length, dim), 0, torch.float32),
+        normal((1, 2, length, dim), 1, torch.float32),
+    )
+    xpos = XPos(dim, centre=length // 2, interleaved=True)
+    # Their angles, up to 50, and their scales are float32.
+    allowed = 12 * (length + 8) * torch.finfo(torch.float32).eps
+    for ours, theirs in zip(xpos(q, k), peer.rotate_queries_and_keys(q, k), strict=True):
+        torch.testing.assert_close(ours, theirs.detach(), rtol=0, atol=allowed)
+
+
+def test_rotary_embedding_torch_moves_its_centre_with_the_length():
+    """A key at position 0 of 10 tokens is another vector than at position 0 of 200.
+
+    Its queries then miss the keys of a cache by zeta**((200 - 10) / 2 / 512): 21% in plane 0.
+    """
+    peer_module = pytest.importorskip("rotary_embedding_torch")
+    k = normal((1, 1, 1, 8), 0, torch.float32).expand(1, 1, 200, 8)
+
+    def first(length):
+        peer = peer_module.RotaryEmbedding(dim=8, use_xpos=True)
+        return peer.rotate_queries_and_keys(k[:, :, :length], k[:, :, :length])[1][0, 0, 0]
+
+    ratio = (first(200) / first(10)).detach()[0].item()
+    assert ratio == pytest.approx((0.4 / 1.4) ** (95 / 512), rel=1e-5)
+    assert round(1 - ratio, 2) == 0.21
+    xpos = XPos(8, interleaved=True)
+    assert torch.equal(xpos.rotate_keys(k)[:, :, 0], xpos.rotate_keys(k[:, :, :10])[:, :, 0])
+
+
+def test_tables_are_rounded_once():
+    q = normal((1, 1, 64, 8), 0)
+    exact = XPos(8, interleaved=True).rotate_queries(q.float().double(), offset=1900)
+    ours = XPos(8, interleaved=True).rotate_queries(q.float(), offset=1900)
+    # A table entry, two products and a sum, of values below 6.
+    allowed = tolerance(torch.float32, scale=12, operations=4)
+    torch.testing.assert_close(ours.double(), exact, rtol=0, atol=allowed)
+    low = XPos(8).rotate_queries(q.bfloat16(), offset=1900)
+    assert torch.equal(low, XPos(8).rotate_queries(q.bfloat16().float(), offset=1900).bfloat16())
+
+
+def test_gradients():
+    q, k = (x.requires_grad_() for x in (normal((1, 2, 3, 6), 0), normal((1, 1, 3, 6), 1)))
+    for inverse in (False, True):
+        run = lambda q, k, inverse=inverse: XPos(4, centre=9)(q, k, at(1, 30, 5), inverse=inverse)
+        assert torch.autograd.gradcheck(run, (q, k))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda model: model.bfloat16(),
+        lambda model: model.to("meta").to_empty(device="cpu"),
+        copy.deepcopy,
+        lambda model: pickle.loads(pickle.dumps(model)),
+    ],
+)
+def test_there_is_nothing_to_spoil(change):
+    q, k = normal((2, 1, 2, 5, 8), 0)
+    model = nn.Sequential(nn.Linear(2, 2), XPos(8, centre=2.5))
+    expected = model[1](q, k)
+    assert not model[1].state_dict()
+    for ours, before in zip(change(model)[1](q, k), expected, strict=True):
+        assert torch.equal(ours, before)
+
+
+def test_compiles_without_a_break():
+    torch.compiler.reset()
+    xpos, (q, k) = XPos(8), normal((2, 2, 2, 3, 8), 0)
+    compiled = torch.compile(xpos, fullgraph=True, backend="aot_eager")
+    ids = torch.tensor([[0, 7, 9], [1, 1, 1]])
+    for where, inverse in ((None, False), (ids, True)):
+        eager = xpos(q, k, where, inverse=inverse)
+        for ours, theirs in zip(compiled(q, k, where, inverse=inverse), eager, strict=True):
+            assert torch.equal(ours, theirs)
+    with pytest.raises(RuntimeError, match="within 144760 of the centre"):
+        compiled(q, k, ids + 10**6, inverse=True)
+
+
+Q = torch.ones(1, 2, 3, 8)
+BAD = {
+    "odd": (lambda: XPos(7), ValueError, "dim is 7.*even"),
+    "scale base": (lambda: XPos(8, 0.0), ValueError, "scale_base is 0.0.*above 0"),
+    "base": (lambda: XPos(8, base=float("inf")), ValueError, "base is inf.*finite"),
+    "centre": (lambda: XPos(8, centre=None), TypeError, "centre is None.*real number"),
+    "centre nan": (lambda: XPos(8, centre=float("nan")), ValueError, "centre is nan.*finite"),
+    "flag": (lambda: XPos(8, interleaved=1), TypeError, "interleaved is 1.*True or False"),
+    "far": (
+        lambda: XPos(8)(Q, Q, offset=18_000),
+        ValueError,
+        r"position 18000 lies 18000 from the centre, 0; .*scale_base=512 allows 17847: .*middle",
+    ),
+    "far end": (lambda: XPos(8)(Q, Q, offset=17_846), ValueError, "position 17848 lies"),
+    "far id": (lambda: XPos(8)(Q, Q, at(0, -20_000, 5)), ValueError, "position -20000 lies 20000"),
+    "far half": (lambda: XPos(8)(Q, Q.half(), offset=2000), ValueError, "allows 1983"),
+    "offset": (lambda: XPos(8)(Q, Q, offset=-1), ValueError, "offset is -1.*at least 0"),
+    "offset and ids": (lambda: XPos(8)(Q, Q, at(0, 1, 2), 4), ValueError, "offset is 4 beside"),
+    "real ids": (
+        lambda: XPos(8)(Q, Q, at(0.0, 1, 2)),
+        TypeError,
+        r"position_ids is torch\.float32",
+    ),
+    "ids": (lambda: XPos(8)(Q, Q, at(0, 1)), ValueError, r"\[2\]; it must be \[3\] or \[1, 3\]"),
+    "elsewhere": (lambda: XPos(8)(Q, Q, at(0, 1, 2).to("meta")), ValueError, "x is on cpu"),
+    "pair": (lambda: XPos(8)(Q, Q[:, :, :2]), ValueError, "only their heads may differ"),
+    "narrow": (lambda: XPos(8).rotate_keys(Q[..., :6]), ValueError, "k has head_dim 6"),
+    "integers": (lambda: XPos(8).rotate_queries(Q.long()), TypeError, r"q is torch\.int64"),
+    "inverse": (lambda: XPos(8)(Q, Q, inverse="no"), TypeError, "inverse is 'no'"),
+    "rates": (lambda: decay_rates(3), ValueError, "dim is 3.*even"),
+}
+
+
+@pytest.mark.parametrize(("call", "kind", "message"), BAD.values(), ids=BAD)
+def test_bad_calls_are_refused_in_a_sentence(call, kind, message):
+    with pytest.raises(kind, match=message) as caught:
+        call()
+    assert caught.type is kind
+    assert any(mark in str(caught.value) for mark in (":", ";", ","))
