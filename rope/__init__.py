@@ -8,7 +8,7 @@ import importlib
 from types import ModuleType
 
 from rope.frequencies import inverse_frequencies, rotary_tables
-from rope.functional import rotary_embedding
+from rope.functional import rotary_embedding, rotary_embedding_
 from rope.module import RotaryEmbedding
 
 __version__ = "0.1.0"
@@ -17,10 +17,25 @@ __all__ = [
     "__version__",
     "inverse_frequencies",
     "rotary_embedding",
+    "rotary_embedding_",
     "rotary_tables",
 ]
 
-_LAZY = frozenset({"attention", "figures", "layouts", "reference", "symbolic", "traffic"})
+_LAZY = frozenset(
+    {
+        "accuracy",
+        "attention",
+        "axes",
+        "config",
+        "figures",
+        "layouts",
+        "positions",
+        "reference",
+        "symbolic",
+        "traffic",
+        "xpos",
+    }
+)
 
 
 def __getattr__(name: str) -> ModuleType:

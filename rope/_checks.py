@@ -105,6 +105,12 @@ def check_integer(name: str, tensor: Tensor) -> None:
 def check_heads(name: str, x: Tensor, rotary_dim: int) -> None:
     """Refuse vectors that are not [B, H, S, D] floating with D at least the rotated width."""
     check_floating(name, x)
+    if x.is_nested or x.layout != torch.strided:
+        kind = "nested" if x.is_nested else str(x.layout)
+        raise TypeError(
+            f"{name} is {kind}; it must be a dense, strided tensor: rotate each part of "
+            f"{name}.unbind(), or pass {name}.to_dense()"
+        )
     if x.dim() != 4:
         raise ValueError(
             f"{name} has shape {list(x.shape)}; it must be [batch, heads, sequence, head_dim]: "
@@ -125,20 +131,6 @@ def check_pair(q: Tensor, k: Tensor) -> None:
             "give both the same batch, sequence and head_dim"
         )
     check_devices(q=q, k=k)
-
-
-def check_writable(name: str, x: Tensor) -> None:
-    """Refuse to write into what autograd or shared memory forbids."""
-    if x.is_leaf and x.requires_grad and torch.is_grad_enabled():
-        raise ValueError(
-            f"{name} is a leaf that records gradients; it must be the result of an operation to be "
-            f"rotated in place: pass {name}.clone(), or do not ask for it in place"
-        )
-    if any(step == 0 and size > 1 for step, size in zip(x.stride(), x.shape, strict=True)):
-        raise ValueError(
-            f"{name} has shape {list(x.shape)} and strides {list(x.stride())}; for a rotation in "
-            f"place each element must have a place of its own: pass {name}.contiguous()"
-        )
 
 
 def check_tables(cos: Tensor, sin: Tensor) -> None:
@@ -201,7 +193,10 @@ def check_rows(x: Tensor, cos: Tensor) -> None:
 def check_position_ids(position_ids: Tensor, batch: int, seq_len: int) -> None:
     """Refuse position ids that are not integers of shape [S] or [B, S]."""
     check_integer("position_ids", position_ids)
-    if tuple(position_ids.shape) not in ((seq_len,), (batch, seq_len)):
+    # Lengths first: in compiled code each comparison of sizes is a guard, as S != B would be.
+    shape = position_ids.shape
+    expected = (seq_len,) if len(shape) == 1 else (batch, seq_len)
+    if len(shape) != len(expected) or tuple(shape) != expected:
         raise ValueError(
             f"position_ids has shape {list(position_ids.shape)}; it must be [{seq_len}] or "
             f"[{batch}, {seq_len}], the sequence of x: expand or slice it to one of the two"
@@ -216,7 +211,7 @@ def check_positions_in_table(position_ids: Tensor, rows: int) -> None:
         # Reading a value would break a traced graph, and on a GPU make the host wait for the
         # queue. The assertion rides in the queue instead and fails there.
         inside = ((position_ids >= 0) & (position_ids < rows)).all()
-        torch._assert_async(inside, f"position_ids must lie in 0 ... {rows - 1}")
+        torch._assert_async(inside, "position_ids must lie within the rows of the tables")
         return
     low, high = position_range(position_ids)
     check_no_negative(low)

@@ -9,6 +9,8 @@ which is multiplication by e^{i m theta_j} (RoFormer, arXiv 2104.09864, equation
 Shapes: B batch, H heads, S sequence, D head dimension, R rotated width, N table rows.
 """
 
+from contextlib import AbstractContextManager, nullcontext
+
 import torch
 from torch import Tensor
 
@@ -20,8 +22,8 @@ from rope._checks import (
     check_positions_in_table,
     check_rows,
     check_tables,
-    check_writable,
 )
+from rope._inplace import check_writable
 
 
 def rotary_embedding(
@@ -62,12 +64,12 @@ def rotary_embedding(
     axis = order.index(3)
     x, cos, sin = x.permute(order), cos.permute(order), sin.permute(order)
     rotary_dim = 2 * cos.shape[axis]
-    rotated = x.narrow(axis, 0, rotary_dim)
-    first, second = _split(rotated, axis, interleaved)
-    turned = _join(*_turn(first, second, cos, sin), axis, interleaved)
-    if rotary_dim < x.shape[axis]:
-        rest = x.narrow(axis, rotary_dim, x.shape[axis] - rotary_dim)
-        turned = torch.cat((turned, rest), dim=axis)
+    first, second = _split(x.narrow(axis, 0, rotary_dim), axis, interleaved)
+    with without_autocast(x):
+        turned = _join(*_turn(first, second, cos, sin), axis, interleaved)
+        if rotary_dim < x.shape[axis]:
+            rest = x.narrow(axis, rotary_dim, x.shape[axis] - rotary_dim)
+            turned = torch.cat((turned, rest), dim=axis)
     return turned.permute([order.index(i) for i in range(4)])
 
 
@@ -94,10 +96,12 @@ def rotary_embedding_(
     """
     cos, sin = _lined_up(x, cos, sin, position_ids, interleaved, inverse)
     check_writable("x", x)
-    first, second = _split(x.narrow(3, 0, 2 * cos.shape[-1]), 3, interleaved)
-    # Both are computed before either is overwritten.
-    for part, turned in zip((first, second), _turn(first, second, cos, sin), strict=True):
-        part.copy_(turned)
+    rotated = x.narrow(3, 0, 2 * cos.shape[-1])
+    first, second = _split(rotated, 3, interleaved)
+    if cos.requires_grad or sin.requires_grad:
+        first, second = first.clone(), second.clone()  # their gradients need the old values
+    with without_autocast(x):
+        rotated.copy_(_join(*_turn(first, second, cos, sin), 3, interleaved))
     return x
 
 
@@ -122,6 +126,19 @@ def look_up(cos: Tensor, sin: Tensor, position_ids: Tensor, x: Tensor) -> tuple[
     rows = position_ids.long()  # a uint8 index would be read as a mask
     cos, sin = cos[rows], sin[rows]
     return (cos.unsqueeze(1), sin.unsqueeze(1)) if rows.dim() == 2 else (cos, sin)
+
+
+def without_autocast(x: Tensor) -> AbstractContextManager[None]:
+    """A context in which autocast leaves the arithmetic on x's device alone.
+
+    >>> with torch.autocast("cpu"), without_autocast(torch.ones(2, 2)):
+    ...     (torch.ones(2, 2) @ torch.ones(2, 2)).dtype
+    torch.float32
+    """
+    kind = x.device.type
+    if not (torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)):
+        return nullcontext()
+    return torch.autocast(kind, enabled=False)
 
 
 def _lined_up(
@@ -158,10 +175,10 @@ def _turn(first: Tensor, second: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tens
 def _split(x: Tensor, axis: int, interleaved: bool) -> tuple[Tensor, Tensor]:
     """Views of the two coordinates of every plane: R on `axis` gives R/2 twice."""
     if interleaved:
-        first, second = x.unflatten(axis, (-1, 2)).unbind(axis + 1)
-    else:
-        first, second = x.chunk(2, dim=axis)
-    return first, second
+        pairs = x.unflatten(axis, (-1, 2))
+        return pairs.select(axis + 1, 0), pairs.select(axis + 1, 1)
+    half = x.shape[axis] // 2
+    return x.narrow(axis, 0, half), x.narrow(axis, half, half)
 
 
 def _join(first: Tensor, second: Tensor, axis: int, interleaved: bool) -> Tensor:

@@ -12,7 +12,8 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from rope._checks import check_flag, check_heads, check_pair, check_writable
+from rope._checks import check_flag, check_heads, check_pair
+from rope._inplace import check_two, check_writable
 from rope.functional import rotary_embedding, rotary_embedding_
 from rope.tables import RotaryTables
 
@@ -107,11 +108,8 @@ class RotaryEmbedding(RotaryTables):
         check_heads("k", k, self.dim)
         check_pair(q, k)
         self._check_flags(inverse, inplace, q=q, k=k)
-        if inplace and q is k:
-            raise ValueError(
-                "q and k are one tensor; in place they must be two, or it is turned twice: "
-                "pass k.clone()"
-            )
+        if inplace:
+            check_two(q, k)
         rows = self.rows_for(q, position_ids, offset=offset, seq_len=seq_len, name="q")
         rows_k = rows
         if torch.float64 in (q.dtype, k.dtype) and q.dtype != k.dtype:

@@ -1,7 +1,7 @@
 """The tables of a model: exact, on its device, long enough, and of one spectrum.
 
-Chapters "From maths to PyTorch" and "Longer context". The spectrum is that of the extension at one
-length; a call for another length, or in float64, gets rows made for it alone.
+Chapters "From maths to PyTorch" and "Longer than the training text". The spectrum is that of the
+extension at one length; a call for another length, or in float64, gets rows made for it alone.
 
 Shapes: B batch, H heads, S sequence, D head dimension, R rotated width, N table rows.
 """
@@ -84,7 +84,8 @@ class RotaryTables(nn.Module):
         """Make length-dependent extensions scale to seq_len at every call; None lets them follow.
 
         Keys kept in a cache fit later queries only if one length holds for all of them: the
-        longest that will be reached. Raises ValueError or TypeError for a bad length.
+        longest that will be reached. Call it before several threads share the module, since it
+        replaces both tables. Raises ValueError or TypeError for a bad length.
 
         >>> from rope.extensions import DynamicNTK
         >>> tables = RotaryTables(8, extension=DynamicNTK(1.0, 100))

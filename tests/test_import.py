@@ -11,11 +11,13 @@ import rope
 
 PACKAGE = Path(rope.__file__).parent
 LAYERS = (
-    ("_checks", "traffic"),
-    ("reference", "symbolic", "frequencies"),
+    ("_checks", "_inplace", "traffic"),
+    ("reference", "symbolic", "extensions", "positions"),
+    ("frequencies", "config"),
     ("functional",),
-    ("module", "layouts"),
-    ("attention",),
+    ("tables",),
+    ("module", "layouts", "axes"),
+    ("attention", "xpos", "accuracy"),
     ("figures",),
     ("book",),
 )
@@ -33,7 +35,7 @@ def test_importing_rope_adds_nothing_beside_torch():
         "print(*sorted(set(sys.modules) - before))"
     )
     assert {name.split(".")[0] for name in added} == {"rope"}
-    lazy = ("symbolic", "reference", "attention", "figures", "book", "layouts", "traffic")
+    lazy = (*rope._LAZY, "book")
     assert not [name for name in added if name.startswith(tuple(f"rope.{part}" for part in lazy))]
 
 
@@ -43,7 +45,7 @@ def test_rope_works_without_numpy():
         "absent = ('numpy', 'sympy', 'matplotlib', 'altair', 'triton')\n"
         "sys.modules.update(dict.fromkeys(absent))\n"
         "import warnings; warnings.simplefilter('ignore')\n"
-        "import torch, rope, rope.attention, rope.layouts\n"
+        "import torch, rope, rope.attention, rope.axes, rope.config, rope.layouts, rope.xpos\n"
         "x = torch.ones(1, 1, 3, 4)\n"
         "print(*rope.RotaryEmbedding(4)(x, x)[0].shape)"
     )
@@ -51,7 +53,7 @@ def test_rope_works_without_numpy():
 
 
 def test_submodules_load_when_named():
-    names = ["attention", "layouts", "reference", "symbolic", "traffic"]
+    names = sorted(rope._LAZY - {"accuracy", "figures"})
     code = "import rope; print(" + ", ".join(f"rope.{name}.__name__" for name in names) + ")"
     assert run(code) == [f"rope.{name}" for name in names]
     assert set(names) <= set(dir(rope))

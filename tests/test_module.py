@@ -166,7 +166,7 @@ def test_compiles_without_a_break(backend):
     for ids in (None, torch.tensor([1, 2, 15])):
         assert torch.equal(compiled(x, x, ids)[0], rotary(x, x, ids)[0])
         assert torch.equal(compiled(x.double(), x, ids)[0], rotary(x.double(), x, ids)[0])
-    with pytest.raises(RuntimeError, match=r"must lie in 0 \.\.\. 15"):
+    with pytest.raises(RuntimeError, match=r"within the rows of the tables"):
         compiled(x, x, torch.tensor([1, 2, 16]))
     with pytest.raises(RuntimeError, match="must be at least 0"):
         compiled(x.double(), x.double(), torch.tensor([1, 2, -1]))

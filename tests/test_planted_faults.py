@@ -34,8 +34,8 @@ FAULTS = [
         OPERATION,
         (
             (
-                "first * cos - second * sin, second * cos + first * sin",
-                "first * cos + second * sin, second * cos - first * sin",
+                "(x * cos - y * sin).to(first.dtype), (y * cos + x * sin).to(first.dtype)",
+                "(x * cos + y * sin).to(first.dtype), (y * cos - x * sin).to(first.dtype)",
             ),
         ),
         "functional",
@@ -46,8 +46,8 @@ FAULTS = [
         MODULE,
         (
             (
-                "k = rotary_embedding(k, cos, sin, interleaved=self.interleaved)",
-                "k = rotary_embedding(k, cos, sin, interleaved=self.interleaved, inverse=True)",
+                "self._turn(k, *rows_k, inverse, inplace)",
+                "self._turn(k, *rows_k, not inverse, inplace)",
             ),
         ),
         "module",
@@ -57,11 +57,8 @@ FAULTS = [
         "layouts swapped",
         OPERATION,
         (
-            ("_split(rotated.to(wide), interleaved)", "_split(rotated.to(wide), not interleaved)"),
-            (
-                "second * cos + first * sin, interleaved)",
-                "second * cos + first * sin, not interleaved)",
-            ),
+            ("_split(rotated, axis, interleaved)", "_split(rotated, axis, not interleaved)"),
+            ("sin), axis, interleaved)", "sin), axis, not interleaved)"),
         ),
         "functional",
         "from_maths_to_pytorch",
@@ -90,7 +87,7 @@ FAULTS = [
     Fault(
         "query rotated but not the key",
         MODULE,
-        (("        k = rotary_embedding(k, cos, sin, interleaved=self.interleaved)\n", ""),),
+        (("return turned, self._turn(k, *rows_k, inverse, inplace)", "return turned, k"),),
         "module",
         "rotary_attention",
     ),
@@ -106,8 +103,8 @@ FAULTS = [
         TABLES,
         (
             (
-                "angle.cos().to(dtype), angle.sin().to(dtype)",
-                "angle.cos().bfloat16().to(dtype), angle.sin().bfloat16().to(dtype)",
+                "return cos.to(dtype), sin.to(dtype)",
+                "return cos.bfloat16().to(dtype), sin.bfloat16().to(dtype)",
             ),
         ),
         "frequencies",
@@ -128,9 +125,49 @@ FAULTS = [
     Fault(
         "decoding offset forgotten",
         "rope/attention/layer.py",
-        (("torch.arange(past, past + x.shape[1]", "torch.arange(0, x.shape[1]"),),
+        (("offset = past if position_ids is None else 0", "offset = 0"),),
         "attention",
         "rotary_attention",
+    ),
+    Fault(
+        "tables cast with the model",
+        "rope/tables.py",
+        (("self.cos, self.sin = cos.to(device), sin.to(device)", "pass"),),
+        "module",
+        "precision",
+    ),
+    Fault(
+        "context extension dropped in silence",
+        TABLES,
+        (("return plain if extension is None else", "return plain if True else"),),
+        "tables",
+        "longer_context",
+    ),
+    Fault(
+        "attention factor ignored",
+        TABLES,
+        (("    if scale != 1:\n", "    if False:\n"),),
+        "tables",
+        "longer_context",
+    ),
+    Fault(
+        "fast and slow planes exchanged",
+        "rope/extensions/yarn.py",
+        (
+            (
+                "inv_freq * (1 - ramp) + inv_freq / self.factor * ramp",
+                "inv_freq * ramp + inv_freq / self.factor * (1 - ramp)",
+            ),
+        ),
+        "extensions",
+        "longer_context",
+    ),
+    Fault(
+        "second axis turned the other way",
+        "rope/axes/tables.py",
+        (("angle = angle + rows[axis]", "angle = angle - rows[axis]"),),
+        "axes",
+        "more_than_one_axis",
     ),
     Fault(
         "checkpoint converted the wrong way round",

@@ -10,14 +10,13 @@ Shapes: B batch, H heads, S sequence, D head dimension, D_v width of the values.
 """
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor
 from torch.nn.functional import elu
 
 from rope._checks import check_devices, check_flag, check_heads
-from rope.functional import rotary_embedding
+from rope.functional import rotary_embedding, without_autocast
 
 FeatureMap = Callable[[Tensor], Tensor]
 CHUNK = 64  # tokens handled at once: large enough for matmuls, small beside any S that matters
@@ -60,7 +59,7 @@ def linear_attention(
     q, k, rotated_q, rotated_k, values = _features(
         q, k, v, cos, sin, feature_map, causal, interleaved, rotate
     )
-    with _without_autocast(q):
+    with without_autocast(q):  # sums over a whole sequence stay wide
         if causal:
             numerator = _running_product(rotated_q, rotated_k, values)
             key_sums = k.cumsum(dim=-2)  # [B, H, S, D]
@@ -95,7 +94,7 @@ def linear_attention_quadratic(
     q, k, rotated_q, rotated_k, values = _features(
         q, k, v, cos, sin, feature_map, causal, interleaved, rotate
     )
-    with _without_autocast(q):
+    with without_autocast(q):  # sums over a whole sequence stay wide
         rotated, plain = rotated_q @ rotated_k.mT, q @ k.mT  # [B, H, S, S]
         if causal:
             rotated, plain = rotated.tril(), plain.tril()
@@ -134,14 +133,6 @@ def _features(
     rotated_q = rotary_embedding(q, cos, sin, interleaved=interleaved)
     rotated_k = rotary_embedding(k, cos, sin, interleaved=interleaved)
     return q, k, rotated_q, rotated_k, v
-
-
-def _without_autocast(x: Tensor) -> AbstractContextManager[None]:
-    """Sums over a whole sequence stay wide: autocast would take their products in bfloat16."""
-    kind = x.device.type
-    if not torch.amp.is_autocast_available(kind):
-        return nullcontext()
-    return torch.autocast(kind, enabled=False)
 
 
 def _running_product(q: Tensor, k: Tensor, v: Tensor) -> Tensor:

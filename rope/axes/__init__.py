@@ -7,10 +7,10 @@ One formula for all of them. A token has A positions p_0 ... p_{A-1}, and plane 
 a sum of rotations of one plane, so R(p) R(q) = R(p + q) and R(p)^T R(q) = R(q - p): a score
 depends on the offset along every axis and on nothing else. The methods differ in Theta alone:
 
-axial       each axis has its own planes: one non-zero entry a column (`axial_frequencies`);
-M-RoPE      one spectrum dealt out to the axes, one non-zero entry a column (Qwen2-VL, arXiv
-            2409.12191; Qwen3-VL deals plane by plane: `section_frequencies`);
-mixed       dense, one matrix a head, learned (RoPE-ViT, arXiv 2403.13298: `MixedRotaryEmbedding`).
+- axial: each axis has its own planes, one non-zero entry a column (`axial_frequencies`);
+- M-RoPE: one spectrum dealt out to the axes, one non-zero entry a column (Qwen2-VL, arXiv
+  2409.12191; Qwen3-VL deals plane by plane: `section_frequencies`);
+- mixed: dense, one matrix a head, learned (RoPE-ViT, arXiv 2403.13298: `MixedRotaryEmbedding`).
 
 Shapes: A axes, B batch, H heads, S sequence, D head dimension, R rotated width.
 """

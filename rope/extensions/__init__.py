@@ -1,6 +1,6 @@
 """Context extensions: how a model trained on L positions is made to read more of them.
 
-Chapter "Longer context". Each is a small frozen object that changes the spectrum,
+Chapter "Longer than the training text". Each is a small frozen object that changes the spectrum,
 theta_j -> theta'_j, and is named as transformers names it. `REGISTRY` lists them; frequencies are
 made in one place, `rope.inverse_frequencies`, which takes any of them.
 """

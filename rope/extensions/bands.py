@@ -1,7 +1,7 @@
 """Planes treated by bands: Llama 3 slows the slow ones down, proportional RoPE stops them.
 
-Chapter "Longer context". With r_j = L theta_j / 2pi the turns of plane j within the trained
-length L and s the factor, Llama 3 has
+Chapter "Longer than the training text". With r_j = L theta_j / 2pi the turns of plane j within the
+trained length L and s the factor, Llama 3 has
 
     theta'_j = (1 - t_j) theta_j / s + t_j theta_j,   t_j = (r_j - low)/(high - low) in 0 ... 1.
 """

@@ -1,7 +1,7 @@
 """What every context extension is: a map of the spectrum, and the one that changes nothing.
 
-Chapter "Longer context". Shapes: R rotated width; frequencies are float64 `[R/2]`, in radians per
-position.
+Chapter "Longer than the training text". Shapes: R rotated width; frequencies are float64 `[R/2]`,
+in radians per position.
 """
 
 from abc import ABC, abstractmethod

@@ -1,6 +1,6 @@
 """LongRoPE: one searched factor a plane, with a second set for texts beyond the trained length.
 
-Chapter "Longer context". With L the trained length and n the length in use,
+Chapter "Longer than the training text". With L the trained length and n the length in use,
 
     theta'_j = theta_j / short_j for n <= L,   theta_j / long_j for n > L,
 

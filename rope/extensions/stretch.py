@@ -1,6 +1,7 @@
 """One number for all planes: slower positions, or a larger base.
 
-Chapter "Longer context". With s the factor, d the rotated width and L the trained length,
+Chapter "Longer than the training text". With s the factor, d the rotated width and L the trained
+length,
 
     linear:   theta'_j = theta_j / s
     NTK:      theta'_j = (base * s**(d/(d-2)))**(-2j/d) = theta_j * s**(-2j/(d-2))

@@ -1,13 +1,14 @@
 """YaRN: fast planes keep their frequency, slow ones are interpolated, a ramp joins the two.
 
-Chapter "Longer context". Plane j makes r_j = L theta_j / 2pi turns within the trained length L.
-With low and high the planes of beta_fast and beta_slow turns, s the factor and
+Chapter "Longer than the training text". Plane j makes r_j = L theta_j / 2pi turns within the
+trained length L. With low and high the planes of beta_fast and beta_slow turns, s the factor and
 ramp_j = (j - low)/(high - low) clipped to 0 ... 1,
 
     theta'_j = (1 - ramp_j) theta_j + ramp_j theta_j / s,
 
 and cos and sin are multiplied by the attention factor, 0.1 ln s + 1 unless it is given.
-Peng et al., arXiv 2309.00071, sections 3.2 and 3.4.
+Peng et al., arXiv 2309.00071, sections 3.2 and 3.4. The paper's ramp is linear in r_j; this one,
+linear in j, is that of the authors' code, with which the models were made.
 """
 
 import math

@@ -1,0 +1,186 @@
+"""What a configuration says about rotation, in this package's terms.
+
+Shapes: D head dimension, R rotated width. Checked against transformers 5.23 by
+`tests/test_config.py` and, model by model, `tests/test_config_models.py`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rope._checks import check_count, check_flag
+from rope.config.building import build_extension
+from rope.config.layers import Parameters
+from rope.config.models import (
+    HALF,
+    INTERLEAVED,
+    INTERLEAVED_SECTIONS,
+    KNOWN,
+    LAYOUT_BY_KEY,
+    NOT_COVERED,
+    PLAIN_SOFTMAX,
+    family_default,
+)
+from rope.config.parameters import rope_parameters
+from rope.config.source import read_facts, refuse_unknown_keys
+from rope.config.widths import longest_context, widths
+from rope.extensions import Extension, YaRN, mscale
+
+
+@dataclass(frozen=True)
+class RotarySettings:
+    """The settings of one RotaryEmbedding, equal when every number is.
+
+    dim: the rotated width R; head_dim: D of the tensor that is rotated. With multi-head latent
+    attention that tensor is the rotary part alone (qk_rope_head_dim), and both are its width.
+    sections, interleaved_sections: M-RoPE's planes per axis, and whether the axes take turns.
+    softmax_scale: what the model multiplies the usual 1/sqrt of its query width by. DeepSeek's
+    models carry YaRN's temperature there, as mscale(factor, mscale_all_dim)**2, and not in the
+    tables; it is 1.0 elsewhere. No rotation can carry it, so the attention must.
+
+    >>> rotary_settings({"model_type": "llama", "head_dim": 64, "max_position_embeddings": 2048})
+    RotarySettings(dim=64, head_dim=64, base=10000.0, extension=Default(), interleaved=False,
+        max_position_embeddings=2048, sections=None, interleaved_sections=False, softmax_scale=1.0)
+    """
+
+    dim: int
+    head_dim: int
+    base: float
+    extension: Extension
+    interleaved: bool
+    max_position_embeddings: int
+    sections: tuple[int, ...] | None = None
+    interleaved_sections: bool = False
+    softmax_scale: float = 1.0
+
+
+def rotary_settings(
+    config: Any, *, layer_type: str | None = None, interleaved: bool | None = None
+) -> RotarySettings:
+    """Read the rotation out of a transformers configuration, whole or not at all.
+
+    config: the configuration object (anything with `to_dict`), its dict, its JSON text or the path
+    of its JSON file, as versions 4 and 5 of transformers write it; it is not changed.
+    layer_type: which layers, where they differ ("full_attention", say).
+    interleaved: the layout of the weights at hand. None takes the model's own, which needs a
+    known model_type; given, it wins, for checkpoints that were converted to the other layout.
+    A key that holds None counts as absent, and an absent base, width or share as what transformers
+    fills in for the model_type. Raises TypeError for a value of the wrong kind, and ValueError,
+    naming the key, for whatever is unknown, contradictory, odd or not enough.
+
+    >>> from rope.config import example
+    >>> settings = rotary_settings(example("gpt-neox-20b"))
+    >>> settings.dim, settings.head_dim, settings.base, settings.interleaved
+    (24, 96, 10000.0, False)
+    >>> rotary_settings({"model_type": "llama", "head_dim": 64, "rope_scaling": {"factor": 8.0}})
+    Traceback (most recent call last):
+    ValueError: 'factor' is no parameter of rope_type 'default', which takes rope_type, rope_theta,
+    partial_rotary_factor, mrope_section, mrope_interleaved: remove it, or name the rope_type that
+    takes it
+    """
+    facts = read_facts(config)
+    layout = _interleaved(facts, interleaved)
+    refuse_unknown_keys(facts)
+    _check_rotates(facts)
+    parameters = rope_parameters(facts, layer_type)
+    head_dim, dim = widths(facts, parameters, layer_type)
+    longest = longest_context(facts)
+    extension = build_extension(parameters, longest)
+    sections, taking_turns = _sections(facts, parameters, dim)
+    return RotarySettings(
+        dim=dim,
+        head_dim=head_dim,
+        base=float(parameters["rope_theta"]),
+        extension=extension,
+        interleaved=layout,
+        max_position_embeddings=longest,
+        sections=sections,
+        interleaved_sections=taking_turns,
+        softmax_scale=_softmax_scale(facts, extension),
+    )
+
+
+def _interleaved(facts: Mapping[str, Any], interleaved: bool | None) -> bool:
+    """The layout: the caller's word, then the key's, then the model's."""
+    model_type = facts.get("model_type")
+    if model_type is not None and not isinstance(model_type, str):
+        raise TypeError(f"model_type is {model_type!r}; it must be a string: pass its name")
+    if model_type in NOT_COVERED:
+        raise ValueError(f"model_type is {model_type!r}; {NOT_COVERED[model_type]}")
+    if interleaved is not None:
+        check_flag("interleaved", interleaved)
+        return interleaved
+    by_key = facts.get("rope_interleave")
+    if by_key is not None:
+        check_flag("rope_interleave", by_key)
+        if model_type in KNOWN - LAYOUT_BY_KEY and by_key != (model_type in INTERLEAVED):
+            raise ValueError(
+                f"rope_interleave is {by_key}, and {model_type} does not read that key but has "
+                f"{not by_key}; they must agree: say what the weights have with interleaved=..."
+            )
+        return bool(by_key)
+    if model_type in KNOWN:
+        return model_type not in HALF
+    raise ValueError(
+        f"model_type is {model_type!r}, whose layout is not known here; no configuration says it: "
+        "pass interleaved=True for planes (2j, 2j+1), or False for (j, j + R/2)"
+    )
+
+
+def _check_rotates(facts: Mapping[str, Any]) -> None:
+    """Refuse a model that does not rotate queries and keys, or not only them."""
+    still = {
+        "alibi": bool(facts.get("alibi")),
+        "use_mem_rope": facts.get("use_mem_rope", True) is False,
+        "rotary_value": bool(facts.get("rotary_value")),
+        "position_embedding_type": facts.get("position_embedding_type", "rope")
+        not in ("rope", "rotary"),
+    }
+    # RoFormer's class writes BERT's "absolute" and rotates all the same.
+    if facts.get("model_type") == "roformer":
+        del still["position_embedding_type"]
+    for key, refused in still.items():
+        if refused:
+            raise ValueError(
+                f"{key} is {facts[key]!r}; this model must rotate queries and keys, and them "
+                "alone: use no RotaryEmbedding in it, or correct the key"
+            )
+
+
+def _sections(
+    facts: Mapping[str, Any], parameters: Parameters, dim: int
+) -> tuple[tuple[int, ...] | None, bool]:
+    """M-RoPE's sections, whose sum must be R/2, and whether the axes take turns."""
+    model_type = facts.get("model_type")
+    turns = model_type in INTERLEAVED_SECTIONS
+    said = parameters.get("mrope_interleaved", turns)
+    check_flag("mrope_interleaved", said)
+    if said != turns and model_type in KNOWN:
+        raise ValueError(
+            f"mrope_interleaved is {said}, and {model_type} does not read that key but has {turns};"
+            " they must agree: correct the key"
+        )
+    sections = parameters.get("mrope_section", family_default(model_type, "mrope_section"))
+    if sections is None:
+        return None, False
+    if not isinstance(sections, (list, tuple)):
+        raise TypeError(
+            f"mrope_section is {sections!r}; it must be a list of integers, one an axis: pass one"
+        )
+    for section in sections:
+        check_count("each of mrope_section", section, smallest=0)
+    if sum(sections) != dim // 2:
+        raise ValueError(
+            f"mrope_section is {list(sections)}, {sum(sections)} planes; it must share out the "
+            f"{dim // 2} planes of a rotated width of {dim}: correct mrope_section"
+        )
+    return tuple(sections), said
+
+
+def _softmax_scale(facts: Mapping[str, Any], extension: Extension) -> float:
+    """DeepSeek's place for YaRN's temperature: the scale of the scores, hence the square."""
+    if "qk_rope_head_dim" not in facts or facts.get("model_type") in PLAIN_SOFTMAX:
+        return 1.0
+    if isinstance(extension, YaRN) and extension.mscale_all_dim:
+        return mscale(extension.factor, extension.mscale_all_dim) ** 2
+    return 1.0

@@ -1,0 +1,282 @@
+"""torch.compile without a break or a spurious recompile, torch.export, ONNX."""
+
+import itertools
+import warnings
+
+import pytest
+import torch
+from strategies import normal, tolerance
+from torch import nn
+
+from rope import RotaryEmbedding, inverse_frequencies, rotary_tables
+from rope.extensions import DynamicNTK, LongRoPE, YaRN
+from rope.functional import rotary_embedding, rotary_embedding_
+
+TRAINED = 32
+RAMP = (1.0, 1.5, 2.0, 3.0)
+LONG = tuple(4 * f for f in RAMP)
+EXTENSIONS = {
+    "none": None,
+    "yarn": YaRN(4.0, TRAINED),
+    "dynamic": DynamicNTK(4.0, TRAINED),
+    "longrope": LongRoPE(RAMP, LONG, TRAINED, factor=4.0),
+}
+LENGTHS = (8, 5, 2, 40)  # 2 is the batch too; 0 and 1 are special to the compiler
+
+
+class Counter:
+    """A backend that counts its graphs: one for each compilation, more for each break."""
+
+    def __init__(self):
+        torch.compiler.reset()
+        self.graphs = 0
+
+    def __call__(self, graph, inputs):
+        self.graphs += 1
+        return graph
+
+    def compile(self, f):
+        return torch.compile(f, fullgraph=True, backend=self)
+
+
+def pair(length, dtype=torch.float32, batch=2):
+    return normal((batch, 3, length, 10), length, dtype), normal((batch, 2, length, 10), 1, dtype)
+
+
+def assert_same(actual, expected):
+    for a, b in zip(actual, expected, strict=True):
+        assert torch.equal(a, b)
+
+
+def make(name, rows=256, **options):
+    return RotaryEmbedding(8, rows, extension=EXTENSIONS[name], **options)
+
+
+@pytest.mark.parametrize(
+    ("name", "where", "interleaved"),
+    [
+        ("none", "nothing", True),
+        ("none", "ids", False),
+        ("none", "batched ids", True),
+        ("yarn", "inverse", False),
+        ("dynamic", "ids", True),
+        ("longrope", "batched ids", False),
+    ],
+)
+def test_another_length_is_no_other_graph(name, where, interleaved):
+    """One graph for the first length, one for all others; the extension's length is fixed."""
+    rotary, counter = make(name, interleaved=interleaved), Counter()
+    compiled = counter.compile(rotary)
+    for length in LENGTHS:
+        ids = {
+            "ids": torch.arange(length) * 3,
+            "batched ids": torch.arange(2 * length).view(2, length).flip(1),
+        }.get(where)
+        options = {"seq_len": 200, "inverse": where == "inverse"}
+        q, k = pair(length)
+        assert_same(compiled(q, k, ids, **options), rotary(q, k, ids, **options))
+    assert counter.graphs <= 2
+
+
+@pytest.mark.parametrize("name", EXTENSIONS)
+def test_decoding_step_by_step_is_one_graph(name):
+    """S = 1 and a growing offset, as with a cache whose final length is known."""
+    rotary, counter = make(name), Counter()
+    compiled = counter.compile(rotary)
+    for offset in (2, 3, 7, 40, 41):
+        q, k = pair(1)
+        options = {"offset": offset, "seq_len": 200}
+        assert_same(compiled(q, k, **options), rotary(q, k, **options))
+    assert counter.graphs <= 2
+
+
+@pytest.mark.parametrize("name", ["dynamic", "longrope"])
+def test_a_length_that_changes_the_spectrum_is_compiled_right(name):
+    """seq_len through both regimes; the answer is eager's, the graphs stay few."""
+    rotary, counter = make(name), Counter()
+    compiled, (q, k) = counter.compile(rotary), pair(8)
+    for seq_len in (20, 31, 33, 64, 24):
+        assert_same(compiled(q, k, seq_len=seq_len), rotary(q, k, seq_len=seq_len))
+    # For either regime a graph of a first length and one of all lengths.
+    assert counter.graphs <= 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["dynamic", "longrope"])
+def test_following_the_length_of_the_call(name):
+    """Without ids the length is a shape, so that even unfixed extensions compile."""
+    rotary, counter = make(name), Counter()
+    compiled = counter.compile(rotary)
+    for length in (8, 9, 30, 40, 63):
+        assert_same(compiled(*pair(length)), rotary(*pair(length)))
+    assert counter.graphs <= 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [("none", torch.float64), ("yarn", torch.bfloat16), ("dynamic", torch.float64)],
+)
+def test_other_dtypes(name, dtype):
+    rotary, counter = make(name), Counter()
+    compiled = counter.compile(rotary)
+    for length in LENGTHS:
+        ids = torch.arange(length) + 7
+        for where in ({"offset": 7}, {"position_ids": ids}):
+            q, k = pair(length, dtype)
+            assert_same(compiled(q, k, **where, seq_len=99), rotary(q, k, **where, seq_len=99))
+    # Two ways to call, two graphs each; offset 7 is a constant of the graph, then a symbol.
+    assert counter.graphs <= 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["none", "dynamic"])
+def test_tables_too_short_grow_under_compilation(name):
+    rotary, counter = make(name, rows=4), Counter()
+    compiled, fresh = counter.compile(rotary), make(name)
+    for length in (8, 5, 17, 40):
+        assert_same(compiled(*pair(length), seq_len=200), fresh(*pair(length), seq_len=200))
+
+
+@pytest.mark.parametrize("form", [rotary_embedding, rotary_embedding_])
+@pytest.mark.parametrize(
+    ("given", "interleaved"), [("rows", False), ("ids", True), ("four axes", True)]
+)
+def test_functions(form, given, interleaved):
+    counter = Counter()
+    compiled = counter.compile(form)
+    for length in LENGTHS:
+        x = pair(length)[0].transpose(1, 2).contiguous().transpose(1, 2)
+        cos, sin = rotary_tables(64, inverse_frequencies(8))
+        arguments = (cos[:length], sin[:length])
+        if given == "ids":
+            arguments = (cos, sin, torch.arange(length).flip(0))
+        elif given == "four axes":
+            arguments = tuple(t.expand(2, 3, length, 4) for t in arguments)
+        expected = rotary_embedding(x, *arguments, interleaved=interleaved)
+        out = compiled(x, *arguments, interleaved=interleaved)
+        assert torch.equal(out, expected)
+        assert out.stride() == expected.stride()
+        assert torch.equal(x, expected) == (form is rotary_embedding_)
+    assert counter.graphs <= 2
+
+
+@pytest.mark.parametrize("inplace", [False, True])
+def test_compiled_gradients_are_eager_ones(inplace):
+    torch.compiler.reset()
+    rotary = make("yarn")
+
+    def loss(q, k):
+        q, k = rotary(q * 1, k * 1, offset=5, inplace=inplace)
+        return (q.square() * torch.arange(10)).sum() + k[..., 0].sum()
+
+    compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
+    for length in (4, 9):
+        inputs = [x.requires_grad_() for x in pair(length)]
+        for a, b in zip(
+            *(torch.autograd.grad(f(*inputs), inputs) for f in (compiled, loss)), strict=True
+        ):
+            size = float(b.abs().max())
+            torch.testing.assert_close(a, b, rtol=0, atol=tolerance(torch.float32, size, 8))
+
+
+def test_a_bad_call_is_refused_when_compiled_too():
+    torch.compiler.reset()
+    rotary = make("none", rows=16)
+    compiled = torch.compile(rotary, backend="eager")
+    q, k = pair(3)
+    with pytest.raises(RuntimeError, match=r"within the rows of the tables"):
+        compiled(q, k, torch.tensor([0, 1, 16]))
+    with pytest.raises(RuntimeError, match=r"position_ids"):
+        compiled(q.double(), k.double(), torch.tensor([0, 1, -1]))
+    follows = torch.compile(make("dynamic"), fullgraph=True, backend="eager")
+    with pytest.raises(Exception, match="seq_len"):
+        follows(q, k, torch.arange(3))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("interleaved", [False, True])
+def test_inductor(interleaved):
+    """Its own C++: it may fuse a product and a sum, which rounds once less."""
+    torch.compiler.reset()
+    rotary = make("yarn", interleaved=interleaved)
+    compiled = torch.compile(rotary, fullgraph=True)
+    for dtype in (torch.float32, torch.bfloat16):
+        q, k = pair(40, dtype)
+        try:
+            outs = compiled(q, k, offset=3)
+        except Exception as error:
+            if "compiler" in str(error).lower():
+                pytest.skip(f"Inductor finds no C++ compiler: {error}")
+            raise
+        for a, b in zip(outs, rotary(q, k, offset=3), strict=True):
+            size = float(b.abs().max()) * rotary.attention_scaling
+            atol = tolerance(torch.float32, size, 6) + tolerance(dtype, size, 2)
+            torch.testing.assert_close(a, b, rtol=0, atol=atol)
+
+
+class Block(nn.Module):
+    """Both layouts, a partial rotation, positions counted and positions given."""
+
+    def __init__(self):
+        super().__init__()
+        self.halves = RotaryEmbedding(8, 64, extension=YaRN(4.0, TRAINED))
+        self.pairs = RotaryEmbedding(10, 64, interleaved=True)
+
+    def forward(self, q, k, position_ids):
+        q, k = self.halves(q, k, position_ids)
+        q, k = self.pairs(q, k)
+        return self.pairs.rotate(q, offset=3), self.halves.rotate(k, position_ids, inverse=True)
+
+
+def test_exported_with_a_dynamic_length():
+    block, length = Block(), torch.export.Dim("length", min=2, max=48)
+    shapes = ({2: length}, {2: length}, {1: length})
+
+    def inputs(length):
+        q, k = pair(length)
+        return q, k, torch.arange(2 * length).view(2, length) % 50
+
+    program = torch.export.export(block, inputs(6), dynamic_shapes=shapes).module()
+    for length in (2, 6, 31, 48):
+        assert_same(program(*inputs(length)), block(*inputs(length)))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_onnx_runs_to_the_same_numbers(tmp_path, capsys):
+    pytest.importorskip("onnxscript")
+    onnxruntime = pytest.importorskip("onnxruntime")
+    block, path = Block(), tmp_path / "block.onnx"
+    length = torch.export.Dim("length", min=2, max=48)
+    q, k = pair(6)
+    ids = torch.arange(12).view(2, 6)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(
+            block,
+            (q, k, ids),
+            path,
+            dynamo=True,
+            input_names=["q", "k", "position_ids"],
+            dynamic_shapes=({2: length}, {2: length}, {1: length}),
+            verbose=False,
+        )
+    capsys.readouterr()
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    for size in (2, 6, 31, 48):
+        q, k = pair(size)
+        ids = torch.arange(2 * size).view(2, size).flip(1) % 50
+        inputs = {"q": q.numpy(), "k": k.numpy(), "position_ids": ids.numpy()}
+        for out, expected in zip(session.run(None, inputs), block(q, k, ids), strict=True):
+            # Three rotations of two products and a sum, on either side.
+            atol = 2 * tolerance(torch.float32, float(expected.abs().max()) * 2, operations=9)
+            torch.testing.assert_close(torch.from_numpy(out), expected, rtol=0, atol=atol)
+
+
+def test_vmap_and_compile_together():
+    counter = Counter()
+    rotary = make("none")
+    many = normal((4, 1, 2, 6, 10), 0)
+    f = counter.compile(torch.func.vmap(lambda x: rotary.rotate(x, offset=2)))
+    for a, b in itertools.zip_longest(f(many), [rotary.rotate(x, offset=2) for x in many]):
+        assert torch.equal(a, b)

@@ -1,0 +1,245 @@
+"""Configurations read whole: against transformers' own functions, and refused by name otherwise."""
+
+import copy
+import importlib
+import json
+import math
+
+import pytest
+import torch
+from strategies import tolerance
+
+import rope
+from rope.config import EXAMPLES, RotarySettings, example, rotary_settings
+from rope.extensions import (
+    Default,
+    DynamicNTK,
+    Linear,
+    Llama3,
+    LongRoPE,
+    Proportional,
+    YaRN,
+    mscale,
+)
+
+auto = importlib.import_module("transformers.models.auto.configuration_auto")
+theirs = importlib.import_module("transformers.modeling_rope_utils")
+
+LLAMA = {
+    "model_type": "llama",
+    "hidden_size": 64,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 256,
+    "rope_theta": 10000.0,
+}
+# Every type that transformers computes, and the extension that it must become.
+TYPES = {
+    "linear": ({"factor": 4.0}, Linear(4.0)),
+    "dynamic": ({"factor": 4.0}, DynamicNTK(4.0, 256)),
+    "yarn": (
+        {"factor": 4.0, "original_max_position_embeddings": 64, "beta_fast": 16, "truncate": False},
+        YaRN(4.0, 64, beta_fast=16, truncate=False),
+    ),
+    "longrope": (
+        {
+            "short_factor": [1.0 + j / 8 for j in range(8)],
+            "long_factor": [2.0 + j for j in range(8)],
+            "original_max_position_embeddings": 64,
+        },
+        LongRoPE(
+            tuple(1.0 + j / 8 for j in range(8)), tuple(2.0 + j for j in range(8)), 64, factor=4.0
+        ),
+    ),
+    "llama3": (
+        {
+            "factor": 4.0,
+            "original_max_position_embeddings": 64,
+            "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0,
+        },
+        Llama3(4.0, 64),
+    ),
+    "proportional": (
+        {"partial_rotary_factor": 0.5, "factor": 2.0},
+        Proportional(partial_rotary_factor=0.5, factor=2.0),
+    ),
+}
+CASES = {name: example(name) for name in EXAMPLES} | {
+    name: LLAMA | {"rope_scaling": {"rope_type": name, **parameters}}
+    for name, (parameters, _) in TYPES.items()
+}
+
+
+def layer_types(config):
+    nested = ("full_attention", "sliding_attention")
+    return nested if "rope_local_base_freq" in config else (None,)
+
+
+def transformers_config(config):
+    facts = {key: value for key, value in copy.deepcopy(config).items() if key != "model_type"}
+    if facts.get("rope_scaling", {}).get("type") == "su":
+        # It renames "su" too late in version 5.23, and then misses the length beside it.
+        facts["rope_scaling"]["type"] = "longrope"
+    return auto.CONFIG_MAPPING[config["model_type"]](**facts)
+
+
+def their_frequencies(config, layer_type, seq_len):
+    """inv_freq and attention scaling, by the functions that transformers' models call."""
+    built = transformers_config(config)
+    folder = type(built).__module__.replace("configuration_", "modeling_")
+    if config["model_type"] == "gptj":  # its function gives sines, and takes no base
+        table = importlib.import_module(folder).create_sinusoidal_positions(2, config["rotary_dim"])
+        return table[1, : config["rotary_dim"] // 2].double().asin(), 1.0
+    parameters = built.rope_parameters[layer_type] if layer_type else built.rope_parameters
+    arguments = {"layer_type": layer_type} if layer_type else {}
+    if parameters["rope_type"] == "default":
+        (rotary,) = (
+            kind
+            for name, kind in vars(importlib.import_module(folder)).items()
+            if name.endswith("RotaryEmbedding")
+        )
+        return rotary.compute_default_rope_parameters(built, device="cpu", **arguments)
+    function = theirs.ROPE_INIT_FUNCTIONS[parameters["rope_type"]]
+    return function(built, "cpu", seq_len=seq_len, **arguments)
+
+
+@pytest.mark.parametrize("name", sorted(CASES))
+def test_spectrum_and_attention_scaling_are_those_of_transformers(name):
+    config = CASES[name]
+    for layer_type in layer_types(config):
+        settings = rotary_settings(config, layer_type=layer_type)
+        extension = settings.extension
+        trained = getattr(extension, "original_max_position_embeddings", 0)
+        length = trained or settings.max_position_embeddings
+        for seq_len in (length // 2, length, length + 1, 3 * length):
+            expected, scaling = their_frequencies(config, layer_type, seq_len)
+            found = rope.inverse_frequencies(
+                settings.dim, settings.base, extension=extension, seq_len=seq_len
+            )
+            # Theirs in float32: base**x loses ln(base) roundings, the formula a few, and YaRN's
+            # 1 - (1 - ramp) one that the kept frequency enlarges by the factor.
+            operations = math.log(settings.base) + 8 + 4 * (getattr(extension, "factor", 1) or 1)
+            bound = tolerance(torch.float32, expected.double(), operations)
+            assert bool(((found - expected.double()).abs() <= bound).all()), (name, seq_len)
+            assert extension.attention_scaling == pytest.approx(scaling, rel=1e-15)
+
+
+@pytest.mark.parametrize("name", sorted(TYPES))
+def test_both_spellings_give_equal_settings_and_the_extension_of_that_name(name):
+    parameters, extension = TYPES[name]
+    base = {key: value for key, value in LLAMA.items() if key != "rope_theta"}
+    old = LLAMA | {"rope_scaling": {"type": name, **parameters}}
+    new = base | {"rope_parameters": {"rope_type": name, "rope_theta": 1e4, **parameters}}
+    nested = base | {"rope_parameters": {"full_attention": new["rope_parameters"], "other": None}}
+    settings = rotary_settings(old)
+    assert settings.extension == extension
+    for config in (new, transformers_config(old), transformers_config(new), json.dumps(new)):
+        assert rotary_settings(config) == settings
+    assert rotary_settings(nested, layer_type="full_attention") == settings
+    outside = ("original_max_position_embeddings", "partial_rotary_factor")
+    moved = {key: parameters[key] for key in outside if key in parameters}
+    kept = {key: value for key, value in parameters.items() if key not in moved}
+    assert rotary_settings(LLAMA | {"rope_scaling": {"type": name, **kept}} | moved) == settings
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_examples_read_alike_from_every_source_and_are_not_changed(name, tmp_path):
+    config = example(name)
+    before = copy.deepcopy(config)
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config), encoding="utf-8")
+    for layer_type in layer_types(config):
+        settings = rotary_settings(config, layer_type=layer_type)
+        whole = {"model_type": "outer", "text_config": config, "vision_config": {}}
+        for source in (path, str(path), json.dumps(config), whole, transformers_config(config)):
+            assert rotary_settings(source, layer_type=layer_type) == settings
+    assert config == before == example(name)
+
+
+EXPECTED = {  # dim, head_dim, base, interleaved, longest
+    "gpt-neox-20b": (24, 96, 1e4, False, 2048),
+    "gpt-j-6b": (64, 256, 1e4, True, 2048),
+    "gemma-7b": (256, 256, 1e4, False, 8192),
+    "deepseek-v3": (64, 64, 1e4, True, 163_840),
+    "gpt-oss-20b": (64, 64, 1.5e5, False, 131_072),
+    "llama-3.1-8b": (128, 128, 5e5, False, 131_072),
+    "phi-3-mini-128k": (96, 96, 1e4, False, 131_072),
+    "qwen2.5-7b-yarn": (128, 128, 1e6, False, 32_768),
+}
+
+
+@pytest.mark.parametrize("name", sorted(EXPECTED))
+def test_widths_base_and_layout_of_published_models(name):
+    found = rotary_settings(example(name))
+    numbers = (found.dim, found.head_dim, found.base, found.interleaved)
+    assert (*numbers, found.max_position_embeddings) == EXPECTED[name]
+
+
+def test_gemma_3_has_one_rope_for_each_kind_of_layer():
+    config = example("gemma-3-27b")
+    full = rotary_settings(config, layer_type="full_attention")
+    sliding = rotary_settings(config, layer_type="sliding_attention")
+    assert (full.base, full.extension) == (1e6, Linear(8.0))
+    assert (sliding.base, sliding.extension) == (1e4, Default())
+
+
+def test_llama_3_1_keeps_29_frequencies_smooths_6_and_divides_29():
+    settings = rotary_settings(example("llama-3.1-8b"))
+    plain = rope.inverse_frequencies(settings.dim, settings.base)
+    scaled = settings.extension.scale(plain, settings.base)
+    assert int((scaled == plain).sum()) == 29 == int((scaled == plain / 8).sum())
+    published = {28: 3.21144599e-3, 29: 2.16657076e-3, 35: 9.55621235e-5, 63: 3.06892599e-7}
+    for plane, value in published.items():
+        assert scaled[plane].item() == pytest.approx(value, rel=5e-7)  # float32 numbers
+
+
+@pytest.mark.parametrize("key", ["rope_scaling", "rope_parameters"])
+def test_rope_scaling_is_never_silently_dropped(key):
+    """Every key counts: the settings change with it, or it is refused (unsloth issue 6197)."""
+    for name, (parameters, extension) in TYPES.items():
+        config = LLAMA | {key: {"rope_type": name, **parameters}}
+        assert rotary_settings(config).extension == extension != Default()
+        with pytest.raises(ValueError, match=f"'fresh' is no parameter of rope_type '{name}'"):
+            rotary_settings(LLAMA | {key: {"rope_type": name, **parameters, "fresh": 1.0}})
+
+
+def test_yarn_mscale_is_not_ignored():
+    """Its two places: cos and sin, and for DeepSeek the softmax (vLLM issue 48621)."""
+    deepseek = rotary_settings(example("deepseek-v3"))
+    module = importlib.import_module("transformers.models.deepseek_v3.modeling_deepseek_v3")
+    attention = module.DeepseekV3Attention(transformers_config(small_deepseek()), 0)
+    assert deepseek.extension.attention_scaling == 1.0  # mscale and mscale_all_dim cancel
+    assert deepseek.softmax_scale == mscale(40.0, 1.0) ** 2
+    assert deepseek.softmax_scale == pytest.approx(attention.scaling * attention.qk_head_dim**0.5)
+    assert rotary_settings(example("qwen2.5-7b-yarn")).softmax_scale == 1.0
+    assert rotary_settings(example("qwen2.5-7b-yarn")).extension.attention_scaling == mscale(4.0)
+    yarn = {"type": "yarn", "factor": 4.0, "mscale": 0.7, "mscale_all_dim": 1.2}
+    yarn["original_max_position_embeddings"] = 64
+    scaling = rotary_settings(LLAMA | {"rope_scaling": yarn}).extension.attention_scaling
+    assert scaling == mscale(4.0, 0.7) / mscale(4.0, 1.2)
+
+
+def small_deepseek():
+    sizes = {"hidden_size": 32, "num_attention_heads": 2, "q_lora_rank": 8, "kv_lora_rank": 8}
+    return example("deepseek-v3") | sizes | {"num_key_value_heads": 2}
+
+
+def test_the_callers_layout_wins_for_converted_weights():
+    for interleaved in (True, False):
+        for config in (LLAMA, example("gpt-j-6b"), {**LLAMA, "model_type": "mine"}):
+            assert rotary_settings(config, interleaved=interleaved).interleaved is interleaved
+
+
+def test_phi_3_keeps_its_96_factors_and_finds_its_ratio():
+    extension = rotary_settings(example("phi-3-mini-128k")).extension
+    assert isinstance(extension, LongRoPE) and extension.factor == 32.0
+    assert len(extension.short_factor) == len(extension.long_factor) == 48
+    assert extension.long_factor[-1] == 64.81001281738281
+
+
+def test_settings_are_compared_hashed_and_frozen():
+    settings = rotary_settings(LLAMA)
+    assert settings == RotarySettings(16, 16, 1e4, Default(), False, 256)
+    assert len({settings, rotary_settings(dict(LLAMA))}) == 1
+    with pytest.raises(AttributeError):
+        settings.dim = 8

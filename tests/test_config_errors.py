@@ -1,0 +1,237 @@
+"""Bad configurations: the exception, and the words that name the value and the way out."""
+
+import copy
+
+import pytest
+
+from rope.config import EXAMPLES, example, rotary_settings
+
+LLAMA = {
+    "model_type": "llama",
+    "hidden_size": 64,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 256,
+    "rope_theta": 10000.0,
+}
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
+LONG = {"rope_type": "longrope", "short_factor": [1.0] * 8, "long_factor": [2.0] * 8, "factor": 2.0}
+LAYERS = {
+    "full_attention": {"rope_type": "default", "rope_theta": 1e6},
+    "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+    "chunked_attention": None,
+}
+GEMMA = {**LLAMA, "model_type": "gemma3_text", "rope_parameters": LAYERS}
+del GEMMA["rope_theta"]
+MROPE = {**LLAMA, "model_type": "qwen2_vl"}
+MLA = {**LLAMA, "model_type": "deepseek_v3", "qk_rope_head_dim": 16}
+
+
+def without(config, key):
+    return {name: value for name, value in config.items() if name != key}
+
+
+def scaled(**parameters):
+    return {**LLAMA, "rope_scaling": parameters}
+
+
+BAD = [
+    # where the configuration comes from
+    (7, TypeError, "config is a int; it must be a configuration object"),
+    (dict, TypeError, "config is a type; it must"),
+    ("meta-llama/Llama-3.1-8B", ValueError, "no such file; nothing is downloaded: pass the path"),
+    ("{", ValueError, "config is no JSON"),
+    ({**LLAMA, "text_config": 3}, TypeError, "text_config is a int; it must be a dict"),
+    ({"rope_theta": 5.0, "text_config": LLAMA}, ValueError, "rope_theta is 5.0 outside text_conf"),
+    # the model
+    (
+        {**LLAMA, "model_type": "mine"},
+        ValueError,
+        "'mine', whose layout is not known.*interleaved=",
+    ),
+    ({**LLAMA, "model_type": 3}, TypeError, "model_type is 3; it must be a string"),
+    (without(LLAMA, "model_type"), ValueError, "model_type is None, whose layout"),
+    ({**LLAMA, "model_type": "nanochat"}, ValueError, "it turns clockwise: leave model_type out"),
+    ({**LLAMA, "rope_interleave": True}, ValueError, "rope_interleave is True, and llama does not"),
+    ({**MLA, "rope_interleave": "yes"}, TypeError, "rope_interleave is 'yes'; it must be True or"),
+    ({**LLAMA, "alibi": True}, ValueError, "alibi is True; this model must rotate"),
+    ({**LLAMA, "rotary_value": True}, ValueError, "rotary_value is True; this model must rotate"),
+    ({**LLAMA, "use_mem_rope": False}, ValueError, "use_mem_rope is False; this model must"),
+    ({**LLAMA, "position_embedding_type": "nope"}, ValueError, "position_embedding_type is 'nope'"),
+    # keys at the top
+    ({**LLAMA, "rope_thetta": 1e4}, ValueError, "holds 'rope_thetta', which is not known.*rename"),
+    ({**LLAMA, "rotary_percent": 0.5}, ValueError, "holds 'rotary_percent'"),
+    ({**LLAMA, "use_rope": True}, ValueError, "holds 'use_rope'"),
+    ({**LLAMA, "rope_theta": "1e4"}, TypeError, "rope_theta is '1e4'; it must be a real number"),
+    ({**LLAMA, "rope_theta": -1.0}, ValueError, "rope_theta is -1.0; it must be above 0"),
+    ({**LLAMA, "rotary_emb_base": 5e5}, ValueError, r"rope_theta is 500000.0 at the top \(rotary_"),
+    ({**LLAMA, "layer_rope_theta": [1e4, 5e5]}, ValueError, "layer_rope_theta holds 500000.0"),
+    ({**LLAMA, "layer_rope_theta": 1e4}, TypeError, "layer_rope_theta is 10000.0; it must be a l"),
+    (
+        {**LLAMA, "rope_scaling": YARN, "rope_scaling_layers": [0], "num_hidden_layers": 2},
+        ValueError,
+        "rope_scaling_layers holds 1 of the layers",
+    ),
+    # widths
+    ({**LLAMA, "head_dim": 7}, ValueError, "head_dim gives a rotated width of 7.*must be even"),
+    ({**LLAMA, "head_dim": 8.0}, TypeError, "head_dim is 8.0; it must be an integer"),
+    ({**LLAMA, "hidden_size": 65}, ValueError, "hidden_size is 65 and num_attention_heads 4"),
+    (without(LLAMA, "hidden_size"), ValueError, "neither head_dim nor hidden_size and num"),
+    (
+        {**LLAMA, "partial_rotary_factor": 0.33},
+        ValueError,
+        "partial_rotary_factor gives.*width of 5",
+    ),
+    ({**LLAMA, "partial_rotary_factor": 1.5}, ValueError, "is 1.5; it must be at most 1"),
+    ({**LLAMA, "partial_rotary_factor": "half"}, TypeError, "partial_rotary_factor is 'half'"),
+    ({**LLAMA, "rotary_pct": 0.5, "partial_rotary_factor": 0.25}, ValueError, "partial_rotary_fac"),
+    (
+        {**LLAMA, "rotary_dim": 18},
+        ValueError,
+        "rotary_dim gives a rotated width of 18 in a head of",
+    ),
+    ({**LLAMA, "rotary_dim": 4, "rotary_pct": 0.5}, ValueError, "width of 8 and rotary_dim 4"),
+    (
+        {**MLA, "partial_rotary_factor": 0.5},
+        ValueError,
+        "qk_rope_head_dim is 16 and partial_rotary",
+    ),
+    (without(LLAMA, "max_position_embeddings"), ValueError, "has no max_position_embeddings"),
+    # the type
+    ({**LLAMA, "rope_scaling": [4.0]}, TypeError, "rope_scaling is a list; it must be a dict"),
+    (scaled(rope_type=4), TypeError, "rope_type is 4; it must be a string"),
+    (
+        scaled(rope_type="ntk", factor=2.0),
+        ValueError,
+        "rope_type is 'ntk'; it must be one of default",
+    ),
+    (scaled(rope_type="axial"), ValueError, "rope_type is 'axial'.*MultiAxisRotaryEmbedding.axial"),
+    (scaled(factor=2.0), ValueError, "'factor' is no parameter of rope_type 'default'"),
+    (
+        scaled(type="yarn", rope_type="linear", factor=2.0),
+        ValueError,
+        "'yarn' in type and 'linear'",
+    ),
+    # parameters of the type
+    (scaled(rope_type="linear"), ValueError, "rope_type 'linear' has no 'factor'"),
+    (scaled(rope_type="linear", factor="2"), TypeError, "factor is '2'; it must be a real number"),
+    (scaled(rope_type="linear", factor=0.5), ValueError, "factor is 0.5; it must be at least 1"),
+    (scaled(rope_type="linear", factor=True), TypeError, "factor is True"),
+    (
+        scaled(rope_type="linear", factor=2.0, beta_fast=32),
+        ValueError,
+        "'beta_fast' is no parameter",
+    ),
+    (scaled(rope_type="dynamic", factor=2.0, alpha=1000.0), ValueError, "'alpha'.*extension=NTK"),
+    (
+        scaled(rope_type="dynamic", factor=2.0, original_max_position_embeddings=64),
+        ValueError,
+        "is 64 and max_position_embeddings 256; dynamic",
+    ),
+    (scaled(rope_type="yarn"), ValueError, "'yarn' has neither 'factor' nor 'original_max"),
+    (scaled(**YARN, llama_4_scaling_beta=0.1), ValueError, "'llama_4_scaling_beta'.*the attention"),
+    (scaled(**YARN, truncate="no"), TypeError, "truncate is 'no'; it must be True or False"),
+    (scaled(**YARN, max_position_embeddings=9), ValueError, "max_position_embeddings is 9 in the"),
+    (
+        scaled(**{**YARN, "factor": None, "original_max_position_embeddings": 512}),
+        ValueError,
+        "0.5",
+    ),
+    (
+        {**scaled(**YARN), "original_max_position_embeddings": 128},
+        ValueError,
+        "original_max_position_embeddings is 128 at the top and 64 inside",
+    ),
+    (
+        scaled(**YARN, rope_theta=5e5),
+        ValueError,
+        "rope_theta is 10000.0 at the top.*500000.0 inside",
+    ),
+    (
+        {**scaled(**YARN), "rope_parameters": {**YARN, "factor": 2.0}},
+        ValueError,
+        "factor is 4.0 in",
+    ),
+    (scaled(**without(LONG, "long_factor")), ValueError, "'longrope' has no 'long_factor'"),
+    (scaled(**{**LONG, "short_factor": 1.0}), TypeError, "short_factor is a float; it must be a l"),
+    (scaled(**LONG, short_mscale=1.1, long_mscale=1.2), ValueError, "1.2 and 1.1; one factor must"),
+    (scaled(rope_type="llama3", factor=8.0), ValueError, "'llama3' has no 'low_freq_factor'"),
+    # M-RoPE
+    (scaled(type="mrope", mrope_section=[8]) | {"model_type": "mine"}, ValueError, "layout"),
+    (
+        {**MROPE, "rope_scaling": {"mrope_section": [2, 2, 2]}},
+        ValueError,
+        "6 planes; it must share",
+    ),
+    ({**MROPE, "rope_scaling": {"mrope_section": 8}}, TypeError, "mrope_section is 8; it must be"),
+    (
+        {**MROPE, "rope_scaling": {"mrope_section": [8.0]}},
+        TypeError,
+        "each of mrope_section is 8.0",
+    ),
+    (
+        {**MROPE, "rope_scaling": {"mrope_section": [2, 3, 3], "mrope_interleaved": True}},
+        ValueError,
+        "mrope_interleaved is True, and qwen2_vl does not read",
+    ),
+    # one RoPE a layer type
+    (GEMMA, ValueError, "layer_type is None; the layer types differ: pass one of full_attention, "),
+    ({**GEMMA, "rope_scaling": {"factor": 2.0}}, ValueError, "do not both give one dict a layer"),
+    ({**GEMMA, "rope_parameters": {**LAYERS, "rope_theta": 1.0}}, ValueError, "'rope_theta' = 1.0"),
+    ({**GEMMA, "rope_parameters": {"rope_theta": 1e4}}, ValueError, "one dict a layer type; only"),
+]
+
+
+@pytest.mark.parametrize(("config", "error", "words"), BAD, ids=[bad[2][:40] for bad in BAD])
+def test_bad_configurations_are_refused_in_words(config, error, words):
+    before = copy.deepcopy(config)
+    with pytest.raises(error, match=words) as caught:
+        rotary_settings(config)
+    assert caught.type is error and config == before
+
+
+@pytest.mark.parametrize(
+    ("config", "layer_type", "words"),
+    [
+        (GEMMA, "linear_attention", "it must be one of full_attention, sliding_attention, chunk"),
+        (GEMMA, "chunked_attention", "layers of type 'chunked_attention' do not rotate"),
+        (LLAMA, "full_attention", "one RoPE for all layers: leave layer_type out"),
+        ({**GEMMA, "rope_theta": 3.0}, "full_attention", "rope_theta is 3.0 at the top"),
+        ({**GEMMA, "rope_local_base_freq": 3.0}, "full_attention", "rope_theta is 3.0 at the top"),
+    ],
+)
+def test_a_layer_type_that_does_not_fit_is_refused(config, layer_type, words):
+    with pytest.raises(ValueError, match=words):
+        rotary_settings(config, layer_type=layer_type)
+
+
+def test_a_layer_type_without_a_base_has_its_familys():
+    layers = {"full_attention": {}, "sliding_attention": {"rope_type": "default"}}
+    for layer_type, base in (("full_attention", 1e6), ("sliding_attention", 1e4)):
+        bare = {**GEMMA, "rope_parameters": layers}
+        assert rotary_settings(bare, layer_type=layer_type).base == base
+
+
+def test_none_counts_as_absent():
+    nothing = {"rope_scaling": None, "rope_parameters": None, "rope_local_base_freq": None}
+    assert rotary_settings({**LLAMA, **nothing, "rotary_dim": None}) == rotary_settings(LLAMA)
+    assert rotary_settings(scaled(**YARN, attention_factor=None)) == rotary_settings(scaled(**YARN))
+
+
+@pytest.mark.parametrize("model_type", ["mine", "gpt_oss"])
+def test_an_unknown_base_is_asked_for(model_type):
+    config = without({**scaled(**YARN), "model_type": model_type}, "rope_theta")
+    with pytest.raises(ValueError, match=r"has no rope_theta.*add rope_theta"):
+        rotary_settings(config, interleaved=True)
+
+
+@pytest.mark.parametrize("value", ["half", 1])
+def test_a_stand_in_for_the_layout_is_refused(value):
+    with pytest.raises(TypeError, match=f"interleaved is {value!r}"):
+        rotary_settings(LLAMA, interleaved=value)
+
+
+def test_an_unknown_example_is_refused_with_the_names():
+    with pytest.raises(
+        ValueError, match=f"name is 'llama'; it must be one of {', '.join(EXAMPLES)}"
+    ):
+        example("llama")

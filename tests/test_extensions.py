@@ -1,0 +1,324 @@
+"""Context extensions against transformers, against mpmath, and against published numbers."""
+
+import copy
+import math
+import pickle
+from dataclasses import FrozenInstanceError, asdict, fields, replace
+
+import hypothesis.strategies as st
+import mpmath
+import pytest
+import torch
+from hypothesis import given
+from mpmath import mpf
+from strategies import quick
+
+import rope.extensions
+from rope import RotaryEmbedding, inverse_frequencies, rotary_tables
+from rope.accuracy import truth
+from rope.extensions import (
+    NTK,
+    REGISTRY,
+    Default,
+    DynamicNTK,
+    Extension,
+    Linear,
+    Llama3,
+    LongRoPE,
+    Proportional,
+    YaRN,
+    mscale,
+)
+
+L = 4096
+SHORT = tuple(1 + j / 100 for j in range(64))
+LONG = tuple(1 + j for j in range(64))
+# Extension, dim, base, and how strongly a blend feels the error of what it is computed from.
+CASES = {
+    "default": (Default(), 128, 10000.0, 0),
+    "linear": (Linear(8.0), 128, 10000.0, 0),
+    "ntk": (NTK(3.0), 128, 10000.0, 1),
+    "dynamic": (DynamicNTK(2.0, L), 128, 10000.0, 1),
+    "dynamic, odd factor": (DynamicNTK(7.3, L), 64, 5e5, 1),
+    "yarn": (YaRN(10.0, L), 128, 10000.0, 0),
+    "yarn, attention factor": (YaRN(4.0, L, attention_factor=1.5), 128, 1e6, 0),
+    "yarn, mscale": (YaRN(40.0, L, mscale=1.0, mscale_all_dim=0.7), 64, 10000.0, 0),
+    "yarn, half of mscale": (YaRN(40.0, L, mscale=0.7), 64, 10000.0, 0),
+    "yarn, short": (YaRN(4.0, 128), 64, 10000.0, 0),  # the ramp would begin before plane 0
+    "yarn, long": (
+        YaRN(4.0, 10**6, beta_fast=1e4),
+        16,
+        100.0,
+        0,
+    ),  # and end past 15, twice the last
+    "yarn, betas": (YaRN(2.5, L, beta_fast=16.0, beta_slow=2.0), 96, 10000.0, 0),
+    "yarn, not truncated": (YaRN(32.0, L, truncate=False), 64, 150000.0, 64 / 9),
+    "llama3": (Llama3(8.0, 8192), 128, 5e5, 4 / 3),
+    "llama3, other bands": (Llama3(32.0, L, 2.0, 10.0), 64, 10000.0, 10 / 8),
+    "longrope": (LongRoPE(SHORT, LONG, L, factor=32.0), 128, 10000.0, 0),
+    "longrope, given": (LongRoPE(SHORT, LONG, L, attention_factor=1.2), 128, 10000.0, 0),
+    "proportional": (Proportional(0.25), 128, 1e6, 0),
+    "proportional, scaled": (Proportional(0.3, 4.0), 64, 10000.0, 0),
+}
+EACH = pytest.mark.parametrize(("extension", "dim", "base", "gain"), CASES.values(), ids=CASES)
+LENGTHS = (None, 1, L - 1, L, L + 1, 4 * L)
+
+
+def allowed(dtype, base, gain):
+    """As a share of the plain frequency.
+
+    The exponent's two roundings move the power by 2 ln(base) half-units, the power is good to two;
+    six more follow at most, and a blend's weight repeats them all, times the gain.
+    """
+    return (1 + gain) * (math.log(base) + 5) * torch.finfo(dtype).eps
+
+
+def llama(extension, dim, base):
+    """transformers' configuration from the extension's own field names."""
+    config = pytest.importorskip("transformers").LlamaConfig
+    numbers = {key: value for key, value in asdict(extension).items() if value is not None}
+    for key in ("short_factor", "long_factor"):
+        if key in numbers:
+            numbers[key] = list(numbers[key])
+    trained = numbers.get("original_max_position_embeddings", L)
+    return config(
+        hidden_size=dim,
+        num_attention_heads=1,
+        max_position_embeddings=trained,
+        rope_parameters={"rope_type": extension.name, "rope_theta": base, **numbers},
+    )
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name not in ("default", "ntk")])
+def test_transformers_makes_the_same_spectrum(name):
+    extension, dim, base, gain = CASES[name]
+    rope_utils = pytest.importorskip("transformers.modeling_rope_utils")
+    initialise = rope_utils.ROPE_INIT_FUNCTIONS[extension.name]
+    plain = inverse_frequencies(dim, base)
+    for length in LENGTHS:
+        theirs, scaling = initialise(llama(extension, dim, base), "cpu", seq_len=length)
+        ours = inverse_frequencies(dim, base, extension=extension, seq_len=length)
+        slack = allowed(torch.float32, base, gain) * plain
+        assert ((ours - theirs.double()).abs() <= slack).all()
+        assert extension.attention_scaling == pytest.approx(scaling, rel=4 * 2**-52)
+
+
+def paper(extension, dim, base, length):
+    """The spectrum with 50 digits, through wavelengths, as the papers write it."""
+    e, b = extension, mpf(base)
+    wave = [2 * mpmath.pi * b ** (mpf(2 * j) / dim) for j in range(dim // 2)]
+    match e:
+        case Linear():
+            wave = [w * e.factor for w in wave]
+        case NTK() | DynamicNTK():
+            s = mpf(e.factor)
+            if isinstance(e, DynamicNTK):
+                n = length or 0
+                s = s * n / L - s + 1 if n > L else mpf(1)
+            wave = [w * s ** (mpf(2 * j) / (dim - 2)) for j, w in enumerate(wave)]
+        case YaRN():
+            # The turns within L fall off geometrically, so j is a logarithm in base b.
+            ends = [
+                dim * mpmath.log(e.original_max_position_embeddings / (2 * mpmath.pi * beta), b) / 2
+                for beta in (mpf(e.beta_fast), mpf(e.beta_slow))
+            ]
+            low, high = (mpmath.floor(ends[0]), mpmath.ceil(ends[1])) if e.truncate else ends
+            low, high = max(low, 0), min(high, dim - 1)  # the released code's, not the paper's
+            for j in range(dim // 2):
+                share = 1 if j >= high else 0 if j <= low else (j - low) / (high - low)
+                wave[j] /= 1 - share + share / mpf(e.factor)
+        case Llama3():
+            for j, w in enumerate(wave):
+                if w > e.original_max_position_embeddings / mpf(e.low_freq_factor):
+                    wave[j] = w * e.factor
+                elif w > e.original_max_position_embeddings / mpf(e.high_freq_factor):
+                    spread = mpf(e.high_freq_factor) - e.low_freq_factor
+                    t = (e.original_max_position_embeddings / w - e.low_freq_factor) / spread
+                    wave[j] = w / ((1 - t) / mpf(e.factor) + t)
+        case LongRoPE():
+            factors = e.long_factor if length is not None and length > L else e.short_factor
+            wave = [w * f for w, f in zip(wave, factors, strict=True)]
+        case Proportional():
+            turning = math.floor(e.partial_rotary_factor * dim / 2)
+            wave = [w * e.factor if j < turning else mpf("inf") for j, w in enumerate(wave)]
+    return [2 * mpmath.pi / w for w in wave]
+
+
+@EACH
+def test_fifty_digits_of_the_papers_formula(extension, dim, base, gain):
+    slack = (allowed(torch.float64, base, gain) * inverse_frequencies(dim, base)).tolist()
+    for length in LENGTHS:
+        ours = inverse_frequencies(dim, base, extension=extension, seq_len=length).tolist()
+        with mpmath.workdps(50):
+            exact = paper(extension, dim, base, length)
+            report = truth.spectrum(dim, base, extension, length)
+            for one, two, true, room in zip(ours, report, exact, slack, strict=True):
+                assert abs(one - true) <= room
+                assert abs(two - true) < mpf(10) ** -45
+    with mpmath.workdps(50):
+        factor = truth.attention_scaling(extension)
+        assert abs(extension.attention_scaling - factor) <= 4 * 2**-53 * factor
+
+
+def agrees(value, text):
+    """The value, written with as many digits as the published one."""
+    digits = len(text.split("e")[0].replace(".", "").lstrip("0"))
+    return float(f"{value:.{digits - 1}e}") == float(text)
+
+
+PUBLISHED = [
+    (None, 10000.0, None, {1: "0.86596", 63: "1.1548e-4"}),
+    (DynamicNTK(10.0, 2048), 10000.0, 16384, {63: "1.6265e-6"}),
+    (YaRN(10.0, 2048), 10000.0, None, {17: "8.3479e-2", 41: "2.7384e-4"}),
+    (Llama3(10.0, 2048), 10000.0, None, {31: "1.0730e-2", 40: "3.4539e-4"}),
+    (Llama3(8.0, 8192), 5e5, None, {28: "3.211446e-3", 29: "2.166571e-3"}),
+    (Llama3(8.0, 8192), 5e5, None, {35: "9.556212e-5", 63: "3.068926e-7"}),
+]
+
+
+@pytest.mark.parametrize(("extension", "base", "length", "numbers"), PUBLISHED)
+def test_published_frequencies(extension, base, length, numbers):
+    """Those of Llama 3.1 were computed in float32, so seven of their nine digits count."""
+    theta = inverse_frequencies(128, base, extension=extension, seq_len=length).tolist()
+    assert all(agrees(theta[j], text) for j, text in numbers.items())
+
+
+def test_llama_31_keeps_29_smooths_6_divides_29():
+    plain = inverse_frequencies(128, 5e5)
+    ratio = plain / inverse_frequencies(128, 5e5, extension=Llama3(8.0, 8192))
+    assert [int((ratio == 1).sum()), int((ratio == 8).sum())] == [29, 29]
+    assert int(((ratio > 1) & (ratio < 8)).sum()) == 6
+
+
+@pytest.mark.parametrize(
+    ("yarn", "dim", "base", "low", "high"),
+    [
+        (YaRN(10.0, 2048, truncate=False), 128, 10000.0, 16.128, 40.210),
+        (YaRN(10.0, 4096, truncate=False), 128, 10000.0, 20.945, 45.027),
+        (YaRN(40.0, 4096, truncate=False), 64, 10000.0, 10.472, 22.513),  # DeepSeek-V3
+        (YaRN(32.0, 4096, truncate=False), 64, 150000.0, 8.093, 17.398),  # gpt-oss
+    ],
+)
+def test_published_correction_dimensions(yarn, dim, base, low, high):
+    ends = yarn.correction_range(dim, base)
+    assert ends == pytest.approx((low, high), abs=1e-3)  # a unit of their last digit
+    whole = replace(yarn, truncate=True).correction_range(dim, base)
+    assert whole == (math.floor(ends[0]), math.ceil(ends[1]))
+
+
+def test_published_attention_factors():
+    assert [f"{mscale(s):.5f}" for s in (16, 32, 40)] == ["1.27726", "1.34657", "1.36889"]
+    assert YaRN(40.0, L, mscale=1.0, mscale_all_dim=1.0).attention_scaling == 1  # DeepSeek-V3
+    assert mscale(0.5) == mscale(1) == 1
+
+
+@pytest.mark.parametrize("factor", [1.5, 4.0, 10.0, 100.0])
+@pytest.mark.parametrize("dim", [4, 64, 128])
+def test_ntk_slows_the_last_plane_by_exactly_the_factor(dim, factor):
+    plain = inverse_frequencies(dim)
+    ntk = inverse_frequencies(dim, extension=NTK(factor))
+    assert ntk[0] == plain[0]
+    assert ntk[-1] / plain[-1] == pytest.approx(1 / factor, rel=4 * 2**-53)
+
+
+@given(st.floats(1, 100), st.integers(1, 10**6))
+@quick
+def test_dynamic_ntk_is_ntk_with_a_factor_of_the_length(factor, beyond):
+    length = L + beyond
+    dynamic = inverse_frequencies(128, extension=DynamicNTK(factor, L), seq_len=length)
+    ntk = inverse_frequencies(128, extension=NTK(factor * length / L - factor + 1))
+    # The two ways to write the factor cancel differently: by the size of what cancels, s n/L.
+    room = 4 * 2**-53 * (factor * length / L) / (1 + factor * beyond / L) + 4 * 2**-53
+    torch.testing.assert_close(dynamic, ntk, rtol=room, atol=0)
+
+
+factors = st.floats(1, 1000)
+lengths = st.integers(2, 10**6)
+per_plane = st.lists(st.floats(1, 100), min_size=8, max_size=8)
+EXTENSIONS = st.one_of(
+    st.just(Default()),
+    st.builds(Linear, factors),
+    st.builds(NTK, factors),
+    st.builds(DynamicNTK, factors, lengths),
+    st.builds(
+        YaRN, factors, lengths, st.floats(2, 64), st.floats(0.1, 1.9), truncate=st.booleans()
+    ),
+    st.builds(Llama3, factors, lengths, st.floats(0.5, 2), st.floats(2.5, 40)),
+    st.builds(LongRoPE, per_plane, per_plane, lengths, factor=factors),
+    st.builds(Proportional, st.floats(0, 1), factors),
+)
+
+
+@given(EXTENSIONS, st.one_of(st.none(), st.integers(0, 10**7)))
+@quick
+def test_no_frequency_grows_or_turns_back(extension, length):
+    plain = inverse_frequencies(16)
+    changed = inverse_frequencies(16, extension=extension, seq_len=length)
+    assert changed.dtype == torch.float64
+    assert (changed >= 0).all()
+    assert (changed <= plain * (1 + 2 * 2**-53)).all()  # a blend's two shares may round up
+    assert extension.attention_scaling >= 1
+
+
+@given(EXTENSIONS, st.integers(0, 10**7), st.integers(0, 10**7))
+@quick
+def test_lengths_of_one_regime_share_one_spectrum(extension, one, two):
+    assert extension.length_dependent or extension.regime(one) == extension.regime(two)
+    assert extension.regime(None) is None
+    if extension.regime(one) == extension.regime(two):
+        spectra = (inverse_frequencies(16, extension=extension, seq_len=n) for n in (one, two))
+        assert torch.equal(*spectra)
+    assert hash(extension.regime(one)) is not None
+
+
+@given(EXTENSIONS)
+@quick
+def test_an_extension_is_a_value(extension):
+    same = eval(repr(extension), vars(rope.extensions))
+    assert same == extension == pickle.loads(pickle.dumps(extension)) == copy.deepcopy(extension)
+    assert hash(same) == hash(extension)
+    assert extension != "default"
+    assert REGISTRY[extension.name] is type(extension)
+    for field in fields(extension):
+        with pytest.raises(FrozenInstanceError):
+            setattr(extension, field.name, 2)
+
+
+@pytest.mark.parametrize(
+    "extension",
+    [
+        Linear(1.0),
+        NTK(1.0),
+        DynamicNTK(1.0, 4096),
+        YaRN(1.0, 4096),
+        YaRN(1.0, 4096, truncate=False),
+        Llama3(1.0, 4096),
+        LongRoPE((1.0,) * 64, (1.0,) * 64, 4096, factor=1.0),
+        Proportional(1.0, 1.0),
+    ],
+    ids=repr,
+)
+def test_factor_one_changes_nothing(extension):
+    changed = inverse_frequencies(128, extension=extension, seq_len=4096)
+    # A blend weighs both ends and adds: two roundings.
+    torch.testing.assert_close(changed, inverse_frequencies(128), rtol=2 * 2**-53, atol=0)
+    assert extension.attention_scaling == 1
+
+
+def test_the_registry_is_complete():
+    def below(kind):
+        return {kind, *(deeper for sub in kind.__subclasses__() for deeper in below(sub))}
+
+    assert set(REGISTRY.values()) == below(Extension) - {Extension}
+    assert all(kind.name == name and kind.paper for name, kind in REGISTRY.items())
+    theirs = pytest.importorskip("transformers.modeling_rope_utils").ROPE_INIT_FUNCTIONS
+    assert set(theirs) | {"default", "ntk"} == set(REGISTRY)
+
+
+def test_the_attention_factor_stands_in_the_tables():
+    plain, yarn = RotaryEmbedding(128, 64), RotaryEmbedding(128, 64, extension=YaRN(8.0, 64))
+    cos, _ = rotary_tables(64, yarn.inv_freq, scale=mscale(8.0))
+    assert torch.equal(yarn.cos, cos)
+    assert yarn.cos[0, 0].double() == pytest.approx(mscale(8.0), rel=2**-24)
+    assert plain.attention_scaling == 1
+    assert yarn.attention_scaling == mscale(8.0)

@@ -1,0 +1,300 @@
+"""Properties, over random shapes, strides, dtypes, layouts, positions and context extensions.
+
+What is measured against float64 carries a bound; what needs no rounding to hold is held bit for
+bit. One rotation in the dtype of the arithmetic (unit roundoff u): table, product and sum, each
+once, on a vector of length at most sqrt(2) a in each plane; then one rounding to x's dtype.
+"""
+
+import math
+from dataclasses import dataclass
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import DTYPES, even, layouts, normal, quick, seeds, sizes, tolerance
+
+from rope import RotaryEmbedding, reference
+from rope.extensions import NTK, DynamicNTK, Linear, Llama3, LongRoPE, Proportional, YaRN
+from rope.functional import rotary_embedding, rotary_embedding_
+
+FAR = 2000  # the largest position drawn
+
+
+def allowed(x, times=1, reach=FAR):
+    """`times` rotations of vectors like x: the arithmetic, the rounding, the float64 angle."""
+    size = float(x.abs().max()) if x.numel() else 0.0
+    wide = torch.promote_types(x.dtype, torch.float32)
+    arithmetic = tolerance(wide, size * math.sqrt(2), operations=3)
+    rounding = tolerance(x.dtype, size * math.sqrt(2), operations=1)
+    subnormal = torch.finfo(x.dtype).smallest_normal * torch.finfo(x.dtype).eps
+    # theta, its product with the position, and the same two in the oracle.
+    angle = tolerance(torch.float64, reach * size * math.sqrt(2), operations=4)
+    return times * (arithmetic + rounding + subnormal + angle)
+
+
+@st.composite
+def views(draw, shape, dtype):
+    """Random values of one shape, stored in one of the ways that tensors come in."""
+    seed, kind = draw(seeds), draw(st.sampled_from(("dense", "stepped", "expanded", "inner")))
+    order = draw(st.permutations(range(4)))
+    back = [order.index(axis) for axis in range(4)]
+    stored = [shape[axis] for axis in order]
+    at = draw(st.integers(0, 3))
+    if kind == "dense":
+        return normal(stored, seed, dtype).permute(back)
+    if kind == "stepped":
+        stored[at] *= 2
+        return normal(stored, seed, dtype)[(slice(None),) * at + (slice(1, None, 2),)].permute(back)
+    if kind == "expanded":
+        single = [1 if axis == at else size for axis, size in enumerate(stored)]
+        return normal(single, seed, dtype).expand(stored).permute(back)
+    stored[at] += 3  # a slice out of a wider tensor, as q is out of qkv
+    return normal(stored, seed, dtype).narrow(at, 2, stored[at] - 3).permute(back)
+
+
+@dataclass
+class Case:
+    q: torch.Tensor
+    k: torch.Tensor
+    rotary: RotaryEmbedding
+    where: dict  # the position arguments of a call
+    ids: torch.Tensor  # the same positions, written out, [B, S]
+
+
+@st.composite
+def cases(draw, dtypes=DTYPES):
+    dtype, dim, spare = draw(st.sampled_from(dtypes)), draw(even), draw(st.integers(0, 3))
+    batch, heads, kv_heads, length = (draw(sizes) for _ in range(4))
+    q = draw(views((batch, heads, length, dim + spare), dtype))
+    k = draw(views((batch, kv_heads, length, dim + spare), dtype))
+    kind = draw(st.sampled_from(("none", "offset", "rows", "batch", "packed")))
+    position = st.integers(0, FAR)
+    where, ids = {}, torch.arange(length)
+    if kind == "offset":
+        where["offset"] = draw(position)
+        ids = ids + where["offset"]
+    elif kind == "rows":
+        ids = torch.tensor(draw(st.lists(position, min_size=length, max_size=length)))
+    elif kind == "batch":
+        row = st.lists(position, min_size=length, max_size=length)
+        ids = torch.tensor(draw(st.lists(row, min_size=batch, max_size=batch)))
+    elif kind == "packed":
+        ids = ids % draw(st.integers(1, length))
+    if kind in ("rows", "batch", "packed"):
+        where["position_ids"] = ids.to(draw(st.sampled_from((torch.int16, torch.int64))))
+    rotary = RotaryEmbedding(dim, 4, interleaved=draw(layouts))
+    return Case(q, k, rotary, where, ids.expand(batch, length))
+
+
+def by_reference(x, ids, rotary):
+    """Each row of the batch by the definition's matrices, in float64."""
+    theta, wide = reference.inverse_frequencies(rotary.dim), x.double()
+    rows = [
+        reference.rotate_matrix(
+            row[..., : rotary.dim].numpy(), where, theta, interleaved=rotary.interleaved
+        )
+        for row, where in zip(wide, ids.tolist(), strict=True)
+    ]
+    turned = torch.stack([torch.from_numpy(row) for row in rows])
+    return torch.cat((turned, wide[..., rotary.dim :]), dim=-1)
+
+
+@quick
+@given(cases())
+def test_forward_equals_the_reference(case):
+    for out, x in zip(case.rotary(case.q, case.k, **case.where), (case.q, case.k), strict=True):
+        assert (out.dtype, out.shape) == (x.dtype, x.shape)
+        expected = by_reference(x, case.ids, case.rotary)
+        torch.testing.assert_close(out.double(), expected, rtol=0, atol=allowed(x))
+        untouched = slice(case.rotary.dim, None)
+        assert torch.equal(out[..., untouched], x[..., untouched])
+
+
+@quick
+@given(cases())
+def test_norm_is_kept(case):
+    out = case.rotary.rotate(case.q, **case.where)
+    norms = [x.double().norm(dim=-1) for x in (out, case.q)]
+    # Each coordinate is off by `allowed`; together by at most sqrt(D) times that.
+    atol = allowed(case.q) * math.sqrt(case.q.shape[-1])
+    torch.testing.assert_close(*norms, rtol=0, atol=atol)
+
+
+@quick
+@given(cases())
+def test_group_law(case):
+    """R_a R_b = R_(a+b), with another b for every token."""
+    more = case.ids.flip(-1)
+    twice = case.rotary.rotate(case.rotary.rotate(case.q, **case.where), more)
+    once = case.rotary.rotate(case.q, case.ids + more)
+    torch.testing.assert_close(twice, once, rtol=0, atol=allowed(case.q, times=4, reach=2 * FAR))
+
+
+@quick
+@given(cases(), st.integers(0, FAR))
+def test_scores_depend_on_relative_positions_alone(case, shift):
+    near, far = (case.rotary(case.q, case.k, ids) for ids in (case.ids, case.ids + shift))
+    scores = [(q.double()[:, :1] @ k.double()[:, :1].mT) for q, k in (near, far)]
+    sizes = [x.abs().max() * x.shape[-1] for x in (case.q.double(), case.k.double())]
+    atol = 2 * sum(
+        # Two scores, each with both vectors off, and the products of the two errors.
+        allowed(x, reach=2 * FAR) * float(size) * math.sqrt(2) * 2
+        for x, size in zip((case.q, case.k), reversed(sizes), strict=True)
+    )
+    torch.testing.assert_close(*scores, rtol=0, atol=atol)
+
+
+@quick
+@given(cases())
+def test_the_two_layouts_are_one_map_in_another_order(case):
+    """Bit for bit: the same products and sums, elsewhere in the vector."""
+    dim, width = case.rotary.dim, case.q.shape[-1]
+    order = torch.cat((torch.arange(0, dim, 2), torch.arange(1, dim, 2), torch.arange(dim, width)))
+    half, pairs = (RotaryEmbedding(dim, 4, interleaved=flag) for flag in (False, True))
+    expected = pairs.rotate(case.q, **case.where)[..., order]
+    assert torch.equal(half.rotate(case.q[..., order], **case.where), expected)
+
+
+@quick
+@given(cases((torch.float32, torch.float64)), st.floats(-4, 4), st.floats(-4, 4), seeds)
+def test_linear(case, a, b, seed):
+    y = normal(case.q.shape, seed, case.q.dtype)
+    together = case.rotary.rotate(a * case.q + b * y, **case.where)
+    x, y_turned = (case.rotary.rotate(z, **case.where) for z in (case.q, y))
+    # On either side two products and a sum more than the rotation has.
+    atol = sum(4 * abs(factor) * allowed(z) for factor, z in ((a, case.q), (b, y)))
+    tiny = torch.finfo(case.q.dtype).smallest_normal
+    torch.testing.assert_close(together, a * x + b * y_turned, rtol=0, atol=atol + tiny)
+
+
+@quick
+@given(cases())
+def test_a_power_of_two_passes_through_exactly(case):
+    """float16 aside, where halving may meet the subnormal numbers."""
+    x = case.q.float() if case.q.dtype == torch.float16 else case.q
+    assert torch.equal(
+        case.rotary.rotate(4 * x, **case.where), 4 * case.rotary.rotate(x, **case.where)
+    )
+
+
+@quick
+@given(cases(), st.data())
+def test_each_vector_is_turned_by_itself(case, data):
+    """Bit for bit: what else is in the batch, the heads and the sequence does not matter."""
+    whole = case.rotary.rotate(case.q, **case.where)
+    b, h, s = (data.draw(st.integers(0, size - 1)) for size in case.q.shape[:3])
+    alone = case.rotary.rotate(case.q[b, h, s][None, None, None], case.ids[b, s : s + 1])
+    assert torch.equal(alone[0, 0, 0], whole[b, h, s])
+
+
+@quick
+@given(cases())
+def test_every_way_to_give_positions_is_one_way(case):
+    out = case.rotary.rotate(case.q, **case.where)
+    assert torch.equal(out, case.rotary.rotate(case.q, case.ids))
+    for x, both in zip((case.q, case.k), case.rotary(case.q, case.k, case.ids), strict=True):
+        assert torch.equal(both, case.rotary.rotate(x, **case.where))
+    still = torch.zeros(case.q.shape[2], dtype=torch.long)
+    assert torch.equal(case.rotary.rotate(case.q, still), case.q)
+
+
+@quick
+@given(cases(), layouts)
+def test_strides_do_not_show(case, inverse):
+    """A view gives what its copy gives, is left as it was, and dense ones keep their strides."""
+    before = case.q.clone(memory_format=torch.contiguous_format)
+    out = case.rotary.rotate(case.q, **case.where, inverse=inverse)
+    assert torch.equal(out, case.rotary.rotate(before, **case.where, inverse=inverse))
+    assert torch.equal(case.q, before)
+    assert out.data_ptr() != case.q.data_ptr()
+    if is_dense(case.q):
+        assert steps(out) == steps(case.q)
+
+
+def steps(x):
+    """The strides that matter: an axis of one element has none."""
+    return [step for step, size in zip(x.stride(), x.shape, strict=True) if size > 1]
+
+
+def is_dense(x):
+    """Whether x fills its memory: sorted by step, each axis goes on where the smaller ones end."""
+    filled = 1
+    for step, size in sorted(zip(x.stride(), x.shape, strict=True)):
+        if size > 1:
+            if step != filled:
+                return False
+            filled *= size
+    return True
+
+
+@quick
+@given(cases(), layouts)
+def test_in_place_is_the_same_map(case, inverse):
+    expected = case.rotary(case.q, case.k, **case.where, inverse=inverse)
+    if 0 in case.q.stride() + case.k.stride():
+        case.q, case.k = (x.clone(memory_format=torch.contiguous_format) for x in (case.q, case.k))
+    outs = case.rotary(case.q, case.k, **case.where, inverse=inverse, inplace=True)
+    for out, x, y in zip(outs, (case.q, case.k), expected, strict=True):
+        assert out is x
+        assert torch.equal(out, y)
+
+
+def extensions(dim):
+    ramp = tuple(1 + j / dim for j in range(dim // 2))
+    return {
+        "linear": Linear(4.0),
+        "ntk": NTK(4.0),
+        "dynamic": DynamicNTK(4.0, 64),
+        "yarn": YaRN(4.0, 64),
+        "yarn with weights": YaRN(40.0, 64, mscale=0.707, mscale_all_dim=1.0),
+        "llama3": Llama3(8.0, 64),
+        "longrope": LongRoPE(ramp, tuple(4 * f for f in ramp), 64, factor=4.0),
+        "proportional": Proportional(0.5),
+    }
+
+
+@pytest.mark.parametrize("name", extensions(4))
+@quick
+@given(cases(), st.sampled_from((4, 8, 16)), st.booleans())
+def test_inverse_undoes_it(name, case, dim, inplace):
+    """The attention scaling too, which turning back divides by the square of."""
+    extension = extensions(dim)[name]
+    x = torch.cat([case.q] * math.ceil(dim / case.q.shape[-1]), dim=-1)
+    rotary = RotaryEmbedding(dim, 4, extension=extension, interleaved=case.rotary.interleaved)
+    there = rotary.rotate(x, **case.where)
+    scaled = there[..., :dim].double().norm(dim=-1)
+    plain = x[..., :dim].double().norm(dim=-1) * extension.attention_scaling
+    atol = 2 * allowed(x) * math.sqrt(dim) * max(1, extension.attention_scaling)
+    torch.testing.assert_close(scaled, plain, rtol=0, atol=atol)
+    back = rotary.rotate(there, **case.where, inverse=True, inplace=inplace)
+    worst = max(extension.attention_scaling, 1 / extension.attention_scaling)
+    torch.testing.assert_close(back, x, rtol=0, atol=4 * worst * allowed(x))
+
+
+@quick
+@given(cases(), seeds)
+def test_backward_is_the_inverse_rotation(case, seed):
+    x = case.q.clone().requires_grad_()
+    upstream = normal(x.shape, seed, x.dtype)
+    (gradient,) = torch.autograd.grad(case.rotary.rotate(x, **case.where), x, upstream)
+    expected = case.rotary.rotate(upstream, **case.where, inverse=True)
+    # Both halves of the transpose are rounded to x's dtype before they are added.
+    torch.testing.assert_close(gradient, expected, rtol=0, atol=4 * allowed(upstream))
+
+
+@quick
+@given(even, st.integers(0, 3), layouts, layouts, seeds)
+def test_functions_with_tables_lined_up_in_four_axes(dim, spare, interleaved, inverse, seed):
+    """Tables may differ by batch and by head; the in-place form takes the same ones."""
+    x = normal((2, 3, 4, dim + spare), seed)
+    angle = normal((2, 3, 4, dim // 2), seed + 1)
+    flags = {"interleaved": interleaved, "inverse": inverse}
+    out = rotary_embedding(x, angle.cos(), angle.sin(), **flags)
+    for b in range(2):
+        for h in range(3):
+            one = angle[b, h]
+            part = rotary_embedding(x[b : b + 1, h : h + 1], one.cos(), one.sin(), **flags)
+            assert torch.equal(part[0, 0], out[b, h])
+    assert rotary_embedding_(x, angle.cos(), angle.sin(), **flags) is x
+    assert torch.equal(x, out)
