@@ -25,6 +25,11 @@ from rope._checks import (
 )
 from rope._inplace import check_writable
 
+# Asked for once: compiled code cannot ask in torch 2.6.
+_AUTOCAST = frozenset(
+    kind for kind in ("cpu", "cuda", "xpu", "mps") if torch.amp.is_autocast_available(kind)
+)
+
 
 def rotary_embedding(
     x: Tensor,
@@ -136,7 +141,7 @@ def without_autocast(x: Tensor) -> AbstractContextManager[None]:
     torch.float32
     """
     kind = x.device.type
-    if not (torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)):
+    if kind not in _AUTOCAST or not torch.is_autocast_enabled(kind):
         return nullcontext()
     return torch.autocast(kind, enabled=False)
 

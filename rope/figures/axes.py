@@ -18,7 +18,6 @@ from rope.figures.picture import Picture, picture
 from rope.figures.style import BLUE, GREEN, GRID, INK, MUTED, VERMILION, subplots
 from rope.frequencies import inverse_frequencies
 
-ON_CELLS = "#1b1f23"  # not INK, which turns light in a dark theme while the cells stay light
 AXES = (("time", BLUE, "o"), ("height", VERMILION, "s"), ("width", GREEN, "^"))
 
 
@@ -67,7 +66,7 @@ def _dial(
 
 def attention_maps(**heads: Tensor) -> Picture:
     """Attention weights over displacements, one map a head: `[2r+1, 2r+1]`, the query's patch in
-    the middle; weights above 0.1 are written in.
+    the middle; weights above 0.1 are drawn, with their numbers beside them.
 
     The keywords are the titles, an underscore for a space.
     """
@@ -75,15 +74,16 @@ def attention_maps(**heads: Tensor) -> Picture:
     for ax, (name, weights) in zip(axes, heads.items(), strict=True):
         reach = len(weights) // 2
         edges = [place - 0.5 for place in range(-reach, reach + 2)]
-        cells = {"cmap": "Blues", "vmin": 0, "vmax": 0.5, "edgecolors": "face"}
-        ax.pcolormesh(edges, edges, weights.numpy().round(6), **cells)
+        cells = {"cmap": "Blues", "vmin": -0.25, "vmax": 0.5, "edgecolors": "face"}
+        shown = weights.where(weights > 0.1, math.nan)  # the others leave the paper free
+        ax.pcolormesh(edges, edges, shown.numpy().round(6), **cells)
         for row, column in (weights > 0.1).nonzero().tolist():
-            weight = weights[row, column].item()
-            text = f"{weight:.2f}".lstrip("0")
-            colour = "white" if weight > 0.3 else ON_CELLS
-            where = (column - reach, row - reach)
-            ax.text(*where, text, ha="center", va="center", fontsize=10, color=colour)
-        ax.plot([0], [0], marker="+", color=ON_CELLS, markersize=8)
+            text = f"{weights[row, column].item():.2f}".lstrip("0")
+            # Beside its cell, on the side away from the query: a text on a colour that stays
+            # when the page turns dark would not be read there.
+            where = (1.9 * (column - reach), row - reach)
+            ax.text(*where, text, ha="center", va="center", fontsize=10, color=INK)
+        ax.plot([0], [0], marker="+", color=INK, markersize=8)
         ax.set(title=name.replace("_", " "), xlabel="columns to the right", aspect="equal")
         ax.set(xticks=range(-reach, reach + 1), yticks=range(-reach, reach + 1))
         ax.grid(False)

@@ -42,7 +42,7 @@ def two_waves() -> Any:
     for j in (0, 1):
         turn, wave = f"direction_{j}", f"wave_{j}"
         sliders += [
-            chart.slider(turn, 0, 180, 1, START[turn], f"plane {j}: direction (degrees)"),
+            chart.slider(turn, 0, 175, 1, START[turn], f"plane {j}: direction (degrees)"),
             chart.slider(wave, 2, 16, 0.5, START[wave], f"plane {j}: wavelength"),
         ]
     side = range(-REACH, REACH + 1)
@@ -86,7 +86,7 @@ def two_waves() -> Any:
             "written above it is 0. In other directions the stripes are oblique, and the mixed "
             "difference is in general not 0."
         ),
-        play={"signal": "direction_1", "min": 0, "max": 180, "step": 1, "seconds": 18},
+        play={"signal": "direction_1", "min": 0, "max": 175, "step": 1, "seconds": 18},
     )
 
 
