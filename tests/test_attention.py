@@ -240,7 +240,8 @@ def test_compiled_decoding_does_not_recompile_at_each_token():
     step = torch.compile(layer, fullgraph=True, backend=backend)
     pieces = [step(piece, cache=cache) for piece in x.split((3, *[1] * 9), dim=1)]
     close(torch.cat(pieces, dim=1), layer(x))
-    assert len(graphs) == 2  # the prompt and the single token
+    # The prompt and the single token; older versions trace the first token after the prompt apart.
+    assert len(graphs) == (2 if tuple(map(int, torch.__version__.split(".")[:2])) > (2, 6) else 3)
 
 
 @pytest.mark.parametrize("extension", [DynamicNTK(4.0, 8), YaRN(4.0, 8)], ids=str)

