@@ -8,7 +8,7 @@ import importlib
 from types import ModuleType
 
 from rope.frequencies import inverse_frequencies, rotary_tables
-from rope.functional import rotary_embedding, rotary_embedding_
+from rope.functional import rotary_embedding, rotary_embedding_, rotary_embedding_qk
 from rope.module import RotaryEmbedding
 
 __version__ = "0.1.0"
@@ -18,6 +18,7 @@ __all__ = [
     "inverse_frequencies",
     "rotary_embedding",
     "rotary_embedding_",
+    "rotary_embedding_qk",
     "rotary_tables",
 ]
 
@@ -26,8 +27,10 @@ _LAZY = frozenset(
         "accuracy",
         "attention",
         "axes",
+        "bench",
         "config",
         "figures",
+        "kernels",
         "layouts",
         "positions",
         "reference",

@@ -33,11 +33,18 @@ def check_dim(dim: int, name: str = "dim") -> None:
         )
 
 
-def check_base(base: float) -> None:
-    """Refuse a base that gives no positive, finite frequencies."""
+def check_base(base: float, dim: int = 2) -> None:
+    """Refuse a base that gives no positive, finite frequencies, or angles beyond float64."""
     value = _finite("base", base, "10000.0")
     if value <= 0:
         raise ValueError(f"base is {value:g}; it must be positive and finite, such as 10000.0")
+    # The last frequency is base**-(dim-2)/dim; at 2^960 it leaves room for int64's positions.
+    smallest = 2.0 ** (-960 * dim / (dim - 2)) if dim > 2 else 0.0
+    if value < smallest:
+        raise ValueError(
+            f"base is {value:g}; for a dim of {dim} it must be at least {smallest:g}, or angles "
+            "leave float64: pass a usual one such as 10000.0"
+        )
 
 
 def check_number(
@@ -88,6 +95,30 @@ def check_floating(name: str, tensor: Tensor) -> None:
             f"{name} is {tensor.dtype}; it must be float16, bfloat16, float32 or float64: "
             f"convert it with {name}.to(torch.float32), or torch.view_as_real if it is complex"
         )
+
+
+def check_float64(name: str, tensor: Tensor, maker: str = "inverse_frequencies") -> None:
+    """Refuse frequencies that are not float64; `maker` makes them."""
+    check_floating(name, tensor)
+    if tensor.dtype != torch.float64:
+        raise TypeError(
+            f"{name} is {tensor.dtype}; it must be float64, or far positions get wrong angles: "
+            f"take it from {maker}"
+        )
+
+
+def check_table_dtype(dtype: torch.dtype) -> None:
+    """Refuse tables of anything but floating numbers."""
+    if dtype not in FLOATING:
+        raise TypeError(
+            f"dtype is {dtype}; it must be float16, bfloat16, float32 or float64: "
+            "leave it out for float32"
+        )
+
+
+def is_plain(tensor: Tensor) -> bool:
+    """Whether a tensor is torch's own, and no wrapper of a tracer or of torch.func."""
+    return type(tensor) is Tensor and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
 
 
 def check_integer(name: str, tensor: Tensor) -> None:
@@ -203,6 +234,16 @@ def check_position_ids(position_ids: Tensor, batch: int, seq_len: int) -> None:
         )
 
 
+def check_offset(offset: int, position_ids: Tensor | None) -> None:
+    """Refuse an offset below 0, or one beside position ids."""
+    check_count("offset", offset, smallest=0)
+    if position_ids is not None and offset != 0:
+        raise ValueError(
+            f"offset is {offset} beside position_ids, which already say where each token "
+            "stands; one of the two must be left out: add the offset to the ids"
+        )
+
+
 def check_positions_in_table(position_ids: Tensor, rows: int) -> None:
     """Refuse positions below 0 (they would wrap around in silence) or past the last row."""
     if position_ids.is_meta:
@@ -232,8 +273,10 @@ def check_no_negative(low: int) -> None:
 
 
 def position_range(position_ids: Tensor) -> tuple[int, int]:
-    """The smallest and largest position, (0, -1) when there are none. Reads the data."""
+    """The smallest and largest position, (0, -1) when there are none. Reads the data, once."""
+    while torch._C._functorch.is_functorch_wrapped_tensor(position_ids):
+        position_ids = torch._C._functorch.get_unwrapped(position_ids)  # all that vmap runs over
     if position_ids.numel() == 0:
         return 0, -1
-    low, high = torch.aminmax(position_ids)
-    return int(low), int(high)
+    low, high = torch.stack(torch.aminmax(position_ids)).tolist()
+    return low, high

@@ -3,24 +3,81 @@
 import torch
 from torch import Tensor
 
+from rope._checks import check_devices, check_tensor
+
 
 def check_two(q: Tensor, k: Tensor) -> None:
-    """Refuse one tensor under two names, which in place would be turned twice."""
-    if q is k or _address(q) == _address(k) != 0:
+    """Refuse queries and keys that share memory, which in place would be turned twice."""
+    if _share_memory(q, k):
         raise ValueError(
-            "q and k begin at one place in memory; in place they must be two tensors, or it is "
-            "turned twice: pass k.clone()"
+            "q and k share places in memory; in place they must be two tensors apart, or what they "
+            "share is turned twice: pass k.clone()"
         )
 
 
-def _address(x: Tensor) -> int:
-    """Where x begins in memory, 0 where that cannot be asked."""
-    if torch.compiler.is_compiling() or x.is_meta:
-        return 0
+def check_out(x: Tensor, out: Tensor) -> None:
+    """Refuse a buffer that is not like x, cannot be written into, or lies over x."""
+    check_tensor("out", out)
+    if out.dtype != x.dtype:
+        raise TypeError(f"out is {out.dtype}; it must be {x.dtype}, as x is: make it like x")
+    if out.shape != x.shape:
+        raise ValueError(
+            f"out has shape {list(out.shape)}; it must be {list(x.shape)}, as x is: make it like x"
+        )
+    check_devices(x=x, out=out)
+    if torch.is_grad_enabled() and (x.requires_grad or out.requires_grad):
+        raise ValueError(
+            "x or out requires a gradient, which what is written into out does not record; neither "
+            "must: leave out away, or rotate under torch.no_grad()"
+        )
+    check_writable("out", out)
+    if _share_memory(x, out):
+        raise ValueError(
+            "x and out share places in memory; they must lie apart: use rotary_embedding_ to "
+            "rotate in place"
+        )
+
+
+def _share_memory(q: Tensor, k: Tensor) -> bool:
+    """Whether some element of q may also be one of k's, as far as can be asked."""
+    if q is k:
+        return True
+    if torch.compiler.is_compiling() or q.is_meta or not q.numel() or not k.numel():
+        return False
     try:
-        return x.data_ptr()
-    except RuntimeError:  # a tensor that torch.func or a tracer has wrapped
-        return 0
+        one, other = q.data_ptr(), k.data_ptr()
+    except RuntimeError:  # tensors that torch.func or a tracer has wrapped
+        return False
+    size, step = q.element_size(), q.stride()
+    if one + size * _reach(q) <= other or other + k.element_size() * _reach(k) <= one:
+        return False
+    if step != k.stride() or (other - one) % size:
+        return True  # within reach of each other and of different make: not worth the risk
+    axes = sorted(zip(step, map(max, q.shape, k.shape), strict=True), reverse=True)
+    return _is_sum_of_steps((other - one) // size, axes)
+
+
+def _is_sum_of_steps(way: int, axes: list[tuple[int, int]]) -> bool:
+    """Whether elements `way` apart can meet: steps either way, each fewer than its axis is long.
+
+    Each step exceeds all that the smaller ones reach together, so that only the two whole numbers
+    of steps next to `way` can be right.
+    """
+    if not axes:
+        return way == 0
+    (step, length), *smaller = axes
+    if step == 0 or length == 1:
+        return _is_sum_of_steps(way, smaller)
+    below = way // step
+    return any(
+        abs(times) < length and _is_sum_of_steps(way - times * step, smaller)
+        for times in (below, below + 1)
+    )
+
+
+def _reach(x: Tensor) -> int:
+    """How many elements lie between the first and the last of x, both counted."""
+    return 1 + sum(step * (size - 1) for step, size in zip(x.stride(), x.shape, strict=True))
 
 
 def check_writable(name: str, x: Tensor) -> None:
@@ -35,6 +92,7 @@ def check_writable(name: str, x: Tensor) -> None:
             f"{name} has shape {list(x.shape)} and strides {list(x.stride())}; for a rotation in "
             f"place each element must have a place of its own: pass {name}.contiguous()"
         )
+    x.narrow(3, 0, 0).zero_()  # writes nothing, and raises what torch would after q has changed
 
 
 def _overlaps(x: Tensor) -> bool:

@@ -10,16 +10,16 @@ import torch
 from torch import Tensor
 
 from rope._checks import (
-    FLOATING,
     check_base,
     check_count,
     check_devices,
     check_dim,
-    check_floating,
+    check_float64,
     check_integer,
     check_number,
+    check_table_dtype,
 )
-from rope.extensions.base import Extension
+from rope.extensions.base import Extension, check_scaled
 
 
 def inverse_frequencies(
@@ -34,9 +34,11 @@ def inverse_frequencies(
 
     extension: a context extension, which changes them; seq_len: the length in use, for those that
     depend on it. Returns float64 `[dim/2]` on `device` (torch's default device when None).
-    Raises ValueError for a dim that is odd or below 2, a base that is not positive and finite, a
-    negative seq_len or an extension that does not fit dim; TypeError for a dim that is no integer
-    or an extension that is none. RoFormer (arXiv 2104.09864), section 3.2.2.
+    Raises ValueError for a dim that is odd or below 2, a base that is not positive and finite or
+    so small that angles leave float64, a negative seq_len, or an extension that does not fit dim
+    or gives frequencies of another shape, device or kind than finite; TypeError for a dim that is
+    no integer, an extension that is none, or one whose frequencies are not float64.
+    RoFormer (arXiv 2104.09864), section 3.2.2.
 
     >>> inverse_frequencies(4)
     tensor([1.0000, 0.0100], dtype=torch.float64)
@@ -45,13 +47,20 @@ def inverse_frequencies(
     tensor([0.5000, 0.0050], dtype=torch.float64)
     """
     check_dim(dim)
-    check_base(base)
+    check_base(base, dim)
     check_extension(extension)
     if seq_len is not None:
         check_count("seq_len", seq_len, smallest=0)
     exponents = torch.arange(dim // 2, dtype=torch.float64, device=device) * (-2.0 / dim)
     plain = float(base) ** exponents
-    return plain if extension is None else extension.scale(plain, float(base), seq_len)
+    return plain if extension is None else _scaled(extension, plain, float(base), seq_len)
+
+
+def _scaled(extension: Extension, plain: Tensor, base: float, seq_len: int | None) -> Tensor:
+    """What the extension makes of the plain frequencies, once it has been looked at."""
+    scaled = extension.scale(plain, base, seq_len)
+    check_scaled(extension, plain, scaled)
+    return scaled
 
 
 def check_extension(extension: Extension | None) -> None:
@@ -88,17 +97,8 @@ def rotary_tables(
             [0.5403, 0.9999]])
     """
     check_number("scale", scale, above=0)
-    check_floating("inv_freq", inv_freq)
-    if inv_freq.dtype != torch.float64:
-        raise TypeError(
-            f"inv_freq is {inv_freq.dtype}; it must be float64, or far positions get wrong angles: "
-            "take it from inverse_frequencies"
-        )
-    if dtype not in FLOATING:
-        raise TypeError(
-            f"dtype is {dtype}; it must be float16, bfloat16, float32 or float64: "
-            "leave it out for float32"
-        )
+    check_float64("inv_freq", inv_freq)
+    check_table_dtype(dtype)
     if isinstance(positions, Tensor):
         check_integer("positions", positions)
         check_devices(inv_freq=inv_freq, positions=positions)

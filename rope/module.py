@@ -6,7 +6,7 @@ keeps them (exact, on the right device, long enough), `functional` applies them.
 Shapes: B batch, H heads, S sequence, D head dimension, R rotated width.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import torch
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from rope._checks import check_flag, check_heads, check_pair
 from rope._inplace import check_two, check_writable
-from rope.functional import rotary_embedding, rotary_embedding_
+from rope._turn import look_up, turn_into, turned
 from rope.tables import RotaryTables
 
 
@@ -26,9 +26,10 @@ class RotaryEmbedding(RotaryTables):
     extension: a context extension of `rope.extensions`, none when None.
     interleaved: plane j holds coordinates (2j, 2j+1); otherwise (j, j + R/2).
     device: of the tables, torch's default when None.
-    Buffers `cos` and `sin`, float32 `[N, R/2]`, are in no state_dict: they follow the model to
-    another device, and no dtype cast touches them. Vectors in float64 get float64 tables, made at
-    each call.
+    Its tables `cos` and `sin`, float32 `[N, R/2]`, are no buffers: they follow the model, or the
+    queries, to another device, no cast touches them, and they are in no state_dict. Vectors in
+    float64, and positions far beyond the tables, get rows made at each call.
+    softmax_scale: what the attention multiplies its usual scale by; from_config sets it.
     Raises ValueError or TypeError for a bad dim, base, max_seq_len or extension.
 
     >>> rotary = RotaryEmbedding(4, max_seq_len=8).to(torch.bfloat16)
@@ -68,7 +69,7 @@ class RotaryEmbedding(RotaryTables):
                 f"mrope_section is {list(settings.sections)}; positions must have one axis here: "
                 "use rope.axes.MultiAxisRotaryEmbedding.from_config"
             )
-        return cls(
+        made = cls(
             settings.dim,
             max_seq_len,
             settings.base,
@@ -76,6 +77,8 @@ class RotaryEmbedding(RotaryTables):
             interleaved=settings.interleaved,
             device=device,
         )
+        made.softmax_scale = settings.softmax_scale
+        return made
 
     def forward(
         self,
@@ -96,8 +99,10 @@ class RotaryEmbedding(RotaryTables):
         `fix_length`, or else the largest position of this call + 1. inverse: turn back, and undo
         the attention scaling. inplace: write into q and k.
         Returns the pair, shapes, dtypes and order of storage kept.
-        Raises as `rotary_embedding` does. Eager calls with position_ids read the largest one to
-        grow the tables; compiled calls do not read data, so `grow` them first.
+        Raises as `rotary_embedding` does. Eager calls with position_ids read the largest one, to
+        grow the tables; a GPU has to wait for that, unless seq_len or `fix_length` names a length
+        that all positions are below. Compiled calls never read data: name a length, or `grow`
+        the tables first, since growing within compiled code traces it again.
 
         >>> rotary, x = RotaryEmbedding(4), torch.ones(1, 1, 1, 4)
         >>> q, k = rotary(x, x, torch.tensor([5]))
@@ -110,12 +115,14 @@ class RotaryEmbedding(RotaryTables):
         self._check_flags(inverse, inplace, q=q, k=k)
         if inplace:
             check_two(q, k)
-        rows = self.rows_for(q, position_ids, offset=offset, seq_len=seq_len, name="q")
-        rows_k = rows
-        if torch.float64 in (q.dtype, k.dtype) and q.dtype != k.dtype:
-            rows_k = self.rows_for(k, position_ids, offset=offset, seq_len=seq_len, name="k")
-        turned = self._turn(q, *rows, inverse, inplace)
-        return turned, self._turn(k, *rows_k, inverse, inplace)
+        found = self._tables_for(q, position_ids, offset, seq_len)
+        if q.dtype == k.dtype or torch.float64 not in (q.dtype, k.dtype):
+            q, k = self._turn((q, k), *found, inverse, inplace)
+            return q, k
+        (q,) = self._turn((q,), *found, inverse, inplace)
+        found = self._tables_for(k, position_ids, offset, seq_len)
+        (k,) = self._turn((k,), *found, inverse, inplace)
+        return q, k
 
     def rotate(
         self,
@@ -137,8 +144,8 @@ class RotaryEmbedding(RotaryTables):
         """
         check_heads("x", x, self.dim)
         self._check_flags(inverse, inplace, x=x)
-        rows = self.rows_for(x, position_ids, offset=offset, seq_len=seq_len)
-        return self._turn(x, *rows, inverse, inplace)
+        found = self._tables_for(x, position_ids, offset, seq_len)
+        return self._turn((x,), *found, inverse, inplace)[0]
 
     def _check_flags(self, inverse: bool, inplace: bool, **tensors: Tensor) -> None:
         check_flag("inverse", inverse)
@@ -147,10 +154,25 @@ class RotaryEmbedding(RotaryTables):
             for name, tensor in tensors.items():
                 check_writable(name, tensor)
 
-    def _turn(self, x: Tensor, cos: Tensor, sin: Tensor, inverse: bool, inplace: bool) -> Tensor:
+    def _turn(
+        self,
+        xs: Sequence[Tensor],
+        cos: Tensor,
+        sin: Tensor,
+        position_ids: Tensor | None,
+        checked: bool,
+        inverse: bool,
+        inplace: bool,
+    ) -> Sequence[Tensor]:
         if inverse and self.attention_scaling != 1:
             # The tables hold a cos and a sin; the way back is (cos, -sin) / a.
+            if position_ids is not None:
+                cos, sin = look_up(cos, sin, position_ids, checked)
+                position_ids = None
             square = self.attention_scaling**2
             cos, sin = cos / square, sin / square
-        operation = rotary_embedding_ if inplace else rotary_embedding
-        return operation(x, cos, sin, interleaved=self.interleaved, inverse=inverse)
+        arguments = (cos, sin, position_ids, self.interleaved, inverse, checked)
+        if not inplace:
+            return turned(xs, *arguments)
+        turn_into(xs, xs, *arguments)
+        return xs

@@ -20,19 +20,18 @@ from torch import Tensor, nn
 
 from rope._checks import (
     check_base,
-    check_count,
     check_devices,
     check_dim,
     check_flag,
     check_heads,
     check_number,
+    check_offset,
     check_pair,
     check_position_ids,
     position_range,
 )
-from rope.axes.tables import axis_tables, table_dtype
+from rope.axes.tables import axis_tables, turn
 from rope.frequencies import inverse_frequencies
-from rope.functional import rotary_embedding
 
 GAMMA = 0.4
 
@@ -79,7 +78,7 @@ class XPos(nn.Module):
         super().__init__()
         check_dim(dim)
         check_number("scale_base", scale_base, above=0)
-        check_base(base)
+        check_base(base, dim)
         check_number("centre", centre)
         check_flag("interleaved", interleaved)
         self.dim, self.scale_base, self.base = dim, float(scale_base), float(base)
@@ -102,8 +101,8 @@ class XPos(nn.Module):
         q: Tensor,
         k: Tensor,
         position_ids: Tensor | None = None,
-        offset: int = 0,
         *,
+        offset: int = 0,
         inverse: bool = False,
     ) -> tuple[Tensor, Tensor]:
         """Rotate q and k to their positions and stretch the one as it shrinks the other.
@@ -130,8 +129,8 @@ class XPos(nn.Module):
         self,
         q: Tensor,
         position_ids: Tensor | None = None,
-        offset: int = 0,
         *,
+        offset: int = 0,
         inverse: bool = False,
     ) -> Tensor:
         """The queries' half of `forward`, where they are not as many as the keys.
@@ -148,8 +147,8 @@ class XPos(nn.Module):
         self,
         k: Tensor,
         position_ids: Tensor | None = None,
-        offset: int = 0,
         *,
+        offset: int = 0,
         inverse: bool = False,
     ) -> Tensor:
         """The keys' half of `forward`.
@@ -167,18 +166,13 @@ class XPos(nn.Module):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """cos, sin and the query's factor, float64, shaped to broadcast against x."""
         batch, seq_len = x.shape[0], x.shape[2]
-        check_count("offset", offset, smallest=0)
+        check_offset(offset, position_ids)
         reach = min(self.reach(dtype) for dtype in dtypes)
         if position_ids is None:
             if seq_len:
                 self._check_reach(offset, offset + seq_len - 1, reach)
             position_ids = torch.arange(offset, offset + seq_len, device=x.device)
         else:
-            if offset:
-                raise ValueError(
-                    f"offset is {offset} beside position_ids; one of the two says where tokens "
-                    "stand: add the offset to position_ids, or leave them out"
-                )
             check_position_ids(position_ids, batch, seq_len)
             check_devices(x=x, position_ids=position_ids)
             self._check_positions(position_ids, reach)
@@ -194,8 +188,7 @@ class XPos(nn.Module):
         check_flag("inverse", inverse)
         if inverse:
             factor = factor.reciprocal()
-        cos, sin = ((table * factor).to(table_dtype(x)) for table in (cos, sin))
-        return rotary_embedding(x, cos, sin, interleaved=self.interleaved, inverse=inverse)
+        return turn(x, cos * factor, sin * factor, interleaved=self.interleaved, inverse=inverse)
 
     def _check_positions(self, position_ids: Tensor, reach: float) -> None:
         if position_ids.is_meta or position_ids.numel() == 0:

@@ -9,6 +9,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from rope import RotaryEmbedding, inverse_frequencies, rotary_tables
+from rope._record import layout
 from rope.accuracy import RESULT, pairs, peers, relativity, report, tables, truth
 from rope.accuracy.__main__ import main
 from rope.accuracy.cases import CASES, PEER_BASES, QUICK_CASES, Case, fingerprint
@@ -54,7 +55,7 @@ def test_rows_refuse_what_they_do_not_hold():
 def test_committed_figures_are_this_programs():
     assert COMMITTED["program"] == fingerprint() != fingerprint(quick=True)
     assert set(COMMITTED["versions"]) == set(report.PACKAGES)
-    assert report._layout(COMMITTED) + "\n" == RESULT.read_text(encoding="utf-8")
+    assert layout(COMMITTED) + "\n" == RESULT.read_text(encoding="utf-8")
     found = [
         (row["base"], row["settings"], row["dim"], row["dtype"]) for row in COMMITTED["tables"]
     ]
@@ -162,10 +163,10 @@ def test_an_interrupted_report_goes_on_where_it_stopped(tmp_path, monkeypatch, c
 def test_what_another_program_measured_is_not_resumed(tmp_path):
     kept = tmp_path / "a.partial.json"
     kept.write_text(json.dumps({"program": "other", "done": {"a": 1}}))
-    assert report._resume(kept, "this") == {}
-    assert report._resume(kept, "other") == {"a": 1}
+    assert report.resume(kept, "this") == {}
+    assert report.resume(kept, "other") == {"a": 1}
     kept.write_text("{")
-    assert report._resume(kept, "other") == {}
+    assert report.resume(kept, "other") == {}
 
 
 def test_bf16_inputs_do_not_make_bf16_positions():

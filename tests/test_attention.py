@@ -244,6 +244,18 @@ def test_compiled_decoding_does_not_recompile_at_each_token():
     assert len(graphs) == (2 if tuple(map(int, torch.__version__.split(".")[:2])) > (2, 6) else 3)
 
 
+@torch.no_grad()
+def test_a_cache_under_autocast_has_its_dtype():
+    """The refusal names the dtype, and with that dtype decoding is the full pass."""
+    layer, x = make("grouped", torch.float32), normal((2, 9, 32), 1, torch.float32)
+    with torch.autocast("cpu", torch.bfloat16):
+        with pytest.raises(TypeError, match=r"with dtype=torch.bfloat16 \(under autocast the keys"):
+            layer(x, cache=KVCache(2, 2, 9, 8))
+        cache = KVCache(2, 2, 9, 8, dtype=torch.bfloat16)
+        pieces = [layer(piece, cache=cache) for piece in x.split((3, 1, 4, 1), dim=1)]
+        close(torch.cat(pieces, dim=1), layer(x), torch.bfloat16, operations=16)
+
+
 @pytest.mark.parametrize("extension", [DynamicNTK(4.0, 8), YaRN(4.0, 8)], ids=str)
 def test_cached_keys_fit_later_queries_under_an_extension(extension):
     """Token by token past the trained length, and all at once: the same numbers."""

@@ -117,6 +117,8 @@ def test_positions():
         [0, 1, 1, 1, 1, 1, 1, 7],
         [0, 1, 2, 1, 2, 1, 2, 7],
     ]
+    frames = mrope_position_ids([(4, 1, 1, 2.7)])[0]
+    assert frames.tolist() == [0, 2, 5, 8]  # 2.7, 5.4 and 8.1 rounded down, not to the nearest
     for layout in ([(2, 3, 4), 6, (1, 9, 2)], [4, (5, 1, 1), (1, 2, 2), 1]):
         ids, start = mrope_position_ids(layout), 0
         for segment in layout:

@@ -120,11 +120,8 @@ BAD = {
     "head_dim": (lambda: AXIAL(Q[..., :6], Q[..., :6], IDS), ValueError, "head_dim 6"),
     "integers": (lambda: AXIAL.rotate(Q.long(), IDS), TypeError, r"x is torch\.int64"),
     "inverse": (lambda: AXIAL(Q, Q, IDS, inverse=None), TypeError, "inverse is None"),
-    "on meta": (
-        lambda: AXIAL.rotate(Q.to("meta"), IDS.to("meta")),
-        ValueError,
-        "frequencies is on",
-    ),
+    "on meta": (lambda: AXIAL.rotate(Q.to("meta"), IDS), ValueError, "x is on meta and position_"),
+    "configuration": (lambda: MultiAxisRotaryEmbedding.from_config(7), TypeError, "config is a in"),
     "shared keys": (lambda: MIXED(Q, Q[:, :1], IDS), ValueError, "k has 1 heads.*4.*repeat"),
     "no heads": (lambda: MixedRotaryEmbedding(8, 0), ValueError, "num_heads is 0"),
     "mixed dim": (lambda: MixedRotaryEmbedding(10, 2), ValueError, "dim is 10; 2 axes"),

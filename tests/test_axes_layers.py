@@ -100,12 +100,14 @@ def test_mixed_starts_as_axial_in_a_turned_frame():
 def test_gradients(make):
     rotary = make()
     x, ids = normal((1, 4, 2, DIM), 3).requires_grad_(), normal((AXES, 2), 4).requires_grad_()
-    theta = rotary.frequencies.detach().double().requires_grad_()
+    learned = {name: p.detach().double() for name, p in rotary.named_parameters()}
+    theta = [p.requires_grad_() for p in learned.values()]
 
-    def run(x, ids, theta):
-        return torch.func.functional_call(rotary, {"frequencies": theta}, (x, x, ids))
+    def run(x, ids, *theta):
+        given = dict(zip(learned, theta, strict=True))
+        return torch.func.functional_call(rotary, given, (x, x, ids))
 
-    assert torch.autograd.gradcheck(run, (x, ids, theta))
+    assert torch.autograd.gradcheck(run, (x, ids, *theta))
 
 
 def test_learned_frequencies_learn():

@@ -95,11 +95,12 @@ def test_positions_of_qwen(segments):
     assert torch.equal(mrope_position_ids(segments), theirs_of(qwen2.Qwen2VLModel, segments))
 
 
-def test_positions_of_qwen25_have_seconds():
+@pytest.mark.parametrize("step", [4.0, 2.7])  # 2.7 twice is 5.4, 2.7 thrice 8.1: rounded down
+def test_positions_of_qwen25_have_seconds(step):
     theirs = theirs_of(
-        qwen25.Qwen2_5_VLModel, [2, (3, 12, 2), 4], second_per_grid_ts=torch.tensor([1.0])
+        qwen25.Qwen2_5_VLModel, [2, (4, 15, 2), 4], second_per_grid_ts=torch.tensor([step / 4])
     )
-    assert torch.equal(mrope_position_ids([2, (3, 12, 2, 4.0), 4]), theirs)
+    assert torch.equal(mrope_position_ids([2, (4, 15, 2, step), 4]), theirs)
 
 
 def test_after_a_long_video_transformers_goes_back_in_time():

@@ -18,6 +18,7 @@ VERDICTS = (
     "open",
 )
 ASSERTS = ("assert", "prove_equal(", "pytest.raises(")
+EXACT = ("prove_equal(", "sp.expand(", "sp.Poly(")
 
 
 def rows() -> dict[str, tuple[str, str]]:
@@ -69,3 +70,7 @@ def test_claim_is_shown_by_a_cell_that_asserts(claim):
         f"no cell under claim-{claim.lower()} asserts anything"
     )
     assert all(cell["execution_count"] for cell in code), "a cell that shows it was never run"
+    if "proved symbolically" in rows()[claim][0]:
+        assert any(word in source for source in sources for word in EXACT), (
+            f"no cell under claim-{claim.lower()} computes with symbols"
+        )

@@ -183,6 +183,18 @@ def test_gemma_3_has_one_rope_for_each_kind_of_layer():
     assert (sliding.base, sliding.extension) == (1e4, Default())
 
 
+def test_the_base_in_an_older_spelling_is_the_one_that_transformers_takes():
+    scaling = {"rope_type": "linear", "factor": 8.0, "rope_theta": 123.0}
+    config = {"model_type": "gemma3_text", "head_dim": 64, "max_position_embeddings": 256}
+    config["rope_scaling"] = scaling
+    theirs = transformers_config(config).rope_parameters
+    for layer_type in ("full_attention", "sliding_attention"):
+        base = rotary_settings(config, layer_type=layer_type).base
+        assert base == theirs[layer_type]["rope_theta"]
+    with pytest.raises(ValueError, match=r"at the top \(rope_theta\) and 123.0 in rope_scaling"):
+        rotary_settings({**config, "rope_theta": 1e6}, layer_type="full_attention")
+
+
 def test_llama_3_1_keeps_29_frequencies_smooths_6_and_divides_29():
     settings = rotary_settings(example("llama-3.1-8b"))
     plain = rope.inverse_frequencies(settings.dim, settings.base)

@@ -40,6 +40,11 @@ BAD = [
     (dict, TypeError, "config is a type; it must"),
     ("meta-llama/Llama-3.1-8B", ValueError, "no such file; nothing is downloaded: pass the path"),
     ("{", ValueError, "config is no JSON"),
+    ('{"a": 1, "a": 2}', ValueError, "config holds 'a' twice, 1 and 2; each key must stand once"),
+    ('{"rope_scaling": {"b": 1, "b": 1}}', ValueError, "config holds 'b' twice"),
+    ({**LLAMA, 3: 4}, TypeError, "config holds the key 3; its keys must be strings.*rename it"),
+    ({"text_config": {**LLAMA, None: 4}}, TypeError, "text_config holds the key None; its keys"),
+    (scaled(factor=2.0) | {"rope_parameters": {3: {}}}, TypeError, "rope_parameters holds the key"),
     ({**LLAMA, "text_config": 3}, TypeError, "text_config is a int; it must be a dict"),
     ({"rope_theta": 5.0, "text_config": LLAMA}, ValueError, "rope_theta is 5.0 outside text_conf"),
     # the model
@@ -96,6 +101,22 @@ BAD = [
         "qk_rope_head_dim is 16 and partial_rotary",
     ),
     (without(LLAMA, "max_position_embeddings"), ValueError, "has no max_position_embeddings"),
+    # two names of one number
+    ({**LLAMA, "head_dim": 64, "kv_channels": 128}, ValueError, "is 64 and kv_channels 128; they"),
+    ({**LLAMA, "n_embd": 256}, ValueError, "hidden_size is 64 and n_embd 256; they are two names"),
+    ({**LLAMA, "n_heads": 2}, ValueError, "num_attention_heads is 4 and n_heads 2; they are two"),
+    ({**LLAMA, "n_positions": 10}, ValueError, "max_position_embeddings is 256 and n_positions 10"),
+    ({**LLAMA, "max_seq_len": 2.5}, TypeError, "max_seq_len is 2.5; it must be an integer"),
+    # single layers
+    ({**LLAMA, "per_layer_config": {"a": {}}}, TypeError, "per_layer_config holds 'a': {}; it mus"),
+    ({**LLAMA, "per_layer_config": {"-1": {}}}, TypeError, "per_layer_config holds '-1'"),
+    ({**LLAMA, "per_layer_config": {"0": 3}}, TypeError, "holds '0': 3; .*such as \"0\".*correct"),
+    ({**LLAMA, "per_layer_config": {0: {"head_dim": 8.0}}}, TypeError, "head_dim in per_layer_c"),
+    (
+        {**LLAMA, "per_layer_config": {0: {"head_dim": 8}}},
+        ValueError,
+        r"the layers have heads of \[8, 16\]; one width must do for all: pass",
+    ),
     # the type
     ({**LLAMA, "rope_scaling": [4.0]}, TypeError, "rope_scaling is a list; it must be a dict"),
     (scaled(rope_type=4), TypeError, "rope_type is 4; it must be a string"),
@@ -179,6 +200,9 @@ BAD = [
     ({**GEMMA, "rope_parameters": {**LAYERS, "rope_theta": 1.0}}, ValueError, "'rope_theta' = 1.0"),
     ({**GEMMA, "rope_parameters": {"rope_theta": 1e4}}, ValueError, "one dict a layer type; only"),
 ]
+OLDER = {**without(LLAMA, "rope_theta"), "model_type": "gemma3_text"}
+TWO = {**GEMMA, "layer_types": ["full_attention", "sliding_attention", "full_attention"]}
+WIDE = {"head_dim": 64}
 
 
 @pytest.mark.parametrize(("config", "error", "words"), BAD, ids=[bad[2][:40] for bad in BAD])
@@ -197,6 +221,26 @@ def test_bad_configurations_are_refused_in_words(config, error, words):
         (LLAMA, "full_attention", "one RoPE for all layers: leave layer_type out"),
         ({**GEMMA, "rope_theta": 3.0}, "full_attention", "rope_theta is 3.0 at the top"),
         ({**GEMMA, "rope_local_base_freq": 3.0}, "full_attention", "rope_theta is 3.0 at the top"),
+        (
+            {**OLDER, "rope_theta": 1e6, "rope_scaling": {"type": "default", "rope_theta": 123.0}},
+            "full_attention",
+            r"rope_theta is 1000000.0 at the top \(rope_theta\) and 123.0 in rope_scaling; they mu",
+        ),
+        (
+            {**OLDER, "rope_scaling": {"type": "linear", "factor": 8.0, "fresh": 1}},
+            "sliding_attention",  # which does not use that dict
+            "'fresh' is no parameter of rope_type 'linear'",
+        ),
+        (
+            {**GEMMA, "rope_parameters": {**LAYERS, "other": {"fresh": 1}}},
+            "full_attention",
+            "'fresh' is no parameter of rope_type 'default'",
+        ),
+        (
+            {**TWO, "per_layer_config": {"0": WIDE}},
+            "full_attention",
+            r"the layers of type 'full_attention' have heads of \[64, 256\]; one width",
+        ),
     ],
 )
 def test_a_layer_type_that_does_not_fit_is_refused(config, layer_type, words):
@@ -209,6 +253,30 @@ def test_a_layer_type_without_a_base_has_its_familys():
     for layer_type, base in (("full_attention", 1e6), ("sliding_attention", 1e4)):
         bare = {**GEMMA, "rope_parameters": layers}
         assert rotary_settings(bare, layer_type=layer_type).base == base
+
+
+def test_a_base_in_the_older_spelling_stands_in_either_place():
+    """transformers takes the one in rope_scaling; at the top it may be left out or said again."""
+    scaling = {"rope_type": "linear", "factor": 8.0, "rope_theta": 123.0}
+    empty = {**OLDER, "rope_scaling": {**scaling, "rope_theta": None}}
+    assert rotary_settings(empty, layer_type="full_attention").base == 1e6
+    for top in ({}, {"rope_theta": 123.0}):
+        config = {**OLDER, **top, "rope_scaling": scaling}
+        assert rotary_settings(config, layer_type="full_attention").base == 123.0
+        assert rotary_settings(config, layer_type="sliding_attention").base == 1e4
+
+
+def test_single_layers_count_where_their_type_is_read():
+    for numbers, width in (((0, 2), 64), ((1,), 256), ((), 256)):
+        config = {**TWO, "per_layer_config": {str(number): WIDE for number in numbers}}
+        assert rotary_settings(config, layer_type="full_attention").head_dim == width
+    empty = {**LLAMA, "per_layer_config": {"7": {"head_dim": None, "intermediate_size": 3}}}
+    assert rotary_settings(empty) == rotary_settings(LLAMA)
+
+
+def test_names_of_one_number_may_agree():
+    twice = {"n_embd": 64, "n_head": 4, "max_seq_len": 256, "n_positions": 256}
+    assert rotary_settings({**LLAMA, **twice}) == rotary_settings(LLAMA)
 
 
 def test_none_counts_as_absent():

@@ -94,6 +94,23 @@ BAD = {
         V,
         "base is 1.0; YaRN must have one above 1, such as 10000",
     ),
+    # Within 4 positions no plane turns once, within 32,768 at base 10 each turns 540 times.
+    "yarn too short": (
+        lambda: YaRN(4.0, 4).scale(inverse_frequencies(128), 1e4),
+        V,
+        "original_max_position_embeddings is 4; for dim 128 and base 10000 .*beta_slow, 1, turns "
+        "within it: use Linear.4.",
+    ),
+    "yarn too long": (
+        lambda: inverse_frequencies(128, 10.0, extension=YaRN(4.0, 32768)),
+        V,
+        "is 32768; for dim 128 and base 10 .*at most beta_fast, 32, turns within it: use Default",
+    ),
+    "yarn between planes": (
+        lambda: YaRN(4.0, 6, truncate=False).correction_range(8, 1e4),
+        V,
+        "original_max_position_embeddings is 6; for dim 8",
+    ),
     "bands swapped": (lambda: Llama3(2.0, 64, 4.0, 1.0), V, "is 1.0 and low_freq_factor 4.0.*swap"),
     "bands equal": (lambda: Llama3(2.0, 64, 4.0, 4.0), V, "is 4.0 and low_freq_factor 4.0.*larger"),
     "band 0": (lambda: Llama3(2.0, 64, 0), V, "low_freq_factor is 0; it must be above 0: pass"),
@@ -229,3 +246,29 @@ def test_truncate_is_read_from_the_layer_it_stands_in():
 
     assert distance(dataclasses.replace(yarn, truncate=True)) < 1e-5
     assert distance(yarn) > 0.1
+
+
+def change(extension, plain, base):
+    """theta'_j / theta_j, or None where the extension refuses."""
+    try:
+        return extension.scale(plain, base) / plain
+    except ValueError:
+        return None
+
+
+@pytest.mark.parametrize(("dim", "base", "trained"), [(4, 1e4, 4), (128, 1e4, 7), (8, 10.0, 1)])
+def test_yarn_keeps_fast_planes_and_divides_slow_ones_wherever_it_is_allowed(dim, base, trained):
+    """From the shortest length that it takes up to the longest: never the other way round."""
+    plain, allowed = inverse_frequencies(dim, base), 0
+    for length in (trained * 2**n for n in range(40)):
+        turns = plain * (length / (2 * torch.pi))
+        ratio = change(YaRN(4.0, length), plain, base)
+        if ratio is None:
+            assert (turns < 1).all() or (turns > 32).all()
+            continue
+        allowed += 1
+        assert (ratio.diff() <= 0).all()
+        # An end within a plane is rounded outwards, so the planes next to it are in the ramp.
+        assert ((ratio == 1) | (turns <= 32 * base ** (2 / dim))).all()
+        assert ((ratio == 0.25) | (turns >= base ** (-2 / dim))).all()
+    assert allowed

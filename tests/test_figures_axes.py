@@ -101,6 +101,16 @@ def test_attention_maps_write_the_large_weights_only():
     assert ">.02<" not in svg
 
 
+def test_attention_maps_draw_squares_with_the_weights_for_areas():
+    half = torch.zeros(7, 7)
+    half[2, 2], half[4, 4] = 0.5, 0.25
+    svg = attention_maps(one_head=half, other_head=torch.zeros(7, 7)).svg
+    corners = re.findall(r'd="M ([\d.]+) ([\d.]+)\s+L ([\d.]+) [^"]*" [^>]*fill: #0072b2', svg)
+    sides = [abs(float(x1) - float(x0)) for x0, _, x1 in corners]
+    # Two sides of some 15 points, each of its ends rounded to a hundredth of a point.
+    assert sides[0] ** 2 / sides[1] ** 2 == pytest.approx(2, rel=2 * 0.02 / min(sides))
+
+
 def marks(svg):
     """How many markers an SVG draws in each of the three axes' colours."""
     return [

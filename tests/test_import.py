@@ -11,14 +11,17 @@ import rope
 
 PACKAGE = Path(rope.__file__).parent
 LAYERS = (
-    ("_checks", "_inplace", "traffic"),
+    ("_checks", "_backend", "_formula", "_record", "traffic"),
+    ("_inplace", "_pages"),
+    ("_blocks",),
     ("reference", "symbolic", "extensions", "positions"),
-    ("frequencies", "config"),
+    ("_turn", "frequencies", "config"),
     ("functional",),
     ("tables",),
     ("module", "layouts", "axes"),
-    ("attention", "xpos", "accuracy"),
+    ("attention", "xpos", "accuracy", "kernels"),
     ("figures",),
+    ("bench",),
     ("book",),
 )
 

@@ -94,9 +94,15 @@ def test_built_on_meta():
     assert_exact(model.to_empty(device="cpu")[1])
     assigned = RotaryEmbedding(8, 16, device="meta")
     assigned.load_state_dict({}, assign=True)
-    x = normal((1, 1, 3, 8), 0)
+    x = normal((1, 1, 3, 8), 0, torch.float32)
     assert torch.equal(assigned(x, x)[0], RotaryEmbedding(8, 16)(x, x)[0])
     assert_exact(assigned)
+
+
+def test_meta_queries_leave_real_tables_where_they_are():
+    rotary, x = RotaryEmbedding(8, 4), torch.ones(1, 1, 9, 8, device="meta")
+    assert rotary(x, x)[0].is_meta
+    assert_exact(rotary)
 
 
 def test_state_dict_holds_nothing_of_ours():

@@ -26,18 +26,14 @@ class Fault:
     chapter: str
 
 
-OPERATION, MODULE, TABLES = "rope/functional.py", "rope/module.py", "rope/frequencies.py"
-COS_SIN = "    cos, sin = cos.to(wide), sin.to(wide)\n"
+OPERATION, MODULE, TABLES = "rope/_turn.py", "rope/module.py", "rope/frequencies.py"
+BOTH = "q, k = self._turn((q, k), *found, inverse, inplace)"
+ROWS = "    tables = _lined_up(cos, sin, position_ids, inverse, checked)\n    return ["
 FAULTS = [
     Fault(
         "sine with the other sign",
         OPERATION,
-        (
-            (
-                "(x * cos - y * sin).to(first.dtype), (y * cos + x * sin).to(first.dtype)",
-                "(x * cos + y * sin).to(first.dtype), (y * cos - x * sin).to(first.dtype)",
-            ),
-        ),
+        (("return cos, -sin if inverse else sin", "return cos, sin if inverse else -sin"),),
         "functional",
         "two_layouts",
     ),
@@ -46,8 +42,9 @@ FAULTS = [
         MODULE,
         (
             (
-                "self._turn(k, *rows_k, inverse, inplace)",
-                "self._turn(k, *rows_k, not inverse, inplace)",
+                BOTH,
+                "q, k = (self._turn((x,), *found, inverse != back, inplace)[0]"
+                " for x, back in ((q, False), (k, True)))",
             ),
         ),
         "module",
@@ -56,10 +53,7 @@ FAULTS = [
     Fault(
         "layouts swapped",
         OPERATION,
-        (
-            ("_split(rotated, axis, interleaved)", "_split(rotated, axis, not interleaved)"),
-            ("sin), axis, interleaved)", "sin), axis, not interleaved)"),
-        ),
+        ((ROWS, "    interleaved = not interleaved\n" + ROWS),),
         "functional",
         "from_maths_to_pytorch",
     ),
@@ -75,10 +69,10 @@ FAULTS = [
         OPERATION,
         (
             (
-                COS_SIN,
-                COS_SIN
-                + "    cos = torch.cat((cos[..., :-1], torch.ones_like(cos[..., -1:])), dim=-1)\n"
-                + "    sin = torch.cat((sin[..., :-1], torch.zeros_like(sin[..., -1:])), dim=-1)\n",
+                ROWS,
+                "    cos = torch.cat((cos[..., :-1], torch.ones_like(cos[..., -1:])), dim=-1)\n"
+                "    sin = torch.cat((sin[..., :-1], torch.zeros_like(sin[..., -1:])), dim=-1)\n"
+                + ROWS,
             ),
         ),
         "functional",
@@ -87,7 +81,7 @@ FAULTS = [
     Fault(
         "query rotated but not the key",
         MODULE,
-        (("return turned, self._turn(k, *rows_k, inverse, inplace)", "return turned, k"),),
+        ((BOTH, "q = self._turn((q, k), *found, inverse, inplace)[0]"),),
         "module",
         "rotary_attention",
     ),
@@ -132,7 +126,13 @@ FAULTS = [
     Fault(
         "tables cast with the model",
         "rope/tables.py",
-        (("self.cos, self.sin = cos.to(device), sin.to(device)", "pass"),),
+        (
+            (
+                "        if device != self.cos.device:\n"
+                "            self._tables = self._moved(self._tables, device)\n",
+                "        self._tables = fn(self.cos), fn(self.sin)\n",
+            ),
+        ),
         "module",
         "precision",
     ),

@@ -234,19 +234,27 @@ def test_threads_growing_and_rotating_at_once(name, inference):
 
 
 def test_threads_copying_casting_and_growing_at_once():
-    """Casts touch the module for a moment; afterwards everything is as exact as before."""
+    """A cast in one thread reaches no answer of another."""
     rotary, start = make("yarn"), threading.Barrier(8)
+    x, ids = normal((1, 1, 2, DIM), 0, torch.float32), torch.tensor([3, 9])
+    right = expected("yarn", x, ids, 10)
 
     def worker(seed):
         start.wait()
-        for i in range(20):
-            if seed % 2:
+        wrong = 0
+        for i in range(40):
+            if seed == 0:
+                rotary.to((torch.bfloat16, torch.float32)[i % 2])
+            elif seed == 1:
                 rotary.grow(16 * (i + seed))
-            else:
+            elif seed == 2:
                 copy.deepcopy(rotary)
+            else:
+                wrong += not torch.equal(rotary.rotate(x, ids), right)
+        return wrong
 
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(worker, range(8)))
+        assert sum(pool.map(worker, range(8))) == 0
     assert_right(rotary, "yarn")
 
 

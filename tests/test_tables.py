@@ -113,7 +113,7 @@ BAD = {
     "inverse number": (lambda r, x: r(x, x, inverse=1), TypeError, "inverse is 1.*True or False"),
     "inplace text": (lambda r, x: r(x, x, inplace="no"), TypeError, "inplace is 'no'.*True or"),
     "one tensor in place": (lambda r, x: r(x, x, inplace=True), ValueError,
-                            "begin at one place.*k.clone"),
+                            "share places in memory.*k.clone"),
     "leaf in place": (lambda r, x: r.rotate(x.clone().requires_grad_(), inplace=True), ValueError,
                       "x is a leaf.*x.clone"),
     "shared memory in place": (

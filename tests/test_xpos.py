@@ -100,6 +100,10 @@ def test_within_reach_the_factors_take_half_of_the_exponents(dtype):
     with pytest.raises(ValueError, match=rf"position {far + 1} lies {far + 1} from the centre"):
         XPos(8)(x, x, offset=far + 1)
     assert XPos(8, centre=far)(x, x, offset=2 * far)[0].isfinite().all()
+    edge = XPos(8).reach(dtype)  # a centre is any real number, so position 0 can lie at the edge
+    assert XPos(8, centre=edge)(x, x)[0].isfinite().all()
+    with pytest.raises(ValueError, match="position 0 lies"):
+        XPos(8, centre=math.nextafter(edge, math.inf))(x, x)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -222,6 +226,18 @@ def test_compiles_without_a_break():
 
 
 Q = torch.ones(1, 2, 3, 8)
+
+
+def test_the_offset_has_to_be_named_as_in_rotary_embedding():
+    """By its place it could be taken for one of the flags, or for a length."""
+    for layer in (XPos(8), RotaryEmbedding(8)):
+        with pytest.raises(TypeError, match="positional argument"):
+            layer(Q, Q, None, 4)
+    for half in (XPos(8).rotate_queries, XPos(8).rotate_keys):
+        with pytest.raises(TypeError, match="positional argument"):
+            half(Q, None, 4)
+
+
 BAD = {
     "odd": (lambda: XPos(7), ValueError, "dim is 7.*even"),
     "scale base": (lambda: XPos(8, 0.0), ValueError, "scale_base is 0.0.*above 0"),
@@ -238,7 +254,12 @@ BAD = {
     "far id": (lambda: XPos(8)(Q, Q, at(0, -20_000, 5)), ValueError, "position -20000 lies 20000"),
     "far half": (lambda: XPos(8)(Q, Q.half(), offset=2000), ValueError, "allows 1983"),
     "offset": (lambda: XPos(8)(Q, Q, offset=-1), ValueError, "offset is -1.*at least 0"),
-    "offset and ids": (lambda: XPos(8)(Q, Q, at(0, 1, 2), 4), ValueError, "offset is 4 beside"),
+    "offset and ids": (
+        lambda: XPos(8)(Q, Q, at(0, 1, 2), offset=4),
+        ValueError,
+        "offset is 4 beside position_ids, which already say .* add the offset to the ids",
+    ),
+    "tiny base": (lambda: XPos(128, base=5e-324), ValueError, "base is 4.94066e-324; for a dim"),
     "real ids": (
         lambda: XPos(8)(Q, Q, at(0.0, 1, 2)),
         TypeError,

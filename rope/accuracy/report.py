@@ -6,14 +6,13 @@ goes on from there, unless what is measured has changed since.
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Callable
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from rope._record import resume, rounded, write
 from rope.accuracy import pairs, peers, relativity, tables
 from rope.accuracy.cases import (
     CASES,
@@ -27,7 +26,6 @@ from rope.accuracy.cases import (
 )
 
 PACKAGES = ("mpmath", "rotary-embedding-torch", "torch", "transformers")
-DIGITS = 3
 
 Job = tuple[str, str, int, Callable[[Callable[[int], Any]], Any]]
 
@@ -70,7 +68,7 @@ def measure(path: Path, *, quick: bool = False) -> dict[str, Any]:
     from tqdm import tqdm
 
     kept = path.with_suffix(".partial.json")
-    done = _resume(kept, fingerprint(quick=quick))
+    done = resume(kept, fingerprint(quick=quick))
     todo = jobs(quick=quick)
     path.parent.mkdir(parents=True, exist_ok=True)
     with tqdm(total=sum(steps for _, _, steps, _ in todo), unit="position", unit_scale=True) as bar:
@@ -81,24 +79,11 @@ def measure(path: Path, *, quick: bool = False) -> dict[str, Any]:
                 bar.update(steps)
                 continue
             done[key] = rounded(job(bar.update))
-            _write(kept, {"program": fingerprint(quick=quick), "done": done})
+            write(kept, {"program": fingerprint(quick=quick), "done": done})
     result = _assembled(todo, done, quick)
-    _write(path, result)
+    write(path, result)
     kept.unlink(missing_ok=True)
     return result
-
-
-def rounded(value: Any) -> Any:
-    """Every float in nested lists and dicts rounded to three significant digits.
-
-    >>> rounded({"a": [0.0012345, 1048576, 10000.0, 2.0**-29]})
-    {'a': [0.00123, 1048576, 10000.0, 1.86e-09]}
-    """
-    if isinstance(value, dict):
-        return {key: rounded(entry) for key, entry in value.items()}
-    if isinstance(value, list):
-        return [rounded(entry) for entry in value]
-    return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value
 
 
 def _once(call: Callable[..., Any], *arguments: Any) -> Callable[[Callable[[int], Any]], Any]:
@@ -134,44 +119,3 @@ def _version(name: str) -> str:
         return version(name).split("+")[0]  # which build, CPU or CUDA, changes no number here
     except PackageNotFoundError:
         return "absent"
-
-
-def _resume(kept: Path, program: str) -> dict[str, Any]:
-    """What an earlier run of the same program has measured."""
-    try:
-        found = json.loads(kept.read_text(encoding="utf-8"))
-    except (FileNotFoundError, json.JSONDecodeError):
-        return {}
-    return found["done"] if found.get("program") == program else {}
-
-
-def _write(path: Path, value: dict[str, Any]) -> None:
-    """Replace the file in one step: an interrupted write leaves the old one."""
-    fresh = path.with_suffix(".new")
-    fresh.write_text(_layout(value) + "\n", encoding="utf-8")
-    os.replace(fresh, path)
-
-
-def _layout(value: Any, depth: int = 0) -> str:
-    """JSON with sorted keys, one line an innermost list or dict, so that a change is easy to see.
-
-    >>> print(_layout({"b": [1, 2], "a": {}}))
-    {
-      "a": {},
-      "b": [1, 2]
-    }
-    """
-    entries = list(value.values()) if isinstance(value, dict) else value
-    if not isinstance(value, (dict, list)) or not any(
-        isinstance(entry, (dict, list)) for entry in entries
-    ):
-        return json.dumps(value, sort_keys=True)
-    inner = "  " * (depth + 1)
-    if isinstance(value, dict):
-        lines = [
-            f"{inner}{json.dumps(key)}: {_layout(value[key], depth + 1)}" for key in sorted(value)
-        ]
-    else:
-        lines = [inner + _layout(entry, depth + 1) for entry in value]
-    ends = "{}" if isinstance(value, dict) else "[]"
-    return ends[0] + "\n" + ",\n".join(lines) + "\n" + "  " * depth + ends[1]

@@ -15,7 +15,8 @@ from rope._checks import check_count, check_devices, check_floating
 class KVCache:
     """Room for max_seq_len rotated keys and values, filled in order.
 
-    dtype and device are torch's defaults when None. `length` is the number of tokens held.
+    dtype and device are torch's defaults when None; keys made under autocast have its dtype, and
+    so must the cache. `length` is the number of tokens held.
     For inference: it refuses tensors that record gradients.
 
     >>> cache = KVCache(batch=1, num_kv_heads=2, max_seq_len=8, head_dim=4)
@@ -92,7 +93,8 @@ class KVCache:
             if tensor.dtype != self.keys.dtype:
                 raise TypeError(
                     f"{name} is {tensor.dtype} and the cache {self.keys.dtype}; they must be the "
-                    f"same: make the cache with dtype={tensor.dtype}"
+                    f"same: make the cache with dtype={tensor.dtype} (under autocast the keys have "
+                    "its dtype, not that of the weights)"
                 )
             check_devices(**{"cache.keys": self.keys, name: tensor})
             if tensor.requires_grad and torch.is_grad_enabled():

@@ -16,7 +16,8 @@ from torch import Tensor
 from torch.nn.functional import elu
 
 from rope._checks import check_devices, check_flag, check_heads
-from rope.functional import rotary_embedding, without_autocast
+from rope._formula import without_autocast
+from rope.functional import rotary_embedding
 
 FeatureMap = Callable[[Tensor], Tensor]
 CHUNK = 64  # tokens handled at once: large enough for matmuls, small beside any S that matters

@@ -12,13 +12,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from rope._checks import (
-    check_count,
-    check_devices,
-    check_dim,
-    check_flag,
-    check_floating,
-)
+from rope._checks import check_count, check_devices, check_dim, check_flag, check_float64
 from rope.frequencies import inverse_frequencies
 
 
@@ -169,12 +163,7 @@ def _integers(name: str, values: Sequence[int], smallest: int) -> tuple[int, ...
 
 def _check_spectrum(name: str, spectrum: Tensor) -> None:
     """Refuse what is not a float64 vector of frequencies."""
-    check_floating(name, spectrum)
-    if spectrum.dtype != torch.float64:
-        raise TypeError(
-            f"{name} is {spectrum.dtype}; it must be float64, or far positions get wrong angles: "
-            "take it from inverse_frequencies"
-        )
+    check_float64(name, spectrum)
     if spectrum.dim() != 1 or spectrum.shape[0] == 0:
         raise ValueError(
             f"{name} has shape {list(spectrum.shape)}; it must be [planes], one at least: "

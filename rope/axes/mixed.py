@@ -15,8 +15,7 @@ from torch import Tensor, nn
 
 from rope._checks import check_base, check_count, check_flag, check_heads, check_pair
 from rope.axes.frequencies import axial_frequencies
-from rope.axes.tables import axis_tables, check_axis_positions, table_dtype
-from rope.functional import rotary_embedding
+from rope.axes.tables import axis_tables, check_axis_positions, table_dtype, turn
 
 
 class MixedRotaryEmbedding(nn.Module):
@@ -105,7 +104,10 @@ class MixedRotaryEmbedding(nn.Module):
         check_pair(q, k)
         self._check_num_heads(q=q, k=k)
         cos, sin = self._tables(q, position_ids, table_dtype(q, k))
-        return self._turn(q, cos, sin, inverse), self._turn(k, cos, sin, inverse)
+        return (
+            turn(q, cos, sin, interleaved=self.interleaved, inverse=inverse),
+            turn(k, cos, sin, interleaved=self.interleaved, inverse=inverse),
+        )
 
     def rotate(self, x: Tensor, position_ids: Tensor, *, inverse: bool = False) -> Tensor:
         """Rotate one tensor `[B, H, S, D]`, as `forward` does two.
@@ -117,11 +119,7 @@ class MixedRotaryEmbedding(nn.Module):
         check_heads("x", x, self.dim)
         self._check_num_heads(x=x)
         cos, sin = self._tables(x, position_ids, table_dtype(x))
-        return self._turn(x, cos, sin, inverse)
-
-    def _turn(self, x: Tensor, cos: Tensor, sin: Tensor, inverse: bool) -> Tensor:
-        cos, sin = cos.to(table_dtype(x)), sin.to(table_dtype(x))
-        return rotary_embedding(x, cos, sin, interleaved=self.interleaved, inverse=inverse)
+        return turn(x, cos, sin, interleaved=self.interleaved, inverse=inverse)
 
     def _tables(self, x: Tensor, position_ids: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         check_axis_positions(position_ids, self.axes, x)

@@ -1,7 +1,9 @@
 """The layer with fixed frequencies: axial RoPE and M-RoPE.
 
-Theta is the one thing kept, float64 whatever happens to the model; the tables are made in each
-call from its positions, since positions on several axes have no useful order to store them in.
+Theta is the one thing kept, float64 whatever happens to the model, and no buffer: those are cast,
+averaged and written over with uninitialised memory by the frameworks that load and train models.
+The tables are made in each call from its positions, since positions on several axes have no
+useful order to store them in.
 
 Shapes: A axes, B batch, H heads, S sequence, D head dimension, R rotated width.
 """
@@ -12,17 +14,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rope._checks import check_devices, check_dim, check_flag, check_heads, check_number, check_pair
+from rope._checks import check_dim, check_flag, check_heads, check_number, check_pair, is_plain
 from rope.axes.frequencies import axial_frequencies, section_frequencies
 from rope.axes.tables import (
     axis_tables,
     check_axis_positions,
+    check_fixed,
     check_frequencies,
     table_dtype,
+    turn,
 )
 from rope.extensions.base import Extension
 from rope.frequencies import inverse_frequencies
-from rope.functional import rotary_embedding
 
 
 class MultiAxisRotaryEmbedding(nn.Module):
@@ -30,10 +33,10 @@ class MultiAxisRotaryEmbedding(nn.Module):
 
     frequencies: Theta, float64 `[A, R/2]`, radians per position, finite; 2 (R/2) is at most the
     head dimension. interleaved: plane j holds coordinates (2j, 2j+1); otherwise (j, j + R/2).
-    attention_scaling: a factor on cos and sin, 1.0 but for YaRN's kin. device: of the buffer,
+    attention_scaling: a factor on cos and sin, 1.0 but for YaRN's kin. device: of `frequencies`,
     torch's default when None.
-    The buffer `frequencies` is in no state_dict and follows the model to another device; no dtype
-    cast touches it, and after `to_empty` it is written again.
+    `frequencies` is no buffer: it is in no state_dict, follows the model, or the queries, to
+    another device, and no cast or loading touches it. dim and axes: R and A.
     Raises TypeError or ValueError for frequencies of another dtype or shape, on meta, in need of
     a gradient or not finite.
 
@@ -45,8 +48,6 @@ class MultiAxisRotaryEmbedding(nn.Module):
     >>> q.shape
     torch.Size([1, 2, 6, 8])
     """
-
-    frequencies: Tensor
 
     def __init__(
         self,
@@ -60,14 +61,25 @@ class MultiAxisRotaryEmbedding(nn.Module):
         check_flag("interleaved", interleaved)
         check_number("attention_scaling", attention_scaling, above=0)
         check_frequencies(frequencies)
-        _check_fixed(frequencies)
+        check_fixed(frequencies)
+        self.axes, self.dim = frequencies.shape[0], 2 * frequencies.shape[1]
         self.interleaved, self.attention_scaling = interleaved, float(attention_scaling)
         if device is None:
             # Unlike torch.get_default_device, this sees `with torch.device(...)` in torch 2.6 too.
             device = torch.empty(0).device
         with torch.inference_mode(False):  # or they could never again be used in training
             self._source = frequencies.to("cpu", copy=True)
-        self.register_buffer("frequencies", self._copy(device), persistent=False)
+        self._frequencies = self._copy(device)
+
+    @property
+    def frequencies(self) -> Tensor:
+        """Theta, float64 `[A, R/2]`, where the model or the last queries are.
+
+        >>> MultiAxisRotaryEmbedding.axial(4).half().frequencies
+        tensor([[1., 0.],
+                [0., 1.]], dtype=torch.float64)
+        """
+        return self._frequencies
 
     @classmethod
     def axial(
@@ -125,7 +137,7 @@ class MultiAxisRotaryEmbedding(nn.Module):
     @classmethod
     def from_config(
         cls,
-        config: Mapping[str, Any] | object,
+        config: Mapping[str, Any] | str | object,
         *,
         layer_type: str | None = None,
         interleaved: bool | None = None,
@@ -174,11 +186,14 @@ class MultiAxisRotaryEmbedding(nn.Module):
         >>> rotary(x, x, torch.tensor([[1], [0]]))[0]
         tensor([[[[-0.3012,  1.0000,  1.3818,  1.0000]]]])
         """
-        check_heads("q", q, 2 * self._source.shape[-1])
-        check_heads("k", k, 2 * self._source.shape[-1])
+        check_heads("q", q, self.dim)
+        check_heads("k", k, self.dim)
         check_pair(q, k)
         cos, sin = self._tables(q, position_ids, inverse, table_dtype(q, k))
-        return self._turn(q, cos, sin, inverse), self._turn(k, cos, sin, inverse)
+        return (
+            turn(q, cos, sin, interleaved=self.interleaved, inverse=inverse),
+            turn(k, cos, sin, interleaved=self.interleaved, inverse=inverse),
+        )
 
     def rotate(self, x: Tensor, position_ids: Tensor, *, inverse: bool = False) -> Tensor:
         """Rotate one tensor `[B, H, S, D]`, as `forward` does two.
@@ -188,25 +203,27 @@ class MultiAxisRotaryEmbedding(nn.Module):
         >>> torch.allclose(rotary.rotate(turned, torch.tensor([[2], [5]]), inverse=True), x)
         True
         """
-        check_heads("x", x, 2 * self._source.shape[-1])
+        check_heads("x", x, self.dim)
         cos, sin = self._tables(x, position_ids, inverse, table_dtype(x))
-        return self._turn(x, cos, sin, inverse)
-
-    def _turn(self, x: Tensor, cos: Tensor, sin: Tensor, inverse: bool) -> Tensor:
-        cos, sin = cos.to(table_dtype(x)), sin.to(table_dtype(x))
-        return rotary_embedding(x, cos, sin, interleaved=self.interleaved, inverse=inverse)
+        return turn(x, cos, sin, interleaved=self.interleaved, inverse=inverse)
 
     def _tables(
         self, x: Tensor, position_ids: Tensor, inverse: bool, dtype: torch.dtype
     ) -> tuple[Tensor, Tensor]:
         check_flag("inverse", inverse)
-        check_axis_positions(position_ids, self._source.shape[0], x)
-        if self.frequencies.is_meta and not x.is_meta:
-            # A model built on meta whose weights were then assigned: its buffers never moved.
-            self.frequencies = self._copy(x.device)
-        check_devices(frequencies=self.frequencies, x=x)
+        check_axis_positions(position_ids, self.axes, x)
         scale = 1 / self.attention_scaling if inverse else self.attention_scaling
-        return axis_tables(position_ids, self.frequencies, dtype=dtype, scale=scale)
+        return axis_tables(position_ids, self._at(x.device), dtype=dtype, scale=scale)
+
+    def _at(self, device: torch.device) -> Tensor:
+        """Theta on the device of a call; it stays there, unless it would hold no numbers."""
+        theta = self._frequencies
+        if theta.device == device:
+            return theta
+        theta = self._copy(device)
+        if device.type != "meta" and (torch.compiler.is_compiling() or is_plain(theta)):
+            self._frequencies = theta
+        return theta
 
     def _copy(self, device: torch.device | str) -> Tensor:
         with torch.inference_mode(False):
@@ -215,33 +232,15 @@ class MultiAxisRotaryEmbedding(nn.Module):
     def _apply(
         self, fn: Callable[[Tensor], Tensor], recurse: bool = True
     ) -> "MultiAxisRotaryEmbedding":
-        """Follow device moves and ignore the rest: torch's own would also cast Theta."""
+        """Follow moves to another device; a cast, or any other change, does not reach Theta."""
         super()._apply(fn, recurse)
-        self.frequencies = self._copy(self.frequencies.device)
+        device = fn(torch.empty(0, device=self._frequencies.device)).device
+        if device != self._frequencies.device:
+            self._frequencies = self._copy(device)
         return self
 
     def extra_repr(self) -> str:
-        axes, planes = self._source.shape
-        return f"axes={axes}, dim={2 * planes}, interleaved={self.interleaved}"
-
-
-def _check_fixed(frequencies: Tensor) -> None:
-    """Refuse a Theta that is one a head, on meta, learned, or not finite."""
-    if frequencies.dim() != 2:
-        raise ValueError(
-            f"frequencies has shape {list(frequencies.shape)}; here it must be [axes, planes]: "
-            "call axis_tables yourself where heads differ, or use MixedRotaryEmbedding"
-        )
-    if frequencies.is_meta:
-        raise ValueError(
-            "frequencies is on meta, where it holds no numbers; it must hold them: "
-            "make it with device='cpu'"
-        )
-    if frequencies.requires_grad:
-        raise ValueError(
-            "frequencies requires a gradient; this layer keeps fixed ones: "
-            "pass frequencies.detach(), or use MixedRotaryEmbedding"
-        )
-    if not frequencies.isfinite().all():
-        worst = frequencies[~frequencies.isfinite()][0].item()
-        raise ValueError(f"frequencies holds {worst}; all must be finite: mend that entry")
+        parts = [f"axes={self.axes}", f"dim={self.dim}", f"interleaved={self.interleaved}"]
+        if self.attention_scaling != 1:
+            parts.append(f"attention_scaling={self.attention_scaling:.6g}")
+        return ", ".join(parts)

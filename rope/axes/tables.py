@@ -1,4 +1,4 @@
-"""cos and sin of angle_j = sum over a of p_a Theta_{a, j}, and what may be a position.
+"""cos and sin of angle_j = sum over a of p_a Theta_{a, j}, their use, and what may be a position.
 
 Shapes: A axes, B batch, H heads, S sequence, R rotated width.
 """
@@ -7,13 +7,14 @@ import torch
 from torch import Tensor
 
 from rope._checks import (
-    FLOATING,
     INTEGER,
     check_devices,
-    check_floating,
+    check_float64,
     check_number,
+    check_table_dtype,
     check_tensor,
 )
+from rope.functional import rotary_embedding
 
 REAL = (torch.float32, torch.float64)
 
@@ -28,7 +29,8 @@ def axis_tables(
     """The tables cos and sin of the angles that positions on A axes add up to.
 
     position_ids: `[A, S]` or `[A, B, S]`, integers, or real positions in float32 or float64 (a
-    resized image has them); negative ones turn back. frequencies: float64 `[A, R/2]`, or
+    resized image has them); negative ones turn back. Past 2**24 float32 skips whole numbers, and
+    a position is the one it holds: give far ones as integers. frequencies: float64 `[A, R/2]`, or
     `[H, A, R/2]` when heads differ, in radians per position. scale: what both tables are
     multiplied by, an extension's `attention_scaling`.
     Returns `[S, R/2]`, `[B, 1, S, R/2]`, `[1, H, S, R/2]` or `[B, H, S, R/2]`, for use as
@@ -47,11 +49,7 @@ def axis_tables(
     """
     check_number("scale", scale, above=0)
     check_frequencies(frequencies)
-    if dtype not in FLOATING:
-        raise TypeError(
-            f"dtype is {dtype}; it must be float16, bfloat16, float32 or float64: "
-            "leave it out for float32"
-        )
+    check_table_dtype(dtype)
     check_tensor("position_ids", position_ids)
     if position_ids.dim() not in (2, 3):
         raise ValueError(
@@ -81,17 +79,34 @@ def axis_tables(
 
 def check_frequencies(frequencies: Tensor) -> None:
     """Refuse what is not float64 [A, R/2] or [H, A, R/2] with an axis and a plane at least."""
-    check_floating("frequencies", frequencies)
-    if frequencies.dtype != torch.float64:
-        raise TypeError(
-            f"frequencies is {frequencies.dtype}; it must be float64, or far positions get wrong "
-            "angles: take it from axial_frequencies or section_frequencies"
-        )
+    check_float64("frequencies", frequencies, "axial_frequencies or section_frequencies")
     if frequencies.dim() not in (2, 3) or 0 in frequencies.shape:
         raise ValueError(
             f"frequencies has shape {list(frequencies.shape)}; it must be [axes, planes], or "
             "[heads, axes, planes], none of them 0: add the missing axis with unsqueeze"
         )
+
+
+def check_fixed(frequencies: Tensor) -> None:
+    """Refuse a Theta that is one a head, on meta, learned, or not finite."""
+    if frequencies.dim() != 2:
+        raise ValueError(
+            f"frequencies has shape {list(frequencies.shape)}; here it must be [axes, planes]: "
+            "call axis_tables yourself where heads differ, or use MixedRotaryEmbedding"
+        )
+    if frequencies.is_meta:
+        raise ValueError(
+            "frequencies is on meta, where it holds no numbers; it must hold them: "
+            "make it with device='cpu'"
+        )
+    if frequencies.requires_grad:
+        raise ValueError(
+            "frequencies requires a gradient; this layer keeps fixed ones: "
+            "pass frequencies.detach(), or use MixedRotaryEmbedding"
+        )
+    if not frequencies.isfinite().all():
+        worst = frequencies[~frequencies.isfinite()][0].item()
+        raise ValueError(f"frequencies holds {worst}; all must be finite: mend that entry")
 
 
 def check_axes(position_ids: Tensor, axes: int) -> None:
@@ -128,6 +143,14 @@ def table_dtype(*tensors: Tensor) -> torch.dtype:
     """float64 when one of the tensors is, float32 otherwise."""
     wide = any(tensor.dtype == torch.float64 for tensor in tensors)
     return torch.float64 if wide else torch.float32
+
+
+def turn(
+    x: Tensor, cos: Tensor, sin: Tensor, *, interleaved: bool, inverse: bool = False
+) -> Tensor:
+    """x `[B, H, S, D]` rotated by tables of any precision, rounded to that of its arithmetic."""
+    cos, sin = cos.to(table_dtype(x)), sin.to(table_dtype(x))
+    return rotary_embedding(x, cos, sin, interleaved=interleaved, inverse=inverse)
 
 
 def _check_finite(position_ids: Tensor) -> None:

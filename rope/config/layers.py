@@ -15,6 +15,8 @@ Parameters = dict[str, Any]
 def layer_parameters(facts: Mapping[str, Any]) -> Parameters | None:
     """One entry a layer type, None for a layer that does not turn; None if the form is flat."""
     holders = {key: mapping(key, facts) for key in ("rope_parameters", "rope_scaling")}
+    for name, holder in holders.items():
+        check_keys(name, holder)
     nested = {
         key: holder
         for key, holder in holders.items()
@@ -24,11 +26,7 @@ def layer_parameters(facts: Mapping[str, Any]) -> Parameters | None:
     if not nested and family is None:
         return None
     if not nested and family is not None and not holders["rope_parameters"]:
-        scaling = holders["rope_scaling"]
-        return {
-            layer: {**(scaling if scaled else {}), "rope_theta": facts.get(key, base)}
-            for layer, (key, base, scaled) in family.items()
-        }
+        return _older_entries(facts, family, holders["rope_scaling"])
     if len(nested) != 1 or sum(map(bool, holders.values())) != 1:
         raise ValueError(
             "rope_parameters and rope_scaling do not both give one dict a layer type; only one of "
@@ -49,6 +47,20 @@ def layer_parameters(facts: Mapping[str, Any]) -> Parameters | None:
             if outside is not None:
                 agree("rope_theta", f"at the top ({base_key})", outside, "inside", inside)
     return layers
+
+
+def _older_entries(
+    facts: Mapping[str, Any], family: Mapping[str, tuple[str, float, bool]], scaling: Parameters
+) -> Parameters:
+    """One entry a layer type, from a second base at the top and a `rope_scaling` for some."""
+    entries: Parameters = {}
+    for layer, (key, base, scaled) in family.items():
+        given = {name: value for name, value in scaling.items() if value is not None}
+        entries[layer] = {"rope_theta": facts.get(key, base), **(given if scaled else {})}
+        if key in facts:
+            inside = entries[layer]["rope_theta"]
+            agree("rope_theta", f"at the top ({key})", facts[key], "in rope_scaling", inside)
+    return entries
 
 
 def older_layers(facts: Mapping[str, Any]) -> dict[str, tuple[str, float, bool]] | None:
@@ -102,6 +114,16 @@ def mapping(key: str, facts: Mapping[str, Any]) -> Parameters:
             '{"rope_type": "linear", "factor": 2.0}, or None: pass one of the two'
         )
     return dict(value)
+
+
+def check_keys(name: str, facts: Mapping[Any, Any]) -> None:
+    """Refuse a key that is no string, which no JSON has."""
+    for key in facts:
+        if not isinstance(key, str):
+            raise TypeError(
+                f"{name} holds the key {key!r}; its keys must be strings, as those of JSON are: "
+                f"rename it to {str(key)!r}, or remove it"
+            )
 
 
 def agree(key: str, here: str, one: Any, there: str, other: Any) -> None:

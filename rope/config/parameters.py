@@ -68,6 +68,8 @@ def rope_parameters(facts: Mapping[str, Any], layer_type: str | None = None) -> 
         flat, entries = {**old, **new}, [{**old, **new}]
     else:
         entries = [_canonical(key, {**layers, "model_type": model_type}) for key in layers]
+        for entry in entries:  # those of the other layer types too
+            _refuse_unknown({"rope_type": "default", **entry})
         flat = dict(entries[list(layers).index(pick_layer(layers, layer_type))])
     if not flat and model_type in NEEDS_PARAMETERS:
         raise ValueError(

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from rope.config.layers import check_keys
+
 #: Keys about rotation, so that a new or misspelt one is refused rather than dropped.
 ABOUT_ROTATION = re.compile(r"(^|_)(m?rope|rotary|yarn|ntk|longrope)(_|$)")
 
@@ -28,8 +30,8 @@ def read_facts(config: Any) -> dict[str, Any]:
 
     config: an object with `to_dict`, a mapping, JSON text, or the path of a JSON file. Where it
     has a `text_config`, that part is read.
-    Raises TypeError for anything else, ValueError for text that is no JSON and for a part that
-    contradicts the whole.
+    Raises TypeError for anything else and for keys that are no strings, ValueError for text that
+    is no JSON or says one key twice, and for a part that contradicts the whole.
 
     >>> read_facts('{"model_type": "llama", "rope_theta": 10000.0, "rope_scaling": null}')
     {'model_type': 'llama', 'rope_theta': 10000.0}
@@ -45,6 +47,7 @@ def read_facts(config: Any) -> dict[str, Any]:
             f"config is a {type(config).__name__}; it must be a configuration object with "
             "to_dict(), a dict, JSON text or the path of a JSON file: pass one of these"
         )
+    check_keys("config", facts)
     facts = {key: value for key, value in copy.deepcopy(facts).items() if value is not None}
     if "text_config" in facts:
         facts = _text_part(facts)
@@ -76,13 +79,26 @@ def _parse(config: str | os.PathLike[str]) -> dict[str, Any]:
             )
         text = Path(text).read_text(encoding="utf-8")
     try:
-        facts = json.loads(text)
+        facts = json.loads(text, object_pairs_hook=_once)
     except json.JSONDecodeError as error:
         raise ValueError(f"config is no JSON ({error}); pass the text of a config.json") from None
     if not isinstance(facts, dict):
         raise TypeError(
             f"config is a JSON {type(facts).__name__}; it must be a JSON object: {{...}}"
         )
+    return facts
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object's keys, refused where one is said twice: Python would take the last."""
+    facts: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in facts:
+            raise ValueError(
+                f"config holds {key!r} twice, {facts[key]!r} and {value!r}; each key must stand "
+                "once in its object: remove the one that is not meant"
+            )
+        facts[key] = value
     return facts
 
 
@@ -94,6 +110,7 @@ def _text_part(facts: dict[str, Any]) -> dict[str, Any]:
             f"text_config is a {type(part).__name__}; it must be a dict: pass the text model's "
             "configuration itself"
         )
+    check_keys("text_config", part)
     text = {key: value for key, value in part.items() if value is not None}
     for key, value in facts.items():
         if ABOUT_ROTATION.search(key) and text.get(key) != value:

@@ -12,12 +12,16 @@ from rope.config.models import family_default
 
 
 def _first(facts: Mapping[str, Any], *names: str) -> int | None:
-    """The first of several spellings of one count."""
-    for name in names:
-        if name in facts:
-            check_count(name, facts[name])
-            return int(facts[name])
-    return None
+    """One count in any of its spellings, which must agree; None where there is none."""
+    given = [name for name in names if name in facts]
+    for name in given:
+        check_count(name, facts[name])
+        if facts[name] != facts[given[0]]:
+            raise ValueError(
+                f"{given[0]} is {facts[given[0]]} and {name} {facts[name]}; they are two names of "
+                "one number and must be the same: remove the one that is not meant"
+            )
+    return int(facts[given[0]]) if given else None
 
 
 def longest_context(facts: Mapping[str, Any]) -> int:
@@ -73,26 +77,35 @@ def widths(
 
 
 def head_width(facts: Mapping[str, Any], layer_type: str | None) -> int:
-    """D of the layers at hand: given, the family's, or the model's width over its heads."""
+    """D of the layers at hand, which must have one width, those with an entry of their own too."""
+    overrides = _overrides(facts)
+    if not overrides:
+        return _common_width(facts, layer_type)
+    kinds = listing("layer_types", facts)
+    if kinds:
+        here = [number for number, kind in enumerate(kinds) if layer_type in (None, kind)]
+        own = {overrides.get(number, {}).get("head_dim") for number in here}
+    else:  # nothing says how many layers there are, so some are taken to have no entry
+        own = {None, *(layer.get("head_dim") for layer in overrides.values())}
+    if own <= {None}:
+        return _common_width(facts, layer_type)
+    widths = {_common_width(facts, layer_type) if width is None else width for width in own}
+    if len(widths) > 1:
+        which = "" if layer_type is None else f" of type {layer_type!r}"
+        raise ValueError(
+            f"the layers{which} have heads of {sorted(widths)}; one width must do for all: pass a "
+            "configuration of one of them"
+        )
+    return int(widths.pop())
+
+
+def _common_width(facts: Mapping[str, Any], layer_type: str | None) -> int:
+    """D as it stands for all layers: given, the family's, or the model's width over its heads."""
+    if layer_type == "full_attention" and "global_head_dim" in facts:
+        return _first(facts, "global_head_dim") or 0
     head_dim = _first(facts, "head_dim", "kv_channels", "attention_head_dim") or family_default(
         facts.get("model_type"), "head_dim"
     )
-    overrides = mapping("per_layer_config", facts)
-    kinds = listing("layer_types", facts)
-    widths = {
-        layer.get("head_dim", head_dim)
-        for number, layer in ((int(key), value) for key, value in overrides.items())
-        if number < len(kinds) and kinds[number] == layer_type
-    }
-    if len(widths) > 1:
-        raise ValueError(
-            f"the layers of type {layer_type!r} have heads of {sorted(widths)}; one width must do "
-            "for all: pass a configuration of one of them"
-        )
-    if widths:
-        return int(widths.pop())
-    if layer_type == "full_attention" and "global_head_dim" in facts:
-        return _first(facts, "global_head_dim") or 0
     if head_dim is not None:
         return int(head_dim)
     width = _first(facts, "hidden_size", "n_embd", "d_model")
@@ -108,3 +121,18 @@ def head_width(facts: Mapping[str, Any], layer_type: str | None) -> int:
             "of the second: add head_dim"
         )
     return width // heads
+
+
+def _overrides(facts: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
+    """`per_layer_config`: what single layers have in another way, by the layer's number."""
+    overrides = {}
+    for key, layer in mapping("per_layer_config", facts).items():
+        if not str(key).isdecimal() or not isinstance(layer, Mapping):
+            raise TypeError(
+                f"per_layer_config holds {key!r}: {layer!r}; it must hold a dict for the number of "
+                'a layer, such as "0": {"head_dim": 64}: correct that entry'
+            )
+        overrides[int(key)] = {name: value for name, value in layer.items() if value is not None}
+        if "head_dim" in overrides[int(key)]:
+            check_count(f"head_dim in per_layer_config[{key}]", layer["head_dim"])
+    return overrides

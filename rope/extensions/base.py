@@ -7,8 +7,9 @@ in radians per position.
 from abc import ABC, abstractmethod
 from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
+import torch
 from torch import Tensor
 
 
@@ -17,10 +18,31 @@ class Extension(ABC):
     """A change of the spectrum, theta_j -> theta'_j; equal, hashed and printed by its numbers.
 
     name: what configurations call it; paper: where its formula comes from.
+    To make one's own: `@dataclass(frozen=True)`, numbers as fields, `scale`, and where it depends
+    on the length `length_dependent`. A class with an `__init__` of its own is refused with
+    TypeError; what `scale` returns is looked at by `inverse_frequencies`.
+
+    >>> @dataclass(frozen=True)
+    ... class Half(Extension):
+    ...     def scale(self, inv_freq, base, seq_len=None):
+    ...         return inv_freq / 2
+    >>> import rope
+    >>> rope.inverse_frequencies(4, extension=Half())
+    tensor([0.5000, 0.0050], dtype=torch.float64)
     """
 
     name: ClassVar[str]
     paper: ClassVar[str]
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        # A dataclass with slots is made twice, the second time with the __init__ of its fields.
+        if "__init__" in vars(cls) and "__dataclass_params__" not in vars(cls):
+            raise TypeError(
+                f"{cls.__name__} has an __init__ of its own; its numbers must be fields, or two of "
+                "different numbers would be equal: write @dataclass(frozen=True) above the class, "
+                "the fields in it, and __post_init__ for their checks"
+            )
 
     @abstractmethod
     def scale(self, inv_freq: Tensor, base: float, seq_len: int | None = None) -> Tensor:
@@ -63,9 +85,11 @@ class Extension(ABC):
     def regime(self, seq_len: int | None) -> Hashable:
         """Lengths of one regime share one spectrum; None is the regime of the trained length.
 
+        Unless a class says otherwise, each length is a regime where the spectrum depends on it.
+
         >>> Default().regime(10**6)
         """
-        return None
+        return seq_len if self.length_dependent else None
 
 
 @dataclass(frozen=True)
@@ -81,3 +105,41 @@ class Default(Extension):
 
     def scale(self, inv_freq: Tensor, base: float, seq_len: int | None = None) -> Tensor:
         return inv_freq
+
+
+def check_scaled(extension: Extension, plain: Tensor, scaled: Tensor) -> None:
+    """Refuse changed frequencies that are not as many as the plain ones, float64 and finite."""
+    name, planes = type(extension).__name__, len(plain)
+    if not isinstance(scaled, Tensor) or scaled.dtype != torch.float64:
+        kind = scaled.dtype if isinstance(scaled, Tensor) else type(scaled).__name__
+        raise TypeError(
+            f"{name}.scale returned {kind}; it must be a float64 tensor, or far positions get "
+            "wrong angles: compute it from inv_freq without a cast"
+        )
+    if scaled.shape != plain.shape or scaled.device != plain.device:
+        raise ValueError(
+            f"{name}.scale returned shape {list(scaled.shape)} on {scaled.device}; it must be "
+            f"[{planes}] on {plain.device}, one frequency a plane: leave no plane out, and stop "
+            "one with the frequency 0"
+        )
+    _check_finite(name, scaled)
+
+
+def _check_finite(name: str, scaled: Tensor) -> None:
+    if scaled.is_meta:
+        return
+    finite = scaled.isfinite().all()
+    if torch.compiler.is_compiling() or scaled.is_cuda:
+        # Reading a value would break a traced graph, and on a GPU make the host wait.
+        torch._assert_async(finite, f"{name}.scale must return finite frequencies")
+        return
+    try:
+        whole = bool(finite)
+    except RuntimeError:  # a tracer's tensor, which holds no numbers to look at
+        return
+    if not whole:
+        worst = scaled[~scaled.isfinite()][0].item()
+        raise ValueError(
+            f"{name}.scale returned {worst}; all frequencies must be finite: stop a plane with the "
+            "frequency 0"
+        )

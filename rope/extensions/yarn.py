@@ -31,7 +31,8 @@ class YaRN(Extension):
     attention_factor: multiplies cos and sin; when None, mscale(s, mscale) / mscale(s,
     mscale_all_dim) if both are given and not 0, else mscale(s).
     truncate: round the ramp's ends outwards to whole planes. Reach: s L.
-    Raises ValueError or TypeError for bad numbers, and, in `scale`, for a base of 1 or less.
+    Raises ValueError or TypeError for bad numbers, and, in `scale`, for a base of 1 or less and
+    for an L within which no plane makes beta_slow turns or all make more than beta_fast.
 
     >>> yarn = YaRN(10.0, 2048)
     >>> yarn.correction_range(128, 10000.0), f"{yarn.attention_scaling:.4f}"
@@ -97,7 +98,24 @@ class YaRN(Extension):
         low, high = plane(self.beta_fast), plane(self.beta_slow)
         if self.truncate:
             low, high = float(math.floor(low)), float(math.ceil(high))
+        self._check_range(low, high, dim, base)
         return max(low, 0.0), min(high, dim - 1.0)
+
+    def _check_range(self, low: float, high: float, dim: int, base: float) -> None:
+        """Refuse a ramp that lies before the first plane or past them all: it would be inverted."""
+        trained = self.original_max_position_embeddings
+        what = f"original_max_position_embeddings is {trained}; for dim {dim} and base {base:g}"
+        if high < 0:
+            raise ValueError(
+                f"{what} YaRN must have a plane that makes beta_slow, {self.beta_slow:g}, turns "
+                f"within it: use Linear({self.factor:g}), which slows all planes down, or a "
+                "smaller beta_slow"
+            )
+        if low > dim - 1:
+            raise ValueError(
+                f"{what} YaRN must have a plane that makes at most beta_fast, {self.beta_fast:g}, "
+                "turns within it: use Default(), which keeps all planes, or a larger base"
+            )
 
     def scale(self, inv_freq: Tensor, base: float, seq_len: int | None = None) -> Tensor:
         low, high = self.correction_range(2 * len(inv_freq), base)

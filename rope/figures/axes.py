@@ -66,23 +66,22 @@ def _dial(
 
 def attention_maps(**heads: Tensor) -> Picture:
     """Attention weights over displacements, one map a head: `[2r+1, 2r+1]`, the query's patch in
-    the middle; weights above 0.1 are drawn, with their numbers beside them.
+    the middle; weights above 0.1 are drawn as squares of that area, with their numbers beside them.
 
     The keywords are the titles, an underscore for a space.
     """
     figure, axes = subplots(1, len(heads), height=3.2, sharey=True)
     for ax, (name, weights) in zip(axes, heads.items(), strict=True):
         reach = len(weights) // 2
-        edges = [place - 0.5 for place in range(-reach, reach + 2)]
-        cells = {"cmap": "Blues", "vmin": -0.25, "vmax": 0.5, "edgecolors": "face"}
-        shown = weights.where(weights > 0.1, math.nan)  # the others leave the paper free
-        ax.pcolormesh(edges, edges, shown.numpy().round(6), **cells)
         for row, column in (weights > 0.1).nonzero().tolist():
-            text = f"{weights[row, column].item():.2f}".lstrip("0")
-            # Beside its cell, on the side away from the query: a text on a colour that stays
-            # when the page turns dark would not be read there.
-            where = (1.9 * (column - reach), row - reach)
-            ax.text(*where, text, ha="center", va="center", fontsize=10, color=INK)
+            weight = weights[row, column].item()
+            x, y = column - reach, row - reach
+            # The area says it, not the shade: one colour is seen in both of the page's themes.
+            ax.add_patch(_square(x, y, math.sqrt(weight)))
+            text = f"{weight:.2f}".lstrip("0")  # on the side away from the query
+            ax.text(1.9 * x, y, text, ha="center", va="center", fontsize=10, color=INK)
+        limits = (-reach - 0.5, reach + 0.5)
+        ax.set(xlim=limits, ylim=limits)
         ax.plot([0], [0], marker="+", color=INK, markersize=8)
         ax.set(title=name.replace("_", " "), xlabel="columns to the right", aspect="equal")
         ax.set(xticks=range(-reach, reach + 1), yticks=range(-reach, reach + 1))
@@ -93,8 +92,15 @@ def attention_maps(**heads: Tensor) -> Picture:
         figure,
         alt="Two maps of attention weights over the displacement from the query, seven by seven. "
         "The axial head has a quarter on each of the four diagonal neighbours. The mixed head has "
-        "a half on the neighbour above to the left and a half on the one below to the right.",
+        "a half, a square of twice the area, on the neighbour above to the left and on the one "
+        "below to the right.",
     )
+
+
+def _square(x: float, y: float, side: float) -> Any:
+    from matplotlib.patches import Rectangle
+
+    return Rectangle((x - side / 2, y - side / 2), side, side, facecolor=BLUE)
 
 
 def section_map(base: float, **orders: tuple[Sequence[int], bool]) -> Picture:

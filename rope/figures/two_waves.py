@@ -42,7 +42,7 @@ def two_waves() -> Any:
     for j in (0, 1):
         turn, wave = f"direction_{j}", f"wave_{j}"
         sliders += [
-            chart.slider(turn, 0, 175, 1, START[turn], f"plane {j}: direction (degrees)"),
+            chart.slider(turn, 0, 175, 1, START[turn], f"plane {j}: direction (0 down, 90 right)"),
             chart.slider(wave, 2, 16, 0.5, START[wave], f"plane {j}: wavelength"),
         ]
     side = range(-REACH, REACH + 1)

@@ -1,0 +1,95 @@
+"""Which code turns the vectors: chosen for each call by itself, or forced.
+
+Chapter "On the GPU". `eager` is PyTorch's operations one by one; `triton` is one kernel, for
+tensors on a GPU (or, interpreted, on a CPU with TRITON_INTERPRET=1); `compile` is what
+torch.compile makes of the formulas. All give the same numbers, to the rounding of the dtype.
+"""
+
+import importlib.util
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+
+import torch
+
+BACKENDS = ("eager", "triton", "compile")
+
+
+def _named(name: str | None) -> str | None:
+    """The name, refused if it is none of them; None and "" leave the choice to each call."""
+    if name in (None, ""):
+        return None
+    if name not in BACKENDS:
+        raise ValueError(
+            f"the backend is {name!r}; it must be one of {', '.join(BACKENDS)}: correct "
+            "ROPE_BACKEND, or take it away to have one chosen"
+        )
+    return name
+
+
+_forced = _named(os.environ.get("ROPE_BACKEND"))
+
+
+@contextmanager
+def use_backend(name: str | None) -> Iterator[None]:
+    """Force a backend inside the `with` block, for all threads; None chooses for each call.
+
+    ROPE_BACKEND in the environment does the same from the start. Raises ValueError for a name
+    that is none of eager, triton, compile; a call raises RuntimeError where the one forced cannot
+    run.
+
+    >>> from rope.functional import rotary_embedding
+    >>> x = torch.ones(1, 1, 1, 2)
+    >>> with use_backend("eager"):
+    ...     rotary_embedding(x, x[0, 0, :, :1], x[0, 0, :, :1]).flatten().tolist()
+    [0.0, 2.0]
+    """
+    global _forced
+    before, _forced = _forced, _named(name)
+    try:
+        yield
+    finally:
+        _forced = before
+
+
+def backend_for(device: torch.device) -> str:
+    """The backend of a call on this device. Raises RuntimeError if one is forced that cannot run.
+
+    >>> backend_for(torch.device("cpu"))
+    'eager'
+    """
+    if _forced is None:
+        return "triton" if device.type == "cuda" and _has_triton() else "eager"
+    reason = why_not(_forced, device)
+    if reason is not None:
+        raise RuntimeError(f"the backend is forced to {_forced}, and {reason}")
+    return _forced
+
+
+def why_not(name: str, device: torch.device) -> str | None:
+    """The reason why a backend cannot run on a device, with the way out; None when it can.
+
+    >>> why_not("eager", torch.device("cpu")) is None
+    True
+    """
+    if name != "triton":
+        return None
+    if not _has_triton():
+        return "triton is not installed: pip install triton (Linux), or use eager or compile"
+    if device.type not in ("cuda", "meta") and not interpreting():
+        return (
+            f"triton needs a GPU, but the tensors are on {device}: move them to cuda, set "
+            "TRITON_INTERPRET=1 before triton is first imported, or use eager or compile"
+        )
+    return None
+
+
+def interpreting() -> bool:
+    """Whether Triton's kernels run in its interpreter, on tensors of the CPU."""
+    return os.environ.get("TRITON_INTERPRET") == "1"
+
+
+@cache
+def _has_triton() -> bool:
+    return importlib.util.find_spec("triton") is not None

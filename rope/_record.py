@@ -1,0 +1,69 @@
+"""Measurements kept in JSON: resumed after an interruption, written whole, easy to compare."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+DIGITS = 3  # of a measured number
+
+
+def rounded(value: Any) -> Any:
+    """Every float in nested lists and dicts rounded to three significant digits.
+
+    >>> rounded({"a": [0.0012345, 1048576, 10000.0, 2.0**-29]})
+    {'a': [0.00123, 1048576, 10000.0, 1.86e-09]}
+    """
+    if isinstance(value, dict):
+        return {key: rounded(entry) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [rounded(entry) for entry in value]
+    return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value
+
+
+def resume(kept: Path, program: str) -> dict[str, Any]:
+    """What an earlier run of the same program has measured.
+
+    >>> resume(Path("no such file"), "program")
+    {}
+    """
+    try:
+        found = json.loads(kept.read_text(encoding="utf-8"))
+    except (FileNotFoundError, json.JSONDecodeError):
+        return {}
+    return found["done"] if found.get("program") == program else {}
+
+
+def write(path: Path, value: dict[str, Any]) -> None:
+    """Replace the file in one step: an interrupted write leaves the old one.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write(Path(folder, "a.json"), {"b": [1, 2], "a": {}})
+    ...     print(Path(folder, "a.json").read_text(), end="")
+    {
+      "a": {},
+      "b": [1, 2]
+    }
+    """
+    fresh = path.with_suffix(".new")
+    fresh.write_text(layout(value) + "\n", encoding="utf-8")
+    os.replace(fresh, path)
+
+
+def layout(value: Any, depth: int = 0) -> str:
+    """Sorted keys, and one line an innermost list or dict, so that a change is easy to see."""
+    entries = list(value.values()) if isinstance(value, dict) else value
+    if not isinstance(value, (dict, list)) or not any(
+        isinstance(entry, (dict, list)) for entry in entries
+    ):
+        return json.dumps(value, sort_keys=True)
+    inner = "  " * (depth + 1)
+    if isinstance(value, dict):
+        lines = [
+            f"{inner}{json.dumps(key)}: {layout(value[key], depth + 1)}" for key in sorted(value)
+        ]
+    else:
+        lines = [inner + layout(entry, depth + 1) for entry in value]
+    ends = "{}" if isinstance(value, dict) else "[]"
+    return ends[0] + "\n" + ",\n".join(lines) + "\n" + "  " * depth + ends[1]

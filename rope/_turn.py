@@ -1,0 +1,205 @@
+"""What turns the vectors, once everything is checked: a kernel, blocks, compiled or plain formulas.
+
+Chapter "On the GPU". Here a call finds its way: tables are lined up with the vectors, and what
+cannot be written down in advance of autograd, a tracer or a transform goes by the plain formulas,
+which all of them see through.
+
+Shapes: B batch, H heads, S sequence, D head dimension, R rotated width, N table rows.
+"""
+
+import importlib
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rope._backend import backend_for
+from rope._blocks import rotate
+from rope._checks import check_positions_in_table
+from rope._formula import formula, formula_
+
+_KERNEL_DTYPES = frozenset((torch.float16, torch.bfloat16, torch.float32))
+# Elements up to which the plain formulas are quicker: all of it lies in the cache anyhow.
+_SMALL = 1 << 16
+
+
+def turned(
+    xs: Sequence[Tensor],
+    cos: Tensor,
+    sin: Tensor,
+    position_ids: Tensor | None,
+    interleaved: bool,
+    inverse: bool,
+    checked: bool = False,
+) -> list[Tensor]:
+    """One or two tensors rotated, as new ones; arguments as `rope.rotary_embedding` has them.
+
+    checked: every position has been compared with the rows of the tables.
+    """
+    backend = backend_for(xs[0].device)
+    if backend == "triton" and _kernel_can(xs, cos, sin):
+        cos, sin = _four_axes(cos, sin, position_ids)
+        return _operators().rotate(list(xs), cos, sin, position_ids, interleaved, inverse)
+    tables = _lined_up(cos, sin, position_ids, inverse, checked)
+    return [_turned(x, *_wide(x, *tables), interleaved, backend) for x in xs]
+
+
+def turn_into(
+    xs: Sequence[Tensor],
+    outs: Sequence[Tensor],
+    cos: Tensor,
+    sin: Tensor,
+    position_ids: Tensor | None,
+    interleaved: bool,
+    inverse: bool,
+    checked: bool = False,
+) -> None:
+    """As `turned`, written into outs, which are xs themselves or apart from them."""
+    backend = backend_for(xs[0].device)
+    inplace = outs[0] is xs[0]
+    if backend == "triton" and _kernel_can(xs, cos, sin):
+        if inplace and not any(map(_records, xs)):
+            four = _four_axes(cos, sin, position_ids)
+            _operators().rotate_(list(xs), *four, position_ids, interleaved, inverse)
+            return
+        values = turned(xs, cos, sin, position_ids, interleaved, inverse)
+        for out, value in zip(outs, values, strict=True):
+            out.copy_(value)
+        return
+    tables = _lined_up(cos, sin, position_ids, inverse, checked)
+    for x, out in zip(xs, outs, strict=True):
+        rows = _wide(x, *tables)
+        if backend == "compile" and _is_plain(x):
+            _compiled_into()(x, out, *rows, interleaved)
+        elif _is_plain(x) and not any(map(_records, (x, *rows))):
+            rotate(x, *rows, interleaved, out)
+        elif inplace:
+            formula_(x, *rows, interleaved)
+        else:
+            out.copy_(formula(x, *rows, interleaved))
+
+
+def _turned(x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool, backend: str) -> Tensor:
+    if not _is_plain(x) or _records(cos) or _records(sin):
+        return formula(x, cos, sin, interleaved)
+    if backend == "compile":
+        return _compiled()(x, cos, sin, interleaved)
+    if _records(x):
+        return _Rotation.apply(x, cos, sin, interleaved)
+    if x.numel() <= _SMALL:
+        return formula(x, cos, sin, interleaved)
+    return rotate(x, cos, sin, interleaved, None)
+
+
+class _Rotation(torch.autograd.Function):
+    """The gradient of a rotation is the gradient turned back; nothing of x is kept for it."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool) -> Tensor:
+        ctx.save_for_backward(cos, sin)
+        ctx.interleaved = interleaved
+        return rotate(x, cos, sin, interleaved, None)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, None, None, None]:
+        cos, sin = ctx.saved_tensors
+        return _turned(grad, cos, -sin, ctx.interleaved, "eager"), None, None, None
+
+
+def look_up(
+    cos: Tensor, sin: Tensor, position_ids: Tensor, checked: bool = False
+) -> tuple[Tensor, Tensor]:
+    """The rows of the tables `[N, R/2]` at position_ids, shaped to broadcast against vectors.
+
+    position_ids: `[S]` gives `[S, R/2]`, `[B, S]` gives `[B, 1, S, R/2]`. Raises ValueError for a
+    position outside the tables, unless the caller has checked them.
+
+    >>> table = torch.tensor([[0.0], [1.0], [2.0]])
+    >>> look_up(table, table, torch.tensor([[2, 0]]))[0].shape
+    torch.Size([1, 1, 2, 1])
+    """
+    if not checked:
+        check_positions_in_table(position_ids, cos.shape[0])
+    rows = position_ids.long()  # a uint8 index would be read as a mask
+    cos, sin = cos[rows], sin[rows]
+    return (cos.unsqueeze(1), sin.unsqueeze(1)) if rows.dim() == 2 else (cos, sin)
+
+
+def _lined_up(
+    cos: Tensor, sin: Tensor, position_ids: Tensor | None, inverse: bool, checked: bool
+) -> tuple[Tensor, Tensor]:
+    """The rows of these positions, with four axes; the sine with the sign of the direction."""
+    if position_ids is not None:
+        cos, sin = look_up(cos, sin, position_ids, checked)
+    cos, sin = _four_axes(cos, sin, None)
+    return cos, -sin if inverse else sin
+
+
+def _four_axes(cos: Tensor, sin: Tensor, position_ids: Tensor | None) -> tuple[Tensor, Tensor]:
+    if position_ids is None and cos.dim() == 2:
+        return cos[None, None], sin[None, None]
+    return cos, sin
+
+
+def _wide(x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+    """The tables in the dtype of the arithmetic: float32 at least."""
+    if x.dtype != torch.float64 and cos.dtype == torch.float32:
+        return cos, sin
+    wide = torch.promote_types(torch.promote_types(x.dtype, cos.dtype), torch.float32)
+    return cos.to(wide), sin.to(wide)
+
+
+def _records(x: Tensor) -> bool:
+    """Whether autograd will ask for this tensor's gradient."""
+    return x.requires_grad and torch.is_grad_enabled()
+
+
+def _kernel_can(xs: Sequence[Tensor], cos: Tensor, sin: Tensor) -> bool:
+    """Float64 vectors or tables, learned tables, and transforms of torch.func are not its own."""
+    if cos.dtype not in _KERNEL_DTYPES or any(x.dtype not in _KERNEL_DTYPES for x in xs):
+        return False
+    if _records(cos) or _records(sin):
+        return False
+    return torch.compiler.is_compiling() or not _is_transformed()
+
+
+def _is_plain(x: Tensor) -> bool:
+    """Whether x is a tensor on a CPU that no tracer and no transform looks at."""
+    if torch.compiler.is_compiling() or x.device.type != "cpu" or _is_transformed():
+        return False
+    return (
+        type(x) in (Tensor, torch.nn.Parameter)
+        and not x.is_neg()
+        and not torch._C._functorch.is_legacy_batchedtensor(x)  # gradcheck's, batched
+        and torch._C._get_tracing_state() is None
+        and torch._C._len_torch_dispatch_stack() == 0
+    )
+
+
+def _is_transformed() -> bool:
+    """Whether torch.func or forward-mode differentiation is at work."""
+    return (
+        torch._C._are_functorch_transforms_active() or torch.autograd.forward_ad._current_level >= 0
+    )
+
+
+def _operators() -> Any:
+    """The kernel's operators; Triton is imported by the first call that needs it."""
+    importlib.import_module("rope.kernels.operator")
+
+    return torch.ops.rope
+
+
+@cache
+def _compiled() -> Callable[..., Tensor]:
+    return torch.compile(formula, dynamic=True)
+
+
+@cache
+def _compiled_into() -> Callable[..., None]:
+    def into(x: Tensor, out: Tensor, cos: Tensor, sin: Tensor, interleaved: bool) -> None:
+        out.copy_(formula(x, cos, sin, interleaved))
+
+    return torch.compile(into, dynamic=True)

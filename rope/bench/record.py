@@ -1,0 +1,137 @@
+"""A run: case by case, kept as soon as it is measured, written with all that it depends on.
+
+What is done so far stands beside the result as `NAME.partial.json`; a run that was interrupted
+goes on from there, if device, versions, code and settings are the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import subprocess
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rope._record import resume, rounded, write
+from rope.bench.cases import Case
+from rope.bench.competitors import Competitor, installed
+from rope.bench.measure import measure_case
+from rope.bench.timing import Effort
+
+#: Raise it when an entry changes its meaning: entries of another version are not resumed.
+VERSION = 1
+#: Beside the competitors' own packages: what compiles their kernels.
+TOOLS = ("torch", "triton", "numpy")
+
+
+def run(
+    path: Path,
+    cases: Sequence[Case],
+    field: Sequence[Competitor],
+    *,
+    device: torch.device,
+    effort: Effort,
+    command: str,
+) -> dict[str, Any]:
+    """Measure the cases, showing a bar, and write the record to `path`; returns it.
+
+    The record: `metadata`, and `cases`, a list of what `measure_case` returns, floats rounded to
+    three digits. Whatever stops it, KeyboardInterrupt included, the cases measured are kept.
+    """
+    from tqdm import tqdm
+
+    about = metadata(field, device, effort, command)
+    program = _program(about)
+    kept = path.with_suffix(".partial.json")
+    done = resume(kept, program)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tqdm(cases, unit="case") as bar:
+        for case in bar:
+            bar.set_description(case.name)
+            if case.name not in done:
+                done[case.name] = rounded(measure_case(case, field, device, effort))
+                write(kept, {"program": program, "done": done})
+    result = {"cases": [done[case.name] for case in cases], "metadata": about}
+    write(path, result)
+    kept.unlink(missing_ok=True)
+    return result
+
+
+def metadata(
+    field: Sequence[Competitor], device: torch.device, effort: Effort, command: str
+) -> dict[str, Any]:
+    """Everything that a time depends on and that can be known: no date, no path, no user.
+
+    >>> about = metadata((), torch.device("cpu"), Effort(), "python -m rope.bench")
+    >>> sorted(about)[:4], about["device"]["kind"]
+    (['command', 'commit', 'device', 'effort'], 'cpu')
+    """
+    packages = sorted({*TOOLS, *(entry.package for entry in field)})
+    return {
+        "command": command,
+        "commit": _commit(),
+        "device": _device(device),
+        "effort": asdict(effort),
+        "platform": platform.platform(),
+        "python": platform.python_version(),
+        "versions": {name: installed(name) or "absent" for name in packages},
+    }
+
+
+def _program(about: dict[str, Any]) -> str:
+    """A hash of what an entry depends on: the metadata but the command, and the package's code."""
+    digest = hashlib.sha256(json.dumps([VERSION, about | {"command": ""}], sort_keys=True).encode())
+    for source in sorted(Path(__file__).parents[1].rglob("*.py")):
+        digest.update(source.read_bytes())
+    return digest.hexdigest()
+
+
+def _device(device: torch.device) -> dict[str, Any]:
+    about: dict[str, Any] = {
+        "cores": os.cpu_count(),
+        "cpu": _cpu_model(),
+        "kind": device.type,
+        "threads": torch.get_num_threads(),
+    }
+    if device.type == "cuda":
+        found = torch.cuda.get_device_properties(device)
+        about |= {
+            "capability": f"{found.major}.{found.minor}",
+            "cuda": torch.version.cuda,
+            "gpu": found.name,
+            "memory": found.total_memory,
+        }
+    return about
+
+
+def _cpu_model() -> str:
+    """As Linux names it, or else what Python knows."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def _commit() -> str:
+    """The commit that this package is checked out at, with a word where files differ from it."""
+    here = Path(__file__).parent
+    try:
+        found = subprocess.run(
+            ["git", "describe", "--always", "--abbrev=12", "--dirty= with changes", "--exclude=*"],
+            cwd=here,
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=10,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"
+    return found.stdout.strip() or "unknown"

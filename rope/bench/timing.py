@@ -1,0 +1,127 @@
+"""The clock: competitors and plain copies take turns, so that a slow moment strikes them all.
+
+A round gives each one sample, in an order shuffled by a fixed seed. A sample is one call, or as
+many as it takes to outlast the clock's own cost. Kept are the median and the quartiles of a call.
+"""
+
+from __future__ import annotations
+
+import gc
+import random
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+SEED = 20
+Around = Callable[[], AbstractContextManager[object]]
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How long to measure one case.
+
+    rounds: at least so many, at most `most`, stopping after `seconds` in between; sample: a sample
+    lasts at least so many seconds.
+    """
+
+    rounds: int = 5
+    most: int = 60
+    seconds: float = 3.0
+    sample: float = 4e-4
+
+
+QUICK = Effort(rounds=5, most=15, seconds=0.4, sample=1e-4)
+
+
+def time_all(
+    calls: Mapping[str, tuple[Callable[[int], Any], Around]], device: torch.device, effort: Effort
+) -> tuple[dict[str, dict[str, float | int]], dict[str, Exception]]:
+    """Seconds a call, by name: median, lower and upper quartile, samples, calls in a sample.
+
+    calls: what to run with the number of the turn, which tells it the inputs to take, and the
+    context to enter before the clock starts. What raises is left out from then on, and its
+    exception returned in the second dict.
+
+    >>> found, failed = time_all({"nothing": (int, _quiet)}, torch.device("cpu"), QUICK)
+    >>> sorted(found["nothing"]), failed
+    (['calls', 'lower', 'median', 'samples', 'upper'], {})
+    """
+    counts: dict[str, int] = {}
+    samples: dict[str, list[float]] = {name: [] for name in calls}
+    failed: dict[str, Exception] = {}
+    order, shuffle = list(calls), random.Random(SEED)
+    start = time.perf_counter()
+    with _quiet():
+        for turn in range(-1, effort.most):
+            if turn >= effort.rounds and time.perf_counter() - start > effort.seconds:
+                break
+            shuffle.shuffle(order)
+            for name in list(order):
+                call, around = calls[name]
+                try:
+                    with around():
+                        if turn < 0:  # the round before the first: how many calls to a sample
+                            counts[name] = _calls(call, device, effort)
+                        else:
+                            samples[name].append(_sample(call, counts[name], device))
+                except Exception as error:
+                    failed[name] = error
+                    order.remove(name)
+            if turn < 0:
+                start = time.perf_counter()
+    return {name: _summary(samples[name], counts[name]) for name in order}, failed
+
+
+def _calls(call: Callable[[int], Any], device: torch.device, effort: Effort) -> int:
+    """How many calls make a sample: warmed up, then doubled until they last long enough."""
+    count = 1
+    _sample(call, count, device)
+    while _sample(call, count, device) * count < effort.sample and count < 4096:
+        count *= 2
+    return count
+
+
+def _sample(call: Callable[[int], Any], count: int, device: torch.device) -> float:
+    """Seconds a call, over `count` calls in a row; results are dropped at once."""
+    if device.type == "cuda":
+        first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        torch.cuda.synchronize(device)
+        first.record()
+        for turn in range(count):
+            call(turn)
+        last.record()
+        torch.cuda.synchronize(device)
+        return first.elapsed_time(last) / 1000 / count
+    start = time.perf_counter()
+    for turn in range(count):
+        call(turn)
+    return (time.perf_counter() - start) / count
+
+
+def _summary(values: list[float], count: int) -> dict[str, float | int]:
+    lower, median, upper = statistics.quantiles(values, n=4, method="inclusive")
+    return {
+        "calls": count,
+        "lower": lower,
+        "median": median,
+        "samples": len(values),
+        "upper": upper,
+    }
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """No garbage collection while the clock runs."""
+    gc.collect()
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

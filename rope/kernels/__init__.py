@@ -1,0 +1,9 @@
+"""Rotations as one kernel: chosen by itself on a GPU, see the chapter "On the GPU".
+
+`rope.kernels.rotate` is the kernel, `rope.kernels.operator` what torch knows of it. Importing
+this package does not import Triton.
+"""
+
+from rope._backend import BACKENDS, use_backend, why_not
+
+__all__ = ["BACKENDS", "use_backend", "why_not"]

@@ -1,0 +1,212 @@
+"""The kernel: queries and keys read once, turned, written once.
+
+Chapter "On the GPU". A plane costs four multiplications and two additions, so the time is that of
+the bytes: with e bytes an element, q `[B, H, S, D]` and k `[B, H_kv, S, D]` move
+
+    2 e B (H + H_kv) S D    bytes of vectors (one read, one write), and
+    8 B S R/2 (H + H_kv) / HEADS    bytes of float32 tables, mostly from the cache.
+
+A program turns TOKENS positions in HEADS heads of one sequence. It loads its rows of the tables
+once and uses them for each of its heads. The backward pass is the same kernel with INVERSE.
+
+Shapes: B batch, H heads, S sequence, D head dimension, R rotated width, N table rows.
+"""
+
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+# The tile: enough elements for 16-byte loads by every thread of its warps, and a few heads to have
+# loads in flight while others are turned.
+_TILE_PLANES = 1024
+_HEADS = 4
+
+
+@triton.jit
+def _rotate_kernel(
+    q_ptr,
+    k_ptr,
+    q_out_ptr,
+    k_out_ptr,
+    cos_ptr,
+    sin_ptr,
+    ids_ptr,
+    q_b, q_h, q_s, q_d,
+    k_b, k_h, k_s, k_d,
+    qo_b, qo_h, qo_s, qo_d,
+    ko_b, ko_h, ko_s, ko_d,
+    t_b, t_h, t_s, t_j,
+    i_b, i_s,
+    heads_q, heads_k, length, rows,
+    PLANES: tl.constexpr,  # R/2: the offsets of a row are known when the code is made
+    PLANES_2: tl.constexpr,  # the next power of two, which Triton's ranges ask for
+    REST: tl.constexpr,  # D - R coordinates to pass through, 0 in place
+    REST_2: tl.constexpr,
+    TOKENS: tl.constexpr,  # positions of a program
+    HEADS: tl.constexpr,  # heads of a program: the loop is unrolled, so their loads overlap
+    INTERLEAVED: tl.constexpr,  # which layout: a choice made here costs nothing when it runs
+    INVERSE: tl.constexpr,  # turn back; forward and backward differ in this sign alone
+    HAS_IDS: tl.constexpr,  # look the rows up, instead of taking row s for token s
+    HEAD_TABLES: tl.constexpr,  # each head has tables of its own: load them in the loop
+):  # fmt: skip
+    # One axis of programs, since the other two stop at 65,535. Tokens run fastest: neighbouring
+    # programs then read neighbouring memory.
+    program = tl.program_id(0).to(tl.int64)
+    token_tiles = tl.cdiv(length, TOKENS)
+    q_tiles = tl.cdiv(heads_q, HEADS)
+    head_tiles = q_tiles + tl.cdiv(heads_k, HEADS)
+    s = (program % token_tiles) * TOKENS + tl.arange(0, TOKENS)
+    head_tile = (program // token_tiles) % head_tiles
+    b = program // token_tiles // head_tiles
+
+    # Where in the tables: a position outside them has no row, and NaN says so.
+    in_sequence = s < length
+    row = s
+    has_row = in_sequence
+    if HAS_IDS:
+        row = tl.load(ids_ptr + b * i_b + s * i_s, mask=in_sequence, other=0).to(tl.int64)
+        has_row = in_sequence & (row >= 0) & (row < rows)
+    j = tl.arange(0, PLANES_2)
+    table = b * t_b + row[:, None] * t_s + j[None, :] * t_j
+    table_mask = has_row[:, None] & (j < PLANES)[None, :]
+    c = tl.load(cos_ptr + table, mask=table_mask, other=float("nan")).to(tl.float32)
+    n = tl.load(sin_ptr + table, mask=table_mask, other=float("nan")).to(tl.float32)
+
+    # A tile lies in q or in k: one of two sets of pointers and steps, the same code after that.
+    if head_tile < q_tiles:
+        first_head = head_tile * HEADS
+        _turn_heads(
+            q_ptr + b * q_b, q_out_ptr + b * qo_b, q_h, q_s, q_d, qo_h, qo_s, qo_d,
+            first_head, heads_q, s, length, c, n, cos_ptr, sin_ptr, table, table_mask, t_h,
+            PLANES, PLANES_2, REST, REST_2, HEADS, INTERLEAVED, INVERSE, HEAD_TABLES,
+        )  # fmt: skip
+    else:
+        first_head = (head_tile - q_tiles) * HEADS
+        _turn_heads(
+            k_ptr + b * k_b, k_out_ptr + b * ko_b, k_h, k_s, k_d, ko_h, ko_s, ko_d,
+            first_head, heads_k, s, length, c, n, cos_ptr, sin_ptr, table, table_mask, t_h,
+            PLANES, PLANES_2, REST, REST_2, HEADS, INTERLEAVED, INVERSE, HEAD_TABLES,
+        )  # fmt: skip
+
+
+@triton.jit
+def _turn_heads(
+    x_ptr, out_ptr, x_h, x_s, x_d, o_h, o_s, o_d,
+    first_head, heads, s, length, c, n, cos_ptr, sin_ptr, table, table_mask, t_h,
+    PLANES: tl.constexpr, PLANES_2: tl.constexpr, REST: tl.constexpr, REST_2: tl.constexpr,
+    HEADS: tl.constexpr, INTERLEAVED: tl.constexpr, INVERSE: tl.constexpr,
+    HEAD_TABLES: tl.constexpr,
+):  # fmt: skip
+    """HEADS heads from first_head on, those that exist, at the positions s."""
+    j = tl.arange(0, PLANES_2)
+    for i in tl.static_range(HEADS):
+        h = first_head + i
+        here = s < tl.where(h < heads, length, 0)  # a head past the last has no positions
+        if HEAD_TABLES:
+            mask = table_mask & here[:, None]
+            c = tl.load(cos_ptr + table + h * t_h, mask=mask, other=float("nan")).to(tl.float32)
+            n = tl.load(sin_ptr + table + h * t_h, mask=mask, other=float("nan")).to(tl.float32)
+        x_row = x_ptr + h * x_h + s[:, None] * x_s
+        o_row = out_ptr + h * o_h + s[:, None] * o_s
+        if INTERLEAVED:
+            # Both coordinates of a plane lie side by side: one load of whole lines, then a split.
+            at = tl.arange(0, 2 * PLANES_2)[None, :]
+            pairs_mask = here[:, None] & (at < 2 * PLANES)
+            pairs = tl.load(x_row + at * x_d, mask=pairs_mask).to(tl.float32)
+            x, y = tl.split(tl.reshape(pairs, (pairs.shape[0], PLANES_2, 2)))
+        else:
+            at = j[None, :]
+            pairs_mask = here[:, None] & (at < PLANES)
+            x = tl.load(x_row + at * x_d, mask=pairs_mask).to(tl.float32)
+            y = tl.load(x_row + (at + PLANES) * x_d, mask=pairs_mask).to(tl.float32)
+        if INVERSE:
+            turned_x = x * c + y * n
+            turned_y = y * c - x * n
+        else:
+            turned_x = x * c - y * n
+            turned_y = y * c + x * n
+        # The one rounding to the dtype of the vectors is in the store.
+        kind = out_ptr.dtype.element_ty
+        if INTERLEAVED:
+            pairs = tl.reshape(tl.join(turned_x, turned_y), (s.shape[0], 2 * PLANES_2))
+            tl.store(o_row + at * o_d, pairs.to(kind), mask=pairs_mask)
+        else:
+            tl.store(o_row + at * o_d, turned_x.to(kind), mask=pairs_mask)
+            tl.store(o_row + (at + PLANES) * o_d, turned_y.to(kind), mask=pairs_mask)
+        if REST > 0:
+            r = tl.arange(0, REST_2)[None, :]
+            rest_mask = here[:, None] & (r < REST)
+            rest = tl.load(x_row + (r + 2 * PLANES) * x_d, mask=rest_mask)
+            tl.store(o_row + (r + 2 * PLANES) * o_d, rest, mask=rest_mask)
+
+
+def launch(
+    q: Tensor,
+    k: Tensor | None,
+    q_out: Tensor,
+    k_out: Tensor | None,
+    cos: Tensor,
+    sin: Tensor,
+    position_ids: Tensor | None,
+    *,
+    interleaved: bool,
+    inverse: bool,
+) -> None:
+    """Write the rotated q into q_out and k into k_out, in one launch; the outputs may be q and k.
+
+    q, q_out: `[B, H, S, D]`; k, k_out: `[B, H_kv, S, D]` or None; float16, bfloat16 or float32, of
+    any strides. cos, sin: four axes that broadcast to `[B, H, S, R/2]`; or, with integer
+    position_ids `[S]` or `[B, S]`, `[N, R/2]`. A position outside the tables gives NaN: nothing
+    is read on the host. The arguments have been checked by the caller.
+    """
+    if k is None or k_out is None:
+        k, k_out, heads_k = q, q_out, 0
+    else:
+        heads_k = k.shape[1]
+    batch, heads_q, length, head_dim = q.shape
+    planes = cos.shape[-1]
+    if cos.stride() != sin.stride():
+        cos, sin = cos.contiguous(), sin.contiguous()
+    if position_ids is None:
+        ids, id_steps, rows = cos, [0, 0], 0
+        sizes = zip(cos.shape, cos.stride(), strict=True)
+        steps = [0 if size == 1 else step for size, step in sizes]
+    else:
+        ids, rows = position_ids, cos.shape[0]
+        id_steps = [0, *ids.stride()] if ids.dim() == 1 else [*ids.stride()]
+        steps = [0, 0, *cos.stride()]
+    rest = 0 if q_out is q else head_dim - 2 * planes
+    planes_2 = triton.next_power_of_2(planes)
+    # Two kinds of tile, so that a new length compiles nothing: one token, or as many as fit.
+    tokens = 1 if length == 1 else max(1, min(16, _TILE_PLANES // planes_2))
+    heads = min(_HEADS, triton.next_power_of_2(heads_q))
+    tiles = batch * triton.cdiv(length, tokens)
+    programs = tiles * (triton.cdiv(heads_q, heads) + triton.cdiv(heads_k, heads))
+    if programs == 0:
+        return
+    with _device_of(q):
+        _rotate_kernel[(programs,)](
+            q, k, q_out, k_out, cos, sin, ids,
+            *q.stride(), *k.stride(), *q_out.stride(), *k_out.stride(), *steps, *id_steps,
+            heads_q, heads_k, length, rows,
+            PLANES=planes,
+            PLANES_2=planes_2,
+            REST=rest,
+            REST_2=triton.next_power_of_2(max(rest, 1)),
+            TOKENS=tokens,
+            HEADS=heads,
+            INTERLEAVED=interleaved,
+            INVERSE=inverse,
+            HAS_IDS=position_ids is not None,
+            HEAD_TABLES=steps[1] != 0,
+            num_warps=1 if tokens * planes_2 <= 128 else 4,
+        )  # fmt: skip
+
+
+def _device_of(x: Tensor) -> Any:
+    """Triton launches on the current device, which need not be that of x."""
+    return torch.cuda.device_of(x) if x.is_cuda else nullcontext()

@@ -1,0 +1,450 @@
+"""The benchmark: what it refuses to time, what it never forgets to name, and how it counts."""
+
+import json
+import time
+from contextlib import nullcontext
+from dataclasses import asdict, replace
+
+import pytest
+import torch
+
+from rope import reference, rotary_embedding
+from rope.bench import RECORDED, cases, check, measure, memory, record, recorded, report, timing
+from rope.bench import __main__ as program
+from rope.bench.bars import bars, over_copy
+from rope.bench.cases import CPU_BAR, DTYPES, GPU_BAR, STORAGES, Case
+from rope.bench.competitors import Competitor, Ready, RefusedError, competitors, setting
+from rope.figures.speed import against_copy, by_length
+from rope.traffic import Traffic
+
+CPU = torch.device("cpu")
+SMALL = Case("prefill", 2, 4, 2, 16, 8, 8, "float32")
+SWIFT = timing.Effort(rounds=2, most=2, seconds=0.0, sample=0.0)
+
+
+def planted(name, turn, package="torch", **keywords):
+    """A competitor from turn(x, made) -> x'; its calls are counted in `.calls`."""
+    calls = []
+
+    def prepare(made):
+        def rotate(q, k):
+            calls.append(made.case.name)
+            return turn(q, made), turn(k, made)
+
+        return Ready(rotate)
+
+    made = Competitor(name, package, prepare, **keywords)
+    object.__setattr__(made, "calls", calls)
+    return made
+
+
+def right(x, made):
+    return rotary_embedding(x, made.cos, made.sin, interleaved=made.case.interleaved)
+
+
+def refusing(made):
+    raise RefusedError("refusing has no form for this")
+
+
+def failing(made):
+    raise OSError("first line\nsecond line")
+
+
+def fail_when_called(x, made):
+    raise RuntimeError("no memory")
+
+
+def field():
+    return (
+        planted("rope eager", right),
+        planted("slanted", lambda x, made: right(x, made) * (1 + 2**-20)),
+        planted("missing", right, package="no-such-package"),
+        planted("breaking", fail_when_called),
+        Competitor("refusing", "torch", refusing),
+        Competitor("failing", "torch", failing),
+    )
+
+
+@pytest.fixture
+def few(monkeypatch):
+    """The program with planted competitors and two small cases."""
+    chosen = field()
+    monkeypatch.setattr(program, "competitors", lambda: chosen)
+    monkeypatch.setattr(program, "QUICK", SWIFT)
+    pair = SMALL, replace(SMALL, kind="training", direction="both")
+    monkeypatch.setattr(cases, "quick", lambda device: pair)
+    return {entry.name: entry for entry in chosen}
+
+
+def test_a_run_names_everyone_and_times_the_right_ones(tmp_path, capsys, few):
+    path, plot = tmp_path / "out.json", tmp_path / "out.svg"
+    words = ["--quick", "--device", "cpu", "--output", str(path), "--plot", str(plot)]
+    assert program.main(words) == 0
+    assert {entry.name for entry in tmp_path.iterdir()} == {"out.json", "out.svg"}
+    written = json.loads(path.read_text())
+    assert [entry["name"] for entry in written["cases"]] == [c.name for c in cases.quick("cpu")]
+    for entry in written["cases"]:
+        lines = entry["competitors"]
+        assert {name: line["status"] for name, line in lines.items()} == {
+            "rope eager": "timed",
+            "slanted": "wrong",
+            "missing": "absent",
+            "breaking": "failed",
+            "refusing": "refused",
+            "failing": "failed",
+        }
+        timed = lines["rope eager"]
+        assert timed["lower"] <= timed["median"] <= timed["upper"] and timed["samples"] == 2
+        assert timed["peak"] >= entry["output"] and timed["of_allowed"] <= 1
+        assert lines["slanted"]["why"].startswith("q: off by ")
+        assert lines["missing"]["why"] == "no-such-package is not installed"
+        assert lines["breaking"]["why"] == "RuntimeError: no memory"
+        assert lines["failing"]["why"] == "OSError: first line"
+        assert min(line["median"] for line in entry["copies"].values()) > 0
+    assert len(few["slanted"].calls) == 2  # once a case, by the check alone
+    shown = capsys.readouterr().out
+    assert all(name in shown for name in few) and "GB/s" in shown
+    assert "missing, absent in 2 of 2 cases: no-such-package is not installed" in shown
+    assert plot.read_text().startswith("<svg")
+
+    about = written["metadata"]
+    assert about["command"] == "python -m rope.bench --device cpu --quick"
+    assert about["device"]["cpu"] and about["device"]["threads"] == torch.get_num_threads()
+    assert about["versions"]["torch"] == torch.__version__
+    assert about["versions"]["no-such-package"] == "absent"
+    assert {"commit", "effort", "platform", "python"} <= set(about)
+    assert str(tmp_path) not in path.read_text()
+
+
+def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path, monkeypatch, capsys, few):
+    path, real, stops = tmp_path / "out.json", record.measure_case, [False, True]
+
+    def measured(case, *others):
+        seen.append(case.name)
+        if stops and stops.pop(0):
+            raise KeyboardInterrupt
+        return real(case, *others)
+
+    seen, words = [], ["--quick", "--device", "cpu", "--output", str(path)]
+    monkeypatch.setattr(record, "measure_case", measured)
+    assert program.main(words) == 130
+    assert "run it again" in capsys.readouterr().err and not path.exists()
+    first = json.loads(path.with_suffix(".partial.json").read_text())["done"]
+    assert program.main(words) == 0
+    one, two = (case.name for case in cases.quick("cpu"))
+    assert seen == [one, two, two]
+    assert json.loads(path.read_text())["cases"][0] == first[one]
+    assert not path.with_suffix(".partial.json").exists()
+
+
+def test_only_the_same_program_is_resumed():
+    about = record.metadata((), CPU, SWIFT, "one")
+    assert record._program(about) == record._program(about | {"command": "two"})
+    assert record._program(about) != record._program(about | {"commit": "another"})
+
+
+@pytest.mark.parametrize("interleaved", [False, True])
+def test_the_truth_is_that_of_the_book(interleaved):
+    case = replace(SMALL, interleaved=interleaved)
+    made, x = setting(case, CPU), torch.randn(2, 4, 16, 8, dtype=torch.float64)
+    ours = check.exact(x, made.angles, interleaved)
+    inv_freq = reference.inverse_frequencies(8)
+    theirs = reference.rotate_complex(
+        x.numpy(), made.positions.numpy(), inv_freq, interleaved=interleaved
+    )
+    turned = check.planes(torch.from_numpy(theirs), interleaved)
+    assert (ours - turned).abs().max() < 1e-14
+
+
+class WrongGradient(torch.autograd.Function):
+    """The rotation whose gradient is turned forwards."""
+
+    @staticmethod
+    def forward(ctx, x, cos, sin):
+        ctx.save_for_backward(cos, sin)
+        return rotary_embedding(x, cos, sin)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return rotary_embedding(grad, *ctx.saved_tensors), None, None
+
+
+PARTIAL = replace(SMALL, rotary_dim=4)
+WRONG = {
+    "q: off by": (SMALL, lambda x, m: rotary_embedding(x, m.cos, m.sin, interleaved=True)),
+    "k: off by": (SMALL, lambda x, m: right(x, m) if x.shape[1] == 4 else x.clone()),
+    "off by inf": (SMALL, lambda x, m: right(x, m) * torch.nan),
+    "is torch.float64 [2, 4, 16, 8] for torch.float32": (SMALL, lambda x, m: right(x, m).double()),
+    "not rotated were changed": (PARTIAL, lambda x, m: right(x, m) + (torch.arange(8) == 7)),
+    "the gradient of q: off by": (
+        replace(SMALL, kind="training", direction="both"),
+        lambda x, m: WrongGradient.apply(x, m.cos, m.sin),
+    ),
+    "not in the memory of the input": (replace(SMALL, mode="in place"), right),
+    "tensors were not filled": (replace(SMALL, mode="into a buffer"), right),
+}
+
+
+@pytest.mark.parametrize("complaint", WRONG)
+def test_what_is_wrong_is_not_timed(complaint):
+    case, turn = WRONG[complaint]
+    entry = measure.measure_case(case, [planted("wrong one", turn)], CPU, SWIFT)
+    line = entry["competitors"]["wrong one"]
+    assert line["status"] == "wrong" and complaint in line["why"]
+    assert not {"median", "peak"} & set(line)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_a_table_in_a_half_format_passes_as_narrow_alone(dtype):
+    case = replace(SMALL, dtype=dtype, seq=256)
+
+    def narrow(x, made):
+        tables = (made.cos.to(x.dtype), made.sin.to(x.dtype))
+        return rotary_embedding(x, *tables)
+
+    pair = planted("wide", narrow), planted("narrow", narrow, narrow=True)
+    lines = measure.measure_case(case, pair, CPU, SWIFT)["competitors"]
+    assert [lines[name]["status"] for name in ("wide", "narrow")] == ["wrong", "timed"]
+
+
+def test_writing_into_the_input_is_noted():
+    def overwriting(x, made):
+        return x.copy_(right(x, made))
+
+    entry = measure.measure_case(SMALL, [planted("one", overwriting)], CPU, SWIFT)
+    line = entry["competitors"]["one"]
+    assert line["status"] == "timed" and line["overwrites"]
+    about = record.metadata((), CPU, SWIFT, "x")
+    assert "overwrites its input" in report.table({"cases": [entry], "metadata": about})
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("interleaved", [False, True])
+def test_peers_are_right_where_they_do_not_refuse(dtype, interleaved):
+    """transformers' and rotary-embedding-torch's own code, forward and backward."""
+    names = ("transformers", "rotary-embedding-torch", "rotary-embedding-torch module")
+    for name in {"transformers", "rotary_embedding_torch"}:
+        pytest.importorskip(name)
+    chosen = [entry for entry in competitors() if entry.name in names]
+    for kind, seq in (("decode", 1), ("training", 70)):
+        for width in (16, 64):
+            for storage in STORAGES:
+                case = Case(kind, 2, 4, 2, seq, 64, width, dtype, interleaved, storage=storage)
+                grads = measure._inputs(case, CPU, seed=1)
+                made, inputs = setting(case, CPU), measure._inputs(case, CPU)[0]
+                for entry in chosen:
+                    _, line = measure._prepared(entry, made, inputs, grads)
+                    refuses = not interleaved and entry.name != "transformers"
+                    assert line["status"] == ("refused" if refuses else "timed"), line
+                    if refuses:
+                        assert line["why"].endswith("has the interleaved layout alone")
+
+
+def test_everyone_has_a_line_in_every_mode():
+    """Here without a GPU, and with whatever is installed: no exception gets out."""
+    chosen = [entry for entry in competitors() if "compile" not in entry.name]
+    for mode in cases.MODES:
+        entry = measure.measure_case(replace(SMALL, mode=mode), chosen, CPU, SWIFT)
+        assert list(entry["competitors"]) == [one.name for one in chosen]
+        for name, line in entry["competitors"].items():
+            assert line["status"] == "timed" or line["why"], name
+        assert entry["competitors"]["rope eager"]["status"] == "timed"
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_decoding_on_a_gpu_is_one_launch(tmp_path):
+    path = tmp_path / "out.json"
+    assert program.main(["--quick", "--only", "decode", "--output", str(path)]) == 0
+    lines = json.loads(path.read_text())["cases"][0]["competitors"]
+    assert lines["rope triton"]["launches"] == 1
+    assert lines["rope triton"]["graph"]["median"] > 0
+
+
+@pytest.mark.parametrize("case", [SMALL, replace(SMALL, dtype="bfloat16"), CPU_BAR])
+def test_bytes_are_those_of_a_copy(case):
+    dtype = getattr(torch, case.dtype)
+    shapes = [(case.batch, heads, case.seq, case.head_dim) for heads in (case.heads, case.kv_heads)]
+    q, k = (torch.empty(shape, dtype=dtype, device="meta") for shape in shapes)
+    with Traffic() as traffic:
+        q.clone(), k.clone()
+    assert traffic.read + traffic.written == case.bytes
+    assert replace(case, kind="training", direction="both").bytes == 2 * case.bytes
+
+
+def test_grids_name_each_case_once_and_fit_in_memory():
+    for device in ("cpu", "cuda"):
+        grid = cases.full(device)
+        assert len({case.name for case in grid}) == len(grid)
+        assert set(cases.bars(device)) <= set(grid)
+        assert {case.kind for case in cases.quick(device)} == set(cases.KINDS)
+        seqs = {case.seq for case in grid}
+        assert min(seqs) == 1 and max(seqs) == 131072
+        assert {case.head_dim for case in grid} == {64, 128, 256}
+        assert {case.direction for case in grid} == set(cases.DIRECTIONS)
+    # Inputs, a copy, a result and three as large beside it, as transformers has them.
+    assert max(case.bytes // 2 for case in cases.full("cpu")) * 6 < 4e9
+
+
+def test_cases_refuse_what_is_none():
+    for changes, words in (
+        ({"dtype": "int8"}, "dtype is 'int8'; it must be one of .*: pass 'float32'"),
+        ({"seq": 0}, "the sizes are 2×4/2×0×8; each must be at least 1"),
+        ({"rotary_dim": 7}, "rotary_dim is 7; it must be even, from 2 to head_dim 8: pass 8"),
+        ({"mode": "in place", "direction": "both"}, "gradients are timed out of place"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            replace(SMALL, **changes)
+
+
+def test_rounds_are_shared_and_a_failure_stops_one_alone():
+    order = []
+
+    def call(name):
+        def run(turn):
+            order.append(name)
+            if name == "c" and len(order) > 12:
+                raise RuntimeError("late")
+            time.sleep(0.002 if name == "b" else 0)
+
+        return run, nullcontext
+
+    effort = timing.Effort(rounds=8, most=8, seconds=0.0, sample=0.0)
+    found, failed = timing.time_all({name: call(name) for name in "abc"}, CPU, effort)
+    assert set(found) == {"a", "b"} and str(failed["c"]) == "late"
+    assert found["b"]["lower"] > found["a"]["upper"]
+    rounds = [order[at : at + 2] for at in range(len(order) - 8, len(order), 2)]
+    assert all(set(turn) == {"a", "b"} for turn in rounds)  # taking turns, in changing order
+    assert len({tuple(turn) for turn in rounds}) == 2
+
+
+def test_peak_memory_counts_what_is_held_at_once():
+    x = torch.ones(100_000)
+    size = 4 * x.numel()
+    for call, expected in (
+        (lambda: x.clone(), 1),
+        (lambda: x.exp().exp(), 2),
+        (lambda: x.exp().exp().exp().sum(), 2),
+        (lambda: x.mul_(1.0), 0),
+    ):
+        assert memory.peak_memory(call, CPU) == pytest.approx(expected * size, abs=100)
+
+
+def synthetic(device, times):
+    """A record of all the bars' cases: seconds by competitor, of a copy that takes 1."""
+    entries = []
+    for case in cases.bars(device):
+        many = 2 if case.direction == "both" else 1
+        entries.append(
+            {
+                "bytes": case.bytes,
+                "case": asdict(case),
+                "competitors": {
+                    name: {
+                        "launches": 1,
+                        "median": many * value,
+                        "peak": case.bytes // 2,
+                        "status": "timed",
+                    }
+                    for name, value in times.items()
+                },
+                "copies": {name: {"median": 1.0} for name in measure.COPIES},
+                "name": case.name,
+                "output": case.bytes // 2,
+            }
+        )
+    return {"cases": entries, "metadata": {"device": {"kind": device}}}
+
+
+GOOD = {
+    "cpu": {
+        "rope eager": 1.2,
+        "rope compile": 1.1,
+        "transformers": 4.0,
+        "rotary-embedding-torch": 9.0,
+        "rotary-embedding-torch module": 6.5,
+    },
+    "cuda": {"rope triton": 1.05, "rope eager": 6.0, "Liger": 1.3, "flash-attn": 1.2},
+}
+
+
+@pytest.mark.parametrize(
+    ("device", "changes", "missed"),
+    [
+        ("cpu", {}, 0),
+        (
+            "cpu",
+            {"rope eager": 1.31},
+            4,
+        ),  # over clone() and, at 4/1.31, transformers; 6.5/1.31 is 4.96
+        ("cpu", {"rope compile": 1.6}, 4),
+        ("cpu", {"rotary-embedding-torch module": 5.9}, 2),
+        ("cpu", {"transformers": 1.1}, 5),
+        ("cuda", {}, 0),
+        ("cuda", {"rope triton": 1.1}, 4),
+        ("cuda", {"Liger": 1.04}, 2),
+    ],
+)
+def test_bars_are_judged_on_the_record(device, changes, missed):
+    found = bars(synthetic(device, GOOD[device] | changes))
+    assert all(bar.holds is not None for bar in found)
+    wrong = [bar for bar in found if not bar.holds]
+    assert len(wrong) == missed, [bar.sentence for bar in wrong]
+    assert all(bar.where in {case.name for case in cases.bars(device)} for bar in found)
+
+
+def test_bars_without_their_cases_are_not_judged():
+    whole = synthetic("cpu", GOOD["cpu"])
+    part = whole | {"cases": [entry for entry in whole["cases"] if "decode" in entry["name"]]}
+    judged = [bar for bar in bars(part) if bar.holds is not None]
+    assert [bar.bound for bar in judged] == [1.0, 1.0]
+    for entry in whole["cases"]:
+        entry["competitors"]["rope eager"] = {"status": "failed", "why": "x"}
+    shown = report.verdicts(bars(whole))
+    assert shown.count("not measured") == 20 and "see --bars" not in shown
+    extra = synthetic("cpu", GOOD["cpu"])
+    for entry in extra["cases"]:
+        entry["competitors"]["rope eager"]["peak"] *= 1.06
+    assert sum(bar.holds is False for bar in bars(extra)) == 4
+
+
+def test_figures_say_their_numbers():
+    made = synthetic("cuda", GOOD["cuda"])
+    drawn = report.ratios(made, "training")
+    assert "half, forward" in drawn and drawn["half, both"]["Liger"] == pytest.approx(1.3)
+    alt = against_copy(drawn).alt
+    assert "half, both: rope triton 1.1, flash-attn 1.2, Liger 1.3, rope eager 6." in alt
+    lengths, curves = report.by_length(made, replace(GPU_BAR, kind="prefill", batch=1))
+    assert lengths == [8192, 32768, 131072] and len(curves["Liger"]) == 3
+    assert "flash-attn: 1.2 at 8,192, 1.2 at 131,072." in by_length(lengths, curves).alt
+    with pytest.raises(ValueError, match="no times for this figure"):
+        against_copy({})
+    assert over_copy(made["cases"][0], "nobody") is None
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--only", "abacus"], "--only is 'abacus' and no case of the quick grid has it"),
+        (["--threads", "0"], "--threads is 0; it must be at least 1"),
+        (["--device", "cuda"], "--device is cuda and torch finds no such device"),
+    ],
+)
+def test_the_command_refuses_in_a_sentence(words, sentence, capsys):
+    if "cuda" in words and torch.cuda.is_available():
+        pytest.skip("there is one")
+    with pytest.raises(SystemExit) as stopped:
+        program.main(["--quick", "--device", "cpu", *words])
+    assert stopped.value.code == 2 and sentence in capsys.readouterr().err
+
+
+def test_shipped_records_are_this_programs():
+    with pytest.raises(ValueError, match="name is 'abacus'; it must be one of"):
+        recorded("abacus")
+    for path in RECORDED.glob("*.json"):
+        found = recorded(path.stem)
+        assert set(found) == {"cases", "metadata"}
+        for entry in found["cases"]:
+            assert Case(**entry["case"]).name == entry["name"]
+            for name, line in entry["competitors"].items():
+                assert line["status"] == "timed" or line["why"], name
+        assert report.summary(found)
