@@ -87,6 +87,8 @@ def turn(first: Tensor, second: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tenso
     Each product and each sum is rounded by itself, with no fused multiply-add, so that the bits
     are the same in every layout and on every CPU; `rope._blocks` keeps to that.
     """
+    if first.dtype == cos.dtype:  # a cast that changes nothing takes its time too
+        return first * cos - second * sin, second * cos + first * sin
     x, y = first.to(cos.dtype), second.to(cos.dtype)
     return (x * cos - y * sin).to(first.dtype), (y * cos + x * sin).to(first.dtype)
 

@@ -18,11 +18,13 @@ from torch import Tensor
 from rope._backend import backend_for
 from rope._blocks import rotate
 from rope._checks import check_positions_in_table
+from rope._few import few
 from rope._formula import formula, formula_
 
+_OWN = (Tensor, torch.nn.Parameter)
 _KERNEL_DTYPES = frozenset((torch.float16, torch.bfloat16, torch.float32))
-# Elements up to which the plain formulas are quicker: all of it lies in the cache anyhow.
-_SMALL = 1 << 16
+# Elements up to which starting the operations takes longer than going through the memory.
+_FEW = 1 << 16
 
 
 def turned(
@@ -42,8 +44,18 @@ def turned(
     if backend == "triton" and _kernel_can(xs, cos, sin):
         cos, sin = _four_axes(cos, sin, position_ids)
         return _operators().rotate(list(xs), cos, sin, position_ids, interleaved, inverse)
-    tables = _lined_up(cos, sin, position_ids, inverse, checked)
-    return [_turned(x, *_wide(x, *tables), interleaved, backend) for x in xs]
+    if position_ids is not None:
+        cos, sin = look_up(cos, sin, position_ids, checked)
+    if inverse:
+        sin = -sin
+    plain = _are_plain(xs) and not (_records(cos) or _records(sin))
+    if plain and backend == "eager" and sum(x.numel() for x in xs) <= _FEW:
+        found = None if any(map(_records, xs)) else few(xs, *_wide(xs[0], cos, sin), interleaved)
+        if found is not None:
+            return found
+    how = backend if plain else "formula"
+    tables = _four_axes(cos, sin, None)
+    return [_turned(x, *_wide(x, *tables), interleaved, how) for x in xs]
 
 
 def turn_into(
@@ -68,12 +80,15 @@ def turn_into(
         for out, value in zip(outs, values, strict=True):
             out.copy_(value)
         return
-    tables = _lined_up(cos, sin, position_ids, inverse, checked)
+    if position_ids is not None:
+        cos, sin = look_up(cos, sin, position_ids, checked)
+    tables = _four_axes(cos, -sin if inverse else sin, None)
+    plain = _are_plain(xs)
     for x, out in zip(xs, outs, strict=True):
         rows = _wide(x, *tables)
-        if backend == "compile" and _is_plain(x):
+        if backend == "compile" and plain:
             _compiled_into()(x, out, *rows, interleaved)
-        elif _is_plain(x) and not any(map(_records, (x, *rows))):
+        elif plain and not any(map(_records, (x, *rows))):
             rotate(x, *rows, interleaved, out)
         elif inplace:
             formula_(x, *rows, interleaved)
@@ -81,15 +96,13 @@ def turn_into(
             out.copy_(formula(x, *rows, interleaved))
 
 
-def _turned(x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool, backend: str) -> Tensor:
-    if not _is_plain(x) or _records(cos) or _records(sin):
-        return formula(x, cos, sin, interleaved)
-    if backend == "compile":
+def _turned(x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool, how: str) -> Tensor:
+    if how == "compile":
         return _compiled()(x, cos, sin, interleaved)
+    if how != "eager":
+        return formula(x, cos, sin, interleaved)
     if _records(x):
         return _Rotation.apply(x, cos, sin, interleaved)
-    if x.numel() <= _SMALL:
-        return formula(x, cos, sin, interleaved)
     return rotate(x, cos, sin, interleaved, None)
 
 
@@ -105,7 +118,8 @@ class _Rotation(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, None, None, None]:
         cos, sin = ctx.saved_tensors
-        return _turned(grad, cos, -sin, ctx.interleaved, "eager"), None, None, None
+        how = "eager" if _are_plain((grad,)) else "formula"
+        return _turned(grad, cos, -sin, ctx.interleaved, how), None, None, None
 
 
 def look_up(
@@ -125,16 +139,6 @@ def look_up(
     rows = position_ids.long()  # a uint8 index would be read as a mask
     cos, sin = cos[rows], sin[rows]
     return (cos.unsqueeze(1), sin.unsqueeze(1)) if rows.dim() == 2 else (cos, sin)
-
-
-def _lined_up(
-    cos: Tensor, sin: Tensor, position_ids: Tensor | None, inverse: bool, checked: bool
-) -> tuple[Tensor, Tensor]:
-    """The rows of these positions, with four axes; the sine with the sign of the direction."""
-    if position_ids is not None:
-        cos, sin = look_up(cos, sin, position_ids, checked)
-    cos, sin = _four_axes(cos, sin, None)
-    return cos, -sin if inverse else sin
 
 
 def _four_axes(cos: Tensor, sin: Tensor, position_ids: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -165,17 +169,18 @@ def _kernel_can(xs: Sequence[Tensor], cos: Tensor, sin: Tensor) -> bool:
     return torch.compiler.is_compiling() or not _is_transformed()
 
 
-def _is_plain(x: Tensor) -> bool:
-    """Whether x is a tensor on a CPU that no tracer and no transform looks at."""
-    if torch.compiler.is_compiling() or x.device.type != "cpu" or _is_transformed():
+def _are_plain(xs: Sequence[Tensor]) -> bool:
+    """Whether these are tensors on a CPU that no tracer and no transform looks at."""
+    if torch.compiler.is_compiling() or _is_transformed():
         return False
-    return (
-        type(x) in (Tensor, torch.nn.Parameter)
-        and not x.is_neg()
-        and not torch._C._functorch.is_legacy_batchedtensor(x)  # gradcheck's, batched
-        and torch._C._get_tracing_state() is None
-        and torch._C._len_torch_dispatch_stack() == 0
-    )
+    if torch._C._get_tracing_state() is not None or torch._C._len_torch_dispatch_stack():
+        return False
+    for x in xs:
+        if type(x) not in _OWN or x.device.type != "cpu" or x.is_neg():
+            return False
+        if torch._C._functorch.is_legacy_batchedtensor(x):  # gradcheck's, batched
+            return False
+    return True
 
 
 def _is_transformed() -> bool:

@@ -10,9 +10,13 @@ arguments are checked; what then turns the vectors is chosen in `rope._turn`.
 Shapes: B batch, H heads, S sequence, D head dimension, R rotated width, N table rows.
 """
 
+from collections.abc import Sequence
+
+import torch
 from torch import Tensor
 
 from rope._checks import (
+    FLOATING,
     check_devices,
     check_flag,
     check_heads,
@@ -62,7 +66,8 @@ def rotary_embedding(
     >>> torch.allclose(rotary_embedding(turned, cos, sin, interleaved=True, inverse=True), x)
     True
     """
-    _check(x, cos, sin, position_ids, interleaved, inverse)
+    if not _fit((x,), cos, sin, position_ids, (interleaved, inverse)):
+        _check(x, cos, sin, position_ids, interleaved, inverse)
     if out is None:
         return turned((x,), cos, sin, position_ids, interleaved, inverse)[0]
     check_out(x, out)
@@ -92,7 +97,8 @@ def rotary_embedding_(
     >>> rotary_embedding_(x, *quarter) is x, x.flatten().tolist()
     (True, [0.0, 1.0])
     """
-    _check(x, cos, sin, position_ids, interleaved, inverse)
+    if not _fit((x,), cos, sin, position_ids, (interleaved, inverse)):
+        _check(x, cos, sin, position_ids, interleaved, inverse)
     check_writable("x", x)
     turn_into((x,), (x,), cos, sin, position_ids, interleaved, inverse)
     return x
@@ -122,12 +128,13 @@ def rotary_embedding_qk(
     >>> q.shape, k.flatten().tolist()
     (torch.Size([1, 4, 1, 2]), [-1.0, -1.0, -1.0, -1.0])
     """
-    _check(q, cos, sin, position_ids, interleaved, inverse, "q")
-    check_flag("inplace", inplace)
-    check_heads("k", k, 2 * cos.shape[-1])
-    check_pair(q, k)
-    if position_ids is None:
-        check_rows(k, cos)
+    if not _fit((q, k), cos, sin, position_ids, (interleaved, inverse, inplace)):
+        _check(q, cos, sin, position_ids, interleaved, inverse, "q")
+        check_flag("inplace", inplace)
+        check_heads("k", k, 2 * cos.shape[-1])
+        check_pair(q, k)
+        if position_ids is None:
+            check_rows(k, cos)
     if not inplace:
         q, k = turned((q, k), cos, sin, position_ids, interleaved, inverse)
         return q, k
@@ -136,6 +143,39 @@ def rotary_embedding_qk(
     check_writable("k", k)
     turn_into((q, k), (q, k), cos, sin, position_ids, interleaved, inverse)
     return q, k
+
+
+def _fit(
+    xs: Sequence[Tensor],
+    cos: Tensor,
+    sin: Tensor,
+    position_ids: Tensor | None,
+    flags: Sequence[bool],
+) -> bool:
+    """Whether the arguments are plainly right, as in most calls: one look in place of many.
+
+    What this does not recognise is no fault yet; `_check` goes through it, and finds the words.
+    """
+    if not all(type(t) is Tensor and not t.is_nested for t in (*xs, cos, sin)):
+        return False
+    if position_ids is not None:
+        return False
+    shape, rows, device = xs[0].shape, cos.shape, xs[0].device
+    if len(shape) != 4 or len(rows) != 2 or rows != sin.shape or rows[0] != shape[2]:
+        return False
+    for x in xs:
+        if x.dtype not in FLOATING or x.layout is not torch.strided or x.device != device:
+            return False
+        if x is not first and (
+            x.dim() != 4 or (x.shape[0], *x.shape[2:]) != (shape[0], *shape[2:])
+        ):
+            return False
+    return (
+        cos.dtype is sin.dtype is torch.float32
+        and cos.device == sin.device == device
+        and 0 < 2 * rows[1] <= shape[3]
+        and all(flag is True or flag is False for flag in flags)
+    )
 
 
 def _check(

@@ -14,6 +14,7 @@ LAYERS = (
     ("_checks", "_backend", "_formula", "_record", "traffic"),
     ("_inplace", "_pages"),
     ("_blocks",),
+    ("_few",),
     ("reference", "symbolic", "extensions", "positions"),
     ("_turn", "frequencies", "config"),
     ("functional",),

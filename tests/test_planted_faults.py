@@ -28,12 +28,12 @@ class Fault:
 
 OPERATION, MODULE, TABLES = "rope/_turn.py", "rope/module.py", "rope/frequencies.py"
 BOTH = "q, k = self._turn((q, k), *found, inverse, inplace)"
-ROWS = "    tables = _lined_up(cos, sin, position_ids, inverse, checked)\n    return ["
+ROWS = "    if inverse:\n        sin = -sin\n"
 FAULTS = [
     Fault(
         "sine with the other sign",
         OPERATION,
-        (("return cos, -sin if inverse else sin", "return cos, sin if inverse else -sin"),),
+        ((ROWS, ROWS.replace("if inverse", "if not inverse")),),
         "functional",
         "two_layouts",
     ),
