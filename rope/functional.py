@@ -166,9 +166,7 @@ def _fit(
     for x in xs:
         if x.dtype not in FLOATING or x.layout is not torch.strided or x.device != device:
             return False
-        if x is not first and (
-            x.dim() != 4 or (x.shape[0], *x.shape[2:]) != (shape[0], *shape[2:])
-        ):
+        if x.dim() != 4 or (x.shape[0], *x.shape[2:]) != (shape[0], *shape[2:]):
             return False
     return (
         cos.dtype is sin.dtype is torch.float32
