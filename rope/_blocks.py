@@ -64,13 +64,15 @@ class _Scratch:
 
     def __init__(self, dtype: torch.dtype) -> None:
         self.dtype = dtype
-        self.made: dict[torch.Size, Tensor] = {}
+        self.made: dict[torch.Size, tuple[Tensor, Tensor, Tensor]] = {}
 
-    def like(self, block: Tensor) -> Tensor:
+    def like(self, block: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The whole, and views of its two halves."""
         found = self.made.get(block.shape)
         if found is None:
-            found = torch.empty(block.shape, dtype=self.dtype, device=block.device)
-            self.made[block.shape] = found
+            whole = torch.empty(block.shape, dtype=self.dtype, device=block.device)
+            first, second = whole.chunk(2, dim=3)
+            found = self.made[block.shape] = whole, first, second
         return found
 
 
@@ -86,26 +88,30 @@ class _Halves:
         self.crossed, self.wide = _Scratch(dtype), _Scratch(dtype)
 
     def __call__(self, x: Tensor, out: Tensor, cos: Tensor, sin: Tensor, some: int) -> None:
-        # Products go along whole rows, which is what a CPU fetches ahead; the halves of the
-        # second one then change places while they are added, in the cache.
-        half = cos.shape[3]
-        direct = x.dtype == cos.dtype
         tables = _each(torch.cat((cos, cos), 3), some), _each(torch.cat((sin, -sin), 3), some)
         blocks = zip(x.split(some, 1), out.split(some, 1), *tables, strict=False)
+        block = self._direct if x.dtype == cos.dtype else self._widened
         for x_block, out_block, cosines, sines in blocks:
-            crossed = self.crossed.like(x_block)
-            if direct:
-                result = out_block
-                torch.mul(x_block, sines, out=crossed)
-                torch.mul(x_block, cosines, out=result)
-            else:
-                result = self.wide.like(x_block).copy_(x_block)
-                torch.mul(result, sines, out=crossed)
-                result.mul_(cosines)
-            result[..., :half].add_(crossed[..., half:])
-            result[..., half:].add_(crossed[..., :half])
-            if not direct:
-                out_block.copy_(result)
+            block(x_block, out_block, cosines, sines)
+
+    def _direct(self, x: Tensor, out: Tensor, cos: Tensor, sin: Tensor) -> None:
+        # Products go along whole rows, which is what a CPU fetches ahead; the halves of the
+        # second one then change places while they are added, in the cache.
+        crossed, first, second = self.crossed.like(x)
+        torch.mul(x, sin, out=crossed)
+        torch.mul(x, cos, out=out)
+        out_first, out_second = out.chunk(2, dim=3)
+        out_first.add_(second)
+        out_second.add_(first)
+
+    def _widened(self, x: Tensor, out: Tensor, cos: Tensor, sin: Tensor) -> None:
+        # Here the halves change places first, so that all arithmetic goes along whole rows.
+        wide, first, second = self.wide.like(x)
+        crossed, crossed_first, crossed_second = self.crossed.like(x)
+        wide.copy_(x)
+        crossed_first.copy_(second)
+        crossed_second.copy_(first)
+        out.copy_(wide.mul_(cos).sub_(crossed.mul_(sin)))
 
 
 class _Pairs:
@@ -124,8 +130,8 @@ class _Pairs:
             elif direct:
                 torch.mul(_as_complex(x_block), turn, out=_as_complex(out_block))
             else:
-                wide = self.wide.like(x_block).copy_(x_block)
-                _as_complex(wide).mul_(turn)
+                wide = self.wide.like(x_block)[0]
+                _as_complex(wide.copy_(x_block)).mul_(turn)
                 out_block.copy_(wide)
 
 
