@@ -9,10 +9,10 @@ import importlib.util
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
 
 import torch
 
+_HAS_TRITON = importlib.util.find_spec("triton") is not None  # which does not import it
 BACKENDS = ("eager", "triton", "compile")
 
 
@@ -60,7 +60,7 @@ def backend_for(device: torch.device) -> str:
     'eager'
     """
     if _forced is None:
-        return "triton" if device.type == "cuda" and _has_triton() else "eager"
+        return "triton" if device.type == "cuda" and _HAS_TRITON else "eager"
     reason = why_not(_forced, device)
     if reason is not None:
         raise RuntimeError(f"the backend is forced to {_forced}, and {reason}")
@@ -75,7 +75,7 @@ def why_not(name: str, device: torch.device) -> str | None:
     """
     if name != "triton":
         return None
-    if not _has_triton():
+    if not _HAS_TRITON:
         return "triton is not installed: pip install triton (Linux), or use eager or compile"
     if device.type not in ("cuda", "meta") and not interpreting():
         return (
@@ -88,8 +88,3 @@ def why_not(name: str, device: torch.device) -> str | None:
 def interpreting() -> bool:
     """Whether Triton's kernels run in its interpreter, on tensors of the CPU."""
     return os.environ.get("TRITON_INTERPRET") == "1"
-
-
-@cache
-def _has_triton() -> bool:
-    return importlib.util.find_spec("triton") is not None

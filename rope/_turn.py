@@ -192,9 +192,18 @@ def _is_transformed() -> bool:
 
 def _operators() -> Any:
     """The kernel's operators; Triton is imported by the first call that needs it."""
-    importlib.import_module("rope.kernels.operator")
-
+    _register()
     return torch.ops.rope
+
+
+def _register() -> bool:
+    importlib.import_module("rope.kernels.operator")
+    return True
+
+
+# As torch.compiler.assume_constant_result marks it, which would import the compiler here: traced
+# code runs it while it is traced, and not again.
+_register._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 @cache

@@ -3,7 +3,12 @@
 import os
 
 import pytest
+import torch
 from hypothesis import settings
+
+# Triton reads this when it is first imported: without a GPU its kernels run in its interpreter.
+if not torch.cuda.is_available():
+    os.environ.setdefault("TRITON_INTERPRET", "1")
 
 YES = {
     name

@@ -170,6 +170,16 @@ FAULTS = [
         "more_than_one_axis",
     ),
     Fault(
+        "the kernel turns the other way",
+        "rope/kernels/rotate.py",
+        (
+            ("turned_x = x * c - y * n", "turned_x = x * c + y * n"),
+            ("turned_y = y * c + x * n", "turned_y = y * c - x * n"),
+        ),
+        "kernels",
+        "on_the_gpu",
+    ),
+    Fault(
         "checkpoint converted the wrong way round",
         "rope/layouts.py",
         (("weight[interleaved_to_half(_rows", "weight[half_to_interleaved(_rows"),),

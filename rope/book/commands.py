@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -203,7 +204,10 @@ def packages() -> int:
     text = (ROOT / "requirements.txt").read_text(encoding="utf-8")
     own = text.split("# What those need in turn.")[0].splitlines()
     missing = []
-    for name in [*(line.split("==")[0] for line in own if "==" in line), "rope-book"]:
+    elsewhere = "darwin" if sys.platform.startswith("linux") else "linux"
+    named = [line for line in own if "==" in line and f'"{elsewhere}"' not in line]
+    names = [re.split(r"[=<> ]", line)[0] for line in named]
+    for name in [*names, "rope-book"]:
         try:
             version(name)
         except PackageNotFoundError:

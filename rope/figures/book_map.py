@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rope.figures.picture import Picture, picture
-from rope.figures.style import BLUE, GREEN, INK, MUTED, OCHRE, PURPLE, VERMILION, subplots
+from rope.figures.style import BLUE, GREEN, INK, MUTED, OCHRE, PURPLE, SKY, VERMILION, subplots
 
 WIDTH, HEIGHT = 1.52, 0.5
 
@@ -23,6 +23,7 @@ CHAPTERS = {
     "precision": (0, 4, "How exact must\nit be?"),
     "longer_context": (1, 4, "Longer\ncontext"),
     "more_than_one_axis": (2, 4, "More than\none axis"),
+    "on_the_gpu": (0, 5, "As fast as\nmemory allows"),
 }
 PARTS = (
     ("Rotation", BLUE),
@@ -30,6 +31,7 @@ PARTS = (
     ("Many dimensions", PURPLE),
     ("In PyTorch", OCHRE),
     ("In real models", VERMILION),
+    ("Fast", SKY),
 )
 ROAD = list(zip(list(CHAPTERS), list(CHAPTERS)[1:], strict=False))
 ALSO = (
@@ -39,6 +41,7 @@ ALSO = (
     ("properties", "rotary_attention"),
     ("from_maths_to_pytorch", "precision"),
     ("rotary_attention", "longer_context"),
+    ("precision", "on_the_gpu"),
 )
 
 
@@ -48,10 +51,10 @@ def _place(name: str) -> tuple[float, float]:
 
 
 def book_map() -> Picture:
-    """Twelve chapters in five rows, one row a part; on the built page each box is a link."""
-    figure, ax = subplots(height=5.0)
+    """Thirteen chapters in six rows, one row a part; on the built page each box is a link."""
+    figure, ax = subplots(height=6.0)
     ax.set_axis_off()
-    ax.set(xlim=(-0.05, 5.15), ylim=(-4.33, 0.62), aspect="equal")
+    ax.set(xlim=(-0.05, 5.15), ylim=(-5.31, 0.62), aspect="equal")
     for row, (part, colour) in enumerate(PARTS):
         ax.text(0.3, 0.35 - 0.98 * row, part, color=INK, fontsize=10, style="italic")
         for name in (name for name, (_, at, _) in CHAPTERS.items() if at == row):
@@ -68,11 +71,12 @@ def book_map() -> Picture:
         _arrow(ax, start, end, (0, (3, 2)))
     return picture(
         figure,
-        alt="The chapters in five rows, read from left to right and top to bottom: Why position "
+        alt="The chapters in six rows, read from left to right and top to bottom: Why position "
         "and Euler's formula; Rotation in two dimensions and Why rotation; Many dimensions and "
         "Properties; From maths to PyTorch, Two layouts and Rotary attention; How exact must it "
-        "be, Longer context and More than one axis. Dashed arrows lead down the left column, "
-        "from Properties to Rotary attention, and from there to Longer context.",
+        "be, Longer context and More than one axis; As fast as memory allows. Dashed arrows lead "
+        "down the left column, from Properties to Rotary attention, and from there to Longer "
+        "context.",
     )
 
 

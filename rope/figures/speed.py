@@ -1,8 +1,8 @@
 """How long a rotation takes, in units of a plain copy of the same tensors: plots of a record.
 
-Chapter "How fast can it be?". A copy reads each element once and writes it once; a rotation must
-do as much, so 1 is the least that a memory-bound rotation can take. The alternative texts are made
-from the numbers that are drawn.
+Chapter "As fast as memory allows". A copy reads each element once and writes it once; a rotation
+must do as much, so 1 is the least that a memory-bound rotation can take. The alternative texts are
+made from the numbers that are drawn.
 """
 
 from __future__ import annotations

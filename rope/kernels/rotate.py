@@ -183,7 +183,7 @@ def launch(
     planes_2 = triton.next_power_of_2(planes)
     # Two kinds of tile, so that a new length compiles nothing: one token, or as many as fit.
     tokens = 1 if length == 1 else max(1, min(16, _TILE_PLANES // planes_2))
-    heads = min(_HEADS, triton.next_power_of_2(heads_q))
+    heads = min(_HEADS, triton.next_power_of_2(max(1, heads_q)))
     tiles = batch * triton.cdiv(length, tokens)
     programs = tiles * (triton.cdiv(heads_q, heads) + triton.cdiv(heads_k, heads))
     if programs == 0:

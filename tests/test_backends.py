@@ -1,0 +1,294 @@
+"""Which code turns the vectors, and that all of it gives the same: forced, chosen, compiled."""
+
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch.utils.checkpoint import checkpoint
+
+import rope
+from rope import RotaryEmbedding, rotary_embedding, rotary_embedding_, rotary_embedding_qk
+from rope._backend import backend_for
+from rope.axes import MixedRotaryEmbedding, grid_positions
+from rope.extensions import YaRN
+from rope.kernels import BACKENDS, use_backend, why_not
+from tests.strategies import normal
+
+CPU = torch.device("cpu")
+KERNELS = Path(rope.__file__).parent / "kernels"
+TRITON_INTERPRETED = why_not("triton", CPU) is None
+with_kernel = pytest.mark.skipif(not TRITON_INTERPRETED, reason="Triton's interpreter is not here")
+DIM, ROWS = 8, 40
+
+
+def tables():
+    return rope.rotary_tables(ROWS, rope.inverse_frequencies(DIM))
+
+
+def pair(dtype=torch.float32, length=5, storage="heads"):
+    shape = (2, 3, length, DIM + 4) if storage == "heads" else (2, length, 3, DIM + 4)
+    q, k = normal(shape, 1, dtype), normal(shape, 2, dtype)
+    return (
+        (q, k[:, :2]) if storage == "heads" else (q.mT.mT.transpose(1, 2), k.transpose(1, 2)[:, :2])
+    )
+
+
+def run(code, **environment):
+    env = {**os.environ, **environment}
+    return subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+
+
+@with_kernel
+@pytest.mark.parametrize("inplace", [False, True])
+@pytest.mark.parametrize("inverse", [False, True])
+@pytest.mark.parametrize("interleaved", [False, True])
+@pytest.mark.parametrize("storage", ["heads", "tokens"])
+@pytest.mark.parametrize("ids", [None, "all", "each"])
+def test_the_kernel_gives_what_the_eager_path_gives(ids, storage, interleaved, inverse, inplace):
+    q, k = pair(storage=storage)
+    cos, sin = tables()
+    positions = None if ids is None else torch.tensor([4, 0, 39, 7, 7])
+    if ids == "each":
+        positions = torch.stack((positions, positions.flip(0)))
+    if ids is None:
+        cos, sin = cos[:5], sin[:5]
+    flags = {"interleaved": interleaved, "inverse": inverse, "inplace": inplace}
+    expected = rotary_embedding_qk(q.clone(), k.clone(), cos, sin, positions, **flags)
+    with use_backend("triton"):
+        found = rotary_embedding_qk(q, k, cos, sin, positions, **flags)
+    for x, y, given in zip(found, expected, (q, k), strict=True):
+        assert torch.equal(x, y)
+        assert x.stride() == given.stride() or given is k
+        assert (x is given) is inplace
+
+
+@with_kernel
+@pytest.mark.parametrize("extension", [None, YaRN(4.0, 16)], ids=str)
+def test_the_module_takes_the_kernel_with_one_launch(extension, monkeypatch):
+    import rope.kernels.operator as operator
+
+    launches = []
+    real = operator.launch
+    monkeypatch.setattr(operator, "launch", lambda *a, **k: (launches.append(1), real(*a, **k)))
+    rotary, (q, k) = RotaryEmbedding(DIM, 16, extension=extension), pair()
+    ids = torch.tensor([[3, 30, 2, 1, 0], [0, 1, 2, 3, 4]])
+    for arguments in ({}, {"offset": 30}, {"position_ids": ids}):
+        expected = rotary(q, k, **arguments)
+        launches.clear()
+        with use_backend("triton"):
+            found = rotary(q, k, **arguments)
+        assert len(launches) == 1
+        assert all(map(torch.equal, found, expected))
+        with use_backend("triton"):
+            back = rotary(*found, **arguments, inverse=True)
+        torch.testing.assert_close(back, (q, k), rtol=0, atol=16 * 2**-24)
+
+
+@with_kernel
+def test_gradients_of_the_kernel():
+    """Also when autograd asks for the gradient of a gradient, and with half of it missing."""
+    cos, sin = tables()
+    ids = torch.tensor([4, 0, 39, 7, 7])
+    weights = normal((2, 3, 5, DIM + 4), 9, torch.float32)
+
+    def gradients(q, k):
+        out, _ = rotary_embedding_qk(q, k, cos, sin, ids, interleaved=True)
+        (first,) = torch.autograd.grad((out * weights).pow(2).sum(), q, create_graph=True)
+        (second,) = torch.autograd.grad(first.pow(2).sum(), q)
+        return first, second
+
+    inputs = [x.requires_grad_() for x in pair()]
+    expected = gradients(*inputs)
+    with use_backend("triton"):
+        found = gradients(*inputs)
+    # One rounding of each of the two sums of squares apart, at most.
+    torch.testing.assert_close(found, expected, rtol=8 * 2**-24, atol=8 * 2**-24)
+
+
+@with_kernel
+def test_backward_keeps_the_tables_alone():
+    cos, sin = tables()
+    q, k = (x.requires_grad_() for x in pair())
+    for backend in ("eager", "triton"):
+        kept = []
+
+        def keep(tensor, kept=kept):
+            kept.append(tensor.numel())
+            return tensor
+
+        hooks = torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor)
+        with use_backend(backend), hooks:
+            rotary_embedding_qk(q, k, cos[:5], sin[:5])
+        assert 0 < sum(kept) <= 2 * (cos[:5].numel() + sin[:5].numel())
+
+
+@with_kernel
+def test_opcheck():
+    from rope.kernels import operator  # noqa: F401, which registers the operators
+
+    cos, sin = tables()
+    ids = torch.tensor([[4, 0, 39, 7, 7]] * 2)
+    q, k = pair()
+    lined = cos[:5][None, None], sin[:5][None, None]
+    for xs, rest in (
+        ([q, k], (cos, sin, ids, False, False)),
+        ([q.requires_grad_(), k.requires_grad_()], (cos, sin, ids[0], True, False)),
+        ([q], (*lined, None, True, True)),
+    ):
+        torch.library.opcheck(torch.ops.rope.rotate, (xs, *rest))
+    detached = [x.detach().clone() for x in (q, k)]
+    torch.library.opcheck(torch.ops.rope.rotate_, (detached, cos, sin, ids, False, False))
+
+
+@with_kernel
+def test_compiled_code_calls_the_operator_and_stays_whole():
+    torch._dynamo.reset()
+    graphs = []
+
+    def backend(graph, inputs):
+        graphs.append([str(node.target) for node in graph.graph.nodes])
+        return graph
+
+    rotary = RotaryEmbedding(DIM, 64)
+    with use_backend("triton"):
+        compiled = torch.compile(rotary, fullgraph=True, backend=backend, dynamic=True)
+        for length in (3, 7, 12):
+            q, k = pair(length=length)
+            assert all(map(torch.equal, compiled(q, k, offset=length), rotary(q, k, offset=length)))
+    assert len(graphs) <= 2
+    assert any("rope.rotate" in name for name in graphs[-1])
+
+
+@with_kernel
+def test_checkpointing_and_autocast():
+    rotary = RotaryEmbedding(DIM, 64)
+    q, k = (x.requires_grad_() for x in pair())
+    with use_backend("triton"):
+        plain = torch.autograd.grad(sum(x.pow(3).sum() for x in rotary(q, k)), (q, k))
+        again = checkpoint(lambda q, k: rotary(q, k), q, k, use_reentrant=False)
+        kept = torch.autograd.grad(sum(x.pow(3).sum() for x in again), (q, k))
+        assert all(map(torch.equal, plain, kept))
+        with torch.autocast("cpu", torch.bfloat16):
+            assert all(map(torch.equal, rotary(q, k), RotaryEmbedding(DIM)(q, k)))
+
+
+@with_kernel
+def test_what_the_kernel_cannot_do_goes_by_the_formulas():
+    cos, sin = tables()
+    x = pair()[0]
+    with use_backend("triton"):
+        wide = rotary_embedding(x.double(), cos[:5], sin[:5])
+        learned = cos[:5].clone().requires_grad_()
+        rotary_embedding(x, learned, sin[:5]).sum().backward()
+        mapped = torch.func.vmap(lambda v: rotary_embedding(v[None], cos[:5], sin[:5])[0])(x)
+        _, tangent = torch.func.jvp(lambda v: rotary_embedding(v, cos[:5], sin[:5]), (x,), (x,))
+        mixed = MixedRotaryEmbedding(8, num_heads=3)
+        turned = mixed.rotate(x[:, :, :4], grid_positions(2, 2))
+    assert wide.dtype == torch.float64
+    assert learned.grad is not None
+    plain = rotary_embedding(x, cos[:5], sin[:5])
+    assert torch.equal(mapped, plain)
+    assert torch.equal(tangent, plain)
+    assert torch.equal(turned, mixed.rotate(x[:, :, :4], grid_positions(2, 2)))
+
+
+@with_kernel
+def test_out_and_in_place_with_gradients():
+    cos, sin = (t[:5] for t in tables())
+    x = pair()[0]
+    expected = rotary_embedding(x, cos, sin)
+    with use_backend("triton"):
+        out = torch.full_like(x, float("nan"))
+        assert rotary_embedding(x, cos, sin, out=out) is out
+        assert torch.equal(out, expected)
+        leaf = x.clone().requires_grad_()
+        rotary_embedding_(leaf * 1, cos, sin).sum().backward()
+    ones = rotary_embedding(torch.ones_like(x), cos, sin, inverse=True)
+    torch.testing.assert_close(leaf.grad, ones)
+
+
+def test_compile_gives_what_eager_gives():
+    torch._dynamo.reset()
+    cos, sin = (t[:5] for t in tables())
+    x = pair()[0]
+    try:
+        with use_backend("compile"):
+            for interleaved in (False, True):
+                found = rotary_embedding(x, cos, sin, interleaved=interleaved)
+                expected = rotary_embedding(x.double(), cos, sin, interleaved=interleaved)
+                torch.testing.assert_close(found.double(), expected, rtol=0, atol=16 * 2**-24)
+                inplace = rotary_embedding_(x.clone(), cos, sin, interleaved=interleaved)
+                assert torch.equal(inplace, found)
+    except torch._dynamo.exc.BackendCompilerFailed:
+        pytest.skip("there is no C++ compiler here")
+
+
+def test_a_backend_is_forced_for_a_block_alone():
+    assert BACKENDS == ("eager", "triton", "compile")
+    assert backend_for(CPU) == "eager"
+    with use_backend("compile"):
+        assert backend_for(CPU) == "compile"
+        with use_backend(None):
+            assert backend_for(CPU) == "eager"
+        assert backend_for(CPU) == "compile"
+    assert backend_for(CPU) == "eager"
+    with pytest.raises(KeyError), use_backend("compile"):
+        raise KeyError
+    assert backend_for(CPU) == "eager"
+
+
+def test_an_unknown_backend_is_refused_by_name():
+    with pytest.raises(ValueError, match="'cuda'; it must be one of eager, triton, compile"):
+        use_backend("cuda").__enter__()
+    result = run("import rope", ROPE_BACKEND="fast")
+    assert "the backend is 'fast'; it must be one of eager, triton, compile" in result.stderr
+
+
+def test_a_forced_backend_that_cannot_run_says_so():
+    code = "import torch, rope; rope.RotaryEmbedding(4)(*2 * [torch.ones(1, 1, 1, 4)])"
+    result = run(code, ROPE_BACKEND="triton", TRITON_INTERPRET="0")
+    reason = "triton needs a GPU" if TRITON_INTERPRETED else "triton is not installed"
+    assert f"RuntimeError: the backend is forced to triton, and {reason}" in result.stderr
+    assert run(code, ROPE_BACKEND="eager").returncode == 0
+
+
+def test_a_rotation_on_the_cpu_imports_no_triton():
+    code = (
+        "import sys, torch, rope\n"
+        "before = 'triton' in sys.modules\n"
+        "x = torch.ones(1, 1, 3, 4)\n"
+        "rope.RotaryEmbedding(4)(x, x)\n"
+        "print(before, 'triton' in sys.modules)"
+    )
+    assert run(code, TRITON_INTERPRET="0").stdout.split() == ["False", "False"]
+
+
+def test_nothing_in_the_kernels_waits_for_the_device():
+    """A read of a tensor's value would stop the host, and cannot be captured in a CUDA graph."""
+    waits = {"item", "tolist", "cpu", "numpy", "nonzero", "any", "all", "synchronize", "contains"}
+    for path in KERNELS.glob("*.py"):
+        called = {
+            node.func.attr
+            for node in ast.walk(ast.parse(path.read_text()))
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+        }
+        assert not called & waits, path
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_cuda_graph_replays_it():
+    rotary = RotaryEmbedding(DIM, 64, device="cuda")
+    q, k = (x.cuda() for x in pair())
+    ids = torch.arange(5, device="cuda")
+    rotary(q, k, ids, seq_len=64)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out = rotary(q, k, ids, seq_len=64)
+    ids.add_(10)
+    graph.replay()
+    expected = rotary(q, k, ids, seq_len=64)
+    assert all(map(torch.equal, out, expected))
