@@ -273,16 +273,10 @@ def check_no_negative(low: int) -> None:
 
 
 def position_range(position_ids: Tensor) -> tuple[int, int]:
-    """The smallest and largest position, (0, -1) when there are none. Reads the data, once."""
-    position_ids = _unwrapped(position_ids)  # all that vmap runs over
+    """The smallest and largest position, (0, -1) when there are none. Reads the data."""
+    while torch._C._functorch.is_functorch_wrapped_tensor(position_ids):
+        position_ids = torch._C._functorch.get_unwrapped(position_ids)  # all that vmap runs over
     if position_ids.numel() == 0:
         return 0, -1
-    low, high = _unwrapped(torch.stack(torch.aminmax(position_ids))).tolist()
-    return low, high
-
-
-def _unwrapped(tensor: Tensor) -> Tensor:
-    """What lies within the wrappers of torch.func, which forbid or hide the reading of values."""
-    while torch._C._functorch.is_functorch_wrapped_tensor(tensor):
-        tensor = torch._C._functorch.get_unwrapped(tensor)
-    return tensor
+    low, high = torch.aminmax(position_ids)
+    return int(low), int(high)
