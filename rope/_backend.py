@@ -1,7 +1,7 @@
 """Which code turns the vectors: chosen for each call by itself, or forced.
 
-Chapter "On the GPU". `eager` is PyTorch's operations one by one; `triton` is one kernel, for
-tensors on a GPU (or, interpreted, on a CPU with TRITON_INTERPRET=1); `compile` is what
+Chapter "As fast as memory allows". `eager` is PyTorch's operations one by one; `triton` is one
+kernel, for tensors on a GPU (or, interpreted, on a CPU with TRITON_INTERPRET=1); `compile` is what
 torch.compile makes of the formulas. All give the same numbers, to the rounding of the dtype.
 """
 

@@ -1,8 +1,8 @@
 """The two formulas for a CPU: in blocks that stay in its cache, into memory that exists.
 
-Chapter "On the GPU", section on the CPU. Written as operations on whole tensors, a rotation reads
-and writes main memory in each of them. In blocks the first operations read from there and the
-last result goes back, and what lies between stays in the cache.
+Chapter "As fast as memory allows", section on the CPU. Written as operations on whole tensors, a
+rotation reads and writes main memory in each of them. In blocks the first operations read from
+there and the last result goes back, and what lies between stays in the cache.
 
 Tables have four axes, `[B, H, S, R/2]` or 1 in place of B, H, S, in the dtype of the arithmetic;
 the sine has the sign of the direction.

@@ -1,7 +1,7 @@
 """The two formulas for few vectors, such as one token's: with the fewest operations.
 
-Chapter "On the GPU", section on decoding. All of it lies in the cache, and the time is that of
-starting each operation. The bits are those of `rope._formula.formula`.
+Chapter "As fast as memory allows", section on decoding. All of it lies in the cache, and the time
+is that of starting each operation. The bits are those of `rope._formula.formula`.
 
 Tables are `[S, R/2]`, or have four axes, `[B, H, S, R/2]` or 1 in place of B, H, S; they have the
 dtype of the arithmetic, and the sine the sign of the direction.

@@ -1,8 +1,8 @@
 """New memory for results: in the order of the input, and in large pages where it is large.
 
-Chapter "On the GPU", section on the CPU. The C library takes blocks of more than 32 MiB from the
-operating system afresh each time, and the first write to each 4 KiB page of them stops for the
-system to clear that page. Asked to, Linux clears 2 MiB at once.
+Chapter "As fast as memory allows", section on the CPU. The C library takes blocks of more than 32
+MiB from the operating system afresh each time, and the first write to each 4 KiB page of them stops
+for the system to clear that page. Asked to, Linux clears 2 MiB at once.
 """
 
 import ctypes

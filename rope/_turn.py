@@ -1,8 +1,8 @@
 """What turns the vectors, once everything is checked: a kernel, blocks, compiled or plain formulas.
 
-Chapter "On the GPU". Here a call finds its way: tables are lined up with the vectors, and what
-cannot be written down in advance of autograd, a tracer or a transform goes by the plain formulas,
-which all of them see through.
+Chapter "As fast as memory allows". Here a call finds its way: tables are lined up with the vectors,
+and what cannot be written down in advance of autograd, a tracer or a transform goes by the plain
+formulas, which all of them see through.
 
 Shapes: B batch, H heads, S sequence, D head dimension, R rotated width, N table rows.
 """

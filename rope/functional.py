@@ -54,7 +54,8 @@ def rotary_embedding(
     when x or the tables are, and its result is rounded to x's dtype at the end alone.
     Raises TypeError for integer or complex values and for boolean or floating position_ids,
     ValueError for shapes or devices that do not agree and for positions outside the tables
-    (under `torch.compile` and on CUDA that last one is an asynchronous assertion).
+    (under `torch.compile` and on CUDA that last one is an asynchronous assertion; the Triton kernel
+    makes such a token NaN instead).
 
     >>> import torch
     >>> from rope.frequencies import inverse_frequencies, rotary_tables

@@ -115,7 +115,7 @@ def _cpu(entries: dict[str, Entry]) -> list[Bar]:
         ]
         found += [
             _at_least(
-                f"{way.dtype}, {way.layout}: time of {names[0]} over rope eager's",
+                f"{way.dtype}, {way.layout}: time of {names[0]} over that of rope eager",
                 bound,
                 way,
                 entries,
@@ -137,7 +137,7 @@ def _cpu(entries: dict[str, Entry]) -> list[Bar]:
         ]
     found += [
         _worst(
-            f"every case: time of rope eager over {names[0]}'s, the worst",
+            f"every case: time of rope eager over that of {names[0]}, the worst",
             1.0,
             list(entries.values()),
             partial(_over, names=["rope eager"], than=names),

@@ -1,4 +1,4 @@
-"""Rotations as one kernel: chosen by itself on a GPU, see the chapter "On the GPU".
+"""Rotations as one kernel: chosen by itself on a GPU, see the chapter "As fast as memory allows".
 
 `rope.kernels.rotate` is the kernel, `rope.kernels.operator` what torch knows of it. Importing
 this package does not import Triton.

@@ -1,9 +1,9 @@
 """The kernel as operators of torch: for autograd, torch.compile and torch.export.
 
-Chapter "On the GPU". `rope::rotate` gives new tensors and is differentiable: a rotation is
-orthogonal, so the gradient of its input is the gradient of its output turned back, by the same
-operator with the angle negated, and nothing of the input is kept. `rope::rotate_` writes into its
-arguments.
+Chapter "As fast as memory allows". `rope::rotate` gives new tensors and is differentiable: a
+rotation is orthogonal, so the gradient of its input is the gradient of its output turned back, by
+the same operator with the angle negated, and nothing of the input is kept. `rope::rotate_` writes
+into its arguments.
 
 Shapes: B batch, H heads, S sequence, D head dimension, R rotated width, N table rows.
 """

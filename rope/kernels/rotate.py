@@ -1,7 +1,7 @@
 """The kernel: queries and keys read once, turned, written once.
 
-Chapter "On the GPU". A plane costs four multiplications and two additions, so the time is that of
-the bytes: with e bytes an element, q `[B, H, S, D]` and k `[B, H_kv, S, D]` move
+Chapter "As fast as memory allows". A plane costs four multiplications and two additions, so the
+time is that of the bytes: with e bytes an element, q `[B, H, S, D]` and k `[B, H_kv, S, D]` move
 
     2 e B (H + H_kv) S D    bytes of vectors (one read, one write), and
     8 B S R/2 (H + H_kv) / HEADS    bytes of float32 tables, mostly from the cache.
