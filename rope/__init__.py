@@ -36,6 +36,7 @@ _LAZY = frozenset(
         "reference",
         "symbolic",
         "traffic",
+        "training",
         "xpos",
     }
 )

@@ -8,17 +8,17 @@ from typing import Any
 DIGITS = 3  # of a measured number
 
 
-def rounded(value: Any) -> Any:
-    """Every float in nested lists and dicts rounded to three significant digits.
+def rounded(value: Any, digits: int = DIGITS) -> Any:
+    """Every float in nested lists and dicts rounded to so many significant digits.
 
     >>> rounded({"a": [0.0012345, 1048576, 10000.0, 2.0**-29]})
     {'a': [0.00123, 1048576, 10000.0, 1.86e-09]}
     """
     if isinstance(value, dict):
-        return {key: rounded(entry) for key, entry in value.items()}
+        return {key: rounded(entry, digits) for key, entry in value.items()}
     if isinstance(value, list):
-        return [rounded(entry) for entry in value]
-    return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value
+        return [rounded(entry, digits) for entry in value]
+    return float(f"{value:.{digits}g}") if isinstance(value, float) else value
 
 
 def resume(kept: Path, program: str) -> dict[str, Any]:

@@ -14,11 +14,11 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cache, partial
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 
 import torch
 from torch import Tensor
 
+from rope._machine import installed
 from rope.bench.cases import Case
 from rope.frequencies import inverse_frequencies, rotary_tables
 from rope.functional import rotary_embedding
@@ -80,18 +80,6 @@ class Competitor:
 
 
 @cache
-def installed(package: str) -> str | None:
-    """The version of an installed distribution, None when there is none.
-
-    >>> installed("no-such-package") is None
-    True
-    """
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
-
-
 def setting(case: Case, device: torch.device, buffers: bool = True) -> Setting:
     """The tables of a case.
 

@@ -10,7 +10,6 @@ import hashlib
 import json
 import os
 import platform
-import subprocess
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -18,9 +17,10 @@ from typing import Any
 
 import torch
 
+from rope._machine import commit, cpu_model, installed
 from rope._record import resume, rounded, write
 from rope.bench.cases import Case
-from rope.bench.competitors import Competitor, installed
+from rope.bench.competitors import Competitor
 from rope.bench.measure import measure_case
 from rope.bench.timing import Effort
 
@@ -75,7 +75,7 @@ def metadata(
     packages = sorted({*TOOLS, *(entry.package for entry in field)})
     return {
         "command": command,
-        "commit": _commit(),
+        "commit": commit(),
         "device": _device(device),
         "effort": asdict(effort),
         "platform": platform.platform(),
@@ -95,7 +95,7 @@ def _program(about: dict[str, Any]) -> str:
 def _device(device: torch.device) -> dict[str, Any]:
     about: dict[str, Any] = {
         "cores": os.cpu_count(),
-        "cpu": _cpu_model(),
+        "cpu": cpu_model(),
         "kind": device.type,
         "threads": torch.get_num_threads(),
     }
@@ -108,30 +108,3 @@ def _device(device: torch.device) -> dict[str, Any]:
             "memory": found.total_memory,
         }
     return about
-
-
-def _cpu_model() -> str:
-    """As Linux names it, or else what Python knows."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = []
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
-
-
-def _commit() -> str:
-    """The commit that this package is checked out at, with a word where files differ from it."""
-    here = Path(__file__).parent
-    try:
-        found = subprocess.run(
-            ["git", "describe", "--always", "--abbrev=12", "--dirty= with changes", "--exclude=*"],
-            cwd=here,
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=10,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return "unknown"
-    return found.stdout.strip() or "unknown"

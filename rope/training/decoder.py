@@ -1,0 +1,148 @@
+"""A decoder as plain as it can be: chapter "What training shows".
+
+    x <- x + Attention(norm(x)),    x <- x + MLP(norm(x)),    logits = W norm(x).
+
+What it knows of positions comes from one part, `positions`, and can be swapped.
+
+Shapes: B batch, H heads, S sequence, D head dimension, E embedding width.
+"""
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import gelu, scaled_dot_product_attention
+
+from rope.attention.linear import linear_attention
+from rope.functional import rotary_embedding
+from rope.training.config import Experiment
+from rope.training.data import generator
+from rope.training.positions import POSITIONS, Places
+
+
+class Attention(nn.Module):
+    """Causal attention that applies what it is told of positions; no biases in its projections.
+
+    >>> layer = Attention(Experiment(width=16, heads=2))
+    >>> layer(torch.ones(1, 3, 16), Places()).shape
+    torch.Size([1, 3, 16])
+    """
+
+    def __init__(self, experiment: Experiment) -> None:
+        super().__init__()
+        self.experiment = experiment
+        self.project = nn.Linear(experiment.width, 3 * experiment.width, bias=False)
+        self.out = nn.Linear(experiment.width, experiment.width, bias=False)
+
+    def forward(self, x: Tensor, places: Places) -> Tensor:
+        q, k, v = self.heads(x)  # [B, H, S, D] each
+        if self.experiment.attention == "linear":
+            mixed = self._linear(q, k, v, places)
+        else:
+            q, k = self.rotate(q, k, places)
+            mixed = scaled_dot_product_attention(
+                q, k, v, attn_mask=places.bias, is_causal=places.bias is None
+            )
+        return self.out(mixed.transpose(1, 2).flatten(2))
+
+    def heads(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """q, k, v of each head, `[B, H, S, D]`, before any rotation."""
+        split = self.project(x).unflatten(-1, (3, self.experiment.heads, -1))
+        q, k, v = split.permute(2, 0, 3, 1, 4)
+        return q, k, v
+
+    def rotate(self, q: Tensor, k: Tensor, places: Places) -> tuple[Tensor, Tensor]:
+        """Query and key at their positions."""
+        interleaved = self.experiment.interleaved
+        if places.query is not None:
+            q = rotary_embedding(q, *places.query, interleaved=interleaved)
+        if places.key is not None:
+            k = rotary_embedding(k, *places.key, interleaved=interleaved)
+        return q, k
+
+    def _linear(self, q: Tensor, k: Tensor, v: Tensor, places: Places) -> Tensor:
+        rotate = places.query is not None
+        if places.query is None:  # tables of no turn, since the call takes some
+            cos = q.new_ones(q.shape[2], 1)
+            tables = cos, torch.zeros_like(cos)
+        else:
+            tables = places.query
+        return linear_attention(
+            q, k, v, *tables, rotate=rotate, interleaved=self.experiment.interleaved
+        )
+
+
+class Block(nn.Module):
+    """One layer: attention, then an MLP four times as wide.
+
+    >>> Block(Experiment(width=16, heads=2))(torch.ones(1, 3, 16), Places()).shape
+    torch.Size([1, 3, 16])
+    """
+
+    def __init__(self, experiment: Experiment) -> None:
+        super().__init__()
+        width = experiment.width
+        self.before_attention, self.before_mlp = nn.RMSNorm(width), nn.RMSNorm(width)
+        self.attention = Attention(experiment)
+        self.up = nn.Linear(width, 4 * width, bias=False)
+        self.down = nn.Linear(4 * width, width, bias=False)
+
+    def forward(self, x: Tensor, places: Places) -> Tensor:
+        x = x + self.attention(self.before_attention(x), places)
+        return x + self.down(gelu(self.up(self.before_mlp(x))))
+
+
+class Decoder(nn.Module):
+    """A language model over `tokens` kinds of token.
+
+    Weights start from normal numbers: the embedding with variance 1/E, scaled by sqrt(E) when it
+    is read, the projections with 0.02, those into the residual less by sqrt(2 layers).
+    Takes int64 `[B, S]` and returns logits `[B, S, tokens]`; position_ids: integers `[S]`,
+    0 ... S-1 without them.
+
+    >>> model = Decoder(Experiment(width=16, heads=2, layers=1), tokens=10)
+    >>> model(torch.zeros(2, 5, dtype=torch.long)).shape
+    torch.Size([2, 5, 10])
+    """
+
+    def __init__(self, experiment: Experiment, tokens: int) -> None:
+        super().__init__()
+        self.experiment = experiment
+        self.embedding = nn.Embedding(tokens, experiment.width)
+        self.positions = POSITIONS[experiment.position](experiment)
+        self.blocks = nn.ModuleList(Block(experiment) for _ in range(experiment.layers))
+        self.norm = nn.RMSNorm(experiment.width)
+        self.head = nn.Linear(experiment.width, tokens, bias=False)
+        self._start()
+
+    def forward(self, tokens: Tensor, position_ids: Tensor | None = None) -> Tensor:
+        if position_ids is None:
+            position_ids = torch.arange(tokens.shape[1], device=tokens.device)
+        places = self.places(position_ids)
+        x = self.embedding(tokens) * math.sqrt(self.experiment.width)  # [B, S, E]
+        if places.added is not None:
+            x = x + places.added
+        for block in self.blocks:
+            x = block(x, places)
+        return self.head(self.norm(x))
+
+    def places(self, position_ids: Tensor) -> Places:
+        """What the layers are told; a bias gets the causal mask, which it takes the place of."""
+        places = self.positions(position_ids)
+        if places.bias is None:
+            return places
+        ahead = torch.ones(places.bias.shape[-2:], dtype=torch.bool, device=places.bias.device)
+        masked = places.bias.masked_fill(ahead.triu(1), -math.inf)
+        return places._replace(bias=masked.unsqueeze(0))
+
+    def _start(self) -> None:
+        for name, weight in self.named_parameters():
+            random = generator(self.experiment.seed, name)  # parts that two ways share start alike
+            if name.startswith(("embedding.", "positions.vectors.")):
+                nn.init.normal_(weight, std=self.experiment.width**-0.5, generator=random)
+            elif name.startswith("positions."):
+                nn.init.zeros_(weight)
+            elif weight.dim() == 2:
+                into_residual = name.endswith(("out.weight", "down.weight"))
+                shrink = math.sqrt(2 * self.experiment.layers) if into_residual else 1.0
+                nn.init.normal_(weight, std=0.02 / shrink, generator=random)

@@ -1,0 +1,190 @@
+"""Known mistakes put into a trained model, to see what each costs: chapter "What the model uses".
+
+Some have been found in published implementations, some are what a slip of the pen makes of the
+formula. Each is in the model within a `with` and nowhere else; weights are never touched.
+
+Shapes: S sequence, R rotated width. Angles in radians.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+from rope.training.decoder import Attention, Block, Decoder
+from rope.training.positions import Decaying, Places, Rotary, Tables
+
+_ABSENT = object()
+RESTART = 64  # tokens after which a wrong count starts again
+
+#: Every mistake, by its name, in a sentence.
+DEFECTS: dict[str, str] = {
+    "layout": "pairs the coordinates as the other layout does",
+    "bf16 positions": "rounds positions to bfloat16, which tells those up to 256 apart",
+    "bf16 tables": "rounds cos and sin to bfloat16, the angles exact",
+    "bf16 angles": "rounds positions, frequencies and their products to bfloat16",
+    "keys unrotated": "rotates the queries and leaves the keys as they are",
+    "sign": "turns the queries the other way, so that scores follow m + n",
+    "values rotated": "turns the values as the keys, and never back",
+    "restart": f"counts from 0 again every {RESTART} tokens, as a cache would that forgets its own",
+    "float32 product": "forms the angles in float32, harmless at positions this near",
+}
+
+
+@contextmanager
+def defect(model: Decoder, name: str) -> Iterator[None]:
+    """Within it the model makes the mistake `name`, one of `DEFECTS`, in every layer.
+
+    model: softmax attention with rotary positions without decay, "rope" or "partial".
+    Raises ValueError for another model, or a mistake that is not known, before anything is changed.
+
+    >>> from rope.training import Experiment
+    >>> model = Decoder(Experiment(width=16, heads=2), tokens=5)
+    >>> text = torch.arange(5).view(1, 5)
+    >>> right = model(text)
+    >>> with defect(model, "sign"):
+    ...     wrong = model(text)
+    >>> torch.equal(wrong, right), torch.equal(model(text), right)
+    (False, True)
+    """
+    if name not in DEFECTS:
+        raise ValueError(f"name is {name!r}; it must be one of {', '.join(map(repr, DEFECTS))}")
+    rotary = check_rotary(model)
+    check_softmax(model)
+    if isinstance(rotary, Decaying):
+        raise ValueError(
+            "position is 'xpos', whose tables hold a decay too; it must be 'rope' or 'partial': "
+            "train such a model"
+        )
+    with ExitStack() as changes:
+        for owner, attribute, value in _changes(model, rotary, name):
+            changes.enter_context(replaced(owner, attribute, value))
+        yield
+
+
+@contextmanager
+def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+    """Within it owner.name is value; afterwards it is what it was, and where it was.
+
+    >>> from rope.training import Experiment
+    >>> model = Decoder(Experiment(width=16, heads=2), tokens=5)
+    >>> with replaced(model, "places", lambda position_ids: Places()):
+    ...     print(model.places(torch.arange(4)).query)
+    None
+    >>> "places" in vars(model)
+    False
+    """
+    before = vars(owner).get(name, _ABSENT)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        if before is _ABSENT:
+            delattr(owner, name)
+        else:
+            setattr(owner, name, before)
+
+
+def check_rotary(model: Decoder) -> Rotary:
+    """The model's rotary positions; ValueError if it has none."""
+    if not isinstance(model.positions, Rotary):
+        raise ValueError(
+            f"position is {model.experiment.position!r}, which rotates nothing; it must be 'rope', "
+            "'partial' or 'xpos': train such a model"
+        )
+    return model.positions
+
+
+def check_softmax(model: Decoder) -> None:
+    """Refuse linear attention, which never has a score for each pair of tokens."""
+    if model.experiment.attention != "softmax":
+        raise ValueError(
+            f"attention is {model.experiment.attention!r}; it must be 'softmax', which alone has a "
+            "score for each query and key: train such a model"
+        )
+
+
+def _changes(model: Decoder, rotary: Rotary, name: str) -> list[tuple[Any, str, Any]]:
+    """What is to be replaced: the owner, the attribute, and by what."""
+    layers = [cast(Block, block).attention for block in model.blocks]
+    if name == "layout":
+        other = replace(model.experiment, interleaved=not model.experiment.interleaved)
+        return [(layer, "experiment", other) for layer in layers]
+    if name == "values rotated":
+        return [(layer, "forward", _turning_values(layer)) for layer in layers]
+    forward, mistaken = rotary.forward, _MISTAKEN[name]
+    return [(rotary, "forward", lambda position_ids: mistaken(rotary, forward, position_ids))]
+
+
+def _turning_values(layer: Attention) -> Callable[[Tensor, Places], Tensor]:
+    def forward(x: Tensor, places: Places) -> Tensor:
+        q, k, v = layer.heads(x)
+        q, k = layer.rotate(q, k, places)
+        _, v = layer.rotate(q, v, places)
+        mixed = scaled_dot_product_attention(q, k, v, is_causal=True)
+        return layer.out(mixed.transpose(1, 2).flatten(2))
+
+    return forward
+
+
+Forward = Callable[[Tensor], Places]
+
+
+def _bf16_positions(rotary: Rotary, forward: Forward, position_ids: Tensor) -> Places:
+    return forward(position_ids.bfloat16().to(position_ids.dtype))
+
+
+def _bf16_tables(rotary: Rotary, forward: Forward, position_ids: Tensor) -> Places:
+    cos, sin = (table.bfloat16().float() for table in _tables(forward(position_ids)))
+    return Places(query=(cos, sin), key=(cos, sin))
+
+
+def _bf16_angles(rotary: Rotary, forward: Forward, position_ids: Tensor) -> Places:
+    return _angles_in(torch.bfloat16, rotary, position_ids)
+
+
+def _float32_product(rotary: Rotary, forward: Forward, position_ids: Tensor) -> Places:
+    return _angles_in(torch.float32, rotary, position_ids)
+
+
+def _keys_unrotated(rotary: Rotary, forward: Forward, position_ids: Tensor) -> Places:
+    return forward(position_ids)._replace(key=None)
+
+
+def _sign(rotary: Rotary, forward: Forward, position_ids: Tensor) -> Places:
+    places = forward(position_ids)
+    cos, sin = _tables(places)
+    return places._replace(query=(cos, -sin))
+
+
+def _restart(rotary: Rotary, forward: Forward, position_ids: Tensor) -> Places:
+    return forward(torch.arange(len(position_ids), device=position_ids.device) % RESTART)
+
+
+_MISTAKEN: dict[str, Callable[[Rotary, Forward, Tensor], Places]] = {
+    "bf16 positions": _bf16_positions,
+    "bf16 tables": _bf16_tables,
+    "bf16 angles": _bf16_angles,
+    "keys unrotated": _keys_unrotated,
+    "sign": _sign,
+    "restart": _restart,
+    "float32 product": _float32_product,
+}
+
+
+def _tables(places: Places) -> Tables:
+    assert places.query is not None
+    return places.query
+
+
+def _angles_in(dtype: torch.dtype, rotary: Rotary, position_ids: Tensor) -> Places:
+    """The angles formed in dtype; their cos and sin are exact, so that nothing else goes wrong."""
+    inv_freq = rotary.frequencies(int(position_ids.max()) + 1, position_ids.device)
+    angle = (position_ids.to(dtype)[:, None] * inv_freq.to(dtype)).double()
+    scale = rotary.extension.attention_scaling
+    tables = (scale * angle.cos()).float(), (scale * angle.sin()).float()
+    return Places(query=tables, key=tables)

@@ -1,0 +1,162 @@
+"""Loss by position, far beyond the trained length: chapter "Beyond the trained length".
+
+Every way of knowing positions reads the same windows of 16 times the trained context; a bin is a
+stretch of positions. Rotary models are read again through each context extension, as they are and
+after a short training on longer windows.
+
+Shapes: B batch, S sequence.
+"""
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from rope.extensions import NTK, Default, DynamicNTK, Extension, Linear, YaRN
+from rope.training.config import Experiment
+from rope.training.data import FARTHEST, IGNORED, SYMBOLS, Data, TextData
+from rope.training.decoder import Decoder
+from rope.training.loop import Trained, make_optimizer, token_losses, training_step
+from rope.training.positions import Rotary
+
+FACTOR = 16  # how far beyond the trained context the models are read
+SHARES = (0, 1 / 8, 1 / 4, 1 / 2, 3 / 4, 1, 5 / 4, 3 / 2, 2, 3, 4, 6, 8, 10, 12, 14, 16)
+TUNED_FACTOR, TUNED_STEPS, TUNED_RATE = 8, 30, 3e-4
+OFFSETS = (0, 64, 128, 256, 512, 1024, 2048, 4096, 16_384, 65_536)
+
+
+def edges(context: int) -> list[int]:
+    """Where the bins of positions begin and end: 0 ... 16 contexts, narrow ones first.
+
+    >>> edges(128)[:8], edges(128)[-1]
+    ([0, 16, 32, 64, 96, 128, 160, 192], 2048)
+    """
+    return [int(share * context) for share in SHARES]
+
+
+def by_position(
+    model: Decoder, data: Data, sequences: int, *, prefixes: bool = False
+) -> dict[str, list[Any]]:
+    """Mean loss, nats a token, and the share answered rightly, in each bin of positions.
+
+    prefixes: read for each bin only what stands before its end, so that an extension which depends
+    on the length scales to that, and not to the whole window.
+    Returns `edges`, `loss` and `right`, None in the bins that the model cannot read: a learned
+    vector ends with the trained context.
+    """
+    context = model.experiment.context
+    bounds = edges(context)
+    reach = model.positions.reach or bounds[-1]
+    inputs, targets = data.validation(sequences, bounds[-1])
+    result: dict[str, list[Any]] = {"edges": bounds, "loss": [], "right": []}
+    read = None if prefixes else _read(model, inputs[:, :reach], targets[:, :reach])
+    for low, high in pairwise(bounds):
+        asked = targets[:, low:high] != IGNORED
+        if high > reach or not asked.any():
+            means: tuple[float | None, float | None] = None, None
+        else:
+            loss, right = read or _read(model, inputs[:, :high], targets[:, :high])
+            means = _mean(loss[:, low:high][asked]), _mean(right[:, low:high][asked])
+        for name, mean in zip(("loss", "right"), means, strict=True):
+            result[name].append(mean)
+    return result
+
+
+def by_distance(model: Decoder, data: Data, sequences: int) -> dict[str, list[Any]]:
+    """Of a recall model: the share answered rightly for each distance d, in the trained context.
+
+    None for a distance that no question there asks for.
+    """
+    inputs, targets = data.validation(sequences, model.experiment.context)
+    _, right = _read(model, inputs, targets)
+    distance = inputs - SYMBOLS + 1
+    asked = targets != IGNORED
+    shares = []
+    for d in range(1, FARTHEST + 1):
+        here = asked & (distance == d)
+        shares.append(_mean(right[here]) if here.any() else None)
+    return {"distance": list(range(1, FARTHEST + 1)), "accuracy": shares}
+
+
+def shifted(model: Decoder, data: Data, sequences: int = 32) -> list[float]:
+    """The loss in the trained context when all positions grow by each of OFFSETS.
+
+    Scores depend on differences alone, so an exact rotation keeps it.
+    """
+    context = model.experiment.context
+    inputs, targets = data.validation(sequences, context)
+    return [
+        _mean(token_losses(model, inputs, targets, torch.arange(context) + offset))
+        for offset in OFFSETS
+    ]
+
+
+def extensions_of(experiment: Experiment) -> dict[str, Extension]:
+    """The extensions by the factor that the reading asks for, named as `rope.extensions` does."""
+    context, factor = experiment.context, float(FACTOR)
+    return {
+        "default": Default(),
+        "linear": Linear(factor),
+        "ntk": NTK(factor),
+        "dynamic": DynamicNTK(1.0, context),  # its factor is one more, on top of the length
+        "yarn": YaRN(factor, context),
+    }
+
+
+@contextmanager
+def extended(model: Decoder, extension: Extension) -> Iterator[Decoder]:
+    """The model with its spectrum extended; afterwards it has its own again."""
+    positions = model.positions
+    if not isinstance(positions, Rotary):
+        raise TypeError(
+            f"positions are {model.experiment.position!r}; an extension changes the frequencies of "
+            "rotary ones: train with position='rope'"
+        )
+    before = positions.extension
+    positions.extension = extension
+    try:
+        yield model
+    finally:
+        positions.extension = before
+
+
+def tuned(trained: Trained, extension: Extension) -> Decoder:
+    """A copy trained for TUNED_STEPS more, on windows of 8 contexts read through the extension."""
+    model = copy.deepcopy(trained.model)
+    assert isinstance(trained.data, TextData)
+    short = model.experiment
+    long = replace(
+        short,
+        context=TUNED_FACTOR * short.context,
+        batch=max(1, short.batch // TUNED_FACTOR),
+        steps=TUNED_STEPS,
+        warmup=5,
+        learning_rate=TUNED_RATE,
+    )
+    data = TextData(long, trained.data.corpus)
+    optimizer = make_optimizer(model, long)
+    with extended(model, extension):
+        for step in range(1, TUNED_STEPS + 1):
+            training_step(model, optimizer, data, long, step)
+    return model
+
+
+def _read(model: Decoder, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """Loss and correctness of each token, `[B, S]`, one sequence at a time: they are long."""
+    losses, right = [], []
+    for row, wanted in zip(inputs.split(1), targets.split(1), strict=True):
+        with torch.no_grad():
+            logits = model(row)
+        losses.append(cross_entropy(logits.mT, wanted, ignore_index=IGNORED, reduction="none"))
+        right.append(logits.argmax(-1) == wanted)
+    return torch.cat(losses), torch.cat(right)
+
+
+def _mean(values: Tensor) -> float:
+    return values.double().mean().item()

@@ -1,0 +1,122 @@
+"""The recorded comparison, read: chapters "What training shows" and those after it.
+
+`recorded()` is the record that `python -m rope.training sweep` wrote; `trained()` the model of its
+first rotary run; `interval` says what the seeds of a way agree on.
+"""
+
+import json
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rope._statistics import Interval, interval
+from rope.training.config import Experiment
+from rope.training.corpus import Corpus
+from rope.training.decoder import Decoder
+from rope.training.plan import TEXT
+
+RECORDED = Path(__file__).parent / "recorded"
+Run = dict[str, Any]
+
+__all__ = ["Interval", "Kept", "interval", "keep", "recorded", "runs", "steps_to", "trained"]
+
+
+@cache
+def recorded() -> dict[str, Any]:
+    """The record: `metadata`, `runs`, and `cost`."""
+    return json.loads((RECORDED / "sweep.json").read_text(encoding="utf-8"))
+
+
+def runs(of: Experiment = TEXT, **changed: Any) -> list[Run]:
+    """The recorded runs of an experiment, with these fields changed, one for each seed.
+
+    of: `TEXT`, `RECALL`, `LIVE` or `LONGER` of `rope.training.plan`. In the order of the seeds.
+    Raises TypeError for a field that an `Experiment` has not, ValueError when no such run was
+    recorded.
+
+    >>> [run["experiment"]["seed"] for run in runs(position="alibi")]
+    [0, 1, 2, 3, 4]
+    """
+    wanted = replace(of, **changed)
+    found = {}
+    for run in recorded()["runs"]:
+        seed = run["experiment"]["seed"]
+        if run["experiment"] == replace(wanted, seed=seed).as_dict():
+            found[seed] = run
+    if not found:
+        raise ValueError(f"no recorded run is {wanted}: the plan is rope.training.plan.PLAN")
+    return [found[seed] for seed in sorted(found)]
+
+
+def steps_to(curve: dict[str, list[float]], loss: float) -> float | None:
+    """The step at which a curve first comes down to a loss, between looks on a straight line.
+
+    None when it never does.
+
+    >>> steps_to({"step": [0, 10, 20], "loss": [3.0, 2.0, 1.0]}, 1.5)
+    15.0
+    >>> steps_to({"step": [0, 10], "loss": [3.0, 2.0]}, 1.5)
+    """
+    points = list(zip(curve["step"], curve["loss"], strict=True))
+    if points[0][1] <= loss:
+        return float(points[0][0])
+    for (step, before), (later, after) in pairwise(points):
+        if after <= loss:
+            return step + (before - loss) / (before - after) * (later - step)
+    return None
+
+
+@dataclass(frozen=True, eq=False)
+class Kept:
+    """The recorded model with what it takes to read and to write text.
+
+    model: the decoder; corpus: encodes and decodes, its text being `inputs` alone;
+    inputs, targets: validation windows of the trained context, int64 `[B, S]`.
+    """
+
+    model: Decoder
+    corpus: Corpus
+    inputs: Tensor
+    targets: Tensor
+
+
+def trained() -> Kept:
+    """The rotary model of seed 0, its weights rounded to float16 once and read as float32.
+
+    >>> trained().inputs.shape[1]
+    128
+    """
+    kept = torch.load(RECORDED / "rope.pt", weights_only=True)
+    model = Decoder(Experiment(**kept["experiment"]), len(kept["vocabulary"]))
+    model.load_state_dict({name: weight.float() for name, weight in kept["weights"].items()})
+    inputs, targets = kept["inputs"].long(), kept["targets"].long()
+    corpus = Corpus(inputs.flatten(), targets.flatten(), kept["vocabulary"], kept["sha256"])
+    return Kept(model.eval(), corpus, inputs, targets)
+
+
+def keep(folder: Path, output: Path, windows: int = 32) -> None:
+    """Write a finished run of a sweep as the small file that `trained` reads."""
+    from rope.training.data import TextData
+    from rope.training.sweep import load
+
+    run = load(folder)
+    assert isinstance(run.data, TextData)
+    corpus = run.data.corpus
+    inputs, targets = run.data.validation(windows, run.model.experiment.context)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    torch.save(
+        {
+            "experiment": run.model.experiment.as_dict(),
+            "weights": {name: weight.half() for name, weight in run.model.state_dict().items()},
+            "vocabulary": corpus.vocabulary,
+            "sha256": corpus.sha256,
+            "inputs": inputs.to(torch.uint8),
+            "targets": targets.to(torch.uint8),
+        },
+        output,
+    )

@@ -1,0 +1,266 @@
+"""The eight ways to know positions: each against code or a formula that is not ours."""
+
+import math
+
+import mpmath
+import pytest
+import torch
+from strategies import normal, tolerance
+
+from rope.extensions import YaRN
+from rope.frequencies import inverse_frequencies
+from rope.training import POSITIONS, Decoder, Experiment
+from rope.training.config import ATTENTIONS
+from rope.training.decoder import Attention
+from rope.training.positions import T5Bias
+from rope.xpos import XPos
+
+RELATIVE = ("none", "rope", "partial", "alibi", "t5", "xpos")
+ABSOLUTE = ("sinusoidal", "learned")
+TOKENS, LENGTH = 11, 12
+F32 = torch.float32
+PAIRS = [
+    (name, attention)
+    for name, way in POSITIONS.items()
+    for attention in ATTENTIONS
+    if attention == "softmax" or way.linear
+]
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def experiment(position, **changes):
+    fields = dict(layers=2, width=32, heads=2, context=64, batch=2, steps=9)
+    return Experiment(position=position, **fields | changes)
+
+
+def decoder(position, **changes):
+    """A model that cares: at the start its scores are near 0, and the numbers of T5 are 0."""
+    model = Decoder(experiment(position, **changes), TOKENS)
+    with torch.no_grad():
+        for block in model.blocks:
+            block.attention.project.weight.mul_(12)
+            block.attention.out.weight.mul_(12)
+        if position == "t5":
+            model.positions.numbers.weight.copy_(normal((32, 2), seed=3) / 4)
+    return model
+
+
+def sequences(seed=0):
+    random = torch.Generator().manual_seed(seed)
+    return torch.randint(TOKENS, (2, LENGTH), generator=random)
+
+
+def turned(position, q, k, position_ids=None, **changes):
+    """q and k, `[B, H, S, D]`, as the layers turn them."""
+    made = experiment(position, width=q.shape[1] * q.shape[3], heads=q.shape[1], **changes)
+    if position_ids is None:
+        position_ids = torch.arange(q.shape[2])
+    return Attention(made).rotate(q, k, POSITIONS[position](made)(position_ids))
+
+
+def test_sinusoidal_is_the_formula_of_its_paper():
+    width, places = 16, (0, 1, 7, 100, 65_536)
+    added = POSITIONS["sinusoidal"](experiment("sinusoidal", width=width))(torch.tensor(places))
+    with mpmath.workdps(30):
+        for row, place in zip(added.added.tolist(), places, strict=True):
+            for column, value in enumerate(row):
+                power = mpmath.mpf(2 * (column // 2)) / width
+                angle = place / mpmath.mpf(10000) ** power
+                exact = mpmath.cos(angle) if column % 2 else mpmath.sin(angle)
+                # One rounding to float32, of an angle that float64 holds to 65,536 eps.
+                assert abs(value - exact) <= tolerance(F32, operations=1) + 1e-11
+    assert added.added.dtype == F32 and added.query is added.key is added.bias is None
+
+
+def test_learned_is_a_row_each_and_ends_with_the_context():
+    way = decoder("learned").positions
+    places = torch.tensor([5, 0, 63])
+    assert torch.equal(way(places).added, way.vectors.weight[places] * math.sqrt(32))
+    assert way.reach == 64 and all(POSITIONS[name].reach is None for name in RELATIVE)
+    with pytest.raises(ValueError, match=r"position 64 has no learned vector; .* below 64"):
+        way(torch.tensor([3, 64]))
+    with pytest.raises(ValueError, match="position -1 has no learned vector"):
+        way(torch.tensor([-1, 3]))
+
+
+def test_rope_turns_as_llama_does():
+    llama = pytest.importorskip("transformers.models.llama.modeling_llama")
+    q, k = normal((2, 2, 3, LENGTH, 8), seed=1, dtype=F32)
+    config = llama.LlamaConfig(hidden_size=24, num_attention_heads=3, max_position_embeddings=64)
+    places = torch.arange(LENGTH)
+    tables = llama.LlamaRotaryEmbedding(config)(q, places[None])
+    for ours, theirs in zip(
+        turned("rope", q, k), llama.apply_rotary_pos_emb(q, k, *tables), strict=True
+    ):
+        # Angles up to 11 in float32 on their side, then four roundings on each.
+        allowed = tolerance(F32, scale=4, operations=2 * LENGTH + 8)
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=allowed)
+
+
+def test_rope_in_pairs_turns_as_gpt_j_does():
+    gptj = pytest.importorskip("transformers.models.gptj.modeling_gptj")
+    q, k = normal((2, 2, 3, LENGTH, 8), seed=1, dtype=F32)
+    sin, cos = gptj.create_sinusoidal_positions(LENGTH, 8)[None].chunk(2, dim=-1)
+    for x, ours in zip((q, k), turned("rope", q, k, interleaved=True), strict=True):
+        theirs = gptj.apply_rotary_pos_emb(x.transpose(1, 2), sin, cos).transpose(1, 2)
+        allowed = tolerance(F32, scale=4, operations=2 * LENGTH + 8)
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=allowed)
+
+
+@pytest.mark.parametrize("interleaved", [False, True])
+def test_partial_turns_the_first_half_alone(interleaved):
+    q, k = normal((2, 1, 2, LENGTH, 16), seed=2, dtype=F32)
+    halves = turned("rope", q[..., :8], k[..., :8], interleaved=interleaved)
+    ours = turned("partial", q, k, interleaved=interleaved)
+    for x, half, before in zip(ours, halves, (q, k), strict=True):
+        assert torch.equal(x[..., :8], half)
+        assert torch.equal(x[..., 8:], before[..., 8:])
+        assert not torch.isclose(half[..., 1:, :], before[..., 1:, :8]).all()
+
+
+@pytest.mark.parametrize("name", ["rope", "partial", "xpos"])
+def test_rotary_ways_take_base_and_extension(name):
+    yarn = YaRN(4.0, 64)
+    way = POSITIONS[name](experiment(name, base=500.0))
+    way.extension = yarn
+    angle = torch.arange(5.0, dtype=torch.float64)[:, None] * inverse_frequencies(
+        way.dim, 500.0, extension=yarn
+    )
+    (cos_q, sin_q), (cos_k, sin_k) = way(torch.arange(5))[1:3]
+    scale = 0.1 * math.log(4.0) + 1  # of YaRN's paper, on q and k alike
+    for product, exact in ((cos_q * cos_k, angle.cos()), (sin_q * sin_k, angle.sin())):
+        expected = (exact * scale).square().float()  # the decay of xPos cancels at one position
+        torch.testing.assert_close(product, expected, rtol=0, atol=tolerance(F32, scale=scale**2))
+
+
+def test_xpos_scores_are_those_of_the_layer():
+    q, k = normal((2, 1, 2, 128, 16), seed=4, dtype=F32)
+    for interleaved in (False, True):
+        layer = XPos(16, scale_base=32, base=100.0, interleaved=interleaved)
+        q_layer, k_layer = layer(q, k)
+        q_here, k_here = turned("xpos", q, k, base=100.0, interleaved=interleaved)
+        expected = (q_layer @ k_layer.mT).tril()
+        # 16 products of two vectors, each turned with four roundings; keys of the past shrink.
+        bound = (q_layer.abs() @ k_layer.abs().mT).tril()
+        assert (
+            ((q_here @ k_here.mT).tril() - expected)
+            .abs()
+            .le(tolerance(F32, operations=2 * (16 + 4 * 2)) * bound + 1e-30)
+            .all()
+        )
+
+
+def test_xpos_refuses_positions_beyond_its_reach():
+    way = POSITIONS["xpos"](experiment("xpos"))
+    with pytest.raises(ValueError, match="position"):
+        way(torch.tensor([0, 5000]))  # 3.5 ** (5000/32) is no float32
+
+
+@pytest.mark.parametrize("heads", [2, 4, 8])
+def test_alibi_is_that_of_bloom_but_for_a_constant_a_row(heads):
+    bloom = pytest.importorskip("transformers.models.bloom.modeling_bloom")
+    theirs = bloom.build_alibi_tensor(torch.ones(1, LENGTH), heads, torch.float32)  # [H, 1, S]
+    made = experiment("alibi", width=8 * heads, heads=heads)
+    bias = POSITIONS["alibi"](made)(torch.arange(LENGTH)).bias
+    constant = bias - theirs  # slopes are powers of two here, so nothing is rounded
+    assert torch.equal(constant, constant[..., :1].expand_as(constant))
+    assert bool((bias.diagonal(dim1=1, dim2=2) == 0).all())
+    assert bool((bias[:, 1:, 0] < 0).all())
+
+
+def test_t5_buckets_are_those_of_t5():
+    t5 = pytest.importorskip("transformers.models.t5.modeling_t5")
+    distance = torch.cat((torch.arange(-300, 5000), torch.tensor([10**6])))
+    theirs = t5.T5Attention._relative_position_bucket(-distance, bidirectional=False)
+    assert torch.equal(T5Bias.bucket(distance), theirs)
+
+
+def test_t5_gives_each_score_the_number_of_its_bucket():
+    way = decoder("t5").positions
+    places = torch.tensor([0, 3, 40, 60])
+    bias = way(places).bias
+    for row, m in enumerate(places.tolist()):
+        for column, n in enumerate(places.tolist()):
+            bucket = int(T5Bias.bucket(torch.tensor(m - n)))
+            expected = way.numbers.weight[bucket] * math.sqrt(32)
+            assert torch.equal(bias[:, row, column], expected)
+
+
+def test_none_says_nothing():
+    assert POSITIONS["none"](experiment("none"))(torch.arange(4)) == (None,) * 4
+
+
+@torch.no_grad()
+def logits(model, tokens, position_ids=None):
+    return model(tokens, position_ids)
+
+
+# Roundings on the longest way from a token to a logit: each sum counts its terms. Per layer two
+# norms (E), projections (E, E, E, 4 E), scores (D), rotation and softmax (about 20), values (S).
+ROUNDINGS = 2 * (9 * 32 + 16 + 20 + LENGTH) + 2 * 32
+
+
+@pytest.mark.parametrize("shift", [1, 40, 10**6])
+@pytest.mark.parametrize(("name", "attention"), [pair for pair in PAIRS if pair[0] in RELATIVE])
+def test_relative_ways_know_differences_alone(name, attention, shift):
+    if name == "xpos":
+        shift = min(shift, 500)  # within its reach
+    model, tokens = decoder(name, attention=attention), sequences()
+    plain = logits(model, tokens)
+    moved = logits(model, tokens, torch.arange(LENGTH) + shift)
+    allowed = tolerance(F32, scale=plain.abs().max().item(), operations=ROUNDINGS)
+    torch.testing.assert_close(moved, plain, rtol=0, atol=allowed)
+    if name != "none":  # and they do know differences
+        stretched = logits(model, tokens, torch.arange(LENGTH) * 3)
+        assert (stretched - plain).abs().max() > 100 * allowed
+
+
+@pytest.mark.parametrize(("name", "attention"), [pair for pair in PAIRS if pair[0] in ABSOLUTE])
+def test_absolute_ways_know_more(name, attention):
+    model, tokens = decoder(name, attention=attention), sequences()
+    plain = logits(model, tokens)
+    allowed = tolerance(F32, scale=plain.abs().max().item(), operations=ROUNDINGS)
+    for shift in (1, 40):
+        moved = logits(model, tokens, torch.arange(LENGTH) + shift)
+        assert (moved - plain).abs().max() > 100 * allowed
+
+
+@pytest.mark.parametrize(("name", "attention"), PAIRS)
+def test_nothing_is_known_of_later_tokens(name, attention):
+    model, tokens = decoder(name, attention=attention), sequences()
+    plain = logits(model, tokens)
+    for place in (1, LENGTH // 2, LENGTH - 1):
+        other = tokens.clone()
+        other[:, place] = (other[:, place] + 1) % TOKENS
+        changed = logits(model, other)
+        assert torch.equal(changed[:, :place], plain[:, :place])
+        assert ((changed - plain)[:, place:].abs().amax(dim=(0, 2)) > 0).all()
+
+
+@pytest.mark.parametrize("name", POSITIONS)
+def test_ways_start_from_the_same_weights(name):
+    one, other = (
+        Decoder(experiment(position, seed=5), TOKENS).state_dict() for position in ("rope", name)
+    )
+    assert set(one) == {key for key in other if not key.startswith("positions.")}
+    assert all(torch.equal(one[key], other[key]) for key in one)
+    again = Decoder(experiment(name, seed=6), TOKENS).state_dict()
+    assert not torch.equal(again["embedding.weight"], other["embedding.weight"])
+
+
+def test_what_each_way_adds_to_the_weights():
+    count = {
+        name: sum(weight.numel() for weight in Decoder(experiment(name), TOKENS).parameters())
+        for name in POSITIONS
+    }
+    more = {name: number - count["none"] for name, number in count.items()}
+    assert more == dict.fromkeys(POSITIONS, 0) | {"learned": 64 * 32, "t5": 32 * 2}
+    # Embedding and head, and in each layer 12 E^2 and two norms; one more norm at the end.
+    assert count["none"] == 2 * TOKENS * 32 + 2 * (12 * 32**2 + 2 * 32) + 32
