@@ -73,6 +73,8 @@ def why_not(name: str, device: torch.device) -> str | None:
     >>> why_not("eager", torch.device("cpu")) is None
     True
     """
+    if name == "compile" and device.type not in ("cpu", "meta"):
+        return f"compile is for a CPU, but the tensors are on {device}: use triton or eager"
     if name != "triton":
         return None
     if not _HAS_TRITON:

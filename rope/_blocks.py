@@ -121,7 +121,7 @@ class _Pairs:
         self.wide = _Scratch(dtype)
 
     def __call__(self, x: Tensor, out: Tensor, cos: Tensor, sin: Tensor, some: int) -> None:
-        direct = x.dtype == cos.dtype and _are_complex(x) and _are_complex(out)
+        direct = x.dtype == cos.dtype and are_complex(x) and are_complex(out)
         tables = (_each(table, some) for table in (torch.complex(cos, sin), cos, sin))
         blocks = zip(x.split(some, 1), out.split(some, 1), *tables, strict=False)
         for x_block, out_block, turn, cosines, sines in blocks:
@@ -149,7 +149,7 @@ def rounds_each(x: Tensor) -> bool:
     return planes % _VECTOR == 0 and -(-count // max(1, threads)) % _VECTOR == 0
 
 
-def _are_complex(x: Tensor) -> bool:
+def are_complex(x: Tensor) -> bool:
     """Whether pairs of numbers lie so that they can be read as complex ones."""
     steps = x.stride()
     return steps[3] == 1 and not any(n % 2 for n in (x.storage_offset(), *steps[:3]))

@@ -9,7 +9,6 @@ Shapes: B batch, H heads, S sequence, D head dimension, R rotated width, N table
 
 import importlib
 from collections.abc import Callable, Sequence
-from functools import cache
 from typing import Any
 
 import torch
@@ -86,10 +85,8 @@ def turn_into(
     plain = _are_plain(xs)
     for x, out in zip(xs, outs, strict=True):
         rows = _wide(x, *tables)
-        if backend == "compile" and plain:
-            _compiled_into()(x, out, *rows, interleaved)
-        elif plain and not any(map(_records, (x, *rows))):
-            rotate(x, *rows, interleaved, out)
+        if plain and not any(map(_records, (x, *rows))):
+            _rotate(backend)(x, *rows, interleaved, out)
         elif inplace:
             formula_(x, *rows, interleaved)
         else:
@@ -97,29 +94,34 @@ def turn_into(
 
 
 def _turned(x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool, how: str) -> Tensor:
-    if how == "compile":
-        return _compiled()(x, cos, sin, interleaved)
-    if how != "eager":
+    if how not in ("eager", "compile"):
         return formula(x, cos, sin, interleaved)
     if _records(x):
-        return _Rotation.apply(x, cos, sin, interleaved)
-    return rotate(x, cos, sin, interleaved, None)
+        return _Rotation.apply(x, cos, sin, interleaved, how)
+    return _rotate(how)(x, cos, sin, interleaved, None)
+
+
+def _rotate(how: str) -> Callable[..., Tensor]:
+    """Loops in the caches or compiled ones; the compiler is imported by the first such call."""
+    return importlib.import_module("rope._compiled").rotate if how == "compile" else rotate
 
 
 class _Rotation(torch.autograd.Function):
     """The gradient of a rotation is the gradient turned back; nothing of x is kept for it."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool) -> Tensor:
+    def forward(
+        ctx: Any, x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool, how: str
+    ) -> Tensor:
         ctx.save_for_backward(cos, sin)
-        ctx.interleaved = interleaved
-        return rotate(x, cos, sin, interleaved, None)
+        ctx.interleaved, ctx.how = interleaved, how
+        return _rotate(how)(x, cos, sin, interleaved, None)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, None, None, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, None, None, None, None]:
         cos, sin = ctx.saved_tensors
-        how = "eager" if _are_plain((grad,)) else "formula"
-        return _turned(grad, cos, -sin, ctx.interleaved, how), None, None, None
+        how = ctx.how if _are_plain((grad,)) else "formula"
+        return _turned(grad, cos, -sin, ctx.interleaved, how), None, None, None, None
 
 
 def look_up(
@@ -204,16 +206,3 @@ def _register() -> bool:
 # As torch.compiler.assume_constant_result marks it, which would import the compiler here: traced
 # code runs it while it is traced, and not again.
 _register._dynamo_marked_constant = True  # type: ignore[attr-defined]
-
-
-@cache
-def _compiled() -> Callable[..., Tensor]:
-    return torch.compile(formula, dynamic=True)
-
-
-@cache
-def _compiled_into() -> Callable[..., None]:
-    def into(x: Tensor, out: Tensor, cos: Tensor, sin: Tensor, interleaved: bool) -> None:
-        out.copy_(formula(x, cos, sin, interleaved))
-
-    return torch.compile(into, dynamic=True)

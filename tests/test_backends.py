@@ -211,18 +211,32 @@ def test_out_and_in_place_with_gradients():
     torch.testing.assert_close(leaf.grad, ones)
 
 
-def test_compile_gives_what_eager_gives():
+def test_compile_gives_what_eager_gives(monkeypatch):
+    for limit in ("_SMALL", "_ONE_CALL"):
+        monkeypatch.setattr(f"rope._compiled.{limit}", 0)  # in parts, as large tensors go
     torch._dynamo.reset()
-    cos, sin = (t[:5] for t in tables())
-    x = pair()[0]
+    cos, sin = (t[:6] for t in tables())
+    x = normal((1, 2, 6, DIM + 4), 1, torch.float32)
     try:
         with use_backend("compile"):
             for interleaved in (False, True):
                 found = rotary_embedding(x, cos, sin, interleaved=interleaved)
-                expected = rotary_embedding(x.double(), cos, sin, interleaved=interleaved)
+                with use_backend("eager"):
+                    expected = rotary_embedding(x.double(), cos, sin, interleaved=interleaved)
                 torch.testing.assert_close(found.double(), expected, rtol=0, atol=16 * 2**-24)
-                inplace = rotary_embedding_(x.clone(), cos, sin, interleaved=interleaved)
-                assert torch.equal(inplace, found)
+                inplace, out = x.clone(), torch.full_like(x, float("nan"))
+                before = inplace._version
+                rotary_embedding_(inplace, cos, sin, interleaved=interleaved)
+                assert torch.equal(inplace, found) and inplace._version > before
+                assert rotary_embedding(x, cos, sin, interleaved=interleaved, out=out) is out
+                assert torch.equal(out, found)
+            narrow = x.bfloat16()
+            narrow[0, 0, 0, :4] = torch.tensor([float("nan"), 1.0, float("inf"), 0.0])
+            found = rotary_embedding(narrow, cos, sin, interleaved=True)
+            with use_backend("eager"):
+                wide = rotary_embedding(narrow.double(), cos, sin, interleaved=True).bfloat16()
+            # The sum in float32 may lie on the other side of a tie: one step of bfloat16.
+            torch.testing.assert_close(found, wide, rtol=2**-7, atol=2**-22, equal_nan=True)
     except torch._dynamo.exc.BackendCompilerFailed:
         pytest.skip("there is no C++ compiler here")
 
@@ -292,3 +306,40 @@ def test_a_cuda_graph_replays_it():
     graph.replay()
     expected = rotary(q, k, ids, seq_len=64)
     assert all(map(torch.equal, out, expected))
+
+
+def awkward(dtype):
+    """Plain, of other strides, expanded, at an odd offset, with gaps, and empty."""
+    base = normal((2, 3, 6, DIM), 3, torch.float32).to(dtype)
+    yield base
+    yield base.transpose(1, 2).contiguous().transpose(1, 2)
+    yield base[:1].expand(2, 3, 6, DIM)
+    yield normal((2, 3, 6, DIM + 1), 4, torch.float32).to(dtype)[..., 1:]
+    yield normal((2, 3, 6, 2 * DIM), 5, torch.float32).to(dtype)[..., ::2]
+    yield base.mT.contiguous().mT
+    yield from (base[:0], base[:, :0], base[:, :, :0])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
+@pytest.mark.parametrize("interleaved", [False, True])
+def test_what_is_compiled_is_the_formula_for_every_stride(monkeypatch, dtype, interleaved):
+    """Its parts and its integers, uncompiled; the compiler has its own test above."""
+    for limit in ("_SMALL", "_ONE_CALL"):
+        monkeypatch.setattr(f"rope._compiled.{limit}", 0)
+    monkeypatch.setattr("rope._compiled._compiled", lambda function, short=False: function)
+    for x in awkward(dtype):
+        cos, sin = (t[: x.shape[2]] for t in tables())
+        with use_backend("eager"):
+            expected = rotary_embedding(x, cos, sin, interleaved=interleaved)
+        with use_backend("compile"):
+            found = rotary_embedding(x, cos, sin, interleaved=interleaved)
+            out = torch.full_like(expected, float("nan"))
+            rotary_embedding(x, cos, sin, interleaved=interleaved, out=out)
+            inplace = x.clone()
+            rotary_embedding_(inplace, cos, sin, interleaved=interleaved)
+        for result in (found, out, inplace):
+            assert torch.equal(result, expected)
+
+
+def test_compile_is_refused_on_a_gpu():
+    assert "compile is for a CPU" in why_not("compile", torch.device("cuda"))

@@ -11,10 +11,10 @@ import rope
 
 PACKAGE = Path(rope.__file__).parent
 LAYERS = (
-    ("_checks", "_backend", "_formula", "_record", "traffic"),
+    ("_checks", "_backend", "_formula", "_machine", "_record", "_statistics", "traffic"),
     ("_inplace", "_pages"),
     ("_blocks",),
-    ("_few",),
+    ("_compiled", "_few"),
     ("reference", "symbolic", "extensions", "positions"),
     ("_turn", "frequencies", "config"),
     ("functional",),
@@ -23,6 +23,7 @@ LAYERS = (
     ("attention", "xpos", "accuracy", "kernels"),
     ("figures",),
     ("bench",),
+    ("training",),
     ("book",),
 )
 

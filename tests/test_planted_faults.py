@@ -203,6 +203,27 @@ FAULTS = [
         "symbolic",
         "eulers_formula",
     ),
+    Fault(
+        "the decoder's keys left where they are",
+        "rope/training/decoder.py",
+        (("        if places.key is not None:\n", "        if False:\n"),),
+        "training_positions",
+        "what_the_model_uses",
+    ),
+    Fault(
+        "the decoder sees the character that it is asked for",
+        "rope/training/data.py",
+        (("return text[at], text[at + 1]", "return text[at + 1], text[at + 1]"),),
+        "training",
+        "training",
+    ),
+    Fault(
+        "an extension that is set and not used",
+        "rope/training/positions.py",
+        (("            extension=self.extension,\n", ""),),
+        "training_record",
+        "beyond_the_trained_length",
+    ),
 ]
 
 

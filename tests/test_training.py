@@ -350,8 +350,10 @@ def test_a_killed_run_goes_on_and_ends_as_if_it_had_not_been(tmp_path):
     resumed, whole = kept(tmp_path / "run"), kept(tmp_path / "unbroken")
     assert resumed["step"] == whole["step"] == SMALL.steps
     assert timeless(resumed["metrics"]) == timeless(whole["metrics"])
-    for part in ("model", "optimizer"):
-        assert str(resumed[part]) == str(whole[part])
+    torch.testing.assert_close(resumed["model"], whole["model"], rtol=0, atol=0)
+    states = resumed["optimizer"]["state"], whole["optimizer"]["state"]
+    torch.testing.assert_close(*states, rtol=0, atol=0)
+    assert resumed["optimizer"]["param_groups"] == whole["optimizer"]["param_groups"]
     lines = [
         [json.loads(line) for line in (tmp_path / name / "metrics.jsonl").read_text().splitlines()]
         for name in ("run", "unbroken")
@@ -412,6 +414,30 @@ def test_half_a_checkpoint_is_refused(finished, share):
     (folder / "checkpoint.pt").write_bytes(whole[: int(share * len(whole))])
     with pytest.raises(ValueError, match=r"checkpoint\.pt .*: "):
         trained(folder=folder)
+
+
+def test_what_is_no_checkpoint_is_refused(tmp_path):
+    path = tmp_path / "checkpoint.pt"
+    path.write_bytes(b"hello")
+    with pytest.raises(ValueError, match="broken"):
+        trained(folder=tmp_path)
+    torch.save({"model": 1}, path)
+    with pytest.raises(ValueError, match="broken"):
+        trained(folder=tmp_path)
+
+
+def test_a_run_that_diverges_says_so():
+    with pytest.raises(RuntimeError, match="it must be finite: lower learning_rate"):
+        train(replace(SMALL, learning_rate=1e30), progress=False)
+
+
+def test_a_corpus_for_the_recall_task_is_refused():
+    with pytest.raises(ValueError, match="a corpus was passed with task 'recall'"):
+        train(Experiment(task="recall"), corpus=corpus_of("abc" * 700))
+
+
+def test_one_experiment_has_one_key():
+    assert Experiment(base=10000, weight_decay=0).key() == Experiment(weight_decay=0.0).key()
 
 
 def test_another_run_s_folder_is_refused(finished):

@@ -140,7 +140,9 @@ def browser_tests(part: Part, built: bool) -> Part:
     if not built:
         part.skipped, part.note = 1, "the build failed, so there are no pages to look at"
         return part
-    return run_pytest(part, "tests/test_browser.py", browser=browser)
+    # Two browsers at work: most of a test is waiting for a page to come to rest.
+    two = ("-n", "2", "--dist", "worksteal")
+    return run_pytest(part, *two, "tests/test_browser.py", browser=browser)
 
 
 def test() -> int:

@@ -24,6 +24,9 @@ CHAPTERS = {
     "longer_context": (1, 4, "Longer\ncontext"),
     "more_than_one_axis": (2, 4, "More than\none axis"),
     "on_the_gpu": (0, 5, "As fast as\nmemory allows"),
+    "training": (0, 6, "What training\nshows"),
+    "what_the_model_uses": (1, 6, "What the\nmodel uses"),
+    "beyond_the_trained_length": (2, 6, "Beyond the\ntrained length"),
 }
 PARTS = (
     ("Rotation", BLUE),
@@ -32,6 +35,7 @@ PARTS = (
     ("In PyTorch", OCHRE),
     ("In real models", VERMILION),
     ("Fast", SKY),
+    ("Evidence", GREEN),
 )
 ROAD = list(zip(list(CHAPTERS), list(CHAPTERS)[1:], strict=False))
 ALSO = (
@@ -42,6 +46,7 @@ ALSO = (
     ("from_maths_to_pytorch", "precision"),
     ("rotary_attention", "longer_context"),
     ("precision", "on_the_gpu"),
+    ("longer_context", "beyond_the_trained_length"),
 )
 
 
@@ -51,10 +56,10 @@ def _place(name: str) -> tuple[float, float]:
 
 
 def book_map() -> Picture:
-    """Thirteen chapters in six rows, one row a part; on the built page each box is a link."""
-    figure, ax = subplots(height=6.0)
+    """Sixteen chapters in seven rows, one row a part; on the built page each box is a link."""
+    figure, ax = subplots(height=6.95)
     ax.set_axis_off()
-    ax.set(xlim=(-0.05, 5.15), ylim=(-5.31, 0.62), aspect="equal")
+    ax.set(xlim=(-0.05, 5.15), ylim=(-6.29, 0.62), aspect="equal")
     for row, (part, colour) in enumerate(PARTS):
         ax.text(0.3, 0.35 - 0.98 * row, part, color=INK, fontsize=10, style="italic")
         for name in (name for name, (_, at, _) in CHAPTERS.items() if at == row):
@@ -71,12 +76,13 @@ def book_map() -> Picture:
         _arrow(ax, start, end, (0, (3, 2)))
     return picture(
         figure,
-        alt="The chapters in six rows, read from left to right and top to bottom: Why position "
+        alt="The chapters in seven rows, read from left to right and top to bottom: Why position "
         "and Euler's formula; Rotation in two dimensions and Why rotation; Many dimensions and "
         "Properties; From maths to PyTorch, Two layouts and Rotary attention; How exact must it "
-        "be, Longer context and More than one axis; As fast as memory allows. Dashed arrows lead "
-        "down the left column, from Properties to Rotary attention, and from there to Longer "
-        "context.",
+        "be, Longer context and More than one axis; As fast as memory allows; What training "
+        "shows, What the model uses and Beyond the trained length. Dashed arrows lead down the "
+        "left column, from Properties to Rotary attention, and from there to Longer context "
+        "and on to Beyond the trained length.",
     )
 
 

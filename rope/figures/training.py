@@ -131,7 +131,7 @@ def recall(
     for ax in panels.flat:
         ax.axhline(chance, color=INK, linestyle=":", linewidth=1)
     panels[0, 0].set(ylim=(-0.03, 1.03), yticks=(0, 0.5, 1))
-    figure.supxlabel("distance to the answer, in tokens" + _grey(reference, found), fontsize=10)
+    figure.supxlabel("distance asked for, in symbols" + _grey(reference, found), fontsize=10)
     figure.supylabel("share of right answers", fontsize=10)
     said = "; ".join(
         f"{label(name)} {_average(curve):.2f}, from {min(curve.mean):.2f} to {max(curve.mean):.2f}"

@@ -1,7 +1,8 @@
 """Train small language models that differ in how they know positions.
 
 `python -m rope.training train --position rope` trains one; `sweep` makes the recorded comparison;
-`cost` times a step and an attention layer. All can be stopped, and go on when started again.
+`cost` times a step and an attention layer. A sweep, and a training with a folder, go on where they
+were stopped.
 """
 
 import argparse
@@ -26,9 +27,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return int(options.command(options))
     except KeyboardInterrupt:
-        print("\nInterrupted; run it again and it goes on from here.", file=sys.stderr)
+        kept = getattr(options, "folder", None) is not None
+        after = "run it again and it goes on from here" if kept else "nothing was kept"
+        print(f"\nInterrupted; {after}.", file=sys.stderr)
         return 130
-    except (ValueError, RuntimeError) as error:
+    except (ValueError, RuntimeError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
 

@@ -69,6 +69,8 @@ class Experiment:
         check_number("weight_decay", self.weight_decay, at_least=0)
         check_base(self.base)
         check_flag("interleaved", self.interleaved)
+        for name in ("learning_rate", "weight_decay", "base"):  # 1 and 1.0 are one experiment
+            object.__setattr__(self, name, float(getattr(self, name)))
         if self.width % self.heads or self.width // self.heads % 4:
             raise ValueError(
                 f"width is {self.width} for {self.heads} heads; each head must get a multiple of 4 "

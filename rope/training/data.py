@@ -125,6 +125,11 @@ class RecallData:
 def data_for(experiment: Experiment, corpus: Corpus | None = None) -> Data:
     """The data of an experiment's task; corpus: of the text task, CPython's topics when None."""
     if experiment.task == "recall":
+        if corpus is not None:
+            raise ValueError(
+                "a corpus was passed with task 'recall', which draws its own tokens: leave it out, "
+                "or use task='text'"
+            )
         return RecallData(experiment)
     from rope.training.corpus import load_corpus
 

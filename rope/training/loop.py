@@ -5,9 +5,7 @@ Chapter "What training shows". A run writes into its folder `metrics.jsonl`, one
 run that was never stopped. Timing excepted, the lines are equal too.
 """
 
-import json
 import math
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -19,9 +17,10 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from rope._checks import check_count
+from rope.training.checkpoint import keep, resume
 from rope.training.config import Experiment
 from rope.training.corpus import Corpus
-from rope.training.data import IGNORED, Data, TextData, data_for
+from rope.training.data import IGNORED, Data, data_for
 from rope.training.decoder import Decoder
 
 LOOKS = 64  # validation sequences at a look while training
@@ -67,11 +66,13 @@ def train(
     model = Decoder(experiment, data.tokens).to(device)
     optimizer = make_optimizer(model, experiment)
     run = Trained(model, data)
-    done = 0 if folder is None else _resume(folder, experiment, run, optimizer)
+    done = 0
+    if folder is not None:
+        done, run.metrics = resume(folder, experiment, model, optimizer, data)
     forward = torch.compile(model) if compiled else model
     looks = _looks(experiment)
     if done == 0:
-        run.metrics.append(_line(0, run, math.nan, 0.0))
+        run.metrics.append(_line(0, run, None, 0.0))
     seconds = run.metrics[-1]["seconds"]
     started = time.perf_counter()
     with _bar(experiment, done, progress) as bar:
@@ -84,7 +85,7 @@ def train(
                 bar.set_postfix(loss=f"{run.metrics[-1]['loss']:.3f}")
                 started = time.perf_counter()
             if folder is not None and (step % every == 0 or step == experiment.steps):
-                _keep(folder, experiment, run, optimizer, step)
+                keep(folder, model, optimizer, data, run.metrics, step)
     return run
 
 
@@ -142,6 +143,11 @@ def training_step(
         group["lr"] = learning_rate(experiment, step)
     logits = forward(inputs)
     loss = cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=IGNORED)
+    if not torch.isfinite(loss):
+        raise RuntimeError(
+            f"the loss of step {step} is {loss.item()}; it must be finite: lower learning_rate, or "
+            "warm up longer"
+        )
     optimizer.zero_grad(set_to_none=True)
     loss.backward()
     for group in optimizer.param_groups:  # matrices and gains apart
@@ -169,11 +175,11 @@ def _looks(experiment: Experiment) -> set[int]:
     return {*range(0, experiment.steps + 1, experiment.evaluate_every), experiment.steps}
 
 
-def _line(step: int, run: Trained, training_loss: float, seconds: float) -> dict[str, Any]:
+def _line(step: int, run: Trained, training_loss: float | None, seconds: float) -> dict[str, Any]:
     return {
         "step": step,
         "loss": validation_loss(run.model, run.data),
-        "training_loss": None if math.isnan(training_loss) else training_loss,
+        "training_loss": training_loss,
         "seconds": seconds,
     }
 
@@ -188,64 +194,3 @@ def _bar(experiment: Experiment, done: int, progress: bool) -> Any:
         unit="step",
         disable=not progress,
     )
-
-
-def _resume(
-    folder: Path, experiment: Experiment, run: Trained, optimizer: torch.optim.Optimizer
-) -> int:
-    """Load the last checkpoint of this experiment, if there is one; returns the step it is of."""
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / "checkpoint.pt"
-    if not path.exists():
-        return 0
-    try:
-        kept = torch.load(path, map_location=run.model.embedding.weight.device, weights_only=True)
-    except (EOFError, OSError, RuntimeError) as error:
-        raise ValueError(
-            f"{path} is broken ({type(error).__name__}); it must be a whole checkpoint: remove it, "
-            "and the run starts anew"
-        ) from error
-    if kept["experiment"] != experiment.as_dict():
-        raise ValueError(
-            f"{folder} holds the run of another experiment, {kept['experiment']}; one folder holds "
-            "one: name another folder, or remove this one"
-        )
-    if kept.get("corpus", _corpus(run.data)) != _corpus(run.data):
-        raise ValueError(
-            f"{folder} holds a run on another corpus, of sha256 {kept['corpus']}; one folder holds "
-            "one: pass that corpus, name another folder, or remove this one"
-        )
-    run.model.load_state_dict(kept["model"])
-    optimizer.load_state_dict(kept["optimizer"])
-    run.metrics.extend(kept["metrics"])
-    return int(kept["step"])
-
-
-def _corpus(data: Data) -> str | None:
-    """The hash of the text that a run is trained on; the recall task has none."""
-    return data.corpus.sha256 if isinstance(data, TextData) else None
-
-
-def _keep(
-    folder: Path,
-    experiment: Experiment,
-    run: Trained,
-    optimizer: torch.optim.Optimizer,
-    step: int,
-) -> None:
-    """Write the metrics, then the checkpoint, each replaced in one move: the later one vouches."""
-    lines = [json.dumps(experiment.as_dict()), *(json.dumps(line) for line in run.metrics)]
-    fresh = folder / "metrics.new"
-    fresh.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    os.replace(fresh, folder / "metrics.jsonl")
-    state = {
-        "experiment": experiment.as_dict(),
-        "corpus": _corpus(run.data),
-        "model": run.model.state_dict(),
-        "optimizer": optimizer.state_dict(),
-        "metrics": run.metrics,
-        "step": step,
-    }
-    fresh = folder / "checkpoint.new"
-    torch.save(state, fresh)
-    os.replace(fresh, folder / "checkpoint.pt")

@@ -11,7 +11,7 @@ from rope.training.config import Experiment
 from rope.training.positions import POSITIONS
 
 SEEDS = tuple(range(5))
-BASES = (100.0, 1e3, 1e4, 1e5, 1e6)
+BASES = (100.0, 1e3, 1e4, 1e6)
 RATES = (1e-3, 3e-3, 6e-3)
 LINEAR = ("none", "sinusoidal", "rope")
 
@@ -21,6 +21,7 @@ LONGER = Experiment(context=256, batch=8)
 LIVE = Experiment(
     layers=2, width=64, heads=2, context=64, steps=200, learning_rate=6e-3, evaluate_every=10
 )
+LONGER_WAYS = ("alibi", "rope")
 LIVE_WAYS = ("none", "sinusoidal", "learned", "rope")
 
 
@@ -35,10 +36,10 @@ PLAN: dict[str, list[Experiment]] = {
     "recall": _seeds(*(replace(RECALL, position=name) for name in POSITIONS)),
     "base": _seeds(*(replace(TEXT, base=base) for base in BASES)),
     "linear": _seeds(*(replace(TEXT, position=name, attention="linear") for name in LINEAR)),
-    "context": _seeds(*(replace(LONGER, position=name) for name in POSITIONS)),
     "rate": [
-        replace(TEXT, position=name, learning_rate=rate) for rate in RATES for name in POSITIONS
+        replace(TEXT, position=name, learning_rate=rate) for rate in RATES for name in LIVE_WAYS
     ],
+    "context": _seeds(*(replace(LONGER, position=name) for name in LONGER_WAYS)),
 }
 
 

@@ -23,12 +23,12 @@ from rope.training.plan import TEXT
 RECORDED = Path(__file__).parent / "recorded"
 Run = dict[str, Any]
 
-__all__ = ["Interval", "Kept", "interval", "keep", "recorded", "runs", "steps_to", "trained"]
+__all__ = ["Interval", "Kept", "interval", "recorded", "runs", "steps_to", "trained"]
 
 
 @cache
 def recorded() -> dict[str, Any]:
-    """The record: `metadata`, `runs`, and `cost`."""
+    """The record: `metadata` and `runs`."""
     return json.loads((RECORDED / "sweep.json").read_text(encoding="utf-8"))
 
 
@@ -97,26 +97,3 @@ def trained() -> Kept:
     inputs, targets = kept["inputs"].long(), kept["targets"].long()
     corpus = Corpus(inputs.flatten(), targets.flatten(), kept["vocabulary"], kept["sha256"])
     return Kept(model.eval(), corpus, inputs, targets)
-
-
-def keep(folder: Path, output: Path, windows: int = 32) -> None:
-    """Write a finished run of a sweep as the small file that `trained` reads."""
-    from rope.training.data import TextData
-    from rope.training.sweep import load
-
-    run = load(folder)
-    assert isinstance(run.data, TextData)
-    corpus = run.data.corpus
-    inputs, targets = run.data.validation(windows, run.model.experiment.context)
-    output.parent.mkdir(parents=True, exist_ok=True)
-    torch.save(
-        {
-            "experiment": run.model.experiment.as_dict(),
-            "weights": {name: weight.half() for name, weight in run.model.state_dict().items()},
-            "vocabulary": corpus.vocabulary,
-            "sha256": corpus.sha256,
-            "inputs": inputs.to(torch.uint8),
-            "targets": targets.to(torch.uint8),
-        },
-        output,
-    )

@@ -7,8 +7,10 @@ that their numbers do not depend on how many there are.
 
 import hashlib
 import json
-import sys
+import os
+import signal
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
@@ -20,9 +22,9 @@ from rope._machine import about_here
 from rope._record import rounded, write
 from rope.training.config import Experiment
 from rope.training.corpus import load_corpus
+from rope.training.data import TextData
 from rope.training.loop import Trained, train
 from rope.training.plan import PLAN, TEXT, experiments
-from rope.training.results import keep
 
 DIGITS = 4  # of a recorded number
 #: Raise it when an entry changes its meaning: entries of another version are measured again.
@@ -46,16 +48,21 @@ def sweep(
     if strange:
         raise ValueError(f"parts holds {strange[0]!r}; the plan has {', '.join(PLAN)}")
     wanted = experiments(tuple(parts))
-    load_corpus()  # a missing one is named before any work begins
+    about = metadata(parts)  # of the code that runs, not of what stands there hours later
     jobs = [(experiment, folder) for experiment in wanted]
     entries: dict[str, dict[str, Any]] = {}
-    with get_context("spawn").Pool(workers) as pool, tqdm(total=len(jobs), unit="run") as bar:
-        for key, entry in pool.imap_unordered(_one, jobs):
-            entries[key] = entry
-            bar.set_description(f"last {_label(entry['experiment'])}")
-            bar.update()
+    pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"))
+    try:
+        with tqdm(total=len(jobs), unit="run") as bar:
+            for done in as_completed([pool.submit(_one, job) for job in jobs]):
+                key, entry = done.result()  # raises where a worker was killed
+                entries[key] = entry
+                bar.set_description(f"last {_label(entry['experiment'])}")
+                bar.update()
+    finally:
+        pool.shutdown(cancel_futures=True)
     record = {
-        "metadata": metadata(parts),
+        "metadata": about,
         "runs": [entries[experiment.key()] for experiment in wanted],
     }
     output.parent.mkdir(parents=True, exist_ok=True)
@@ -112,11 +119,9 @@ def _thoroughly(experiment: Experiment) -> bool:
 
 def _one(job: tuple[Experiment, Path]) -> tuple[str, dict[str, Any]]:
     torch.set_num_threads(1)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # it ends at once; the parent says what is kept
     experiment, folder = job
-    try:
-        return experiment.key(), measured(experiment, folder)
-    except KeyboardInterrupt:  # the parent says so; a traceback from each worker says no more
-        sys.exit(130)
+    return experiment.key(), measured(experiment, folder)
 
 
 def _label(experiment: dict[str, Any]) -> str:
@@ -133,6 +138,33 @@ def _program(thoroughly: bool) -> str:
 
 
 def load(path: Path) -> Trained:
-    """A finished run of a sweep, from its folder."""
+    """A finished run of a sweep, from its folder; ValueError for one that is not finished."""
     kept = torch.load(path / "checkpoint.pt", weights_only=True)
-    return train(Experiment(**kept["experiment"]), folder=path, progress=False)
+    experiment = Experiment(**kept["experiment"])
+    if kept["step"] != experiment.steps:
+        raise ValueError(
+            f"{path} stands at step {kept['step']}; it must have gone {experiment.steps}: run the "
+            "sweep again"
+        )
+    return train(experiment, folder=path, progress=False)
+
+
+def keep(folder: Path, output: Path, windows: int = 32) -> None:
+    """Write a finished run as the small file that `rope.training.results.trained` reads."""
+    run = load(folder)
+    assert isinstance(run.data, TextData)
+    corpus = run.data.corpus
+    inputs, targets = run.data.validation(windows, run.model.experiment.context)
+    fresh = output.with_suffix(".new")
+    torch.save(
+        {
+            "experiment": run.model.experiment.as_dict(),
+            "weights": {name: weight.half() for name, weight in run.model.state_dict().items()},
+            "vocabulary": corpus.vocabulary,
+            "sha256": corpus.sha256,
+            "inputs": inputs.to(torch.uint8),
+            "targets": targets.to(torch.uint8),
+        },
+        fresh,
+    )
+    os.replace(fresh, output)
