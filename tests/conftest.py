@@ -21,6 +21,15 @@ settings.register_profile("book", deadline=None, derandomize="CI" in YES, print_
 settings.load_profile("book")
 
 
+@pytest.fixture
+def one_thread():
+    """Small models are quickest, and repeat bit for bit, on one thread."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Leave out what is marked slow, unless CI or SLOW is set."""
     if YES:

@@ -19,12 +19,7 @@ SWIFT = Effort(rounds=2, most=2, seconds=0.0, sample=0.0)
 CORPUS = corpus_of("the cat sat on the mat, " * 40)
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def experiment(**changes):

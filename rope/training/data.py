@@ -37,7 +37,7 @@ class Data(Protocol):
         """The batch of a step."""
 
     def validation(self, sequences: int, length: int) -> tuple[Tensor, Tensor]:
-        """The same sequences at every call, never trained on."""
+        """The same sequences at every call, kept from training."""
 
 
 class TextData:

@@ -152,7 +152,7 @@ def _read(model: Decoder, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tens
     losses, right = [], []
     for row, wanted in zip(inputs.split(1), targets.split(1), strict=True):
         with torch.no_grad():
-            logits = model(row)
+            logits = model(row.to(model.embedding.weight.device)).float().cpu()
         losses.append(cross_entropy(logits.mT, wanted, ignore_index=IGNORED, reduction="none"))
         right.append(logits.argmax(-1) == wanted)
     return torch.cat(losses), torch.cat(right)

@@ -1,6 +1,6 @@
 """What the recorded comparison keeps of each trained model: one dict a run.
 
-Every number here is a mean over text or questions that the model was never trained on.
+Every number here is a mean over text or questions that were kept from training.
 """
 
 from typing import Any
