@@ -1,8 +1,9 @@
 """Which code turns the vectors: chosen for each call by itself, or forced.
 
 Chapter "As fast as memory allows". `eager` is PyTorch's operations one by one; `triton` is one
-kernel, for tensors on a GPU (or, interpreted, on a CPU with TRITON_INTERPRET=1); `compile` is what
-torch.compile makes of the formulas. All give the same numbers, to the rounding of the dtype.
+kernel, for tensors on a GPU (or, interpreted, on a CPU with TRITON_INTERPRET=1); `compile` is one
+loop in C for a CPU, built by the first call. On a CPU all give the same bits; a kernel on a GPU may
+round a product and a sum at once.
 """
 
 import importlib.util
@@ -75,6 +76,8 @@ def why_not(name: str, device: torch.device) -> str | None:
     """
     if name == "compile" and device.type not in ("cpu", "meta"):
         return f"compile is for a CPU, but the tensors are on {device}: use triton or eager"
+    if name == "compile":
+        return _no_compiler()
     if name != "triton":
         return None
     if not _HAS_TRITON:
@@ -85,6 +88,17 @@ def why_not(name: str, device: torch.device) -> str | None:
             "TRITON_INTERPRET=1 before triton is first imported, or use eager or compile"
         )
     return None
+
+
+def _no_compiler() -> str | None:
+    from rope._compiler import NAMES, compiler  # with modules that nobody else needs
+
+    if compiler() is not None:
+        return None
+    return (
+        f"compile needs a C compiler, and none is found: install one of {', '.join(NAMES)}, "
+        "name yours in CC, or use eager"
+    )
 
 
 def interpreting() -> bool:

@@ -9,6 +9,7 @@ the sine has the sign of the direction.
 Shapes: B batch, H heads, S sequence, D head dimension, R rotated width.
 """
 
+from contextlib import nullcontext
 from itertools import repeat
 
 import torch
@@ -20,8 +21,11 @@ from rope._pages import fresh_like
 # Elements: a chunk of the sequence in one head, and a block for each thread. Torch gives no thread
 # fewer than _GRAIN elements, and many times that no longer fit its own cache.
 _CHUNK = 1 << 15
+_CHUNK_WIDENED = 31 << 10  # two pieces of scratch, which together stay below 2^20 bytes a thread
 _BLOCK = 1 << 16
 _GRAIN = 1 << 15
+# Operations and views that autograd does not look at start sooner, and here are hundreds of them.
+_below_autograd = getattr(torch._C, "_AutoDispatchBelowADInplaceOrView", nullcontext)
 _VECTOR = 16  # complex numbers that torch's loops take at a time, at most
 
 
@@ -35,18 +39,27 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool, out: Tensor |
     (True, [0.0, 1.0])
     """
     if out is None:
-        out = fresh_like(x)
+        out = fresh_like(x, together=True)
     if storage_order(x)[3] != 3 or not x.numel():  # coordinates far apart: no rows to work on
         return out.copy_(formula(x, cos, sin, interleaved))
+    with _below_autograd():
+        _rotate(x, out, cos, sin, interleaved)
+    if not out.is_inference():
+        torch.autograd.graph.increment_version(out)  # below autograd nobody counts the writing
+    return out
+
+
+def _rotate(x: Tensor, out: Tensor, cos: Tensor, sin: Tensor, interleaved: bool) -> None:
     batch, heads, length, head_dim = x.shape
     width = 2 * cos.shape[3]
     if width < head_dim and out is not x:
         out[..., width:].copy_(x[..., width:])
-    rows = min(length, max(1, _CHUNK // width))
+    widened = x.dtype != cos.dtype and not interleaved
+    rows = min(length, max(1, (_CHUNK_WIDENED if widened else _CHUNK) // width))
     block = _BLOCK * torch.get_num_threads()
     some = min(heads, max(1, block // (rows * width)))
     several = max(1, block // (some * rows * width))
-    turn = (_Pairs if interleaved else _Halves)(cos.dtype)
+    turn = (_Pairs if interleaved else _Widened if widened else _Halves)(cos.dtype)
     x, result = x[..., :width], out[..., :width]
     for b in range(0, batch, several):
         here = slice(b, b + several)
@@ -56,21 +69,22 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool, out: Tensor |
             now = slice(s, s + rows)
             cos_s, sin_s = (t[:, :, now] if t.shape[2] > 1 else t for t in (cos_b, sin_b))
             turn(x_b[:, :, now], out_b[:, :, now], cos_s, sin_s, some)
-    return out
 
 
 class _Scratch:
-    """Memory in the dtype of the arithmetic, which blocks of one size share."""
+    """Memory in the dtype of the arithmetic, which all blocks use in turn."""
 
     def __init__(self, dtype: torch.dtype) -> None:
-        self.dtype = dtype
+        self.memory = torch.empty(0, dtype=dtype)
         self.made: dict[torch.Size, tuple[Tensor, Tensor, Tensor]] = {}
 
     def like(self, block: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The whole, and views of its two halves."""
         found = self.made.get(block.shape)
         if found is None:
-            whole = torch.empty(block.shape, dtype=self.dtype, device=block.device)
+            if self.memory.numel() < block.numel():  # the first block is the largest
+                self.memory = torch.empty(block.numel(), dtype=self.memory.dtype)
+            whole = self.memory[: block.numel()].view(block.shape)
             first, second = whole.chunk(2, dim=3)
             found = self.made[block.shape] = whole, first, second
         return found
@@ -81,37 +95,50 @@ def _each(tables: Tensor, some: int) -> "repeat[Tensor] | tuple[Tensor, ...]":
     return repeat(tables) if tables.shape[1] == 1 else tables.split(some, dim=1)
 
 
+def _twice(tables: Tensor, some: int) -> "repeat[Tensor] | tuple[Tensor, ...]":
+    """Over the whole width."""
+    return _each(torch.cat((tables, tables), 3), some)
+
+
 class _Halves:
-    """Plane j in coordinates (j, j + R/2)."""
+    """Plane j in coordinates (j, j + R/2).
+
+    Products go along whole rows, which is what a CPU fetches ahead; the halves of the second one
+    change places while they are added, in the cache.
+    """
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        self.crossed = _Scratch(dtype)
+
+    def __call__(self, x: Tensor, out: Tensor, cos: Tensor, sin: Tensor, some: int) -> None:
+        blocks = (t.split(some, 1) for t in (x, out, *out.chunk(2, dim=3)))
+        tables = _twice(cos, some), _twice(sin, some)
+        for x_block, out_block, one, other, cosines, sines in zip(*blocks, *tables, strict=False):
+            crossed, first, second = self.crossed.like(x_block)
+            torch.mul(x_block, sines, out=crossed)
+            torch.mul(x_block, cosines, out=out_block)
+            one.sub_(second)
+            other.add_(first)
+
+
+class _Widened:
+    """The same by way of the dtype of the arithmetic, half by half: the tables stay as they are."""
 
     def __init__(self, dtype: torch.dtype) -> None:
         self.crossed, self.wide = _Scratch(dtype), _Scratch(dtype)
 
     def __call__(self, x: Tensor, out: Tensor, cos: Tensor, sin: Tensor, some: int) -> None:
-        tables = _each(torch.cat((cos, cos), 3), some), _each(torch.cat((sin, -sin), 3), some)
+        tables = _each(cos, some), _each(sin, some)
         blocks = zip(x.split(some, 1), out.split(some, 1), *tables, strict=False)
-        block = self._direct if x.dtype == cos.dtype else self._widened
         for x_block, out_block, cosines, sines in blocks:
-            block(x_block, out_block, cosines, sines)
-
-    def _direct(self, x: Tensor, out: Tensor, cos: Tensor, sin: Tensor) -> None:
-        # Products go along whole rows, which is what a CPU fetches ahead; the halves of the
-        # second one then change places while they are added, in the cache.
-        crossed, first, second = self.crossed.like(x)
-        torch.mul(x, sin, out=crossed)
-        torch.mul(x, cos, out=out)
-        out_first, out_second = out.chunk(2, dim=3)
-        out_first.add_(second)
-        out_second.add_(first)
-
-    def _widened(self, x: Tensor, out: Tensor, cos: Tensor, sin: Tensor) -> None:
-        # Here the halves change places first, so that all arithmetic goes along whole rows.
-        wide, first, second = self.wide.like(x)
-        crossed, crossed_first, crossed_second = self.crossed.like(x)
-        wide.copy_(x)
-        crossed_first.copy_(second)
-        crossed_second.copy_(first)
-        out.copy_(wide.mul_(cos).sub_(crossed.mul_(sin)))
+            wide, one, other = self.wide.like(x_block)
+            _, first, second = self.crossed.like(x_block)
+            wide.copy_(x_block)
+            torch.mul(one, sines, out=first)
+            torch.mul(other, sines, out=second)
+            one.mul_(cosines).sub_(second)
+            other.mul_(cosines).add_(first)
+            out_block.copy_(wide)
 
 
 class _Pairs:
@@ -121,14 +148,24 @@ class _Pairs:
         self.wide = _Scratch(dtype)
 
     def __call__(self, x: Tensor, out: Tensor, cos: Tensor, sin: Tensor, some: int) -> None:
-        direct = x.dtype == cos.dtype and are_complex(x) and are_complex(out)
-        tables = (_each(table, some) for table in (torch.complex(cos, sin), cos, sin))
-        blocks = zip(x.split(some, 1), out.split(some, 1), *tables, strict=False)
-        for x_block, out_block, turn, cosines, sines in blocks:
-            if not rounds_each(x_block):
+        if not all(
+            rounds_each(block) for block in (x[:, :some], x[:, x.shape[1] // some * some :])
+        ):
+            tables = (_each(table, some) for table in (cos, sin))
+            for x_block, out_block, cosines, sines in zip(
+                x.split(some, 1), out.split(some, 1), *tables, strict=False
+            ):
                 out_block.copy_(formula(x_block, cosines, sines, True))
-            elif direct:
-                torch.mul(_as_complex(x_block), turn, out=_as_complex(out_block))
+            return
+        direct = x.dtype == cos.dtype and are_complex(x) and are_complex(out)
+        if direct:
+            x, out = _as_complex(x), _as_complex(out)
+        turns = _each(torch.complex(cos, sin), some)
+        for x_block, out_block, turn in zip(
+            x.split(some, 1), out.split(some, 1), turns, strict=False
+        ):
+            if direct:
+                torch.mul(x_block, turn, out=out_block)
             else:
                 wide = self.wide.like(x_block)[0]
                 _as_complex(wide.copy_(x_block)).mul_(turn)

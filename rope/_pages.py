@@ -1,8 +1,8 @@
 """New memory for results: in the order of the input, and in large pages where it is large.
 
-Chapter "As fast as memory allows", section on the CPU. The C library takes blocks of more than 32
-MiB from the operating system afresh each time, and the first write to each 4 KiB page of them stops
-for the system to clear that page. Asked to, Linux clears 2 MiB at once.
+Chapter "As fast as memory allows", section on the CPU. The C library takes large blocks, from 32
+MiB on nearly always, from the operating system afresh each time, and the first write to each 4 KiB
+page of them stops for the system to clear that page. Asked to, Linux clears 2 MiB at once.
 """
 
 import ctypes
@@ -15,34 +15,45 @@ from torch import Tensor
 
 from rope._formula import storage_order
 
-_LARGE = 32 << 20  # bytes from which glibc's malloc always asks the system
+_LARGE = 8 << 20  # bytes from which it is worth asking
 _HUGE = 2 << 20
+_GRAIN = 1 << 15  # elements to a thread, at least
 
 
-def fresh_like(x: Tensor) -> Tensor:
+def fresh_like(x: Tensor, together: bool = False) -> Tensor:
     """Unwritten memory for a result of x's shape, dtype and device, dense and in x's order.
+
+    together: have all threads clear large pages now, for results written in many small operations,
+    in each of which one thread's new page keeps the others waiting.
 
     >>> x = torch.ones(2, 3, 5, 8).transpose(1, 2)
     >>> fresh_like(x).stride() == x.stride()
     True
     """
     order = storage_order(x)
-    shape = [x.shape[axis] for axis in order]
-    made = torch.empty(shape, dtype=x.dtype, device=x.device)
-    if made.device.type == "cpu" and made.numel() * made.element_size() >= _LARGE:
-        _advise(made)
-    return made.permute([order.index(axis) for axis in range(4)])
+    as_it_is = order == [0, 1, 2, 3]
+    made = torch.empty_like(
+        x if as_it_is else x.permute(order), memory_format=torch.contiguous_format
+    )
+    if made.numel() * made.element_size() >= _LARGE and made.device.type == "cpu":
+        _advise(made, together)
+    return made if as_it_is else made.permute([order.index(axis) for axis in range(4)])
 
 
-def _advise(x: Tensor) -> None:
+def _advise(x: Tensor, together: bool) -> None:
     """Ask for large pages; it is advice, and without an answer all works as before."""
     advise = _madvise()
     if advise is None:
         return
+    size = x.element_size()
     start = -(-x.data_ptr() // _HUGE) * _HUGE
-    length = (x.data_ptr() + x.numel() * x.element_size() - start) // _HUGE * _HUGE
-    if length > 0:
-        advise(start, length, mmap.MADV_HUGEPAGE)
+    pages = (x.data_ptr() + x.numel() * size - start) // _HUGE
+    if pages < 1 or advise(start, pages * _HUGE, mmap.MADV_HUGEPAGE) or not together:
+        return
+    # So many elements of each page that torch gives every thread its share of the pages.
+    first, each = (start - x.data_ptr()) // size, _HUGE // size
+    some = min(each, -(-_GRAIN * torch.get_num_threads() // pages))
+    x.view(-1)[first : first + pages * each].view(pages, each)[:, :some].zero_()
 
 
 def _find() -> Callable[[int, int, int], int] | None:

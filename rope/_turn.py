@@ -9,6 +9,7 @@ Shapes: B batch, H heads, S sequence, D head dimension, R rotated width, N table
 
 import importlib
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import torch
@@ -48,10 +49,13 @@ def turned(
     if inverse:
         sin = -sin
     plain = _are_plain(xs) and not (_records(cos) or _records(sin))
-    if plain and backend == "eager" and sum(x.numel() for x in xs) <= _FEW:
-        found = None if any(map(_records, xs)) else few(xs, *_wide(xs[0], cos, sin), interleaved)
-        if found is not None:
-            return found
+    if plain and not any(map(_records, xs)):
+        if backend == "compile":
+            return [_loop()(x, *_wide(x, cos, sin), interleaved, None) for x in xs]
+        if backend == "eager" and sum(x.numel() for x in xs) <= _FEW:
+            found = few(xs, *_wide(xs[0], cos, sin), interleaved)
+            if found is not None:
+                return found
     how = backend if plain else "formula"
     tables = _four_axes(cos, sin, None)
     return [_turned(x, *_wide(x, *tables), interleaved, how) for x in xs]
@@ -102,8 +106,14 @@ def _turned(x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool, how: str) ->
 
 
 def _rotate(how: str) -> Callable[..., Tensor]:
-    """Loops in the caches or compiled ones; the compiler is imported by the first such call."""
-    return importlib.import_module("rope._compiled").rotate if how == "compile" else rotate
+    """Blocks in the caches, or the compiled loop."""
+    return _loop() if how == "compile" else rotate
+
+
+@cache
+def _loop() -> Callable[..., Tensor]:
+    """The loop in C; what builds it is imported by the first call that needs it."""
+    return importlib.import_module("rope._compiled").rotate
 
 
 class _Rotation(torch.autograd.Function):

@@ -157,10 +157,14 @@ def _fit(
 
     What this does not recognise is no fault yet; `_check` goes through it, and finds the words.
     """
-    if not all(type(t) is Tensor and not t.is_nested for t in (*xs, cos, sin)):
-        return False
     if position_ids is not None:
         return False
+    for t in (*xs, cos, sin):
+        if type(t) is not Tensor or t.is_nested:
+            return False
+    for flag in flags:
+        if flag is not True and flag is not False:
+            return False
     shape, rows, device = xs[0].shape, cos.shape, xs[0].device
     if len(shape) != 4 or len(rows) != 2 or rows != sin.shape or rows[0] != shape[2]:
         return False
@@ -173,7 +177,6 @@ def _fit(
         cos.dtype is sin.dtype is torch.float32
         and cos.device == sin.device == device
         and 0 < 2 * rows[1] <= shape[3]
-        and all(flag is True or flag is False for flag in flags)
     )
 
 

@@ -1,6 +1,7 @@
 """Which code turns the vectors, and that all of it gives the same: forced, chosen, compiled."""
 
 import ast
+import math
 import os
 import subprocess
 import sys
@@ -13,6 +14,8 @@ from torch.utils.checkpoint import checkpoint
 import rope
 from rope import RotaryEmbedding, rotary_embedding, rotary_embedding_, rotary_embedding_qk
 from rope._backend import backend_for
+from rope._compiler import build, compiler
+from rope._formula import formula
 from rope.axes import MixedRotaryEmbedding, grid_positions
 from rope.extensions import YaRN
 from rope.kernels import BACKENDS, use_backend, why_not
@@ -22,6 +25,7 @@ CPU = torch.device("cpu")
 KERNELS = Path(rope.__file__).parent / "kernels"
 TRITON_INTERPRETED = why_not("triton", CPU) is None
 with_kernel = pytest.mark.skipif(not TRITON_INTERPRETED, reason="Triton's interpreter is not here")
+with_compiler = pytest.mark.skipif(compiler() is None, reason="there is no C compiler here")
 DIM, ROWS = 8, 40
 
 
@@ -211,34 +215,113 @@ def test_out_and_in_place_with_gradients():
     torch.testing.assert_close(leaf.grad, ones)
 
 
-def test_compile_gives_what_eager_gives(monkeypatch):
-    for limit in ("_SMALL", "_ONE_CALL"):
-        monkeypatch.setattr(f"rope._compiled.{limit}", 0)  # in parts, as large tensors go
-    torch._dynamo.reset()
+@with_compiler
+def test_compile_gives_the_bits_of_eager_and_counts_its_writing():
     cos, sin = (t[:6] for t in tables())
     x = normal((1, 2, 6, DIM + 4), 1, torch.float32)
-    try:
+    for interleaved in (False, True):
+        with use_backend("eager"):
+            expected = rotary_embedding(x, cos, sin, interleaved=interleaved)
         with use_backend("compile"):
-            for interleaved in (False, True):
-                found = rotary_embedding(x, cos, sin, interleaved=interleaved)
-                with use_backend("eager"):
-                    expected = rotary_embedding(x.double(), cos, sin, interleaved=interleaved)
-                torch.testing.assert_close(found.double(), expected, rtol=0, atol=16 * 2**-24)
-                inplace, out = x.clone(), torch.full_like(x, float("nan"))
-                before = inplace._version
-                rotary_embedding_(inplace, cos, sin, interleaved=interleaved)
-                assert torch.equal(inplace, found) and inplace._version > before
-                assert rotary_embedding(x, cos, sin, interleaved=interleaved, out=out) is out
-                assert torch.equal(out, found)
-            narrow = x.bfloat16()
-            narrow[0, 0, 0, :4] = torch.tensor([float("nan"), 1.0, float("inf"), 0.0])
-            found = rotary_embedding(narrow, cos, sin, interleaved=True)
-            with use_backend("eager"):
-                wide = rotary_embedding(narrow.double(), cos, sin, interleaved=True).bfloat16()
-            # The sum in float32 may lie on the other side of a tie: one step of bfloat16.
-            torch.testing.assert_close(found, wide, rtol=2**-7, atol=2**-22, equal_nan=True)
-    except torch._dynamo.exc.BackendCompilerFailed:
-        pytest.skip("there is no C++ compiler here")
+            assert torch.equal(rotary_embedding(x, cos, sin, interleaved=interleaved), expected)
+            inplace, out = x.clone(), torch.full_like(x, float("nan"))
+            before = inplace._version, out._version
+            rotary_embedding_(inplace, cos, sin, interleaved=interleaved)
+            assert rotary_embedding(x, cos, sin, interleaved=interleaved, out=out) is out
+        assert torch.equal(inplace, expected) and torch.equal(out, expected)
+        assert inplace._version > before[0] and out._version > before[1]
+
+
+SPECIAL = (
+    0.0,
+    -0.0,
+    1.0,
+    -1.0,
+    3e-45,
+    -1e-40,
+    6e-8,
+    6.1e-5,
+    65519.0,
+    65520.0,
+    3e38,
+    math.inf,
+    math.nan,
+)
+
+
+@with_compiler
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
+@pytest.mark.parametrize("interleaved", [False, True])
+def test_what_is_compiled_rounds_every_kind_of_number_as_torch_does(dtype, interleaved):
+    """Zeros with their signs, the least numbers, ties, overflow, infinity and NaN."""
+    edges = torch.tensor(SPECIAL, dtype=torch.float64)
+    bits = torch.arange(2**16, dtype=torch.int32).to(torch.int16).view(torch.bfloat16)
+    values = torch.cat((edges, bits.double(), normal((4107,), 2, torch.float64))).to(dtype)
+    values = torch.cat((values, values.new_zeros(-len(values) % 64)))
+    x = torch.cat((values, values.roll(7), values.flip(0))).view(1, 3, -1, 64)
+    wide = torch.promote_types(dtype, torch.float32)
+    length = x.shape[2]
+    cos = torch.linspace(-1, 1, length * 32, dtype=wide).view(length, 32)
+    sin = (1 - cos**2).sqrt()
+    cos[:2], sin[:2] = torch.tensor([[1.0], [-0.0]]), torch.tensor([[0.0], [1.0]])
+    with use_backend("compile"):
+        found = rotary_embedding(x, cos, sin, interleaved=interleaved)
+    with use_backend("eager"):
+        expected = rotary_embedding(x, cos, sin, interleaved=interleaved)
+    plain = formula(x, cos[None, None], sin[None, None], interleaved)
+    for result in (found, expected):
+        torch.testing.assert_close(result, plain, rtol=0, atol=0, equal_nan=True)
+        numbers = ~plain.isnan()
+        assert torch.equal(result[numbers].signbit(), plain[numbers].signbit())
+
+
+@with_compiler
+def test_what_is_compiled_turns_backwards_for_autograd_and_at_given_positions():
+    cos, sin = tables()
+    ids = torch.tensor([[3, 1, 4, 1, 5], [9, 2, 6, 5, 3]])
+    x, grad = normal((2, 3, 5, DIM), 1, torch.float32), normal((2, 3, 5, DIM), 2, torch.float32)
+    outs = {}
+    for backend in ("eager", "compile"):
+        leaf = x.clone().requires_grad_()
+        with use_backend(backend):
+            out = rotary_embedding(leaf, cos, sin, ids, interleaved=True)
+            outs[backend] = out, *torch.autograd.grad(out, leaf, grad)
+            outs[backend] += (rotary_embedding(x, cos, sin, ids, inverse=True),)
+            with torch.inference_mode():
+                made = x.clone()
+                outs[backend] += (rotary_embedding_(made, cos, sin, ids),)
+    assert all(map(torch.equal, outs["eager"], outs["compile"]))
+
+
+@with_compiler
+def test_what_is_compiled_uses_all_threads_for_large_tensors(monkeypatch):
+    monkeypatch.setattr("rope._compiled._GRAIN", 1)
+    cos, sin = (t[:7] for t in tables())
+    x = normal((3, 5, 7, DIM), 1, torch.float32)
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(3)
+        with use_backend("compile"):
+            found = rotary_embedding(x, cos, sin)
+    finally:
+        torch.set_num_threads(threads)
+    assert torch.equal(found, rotary_embedding(x, cos, sin))
+
+
+def test_without_a_compiler_compile_is_refused_with_the_way_out(monkeypatch, tmp_path):
+    monkeypatch.setenv("CC", "no-such-compiler")
+    with use_backend("compile"), pytest.raises(RuntimeError, match="compile needs a C compiler"):
+        rotary_embedding(torch.ones(1, 1, 1, 2), *(torch.ones(1, 1),) * 2)
+    with pytest.raises(RuntimeError, match="there is no C compiler"):
+        build(tmp_path / "absent.c")
+
+
+@with_compiler
+def test_a_compiler_that_fails_is_quoted(tmp_path):
+    wrong = tmp_path / "wrong.c"
+    wrong.write_text("int rotate( { return 0; }\n")
+    with pytest.raises(RuntimeError, match=r"cannot build wrong\.c: .*wrong\.c:1"):
+        build(wrong)
 
 
 def test_a_backend_is_forced_for_a_block_alone():
@@ -320,15 +403,22 @@ def awkward(dtype):
     yield from (base[:0], base[:, :0], base[:, :, :0])
 
 
+@with_compiler
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
 @pytest.mark.parametrize("interleaved", [False, True])
-def test_what_is_compiled_is_the_formula_for_every_stride(monkeypatch, dtype, interleaved):
-    """Its parts and its integers, uncompiled; the compiler has its own test above."""
-    for limit in ("_SMALL", "_ONE_CALL"):
-        monkeypatch.setattr(f"rope._compiled.{limit}", 0)
-    monkeypatch.setattr("rope._compiled._compiled", lambda function, short=False: function)
+@pytest.mark.parametrize("form", ["rows", "four axes", "by head and sequence", "float64"])
+def test_what_is_compiled_is_eager_for_every_stride(dtype, interleaved, form):
     for x in awkward(dtype):
         cos, sin = (t[: x.shape[2]] for t in tables())
+        if form == "four axes":
+            cos, sin = (t[None, None].expand(*x.shape[:3], -1) for t in (cos, sin))
+        elif form == "by head and sequence":
+            scale = torch.arange(1.0, 1 + x.shape[0] * x.shape[1]).view(*x.shape[:2], 1, 1)
+            cos, sin = (
+                (t * scale).transpose(1, 2).contiguous().transpose(1, 2) for t in (cos, sin)
+            )
+        elif form == "float64":
+            cos, sin = cos.double(), sin.double()
         with use_backend("eager"):
             expected = rotary_embedding(x, cos, sin, interleaved=interleaved)
         with use_backend("compile"):

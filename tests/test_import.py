@@ -11,6 +11,7 @@ import rope
 
 PACKAGE = Path(rope.__file__).parent
 LAYERS = (
+    ("_compiler",),
     ("_checks", "_backend", "_formula", "_machine", "_record", "_statistics", "traffic"),
     ("_inplace", "_pages"),
     ("_blocks",),

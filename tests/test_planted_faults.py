@@ -180,6 +180,18 @@ FAULTS = [
         "on_the_gpu",
     ),
     Fault(
+        "the loop in C turns halves the other way",
+        "rope/kernels/rotate.c",
+        (
+            (
+                "            out[j] = to_##DTYPE(a * cos[j] - b",
+                "            out[j] = to_##DTYPE(a * cos[j] + b",
+            ),
+        ),
+        "backends",
+        "on_the_gpu",
+    ),
+    Fault(
         "checkpoint converted the wrong way round",
         "rope/layouts.py",
         (("weight[interleaved_to_half(_rows", "weight[half_to_interleaved(_rows"),),

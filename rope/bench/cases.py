@@ -11,7 +11,8 @@ from typing import Any
 KINDS = ("decode", "prefill", "training")
 DTYPES = ("float32", "bfloat16", "float16")
 DIRECTIONS = ("forward", "backward", "both")
-MODES = ("out of place", "in place", "into a buffer")
+NEW_PAGES = "on new pages"
+MODES = ("out of place", NEW_PAGES, "in place", "into a buffer")
 STORAGES = ("[B,H,S,D]", "[B,S,H,D]")
 #: The position of the one token that a decoding step turns.
 DECODED = 4095
@@ -23,7 +24,8 @@ class Case:
 
     storage: how both lie in memory; "[B,S,H,D]" is seen through a transpose, as a projection makes
     it. direction: "backward" times the gradient alone, "both" a forward and a backward pass.
-    mode: whether the result is new, replaces what it is made from, or fills given tensors.
+    mode: whether the result is new, is new in memory that the system has to clear first (a CPU's
+    matter), replaces what it is made from, or fills given tensors.
     Raises ValueError for a word or a size that is none of these.
 
     >>> case = Case("prefill", 1, 32, 8, 2048, 128, 128, "float32")
@@ -125,11 +127,12 @@ def quick(device: str) -> tuple[Case, ...]:
     """A handful of small cases: every kind, direction and mode once.
 
     >>> len(quick("cpu")), len({case.kind for case in quick("cpu")})
-    (6, 3)
+    (7, 3)
     """
     small = Case("prefill", 1, 8, 2, 256, 64, 64, "float32")
     dtype = "bfloat16" if device == "cuda" else "float32"
     return (
+        *([] if device == "cuda" else [replace(small, mode=NEW_PAGES)]),
         Case("decode", 1, 8, 2, 1, 64, 64, dtype),
         small,
         replace(small, interleaved=True, dtype="bfloat16"),
@@ -143,13 +146,13 @@ def bars(device: str) -> tuple[Case, ...]:
     """The cases of the bars that `rope.bench.report.bars` judges by name.
 
     >>> [len(bars(device)) for device in ("cpu", "cuda")]
-    [12, 16]
+    [14, 16]
     """
     if device == "cuda":
         large = both_layouts(GPU_BAR, direction=("forward", "backward", "both"))
         return large + decoding((1, 32), ("bfloat16",)) + longest("bfloat16")
-    ways = [CPU_BAR, replace(CPU_BAR, dtype="bfloat16")]
-    ways += [replace(CPU_BAR, mode=mode) for mode in MODES[1:]]
+    ways = [replace(CPU_BAR, mode=NEW_PAGES), CPU_BAR, replace(CPU_BAR, dtype="bfloat16")]
+    ways += [replace(CPU_BAR, mode=mode) for mode in MODES[2:]]
     return tuple(case for way in ways for case in both_layouts(way)) + decoding(
         (1, 32), ("float32",)
     )
@@ -159,7 +162,7 @@ def full(device: str) -> tuple[Case, ...]:
     """The grid: the bars, then sizes, widths, formats, storage and directions, none twice.
 
     >>> [len(full(device)) for device in ("cpu", "cuda")]
-    [46, 98]
+    [48, 98]
     """
     cases = list(bars(device))
     cases += _cuda_grid() if device == "cuda" else _cpu_grid()
@@ -213,7 +216,7 @@ def _cpu_grid() -> list[Case]:
         cases += both_layouts(replace(CPU_BAR, head_dim=width, rotary_dim=width))
     cases += both_layouts(replace(CPU_BAR, rotary_dim=32))
     cases += both_layouts(replace(CPU_BAR, storage=STORAGES[1]), dtype=("float32", "bfloat16"))
-    cases += [replace(CPU_BAR, dtype="bfloat16", mode=mode) for mode in MODES[1:]]
+    cases += [replace(CPU_BAR, dtype="bfloat16", mode=mode) for mode in MODES[2:]]
     training = replace(CPU_BAR, kind="training", batch=2, seq=1024)
     cases += both_layouts(training, direction=("backward", "both"))
     cases += [replace(training, dtype="bfloat16", direction=way) for way in ("backward", "both")]
@@ -234,5 +237,5 @@ def _cuda_grid() -> list[Case]:
         for dtype in DTYPES:
             stored = replace(GPU_BAR, storage=storage, dtype=dtype)
             cases += both_layouts(stored, direction=DIRECTIONS)
-        cases += both_layouts(replace(GPU_BAR, storage=storage), mode=MODES[1:])
+        cases += both_layouts(replace(GPU_BAR, storage=storage), mode=MODES[2:])
     return cases

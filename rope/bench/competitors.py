@@ -145,7 +145,7 @@ def competitors() -> tuple[Competitor, ...]:
     """Everybody, ours first.
 
     >>> [entry.name for entry in competitors()][:4]
-    ['rope eager', 'rope compile', 'rope triton', 'transformers']
+    ['rope eager', 'rope compile', 'rope triton', 'formulas compiled']
     """
     peers = import_module("rope.bench.peers")
     own = tuple(

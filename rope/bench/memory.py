@@ -1,16 +1,55 @@
-"""The most memory that one call holds beyond what was held before it, in bytes.
+"""Memory: the most that a call holds, pages that it takes anew, and an allocator that holds still.
 
-On a GPU torch keeps the count. On a CPU its profiler lists every allocation and release in order;
-the peak is the largest running sum. Neither sees memory that does not pass through torch.
+On a GPU torch counts what is held. On a CPU its profiler lists every allocation and release in
+order; the peak is the largest running sum. Neither sees memory that does not pass through torch.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
 from collections.abc import Callable
 from typing import Any
 
 import torch
+
+_TRIM, _MAP = -1, -3  # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD of glibc's malloc.h
+#: Of memory given back, from how many bytes on the C library keeps nothing: a block, and in all.
+#: These are where glibc starts, and where it may slide to while a program runs.
+NEW, USUAL = (128 << 10, 128 << 10), (32 << 20, 64 << 20)
+
+
+def settle_allocator(thresholds: tuple[int, int]) -> bool:
+    """Hold glibc's thresholds still; False with another C library, which stays as it is.
+
+    Left alone they slide with all that was asked for before, and the same clone() takes new pages
+    in one program and kept ones in another, which costs four times as much or not. Blocks that were
+    kept stay so: what is to have new pages comes first in a process.
+
+    >>> settle_allocator(USUAL) in (True, False)
+    True
+    """
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError, TypeError):
+        return False
+    return bool(mallopt(_MAP, thresholds[0]) and mallopt(_TRIM, thresholds[1]))
+
+
+def new_pages(call: Callable[[], Any]) -> int | None:
+    """How often a second call stops for a page that was not there; None where nobody counts.
+
+    >>> new_pages(int) in (0, None)
+    True
+    """
+    try:
+        import resource
+    except ImportError:
+        return None
+    call()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    call()
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
 
 def peak_memory(call: Callable[[], Any], device: torch.device) -> int:

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rope._formula import formula
 from rope.bench.cases import Case
 from rope.bench.competitors import BASE, Competitor, Ready, RefusedError, Rotate, Setting
 
@@ -45,6 +46,19 @@ def transformers_compiled(made: Setting) -> Ready:
     """The same through `torch.compile`, its shapes fixed."""
     rotate: Rotate = torch.compile(transformers(made).rotate, dynamic=False)
     return Ready(rotate)
+
+
+def formulas_compiled(made: Setting) -> Ready:
+    """This package's two formulas, written as plain operations, through `torch.compile`."""
+    case = made.case
+    _only_out_of_place(case, "the compiled formula")
+    cos, sin = (table[None, None] for table in (made.cos, made.sin))
+
+    def both(q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        interleaved = case.interleaved
+        return formula(q, cos, sin, interleaved), formula(k, cos, sin, interleaved)
+
+    return Ready(torch.compile(both, dynamic=False))
 
 
 def rotary_embedding_torch(made: Setting) -> Ready:
@@ -158,6 +172,7 @@ def _on_a_gpu(made: Setting, name: str) -> None:
 #: 1/theta**(2j/R) times a position. Rounding the exponent moves the power by up to ln(10000) < 9.3
 #: roundings; the power (2), its reciprocal and the product make it less than 14.
 PEERS = (
+    Competitor("formulas compiled", "torch", formulas_compiled),
     Competitor("transformers", "transformers", transformers, narrow=True),
     Competitor("transformers compiled", "transformers", transformers_compiled, narrow=True),
     Competitor(

@@ -27,6 +27,7 @@ NAMES = (
     "Liger",
     "flash-attn",
     "torchtune",
+    "formulas compiled",
 )
 
 

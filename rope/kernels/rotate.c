@@ -1,0 +1,128 @@
+/* The two formulas as one loop for a CPU: each number is read once and written once.
+
+   Chapter "As fast as memory allows", section on the CPU. With x, y the coordinates of a plane,
+
+       x' = x cos - y sin,        y' = y cos + x sin,
+
+   each product and each sum rounded by itself: built without fused multiply-adds, this gives the
+   bits of the eager formulas. `rope._compiled` builds and calls it. */
+
+#include <stdint.h>
+#include <string.h>
+
+static inline float float_of(uint32_t bits) {
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+static inline uint32_t bits_of(float value) {
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+static inline float from_float32(float x) { return x; }
+static inline float to_float32(float x) { return x; }
+static inline double from_float64(double x) { return x; }
+static inline double to_float64(double x) { return x; }
+
+/* bfloat16 is the upper half of a float32, rounded to the nearest, ties to even. */
+
+static inline float from_bfloat16(uint16_t x) { return float_of((uint32_t)x << 16); }
+
+static inline uint16_t to_bfloat16(float x) {
+    uint32_t bits = bits_of(x);
+    return x != x ? 0x7FC0 : (uint16_t)((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16);
+}
+
+/* float16 has 5 bits of exponent, biased by 15 where float32 has 8, biased by 127; the fractions
+   have 10 and 23 bits. Its least numbers have no leading 1: a sum or a difference with a power of
+   two whose last bit is theirs puts the fraction in place, and rounds it. */
+
+static inline float from_float16(uint16_t x) {
+    uint32_t sign = (uint32_t)(x & 0x8000) << 16, rest = (uint32_t)(x & 0x7FFF) << 13;
+    uint32_t normal = rest + ((127 - 15) << 23);
+    uint32_t least = bits_of(float_of(normal + (1 << 23)) - float_of((127 - 14) << 23));
+    uint32_t beyond = normal + ((255 - 31 - (127 - 15)) << 23); /* infinity, NaN */
+    return float_of(sign | (rest >= 31u << 23 ? beyond : rest < 1u << 23 ? least : normal));
+}
+
+static inline uint16_t to_float16(float x) {
+    uint32_t bits = bits_of(x), rest = bits & 0x7FFFFFFF;
+    uint32_t normal = (rest - ((127 - 15) << 23) + 0xFFF + ((rest >> 13) & 1)) >> 13;
+    uint32_t least = bits_of(float_of(rest) + 0.5f) - bits_of(0.5f); /* last bit of 0.5: 2^-24 */
+    uint32_t beyond = rest > 255u << 23 ? 0x7E00 : 0x7C00;
+    uint32_t near = rest < (uint32_t)(127 - 14) << 23 ? least : normal;
+    return (uint16_t)((bits >> 16 & 0x8000) | (rest >= (uint32_t)(127 + 16) << 23 ? beyond : near));
+}
+
+/* One row, which out may be too: no plane reads what another one writes, hence `simd`. */
+
+#define ROW(DTYPE, STORED, WIDE)                                                                  \
+    static void DTYPE##_halves(const void *x_row, void *out_row, const void *cos_row,             \
+                               const void *sin_row, int64_t planes) {                             \
+        const STORED *x = x_row;                                                                  \
+        const WIDE *cos = cos_row, *sin = sin_row;                                                \
+        STORED *out = out_row;                                                                    \
+        _Pragma("omp simd") for (int64_t j = 0; j < planes; j++) {                                \
+            WIDE a = from_##DTYPE(x[j]), b = from_##DTYPE(x[j + planes]);                         \
+            out[j] = to_##DTYPE(a * cos[j] - b * sin[j]);                                         \
+            out[j + planes] = to_##DTYPE(b * cos[j] + a * sin[j]);                                \
+        }                                                                                         \
+    }                                                                                             \
+    static void DTYPE##_pairs(const void *x_row, void *out_row, const void *cos_row,              \
+                              const void *sin_row, int64_t planes) {                              \
+        const STORED *x = x_row;                                                                  \
+        const WIDE *cos = cos_row, *sin = sin_row;                                                \
+        STORED *out = out_row;                                                                    \
+        _Pragma("omp simd") for (int64_t j = 0; j < planes; j++) {                                \
+            WIDE a = from_##DTYPE(x[2 * j]), b = from_##DTYPE(x[2 * j + 1]);                      \
+            out[2 * j] = to_##DTYPE(a * cos[j] - b * sin[j]);                                     \
+            out[2 * j + 1] = to_##DTYPE(b * cos[j] + a * sin[j]);                                 \
+        }                                                                                         \
+    }
+
+ROW(float32, float, float)
+ROW(bfloat16, uint16_t, float)
+ROW(float16, uint16_t, float)
+ROW(float64, double, double)
+
+typedef void row_function(const void *, void *, const void *, const void *, int64_t);
+
+static row_function *const rows[][2] = {
+    {float32_halves, float32_pairs},
+    {bfloat16_halves, bfloat16_pairs},
+    {float16_halves, float16_pairs},
+    {float64_halves, float64_pairs},
+};
+
+/* What is asked for. n: three axes, in the order in which x is stored, of rows of 2 * planes
+   numbers, `width` bytes, and `rest` bytes behind them that are not rotated. Steps are bytes along
+   the three axes, 0 where a table is the same all along. */
+
+struct call {
+    int64_t dtype, interleaved, threads, planes, width, rest, n[3];
+    const char *x, *cos, *sin;
+    char *out;
+    int64_t x_step[3], cos_step[3], sin_step[3], out_step[3];
+};
+
+static inline int64_t at(const int64_t *step, int64_t i, int64_t j, int64_t k) {
+    return i * step[0] + j * step[1] + k * step[2];
+}
+
+void rotate(const struct call *c) {
+    row_function *row = rows[c->dtype][c->interleaved];
+    int64_t n0 = c->n[0], n1 = c->n[1], n2 = c->n[2];
+#pragma omp parallel for collapse(3) schedule(static) num_threads(c->threads) if (c->threads > 1)
+    for (int64_t i = 0; i < n0; i++)
+        for (int64_t j = 0; j < n1; j++)
+            for (int64_t k = 0; k < n2; k++) {
+                const char *x = c->x + at(c->x_step, i, j, k);
+                char *out = c->out + at(c->out_step, i, j, k);
+                row(x, out, c->cos + at(c->cos_step, i, j, k), c->sin + at(c->sin_step, i, j, k),
+                    c->planes);
+                if (c->rest && x != out) memcpy(out + c->width, x + c->width, c->rest);
+            }
+}
