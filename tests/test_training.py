@@ -449,6 +449,32 @@ def test_another_run_s_folder_is_refused(finished):
     assert same(trained(folder=folder), run)
 
 
+def test_a_run_of_another_version_is_refused(finished, monkeypatch):
+    _, folder = finished
+    monkeypatch.setattr("rope.training.checkpoint.VERSION", 2)
+    with pytest.raises(ValueError, match="a run of version 1; this code trains version 2"):
+        trained(folder=folder)
+
+
+def test_a_folder_is_one_run_s_at_a_time_and_free_when_its_process_is_gone(tmp_path):
+    pytest.importorskip("fcntl")
+    code = (
+        "import sys, pathlib\n"
+        "from rope.training.checkpoint import alone\n"
+        "with alone(pathlib.Path(sys.argv[1])):\n"
+        "    print('held', flush=True)\n"
+        "    sys.stdin.read()\n"
+    )
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], **pipes) as other:
+        assert other.stdout.readline() == "held\n"
+        with pytest.raises(ValueError, match="is another run's just now"):
+            trained(folder=tmp_path)
+        other.kill()
+        other.wait()
+    assert trained(folder=tmp_path).metrics[-1]["step"] == SMALL.steps
+
+
 def test_checkpoints_every_no_steps_are_refused(tmp_path):
     with pytest.raises(ValueError, match="every is 0; it must be at least 1"):
         trained(folder=tmp_path, every=0)

@@ -125,6 +125,15 @@ def test_tuning_leaves_the_trained_model_as_it_is():
     assert not torch.equal(after.embedding.weight, run.model.embedding.weight)
 
 
+def test_tuning_draws_batches_that_training_did_not(monkeypatch):
+    seeds = []
+    monkeypatch.setattr(
+        "rope.training.lengths.training_step", lambda *given: seeds.append(given[2].experiment.seed)
+    )
+    tuned(tiny(), extensions_of(TEXT)["yarn"])
+    assert len(set(seeds)) == 1 and seeds[0] not in SEEDS
+
+
 def test_a_thorough_entry_has_what_the_chapters_read(monkeypatch):
     monkeypatch.setattr("rope.training.lengths.TUNED_STEPS", 1)
     run = tiny(width=32, heads=1)

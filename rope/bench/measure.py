@@ -18,7 +18,7 @@ from torch import Tensor
 from rope.bench.cases import Case
 from rope.bench.check import check
 from rope.bench.competitors import Competitor, Ready, RefusedError, Setting, empty, setting
-from rope.bench.memory import launches, new_pages, peak_memory
+from rope.bench.memory import launches, peak_memory
 from rope.bench.timing import Around, Effort, time_all
 
 COPIES = ("clone", "copy_")
@@ -42,7 +42,6 @@ def measure_case(
     grads = _inputs(case, device, seed=SEED + 1) if case.direction != "forward" else None
     lines: dict[str, dict[str, Any]] = {}
     calls: dict[str, tuple[Call, Around]] = _copies(sets)
-    pages = {name: new_pages(partial(calls[name][0], 0)) for name in COPIES}
     for entry in field:
         ready, lines[entry.name] = _prepared(entry, made, sets[0], grads)
         if ready is None:
@@ -52,8 +51,6 @@ def measure_case(
                 call = timed_call(ready, case, sets, grads)
                 call(0)
                 lines[entry.name]["peak"] = peak_memory(partial(call, 0), device)
-                if device.type == "cpu":
-                    lines[entry.name]["new_pages"] = new_pages(partial(call, 0))
         except Exception as error:
             lines[entry.name] = _failed(entry, error)
             continue
@@ -76,7 +73,7 @@ def measure_case(
         "bytes": case.bytes,
         "case": asdict(case),
         "competitors": lines,
-        "copies": {name: {**times[name], "new_pages": pages[name]} for name in COPIES},
+        "copies": {name: times[name] for name in COPIES},
         "name": case.name,
         "output": case.bytes // 2,
         "sets": len(sets),

@@ -7,6 +7,7 @@ many as it takes to outlast the clock's own cost. Kept are the median and the qu
 from __future__ import annotations
 
 import gc
+import math
 import random
 import statistics
 import time
@@ -16,6 +17,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+
+from rope.bench.memory import pages_taken
 
 SEED = 20
 Around = Callable[[], AbstractContextManager[object]]
@@ -40,8 +43,11 @@ QUICK = Effort(rounds=5, most=15, seconds=0.4, sample=1e-4)
 
 def time_all(
     calls: Mapping[str, tuple[Callable[[int], Any], Around]], device: torch.device, effort: Effort
-) -> tuple[dict[str, dict[str, float | int]], dict[str, Exception]]:
+) -> tuple[dict[str, dict[str, Any]], dict[str, Exception]]:
     """Seconds a call, by name: median, lower and upper quartile, samples, calls in a sample.
+
+    new_pages: how often a call stopped for a page of memory that was not there, in the median; None
+    where the system does not count them.
 
     calls: what to run with the number of the turn, which tells it the inputs to take, and the
     context to enter before the clock starts. What raises is left out from then on, and its
@@ -49,10 +55,11 @@ def time_all(
 
     >>> found, failed = time_all({"nothing": (int, _quiet)}, torch.device("cpu"), QUICK)
     >>> sorted(found["nothing"]), failed
-    (['calls', 'lower', 'median', 'samples', 'upper'], {})
+    (['calls', 'lower', 'median', 'new_pages', 'samples', 'upper'], {})
     """
     counts: dict[str, int] = {}
     samples: dict[str, list[float]] = {name: [] for name in calls}
+    pages: dict[str, list[float]] = {name: [] for name in calls}
     failed: dict[str, Exception] = {}
     order, shuffle = list(calls), random.Random(SEED)
     start = time.perf_counter()
@@ -68,13 +75,15 @@ def time_all(
                         if turn < 0:  # the round before the first: how many calls to a sample
                             counts[name] = _calls(call, device, effort)
                         else:
+                            before = pages_taken()
                             samples[name].append(_sample(call, counts[name], device))
+                            pages[name].append((pages_taken() - before) / counts[name])
                 except Exception as error:
                     failed[name] = error
                     order.remove(name)
             if turn < 0:
                 start = time.perf_counter()
-    return {name: _summary(samples[name], counts[name]) for name in order}, failed
+    return {name: _summary(samples[name], pages[name], counts[name]) for name in order}, failed
 
 
 def _calls(call: Callable[[int], Any], device: torch.device, effort: Effort) -> int:
@@ -103,12 +112,14 @@ def _sample(call: Callable[[int], Any], count: int, device: torch.device) -> flo
     return (time.perf_counter() - start) / count
 
 
-def _summary(values: list[float], count: int) -> dict[str, float | int]:
+def _summary(values: list[float], pages: list[float], count: int) -> dict[str, Any]:
     lower, median, upper = statistics.quantiles(values, n=4, method="inclusive")
+    taken = statistics.median(pages)
     return {
         "calls": count,
         "lower": lower,
         "median": median,
+        "new_pages": None if math.isnan(taken) else taken,
         "samples": len(values),
         "upper": upper,
     }

@@ -1,12 +1,14 @@
 """What a run keeps in its folder: `metrics.jsonl`, and `checkpoint.pt`, from which it goes on.
 
 Each file is written beside its place and moved there whole, so that a run killed at any moment
-leaves the last whole one. Not for two runs at once in one folder.
+leaves the last whole one. A folder is one run's at a time.
 """
 
 import json
 import os
 import pickle
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,33 @@ from rope.training.config import Experiment
 from rope.training.data import Data, TextData
 from rope.training.decoder import Decoder
 
+#: Raise it when the same experiment comes out otherwise: runs of another version are refused.
+VERSION = 1
 PARTS = ("experiment", "model", "optimizer", "metrics", "step")
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Hold the folder for one run; the system lets go of it when the process ends, however it does.
+
+    Raises ValueError while another process holds it. Where the system has no such locks, nothing is
+    held.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        import fcntl
+    except ImportError:
+        yield
+        return
+    with (folder / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise ValueError(
+                f"{folder} is another run's just now; one folder holds one: wait for it, or name "
+                "another folder"
+            ) from error
+        yield
 
 
 def resume(
@@ -30,7 +58,6 @@ def resume(
 
     Raises ValueError for what is no checkpoint, or one of another experiment or corpus.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     path = folder / "checkpoint.pt"
     if not path.exists():
         return 0, []
@@ -46,6 +73,11 @@ def resume(
         raise ValueError(
             f"{folder} holds the run of another experiment, {of}; one folder holds one: name "
             "another folder, or remove this one"
+        )
+    if kept.get("version", VERSION) != VERSION:
+        raise ValueError(
+            f"{folder} holds a run of version {kept['version']}; this code trains version "
+            f"{VERSION}, whose numbers differ: name another folder, or remove this one"
         )
     if kept.get("corpus", corpus_hash(data)) != corpus_hash(data):
         raise ValueError(
@@ -72,6 +104,7 @@ def keep(
     fresh.write_text("\n".join(lines) + "\n", encoding="utf-8")
     os.replace(fresh, folder / "metrics.jsonl")
     state = {
+        "version": VERSION,
         "experiment": experiment,
         "corpus": corpus_hash(data),
         "model": model.state_dict(),

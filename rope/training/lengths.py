@@ -28,6 +28,7 @@ from rope.training.positions import Rotary
 FACTOR = 16  # how far beyond the trained context the models are read
 SHARES = (0, 1 / 8, 1 / 4, 1 / 2, 3 / 4, 1, 5 / 4, 3 / 2, 2, 3, 4, 6, 8, 10, 12, 14, 16)
 TUNED_FACTOR, TUNED_STEPS, TUNED_RATE = 8, 30, 3e-4
+TUNED_SEEDS = 1000  # from here on, so that tuning draws other batches than training did
 OFFSETS = (0, 64, 128, 256, 512, 1024, 2048, 4096, 16_384, 65_536)
 
 
@@ -138,6 +139,7 @@ def tuned(trained: Trained, extension: Extension) -> Decoder:
         steps=TUNED_STEPS,
         warmup=5,
         learning_rate=TUNED_RATE,
+        seed=TUNED_SEEDS + short.seed,
     )
     data = TextData(long, trained.data.corpus)
     optimizer = make_optimizer(model, long)

@@ -8,6 +8,7 @@ run that was never stopped. Timing excepted, the lines are equal too.
 import math
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from rope._checks import check_count
-from rope.training.checkpoint import keep, resume
+from rope.training.checkpoint import alone, keep, resume
 from rope.training.config import Experiment
 from rope.training.corpus import Corpus
 from rope.training.data import IGNORED, Data, data_for
@@ -54,7 +55,8 @@ def train(
     corpus: for the text task, CPython's topics when None. folder: keeps metrics and checkpoints,
     nothing is kept when None; `every`: steps between checkpoints. compiled: through torch.compile.
     progress: a bar on standard error.
-    Raises ValueError for a folder that holds another experiment's run, or a corpus too short.
+    Raises ValueError for a folder that holds another experiment's run or is another process's, or
+    a corpus too short.
 
     >>> small = Experiment(layers=1, width=16, heads=2, context=16, batch=4, steps=20, warmup=2)
     >>> metrics = train(small, progress=False).metrics
@@ -62,6 +64,19 @@ def train(
     (20, True)
     """
     check_count("every", every)
+    with nullcontext() if folder is None else alone(folder):
+        return _train(experiment, corpus, folder, device, compiled, progress, every)
+
+
+def _train(
+    experiment: Experiment,
+    corpus: Corpus | None,
+    folder: Path | None,
+    device: torch.device | str,
+    compiled: bool,
+    progress: bool,
+    every: int,
+) -> Trained:
     data = data_for(experiment, corpus)
     model = Decoder(experiment, data.tokens).to(device)
     optimizer = make_optimizer(model, experiment)

@@ -21,7 +21,6 @@ LONGER = Experiment(context=256, batch=8)
 LIVE = Experiment(
     layers=2, width=64, heads=2, context=64, steps=200, learning_rate=6e-3, evaluate_every=10
 )
-LONGER_WAYS = ("alibi", "rope")
 LIVE_WAYS = ("none", "sinusoidal", "learned", "rope")
 
 
@@ -37,9 +36,9 @@ PLAN: dict[str, list[Experiment]] = {
     "base": _seeds(*(replace(TEXT, base=base) for base in BASES)),
     "linear": _seeds(*(replace(TEXT, position=name, attention="linear") for name in LINEAR)),
     "rate": [
-        replace(TEXT, position=name, learning_rate=rate) for rate in RATES for name in LIVE_WAYS
+        replace(TEXT, position=name, learning_rate=rate) for rate in RATES for name in POSITIONS
     ],
-    "context": _seeds(*(replace(LONGER, position=name) for name in LONGER_WAYS)),
+    "context": _seeds(*(replace(LONGER, position=name) for name in POSITIONS)),
 }
 
 

@@ -28,7 +28,11 @@ from rope.training.plan import PLAN, TEXT, experiments
 
 DIGITS = 4  # of a recorded number
 #: Raise it when an entry changes its meaning: entries of another version are measured again.
-VERSION = 1
+VERSION = 2
+#: The files that an entry depends on. Where one of the first changes what a run comes out as, raise
+#: `rope.training.checkpoint.VERSION` as well: runs are then trained anew.
+MODEL = ("corpus.py", "data.py", "decoder.py", "loop.py", "positions.py")
+MEASURES, THOROUGH = ("lengths.py", "measure.py"), ("defects.py", "inside.py")
 
 
 def sweep(
@@ -129,10 +133,9 @@ def _label(experiment: dict[str, Any]) -> str:
 
 
 def _program(thoroughly: bool) -> str:
-    """A hash of the code that an entry comes from."""
-    digest = hashlib.sha256(str(VERSION).encode())
-    names = ["measure.py", "lengths.py"] + thoroughly * ["inside.py", "defects.py"]
-    for name in names:
+    """A hash of the code that an entry comes from, and of the torch that ran it."""
+    digest = hashlib.sha256(f"{VERSION} {torch.__version__}".encode())
+    for name in MODEL + MEASURES + thoroughly * THOROUGH:
         digest.update(Path(__file__).with_name(name).read_bytes())
     return digest.hexdigest()
 
