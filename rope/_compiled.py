@@ -11,7 +11,7 @@ Shapes: B batch, H heads, S sequence, D head dimension, R rotated width.
 import ctypes
 import struct
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,50 +40,65 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool, out: Tensor |
 
     Nothing is recorded for autograd. Raises RuntimeError where there is no C compiler, or it fails.
     """
-    dtype = _DTYPES.get((x.dtype, cos.dtype))
-    if dtype is None or x.stride(3) != 1 or (out is not None and out.stride(3) != 1):
+    return _rotated(x, _Tables(cos, sin), interleaved, out)
+
+
+def rotate_all(xs: Sequence[Tensor], cos: Tensor, sin: Tensor, interleaved: bool) -> list[Tensor]:
+    """Tensors of one dtype, each into new memory."""
+    tables = _Tables(cos, sin)
+    return [_rotated(x, tables, interleaved, None) for x in xs]
+
+
+class _Tables:
+    """What `struct call` holds of the tables: found once for queries and keys."""
+
+    __slots__ = ("cos", "dtype", "places", "planes", "sin", "steps")
+
+    def __init__(self, cos: Tensor, sin: Tensor) -> None:
+        # Held here until the loop is done, since they may have been made here.
+        self.cos, self.sin = (t if t.stride(-1) == 1 else t.contiguous() for t in (cos, sin))
+        self.dtype, self.planes = cos.dtype, cos.shape[-1]
+        self.places = self.cos.data_ptr(), self.sin.data_ptr()
+        self.steps = _steps(self.cos), _steps(self.sin)
+
+
+def _steps(table: Tensor) -> tuple[int, int, int]:
+    """Bytes from one row to the next along B, H and S; 0 where all share the row."""
+    steps, size = table.stride(), table.element_size()
+    if len(steps) == 2:
+        return 0, 0, steps[0] * size if table.shape[0] > 1 else 0
+    b, h, s, _ = (step * size if n > 1 else 0 for step, n in zip(steps, table.shape, strict=True))
+    return b, h, s
+
+
+def _rotated(x: Tensor, tables: _Tables, interleaved: bool, out: Tensor | None) -> Tensor:
+    dtype, strides = _DTYPES.get((x.dtype, tables.dtype)), x.stride()
+    if dtype is None or strides[3] != 1 or (out is not None and out.stride(3) != 1):
+        cos, sin = tables.cos, tables.sin
         if cos.dim() == 2:
             cos, sin = cos[None, None], sin[None, None]
         return in_blocks(x, cos, sin, interleaved, out)
     loop = _built[0] if _built else _build()
     made = fresh_like(x) if out is None else out
-    size = x.numel()
-    if size:
-        # These names hold tables that are made here until the loop is done.
-        cos, sin = (t if t.stride(-1) == 1 else t.contiguous() for t in (cos, sin))
-        threads = min(torch.get_num_threads(), size // _GRAIN) or 1
-        loop(_call(dtype, interleaved, threads, x, cos, sin, made))
+    a, b, c, _ = storage_order(x)
+    shape, size, to = x.shape, x.element_size(), made.stride()
+    count, width = x.numel(), 2 * tables.planes * size
+    if count:
+        cosine, sine = tables.steps
+        loop(
+            _CALL.pack(
+                *(dtype, interleaved, min(torch.get_num_threads(), count // _GRAIN) or 1),
+                *(tables.planes, width, shape[3] * size - width),
+                *(shape[a], shape[b], shape[c]),
+                *(x.data_ptr(), *tables.places, made.data_ptr()),
+                *(size * strides[a], size * strides[b], size * strides[c]),
+                *(cosine[a], cosine[b], cosine[c], sine[a], sine[b], sine[c]),
+                *(size * to[a], size * to[b], size * to[c]),
+            )
+        )
     if out is not None and not out.is_inference():
         torch.autograd.graph.increment_version(out)  # torch has not seen the writing
     return made
-
-
-def _call(
-    dtype: int, interleaved: bool, threads: int, x: Tensor, cos: Tensor, sin: Tensor, out: Tensor
-) -> bytes:
-    """The fields of `struct call`, in their order."""
-    a, b, c, _ = storage_order(x)
-    shape, size, wide, planes = x.shape, x.element_size(), cos.element_size(), cos.shape[-1]
-    width = 2 * planes * size
-    from_, to, cosine, sine = x.stride(), out.stride(), _steps(cos), _steps(sin)
-    return _CALL.pack(
-        *(dtype, interleaved, threads, planes, width, shape[3] * size - width),
-        *(shape[a], shape[b], shape[c]),
-        *(x.data_ptr(), cos.data_ptr(), sin.data_ptr(), out.data_ptr()),
-        *(size * from_[a], size * from_[b], size * from_[c]),
-        *(wide * cosine[a], wide * cosine[b], wide * cosine[c]),
-        *(wide * sine[a], wide * sine[b], wide * sine[c]),
-        *(size * to[a], size * to[b], size * to[c]),
-    )
-
-
-def _steps(table: Tensor) -> tuple[int, int, int]:
-    """Elements from one row to the next along B, H and S; 0 where all share the row."""
-    steps = table.stride()
-    if len(steps) == 2:
-        return 0, 0, steps[0] if table.shape[0] > 1 else 0
-    b, h, s, _ = table.shape
-    return steps[0] if b > 1 else 0, steps[1] if h > 1 else 0, steps[2] if s > 1 else 0
 
 
 _lock = threading.Lock()

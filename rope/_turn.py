@@ -24,7 +24,7 @@ from rope._formula import formula, formula_
 _OWN = (Tensor, torch.nn.Parameter)
 _KERNEL_DTYPES = frozenset((torch.float16, torch.bfloat16, torch.float32))
 # Elements up to which starting the operations takes longer than going through the memory.
-_FEW = 1 << 16
+_FEW = 1 << 18
 
 
 def turned(
@@ -51,7 +51,10 @@ def turned(
     plain = _are_plain(xs) and not (_records(cos) or _records(sin))
     if plain and not any(map(_records, xs)):
         if backend == "compile":
-            return [_loop()(x, *_wide(x, cos, sin), interleaved, None) for x in xs]
+            wide = _wide(xs[0], cos, sin)
+            if xs[-1].dtype == xs[0].dtype:
+                return _loop().rotate_all(xs, *wide, interleaved)
+            return [_loop().rotate(x, *_wide(x, cos, sin), interleaved, None) for x in xs]
         if backend == "eager" and sum(x.numel() for x in xs) <= _FEW:
             found = few(xs, *_wide(xs[0], cos, sin), interleaved)
             if found is not None:
@@ -107,13 +110,13 @@ def _turned(x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool, how: str) ->
 
 def _rotate(how: str) -> Callable[..., Tensor]:
     """Blocks in the caches, or the compiled loop."""
-    return _loop() if how == "compile" else rotate
+    return _loop().rotate if how == "compile" else rotate
 
 
 @cache
-def _loop() -> Callable[..., Tensor]:
+def _loop() -> Any:
     """The loop in C; what builds it is imported by the first call that needs it."""
-    return importlib.import_module("rope._compiled").rotate
+    return importlib.import_module("rope._compiled")
 
 
 class _Rotation(torch.autograd.Function):
@@ -188,7 +191,7 @@ def _are_plain(xs: Sequence[Tensor]) -> bool:
     if torch._C._get_tracing_state() is not None or torch._C._len_torch_dispatch_stack():
         return False
     for x in xs:
-        if type(x) not in _OWN or x.device.type != "cpu" or x.is_neg():
+        if type(x) not in _OWN or not x.is_cpu or x.is_neg():
             return False
         if torch._C._functorch.is_legacy_batchedtensor(x):  # gradcheck's, batched
             return False
