@@ -8,6 +8,7 @@ round a product and a sum at once.
 
 import importlib.util
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -91,6 +92,9 @@ def why_not(name: str, device: torch.device) -> str | None:
 
 
 def _no_compiler() -> str | None:
+    loop = sys.modules.get("rope._compiled")
+    if torch.compiler.is_compiling() or (loop is not None and loop._built):
+        return None
     from rope._compiler import NAMES, compiler  # with modules that nobody else needs
 
     if compiler() is not None:

@@ -42,10 +42,12 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool, out: Tensor |
         out = fresh_like(x, together=True)
     if storage_order(x)[3] != 3 or not x.numel():  # coordinates far apart: no rows to work on
         return out.copy_(formula(x, cos, sin, interleaved))
-    with _below_autograd():
-        _rotate(x, out, cos, sin, interleaved)
-    if not out.is_inference():
-        torch.autograd.graph.increment_version(out)  # below autograd nobody counts the writing
+    try:
+        with _below_autograd():
+            _rotate(x, out, cos, sin, interleaved)
+    finally:
+        if not out.is_inference():
+            torch.autograd.graph.increment_version(out)  # below autograd nobody counts the writing
     return out
 
 
@@ -75,7 +77,7 @@ class _Scratch:
     """Memory in the dtype of the arithmetic, which all blocks use in turn."""
 
     def __init__(self, dtype: torch.dtype) -> None:
-        self.memory = torch.empty(0, dtype=dtype)
+        self.memory = torch.empty(0, dtype=dtype, device="cpu")
         self.made: dict[torch.Size, tuple[Tensor, Tensor, Tensor]] = {}
 
     def like(self, block: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -83,7 +85,7 @@ class _Scratch:
         found = self.made.get(block.shape)
         if found is None:
             if self.memory.numel() < block.numel():  # the first block is the largest
-                self.memory = torch.empty(block.numel(), dtype=self.memory.dtype)
+                self.memory = self.memory.new_empty(block.numel())
             whole = self.memory[: block.numel()].view(block.shape)
             first, second = whole.chunk(2, dim=3)
             found = self.made[block.shape] = whole, first, second

@@ -1,7 +1,8 @@
 """The two formulas compiled for a CPU, so that each element is read once and written once.
 
 Chapter "As fast as memory allows", section on the CPU. The loop is in `rope/kernels/rotate.c`; it
-is built by the first call in a process, which takes a second, and gives the bits of the eager path.
+is built by the first call in a process, which takes a second, and gives the bits of the eager path
+with no memory beside the result.
 
 Tables are `[S, R/2]`, or have four axes, `[B, H, S, R/2]` or 1 in place of B, H, S; they have the
 dtype of the arithmetic, and the sine the sign of the direction.
@@ -36,7 +37,7 @@ _CALL = struct.Struct("25q")
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool, out: Tensor | None) -> Tensor:
-    """As `rope._blocks.rotate`, to the bit, with no memory beside the result.
+    """As `rope._blocks.rotate`, to the bit, but for the bits of NaN; what has no rows goes there.
 
     Nothing is recorded for autograd. Raises RuntimeError where there is no C compiler, or it fails.
     """
@@ -73,14 +74,15 @@ def _steps(table: Tensor) -> tuple[int, int, int]:
 
 def _rotated(x: Tensor, tables: _Tables, interleaved: bool, out: Tensor | None) -> Tensor:
     dtype, strides = _DTYPES.get((x.dtype, tables.dtype)), x.stride()
-    if dtype is None or strides[3] != 1 or (out is not None and out.stride(3) != 1):
+    a, b, c, last = storage_order(x)
+    rows = last == 3 and strides[3] == 1 and (out is None or out.stride(3) == 1)
+    if dtype is None or not rows:
         cos, sin = tables.cos, tables.sin
         if cos.dim() == 2:
             cos, sin = cos[None, None], sin[None, None]
         return in_blocks(x, cos, sin, interleaved, out)
     loop = _built[0] if _built else _build()
     made = fresh_like(x) if out is None else out
-    a, b, c, _ = storage_order(x)
     shape, size, to = x.shape, x.element_size(), made.stride()
     count, width = x.numel(), 2 * tables.planes * size
     if count:
@@ -103,13 +105,20 @@ def _rotated(x: Tensor, tables: _Tables, interleaved: bool, out: Tensor | None) 
 
 _lock = threading.Lock()
 _built: list[Callable[[Any], None]] = []
+_failed: list[str] = []  # a compiler that fails is not asked again
 
 
 def _build() -> Callable[[Any], None]:
     """The loop, built once in a process."""
     with _lock:
+        if _failed:
+            raise RuntimeError(_failed[0])
         if not _built:
-            loop = build(_SOURCE).rotate
+            try:
+                loop = build(_SOURCE).rotate
+            except RuntimeError as error:
+                _failed.append(str(error))
+                raise
             loop.argtypes, loop.restype = (ctypes.c_char_p,), None
             _built.append(loop)
     return _built[0]

@@ -30,14 +30,14 @@ def fresh_like(x: Tensor, together: bool = False) -> Tensor:
     >>> fresh_like(x).stride() == x.stride()
     True
     """
-    order = storage_order(x)
-    as_it_is = order == [0, 1, 2, 3]
-    made = torch.empty_like(
-        x if as_it_is else x.permute(order), memory_format=torch.contiguous_format
-    )
+    strides, step = [0] * 4, 1
+    for axis in reversed(storage_order(x)):
+        strides[axis], step = step, step * max(1, x.shape[axis])
+    # Not a permuted view of another tensor, which autograd would take for one.
+    made = torch.empty_strided(x.shape, strides, dtype=x.dtype, device=x.device)
     if made.numel() * made.element_size() >= _LARGE and made.device.type == "cpu":
         _advise(made, together)
-    return made if as_it_is else made.permute([order.index(axis) for axis in range(4)])
+    return made
 
 
 def _advise(x: Tensor, together: bool) -> None:
@@ -53,7 +53,8 @@ def _advise(x: Tensor, together: bool) -> None:
     # So many elements of each page that torch gives every thread its share of the pages.
     first, each = (start - x.data_ptr()) // size, _HUGE // size
     some = min(each, -(-_GRAIN * torch.get_num_threads() // pages))
-    x.view(-1)[first : first + pages * each].view(pages, each)[:, :some].zero_()
+    memory = x.as_strided((x.numel(),), (1,))
+    memory[first : first + pages * each].view(pages, each)[:, :some].zero_()
 
 
 def _find() -> Callable[[int, int, int], int] | None:

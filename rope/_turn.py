@@ -48,7 +48,7 @@ def turned(
         cos, sin = look_up(cos, sin, position_ids, checked)
     if inverse:
         sin = -sin
-    plain = _are_plain(xs) and not (_records(cos) or _records(sin))
+    plain = _are_plain((*xs, cos, sin)) and not (_records(cos) or _records(sin))
     if plain and not any(map(_records, xs)):
         if backend == "compile":
             wide = _wide(xs[0], cos, sin)
@@ -89,7 +89,7 @@ def turn_into(
     if position_ids is not None:
         cos, sin = look_up(cos, sin, position_ids, checked)
     tables = _four_axes(cos, -sin if inverse else sin, None)
-    plain = _are_plain(xs)
+    plain = _are_plain((*xs, *outs, cos, sin))
     for x, out in zip(xs, outs, strict=True):
         rows = _wide(x, *tables)
         if plain and not any(map(_records, (x, *rows))):
@@ -185,13 +185,15 @@ def _kernel_can(xs: Sequence[Tensor], cos: Tensor, sin: Tensor) -> bool:
 
 
 def _are_plain(xs: Sequence[Tensor]) -> bool:
-    """Whether these are tensors on a CPU that no tracer and no transform looks at."""
+    """Whether these are tensors in a CPU's memory that no tracer and no transform looks at."""
     if torch.compiler.is_compiling() or _is_transformed():
         return False
     if torch._C._get_tracing_state() is not None or torch._C._len_torch_dispatch_stack():
         return False
     for x in xs:
-        if type(x) not in _OWN or not x.is_cpu or x.is_neg():
+        if type(x) not in _OWN or not x.is_cpu or x.is_neg() or x._is_zerotensor():
+            return False
+        if torch._is_functional_tensor(x):
             return False
         if torch._C._functorch.is_legacy_batchedtensor(x):  # gradcheck's, batched
             return False

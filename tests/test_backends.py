@@ -309,6 +309,7 @@ def test_what_is_compiled_uses_all_threads_for_large_tensors(monkeypatch):
 
 
 def test_without_a_compiler_compile_is_refused_with_the_way_out(monkeypatch, tmp_path):
+    monkeypatch.setattr("rope._compiled._built", [])
     monkeypatch.setenv("CC", "no-such-compiler")
     with use_backend("compile"), pytest.raises(RuntimeError, match="compile needs a C compiler"):
         rotary_embedding(torch.ones(1, 1, 1, 2), *(torch.ones(1, 1),) * 2)
@@ -322,6 +323,121 @@ def test_a_compiler_that_fails_is_quoted(tmp_path):
     wrong.write_text("int rotate( { return 0; }\n")
     with pytest.raises(RuntimeError, match=r"cannot build wrong\.c: .*wrong\.c:1"):
         build(wrong)
+
+
+@with_compiler
+def test_a_compiler_that_warns_hangs_or_is_none_is_told_apart(monkeypatch, tmp_path):
+    source = tmp_path / "one.c"
+    source.write_text("int one(void) { return 1; }\n")
+
+    def command(text):
+        path = tmp_path / "compiler"
+        path.write_text(text)
+        path.chmod(0o755)
+        monkeypatch.setenv("CC", str(path))
+
+    command("#!/bin/sh\nprintf 'warning: \\377\\n' >&2\nexec cc \"$@\"\n")
+    assert build(source).one() == 1
+    command("#!/bin/sh\nsleep 5\n")
+    monkeypatch.setattr("rope._compiler._SECONDS", 0.1)
+    with pytest.raises(RuntimeError, match=r"it did not end within 0\.1 seconds"):
+        build(source)
+    command("no program at all")
+    with pytest.raises(RuntimeError, match="it does not start"):
+        build(source)
+    monkeypatch.setenv("CC", "cc 'x")
+    with pytest.raises(RuntimeError, match="there is no C compiler"):
+        build(source)
+
+
+@with_compiler
+def test_a_failure_is_remembered_and_a_loop_that_is_built_stays(monkeypatch):
+    x, rows = torch.ones(1, 1, 1, 2), torch.ones(1, 1)
+    with use_backend("compile"):
+        rotary_embedding(x, rows, rows)
+        monkeypatch.setenv("CC", "no-such-compiler")
+        rotary_embedding(x, rows, rows)  # nobody is asked again
+        monkeypatch.delenv("CC")
+        asked = []
+
+        def failing(source):
+            asked.append(source)
+            raise RuntimeError("cc cannot build rotate.c: no space left")
+
+        monkeypatch.setattr("rope._compiled._built", [])
+        monkeypatch.setattr("rope._compiled._failed", [])
+        monkeypatch.setattr("rope._compiled.build", failing)
+        for _ in range(2):
+            with pytest.raises(RuntimeError, match="no space left"):
+                rotary_embedding(x, rows, rows)
+    assert len(asked) == 1
+
+
+@with_compiler
+def test_fast_arithmetic_does_not_get_in():
+    code = (
+        "import torch, rope\n"
+        "x = torch.ones(1, 1, 1, 2)\n"
+        "rope.rotary_embedding(x, x[0, 0, :, :1], x[0, 0, :, :1])\n"
+        "print(float(torch.tensor(1e-40) * 1) > 0)"
+    )
+    done = run(code, ROPE_BACKEND="compile", CC="cc -ffast-math")
+    assert done.stdout.split() == ["True"], done.stderr
+
+
+@with_compiler
+@pytest.mark.parametrize("backend", ["eager", "compile"])
+def test_memory_that_is_not_what_it_seems_goes_by_the_formulas(backend):
+    """Negated and zero tensors have no numbers of their own in memory."""
+    cos, sin = (t[:5] for t in tables())
+    x = normal((2, 3, 5, DIM), 1, torch.float32)
+    lazy = torch.polar(torch.ones(5, DIM // 2), torch.full((5, DIM // 2), 0.7)).conj()
+    nothing = torch._efficientzerotensor(5, DIM // 2)
+    with use_backend(backend):
+        turned = rotary_embedding(x, lazy.real, lazy.imag)
+        assert torch.equal(turned, rotary_embedding(x, lazy.real, lazy.imag.resolve_neg()))
+        assert torch.equal(rotary_embedding(x, cos, nothing), rotary_embedding(x, cos, sin * 0))
+        out = torch._neg_view(torch.zeros_like(x))
+        rotary_embedding(x, cos, sin, out=out)
+        assert torch.equal(out, rotary_embedding(x, cos, sin))
+        functional = torch._to_functional_tensor(cos.clone())
+        made = rotary_embedding(x, functional, sin)
+        made = torch._from_functional_tensor(made) if torch._is_functional_tensor(made) else made
+        assert torch.equal(made, rotary_embedding(x, cos, sin))
+
+
+@pytest.mark.parametrize("backend", ["eager", pytest.param("compile", marks=with_compiler)])
+def test_results_are_no_views_whatever_the_storage(backend):
+    """Autograd forbids to change in place what it takes for a view made where it did not look."""
+    cos, sin = (t[:6] for t in tables())
+    leaf = normal((2, 6, 3, DIM), 1, torch.float32).requires_grad_()
+    weight = torch.ones((), requires_grad=True)
+    with use_backend(backend):
+        made = rotary_embedding((leaf * 1).transpose(1, 2), cos, sin)
+        assert not made._is_view() and made.stride() == leaf.transpose(1, 2).stride()
+        made.mul_(2)
+        rotary_embedding_(made, cos, sin).sum().backward()
+        with torch.no_grad():
+            made = rotary_embedding(leaf.detach().transpose(1, 2), cos, sin)
+        made.mul_(weight).sum().backward()
+    assert leaf.grad is not None and weight.grad is not None
+
+
+@with_compiler
+def test_torch_compile_traces_through_whatever_is_forced():
+    x, rows = normal((1, 2, 6, DIM), 1, torch.float32), [t[:6] for t in tables()]
+    torch._dynamo.reset()
+    with use_backend("compile"):
+        compiled = torch.compile(rotary_embedding, fullgraph=True, backend="eager")
+        assert torch.equal(compiled(x, *rows), rotary_embedding(x, *rows))
+
+
+def test_another_default_device_changes_nothing():
+    x = normal((2, 32, 80, 64), 1, torch.bfloat16)
+    rows = rope.rotary_tables(80, rope.inverse_frequencies(64))
+    expected = rotary_embedding(x, *rows)
+    with torch.device("meta"), use_backend("eager"):
+        assert torch.equal(rotary_embedding(x, *rows), expected)
 
 
 def test_a_backend_is_forced_for_a_block_alone():
@@ -400,6 +516,7 @@ def awkward(dtype):
     yield normal((2, 3, 6, DIM + 1), 4, torch.float32).to(dtype)[..., 1:]
     yield normal((2, 3, 6, 2 * DIM), 5, torch.float32).to(dtype)[..., ::2]
     yield base.mT.contiguous().mT
+    yield base[:, :1].expand(2, 3, 6, DIM)[:, :1]
     yield from (base[:0], base[:, :0], base[:, :, :0])
 
 

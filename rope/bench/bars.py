@@ -109,13 +109,13 @@ def _cpu(entries: dict[str, Entry]) -> list[Bar]:
         ]
         found += [
             _at_least(
-                f"{way.dtype}, {way.layout}: time of {names[0]} over that of {ours}",
+                f"{way.dtype}, {way.layout}, {way.mode}: time of {names[0]} over that of {ours}",
                 bound,
                 way,
                 entries,
                 partial(_over, names=names, than=[ours]),
             )
-            for way in (case, narrow)
+            for way in (replace(case, mode=NEW_PAGES), narrow)
             for names, bound in ((("transformers",), 3.0), (LUCIDRAINS, 5.0))
             if way.interleaved or names != LUCIDRAINS
             for ours in OURS

@@ -14,27 +14,27 @@ from typing import Any
 
 import torch
 
-_TRIM, _MAP = -1, -3  # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD of glibc's malloc.h
-#: Of memory given back, from how many bytes on the C library keeps nothing: a block, and in all.
-#: These are where glibc starts, and where it may slide to while a program runs.
-NEW, USUAL = (128 << 10, 128 << 10), (32 << 20, 64 << 20)
+#: Settings of glibc's malloc.h: M_MMAP_MAX, M_MMAP_THRESHOLD, M_TRIM_THRESHOLD. NEW gives every
+#: block from 128 KiB on back to the system, so that its pages are new each time; KEPT none.
+NEW = ((-4, 65536), (-3, 128 << 10), (-1, 128 << 10))
+KEPT = ((-4, 0), (-1, 2**31 - 1))
 
 
-def settle_allocator(thresholds: tuple[int, int]) -> bool:
-    """Hold glibc's thresholds still; False with another C library, which stays as it is.
+def settle_allocator(settings: tuple[tuple[int, int], ...]) -> bool:
+    """Fix whether the C library keeps memory; False with another one, which stays as it is.
 
-    Left alone they slide with all that was asked for before, and the same clone() takes new pages
-    in one program and kept ones in another, which costs four times as much or not. Blocks that were
-    kept stay so: what is to have new pages comes first in a process.
+    Left alone glibc decides by all that was given back before, and the same clone() takes new
+    pages in one program and kept ones in another, which costs four times as much or not. Blocks
+    that were kept stay so: what is to have new pages comes first in a process.
 
-    >>> settle_allocator(USUAL) in (True, False)
+    >>> settle_allocator(KEPT) in (True, False)
     True
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError, TypeError):
         return False
-    return bool(mallopt(_MAP, thresholds[0]) and mallopt(_TRIM, thresholds[1]))
+    return all(mallopt(*setting) for setting in settings)
 
 
 def pages_taken() -> float:

@@ -17,16 +17,17 @@ from typing import Any
 
 import torch
 
+from rope._compiler import compiler_version
 from rope._machine import commit, cpu_model, installed
 from rope._record import resume, rounded, write
 from rope.bench.cases import NEW_PAGES, Case
 from rope.bench.competitors import Competitor
 from rope.bench.measure import measure_case
-from rope.bench.memory import NEW, USUAL, settle_allocator
+from rope.bench.memory import KEPT, NEW, settle_allocator
 from rope.bench.timing import Effort
 
 #: Raise it when an entry changes its meaning: entries of another version are not resumed.
-VERSION = 3
+VERSION = 4
 #: Beside the competitors' own packages: what compiles their kernels.
 TOOLS = ("torch", "triton", "numpy")
 
@@ -57,7 +58,7 @@ def run(
             bar.set_description(case.name)
             if case.name not in done:
                 if device.type == "cpu":
-                    settle_allocator(NEW if case.mode == NEW_PAGES else USUAL)
+                    settle_allocator(NEW if case.mode == NEW_PAGES else KEPT)
                 done[case.name] = rounded(measure_case(case, field, device, effort))
                 write(kept, {"program": program, "done": done})
     result = {"cases": [done[case.name] for case in cases], "metadata": about}
@@ -103,6 +104,8 @@ def _device(device: torch.device) -> dict[str, Any]:
         "kind": device.type,
         "threads": torch.get_num_threads(),
     }
+    if device.type == "cpu":
+        about |= {"compiler": compiler_version(), "large pages": _large_pages()}
     if device.type == "cuda":
         found = torch.cuda.get_device_properties(device)
         about |= {
@@ -112,3 +115,12 @@ def _device(device: torch.device) -> dict[str, Any]:
             "memory": found.total_memory,
         }
     return about
+
+
+def _large_pages() -> str:
+    """When Linux gives pages of 2 MiB: always, when asked (madvise), never."""
+    try:
+        modes = Path("/sys/kernel/mm/transparent_hugepage/enabled").read_text(encoding="utf-8")
+    except OSError:
+        return "unknown"
+    return modes.partition("[")[2].partition("]")[0] or "unknown"

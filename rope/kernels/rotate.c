@@ -5,7 +5,7 @@
        x' = x cos - y sin,        y' = y cos + x sin,
 
    each product and each sum rounded by itself: built without fused multiply-adds, this gives the
-   bits of the eager formulas. `rope._compiled` builds and calls it. */
+   bits of the eager formulas, NaN's own bits excepted. `rope._compiled` builds and calls it. */
 
 #include <stdint.h>
 #include <string.h>
@@ -107,6 +107,8 @@ struct call {
     char *out;
     int64_t x_step[3], cos_step[3], sin_step[3], out_step[3];
 };
+
+_Static_assert(sizeof(struct call) == 25 * sizeof(int64_t), "the caller packs 25 of 64 bits");
 
 static inline int64_t at(const int64_t *step, int64_t i, int64_t j, int64_t k) {
     return i * step[0] + j * step[1] + k * step[2];

@@ -4,6 +4,7 @@ Each file is written beside its place and moved there whole, so that a run kille
 leaves the last whole one. A folder is one run's at a time.
 """
 
+import errno
 import json
 import os
 import pickle
@@ -25,10 +26,10 @@ PARTS = ("experiment", "model", "optimizer", "metrics", "step")
 
 @contextmanager
 def alone(folder: Path) -> Iterator[None]:
-    """Hold the folder for one run; the system lets go of it when the process ends, however it does.
+    """Hold the folder for this process; the system lets go of it when the process ends, in any way.
 
-    Raises ValueError while another process holds it. Where the system has no such locks, nothing is
-    held.
+    Raises ValueError while another process holds it. Where the system or the disk has no such
+    locks, nothing is held.
     """
     folder.mkdir(parents=True, exist_ok=True)
     try:
@@ -38,12 +39,13 @@ def alone(folder: Path) -> Iterator[None]:
         return
     with (folder / "lock").open("w") as lock:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise ValueError(
-                f"{folder} is another run's just now; one folder holds one: wait for it, or name "
-                "another folder"
-            ) from error
+            fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # of a kind that no child inherits
+        except OSError as error:
+            if error.errno in (errno.EACCES, errno.EAGAIN):
+                raise ValueError(
+                    f"{folder} is another run's just now; one folder holds one: wait for it, or "
+                    "name another folder"
+                ) from error
         yield
 
 
