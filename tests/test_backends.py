@@ -25,6 +25,7 @@ CPU = torch.device("cpu")
 KERNELS = Path(rope.__file__).parent / "kernels"
 TRITON_INTERPRETED = why_not("triton", CPU) is None
 with_kernel = pytest.mark.skipif(not TRITON_INTERPRETED, reason="Triton's interpreter is not here")
+COMPILER = " ".join(compiler() or ())
 with_compiler = pytest.mark.skipif(compiler() is None, reason="there is no C compiler here")
 DIM, ROWS = 8, 40
 
@@ -336,7 +337,7 @@ def test_a_compiler_that_warns_hangs_or_is_none_is_told_apart(monkeypatch, tmp_p
         path.chmod(0o755)
         monkeypatch.setenv("CC", str(path))
 
-    command("#!/bin/sh\nprintf 'warning: \\377\\n' >&2\nexec cc \"$@\"\n")
+    command("#!/bin/sh\nprintf 'warning: \\377\\n' >&2\nexec " + COMPILER + ' "$@"\n')
     assert build(source).one() == 1
     command("#!/bin/sh\nsleep 5\n")
     monkeypatch.setattr("rope._compiler._SECONDS", 0.1)
@@ -345,7 +346,7 @@ def test_a_compiler_that_warns_hangs_or_is_none_is_told_apart(monkeypatch, tmp_p
     command("no program at all")
     with pytest.raises(RuntimeError, match="it does not start"):
         build(source)
-    monkeypatch.setenv("CC", "cc 'x")
+    monkeypatch.setenv("CC", f"{COMPILER} 'x")
     with pytest.raises(RuntimeError, match="there is no C compiler"):
         build(source)
 
@@ -381,7 +382,7 @@ def test_fast_arithmetic_does_not_get_in():
         "rope.rotary_embedding(x, x[0, 0, :, :1], x[0, 0, :, :1])\n"
         "print(float(torch.tensor(1e-40) * 1) > 0)"
     )
-    done = run(code, ROPE_BACKEND="compile", CC="cc -ffast-math")
+    done = run(code, ROPE_BACKEND="compile", CC=f"{COMPILER} -ffast-math")
     assert done.stdout.split() == ["True"], done.stderr
 
 
