@@ -441,7 +441,8 @@ def test_another_default_device_changes_nothing():
         assert torch.equal(rotary_embedding(x, *rows), expected)
 
 
-def test_a_backend_is_forced_for_a_block_alone():
+def test_a_backend_is_forced_for_a_block_alone(monkeypatch):
+    monkeypatch.setattr("rope._backend._no_compiler", lambda: None)
     assert BACKENDS == ("eager", "triton", "compile")
     assert backend_for(CPU) == "eager"
     with use_backend("compile"):
