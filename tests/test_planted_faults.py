@@ -180,12 +180,12 @@ FAULTS = [
         "on_the_gpu",
     ),
     Fault(
-        "the loop in C turns halves the other way",
+        "the loop in C turns the other way",
         "rope/kernels/rotate.c",
         (
             (
-                "            out[j] = to_##DTYPE(a * cos[j] - b",
-                "            out[j] = to_##DTYPE(a * cos[j] + b",
+                "            out[FIRST] = to_##DTYPE(a * cos[j] - b",
+                "            out[FIRST] = to_##DTYPE(a * cos[j] + b",
             ),
         ),
         "backends",

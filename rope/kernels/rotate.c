@@ -57,36 +57,30 @@ static inline uint16_t to_float16(float x) {
     return (uint16_t)((bits >> 16 & 0x8000) | (rest >= (uint32_t)(127 + 16) << 23 ? beyond : near));
 }
 
-/* One row, which out may be too: no plane reads what another one writes, hence `simd`. */
+/* One row, which out may be too: no plane reads what another one writes, hence `simd`. FIRST and
+   SECOND are the places of plane j's coordinates. */
 
-#define ROW(DTYPE, STORED, WIDE)                                                                  \
-    static void DTYPE##_halves(const void *x_row, void *out_row, const void *cos_row,             \
-                               const void *sin_row, int64_t planes) {                             \
+#define ROW(NAME, DTYPE, STORED, WIDE, FIRST, SECOND)                                             \
+    static void NAME(const void *x_row, void *out_row, const void *cos_row, const void *sin_row,  \
+                     int64_t planes) {                                                            \
         const STORED *x = x_row;                                                                  \
         const WIDE *cos = cos_row, *sin = sin_row;                                                \
         STORED *out = out_row;                                                                    \
         _Pragma("omp simd") for (int64_t j = 0; j < planes; j++) {                                \
-            WIDE a = from_##DTYPE(x[j]), b = from_##DTYPE(x[j + planes]);                         \
-            out[j] = to_##DTYPE(a * cos[j] - b * sin[j]);                                         \
-            out[j + planes] = to_##DTYPE(b * cos[j] + a * sin[j]);                                \
-        }                                                                                         \
-    }                                                                                             \
-    static void DTYPE##_pairs(const void *x_row, void *out_row, const void *cos_row,              \
-                              const void *sin_row, int64_t planes) {                              \
-        const STORED *x = x_row;                                                                  \
-        const WIDE *cos = cos_row, *sin = sin_row;                                                \
-        STORED *out = out_row;                                                                    \
-        _Pragma("omp simd") for (int64_t j = 0; j < planes; j++) {                                \
-            WIDE a = from_##DTYPE(x[2 * j]), b = from_##DTYPE(x[2 * j + 1]);                      \
-            out[2 * j] = to_##DTYPE(a * cos[j] - b * sin[j]);                                     \
-            out[2 * j + 1] = to_##DTYPE(b * cos[j] + a * sin[j]);                                 \
+            WIDE a = from_##DTYPE(x[FIRST]), b = from_##DTYPE(x[SECOND]);                         \
+            out[FIRST] = to_##DTYPE(a * cos[j] - b * sin[j]);                                     \
+            out[SECOND] = to_##DTYPE(b * cos[j] + a * sin[j]);                                    \
         }                                                                                         \
     }
 
-ROW(float32, float, float)
-ROW(bfloat16, uint16_t, float)
-ROW(float16, uint16_t, float)
-ROW(float64, double, double)
+#define BOTH_LAYOUTS(DTYPE, STORED, WIDE)                                                         \
+    ROW(DTYPE##_halves, DTYPE, STORED, WIDE, j, j + planes)                                       \
+    ROW(DTYPE##_pairs, DTYPE, STORED, WIDE, 2 * j, 2 * j + 1)
+
+BOTH_LAYOUTS(float32, float, float)
+BOTH_LAYOUTS(bfloat16, uint16_t, float)
+BOTH_LAYOUTS(float16, uint16_t, float)
+BOTH_LAYOUTS(float64, double, double)
 
 typedef void row_function(const void *, void *, const void *, const void *, int64_t);
 
