@@ -4,29 +4,28 @@ Chapter "As fast as memory allows", section on the CPU. Written as operations on
 rotation reads and writes main memory in each of them. In blocks the first operations read from
 there and the last result goes back, and what lies between stays in the cache.
 
-Tables have four axes, `[B, H, S, R/2]` or 1 in place of B, H, S, in the dtype of the arithmetic;
-the sine has the sign of the direction.
+Tables are `[S, R/2]`, or have four axes, `[B, H, S, R/2]` or 1 in place of B, H, S; they have the
+dtype of the arithmetic, and the sine the sign of the direction.
 Shapes: B batch, H heads, S sequence, D head dimension, R rotated width.
 """
 
+from collections.abc import Sequence
 from contextlib import nullcontext
-from itertools import repeat
 
 import torch
 from torch import Tensor
 
 from rope._formula import formula, storage_order
 from rope._pages import fresh_like
+from rope._ways import Halves, Pairs, Widened, are_complex, pieces, rounds_each
 
 # Elements: a chunk of the sequence in one head, and a block for each thread. Torch gives no thread
-# fewer than _GRAIN elements, and many times that no longer fit its own cache.
+# fewer than 2^15 elements, and many times that no longer fit its own cache.
 _CHUNK = 1 << 15
 _CHUNK_WIDENED = 31 << 10  # two pieces of scratch, which together stay below 2^20 bytes a thread
 _BLOCK = 1 << 16
-_GRAIN = 1 << 15
 # Operations and views that autograd does not look at start sooner, and here are hundreds of them.
-_below_autograd = getattr(torch._C, "_AutoDispatchBelowADInplaceOrView", nullcontext)
-_VECTOR = 16  # complex numbers that torch's loops take at a time, at most
+below_autograd = getattr(torch._C, "_AutoDispatchBelowADInplaceOrView", nullcontext)
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool, out: Tensor | None) -> Tensor:
@@ -38,161 +37,77 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool, out: Tensor |
     >>> rotate(x, quarter, quarter + 1, False, out=x) is x, x.flatten().tolist()
     (True, [0.0, 1.0])
     """
-    if out is None:
-        out = fresh_like(x, together=True)
-    if storage_order(x)[3] != 3 or not x.numel():  # coordinates far apart: no rows to work on
-        return out.copy_(formula(x, cos, sin, interleaved))
+    return rotate_all((x,), cos, sin, interleaved, None if out is None else (out,))[0]
+
+
+def rotate_all(
+    xs: Sequence[Tensor],
+    cos: Tensor,
+    sin: Tensor,
+    interleaved: bool,
+    outs: Sequence[Tensor] | None = None,
+) -> list[Tensor]:
+    """The same for queries and keys of one dtype, which share what is made of the tables."""
+    made = [fresh_like(x, together=True) for x in xs] if outs is None else list(outs)
+    if cos.dim() == 2:
+        cos, sin = cos[None, None], sin[None, None]
+    pairs = []
+    for x, out in zip(xs, made, strict=True):
+        if storage_order(x)[3] == 3 and x.numel():
+            pairs.append((x, out))
+        else:  # coordinates far apart: no rows to work on
+            out.copy_(formula(x, cos, sin, interleaved))
     try:
-        with _below_autograd():
-            _rotate(x, out, cos, sin, interleaved)
+        with below_autograd():
+            _rotate(pairs, cos, sin, interleaved)
     finally:
-        if not out.is_inference():
-            torch.autograd.graph.increment_version(out)  # below autograd nobody counts the writing
-    return out
+        for _, out in pairs:
+            if not out.is_inference():
+                torch.autograd.graph.increment_version(out)  # below autograd nobody counts
+    return made
 
 
-def _rotate(x: Tensor, out: Tensor, cos: Tensor, sin: Tensor, interleaved: bool) -> None:
-    batch, heads, length, head_dim = x.shape
-    width = 2 * cos.shape[3]
-    if width < head_dim and out is not x:
-        out[..., width:].copy_(x[..., width:])
-    widened = x.dtype != cos.dtype and not interleaved
+def _rotate(
+    pairs: Sequence[tuple[Tensor, Tensor]], cos: Tensor, sin: Tensor, interleaved: bool
+) -> None:
+    """Each x into its out, with the tables made ready for a part of the positions at a time."""
+    if not pairs:
+        return
+    first, width = pairs[0][0], 2 * cos.shape[3]
+    for x, out in pairs:
+        if width < x.shape[3] and out is not x:
+            out[..., width:].copy_(x[..., width:])
+    batch, _, length, _ = first.shape
+    widened = first.dtype != cos.dtype and not interleaved
+    way = (Pairs if interleaved else Widened if widened else Halves)(cos.dtype)
     rows = min(length, max(1, (_CHUNK_WIDENED if widened else _CHUNK) // width))
     block = _BLOCK * torch.get_num_threads()
-    some = min(heads, max(1, block // (rows * width)))
-    several = max(1, block // (some * rows * width))
-    turn = (_Pairs if interleaved else _Widened if widened else _Halves)(cos.dtype)
-    x, result = x[..., :width], out[..., :width]
-    for b in range(0, batch, several):
-        here = slice(b, b + several)
-        x_b, out_b = x[here], result[here]
-        cos_b, sin_b = (t[here] if t.shape[0] > 1 else t for t in (cos, sin))
-        for s in range(0, length, rows):
-            now = slice(s, s + rows)
-            cos_s, sin_s = (t[:, :, now] if t.shape[2] > 1 else t for t in (cos_b, sin_b))
-            turn(x_b[:, :, now], out_b[:, :, now], cos_s, sin_s, some)
+    each = (1 if interleaved else 2) * width * cos.shape[1]  # of what a way keeps of a position
+    group = batch if cos.shape[0] == 1 else max(1, block // (each * length))
+    span = max(rows, block // each // rows * rows)
+    both = [t if t.shape[3] == width else t[..., :width] for pair in pairs for t in pair]
+    for *both_b, cos_b, sin_b in pieces(both, (cos, sin), group, 0):
+        for *parts, cos_s, sin_s in pieces(both_b, (cos_b, sin_b), span, 2):
+            tables = way.tables(cos_s, sin_s)
+            for x, out in zip(parts[::2], parts[1::2], strict=True):
+                if interleaved and are_complex(x, out, cos.dtype) and rounds_each(x):
+                    # One operation, after which none wants to find anything in the cache.
+                    _in_blocks(way, x, out, tables, x.shape[2], x.numel())
+                else:
+                    _in_blocks(way, x, out, tables, rows, block)
 
 
-class _Scratch:
-    """Memory in the dtype of the arithmetic, which all blocks use in turn."""
-
-    def __init__(self, dtype: torch.dtype) -> None:
-        self.memory = torch.empty(0, dtype=dtype, device="cpu")
-        self.made: dict[torch.Size, tuple[Tensor, Tensor, Tensor]] = {}
-
-    def like(self, block: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The whole, and views of its two halves."""
-        found = self.made.get(block.shape)
-        if found is None:
-            if self.memory.numel() < block.numel():  # the first block is the largest
-                self.memory = self.memory.new_empty(block.numel())
-            whole = self.memory[: block.numel()].view(block.shape)
-            first, second = whole.chunk(2, dim=3)
-            found = self.made[block.shape] = whole, first, second
-        return found
-
-
-def _each(tables: Tensor, some: int) -> "repeat[Tensor] | tuple[Tensor, ...]":
-    """The tables of each group of heads, the same ones for all unless heads have their own."""
-    return repeat(tables) if tables.shape[1] == 1 else tables.split(some, dim=1)
-
-
-def _twice(tables: Tensor, some: int) -> "repeat[Tensor] | tuple[Tensor, ...]":
-    """Over the whole width."""
-    return _each(torch.cat((tables, tables), 3), some)
-
-
-class _Halves:
-    """Plane j in coordinates (j, j + R/2).
-
-    Products go along whole rows, which is what a CPU fetches ahead; the halves of the second one
-    change places while they are added, in the cache.
-    """
-
-    def __init__(self, dtype: torch.dtype) -> None:
-        self.crossed = _Scratch(dtype)
-
-    def __call__(self, x: Tensor, out: Tensor, cos: Tensor, sin: Tensor, some: int) -> None:
-        blocks = (t.split(some, 1) for t in (x, out, *out.chunk(2, dim=3)))
-        tables = _twice(cos, some), _twice(sin, some)
-        for x_block, out_block, one, other, cosines, sines in zip(*blocks, *tables, strict=False):
-            crossed, first, second = self.crossed.like(x_block)
-            torch.mul(x_block, sines, out=crossed)
-            torch.mul(x_block, cosines, out=out_block)
-            one.sub_(second)
-            other.add_(first)
-
-
-class _Widened:
-    """The same by way of the dtype of the arithmetic, half by half: the tables stay as they are."""
-
-    def __init__(self, dtype: torch.dtype) -> None:
-        self.crossed, self.wide = _Scratch(dtype), _Scratch(dtype)
-
-    def __call__(self, x: Tensor, out: Tensor, cos: Tensor, sin: Tensor, some: int) -> None:
-        tables = _each(cos, some), _each(sin, some)
-        blocks = zip(x.split(some, 1), out.split(some, 1), *tables, strict=False)
-        for x_block, out_block, cosines, sines in blocks:
-            wide, one, other = self.wide.like(x_block)
-            _, first, second = self.crossed.like(x_block)
-            wide.copy_(x_block)
-            torch.mul(one, sines, out=first)
-            torch.mul(other, sines, out=second)
-            one.mul_(cosines).sub_(second)
-            other.mul_(cosines).add_(first)
-            out_block.copy_(wide)
-
-
-class _Pairs:
-    """Plane j in coordinates (2j, 2j+1): each is a complex number as it lies there."""
-
-    def __init__(self, dtype: torch.dtype) -> None:
-        self.wide = _Scratch(dtype)
-
-    def __call__(self, x: Tensor, out: Tensor, cos: Tensor, sin: Tensor, some: int) -> None:
-        if not all(
-            rounds_each(block) for block in (x[:, :some], x[:, x.shape[1] // some * some :])
-        ):
-            tables = (_each(table, some) for table in (cos, sin))
-            for x_block, out_block, cosines, sines in zip(
-                x.split(some, 1), out.split(some, 1), *tables, strict=False
-            ):
-                out_block.copy_(formula(x_block, cosines, sines, True))
-            return
-        direct = x.dtype == cos.dtype and are_complex(x) and are_complex(out)
-        if direct:
-            x, out = _as_complex(x), _as_complex(out)
-        turns = _each(torch.complex(cos, sin), some)
-        for x_block, out_block, turn in zip(
-            x.split(some, 1), out.split(some, 1), turns, strict=False
-        ):
-            if direct:
-                torch.mul(x_block, turn, out=out_block)
-            else:
-                wide = self.wide.like(x_block)[0]
-                _as_complex(wide.copy_(x_block)).mul_(turn)
-                out_block.copy_(wide)
-
-
-def rounds_each(x: Tensor) -> bool:
-    """Whether torch multiplies all these complex numbers with each product and sum rounded.
-
-    Its loops over whole vectors do; what is left over at the end of a row, or of a thread's part,
-    goes through code that compilers turn into fused multiply-adds, which round once less.
-
-    >>> rounds_each(torch.ones(1, 8, 1, 64)), rounds_each(torch.ones(1, 8, 1, 6))
-    (True, False)
-    """
-    planes, count = x.shape[3] // 2, x.numel() // 2
-    threads = min(torch.get_num_threads(), -(-count // _GRAIN))
-    return planes % _VECTOR == 0 and -(-count // max(1, threads)) % _VECTOR == 0
-
-
-def are_complex(x: Tensor) -> bool:
-    """Whether pairs of numbers lie so that they can be read as complex ones."""
-    steps = x.stride()
-    return steps[3] == 1 and not any(n % 2 for n in (x.storage_offset(), *steps[:3]))
-
-
-def _as_complex(x: Tensor) -> Tensor:
-    return x.view(torch.complex64 if x.dtype == torch.float32 else torch.complex128)
+def _in_blocks(
+    way: Halves | Widened | Pairs,
+    x: Tensor,
+    out: Tensor,
+    tables: Sequence[Tensor],
+    rows: int,
+    block: int,
+) -> None:
+    """Blocks of so many rows of some heads, or of several sequences where they are short."""
+    some = min(x.shape[1], max(1, block // (rows * x.shape[3])))
+    several = max(1, block // (some * rows * x.shape[3]))
+    for x_b, out_b, *tables_b in pieces((x, out), tables, several, 0):
+        for x_s, out_s, *tables_s in pieces((x_b, out_b), tables_b, rows, 2):
+            way.turn(x_s, out_s, tables_s, some)

@@ -44,10 +44,17 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool, out: Tensor |
     return _rotated(x, _Tables(cos, sin), interleaved, out)
 
 
-def rotate_all(xs: Sequence[Tensor], cos: Tensor, sin: Tensor, interleaved: bool) -> list[Tensor]:
-    """Tensors of one dtype, each into new memory."""
+def rotate_all(
+    xs: Sequence[Tensor],
+    cos: Tensor,
+    sin: Tensor,
+    interleaved: bool,
+    outs: Sequence[Tensor] | None = None,
+) -> list[Tensor]:
+    """The same for queries and keys of one dtype, for which the tables are looked at once."""
     tables = _Tables(cos, sin)
-    return [_rotated(x, tables, interleaved, None) for x in xs]
+    into = (None,) * len(xs) if outs is None else outs
+    return [_rotated(x, tables, interleaved, out) for x, out in zip(xs, into, strict=True)]
 
 
 class _Tables:
@@ -77,10 +84,7 @@ def _rotated(x: Tensor, tables: _Tables, interleaved: bool, out: Tensor | None) 
     a, b, c, last = storage_order(x)
     rows = last == 3 and strides[3] == 1 and (out is None or out.stride(3) == 1)
     if dtype is None or not rows:
-        cos, sin = tables.cos, tables.sin
-        if cos.dim() == 2:
-            cos, sin = cos[None, None], sin[None, None]
-        return in_blocks(x, cos, sin, interleaved, out)
+        return in_blocks(x, tables.cos, tables.sin, interleaved, out)
     loop = _built[0] if _built else _build()
     made = fresh_like(x) if out is None else out
     shape, size, to = x.shape, x.element_size(), made.stride()

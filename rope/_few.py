@@ -13,7 +13,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from rope._blocks import rounds_each
+from rope._blocks import below_autograd
+from rope._ways import rounds_each
 
 
 def few(xs: Sequence[Tensor], cos: Tensor, sin: Tensor, interleaved: bool) -> list[Tensor] | None:
@@ -25,30 +26,52 @@ def few(xs: Sequence[Tensor], cos: Tensor, sin: Tensor, interleaved: bool) -> li
     >>> few([x], quarter, quarter + 1, False)[0].flatten()
     tensor([0., 1.])
     """
-    planes = cos.shape[-1]
-    dtype = xs[0].dtype
+    width, dtype = 2 * cos.shape[-1], xs[0].dtype
     for x in xs:
-        if x.shape[3] != 2 * planes or not x.is_contiguous() or x.dtype != dtype:
+        if x.shape[3] != width or x.dtype != dtype or not x.is_contiguous():
             return None
         if interleaved and (x.storage_offset() % 2 or not rounds_each(x)):
             return None
-    tables: tuple[Tensor, ...] = (torch.complex(cos, sin),) if interleaved else ()
-    if not interleaved:
-        tables = torch.cat((cos, cos), -1), torch.cat((sin, -sin), -1)
-    if dtype == cos.dtype:
-        return [_turned(x, *tables) for x in xs]
-    if len(xs) == 1 or (cos.dim() == 4 and cos.shape[1] > 1):
-        return [_turned(x.to(cos.dtype), *tables).to(dtype) for x in xs]
-    heads = xs[0].shape[1]
-    both = torch.cat((xs[0], xs[1]), 1).to(cos.dtype)
-    if interleaved and not rounds_each(both):
+    with below_autograd():
+        if dtype != cos.dtype:
+            return _widened(xs, cos, sin, interleaved)
+        if interleaved:
+            turns = torch.complex(cos, sin)
+            return [(x.view(turns.dtype) * turns).view(dtype) for x in xs]
+        cos, sin = torch.cat((cos, cos), -1), torch.cat((sin, sin), -1)
+        return [_halves(x, cos, sin) for x in xs]
+
+
+def _halves(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """The halves of the second product change places while they are added."""
+    out, crossed = x * cos, x * sin
+    one, other = out.chunk(2, 3)
+    first, second = crossed.chunk(2, 3)
+    one.sub_(second)
+    other.add_(first)
+    return out
+
+
+def _widened(
+    xs: Sequence[Tensor], cos: Tensor, sin: Tensor, interleaved: bool
+) -> list[Tensor] | None:
+    """In the dtype of the arithmetic, queries and keys side by side."""
+    batch, heads, length, width = xs[0].shape
+    sizes = [heads] if len(xs) == 1 else [heads, xs[1].shape[1]]
+    if len(sizes) > 1 and cos.dim() == 4 and cos.shape[1] > 1:
+        return None  # heads have tables of their own
+    wide = cos.new_empty((batch, sum(sizes), length, width))
+    if interleaved and not rounds_each(wide):
         return None
-    both = _turned(both, *tables)
-    return [both[:, :heads].to(dtype), both[:, heads:].to(dtype)]
-
-
-def _turned(x: Tensor, cos: Tensor, sin: Tensor | None = None) -> Tensor:
-    """By complex numbers, or by cosines and sines over the whole width."""
-    if sin is None:
-        return (x.view(cos.dtype) * cos).view(x.dtype)
-    return (x * cos).add_((x * sin).roll(x.shape[3] // 2, 3))
+    parts = wide.split_with_sizes(sizes, 1)
+    for x, part in zip(xs, parts, strict=True):
+        part.copy_(x)
+    if interleaved:
+        turns = torch.complex(cos, sin)
+        wide.view(turns.dtype).mul_(turns)
+    else:
+        one, other = wide.chunk(2, 3)
+        first, second = one * sin, other * sin
+        one.mul_(cos).sub_(second)
+        other.mul_(cos).add_(first)
+    return [torch.empty_like(x).copy_(part) for x, part in zip(xs, parts, strict=True)]

@@ -1,5 +1,7 @@
 """What may not be written into: refusals of rotations in place, before anything is changed."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -15,26 +17,47 @@ def check_two(q: Tensor, k: Tensor) -> None:
         )
 
 
-def check_out(x: Tensor, out: Tensor) -> None:
+def check_out(x: Tensor, out: Tensor, name: str = "x", buffer: str = "out") -> None:
     """Refuse a buffer that is not like x, cannot be written into, or lies over x."""
-    check_tensor("out", out)
+    check_tensor(buffer, out)
+    like = f"as {name} is: make it like {name}"
     if out.dtype != x.dtype:
-        raise TypeError(f"out is {out.dtype}; it must be {x.dtype}, as x is: make it like x")
+        raise TypeError(f"{buffer} is {out.dtype}; it must be {x.dtype}, {like}")
     if out.shape != x.shape:
         raise ValueError(
-            f"out has shape {list(out.shape)}; it must be {list(x.shape)}, as x is: make it like x"
+            f"{buffer} has shape {list(out.shape)}; it must be {list(x.shape)}, {like}"
         )
-    check_devices(x=x, out=out)
+    check_devices(**{name: x, buffer: out})
     if torch.is_grad_enabled() and (x.requires_grad or out.requires_grad):
         raise ValueError(
-            "x or out requires a gradient, which what is written into out does not record; neither "
-            "must: leave out away, or rotate under torch.no_grad()"
+            f"{name} or {buffer} requires a gradient, which what is written into {buffer} does not "
+            "record; neither must: leave out away, or rotate under torch.no_grad()"
         )
-    check_writable("out", out)
-    if _share_memory(x, out):
+    check_writable(buffer, out)
+    _check_apart(x, out, name, buffer)
+
+
+def check_outs(q: Tensor, k: Tensor, out: Sequence[Tensor]) -> None:
+    """Refuse anything but a buffer for q and one for k, apart from both and from each other."""
+    if not isinstance(out, tuple | list) or len(out) != 2:
+        many = f" of {len(out)}" if isinstance(out, tuple | list) else ""
+        raise TypeError(
+            f"out is a {type(out).__name__}{many}; it must be two tensors, one like q and one like "
+            "k: pass out=(for_q, for_k)"
+        )
+    for_q, for_k = out
+    check_out(q, for_q, "q", "out[0]")
+    check_out(k, for_k, "k", "out[1]")
+    _check_apart(q, for_k, "q", "out[1]")
+    _check_apart(k, for_q, "k", "out[0]")
+    _check_apart(for_q, for_k, "out[0]", "out[1]")
+
+
+def _check_apart(one: Tensor, other: Tensor, name: str, other_name: str) -> None:
+    if _share_memory(one, other):
         raise ValueError(
-            "x and out share places in memory; they must lie apart: use rotary_embedding_ to "
-            "rotate in place"
+            f"{name} and {other_name} share places in memory; they must lie apart: use another "
+            "buffer, or rotate in place"
         )
 
 

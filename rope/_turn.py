@@ -8,23 +8,24 @@ Shapes: B batch, H heads, S sequence, D head dimension, R rotated width, N table
 """
 
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from rope import _blocks
 from rope._backend import backend_for
-from rope._blocks import rotate
 from rope._checks import check_positions_in_table
 from rope._few import few
 from rope._formula import formula, formula_
 
 _OWN = (Tensor, torch.nn.Parameter)
+_OWN_PATHS = frozenset(("eager", "compile"))
 _KERNEL_DTYPES = frozenset((torch.float16, torch.bfloat16, torch.float32))
 # Elements up to which starting the operations takes longer than going through the memory.
-_FEW = 1 << 18
+_FEW = 1 << 20
 
 
 def turned(
@@ -48,17 +49,13 @@ def turned(
         cos, sin = look_up(cos, sin, position_ids, checked)
     if inverse:
         sin = -sin
-    plain = _are_plain((*xs, cos, sin)) and not (_records(cos) or _records(sin))
-    if plain and not any(map(_records, xs)):
-        if backend == "compile":
-            wide = _wide(xs[0], cos, sin)
-            if xs[-1].dtype == xs[0].dtype:
-                return _loop().rotate_all(xs, *wide, interleaved)
-            return [_loop().rotate(x, *_wide(x, cos, sin), interleaved, None) for x in xs]
-        if backend == "eager" and sum(x.numel() for x in xs) <= _FEW:
+    plain = _are_plain((*xs, cos, sin)) and not _record(cos, sin)
+    if plain and backend in _OWN_PATHS and not _record(*xs):
+        if backend == "eager" and xs[0].numel() + xs[-1].numel() <= _FEW:
             found = few(xs, *_wide(xs[0], cos, sin), interleaved)
             if found is not None:
                 return found
+        return _together(xs, cos, sin, interleaved, backend, None)
     how = backend if plain else "formula"
     tables = _four_axes(cos, sin, None)
     return [_turned(x, *_wide(x, *tables), interleaved, how) for x in xs]
@@ -78,7 +75,7 @@ def turn_into(
     backend = backend_for(xs[0].device)
     inplace = outs[0] is xs[0]
     if backend == "triton" and _kernel_can(xs, cos, sin):
-        if inplace and not any(map(_records, xs)):
+        if inplace and not _record(*xs):
             four = _four_axes(cos, sin, position_ids)
             _operators().rotate_(list(xs), *four, position_ids, interleaved, inverse)
             return
@@ -88,35 +85,50 @@ def turn_into(
         return
     if position_ids is not None:
         cos, sin = look_up(cos, sin, position_ids, checked)
-    tables = _four_axes(cos, -sin if inverse else sin, None)
-    plain = _are_plain((*xs, *outs, cos, sin))
+    if inverse:
+        sin = -sin
+    if _are_plain((*xs, *outs, cos, sin)) and not _record(*xs, cos, sin):
+        _together(xs, cos, sin, interleaved, backend, outs)
+        return
+    tables = _four_axes(cos, sin, None)
     for x, out in zip(xs, outs, strict=True):
         rows = _wide(x, *tables)
-        if plain and not any(map(_records, (x, *rows))):
-            _rotate(backend)(x, *rows, interleaved, out)
-        elif inplace:
+        if inplace:
             formula_(x, *rows, interleaved)
         else:
             out.copy_(formula(x, *rows, interleaved))
 
 
+def _together(
+    xs: Sequence[Tensor],
+    cos: Tensor,
+    sin: Tensor,
+    interleaved: bool,
+    how: str,
+    outs: Sequence[Tensor] | None,
+) -> list[Tensor]:
+    """Queries and keys in one go, unless their number formats differ."""
+    if xs[-1].dtype == xs[0].dtype:
+        return _way(how).rotate_all(xs, *_wide(xs[0], cos, sin), interleaved, outs)
+    into = (None,) * len(xs) if outs is None else outs
+    return [
+        _way(how).rotate(x, *_wide(x, cos, sin), interleaved, out)
+        for x, out in zip(xs, into, strict=True)
+    ]
+
+
 def _turned(x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool, how: str) -> Tensor:
-    if how not in ("eager", "compile"):
+    if how not in _OWN_PATHS:
         return formula(x, cos, sin, interleaved)
-    if _records(x):
+    if _record(x):
         return _Rotation.apply(x, cos, sin, interleaved, how)
-    return _rotate(how)(x, cos, sin, interleaved, None)
-
-
-def _rotate(how: str) -> Callable[..., Tensor]:
-    """Blocks in the caches, or the compiled loop."""
-    return _loop().rotate if how == "compile" else rotate
+    return _way(how).rotate(x, cos, sin, interleaved, None)
 
 
 @cache
-def _loop() -> Any:
-    """The loop in C; what builds it is imported by the first call that needs it."""
-    return importlib.import_module("rope._compiled")
+def _way(how: str) -> Any:
+    """The loop in C, whose builder the first call that needs it imports, or blocks in the cache."""
+    return importlib.import_module("rope._compiled") if how == "compile" else _blocks
 
 
 class _Rotation(torch.autograd.Function):
@@ -128,7 +140,7 @@ class _Rotation(torch.autograd.Function):
     ) -> Tensor:
         ctx.save_for_backward(cos, sin)
         ctx.interleaved, ctx.how = interleaved, how
-        return _rotate(how)(x, cos, sin, interleaved, None)
+        return _way(how).rotate(x, cos, sin, interleaved, None)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, None, None, None, None]:
@@ -170,16 +182,16 @@ def _wide(x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
     return cos.to(wide), sin.to(wide)
 
 
-def _records(x: Tensor) -> bool:
-    """Whether autograd will ask for this tensor's gradient."""
-    return x.requires_grad and torch.is_grad_enabled()
+def _record(*xs: Tensor) -> bool:
+    """Whether autograd will ask for the gradient of one of these."""
+    return torch.is_grad_enabled() and any(x.requires_grad for x in xs)
 
 
 def _kernel_can(xs: Sequence[Tensor], cos: Tensor, sin: Tensor) -> bool:
     """Float64 vectors or tables, learned tables, and transforms of torch.func are not its own."""
     if cos.dtype not in _KERNEL_DTYPES or any(x.dtype not in _KERNEL_DTYPES for x in xs):
         return False
-    if _records(cos) or _records(sin):
+    if _record(cos, sin):
         return False
     return torch.compiler.is_compiling() or not _is_transformed()
 

@@ -25,7 +25,7 @@ from rope._checks import (
     check_rows,
     check_tables,
 )
-from rope._inplace import check_out, check_two, check_writable
+from rope._inplace import check_out, check_outs, check_two, check_writable
 from rope._turn import turn_into, turned
 
 
@@ -115,12 +115,14 @@ def rotary_embedding_qk(
     interleaved: bool = False,
     inverse: bool = False,
     inplace: bool = False,
+    out: tuple[Tensor, Tensor] | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Rotate queries `[B, H, S, D]` and keys `[B, H_kv, S, D]` together: on a GPU, in one launch.
 
     Arguments and errors are those of `rotary_embedding`; inplace: write into q and k, as
-    `rotary_embedding_` does. Raises ValueError for q and k that differ in more than their heads,
-    or share memory in place; neither is then changed.
+    `rotary_embedding_` does; out: a tensor like q and one like k, to be written into. Raises
+    ValueError for q and k that differ in more than their heads, for memory that they or the
+    tensors of out share, and for inplace and out together; nothing is then changed.
 
     >>> import torch
     >>> q, k = torch.ones(1, 4, 1, 2), torch.ones(1, 2, 1, 2)
@@ -136,6 +138,12 @@ def rotary_embedding_qk(
         check_pair(q, k)
         if position_ids is None:
             check_rows(k, cos)
+    if out is not None:
+        if inplace:
+            raise ValueError("inplace is True and out is given; it must be one: leave one away")
+        check_outs(q, k, out)
+        turn_into((q, k), out, cos, sin, position_ids, interleaved, inverse)
+        return out[0], out[1]
     if not inplace:
         q, k = turned((q, k), cos, sin, position_ids, interleaved, inverse)
         return q, k
@@ -157,27 +165,26 @@ def _fit(
 
     What this does not recognise is no fault yet; `_check` goes through it, and finds the words.
     """
-    if position_ids is not None:
+    if position_ids is not None or type(cos) is not Tensor or type(sin) is not Tensor:
         return False
-    for t in (*xs, cos, sin):
-        if type(t) is not Tensor or t.is_nested:
-            return False
     for flag in flags:
         if flag is not True and flag is not False:
             return False
-    shape, rows, device = xs[0].shape, cos.shape, xs[0].device
-    if len(shape) != 4 or len(rows) != 2 or rows != sin.shape or rows[0] != shape[2]:
+    if cos.dtype is not torch.float32 or sin.dtype is not torch.float32:
         return False
+    if cos.is_nested or sin.is_nested or cos.dim() != 2 or cos.shape != sin.shape:
+        return False
+    (rows, planes), device, alike = cos.shape, cos.device, None
     for x in xs:
-        if x.dtype not in FLOATING or x.layout is not torch.strided or x.device != device:
+        if type(x) is not Tensor or x.is_nested or x.dim() != 4 or x.dtype not in FLOATING:
             return False
-        if x.dim() != 4 or (x.shape[0], *x.shape[2:]) != (shape[0], *shape[2:]):
+        if x.layout is not torch.strided or x.device != device:
             return False
-    return (
-        cos.dtype is sin.dtype is torch.float32
-        and cos.device == sin.device == device
-        and 0 < 2 * rows[1] <= shape[3]
-    )
+        batch, _, length, head_dim = x.shape
+        if length != rows or alike not in (None, (batch, head_dim)):
+            return False
+        alike = batch, head_dim
+    return sin.device == device and 0 < 2 * planes <= head_dim
 
 
 def _check(

@@ -13,7 +13,7 @@ PACKAGE = Path(rope.__file__).parent
 LAYERS = (
     ("_compiler",),
     ("_checks", "_backend", "_formula", "_machine", "_record", "_statistics", "traffic"),
-    ("_inplace", "_pages"),
+    ("_inplace", "_pages", "_ways"),
     ("_blocks",),
     ("_compiled", "_few"),
     ("reference", "symbolic", "extensions", "positions"),

@@ -21,7 +21,6 @@ from torch import Tensor
 from rope._machine import installed
 from rope.bench.cases import Case
 from rope.frequencies import inverse_frequencies, rotary_tables
-from rope.functional import rotary_embedding
 
 BASE = 10000.0
 
@@ -125,15 +124,11 @@ def ours(backend: str, made: Setting) -> Ready:
     if case.mode == "into a buffer":
         if made.buffers is None:
             raise ValueError("buffers is None; this mode fills tensors: make them with setting()")
-        given_q, given_k = made.buffers
-
-        def fill(q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-            return (
-                rotary_embedding(q, cos, sin, interleaved=interleaved, out=given_q),
-                rotary_embedding(k, cos, sin, interleaved=interleaved, out=given_k),
-            )
-
-        return Ready(fill, around)
+        out = made.buffers
+        return Ready(
+            lambda q, k: rotary_embedding_qk(q, k, cos, sin, interleaved=interleaved, out=out),
+            around,
+        )
     inplace = case.mode == "in place"
     return Ready(
         lambda q, k: rotary_embedding_qk(q, k, cos, sin, interleaved=interleaved, inplace=inplace),
