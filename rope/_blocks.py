@@ -82,9 +82,10 @@ def _rotate(
     way = (Pairs if interleaved else Widened if widened else Halves)(cos.dtype)
     rows = min(length, max(1, (_CHUNK_WIDENED if widened else _CHUNK) // width))
     block = _BLOCK * torch.get_num_threads()
-    each = (1 if interleaved else 2) * width * cos.shape[1]  # of what a way keeps of a position
-    group = batch if cos.shape[0] == 1 else max(1, block // (each * length))
-    span = max(rows, block // each // rows * rows)
+    each = 2 * width * cos.shape[1]  # elements that a position takes in tables of the whole width
+    room = 4 * block if interleaved and first.dtype == cos.dtype else block  # no other scratch then
+    group = batch if cos.shape[0] == 1 else max(1, room // (each * length))
+    span = max(rows, room // each // rows * rows)
     both = [t if t.shape[3] == width else t[..., :width] for pair in pairs for t in pair]
     for *both_b, cos_b, sin_b in pieces(both, (cos, sin), group, 0):
         for *parts, cos_s, sin_s in pieces(both_b, (cos_b, sin_b), span, 2):

@@ -45,8 +45,8 @@ def few(xs: Sequence[Tensor], cos: Tensor, sin: Tensor, interleaved: bool) -> li
 def _halves(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """The halves of the second product change places while they are added."""
     out, crossed = x * cos, x * sin
-    one, other = out.chunk(2, 3)
-    first, second = crossed.chunk(2, 3)
+    one, other = _split(out)
+    first, second = _split(crossed)
     one.sub_(second)
     other.add_(first)
     return out
@@ -55,7 +55,7 @@ def _halves(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 def _widened(
     xs: Sequence[Tensor], cos: Tensor, sin: Tensor, interleaved: bool
 ) -> list[Tensor] | None:
-    """In the dtype of the arithmetic, queries and keys side by side."""
+    """Side by side in the dtype of the arithmetic, for half as many operations."""
     batch, heads, length, width = xs[0].shape
     sizes = [heads] if len(xs) == 1 else [heads, xs[1].shape[1]]
     if len(sizes) > 1 and cos.dim() == 4 and cos.shape[1] > 1:
@@ -70,8 +70,13 @@ def _widened(
         turns = torch.complex(cos, sin)
         wide.view(turns.dtype).mul_(turns)
     else:
-        one, other = wide.chunk(2, 3)
+        one, other = _split(wide)
         first, second = one * sin, other * sin
         one.mul_(cos).sub_(second)
         other.mul_(cos).add_(first)
     return [torch.empty_like(x).copy_(part) for x, part in zip(xs, parts, strict=True)]
+
+
+def _split(x: Tensor) -> tuple[Tensor, ...]:
+    half = x.shape[3] // 2
+    return x.split_with_sizes((half, half), 3)

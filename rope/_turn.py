@@ -22,6 +22,9 @@ from rope._few import few
 from rope._formula import formula, formula_
 
 _OWN = (Tensor, torch.nn.Parameter)
+_tracing, _dispatch_modes = torch._C._get_tracing_state, torch._C._len_torch_dispatch_stack
+_is_functional = torch._is_functional_tensor
+_is_batched = torch._C._functorch.is_legacy_batchedtensor  # gradcheck's own batches
 _OWN_PATHS = frozenset(("eager", "compile"))
 _KERNEL_DTYPES = frozenset((torch.float16, torch.bfloat16, torch.float32))
 # Elements up to which starting the operations takes longer than going through the memory.
@@ -85,8 +88,7 @@ def turn_into(
         return
     if position_ids is not None:
         cos, sin = look_up(cos, sin, position_ids, checked)
-    if inverse:
-        sin = -sin
+    sin = -sin if inverse else sin
     if _are_plain((*xs, *outs, cos, sin)) and not _record(*xs, cos, sin):
         _together(xs, cos, sin, interleaved, backend, outs)
         return
@@ -200,14 +202,12 @@ def _are_plain(xs: Sequence[Tensor]) -> bool:
     """Whether these are tensors in a CPU's memory that no tracer and no transform looks at."""
     if torch.compiler.is_compiling() or _is_transformed():
         return False
-    if torch._C._get_tracing_state() is not None or torch._C._len_torch_dispatch_stack():
+    if _tracing() is not None or _dispatch_modes():
         return False
     for x in xs:
         if type(x) not in _OWN or not x.is_cpu or x.is_neg() or x._is_zerotensor():
             return False
-        if torch._is_functional_tensor(x):
-            return False
-        if torch._C._functorch.is_legacy_batchedtensor(x):  # gradcheck's, batched
+        if _is_functional(x) or _is_batched(x):
             return False
     return True
 
