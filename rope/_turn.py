@@ -78,9 +78,12 @@ def turn_into(
     backend = backend_for(xs[0].device)
     inplace = outs[0] is xs[0]
     if backend == "triton" and _kernel_can(xs, cos, sin):
-        if inplace and not _record(*xs):
-            four = _four_axes(cos, sin, position_ids)
-            _operators().rotate_(list(xs), *four, position_ids, interleaved, inverse)
+        if not _record(*xs):
+            given = (*_four_axes(cos, sin, position_ids), position_ids, interleaved, inverse)
+            if inplace:
+                _operators().rotate_(list(xs), *given)
+            else:
+                _operators().rotate_into(list(xs), list(outs), *given)
             return
         values = turned(xs, cos, sin, position_ids, interleaved, inverse)
         for out, value in zip(outs, values, strict=True):

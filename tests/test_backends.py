@@ -147,6 +147,13 @@ def test_opcheck():
         torch.library.opcheck(torch.ops.rope.rotate, (xs, *rest))
     detached = [x.detach().clone() for x in (q, k)]
     torch.library.opcheck(torch.ops.rope.rotate_, (detached, cos, sin, ids, False, False))
+    outs = [torch.empty_like(x) for x in detached]
+    into = torch.ops.rope.rotate_into
+    torch.library.opcheck(into, (detached, outs, cos, sin, ids, True, False))
+    before = [x._version for x in outs]
+    into(detached, outs, cos, sin, ids, True, False)
+    assert all(x._version > version for x, version in zip(outs, before, strict=True))
+    assert all(map(torch.equal, outs, torch.ops.rope.rotate(detached, cos, sin, ids, True, False)))
 
 
 @with_kernel

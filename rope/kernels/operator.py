@@ -3,7 +3,7 @@
 Chapter "As fast as memory allows". `rope::rotate` gives new tensors and is differentiable: a
 rotation is orthogonal, so the gradient of its input is the gradient of its output turned back, by
 the same operator with the angle negated, and nothing of the input is kept. `rope::rotate_` writes
-into its arguments.
+into its arguments, `rope::rotate_into` into others.
 
 Shapes: B batch, H heads, S sequence, D head dimension, R rotated width, N table rows.
 """
@@ -20,6 +20,7 @@ from rope.kernels.rotate import launch
 _TABLES = "Tensor cos, Tensor sin, Tensor? position_ids, bool interleaved, bool inverse"
 torch.library.define("rope::rotate", f"(Tensor[] xs, {_TABLES}) -> Tensor[]")
 torch.library.define("rope::rotate_", f"(Tensor(a!)[] xs, {_TABLES}) -> ()")
+torch.library.define("rope::rotate_into", f"(Tensor[] xs, Tensor(a!)[] outs, {_TABLES}) -> ()")
 
 
 @torch.library.impl("rope::rotate", ("cpu", "cuda"))
@@ -53,6 +54,20 @@ def rotate_(
     _run(xs, xs, cos, sin, position_ids, interleaved, inverse)
 
 
+@torch.library.impl("rope::rotate_into", ("cpu", "cuda"))
+def rotate_into(
+    xs: Sequence[Tensor],
+    outs: Sequence[Tensor],
+    cos: Tensor,
+    sin: Tensor,
+    position_ids: Tensor | None,
+    interleaved: bool,
+    inverse: bool,
+) -> None:
+    """As `rotate`, into tensors that exist."""
+    _run(xs, outs, cos, sin, position_ids, interleaved, inverse)
+
+
 def _run(
     xs: Sequence[Tensor],
     outs: Sequence[Tensor],
@@ -75,6 +90,7 @@ def _(xs: Sequence[Tensor], *_: Any) -> list[Tensor]:
 
 
 @torch.library.register_fake("rope::rotate_")
+@torch.library.register_fake("rope::rotate_into")
 def _(xs: Sequence[Tensor], *_: Any) -> None:
     return None
 
