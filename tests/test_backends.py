@@ -150,9 +150,7 @@ def test_opcheck():
     outs = [torch.empty_like(x) for x in detached]
     into = torch.ops.rope.rotate_into
     torch.library.opcheck(into, (detached, outs, cos, sin, ids, True, False))
-    before = [x._version for x in outs]
     into(detached, outs, cos, sin, ids, True, False)
-    assert all(x._version > version for x, version in zip(outs, before, strict=True))
     assert all(map(torch.equal, outs, torch.ops.rope.rotate(detached, cos, sin, ids, True, False)))
 
 

@@ -150,7 +150,9 @@ def test_two_buffers_are_filled_with_what_would_be_returned(backend):
     with use_backend(backend):
         right = rotary_embedding_qk(q, k, cos, sin)
         out = torch.full_like(q, float("nan")), cache[:, :, LENGTH:]
+        versions = [x._version for x in out]
         found = rotary_embedding_qk(q, k, cos, sin, out=out)
+    assert all(x._version > old for x, old in zip(out, versions, strict=True))
     assert found[0] is out[0] and found[1] is out[1]
     assert torch.equal(out[0], right[0]) and torch.equal(cache[:, :, LENGTH:], right[1])
     assert cache[:, :, :LENGTH].isnan().all()
