@@ -52,6 +52,7 @@ def rotate_all(
     outs: Sequence[Tensor] | None = None,
 ) -> list[Tensor]:
     """The same for queries and keys of one dtype, for which the tables are looked at once."""
+    _loop()  # before anything is written: the build may fail
     tables = _Tables(cos, sin)
     into = (None,) * len(xs) if outs is None else outs
     return [_rotated(x, tables, interleaved, out) for x, out in zip(xs, into, strict=True)]
@@ -85,7 +86,7 @@ def _rotated(x: Tensor, tables: _Tables, interleaved: bool, out: Tensor | None) 
     rows = last == 3 and strides[3] == 1 and (out is None or out.stride(3) == 1)
     if dtype is None or not rows:
         return in_blocks(x, tables.cos, tables.sin, interleaved, out)
-    loop = _built[0] if _built else _build()
+    loop = _loop()
     made = fresh_like(x) if out is None else out
     shape, size, to = x.shape, x.element_size(), made.stride()
     count, width = x.numel(), 2 * tables.planes * size
@@ -105,6 +106,10 @@ def _rotated(x: Tensor, tables: _Tables, interleaved: bool, out: Tensor | None) 
     if out is not None and not out.is_inference():
         torch.autograd.graph.increment_version(out)  # torch has not seen the writing
     return made
+
+
+def _loop() -> Callable[[Any], None]:
+    return _built[0] if _built else _build()
 
 
 _lock = threading.Lock()

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from rope._blocks import below_autograd
-from rope._ways import rounds_each
+from rope._ways import are_complex, rounds_each
 
 
 def few(xs: Sequence[Tensor], cos: Tensor, sin: Tensor, interleaved: bool) -> list[Tensor] | None:
@@ -30,13 +30,13 @@ def few(xs: Sequence[Tensor], cos: Tensor, sin: Tensor, interleaved: bool) -> li
     for x in xs:
         if x.shape[3] != width or x.dtype != dtype or not x.is_contiguous():
             return None
-        if interleaved and (x.storage_offset() % 2 or not rounds_each(x)):
+        if interleaved and not (x.numel() and are_complex(x, x, dtype) and rounds_each(x)):
             return None
     with below_autograd():
         if dtype != cos.dtype:
             return _widened(xs, cos, sin, interleaved)
         if interleaved:
-            turns = torch.complex(cos, sin)
+            turns = torch.complex(cos, sin).contiguous()
             return [(x.view(turns.dtype) * turns).view(dtype) for x in xs]
         cos, sin = torch.cat((cos, cos), -1), torch.cat((sin, sin), -1)
         return [_halves(x, cos, sin) for x in xs]
@@ -67,7 +67,7 @@ def _widened(
     for x, part in zip(xs, parts, strict=True):
         part.copy_(x)
     if interleaved:
-        turns = torch.complex(cos, sin)
+        turns = torch.complex(cos, sin).contiguous()
         wide.view(turns.dtype).mul_(turns)
     else:
         one, other = _split(wide)

@@ -17,24 +17,10 @@ def check_two(q: Tensor, k: Tensor) -> None:
         )
 
 
-def check_out(x: Tensor, out: Tensor, name: str = "x", buffer: str = "out") -> None:
+def check_out(x: Tensor, out: Tensor) -> None:
     """Refuse a buffer that is not like x, cannot be written into, or lies over x."""
-    check_tensor(buffer, out)
-    like = f"as {name} is: make it like {name}"
-    if out.dtype != x.dtype:
-        raise TypeError(f"{buffer} is {out.dtype}; it must be {x.dtype}, {like}")
-    if out.shape != x.shape:
-        raise ValueError(
-            f"{buffer} has shape {list(out.shape)}; it must be {list(x.shape)}, {like}"
-        )
-    check_devices(**{name: x, buffer: out})
-    if torch.is_grad_enabled() and (x.requires_grad or out.requires_grad):
-        raise ValueError(
-            f"{name} or {buffer} requires a gradient, which what is written into {buffer} does not "
-            "record; neither must: leave out away, or rotate under torch.no_grad()"
-        )
-    check_writable(buffer, out)
-    _check_apart(x, out, name, buffer)
+    _check_buffer(x, out, "x", "out")
+    _probe(out)
 
 
 def check_outs(q: Tensor, k: Tensor, out: Sequence[Tensor]) -> None:
@@ -46,11 +32,30 @@ def check_outs(q: Tensor, k: Tensor, out: Sequence[Tensor]) -> None:
             "k: pass out=(for_q, for_k)"
         )
     for_q, for_k = out
-    check_out(q, for_q, "q", "out[0]")
-    check_out(k, for_k, "k", "out[1]")
+    _check_buffer(q, for_q, "q", "out[0]")
+    _check_buffer(k, for_k, "k", "out[1]")
     _check_apart(q, for_k, "q", "out[1]")
     _check_apart(k, for_q, "k", "out[0]")
     _check_apart(for_q, for_k, "out[0]", "out[1]")
+    _probe(for_q, for_k)
+
+
+def _check_buffer(x: Tensor, out: Tensor, name: str, buffer: str) -> None:
+    check_tensor(buffer, out)
+    like = f"as {name} is: make it like {name}"
+    if out.dtype != x.dtype:
+        raise TypeError(f"{buffer} is {out.dtype}; it must be {x.dtype}, {like}")
+    if out.shape != x.shape:
+        shape = list(x.shape)
+        raise ValueError(f"{buffer} has shape {list(out.shape)}; it must be {shape}, {like}")
+    check_devices(**{name: x, buffer: out})
+    if torch.is_grad_enabled() and (x.requires_grad or out.requires_grad):
+        raise ValueError(
+            f"{name} or {buffer} requires a gradient, which what is written into {buffer} does not "
+            "record; neither must: leave out away, or rotate under torch.no_grad()"
+        )
+    _check_places(buffer, out)
+    _check_apart(x, out, name, buffer)
 
 
 def _check_apart(one: Tensor, other: Tensor, name: str, other_name: str) -> None:
@@ -67,6 +72,8 @@ def _share_memory(q: Tensor, k: Tensor) -> bool:
         return True
     if torch.compiler.is_compiling() or q.is_meta or not q.numel() or not k.numel():
         return False
+    if hasattr(q, "fake_mode") or hasattr(k, "fake_mode"):  # with addresses of nothing
+        return False
     try:
         one, other = q.data_ptr(), k.data_ptr()
     except RuntimeError:  # tensors that torch.func or a tracer has wrapped
@@ -74,7 +81,8 @@ def _share_memory(q: Tensor, k: Tensor) -> bool:
     size, step = q.element_size(), q.stride()
     if one + size * _reach(q) <= other or other + k.element_size() * _reach(k) <= one:
         return False
-    if step != k.stride() or (other - one) % size:
+    alike = step == k.stride() and size == k.element_size() and (other - one) % size == 0
+    if not alike or _overlaps(q) or _overlaps(k):
         return True  # within reach of each other and of different make: not worth the risk
     axes = sorted(zip(step, map(max, q.shape, k.shape), strict=True), reverse=True)
     return _is_sum_of_steps((other - one) // size, axes)
@@ -103,8 +111,14 @@ def _reach(x: Tensor) -> int:
     return 1 + sum(step * (size - 1) for step, size in zip(x.stride(), x.shape, strict=True))
 
 
-def check_writable(name: str, x: Tensor) -> None:
-    """Refuse to write into what autograd or shared memory forbids."""
+def check_writable(**tensors: Tensor) -> None:
+    """Refuse to write into what autograd or shared memory forbids, by the tensors' names."""
+    for name, x in tensors.items():
+        _check_places(name, x)
+    _probe(*tensors.values())
+
+
+def _check_places(name: str, x: Tensor) -> None:
     if x.is_leaf and x.requires_grad and torch.is_grad_enabled():
         raise ValueError(
             f"{name} is a leaf that records gradients; it must be the result of an operation to be "
@@ -115,7 +129,15 @@ def check_writable(name: str, x: Tensor) -> None:
             f"{name} has shape {list(x.shape)} and strides {list(x.stride())}; for a rotation in "
             f"place each element must have a place of its own: pass {name}.contiguous()"
         )
-    x.narrow(3, 0, 0).zero_()  # writes nothing, and raises what torch would after q has changed
+
+
+def _probe(*tensors: Tensor) -> None:
+    """Write nothing into each: torch raises now what it would raise when the first has changed.
+
+    Autograd counts it as a change, so all other checks come before.
+    """
+    for x in tensors:
+        x.narrow(3, 0, 0).zero_()
 
 
 def _overlaps(x: Tensor) -> bool:

@@ -9,6 +9,7 @@ Shapes: B batch, H heads, S sequence, R rotated width.
 """
 
 import math
+import os
 from collections.abc import Iterable, Sequence
 from itertools import repeat
 
@@ -18,6 +19,7 @@ from torch import Tensor
 from rope._formula import formula
 
 _GRAIN = 1 << 15  # elements that torch gives to a thread, at least
+_FEWER_THREADS = any(name in os.environ for name in ("OMP_THREAD_LIMIT", "OMP_DYNAMIC"))
 _VECTOR = 16  # complex numbers that torch's loops take at a time, at most
 
 
@@ -140,14 +142,17 @@ def rounds_each(x: Tensor) -> bool:
     """Whether torch multiplies all these complex numbers with each product and sum rounded.
 
     Its loops over whole vectors do; what is left over at the end of a row, or of a thread's part,
-    goes through code that compilers turn into fused multiply-adds, which round once less.
+    goes through code that compilers turn into fused multiply-adds, which round once less. The
+    other factor's last axis must be dense. Where OpenMP may give fewer threads than it is asked
+    for, all that it may give are looked at.
 
     >>> rounds_each(torch.ones(1, 8, 1, 64)), rounds_each(torch.ones(1, 8, 1, 6))
     (True, False)
     """
     planes, count = x.shape[3] // 2, x.numel() // 2
     threads = min(torch.get_num_threads(), -(-count // _GRAIN))
-    return planes % _VECTOR == 0 and -(-count // max(1, threads)) % _VECTOR == 0
+    given = range(1, threads + 1) if _FEWER_THREADS else (max(1, threads),)
+    return planes % _VECTOR == 0 and all(-(-count // n) % _VECTOR == 0 for n in given)
 
 
 def are_complex(x: Tensor, out: Tensor, dtype: torch.dtype) -> bool:

@@ -72,7 +72,8 @@ def rotary_embedding(
     if out is None:
         return turned((x,), cos, sin, position_ids, interleaved, inverse)[0]
     check_out(x, out)
-    turn_into((x,), (out,), cos, sin, position_ids, interleaved, inverse)
+    with torch.no_grad():  # nor for tables that are learned
+        turn_into((x,), (out,), cos, sin, position_ids, interleaved, inverse)
     return out
 
 
@@ -100,7 +101,7 @@ def rotary_embedding_(
     """
     if not _fit((x,), cos, sin, position_ids, (interleaved, inverse)):
         _check(x, cos, sin, position_ids, interleaved, inverse)
-    check_writable("x", x)
+    check_writable(x=x)
     turn_into((x,), (x,), cos, sin, position_ids, interleaved, inverse)
     return x
 
@@ -122,7 +123,8 @@ def rotary_embedding_qk(
     Arguments and errors are those of `rotary_embedding`; inplace: write into q and k, as
     `rotary_embedding_` does; out: a tensor like q and one like k, to be written into. Raises
     ValueError for q and k that differ in more than their heads, for memory that they or the
-    tensors of out share, and for inplace and out together; nothing is then changed.
+    tensors of out share (but for code under `torch.compile`, which knows no addresses), and for
+    inplace and out together; nothing is then changed.
 
     >>> import torch
     >>> q, k = torch.ones(1, 4, 1, 2), torch.ones(1, 2, 1, 2)
@@ -142,14 +144,14 @@ def rotary_embedding_qk(
         if inplace:
             raise ValueError("inplace is True and out is given; it must be one: leave one away")
         check_outs(q, k, out)
-        turn_into((q, k), out, cos, sin, position_ids, interleaved, inverse)
+        with torch.no_grad():
+            turn_into((q, k), out, cos, sin, position_ids, interleaved, inverse)
         return out[0], out[1]
     if not inplace:
         q, k = turned((q, k), cos, sin, position_ids, interleaved, inverse)
         return q, k
     check_two(q, k)
-    check_writable("q", q)
-    check_writable("k", k)
+    check_writable(q=q, k=k)
     turn_into((q, k), (q, k), cos, sin, position_ids, interleaved, inverse)
     return q, k
 

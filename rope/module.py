@@ -112,9 +112,9 @@ class RotaryEmbedding(RotaryTables):
         check_heads("q", q, self.dim)
         check_heads("k", k, self.dim)
         check_pair(q, k)
-        self._check_flags(inverse, inplace, q=q, k=k)
-        if inplace:
+        if inplace is True:
             check_two(q, k)
+        self._check_flags(inverse, inplace, q=q, k=k)
         found = self._tables_for(q, position_ids, offset, seq_len)
         if q.dtype == k.dtype or torch.float64 not in (q.dtype, k.dtype):
             q, k = self._turn((q, k), *found, inverse, inplace)
@@ -151,8 +151,7 @@ class RotaryEmbedding(RotaryTables):
         check_flag("inverse", inverse)
         check_flag("inplace", inplace)
         if inplace:
-            for name, tensor in tensors.items():
-                check_writable(name, tensor)
+            check_writable(**tensors)
 
     def _turn(
         self,

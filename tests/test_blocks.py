@@ -1,11 +1,14 @@
 """The CPU's blocks and few operations give the bits of the formulas, however they are cut."""
 
 import itertools
+import os
+import subprocess
+import sys
 
 import pytest
 import torch
 
-from rope import _blocks, _few, rotary_embedding_qk
+from rope import _blocks, _few, rotary_embedding, rotary_embedding_qk
 from rope._formula import formula
 from rope.kernels import use_backend
 from tests.strategies import DTYPES, normal
@@ -190,3 +193,76 @@ def test_buffers_over_each_other_are_refused():
     assert not memory.any()
     rotary_embedding_qk(Q + 1, K + 1, *quarter, out=(memory[:, :4], torch.zeros_like(K)))
     assert memory[:, :4].all()
+
+
+def test_tables_of_any_stride_and_vectors_cut_out_of_others():
+    """What torch calls contiguous may have steps that no complex number has."""
+    transposed = [normal((32, LENGTH), seed, torch.float32).T for seed in (1, 2)]
+    whole = normal((BATCH, 4, LENGTH, 64), 3, torch.float32)
+    token = normal((3, 2, 1, 33), 4, torch.float32)[:1, :1, :, :32]
+    assert token.is_contiguous() and token.stride(1) % 2
+    for interleaved in (False, True):
+        for x, (cos, sin) in (
+            (whole, transposed),
+            (whole.double(), transposed),
+            (whole.bfloat16(), transposed),
+            (token, [t[:1, :16] for t in transposed]),
+            (whole[:0, ..., ::2], [t[:, :16] for t in transposed]),
+            (whole[:0, ..., 1:33], [t[:, :16] for t in transposed]),
+        ):
+            made = rotary_embedding(x, cos, sin, interleaved=interleaved)
+            assert torch.equal(made, expected(x, cos, sin, interleaved))
+
+
+def test_fewer_threads_than_asked_for_change_no_bit():
+    code = (
+        "import torch; from rope import rotary_embedding; from rope._formula import formula\n"
+        "torch.set_num_threads(5)\n"
+        "x, c, s = torch.randn(1, 1, 10245, 32), torch.randn(10245, 16), torch.randn(10245, 16)\n"
+        "made = rotary_embedding(x, c, s, interleaved=True)\n"
+        "assert torch.equal(made, formula(x, c[None, None], s[None, None], True))"
+    )
+    limited = {**os.environ, "OMP_THREAD_LIMIT": "4"}
+    subprocess.run([sys.executable, "-c", code], env=limited, check=True)
+
+
+def test_queries_that_lie_over_themselves_and_other_sizes_of_number_are_refused():
+    far = 60
+    memory = torch.ones(4 * far + 4)
+    q = memory.as_strided((1, 2, far, 2), (10 * far, 2, 2, 1))
+    over = memory.as_strided((1, 1, far, 2), (10 * far, 2, 2, 1), 2 * far)
+    tables = torch.ones(far, 1), torch.ones(far, 1)
+    with pytest.raises(ValueError, match=r"q and out\[1\] share places"):
+        rotary_embedding_qk(q, over.clone(), *tables, out=(torch.empty(q.shape), over))
+    memory = torch.zeros(256, dtype=torch.uint8)
+    q = memory.view(torch.float32).as_strided((1, 1, 3, 2), (32, 32, 8, 1))
+    k = memory.view(torch.float64).as_strided((1, 1, 3, 2), (32, 32, 8, 1), 3)
+    with pytest.raises(ValueError, match="share places"):
+        rotary_embedding_qk(q, k, tables[0][:3], tables[1][:3], inplace=True)
+
+
+def test_a_buffer_gets_no_history_from_learned_tables():
+    x, cos = normal((1, 2, 4, 8), 1, torch.float32), torch.ones(4, 4, requires_grad=True)
+    out = torch.empty_like(x), torch.empty_like(x)
+    rotary_embedding(x, cos, cos.detach(), out=out[0])
+    rotary_embedding_qk(x, x, cos, cos.detach(), out=out)
+    assert not out[0].requires_grad and not out[1].requires_grad
+
+
+def test_a_refused_call_leaves_autograd_alone():
+    q = normal((1, 2, 4, 8), 1, torch.float32).requires_grad_().exp()
+    k, cos = torch.randn(1, 1, 4, 8).expand(1, 2, 4, 8), torch.ones(4, 4)
+    for call in (
+        lambda: rotary_embedding_qk(q, k, cos, cos, inplace=True),
+        lambda: rotary_embedding_qk(q.detach(), k, cos, cos, out=(q.detach(), k)),
+    ):
+        with pytest.raises(ValueError, match="place"):
+            call()
+    assert q._version == 0
+    q.sum().backward()
+
+
+def test_fake_buffers_are_filled_with_nothing():
+    with torch._subclasses.FakeTensorMode():
+        x, cos = torch.ones(1, 4, 8, 32), torch.ones(8, 16)
+        assert rotary_embedding(x, cos, cos, out=torch.empty_like(x)).shape == x.shape
