@@ -8,15 +8,6 @@ from torch import Tensor
 from rope._checks import check_devices, check_tensor
 
 
-def check_two(q: Tensor, k: Tensor) -> None:
-    """Refuse queries and keys that share memory, which in place would be turned twice."""
-    if _share_memory(q, k):
-        raise ValueError(
-            "q and k share places in memory; in place they must be two tensors apart, or what they "
-            "share is turned twice: pass k.clone()"
-        )
-
-
 def check_out(x: Tensor, out: Tensor) -> None:
     """Refuse a buffer that is not like x, cannot be written into, or lies over x."""
     _check_buffer(x, out, "x", "out")
@@ -112,9 +103,14 @@ def _reach(x: Tensor) -> int:
 
 
 def check_writable(**tensors: Tensor) -> None:
-    """Refuse to write into what autograd or shared memory forbids, by the tensors' names."""
+    """Refuse to write into what autograd or shared memory forbids; by name, one tensor or two."""
     for name, x in tensors.items():
         _check_places(name, x)
+    if len(tensors) == 2 and _share_memory(*tensors.values()):
+        raise ValueError(
+            "q and k share places in memory; in place they must be two tensors apart, or what they "
+            "share is turned twice: pass k.clone()"
+        )
     _probe(*tensors.values())
 
 

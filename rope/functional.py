@@ -25,7 +25,7 @@ from rope._checks import (
     check_rows,
     check_tables,
 )
-from rope._inplace import check_out, check_outs, check_two, check_writable
+from rope._inplace import check_out, check_outs, check_writable
 from rope._turn import turn_into, turned
 
 
@@ -150,7 +150,6 @@ def rotary_embedding_qk(
     if not inplace:
         q, k = turned((q, k), cos, sin, position_ids, interleaved, inverse)
         return q, k
-    check_two(q, k)
     check_writable(q=q, k=k)
     turn_into((q, k), (q, k), cos, sin, position_ids, interleaved, inverse)
     return q, k

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from rope._checks import check_flag, check_heads, check_pair
-from rope._inplace import check_two, check_writable
+from rope._inplace import check_writable
 from rope._turn import look_up, turn_into, turned
 from rope.tables import RotaryTables
 
@@ -112,8 +112,6 @@ class RotaryEmbedding(RotaryTables):
         check_heads("q", q, self.dim)
         check_heads("k", k, self.dim)
         check_pair(q, k)
-        if inplace is True:
-            check_two(q, k)
         self._check_flags(inverse, inplace, q=q, k=k)
         found = self._tables_for(q, position_ids, offset, seq_len)
         if q.dtype == k.dtype or torch.float64 not in (q.dtype, k.dtype):
