@@ -331,6 +331,22 @@ def test_a_compiler_that_fails_is_quoted(tmp_path):
         build(wrong)
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="the compiler that fails is a shell script")
+def test_a_compiler_that_fails_leaves_queries_and_keys_as_they_were(tmp_path):
+    """Those that have no rows too, which need no loop."""
+    failing = tmp_path / "gcc"
+    failing.write_text("#!/bin/sh\nexit 1\n")
+    failing.chmod(0o755)
+    code = (
+        "import torch, rope\n"
+        "q, k, c = torch.ones(1, 4, 32, 8).mT, torch.ones(1, 2, 8, 32), torch.full((8, 16), 0.5)\n"
+        "try: rope.rotary_embedding_qk(q, k, c, c, inplace=True)\n"
+        "except RuntimeError: print(bool((q == 1).all() and (k == 1).all()))"
+    )
+    done = run(code, CC=str(failing), ROPE_BACKEND="compile")
+    assert done.stdout.split() == ["True"], done.stderr
+
+
 @with_compiler
 def test_a_compiler_that_warns_hangs_or_is_none_is_told_apart(monkeypatch, tmp_path):
     source = tmp_path / "one.c"
