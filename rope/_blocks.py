@@ -2,7 +2,8 @@
 
 Chapter "As fast as memory allows", section on the CPU. Written as operations on whole tensors, a
 rotation reads and writes main memory in each of them. In blocks the first operations read from
-there and the last result goes back, and what lies between stays in the cache.
+there and the last result goes back, and what lies between stays in the cache. Interleaved pairs
+that need no conversion are one operation, and go whole.
 
 Tables are `[S, R/2]`, or have four axes, `[B, H, S, R/2]` or 1 in place of B, H, S; they have the
 dtype of the arithmetic, and the sine the sign of the direction.
@@ -82,8 +83,11 @@ def _rotate(
     way = (Pairs if interleaved else Widened if widened else Halves)(cos.dtype)
     rows = min(length, max(1, (_CHUNK_WIDENED if widened else _CHUNK) // width))
     block = _BLOCK * torch.get_num_threads()
-    each = 2 * width * cos.shape[1]  # elements that a position takes in tables of the whole width
-    room = 4 * block if interleaved and first.dtype == cos.dtype else block  # no other scratch then
+    # Tables made ready for so many sequences and positions fill a block of memory at most; where
+    # pairs need no conversion nothing else is held, and they may fill four. Shared by all
+    # sequences, they are made once.
+    each = 2 * width * cos.shape[1]
+    room = 4 * block if interleaved and first.dtype == cos.dtype else block
     group = batch if cos.shape[0] == 1 else max(1, room // (each * length))
     span = max(rows, room // each // rows * rows)
     both = [t if t.shape[3] == width else t[..., :width] for pair in pairs for t in pair]
