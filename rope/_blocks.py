@@ -85,11 +85,13 @@ def _rotate(
     block = _BLOCK * torch.get_num_threads()
     # Tables made ready for so many sequences and positions fill a block of memory at most; where
     # pairs need no conversion nothing else is held, and they may fill four. Shared by all
-    # sequences, they are made once.
+    # sequences, they are made once. With one head they cover as many positions as a block of it,
+    # which threads could not share otherwise.
     each = 2 * width * cos.shape[1]
+    fewest = min(x.shape[1] for x, _ in pairs)
     room = 4 * block if interleaved and first.dtype == cos.dtype else block
     group = batch if cos.shape[0] == 1 else max(1, room // (each * length))
-    span = max(rows, room // each // rows * rows)
+    span = max(rows, max(room // each, block // (fewest * width)) // rows * rows)
     both = [t if t.shape[3] == width else t[..., :width] for pair in pairs for t in pair]
     for *both_b, cos_b, sin_b in pieces(both, (cos, sin), group, 0):
         for *parts, cos_s, sin_s in pieces(both_b, (cos_b, sin_b), span, 2):
@@ -111,6 +113,7 @@ def _in_blocks(
     block: int,
 ) -> None:
     """Blocks of so many rows of some heads, or of several sequences where they are short."""
+    rows = max(rows, min(x.shape[2], block // (x.shape[1] * x.shape[3])))
     some = min(x.shape[1], max(1, block // (rows * x.shape[3])))
     several = max(1, block // (some * rows * x.shape[3]))
     for x_b, out_b, *tables_b in pieces((x, out), tables, several, 0):

@@ -74,10 +74,10 @@ class Halves:
     def tables(self, cos: Tensor, sin: Tensor) -> tuple[Tensor, ...]:
         """Over the whole width: R/2 numbers, and again."""
         shape = (*cos.shape[:3], 2 * cos.shape[3])
-        twice = self.cos.shaped(shape)[0], self.sin.shaped(shape)[0]
-        for wide, table in zip(twice, (cos, sin), strict=True):
-            wide.unflatten(3, (2, -1)).copy_(table.unsqueeze(3))
-        return twice
+        cos_twice, sin_twice = self.cos.shaped(shape)[0], self.sin.shaped(shape)[0]
+        torch.cat((cos, cos), 3, out=cos_twice)
+        torch.cat((sin, sin), 3, out=sin_twice)
+        return cos_twice, sin_twice
 
     def turn(self, x: Tensor, out: Tensor, tables: Sequence[Tensor], some: int) -> None:
         """One block after another, of so many heads."""
