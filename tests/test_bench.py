@@ -14,12 +14,14 @@ from rope.bench import __main__ as program
 from rope.bench.bars import bars, over_copy
 from rope.bench.cases import CPU_BAR, DTYPES, GPU_BAR, STORAGES, Case
 from rope.bench.competitors import Competitor, Ready, RefusedError, competitors, setting
+from rope.bench.visits import finished
 from rope.figures.speed import against_copy, by_length
 from rope.traffic import Traffic
 
 CPU = torch.device("cpu")
 SMALL = Case("prefill", 2, 4, 2, 16, 8, 8, "float32")
 SWIFT = timing.Effort(rounds=2, most=2, seconds=0.0, sample=0.0)
+TWICE = replace(SWIFT, visits=2)
 
 
 def planted(name, turn, package="torch", **keywords):
@@ -36,6 +38,10 @@ def planted(name, turn, package="torch", **keywords):
     made = Competitor(name, package, prepare, **keywords)
     object.__setattr__(made, "calls", calls)
     return made
+
+
+def entry_of(case, chosen):
+    return finished([measure.visit(case, chosen, CPU, SWIFT)])
 
 
 def right(x, made):
@@ -67,10 +73,10 @@ def field():
 
 @pytest.fixture
 def few(monkeypatch):
-    """The program with planted competitors and two small cases."""
+    """The program with planted competitors and two small cases, each visited twice."""
     chosen = field()
     monkeypatch.setattr(program, "competitors", lambda: chosen)
-    monkeypatch.setattr(program, "QUICK", SWIFT)
+    monkeypatch.setattr(program, "QUICK", TWICE)
     pair = SMALL, replace(SMALL, kind="training", direction="both")
     monkeypatch.setattr(cases, "quick", lambda device: pair)
     return {entry.name: entry for entry in chosen}
@@ -94,14 +100,15 @@ def test_a_run_names_everyone_and_times_the_right_ones(tmp_path, capsys, few):
             "failing": "failed",
         }
         timed = lines["rope eager"]
-        assert timed["lower"] <= timed["median"] <= timed["upper"] and timed["samples"] == 2
+        assert timed["lower"] <= timed["median"] <= timed["upper"] and timed["samples"] == 4
+        assert len(timed["visits"]) == 2
         assert timed["peak"] >= entry["output"] and timed["of_allowed"] <= 1
         assert lines["slanted"]["why"].startswith("q: off by ")
         assert lines["missing"]["why"] == "no-such-package is not installed"
         assert lines["breaking"]["why"] == "RuntimeError: no memory"
         assert lines["failing"]["why"] == "OSError: first line"
         assert min(line["median"] for line in entry["copies"].values()) > 0
-    assert len(few["slanted"].calls) == 2  # once a case, by the check alone
+    assert len(few["slanted"].calls) == 4  # once a visit, by the check alone
     shown = capsys.readouterr().out
     assert all(name in shown for name in few) and "GB/s" in shown
     assert "missing, absent in 2 of 2 cases: no-such-package is not installed" in shown
@@ -117,24 +124,50 @@ def test_a_run_names_everyone_and_times_the_right_ones(tmp_path, capsys, few):
 
 
 def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path, monkeypatch, capsys, few):
-    path, real, stops = tmp_path / "out.json", record.measure_case, [False, True]
+    path, real, stops = tmp_path / "out.json", measure.visit, [False, False, True]
 
-    def measured(case, *others):
+    def visited(case, *others):
         seen.append(case.name)
         if stops and stops.pop(0):
             raise KeyboardInterrupt
         return real(case, *others)
 
     seen, words = [], ["--quick", "--device", "cpu", "--output", str(path)]
-    monkeypatch.setattr(record, "measure_case", measured)
+    monkeypatch.setattr(record, "visit", visited)
     assert program.main(words) == 130
     assert "run it again" in capsys.readouterr().err and not path.exists()
     first = json.loads(path.with_suffix(".partial.json").read_text())["done"]
     assert program.main(words) == 0
     one, two = (case.name for case in cases.quick("cpu"))
-    assert seen == [one, two, two]
-    assert json.loads(path.read_text())["cases"][0] == first[one]
+    assert seen == [one, two, one, one, two]  # every case once, before any for the second time
+    entry = json.loads(path.read_text())["cases"][0]
+    (kept,) = first[one]
+    for line, taken in (
+        (entry["copies"]["clone"], kept["copies"]["clone"]),
+        (entry["competitors"]["rope eager"], kept["competitors"]["rope eager"]["taken"]),
+    ):
+        assert line["visits"][0] == pytest.approx(sum(taken["seconds"]) / 2, rel=1e-2)
     assert not path.with_suffix(".partial.json").exists()
+
+
+def test_visits_become_one_entry():
+    one = {"status": "timed", "peak": 5, "taken": {"calls": 2, "pages": [3, 3], "seconds": [1, 2]}}
+    two = {"status": "timed", "peak": 9, "taken": {"calls": 1, "pages": [3, 7], "seconds": [6, 7]}}
+    lost = {"status": "failed", "why": "late"}
+    visits = [
+        {"name": "x", "copies": {"clone": one["taken"]}, "competitors": {"a": one, "b": one}},
+        {"name": "x", "copies": {"clone": two["taken"]}, "competitors": {"a": two, "b": lost}},
+    ]
+    entry = finished(visits)
+    line = entry["competitors"]["a"]
+    assert (line["median"], line["lower"], line["upper"]) == (4, 1.75, 6.25)
+    assert (line["visits"], line["samples"], line["calls"]) == ([1.5, 6.5], 4, 2)
+    assert (line["peak"], line["new_pages"], line["status"]) == (9, 3, "timed")
+    assert entry["competitors"]["b"] == lost and entry["copies"]["clone"]["median"] == 4
+    assert "taken" not in line and "graph" not in line
+    for each in (one, two):
+        each["graph"] = each["taken"]
+    assert finished(visits)["competitors"]["a"]["graph"]["median"] == 4
 
 
 def test_only_the_same_program_is_resumed():
@@ -188,7 +221,7 @@ WRONG = {
 @pytest.mark.parametrize("complaint", WRONG)
 def test_what_is_wrong_is_not_timed(complaint):
     case, turn = WRONG[complaint]
-    entry = measure.measure_case(case, [planted("wrong one", turn)], CPU, SWIFT)
+    entry = entry_of(case, [planted("wrong one", turn)])
     line = entry["competitors"]["wrong one"]
     assert line["status"] == "wrong" and complaint in line["why"]
     assert not {"median", "peak"} & set(line)
@@ -203,7 +236,7 @@ def test_a_table_in_a_half_format_passes_as_narrow_alone(dtype):
         return rotary_embedding(x, *tables)
 
     pair = planted("wide", narrow), planted("narrow", narrow, narrow=True)
-    lines = measure.measure_case(case, pair, CPU, SWIFT)["competitors"]
+    lines = entry_of(case, pair)["competitors"]
     assert [lines[name]["status"] for name in ("wide", "narrow")] == ["wrong", "timed"]
 
 
@@ -211,7 +244,7 @@ def test_writing_into_the_input_is_noted():
     def overwriting(x, made):
         return x.copy_(right(x, made))
 
-    entry = measure.measure_case(SMALL, [planted("one", overwriting)], CPU, SWIFT)
+    entry = entry_of(SMALL, [planted("one", overwriting)])
     line = entry["competitors"]["one"]
     assert line["status"] == "timed" and line["overwrites"]
     about = record.metadata((), CPU, SWIFT, "x")
@@ -244,7 +277,7 @@ def test_everyone_has_a_line_in_every_mode():
     """Here without a GPU, and with whatever is installed: no exception gets out."""
     chosen = [entry for entry in competitors() if "compile" not in entry.name]
     for mode in cases.MODES:
-        entry = measure.measure_case(replace(SMALL, mode=mode), chosen, CPU, SWIFT)
+        entry = entry_of(replace(SMALL, mode=mode), chosen)
         assert list(entry["competitors"]) == [one.name for one in chosen]
         for name, line in entry["competitors"].items():
             assert line["status"] == "timed" or line["why"], name

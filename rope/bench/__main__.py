@@ -14,7 +14,7 @@ from rope.bench import cases
 from rope.bench.competitors import competitors
 from rope.bench.record import run
 from rope.bench.report import ratios, summary
-from rope.bench.timing import QUICK, Effort
+from rope.bench.timing import QUICK, REPEATED
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             chosen,
             competitors(),
             device=torch.device(options.device),
-            effort=QUICK if options.quick else Effort(),
+            effort=QUICK if options.quick else REPEATED,
             command=_command(options),
         )
     except KeyboardInterrupt:

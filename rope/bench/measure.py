@@ -1,4 +1,4 @@
-"""One case: everybody is prepared and checked, and those who are right are timed together.
+"""A visit to a case: everybody is prepared and checked, and those who are right timed together.
 
 What a competitor's line says: `status` "timed", or "absent", "refused", "failed" or "wrong" with a
 sentence in `why`. Times are seconds a call, memory is bytes.
@@ -19,7 +19,7 @@ from rope.bench.cases import Case
 from rope.bench.check import check
 from rope.bench.competitors import Competitor, Ready, RefusedError, Setting, empty, setting
 from rope.bench.memory import launches, peak_memory
-from rope.bench.timing import Around, Effort, time_all
+from rope.bench.timing import Around, Effort, sample_all
 
 COPIES = ("clone", "copy_")
 GRAPH = "{}, CUDA graph"
@@ -32,10 +32,14 @@ Pair = tuple[Tensor, Tensor]
 Call = Callable[[int], Any]
 
 
-def measure_case(
+def visit(
     case: Case, field: Sequence[Competitor], device: torch.device, effort: Effort
 ) -> dict[str, Any]:
-    """The case's entry of a record: name, case, bytes, lines of the copies and the competitors."""
+    """What `rope.bench.visits.finished` makes an entry of: name, case, bytes, lines, samples.
+
+    The samples of a copy stand under its name, a competitor's in its line as `taken`, and those of
+    its CUDA graph as `graph`.
+    """
     torch.compiler.reset()  # or else torch stops compiling after a few shapes
     made = setting(case, device)
     sets = _inputs(case, device)
@@ -59,21 +63,22 @@ def measure_case(
             replay = _graph(ready, sets[0], lines[entry.name])
             if replay is not None:
                 calls[GRAPH.format(entry.name)] = replay, nullcontext
-    times, failed = time_all(calls, device, effort)
+    taken, failed = sample_all(calls, device, effort)
     for name in COPIES:
         if name in failed:  # without a copy no time means anything
             raise failed[name]
     for entry in field:
         if entry.name in failed:
             lines[entry.name] = _failed(entry, failed[entry.name])
-        elif entry.name in times:
-            graph = times.get(GRAPH.format(entry.name))
-            lines[entry.name] |= times[entry.name] | ({} if graph is None else {"graph": graph})
+        elif entry.name in taken:
+            graph = taken.get(GRAPH.format(entry.name))
+            lines[entry.name]["taken"] = taken[entry.name]
+            lines[entry.name] |= {} if graph is None else {"graph": graph}
     return {
         "bytes": case.bytes,
         "case": asdict(case),
         "competitors": lines,
-        "copies": {name: times[name] for name in COPIES},
+        "copies": {name: taken[name] for name in COPIES},
         "name": case.name,
         "output": case.bytes // 2,
         "sets": len(sets),

@@ -1,4 +1,4 @@
-"""A run: case by case, kept as soon as it is measured, written with all that it depends on.
+"""A run: case by case, again and again, kept as it is measured, written with all it depends on.
 
 What is done so far stands beside the result as `NAME.partial.json`; a run that was interrupted
 goes on from there, if device, versions, code and settings are the same.
@@ -22,12 +22,13 @@ from rope._machine import commit, cpu_model, installed
 from rope._record import resume, rounded, write
 from rope.bench.cases import NEW_PAGES, Case
 from rope.bench.competitors import Competitor
-from rope.bench.measure import measure_case
+from rope.bench.measure import visit
 from rope.bench.memory import KEPT, NEW, settle_allocator
 from rope.bench.timing import Effort
+from rope.bench.visits import finished
 
 #: Raise it when an entry changes its meaning: entries of another version are not resumed.
-VERSION = 4
+VERSION = 5
 #: Beside the competitors' own packages: what compiles their kernels.
 TOOLS = ("torch", "triton", "numpy")
 
@@ -43,8 +44,9 @@ def run(
 ) -> dict[str, Any]:
     """Measure the cases, showing a bar, and write the record to `path`; returns it.
 
-    The record: `metadata`, and `cases`, a list of what `measure_case` returns, floats rounded to
-    three digits. Whatever stops it, KeyboardInterrupt included, the cases measured are kept.
+    All cases are visited before the first is visited again. The record: `metadata`, and `cases`, a
+    list of what `finished` returns, floats rounded to three digits. Whatever stops it,
+    KeyboardInterrupt included, what was measured is kept.
     """
     from tqdm import tqdm
 
@@ -53,15 +55,16 @@ def run(
     kept = path.with_suffix(".partial.json")
     done = resume(kept, program)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with tqdm(cases, unit="case") as bar:
-        for case in bar:
+    with tqdm([*cases] * effort.visits, unit="visit") as bar:
+        for place, case in enumerate(bar):
             bar.set_description(case.name)
-            if case.name not in done:
+            visits = done.setdefault(case.name, [])
+            if len(visits) <= place // len(cases):
                 if device.type == "cpu":
                     settle_allocator(NEW if case.mode == NEW_PAGES else KEPT)
-                done[case.name] = rounded(measure_case(case, field, device, effort))
+                visits.append(visit(case, field, device, effort))
                 write(kept, {"program": program, "done": done})
-    result = {"cases": [done[case.name] for case in cases], "metadata": about}
+    result = {"cases": [rounded(finished(done[case.name])) for case in cases], "metadata": about}
     write(path, result)
     kept.unlink(missing_ok=True)
     return result

@@ -1,7 +1,8 @@
 """The clock: competitors and plain copies take turns, so that a slow moment strikes them all.
 
 A round gives each one sample, in an order shuffled by a fixed seed. A sample is one call, or as
-many as it takes to outlast the clock's own cost. Kept are the median and the quartiles of a call.
+many as it takes to outlast the clock's own cost. A slow moment may outlast all rounds, so a case
+can be visited several times, minutes apart. Kept are the median and the quartiles of a call.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import math
 import random
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -28,34 +29,43 @@ Around = Callable[[], AbstractContextManager[object]]
 class Effort:
     """How long to measure one case.
 
-    rounds: at least so many, at most `most`, stopping after `seconds` in between; sample: a sample
-    lasts at least so many seconds.
+    rounds: in a visit at least so many, at most `most`, stopping after `seconds` in between;
+    sample: a sample lasts at least so many seconds; visits: how often a run comes to the case.
     """
 
     rounds: int = 5
     most: int = 60
     seconds: float = 3.0
     sample: float = 4e-4
+    visits: int = 1
 
 
 QUICK = Effort(rounds=5, most=15, seconds=0.4, sample=1e-4)
+#: As long for a case as one visit by default takes, but in three.
+REPEATED = Effort(rounds=2, most=20, seconds=1.0, visits=3)
 
 
 def time_all(
     calls: Mapping[str, tuple[Callable[[int], Any], Around]], device: torch.device, effort: Effort
 ) -> tuple[dict[str, dict[str, Any]], dict[str, Exception]]:
-    """Seconds a call, by name: median, lower and upper quartile, samples, calls in a sample.
+    """What one visit tells of a call, by name: see `sample_all` and `summed_up`.
 
-    new_pages: how often a call stopped for a page of memory that was not there, in the median; None
-    where the system does not count them.
+    >>> found, failed = time_all({"nothing": (int, _quiet)}, torch.device("cpu"), QUICK)
+    >>> sorted(found["nothing"]), failed
+    (['calls', 'lower', 'median', 'new_pages', 'samples', 'upper', 'visits'], {})
+    """
+    found, failed = sample_all(calls, device, effort)
+    return {name: summed_up([samples]) for name, samples in found.items()}, failed
+
+
+def sample_all(
+    calls: Mapping[str, tuple[Callable[[int], Any], Around]], device: torch.device, effort: Effort
+) -> tuple[dict[str, dict[str, Any]], dict[str, Exception]]:
+    """One visit's samples by name: `seconds` a call, new `pages` a call, `calls` in a sample.
 
     calls: what to run with the number of the turn, which tells it the inputs to take, and the
     context to enter before the clock starts. What raises is left out from then on, and its
     exception returned in the second dict.
-
-    >>> found, failed = time_all({"nothing": (int, _quiet)}, torch.device("cpu"), QUICK)
-    >>> sorted(found["nothing"]), failed
-    (['calls', 'lower', 'median', 'new_pages', 'samples', 'upper'], {})
     """
     counts: dict[str, int] = {}
     samples: dict[str, list[float]] = {name: [] for name in calls}
@@ -83,7 +93,10 @@ def time_all(
                     order.remove(name)
             if turn < 0:
                 start = time.perf_counter()
-    return {name: _summary(samples[name], pages[name], counts[name]) for name in order}, failed
+    return {
+        name: {"calls": counts[name], "pages": pages[name], "seconds": samples[name]}
+        for name in order
+    }, failed
 
 
 def _calls(call: Callable[[int], Any], device: torch.device, effort: Effort) -> int:
@@ -112,16 +125,29 @@ def _sample(call: Callable[[int], Any], count: int, device: torch.device) -> flo
     return (time.perf_counter() - start) / count
 
 
-def _summary(values: list[float], pages: list[float], count: int) -> dict[str, Any]:
-    lower, median, upper = statistics.quantiles(values, n=4, method="inclusive")
-    taken = statistics.median(pages)
+def summed_up(visits: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Seconds a call over all visits' samples: median, lower and upper quartile.
+
+    new_pages: how often a call stopped for a page of memory that was not there, in the median; None
+    where the system does not count them; samples: how many; calls: in a sample, at most; visits:
+    the median of each.
+
+    >>> visits = [{"calls": 1, "pages": [0], "seconds": [float(n)]} for n in (1, 9, 2)]
+    >>> found = summed_up(visits)
+    >>> found["median"], found["upper"], found["visits"]
+    (2.0, 5.5, [1.0, 9.0, 2.0])
+    """
+    seconds = [value for visit in visits for value in visit["seconds"]]
+    lower, median, upper = statistics.quantiles(seconds, n=4, method="inclusive")
+    taken = statistics.median(value for visit in visits for value in visit["pages"])
     return {
-        "calls": count,
+        "calls": max(visit["calls"] for visit in visits),
         "lower": lower,
         "median": median,
         "new_pages": None if math.isnan(taken) else taken,
-        "samples": len(values),
+        "samples": len(seconds),
         "upper": upper,
+        "visits": [statistics.median(visit["seconds"]) for visit in visits],
     }
 
 
