@@ -1,6 +1,7 @@
 """The benchmark: what it refuses to time, what it never forgets to name, and how it counts."""
 
 import json
+import math
 import time
 from contextlib import nullcontext
 from dataclasses import asdict, replace
@@ -9,7 +10,18 @@ import pytest
 import torch
 
 from rope import reference, rotary_embedding
-from rope.bench import RECORDED, cases, check, measure, memory, record, recorded, report, timing
+from rope.bench import (
+    RECORDED,
+    cases,
+    check,
+    cores,
+    measure,
+    memory,
+    record,
+    recorded,
+    report,
+    timing,
+)
 from rope.bench import __main__ as program
 from rope.bench.bars import bars, over_copy
 from rope.bench.cases import CPU_BAR, DTYPES, GPU_BAR, STORAGES, Case
@@ -150,13 +162,23 @@ def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path, monkeypatch, caps
     assert not path.with_suffix(".partial.json").exists()
 
 
+def test_new_pages_are_measured_before_any_are_kept(tmp_path, monkeypatch):
+    grid = [SMALL, replace(SMALL, mode=cases.NEW_PAGES), replace(SMALL, seq=8)]
+    seen = []
+    monkeypatch.setattr(record, "settle_allocator", seen.append)
+    path, chosen = tmp_path / "out.json", [planted("rope eager", right)]
+    made = record.run(path, grid, chosen, device=CPU, effort=TWICE, command="x")
+    assert seen == [memory.NEW] * 2 + [memory.KEPT] * 4
+    assert [entry["name"] for entry in made["cases"]] == [case.name for case in grid]
+
+
 def test_visits_become_one_entry():
     one = {"status": "timed", "peak": 5, "taken": {"calls": 2, "pages": [3, 3], "seconds": [1, 2]}}
     two = {"status": "timed", "peak": 9, "taken": {"calls": 1, "pages": [3, 7], "seconds": [6, 7]}}
     lost = {"status": "failed", "why": "late"}
     visits = [
-        {"name": "x", "copies": {"clone": one["taken"]}, "competitors": {"a": one, "b": one}},
-        {"name": "x", "copies": {"clone": two["taken"]}, "competitors": {"a": two, "b": lost}},
+        {"copies": {"clone": each["taken"]}, "competitors": {"a": each, "b": other}, "core": core}
+        for each, other, core in ((one, one, [1.0, 2.0]), (two, lost, [3.0]))
     ]
     entry = finished(visits)
     line = entry["competitors"]["a"]
@@ -164,7 +186,7 @@ def test_visits_become_one_entry():
     assert (line["visits"], line["samples"], line["calls"]) == ([1.5, 6.5], 4, 2)
     assert (line["peak"], line["new_pages"], line["status"]) == (9, 3, "timed")
     assert entry["competitors"]["b"] == lost and entry["copies"]["clone"]["median"] == 4
-    assert "taken" not in line and "graph" not in line
+    assert "taken" not in line and "graph" not in line and entry["core"] == [1.5, 3]
     for each in (one, two):
         each["graph"] = each["taken"]
     assert finished(visits)["competitors"]["a"]["graph"]["median"] == 4
@@ -348,6 +370,49 @@ def test_rounds_are_shared_and_a_failure_stops_one_alone():
     rounds = [order[at : at + 2] for at in range(len(order) - 8, len(order), 2)]
     assert all(set(turn) == {"a", "b"} for turn in rounds)  # taking turns, in changing order
     assert len({tuple(turn) for turn in rounds}) == 2
+
+
+class Pace:
+    """Cores that are slow at the moments of a list, then fast."""
+
+    def __init__(self, *moments):
+        self.moments = list(moments)
+
+    def seconds(self):
+        return 2.0 if self.moments and self.moments.pop(0) else 1.0
+
+    def slow(self, seconds):
+        return seconds > 1.5
+
+
+def kept(monkeypatch, pace, effort, device=CPU):
+    """How many rounds were begun, and what the cores took before those that count."""
+    begun = []
+    monkeypatch.setattr(timing, "cores", lambda threads: pace)
+    calls = {"a": (lambda turn: begun.append(turn), nullcontext)}
+    found = timing.sample_all(calls, device, effort)
+    assert len(found.samples["a"]["seconds"]) == len(found.core)
+    return len(begun) - 2, found.core  # two calls find how many make a sample
+
+
+def test_rounds_between_slow_moments_are_repeated(monkeypatch):
+    patient = replace(SWIFT, patience=60.0)
+    # before: slow, slow, fast; the round, and after it slow; then before, after, before, after
+    moments = Pace(True, True, False, True)
+    assert kept(monkeypatch, moments, patient) == (3, [1.0, 1.0])
+    begun, core = kept(monkeypatch, Pace(*[True] * 100), replace(SWIFT, patience=1e-9))
+    assert begun == 2 and core == [2.0, 2.0]  # patience went with the first pause
+    begun, core = kept(monkeypatch, None, SWIFT)
+    assert begun == 2 and all(map(math.isnan, core))
+
+
+def test_full_speed_is_the_best_so_far(monkeypatch):
+    monkeypatch.setattr(cores, "_WATCH", 0.0)
+    pace = cores.Cores(1)
+    assert pace.seconds() >= pace.least > 0
+    pace.least = 1.0
+    assert pace.slow(1.21) and not pace.slow(1.19)
+    assert pace.seconds() < 1.0 and pace.least < 1.0
 
 
 def test_peak_memory_counts_what_is_held_at_once():

@@ -38,7 +38,7 @@ def visit(
     """What `rope.bench.visits.finished` makes an entry of: name, case, bytes, lines, samples.
 
     The samples of a copy stand under its name, a competitor's in its line as `taken`, and those of
-    its CUDA graph as `graph`.
+    its CUDA graph as `graph`; `core` holds the seconds of fixed arithmetic before each round.
     """
     torch.compiler.reset()  # or else torch stops compiling after a few shapes
     made = setting(case, device)
@@ -63,7 +63,7 @@ def visit(
             replay = _graph(ready, sets[0], lines[entry.name])
             if replay is not None:
                 calls[GRAPH.format(entry.name)] = replay, nullcontext
-    taken, failed = sample_all(calls, device, effort)
+    taken, failed, core = sample_all(calls, device, effort)
     for name in COPIES:
         if name in failed:  # without a copy no time means anything
             raise failed[name]
@@ -79,6 +79,7 @@ def visit(
         "case": asdict(case),
         "competitors": lines,
         "copies": {name: taken[name] for name in COPIES},
+        "core": core,
         "name": case.name,
         "output": case.bytes // 2,
         "sets": len(sets),

@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import platform
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -44,9 +45,9 @@ def run(
 ) -> dict[str, Any]:
     """Measure the cases, showing a bar, and write the record to `path`; returns it.
 
-    All cases are visited before the first is visited again. The record: `metadata`, and `cases`, a
-    list of what `finished` returns, floats rounded to three digits. Whatever stops it,
-    KeyboardInterrupt included, what was measured is kept.
+    All cases on new pages are visited as often as they shall be, then all others. The record:
+    `metadata`, and `cases`, a list of what `finished` returns, floats rounded to three digits.
+    Whatever stops it, KeyboardInterrupt included, what was measured is kept.
     """
     from tqdm import tqdm
 
@@ -55,11 +56,16 @@ def run(
     kept = path.with_suffix(".partial.json")
     done = resume(kept, program)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with tqdm([*cases] * effort.visits, unit="visit") as bar:
-        for place, case in enumerate(bar):
+    # What the allocator has kept once it gives out again, whatever it is told then.
+    first = [case for case in cases if case.mode == NEW_PAGES]
+    then = [case for case in cases if case.mode != NEW_PAGES]
+    turns: Counter[str] = Counter()
+    with tqdm(effort.visits * first + effort.visits * then, unit="visit") as bar:
+        for case in bar:
             bar.set_description(case.name)
+            turns[case.name] += 1
             visits = done.setdefault(case.name, [])
-            if len(visits) <= place // len(cases):
+            if len(visits) < turns[case.name]:
                 if device.type == "cpu":
                     settle_allocator(NEW if case.mode == NEW_PAGES else KEPT)
                 visits.append(visit(case, field, device, effort))

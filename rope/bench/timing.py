@@ -15,13 +15,15 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
+from rope.bench.cores import cores
 from rope.bench.memory import pages_taken
 
 SEED = 20
+_PAUSE = 0.02  # seconds
 Around = Callable[[], AbstractContextManager[object]]
 
 
@@ -30,7 +32,9 @@ class Effort:
     """How long to measure one case.
 
     rounds: in a visit at least so many, at most `most`, stopping after `seconds` in between;
-    sample: a sample lasts at least so many seconds; visits: how often a run comes to the case.
+    sample: a sample lasts at least so many seconds; visits: how often a run comes to the case;
+    patience: so many seconds of a visit, on a CPU, may go into rounds that are repeated because the
+    cores did not have their full speed before or after.
     """
 
     rounds: int = 5
@@ -38,11 +42,12 @@ class Effort:
     seconds: float = 3.0
     sample: float = 4e-4
     visits: int = 1
+    patience: float = 0.0
 
 
 QUICK = Effort(rounds=5, most=15, seconds=0.4, sample=1e-4)
 #: As long for a case as one visit by default takes, but in three.
-REPEATED = Effort(rounds=2, most=20, seconds=1.0, visits=3)
+REPEATED = Effort(rounds=2, most=20, seconds=1.0, visits=3, patience=8.0)
 
 
 def time_all(
@@ -54,49 +59,93 @@ def time_all(
     >>> sorted(found["nothing"]), failed
     (['calls', 'lower', 'median', 'new_pages', 'samples', 'upper', 'visits'], {})
     """
-    found, failed = sample_all(calls, device, effort)
-    return {name: summed_up([samples]) for name, samples in found.items()}, failed
+    found = sample_all(calls, device, effort)
+    return {name: summed_up([samples]) for name, samples in found.samples.items()}, found.failed
+
+
+class Sampled(NamedTuple):
+    """One visit. samples, by name: `seconds` a call, new `pages` a call, `calls` in a sample.
+
+    failed: the exceptions of those that raised, who were left out from then on; core: seconds of
+    the fixed arithmetic before each round, NaN where it was not asked for.
+    """
+
+    samples: dict[str, dict[str, Any]]
+    failed: dict[str, Exception]
+    core: list[float]
 
 
 def sample_all(
     calls: Mapping[str, tuple[Callable[[int], Any], Around]], device: torch.device, effort: Effort
-) -> tuple[dict[str, dict[str, Any]], dict[str, Exception]]:
-    """One visit's samples by name: `seconds` a call, new `pages` a call, `calls` in a sample.
+) -> Sampled:
+    """Visit these calls once.
 
     calls: what to run with the number of the turn, which tells it the inputs to take, and the
-    context to enter before the clock starts. What raises is left out from then on, and its
-    exception returned in the second dict.
+    context to enter before the clock starts.
     """
     counts: dict[str, int] = {}
-    samples: dict[str, list[float]] = {name: [] for name in calls}
-    pages: dict[str, list[float]] = {name: [] for name in calls}
     failed: dict[str, Exception] = {}
     order, shuffle = list(calls), random.Random(SEED)
-    start = time.perf_counter()
+
+    def a_round(each: Callable[[str, Callable[[int], Any]], Any]) -> dict[str, Any]:
+        found = {}
+        shuffle.shuffle(order)
+        for name in list(order):
+            call, around = calls[name]
+            try:
+                with around():
+                    found[name] = each(name, call)
+            except Exception as error:
+                failed[name] = error
+                order.remove(name)
+        return found
+
+    def sampled(name: str, call: Callable[[int], Any]) -> tuple[float, float]:
+        before = pages_taken()
+        seconds = _sample(call, counts[name], device)
+        return seconds, (pages_taken() - before) / counts[name]
+
     with _quiet():
-        for turn in range(-1, effort.most):
-            if turn >= effort.rounds and time.perf_counter() - start > effort.seconds:
-                break
-            shuffle.shuffle(order)
-            for name in list(order):
-                call, around = calls[name]
-                try:
-                    with around():
-                        if turn < 0:  # the round before the first: how many calls to a sample
-                            counts[name] = _calls(call, device, effort)
-                        else:
-                            before = pages_taken()
-                            samples[name].append(_sample(call, counts[name], device))
-                            pages[name].append((pages_taken() - before) / counts[name])
-                except Exception as error:
-                    failed[name] = error
-                    order.remove(name)
-            if turn < 0:
-                start = time.perf_counter()
-    return {
-        name: {"calls": counts[name], "pages": pages[name], "seconds": samples[name]}
-        for name in order
-    }, failed
+        # The round before the first tells how many calls to a sample.
+        counts |= a_round(lambda name, call: _calls(call, device, effort))
+        rounds = list(_kept(lambda: a_round(sampled), device, effort))
+    return Sampled(
+        {
+            name: {
+                "calls": counts[name],
+                "pages": [found[name][1] for found, _ in rounds],
+                "seconds": [found[name][0] for found, _ in rounds],
+            }
+            for name in order
+        },
+        failed,
+        [core for _, core in rounds],
+    )
+
+
+def _kept(
+    a_round: Callable[[], dict[str, Any]], device: torch.device, effort: Effort
+) -> Iterator[tuple[dict[str, Any], float]]:
+    """Rounds that count, each with what the fixed arithmetic took before it, NaN if not asked.
+
+    Whether a round counts is asked of the cores before and after it, and not of its own times.
+    """
+    pace = cores(torch.get_num_threads()) if effort.patience and device.type == "cpu" else None
+    patience, number, spent = effort.patience, 0, 0.0
+    while number < effort.most and (number < effort.rounds or spent < effort.seconds):
+        start = time.perf_counter()
+        core = math.nan if pace is None else pace.seconds()
+        if pace is not None and patience > 0 and pace.slow(core):
+            time.sleep(_PAUSE)
+            patience -= time.perf_counter() - start
+            continue
+        found = a_round()
+        took = time.perf_counter() - start
+        if pace is not None and patience > 0 and pace.slow(pace.seconds()):
+            patience -= took
+            continue
+        yield found, core
+        number, spent = number + 1, spent + took
 
 
 def _calls(call: Callable[[int], Any], device: torch.device, effort: Effort) -> int:

@@ -6,6 +6,8 @@ taken; one visit sees one moment and one place.
 
 from __future__ import annotations
 
+import math
+import statistics
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,7 +20,8 @@ Visit = dict[str, Any]
 def finished(visits: Sequence[Visit]) -> dict[str, Any]:
     """The case's entry of a record, from what `rope.bench.measure.visit` returned each time.
 
-    Who was not timed in one of the visits is not timed; the peak is the highest.
+    Who was not timed in one of the visits is not timed; the peak is the highest. `core`: by visit,
+    the median of what the fixed arithmetic took, None where it was not asked for.
     """
     first = visits[0]
     lines = {
@@ -28,7 +31,12 @@ def finished(visits: Sequence[Visit]) -> dict[str, Any]:
     copies = {
         name: summed_up([visit["copies"][name] for visit in visits]) for name in first["copies"]
     }
-    return first | {"competitors": lines, "copies": copies}
+    core = [statistics.median(visit["core"]) for visit in visits]
+    return first | {
+        "competitors": lines,
+        "copies": copies,
+        "core": None if any(map(math.isnan, core)) else core,
+    }
 
 
 def _line(lines: Sequence[Line]) -> Line:
