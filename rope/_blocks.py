@@ -85,13 +85,14 @@ def _rotate(
     block = _BLOCK * torch.get_num_threads()
     # Tables made ready for so many sequences and positions fill a block of memory at most; where
     # pairs need no conversion nothing else is held, and they may fill four. Shared by all
-    # sequences, they are made once. With one head they cover as many positions as a block of it,
-    # which threads could not share otherwise.
+    # sequences, they are made once. For a single head they cover as many positions as a block of
+    # it has, and fill two: threads could not share it otherwise.
     each = 2 * width * cos.shape[1]
-    fewest = min(x.shape[1] for x, _ in pairs)
-    room = 4 * block if interleaved and first.dtype == cos.dtype else block
+    single = cos.shape[1] == 1 and min(x.shape[1] for x, _ in pairs) == 1
+    alone = interleaved and first.dtype == cos.dtype
+    room = block * (4 if alone else 2 if single else 1)
     group = batch if cos.shape[0] == 1 else max(1, room // (each * length))
-    span = max(rows, max(room // each, block // (fewest * width)) // rows * rows)
+    span = max(rows, room // each // rows * rows)
     both = [t if t.shape[3] == width else t[..., :width] for pair in pairs for t in pair]
     for *both_b, cos_b, sin_b in pieces(both, (cos, sin), group, 0):
         for *parts, cos_s, sin_s in pieces(both_b, (cos_b, sin_b), span, 2):

@@ -5,6 +5,7 @@ import math
 import time
 from contextlib import nullcontext
 from dataclasses import asdict, replace
+from functools import partial
 
 import pytest
 import torch
@@ -14,7 +15,6 @@ from rope.bench import (
     RECORDED,
     cases,
     check,
-    cores,
     measure,
     memory,
     record,
@@ -26,7 +26,8 @@ from rope.bench import __main__ as program
 from rope.bench.bars import bars, over_copy
 from rope.bench.cases import CPU_BAR, DTYPES, GPU_BAR, STORAGES, Case
 from rope.bench.competitors import Competitor, Ready, RefusedError, competitors, setting
-from rope.bench.visits import finished
+from rope.bench.pace import NOT_ASKED, Pace, pace
+from rope.bench.visits import best, finished
 from rope.figures.speed import against_copy, by_length
 from rope.traffic import Traffic
 
@@ -53,7 +54,7 @@ def planted(name, turn, package="torch", **keywords):
 
 
 def entry_of(case, chosen):
-    return finished([measure.visit(case, chosen, CPU, SWIFT)])
+    return finished([measure.visit(case, chosen, CPU, SWIFT)], NOT_ASKED)
 
 
 def right(x, made):
@@ -99,7 +100,7 @@ def test_a_run_names_everyone_and_times_the_right_ones(tmp_path, capsys, few):
     words = ["--quick", "--device", "cpu", "--output", str(path), "--plot", str(plot)]
     assert program.main(words) == 0
     assert {entry.name for entry in tmp_path.iterdir()} == {"out.json", "out.svg"}
-    written = json.loads(path.read_text())
+    written = json.loads(path.read_text(), parse_constant=pytest.fail)  # no NaN
     assert [entry["name"] for entry in written["cases"]] == [c.name for c in cases.quick("cpu")]
     for entry in written["cases"]:
         lines = entry["competitors"]
@@ -162,6 +163,28 @@ def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path, monkeypatch, caps
     assert not path.with_suffix(".partial.json").exists()
 
 
+def test_a_shorter_run_leaves_what_a_longer_one_has_done(tmp_path, monkeypatch, few):
+    path, (one, two) = tmp_path / "out.json", cases.quick("cpu")
+    run = partial(record.run, path, device=CPU, effort=SWIFT, command="x")
+    chosen = [few["rope eager"]]
+
+    def stopping(case, *others):
+        if case is two:
+            raise KeyboardInterrupt
+        return measure.visit(case, *others)
+
+    monkeypatch.setattr(record, "visit", stopping)
+    with pytest.raises(KeyboardInterrupt):
+        run([one, two], chosen)
+    monkeypatch.setattr(record, "visit", measure.visit)
+    run([two], chosen)
+    kept = path.with_suffix(".partial.json")
+    assert list(json.loads(kept.read_text())["done"]) == [one.name]
+    before = len(chosen[0].calls)
+    run([one], chosen)
+    assert not kept.exists() and len(chosen[0].calls) == before
+
+
 def test_new_pages_are_measured_before_any_are_kept(tmp_path, monkeypatch):
     grid = [SMALL, replace(SMALL, mode=cases.NEW_PAGES), replace(SMALL, seq=8)]
     seen = []
@@ -172,24 +195,70 @@ def test_new_pages_are_measured_before_any_are_kept(tmp_path, monkeypatch):
     assert [entry["name"] for entry in made["cases"]] == [case.name for case in grid]
 
 
-def test_visits_become_one_entry():
-    one = {"status": "timed", "peak": 5, "taken": {"calls": 2, "pages": [3, 3], "seconds": [1, 2]}}
-    two = {"status": "timed", "peak": 9, "taken": {"calls": 1, "pages": [3, 7], "seconds": [6, 7]}}
-    lost = {"status": "failed", "why": "late"}
-    visits = [
-        {"copies": {"clone": each["taken"]}, "competitors": {"a": each, "b": other}, "core": core}
-        for each, other, core in ((one, one, [1.0, 2.0]), (two, lost, [3.0]))
+def taken(*seconds, calls=1, pages=3):
+    return {"calls": calls, "pages": [pages] * len(seconds), "seconds": list(seconds)}
+
+
+def visits_of(*lines, looks=((1.0, 1.0),) * 2, name="a"):
+    """One visit for each line of the competitor, and the same looks at the pace in each."""
+    return [
+        {"competitors": {name: line}, "copies": {"clone": line["taken"]}, "looks": looks}
+        for line in lines
     ]
-    entry = finished(visits)
+
+
+def timed(*seconds, **keywords):
+    return {"status": "timed", "peak": sum(seconds), "taken": taken(*seconds), **keywords}
+
+
+def test_visits_become_one_entry():
+    entry = finished(visits_of(timed(1, 2), timed(6, 7)), (1.0, 1.0))
     line = entry["competitors"]["a"]
-    assert (line["median"], line["lower"], line["upper"]) == (4, 1.75, 6.25)
-    assert (line["visits"], line["samples"], line["calls"]) == ([1.5, 6.5], 4, 2)
-    assert (line["peak"], line["new_pages"], line["status"]) == (9, 3, "timed")
-    assert entry["competitors"]["b"] == lost and entry["copies"]["clone"]["median"] == 4
-    assert "taken" not in line and "graph" not in line and entry["core"] == [1.5, 3]
-    for each in (one, two):
-        each["graph"] = each["taken"]
-    assert finished(visits)["competitors"]["a"]["graph"]["median"] == 4
+    assert (line["median"], line["lower"], line["upper"], line["any"]) == (4, 1.75, 6.25, 4)
+    assert (line["visits"], line["samples"], line["new_pages"]) == ([1.5, 6.5], 4, 3)
+    assert (line["peak"], line["status"]) == (13, "timed") and entry["copies"]["clone"] | {
+        "peak": 13,
+        "status": "timed",
+    } == line
+    assert entry["rounds"] == {"all": 4, "at full speed": 4} and "looks" not in entry
+
+
+def test_slow_rounds_are_left_out_where_enough_are_left():
+    two = visits_of(timed(1, 9, 2), timed(3, 8, 8))
+    two[0]["looks"] = [(1.0, 1.0), (1.3, 1.0), (1.1, 1.1)]
+    two[1]["looks"] = [(1.0, 1.19), (1.0, 1.3), (1.3, 1.3)]
+    assert best(two) == (1.0, 1.0)
+    entry = finished(two, best(two))
+    line = entry["competitors"]["a"]
+    assert (line["median"], line["samples"], line["any"]) == (2, 3, 5.5)
+    assert line["visits"] == [1.5, 3] and entry["rounds"] == {"all": 6, "at full speed": 3}
+    assert entry["copies"]["clone"]["median"] == 2
+    two[1]["looks"][0] = (1.3, 1.0)  # two rounds are not enough
+    entry = finished(two, best(two))
+    assert entry["competitors"]["a"]["samples"] == 6 == entry["copies"]["clone"]["samples"]
+    assert entry["rounds"]["at full speed"] == 2
+
+
+def test_who_fails_in_one_visit_is_timed_by_the_others_and_who_is_wrong_in_none():
+    lost = {"status": "failed", "why": "late", "taken": taken(5, 5)}
+    wrong = {"status": "wrong", "why": "off", "taken": taken(5, 5)}
+    for order in (1, -1):
+        line = finished(visits_of(*[timed(1, 2), lost][::order]), NOT_ASKED)["competitors"]["a"]
+        assert line["status"] == "timed" and line["lost"] == 1 and line["samples"] == 2
+        assert finished(visits_of(*[timed(1, 2), wrong][::order]), NOT_ASKED)["competitors"] == {
+            "a": wrong
+        }
+    assert finished(visits_of(lost, lost), NOT_ASKED)["competitors"]["a"] == lost
+
+
+def test_a_graph_counts_if_it_could_be_replayed_in_every_visit():
+    graphs = [timed(1, 2, graph=taken(1, 3), launches=1) for _ in range(2)]
+    line = finished(visits_of(*graphs), NOT_ASKED)["competitors"]["a"]
+    assert line["graph"]["median"] == 2 and line["launches"] == 1
+    graphs[1]["graph_why"] = "no"
+    line = finished(visits_of(*graphs), NOT_ASKED)["competitors"]["a"]
+    assert finished(visits_of(timed(1, 2)), NOT_ASKED)["rounds"]["at full speed"] is None
+    assert line["graph_why"] == "no" and not {"graph", "launches"} & set(line)
 
 
 def test_only_the_same_program_is_resumed():
@@ -372,47 +441,64 @@ def test_rounds_are_shared_and_a_failure_stops_one_alone():
     assert len({tuple(turn) for turn in rounds}) == 2
 
 
-class Pace:
-    """Cores that are slow at the moments of a list, then fast."""
+class Moments(Pace):
+    """A machine that is slow at the moments of a list, then fast."""
 
     def __init__(self, *moments):
-        self.moments = list(moments)
+        self.moments, self.least, self.in_vain = list(moments), (1.0, 1.0), 0
 
-    def seconds(self):
-        return 2.0 if self.moments and self.moments.pop(0) else 1.0
-
-    def slow(self, seconds):
-        return seconds > 1.5
+    def look(self):
+        return (2.0 if self.moments and self.moments.pop(0) else 1.0), 1.0
 
 
-def kept(monkeypatch, pace, effort, device=CPU):
-    """How many rounds were begun, and what the cores took before those that count."""
+def rounds_of(monkeypatch, moments, effort, device=CPU):
+    """The numbers of the rounds that were recorded, as their times, and the looks around them."""
     begun = []
-    monkeypatch.setattr(timing, "cores", lambda threads: pace)
-    calls = {"a": (lambda turn: begun.append(turn), nullcontext)}
+    asked = []
+    monkeypatch.setattr(timing, "pace", lambda threads: asked.append(threads) or moments)
+    monkeypatch.setattr(timing, "_sample", lambda call, count, device: call(0))
+    calls = {"a": (lambda turn: begun.append(0) or float(len(begun)), nullcontext)}
     found = timing.sample_all(calls, device, effort)
-    assert len(found.samples["a"]["seconds"]) == len(found.core)
-    return len(begun) - 2, found.core  # two calls find how many make a sample
+    assert asked in ([], [torch.get_num_threads()])
+    return [seconds - 3 for seconds in found.samples["a"]["seconds"]], found.looks
 
 
-def test_rounds_between_slow_moments_are_repeated(monkeypatch):
+def test_a_visit_waits_for_full_speed(monkeypatch):
     patient = replace(SWIFT, patience=60.0)
-    # before: slow, slow, fast; the round, and after it slow; then before, after, before, after
-    moments = Pace(True, True, False, True)
-    assert kept(monkeypatch, moments, patient) == (3, [1.0, 1.0])
-    begun, core = kept(monkeypatch, Pace(*[True] * 100), replace(SWIFT, patience=1e-9))
-    assert begun == 2 and core == [2.0, 2.0]  # patience went with the first pause
-    begun, core = kept(monkeypatch, None, SWIFT)
-    assert begun == 2 and all(map(math.isnan, core))
+    # Slow before, twice: no round. Fast before and slow after: a round that does not count.
+    moments = Moments(True, True, False, True)
+    numbers, looks = rounds_of(monkeypatch, moments, patient)
+    assert numbers == [1, 2, 3] and [look[0] for look in looks] == [2.0, 1.0, 1.0]
+    assert moments.in_vain == 0
+    short = replace(SWIFT, patience=1e-9)
+    for moments in (Moments(*[True] * 100), Moments(*[False, True] * 50)):
+        numbers, looks = rounds_of(monkeypatch, moments, short)
+        assert {look[0] for look in looks} == {2.0} and len(numbers) in (2, 3)
+        assert moments.in_vain == 1
+    moments.in_vain, moments.moments = 5, [True] * 100
+    assert len(rounds_of(monkeypatch, moments, patient)[0]) == 2  # it is hopeless
+
+
+def test_only_a_cpu_is_waited_for_and_only_if_asked(monkeypatch):
+    for effort, device in ((SWIFT, CPU), (replace(SWIFT, patience=9.0), torch.device("meta"))):
+        numbers, looks = rounds_of(monkeypatch, None, effort, device)
+        assert numbers == [1, 2] and all(math.isnan(each) for look in looks for each in look)
+    assert timing.REPEATED.visits == 3 and timing.REPEATED.patience
+    assert timing.QUICK.visits == 1 and not timing.QUICK.patience
 
 
 def test_full_speed_is_the_best_so_far(monkeypatch):
-    monkeypatch.setattr(cores, "_WATCH", 0.0)
-    pace = cores.Cores(1)
-    assert pace.seconds() >= pace.least > 0
-    pace.least = 1.0
-    assert pace.slow(1.21) and not pace.slow(1.19)
-    assert pace.seconds() < 1.0 and pace.least < 1.0
+    monkeypatch.setattr("rope.bench.pace._WATCH", 0.0)
+    machine = Pace(1)
+    look = machine.look()
+    assert all(0 < least <= seen for least, seen in zip(machine.least, look, strict=True))
+    machine.least = (1.0, 1.0)
+    assert machine.slow((1.21, 1.0)) and machine.slow((1.0, 1.21)) and not machine.slow((1.19,) * 2)
+    assert max(machine.look()) < 1.0 and max(machine.least) < 1.0
+    machine.waited(in_vain=True)
+    assert machine.in_vain == 1 and pace(1) is pace(1)
+    machine.waited(in_vain=False)
+    assert machine.in_vain == 0 and machine.patience(8.0) == 8.0
 
 
 def test_peak_memory_counts_what_is_held_at_once():
@@ -446,6 +532,7 @@ def synthetic(device, times):
                     for name, value in times.items()
                 },
                 "copies": {name: {"median": 1.0} for name in measure.COPIES},
+                "rounds": {"all": 5, "at full speed": 4},
                 "name": case.name,
                 "output": case.bytes // 2,
             }

@@ -205,7 +205,7 @@ def longest(dtype: str, heads: int = 32, kv_heads: int = 8) -> tuple[Case, ...]:
 
 
 def _cpu_grid() -> list[Case]:
-    """Memory stays below 4 GB: at the long end there are fewer heads."""
+    """The tensors of a case stay below 4 GB: at the long end there are fewer heads."""
     cases = list(decoding((1, 32), ("bfloat16",)))
     for seq in (128, 512):
         cases += both_layouts(replace(CPU_BAR, seq=seq), dtype=("float32", "bfloat16"))

@@ -33,14 +33,20 @@ Call = Callable[[int], Any]
 
 
 def visit(
-    case: Case, field: Sequence[Competitor], device: torch.device, effort: Effort
+    case: Case,
+    field: Sequence[Competitor],
+    device: torch.device,
+    effort: Effort,
+    number: int = 0,
 ) -> dict[str, Any]:
     """What `rope.bench.visits.finished` makes an entry of: name, case, bytes, lines, samples.
 
     The samples of a copy stand under its name, a competitor's in its line as `taken`, and those of
-    its CUDA graph as `graph`; `core` holds the seconds of fixed arithmetic before each round.
+    its CUDA graph as `graph`; `looks` tells of the machine's speed around each round. number: of
+    the visit, which decides the orders of its rounds.
     """
     torch.compiler.reset()  # or else torch stops compiling after a few shapes
+    setting.cache_clear()  # for tables and buffers that lie elsewhere than in the visit before
     made = setting(case, device)
     sets = _inputs(case, device)
     grads = _inputs(case, device, seed=SEED + 1) if case.direction != "forward" else None
@@ -63,7 +69,7 @@ def visit(
             replay = _graph(ready, sets[0], lines[entry.name])
             if replay is not None:
                 calls[GRAPH.format(entry.name)] = replay, nullcontext
-    taken, failed, core = sample_all(calls, device, effort)
+    taken, failed, looks = sample_all(calls, device, effort, number)
     for name in COPIES:
         if name in failed:  # without a copy no time means anything
             raise failed[name]
@@ -74,12 +80,14 @@ def visit(
             graph = taken.get(GRAPH.format(entry.name))
             lines[entry.name]["taken"] = taken[entry.name]
             lines[entry.name] |= {} if graph is None else {"graph": graph}
+            if GRAPH.format(entry.name) in failed:
+                lines[entry.name]["graph_why"] = _sentence(failed[GRAPH.format(entry.name)])
     return {
         "bytes": case.bytes,
         "case": asdict(case),
         "competitors": lines,
         "copies": {name: taken[name] for name in COPIES},
-        "core": core,
+        "looks": looks,
         "name": case.name,
         "output": case.bytes // 2,
         "sets": len(sets),
@@ -165,6 +173,7 @@ def _prepared(
 
 
 def _failed(entry: Competitor, error: Exception) -> dict[str, Any]:
+    error.__traceback__ = error.__context__ = None  # which hold the tensors of a call
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
     return {"status": "failed", "why": _sentence(error), "version": entry.version}

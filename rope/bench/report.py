@@ -18,13 +18,24 @@ def table(record: dict[str, Any]) -> str:
 
     × copy: the time for each byte over that of copy_() into memory at hand; × ours: over the
     fastest of this package; peak: memory held at the worst moment, over the size of the results.
+    Times are of rounds at full speed, by fixed work of its own beside them, where there were three.
     """
     device = record["metadata"]["device"]
     name = device.get("gpu", f"{device['cpu']}, {device['threads']} threads")
     lines = [f"{name}, torch {record['metadata']['versions']['torch']}"]
     for entry in record["cases"]:
-        lines += ["", entry["name"], *_rows(entry)]
+        lines += ["", entry["name"] + _rounds(entry["rounds"]), *_rows(entry)]
     return "\n".join([*lines, "", *_untimed(record)])
+
+
+def _rounds(rounds: dict[str, int | None]) -> str:
+    """How many rounds the machine had its full speed in, where that was asked.
+
+    >>> _rounds({"all": 9, "at full speed": 7}), _rounds({"all": 9, "at full speed": None})
+    (' (7 of 9 rounds at full speed)', '')
+    """
+    fast = rounds["at full speed"]
+    return "" if fast is None else f" ({fast} of {rounds['all']} rounds at full speed)"
 
 
 def verdicts(found: list[Bar]) -> str:
@@ -114,6 +125,8 @@ def _rows(entry: dict[str, Any]) -> list[str]:
     for name, line in sorted(timed.items(), key=lambda pair: pair[1]["median"]):
         ratio = over_copy(entry, name)
         note = " (overwrites its input)" if _surprising(entry, line) else ""
+        if "lost" in line:
+            note += f" (failed in {line['lost']} of the visits)"
         rows.append(
             (
                 name + note,

@@ -1,8 +1,9 @@
 """The clock: competitors and plain copies take turns, so that a slow moment strikes them all.
 
 A round gives each one sample, in an order shuffled by a fixed seed. A sample is one call, or as
-many as it takes to outlast the clock's own cost. A slow moment may outlast all rounds, so a case
-can be visited several times, minutes apart. Kept are the median and the quartiles of a call.
+many as it takes to outlast the clock's own cost. A slow moment may outlast all rounds, and need not
+strike all alike: a case can be visited several times, and a visit can wait for the machine's full
+speed. Kept are the median and the quartiles of a call.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from rope.bench.cores import cores
 from rope.bench.memory import pages_taken
+from rope.bench.pace import NOT_ASKED, Look, pace
 
 SEED = 20
 _PAUSE = 0.02  # seconds
@@ -33,8 +34,8 @@ class Effort:
 
     rounds: in a visit at least so many, at most `most`, stopping after `seconds` in between;
     sample: a sample lasts at least so many seconds; visits: how often a run comes to the case;
-    patience: so many seconds of a visit, on a CPU, may go into rounds that are repeated because the
-    cores did not have their full speed before or after.
+    patience: so many seconds of a visit, on a CPU, may go into waiting for its full speed, and into
+    rounds that do not count as it was gone before or after.
     """
 
     rounds: int = 5
@@ -46,8 +47,7 @@ class Effort:
 
 
 QUICK = Effort(rounds=5, most=15, seconds=0.4, sample=1e-4)
-#: As long for a case as one visit by default takes, but in three.
-REPEATED = Effort(rounds=2, most=20, seconds=1.0, visits=3, patience=8.0)
+REPEATED = Effort(rounds=3, most=20, seconds=1.0, visits=3, patience=8.0)
 
 
 def time_all(
@@ -66,26 +66,29 @@ def time_all(
 class Sampled(NamedTuple):
     """One visit. samples, by name: `seconds` a call, new `pages` a call, `calls` in a sample.
 
-    failed: the exceptions of those that raised, who were left out from then on; core: seconds of
-    the fixed arithmetic before each round, NaN where it was not asked for.
+    failed: the exceptions of those that raised, who were left out from then on; looks: what the
+    fixed work of `rope.bench.pace` took around each round, NaN where it was not asked.
     """
 
     samples: dict[str, dict[str, Any]]
     failed: dict[str, Exception]
-    core: list[float]
+    looks: list[Look]
 
 
 def sample_all(
-    calls: Mapping[str, tuple[Callable[[int], Any], Around]], device: torch.device, effort: Effort
+    calls: Mapping[str, tuple[Callable[[int], Any], Around]],
+    device: torch.device,
+    effort: Effort,
+    visit: int = 0,
 ) -> Sampled:
-    """Visit these calls once.
+    """Visit these calls once; the number of the visit decides in which orders.
 
     calls: what to run with the number of the turn, which tells it the inputs to take, and the
     context to enter before the clock starts.
     """
     counts: dict[str, int] = {}
     failed: dict[str, Exception] = {}
-    order, shuffle = list(calls), random.Random(SEED)
+    order, shuffle = list(calls), random.Random(SEED + visit)
 
     def a_round(each: Callable[[str, Callable[[int], Any]], Any]) -> dict[str, Any]:
         found = {}
@@ -96,6 +99,7 @@ def sample_all(
                 with around():
                     found[name] = each(name, call)
             except Exception as error:
+                error.__traceback__ = error.__context__ = None  # which hold the tensors of a call
                 failed[name] = error
                 order.remove(name)
         return found
@@ -106,9 +110,10 @@ def sample_all(
         return seconds, (pages_taken() - before) / counts[name]
 
     with _quiet():
-        # The round before the first tells how many calls to a sample.
+        # One round to find how many calls make a sample, and one to have all in its place.
         counts |= a_round(lambda name, call: _calls(call, device, effort))
-        rounds = list(_kept(lambda: a_round(sampled), device, effort))
+        a_round(sampled)
+        rounds = list(_rounds(lambda: a_round(sampled), device, effort))
     return Sampled(
         {
             name: {
@@ -119,33 +124,39 @@ def sample_all(
             for name in order
         },
         failed,
-        [core for _, core in rounds],
+        [look for _, look in rounds],
     )
 
 
-def _kept(
+def _rounds(
     a_round: Callable[[], dict[str, Any]], device: torch.device, effort: Effort
-) -> Iterator[tuple[dict[str, Any], float]]:
-    """Rounds that count, each with what the fixed arithmetic took before it, NaN if not asked.
+) -> Iterator[tuple[dict[str, Any], Look]]:
+    """Rounds, each with the worse of the two looks around it, until enough had full speed.
 
-    Whether a round counts is asked of the cores before and after it, and not of its own times.
+    None is dropped here; which count is said when all visits are done, by the looks alone.
     """
-    pace = cores(torch.get_num_threads()) if effort.patience and device.type == "cpu" else None
-    patience, number, spent = effort.patience, 0, 0.0
+    watch = pace(torch.get_num_threads()) if effort.patience and device.type == "cpu" else None
+    left = 0.0 if watch is None else watch.patience(effort.patience)
+    number, spent, waits = 0, 0.0, left > 0
     while number < effort.most and (number < effort.rounds or spent < effort.seconds):
         start = time.perf_counter()
-        core = math.nan if pace is None else pace.seconds()
-        if pace is not None and patience > 0 and pace.slow(core):
+        before = NOT_ASKED if watch is None else watch.look()
+        if watch is not None and left > 0 and watch.slow(before):
             time.sleep(_PAUSE)
-            patience -= time.perf_counter() - start
+            left -= time.perf_counter() - start
             continue
+        start = time.perf_counter()
         found = a_round()
         took = time.perf_counter() - start
-        if pace is not None and patience > 0 and pace.slow(pace.seconds()):
-            patience -= took
-            continue
-        yield found, core
-        number, spent = number + 1, spent + took
+        after = NOT_ASKED if watch is None else watch.look()
+        look = max(before[0], after[0]), max(before[1], after[1])
+        yield found, look
+        if watch is not None and left > 0 and watch.slow(look):
+            left -= took
+        else:
+            number, spent = number + 1, spent + took
+    if watch is not None and waits:
+        watch.waited(in_vain=left <= 0)
 
 
 def _calls(call: Callable[[int], Any], device: torch.device, effort: Effort) -> int:
@@ -175,7 +186,7 @@ def _sample(call: Callable[[int], Any], count: int, device: torch.device) -> flo
 
 
 def summed_up(visits: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Seconds a call over all visits' samples: median, lower and upper quartile.
+    """Seconds a call over the samples of visits: median, lower and upper quartile.
 
     new_pages: how often a call stopped for a page of memory that was not there, in the median; None
     where the system does not count them; samples: how many; calls: in a sample, at most; visits:
