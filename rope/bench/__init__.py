@@ -6,6 +6,9 @@ that the book reports on are in `recorded/`; `recorded("cpu")` reads one.
 
 A rotation reads each element once and writes it once, and so does a copy: the time over that of a
 copy of the same tensors, in the same run, says how far from the least possible a piece of code is.
+A full run comes to each case three times, and counts the rounds in which the machine had its full
+speed, by work that belongs to no competitor. A record that is shipped is the first complete run of
+its commit, whatever it says.
 
 Shapes: B batch, H heads, S sequence, D head dimension.
 """

@@ -33,9 +33,9 @@ def finished(visits: Sequence[Visit], least: Look) -> dict[str, Any]:
     """The case's entry of a record, from what `rope.bench.measure.visit` returned each time.
 
     Rounds in which the machine had not its full speed, by `least`, are left out of the medians if
-    enough are left. `rounds`: all, and those at full speed, None where nobody looked; `any`, in a line, is the median with
-    none left out. Who was wrong once is wrong; who failed is timed by the other visits, and their
-    line says in how many it was `lost`; the peak is the highest.
+    enough are left. `rounds`: all, and those at full speed, None where nobody looked; `any`, in a
+    line, is the median with none left out. Who was wrong once is wrong; who failed is timed by the
+    other visits, and their line says in how many it was `lost`; the peak is the highest.
     """
     first = visits[0]
     fast = [[not slow(look, least) for look in visit["looks"]] for visit in visits]
