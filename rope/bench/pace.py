@@ -1,9 +1,9 @@
 """Whether a CPU has its full speed: where others share the machine it may not, for seconds.
 
-Two hardware threads of one core share its arithmetic. On a rented machine the other one may be a
-stranger's, and while it works what computes can take half as long again and more, while a copy,
-which waits for memory, need not: a ratio of the two is then one of the neighbours. Memory can be
-taken up by others too. So both are looked at, by themselves, before and after each round.
+Two hardware threads of one core share its arithmetic. On a virtual machine the other one may be
+somebody else's, and while it works what computes can take half as long again and more, while a
+copy, which waits for memory, need not: a ratio of the two then says more of the neighbours than of
+the code. Memory can be taken up by others too. So both are looked at before and after each round.
 """
 
 from __future__ import annotations
