@@ -441,6 +441,18 @@ def test_rounds_are_shared_and_a_failure_stops_one_alone():
     assert len({tuple(turn) for turn in rounds}) == 2
 
 
+def test_each_visit_has_orders_of_its_own():
+    def orders(visit):
+        order = []
+        calls = {
+            name: (lambda turn, name=name: order.append(name), nullcontext) for name in "abcdef"
+        }
+        timing.sample_all(calls, CPU, SWIFT, visit)
+        return order
+
+    assert orders(0) == orders(0) != orders(1)
+
+
 class Moments(Pace):
     """A machine that is slow at the moments of a list, then fast."""
 
