@@ -35,7 +35,7 @@ _LAZY = frozenset(
         "positions",
         "reference",
         "symbolic",
-        "traffic",
+        "measuring",
         "training",
         "xpos",
     }

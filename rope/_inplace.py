@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from rope._checks import check_devices, check_tensor
+from rope.checks import check_devices, check_tensor
 
 
 def check_out(x: Tensor, out: Tensor) -> None:

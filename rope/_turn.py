@@ -17,7 +17,7 @@ from torch import Tensor
 
 from rope import _blocks
 from rope._backend import backend_for
-from rope._checks import check_positions_in_table
+from rope.checks import check_positions_in_table
 from rope._few import few
 from rope._formula import formula, formula_
 

@@ -9,7 +9,7 @@ Shapes: N table rows, dim the rotated width. Angles in radians.
 import torch
 from torch import Tensor
 
-from rope._checks import (
+from rope.checks import (
     check_base,
     check_count,
     check_devices,

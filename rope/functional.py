@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from rope._checks import (
+from rope.checks import (
     FLOATING,
     check_devices,
     check_flag,

@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 import torch
 from torch import Tensor
 
-from rope._checks import check_count, check_dim, check_flag, check_tensor
+from rope.checks import check_count, check_dim, check_flag, check_tensor
 
 
 def permutation(dim: int, *, device: torch.device | str | None = None) -> Tensor:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from rope._checks import check_count, check_integer, check_tensor
+from rope.checks import check_count, check_integer, check_tensor
 
 
 def packed_position_ids(

@@ -16,7 +16,7 @@ from typing import Self
 import torch
 from torch import Tensor, nn
 
-from rope._checks import (
+from rope.checks import (
     check_base,
     check_count,
     check_devices,

@@ -18,7 +18,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from rope._checks import (
+from rope.checks import (
     check_base,
     check_devices,
     check_dim,

@@ -9,7 +9,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from rope import RotaryEmbedding, inverse_frequencies, rotary_tables
-from rope._record import layout
+from rope.measuring.record import layout
 from rope.accuracy import RESULT, pairs, peers, relativity, report, tables, truth
 from rope.accuracy.__main__ import main
 from rope.accuracy.cases import CASES, PEER_BASES, QUICK_CASES, Case, fingerprint

@@ -29,7 +29,7 @@ from rope.bench.competitors import Competitor, Ready, RefusedError, competitors,
 from rope.bench.pace import NOT_ASKED, Pace, pace
 from rope.bench.visits import best, finished
 from rope.figures.speed import against_copy, by_length
-from rope.traffic import Traffic
+from rope.measuring.traffic import Traffic
 
 CPU = torch.device("cpu")
 SMALL = Case("prefill", 2, 4, 2, 16, 8, 8, "float32")

@@ -12,7 +12,7 @@ import rope
 PACKAGE = Path(rope.__file__).parent
 LAYERS = (
     ("_compiler",),
-    ("_checks", "_backend", "_formula", "_machine", "_record", "_statistics", "traffic"),
+    ("checks", "_backend", "_formula", "measuring"),
     ("_inplace", "_pages", "_ways"),
     ("_blocks",),
     ("_compiled", "_few"),

@@ -9,7 +9,7 @@ from tests.strategies import normal
 
 pytest.importorskip("triton", reason="triton has no wheels for this system")
 
-from rope.kernels.rotate import launch
+from rope.kernels.triton import launch
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)

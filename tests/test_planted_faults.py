@@ -171,7 +171,7 @@ FAULTS = [
     ),
     Fault(
         "the kernel turns the other way",
-        "rope/kernels/rotate.py",
+        "rope/kernels/triton.py",
         (
             ("turned_x = x * c - y * n", "turned_x = x * c + y * n"),
             ("turned_y = y * c + x * n", "turned_y = y * c - x * n"),

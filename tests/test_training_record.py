@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy import stats
 
-from rope._statistics import T_95
+from rope.measuring.intervals import T_95
 from rope.training import Experiment, train
 from rope.training import sweep as sweep_module
 from rope.training.corpus import corpus_of, load_corpus

@@ -12,7 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from rope._record import resume, rounded, write
+from rope.measuring.record import resume, rounded, write
 from rope.accuracy import pairs, peers, relativity, tables
 from rope.accuracy.cases import (
     CASES,

@@ -9,7 +9,7 @@ Shapes: B batch, H_kv key heads, S new tokens, D head dimension.
 import torch
 from torch import Tensor
 
-from rope._checks import check_count, check_devices, check_floating
+from rope.checks import check_count, check_devices, check_floating
 
 
 class KVCache:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from rope._checks import (
+from rope.checks import (
     check_count,
     check_devices,
     check_dim,

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import elu
 
-from rope._checks import check_devices, check_flag, check_heads
+from rope.checks import check_devices, check_flag, check_heads
 from rope._formula import without_autocast
 from rope.functional import rotary_embedding
 

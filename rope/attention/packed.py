@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from rope._checks import check_integer
+from rope.checks import check_integer
 from rope.positions import check_lengths
 
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from rope._checks import check_count, check_devices, check_dim, check_flag, check_float64
+from rope.checks import check_count, check_devices, check_dim, check_flag, check_float64
 from rope.frequencies import inverse_frequencies
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from rope._checks import check_base, check_count, check_flag, check_heads, check_pair
+from rope.checks import check_base, check_count, check_flag, check_heads, check_pair
 from rope.axes.frequencies import axial_frequencies
 from rope.axes.tables import axis_tables, check_axis_positions, table_dtype, turn
 

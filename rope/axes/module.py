@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rope._checks import check_dim, check_flag, check_heads, check_number, check_pair, is_plain
+from rope.checks import check_dim, check_flag, check_heads, check_number, check_pair, is_plain
 from rope.axes.frequencies import axial_frequencies, section_frequencies
 from rope.axes.tables import (
     axis_tables,

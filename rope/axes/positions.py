@@ -13,7 +13,7 @@ from math import floor
 import torch
 from torch import Tensor
 
-from rope._checks import check_count, check_number
+from rope.checks import check_count, check_number
 
 Segment = int | tuple[int, int, int] | tuple[int, int, int, float]
 

@@ -6,7 +6,7 @@ Shapes: A axes, B batch, H heads, S sequence, R rotated width.
 import torch
 from torch import Tensor
 
-from rope._checks import (
+from rope.checks import (
     INTEGER,
     check_devices,
     check_float64,

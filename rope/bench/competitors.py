@@ -18,7 +18,7 @@ from importlib import import_module
 import torch
 from torch import Tensor
 
-from rope._machine import installed
+from rope.measuring.machine import installed
 from rope.bench.cases import Case
 from rope.frequencies import inverse_frequencies, rotary_tables
 

@@ -19,8 +19,8 @@ from typing import Any
 import torch
 
 from rope._compiler import compiler_version
-from rope._machine import commit, cpu_model, installed
-from rope._record import resume, rounded, write
+from rope.measuring.machine import commit, cpu_model, installed
+from rope.measuring.record import resume, rounded, write
 from rope.bench.cases import NEW_PAGES, Case
 from rope.bench.competitors import Competitor
 from rope.bench.measure import visit

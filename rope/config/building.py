@@ -1,6 +1,6 @@
 """From parameters to an extension: the keys are its field names, its checks refuse bad numbers."""
 
-from rope._checks import check_count
+from rope.checks import check_count
 from rope.config.layers import Parameters
 from rope.extensions import (
     Default,

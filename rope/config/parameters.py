@@ -7,7 +7,7 @@ Version 4: the base at the top, the extension in `rope_scaling`. Version 5: all 
 from collections.abc import Mapping
 from typing import Any
 
-from rope._checks import check_number
+from rope.checks import check_number
 from rope.config.layers import (
     Parameters,
     agree,

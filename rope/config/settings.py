@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rope._checks import check_count, check_flag
+from rope.checks import check_count, check_flag
 from rope.config.building import build_extension
 from rope.config.layers import Parameters
 from rope.config.models import (

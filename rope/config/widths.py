@@ -6,7 +6,7 @@ R is int(D * partial_rotary_factor), as transformers has it; an odd R is refused
 from collections.abc import Mapping
 from typing import Any
 
-from rope._checks import check_count, check_number
+from rope.checks import check_count, check_number
 from rope.config.layers import Parameters, listing, mapping
 from rope.config.models import family_default
 

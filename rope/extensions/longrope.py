@@ -16,7 +16,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from rope._checks import check_count, check_number
+from rope.checks import check_count, check_number
 from rope.extensions.base import Extension
 
 

@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rope._statistics import interval
+from rope.measuring.intervals import interval
 from rope.figures.picture import Picture, picture
 from rope.figures.style import INK, subplots
 from rope.figures.ways import (

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from rope._pages import fresh_like
-from rope.kernels.rotate import launch
+from rope.kernels.triton import launch
 
 _TABLES = "Tensor cos, Tensor sin, Tensor? position_ids, bool interleaved, bool inverse"
 torch.library.define("rope::rotate", f"(Tensor[] xs, {_TABLES}) -> Tensor[]")

@@ -77,8 +77,8 @@ def _sweep(options: argparse.Namespace) -> int:
 
 
 def _cost(options: argparse.Namespace) -> int:
-    from rope._machine import about_here
-    from rope._record import rounded, write
+    from rope.measuring.machine import about_here
+    from rope.measuring.record import rounded, write
     from rope.training.cost import costs
 
     found: dict[str, Any] = {"metadata": about_here(("torch",)), **costs()}

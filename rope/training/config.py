@@ -8,7 +8,7 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from rope._checks import check_base, check_count, check_flag, check_number
+from rope.checks import check_base, check_count, check_flag, check_number
 
 TASKS = ("text", "recall")
 ATTENTIONS = ("softmax", "linear")

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from rope._checks import check_count
+from rope.checks import check_count
 from rope.attention.linear import linear_attention
 from rope.bench.memory import peak_memory
 from rope.bench.timing import QUICK, SEED, Effort, time_all

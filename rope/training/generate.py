@@ -10,7 +10,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from rope._checks import check_count, check_number
+from rope.checks import check_count, check_number
 from rope.training.data import generator
 from rope.training.decoder import Decoder
 

@@ -18,7 +18,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from rope._checks import check_count
+from rope.checks import check_count
 from rope.training.decoder import Attention, Block, Decoder
 from rope.training.defects import check_rotary, check_softmax, replaced
 from rope.training.positions import Places, Rotary

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from rope._checks import check_count
+from rope.checks import check_count
 from rope.training.checkpoint import alone, keep, resume
 from rope.training.config import Experiment
 from rope.training.corpus import Corpus

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rope._statistics import Interval, interval
+from rope.measuring.intervals import Interval, interval
 from rope.training.config import Experiment
 from rope.training.corpus import Corpus
 from rope.training.decoder import Decoder

@@ -18,8 +18,8 @@ from typing import Any
 
 import torch
 
-from rope._machine import about_here
-from rope._record import rounded, write
+from rope.measuring.machine import about_here
+from rope.measuring.record import rounded, write
 from rope.training.config import Experiment
 from rope.training.corpus import load_corpus
 from rope.training.data import TextData

@@ -1,0 +1,1 @@
+"""What every measurement here shares: the machine, the record, intervals, memory traffic."""
