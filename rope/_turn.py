@@ -17,9 +17,9 @@ from torch import Tensor
 
 from rope import _blocks
 from rope._backend import backend_for
-from rope.checks import check_positions_in_table
 from rope._few import few
 from rope._formula import formula, formula_
+from rope.checks import check_positions_in_table
 
 _OWN = (Tensor, torch.nn.Parameter)
 _tracing, _dispatch_modes = torch._C._get_tracing_state, torch._C._len_torch_dispatch_stack

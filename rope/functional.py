@@ -15,6 +15,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from rope._inplace import check_out, check_outs, check_writable
+from rope._turn import turn_into, turned
 from rope.checks import (
     FLOATING,
     check_devices,
@@ -25,8 +27,6 @@ from rope.checks import (
     check_rows,
     check_tables,
 )
-from rope._inplace import check_out, check_outs, check_writable
-from rope._turn import turn_into, turned
 
 
 def rotary_embedding(

@@ -12,9 +12,9 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from rope.checks import check_flag, check_heads, check_pair
 from rope._inplace import check_writable
 from rope._turn import look_up, turn_into, turned
+from rope.checks import check_flag, check_heads, check_pair
 from rope.tables import RotaryTables
 
 

@@ -16,6 +16,7 @@ from typing import Self
 import torch
 from torch import Tensor, nn
 
+from rope._turn import look_up
 from rope.checks import (
     check_base,
     check_count,
@@ -28,7 +29,6 @@ from rope.checks import (
     is_plain,
     position_range,
 )
-from rope._turn import look_up
 from rope.extensions import Default, Extension
 from rope.frequencies import check_extension, inverse_frequencies, rotary_tables
 

@@ -18,6 +18,7 @@ import math
 import torch
 from torch import Tensor, nn
 
+from rope.axes.tables import axis_tables, turn
 from rope.checks import (
     check_base,
     check_devices,
@@ -30,7 +31,6 @@ from rope.checks import (
     check_position_ids,
     position_range,
 )
-from rope.axes.tables import axis_tables, turn
 from rope.frequencies import inverse_frequencies
 
 GAMMA = 0.4

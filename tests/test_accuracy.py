@@ -9,11 +9,11 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from rope import RotaryEmbedding, inverse_frequencies, rotary_tables
-from rope.measuring.record import layout
 from rope.accuracy import RESULT, pairs, peers, relativity, report, tables, truth
 from rope.accuracy.__main__ import main
 from rope.accuracy.cases import CASES, PEER_BASES, QUICK_CASES, Case, fingerprint
 from rope.extensions import REGISTRY, Default, YaRN
+from rope.measuring.record import layout
 
 HALF_UNIT = 2.0**-25  # the rounding of a cosine to float32
 ANGLE = 2.0**-30  # what a float64 angle may be off by, up to 2**20

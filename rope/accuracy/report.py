@@ -12,7 +12,6 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from rope.measuring.record import resume, rounded, write
 from rope.accuracy import pairs, peers, relativity, tables
 from rope.accuracy.cases import (
     CASES,
@@ -24,6 +23,7 @@ from rope.accuracy.cases import (
     QUICK_CASES,
     fingerprint,
 )
+from rope.measuring.record import resume, rounded, write
 
 PACKAGES = ("mpmath", "rotary-embedding-torch", "torch", "transformers")
 

@@ -11,6 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
+from rope.attention.cache import KVCache
+from rope.attention.packed import same_segment
 from rope.checks import (
     check_count,
     check_devices,
@@ -19,8 +21,6 @@ from rope.checks import (
     check_floating,
     check_integer,
 )
-from rope.attention.cache import KVCache
-from rope.attention.packed import same_segment
 from rope.extensions import Extension
 from rope.module import RotaryEmbedding
 

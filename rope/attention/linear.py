@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import elu
 
-from rope.checks import check_devices, check_flag, check_heads
 from rope._formula import without_autocast
+from rope.checks import check_devices, check_flag, check_heads
 from rope.functional import rotary_embedding
 
 FeatureMap = Callable[[Tensor], Tensor]

@@ -13,9 +13,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from rope.checks import check_base, check_count, check_flag, check_heads, check_pair
 from rope.axes.frequencies import axial_frequencies
 from rope.axes.tables import axis_tables, check_axis_positions, table_dtype, turn
+from rope.checks import check_base, check_count, check_flag, check_heads, check_pair
 
 
 class MixedRotaryEmbedding(nn.Module):

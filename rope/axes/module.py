@@ -14,7 +14,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rope.checks import check_dim, check_flag, check_heads, check_number, check_pair, is_plain
 from rope.axes.frequencies import axial_frequencies, section_frequencies
 from rope.axes.tables import (
     axis_tables,
@@ -24,6 +23,7 @@ from rope.axes.tables import (
     table_dtype,
     turn,
 )
+from rope.checks import check_dim, check_flag, check_heads, check_number, check_pair, is_plain
 from rope.extensions.base import Extension
 from rope.frequencies import inverse_frequencies
 

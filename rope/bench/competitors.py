@@ -18,9 +18,9 @@ from importlib import import_module
 import torch
 from torch import Tensor
 
-from rope.measuring.machine import installed
 from rope.bench.cases import Case
 from rope.frequencies import inverse_frequencies, rotary_tables
+from rope.measuring.machine import installed
 
 BASE = 10000.0
 

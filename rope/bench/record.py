@@ -19,14 +19,14 @@ from typing import Any
 import torch
 
 from rope._compiler import compiler_version
-from rope.measuring.machine import commit, cpu_model, installed
-from rope.measuring.record import resume, rounded, write
 from rope.bench.cases import NEW_PAGES, Case
 from rope.bench.competitors import Competitor
 from rope.bench.measure import visit
 from rope.bench.memory import KEPT, NEW, settle_allocator
 from rope.bench.timing import Effort
 from rope.bench.visits import best, finished
+from rope.measuring.machine import commit, cpu_model, installed
+from rope.measuring.record import resume, rounded, write
 
 #: Raise it when an entry changes its meaning: entries of another version are not resumed.
 VERSION = 6

@@ -10,7 +10,6 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rope.measuring.intervals import interval
 from rope.figures.picture import Picture, picture
 from rope.figures.style import INK, subplots
 from rope.figures.ways import (
@@ -24,6 +23,7 @@ from rope.figures.ways import (
     small_multiples,
     spread,
 )
+from rope.measuring.intervals import interval
 
 LOSS, STEP = "validation loss", "step"
 BAND = "the band runs from the least to the greatest seed"

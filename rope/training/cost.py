@@ -18,10 +18,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from rope.checks import check_count
 from rope.attention.linear import linear_attention
 from rope.bench.memory import peak_memory
 from rope.bench.timing import QUICK, SEED, Effort, time_all
+from rope.checks import check_count
 from rope.frequencies import inverse_frequencies, rotary_tables
 from rope.training.config import Experiment
 from rope.training.corpus import Corpus
