@@ -18,7 +18,7 @@ LAYERS = (
     ("_compiled", "_few"),
     ("reference", "symbolic", "extensions", "positions"),
     ("_turn", "frequencies", "config"),
-    ("functional",),
+    ("functional", "following"),
     ("tables",),
     ("module", "layouts", "axes"),
     ("attention", "xpos", "accuracy", "kernels"),

@@ -8,11 +8,11 @@ useful order to store them in.
 Shapes: A axes, B batch, H heads, S sequence, D head dimension, R rotated width.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from rope.axes.frequencies import axial_frequencies, section_frequencies
 from rope.axes.tables import (
@@ -23,12 +23,13 @@ from rope.axes.tables import (
     table_dtype,
     turn,
 )
-from rope.checks import check_dim, check_flag, check_heads, check_number, check_pair, is_plain
+from rope.checks import check_dim, check_flag, check_heads, check_number, check_pair
 from rope.extensions.base import Extension
+from rope.following import Following, default_device
 from rope.frequencies import inverse_frequencies
 
 
-class MultiAxisRotaryEmbedding(nn.Module):
+class MultiAxisRotaryEmbedding(Following):
     """Rotary embedding of queries and keys whose tokens have a position on each of A axes.
 
     frequencies: Theta, float64 `[A, R/2]`, radians per position, finite; 2 (R/2) is at most the
@@ -64,12 +65,9 @@ class MultiAxisRotaryEmbedding(nn.Module):
         check_fixed(frequencies)
         self.axes, self.dim = frequencies.shape[0], 2 * frequencies.shape[1]
         self.interleaved, self.attention_scaling = interleaved, float(attention_scaling)
-        if device is None:
-            # Unlike torch.get_default_device, this sees `with torch.device(...)` in torch 2.6 too.
-            device = torch.empty(0).device
-        with torch.inference_mode(False):  # or they could never again be used in training
+        with torch.inference_mode(False):
             self._source = frequencies.to("cpu", copy=True)
-        self._frequencies = self._copy(device)
+            self._kept = self._build(default_device(device))
 
     @property
     def frequencies(self) -> Tensor:
@@ -79,7 +77,7 @@ class MultiAxisRotaryEmbedding(nn.Module):
         tensor([[1., 0.],
                 [0., 1.]], dtype=torch.float64)
         """
-        return self._frequencies
+        return self._kept[0]
 
     @classmethod
     def axial(
@@ -213,31 +211,11 @@ class MultiAxisRotaryEmbedding(nn.Module):
         check_flag("inverse", inverse)
         check_axis_positions(position_ids, self.axes, x)
         scale = 1 / self.attention_scaling if inverse else self.attention_scaling
-        return axis_tables(position_ids, self._at(x.device), dtype=dtype, scale=scale)
+        (theta,) = self._on(x.device)
+        return axis_tables(position_ids, theta, dtype=dtype, scale=scale)
 
-    def _at(self, device: torch.device) -> Tensor:
-        """Theta on the device of a call; it stays there, unless it would hold no numbers."""
-        theta = self._frequencies
-        if theta.device == device:
-            return theta
-        theta = self._copy(device)
-        if device.type != "meta" and (torch.compiler.is_compiling() or is_plain(theta)):
-            self._frequencies = theta
-        return theta
-
-    def _copy(self, device: torch.device | str) -> Tensor:
-        with torch.inference_mode(False):
-            return self._source.to(device, copy=True)
-
-    def _apply(
-        self, fn: Callable[[Tensor], Tensor], recurse: bool = True
-    ) -> "MultiAxisRotaryEmbedding":
-        """Follow moves to another device; a cast, or any other change, does not reach Theta."""
-        super()._apply(fn, recurse)
-        device = fn(torch.empty(0, device=self._frequencies.device)).device
-        if device != self._frequencies.device:
-            self._frequencies = self._copy(device)
-        return self
+    def _build(self, device: torch.device) -> tuple[Tensor, ...]:
+        return (self._source.to(device, copy=True),)
 
     def extra_repr(self) -> str:
         parts = [f"axes={self.axes}", f"dim={self.dim}", f"interleaved={self.interleaved}"]
