@@ -16,8 +16,8 @@ from rope.checks import is_plain
 class Following(nn.Module):
     """A module whose tensors, `_kept`, follow the model or a call's vectors to their device.
 
-    A subclass sets `_kept = _build(default_device(device))` when it is made, outside inference mode,
-    or training could never use the tensors again.
+    A subclass sets `_kept = _build(default_device(device))` when it is made; `_build` runs outside
+    inference mode, or training could never use its tensors.
     """
 
     _kept: tuple[Tensor, ...]  # replaced whole: no thread sees one new tensor beside one old

@@ -73,10 +73,10 @@ BAD = {
         TypeError,
         "float32.*arange",
     ),
-    "positions [1, S]": (
-        lambda: rotary_tables(IDS[None], inverse_frequencies(8)),
+    "inv_freq [1, R/2]": (
+        lambda: rotary_tables(IDS, inverse_frequencies(8)[None]),
         ValueError,
-        r"\[1, 4\].*flatten",
+        r"inv_freq has shape \[1, 4\].*flatten",
     ),
     "inv_freq float32": (
         lambda: rotary_tables(4, inverse_frequencies(8).float()),
