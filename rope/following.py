@@ -26,12 +26,14 @@ class Following(nn.Module):
         """The tensors made anew; what was built on meta holds shapes, and is built again."""
         raise NotImplementedError
 
-    def _on(self, device: torch.device) -> tuple[Tensor, ...]:
-        """The tensors on the device of a call; they stay there, unless it is meta."""
-        kept = self._kept
-        if kept[0].device == device:
-            return kept
-        moved = self._moved(device)
+    def _on(
+        self, device: torch.device, tensors: tuple[Tensor, ...] | None = None
+    ) -> tuple[Tensor, ...]:
+        """These tensors, or the kept ones, where a call is; they stay there, unless it is meta."""
+        tensors = self._kept if tensors is None else tensors
+        if tensors[0].device == device:
+            return tensors
+        moved = self._moved(device, tensors)
         return moved if device.type == "meta" else self._keep(moved)
 
     def _keep(self, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
@@ -40,17 +42,18 @@ class Following(nn.Module):
             self._kept = tensors
         return tensors
 
-    def _moved(self, device: torch.device) -> tuple[Tensor, ...]:
-        kept = self._kept
+    def _moved(self, device: torch.device, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        if tensors[0].is_meta:
+            return self._build(device)
         with torch.inference_mode(False):
-            return self._build(device) if kept[0].is_meta else tuple(t.to(device) for t in kept)
+            return tuple(tensor.to(device) for tensor in tensors)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """Follow a move to another device; a cast, or any other change, does not reach them."""
         super()._apply(fn, recurse)
         device = fn(torch.empty(0, device=self._kept[0].device)).device
         if device != self._kept[0].device:
-            self._kept = self._moved(device)
+            self._kept = self._moved(device, self._kept)
         return self
 
 

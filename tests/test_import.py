@@ -12,7 +12,7 @@ import rope
 PACKAGE = Path(rope.__file__).parent
 LAYERS = (
     ("_compiler",),
-    ("checks", "_backend", "_formula", "measuring"),
+    ("checks", "_backend", "formula", "measuring"),
     ("_inplace", "_pages", "_ways"),
     ("_blocks",),
     ("_compiled", "_few"),
