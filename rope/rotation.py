@@ -98,4 +98,7 @@ def _lined_up(
 
 def _queries_and_keys(xs: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
     """One tensor is taken as queries beside keys of no heads."""
-    return (xs[0], xs[1]) if len(xs) == 2 else (xs[0], xs[0][:, :0])
+    if len(xs) == 2:
+        return xs[0], xs[1]
+    batch, _, length, head_dim = xs[0].shape
+    return xs[0], xs[0].new_empty((batch, 0, length, head_dim))

@@ -145,7 +145,7 @@ class RotaryTables(Following):
         if self.extension.length_dependent:
             known = length if known is None else known
             other = self.extension.regime(known) != self.extension.regime(self.fixed_length)
-        rows = len(self.cos)
+        rows = len(self._kept[0])
         if other or x.dtype == torch.float64 or length > max(rows, _MOST_ROWS):
             return *self._fresh(x, position_ids, offset, known), None, True
         cos, sin = self._on(x.device, self._ensure(length) if length > rows else None)

@@ -48,24 +48,20 @@ def rotate(x: Tensor, out: Tensor, cos: Tensor, sin: Tensor, interleaved: bool) 
     if loop is None or dtype is None or x.stride(3) != 1 or out.stride(3) != 1:
         in_blocks(x, out, cos, sin, interleaved)
         return
-    cos, sin = _rows(cos, wide), _rows(sin, wide)
+    if cos.dtype != wide:
+        cos, sin = cos.to(wide), sin.to(wide)
+    if cos.stride(-1) != 1 or sin.stride(-1) != 1:
+        cos, sin = cos.contiguous(), sin.contiguous()
     threads = min(torch.get_num_threads(), x.numel() // _GRAIN) or 1
-    tensors = *_tensor(x), *_tensor(out), *_tensor(cos), *_tensor(sin)
-    loop(_CALL.pack(dtype, interleaved, threads, *tensors))
+    vectors = x.data_ptr(), *x.shape, *x.stride(), out.data_ptr(), *out.shape, *out.stride()
+    loop(_CALL.pack(dtype, interleaved, threads, *vectors, *_table(cos), *_table(sin)))
 
 
-def _rows(table: Tensor, dtype: torch.dtype) -> Tensor:
-    """The table in the dtype of the arithmetic, with the elements of a row side by side."""
-    if table.dtype != dtype:
-        table = table.to(dtype)
-    return table if table.stride(-1) == 1 else table.contiguous()
-
-
-def _tensor(x: Tensor) -> tuple[int, ...]:
+def _table(table: Tensor) -> tuple[int, ...]:
     """`struct tensor` of the C file; a table of two axes is the same for all B and H."""
-    if x.dim() == 2:
-        return x.data_ptr(), 1, 1, *x.shape, 0, 0, *x.stride()
-    return x.data_ptr(), *x.shape, *x.stride()
+    if table.dim() == 2:
+        return table.data_ptr(), 1, 1, *table.shape, 0, 0, *table.stride()
+    return table.data_ptr(), *table.shape, *table.stride()
 
 
 def in_blocks(x: Tensor, out: Tensor, cos: Tensor, sin: Tensor, interleaved: bool) -> None:
