@@ -52,7 +52,7 @@ def explain(device: str = "cpu") -> str:
     if device == "cpu":
         loop, where = cpu.library()
         if loop is not None:
-            return f"On a cpu the loop in C rotates: {where}."
+            return f"On a cpu the loop in C rotates, {where}."
         return (
             f"On a cpu the formula rotates, a block of the sequence at a time, since of the loop "
             f"in C {where}: install a C compiler, and then the package again."

@@ -81,14 +81,18 @@ def in_blocks(x: Tensor, out: Tensor, cos: Tensor, sin: Tensor, interleaved: boo
 
 @cache
 def library() -> tuple[Any, str]:
-    """The loop, or None; and where it is, or why it is not there."""
+    """The loop, or None; and how it works and where it is, or why it is not there."""
     found = [Path(__file__).with_name("rotate" + suffix) for suffix in EXTENSION_SUFFIXES]
     path = next((path for path in found if path.exists()), None)
     if path is None:
         return None, "it was not built when the package was installed, for want of a C compiler"
     try:
-        loop = ctypes.CDLL(str(path)).rotate
+        built = ctypes.CDLL(str(path))
     except OSError as error:
         return None, f"it does not load ({error})"
-    loop.argtypes, loop.restype = (ctypes.c_char_p,), None
-    return loop, str(path)
+    built.rotate.argtypes, built.rotate.restype = (ctypes.c_char_p,), None
+    threaded = ctypes.c_int.in_dll(built, "threaded").value
+    return (
+        built.rotate,
+        f"{'on all threads' if threaded else 'on one thread, for want of OpenMP'}: {path}",
+    )

@@ -121,6 +121,12 @@ static inline char *row_of(const struct tensor *t, int64_t bytes, const int *axi
     return t->data + at * bytes;
 }
 
+#ifdef _OPENMP
+const int threaded = 1;
+#else
+const int threaded = 0;
+#endif
+
 void rotate(const struct call *c) {
     static const int64_t stored_bytes[] = {4, 2, 2, 8}, wide_bytes[] = {4, 4, 4, 8};
     int64_t stored = stored_bytes[c->dtype], wide = wide_bytes[c->dtype];
