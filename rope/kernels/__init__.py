@@ -44,21 +44,21 @@ def explain(device: str = "cpu") -> str:
 
     >>> with disabled():
     ...     explain("cpu")
-    'On a cpu the plain formula rotates, since rope.kernels.disabled() is in force.'
+    'On cpu the plain formula rotates, since rope.kernels.disabled() is in force.'
     """
-    formula = f"On a {device} the plain formula rotates, since "
+    formula = f"On {device} the plain formula rotates, since "
     if not _enabled:
         return formula + "rope.kernels.disabled() is in force."
     if device == "cpu":
         loop, where = cpu.library()
         if loop is not None:
-            return f"On a cpu the loop in C rotates, {where}."
+            return f"On cpu the loop in C rotates, {where}."
         return (
-            f"On a cpu the formula rotates, a block of the sequence at a time, since of the loop "
+            f"On cpu the formula rotates, a block of the sequence at a time, since of the loop "
             f"in C {where}: install a C compiler, and then the package again."
         )
     if device in operator.DTYPES:
-        return f"On a {device} the Triton kernel rotates queries and keys in one launch."
+        return f"On {device} the Triton kernel rotates queries and keys in one launch."
     if device == "cuda":
         return formula + "Triton is not installed: pip install triton."
     return formula + "no kernel is written for it."

@@ -92,7 +92,5 @@ def library() -> tuple[Any, str]:
         return None, f"it does not load ({error})"
     built.rotate.argtypes, built.rotate.restype = (ctypes.c_char_p,), None
     threaded = ctypes.c_int.in_dll(built, "threaded").value
-    return (
-        built.rotate,
-        f"{'on all threads' if threaded else 'on one thread, for want of OpenMP'}: {path}",
-    )
+    threads = "on all threads" if threaded else "on one thread, for want of OpenMP"
+    return built.rotate, f"{threads}: {path}"
