@@ -70,6 +70,16 @@ def check_extension(extension: Extension | None) -> None:
         )
 
 
+def check_spectrum(name: str, spectrum: Tensor) -> None:
+    """Refuse what is not a float64 vector of frequencies."""
+    check_float64(name, spectrum)
+    if spectrum.dim() != 1 or spectrum.shape[0] == 0:
+        raise ValueError(
+            f"{name} has shape {list(spectrum.shape)}; it must be [planes], one at least: "
+            "take it from inverse_frequencies"
+        )
+
+
 def rotary_tables(
     positions: int | Tensor,
     inv_freq: Tensor,
@@ -96,12 +106,7 @@ def rotary_tables(
     >>> rotary_tables(torch.tensor([[7, 8, 9], [0, 1, 2]]), inverse_frequencies(4))[0].shape
     torch.Size([2, 3, 2])
     """
-    check_float64("inv_freq", inv_freq)
-    if inv_freq.dim() != 1:
-        raise ValueError(
-            f"inv_freq has shape {list(inv_freq.shape)}; it must have one axis: "
-            "pass inv_freq.flatten() and reshape the tables"
-        )
+    check_spectrum("inv_freq", inv_freq)
     if isinstance(positions, Tensor):
         check_integer("positions", positions)
         check_devices(inv_freq=inv_freq, positions=positions)

@@ -1,3 +1,9 @@
+"""Positions on several axes: frequencies, positions, tables; against transformers and mpmath."""
+
+from types import SimpleNamespace
+
+import mpmath
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,11 +20,15 @@ from rope.axes import (
 )
 
 AXES, PLANES, DIM = 3, 6, 12
-SECTIONS = (2, 2, 2)
-GRID = grid_positions(2, 1, 3)  # [3, 6]
 X = normal((2, 4, 6, DIM), 0)
-places = st.lists(st.integers(-500, 500), min_size=AXES, max_size=AXES)
-reals = st.lists(st.floats(-500, 500), min_size=AXES, max_size=AXES)
+F32, F64 = torch.float32, torch.float64
+EPS = torch.finfo(F32).eps
+places = st.lists(st.integers(-500, 500), min_size=AXES, max_size=AXES).map(torch.tensor)
+real_places = st.lists(st.floats(-500, 500), min_size=AXES, max_size=AXES).map(
+    lambda p: torch.tensor(p, dtype=F64)
+)
+# Angles below 18,000, each of whose three terms and two sums is rounded; coordinates below 6.
+ANGLE = 18_000 * tolerance(F64, operations=5, scale=6)
 
 
 def dense(seed):
@@ -26,13 +36,9 @@ def dense(seed):
     return normal((AXES, PLANES), seed).clamp(-6, 6)
 
 
-def turn(x, at, theta, interleaved=False, **options):
-    cos, sin = axis_tables(torch.as_tensor(at)[:, None], theta, dtype=torch.float64)
+def rotate(x, at, theta, interleaved=False, **options):
+    cos, sin = axis_tables(at[:, None], theta, dtype=F64)
     return rotary_embedding(x, cos, sin, interleaved=interleaved, **options)
-
-
-# Angles below 18,000, each of whose three terms and two sums is rounded; coordinates below 6.
-ANGLE = 18_000 * tolerance(torch.float64, operations=5, scale=6)
 
 
 @quick
@@ -40,68 +46,95 @@ ANGLE = 18_000 * tolerance(torch.float64, operations=5, scale=6)
 def test_scores_depend_on_the_offset_along_every_axis(p, q, shift, interleaved, seed):
     x, y = normal((2, 1, 1, 1, DIM), seed)
     theta = dense(seed)
-    p, q, shift = (torch.tensor(at) for at in (p, q, shift))
 
     def score(p, q):
-        turned = turn(x, p, theta, interleaved), turn(y, q, theta, interleaved)
-        return (turned[0] * turned[1]).sum()
+        return (rotate(x, p, theta, interleaved) * rotate(y, q, theta, interleaved)).sum()
 
-    alone = (x * turn(y, q - p, theta, interleaved)).sum()
+    alone = (x * rotate(y, q - p, theta, interleaved)).sum()
     for value in (score(p, q), score(p + shift, q + shift)):
         torch.testing.assert_close(value, alone, rtol=0, atol=DIM * 6 * 3 * ANGLE)
 
 
 @quick
-@given(reals, layouts, seeds)
-def test_norm_is_kept_and_inverse_undoes_it(p, interleaved, seed):
-    x = normal((1, 1, 1, DIM), seed)
-    p = torch.tensor(p, dtype=torch.float64)
-    out = turn(x, p, dense(seed), interleaved)
-    torch.testing.assert_close(out.norm(), x.norm(), rtol=1e-14, atol=0)
-    back = turn(out, p, dense(seed), interleaved, inverse=True)
-    torch.testing.assert_close(back, x, rtol=0, atol=tolerance(torch.float64, scale=8))
-
-
-@quick
-@given(places, places, layouts, seeds)
-def test_group_law(p, q, interleaved, seed):
+@given(real_places, real_places, layouts, seeds)
+def test_rotations_of_real_positions_are_a_group(p, q, interleaved, seed):
     x, theta = normal((1, 1, 1, DIM), seed), dense(seed)
-    together = turn(x, torch.tensor(p) + torch.tensor(q), theta, interleaved)
-    apart = turn(turn(x, p, theta, interleaved), q, theta, interleaved)
-    torch.testing.assert_close(apart, together, rtol=0, atol=3 * ANGLE)
+    once = rotate(x, p, theta, interleaved)
+    twice = rotate(once, q, theta, interleaved)
+    at_sum = rotate(x, p + q, theta, interleaved)
+    torch.testing.assert_close(twice, at_sum, rtol=0, atol=4 * ANGLE)  # the sum is rounded too
+    torch.testing.assert_close(once.norm(), x.norm(), rtol=1e-14, atol=0)
+    back = rotate(once, p, theta, interleaved, inverse=True)
+    torch.testing.assert_close(back, x, rtol=0, atol=tolerance(F64, scale=8))
 
 
 @quick
 @given(st.permutations(range(AXES)), places, seeds)
 def test_axes_may_be_renamed(order, p, seed):
-    theta = section_frequencies(inverse_frequencies(DIM), SECTIONS)
-    p = torch.tensor(p)[:, None]
-    for table, same in zip(
-        axis_tables(p, theta), axis_tables(p[list(order)], theta[list(order)]), strict=True
-    ):
+    theta = section_frequencies(inverse_frequencies(DIM), (2, 2, 2))
+    tables, renamed = axis_tables(p[:, None], theta), axis_tables(p[order, None], theta[order])
+    for table, same in zip(tables, renamed, strict=True):
         assert torch.equal(table, same)  # one term of each sum is not 0, so its order is nothing
-    x = normal((1, 1, 1, DIM), seed)
-    renamed = turn(x, p[list(order), 0], dense(seed)[list(order)])
-    torch.testing.assert_close(renamed, turn(x, p[:, 0], dense(seed)), rtol=0, atol=2 * ANGLE)
+    x, theta = normal((1, 1, 1, DIM), seed), dense(seed)
+    renamed = rotate(x, p[order], theta[order])
+    torch.testing.assert_close(renamed, rotate(x, p, theta), rtol=0, atol=2 * ANGLE)
 
 
 def test_where_the_planes_go():
     theta = inverse_frequencies(128, 1e6)
-    for dealt, owners in (
-        (False, [0] * 16 + [1] * 24 + [2] * 24),
-        (True, [0, 1, 2] * 20 + [0] * 4),
+    for dealt, sections, owners in (
+        (False, (16, 24, 24), [0] * 16 + [1] * 24 + [2] * 24),
+        (True, (24, 20, 20), [0, 1, 2] * 20 + [0] * 4),
     ):
-        sections = (24, 20, 20) if dealt else (16, 24, 24)
         out = section_frequencies(theta, sections, interleaved_sections=dealt)
-        assert out.dtype == torch.float64
-        for plane, axis in enumerate(owners):
-            assert out[axis, plane] == theta[plane]
-        assert out.count_nonzero() == 64
+        assert out.dtype == F64 and out.count_nonzero() == 64
+        assert torch.equal(out[owners, range(64)], theta)
     assert torch.equal(section_frequencies(theta, (64, 0, 0))[0], theta)
     assert torch.equal(axial_frequencies(128, 1), inverse_frequencies(128)[None])
     three = axial_frequencies(128, (16, 56, 56))
     assert torch.equal(three[1, 8:36], inverse_frequencies(56))
     assert torch.equal(three, join_spectra(*(inverse_frequencies(w) for w in (16, 56, 56))))
+
+
+def test_shapes_that_tables_take():
+    one, batch = torch.rand(AXES, 6), torch.rand(AXES, 2, 6)
+    theta, heads = dense(0), normal((4, AXES, PLANES), 1)
+    for ids in (one, batch):
+        for frequencies in (theta, heads):
+            out = rotary_embedding(X, *axis_tables(ids, frequencies, dtype=F64))
+            for b in range(2):
+                for h in range(4):
+                    p = ids if ids is one else ids[:, b]
+                    t = frequencies if frequencies is theta else frequencies[h]
+                    alone = X[b : b + 1, h : h + 1], *axis_tables(p, t, dtype=F64)
+                    assert torch.equal(out[b, h], rotary_embedding(*alone)[0, 0])
+    assert axis_tables(torch.empty(AXES, 0), theta)[0].shape == (0, PLANES)
+
+
+@pytest.mark.parametrize("ids", [[3, 5], [100_003, -77], [0.3, 1e6 + 0.125]])
+def test_a_plane_to_fifty_digits(ids):
+    theta = normal((2, 3), 5)
+    positions = torch.tensor(ids, dtype=F64)[:, None]
+    cos, sin = (table[0, 1] for table in axis_tables(positions, theta, dtype=F64))
+    with mpmath.workdps(50):
+        angle = sum(
+            mpmath.mpf(p) * mpmath.mpf(t) for p, t in zip(ids, theta[:, 1].tolist(), strict=True)
+        )
+        exact = [float(mpmath.cos(angle)), float(mpmath.sin(angle))]
+    # Each term and their sum is rounded to float64; the table adds a unit in its last place.
+    allowed = tolerance(F64, float(positions.abs().max()) * 3, operations=3) + 1e-15
+    assert [cos.item(), sin.item()] == pytest.approx(exact, rel=0, abs=allowed)
+
+
+def test_float32_angles_are_what_ours_avoid():
+    """A dense Theta at position 100,000: float32 angles miss the second decimal, ours do not."""
+    theta = normal((2, 64), 1)
+    ids = torch.tensor([[100_000, 99_999], [77_777, 100_001]])
+    exact, ours = axis_tables(ids, theta, dtype=F64)[0], axis_tables(ids, theta)[0]
+    rows, narrow = ids.float()[..., None], theta.float()[:, None]
+    early = (rows[0] * narrow[0] + rows[1] * narrow[1]).cos()
+    assert (ours - exact).abs().max() <= EPS / 4 * (1 + 1e-6)
+    assert (early - exact).abs().max() > 1e-2
 
 
 def test_positions():
@@ -111,14 +144,11 @@ def test_positions():
     assert torch.equal(mrope_position_ids([5]), torch.arange(5).expand(3, -1))
     assert mrope_position_ids([]).shape == (3, 0)
     assert torch.equal(mrope_position_ids([2, 0, 3]), mrope_position_ids([5]))
-    video = mrope_position_ids([1, (3, 1, 2, 2.5), 1])
-    assert video.tolist() == [
+    assert mrope_position_ids([1, (3, 1, 2, 2.5), 1]).tolist() == [
         [0, 1, 1, 3, 3, 6, 6, 7],
         [0, 1, 1, 1, 1, 1, 1, 7],
         [0, 1, 2, 1, 2, 1, 2, 7],
     ]
-    frames = mrope_position_ids([(4, 1, 1, 2.7)])[0]
-    assert frames.tolist() == [0, 2, 5, 8]  # 2.7, 5.4 and 8.1 rounded down, not to the nearest
     for layout in ([(2, 3, 4), 6, (1, 9, 2)], [4, (5, 1, 1), (1, 2, 2), 1]):
         ids, start = mrope_position_ids(layout), 0
         for segment in layout:
@@ -128,19 +158,135 @@ def test_positions():
             start = int(here.max()) + 1
 
 
-def test_shapes_that_tables_take():
-    one, batch = torch.rand(AXES, 6), torch.rand(AXES, 2, 6)
-    theta, heads = dense(0), normal((4, AXES, PLANES), 1)
-    for ids in (one, batch):
-        for frequencies in (theta, heads):
-            cos, sin = axis_tables(ids, frequencies, dtype=torch.float64)
-            out = rotary_embedding(X, cos, sin)
-            for b in range(2):
-                for h in range(4):
-                    p = ids if ids is one else ids[:, b]
-                    t = frequencies if frequencies is theta else frequencies[h]
-                    alone = rotary_embedding(
-                        X[b : b + 1, h : h + 1], *axis_tables(p, t, dtype=torch.float64)
-                    )
-                    assert torch.equal(out[b, h], alone[0, 0])
-    assert axis_tables(torch.empty(AXES, 0), theta)[0].shape == (0, PLANES)
+def positions_of(version, name, segments, **video):
+    """Position ids by a model's own rule, called without building the model."""
+    path = f"transformers.models.{version}.modeling_{version}"
+    model = getattr(pytest.importorskip(path), name)
+    kinds, images, videos = [], [], []
+    for segment in segments:
+        if isinstance(segment, int):
+            kinds += [0] * segment
+        else:
+            time, height, width = segment[:3]
+            kinds += [1 if time == 1 else 2] * (time * height * width)
+            (images if time == 1 else videos).append([time, 2 * height, 2 * width])
+    vision = SimpleNamespace(spatial_merge_size=2, tokens_per_second=4)
+    stub = SimpleNamespace(config=SimpleNamespace(vision_config=vision))
+    stub.get_vision_position_ids = model.get_vision_position_ids.__get__(stub)
+    ids, _ = model.get_rope_index(
+        stub,
+        torch.zeros(1, len(kinds), dtype=torch.long),
+        torch.tensor([kinds]),
+        torch.tensor(images) if images else None,
+        torch.tensor(videos) if videos else None,
+        **video,
+    )
+    return ids[:, 0]
+
+
+SEGMENTS = [7, (1, 4, 6), 5, (3, 4, 2), 2]
+
+
+@pytest.mark.parametrize("segments", [SEGMENTS, [4], [(1, 3, 3), 2], [1, (2, 2, 5), (1, 1, 1), 1]])
+def test_positions_of_qwen(segments):
+    theirs = positions_of("qwen2_vl", "Qwen2VLModel", segments)
+    assert torch.equal(mrope_position_ids(segments), theirs)
+
+
+@pytest.mark.parametrize("step", [4.0, 2.7])  # 2.7 twice is 5.4, 2.7 thrice 8.1: rounded down
+def test_positions_of_qwen25_have_seconds(step):
+    seconds, segments = torch.tensor([step / 4]), [2, (4, 15, 2), 4]
+    theirs = positions_of("qwen2_5_vl", "Qwen2_5_VLModel", segments, second_per_grid_ts=seconds)
+    assert torch.equal(mrope_position_ids([2, (4, 15, 2, step), 4]), theirs)
+
+
+def test_after_a_long_video_transformers_goes_back_in_time():
+    """Their count moves on by the rows or columns alone: text lands among the video's frames.
+
+    The paper (arXiv 2409.12191, section 2.1) starts it past the largest position so far.
+    """
+    segments = [2, (9, 2, 2), 3]
+    ours, theirs = mrope_position_ids(segments), positions_of("qwen2_vl", "Qwen2VLModel", segments)
+    assert torch.equal(ours[:, :-3], theirs[:, :-3])
+    assert theirs[0, :-3].max() == 10
+    assert theirs[0, -3:].tolist() == [4, 5, 6]
+    assert ours[0, -3:].tolist() == [11, 12, 13]
+
+
+def test_vision_of_qwen_is_axial():
+    qwen2 = pytest.importorskip("transformers.models.qwen2_vl.modeling_qwen2_vl")
+    config = qwen2.Qwen2VLVisionConfig(embed_dim=2 * 80, num_heads=2)
+    ids = grid_positions(30, 40)
+    theirs = qwen2.Qwen2VLVisionRotaryEmbedding(config)(torch.ones(1), ids.T)
+    for their, our in zip(theirs, axis_tables(ids, axial_frequencies(80)), strict=True):
+        # Their frequency and angle are float32: both round, and the table does once more.
+        torch.testing.assert_close(their[:, :40], our, rtol=0, atol=41 * EPS)
+        assert torch.equal(their[:, 40:], their[:, :40])
+
+
+def test_rotary_embedding_torch_forgets_the_offset_of_the_second_axis():
+    """Its cache is looked up by length alone, so an axis as long as the first copies its angles."""
+    peer = pytest.importorskip("rotary_embedding_torch").RotaryEmbedding(dim=4)
+    freqs = peer.get_axial_freqs(3, 3, offsets=(0, 7))[0, :, 4].detach()
+    assert freqs.tolist() == [0, 1, 2]
+    ids = grid_positions(3, 3) + torch.tensor([[0], [7]])
+    cos, _ = axis_tables(ids, axial_frequencies(8), dtype=F64)
+    torch.testing.assert_close(cos[:3, 2], torch.tensor([7.0, 8, 9]).double().cos())
+
+
+THETA, GIVEN, IDS = inverse_frequencies(12), axial_frequencies(8), grid_positions(2, 3)
+NAN = torch.tensor([[0.0, float("nan")], [1.0, 1.0]])
+BAD_VALUES = {
+    "dim is 10; 2 axes.*4: pass 8,": lambda: axial_frequencies(10),
+    "dim is 4.*multiple of 6: pass 6,": lambda: axial_frequencies(4, 3),
+    "dim is 7.*even": lambda: axial_frequencies(7, 1),
+    "axes is 0.*at least 1": lambda: axial_frequencies(8, 0),
+    r"\(2, 4\) sum to 6.*dim, 8": lambda: axial_frequencies(8, (2, 4)),
+    r"axes\[0\] is 3.*even": lambda: axial_frequencies(8, (3, 5)),
+    "base is -1.*positive": lambda: axial_frequencies(8, base=-1),
+    "0 spectra.*at least one": lambda: join_spectra(),
+    r"spectrum 1.*\[0\]": lambda: join_spectra(THETA, THETA[:0]),
+    r"\(2, 2, 1\) sum to 5.*sum to 6.*planes": lambda: section_frequencies(THETA, (2, 2, 1)),
+    "not of coordinates": lambda: section_frequencies(THETA, (4, 4, 4)),
+    r"sections\[2\] is -1.*at least 0": lambda: section_frequencies(THETA, (4, 3, -1)),
+    "sections is empty": lambda: section_frequencies(THETA, ()),
+    "axis 2 3 planes.*at most 2.*move planes to axis 0": lambda: section_frequencies(
+        THETA, (1, 2, 3), interleaved_sections=True
+    ),
+    r"sizes\[1\] is 0.*at least 1": lambda: grid_positions(2, 0),
+    "0 sizes.*one axis": lambda: grid_positions(),
+    r"\(2, 3\).*\(1, h, w\)": lambda: mrope_position_ids([(2, 3)]),
+    r"\[1\]\[1\] is 0": lambda: mrope_position_ids([3, (1, 0, 2)]),
+    r"segments\[0\] is -3": lambda: mrope_position_ids([-3]),
+    r"\[3\] is -0.5": lambda: mrope_position_ids([(2, 1, 1, -0.5)]),
+    r"\[1, 6\]; .*2 axes.*stack": lambda: axis_tables(IDS[:1], GIVEN),
+    r"\[6\]; it must be \[2, seq": lambda: axis_tables(IDS[0], GIVEN),
+    "holds nan.*finite": lambda: axis_tables(NAN, GIVEN),
+    "cpu and position_ids": lambda: axis_tables(IDS.to("meta"), GIVEN),
+    r"frequencies has shape \[4\]": lambda: axis_tables(IDS, GIVEN[0]),
+    "scale is 0.0.*above 0": lambda: axis_tables(IDS, GIVEN, scale=0.0),
+}
+BAD_TYPES = {
+    "axes is 2.0.*integer": lambda: axial_frequencies(8, 2.0),
+    "axes is 'xy'.*integer": lambda: axial_frequencies(8, "xy"),
+    "spectrum 0.*float64": lambda: join_spectra(THETA.float()),
+    r"\[0\] is 3.0": lambda: section_frequencies(THETA, (3.0, 3)),
+    "sections is 6.*tuple": lambda: section_frequencies(THETA, 6),
+    "_sections is 1": lambda: section_frequencies(THETA, (3, 3), interleaved_sections=1),
+    r"sizes\[0\] is \(2, 3\).*integer": lambda: grid_positions((2, 3)),
+    r"segments is 5.*pass \[3": lambda: mrope_position_ids(5),
+    "torch.float16.*float32 or float64 alone": lambda: axis_tables(IDS.half(), GIVEN),
+    "position_ids is torch.bool": lambda: axis_tables(IDS > 0, GIVEN),
+    "position_ids is a list": lambda: axis_tables([[0], [1]], GIVEN),
+    "frequencies.*float64": lambda: axis_tables(IDS, GIVEN.float()),
+    "dtype is torch": lambda: axis_tables(IDS, GIVEN, dtype=torch.int64),
+}
+
+
+@pytest.mark.parametrize("message", [*BAD_VALUES, *BAD_TYPES])
+def test_bad_calls_are_refused_in_a_sentence(message):
+    kind = ValueError if message in BAD_VALUES else TypeError
+    with pytest.raises(kind, match=message) as caught:
+        (BAD_VALUES | BAD_TYPES)[message]()
+    assert caught.type is kind
+    assert any(mark in str(caught.value) for mark in (":", ";", ","))

@@ -1,3 +1,5 @@
+"""The layers with several axes: what they compute, what others do, what frameworks do to them."""
+
 import copy
 import pickle
 from functools import partial
@@ -11,20 +13,28 @@ from rope import RotaryEmbedding, inverse_frequencies, rotary_embedding
 from rope.axes import (
     MixedRotaryEmbedding,
     MultiAxisRotaryEmbedding,
+    axial_frequencies,
     axis_tables,
     grid_positions,
+    join_spectra,
+    mrope_position_ids,
 )
-from rope.extensions import YaRN
+from rope.extensions import DynamicNTK, YaRN
 
 AXES, DIM, SECTIONS = 3, 12, (2, 2, 2)
 GRID = grid_positions(2, 1, 3)  # [3, 6]
 X = normal((2, 4, 6, DIM), 0)
+F32, F64 = torch.float32, torch.float64
+EPS = torch.finfo(F32).eps
+# Two products of values below 6 and a sum: three roundings.
+EXACT = tolerance(F64, scale=6, operations=3)
 MAKE = {
     "axial": partial(MultiAxisRotaryEmbedding.axial, DIM, AXES),
     "mrope": partial(MultiAxisRotaryEmbedding.mrope, DIM, SECTIONS),
     "dealt": partial(MultiAxisRotaryEmbedding.mrope, DIM, SECTIONS, interleaved_sections=True),
     "mixed": partial(MixedRotaryEmbedding, DIM, 4, AXES),
 }
+axial, mixed = MAKE["axial"], MAKE["mixed"]
 layers = pytest.mark.parametrize("make", MAKE.values(), ids=MAKE)
 
 
@@ -37,9 +47,9 @@ def test_text_in_mrope_is_rope_bit_for_bit(dealt, extension, dtype):
         DIM, SECTIONS, interleaved_sections=dealt, extension=extension
     )
     ids = torch.arange(256).expand(3, -1)
-    cos, sin = axis_tables(ids, rotary.frequencies, scale=rotary.attention_scaling)
-    assert torch.equal(cos, plain.cos)
-    assert torch.equal(sin, plain.sin)
+    tables = axis_tables(ids, rotary.frequencies, scale=rotary.attention_scaling)
+    for table, row in zip(tables, (plain.cos, plain.sin), strict=True):
+        assert torch.equal(table, row)
     q, k = X[:, :, :1].expand(2, 4, 256, DIM).to(dtype), X[:, :1, :1].expand(2, 1, 256, DIM)
     for ours, one_axis in zip(rotary(q, k, ids), plain(q, k), strict=True):
         assert torch.equal(ours, one_axis)
@@ -50,17 +60,17 @@ def test_text_in_mrope_is_rope_bit_for_bit(dealt, extension, dtype):
 def test_layers_round_their_tables_once(make, dtype):
     rotary = make()
     ids = GRID * (14 / 24)  # resized: real positions, float32
-    assert ids.dtype == torch.float32
-    width = torch.float64 if dtype == torch.float64 else torch.float32
+    width = F64 if dtype == F64 else F32
     tables = axis_tables(ids, rotary.frequencies.double(), dtype=width)
     q, k = X.to(dtype), X.flip(0)
     out_q, out_k = rotary(q, k, ids)
     assert torch.equal(out_q, rotary_embedding(q, *tables))
-    exact = axis_tables(ids, rotary.frequencies.double(), dtype=torch.float64)
+    exact = axis_tables(ids, rotary.frequencies.double(), dtype=F64)
     assert torch.equal(out_k, rotary_embedding(k, *exact))
     assert torch.equal(rotary.rotate(q, ids), out_q)
+    assert torch.equal(rotary(q, q[:, ::2] if make is not mixed else q, ids)[0], out_q)
     back = rotary(out_q, out_k, ids, inverse=True)[1]
-    torch.testing.assert_close(back, k, rtol=0, atol=tolerance(torch.float64, scale=8))
+    torch.testing.assert_close(back, k, rtol=0, atol=tolerance(F64, scale=8))
 
 
 def test_inverse_undoes_the_attention_scaling():
@@ -72,15 +82,14 @@ def test_inverse_undoes_the_attention_scaling():
 
 
 def test_mixed_with_one_entry_a_column_is_axial():
-    mixed, axial = MAKE["mixed"](), MAKE["axial"]()
-    theta = axial.frequencies.float()
+    learned, theta = mixed(), axial().frequencies.float()
     with torch.no_grad():
-        mixed.frequencies.copy_(theta)
-    axial = MultiAxisRotaryEmbedding(theta.double())
-    assert torch.equal(mixed.rotate(X, GRID), axial.rotate(X, GRID))
+        learned.frequencies.copy_(theta)
+    fixed = MultiAxisRotaryEmbedding(theta.double())
+    assert torch.equal(learned.rotate(X, GRID), fixed.rotate(X, GRID))
 
 
-def test_mixed_starts_as_axial_in_a_turned_frame():
+def test_mixed_starts_as_axial_in_a_rotated_frame():
     torch.manual_seed(0)
     for axes, dim in ((1, 4), (2, 16), (3, 12)):
         theta = MixedRotaryEmbedding(dim, 500, axes).frequencies.detach().double()
@@ -94,6 +103,89 @@ def test_mixed_starts_as_axial_in_a_turned_frame():
         assert (torch.linalg.det(frame) > 0).all()
         # Uniform: the mean of 500 entries of variance 1/A is 0 within five standard deviations.
         assert axes == 1 or frame.mean(0).abs().max() < 5 / (axes * 500) ** 0.5
+
+
+def test_mixed_is_the_complex_product_of_the_paper():
+    """RoPE-ViT: x e^{i (theta_x p_x + theta_y p_y)} on pairs, head by head."""
+    torch.manual_seed(0)
+    rotary = MixedRotaryEmbedding(16, 3, interleaved=True)
+    x, ids = normal((2, 3, 20, 16), 0), grid_positions(4, 5).flip(0)
+    theta = rotary.frequencies.detach().double()[:, :, None]  # [H, A, 1, R/2]
+    angle = theta[:, 0] * ids[0, :, None] + theta[:, 1] * ids[1, :, None]
+    pairs = torch.view_as_complex(x.unflatten(-1, (-1, 2)))
+    expected = torch.view_as_real(pairs * torch.polar(torch.ones_like(angle), angle)).flatten(-2)
+    torch.testing.assert_close(rotary.rotate(x, ids), expected, rtol=0, atol=EXACT)
+
+
+@pytest.mark.parametrize(
+    ("version", "peer", "config", "sections", "dealt"),
+    [
+        ("qwen2_vl", "Qwen2VLRotaryEmbedding", "Qwen2VLTextConfig", (16, 24, 24), False),
+        ("qwen2_5_vl", "Qwen2_5_VLRotaryEmbedding", "Qwen2_5_VLTextConfig", (16, 24, 24), False),
+        ("qwen3_vl", "Qwen3VLTextRotaryEmbedding", "Qwen3VLTextConfig", (24, 20, 20), True),
+    ],
+)
+def test_sections_of_qwen(version, peer, config, sections, dealt):
+    qwen = pytest.importorskip(f"transformers.models.{version}.modeling_{version}")
+    width, base = 128, 1e6
+    parameters = {"rope_type": "default", "rope_theta": base, "mrope_section": list(sections)}
+    config = getattr(qwen, config)(
+        hidden_size=2 * width, num_attention_heads=2, head_dim=width, rope_parameters=parameters
+    )
+    ids = mrope_position_ids([7, (1, 4, 6), 5, (3, 4, 2), 2])
+    ids = torch.stack((ids, ids.flip(1)), dim=1)  # [3, B, S]
+    theirs = getattr(qwen, peer)(config)(torch.ones(1), ids)
+    rotary = MultiAxisRotaryEmbedding.mrope(width, sections, base, interleaved_sections=dealt)
+    # Their frequency and angle are float32: both round, and the table does once more.
+    allowed = (int(ids.max()) + 1) * EPS
+    for their, our in zip(theirs, axis_tables(ids, rotary.frequencies), strict=True):
+        torch.testing.assert_close(their[..., : width // 2], our[:, 0], rtol=0, atol=allowed)
+    # The operation alone, on one pair of tables.
+    q, k = normal((2, 4, ids.shape[-1], width), 0), normal((2, 2, ids.shape[-1], width), 1)
+    tables = axis_tables(ids, rotary.frequencies, dtype=F64)
+    doubled = (torch.cat((table[:, 0],) * 2, dim=-1) for table in tables)
+    theirs = qwen.apply_rotary_pos_emb(q, k, *doubled)
+    for our, their in zip(rotary(q, k, ids), theirs, strict=True):
+        torch.testing.assert_close(our, their, rtol=0, atol=EXACT)
+
+
+@pytest.mark.parametrize("sizes", [(5,), (4, 7), (3, 4, 5)])
+def test_axial_frequencies_of_rotary_embedding_torch(sizes):
+    lucidrains = pytest.importorskip("rotary_embedding_torch")
+    width = 16
+    peer = lucidrains.RotaryEmbedding(dim=width)
+    freqs = peer.get_axial_freqs(*sizes).flatten(0, -2).detach()  # [S, A width]
+    x = normal((2, 3, freqs.shape[0], freqs.shape[1]), 0)
+    rotary = MultiAxisRotaryEmbedding.axial(width * len(sizes), len(sizes), interleaved=True)
+    theirs = lucidrains.apply_rotary_emb(freqs.double(), x)
+    ours = rotary.rotate(x, grid_positions(*sizes))
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=12 * (max(sizes) + 1) * EPS)
+
+
+def test_pixels_of_rotary_embedding_torch():
+    lucidrains = pytest.importorskip("rotary_embedding_torch")
+    width, sizes = 16, (6, 9)
+    peer = lucidrains.RotaryEmbedding(dim=width, freqs_for="pixel", max_freq=20)
+    freqs = peer.get_axial_freqs(*sizes).flatten(0, -2).detach()
+    spectrum = torch.linspace(1, 10, width // 2, dtype=F64) * torch.pi
+    rotary = MultiAxisRotaryEmbedding(join_spectra(spectrum, spectrum), interleaved=True)
+    ids = torch.cartesian_prod(*(torch.linspace(-1, 1, n, dtype=F64) for n in sizes)).T
+    x = normal((1, 2, 54, 2 * width), 0)
+    theirs = lucidrains.apply_rotary_emb(freqs.double(), x)
+    # Angles up to 10 pi, whose position, frequency and product they round.
+    allowed = 12 * 3 * (10 * 3.15 + 1) * EPS
+    torch.testing.assert_close(rotary.rotate(x, ids), theirs, rtol=0, atol=allowed)
+
+
+def test_a_mrope_configuration():
+    config = {"model_type": "qwen2_vl", "head_dim": 128, "max_position_embeddings": 32768}
+    sections = {"rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 24]}}
+    rotary = MultiAxisRotaryEmbedding.from_config(config | sections | {"rope_theta": 1e6})
+    expected = MultiAxisRotaryEmbedding.mrope(128, (16, 24, 24), 1e6)
+    assert torch.equal(rotary.frequencies, expected.frequencies)
+    assert (rotary.attention_scaling, rotary.interleaved) == (1, False)
+    with pytest.raises(ValueError, match=r"no mrope_section.*RotaryEmbedding\.from_config"):
+        MultiAxisRotaryEmbedding.from_config(config | {"model_type": "llama"})
 
 
 @layers
@@ -111,12 +203,40 @@ def test_gradients(make):
 
 
 def test_learned_frequencies_learn():
-    rotary = MAKE["mixed"]().to(torch.bfloat16)
+    rotary = mixed().to(torch.bfloat16)
     q, k = rotary(X.bfloat16(), X.bfloat16(), GRID)
     (q @ k.mT).float().square().sum().backward()
     gradient = rotary.frequencies.grad
-    assert gradient.dtype == torch.float32
+    assert gradient.dtype == F32
     assert (gradient.abs().sum((0, 2)) > 0).tolist() == [True, False, True]  # row 1 stands still
+
+
+@pytest.mark.parametrize("make", [axial, mixed])
+def test_compiles_without_a_break(make):
+    torch.compiler.reset()
+    rotary = make()
+    for inverse, ids in ((False, GRID), (True, torch.stack((GRID, GRID + 1), dim=1) * 0.5)):
+        run = partial(rotary, inverse=inverse)
+        compiled = torch.compile(run, fullgraph=True, backend="aot_eager")
+        for ours, eager in zip(compiled(X, X, ids), run(X, X, ids), strict=True):
+            assert torch.equal(ours, eager)
+    with pytest.raises(RuntimeError, match="position_ids must be finite"):
+        compiled(X, X, ids * float("inf"))
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_exports(strict):
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.rotary = axial()
+
+        def forward(self, x, ids):
+            return self.rotary.rotate(x, ids)
+
+    program = torch.export.export(Model(), (X, GRID), strict=strict)
+    assert torch.equal(program.module()(X, GRID), axial().rotate(X, GRID))
+    assert not program.state_dict
 
 
 CHANGES = {
@@ -143,30 +263,43 @@ def test_frequencies_survive(make, change):
     assert after.rotate(X, GRID).isfinite().all()
 
 
+def test_fixed_frequencies_are_no_buffer_and_the_layer_says_what_it_is():
+    rotary = axial()
+    assert not [*rotary.buffers(), *rotary.parameters(), *rotary.state_dict()]
+    assert (rotary.dim, rotary.axes) == (DIM, AXES)
+    assert repr(rotary) == "MultiAxisRotaryEmbedding(axes=3, dim=12, interleaved=False)"
+    yarn = MultiAxisRotaryEmbedding.mrope(8, (2, 1, 1), extension=YaRN(4.0, 64))
+    assert repr(yarn).endswith("interleaved=False, attention_scaling=1.13863)")
+    assert repr(mixed()).endswith("(dim=12, num_heads=4, axes=3, base=10.0, interleaved=False)")
+    with pytest.raises(AttributeError):
+        rotary.frequencies = rotary.frequencies.float()
+
+
 @pytest.mark.parametrize("fixed", ["axial", "mrope", "dealt"])
 def test_fixed_frequencies_are_written_again_after_meta(fixed):
     expected = MAKE[fixed]()
-    assert not expected.state_dict()
     with torch.device("meta"):
         built = MAKE[fixed]()
     assert built.frequencies.is_meta
-    assigned = copy.deepcopy(built)
-    for rotary in (built.to_empty(device="cpu"), assigned, MAKE[fixed]().to_empty(device="cpu")):
+    followed = copy.deepcopy(built)  # it follows the queries, and stays
+    for rotary in (built.to_empty(device="cpu"), followed, MAKE[fixed]().to_empty(device="cpu")):
         assert torch.equal(rotary.rotate(X, GRID), expected.rotate(X, GRID))
         assert torch.equal(rotary.frequencies, expected.frequencies)
+    out = rotary.rotate(X.to("meta"), GRID.to("meta"))
+    assert out.is_meta and out.shape == X.shape
+    assert torch.equal(rotary.frequencies, expected.frequencies)
     with torch.inference_mode():
-        made = MAKE[fixed]()
-        made.half()
+        made = MAKE[fixed]().half()
     made.rotate(X.clone().requires_grad_(), GRID).sum().backward()
 
 
 def test_learned_frequencies_after_meta_and_from_a_checkpoint():
     torch.manual_seed(0)
-    trained = MAKE["mixed"]()
+    trained = mixed()
     state = trained.state_dict()
     assert list(state) == ["frequencies"]
     with torch.device("meta"):
-        built = MAKE["mixed"]()
+        built = mixed()
     built.to_empty(device="cpu")
     lengths = built.frequencies.square().sum(1)
     torch.testing.assert_close(lengths, trained.frequencies.square().sum(1))  # drawn afresh
@@ -174,42 +307,65 @@ def test_learned_frequencies_after_meta_and_from_a_checkpoint():
     assert torch.equal(built.rotate(X, GRID), trained.rotate(X, GRID))
     half = {name: value.half() for name, value in state.items()}
     built.load_state_dict(half)
-    assert built.frequencies.dtype == torch.float32
+    assert built.frequencies.dtype == F32
     built.load_state_dict(half, assign=True)
     with pytest.raises(TypeError, match=r"frequencies is torch\.float16.*without assign"):
         built.rotate(X, GRID)
 
 
-@pytest.mark.parametrize("make", [MAKE["axial"], MAKE["mixed"]])
-def test_compiles_without_a_break(make):
-    torch.compiler.reset()
-    rotary = make()
-    for inverse, ids in ((False, GRID), (True, torch.stack((GRID, GRID + 1), dim=1) * 0.5)):
-        compiled = torch.compile(
-            partial(rotary, inverse=inverse), fullgraph=True, backend="aot_eager"
-        )
-        for ours, eager in zip(
-            compiled(X, X, ids), rotary(X, X, ids, inverse=inverse), strict=True
-        ):
-            assert torch.equal(ours, eager)
-    with pytest.raises(RuntimeError, match="position_ids must be finite"):
-        compiled(X, X, ids * float("inf"))
+def test_what_a_transform_or_a_tracer_made_does_not_outlive_it():
+    def grad(rotary):
+        torch.func.grad(lambda x: rotary.rotate(x, GRID).sum())(X)
+
+    def functionalize(rotary):
+        torch.func.functionalize(lambda x: rotary.rotate(x, GRID))(X)
+
+    def fake(rotary):
+        mode = pytest.importorskip("torch._subclasses.fake_tensor").FakeTensorMode
+        with mode(allow_non_fake_inputs=True):
+            rotary.rotate(torch.ones(X.shape), grid_positions(2, 1, 3))
+
+    for within in (grad, functionalize, fake):
+        with torch.device("meta"):
+            rotary = axial()
+        within(rotary)
+        assert torch.equal(rotary.rotate(X, GRID), axial().rotate(X, GRID))
 
 
-def test_a_mrope_configuration():
-    config = {
-        "model_type": "qwen2_vl",
-        "hidden_size": 1536,
-        "num_attention_heads": 12,
-        "max_position_embeddings": 32768,
-        "rope_theta": 1e6,
-        "rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 24]},
-    }
-    rotary = MultiAxisRotaryEmbedding.from_config(config)
-    expected = MultiAxisRotaryEmbedding.mrope(128, (16, 24, 24), 1e6)
-    assert torch.equal(rotary.frequencies, expected.frequencies)
-    assert rotary.attention_scaling == 1
-    assert not rotary.interleaved
-    del config["rope_scaling"]
-    with pytest.raises(ValueError, match=r"no mrope_section.*RotaryEmbedding\.from_config"):
-        MultiAxisRotaryEmbedding.from_config({**config, "model_type": "llama"})
+THETA, IDS, Q = axial_frequencies(8), grid_positions(2, 3), torch.ones(1, 4, 6, 8)
+FIXED, MIXED = MultiAxisRotaryEmbedding.axial(8), MixedRotaryEmbedding(8, 4)
+mrope = MultiAxisRotaryEmbedding.mrope
+BAD_VALUES = {
+    r"\[4, 2, 4\].*Mixed": lambda: MultiAxisRotaryEmbedding(THETA.expand(4, 2, 4)),
+    "on meta.*device='cpu'": lambda: MultiAxisRotaryEmbedding(THETA.to("meta")),
+    "requires_grad=True.*detach": lambda: MultiAxisRotaryEmbedding(MIXED.frequencies[0].double()),
+    "frequencies holds ": lambda: MultiAxisRotaryEmbedding(THETA / 0),
+    "DynamicNTK.*keeps one": lambda: mrope(8, (2, 2), extension=DynamicNTK(2.0, 64)),
+    "holds (nan|inf).*finite": lambda: FIXED.rotate(Q, IDS / 0.0),
+    r"\[2, 5\]; it must be \[2, 6\]": lambda: FIXED(Q, Q, IDS[:, :5]),
+    r"\[3, 6\]; it must be \[2, 6\]": lambda: MIXED(Q, Q, IDS[[0, 0, 1]]),
+    r"must be \[2, 6\] or \[2, 1, 6\]": lambda: MIXED(Q, Q, IDS[:, None].expand(2, 3, 6)),
+    "only their heads": lambda: FIXED(Q, Q[:, :, :3], IDS),
+    "q has head_dim 6": lambda: FIXED(Q[..., :6], Q[..., :6], IDS),
+    "x is on meta and position_": lambda: FIXED.rotate(Q.to("meta"), IDS),
+    "k has 1 heads.*4.*repeat": lambda: MIXED(Q, Q[:, :1], IDS),
+    "num_heads is 0": lambda: MixedRotaryEmbedding(8, 0),
+    "dim is 10; 2 axes": lambda: MixedRotaryEmbedding(10, 2),
+    "base is 0; it must be positive": lambda: MixedRotaryEmbedding(8, 2, base=0),
+}
+BAD_TYPES = {
+    "bfloat16.*half types": lambda: FIXED(Q, Q, IDS.bfloat16()),
+    "x is torch.int64": lambda: FIXED.rotate(Q.long(), IDS),
+    "inverse is None": lambda: FIXED(Q, Q, IDS, inverse=None),
+    "config is a in": lambda: MultiAxisRotaryEmbedding.from_config(7),
+    "axes is .4, 4.*int": lambda: MixedRotaryEmbedding(8, 2, (4, 4)),
+}
+
+
+@pytest.mark.parametrize("message", [*BAD_VALUES, *BAD_TYPES])
+def test_bad_calls_are_refused_in_a_sentence(message):
+    kind = ValueError if message in BAD_VALUES else TypeError
+    with pytest.raises(kind, match=message) as caught:
+        (BAD_VALUES | BAD_TYPES)[message]()
+    assert caught.type is kind
+    assert any(mark in str(caught.value) for mark in (":", ";", ","))

@@ -76,7 +76,7 @@ BAD = {
     "inv_freq [1, R/2]": (
         lambda: rotary_tables(IDS, inverse_frequencies(8)[None]),
         ValueError,
-        r"inv_freq has shape \[1, 4\].*flatten",
+        r"inv_freq has shape \[1, 4\].*\[planes\].*take it",
     ),
     "inv_freq float32": (
         lambda: rotary_tables(4, inverse_frequencies(8).float()),

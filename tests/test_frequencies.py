@@ -16,12 +16,6 @@ def test_equal_to_the_reference(dim, base):
     np.testing.assert_allclose(theta, reference.inverse_frequencies(dim, base), rtol=1e-15)
 
 
-def test_numbers_by_hand():
-    theta = inverse_frequencies(128)
-    assert round(theta[1].item(), 5) == 0.86596
-    assert round(theta[63].item(), 8) == 1.1548e-4
-
-
 @pytest.mark.parametrize("position", [1, 4095, 131071, 1_000_003, 2**33 + 1])
 def test_tables_against_mpmath(position):
     """The angle carries two roundings of eps/2 of itself, cos and sin one more of eps/2."""
@@ -37,27 +31,22 @@ def test_tables_against_mpmath(position):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 def test_tables_are_rounded_once(dtype):
-    exact = rotary_tables(100_000, inverse_frequencies(8), dtype=torch.float64)
-    for table, wide in zip(
-        rotary_tables(100_000, inverse_frequencies(8), dtype=dtype), exact, strict=True
-    ):
+    theta, allowed = inverse_frequencies(8), tolerance(dtype, operations=1.001)
+    exact = rotary_tables(100_000, theta, dtype=torch.float64)
+    for table, wide in zip(rotary_tables(100_000, theta, dtype=dtype), exact, strict=True):
         assert table.dtype == dtype
-        torch.testing.assert_close(
-            table.double(), wide, rtol=0, atol=tolerance(dtype, operations=1.001)
-        )
+        torch.testing.assert_close(table.double(), wide, rtol=0, atol=allowed)
 
 
-def test_a_count_means_the_first_positions():
+@pytest.mark.parametrize("shape", [(), (60,), (3, 20), (3, 1, 20), (0, 4)])
+def test_positions_of_any_shape_and_a_count_for_the_first_ones(shape):
     theta = inverse_frequencies(8)
-    for table, same in zip(
-        rotary_tables(5, theta), rotary_tables(torch.arange(5), theta), strict=True
-    ):
-        assert table.shape == (5, 4)
-        assert torch.equal(table, same)
-
-
-def test_no_positions_give_empty_tables():
-    assert rotary_tables(0, inverse_frequencies(4))[0].shape == (0, 2)
+    ids = torch.arange(math.prod(shape)).view(shape)
+    tables = rotary_tables(ids, theta, dtype=torch.bfloat16, scale=1.5)
+    counted = rotary_tables(ids.numel(), theta, dtype=torch.bfloat16, scale=1.5)
+    for table, rows in zip(tables, counted, strict=True):
+        assert table.shape == (*shape, 4)
+        assert torch.equal(table.reshape(-1, 4), rows)
 
 
 def test_negative_positions_turn_back():

@@ -18,12 +18,9 @@ def test_one_rotation_in_two_orders(dim, spare, seed):
     assert torch.equal(half, layouts.interleaved_to_half(interleaved, dim))
 
 
-def test_the_permutation_is_made_where_it_is_asked_for():
-    assert layouts.permutation(4, device="meta").is_meta
-    assert layouts.interleaved_to_half(torch.empty(3, 8, device="meta"), 4).shape == (3, 8)
-
-
 def test_as_matrices():
+    assert layouts.permutation(8, device="meta").is_meta
+    assert layouts.interleaved_to_half(torch.empty(3, 8, device="meta"), 4).is_meta
     theta, p = reference.inverse_frequencies(8), layouts.permutation(8).numpy()
     permute = np.eye(8)[p]
     half = permute @ reference.rotation_matrix(5, theta) @ permute.T
@@ -61,19 +58,12 @@ def test_projections_convert_head_by_head(shape, rotary_dim):
 
 
 def test_a_converted_projection_gives_the_same_scores():
-    x, cos_sin = (
-        normal((1, 7, 12), 0),
-        rotary_tables(7, inverse_frequencies(6), dtype=torch.float64),
-    )
-    w_q, w_k = normal((2, 12, 12), 1)
+    x, (w_q, w_k) = normal((1, 7, 12), 0), normal((2, 12, 12), 1)
+    tables = rotary_tables(7, inverse_frequencies(6), dtype=torch.float64)
 
     def scores(w_q, w_k, interleaved):
-        q, k = (
-            rotary_embedding(
-                (x @ w.T).unflatten(-1, (2, 6)).transpose(1, 2), *cos_sin, interleaved=interleaved
-            )
-            for w in (w_q, w_k)
-        )
+        q, k = ((x @ w.T).unflatten(-1, (2, 6)).transpose(1, 2) for w in (w_q, w_k))
+        q, k = (rotary_embedding(y, *tables, interleaved=interleaved) for y in (q, k))
         return q @ k.mT
 
     convert = layouts.projection_interleaved_to_half
@@ -87,12 +77,10 @@ def test_a_converted_projection_gives_the_same_scores():
 def checkpoint(num_layers=2):
     """Two query heads of 8 coordinates and one key head, as a state dict names them."""
     return {
-        f"layers.{layer}.{name}.{kind}": torch.randn(rows, 6)
-        if kind == "weight"
-        else torch.randn(rows)
+        f"layers.{layer}.{name}.{kind}": torch.randn(shape)
         for layer in range(num_layers)
         for name, rows in (("q_proj", 16), ("k_proj", 8), ("v_proj", 8), ("o_proj", 16))
-        for kind in ("weight", "bias")
+        for kind, shape in (("weight", (rows, 6)), ("bias", (rows,)))
     }
 
 

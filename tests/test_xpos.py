@@ -1,6 +1,7 @@
 import copy
 import math
 import pickle
+from functools import partial
 
 import mpmath
 import pytest
@@ -8,7 +9,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from strategies import DTYPES, even, layouts, normal, quick, seeds, tolerance
-from torch import nn
 
 from rope import RotaryEmbedding
 from rope.layouts import half_to_interleaved
@@ -56,20 +56,6 @@ def test_the_score_law(dim, m, n, centre, interleaved, seed):
 
 
 @quick
-@given(even, positions, positions, st.integers(0, 2000), layouts, seeds)
-def test_scores_depend_on_the_difference_alone(dim, m, n, shift, interleaved, seed):
-    q, k = normal((2, 1, 1, 1, dim), seed)
-    scores = []
-    for moved, centre in ((0, 0), (shift, 0), (0, shift), (shift, 1000)):
-        xpos = XPos(dim, centre=centre, interleaved=interleaved)
-        turned = xpos.rotate_queries(q, at(m + moved)), xpos.rotate_keys(k, at(n + moved))
-        scores.append((turned[0] * turned[1]).sum())
-    allowed = 4 * RELATIVE * float(q.norm() * k.norm()) * max(1.0, 3.5 ** ((n - m) / 512))
-    for score in scores[1:]:
-        torch.testing.assert_close(score, scores[0], rtol=0, atol=allowed)
-
-
-@quick
 @given(even, positions, centres, layouts, seeds)
 def test_inverse_undoes_both(dim, m, centre, interleaved, seed):
     xpos = XPos(dim, centre=centre, interleaved=interleaved)
@@ -79,13 +65,11 @@ def test_inverse_undoes_both(dim, m, centre, interleaved, seed):
         torch.testing.assert_close(there, x, rtol=0, atol=tolerance(F64, scale=8, operations=8))
 
 
-def test_rates_and_reach():
+def test_rates():
     assert decay_rates(128)[0].item() == 0.4 / 1.4
     assert decay_rates(2).dtype == F64
     expected = [(2 * j / 10 + 0.4) / 1.4 for j in range(5)]
-    torch.testing.assert_close(
-        decay_rates(10), torch.tensor(expected, dtype=F64), rtol=1e-15, atol=0
-    )
+    assert decay_rates(10).tolist() == pytest.approx(expected, rel=1e-15)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -110,10 +94,9 @@ def test_within_reach_the_factors_take_half_of_the_exponents(dtype):
 def test_without_decay_it_is_rope(dtype):
     """scale_base so large that every factor rounds to 1 gives RotaryEmbedding, bit for bit."""
     q, k = normal((2, 4, 9, 10), 0, dtype), normal((2, 2, 9, 10), 1, dtype)
-    for ours, plain in zip(
-        XPos(8, scale_base=1e30)(q, k, offset=5), RotaryEmbedding(8)(q, k, offset=5), strict=True
-    ):
-        assert torch.equal(ours, plain)
+    plain = RotaryEmbedding(8)(q, k, offset=5)
+    for ours, theirs in zip(XPos(8, scale_base=1e30)(q, k, offset=5), plain, strict=True):
+        assert torch.equal(ours, theirs)
 
 
 def test_every_way_to_say_where_a_token_stands():
@@ -146,10 +129,7 @@ def test_rotary_embedding_torch():
     peer_module = pytest.importorskip("rotary_embedding_torch")
     dim, length = 32, 50
     peer = peer_module.RotaryEmbedding(dim=dim, use_xpos=True)
-    q, k = (
-        normal((1, 2, length, dim), 0, torch.float32),
-        normal((1, 2, length, dim), 1, torch.float32),
-    )
+    q, k = normal((2, 1, 2, length, dim), 0, torch.float32)
     xpos = XPos(dim, centre=length // 2, interleaved=True)
     # Their angles, up to 50, and their scales are float32.
     allowed = 12 * (length + 8) * torch.finfo(torch.float32).eps
@@ -194,21 +174,15 @@ def test_gradients():
         assert torch.autograd.gradcheck(run, (q, k))
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda model: model.bfloat16(),
-        lambda model: model.to("meta").to_empty(device="cpu"),
-        copy.deepcopy,
-        lambda model: pickle.loads(pickle.dumps(model)),
-    ],
-)
-def test_there_is_nothing_to_spoil(change):
+def test_there_is_nothing_to_spoil():
+    """No parameter, no buffer, no tensor at all: casts, meta and copies find nothing."""
+    xpos = XPos(8, centre=2.5)
+    assert not xpos.state_dict()
+    assert not [name for name, kept in vars(xpos).items() if isinstance(kept, torch.Tensor)]
+    copied = pickle.loads(pickle.dumps(copy.deepcopy(xpos).bfloat16()))
+    assert repr(copied) == repr(xpos)
     q, k = normal((2, 1, 2, 5, 8), 0)
-    model = nn.Sequential(nn.Linear(2, 2), XPos(8, centre=2.5))
-    expected = model[1](q, k)
-    assert not model[1].state_dict()
-    for ours, before in zip(change(model)[1](q, k), expected, strict=True):
+    for ours, before in zip(copied(q, k), xpos(q, k), strict=True):
         assert torch.equal(ours, before)
 
 
@@ -230,54 +204,45 @@ Q = torch.ones(1, 2, 3, 8)
 
 def test_the_offset_has_to_be_named_as_in_rotary_embedding():
     """By its place it could be taken for one of the flags, or for a length."""
-    for layer in (XPos(8), RotaryEmbedding(8)):
+    xpos, rope = XPos(8), RotaryEmbedding(8)
+    for rotate in (partial(xpos, Q), partial(rope, Q), xpos.rotate_queries, xpos.rotate_keys):
         with pytest.raises(TypeError, match="positional argument"):
-            layer(Q, Q, None, 4)
-    for half in (XPos(8).rotate_queries, XPos(8).rotate_keys):
-        with pytest.raises(TypeError, match="positional argument"):
-            half(Q, None, 4)
+            rotate(Q, None, 4)
 
 
-BAD = {
-    "odd": (lambda: XPos(7), ValueError, "dim is 7.*even"),
-    "scale base": (lambda: XPos(8, 0.0), ValueError, "scale_base is 0.0.*above 0"),
-    "base": (lambda: XPos(8, base=float("inf")), ValueError, "base is inf.*finite"),
-    "centre": (lambda: XPos(8, centre=None), TypeError, "centre is None.*real number"),
-    "centre nan": (lambda: XPos(8, centre=float("nan")), ValueError, "centre is nan.*finite"),
-    "flag": (lambda: XPos(8, interleaved=1), TypeError, "interleaved is 1.*True or False"),
-    "far": (
-        lambda: XPos(8)(Q, Q, offset=18_000),
-        ValueError,
-        r"position 18000 lies 18000 from the centre, 0; .*scale_base=512 allows 17847: .*middle",
+BAD_VALUES = {
+    "dim is 7.*even": lambda: XPos(7),
+    "scale_base is 0.0.*above 0": lambda: XPos(8, 0.0),
+    "base is inf.*finite": lambda: XPos(8, base=float("inf")),
+    "base is 4.94066e-324; for a dim": lambda: XPos(128, base=5e-324),
+    "centre is nan.*finite": lambda: XPos(8, centre=float("nan")),
+    "position 18000 lies 18000 from the centre, 0; .*scale_base=512 allows 17847: .*middle": (
+        lambda: XPos(8)(Q, Q, offset=18_000)
     ),
-    "far end": (lambda: XPos(8)(Q, Q, offset=17_846), ValueError, "position 17848 lies"),
-    "far id": (lambda: XPos(8)(Q, Q, at(0, -20_000, 5)), ValueError, "position -20000 lies 20000"),
-    "far half": (lambda: XPos(8)(Q, Q.half(), offset=2000), ValueError, "allows 1983"),
-    "offset": (lambda: XPos(8)(Q, Q, offset=-1), ValueError, "offset is -1.*at least 0"),
-    "offset and ids": (
-        lambda: XPos(8)(Q, Q, at(0, 1, 2), offset=4),
-        ValueError,
-        "offset is 4 beside position_ids, which already say .* add the offset to the ids",
-    ),
-    "tiny base": (lambda: XPos(128, base=5e-324), ValueError, "base is 4.94066e-324; for a dim"),
-    "real ids": (
-        lambda: XPos(8)(Q, Q, at(0.0, 1, 2)),
-        TypeError,
-        r"position_ids is torch\.float32",
-    ),
-    "ids": (lambda: XPos(8)(Q, Q, at(0, 1)), ValueError, r"\[2\]; it must be \[3\] or \[1, 3\]"),
-    "elsewhere": (lambda: XPos(8)(Q, Q, at(0, 1, 2).to("meta")), ValueError, "x is on cpu"),
-    "pair": (lambda: XPos(8)(Q, Q[:, :, :2]), ValueError, "only their heads may differ"),
-    "narrow": (lambda: XPos(8).rotate_keys(Q[..., :6]), ValueError, "k has head_dim 6"),
-    "integers": (lambda: XPos(8).rotate_queries(Q.long()), TypeError, r"q is torch\.int64"),
-    "inverse": (lambda: XPos(8)(Q, Q, inverse="no"), TypeError, "inverse is 'no'"),
-    "rates": (lambda: decay_rates(3), ValueError, "dim is 3.*even"),
+    "position 17848 lies": lambda: XPos(8)(Q, Q, offset=17_846),
+    "position -20000 lies 20000": lambda: XPos(8)(Q, Q, at(0, -20_000, 5)),
+    "allows 1983": lambda: XPos(8)(Q, Q.half(), offset=2000),
+    "offset is -1.*at least 0": lambda: XPos(8)(Q, Q, offset=-1),
+    "offset is 4 beside position_ids, which .* add": lambda: XPos(8)(Q, Q, at(0, 1, 2), offset=4),
+    r"\[2\]; it must be \[3\] or \[1, 3\]": lambda: XPos(8)(Q, Q, at(0, 1)),
+    "x is on cpu": lambda: XPos(8)(Q, Q, at(0, 1, 2).to("meta")),
+    "only their heads may differ": lambda: XPos(8)(Q, Q[:, :, :2]),
+    "k has head_dim 6": lambda: XPos(8).rotate_keys(Q[..., :6]),
+    "dim is 3.*even": lambda: decay_rates(3),
+}
+BAD_TYPES = {
+    "centre is None.*real number": lambda: XPos(8, centre=None),
+    "interleaved is 1.*True or False": lambda: XPos(8, interleaved=1),
+    "position_ids is torch.float32": lambda: XPos(8)(Q, Q, at(0.0, 1, 2)),
+    "q is torch.int64": lambda: XPos(8).rotate_queries(Q.long()),
+    "inverse is 'no'": lambda: XPos(8)(Q, Q, inverse="no"),
 }
 
 
-@pytest.mark.parametrize(("call", "kind", "message"), BAD.values(), ids=BAD)
-def test_bad_calls_are_refused_in_a_sentence(call, kind, message):
+@pytest.mark.parametrize("message", [*BAD_VALUES, *BAD_TYPES])
+def test_bad_calls_are_refused_in_a_sentence(message):
+    kind = ValueError if message in BAD_VALUES else TypeError
     with pytest.raises(kind, match=message) as caught:
-        call()
+        (BAD_VALUES | BAD_TYPES)[message]()
     assert caught.type is kind
     assert any(mark in str(caught.value) for mark in (":", ";", ","))

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from rope.checks import check_count, check_devices, check_dim, check_flag, check_float64
-from rope.frequencies import inverse_frequencies
+from rope.checks import check_count, check_devices, check_dim, check_flag
+from rope.frequencies import check_spectrum, inverse_frequencies
 
 
 def axial_frequencies(
@@ -58,7 +58,7 @@ def join_spectra(*spectra: Tensor) -> Tensor:
     if not spectra:
         raise ValueError("there are 0 spectra; each axis must have one: pass at least one tensor")
     for axis, spectrum in enumerate(spectra):
-        _check_spectrum(f"spectrum {axis}", spectrum)
+        check_spectrum(f"spectrum {axis}", spectrum)
     check_devices(**{f"spectrum {axis}": spectrum for axis, spectrum in enumerate(spectra)})
     return torch.block_diag(*spectra)
 
@@ -86,7 +86,7 @@ def section_frequencies(
             [0., 3., 0., 0.],
             [0., 0., 2., 0.]], dtype=torch.float64)
     """
-    _check_spectrum("inv_freq", inv_freq)
+    check_spectrum("inv_freq", inv_freq)
     check_flag("interleaved_sections", interleaved_sections)
     counts = _integers("sections", sections, smallest=0)
     planes = inv_freq.shape[0]
@@ -150,13 +150,3 @@ def _integers(name: str, values: Sequence[int], smallest: int) -> tuple[int, ...
     for axis, value in enumerate(values):
         check_count(f"{name}[{axis}]", value, smallest=smallest)
     return tuple(int(value) for value in values)
-
-
-def _check_spectrum(name: str, spectrum: Tensor) -> None:
-    """Refuse what is not a float64 vector of frequencies."""
-    check_float64(name, spectrum)
-    if spectrum.dim() != 1 or spectrum.shape[0] == 0:
-        raise ValueError(
-            f"{name} has shape {list(spectrum.shape)}; it must be [planes], one at least: "
-            "take it from inverse_frequencies"
-        )

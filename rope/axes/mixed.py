@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from rope.axes.frequencies import axial_frequencies
 from rope.axes.layer import AxisRotation
-from rope.checks import check_base, check_count, check_flag
+from rope.checks import check_count, check_flag
 
 
 class MixedRotaryEmbedding(AxisRotation):
@@ -54,12 +54,11 @@ class MixedRotaryEmbedding(AxisRotation):
         super().__init__()
         check_count("num_heads", num_heads)
         check_count("axes", axes)
-        check_base(base)
         check_flag("interleaved", interleaved)
+        axial_frequencies(dim, axes, base, device="meta")  # refuses what does not fit
         self.dim, self.axes, self.base = dim, axes, float(base)
         self.num_heads, self.interleaved = num_heads, interleaved
-        planes = axial_frequencies(dim, axes, base, device="meta").shape[1]  # or refuses
-        empty = torch.empty(num_heads, axes, planes, dtype=torch.float32, device=device)
+        empty = torch.empty(num_heads, axes, dim // 2, dtype=torch.float32, device=device)
         self.frequencies = nn.Parameter(empty)
         self.reset_parameters()
 

@@ -1,9 +1,7 @@
 """The layer with fixed frequencies: axial RoPE and M-RoPE.
 
-Theta is the one thing kept, float64 whatever happens to the model, and no buffer: those are cast,
-averaged and written over with uninitialised memory by the frameworks that load and train models.
-The tables are made in each call from its positions, since positions on several axes have no
-useful order to store them in.
+Theta is the one thing kept, float64 whatever happens to the model. The tables are made in each
+call from its positions, since positions on several axes have no useful order to store them in.
 
 Shapes: A axes, B batch, H heads, S sequence, D head dimension, R rotated width.
 """
@@ -17,7 +15,7 @@ from torch import Tensor
 from rope.axes.frequencies import axial_frequencies, section_frequencies
 from rope.axes.layer import AxisRotation
 from rope.axes.tables import check_frequencies
-from rope.checks import check_dim, check_flag, check_number
+from rope.checks import check_flag, check_number
 from rope.extensions.base import Extension
 from rope.following import Following, default_device
 from rope.frequencies import inverse_frequencies
@@ -112,17 +110,14 @@ class MultiAxisRotaryEmbedding(Following, AxisRotation):
         >>> rotary.frequencies.count_nonzero(dim=1).tolist()
         [16, 24, 24]
         """
-        check_dim(dim)
         inv_freq = inverse_frequencies(dim, base, extension=extension, device="cpu")
-        scaling = 1.0
-        if extension is not None:
-            if extension.length_dependent:
-                raise ValueError(
-                    f"extension is {extension}, whose frequencies depend on the length; this layer "
-                    "keeps one spectrum: use a fixed extension such as YaRN, or build frequencies "
-                    "for one length with inverse_frequencies(..., seq_len=...)"
-                )
-            scaling = extension.attention_scaling
+        if extension is not None and extension.length_dependent:
+            raise ValueError(
+                f"extension is {extension}, whose frequencies depend on the length; this layer "
+                "keeps one spectrum: use a fixed extension such as YaRN, or build frequencies "
+                "for one length with inverse_frequencies(..., seq_len=...)"
+            )
+        scaling = 1.0 if extension is None else extension.attention_scaling
         theta = section_frequencies(inv_freq, sections, interleaved_sections=interleaved_sections)
         return cls(theta, interleaved=interleaved, attention_scaling=scaling, device=device)
 
