@@ -26,7 +26,7 @@ from rope.checks import (
 )
 from rope.extensions import Default, Extension
 from rope.following import Following, default_device
-from rope.frequencies import check_extension, inverse_frequencies, rotary_tables
+from rope.frequencies import check_extension, inverse_frequencies, rotary_tables, table_dtype
 
 _CHANGING = threading.Lock()  # one for all: a lock of its own could not be copied or pickled
 _MOST_ROWS = 1 << 17  # that a call makes the tables grow to; farther rows are made for it alone
@@ -180,9 +180,8 @@ class RotaryTables(Following):
             position_ids = torch.arange(offset, offset + x.shape[2], device=x.device)
         elif torch.compiler.is_compiling():
             torch._assert_async((position_ids >= 0).all(), "position_ids must be at least 0")
-        dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
-        inv_freq = self._frequencies(seq_len, x.device)
-        cos, sin = rotary_tables(position_ids, inv_freq, dtype=dtype, scale=self.attention_scaling)
+        inv_freq, scale = self._frequencies(seq_len, x.device), self.attention_scaling
+        cos, sin = rotary_tables(position_ids, inv_freq, dtype=table_dtype(x), scale=scale)
         return (cos[:, None], sin[:, None]) if position_ids.dim() == 2 else (cos, sin)
 
     def _ensure(self, length: int) -> tuple[Tensor, ...]:

@@ -72,7 +72,9 @@ def in_blocks(x: Tensor, out: Tensor, cos: Tensor, sin: Tensor, interleaved: boo
     >>> x.flatten()
     tensor([0., 1.])
     """
-    rows = max(1, _BLOCK * x.shape[2] // max(1, x.numel()))
+    if x.numel() == 0:  # of no heads, say, which no table of as many heads fits
+        return
+    rows = max(1, _BLOCK * x.shape[2] // x.numel())
     for start in range(0, x.shape[2], rows):
         block = slice(start, start + rows)
         cos_s, sin_s = (t if t.shape[-2] == 1 else t[..., block, :] for t in (cos, sin))
