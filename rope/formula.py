@@ -28,7 +28,7 @@ def formula(x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool) -> Tensor:
     width = 2 * cos.shape[-1]
     dtype = torch.promote_types(torch.promote_types(x.dtype, cos.dtype), torch.float32)
     cos, sin = (in_both(table.to(dtype), interleaved) for table in (cos, sin))  # [..., R]
-    planes = x[..., :width]
+    planes = x[..., :width].to(dtype)  # once, so that gradients are rounded once too
     rotated = (planes * cos + quarter_turn(planes, interleaved) * sin).to(x.dtype)
     return rotated if width == x.shape[-1] else torch.cat((rotated, x[..., width:]), dim=-1)
 
