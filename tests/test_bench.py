@@ -2,286 +2,161 @@
 
 import json
 import math
-import time
-from contextlib import nullcontext
-from dataclasses import asdict, replace
-from functools import partial
+import subprocess
+import sys
+from dataclasses import replace
 
 import pytest
 import torch
 
 from rope import reference, rotary_embedding
-from rope.bench import (
-    RECORDED,
-    cases,
-    check,
-    measure,
-    memory,
-    record,
-    recorded,
-    report,
-    timing,
-)
+from rope.bench import RECORDED, cases, check, memory, recorded, report, run
 from rope.bench import __main__ as program
-from rope.bench.bars import bars, over_copy
-from rope.bench.cases import CPU_BAR, DTYPES, GPU_BAR, STORAGES, Case
-from rope.bench.competitors import Competitor, Ready, RefusedError, competitors, setting
-from rope.bench.pace import NOT_ASKED, Pace, pace
-from rope.bench.visits import best, finished
-from rope.figures.speed import against_copy, by_length
+from rope.bench.cases import PREFILL, TRAINING, Case
+from rope.bench.field import FIELD, Competitor, setting
+from rope.figures.on_the_gpu import NAMES, against_copy, by_length
+from rope.measuring import clock
 from rope.measuring.traffic import Traffic
 
 CPU = torch.device("cpu")
-SMALL = Case("prefill", 2, 4, 2, 16, 8, 8, "float32")
-SWIFT = timing.Effort(rounds=2, most=2, seconds=0.0, sample=0.0)
-TWICE = replace(SWIFT, visits=2)
+SMALL = Case(2, 4, 2, 16, 8)
+SWIFT = {"rounds": 2, "seconds": 0}
 
 
-def planted(name, turn, package="torch", **keywords):
-    """A competitor from turn(x, made) -> x'; its calls are counted in `.calls`."""
-    calls = []
-
-    def prepare(made):
-        def rotate(q, k):
-            calls.append(made.case.name)
-            return turn(q, made), turn(k, made)
-
-        return Ready(rotate)
-
-    made = Competitor(name, package, prepare, **keywords)
-    object.__setattr__(made, "calls", calls)
-    return made
-
-
-def entry_of(case, chosen):
-    return finished([measure.visit(case, chosen, CPU, SWIFT)], NOT_ASKED)
+def planted(name, rotate, package="torch", **keywords):
+    """A competitor from rotate(x, made) -> x'."""
+    return Competitor(
+        name, package, lambda made: lambda q, k: (rotate(q, made), rotate(k, made)), **keywords
+    )
 
 
 def right(x, made):
     return rotary_embedding(x, made.cos, made.sin, interleaved=made.case.interleaved)
 
 
-def refusing(made):
-    raise RefusedError("refusing has no form for this")
-
-
-def failing(made):
-    raise OSError("first line\nsecond line")
-
-
 def fail_when_called(x, made):
-    raise RuntimeError("no memory")
+    raise RuntimeError("no memory\nat line 2")
 
 
-def field():
-    return (
-        planted("rope eager", right),
-        planted("slanted", lambda x, made: right(x, made) * (1 + 2**-20)),
-        planted("missing", right, package="no-such-package"),
-        planted("breaking", fail_when_called),
-        Competitor("refusing", "torch", refusing),
-        Competitor("failing", "torch", failing),
-    )
+def fail_when_prepared(made):
+    raise OSError("no file")
 
 
 @pytest.fixture
 def few(monkeypatch):
-    """The program with planted competitors and two small cases, each visited twice."""
-    chosen = field()
-    monkeypatch.setattr(program, "competitors", lambda: chosen)
-    monkeypatch.setattr(program, "QUICK", TWICE)
-    pair = SMALL, replace(SMALL, kind="training", direction="both")
+    """The program with planted competitors and two small cases."""
+    pair = SMALL, replace(SMALL, mode="backward")
     monkeypatch.setattr(cases, "quick", lambda device: pair)
-    return {entry.name: entry for entry in chosen}
+    monkeypatch.setattr(program, "QUICK", SWIFT)
+    chosen = (
+        planted("rope", right),
+        planted("slanted", lambda x, made: right(x, made) * (1 + 2**-20)),
+        planted("breaking", fail_when_called),
+        planted("refusing", right, devices=("cuda",)),
+        Competitor("failing", "torch", fail_when_prepared),
+        planted("missing", right, package="no-such-package"),
+    )
+    monkeypatch.setattr(program, "FIELD", chosen)
+    return pair
 
 
 def test_a_run_names_everyone_and_times_the_right_ones(tmp_path, capsys, few):
-    path, plot = tmp_path / "out.json", tmp_path / "out.svg"
-    words = ["--quick", "--device", "cpu", "--output", str(path), "--plot", str(plot)]
-    assert program.main(words) == 0
-    assert {entry.name for entry in tmp_path.iterdir()} == {"out.json", "out.svg"}
+    path = tmp_path / "out.json"
+    assert program.main(["--quick", "--device", "cpu", "--output", str(path)]) == 0
+    assert [entry.name for entry in tmp_path.iterdir()] == ["out.json"]
     written = json.loads(path.read_text(), parse_constant=pytest.fail)  # no NaN
-    assert [entry["name"] for entry in written["cases"]] == [c.name for c in cases.quick("cpu")]
+    assert [Case(**entry["case"]) for entry in written["cases"]] == list(few)
     for entry in written["cases"]:
-        lines = entry["competitors"]
-        assert {name: line["status"] for name, line in lines.items()} == {
-            "rope eager": "timed",
-            "slanted": "wrong",
-            "missing": "absent",
-            "breaking": "failed",
-            "refusing": "refused",
-            "failing": "failed",
+        assert set(entry["times"]) == {"copy", "clone", "rope"}
+        for line in entry["times"].values():
+            assert 0 < line["lower"] <= line["median"] <= line["upper"]
+        assert entry["times"]["rope"]["memory"] >= 1 == entry["times"]["clone"]["memory"]
+        left_out = entry["not timed"]
+        assert left_out.pop("slanted").startswith("q: off by ")
+        assert left_out == {
+            "breaking": "RuntimeError: no memory",
+            "refusing": "no form for cpu",
+            "failing": "OSError: no file",
         }
-        timed = lines["rope eager"]
-        assert timed["lower"] <= timed["median"] <= timed["upper"] and timed["samples"] == 4
-        assert len(timed["visits"]) == 2
-        assert timed["peak"] >= entry["output"] and timed["of_allowed"] <= 1
-        assert lines["slanted"]["why"].startswith("q: off by ")
-        assert lines["missing"]["why"] == "no-such-package is not installed"
-        assert lines["breaking"]["why"] == "RuntimeError: no memory"
-        assert lines["failing"]["why"] == "OSError: first line"
-        assert min(line["median"] for line in entry["copies"].values()) > 0
-    assert len(few["slanted"].calls) == 4  # once a visit, by the check alone
-    shown = capsys.readouterr().out
-    assert all(name in shown for name in few) and "GB/s" in shown
-    assert "missing, absent in 2 of 2 cases: no-such-package is not installed" in shown
-    assert plot.read_text().startswith("<svg")
-
     about = written["metadata"]
-    assert about["command"] == "python -m rope.bench --device cpu --quick"
-    assert about["device"]["cpu"] and about["device"]["threads"] == torch.get_num_threads()
+    assert about["device"] == {"kind": "cpu", "threads": torch.get_num_threads()}
     assert about["versions"]["torch"] == torch.__version__
-    assert about["versions"]["no-such-package"] == "absent"
-    assert {"commit", "effort", "platform", "python"} <= set(about)
+    assert {"commit", "cpu", "effort", "platform", "python", "rope"} <= set(about)
     assert str(tmp_path) not in path.read_text()
+    shown = capsys.readouterr().out
+    assert "Not installed: no-such-package" in shown and "refusing: no form for cpu" in shown
+    assert all(case.name in shown for case in few)
 
 
 def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path, monkeypatch, capsys, few):
-    path, real, stops = tmp_path / "out.json", measure.visit, [False, False, True]
+    path, real, seen = tmp_path / "out.json", run.measure, []
 
-    def visited(case, *others):
-        seen.append(case.name)
-        if stops and stops.pop(0):
+    def stopping(case, *others):
+        seen.append(case)
+        if len(seen) == 2:
             raise KeyboardInterrupt
         return real(case, *others)
 
-    seen, words = [], ["--quick", "--device", "cpu", "--output", str(path)]
-    monkeypatch.setattr(record, "visit", visited)
+    words = ["--quick", "--device", "cpu", "--output", str(path)]
+    monkeypatch.setattr(run, "measure", stopping)
     assert program.main(words) == 130
     assert "run it again" in capsys.readouterr().err and not path.exists()
-    first = json.loads(path.with_suffix(".partial.json").read_text())["done"]
+    kept = json.loads(path.with_suffix(".partial.json").read_text())["done"]
     assert program.main(words) == 0
-    one, two = (case.name for case in cases.quick("cpu"))
-    assert seen == [one, two, one, one, two]  # every case once, before any for the second time
-    entry = json.loads(path.read_text())["cases"][0]
-    (kept,) = first[one]
-    for line, taken in (
-        (entry["copies"]["clone"], kept["copies"]["clone"]),
-        (entry["competitors"]["rope eager"], kept["competitors"]["rope eager"]["taken"]),
-    ):
-        assert line["visits"][0] == pytest.approx(sum(taken["seconds"]) / 2, rel=1e-2)
+    assert seen == [few[0], few[1], few[1]]
+    assert json.loads(path.read_text())["cases"][0] == kept[few[0].name]
     assert not path.with_suffix(".partial.json").exists()
 
 
-def test_a_shorter_run_leaves_what_a_longer_one_has_done(tmp_path, monkeypatch, few):
-    path, (one, two) = tmp_path / "out.json", cases.quick("cpu")
-    run = partial(record.run, path, device=CPU, effort=SWIFT, command="x")
-    chosen = [few["rope eager"]]
-
-    def stopping(case, *others):
-        if case is two:
-            raise KeyboardInterrupt
-        return measure.visit(case, *others)
-
-    monkeypatch.setattr(record, "visit", stopping)
-    with pytest.raises(KeyboardInterrupt):
-        run([one, two], chosen)
-    monkeypatch.setattr(record, "visit", measure.visit)
-    run([two], chosen)
-    kept = path.with_suffix(".partial.json")
-    assert list(json.loads(kept.read_text())["done"]) == [one.name]
-    before = len(chosen[0].calls)
-    run([one], chosen)
-    assert not kept.exists() and len(chosen[0].calls) == before
+def test_another_effort_does_not_go_on(tmp_path, monkeypatch):
+    monkeypatch.setattr(run, "measure", lambda *others: pytest.fail("measured"))
+    path = tmp_path / "out.json"
+    for effort in (SWIFT, SWIFT | {"rounds": 3}):
+        program_of = json.dumps(run.metadata((), CPU, effort), sort_keys=True)
+        kept = {"program": program_of, "done": {SMALL.name: {}}}
+        path.with_suffix(".partial.json").write_text(json.dumps(kept))
+        if effort is SWIFT:
+            assert run.run(path, [SMALL], (), CPU, SWIFT)["cases"] == [{}]
+    with pytest.raises(pytest.fail.Exception, match="measured"):
+        run.run(path, [SMALL], (), CPU, SWIFT)
 
 
 def test_new_pages_are_measured_before_any_are_kept(tmp_path, monkeypatch):
-    grid = [SMALL, replace(SMALL, mode=cases.NEW_PAGES), replace(SMALL, seq=8)]
-    seen = []
-    monkeypatch.setattr(record, "settle_allocator", seen.append)
-    path, chosen = tmp_path / "out.json", [planted("rope eager", right)]
-    made = record.run(path, grid, chosen, device=CPU, effort=TWICE, command="x")
-    assert seen == [memory.NEW] * 2 + [memory.KEPT] * 4
-    assert [entry["name"] for entry in made["cases"]] == [case.name for case in grid]
+    grid, seen = [SMALL, replace(SMALL, pages="new"), replace(SMALL, seq=8)], []
+    monkeypatch.setattr(run, "settle_allocator", seen.append)
+    made = run.run(tmp_path / "out.json", grid, (), CPU, SWIFT)
+    assert seen == ["new", "kept", "kept"]
+    assert [Case(**entry["case"]) for entry in made["cases"]] == grid
 
 
-def taken(*seconds, calls=1, pages=3):
-    return {"calls": calls, "pages": [pages] * len(seconds), "seconds": list(seconds)}
-
-
-def visits_of(*lines, looks=((1.0, 1.0),) * 2, name="a"):
-    """One visit for each line of the competitor, and the same looks at the pace in each."""
-    return [
-        {"competitors": {name: line}, "copies": {"clone": line["taken"]}, "looks": looks}
-        for line in lines
-    ]
-
-
-def timed(*seconds, **keywords):
-    return {"status": "timed", "peak": sum(seconds), "taken": taken(*seconds), **keywords}
-
-
-def test_visits_become_one_entry():
-    entry = finished(visits_of(timed(1, 2), timed(6, 7)), (1.0, 1.0))
-    line = entry["competitors"]["a"]
-    assert (line["median"], line["lower"], line["upper"], line["any"]) == (4, 1.75, 6.25, 4)
-    assert (line["visits"], line["samples"], line["new_pages"]) == ([1.5, 6.5], 4, 3)
-    assert (line["peak"], line["status"]) == (13, "timed") and entry["copies"]["clone"] | {
-        "peak": 13,
-        "status": "timed",
-    } == line
-    assert entry["rounds"] == {"all": 4, "at full speed": 4} and "looks" not in entry
-
-
-def test_slow_rounds_are_left_out_where_enough_are_left():
-    two = visits_of(timed(1, 9, 2), timed(3, 8, 8))
-    two[0]["looks"] = [(1.0, 1.0), (1.3, 1.0), (1.1, 1.1)]
-    two[1]["looks"] = [(1.0, 1.19), (1.0, 1.3), (1.3, 1.3)]
-    assert best(two) == (1.0, 1.0)
-    entry = finished(two, best(two))
-    line = entry["competitors"]["a"]
-    assert (line["median"], line["samples"], line["any"]) == (2, 3, 5.5)
-    assert line["visits"] == [1.5, 3] and entry["rounds"] == {"all": 6, "at full speed": 3}
-    assert entry["copies"]["clone"]["median"] == 2
-    two[1]["looks"][0] = (1.3, 1.0)  # two rounds are not enough
-    entry = finished(two, best(two))
-    assert entry["competitors"]["a"]["samples"] == 6 == entry["copies"]["clone"]["samples"]
-    assert entry["rounds"]["at full speed"] == 2
-
-
-def test_who_fails_in_one_visit_is_timed_by_the_others_and_who_is_wrong_in_none():
-    lost = {"status": "failed", "why": "late", "taken": taken(5, 5)}
-    wrong = {"status": "wrong", "why": "off", "taken": taken(5, 5)}
-    for order in (1, -1):
-        line = finished(visits_of(*[timed(1, 2), lost][::order]), NOT_ASKED)["competitors"]["a"]
-        assert line["status"] == "timed" and line["lost"] == 1 and line["samples"] == 2
-        assert finished(visits_of(*[timed(1, 2), wrong][::order]), NOT_ASKED)["competitors"] == {
-            "a": wrong
-        }
-    assert finished(visits_of(lost, lost), NOT_ASKED)["competitors"]["a"] == lost
-
-
-def test_a_graph_counts_if_it_could_be_replayed_in_every_visit():
-    graphs = [timed(1, 2, graph=taken(1, 3), launches=1) for _ in range(2)]
-    line = finished(visits_of(*graphs), NOT_ASKED)["competitors"]["a"]
-    assert line["graph"]["median"] == 2 and line["launches"] == 1
-    graphs[1]["graph_why"] = "no"
-    line = finished(visits_of(*graphs), NOT_ASKED)["competitors"]["a"]
-    assert finished(visits_of(timed(1, 2)), NOT_ASKED)["rounds"]["at full speed"] is None
-    assert line["graph_why"] == "no" and not {"graph", "launches"} & set(line)
-
-
-def test_only_the_same_program_is_resumed():
-    about = record.metadata((), CPU, SWIFT, "one")
-    assert record._program(about) == record._program(about | {"command": "two"})
-    assert record._program(about) != record._program(about | {"commit": "another"})
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc alone can be told")
+def test_new_pages_are_new_and_kept_ones_are_kept():
+    code = (
+        "import torch; from rope.bench.memory import page_faults, settle_allocator as settle\n"
+        "x = torch.ones(1 << 18)\n"
+        "for pages in ('new', 'kept'):\n"
+        "    settle(pages)\n"
+        "    print(min(page_faults(lambda: x.clone()) for _ in range(20)))"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    new, kept = map(int, found.stdout.split())
+    assert kept < 3 and (new >= 256 or 0 < new <= 8)  # of 4 KiB, or of 2 MiB
 
 
 @pytest.mark.parametrize("interleaved", [False, True])
 def test_the_truth_is_that_of_the_book(interleaved):
     case = replace(SMALL, interleaved=interleaved)
     made, x = setting(case, CPU), torch.randn(2, 4, 16, 8, dtype=torch.float64)
-    ours = check.exact(x, made.angles, interleaved)
-    inv_freq = reference.inverse_frequencies(8)
-    theirs = reference.rotate_complex(
-        x.numpy(), made.positions.numpy(), inv_freq, interleaved=interleaved
+    truth = check.exact(x, made.angles, interleaved)
+    expected = reference.rotate_complex(
+        x.numpy(), range(16), reference.inverse_frequencies(8), interleaved=interleaved
     )
-    turned = check.planes(torch.from_numpy(theirs), interleaved)
-    assert (ours - turned).abs().max() < 1e-14
+    rotated = check.planes(torch.from_numpy(expected), interleaved)
+    assert (truth - rotated).abs().max() < 1e-14
 
 
 class WrongGradient(torch.autograd.Function):
-    """The rotation whose gradient is turned forwards."""
+    """The rotation whose gradient is rotated forwards."""
 
     @staticmethod
     def forward(ctx, x, cos, sin):
@@ -293,353 +168,172 @@ class WrongGradient(torch.autograd.Function):
         return rotary_embedding(grad, *ctx.saved_tensors), None, None
 
 
-PARTIAL = replace(SMALL, rotary_dim=4)
 WRONG = {
     "q: off by": (SMALL, lambda x, m: rotary_embedding(x, m.cos, m.sin, interleaved=True)),
     "k: off by": (SMALL, lambda x, m: right(x, m) if x.shape[1] == 4 else x.clone()),
     "off by inf": (SMALL, lambda x, m: right(x, m) * torch.nan),
     "is torch.float64 [2, 4, 16, 8] for torch.float32": (SMALL, lambda x, m: right(x, m).double()),
-    "not rotated were changed": (PARTIAL, lambda x, m: right(x, m) + (torch.arange(8) == 7)),
     "the gradient of q: off by": (
-        replace(SMALL, kind="training", direction="both"),
+        replace(SMALL, mode="backward"),
         lambda x, m: WrongGradient.apply(x, m.cos, m.sin),
     ),
     "not in the memory of the input": (replace(SMALL, mode="in place"), right),
-    "tensors were not filled": (replace(SMALL, mode="into a buffer"), right),
 }
 
 
 @pytest.mark.parametrize("complaint", WRONG)
 def test_what_is_wrong_is_not_timed(complaint):
-    case, turn = WRONG[complaint]
-    entry = entry_of(case, [planted("wrong one", turn)])
-    line = entry["competitors"]["wrong one"]
-    assert line["status"] == "wrong" and complaint in line["why"]
-    assert not {"median", "peak"} & set(line)
+    case, rotate = WRONG[complaint]
+    entry = run.measure(case, [planted("wrong one", rotate)], CPU, SWIFT)
+    assert complaint in entry["not timed"]["wrong one"] and set(entry["times"]) == {"copy", "clone"}
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_a_table_in_a_half_format_passes_as_narrow_alone(dtype):
-    case = replace(SMALL, dtype=dtype, seq=256)
-
     def narrow(x, made):
-        tables = (made.cos.to(x.dtype), made.sin.to(x.dtype))
-        return rotary_embedding(x, *tables)
+        return rotary_embedding(x, made.cos.to(x.dtype), made.sin.to(x.dtype))
 
-    pair = planted("wide", narrow), planted("narrow", narrow, narrow=True)
-    lines = entry_of(case, pair)["competitors"]
-    assert [lines[name]["status"] for name in ("wide", "narrow")] == ["wrong", "timed"]
-
-
-def test_writing_into_the_input_is_noted():
-    def overwriting(x, made):
-        return x.copy_(right(x, made))
-
-    entry = entry_of(SMALL, [planted("one", overwriting)])
-    line = entry["competitors"]["one"]
-    assert line["status"] == "timed" and line["overwrites"]
-    about = record.metadata((), CPU, SWIFT, "x")
-    assert "overwrites its input" in report.table({"cases": [entry], "metadata": about})
+    pair = planted("wide", narrow), planted("narrow", narrow, narrow="steps")
+    entry = run.measure(replace(SMALL, dtype=dtype, seq=256), pair, CPU, SWIFT)
+    assert "narrow" in entry["times"] and "off by" in entry["not timed"]["wide"]
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", cases.DTYPES)
 @pytest.mark.parametrize("interleaved", [False, True])
-def test_peers_are_right_where_they_do_not_refuse(dtype, interleaved):
-    """transformers' and rotary-embedding-torch's own code, forward and backward."""
-    names = ("transformers", "rotary-embedding-torch", "rotary-embedding-torch module")
-    for name in {"transformers", "rotary_embedding_torch"}:
-        pytest.importorskip(name)
-    chosen = [entry for entry in competitors() if entry.name in names]
-    for kind, seq in (("decode", 1), ("training", 70)):
-        for width in (16, 64):
-            for storage in STORAGES:
-                case = Case(kind, 2, 4, 2, seq, 64, width, dtype, interleaved, storage=storage)
-                grads = measure._inputs(case, CPU, seed=1)
-                made, inputs = setting(case, CPU), measure._inputs(case, CPU)[0]
-                for entry in chosen:
-                    _, line = measure._prepared(entry, made, inputs, grads)
-                    refuses = not interleaved and entry.name != "transformers"
-                    assert line["status"] == ("refused" if refuses else "timed"), line
-                    if refuses:
-                        assert line["why"].endswith("has the interleaved layout alone")
-
-
-def test_everyone_has_a_line_in_every_mode():
-    """Here without a GPU, and with whatever is installed: no exception gets out."""
-    chosen = [entry for entry in competitors() if "compile" not in entry.name]
+def test_everyone_here_is_right_or_has_no_form(dtype, interleaved):
+    """Ours, transformers' and rotary-embedding-torch's own code, in every mode."""
+    for package in ("transformers", "rotary_embedding_torch"):
+        pytest.importorskip(package)
+    chosen = [one for one in FIELD if "cpu" in one.devices and one.name != "torchtune"]
+    chosen = [one for one in chosen if "compiled" not in one.name]
     for mode in cases.MODES:
-        entry = entry_of(replace(SMALL, mode=mode), chosen)
-        assert list(entry["competitors"]) == [one.name for one in chosen]
-        for name, line in entry["competitors"].items():
-            assert line["status"] == "timed" or line["why"], name
-        assert entry["competitors"]["rope eager"]["status"] == "timed"
+        for seq, storage in ((1, cases.STORAGES[0]), (70, cases.STORAGES[1])):
+            case = Case(2, 4, 2, seq, 64, dtype, interleaved, mode, storage=storage)
+            entry = run.measure(case, chosen, CPU, SWIFT)
+            refused = {one.name for one in chosen if one.refusal(case, CPU)}
+            assert set(entry["not timed"]) == refused, entry["not timed"]
+            names = {"rope"} if mode == "in place" else {"rope", "plain formula", "transformers"}
+            names |= {"rope without a compiler"} if mode != "backward" else set()
+            names |= {"rotary-embedding-torch"} if interleaved and mode != "in place" else set()
+            assert names | {"copy", "clone"} == set(entry["times"])
+
+
+def test_compiled_lines_are_compiled(monkeypatch):
+    asked = []
+    monkeypatch.setattr(torch, "compile", lambda call, dynamic: asked.append(dynamic) or call)
+    for one in FIELD:
+        if one.name in ("formula compiled", "transformers compiled"):
+            one.prepare(setting(SMALL, CPU))
+    assert asked == [False, False]
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_decoding_on_a_gpu_is_one_launch(tmp_path):
+def test_a_quick_run_on_a_gpu(tmp_path):
     path = tmp_path / "out.json"
-    assert program.main(["--quick", "--only", "decode", "--output", str(path)]) == 0
-    lines = json.loads(path.read_text())["cases"][0]["competitors"]
-    assert lines["rope triton"]["launches"] == 1
-    assert lines["rope triton"]["graph"]["median"] > 0
+    assert program.main(["--quick", "--device", "cuda", "--output", str(path)]) == 0
+    for entry in json.loads(path.read_text())["cases"]:
+        assert {"rope", "copy", "clone"} <= set(entry["times"]), entry["not timed"]
 
 
-@pytest.mark.parametrize("case", [SMALL, replace(SMALL, dtype="bfloat16"), CPU_BAR])
+@pytest.mark.parametrize("case", [SMALL, replace(SMALL, dtype="bfloat16"), PREFILL])
 def test_bytes_are_those_of_a_copy(case):
+    q, k = (
+        torch.empty(case.batch, heads, case.seq, case.head_dim, device="meta")
+        for heads in (case.heads, case.kv_heads)
+    )
     dtype = getattr(torch, case.dtype)
-    shapes = [(case.batch, heads, case.seq, case.head_dim) for heads in (case.heads, case.kv_heads)]
-    q, k = (torch.empty(shape, dtype=dtype, device="meta") for shape in shapes)
+    q, k = q.to(dtype), k.to(dtype)
     with Traffic() as traffic:
         q.clone(), k.clone()
     assert traffic.read + traffic.written == case.bytes
-    assert replace(case, kind="training", direction="both").bytes == 2 * case.bytes
 
 
-def test_grids_name_each_case_once_and_fit_in_memory():
-    for device in ("cpu", "cuda"):
-        grid = cases.full(device)
-        assert len({case.name for case in grid}) == len(grid)
-        assert set(cases.bars(device)) <= set(grid)
-        assert {case.kind for case in cases.quick(device)} == set(cases.KINDS)
-        seqs = {case.seq for case in grid}
-        assert min(seqs) == 1 and max(seqs) == 131072
-        assert {case.head_dim for case in grid} == {64, 128, 256}
-        assert {case.direction for case in grid} == set(cases.DIRECTIONS)
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_grids_name_each_case_once_and_fit_in_memory(device):
+    grid = cases.full(device)
+    assert len({case.name for case in grid}) == len(set(grid)) == len(grid)
+    assert all(Case(**case.changes) == case for case in grid)
+    assert {case.mode for case in cases.quick(device)} == set(cases.MODES)
+    assert {1, 128, 512, 2048, 8192, 131072} <= {case.seq for case in grid}
+    for case in (TRAINING,) if device == "cuda" else (PREFILL, replace(PREFILL, pages="new")):
+        assert set(cases.variants(case, mode=("forward",))) <= set(grid)
     # Inputs, a copy, a result and three as large beside it, as transformers has them.
     assert max(case.bytes // 2 for case in cases.full("cpu")) * 6 < 4e9
 
 
 def test_cases_refuse_what_is_none():
-    for changes, words in (
-        ({"dtype": "int8"}, "dtype is 'int8'; it must be one of .*: pass 'float32'"),
-        ({"seq": 0}, "the sizes are 2×4/2×0×8; each must be at least 1"),
-        ({"rotary_dim": 7}, "rotary_dim is 7; it must be even, from 2 to head_dim 8: pass 8"),
-        ({"mode": "in place", "direction": "both"}, "gradients are timed out of place"),
-    ):
-        with pytest.raises(ValueError, match=words):
-            replace(SMALL, **changes)
+    with pytest.raises(ValueError, match=r"dtype is 'int8'; it must be one of .*: pass 'float32'"):
+        replace(SMALL, dtype="int8")
 
 
 def test_rounds_are_shared_and_a_failure_stops_one_alone():
     order = []
 
     def call(name):
-        def run(turn):
+        def one():
             order.append(name)
-            if name == "c" and len(order) > 12:
+            if name == "c" and order.count("c") > 2:
                 raise RuntimeError("late")
-            time.sleep(0.002 if name == "b" else 0)
 
-        return run, nullcontext
+        return one
 
-    effort = timing.Effort(rounds=8, most=8, seconds=0.0, sample=0.0)
-    found, failed = timing.time_all({name: call(name) for name in "abc"}, CPU, effort)
-    assert set(found) == {"a", "b"} and str(failed["c"]) == "late"
-    assert found["b"]["lower"] > found["a"]["upper"]
-    rounds = [order[at : at + 2] for at in range(len(order) - 8, len(order), 2)]
-    assert all(set(turn) == {"a", "b"} for turn in rounds)  # taking turns, in changing order
-    assert len({tuple(turn) for turn in rounds}) == 2
-
-
-def test_each_visit_has_orders_of_its_own():
-    def orders(visit):
-        order = []
-        calls = {
-            name: (lambda turn, name=name: order.append(name), nullcontext) for name in "abcdef"
-        }
-        timing.sample_all(calls, CPU, SWIFT, visit)
-        return order
-
-    assert orders(0) == orders(0) != orders(1)
-
-
-class Moments(Pace):
-    """A machine that is slow at the moments of a list, then fast."""
-
-    def __init__(self, *moments):
-        self.moments, self.least, self.in_vain = list(moments), (1.0, 1.0), 0
-
-    def look(self):
-        return (2.0 if self.moments and self.moments.pop(0) else 1.0), 1.0
-
-
-def rounds_of(monkeypatch, moments, effort, device=CPU):
-    """The numbers of the rounds that were recorded, as their times, and the looks around them."""
-    begun = []
-    asked = []
-    monkeypatch.setattr(timing, "pace", lambda threads: asked.append(threads) or moments)
-    monkeypatch.setattr(timing, "_sample", lambda call, count, device: call(0))
-    calls = {"a": (lambda turn: begun.append(0) or float(len(begun)), nullcontext)}
-    found = timing.sample_all(calls, device, effort)
-    assert asked in ([], [torch.get_num_threads()])
-    return [seconds - 3 for seconds in found.samples["a"]["seconds"]], found.looks
-
-
-def test_a_visit_waits_for_full_speed(monkeypatch):
-    patient = replace(SWIFT, patience=60.0)
-    # Slow before, twice: no round. Fast before and slow after: a round that does not count.
-    moments = Moments(True, True, False, True)
-    numbers, looks = rounds_of(monkeypatch, moments, patient)
-    assert numbers == [1, 2, 3] and [look[0] for look in looks] == [2.0, 1.0, 1.0]
-    assert moments.in_vain == 0
-    short = replace(SWIFT, patience=1e-9)
-    for moments in (Moments(*[True] * 100), Moments(*[False, True] * 50)):
-        numbers, looks = rounds_of(monkeypatch, moments, short)
-        assert {look[0] for look in looks} == {2.0} and len(numbers) in (2, 3)
-        assert moments.in_vain == 1
-    moments.in_vain, moments.moments = 5, [True] * 100
-    assert len(rounds_of(monkeypatch, moments, patient)[0]) == 2  # it is hopeless
-
-
-def test_only_a_cpu_is_waited_for_and_only_if_asked(monkeypatch):
-    for effort, device in ((SWIFT, CPU), (replace(SWIFT, patience=9.0), torch.device("meta"))):
-        numbers, looks = rounds_of(monkeypatch, None, effort, device)
-        assert numbers == [1, 2] and all(math.isnan(each) for look in looks for each in look)
-    assert timing.REPEATED.visits == 3 and timing.REPEATED.patience
-    assert timing.QUICK.visits == 1 and not timing.QUICK.patience
-
-
-def test_full_speed_is_the_best_so_far(monkeypatch):
-    monkeypatch.setattr("rope.bench.pace._WATCH", 0.0)
-    machine = Pace(1)
-    look = machine.look()
-    assert all(0 < least <= seen for least, seen in zip(machine.least, look, strict=True))
-    machine.least = (1.0, 1.0)
-    assert machine.slow((1.21, 1.0)) and machine.slow((1.0, 1.21)) and not machine.slow((1.19,) * 2)
-    assert max(machine.look()) < 1.0 and max(machine.least) < 1.0
-    machine.waited(in_vain=True)
-    assert machine.in_vain == 1 and pace(1) is pace(1)
-    machine.waited(in_vain=False)
-    assert machine.in_vain == 0 and machine.patience(8.0) == 8.0
+    found, failed = clock.time_all({name: call(name) for name in "abc"}, CPU, rounds=8, seconds=0)
+    assert {name: len(taken) for name, taken in found.items()} == {"a": 8, "b": 8}
+    assert str(failed["c"]) == "late" and order.count("c") == 3
+    rounds = [order[at : at + 4] for at in range(len(order) - 20, len(order), 4)]
+    assert all(sorted(one) == ["a", "a", "b", "b"] for one in rounds)  # warmed up, then timed
+    assert len({one[0] for one in rounds}) == 2  # neither goes first each time
 
 
 def test_peak_memory_counts_what_is_held_at_once():
     x = torch.ones(100_000)
-    size = 4 * x.numel()
     for call, expected in (
         (lambda: x.clone(), 1),
         (lambda: x.exp().exp(), 2),
         (lambda: x.exp().exp().exp().sum(), 2),
         (lambda: x.mul_(1.0), 0),
     ):
-        assert memory.peak_memory(call, CPU) == pytest.approx(expected * size, abs=100)
+        held = memory.peak_memory(call, CPU)
+        assert held == pytest.approx(expected * 4 * x.numel(), abs=100)
 
 
-def synthetic(device, times):
-    """A record of all the bars' cases: seconds by competitor, of a copy that takes 1."""
-    entries = []
-    for case in cases.bars(device):
-        many = 2 if case.direction == "both" else 1
-        entries.append(
-            {
-                "bytes": case.bytes,
-                "case": asdict(case),
-                "competitors": {
-                    name: {
-                        "launches": 1,
-                        "median": many * value,
-                        "peak": case.bytes // 2,
-                        "status": "timed",
-                    }
-                    for name, value in times.items()
-                },
-                "copies": {name: {"median": 1.0} for name in measure.COPIES},
-                "rounds": {"all": 5, "at full speed": 4},
-                "name": case.name,
-                "output": case.bytes // 2,
-            }
-        )
-    return {"cases": entries, "metadata": {"device": {"kind": device}}}
+def synthetic(*grid, **medians):
+    """A record of these cases: a copy takes 1 second."""
+    lines = {name: {"median": value} for name, value in {"copy": 1.0, **medians}.items()}
+    return {"cases": [{"case": case.changes, "times": lines} for case in grid]}
 
 
-GOOD = {
-    "cpu": {
-        "rope eager": 1.2,
-        "rope compile": 1.1,
-        "transformers": 4.0,
-        "rotary-embedding-torch": 9.0,
-        "rotary-embedding-torch module": 6.5,
-    },
-    "cuda": {"rope triton": 1.05, "rope eager": 6.0, "Liger": 1.3, "flash-attn": 1.2},
-}
-
-
-@pytest.mark.parametrize(
-    ("device", "changes", "missed"),
-    [
-        ("cpu", {}, 0),
-        # over clone(), and over rotary-embedding-torch: 6.5 / 1.31 is 4.96
-        ("cpu", {"rope eager": 1.31}, 4),
-        # over clone(), in place and into a buffer, and over both peers: 4.0 / 1.6, 6.5 / 1.6
-        ("cpu", {"rope compile": 1.6}, 12),
-        ("cpu", {"rotary-embedding-torch module": 5.9}, 2),
-        ("cpu", {"transformers": 1.1}, 9),
-        ("cuda", {}, 0),
-        ("cuda", {"rope triton": 1.1}, 4),
-        ("cuda", {"Liger": 1.04}, 2),
-    ],
-)
-def test_bars_are_judged_on_the_record(device, changes, missed):
-    found = bars(synthetic(device, GOOD[device] | changes))
-    assert all(bar.holds is not None for bar in found)
-    wrong = [bar for bar in found if not bar.holds]
-    assert len(wrong) == missed, [bar.sentence for bar in wrong]
-    assert all(bar.where in {case.name for case in cases.bars(device)} for bar in found)
-
-
-def test_bars_without_their_cases_are_not_judged():
-    whole = synthetic("cpu", GOOD["cpu"])
-    part = whole | {"cases": [entry for entry in whole["cases"] if "decode" in entry["name"]]}
-    judged = [bar for bar in bars(part) if bar.holds is not None]
-    assert [bar.bound for bar in judged] == [1.0] * 4
-    for entry in whole["cases"]:
-        entry["competitors"]["rope eager"] = {"status": "failed", "why": "x"}
-    shown = report.verdicts(bars(whole))
-    assert shown.count("not measured") == 20 and "see --bars" not in shown
-    extra = synthetic("cpu", GOOD["cpu"])
-    for entry in extra["cases"]:
-        entry["competitors"]["rope eager"]["peak"] *= 1.06
-    assert sum(bar.holds is False for bar in bars(extra)) == 4
-
-
-def test_figures_say_their_numbers():
-    made = synthetic("cuda", GOOD["cuda"])
-    drawn = report.ratios(made, "training")
-    assert "half, forward" in drawn and drawn["half, both"]["Liger"] == pytest.approx(1.3)
-    alt = against_copy(drawn).alt
-    assert "half, both: rope triton 1.1, flash-attn 1.2, Liger 1.3, rope eager 6." in alt
-    lengths, curves = report.by_length(made, replace(GPU_BAR, kind="prefill", batch=1))
-    assert lengths == [8192, 32768, 131072] and len(curves["Liger"]) == 3
-    assert "flash-attn: 1.2 at 8,192, 1.2 at 131,072." in by_length(lengths, curves).alt
+def test_ratios_are_of_one_case_and_figures_say_them():
+    lengths = [replace(PREFILL, seq=seq, heads=seq // 4) for seq in (128, 512)]
+    record = synthetic(*lengths, TRAINING, clone=2.0, rope=1.1, Liger=4.0)
+    assert report.ratio(record, TRAINING, "Liger", over="clone") == 2
+    assert math.isnan(report.ratio(record, TRAINING, "flash-attn"))
+    with pytest.raises(ValueError, match="it must be one of the 3 cases of the record"):
+        report.ratio(record, SMALL, "rope")
+    drawn = report.ratios(record, {"a batch": TRAINING})
+    assert drawn == {"a batch": {"rope": 1.1, "Liger": 4.0}}
+    assert "a batch: rope 1.1, Liger 4." in against_copy(drawn).alt
+    found = report.by_length(record, PREFILL, over="clone")
+    assert found == ([128, 512], {"rope": [0.55, 0.55], "Liger": [2.0, 2.0]})
+    assert "Liger: 2 at 128, 2 at 512." in by_length(*found).alt
     with pytest.raises(ValueError, match="no times for this figure"):
         against_copy({})
-    assert over_copy(made["cases"][0], "nobody") is None
+    assert {one.name for one in FIELD} == set(NAMES)
 
 
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (["--only", "abacus"], "--only is 'abacus' and no case of the quick grid has it"),
-        (["--threads", "0"], "--threads is 0; it must be at least 1"),
-        (["--device", "cuda"], "--device is cuda and torch finds no such device"),
-    ],
-)
-def test_the_command_refuses_in_a_sentence(words, sentence, capsys):
-    if "cuda" in words and torch.cuda.is_available():
-        pytest.skip("there is one")
-    with pytest.raises(SystemExit) as stopped:
-        program.main(["--quick", "--device", "cpu", *words])
-    assert stopped.value.code == 2 and sentence in capsys.readouterr().err
+def test_the_command_refuses_in_a_sentence(capsys, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(SystemExit, match="2"):
+        program.main(["--quick", "--device", "cuda"])
+    assert "--device is cuda and torch finds no such device" in capsys.readouterr().err
 
 
-def test_shipped_records_are_this_programs():
+def test_shipped_records_are_of_this_form_and_small():
     with pytest.raises(ValueError, match="name is 'abacus'; it must be one of"):
         recorded("abacus")
     for path in RECORDED.glob("*.json"):
+        assert path.stat().st_size < 40_000
         found = recorded(path.stem)
-        assert set(found) == {"cases", "metadata"}
         for entry in found["cases"]:
-            assert Case(**entry["case"]).name == entry["name"]
-            for name, line in entry["competitors"].items():
-                assert line["status"] == "timed" or line["why"], name
-        assert report.summary(found)
+            assert {"copy", "clone", "rope"} <= set(entry["times"]), entry["case"]
+        assert report.table(found)

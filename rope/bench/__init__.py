@@ -1,14 +1,10 @@
-"""The benchmark: how fast the rotation is, ours and the field's, against a plain copy.
+"""The benchmark: how fast the rotation is, ours and the field's, beside a plain copy.
 
-`python -m rope.bench` measures a grid of cases and writes a record; `--bars` measures the cases
-that this package's bars name, `--quick` a handful in under a minute. The records of the machines
-that the book reports on are in `recorded/`; `recorded("cpu")` reads one.
+`python -m rope.bench` checks and times every case and writes a record; `--quick` takes a handful,
+in under a minute. The records that the book reports on are in `recorded/`: `recorded("cpu")`.
 
-A rotation reads each element once and writes it once, and so does a copy: the time over that of a
-copy of the same tensors, in the same run, says how far from the least possible a piece of code is.
-A full run comes to each case three times, and counts the rounds in which the machine had its full
-speed, by work that belongs to no competitor. A record that is shipped is the first complete run of
-its commit, whatever it says.
+A rotation reads each element once and writes it once, and so does a copy of the same tensors: the
+time over that of a copy, in the same run, says how far from the least possible a piece of code is.
 
 Shapes: B batch, H heads, S sequence, D head dimension.
 """
@@ -22,11 +18,11 @@ RECORDED = Path(__file__).with_name("recorded")
 
 
 def recorded(name: str) -> dict[str, Any]:
-    """A record that the package ships: `metadata` and `cases`.
+    """A record that the package ships, of the form that `rope.bench.run.run` describes.
 
     Raises ValueError for a name that is none of them.
     """
-    known = sorted(path.stem for path in RECORDED.glob("*.json") if "." not in path.stem)
+    known = sorted(path.stem for path in RECORDED.glob("*.json"))
     if name not in known:
         raise ValueError(
             f"name is {name!r}; it must be one of {known}: run python -m rope.bench to make a "

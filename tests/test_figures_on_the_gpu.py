@@ -7,8 +7,7 @@ import re
 import pytest
 import vl_convert
 
-from rope.figures.coalescing import LANES, LOADS, coalescing, lines_touched
-from rope.figures.roofline import roofline
+from rope.figures.on_the_gpu import LANES, LOADS, coalescing, lines_touched, roofline
 
 
 def shown(**values):

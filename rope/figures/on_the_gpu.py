@@ -1,0 +1,259 @@
+"""The figures of "As fast as memory allows": the roofline, the lines that a warp touches, times.
+
+The roofline: a program does I operations for each byte that it moves; the machine does F operations
+a second and moves W bytes a second. Then the program does at most
+
+    min(F, I W)    operations a second, and a rotation has    I = 3 / (2 e moved),
+
+with e bytes an element, and `moved` times the bytes that must be moved. The times are in units of
+a plain copy of the same tensors, and the alternative texts made from the numbers that are drawn.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import altair as alt
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+from rope.figures import chart
+from rope.figures.picture import Picture, picture
+from rope.figures.style import BLUE, COLOURS, DASHES, GRID, INK, MUTED, VERMILION, subplots
+
+
+def roofline() -> Any:
+    """The roof and the rotation under it; sliders for F, W, bytes an element and bytes moved."""
+    sliders = (
+        chart.slider("arithmetic", 9, 14.5, 0.001, 13.826, "operations a second, power of ten"),
+        chart.slider("memory", 9, 13.5, 0.001, 12.525, "bytes a second, power of ten"),
+        chart.slider("e", 2, 4, 2, 2, "bytes an element"),
+        chart.slider("moved", 1, 12, 0.5, 1, "bytes moved, over the least"),
+    )
+    formulas = (
+        chart.derived("peak", "pow(10, arithmetic)"),
+        chart.derived("rate", "pow(10, memory)"),
+        chart.derived("ridge", "peak/rate"),
+        chart.derived("intensity", "3/(2*e*moved)"),
+        chart.derived("reached", "min(peak, intensity*rate)"),
+    )
+    steps = alt.Chart(alt.sequence(0, 121, as_="k"))
+    steps = steps.transform_calculate(x="pow(10, -2 + 4*datum.k/120)", y="min(peak, datum.x*rate)")
+    x = alt.X(
+        "x:Q",
+        scale=alt.Scale(type="log", domain=[1e-2, 1e2], nice=False, clamp=True),
+        title="operations for each byte",
+        axis=alt.Axis(values=[0.01, 0.1, 1, 10, 100], format="~g", grid=False),
+    )
+    y = alt.Y(
+        "y:Q",
+        scale=alt.Scale(type="log", domain=[1e9, 1e15], nice=False, clamp=True),
+        title="operations a second",
+        axis=alt.Axis(values=[10.0**power for power in (9, 11, 13, 15)], format="~s"),
+    )
+    roof = steps.mark_line(color=BLUE, strokeWidth=3).encode(x=x, y=y)
+    here = chart.one(x="intensity", y="reached")
+    stem = here.mark_rule(color=VERMILION, strokeDash=[6, 2], strokeWidth=2)
+    dot = here.mark_point(filled=True, size=120, color=VERMILION, opacity=1)
+    label = here.mark_text(text="rotation", align="left", dx=10, dy=8, color=INK)
+    corner = chart.one(x="ridge").mark_rule(color=GRID, strokeWidth=1.5)
+    lines = (
+        "'machine: ' + format(peak, '.3s') + ' operations/s, ' + format(rate, '.3s') + ' bytes/s'",
+        "'its ridge: ' + format(ridge, '.3g') + ' operations for each byte'",
+        "'rotation: ' + format(intensity, '.3g') + ' for each byte, '"
+        " + format(reached/peak, '.2%') + ' of the peak'",
+    )
+    words = alt.layer(
+        *(chart.reading(line, y=10 + 20 * row, size=13) for row, line in enumerate(lines))
+    ).properties(width=290, height=60)
+    drawn = alt.layer(
+        corner.encode(x="x:Q"),
+        roof,
+        stem.encode(x="x:Q", y="y:Q", y2=alt.value(230)),
+        dot.encode(x="x:Q", y="y:Q"),
+        label.encode(x="x:Q", y="y:Q"),
+    ).properties(width=290, height=230)
+    return chart.finish(
+        alt.vconcat(words, drawn, spacing=8).add_params(*sliders, *formulas),
+        alt_text=(
+            "A roof over operations for each byte, both axes logarithmic: it rises in proportion "
+            "up to the ridge and is level from there. The rotation is a dot on the rising part, "
+            "far left of the ridge. Moving more bytes than must be moved slides the dot down the "
+            "slope; a higher level roof leaves it where it is, more bytes a second lift it."
+        ),
+    )
+
+
+LANES, LINE, ELEMENT = 32, 128, 4
+
+#: By name, the loads: in each, the elements that each lane asks for.
+LOADS: dict[str, list[list[list[int]]]] = {
+    "half-split, one load for each half": [
+        [[lane] for lane in range(LANES)],
+        [[lane + LANES] for lane in range(LANES)],
+    ],
+    "interleaved, one load for each coordinate": [
+        [[2 * lane] for lane in range(LANES)],
+        [[2 * lane + 1] for lane in range(LANES)],
+    ],
+    "interleaved, one load for both": [[[2 * lane, 2 * lane + 1] for lane in range(LANES)]],
+}
+
+
+def lines_touched(load: Sequence[Sequence[int]], element: int = ELEMENT, line: int = LINE) -> int:
+    """Lines of memory that the lanes of one load touch together.
+
+    load: for each lane the elements it asks for; element, line: bytes.
+
+    >>> lines_touched([[lane] for lane in range(32)])
+    1
+    >>> lines_touched([[2 * lane] for lane in range(32)])
+    2
+    """
+    return len({place * element // line for lane in load for place in lane})
+
+
+def coalescing() -> Picture:
+    """A row of 64 elements for each way to load them, marked by the load that touches each."""
+    figure, axes = subplots(len(LOADS), 1, height=3.9)
+    for ax, (name, loads) in zip(axes, LOADS.items(), strict=True):
+        _row(ax, name, loads)
+    counts = ", ".join(
+        f"{name}: {sum(map(lines_touched, loads))} lines in "
+        + ("one load" if len(loads) == 1 else f"{len(loads)} loads")
+        for name, loads in LOADS.items()
+    )
+    return picture(
+        figure,
+        alt="Three rows of 64 elements, 256 bytes, in two lines of 128 bytes. Half-split: the "
+        "first load takes the first line, the second load the second. Interleaved with a load "
+        "for each coordinate: both loads take every other element of both lines. Interleaved "
+        f"with one load: it takes everything. In all {counts}.",
+    )
+
+
+def _row(ax: Any, name: str, loads: Sequence[Sequence[Sequence[int]]]) -> None:
+    """The elements as boxes, upper row for the first load and lower for the second."""
+    ax.set_axis_off()
+    ax.set(xlim=(-0.5, 2 * LANES + 0.5), ylim=(-1.3, 2.4))
+    total = sum(map(lines_touched, loads))
+    ax.text(0, 1.75, f"{name}: {total} lines", color=INK, fontsize=10)
+    looks = ((BLUE, ""), (VERMILION, "///"))
+    for number, (load, (colour, hatch)) in enumerate(zip(loads, looks, strict=False)):
+        bottom = 0.7 - 0.75 * number
+        places = [place + 0.5 for lane in load for place in lane]
+        face = "none" if hatch else colour
+        marks = {"facecolor": face, "edgecolor": colour, "hatch": hatch, "linewidth": 0.6}
+        ax.bar(places, 0.6, 0.84, bottom, **marks)
+        ax.text(2 * LANES + 0.4, bottom + 0.3, str(number + 1), color=INK, va="center", ha="left")
+    for edge in (0, LANES, 2 * LANES):
+        ax.plot([edge, edge], [-0.35, 1.45], color=MUTED, linewidth=1.2, linestyle="-")
+    for start, word in ((0, "line 0: bytes 0 to 127"), (LANES, "line 1: bytes 128 to 255")):
+        ax.text(start + LANES / 2, -0.95, word, color=INK, ha="center", va="center", fontsize=10)
+
+
+MARKERS = ("o", "s", "D", "^", "v", "P", "X", "<", ">", "*")
+#: A competitor looks the same in every figure. Six apart stand those that share a colour.
+NAMES = (
+    "rope",
+    "transformers",
+    "rope without a compiler",
+    "rotary-embedding-torch",
+    "formula compiled",
+    "Liger",
+    "plain formula",
+    "transformers compiled",
+    "flash-attn",
+    "torchtune",
+)
+
+
+def against_copy(ratios: Mapping[str, Mapping[str, float]]) -> Picture:
+    """For each case one row, for each competitor one mark: its time over a copy's, logarithmic.
+
+    ratios: by the words for a case, then by the competitor's name, as `rope.bench.report.ratios`.
+    Raises ValueError when there is nothing to draw.
+    """
+    names = _names(ratios.values())
+    rows = list(ratios)
+    figure, ax = subplots(height=0.8 + 0.12 * len(names) + 0.5 * len(rows))
+    for name in names:
+        places = [place for place, row in enumerate(rows) if name in ratios[row]]
+        times = [ratios[rows[place]][name] for place in places]
+        colour, _, marker = _look(name)
+        ax.plot(times, places, marker, color=colour, linestyle="none", markersize=6, label=name)
+    ax.axvline(1.0, color=INK, linestyle=":", linewidth=1)
+    ax.set_xscale("log")
+    _plain_numbers(ax.xaxis)
+    for place, row in enumerate(rows):  # above its marks: beside them it would take half the width
+        ax.text(0.01, place - 0.3, row, transform=ax.get_yaxis_transform(), va="center")
+    ax.set(xlabel="time over that of a copy", ylim=(len(rows) - 0.5, -0.6), yticks=[])
+    figure.legend(loc="outside upper left", ncols=2)
+    said = " ".join(f"{row}: {_listed(ratios[row])}." for row in rows)
+    return picture(figure, alt=f"Time over that of a copy of the same tensors. {said}")
+
+
+def by_length(lengths: Sequence[int], curves: Mapping[str, Sequence[float]]) -> Picture:
+    """Each competitor's time over a copy's against the sequence length, both logarithmic.
+
+    curves: by name, one value a length, NaN where none was measured.
+    Raises ValueError when there is nothing to draw.
+    """
+    names = _names([curves])
+    figure, ax = subplots(height=3.2 + 0.26 * len(names) / 2)
+    for name in names:
+        colour, dash, marker = _look(name)
+        line = {"color": colour, "linestyle": dash, "marker": marker, "markersize": 5}
+        ax.plot(lengths, curves[name], label=name, **line)
+    ax.axhline(1.0, color=INK, linestyle=":", linewidth=1)
+    ax.set_xscale("log", base=2)
+    ax.set_yscale("log")
+    ax.set_xticks(lengths, [f"{length:,}" for length in lengths], rotation=45)
+    ax.minorticks_off()
+    _plain_numbers(ax.yaxis)
+    ax.set(xlabel="sequence length", ylabel="time over that of a copy")
+    figure.legend(loc="outside upper left", ncols=2)
+    said = " ".join(f"{name}: {_course(lengths, curves[name])}." for name in names)
+    return picture(figure, alt=f"Time over that of a copy, by sequence length. {said}")
+
+
+def _names(groups: Any) -> list[str]:
+    """Who is drawn, in the order of `NAMES`."""
+    found = {name for group in groups for name in group}
+    if not found:
+        raise ValueError(
+            "the record has no times for this figure; at least one competitor must have been "
+            "timed: choose cases that were measured"
+        )
+    return sorted(found, key=NAMES.index)
+
+
+def _look(name: str) -> tuple[str, Any, str]:
+    """Colour, dash and marker."""
+    place = NAMES.index(name)
+    turn = (place + place // len(COLOURS)) % len(DASHES)  # another dash at each return of a colour
+    line = "-" if turn == 0 else (0, tuple(map(float, DASHES[turn])))
+    return COLOURS[place % len(COLOURS)], line, MARKERS[place]
+
+
+def _plain_numbers(axis: Any) -> None:
+    """1, 2, 5, 10, 20 ... instead of powers of ten."""
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_formatter(NullFormatter())
+
+
+def _listed(found: Mapping[str, float]) -> str:
+    """The competitors, fastest first, with two digits of each number."""
+    ordered = sorted(found.items(), key=lambda pair: pair[1])
+    return ", ".join(f"{name} {value:.2g}" for name, value in ordered)
+
+
+def _course(lengths: Sequence[int], values: Sequence[float]) -> str:
+    """Where a curve begins and where it ends."""
+    known = [pair for pair in zip(lengths, values, strict=True) if not math.isnan(pair[1])]
+    (first, start), (last, end) = known[0], known[-1]
+    if first == last:
+        return f"{start:.2g} at {first:,}"
+    return f"{start:.2g} at {first:,}, {end:.2g} at {last:,}"

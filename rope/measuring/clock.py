@@ -1,0 +1,65 @@
+"""One clock: what is compared takes turns, so that a slow moment of the machine strikes all alike.
+
+`torch.utils.benchmark` times on a CPU; `triton.testing.do_bench`, which clears the L2 cache before
+each call, on a GPU.
+"""
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.utils.benchmark import Timer
+
+SEED = 20
+
+
+def time_all(
+    calls: Mapping[str, Callable[[], Any]],
+    device: torch.device,
+    *,
+    rounds: int = 5,
+    seconds: float = 0.05,
+) -> tuple[dict[str, list[float]], dict[str, Exception]]:
+    """Seconds a call, many times over, by name; and, by name, the exceptions of those who failed.
+
+    A round times every call for so many seconds at least, in an order shuffled anew; with 0 seconds
+    once, after one call that is not timed. Who raises is left out from then on.
+
+    >>> found, failed = time_all({"nothing": int}, torch.device("cpu"), rounds=3, seconds=0)
+    >>> len(found["nothing"]), failed
+    (3, {})
+    """
+    taken: dict[str, list[float]] = {name: [] for name in calls}
+    failed: dict[str, Exception] = {}
+    shuffle = random.Random(SEED)
+    for _ in range(rounds):
+        for name in shuffle.sample(list(taken), len(taken)):
+            try:
+                taken[name] += _times(calls[name], device, seconds)
+            except Exception as error:
+                error.__traceback__ = error.__context__ = None  # which hold the tensors of a call
+                failed[name] = error
+                del taken[name]
+    return taken, failed
+
+
+def _times(call: Callable[[], Any], device: torch.device, seconds: float) -> list[float]:
+    if device.type == "cuda":
+        from triton.testing import do_bench
+
+        times = do_bench(call, warmup=200 * seconds, rep=1000 * seconds, return_mode="all")
+        return [milliseconds / 1000 for milliseconds in times]
+    timer = Timer("call()", globals={"call": call}, num_threads=torch.get_num_threads())
+    return timer.blocked_autorange(min_run_time=seconds).times
+
+
+def quartiles(times: Sequence[float]) -> dict[str, float]:
+    """The median, and the quartiles below and above it.
+
+    >>> quartiles([1.0, 9.0, 2.0])
+    {'lower': 1.5, 'median': 2.0, 'upper': 5.5}
+    """
+    shares = torch.tensor([0.25, 0.5, 0.75], dtype=torch.float64)
+    found = torch.tensor(times, dtype=torch.float64).quantile(shares).tolist()
+    return dict(zip(("lower", "median", "upper"), found, strict=True))
