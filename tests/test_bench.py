@@ -108,19 +108,6 @@ def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path, monkeypatch, caps
     assert not path.with_suffix(".partial.json").exists()
 
 
-def test_another_effort_does_not_go_on(tmp_path, monkeypatch):
-    monkeypatch.setattr(run, "measure", lambda *others: pytest.fail("measured"))
-    path = tmp_path / "out.json"
-    for effort in (SWIFT, SWIFT | {"rounds": 3}):
-        program_of = json.dumps(run.metadata((), CPU, effort), sort_keys=True)
-        kept = {"program": program_of, "done": {SMALL.name: {}}}
-        path.with_suffix(".partial.json").write_text(json.dumps(kept))
-        if effort is SWIFT:
-            assert run.run(path, [SMALL], (), CPU, SWIFT)["cases"] == [{}]
-    with pytest.raises(pytest.fail.Exception, match="measured"):
-        run.run(path, [SMALL], (), CPU, SWIFT)
-
-
 def test_new_pages_are_measured_before_any_are_kept(tmp_path, monkeypatch):
     grid, seen = [SMALL, replace(SMALL, pages="new"), replace(SMALL, seq=8)], []
     monkeypatch.setattr(run, "settle_allocator", seen.append)
@@ -218,15 +205,6 @@ def test_everyone_here_is_right_or_has_no_form(dtype, interleaved):
             assert names | {"copy", "clone"} == set(entry["times"])
 
 
-def test_compiled_lines_are_compiled(monkeypatch):
-    asked = []
-    monkeypatch.setattr(torch, "compile", lambda call, dynamic: asked.append(dynamic) or call)
-    for one in FIELD:
-        if one.name in ("formula compiled", "transformers compiled"):
-            one.prepare(setting(SMALL, CPU))
-    assert asked == [False, False]
-
-
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_a_quick_run_on_a_gpu(tmp_path):
     path = tmp_path / "out.json"
@@ -237,12 +215,7 @@ def test_a_quick_run_on_a_gpu(tmp_path):
 
 @pytest.mark.parametrize("case", [SMALL, replace(SMALL, dtype="bfloat16"), PREFILL])
 def test_bytes_are_those_of_a_copy(case):
-    q, k = (
-        torch.empty(case.batch, heads, case.seq, case.head_dim, device="meta")
-        for heads in (case.heads, case.kv_heads)
-    )
-    dtype = getattr(torch, case.dtype)
-    q, k = q.to(dtype), k.to(dtype)
+    q, k = run.random_pair(case, CPU, seed=0)
     with Traffic() as traffic:
         q.clone(), k.clone()
     assert traffic.read + traffic.written == case.bytes

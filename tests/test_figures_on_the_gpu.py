@@ -9,6 +9,8 @@ import vl_convert
 
 from rope.figures.on_the_gpu import LANES, LOADS, coalescing, lines_touched, roofline
 
+SIZES = {"M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
+
 
 def shown(**values):
     """What the chart reads out: peak, rate, ridge, intensity, share of the peak in percent."""
@@ -24,13 +26,7 @@ def shown(**values):
         text,
     )
     assert found is not None, text
-    return [_number(group) for group in found.groups()]
-
-
-def _number(text):
-    """4.2G as a number."""
-    sizes = {"M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
-    return float(text[:-1]) * sizes[text[-1]] if text[-1] in sizes else float(text)
+    return [float(group.rstrip("MGTP")) * SIZES.get(group[-1], 1) for group in found.groups()]
 
 
 @pytest.mark.parametrize(
@@ -41,25 +37,16 @@ def test_the_roof_is_the_lower_of_two_limits(arithmetic, memory, e, moved):
     peak, rate, intensity = 10**arithmetic, 10**memory, 6 / (4 * e * moved)
     share = min(peak, intensity * rate) / peak
     expected = [peak, rate, peak / rate, intensity, 100 * share]
-    assert shown(arithmetic=arithmetic, memory=memory, e=e, moved=moved) == [
-        pytest.approx(value, rel=6e-3) for value in expected
-    ]  # three digits are shown
+    found = shown(arithmetic=arithmetic, memory=memory, e=e, moved=moved)
+    assert found == pytest.approx(expected, rel=6e-3)  # three digits are shown
 
 
-@pytest.mark.parametrize("name", LOADS)
-def test_every_element_is_loaded_once_and_each_lane_gets_its_plane(name):
-    loads = LOADS[name]
-    places = [place for load in loads for lane in load for place in lane]
-    assert sorted(places) == list(range(2 * LANES))
-    half = name.startswith("half")
-    for lane in range(LANES):
-        plane = [place for load in loads for place in load[lane]]
-        assert plane == ([lane, lane + LANES] if half else [2 * lane, 2 * lane + 1])
-
-
-def test_the_drawing_counts_the_lines():
-    assert [sum(map(lines_touched, loads)) for loads in LOADS.values()] == [2, 4, 2]
-    assert lines_touched([[32 * lane] for lane in range(LANES)]) == LANES
+def test_every_lane_gets_its_plane_and_the_drawing_counts_the_lines():
     svg = coalescing().svg
-    for name, count in zip(LOADS, (2, 4, 2), strict=True):
-        assert f"{name}: {count} lines" in svg
+    for (name, loads), lines in zip(LOADS.items(), (2, 4, 2), strict=True):
+        half = name.startswith("half")
+        for lane in range(LANES):
+            plane = [place for load in loads for place in load[lane]]
+            assert plane == ([lane, lane + LANES] if half else [2 * lane, 2 * lane + 1])
+        assert sum(map(lines_touched, loads)) == lines and f"{name}: {lines} lines" in svg
+    assert lines_touched([[32 * lane] for lane in range(LANES)]) == LANES

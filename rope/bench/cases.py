@@ -93,10 +93,10 @@ def variants(case: Case, **changes: tuple[Any, ...]) -> tuple[Case, ...]:
     >>> [(case.seq, case.layout) for case in variants(PREFILL, seq=(1, 512))]
     [(1, 'half'), (1, 'interleaved'), (512, 'half'), (512, 'interleaved')]
     """
-    fields = {**changes, "interleaved": (False, True)}
+    choices = {**changes, "interleaved": (False, True)}
     return tuple(
-        replace(case, **dict(zip(fields, values, strict=True)))
-        for values in product(*fields.values())
+        replace(case, **dict(zip(choices, values, strict=True)))
+        for values in product(*choices.values())
     )
 
 

@@ -25,7 +25,7 @@ from rope.measuring.machine import about_here
 from rope.measuring.record import resume, rounded, write
 
 #: How long each case is timed: see `rope.measuring.clock.time_all`.
-FULL = {"rounds": 7, "seconds": 0.05}
+FULL = {"rounds": 5, "seconds": 0.05}
 QUICK = {"rounds": 3, "seconds": 0.01}
 
 Call = Callable[[], Any]
