@@ -33,16 +33,13 @@ def check_dim(dim: int, name: str = "dim") -> None:
         )
 
 
-def check_base(base: float, dim: int = 2) -> None:
+def check_base(base: float) -> None:
     """Refuse a base that gives no positive, finite frequencies, or angles beyond float64."""
     value = _finite("base", base, "10000.0")
-    if value <= 0:
-        raise ValueError(f"base is {value:g}; it must be positive and finite, such as 10000.0")
-    # The last frequency is base**-(dim-2)/dim; at 2^960 it leaves room for int64's positions.
-    smallest = 2.0 ** (-960 * dim / (dim - 2)) if dim > 2 else 0.0
-    if value < smallest:
+    # The last frequency is below 1/base; at 2^960 it leaves room for int64's positions.
+    if value < 2.0**-960:
         raise ValueError(
-            f"base is {value:g}; for a dim of {dim} it must be at least {smallest:g}, or angles "
+            f"base is {value:g}; it must be positive and finite, and at least 1.03e-289, or angles "
             "leave float64: pass a usual one such as 10000.0"
         )
 
@@ -255,64 +252,3 @@ def check_rows(x: Tensor, cos: Tensor) -> None:
                 f"cos has shape {list(cos.shape)}, whose axis {axis} is {rows}; for x of shape "
                 f"{list(x.shape)} it must be 1 or {size}: slice or expand the tables"
             )
-
-
-def check_position_ids(position_ids: Tensor, batch: int, seq_len: int) -> None:
-    """Refuse position ids that are not integers of shape [S] or [B, S]."""
-    check_integer("position_ids", position_ids)
-    # Lengths first: in compiled code each comparison of sizes is a guard, as S != B would be.
-    shape = position_ids.shape
-    expected = (seq_len,) if len(shape) == 1 else (batch, seq_len)
-    if len(shape) != len(expected) or tuple(shape) != expected:
-        raise ValueError(
-            f"position_ids has shape {list(position_ids.shape)}; it must be [{seq_len}] or "
-            f"[{batch}, {seq_len}], the sequence of x: expand or slice it to one of the two"
-        )
-
-
-def check_offset(offset: int, position_ids: Tensor | None) -> None:
-    """Refuse an offset below 0, or one beside position ids."""
-    check_count("offset", offset, smallest=0)
-    if position_ids is not None and offset != 0:
-        raise ValueError(
-            f"offset is {offset} beside position_ids, which already say where each token "
-            "stands; one of the two must be left out: add the offset to the ids"
-        )
-
-
-def check_positions_in_table(position_ids: Tensor, rows: int) -> None:
-    """Refuse positions below 0 (they would wrap around in silence) or past the last row."""
-    if position_ids.is_meta:
-        return
-    if torch.compiler.is_compiling() or position_ids.is_cuda:
-        # Reading a value would break a traced graph, and on a GPU make the host wait for the
-        # queue. The assertion rides in the queue instead and fails there.
-        inside = ((position_ids >= 0) & (position_ids < rows)).all()
-        torch._assert_async(inside, "position_ids must lie within the rows of the tables")
-        return
-    low, high = position_range(position_ids)
-    check_no_negative(low)
-    if high >= rows:
-        raise ValueError(
-            f"position_ids holds {high}; the tables have {rows} rows, positions 0 ... {rows - 1}: "
-            f"build longer ones with rotary_tables({high + 1}, inv_freq)"
-        )
-
-
-def check_no_negative(low: int) -> None:
-    """Refuse the smallest position if it lies before the start: it would wrap around in silence."""
-    if low < 0:
-        raise ValueError(
-            f"position_ids holds {low}; positions start at 0: "
-            "give padding any valid position and mask it in the attention"
-        )
-
-
-def position_range(position_ids: Tensor) -> tuple[int, int]:
-    """The smallest and largest position, (0, -1) when there are none. Reads the data."""
-    while torch._C._functorch.is_functorch_wrapped_tensor(position_ids):
-        position_ids = torch._C._functorch.get_unwrapped(position_ids)  # all that vmap runs over
-    if position_ids.numel() == 0:
-        return 0, -1
-    low, high = torch.aminmax(position_ids)
-    return int(low), int(high)

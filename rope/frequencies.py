@@ -47,7 +47,7 @@ def inverse_frequencies(
     tensor([0.5000, 0.0050], dtype=torch.float64)
     """
     check_dim(dim)
-    check_base(base, dim)
+    check_base(base)
     check_extension(extension)
     if seq_len is not None:
         check_count("seq_len", seq_len, smallest=0)

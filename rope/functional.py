@@ -17,11 +17,11 @@ from rope.checks import (
     check_flag,
     check_heads,
     check_pair,
-    check_position_ids,
     check_rows,
     check_tables,
     check_writable,
 )
+from rope.positions import check_position_ids
 from rope.rotation import rotate, rotate_
 
 

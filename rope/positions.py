@@ -1,4 +1,4 @@
-"""Where each token stands, when that is not simply 0 ... S-1: packed and padded batches.
+"""Where each token stands: packed and padded batches, and what may be a position.
 
 Chapter "Rotary attention". Scores depend on differences of positions, so only the differences
 within a sequence matter; starting each sequence at 0 keeps positions small.
@@ -109,3 +109,64 @@ def check_lengths(lengths: Sequence[int]) -> None:
         raise ValueError("lengths is empty; it must name at least one sequence: pass [S] for one")
     for length in lengths:
         check_count("each of lengths", length)
+
+
+def check_position_ids(position_ids: Tensor, batch: int, seq_len: int) -> None:
+    """Refuse position ids that are not integers of shape [S] or [B, S]."""
+    check_integer("position_ids", position_ids)
+    # Lengths first: in compiled code each comparison of sizes is a guard, as S != B would be.
+    shape = position_ids.shape
+    expected = (seq_len,) if len(shape) == 1 else (batch, seq_len)
+    if len(shape) != len(expected) or tuple(shape) != expected:
+        raise ValueError(
+            f"position_ids has shape {list(position_ids.shape)}; it must be [{seq_len}] or "
+            f"[{batch}, {seq_len}], the sequence of x: expand or slice it to one of the two"
+        )
+
+
+def check_offset(offset: int, position_ids: Tensor | None) -> None:
+    """Refuse an offset below 0, or one beside position ids."""
+    check_count("offset", offset, smallest=0)
+    if position_ids is not None and offset != 0:
+        raise ValueError(
+            f"offset is {offset} beside position_ids, which already say where each token "
+            "stands; one of the two must be left out: add the offset to the ids"
+        )
+
+
+def check_positions_in_table(position_ids: Tensor, rows: int) -> None:
+    """Refuse positions below 0 (they would wrap around in silence) or past the last row."""
+    if position_ids.is_meta:
+        return
+    if torch.compiler.is_compiling() or position_ids.is_cuda:
+        # Reading a value would break a traced graph, and on a GPU make the host wait for the
+        # queue. The assertion rides in the queue instead and fails there.
+        inside = ((position_ids >= 0) & (position_ids < rows)).all()
+        torch._assert_async(inside, "position_ids must lie within the rows of the tables")
+        return
+    low, high = position_range(position_ids)
+    check_no_negative(low)
+    if high >= rows:
+        raise ValueError(
+            f"position_ids holds {high}; the tables have {rows} rows, positions 0 ... {rows - 1}: "
+            f"build longer ones with rotary_tables({high + 1}, inv_freq)"
+        )
+
+
+def check_no_negative(low: int) -> None:
+    """Refuse the smallest position if it lies before the start: it would wrap around in silence."""
+    if low < 0:
+        raise ValueError(
+            f"position_ids holds {low}; positions start at 0: "
+            "give padding any valid position and mask it in the attention"
+        )
+
+
+def position_range(position_ids: Tensor) -> tuple[int, int]:
+    """The smallest and largest position, (0, -1) when there are none. Reads the data."""
+    while torch._C._functorch.is_functorch_wrapped_tensor(position_ids):
+        position_ids = torch._C._functorch.get_unwrapped(position_ids)  # all that vmap runs over
+    if position_ids.numel() == 0:
+        return 0, -1
+    low, high = torch.aminmax(position_ids)
+    return int(low), int(high)

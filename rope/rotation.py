@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from torch.autograd import forward_ad
 
 from rope import kernels
-from rope.checks import check_positions_in_table
 from rope.formula import formula
 from rope.kernels.operator import DTYPES, look_up
+from rope.positions import check_positions_in_table
 
 _PLAIN = (Tensor, nn.Parameter)
 

@@ -19,14 +19,11 @@ from rope.checks import (
     check_devices,
     check_dim,
     check_flag,
-    check_no_negative,
-    check_offset,
-    check_position_ids,
-    position_range,
 )
 from rope.extensions import Default, Extension
 from rope.following import Following, default_device
 from rope.frequencies import check_extension, inverse_frequencies, rotary_tables, table_dtype
+from rope.positions import check_no_negative, check_offset, check_position_ids, position_range
 
 _CHANGING = threading.Lock()  # one for all: a lock of its own could not be copied or pickled
 _MOST_ROWS = 1 << 17  # that a call makes the tables grow to; farther rows are made for it alone

@@ -25,13 +25,11 @@ from rope.checks import (
     check_flag,
     check_heads,
     check_number,
-    check_offset,
     check_pair,
-    check_position_ids,
-    position_range,
 )
 from rope.frequencies import inverse_frequencies, rotary_tables, table_dtype
 from rope.functional import rotary_embedding
+from rope.positions import check_offset, check_position_ids, position_range
 
 GAMMA = 0.4
 
@@ -78,7 +76,7 @@ class XPos(nn.Module):
         super().__init__()
         check_dim(dim)
         check_number("scale_base", scale_base, above=0)
-        check_base(base, dim)
+        check_base(base)
         check_number("centre", centre)
         check_flag("interleaved", interleaved)
         self.dim, self.scale_base, self.base = dim, float(scale_base), float(base)
