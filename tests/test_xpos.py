@@ -214,7 +214,7 @@ BAD_VALUES = {
     "dim is 7.*even": lambda: XPos(7),
     "scale_base is 0.0.*above 0": lambda: XPos(8, 0.0),
     "base is inf.*finite": lambda: XPos(8, base=float("inf")),
-    "base is 4.94066e-324; for a dim": lambda: XPos(128, base=5e-324),
+    "base is 4.94066e-324; it must be positive": lambda: XPos(128, base=5e-324),
     "centre is nan.*finite": lambda: XPos(8, centre=float("nan")),
     "position 18000 lies 18000 from the centre, 0; .*scale_base=512 allows 17847: .*middle": (
         lambda: XPos(8)(Q, Q, offset=18_000)
