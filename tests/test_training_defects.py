@@ -6,13 +6,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from rope.training.corpus import corpus_of
 from strategies import normal, tolerance
 from torch.nn.functional import cross_entropy
 
 from rope import reference
 from rope.extensions import Linear, YaRN
 from rope.training import Decoder, Experiment, train
-from rope.training.corpus import corpus_of
 from rope.training.defects import DEFECTS, defect
 from rope.training.inside import scores
 from rope.training.loop import token_losses

@@ -10,8 +10,8 @@ from strategies import normal, tolerance
 from rope.extensions import YaRN
 from rope.frequencies import inverse_frequencies
 from rope.training import POSITIONS, Decoder, Experiment
-from rope.training.config import ATTENTIONS
 from rope.training.decoder import Attention
+from rope.training.experiment import ATTENTIONS
 from rope.training.positions import T5Bias
 from rope.xpos import XPos
 

@@ -14,13 +14,14 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import cast
+from unittest.mock import patch
 
 import torch
 from torch import Tensor
 
 from rope.checks import check_count
 from rope.training.decoder import Attention, Block, Decoder
-from rope.training.defects import check_rotary, check_softmax, replaced
+from rope.training.defects import check_rotary, check_softmax
 from rope.training.positions import Places, Rotary
 
 
@@ -29,8 +30,8 @@ def plane_norms(model: Decoder, inputs: Tensor) -> tuple[Tensor, Tensor]:
     """The mean length of what each plane of q, and of k, holds, over all tokens.
 
     inputs: int64 `[B, S]`. Returns two tensors `[layers, H, R/2]`, of q and k before the rotation,
-    which keeps lengths (the decay of xPos does not). For a way that rotates nothing the planes are
-    the D/2 that RoPE would turn. Raises ValueError for a model of linear attention.
+    which keeps lengths (the decay of xPos does not). For a method that rotates nothing the planes
+    are the D/2 that RoPE would rotate. Raises ValueError for a model of linear attention.
 
     >>> from rope.training import Experiment
     >>> model = Decoder(Experiment(layers=3, width=16, heads=2), tokens=5)
@@ -52,7 +53,7 @@ def plane_norms(model: Decoder, inputs: Tensor) -> tuple[Tensor, Tensor]:
 def scores(model: Decoder, inputs: Tensor, layer: int) -> Tensor:
     """What enters the softmax of a layer: `[B, H, S, S]`, row m for the query, −inf ahead.
 
-    Divided by sqrt(D), and with the bias where the way has one. inputs: int64 `[B, S]`.
+    Divided by sqrt(D), and with the bias where the method has one. inputs: int64 `[B, S]`.
     Raises ValueError for a layer that the model has not, or for linear attention.
 
     >>> from rope.training import Experiment
@@ -140,7 +141,7 @@ def frozen(model: Decoder, planes: Iterable[int]) -> Iterator[None]:
     def without(seq_len: int, device: torch.device) -> Tensor:
         return frequencies(seq_len, device).masked_fill(chosen.to(device), 0.0)
 
-    with replaced(rotary, "frequencies", without):
+    with patch.object(rotary, "frequencies", without):
         yield
 
 
@@ -169,7 +170,7 @@ def erased(model: Decoder, planes: Iterable[int]) -> Iterator[None]:
         cos, sin = (table.masked_fill(chosen.to(table.device), 0.0) for table in places.query)
         return places._replace(query=(cos, sin))  # a query of 0 in these planes
 
-    with replaced(rotary, "forward", without):
+    with patch.object(rotary, "forward", without):
         yield
 
 
