@@ -62,7 +62,7 @@ def test_prefixes_change_nothing_where_the_spectrum_is_one():
 
 def test_prefixes_let_a_dynamic_spectrum_follow_each_length():
     run = tiny()
-    with torch.no_grad():  # scores that a turn can move: three steps leave them near zero
+    with torch.no_grad():  # scores that a rotation can move: three steps leave them near zero
         run.model.blocks[0].attention.project.weight.mul_(100)
     dynamic = extensions_of(run.model.experiment)["dynamic"]
     plain = by_position(run.model, run.data, 2)
@@ -108,7 +108,7 @@ def test_answers_by_distance_are_counted_as_by_hand():
     assert (found["accuracy"][31] is None) == (not far.any())
 
 
-def test_an_extension_is_taken_back_and_refused_where_nothing_turns():
+def test_an_extension_is_taken_back_and_refused_where_nothing_rotates():
     run = tiny()
     inputs, targets = run.data.validation(2, 16)
     before = token_losses(run.model, inputs, targets)
@@ -170,7 +170,7 @@ def test_intervals_are_those_of_student():
         interval([1.0])
 
 
-def test_steps_to_a_loss_lie_between_looks():
+def test_steps_to_a_loss_lie_between_evaluations():
     curve = {"step": [0, 10, 20], "loss": [3.0, 2.0, 1.0]}
     assert [steps_to(curve, loss) for loss in (3.5, 2.5, 1.0, 0.9)] == [0.0, 5.0, 20.0, None]
 
@@ -198,9 +198,7 @@ def test_a_sweep_goes_on_with_the_runs_that_are_missing(tmp_path, monkeypatch):
     record = sweep(output, ["live"], workers=1)
     assert record["runs"] == [first, second] and output.read_bytes() == kept
     assert record["metadata"]["corpus"]["sha256"] == load_corpus().sha256
-    with pytest.raises(
-        ValueError, match=r"was made with command '.* live', and here it is '.* base"
-    ):
+    with pytest.raises(ValueError, match=r"was made with command '.* live', and here .* base"):
         sweep(output, ["base"])
     changed = record["metadata"] | {"commit": "another"}
     write(output, {"metadata": changed, "runs": record["runs"]})
@@ -292,14 +290,7 @@ def test_steps_of_a_training_follow_one_another(monkeypatch):
 
 def test_what_cannot_be_timed_is_refused():
     with pytest.raises(ValueError, match="rounds is 0; it must be at least 1"):
-        cost.step_seconds({"rope": Experiment(**TINY)}, rounds=0, corpus=SHORT)
-    for name in ("batch", "heads"):
-        with pytest.raises(ValueError, match=f"{name} is 0; it must be at least 1"):
-            cost.attention_cost([8], **{name: 0})
-    with pytest.raises(ValueError, match="length is 0; it must be at least 1"):
-        cost.attention_cost([8, 0])
-    with pytest.raises(ValueError, match="dim is 7; it must be even"):
-        cost.attention_cost([8], head_dim=7)
+        cost.timed({}, rounds=0)
 
 
 def test_the_attentions_are_what_their_names_say():
@@ -320,12 +311,11 @@ def test_the_attentions_are_what_their_names_say():
 
 def test_the_record_of_costs_has_the_form_that_is_committed(monkeypatch):
     monkeypatch.setattr(cost, "Experiment", lambda position: Experiment(position=position, **TINY))
-    monkeypatch.setattr(cost, "LENGTHS", (8, 16))
-    found = json.loads(json.dumps(cost.costs()))
+    found = json.loads(json.dumps(cost.costs((8, 16), rounds=2)))
     committed = json.loads((RECORDED / "cost.json").read_text(encoding="utf-8"))
     assert set(committed) == set(found) | {"metadata"}
     assert found["threads"] == 1 and list(found["step"]) == list(POSITIONS)
-    assert all(len(taken) == 20 and min(taken) > 0 for taken in found["step"].values())
+    assert all(len(taken) == 2 and min(taken) > 0 for taken in found["step"].values())
     attention = found["attention"]
     assert set(attention) == set(committed["attention"])
     assert attention["lengths"] == [8, 16]
@@ -352,7 +342,7 @@ def test_matmuls_grow_with_the_length_or_with_its_square():
 
 
 def test_memory_grows_with_the_length_or_with_its_square():
-    found = cost.attention_cost([256, 512, 1024], heads=1, head_dim=16, rounds=2)["memory"]
+    found = cost.attention_cost([256, 512, 1024], rounds=2)["memory"]
     for name, low, high in (
         ("linear", 1.9, 2.1),
         ("linear rotated", 1.9, 2.1),
@@ -360,5 +350,5 @@ def test_memory_grows_with_the_length_or_with_its_square():
     ):
         a, b, c = found[name]
         assert low < b / a < high and low < c / b < high, name
-        assert a >= 3 * 4 * 256 * 16  # three gradients in float32 at the least
+        assert a >= 3 * 4 * (4 * 256 * 32)  # three gradients in float32 at the least
     assert found["softmax fused"][-1] < found["softmax by matrix"][-1] / 8

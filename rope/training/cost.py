@@ -30,6 +30,7 @@ from rope.training.loop import make_optimizer, training_step
 from rope.training.positions import POSITIONS
 
 LENGTHS = (128, 256, 512, 1024, 2048, 4096, 8192)
+BATCH, HEADS, HEAD_DIM = 1, 4, 32  # of the attention that is timed
 CPU = torch.device("cpu")
 Attend = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 
@@ -109,9 +110,7 @@ ATTENTIONS: dict[str, Attend] = {
 }
 
 
-def attention_cost(
-    lengths: Sequence[int], *, batch: int = 1, heads: int = 4, head_dim: int = 32, rounds: int = 7
-) -> dict[str, Any]:
+def attention_cost(lengths: Sequence[int], rounds: int = 7) -> dict[str, Any]:
     """Seconds and bytes of one attention, forward and backward, at each length S, by its name.
 
     q, k, v are given, in float32: projections, equal for all, are left out, and of the last two
@@ -120,18 +119,16 @@ def attention_cost(
     most bytes held beyond the inputs, gradients among them.
     "softmax by matrix" holds three matrices of 4 B H S^2 bytes at a time, and masks.
     """
-    sizes = {"batch": batch, "heads": heads, "head_dim": head_dim}
-    for name, value in (*sizes.items(), *(("length", length) for length in lengths)):
-        check_count(name, value)
     quantities = ("lower", "seconds", "upper", "memory")
     found: dict[str, Any] = {quantity: {name: [] for name in ATTENTIONS} for quantity in quantities}
     for length in lengths:
-        calls = attention_calls((batch, heads, length, head_dim))
+        calls = attention_calls((BATCH, HEADS, length, HEAD_DIM))
         for name, seconds in timed(calls, rounds).items():
             quartiles = statistics.quantiles(seconds, n=4, method="inclusive")
             numbers = (*quartiles, peak_memory(calls[name], CPU))
             for quantity, number in zip(quantities, numbers, strict=True):
                 found[quantity][name].append(number)
+    sizes = {"batch": BATCH, "heads": HEADS, "head_dim": HEAD_DIM}
     return {**sizes, "lengths": list(lengths), **found}
 
 
