@@ -23,7 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         options.command(options)
     except KeyboardInterrupt:
-        print("\nInterrupted; a sweep goes on from here when started again.", file=sys.stderr)
+        print("\nInterrupted; only a sweep goes on when it is started again.", file=sys.stderr)
         return 130
     except (ValueError, RuntimeError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)

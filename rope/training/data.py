@@ -143,7 +143,7 @@ class TextData:
 
 
 class RecallData:
-    """Symbols and questions by turns: each question asks for the symbol an exact distance back.
+    """Symbols and questions, alternating: each question asks for the symbol an exact distance back.
 
     Even places hold a symbol, 0 ... SYMBOLS-1, odd places a question, SYMBOLS + d - 1, which asks
     for the symbol 2 d - 1 places back, d = 1 ... FARTHEST. All are drawn at random, so the answer

@@ -70,7 +70,7 @@ class Experiment:
         if self.width % self.heads or self.width // self.heads % 4:
             raise ValueError(
                 f"width is {self.width} for {self.heads} heads; each head must get a multiple of 4 "
-                "coordinates, since partial rotation turns half of them: change one of the two"
+                "coordinates, since partial rotation rotates half of them: change one of the two"
             )
         if self.attention == "linear" and not POSITIONS[self.position].linear:
             raise ValueError(

@@ -1,11 +1,11 @@
 """What a trained model does with its positions: chapter "What the model uses".
 
-Looking: the norms of each plane, the scores, and how much of a score the distance alone explains.
+Reading: the norms of each plane, the scores, and how much of a score the distance alone explains.
 
     s_bmn = a_bm + f(m - n) + rest,
 
 with a_bm free for each query, since the softmax does not see it, and f fitted by least squares.
-Meddling: planes that stop turning, planes that say nothing. The model is as before afterwards.
+Changing: planes that stop rotating, planes that say nothing. The model is as before afterwards.
 
 Shapes: B batch, H heads, S sequence, D head dimension, R rotated width.
 """
@@ -123,7 +123,7 @@ def position_share(model: Decoder, inputs: Tensor) -> Tensor:
 
 @contextmanager
 def frozen(model: Decoder, planes: Iterable[int]) -> Iterator[None]:
-    """Within it these planes do not turn, theta_j = 0, in any layer: they compare content alone.
+    """Within it these planes do not rotate, theta_j = 0, in any layer: they compare content alone.
 
     planes: numbers 0 ... R/2 − 1, fast to slow. The decay of xPos stays. Raises ValueError for a
     model that rotates nothing or a plane that it has not, TypeError for what is no integer.

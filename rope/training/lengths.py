@@ -118,7 +118,7 @@ def extended(model: Decoder, extension: Extension) -> Iterator[Decoder]:
     >>> model = Decoder(Experiment(width=16, heads=2), tokens=5)
     >>> with extended(model, Linear(2.0)):
     ...     model.positions.frequencies(4, torch.device("cpu"))
-    tensor([5.0000e-01, 5.0000e-02, 5.0000e-03, 5.0000e-04], dtype=torch.float64)
+    tensor([0.5000, 0.0500, 0.0050, 0.0005], dtype=torch.float64)
     """
     with patch.object(check_rotary(model), "extension", extension):
         yield model

@@ -22,7 +22,7 @@ EVALUATED = 64  # validation sequences of an evaluation while training
 
 @dataclass
 class Trained:
-    """A model, the data that it was trained on, and what was seen on the way.
+    """A model, the data that it was trained on, and what was measured meanwhile.
 
     metrics: one dict an evaluation, with `step`, `loss` (of validation, nats a token),
     `training_loss`, and `seconds` of training until then.
@@ -58,8 +58,9 @@ def train(
     model = Decoder(experiment, data.tokens).to(device)
     optimizer = make_optimizer(model, experiment)
     forward = torch.compile(model) if compiled else model
-    start = {"step": 0, "loss": validation_loss(model, data), "training_loss": None, "seconds": 0.0}
-    metrics = [start]
+    metrics = [
+        {"step": 0, "loss": validation_loss(model, data), "training_loss": None, "seconds": 0.0}
+    ]
     seconds, started = 0.0, time.perf_counter()
     with tqdm(
         total=experiment.steps, desc=experiment.name, unit="step", disable=not progress
