@@ -1,24 +1,30 @@
-"""Training: its data, its loop, and that a run which is killed ends as if it had not been."""
+"""Training: experiments, their data, the loop, and what a trained model writes."""
 
 import json
 import math
-import os
-import signal
-import subprocess
 import sys
-from dataclasses import fields, replace
-from pathlib import Path
+from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
-from strategies import tolerance
+from strategies import normal, tolerance
 from torch.nn.functional import cross_entropy
 from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR
 
-from rope.training import Corpus, Experiment, load_corpus, train
-from rope.training.corpus import corpus_of
-from rope.training.data import FARTHEST, IGNORED, SYMBOLS, RecallData, TextData, data_for
-from rope.training.decoder import Decoder
+from rope.training import Decoder, Experiment, load_corpus, train
+from rope.training.__main__ import main
+from rope.training.data import (
+    FARTHEST,
+    IGNORED,
+    SYMBOLS,
+    RecallData,
+    TextData,
+    corpus_of,
+    data_for,
+)
+from rope.training.experiment import PLAN, experiments
+from rope.training.generate import write
 from rope.training.loop import (
     learning_rate,
     make_optimizer,
@@ -26,7 +32,6 @@ from rope.training.loop import (
     training_step,
     validation_loss,
 )
-from rope.training.plan import PLAN, experiments
 
 CORPUS = corpus_of("".join(chr(97 + n * n % 23) for n in range(2000)))
 SMALL = Experiment(
@@ -90,24 +95,19 @@ def test_linear_attention_has_no_place_for_a_bias(position):
         Experiment(position=position, attention="linear")
 
 
-def test_the_key_differs_where_a_field_does():
+def test_an_experiment_comes_back_from_its_record():
     other = Experiment(
         "recall", "none", "linear", 2, 64, 2, 64, 8, 9, 1e-3, 5, 0.0, 100.0, True, 3, 1
     )
-    made = [Experiment(), *(
-        replace(Experiment(), **{field.name: getattr(other, field.name)})
-        for field in fields(Experiment)
-    )]  # fmt: skip
-    assert len({experiment.key() for experiment in made}) == len(made) == 17
     assert Experiment(**json.loads(json.dumps(other.as_dict()))) == other
-    assert replace(Experiment(), seed=7).key() == Experiment(seed=7).key()
+    whole, real = Experiment(base=10000, weight_decay=0), Experiment(weight_decay=0.0)
+    assert json.dumps(whole.as_dict()) == json.dumps(real.as_dict())
 
 
 def test_the_plan_has_each_run_once():
     every = experiments()
-    assert len(every) == len({experiment.key() for experiment in every})
+    assert len(every) == len(set(every))
     assert set(every) == {experiment for part in PLAN.values() for experiment in part}
-    assert len({f"{e.name}-{e.key()}" for e in every}) == len(every)
 
 
 # The data.
@@ -133,7 +133,7 @@ def test_encoding_is_undone_by_decoding():
 
 def test_a_python_without_its_topics_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "pydoc_data.topics", None)
-    with pytest.raises(RuntimeError, match=r"no pydoc_data\.topics, .*\.corpus_of\(text\)"):
+    with pytest.raises(RuntimeError, match=r"no pydoc_data\.topics, .*\.data\.corpus_of\(text\)"):
         load_corpus.__wrapped__()
 
 
@@ -174,9 +174,8 @@ def test_a_batch_follows_from_seed_and_step_alone(task):
     assert not torch.equal(other.training(1)[0], drawn[0][0])
     for a, b in zip(other.validation(3, 64), first.validation(3, 64), strict=True):
         assert torch.equal(a, b)  # seeds are compared on the same text
-    # The ways to know positions are compared on the same batches too.
-    way = data_for(replace(experiment, position="alibi"), corpus)
-    assert torch.equal(way.training(1)[0], drawn[0][0])
+    method = data_for(replace(experiment, position="alibi"), corpus)
+    assert torch.equal(method.training(1)[0], drawn[0][0])  # and so are methods
 
 
 @pytest.mark.parametrize("length", [64, 65, 130])
@@ -259,7 +258,7 @@ def test_training_lowers_the_loss(task):
     assert losses[-1] == validation_loss(run.model, run.data)
 
 
-def test_looks_are_where_they_should_be():
+def test_evaluations_are_where_they_should_be():
     metrics = trained().metrics
     assert [line["step"] for line in metrics] == [0, 4, 8, 12, 16, 17]
     assert metrics[0]["training_loss"] is None and metrics[0]["seconds"] == 0
@@ -287,140 +286,6 @@ def test_a_seed_gives_one_run():
     assert all(a["loss"] != b["loss"] for a, b in zip(one.metrics, other.metrics, strict=True))
 
 
-# What is kept.
-
-CHILD = """
-import io, sys
-from pathlib import Path
-import torch
-from test_training import SMALL, trained
-
-torch.set_num_threads(1)
-save, saved = torch.save, []
-
-def half(state, path):
-    saved.append(state["step"])
-    if len(saved) == 1:
-        return save(state, path)
-    whole = io.BytesIO()
-    save(state, whole)
-    path.write_bytes(whole.getvalue()[: whole.tell() // 2])
-    print("writing", flush=True)
-    sys.stdin.read()
-
-if sys.argv[2] == "half":
-    torch.save = half
-trained(folder=Path(sys.argv[1]), every=5)
-"""
-
-
-def child(folder, how):
-    return subprocess.Popen(
-        [sys.executable, "-c", CHILD, str(folder), how],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env=os.environ | {"PYTHONPATH": str(Path(__file__).parent)},
-    )
-
-
-def kept(folder):
-    return torch.load(folder / "checkpoint.pt", weights_only=True)
-
-
-def test_a_killed_run_goes_on_and_ends_as_if_it_had_not_been(tmp_path):
-    """Killed while it writes the checkpoint of step 10; that of step 5 is whole."""
-    process = child(tmp_path / "run", "half")
-    try:
-        assert process.stdout.readline() == "writing\n"
-    finally:
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
-    assert process.returncode == -signal.SIGKILL
-    assert kept(tmp_path / "run")["step"] == 5
-    with pytest.raises((OSError, RuntimeError)):  # the newer one is broken off
-        torch.load(tmp_path / "run" / "checkpoint.new", weights_only=True)
-
-    process = child(tmp_path / "run", "whole")
-    unbroken = trained(folder=tmp_path / "unbroken", every=5)
-    assert process.communicate()[1] is None and process.returncode == 0
-    resumed, whole = kept(tmp_path / "run"), kept(tmp_path / "unbroken")
-    assert resumed["step"] == whole["step"] == SMALL.steps
-    assert timeless(resumed["metrics"]) == timeless(whole["metrics"])
-    torch.testing.assert_close(resumed["model"], whole["model"], rtol=0, atol=0)
-    states = resumed["optimizer"]["state"], whole["optimizer"]["state"]
-    torch.testing.assert_close(*states, rtol=0, atol=0)
-    assert resumed["optimizer"]["param_groups"] == whole["optimizer"]["param_groups"]
-    lines = [
-        [json.loads(line) for line in (tmp_path / name / "metrics.jsonl").read_text().splitlines()]
-        for name in ("run", "unbroken")
-    ]
-    assert lines[0][0] == lines[1][0] == SMALL.as_dict()
-    assert timeless(lines[0][1:]) == timeless(lines[1][1:]) == timeless(unbroken.metrics)
-    seconds = [line["seconds"] for line in resumed["metrics"]]
-    assert seconds == sorted(seconds)
-    left = {path.name for path in (tmp_path / "run").iterdir()} - {"lock"}
-    assert left == {"checkpoint.pt", "metrics.jsonl"}
-
-    plain = trained()  # nor does keeping change anything
-    for weights in (resumed["model"], whole["model"], unbroken.model.state_dict()):
-        assert all(
-            torch.equal(weights[key], value) for key, value in plain.model.state_dict().items()
-        )
-
-
-@pytest.fixture
-def finished(tmp_path):
-    return trained(folder=tmp_path / "whole"), tmp_path / "whole"
-
-
-def test_a_finished_run_is_read_again(finished):
-    run, folder = finished
-    again = trained(folder=folder)
-    assert same(run, again) and again.metrics == run.metrics
-
-
-@pytest.mark.parametrize("writes", range(8))
-def test_a_kill_at_any_write_leaves_the_same_files(tmp_path, monkeypatch, finished, writes):
-    run, _ = finished
-    replace_file, calls = os.replace, []
-
-    def killing(*paths):
-        calls.append(paths)
-        if len(calls) > writes:
-            raise KeyboardInterrupt
-        replace_file(*paths)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "replace", killing)
-        with pytest.raises(KeyboardInterrupt):
-            trained(folder=tmp_path / "run", every=5)
-    again = trained(folder=tmp_path / "run", every=5)
-    assert same(again, run) and timeless(again.metrics) == timeless(run.metrics)
-    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
-    assert timeless(map(json.loads, lines[1:])) == timeless(run.metrics)
-    assert kept(tmp_path / "run")["step"] == SMALL.steps
-
-
-@pytest.mark.parametrize("share", [0, 0.5, 0.99])
-def test_half_a_checkpoint_is_refused(finished, share):
-    _, folder = finished
-    whole = (folder / "checkpoint.pt").read_bytes()
-    (folder / "checkpoint.pt").write_bytes(whole[: int(share * len(whole))])
-    with pytest.raises(ValueError, match=r"checkpoint\.pt .*: "):
-        trained(folder=folder)
-
-
-def test_what_is_no_checkpoint_is_refused(tmp_path):
-    path = tmp_path / "checkpoint.pt"
-    path.write_bytes(b"hello")
-    with pytest.raises(ValueError, match="broken"):
-        trained(folder=tmp_path)
-    torch.save({"model": 1}, path)
-    with pytest.raises(ValueError, match="broken"):
-        trained(folder=tmp_path)
-
-
 def test_a_run_that_diverges_says_so():
     with pytest.raises(RuntimeError, match="it must be finite: lower learning_rate"):
         train(replace(SMALL, learning_rate=1e30), progress=False)
@@ -429,53 +294,6 @@ def test_a_run_that_diverges_says_so():
 def test_a_corpus_for_the_recall_task_is_refused():
     with pytest.raises(ValueError, match="a corpus was passed with task 'recall'"):
         train(Experiment(task="recall"), corpus=corpus_of("abc" * 700))
-
-
-def test_one_experiment_has_one_key():
-    assert Experiment(base=10000, weight_decay=0).key() == Experiment(weight_decay=0.0).key()
-
-
-def test_another_run_s_folder_is_refused(finished):
-    run, folder = finished
-    with pytest.raises(ValueError, match=r"holds the run of another experiment, .*: name another"):
-        trained(replace(SMALL, seed=1), folder=folder)
-    other = corpus_of("".join(chr(97 + n % 23) for n in range(2000)))
-    assert isinstance(other, Corpus)
-    for corpus in (other, corpus_of("abc" * 700)):  # as many characters, and fewer
-        with pytest.raises(ValueError, match="corpus"):
-            train(SMALL, corpus=corpus, folder=folder, progress=False)
-    assert same(trained(folder=folder), run)
-
-
-def test_a_run_of_another_version_is_refused(finished, monkeypatch):
-    _, folder = finished
-    monkeypatch.setattr("rope.training.checkpoint.VERSION", 2)
-    with pytest.raises(ValueError, match="a run of version 1; this code trains version 2"):
-        trained(folder=folder)
-
-
-def test_a_folder_is_one_run_s_at_a_time_and_free_when_its_process_is_gone(tmp_path):
-    pytest.importorskip("fcntl")
-    code = (
-        "import sys, pathlib\n"
-        "from rope.training.checkpoint import alone\n"
-        "with alone(pathlib.Path(sys.argv[1])):\n"
-        "    print('held', flush=True)\n"
-        "    sys.stdin.read()\n"
-    )
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    with subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], **pipes) as other:
-        assert other.stdout.readline() == "held\n"
-        with pytest.raises(ValueError, match="is another run's just now"):
-            trained(folder=tmp_path)
-        other.kill()
-        other.wait()
-    assert trained(folder=tmp_path).metrics[-1]["step"] == SMALL.steps
-
-
-def test_checkpoints_every_no_steps_are_refused(tmp_path):
-    with pytest.raises(ValueError, match="every is 0; it must be at least 1"):
-        trained(folder=tmp_path, every=0)
 
 
 def test_a_bar_is_shown_when_asked_for(capsys):
@@ -503,3 +321,75 @@ def test_elsewhere_the_losses_are_the_same(keywords):
         # Sums of up to 64 terms in another order; at this size training does not amplify it.
         allowed = tolerance(torch.float32, scale=one["loss"], operations=64)
         assert abs(one["loss"] - other["loss"]) <= allowed
+
+
+def test_one_model_is_trained_by_a_command(capsys):
+    small = ["--layers=1", "--width=16", "--heads=2", "--context=16", "--steps=2", "--interleaved"]
+    assert main(["train", *small, "--learning-rate", "0.01"]) == 0
+    line = json.loads(capsys.readouterr().out)
+    assert line["experiment"]["learning_rate"] == 0.01 and line["experiment"]["interleaved"]
+    assert line["step"] == 2 and math.isfinite(line["loss"])
+    assert main(["train", "--position=alibi", "--attention=linear"]) == 1
+    assert capsys.readouterr().err.startswith("error: position is 'alibi' with linear attention")
+
+
+# What a model writes.
+
+WRITER = Experiment(layers=2, width=16, heads=2, context=16)
+HELLO = corpus_of("hello world. " * 4)
+
+
+def sharp(position):
+    """A model with large weights, which is sure of what comes next."""
+    model = Decoder(Experiment(**{**WRITER.as_dict(), "position": position}), len(HELLO.vocabulary))
+    with torch.no_grad():
+        for seed, weight in enumerate(model.blocks.parameters()):
+            weight.copy_(normal(weight.shape, seed, torch.float32) / 2)
+        model.head.weight.copy_(normal(model.head.weight.shape, 0, torch.float32))
+    return model
+
+
+@pytest.mark.parametrize("position", ["learned", "rope", "t5"])
+@torch.no_grad()
+def test_the_likeliest_text_is_what_a_loop_writes(position):
+    """Past the context, too: the last 16 characters, at positions 0 ... 15."""
+    model, text = sharp(position), "hello"
+    written = write(model, HELLO, text, 20, temperature=0)
+    for _ in range(20):
+        row = [HELLO.vocabulary.index(character) for character in text[-16:]]
+        text += HELLO.vocabulary[model(torch.tensor([row]))[0, -1].argmax()]
+    assert written == text
+
+
+@pytest.mark.parametrize("temperature", [0.5, 2.0])
+def test_what_is_written_follows_the_models_odds(temperature):
+    """Over 2,000 characters: the softmax of logits over temperature, to five standard errors."""
+    model, logits = sharp("rope"), torch.linspace(0, 2, len(HELLO.vocabulary))
+    model.forward = lambda tokens: logits.expand(1, tokens.shape[1], -1)
+    odds = np.exp(logits.double().numpy() / temperature)
+    odds /= odds.sum()
+    written = write(model, HELLO, "h", 2000, temperature=temperature)[1:]
+    for character, p in zip(HELLO.vocabulary, odds, strict=True):
+        assert abs(written.count(character) / 2000 - p) < 5 * math.sqrt(p * (1 - p) / 2000)
+    again, other = (write(model, HELLO, "h", 40, seed=s, temperature=temperature) for s in (0, 1))
+    assert again[1:] == written[:40] and other != again
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "words"),
+    [
+        (dict(prompt=""), ValueError, "prompt is ''"),
+        (dict(prompt=7), TypeError, "prompt is 7"),
+        (dict(prompt="hex"), ValueError, "'x', which the corpus does not"),
+        (dict(length=-1), ValueError, "length is -1"),
+        (dict(length=1.0), TypeError, "length is 1.0"),
+        (dict(temperature=-0.1), ValueError, "temperature is -0.1"),
+        (dict(temperature=math.nan), ValueError, "temperature is nan"),
+        (dict(seed="a"), TypeError, "seed is 'a'"),
+        (dict(model=Decoder(WRITER, 5)), ValueError, "holds token 8; the model knows 5"),
+    ],
+)
+def test_what_cannot_be_written_is_refused(given, error, words):
+    usual = dict(model=Decoder(WRITER, 9), corpus=HELLO, prompt="world", length=1)
+    with pytest.raises(error, match=words):
+        write(**{**usual, **given})

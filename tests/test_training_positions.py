@@ -1,4 +1,4 @@
-"""The eight ways to know positions: each against code or a formula that is not ours."""
+"""The eight methods to know positions: each against code or a formula that is not ours."""
 
 import math
 
@@ -10,8 +10,8 @@ from strategies import normal, tolerance
 from rope.extensions import YaRN
 from rope.frequencies import inverse_frequencies
 from rope.training import POSITIONS, Decoder, Experiment
-from rope.training.config import ATTENTIONS
 from rope.training.decoder import Attention
+from rope.training.experiment import ATTENTIONS
 from rope.training.positions import T5Bias
 from rope.xpos import XPos
 
@@ -21,9 +21,9 @@ TOKENS, LENGTH = 11, 12
 F32 = torch.float32
 PAIRS = [
     (name, attention)
-    for name, way in POSITIONS.items()
+    for name, method in POSITIONS.items()
     for attention in ATTENTIONS
-    if attention == "softmax" or way.linear
+    if attention == "softmax" or method.linear
 ]
 
 
@@ -52,8 +52,8 @@ def sequences(seed=0):
     return torch.randint(TOKENS, (2, LENGTH), generator=random)
 
 
-def turned(position, q, k, position_ids=None, **changes):
-    """q and k, `[B, H, S, D]`, as the layers turn them."""
+def rotated(position, q, k, position_ids=None, **changes):
+    """q and k, `[B, H, S, D]`, as the layers rotate them."""
     made = experiment(position, width=q.shape[1] * q.shape[3], heads=q.shape[1], **changes)
     if position_ids is None:
         position_ids = torch.arange(q.shape[2])
@@ -75,45 +75,45 @@ def test_sinusoidal_is_the_formula_of_its_paper():
 
 
 def test_learned_is_a_row_each_and_ends_with_the_context():
-    way = decoder("learned").positions
+    method = decoder("learned").positions
     places = torch.tensor([5, 0, 63])
-    assert torch.equal(way(places).added, way.vectors.weight[places] * math.sqrt(32))
-    assert way.reach == 64 and all(POSITIONS[name].reach is None for name in RELATIVE)
+    assert torch.equal(method(places).added, method.vectors.weight[places] * math.sqrt(32))
+    assert method.reach == 64 and all(POSITIONS[name].reach is None for name in RELATIVE)
     with pytest.raises(ValueError, match=r"position 64 has no learned vector; .* below 64"):
-        way(torch.tensor([3, 64]))
+        method(torch.tensor([3, 64]))
     with pytest.raises(ValueError, match="position -1 has no learned vector"):
-        way(torch.tensor([-1, 3]))
+        method(torch.tensor([-1, 3]))
 
 
-def test_rope_turns_as_llama_does():
+def test_rope_rotates_as_llama_does():
     llama = pytest.importorskip("transformers.models.llama.modeling_llama")
     q, k = normal((2, 2, 3, LENGTH, 8), seed=1, dtype=F32)
     config = llama.LlamaConfig(hidden_size=24, num_attention_heads=3, max_position_embeddings=64)
     places = torch.arange(LENGTH)
     tables = llama.LlamaRotaryEmbedding(config)(q, places[None])
     for ours, theirs in zip(
-        turned("rope", q, k), llama.apply_rotary_pos_emb(q, k, *tables), strict=True
+        rotated("rope", q, k), llama.apply_rotary_pos_emb(q, k, *tables), strict=True
     ):
         # Angles up to 11 in float32 on their side, then four roundings on each.
         allowed = tolerance(F32, scale=4, operations=2 * LENGTH + 8)
         torch.testing.assert_close(ours, theirs, rtol=0, atol=allowed)
 
 
-def test_rope_in_pairs_turns_as_gpt_j_does():
+def test_rope_in_pairs_rotates_as_gpt_j_does():
     gptj = pytest.importorskip("transformers.models.gptj.modeling_gptj")
     q, k = normal((2, 2, 3, LENGTH, 8), seed=1, dtype=F32)
     sin, cos = gptj.create_sinusoidal_positions(LENGTH, 8)[None].chunk(2, dim=-1)
-    for x, ours in zip((q, k), turned("rope", q, k, interleaved=True), strict=True):
+    for x, ours in zip((q, k), rotated("rope", q, k, interleaved=True), strict=True):
         theirs = gptj.apply_rotary_pos_emb(x.transpose(1, 2), sin, cos).transpose(1, 2)
         allowed = tolerance(F32, scale=4, operations=2 * LENGTH + 8)
         torch.testing.assert_close(ours, theirs, rtol=0, atol=allowed)
 
 
 @pytest.mark.parametrize("interleaved", [False, True])
-def test_partial_turns_the_first_half_alone(interleaved):
+def test_partial_rotates_the_first_half_alone(interleaved):
     q, k = normal((2, 1, 2, LENGTH, 16), seed=2, dtype=F32)
-    halves = turned("rope", q[..., :8], k[..., :8], interleaved=interleaved)
-    ours = turned("partial", q, k, interleaved=interleaved)
+    halves = rotated("rope", q[..., :8], k[..., :8], interleaved=interleaved)
+    ours = rotated("partial", q, k, interleaved=interleaved)
     for x, half, before in zip(ours, halves, (q, k), strict=True):
         assert torch.equal(x[..., :8], half)
         assert torch.equal(x[..., 8:], before[..., 8:])
@@ -121,14 +121,14 @@ def test_partial_turns_the_first_half_alone(interleaved):
 
 
 @pytest.mark.parametrize("name", ["rope", "partial", "xpos"])
-def test_rotary_ways_take_base_and_extension(name):
+def test_rotary_methods_take_base_and_extension(name):
     yarn = YaRN(4.0, 64)
-    way = POSITIONS[name](experiment(name, base=500.0))
-    way.extension = yarn
+    method = POSITIONS[name](experiment(name, base=500.0))
+    method.extension = yarn
     angle = torch.arange(5.0, dtype=torch.float64)[:, None] * inverse_frequencies(
-        way.dim, 500.0, extension=yarn
+        method.dim, 500.0, extension=yarn
     )
-    (cos_q, sin_q), (cos_k, sin_k) = way(torch.arange(5))[1:3]
+    (cos_q, sin_q), (cos_k, sin_k) = method(torch.arange(5))[1:3]
     scale = 0.1 * math.log(4.0) + 1  # of YaRN's paper, on q and k alike
     for product, exact in ((cos_q * cos_k, angle.cos()), (sin_q * sin_k, angle.sin())):
         expected = (exact * scale).square().float()  # the decay of xPos cancels at one position
@@ -140,9 +140,9 @@ def test_xpos_scores_are_those_of_the_layer():
     for interleaved in (False, True):
         layer = XPos(16, scale_base=32, base=100.0, interleaved=interleaved)
         q_layer, k_layer = layer(q, k)
-        q_here, k_here = turned("xpos", q, k, base=100.0, interleaved=interleaved)
+        q_here, k_here = rotated("xpos", q, k, base=100.0, interleaved=interleaved)
         expected = (q_layer @ k_layer.mT).tril()
-        # 16 products of two vectors, each turned with four roundings; keys of the past shrink.
+        # 16 products of two vectors, each rotated with four roundings; keys of the past shrink.
         bound = (q_layer.abs() @ k_layer.abs().mT).tril()
         assert (
             ((q_here @ k_here.mT).tril() - expected)
@@ -153,9 +153,9 @@ def test_xpos_scores_are_those_of_the_layer():
 
 
 def test_xpos_refuses_positions_beyond_its_reach():
-    way = POSITIONS["xpos"](experiment("xpos"))
+    method = POSITIONS["xpos"](experiment("xpos"))
     with pytest.raises(ValueError, match="position"):
-        way(torch.tensor([0, 5000]))  # 3.5 ** (5000/32) is no float32
+        method(torch.tensor([0, 5000]))  # 3.5 ** (5000/32) is no float32
 
 
 @pytest.mark.parametrize("heads", [2, 4, 8])
@@ -178,18 +178,14 @@ def test_t5_buckets_are_those_of_t5():
 
 
 def test_t5_gives_each_score_the_number_of_its_bucket():
-    way = decoder("t5").positions
+    method = decoder("t5").positions
     places = torch.tensor([0, 3, 40, 60])
-    bias = way(places).bias
+    bias = method(places).bias
     for row, m in enumerate(places.tolist()):
         for column, n in enumerate(places.tolist()):
             bucket = int(T5Bias.bucket(torch.tensor(m - n)))
-            expected = way.numbers.weight[bucket] * math.sqrt(32)
+            expected = method.numbers.weight[bucket] * math.sqrt(32)
             assert torch.equal(bias[:, row, column], expected)
-
-
-def test_none_says_nothing():
-    assert POSITIONS["none"](experiment("none"))(torch.arange(4)) == (None,) * 4
 
 
 @torch.no_grad()
@@ -204,7 +200,7 @@ ROUNDINGS = 2 * (9 * 32 + 16 + 20 + LENGTH) + 2 * 32
 
 @pytest.mark.parametrize("shift", [1, 40, 10**6])
 @pytest.mark.parametrize(("name", "attention"), [pair for pair in PAIRS if pair[0] in RELATIVE])
-def test_relative_ways_know_differences_alone(name, attention, shift):
+def test_relative_methods_know_differences_alone(name, attention, shift):
     if name == "xpos":
         shift = min(shift, 500)  # within its reach
     model, tokens = decoder(name, attention=attention), sequences()
@@ -218,7 +214,7 @@ def test_relative_ways_know_differences_alone(name, attention, shift):
 
 
 @pytest.mark.parametrize(("name", "attention"), [pair for pair in PAIRS if pair[0] in ABSOLUTE])
-def test_absolute_ways_know_more(name, attention):
+def test_absolute_methods_know_more(name, attention):
     model, tokens = decoder(name, attention=attention), sequences()
     plain = logits(model, tokens)
     allowed = tolerance(F32, scale=plain.abs().max().item(), operations=ROUNDINGS)
@@ -240,7 +236,7 @@ def test_nothing_is_known_of_later_tokens(name, attention):
 
 
 @pytest.mark.parametrize("name", POSITIONS)
-def test_ways_start_from_the_same_weights(name):
+def test_methods_start_from_the_same_weights(name):
     one, other = (
         Decoder(experiment(position, seed=5), TOKENS).state_dict() for position in ("rope", name)
     )
@@ -250,7 +246,7 @@ def test_ways_start_from_the_same_weights(name):
     assert not torch.equal(again["embedding.weight"], other["embedding.weight"])
 
 
-def test_what_each_way_adds_to_the_weights():
+def test_what_each_method_adds_to_the_weights():
     count = {
         name: sum(weight.numel() for weight in Decoder(experiment(name), TOKENS).parameters())
         for name in POSITIONS

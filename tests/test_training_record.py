@@ -1,4 +1,4 @@
-"""The sweep and its record: measured rightly, resumed after a stop, read with honest intervals."""
+"""The record: each run measured rightly, resumed after a stop, and read; what a step costs."""
 
 import json
 import math
@@ -6,13 +6,20 @@ import math
 import pytest
 import torch
 from scipy import stats
+from strategies import normal, tolerance
+from torch.nn.functional import scaled_dot_product_attention
+from torch.utils.flop_counter import FlopCounterMode
 
+from rope.attention.linear import linear_attention_quadratic
+from rope.bench.memory import peak_memory
+from rope.frequencies import inverse_frequencies, rotary_tables
 from rope.measuring.intervals import T_95
-from rope.training import Experiment, train
+from rope.measuring.record import write
+from rope.training import POSITIONS, Experiment, cost, load_corpus, train
 from rope.training import sweep as sweep_module
-from rope.training.corpus import corpus_of, load_corpus
-from rope.training.data import IGNORED, SYMBOLS
+from rope.training.data import IGNORED, SYMBOLS, corpus_of
 from rope.training.defects import DEFECTS
+from rope.training.experiment import PLAN, RECALL, SEEDS, TEXT, experiments
 from rope.training.inside import erased, frozen
 from rope.training.lengths import (
     OFFSETS,
@@ -25,16 +32,17 @@ from rope.training.lengths import (
     tuned,
 )
 from rope.training.loop import token_losses, validation_loss
-from rope.training.measure import SHORT_WINDOWS, measure
-from rope.training.plan import PLAN, RECALL, SEEDS, TEXT, experiments
-from rope.training.results import interval, recorded, runs, steps_to, trained
-from rope.training.sweep import keep
+from rope.training.results import RECORDED, interval, recorded, runs, steps_to, trained
+from rope.training.sweep import keep, measure, sweep
 
 TINY = dict(layers=1, width=16, heads=2, context=16, batch=8, steps=3, warmup=1, evaluate_every=2)
+SHORT = corpus_of("the quick brown fox jumps over the lazy dog. " * 130)
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-def tiny(**changed):
-    return train(Experiment(**{**TINY, **changed}), progress=False)
+def tiny(corpus=None, **changed):
+    return train(Experiment(**{**TINY, **changed}), corpus=corpus, progress=False)
 
 
 def test_loss_by_position_is_the_mean_over_the_tokens_of_each_bin():
@@ -55,7 +63,7 @@ def test_prefixes_change_nothing_where_the_spectrum_is_one():
 
 def test_prefixes_let_a_dynamic_spectrum_follow_each_length():
     run = tiny()
-    with torch.no_grad():  # scores that a turn can move: three steps leave them near zero
+    with torch.no_grad():  # scores that a rotation can move: three steps leave them near zero
         run.model.blocks[0].attention.project.weight.mul_(100)
     dynamic = extensions_of(run.model.experiment)["dynamic"]
     plain = by_position(run.model, run.data, 2)
@@ -101,7 +109,7 @@ def test_answers_by_distance_are_counted_as_by_hand():
     assert (found["accuracy"][31] is None) == (not far.any())
 
 
-def test_an_extension_is_taken_back_and_refused_where_nothing_turns():
+def test_an_extension_is_taken_back_and_refused_where_nothing_rotates():
     run = tiny()
     inputs, targets = run.data.validation(2, 16)
     before = token_losses(run.model, inputs, targets)
@@ -111,7 +119,7 @@ def test_an_extension_is_taken_back_and_refused_where_nothing_turns():
         raise KeyError
     assert torch.equal(token_losses(run.model, inputs, targets), before)
     with (
-        pytest.raises(TypeError, match="'alibi'; an extension changes the frequencies"),
+        pytest.raises(ValueError, match="position is 'alibi', which rotates nothing"),
         extended(tiny(position="alibi").model, extensions_of(TEXT)["ntk"]),
     ):
         pass
@@ -136,28 +144,21 @@ def test_tuning_draws_batches_that_training_did_not(monkeypatch):
 
 def test_a_thorough_entry_has_what_the_chapters_read(monkeypatch):
     monkeypatch.setattr("rope.training.lengths.TUNED_STEPS", 1)
-    run = tiny(width=32, heads=1)
+    run = tiny(SHORT, heads=1, batch=64)  # a text of two long windows, read in one batch
     entry = measure(run, thoroughly=True)
-    plain = validation_loss(run.model, run.data, SHORT_WINDOWS)
+    plain = validation_loss(run.model, run.data)
     assert entry["defects"]["none"] == plain and set(DEFECTS) < set(entry["defects"])
     for name, change in (("frozen", frozen), ("erased", erased)):
-        with change(run.model, [3]):
-            found = validation_loss(run.model, run.data, SHORT_WINDOWS) - plain
-        assert entry["inside"][name][3] == found
-        with change(run.model, range(4, 8)):
-            found = validation_loss(run.model, run.data, SHORT_WINDOWS) - plain
-        assert entry["inside"][f"{name}_bands"][1] == found
+        for key, number, planes in ((name, 3, [3]), (f"{name}_bands", 1, range(2, 4))):
+            with change(run.model, planes):
+                found = validation_loss(run.model, run.data) - plain
+            assert entry["inside"][key][number] == found
+    assert [len(entry["inside"][f"frozen{of}"]) for of in ("", "_bands")] == [8, 4]
     assert entry["extensions"]["default"]["loss"] == entry["by_position"]["loss"]
     assert set(entry["extensions"]) == set(extensions_of(run.model.experiment))
-    assert len(entry["shifted"]["loss"]["exact"]) == len(entry["shifted"]["offset"])
-
-
-def test_an_unfinished_run_is_not_loaded(tmp_path):
-    train(Experiment(**TINY), folder=tmp_path, progress=False)
-    kept = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
-    torch.save(kept | {"step": 2}, tmp_path / "checkpoint.pt")
-    with pytest.raises(ValueError, match="stands at step 2; it must have gone 3"):
-        sweep_module.load(tmp_path)
+    assert entry["shifted"]["offset"] == list(OFFSETS)
+    assert entry["shifted"]["loss"]["exact"] == shifted(run.model, run.data)
+    assert {"bf16 tables", "float32 product"} < set(entry["shifted"]["loss"])
 
 
 def test_intervals_are_those_of_student():
@@ -170,40 +171,53 @@ def test_intervals_are_those_of_student():
         interval([1.0])
 
 
-def test_steps_to_a_loss_lie_between_looks():
+def test_steps_to_a_loss_lie_between_evaluations():
     curve = {"step": [0, 10, 20], "loss": [3.0, 2.0, 1.0]}
     assert [steps_to(curve, loss) for loss in (3.5, 2.5, 1.0, 0.9)] == [0.0, 5.0, 20.0, None]
 
 
-@pytest.fixture
-def small_plan(monkeypatch):
-    wanted = [Experiment(**TINY, seed=seed) for seed in (0, 1)]
-    monkeypatch.setattr(sweep_module, "experiments", lambda parts: wanted)
-    return wanted
+def test_a_sweep_goes_on_with_the_runs_that_are_missing(tmp_path, monkeypatch):
+    """Stopped by a run that diverges; what an earlier one has measured is not measured again."""
+    output = tmp_path / "sweep.json"
+    marked, good, bad = (
+        Experiment(**TINY, seed=seed, learning_rate=rate)
+        for seed, rate in ((0, 1e-3), (1, 1e-3), (2, 1e30))
+    )
+    plan = [marked, good, bad]
+    monkeypatch.setattr(sweep_module, "experiments", lambda *parts: plan)
+    earlier = {"experiment": marked.as_dict(), "loss": -1.0}
+    write(output, {"metadata": sweep_module.metadata(["live"]), "runs": [earlier]})
+    with pytest.raises(RuntimeError, match="it must be finite"):
+        sweep(output, ["live"], workers=1)
+    first, second = json.loads(output.read_text())["runs"]
+    assert first == earlier and second["experiment"] == good.as_dict()
+    weights = tmp_path / "rope.pt"
+    assert not weights.exists()  # of another run than the one that the book reads
+    monkeypatch.setattr(sweep_module, "TEXT", good)
+    assert second == json.loads(json.dumps(sweep_module.run(good, weights)))
+    assert weights.exists()
 
-
-def test_a_sweep_goes_on_where_it_was_stopped(tmp_path, small_plan, monkeypatch):
-    output, folder = tmp_path / "sweep.json", tmp_path / "runs"
-    first = sweep_module.measured(small_plan[0], folder)  # what an earlier sweep got done
-    kept = sweep_module.run_folder(small_plan[0], folder) / "measured.json"
-    written = kept.stat().st_mtime_ns
-    record = sweep_module.sweep(output, folder, parts=["live"], workers=1)
-    assert kept.stat().st_mtime_ns == written
-    assert record["runs"][0] == first
-    assert json.loads(output.read_text()) == record
+    plan.remove(bad)
+    kept = output.read_bytes()
+    record = sweep(output, ["live"], workers=1)
+    assert record["runs"] == [first, second] and output.read_bytes() == kept
     assert record["metadata"]["corpus"]["sha256"] == load_corpus().sha256
-    assert [run["experiment"]["seed"] for run in record["runs"]] == [0, 1]
+    with pytest.raises(ValueError, match=r"was made with command '.* live', and here .* base"):
+        sweep(output, ["base"])
+    changed = record["metadata"] | {"commit": "another"}
+    write(output, {"metadata": changed, "runs": record["runs"]})
+    with pytest.raises(ValueError, match="was made with commit 'another', and here it is"):
+        sweep(output, ["live"])
 
 
 def test_a_sweep_refuses_a_part_that_the_plan_has_not(tmp_path):
     with pytest.raises(ValueError, match="parts holds 'bases'; the plan has positions"):
-        sweep_module.sweep(tmp_path / "a.json", tmp_path, parts=["bases"])
+        sweep(tmp_path / "a.json", ["bases"])
 
 
 def test_the_record_holds_the_plan_and_no_run_twice():
     assert recorded()["metadata"]["command"] == "python -m rope.training sweep"
-    held = [Experiment(**run["experiment"]).key() for run in recorded()["runs"]]
-    assert held == [experiment.key() for experiment in experiments()]
+    assert [Experiment(**run["experiment"]) for run in recorded()["runs"]] == experiments()
     for part in PLAN:
         seeds = {experiment.seed for experiment in PLAN[part]}
         assert seeds == ({0} if part == "rate" else set(SEEDS))
@@ -237,10 +251,9 @@ def test_the_kept_model_reads_as_well_as_the_recorded_one():
     assert kept.model.experiment == TEXT
 
 
-def test_a_kept_model_is_the_finished_run_in_float16(tmp_path, monkeypatch):
-    experiment = Experiment(**TINY)
-    run = train(experiment, folder=tmp_path / "run", progress=False)
-    keep(tmp_path / "run", tmp_path / "rope.pt", windows=4)
+def test_a_kept_model_is_the_trained_one_in_float16(tmp_path, monkeypatch):
+    run = tiny()
+    keep(run, tmp_path / "rope.pt", windows=4)
     monkeypatch.setattr("rope.training.results.RECORDED", tmp_path)
     kept = trained()
     for name, weight in run.model.state_dict().items():
@@ -251,8 +264,101 @@ def test_a_kept_model_is_the_finished_run_in_float16(tmp_path, monkeypatch):
 
 
 def test_validation_loss_is_the_mean_over_all_tokens_whatever_the_batch():
-    corpus = corpus_of("the quick brown fox jumps over the lazy dog. " * 40)
-    run = train(Experiment(**TINY), corpus=corpus, progress=False)
+    run = tiny(SHORT)
     inputs, targets = run.data.validation(5, 16)
     expected = token_losses(run.model, inputs, targets).mean().item()
     assert validation_loss(run.model, run.data, 5) == pytest.approx(expected, rel=1e-5)
+
+
+# What it costs. The seconds themselves are nobody's to test.
+
+
+def test_calls_take_turns_in_another_order_each_round():
+    calls, names = [], ("one", "other")
+    found = cost.timed({name: lambda name=name: calls.append(name) for name in names}, rounds=9)
+    assert {name: len(seconds) for name, seconds in found.items()} == {"one": 9, "other": 9}
+    assert all(taken >= 0 for seconds in found.values() for taken in seconds)
+    each = len(calls) // 18  # with those that warm up
+    rounds = [calls[start : start + 2 * each] for start in range(0, len(calls), 2 * each)]
+    orders = {tuple(order) for order in rounds}
+    assert orders == {("one",) * each + ("other",) * each, ("other",) * each + ("one",) * each}
+
+
+def test_steps_of_a_training_follow_one_another(monkeypatch):
+    numbers = []
+    monkeypatch.setattr(cost, "training_step", lambda *given: numbers.append(given[-1]))
+    step = cost.steps_of(Experiment(**TINY), SHORT)
+    step(), step(), step()
+    assert numbers == [1, 2, 3]
+
+
+def test_what_cannot_be_timed_is_refused():
+    with pytest.raises(ValueError, match="rounds is 0; it must be at least 1"):
+        cost.timed({}, rounds=0)
+
+
+def test_the_attentions_are_what_their_names_say():
+    q, k, v = normal((3, 2, 2, 70, 8), seed=0)  # more than a chunk of the linear one
+    tables = rotary_tables(70, inverse_frequencies(8), dtype=torch.float64)
+    found = {name: attend(q, k, v, *tables) for name, attend in cost.ATTENTIONS.items()}
+    # Sums of 8 and of up to 70 products, of values below 5.
+    allowed = tolerance(torch.float64, scale=5, operations=200)
+    for name, expected in (
+        ("softmax by matrix", scaled_dot_product_attention(q, k, v, is_causal=True)),
+        ("softmax fused", found["softmax by matrix"]),
+        ("linear", linear_attention_quadratic(q, k, v, *tables, rotate=False)),
+        ("linear rotated", linear_attention_quadratic(q, k, v, *tables)),
+    ):
+        torch.testing.assert_close(found[name], expected, rtol=0, atol=allowed)
+    assert not torch.allclose(found["linear"], found["linear rotated"])
+
+
+def test_the_record_of_costs_has_the_form_that_is_committed(monkeypatch):
+    monkeypatch.setattr(cost, "Experiment", lambda position: Experiment(position=position, **TINY))
+    found = json.loads(json.dumps(cost.costs((8, 16), rounds=2)))
+    committed = json.loads((RECORDED / "cost.json").read_text(encoding="utf-8"))
+    assert set(committed) == set(found) | {"metadata"}
+    assert found["threads"] == 1 and list(found["step"]) == list(POSITIONS)
+    assert all(len(taken) == 2 and min(taken) > 0 for taken in found["step"].values())
+    attention = found["attention"]
+    assert set(attention) == set(committed["attention"])
+    assert attention["lengths"] == [8, 16]
+    for quantity in ("lower", "seconds", "upper", "memory"):
+        assert set(attention[quantity]) == set(committed["attention"][quantity])
+        assert all(len(line) == 2 for line in attention[quantity].values())
+    for name in cost.ATTENTIONS:
+        quartiles = (attention[quantity][name] for quantity in ("lower", "seconds", "upper"))
+        assert all(0 < a <= b <= c for a, b, c in zip(*quartiles, strict=True))
+
+
+def attention_grows(measured, lengths):
+    """What is measured of a forward and backward at each length, by the attention's name."""
+    calls = [cost.attention_calls((1, 2, length, 16)) for length in lengths]
+    return {name: [measured(at[name]) for at in calls] for name in cost.ATTENTIONS}
+
+
+def test_matmuls_grow_with_the_length_or_with_its_square():
+    def flops(call):
+        with FlopCounterMode(display=False) as counter:
+            call()
+        return counter.get_total_flops()
+
+    counted = attention_grows(flops, (128, 256, 384))
+    for name in ("linear", "linear rotated"):
+        a, b, c = counted[name]
+        assert c - b == b - a > 0  # the first and the last chunk lack a product in the backward
+    # Six products of 2 B H S^2 D: two forward, four backward.
+    assert counted["softmax by matrix"] == [6 * 2 * 2 * s**2 * 16 for s in (128, 256, 384)]
+
+
+def test_memory_grows_with_the_length_or_with_its_square():
+    held = attention_grows(lambda call: peak_memory(call, cost.CPU), (256, 512, 1024))
+    for name, low, high in (
+        ("linear", 1.9, 2.1),
+        ("linear rotated", 1.9, 2.1),
+        ("softmax by matrix", 3.8, 4.0),
+    ):
+        a, b, c = held[name]
+        assert low < b / a < high and low < c / b < high, name
+        assert a >= 3 * 4 * (2 * 256 * 16)  # three gradients in float32 at the least
+    assert held["softmax fused"][-1] < held["softmax by matrix"][-1] / 8

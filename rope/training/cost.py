@@ -1,95 +1,92 @@
-"""What a training step costs with each way to know positions, and attention against the length.
+"""What a training step costs with each method, and attention against the length.
 
 Chapter "What training shows". Whatever is compared takes turns, in an order shuffled anew each
-round, so that a slow moment strikes all alike. Both results are plain numbers, ready for JSON.
+round, so that a slow moment strikes all alike. `python -m rope.training cost` writes both.
 
 Shapes: B batch, H heads, S sequence, D head dimension.
 """
 
 import math
 import random
-import time
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import nullcontext
+import statistics
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import count
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
+from torch.utils.benchmark import Timer
 
 from rope.attention.linear import linear_attention
 from rope.bench.memory import peak_memory
-from rope.bench.timing import QUICK, SEED, Effort, time_all
 from rope.checks import check_count
 from rope.frequencies import inverse_frequencies, rotary_tables
-from rope.training.config import Experiment
-from rope.training.corpus import Corpus
-from rope.training.data import data_for, generator
+from rope.training.data import Corpus, data_for, generator
 from rope.training.decoder import Decoder
+from rope.training.experiment import Experiment
 from rope.training.loop import make_optimizer, training_step
 from rope.training.positions import POSITIONS
 
 LENGTHS = (128, 256, 512, 1024, 2048, 4096, 8192)
-FULL = Effort()
-UNTIMED = 3  # steps before the clock starts: the optimizer makes its state in the first
+BATCH, HEADS, HEAD_DIM = 1, 4, 32  # of the attention that is timed
+CPU = torch.device("cpu")
 Attend = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 
 
-def costs(*, repeats: int = 20, effort: Effort = FULL) -> dict[str, Any]:
-    """Both on this machine's CPU, as the record keeps them.
+def costs(lengths: Sequence[int] = LENGTHS, rounds: int = 20) -> dict[str, Any]:
+    """Both on this machine's CPU, as the record keeps them; minutes, and over 3 GB at the end.
 
-    Returns threads; "step", the seconds of `step_seconds` for text and each way, by the way's
-    name; "attention", what `attention_cost` returns. Takes minutes, and over 3 GB at its end.
+    rounds: of training steps; attention, steadier and up to 6 s a call, is timed in fewer.
     """
-    ways = {name: Experiment(position=name) for name in POSITIONS}
-    seconds = step_seconds(ways.values(), repeats=repeats)
+    experiments = {name: Experiment(position=name) for name in POSITIONS}
     return {
         "threads": torch.get_num_threads(),
-        "step": {name: seconds[way.name] for name, way in ways.items()},
-        "attention": attention_cost(effort=effort),
+        "step": step_seconds(experiments, rounds),
+        "attention": attention_cost(lengths),
     }
 
 
-def step_seconds(
-    experiments: Iterable[Experiment],
-    *,
-    repeats: int = 20,
-    corpus: Corpus | None = None,
-    device: torch.device | str = "cpu",
-) -> dict[str, list[float]]:
-    """Seconds of each of `repeats` training steps, by the experiment's name.
+def timed(calls: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, list[float]]:
+    """Seconds of each call in each of `rounds` rounds, by name; each is warmed up by two more.
 
-    A step is one of `train`: draw a batch, forward, backward, clip, AdamW. Models are made here and
-    trained on from step to step; corpus and device as for `train`.
-    Raises ValueError for two experiments of one name, or repeats below 1.
-
-    >>> small = Experiment(layers=1, width=16, heads=2, context=16, batch=4)
-    >>> [len(seconds) for seconds in step_seconds([small], repeats=2).values()]
-    [2]
+    >>> [len(seconds) for seconds in timed({"nothing": int}, rounds=3).values()]
+    [3]
     """
-    check_count("repeats", repeats)
-    steps: dict[str, Callable[[int], float]] = {}
-    for experiment in experiments:
-        if experiment.name in steps:
-            raise ValueError(
-                f"two experiments are named {experiment.name!r}; names must differ, since they "
-                "are the keys of the result: measure the two in separate calls"
-            )
-        data = data_for(experiment, corpus)
-        model = Decoder(experiment, data.tokens).to(device)
-        optimizer = make_optimizer(model, experiment)
-        steps[experiment.name] = partial(training_step, model, optimizer, data, experiment)
-    seconds: dict[str, list[float]] = {name: [] for name in steps}
-    order, shuffle = list(steps), random.Random(SEED)
-    for step in range(1, UNTIMED + repeats + 1):
-        shuffle.shuffle(order)
-        for name in order:
-            start = time.perf_counter()
-            steps[name](step)  # returns a number, for which a GPU's queue is waited for
-            if step > UNTIMED:
-                seconds[name].append(time.perf_counter() - start)
+    from tqdm import tqdm
+
+    check_count("rounds", rounds)
+    threads = torch.get_num_threads()
+    timers = {
+        name: Timer("call()", globals={"call": call}, num_threads=threads)
+        for name, call in calls.items()
+    }
+    seconds: dict[str, list[float]] = {name: [] for name in calls}
+    shuffle = random.Random(0)
+    for _ in tqdm(range(rounds), unit="round", leave=False):
+        for name in shuffle.sample(list(timers), len(timers)):
+            seconds[name].append(timers[name].timeit(1).mean)
     return seconds
+
+
+def step_seconds(
+    experiments: Mapping[str, Experiment], rounds: int = 20, corpus: Corpus | None = None
+) -> dict[str, list[float]]:
+    """Seconds of each of `rounds` training steps, by the names that the experiments are given.
+
+    A step is one of `train`: draw a batch, forward, backward, clip, AdamW; corpus as for `train`.
+    """
+    calls = {name: steps_of(experiment, corpus) for name, experiment in experiments.items()}
+    return timed(calls, rounds)
+
+
+def steps_of(experiment: Experiment, corpus: Corpus | None = None) -> Callable[[], float]:
+    """A call that trains the experiment's model for one more step, from the first one on."""
+    data = data_for(experiment, corpus)
+    model = Decoder(experiment, data.tokens)
+    optimizer, numbers = make_optimizer(model, experiment), count(1)
+    return lambda: training_step(model, optimizer, data, experiment, next(numbers))
 
 
 def softmax_by_matrix(q: Tensor, k: Tensor, v: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -113,60 +110,35 @@ ATTENTIONS: dict[str, Attend] = {
 }
 
 
-def attention_cost(
-    lengths: Sequence[int] = LENGTHS,
-    *,
-    batch: int = 1,
-    heads: int = 4,
-    head_dim: int = 32,
-    effort: Effort = QUICK,
-    device: torch.device | str = "cpu",
-) -> dict[str, Any]:
+def attention_cost(lengths: Sequence[int], rounds: int = 7) -> dict[str, Any]:
     """Seconds and bytes of one attention, forward and backward, at each length S, by its name.
 
     q, k, v are given, in float32: projections, equal for all, are left out, and of the last two
-    only "linear rotated" turns them. Returns batch, heads, head_dim, lengths; and by name a list
-    along the lengths, None where a call failed, of: "seconds", a median, "lower" and "upper", its
-    quartiles; "memory", the most bytes held beyond the inputs, gradients among them.
+    only "linear rotated" rotates them. Returns batch, heads, head_dim, lengths; and by name a list
+    along the lengths of: "seconds", a median, "lower" and "upper", its quartiles; "memory", the
+    most bytes held beyond the inputs, gradients among them.
     "softmax by matrix" holds three matrices of 4 B H S^2 bytes at a time, and masks.
-    Raises ValueError for lengths, sizes or a head_dim that cannot be.
-
-    >>> cost = attention_cost([32], heads=1, head_dim=8)
-    >>> sorted(cost["memory"]), cost["seconds"]["linear"][0] > 0
-    (['linear', 'linear rotated', 'softmax by matrix', 'softmax fused'], True)
     """
-    for name, value in (("batch", batch), ("heads", heads), *(("length", s) for s in lengths)):
-        check_count(name, value)
-    device = torch.device(device)
-    found: dict[str, dict[str, list[float | None]]] = {
-        quantity: {name: [] for name in ATTENTIONS}
-        for quantity in ("seconds", "lower", "upper", "memory")
-    }
+    quantities = ("lower", "seconds", "upper", "memory")
+    found: dict[str, Any] = {quantity: {name: [] for name in ATTENTIONS} for quantity in quantities}
     for length in lengths:
-        calls = attention_calls((batch, heads, length, head_dim), device)
-        timed, _ = time_all(
-            {name: (call, nullcontext) for name, call in calls.items()}, device, effort
-        )
-        for name, call in calls.items():
-            taken = timed.get(name, {})
-            for quantity, key in (("seconds", "median"), ("lower", "lower"), ("upper", "upper")):
-                found[quantity][name].append(taken.get(key))
-            held = peak_memory(partial(call, 0), device) if taken else None
-            found["memory"][name].append(held)
-    sizes = {"batch": batch, "heads": heads, "head_dim": head_dim}
+        calls = attention_calls((BATCH, HEADS, length, HEAD_DIM))
+        for name, seconds in timed(calls, rounds).items():
+            quartiles = statistics.quantiles(seconds, n=4, method="inclusive")
+            numbers = (*quartiles, peak_memory(calls[name], CPU))
+            for quantity, number in zip(quantities, numbers, strict=True):
+                found[quantity][name].append(number)
+    sizes = {"batch": BATCH, "heads": HEADS, "head_dim": HEAD_DIM}
     return {**sizes, "lengths": list(lengths), **found}
 
 
-def attention_calls(
-    shape: tuple[int, int, int, int], device: torch.device
-) -> dict[str, Callable[[int], Any]]:
+def attention_calls(shape: tuple[int, int, int, int]) -> dict[str, Callable[[], Any]]:
     """By name: one forward and backward on inputs of shape `[B, H, S, D]`, their gradients."""
-    random = generator(0, "attention")
-    q, k, v, upstream = torch.randn(4, *shape, generator=random).to(device)
+    q, k, v, upstream = torch.randn(4, *shape, generator=generator(0, "attention"))
     q, k, v = (x.clone().requires_grad_() for x in (q, k, v))
-    cos, sin = rotary_tables(shape[2], inverse_frequencies(shape[3], device=device))
+    cos, sin = rotary_tables(shape[2], inverse_frequencies(shape[3]))
 
-    def call(attend: Attend, turn: int) -> tuple[Tensor, ...]:
+    def call(attend: Attend) -> tuple[Tensor, ...]:
         return torch.autograd.grad(attend(q, k, v, cos, sin), (q, k, v), upstream)
 
     return {name: partial(call, attend) for name, attend in ATTENTIONS.items()}

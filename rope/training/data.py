@@ -1,18 +1,20 @@
-"""The sequences of a run: text cut at random, or a task whose answer lies an exact distance back.
+"""What models are trained on: text, one character a token, or a task of exact distances.
 
-Both give `(inputs, targets)` int64 `[B, S]`, targets -1 where nothing is asked. The batch of a step
-follows from seed and step alone, so that a run can go on from any of them.
+A `Corpus` is a text as numbers. `TextData` cuts it at random; `RecallData` asks for the token an
+exact distance back. Both give `(inputs, targets)` int64 `[B, S]`, targets -1 where nothing is
+asked. The batch of a step follows from seed and step alone.
 """
 
 import hashlib
-from typing import Protocol
+from dataclasses import dataclass
+from functools import cache
 
 import torch
 from torch import Tensor
 
-from rope.training.config import Experiment
-from rope.training.corpus import Corpus
+from rope.training.experiment import Experiment
 
+VALIDATION = 0.1  # of a text, taken from its end
 SYMBOLS, FARTHEST = 16, 32  # of the recall task: kinds of symbol, the largest distance asked for
 IGNORED = -1
 
@@ -28,16 +30,77 @@ def generator(seed: int, name: str) -> torch.Generator:
     return torch.Generator().manual_seed(int.from_bytes(digest[:7], "big"))
 
 
-class Data(Protocol):
-    """What a run draws its batches from."""
+@dataclass(frozen=True, eq=False)
+class Corpus:
+    """A text as numbers: `training` and `validation` int64 `[length]`, each in the vocabulary.
 
-    tokens: int  # how many kinds there are
+    vocabulary: the distinct characters of the whole text, sorted; token i is character i.
+    sha256: of the text in UTF-8.
 
-    def training(self, step: int) -> tuple[Tensor, Tensor]:
-        """The batch of a step."""
+    >>> corpus = corpus_of("abcab" * 8)
+    >>> len(corpus.training), len(corpus.validation), corpus.vocabulary
+    (36, 4, 'abc')
+    >>> corpus.decode(corpus.validation), corpus.encode("cab").tolist()
+    ('bcab', [2, 0, 1])
+    """
 
-    def validation(self, sequences: int, length: int) -> tuple[Tensor, Tensor]:
-        """The same sequences at every call, kept from training."""
+    training: Tensor
+    validation: Tensor
+    vocabulary: str
+    sha256: str
+
+    def encode(self, text: str) -> Tensor:
+        """The tokens of a text, int64 `[length]`; ValueError for a character not in the corpus."""
+        strange = sorted(set(text) - set(self.vocabulary))
+        if strange:
+            raise ValueError(
+                f"text holds {strange[0]!r}, which the corpus does not: leave it out, or write it "
+                "otherwise"
+            )
+        numbers = [self.vocabulary.index(character) for character in text]
+        return torch.tensor(numbers, dtype=torch.int64)
+
+    def decode(self, tokens: Tensor) -> str:
+        """The text of tokens `[length]`."""
+        return "".join(self.vocabulary[token] for token in tokens.tolist())
+
+
+def corpus_of(text: str) -> Corpus:
+    """A corpus of any text of 20 characters or more; ValueError for a shorter one."""
+    if len(text) < 20:
+        raise ValueError(
+            f"the text has {len(text)} characters; it must have at least 20, so that a tenth of it "
+            "can be kept for validation: pass more text"
+        )
+    vocabulary = "".join(sorted(set(text)))
+    number = {character: token for token, character in enumerate(vocabulary)}
+    tokens = torch.tensor([number[character] for character in text])
+    trained = len(text) - int(len(text) * VALIDATION)
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    return Corpus(tokens[:trained], tokens[trained:], vocabulary, digest)
+
+
+@cache
+def load_corpus() -> Corpus:
+    """The text of `help()`: CPython's documentation topics, in the order of their names.
+
+    CPython 3.11 holds 465,048 characters of it; other versions differ a little, so a record has
+    length and hash. Topics quote one another: of the last tenth, kept for validation, a twelfth
+    stands in the training text too.
+    Raises RuntimeError, with the way out, on a Python that comes without them.
+
+    >>> 350_000 < len(load_corpus().training) < 1_000_000
+    True
+    """
+    try:
+        from pydoc_data.topics import topics
+    except ImportError as error:
+        raise RuntimeError(
+            "this Python has no pydoc_data.topics, the text of help(), which some Linux packages "
+            "leave out: use a Python from python.org, conda or pyenv, or pass a corpus of your "
+            "own made by rope.training.data.corpus_of(text)"
+        ) from error
+    return corpus_of("\n".join(topics[name] for name in sorted(topics)))
 
 
 class TextData:
@@ -45,7 +108,6 @@ class TextData:
 
     Raises ValueError for a corpus shorter than a sequence.
 
-    >>> from rope.training.corpus import corpus_of
     >>> data = TextData(Experiment(context=4, batch=2), corpus_of("abcde" * 20))
     >>> inputs, targets = data.training(0)
     >>> inputs.shape, torch.equal(inputs[:, 1:], targets[:, :-1])
@@ -58,6 +120,7 @@ class TextData:
         self._check(corpus.training, experiment.context, "training")
 
     def training(self, step: int) -> tuple[Tensor, Tensor]:
+        """The batch of a step."""
         experiment, text = self.experiment, self.corpus.training
         random = generator(experiment.seed, f"batch {step}")
         last = len(text) - experiment.context
@@ -65,7 +128,7 @@ class TextData:
         return _windows(text, starts, experiment.context)
 
     def validation(self, sequences: int, length: int) -> tuple[Tensor, Tensor]:
-        """Windows at even distances; they overlap where there is not enough text for all."""
+        """The same windows at every call, evenly spaced; they overlap where the text is short."""
         text = self.corpus.validation
         self._check(text, length, "validation")
         starts = torch.linspace(0, len(text) - length - 1, sequences).long()
@@ -80,7 +143,7 @@ class TextData:
 
 
 class RecallData:
-    """Symbols and questions by turns: each question asks for the symbol an exact distance back.
+    """Symbols and questions, alternating: each question asks for the symbol an exact distance back.
 
     Even places hold a symbol, 0 ... SYMBOLS-1, odd places a question, SYMBOLS + d - 1, which asks
     for the symbol 2 d - 1 places back, d = 1 ... FARTHEST. All are drawn at random, so the answer
@@ -103,12 +166,14 @@ class RecallData:
         self.experiment = experiment
 
     def training(self, step: int) -> tuple[Tensor, Tensor]:
+        """The batch of a step."""
         experiment = self.experiment
         return self._drawn(
             generator(experiment.seed, f"batch {step}"), experiment.batch, experiment.context
         )
 
     def validation(self, sequences: int, length: int) -> tuple[Tensor, Tensor]:
+        """The same sequences at every call, for every seed."""
         return self._drawn(generator(0, "validation"), sequences, length)
 
     def _drawn(self, random: torch.Generator, sequences: int, length: int) -> tuple[Tensor, Tensor]:
@@ -122,6 +187,9 @@ class RecallData:
         return inputs[:, :length], targets[:, :length]
 
 
+Data = TextData | RecallData
+
+
 def data_for(experiment: Experiment, corpus: Corpus | None = None) -> Data:
     """The data of an experiment's task; corpus: of the text task, CPython's topics when None."""
     if experiment.task == "recall":
@@ -131,8 +199,6 @@ def data_for(experiment: Experiment, corpus: Corpus | None = None) -> Data:
                 "or use task='text'"
             )
         return RecallData(experiment)
-    from rope.training.corpus import load_corpus
-
     return TextData(experiment, load_corpus() if corpus is None else corpus)
 
 

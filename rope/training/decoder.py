@@ -15,8 +15,8 @@ from torch.nn.functional import gelu, scaled_dot_product_attention
 
 from rope.attention.linear import linear_attention
 from rope.functional import rotary_embedding
-from rope.training.config import Experiment
 from rope.training.data import generator
+from rope.training.experiment import Experiment
 from rope.training.positions import POSITIONS, Places
 
 
@@ -62,7 +62,7 @@ class Attention(nn.Module):
 
     def _linear(self, q: Tensor, k: Tensor, v: Tensor, places: Places) -> Tensor:
         rotate = places.query is not None
-        if places.query is None:  # tables of no turn, since the call takes some
+        if places.query is None:  # tables of no rotation, since the call takes some
             cos = q.new_ones(q.shape[2], 1)
             tables = cos, torch.zeros_like(cos)
         else:
@@ -137,7 +137,7 @@ class Decoder(nn.Module):
 
     def _start(self) -> None:
         for name, weight in self.named_parameters():
-            random = generator(self.experiment.seed, name)  # parts that two ways share start alike
+            random = generator(self.experiment.seed, name)  # by name: what methods share is alike
             if name.startswith(("embedding.", "positions.vectors.")):
                 nn.init.normal_(weight, std=self.experiment.width**-0.5, generator=random)
             elif name.startswith("positions."):

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any, cast
+from unittest.mock import patch
 
 import torch
 from torch import Tensor
@@ -18,7 +19,6 @@ from torch.nn.functional import scaled_dot_product_attention
 from rope.training.decoder import Attention, Block, Decoder
 from rope.training.positions import Decaying, Places, Rotary, Tables
 
-_ABSENT = object()
 RESTART = 64  # tokens after which a wrong count starts again
 
 #: Every mistake, by its name, in a sentence.
@@ -62,31 +62,8 @@ def defect(model: Decoder, name: str) -> Iterator[None]:
         )
     with ExitStack() as changes:
         for owner, attribute, value in _changes(model, rotary, name):
-            changes.enter_context(replaced(owner, attribute, value))
+            changes.enter_context(patch.object(owner, attribute, value))
         yield
-
-
-@contextmanager
-def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
-    """Within it owner.name is value; afterwards it is what it was, and where it was.
-
-    >>> from rope.training import Experiment
-    >>> model = Decoder(Experiment(width=16, heads=2), tokens=5)
-    >>> with replaced(model, "places", lambda position_ids: Places()):
-    ...     print(model.places(torch.arange(4)).query)
-    None
-    >>> "places" in vars(model)
-    False
-    """
-    before = vars(owner).get(name, _ABSENT)
-    setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        if before is _ABSENT:
-            delattr(owner, name)
-        else:
-            setattr(owner, name, before)
 
 
 def check_rotary(model: Decoder) -> Rotary:
@@ -115,12 +92,12 @@ def _changes(model: Decoder, rotary: Rotary, name: str) -> list[tuple[Any, str, 
         other = replace(model.experiment, interleaved=not model.experiment.interleaved)
         return [(layer, "experiment", other) for layer in layers]
     if name == "values rotated":
-        return [(layer, "forward", _turning_values(layer)) for layer in layers]
+        return [(layer, "forward", _rotating_values(layer)) for layer in layers]
     forward, mistaken = rotary.forward, _MISTAKEN[name]
     return [(rotary, "forward", lambda position_ids: mistaken(rotary, forward, position_ids))]
 
 
-def _turning_values(layer: Attention) -> Callable[[Tensor, Places], Tensor]:
+def _rotating_values(layer: Attention) -> Callable[[Tensor, Places], Tensor]:
     def forward(x: Tensor, places: Places) -> Tensor:
         q, k, v = layer.heads(x)
         q, k = layer.rotate(q, k, places)
@@ -131,54 +108,19 @@ def _turning_values(layer: Attention) -> Callable[[Tensor, Places], Tensor]:
     return forward
 
 
-Forward = Callable[[Tensor], Places]
-
-
-def _bf16_positions(rotary: Rotary, forward: Forward, position_ids: Tensor) -> Places:
-    return forward(position_ids.bfloat16().to(position_ids.dtype))
-
-
-def _bf16_tables(rotary: Rotary, forward: Forward, position_ids: Tensor) -> Places:
-    cos, sin = (table.bfloat16().float() for table in _tables(forward(position_ids)))
-    return Places(query=(cos, sin), key=(cos, sin))
-
-
-def _bf16_angles(rotary: Rotary, forward: Forward, position_ids: Tensor) -> Places:
-    return _angles_in(torch.bfloat16, rotary, position_ids)
-
-
-def _float32_product(rotary: Rotary, forward: Forward, position_ids: Tensor) -> Places:
-    return _angles_in(torch.float32, rotary, position_ids)
-
-
-def _keys_unrotated(rotary: Rotary, forward: Forward, position_ids: Tensor) -> Places:
-    return forward(position_ids)._replace(key=None)
-
-
-def _sign(rotary: Rotary, forward: Forward, position_ids: Tensor) -> Places:
-    places = forward(position_ids)
-    cos, sin = _tables(places)
-    return places._replace(query=(cos, -sin))
-
-
-def _restart(rotary: Rotary, forward: Forward, position_ids: Tensor) -> Places:
-    return forward(torch.arange(len(position_ids), device=position_ids.device) % RESTART)
-
-
-_MISTAKEN: dict[str, Callable[[Rotary, Forward, Tensor], Places]] = {
-    "bf16 positions": _bf16_positions,
-    "bf16 tables": _bf16_tables,
-    "bf16 angles": _bf16_angles,
-    "keys unrotated": _keys_unrotated,
-    "sign": _sign,
-    "restart": _restart,
-    "float32 product": _float32_product,
-}
-
-
 def _tables(places: Places) -> Tables:
     assert places.query is not None
     return places.query
+
+
+def _in_bfloat16(places: Places) -> Places:
+    cos, sin = (table.bfloat16().float() for table in _tables(places))
+    return Places(query=(cos, sin), key=(cos, sin))
+
+
+def _queries_reversed(places: Places) -> Places:
+    cos, sin = _tables(places)
+    return places._replace(query=(cos, -sin))
 
 
 def _angles_in(dtype: torch.dtype, rotary: Rotary, position_ids: Tensor) -> Places:
@@ -188,3 +130,19 @@ def _angles_in(dtype: torch.dtype, rotary: Rotary, position_ids: Tensor) -> Plac
     scale = rotary.extension.attention_scaling
     tables = (scale * angle.cos()).float(), (scale * angle.sin()).float()
     return Places(query=tables, key=tables)
+
+
+Forward = Callable[[Tensor], Places]
+
+#: What takes the place of the rotary positions' forward, for the mistakes made there.
+_MISTAKEN: dict[str, Callable[[Rotary, Forward, Tensor], Places]] = {
+    "bf16 positions": lambda rotary, right, ids: right(ids.bfloat16().to(ids.dtype)),
+    "bf16 tables": lambda rotary, right, ids: _in_bfloat16(right(ids)),
+    "bf16 angles": lambda rotary, right, ids: _angles_in(torch.bfloat16, rotary, ids),
+    "keys unrotated": lambda rotary, right, ids: right(ids)._replace(key=None),
+    "sign": lambda rotary, right, ids: _queries_reversed(right(ids)),
+    "restart": lambda rotary, right, ids: right(
+        torch.arange(len(ids), device=ids.device) % RESTART
+    ),
+    "float32 product": lambda rotary, right, ids: _angles_in(torch.float32, rotary, ids),
+}

@@ -5,30 +5,18 @@ Each character is drawn from what the model expects after the last `context` one
 Shapes: S sequence.
 """
 
-from typing import Protocol
-
 import torch
 from torch import Tensor
 
 from rope.checks import check_count, check_number
-from rope.training.data import generator
+from rope.training.data import Corpus, generator
 from rope.training.decoder import Decoder
-
-
-class Text(Protocol):
-    """What turns text into tokens and back, as `Corpus` does."""
-
-    def encode(self, text: str) -> Tensor:
-        """The tokens of a text, int64 `[length]`."""
-
-    def decode(self, tokens: Tensor) -> str:
-        """The text of tokens `[length]`."""
 
 
 @torch.no_grad()
 def write(
     model: Decoder,
-    corpus: Text,
+    corpus: Corpus,
     prompt: str,
     length: int,
     *,
@@ -37,13 +25,13 @@ def write(
 ) -> str:
     """The prompt and `length` more characters, each drawn after the model's own last ones.
 
-    The window never exceeds the trained context and its positions start at 0, so that every way
-    can write on. temperature: what logits are divided by; 0 takes the likeliest character.
+    The window never exceeds the trained context and its positions start at 0, so that every
+    method can write on. temperature: what logits are divided by; 0 takes the likeliest character.
     Raises ValueError for an empty prompt, a strange character in it, a corpus of more characters
     than the model has, a negative length or temperature; TypeError for what is no text or number.
 
     >>> from rope.training import Experiment
-    >>> from rope.training.corpus import corpus_of
+    >>> from rope.training.data import corpus_of
     >>> corpus = corpus_of("abc" * 10)
     >>> model = Decoder(Experiment(width=16, heads=2, context=4), tokens=3)
     >>> text = write(model, corpus, "abca", 10)
@@ -66,7 +54,7 @@ def write(
     return corpus.decode(tokens)
 
 
-def _start(model: Decoder, corpus: Text, prompt: str) -> Tensor:
+def _start(model: Decoder, corpus: Corpus, prompt: str) -> Tensor:
     """The prompt's tokens, once they have been looked at."""
     if not isinstance(prompt, str):
         raise TypeError(f"prompt is {prompt!r}; it must be text, so pass a string")

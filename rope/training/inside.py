@@ -1,11 +1,11 @@
 """What a trained model does with its positions: chapter "What the model uses".
 
-Looking: the norms of each plane, the scores, and how much of a score the distance alone explains.
+Reading: the norms of each plane, the scores, and how much of a score the distance alone explains.
 
     s_bmn = a_bm + f(m - n) + rest,
 
 with a_bm free for each query, since the softmax does not see it, and f fitted by least squares.
-Meddling: planes that stop turning, planes that say nothing. The model is as before afterwards.
+Changing: planes that stop rotating, planes that say nothing. The model is as before afterwards.
 
 Shapes: B batch, H heads, S sequence, D head dimension, R rotated width.
 """
@@ -14,13 +14,14 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import cast
+from unittest.mock import patch
 
 import torch
 from torch import Tensor
 
 from rope.checks import check_count
 from rope.training.decoder import Attention, Block, Decoder
-from rope.training.defects import check_rotary, check_softmax, replaced
+from rope.training.defects import check_rotary, check_softmax
 from rope.training.positions import Places, Rotary
 
 
@@ -29,8 +30,8 @@ def plane_norms(model: Decoder, inputs: Tensor) -> tuple[Tensor, Tensor]:
     """The mean length of what each plane of q, and of k, holds, over all tokens.
 
     inputs: int64 `[B, S]`. Returns two tensors `[layers, H, R/2]`, of q and k before the rotation,
-    which keeps lengths (the decay of xPos does not). For a way that rotates nothing the planes are
-    the D/2 that RoPE would turn. Raises ValueError for a model of linear attention.
+    which keeps lengths (the decay of xPos does not). For a method that rotates nothing the planes
+    are the D/2 that RoPE would rotate. Raises ValueError for a model of linear attention.
 
     >>> from rope.training import Experiment
     >>> model = Decoder(Experiment(layers=3, width=16, heads=2), tokens=5)
@@ -52,7 +53,7 @@ def plane_norms(model: Decoder, inputs: Tensor) -> tuple[Tensor, Tensor]:
 def scores(model: Decoder, inputs: Tensor, layer: int) -> Tensor:
     """What enters the softmax of a layer: `[B, H, S, S]`, row m for the query, −inf ahead.
 
-    Divided by sqrt(D), and with the bias where the way has one. inputs: int64 `[B, S]`.
+    Divided by sqrt(D), and with the bias where the method has one. inputs: int64 `[B, S]`.
     Raises ValueError for a layer that the model has not, or for linear attention.
 
     >>> from rope.training import Experiment
@@ -122,7 +123,7 @@ def position_share(model: Decoder, inputs: Tensor) -> Tensor:
 
 @contextmanager
 def frozen(model: Decoder, planes: Iterable[int]) -> Iterator[None]:
-    """Within it these planes do not turn, theta_j = 0, in any layer: they compare content alone.
+    """Within it these planes do not rotate, theta_j = 0, in any layer: they compare content alone.
 
     planes: numbers 0 ... R/2 − 1, fast to slow. The decay of xPos stays. Raises ValueError for a
     model that rotates nothing or a plane that it has not, TypeError for what is no integer.
@@ -140,7 +141,7 @@ def frozen(model: Decoder, planes: Iterable[int]) -> Iterator[None]:
     def without(seq_len: int, device: torch.device) -> Tensor:
         return frequencies(seq_len, device).masked_fill(chosen.to(device), 0.0)
 
-    with replaced(rotary, "frequencies", without):
+    with patch.object(rotary, "frequencies", without):
         yield
 
 
@@ -169,7 +170,7 @@ def erased(model: Decoder, planes: Iterable[int]) -> Iterator[None]:
         cos, sin = (table.masked_fill(chosen.to(table.device), 0.0) for table in places.query)
         return places._replace(query=(cos, sin))  # a query of 0 in these planes
 
-    with replaced(rotary, "forward", without):
+    with patch.object(rotary, "forward", without):
         yield
 
 

@@ -1,8 +1,8 @@
 """Loss by position, far beyond the trained length: chapter "Beyond the trained length".
 
-Every way of knowing positions reads the same windows of 16 times the trained context; a bin is a
-stretch of positions. Rotary models are read again through each context extension, as they are and
-after a short training on longer windows.
+Every method reads the same windows of 16 times the trained context; a bin is a stretch of
+positions. Rotary models are read again through each context extension, as they are and after a
+short training on longer windows.
 
 Shapes: B batch, S sequence.
 """
@@ -13,17 +13,18 @@ from contextlib import contextmanager
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from rope.extensions import NTK, Default, DynamicNTK, Extension, Linear, YaRN
-from rope.training.config import Experiment
 from rope.training.data import FARTHEST, IGNORED, SYMBOLS, Data, TextData
 from rope.training.decoder import Decoder
+from rope.training.defects import check_rotary, defect
+from rope.training.experiment import Experiment
 from rope.training.loop import Trained, make_optimizer, token_losses, training_step
-from rope.training.positions import Rotary
 
 FACTOR = 16  # how far beyond the trained context the models are read
 SHARES = (0, 1 / 8, 1 / 4, 1 / 2, 3 / 4, 1, 5 / 4, 3 / 2, 2, 3, 4, 6, 8, 10, 12, 14, 16)
@@ -112,19 +113,15 @@ def extensions_of(experiment: Experiment) -> dict[str, Extension]:
 
 @contextmanager
 def extended(model: Decoder, extension: Extension) -> Iterator[Decoder]:
-    """The model with its spectrum extended; afterwards it has its own again."""
-    positions = model.positions
-    if not isinstance(positions, Rotary):
-        raise TypeError(
-            f"positions are {model.experiment.position!r}; an extension changes the frequencies of "
-            "rotary ones: train with position='rope'"
-        )
-    before = positions.extension
-    positions.extension = extension
-    try:
+    """Within it the spectrum of a rotary model is extended; ValueError for a model of another kind.
+
+    >>> model = Decoder(Experiment(width=16, heads=2), tokens=5)
+    >>> with extended(model, Linear(2.0)):
+    ...     model.positions.frequencies(4, torch.device("cpu"))
+    tensor([0.5000, 0.0500, 0.0050, 0.0005], dtype=torch.float64)
+    """
+    with patch.object(check_rotary(model), "extension", extension):
         yield model
-    finally:
-        positions.extension = before
 
 
 def tuned(trained: Trained, extension: Extension) -> Decoder:
@@ -147,6 +144,24 @@ def tuned(trained: Trained, extension: Extension) -> Decoder:
         for step in range(1, TUNED_STEPS + 1):
             training_step(model, optimizer, data, long, step)
     return model
+
+
+def by_extension(trained: Trained, sequences: int) -> dict[str, dict[str, list[Any]]]:
+    """Loss by position through each extension, as the model is and after a short training."""
+    found: dict[str, dict[str, list[Any]]] = {}
+    for name, extension in extensions_of(trained.model.experiment).items():
+        follows = extension.length_dependent
+        with extended(trained.model, extension) as model:
+            plain = by_position(model, trained.data, sequences, prefixes=follows)
+        found[name] = {"loss": plain["loss"]}
+        if not follows:  # a training at one length has one spectrum
+            with extended(tuned(trained, extension), extension) as model:
+                found[name]["tuned"] = by_position(model, trained.data, sequences)["loss"]
+                if name == "yarn":
+                    with defect(model, "bf16 positions"):
+                        rounded = by_position(model, trained.data, sequences)
+                    found[name]["tuned, bf16 positions"] = rounded["loss"]
+    return found
 
 
 def _read(model: Decoder, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,38 +1,31 @@
-"""The training loop: AdamW, a cosine, a line of JSON at every look, and nothing lost when killed.
+"""The training loop: AdamW, a cosine, and the validation loss every few steps.
 
-Chapter "What training shows". A run writes into its folder `metrics.jsonl`, one line a look, and
-`checkpoint.pt`; started again on the same folder it goes on, and ends with the same numbers as a
-run that was never stopped. Timing excepted, the lines are equal too.
+Chapter "What training shows".
 """
 
 import math
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from rope.checks import check_count
-from rope.training.checkpoint import alone, keep, resume
-from rope.training.config import Experiment
-from rope.training.corpus import Corpus
-from rope.training.data import IGNORED, Data, data_for
+from rope.training.data import IGNORED, Corpus, Data, data_for
 from rope.training.decoder import Decoder
+from rope.training.experiment import Experiment
 
-LOOKS = 64  # validation sequences at a look while training
+EVALUATED = 64  # validation sequences of an evaluation while training
 
 
 @dataclass
 class Trained:
-    """A model, the data that it was trained on, and what was seen on the way.
+    """A model, the data that it was trained on, and what was measured meanwhile.
 
-    metrics: one dict a look, with `step`, `loss` (of validation, nats a token), `training_loss`,
-    and `seconds` of training until then.
+    metrics: one dict an evaluation, with `step`, `loss` (of validation, nats a token),
+    `training_loss`, and `seconds` of training until then.
     """
 
     model: Decoder
@@ -44,67 +37,47 @@ def train(
     experiment: Experiment,
     *,
     corpus: Corpus | None = None,
-    folder: Path | None = None,
     device: torch.device | str = "cpu",
     compiled: bool = False,
     progress: bool = True,
-    every: int = 100,
 ) -> Trained:
-    """Train the experiment's model, or finish a training that was stopped.
+    """Train the experiment's model.
 
-    corpus: for the text task, CPython's topics when None. folder: keeps metrics and checkpoints,
-    nothing is kept when None; `every`: steps between checkpoints. compiled: through torch.compile.
+    corpus: for the text task, CPython's topics when None. compiled: through torch.compile.
     progress: a bar on standard error.
-    Raises ValueError for a folder that holds another experiment's run or is another process's, or
-    a corpus too short.
+    Raises ValueError for a corpus too short, RuntimeError for a loss that is not finite.
 
     >>> small = Experiment(layers=1, width=16, heads=2, context=16, batch=4, steps=20, warmup=2)
     >>> metrics = train(small, progress=False).metrics
     >>> metrics[-1]["step"], metrics[-1]["loss"] < metrics[0]["loss"]
     (20, True)
     """
-    check_count("every", every)
-    with nullcontext() if folder is None else alone(folder):
-        return _train(experiment, corpus, folder, device, compiled, progress, every)
+    from tqdm import tqdm
 
-
-def _train(
-    experiment: Experiment,
-    corpus: Corpus | None,
-    folder: Path | None,
-    device: torch.device | str,
-    compiled: bool,
-    progress: bool,
-    every: int,
-) -> Trained:
     data = data_for(experiment, corpus)
     model = Decoder(experiment, data.tokens).to(device)
     optimizer = make_optimizer(model, experiment)
-    run = Trained(model, data)
-    done = 0
-    if folder is not None:
-        done, run.metrics = resume(folder, experiment, model, optimizer, data)
     forward = torch.compile(model) if compiled else model
-    looks = _looks(experiment)
-    if done == 0:
-        run.metrics.append(_line(0, run, None, 0.0))
-    seconds = run.metrics[-1]["seconds"]
-    started = time.perf_counter()
-    with _bar(experiment, done, progress) as bar:
-        for step in range(done + 1, experiment.steps + 1):
+    metrics = [
+        {"step": 0, "loss": validation_loss(model, data), "training_loss": None, "seconds": 0.0}
+    ]
+    seconds, started = 0.0, time.perf_counter()
+    with tqdm(
+        total=experiment.steps, desc=experiment.name, unit="step", disable=not progress
+    ) as bar:
+        for step in range(1, experiment.steps + 1):
             loss = training_step(forward, optimizer, data, experiment, step)
             bar.update()
-            if step in looks:
+            if step % experiment.evaluate_every == 0 or step == experiment.steps:
                 seconds += time.perf_counter() - started
-                run.metrics.append(_line(step, run, loss, seconds))
-                bar.set_postfix(loss=f"{run.metrics[-1]['loss']:.3f}")
+                line = {"loss": validation_loss(model, data), "training_loss": loss}
+                metrics.append({"step": step, **line, "seconds": seconds})
+                bar.set_postfix(loss=f"{line['loss']:.3f}")
                 started = time.perf_counter()
-            if folder is not None and (step % every == 0 or step == experiment.steps):
-                keep(folder, model, optimizer, data, run.metrics, step)
-    return run
+    return Trained(model, data, metrics)
 
 
-def validation_loss(model: Decoder, data: Data, sequences: int = LOOKS) -> float:
+def validation_loss(model: Decoder, data: Data, sequences: int = EVALUATED) -> float:
     """Mean loss over validation sequences of the trained length, in nats a token."""
     experiment = model.experiment
     inputs, targets = data.validation(sequences, experiment.context)
@@ -182,30 +155,4 @@ def make_optimizer(model: Decoder, experiment: Experiment) -> torch.optim.Optimi
         ],
         lr=experiment.learning_rate,
         betas=(0.9, 0.95),
-    )
-
-
-def _looks(experiment: Experiment) -> set[int]:
-    """The steps after which the validation loss is measured; the last is one of them."""
-    return {*range(0, experiment.steps + 1, experiment.evaluate_every), experiment.steps}
-
-
-def _line(step: int, run: Trained, training_loss: float | None, seconds: float) -> dict[str, Any]:
-    return {
-        "step": step,
-        "loss": validation_loss(run.model, run.data),
-        "training_loss": training_loss,
-        "seconds": seconds,
-    }
-
-
-def _bar(experiment: Experiment, done: int, progress: bool) -> Any:
-    from tqdm import tqdm
-
-    return tqdm(
-        total=experiment.steps,
-        initial=done,
-        desc=experiment.name,
-        unit="step",
-        disable=not progress,
     )

@@ -1,4 +1,4 @@
-"""Eight ways to tell a model where its tokens stand: chapter "What training shows".
+"""Eight methods to tell a model where its tokens stand: chapter "What training shows".
 
 All come down to three places: a vector added to the embedding, a linear map of query and key, a
 number added to the score. `Places` holds them for the positions of one call; most are empty.
@@ -7,25 +7,39 @@ Shapes: H heads, S sequence, D head dimension, R rotated width, E embedding widt
 """
 
 import math
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from rope.extensions import Default, Extension
 from rope.frequencies import inverse_frequencies, rotary_tables
-from rope.training.config import Experiment
 from rope.xpos import XPos, decay_rates
 
 Tables = tuple[Tensor, Tensor]
 T5_BUCKETS, T5_FARTHEST = 32, 128  # of Raffel et al. (arXiv 1910.10683)
 
 
+class Sizes(Protocol):
+    """What a method is told of the model; an `Experiment` has all of it."""
+
+    @property
+    def width(self) -> int: ...  # E
+    @property
+    def heads(self) -> int: ...  # H
+    @property
+    def head_dim(self) -> int: ...  # D
+    @property
+    def context(self) -> int: ...  # tokens in a sequence, in training
+    @property
+    def base(self) -> float: ...  # of rotary frequencies
+
+
 class Places(NamedTuple):
     """What the decoder is told about S positions.
 
     added: `[S, E]`, on the embedding; query, key: cos and sin `[S, R/2]`, to rotate by;
-    bias: `[H, S, S]`, on the scores, row m for the query. None where a way does without.
+    bias: `[H, S, S]`, on the scores, row m for the query. None where a method does without.
     """
 
     added: Tensor | None = None
@@ -37,9 +51,10 @@ class Places(NamedTuple):
 class NoPositions(nn.Module):
     """Nothing: the causal mask alone tells first from last (arXiv 2203.16634).
 
-    Each way is made from an `Experiment`, and called with integer positions `[S]` gives `Places`.
+    Each method is made from an `Experiment`; called with integer positions `[S]` it gives `Places`.
     linear: whether linear attention can use it; reach: positions it can tell, None for all.
 
+    >>> from rope.training import Experiment
     >>> NoPositions(Experiment())(torch.arange(4))
     Places(added=None, query=None, key=None, bias=None)
     """
@@ -47,7 +62,7 @@ class NoPositions(nn.Module):
     linear: ClassVar[bool] = True
     reach: int | None = None
 
-    def __init__(self, experiment: Experiment) -> None:
+    def __init__(self, experiment: Sizes) -> None:
         super().__init__()
         self.experiment = experiment
 
@@ -58,6 +73,7 @@ class NoPositions(nn.Module):
 class Sinusoidal(NoPositions):
     """Fixed sines and cosines added to the embedding (Vaswani et al., arXiv 1706.03762).
 
+    >>> from rope.training import Experiment
     >>> Sinusoidal(Experiment(width=16))(torch.arange(4)).added.shape
     torch.Size([4, 16])
     """
@@ -73,11 +89,12 @@ class Learned(NoPositions):
 
     Raises ValueError for a position that has no vector.
 
+    >>> from rope.training import Experiment
     >>> Learned(Experiment(context=8)).reach
     8
     """
 
-    def __init__(self, experiment: Experiment) -> None:
+    def __init__(self, experiment: Sizes) -> None:
         super().__init__(experiment)
         self.reach = experiment.context
         self.vectors = nn.Embedding(experiment.context, experiment.width)
@@ -98,6 +115,7 @@ class Rotary(NoPositions):
 
     inv_freq: float64 `[R/2]`, no parameter and no buffer; `extension` may be set after training.
 
+    >>> from rope.training import Experiment
     >>> places = Rotary(Experiment())(torch.arange(4))
     >>> places.query[0].shape, places.query is places.key
     (torch.Size([4, 16]), True)
@@ -105,7 +123,7 @@ class Rotary(NoPositions):
 
     share: ClassVar[float] = 1.0  # of a head's coordinates that are rotated
 
-    def __init__(self, experiment: Experiment) -> None:
+    def __init__(self, experiment: Sizes) -> None:
         super().__init__(experiment)
         self.extension: Extension = Default()
 
@@ -134,6 +152,7 @@ class Rotary(NoPositions):
 class PartialRotary(Rotary):
     """The first half of each head rotated, the rest left without a position, as in GPT-NeoX.
 
+    >>> from rope.training import Experiment
     >>> PartialRotary(Experiment())(torch.arange(4)).query[0].shape
     torch.Size([4, 8])
     """
@@ -144,6 +163,7 @@ class PartialRotary(Rotary):
 class Decaying(Rotary):
     """xPos: rotation and decay (arXiv 2212.10554), its scale base half of the trained context.
 
+    >>> from rope.training import Experiment
     >>> _, (cos_q, _), (cos_k, _), _ = Decaying(Experiment())(torch.arange(129))
     >>> cos = Rotary(Experiment())(torch.arange(129)).query[0]
     >>> torch.allclose(cos_q * cos_k, cos**2), (cos_q / cos)[128, 0]  # (0.4 / 1.4)**2
@@ -174,6 +194,7 @@ class Decaying(Rotary):
 class ALiBi(NoPositions):
     """A score lowered by the distance, by another slope in each head (arXiv 2108.12409).
 
+    >>> from rope.training import Experiment
     >>> ALiBi(Experiment(width=16, heads=2))(torch.arange(3)).bias[0]
     tensor([[ 0.0000,  0.0625,  0.1250],
             [-0.0625,  0.0000,  0.0625],
@@ -202,7 +223,7 @@ class T5Bias(NoPositions):
 
     linear = False
 
-    def __init__(self, experiment: Experiment) -> None:
+    def __init__(self, experiment: Sizes) -> None:
         super().__init__(experiment)
         self.numbers = nn.Embedding(T5_BUCKETS, experiment.heads)
 
@@ -222,7 +243,7 @@ class T5Bias(NoPositions):
         return Places(bias=scale * self.numbers(self.bucket(distance)).permute(2, 0, 1))
 
 
-#: Every way by the name that an experiment gives it.
+#: Every method by the name that an experiment gives it.
 POSITIONS: dict[str, type[NoPositions]] = {
     "none": NoPositions,
     "sinusoidal": Sinusoidal,

@@ -1,24 +1,23 @@
 """The recorded comparison, read: chapters "What training shows" and those after it.
 
 `recorded()` is the record that `python -m rope.training sweep` wrote; `trained()` the model of its
-first rotary run; `interval` says what the seeds of a way agree on.
+first rotary run; `interval` says what the seeds of a method agree on.
 """
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from rope.measuring.intervals import Interval, interval
-from rope.training.config import Experiment
-from rope.training.corpus import Corpus
+from rope.training.data import Corpus
 from rope.training.decoder import Decoder
-from rope.training.plan import TEXT
+from rope.training.experiment import TEXT, Experiment
 
 RECORDED = Path(__file__).parent / "recorded"
 Run = dict[str, Any]
@@ -35,9 +34,9 @@ def recorded() -> dict[str, Any]:
 def runs(of: Experiment = TEXT, **changed: Any) -> list[Run]:
     """The recorded runs of an experiment, with these fields changed, one for each seed.
 
-    of: `TEXT`, `RECALL`, `LIVE` or `LONGER` of `rope.training.plan`. In the order of the seeds.
-    Raises TypeError for a field that an `Experiment` has not, ValueError when no such run was
-    recorded.
+    of: `TEXT`, `RECALL`, `LIVE` or `LONGER` of `rope.training.experiment`.
+    In the order of the seeds. Raises TypeError for a field that an `Experiment` has not, ValueError
+    when no such run was recorded.
 
     >>> [run["experiment"]["seed"] for run in runs(position="alibi")]
     [0, 1, 2, 3, 4]
@@ -49,12 +48,12 @@ def runs(of: Experiment = TEXT, **changed: Any) -> list[Run]:
         if run["experiment"] == replace(wanted, seed=seed).as_dict():
             found[seed] = run
     if not found:
-        raise ValueError(f"no recorded run is {wanted}: the plan is rope.training.plan.PLAN")
+        raise ValueError(f"no recorded run is {wanted}: the plan is rope.training.experiment.PLAN")
     return [found[seed] for seed in sorted(found)]
 
 
 def steps_to(curve: dict[str, list[float]], loss: float) -> float | None:
-    """The step at which a curve first comes down to a loss, between looks on a straight line.
+    """The step at which a curve first comes down to a loss, on a straight line between two points.
 
     None when it never does.
 
@@ -71,8 +70,7 @@ def steps_to(curve: dict[str, list[float]], loss: float) -> float | None:
     return None
 
 
-@dataclass(frozen=True, eq=False)
-class Kept:
+class Kept(NamedTuple):
     """The recorded model with what it takes to read and to write text.
 
     model: the decoder; corpus: encodes and decodes, its text being `inputs` alone;

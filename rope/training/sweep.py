@@ -1,11 +1,11 @@
 """The whole comparison: train every run of the plan, measure each, and write one record.
 
-`python -m rope.training sweep`. Each run has a folder, and each measurement a file in it; a sweep
-that was stopped goes on from there. Runs are trained on one thread each, several at a time, so
-that their numbers do not depend on how many there are.
+`python -m rope.training sweep`. The record is written anew after each run, and a sweep that was
+stopped goes on with the runs that it lacks. Runs are trained on one thread each, several at a time,
+so that their numbers do not depend on how many there are. Every number is a mean over text or
+questions that were kept from training.
 """
 
-import hashlib
 import json
 import os
 import signal
@@ -20,63 +20,68 @@ import torch
 
 from rope.measuring.machine import about_here
 from rope.measuring.record import rounded, write
-from rope.training.config import Experiment
-from rope.training.corpus import load_corpus
-from rope.training.data import TextData
-from rope.training.loop import Trained, train
-from rope.training.plan import PLAN, TEXT, experiments
+from rope.training.data import TextData, load_corpus
+from rope.training.defects import DEFECTS, check_rotary, defect
+from rope.training.experiment import PLAN, TEXT, Experiment, experiments
+from rope.training.inside import by_distance as scores_by_distance
+from rope.training.inside import erased, frozen, plane_norms, position_share
+from rope.training.lengths import FACTOR, OFFSETS, by_distance, by_extension, by_position, shifted
+from rope.training.loop import EVALUATED, Trained, train, validation_loss
 
 DIGITS = 4  # of a recorded number
-#: Raise it when an entry changes its meaning: entries of another version are measured again.
-VERSION = 2
-#: The files that an entry depends on. Where one of the first changes what a run comes out as, raise
-#: `rope.training.checkpoint.VERSION` as well: runs are then trained anew.
-MODEL = ("corpus.py", "data.py", "decoder.py", "loop.py", "positions.py")
-MEASURES, THOROUGH = ("lengths.py", "measure.py"), ("defects.py", "inside.py")
+LONG_WINDOWS, BANDS = 16, 4
+Entry = dict[str, Any]
 
 
-def sweep(
-    output: Path, folder: Path, *, parts: Sequence[str] = tuple(PLAN), workers: int = 2
-) -> dict[str, Any]:
+def sweep(output: Path, parts: Sequence[str] = tuple(PLAN), workers: int = 2) -> Entry:
     """Train and measure the runs of these parts of the plan; returns the record, written to output.
 
-    The model of the first rotary run is written beside it, small, as rope.pt.
-
-    folder: holds a folder a run, with its checkpoint, metrics and measurements. workers: processes.
-    Whatever stops it, KeyboardInterrupt included, all that is done is kept. Progress goes to
-    standard error. Raises ValueError for a part that the plan has not.
+    The model of the first rotary run is written beside it, small, as rope.pt. workers: processes.
+    Whatever stops it, KeyboardInterrupt included, finished runs are kept, and those that output
+    holds are not repeated. A bar on standard error counts the runs.
+    Raises ValueError for a part that the plan has not, or an output of other metadata.
     """
     from tqdm import tqdm
 
     strange = [part for part in parts if part not in PLAN]
     if strange:
         raise ValueError(f"parts holds {strange[0]!r}; the plan has {', '.join(PLAN)}")
-    wanted = experiments(tuple(parts))
+    wanted = experiments(*parts)
     about = metadata(parts)  # of the code that runs, not of what stands there hours later
-    jobs = [(experiment, folder) for experiment in wanted]
-    entries: dict[str, dict[str, Any]] = {}
-    pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"))
+    done = _finished(output, about)
+    missing = [experiment for experiment in wanted if experiment not in done]
+    output.parent.mkdir(parents=True, exist_ok=True)
+
+    def record() -> Entry:
+        return {"metadata": about, "runs": [done[each] for each in wanted if each in done]}
+
+    pool = ProcessPoolExecutor(workers, get_context("spawn"), initializer=_prepare)
     try:
-        with tqdm(total=len(jobs), unit="run") as bar:
-            for done in as_completed([pool.submit(_one, job) for job in jobs]):
-                key, entry = done.result()  # raises where a worker was killed
-                entries[key] = entry
-                bar.set_description(f"last {_label(entry['experiment'])}")
+        with tqdm(total=len(wanted), initial=len(wanted) - len(missing), unit="run") as bar:
+            running = {
+                pool.submit(run, each, output.with_name("rope.pt")): each for each in missing
+            }
+            for finished in as_completed(running):
+                done[running[finished]] = finished.result()  # raises where a worker was killed
+                write(output, record())
+                bar.set_description(f"last {running[finished].name}")
                 bar.update()
     finally:
         pool.shutdown(cancel_futures=True)
-    record = {
-        "metadata": about,
-        "runs": [entries[experiment.key()] for experiment in wanted],
-    }
-    output.parent.mkdir(parents=True, exist_ok=True)
-    write(output, record)
-    if TEXT in wanted:
-        keep(run_folder(TEXT, folder), output.with_name("rope.pt"))
-    return record
+    return record()
 
 
-def metadata(parts: Sequence[str]) -> dict[str, Any]:
+def run(experiment: Experiment, weights: Path) -> Entry:
+    """Train and measure one run; weights: where to keep the model, if the book reads this one."""
+    trained = train(experiment, progress=False)
+    if experiment == TEXT:
+        keep(trained, weights)
+    thoroughly = replace(experiment, seed=0) == TEXT
+    entry: Entry = rounded(measure(trained, thoroughly=thoroughly), DIGITS)
+    return entry
+
+
+def metadata(parts: Sequence[str]) -> Entry:
     """What the numbers depend on and can be known: corpus, versions, machine, command."""
     corpus = load_corpus()
     return {
@@ -93,81 +98,107 @@ def metadata(parts: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def measured(experiment: Experiment, folder: Path) -> dict[str, Any]:
-    """The entry of one run: read, where it was measured before, or else trained and measured."""
-    from rope.training.measure import measure
+def measure(trained: Trained, *, thoroughly: bool = False) -> Entry:
+    """A run's entry in the record: curve, final loss, loss by position, answers by distance.
 
-    place = run_folder(experiment, folder)
-    kept = place / "measured.json"
-    thoroughly = _thoroughly(experiment)
-    program = _program(thoroughly)
-    if kept.exists():
-        found = json.loads(kept.read_text(encoding="utf-8"))
-        if found["program"] == program:
-            return found["entry"]
-    trained = train(experiment, folder=place, progress=False, every=50)
-    entry = rounded(measure(trained, thoroughly=thoroughly), DIGITS)
-    write(kept, {"program": program, "entry": entry})
+    thoroughly: for a rotary text model also what its planes do, what known mistakes cost it, and
+    how the context extensions serve it.
+    """
+    model, data = trained.model, trained.data
+    experiment = model.experiment
+    text = isinstance(data, TextData)
+    windows = _windows(trained, experiment.context) if text else 4 * EVALUATED
+    long = min(LONG_WINDOWS, _windows(trained, FACTOR * experiment.context)) if text else 32
+    entry: Entry = {
+        "experiment": experiment.as_dict(),
+        "parameters": sum(weight.numel() for weight in model.parameters()),
+        "curve": {name: [line[name] for line in trained.metrics] for name in ("step", "loss")},
+        "loss": validation_loss(model, data, windows),
+        "by_position": by_position(model, data, long),
+    }
+    if not text:
+        entry["by_distance"] = by_distance(model, data, windows)
+    if thoroughly:
+        entry["inside"] = _inside(trained)
+        entry["defects"] = {"none": validation_loss(model, data)}
+        entry["shifted"] = {"offset": list(OFFSETS), "loss": {"exact": shifted(model, data)}}
+        for name in DEFECTS:
+            with defect(model, name):
+                entry["defects"][name] = validation_loss(model, data)
+                if name.startswith(("bf16", "float32")):  # a rounding, which grows with positions
+                    entry["shifted"]["loss"][name] = shifted(model, data)
+        entry["extensions"] = by_extension(trained, long)
     return entry
 
 
-def run_folder(experiment: Experiment, folder: Path) -> Path:
-    """Where a run of the sweep keeps its files."""
-    return folder / f"{experiment.name}-{experiment.key()}"
-
-
-def _thoroughly(experiment: Experiment) -> bool:
-    """Whether it is one of the plain rotary text models, seed aside."""
-    return replace(experiment, seed=0) == Experiment()
-
-
-def _one(job: tuple[Experiment, Path]) -> tuple[str, dict[str, Any]]:
-    torch.set_num_threads(1)
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # it ends at once; the parent says what is kept
-    experiment, folder = job
-    return experiment.key(), measured(experiment, folder)
-
-
-def _label(experiment: dict[str, Any]) -> str:
-    return Experiment(**experiment).name
-
-
-def _program(thoroughly: bool) -> str:
-    """A hash of the code that an entry comes from, and of the torch that ran it."""
-    digest = hashlib.sha256(f"{VERSION} {torch.__version__}".encode())
-    for name in MODEL + MEASURES + thoroughly * THOROUGH:
-        digest.update(Path(__file__).with_name(name).read_bytes())
-    return digest.hexdigest()
-
-
-def load(path: Path) -> Trained:
-    """A finished run of a sweep, from its folder; ValueError for one that is not finished."""
-    kept = torch.load(path / "checkpoint.pt", weights_only=True)
-    experiment = Experiment(**kept["experiment"])
-    if kept["step"] != experiment.steps:
-        raise ValueError(
-            f"{path} stands at step {kept['step']}; it must have gone {experiment.steps}: run the "
-            "sweep again"
-        )
-    return train(experiment, folder=path, progress=False)
-
-
-def keep(folder: Path, output: Path, windows: int = 32) -> None:
-    """Write a finished run as the small file that `rope.training.results.trained` reads."""
-    run = load(folder)
-    assert isinstance(run.data, TextData)
-    corpus = run.data.corpus
-    inputs, targets = run.data.validation(windows, run.model.experiment.context)
+def keep(trained: Trained, output: Path, windows: int = 32) -> None:
+    """Write a model of text as the small file that `rope.training.results.trained` reads."""
+    model, data = trained.model, trained.data
+    assert isinstance(data, TextData)
+    inputs, targets = data.validation(windows, model.experiment.context)
     fresh = output.with_suffix(".new")
     torch.save(
         {
-            "experiment": run.model.experiment.as_dict(),
-            "weights": {name: weight.half() for name, weight in run.model.state_dict().items()},
-            "vocabulary": corpus.vocabulary,
-            "sha256": corpus.sha256,
+            "experiment": model.experiment.as_dict(),
+            "weights": {name: weight.half() for name, weight in model.state_dict().items()},
+            "vocabulary": data.corpus.vocabulary,
+            "sha256": data.corpus.sha256,
             "inputs": inputs.to(torch.uint8),
             "targets": targets.to(torch.uint8),
         },
         fresh,
     )
     os.replace(fresh, output)
+
+
+def _finished(output: Path, about: Entry) -> dict[Experiment, Entry]:
+    """The runs that an earlier sweep of the same kind has written."""
+    if not output.exists():
+        return {}
+    found = json.loads(output.read_text(encoding="utf-8"))
+    for name, here in about.items():
+        there = found["metadata"].get(name)
+        if there != here:
+            raise ValueError(
+                f"{output} was made with {name} {there!r}, and here it is {here!r}; one record has "
+                "one of them: name another output, or remove this one"
+            )
+    return {Experiment(**entry["experiment"]): entry for entry in found["runs"]}
+
+
+def _prepare() -> None:
+    """A worker has one thread, and ends at once when interrupted: the parent says what is kept."""
+    torch.set_num_threads(1)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def _windows(trained: Trained, length: int) -> int:
+    """How many windows of this length the validation text holds without an overlap."""
+    assert isinstance(trained.data, TextData)
+    return (len(trained.data.corpus.validation) - 1) // length
+
+
+def _inside(trained: Trained) -> Entry:
+    """Norms, scores by distance, and what the loss loses with each plane, in nats."""
+    model, data = trained.model, trained.data
+    inputs, _ = data.validation(EVALUATED, model.experiment.context)
+    q_norm, k_norm = plane_norms(model, inputs)
+    score, weight = scores_by_distance(model, inputs)
+    planes = range(check_rotary(model).dim // 2)
+    width = len(planes) // BANDS
+    bands = [planes[start : start + width] for start in planes[::width]]
+    plain = validation_loss(model, data)
+    found: Entry = {
+        "q_norm": q_norm.tolist(),
+        "k_norm": k_norm.tolist(),
+        "score": score.tolist(),
+        "weight": weight.tolist(),
+        "position_share": position_share(model, inputs).tolist(),
+    }
+    for name, change in (("frozen", frozen), ("erased", erased)):
+        for suffix, groups in (("", [[plane] for plane in planes]), ("_bands", bands)):
+            found[name + suffix] = losses = []
+            for group in groups:
+                with change(model, group):
+                    losses.append(validation_loss(model, data) - plain)
+    return found

@@ -1,14 +1,14 @@
-"""What one training run depends on: chapter "What training shows".
+"""What a training run depends on, and the runs of the comparison: chapter "What training shows".
 
 Two runs of equal experiments on one machine with one number of threads give the same numbers.
+Each part of `PLAN` answers one question and names every experiment that it needs; parts share runs.
 """
 
-import hashlib
-import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from rope.checks import check_base, check_count, check_flag, check_number
+from rope.training.positions import POSITIONS
 
 TASKS = ("text", "recall")
 ATTENTIONS = ("softmax", "linear")
@@ -23,13 +23,11 @@ class Experiment:
     layers, width (E), heads: of the decoder; context: tokens in a sequence, in training.
     batch, steps: sequences in a step, steps; learning_rate: its peak, reached after `warmup` steps
     and falling to a tenth along a cosine. base, interleaved: of rotary positions.
-    evaluate_every: steps between looks at the validation loss. seed: of weights and data order.
+    evaluate_every: steps from one validation loss to the next. seed: of weights and data order.
     Raises ValueError or TypeError for what no run could be made of.
 
     >>> Experiment(position="alibi").name
     'text-alibi-softmax-128-s0'
-    >>> Experiment(steps=100).key() == Experiment(steps=101).key()
-    False
     """
 
     task: str = "text"
@@ -50,8 +48,6 @@ class Experiment:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        from rope.training.positions import POSITIONS
-
         for name, allowed in (
             ("task", TASKS),
             ("attention", ATTENTIONS),
@@ -69,18 +65,18 @@ class Experiment:
         check_number("weight_decay", self.weight_decay, at_least=0)
         check_base(self.base)
         check_flag("interleaved", self.interleaved)
-        for name in ("learning_rate", "weight_decay", "base"):  # 1 and 1.0 are one experiment
+        for name in ("learning_rate", "weight_decay", "base"):  # 1 and 1.0 are recorded alike
             object.__setattr__(self, name, float(getattr(self, name)))
         if self.width % self.heads or self.width // self.heads % 4:
             raise ValueError(
                 f"width is {self.width} for {self.heads} heads; each head must get a multiple of 4 "
-                "coordinates, since partial rotation turns half of them: change one of the two"
+                "coordinates, since partial rotation rotates half of them: change one of the two"
             )
         if self.attention == "linear" and not POSITIONS[self.position].linear:
             raise ValueError(
                 f"position is {self.position!r} with linear attention, which has no scores to add "
                 "a bias to: use attention='softmax', or one of "
-                + ", ".join(name for name, kind in POSITIONS.items() if kind.linear)
+                + ", ".join(name for name, method in POSITIONS.items() if method.linear)
             )
 
     @property
@@ -90,14 +86,51 @@ class Experiment:
 
     @property
     def name(self) -> str:
-        """A short name for files and bars; `key` tells apart what it does not."""
+        """A short name for a progress bar; it does not tell all experiments apart."""
         return f"{self.task}-{self.position}-{self.attention}-{self.context}-s{self.seed}"
 
     def as_dict(self) -> dict[str, Any]:
         """The fields, for a record."""
         return asdict(self)
 
-    def key(self) -> str:
-        """Twelve hexadecimal digits that differ where any field does."""
-        text = json.dumps(self.as_dict(), sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+SEEDS = tuple(range(5))
+BASES = (100.0, 1e3, 1e4, 1e6)
+RATES = (1e-3, 3e-3, 6e-3)
+LINEAR = ("none", "sinusoidal", "rope")
+
+TEXT = Experiment()
+RECALL = Experiment(task="recall", layers=2, width=64, heads=2, batch=32)
+LONGER = Experiment(context=256, batch=8)
+#: Small enough to be trained on the page, where the chapter does so with one seed.
+LIVE = Experiment(
+    layers=2, width=64, heads=2, context=64, steps=200, learning_rate=6e-3, evaluate_every=10
+)
+LIVE_WAYS = ("none", "sinusoidal", "learned", "rope")
+
+
+def _seeds(*experiments: Experiment) -> list[Experiment]:
+    return [replace(experiment, seed=seed) for seed in SEEDS for experiment in experiments]
+
+
+#: The experiments of each part, by its name; a sweep that is stopped has answered the first ones.
+PLAN: dict[str, list[Experiment]] = {
+    "positions": _seeds(*(replace(TEXT, position=name) for name in POSITIONS)),
+    "live": _seeds(*(replace(LIVE, position=name) for name in LIVE_WAYS)),
+    "recall": _seeds(*(replace(RECALL, position=name) for name in POSITIONS)),
+    "base": _seeds(*(replace(TEXT, base=base) for base in BASES)),
+    "linear": _seeds(*(replace(TEXT, position=name, attention="linear") for name in LINEAR)),
+    "rate": [
+        replace(TEXT, position=name, learning_rate=rate) for rate in RATES for name in POSITIONS
+    ],
+    "context": _seeds(*(replace(LONGER, position=name) for name in POSITIONS)),
+}
+
+
+def experiments(*parts: str) -> list[Experiment]:
+    """Every experiment of the parts, of all without any, each once, in the order of the plan.
+
+    >>> len(experiments("positions")), len(experiments()) < sum(map(len, PLAN.values()))
+    (40, True)
+    """
+    return list(dict.fromkeys(found for part in parts or PLAN for found in PLAN[part]))
