@@ -48,8 +48,8 @@ def jobs() -> dict[str, Callable[[], Any]]:
     53
     """
     found: dict[str, Callable[[], Any]] = {
-        f"tables: {case.settings}, {case.name}": partial(tables.measure_tables, case)
-        for case in tables.CASES
+        f"tables: {number}, {case.name}": partial(tables.measure_tables, case)
+        for number, case in enumerate(tables.CASES)
     }
     for base in peers.PEER_BASES:
         for dtype in vectors.DTYPES:
@@ -59,6 +59,11 @@ def jobs() -> dict[str, Callable[[], Any]]:
     for dtype in vectors.HALVES:
         found[f"relativity: {dtype}"] = partial(vectors.measure_relativity, dtype)
     return found
+
+
+def version_of(package: str) -> str:
+    """A package's version; which build it is, for a CPU or for CUDA, changes no number here."""
+    return (installed(package) or "absent").split("+")[0]
 
 
 def measure(path: Path) -> None:
@@ -78,8 +83,7 @@ def measure(path: Path) -> None:
         "program": fingerprint(),
         "relativity": [],
         "tables": [],
-        # Which build, for a CPU or for CUDA, changes no number here.
-        "versions": {name: (installed(name) or "absent").split("+")[0] for name in PACKAGES},
+        "versions": {name: version_of(name) for name in PACKAGES},
     }
     for name in jobs():
         section, _, what = name.partition(": ")

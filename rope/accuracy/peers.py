@@ -7,7 +7,6 @@ its cosines are compared with mpmath's. Shapes: P positions, R rotated width.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from importlib import import_module
 
 import torch
@@ -39,15 +38,17 @@ def _tf32(x: Tensor) -> Tensor:
     return torch.ldexp(torch.round(mantissa * 2**11) / 2**11, exponent)
 
 
-def _transformers(positions: Tensor, base: float, dtype: torch.dtype) -> Tensor:
-    """LlamaRotaryEmbedding after `.to(dtype)`, which casts its inv_freq; cosines stay float32."""
+def transformers_cosines(positions: Tensor, base: float, *casts: torch.dtype) -> Tensor:
+    """LlamaRotaryEmbedding's, after casts that reach its inv_freq; the cosines stay float32."""
     llama = import_module("transformers.models.llama.modeling_llama")
     config = llama.LlamaConfig(
         hidden_size=DIM,
         num_attention_heads=1,
         rope_parameters={"rope_type": "default", "rope_theta": base},
     )
-    module = llama.LlamaRotaryEmbedding(config).to(dtype)
+    module = llama.LlamaRotaryEmbedding(config)
+    for dtype in casts:
+        module = module.to(dtype)
     return module(torch.zeros(1), positions[None])[0][0, :, : DIM // 2]
 
 
@@ -63,10 +64,10 @@ def _lucidrains(positions: Tensor, base: float, dtype: torch.dtype) -> Tensor:
 RECIPES: dict[str, Callable[[Tensor, float], Tensor]] = {
     # This package: float64 angles, the cosine rounded once to float32.
     "ours": lambda m, base: rotary_tables(m, inverse_frequencies(DIM, base))[0],
-    "transformers_float32": partial(_transformers, dtype=torch.float32),
-    "transformers_bfloat16": partial(_transformers, dtype=torch.bfloat16),
-    "rotary_embedding_torch_float32": partial(_lucidrains, dtype=torch.float32),
-    "rotary_embedding_torch_bfloat16": partial(_lucidrains, dtype=torch.bfloat16),
+    "transformers_float32": transformers_cosines,
+    "transformers_bfloat16": lambda m, base: transformers_cosines(m, base, torch.bfloat16),
+    "rotary_embedding_torch_float32": lambda m, base: _lucidrains(m, base, torch.float32),
+    "rotary_embedding_torch_bfloat16": lambda m, base: _lucidrains(m, base, torch.bfloat16),
     # The common recipe, as in torchtune, torchtitan and Llama's own code: all of it in float32.
     "float32_angles": lambda m, base: (m[:, None].float() * _float32_frequencies(base)).cos(),
     # What a TF32 matmul makes of it, emulated: both factors are rounded to 11 significant bits.
