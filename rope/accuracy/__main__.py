@@ -33,7 +33,7 @@ def fingerprint() -> str:
     relativity = [vectors.RELATIVITY_SEED, vectors.RELATIVITY_PAIRS, vectors.RELATIVITY_SHIFTS]
     everything = [
         VERSION,
-        False,
+        False,  # it is not the quick report, which former versions had
         [[case.base, case.dim, repr(case.extension)] for case in tables.CASES],
         [LARGEST, peers.HALF_POWERS, peers.PEER_WINDOW, DIM, peers.PEER_BASES, *pairs],
         [DIM, *relativity],
