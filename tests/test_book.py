@@ -115,7 +115,8 @@ def write_notebook(path, *sources):
 
 
 def test_execute_stores_the_same_bytes_again(tmp_path):
-    sources = ("print(1)\nprint(2)", "2 + 2", "import os, sys; os.getcwd() == sys.path[0]")
+    printing = "print('a bar', end='\\r', flush=True)\nprint(1, flush=True)\nprint(2)"
+    sources = (printing, "2 + 2", "import os, sys; os.getcwd() == sys.path[0]")
     path = write_notebook(tmp_path / "a.ipynb", *sources)
     assert execute.main([str(path)]) == 0
     first = path.read_bytes()

@@ -100,7 +100,6 @@ def execute(notebook: Any, folder: Path, name: str, python: str = sys.executable
         notebook,
         km=AsyncKernelManager(kernel_spec_manager=kernels, kernel_name="python3"),
         timeout=SECONDS_PER_CELL,
-        record_timing=False,
         coalesce_streams=True,
         resources={"metadata": {"path": str(folder)}},
         on_cell_execute=lambda cell, cell_index: started.append(cell),
