@@ -141,7 +141,7 @@ def _frequency(extension: Any, j: int, dim: int, base: Any, seq_len: int | None)
         return base ** (-mpf(2 * j) / dim)
 
     trained = getattr(extension, "original_max_position_embeddings", 0)
-    theta, factor = plain(base), mpf(getattr(extension, "factor", 1))
+    theta, factor = plain(base), mpf(getattr(extension, "factor", None) or 1)
     match extension.name:
         case "default":
             return theta
