@@ -1,28 +1,47 @@
 # The book's commands; `make` alone lists them. They work in .venv, which the first one sets up, or
 # in an environment of your own: make test PYTHON=/path/to/python
 .DEFAULT_GOAL := help
-.PHONY: help book test execute lab check clean repository own-environment
+.PHONY: help book test execute lab check clean repository environment code chapters pages
+# A part of the tests that fails keeps none of the others from running.
+MAKEFLAGS += --keep-going
+SHELL := bash
 
 ifdef PYTHON
-READY := own-environment
+READY := environment
 else
 override PYTHON := .venv/bin/python
 READY := .venv/.ready
 endif
-COMMANDS := $(PYTHON) rope/book/commands.py
+RUN := PYTHONPATH="$(CURDIR)" $(PYTHON)
+# Jupyter Book's own traceback, behind Sphinx's warnings, says nothing more.
+BUILD := set -o pipefail; $(RUN) -c "from jupyter_book.cli.main import main; main()" \
+	build . --all --warningiserror --nitpick --keep-going 2>&1
+WITHOUT_TRACEBACK := sed '/^Traceback (most recent call last)/,$$d'
+# One thread a process: two processes have two cores.
+PYTEST := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(RUN) -m pytest -q -n 2
+BROWSER_TESTS := tests/test_browser.py
 
 help: ## list the commands
 	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
 	@echo "With an environment of your own: make test PYTHON=/path/to/python"
 
 book: $(READY) ## build the HTML, strictly, and print the page to open
-	@$(COMMANDS) book
+	@$(BUILD) | $(WITHOUT_TRACEBACK)
 
-test: $(READY) ## run every test; SLOW=1 adds the slow ones
-	@$(COMMANDS) test
+test: code chapters pages ## run every test; SLOW=1 adds the slow ones
+
+code: $(READY) # unit tests, rules for notebooks, doctests
+	@$(PYTEST) --dist loadfile --ignore $(BROWSER_TESTS) tests rope
+
+chapters: $(READY) # every cell again, its output compared with the stored one
+	@$(PYTEST) --dist loadfile --nbval --nbval-current-env --nbval-cell-timeout=600 chapters
+
+pages: $(READY) # the strict build, and its pages in a browser
+	@$(BUILD) --quiet | $(WITHOUT_TRACEBACK)
+	@$(PYTEST) --dist worksteal $(BROWSER_TESTS)
 
 execute: $(READY) ## run the notebooks and store their outputs; NB=chapters/x.ipynb for one
-	@$(PYTHON) -m rope.book.execute $(NB)
+	@$(RUN) -m rope.book.execute $(NB)
 
 lab: $(READY) ## open the notebooks in JupyterLab
 	@$(PYTHON) -m jupyterlab chapters/intro.ipynb
@@ -33,14 +52,14 @@ check: $(READY) ## ruff, formatting, mypy
 	@$(PYTHON) -m mypy
 
 repository: $(READY) ## set the book's address everywhere: URL=https://... (URL= takes it away)
-	@$(PYTHON) -m rope.book.repository "$(URL)"
+	@$(RUN) -m rope.book.repository "$(URL)"
 
 clean: ## delete what was built; .venv stays
 	@rm -rf _build .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	@find rope tests chapters -name __pycache__ -prune -exec rm -rf {} +
 
-.venv/.ready: requirements.txt pyproject.toml
+.venv/.ready: requirements.txt pyproject.toml $(wildcard setup.py rope/kernels/*.c)
 	@sh .ci/setup
 
-own-environment:
-	@$(COMMANDS) packages
+environment:
+	@$(PYTHON) rope/book/packages.py

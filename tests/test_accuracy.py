@@ -9,27 +9,17 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from rope import RotaryEmbedding, inverse_frequencies, rotary_tables
-from rope.accuracy import RESULT, pairs, peers, relativity, report, tables, truth
-from rope.accuracy.__main__ import main
-from rope.accuracy.cases import CASES, PEER_BASES, QUICK_CASES, Case, fingerprint
+from rope.accuracy import RESULT, __main__, peers, tables, truth, vectors
+from rope.accuracy.tables import CASES, Case
 from rope.extensions import REGISTRY, Default, YaRN
-from rope.measuring.record import layout
+from rope.measuring.record import layout, rounded
 
 HALF_UNIT = 2.0**-25  # the rounding of a cosine to float32
 ANGLE = 2.0**-30  # what a float64 angle may be off by, up to 2**20
 COMMITTED = json.loads(RESULT.read_text(encoding="utf-8"))
 DTYPE = {"float32": torch.float32, "float64": torch.float64}
-
-
-@pytest.fixture(scope="module")
-def fresh(tmp_path_factory):
-    """The quick form of the report, through the command."""
-    pytest.importorskip("transformers")
-    pytest.importorskip("rotary_embedding_torch")
-    path = tmp_path_factory.mktemp("accuracy") / "quick.json"
-    assert main(["--quick", str(path)]) == 0
-    assert [entry.name for entry in path.parent.iterdir()] == ["quick.json"]
-    return json.loads(path.read_text(encoding="utf-8"))
+#: Each case of the report and each dtype, with what was found.
+FOUND = list(zip([case for case in CASES for _ in DTYPE], COMMITTED["tables"], strict=True))
 
 
 def test_cheap_rows_are_as_exact_as_their_bound():
@@ -53,8 +43,8 @@ def test_rows_refuse_what_they_do_not_hold():
 
 
 def test_committed_figures_are_this_programs():
-    assert COMMITTED["program"] == fingerprint() != fingerprint(quick=True)
-    assert set(COMMITTED["versions"]) == set(report.PACKAGES)
+    assert COMMITTED["program"] == __main__.fingerprint()
+    assert set(COMMITTED["versions"]) == set(__main__.PACKAGES)
     assert layout(COMMITTED) + "\n" == RESULT.read_text(encoding="utf-8")
     found = [
         (row["base"], row["settings"], row["dim"], row["dtype"]) for row in COMMITTED["tables"]
@@ -66,62 +56,58 @@ def test_committed_figures_are_this_programs():
     assert len(RESULT.read_bytes()) < 50_000
 
 
-@pytest.mark.parametrize("source", ["committed", "fresh"])
-def test_every_error_is_within_its_bound(source, request):
+def test_every_error_is_within_its_bound():
     """An attention factor above 1 lifts entries to where a unit is twice as large."""
-    figures = COMMITTED if source == "committed" else request.getfixturevalue("fresh")
-    cases = [case for case in (CASES if source == "committed" else QUICK_CASES) for _ in DTYPE]
-    for case, row in zip(cases, figures["tables"], strict=True):
+    for case, row in FOUND:
         unit = 2 if case.extension.attention_scaling > 1 else 1
         rounding = 0.0 if row["dtype"] == "float64" else unit * HALF_UNIT
         assert row["max_error"] <= rounding + ANGLE, row
-        assert row["bound"] == report.rounded(rounding + ANGLE)
-    for row in figures["pairs"]:
-        assert row["max_error"] <= (1 if row["dtype"] == "float64" else 2), row
-    for base in PEER_BASES:
-        assert max(figures["peers"][f"base_{base:.0f}"]["ours"]) <= HALF_UNIT + ANGLE
+        assert row["bound"] == rounded(rounding + ANGLE)
+    for row in COMMITTED["pairs"]:
+        assert row["max_error"] <= (1 if row["dtype"] == "float64" else 2) == row["bound"], row
+    for base in peers.PEER_BASES:
+        assert max(COMMITTED["peers"][f"base_{base:.0f}"]["ours"]) <= HALF_UNIT + ANGLE
 
 
 def test_committed_errors_are_found_again_where_they_are_said_to_be():
     """Where another machine's `pow` rounds a frequency the other way, they move by 2**-30."""
-    cases = [case for case in CASES for _ in DTYPE]
-    for case, row in zip(cases, COMMITTED["tables"], strict=True):
+    for case, row in FOUND:
         [errors] = tables.errors_at(case, [row["position"]], DTYPE[row["dtype"]])
         assert abs(errors[row["plane"]] - row["max_error"]) < ANGLE, row
 
 
-def test_the_quick_report_repeats_the_committed_figures(fresh):
-    assert fresh["program"] == fingerprint(quick=True)
-    assert [row["extension"] for row in fresh["tables"][::2]] == [
-        case.extension.name for case in QUICK_CASES
-    ]
-    largest = {(c["base"], c["settings"], c["dtype"]): c["max_error"] for c in COMMITTED["tables"]}
-    for row in fresh["tables"]:  # a sample cannot beat a pass over everything
-        assert row["max_error"] <= largest[row["base"], row["settings"], row["dtype"]] + ANGLE
-    if fresh["versions"] != COMMITTED["versions"]:
+def test_no_sample_beats_the_pass_over_everything():
+    """Every extension once, every base in turn."""
+    for number in range(len(CASES) // 4):
+        for case, row in FOUND[8 * number + 2 * (number % 4) :][:2]:
+            errors = tables.errors_at(case, tables.sample_positions(), DTYPE[row["dtype"]])
+            assert max(map(max, errors)) <= min(row["max_error"] + ANGLE, row["bound"]), row
+
+
+def test_the_program_repeats_the_committed_figures():
+    """All but the tables, which take minutes."""
+    pytest.importorskip("transformers")
+    pytest.importorskip("rotary_embedding_torch")
+    jobs = __main__.jobs().items()
+    fresh = {name: rounded(job()) for name, job in jobs if not name.startswith("tables")}
+    pairs = [row for name in fresh if name.startswith("pairs") for row in fresh[name]]
+    relativity = [fresh[name] for name in fresh if name.startswith("relativity")]
+    assert all(row["max_error"] <= row["bound"] for row in pairs)
+    if {name: __main__.version_of(name) for name in __main__.PACKAGES} != COMMITTED["versions"]:
         pytest.skip(
             f"the figures are those of {COMMITTED['versions']}: run python -m rope.accuracy"
         )
-    for section in ("pairs", "relativity"):
-        for new, old in zip(fresh[section], COMMITTED[section], strict=True):
-            assert new.keys() == old.keys()
-            for key, value in new.items():  # a unit of the last of three digits
-                same = value if isinstance(value, str) else pytest.approx(value, rel=0.01)
-                assert old[key] == same, (new, old)
-    for base in PEER_BASES:
-        new, old = (figures["peers"][f"base_{base:.0f}"] for figures in (fresh, COMMITTED))
-        assert list(new) == list(old) == sorted(recipe.__name__ for recipe in peers.RECIPES)
+    for new, old in zip(
+        pairs + relativity, COMMITTED["pairs"] + COMMITTED["relativity"], strict=True
+    ):
+        assert new.keys() == old.keys()
+        for key, value in new.items():  # a unit of the last of three digits
+            same = value if isinstance(value, str) else pytest.approx(value, rel=0.01)
+            assert old[key] == same, (new, old)
+    for base in peers.PEER_BASES:
+        new, old = fresh[f"peers: base_{base:.0f}"], COMMITTED["peers"][f"base_{base:.0f}"]
+        assert sorted(new) == list(old)
         assert all(new[name] == pytest.approx(old[name], rel=0.01) for name in new)
-
-
-def test_a_wrong_table_is_found(monkeypatch):
-    case = Case(10000.0, Default(), 8)
-    monkeypatch.setattr(tables, "our_tables", lambda case, m, dtype: narrow_tables(case, m, dtype))
-    assert max(row["max_error"] for row in tables.measure_sample(case, int)) > 1e-3
-    x, y = pairs.random_pairs(torch.float32, 2)
-    turned = rotary_tables(torch.tensor([3, 4]), inverse_frequencies(128))
-    exact = [table.double() for table in rotary_tables(2, inverse_frequencies(128))]
-    assert pairs.pair_error((x, y), turned, exact, interleaved=False) > 1e3
 
 
 def narrow_tables(case, positions, dtype):
@@ -129,44 +115,50 @@ def narrow_tables(case, positions, dtype):
     return angle.cos().to(dtype), angle.sin().to(dtype)
 
 
+def test_a_wrong_table_is_found(monkeypatch):
+    case = Case(10000.0, Default(), 8)
+    monkeypatch.setattr(tables, "our_tables", narrow_tables)
+    assert max(map(max, tables.errors_at(case, tables.sample_positions(), torch.float32))) > 1e-3
+    pair = vectors.random_pairs(torch.float32, 2)
+    later = rotary_tables(torch.tensor([3, 4]), inverse_frequencies(128))
+    exact = [table.double() for table in rotary_tables(2, inverse_frequencies(128))]
+    for interleaved in (False, True):
+        assert vectors.pair_error(pair, later, exact, interleaved=interleaved) > 1e3
+
+
 def test_a_wrong_oracle_is_found(monkeypatch):
-    monkeypatch.setattr(tables, "spectrum", lambda *_: [mpmath.mpf(1) + mpmath.mpf(2) ** -40])
+    monkeypatch.setattr(Case, "exact_spectrum", lambda _: [mpmath.mpf(1) + mpmath.mpf(2) ** -40])
     monkeypatch.setattr(tables, "errors_at", lambda *_: [[0.0]])
     monkeypatch.setattr(tables, "LARGEST", 4095)
     with pytest.raises(RuntimeError, match=r"addition theorem .* 50 digits; they must agree"):
-        tables.measure_all(Case(10000.0, Default(), 2), int)
+        tables.measure_tables(Case(10000.0, Default(), 2))
 
 
-def test_an_interrupted_report_goes_on_where_it_stopped(tmp_path, monkeypatch, capsys):
+def test_an_interrupted_report_goes_on_where_it_stopped(tmp_path, monkeypatch):
+    """But not from what another program has measured."""
     ran, path = [], tmp_path / "out.json"
+    kept = path.with_suffix(".partial.json")
+    kept.write_text(json.dumps({"program": "other", "done": {"relativity: one": {}}}))
 
-    def job(name, stops=False):
-        def run(advance):
-            ran.append(name)
-            if stops and len(ran) < 3:
-                raise KeyboardInterrupt
-            return {"name": name, "value": 0.123456}
+    def one():
+        ran.append("one")
+        return {"value": 0.123456}
 
-        return "relativity", name, 1, run
+    def two():
+        ran.append("two")
+        if len(ran) < 3:
+            raise KeyboardInterrupt
+        return [{"value": 0.654321}]
 
-    monkeypatch.setattr(report, "jobs", lambda *, quick: [job("one"), job("two", stops=True)])
-    assert main(["--quick", str(path)]) == 130
-    assert "run it again" in capsys.readouterr().err
+    monkeypatch.setattr(__main__, "jobs", lambda: {"relativity: one": one, "pairs: two": two})
+    with pytest.raises(KeyboardInterrupt):
+        __main__.measure(path)
     assert not path.exists()
-    assert main(["--quick", str(path)]) == 0
+    __main__.measure(path)
     assert ran == ["one", "two", "two"]
-    written = json.loads(path.read_text())["relativity"]
-    assert written == [{"name": "one", "value": 0.123}, {"name": "two", "value": 0.123}]
-    assert not path.with_suffix(".partial.json").exists()
-
-
-def test_what_another_program_measured_is_not_resumed(tmp_path):
-    kept = tmp_path / "a.partial.json"
-    kept.write_text(json.dumps({"program": "other", "done": {"a": 1}}))
-    assert report.resume(kept, "this") == {}
-    assert report.resume(kept, "other") == {"a": 1}
-    kept.write_text("{")
-    assert report.resume(kept, "other") == {}
+    written = json.loads(path.read_text())
+    assert (written["relativity"], written["pairs"]) == ([{"value": 0.123}], [{"value": 0.654}])
+    assert not kept.exists()
 
 
 def test_bf16_inputs_do_not_make_bf16_positions():
@@ -190,10 +182,9 @@ def test_casting_the_model_leaves_the_tables_exact():
     pytest.importorskip("transformers")
     positions = torch.arange(4096)
     exact = rotary_tables(4096, inverse_frequencies(128), dtype=torch.float64)[0]
-    off = (peers.transformers_bfloat16(positions, 10000.0) - exact).abs().max()
-    assert f"{off:.1f}" == "2.0"
-    module = peers._llama(10000.0).to(torch.bfloat16).float()
-    assert (module(torch.zeros(1), positions[None])[0][0, :, :64] - exact).abs().max() == off
+    for cast in ((torch.bfloat16,), (torch.bfloat16, torch.float32)):
+        off = (peers.transformers_cosines(positions, 10000.0, *cast) - exact).abs().max()
+        assert f"{off:.1f}" == "2.0"
 
     for cast in (torch.nn.Module.bfloat16, torch.nn.Module.half, torch.nn.Module.double):
         ours = cast(RotaryEmbedding(128, 4096))
@@ -255,10 +246,10 @@ def test_float32_angles_of_the_field(last, published):
     pytest.importorskip("transformers")
     position = torch.tensor([last])
     exact, _ = truth.exact_rows([last], truth.spectrum(128, 10000.0, Default()))
-    for recipe in (peers.float32_angles, peers.transformers_float32):
-        off = float((recipe(position, 10000.0) - exact).abs().max())
+    for name in ("float32_angles", "transformers_float32"):
+        off = float((peers.RECIPES[name](position, 10000.0) - exact).abs().max())
         assert off == pytest.approx(published, rel=0.02)  # two digits were published
-    ours = float((peers.ours(position, 10000.0) - exact).abs().max())
+    ours = float((peers.RECIPES["ours"](position, 10000.0) - exact).abs().max())
     assert 2.5e-8 < ours <= HALF_UNIT + ANGLE
 
 
@@ -268,4 +259,4 @@ def test_relativity_suffers_from_rounded_tables_as_published():
     for dtype, published in (("bfloat16", 0.084), ("float16", 0.0135), ("float32", 1.6e-6)):
         assert 1 / 1.5 < found[dtype]["score_error_norm_sqrt_dim"] / published < 1.5
     assert found["bfloat16"]["norm_error"] == pytest.approx(0.0028, rel=0.02)
-    assert set(found) == {str(dtype).removeprefix("torch.") for dtype in relativity.DTYPES}
+    assert set(found) == {str(dtype).removeprefix("torch.") for dtype in vectors.HALVES}

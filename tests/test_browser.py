@@ -19,6 +19,9 @@ ROOT = Path(__file__).parents[1]
 HTML = Path(os.environ.get("ROPE_HTML", ROOT / "_build" / "html")).resolve()
 TOC = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))
 PAGES = [TOC["root"], *(c["file"] for part in TOC["parts"] for c in part["chapters"])]
+CHROMIUM = ["chromium", "chromium-browser", "google-chrome", "chrome"] + [
+    f"/Applications/{name}.app/Contents/MacOS/{name}" for name in ("Chromium", "Google Chrome")
+]
 WIDE, NARROW = 1300, 390
 SMALLEST_TEXT = 8.9  # pixels; the page's own rule is 9, and a browser rounds
 READY = """async () => {
@@ -80,16 +83,14 @@ LOOK = """({narrow, smallest}) => {
 def browser():
     if not (HTML / "index.html").exists():
         pytest.fail(f"no built book at {HTML}: run `make book`, or set ROPE_HTML to its folder.")
-    chromium = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chrome")
-    chromium = chromium or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    named = os.environ.get("CHROMIUM")
+    chromium = next(filter(None, map(shutil.which, [named] if named else CHROMIUM)), None)
     if chromium is None:
-        line = (
-            "no Chromium found: install one (Debian: `apt install chromium`; macOS: "
+        give_up = pytest.fail if os.environ.get("CI") else pytest.skip
+        give_up(
+            "no Chromium found: install one (Debian: `apt-get install chromium`; macOS: "
             "`brew install --cask chromium`) or set CHROMIUM to a browser's executable."
         )
-        if os.environ.get("CI"):
-            pytest.fail(line)
-        pytest.skip(line)
     with sync_playwright() as playwright:
         arguments = ["--no-sandbox", "--disable-gpu"]
         browser = playwright.chromium.launch(executable_path=chromium, args=arguments)

@@ -1,8 +1,8 @@
 """The error report: how far tables and rotations lie from the truth, ours and the field's.
 
-Chapter "How exact must it be?". `python -m rope.accuracy` measures everything and writes
-`accuracy.json` in this folder, which `committed` reads; with `--quick PATH` it measures in seconds
-what needs no pass over every position. The truth comes from mpmath, with 50 digits.
+Chapter "How exact must it be?". `python -m rope.accuracy` measures everything, in a few minutes,
+and writes `accuracy.json` in this folder, which `committed` reads. The truth comes from mpmath,
+with 50 digits.
 
 Shapes: P positions, R rotated width.
 """
@@ -13,6 +13,8 @@ from typing import Any
 
 #: The full report, as it was last measured.
 RESULT = Path(__file__).with_name("accuracy.json")
+#: Positions 0 ... LARGEST are measured; heads of width DIM where there is nothing to choose.
+LARGEST, DIM = 2**20, 128
 
 
 def committed() -> dict[str, Any]:

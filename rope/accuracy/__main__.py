@@ -1,33 +1,102 @@
-"""`python -m rope.accuracy` writes accuracy.json here; `--quick PATH` a part of it to PATH."""
+"""`python -m rope.accuracy` makes the report: every measurement in turn, in a few minutes.
+
+The result goes to accuracy.json in this folder, or to the path that is given. What is done so far
+stands beside it as NAME.partial.json; a run that was interrupted goes on from there.
+"""
 
 from __future__ import annotations
 
-import argparse
+import hashlib
+import json
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-from rope.accuracy import RESULT
-from rope.accuracy.report import measure
+from rope.accuracy import DIM, LARGEST, RESULT, peers, tables, vectors
+from rope.measuring.machine import installed
+from rope.measuring.record import resume, rounded, write
+
+#: Raise it when a measurement changes its meaning: results of another version are not resumed.
+VERSION = 1
+PACKAGES = ("mpmath", "rotary-embedding-torch", "torch", "transformers")
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Run the measurements; 130 when interrupted, as shells have it."""
-    parser = argparse.ArgumentParser(prog="python -m rope.accuracy", description=__doc__)
-    parser.add_argument(
-        "--quick",
-        metavar="PATH",
-        type=Path,
-        help="measure the tables at sampled positions alone and write to PATH",
-    )
-    path = parser.parse_args(arguments).quick
-    try:
-        measure(path or RESULT, quick=path is not None)
-    except KeyboardInterrupt:
-        print("\nInterrupted; run it again and it goes on from here.", file=sys.stderr)
-        return 130
-    print(f"Wrote {path or RESULT}", file=sys.stderr)
-    return 0
+def fingerprint() -> str:
+    """A hash of all that is measured; a result with another one is not the product of this program.
+
+    >>> len(fingerprint())
+    16
+    """
+    pairs = [vectors.PAIR_HEADS, vectors.PAIR_SEED]
+    relativity = [vectors.RELATIVITY_SEED, vectors.RELATIVITY_PAIRS, vectors.RELATIVITY_SHIFTS]
+    everything = [
+        VERSION,
+        False,  # it is not the quick report, which former versions had
+        [[case.base, case.dim, repr(case.extension)] for case in tables.CASES],
+        [LARGEST, peers.HALF_POWERS, peers.PEER_WINDOW, DIM, peers.PEER_BASES, *pairs],
+        [DIM, *relativity],
+    ]
+    return hashlib.sha256(json.dumps(everything).encode()).hexdigest()[:16]
+
+
+def jobs() -> dict[str, Callable[[], Any]]:
+    """Every measurement by its name, which begins with its section.
+
+    >>> len(jobs())
+    53
+    """
+    found: dict[str, Callable[[], Any]] = {
+        f"tables: {number}, {case.name}": partial(tables.measure_tables, case)
+        for number, case in enumerate(tables.CASES)
+    }
+    for base in peers.PEER_BASES:
+        for dtype in vectors.DTYPES:
+            found[f"pairs: {dtype}, base {base:.0f}"] = partial(vectors.measure_pairs, base, dtype)
+    for base in peers.PEER_BASES:
+        found[f"peers: base_{base:.0f}"] = partial(peers.measure_peers, base)
+    for dtype in vectors.HALVES:
+        found[f"relativity: {dtype}"] = partial(vectors.measure_relativity, dtype)
+    return found
+
+
+def version_of(package: str) -> str:
+    """A package's version; which build it is, for a CPU or for CUDA, changes no number here."""
+    return (installed(package) or "absent").split("+")[0]
+
+
+def measure(path: Path) -> None:
+    """Measure, showing a bar, and write the result; what is measured is kept at every moment."""
+    from tqdm import tqdm
+
+    kept = path.with_suffix(".partial.json")
+    done = resume(kept, fingerprint())
+    for name, job in (bar := tqdm(jobs().items())):
+        bar.set_description(name)
+        if name not in done:
+            done[name] = rounded(job())
+            write(kept, {"program": fingerprint(), "done": done})
+    result: dict[str, Any] = {
+        "pairs": [],
+        "peers": {"dim": DIM, "positions": peers.HALF_POWERS, "window": peers.PEER_WINDOW},
+        "program": fingerprint(),
+        "relativity": [],
+        "tables": [],
+        "versions": {name: version_of(name) for name in PACKAGES},
+    }
+    for name in jobs():
+        section, _, what = name.partition(": ")
+        if section == "peers":
+            result[section][what] = done[name]
+        else:
+            result[section] += done[name] if isinstance(done[name], list) else [done[name]]
+    write(path, result)
+    kept.unlink()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        measure(Path(sys.argv[1]) if len(sys.argv) > 1 else RESULT)
+    except KeyboardInterrupt:
+        sys.exit("\nInterrupted; run it again and it goes on from here.")

@@ -1,37 +1,100 @@
-"""The error of our tables, over every position 0 ... 2**20 of a case.
+"""The error of our tables: every extension with four bases, over every position 0 ... 2**20.
 
-Shapes: P positions, R rotated width.
+The extensions have the numbers of published models where the name of the model stands beside them;
+LongRoPE has those of Phi-3. Shapes: P positions, R rotated width.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from mpmath import workdps
 from torch import Tensor
 
-from rope.accuracy.cases import LARGEST, Case
+from rope.accuracy import LARGEST
 from rope.accuracy.truth import (
     DIGITS,
     ROWS_ERROR,
-    Row,
     Rows,
     attention_scaling,
     exact_row,
     spectrum,
 )
+from rope.config import example, rotary_settings
+from rope.extensions import (
+    NTK,
+    Default,
+    DynamicNTK,
+    Extension,
+    Linear,
+    Llama3,
+    LongRoPE,
+    Proportional,
+    YaRN,
+)
 from rope.frequencies import inverse_frequencies, rotary_tables
 
+BASES = (10_000.0, 150_000.0, 500_000.0, 1_000_000.0)
+#: The extension and the rotated width it is measured with.
+EXTENSIONS: tuple[tuple[Extension, int], ...] = (
+    (Default(), 128),
+    (Linear(8.0), 128),
+    (NTK(8.0), 128),
+    (DynamicNTK(2.0, 32768), 128),  # InternLM2
+    (YaRN(4.0, 32768), 128),  # Qwen2.5
+    (YaRN(40.0, 4096, mscale=1.0, mscale_all_dim=1.0), 64),  # DeepSeek-V3
+    (YaRN(32.0, 4096, truncate=False), 64),  # gpt-oss
+    (Llama3(8.0, 8192), 128),  # Llama 3.1
+    (rotary_settings(example("phi-3-mini-128k")).extension, 96),
+    (Proportional(0.25), 128),
+)
 DTYPES = (torch.float32, torch.float64)
 BLOCK = 4096
+
+
+@dataclass(frozen=True)
+class Case:
+    """One spectrum: tables for a context of 2**20 + 1 positions.
+
+    >>> Case(10000.0, Linear(8.0), 128).name
+    'linear, dim 128, base 10000'
+    """
+
+    base: float
+    extension: Extension
+    dim: int
+
+    @property
+    def name(self) -> str:
+        """How the progress bar calls it."""
+        return f"{self.extension.name}, dim {self.dim}, base {self.base:.0f}"
+
+    @property
+    def settings(self) -> str:
+        """The extension with its numbers, those of LongRoPE cut down to the ends.
+
+        >>> Case(10000.0, Linear(8.0), 128).settings
+        'Linear(factor=8.0)'
+        """
+        if not isinstance(self.extension, LongRoPE):
+            return repr(self.extension)
+        first, *_, last = self.extension.long_factor
+        return f"LongRoPE(long_factor=({first}, ..., {last}), factor={self.extension.factor})"
+
+    def exact_spectrum(self) -> list[Any]:
+        """Its frequencies with 50 digits."""
+        return spectrum(self.dim, self.base, self.extension, LARGEST + 1)
+
+
+CASES = tuple(Case(base, extension, dim) for extension, dim in EXTENSIONS for base in BASES)
 
 
 def our_tables(case: Case, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """cos and sin `[P, R/2]` as the package makes them for a context of 2**20 + 1 positions.
 
-    >>> from rope.extensions import Linear
     >>> our_tables(Case(100.0, Linear(2.0), 2), torch.tensor([2]), torch.float32)[0]
     tensor([[0.5403]])
     """
@@ -48,7 +111,6 @@ def bound(case: Case, dtype: torch.dtype) -> float:
     That is half a unit in the last place of the largest entry: 2**-25 up to 1, and 2**-24 where an
     attention factor lifts entries above 1.
 
-    >>> from rope.extensions import Default
     >>> bound(Case(10000.0, Default(), 128), torch.float32) < 2**-24
     True
     """
@@ -71,20 +133,13 @@ def sample_positions() -> list[int]:
 def errors_at(case: Case, positions: Iterable[int], dtype: torch.dtype) -> list[list[float]]:
     """By position and plane, the larger error of cos and sin, against 50 digits.
 
-    >>> from rope.extensions import Default
     >>> errors_at(Case(100.0, Default(), 2), [0], torch.float32)
     [[0.0]]
     """
     rows = list(positions)
-    theta = spectrum(case.dim, case.base, case.extension, LARGEST + 1)
-    scale = attention_scaling(case.extension)
-    return _errors(case, rows, [exact_row(position, theta, scale) for position in rows], dtype)
-
-
-def _errors(
-    case: Case, positions: list[int], exact: list[Row], dtype: torch.dtype
-) -> list[list[float]]:
-    tables = (table.tolist() for table in our_tables(case, torch.tensor(positions), dtype))
+    theta, scale = case.exact_spectrum(), attention_scaling(case.extension)
+    exact = [exact_row(position, theta, scale) for position in rows]
+    tables = (table.tolist() for table in our_tables(case, torch.tensor(rows), dtype))
     with workdps(DIGITS):
         return [
             [
@@ -95,55 +150,26 @@ def _errors(
         ]
 
 
-def measure_sample(case: Case, advance: Callable[[int], Any]) -> list[dict[str, Any]]:
-    """The largest error at the sampled positions: no pass over all of them."""
-    positions = sample_positions()
-    theta = spectrum(case.dim, case.base, case.extension, LARGEST + 1)
-    scale = attention_scaling(case.extension)
-    exact = []
-    for position in positions:
-        exact.append(exact_row(position, theta, scale))
-        advance(1)
-    entries = []
-    for dtype in DTYPES:
-        rows = zip(positions, _errors(case, positions, exact, dtype), strict=True)
-        error, position, plane = max(
-            (max(errors), position, errors.index(max(errors))) for position, errors in rows
-        )
-        entries.append(_entry(case, dtype, error, position, plane))
-    return entries
-
-
-def measure_all(case: Case, advance: Callable[[int], Any]) -> list[dict[str, Any]]:
+def measure_tables(case: Case) -> list[dict[str, Any]]:
     """The largest error over positions 0 ... 2**20, confirmed with 50 digits where it was found.
 
-    Raises RuntimeError if the 50 digits disagree by more than the cheap rows may be off.
+    Raises RuntimeError: the 50 digits disagree by more than the cheap rows may be off.
     """
+    rows = Rows(case.exact_spectrum())
+    scale = float(attention_scaling(case.extension))
     worst = dict.fromkeys(DTYPES, (-1.0, 0, 0))
-    for start, exact in _blocks(case):
-        positions = torch.arange(start, start + len(exact[0]))
+    for start in range(0, LARGEST + 1, BLOCK):
+        stop = min(start + BLOCK, LARGEST + 1)
+        exact = [table * scale for table in rows.block(start, stop)]
         for dtype in DTYPES:
-            errors = torch.stack(
-                [
-                    (ours.double() - truth).abs_()
-                    for ours, truth in zip(our_tables(case, positions, dtype), exact, strict=True)
-                ]
-            ).amax(0)
+            ours = our_tables(case, torch.arange(start, stop), dtype)
+            off = [(table.double() - true).abs_() for table, true in zip(ours, exact, strict=True)]
+            errors = torch.maximum(*off)
             largest, place = errors.flatten().max(0)
             row, plane = divmod(int(place), errors.shape[1])
             if largest > worst[dtype][0]:
                 worst[dtype] = (float(largest), start + row, plane)
-        advance(len(positions))
     return [_confirmed(case, dtype, *found) for dtype, found in worst.items()]
-
-
-def _blocks(case: Case) -> Iterator[tuple[int, tuple[Tensor, Tensor]]]:
-    """The true tables block by block, each with its first position."""
-    rows = Rows(spectrum(case.dim, case.base, case.extension, LARGEST + 1))
-    scale = float(attention_scaling(case.extension))
-    for start in range(0, LARGEST + 1, BLOCK):
-        cos, sin = rows.block(start, min(start + BLOCK, LARGEST + 1))
-        yield start, (cos * scale, sin * scale)
 
 
 def _confirmed(
@@ -157,19 +183,13 @@ def _confirmed(
             f"addition theorem and {exact:.3g} by 50 digits; they must agree to 2**-48, so one of "
             "the two in rope/accuracy/truth.py is wrong: mend it and run again"
         )
-    return _entry(case, dtype, exact, position, plane)
-
-
-def _entry(
-    case: Case, dtype: torch.dtype, error: float, position: int, plane: int
-) -> dict[str, Any]:
     return {
         "base": case.base,
         "bound": bound(case, dtype),
         "dim": case.dim,
         "dtype": str(dtype).removeprefix("torch."),
         "extension": case.extension.name,
-        "max_error": error,
+        "max_error": exact,
         "plane": plane,
         "position": position,
         "settings": case.settings,

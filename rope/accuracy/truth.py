@@ -16,7 +16,7 @@ import torch
 from mpmath import mpf
 from torch import Tensor
 
-from rope.accuracy.cases import LARGEST
+from rope.accuracy import LARGEST
 
 DIGITS = 50
 
@@ -36,8 +36,7 @@ def spectrum(dim: int, base: float, extension: Any, seq_len: int | None = None) 
     '0.0025'
     """
     with mpmath.workdps(DIGITS):
-        formula = _FORMULAS[extension.name]
-        return [formula(extension, j, dim, mpf(base), seq_len) for j in range(dim // 2)]
+        return [_frequency(extension, j, dim, mpf(base), seq_len) for j in range(dim // 2)]
 
 
 def attention_scaling(extension: Any) -> Any:
@@ -71,8 +70,8 @@ def exact_row(position: int, frequencies: Iterable[Any], scale: Any = 1) -> Row:
     (1, 0)
     """
     with mpmath.workdps(DIGITS):
-        turns = (mpmath.cos_sin(position * theta) for theta in frequencies)
-        return [(scale * cosine, scale * sine) for cosine, sine in turns]
+        pairs = (mpmath.cos_sin(position * theta) for theta in frequencies)
+        return [(scale * cosine, scale * sine) for cosine, sine in pairs]
 
 
 def exact_rows(positions: Iterable[int], frequencies: Iterable[Any]) -> tuple[Tensor, Tensor]:
@@ -135,72 +134,43 @@ def _add_angles(left: tuple[Tensor, ...], right: tuple[Tensor, ...]) -> tuple[Te
     return (c * cos - s * sin).flatten(0, 1), (s * cos + c * sin).flatten(0, 1)
 
 
-def _plain(j: int, dim: int, base: Any) -> Any:
-    return base ** (-mpf(2 * j) / dim)
+def _frequency(extension: Any, j: int, dim: int, base: Any, seq_len: int | None) -> Any:
+    """theta'_j: the extensions' formulas side by side, each as its paper has it."""
 
+    def plain(base: Any) -> Any:
+        return base ** (-mpf(2 * j) / dim)
 
-def _default(extension: Any, j: int, dim: int, base: Any, seq_len: int | None) -> Any:
-    return _plain(j, dim, base)
-
-
-def _linear(extension: Any, j: int, dim: int, base: Any, seq_len: int | None) -> Any:
-    return _plain(j, dim, base) / mpf(extension.factor)
-
-
-def _ntk(extension: Any, j: int, dim: int, base: Any, seq_len: int | None) -> Any:
-    return _plain(j, dim, base * mpf(extension.factor) ** (mpf(dim) / (dim - 2)))
-
-
-def _dynamic(extension: Any, j: int, dim: int, base: Any, seq_len: int | None) -> Any:
-    factor, trained = mpf(extension.factor), extension.original_max_position_embeddings
-    length = max(seq_len or 0, trained)
-    growth = factor * length / trained - (factor - 1)
-    return _plain(j, dim, base * growth ** (mpf(dim) / (dim - 2)))
-
-
-def _yarn(extension: Any, j: int, dim: int, base: Any, seq_len: int | None) -> Any:
-    def plane_of(turns: float) -> Any:
-        length = extension.original_max_position_embeddings / (2 * mpmath.pi * mpf(turns))
-        return dim * mpmath.log(length) / (2 * mpmath.log(base))
-
-    low, high = plane_of(extension.beta_fast), plane_of(extension.beta_slow)
-    if extension.truncate:
-        low, high = mpmath.floor(low), mpmath.ceil(high)
-    low, high = max(low, mpf(0)), min(high, mpf(dim - 1))
-    ramp = min(max((j - low) / (high - low), mpf(0)), mpf(1))
-    return _plain(j, dim, base) * (1 - ramp + ramp / mpf(extension.factor))
-
-
-def _llama3(extension: Any, j: int, dim: int, base: Any, seq_len: int | None) -> Any:
-    theta, factor = _plain(j, dim, base), mpf(extension.factor)
-    turns = extension.original_max_position_embeddings * theta / (2 * mpmath.pi)
-    low, high = mpf(extension.low_freq_factor), mpf(extension.high_freq_factor)
-    if turns > high:
-        return theta
-    if turns < low:
-        return theta / factor
-    smooth = (turns - low) / (high - low)
-    return (1 - smooth) * theta / factor + smooth * theta
-
-
-def _longrope(extension: Any, j: int, dim: int, base: Any, seq_len: int | None) -> Any:
-    beyond = (seq_len or 0) > extension.original_max_position_embeddings
-    factors = extension.long_factor if beyond else extension.short_factor
-    return _plain(j, dim, base) / mpf(factors[j])
-
-
-def _proportional(extension: Any, j: int, dim: int, base: Any, seq_len: int | None) -> Any:
-    turning = int(extension.partial_rotary_factor * dim // 2)
-    return _plain(j, dim, base) / mpf(extension.factor) if j < turning else mpf(0)
-
-
-_FORMULAS = {
-    "default": _default,
-    "linear": _linear,
-    "ntk": _ntk,
-    "dynamic": _dynamic,
-    "yarn": _yarn,
-    "llama3": _llama3,
-    "longrope": _longrope,
-    "proportional": _proportional,
-}
+    trained = getattr(extension, "original_max_position_embeddings", 0)
+    theta, factor = plain(base), mpf(getattr(extension, "factor", None) or 1)
+    match extension.name:
+        case "default":
+            return theta
+        case "linear":
+            return theta / factor
+        case "ntk":
+            return plain(base * factor ** (mpf(dim) / (dim - 2)))
+        case "dynamic":
+            growth = factor * max(seq_len or 0, trained) / trained - (factor - 1)
+            return plain(base * growth ** (mpf(dim) / (dim - 2)))
+        case "yarn":
+            low, high = (
+                dim * mpmath.log(trained / (2 * mpmath.pi * mpf(beta))) / (2 * mpmath.log(base))
+                for beta in (extension.beta_fast, extension.beta_slow)
+            )
+            if extension.truncate:
+                low, high = mpmath.floor(low), mpmath.ceil(high)
+            low, high = max(low, mpf(0)), min(high, mpf(dim - 1))
+            ramp = min(max((j - low) / (high - low), mpf(0)), mpf(1))
+            return theta * (1 - ramp + ramp / factor)
+        case "llama3":
+            periods = trained * theta / (2 * mpmath.pi)
+            low, high = mpf(extension.low_freq_factor), mpf(extension.high_freq_factor)
+            kept = min(max((periods - low) / (high - low), mpf(0)), mpf(1))
+            return (1 - kept) * theta / factor + kept * theta
+        case "longrope":
+            longer = (seq_len or 0) > trained
+            return theta / mpf((extension.long_factor if longer else extension.short_factor)[j])
+        case "proportional":
+            rotated = int(extension.partial_rotary_factor * dim // 2)
+            return theta / factor if j < rotated else mpf(0)
+    raise ValueError(f"no formula for the extension {extension.name!r}: write it here")

@@ -14,33 +14,13 @@ from typing import Any
 
 from docutils import nodes
 
-from rope.figures.style import (
-    BLUE,
-    GREEN,
-    GRID,
-    INK,
-    MUTED,
-    OCHRE,
-    PAPER,
-    PURPLE,
-    SKY,
-    VERMILION,
-)
+from rope.figures import style
 
 SVG = "image/svg+xml"
 VEGA_LITE = "application/vnd.vegalite.v5+json"
-THEME_COLOURS = {
-    INK: "currentColor",
-    MUTED: "var(--rope-muted)",
-    GRID: "var(--rope-grid)",
-    PAPER: "var(--rope-paper)",
-    BLUE: "var(--rope-blue)",
-    VERMILION: "var(--rope-vermilion)",
-    GREEN: "var(--rope-green)",
-    PURPLE: "var(--rope-purple)",
-    OCHRE: "var(--rope-ochre)",
-    SKY: "var(--rope-sky)",
-}
+ROLES = ("muted", "grid", "paper", "blue", "vermilion", "green", "purple", "ochre", "sky")
+THEME_COLOURS = {style.INK: "currentColor"}
+THEME_COLOURS |= {getattr(style, role.upper()): f"var(--rope-{role})" for role in ROLES}
 SMALLEST_TEXT = 9  # pixels; a page too narrow for that scrolls the figure in its own box
 
 
@@ -64,9 +44,10 @@ class RopeRenderer:
 def inline_svg(svg: str, place: str = "") -> str:
     """A picture's SVG as part of a page: its theme's colours, ids of its own, alt text.
 
-    Args:
-        svg: as `rope.figures.picture` stores it.
-        place: tells it from an equal picture elsewhere on the page.
+    svg: as `rope.figures.picture` stores it.
+    place: tells it from an equal picture elsewhere on the page.
+
+    Raises ValueError: it has no title, or no size.
     """
     title = re.search(r"<title>(.*?)</title>", svg, re.S)
     size = re.search(r'viewBox="0 0 ([\d.]+) [\d.]+" width="(\d+)"', svg)

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from rope.book.repository import address_in_cell, first_cell_source
+from rope.book.repository import IN_CELL, first_cell_source
 
 LONGEST_CELL = 12
 LONGEST_HIDDEN_CELL = 40
@@ -50,16 +50,11 @@ def code_cells(notebook: Notebook) -> list[Cell]:
     return [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
 
 
-def called(number: int, cell: Cell) -> str:
-    """How messages name a code cell: its number, its id, its first line."""
-    first = next(iter(source(cell).strip().splitlines()), "(empty)")
-    return f"code cell {number} (id {cell.get('id')}, `{first}`)"
-
-
-def numbered(notebook: Notebook) -> Iterator[tuple[str, Cell]]:
-    """Each code cell with what messages call it."""
+def named(notebook: Notebook) -> Iterator[tuple[str, Cell]]:
+    """Each code cell, and before it what messages call it: its number, its id, its first line."""
     for number, cell in enumerate(code_cells(notebook), start=1):
-        yield called(number, cell), cell
+        first = next(iter(source(cell).strip().splitlines()), "(empty)")
+        yield f"code cell {number} (id {cell.get('id')}, `{first}`)", cell
 
 
 def texts(output: dict[str, Any]) -> Iterator[str]:
@@ -78,14 +73,10 @@ def marks(cell: Cell) -> set[str]:
 
 def runs(name: str, notebook: Notebook) -> list[str]:
     """Every code cell was run, in order, from a new kernel."""
-    cells = code_cells(notebook)
-    faults = [
-        f"{called(i, cell)} was never run"
-        for i, cell in enumerate(cells, 1)
-        if cell.get("execution_count") is None
-    ]
-    counts = [cell.get("execution_count") for cell in cells]
-    if not faults and counts != [*range(1, len(cells) + 1)]:
+    counted = [(cell_name, cell.get("execution_count")) for cell_name, cell in named(notebook)]
+    faults = [f"{cell_name} was never run" for cell_name, count in counted if count is None]
+    counts = [count for _, count in counted]
+    if not faults and counts != [*range(1, len(counts) + 1)]:
         faults = [f"the cells were run out of order, or more than once: counts {counts}"]
     return faults
 
@@ -93,7 +84,7 @@ def runs(name: str, notebook: Notebook) -> list[str]:
 def errors(name: str, notebook: Notebook) -> list[str]:
     """No output is an error or went to stderr, and no tag expects one."""
     faults = []
-    for cell_name, cell in numbered(notebook):
+    for cell_name, cell in named(notebook):
         for output in cell["outputs"]:
             if output["output_type"] == "error":
                 faults.append(f"{cell_name} holds an error: {output['ename']}: {output['evalue']}")
@@ -106,7 +97,7 @@ def errors(name: str, notebook: Notebook) -> list[str]:
 
 def ignored(name: str, notebook: Notebook) -> list[str]:
     """A cell whose output is not compared asserts something, and few cells are such."""
-    cells = [(cell_name, cell) for cell_name, cell in numbered(notebook) if marks(cell) & IGNORED]
+    cells = [(cell_name, cell) for cell_name, cell in named(notebook) if marks(cell) & IGNORED]
     faults = [
         f"{cell_name} is not compared and asserts nothing"
         for cell_name, cell in cells
@@ -125,7 +116,7 @@ def paths(name: str, notebook: Notebook) -> list[str]:
         for cell in notebook["cells"]
         if (found := PATHS.search(source(cell)))
     ]
-    for cell_name, cell in numbered(notebook):
+    for cell_name, cell in named(notebook):
         for output in cell["outputs"]:
             for text in texts(output):
                 found = PATHS.search(text) or MACHINES.search(text)
@@ -137,10 +128,9 @@ def paths(name: str, notebook: Notebook) -> list[str]:
 def first_cell(name: str, notebook: Notebook) -> list[str]:
     """The first code cell is the book's, letter by letter, and prints nothing."""
     cells = code_cells(notebook)
-    if not cells:
-        return ["there is no code cell"]
-    address = address_in_cell(source(cells[0]))
-    if address is None or source(cells[0]) != first_cell_source(*address):
+    text = source(cells[0]) if cells else ""
+    address = IN_CELL.search(text)
+    if address is None or text != first_cell_source(*address.groups()):
         return ["the first code cell is not rope.book.repository.first_cell_source(...)"]
     faults = []
     if cells[0]["outputs"]:
@@ -167,7 +157,7 @@ def goals(name: str, notebook: Notebook) -> list[str]:
 def lengths(name: str, notebook: Notebook) -> list[str]:
     """Code on the page is short; code that is folded away may be longer."""
     faults = []
-    for cell_name, cell in numbered(notebook):
+    for cell_name, cell in named(notebook):
         lines = len(source(cell).splitlines())
         limit = LONGEST_HIDDEN_CELL if marks(cell) & HIDDEN else LONGEST_CELL
         if lines > limit:
@@ -205,11 +195,8 @@ def exercises(name: str, notebook: Notebook) -> list[str]:
                 faults.append(
                     f"the solution of {block['title']} cannot hold a code cell: use solution-start"
                 )
-    for label in asked:
-        if label not in solved:
-            faults.append(f"exercise {label} has no solution")
-        elif not solved[label]:
-            faults.append(f"the solution of {label} holds no executed code cell")
+    unsolved = [label for label in asked if not solved.get(label)]
+    faults += [f"exercise {label} has no solution with executed code" for label in unsolved]
     if name != FRONT_PAGE and len(asked) < FEWEST_EXERCISES:
         faults.append(f"{len(asked)} exercises; at least {FEWEST_EXERCISES}")
     return faults
@@ -241,7 +228,7 @@ def form(name: str, notebook: Notebook) -> list[str]:
 def figures(name: str, notebook: Notebook) -> list[str]:
     """Every figure has a caption, and a text for those who do not see it."""
     faults = []
-    for cell_name, cell in numbered(notebook):
+    for cell_name, cell in named(notebook):
         settings = cell["metadata"].get("mystnb", {})
         for output in cell["outputs"]:
             for kind, value in output.get("data", {}).items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from importlib.metadata import version
 from pathlib import Path
@@ -26,6 +27,11 @@ def set_up_config(app: Any, config: Any) -> None:
         app.events.listeners[event] = [
             one for one in listeners if not one.handler.__module__.startswith("sphinx_thebe")
         ]
+
+
+def write_in_parallel(app: Any, env: Any) -> None:
+    """Write the pages on all cores; they were read on one, as some extensions can only be."""
+    app.parallel = os.cpu_count() or 1
 
 
 def write_vega(app: Any) -> None:
@@ -84,6 +90,7 @@ def setup(app: Any) -> dict[str, Any]:
     """Register with Sphinx."""
     app.connect("config-inited", set_up_config)
     app.connect("builder-inited", write_vega)
+    app.connect("env-updated", write_in_parallel)
     app.connect("html-page-context", leave_out_thebe)
     app.connect("build-finished", leave_out_preloads)
     app.connect("autodoc-process-docstring", list_arguments, priority=900)

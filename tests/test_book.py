@@ -1,0 +1,319 @@
+"""The book's tools: its commands, what they store, and what they say when a step cannot be done."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+import venv
+from pathlib import Path
+
+import nbformat
+import pytest
+import torch
+from IPython.core.inputtransformer2 import TransformerManager
+
+import rope
+from rope.book import execute, repository
+from rope.book.repository import IN_CELL, IN_CONFIG, first_cell_source
+
+ROOT = Path(__file__).parents[1]
+CHAPTERS = sorted((ROOT / "chapters").glob("*.ipynb"))
+ADDRESS = "https://example.org/books/rope"
+TAG = f"v{rope.__version__}"
+
+
+def run(*command, **settings):
+    settings = {"cwd": ROOT, "capture_output": True, "text": True, "check": False} | settings
+    return subprocess.run(command, **settings)
+
+
+# The commands
+
+
+def make(*arguments):
+    return run("make", *arguments, env={**os.environ, "MAKEFLAGS": ""})
+
+
+def test_make_alone_lists_the_commands():
+    listed = re.findall(r"^  make (\w+)  ", make().stdout, re.M)
+    assert listed == ["help", "book", "test", "execute", "lab", "check", "repository", "clean"]
+
+
+@pytest.mark.parametrize(
+    ("failing", "last"), [("--nbval", "worksteal"), ("jupyter_book", "--quiet")]
+)
+def test_a_part_that_fails_stops_no_other_and_fails_the_whole(tmp_path, failing, last):
+    """But pages that were not built are not looked at."""
+    python, log = tmp_path / "python", tmp_path / "log"
+    python.write_text(f'#!/bin/sh\necho "$*" >>{log}\ncase "$*" in *{failing}*) exit 1 ;; esac\n')
+    python.chmod(0o755)
+    assert make("test", f"PYTHON={python}").returncode != 0
+    packages, code, chapters, *pages = log.read_text().splitlines()
+    assert "packages.py" in packages and "tests rope" in code and "--nbval" in chapters
+    assert "build ." in pages[0] and last in pages[-1]
+
+
+def test_missing_packages_are_named():
+    command = ROOT / "rope" / "book" / "packages.py"
+    done = run(sys.executable, "-I", "-S", command)
+    assert done.returncode == 1
+    assert f"{sys.executable} lacks torch, numpy, " in done.stderr
+    assert "zipp" not in done.stderr  # what others need is not asked for
+    assert run(sys.executable, command).returncode == 0
+
+
+FAKE_PYTHON = """#!/bin/sh
+case "$*" in
+*version_info*) exit {unfit} ;;
+"-m venv"*) mkdir -p .venv/bin && cp "$0" .venv/bin/python ;;
+*"-m pip"*) echo "ERROR: no connection" >&2; exit 1 ;;
+esac
+"""
+
+
+@pytest.mark.parametrize(
+    ("where", "unfit", "said"),
+    [
+        (None, 0, "needs Python 3.11 or later with its venv module"),
+        ("bin/python3", 1, "apt-get install python3-venv"),
+        ("bin/python3", 0, "Without a network pip finds nothing"),
+        (".venv/bin/python", 1, "Delete .venv and run make again"),
+    ],
+    ids=["no Python", "an old one or no venv", "no network", "a broken .venv"],
+)
+def test_set_up_says_what_is_missing(tmp_path, where, unfit, said):
+    """Where the only Python is a script that answers as told."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name in ("cp", "mkdir", "sh", "touch"):
+        (programs / name).symlink_to(shutil.which(name))
+    if where:
+        python = tmp_path / where
+        python.parent.mkdir(parents=True, exist_ok=True)
+        python.write_text(FAKE_PYTHON.format(unfit=unfit))
+        python.chmod(0o755)
+    done = run("sh", ROOT / ".ci" / "setup", cwd=tmp_path, env={"PATH": str(programs)})
+    assert done.returncode == 1
+    assert said in done.stderr
+    assert not (tmp_path / ".venv" / ".ready").exists()
+
+
+# Executing notebooks
+
+
+def write_notebook(path, *sources):
+    """A notebook of an older format, whose cells have no ids."""
+    cells = [nbformat.v4.new_code_cell(source) for source in sources]
+    notebook = json.loads(nbformat.writes(nbformat.v4.new_notebook(cells=cells)))
+    for cell in notebook["cells"]:
+        del cell["id"]
+    path.write_text(json.dumps({**notebook, "nbformat_minor": 4}))
+    return path
+
+
+def test_execute_stores_the_same_bytes_again(tmp_path):
+    printing = "print('a bar', end='\\r', flush=True)\nprint(1, flush=True)\nprint(2)"
+    sources = (printing, "2 + 2", "import os, sys; os.getcwd() == sys.path[0]")
+    path = write_notebook(tmp_path / "a.ipynb", *sources)
+    assert execute.main([str(path)]) == 0
+    first = path.read_bytes()
+    assert execute.main([str(path)]) == 0
+    assert path.read_bytes() == first
+
+    notebook = json.loads(first)
+    cells = notebook["cells"]
+    assert [cell["execution_count"] for cell in cells] == [1, 2, 3]
+    assert [cell["outputs"][0].get("execution_count") for cell in cells] == [None, 2, 3]
+    assert len({cell["id"] for cell in cells}) == 3
+    assert cells[0]["outputs"] == [
+        {"name": "stdout", "output_type": "stream", "text": ["1\n", "2\n"]}
+    ]
+    assert all("execution" not in cell["metadata"] for cell in cells)
+    assert notebook["metadata"] == execute.METADATA
+    assert first.endswith(b"}\n")
+    assert [p.name for p in tmp_path.iterdir()] == ["a.ipynb"]
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("x = [1, 2]\nx[2]", "IndexError"),
+        ("import warnings; warnings.warn('careful')", "careful"),
+        ("import os; os._exit(1)", "Kernel died"),
+        ("import time; time.sleep(60)", "timed out"),
+    ],
+)
+def test_failing_cell_is_named_and_nothing_is_stored(tmp_path, capsys, monkeypatch, source, said):
+    monkeypatch.setattr(execute, "SECONDS_PER_CELL", 2 if "sleep" in source else 600)
+    path = write_notebook(tmp_path / "bad.ipynb", "fine = 1", source)
+    before = path.read_bytes()
+    assert execute.main([str(path)]) == 1
+    error = capsys.readouterr().err
+    assert re.search(r"bad\.ipynb: code cell 2 \(id \w+\) failed: ", error)
+    assert source.splitlines()[0] in error and said in error
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("content", [None, "", "{}", "[]", '{"nbformat": 3}', '{"nbformat": 4}'])
+def test_what_is_no_notebook_is_said(tmp_path, capsys, content):
+    path = tmp_path / "no.ipynb"
+    if content is not None:
+        path.write_text(content)
+    assert execute.main([str(path)]) == 1
+    assert "no.ipynb: no valid notebook: " in capsys.readouterr().err
+
+
+def test_interrupted_store_leaves_the_old_file(tmp_path, monkeypatch):
+    path = write_notebook(tmp_path / "a.ipynb", "1")
+    before = path.read_bytes()
+    monkeypatch.setattr(os, "replace", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        execute.store(execute.read(path), path)
+    assert path.read_bytes() == before
+
+
+# The address, and the first cell
+
+
+def first_cell(path):
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    return "".join(next(cell["source"] for cell in cells if cell["cell_type"] == "code"))
+
+
+def test_first_cells_have_the_address_of_the_config_and_the_tag_of_the_version():
+    address = IN_CONFIG.search((ROOT / "_config.yml").read_text(encoding="utf-8"))[2]
+    for path in CHAPTERS:
+        assert IN_CELL.search(first_cell(path)).groups() == (address, TAG), path.name
+
+
+def test_version_stands_the_same_everywhere():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert re.search(r"^version: *(\S+)$", citation, re.MULTILINE)[1] == rope.__version__
+    assert project["version"] == rope.__version__
+
+
+@pytest.mark.parametrize(
+    ("options", "package", "said"),
+    [
+        ((), None, None),
+        (("-I", "-S"), None, "pip install -e '.[notebooks]'"),
+        ((), "VERSION = '1.13'\n", "%pip uninstall"),
+    ],
+    ids=["rope is there", "no rope and no address", "another rope"],
+)
+def test_first_cell_prints_nothing_or_says_what_to_do(tmp_path, options, package, said):
+    if package:
+        (tmp_path / "rope").mkdir()
+        (tmp_path / "rope" / "__init__.py").write_text(package)
+    code = TransformerManager().transform_cell(first_cell_source("", TAG))
+    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n{code}"
+    done = run(sys.executable, *options, "-c", code)
+    if said is None:
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    else:
+        assert done.returncode == 1
+        assert said in done.stderr.splitlines()[-1]
+
+
+@pytest.fixture
+def book(tmp_path):
+    """The config and two chapters of this book, without an address."""
+    (tmp_path / "chapters").mkdir()
+    for path in (ROOT / "_config.yml", *CHAPTERS[:2]):
+        text = repository.with_address(path.read_text(encoding="utf-8"), "")
+        (tmp_path / path.relative_to(ROOT)).write_text(text, encoding="utf-8")
+    return tmp_path
+
+
+def texts(book):
+    return {path: path.read_text() for path in [book / "_config.yml", *book.glob("chapters/*")]}
+
+
+def test_address_is_set_everywhere_and_taken_away_again(book):
+    before = texts(book)
+    command = (sys.executable, "-m", "rope.book.repository")
+    settings = {"cwd": book, "env": {**os.environ, "PYTHONPATH": str(ROOT)}}
+    assert f"{ADDRESS}: set in _config.yml" in run(*command, ADDRESS, **settings).stdout
+    config, *notebooks = texts(book)
+    url = f'\nrepository:\n  url: "{ADDRESS}"\n'
+    assert config.read_text() == before[config].replace('\nrepository:\n  url: ""\n', url)
+    assert {first_cell(path) for path in notebooks} == {first_cell_source(ADDRESS, TAG)}
+    assert run(*command, "", **settings).returncode == 0
+    assert texts(book) == before
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["github.com/a/b", "http://x.org/b", "https://x.org/", 'https://x.org/"b', "https://a b"],
+)
+def test_what_is_no_address_changes_nothing(book, address):
+    before = texts(book)
+    with pytest.raises(ValueError, match="is no address"):
+        repository.set_address(book, address)
+    assert texts(book) == before
+
+
+def test_one_altered_notebook_stops_all(book):
+    path = book / "chapters" / CHAPTERS[1].name
+    path.write_text(path.read_text().replace("REPOSITORY, TAG", "SOMETHING"))
+    before = texts(book)
+    with pytest.raises(ValueError, match=rf"{path.name}: it names the address in 0 places"):
+        repository.set_address(book, ADDRESS)
+    assert texts(book) == before
+
+
+# Each notebook alone in an empty folder, where torch is there and `rope` is not: as on Colab. The
+# environment is new, but for links to the packages of this one: all but the book's own.
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory):
+    """A git repository of this book, with the tag that the first cells install."""
+    folder = tmp_path_factory.mktemp("repository")
+    shutil.copytree(ROOT / "rope", folder / "rope")
+    for path in [*ROOT.glob("*.py"), *ROOT.glob("*.toml"), ROOT / "README.md", ROOT / "LICENSE"]:
+        shutil.copy(path, folder)
+    who = ("-c", "user.name=test", "-c", "user.email=test@example.org", "-c", "commit.gpgsign=no")
+    for command in (["init", "-q"], ["add", "."], ["commit", "-qm", "."], ["tag", TAG]):
+        assert run("git", *who, *command, cwd=folder).returncode == 0
+    return folder.as_uri()
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory):
+    """The interpreter of a new environment that has everything but the book."""
+    folder = tmp_path_factory.mktemp("environment")
+    packages = folder / "packages"
+    packages.mkdir()
+    for place in sys.path:
+        if Path(place).name not in ("site-packages", "dist-packages"):
+            continue
+        for entry in Path(place).iterdir():
+            own = entry.name.startswith(("rope_book", "__editable__")) or entry.name == "rope"
+            if not own and entry.suffix != ".pth" and not (packages / entry.name).exists():
+                (packages / entry.name).symlink_to(entry)
+    venv.create(folder / "new", symlinks=True, with_pip=False)
+    (site,) = (folder / "new").glob("lib/python*/site-packages")
+    (site / "packages.pth").write_text(f"{packages}\n")
+    return str(folder / "new" / "bin" / "python")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)
+def test_notebook_runs_alone(path, python, address, tmp_path, monkeypatch):
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    new = Path(python).parents[1]
+    if not list(new.glob("lib/*/site-packages/rope")):  # no chapter has installed it yet
+        assert "No module named 'rope'" in run(python, "-c", "import torch, rope", cwd=new).stderr
+    text = repository.with_address(path.read_text(encoding="utf-8"), address)
+    execute.execute(nbformat.reads(text, as_version=4), tmp_path, path.name, python)
+
+    ask = "import rope, torch; print(rope.__file__, torch.__version__, torch.__file__, sep='\\n')"
+    rope_file, version, torch_file = run(python, "-c", ask, cwd=new).stdout.splitlines()
+    assert Path(rope_file).is_relative_to(new), "rope is not the one that the cell installed"
+    assert version == torch.__version__
+    assert not Path(torch_file).is_relative_to(new), "the cell installed a torch of its own"
