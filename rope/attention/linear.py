@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import elu
 
-from rope._formula import without_autocast
 from rope.checks import check_devices, check_flag, check_heads
 from rope.functional import rotary_embedding
 
@@ -60,7 +59,7 @@ def linear_attention(
     q, k, rotated_q, rotated_k, values = _features(
         q, k, v, cos, sin, feature_map, causal, interleaved, rotate
     )
-    with without_autocast(q):  # sums over a whole sequence stay wide
+    with _wide_sums(q):
         if causal:
             numerator = _running_product(rotated_q, rotated_k, values)
             key_sums = k.cumsum(dim=-2)  # [B, H, S, D]
@@ -95,7 +94,7 @@ def linear_attention_quadratic(
     q, k, rotated_q, rotated_k, values = _features(
         q, k, v, cos, sin, feature_map, causal, interleaved, rotate
     )
-    with without_autocast(q):  # sums over a whole sequence stay wide
+    with _wide_sums(q):
         rotated, plain = rotated_q @ rotated_k.mT, q @ k.mT  # [B, H, S, S]
         if causal:
             rotated, plain = rotated.tril(), plain.tril()
@@ -134,6 +133,11 @@ def _features(
     rotated_q = rotary_embedding(q, cos, sin, interleaved=interleaved)
     rotated_k = rotary_embedding(k, cos, sin, interleaved=interleaved)
     return q, k, rotated_q, rotated_k, v
+
+
+def _wide_sums(x: Tensor) -> torch.autocast:
+    """A context in which autocast leaves sums over a whole sequence alone."""
+    return torch.autocast("cpu" if x.is_meta else x.device.type, enabled=False)
 
 
 def _running_product(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
