@@ -24,6 +24,7 @@ LAYERS = {
 GEMMA = LLAMA | {"model_type": "gemma3_text", "rope_parameters": LAYERS}
 del GEMMA["rope_theta"]
 MROPE = LLAMA | {"model_type": "qwen2_vl"}
+NEW = {"rope_scaling": {"mrope_section": [2, 3, 3]}}
 MLA = LLAMA | {"model_type": "deepseek_v3", "qk_rope_head_dim": 16}
 
 
@@ -51,7 +52,7 @@ BAD = [
     ({**LLAMA, 3: 4}, T, "config holds the key 3; its keys must be strings.*rename it"),
     ({"text_config": {**LLAMA, None: 4}}, T, "text_config holds the key None; its keys"),
     (scaled(factor=2.0) | {"rope_parameters": {3: {}}}, T, "rope_parameters holds the key"),
-    (LLAMA | {"text_config": 3}, T, "text_config is a int; it must be a dict"),
+    (LLAMA | {"text_config": 3}, T, "text_config is 3; it must be a dict"),
     ({"rope_theta": 5.0, "text_config": LLAMA}, V, "rope_theta is 5.0 outside text_conf"),
     # the model
     (LLAMA | {"model_type": "mine"}, V, "'mine', whose layout is not known.*interleaved="),
@@ -104,7 +105,7 @@ BAD = [
     (LLAMA | {"per_layer_config": {0: {"head_dim": 8.0}}}, T, "head_dim is 8.0; it must"),
     (LLAMA | {"per_layer_config": {0: {"head_dim": 8}}}, V, r"heads of \[8, 16\]; one width"),
     # the type
-    (LLAMA | {"rope_scaling": [4.0]}, T, "rope_scaling is a list; it must be a dict"),
+    (LLAMA | {"rope_scaling": [4.0]}, T, r"rope_scaling is \[4.0\]; it must be a dict"),
     (scaled(rope_type=4), T, "rope_type is 4; it must be a string"),
     (scaled(rope_type="ntk", factor=2.0), V, "rope_type is 'ntk'; it must be one of default"),
     (scaled(rope_type="axial"), V, "rope_type is 'axial'.*MultiAxisRotaryEmbedding.axial"),
@@ -144,12 +145,14 @@ BAD = [
         V,
         "mrope_interleaved is True",
     ),
+    (MROPE | NEW | {"model_type": "gemma"}, V, "code of gemma is not known.*mrope_interleaved"),
     # one RoPE a layer type
     (GEMMA, V, "layer_type is None; the layer types differ.*one of full_attention, "),
     ({**GEMMA, "rope_scaling": {"factor": 2.0}}, V, "do not both give one dict a layer"),
     ({**GEMMA, "rope_parameters": {**LAYERS, "rope_theta": 1.0}}, V, "'rope_theta' = 1.0"),
     ({**GEMMA, "rope_parameters": {"rope_theta": 1e4}}, V, "beside one dict a layer"),
 ]
+DROPPED = {"model_type": "step3p5", "head_dim": 64, "max_position_embeddings": 256}
 OLDER = {**without(LLAMA, "rope_theta"), "model_type": "gemma3_text"}
 TWO = {**GEMMA, "layer_types": ["full_attention", "sliding_attention", "full_attention"]}
 WIDE = {"head_dim": 64}
@@ -168,7 +171,7 @@ def test_bad_configurations_are_refused_in_words(config, error, words):
     [
         (GEMMA, "linear_attention", "it must be one of full_attention, sliding_attention, chunk"),
         (GEMMA, "chunked_attention", "layers of type 'chunked_attention' do not rotate"),
-        (LLAMA, "full_attention", "one RoPE for all layers: leave layer_type out"),
+        (LLAMA, "full_attention", "one RoPE for all layers: leave it out"),
         ({**GEMMA, "rope_theta": 3.0}, "full_attention", "rope_theta is 3.0 at the top"),
         ({**GEMMA, "rope_local_base_freq": 3.0}, "full_attention", "rope_theta is 3.0 at the top"),
         (
@@ -196,6 +199,12 @@ def test_bad_configurations_are_refused_in_words(config, error, words):
 def test_a_layer_type_that_does_not_fit_is_refused(config, layer_type, words):
     with pytest.raises(ValueError, match=words):
         rotary_settings(config, layer_type=layer_type)
+
+
+def test_what_a_class_would_drop_is_refused():
+    flat = {"rope_type": "linear", "factor": 2.0, "rope_theta": 1e4}
+    with pytest.raises(ValueError, match=r"rope_type is 'linear' here and .'default'. in every"):
+        rotary_settings({**DROPPED, "rope_parameters": flat})
 
 
 def test_a_layer_type_without_a_base_has_its_familys():

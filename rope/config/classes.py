@@ -15,7 +15,7 @@ import torch
 
 from rope.config.models import GENERAL, HALF, INTERLEAVED
 from rope.config.parameters import Entries
-from rope.config.source import HOW, listing, read_facts
+from rope.config.source import HOW, held, read_facts
 
 #: What a class computes its widths from, and the widths that it may fill in.
 _SIZES = (
@@ -39,7 +39,7 @@ def class_facts(facts: Mapping[str, Any], entries: Entries) -> dict[str, Any]:
         return {}
     given = {key: facts[key] for key in f"{_SIZES} {_WIDTHS} {HOW}".split() if key in facts}
     if "layer_types" in given:
-        given.setdefault("num_hidden_layers", len(listing("layer_types", facts)))
+        given.setdefault("num_hidden_layers", len(held(list, "layer_types", facts)))
     for holder in given.keys() & {"rope_parameters", "rope_scaling"}:
         given[holder] = entries.get(None, entries)
     try:
@@ -49,6 +49,8 @@ def class_facts(facts: Mapping[str, Any], entries: Entries) -> dict[str, Any]:
             f"the class of model_type {facts['model_type']!r} in transformers does not take this "
             f"configuration ({error}): correct it, or leave model_type out and pass interleaved=..."
         ) from error
+    if "rope_parameters" in complete:
+        complete.pop("rope_scaling", None)  # some classes keep it beside
     return {key: complete[key] for key in f"{_WIDTHS} {HOW}".split() if key in complete}
 
 

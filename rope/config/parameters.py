@@ -10,7 +10,7 @@ from typing import Any
 from rope.checks import check_number
 from rope.config.extension import ALL_TAKE, TRAINED, Parameters, refuse_unknown, takes
 from rope.config.models import FIXED_BASE, GENERAL
-from rope.config.source import agree, listing, mapping, present
+from rope.config.source import agree, held, present
 
 #: One entry a layer type, None for layers that do not rotate; a flat form has one, under None.
 Entries = dict[str | None, Parameters | None]
@@ -36,7 +36,7 @@ def layer_entries(facts: Mapping[str, Any]) -> Entries:
     >>> layer_entries({"rope_theta": 5e5, "rope_scaling": {"type": "linear", "factor": 2.0}})
     {None: {'rope_type': 'linear', 'factor': 2.0}}
     """
-    old, new = (mapping(key, facts) for key in ("rope_scaling", "rope_parameters"))
+    old, new = (held(dict, key, facts) for key in ("rope_scaling", "rope_parameters"))
     present("rope_scaling", old), present("rope_parameters", new)  # each key a string
     if not any(isinstance(value, Mapping) for value in (*old.values(), *new.values())):
         flat, more = _canonical("rope_scaling", old), _canonical("rope_parameters", new)
@@ -45,8 +45,8 @@ def layer_entries(facts: Mapping[str, Any]) -> Entries:
         entries: Entries = {None: {**flat, **more}}
     elif old and new:
         raise ValueError(
-            "rope_parameters and rope_scaling do not both give one dict a layer type; only one of "
-            "them may be given, with such dicts: remove the other, or nest the flat one"
+            "rope_parameters and rope_scaling do not both give one dict a layer type; one of them "
+            "may be given, with such dicts: remove the other"
         )
     else:
         layers = old or new
@@ -105,7 +105,12 @@ def rope_parameters(
             top.setdefault(key, facts[alias])
     theirs = layer_entries(standard)
     if None in entries and None not in theirs:
-        entries = theirs  # an older spelling, with one key a layer type or the extension for some
+        # An older spelling, with one key a layer type or the extension for some.
+        for key, value in (entries[None] or {}).items():
+            kept = [entry.get(key) for entry in theirs.values() if entry]
+            if value not in kept:
+                agree(key, "here", value, "in every layer as the model's class has it", kept)
+        entries = theirs
     complete: Entries = {}
     for layer, entry in entries.items():
         more = theirs.get(layer, theirs.get(None)) or {}
@@ -132,10 +137,9 @@ def _check_top(alias: str, facts: Mapping[str, Any], entries: Iterable[Parameter
 def _picked(entries: Entries, facts: Mapping[str, Any], layer_type: str | None) -> Parameters:
     """The entry that is asked for, or the only one."""
     if None in entries:
-        if layer_type is not None and layer_type not in listing("layer_types", facts):
+        if layer_type is not None and layer_type not in held(list, "layer_types", facts):
             raise ValueError(
-                f"layer_type is {layer_type!r}; this configuration has one RoPE for all layers: "
-                "leave layer_type out"
+                f"layer_type is {layer_type!r}; here is one RoPE for all layers: leave it out"
             )
         layer_type = None
     elif layer_type is None and len(entries) == 1:
@@ -167,9 +171,9 @@ def _check_alone(parameters: Parameters, facts: Mapping[str, Any]) -> None:
     if TRAINED in facts and TRAINED in takes(parameters["rope_type"]):
         trained = parameters.setdefault(TRAINED, facts[TRAINED])
         agree(TRAINED, "at the top", facts[TRAINED], "inside", trained)
-    for other in filter(None, listing("layer_rope_theta", facts)):  # 0 and None: no rotation
+    for other in filter(None, held(list, "layer_rope_theta", facts)):  # 0 and None: no rotation
         agree("rope_theta", "in layer_rope_theta", other, "for all layers", base)
-    scaled, layers = listing("rope_scaling_layers", facts), facts.get("num_hidden_layers")
+    scaled, layers = held(list, "rope_scaling_layers", facts), facts.get("num_hidden_layers")
     if scaled and parameters["rope_type"] != "default" and len(scaled) != layers:
         raise ValueError(
             f"rope_scaling_layers holds {len(scaled)} of the layers; here all must share one RoPE: "

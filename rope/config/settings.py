@@ -86,7 +86,7 @@ def rotary_settings(
     head_dim, dim = widths({**standard, **facts}, parameters, layer_type)
     longest = longest_context(facts)
     extension = build_extension(parameters, longest)
-    sections, taking_turns = _sections(facts.get("model_type"), parameters, dim)
+    sections, taking_turns = _sections(facts.get("model_type"), standard, parameters, dim)
     return RotarySettings(
         dim=dim,
         head_dim=head_dim,
@@ -138,7 +138,7 @@ def _layout(facts: Mapping[str, Any], standard: Mapping[str, Any]) -> bool:
 
 
 def _sections(
-    model_type: str | None, parameters: Parameters, dim: int
+    model_type: str | None, standard: Mapping[str, Any], parameters: Parameters, dim: int
 ) -> tuple[tuple[int, ...] | None, bool]:
     """M-RoPE's sections, whose sum must be R/2, and whether the axes take turns."""
     turns = parameters.get("mrope_interleaved", model_type in TAKING_TURNS)
@@ -153,6 +153,11 @@ def _sections(
     if not isinstance(sections, (list, tuple)):
         raise TypeError(
             f"mrope_section is {sections!r}; it must be a list of integers, one an axis: pass one"
+        )
+    if standard and not usual and "mrope_interleaved" not in parameters:
+        raise ValueError(
+            f"mrope_section is {list(sections)}, and the code of {model_type} is not known here; "
+            "whether its axes take turns must be said: add mrope_interleaved, True or False"
         )
     for section in sections:
         check_count("each of mrope_section", section, smallest=0)

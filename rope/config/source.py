@@ -49,7 +49,7 @@ def read_facts(config: Any) -> dict[str, Any]:
     facts = present("config", copy.deepcopy(dict(config)))
     if "text_config" not in facts:
         return facts
-    text = present("text_config", mapping("text_config", facts))
+    text = present("text_config", held(dict, "text_config", facts))
     for key in filter(ABOUT_ROTATION.search, facts):
         agree(key, "outside text_config", facts[key], "inside", text.get(key))
     return {"model_type": facts.get("model_type"), **text}
@@ -81,22 +81,12 @@ def present(name: str, facts: Mapping[Any, Any]) -> dict[str, Any]:
     return {key: value for key, value in facts.items() if value is not None}
 
 
-def mapping(key: str, facts: Mapping[str, Any]) -> dict[str, Any]:
-    """The dict under a key, empty where there is none."""
-    value = facts.get(key, {})
-    if not isinstance(value, Mapping):
-        raise TypeError(
-            f"{key} is a {type(value).__name__}; it must be a dict, or None: pass one of the two"
-        )
-    return dict(value)
-
-
-def listing(key: str, facts: Mapping[str, Any]) -> list[Any]:
-    """The list under a key, empty where there is none."""
-    value = facts.get(key, ())
-    if not isinstance(value, (list, tuple)):
-        raise TypeError(f"{key} is {value!r}; it must be a list: pass [...]")
-    return list(value)
+def held(kind: type, key: str, facts: Mapping[str, Any]) -> Any:
+    """The dict or list under a key, empty where there is none."""
+    value = facts.get(key, kind())
+    if not isinstance(value, Mapping if kind is dict else (list, tuple)):
+        raise TypeError(f"{key} is {value!r}; it must be a {kind.__name__}: pass one, or None")
+    return kind(value)
 
 
 def agree(key: str, here: str, one: Any, there: str, other: Any) -> None:

@@ -8,17 +8,14 @@ from typing import Any
 
 from rope.checks import check_count, check_number
 from rope.config.extension import Parameters
-from rope.config.source import agree, listing, mapping, present
+from rope.config.source import agree, held, present
 
 
 def longest_context(facts: Mapping[str, Any]) -> int:
     """The length that the model is made for."""
     longest = _count(facts, "max_position_embeddings", "n_positions", "max_seq_len")
     if longest is None:
-        raise ValueError(
-            "the configuration has no max_position_embeddings; the tables must have a first "
-            "length: add the longest context that is meant"
-        )
+        raise ValueError("the configuration has no max_position_embeddings; it must: add a length")
     return longest
 
 
@@ -32,8 +29,7 @@ def widths(
     check_number("partial_rotary_factor", share, above=0)
     if share > 1:
         raise ValueError(
-            f"partial_rotary_factor is {share}; it must be at most 1, the share of a head that is "
-            "rotated: pass 1.0 for all of it"
+            f"partial_rotary_factor is {share}; it must be at most 1: pass 1.0 for a whole head"
         )
     said = {name: _count(facts, name) for name in ("qk_rope_head_dim", "rotary_dim")}
     if "partial_rotary_factor" in parameters and (latent is None or share < 1):
@@ -56,14 +52,14 @@ def widths(
 def _head_dim(facts: Mapping[str, Any], layer_type: str | None) -> int:
     """D of the layers at hand, which must have one width, those with an entry of their own too."""
     own: dict[int, Mapping[str, Any]] = {}
-    for number, layer in mapping("per_layer_config", facts).items():
+    for number, layer in held(dict, "per_layer_config", facts).items():
         if not str(number).isdecimal() or not isinstance(layer, Mapping):
             raise TypeError(
                 f"per_layer_config holds {number!r}: {layer!r}; it must hold a dict for the number "
                 'of a layer, such as "0": {"head_dim": 64}: correct that entry'
             )
         own[int(number)] = present(f"per_layer_config[{number}]", layer)
-    kinds = listing("layer_types", facts)
+    kinds = held(list, "layer_types", facts)
     here = [number for number, kind in enumerate(kinds) if layer_type in (None, kind)]
     # Where nothing says how many layers there are, some are taken to have no entry.
     layers = [own.get(number, {}) for number in here] if kinds else [{}, *own.values()]
