@@ -14,16 +14,18 @@ LLAMA = {
     "rope_theta": 10000.0,
 }
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
+DYNAMIC = {"rope_type": "dynamic", "factor": 2.0}
 LONG = {"rope_type": "longrope", "short_factor": [1.0] * 8, "long_factor": [2.0] * 8, "factor": 2.0}
 LAYERS = {
     "full_attention": {"rope_type": "default", "rope_theta": 1e6},
     "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
     "chunked_attention": None,
 }
-GEMMA = {**LLAMA, "model_type": "gemma3_text", "rope_parameters": LAYERS}
+GEMMA = LLAMA | {"model_type": "gemma3_text", "rope_parameters": LAYERS}
 del GEMMA["rope_theta"]
-MROPE = {**LLAMA, "model_type": "qwen2_vl"}
-MLA = {**LLAMA, "model_type": "deepseek_v3", "qk_rope_head_dim": 16}
+MROPE = LLAMA | {"model_type": "qwen2_vl"}
+NEW = {"rope_scaling": {"mrope_section": [2, 3, 3]}}
+MLA = LLAMA | {"model_type": "deepseek_v3", "qk_rope_head_dim": 16}
 
 
 def without(config, key):
@@ -31,175 +33,126 @@ def without(config, key):
 
 
 def scaled(**parameters):
-    return {**LLAMA, "rope_scaling": parameters}
+    return LLAMA | {"rope_scaling": parameters}
 
 
+def linear(**parameters):
+    return scaled(rope_type="linear", **parameters)
+
+
+V, T = ValueError, TypeError
 BAD = [
     # where the configuration comes from
-    (7, TypeError, "config is a int; it must be a configuration object"),
-    (dict, TypeError, "config is a type; it must"),
-    ("meta-llama/Llama-3.1-8B", ValueError, "no such file; nothing is downloaded: pass the path"),
-    ("{", ValueError, "config is no JSON"),
-    ('{"a": 1, "a": 2}', ValueError, "config holds 'a' twice, 1 and 2; each key must stand once"),
-    ('{"rope_scaling": {"b": 1, "b": 1}}', ValueError, "config holds 'b' twice"),
-    ({**LLAMA, 3: 4}, TypeError, "config holds the key 3; its keys must be strings.*rename it"),
-    ({"text_config": {**LLAMA, None: 4}}, TypeError, "text_config holds the key None; its keys"),
-    (scaled(factor=2.0) | {"rope_parameters": {3: {}}}, TypeError, "rope_parameters holds the key"),
-    ({**LLAMA, "text_config": 3}, TypeError, "text_config is a int; it must be a dict"),
-    ({"rope_theta": 5.0, "text_config": LLAMA}, ValueError, "rope_theta is 5.0 outside text_conf"),
+    (7, T, "config is a int; it must be a configuration object"),
+    (dict, T, "config is a type; it must"),
+    ("meta-llama/Llama-3.1-8B", V, "no such file; nothing is downloaded: pass the path"),
+    ("{", V, "config is no JSON"),
+    ('{"a": 1, "a": 2}', V, "config holds 'a' twice, 1 and 2; each key must stand once"),
+    ('{"rope_scaling": {"b": 1, "b": 1}}', V, "config holds 'b' twice"),
+    ({**LLAMA, 3: 4}, T, "config holds the key 3; its keys must be strings.*rename it"),
+    ({"text_config": {**LLAMA, None: 4}}, T, "text_config holds the key None; its keys"),
+    (scaled(factor=2.0) | {"rope_parameters": {3: {}}}, T, "rope_parameters holds the key"),
+    (LLAMA | {"text_config": 3}, T, "text_config is 3; it must be a dict"),
+    ({"rope_theta": 5.0, "text_config": LLAMA}, V, "rope_theta is 5.0 outside text_conf"),
     # the model
-    (
-        {**LLAMA, "model_type": "mine"},
-        ValueError,
-        "'mine', whose layout is not known.*interleaved=",
-    ),
-    ({**LLAMA, "model_type": 3}, TypeError, "model_type is 3; it must be a string"),
-    (without(LLAMA, "model_type"), ValueError, "model_type is None, whose layout"),
-    ({**LLAMA, "model_type": "nanochat"}, ValueError, "it turns clockwise: leave model_type out"),
-    ({**LLAMA, "rope_interleave": True}, ValueError, "rope_interleave is True, and llama does not"),
-    ({**MLA, "rope_interleave": "yes"}, TypeError, "rope_interleave is 'yes'; it must be True or"),
-    ({**LLAMA, "alibi": True}, ValueError, "alibi is True; this model must rotate"),
-    ({**LLAMA, "rotary_value": True}, ValueError, "rotary_value is True; this model must rotate"),
-    ({**LLAMA, "use_mem_rope": False}, ValueError, "use_mem_rope is False; this model must"),
-    ({**LLAMA, "position_embedding_type": "nope"}, ValueError, "position_embedding_type is 'nope'"),
+    (LLAMA | {"model_type": "mine"}, V, "'mine', whose layout is not known.*interleaved="),
+    (LLAMA | {"model_type": 3}, T, "model_type is 3; it must be a string"),
+    (without(LLAMA, "model_type"), V, "model_type is None, whose layout"),
+    (LLAMA | {"model_type": "nanochat"}, V, "it turns clockwise: leave model_type out"),
+    (LLAMA | {"rope_interleave": True}, V, "rope_interleave is True here and False in the"),
+    (MLA | {"rope_interleave": "yes"}, T, "rope_interleave is 'yes'; it must be True or"),
+    (LLAMA | {"alibi": True}, V, "alibi is True; this model must rotate"),
+    (LLAMA | {"rotary_value": True}, V, "rotary_value is True; this model must rotate"),
+    (LLAMA | {"use_mem_rope": False}, V, "use_mem_rope is False; this model must"),
+    (LLAMA | {"position_embedding_type": "nope"}, V, "position_embedding_type is 'nope'"),
     # keys at the top
-    ({**LLAMA, "rope_thetta": 1e4}, ValueError, "holds 'rope_thetta', which is not known.*rename"),
-    ({**LLAMA, "rotary_percent": 0.5}, ValueError, "holds 'rotary_percent'"),
-    ({**LLAMA, "use_rope": True}, ValueError, "holds 'use_rope'"),
-    ({**LLAMA, "rope_theta": "1e4"}, TypeError, "rope_theta is '1e4'; it must be a real number"),
-    ({**LLAMA, "rope_theta": -1.0}, ValueError, "rope_theta is -1.0; it must be above 0"),
-    ({**LLAMA, "rotary_emb_base": 5e5}, ValueError, r"rope_theta is 500000.0 at the top \(rotary_"),
-    ({**LLAMA, "layer_rope_theta": [1e4, 5e5]}, ValueError, "layer_rope_theta holds 500000.0"),
-    ({**LLAMA, "layer_rope_theta": 1e4}, TypeError, "layer_rope_theta is 10000.0; it must be a l"),
+    (LLAMA | {"rope_thetta": 1e4}, V, "holds 'rope_thetta', which is not known.*rename"),
+    (LLAMA | {"rotary_percent": 0.5}, V, "holds 'rotary_percent'"),
+    (LLAMA | {"use_rope": True}, V, "holds 'use_rope'"),
+    (LLAMA | {"rope_theta": "1e4"}, T, "rope_theta is '1e4'; it must be a real number"),
+    (LLAMA | {"rope_theta": -1.0}, V, "rope_theta is -1.0; it must be above 0"),
+    (LLAMA | {"rotary_emb_base": 5e5}, V, r"rope_theta is 500000.0 at the top \(rotary_"),
+    (LLAMA | {"layer_rope_theta": [1e4, 5e5]}, V, "rope_theta is 500000.0 in layer_rope_t"),
+    (LLAMA | {"layer_rope_theta": 1e4}, T, "layer_rope_theta is 10000.0; it must be a l"),
     (
-        {**LLAMA, "rope_scaling": YARN, "rope_scaling_layers": [0], "num_hidden_layers": 2},
-        ValueError,
+        scaled(**YARN) | {"rope_scaling_layers": [0], "num_hidden_layers": 2},
+        V,
         "rope_scaling_layers holds 1 of the layers",
     ),
     # widths
-    ({**LLAMA, "head_dim": 7}, ValueError, "head_dim gives a rotated width of 7.*must be even"),
-    ({**LLAMA, "head_dim": 8.0}, TypeError, "head_dim is 8.0; it must be an integer"),
-    ({**LLAMA, "hidden_size": 65}, ValueError, "hidden_size is 65 and num_attention_heads 4"),
-    (without(LLAMA, "hidden_size"), ValueError, "neither head_dim nor hidden_size and num"),
-    (
-        {**LLAMA, "partial_rotary_factor": 0.33},
-        ValueError,
-        "partial_rotary_factor gives.*width of 5",
-    ),
-    ({**LLAMA, "partial_rotary_factor": 1.5}, ValueError, "is 1.5; it must be at most 1"),
-    ({**LLAMA, "partial_rotary_factor": "half"}, TypeError, "partial_rotary_factor is 'half'"),
-    ({**LLAMA, "rotary_pct": 0.5, "partial_rotary_factor": 0.25}, ValueError, "partial_rotary_fac"),
-    (
-        {**LLAMA, "rotary_dim": 18},
-        ValueError,
-        "rotary_dim gives a rotated width of 18 in a head of",
-    ),
-    ({**LLAMA, "rotary_dim": 4, "rotary_pct": 0.5}, ValueError, "width of 8 and rotary_dim 4"),
-    (
-        {**MLA, "partial_rotary_factor": 0.5},
-        ValueError,
-        "qk_rope_head_dim is 16 and partial_rotary",
-    ),
-    (without(LLAMA, "max_position_embeddings"), ValueError, "has no max_position_embeddings"),
+    (LLAMA | {"head_dim": 7}, V, "head_dim gives a rotated width of 7.*must be even"),
+    (LLAMA | {"head_dim": 8.0}, T, "head_dim is 8.0; it must be an integer"),
+    (LLAMA | {"hidden_size": 65}, V, "hidden_size is 65 and num_attention_heads 4"),
+    (without(LLAMA, "hidden_size"), V, "neither head_dim nor hidden_size and num"),
+    (LLAMA | {"partial_rotary_factor": 0.33}, V, "partial_rotary_factor gives.*width of 5"),
+    (LLAMA | {"partial_rotary_factor": 1.5}, V, "is 1.5; it must be at most 1"),
+    (LLAMA | {"partial_rotary_factor": "half"}, T, "partial_rotary_factor is 'half'"),
+    (LLAMA | {"rotary_pct": 0.5, "partial_rotary_factor": 0.25}, V, "partial_rotary_fac"),
+    (LLAMA | {"rotary_dim": 18}, V, "rotary_dim gives a rotated width of 18 in a head of"),
+    (LLAMA | {"rotary_dim": 4, "rotary_pct": 0.5}, V, "width is 4 by rotary_dim and 8 by partial"),
+    (MLA | {"partial_rotary_factor": 0.5}, V, "width is 16 by qk_rope_head_dim and 8 by"),
+    (without(LLAMA, "max_position_embeddings"), V, "has no max_position_embeddings"),
     # two names of one number
-    ({**LLAMA, "head_dim": 64, "kv_channels": 128}, ValueError, "is 64 and kv_channels 128; they"),
-    ({**LLAMA, "n_embd": 256}, ValueError, "hidden_size is 64 and n_embd 256; they are two names"),
-    ({**LLAMA, "n_heads": 2}, ValueError, "num_attention_heads is 4 and n_heads 2; they are two"),
-    ({**LLAMA, "n_positions": 10}, ValueError, "max_position_embeddings is 256 and n_positions 10"),
-    ({**LLAMA, "max_seq_len": 2.5}, TypeError, "max_seq_len is 2.5; it must be an integer"),
+    (LLAMA | {"head_dim": 64, "kv_channels": 128}, V, "64 by that name and 128 as kv_ch"),
+    (LLAMA | {"n_embd": 256}, V, "hidden_size is 64 by that name and 256 as n_e"),
+    (LLAMA | {"n_heads": 2}, V, "heads is 4 by that name and 2 as n_heads; they"),
+    (LLAMA | {"n_positions": 10}, V, "256 by that name and 10 as n_positions"),
+    (LLAMA | {"max_seq_len": 2.5}, T, "max_seq_len is 2.5; it must be an integer"),
     # single layers
-    ({**LLAMA, "per_layer_config": {"a": {}}}, TypeError, "per_layer_config holds 'a': {}; it mus"),
-    ({**LLAMA, "per_layer_config": {"-1": {}}}, TypeError, "per_layer_config holds '-1'"),
-    ({**LLAMA, "per_layer_config": {"0": 3}}, TypeError, "holds '0': 3; .*such as \"0\".*correct"),
-    ({**LLAMA, "per_layer_config": {0: {"head_dim": 8.0}}}, TypeError, "head_dim in per_layer_c"),
-    (
-        {**LLAMA, "per_layer_config": {0: {"head_dim": 8}}},
-        ValueError,
-        r"the layers have heads of \[8, 16\]; one width must do for all: pass",
-    ),
+    (LLAMA | {"per_layer_config": {"a": {}}}, T, "per_layer_config holds 'a': {}; it mus"),
+    (LLAMA | {"per_layer_config": {"-1": {}}}, T, "per_layer_config holds '-1'"),
+    (LLAMA | {"per_layer_config": {"0": 3}}, T, "holds '0': 3; .*such as \"0\".*correct"),
+    (LLAMA | {"per_layer_config": {0: {"head_dim": 8.0}}}, T, "head_dim is 8.0; it must"),
+    (LLAMA | {"per_layer_config": {0: {"head_dim": 8}}}, V, r"heads of \[8, 16\]; one width"),
     # the type
-    ({**LLAMA, "rope_scaling": [4.0]}, TypeError, "rope_scaling is a list; it must be a dict"),
-    (scaled(rope_type=4), TypeError, "rope_type is 4; it must be a string"),
-    (
-        scaled(rope_type="ntk", factor=2.0),
-        ValueError,
-        "rope_type is 'ntk'; it must be one of default",
-    ),
-    (scaled(rope_type="axial"), ValueError, "rope_type is 'axial'.*MultiAxisRotaryEmbedding.axial"),
-    (scaled(factor=2.0), ValueError, "'factor' is no parameter of rope_type 'default'"),
-    (
-        scaled(type="yarn", rope_type="linear", factor=2.0),
-        ValueError,
-        "'yarn' in type and 'linear'",
-    ),
+    (LLAMA | {"rope_scaling": [4.0]}, T, r"rope_scaling is \[4.0\]; it must be a dict"),
+    (scaled(rope_type=4), T, "rope_type is 4; it must be a string"),
+    (scaled(rope_type="ntk", factor=2.0), V, "rope_type is 'ntk'; it must be one of default"),
+    (scaled(rope_type="axial"), V, "rope_type is 'axial'.*MultiAxisRotaryEmbedding.axial"),
+    (scaled(factor=2.0), V, "'factor' is no parameter of rope_type 'default'"),
+    (scaled(type="yarn", rope_type="linear", factor=2.0), V, "'yarn' in type and 'linear'"),
     # parameters of the type
-    (scaled(rope_type="linear"), ValueError, "rope_type 'linear' has no 'factor'"),
-    (scaled(rope_type="linear", factor="2"), TypeError, "factor is '2'; it must be a real number"),
-    (scaled(rope_type="linear", factor=0.5), ValueError, "factor is 0.5; it must be at least 1"),
-    (scaled(rope_type="linear", factor=True), TypeError, "factor is True"),
-    (
-        scaled(rope_type="linear", factor=2.0, beta_fast=32),
-        ValueError,
-        "'beta_fast' is no parameter",
-    ),
-    (scaled(rope_type="dynamic", factor=2.0, alpha=1000.0), ValueError, "'alpha'.*extension=NTK"),
-    (
-        scaled(rope_type="dynamic", factor=2.0, original_max_position_embeddings=64),
-        ValueError,
-        "is 64 and max_position_embeddings 256; dynamic",
-    ),
-    (scaled(rope_type="yarn"), ValueError, "'yarn' has neither 'factor' nor 'original_max"),
-    (scaled(**YARN, llama_4_scaling_beta=0.1), ValueError, "'llama_4_scaling_beta'.*the attention"),
-    (scaled(**YARN, truncate="no"), TypeError, "truncate is 'no'; it must be True or False"),
-    (scaled(**YARN, max_position_embeddings=9), ValueError, "max_position_embeddings is 9 in the"),
-    (
-        scaled(**{**YARN, "factor": None, "original_max_position_embeddings": 512}),
-        ValueError,
-        "0.5",
-    ),
+    (scaled(rope_type="linear"), V, "rope_type 'linear' has no 'factor'"),
+    (linear(factor="2"), T, "factor is '2'; it must be a real number"),
+    (linear(factor=0.5), V, "factor is 0.5; it must be at least 1"),
+    (linear(factor=True), T, "factor is True"),
+    (linear(factor=2.0, beta_fast=32), V, "'beta_fast' is no parameter"),
+    (scaled(**DYNAMIC, alpha=1000.0), V, "'alpha'.*extension=NTK"),
+    (scaled(**DYNAMIC, original_max_position_embeddings=64), V, "is 64 in the rope.*256 as max"),
+    (scaled(rope_type="yarn"), V, "'yarn' has neither 'factor' nor 'original_max"),
+    (scaled(**YARN, llama_4_scaling_beta=0.1), V, "'llama_4_scaling_beta'.*the attention"),
+    (scaled(**YARN, truncate="no"), T, "truncate is 'no'; it must be True or False"),
+    (scaled(**YARN, max_position_embeddings=9), V, "max_position_embeddings is 9 in the"),
+    (scaled(**{**YARN, "factor": None, "original_max_position_embeddings": 512}), V, "0.5"),
     (
         {**scaled(**YARN), "original_max_position_embeddings": 128},
-        ValueError,
-        "original_max_position_embeddings is 128 at the top and 64 inside",
+        V,
+        "is 128 at the top and 64 inside",
     ),
-    (
-        scaled(**YARN, rope_theta=5e5),
-        ValueError,
-        "rope_theta is 10000.0 at the top.*500000.0 inside",
-    ),
-    (
-        {**scaled(**YARN), "rope_parameters": {**YARN, "factor": 2.0}},
-        ValueError,
-        "factor is 4.0 in",
-    ),
-    (scaled(**without(LONG, "long_factor")), ValueError, "'longrope' has no 'long_factor'"),
-    (scaled(**{**LONG, "short_factor": 1.0}), TypeError, "short_factor is a float; it must be a l"),
-    (scaled(**LONG, short_mscale=1.1, long_mscale=1.2), ValueError, "1.2 and 1.1; one factor must"),
-    (scaled(rope_type="llama3", factor=8.0), ValueError, "'llama3' has no 'low_freq_factor'"),
+    (scaled(**YARN, rope_theta=5e5), V, "rope_theta is 10000.0 at the top.*500000.0 inside"),
+    ({**scaled(**YARN), "rope_parameters": {**YARN, "factor": 2.0}}, V, "factor is 4.0 in"),
+    (scaled(**without(LONG, "long_factor")), V, "'longrope' has no 'long_factor'"),
+    (scaled(**{**LONG, "short_factor": 1.0}), T, "short_factor is a float; it must be a l"),
+    (scaled(**LONG, short_mscale=1.1, long_mscale=1.2), V, "is 1.2 here and 1.1 as att"),
+    (scaled(rope_type="llama3", factor=8.0), V, "'llama3' has no 'low_freq_factor'"),
     # M-RoPE
-    (scaled(type="mrope", mrope_section=[8]) | {"model_type": "mine"}, ValueError, "layout"),
+    (scaled(type="mrope", mrope_section=[8]) | {"model_type": "mine"}, V, "layout"),
+    (MROPE | {"rope_scaling": {"mrope_section": [2, 2, 2]}}, V, "6 planes; it must share"),
+    (MROPE | {"rope_scaling": {"mrope_section": 8}}, T, "mrope_section is 8; it must be"),
+    (MROPE | {"rope_scaling": {"mrope_section": [8.0]}}, T, "each of mrope_section is 8.0"),
     (
-        {**MROPE, "rope_scaling": {"mrope_section": [2, 2, 2]}},
-        ValueError,
-        "6 planes; it must share",
+        MROPE | {"rope_scaling": {"mrope_section": [2, 3, 3], "mrope_interleaved": True}},
+        V,
+        "mrope_interleaved is True",
     ),
-    ({**MROPE, "rope_scaling": {"mrope_section": 8}}, TypeError, "mrope_section is 8; it must be"),
-    (
-        {**MROPE, "rope_scaling": {"mrope_section": [8.0]}},
-        TypeError,
-        "each of mrope_section is 8.0",
-    ),
-    (
-        {**MROPE, "rope_scaling": {"mrope_section": [2, 3, 3], "mrope_interleaved": True}},
-        ValueError,
-        "mrope_interleaved is True, and qwen2_vl does not read",
-    ),
+    (MROPE | NEW | {"model_type": "gemma"}, V, "code of gemma is not known.*mrope_interleaved"),
     # one RoPE a layer type
-    (GEMMA, ValueError, "layer_type is None; the layer types differ: pass one of full_attention, "),
-    ({**GEMMA, "rope_scaling": {"factor": 2.0}}, ValueError, "do not both give one dict a layer"),
-    ({**GEMMA, "rope_parameters": {**LAYERS, "rope_theta": 1.0}}, ValueError, "'rope_theta' = 1.0"),
-    ({**GEMMA, "rope_parameters": {"rope_theta": 1e4}}, ValueError, "one dict a layer type; only"),
+    (GEMMA, V, "layer_type is None; the layer types differ.*one of full_attention, "),
+    ({**GEMMA, "rope_scaling": {"factor": 2.0}}, V, "do not both give one dict a layer"),
+    ({**GEMMA, "rope_parameters": {**LAYERS, "rope_theta": 1.0}}, V, "'rope_theta' = 1.0"),
+    ({**GEMMA, "rope_parameters": {"rope_theta": 1e4}}, V, "beside one dict a layer"),
 ]
+DROPPED = {"model_type": "step3p5", "head_dim": 64, "max_position_embeddings": 256}
 OLDER = {**without(LLAMA, "rope_theta"), "model_type": "gemma3_text"}
 TWO = {**GEMMA, "layer_types": ["full_attention", "sliding_attention", "full_attention"]}
 WIDE = {"head_dim": 64}
@@ -218,13 +171,13 @@ def test_bad_configurations_are_refused_in_words(config, error, words):
     [
         (GEMMA, "linear_attention", "it must be one of full_attention, sliding_attention, chunk"),
         (GEMMA, "chunked_attention", "layers of type 'chunked_attention' do not rotate"),
-        (LLAMA, "full_attention", "one RoPE for all layers: leave layer_type out"),
+        (LLAMA, "full_attention", "one RoPE for all layers: leave it out"),
         ({**GEMMA, "rope_theta": 3.0}, "full_attention", "rope_theta is 3.0 at the top"),
         ({**GEMMA, "rope_local_base_freq": 3.0}, "full_attention", "rope_theta is 3.0 at the top"),
         (
             {**OLDER, "rope_theta": 1e6, "rope_scaling": {"type": "default", "rope_theta": 123.0}},
             "full_attention",
-            r"rope_theta is 1000000.0 at the top \(rope_theta\) and 123.0 in rope_scaling; they mu",
+            r"rope_theta is 1000000.0 at the top \(rope_theta\) and 123.0 inside; they must",
         ),
         (
             {**OLDER, "rope_scaling": {"type": "linear", "factor": 8.0, "fresh": 1}},
@@ -246,6 +199,12 @@ def test_bad_configurations_are_refused_in_words(config, error, words):
 def test_a_layer_type_that_does_not_fit_is_refused(config, layer_type, words):
     with pytest.raises(ValueError, match=words):
         rotary_settings(config, layer_type=layer_type)
+
+
+def test_what_a_class_would_drop_is_refused():
+    flat = {"rope_type": "linear", "factor": 2.0, "rope_theta": 1e4}
+    with pytest.raises(ValueError, match=r"rope_type is 'linear' here and .'default'. in every"):
+        rotary_settings({**DROPPED, "rope_parameters": flat})
 
 
 def test_a_layer_type_without_a_base_has_its_familys():
@@ -270,7 +229,7 @@ def test_single_layers_count_where_their_type_is_read():
     for numbers, width in (((0, 2), 64), ((1,), 256), ((), 256)):
         config = {**TWO, "per_layer_config": {str(number): WIDE for number in numbers}}
         assert rotary_settings(config, layer_type="full_attention").head_dim == width
-    empty = {**LLAMA, "per_layer_config": {"7": {"head_dim": None, "intermediate_size": 3}}}
+    empty = LLAMA | {"per_layer_config": {"7": {"head_dim": None, "intermediate_size": 3}}}
     assert rotary_settings(empty) == rotary_settings(LLAMA)
 
 
@@ -285,11 +244,17 @@ def test_none_counts_as_absent():
     assert rotary_settings(scaled(**YARN, attention_factor=None)) == rotary_settings(scaled(**YARN))
 
 
-@pytest.mark.parametrize("model_type", ["mine", "gpt_oss"])
-def test_an_unknown_base_is_asked_for(model_type):
-    config = without({**scaled(**YARN), "model_type": model_type}, "rope_theta")
+def test_an_unknown_base_is_asked_for_and_a_known_one_filled_in():
+    config = without({**scaled(**YARN), "model_type": "mine"}, "rope_theta")
     with pytest.raises(ValueError, match=r"has no rope_theta.*add rope_theta"):
         rotary_settings(config, interleaved=True)
+    assert rotary_settings({**config, "model_type": "gpt_oss"}).base == 1.5e5
+
+
+def test_what_a_class_in_transformers_refuses_is_refused_in_its_words():
+    config = {**LLAMA, "model_type": "gemma", "num_attention_heads": 4.5}
+    with pytest.raises(ValueError, match=r"(?s)model_type 'gemma' in trans.*leave model_type"):
+        rotary_settings(config)
 
 
 @pytest.mark.parametrize("value", ["half", 1])

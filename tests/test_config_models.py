@@ -1,4 +1,4 @@
-"""Every model type of the layout table, run against the model's own rotation in transformers.
+"""Every model type that is read, against the model's own rotation in transformers.
 
 The oracle is not ours: the configuration class with its defaults, the rotary module that it makes
 and the function that its attention calls. The whole chain is checked at once: base, width, share,
@@ -7,6 +7,7 @@ extension, attention factor, layout.
 
 import importlib
 import inspect
+import sys
 
 import pytest
 import torch
@@ -14,13 +15,45 @@ from strategies import normal, tolerance
 
 import rope
 from rope.axes import axis_tables, section_frequencies
-from rope.config import rotary_settings
-from rope.config.models import _SECTIONS, KNOWN, LAYOUT_BY_KEY, NEEDS_PARAMETERS, NOT_COVERED
+from rope.config import EXAMPLES, example, rotary_settings
+from rope.config.models import GENERAL, NOT_COVERED, ONE_AFTER_THE_OTHER, TAKING_TURNS
 from rope.layouts import half_to_interleaved
 
 auto = importlib.import_module("transformers.models.auto.configuration_auto")
 
 LENGTH = 24
+NAMES = """
+    EvollaModel afmoe apertus arcee aria_text axk1 axk2 bailing_hybrid bamba beam bitnet
+    blt_global_transformer blt_local_decoder blt_local_encoder blt_patcher chameleon codegen
+    cohere cohere2 cohere2_moe cohere_compass_text cosmos3_edge_text csm csm_depth_decoder_model
+    cwm dbrx deepseek_ocr2_encoder deepseek_ocr2_text deepseek_v2 deepseek_v3 deepseek_v32
+    dia_decoder dia_encoder diffllama diffusion_gemma_text doge dots1 dots3_note_audio_encoder
+    dots3_note_text embedding_gemma2_text emu3_text_model ernie4_5 ernie4_5_moe esmc eurobert
+    evolla exaone4 exaone_moe falcon falcon_h1 flex_olmo flint gemma gemma2 gemma3_text
+    gemma3n_text gemma4_text gemma4_unified_text glm glm4 glm4_moe glm4_moe_lite glm4v_moe_text
+    glm4v_text glm_image_text glm_moe_dsa glm_ocr_text glmasr_encoder gpt_neox gpt_neox_japanese
+    gpt_oss gptj gradium_phonon_tts granite granite4_vision_text granite_docling_text
+    granite_swa granitemoe granitemoe_swa granitemoehybrid granitemoeshared gte helium
+    higgs_audio_v2 hrm_text hunyuan_v1_dense hunyuan_v1_moe hy_v3 hy_v4 hyperclovax idefics
+    jais2 jetmoe jina_embeddings_v3 kolibri1 kyutai_speech_to_text laguna lasr_encoder lfm2
+    lfm2_moe lfm3 llama llama4_text longcat_flash mellum mimi mimi_decoder mimi_encoder
+    mimo_v2_flash minicpm3 minimax minimax_m2 minimax_m3_vl_text ministral ministral3 mistral
+    mistral4 mistral_large4_text mixtral mllama_text_model modernbert modernbert-decoder
+    molmo2_text moonshine_streaming moshi muse_glimmer_assistant muse_glimmer_text
+    muse_spark_text nemotron nemotron3_5_transcribe_asr_audio
+    nemotron3_5_transcribe_word_timestamp nemotron3_diarization_audio neomme neucodec nomic_bert
+    olmo olmo2 olmo3 olmo_hybrid olmoe openai_privacy_filter paddleocr_vl_text pe_audio_encoder
+    pe_audio_video_encoder pe_video_encoder persimmon phi phi3 phi4_multimodal phimoe pocket_tts
+    pocket_tts_audio_tokenizer pocket_tts_audio_tokenizer_decoder
+    pocket_tts_audio_tokenizer_encoder qwen2 qwen2_5_omni_talker qwen2_5_omni_text
+    qwen2_5_vl_text qwen2_moe qwen2_vl_text qwen3 qwen3_5_moe_text qwen3_5_text qwen3_moe
+    qwen3_next qwen3_omni_moe_talker_code_predictor qwen3_omni_moe_talker_text
+    qwen3_omni_moe_text qwen3_vl_moe_text qwen3_vl_text qwen4_exp_text recurrent_gemma roformer
+    seed_oss smollm3 solar_open stablelm starcoder2 step3p5 t5_gemma_module t5gemma2_decoder
+    t5gemma2_text timesfm2_5 ultrabert unlimited_ocr_text vaultgemma voxtral_realtime_encoder
+    voxtral_realtime_text xcodec2 youtu zaya
+"""
+MODELS = NAMES.split()
 # What the defaults of a class lack, or have in disagreement; its checkpoints' files do have it.
 COMPLETE = {
     "bailing_hybrid": {"max_position_embeddings": 4096},
@@ -33,6 +66,7 @@ COMPLETE = {
     "glm4v_moe_text": {"head_dim": 128},
     "glm4v_text": {"partial_rotary_factor": 0.5},
     "glm_image_text": {"partial_rotary_factor": 0.5},
+    "minimax_m3_vl_text": {"partial_rotary_factor": 0.5},
     "qwen3_omni_moe_talker_text": {"head_dim": 128},
     "qwen3_omni_moe_text": {"head_dim": 128},
     "qwen4_exp_text": {"partial_rotary_factor": 0.25},
@@ -40,9 +74,8 @@ COMPLETE = {
 }
 # Kept by the configuration object, but not written by its to_dict().
 UNSAVED = ("max_position_embeddings", "head_dim", "partial_rotary_factor")
-# These two scale queries by position as well, outside the rotation: refused until it is left out.
-ELSEWHERE = {"ministral3", "mistral4"}
-MODELS = sorted(KNOWN - {"qwen2_vl", "qwen2_5_vl"})  # those two are the older name of ..._text
+# These scale queries by position as well, outside the rotation: refused until it is left out.
+ELSEWHERE = {"ministral3", "mistral4", "mistral_large4_text"}
 
 
 def configuration(model_type):
@@ -51,7 +84,7 @@ def configuration(model_type):
     config = auto.CONFIG_MAPPING[model_type](**completion)
     facts = config.to_dict() | {k: v for k, v in completion.items() if k in UNSAVED}
     if model_type in ELSEWHERE:
-        del facts["rope_parameters"]["llama_4_scaling_beta"]
+        facts["rope_parameters"].pop("llama_4_scaling_beta", None)
     return config, facts
 
 
@@ -135,7 +168,7 @@ def test_settings_rotate_as_the_model_does(model_type):
         assert float((ours - theirs).abs().max()) <= bound, (model_type, layer_type)
 
 
-SECTIONED = sorted(set(" ".join(_SECTIONS.values()).split()) & set(MODELS))
+SECTIONED = sorted((TAKING_TURNS | ONE_AFTER_THE_OTHER) & set(MODELS))
 
 
 @pytest.mark.parametrize("model_type", SECTIONED)
@@ -165,7 +198,7 @@ WIDTHS = (
 )
 
 
-@pytest.mark.parametrize("model_type", sorted(set(MODELS) - NEEDS_PARAMETERS - COMPLETE.keys()))
+@pytest.mark.parametrize("model_type", sorted(set(MODELS) - ELSEWHERE - COMPLETE.keys()))
 def test_what_is_absent_is_what_transformers_fills_in(model_type):
     facts = configuration(model_type)[1]
     bare = {key: facts[key] for key in WIDTHS.split() if key in facts}
@@ -174,21 +207,52 @@ def test_what_is_absent_is_what_transformers_fills_in(model_type):
         assert rotary_settings(bare, **arguments) == rotary_settings(facts, **arguments)
 
 
-@pytest.mark.parametrize("model_type", sorted(NEEDS_PARAMETERS))
-def test_defaults_that_are_more_than_a_base_must_be_written_out(model_type):
-    with pytest.raises(ValueError, match="no rope_parameters; those of a"):
-        rotary_settings({"model_type": model_type, "head_dim": 64, "rope_theta": 1e4})
-
-
 @pytest.mark.parametrize("model_type", sorted(NOT_COVERED))
 def test_models_that_the_settings_cannot_say_are_refused(model_type):
     with pytest.raises(ValueError, match=f"model_type is '{model_type}'"):
         rotary_settings(auto.CONFIG_MAPPING[model_type](), interleaved=False)
 
 
-@pytest.mark.parametrize("model_type", sorted(LAYOUT_BY_KEY))
+@pytest.mark.slow
+def test_no_other_model_is_read():
+    """A vision tower, say: what cannot be checked against its model is refused."""
+    for model_type in set(auto.CONFIG_MAPPING) - set(MODELS) - {"gemma4_assistant", "nougat"}:
+        kind = auto.CONFIG_MAPPING[model_type]
+        if not kind.sub_configs:  # the parts of others have types of their own
+            with pytest.raises((TypeError, ValueError)):
+                print(model_type, rotary_settings(kind()))
+
+
+@pytest.mark.parametrize(
+    "model_type", ["axk1", "deepseek_v3", "glm4_moe_lite", "mistral4", "youtu"]
+)
 def test_rope_interleave_decides_the_layout_of_latent_attention(model_type):
     facts = configuration(model_type)[1]
     for interleaved in (True, False):
         facts["rope_interleave"] = interleaved
         assert rotary_settings(facts).interleaved is interleaved
+
+
+@pytest.mark.parametrize("model_type", sorted(GENERAL))
+def test_general_families_are_read_without_transformers(model_type, monkeypatch):
+    facts = {"hidden_size": 96, "num_attention_heads": 4, "max_position_embeddings": 64}
+    config = auto.CONFIG_MAPPING[model_type](**facts)
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    found = rotary_settings({"model_type": model_type, **facts})
+    assert found == rotary_settings(config)
+    assert (found.dim, found.head_dim, found.base) == (24, 24, 1e4)
+
+
+def test_other_families_ask_for_transformers_or_for_what_it_knows(monkeypatch):
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    read = [name for name in EXAMPLES if example(name)["model_type"] in GENERAL]
+    for name in EXAMPLES:
+        if name in read:
+            rotary_settings(example(name))
+            continue
+        with pytest.raises(
+            ValueError, match="install transformers, or leave model_type out and gi"
+        ):
+            rotary_settings(example(name))
+    without = example("gemma-7b") | {"model_type": None}
+    assert rotary_settings(without, interleaved=False).dim == 256

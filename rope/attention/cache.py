@@ -35,11 +35,11 @@ class KVCache:
         dtype: torch.dtype | None = None,
         device: torch.device | str | None = None,
     ) -> None:
-        check_count("batch", batch)
-        check_count("num_kv_heads", num_kv_heads)
-        check_count("max_seq_len", max_seq_len)
-        check_count("head_dim", head_dim)
         shape = (batch, num_kv_heads, max_seq_len, head_dim)
+        for name, size in zip(
+            ("batch", "num_kv_heads", "max_seq_len", "head_dim"), shape, strict=True
+        ):
+            check_count(name, size)
         self.keys = torch.zeros(shape, dtype=dtype, device=device)
         self.values = torch.zeros(shape, dtype=dtype, device=device)
         self.length = 0
@@ -76,11 +76,7 @@ class KVCache:
     def check(self, k: Tensor, v: Tensor) -> None:
         """Raise what `append` would raise, and store nothing.
 
-        >>> try:
-        ...     KVCache(1, 1, 2, 4).check(torch.ones(1, 1, 3, 4), torch.ones(1, 1, 3, 4))
-        ... except ValueError as error:
-        ...     print(str(error).split(":")[0])
-        the cache holds 0 of 2 tokens; 3 more do not fit
+        >>> KVCache(1, 1, 2, 4).check(torch.ones(1, 1, 2, 4), torch.ones(1, 1, 2, 4))
         """
         batch, heads, room, head_dim = self.keys.shape
         for name, tensor in (("k", k), ("v", v)):
@@ -92,9 +88,8 @@ class KVCache:
                 )
             if tensor.dtype != self.keys.dtype:
                 raise TypeError(
-                    f"{name} is {tensor.dtype} and the cache {self.keys.dtype}; they must be the "
-                    f"same: make the cache with dtype={tensor.dtype} (under autocast the keys have "
-                    "its dtype, not that of the weights)"
+                    f"{name} is {tensor.dtype} and the cache {self.keys.dtype}; they must agree: "
+                    f"make it with dtype={tensor.dtype} (under autocast the keys have its dtype)"
                 )
             check_devices(**{"cache.keys": self.keys, name: tensor})
             if tensor.requires_grad and torch.is_grad_enabled():

@@ -10,7 +10,6 @@ Shapes: B batch, H heads, S sequence, D head dimension, D_v width of the values.
 """
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor
@@ -20,10 +19,6 @@ from rope.checks import check_devices, check_flag, check_heads
 from rope.functional import rotary_embedding
 
 FeatureMap = Callable[[Tensor], Tensor]
-# Asked for once: compiled code cannot ask in torch 2.6.
-_AUTOCAST = frozenset(
-    kind for kind in ("cpu", "cuda", "xpu", "mps") if torch.amp.is_autocast_available(kind)
-)
 CHUNK = 64  # tokens handled at once: large enough for matmuls, small beside any S that matters
 
 
@@ -64,7 +59,7 @@ def linear_attention(
     q, k, rotated_q, rotated_k, values = _features(
         q, k, v, cos, sin, feature_map, causal, interleaved, rotate
     )
-    with _without_autocast(q):  # sums over a whole sequence stay wide
+    with _wide_sums(q):
         if causal:
             numerator = _running_product(rotated_q, rotated_k, values)
             key_sums = k.cumsum(dim=-2)  # [B, H, S, D]
@@ -99,7 +94,7 @@ def linear_attention_quadratic(
     q, k, rotated_q, rotated_k, values = _features(
         q, k, v, cos, sin, feature_map, causal, interleaved, rotate
     )
-    with _without_autocast(q):  # sums over a whole sequence stay wide
+    with _wide_sums(q):
         rotated, plain = rotated_q @ rotated_k.mT, q @ k.mT  # [B, H, S, S]
         if causal:
             rotated, plain = rotated.tril(), plain.tril()
@@ -140,6 +135,11 @@ def _features(
     return q, k, rotated_q, rotated_k, v
 
 
+def _wide_sums(x: Tensor) -> torch.autocast:
+    """A context in which autocast leaves sums over a whole sequence alone."""
+    return torch.autocast("cpu" if x.is_meta else x.device.type, enabled=False)
+
+
 def _running_product(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """sum_{n <= m} (q_m^T k_n) v_n, chunk by chunk: earlier chunks through their summed state."""
     state = q.new_zeros(*q.shape[:2], k.shape[-1], v.shape[-1])  # sum of k_n v_n^T
@@ -149,11 +149,3 @@ def _running_product(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         outputs.append(q_chunk @ state + within)
         state = state + k_chunk.mT @ v_chunk
     return torch.cat(outputs, dim=-2)
-
-
-def _without_autocast(x: Tensor) -> AbstractContextManager[None]:
-    """A context in which autocast leaves the arithmetic on x's device alone."""
-    kind = x.device.type
-    if kind not in _AUTOCAST or not torch.is_autocast_enabled(kind):
-        return nullcontext()
-    return torch.autocast(kind, enabled=False)

@@ -4,158 +4,177 @@ Version 4: the base at the top, the extension in `rope_scaling`. Version 5: all 
 `rope_parameters`, flat, or one dict a layer type. What a type does not take is refused by name.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rope.checks import check_number
-from rope.config.layers import (
-    Parameters,
-    agree,
-    check_flat,
-    layer_parameters,
-    listing,
-    mapping,
-    pick_layer,
-)
-from rope.config.models import NEEDS_PARAMETERS, family_default
+from rope.config.extension import ALL_TAKE, TRAINED, Parameters, refuse_unknown, takes
+from rope.config.models import FIXED_BASE, GENERAL
+from rope.config.source import agree, held, present
 
-#: For each type the keys that it must have, and those that it may have.
-TAKES: dict[str, tuple[str, str]] = {
-    "default": ("", ""),
-    "linear": ("factor", ""),
-    "dynamic": ("factor", "original_max_position_embeddings"),
-    "yarn": (
-        "",
-        "factor original_max_position_embeddings attention_factor beta_fast beta_slow mscale "
-        "mscale_all_dim truncate max_position_embeddings",
-    ),
-    "longrope": (
-        "short_factor long_factor",
-        "factor original_max_position_embeddings attention_factor short_mscale long_mscale",
-    ),
-    "llama3": ("factor low_freq_factor high_freq_factor", "original_max_position_embeddings"),
-    "proportional": ("", "factor"),
-}
-_ALL_TAKE = "rope_type rope_theta partial_rotary_factor mrope_section mrope_interleaved"
-_ELSEWHERE = {
-    "llama_4_scaling_beta": "it scales queries by their position, outside the rotation: do that in "
-    "the attention, and leave the key out here",
-    "alpha": "it enlarges the base for good: leave rope_scaling out here, and pass "
-    "extension=NTK(alpha) to RotaryEmbedding",
-}
-_ALIASES = {
-    "rope_theta": ("rope_theta", "rotary_emb_base"),
-    "partial_rotary_factor": ("partial_rotary_factor", "rotary_pct"),
+#: One entry a layer type, None for layers that do not rotate; a flat form has one, under None.
+Entries = dict[str | None, Parameters | None]
+
+#: Keys at the top, the parameter that each gives, and whether it gives it to all layers.
+_TOP = {
+    "rope_theta": ("rope_theta", True),
+    "rotary_emb_base": ("rope_theta", True),
+    "partial_rotary_factor": ("partial_rotary_factor", True),
+    "rotary_pct": ("partial_rotary_factor", True),
+    "rope_local_base_freq": ("rope_theta", False),
+    "local_rope_theta": ("rope_theta", False),
+    "global_rope_theta": ("rope_theta", False),
 }
 
 
-def rope_parameters(facts: Mapping[str, Any], layer_type: str | None = None) -> Parameters:
-    """The parameters of one layer type as version 5 spells them, with no None among them.
+def layer_entries(facts: Mapping[str, Any]) -> Entries:
+    """What `rope_scaling` or `rope_parameters` say, by layer type, with no None among them.
 
-    Raises TypeError for values of the wrong kind; ValueError for a type or key that is unknown,
-    for spellings that contradict each other, and for a layer type that is missing or unknown.
+    Raises TypeError for values of the wrong kind, ValueError for a type or key that is unknown and
+    for spellings that contradict each other.
 
-    >>> rope_parameters({"rope_theta": 5e5, "rope_scaling": {"type": "linear", "factor": 2.0}})
-    {'rope_type': 'linear', 'factor': 2.0, 'rope_theta': 500000.0}
+    >>> layer_entries({"rope_theta": 5e5, "rope_scaling": {"type": "linear", "factor": 2.0}})
+    {None: {'rope_type': 'linear', 'factor': 2.0}}
     """
-    model_type = facts.get("model_type")
-    layers = layer_parameters(facts)
-    if layers is None:
-        check_flat(facts, layer_type)
-        old, new = (_canonical(key, facts) for key in ("rope_scaling", "rope_parameters"))
-        for key in old.keys() & new.keys():
-            agree(key, "in rope_scaling", old[key], "in rope_parameters", new[key])
-        flat, entries = {**old, **new}, [{**old, **new}]
-    else:
-        entries = [_canonical(key, {**layers, "model_type": model_type}) for key in layers]
-        for entry in entries:  # those of the other layer types too
-            _refuse_unknown({"rope_type": "default", **entry})
-        flat = dict(entries[list(layers).index(pick_layer(layers, layer_type))])
-    if not flat and model_type in NEEDS_PARAMETERS:
+    old, new = (held(dict, key, facts) for key in ("rope_scaling", "rope_parameters"))
+    present("rope_scaling", old), present("rope_parameters", new)  # each key a string
+    if not any(isinstance(value, Mapping) for value in (*old.values(), *new.values())):
+        flat, more = _canonical("rope_scaling", old), _canonical("rope_parameters", new)
+        for key in flat.keys() & more.keys():
+            agree(key, "in rope_scaling", flat[key], "in rope_parameters", more[key])
+        entries: Entries = {None: {**flat, **more}}
+    elif old and new:
         raise ValueError(
-            f"the configuration has no rope_parameters; those of a {model_type} must be given, "
-            "since they are more than a base: add them as config.to_dict() of transformers has them"
+            "rope_parameters and rope_scaling do not both give one dict a layer type; one of them "
+            "may be given, with such dicts: remove the other"
         )
-    flat = {"rope_type": "default", **flat}
-    _refuse_unknown(flat)
-    for key, aliases in _ALIASES.items():
-        for alias in (alias for alias in aliases if alias in facts):
-            for entry in [*entries, flat]:
-                # One of several layer types may well differ from what stands at the top.
-                if key in entry and all(other.get(key) != facts[alias] for other in entries):
-                    agree(key, f"at the top ({alias})", facts[alias], "inside", entry[key])
-            flat.setdefault(key, facts[alias])
-        flat.setdefault(key, family_default(model_type, key))
-    _outside(flat, facts)
-    return {key: value for key, value in flat.items() if value is not None}
+    else:
+        layers = old or new
+        for key, value in layers.items():
+            if value is not None and not isinstance(value, Mapping):
+                raise ValueError(
+                    f"rope_parameters holds {key!r} = {value!r} beside one dict a layer type; each "
+                    f"value must be such a dict: move {key!r} into them"
+                )
+        entries = {key: value and _canonical(key, value) for key, value in layers.items()}
+    for entry in filter(None, entries.values()):
+        refuse_unknown(entry)
+    return entries
 
 
-def _canonical(key: str, facts: Mapping[str, Any]) -> Parameters:
+def _canonical(name: str, holder: Mapping[str, Any]) -> Parameters:
     """One dict of parameters with its type under `rope_type`, by the name of today."""
-    given = {name: value for name, value in mapping(key, facts).items() if value is not None}
-    types = [_type(given.pop(name), facts) for name in ("type", "rope_type") if name in given]
+    given = present(name, holder)
+    types = [_type(given.pop(key), given) for key in ("type", "rope_type") if key in given]
     if len(types) == 2:
-        agree(key, "in type", types[0], "in rope_type", types[1])
-    if "interleaved" in given and str(facts.get("model_type")).startswith("qwen3_omni_moe"):
+        agree(name, "in type", types[0], "in rope_type", types[1])
+    if "interleaved" in given and "mrope_section" in given:  # as Qwen3-Omni spells it
         given.setdefault("mrope_interleaved", given.pop("interleaved"))
     return {"rope_type": types[-1], **given} if types else given
 
 
-def _type(name: Any, facts: Mapping[str, Any]) -> str:
+def _type(name: Any, given: Parameters) -> str:
     """The type's name of today: "su" and Phi-3's "yarn" were LongRoPE, "mrope" no extension."""
     if not isinstance(name, str):
         raise TypeError(f"rope_type is {name!r}; it must be a string such as 'yarn': pass its name")
-    if name == "su" or (name == "yarn" and facts.get("model_type") in ("phi3", "phi4_multimodal")):
+    if name == "su" or (name == "yarn" and "short_factor" in given):
         return "longrope"
     return "default" if name == "mrope" else name
 
 
-def _refuse_unknown(flat: Parameters) -> None:
-    """Refuse a type that is not known, a key that it does not take, and a key that it lacks."""
-    kind = flat["rope_type"]
-    if kind not in TAKES:
-        way_out = (
-            "build rope.axes.MultiAxisRotaryEmbedding.axial for a grid"
-            if kind == "axial"
-            else "pass an extension of rope.extensions to RotaryEmbedding"
-        )
-        raise ValueError(
-            f"rope_type is {kind!r}; it must be one of {', '.join(TAKES)}, or their older names su "
-            f"and mrope: {way_out}"
-        )
-    needed, optional = (keys.split() for keys in TAKES[kind])
-    allowed = [*_ALL_TAKE.split(), *needed, *optional]
-    for key in flat.keys() - set(allowed):
-        why = _ELSEWHERE.get(key, "remove it, or name the rope_type that takes it")
-        raise ValueError(
-            f"{key!r} is no parameter of rope_type {kind!r}, which takes {', '.join(allowed)}: "
-            f"{why}"
-        )
-    for key in needed:
-        if key not in flat:
-            raise ValueError(f"rope_type {kind!r} has no {key!r}; it must have one: add its number")
+def rope_parameters(
+    facts: Mapping[str, Any],
+    entries: Entries,
+    standard: Mapping[str, Any],
+    layer_type: str | None,
+) -> Parameters:
+    """The parameters of one layer type, completed from the top and by the model's class.
+
+    standard: the configuration as that class completes it, empty where there is none.
+    Raises ValueError for a layer type that is missing or unknown, for a base that is, and for what
+    contradicts the entries.
+
+    >>> entries = layer_entries({"rope_scaling": {"type": "linear", "factor": 2.0}})
+    >>> rope_parameters({"rope_theta": 5e5}, entries, {}, None)
+    {'rope_type': 'linear', 'rope_theta': 500000.0, 'factor': 2.0}
+    """
+    top: Parameters = {}
+    for alias, (key, for_all) in _TOP.items():
+        if alias in facts and for_all:
+            _check_top(alias, facts, (top, *entries.values()))
+            top.setdefault(key, facts[alias])
+    theirs = layer_entries(standard)
+    if None in entries and None not in theirs:
+        # An older spelling, with one key a layer type or the extension for some.
+        for key, value in (entries[None] or {}).items():
+            kept = [entry.get(key) for entry in theirs.values() if entry]
+            if value not in kept:
+                agree(key, "here", value, "in every layer as the model's class has it", kept)
+        entries = theirs
+    complete: Entries = {}
+    for layer, entry in entries.items():
+        more = theirs.get(layer, theirs.get(None)) or {}
+        if entry:  # the class's extension is meant where the configuration says nothing
+            more = {key: more[key] for key in ALL_TAKE[1:] if key in more}
+        complete[layer] = entry if entry is None else {**top, **more, **entry}
+    for alias in _TOP.keys() & facts.keys():
+        _check_top(alias, facts, complete.values())
+    parameters = {"rope_type": "default", **_picked(complete, facts, layer_type)}
+    if facts.get("model_type") in GENERAL | FIXED_BASE:
+        parameters.setdefault("rope_theta", 10000.0)
+    _check_alone(parameters, facts)
+    return parameters
 
 
-def _outside(flat: Parameters, facts: Mapping[str, Any]) -> None:
-    """What stands at the top of the configuration and bears on these parameters."""
-    if flat["rope_theta"] is None:
+def _check_top(alias: str, facts: Mapping[str, Any], entries: Iterable[Parameters | None]) -> None:
+    """Refuse a key at the top that no entry repeats: one of several may well differ."""
+    key, _ = _TOP[alias]
+    inside = [entry[key] for entry in entries if entry and key in entry]
+    if inside and facts[alias] not in inside:
+        agree(key, f"at the top ({alias})", facts[alias], "inside", inside[0])
+
+
+def _picked(entries: Entries, facts: Mapping[str, Any], layer_type: str | None) -> Parameters:
+    """The entry that is asked for, or the only one."""
+    if None in entries:
+        if layer_type is not None and layer_type not in held(list, "layer_types", facts):
+            raise ValueError(
+                f"layer_type is {layer_type!r}; here is one RoPE for all layers: leave it out"
+            )
+        layer_type = None
+    elif layer_type is None and len(entries) == 1:
+        (layer_type,) = entries
+    elif layer_type is None or layer_type not in entries:
+        raise ValueError(
+            f"layer_type is {layer_type!r}; the layer types differ, and it must be one of "
+            f"{', '.join(map(str, entries))}: pass one"
+        )
+    entry = entries[layer_type]
+    if entry is None:
+        raise ValueError(
+            f"layers of type {layer_type!r} do not rotate; only those with parameters do: leave "
+            "their queries and keys as they are"
+        )
+    return entry
+
+
+def _check_alone(parameters: Parameters, facts: Mapping[str, Any]) -> None:
+    """Refuse a base that is missing, and lists or lengths at the top that say something else."""
+    if "rope_theta" not in parameters:
         raise ValueError(
             "the configuration has no rope_theta, and its model_type none that is known; the base "
             "must be given: add rope_theta, 10000.0 in RoFormer"
         )
-    check_number("rope_theta", flat["rope_theta"], above=0)
-    key = "original_max_position_embeddings"
+    base = parameters["rope_theta"]
+    check_number("rope_theta", base, above=0)
     # Where the type takes no such number it says how the model was trained, and changes nothing.
-    if key in facts and key in TAKES[flat["rope_type"]][1].split():
-        agree(key, "at the top", facts[key], "inside", flat.setdefault(key, facts[key]))
-    for base in listing("layer_rope_theta", facts):
-        if base and base != flat["rope_theta"]:  # 0 and None mark a layer that does not rotate
-            raise ValueError(
-                f"layer_rope_theta holds {base} beside {flat['rope_theta']}; here all layers must "
-                "share one base: leave that key out and set rope_theta to the layer's"
-            )
-    scaled = listing("rope_scaling_layers", facts)
-    if scaled and flat["rope_type"] != "default" and len(scaled) != facts.get("num_hidden_layers"):
+    if TRAINED in facts and TRAINED in takes(parameters["rope_type"]):
+        trained = parameters.setdefault(TRAINED, facts[TRAINED])
+        agree(TRAINED, "at the top", facts[TRAINED], "inside", trained)
+    for other in filter(None, held(list, "layer_rope_theta", facts)):  # 0 and None: no rotation
+        agree("rope_theta", "in layer_rope_theta", other, "for all layers", base)
+    scaled, layers = held(list, "rope_scaling_layers", facts), facts.get("num_hidden_layers")
+    if scaled and parameters["rope_type"] != "default" and len(scaled) != layers:
         raise ValueError(
             f"rope_scaling_layers holds {len(scaled)} of the layers; here all must share one RoPE: "
             "leave that key out, and rope_scaling too for the other layers"

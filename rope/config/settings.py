@@ -1,7 +1,7 @@
 """What a configuration says about rotation, in this package's terms.
 
-Shapes: D head dimension, R rotated width. Checked against transformers 5.23 by
-`tests/test_config.py` and, model by model, `tests/test_config_models.py`.
+Shapes: D head dimension, R rotated width. Checked against transformers 5.23, model by model, by
+`tests/test_config_models.py`.
 """
 
 from collections.abc import Mapping
@@ -9,20 +9,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from rope.checks import check_count, check_flag
-from rope.config.building import build_extension
-from rope.config.layers import Parameters
+from rope.config.classes import class_facts, model_layout
+from rope.config.extension import Parameters, build_extension
 from rope.config.models import (
-    HALF,
-    INTERLEAVED,
-    INTERLEAVED_SECTIONS,
-    KNOWN,
-    LAYOUT_BY_KEY,
     NOT_COVERED,
+    ONE_AFTER_THE_OTHER,
     PLAIN_SOFTMAX,
-    family_default,
+    SECTIONS,
+    TAKING_TURNS,
 )
-from rope.config.parameters import rope_parameters
-from rope.config.source import read_facts, refuse_unknown_keys
+from rope.config.parameters import layer_entries, rope_parameters
+from rope.config.source import agree, read_facts, refuse_unknown_keys
 from rope.config.widths import longest_context, widths
 from rope.extensions import Extension, YaRN, mscale
 
@@ -79,14 +76,17 @@ def rotary_settings(
     takes it
     """
     facts = read_facts(config)
-    layout = _interleaved(facts, interleaved)
+    _check_model(facts)
     refuse_unknown_keys(facts)
-    _check_rotates(facts)
-    parameters = rope_parameters(facts, layer_type)
-    head_dim, dim = widths(facts, parameters, layer_type)
+    entries = layer_entries(facts)
+    standard = class_facts(facts, entries)
+    layout = _layout(facts, standard) if interleaved is None else interleaved
+    check_flag("interleaved", layout)
+    parameters = rope_parameters(facts, entries, standard, layer_type)
+    head_dim, dim = widths({**standard, **facts}, parameters, layer_type)
     longest = longest_context(facts)
     extension = build_extension(parameters, longest)
-    sections, taking_turns = _sections(facts, parameters, dim)
+    sections, taking_turns = _sections(facts.get("model_type"), standard, parameters, dim)
     return RotarySettings(
         dim=dim,
         head_dim=head_dim,
@@ -100,72 +100,64 @@ def rotary_settings(
     )
 
 
-def _interleaved(facts: Mapping[str, Any], interleaved: bool | None) -> bool:
-    """The layout: the caller's word, then the key's, then the model's."""
+def _check_model(facts: Mapping[str, Any]) -> None:
+    """Refuse a model that rotates otherwise, not at all, or more than queries and keys."""
     model_type = facts.get("model_type")
     if model_type is not None and not isinstance(model_type, str):
         raise TypeError(f"model_type is {model_type!r}; it must be a string: pass its name")
     if model_type in NOT_COVERED:
         raise ValueError(f"model_type is {model_type!r}; {NOT_COVERED[model_type]}")
-    if interleaved is not None:
-        check_flag("interleaved", interleaved)
-        return interleaved
-    by_key = facts.get("rope_interleave")
-    if by_key is not None:
-        check_flag("rope_interleave", by_key)
-        if model_type in KNOWN - LAYOUT_BY_KEY and by_key != (model_type in INTERLEAVED):
-            raise ValueError(
-                f"rope_interleave is {by_key}, and {model_type} does not read that key but has "
-                f"{not by_key}; they must agree: say what the weights have with interleaved=..."
-            )
-        return bool(by_key)
-    if model_type in KNOWN:
-        return model_type not in HALF
-    raise ValueError(
-        f"model_type is {model_type!r}, whose layout is not known here; no configuration says it: "
-        "pass interleaved=True for planes (2j, 2j+1), or False for (j, j + R/2)"
-    )
-
-
-def _check_rotates(facts: Mapping[str, Any]) -> None:
-    """Refuse a model that does not rotate queries and keys, or not only them."""
-    still = {
-        "alibi": bool(facts.get("alibi")),
-        "use_mem_rope": facts.get("use_mem_rope", True) is False,
-        "rotary_value": bool(facts.get("rotary_value")),
-        "position_embedding_type": facts.get("position_embedding_type", "rope")
-        not in ("rope", "rotary"),
-    }
     # RoFormer's class writes BERT's "absolute" and rotates all the same.
-    if facts.get("model_type") == "roformer":
-        del still["position_embedding_type"]
-    for key, refused in still.items():
-        if refused:
+    kinds = ("rope", "rotary", "absolute" if model_type == "roformer" else "rope")
+    for key, fits in {
+        "alibi": not facts.get("alibi"),
+        "rotary_value": not facts.get("rotary_value"),
+        "use_mem_rope": facts.get("use_mem_rope") is not False,
+        "position_embedding_type": facts.get("position_embedding_type", "rope") in kinds,
+    }.items():
+        if not fits:
             raise ValueError(
                 f"{key} is {facts[key]!r}; this model must rotate queries and keys, and them "
                 "alone: use no RotaryEmbedding in it, or correct the key"
             )
+    check_flag("rope_interleave", facts.get("rope_interleave", False))
+
+
+def _layout(facts: Mapping[str, Any], standard: Mapping[str, Any]) -> bool:
+    """The layout of the weights as the model's code has it, or as the key says."""
+    model_type, by_key = facts.get("model_type"), facts.get("rope_interleave")
+    known = model_layout(model_type, standard)
+    if known is None and by_key is None:
+        raise ValueError(
+            f"model_type is {model_type!r}, whose layout is not known here; no configuration says "
+            "it: pass interleaved=True for planes (2j, 2j+1), or False for (j, j + R/2)"
+        )
+    if None not in (known, by_key):
+        agree("rope_interleave", "here", by_key, f"in the code of {model_type}", known)
+    return bool(by_key if known is None else known)
 
 
 def _sections(
-    facts: Mapping[str, Any], parameters: Parameters, dim: int
+    model_type: str | None, standard: Mapping[str, Any], parameters: Parameters, dim: int
 ) -> tuple[tuple[int, ...] | None, bool]:
     """M-RoPE's sections, whose sum must be R/2, and whether the axes take turns."""
-    model_type = facts.get("model_type")
-    turns = model_type in INTERLEAVED_SECTIONS
-    said = parameters.get("mrope_interleaved", turns)
-    check_flag("mrope_interleaved", said)
-    if said != turns and model_type in KNOWN:
-        raise ValueError(
-            f"mrope_interleaved is {said}, and {model_type} does not read that key but has {turns};"
-            " they must agree: correct the key"
-        )
-    sections = parameters.get("mrope_section", family_default(model_type, "mrope_section"))
+    turns = parameters.get("mrope_interleaved", model_type in TAKING_TURNS)
+    check_flag("mrope_interleaved", turns)
+    if model_type in TAKING_TURNS | ONE_AFTER_THE_OTHER:
+        known = model_type in TAKING_TURNS
+        agree("mrope_interleaved", "here", turns, f"in the code of {model_type}", known)
+    usual = [sections for sections, models in SECTIONS.items() if model_type in models]
+    sections = parameters.get("mrope_section", usual[0] if usual else None)
     if sections is None:
         return None, False
     if not isinstance(sections, (list, tuple)):
         raise TypeError(
             f"mrope_section is {sections!r}; it must be a list of integers, one an axis: pass one"
+        )
+    if standard and not usual and "mrope_interleaved" not in parameters:
+        raise ValueError(
+            f"mrope_section is {list(sections)}, and the code of {model_type} is not known here; "
+            "whether its axes take turns must be said: add mrope_interleaved, True or False"
         )
     for section in sections:
         check_count("each of mrope_section", section, smallest=0)
@@ -174,7 +166,7 @@ def _sections(
             f"mrope_section is {list(sections)}, {sum(sections)} planes; it must share out the "
             f"{dim // 2} planes of a rotated width of {dim}: correct mrope_section"
         )
-    return tuple(sections), said
+    return tuple(sections), turns
 
 
 def _softmax_scale(facts: Mapping[str, Any], extension: Extension) -> float:

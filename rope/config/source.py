@@ -11,17 +11,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rope.config.layers import check_keys
-
 #: Keys about rotation, so that a new or misspelt one is refused rather than dropped.
 ABOUT_ROTATION = re.compile(r"(^|_)(m?rope|rotary|yarn|ntk|longrope)(_|$)")
 
-#: Those that are read, and those that say which layers or parts rotate rather than how.
-KNOWN_KEYS = (
+#: Those that say how to rotate, and those that say which layers or parts.
+HOW = (
     "rope_theta rotary_emb_base rope_local_base_freq global_rope_theta local_rope_theta "
     "rope_scaling rope_parameters partial_rotary_factor rotary_pct rotary_dim qk_rope_head_dim "
-    "rope_interleave layer_rope_theta rope_scaling_layers use_mem_rope rotary_value "
-    "no_rope_layers no_rope_layer_interval indexer_rope_interleave"
+    "rope_interleave"
+)
+WHICH = (
+    "layer_rope_theta rope_scaling_layers use_mem_rope rotary_value no_rope_layers "
+    "no_rope_layer_interval indexer_rope_interleave"
 )
 
 
@@ -37,21 +38,21 @@ def read_facts(config: Any) -> dict[str, Any]:
     {'model_type': 'llama', 'rope_theta': 10000.0}
     """
     if isinstance(config, (str, os.PathLike)):
-        facts = _parse(config)
-    elif isinstance(config, Mapping):
-        facts = dict(config)
+        config = _parsed(os.fspath(config))
     elif callable(getattr(config, "to_dict", None)) and not isinstance(config, type):
-        facts = dict(config.to_dict())
-    else:
+        config = config.to_dict()
+    if not isinstance(config, Mapping):
         raise TypeError(
             f"config is a {type(config).__name__}; it must be a configuration object with "
             "to_dict(), a dict, JSON text or the path of a JSON file: pass one of these"
         )
-    check_keys("config", facts)
-    facts = {key: value for key, value in copy.deepcopy(facts).items() if value is not None}
-    if "text_config" in facts:
-        facts = _text_part(facts)
-    return facts
+    facts = present("config", copy.deepcopy(dict(config)))
+    if "text_config" not in facts:
+        return facts
+    text = present("text_config", held(dict, "text_config", facts))
+    for key in filter(ABOUT_ROTATION.search, facts):
+        agree(key, "outside text_config", facts[key], "inside", text.get(key))
+    return {"model_type": facts.get("model_type"), **text}
 
 
 def refuse_unknown_keys(facts: Mapping[str, Any]) -> None:
@@ -59,18 +60,46 @@ def refuse_unknown_keys(facts: Mapping[str, Any]) -> None:
 
     >>> refuse_unknown_keys({"model_type": "llama", "rope_theta": 10000.0})
     """
-    for key in facts:
-        if ABOUT_ROTATION.search(key) and key not in KNOWN_KEYS.split():
+    known = f"{HOW} {WHICH}"
+    for key in filter(ABOUT_ROTATION.search, facts):
+        if key not in known.split():
             raise ValueError(
                 f"the configuration holds {key!r}, which is not known here; the keys about "
-                f"rotation are {KNOWN_KEYS}: rename it to one of these, or remove it if the "
-                "rotation does not depend on it"
+                f"rotation are {known}: rename it to one of these, or remove it if the rotation "
+                "does not depend on it"
             )
 
 
-def _parse(config: str | os.PathLike[str]) -> dict[str, Any]:
-    """The JSON object in a text or a file."""
-    text = os.fspath(config)
+def present(name: str, facts: Mapping[Any, Any]) -> dict[str, Any]:
+    """What does not hold None; refuses a key that is no string, which no JSON has."""
+    for key in facts:
+        if not isinstance(key, str):
+            raise TypeError(
+                f"{name} holds the key {key!r}; its keys must be strings, as those of JSON are: "
+                f"rename it to {str(key)!r}, or remove it"
+            )
+    return {key: value for key, value in facts.items() if value is not None}
+
+
+def held(kind: type, key: str, facts: Mapping[str, Any]) -> Any:
+    """The dict or list under a key, empty where there is none."""
+    value = facts.get(key, kind())
+    if not isinstance(value, Mapping if kind is dict else (list, tuple)):
+        raise TypeError(f"{key} is {value!r}; it must be a {kind.__name__}: pass one, or None")
+    return kind(value)
+
+
+def agree(key: str, here: str, one: Any, there: str, other: Any) -> None:
+    """Refuse two sayings of one thing that differ."""
+    if one != other:
+        raise ValueError(
+            f"{key} is {one!r} {here} and {other!r} {there}; they must be the same: remove or "
+            "correct the one that is not meant"
+        )
+
+
+def _parsed(text: str) -> Any:
+    """What a JSON text or file holds."""
     if not text.lstrip().startswith("{"):
         if not Path(text).is_file():
             raise ValueError(
@@ -79,14 +108,9 @@ def _parse(config: str | os.PathLike[str]) -> dict[str, Any]:
             )
         text = Path(text).read_text(encoding="utf-8")
     try:
-        facts = json.loads(text, object_pairs_hook=_once)
+        return json.loads(text, object_pairs_hook=_once)
     except json.JSONDecodeError as error:
         raise ValueError(f"config is no JSON ({error}); pass the text of a config.json") from None
-    if not isinstance(facts, dict):
-        raise TypeError(
-            f"config is a JSON {type(facts).__name__}; it must be a JSON object: {{...}}"
-        )
-    return facts
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -100,22 +124,3 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
             )
         facts[key] = value
     return facts
-
-
-def _text_part(facts: dict[str, Any]) -> dict[str, Any]:
-    """The `text_config`, which must not contradict what the whole says about rotation."""
-    part = facts["text_config"]
-    if not isinstance(part, Mapping):
-        raise TypeError(
-            f"text_config is a {type(part).__name__}; it must be a dict: pass the text model's "
-            "configuration itself"
-        )
-    check_keys("text_config", part)
-    text = {key: value for key, value in part.items() if value is not None}
-    for key, value in facts.items():
-        if ABOUT_ROTATION.search(key) and text.get(key) != value:
-            raise ValueError(
-                f"{key} is {value!r} outside text_config and {text.get(key)!r} inside; they must "
-                "agree: pass the one that is meant, config['text_config'] or the rest"
-            )
-    return {"model_type": facts.get("model_type"), **text}

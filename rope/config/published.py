@@ -1,13 +1,13 @@
 """The rotary part of published configurations, to read and to test with: facts, a few lines each.
 
-Chapter "Longer than the training text". The files stand in `rope/configs`.
+Chapter "Longer than the training text". The files stand in `rope/config/examples`.
 """
 
 import json
 from importlib.resources import files
 from typing import Any
 
-_FOLDER = files("rope") / "configs"
+_FOLDER = files("rope.config") / "examples"
 
 #: The names that `example` takes.
 EXAMPLES: tuple[str, ...] = tuple(

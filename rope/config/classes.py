@@ -1,0 +1,111 @@
+"""What a model's class and code in transformers say where its configuration does not.
+
+Chapter "Two layouts". The class fills in an absent base, a head's width, the share that is rotated.
+Which coordinates make a plane, only the code tells that rotates them. Nothing of transformers is
+loaded before it is asked; without it, the families of `models.GENERAL` are read.
+"""
+
+import copy
+import inspect
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+import torch
+
+from rope.config.models import GENERAL, HALF, INTERLEAVED
+from rope.config.parameters import Entries
+from rope.config.source import HOW, held, read_facts
+
+#: What a class computes its widths from, and the widths that it may fill in.
+_SIZES = (
+    "hidden_size num_attention_heads num_key_value_heads n_embd n_head n_positions d_model n_heads "
+    "max_seq_len max_position_embeddings num_hidden_layers"
+)
+_WIDTHS = (
+    "head_dim kv_channels attention_head_dim global_head_dim rotary_dim qk_rope_head_dim "
+    "layer_types per_layer_config"
+)
+
+
+def class_facts(facts: Mapping[str, Any], entries: Entries) -> dict[str, Any]:
+    """Widths and rotary keys as the model's class completes them; none for an unknown model.
+
+    entries: `layer_entries(facts)`, in the spelling of today.
+    Raises ValueError where transformers is not installed, or where its class refuses the numbers.
+    """
+    kind = _configuration_class(facts.get("model_type"))
+    if kind is None:
+        return {}
+    given = {key: facts[key] for key in f"{_SIZES} {_WIDTHS} {HOW}".split() if key in facts}
+    if "layer_types" in given:
+        given.setdefault("num_hidden_layers", len(held(list, "layer_types", facts)))
+    for holder in given.keys() & {"rope_parameters", "rope_scaling"}:
+        given[holder] = entries.get(None, entries)
+    try:
+        complete = read_facts(kind(**copy.deepcopy(given)))
+    except Exception as error:  # each class has its own
+        raise ValueError(
+            f"the class of model_type {facts['model_type']!r} in transformers does not take this "
+            f"configuration ({error}): correct it, or leave model_type out and pass interleaved=..."
+        ) from error
+    if "rope_parameters" in complete:
+        complete.pop("rope_scaling", None)  # some classes keep it beside
+    return {key: complete[key] for key in f"{_WIDTHS} {HOW}".split() if key in complete}
+
+
+def model_layout(model_type: str | None, standard: Mapping[str, Any]) -> bool | None:
+    """Whether the model's planes are (2j, 2j+1); None where its code does not tell.
+
+    standard: `class_facts` of the configuration. Where that has `rope_interleave`, the code pairs
+    neighbours but writes the result in halves, for queries and keys alike: one permutation of
+    both, so every score is the interleaved one.
+    """
+    if model_type in HALF | INTERLEAVED:
+        return model_type in INTERLEAVED
+    if "rope_interleave" in standard:
+        return bool(standard["rope_interleave"])
+    kind = _configuration_class(model_type)
+    if kind is None:
+        return None
+    try:
+        code = import_module(kind.__module__.replace("configuration_", "modeling_"))
+    except ImportError:  # a class without code, or code without one of its libraries
+        return None
+    if hasattr(code, "apply_rotary_pos_emb_interleave"):
+        return True
+    rotate = getattr(code, "apply_rotary_pos_emb", None)
+    return None if rotate is None else _layout_of(rotate)
+
+
+def _configuration_class(model_type: str | None) -> Any:
+    """The class in transformers; None for a model that it does not know, or adds nothing to."""
+    if model_type is None or model_type in GENERAL:
+        return None
+    try:
+        from transformers import CONFIG_MAPPING
+    except ImportError:
+        raise ValueError(
+            f"model_type is {model_type!r}, and what its class fills in is known to transformers "
+            "alone: install transformers, or leave model_type out and give interleaved=..., "
+            "rope_theta, head_dim and partial_rotary_factor (1.0 for a whole head) yourself"
+        ) from None
+    try:
+        return CONFIG_MAPPING[model_type]  # it loads the class; get() would not
+    except KeyError:
+        return None
+
+
+def _layout_of(rotate: Any) -> bool | None:
+    """The layout of a function that rotates queries and keys, seen in a quarter turn of 1 2 3 4."""
+    x = torch.arange(1.0, 5.0).view(1, 1, 1, 4)
+    vectors = [x] if "x" in inspect.signature(rotate).parameters else [x, x]
+    for width in (4, 2):  # tables for each coordinate, or for each plane
+        try:
+            rotated = rotate(*vectors, torch.zeros(1, 1, width), torch.ones(1, 1, width))
+        except (RuntimeError, TypeError):
+            continue
+        rotated = rotated[0] if isinstance(rotated, tuple) else rotated
+        layouts = {(-3.0, -4.0, 1.0, 2.0): False, (-2.0, 1.0, -4.0, 3.0): True}
+        return layouts.get(tuple(rotated.flatten().tolist()))
+    return None
