@@ -77,7 +77,7 @@ def one(**expressions: str) -> alt.Chart:
 def x(field: str, title: str | None, domain: Any = None, scale: Any = None, **axis: Any) -> alt.X:
     """The encoding of a horizontal place, its limits fixed where a domain is given.
 
-    scale: more of `alt.Scale`, such as {"type": "log"}; axis: of `alt.Axis` (`values`, `grid`, ...).
+    scale: more of `alt.Scale`, such as {"type": "log"}; axis: of `alt.Axis` (`values`, `grid`).
     """
     return alt.X(field, title=title, **_limits(domain, scale or {}, axis))
 

@@ -35,9 +35,7 @@ def rounded_angle() -> Any:
         chart.derived("angle", "m*theta"),
         chart.derived("error", "product_near - angle"),
     )
-    true, rounded = (
-        (f"cos({angle})", f"sin({angle})") for angle in ("angle", "product_near")
-    )
+    true, rounded = ((f"cos({angle})", f"sin({angle})") for angle in ("angle", "product_near"))
     circle = alt.layer(
         chart.plane(EXTENT),
         chart.arrow(*true, BLUE, extent=EXTENT, label="true", width=4),

@@ -1,0 +1,223 @@
+"""A trained model's attention, a head at a time, and its planes' lengths: "What the model uses".
+
+The moving chart carries the weights as text, two base-36 digits for a thousandth each and nothing
+above the diagonal; Vega reads the digits of the head that is chosen. Shapes: L layers, H heads, S
+tokens.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import altair as alt
+from matplotlib import colormaps
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import BoundaryNorm, ListedColormap, to_hex
+from matplotlib.patches import PathPatch
+from matplotlib.path import Path
+from matplotlib.ticker import MaxNLocator
+
+from rope.figures import Picture, chart, picture, subplots
+from rope.figures.style import BLUE, INK
+
+SIDE = 288  # pixels: 32 cells of 9
+LONGEST = 48
+DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
+SHOWN = {" ": "␣", "\n": "↵", "\t": "⇥"}  # what leaves no mark gets one
+INSET = 0.04  # of a coloured cell in its place
+
+Grid = Sequence[Sequence[Sequence[float]]]
+
+
+def attention_maps(weights: Sequence[Grid], text: str, *, layer: int = 0, head: int = 0) -> Any:
+    """The map of one head over a short text, with sliders for the layer and the head.
+
+    weights: `[L][H][S][S]`, rows the queries, zero ahead of them; text: the S characters.
+    layer, head: what it opens on. Raises ValueError for a text that does not fit weights or page.
+    """
+    size, layers, heads = len(text), len(weights), len(weights[0])
+    if size != len(weights[0][0]) or not 0 < size <= LONGEST:
+        raise ValueError(
+            f"text has {size} characters for {len(weights[0][0])} rows of weights; it must have "
+            f"one a row and at most {LONGEST}, which fit a page: pass a shorter stretch of both"
+        )
+    chosen = f"maps[{heads}*layer + head]"
+    cells = (
+        alt.Chart(alt.sequence(0, size * size, as_="cell"))
+        .transform_calculate(m=f"floor(datum.cell/{size})", n=f"datum.cell % {size}")
+        .transform_filter("datum.n <= datum.m")
+        .transform_calculate(at="datum.m*(datum.m + 1)/2 + datum.n")
+        .transform_calculate(
+            weight=f"parseInt(slice({chosen}, 2*datum.at, 2*datum.at + 2), 36)/1000"
+        )
+    )
+    reach = cells.transform_calculate(part="datum.weight*(datum.m - datum.n)")
+    means = reach.transform_aggregate(part="sum(part)", whole="sum(weight)")
+    said = (
+        "'layer ' + layer + ', head ' + head + ': looks back ' + "
+        "format(datum.part/datum.whole, '.1f') + ' on average'"
+    )
+    words = chart.reading(said, y=10, size=14, of=means).properties(width=SIDE, height=20)
+    shown = [SHOWN.get(character, character) for character in text]
+    return chart.finish(
+        alt.vconcat(words, _squares(cells, size), spacing=6).add_params(
+            chart.slider("layer", 0, layers - 1, 1, layer, "layer"),
+            chart.slider("head", 0, heads - 1, 1, head, "head"),
+            alt.param(name="maps", value=[encode(found) for part in weights for found in part]),
+            alt.param(name="shown", value=shown),
+        ),
+        alt_text=f"A triangular map of attention weights over the {size} characters "
+        f"“{''.join(shown)}”: a row for each query, a column for each key up to it, the fuller in "
+        f"colour the more weight. Sliders choose one of {layers} layers and one of {heads} heads. "
+        f"On average over the queries, {_near_and_far(weights)}.",
+    )
+
+
+def _squares(cells: alt.Chart, size: int) -> alt.Chart:
+    """A square a cell, the fuller in colour the more weight, the text along both sides."""
+    places = alt.Scale(domain=list(range(size)), paddingInner=0.06, paddingOuter=0)
+    look = {
+        "labelExpr": "shown[datum.value]",
+        "labelAngle": 0,
+        "labelFont": "monospace",
+        "labelFontSize": 10,
+        "labelOverlap": False,
+        "labelPadding": 2,
+        "titlePadding": 6,
+        "ticks": False,
+        "domain": False,
+    }
+    legend = alt.Legend(
+        title="weight",
+        orient="bottom",
+        symbolType="square",
+        symbolFillColor=BLUE,
+        symbolStrokeWidth=0,
+        symbolSize=200,
+        format="~g",
+        values=[0.01, 0.1, 0.3, 0.6, 1],
+    )
+    full = alt.Scale(type="sqrt", domain=[0, 1], range=[0.03, 1])
+    step = {"step": SIDE / size}
+    squares = cells.mark_rect(color=BLUE).encode(
+        x=alt.X("n:O", title="key", axis=alt.Axis(orient="top", **look), scale=places),
+        y=alt.Y("m:O", title="query", axis=alt.Axis(orient="left", **look), scale=places),
+        opacity=alt.Opacity("weight:Q", scale=full, legend=legend),
+    )
+    return squares.properties(width=step, height=step)
+
+
+def encode(weights: Sequence[Sequence[float]]) -> str:
+    """The lower triangle in thousandths, row by row, two base-36 digits each.
+
+    >>> encode([[1.0, 0.0], [0.25, 0.75]])  # 27*36 + 28 = 1000, 6*36 + 34 = 250
+    'rs6yku'
+    """
+    found = [round(1000 * weight) for m, row in enumerate(weights) for weight in row[: m + 1]]
+    return "".join(DIGITS[value // 36] + DIGITS[value % 36] for value in found)
+
+
+def _near_and_far(weights: Sequence[Grid]) -> str:
+    """The nearest-sighted and the farthest-sighted head."""
+    reach = {
+        (layer, head): sum(
+            weight * (m - n) for m, row in enumerate(found) for n, weight in enumerate(row)
+        )
+        / len(found)
+        for layer, part in enumerate(weights)
+        for head, found in enumerate(part)
+    }
+    near, far = min(reach, key=lambda key: reach[key]), max(reach, key=lambda key: reach[key])
+    return (
+        f"head {near[1]} of layer {near[0]} looks back the least, by {reach[near]:.1f} characters, "
+        f"and head {far[1]} of layer {far[0]} the most, by {reach[far]:.1f}"
+    )
+
+
+def norm_heat_map(q_norm: Grid, k_norm: Grid) -> Picture:
+    """The mean length of each plane's pair in q and in k: planes across, one row a head.
+
+    Each `[L][H][planes]`, as `rope.training.inside.plane_norms` has them. Colours go up in steps,
+    so that a cell can be found on the bar. Raises ValueError where the two differ in shape.
+    """
+    shapes = [[len(norms), len(norms[0]), len(norms[0][0])] for norms in (q_norm, k_norm)]
+    if shapes[0] != shapes[1]:
+        raise ValueError(
+            f"q_norm is {shapes[0]} and k_norm {shapes[1]}; both must be [layers, heads, planes] "
+            "of one model: pass what plane_norms gives"
+        )
+    layers, heads, planes = shapes[0]
+    parts = {
+        title: [head for layer in norms for head in layer]
+        for title, norms in (("q", q_norm), ("k", k_norm))
+    }
+    every = [norm for rows in parts.values() for row in rows for norm in row]
+    levels = MaxNLocator(nbins=8).tick_values(min(every), max(every)).tolist()
+    colours = colour_steps(len(levels) - 1)
+    figure, axes = subplots(1, 2, height=0.24 * layers * heads + 1.6, sharey=True)
+    for ax, (title, rows) in zip(axes, parts.items(), strict=True):
+        _cells(ax, rows, levels, colours)
+        for edge in range(heads, len(rows), heads):
+            ax.axhline(edge, color=INK, linewidth=1)
+        ax.set(title=title, xlabel="plane $j$", xlim=(0, planes), ylim=(len(rows), 0))
+        ax.set_xticks([j + 0.5 for j in range(0, planes, 4)], range(0, planes, 4))
+        ax.grid(False)
+    labels = [f"{layer}.{head}" for layer in range(layers) for head in range(heads)]
+    axes[0].set_yticks([row + 0.5 for row in range(len(labels))], labels)
+    axes[0].set_ylabel("layer.head")
+    scale = ScalarMappable(BoundaryNorm(levels, len(colours)), ListedColormap(colours))
+    bar = figure.colorbar(scale, ax=axes, location="bottom", aspect=30, pad=0.02)
+    bar.set_label("mean length of the plane's pair")
+    return picture(
+        figure,
+        alt="Two heat maps of the mean length of each plane's pair, for q and for k; planes "
+        f"across, the fastest on the left, one row for each head of {layers} layers. "
+        + " ".join(_norm_words(title, rows, heads) for title, rows in parts.items()),
+    )
+
+
+def colour_steps(count: int) -> list[str]:
+    """From dark blue to yellow by lightness too, so that no colour vision is needed to order them.
+
+    None is a role of the style, which the page would put its theme's colour in the place of.
+    """
+    return [
+        to_hex(colormaps["cividis"](0.5 if count == 1 else k / (count - 1))) for k in range(count)
+    ]
+
+
+def _cells(
+    ax: Any, rows: Sequence[Sequence[float]], levels: Sequence[float], colours: Sequence[str]
+) -> None:
+    """One path a colour, with all its cells: a path a cell would make the picture large."""
+    around = [(INSET, INSET), (1 - INSET, INSET), (1 - INSET, 1 - INSET), (INSET, 1 - INSET)]
+    codes = [Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY]
+    ends = [*levels[1 : len(colours)], math.inf]
+    for low, high, colour in zip(levels, ends, colours, strict=False):
+        corners = [
+            (x + dx, y + dy)
+            for y, row in enumerate(rows)
+            for x, value in enumerate(row)
+            if low <= value < high
+            for dx, dy in (*around, around[0])
+        ]
+        if corners:
+            path = Path(corners, codes * (len(corners) // 5))
+            ax.add_patch(PathPatch(path, facecolor=colour, linewidth=0))
+
+
+def _norm_words(title: str, rows: Sequence[Sequence[float]], heads: int) -> str:
+    """The largest entry, and how the fast half compares with the slow one."""
+    planes, half = len(rows[0]), len(rows[0]) // 2
+    largest, row, plane = max(
+        (value, y, x) for y, found in enumerate(rows) for x, value in enumerate(found)
+    )
+    fast, slow = (
+        math.fsum(value for found in rows for value in found[low:high]) / ((high - low) * len(rows))
+        for low, high in ((0, half), (half, planes))
+    )
+    return (
+        f"{title}: the largest is {largest:.2f}, plane {plane} of head {row % heads} in layer "
+        f"{row // heads}; planes 0 to {half - 1} have {fast:.2f} on average, planes {half} to "
+        f"{planes - 1} {slow:.2f}."
+    )
