@@ -7,29 +7,21 @@ the alternative texts are made from the numbers that are drawn.
 import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Any
 
 from rope.figures import Picture, picture, shapes, subplots
 from rope.figures.seeds import Runs, Spread, check_some, draw, end_labels, label, look, spreads
 
 
-def by_position(results: Mapping[str, Runs], edges: Sequence[int], context: int) -> Picture:
-    """The loss against the position, logarithmic, one line a method, the trained length marked.
-
-    results: by method (or extension), for each seed one value between each two `edges` (positions),
-    None where a method has none: its line ends there in a cross. context: the trained length.
-    Raises ValueError where there is nothing to draw, and for runs that have not one value between
-    each two edges.
-    """
-    return by_position_panels({"": results}, edges, context)
-
-
-def by_position_panels(
+def by_position(
     panels: Mapping[str, Mapping[str, Runs]], edges: Sequence[int], context: int
 ) -> Picture:
-    """`by_position` for each panel, on shared axes: extensions as they are, and tuned a little.
+    """The loss against the position, logarithmic, one line a method, the trained length marked.
 
-    panels: by the words above the panel, what `by_position` takes.
+    panels: by the words above the panel, and in it by method (or extension), for each seed one
+    value between each two `edges` (positions), None where a method has none: its line ends there
+    in a cross. context: the trained length.
+    Raises ValueError where there is nothing to draw, and for runs that have not one value between
+    each two edges.
     """
     names = list(dict.fromkeys(name for results in panels.values() for name in results))
     check_some(names)
@@ -53,7 +45,12 @@ def by_position_panels(
         shapes.mark(ax, context, f"trained length {context:,}" if first else "")
         ax.set_title(title, loc="left", fontsize=10, pad=18 if first and title else 6)
         ax.set_ylabel("loss")
-    _position_axis(axes[-1], edges, context)
+    ticks = [float(context) * 4.0**power for power in range(-6, 7)]
+    ticks = [tick for tick in ticks if edges[1] / 2 <= tick <= edges[-1] * 1.01]
+    axes[-1].set_xscale("log")
+    axes[-1].set_xticks(ticks, [f"{tick:,.0f}" for tick in ticks])
+    axes[-1].minorticks_off()
+    axes[-1].set(xlim=(edges[1] / 2 * 0.95, edges[-1]), xlabel="position")
     for ax, lines in zip(axes, found.values(), strict=True):
         end_labels(figure, ax, {name: _end(name, line, edges) for name, line in lines.items()})
     return picture(figure, alt=_words(found, edges, context))
@@ -69,16 +66,6 @@ def _end(name: str, line: Spread, edges: Sequence[int]) -> tuple[float, float, s
     last = _last(line)
     ended = f" (to {edges[last + 1]:,})" if last + 2 < len(edges) else ""
     return (edges[last] + edges[last + 1]) / 2, line.mean[last], label(name) + ended
-
-
-def _position_axis(ax: Any, edges: Sequence[int], context: int) -> None:
-    """Positions in powers of four from the trained length."""
-    ax.set_xscale("log")
-    ticks = [float(context) * 4.0**power for power in range(-6, 7)]
-    ticks = [tick for tick in ticks if edges[1] / 2 <= tick <= edges[-1] * 1.01]
-    ax.set_xticks(ticks, [f"{tick:,.0f}" for tick in ticks])
-    ax.minorticks_off()
-    ax.set(xlim=(edges[1] / 2 * 0.95, edges[-1]), xlabel="position")
 
 
 def _words(found: Mapping[str, Mapping[str, Spread]], edges: Sequence[int], context: int) -> str:

@@ -59,7 +59,11 @@ def book_map() -> Picture:
     ax.set(xlim=(-0.05, 5.15), ylim=(-6.29, 0.62), aspect="equal")
     for row, (part, colour) in enumerate(PARTS):
         ax.text(0.3, 0.35 - 0.98 * row, part, style="italic")
-        box = {"boxstyle": "round,pad=0.02,rounding_size=0.08", "fc": "none", "ec": colour}
+        box: dict[str, Any] = {
+            "boxstyle": "round,pad=0.02,rounding_size=0.08",
+            "fc": "none",
+            "ec": colour,
+        }
         for name in (name for name, (_, at, _) in CHAPTERS.items() if at == row):
             (x, y), url = PLACES[name], f"{name}.html"
             corner = (x - WIDTH / 2, y - HEIGHT / 2)

@@ -145,7 +145,7 @@ def _waves() -> alt.LayerChart:
     scored = alt.Chart(grid).transform_calculate(score=_score("datum.row", "datum.column"))
     minus = "replace(datum.label, '-', '−')"
     ticks = {"values": [-6, -3, 0, 3, 6], "grid": False, "labelAngle": 0, "labelExpr": minus}
-    numbers = {"values": [-2, -1, 0, 1, 2], "gradientLength": SIZE}
+    numbers: dict[str, Any] = {"values": [-2, -1, 0, 1, 2], "gradientLength": SIZE}
     squares = scored.mark_rect().encode(
         x=chart.x("column:O", "columns to the right", **ticks),
         y=chart.y("row:O", "rows down", **ticks),

@@ -36,7 +36,7 @@ def decay_chart() -> Any:
     """Both curves against the distance, with sliders for the base, d, and one distance to read."""
     grid = alt.Chart(alt.sequence(0, STEPS * PLANES, as_="k"))
     rows = _mean_over_planes(grid, f"floor(pow(10, {DECADES}*floor(datum.k/{PLANES})/{STEPS}))")
-    names = ["average", "bound"]
+    names: list[Any] = ["average", "bound"]
     legend = alt.Legend(orient="top", title=None, symbolType="stroke", symbolSize=400)
     colours = alt.Scale(domain=names, range=[BLUE, VERMILION])
     dashes = alt.Scale(domain=names, range=[list(dash) for dash in DASHES[:2]])

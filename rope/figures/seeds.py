@@ -11,34 +11,25 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rope.figures.style import (
-    BLUE,
-    COLOURS,
-    DASHES,
-    GREEN,
-    INK,
-    MUTED,
-    OCHRE,
-    PURPLE,
-    SKY,
-    VERMILION,
-    Dash,
-    line_style,
-)
+from rope.figures import style
 
 Runs = Sequence[Sequence[float | None]]  # one a seed; None where one is not measured
 
-LOOKS: dict[str, tuple[str, str, Dash]] = {
-    "none": ("no positions", MUTED, (2, 2)),
-    "sinusoidal": ("sinusoidal", VERMILION, (6, 2)),
-    "learned": ("learned", OCHRE, (8, 2, 2, 2)),
-    "rope": ("RoPE", BLUE, (1, 0)),
-    "partial": ("partial RoPE", SKY, (4, 2)),
-    "alibi": ("ALiBi", GREEN, (2, 1)),
-    "t5": ("T5 bias", PURPLE, (8, 2, 2, 2, 2, 2)),
-    "xpos": ("xPos", INK, (5, 1, 1, 1)),
+LOOKS: dict[str, tuple[str, str, style.Dash]] = {
+    "none": ("no positions", style.MUTED, (2, 2)),
+    "sinusoidal": ("sinusoidal", style.VERMILION, (6, 2)),
+    "learned": ("learned", style.OCHRE, (8, 2, 2, 2)),
+    "rope": ("RoPE", style.BLUE, (1, 0)),
+    "partial": ("partial RoPE", style.SKY, (4, 2)),
+    "alibi": ("ALiBi", style.GREEN, (2, 1)),
+    "t5": ("T5 bias", style.PURPLE, (8, 2, 2, 2, 2, 2)),
+    "xpos": ("xPos", style.INK, (5, 1, 1, 1)),
 }
-OTHERS = [*zip((*COLOURS, INK, MUTED), (*DASHES, (5, 1, 1, 1), (1, 1)), strict=True)]
+OTHERS = [
+    *zip(
+        (*style.COLOURS, style.INK, style.MUTED), (*style.DASHES, (5, 1, 1, 1), (1, 1)), strict=True
+    )
+]
 LINE_HEIGHT = 13.0  # points between the middles of two labels
 
 
@@ -108,13 +99,13 @@ def look(name: str, names: Iterable[str]) -> dict[str, Any]:
             "two figures"
         )
     colour, dash = LOOKS[name][1:] if name in LOOKS else OTHERS[strangers.index(name)]
-    return {"color": colour, "linestyle": line_style(dash)}
+    return {"color": colour, "linestyle": style.line_style(dash)}
 
 
-def draw(ax: Any, x: Sequence[float], curve: Spread, style: Mapping[str, Any]) -> None:
+def draw(ax: Any, x: Sequence[float], curve: Spread, line: Mapping[str, Any]) -> None:
     """The mean as a line, on a band from the least to the greatest."""
-    ax.fill_between(x, curve.low, curve.high, color=style["color"], alpha=0.2, linewidth=0)
-    ax.plot(x, curve.mean, **style)
+    ax.fill_between(x, curve.low, curve.high, color=line["color"], alpha=0.2, linewidth=0)
+    ax.plot(x, curve.mean, **line)
 
 
 def end_labels(figure: Any, ax: Any, ends: Mapping[str, tuple[float, float, str]]) -> None:
@@ -129,7 +120,13 @@ def end_labels(figure: Any, ax: Any, ends: Mapping[str, tuple[float, float, str]
     points = ax.transData.transform([end[:2] for end in in_order])
     wanted = ax.transAxes.inverted().transform(points)[:, 1] * height
     for (x, y, words), place in zip(in_order, apart(wanted, LINE_HEIGHT, height), strict=True):
-        leader = {"arrowstyle": "-", "color": MUTED, "linewidth": 0.7, "shrinkA": 1, "shrinkB": 1}
+        leader = {
+            "arrowstyle": "-",
+            "color": style.MUTED,
+            "linewidth": 0.7,
+            "shrinkA": 1,
+            "shrinkB": 1,
+        }
         ax.annotate(
             words,
             (x, y),

@@ -9,9 +9,11 @@ import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
+import numpy as np
+
 from rope.figures import Picture, picture, shapes, subplots
 from rope.figures.seeds import check_some, draw, look, spread, spreads
-from rope.figures.style import BLUE, COLOURS, INK, MUTED, VERMILION
+from rope.figures.style import BLUE, INK, MUTED, VERMILION
 
 # The words for the methods of `shifted`.
 ANGLES = {
@@ -42,10 +44,9 @@ def ablation(
     figure, axes = subplots(2, 1, height=4.4, sharex=True)
     styles = ({"color": BLUE, "fmt": "o"}, {"color": VERMILION, "fmt": "s"})
     for ax, (name, (mean, low, high)), style in zip(axes, found.items(), styles, strict=True):
-        below = [value - least for value, least in zip(mean, low, strict=True)]
-        above = [most - value for value, most in zip(mean, high, strict=True)]
+        bars = np.subtract(mean, low), np.subtract(high, mean)
         marks = {"linestyle": "none", "markersize": 5, "elinewidth": 1.5}
-        ax.errorbar(range(planes), mean, [below, above], **style, **marks)
+        ax.errorbar(range(planes), mean, bars, **style, **marks)
         ax.axhline(0, color=MUTED, linewidth=1)
         if edge is not None:
             shapes.mark(ax, edge, f"trained length {context:,}" if ax is axes[1] else "")
@@ -97,8 +98,6 @@ def mean_by_distance(
     scores: `[L][H][S]`, as `rope.training.inside.by_distance` has them. heads: (layer, head), at
     most six. last: the greatest distance drawn. Raises ValueError for a head that is not there.
     """
-    if len(heads) > len(COLOURS):
-        raise ValueError(f"{len(heads)} heads; at most {len(COLOURS)} can be told apart: choose")
     for layer, head in heads:
         if not (0 <= layer < len(scores) and 0 <= head < len(scores[0])):
             raise ValueError(

@@ -5,17 +5,18 @@ above the diagonal; Vega reads the digits of the head that is chosen. Shapes: L 
 tokens.
 """
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
 import altair as alt
+import numpy as np
 from matplotlib import colormaps
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import BoundaryNorm, ListedColormap, to_hex
 from matplotlib.patches import PathPatch
 from matplotlib.path import Path
 from matplotlib.ticker import MaxNLocator
+from numpy.typing import NDArray
 
 from rope.figures import Picture, chart, picture, subplots
 from rope.figures.style import BLUE, INK
@@ -76,7 +77,7 @@ def attention_maps(weights: Sequence[Grid], text: str, *, layer: int = 0, head: 
 def _squares(cells: alt.Chart, size: int) -> alt.Chart:
     """A square a cell, the fuller in colour the more weight, the text along both sides."""
     places = alt.Scale(domain=list(range(size)), paddingInner=0.06, paddingOuter=0)
-    look = {
+    look: dict[str, Any] = {
         "labelExpr": "shown[datum.value]",
         "labelAngle": 0,
         "labelFont": "monospace",
@@ -119,15 +120,10 @@ def encode(weights: Sequence[Sequence[float]]) -> str:
 
 def _near_and_far(weights: Sequence[Grid]) -> str:
     """The nearest-sighted and the farthest-sighted head."""
-    reach = {
-        (layer, head): sum(
-            weight * (m - n) for m, row in enumerate(found) for n, weight in enumerate(row)
-        )
-        / len(found)
-        for layer, part in enumerate(weights)
-        for head, found in enumerate(part)
-    }
-    near, far = min(reach, key=lambda key: reach[key]), max(reach, key=lambda key: reach[key])
+    maps = np.array(weights)
+    places = np.arange(maps.shape[-1])
+    reach = (maps * (places[:, None] - places)).sum(axis=(2, 3)) / len(places)
+    near, far = (np.unravel_index(at, reach.shape) for at in (reach.argmin(), reach.argmax()))
     return (
         f"head {near[1]} of layer {near[0]} looks back the least, by {reach[near]:.1f} characters, "
         f"and head {far[1]} of layer {far[0]} the most, by {reach[far]:.1f}"
@@ -140,28 +136,26 @@ def norm_heat_map(q_norm: Grid, k_norm: Grid) -> Picture:
     Each `[L][H][planes]`, as `rope.training.inside.plane_norms` has them. Colours go up in steps,
     so that a cell can be found on the bar. Raises ValueError where the two differ in shape.
     """
-    shapes = [[len(norms), len(norms[0]), len(norms[0][0])] for norms in (q_norm, k_norm)]
-    if shapes[0] != shapes[1]:
+    norms = {"q": np.array(q_norm), "k": np.array(k_norm)}
+    layers, heads, planes = norms["q"].shape
+    if norms["q"].shape != norms["k"].shape:
         raise ValueError(
-            f"q_norm is {shapes[0]} and k_norm {shapes[1]}; both must be [layers, heads, planes] "
-            "of one model: pass what plane_norms gives"
+            f"q_norm is {[layers, heads, planes]} and k_norm {list(norms['k'].shape)}; both must "
+            "be [layers, heads, planes] of one model: pass what plane_norms gives"
         )
-    layers, heads, planes = shapes[0]
-    parts = {
-        title: [head for layer in norms for head in layer]
-        for title, norms in (("q", q_norm), ("k", k_norm))
-    }
-    every = [norm for rows in parts.values() for row in rows for norm in row]
-    levels = MaxNLocator(nbins=8).tick_values(min(every), max(every)).tolist()
+    every = np.stack(list(norms.values()))
+    levels = [float(level) for level in MaxNLocator(nbins=8).tick_values(every.min(), every.max())]
     colours = colour_steps(len(levels) - 1)
     figure, axes = subplots(1, 2, height=0.24 * layers * heads + 1.6, sharey=True)
-    for ax, (title, rows) in zip(axes, parts.items(), strict=True):
-        _cells(ax, rows, levels, colours)
-        for edge in range(heads, len(rows), heads):
+    said = []
+    for ax, (title, part) in zip(axes, norms.items(), strict=True):
+        _cells(ax, part.reshape(-1, planes), levels, colours)
+        for edge in range(heads, layers * heads, heads):
             ax.axhline(edge, color=INK, linewidth=1)
-        ax.set(title=title, xlabel="plane $j$", xlim=(0, planes), ylim=(len(rows), 0))
+        ax.set(title=title, xlabel="plane $j$", xlim=(0, planes), ylim=(layers * heads, 0))
         ax.set_xticks([j + 0.5 for j in range(0, planes, 4)], range(0, planes, 4))
         ax.grid(False)
+        said.append(f"{title}: {_norm_words(part)}")
     labels = [f"{layer}.{head}" for layer in range(layers) for head in range(heads)]
     axes[0].set_yticks([row + 0.5 for row in range(len(labels))], labels)
     axes[0].set_ylabel("layer.head")
@@ -172,7 +166,7 @@ def norm_heat_map(q_norm: Grid, k_norm: Grid) -> Picture:
         figure,
         alt="Two heat maps of the mean length of each plane's pair, for q and for k; planes "
         f"across, the fastest on the left, one row for each head of {layers} layers. "
-        + " ".join(_norm_words(title, rows, heads) for title, rows in parts.items()),
+        + " ".join(said),
     )
 
 
@@ -186,38 +180,27 @@ def colour_steps(count: int) -> list[str]:
     ]
 
 
-def _cells(
-    ax: Any, rows: Sequence[Sequence[float]], levels: Sequence[float], colours: Sequence[str]
-) -> None:
+def _cells(ax: Any, table: NDArray[Any], levels: list[float], colours: list[str]) -> None:
     """One path a colour, with all its cells: a path a cell would make the picture large."""
-    around = [(INSET, INSET), (1 - INSET, INSET), (1 - INSET, 1 - INSET), (INSET, 1 - INSET)]
+    low, high = INSET, 1 - INSET
+    around = [(low, low), (high, low), (high, high), (low, high), (low, low)]
     codes = [Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY]
-    ends = [*levels[1 : len(colours)], math.inf]
-    for low, high, colour in zip(levels, ends, colours, strict=False):
-        corners = [
-            (x + dx, y + dy)
-            for y, row in enumerate(rows)
-            for x, value in enumerate(row)
-            if low <= value < high
-            for dx, dy in (*around, around[0])
-        ]
-        if corners:
-            path = Path(corners, codes * (len(corners) // 5))
+    step = np.digitize(table, levels[1:-1])  # the last step holds its end too
+    for k, colour in enumerate(colours):
+        places = np.argwhere(step == k).tolist()
+        if places:
+            path = Path(
+                [(x + dx, y + dy) for y, x in places for dx, dy in around], codes * len(places)
+            )
             ax.add_patch(PathPatch(path, facecolor=colour, linewidth=0))
 
 
-def _norm_words(title: str, rows: Sequence[Sequence[float]], heads: int) -> str:
+def _norm_words(norms: NDArray[Any]) -> str:
     """The largest entry, and how the fast half compares with the slow one."""
-    planes, half = len(rows[0]), len(rows[0]) // 2
-    largest, row, plane = max(
-        (value, y, x) for y, found in enumerate(rows) for x, value in enumerate(found)
-    )
-    fast, slow = (
-        math.fsum(value for found in rows for value in found[low:high]) / ((high - low) * len(rows))
-        for low, high in ((0, half), (half, planes))
-    )
+    layer, head, plane = np.unravel_index(norms.argmax(), norms.shape)
+    planes, half = norms.shape[-1], norms.shape[-1] // 2
     return (
-        f"{title}: the largest is {largest:.2f}, plane {plane} of head {row % heads} in layer "
-        f"{row // heads}; planes 0 to {half - 1} have {fast:.2f} on average, planes {half} to "
-        f"{planes - 1} {slow:.2f}."
+        f"the largest is {norms.max():.2f}, plane {plane} of head {head} in layer {layer}; planes "
+        f"0 to {half - 1} have {norms[..., :half].mean():.2f} on average, planes {half} to "
+        f"{planes - 1} {norms[..., half:].mean():.2f}."
     )
