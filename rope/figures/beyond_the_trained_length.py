@@ -13,7 +13,11 @@ from rope.figures.seeds import Runs, Spread, check_some, draw, end_labels, label
 
 
 def by_position(
-    panels: Mapping[str, Mapping[str, Runs]], edges: Sequence[int], context: int
+    panels: Mapping[str, Mapping[str, Runs]],
+    edges: Sequence[int],
+    context: int,
+    *,
+    quantity: str = "loss",
 ) -> Picture:
     """The loss against the position, logarithmic, one line a method, the trained length marked.
 
@@ -44,7 +48,7 @@ def by_position(
         first = ax is axes[0]
         shapes.mark(ax, context, f"trained length {context:,}" if first else "")
         ax.set_title(title, loc="left", fontsize=10, pad=18 if first and title else 6)
-        ax.set_ylabel("loss")
+        ax.set_ylabel(quantity)
     ticks = [float(context) * 4.0**power for power in range(-6, 7)]
     ticks = [tick for tick in ticks if edges[1] / 2 <= tick <= edges[-1] * 1.01]
     axes[-1].set_xscale("log")
@@ -53,7 +57,7 @@ def by_position(
     axes[-1].set(xlim=(edges[1] / 2 * 0.95, edges[-1]), xlabel="position")
     for ax, lines in zip(axes, found.values(), strict=True):
         end_labels(figure, ax, {name: _end(name, line, edges) for name, line in lines.items()})
-    return picture(figure, alt=_words(found, edges, context))
+    return picture(figure, alt=f"{quantity.capitalize()} {_words(found, edges, context)}")
 
 
 def _last(line: Spread) -> int:
@@ -81,7 +85,7 @@ def _words(found: Mapping[str, Mapping[str, Spread]], edges: Sequence[int], cont
             each.append(text + (", where it ends" if last + 1 < len(line.mean) else ""))
         said.append((f"{title}: " if title else "") + "; ".join(each) + ".")
     return (
-        f"Loss against the position, on a logarithmic axis from {edges[0]:,} to "
+        f"against the position, on a logarithmic axis from {edges[0]:,} to "
         f"{edges[-1]:,}, mean of the seeds; the band runs from the least to the greatest seed; a "
         f"dotted line marks the trained length, {context:,}. From {edges[within]:,} to "
         f"{edges[within + 1]:,}, and then at the end of the line: " + " ".join(said)

@@ -6,7 +6,7 @@ The built page redraws the chart in its own theme (see `rope/book/static/charts.
 """
 
 import sys
-from typing import Any, TypedDict
+from typing import Any
 
 import altair as alt
 
@@ -20,17 +20,6 @@ SIZE = 340  # pixels: a plane that fits a page 390 pixels wide
 
 # A head whose tip is at the vector's end, pointing up at angle 0.
 HEAD = "M0,0L0.62,1.5L0,1.2L-0.62,1.5Z"
-
-
-class Play(TypedDict, total=False):
-    """What a Play button does: `signal` runs from `min` to `max` in `seconds`, and again."""
-
-    signal: str
-    min: float
-    max: float
-    step: float
-    seconds: float
-    autoplay: bool
 
 
 def slider(
@@ -192,19 +181,20 @@ def reading(
     return row.encode(x=alt.value(x), y=alt.value(y), text="text:N")
 
 
-def finish(chart: Any, *, alt_text: str, play: Play | None = None) -> Any:
+def finish(chart: Any, *, alt_text: str, play: dict[str, Any] | None = None) -> Any:
     """The last touch: alt text, the book's look and, if asked for, a Play button.
 
     chart: any Altair chart. Panels of an `hconcat` are stacked on narrow pages.
     alt_text: what is seen and what moving it shows; stored as the chart's description.
-    play: the signal (a slider's name) that the page's Play button advances.
+    play: of the page's Play button, on which "signal" (a slider's name) runs from "min" to "max" in
+    "seconds", and again; also "step" and "autoplay".
     """
     alt_text = " ".join(alt_text.split())
     if not alt_text:
         raise ValueError("alt_text is empty: say in a sentence what the chart shows.")
     properties: dict[str, Any] = {"description": alt_text, "background": PAPER, "padding": 8}
     if play is not None:
-        properties["usermeta"] = {"play": dict(play)}
+        properties["usermeta"] = {"play": play}
     ink = {"labelColor": INK, "titleColor": INK, "labelFontSize": 12, "titleFontSize": 13}
     lines = {"domainColor": MUTED, "tickColor": MUTED, "gridColor": GRID}
     return (

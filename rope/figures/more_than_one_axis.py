@@ -20,14 +20,11 @@ from rope.figures import Picture, chart, picture, shapes, subplots
 from rope.figures.style import BLUE, GREEN, GRID, INK, MUTED, VERMILION
 from rope.frequencies import inverse_frequencies
 
-# By axis: colour and marker, as `ax.plot` takes them.
+DOTS = {"markersize": 4, "linestyle": "none"}
 AXES: dict[str, dict[str, Any]] = {
-    name: {"color": colour, "marker": marker, "markersize": 4, "linestyle": "none"}
-    for name, colour, marker in (
-        ("time", BLUE, "o"),
-        ("height", VERMILION, "s"),
-        ("width", GREEN, "^"),
-    )
+    "time": DOTS | {"color": BLUE, "marker": "o"},
+    "height": DOTS | {"color": VERMILION, "marker": "s"},
+    "width": DOTS | {"color": GREEN, "marker": "^"},
 }
 REACH = 6
 SIZE = 286  # pixels: 13 cells of 22
@@ -96,19 +93,6 @@ def attention_maps(**heads: Tensor) -> Picture:
         "The axial head has a quarter on each of the four diagonal neighbours. The mixed head has "
         "a half, a square of twice the area, on the neighbour above to the left and on the one "
         "below to the right.",
-    )
-
-
-def wave_frequencies(directions: tuple[float, float], waves: tuple[float, float]) -> Tensor:
-    """Theta `[2, 2]` of two planes from directions in degrees and wavelengths in patches.
-
-    >>> (wave_frequencies((0, 90), (4, 8)) / torch.pi).round(decimals=6).abs()
-    tensor([[0.5000, 0.0000],
-            [0.0000, 0.2500]], dtype=torch.float64)
-    """
-    turns = torch.tensor(directions, dtype=torch.float64) * (math.pi / 180)
-    return torch.stack((turns.cos(), turns.sin())) * (
-        math.tau / torch.tensor(waves, dtype=torch.float64)
     )
 
 

@@ -59,7 +59,7 @@ def turning_pair(*, autoplay: bool = False) -> Any:
         *_rotated("k", K, f"(n + shift)*{THETA:g}"),
         chart.derived("dot", "q_x*k_x + q_y*k_y"),
     ]
-    play: chart.Play = {"signal": "shift", "min": 0, "max": LAST, "step": 0.05, "seconds": 16}
+    play = {"signal": "shift", "min": 0, "max": LAST, "step": 0.05, "seconds": 16}
     return chart.finish(
         alt.hconcat(_pair(), _curve(), spacing=36).add_params(*sliders, *formulas),
         alt_text="Left: a query arrow q and a key arrow k in the plane, each turned "

@@ -7,7 +7,6 @@ H heads, S sequence.
 
 import math
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 
 import numpy as np
 
@@ -40,7 +39,12 @@ def ablation(
     """
     found = spreads({"not turned": frozen, "left out": erased}, wavelengths, "wavelengths")
     planes = len(wavelengths)
-    edge = _crossing(wavelengths, context)
+    edge, crossing = None, f"None passes the trained length, {context:,}."
+    if wavelengths[0] <= context < wavelengths[-1]:
+        edge = float(np.interp(math.log(context), np.log(wavelengths), range(planes)))
+        crossing = (
+            f"Planes from {math.ceil(edge)} on have longer ones than the trained {context:,}."
+        )
     figure, axes = subplots(2, 1, height=4.4, sharex=True)
     styles = ({"color": BLUE, "fmt": "o"}, {"color": VERMILION, "fmt": "s"})
     for ax, (name, (mean, low, high)), style in zip(axes, found.items(), styles, strict=True):
@@ -58,11 +62,6 @@ def ablation(
     top.set_xlabel("wavelength, in positions")
     figure.supylabel("how much the loss rises", fontsize=10)
     said = " ".join(f"{name.capitalize()}: {_peaks(line.mean)}" for name, line in found.items())
-    crossing = f"None passes the trained length, {context:,}."
-    if edge is not None:
-        crossing = (
-            f"Planes from {math.ceil(edge)} on have longer ones than the trained {context:,}."
-        )
     return picture(
         figure,
         alt=f"How much the loss rises, by plane, from the fastest to the slowest of {planes}; a "
@@ -70,14 +69,6 @@ def ablation(
         f"{said} Wavelengths run from {wavelengths[0]:,.1f} to {wavelengths[-1]:,.0f} positions. "
         + crossing,
     )
-
-
-def _crossing(wavelengths: Sequence[float], context: int) -> float | None:
-    """Where between the planes the wavelength passes the length; None where it never does."""
-    for j, (low, high) in enumerate(pairwise(wavelengths)):
-        if low <= context < high:
-            return j + math.log(context / low) / math.log(high / low)
-    return None
 
 
 def _peaks(increases: Sequence[float]) -> str:
@@ -95,8 +86,8 @@ def mean_by_distance(
 ) -> Picture:
     """A mean score against the distance m - n, for some heads and, bold, for all.
 
-    scores: `[L][H][S]`, as `rope.training.inside.by_distance` has them. heads: (layer, head), at
-    most six. last: the greatest distance drawn. Raises ValueError for a head that is not there.
+    scores: `[L][H][S]`, as `rope.training.inside.by_distance` has them. heads: (layer, head);
+    last: the greatest distance drawn. Raises ValueError for a head that is not there.
     """
     for layer, head in heads:
         if not (0 <= layer < len(scores) and 0 <= head < len(scores[0])):
