@@ -10,7 +10,7 @@ import pytest
 import yaml
 from playwright.sync_api import Page, sync_playwright
 
-from rope.figures import turning_pair
+from rope.figures.rotation_in_two_dimensions import THETA, K, Q
 from rope.reference import score
 
 pytestmark = pytest.mark.browser
@@ -217,11 +217,11 @@ def reading(page: Page, chart: int, name: str) -> str:
 def test_score_follows_the_difference_alone(visitors, width):
     visitor = visitors(width)
     page = visitor.open(TOC["root"])
-    q, k = np.array(turning_pair.Q), np.array(turning_pair.K)
+    q, k = np.array(Q), np.array(K)
     for m, n, shift in [(4, 9, 0), (4, 9, 21), (30, 3, 0), (30, 3, 2)]:
         for slider, value in (("m", m), ("n", n), ("shift", shift)):
             move(page, 0, slider, value)
-        expected = score(q, k, m, n, np.array([turning_pair.THETA]))
+        expected = score(q, k, m, n, np.array([THETA]))
         assert reading(page, 0, "score") == f"q · k = {expected:.3f}"
         where = f"q at {m + shift}, k at {n + shift}, n - m = {n - m}"
         assert reading(page, 0, "positions") == where

@@ -1,19 +1,20 @@
-"""The figures' helpers: one look, one stored form on every machine, legible in every theme."""
+"""The figures' floor: one look, one stored form on every machine, legible in every theme."""
 
-import json
 import re
 import xml.etree.ElementTree as ElementTree
+from itertools import pairwise
 from pathlib import Path
 
 import altair as alt
 import numpy as np
 import pytest
-import vl_convert
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rope.book.mime import THEME_COLOURS, RopeRenderer, chart_box, inline_svg
 from rope.figures import Picture, chart, picture, style, subplots
-from rope.figures.turning_pair import THETA, K, Q, turning_pair
-from rope.reference import score
+from rope.figures.seeds import LOOKS, OTHERS, apart, look, spread, spreads
+from rope.training import POSITIONS
 
 CSS = Path(__file__).parents[1] / "rope" / "book" / "static" / "book.css"
 THEME_BACKGROUNDS = {"light": "#ffffff", "dark": "#121212"}  # of pydata-sphinx-theme 0.15
@@ -83,7 +84,10 @@ def test_a_picture_is_the_same_every_time_and_names_nothing_of_its_machine():
 
 
 def test_a_picture_is_text_with_a_title_on_opaque_paper():
-    root = ElementTree.fromstring(drawing().svg)
+    bundle = drawing()._repr_mimebundle_()
+    assert set(bundle) == {"image/svg+xml", "text/plain"}
+    assert bundle["text/plain"].startswith("Figure: A sine")
+    root = ElementTree.fromstring(bundle["image/svg+xml"])
     names = {"svg": "http://www.w3.org/2000/svg"}
     title = root.find("svg:title", names)
     assert root.get("role") == "img"
@@ -107,12 +111,6 @@ def test_a_picture_needs_alt_text():
     figure, _ = subplots()
     with pytest.raises(ValueError, match="alt is empty"):
         picture(figure, alt="  ")
-
-
-def test_what_a_notebook_stores_of_a_picture():
-    bundle = drawing()._repr_mimebundle_()
-    assert set(bundle) == {"image/svg+xml", "text/plain"}
-    assert bundle["text/plain"].startswith("Figure: A sine")
 
 
 def test_the_page_takes_the_themes_colours_and_keeps_ids_apart():
@@ -162,31 +160,52 @@ def test_chart_data_is_rounded_and_of_one_length():
         chart.data(x=[1, 2], y=[1])
 
 
-def test_finish_stores_alt_text_and_play():
+def test_a_chart_is_stored_with_alt_text_and_play():
     bare = alt.Chart(chart.data(x=[1])).mark_point().encode(x="x:Q")
     spec = chart.finish(bare, alt_text="One\n  point.", play={"signal": "x", "max": 2}).to_dict()
     assert spec["description"] == "One point."
     assert spec["usermeta"] == {"play": {"signal": "x", "max": 2}}
     assert spec["background"] == style.PAPER
+    assert "application/vnd.vegalite.v5+json" in str(bare._repr_mimebundle_())
     with pytest.raises(ValueError, match="alt_text is empty"):
         chart.finish(bare, alt_text="")
 
 
-def test_charts_are_stored_as_vega_lite():
-    stored = turning_pair()._repr_mimebundle_()
-    bundle = stored[0] if isinstance(stored, tuple) else stored
-    assert "application/vnd.vegalite.v5+json" in bundle
-    again = turning_pair()._repr_mimebundle_()
-    assert json.dumps(bundle) == json.dumps(again[0] if isinstance(again, tuple) else again)
+def test_each_of_the_eight_methods_has_a_look_of_its_own():
+    assert set(LOOKS) == set(POSITIONS)
+    assert len({look(name, LOOKS)["color"] for name in LOOKS}) == len(LOOKS)
+    assert len({str(look(name, LOOKS)["linestyle"]) for name in LOOKS}) == len(LOOKS)
+    assert len(set(OTHERS)) == len({dash for _, dash in OTHERS}) == len(OTHERS)
+    assert {colour for _, colour, _ in LOOKS.values()} <= set(THEME_COLOURS)
+    crowd = [str(k) for k in range(len(OTHERS) + 1)]
+    with pytest.raises(ValueError, match="9 lines in one figure; at most 8"):
+        look("0", crowd)
 
 
-@pytest.mark.parametrize(("m", "n", "shift"), [(0, 0, 0), (2, 8, 0), (2, 8, 30), (31, 4, 1)])
-def test_turning_pair_draws_the_packages_score(m, n, shift):
-    spec = turning_pair().to_dict()
-    values = {"m": m, "n": n, "shift": shift}
-    for parameter in spec["params"]:
-        if parameter["name"] in values:
-            parameter["value"] = values[parameter["name"]]
-    svg = vl_convert.vegalite_to_svg(json.dumps(spec), vl_version="5.20")
-    expected = score(np.array(Q), np.array(K), m, n, np.array([THETA]))
-    assert f"q · k = {expected:.3f}".replace("-", "−") in svg
+def test_a_band_goes_from_the_least_to_the_greatest_seed():
+    mean, low, high = spread([[1, 5], [2, 3], [6, 4]])
+    assert (mean, low, high) == ([3, 4], [1, 3], [6, 5])
+
+
+@pytest.mark.parametrize(
+    ("runs", "reason"),
+    [
+        ({}, "nothing to draw"),
+        ({"a": []}, "all seeds must have equally many"),
+        ({"a": [[1], [1, 2]]}, "all seeds must have equally many"),
+        ({"a": [[1, 2, 3]]}, "'a' has 3 values for 2 offsets"),
+        ({"a": [[None, None]]}, "'a' has no value at any of its offsets"),
+    ],
+)
+def test_seeds_that_make_no_line_are_refused(runs, reason):
+    with pytest.raises(ValueError, match=reason):
+        spreads(runs, [0, 256], "offsets")
+
+
+@given(st.lists(st.floats(0, 100), min_size=1, max_size=8).map(sorted))
+def test_labels_end_up_apart_and_no_farther_than_they_must(places):
+    moved = apart(places, gap=10, top=100)
+    assert all(b - a >= 10 - 1e-9 for a, b in pairwise(moved))
+    assert moved[0] >= -1e-9 and moved[-1] <= 100 + 1e-9
+    if all(b - a >= 10 for a, b in pairwise(places)):
+        assert moved == pytest.approx(places)

@@ -1,8 +1,7 @@
-"""The book's figures: static ones in Matplotlib, moving ones in Altair, in one style.
+"""The book's figures: one module a chapter, named as the chapter, in one style.
 
-`picture` and `subplots` make static figures; `rope.figures.chart` has the parts of the moving
-ones. Each other module draws the figures of one idea. Matplotlib and Altair are imported where
-they are used.
+Static ones are Matplotlib's (`picture`, `subplots`, `shapes`), moving ones Altair's (`chart`);
+`seeds` draws a line and its band for each method that was trained.
 """
 
 from rope.figures.picture import Picture, picture

@@ -1,18 +1,16 @@
 """Moving figures: the parts of an Altair chart that runs with no kernel and no network.
 
 A chart is stored as Vega-Lite JSON, which the tests compare; its motion is formulas in that
-JSON. Sliders turn by name; positions and angles are Vega expressions in those names.
+JSON. Sliders set numbers by name; positions and angles are Vega expressions in those names.
 The built page redraws the chart in its own theme (see `rope/book/static/charts.js`).
 """
 
-from __future__ import annotations
-
 import sys
-from typing import Any, TypedDict
+from typing import Any
 
 import altair as alt
 
-from rope.figures.style import COLOURS, DASHES, GRID, INK, MUTED, PAPER
+from rope.figures.style import COLOURS, GRID, INK, MUTED, PAPER, Dash
 
 # Colab has a renderer of its own and would not show the bare JSON.
 if "google.colab" not in sys.modules:
@@ -23,22 +21,9 @@ SIZE = 340  # pixels: a plane that fits a page 390 pixels wide
 # A head whose tip is at the vector's end, pointing up at angle 0.
 HEAD = "M0,0L0.62,1.5L0,1.2L-0.62,1.5Z"
 
-Number = float | int
-
-
-class Play(TypedDict, total=False):
-    """What a Play button does: `signal` runs from `min` to `max` in `seconds`, and again."""
-
-    signal: str
-    min: Number
-    max: Number
-    step: Number
-    seconds: Number
-    autoplay: bool
-
 
 def slider(
-    name: str, low: Number, high: Number, step: Number, value: Number, label: str
+    name: str, low: float, high: float, step: float, value: float, label: str
 ) -> alt.Parameter:
     """A named number set by a labelled slider; expressions use it by its name."""
     if not low <= value <= high:
@@ -55,9 +40,8 @@ def derived(name: str, expression: str) -> alt.Parameter:
 def data(**columns: Any) -> alt.Data:
     """Columns of equal length as chart data, numbers rounded to six significant digits.
 
-    Example:
-        >>> data(n=[0, 1], score=[1.0, 0.5403023058681398]).to_dict()
-        {'values': [{'n': 0, 'score': 1.0}, {'n': 1, 'score': 0.540302}]}
+    >>> data(n=[0, 1], score=[1.0, 0.5403023058681398]).to_dict()
+    {'values': [{'n': 0, 'score': 1.0}, {'n': 1, 'score': 0.540302}]}
     """
     lists = {key: _plain(value) for key, value in columns.items()}
     lengths = {key: len(value) for key, value in lists.items()}
@@ -79,6 +63,28 @@ def one(**expressions: str) -> alt.Chart:
     return chart.transform_calculate(**expressions) if expressions else chart
 
 
+def x(field: str, title: str | None, domain: Any = None, scale: Any = None, **axis: Any) -> alt.X:
+    """The encoding of a horizontal place, its limits fixed where a domain is given.
+
+    scale: more of `alt.Scale`, such as {"type": "log"}; axis: of `alt.Axis` (`values`, `grid`).
+    """
+    return alt.X(field, title=title, **_limits(domain, scale or {}, axis))
+
+
+def y(field: str, title: str | None, domain: Any = None, scale: Any = None, **axis: Any) -> alt.Y:
+    """The encoding of a height, as `x`."""
+    return alt.Y(field, title=title, **_limits(domain, scale or {}, axis))
+
+
+def _limits(domain: Any, scale: dict[str, Any], axis: dict[str, Any]) -> dict[str, Any]:
+    given: dict[str, Any] = {}
+    if domain is not None:
+        given["scale"] = alt.Scale(domain=list(domain), nice=False, **scale)
+    if axis:
+        given["axis"] = alt.Axis(**axis)
+    return given
+
+
 def coordinates(extent: float = 1.25) -> dict[str, Any]:
     """Encodings `x` and `y` for columns x, y on a fixed square plane without axes."""
     scale = alt.Scale(domain=[-extent, extent], nice=False, zero=False)
@@ -88,34 +94,26 @@ def coordinates(extent: float = 1.25) -> dict[str, Any]:
     }
 
 
-def plane(extent: float = 1.25, *, circle: float | None = 1.0) -> alt.LayerChart:
-    """The background of a plane: two axes through the origin and, unless None, a circle."""
+def plane(extent: float = 1.25, *, circle: bool = True) -> alt.LayerChart:
+    """The background of a plane: two axes through the origin and, if wanted, the unit circle."""
     reach = extent * 0.97
     lines = data(x=[-reach, 0.0], y=[0.0, -reach], x2=[reach, 0.0], y2=[0.0, reach])
     cross = alt.Chart(lines).mark_rule(color=GRID, strokeWidth=1.5)
     layers = [cross.encode(**coordinates(extent), x2="x2", y2="y2")]
-    if circle is not None:
-        layers.append(arc("0", "2*PI", extent=extent, radius=f"{circle:g}", colour=GRID))
+    if circle:
+        layers.append(arc("0", "2*PI", extent=extent, colour=GRID))
     return alt.layer(*layers)
 
 
 def arc(
-    start: str,
-    end: str,
-    *,
-    extent: float = 1.25,
-    radius: str = "1",
-    colour: str = INK,
-    width: float = 1.5,
-    dash: tuple[int, ...] | None = None,
+    start: str, end: str, *, extent: float = 1.25, radius: str = "1", colour: str = INK
 ) -> alt.Chart:
     """The arc around the origin between two angles in radians, given as Vega expressions."""
     steps = alt.Chart(alt.sequence(0, 1.0001, 1 / 96, as_="part"))
-    turned = steps.transform_calculate(turn=f"({start}) + datum.part*(({end}) - ({start}))")
-    placed = turned.transform_calculate(
-        x=f"({radius})*cos(datum.turn)", y=f"({radius})*sin(datum.turn)"
-    )
-    line = placed.mark_line(color=colour, strokeWidth=width, strokeDash=list(dash or (1, 0)))
+    placed = steps.transform_calculate(
+        turn=f"({start}) + datum.part*(({end}) - ({start}))"
+    ).transform_calculate(x=f"({radius})*cos(datum.turn)", y=f"({radius})*sin(datum.turn)")
+    line = placed.mark_line(color=colour, strokeWidth=1.5, strokeDash=[1, 0])
     return line.encode(**coordinates(extent), order="part:Q")
 
 
@@ -126,17 +124,16 @@ def arrow(
     *,
     extent: float = 1.25,
     label: str | None = None,
-    start: tuple[str, str] = ("0", "0"),
-    dash: tuple[int, ...] | None = None,
+    dash: Dash = (1, 0),
     width: float = 3,
     opacity: float = 1,
 ) -> alt.LayerChart:
-    """An arrow from `start` to (x, y), Vega expressions, with a label beyond its tip.
+    """An arrow from the origin to (x, y), Vega expressions, with a label beyond its tip.
 
     The label is text, drawn in ink. Give arrows that must be told apart different dashes or
     labels besides different colours.
     """
-    row = one(x=x, y=y, x0=start[0], y0=start[1]).transform_calculate(
+    row = one(x=x, y=y, x0="0", y0="0").transform_calculate(
         turn="90 - atan2(datum.y - datum.y0, datum.x - datum.x0)*180/PI",
         reach="sqrt(pow(datum.x - datum.x0, 2) + pow(datum.y - datum.y0, 2))",
     )
@@ -145,7 +142,7 @@ def arrow(
         # The shaft ends inside the head, whose tip is the vector's end.
         x=f"datum.x0 + (datum.x - datum.x0)*max(0, 1 - {0.06 * extent:g}/datum.reach)",
         y=f"datum.y0 + (datum.y - datum.y0)*max(0, 1 - {0.06 * extent:g}/datum.reach)",
-    ).mark_rule(color=colour, strokeWidth=width, strokeDash=list(dash or (1, 0)), opacity=opacity)
+    ).mark_rule(color=colour, strokeWidth=width, strokeDash=list(dash), opacity=opacity)
     head = row.mark_point(
         shape=HEAD, filled=True, color=colour, size=90 * width, opacity=opacity, strokeWidth=0
     )
@@ -164,56 +161,49 @@ def arrow(
 
 
 def reading(
-    expression: str, *, y: float, x: float = 0, size: int = 20, name: str = "", **mark: Any
+    expression: str,
+    *,
+    y: float,
+    x: float = 0,
+    size: int = 20,
+    name: str = "",
+    of: alt.Chart | None = None,
+    **mark: Any,
 ) -> alt.Chart:
     """Text computed by a Vega expression, at pixel (x, y) of its view.
 
+    of: the chart whose row the expression reads; without it, the sliders alone.
     A `name` becomes the class `name_marks` in the page, by which a test finds the text.
     """
     text = {"align": "left", "baseline": "middle", "color": INK, "fontSize": size} | mark
-    row = one(text=expression).mark_text(**text)
+    row = (one() if of is None else of).transform_calculate(text=expression).mark_text(**text)
     row = row.properties(name=name) if name else row
     return row.encode(x=alt.value(x), y=alt.value(y), text="text:N")
 
 
-def finish(chart: Any, *, alt_text: str, title: str | None = None, play: Play | None = None) -> Any:
-    """The last touch: alt text, title, the book's look and, if asked for, a Play button.
+def finish(chart: Any, *, alt_text: str, play: dict[str, Any] | None = None) -> Any:
+    """The last touch: alt text, the book's look and, if asked for, a Play button.
 
-    Args:
-        chart: any Altair chart. Panels of an `hconcat` are stacked on narrow pages.
-        alt_text: what is seen and what moving it shows; stored as the chart's description.
-        title: set above the chart; most charts need none, for the cell has a caption.
-        play: the signal (a slider's name) that the page's Play button advances.
+    chart: any Altair chart. Panels of an `hconcat` are stacked on narrow pages.
+    alt_text: what is seen and what moving it shows; stored as the chart's description.
+    play: of the page's Play button, on which "signal" (a slider's name) runs from "min" to "max" in
+    "seconds", and again; also "step" and "autoplay".
     """
     alt_text = " ".join(alt_text.split())
     if not alt_text:
         raise ValueError("alt_text is empty: say in a sentence what the chart shows.")
     properties: dict[str, Any] = {"description": alt_text, "background": PAPER, "padding": 8}
-    if title is not None:
-        properties["title"] = title
     if play is not None:
-        properties["usermeta"] = {"play": dict(play)}
+        properties["usermeta"] = {"play": play}
+    ink = {"labelColor": INK, "titleColor": INK, "labelFontSize": 12, "titleFontSize": 13}
+    lines = {"domainColor": MUTED, "tickColor": MUTED, "gridColor": GRID}
     return (
         chart.properties(**properties)
         .configure(font="system-ui, sans-serif")
         .configure_view(stroke=None)
-        .configure_axis(
-            labelColor=INK,
-            titleColor=INK,
-            domainColor=MUTED,
-            tickColor=MUTED,
-            gridColor=GRID,
-            labelFontSize=12,
-            titleFontSize=13,
-            titleFontWeight="normal",
-        )
-        .configure_legend(labelColor=INK, titleColor=INK, labelFontSize=12, titleFontSize=13)
+        .configure_axis(**ink, **lines, titleFontWeight="normal")
+        .configure_legend(**ink)
         .configure_title(color=INK, fontSize=14, fontWeight=600, anchor="start")
         .configure_text(color=INK, fontSize=13)
         .configure_range(category=list(COLOURS), ordinal=list(COLOURS))
     )
-
-
-def dashes(count: int) -> alt.Scale:
-    """A scale for `strokeDash`: the dash that goes with each of the first `count` colours."""
-    return alt.Scale(range=[list(dash) for dash in DASHES[:count]])

@@ -4,18 +4,15 @@ The tests compare the stored SVG as a string, so it carries no date, no version 
 id, and its coordinates are rounded to a hundredth of a point.
 """
 
-from __future__ import annotations
-
 import io
 import re
-import sys
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from rope.figures.style import matplotlib_settings
+import matplotlib
+from matplotlib.figure import Figure
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from rope.figures.style import SETTINGS
 
 FONTS = "'DejaVu Sans', Verdana, sans-serif"
 PIXELS_PER_POINT = 1.5  # ten-point text is shown at the size of the page's text
@@ -36,32 +33,23 @@ class Picture:
 
 
 def picture(figure: Figure, *, alt: str) -> Picture:
-    """Turn a Matplotlib figure into the picture that a cell shows, and close it.
+    """A Matplotlib figure, best made by `rope.figures.subplots`, as the picture that a cell shows.
 
-    Args:
-        figure: the figure, best made by `rope.figures.subplots`.
-        alt: what is seen and what it shows, for readers who do not see it.
+    alt: what is seen and what it shows, for readers who do not see it.
+    Raises ValueError where `alt` is empty.
 
-    Raises:
-        ValueError: `alt` is empty.
-
-    Example:
-        >>> from rope.figures import picture, subplots
-        >>> fig, ax = subplots()
-        >>> picture(fig, alt="Empty axes.")
-        Figure: Empty axes.
+    >>> from rope.figures import picture, subplots
+    >>> fig, ax = subplots()
+    >>> picture(fig, alt="Empty axes.")
+    Figure: Empty axes.
     """
     alt = " ".join(alt.split())
     if not alt:
         raise ValueError("alt is empty: say in a sentence what the figure shows.")
-    import matplotlib
-
-    with matplotlib.rc_context(matplotlib_settings()):
-        buffer = io.StringIO()
+    buffer = io.StringIO()
+    with matplotlib.rc_context(SETTINGS):
         nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
         figure.savefig(buffer, format="svg", metadata=nothing)
-    if "matplotlib.pyplot" in sys.modules:
-        sys.modules["matplotlib.pyplot"].close(figure)
     return Picture(_settle(buffer.getvalue(), alt), alt)
 
 

@@ -5,29 +5,27 @@ Chapter "How exact must it be?". With rd(x) the number of p significant bits tha
     angle = m theta_j,        rounded angle = rd(rd(m) rd(theta_j)).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import altair as alt
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator
 
-from rope.figures import chart
-from rope.figures.picture import Picture, picture
-from rope.figures.style import BLUE, INK, VERMILION, subplots
+from rope.figures import Picture, chart, picture, subplots
+from rope.figures.style import BLUE, INK, VERMILION
 
 DIM, BASE = 128, 10000.0
 BIG = 1.5 * 2.0**52  # adding it to a float64 and taking it away rounds to a whole number
+EXTENT = 1.3
 
 
 def rounded_angle() -> Any:
     """The unit vector at the true angle and at the rounded one; sliders for m, p and the plane."""
-    sliders = (
+    parameters = (
         chart.slider("power", 0, 20, 0.01, 10.01, "position, power of two"),
         chart.slider("bits", 6, 32, 1, 8, "significant bits"),
         chart.slider("plane", 0, DIM // 2 - 1, 1, 2, "plane j"),
-    )
-    formulas = (
         chart.derived("m", "round(pow(2, power))"),
         chart.derived("theta", f"pow({BASE:g}, -2*plane/{DIM})"),
         *_nearest("m"),
@@ -37,12 +35,11 @@ def rounded_angle() -> Any:
         chart.derived("angle", "m*theta"),
         chart.derived("error", "product_near - angle"),
     )
-    extent = 1.3
-    ends = ("cos(angle)", "sin(angle)"), ("cos(product_near)", "sin(product_near)")
+    true, rounded = ((f"cos({angle})", f"sin({angle})") for angle in ("angle", "product_near"))
     circle = alt.layer(
-        chart.plane(extent),
-        chart.arrow(*ends[0], BLUE, extent=extent, label="true", width=4),
-        chart.arrow(*ends[1], VERMILION, extent=extent, dash=(6, 3), label="rounded"),
+        chart.plane(EXTENT),
+        chart.arrow(*true, BLUE, extent=EXTENT, label="true", width=4),
+        chart.arrow(*rounded, VERMILION, extent=EXTENT, dash=(6, 3), label="rounded"),
     ).properties(width=300, height=300)
     known = "bits == 8 ? ' (bfloat16)' : bits == 11 ? ' (float16, TF32)' : bits == 24 ? "
     lines = (
@@ -55,13 +52,11 @@ def rounded_angle() -> Any:
         *(chart.reading(line, y=12 + 24 * row, size=15) for row, line in enumerate(lines))
     ).properties(width=300, height=96)
     return chart.finish(
-        alt.vconcat(words, circle, spacing=8).add_params(*sliders, *formulas),
-        alt_text=(
-            "A unit circle with two arrows from its centre: one at the true angle, position times "
-            "theta, and a dashed one at the angle that a number format with few significant bits "
-            "makes of it. At small positions they coincide. With each doubling of the position "
-            "the angle between them doubles; each further bit halves it."
-        ),
+        alt.vconcat(words, circle, spacing=8).add_params(*parameters),
+        alt_text="A unit circle with two arrows from its centre: one at the true angle, position "
+        "times theta, and a dashed one at the angle that a number format with few significant bits "
+        "makes of it. At small positions they coincide. With each doubling of the position "
+        "the angle between them doubles; each further bit halves it.",
     )
 
 
@@ -71,16 +66,16 @@ def _nearest(name: str) -> tuple[alt.Parameter, alt.Parameter]:
     The logarithm of a power of two may fall short of a whole number by its last bit.
     """
     spacing = f"pow(2, floor(log({name})/LN2 + 1e-12) - bits + 1)"
-    whole = f"{BIG:.0f}"
-    return (
-        chart.derived(f"{name}_step", spacing),
-        chart.derived(f"{name}_near", f"({name}/{name}_step + {whole} - {whole})*{name}_step"),
-    )
+    rounded = f"({name}/{name}_step + {BIG:.0f} - {BIG:.0f})*{name}_step"
+    return chart.derived(f"{name}_step", spacing), chart.derived(f"{name}_near", rounded)
 
 
 def error_by_position(positions: Sequence[int], errors: Mapping[str, Sequence[float]]) -> Picture:
     """Each implementation's largest error of a cosine against the position, both logarithmic."""
-    figure = _curves(positions, errors, "position", "largest error of a cosine", 2**-25)
+    figure, ax = _curves(positions, errors)
+    ax.axhline(2**-25, color=INK, linestyle=":", linewidth=1)
+    ax.text(positions[0], 2**-25 * 1.7, "rounding the table: $2^{-25}$")
+    ax.set(xlabel="position", ylabel="largest error of a cosine")
     return picture(
         figure,
         alt="Errors against the position, from 16 to a million. rope is a flat line at the "
@@ -94,7 +89,8 @@ def error_by_position(positions: Sequence[int], errors: Mapping[str, Sequence[fl
 
 def score_shift(shifts: Sequence[int], moved: Mapping[str, Sequence[float]]) -> Picture:
     """How far a score moves when both its positions are raised by a shift, both logarithmic."""
-    figure = _curves(shifts, moved, "both positions raised by", "largest change of a score")
+    figure, ax = _curves(shifts, moved)
+    ax.set(xlabel="both positions raised by", ylabel="largest change of a score")
     return picture(
         figure,
         alt="Largest change of a score against the shift, from 1 to 131,072. With float64 angles "
@@ -105,16 +101,24 @@ def score_shift(shifts: Sequence[int], moved: Mapping[str, Sequence[float]]) -> 
     )
 
 
+def _curves(x: Sequence[int], curves: Mapping[str, Sequence[float]]) -> tuple[Figure, Any]:
+    """A line a curve on two logarithmic axes, named above them."""
+    figure, ax = subplots(height=4.2)
+    for name, values in curves.items():
+        ax.plot(x, values, label=name)
+    ax.set_xscale("log", base=2)
+    ax.set_yscale("log")
+    figure.legend(loc="outside upper left", ncols=2)
+    return figure, ax
+
+
 def every_table(rows: Sequence[Mapping[str, Any]]) -> Picture:
     """The report's largest error of each extension's tables, one mark a base, by format."""
-    from matplotlib.ticker import FixedLocator
-
-    names = list(dict.fromkeys(_method(row) for row in rows))
+    names = list(dict.fromkeys(map(_method, rows)))
     figure, ax = subplots(height=4.0)
     for dtype, marker in (("float64", "s"), ("float32", "o")):
         found = [row for row in rows if row["dtype"] == dtype]
-        x = [row["max_error"] for row in found]
-        y = [names.index(_method(row)) for row in found]
+        x, y = [row["max_error"] for row in found], [names.index(_method(row)) for row in found]
         ax.plot(x, y, marker, linestyle="none", label=f"{dtype} tables", markersize=6)
     for power in (-30, -25, -24):
         ax.axvline(2.0**power, color=INK, linestyle=":", linewidth=1)
@@ -138,23 +142,3 @@ def _method(row: Mapping[str, Any]) -> str:
     if row["extension"] != "yarn":
         return str(row["extension"])
     return "yarn, s = " + row["settings"].split("factor=")[1].split(".")[0]
-
-
-def _curves(
-    x: Sequence[int],
-    curves: Mapping[str, Sequence[float]],
-    xlabel: str,
-    ylabel: str,
-    rounding: float | None = None,
-) -> Any:
-    figure, ax = subplots(height=4.2)
-    for name, values in curves.items():
-        ax.plot(x, values, label=name)
-    ax.set_xscale("log", base=2)
-    ax.set_yscale("log")
-    if rounding is not None:
-        ax.axhline(rounding, color=INK, linestyle=":", linewidth=1)
-        ax.text(x[0], rounding * 1.7, "rounding the table: $2^{-25}$", color=INK, fontsize=10)
-    ax.set(xlabel=xlabel, ylabel=ylabel)
-    figure.legend(loc="outside upper left", ncols=2)
-    return figure

@@ -7,12 +7,11 @@ colours: a stored figure is dark ink on opaque paper, legible in any notebook, a
 page puts its theme's own colours in their place.
 """
 
-from __future__ import annotations
+from typing import Any
 
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+import matplotlib
+from cycler import cycler
+from matplotlib.figure import Figure
 
 INK = "#1b1f24"
 MUTED = "#6a7079"
@@ -26,93 +25,62 @@ PURPLE = "#c0669a"
 OCHRE = "#b97f00"
 SKY = "#3d97cc"
 
+Dash = tuple[int, ...]
+
 #: Colours in order of use, and the dash (on, off, in points) that goes with each.
 COLOURS = (BLUE, VERMILION, GREEN, PURPLE, OCHRE, SKY)
-DASHES: tuple[tuple[int, ...], ...] = (
-    (1, 0),
-    (6, 2),
-    (2, 2),
-    (8, 2, 2, 2),
-    (4, 4),
-    (8, 2, 2, 2, 2, 2),
-)
+DASHES: tuple[Dash, ...] = ((1, 0), (6, 2), (2, 2), (8, 2, 2, 2), (4, 4), (8, 2, 2, 2, 2, 2))
 
 #: Width of a page's figure in inches. Ten-point text then stays readable on a narrow phone.
 WIDTH = 5.2
 
 
-def matplotlib_settings() -> Any:
-    """The `rcParams` of the book's static figures."""
-    from cycler import cycler
+def line_style(dash: Dash) -> Any:
+    """A dash as Matplotlib's `linestyle`."""
+    return (0, tuple(map(float, dash))) if dash[1] else "-"
 
-    lines = ["-", *((0, tuple(float(x) for x in dash)) for dash in DASHES[1:])]
-    return {
-        "font.family": ["DejaVu Sans"],
-        "font.size": 10,
-        "axes.titlesize": 11,
-        "axes.labelsize": 10,
-        "xtick.labelsize": 10,
-        "ytick.labelsize": 10,
-        "legend.fontsize": 10,
-        "mathtext.fontset": "dejavusans",
-        "svg.fonttype": "none",
-        "svg.hashsalt": "rope",
-        "figure.facecolor": PAPER,
-        "savefig.facecolor": PAPER,
-        "axes.facecolor": "none",
-        "text.color": INK,
-        "axes.edgecolor": MUTED,
-        "axes.labelcolor": INK,
-        "axes.titlecolor": INK,
-        "xtick.color": MUTED,
-        "ytick.color": MUTED,
-        "xtick.labelcolor": INK,
-        "ytick.labelcolor": INK,
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "axes.grid": True,
-        "axes.axisbelow": True,
-        "grid.color": GRID,
-        "grid.linewidth": 0.8,
-        "lines.linewidth": 2.0,
-        "axes.prop_cycle": cycler(color=COLOURS) + cycler(linestyle=lines),
-        "legend.frameon": False,
-        "figure.constrained_layout.use": True,
-    }
+
+#: The `rcParams` of the book's static figures.
+SETTINGS: dict[Any, Any] = {
+    "font.family": ["DejaVu Sans"],
+    "font.size": 10,
+    **dict.fromkeys(("axes.labelsize", "xtick.labelsize", "ytick.labelsize"), 10),
+    "axes.titlesize": 11,
+    "legend.fontsize": 10,
+    "mathtext.fontset": "dejavusans",
+    "svg.fonttype": "none",
+    "svg.hashsalt": "rope",
+    "axes.facecolor": "none",
+    **dict.fromkeys(("figure.facecolor", "savefig.facecolor"), PAPER),
+    **dict.fromkeys(("text.color", "axes.labelcolor", "axes.titlecolor"), INK),
+    **dict.fromkeys(("xtick.labelcolor", "ytick.labelcolor"), INK),
+    **dict.fromkeys(("axes.edgecolor", "xtick.color", "ytick.color"), MUTED),
+    **dict.fromkeys(("axes.spines.top", "axes.spines.right"), False),
+    **dict.fromkeys(("axes.grid", "axes.axisbelow"), True),
+    "grid.color": GRID,
+    "grid.linewidth": 0.8,
+    "lines.linewidth": 2.0,
+    "axes.prop_cycle": cycler(color=COLOURS) + cycler(linestyle=map(line_style, DASHES)),
+    "legend.frameon": False,
+    "figure.constrained_layout.use": True,
+}
 
 
 def subplots(
-    rows: int = 1,
-    columns: int = 1,
-    *,
-    width: float = WIDTH,
-    height: float = 3.2,
-    **keywords: Any,
+    rows: int = 1, columns: int = 1, *, width: float = WIDTH, height: float = 3.2, **keywords: Any
 ) -> tuple[Figure, Any]:
-    """A Matplotlib figure in the book's style, and its axes.
+    """A Matplotlib figure in the book's style, and its axes as `Figure.subplots` gives them.
 
     The settings hold from here on, for the calls that draw on the axes. The figure is not
-    registered with pyplot, so nothing shows it until `rope.figures.picture` turns it to SVG.
+    registered with pyplot, so nothing shows it until `rope.figures.picture` makes an SVG of it.
 
-    Args:
-        rows: rows of axes.
-        columns: columns of axes.
-        width: of the figure, in inches; at most 5.2 keeps the text readable at 390 pixels.
-        height: of the figure, in inches.
-        keywords: passed to `Figure.subplots` (`sharex`, `width_ratios`, `subplot_kw`, ...).
+    width, height: in inches; a width of at most 5.2 keeps the text readable at 390 pixels.
+    keywords: of `Figure.subplots` (`sharex`, `width_ratios`, `subplot_kw`, ...).
 
-    Returns:
-        The figure, and one axes or an array of axes, as `Figure.subplots` gives them.
-
-    Example:
-        >>> fig, ax = subplots()
-        >>> lines = ax.plot([0, 1], [0, 1])
-        >>> lines[0].get_color()
-        '#0072b2'
+    >>> fig, ax = subplots()
+    >>> ax.plot([0, 1], [0, 1])[0].get_color()
+    '#0072b2'
     """
-    import matplotlib
-    from matplotlib.figure import Figure
-
-    matplotlib.rcParams.update(matplotlib_settings())
+    matplotlib.rcParams.update(SETTINGS)
     figure = Figure(figsize=(width, height))
     return figure, figure.subplots(rows, columns, **keywords)

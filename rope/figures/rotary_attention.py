@@ -1,16 +1,19 @@
 """Decoding with a cache, and three documents packed into one row.
 
-Chapter "Rotary attention". A key is turned once, to its own position; a rotary score sees the
+Chapter "Rotary attention". A key is rotated once, to its own position; a rotary score sees the
 distance n - m and nothing else of the positions.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any
 
-from rope.figures.picture import Picture, picture
-from rope.figures.style import BLUE, GRID, INK, MUTED, VERMILION, subplots
+import altair as alt
+from matplotlib.patches import Rectangle
+
+from rope.attention import packed_mask, packed_position_ids, segment_ids
+from rope.figures import Picture, chart, picture, shapes, subplots
+from rope.figures.style import BLUE, GRID, INK, MUTED, VERMILION
 
 TOKENS = 12
 THETA = 0.35
@@ -18,77 +21,64 @@ THETA = 0.35
 
 def decoding() -> Any:
     """Keys that stay as they were stored, and a query that turns with each new token."""
-    import altair as alt
-
-    from rope.figures import chart
-
+    rows = alt.Chart(chart.data(n=range(TOKENS))).transform_filter("datum.n < tokens")
     step = chart.slider("tokens", 1, TOKENS, 1, 4, "tokens decoded")
-    rows = alt.Chart(chart.data(n=list(range(TOKENS)))).transform_filter("datum.n < tokens")
+    return chart.finish(
+        alt.hconcat(_circle(rows), _scores(rows), spacing=30).add_params(step),
+        alt_text="Left: a circle with one spoke for each key in the cache, numbered by position "
+        "and each at the angle of its position, and a thick arrow for the query of the newest "
+        "token, at the angle of its own. Right: the score of that query with each key, the "
+        "cosine of the angle between them. Decoding one more token adds a spoke and turns "
+        "the arrow; the older spokes stay where they are.",
+        play={"signal": "tokens", "min": 1, "max": TOKENS, "step": 1, "seconds": 9},
+    )
+
+
+def _circle(rows: alt.Chart) -> alt.LayerChart:
+    """A numbered spoke for each key, and the newest token's query."""
+    xy = chart.coordinates(1.3)
     placed = rows.transform_calculate(
         x=f"cos(datum.n*{THETA:g})", y=f"sin(datum.n*{THETA:g})", weight="datum.n == tokens - 1"
     )
-    xy = chart.coordinates(1.3)
     spokes = placed.transform_calculate(x0="0", y0="0").mark_rule(color=BLUE, strokeWidth=1.5)
     dots = placed.mark_circle(color=BLUE, size=70, opacity=1)
     beyond = rows.transform_calculate(
         x=f"1.13*cos(datum.n*{THETA:g})", y=f"1.13*sin(datum.n*{THETA:g})"
     )
     angle = f"(tokens - 1)*{THETA:g}"
-    circle = alt.layer(
+    return alt.layer(
         chart.plane(1.3),
         spokes.encode(**xy, x2="x0:Q", y2="y0:Q"),
         dots.encode(**xy),
         beyond.mark_text(fontSize=12, color=INK).encode(**xy, text="n:Q"),
         chart.arrow(f"0.8*cos({angle})", f"0.8*sin({angle})", VERMILION, extent=1.3, width=4),
     ).properties(width=300, height=300)
+
+
+def _scores(rows: alt.Chart) -> alt.LayerChart:
+    places = alt.Scale(domain=list(range(TOKENS)))
+    upright = alt.Axis(labelAngle=0)
     score = rows.transform_calculate(score=f"cos((datum.n - (tokens - 1))*{THETA:g})")
-    bars = (
-        score.mark_bar(color=BLUE)
-        .encode(
-            x=alt.X(
-                "n:O",
-                title="key position n",
-                axis=alt.Axis(labelAngle=0),
-                scale=alt.Scale(domain=list(range(TOKENS))),
-            ),
-            y=alt.Y("score:Q", title="score", scale=alt.Scale(domain=[-1.05, 1.05])),
-        )
-        .properties(width=260, height=220)
+    bars = score.mark_bar(color=BLUE).encode(
+        x=alt.X("n:O", title="key position n", axis=upright, scale=places),
+        y=alt.Y("score:Q", title="score", scale=alt.Scale(domain=[-1.05, 1.05])),
     )
     zero = alt.Chart(chart.data(y=[0])).mark_rule(color=MUTED).encode(y="y:Q")
-    whole = alt.hconcat(circle, alt.layer(bars, zero), spacing=30).add_params(step)
-    return chart.finish(
-        whole,
-        alt_text=(
-            "Left: a circle with one spoke for each key in the cache, numbered by position and "
-            "each at the angle of its position, and a thick arrow for the query of the newest "
-            "token, at the angle of its own. Right: the score of that query with each key, the "
-            "cosine of the angle between them. Decoding one more token adds a spoke and turns "
-            "the arrow; the older spokes stay where they are."
-        ),
-        play={"signal": "tokens", "min": 1, "max": TOKENS, "step": 1, "seconds": 9},
-    )
+    return alt.layer(bars.properties(width=260, height=220), zero)
 
 
 def packed_picture(lengths: Sequence[int]) -> Picture:
     """The mask of packed documents, with the distance m - n written into each open cell."""
-    from rope.attention import packed_mask, packed_position_ids, segment_ids
-
     mask = packed_mask(segment_ids(lengths))
     positions = packed_position_ids(lengths).tolist()
     size = len(positions)
     figure, ax = subplots(height=5.0)
     ax.set(xlim=(0, size), ylim=(size, 0), aspect="equal")
     ax.grid(False)
-    for m in range(size):
-        for n in range(m + 1):
-            if mask[m, n]:
-                ax.add_patch(_cell(n, m))
-                distance = positions[m] - positions[n]
-                ax.text(n + 0.5, m + 0.55, distance, ha="center", va="center", fontsize=10)
-    edge = 0
-    for length in lengths[:-1]:
-        edge += length
+    for m, n in mask.nonzero().tolist():
+        ax.add_patch(Rectangle((n, m), 1, 1, facecolor=BLUE, alpha=0.22, linewidth=0))
+        ax.text(n + 0.5, m + 0.55, positions[m] - positions[n], **shapes.CENTRED)
+    for edge in accumulate(lengths[:-1]):
         ax.axhline(edge, color=GRID, linewidth=1.2)
         ax.axvline(edge, color=GRID, linewidth=1.2)
     centres = [place + 0.5 for place in range(size)]
@@ -103,9 +93,3 @@ def packed_picture(lengths: Sequence[int]) -> Picture:
         "diagonal, one a document; each cell of a triangle holds the distance from query to key, "
         "0 on the diagonal and growing to the left. All cells between documents are empty.",
     )
-
-
-def _cell(column: int, row: int) -> Any:
-    from matplotlib.patches import Rectangle
-
-    return Rectangle((column, row), 1, 1, facecolor=BLUE, alpha=0.22, linewidth=0)

@@ -3,12 +3,11 @@
 Chapter "From maths to PyTorch". mpmath gives the true cosine with 30 digits.
 """
 
-from __future__ import annotations
-
+import mpmath
 import torch
 
-from rope.figures.picture import Picture, picture
-from rope.figures.style import INK, subplots
+from rope.figures import Picture, picture, subplots
+from rope.figures.style import INK
 from rope.frequencies import inverse_frequencies, rotary_tables
 
 POSITIONS = [round(2 ** (step / 2)) for step in range(2, 41)]
@@ -21,8 +20,6 @@ def angle_errors(dim: int = 128, base: float = 10000.0) -> dict[str, list[float]
     >>> max(errors["float64"]) < 2**-24 < max(errors["float32"])
     True
     """
-    import mpmath
-
     positions = torch.tensor(POSITIONS)
     narrow = 1.0 / base ** (torch.arange(0, dim, 2).float() / dim)
     tables = {
@@ -43,12 +40,11 @@ def angle_errors(dim: int = 128, base: float = 10000.0) -> dict[str, list[float]
 
 def angle_error() -> Picture:
     """Both errors against the position, on logarithmic axes."""
-    errors = angle_errors()
     figure, ax = subplots(height=3.1)
-    for name in ("float32", "float64"):
-        ax.loglog(POSITIONS, errors[name], base=2, label=f"angles in {name}")
+    for name, errors in angle_errors().items():
+        ax.loglog(POSITIONS, errors, base=2, label=f"angles in {name}")
     ax.axhline(2**-25, color=INK, linestyle=":", linewidth=1)
-    ax.text(2**8, 2**-24.5, "rounding the cosine: $2^{-25}$", color=INK, fontsize=10)
+    ax.text(2**8, 2**-24.5, "rounding the cosine: $2^{-25}$")
     ax.set(xlabel="position", ylabel="largest error of a cosine", ylim=(2**-27, 2**-3))
     ax.legend(loc="upper left")
     return picture(

@@ -5,8 +5,6 @@ written with z = e^(-a + i theta), that is Re[q k* z^(m-n)]: a rotation for a = 
 family (arXiv 2212.10554) otherwise.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,26 +12,23 @@ import altair as alt
 import numpy as np
 from numpy.typing import ArrayLike
 
-from rope.figures import chart
-from rope.figures.picture import Picture, picture
-from rope.figures.style import BLUE, GRID, INK, MUTED, VERMILION, subplots
+from rope.figures import Picture, chart, picture, subplots
+from rope.figures.style import BLUE, GRID, INK, MUTED, VERMILION
 from rope.reference import score
 
-REACH, LAST = 8, 20
+REACH, LAST, DRAWN = 8, 20, 24  # offsets, positions of the moving figure; offsets of the other
 GROWTH, THETA = 0.05, 0.6
 WIDTH = 290
 
 
-def family_scores(
-    families: Mapping[str, ArrayLike], q: ArrayLike, k: ArrayLike, reach: int = 24
-) -> Picture:
+def family_scores(families: Mapping[str, ArrayLike], q: ArrayLike, k: ArrayLike) -> Picture:
     """q^T M^r k against the offset r = n - m, a panel for each matrix M of `families`."""
     query, key = np.asarray(q, float), np.asarray(k, float)
-    offsets = np.arange(-reach, reach + 1)
+    offsets = range(-DRAWN, DRAWN + 1)
     figure, axes = subplots(len(families), 1, height=1.5 * len(families), sharex=True)
     for ax, (name, matrix) in zip(axes, families.items(), strict=True):
-        powers = [np.linalg.matrix_power(np.asarray(matrix, float), int(r)) for r in offsets]
-        ax.axvspan(0, reach, color=GRID, alpha=0.5, linewidth=0)
+        powers = [np.linalg.matrix_power(np.asarray(matrix, float), r) for r in offsets]
+        ax.axvspan(0, DRAWN, color=GRID, alpha=0.5, linewidth=0)
         ax.plot(offsets, [query @ power @ key for power in powers], "-o", markersize=3, linewidth=1)
         ax.set_title(name, loc="left")
         ax.grid(visible=False)
@@ -49,52 +44,48 @@ def family_scores(
 
 
 def plane_family() -> Any:
-    """Re[z^(m-n)] and the lengths of q_m and k_n for q = k = 1, with sliders for a and theta.
-
-    The rings are the opening's scores, from `rope.reference.score` times e^(a (n-m)).
-    """
-    sliders = (
-        chart.slider("growth", -0.1, 0.1, 0.01, GROWTH, "a (per position)"),
-        chart.slider("theta", 0, 3.14, 0.01, THETA, "θ (radians)"),
-        chart.slider("turns", 0, 2, 1, 0, "whole turns more"),
+    """Re[z^(m-n)] and the lengths of q_m and k_n for q = k = 1, with sliders for a and theta."""
+    panels = [panel.properties(width=WIDTH, height=200) for panel in (_scores(), _lengths())]
+    return chart.finish(
+        alt.hconcat(*panels, spacing=36).add_params(
+            chart.slider("growth", -0.1, 0.1, 0.01, GROWTH, "a (per position)"),
+            chart.slider("theta", 0, 3.14, 0.01, THETA, "θ (radians)"),
+            chart.slider("turns", 0, 2, 1, 0, "whole turns more"),
+        ),
+        alt_text="Left: the score of two equal vectors against the offset n minus m, a dot at each "
+        "whole offset and a curve through them; rings mark where the dots stood at the start. "
+        "Right: the lengths of query and key against the position. With a above 0 the score "
+        "dies out towards the past, the query shrinks and the key grows; with a = 0 both "
+        "lengths are 1. Adding whole turns to the angle changes the curve and leaves every "
+        "dot in place.",
     )
-    whole = np.arange(-REACH, REACH + 1)
+
+
+def _scores() -> alt.LayerChart:
+    """Curve and dots; rings at the opening's scores, `rope.reference.score` times e^(a (n-m))."""
+    whole = range(-REACH, REACH + 1)
     start = [
-        np.exp(GROWTH * r) * score([1, 0], [1, 0], max(0, -r), max(0, r), [THETA])
-        for r in whole.tolist()
+        np.exp(GROWTH * r) * score([1, 0], [1, 0], max(0, -r), max(0, r), [THETA]) for r in whole
     ]
-    value = "exp(growth*datum.offset)*cos(datum.offset*(theta + 2*PI*turns))"
     between = alt.Chart(alt.sequence(-REACH, REACH + 0.01, 0.03, as_="offset"))
     at = alt.Chart(chart.data(offset=whole, start=start))
-    x = alt.X("offset:Q", title="n − m", axis=alt.Axis(grid=False, tickCount=9))
-    y_scale = alt.Scale(domain=[-2.4, 2.4], nice=False)
-    y = alt.Y("score:Q", title="score of q = k = 1", scale=y_scale)
-    curve, dots = (rows.transform_calculate(score=value).encode(x=x, y=y) for rows in (between, at))
-    rings = at.mark_point(color=MUTED, size=90, opacity=1, strokeWidth=1.5)
-    scores = alt.layer(
-        curve.mark_line(color=BLUE, strokeWidth=1.2, clip=True, opacity=0.7),
-        rings.encode(x=x, y=alt.Y("start:Q", title="score of q = k = 1", scale=y_scale)),
-        dots.mark_point(filled=True, color=BLUE, size=34, opacity=1),
+    value = "exp(growth*datum.offset)*cos(datum.offset*(theta + 2*PI*turns))"
+    x = chart.x("offset:Q", "n − m", grid=False, tickCount=9)
+    y, y_start = (
+        chart.y(field, "score of q = k = 1", [-2.4, 2.4]) for field in ("score:Q", "start:Q")
     )
-    panels = [panel.properties(width=WIDTH, height=200) for panel in (scores, _lengths())]
-    return chart.finish(
-        alt.hconcat(*panels, spacing=36).add_params(*sliders),
-        alt_text=(
-            "Left: the score of two equal vectors against the offset n minus m, a dot at each "
-            "whole offset and a curve through them; rings mark where the dots stood at the start. "
-            "Right: the lengths of query and key against the position. With a above 0 the score "
-            "dies out towards the past, the query shrinks and the key grows; with a = 0 both "
-            "lengths are 1. Adding whole turns to the angle changes the curve and leaves every "
-            "dot in place."
-        ),
+    curve, dots = (rows.transform_calculate(score=value).encode(x=x, y=y) for rows in (between, at))
+    return alt.layer(
+        curve.mark_line(color=BLUE, strokeWidth=1.2, clip=True, opacity=0.7),
+        at.mark_point(color=MUTED, size=90, opacity=1, strokeWidth=1.5).encode(x=x, y=y_start),
+        dots.mark_point(filled=True, color=BLUE, size=34, opacity=1),
     )
 
 
 def _lengths() -> alt.LayerChart:
     """|q_m| = e^(-a m) and |k_n| = e^(a n), and their values at the last position."""
-    rows = alt.Chart(chart.data(position=np.arange(LAST + 1)))
-    x = alt.X("position:Q", title="position")
-    y = alt.Y("length:Q", title="length", scale=alt.Scale(domain=[0, 7.5], nice=False))
+    rows = alt.Chart(chart.data(position=range(LAST + 1)))
+    x, y = chart.x("position:Q", "position"), chart.y("length:Q", "length", [0, 7.5])
     layers: list[alt.Chart] = []
     for name, sign, colour, dash, place in (
         ("query", "-", VERMILION, [6, 2], 17),

@@ -1,13 +1,14 @@
 """The map on the front page: the chapters, what each needs, and links to them."""
 
-from __future__ import annotations
-
+from itertools import pairwise
 from typing import Any
 
-from rope.figures.picture import Picture, picture
-from rope.figures.style import BLUE, GREEN, INK, MUTED, OCHRE, PURPLE, SKY, VERMILION, subplots
+from matplotlib.patches import FancyBboxPatch
 
-WIDTH, HEIGHT = 1.52, 0.5
+from rope.figures import Picture, picture, shapes, subplots
+from rope.figures.style import BLUE, GREEN, MUTED, OCHRE, PURPLE, SKY, VERMILION
+
+WIDTH, HEIGHT = 1.52, 0.5  # of a chapter's box
 
 # name: (column, row, two-line label); the row is also the part of the book.
 CHAPTERS = {
@@ -37,7 +38,8 @@ PARTS = (
     ("Fast", SKY),
     ("Evidence", GREEN),
 )
-ROAD = list(zip(list(CHAPTERS), list(CHAPTERS)[1:], strict=False))
+PLACES = {name: (1.72 * col + 0.8, -0.98 * row) for name, (col, row, _) in CHAPTERS.items()}
+ROAD = tuple(pairwise(CHAPTERS))
 ALSO = (
     ("why_position", "rotation_in_two_dimensions"),
     ("rotation_in_two_dimensions", "many_dimensions"),
@@ -50,26 +52,23 @@ ALSO = (
 )
 
 
-def _place(name: str) -> tuple[float, float]:
-    column, row, _ = CHAPTERS[name]
-    return 1.72 * column + 0.8, -0.98 * row
-
-
 def book_map() -> Picture:
     """Sixteen chapters in seven rows, one row a part; on the built page each box is a link."""
     figure, ax = subplots(height=6.95)
     ax.set_axis_off()
     ax.set(xlim=(-0.05, 5.15), ylim=(-6.29, 0.62), aspect="equal")
     for row, (part, colour) in enumerate(PARTS):
-        ax.text(0.3, 0.35 - 0.98 * row, part, color=INK, fontsize=10, style="italic")
+        ax.text(0.3, 0.35 - 0.98 * row, part, style="italic")
+        box: dict[str, Any] = {
+            "boxstyle": "round,pad=0.02,rounding_size=0.08",
+            "fc": "none",
+            "ec": colour,
+        }
         for name in (name for name, (_, at, _) in CHAPTERS.items() if at == row):
-            x, y = _place(name)
-            box = {"boxstyle": "round,pad=0.02,rounding_size=0.08", "fc": "none", "ec": colour}
-            patch = _rounded(x, y, **box)
-            patch.set_url(f"{name}.html")
-            ax.add_patch(patch)
-            label = ax.text(x, y, CHAPTERS[name][2], ha="center", va="center", linespacing=1.25)
-            label.set_url(f"{name}.html")
+            (x, y), url = PLACES[name], f"{name}.html"
+            corner = (x - WIDTH / 2, y - HEIGHT / 2)
+            ax.add_patch(FancyBboxPatch(corner, WIDTH, HEIGHT, linewidth=1.8, url=url, **box))
+            ax.text(x, y, CHAPTERS[name][2], linespacing=1.25, url=url, **shapes.CENTRED)
     for start, end in ROAD:
         _arrow(ax, start, end, "-")
     for start, end in ALSO:
@@ -86,16 +85,9 @@ def book_map() -> Picture:
     )
 
 
-def _rounded(x: float, y: float, **style: Any) -> Any:
-    from matplotlib.patches import FancyBboxPatch
-
-    corner = (x - WIDTH / 2, y - HEIGHT / 2)
-    return FancyBboxPatch(corner, WIDTH, HEIGHT, linewidth=1.8, **style)
-
-
 def _arrow(ax: Any, start: str, end: str, dash: Any) -> None:
     """From the border of one box to the border of the other."""
-    (x0, y0), (x1, y1) = _place(start), _place(end)
+    (x0, y0), (x1, y1) = PLACES[start], PLACES[end]
     if y0 == y1:
         tail, tip = (x0 + WIDTH / 2 + 0.04, y0), (x1 - WIDTH / 2 - 0.04, y1)
     else:
@@ -103,5 +95,4 @@ def _arrow(ax: Any, start: str, end: str, dash: Any) -> None:
         left = 0.56 if x0 == x1 else 0.0  # beside the name of the part
         tail = (x0 + away - left, y0 - HEIGHT / 2 - 0.04)
         tip = (x1 - 2.9 * away - left, y1 + HEIGHT / 2 + 0.04)
-    style = {"arrowstyle": "-|>", "color": MUTED, "linestyle": dash, "shrinkA": 0, "shrinkB": 0}
-    ax.annotate("", xy=tip, xytext=tail, arrowprops={**style, "mutation_scale": 11})
+    shapes.arrow(ax, tail, tip, MUTED, linestyle=dash, linewidth=1, mutation_scale=11)

@@ -1,0 +1,92 @@
+"""The loss at each position, within the trained length and up to many times it.
+
+Chapter "Beyond the trained length". The functions take plain numbers as the record holds them;
+the alternative texts are made from the numbers that are drawn.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+
+from rope.figures import Picture, picture, shapes, subplots
+from rope.figures.seeds import Runs, Spread, check_some, draw, end_labels, label, look, spreads
+
+
+def by_position(
+    panels: Mapping[str, Mapping[str, Runs]],
+    edges: Sequence[int],
+    context: int,
+    *,
+    quantity: str = "loss",
+) -> Picture:
+    """The loss against the position, logarithmic, one line a method, the trained length marked.
+
+    panels: by the words above the panel, and in it by method (or extension), for each seed one
+    value between each two `edges` (positions), None where a method has none: its line ends there
+    in a cross. context: the trained length.
+    Raises ValueError where there is nothing to draw, and for runs that have not one value between
+    each two edges.
+    """
+    names = list(dict.fromkeys(name for results in panels.values() for name in results))
+    check_some(names)
+    middles = [(low + high) / 2 for low, high in pairwise(edges)]
+    found = {
+        title: spreads(results, middles, "stretches between the edges")
+        for title, results in panels.items()
+    }
+    height = 0.9 + len(panels) * max(2.3, 0.2 * len(names) + 0.3)
+    shape = {"sharex": True, "sharey": True, "squeeze": False}
+    figure, grid = subplots(len(panels), 1, height=height, **shape)
+    axes = grid[:, 0]
+    for ax, (title, lines) in zip(axes, found.items(), strict=True):
+        for name, line in lines.items():
+            style, last = look(name, names), _last(line)
+            draw(ax, middles, line, style)
+            if last + 1 < len(middles):
+                cross = {"color": style["color"], "markersize": 9, "markeredgewidth": 2.5}
+                ax.plot([middles[last]], [line.mean[last]], "x", zorder=4, **cross)
+        first = ax is axes[0]
+        shapes.mark(ax, context, f"trained length {context:,}" if first else "")
+        ax.set_title(title, loc="left", fontsize=10, pad=18 if first and title else 6)
+        ax.set_ylabel(quantity)
+    ticks = [float(context) * 4.0**power for power in range(-6, 7)]
+    ticks = [tick for tick in ticks if edges[1] / 2 <= tick <= edges[-1] * 1.01]
+    axes[-1].set_xscale("log")
+    axes[-1].set_xticks(ticks, [f"{tick:,.0f}" for tick in ticks])
+    axes[-1].minorticks_off()
+    axes[-1].set(xlim=(edges[1] / 2 * 0.95, edges[-1]), xlabel="position")
+    for ax, lines in zip(axes, found.values(), strict=True):
+        end_labels(figure, ax, {name: _end(name, line, edges) for name, line in lines.items()})
+    return picture(figure, alt=f"{quantity.capitalize()} {_words(found, edges, context)}")
+
+
+def _last(line: Spread) -> int:
+    """Where a line ends."""
+    return max(place for place, value in enumerate(line.mean) if not math.isnan(value))
+
+
+def _end(name: str, line: Spread, edges: Sequence[int]) -> tuple[float, float, str]:
+    """The last point of a line, and its name."""
+    last = _last(line)
+    ended = f" (to {edges[last + 1]:,})" if last + 2 < len(edges) else ""
+    return (edges[last] + edges[last + 1]) / 2, line.mean[last], label(name) + ended
+
+
+def _words(found: Mapping[str, Mapping[str, Spread]], edges: Sequence[int], context: int) -> str:
+    """Each line's value at the end of the trained length and where it ends."""
+    within = max(place for place, high in enumerate(edges[1:]) if high <= max(context, edges[1]))
+    said = []
+    for title, lines in found.items():
+        each = []
+        for name, line in lines.items():
+            last = _last(line)
+            text = f"{label(name)} {line.mean[within]:.2f}" if last >= within else label(name)
+            text += f", {line.mean[last]:.2f} from {edges[last]:,} to {edges[last + 1]:,}"
+            each.append(text + (", where it ends" if last + 1 < len(line.mean) else ""))
+        said.append((f"{title}: " if title else "") + "; ".join(each) + ".")
+    return (
+        f"against the position, on a logarithmic axis from {edges[0]:,} to "
+        f"{edges[-1]:,}, mean of the seeds; the band runs from the least to the greatest seed; a "
+        f"dotted line marks the trained length, {context:,}. From {edges[within]:,} to "
+        f"{edges[within + 1]:,}, and then at the end of the line: " + " ".join(said)
+    )

@@ -1,0 +1,422 @@
+"""The chapters' figures draw what the package computes, fit a phone, and say what they show."""
+
+import html
+import json
+import math
+import re
+from functools import cache
+from itertools import chain, pairwise
+
+import numpy as np
+import pytest
+import torch
+import vl_convert
+
+import rope
+from rope.axes import axis_tables, mrope_position_ids
+from rope.book.mime import THEME_COLOURS, inline_svg
+from rope.extensions import NTK, DynamicNTK, Linear, Llama3, LongRoPE, Proportional, YaRN
+from rope.figures import intro, longer_context, precision, training, two_layouts
+from rope.figures import more_than_one_axis as axes
+from rope.figures import rotation_in_two_dimensions as plane
+from rope.figures import what_the_model_uses as uses
+from rope.figures import what_the_model_uses_maps as maps
+from rope.figures.beyond_the_trained_length import by_position
+from rope.figures.seeds import LINE_HEIGHT, label
+from rope.reference import inverse_frequencies, score
+from rope.training import POSITIONS
+
+
+def rendered(chart, **values):
+    """A moving figure as SVG with its sliders at these values, its Vega expressions evaluated."""
+    spec = chart.to_dict()
+    for parameter in spec["params"]:
+        if parameter["name"] in values:
+            parameter["value"] = values.pop(parameter["name"])
+    assert not values, f"no such slider: {values}"
+    svg = vl_convert.vegalite_to_svg(json.dumps(spec), vl_version="5.20")
+    return html.unescape(svg).replace("−", "-")
+
+
+def texts(svg):
+    return [html.unescape(text) for text in re.findall(r"<text[^>]*>([^<]*)</text>", svg)]
+
+
+def curves(**ends):
+    """Two seeds a method, 0.2 apart at the end."""
+    return {
+        name: [{"step": [0, 20, 40], "loss": [4.6, 3.0, end + shift]} for shift in (-0.1, 0.1)]
+        for name, end in ends.items()
+    }
+
+
+THETA = torch.tensor([[0.5, 0.0], [0.0, 0.3]], dtype=torch.float64)
+ORDERS = {"contiguous": ([16, 24, 24], False), "interleaved": ([24, 20, 20], True)}
+SEGMENTS = [8, (1, 4, 6), 4, (3, 2, 4), 4]
+EDGES = [0, 16, 64, 128, 512, 2048]
+ALL = curves(**{name: 2 + 0.01 * k for k, name in enumerate(POSITIONS)})
+LATE = {name: [[2.0, 1.8, 1.7, 2.5, 3.5], [2.0, 1.8, 1.9, 2.7, 4.5]] for name in POSITIONS}
+LATE["learned"] = [[2.0, 1.9, 1.8, None, None]] * 2
+FEW = {name: LATE[name] for name in ("rope", "learned")}
+NORMS = [[[1.0, 0.5, 0.25], [0.5, 0.5, 0.125]], [[0.5, 4.0, 0.5], [0.5, 0.75, 1.0]]]
+WAVES = [6.28, 62.8, 628.0]
+RECALL = {
+    name: [{"distance": [1, 3], "accuracy": [0.9, share]}] * 2
+    for name, share in (("none", 0.1), ("rope", 0.8))
+}
+COST = {"seconds": {"softmax": [1.0, 4.0, 16.0], "linear": [2.0, 4.0, None]}}
+LOSSES = {"within": [[1.5, 1.7], [1.25, 1.25]], "beyond": [[3.0], [2.0]]}
+SHIFTED = {
+    "exact": [[1.5, 1.5, 1.5], [1.7, 1.7, 1.7]],
+    "bf16 positions": [[1.5, 2.0, 2.9], [1.7, 2.2, 3.1]],
+}
+ERRORS = {"one": [1e-3, 1e-2, 1e-1], "other": [1e-7, 1e-7, 1e-7]}
+MAPS = [
+    [[[1, 0, 0], [0.25, 0.75, 0], [0.1, 0.2, 0.7]], [[1, 0, 0], [1, 0, 0], [1, 0, 0]]],
+    [[[1, 0, 0], [0, 1, 0], [0, 0, 1]], [[1, 0, 0], [0.5, 0.5, 0], [0.123, 0.456, 0.421]]],
+]
+DRAWINGS = {
+    "map": intro.book_map,
+    "pairing": lambda: two_layouts.pairing(8),
+    "seen from the query": plane.seen_from_the_query,
+    "errors": lambda: precision.error_by_position([16, 256, 4096], ERRORS),
+    "shifts": lambda: precision.score_shift([16, 256, 4096], ERRORS),
+    "hands": lambda: axes.hands(THETA, 2, 3),
+    "sections": lambda: axes.section_map(1e6, **ORDERS),
+    "mrope": lambda: axes.mrope_ids(SEGMENTS),
+    "loss curves": lambda: training.loss_curves(ALL),
+    "loss curves in one": lambda: training.loss_curves(ALL, in_one=True),
+    "final spread": lambda: training.final_spread({"rope": [1.5, 1.7], "none": [2.0, 2.2]}),
+    "recall": lambda: training.recall(RECALL, chance=1 / 16),
+    "cost": lambda: training.cost_against_length([128, 256, 512], COST),
+    "norms": lambda: maps.norm_heat_map(NORMS, NORMS),
+    "ablation": lambda: uses.ablation([[0.1, 0.3, 0]], [[0.2, 0.1, 0.5]], WAVES, 128),
+    "by distance": lambda: uses.mean_by_distance(NORMS, [(1, 0)]),
+    "base": lambda: uses.base_curve([100, 10_000], LOSSES, bound=4000),
+    "shifted": lambda: uses.shifted([0, 256, 65_536], SHIFTED),
+    "by position": lambda: by_position({"": LATE}, EDGES, 128),
+    "panels": lambda: by_position({"plain": FEW, "tuned": FEW}, EDGES, 128),
+}
+
+
+@cache
+def drawn(name):
+    return DRAWINGS[name]()
+
+
+@pytest.mark.parametrize("name", DRAWINGS)
+def test_a_drawing_fits_a_phone(name):
+    made = drawn(name)
+    assert not re.search(r"\bnan\b", made.svg + made.alt)
+    assert "<image" not in made.svg  # its bytes would follow the machine's zlib
+    narrowest = re.search(r"--rope-narrowest: (\d+)px", inline_svg(made.svg))
+    assert int(narrowest[1]) <= 0.9 * 5.2 * 72 + 1  # ten-point text on 5.2 inches, shown at 9 px
+
+
+@pytest.mark.parametrize("name", ["norms", "loss curves in one", "shifted"])
+def test_a_drawing_is_the_same_every_time(name):
+    assert DRAWINGS[name]().svg == drawn(name).svg
+
+
+SAID = {
+    "loss curves in one": [
+        "mean of 2 seeds",
+        "After 40 steps, lowest first: no positions 2.000 (1.900 to 2.100)",
+    ],
+    "recall": ["RoPE 0.85, from 0.80 to 0.90; no positions 0.50, from 0.10 to 0.90"],
+    "cost": [
+        "softmax: 1 at 128, 16 at 512, at the end growing as S to the power 2.0",
+        "linear: 2 at 128, 4 at 256, at the end growing as S to the power 1.0",
+    ],
+    "norms": ["the largest is 4.00, plane 1 of head 0 in layer 1"],
+    "ablation": [
+        "Not turned: most 0.3000 at plane 1",
+        "Left out: most 0.5000 at plane 2",
+        "Planes from 2 on have longer ones than the trained 128.",
+    ],
+    "by distance": [
+        "layer 1, head 0: 0.5 at 0, greatest 4 at 1, 0.5 at 2",
+        "the mean of all heads, bold: 0.625 at 0, greatest 1.44 at 1, 0.469 at 2",
+    ],
+    "base": ["within: 1.600 at 100, 1.250 at 10,000; beyond: 3.000 at 100"],
+    "shifted": [
+        "exact angles 1.60 at 0, 1.60 at 65,536",
+        "bfloat16 positions 1.60 at 0, 3.00 at 65,536",
+    ],
+    "by position": [
+        "learned 1.80, 1.80 from 64 to 128, where it ends",
+        "RoPE 1.80, 4.00 from 512 to 2,048",
+    ],
+}
+WRITTEN = {
+    "loss curves": {"RoPE", "2.000", "2.070", "step (grey: RoPE)"},
+    "by position": {"learned (to 128)", "trained length 128"},
+    "base": {"bound 4,000"},
+    "hands": {"(0, 0)", "(1, 2)"},
+    "sections": {*ORDERS, "time", "height", "width"},
+    "mrope": {"text", "image", "video"},
+    "errors": {*ERRORS},
+    "shifts": {*ERRORS},
+}
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_the_alternative_text_says_the_numbers_that_are_drawn(name):
+    assert [words for words in SAID[name] if words not in drawn(name).alt] == []
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_a_drawing_names_what_it_draws(name):
+    assert set(texts(drawn(name).svg)) >= WRITTEN[name]
+
+
+REFUSED = [
+    ("nothing to draw", lambda: training.loss_curves({})),
+    ("nothing to draw", lambda: training.final_spread({})),
+    ("nothing to draw", lambda: training.recall({}, chance=0.1)),
+    ("nothing to draw", lambda: training.cost_against_length([], {})),
+    ("nothing to draw", lambda: by_position({}, EDGES, 128)),
+    ("2 values for 5 stretches", lambda: by_position({"": {"rope": [[1.0, 2.0]]}}, EDGES, 128)),
+    ("3 values for 2 wave", lambda: uses.ablation([[0.1] * 3], [[0.1] * 3], WAVES[:2], 128)),
+    (r"head \(2, 0\) is not there", lambda: uses.mean_by_distance(NORMS, [(2, 0)])),
+    ("both must be", lambda: maps.norm_heat_map(NORMS, NORMS[:1])),
+    ("text has 2 characters for 3 rows", lambda: maps.attention_maps(MAPS, "ab")),
+]
+
+
+@pytest.mark.parametrize(("reason", "draw"), REFUSED)
+def test_what_cannot_be_drawn_is_refused(reason, draw):
+    with pytest.raises(ValueError, match=reason):
+        draw()
+
+
+@pytest.mark.parametrize(("m", "n", "shift"), [(0, 0, 0), (2, 8, 0), (2, 8, 30), (31, 4, 1)])
+def test_turning_pair_draws_the_packages_score(m, n, shift):
+    expected = score(np.array(plane.Q), np.array(plane.K), m, n, np.array([plane.THETA]))
+    assert f"q · k = {expected:.3f}" in rendered(plane.turning_pair(), m=m, n=n, shift=shift)
+
+
+def shown(power, bits, place):
+    """What the chart reads out: the angle, the rounded angle, both cosines, the error."""
+    svg = rendered(precision.rounded_angle(), power=power, bits=bits, plane=place)
+    pattern = r"angle (\S+), rounded (\S+) cosine (\S+), rounded (\S+) angle off by (\S+)"
+    found = re.search(pattern, " ".join(texts(svg)))
+    return [float(group) for group in found.groups()]
+
+
+@pytest.mark.parametrize(
+    ("bits", "dtype", "power", "place"),
+    [
+        (8, torch.bfloat16, 0, 0),
+        (8, torch.bfloat16, 10.01, 2),
+        (11, torch.float16, 13, 31),
+        (24, torch.float32, 20, 1),
+    ],
+)
+def test_the_chart_rounds_as_the_format_does(bits, dtype, power, place):
+    m = round(2**power)
+    angle, rounded, cosine, rounded_cosine, error = shown(power, bits, place)
+    theta = torch.tensor(inverse_frequencies(precision.DIM, precision.BASE)[place])
+    product = torch.tensor(float(m)).double().to(dtype).double() * theta.to(dtype).double()
+    expected, true = product.to(dtype).item(), m * theta.item()  # PyTorch's casts, from float64
+    assert angle == pytest.approx(true, rel=1e-6)  # seven digits are shown
+    assert rounded == pytest.approx(expected, rel=1e-6)
+    assert cosine == pytest.approx(np.cos(true), abs=6e-5)  # four decimals
+    assert rounded_cosine == pytest.approx(np.cos(expected), abs=6e-5)
+    assert error == pytest.approx(abs(expected - true), rel=0.06)  # two digits
+
+
+def test_a_position_beyond_the_format_is_its_neighbour():
+    assert round(2**8.006) == 257
+    assert shown(8.006, 8, 0)[1] == 256
+    assert shown(8.006, 9, 0)[1] == 257
+
+
+LONG = tuple(1.0 + 1.3 * j for j in range(48))
+SEARCHED = {"base": 10_000.0, "length": 4096, "factor": 32.0}
+
+
+def spectrum(method, **sliders):
+    return rendered(longer_context.spectrum(LONG, **SEARCHED), method=method, **sliders)
+
+
+EXTENSIONS = {
+    longer_context.PI: lambda s, length: Linear(s),
+    longer_context.NTK: lambda s, length: NTK(s),
+    longer_context.DYNAMIC: DynamicNTK,
+    longer_context.YARN: YaRN,
+    longer_context.LLAMA3: Llama3,
+    longer_context.LONGROPE: lambda s, length: LongRoPE((1.0,) * 48, LONG, 4096, factor=32.0),
+    longer_context.PROPORTIONAL: lambda s, length: Proportional(longer_context.KEPT),
+}
+
+
+@pytest.mark.parametrize("method", longer_context.RATIOS)
+@pytest.mark.parametrize(("s", "power", "logbase"), [(8, 13, 5.7), (32, 9, 3.2)])
+def test_every_plane_is_drawn_at_the_packages_ratio(method, s, power, logbase):
+    svg = spectrum(method, factor=s, loglength=power, logbase=logbase)
+    dim, base, length = longer_context.DIM, 10.0**logbase, 2**power
+    if method == longer_context.LONGROPE:  # the sliders do not move it
+        dim, base, length, s = 2 * len(LONG), *SEARCHED.values()
+    longest = int(s * length)
+    plain = rope.inverse_frequencies(dim, base)
+    changed = EXTENSIONS[method](float(s), length).scale(plain, base, longest)
+    dots = dict(re.findall(r'aria-label="j: (\d+); θ′ / θ: ([\d.e-]+)"', svg))
+    ratios = torch.tensor([float(dots[str(j)]) for j in range(len(dots))], dtype=torch.float64)
+    # Vega's labels hold 12 decimals and the searched factors six significant digits.
+    torch.testing.assert_close(ratios, changed / plain, rtol=1e-6, atol=1e-6)
+    seen, reached = plain * length, changed * longest  # radians within L, within s L
+    unseen = int(((seen < 2 * torch.pi) & (reached > (1 + 1e-6) * seen)).sum())
+    assert f"at {longest:,} tokens: new angles in {unseen} planes" in svg
+
+
+def test_the_reading_follows_its_slider_and_stays_on_a_plane():
+    expected = 9.0 ** (-80 / 126)  # plane 40 of 64
+    svg = spectrum(longer_context.NTK, plane=40, factor=9)
+    assert f"plane 40 turns at {expected:.3f} of its speed" in svg
+    assert "plane 47 turns at" in spectrum(longer_context.LONGROPE, plane=63)
+
+
+def test_the_alt_text_says_what_each_method_draws():
+    text = longer_context.spectrum(LONG, **SEARCHED).to_dict()["description"]
+    for word in ("interpolation", "NTK", "YaRN", "Llama 3", "LongRoPE", "p-RoPE"):
+        assert word in text
+
+
+def package_scores(theta, places):
+    """Scores of the query at the origin with a key at each place, both (1, 0) in each plane."""
+    cos, sin = axis_tables(places, theta, dtype=torch.float64)
+    x = torch.tensor([1.0, 0.0, 1.0, 0.0], dtype=torch.float64).expand(1, 1, places.shape[1], 4)
+    keys = rope.rotary_embedding(x, cos, sin, interleaved=True)[0, 0]
+    return keys @ x[0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    "values", [axes.START, {"direction_0": 30, "wave_0": 5, "direction_1": 135, "wave_1": 9.5}]
+)
+def test_two_waves_draw_the_packages_scores_and_mixed_difference(values):
+    svg = rendered(axes.two_waves(), **values)
+    directions, waves = (
+        torch.tensor([values[f"{name}_{j}"] for j in (0, 1)], dtype=torch.float64)
+        for name in ("direction", "wave")
+    )
+    turns = directions * (math.pi / 180)
+    theta = torch.stack([turns.cos(), turns.sin()]) * (math.tau / waves)
+    labels = re.findall(
+        r'aria-label="columns to the right: (-?\d+); rows down: (-?\d+); score: ([-\de.]+)"', svg
+    )
+    assert len(labels) == (2 * axes.REACH + 1) ** 2
+    columns, rows, scores = torch.tensor(
+        [[float(value) for value in found] for found in labels], dtype=torch.float64
+    ).T
+    expected = package_scores(theta, torch.stack([rows, columns]))
+    # Twelve significant digits of a number below 2: half of 1e-11, and what float64 rounds.
+    torch.testing.assert_close(scores, expected, rtol=0, atol=6e-12)
+    corners = torch.tensor([[1.0, 1.0, -1.0, -1.0], [1.0, -1.0, 1.0, -1.0]])
+    mixed = (package_scores(theta, corners) * torch.tensor([1, -1, -1, 1])).sum().item()
+    by_formula = -4 * (theta[0].sin() * theta[1].sin()).sum().item()
+    assert mixed == pytest.approx(by_formula, abs=2**-48)
+    assert f"mixed difference: {mixed + 0.0:.3f}".replace("-0.000", "0.000") in svg
+
+
+def test_the_page_leaves_the_blended_colours_alone():
+    assert not set(axes.LOW_TO_HIGH) & set(THEME_COLOURS)
+    assert not set(maps.colour_steps(8)) & set(THEME_COLOURS)
+
+
+def test_hands_stand_at_the_angles_of_the_positions():
+    line = r'd="M ([\d.]+) ([\d.]+)\s+L ([\d.]+) ([\d.]+) "[^>]*stroke: (#0072b2|#d55e00)'
+    found = re.findall(line, drawn("hands").svg)
+    ends = [[float(x) for x in hand[:4]] for hand in found]
+    angles = [math.atan2(y0 - y1, x1 - x0) for x0, y0, x1, y1 in ends]  # y points down
+    expected = [a for row in range(2) for column in range(3) for a in (0.5 * row, 0.3 * column)]
+    # A hand is 24 points long; each of its four numbers is rounded to a hundredth of a point.
+    assert angles == pytest.approx(expected, abs=4 * 0.005 / 24)
+
+
+def test_attention_maps_draw_and_write_the_large_weights_only():
+    one, other = torch.full((7, 7), 1 / 49), torch.zeros(7, 7)
+    one[2, 2], other[2, 2], other[4, 4] = 0.5, 0.75, 0.25
+    svg = axes.attention_maps(one_head=one, other_head=other).svg
+    assert [word for word in texts(svg) if "." in word] == [".50", ".75", ".25"]
+    assert {"one head", "other head"} <= set(texts(svg))
+    corners = re.findall(r'd="M ([\d.]+) ([\d.]+)\s+L ([\d.]+) [^"]*" [^>]*fill: #0072b2', svg)
+    areas = [(float(x1) - float(x0)) ** 2 for x0, _, x1 in corners]
+    # Two sides of some 15 points, each of its ends rounded to a hundredth of a point.
+    ratios = [area / areas[0] for area in areas]
+    assert ratios == pytest.approx([1, 1.5, 0.5], rel=2 * 0.02 / min(areas) ** 0.5)
+
+
+def marks(svg):
+    """How many markers an SVG draws in each of the three axes' colours."""
+    colours = ("#0072b2", "#d55e00", "#00936b")
+    return [len(re.findall(f"<use [^>]*fill: {colour}", svg)) for colour in colours]
+
+
+@pytest.mark.parametrize("name", ORDERS)
+def test_section_map_has_a_mark_for_each_plane_of_each_axis(name):
+    svg = axes.section_map(1e6, **{name: ORDERS[name]}).svg
+    assert marks(svg) == [size + 1 for size in ORDERS[name][0]]  # and one in the legend
+
+
+def test_mrope_picture_marks_each_token_three_times():
+    assert marks(drawn("mrope").svg) == [mrope_position_ids(SEGMENTS).shape[1]] * 3
+
+
+@pytest.mark.parametrize("name", ["loss curves in one", "by position"])
+def test_labels_at_the_ends_of_lines_do_not_collide(name):
+    found = re.findall(r'<text [^>]*?y="([\d.]+)"[^>]*>([^<]+)</text>', drawn(name).svg)
+    ends = [float(y) for y, words in found if words.split(" (")[0] in map(label, POSITIONS)]
+    assert len(ends) == len(POSITIONS)
+    # The layout moves the axes a little after the labels.
+    assert min(b - a for a, b in pairwise(sorted(ends))) > LINE_HEIGHT - 1
+
+
+def test_loss_curves_are_sorted_and_of_equal_steps():
+    odd = curves(none=2.5, rope=1.5)
+    words = texts(training.loss_curves(odd).svg)
+    assert words.index("RoPE") < words.index("no positions")
+    odd["rope"][1] = {"step": [0, 10, 40], "loss": [4.0, 3.0, 2.0]}
+    with pytest.raises(ValueError, match="seeds of 'rope' do not share their values of 'step'"):
+        training.loss_curves(odd)
+
+
+def test_final_spread_says_mean_and_interval_of_each_row():
+    alt = training.final_spread({"none": [3.0, 3.0, 3.0], "rope": [1.0, 2.0, 3.0]}).alt
+    assert "Lowest first: RoPE 2.000 (-0.484 to 4.484), no positions 3.000 (3.000 to 3.000)" in alt
+    assert training.final_spread({"rope": [1.5]}).alt.endswith("Lowest first: RoPE 1.500.")
+
+
+def test_the_heat_map_gives_each_cell_the_colour_of_its_step():
+    patches = re.findall(r'<path d="([^"]*)"[^>]*style="fill: (#[0-9a-f]{6})"', drawn("norms").svg)
+    norms = list(chain(*chain(*NORMS)))
+    for k, colour in enumerate(maps.colour_steps(8)):
+        inside = [0.5 * k <= norm < 0.5 * k + 0.5 or (norm == 4.0 and k == 7) for norm in norms]
+        cells = sum(path.count("z") for path, fill in patches if fill == colour)
+        assert cells == 2 * sum(inside)  # once for q, once for k
+
+
+@pytest.mark.parametrize(("layer", "head"), [(0, 0), (0, 1), (1, 1)])
+def test_the_chart_draws_the_chosen_head(layer, head):
+    svg = rendered(maps.attention_maps(MAPS, "a b"), layer=layer, head=head)
+    found = re.findall(r'aria-label="key: (\d); query: (\d); weight: ([\d.]+)"', svg)
+    chosen = MAPS[layer][head]
+    assert {(int(m), int(n)): float(weight) for n, m, weight in found} == {
+        (m, n): chosen[m][n] for m in range(3) for n in range(m + 1)
+    }
+    back = sum(w * (m - n) for m, row in enumerate(chosen) for n, w in enumerate(row)) / 3
+    assert f"layer {layer}, head {head}: looks back {back:.1f} on average" in svg
+    assert svg.count(">␣</text>") == 2
+
+
+def test_the_alternative_text_names_the_nearest_and_the_farthest_head():
+    alt = maps.attention_maps(MAPS, "a b").to_dict()["description"]
+    assert "head 0 of layer 1 looks back the least, by 0.0 characters" in alt
+    assert "head 1 of layer 0 the most, by 1.0" in alt
+
+
+def test_the_charts_data_stay_small():
+    size = 32
+    even = [[1 / (m + 1) if n <= m else 0.0 for n in range(size)] for m in range(size)]
+    stored = json.dumps(maps.attention_maps([[even] * 4] * 4, "x" * size).to_dict())
+    assert len(stored) < 30_000
