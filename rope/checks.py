@@ -154,7 +154,8 @@ def check_heads(name: str, x: Tensor, rotary_dim: int) -> None:
 
 def check_pair(q: Tensor, k: Tensor) -> None:
     """Refuse queries and keys that differ in more than their heads, or in their device."""
-    if q.shape[0] != k.shape[0] or q.shape[2:] != k.shape[2:]:
+    (batch, _, length, width), (batch_k, _, length_k, width_k) = q.shape, k.shape
+    if batch != batch_k or length != length_k or width != width_k:
         raise ValueError(
             f"q has shape {list(q.shape)} and k {list(k.shape)}; only their heads may differ: "
             "give both the same batch, sequence and head_dim"

@@ -140,13 +140,12 @@ def _check(
     check_tables(cos, sin)
     for name, x in xs.items():
         check_heads(name, x, 2 * cos.shape[-1])
+        check_devices(**{name: x, "cos": cos})
     if len(xs) == 2:
         check_pair(**xs)
-    check_devices(**xs, cos=cos)
-    x = next(iter(xs.values()))
     if position_ids is None:
-        for tensor in xs.values():
-            check_rows(tensor, cos)
+        for x in xs.values():
+            check_rows(x, cos)
         return
     if cos.dim() != 2:
         raise ValueError(
