@@ -89,7 +89,8 @@ def check_tensor(name: str, value: Tensor) -> None:
 
 def check_floating(name: str, tensor: Tensor) -> None:
     """Refuse what is not a tensor of float16, bfloat16, float32 or float64."""
-    check_tensor(name, tensor)
+    if not isinstance(tensor, Tensor):
+        check_tensor(name, tensor)
     if tensor.dtype not in FLOATING:
         raise TypeError(
             f"{name} is {tensor.dtype}; it must be float16, bfloat16, float32 or float64: "
@@ -162,6 +163,41 @@ def check_pair(q: Tensor, k: Tensor) -> None:
             "give both the same batch, sequence and head_dim"
         )
     check_devices(q=q, k=k)
+
+
+def check_writable(**tensors: Tensor) -> None:
+    """Refuse to write into what autograd or shared memory forbids; by name, one tensor or two."""
+    for name, x in tensors.items():
+        if x.is_leaf and x.requires_grad and torch.is_grad_enabled():
+            raise ValueError(
+                f"{name} is a leaf that records gradients; it must be the result of an operation "
+                f"to be rotated in place: pass {name}.clone(), or do not ask for it in place"
+            )
+        if _overlaps(x):
+            raise ValueError(
+                f"{name} has shape {list(x.shape)} and strides {list(x.stride())}; for a rotation "
+                f"in place each element must have a place of its own: pass {name}.contiguous()"
+            )
+    if len({id(x) for x in tensors.values()}) < len(tensors):
+        raise ValueError(
+            "q and k share places in memory, being one tensor; in place they must be two, or it is "
+            "rotated twice: pass k.clone()"
+        )
+    for x in tensors.values():  # torch raises here what it would raise once the first has changed
+        x.narrow(3, 0, 0).zero_()
+
+
+def _overlaps(x: Tensor) -> bool:
+    """Whether two elements may share a place: some axis does not step past all smaller ones."""
+    axes = zip(x.stride(), x.shape, strict=True)
+    if torch.compiler.is_compiling():  # which cannot sort symbols; most overlaps are expansions
+        return any(step == 0 and size > 1 for step, size in axes)
+    reach = 0
+    for step, size in sorted(axes):
+        if size > 1 and step <= reach:
+            return True
+        reach += step * (size - 1)
+    return False
 
 
 def check_tables(cos: Tensor, sin: Tensor) -> None:

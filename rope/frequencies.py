@@ -3,7 +3,7 @@
 Chapter "Many dimensions". The angle is formed, reduced and evaluated in float64 and the table
 rounded once: a float32 angle is already wrong in the second decimal at a million positions.
 
-Shapes: N table rows, dim the rotated width. Angles in radians.
+Shapes: R or dim the rotated width, ... positions of any shape. Angles in radians.
 """
 
 import torch
@@ -53,12 +53,9 @@ def inverse_frequencies(
         check_count("seq_len", seq_len, smallest=0)
     exponents = torch.arange(dim // 2, dtype=torch.float64, device=device) * (-2.0 / dim)
     plain = float(base) ** exponents
-    return plain if extension is None else _scaled(extension, plain, float(base), seq_len)
-
-
-def _scaled(extension: Extension, plain: Tensor, base: float, seq_len: int | None) -> Tensor:
-    """What the extension makes of the plain frequencies, once it has been looked at."""
-    scaled = extension.scale(plain, base, seq_len)
+    if extension is None:
+        return plain
+    scaled = extension.scale(plain, float(base), seq_len)
     check_scaled(extension, plain, scaled)
     return scaled
 
@@ -82,39 +79,50 @@ def rotary_tables(
 ) -> tuple[Tensor, Tensor]:
     """The tables cos(m theta_j) and sin(m theta_j).
 
-    positions: an int N, meaning 0 ... N-1, or an integer tensor `[N]` (negative ones turn back);
-    inv_freq: float64 `[dim/2]` on the same device; scale: what both are multiplied by, an
+    positions: an int N, meaning 0 ... N-1, or an integer tensor `[...]` (negative ones turn back);
+    inv_freq: float64 `[R/2]` on the same device; scale: what both are multiplied by, an
     extension's `attention_scaling`.
-    Returns cos and sin, `[N, dim/2]`, computed in float64 and rounded once to `dtype` (torch's own
-    rounding to float16 and bfloat16, which passes through float32: ties may fall the other way).
+    Returns cos and sin, `[..., R/2]`, `[N, R/2]` for an int, computed in float64 and rounded once
+    to `dtype` (torch's own rounding to float16 and bfloat16, which passes through float32: ties may
+    fall the other way).
     Raises TypeError for positions that are no integers, an inv_freq that is not float64 or a dtype
-    that is not floating; ValueError for a negative N, wrong shapes, two devices or a scale that is
-    not positive.
+    that is not floating; ValueError for a negative N, an inv_freq of another shape, two devices or
+    a scale that is not positive.
 
     >>> cos, sin = rotary_tables(2, inverse_frequencies(4))
     >>> cos
     tensor([[1.0000, 1.0000],
             [0.5403, 0.9999]])
+    >>> rotary_tables(torch.tensor([[7, 8, 9], [0, 1, 2]]), inverse_frequencies(4))[0].shape
+    torch.Size([2, 3, 2])
     """
-    check_number("scale", scale, above=0)
     check_float64("inv_freq", inv_freq)
-    check_table_dtype(dtype)
+    if inv_freq.dim() != 1:
+        raise ValueError(
+            f"inv_freq has shape {list(inv_freq.shape)}; it must have one axis: "
+            "pass inv_freq.flatten() and reshape the tables"
+        )
     if isinstance(positions, Tensor):
         check_integer("positions", positions)
         check_devices(inv_freq=inv_freq, positions=positions)
-        rows = positions
     else:
         check_count("positions", positions, smallest=0)
-        rows = torch.arange(positions, device=inv_freq.device)
-    for name, tensor in (("positions", rows), ("inv_freq", inv_freq)):
-        if tensor.dim() != 1:
-            raise ValueError(
-                f"{name} has shape {list(tensor.shape)}; it must have one axis: "
-                f"pass {name}.flatten() and reshape the tables"
-            )
+        positions = torch.arange(positions, device=inv_freq.device)
     # Elementwise, never a matmul: TF32 would round every position past 2,048.
-    angle = rows.to(torch.float64)[:, None] * inv_freq  # [N, dim/2]
+    angle = positions.to(torch.float64).unsqueeze(-1) * inv_freq  # [..., R/2]
+    return tables_of(angle, dtype, scale)
+
+
+def tables_of(angle: Tensor, dtype: torch.dtype, scale: float) -> tuple[Tensor, Tensor]:
+    """Cosine and sine of float64 angles, times scale, rounded once to dtype."""
+    check_number("scale", scale, above=0)
+    check_table_dtype(dtype)
     cos, sin = angle.cos(), angle.sin()
     if scale != 1:
         cos, sin = cos * scale, sin * scale
     return cos.to(dtype), sin.to(dtype)
+
+
+def table_dtype(x: Tensor) -> torch.dtype:
+    """The precision of x's arithmetic, and so of its tables: float64 for float64, else float32."""
+    return torch.float64 if x.dtype == torch.float64 else torch.float32

@@ -1,24 +1,18 @@
-"""The operation: turn plane j of each vector by the angle of its position.
+"""The operation: rotate plane j of each vector by the angle of its position.
 
 Chapter "From maths to PyTorch". With x_j, y_j the two coordinates of plane j,
 
     x_j' = x_j cos - y_j sin,        y_j' = y_j cos + x_j sin,
 
 which is multiplication by e^{i m theta_j} (RoFormer, arXiv 2104.09864, equation 34). Here the
-arguments are checked; what then turns the vectors is chosen in `rope._turn`.
+arguments are checked; `rope.rotation` computes.
 
 Shapes: B batch, H heads, S sequence, D head dimension, R rotated width, N table rows.
 """
 
-from collections.abc import Sequence
-
-import torch
 from torch import Tensor
 
-from rope._inplace import check_out, check_outs, check_writable
-from rope._turn import turn_into, turned
 from rope.checks import (
-    FLOATING,
     check_devices,
     check_flag,
     check_heads,
@@ -26,7 +20,9 @@ from rope.checks import (
     check_position_ids,
     check_rows,
     check_tables,
+    check_writable,
 )
+from rope.rotation import rotate, rotate_
 
 
 def rotary_embedding(
@@ -37,21 +33,18 @@ def rotary_embedding(
     *,
     interleaved: bool = False,
     inverse: bool = False,
-    out: Tensor | None = None,
 ) -> Tensor:
     """Rotate the first R of the D coordinates of each vector; the rest passes through untouched.
 
     x: `[B, H, S, D]`, float16, bfloat16, float32 or float64, of any strides: what is stored as
-    `[B, S, H, D]` and seen through a transpose is not copied first, and comes back stored so.
+    `[B, S, H, D]` and seen through a transpose is not copied first.
     cos, sin: `[N, R/2]`, whose rows are looked up by integer position_ids `[S]` or `[B, S]`.
     Without position_ids: `[S, R/2]`, or four axes that broadcast to `[B, H, S, R/2]`.
     interleaved: plane j holds coordinates (2j, 2j+1); otherwise (j, j + R/2).
-    inverse: turn back, by the negative angle; a scale within the tables is applied again and not
+    inverse: rotate back, by the negative angle; a scale within the tables is applied again and not
     undone (`RotaryEmbedding` undoes its own).
-    out: of x's shape and dtype, apart from x, to be written into; nothing is then recorded for
-    autograd.
-    Returns out, or a new tensor of x's shape and dtype; the arithmetic is in float32, or float64
-    when x or the tables are, and its result is rounded to x's dtype at the end alone.
+    Returns a new tensor of x's shape and dtype; the arithmetic is in float32, or float64 when x or
+    the tables are, and its result is rounded to x's dtype at the end alone.
     Raises TypeError for integer or complex values and for boolean or floating position_ids,
     ValueError for shapes or devices that do not agree and for positions outside the tables
     (under `torch.compile` and on CUDA that last one is an asynchronous assertion; the Triton kernel
@@ -63,18 +56,12 @@ def rotary_embedding(
     >>> x = torch.ones(1, 1, 2, 4)
     >>> rotary_embedding(x, cos, sin)[0, 0, 1]
     tensor([-0.3012,  0.8952,  1.3818,  1.0948])
-    >>> turned = rotary_embedding(x, cos, sin, interleaved=True)
-    >>> torch.allclose(rotary_embedding(turned, cos, sin, interleaved=True, inverse=True), x)
+    >>> rotated = rotary_embedding(x, cos, sin, interleaved=True)
+    >>> torch.allclose(rotary_embedding(rotated, cos, sin, interleaved=True, inverse=True), x)
     True
     """
-    if not _fit((x,), cos, sin, position_ids, (interleaved, inverse)):
-        _check(x, cos, sin, position_ids, interleaved, inverse)
-    if out is None:
-        return turned((x,), cos, sin, position_ids, interleaved, inverse)[0]
-    check_out(x, out)
-    with torch.no_grad():  # nor for tables that are learned
-        turn_into((x,), (out,), cos, sin, position_ids, interleaved, inverse)
-    return out
+    _check({"x": x}, cos, sin, position_ids, interleaved, inverse)
+    return rotate((x,), cos, sin, position_ids, interleaved, inverse)[0]
 
 
 def rotary_embedding_(
@@ -99,10 +86,9 @@ def rotary_embedding_(
     >>> rotary_embedding_(x, *quarter) is x, x.flatten().tolist()
     (True, [0.0, 1.0])
     """
-    if not _fit((x,), cos, sin, position_ids, (interleaved, inverse)):
-        _check(x, cos, sin, position_ids, interleaved, inverse)
+    _check({"x": x}, cos, sin, position_ids, interleaved, inverse)
     check_writable(x=x)
-    turn_into((x,), (x,), cos, sin, position_ids, interleaved, inverse)
+    rotate_((x,), cos, sin, position_ids, interleaved, inverse)
     return x
 
 
@@ -116,15 +102,12 @@ def rotary_embedding_qk(
     interleaved: bool = False,
     inverse: bool = False,
     inplace: bool = False,
-    out: tuple[Tensor, Tensor] | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Rotate queries `[B, H, S, D]` and keys `[B, H_kv, S, D]` together: on a GPU, in one launch.
 
     Arguments and errors are those of `rotary_embedding`; inplace: write into q and k, as
-    `rotary_embedding_` does; out: a tensor like q and one like k, to be written into. Raises
-    ValueError for q and k that differ in more than their heads, for memory that they or the
-    tensors of out share (but for code under `torch.compile`, which knows no addresses), and for
-    inplace and out together; nothing is then changed.
+    `rotary_embedding_` does. Raises ValueError for q and k that differ in more than their heads,
+    and in place for one tensor given as both; nothing is then changed.
 
     >>> import torch
     >>> q, k = torch.ones(1, 4, 1, 2), torch.ones(1, 2, 1, 2)
@@ -133,78 +116,37 @@ def rotary_embedding_qk(
     >>> q.shape, k.flatten().tolist()
     (torch.Size([1, 4, 1, 2]), [-1.0, -1.0, -1.0, -1.0])
     """
-    if not _fit((q, k), cos, sin, position_ids, (interleaved, inverse, inplace)):
-        _check(q, cos, sin, position_ids, interleaved, inverse, "q")
-        check_flag("inplace", inplace)
-        check_heads("k", k, 2 * cos.shape[-1])
-        check_pair(q, k)
-        if position_ids is None:
-            check_rows(k, cos)
-    if out is not None:
-        if inplace:
-            raise ValueError("inplace is True and out is given; it must be one: leave one away")
-        check_outs(q, k, out)
-        with torch.no_grad():
-            turn_into((q, k), out, cos, sin, position_ids, interleaved, inverse)
-        return out[0], out[1]
+    _check({"q": q, "k": k}, cos, sin, position_ids, interleaved, inverse)
+    check_flag("inplace", inplace)
     if not inplace:
-        q, k = turned((q, k), cos, sin, position_ids, interleaved, inverse)
+        q, k = rotate((q, k), cos, sin, position_ids, interleaved, inverse)
         return q, k
     check_writable(q=q, k=k)
-    turn_into((q, k), (q, k), cos, sin, position_ids, interleaved, inverse)
+    rotate_((q, k), cos, sin, position_ids, interleaved, inverse)
     return q, k
 
 
-def _fit(
-    xs: Sequence[Tensor],
-    cos: Tensor,
-    sin: Tensor,
-    position_ids: Tensor | None,
-    flags: Sequence[bool],
-) -> bool:
-    """Whether the arguments are plainly right, as in most calls: one look in place of many.
-
-    What this does not recognise is no fault yet; `_check` goes through it, and finds the words.
-    """
-    if position_ids is not None or type(cos) is not Tensor or type(sin) is not Tensor:
-        return False
-    for flag in flags:
-        if flag is not True and flag is not False:
-            return False
-    if cos.dtype is not torch.float32 or sin.dtype is not torch.float32:
-        return False
-    if cos.is_nested or sin.is_nested or cos.dim() != 2 or cos.shape != sin.shape:
-        return False
-    (rows, planes), device, alike = cos.shape, cos.device, None
-    for x in xs:
-        if type(x) is not Tensor or x.is_nested or x.dim() != 4 or x.dtype not in FLOATING:
-            return False
-        if x.layout is not torch.strided or x.device != device:
-            return False
-        batch, _, length, head_dim = x.shape
-        if length != rows or alike not in (None, (batch, head_dim)):
-            return False
-        alike = batch, head_dim
-    return sin.device == device and 0 < 2 * planes <= head_dim
-
-
 def _check(
-    x: Tensor,
+    xs: dict[str, Tensor],
     cos: Tensor,
     sin: Tensor,
     position_ids: Tensor | None,
     interleaved: bool,
     inverse: bool,
-    name: str = "x",
 ) -> None:
     """Everything checked before anything is computed."""
     check_flag("interleaved", interleaved)
     check_flag("inverse", inverse)
     check_tables(cos, sin)
-    check_heads(name, x, 2 * cos.shape[-1])
-    check_devices(**{name: x, "cos": cos})
+    for name, x in xs.items():
+        check_heads(name, x, 2 * cos.shape[-1])
+    if len(xs) == 2:
+        check_pair(**xs)
+    check_devices(**xs, cos=cos)
+    x = next(iter(xs.values()))
     if position_ids is None:
-        check_rows(x, cos)
+        for tensor in xs.values():
+            check_rows(tensor, cos)
         return
     if cos.dim() != 2:
         raise ValueError(

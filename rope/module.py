@@ -12,9 +12,8 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from rope._inplace import check_writable
-from rope._turn import look_up, turn_into, turned
-from rope.checks import check_flag, check_heads, check_pair
+from rope.checks import check_flag, check_heads, check_pair, check_writable
+from rope.rotation import rotate, rotate_
 from rope.tables import RotaryTables
 
 
@@ -96,9 +95,9 @@ class RotaryEmbedding(RotaryTables):
         q: `[B, H, S, D]`; k: `[B, H_kv, S, D]`; position_ids: integers `[S]` or `[B, S]`;
         without them offset ... offset+S-1, offset counting the tokens before this call.
         seq_len: the length that length-dependent extensions scale to; when None, that of
-        `fix_length`, or else the largest position of this call + 1. inverse: turn back, and undo
+        `fix_length`, or else the largest position of this call + 1. inverse: rotate back, and undo
         the attention scaling. inplace: write into q and k.
-        Returns the pair, shapes, dtypes and order of storage kept.
+        Returns the pair, shapes and dtypes kept.
         Raises as `rotary_embedding` does. Eager calls with position_ids read the largest one, to
         grow the tables; a GPU has to wait for that, unless seq_len or `fix_length` names a length
         that all positions are below. Compiled calls never read data: name a length, or `grow`
@@ -113,13 +112,10 @@ class RotaryEmbedding(RotaryTables):
         check_heads("k", k, self.dim)
         check_pair(q, k)
         self._check_flags(inverse, inplace, q=q, k=k)
-        found = self._tables_for(q, position_ids, offset, seq_len)
-        if q.dtype == k.dtype or torch.float64 not in (q.dtype, k.dtype):
-            q, k = self._turn((q, k), *found, inverse, inplace)
-            return q, k
-        (q,) = self._turn((q,), *found, inverse, inplace)
-        found = self._tables_for(k, position_ids, offset, seq_len)
-        (k,) = self._turn((k,), *found, inverse, inplace)
+        given = position_ids, offset, seq_len, inverse, inplace
+        if q.dtype != k.dtype and torch.float64 in (q.dtype, k.dtype):  # each has its own tables
+            return self._rotate((q,), *given)[0], self._rotate((k,), *given)[0]
+        q, k = self._rotate((q, k), *given)
         return q, k
 
     def rotate(
@@ -142,8 +138,7 @@ class RotaryEmbedding(RotaryTables):
         """
         check_heads("x", x, self.dim)
         self._check_flags(inverse, inplace, x=x)
-        found = self._tables_for(x, position_ids, offset, seq_len)
-        return self._turn((x,), *found, inverse, inplace)[0]
+        return self._rotate((x,), position_ids, offset, seq_len, inverse, inplace)[0]
 
     def _check_flags(self, inverse: bool, inplace: bool, **tensors: Tensor) -> None:
         check_flag("inverse", inverse)
@@ -151,25 +146,21 @@ class RotaryEmbedding(RotaryTables):
         if inplace:
             check_writable(**tensors)
 
-    def _turn(
+    def _rotate(
         self,
         xs: Sequence[Tensor],
-        cos: Tensor,
-        sin: Tensor,
         position_ids: Tensor | None,
-        checked: bool,
+        offset: int,
+        seq_len: int | None,
         inverse: bool,
         inplace: bool,
     ) -> Sequence[Tensor]:
+        cos, sin, rows, checked = self._tables_for(xs[0], position_ids, offset, seq_len)
         if inverse and self.attention_scaling != 1:
             # The tables hold a cos and a sin; the way back is (cos, -sin) / a.
-            if position_ids is not None:
-                cos, sin = look_up(cos, sin, position_ids, checked)
-                position_ids = None
             square = self.attention_scaling**2
             cos, sin = cos / square, sin / square
-        arguments = (cos, sin, position_ids, self.interleaved, inverse, checked)
-        if not inplace:
-            return turned(xs, *arguments)
-        turn_into(xs, xs, *arguments)
-        return xs
+        if inplace:
+            rotate_(xs, cos, sin, rows, self.interleaved, inverse, checked)
+            return xs
+        return rotate(xs, cos, sin, rows, self.interleaved, inverse, checked)

@@ -3,20 +3,16 @@
 Chapters "From maths to PyTorch" and "Longer than the training text". The spectrum is that of the
 extension at one length; a call for another length, or in float64, gets rows made for it alone.
 
-The tables are no buffers. What is a buffer is cast, broadcast, averaged, and written over with
-uninitialised memory by the frameworks that load and train models; these follow the device alone.
+The tables are no buffers; they follow the device alone (`rope.following`).
 
 Shapes: B batch, H heads, S sequence, D head dimension, R rotated width, N table rows.
 """
 
 import threading
-from collections.abc import Callable
-from typing import Self
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from rope._turn import look_up
 from rope.checks import (
     check_base,
     check_count,
@@ -26,17 +22,17 @@ from rope.checks import (
     check_no_negative,
     check_offset,
     check_position_ids,
-    is_plain,
     position_range,
 )
 from rope.extensions import Default, Extension
+from rope.following import Following, default_device
 from rope.frequencies import check_extension, inverse_frequencies, rotary_tables
 
 _CHANGING = threading.Lock()  # one for all: a lock of its own could not be copied or pickled
 _MOST_ROWS = 1 << 17  # that a call makes the tables grow to; farther rows are made for it alone
 
 
-class RotaryTables(nn.Module):
+class RotaryTables(Following):
     """What `RotaryEmbedding` keeps; its arguments and tables are described there."""
 
     def __init__(
@@ -59,11 +55,7 @@ class RotaryTables(nn.Module):
         self.extension = Default() if extension is None else extension
         self.fixed_length: int | None = None
         self.softmax_scale = 1.0
-        if device is None:
-            # Unlike torch.get_default_device, this sees `with torch.device(...)` in torch 2.6 too.
-            device = torch.empty(0).device
-        # One attribute, replaced whole: no thread sees one new table beside one old.
-        self._tables = self._made(max_seq_len, device)
+        self._kept = self._build(default_device(device), max_seq_len)
 
     @property
     def cos(self) -> Tensor:
@@ -72,7 +64,7 @@ class RotaryTables(nn.Module):
         >>> RotaryTables(4, max_seq_len=3).cos[:, 0]
         tensor([ 1.0000,  0.5403, -0.4161])
         """
-        return self._tables[0]
+        return self._kept[0]
 
     @property
     def sin(self) -> Tensor:
@@ -81,7 +73,7 @@ class RotaryTables(nn.Module):
         >>> RotaryTables(4, max_seq_len=3).sin[:, 0]
         tensor([0.0000, 0.8415, 0.9093])
         """
-        return self._tables[1]
+        return self._kept[1]
 
     @property
     def inv_freq(self) -> Tensor:
@@ -118,7 +110,7 @@ class RotaryTables(nn.Module):
             check_count("seq_len", seq_len)
         with _CHANGING:
             self.fixed_length = seq_len
-            self._tables = self._made(len(self.cos), self.cos.device)
+            self._kept = self._build(self.cos.device)
 
     def grow(self, length: int) -> None:
         """Make the tables hold positions 0 ... length-1; they never shrink.
@@ -133,144 +125,90 @@ class RotaryTables(nn.Module):
         """
         check_count("length", length, smallest=0)
         if length > len(self.cos):
-            self._grown(length)
-
-    def rows_for(
-        self,
-        x: Tensor,
-        position_ids: Tensor | None = None,
-        *,
-        offset: int = 0,
-        seq_len: int | None = None,
-    ) -> tuple[Tensor, Tensor]:
-        """cos and sin for each token of x `[B, H, S, D]`: `[S, R/2]` or `[B, 1, S, R/2]`.
-
-        Arguments and errors are those of `RotaryEmbedding.forward`. What comes back may be views of
-        the tables themselves: not to be written into.
-
-        >>> RotaryTables(4).rows_for(torch.ones(1, 1, 3, 4))[0].shape
-        torch.Size([3, 2])
-        """
-        cos, sin, rows, checked = self._tables_for(x, position_ids, offset, seq_len)
-        return (cos, sin) if rows is None else look_up(cos, sin, rows, checked)
+            self._ensure(length)
 
     def _tables_for(
         self, x: Tensor, position_ids: Tensor | None, offset: int, seq_len: int | None
     ) -> tuple[Tensor, Tensor, Tensor | None, bool]:
         """Tables; the positions to look up in them, None if done; whether those were checked."""
-        self._check(x, position_ids, offset, seq_len)
-        known = self.fixed_length if seq_len is None else seq_len
-        reads = _reads(position_ids, known)
-        length = offset + x.shape[2]
-        if position_ids is not None and reads:
-            low, high = position_range(position_ids)
-            check_no_negative(low)
-            length = high + 1
-        elif position_ids is not None:
-            self._check_length_known(known, x)
-            length = 0 if known is None else known
-        if known is None and self.extension.length_dependent:
-            known = length
-        other = self.extension.regime(known) != self.extension.regime(self.fixed_length)
-        rows = len(self.cos)
-        if other or x.dtype == torch.float64 or length > max(rows, _MOST_ROWS):
-            return *self._fresh(x, position_ids, offset, known), None, True
-        cos, sin = self._at(x.device, self._grown(length) if length > rows else self._tables)
-        if position_ids is None:
-            return cos[offset:length], sin[offset:length], None, True
-        return cos, sin, position_ids, reads
-
-    def _check(
-        self, x: Tensor, position_ids: Tensor | None, offset: int, seq_len: int | None
-    ) -> None:
-        """Refuse what does not fit x."""
         check_offset(offset, position_ids)
         if seq_len is not None:
             check_count("seq_len", seq_len)
+        if position_ids is not None:
+            check_position_ids(position_ids, x.shape[0], x.shape[2])
+            check_devices(x=x, position_ids=position_ids)
+        known = self.fixed_length if seq_len is None else seq_len
+        length, read = offset + x.shape[2], position_ids is None
+        if position_ids is not None:
+            length, read = self._length_of(position_ids, known)
+        other = False
+        if self.extension.length_dependent:
+            known = length if known is None else known
+            other = self.extension.regime(known) != self.extension.regime(self.fixed_length)
+        rows = len(self.cos)
+        if other or x.dtype == torch.float64 or length > max(rows, _MOST_ROWS):
+            return *self._fresh(x, position_ids, offset, known), None, True
+        cos, sin = self._on(x.device, self._ensure(length) if length > rows else None)
         if position_ids is None:
-            return
-        check_position_ids(position_ids, x.shape[0], x.shape[2])
-        check_devices(x=x, position_ids=position_ids)
+            return cos[offset:length], sin[offset:length], None, True
+        return cos, sin, position_ids, read
 
-    def _check_length_known(self, seq_len: int | None, x: Tensor) -> None:
-        """Refuse to guess the length that decides on the spectrum."""
-        if seq_len is None and self.extension.length_dependent and not x.is_meta:
+    def _length_of(self, position_ids: Tensor, known: int | None) -> tuple[int, bool]:
+        """Rows that the positions need, and whether they were read to tell.
+
+        Reading costs a GPU a wait, which a known length saves; compiled code cannot read, and must
+        not guess the length that decides on the spectrum.
+        """
+        meta = position_ids.is_meta
+        if not (torch.compiler.is_compiling() or meta or (position_ids.is_cuda and known)):
+            low, high = position_range(position_ids)
+            check_no_negative(low)
+            return high + 1, True
+        if known is None and self.extension.length_dependent and not meta:
             raise ValueError(
                 f"seq_len is None for {self.extension.name}, whose spectrum depends on the length, "
                 "and compiled code does not read it from position_ids; it must be an integer: "
                 "pass seq_len, or call fix_length first"
             )
+        return known or 0, False
 
     def _fresh(
         self, x: Tensor, position_ids: Tensor | None, offset: int, seq_len: int | None
     ) -> tuple[Tensor, Tensor]:
         """Rows of another spectrum or in float64, made on x's device for these positions alone."""
         if position_ids is None:
-            positions = torch.arange(offset, offset + x.shape[2], device=x.device)
-        else:
-            positions = position_ids.flatten()
-            if torch.compiler.is_compiling():
-                torch._assert_async((positions >= 0).all(), "position_ids must be at least 0")
+            position_ids = torch.arange(offset, offset + x.shape[2], device=x.device)
+        elif torch.compiler.is_compiling():
+            torch._assert_async((position_ids >= 0).all(), "position_ids must be at least 0")
         dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
         inv_freq = self._frequencies(seq_len, x.device)
-        tables = rotary_tables(positions, inv_freq, dtype=dtype, scale=self.attention_scaling)
-        if position_ids is None or position_ids.dim() == 1:
-            return tables
-        cos, sin = (table.unflatten(0, position_ids.shape).unsqueeze(1) for table in tables)
-        return cos, sin
+        cos, sin = rotary_tables(position_ids, inv_freq, dtype=dtype, scale=self.attention_scaling)
+        return (cos[:, None], sin[:, None]) if position_ids.dim() == 2 else (cos, sin)
 
-    def _at(self, device: torch.device, tables: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-        """The tables on the device of a call; they stay there, unless it is meta."""
-        if tables[0].device == device:
-            return tables
-        moved = self._moved(tables, device)
-        return moved if device.type == "meta" else self._kept(moved)
-
-    def _grown(self, length: int) -> tuple[Tensor, Tensor]:
+    def _ensure(self, length: int) -> tuple[Tensor, ...]:
         """Tables for at least `length` positions, the next power of two, on their device."""
         rows = 1 << (int(length) - 1).bit_length()
         if torch.compiler.is_compiling():  # which cannot trace a lock
-            return self._kept(self._made(rows, self.cos.device))
+            return self._keep(self._build(self.cos.device, rows))
         with _CHANGING:
             if length <= len(self.cos):  # another thread has been here in the meantime
-                return self._tables
-            return self._kept(self._made(rows, self.cos.device))
-
-    def _kept(self, tables: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-        """Keep tables, unless they belong to a tracer or a transform, and would outlive it."""
-        if torch.compiler.is_compiling() or all(map(is_plain, tables)):
-            self._tables = tables
-        return tables
+                return self._kept
+            return self._keep(self._build(self.cos.device, rows))
 
     def _frequencies(self, seq_len: int | None, device: torch.device | str) -> Tensor:
         return inverse_frequencies(
             self.dim, self.base, extension=self.extension, seq_len=seq_len, device=device
         )
 
-    def _made(self, rows: int, device: torch.device | str) -> tuple[Tensor, Tensor]:
-        """Tables made on the CPU, so that every device holds the same bits, then moved.
-
-        Made under inference_mode they could never again be used in training.
+    def _build(self, device: torch.device, rows: int | None = None) -> tuple[Tensor, Tensor]:
+        """So many rows, as many as there are when None: made on the CPU, so that every device holds
+        the same bits, and outside inference mode, or they could never be used in training.
         """
         with torch.inference_mode(False):
             inv_freq = self._frequencies(self.fixed_length, "cpu")
+            rows = len(self.cos) if rows is None else rows
             cos, sin = rotary_tables(rows, inv_freq, scale=self.attention_scaling)
             return cos.to(device), sin.to(device)
-
-    def _moved(self, tables: tuple[Tensor, Tensor], device: torch.device) -> tuple[Tensor, Tensor]:
-        cos, sin = tables
-        if cos.is_meta:  # built there: what it holds is a shape
-            return self._made(len(cos), device)
-        with torch.inference_mode(False):
-            return cos.to(device), sin.to(device)
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """Follow moves to another device; a cast, or any other change, does not reach tables."""
-        super()._apply(fn, recurse)
-        device = fn(torch.empty(0, device=self.cos.device)).device
-        if device != self.cos.device:
-            self._tables = self._moved(self._tables, device)
-        return self
 
     def extra_repr(self) -> str:
         parts = [f"dim={self.dim}", f"rows={len(self.cos)}", f"base={self.base}"]
@@ -281,10 +219,3 @@ class RotaryTables(nn.Module):
         if self.softmax_scale != 1:
             parts.append(f"softmax_scale={self.softmax_scale:.6g}")
         return ", ".join([*parts, f"interleaved={self.interleaved}"])
-
-
-def _reads(position_ids: Tensor | None, seq_len: int | None) -> bool:
-    """Whether the largest position is read. It costs a GPU a wait, which a known length saves."""
-    if position_ids is None or torch.compiler.is_compiling() or position_ids.is_meta:
-        return False
-    return seq_len is None or not position_ids.is_cuda

@@ -18,7 +18,6 @@ import math
 import torch
 from torch import Tensor, nn
 
-from rope.axes.tables import axis_tables, turn
 from rope.checks import (
     check_base,
     check_devices,
@@ -31,7 +30,8 @@ from rope.checks import (
     check_position_ids,
     position_range,
 )
-from rope.frequencies import inverse_frequencies
+from rope.frequencies import inverse_frequencies, rotary_tables, table_dtype
+from rope.functional import rotary_embedding
 
 GAMMA = 0.4
 
@@ -119,11 +119,9 @@ class XPos(nn.Module):
         check_heads("q", q, self.dim)
         check_heads("k", k, self.dim)
         check_pair(q, k)
-        cos, sin, factor = self._tables(q, position_ids, offset, q.dtype, k.dtype)
-        return (
-            self._turn(q, cos, sin, factor, inverse),
-            self._turn(k, cos, sin, factor.reciprocal(), inverse),
-        )
+        cos, sin, stretch = self._tables(q, position_ids, offset, q.dtype, k.dtype)
+        rotated = self._rotate(q, cos, sin, stretch, inverse)
+        return rotated, self._rotate(k, cos, sin, stretch.reciprocal(), inverse)
 
     def rotate_queries(
         self,
@@ -140,8 +138,8 @@ class XPos(nn.Module):
         True
         """
         check_heads("q", q, self.dim)
-        cos, sin, factor = self._tables(q, position_ids, offset, q.dtype)
-        return self._turn(q, cos, sin, factor, inverse)
+        cos, sin, stretch = self._tables(q, position_ids, offset, q.dtype)
+        return self._rotate(q, cos, sin, stretch, inverse)
 
     def rotate_keys(
         self,
@@ -158,40 +156,39 @@ class XPos(nn.Module):
         True
         """
         check_heads("k", k, self.dim)
-        cos, sin, factor = self._tables(k, position_ids, offset, k.dtype)
-        return self._turn(k, cos, sin, factor.reciprocal(), inverse)
+        cos, sin, stretch = self._tables(k, position_ids, offset, k.dtype)
+        return self._rotate(k, cos, sin, stretch.reciprocal(), inverse)
 
     def _tables(
         self, x: Tensor, position_ids: Tensor | None, offset: int, *dtypes: torch.dtype
     ) -> tuple[Tensor, Tensor, Tensor]:
         """cos, sin and the query's factor, float64, shaped to broadcast against x."""
-        batch, seq_len = x.shape[0], x.shape[2]
         check_offset(offset, position_ids)
         reach = min(self.reach(dtype) for dtype in dtypes)
         if position_ids is None:
-            if seq_len:
-                self._check_reach(offset, offset + seq_len - 1, reach)
-            position_ids = torch.arange(offset, offset + seq_len, device=x.device)
+            self._check_reach(offset, offset + x.shape[2] - 1, reach)
+            position_ids = torch.arange(offset, offset + x.shape[2], device=x.device)
         else:
-            check_position_ids(position_ids, batch, seq_len)
+            check_position_ids(position_ids, x.shape[0], x.shape[2])
             check_devices(x=x, position_ids=position_ids)
             self._check_positions(position_ids, reach)
         inv_freq = inverse_frequencies(self.dim, self.base, device=x.device)
-        cos, sin = axis_tables(position_ids[None], inv_freq[None], dtype=torch.float64)
+        cos, sin = rotary_tables(position_ids, inv_freq, dtype=torch.float64)
         power = (position_ids.to(torch.float64) - self.centre).unsqueeze(-1) / self.scale_base
-        if position_ids.dim() == 2:
-            power = power.unsqueeze(1)  # [B, 1, S, 1]
-        return cos, sin, decay_rates(self.dim, device=x.device) ** power
+        stretch = decay_rates(self.dim, device=x.device) ** power
+        if position_ids.dim() == 2:  # [B, S, R/2] to [B, 1, S, R/2]
+            return cos.unsqueeze(1), sin.unsqueeze(1), stretch.unsqueeze(1)
+        return cos, sin, stretch
 
-    def _turn(self, x: Tensor, cos: Tensor, sin: Tensor, factor: Tensor, inverse: bool) -> Tensor:
-        """Stretch by factor and rotate, or undo both; one rounding of the tables."""
+    def _rotate(self, x: Tensor, cos: Tensor, sin: Tensor, factor: Tensor, inverse: bool) -> Tensor:
+        """Rotate and multiply by factor, or undo both; one rounding of the tables."""
         check_flag("inverse", inverse)
-        if inverse:
-            factor = factor.reciprocal()
-        return turn(x, cos * factor, sin * factor, interleaved=self.interleaved, inverse=inverse)
+        factor = factor.reciprocal() if inverse else factor
+        cos, sin = ((table * factor).to(table_dtype(x)) for table in (cos, sin))
+        return rotary_embedding(x, cos, sin, interleaved=self.interleaved, inverse=inverse)
 
     def _check_positions(self, position_ids: Tensor, reach: float) -> None:
-        if position_ids.is_meta or position_ids.numel() == 0:
+        if position_ids.is_meta:
             return
         if torch.compiler.is_compiling() or position_ids.is_cuda:
             # Reading a value would break a traced graph, and on a GPU make the host wait.
@@ -201,8 +198,8 @@ class XPos(nn.Module):
             self._check_reach(*position_range(position_ids), reach)
 
     def _check_reach(self, low: int, high: int, reach: float) -> None:
-        """Refuse positions whose factors would overflow, or underflow and lose their digits."""
-        for position in (low, high):
+        """Refuse positions low ... high whose factors would overflow or lose their digits."""
+        for position in (low, high) if low <= high else ():
             if abs(position - self.centre) > reach:
                 raise ValueError(
                     f"position {position} lies {abs(position - self.centre):g} from the centre, "
@@ -212,7 +209,5 @@ class XPos(nn.Module):
                 )
 
     def extra_repr(self) -> str:
-        return (
-            f"dim={self.dim}, scale_base={self.scale_base}, base={self.base}, "
-            f"centre={self.centre}, interleaved={self.interleaved}"
-        )
+        names = ("dim", "scale_base", "base", "centre", "interleaved")
+        return ", ".join(f"{name}={getattr(self, name)}" for name in names)

@@ -19,11 +19,11 @@ THETA, IDS = inverse_frequencies(12), grid_positions(2, 3)
 AXIAL, MIXED = MultiAxisRotaryEmbedding.axial(8), MixedRotaryEmbedding(8, 4)
 Q, GIVEN = torch.ones(1, 4, 6, 8), axial_frequencies(8)
 BAD = {
-    "dim and axes": (lambda: axial_frequencies(10), ValueError, "dim is 10; 2 axes.*4: pass 8 "),
+    "dim and axes": (lambda: axial_frequencies(10), ValueError, "dim is 10; 2 axes.*4: pass 8,"),
     "dim too small": (
         lambda: axial_frequencies(4, 3),
         ValueError,
-        "dim is 4.*multiple of 6.*raise",
+        "dim is 4.*multiple of 6: pass 6,",
     ),
     "odd dim": (lambda: axial_frequencies(7, 1), ValueError, "dim is 7.*even"),
     "no axes": (lambda: axial_frequencies(8, 0), ValueError, "axes is 0.*at least 1"),
@@ -75,8 +75,8 @@ BAD = {
     "bfloat16 positions": (lambda: AXIAL(Q, Q, IDS.bfloat16()), TypeError, "bfloat16.*half types"),
     "mask": (lambda: axis_tables(IDS > 0, GIVEN), TypeError, r"position_ids is torch\.bool"),
     "list": (lambda: axis_tables([[0], [1]], GIVEN), TypeError, "position_ids is a list"),
-    "axis count": (lambda: axis_tables(IDS[:1], GIVEN), ValueError, "counts 1.*2 axes.*must be 2"),
-    "flat ids": (lambda: axis_tables(IDS[0], GIVEN), ValueError, r"\[6\]; it must be \[axes, seq"),
+    "axis count": (lambda: axis_tables(IDS[:1], GIVEN), ValueError, r"\[1, 6\]; .*2 axes.*stack"),
+    "flat ids": (lambda: axis_tables(IDS[0], GIVEN), ValueError, r"\[6\]; it must be \[2, seq"),
     "nan": (lambda: axis_tables(NAN, GIVEN), ValueError, "holds nan.*finite"),
     "inf": (lambda: AXIAL.rotate(Q, IDS / 0.0), ValueError, "holds (nan|inf).*finite"),
     "elsewhere": (lambda: axis_tables(IDS.to("meta"), GIVEN), ValueError, "cpu and position_ids"),
@@ -110,7 +110,7 @@ BAD = {
         r"DynamicNTK.*keeps one spectrum",
     ),
     "sequence": (lambda: AXIAL(Q, Q, IDS[:, :5]), ValueError, r"\[2, 5\]; it must be \[2, 6\]"),
-    "batch": (lambda: MIXED(Q, Q, IDS[[0, 0, 1]]), ValueError, "counts 3"),
+    "batch": (lambda: MIXED(Q, Q, IDS[[0, 0, 1]]), ValueError, r"\[3, 6\]; it must be \[2, 6\]"),
     "three batches": (
         lambda: MIXED(Q, Q, IDS[:, None].expand(2, 3, 6)),
         ValueError,

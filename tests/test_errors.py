@@ -31,6 +31,7 @@ THETA, ROW = reference.inverse_frequencies(4), np.ones((1, 4))
 IDS = torch.arange(4)
 META = torch.empty(2, 3, 4, 8, device="meta")
 LAYER = RotaryAttention(16, 4, 2)
+THETA_8 = inverse_frequencies(8)
 LONG = LongRoPE((1.0, 1.5, 2.0, 2.5), (2.0, 3.0, 5.0, 8.0), 32, factor=8.0)
 
 
@@ -62,7 +63,7 @@ VALUES = {
     "base is inf.*finite, such": lambda: RotaryEmbedding(8, base=10**400),
     "max_seq_len is 0.*at least 1": lambda: RotaryEmbedding(8, 0),
     "positions is -1.*at least 0": lambda: rotary_tables(-1, inverse_frequencies(8)),
-    r"\[1, 4\].*flatten": lambda: rotary_tables(IDS[None], inverse_frequencies(8)),
+    r"inv_freq has shape \[1, 4\].*flatten": lambda: rotary_tables(IDS, THETA_8[None]),
     r"x has shape \[4, 8\].*unsqueeze": lambda: rotate(X[0, 0]),
     "rotate 8.*head_dim 6.*at most 6": lambda: rotate(X[..., :6]),
     r"\[4, 4\] and sin \[3, 4\].*same": lambda: rotate(sin=SIN[:3]),

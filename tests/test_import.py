@@ -12,13 +12,13 @@ import rope
 PACKAGE = Path(rope.__file__).parent
 LAYERS = (
     ("_compiler",),
-    ("checks", "_backend", "_formula", "measuring"),
+    ("checks", "_backend", "formula", "measuring"),
     ("_inplace", "_pages", "_ways"),
     ("_blocks",),
     ("_compiled", "_few"),
     ("reference", "symbolic", "extensions", "positions"),
     ("_turn", "frequencies", "config"),
-    ("functional",),
+    ("functional", "following"),
     ("tables",),
     ("module", "layouts", "axes"),
     ("attention", "xpos", "accuracy", "kernels"),

@@ -88,7 +88,7 @@ FAULTS = [
     Fault(
         "degrees for radians",
         TABLES,
-        (("[:, None] * inv_freq  #", "[:, None] * torch.rad2deg(inv_freq)  #"),),
+        (("(-1) * inv_freq  #", "(-1) * torch.rad2deg(inv_freq)  #"),),
         "frequencies",
         "rotation_in_two_dimensions",
     ),
@@ -109,8 +109,8 @@ FAULTS = [
         TABLES,
         (
             (
-                "rows.to(torch.float64)[:, None] * inv_freq",
-                "rows.float()[:, None] * inv_freq.float()",
+                "positions.to(torch.float64).unsqueeze(-1) * inv_freq",
+                "positions.float().unsqueeze(-1) * inv_freq.float()",
             ),
         ),
         "frequencies",
@@ -139,7 +139,7 @@ FAULTS = [
     Fault(
         "context extension dropped in silence",
         TABLES,
-        (("return plain if extension is None else", "return plain if True else"),),
+        (("    if extension is None:\n", "    if True:\n"),),
         "tables",
         "longer_context",
     ),

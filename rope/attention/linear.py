@@ -10,16 +10,20 @@ Shapes: B batch, H heads, S sequence, D head dimension, D_v width of the values.
 """
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor
 from torch.nn.functional import elu
 
-from rope._formula import without_autocast
 from rope.checks import check_devices, check_flag, check_heads
 from rope.functional import rotary_embedding
 
 FeatureMap = Callable[[Tensor], Tensor]
+# Asked for once: compiled code cannot ask in torch 2.6.
+_AUTOCAST = frozenset(
+    kind for kind in ("cpu", "cuda", "xpu", "mps") if torch.amp.is_autocast_available(kind)
+)
 CHUNK = 64  # tokens handled at once: large enough for matmuls, small beside any S that matters
 
 
@@ -60,7 +64,7 @@ def linear_attention(
     q, k, rotated_q, rotated_k, values = _features(
         q, k, v, cos, sin, feature_map, causal, interleaved, rotate
     )
-    with without_autocast(q):  # sums over a whole sequence stay wide
+    with _without_autocast(q):  # sums over a whole sequence stay wide
         if causal:
             numerator = _running_product(rotated_q, rotated_k, values)
             key_sums = k.cumsum(dim=-2)  # [B, H, S, D]
@@ -95,7 +99,7 @@ def linear_attention_quadratic(
     q, k, rotated_q, rotated_k, values = _features(
         q, k, v, cos, sin, feature_map, causal, interleaved, rotate
     )
-    with without_autocast(q):  # sums over a whole sequence stay wide
+    with _without_autocast(q):  # sums over a whole sequence stay wide
         rotated, plain = rotated_q @ rotated_k.mT, q @ k.mT  # [B, H, S, S]
         if causal:
             rotated, plain = rotated.tril(), plain.tril()
@@ -145,3 +149,11 @@ def _running_product(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         outputs.append(q_chunk @ state + within)
         state = state + k_chunk.mT @ v_chunk
     return torch.cat(outputs, dim=-2)
+
+
+def _without_autocast(x: Tensor) -> AbstractContextManager[None]:
+    """A context in which autocast leaves the arithmetic on x's device alone."""
+    kind = x.device.type
+    if kind not in _AUTOCAST or not torch.is_autocast_enabled(kind):
+        return nullcontext()
+    return torch.autocast(kind, enabled=False)

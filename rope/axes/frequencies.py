@@ -38,9 +38,8 @@ def axial_frequencies(
     tensor([[1.0000, 0.0000, 0.0000, 0.0000],
             [0.0000, 1.0000, 0.1000, 0.0100]], dtype=torch.float64)
     """
-    check_dim(dim)
-    widths = _widths(dim, axes)
-    return join_spectra(*(inverse_frequencies(width, base, device=device) for width in widths))
+    spectra = (inverse_frequencies(width, base, device=device) for width in _widths(dim, axes))
+    return join_spectra(*spectra)
 
 
 def join_spectra(*spectra: Tensor) -> Tensor:
@@ -96,37 +95,30 @@ def section_frequencies(
             f"sections {counts} sum to {sum(counts)}; they must sum to {planes}, the planes of "
             f"inv_freq: give counts of planes, not of coordinates, that sum to {planes}"
         )
-    owners = _deal(counts) if interleaved_sections else _runs(counts)
-    rows = torch.tensor(owners, device=inv_freq.device)
-    theta = inv_freq.new_zeros(len(counts), planes)
-    theta[rows, torch.arange(planes, device=inv_freq.device)] = inv_freq
-    return theta
+    owners = [axis for axis, count in enumerate(counts) for _ in range(count)]
+    rows = torch.tensor(_dealt(counts) if interleaved_sections else owners, device=inv_freq.device)
+    return inv_freq.where(rows == torch.arange(len(counts), device=rows.device)[:, None], 0.0)
 
 
-def _runs(counts: tuple[int, ...]) -> list[int]:
-    """The axis of each plane, section after section."""
-    return [axis for axis, count in enumerate(counts) for _ in range(count)]
-
-
-def _deal(counts: tuple[int, ...]) -> list[int]:
+def _dealt(counts: tuple[int, ...]) -> list[int]:
     """The axis of each plane in the interleaved order."""
     axes, planes = len(counts), sum(counts)
     owners = [0] * planes
     for axis, count in enumerate(counts[1:], start=1):
-        mine = range(axis, planes, axes)
-        if count > len(mine):
+        most = len(owners[axis::axes])
+        if count > most:
             raise ValueError(
                 f"sections {counts} give axis {axis} {count} planes; interleaved among {axes} "
-                f"axes, {planes} planes hold at most {len(mine)} for it: move planes to axis 0, "
+                f"axes, {planes} planes hold at most {most} for it: move planes to axis 0, "
                 "or use interleaved_sections=False"
             )
-        for plane in mine[:count]:
-            owners[plane] = axis
+        owners[axis : axis + count * axes : axes] = [axis] * count
     return owners
 
 
 def _widths(dim: int, axes: int | Sequence[int]) -> tuple[int, ...]:
     """The rotated width of each axis."""
+    check_dim(dim)
     if isinstance(axes, Sequence) and not isinstance(axes, str):
         widths = _integers("axes", axes, smallest=2)
         for axis, width in enumerate(widths):
@@ -138,12 +130,11 @@ def _widths(dim: int, axes: int | Sequence[int]) -> tuple[int, ...]:
             )
         return widths
     check_count("axes", axes)
-    if dim % (2 * axes):
-        below = dim - dim % (2 * axes)
-        way_out = f"pass {below} and leave the rest unrotated, or" if below else "raise dim, or"
+    step = 2 * axes
+    if dim % step:
         raise ValueError(
             f"dim is {dim}; {axes} axes share it in pairs of coordinates, so it must be a multiple "
-            f"of {2 * axes}: {way_out} give the width of each axis as a tuple"
+            f"of {step}: pass {max(step, dim - dim % step)}, or the width of each axis as a tuple"
         )
     return (dim // axes,) * axes
 

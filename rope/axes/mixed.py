@@ -1,4 +1,4 @@
-"""Mixed RoPE: every plane of every head turns along a direction of its own, and learns it.
+"""Mixed RoPE: every plane of every head rotates along a direction of its own, and learns it.
 
 RoPE-ViT (arXiv 2403.13298). A plane of axial RoPE sees rows or columns, so a score is a sum of
 what either offset contributes; with a dense Theta a plane sees a diagonal. At the start each head
@@ -9,16 +9,17 @@ Shapes: A axes, B batch, H heads, S sequence, D head dimension, R rotated width.
 """
 
 from collections.abc import Callable
+from typing import Self
 
 import torch
 from torch import Tensor, nn
 
 from rope.axes.frequencies import axial_frequencies
-from rope.axes.tables import axis_tables, check_axis_positions, table_dtype, turn
-from rope.checks import check_base, check_count, check_flag, check_heads, check_pair
+from rope.axes.layer import AxisRotation
+from rope.checks import check_base, check_count, check_flag
 
 
-class MixedRotaryEmbedding(nn.Module):
+class MixedRotaryEmbedding(AxisRotation):
     """Rotary embedding on A axes whose frequencies are learned, head by head.
 
     dim: the rotated width R, a multiple of 2A; num_heads: H, of the queries and of the keys;
@@ -27,7 +28,8 @@ class MixedRotaryEmbedding(nn.Module):
     The Parameter `frequencies`, float32 `[H, A, R/2]` in radians per position, is in the
     state_dict. No dtype cast touches it; angles are formed from it in float64.
     `reset_parameters` draws it from torch's default generator.
-    Raises ValueError or TypeError for a bad dim, num_heads, axes or base.
+    Raises ValueError or TypeError for a bad dim, num_heads, axes or base; in a call, ValueError for
+    another number of heads and TypeError where `load_state_dict(assign=True)` put a half type in.
 
     >>> _ = torch.manual_seed(0)
     >>> rotary = MixedRotaryEmbedding(8, num_heads=3).to(torch.bfloat16)
@@ -56,8 +58,8 @@ class MixedRotaryEmbedding(nn.Module):
         check_flag("interleaved", interleaved)
         self.dim, self.axes, self.base = dim, axes, float(base)
         self.num_heads, self.interleaved = num_heads, interleaved
-        axial_frequencies(dim, axes, base, device="meta")  # refuses what does not fit
-        empty = torch.empty(num_heads, axes, dim // 2, dtype=torch.float32, device=device)
+        planes = axial_frequencies(dim, axes, base, device="meta").shape[1]  # or refuses
+        empty = torch.empty(num_heads, axes, planes, dtype=torch.float32, device=device)
         self.frequencies = nn.Parameter(empty)
         self.reset_parameters()
 
@@ -83,66 +85,25 @@ class MixedRotaryEmbedding(nn.Module):
         runs = frame.repeat_interleave(self.dim // (2 * self.axes), dim=-1)  # [H, A, R/2]
         self.frequencies.copy_(runs * spectrum)
 
-    def forward(
-        self, q: Tensor, k: Tensor, position_ids: Tensor, *, inverse: bool = False
-    ) -> tuple[Tensor, Tensor]:
-        """Rotate q and k to their positions, or back when inverse.
-
-        q and k: `[B, H, S, D]`, H of both the layer's num_heads; position_ids: `[A, S]` or
-        `[A, B, S]`, integers or real in float32 or float64. Returns the pair, shapes and dtypes
-        kept; the tables are float32, float64 for a float64 tensor. Gradients reach `frequencies`.
-        Raises as `axis_tables` and `rotary_embedding` do, ValueError for another number of heads
-        and TypeError where `load_state_dict(assign=True)` has put a half type in.
-
-        >>> rotary, x = MixedRotaryEmbedding(4, num_heads=2), torch.ones(1, 2, 1, 4)
-        >>> q, k = rotary(x, x, torch.zeros(2, 1, dtype=torch.long))
-        >>> torch.equal(q, x)
-        True
-        """
-        check_heads("q", q, self.dim)
-        check_heads("k", k, self.dim)
-        check_pair(q, k)
-        self._check_num_heads(q=q, k=k)
-        cos, sin = self._tables(q, position_ids, table_dtype(q, k))
-        return (
-            turn(q, cos, sin, interleaved=self.interleaved, inverse=inverse),
-            turn(k, cos, sin, interleaved=self.interleaved, inverse=inverse),
-        )
-
-    def rotate(self, x: Tensor, position_ids: Tensor, *, inverse: bool = False) -> Tensor:
-        """Rotate one tensor `[B, H, S, D]`, as `forward` does two.
-
-        >>> rotary, x = MixedRotaryEmbedding(4, num_heads=2), torch.ones(1, 2, 3, 4)
-        >>> rotary.rotate(x, torch.rand(2, 3)).shape
-        torch.Size([1, 2, 3, 4])
-        """
-        check_heads("x", x, self.dim)
-        self._check_num_heads(x=x)
-        cos, sin = self._tables(x, position_ids, table_dtype(x))
-        return turn(x, cos, sin, interleaved=self.interleaved, inverse=inverse)
-
-    def _tables(self, x: Tensor, position_ids: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        check_axis_positions(position_ids, self.axes, x)
+    def _theta(self, device: torch.device) -> Tensor:
         if self.frequencies.dtype not in (torch.float32, torch.float64):
             raise TypeError(
                 f"frequencies is {self.frequencies.dtype}; it must be float32, since half types "
                 "round every angle: load the state_dict without assign=True"
             )
-        return axis_tables(position_ids, self.frequencies.double(), dtype=dtype)
+        return self.frequencies.double()
 
-    def _check_num_heads(self, **tensors: Tensor) -> None:
+    def _check_heads(self, name: str, x: Tensor) -> None:
         """Refuse another number of heads: a key shared by two heads would need both rotations."""
-        for name, tensor in tensors.items():
-            if tensor.shape[1] != self.num_heads:
-                raise ValueError(
-                    f"{name} has {tensor.shape[1]} heads; each of the layer's {self.num_heads} "
-                    "has frequencies of its own, so it must have as many: repeat shared keys "
-                    "with repeat_interleave(groups, dim=1)"
-                )
+        super()._check_heads(name, x)
+        if x.shape[1] != self.num_heads:
+            raise ValueError(
+                f"{name} has {x.shape[1]} heads; each of the layer's {self.num_heads} has "
+                "frequencies of its own, so it must have as many: repeat shared keys "
+                "with repeat_interleave(groups, dim=1)"
+            )
 
-    def _apply(
-        self, fn: Callable[[Tensor], Tensor], recurse: bool = True
-    ) -> "MixedRotaryEmbedding":
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """Follow device moves and keep float32; what to_empty leaves unwritten is drawn afresh."""
 
         def move(tensor: Tensor) -> Tensor:
@@ -156,7 +117,5 @@ class MixedRotaryEmbedding(nn.Module):
         return self
 
     def extra_repr(self) -> str:
-        return (
-            f"dim={self.dim}, num_heads={self.num_heads}, axes={self.axes}, base={self.base}, "
-            f"interleaved={self.interleaved}"
-        )
+        names = ("dim", "num_heads", "axes", "base", "interleaved")
+        return ", ".join(f"{name}={getattr(self, name)}" for name in names)

@@ -8,27 +8,22 @@ useful order to store them in.
 Shapes: A axes, B batch, H heads, S sequence, D head dimension, R rotated width.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from rope.axes.frequencies import axial_frequencies, section_frequencies
-from rope.axes.tables import (
-    axis_tables,
-    check_axis_positions,
-    check_fixed,
-    check_frequencies,
-    table_dtype,
-    turn,
-)
-from rope.checks import check_dim, check_flag, check_heads, check_number, check_pair, is_plain
+from rope.axes.layer import AxisRotation
+from rope.axes.tables import check_frequencies
+from rope.checks import check_dim, check_flag, check_number
 from rope.extensions.base import Extension
+from rope.following import Following, default_device
 from rope.frequencies import inverse_frequencies
 
 
-class MultiAxisRotaryEmbedding(nn.Module):
+class MultiAxisRotaryEmbedding(Following, AxisRotation):
     """Rotary embedding of queries and keys whose tokens have a position on each of A axes.
 
     frequencies: Theta, float64 `[A, R/2]`, radians per position, finite; 2 (R/2) is at most the
@@ -61,15 +56,12 @@ class MultiAxisRotaryEmbedding(nn.Module):
         check_flag("interleaved", interleaved)
         check_number("attention_scaling", attention_scaling, above=0)
         check_frequencies(frequencies)
-        check_fixed(frequencies)
+        _check_fixed(frequencies)
         self.axes, self.dim = frequencies.shape[0], 2 * frequencies.shape[1]
         self.interleaved, self.attention_scaling = interleaved, float(attention_scaling)
-        if device is None:
-            # Unlike torch.get_default_device, this sees `with torch.device(...)` in torch 2.6 too.
-            device = torch.empty(0).device
-        with torch.inference_mode(False):  # or they could never again be used in training
+        with torch.inference_mode(False):
             self._source = frequencies.to("cpu", copy=True)
-        self._frequencies = self._copy(device)
+            self._kept = self._build(default_device(device))
 
     @property
     def frequencies(self) -> Tensor:
@@ -79,7 +71,7 @@ class MultiAxisRotaryEmbedding(nn.Module):
         tensor([[1., 0.],
                 [0., 1.]], dtype=torch.float64)
         """
-        return self._frequencies
+        return self._kept[0]
 
     @classmethod
     def axial(
@@ -90,7 +82,7 @@ class MultiAxisRotaryEmbedding(nn.Module):
         *,
         interleaved: bool = False,
         device: torch.device | str | None = None,
-    ) -> "MultiAxisRotaryEmbedding":
+    ) -> Self:
         """Each axis has planes of its own; arguments and refusals of `axial_frequencies`.
 
         >>> MultiAxisRotaryEmbedding.axial(128, (16, 56, 56)).frequencies.shape
@@ -110,7 +102,7 @@ class MultiAxisRotaryEmbedding(nn.Module):
         interleaved: bool = False,
         extension: Extension | None = None,
         device: torch.device | str | None = None,
-    ) -> "MultiAxisRotaryEmbedding":
+    ) -> Self:
         """One spectrum shared out; arguments and refusals of `section_frequencies`.
 
         extension: a context extension whose spectrum does not depend on the length; one that does
@@ -142,7 +134,7 @@ class MultiAxisRotaryEmbedding(nn.Module):
         layer_type: str | None = None,
         interleaved: bool | None = None,
         device: torch.device | str | None = None,
-    ) -> "MultiAxisRotaryEmbedding":
+    ) -> Self:
         """The M-RoPE of a model's configuration, as `rope.config.rotary_settings` reads it.
 
         Raises ValueError for a configuration without sections, and as `mrope` and
@@ -172,75 +164,27 @@ class MultiAxisRotaryEmbedding(nn.Module):
             device=device,
         )
 
-    def forward(
-        self, q: Tensor, k: Tensor, position_ids: Tensor, *, inverse: bool = False
-    ) -> tuple[Tensor, Tensor]:
-        """Rotate q and k to their positions, or back when inverse.
+    def _theta(self, device: torch.device) -> Tensor:
+        return self._on(device)[0]
 
-        q: `[B, H, S, D]`; k: `[B, H_kv, S, D]`; position_ids: `[A, S]` or `[A, B, S]`, integers or
-        real in float32 or float64. Returns the pair, shapes and dtypes kept; the tables are
-        float32, float64 for a float64 tensor. inverse also undoes attention_scaling.
-        Raises as `axis_tables` and `rotary_embedding` do, before anything is computed.
-
-        >>> rotary, x = MultiAxisRotaryEmbedding.axial(4), torch.ones(1, 1, 1, 4)
-        >>> rotary(x, x, torch.tensor([[1], [0]]))[0]
-        tensor([[[[-0.3012,  1.0000,  1.3818,  1.0000]]]])
-        """
-        check_heads("q", q, self.dim)
-        check_heads("k", k, self.dim)
-        check_pair(q, k)
-        cos, sin = self._tables(q, position_ids, inverse, table_dtype(q, k))
-        return (
-            turn(q, cos, sin, interleaved=self.interleaved, inverse=inverse),
-            turn(k, cos, sin, interleaved=self.interleaved, inverse=inverse),
-        )
-
-    def rotate(self, x: Tensor, position_ids: Tensor, *, inverse: bool = False) -> Tensor:
-        """Rotate one tensor `[B, H, S, D]`, as `forward` does two.
-
-        >>> rotary, x = MultiAxisRotaryEmbedding.axial(4).double(), torch.ones(1, 1, 1, 4)
-        >>> turned = rotary.rotate(x, torch.tensor([[2], [5]]))
-        >>> torch.allclose(rotary.rotate(turned, torch.tensor([[2], [5]]), inverse=True), x)
-        True
-        """
-        check_heads("x", x, self.dim)
-        cos, sin = self._tables(x, position_ids, inverse, table_dtype(x))
-        return turn(x, cos, sin, interleaved=self.interleaved, inverse=inverse)
-
-    def _tables(
-        self, x: Tensor, position_ids: Tensor, inverse: bool, dtype: torch.dtype
-    ) -> tuple[Tensor, Tensor]:
-        check_flag("inverse", inverse)
-        check_axis_positions(position_ids, self.axes, x)
-        scale = 1 / self.attention_scaling if inverse else self.attention_scaling
-        return axis_tables(position_ids, self._at(x.device), dtype=dtype, scale=scale)
-
-    def _at(self, device: torch.device) -> Tensor:
-        """Theta on the device of a call; it stays there, unless it would hold no numbers."""
-        theta = self._frequencies
-        if theta.device == device:
-            return theta
-        theta = self._copy(device)
-        if device.type != "meta" and (torch.compiler.is_compiling() or is_plain(theta)):
-            self._frequencies = theta
-        return theta
-
-    def _copy(self, device: torch.device | str) -> Tensor:
-        with torch.inference_mode(False):
-            return self._source.to(device, copy=True)
-
-    def _apply(
-        self, fn: Callable[[Tensor], Tensor], recurse: bool = True
-    ) -> "MultiAxisRotaryEmbedding":
-        """Follow moves to another device; a cast, or any other change, does not reach Theta."""
-        super()._apply(fn, recurse)
-        device = fn(torch.empty(0, device=self._frequencies.device)).device
-        if device != self._frequencies.device:
-            self._frequencies = self._copy(device)
-        return self
+    def _build(self, device: torch.device) -> tuple[Tensor, ...]:
+        return (self._source.to(device, copy=True),)
 
     def extra_repr(self) -> str:
         parts = [f"axes={self.axes}", f"dim={self.dim}", f"interleaved={self.interleaved}"]
         if self.attention_scaling != 1:
             parts.append(f"attention_scaling={self.attention_scaling:.6g}")
         return ", ".join(parts)
+
+
+def _check_fixed(frequencies: Tensor) -> None:
+    """Refuse a Theta that is one a head, on meta, learned, or not finite."""
+    if frequencies.dim() != 2 or frequencies.is_meta or frequencies.requires_grad:
+        raise ValueError(
+            f"frequencies has shape {list(frequencies.shape)}, is on {frequencies.device} and has "
+            f"requires_grad={frequencies.requires_grad}; it must be [axes, planes], fixed numbers: "
+            "make it with device='cpu' and detach() it, or use MixedRotaryEmbedding"
+        )
+    if not frequencies.isfinite().all():
+        worst = frequencies[~frequencies.isfinite()][0].item()
+        raise ValueError(f"frequencies holds {worst}; all must be finite: mend that entry")

@@ -1,4 +1,4 @@
-"""cos and sin of angle_j = sum over a of p_a Theta_{a, j}, their use, and what may be a position.
+"""cos and sin of angle_j = sum over a of p_a Theta_{a, j}, and what may be a position.
 
 Shapes: A axes, B batch, H heads, S sequence, R rotated width.
 """
@@ -6,15 +6,8 @@ Shapes: A axes, B batch, H heads, S sequence, R rotated width.
 import torch
 from torch import Tensor
 
-from rope.checks import (
-    INTEGER,
-    check_devices,
-    check_float64,
-    check_number,
-    check_table_dtype,
-    check_tensor,
-)
-from rope.functional import rotary_embedding
+from rope.checks import INTEGER, check_devices, check_float64, check_tensor
+from rope.frequencies import tables_of
 
 REAL = (torch.float32, torch.float64)
 
@@ -47,16 +40,8 @@ def axis_tables(
             [ 1.0000, -0.4161],
             [-0.9900,  1.0000]])
     """
-    check_number("scale", scale, above=0)
     check_frequencies(frequencies)
-    check_table_dtype(dtype)
-    check_tensor("position_ids", position_ids)
-    if position_ids.dim() not in (2, 3):
-        raise ValueError(
-            f"position_ids has shape {list(position_ids.shape)}; it must be [axes, sequence] or "
-            "[axes, batch, sequence]: stack one row of positions an axis"
-        )
-    check_axes(position_ids, frequencies.shape[-2])
+    check_axis_positions(position_ids, frequencies.shape[-2])
     check_devices(frequencies=frequencies, position_ids=position_ids)
     _check_finite(position_ids)
 
@@ -71,10 +56,7 @@ def axis_tables(
         angle = angle + rows[axis] * theta.select(-3, axis)
     if angle.dim() == 3:  # [H, S, R/2] or [B, S, R/2]
         angle = angle.unsqueeze(0 if heads else 1)
-    cos, sin = angle.cos(), angle.sin()
-    if scale != 1:
-        cos, sin = cos * scale, sin * scale
-    return cos.to(dtype), sin.to(dtype)
+    return tables_of(angle, dtype, scale)
 
 
 def check_frequencies(frequencies: Tensor) -> None:
@@ -87,30 +69,11 @@ def check_frequencies(frequencies: Tensor) -> None:
         )
 
 
-def check_fixed(frequencies: Tensor) -> None:
-    """Refuse a Theta that is one a head, on meta, learned, or not finite."""
-    if frequencies.dim() != 2:
-        raise ValueError(
-            f"frequencies has shape {list(frequencies.shape)}; here it must be [axes, planes]: "
-            "call axis_tables yourself where heads differ, or use MixedRotaryEmbedding"
-        )
-    if frequencies.is_meta:
-        raise ValueError(
-            "frequencies is on meta, where it holds no numbers; it must hold them: "
-            "make it with device='cpu'"
-        )
-    if frequencies.requires_grad:
-        raise ValueError(
-            "frequencies requires a gradient; this layer keeps fixed ones: "
-            "pass frequencies.detach(), or use MixedRotaryEmbedding"
-        )
-    if not frequencies.isfinite().all():
-        worst = frequencies[~frequencies.isfinite()][0].item()
-        raise ValueError(f"frequencies holds {worst}; all must be finite: mend that entry")
+def check_axis_positions(position_ids: Tensor, axes: int, x: Tensor | None = None) -> None:
+    """Refuse what is not integer or real, [A, S] or [A, B, S], of the S and B of x if it is given.
 
-
-def check_axes(position_ids: Tensor, axes: int) -> None:
-    """Refuse positions of another kind than integer or real, or of another number of axes."""
+    x: vectors `[B, H, S, D]`, which must share a device with position_ids.
+    """
     check_tensor("position_ids", position_ids)
     if position_ids.dtype not in (*INTEGER, *REAL):
         raise TypeError(
@@ -118,39 +81,17 @@ def check_axes(position_ids: Tensor, axes: int) -> None:
             "real ones float32 or float64 alone, since half types cannot hold them: make them in "
             "float32 from the start"
         )
-    if position_ids.dim() and position_ids.shape[0] != axes:
+    batch, seq_len = ("batch", "sequence") if x is None else (x.shape[0], x.shape[2])
+    shape = tuple(position_ids.shape)
+    fits = shape[:1] == (axes,) and len(shape) in (2, 3)
+    if not fits or (x is not None and shape[1:] not in ((seq_len,), (batch, seq_len))):
         raise ValueError(
-            f"position_ids has shape {list(position_ids.shape)}, whose first axis counts "
-            f"{position_ids.shape[0]}; the frequencies have {axes} axes, so it must be {axes}: "
-            "stack one row of positions an axis"
+            f"position_ids has shape {list(shape)}; it must be [{axes}, {seq_len}] or "
+            f"[{axes}, {batch}, {seq_len}], positions on {axes} axes: stack one row an axis, as "
+            "long as the sequence"
         )
-
-
-def check_axis_positions(position_ids: Tensor, axes: int, x: Tensor) -> None:
-    """Refuse positions that are not [A, S] or [A, B, S] for x [B, H, S, D], on its device."""
-    check_axes(position_ids, axes)
-    batch, seq_len = x.shape[0], x.shape[2]
-    if tuple(position_ids.shape) not in ((axes, seq_len), (axes, batch, seq_len)):
-        raise ValueError(
-            f"position_ids has shape {list(position_ids.shape)}; it must be [{axes}, {seq_len}] "
-            f"or [{axes}, {batch}, {seq_len}], the axes and the sequence of x: expand or slice it "
-            "to one of the two"
-        )
-    check_devices(x=x, position_ids=position_ids)
-
-
-def table_dtype(*tensors: Tensor) -> torch.dtype:
-    """float64 when one of the tensors is, float32 otherwise."""
-    wide = any(tensor.dtype == torch.float64 for tensor in tensors)
-    return torch.float64 if wide else torch.float32
-
-
-def turn(
-    x: Tensor, cos: Tensor, sin: Tensor, *, interleaved: bool, inverse: bool = False
-) -> Tensor:
-    """x `[B, H, S, D]` rotated by tables of any precision, rounded to that of its arithmetic."""
-    cos, sin = cos.to(table_dtype(x)), sin.to(table_dtype(x))
-    return rotary_embedding(x, cos, sin, interleaved=interleaved, inverse=inverse)
+    if x is not None:
+        check_devices(x=x, position_ids=position_ids)
 
 
 def _check_finite(position_ids: Tensor) -> None:

@@ -1,109 +1,105 @@
-"""The kernel as operators of torch: for autograd, torch.compile and torch.export.
+"""The rotation as operators of PyTorch, whose dispatcher finds the kernel for a device.
 
 Chapter "As fast as memory allows". `rope::rotate` gives new tensors and is differentiable: a
-rotation is orthogonal, so the gradient of its input is the gradient of its output turned back, by
+rotation is orthogonal, so the gradient of its input is the gradient of its output rotated back, by
 the same operator with the angle negated, and nothing of the input is kept. `rope::rotate_` writes
-into its arguments, `rope::rotate_into` into others.
+into its arguments.
 
-Shapes: B batch, H heads, S sequence, D head dimension, R rotated width, N table rows.
+q: `[B, H, S, D]`; k: `[B, H_kv, S, D]`, H_kv = 0 where there is none. cos, sin: `[N, R/2]` with
+position_ids `[S]` or `[B, S]`, else `[S, R/2]` or four axes that broadcast to `[B, H, S, R/2]`.
 """
 
-from collections.abc import Sequence
+from importlib.util import find_spec
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from rope._pages import fresh_like
-from rope.kernels.triton import launch
+from rope.checks import FLOATING
+from rope.kernels import cpu
 
-_TABLES = "Tensor cos, Tensor sin, Tensor? position_ids, bool interleaved, bool inverse"
-torch.library.define("rope::rotate", f"(Tensor[] xs, {_TABLES}) -> Tensor[]")
-torch.library.define("rope::rotate_", f"(Tensor(a!)[] xs, {_TABLES}) -> ()")
-torch.library.define("rope::rotate_into", f"(Tensor[] xs, Tensor(a!)[] outs, {_TABLES}) -> ()")
+#: The number formats of each kind of device that has a kernel.
+DTYPES: dict[str, tuple[torch.dtype, ...]] = {"cpu": FLOATING}
+if find_spec("triton"):  # which does not import it
+    DTYPES["cuda"] = (torch.float16, torch.bfloat16, torch.float32)
+
+_ARGUMENTS = "Tensor cos, Tensor sin, Tensor? position_ids, bool interleaved, bool inverse"
+torch.library.define("rope::rotate", f"(Tensor q, Tensor k, {_ARGUMENTS}) -> (Tensor, Tensor)")
+torch.library.define("rope::rotate_", f"(Tensor(a!) q, Tensor(b!) k, {_ARGUMENTS}) -> ()")
 
 
-@torch.library.impl("rope::rotate", ("cpu", "cuda"))
-def rotate(
-    xs: Sequence[Tensor],
-    cos: Tensor,
-    sin: Tensor,
-    position_ids: Tensor | None,
-    interleaved: bool,
-    inverse: bool,
-) -> list[Tensor]:
-    """One or two tensors `[B, H, S, D]` rotated by one launch, into new memory in their order.
-
-    cos, sin: `[N, R/2]` with position_ids `[S]` or `[B, S]`, else four axes that broadcast.
-    """
-    outs = [fresh_like(x) for x in xs]
-    _run(xs, outs, cos, sin, position_ids, interleaved, inverse)
+@torch.library.impl("rope::rotate", tuple(DTYPES))
+def rotate(q: Tensor, k: Tensor, *given: Any) -> tuple[Tensor, Tensor]:
+    outs = torch.empty_like(q), torch.empty_like(k)
+    _into(q, k, *outs, *given)
     return outs
 
 
-@torch.library.impl("rope::rotate_", ("cpu", "cuda"))
-def rotate_(
-    xs: Sequence[Tensor],
+@torch.library.impl("rope::rotate_", tuple(DTYPES))
+def rotate_(q: Tensor, k: Tensor, *given: Any) -> None:
+    _into(q, k, q, k, *given)
+    for x in (q, k):
+        if not x.is_inference():
+            torch.autograd.graph.increment_version(x)  # torch has not seen the writing
+
+
+def _into(
+    q: Tensor,
+    k: Tensor,
+    q_out: Tensor,
+    k_out: Tensor,
     cos: Tensor,
     sin: Tensor,
     position_ids: Tensor | None,
     interleaved: bool,
     inverse: bool,
 ) -> None:
-    """As `rotate`, in place."""
-    _run(xs, xs, cos, sin, position_ids, interleaved, inverse)
+    """Queries and keys by the kernel of their device, into tensors that may be themselves."""
+    if q.is_cuda:
+        from rope.kernels.triton import launch  # which imports Triton
+
+        launch(q, k, q_out, k_out, cos, sin, position_ids, interleaved=interleaved, inverse=inverse)
+        return
+    if position_ids is not None:
+        cos, sin = look_up(cos, sin, position_ids)
+    sin = -sin if inverse else sin
+    cpu.rotate(q, q_out, cos, sin, interleaved)
+    cpu.rotate(k, k_out, cos, sin, interleaved)
 
 
-@torch.library.impl("rope::rotate_into", ("cpu", "cuda"))
-def rotate_into(
-    xs: Sequence[Tensor],
-    outs: Sequence[Tensor],
-    cos: Tensor,
-    sin: Tensor,
-    position_ids: Tensor | None,
-    interleaved: bool,
-    inverse: bool,
-) -> None:
-    """As `rotate`, into tensors that exist."""
-    _run(xs, outs, cos, sin, position_ids, interleaved, inverse)
+def look_up(cos: Tensor, sin: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
+    """The rows of the tables `[N, R/2]` at each token's position.
 
+    position_ids: `[S]` or `[B, S]`, within the rows, which is not checked here.
+    Returns cos and sin, `[S, R/2]` or `[B, 1, S, R/2]`.
 
-def _run(
-    xs: Sequence[Tensor],
-    outs: Sequence[Tensor],
-    cos: Tensor,
-    sin: Tensor,
-    position_ids: Tensor | None,
-    interleaved: bool,
-    inverse: bool,
-) -> None:
-    if len(xs) not in (1, 2):
-        raise ValueError(f"rope::rotate takes one or two tensors, not {len(xs)}: call it twice")
-    k, k_out = (xs[1], outs[1]) if len(xs) == 2 else (None, None)
-    flags = {"interleaved": interleaved, "inverse": inverse}
-    launch(xs[0], k, outs[0], k_out, cos, sin, position_ids, **flags)
+    >>> table = torch.tensor([[0.0], [1.0], [2.0]])
+    >>> look_up(table, table, torch.tensor([[2, 0]]))[0].shape
+    torch.Size([1, 1, 2, 1])
+    """
+    rows = position_ids.long()  # a uint8 index would be read as a mask
+    rows = rows[:, None] if rows.dim() == 2 else rows
+    return cos[rows], sin[rows]
 
 
 @torch.library.register_fake("rope::rotate")
-def _(xs: Sequence[Tensor], *_: Any) -> list[Tensor]:
-    return [fresh_like(x) for x in xs]
+def _(q: Tensor, k: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(q), torch.empty_like(k)
 
 
 @torch.library.register_fake("rope::rotate_")
-@torch.library.register_fake("rope::rotate_into")
-def _(xs: Sequence[Tensor], *_: Any) -> None:
+def _(*_: Any) -> None:
     return None
 
 
-def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
-    _, cos, sin, position_ids, ctx.interleaved, ctx.inverse = inputs
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    _, _, cos, sin, position_ids, ctx.interleaved, ctx.inverse = inputs
     ctx.save_for_backward(cos, sin, position_ids)
 
 
-def _backward(ctx: Any, grads: list[Tensor]) -> tuple[Any, ...]:
-    cos, sin, position_ids = ctx.saved_tensors
-    turned = torch.ops.rope.rotate(grads, cos, sin, position_ids, ctx.interleaved, not ctx.inverse)
-    return turned, None, None, None, None, None
+def _backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
+    back = torch.ops.rope.rotate(*grads, *ctx.saved_tensors, ctx.interleaved, not ctx.inverse)
+    return *back, None, None, None, None, None
 
 
 torch.library.register_autograd("rope::rotate", _backward, setup_context=_setup_context)

@@ -1,11 +1,11 @@
-/* The two formulas as one loop for a CPU: each number is read once and written once.
+/* Equation 34 as one loop for a CPU: each number is read once and written once.
 
    Chapter "As fast as memory allows", section on the CPU. With x, y the coordinates of a plane,
 
        x' = x cos - y sin,        y' = y cos + x sin,
 
    each product and each sum rounded by itself: built without fused multiply-adds, this gives the
-   bits of the eager formulas, NaN's own bits excepted. `rope._compiled` builds and calls it. */
+   bits of `rope.formula`, NaN's own bits excepted. Built by setup.py, called by `rope.kernels.cpu`. */
 
 #include <stdint.h>
 #include <string.h>
@@ -57,11 +57,18 @@ static inline uint16_t to_float16(float x) {
     return (uint16_t)((bits >> 16 & 0x8000) | (rest >= (uint32_t)(127 + 16) << 23 ? beyond : near));
 }
 
+/* Compiled for several generations of vectors, among which the loader of glibc chooses. */
+#if defined(__x86_64__) && defined(__GLIBC__) && __GNUC__ >= 12 && !defined(__clang__)
+#define FOR_EACH_CPU __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else
+#define FOR_EACH_CPU
+#endif
+
 /* One row, which out may be too: no plane reads what another one writes, hence `simd`. FIRST and
    SECOND are the places of plane j's coordinates. */
 
 #define ROW(NAME, DTYPE, STORED, WIDE, FIRST, SECOND)                                             \
-    static void NAME(const void *x_row, void *out_row, const void *cos_row, const void *sin_row,  \
+    FOR_EACH_CPU static void NAME(const void *x_row, void *out_row, const void *cos_row, const void *sin_row,  \
                      int64_t planes) {                                                            \
         const STORED *x = x_row;                                                                  \
         const WIDE *cos = cos_row, *sin = sin_row;                                                \
@@ -91,34 +98,52 @@ static row_function *const rows[][2] = {
     {float64_halves, float64_pairs},
 };
 
-/* What is asked for. n: three axes, in the order in which x is stored, of rows of 2 * planes
-   numbers, `width` bytes, and `rest` bytes behind them that are not rotated. Steps are bytes along
-   the three axes, 0 where a table is the same all along. */
+/* A tensor of four axes B, H, S and the last, whose elements lie side by side; strides count
+   elements. A table that is the same all along an axis has a single row there. */
 
-struct call {
-    int64_t dtype, interleaved, threads, planes, width, rest, n[3];
-    const char *x, *cos, *sin;
-    char *out;
-    int64_t x_step[3], cos_step[3], sin_step[3], out_step[3];
+struct tensor {
+    char *data;
+    int64_t size[4], stride[4];
 };
 
-_Static_assert(sizeof(struct call) == 25 * sizeof(int64_t), "the caller packs 25 of 64 bits");
+struct call {
+    int64_t dtype, interleaved, threads;
+    struct tensor x, out, cos, sin;
+};
 
-static inline int64_t at(const int64_t *step, int64_t i, int64_t j, int64_t k) {
-    return i * step[0] + j * step[1] + k * step[2];
+_Static_assert(sizeof(struct call) == 39 * sizeof(int64_t), "the caller packs 39 of 64 bits");
+
+static inline char *row_of(const struct tensor *t, int64_t bytes, const int *axis, int64_t i,
+                           int64_t j, int64_t k) {
+    int64_t at = 0, index[3] = {i, j, k};
+    for (int n = 0; n < 3; n++)
+        if (t->size[axis[n]] > 1) at += index[n] * t->stride[axis[n]];
+    return t->data + at * bytes;
 }
 
 void rotate(const struct call *c) {
+    static const int64_t stored_bytes[] = {4, 2, 2, 8}, wide_bytes[] = {4, 4, 4, 8};
+    int64_t stored = stored_bytes[c->dtype], wide = wide_bytes[c->dtype];
+    int64_t planes = c->cos.size[3], width = 2 * planes * stored;
+    int64_t rest = c->x.size[3] * stored - width;
     row_function *row = rows[c->dtype][c->interleaved];
-    int64_t n0 = c->n[0], n1 = c->n[1], n2 = c->n[2];
+
+    int axis[3] = {0, 1, 2}; /* in the order in which x lies in memory, the longest stride first */
+    for (int n = 1; n < 3; n++)
+        for (int m = n; m > 0 && c->x.stride[axis[m]] > c->x.stride[axis[m - 1]]; m--) {
+            int swapped = axis[m];
+            axis[m] = axis[m - 1], axis[m - 1] = swapped;
+        }
+    int64_t n0 = c->x.size[axis[0]], n1 = c->x.size[axis[1]], n2 = c->x.size[axis[2]];
+
 #pragma omp parallel for collapse(3) schedule(static) num_threads(c->threads) if (c->threads > 1)
     for (int64_t i = 0; i < n0; i++)
         for (int64_t j = 0; j < n1; j++)
             for (int64_t k = 0; k < n2; k++) {
-                const char *x = c->x + at(c->x_step, i, j, k);
-                char *out = c->out + at(c->out_step, i, j, k);
-                row(x, out, c->cos + at(c->cos_step, i, j, k), c->sin + at(c->sin_step, i, j, k),
-                    c->planes);
-                if (c->rest && x != out) memcpy(out + c->width, x + c->width, c->rest);
+                const char *x = row_of(&c->x, stored, axis, i, j, k);
+                char *out = row_of(&c->out, stored, axis, i, j, k);
+                row(x, out, row_of(&c->cos, wide, axis, i, j, k),
+                    row_of(&c->sin, wide, axis, i, j, k), planes);
+                if (rest && x != out) memcpy(out + width, x + width, rest);
             }
 }

@@ -1,4 +1,4 @@
-"""The kernel: queries and keys read once, turned, written once.
+"""The kernel: queries and keys read once, rotated, written once.
 
 Chapter "As fast as memory allows". A plane costs four multiplications and two additions, so the
 time is that of the bytes: with e bytes an element, q `[B, H, S, D]` and k `[B, H_kv, S, D]` move
@@ -6,7 +6,7 @@ time is that of the bytes: with e bytes an element, q `[B, H, S, D]` and k `[B, 
     2 e B (H + H_kv) S D    bytes of vectors (one read, one write), and
     8 B S R/2 (H + H_kv) / HEADS    bytes of float32 tables, mostly from the cache.
 
-A program turns TOKENS positions in HEADS heads of one sequence. It loads its rows of the tables
+A program rotates TOKENS positions in HEADS heads of one sequence. It loads its rows of the tables
 once and uses them for each of its heads. The backward pass is the same kernel with INVERSE.
 
 Shapes: B batch, H heads, S sequence, D head dimension, R rotated width, N table rows.
@@ -21,7 +21,7 @@ import triton.language as tl
 from torch import Tensor
 
 # The tile: enough elements for 16-byte loads by every thread of its warps, and a few heads to have
-# loads in flight while others are turned.
+# loads in flight while others are rotated.
 _TILE_PLANES = 1024
 _HEADS = 4
 
@@ -49,7 +49,7 @@ def _rotate_kernel(
     TOKENS: tl.constexpr,  # positions of a program
     HEADS: tl.constexpr,  # heads of a program: the loop is unrolled, so their loads overlap
     INTERLEAVED: tl.constexpr,  # which layout: a choice made here costs nothing when it runs
-    INVERSE: tl.constexpr,  # turn back; forward and backward differ in this sign alone
+    INVERSE: tl.constexpr,  # rotate back; forward and backward differ in this sign alone
     HAS_IDS: tl.constexpr,  # look the rows up, instead of taking row s for token s
     HEAD_TABLES: tl.constexpr,  # each head has tables of its own: load them in the loop
 ):  # fmt: skip
@@ -73,30 +73,30 @@ def _rotate_kernel(
     j = tl.arange(0, PLANES_2)
     table = b * t_b + row[:, None] * t_s + j[None, :] * t_j
     table_mask = has_row[:, None] & (j < PLANES)[None, :]
-    c = tl.load(cos_ptr + table, mask=table_mask, other=float("nan")).to(tl.float32)
-    n = tl.load(sin_ptr + table, mask=table_mask, other=float("nan")).to(tl.float32)
+    cos = tl.load(cos_ptr + table, mask=table_mask, other=float("nan")).to(tl.float32)
+    sin = tl.load(sin_ptr + table, mask=table_mask, other=float("nan")).to(tl.float32)
 
     # A tile lies in q or in k: one of two sets of pointers and steps, the same code after that.
     if head_tile < q_tiles:
         first_head = head_tile * HEADS
-        _turn_heads(
+        _rotate_heads(
             q_ptr + b * q_b, q_out_ptr + b * qo_b, q_h, q_s, q_d, qo_h, qo_s, qo_d,
-            first_head, heads_q, s, length, c, n, cos_ptr, sin_ptr, table, table_mask, t_h,
+            first_head, heads_q, s, length, cos, sin, cos_ptr, sin_ptr, table, table_mask, t_h,
             PLANES, PLANES_2, REST, REST_2, HEADS, INTERLEAVED, INVERSE, HEAD_TABLES,
         )  # fmt: skip
     else:
         first_head = (head_tile - q_tiles) * HEADS
-        _turn_heads(
+        _rotate_heads(
             k_ptr + b * k_b, k_out_ptr + b * ko_b, k_h, k_s, k_d, ko_h, ko_s, ko_d,
-            first_head, heads_k, s, length, c, n, cos_ptr, sin_ptr, table, table_mask, t_h,
+            first_head, heads_k, s, length, cos, sin, cos_ptr, sin_ptr, table, table_mask, t_h,
             PLANES, PLANES_2, REST, REST_2, HEADS, INTERLEAVED, INVERSE, HEAD_TABLES,
         )  # fmt: skip
 
 
 @triton.jit
-def _turn_heads(
+def _rotate_heads(
     x_ptr, out_ptr, x_h, x_s, x_d, o_h, o_s, o_d,
-    first_head, heads, s, length, c, n, cos_ptr, sin_ptr, table, table_mask, t_h,
+    first_head, heads, s, length, cos, sin, cos_ptr, sin_ptr, table, table_mask, t_h,
     PLANES: tl.constexpr, PLANES_2: tl.constexpr, REST: tl.constexpr, REST_2: tl.constexpr,
     HEADS: tl.constexpr, INTERLEAVED: tl.constexpr, INVERSE: tl.constexpr,
     HEAD_TABLES: tl.constexpr,
@@ -108,8 +108,8 @@ def _turn_heads(
         here = s < tl.where(h < heads, length, 0)  # a head past the last has no positions
         if HEAD_TABLES:
             mask = table_mask & here[:, None]
-            c = tl.load(cos_ptr + table + h * t_h, mask=mask, other=float("nan")).to(tl.float32)
-            n = tl.load(sin_ptr + table + h * t_h, mask=mask, other=float("nan")).to(tl.float32)
+            cos = tl.load(cos_ptr + table + h * t_h, mask=mask, other=float("nan")).to(tl.float32)
+            sin = tl.load(sin_ptr + table + h * t_h, mask=mask, other=float("nan")).to(tl.float32)
         x_row = x_ptr + h * x_h + s[:, None] * x_s
         o_row = out_ptr + h * o_h + s[:, None] * o_s
         if INTERLEAVED:
@@ -124,19 +124,19 @@ def _turn_heads(
             x = tl.load(x_row + at * x_d, mask=pairs_mask).to(tl.float32)
             y = tl.load(x_row + (at + PLANES) * x_d, mask=pairs_mask).to(tl.float32)
         if INVERSE:
-            turned_x = x * c + y * n
-            turned_y = y * c - x * n
+            rotated_x = x * cos + y * sin
+            rotated_y = y * cos - x * sin
         else:
-            turned_x = x * c - y * n
-            turned_y = y * c + x * n
+            rotated_x = x * cos - y * sin
+            rotated_y = y * cos + x * sin
         # The one rounding to the dtype of the vectors is in the store.
         kind = out_ptr.dtype.element_ty
         if INTERLEAVED:
-            pairs = tl.reshape(tl.join(turned_x, turned_y), (s.shape[0], 2 * PLANES_2))
+            pairs = tl.reshape(tl.join(rotated_x, rotated_y), (s.shape[0], 2 * PLANES_2))
             tl.store(o_row + at * o_d, pairs.to(kind), mask=pairs_mask)
         else:
-            tl.store(o_row + at * o_d, turned_x.to(kind), mask=pairs_mask)
-            tl.store(o_row + (at + PLANES) * o_d, turned_y.to(kind), mask=pairs_mask)
+            tl.store(o_row + at * o_d, rotated_x.to(kind), mask=pairs_mask)
+            tl.store(o_row + (at + PLANES) * o_d, rotated_y.to(kind), mask=pairs_mask)
         if REST > 0:
             r = tl.arange(0, REST_2)[None, :]
             rest_mask = here[:, None] & (r < REST)
@@ -146,9 +146,9 @@ def _turn_heads(
 
 def launch(
     q: Tensor,
-    k: Tensor | None,
+    k: Tensor,
     q_out: Tensor,
-    k_out: Tensor | None,
+    k_out: Tensor,
     cos: Tensor,
     sin: Tensor,
     position_ids: Tensor | None,
@@ -158,27 +158,26 @@ def launch(
 ) -> None:
     """Write the rotated q into q_out and k into k_out, in one launch; the outputs may be q and k.
 
-    q, q_out: `[B, H, S, D]`; k, k_out: `[B, H_kv, S, D]` or None; float16, bfloat16 or float32, of
-    any strides. cos, sin: four axes that broadcast to `[B, H, S, R/2]`; or, with integer
-    position_ids `[S]` or `[B, S]`, `[N, R/2]`. A position outside the tables gives NaN: nothing
-    is read on the host. The arguments have been checked by the caller.
+    q, q_out: `[B, H, S, D]`; k, k_out: `[B, H_kv, S, D]`, of no heads at all too; float16, bfloat16
+    or float32, of any strides. cos, sin: `[S, R/2]`, or four axes that broadcast to
+    `[B, H, S, R/2]`; or `[N, R/2]` with integer position_ids `[S]` or `[B, S]`, of which those
+    outside the tables give NaN: nothing is read on the host. The caller has checked all of it.
     """
-    if k is None or k_out is None:
-        k, k_out, heads_k = q, q_out, 0
-    else:
-        heads_k = k.shape[1]
     batch, heads_q, length, head_dim = q.shape
+    heads_k = k.shape[1]
+    if heads_k == 0:  # no memory either: the kernel is given q's, and leaves it alone
+        k, k_out = q, q_out
     planes = cos.shape[-1]
     if cos.stride() != sin.stride():
         cos, sin = cos.contiguous(), sin.contiguous()
     if position_ids is None:
         ids, id_steps, rows = cos, [0, 0], 0
-        sizes = zip(cos.shape, cos.stride(), strict=True)
-        steps = [0 if size == 1 else step for size, step in sizes]
     else:
         ids, rows = position_ids, cos.shape[0]
         id_steps = [0, *ids.stride()] if ids.dim() == 1 else [*ids.stride()]
-        steps = [0, 0, *cos.stride()]
+    sizes = zip(cos.shape, cos.stride(), strict=True)
+    steps = [0 if size == 1 else step for size, step in sizes]
+    steps = [0, 0, *steps] if cos.dim() == 2 else steps
     rest = 0 if q_out is q else head_dim - 2 * planes
     planes_2 = triton.next_power_of_2(planes)
     # Two kinds of tile, so that a new length compiles nothing: one token, or as many as fit.

@@ -1,0 +1,98 @@
+"""The rotation on a CPU: one loop in C, built at installation, or else the formula in blocks.
+
+Chapter "As fast as memory allows", section on the CPU. The loop (`rotate.c`) reads each number once
+and writes it once. Without it the formula goes through a block of the sequence at a time, so that
+what lies between its operations stays in the cache. Both give the bits of `rope.formula`.
+
+Shapes: B batch, H heads, S sequence, D head dimension, R rotated width.
+"""
+
+import ctypes
+import struct
+from functools import cache
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rope.formula import formula
+
+# The order of `rows` in the C file, by the dtype of the vectors and that of the arithmetic.
+_DTYPES = {
+    (torch.float32, torch.float32): 0,
+    (torch.bfloat16, torch.float32): 1,
+    (torch.float16, torch.float32): 2,
+    (torch.float64, torch.float64): 3,
+}
+_CALL = struct.Struct("39q")
+_GRAIN = 1 << 15  # elements below which a second thread is not worth waking
+_BLOCK = 1 << 19  # elements that stay in the cache while the formula's operations pass over them
+
+
+def rotate(x: Tensor, out: Tensor, cos: Tensor, sin: Tensor, interleaved: bool) -> None:
+    """Write x `[B, H, S, D]` rotated into out, which is x itself or apart from it.
+
+    cos, sin: `[S, R/2]`, or four axes that broadcast to `[B, H, S, R/2]`. Nothing is checked or
+    recorded.
+
+    >>> x, zero = torch.tensor([[[[1.0, 0.0]]]]), torch.zeros(1, 1)
+    >>> rotate(x, x, zero, zero + 1, interleaved=False)
+    >>> x.flatten()
+    tensor([0., 1.])
+    """
+    loop, _ = library()
+    wide = torch.promote_types(torch.promote_types(x.dtype, cos.dtype), torch.float32)
+    dtype = _DTYPES.get((x.dtype, wide))
+    if loop is None or dtype is None or x.stride(3) != 1 or out.stride(3) != 1:
+        in_blocks(x, out, cos, sin, interleaved)
+        return
+    cos, sin = _rows(cos, wide), _rows(sin, wide)
+    threads = min(torch.get_num_threads(), x.numel() // _GRAIN) or 1
+    tensors = *_tensor(x), *_tensor(out), *_tensor(cos), *_tensor(sin)
+    loop(_CALL.pack(dtype, interleaved, threads, *tensors))
+
+
+def _rows(table: Tensor, dtype: torch.dtype) -> Tensor:
+    """The table in the dtype of the arithmetic, with the elements of a row side by side."""
+    if table.dtype != dtype:
+        table = table.to(dtype)
+    return table if table.stride(-1) == 1 else table.contiguous()
+
+
+def _tensor(x: Tensor) -> tuple[int, ...]:
+    """`struct tensor` of the C file; a table of two axes is the same for all B and H."""
+    if x.dim() == 2:
+        return x.data_ptr(), 1, 1, *x.shape, 0, 0, *x.stride()
+    return x.data_ptr(), *x.shape, *x.stride()
+
+
+def in_blocks(x: Tensor, out: Tensor, cos: Tensor, sin: Tensor, interleaved: bool) -> None:
+    """The same by the formula, for a block of the sequence at a time.
+
+    >>> x, zero = torch.tensor([[[[1.0, 0.0]]]]), torch.zeros(1, 1)
+    >>> in_blocks(x, x, zero, zero + 1, interleaved=False)
+    >>> x.flatten()
+    tensor([0., 1.])
+    """
+    rows = max(1, _BLOCK * x.shape[2] // max(1, x.numel()))
+    for start in range(0, x.shape[2], rows):
+        block = slice(start, start + rows)
+        cos_s, sin_s = (t if t.shape[-2] == 1 else t[..., block, :] for t in (cos, sin))
+        out[:, :, block].copy_(formula(x[:, :, block], cos_s, sin_s, interleaved))
+
+
+@cache
+def library() -> tuple[Any, str]:
+    """The loop, or None; and where it is, or why it is not there."""
+    found = [Path(__file__).with_name("rotate" + suffix) for suffix in EXTENSION_SUFFIXES]
+    path = next((path for path in found if path.exists()), None)
+    if path is None:
+        return None, "it was not built when the package was installed, for want of a C compiler"
+    try:
+        loop = ctypes.CDLL(str(path)).rotate
+    except OSError as error:
+        return None, f"it does not load ({error})"
+    loop.argtypes, loop.restype = (ctypes.c_char_p,), None
+    return loop, str(path)
