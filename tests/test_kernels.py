@@ -145,12 +145,15 @@ EACH = [
 @pytest.mark.parametrize("interleaved", [False, True])
 @pytest.mark.parametrize(("engine", "dtype"), EACH, ids=str)
 def test_every_combination(engine, dtype, interleaved):
-    """Of all cases; Triton's interpreter, which takes its time, has one after the other."""
+    """In all cases; in Triton's interpreter, which takes its time, in one after the other."""
     wide = torch.promote_types(dtype, torch.float32)
     bits = engine != "triton" or not (CUDA or dtype == torch.bfloat16)
     first = DTYPES.index(dtype) + 4 * interleaved
     for i, (form, *flags) in enumerate(itertools.product(FORMS, (False, True), (False, True))):
-        cases = CASES if engine != "triton" else (CASES[(i + first) % len(CASES)],)
+        cases = CASES
+        if engine == "triton":  # half of the combinations where the load and the store differ alone
+            other = dtype != torch.float32 and (i + i // 4 + interleaved) % 2
+            cases = () if other else (CASES[(i + first) % len(CASES)],)
         for (dim, width), (batch, heads, heads_k, length), order, step in cases:
             inverse, inplace = flags
             heads_k = heads if form == "each head" else heads_k
