@@ -15,11 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from rope import RotaryEmbedding, rotary_embedding, rotary_embedding_
 from rope.extensions import DynamicNTK, YaRN
-from rope.positions import (
-    cumulative_position_ids,
-    left_padded_position_ids,
-    packed_position_ids,
-)
+from rope.positions import cumulative_position_ids, packed_position_ids
 
 
 def poisoned(model):
@@ -124,17 +120,6 @@ def test_negative_offset_of_left_padding_is_refused(call):
     }
     with pytest.raises(ValueError, match=r"-2"):
         calls[call]()
-
-
-def test_left_padding_has_positions_of_its_own():
-    """Padded on the left, a text's tokens are rotated as if it stood alone."""
-    mask = torch.tensor([[0, 0, 1, 1, 1], [1, 1, 1, 1, 1], [0, 0, 0, 0, 0]])
-    ids = left_padded_position_ids(mask)
-    assert ids.min() >= 0
-    rotary, x = RotaryEmbedding(8, 16), normal((3, 2, 5, 8), 0)
-    out = rotary.rotate(x, ids)
-    assert torch.equal(out[:1, :, 2:], rotary.rotate(x[:1, :, 2:]))
-    assert torch.equal(out[1:2], rotary.rotate(x[1:2]))
 
 
 def test_packed_positions_are_reset():

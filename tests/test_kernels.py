@@ -18,11 +18,11 @@ from rope.kernels.operator import look_up
 
 CUDA = torch.cuda.is_available()
 with_loop = pytest.mark.skipif(cpu.library()[0] is None, reason=cpu.library()[1])
-ROWS = 40
+ROWS, BOTH = 40, (False, True)
 
 
 def on_the_cpu(rotate):
-    def engine(q, k, outs, cos, sin, ids, interleaved, inverse):
+    def engine(q, k, outs, cos, sin, ids, *, interleaved, inverse):
         if ids is not None:
             cos, sin = look_up(cos, sin, ids)
         for x, out in zip((q, k), outs, strict=True):
@@ -31,19 +31,11 @@ def on_the_cpu(rotate):
     return engine
 
 
-def triton(q, k, outs, *given):
+def triton(q, k, outs, *tables, interleaved, inverse):
     pytest.importorskip("triton", reason="Triton has no wheels for this system")
     from rope.kernels.triton import launch
 
-    *given, interleaved, inverse = given
-    if CUDA:
-        given = [t if t is None else t.cuda() for t in given]
-        results = [x.cuda() for x in (q, k)]
-        launch(*results, *results, *given, interleaved=interleaved, inverse=inverse)
-        for out, result in zip(outs, results, strict=True):
-            out.copy_(result)
-    else:
-        launch(q, k, *outs, *given, interleaved=interleaved, inverse=inverse)
+    launch(q, k, *outs, *tables, interleaved=interleaved, inverse=inverse)
 
 
 ENGINES = {
@@ -51,6 +43,7 @@ ENGINES = {
     "blocks": on_the_cpu(cpu.in_blocks),
     "triton": triton,
 }
+DEVICES = {"loop": "cpu", "blocks": "cpu", "triton": "cuda" if CUDA else "cpu"}
 LOOP = pytest.param("loop", marks=with_loop)
 
 
@@ -75,12 +68,12 @@ def in_complex_numbers(x, cos, sin, interleaved):
     return torch.cat((planes.flatten(-2), x[..., width:]), dim=-1), z.abs()
 
 
-def assert_right(found, x, cos, sin, ids, interleaved, inverse, bits=True):
+def assert_right(found, x, cos, sin, ids, *, interleaved, inverse, bits=True):
     """Each pair within 2 eps of its length, the bound of the whole package; NaN never passes.
 
     That leaves room for the interpreter, which cuts bfloat16 off where a GPU rounds it.
     """
-    cos, sin = lined_up(x, cos, sin, ids)
+    found, x, cos, sin = (t.cpu() for t in (found, x, *lined_up(x, cos, sin, ids)))
     sin = -sin if inverse else sin
     width = 2 * cos.shape[-1]
     assert torch.equal(found[..., width:], x[..., width:]), "what is not rotated must not change"
@@ -93,10 +86,10 @@ def assert_right(found, x, cos, sin, ids, interleaved, inverse, bits=True):
     assert (error <= 2 * torch.finfo(x.dtype).eps * lengths).all()
 
 
-def stored(shape, order, step, dtype, seed=None):
+def stored(shape, order, step, dtype, device, seed=None):
     """A tensor whose axes lie in memory in this order, by steps, inside a buffer of NaN."""
     sizes = [shape[axis] for axis in order]
-    buffer = torch.full((*sizes[:3], sizes[3] * step + 3), math.nan, dtype=dtype)
+    buffer = torch.full((*sizes[:3], sizes[3] * step + 3), math.nan, dtype=dtype, device=device)
     view = buffer[..., : sizes[3] * step : step].permute([order.index(axis) for axis in range(4)])
     if seed is not None:
         view.copy_(normal(shape, seed, torch.float32))
@@ -117,7 +110,7 @@ CASES = (
 FORMS = ("rows", "one row", "ids of all", "ids of each", "each sequence", "each head")
 
 
-def tables_of(form, batch, heads, length, width, dtype):
+def tables_of(form, batch, heads, length, width, dtype, device):
     """Cosines, sines and position ids; the sines stored otherwise than the cosines."""
     sizes = {
         "rows": (length,),
@@ -126,13 +119,14 @@ def tables_of(form, batch, heads, length, width, dtype):
         "each head": (1, heads, length),
     }
     angle = normal((*sizes.get(form, (ROWS,)), width // 2), 5)
-    cos, sin = angle.cos().to(dtype), angle.mT.contiguous().mT.sin().to(dtype)
+    cos, sin = angle.cos().to(device, dtype), angle.mT.contiguous().mT.sin().to(device, dtype)
     if form == "rows":
         return cos[None, None], sin[None, None], None
     if not form.startswith("ids"):
         return cos, sin, None
     size = (length,) if form == "ids of all" else (batch, length)
-    return cos, sin, torch.randint(ROWS, size, generator=torch.Generator().manual_seed(7))
+    ids = torch.randint(ROWS, size, generator=torch.Generator().manual_seed(7))
+    return cos, sin, ids.to(device)
 
 
 EACH = [
@@ -146,53 +140,51 @@ EACH = [
 @pytest.mark.parametrize(("engine", "dtype"), EACH, ids=str)
 def test_every_combination(engine, dtype, interleaved):
     """In all cases; in Triton's interpreter, which takes its time, in one after the other."""
-    wide = torch.promote_types(dtype, torch.float32)
+    wide, device = torch.promote_types(dtype, torch.float32), DEVICES[engine]
     bits = engine != "triton" or not (CUDA or dtype == torch.bfloat16)
     first = DTYPES.index(dtype) + 4 * interleaved
-    for i, (form, *flags) in enumerate(itertools.product(FORMS, (False, True), (False, True))):
-        cases = CASES
+    for i, (form, inverse, inplace) in enumerate(itertools.product(FORMS, BOTH, BOTH)):
+        cases, flags = CASES, {"interleaved": interleaved, "inverse": inverse}
         if engine == "triton":  # half of the combinations where the load and the store differ alone
             other = dtype != torch.float32 and (i + i // 4 + interleaved) % 2
             cases = () if other else (CASES[(i + first) % len(CASES)],)
         for (dim, width), (batch, heads, heads_k, length), order, step in cases:
-            inverse, inplace = flags
             heads_k = heads if form == "each head" else heads_k
-            cos, sin, ids = tables_of(form, batch, heads, length, width, wide)
+            cos, sin, ids = tables_of(form, batch, heads, length, width, wide, device)
             shapes = [(batch, h, length, dim) for h in (heads, heads_k)]
-            around, xs = zip(*(stored(x, order, step, dtype, 1) for x in shapes), strict=True)
-            before = [x.clone() for x in xs]
-            outs = xs
+            how = order, step, dtype, device
+            around, xs = zip(*(stored(x, *how, 1) for x in shapes), strict=True)
+            before, outs = [x.clone() for x in xs], xs
             if not inplace:
-                around, outs = zip(*(stored(x, order, step, dtype) for x in shapes), strict=True)
-            ENGINES[engine](*xs, outs, cos, sin, ids, interleaved, inverse)
+                around, outs = zip(*(stored(x, *how) for x in shapes), strict=True)
+            ENGINES[engine](*xs, outs, cos, sin, ids, **flags)
             for out, x, buffer in zip(outs, before, around, strict=True):
-                assert_right(out.clone(), x, cos, sin, ids, interleaved, inverse, bits)
+                assert_right(out.clone(), x, cos, sin, ids, **flags, bits=bits)
                 out.fill_(math.nan)
                 assert buffer.isnan().all(), "wrote beside the output"
 
 
-def rows_and(x, dim):
-    cos, sin = tables(x.shape[2], dim, torch.float32)
-    return cos[None, None], sin[None, None], None
+FORWARD = {"interleaved": False, "inverse": False}
 
 
 @pytest.mark.parametrize("engine", [LOOP, "blocks", "triton"])
 def test_offsets_have_64_bits(engine):
     """Two sequences 2**31 elements apart; the memory between them is never touched."""
     apart = 2**31 + 64
-    buffer = torch.empty(apart + 8, dtype=torch.float16)
+    buffer = torch.empty(apart + 8, dtype=torch.float16, device=DEVICES[engine])
     x = buffer.as_strided((2, 1, 1, 8), (apart, 8, 8, 1))
     x.copy_(normal((2, 1, 1, 8), 1, torch.float32))
-    before, quarter = x.clone(), (torch.zeros(1, 1, 1, 4), torch.ones(1, 1, 1, 4), None)
-    ENGINES[engine](x, x[:, :0], (x, x[:, :0]), *quarter, True, False)
-    assert_right(x, before, *quarter, True, False)
+    zero = torch.zeros(1, 1, 1, 4, device=DEVICES[engine])
+    before, quarter = x.clone(), (zero, zero + 1, None)
+    ENGINES[engine](x, x[:, :0], (x, x[:, :0]), *quarter, **FORWARD)
+    assert_right(x, before, *quarter, **FORWARD)
 
 
 @pytest.mark.parametrize("engine", [LOOP, "blocks", "triton"])
 @pytest.mark.parametrize("shape", [(0, 2, 3, 4), (2, 0, 3, 4), (2, 2, 0, 4)])
 def test_nothing_to_do(engine, shape):
-    x = torch.empty(shape)
-    ENGINES[engine](x, x.clone(), (x.clone(), x.clone()), *rows_and(x, 4), False, False)
+    x, rows = (torch.empty(size, device=DEVICES[engine]) for size in (shape, (shape[2], 2)))
+    ENGINES[engine](x, x.clone(), (x.clone(), x.clone()), rows, rows, None, **FORWARD)
 
 
 @pytest.mark.parametrize("engine", [LOOP, "blocks"])
@@ -203,11 +195,11 @@ def test_large_tensors_are_cut_for_threads_and_caches(engine, interleaved, dtype
     q, k = normal((1, 3, 6001, 64), 1, dtype), normal((1, 2, 6001, 64), 2, dtype)
     threads = torch.get_num_threads()
     for form in ("rows", "one row", "ids of each", "each sequence"):
-        given = tables_of(form, 1, 3, 6001, 48, wide)
+        given = tables_of(form, 1, 3, 6001, 48, wide, "cpu")
         outs = [torch.full_like(x, math.nan) for x in (q, k)]
         try:
             torch.set_num_threads(3)
-            ENGINES[engine](q, k, outs, *given, interleaved, False)
+            ENGINES[engine](q, k, outs, *given, interleaved=interleaved, inverse=False)
         finally:
             torch.set_num_threads(threads)
         for x, out in zip((q, k), outs, strict=True):
@@ -241,17 +233,14 @@ def test_the_loop_rounds_every_kind_of_number_as_torch_does(dtype, interleaved):
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int32, torch.int64], ids=str)
 def test_to_triton_a_position_outside_the_tables_is_nan(dtype):
     """No host looks at positions; a row that does not exist must not be another's in silence."""
-    cos, sin = tables(4, 6, torch.float32)
-    ids = torch.tensor([3, 200 if dtype == torch.uint8 else -1, 0, 4], dtype=dtype)
-    x = normal((2, 1, 4, 8), 1, torch.float32)
-    out = torch.zeros_like(x)
-    triton(x, x[:, :0], (out, out[:, :0]), cos, sin, ids, False, False)
+    cos, sin = (t.to(DEVICES["triton"]) for t in tables(4, 6, torch.float32))
+    ids = torch.tensor([3, 200 if dtype == torch.uint8 else -1, 0, 4]).to(cos.device, dtype)
+    x = normal((2, 1, 4, 8), 1, torch.float32).to(cos.device)
+    out, inside = torch.zeros_like(x), [0, 2]
+    triton(x, x[:, :0], (out, out[:, :0]), cos, sin, ids, **FORWARD)
     assert out[:, :, [1, 3], :6].isnan().all()
-    inside = [0, 2]
-    assert_right(out[:, :, inside], x[:, :, inside], cos, sin, ids[inside], False, False, not CUDA)
-
-
-FLAGS = tuple(itertools.product((False, True), repeat=2))
+    given = (out[:, :, inside], x[:, :, inside], cos, sin, ids[inside])
+    assert_right(*given, **FORWARD, bits=not CUDA)
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(4))))
@@ -259,7 +248,7 @@ def test_results_are_stored_as_x_is_and_are_no_views(order):
     """Autograd forbids to change in place what it takes for a view made where it did not look."""
     shape, back = (2, 3, 5, 8), [order.index(axis) for axis in range(4)]
     x = normal([shape[axis] for axis in order], 0, torch.float32).permute(back)
-    for interleaved, grad in FLAGS:
+    for interleaved, grad in itertools.product(BOTH, BOTH):
         leaf = x.clone().requires_grad_(grad)
         for width in (6, 8):
             out = rotary_embedding(leaf, *tables(5, width, torch.float32), interleaved=interleaved)
@@ -280,8 +269,7 @@ def test_memory_that_is_not_what_it_seems():
     if torch._is_functional_tensor(functional):
         functional = torch._from_functional_tensor(functional)
     assert torch.equal(functional, right)
-    out = torch._neg_view(-x)
-    assert torch.equal(rotary_embedding_(out, cos, sin), right) and torch.equal(out, right)
+    assert torch.equal(rotary_embedding(torch._neg_view(-x), cos, sin), right)
 
 
 @pytest.mark.skipif(not CUDA, reason="asks for 13 GB of a GPU's memory")
@@ -289,6 +277,6 @@ def test_more_than_2_31_elements():
     x = torch.randn((1, 2, 2**23 + 1, 128), dtype=torch.bfloat16, device="cuda")
     cos, sin = (t.cuda() for t in tables(x.shape[2], 128, torch.float32))
     out = rotary_embedding(x, cos, sin)
-    last = (x[:, :, -3:].cpu(), cos[-3:].cpu(), sin[-3:].cpu(), None)
-    assert_right(out[:, :, -3:].cpu(), *last, False, False, bits=False)
+    last = (out[:, :, -3:], x[:, :, -3:], cos[-3:], sin[-3:], None)
+    assert_right(*last, **FORWARD, bits=False)
     assert torch.equal(rotary_embedding_(x, cos, sin), out)

@@ -99,7 +99,7 @@ rope/axes/tables.py
 -angle = angle + rows[axis]
 +angle = angle - rows[axis]
 
-the formula turns the other way: kernels, from_maths_to_pytorch
+the formula turns the other way: kernels, on_the_gpu
 rope/formula.py
 -planes * cos + quarter_turn
 +planes * cos - quarter_turn
