@@ -63,7 +63,7 @@ VALUES = {
     "base is inf.*finite, such": lambda: RotaryEmbedding(8, base=10**400),
     "max_seq_len is 0.*at least 1": lambda: RotaryEmbedding(8, 0),
     "positions is -1.*at least 0": lambda: rotary_tables(-1, inverse_frequencies(8)),
-    r"inv_freq has shape \[1, 4\].*flatten": lambda: rotary_tables(IDS, THETA_8[None]),
+    r"inv_freq has shape \[1, 4\]; it must": lambda: rotary_tables(IDS, THETA_8[None]),
     r"x has shape \[4, 8\].*unsqueeze": lambda: rotate(X[0, 0]),
     "rotate 8.*head_dim 6.*at most 6": lambda: rotate(X[..., :6]),
     r"\[4, 4\] and sin \[3, 4\].*same": lambda: rotate(sin=SIN[:3]),
