@@ -176,7 +176,8 @@ def check_writable(**tensors: Tensor) -> None:
                 f"{name} has shape {list(x.shape)} and strides {list(x.stride())}; for a rotation "
                 f"in place each element must have a place of its own: pass {name}.contiguous()"
             )
-    if len({id(x) for x in tensors.values()}) < len(tensors):
+    first, *others = tensors.values()
+    if others and others[0] is first:
         raise ValueError(
             "q and k share places in memory, being one tensor; in place they must be two, or it is "
             "rotated twice: pass k.clone()"

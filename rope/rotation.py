@@ -14,9 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.autograd import forward_ad
 
-from rope import kernels
 from rope.formula import formula
-from rope.kernels.operator import DTYPES, look_up
+from rope.kernels.operator import DTYPES, enabled, look_up
 from rope.positions import check_positions_in_table
 
 _PLAIN = (Tensor, nn.Parameter)
@@ -56,7 +55,8 @@ def rotate_(
 ) -> None:
     """The same in place; where autograd records, it records a copy of the result."""
     recorded = torch.is_grad_enabled() and any(x.requires_grad for x in xs)
-    if not recorded and has_kernel(xs, cos, sin):
+    negated = any(x.is_neg() for x in xs)  # views that the dispatcher cannot write through
+    if not (recorded or negated) and has_kernel(xs, cos, sin):
         given = _lined_up(cos, sin, position_ids, checked, True)
         torch.ops.rope.rotate_(*_queries_and_keys(xs), *given, interleaved, inverse)
         return
@@ -74,7 +74,7 @@ def has_kernel(xs: Sequence[Tensor], cos: Tensor, sin: Tensor) -> bool:
     (True, False)
     """
     device, compiling = xs[0].device.type, torch.compiler.is_compiling()
-    if device not in DTYPES or not kernels.enabled() or (compiling and device == "cpu"):
+    if device not in DTYPES or not enabled() or (compiling and device == "cpu"):
         return False
     if torch.is_grad_enabled() and (cos.requires_grad or sin.requires_grad):
         return False

@@ -1,8 +1,10 @@
-"""What Hypothesis draws for the unit tests, and the tolerances, each derived from its dtype."""
+"""What Hypothesis draws for the unit tests, the tolerances, and tensors made from a seed."""
 
 import hypothesis.strategies as st
 import torch
 from hypothesis import settings
+
+from rope import inverse_frequencies, rotary_tables
 
 quick = settings(deadline=None, derandomize=True, max_examples=25)
 DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
@@ -16,6 +18,10 @@ def tolerance(dtype, scale=1.0, operations=4):
 def normal(shape, seed, dtype=torch.float64):
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype)
+
+
+def tables(positions, dim, dtype=torch.float64):
+    return rotary_tables(positions, inverse_frequencies(dim), dtype=dtype)
 
 
 seeds = st.integers(0, 2**31)

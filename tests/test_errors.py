@@ -22,343 +22,191 @@ from rope.attention import (
     packed_position_ids,
     segment_ids,
 )
+from rope.extensions import DynamicNTK, LongRoPE
 
 X = torch.ones(2, 3, 4, 8)
 COS, SIN = rotary_tables(4, inverse_frequencies(8))
-THETA = reference.inverse_frequencies(4)
+COS_4 = COS[None, None]
+THETA, ROW = reference.inverse_frequencies(4), np.ones((1, 4))
 IDS = torch.arange(4)
 META = torch.empty(2, 3, 4, 8, device="meta")
+LAYER = RotaryAttention(16, 4, 2)
+THETA_8 = inverse_frequencies(8)
+LONG = LongRoPE((1.0, 1.5, 2.0, 2.5), (2.0, 3.0, 5.0, 8.0), 32, factor=8.0)
 
 
-def turn(x=X, cos=COS, sin=SIN, ids=None, **options):
+def rotate(x=X, cos=COS, sin=SIN, ids=None, **options):
     return rotary_embedding(x, cos, sin, ids, **options)
 
 
 def attend(x=None, cache=None, **options):
-    layer = RotaryAttention(16, 4, 2)
     with torch.no_grad():
-        return layer(torch.ones(2, 5, 16) if x is None else x, cache=cache, **options)
+        return LAYER(torch.ones(2, 5, 16) if x is None else x, cache=cache, **options)
+
+
+def cache(heads=2, rows=9, **options):
+    return KVCache(2, heads, rows, 4, **options)
 
 
 def linear(q=X, k=X, v=X):
     return linear_attention(q, k, v, COS, SIN)
 
 
-BAD = {
-    "odd dim": (lambda: inverse_frequencies(7), ValueError, "dim is 7.*even.*pass 6"),
-    "dim 0": (lambda: inverse_frequencies(0), ValueError, "dim is 0.*at least 2"),
-    "dim float": (lambda: inverse_frequencies(8.0), TypeError, "dim is 8.0.*integer.*int"),
-    "dim bool": (lambda: RotaryEmbedding(True), TypeError, "dim is True.*integer"),
-    "base 0": (lambda: inverse_frequencies(8, 0), ValueError, "base is 0.*positive.*10000"),
-    "base negative": (lambda: RotaryEmbedding(8, base=-1.0), ValueError, "base is -1;.*positive"),
-    "base nan": (lambda: inverse_frequencies(8, float("nan")), ValueError, "base is nan.*finite"),
-    "base inf": (lambda: inverse_frequencies(8, float("inf")), ValueError, "base is inf.*finite"),
-    "base huge": (lambda: RotaryEmbedding(8, base=10**400), ValueError, "base is inf.*finite"),
-    "base text": (lambda: inverse_frequencies(8, "1e4"), TypeError, "base is '1e4'.*real"),
-    "base complex": (lambda: inverse_frequencies(8, 1j), TypeError, "base is 1j.*real"),
-    "max_seq_len 0": (lambda: RotaryEmbedding(8, 0), ValueError, "max_seq_len is 0.*at least 1"),
-    "max_seq_len float": (lambda: RotaryEmbedding(8, 1e3), TypeError, "max_seq_len is 1000.0.*int"),
-    "layout by name": (
-        lambda: RotaryEmbedding(8, interleaved="half"),
-        TypeError,
-        "interleaved is 'half'.*True or",
+# What the sentence says, and the call that it refuses.
+VALUES = {
+    "dim is 7.*even.*pass 6": lambda: inverse_frequencies(7),
+    "dim is 0.*at least 2": lambda: inverse_frequencies(0),
+    "base is 0.*positive.*10000": lambda: inverse_frequencies(8, 0),
+    "base is -1;.*positive": lambda: RotaryEmbedding(8, base=-1.0),
+    "base is nan.*finite": lambda: inverse_frequencies(8, float("nan")),
+    "base is inf.*finite": lambda: inverse_frequencies(8, float("inf")),
+    "base is inf.*finite, such": lambda: RotaryEmbedding(8, base=10**400),
+    "max_seq_len is 0.*at least 1": lambda: RotaryEmbedding(8, 0),
+    "positions is -1.*at least 0": lambda: rotary_tables(-1, inverse_frequencies(8)),
+    r"inv_freq has shape \[1, 4\]; it must": lambda: rotary_tables(IDS, THETA_8[None]),
+    r"x has shape \[4, 8\].*unsqueeze": lambda: rotate(X[0, 0]),
+    "rotate 8.*head_dim 6.*at most 6": lambda: rotate(X[..., :6]),
+    r"\[4, 4\] and sin \[3, 4\].*same": lambda: rotate(sin=SIN[:3]),
+    r"\[1, 4, 4\].*unsqueeze": lambda: rotate(cos=COS[None], sin=SIN[None]),
+    r"\[4\].*\[rows, planes\]": lambda: rotate(cos=COS[0], sin=SIN[0]),
+    r"\[4, 0\].*one plane.*dim": lambda: rotate(cos=COS[:, :0], sin=SIN[:, :0]),
+    "3 rows.*of 4.*longer": lambda: rotate(cos=COS[:3], sin=SIN[:3]),
+    "1 rows.*of 4": lambda: rotate(cos=COS[:1], sin=SIN[:1]),
+    r"4 rows.*of 3.*cos\[:S\]": lambda: rotate(X[:, :, :3]),
+    "axis S is 3.*1 or 4.*slice": lambda: rotate(cos=COS_4[:, :, :3], sin=COS_4[:, :, :3]),
+    "axis H is 2.*1 or 3": lambda: rotate(cos=COS.expand(1, 2, 4, 4), sin=SIN.expand(1, 2, 4, 4)),
+    "with position_ids.*leave position_ids out": lambda: rotate(cos=COS_4, sin=COS_4, ids=IDS),
+    "holds 4.*4 rows.*rotary_tables": lambda: rotate(ids=IDS + 1),
+    "holds -1.*start at 0.*mask": lambda: rotate(ids=IDS - 1),
+    r"\[1\].*\[4\] or \[2, 4\].*expand": lambda: rotate(ids=IDS[:1]),
+    r"\[1, 4\].*\[2, 4\]": lambda: rotate(ids=IDS[None]),
+    r"shape \[\]": lambda: rotate(ids=IDS[0]),
+    r"x is on meta and cos on cpu.*\.to": lambda: rotate(META),
+    "cos is on cpu and sin on meta": lambda: rotate(sin=SIN.to("meta")),
+    "position_ids on meta": lambda: rotate(ids=IDS.to("meta")),
+    "is 10; x has 8.*at most": lambda: layouts.interleaved_to_half(X, 10),
+    "rotary_dim is 3.*even": lambda: layouts.half_to_interleaved(X, 3),
+    "last axis of x is 5": lambda: layouts.interleaved_to_half(X[..., :5]),
+    "no axes": lambda: layouts.interleaved_to_half(X[0, 0, 0, 0]),
+    r"\[4, 8\].*H = 3": lambda: layouts.projection_interleaved_to_half(X[0, 0], 3),
+    "num_kv_heads is 3.*divide.*4": lambda: RotaryAttention(16, 4, 3),
+    "embed_dim is 18.*multiple.*head_dim": lambda: RotaryAttention(18, 4),
+    "3.*even": lambda: RotaryAttention(12, 4),
+    "rotary_dim is 6.*4 coord": lambda: RotaryAttention(16, 4, rotary_dim=6),
+    "rotary_dim is 3.*even.*pass 2": lambda: RotaryAttention(16, 4, rotary_dim=3),
+    r"\[5, 16\].*unsqueeze": lambda: attend(torch.ones(5, 16)),
+    r"segment_ids has shape \[4\].*\[5\]": lambda: attend(segment_ids=IDS),
+    r"x is on cpu and segment_ids on meta.*\.to": lambda: attend(
+        segment_ids=torch.zeros(5, device="meta").long()
     ),
-    "rows negative": (
-        lambda: rotary_tables(-1, inverse_frequencies(8)),
-        ValueError,
-        "positions is -1.*at least 0",
+    "causal is False": lambda: attend(cache=cache(), causal=False),
+    "cache": lambda: attend(cache=cache(), segment_ids=torch.arange(5)),
+    "0 of 4 tokens; 5 more.*at least 5": lambda: attend(cache=cache(rows=4)),
+    r"k has shape \[2, 2, 5, 4\].*4, S": lambda: attend(cache=cache(heads=4)),
+    "cache.keys is on meta and k on cpu.*device": lambda: attend(cache=cache(device="meta")),
+    "gradients.*no_grad": lambda: LAYER(torch.ones(2, 5, 16), cache=cache()),
+    "batch is 0.*at least 1": lambda: KVCache(0, 2, 9, 4),
+    "lengths is empty": lambda: packed_position_ids([]),
+    "lengths is 0.*at least 1": lambda: segment_ids([3, 0]),
+    r"\[2, 1, 4, 8\].*repeat the key heads": lambda: linear(k=X[:, :1]),
+    "dim is 5.*even": lambda: reference.inverse_frequencies(5),
+    r"\[2, 4\].*\[1, 4\]": lambda: reference.rotate_matrix(np.ones((2, 4)), [1], THETA),
+    "positions.*finite": lambda: reference.angles([np.nan], THETA),
+    r"\[1, 1\].*ravel": lambda: reference.angles([[1]], THETA),
+    "one number": lambda: reference.rotation_matrix([1, 2], THETA),
+    "one vector": lambda: reference.score([[1.0, 2]], [1.0, 2], 0, 1, [1.0]),
+}
+
+TYPES = {
+    "dim is 8.0.*integer.*int": lambda: inverse_frequencies(8.0),
+    "dim is True.*integer": lambda: RotaryEmbedding(True),
+    "base is '1e4'.*real": lambda: inverse_frequencies(8, "1e4"),
+    "base is 1j.*real": lambda: inverse_frequencies(8, 1j),
+    "max_seq_len is 1000.0.*int": lambda: RotaryEmbedding(8, 1e3),
+    "interleaved is 'half'.*True or": lambda: RotaryEmbedding(8, interleaved="half"),
+    "float32.*arange": lambda: rotary_tables(IDS.float(), inverse_frequencies(8)),
+    "float32.*float64": lambda: rotary_tables(4, inverse_frequencies(8).float()),
+    "int32": lambda: rotary_tables(4, inverse_frequencies(8), dtype=torch.int32),
+    r"x is torch.int64.*float32.*\.to": lambda: rotate(X.long()),
+    "x is torch.complex64.*view_as_real": lambda: rotate(X.cfloat()),
+    "x is torch.bool": lambda: rotate(X.bool()),
+    "x is a ndarray.*as_tensor": lambda: rotate(X.numpy()),
+    "float32 and sin torch.float64": lambda: rotate(sin=SIN.double()),
+    "cos is torch.int64": lambda: rotate(cos=COS.long()),
+    "position_ids is torch.bool.*arange": lambda: rotate(ids=IDS.bool()),
+    "position_ids is torch.float32": lambda: rotate(ids=IDS.float()),
+    "position_ids is torch.uint32.*int64": lambda: rotate(ids=IDS.to(torch.uint32)),
+    "position_ids is a list.*tensor": lambda: rotate(ids=[0, 1, 2, 3]),
+    "interleaved is 1.*True or False": lambda: rotate(interleaved=1),
+    "interleaved is 'pairs'.*True or False": lambda: reference.rotate_matrix(
+        ROW, [1], THETA, interleaved="pairs"
     ),
-    "float positions": (
-        lambda: rotary_tables(IDS.float(), inverse_frequencies(8)),
-        TypeError,
-        "float32.*arange",
-    ),
-    "inv_freq [1, R/2]": (
-        lambda: rotary_tables(IDS, inverse_frequencies(8)[None]),
-        ValueError,
-        r"inv_freq has shape \[1, 4\].*\[planes\].*take it",
-    ),
-    "inv_freq float32": (
-        lambda: rotary_tables(4, inverse_frequencies(8).float()),
-        TypeError,
-        "float32.*float64",
-    ),
-    "integer tables": (
-        lambda: rotary_tables(4, inverse_frequencies(8), dtype=torch.int32),
-        TypeError,
-        "int32",
-    ),
-    "integer x": (lambda: turn(X.long()), TypeError, r"x is torch.int64.*float32.*\.to"),
-    "complex x": (lambda: turn(X.cfloat()), TypeError, "x is torch.complex64.*view_as_real"),
-    "bool x": (lambda: turn(X.bool()), TypeError, "x is torch.bool"),
-    "x no tensor": (lambda: turn(X.numpy()), TypeError, "x is a ndarray.*as_tensor"),
-    "x [S, D]": (lambda: turn(X[0, 0]), ValueError, r"x has shape \[4, 8\].*unsqueeze"),
-    "dim > head": (lambda: turn(X[..., :6]), ValueError, "rotate 8.*head_dim 6.*at most 6"),
-    "sin shorter": (lambda: turn(sin=SIN[:3]), ValueError, r"\[4, 4\] and sin \[3, 4\].*same"),
-    "sin float64": (lambda: turn(sin=SIN.double()), TypeError, "float32 and sin torch.float64"),
-    "integer table": (lambda: turn(cos=COS.long()), TypeError, "cos is torch.int64"),
-    "tables 3-D": (
-        lambda: turn(cos=COS[None], sin=SIN[None]),
-        ValueError,
-        r"\[1, 4, 4\].*unsqueeze",
-    ),
-    "tables 1-D": (lambda: turn(cos=COS[0], sin=SIN[0]), ValueError, r"\[4\].*\[rows, planes\]"),
-    "tables empty": (
-        lambda: turn(cos=COS[:, :0], sin=SIN[:, :0]),
-        ValueError,
-        r"\[4, 0\].*one plane.*dim",
-    ),
-    "too short": (lambda: turn(cos=COS[:3], sin=SIN[:3]), ValueError, "3 rows.*of 4.*longer"),
-    "one row": (lambda: turn(cos=COS[:1], sin=SIN[:1]), ValueError, "1 rows.*of 4"),
-    "too long": (lambda: turn(X[:, :, :3]), ValueError, r"4 rows.*of 3.*cos\[:S\]"),
-    "4-D tables": (
-        lambda: turn(cos=COS[None, None, :3], sin=SIN[None, None, :3]),
-        ValueError,
-        "axis S is 3.*1 or 4.*slice",
-    ),
-    "4-D heads": (
-        lambda: turn(cos=COS.expand(1, 2, 4, 4), sin=SIN.expand(1, 2, 4, 4)),
-        ValueError,
-        "axis H is 2.*1 or 3",
-    ),
-    "4-D with ids": (
-        lambda: turn(cos=COS[None, None], sin=SIN[None, None], ids=IDS),
-        ValueError,
-        "with position_ids.*leave position_ids out",
-    ),
-    "past the table": (lambda: turn(ids=IDS + 1), ValueError, "holds 4.*4 rows.*rotary_tables"),
-    "negative position": (lambda: turn(ids=IDS - 1), ValueError, "holds -1.*start at 0.*mask"),
-    "ids bool": (lambda: turn(ids=IDS.bool()), TypeError, "position_ids is torch.bool.*arange"),
-    "ids float": (lambda: turn(ids=IDS.float()), TypeError, "position_ids is torch.float32"),
-    "ids uint32": (
-        lambda: turn(ids=IDS.to(torch.uint32)),
-        TypeError,
-        "position_ids is torch.uint32.*int64",
-    ),
-    "ids list": (lambda: turn(ids=[0, 1, 2, 3]), TypeError, "position_ids is a list.*tensor"),
-    "ids short": (lambda: turn(ids=IDS[:1]), ValueError, r"\[1\].*\[4\] or \[2, 4\].*expand"),
-    "ids [1, S]": (lambda: turn(ids=IDS[None]), ValueError, r"\[1, 4\].*\[2, 4\]"),
-    "ids scalar": (lambda: turn(ids=IDS[0]), ValueError, r"shape \[\]"),
-    "x elsewhere": (lambda: turn(META), ValueError, r"x is on meta and cos on cpu.*\.to"),
-    "sin elsewhere": (
-        lambda: turn(sin=SIN.to("meta")),
-        ValueError,
-        "cos is on cpu and sin on meta",
-    ),
-    "ids elsewhere": (lambda: turn(ids=IDS.to("meta")), ValueError, "position_ids on meta"),
-    "layout by number": (
-        lambda: turn(interleaved=1),
-        TypeError,
-        "interleaved is 1.*True or False",
-    ),
-    "reference layout": (
-        lambda: reference.rotate_matrix(np.ones((1, 4)), [1], THETA, interleaved="half"),
-        TypeError,
-        "interleaved is 'half'.*True or False",
-    ),
-    "inverse by number": (lambda: turn(inverse=1), TypeError, "inverse is 1.*True or False"),
-    "wide rotary_dim": (
-        lambda: layouts.interleaved_to_half(X, 10),
-        ValueError,
-        "is 10; x has 8.*at most",
-    ),
-    "odd rotary_dim": (
-        lambda: layouts.half_to_interleaved(X, 3),
-        ValueError,
-        "rotary_dim is 3.*even",
-    ),
-    "odd axis": (
-        lambda: layouts.interleaved_to_half(X[..., :5]),
-        ValueError,
-        "last axis of x is 5",
-    ),
-    "layout of an array": (
-        lambda: layouts.half_to_interleaved(X.numpy()),
-        TypeError,
-        "x is a ndarray.*as_tensor",
-    ),
-    "projection as a list": (
-        lambda: layouts.projection_half_to_interleaved([1.0, 2.0], 1),
-        TypeError,
-        "weight is a list.*as_tensor",
-    ),
-    "no axis": (lambda: layouts.interleaved_to_half(X[0, 0, 0, 0]), ValueError, "no axes"),
-    "heads do not divide": (
-        lambda: layouts.projection_interleaved_to_half(X[0, 0], 3),
-        ValueError,
-        r"\[4, 8\].*H = 3",
-    ),
-    "kv heads": (lambda: RotaryAttention(16, 4, 3), ValueError, "num_kv_heads is 3.*divide.*4"),
-    "embed_dim": (
-        lambda: RotaryAttention(18, 4),
-        ValueError,
-        "embed_dim is 18.*multiple.*head_dim",
-    ),
-    "odd head": (lambda: RotaryAttention(12, 4), ValueError, "3.*even"),
-    "rotary > head": (
-        lambda: RotaryAttention(16, 4, rotary_dim=6),
-        ValueError,
-        "rotary_dim is 6.*4 coord",
-    ),
-    "odd rotary_dim of a head": (
-        lambda: RotaryAttention(16, 4, rotary_dim=3),
-        ValueError,
-        "rotary_dim is 3.*even.*pass 2",
-    ),
-    "rotary_dim text": (
-        lambda: RotaryAttention(16, 4, rotary_dim="4"),
-        TypeError,
-        "rotary_dim is '4'.*int",
-    ),
-    "x [S, E]": (lambda: attend(torch.ones(5, 16)), ValueError, r"\[5, 16\].*unsqueeze"),
-    "segments": (
-        lambda: attend(segment_ids=IDS),
-        ValueError,
-        r"segment_ids has shape \[4\].*\[5\]",
-    ),
-    "segments bool": (
-        lambda: attend(segment_ids=torch.ones(5).bool()),
-        TypeError,
-        "segment_ids is torch.bool",
-    ),
-    "segments list": (
-        lambda: attend(segment_ids=[0, 0, 1, 1, 1]),
-        TypeError,
-        "segment_ids is a list.*tensor",
-    ),
-    "segments elsewhere": (
-        lambda: attend(segment_ids=torch.zeros(5, dtype=torch.long, device="meta")),
-        ValueError,
-        r"x is on cpu and segment_ids on meta.*\.to",
-    ),
-    "causal by name": (lambda: attend(causal="no"), TypeError, "causal is 'no'.*True or False"),
-    "cache, not causal": (
-        lambda: attend(cache=KVCache(2, 2, 9, 4), causal=False),
-        ValueError,
-        "causal is False",
-    ),
-    "cache, packed": (
-        lambda: attend(cache=KVCache(2, 2, 9, 4), segment_ids=torch.arange(5)),
-        ValueError,
-        "cache",
-    ),
-    "cache too small": (
-        lambda: attend(cache=KVCache(2, 2, 4, 4)),
-        ValueError,
-        "0 of 4 tokens; 5 more.*at least 5",
-    ),
-    "cache of another shape": (
-        lambda: attend(cache=KVCache(2, 4, 9, 4)),
-        ValueError,
-        r"k has shape \[2, 2, 5, 4\].*4, S",
-    ),
-    "cache of another dtype": (
-        lambda: attend(cache=KVCache(2, 2, 9, 4, dtype=torch.float64)),
-        TypeError,
-        "dtype=torch.flo",
-    ),
-    "cache elsewhere": (
-        lambda: attend(cache=KVCache(2, 2, 9, 4, device="meta")),
-        ValueError,
-        "cache.keys is on meta and k on cpu.*device",
-    ),
-    "cache with gradients": (
-        lambda: RotaryAttention(16, 4, 2)(torch.ones(2, 5, 16), cache=KVCache(2, 2, 9, 4)),
-        ValueError,
-        "gradients.*no_grad",
-    ),
-    "cache size": (lambda: KVCache(0, 2, 9, 4), ValueError, "batch is 0.*at least 1"),
-    "no lengths": (lambda: packed_position_ids([]), ValueError, "lengths is empty"),
-    "lengths tensor": (
-        lambda: segment_ids(torch.tensor([3, 2])),
-        TypeError,
-        r"lengths is tensor\(\[3, 2\]\).*tolist",
-    ),
-    "length 0": (lambda: segment_ids([3, 0]), ValueError, "lengths is 0.*at least 1"),
-    "mask of floats": (
-        lambda: packed_mask(torch.ones(3)),
-        TypeError,
-        "segment_ids is torch.float32",
-    ),
-    "linear heads": (
-        lambda: linear(k=X[:, :1]),
-        ValueError,
-        r"\[2, 1, 4, 8\].*repeat the key heads",
-    ),
-    "linear rotate": (
-        lambda: linear_attention(X, X, X, COS, SIN, rotate=0),
-        TypeError,
-        "rotate is 0.*True or False",
-    ),
-    "linear causal": (
-        lambda: linear_attention(X, X, X, COS, SIN, causal=None),
-        TypeError,
-        "causal is None.*True or False",
-    ),
-    "linear integers": (lambda: linear(v=X.long()), TypeError, "v is torch.int64"),
-    "reference odd": (lambda: reference.inverse_frequencies(5), ValueError, "dim is 5.*even"),
-    "reference complex": (
-        lambda: reference.rotate_complex(np.ones((1, 4)) * 1j, [1], THETA),
-        TypeError,
-        "complex128",
-    ),
-    "reference rows": (
-        lambda: reference.rotate_matrix(np.ones((2, 4)), [1], THETA),
-        ValueError,
-        r"\[2, 4\].*\[1, 4\]",
-    ),
-    "reference nan": (lambda: reference.angles([np.nan], THETA), ValueError, "positions.*finite"),
-    "reference positions": (lambda: reference.angles([[1]], THETA), ValueError, r"\[1, 1\].*ravel"),
-    "reference many": (lambda: reference.rotation_matrix([1, 2], THETA), ValueError, "one number"),
-    "reference score": (
-        lambda: reference.score([[1.0, 2]], [1.0, 2], 0, 1, [1.0]),
-        ValueError,
-        "one vector",
-    ),
+    "inverse is 1.*True or False": lambda: rotate(inverse=1),
+    "x is a ndarray.*tensor": lambda: layouts.half_to_interleaved(X.numpy()),
+    "weight is a list.*as_tensor": lambda: layouts.projection_half_to_interleaved([1.0, 2.0], 1),
+    "rotary_dim is '4'.*int": lambda: RotaryAttention(16, 4, rotary_dim="4"),
+    "segment_ids is torch.bool": lambda: attend(segment_ids=torch.ones(5).bool()),
+    "segment_ids is a list.*tensor": lambda: attend(segment_ids=[0, 0, 1, 1, 1]),
+    "causal is 'no'.*True or False": lambda: attend(causal="no"),
+    "dtype=torch.flo": lambda: attend(cache=cache(dtype=torch.float64)),
+    r"lengths is tensor\(\[3, 2\]\).*tolist": lambda: segment_ids(torch.tensor([3, 2])),
+    "segment_ids is torch.float32": lambda: packed_mask(torch.ones(3)),
+    "rotate is 0.*True or False": lambda: linear_attention(X, X, X, COS, SIN, rotate=0),
+    "causal is None.*True or False": lambda: linear_attention(X, X, X, COS, SIN, causal=None),
+    "v is torch.int64": lambda: linear(v=X.long()),
+    "complex128": lambda: reference.rotate_complex(ROW * 1j, [1], THETA),
 }
 
 
-@pytest.mark.parametrize(("call", "kind", "message"), BAD.values(), ids=BAD)
-def test_bad_calls_are_refused_in_a_sentence(call, kind, message):
+@pytest.mark.parametrize("message", VALUES | TYPES)
+def test_bad_calls_are_refused_in_a_sentence(message):
+    kind = ValueError if message in VALUES else TypeError
     with pytest.raises(kind, match=message) as caught:
-        call()
+        (VALUES | TYPES)[message]()
     assert caught.type is kind
     assert any(mark in str(caught.value) for mark in (":", ";", ","))
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((X, X[:, :, :3]), "only their heads"),
-        ((X, X[:1]), "only their heads"),
-        ((X, META), "q is on cpu and k on meta"),
-        ((X[..., :6], X[..., :6]), "head_dim 6"),
-        ((X.expand(2, 3, 4, 8), X, IDS - 1), "holds -1"),
-        ((X, X, IDS.expand(3, 4) + 90), r"\[3, 4\]"),
-        ((torch.ones(1, 1, 99, 8), torch.ones(2, 1, 99, 8)), "only their heads"),
-    ],
-)
-def test_the_module_is_unchanged_by_a_bad_call(arguments, message):
-    rotary = RotaryEmbedding(8, 4)
+# The same of the layer, which is then as it was: its tables, its length, and the vectors.
+LAYER_VALUES = {
+    r"k \[2, 3, 3, 8\]; only their heads may differ": lambda r, x: r(x, x[:, :, :3]),
+    "only their heads": lambda r, x: r(x, x[:1]),
+    r"\[1, 1, 99, 8\].*only their heads": lambda r, x: r(
+        x.new_ones(1, 1, 99, 8), x.new_ones(2, 1, 99, 8)
+    ),
+    "q is on cpu and k on meta": lambda r, x: r(x, META),
+    "head_dim 6": lambda r, x: r(x[..., :6], x[..., :6]),
+    r"\[3, 4\]": lambda r, x: r(x, x, IDS.expand(3, 4) + 90),
+    "holds -5": lambda r, x: r(x, x, torch.tensor([0, 1, 99, -5])),
+    "offset is -1.*at least 0": lambda r, x: r(x, x, offset=-1),
+    "offset is 2 beside position_ids.*add the offset": lambda r, x: r(x, x, IDS, offset=2),
+    "seq_len is 0.*at least 1": lambda r, x: r(x, x, seq_len=0),
+    "seq_len is -3.*at least 1": lambda r, x: r.fix_length(-3),
+    "share places in memory, being one tensor.*k.clone": lambda r, x: r(x, x, inplace=True),
+    "x is a leaf.*x.clone": lambda r, x: r.rotate(x.clone().requires_grad_(), inplace=True),
+    r"k has shape \[2, 3, 4, 8\] and strides \[0, .*k.contiguous": (
+        lambda r, x: r(x, x[:1].expand(2, 3, 4, 8), inplace=True)
+    ),
+    "have 4 numbers.*must have 3": lambda r, x: RotaryEmbedding(6, extension=LONG),
+}
+LAYER_TYPES = {
+    "offset is 1.0.*integer": lambda r, x: r(x, x, offset=1.0),
+    "seq_len is '8k'.*integer": lambda r, x: r(x, x, seq_len="8k"),
+    "inverse is 1.*True or False": lambda r, x: r(x, x, inverse=1),
+    "inplace is 'no'.*True or": lambda r, x: r(x, x, inplace="no"),
+    r"k is torch\.int64": lambda r, x: r(x.new_ones(1, 1, 99, 8), x.new_ones(1, 1, 99, 8).long()),
+    "extension is 'yarn'.*REGISTRY": lambda r, x: RotaryEmbedding(8, extension="yarn"),
+}
+
+
+@pytest.mark.parametrize("message", LAYER_VALUES | LAYER_TYPES)
+def test_the_layer_is_unchanged_by_a_bad_call(message):
+    rotary, x = RotaryEmbedding(8, 4, extension=DynamicNTK(4.0, 32)), X.clone()
     before = copy.deepcopy(rotary)
-    with pytest.raises(ValueError, match=message):
-        rotary(*arguments)
-    assert torch.equal(rotary.cos, before.cos)
-    assert torch.equal(rotary.sin, before.sin)
-
-
-def test_a_far_and_a_negative_position_together_grow_nothing():
-    rotary = RotaryEmbedding(8, 4)
-    with pytest.raises(ValueError, match="holds -5"):
-        rotary(X, X, torch.tensor([0, 1, 99, -5]))
-    assert len(rotary.cos) == 4
-
-
-def test_keys_of_integers_grow_nothing():
-    rotary, q = RotaryEmbedding(8, 4), torch.ones(1, 1, 99, 8)
-    with pytest.raises(TypeError, match=r"k is torch\.int64"):
-        rotary(q, q.long())
-    assert len(rotary.cos) == 4
+    with pytest.raises(ValueError if message in LAYER_VALUES else TypeError, match=message):
+        (LAYER_VALUES | LAYER_TYPES)[message](rotary, x)
+    assert torch.equal(rotary.cos, before.cos) and torch.equal(rotary.sin, before.sin)
+    assert torch.equal(x, X) and rotary.fixed_length is None
 
 
 def test_tables_on_meta_stay_there_after_a_bad_call():

@@ -1,8 +1,10 @@
-"""What importing costs, and that the layers import one way only."""
+"""What importing costs, which way imports point, and how long a file may be."""
 
 import ast
+import re
 import subprocess
 import sys
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -10,23 +12,18 @@ import pytest
 import rope
 
 PACKAGE = Path(rope.__file__).parent
-LAYERS = (
-    ("_compiler",),
-    ("checks", "_backend", "formula", "measuring"),
-    ("_inplace", "_pages", "_ways"),
-    ("_blocks",),
-    ("_compiled", "_few"),
-    ("reference", "symbolic", "extensions", "positions"),
-    ("_turn", "frequencies", "config"),
-    ("functional", "following"),
-    ("tables",),
-    ("module", "layouts", "axes"),
-    ("attention", "xpos", "accuracy", "kernels"),
-    ("figures",),
-    ("bench",),
-    ("training",),
-    ("book",),
+# The floors of the house, lowest first: a room imports from its own floor or those below it.
+FLOORS = (
+    "checks reference symbolic",  # definitions
+    "extensions frequencies positions config",
+    "formula kernels rotation functional",  # the operation
+    "following tables module",  # the layer, and what keeps its tables
+    "layouts axes xpos attention",
+    "measuring accuracy bench training figures",  # evidence
+    "book",
 )
+LIBRARY = {room for rooms in FLOORS[:5] for room in rooms.split()} | {"__init__"}
+HEAVY = {"accuracy", "bench", "book", "figures", "measuring", "reference", "symbolic", "training"}
 
 
 def run(code):
@@ -35,14 +32,17 @@ def run(code):
     return result.stdout.split()
 
 
-def test_importing_rope_adds_nothing_beside_torch():
+def test_importing_rope_and_rotating_adds_nothing_beside_torch():
+    """Not the rooms that need more, nor Triton, which a CPU has no use for."""
     added = run(
-        "import sys, torch; before = set(sys.modules); import rope; "
-        "print(*sorted(set(sys.modules) - before))"
+        "import os, sys, torch; os.environ['TRITON_INTERPRET'] = '0'\n"
+        "before = set(sys.modules); import rope; own = set(sys.modules) - before\n"
+        "rope.RotaryEmbedding(4)(*[torch.ones(1, 1, 3, 4)] * 2)\n"
+        "assert 'triton' not in set(sys.modules) - before\n"
+        "print(*own)"
     )
     assert {name.split(".")[0] for name in added} == {"rope"}
-    lazy = (*rope._LAZY, "book")
-    assert not [name for name in added if name.startswith(tuple(f"rope.{part}" for part in lazy))]
+    assert not {name.split(".")[1] for name in added if "." in name} & HEAVY
 
 
 def test_rope_works_without_numpy():
@@ -59,15 +59,16 @@ def test_rope_works_without_numpy():
 
 
 def test_submodules_load_when_named():
-    names = sorted(rope._LAZY - {"accuracy", "figures"})
+    rooms = {path.stem for path in PACKAGE.iterdir()} & set(dir(rope))
+    assert {"kernels", "layouts", "reference", "training"} <= rooms
+    names = sorted(rooms - {"accuracy", "figures"})  # which need more than the library
     code = "import rope; print(" + ", ".join(f"rope.{name}.__name__" for name in names) + ")"
     assert run(code) == [f"rope.{name}" for name in names]
-    assert set(names) <= set(dir(rope))
 
 
 def test_unknown_names_are_unknown():
-    with pytest.raises(AttributeError, match="no attribute 'rotate'"):
-        rope.rotate  # noqa: B018
+    with pytest.raises(AttributeError, match="no attribute 'turn'"):
+        rope.turn  # noqa: B018
 
 
 def test_the_public_names_are_there():
@@ -75,28 +76,68 @@ def test_the_public_names_are_there():
     assert (PACKAGE / "py.typed").exists()
 
 
-def level(module):
-    return next(i for i, names in enumerate(LAYERS) if module in names)
+FILES = {
+    ".".join(("rope", *path.relative_to(PACKAGE).with_suffix("").parts)): path
+    for path in sorted(PACKAGE.rglob("*.py"))
+}
 
 
-@pytest.mark.parametrize(
-    "path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE))
-)
-def test_imports_point_one_way(path):
-    own = path.relative_to(PACKAGE).with_suffix("").parts[0]
-    if own == "__init__":
-        return
+def imported(path):
+    """The names of rope that a file imports, inside functions too, and by import_module."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom):
             assert node.level == 0, "absolute imports only"
-            names = [f"{node.module}.{alias.name}" for alias in node.names]
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
         elif isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        else:
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.Call) and "import_module" in ast.unparse(node.func):
+            yield from (each.value for each in node.args if isinstance(each, ast.Constant))
+
+
+def modules(name):
+    """The files that importing this name runs: the module itself, or the one that defines it."""
+    parts = name.split(".")
+    for end in range(len(parts), 1, -1):
+        module = ".".join(parts[:end])
+        if module in FILES:
+            return {module}
+        if f"{module}.__init__" in FILES:
+            return {f"{module}.__init__"}
+    return {"rope.__init__"} if parts[0] == "rope" and name != "rope" else set()
+
+
+GRAPH = {
+    module: {each for name in imported(path) for each in modules(name)} - {module}
+    for module, path in FILES.items()
+}
+
+
+def test_imports_make_no_circle():
+    """Between files, those inside functions included."""
+    list(TopologicalSorter(GRAPH).static_order())  # raises CycleError, which names the circle
+
+
+def test_imports_point_down():
+    floor = {room: i for i, rooms in enumerate(FLOORS) for room in rooms.split()}
+    for module, others in GRAPH.items():
+        room = module.split(".")[1]
+        if room == "__init__":
             continue
-        for parts in (name.split(".") for name in names):
-            if parts[0] != "rope" or parts[1] == own:
-                continue
-            if parts[1] in rope.__all__:
-                continue  # a name of the package's own front, such as rope.rotary_embedding
-            assert level(parts[1]) < level(own), f"{own} imports {parts[1]}"
+        for other in (other.split(".")[1] for other in others):
+            # The package's own front gives what the layer and the floors below it define.
+            level = floor["module"] if other == "__init__" else floor[other]
+            assert level <= floor[room], f"{module} imports {other}"
+
+
+def test_a_file_holds_one_idea():
+    for module, path in FILES.items():
+        lines = path.read_text(encoding="utf-8").splitlines()
+        assert len(lines) <= 260, f"{module} has {len(lines)} lines: split it"
+        assert not lines or lines[0].startswith('"""'), f"{module} does not say what it is"
+
+
+def test_the_library_stands_on_what_torch_makes_public():
+    """At most four names that begin with an underscore."""
+    sources = [path.read_text() for name, path in FILES.items() if name.split(".")[1] in LIBRARY]
+    names = {name for source in sources for name in re.findall(r"\btorch\._[\w.]+", source)}
+    assert len(names) <= 4, names

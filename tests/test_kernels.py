@@ -1,198 +1,282 @@
-"""The kernel against the float64 reference: on a GPU, or in Triton's interpreter elsewhere."""
+"""The kernels: the loop in C, the formula in blocks and Triton give the bits of the formula.
+
+Each against `rope.formula`, bit for bit, and against complex products in float64. Without a GPU the
+Triton kernel runs in Triton's interpreter. What calls them is in `test_operator`.
+"""
+
+import itertools
+import math
 
 import pytest
 import torch
+from strategies import DTYPES, normal, tables
 
-from rope.frequencies import inverse_frequencies, rotary_tables
-from rope.functional import rotary_embedding, rotary_embedding_
-from tests.strategies import normal
+from rope import rotary_embedding, rotary_embedding_
+from rope.formula import formula
+from rope.kernels import cpu
+from rope.kernels.operator import look_up
 
-pytest.importorskip("triton", reason="triton has no wheels for this system")
-
-from rope.kernels.triton import launch
-
-DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-POISON = float("nan")
+CUDA = torch.cuda.is_available()
+with_loop = pytest.mark.skipif(cpu.library()[0] is None, reason=cpu.library()[1])
+ROWS, BOTH = 40, (False, True)
 
 
-def reference(x, cos, sin, interleaved, inverse):
-    """Complex multiplication in double precision; cos and sin line up with x, `[B, H, S, R/2]`."""
+def on_the_cpu(rotate):
+    def engine(q, k, outs, cos, sin, ids, *, interleaved, inverse):
+        if ids is not None:
+            cos, sin = look_up(cos, sin, ids)
+        for x, out in zip((q, k), outs, strict=True):
+            rotate(x, out, cos, -sin if inverse else sin, interleaved)
+
+    return engine
+
+
+def triton(q, k, outs, *tables, interleaved, inverse):
+    pytest.importorskip("triton", reason="Triton has no wheels for this system")
+    from rope.kernels.triton import launch
+
+    launch(q, k, *outs, *tables, interleaved=interleaved, inverse=inverse)
+
+
+ENGINES = {
+    "loop": on_the_cpu(cpu.rotate),
+    "blocks": on_the_cpu(cpu.in_blocks),
+    "triton": triton,
+}
+DEVICES = {"loop": "cpu", "blocks": "cpu", "triton": "cuda" if CUDA else "cpu"}
+LOOP = pytest.param("loop", marks=with_loop)
+
+
+def lined_up(x, cos, sin, ids):
+    """The tables of every token of x, `[B, H, S, R/2]`."""
+    if ids is not None:
+        cos, sin = (t[ids.long()] for t in (cos, sin))
+        if ids.dim() == 2:
+            cos, sin = cos[:, None], sin[:, None]
+    return [t.expand(*x.shape[:3], t.shape[-1]) for t in (cos, sin)]
+
+
+def in_complex_numbers(x, cos, sin, interleaved):
+    """The reference: complex multiplication in double precision."""
     x, width = x.double(), 2 * cos.shape[-1]
-    turned = x[..., :width]
-    pairs = turned.unflatten(-1, (-1, 2)) if interleaved else turned.unflatten(-1, (2, -1)).mT
-    z = torch.view_as_complex(pairs.contiguous())
-    z = z * torch.complex(cos.double(), -sin.double() if inverse else sin.double())
-    parts = torch.view_as_real(z)
-    turned = parts.flatten(-2) if interleaved else parts.mT.flatten(-2)
-    return torch.cat((turned, x[..., width:]), dim=-1)
+    split = (-1, 2) if interleaved else (2, -1)
+    planes = x[..., :width].unflatten(-1, split)
+    planes = planes if interleaved else planes.mT
+    z = torch.view_as_complex(planes.contiguous()) * torch.complex(cos.double(), sin.double())
+    planes = torch.view_as_real(z)
+    planes = planes if interleaved else planes.mT
+    return torch.cat((planes.flatten(-2), x[..., width:]), dim=-1), z.abs()
 
 
-def close(found, x, cos, sin, interleaved, inverse):
+def assert_right(found, x, cos, sin, ids, *, interleaved, inverse, bits=True):
     """Each pair within 2 eps of its length, the bound of the whole package; NaN never passes.
 
-    It leaves room for the interpreter, which cuts bfloat16 off where a GPU rounds it.
+    That leaves room for the interpreter, which cuts bfloat16 off where a GPU rounds it.
     """
-    expected = reference(x, cos, sin, interleaved, inverse)
+    found, x, cos, sin = (t.cpu() for t in (found, x, *lined_up(x, cos, sin, ids)))
+    sin = -sin if inverse else sin
     width = 2 * cos.shape[-1]
     assert torch.equal(found[..., width:], x[..., width:]), "what is not rotated must not change"
-    error = (found[..., :width].double() - expected[..., :width]).abs()
-    split = (-1, 2) if interleaved else (2, -1)
-    axis = -1 if interleaved else -2
-    length = expected[..., :width].unflatten(-1, split).norm(dim=axis, keepdim=True)
-    allowed = 2 * torch.finfo(x.dtype).eps * length
-    assert (error.unflatten(-1, split) <= allowed).all()
+    if bits:
+        assert torch.equal(found, formula(x, cos, sin, interleaved))
+    expected, lengths = in_complex_numbers(x, cos, sin, interleaved)
+    error = (found.double() - expected).abs()[..., :width]
+    error = error.unflatten(-1, (-1, 2) if interleaved else (2, -1))
+    error = error.amax(-1 if interleaved else -2)
+    assert (error <= 2 * torch.finfo(x.dtype).eps * lengths).all()
 
 
-def stored(shape, order, dtype, seed):
-    """Random values whose axes lie in memory in this order, inside a larger poisoned buffer."""
+def stored(shape, order, step, dtype, device, seed=None):
+    """A tensor whose axes lie in memory in this order, by steps, inside a buffer of NaN."""
     sizes = [shape[axis] for axis in order]
-    buffer = torch.full((*sizes[:3], sizes[3] + 3), POISON, dtype=dtype, device=DEVICE)
-    view = buffer[..., : sizes[3]].permute([order.index(axis) for axis in range(4)])
-    view.copy_(normal(shape, seed, torch.float32))
+    buffer = torch.full((*sizes[:3], sizes[3] * step + 3), math.nan, dtype=dtype, device=device)
+    view = buffer[..., : sizes[3] * step : step].permute([order.index(axis) for axis in range(4)])
+    if seed is not None:
+        view.copy_(normal(shape, seed, torch.float32))
     return buffer, view
 
 
-def lined_up(cos, sin, ids, x):
-    """The tables of every token of x, `[B, H, S, R/2]`."""
-    if ids is not None:
-        cos, sin = cos[ids.long()], sin[ids.long()]
-        if ids.dim() == 2:
-            cos, sin = cos[:, None], sin[:, None]
-    return (t.expand(*x.shape[:3], t.shape[-1]) for t in (cos, sin))
-
-
-# D, R; B, H, H_kv, S; order in memory: powers of two and not, a rest, one token and more than a
-# tile of them, heads that do not fill a tile, coordinates that lie apart.
+# D, R; B, H, H_kv, S; order in memory, step: powers of two and not, a rest, one token and more than
+# a tile of them, heads that fill no tile and more than one, coordinates that lie apart.
 CASES = (
-    ((8, 8), (2, 5, 3, 1), (0, 1, 2, 3)),
-    ((12, 6), (1, 4, 2, 17), (0, 2, 1, 3)),
-    ((24, 24), (1, 1, 1, 3), (2, 0, 3, 1)),
-    ((10, 2), (2, 6, 1, 33), (0, 2, 1, 3)),
-    ((64, 20), (1, 2, 2, 5), (0, 1, 2, 3)),
+    ((8, 8), (1, 5, 6, 1), (0, 1, 2, 3), 1),
+    ((12, 6), (1, 2, 5, 3), (0, 2, 1, 3), 1),
+    ((24, 24), (1, 1, 1, 3), (2, 0, 3, 1), 1),
+    ((10, 2), (1, 1, 1, 18), (0, 2, 1, 3), 1),
+    ((64, 20), (1, 2, 2, 2), (0, 1, 2, 3), 1),
+    ((6, 6), (2, 2, 2, 2), (3, 1, 0, 2), 1),
+    ((8, 4), (2, 1, 3, 2), (1, 2, 0, 3), 2),
 )
+FORMS = ("rows", "one row", "ids of all", "ids of each", "each sequence", "each head")
 
 
-@pytest.mark.parametrize("inverse", [False, True])
+def tables_of(form, batch, heads, length, width, dtype, device):
+    """Cosines, sines and position ids; the sines stored otherwise than the cosines."""
+    sizes = {
+        "rows": (length,),
+        "one row": (1, 1, 1),
+        "each sequence": (batch, 1, length),
+        "each head": (1, heads, length),
+    }
+    angle = normal((*sizes.get(form, (ROWS,)), width // 2), 5)
+    cos, sin = angle.cos().to(device, dtype), angle.mT.contiguous().mT.sin().to(device, dtype)
+    if form == "rows":
+        return cos[None, None], sin[None, None], None
+    if not form.startswith("ids"):
+        return cos, sin, None
+    size = (length,) if form == "ids of all" else (batch, length)
+    ids = torch.randint(ROWS, size, generator=torch.Generator().manual_seed(7))
+    return cos, sin, ids.to(device)
+
+
+EACH = [
+    (engine, dtype)
+    for engine, dtype in itertools.product(ENGINES, DTYPES)
+    if engine != "triton" or dtype != torch.float64
+]
+
+
 @pytest.mark.parametrize("interleaved", [False, True])
-@pytest.mark.parametrize("form", ["lined up", "ids of all", "ids of each"])
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_every_combination_against_the_reference(dtype, form, interleaved, inverse):
-    for (dim, rotary_dim), (batch, heads, heads_k, length), order in CASES:
-        rows = length if form == "lined up" else 40
-        cos, sin = rotary_tables(rows, inverse_frequencies(rotary_dim, 100.0))
-        cos, sin = cos.to(DEVICE), sin.to(DEVICE)
-        ids = None
-        if form != "lined up":
-            size = (length,) if form == "ids of all" else (batch, length)
-            ids = torch.randint(rows, size, generator=torch.Generator().manual_seed(7)).to(DEVICE)
-        _, q = stored((batch, heads, length, dim), order, dtype, 1)
-        _, k = stored((batch, heads_k, length, dim), order, dtype, 2)
-        around, outs = zip(*(stored(x.shape, order, dtype, 3) for x in (q, k)), strict=True)
-        for buffer in around:
-            buffer.fill_(POISON)
-        tables = (cos, sin) if ids is not None else (cos[None, None], sin[None, None])
-        flags = {"interleaved": interleaved, "inverse": inverse}
-        launch(q, k, *outs, *tables, ids, **flags)
-        for x, out, buffer in zip((q, k), outs, around, strict=True):
-            close(out, x, *lined_up(cos, sin, ids, x), interleaved, inverse)
-            assert buffer[..., -3:].isnan().all() or order[3] != 3, "wrote beside the output"
+@pytest.mark.parametrize(("engine", "dtype"), EACH, ids=str)
+def test_every_combination(engine, dtype, interleaved):
+    """In all cases; in Triton's interpreter, which takes its time, in one after the other."""
+    wide, device = torch.promote_types(dtype, torch.float32), DEVICES[engine]
+    bits = engine != "triton" or not (CUDA or dtype == torch.bfloat16)
+    first = DTYPES.index(dtype) + 4 * interleaved
+    for i, (form, inverse, inplace) in enumerate(itertools.product(FORMS, BOTH, BOTH)):
+        cases, flags = CASES, {"interleaved": interleaved, "inverse": inverse}
+        if engine == "triton":  # half of the combinations where the load and the store differ alone
+            other = dtype != torch.float32 and (i + i // 4 + interleaved) % 2
+            cases = () if other else (CASES[(i + first) % len(CASES)],)
+        for (dim, width), (batch, heads, heads_k, length), order, step in cases:
+            heads_k = heads if form == "each head" else heads_k
+            cos, sin, ids = tables_of(form, batch, heads, length, width, wide, device)
+            shapes = [(batch, h, length, dim) for h in (heads, heads_k)]
+            how = order, step, dtype, device
+            around, xs = zip(*(stored(x, *how, 1) for x in shapes), strict=True)
+            before, outs = [x.clone() for x in xs], xs
+            if not inplace:
+                around, outs = zip(*(stored(x, *how) for x in shapes), strict=True)
+            ENGINES[engine](*xs, outs, cos, sin, ids, **flags)
+            for out, x, buffer in zip(outs, before, around, strict=True):
+                assert_right(out.clone(), x, cos, sin, ids, **flags, bits=bits)
+                out.fill_(math.nan)
+                assert buffer.isnan().all(), "wrote beside the output"
 
 
+FORWARD = {"interleaved": False, "inverse": False}
+
+
+@pytest.mark.parametrize("engine", [LOOP, "blocks", "triton"])
+def test_offsets_have_64_bits(engine):
+    """Two sequences 2**31 elements apart; the memory between them is never touched."""
+    apart = 2**31 + 64
+    buffer = torch.empty(apart + 8, dtype=torch.float16, device=DEVICES[engine])
+    x = buffer.as_strided((2, 1, 1, 8), (apart, 8, 8, 1))
+    x.copy_(normal((2, 1, 1, 8), 1, torch.float32))
+    zero = torch.zeros(1, 1, 1, 4, device=DEVICES[engine])
+    before, quarter = x.clone(), (zero, zero + 1, None)
+    ENGINES[engine](x, x[:, :0], (x, x[:, :0]), *quarter, **FORWARD)
+    assert_right(x, before, *quarter, **FORWARD)
+
+
+@pytest.mark.parametrize("engine", [LOOP, "blocks", "triton"])
+@pytest.mark.parametrize("shape", [(0, 2, 3, 4), (2, 0, 3, 4), (2, 2, 0, 4)])
+def test_nothing_to_do(engine, shape):
+    x, rows = (torch.empty(size, device=DEVICES[engine]) for size in (shape, (shape[2], 2)))
+    ENGINES[engine](x, x.clone(), (x.clone(), x.clone()), rows, rows, None, **FORWARD)
+
+
+@pytest.mark.parametrize("engine", [LOOP, "blocks"])
 @pytest.mark.parametrize("interleaved", [False, True])
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_in_place_touches_nothing_else(dtype, interleaved):
-    cos, sin = (t.to(DEVICE)[None, None] for t in rotary_tables(9, inverse_frequencies(6)))
-    buffer, x = stored((2, 5, 9, 12), (0, 2, 1, 3), dtype, 1)
-    before = x.clone()
-    launch(x, None, x, None, cos, sin, None, interleaved=interleaved, inverse=False)
-    close(x, before, *lined_up(cos, sin, None, x), interleaved, False)
-    assert buffer[..., 12:].isnan().all()
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_large_tensors_are_cut_for_threads_and_caches(engine, interleaved, dtype):
+    wide = torch.promote_types(dtype, torch.float32)
+    q, k = normal((1, 3, 6001, 64), 1, dtype), normal((1, 2, 6001, 64), 2, dtype)
+    threads = torch.get_num_threads()
+    for form in ("rows", "one row", "ids of each", "each sequence"):
+        given = tables_of(form, 1, 3, 6001, 48, wide, "cpu")
+        outs = [torch.full_like(x, math.nan) for x in (q, k)]
+        try:
+            torch.set_num_threads(3)
+            ENGINES[engine](q, k, outs, *given, interleaved=interleaved, inverse=False)
+        finally:
+            torch.set_num_threads(threads)
+        for x, out in zip((q, k), outs, strict=True):
+            assert torch.equal(out, formula(x, *lined_up(x, *given), interleaved))
 
 
-@pytest.mark.skipif(DEVICE.type == "cuda", reason="a GPU fuses multiplications and additions")
+SPECIAL = (0.0, -0.0, 1.0, 3e-45, -1e-40, 6e-8, 6.1e-5, 65519.0, 65520.0, 3e38, math.inf, math.nan)
+
+
+@with_loop
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("interleaved", [False, True])
-def test_interpreted_float32_has_the_bits_of_the_eager_path(interleaved):
-    cos, sin = rotary_tables(21, inverse_frequencies(20))
-    x = normal((2, 3, 21, 24), 5, torch.float32)
-    out = torch.full_like(x, POISON)
-    flags = {"interleaved": interleaved, "inverse": False}
-    launch(x, None, out, None, cos[None, None], sin[None, None], None, **flags)
-    assert torch.equal(out, rotary_embedding(x, cos, sin, interleaved=interleaved))
-
-
-@pytest.mark.parametrize("batch_tables", [False, True])
-@pytest.mark.parametrize("heads_tables", [False, True])
-def test_tables_of_each_sequence_and_of_each_head(batch_tables, heads_tables):
-    """Mixed frequencies have tables for each head; documents of their own, for each sequence."""
-    angle = normal((2 if batch_tables else 1, 5 if heads_tables else 1, 7, 3), 0, torch.float32)
-    cos, sin = angle.cos().to(DEVICE), angle.sin().to(DEVICE)
-    x = normal((2, 5, 7, 8), 1, torch.float32).to(DEVICE)
-    for interleaved in (False, True):
-        out = torch.full_like(x, POISON)
-        launch(x, None, out, None, cos, sin, None, interleaved=interleaved, inverse=False)
-        close(out, x, *lined_up(cos, sin, None, x), interleaved, False)
-
-
-def test_cosines_and_sines_stored_otherwise():
-    cos, sin = rotary_tables(5, inverse_frequencies(8))
-    sin = sin.T.contiguous().T
-    x = normal((1, 2, 5, 8), 1, torch.float32).to(DEVICE)
-    out = torch.full_like(x, POISON)
-    tables = cos.to(DEVICE)[None, None], sin.to(DEVICE)[None, None]
-    launch(x, None, out, None, *tables, None, interleaved=False, inverse=False)
-    close(out, x, *lined_up(*tables, None, x), False, False)
+def test_the_loop_rounds_every_kind_of_number_as_torch_does(dtype, interleaved):
+    """Zeros with their signs, the least numbers, ties, overflow, infinity and NaN."""
+    edges = torch.tensor(SPECIAL, dtype=torch.float64)
+    bits = torch.arange(2**16, dtype=torch.int32).to(torch.int16).view(torch.bfloat16)
+    values = torch.cat((edges, -edges, bits.double(), normal((4107,), 2))).to(dtype)
+    values = torch.cat((values, values.new_zeros(-len(values) % 64)))
+    x = torch.cat((values, values.roll(7), values.flip(0))).view(1, 3, -1, 64)
+    cos = torch.linspace(-1, 1, x.shape[2] * 32).view(-1, 32)
+    cos = cos.to(torch.promote_types(dtype, torch.float32))
+    sin = (1 - cos**2).sqrt()
+    cos[:2], sin[:2] = torch.tensor([[1.0], [-0.0]]), torch.tensor([[0.0], [1.0]])
+    found = rotary_embedding(x, cos, sin, interleaved=interleaved)
+    plain = formula(x, cos, sin, interleaved)
+    torch.testing.assert_close(found, plain, rtol=0, atol=0, equal_nan=True)
+    numbers = ~plain.isnan()
+    assert torch.equal(found[numbers].signbit(), plain[numbers].signbit())
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int32, torch.int64], ids=str)
-def test_a_position_outside_the_tables_is_nan_and_the_others_right(dtype):
+def test_to_triton_a_position_outside_the_tables_is_nan(dtype):
     """No host looks at positions; a row that does not exist must not be another's in silence."""
-    cos, sin = (t.to(DEVICE) for t in rotary_tables(4, inverse_frequencies(6)))
-    positions = [3, 200 if dtype == torch.uint8 else -1, 0, 4]
-    ids = torch.tensor(positions, dtype=dtype, device=DEVICE)
-    x = normal((2, 3, 4, 8), 1, torch.float32).to(DEVICE)
-    out = torch.zeros_like(x)
-    launch(x, None, out, None, cos, sin, ids, interleaved=False, inverse=False)
-    inside = [0, 2]
+    cos, sin = (t.to(DEVICES["triton"]) for t in tables(4, 6, torch.float32))
+    ids = torch.tensor([3, 200 if dtype == torch.uint8 else -1, 0, 4]).to(cos.device, dtype)
+    x = normal((2, 1, 4, 8), 1, torch.float32).to(cos.device)
+    out, inside = torch.zeros_like(x), [0, 2]
+    triton(x, x[:, :0], (out, out[:, :0]), cos, sin, ids, **FORWARD)
     assert out[:, :, [1, 3], :6].isnan().all()
-    rows = ids[inside]
-    close(
-        out[:, :, inside], x[:, :, inside], *lined_up(cos, sin, rows, x[:, :, inside]), False, False
-    )
+    given = (out[:, :, inside], x[:, :, inside], cos, sin, ids[inside])
+    assert_right(*given, **FORWARD, bits=not CUDA)
 
 
-@pytest.mark.parametrize("shape", [(0, 2, 3, 4), (2, 0, 3, 4), (2, 2, 0, 4)])
-def test_nothing_to_do(shape):
-    x = torch.empty(shape, device=DEVICE)
-    tables = (torch.ones(1, 1, shape[2], 2, device=DEVICE),) * 2
-    launch(x, x.clone(), x.clone(), x.clone(), *tables, None, interleaved=False, inverse=False)
+@pytest.mark.parametrize("order", list(itertools.permutations(range(4))))
+def test_results_are_stored_as_x_is_and_are_no_views(order):
+    """Autograd forbids to change in place what it takes for a view made where it did not look."""
+    shape, back = (2, 3, 5, 8), [order.index(axis) for axis in range(4)]
+    x = normal([shape[axis] for axis in order], 0, torch.float32).permute(back)
+    for interleaved, grad in itertools.product(BOTH, BOTH):
+        leaf = x.clone().requires_grad_(grad)
+        for width in (6, 8):
+            out = rotary_embedding(leaf, *tables(5, width, torch.float32), interleaved=interleaved)
+            assert out.stride() == x.stride() and not out._is_view()
+            out.mul_(2).sum().backward() if grad else out.mul_(2)
 
 
-def test_offsets_have_64_bits():
-    """Two sequences 2**31 elements apart; the memory between them is never touched."""
-    apart = 2**31 + 64
-    buffer = torch.empty(apart + 8, dtype=torch.float16, device=DEVICE)
-    x = buffer.as_strided((2, 1, 1, 8), (apart, 8, 8, 1))
-    x.copy_(normal((2, 1, 1, 8), 1, torch.float32))
-    before = x.clone()
-    cos, sin = (t.to(DEVICE)[None, None] for t in rotary_tables(1, inverse_frequencies(8)))
-    cos, sin = cos * 0, sin + 1  # a quarter turn
-    launch(x, None, x, None, cos, sin, None, interleaved=True, inverse=False)
-    close(x, before, *lined_up(cos, sin, None, x), True, False)
+def test_memory_that_is_not_what_it_seems():
+    """Negated and zero tensors have no numbers of their own, functional ones no memory."""
+    cos, sin = tables(5, 8, torch.float32)
+    x = normal((2, 3, 5, 8), 1, torch.float32)
+    right = rotary_embedding(x, cos, sin)
+    negated = torch.complex(cos, -sin).conj().imag
+    assert negated.is_neg() and torch.equal(rotary_embedding(x, cos, negated), right)
+    zero = torch._efficientzerotensor(cos.shape)
+    assert torch.equal(rotary_embedding(x, cos, zero), rotary_embedding(x, cos, sin * 0))
+    functional = rotary_embedding(x, torch._to_functional_tensor(cos.clone()), sin)
+    if torch._is_functional_tensor(functional):
+        functional = torch._from_functional_tensor(functional)
+    assert torch.equal(functional, right)
+    assert torch.equal(rotary_embedding(torch._neg_view(-x), cos, sin), right)
 
 
-@pytest.mark.skipif(DEVICE.type != "cuda", reason="asks for 13 GB of a GPU's memory")
+@pytest.mark.skipif(not CUDA, reason="asks for 13 GB of a GPU's memory")
 def test_more_than_2_31_elements():
-    shape = (1, 2, 2**23 + 1, 128)
-    x = torch.randn(shape, dtype=torch.bfloat16, device=DEVICE)
-    cos, sin = (t.to(DEVICE) for t in rotary_tables(shape[2], inverse_frequencies(128)))
+    x = torch.randn((1, 2, 2**23 + 1, 128), dtype=torch.bfloat16, device="cuda")
+    cos, sin = (t.cuda() for t in tables(x.shape[2], 128, torch.float32))
     out = rotary_embedding(x, cos, sin)
-    close(
-        out[:, :, -3:],
-        x[:, :, -3:],
-        *lined_up(cos[-3:], sin[-3:], None, x[:, :, -3:]),
-        False,
-        False,
-    )
-    rotary_embedding_(x, cos, sin)
-    assert torch.equal(x, out)
+    last = (out[:, :, -3:], x[:, :, -3:], cos[-3:], sin[-3:], None)
+    assert_right(*last, **FORWARD, bits=False)
+    assert torch.equal(rotary_embedding_(x, cos, sin), out)

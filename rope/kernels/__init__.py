@@ -4,39 +4,10 @@ Chapter "As fast as memory allows". `operator` is what PyTorch knows of both, `c
 of `rotate.c`, `triton` is the kernel. Nothing here imports Triton before a GPU needs it.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
-from rope.kernels import cpu, operator
+from rope.kernels import cpu
+from rope.kernels.operator import DTYPES, disabled, enabled
 
 __all__ = ["disabled", "enabled", "explain"]
-
-_enabled = True
-
-
-def enabled() -> bool:
-    """Whether kernels are used: True, but inside `disabled`.
-
-    >>> enabled()
-    True
-    """
-    return _enabled
-
-
-@contextmanager
-def disabled() -> Iterator[None]:
-    """Inside the `with` block every rotation is the plain formula, in all threads.
-
-    >>> with disabled():
-    ...     enabled()
-    False
-    """
-    global _enabled
-    before, _enabled = _enabled, False
-    try:
-        yield
-    finally:
-        _enabled = before
 
 
 def explain(device: str = "cpu") -> str:
@@ -47,7 +18,7 @@ def explain(device: str = "cpu") -> str:
     'On cpu the plain formula rotates, since rope.kernels.disabled() is in force.'
     """
     formula = f"On {device} the plain formula rotates, since "
-    if not _enabled:
+    if not enabled():
         return formula + "rope.kernels.disabled() is in force."
     if device == "cpu":
         loop, where = cpu.library()
@@ -57,7 +28,7 @@ def explain(device: str = "cpu") -> str:
             f"On cpu the formula rotates, a block of the sequence at a time, since of the loop "
             f"in C {where}: install a C compiler, and then the package again."
         )
-    if device in operator.DTYPES:
+    if device in DTYPES:
         return f"On {device} the Triton kernel rotates queries and keys in one launch."
     if device == "cuda":
         return formula + "Triton is not installed: pip install triton."

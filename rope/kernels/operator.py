@@ -9,6 +9,8 @@ q: `[B, H, S, D]`; k: `[B, H_kv, S, D]`, H_kv = 0 where there is none. cos, sin:
 position_ids `[S]` or `[B, S]`, else `[S, R/2]` or four axes that broadcast to `[B, H, S, R/2]`.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any
 
@@ -22,6 +24,34 @@ from rope.kernels import cpu
 DTYPES: dict[str, tuple[torch.dtype, ...]] = {"cpu": FLOATING}
 if find_spec("triton"):  # which does not import it
     DTYPES["cuda"] = (torch.float16, torch.bfloat16, torch.float32)
+
+_enabled = True
+
+
+def enabled() -> bool:
+    """Whether kernels are used: True, but inside `disabled`.
+
+    >>> enabled()
+    True
+    """
+    return _enabled
+
+
+@contextmanager
+def disabled() -> Iterator[None]:
+    """Inside the `with` block every rotation is the plain formula, in all threads.
+
+    >>> with disabled():
+    ...     enabled()
+    False
+    """
+    global _enabled
+    before, _enabled = _enabled, False
+    try:
+        yield
+    finally:
+        _enabled = before
+
 
 _ARGUMENTS = "Tensor cos, Tensor sin, Tensor? position_ids, bool interleaved, bool inverse"
 torch.library.define("rope::rotate", f"(Tensor q, Tensor k, {_ARGUMENTS}) -> (Tensor, Tensor)")

@@ -1,4 +1,4 @@
-"""Properties, over random shapes, strides, dtypes, layouts, positions and context extensions.
+"""The laws of a rotation, over random shapes, strides, dtypes, layouts, positions and extensions.
 
 What is measured against float64 carries a bound; what needs no rounding to hold is held bit for
 bit. One rotation in the dtype of the arithmetic (unit roundoff u): table, product and sum, each
@@ -16,7 +16,6 @@ from strategies import DTYPES, even, layouts, normal, quick, seeds, sizes, toler
 
 from rope import RotaryEmbedding, reference
 from rope.extensions import NTK, DynamicNTK, Linear, Llama3, LongRoPE, Proportional, YaRN
-from rope.functional import rotary_embedding, rotary_embedding_
 
 FAR = 2000  # the largest position drawn
 
@@ -35,7 +34,7 @@ def allowed(x, times=1, reach=FAR):
 
 @st.composite
 def views(draw, shape, dtype):
-    """Random values of one shape, stored in one of the ways that tensors come in."""
+    """Random values of one shape, stored as tensors are found: dense, cut or expanded."""
     seed, kind = draw(seeds), draw(st.sampled_from(("dense", "stepped", "expanded", "inner")))
     order = draw(st.permutations(range(4)))
     back = [order.index(axis) for axis in range(4)]
@@ -96,8 +95,8 @@ def by_reference(x, ids, rotary):
         )
         for row, where in zip(wide, ids.tolist(), strict=True)
     ]
-    turned = torch.stack([torch.from_numpy(row) for row in rows])
-    return torch.cat((turned, wide[..., rotary.dim :]), dim=-1)
+    rotated = torch.stack([torch.from_numpy(row) for row in rows])
+    return torch.cat((rotated, wide[..., rotary.dim :]), dim=-1)
 
 
 @quick
@@ -160,12 +159,12 @@ def test_the_two_layouts_are_one_map_in_another_order(case):
 @given(cases((torch.float32, torch.float64)), st.floats(-4, 4), st.floats(-4, 4), seeds)
 def test_linear(case, a, b, seed):
     y = normal(case.q.shape, seed, case.q.dtype)
-    together = case.rotary.rotate(a * case.q + b * y, **case.where)
-    x, y_turned = (case.rotary.rotate(z, **case.where) for z in (case.q, y))
+    of_sum = case.rotary.rotate(a * case.q + b * y, **case.where)
+    x, y_rotated = (case.rotary.rotate(z, **case.where) for z in (case.q, y))
     # On either side two products and a sum more than the rotation has.
     atol = sum(4 * abs(factor) * allowed(z) for factor, z in ((a, case.q), (b, y)))
     tiny = torch.finfo(case.q.dtype).smallest_normal
-    torch.testing.assert_close(together, a * x + b * y_turned, rtol=0, atol=atol + tiny)
+    torch.testing.assert_close(of_sum, a * x + b * y_rotated, rtol=0, atol=atol + tiny)
 
 
 @quick
@@ -180,7 +179,7 @@ def test_a_power_of_two_passes_through_exactly(case):
 
 @quick
 @given(cases(), st.data())
-def test_each_vector_is_turned_by_itself(case, data):
+def test_each_vector_is_rotated_by_itself(case, data):
     """Bit for bit: what else is in the batch, the heads and the sequence does not matter."""
     whole = case.rotary.rotate(case.q, **case.where)
     b, h, s = (data.draw(st.integers(0, size - 1)) for size in case.q.shape[:3])
@@ -190,7 +189,7 @@ def test_each_vector_is_turned_by_itself(case, data):
 
 @quick
 @given(cases())
-def test_every_way_to_give_positions_is_one_way(case):
+def test_positions_of_every_form_are_the_same(case):
     out = case.rotary.rotate(case.q, **case.where)
     assert torch.equal(out, case.rotary.rotate(case.q, case.ids))
     for x, both in zip((case.q, case.k), case.rotary(case.q, case.k, case.ids), strict=True):
@@ -281,20 +280,3 @@ def test_backward_is_the_inverse_rotation(case, seed):
     expected = case.rotary.rotate(upstream, **case.where, inverse=True)
     # Both halves of the transpose are rounded to x's dtype before they are added.
     torch.testing.assert_close(gradient, expected, rtol=0, atol=4 * allowed(upstream))
-
-
-@quick
-@given(even, st.integers(0, 3), layouts, layouts, seeds)
-def test_functions_with_tables_lined_up_in_four_axes(dim, spare, interleaved, inverse, seed):
-    """Tables may differ by batch and by head; the in-place form takes the same ones."""
-    x = normal((2, 3, 4, dim + spare), seed)
-    angle = normal((2, 3, 4, dim // 2), seed + 1)
-    flags = {"interleaved": interleaved, "inverse": inverse}
-    out = rotary_embedding(x, angle.cos(), angle.sin(), **flags)
-    for b in range(2):
-        for h in range(3):
-            one = angle[b, h]
-            part = rotary_embedding(x[b : b + 1, h : h + 1], one.cos(), one.sin(), **flags)
-            assert torch.equal(part[0, 0], out[b, h])
-    assert rotary_embedding_(x, angle.cos(), angle.sin(), **flags) is x
-    assert torch.equal(x, out)

@@ -1,0 +1,453 @@
+"""`RotaryEmbedding`: exact tables, whatever length is called and whatever happens to the model.
+
+Casts, devices, meta, autocast, copies, checkpoints, threads. Compilers and transforms that see the
+layer are in `test_in_frameworks`, its bad calls in `test_errors`.
+"""
+
+import copy
+import io
+import pickle
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+import torch
+from strategies import DTYPES, normal, tolerance
+from torch import nn
+
+from rope import RotaryEmbedding, inverse_frequencies, rotary_embedding, rotary_tables
+from rope.config import example
+from rope.extensions import DynamicNTK, Linear, Llama3, LongRoPE, YaRN
+
+DIM, TRAINED = 8, 32
+LONG = LongRoPE((1.0, 1.5, 2.0, 2.5), (2.0, 3.0, 5.0, 8.0), TRAINED, factor=8.0)
+EXTENSIONS = {
+    "none": None,
+    "linear": Linear(4.0),
+    "yarn": YaRN(4.0, TRAINED),
+    "llama3": Llama3(4.0, TRAINED),
+    "dynamic": DynamicNTK(4.0, TRAINED),
+    "longrope": LONG,
+}
+extended = pytest.mark.parametrize("name", EXTENSIONS)
+
+
+def make(name, rows=16, **options):
+    return RotaryEmbedding(DIM, rows, extension=EXTENSIONS[name], **options)
+
+
+def exact(name, positions, seq_len=None, dtype=torch.float32):
+    """The definition: tables of these positions, from the spectrum of that length."""
+    extension = EXTENSIONS[name]
+    theta = inverse_frequencies(DIM, extension=extension, seq_len=seq_len)
+    scale = 1.0 if extension is None else extension.attention_scaling
+    return rotary_tables(positions, theta, dtype=dtype, scale=scale)
+
+
+def expected(name, x, ids, seq_len, interleaved=False):
+    """From the frequencies alone: no module, so no state."""
+    wide = torch.float64 if x.dtype == torch.float64 else torch.float32
+    tables = exact(name, ids.flatten(), seq_len, wide)
+    if ids.dim() == 2:
+        tables = [table.unflatten(0, ids.shape)[:, None] for table in tables]
+    return rotary_embedding(x, *tables, interleaved=interleaved)
+
+
+def assert_right(rotary, name, dtype=torch.float32):
+    """At the trained length, beyond it, and back, by offset and by ids."""
+    for length, offset in ((5, 0), (50, 0), (3, 0), (1, 70), (7, 2)):
+        q, k = normal((2, 3, length, 10), length, dtype), normal((2, 1, length, 10), 1, dtype)
+        ids = torch.arange(offset, offset + length)
+        for where in ({"offset": offset}, {"position_ids": ids}):
+            for out, x in zip(rotary(q, k, **where), (q, k), strict=True):
+                assert out.dtype == dtype
+                assert torch.equal(out, expected(name, x, ids, offset + length))
+
+
+def assert_exact(rotary, rows=16):
+    for table, right in zip((rotary.cos, rotary.sin), exact("none", rows), strict=True):
+        assert table.dtype == torch.float32 and not table.requires_grad
+        assert torch.equal(table, right)
+    assert torch.equal(rotary.inv_freq, inverse_frequencies(DIM))
+
+
+IDS = [None, torch.tensor([3, 9, 9]), torch.tensor([[0, 1, 2], [7, 5, 3]])]
+
+
+@pytest.mark.parametrize("interleaved", [False, True])
+@pytest.mark.parametrize("ids", IDS, ids=["none", "of all", "of each"])
+def test_the_layer_is_the_function_on_both(interleaved, ids):
+    """Queries and keys of other dtypes too: float64 ones get float64 tables."""
+    rotary, where = make("none", interleaved=interleaved), torch.arange(3) if ids is None else ids
+    for q_dtype in DTYPES:
+        for k_dtype in DTYPES:
+            q, k = normal((2, 4, 3, 10), 0, q_dtype), normal((2, 2, 3, 10), 1, k_dtype)
+            for out, x in zip(rotary(q, k, ids), (q, k), strict=True):
+                assert out.dtype == x.dtype
+                assert torch.equal(out, expected("none", x, where, None, interleaved))
+    assert_exact(rotary)
+
+
+@extended
+@pytest.mark.parametrize("offset", [0, TRAINED - 3, TRAINED - 2, 100])
+def test_each_call_has_the_spectrum_of_its_length(name, offset):
+    rotary, x = make(name, 4), normal((1, 2, 3, 8), 0, torch.float32)
+    rotary(x, x, offset=500)  # what was called before does not matter
+    ids = torch.arange(offset, offset + 3)
+    right = expected(name, x, ids, offset + 3)
+    assert torch.equal(rotary(x, x, offset=offset)[0], right)
+    assert torch.equal(rotary(x, x, ids)[1], right)
+    assert torch.equal(rotary(x, x, ids[None])[1], right)
+    assert torch.equal(rotary.rotate(x, offset=offset), right)
+    wide = expected(name, x.double(), ids, offset + 3)
+    assert torch.equal(rotary.rotate(x.double(), offset=offset), wide)
+
+
+@extended
+def test_a_length_can_be_said_or_fixed(name):
+    rotary, x = make(name, 4), normal((1, 2, 3, 8), 0, torch.float32)
+    ids = torch.tensor([[7, 1, 40]])
+    assert torch.equal(rotary(x, x, ids, seq_len=200)[0], expected(name, x, ids, 200))
+    rotary.fix_length(200)
+    assert torch.equal(rotary(x, x, ids)[0], expected(name, x, ids, 200))
+    theta = inverse_frequencies(DIM, extension=EXTENSIONS[name], seq_len=200)
+    assert torch.equal(rotary.inv_freq, theta)
+    assert torch.equal(rotary(x, x, ids, seq_len=TRAINED)[0], expected(name, x, ids, TRAINED))
+    rotary.fix_length(None)
+    assert_right(rotary, name)
+
+
+@pytest.mark.parametrize("name", ["dynamic", "longrope"])
+def test_a_score_depends_on_the_offset_alone_at_one_length_and_not_across_two(name):
+    """Keys kept from a shorter length do not fit later queries: transformers 25104 and 33129."""
+    q, k = normal((1, 1, 1, 8), 0), normal((1, 1, 1, 8), 1)
+    rotary = make(name)
+
+    def score(n, key_length):
+        query = rotary.rotate(q, offset=n + 5, seq_len=100)
+        return (query * rotary.rotate(k, offset=n, seq_len=key_length)).sum()
+
+    near, far = (score(n, 100) for n in (0, 90))
+    torch.testing.assert_close(near, far, rtol=0, atol=tolerance(torch.float64, 100, 32))
+    near, far = (score(n, TRAINED) for n in (0, 90))
+    assert (near - far).abs() > 0.01
+
+
+def test_the_base_is_that_of_the_tables():
+    rotary = RotaryEmbedding(DIM, 4, base=100.0)
+    rotary.grow(16)
+    theta = inverse_frequencies(DIM, 100.0)
+    assert torch.equal(rotary.inv_freq, theta)
+    assert all(map(torch.equal, (rotary.cos, rotary.sin), rotary_tables(16, theta)))
+
+
+def test_tables_grow_on_demand_never_shrink_and_change_no_row():
+    rotary, x = RotaryEmbedding(DIM, 10).half(), torch.zeros(1, 1, 11, 8)
+    for call, rows in (
+        (lambda: None, 10),
+        (lambda: rotary(x[:, :, :10], x[:, :, :10]), 10),
+        (lambda: rotary(x, x), 16),
+        (lambda: rotary(x[:, :, :1], x[:, :, :1], torch.tensor([100])), 128),
+        (lambda: rotary.grow(128), 128),
+        (lambda: rotary(x, x), 128),
+        (lambda: rotary.grow(np.int64(129)), 256),
+    ):
+        call()
+        assert_exact(rotary, rows)
+
+
+def test_a_copy_is_a_copy():
+    """Growing one leaves the other alone."""
+    first = make("none")
+    second = copy.deepcopy(first)
+    second.grow(1000)
+    assert (len(first.cos), len(second.cos)) == (16, 1024)
+
+
+@pytest.mark.parametrize("far", [2**18 - 1, 2**20, 2**30, 2**40])
+def test_a_far_position_costs_its_row_alone(far):
+    """A table of all rows up to there would take gigabytes; the numbers are those it would hold."""
+    rotary, x = make("none"), normal((1, 1, 2, DIM), 0, torch.float32)
+    ids = torch.tensor([0, far])
+    assert torch.equal(rotary.rotate(x, ids), expected("none", x, ids, None))
+    ids = torch.tensor([far, far + 1])
+    assert torch.equal(rotary.rotate(x, offset=far), expected("none", x, ids, None))
+    assert len(rotary.cos) == 16
+
+
+def through_file(model):
+    stream = io.BytesIO()
+    torch.save(model, stream)
+    stream.seek(0)
+    return torch.load(stream, weights_only=False)
+
+
+def used(model):
+    """Called in half precision and grown: what was called before must not show."""
+    for dtype in (torch.bfloat16, torch.float64, torch.float32):
+        x = normal((1, 1, 40, DIM), 0, dtype)
+        model[1](x, x)
+    return model
+
+
+CHANGES = {
+    "nothing": lambda model: model,
+    "bfloat16": lambda model: model.to(torch.bfloat16),
+    "half": lambda model: model.half(),
+    "double": lambda model: model.double(),
+    "there and back": lambda model: (
+        model.to(torch.float16).to("meta").to_empty(device="cpu").float()
+    ),
+    "device and dtype": lambda model: model.to("cpu", torch.bfloat16),
+    "to_empty": lambda model: model.to_empty(device="cpu"),
+    "deepcopy": copy.deepcopy,
+    "pickle": lambda model: pickle.loads(pickle.dumps(model)),
+    "torch.save": through_file,
+    "share_memory": lambda model: model.share_memory(),
+    "apply": lambda model: model.apply(lambda part: part.requires_grad_(False)),
+    "type": lambda model: model.type(torch.float16),
+    "used before": used,
+    "used, then cast": lambda model: used(model).half(),
+    "copied after use": lambda model: copy.deepcopy(used(model)),
+}
+
+
+@extended
+@pytest.mark.parametrize("change", CHANGES)
+def test_whatever_happens_to_the_model_the_rotation_stays(change, name):
+    model = CHANGES[change](nn.Sequential(nn.Linear(2, 2), make(name)))
+    for dtype in DTYPES:
+        assert_right(model[1], name, dtype)
+    assert model[1].cos.dtype == model[1].sin.dtype == torch.float32
+    if name == "none":
+        assert_exact(model[1], len(model[1].cos))
+
+
+def test_the_tables_are_no_buffers():
+    """FSDP casts buffers, DDP broadcasts them, checkpoints hold them; all behind our back."""
+    rotary = make("none")
+    assert not list(rotary.buffers())
+    assert not list(rotary.parameters())
+    assert not rotary.state_dict()
+
+
+@extended
+@pytest.mark.parametrize("strict", [False, True])
+def test_checkpoints_of_other_libraries_load_as_any_module_would(name, strict):
+    """Old checkpoints hold `rotary.inv_freq`: refused if strict, else left alone, never copied."""
+    model = nn.Sequential(nn.Linear(2, 2), make(name))
+    state = model.state_dict()
+    state["1.inv_freq"] = torch.full((DIM // 2,), 7.0)
+    state["1.cos"] = torch.full((16, DIM // 2), 7.0)
+    if strict:
+        with pytest.raises(RuntimeError, match=r"Unexpected key.*inv_freq"):
+            model.load_state_dict(state)
+    else:
+        assert model.load_state_dict(state, strict=False).unexpected_keys
+    assert_right(model[1], name)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_transformers_from_pretrained_does_not_write_over_them(tmp_path, dtype):
+    """It gives each non-persistent buffer new memory, and leaves what is in there."""
+    pytest.importorskip("transformers")
+    from transformers import PretrainedConfig, PreTrainedModel
+
+    class Config(PretrainedConfig):
+        model_type = "rope_book_test"
+
+    class Model(PreTrainedModel):
+        config_class = Config
+
+        def __init__(self, config):
+            super().__init__(config)
+            self.linear = nn.Linear(DIM, DIM)
+            self.rotary = make("none")
+            self.post_init()
+
+    Model(Config()).save_pretrained(tmp_path)
+    model = Model.from_pretrained(tmp_path, dtype=dtype)
+    assert model.linear.weight.dtype == dtype
+    assert_right(model.rotary, "none", dtype)
+
+
+def test_averaging_a_model_whose_tables_have_grown():
+    model = nn.Sequential(nn.Linear(2, 2), make("none", 8))
+    average = torch.optim.swa_utils.AveragedModel(model)
+    model[1].rotate(torch.ones(1, 1, 20, DIM))
+    average.update_parameters(model)
+    assert_exact(average.module[1], 8)
+
+
+def test_a_move_that_fails_leaves_the_tables_whole():
+    model = nn.Sequential(make("none"), nn.Linear(2, 2))
+
+    def fails(tensor):
+        if tensor.dim() == 2:
+            raise RuntimeError("no memory left")
+        return tensor.bfloat16()
+
+    with pytest.raises(RuntimeError, match="no memory left"):
+        model._apply(fails)
+    assert_exact(model[0])
+
+
+@extended
+@pytest.mark.parametrize("assign", [False, True])
+def test_built_on_meta_then_loaded(name, assign):
+    source = nn.Sequential(nn.Linear(2, 2), make(name))
+    with torch.device("meta"):
+        model = nn.Sequential(nn.Linear(2, 2), make(name))
+    assert model[1].cos.is_meta and model[1].inv_freq.is_meta
+    if not assign:
+        model.to_empty(device="cpu")
+    result = model.load_state_dict(source.state_dict(), assign=assign)
+    assert not result.missing_keys + result.unexpected_keys
+    assert_right(model[1], name)
+    assert_right(model[1], name, torch.bfloat16)
+
+
+@extended
+def test_meta_vectors_get_shapes_and_leave_real_tables_where_they_are(name):
+    q, k = torch.empty(2, 3, 50, 10, device="meta"), torch.empty(2, 1, 50, 10, device="meta")
+    ids = torch.empty(2, 50, dtype=torch.long, device="meta")
+    for where in ({}, {"offset": 100}, {"position_ids": ids}, {"inverse": True}):
+        for rotary in (make(name), make(name, device="meta"), make(name).to("meta")):
+            before = rotary.cos.device
+            out = rotary(q, k, **where)
+            assert [x.shape for x in out] == [q.shape, k.shape]
+            assert all(x.is_meta for x in out)
+            assert rotary.cos.device == rotary.sin.device == before
+
+
+@extended
+@pytest.mark.parametrize("lowered", [torch.bfloat16, torch.float16])
+def test_autocast_changes_nothing(name, lowered):
+    """Rotation has no matrix product to lower, and its sums must not be lowered."""
+    theta = inverse_frequencies(DIM)
+    for dtype in DTYPES:
+        q, k = normal((2, 3, 50, 10), 0, dtype), normal((2, 1, 50, 10), 1, dtype)
+        outside, tables = make(name)(q, k), rotary_tables(50, theta, dtype=dtype)
+        with torch.autocast("cpu", lowered):
+            inside = make(name)(q, k)
+            in_place = make(name)(q.clone(), k.clone(), inplace=True)
+            inside_tables = rotary_tables(50, inverse_frequencies(DIM), dtype=dtype)
+        for found, right in ((inside, outside), (in_place, outside), (inside_tables, tables)):
+            assert all(map(torch.equal, found, right))
+            assert all(x.dtype == dtype for x in found)
+
+
+@extended
+@pytest.mark.parametrize("default", [torch.float64, torch.bfloat16, torch.float16])
+def test_the_default_dtype_does_not_matter(name, default):
+    """A model is often built under torch.set_default_dtype."""
+    before = torch.get_default_dtype()
+    try:
+        torch.set_default_dtype(default)
+        assert_right(make(name), name)
+    finally:
+        torch.set_default_dtype(before)
+
+
+def test_the_default_device_does_not_matter():
+    x, rotary = normal((2, 32, 80, DIM), 1, torch.bfloat16), make("none", 128)
+    right = rotary.rotate(x)
+    with torch.device("meta"):
+        assert torch.equal(rotary.rotate(x), right)
+
+
+@extended
+def test_modes_and_seeds_are_left_alone(name):
+    state, x = torch.get_rng_state(), normal((1, 1, 50, DIM), 0)
+    out = make(name).rotate(x)
+    assert torch.equal(out, make(name).eval().rotate(x))
+    assert torch.equal(torch.get_rng_state(), state)
+    assert not out.requires_grad
+
+
+@pytest.mark.parametrize(
+    "prepare",
+    [
+        lambda: make("none"),
+        lambda: make("none", 4),  # grows
+        lambda: make("none", device="meta").to_empty(device="cpu"),
+        lambda: make("none", device="meta"),  # filled at the first call
+    ],
+)
+def test_tables_met_in_inference_mode_can_be_trained_with(prepare):
+    x = normal((1, 1, 9, DIM), 0, torch.float32)
+    with torch.inference_mode():
+        rotary = prepare().half()
+        rotary(x, x)
+    rotary.rotate(x.requires_grad_()).sum().backward()
+    assert_exact(rotary)
+
+
+@extended
+@pytest.mark.parametrize("inference", [False, True])
+def test_threads_growing_and_rotating_at_once(name, inference):
+    """Eight threads, calls of many lengths through one module, each answer exact."""
+    rotary, start = make(name), threading.Barrier(8)
+    lengths = [1, 3, 17, 31, 32, 33, 64, 65, 130, 257, 600, 1025]
+
+    def worker(seed):
+        start.wait()
+        wrong = []
+        for i in range(len(lengths)):
+            length = lengths[(i * 5 + seed) % len(lengths)]
+            x = normal((1, 1, 2, DIM), length, torch.float64 if seed % 2 else torch.float32)
+            ids = torch.arange(length, length + 2)
+            with torch.inference_mode(inference):
+                for where in ({"offset": length}, {"position_ids": ids}):
+                    out = rotary.rotate(x, **where)
+                    if not torch.equal(out, expected(name, x, ids, length + 2)):
+                        wrong.append((length, where))
+        return wrong
+
+    with ThreadPoolExecutor(8) as pool:
+        assert [wrong for found in pool.map(worker, range(8)) for wrong in found] == []
+    assert len(rotary.cos) == len(rotary.sin)
+
+
+def test_threads_copying_casting_and_growing_at_once():
+    """A cast in one thread reaches no answer of another."""
+    rotary, start = make("yarn"), threading.Barrier(8)
+    x, ids = normal((1, 1, 2, DIM), 0, torch.float32), torch.tensor([3, 9])
+    right = expected("yarn", x, ids, 10)
+
+    def worker(seed):
+        start.wait()
+        wrong = 0
+        for i in range(40):
+            if seed == 0:
+                rotary.to((torch.bfloat16, torch.float32)[i % 2])
+            elif seed == 1:
+                rotary.grow(16 * (i + seed))
+            elif seed == 2:
+                copy.deepcopy(rotary)
+            else:
+                wrong += not torch.equal(rotary.rotate(x, ids), right)
+        return wrong
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(pool.map(worker, range(8))) == 0
+    assert_right(rotary, "yarn")
+
+
+def test_the_softmax_scale_of_a_configuration_is_on_the_layer():
+    rotary = RotaryEmbedding.from_config(example("deepseek-v3"))
+    assert rotary.softmax_scale == pytest.approx(1.8738, abs=1e-4)
+    assert "softmax_scale=1.87" in repr(rotary)
+    assert RotaryEmbedding.from_config(example("llama-3.1-8b")).softmax_scale == 1
+
+
+def test_what_the_layer_is_shows():
+    rotary = make("linear")
+    rotary.fix_length(64)
+    assert repr(rotary) == (
+        "RotaryEmbedding(dim=8, rows=16, base=10000.0, extension=Linear(factor=4.0), "
+        "fixed_length=64, interleaved=False)"
+    )
+    plain = "RotaryEmbedding(dim=8, rows=16, base=10000.0, interleaved=False)"
+    assert repr(make("none")) == plain

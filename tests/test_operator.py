@@ -1,0 +1,246 @@
+"""The operator `rope::rotate`, what calls it, and how one learns which kernel is at work."""
+
+import ast
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from strategies import normal, tables
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import rope
+from rope import RotaryEmbedding, kernels, rotary_embedding
+from rope.extensions import YaRN
+from rope.formula import formula
+from rope.kernels import cpu
+from rope.kernels.operator import look_up
+
+PACKAGE = Path(rope.__file__).parent
+with_loop = pytest.mark.skipif(cpu.library()[0] is None, reason=cpu.library()[1])
+ROWS = 40
+
+
+class Recorder(TorchDispatchMode):
+    """The names of the operations that run, and of those that are ours."""
+
+    def __enter__(self):
+        self.seen = []
+        return super().__enter__()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.seen.append(str(func.overloadpacket))
+        return func(*args, **(kwargs or {}))
+
+    def operators(self):
+        return [name for name in self.seen if name.startswith("rope.")]
+
+
+@pytest.mark.parametrize("inplace", [False, True])
+@pytest.mark.parametrize("extension", [None, YaRN(4.0, 16)], ids=str)
+def test_the_layer_calls_the_operator_once(extension, inplace):
+    rotary = RotaryEmbedding(8, 64, extension=extension)
+    q, k = normal((2, 5, 6, 8), 0, torch.float32), normal((2, 2, 6, 8), 0, torch.float32)
+    for where in ({}, {"offset": 9}, {"position_ids": torch.arange(12).view(2, 6)}):
+        with Recorder() as recorder:
+            rotary(q, k, **where, inplace=inplace)
+        assert recorder.operators() == ["rope.rotate_" if inplace else "rope.rotate"]
+
+
+def test_what_must_be_seen_through_goes_by_the_formula():
+    cos, sin = tables(5, 8, torch.float32)
+    x, learned = normal((2, 3, 5, 8), 1, torch.float32), cos.clone().requires_grad_()
+    right = rotary_embedding(x, cos, sin)
+    with Recorder() as recorder:
+        found = [
+            rotary_embedding(x, learned, sin).detach(),
+            torch.func.vmap(lambda v: rotary_embedding(v[None], cos, sin)[0])(x),
+            torch.func.jvp(lambda v: rotary_embedding(v, cos, sin), (x,), (x,))[1],
+        ]
+    assert not recorder.operators()
+    assert all(torch.equal(each, right) for each in found)
+
+
+def operands(dtype=torch.float64):
+    return normal((2, 3, 5, 12), 1, dtype), normal((2, 2, 5, 12), 2, dtype)
+
+
+FORMS = {
+    "ids of each": (*tables(ROWS, 8), torch.tensor([[4, 0, 39, 7, 7], [1, 2, 3, 4, 0]])),
+    "ids of all": (*tables(ROWS, 8), torch.tensor([4, 0, 39, 7, 7])),
+    "four axes": (*(t[None, None] for t in tables(5, 8)), None),
+    "rows": (*tables(5, 8), None),
+}
+
+
+@pytest.mark.parametrize("form", ["ids of each", "four axes"])
+def test_opcheck(form):
+    given = FORMS[form]
+    q, k = operands()
+    torch.library.opcheck(torch.ops.rope.rotate_, (q.clone(), k.clone(), *given, True, False))
+    torch.library.opcheck(torch.ops.rope.rotate, (q, k[:, :0], *given, True, True))
+    q, k = (x.requires_grad_() for x in (q, k))
+    torch.library.opcheck(torch.ops.rope.rotate, (q, k, *given, False, False))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_operator_in_place_gives_the_same_and_counts_its_writing(form):
+    q, k = operands()
+    right = torch.ops.rope.rotate(q, k, *FORMS[form], True, False)
+    before = q._version, k._version
+    torch.ops.rope.rotate_(q, k, *FORMS[form], True, False)
+    assert torch.equal(q, right[0]) and torch.equal(k, right[1])
+    assert q._version > before[0] and k._version > before[1]
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("interleaved", [False, True])
+@pytest.mark.parametrize("inverse", [False, True])
+def test_the_gradient_of_the_operator_is_its_inverse(form, interleaved, inverse):
+    given = FORMS[form]
+    q, k = (x.requires_grad_() for x in operands())
+    upstream = operands(torch.float64)
+
+    def rotate(q, k, inverse=inverse):
+        return torch.ops.rope.rotate(q, k, *given, interleaved, inverse)
+
+    found = torch.autograd.grad(rotate(q, k), (q, k), upstream)
+    assert all(map(torch.equal, found, rotate(*upstream, not inverse)))
+    # With half of it missing, and the gradient of a gradient.
+    (half,) = torch.autograd.grad(rotate(q, k)[0].pow(3).sum(), q, create_graph=True)
+    (second,) = torch.autograd.grad(half.pow(2).sum(), q)
+    x = q.detach().clone().requires_grad_()
+    cos, sin, ids = given
+    cos, sin = (cos, sin) if ids is None else look_up(cos, sin, ids)
+    plain = formula(x, cos, -sin if inverse else sin, interleaved)
+    (first,) = torch.autograd.grad(plain.pow(3).sum(), x, create_graph=True)
+    (expected,) = torch.autograd.grad(first.pow(2).sum(), x)
+    torch.testing.assert_close(half, first)
+    torch.testing.assert_close(second, expected)
+
+
+def run(code, tree=None, **environment):
+    env = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", **environment}
+    env["PYTHONPATH"] = str(tree or PACKAGE.parent)
+    done = subprocess.run(
+        [sys.executable, *code], cwd=tree, env=env, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_one_learns_which_kernel_is_at_work():
+    x, rows = normal((1, 2, 6, 8), 1, torch.float32), tables(6, 8, torch.float32)
+    right, usual = rotary_embedding(x, *rows), kernels.explain()
+    assert "the loop in C" in usual
+    with kernels.disabled():
+        with pytest.raises(KeyError), kernels.disabled():
+            raise KeyError
+        assert not kernels.enabled() and "disabled() is in force" in kernels.explain()
+        with Recorder() as recorder:
+            assert torch.equal(rotary_embedding(x, *rows), right)
+        assert not recorder.operators()
+    assert kernels.enabled() and kernels.explain() == usual
+    assert "no kernel is written for it" in kernels.explain("mps")
+    assert "Triton" in kernels.explain("cuda")
+
+
+CHECK = """
+import sys, torch, rope
+from pathlib import Path
+from rope.kernels import cpu, explain
+from rope.formula import formula
+assert Path(rope.__file__).is_relative_to(Path.cwd())
+TABLES = rope.rotary_tables(999, torch.rand(32).double())
+def check(*words):
+    assert all(word in explain() for word in words), explain()
+    for dtype in (torch.float32, torch.bfloat16):
+        x, cos, sin = torch.randn(1, 4, 999, 72).to(dtype), *TABLES
+        for interleaved in (False, True):
+            out = rope.rotary_embedding(x, cos, sin, interleaved=interleaved)
+            assert torch.equal(out, formula(x, cos, sin, interleaved))
+            assert rope.rotary_embedding_(x.clone(), cos, sin, interleaved=interleaved).equal(out)
+    assert torch.tensor(1e-40) * 1 > 0
+"""
+
+
+@pytest.fixture
+def tree(tmp_path):
+    """A copy of what installs the package, without the loop."""
+    ignored = shutil.ignore_patterns("__pycache__", "*.so", "*.pyd", "recorded")
+    shutil.copytree(PACKAGE, tmp_path / "rope", ignore=ignored)
+    for name in ("setup.py", "pyproject.toml", "README.md"):
+        shutil.copy(PACKAGE.parent / name, tmp_path)
+    return tmp_path
+
+
+def test_without_the_loop_the_bits_are_the_same_and_it_says_so(tree):
+    """It was not built, for a compiler that fails; then what is there cannot be loaded."""
+    run(["setup.py", "-q", "build_ext", "--inplace"], tree, CC="false", LDSHARED="false")
+    assert not list(tree.rglob("*.so"))
+    code = (
+        'check("not built", "C compiler")\n'
+        'Path("rope/kernels/rotate.abi3.so").write_text("no library")\n'
+        'cpu.library.cache_clear(); check("does not load", "C compiler")'
+    )
+    run(["-c", CHECK + code], tree)
+
+
+@pytest.mark.slow
+@with_loop
+@pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler here")
+def test_the_loop_is_built_for_exact_arithmetic_whatever_the_compiler_is_told(tree):
+    run(["setup.py", "-q", "build_ext", "--inplace"], tree, CFLAGS="-ffast-math -march=native")
+    run(["-c", CHECK + 'check("the loop in C rotates", str(Path.cwd()))'], tree)
+
+
+def test_nothing_in_the_kernels_waits_for_the_device():
+    """A read of a tensor's value would stop the host, and cannot be captured in a CUDA graph."""
+    waits = {"item", "tolist", "cpu", "numpy", "nonzero", "any", "all", "synchronize", "contains"}
+    for path in (PACKAGE / "kernels").glob("*.py"):
+        called = {
+            node.func.attr
+            for node in ast.walk(ast.parse(path.read_text()))
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+        }
+        assert not called & waits, path
+
+
+@with_loop
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("interleaved", [False, True])
+def test_a_call_is_short(interleaved, dtype):
+    """At most 32 calls of our functions in at most 9 files, whatever the length."""
+    rotary = RotaryEmbedding(128, interleaved=interleaved)
+    for length in (1, 16, 512):
+        q, k = torch.ones(1, 32, length, 128, dtype=dtype), torch.ones(1, 8, length, 128).to(dtype)
+        rotary(q, k)
+        calls = []
+
+        def count(frame, event, _, calls=calls):
+            if event == "call" and frame.f_code.co_filename.startswith(str(PACKAGE)):
+                calls.append(frame.f_code.co_filename)
+
+        sys.setprofile(count)
+        try:
+            rotary(q, k)
+        finally:
+            sys.setprofile(None)
+        assert 3 <= len(calls) <= 32 and len(set(calls)) <= 9, calls
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_cuda_graph_replays_it():
+    rotary = RotaryEmbedding(12, 64, device="cuda")
+    q, k = (x.cuda() for x in operands(torch.float32))
+    ids = torch.arange(5, device="cuda")
+    rotary(q, k, ids, seq_len=64)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out = rotary(q, k, ids, seq_len=64)
+    ids.add_(10)
+    graph.replay()
+    assert all(map(torch.equal, out, rotary(q, k, ids, seq_len=64)))

@@ -1,0 +1,294 @@
+"""The functions: numbers, dtypes, tables of every form, storage, from no element to 2^31 of them.
+
+Their laws, over random shapes and strides, are in `test_rotation_properties`; the kernels behind
+them in `test_kernels`.
+"""
+
+import itertools
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import DTYPES, even, normal, positions, quick, seeds, sizes, tables, tolerance
+
+from rope import (
+    RotaryEmbedding,
+    inverse_frequencies,
+    reference,
+    rotary_embedding,
+    rotary_embedding_,
+    rotary_embedding_qk,
+    rotary_tables,
+)
+from rope.extensions import DynamicNTK, LongRoPE, YaRN
+
+layouts = pytest.mark.parametrize("interleaved", [False, True])
+
+
+def test_numbers_by_hand():
+    cos, sin = rotary_tables(torch.tensor([1]), inverse_frequencies(4, base=100.0))
+    expected = torch.tensor([-0.30116868, 0.89517075, 1.3817732, 1.0948375])
+    torch.testing.assert_close(
+        rotary_embedding(torch.ones(1, 1, 1, 4), cos, sin)[0, 0, 0], expected
+    )
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@layouts
+@quick
+@given(sizes, sizes, even, st.integers(0, 5), seeds, st.lists(positions, max_size=4))
+def test_equal_to_the_reference(dtype, interleaved, batch, heads, dim, spare, seed, where):
+    """Table, two products and a sum in float32 or wider, then one rounding to the dtype."""
+    x = normal((batch, heads, len(where), dim + spare), seed, dtype)
+    ids = torch.tensor(where, dtype=torch.long)
+    out = rotary_embedding(x, *tables(5001, dim), ids, interleaved=interleaved)
+    assert out.dtype == dtype
+    assert out.shape == x.shape
+    expected = reference.rotate_matrix(
+        x[..., :dim].double().numpy(),
+        where,
+        reference.inverse_frequencies(dim),
+        interleaved=interleaved,
+    )
+    allowed = tolerance(dtype, scale=8, operations=2) + 5000 * tolerance(torch.float64, scale=8)
+    torch.testing.assert_close(
+        out[..., :dim].double(), torch.from_numpy(expected), rtol=0, atol=allowed
+    )
+    assert torch.equal(out[..., dim:], x[..., dim:])
+
+
+@layouts
+def test_inverse_is_the_rotation_by_the_negative_angle(interleaved):
+    x, ids = normal((1, 2, 7, 8), 0), torch.arange(7)
+    back = rotary_embedding(x, *tables(ids, 8), interleaved=interleaved, inverse=True)
+    assert torch.equal(back, rotary_embedding(x, *tables(-ids, 8), interleaved=interleaved))
+
+
+@layouts
+@pytest.mark.parametrize("inverse", [False, True])
+def test_queries_and_keys_are_each_rotated_as_alone(interleaved, inverse):
+    """Other heads, other dtypes, positions of every form; out of place and in place."""
+    flags = {"interleaved": interleaved, "inverse": inverse}
+    forms = {
+        "rows": tables(5, 6, torch.float32),
+        "ids": (*tables(9, 6, torch.float32), torch.tensor([8, 0, 3, 3, 1])),
+        "of each": (*tables(9, 6, torch.float32), torch.arange(10).view(2, 5) % 9),
+        "four axes": [t.expand(2, 1, 5, 3) for t in tables(5, 6, torch.float32)],
+    }
+    for form, dtype in itertools.product(forms.values(), DTYPES):
+        q, k = normal((2, 4, 5, 8), 0, torch.float32), normal((2, 2, 5, 8), 1, dtype)
+        alone = [rotary_embedding(x, *form, **flags) for x in (q, k)]
+        assert all(map(torch.equal, rotary_embedding_qk(q, k, *form, **flags), alone))
+        assert rotary_embedding_qk(q, k, *form, **flags, inplace=True)[0] is q
+        assert torch.equal(q, alone[0]) and torch.equal(k, alone[1])
+
+
+@layouts
+def test_tables_line_up_with_axes_of_their_own(interleaved):
+    """By position ids of any integer dtype, or four axes that differ by sequence and by head."""
+    x, (cos, sin) = normal((2, 3, 4, 8), 0), tables(10, 8)
+    ids = torch.tensor([[0, 1, 2, 3], [6, 2, 2, 9]])
+    out = rotary_embedding(x, cos, sin, ids, interleaved=interleaved)
+    for row, where in zip(range(2), ids, strict=True):
+        one = x[row : row + 1]
+        for form in ((cos, sin, where), (cos[where], sin[where])):
+            assert torch.equal(rotary_embedding(one, *form, interleaved=interleaved)[0], out[row])
+    for dtype in (torch.uint8, torch.int8, torch.int16, torch.int32):
+        same = rotary_embedding(x, cos, sin, ids.to(dtype), interleaved=interleaved)
+        assert torch.equal(out, same)
+    angle = normal((2, 3, 4, 3), 1)
+    for shape in ((2, 3, 4), (2, 1, 4), (1, 3, 4), (1, 1, 4), (2, 3, 1)):
+        part = angle[: shape[0], : shape[1], : shape[2]]
+        out = rotary_embedding(x, part.cos(), part.sin(), interleaved=interleaved)
+        for b, h in itertools.product(range(2), range(3)):
+            rows = part.expand(2, 3, 4, 3)[b, h]
+            alone = x[b : b + 1, h : h + 1]
+            alone = rotary_embedding(alone, rows.cos(), rows.sin(), interleaved=interleaved)
+            assert torch.equal(alone[0, 0], out[b, h])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_the_result_is_rounded_once(dtype):
+    """Wide tables widen the arithmetic; tables as narrow as x leave it in float32."""
+    x = normal((1, 2, 64, 8), 0, dtype)
+    for stored, wide in (
+        (torch.float64, torch.float64),
+        (torch.float32, torch.float32),
+        (dtype, torch.float32),
+    ):
+        cos, sin = tables(64, 8, stored)
+        expected = rotary_embedding(x.to(wide), cos.to(wide), sin.to(wide))
+        assert torch.equal(rotary_embedding(x, cos, sin), expected.to(dtype))
+
+
+def test_inputs_are_not_changed_nor_shared():
+    x, (cos, sin) = normal((1, 1, 2, 4), 0), tables(2, 4)
+    before = [t.clone() for t in (x, cos, sin)]
+    rotary_embedding(x, cos, sin).zero_()
+    assert all(torch.equal(t, old) for t, old in zip((x, cos, sin), before, strict=True))
+
+
+def test_meta_tensors_give_shapes():
+    x, table = torch.empty(1, 2, 3, 8, device="meta"), torch.empty(5, 4, device="meta")
+    ids = torch.empty(3, dtype=torch.long, device="meta")
+    assert rotary_embedding(x, table, table, ids).shape == x.shape
+
+
+@pytest.mark.parametrize("shared", [(2, 1, 3, 6), (1, 2, 3, 6), (2, 2, 1, 6), (1, 1, 1, 1)])
+def test_memory_that_overlaps_is_refused_in_place(shared):
+    x = normal(shared, 0).expand(2, 2, 3, 6)
+    before = x.clone()
+    for grad in (False, True):
+        with torch.set_grad_enabled(grad), pytest.raises(ValueError, match="place of its own"):
+            rotary_embedding_(x, *tables(3, 4))
+    assert torch.equal(x, before)
+
+
+def test_axes_of_one_element_do_not_overlap():
+    x = normal((1, 1, 3, 6), 0)
+    expected = rotary_embedding(x, *tables(3, 4))
+    for storage in (x.clone().expand(1, 1, 3, 6), x.clone().as_strided(x.shape, (0, 0, 6, 1))):
+        assert torch.equal(rotary_embedding_(storage, *tables(3, 4)), expected)
+
+
+APART = {
+    "heads": lambda b: (b[:, 0:2], b[:, 2:4]),
+    "tokens": lambda b: (b[:, :, 0:1], b[:, :, 1:2]),
+    "a packed projection": lambda b: (b[..., :2], b[..., 2:]),
+}
+
+
+@pytest.mark.parametrize("name", APART)
+def test_in_place_takes_parts_of_one_buffer(name):
+    q, k = APART[name](normal((1, 4, 4, 4), 0, torch.float32))
+    rows = tables(q.shape[2], q.shape[3], torch.float32)
+    expected = rotary_embedding_qk(q, k, *rows)
+    rotary_embedding_qk(q, k, *rows, inplace=True)
+    assert torch.equal(q, expected[0]) and torch.equal(k, expected[1])
+
+
+RAMP = (1.0, 1.5, 2.0, 3.0)
+EXTENSIONS = (None, YaRN(4.0, 8), DynamicNTK(4.0, 8), LongRoPE(RAMP, RAMP[::-1], 8, factor=4.0))
+
+
+@layouts
+@pytest.mark.parametrize("extension", EXTENSIONS, ids=str)
+def test_empty_axes(extension, interleaved):
+    """Any of batch, heads and sequence may be 0; gradients and in place included."""
+    rotary = RotaryEmbedding(8, 4, extension=extension, interleaved=interleaved)
+    for shape in set(itertools.product((0, 2), (0, 3), (0, 4))) - {(2, 3, 4)}:
+        x = torch.zeros(*shape, 10, requires_grad=True)
+        each, all_ = (torch.zeros(size, dtype=torch.long) for size in (shape[::2], shape[2:]))
+        for where in ({}, {"offset": 9}, {"position_ids": each}, {"position_ids": all_}):
+            q, k = rotary(x, x[:, :1], **where)
+            assert (q.shape, k.shape) == (x.shape, x[:, :1].shape)
+            q.sum().backward()
+            assert x.grad.shape == x.shape
+            copies = [x.detach().clone() for _ in range(2)]
+            for out, y in zip(rotary(*copies, **where, inplace=True), copies, strict=True):
+                assert out is y
+            assert rotary.rotate(x.detach().double(), **where).shape == x.shape
+
+
+@layouts
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_smallest_head_is_one_plane(interleaved, dtype):
+    """D = R = 2: both layouts are the same plane, and it turns by the position itself."""
+    x = normal((1, 1, 7, 2), 0, dtype)
+    out = rotary_embedding(x, *tables(7, 2, torch.float32), interleaved=interleaved)
+    angles = torch.arange(7, dtype=torch.float64)
+    turns = torch.polar(torch.ones_like(angles), angles)
+    expected = torch.view_as_real(torch.view_as_complex(x.double()) * turns)
+    wide = torch.promote_types(dtype, torch.float32)
+    atol = tolerance(torch.float32, 4.0) + tolerance(wide, 4.0) + tolerance(dtype, 4.0)
+    torch.testing.assert_close(out.double(), expected, rtol=0, atol=atol)
+
+
+@layouts
+@pytest.mark.parametrize("length", [65_536, 131_073])
+def test_sequences_past_the_limit_of_a_grid_axis(length, interleaved):
+    """CUDA's grid.y and grid.z end at 65,535; positions there must not."""
+    x = normal((1, 1, 1, 4), 0, torch.float32).expand(1, 1, length, 4)
+    rotary = RotaryEmbedding(4, 16, interleaved=interleaved)
+    out = rotary.rotate(x)
+    assert torch.equal(out, rotary.rotate(x.contiguous(), torch.arange(length)))
+    for at in (0, 65_534, 65_535, length - 1):
+        assert torch.equal(out[:, :, at : at + 1], rotary.rotate(x[:, :, :1], offset=at))
+    norms, wanted = out.double().norm(dim=-1), x.double().norm(dim=-1)
+    atol = tolerance(torch.float32, 2 * float(wanted.max()))
+    torch.testing.assert_close(norms, wanted, rtol=0, atol=atol)
+
+
+@pytest.mark.parametrize("shape", [(65_537, 1, 2, 4), (1, 65_537, 2, 4)])
+def test_many_batches_and_many_heads(shape):
+    x, rows = normal((1, 1, 2, 4), 0), tables(2, 4)
+    assert torch.equal(
+        rotary_embedding(x.expand(shape), *rows), rotary_embedding(x, *rows).expand(shape)
+    )
+
+
+HUGE = (4, 64, 70_001, 128)  # 2.3e9 elements; expanded or on meta they take no memory
+
+
+def test_more_elements_than_an_int32_counts_on_meta():
+    q = torch.empty(HUGE, device="meta", dtype=torch.bfloat16)
+    k = torch.empty(HUGE[0], HUGE[2], 8, 128, device="meta", dtype=torch.bfloat16).transpose(1, 2)
+    assert q.numel() > 2**31
+    rotary = RotaryEmbedding(128, 16, device="meta")
+    for out, x in zip(rotary(q, k), (q, k), strict=True):
+        assert (out.shape, out.stride(), out.dtype) == (x.shape, x.stride(), x.dtype)
+    assert rotary(q, k, inplace=True)[0] is q
+    cos, sin = (torch.empty(HUGE[2], 64, device="meta") for _ in range(2))
+    assert rotary_embedding(q, cos, sin, interleaved=True).shape == q.shape
+
+
+@layouts
+def test_offsets_into_memory_past_an_int32(interleaved):
+    """A few vectors whose places in memory lie more than 2^31 elements apart."""
+    span = 2**31 + 8
+    try:
+        # Pages that are never touched cost nothing: 4.3 GB of addresses, a few KB of memory.
+        memory = torch.empty(span + 64, dtype=torch.bfloat16)
+    except RuntimeError:
+        pytest.skip("this system gives no addresses without memory")
+    x = memory.as_strided((2, 1, 3, 8), (span, 8, 8, 1))
+    x.copy_(normal((2, 1, 3, 8), 0, torch.bfloat16))
+    cos, sin = tables(3, 6, torch.float32)
+    expected = rotary_embedding(x.contiguous(), cos, sin, interleaved=interleaved)
+    assert torch.equal(rotary_embedding(x, cos, sin, interleaved=interleaved), expected)
+    assert rotary_embedding_(x, cos, sin, interleaved=interleaved) is x
+    assert torch.equal(x, expected)
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors is in prototype")
+@pytest.mark.parametrize("layout", [torch.strided, torch.jagged])
+def test_nested_tensors_are_refused_with_a_sentence(layout):
+    """Sequences of unequal lengths have no [B, H, S, D]; unbound, each is rotated as it is."""
+    rows = [normal((3, length, 8), length, torch.float32) for length in (2, 5)]
+    if layout == torch.jagged:  # its ragged axis must be the first after the batch
+        nested = torch.nested.nested_tensor([row.transpose(0, 1) for row in rows], layout=layout)
+        nested = nested.transpose(1, 2)
+    else:
+        nested = torch.nested.nested_tensor(rows, layout=layout)
+    rotary, (cos, sin) = RotaryEmbedding(8, 16), tables(5, 8)
+    for call in (
+        rotary.rotate,
+        lambda x: rotary(x, x),
+        lambda x: rotary_embedding(x, cos, sin),
+        lambda x: rotary_embedding_(x, cos, sin),
+    ):
+        with pytest.raises((ValueError, TypeError), match="nested"):
+            call(nested)
+    for part, row in zip(nested.unbind(), rows, strict=True):
+        assert torch.equal(rotary.rotate(part[None]), rotary.rotate(row[None]))
+
+
+@pytest.mark.parametrize("make", [torch.Tensor.to_sparse, torch.Tensor.to_mkldnn])
+def test_tensors_without_strides_are_refused(make):
+    """Sparse and oneDNN tensors have no strides: a sentence, never a wrong answer."""
+    if make is torch.Tensor.to_mkldnn and not torch.backends.mkldnn.is_available():
+        pytest.skip("this torch has no oneDNN")
+    x = make(normal((1, 2, 3, 8), 0, torch.float32))
+    with pytest.raises((TypeError, ValueError), match="strided"):
+        RotaryEmbedding(8, 16).rotate(x)
