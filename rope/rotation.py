@@ -55,8 +55,7 @@ def rotate_(
 ) -> None:
     """The same in place; where autograd records, it records a copy of the result."""
     recorded = torch.is_grad_enabled() and any(x.requires_grad for x in xs)
-    negated = any(x.is_neg() for x in xs)  # views that the dispatcher cannot write through
-    if not (recorded or negated) and has_kernel(xs, cos, sin):
+    if not recorded and has_kernel(xs, cos, sin):
         given = _lined_up(cos, sin, position_ids, checked, True)
         torch.ops.rope.rotate_(*_queries_and_keys(xs), *given, interleaved, inverse)
         return
