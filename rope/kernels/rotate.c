@@ -113,12 +113,22 @@ struct call {
 
 _Static_assert(sizeof(struct call) == 39 * sizeof(int64_t), "the caller packs 39 of 64 bits");
 
-static inline char *row_of(const struct tensor *t, int64_t bytes, const int *axis, int64_t i,
-                           int64_t j, int64_t k) {
-    int64_t at = 0, index[3] = {i, j, k};
+/* Where the rows of a tensor begin: bytes along the three axes, in a given order. */
+
+struct places {
+    char *data;
+    int64_t step[3];
+};
+
+static struct places places_of(const struct tensor *t, int64_t bytes, const int *axis) {
+    struct places p = {t->data, {0, 0, 0}};
     for (int n = 0; n < 3; n++)
-        if (t->size[axis[n]] > 1) at += index[n] * t->stride[axis[n]];
-    return t->data + at * bytes;
+        if (t->size[axis[n]] > 1) p.step[n] = t->stride[axis[n]] * bytes;
+    return p;
+}
+
+static inline char *at(const struct places *p, int64_t i, int64_t j, int64_t k) {
+    return p->data + i * p->step[0] + j * p->step[1] + k * p->step[2];
 }
 
 #ifdef _OPENMP
@@ -141,15 +151,16 @@ void rotate(const struct call *c) {
             axis[m] = axis[m - 1], axis[m - 1] = swapped;
         }
     int64_t n0 = c->x.size[axis[0]], n1 = c->x.size[axis[1]], n2 = c->x.size[axis[2]];
+    struct places x = places_of(&c->x, stored, axis), out = places_of(&c->out, stored, axis);
+    struct places cos = places_of(&c->cos, wide, axis), sin = places_of(&c->sin, wide, axis);
 
 #pragma omp parallel for collapse(3) schedule(static) num_threads(c->threads) if (c->threads > 1)
     for (int64_t i = 0; i < n0; i++)
         for (int64_t j = 0; j < n1; j++)
             for (int64_t k = 0; k < n2; k++) {
-                const char *x = row_of(&c->x, stored, axis, i, j, k);
-                char *out = row_of(&c->out, stored, axis, i, j, k);
-                row(x, out, row_of(&c->cos, wide, axis, i, j, k),
-                    row_of(&c->sin, wide, axis, i, j, k), planes);
-                if (rest && x != out) memcpy(out + width, x + width, rest);
+                const char *from = at(&x, i, j, k);
+                char *to = at(&out, i, j, k);
+                row(from, to, at(&cos, i, j, k), at(&sin, i, j, k), planes);
+                if (rest && from != to) memcpy(to + width, from + width, rest);
             }
 }
