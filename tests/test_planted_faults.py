@@ -111,8 +111,8 @@ rope/kernels/rotate.c
 
 the loop in C copies half of what is not rotated: kernels, on_the_gpu
 rope/kernels/rotate.c
--memcpy(out + width, x + width, rest)
-+memcpy(out + width, x + width, rest / 2)
+-memcpy(to + width, from + width, rest)
++memcpy(to + width, from + width, rest / 2)
 
 the Triton kernel turns the other way: kernels, on_the_gpu
 rope/kernels/triton.py
