@@ -14,7 +14,7 @@ from rope.bench import RECORDED, cases, check, memory, recorded, report, run
 from rope.bench import __main__ as program
 from rope.bench.cases import PREFILL, TRAINING, Case
 from rope.bench.field import FIELD, Competitor, setting
-from rope.figures.on_the_gpu import NAMES, against_copy, by_length
+from rope.figures.on_the_gpu import NAMES, by_length
 from rope.measuring import clock
 from rope.measuring.traffic import Traffic
 
@@ -283,14 +283,11 @@ def test_ratios_are_of_one_case_and_figures_say_them():
     assert math.isnan(report.ratio(record, TRAINING, "flash-attn"))
     with pytest.raises(ValueError, match="it must be one of the 3 cases of the record"):
         report.ratio(record, SMALL, "rope")
-    drawn = report.ratios(record, {"a batch": TRAINING})
-    assert drawn == {"a batch": {"rope": 1.1, "Liger": 4.0}}
-    assert "a batch: rope 1.1, Liger 4." in against_copy(drawn).alt
     found = report.by_length(record, PREFILL, over="clone")
     assert found == ([128, 512], {"rope": [0.55, 0.55], "Liger": [2.0, 2.0]})
     assert "Liger: 2 at 128, 2 at 512." in by_length(*found).alt
     with pytest.raises(ValueError, match="no times for this figure"):
-        against_copy({})
+        by_length([], {})
     assert {one.name for one in FIELD} == set(NAMES)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -32,23 +31,6 @@ def ratio(record: dict[str, Any], case: Case, name: str, over: str = "copy") -> 
     if name not in lines or over not in lines:
         return math.nan
     return lines[name]["median"] / lines[over]["median"]
-
-
-def ratios(
-    record: dict[str, Any], cases: Mapping[str, Case], over: str = "copy"
-) -> dict[str, dict[str, float]]:
-    """By the label given to a case, then by competitor, the time over that of a copy.
-
-    It is what the figure `rope.figures.on_the_gpu.against_copy` draws.
-    """
-    return {
-        label: {
-            name: ratio(record, case, name, over)
-            for name in times(record, case)
-            if name not in COPIES
-        }
-        for label, case in cases.items()
-    }
 
 
 def by_length(

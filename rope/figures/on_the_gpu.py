@@ -169,38 +169,13 @@ NAMES = (
 )
 
 
-def against_copy(ratios: Mapping[str, Mapping[str, float]]) -> Picture:
-    """For each case one row, for each competitor one mark: its time over a copy's, logarithmic.
-
-    ratios: by the words for a case, then by the competitor's name, as `rope.bench.report.ratios`.
-    Raises ValueError when there is nothing to draw.
-    """
-    names = _names(ratios.values())
-    rows = list(ratios)
-    figure, ax = subplots(height=0.8 + 0.12 * len(names) + 0.5 * len(rows))
-    for name in names:
-        places = [place for place, row in enumerate(rows) if name in ratios[row]]
-        times = [ratios[rows[place]][name] for place in places]
-        colour, _, marker = _look(name)
-        ax.plot(times, places, marker, color=colour, linestyle="none", markersize=6, label=name)
-    ax.axvline(1.0, color=INK, linestyle=":", linewidth=1)
-    ax.set_xscale("log")
-    _plain_numbers(ax.xaxis)
-    for place, row in enumerate(rows):  # above its marks: beside them it would take half the width
-        ax.text(0.01, place - 0.3, row, transform=ax.get_yaxis_transform(), va="center")
-    ax.set(xlabel="time over that of a copy", ylim=(len(rows) - 0.5, -0.6), yticks=[])
-    figure.legend(loc="outside upper left", ncols=2)
-    said = " ".join(f"{row}: {_listed(ratios[row])}." for row in rows)
-    return picture(figure, alt=f"Time over that of a copy of the same tensors. {said}")
-
-
 def by_length(lengths: Sequence[int], curves: Mapping[str, Sequence[float]]) -> Picture:
     """Each competitor's time over a copy's against the sequence length, both logarithmic.
 
     curves: by name, one value a length, NaN where none was measured.
     Raises ValueError when there is nothing to draw.
     """
-    names = _names([curves])
+    names = _names(curves)
     figure, ax = subplots(height=3.2 + 0.26 * len(names) / 2)
     for name in names:
         colour, dash, marker = _look(name)
@@ -218,9 +193,8 @@ def by_length(lengths: Sequence[int], curves: Mapping[str, Sequence[float]]) -> 
     return picture(figure, alt=f"Time over that of a copy, by sequence length. {said}")
 
 
-def _names(groups: Any) -> list[str]:
+def _names(found: Mapping[str, Any]) -> list[str]:
     """Who is drawn, in the order of `NAMES`."""
-    found = {name for group in groups for name in group}
     if not found:
         raise ValueError(
             "the record has no times for this figure; at least one competitor must have been "
@@ -242,12 +216,6 @@ def _plain_numbers(axis: Any) -> None:
     axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axis.set_minor_formatter(NullFormatter())
-
-
-def _listed(found: Mapping[str, float]) -> str:
-    """The competitors, fastest first, with two digits of each number."""
-    ordered = sorted(found.items(), key=lambda pair: pair[1])
-    return ", ".join(f"{name} {value:.2g}" for name, value in ordered)
 
 
 def _course(lengths: Sequence[int], values: Sequence[float]) -> str:

@@ -68,7 +68,8 @@ static inline uint16_t to_float16(float x) {
    SECOND are the places of plane j's coordinates. */
 
 #define ROW(NAME, DTYPE, STORED, WIDE, FIRST, SECOND)                                             \
-    FOR_EACH_CPU static void NAME(const void *x_row, void *out_row, const void *cos_row, const void *sin_row,  \
+    FOR_EACH_CPU                                                                                  \
+    static void NAME(const void *x_row, void *out_row, const void *cos_row, const void *sin_row,  \
                      int64_t planes) {                                                            \
         const STORED *x = x_row;                                                                  \
         const WIDE *cos = cos_row, *sin = sin_row;                                                \
