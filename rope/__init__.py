@@ -23,22 +23,20 @@ __all__ = [
 ]
 
 _LAZY = frozenset(
-    {
+    (
         "accuracy",
         "attention",
         "axes",
         "bench",
         "config",
         "figures",
-        "kernels",
         "layouts",
-        "positions",
+        "measuring",
         "reference",
         "symbolic",
-        "measuring",
         "training",
         "xpos",
-    }
+    )
 )
 
 
