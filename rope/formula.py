@@ -1,8 +1,8 @@
 """The rotation as plain tensor operations: equation 34 of RoFormer (arXiv 2104.09864).
 
-Chapter "From maths to PyTorch". Written for all coordinates of a vector at once,
+Chapter "From maths to PyTorch". With x_j, y_j the two coordinates of plane j,
 
-    x' = x cos + quarter_turn(x) sin,        quarter_turn: (x, y) -> (-y, x) in every plane,
+    x_j' = x_j cos - y_j sin,        y_j' = y_j cos + x_j sin,
 
 on any device and for whatever differentiates, maps, traces or compiles it. Each product and each
 sum is rounded by itself, with no fused multiply-add, so that the bits are the same in every layout.
@@ -26,32 +26,11 @@ def formula(x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool) -> Tensor:
     tensor([0., 1., 5.])
     """
     width = 2 * cos.shape[-1]
+    planes, rest = x[..., :width], x[..., width:]
+    pair = (planes[..., 0::2], planes[..., 1::2]) if interleaved else planes.chunk(2, dim=-1)
     dtype = torch.promote_types(torch.promote_types(x.dtype, cos.dtype), torch.float32)
-    cos, sin = (in_both(table.to(dtype), interleaved) for table in (cos, sin))  # [..., R]
-    planes = x[..., :width].to(dtype)  # once, so that gradients are rounded once too
-    rotated = (planes * cos + quarter_turn(planes, interleaved) * sin).to(x.dtype)
-    return rotated if width == x.shape[-1] else torch.cat((rotated, x[..., width:]), dim=-1)
-
-
-def quarter_turn(x: Tensor, interleaved: bool) -> Tensor:
-    """(x, y) -> (-y, x) in every plane.
-
-    >>> x = torch.tensor([1.0, 2.0, 3.0, 4.0])
-    >>> quarter_turn(x, interleaved=True), quarter_turn(x, interleaved=False)
-    (tensor([-2.,  1., -4.,  3.]), tensor([-3., -4.,  1.,  2.]))
-    """
-    if interleaved:
-        return torch.stack((-x[..., 1::2], x[..., ::2]), dim=-1).flatten(-2)
-    first, second = x.chunk(2, dim=-1)
-    return torch.cat((-second, first), dim=-1)
-
-
-def in_both(table: Tensor, interleaved: bool) -> Tensor:
-    """A number for each plane, `[..., R/2]`, given to both of its coordinates, `[..., R]`.
-
-    >>> in_both(torch.tensor([1.0, 2.0]), interleaved=True)
-    tensor([1., 1., 2., 2.])
-    """
-    if interleaved:
-        return table.repeat_interleave(2, dim=-1)
-    return torch.cat((table, table), dim=-1)
+    first, second, cos, sin = (t.to(dtype) for t in (*pair, cos, sin))  # each [..., R/2]
+    pair = first * cos - second * sin, second * cos + first * sin
+    rotated = torch.stack(pair, dim=-1).flatten(-2) if interleaved else torch.cat(pair, dim=-1)
+    rotated = rotated.to(x.dtype)
+    return torch.cat((rotated, rest), dim=-1) if rest.shape[-1] else rotated

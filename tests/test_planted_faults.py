@@ -101,8 +101,8 @@ rope/axes/tables.py
 
 the formula turns the other way: kernels, on_the_gpu
 rope/formula.py
--planes * cos + quarter_turn
-+planes * cos - quarter_turn
+-first * cos - second * sin, second * cos + first * sin
++first * cos + second * sin, second * cos - first * sin
 
 the loop in C turns the other way: kernels, on_the_gpu
 rope/kernels/rotate.c

