@@ -9,6 +9,7 @@ Shapes: B batch, H heads, S sequence, D head dimension, R rotated width, N table
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -36,7 +37,7 @@ def rotate(
     """
     operator = has_kernel(xs, cos, sin)
     given = _lined_up(cos, sin, position_ids, checked, operator)
-    if operator:
+    if operator:  # defined in rope.kernels.operator
         q, k = torch.ops.rope.rotate(*_queries_and_keys(xs), *given, interleaved, inverse)
         return (q, k)[: len(xs)]
     cos, sin, _ = given
@@ -87,12 +88,13 @@ def has_kernel(xs: Sequence[Tensor], cos: Tensor, sin: Tensor) -> bool:
 def _lined_up(
     cos: Tensor, sin: Tensor, position_ids: Tensor | None, checked: bool, operator: bool
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """The row of each token, unless the operator is to look it up."""
+    """The row of each token, unless the kernel on a GPU is to look it up."""
     if position_ids is None:
         return cos, sin, None
     if not checked and not (operator and position_ids.is_cuda):  # where a kernel makes them NaN
         check_positions_in_table(position_ids, cos.shape[0])
-    return (cos, sin, position_ids) if operator else (*look_up(cos, sin, position_ids), None)
+    in_kernel = operator and position_ids.is_cuda
+    return (cos, sin, position_ids) if in_kernel else (*look_up(cos, sin, position_ids), None)
 
 
 def _queries_and_keys(xs: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
@@ -101,3 +103,26 @@ def _queries_and_keys(xs: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         return xs[0], xs[1]
     batch, _, length, head_dim = xs[0].shape
     return xs[0], xs[0].new_empty((batch, 0, length, head_dim))
+
+
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    q, k, cos, sin, position_ids, ctx.interleaved, ctx.inverse = inputs
+    ctx.save_for_backward(cos, sin, position_ids)
+    ctx.set_materialize_grads(False)
+    pairs = zip((q, k), output, strict=True)
+    ctx.mark_non_differentiable(*(y for x, y in pairs if not x.requires_grad))
+
+
+def _backward(ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:
+    """The gradients rotated back, by whatever may rotate them here and now.
+
+    A rotation is orthogonal: the gradient of its input is that of its output by the negative angle,
+    and nothing of the input is kept.
+    """
+    present = [grad for grad in grads if grad is not None]
+    given = *ctx.saved_tensors, ctx.interleaved, not ctx.inverse, True
+    back = iter(rotate(present, *given) if present else ())
+    return *(None if grad is None else next(back) for grad in grads), *[None] * 5
+
+
+torch.library.register_autograd("rope::rotate", _backward, setup_context=_setup_context)

@@ -106,8 +106,12 @@ class RotaryTables(Following):
         if seq_len is not None:
             check_count("seq_len", seq_len)
         with _CHANGING:
-            self.fixed_length = seq_len
-            self._kept = self._build(self.cos.device)
+            before, self.fixed_length = self.fixed_length, seq_len
+            try:
+                self._kept = self._build(self.cos.device)
+            except BaseException:
+                self.fixed_length = before
+                raise
 
     def grow(self, length: int) -> None:
         """Make the tables hold positions 0 ... length-1; they never shrink.
@@ -142,10 +146,11 @@ class RotaryTables(Following):
         if self.extension.length_dependent:
             known = length if known is None else known
             other = self.extension.regime(known) != self.extension.regime(self.fixed_length)
-        rows = len(self._kept[0])
+        kept = self._kept  # looked at once: another thread may replace it
+        rows = len(kept[0])
         if other or x.dtype == torch.float64 or length > max(rows, _MOST_ROWS):
             return *self._fresh(x, position_ids, offset, known), None, True
-        cos, sin = self._on(x.device, self._ensure(length) if length > rows else None)
+        cos, sin = self._on(x.device, self._ensure(length) if length > rows else kept)
         if position_ids is None:
             return cos[offset:length], sin[offset:length], None, True
         return cos, sin, position_ids, read

@@ -263,3 +263,35 @@ def test_without_autograd(mode, flags):
         rotary = RotaryEmbedding(4, 2, interleaved=flags["interleaved"])
         q, _ = rotary(x * 1, x * 1, IDS, inverse=flags["inverse"], inplace=True)
         torch.testing.assert_close(q, expected, rtol=0, atol=tolerance(torch.float64, 8.0))
+
+
+def test_what_needs_no_gradient_gets_none():
+    """A frozen query beside a learned key: else its next backward pass would walk a freed graph."""
+    q, k = normal(SHAPE, 0), normal(SHAPE, 1).requires_grad_()
+    out_q, out_k = rotary_embedding_qk(q, k, *tables(9, 4), IDS)
+    assert not out_q.requires_grad and out_k.requires_grad
+    (grad,) = torch.autograd.grad(out_k.sum(), k)
+    torch.testing.assert_close(grad, in_place(torch.ones_like(k), *tables(9, 4), IDS, inverse=True))
+
+
+def test_the_backward_pass_itself_can_be_transformed():
+    """A graph made before a transform begins, and differentiated inside it."""
+    q, t = normal(SHAPE, 0).requires_grad_(), normal(SHAPE, 1)
+    y = rotary_embedding(q, *tables(9, 4), IDS)
+
+    def gradient(g):
+        return torch.autograd.grad(y, q, g, retain_graph=True, create_graph=True)[0]
+
+    along = torch.func.jvp(gradient, (torch.ones_like(y),), (t,))[1]
+    torch.testing.assert_close(along, rotary_embedding(t, *tables(9, 4), IDS, inverse=True))
+
+
+def test_position_ids_may_change_or_come_from_inference():
+    with torch.inference_mode():
+        kept = torch.arange(3)
+    ids, x = torch.arange(3), normal(SHAPE, 0).requires_grad_()
+    y = rotary_embedding(x, *tables(9, 4), ids) + rotary_embedding(x, *tables(9, 4), kept)
+    ids += 3
+    (grad,) = torch.autograd.grad(y.sum(), x)
+    once = rotary_embedding(torch.ones_like(x), *tables(9, 4), kept, inverse=True)
+    torch.testing.assert_close(grad, 2 * once)

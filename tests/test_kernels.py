@@ -168,12 +168,14 @@ FORWARD = {"interleaved": False, "inverse": False}
 
 
 @pytest.mark.parametrize("engine", [LOOP, "blocks", "triton"])
-def test_offsets_have_64_bits(engine):
-    """Two sequences 2**31 elements apart; the memory between them is never touched."""
+@pytest.mark.parametrize("axis", [0, 3])
+def test_offsets_have_64_bits(engine, axis):
+    """Two sequences 2**31 elements apart, or coordinates; what lies between is never touched."""
     apart = 2**31 + 64
     buffer = torch.empty(apart + 8, dtype=torch.float16, device=DEVICES[engine])
-    x = buffer.as_strided((2, 1, 1, 8), (apart, 8, 8, 1))
-    x.copy_(normal((2, 1, 1, 8), 1, torch.float32))
+    steps = (apart, 8, 8, 1) if axis == 0 else (8, 8, 8, apart // 7)
+    x = buffer.as_strided((2 if axis == 0 else 1, 1, 1, 8), steps)
+    x.copy_(normal(x.shape, 1, torch.float32))
     zero = torch.zeros(1, 1, 1, 4, device=DEVICES[engine])
     before, quarter = x.clone(), (zero, zero + 1, None)
     ENGINES[engine](x, x[:, :0], (x, x[:, :0]), *quarter, **FORWARD)

@@ -182,7 +182,7 @@ def test_without_the_loop_the_bits_are_the_same_and_it_says_so(tree):
     run(["setup.py", "-q", "build_ext", "--inplace"], tree, CC="false", LDSHARED="false")
     assert not list(tree.rglob("*.so"))
     code = (
-        'check("not built", "C compiler")\n'
+        'check("it was not built", "C compiler")\n'
         'Path("rope/kernels/rotate.abi3.so").write_text("no library")\n'
         'cpu.library.cache_clear(); check("does not load", "C compiler")'
     )
@@ -244,3 +244,14 @@ def test_a_cuda_graph_replays_it():
     ids.add_(10)
     graph.replay()
     assert all(map(torch.equal, out, rotary(q, k, ids, seq_len=64)))
+
+
+def test_disabled_counts_its_blocks_and_explain_takes_a_device():
+    one, other = kernels.disabled(), kernels.disabled()
+    one.__enter__()
+    other.__enter__()
+    one.__exit__(None, None, None)
+    assert not kernels.enabled()
+    assert "disabled() is in force" in kernels.explain(torch.device("cpu:0"))
+    other.__exit__(None, None, None)
+    assert kernels.enabled()

@@ -4,32 +4,36 @@ Chapter "As fast as memory allows". `operator` is what PyTorch knows of both, `c
 of `rotate.c`, `triton` is the kernel. Nothing here imports Triton before a GPU needs it.
 """
 
+import torch
+
 from rope.kernels import cpu
 from rope.kernels.operator import DTYPES, disabled, enabled
 
 __all__ = ["disabled", "enabled", "explain"]
 
 
-def explain(device: str = "cpu") -> str:
+def explain(device: torch.device | str = "cpu") -> str:
     """One sentence: what rotates vectors on this kind of device, and why.
 
     >>> with disabled():
     ...     explain("cpu")
     'On cpu the plain formula rotates, since rope.kernels.disabled() is in force.'
     """
-    formula = f"On {device} the plain formula rotates, since "
+    kind = torch.device(device).type
+    formula = f"On {kind} the plain formula rotates, since "
     if not enabled():
         return formula + "rope.kernels.disabled() is in force."
-    if device == "cpu":
-        loop, where = cpu.library()
+    if kind == "cpu":
+        loop, how = cpu.library()
         if loop is not None:
-            return f"On cpu the loop in C rotates, {where}."
+            return f"On cpu the loop in C rotates, {how}."
         return (
-            f"On cpu the formula rotates, a block of the sequence at a time, since of the loop "
-            f"in C {where}: install a C compiler, and then the package again."
+            "On cpu the formula rotates, a block of the sequence at a time, for want of the loop "
+            f"in C: {how}. With a C compiler, pip install --force-reinstall --no-cache-dir builds "
+            "it."
         )
-    if device in DTYPES:
-        return f"On {device} the Triton kernel rotates queries and keys in one launch."
-    if device == "cuda":
+    if kind in DTYPES:
+        return f"On {kind} the Triton kernel rotates queries and keys in one launch."
+    if kind == "cuda":
         return formula + "Triton is not installed: pip install triton."
     return formula + "no kernel is written for it."

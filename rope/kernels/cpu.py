@@ -90,9 +90,13 @@ def library() -> tuple[Any, str]:
         return None, "it was not built when the package was installed, for want of a C compiler"
     try:
         built = ctypes.CDLL(str(path))
-    except OSError as error:
+        call_bytes, threaded = (
+            ctypes.c_int.in_dll(built, name).value for name in ("call_bytes", "threaded")
+        )
+    except (OSError, ValueError) as error:
         return None, f"it does not load ({error})"
+    if call_bytes != _CALL.size:
+        return None, f"it was built from another version of its source ({path})"
     built.rotate.argtypes, built.rotate.restype = (ctypes.c_char_p,), None
-    threaded = ctypes.c_int.in_dll(built, "threaded").value
     threads = "on all threads" if threaded else "on one thread, for want of OpenMP"
     return built.rotate, f"{threads}: {path}"

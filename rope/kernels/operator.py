@@ -1,9 +1,7 @@
 """The rotation as operators of PyTorch, whose dispatcher finds the kernel for a device.
 
-Chapter "As fast as memory allows". `rope::rotate` gives new tensors and is differentiable: a
-rotation is orthogonal, so the gradient of its input is the gradient of its output rotated back, by
-the same operator with the angle negated, and nothing of the input is kept. `rope::rotate_` writes
-into its arguments.
+Chapter "As fast as memory allows". `rope::rotate` gives new tensors, `rope::rotate_` writes into
+its arguments; their caller, `rope.rotation`, has checked them, and says what the gradient is.
 
 q: `[B, H, S, D]`; k: `[B, H_kv, S, D]`, H_kv = 0 where there is none. cos, sin: `[N, R/2]` with
 position_ids `[S]` or `[B, S]`, else `[S, R/2]` or four axes that broadcast to `[B, H, S, R/2]`.
@@ -25,7 +23,7 @@ DTYPES: dict[str, tuple[torch.dtype, ...]] = {"cpu": FLOATING}
 if find_spec("triton"):  # which does not import it
     DTYPES["cuda"] = (torch.float16, torch.bfloat16, torch.float32)
 
-_enabled = True
+_disabled = 0  # blocks of `disabled` that are being run
 
 
 def enabled() -> bool:
@@ -34,7 +32,7 @@ def enabled() -> bool:
     >>> enabled()
     True
     """
-    return _enabled
+    return _disabled == 0
 
 
 @contextmanager
@@ -45,12 +43,12 @@ def disabled() -> Iterator[None]:
     ...     enabled()
     False
     """
-    global _enabled
-    before, _enabled = _enabled, False
+    global _disabled
+    _disabled += 1
     try:
         yield
     finally:
-        _enabled = before
+        _disabled -= 1
 
 
 _ARGUMENTS = "Tensor cos, Tensor sin, Tensor? position_ids, bool interleaved, bool inverse"
@@ -120,16 +118,3 @@ def _(q: Tensor, k: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
 @torch.library.register_fake("rope::rotate_")
 def _(*_: Any) -> None:
     return None
-
-
-def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    _, _, cos, sin, position_ids, ctx.interleaved, ctx.inverse = inputs
-    ctx.save_for_backward(cos, sin, position_ids)
-
-
-def _backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
-    back = torch.ops.rope.rotate(*grads, *ctx.saved_tensors, ctx.interleaved, not ctx.inverse)
-    return *back, None, None, None, None, None
-
-
-torch.library.register_autograd("rope::rotate", _backward, setup_context=_setup_context)

@@ -132,6 +132,8 @@ static inline char *at(const struct places *p, int64_t i, int64_t j, int64_t k) 
     return p->data + i * p->step[0] + j * p->step[1] + k * p->step[2];
 }
 
+const int call_bytes = sizeof(struct call); /* by which a caller knows a library of its version */
+
 #ifdef _OPENMP
 const int threaded = 1;
 #else

@@ -70,7 +70,7 @@ def _rotate_kernel(
     if HAS_IDS:
         row = tl.load(ids_ptr + b * i_b + s * i_s, mask=in_sequence, other=0).to(tl.int64)
         has_row = in_sequence & (row >= 0) & (row < rows)
-    j = tl.arange(0, PLANES_2)
+    j = tl.arange(0, PLANES_2).to(tl.int64)
     table = b * t_b + row[:, None] * t_s + j[None, :] * t_j
     table_mask = has_row[:, None] & (j < PLANES)[None, :]
     cos = tl.load(cos_ptr + table, mask=table_mask, other=float("nan")).to(tl.float32)
@@ -102,7 +102,7 @@ def _rotate_heads(
     HEAD_TABLES: tl.constexpr,
 ):  # fmt: skip
     """HEADS heads from first_head on, those that exist, at the positions s."""
-    j = tl.arange(0, PLANES_2)
+    j = tl.arange(0, PLANES_2).to(tl.int64)
     for i in tl.static_range(HEADS):
         h = first_head + i
         here = s < tl.where(h < heads, length, 0)  # a head past the last has no positions
@@ -114,7 +114,7 @@ def _rotate_heads(
         o_row = out_ptr + h * o_h + s[:, None] * o_s
         if INTERLEAVED:
             # Both coordinates of a plane lie side by side: one load of whole lines, then a split.
-            at = tl.arange(0, 2 * PLANES_2)[None, :]
+            at = tl.arange(0, 2 * PLANES_2).to(tl.int64)[None, :]
             pairs_mask = here[:, None] & (at < 2 * PLANES)
             pairs = tl.load(x_row + at * x_d, mask=pairs_mask).to(tl.float32)
             x, y = tl.split(tl.reshape(pairs, (pairs.shape[0], PLANES_2, 2)))
@@ -138,7 +138,7 @@ def _rotate_heads(
             tl.store(o_row + at * o_d, rotated_x.to(kind), mask=pairs_mask)
             tl.store(o_row + (at + PLANES) * o_d, rotated_y.to(kind), mask=pairs_mask)
         if REST > 0:
-            r = tl.arange(0, REST_2)[None, :]
+            r = tl.arange(0, REST_2).to(tl.int64)[None, :]
             rest_mask = here[:, None] & (r < REST)
             rest = tl.load(x_row + (r + 2 * PLANES) * x_d, mask=rest_mask)
             tl.store(o_row + (r + 2 * PLANES) * o_d, rest, mask=rest_mask)
