@@ -9,6 +9,7 @@ import io
 import pickle
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from torch import nn
 
 from rope import RotaryEmbedding, inverse_frequencies, rotary_embedding, rotary_tables
 from rope.config import example
-from rope.extensions import DynamicNTK, Linear, Llama3, LongRoPE, YaRN
+from rope.extensions import DynamicNTK, Extension, Linear, Llama3, LongRoPE, YaRN
 
 DIM, TRAINED = 8, 32
 LONG = LongRoPE((1.0, 1.5, 2.0, 2.5), (2.0, 3.0, 5.0, 8.0), TRAINED, factor=8.0)
@@ -451,3 +452,20 @@ def test_what_the_layer_is_shows():
     )
     plain = "RotaryEmbedding(dim=8, rows=16, base=10000.0, interleaved=False)"
     assert repr(make("none")) == plain
+
+
+def test_a_length_that_cannot_be_fixed_changes_nothing():
+    @dataclass(frozen=True)
+    class Picky(Extension):
+        length_dependent = True
+
+        def scale(self, inv_freq, base, seq_len=None):
+            if seq_len == 64:
+                raise ValueError("not 64")
+            return inv_freq
+
+    rotary = RotaryEmbedding(4, 8, extension=Picky())
+    rotary.fix_length(32)
+    with pytest.raises(ValueError, match="not 64"):
+        rotary.fix_length(64)
+    assert rotary.fixed_length == 32

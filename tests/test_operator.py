@@ -189,6 +189,20 @@ def test_without_the_loop_the_bits_are_the_same_and_it_says_so(tree):
     run(["-c", CHECK + code], tree)
 
 
+@with_loop
+@pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler here")
+def test_a_library_of_another_version_is_not_called(tree):
+    """What an earlier checkout left behind: its call has another size."""
+    source = tree / "rope" / "kernels" / "rotate.c"
+    text = source.read_text(encoding="utf-8")
+    older = text.replace("int64_t dtype, interleaved, threads;", "int64_t dtype, threads, a, b;")
+    older = older.replace("39 * sizeof", "40 * sizeof").replace("[c->interleaved]", "[c->a]")
+    source.write_text(older, encoding="utf-8")
+    run(["setup.py", "-q", "build_ext", "--inplace"], tree)
+    assert list(tree.rglob("*.so"))
+    run(["-c", CHECK + 'check("another version of its source", "C compiler")'], tree)
+
+
 @pytest.mark.slow
 @with_loop
 @pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler here")
