@@ -8,7 +8,7 @@ import importlib
 from types import ModuleType
 
 from rope.frequencies import inverse_frequencies, rotary_tables
-from rope.functional import rotary_embedding, rotary_embedding_, rotary_embedding_qk
+from rope.functional import rotary_embedding, rotary_embedding_qk
 from rope.module import RotaryEmbedding
 
 __version__ = "0.1.0"
@@ -17,7 +17,6 @@ __all__ = [
     "__version__",
     "inverse_frequencies",
     "rotary_embedding",
-    "rotary_embedding_",
     "rotary_embedding_qk",
     "rotary_tables",
 ]

@@ -22,7 +22,7 @@ from rope.checks import (
     check_writable,
 )
 from rope.positions import check_position_ids
-from rope.rotation import rotate, rotate_
+from rope.rotation import rotate
 
 
 def rotary_embedding(
@@ -33,6 +33,7 @@ def rotary_embedding(
     *,
     interleaved: bool = False,
     inverse: bool = False,
+    inplace: bool = False,
 ) -> Tensor:
     """Rotate the first R of the D coordinates of each vector; the rest passes through untouched.
 
@@ -43,12 +44,14 @@ def rotary_embedding(
     interleaved: plane j holds coordinates (2j, 2j+1); otherwise (j, j + R/2).
     inverse: rotate back, by the negative angle; a scale within the tables is applied again and not
     undone (`RotaryEmbedding` undoes its own).
-    Returns a new tensor of x's shape and dtype; the arithmetic is in float32, or float64 when x or
-    the tables are, and its result is rounded to x's dtype at the end alone.
+    inplace: write into x, the same bits; autograd sees the change.
+    Returns x, or a new tensor of its shape and dtype; the arithmetic is in float32, or float64 when
+    x or the tables are, and its result is rounded to x's dtype at the end alone.
     Raises TypeError for integer or complex values and for boolean or floating position_ids,
     ValueError for shapes or devices that do not agree and for positions outside the tables
     (under `torch.compile` and on CUDA that last one is an asynchronous assertion; the Triton kernel
-    makes such a token NaN instead).
+    makes such a token NaN instead), and in place for a leaf that records gradients or memory in
+    which several elements of x share a place; nothing is then changed.
 
     >>> import torch
     >>> from rope.frequencies import inverse_frequencies, rotary_tables
@@ -60,36 +63,8 @@ def rotary_embedding(
     >>> torch.allclose(rotary_embedding(rotated, cos, sin, interleaved=True, inverse=True), x)
     True
     """
-    _check({"x": x}, cos, sin, position_ids, interleaved, inverse)
-    return rotate((x,), cos, sin, position_ids, interleaved, inverse)[0]
-
-
-def rotary_embedding_(
-    x: Tensor,
-    cos: Tensor,
-    sin: Tensor,
-    position_ids: Tensor | None = None,
-    *,
-    interleaved: bool = False,
-    inverse: bool = False,
-) -> Tensor:
-    """Rotate x in place, and return it: what is computed is `rotary_embedding`, bit for bit.
-
-    Arguments are those of `rotary_embedding`. Autograd sees the change: gradients are those of
-    `rotary_embedding`, and using what needed the old values raises torch's RuntimeError.
-    Raises as `rotary_embedding` does, and ValueError for a leaf that records gradients or memory in
-    which several elements of x share a place; x is then unchanged.
-
-    >>> import torch
-    >>> x = torch.tensor([1.0, 0.0]).view(1, 1, 1, 2)
-    >>> quarter = torch.tensor([[0.0]]), torch.tensor([[1.0]])
-    >>> rotary_embedding_(x, *quarter) is x, x.flatten().tolist()
-    (True, [0.0, 1.0])
-    """
-    _check({"x": x}, cos, sin, position_ids, interleaved, inverse)
-    check_writable(x=x)
-    rotate_((x,), cos, sin, position_ids, interleaved, inverse)
-    return x
+    _check({"x": x}, cos, sin, position_ids, interleaved, inverse, inplace)
+    return rotate((x,), cos, sin, position_ids, interleaved, inverse, inplace)[0]
 
 
 def rotary_embedding_qk(
@@ -105,9 +80,8 @@ def rotary_embedding_qk(
 ) -> tuple[Tensor, Tensor]:
     """Rotate queries `[B, H, S, D]` and keys `[B, H_kv, S, D]` together: on a GPU, in one launch.
 
-    Arguments and errors are those of `rotary_embedding`; inplace: write into q and k, as
-    `rotary_embedding_` does. Raises ValueError for q and k that differ in more than their heads,
-    and in place for one tensor given as both; nothing is then changed.
+    Arguments and errors are those of `rotary_embedding`. Raises ValueError for q and k that differ
+    in more than their heads, and in place for one tensor given as both; nothing is then changed.
 
     >>> import torch
     >>> q, k = torch.ones(1, 4, 1, 2), torch.ones(1, 2, 1, 2)
@@ -116,13 +90,8 @@ def rotary_embedding_qk(
     >>> q.shape, k.flatten().tolist()
     (torch.Size([1, 4, 1, 2]), [-1.0, -1.0, -1.0, -1.0])
     """
-    _check({"q": q, "k": k}, cos, sin, position_ids, interleaved, inverse)
-    check_flag("inplace", inplace)
-    if not inplace:
-        q, k = rotate((q, k), cos, sin, position_ids, interleaved, inverse)
-        return q, k
-    check_writable(q=q, k=k)
-    rotate_((q, k), cos, sin, position_ids, interleaved, inverse)
+    _check({"q": q, "k": k}, cos, sin, position_ids, interleaved, inverse, inplace)
+    q, k = rotate((q, k), cos, sin, position_ids, interleaved, inverse, inplace)
     return q, k
 
 
@@ -133,10 +102,12 @@ def _check(
     position_ids: Tensor | None,
     interleaved: bool,
     inverse: bool,
+    inplace: bool,
 ) -> None:
     """Everything checked before anything is computed."""
     check_flag("interleaved", interleaved)
     check_flag("inverse", inverse)
+    check_flag("inplace", inplace)
     check_tables(cos, sin)
     for name, x in xs.items():
         check_heads(name, x, 2 * cos.shape[-1])
@@ -146,11 +117,13 @@ def _check(
     if position_ids is None:
         for x in xs.values():
             check_rows(x, cos)
-        return
-    if cos.dim() != 2:
+    elif cos.dim() != 2:
         raise ValueError(
             f"cos has shape {list(cos.shape)}; with position_ids it must be [rows, planes]: "
             "leave position_ids out when the tables are already lined up with x"
         )
-    check_position_ids(position_ids, x.shape[0], x.shape[2])
-    check_devices(x=x, position_ids=position_ids)
+    else:
+        check_position_ids(position_ids, x.shape[0], x.shape[2])
+        check_devices(x=x, position_ids=position_ids)
+    if inplace:
+        check_writable(**xs)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from rope.checks import check_flag, check_heads, check_pair, check_writable
-from rope.rotation import rotate, rotate_
+from rope.rotation import rotate
 from rope.tables import RotaryTables
 
 
@@ -155,12 +155,9 @@ class RotaryEmbedding(RotaryTables):
         inverse: bool,
         inplace: bool,
     ) -> Sequence[Tensor]:
-        cos, sin, rows, checked = self._tables_for(xs[0], position_ids, offset, seq_len)
+        cos, sin, rows = self._tables_for(xs[0], position_ids, offset, seq_len)
         if inverse and self.attention_scaling != 1:
             # The tables hold a cos and a sin; the way back is (cos, -sin) / a.
             square = self.attention_scaling**2
             cos, sin = cos / square, sin / square
-        if inplace:
-            rotate_(xs, cos, sin, rows, self.interleaved, inverse, checked)
-            return xs
-        return rotate(xs, cos, sin, rows, self.interleaved, inverse, checked)
+        return rotate(xs, cos, sin, rows, self.interleaved, inverse, inplace)

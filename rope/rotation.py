@@ -29,41 +29,29 @@ def rotate(
     position_ids: Tensor | None,
     interleaved: bool,
     inverse: bool,
-    checked: bool = False,
-) -> tuple[Tensor, ...]:
-    """One or two tensors rotated; arguments as `rope.rotary_embedding` has them.
+    inplace: bool = False,
+) -> Sequence[Tensor]:
+    """One or two tensors rotated; arguments as `rope.rotary_embedding_qk` has them.
 
-    checked: every position has been compared with the rows of the tables.
+    In place, where autograd records, it records a copy of the result.
     """
     operator = has_kernel(xs, cos, sin)
-    given = _lined_up(cos, sin, position_ids, checked, operator)
-    if operator:  # defined in rope.kernels.operator
-        q, k = torch.ops.rope.rotate(*_queries_and_keys(xs), *given, interleaved, inverse)
-        return (q, k)[: len(xs)]
-    cos, sin, _ = given
-    sin = -sin if inverse else sin
-    return tuple(formula(x, cos, sin, interleaved) for x in xs)
-
-
-def rotate_(
-    xs: Sequence[Tensor],
-    cos: Tensor,
-    sin: Tensor,
-    position_ids: Tensor | None,
-    interleaved: bool,
-    inverse: bool,
-    checked: bool = False,
-) -> None:
-    """The same in place; where autograd records, it records a copy of the result."""
     recorded = torch.is_grad_enabled() and any(x.requires_grad for x in xs)
-    if not recorded and has_kernel(xs, cos, sin):
-        given = _lined_up(cos, sin, position_ids, checked, True)
-        torch.ops.rope.rotate_(*_queries_and_keys(xs), *given, interleaved, inverse)
-        return
-    before = [x.clone() for x in xs]  # which the gradients of learned tables need
-    rotated = rotate(before, cos, sin, position_ids, interleaved, inverse, checked)
-    for x, y in zip(xs, rotated, strict=True):
-        x.copy_(y)
+    if inplace and (recorded or not operator):
+        before = [x.clone() for x in xs]  # which the gradients of learned tables need
+        rotated = rotate(before, cos, sin, position_ids, interleaved, inverse)
+        return [x.copy_(y) for x, y in zip(xs, rotated, strict=True)]
+    cos, sin, position_ids = _lined_up(cos, sin, position_ids, operator)
+    if not operator:
+        sin = -sin if inverse else sin
+        return [formula(x, cos, sin, interleaved) for x in xs]
+    # One tensor goes as queries beside keys of no heads; both are defined in rope.kernels.operator.
+    q, k = xs if len(xs) == 2 else (xs[0], xs[0].new_empty(xs[0][:, :0].shape))
+    given = cos, sin, position_ids, interleaved, inverse
+    if inplace:
+        torch.ops.rope.rotate_(q, k, *given)
+        return xs
+    return torch.ops.rope.rotate(q, k, *given)[: len(xs)]
 
 
 def has_kernel(xs: Sequence[Tensor], cos: Tensor, sin: Tensor) -> bool:
@@ -86,23 +74,13 @@ def has_kernel(xs: Sequence[Tensor], cos: Tensor, sin: Tensor) -> bool:
 
 
 def _lined_up(
-    cos: Tensor, sin: Tensor, position_ids: Tensor | None, checked: bool, operator: bool
+    cos: Tensor, sin: Tensor, position_ids: Tensor | None, operator: bool
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """The row of each token, unless the kernel on a GPU is to look it up."""
-    if position_ids is None:
-        return cos, sin, None
-    if not checked and not (operator and position_ids.is_cuda):  # where a kernel makes them NaN
-        check_positions_in_table(position_ids, cos.shape[0])
-    in_kernel = operator and position_ids.is_cuda
-    return (cos, sin, position_ids) if in_kernel else (*look_up(cos, sin, position_ids), None)
-
-
-def _queries_and_keys(xs: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-    """One tensor is taken as queries beside keys of no heads."""
-    if len(xs) == 2:
-        return xs[0], xs[1]
-    batch, _, length, head_dim = xs[0].shape
-    return xs[0], xs[0].new_empty((batch, 0, length, head_dim))
+    """The row of each token; a kernel on a GPU looks it up, and makes a wrong position NaN."""
+    if position_ids is None or (operator and position_ids.is_cuda):
+        return cos, sin, position_ids
+    check_positions_in_table(position_ids, cos.shape[0])
+    return *look_up(cos, sin, position_ids), None
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
@@ -119,8 +97,11 @@ def _backward(ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:
     A rotation is orthogonal: the gradient of its input is that of its output by the negative angle,
     and nothing of the input is kept.
     """
+    cos, sin, position_ids = ctx.saved_tensors
+    if position_ids is not None and not position_ids.is_cuda:
+        cos, sin, position_ids = *look_up(cos, sin, position_ids), None
     present = [grad for grad in grads if grad is not None]
-    given = *ctx.saved_tensors, ctx.interleaved, not ctx.inverse, True
+    given = cos, sin, position_ids, ctx.interleaved, not ctx.inverse
     back = iter(rotate(present, *given) if present else ())
     return *(None if grad is None else next(back) for grad in grads), *[None] * 5
 

@@ -13,16 +13,11 @@ import threading
 import torch
 from torch import Tensor
 
-from rope.checks import (
-    check_base,
-    check_count,
-    check_devices,
-    check_dim,
-    check_flag,
-)
+from rope.checks import check_base, check_count, check_devices, check_dim, check_flag
 from rope.extensions import Default, Extension
 from rope.following import Following, default_device
 from rope.frequencies import check_extension, inverse_frequencies, rotary_tables, table_dtype
+from rope.kernels.operator import look_up
 from rope.positions import check_no_negative, check_offset, check_position_ids, position_range
 
 _CHANGING = threading.Lock()  # one for all: a lock of its own could not be copied or pickled
@@ -130,8 +125,8 @@ class RotaryTables(Following):
 
     def _tables_for(
         self, x: Tensor, position_ids: Tensor | None, offset: int, seq_len: int | None
-    ) -> tuple[Tensor, Tensor, Tensor | None, bool]:
-        """Tables; the positions to look up in them, None if done; whether those were checked."""
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Tables, and the positions to look up in them, or None if that is done."""
         check_offset(offset, position_ids)
         if seq_len is not None:
             check_count("seq_len", seq_len)
@@ -139,7 +134,7 @@ class RotaryTables(Following):
             check_position_ids(position_ids, x.shape[0], x.shape[2])
             check_devices(x=x, position_ids=position_ids)
         known = self.fixed_length if seq_len is None else seq_len
-        length, read = offset + x.shape[2], position_ids is None
+        length, read = offset + x.shape[2], False
         if position_ids is not None:
             length, read = self._length_of(position_ids, known)
         other = False
@@ -149,11 +144,13 @@ class RotaryTables(Following):
         kept = self._kept  # looked at once: another thread may replace it
         rows = len(kept[0])
         if other or x.dtype == torch.float64 or length > max(rows, _MOST_ROWS):
-            return *self._fresh(x, position_ids, offset, known), None, True
+            return *self._fresh(x, position_ids, offset, known), None
         cos, sin = self._on(x.device, self._ensure(length) if length > rows else kept)
         if position_ids is None:
-            return cos[offset:length], sin[offset:length], None, True
-        return cos, sin, position_ids, read
+            return cos[offset:length], sin[offset:length], None
+        if read and not position_ids.is_cuda:  # where the kernel looks them up
+            return *look_up(cos, sin, position_ids), None
+        return cos, sin, position_ids
 
     def _length_of(self, position_ids: Tensor, known: int | None) -> tuple[int, bool]:
         """Rows that the positions need, and whether they were read to tell.

@@ -7,7 +7,7 @@ import torch
 from strategies import DTYPES, normal, tables, tolerance
 from torch.autograd import gradcheck, gradgradcheck
 
-from rope import RotaryEmbedding, rotary_embedding, rotary_embedding_, rotary_embedding_qk
+from rope import RotaryEmbedding, rotary_embedding, rotary_embedding_qk
 from rope.extensions import YaRN
 
 IDS = torch.tensor([[0, 1, 8], [5, 5, 2]])
@@ -20,7 +20,7 @@ flags = pytest.mark.parametrize(
 
 def in_place(x, *arguments, **options):
     """On a copy, since a leaf cannot be overwritten."""
-    return rotary_embedding_(x.clone(), *arguments, **options)
+    return rotary_embedding(x.clone(), *arguments, **options, inplace=True)
 
 
 forms = pytest.mark.parametrize("form", [rotary_embedding, in_place])
@@ -160,12 +160,12 @@ def test_in_place_returns_x_and_says_that_it_changed(flags):
     cos, sin = tables(9, 4)
     x = normal(SHAPE, 0)
     version, address = x._version, x.data_ptr()
-    assert rotary_embedding_(x, cos, sin, IDS, **flags) is x
+    assert rotary_embedding(x, cos, sin, IDS, **flags, inplace=True) is x
     assert x._version > version
     assert x.data_ptr() == address
     view = x.transpose(1, 2)[:, :, :1]  # a view: its base knows too
     version = x._version
-    rotary_embedding_(view, *tables(1, 4), **flags)
+    rotary_embedding(view, *tables(1, 4), **flags, inplace=True)
     assert x._version > version
 
 
@@ -175,7 +175,7 @@ def test_what_autograd_still_needs_is_not_overwritten_in_silence(flags):
     cos, sin = tables(9, 4)
     x = normal(SHAPE, 0).requires_grad_() * 1
     loss = x.square().sum()
-    rotary_embedding_(x, cos, sin, IDS, **flags)
+    rotary_embedding(x, cos, sin, IDS, **flags, inplace=True)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         loss.backward()
 
@@ -187,10 +187,10 @@ def test_a_leaf_is_refused_in_place_and_left_as_it_was(flags):
     before = leaf.detach().clone()
     for x in (leaf, leaf[:, :1]):  # a view of a leaf is as much of one
         with pytest.raises((ValueError, RuntimeError), match="leaf"):
-            rotary_embedding_(x, cos, sin, IDS, **flags)
+            rotary_embedding(x, cos, sin, IDS, **flags, inplace=True)
         assert torch.equal(leaf, before)
     with torch.no_grad():
-        assert rotary_embedding_(leaf, cos, sin, IDS, **flags) is leaf
+        assert rotary_embedding(leaf, cos, sin, IDS, **flags, inplace=True) is leaf
     assert torch.equal(leaf, rotary_embedding(before, cos, sin, IDS, **flags))
 
 
@@ -215,7 +215,7 @@ def test_what_torch_will_not_write_into_is_refused_before_q_is_changed(name):
         rotary_embedding_qk(q, k, *tables(2, 4, torch.float32), inplace=True)
     assert torch.equal(q, torch.ones(1, 1, 2, 4))
     with pytest.raises((ValueError, RuntimeError)):
-        rotary_embedding_(k, *tables(2, 4, torch.float32))
+        rotary_embedding(k, *tables(2, 4, torch.float32), inplace=True)
 
 
 @forms
@@ -258,7 +258,7 @@ def test_without_autograd(mode, flags):
     with mode():
         assert torch.equal(rotary_embedding(x, cos, sin, IDS, **flags), expected)
         fresh = x * 1  # an inference tensor has no version to count
-        assert rotary_embedding_(fresh, cos, sin, IDS, **flags) is fresh
+        assert rotary_embedding(fresh, cos, sin, IDS, **flags, inplace=True) is fresh
         assert torch.equal(fresh, expected)
         rotary = RotaryEmbedding(4, 2, interleaved=flags["interleaved"])
         q, _ = rotary(x * 1, x * 1, IDS, inverse=flags["inverse"], inplace=True)

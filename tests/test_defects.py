@@ -13,7 +13,7 @@ from strategies import normal, tables
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from rope import RotaryEmbedding, rotary_embedding, rotary_embedding_
+from rope import RotaryEmbedding, rotary_embedding
 from rope.extensions import DynamicNTK, YaRN
 from rope.positions import cumulative_position_ids, packed_position_ids
 
@@ -157,7 +157,7 @@ def test_position_past_the_table_is_never_a_silent_identity():
         with pytest.raises(ValueError, match=r"holds 64; the tables have 64 rows"):
             rotary_embedding(x, *tables(64, 8, torch.float32), ids)
         with pytest.raises(ValueError, match=r"holds 64"):
-            rotary_embedding_(x.clone(), *tables(64, 8, torch.float32), ids)
+            rotary_embedding(x.clone(), *tables(64, 8, torch.float32), ids, inplace=True)
     with pytest.raises(ValueError, match="1 rows and x a sequence of 2"):
         rotary_embedding(x, *tables(1, 8))
     rotary = RotaryEmbedding(8, 4)

@@ -11,7 +11,7 @@ import pytest
 import torch
 from strategies import DTYPES, normal, tables
 
-from rope import rotary_embedding, rotary_embedding_
+from rope import rotary_embedding
 from rope.formula import formula
 from rope.kernels import cpu
 from rope.kernels.operator import look_up
@@ -281,4 +281,4 @@ def test_more_than_2_31_elements():
     out = rotary_embedding(x, cos, sin)
     last = (out[:, :, -3:], x[:, :, -3:], cos[-3:], sin[-3:], None)
     assert_right(*last, **FORWARD, bits=False)
-    assert torch.equal(rotary_embedding_(x, cos, sin), out)
+    assert torch.equal(rotary_embedding(x, cos, sin, inplace=True), out)

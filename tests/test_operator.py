@@ -162,7 +162,8 @@ def check(*words):
         for interleaved in (False, True):
             out = rope.rotary_embedding(x, cos, sin, interleaved=interleaved)
             assert torch.equal(out, formula(x, cos, sin, interleaved))
-            assert rope.rotary_embedding_(x.clone(), cos, sin, interleaved=interleaved).equal(out)
+            flags = {"interleaved": interleaved, "inplace": True}
+            assert rope.rotary_embedding(x.clone(), cos, sin, **flags).equal(out)
     assert torch.tensor(1e-40) * 1 > 0
 """
 

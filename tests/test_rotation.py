@@ -17,7 +17,6 @@ from rope import (
     inverse_frequencies,
     reference,
     rotary_embedding,
-    rotary_embedding_,
     rotary_embedding_qk,
     rotary_tables,
 )
@@ -141,7 +140,7 @@ def test_memory_that_overlaps_is_refused_in_place(shared):
     before = x.clone()
     for grad in (False, True):
         with torch.set_grad_enabled(grad), pytest.raises(ValueError, match="place of its own"):
-            rotary_embedding_(x, *tables(3, 4))
+            rotary_embedding(x, *tables(3, 4), inplace=True)
     assert torch.equal(x, before)
 
 
@@ -149,7 +148,7 @@ def test_axes_of_one_element_do_not_overlap():
     x = normal((1, 1, 3, 6), 0)
     expected = rotary_embedding(x, *tables(3, 4))
     for storage in (x.clone().expand(1, 1, 3, 6), x.clone().as_strided(x.shape, (0, 0, 6, 1))):
-        assert torch.equal(rotary_embedding_(storage, *tables(3, 4)), expected)
+        assert torch.equal(rotary_embedding(storage, *tables(3, 4), inplace=True), expected)
 
 
 APART = {
@@ -257,7 +256,7 @@ def test_offsets_into_memory_past_an_int32(interleaved):
     cos, sin = tables(3, 6, torch.float32)
     expected = rotary_embedding(x.contiguous(), cos, sin, interleaved=interleaved)
     assert torch.equal(rotary_embedding(x, cos, sin, interleaved=interleaved), expected)
-    assert rotary_embedding_(x, cos, sin, interleaved=interleaved) is x
+    assert rotary_embedding(x, cos, sin, interleaved=interleaved, inplace=True) is x
     assert torch.equal(x, expected)
 
 
@@ -276,7 +275,7 @@ def test_nested_tensors_are_refused_with_a_sentence(layout):
         rotary.rotate,
         lambda x: rotary(x, x),
         lambda x: rotary_embedding(x, cos, sin),
-        lambda x: rotary_embedding_(x, cos, sin),
+        lambda x: rotary_embedding(x, cos, sin, inplace=True),
     ):
         with pytest.raises((ValueError, TypeError), match="nested"):
             call(nested)
