@@ -23,7 +23,7 @@ class Following(nn.Module):
     _kept: tuple[Tensor, ...]  # replaced whole: no thread sees one new tensor beside one old
 
     def _build(self, device: torch.device) -> tuple[Tensor, ...]:
-        """The tensors made anew; what was built on meta holds shapes, and is built again."""
+        """The tensors on a device."""
         raise NotImplementedError
 
     def _on(
@@ -43,10 +43,9 @@ class Following(nn.Module):
         return tensors
 
     def _moved(self, device: torch.device, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        if tensors[0].is_meta:
-            return self._build(device)
-        with torch.inference_mode(False):
+        if torch.compiler.is_compiling() and not tensors[0].is_meta:
             return tuple(tensor.to(device) for tensor in tensors)
+        return self._build(device)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """Follow a move to another device; a cast, or any other change, does not reach them."""

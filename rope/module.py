@@ -14,7 +14,7 @@ from torch import Tensor
 
 from rope.checks import check_flag, check_heads, check_pair, check_writable
 from rope.rotation import rotate
-from rope.tables import RotaryTables
+from rope.tables import MOST_ROWS, RotaryTables
 
 
 class RotaryEmbedding(RotaryTables):
@@ -45,14 +45,15 @@ class RotaryEmbedding(RotaryTables):
         config: Mapping[str, Any] | str | object,
         *,
         layer_type: str | None = None,
-        max_seq_len: int = 2048,
+        max_seq_len: int | None = None,
         interleaved: bool | None = None,
         device: torch.device | str | None = None,
     ) -> Self:
         """The embedding that a model's configuration describes; nothing in it is dropped.
 
         config: a transformers configuration, its dict, or JSON; layer_type: which of its layers,
-        where they differ; interleaved: the layout, where the model's type does not tell.
+        where they differ; max_seq_len: rows of the first tables, the model's length when None, up
+        to 131,072; interleaved: the layout, where the model's type does not tell.
         Raises ValueError or TypeError as `rope.config.rotary_settings` does, and ValueError for
         positions of several axes.
 
@@ -70,7 +71,9 @@ class RotaryEmbedding(RotaryTables):
             )
         made = cls(
             settings.dim,
-            max_seq_len,
+            min(settings.max_position_embeddings, MOST_ROWS)
+            if max_seq_len is None
+            else max_seq_len,
             settings.base,
             extension=settings.extension,
             interleaved=settings.interleaved,

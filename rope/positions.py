@@ -112,15 +112,15 @@ def check_lengths(lengths: Sequence[int]) -> None:
 
 
 def check_position_ids(position_ids: Tensor, batch: int, seq_len: int) -> None:
-    """Refuse position ids that are not integers of shape [S] or [B, S]."""
+    """Refuse position ids that are not integers of shape [S], [1, S] or [B, S]."""
     check_integer("position_ids", position_ids)
     # Lengths first: in compiled code each comparison of sizes is a guard, as S != B would be.
     shape = position_ids.shape
-    expected = (seq_len,) if len(shape) == 1 else (batch, seq_len)
-    if len(shape) != len(expected) or tuple(shape) != expected:
+    rows = (1, *shape)[-2] if shape else 0
+    if len(shape) not in (1, 2) or shape[-1] != seq_len or (rows != 1 and rows != batch):
         raise ValueError(
-            f"position_ids has shape {list(position_ids.shape)}; it must be [{seq_len}] or "
-            f"[{batch}, {seq_len}], the sequence of x: expand or slice it to one of the two"
+            f"position_ids has shape {list(position_ids.shape)}; it must be [{seq_len}], or "
+            f"[{batch}, {seq_len}] or [1, {seq_len}], the sequence of x: slice it to one of these"
         )
 
 
@@ -142,7 +142,11 @@ def check_positions_in_table(position_ids: Tensor, rows: int) -> None:
         # Reading a value would break a traced graph, and on a GPU make the host wait for the
         # queue. The assertion rides in the queue instead and fails there.
         inside = ((position_ids >= 0) & (position_ids < rows)).all()
-        torch._assert_async(inside, "position_ids must lie within the rows of the tables")
+        torch._assert_async(
+            inside,
+            f"position_ids must lie within the {rows} rows of the tables, 0 ... {rows - 1}: make "
+            "more at the start, by max_seq_len or grow",
+        )
         return
     low, high = position_range(position_ids)
     check_no_negative(low)

@@ -77,7 +77,11 @@ def _lined_up(
     cos: Tensor, sin: Tensor, position_ids: Tensor | None, operator: bool
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """The row of each token; a kernel on a GPU looks it up, and makes a wrong position NaN."""
-    if position_ids is None or (operator and position_ids.is_cuda):
+    if position_ids is None:
+        return cos, sin, None
+    if position_ids.shape[:-1] == (1,):
+        position_ids = position_ids[0]
+    if operator and position_ids.is_cuda:
         return cos, sin, position_ids
     check_positions_in_table(position_ids, cos.shape[0])
     return *look_up(cos, sin, position_ids), None

@@ -3,25 +3,46 @@
 Chapters "From maths to PyTorch" and "Longer than the training text". The spectrum is that of the
 extension at one length; a call for another length, or in float64, gets rows made for it alone.
 
-The tables are no buffers; they follow the device alone (`rope.following`).
+The tables are no buffers; they follow the device alone (`rope.following`). Modules of one spectrum
+on one device share them, and no pickle holds them.
 
 Shapes: B batch, H heads, S sequence, D head dimension, R rotated width, N table rows.
 """
 
 import threading
+from typing import Any
+from weakref import WeakValueDictionary
 
 import torch
 from torch import Tensor
 
-from rope.checks import check_base, check_count, check_devices, check_dim, check_flag
+from rope.checks import (
+    check_base,
+    check_count,
+    check_devices,
+    check_dim,
+    check_flag,
+    check_integer,
+    is_plain,
+)
 from rope.extensions import Default, Extension
 from rope.following import Following, default_device
 from rope.frequencies import check_extension, inverse_frequencies, rotary_tables, table_dtype
 from rope.kernels.operator import look_up
-from rope.positions import check_no_negative, check_offset, check_position_ids, position_range
+from rope.positions import (
+    check_no_negative,
+    check_offset,
+    check_position_ids,
+    check_positions_in_table,
+    position_range,
+)
 
 _CHANGING = threading.Lock()  # one for all: a lock of its own could not be copied or pickled
-_MOST_ROWS = 1 << 17  # that a call makes the tables grow to; farther rows are made for it alone
+#: Rows that tables grow to by themselves; for a call that goes farther they are made alone.
+MOST_ROWS = 1 << 17
+#: The tables of all modules, by spectrum, rows, device, and 0 for cos or 1 for sin.
+_SHARED: WeakValueDictionary[Any, Tensor] = WeakValueDictionary()
+_FIXED = ("dim", "base", "interleaved", "extension", "fixed_length")
 
 
 class RotaryTables(Following):
@@ -49,9 +70,28 @@ class RotaryTables(Following):
         self.softmax_scale = 1.0
         self._kept = self._build(default_device(device), max_seq_len)
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Refuse what would leave the tables behind."""
+        if name in _FIXED and name in self.__dict__:
+            raise AttributeError(
+                f"{name} is {getattr(self, name)!r} for good, since the tables are made with it: "
+                "make a new module, or call fix_length for the length"
+            )
+        super().__setattr__(name, value)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All but the tables, which can be made again: their number of rows, and the device."""
+        return {**self.__dict__, "_kept": (self.cos.new_empty(0),), "_rows": len(self.cos)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._kept = self._build(self.cos.device, self.__dict__.pop("_rows"))
+
     @property
     def cos(self) -> Tensor:
         """The cosines, float32 `[N, R/2]`: row m for position m, times the attention scaling.
+
+        Other modules may hold the same tensor: not to be written to.
 
         >>> RotaryTables(4, max_seq_len=3).cos[:, 0]
         tensor([ 1.0000,  0.5403, -0.4161])
@@ -89,8 +129,9 @@ class RotaryTables(Following):
         """Make length-dependent extensions scale to seq_len at every call; None lets them follow.
 
         Keys kept in a cache fit later queries only if one length holds for all of them: the
-        longest that will be reached. Call it before several threads share the module, since it
-        replaces both tables. Raises ValueError or TypeError for a bad length.
+        longest that will be reached, to which the tables grow. Call it before several threads share
+        the module, since it replaces both. Raises ValueError or TypeError for a bad length; nothing
+        is then changed.
 
         >>> from rope.extensions import DynamicNTK
         >>> tables = RotaryTables(8, extension=DynamicNTK(1.0, 100))
@@ -98,20 +139,19 @@ class RotaryTables(Following):
         >>> (tables.inv_freq / RotaryTables(8).inv_freq)[-1].item()
         0.25
         """
+        rows = len(self.cos)
         if seq_len is not None:
             check_count("seq_len", seq_len)
+            rows = max(rows, min(seq_len, MOST_ROWS))
         with _CHANGING:
-            before, self.fixed_length = self.fixed_length, seq_len
-            try:
-                self._kept = self._build(self.cos.device)
-            except BaseException:
-                self.fixed_length = before
-                raise
+            made = self._make(self.cos.device, rows, seq_len)
+            self.__dict__.update(_kept=made, fixed_length=seq_len)
 
     def grow(self, length: int) -> None:
         """Make the tables hold positions 0 ... length-1; they never shrink.
 
-        length: a non-negative int; rows become the next power of two.
+        length: a non-negative int; rows become the next power of two. Code under `torch.compile`
+        and `torch.export` does not grow them: do it before.
         Raises ValueError or TypeError for a bad length.
 
         >>> tables = RotaryTables(4, max_seq_len=8)
@@ -122,6 +162,32 @@ class RotaryTables(Following):
         check_count("length", length, smallest=0)
         if length > len(self.cos):
             self._ensure(length)
+
+    def tables_at(
+        self,
+        position_ids: Tensor,
+        *,
+        dtype: torch.dtype = torch.float32,
+        seq_len: int | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """cos and sin of these positions, as a call with them has: for code that rotates itself.
+
+        position_ids: integers `[S]` or `[B, S]`; dtype: that of the vectors, whose tables are
+        float32, float64 for float64; seq_len: as in `RotaryEmbedding`.
+        Returns `[S, R/2]` or `[B, 1, S, R/2]`, which `rope.rotary_embedding` takes.
+        Raises as a call does.
+
+        >>> RotaryTables(4).tables_at(torch.tensor([[0, 1]]))[1].shape
+        torch.Size([1, 1, 2, 2])
+        """
+        check_integer("position_ids", position_ids)
+        batch, length = (1, 1, *position_ids.shape)[-2:]
+        x = torch.empty(batch, 0, length, 0, dtype=dtype, device=position_ids.device)
+        cos, sin, rows = self._tables_for(x, position_ids, 0, seq_len)
+        if rows is None:
+            return cos, sin
+        check_positions_in_table(rows, len(cos))
+        return look_up(cos, sin, rows)
 
     def _tables_for(
         self, x: Tensor, position_ids: Tensor | None, offset: int, seq_len: int | None
@@ -143,7 +209,8 @@ class RotaryTables(Following):
             other = self.extension.regime(known) != self.extension.regime(self.fixed_length)
         kept = self._kept  # looked at once: another thread may replace it
         rows = len(kept[0])
-        if other or x.dtype == torch.float64 or length > max(rows, _MOST_ROWS):
+        most = rows if torch.compiler.is_compiling() else max(rows, MOST_ROWS)
+        if other or x.dtype == torch.float64 or length > most:
             return *self._fresh(x, position_ids, offset, known), None
         cos, sin = self._on(x.device, self._ensure(length) if length > rows else kept)
         if position_ids is None:
@@ -186,8 +253,6 @@ class RotaryTables(Following):
     def _ensure(self, length: int) -> tuple[Tensor, ...]:
         """Tables for at least `length` positions, the next power of two, on their device."""
         rows = 1 << (int(length) - 1).bit_length()
-        if torch.compiler.is_compiling():  # which cannot trace a lock
-            return self._keep(self._build(self.cos.device, rows))
         with _CHANGING:
             if length <= len(self.cos):  # another thread has been here in the meantime
                 return self._kept
@@ -198,15 +263,19 @@ class RotaryTables(Following):
             self.dim, self.base, extension=self.extension, seq_len=seq_len, device=device
         )
 
-    def _build(self, device: torch.device, rows: int | None = None) -> tuple[Tensor, Tensor]:
-        """So many rows, as many as there are when None: made on the CPU, so that every device holds
-        the same bits, and outside inference mode, or they could never be used in training.
+    def _build(self, device: torch.device, rows: int | None = None) -> tuple[Tensor, ...]:
+        """So many rows, as many as there are when None."""
+        return self._make(device, len(self.cos) if rows is None else rows, self.fixed_length)
+
+    def _make(self, device: torch.device, rows: int, seq_len: int | None) -> tuple[Tensor, ...]:
+        """Made on the CPU, so that every device holds the same bits, and outside inference mode, or
+        they could never be used in training.
         """
         with torch.inference_mode(False):
-            inv_freq = self._frequencies(self.fixed_length, "cpu")
-            rows = len(self.cos) if rows is None else rows
-            cos, sin = rotary_tables(rows, inv_freq, scale=self.attention_scaling)
-            return cos.to(device), sin.to(device)
+            inv_freq, scale = self._frequencies(seq_len, "cpu"), self.attention_scaling
+            if torch.compiler.is_compiling() or not is_plain(inv_freq):  # a tracer's own numbers
+                return tuple(t.to(device) for t in rotary_tables(rows, inv_freq, scale=scale))
+            return _shared(inv_freq, rows, scale, device)
 
     def extra_repr(self) -> str:
         parts = [f"dim={self.dim}", f"rows={len(self.cos)}", f"base={self.base}"]
@@ -217,3 +286,16 @@ class RotaryTables(Following):
         if self.softmax_scale != 1:
             parts.append(f"softmax_scale={self.softmax_scale:.6g}")
         return ", ".join([*parts, f"interleaved={self.interleaved}"])
+
+
+def _shared(inv_freq: Tensor, rows: int, scale: float, device: torch.device) -> tuple[Tensor, ...]:
+    """cos and sin as another module holds them; new ones where none does."""
+    keys = [(name, device, rows, scale, *inv_freq.tolist()) for name in ("cos", "sin")]
+    made = tuple(table for table in map(_SHARED.get, keys) if table is not None)
+    if len(made) < 2:
+        if device == inv_freq.device:
+            made = rotary_tables(rows, inv_freq, scale=scale)
+        else:
+            made = tuple(t.to(device) for t in _shared(inv_freq, rows, scale, inv_freq.device))
+        _SHARED.update(zip(keys, made, strict=True))
+    return made

@@ -447,7 +447,7 @@ def test_what_the_layer_is_shows():
     rotary = make("linear")
     rotary.fix_length(64)
     assert repr(rotary) == (
-        "RotaryEmbedding(dim=8, rows=16, base=10000.0, extension=Linear(factor=4.0), "
+        "RotaryEmbedding(dim=8, rows=64, base=10000.0, extension=Linear(factor=4.0), "
         "fixed_length=64, interleaved=False)"
     )
     plain = "RotaryEmbedding(dim=8, rows=16, base=10000.0, interleaved=False)"

@@ -199,13 +199,13 @@ def test_a_bad_call_is_refused_when_compiled_too():
     q, k = pair(3)
     for backend in ("eager", "aot_eager"):
         compiled = torch.compile(make("none", rows=16), backend=backend)
-        with pytest.raises(RuntimeError, match=r"within the rows of the tables"):
+        with pytest.raises(RuntimeError, match=r"within the 16 rows .*max_seq_len or grow"):
             compiled(q, k, torch.tensor([0, 1, 16]))
         with pytest.raises(RuntimeError, match=r"position_ids must be at least 0"):
             compiled(q.double(), k.double(), torch.tensor([0, 1, -1]))
     compiled = torch.compile(rotary_embedding, fullgraph=True, backend="eager")
     for outside in (9, -1):
-        with pytest.raises(RuntimeError, match=r"within the rows of the tables"):
+        with pytest.raises(RuntimeError, match=r"within the 9 rows of the tables"):
             compiled(q, *tables(9, 8), torch.tensor([0, outside, 2]))
 
 

@@ -21,9 +21,9 @@ pytestmark = pytest.mark.slow
 PATCHES = r"""
 sine with the other sign: rotation, two_layouts
 rope/rotation.py
--    if position_ids is None or (operator and position_ids.is_cuda):
+-    if position_ids is None:
 +    sin = -sin
-+    if position_ids is None or (operator and position_ids.is_cuda):
++    if position_ids is None:
 
 m + n in place of n - m: embedding, rotary_attention
 rope/module.py
@@ -43,10 +43,10 @@ rope/frequencies.py
 
 last pair left out: rotation, many_dimensions
 rope/rotation.py
--    if position_ids is None or (operator and position_ids.is_cuda):
+-    if position_ids is None:
 +    cos = torch.cat((cos[..., :-1], torch.ones_like(cos[..., -1:])), dim=-1)
 +    sin = torch.cat((sin[..., :-1], torch.zeros_like(sin[..., -1:])), dim=-1)
-+    if position_ids is None or (operator and position_ids.is_cuda):
++    if position_ids is None:
 
 query rotated but not the key: embedding, rotary_attention
 rope/module.py
