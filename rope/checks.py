@@ -21,6 +21,11 @@ def check_count(name: str, value: int, smallest: int = 1) -> None:
         raise TypeError(f"{name} is {value!r}; it must be an integer, so pass int({name})")
     if value < smallest:
         raise ValueError(f"{name} is {value}; it must be at least {smallest}, so pass a larger one")
+    if not torch.compiler.is_compiling() and value > 2**53:
+        raise ValueError(
+            f"{name} has {int(value).bit_length()} bits; it must be at most 2**53, past which "
+            "float64 skips whole numbers: pass a smaller one"
+        )
 
 
 def check_dim(dim: int, name: str = "dim") -> None:
@@ -157,8 +162,8 @@ def check_pair(q: Tensor, k: Tensor) -> None:
     (batch, _, length, width), (batch_k, _, length_k, width_k) = q.shape, k.shape
     if batch != batch_k or length != length_k or width != width_k:
         raise ValueError(
-            f"q has shape {list(q.shape)} and k {list(k.shape)}; only their heads may differ: "
-            "give both the same batch, sequence and head_dim"
+            f"q has shape {list(q.shape)} and k {list(k.shape)}; only their heads may differ: give "
+            "both the same batch, sequence and head_dim, or rotate each by itself"
         )
     check_devices(q=q, k=k)
 
@@ -199,34 +204,6 @@ def _overlaps(x: Tensor) -> bool:
     return False
 
 
-def check_tables(cos: Tensor, sin: Tensor) -> None:
-    """Refuse tables that are not floating, or not a pair of one shape, dtype and device."""
-    check_floating("cos", cos)
-    check_floating("sin", sin)
-    if cos.shape != sin.shape:
-        raise ValueError(
-            f"cos has shape {list(cos.shape)} and sin {list(sin.shape)}; they must be the same: "
-            "take both from one call of rotary_tables"
-        )
-    if cos.dtype != sin.dtype:
-        raise TypeError(
-            f"cos is {cos.dtype} and sin {sin.dtype}; they must be the same: "
-            "take both from one call of rotary_tables"
-        )
-    check_devices(cos=cos, sin=sin)
-    if cos.dim() not in (2, 4):
-        raise ValueError(
-            f"cos has shape {list(cos.shape)}; it must be [rows, planes] or "
-            "[B, H, S, planes]: with three axes it is not clear whether the first is the batch "
-            "or the heads, so add the missing one with unsqueeze"
-        )
-    if cos.shape[-1] == 0:
-        raise ValueError(
-            f"cos has shape {list(cos.shape)}; it must hold at least one plane: "
-            "build the tables with dim at least 2"
-        )
-
-
 def check_devices(**tensors: Tensor) -> None:
     """Refuse tensors that do not all live on one device."""
     (first, reference), *others = tensors.items()
@@ -235,22 +212,4 @@ def check_devices(**tensors: Tensor) -> None:
             raise ValueError(
                 f"{first} is on {reference.device} and {name} on {tensor.device}; they must share "
                 f"a device: move {name} with .to({first}.device)"
-            )
-
-
-def check_rows(x: Tensor, cos: Tensor) -> None:
-    """Refuse tables that, without position ids, do not line up with x."""
-    if cos.dim() == 2:
-        if cos.shape[0] != x.shape[2]:
-            raise ValueError(
-                f"cos has {cos.shape[0]} rows and x a sequence of {x.shape[2]}; without "
-                "position_ids they must be equal: slice the tables (cos[:S]), build longer ones, "
-                "or say which rows with position_ids=torch.arange(S)"
-            )
-        return
-    for axis, rows, size in zip("BHS", cos.shape[:3], x.shape[:3], strict=True):
-        if rows != 1 and rows != size:  # a traced size is in no tuple
-            raise ValueError(
-                f"cos has shape {list(cos.shape)}, whose axis {axis} is {rows}; for x of shape "
-                f"{list(x.shape)} it must be 1 or {size}: slice or expand the tables"
             )

@@ -5,7 +5,7 @@ uninitialised memory by the frameworks that load and train models; these follow 
 """
 
 from collections.abc import Callable
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +21,24 @@ class Following(nn.Module):
     """
 
     _kept: tuple[Tensor, ...]  # replaced whole: no thread sees one new tensor beside one old
+    _fixed: tuple[str, ...]  # the attributes that the tensors are made with
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Refuse what would leave the tensors behind."""
+        if name in self._fixed and name in self.__dict__:
+            raise AttributeError(
+                f"{name} is {getattr(self, name)!r} for good, since tables are made with it: make "
+                "a new module (or call fix_length, where it is the length)"
+            )
+        super().__setattr__(name, value)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All but the tensors, which can be made again: of them the rows and the device."""
+        return {**self.__dict__, "_kept": tuple(t.new_empty(len(t), 0) for t in self._kept)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._kept = self._build(self._kept[0].device)
 
     def _build(self, device: torch.device) -> tuple[Tensor, ...]:
         """The tensors on a device."""

@@ -10,17 +10,19 @@ arguments are checked; `rope.rotation` computes.
 Shapes: B batch, H heads, S sequence, D head dimension, R rotated width, N table rows.
 """
 
+import torch
 from torch import Tensor
 
 from rope.checks import (
     check_devices,
     check_flag,
+    check_floating,
     check_heads,
     check_pair,
-    check_rows,
-    check_tables,
     check_writable,
+    is_plain,
 )
+from rope.formats import from_bhsd, to_bhsd
 from rope.positions import check_position_ids
 from rope.rotation import rotate
 
@@ -34,13 +36,16 @@ def rotary_embedding(
     interleaved: bool = False,
     inverse: bool = False,
     inplace: bool = False,
+    tensor_format: str = "bhsd",
 ) -> Tensor:
     """Rotate the first R of the D coordinates of each vector; the rest passes through untouched.
 
-    x: `[B, H, S, D]`, float16, bfloat16, float32 or float64, of any strides: what is stored as
-    `[B, S, H, D]` and seen through a transpose is not copied first.
-    cos, sin: `[N, R/2]`, whose rows are looked up by integer position_ids `[S]` or `[B, S]`.
-    Without position_ids: `[S, R/2]`, or four axes that broadcast to `[B, H, S, R/2]`.
+    x: `[B, H, S, D]`, float16, bfloat16, float32 or float64, of any strides; with tensor_format
+    "bshd" `[B, S, H, D]`, with "thd" packed tokens `[T, H, D]`, whose positions are `[T]`.
+    cos, sin: `[N, R/2]`, whose rows are looked up by integer position_ids `[S]`, `[B, S]` or
+    `[1, S]`. Without position_ids: `[S, R/2]`, or four axes that broadcast to `[B, H, S, R/2]`.
+    Tables of transformers, `[B, S, R]`, hold each plane twice: pass `cos[:, None, :, :R//2]`, and
+    sin likewise, or use `rope.adapters.transformers`.
     interleaved: plane j holds coordinates (2j, 2j+1); otherwise (j, j + R/2).
     inverse: rotate back, by the negative angle; a scale within the tables is applied again and not
     undone (`RotaryEmbedding` undoes its own).
@@ -63,8 +68,11 @@ def rotary_embedding(
     >>> torch.allclose(rotary_embedding(rotated, cos, sin, interleaved=True, inverse=True), x)
     True
     """
+    if tensor_format != "bhsd":
+        (x,) = to_bhsd(tensor_format, x=x)
     _check({"x": x}, cos, sin, position_ids, interleaved, inverse, inplace)
-    return rotate((x,), cos, sin, position_ids, interleaved, inverse, inplace)[0]
+    (x,) = rotate((x,), cos, sin, position_ids, interleaved, inverse, inplace)
+    return x if tensor_format == "bhsd" else from_bhsd(tensor_format, x)[0]
 
 
 def rotary_embedding_qk(
@@ -77,6 +85,7 @@ def rotary_embedding_qk(
     interleaved: bool = False,
     inverse: bool = False,
     inplace: bool = False,
+    tensor_format: str = "bhsd",
 ) -> tuple[Tensor, Tensor]:
     """Rotate queries `[B, H, S, D]` and keys `[B, H_kv, S, D]` together: on a GPU, in one launch.
 
@@ -90,8 +99,12 @@ def rotary_embedding_qk(
     >>> q.shape, k.flatten().tolist()
     (torch.Size([1, 4, 1, 2]), [-1.0, -1.0, -1.0, -1.0])
     """
+    if tensor_format != "bhsd":
+        q, k = to_bhsd(tensor_format, q=q, k=k)
     _check({"q": q, "k": k}, cos, sin, position_ids, interleaved, inverse, inplace)
     q, k = rotate((q, k), cos, sin, position_ids, interleaved, inverse, inplace)
+    if tensor_format != "bhsd":
+        q, k = from_bhsd(tensor_format, q, k)
     return q, k
 
 
@@ -108,7 +121,8 @@ def _check(
     check_flag("interleaved", interleaved)
     check_flag("inverse", inverse)
     check_flag("inplace", inplace)
-    check_tables(cos, sin)
+    _check_tables(cos, sin)
+    _check_not_doubled(cos, sin)
     for name, x in xs.items():
         check_heads(name, x, 2 * cos.shape[-1])
         check_devices(**{name: x, "cos": cos})
@@ -116,14 +130,76 @@ def _check(
         check_pair(**xs)
     if position_ids is None:
         for x in xs.values():
-            check_rows(x, cos)
+            _check_rows(x, cos)
     elif cos.dim() != 2:
         raise ValueError(
             f"cos has shape {list(cos.shape)}; with position_ids it must be [rows, planes]: "
             "leave position_ids out when the tables are already lined up with x"
         )
     else:
-        check_position_ids(position_ids, x.shape[0], x.shape[2])
-        check_devices(x=x, position_ids=position_ids)
+        check_position_ids(position_ids, x)
     if inplace:
         check_writable(**xs)
+
+
+def _check_tables(cos: Tensor, sin: Tensor) -> None:
+    """Refuse tables that are not floating, or not a pair of one shape, dtype and device."""
+    check_floating("cos", cos)
+    check_floating("sin", sin)
+    if cos.shape != sin.shape:
+        raise ValueError(
+            f"cos has shape {list(cos.shape)} and sin {list(sin.shape)}; they must be the same: "
+            "take both from one call of rotary_tables"
+        )
+    if cos.dtype != sin.dtype:
+        raise TypeError(
+            f"cos is {cos.dtype} and sin {sin.dtype}; they must be the same: "
+            "take both from one call of rotary_tables"
+        )
+    check_devices(cos=cos, sin=sin)
+    if cos.dim() not in (2, 4):
+        raise ValueError(
+            f"cos has shape {list(cos.shape)}; it must be [rows, planes] or [B, H, S, planes]: add "
+            "the missing axis with unsqueeze; tables of transformers, [B, S, R], also hold each "
+            "plane twice, so pass cos[:, None, :, : R // 2]"
+        )
+    if cos.shape[-1] == 0:
+        raise ValueError(
+            f"cos has shape {list(cos.shape)}; it must hold at least one plane: "
+            "build the tables with dim at least 2"
+        )
+
+
+def _check_not_doubled(cos: Tensor, sin: Tensor) -> None:
+    """Refuse tables that hold each plane twice, where their numbers can be read without a wait."""
+    planes, rows = cos.shape[-1], cos.shape[-2]
+    if torch.compiler.is_compiling() or cos.device.type != "cpu" or not is_plain(cos):
+        return
+    if planes % 2 or rows < 2 or torch.jit.is_tracing():  # type: ignore[attr-defined]
+        return
+    if all(table.chunk(2, dim=-1)[0].equal(table.chunk(2, dim=-1)[1]) for table in (cos, sin)):
+        if not sin.any():  # position 0 alone
+            return
+        raise ValueError(
+            f"cos and sin, {list(cos.shape)}, hold every number twice, as tables of transformers "
+            f"do; they must hold each plane once: pass cos[..., :{planes // 2}] and sin likewise, "
+            "or, if two planes do share one frequency, rotate with a module of rope"
+        )
+
+
+def _check_rows(x: Tensor, cos: Tensor) -> None:
+    """Refuse tables that, without position ids, do not line up with x."""
+    if cos.dim() == 2:
+        if cos.shape[0] != x.shape[2]:
+            raise ValueError(
+                f"cos has {cos.shape[0]} rows and x a sequence of {x.shape[2]}; without "
+                "position_ids they must be equal: slice the tables (cos[:S]), build longer ones, "
+                "or say which rows with position_ids=torch.arange(S)"
+            )
+        return
+    for axis, rows, size in zip("BHS", cos.shape[:3], x.shape[:3], strict=True):
+        if rows != 1 and rows != size:  # a traced size is in no tuple
+            raise ValueError(
+                f"cos has shape {list(cos.shape)}, whose axis {axis} is {rows}; for x of shape "
+                f"{list(x.shape)} it must be 1 or {size}: slice or expand the tables"
+            )

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from rope.checks import check_flag, check_heads, check_pair, check_writable
+from rope.formats import from_bhsd, to_bhsd
 from rope.rotation import rotate
 from rope.tables import MOST_ROWS, RotaryTables
 
@@ -92,14 +93,17 @@ class RotaryEmbedding(RotaryTables):
         seq_len: int | None = None,
         inverse: bool = False,
         inplace: bool = False,
+        tensor_format: str = "bhsd",
     ) -> tuple[Tensor, Tensor]:
         """Rotate q and k to their positions.
 
-        q: `[B, H, S, D]`; k: `[B, H_kv, S, D]`; position_ids: integers `[S]` or `[B, S]`;
+        q: `[B, H, S, D]`; k: `[B, H_kv, S, D]`; position_ids: integers `[S]`, `[B, S]` or `[1, S]`;
         without them offset ... offset+S-1, offset counting the tokens before this call.
         seq_len: the length that length-dependent extensions scale to; when None, that of
         `fix_length`, or else the largest position of this call + 1. inverse: rotate back, and undo
-        the attention scaling. inplace: write into q and k.
+        the attention scaling. inplace: write into q and k. tensor_format: "bshd" for
+        `[B, S, H, D]`, "thd" for packed tokens `[T, H, D]` with position_ids `[T]`. Keys at other
+        positions than the queries, or of another number, go through `rotate`.
         Returns the pair, shapes and dtypes kept.
         Raises as `rotary_embedding` does. Eager calls with position_ids read the largest one, to
         grow the tables; a GPU has to wait for that, unless seq_len or `fix_length` names a length
@@ -111,14 +115,19 @@ class RotaryEmbedding(RotaryTables):
         >>> torch.equal(q, k), torch.equal(q, rotary(x, x, offset=5)[0])
         (True, True)
         """
+        if tensor_format != "bhsd":
+            q, k = to_bhsd(tensor_format, q=q, k=k)
         check_heads("q", q, self.dim)
         check_heads("k", k, self.dim)
         check_pair(q, k)
         self._check_flags(inverse, inplace, q=q, k=k)
         given = position_ids, offset, seq_len, inverse, inplace
         if q.dtype != k.dtype and torch.float64 in (q.dtype, k.dtype):  # each has its own tables
-            return self._rotate((q,), *given)[0], self._rotate((k,), *given)[0]
-        q, k = self._rotate((q, k), *given)
+            q, k = self._rotate((q,), *given)[0], self._rotate((k,), *given)[0]
+        else:
+            q, k = self._rotate((q, k), *given)
+        if tensor_format != "bhsd":
+            q, k = from_bhsd(tensor_format, q, k)
         return q, k
 
     def rotate(
@@ -130,6 +139,7 @@ class RotaryEmbedding(RotaryTables):
         seq_len: int | None = None,
         inverse: bool = False,
         inplace: bool = False,
+        tensor_format: str = "bhsd",
     ) -> Tensor:
         """Rotate one tensor `[B, H, S, D]`: a key that all heads share, or a query alone.
 
@@ -139,9 +149,12 @@ class RotaryEmbedding(RotaryTables):
         >>> torch.equal(rotary.rotate(x), rotary(x, x)[0])
         True
         """
+        if tensor_format != "bhsd":
+            (x,) = to_bhsd(tensor_format, x=x)
         check_heads("x", x, self.dim)
         self._check_flags(inverse, inplace, x=x)
-        return self._rotate((x,), position_ids, offset, seq_len, inverse, inplace)[0]
+        (x,) = self._rotate((x,), position_ids, offset, seq_len, inverse, inplace)
+        return x if tensor_format == "bhsd" else from_bhsd(tensor_format, x)[0]
 
     def _check_flags(self, inverse: bool, inplace: bool, **tensors: Tensor) -> None:
         check_flag("inverse", inverse)

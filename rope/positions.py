@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from rope.checks import check_count, check_integer, check_tensor
+from rope.checks import check_count, check_devices, check_integer, check_tensor
 
 
 def packed_position_ids(
@@ -111,27 +111,31 @@ def check_lengths(lengths: Sequence[int]) -> None:
         check_count("each of lengths", length)
 
 
-def check_position_ids(position_ids: Tensor, batch: int, seq_len: int) -> None:
-    """Refuse position ids that are not integers of shape [S], [1, S] or [B, S]."""
+def check_position_ids(position_ids: Tensor, x: Tensor) -> None:
+    """Refuse position ids that are not integers `[S]`, `[1, S]` or `[B, S]`, where x is."""
     check_integer("position_ids", position_ids)
     # Lengths first: in compiled code each comparison of sizes is a guard, as S != B would be.
-    shape = position_ids.shape
+    shape, (batch, seq_len) = position_ids.shape, (x.shape[0], x.shape[2])
     rows = (1, *shape)[-2] if shape else 0
     if len(shape) not in (1, 2) or shape[-1] != seq_len or (rows != 1 and rows != batch):
         raise ValueError(
-            f"position_ids has shape {list(position_ids.shape)}; it must be [{seq_len}], or "
-            f"[{batch}, {seq_len}] or [1, {seq_len}], the sequence of x: slice it to one of these"
+            f"position_ids has shape {list(shape)}; it must be [{seq_len}], [1, {seq_len}] or "
+            f"[{batch}, {seq_len}], the sequence of x: slice it to one of these"
         )
+    check_devices(x=x, position_ids=position_ids)
 
 
-def check_offset(offset: int, position_ids: Tensor | None) -> None:
-    """Refuse an offset below 0, or one beside position ids."""
+def check_places(position_ids: Tensor | None, offset: int, x: Tensor) -> None:
+    """The same where an offset may be in their place, which is a count, and not beside them."""
     check_count("offset", offset, smallest=0)
-    if position_ids is not None and offset != 0:
+    if position_ids is None:
+        return
+    if offset != 0:
         raise ValueError(
             f"offset is {offset} beside position_ids, which already say where each token "
             "stands; one of the two must be left out: add the offset to the ids"
         )
+    check_position_ids(position_ids, x)
 
 
 def check_positions_in_table(position_ids: Tensor, rows: int) -> None:

@@ -10,8 +10,6 @@ Shapes: B batch, H heads, S sequence, D head dimension, R rotated width, N table
 """
 
 import threading
-from typing import Any
-from weakref import WeakValueDictionary
 
 import torch
 from torch import Tensor
@@ -19,11 +17,9 @@ from torch import Tensor
 from rope.checks import (
     check_base,
     check_count,
-    check_devices,
     check_dim,
     check_flag,
     check_integer,
-    is_plain,
 )
 from rope.extensions import Default, Extension
 from rope.following import Following, default_device
@@ -31,22 +27,21 @@ from rope.frequencies import check_extension, inverse_frequencies, rotary_tables
 from rope.kernels.operator import look_up
 from rope.positions import (
     check_no_negative,
-    check_offset,
-    check_position_ids,
+    check_places,
     check_positions_in_table,
     position_range,
 )
+from rope.shared import shared_tables
 
 _CHANGING = threading.Lock()  # one for all: a lock of its own could not be copied or pickled
 #: Rows that tables grow to by themselves; for a call that goes farther they are made alone.
 MOST_ROWS = 1 << 17
-#: The tables of all modules, by spectrum, rows, device, and 0 for cos or 1 for sin.
-_SHARED: WeakValueDictionary[Any, Tensor] = WeakValueDictionary()
-_FIXED = ("dim", "base", "interleaved", "extension", "fixed_length")
 
 
 class RotaryTables(Following):
     """What `RotaryEmbedding` keeps; its arguments and tables are described there."""
+
+    _fixed = ("dim", "base", "interleaved", "extension", "fixed_length")
 
     def __init__(
         self,
@@ -69,23 +64,6 @@ class RotaryTables(Following):
         self.fixed_length: int | None = None
         self.softmax_scale = 1.0
         self._kept = self._build(default_device(device), max_seq_len)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        """Refuse what would leave the tables behind."""
-        if name in _FIXED and name in self.__dict__:
-            raise AttributeError(
-                f"{name} is {getattr(self, name)!r} for good, since the tables are made with it: "
-                "make a new module, or call fix_length for the length"
-            )
-        super().__setattr__(name, value)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """All but the tables, which can be made again: their number of rows, and the device."""
-        return {**self.__dict__, "_kept": (self.cos.new_empty(0),), "_rows": len(self.cos)}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        self._kept = self._build(self.cos.device, self.__dict__.pop("_rows"))
 
     @property
     def cos(self) -> Tensor:
@@ -193,12 +171,9 @@ class RotaryTables(Following):
         self, x: Tensor, position_ids: Tensor | None, offset: int, seq_len: int | None
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """Tables, and the positions to look up in them, or None if that is done."""
-        check_offset(offset, position_ids)
+        check_places(position_ids, offset, x)
         if seq_len is not None:
             check_count("seq_len", seq_len)
-        if position_ids is not None:
-            check_position_ids(position_ids, x.shape[0], x.shape[2])
-            check_devices(x=x, position_ids=position_ids)
         known = self.fixed_length if seq_len is None else seq_len
         length, read = offset + x.shape[2], False
         if position_ids is not None:
@@ -264,18 +239,14 @@ class RotaryTables(Following):
         )
 
     def _build(self, device: torch.device, rows: int | None = None) -> tuple[Tensor, ...]:
-        """So many rows, as many as there are when None."""
+        """So many rows, or as many as there are."""
         return self._make(device, len(self.cos) if rows is None else rows, self.fixed_length)
 
     def _make(self, device: torch.device, rows: int, seq_len: int | None) -> tuple[Tensor, ...]:
-        """Made on the CPU, so that every device holds the same bits, and outside inference mode, or
-        they could never be used in training.
-        """
+        """Made outside inference mode, or they could never be used in training."""
         with torch.inference_mode(False):
-            inv_freq, scale = self._frequencies(seq_len, "cpu"), self.attention_scaling
-            if torch.compiler.is_compiling() or not is_plain(inv_freq):  # a tracer's own numbers
-                return tuple(t.to(device) for t in rotary_tables(rows, inv_freq, scale=scale))
-            return _shared(inv_freq, rows, scale, device)
+            inv_freq = self._frequencies(seq_len, "cpu")
+            return shared_tables(inv_freq, rows, self.attention_scaling, device)
 
     def extra_repr(self) -> str:
         parts = [f"dim={self.dim}", f"rows={len(self.cos)}", f"base={self.base}"]
@@ -286,16 +257,3 @@ class RotaryTables(Following):
         if self.softmax_scale != 1:
             parts.append(f"softmax_scale={self.softmax_scale:.6g}")
         return ", ".join([*parts, f"interleaved={self.interleaved}"])
-
-
-def _shared(inv_freq: Tensor, rows: int, scale: float, device: torch.device) -> tuple[Tensor, ...]:
-    """cos and sin as another module holds them; new ones where none does."""
-    keys = [(name, device, rows, scale, *inv_freq.tolist()) for name in ("cos", "sin")]
-    made = tuple(table for table in map(_SHARED.get, keys) if table is not None)
-    if len(made) < 2:
-        if device == inv_freq.device:
-            made = rotary_tables(rows, inv_freq, scale=scale)
-        else:
-            made = tuple(t.to(device) for t in _shared(inv_freq, rows, scale, inv_freq.device))
-        _SHARED.update(zip(keys, made, strict=True))
-    return made

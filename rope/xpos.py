@@ -20,7 +20,6 @@ from torch import Tensor, nn
 
 from rope.checks import (
     check_base,
-    check_devices,
     check_dim,
     check_flag,
     check_heads,
@@ -29,7 +28,7 @@ from rope.checks import (
 )
 from rope.frequencies import inverse_frequencies, rotary_tables, table_dtype
 from rope.functional import rotary_embedding
-from rope.positions import check_offset, check_position_ids, position_range
+from rope.positions import check_places, position_range
 
 GAMMA = 0.4
 
@@ -161,14 +160,12 @@ class XPos(nn.Module):
         self, x: Tensor, position_ids: Tensor | None, offset: int, *dtypes: torch.dtype
     ) -> tuple[Tensor, Tensor, Tensor]:
         """cos, sin and the query's factor, float64, shaped to broadcast against x."""
-        check_offset(offset, position_ids)
+        check_places(position_ids, offset, x)
         reach = min(self.reach(dtype) for dtype in dtypes)
         if position_ids is None:
             self._check_reach(offset, offset + x.shape[2] - 1, reach)
             position_ids = torch.arange(offset, offset + x.shape[2], device=x.device)
         else:
-            check_position_ids(position_ids, x.shape[0], x.shape[2])
-            check_devices(x=x, position_ids=position_ids)
             self._check_positions(position_ids, reach)
         inv_freq = inverse_frequencies(self.dim, self.base, device=x.device)
         cos, sin = rotary_tables(position_ids, inv_freq, dtype=torch.float64)

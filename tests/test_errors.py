@@ -78,7 +78,7 @@ VALUES = {
     "with position_ids.*leave position_ids out": lambda: rotate(cos=COS_4, sin=COS_4, ids=IDS),
     "holds 4.*4 rows.*rotary_tables": lambda: rotate(ids=IDS + 1),
     "holds -1.*start at 0.*mask": lambda: rotate(ids=IDS - 1),
-    r"\[1\].*\[4\], or \[2, 4\].*slice": lambda: rotate(ids=IDS[:1]),
+    r"\[1\].*\[4\], \[1, 4\] or \[2, 4\].*slice": lambda: rotate(ids=IDS[:1]),
     r"\[3, 4\].*\[2, 4\]": lambda: rotate(ids=IDS.expand(3, 4)),
     r"shape \[\]": lambda: rotate(ids=IDS[0]),
     r"x is on meta and cos on cpu.*\.to": lambda: rotate(META),

@@ -14,11 +14,11 @@ import rope
 PACKAGE = Path(rope.__file__).parent
 # The floors of the house, lowest first: a room imports from its own floor or those below it.
 FLOORS = (
-    "checks reference symbolic",  # definitions
+    "checks formats reference symbolic",  # definitions
     "extensions frequencies positions config",
     "formula kernels rotation functional",  # the operation
-    "following tables module",  # the layer, and what keeps its tables
-    "layouts axes xpos attention",
+    "following shared tables module",  # the layer, and what keeps its tables
+    "layouts axes xpos attention adapters",
     "measuring accuracy bench training figures",  # evidence
     "book",
 )

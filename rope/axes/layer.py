@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from rope.axes.tables import axis_tables, check_axis_positions
 from rope.checks import check_flag, check_heads, check_pair
 from rope.frequencies import table_dtype
-from rope.functional import rotary_embedding, rotary_embedding_qk
+from rope.rotation import rotate
 
 
 class AxisRotation(nn.Module):
@@ -54,7 +54,8 @@ class AxisRotation(nn.Module):
             q = self.rotate(q, position_ids, inverse=inverse)
             return q, self.rotate(k, position_ids, inverse=inverse)
         cos, sin = self._tables(q, position_ids, inverse)
-        return rotary_embedding_qk(q, k, cos, sin, interleaved=self.interleaved, inverse=inverse)
+        q, k = rotate((q, k), cos, sin, None, self.interleaved, inverse)
+        return q, k
 
     def rotate(self, x: Tensor, position_ids: Tensor, *, inverse: bool = False) -> Tensor:
         """Rotate one tensor `[B, H, S, D]`, as `forward` does two.
@@ -67,7 +68,7 @@ class AxisRotation(nn.Module):
         """
         self._check_heads("x", x)
         cos, sin = self._tables(x, position_ids, inverse)
-        return rotary_embedding(x, cos, sin, interleaved=self.interleaved, inverse=inverse)
+        return rotate((x,), cos, sin, None, self.interleaved, inverse)[0]
 
     def _tables(self, x: Tensor, position_ids: Tensor, inverse: bool) -> tuple[Tensor, Tensor]:
         check_flag("inverse", inverse)

@@ -42,6 +42,8 @@ class MultiAxisRotaryEmbedding(Following, AxisRotation):
     torch.Size([1, 2, 6, 8])
     """
 
+    _fixed = ("axes", "dim", "interleaved", "attention_scaling")
+
     def __init__(
         self,
         frequencies: Tensor,

@@ -21,10 +21,10 @@ def axis_tables(
 ) -> tuple[Tensor, Tensor]:
     """The tables cos and sin of the angles that positions on A axes add up to.
 
-    position_ids: `[A, S]` or `[A, B, S]`, integers, or real positions in float32 or float64 (a
-    resized image has them); negative ones turn back. Past 2**24 float32 skips whole numbers, and
-    a position is the one it holds: give far ones as integers. frequencies: float64 `[A, R/2]`, or
-    `[H, A, R/2]` when heads differ, in radians per position. scale: what both tables are
+    position_ids: `[A, S]`, `[A, 1, S]` or `[A, B, S]`, integers, or real positions in float32 or
+    float64 (a resized image has them); negative ones turn back. Past 2**24 float32 skips whole
+    numbers, and a position is the one it holds: give far ones as integers. frequencies: float64
+    `[A, R/2]`, or `[H, A, R/2]` when heads differ, in radians per position. scale: what both are
     multiplied by, an extension's `attention_scaling`.
     Returns `[S, R/2]`, `[B, 1, S, R/2]`, `[1, H, S, R/2]` or `[B, H, S, R/2]`, for use as
     `rotary_embedding(x, cos, sin)`: summed in float64, rounded once to `dtype`. Gradients reach
@@ -84,7 +84,9 @@ def check_axis_positions(position_ids: Tensor, axes: int, x: Tensor | None = Non
     batch, seq_len = ("batch", "sequence") if x is None else (x.shape[0], x.shape[2])
     shape = tuple(position_ids.shape)
     fits = shape[:1] == (axes,) and len(shape) in (2, 3)
-    if not fits or (x is not None and shape[1:] not in ((seq_len,), (batch, seq_len))):
+    if not fits or (
+        x is not None and shape[1:] not in ((seq_len,), (1, seq_len), (batch, seq_len))
+    ):
         raise ValueError(
             f"position_ids has shape {list(shape)}; it must be [{axes}, {seq_len}] or "
             f"[{axes}, {batch}, {seq_len}], positions on {axes} axes: stack one row an axis, as "

@@ -1,0 +1,103 @@
+"""The shapes that people have: other orders of the axes, packed tokens, one row of positions."""
+
+import pytest
+import torch
+from strategies import normal, tables
+
+from rope import RotaryEmbedding, rotary_embedding, rotary_embedding_qk
+from rope.axes import MixedRotaryEmbedding, MultiAxisRotaryEmbedding
+from rope.positions import cumulative_position_ids
+from rope.xpos import XPos
+
+
+def stored(x, tensor_format):
+    """`[B, H, S, D]`, B = 1, in another format, with memory in the order of its axes."""
+    x = x.transpose(1, 2).contiguous()
+    return x[0] if tensor_format == "thd" else x
+
+
+@pytest.mark.parametrize("tensor_format", ["bshd", "thd"])
+@pytest.mark.parametrize("inplace", [False, True])
+def test_other_formats_are_rotated_where_they_lie(tensor_format, inplace):
+    q, k = normal((1, 4, 5, 8), 0), normal((1, 2, 5, 8), 1)
+    ids = cumulative_position_ids(torch.tensor([0, 3, 5]))
+    rotary = RotaryEmbedding(6)
+    cos, sin = tables(9, 6)
+    flags = {"inplace": inplace, "tensor_format": tensor_format}
+    for pair, single in (
+        (lambda *x, **o: rotary(*x, ids, **o), lambda x, **o: rotary.rotate(x, ids, **o)),
+        (
+            lambda *x, **o: rotary_embedding_qk(*x, cos, sin, ids, **o),
+            lambda x, **o: rotary_embedding(x, cos, sin, ids, **o),
+        ),
+    ):
+        given = stored(q, tensor_format), stored(k, tensor_format)
+        expected = [stored(x, tensor_format) for x in pair(q, k)]
+        for out, right, x in zip(pair(*given, **flags), expected, given, strict=True):
+            assert torch.equal(out, right) and out.is_contiguous()
+            assert (out.data_ptr() == x.data_ptr()) == inplace
+        alone = stored(q, tensor_format)
+        assert torch.equal(single(alone, **flags), expected[0])
+        assert torch.equal(alone, expected[0]) == inplace
+
+
+def test_formats_have_gradients():
+    rotary, x = RotaryEmbedding(8), normal((2, 5, 3, 8), 0).requires_grad_()
+    weights = normal((2, 5, 3, 8), 1)
+    (rotary.rotate(x, tensor_format="bshd") * weights).sum().backward()
+    expected = rotary.rotate(weights, inverse=True, tensor_format="bshd")
+    torch.testing.assert_close(x.grad, expected, rtol=0, atol=1e-6)
+
+
+def test_an_unknown_format_or_shape_is_refused():
+    rotary, x = RotaryEmbedding(8), torch.ones(2, 5, 3, 8)
+    with pytest.raises(ValueError, match="'sbhd'; it must be 'bhsd', 'bshd' or 'thd'"):
+        rotary(x, x, tensor_format="sbhd")
+    with pytest.raises(ValueError, match=r"q has shape \[2, 5, 3, 8\].*'thd'.*3 axes"):
+        rotary(x, x, tensor_format="thd")
+    with pytest.raises(TypeError, match="x is a list"):
+        rotary.rotate([1.0], tensor_format="bshd")
+
+
+def test_one_row_of_positions_serves_a_batch():
+    x, ids = normal((3, 2, 4, 8), 0), torch.tensor([[4, 0, 9, 2]])
+    for module in (RotaryEmbedding(8), XPos(8)):
+        for one, each in zip(module(x, x, ids), module(x, x, ids.expand(3, -1)), strict=True):
+            assert torch.equal(one, each)
+    cos, sin = tables(10, 8)
+    assert torch.equal(rotary_embedding(x, cos, sin, ids), rotary_embedding(x, cos, sin, ids[0]))
+    on_axes = torch.stack((ids, ids.flip(1)))
+    for module in (MultiAxisRotaryEmbedding.axial(8), MixedRotaryEmbedding(8, 2)):
+        expected = module.rotate(x, on_axes.expand(2, 3, -1))
+        assert torch.equal(module.rotate(x, on_axes), expected)
+
+
+def test_queries_and_keys_of_other_lengths_go_one_by_one():
+    """Cross attention, and several new keys beside one query."""
+    rotary, q, k = RotaryEmbedding(8), normal((1, 2, 1, 8), 0), normal((1, 2, 5, 8), 1)
+    with pytest.raises(ValueError, match=r"only their heads may differ.*rotate"):
+        rotary(q, k)
+    scores = rotary.rotate(q, offset=7) @ rotary.rotate(k, offset=3).mT
+    moved = rotary.rotate(q, offset=107) @ rotary.rotate(k, offset=103).mT
+    torch.testing.assert_close(scores, moved, rtol=0, atol=1e-5)
+
+
+def doubled(positions, dim):
+    """Tables as transformers makes them: `[1, S, R]`, each plane twice."""
+    angles = torch.arange(positions)[None, :, None] * 10000.0 ** (-torch.arange(0, dim, 2) / dim)
+    angles = torch.cat((angles, angles), dim=-1)
+    return angles.cos(), angles.sin()
+
+
+def test_tables_of_transformers_are_refused_by_name():
+    x = normal((1, 2, 5, 16), 0).float()
+    for width in (4, 8, 16):  # a quarter, half and the whole of a head
+        cos, sin = doubled(5, width)
+        right = rotary_embedding(x, cos[:, None, :, : width // 2], sin[:, None, :, : width // 2])
+        mine = rotary_embedding(x, *tables(5, width, torch.float32))
+        torch.testing.assert_close(right, mine, rtol=0, atol=1e-6)
+        for given in ((cos, sin), (cos[:, None], sin[:, None]), (cos[0], sin[0])):
+            with pytest.raises(ValueError, match="transformers"):
+                rotary_embedding(x, *given)
+    cos, sin = doubled(1, 16)  # position 0 turns nothing, however often a plane is held
+    assert torch.equal(rotary_embedding(x[:, :, :1], cos[0, :, :8], sin[0, :, :8]), x[:, :, :1])
