@@ -4,7 +4,7 @@ import pytest
 import torch
 from strategies import DTYPES, normal, tolerance
 
-from rope import inverse_frequencies, reference, rotary_tables
+from rope import RotaryEmbedding, inverse_frequencies, reference, rotary_tables
 from rope.attention import (
     KVCache,
     RotaryAttention,
@@ -14,6 +14,7 @@ from rope.attention import (
     packed_position_ids,
     segment_ids,
 )
+from rope.config import example
 from rope.extensions import DynamicNTK, YaRN
 
 DOUBLE = torch.float64
@@ -21,16 +22,16 @@ KINDS = {
     "full": {},
     "grouped": {"num_kv_heads": 2},
     "one key head": {"num_kv_heads": 1},
-    "partial": {"rotary_dim": 4},
-    "interleaved": {"interleaved": True, "bias": True},
+    "partial": {"rotary": RotaryEmbedding(4)},
+    "interleaved": {"rotary": RotaryEmbedding(8, interleaved=True), "bias": True},
     "wide heads": {"head_dim": 12},
-    "another base": {"base": 100.0},
+    "another base": {"rotary": RotaryEmbedding(8, base=100.0)},
 }
 
 
 def make(kind, dtype=torch.float64):
     torch.manual_seed(0)
-    return RotaryAttention(32, 4, max_seq_len=16, **KINDS[kind]).to(dtype)
+    return RotaryAttention(32, 4, **KINDS[kind]).to(dtype)
 
 
 def close(actual, expected, dtype=torch.float64, operations=64):
@@ -44,7 +45,7 @@ def test_equal_to_the_formula(kind):
     """Token by token, head by head, with the float64 reference and plain loops."""
     layer, x = make(kind), normal((2, 6, 32), 1)
     dim, width = layer.head_dim, layer.rotary.dim
-    theta = reference.inverse_frequencies(width, KINDS[kind].get("base", 10000.0))
+    theta = reference.inverse_frequencies(width, layer.rotary.base)
     q, k, v = (
         p(x).unflatten(-1, (-1, dim)).detach() for p in (layer.q_proj, layer.k_proj, layer.v_proj)
     )
@@ -260,9 +261,30 @@ def test_a_cache_under_autocast_has_its_dtype():
 def test_cached_keys_fit_later_queries_under_an_extension(extension):
     """Token by token past the trained length, and all at once: the same numbers."""
     torch.manual_seed(0)
-    layer, x = RotaryAttention(16, 2, extension=extension), torch.randn(1, 24, 16)
+    rotary, x = RotaryEmbedding(8, extension=extension), torch.randn(1, 24, 16)
+    layer = RotaryAttention(16, 2, rotary=rotary)
     cache = KVCache(1, 2, 24, 8)
     with torch.no_grad():
         stepwise = torch.cat([layer(x[:, s : s + 1], cache=cache) for s in range(24)], dim=1)
         layer.rotary.fix_length(24)
         close(stepwise, layer(x), torch.float32)
+
+
+def test_the_temperature_of_a_configuration_scales_the_scores():
+    """DeepSeek-V3's softmax scale: queries that are longer by it give the same."""
+    rotary = RotaryEmbedding.from_config(example("deepseek-v3"), max_seq_len=16)
+    assert rotary.softmax_scale > 1.8
+    torch.manual_seed(0)
+    layer = RotaryAttention(128, 2, rotary=rotary).double()
+    x, scaled = normal((1, 9, 128), 0), layer(normal((1, 9, 128), 0))
+    with torch.no_grad():
+        layer.q_proj.weight.mul_(rotary.softmax_scale)
+    rotary.softmax_scale = 1.0
+    close(layer(x), scaled)
+
+
+def test_layers_share_a_rotary_embedding():
+    rotary = RotaryEmbedding(8)
+    layers = torch.nn.Sequential(*(RotaryAttention(32, 4, rotary=rotary) for _ in range(3)))
+    assert all(layer.rotary is rotary for layer in layers)
+    assert layers(normal((1, 5, 32), 0, torch.float32)).shape == (1, 5, 32)

@@ -92,8 +92,7 @@ VALUES = {
     "num_kv_heads is 3.*divide.*4": lambda: RotaryAttention(16, 4, 3),
     "embed_dim is 18.*multiple.*head_dim": lambda: RotaryAttention(18, 4),
     "3.*even": lambda: RotaryAttention(12, 4),
-    "rotary_dim is 6.*4 coord": lambda: RotaryAttention(16, 4, rotary_dim=6),
-    "rotary_dim is 3.*even.*pass 2": lambda: RotaryAttention(16, 4, rotary_dim=3),
+    "rotary turns 6 coord.*has 4": lambda: RotaryAttention(16, 4, rotary=RotaryEmbedding(6)),
     r"\[5, 16\].*unsqueeze": lambda: attend(torch.ones(5, 16)),
     r"segment_ids has shape \[4\].*\[5\]": lambda: attend(segment_ids=IDS),
     r"x is on cpu and segment_ids on meta.*\.to": lambda: attend(
@@ -144,7 +143,10 @@ TYPES = {
     "inverse is 1.*True or False": lambda: rotate(inverse=1),
     "x is a ndarray.*tensor": lambda: layouts.half_to_interleaved(X.numpy()),
     "weight is a list.*as_tensor": lambda: layouts.projection_half_to_interleaved([1.0, 2.0], 1),
-    "rotary_dim is '4'.*int": lambda: RotaryAttention(16, 4, rotary_dim="4"),
+    "rotary is a int.*RotaryEmbedding": lambda: RotaryAttention(16, 4, rotary=4),
+    "bias is 1.*True or False": lambda: RotaryAttention(16, 4, bias=1),
+    "cache is a dict.*KVCache.*each layer": lambda: LAYER(torch.ones(1, 3, 16), cache={}),
+    "the cache is torch.int64.*float": lambda: KVCache(1, 1, 1, 4, dtype=torch.int64),
     "segment_ids is torch.bool": lambda: attend(segment_ids=torch.ones(5).bool()),
     "segment_ids is a list.*tensor": lambda: attend(segment_ids=[0, 0, 1, 1, 1]),
     "causal is 'no'.*True or False": lambda: attend(causal="no"),
@@ -217,7 +219,7 @@ def test_tables_on_meta_stay_there_after_a_bad_call():
 
 
 def test_bad_segments_grow_nothing():
-    layer = RotaryAttention(16, 4, max_seq_len=2)
+    layer = RotaryAttention(16, 4, rotary=RotaryEmbedding(4, 2))
     with pytest.raises(TypeError, match=r"segment_ids is torch\.bool"):
         layer(torch.ones(2, 5, 16), segment_ids=torch.ones(5).bool())
     assert len(layer.rotary.cos) == 2
@@ -240,7 +242,7 @@ def test_the_cache_is_unchanged_by_a_bad_call():
 
 
 def test_a_full_cache_leaves_the_layer_as_it_was():
-    layer, cache = RotaryAttention(16, 4, max_seq_len=4), KVCache(1, 4, 5, 4)
+    layer, cache = RotaryAttention(16, 4, rotary=RotaryEmbedding(4, 4)), KVCache(1, 4, 5, 4)
     with torch.no_grad(), pytest.raises(ValueError, match="do not fit"):
         layer(torch.ones(1, 6, 16), cache=cache)
     assert len(layer.rotary.cos) == 4

@@ -13,8 +13,9 @@ from rope.checks import check_count, check_devices, check_floating
 
 
 class KVCache:
-    """Room for max_seq_len rotated keys and values, filled in order.
+    """Room for max_seq_len rotated keys and values of one layer, filled in order.
 
+    It holds whole batches of one length: neither padding nor packed sequences are known to it.
     dtype and device are torch's defaults when None; keys made under autocast have its dtype, and
     so must the cache. `length` is the number of tokens held.
     For inference: it refuses tensors that record gradients.
@@ -41,7 +42,8 @@ class KVCache:
         ):
             check_count(name, size)
         self.keys = torch.zeros(shape, dtype=dtype, device=device)
-        self.values = torch.zeros(shape, dtype=dtype, device=device)
+        check_floating("the cache", self.keys)
+        self.values = torch.zeros_like(self.keys)
         self.length = 0
 
     def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:

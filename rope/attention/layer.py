@@ -7,6 +7,8 @@ q, k, v projections of x, H query heads sharing H_kv key heads (grouped queries)
 Shapes: B batch, S sequence, E embedding width, H heads, D head dimension, T keys in sight.
 """
 
+import math
+
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
@@ -16,12 +18,10 @@ from rope.attention.packed import same_segment
 from rope.checks import (
     check_count,
     check_devices,
-    check_dim,
     check_flag,
     check_floating,
     check_integer,
 )
-from rope.extensions import Extension
 from rope.module import RotaryEmbedding
 
 
@@ -29,9 +29,11 @@ class RotaryAttention(nn.Module):
     """Multi-head or grouped-query attention whose queries and keys are rotated to their positions.
 
     num_kv_heads: H_kv, a divisor of H (all of them when None); head_dim: embed_dim / num_heads
-    when None; rotary_dim: how many coordinates of a head are rotated, all when None.
-    max_seq_len, base, extension, interleaved: those of `RotaryEmbedding`. bias: of the four
-    projections.
+    when None; bias: of the four projections.
+    rotary: the `RotaryEmbedding`, which layers may share, say `RotaryEmbedding.from_config(...)`;
+    when None one of head_dim's width. Its softmax_scale multiplies the usual scale of the scores.
+    A configuration says more of attention (norms, windows, soft caps) than this layer has, so there
+    is no from_config of it.
     Raises ValueError or TypeError for sizes that do not fit.
 
     >>> layer = RotaryAttention(embed_dim=16, num_heads=4, num_kv_heads=2)
@@ -46,11 +48,7 @@ class RotaryAttention(nn.Module):
         num_kv_heads: int | None = None,
         *,
         head_dim: int | None = None,
-        max_seq_len: int = 2048,
-        base: float = 10000.0,
-        extension: Extension | None = None,
-        rotary_dim: int | None = None,
-        interleaved: bool = False,
+        rotary: RotaryEmbedding | None = None,
         bias: bool = False,
     ) -> None:
         super().__init__()
@@ -58,6 +56,7 @@ class RotaryAttention(nn.Module):
         check_count("embed_dim", embed_dim)
         check_count("num_heads", num_heads)
         check_count("num_kv_heads", num_kv_heads)
+        check_flag("bias", bias)
         if num_heads % num_kv_heads:
             raise ValueError(
                 f"num_kv_heads is {num_kv_heads}; it must divide num_heads, {num_heads}, so that "
@@ -71,16 +70,19 @@ class RotaryAttention(nn.Module):
                 )
             head_dim = embed_dim // num_heads
         check_count("head_dim", head_dim)
-        rotary_dim = head_dim if rotary_dim is None else rotary_dim
-        check_dim(rotary_dim, "rotary_dim")
-        if rotary_dim > head_dim:
+        rotary = RotaryEmbedding(head_dim) if rotary is None else rotary
+        if not isinstance(rotary, RotaryEmbedding):
+            raise TypeError(
+                f"rotary is a {type(rotary).__name__}; it must be a rope.RotaryEmbedding, or None: "
+                "pass RotaryEmbedding(head_dim)"
+            )
+        if rotary.dim > head_dim:
             raise ValueError(
-                f"rotary_dim is {rotary_dim}; a head has {head_dim} coordinates: pass at most that"
+                f"rotary turns {rotary.dim} coordinates and a head has {head_dim}; it must have "
+                f"them: pass RotaryEmbedding({head_dim}), or less for a part of each head"
             )
         self.num_heads, self.num_kv_heads, self.head_dim = num_heads, num_kv_heads, head_dim
-        self.rotary = RotaryEmbedding(
-            rotary_dim, max_seq_len, base, extension=extension, interleaved=interleaved
-        )
+        self.rotary = rotary
         self.q_proj = nn.Linear(embed_dim, num_heads * head_dim, bias=bias)
         self.k_proj = nn.Linear(embed_dim, num_kv_heads * head_dim, bias=bias)
         self.v_proj = nn.Linear(embed_dim, num_kv_heads * head_dim, bias=bias)
@@ -128,6 +130,7 @@ class RotaryAttention(nn.Module):
         if cache is not None:
             k, v = cache.append(k, v)
         mask = self._mask(x, past, segment_ids, causal)
+        scale = self.rotary.softmax_scale
         starts = not past  # a bool under torch.compile too, where past == 0 stays a symbol
         out = scaled_dot_product_attention(
             q,
@@ -135,6 +138,7 @@ class RotaryAttention(nn.Module):
             v,
             attn_mask=mask,
             is_causal=causal and mask is None and starts,
+            scale=None if scale == 1 else scale / math.sqrt(self.head_dim),
             enable_gqa=self.num_heads != self.num_kv_heads,
         )  # [B, H, S, D]
         return self.o_proj(out.transpose(1, 2).flatten(2))
@@ -166,8 +170,8 @@ class RotaryAttention(nn.Module):
         embed_dim = self.q_proj.in_features
         if x.dim() != 3 or x.shape[-1] != embed_dim:
             raise ValueError(
-                f"x has shape {list(x.shape)}; it must be [batch, sequence, {embed_dim}]: "
-                "add the batch axis with unsqueeze(0)"
+                f"x has shape {list(x.shape)}; it must be [batch, sequence, {embed_dim}]: add a "
+                "missing batch axis with unsqueeze(0), or make the layer for another embed_dim"
             )
         if segment_ids is not None:
             check_integer("segment_ids", segment_ids)
@@ -178,6 +182,11 @@ class RotaryAttention(nn.Module):
                     f"segment_ids has shape {list(shape)}; it must be [{x.shape[1]}] or "
                     f"{list(x.shape[:2])}: give one id a token"
                 )
+        if cache is not None and not isinstance(cache, KVCache):
+            raise TypeError(
+                f"cache is a {type(cache).__name__}; it must be a rope.attention.KVCache, one for "
+                "each layer: make one, or keep keys and values yourself and call the rotary part"
+            )
         if cache is not None and not causal:
             raise ValueError(
                 "causal is False with a cache; cached tokens cannot see later ones: "
@@ -185,6 +194,7 @@ class RotaryAttention(nn.Module):
             )
         if cache is not None and segment_ids is not None:
             raise ValueError(
-                "segment_ids was given with a cache; the cache does not keep them: "
-                "decode the sequences as a batch"
+                "segment_ids was given with a cache; the cache does not keep who may see whom, nor "
+                "does it know padding: decode packed or padded sequences each by itself, or batch "
+                "those of one length"
             )
