@@ -5,7 +5,16 @@ SymPy (`symbolic`), Matplotlib and Altair (`figures`) load when they are first n
 """
 
 import importlib
+from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
+
+if Path(__file__).with_name("refactor").exists():
+    raise ImportError(
+        f"{Path(__file__).parent} holds two packages called rope, this one and that for "
+        "refactoring, the files of one over the other's; an environment must have one of them: "
+        "pip uninstall rope rope-book, then install the one, or make an environment for each"
+    )
 
 from rope.frequencies import inverse_frequencies, rotary_tables
 from rope.functional import rotary_embedding, rotary_embedding_qk
@@ -24,6 +33,7 @@ __all__ = [
 _LAZY = frozenset(
     (
         "accuracy",
+        "adapters",
         "attention",
         "axes",
         "bench",
@@ -37,6 +47,25 @@ _LAZY = frozenset(
         "xpos",
     )
 )
+
+if TYPE_CHECKING:
+    from rope import accuracy as accuracy
+    from rope import adapters as adapters
+    from rope import attention as attention
+    from rope import axes as axes
+    from rope import bench as bench
+    from rope import config as config
+    from rope import extensions as extensions
+    from rope import figures as figures
+    from rope import formula as formula
+    from rope import kernels as kernels
+    from rope import layouts as layouts
+    from rope import measuring as measuring
+    from rope import positions as positions
+    from rope import reference as reference
+    from rope import symbolic as symbolic
+    from rope import training as training
+    from rope import xpos as xpos
 
 
 def __getattr__(name: str) -> ModuleType:

@@ -2,6 +2,7 @@
 
 import ast
 import re
+import shutil
 import subprocess
 import sys
 from graphlib import TopologicalSorter
@@ -66,6 +67,27 @@ def test_submodules_load_when_named():
     assert run(code) == [f"rope.{name}" for name in names]
 
 
+def test_beside_the_other_rope_the_import_is_refused(tmp_path):
+    """One folder with the files of both, as pip leaves it without a word."""
+    shutil.copytree(
+        PACKAGE, tmp_path / "rope", ignore=shutil.ignore_patterns("__pycache__", "*.so")
+    )
+    (tmp_path / "rope" / "refactor").mkdir()
+    result = subprocess.run(
+        [sys.executable, "-c", "import rope"], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert "ImportError" in result.stderr and "pip uninstall rope rope-book" in result.stderr
+
+
+def test_type_checkers_see_into_submodules(tmp_path):
+    mypy, script = pytest.importorskip("mypy.api"), tmp_path / "script.py"
+    script.write_text(
+        "import rope\nrope.attention.RotaryAttention(3, 'a')\nrope.kernels.explain(3)"
+    )
+    told, _, _ = mypy.run([str(script)])
+    assert told.count("[arg-type]") == 2, told
+
+
 def test_unknown_names_are_unknown():
     with pytest.raises(AttributeError, match="no attribute 'turn'"):
         rope.turn  # noqa: B018
@@ -84,7 +106,10 @@ FILES = {
 
 def imported(path):
     """The names of rope that a file imports, inside functions too, and by import_module."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for_types = [node for node in tree.body if ast.unparse(node).startswith("if TYPE_CHECKING")]
+    tree.body = [node for node in tree.body if node not in for_types]
+    for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom):
             assert node.level == 0, "absolute imports only"
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
