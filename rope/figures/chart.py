@@ -9,6 +9,7 @@ import sys
 from typing import Any
 
 import altair as alt
+import numpy as np
 
 from rope.figures.style import COLOURS, GRID, INK, MUTED, PAPER, Dash
 
@@ -43,18 +44,13 @@ def data(**columns: Any) -> alt.Data:
     >>> data(n=[0, 1], score=[1.0, 0.5403023058681398]).to_dict()
     {'values': [{'n': 0, 'score': 1.0}, {'n': 1, 'score': 0.540302}]}
     """
-    lists = {key: _plain(value) for key, value in columns.items()}
-    lengths = {key: len(value) for key, value in lists.items()}
-    if len(set(lengths.values())) > 1:
-        raise ValueError(f"columns differ in length: {lengths}.")
-    rows = [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]
-    return alt.Data(values=rows)
+    lists = {key: np.asarray(value).tolist() for key, value in columns.items()}
+    rows = zip(*lists.values(), strict=True)
+    return alt.Data(values=[dict(zip(lists, map(_short, row), strict=True)) for row in rows])
 
 
-def _plain(column: Any) -> list[Any]:
-    """A list of Python numbers or strings, from a tensor, an array or a sequence."""
-    values = column.tolist() if hasattr(column, "tolist") else list(column)
-    return [float(f"{v:.6g}") if isinstance(v, float) else v for v in values]
+def _short(value: Any) -> Any:
+    return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
 def one(**expressions: str) -> alt.Chart:
@@ -77,21 +73,16 @@ def y(field: str, title: str | None, domain: Any = None, scale: Any = None, **ax
 
 
 def _limits(domain: Any, scale: dict[str, Any], axis: dict[str, Any]) -> dict[str, Any]:
-    given: dict[str, Any] = {}
+    given: dict[str, Any] = {"axis": alt.Axis(**axis)} if axis else {}
     if domain is not None:
         given["scale"] = alt.Scale(domain=list(domain), nice=False, **scale)
-    if axis:
-        given["axis"] = alt.Axis(**axis)
     return given
 
 
 def coordinates(extent: float = 1.25) -> dict[str, Any]:
     """Encodings `x` and `y` for columns x, y on a fixed square plane without axes."""
-    scale = alt.Scale(domain=[-extent, extent], nice=False, zero=False)
-    return {
-        "x": alt.X("x:Q", scale=scale, axis=None),
-        "y": alt.Y("y:Q", scale=scale, axis=None),
-    }
+    look: Any = {"scale": alt.Scale(domain=[-extent, extent], nice=False, zero=False), "axis": None}
+    return {"x": alt.X("x:Q", **look), "y": alt.Y("y:Q", **look)}
 
 
 def plane(extent: float = 1.25, *, circle: bool = True) -> alt.LayerChart:
