@@ -35,9 +35,8 @@ def by_position(
         for title, results in panels.items()
     }
     height = 0.9 + len(panels) * max(2.3, 0.2 * len(names) + 0.3)
-    shape = {"sharex": True, "sharey": True, "squeeze": False}
-    figure, grid = subplots(len(panels), 1, height=height, **shape)
-    axes = grid[:, 0]
+    figure, _ = subplots(len(panels), 1, height=height, sharex=True, sharey=True)
+    axes = figure.axes
     for ax, (title, lines) in zip(axes, found.items(), strict=True):
         for name, line in lines.items():
             style, last = look(name, names), _last(line)
@@ -51,10 +50,9 @@ def by_position(
         ax.set_ylabel(quantity)
     ticks = [float(context) * 4.0**power for power in range(-6, 7)]
     ticks = [tick for tick in ticks if edges[1] / 2 <= tick <= edges[-1] * 1.01]
-    axes[-1].set_xscale("log")
+    axes[-1].set(xlim=(edges[1] / 2 * 0.95, edges[-1]), xlabel="position", xscale="log")
     axes[-1].set_xticks(ticks, [f"{tick:,.0f}" for tick in ticks])
     axes[-1].minorticks_off()
-    axes[-1].set(xlim=(edges[1] / 2 * 0.95, edges[-1]), xlabel="position")
     for ax, lines in zip(axes, found.values(), strict=True):
         end_labels(figure, ax, {name: _end(name, line, edges) for name, line in lines.items()})
     return picture(figure, alt=f"{quantity.capitalize()} {_words(found, edges, context)}")

@@ -93,17 +93,17 @@ LOADS: dict[str, list[list[list[int]]]] = {
 }
 
 
-def lines_touched(load: Sequence[Sequence[int]], element: int = ELEMENT, line: int = LINE) -> int:
+def lines_touched(load: Sequence[Sequence[int]], line: int = LINE) -> int:
     """Lines of memory that the lanes of one load touch together.
 
-    load: for each lane the elements it asks for; element, line: bytes.
+    load: for each lane the elements it asks for; line: bytes in a line.
 
     >>> lines_touched([[lane] for lane in range(32)])
     1
     >>> lines_touched([[2 * lane] for lane in range(32)])
     2
     """
-    return len({place * element // line for lane in load for place in lane})
+    return len({place * ELEMENT // line for lane in load for place in lane})
 
 
 def coalescing() -> Picture:

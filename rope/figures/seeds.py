@@ -116,26 +116,16 @@ def end_labels(figure: Any, ax: Any, ends: Mapping[str, tuple[float, float, str]
     figure.draw_without_rendering()
     ax.set(xlim=ax.get_xlim(), ylim=ax.get_ylim())
     height = ax.get_window_extent().height * 72 / figure.dpi  # in points
+    leader = {"arrowstyle": "-", "color": style.MUTED, "linewidth": 0.7, "relpos": (0, 0.5)}
+    leader |= {"shrinkA": 1, "shrinkB": 1}
     in_order = sorted(ends.values(), key=lambda end: end[1])
     points = ax.transData.transform([end[:2] for end in in_order])
     wanted = ax.transAxes.inverted().transform(points)[:, 1] * height
     for (x, y, words), place in zip(in_order, apart(wanted, LINE_HEIGHT, height), strict=True):
-        leader = {
-            "arrowstyle": "-",
-            "color": style.MUTED,
-            "linewidth": 0.7,
-            "shrinkA": 1,
-            "shrinkB": 1,
-        }
-        ax.annotate(
-            words,
-            (x, y),
-            (1.06, place / height),
-            textcoords="axes fraction",
-            va="center",
-            arrowprops=leader | {"relpos": (0, 0.5)},
-            annotation_clip=False,
+        text = ax.annotate(
+            words, (x, y), (1.06, place / height), textcoords="axes fraction", arrowprops=leader
         )
+        text.set(va="center", annotation_clip=False)
 
 
 def apart(places: Sequence[float], gap: float, top: float) -> list[float]:

@@ -69,27 +69,24 @@ def loss_curves(
 def final_spread(values: Mapping[str, Sequence[float]]) -> Picture:
     """One row a method, sorted, a dot a seed; the bar is the mean with its 95% t interval.
 
-    A single seed gets no bar. Raises ValueError where there is nothing to draw.
+    Raises ValueError where there is nothing to draw, and for a single seed.
     """
     check_some(values)
-    found = {name: _interval(seeds) for name, seeds in values.items()}
-    names = sorted(found, key=lambda name: found[name][0])
+    found = {name: interval(seeds) for name, seeds in values.items()}
+    names = sorted(found, key=lambda name: found[name].mean)
     figure, ax = subplots(height=0.8 + 0.34 * len(names))
     said = []
     for row, name in enumerate(names):
-        mean, half = found[name]
+        mean, low, high = found[name].mean, found[name].low, found[name].high
         colour = look(name, names)["color"]
         dots = {"color": colour, "markersize": 5, "alpha": 0.75, "markeredgewidth": 0}
         ax.plot(values[name], [row + 0.16] * len(values[name]), "o", linestyle="none", **dots)
-        words = f"{label(name)} {mean:.3f}"
-        if half is not None:
-            bar = {"color": colour, "linewidth": 2, "linestyle": "-"}
-            ax.plot([mean - half, mean + half], [row - 0.16] * 2, **bar)
-            words += f" ({mean - half:.3f} to {mean + half:.3f})"
+        bar = {"color": colour, "linewidth": 2, "linestyle": "-"}
+        ax.plot([low, high], [row - 0.16] * 2, **bar)
         ax.plot([mean], [row - 0.16], "|", color=INK, markersize=10, markeredgewidth=2)
         number = {"ha": "left", "va": "center", "clip_on": False}
         ax.text(1.02, row, f"{mean:.3f}", transform=ax.get_yaxis_transform(), **number)
-        said.append(words)
+        said.append(f"{label(name)} {mean:.3f} ({low:.3f} to {high:.3f})")
     ax.set_yticks(range(len(names)), [label(name) for name in names])
     ax.tick_params(axis="y", length=0)
     ax.set(ylim=(len(names) - 0.5, -0.5), xlabel="validation loss")
@@ -141,22 +138,19 @@ def cost_against_length(
     check_some(costs)
     names = list(dict.fromkeys(name for lines in costs.values() for name in lines))
     height = 0.8 + 2.1 * len(costs) + 0.1 * len(names)
-    figure, grid = subplots(len(costs), 1, height=height, sharex=True, squeeze=False)
-    panels, said = grid[:, 0], []
-    for ax, (title, lines) in zip(panels, costs.items(), strict=True):
+    figure, _ = subplots(len(costs), 1, height=height, sharex=True)
+    said = []
+    for ax, (title, lines) in zip(figure.axes, costs.items(), strict=True):
         for name, values in lines.items():
             known = [pair for pair in zip(lengths, values, strict=True) if pair[1]]
-            if known:
-                x, y = zip(*known, strict=True)
-                ax.plot(x, y, marker="o", markersize=4, label=label(name), **look(name, names))
-                said.append(f"{title} of {label(name)}: {_growth(x, y)}")
-        ax.set_xscale("log", base=2)
-        ax.set_yscale("log")
-        ax.set_ylabel(title)
-    panels[-1].set_xticks(lengths, [f"{length:,}" for length in lengths], rotation=45)
-    panels[-1].minorticks_off()
-    panels[-1].set_xlabel("sequence length $S$")
-    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper left", ncols=2)
+            x, y = zip(*known, strict=True)
+            ax.plot(x, y, marker="o", markersize=4, label=label(name), **look(name, names))
+            said.append(f"{title} of {label(name)}: {_growth(x, y)}")
+        ax.set(xscale="log", yscale="log", ylabel=title)
+    ax.set_xticks(lengths, [f"{length:,}" for length in lengths], rotation=45)
+    ax.minorticks_off()
+    ax.set_xlabel("sequence length $S$")
+    figure.legend(*ax.get_legend_handles_labels(), loc="outside upper left", ncols=2)
     return picture(figure, alt="Costs against the sequence length. " + "; ".join(said) + ".")
 
 
@@ -216,19 +210,9 @@ def _seeds(runs: Mapping[str, Sequence[Any]]) -> str:
     return "one seed" if counts[0] == 1 else f"{counts[0]} seeds"
 
 
-def _interval(seeds: Sequence[float]) -> tuple[float, float | None]:
-    """Mean and half of the 95% interval, which a single seed does not have."""
-    if len(seeds) == 1:
-        return seeds[0], None
-    found = interval(seeds)
-    return found.mean, found.half
-
-
 def _growth(lengths: Sequence[int], values: Sequence[float]) -> str:
     """First and last value, and the power of the length between the last two."""
     start = f"{values[0]:.2g} at {lengths[0]:,}"
-    if len(lengths) < 2:
-        return start
     power = math.log(values[-1] / values[-2]) / math.log(lengths[-1] / lengths[-2])
     end = f"{values[-1]:.2g} at {lengths[-1]:,}"
     return f"{start}, {end}, at the end growing as S to the power {power:.1f}"

@@ -20,7 +20,6 @@ ANGLES = {
     "bf16 positions": "bfloat16 positions",
     "bf16 tables": "bfloat16 tables",
     "bf16 angles": "bfloat16 angles",
-    "float32 product": "float32 angles",
 }
 
 
@@ -39,12 +38,7 @@ def ablation(
     """
     found = spreads({"not turned": frozen, "left out": erased}, wavelengths, "wavelengths")
     planes = len(wavelengths)
-    edge, crossing = None, f"None passes the trained length, {context:,}."
-    if wavelengths[0] <= context < wavelengths[-1]:
-        edge = float(np.interp(math.log(context), np.log(wavelengths), range(planes)))
-        crossing = (
-            f"Planes from {math.ceil(edge)} on have longer ones than the trained {context:,}."
-        )
+    edge = float(np.interp(math.log(context), np.log(wavelengths), range(planes)))
     figure, axes = subplots(2, 1, height=4.4, sharex=True)
     styles = ({"color": BLUE, "fmt": "o"}, {"color": VERMILION, "fmt": "s"})
     for ax, (name, (mean, low, high)), style in zip(axes, found.items(), styles, strict=True):
@@ -52,8 +46,7 @@ def ablation(
         marks = {"linestyle": "none", "markersize": 5, "elinewidth": 1.5}
         ax.errorbar(range(planes), mean, bars, **style, **marks)
         ax.axhline(0, color=MUTED, linewidth=1)
-        if edge is not None:
-            shapes.mark(ax, edge, f"trained length {context:,}" if ax is axes[1] else "")
+        shapes.mark(ax, edge, f"trained length {context:,}" if ax is axes[1] else "")
         ax.set_ylabel(name)
     ticks = list(range(0, planes, max(1, planes // 5)))
     axes[1].set(xlabel="plane $j$", xticks=ticks)
@@ -67,7 +60,7 @@ def ablation(
         alt=f"How much the loss rises, by plane, from the fastest to the slowest of {planes}; a "
         "dot for the mean over seeds, a bar from the least to the greatest seed. "
         f"{said} Wavelengths run from {wavelengths[0]:,.1f} to {wavelengths[-1]:,.0f} positions. "
-        + crossing,
+        f"Planes from {math.ceil(edge)} on have longer ones than the trained {context:,}.",
     )
 
 
@@ -130,8 +123,8 @@ def base_curve(
     """
     check_some(losses)
     height = 0.5 + 1.8 * len(losses)
-    figure, grid = subplots(len(losses), 1, height=height, sharex=True, squeeze=False)
-    panels, style, said = grid[:, 0], look("rope", ()), []
+    figure, _ = subplots(len(losses), 1, height=height, sharex=True)
+    panels, style, said = figure.axes, look("rope", ()), []
     dots = {"color": style["color"], "linestyle": "none", "alpha": 0.6, "markersize": 5}
     for ax, (title, groups) in zip(panels, losses.items(), strict=True):
         means = [math.fsum(seeds) / len(seeds) for seeds in groups]
@@ -142,13 +135,11 @@ def base_curve(
         first = ax is panels[0]
         ax.set_title(title, loc="left", fontsize=10, pad=18 if first else 6)
         shapes.mark(ax, bound, f"bound {bound:,.0f}" if first else "")
-        at = ", ".join(
-            f"{mean:.3f} at {base:,.0f}" for base, mean in zip(bases, means, strict=True)
-        )
-        said.append(f"{title}: {at}")
-    panels[-1].set_xticks(bases, [f"{base:,.0f}" for base in bases])
-    panels[-1].minorticks_off()
-    panels[-1].set_xlabel("base $b$")
+        at = [f"{mean:.3f} at {base:,.0f}" for base, mean in zip(bases, means, strict=True)]
+        said.append(f"{title}: {', '.join(at)}")
+    ax.set_xticks(bases, [f"{base:,.0f}" for base in bases])
+    ax.minorticks_off()
+    ax.set_xlabel("base $b$")
     figure.supylabel("validation loss", fontsize=10)
     return picture(
         figure,
