@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import nbformat
 from ipykernel.kernelspec import RESOURCES, get_kernel_dict
@@ -63,16 +64,13 @@ class OneKernel(KernelSpecManager):
 @contextmanager
 def kernel_environment() -> Iterator[None]:
     """The environment that kernels are started in; afterwards the former one is back."""
-    former = dict(os.environ)
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as settings:
-        try:
-            for name in NOT_INHERITED:
-                os.environ.pop(name, None)
-            os.environ.update(ENVIRONMENT, IPYTHONDIR=settings)
-            yield
-        finally:
-            os.environ.clear()
-            os.environ.update(former)
+    with (
+        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as settings,
+        patch.dict(os.environ, ENVIRONMENT, IPYTHONDIR=settings),
+    ):
+        for name in NOT_INHERITED:
+            os.environ.pop(name, None)
+        yield
 
 
 def execute(notebook: Any, folder: Path, name: str, python: str = sys.executable) -> None:

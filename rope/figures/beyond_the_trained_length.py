@@ -54,20 +54,18 @@ def by_position(
     axes[-1].set_xticks(ticks, [f"{tick:,.0f}" for tick in ticks])
     axes[-1].minorticks_off()
     for ax, lines in zip(axes, found.values(), strict=True):
-        end_labels(figure, ax, {name: _end(name, line, edges) for name, line in lines.items()})
+        ends = {}
+        for name, line in lines.items():
+            last = _last(line)
+            ended = f" (to {edges[last + 1]:,})" if last + 1 < len(middles) else ""
+            ends[name] = (middles[last], line.mean[last], label(name) + ended)
+        end_labels(figure, ax, ends)
     return picture(figure, alt=f"{quantity.capitalize()} {_words(found, edges, context)}")
 
 
 def _last(line: Spread) -> int:
     """Where a line ends."""
     return max(place for place, value in enumerate(line.mean) if not math.isnan(value))
-
-
-def _end(name: str, line: Spread, edges: Sequence[int]) -> tuple[float, float, str]:
-    """The last point of a line, and its name."""
-    last = _last(line)
-    ended = f" (to {edges[last + 1]:,})" if last + 2 < len(edges) else ""
-    return (edges[last] + edges[last + 1]) / 2, line.mean[last], label(name) + ended
 
 
 def _words(found: Mapping[str, Mapping[str, Spread]], edges: Sequence[int], context: int) -> str:

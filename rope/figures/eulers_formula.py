@@ -17,7 +17,7 @@ from rope.figures.style import BLUE, GREEN, INK, MUTED, PURPLE, SKY, VERMILION
 TERMS = 20
 EXTENT = 1.14  # of the plane, when its unit is the farthest partial sum
 LEAST = 1e-10  # the lower end of the error axis
-LABELLED = 5  # the last power whose term is labelled
+LABELS = ("1", "iθ", "−θ²/2!", "−iθ³/3!", "θ⁴/4!", "iθ⁵/5!")  # of the first terms
 HEAD = "M0,0L0.5,1L-0.5,1Z"  # a triangle whose tip is the arrow's end, pointing up at angle 0
 PRESENT = "datum.count == terms"  # the row of the present number of terms
 GOAL = {"x": "unit*cos(theta)", "y": "unit*sin(theta)"}
@@ -72,7 +72,7 @@ def _series() -> alt.Chart:
         re=added * np.array([1, 0, -1, 0])[power % 4],  # i^n
         im=added * np.array([0, 1, 0, -1])[power % 4],
         below=[factorial(n) for n in power],
-        label=[_label(n) if n <= LABELLED else "" for n in power],
+        label=[LABELS[n] if n < len(LABELS) else "" for n in power],
     )
     grown = alt.Chart(table).transform_calculate(
         term_x="datum.re*pow(theta, datum.power)/datum.below",
@@ -85,13 +85,6 @@ def _series() -> alt.Chart:
         left="sqrt(pow(datum.sum_x - cos(theta), 2) + pow(datum.sum_y - sin(theta), 2))",
         most="pow(abs(theta), datum.count)/(datum.below*max(datum.count, 1))",
     )
-
-
-def _label(n: int) -> str:
-    """i^n theta^n / n! as text."""
-    if n < 2:
-        return ("1", "iθ")[n]
-    return f"{'−' if n % 4 > 1 else ''}{'i' if n % 2 else ''}θ{'⁰¹²³⁴⁵⁶⁷⁸⁹'[n]}/{n}!"
 
 
 def _path() -> alt.LayerChart:

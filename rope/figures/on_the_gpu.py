@@ -141,20 +141,28 @@ def _row(ax: Any, loads: Sequence[Sequence[Sequence[int]]]) -> None:
         ax.text(start + LANES / 2, -0.95, word, color=INK, ha="center", va="center", fontsize=10)
 
 
-MARKERS = ("o", "s", "D", "^", "v", "P", "X", "<", ">", "*")
-#: A competitor looks the same in every figure. Six apart stand those that share a colour.
-NAMES = (
-    "rope",
-    "transformers",
-    "rope without a compiler",
-    "rotary-embedding-torch",
-    "formula compiled",
-    "Liger",
-    "plain formula",
-    "transformers compiled",
-    "flash-attn",
-    "torchtune",
-)
+#: By competitor and its marker, one look in every figure, with another dash at each return of a
+#: colour. Six apart stand those that share one.
+MARKERS = {
+    "rope": "o",
+    "transformers": "s",
+    "rope without a compiler": "D",
+    "rotary-embedding-torch": "^",
+    "formula compiled": "v",
+    "Liger": "P",
+    "plain formula": "X",
+    "transformers compiled": "<",
+    "flash-attn": ">",
+    "torchtune": "*",
+}
+LOOKS: dict[str, dict[str, Any]] = {
+    name: {
+        "color": COLOURS[place % 6],
+        "linestyle": style.line_style(style.DASHES[(place + place // 6) % 6]),
+        "marker": marker,
+    }
+    for place, (name, marker) in enumerate(MARKERS.items())
+}
 
 
 def by_length(lengths: Sequence[int], curves: Mapping[str, Sequence[float]]) -> Picture:
@@ -164,12 +172,10 @@ def by_length(lengths: Sequence[int], curves: Mapping[str, Sequence[float]]) -> 
     Raises ValueError where there is nothing to draw.
     """
     check_some(curves)
-    names = sorted(curves, key=NAMES.index)
+    names = sorted(curves, key=list(LOOKS).index)
     figure, ax = subplots(height=3.2 + 0.26 * len(names) / 2)
     for name in names:
-        colour, dash, marker = _look(name)
-        line = {"color": colour, "linestyle": dash, "marker": marker, "markersize": 5}
-        ax.plot(lengths, curves[name], label=name, **line)
+        ax.plot(lengths, curves[name], label=name, markersize=5, **LOOKS[name])
     ax.axhline(1.0, color=INK, linestyle=":", linewidth=1)
     ax.set(xlabel="sequence length", ylabel="time over that of a copy", xscale="log", yscale="log")
     ax.set_xticks(lengths, [f"{length:,}" for length in lengths], rotation=45)
@@ -180,15 +186,6 @@ def by_length(lengths: Sequence[int], curves: Mapping[str, Sequence[float]]) -> 
     figure.legend(loc="outside upper left", ncols=2)
     said = " ".join(f"{name}: {_course(lengths, curves[name])}." for name in names)
     return picture(figure, alt=f"Time over that of a copy, by sequence length. {said}")
-
-
-def _look(name: str) -> tuple[str, Any, str]:
-    """Colour, dash and marker."""
-    place = NAMES.index(name)
-    turn = (place + place // len(COLOURS)) % len(
-        style.DASHES
-    )  # another dash at each return of a colour
-    return COLOURS[place % len(COLOURS)], style.line_style(style.DASHES[turn]), MARKERS[place]
 
 
 def _course(lengths: Sequence[int], values: Sequence[float]) -> str:

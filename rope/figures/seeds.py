@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.optimize import isotonic_regression
 
 from rope.figures import style
 
@@ -131,18 +132,11 @@ def end_labels(figure: Any, ax: Any, ends: Mapping[str, tuple[float, float, str]
 def apart(places: Sequence[float], gap: float, top: float) -> list[float]:
     """Rising places moved as little as it takes to be `gap` apart, within 0 ... top if they fit.
 
+    Less k gaps, the k-th place must not fall: a monotone regression, by least squares.
+
     >>> apart([1.0, 1.0, 9.0], gap=2.0, top=10.0)
     [0.0, 2.0, 9.0]
     """
-
-    def start(group: list[float]) -> float:
-        """Where a group's first place goes, so that the group has its mean where it wants it."""
-        length = gap * (len(group) - 1)
-        return max(0.0, min(math.fsum(group) / len(group) - length / 2, top - length))
-
-    groups: list[list[float]] = []  # wanted places of neighbours that touch
-    for place in places:
-        groups.append([place])
-        while len(groups) > 1 and start(groups[-2]) + gap * len(groups[-2]) > start(groups[-1]):
-            groups[-2:] = [groups[-2] + groups[-1]]
-    return [start(group) + gap * k for group in groups for k in range(len(group))]
+    steps = gap * np.arange(len(places))
+    moved = isotonic_regression(np.subtract(places, steps)).x
+    return (np.clip(moved, 0, max(0, top - steps[-1])) + steps).tolist()

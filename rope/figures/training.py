@@ -27,18 +27,13 @@ def loss_curves(
     curves: by method, for each seed its steps under "step" and losses under "loss".
     in_one: all in one panel, with a label at each line's end; good for a few.
     axis: the words for what stands under "step", where that is not the number of steps.
-    The loss before the first step is left out of sight: it is the same for all, and far above.
+    The first loss, before any step, is left out of sight: it is the same for all, and far above.
     Raises ValueError for no curves, and for seeds that were evaluated after different steps.
     """
     steps, found = _curves(curves, "step", "loss")
     found = dict(sorted(found.items(), key=lambda pair: pair[1].mean[-1]))
     low = min(min(curve.low) for curve in found.values())
-    high = max(
-        value
-        for name, curve in found.items()
-        for step, value in zip(steps[name], curve.high, strict=True)
-        if step > 0
-    )
+    high = max(max(curve.high[1:]) for curve in found.values())
     seen = (low - 0.05 * (high - low), high + 0.05 * (high - low))
     if in_one:
         figure, ax = subplots(height=3.4)
