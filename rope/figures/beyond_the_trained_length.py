@@ -1,7 +1,6 @@
 """The loss at each position, within the trained length and up to many times it.
 
-Chapter "Beyond the trained length". The functions take plain numbers as the record holds them;
-the alternative texts are made from the numbers that are drawn.
+Chapter "Beyond the trained length".
 """
 
 import math

@@ -55,8 +55,7 @@ def _short(value: Any) -> Any:
 
 def one(**expressions: str) -> alt.Chart:
     """A chart of a single row whose columns are Vega expressions of the sliders."""
-    chart = alt.Chart(alt.Data(values=[{}]))
-    return chart.transform_calculate(**expressions) if expressions else chart
+    return alt.Chart(alt.Data(values=[{}])).transform_calculate(**expressions)
 
 
 def x(field: str, title: str | None, domain: Any = None, scale: Any = None, **axis: Any) -> alt.X:
@@ -167,9 +166,9 @@ def reading(
     A `name` becomes the class `name_marks` in the page, by which a test finds the text.
     """
     text = {"align": "left", "baseline": "middle", "color": INK, "fontSize": size} | mark
-    row = (one() if of is None else of).transform_calculate(text=expression).mark_text(**text)
-    row = row.properties(name=name) if name else row
-    return row.encode(x=alt.value(x), y=alt.value(y), text="text:N")
+    row = one(text=expression) if of is None else of.transform_calculate(text=expression)
+    words = row.mark_text(**text).properties(**{"name": name} if name else {})
+    return words.encode(x=alt.value(x), y=alt.value(y), text="text:N")
 
 
 def finish(chart: Any, *, alt_text: str, play: dict[str, Any] | None = None) -> Any:
@@ -183,13 +182,11 @@ def finish(chart: Any, *, alt_text: str, play: dict[str, Any] | None = None) -> 
     alt_text = " ".join(alt_text.split())
     if not alt_text:
         raise ValueError("alt_text is empty: say in a sentence what the chart shows.")
-    properties: dict[str, Any] = {"description": alt_text, "background": PAPER, "padding": 8}
-    if play is not None:
-        properties["usermeta"] = {"play": play}
+    meta = {} if play is None else {"usermeta": {"play": play}}
     ink = {"labelColor": INK, "titleColor": INK, "labelFontSize": 12, "titleFontSize": 13}
     lines = {"domainColor": MUTED, "tickColor": MUTED, "gridColor": GRID}
     return (
-        chart.properties(**properties)
+        chart.properties(description=alt_text, background=PAPER, padding=8, **meta)
         .configure(font="system-ui, sans-serif")
         .configure_view(stroke=None)
         .configure_axis(**ink, **lines, titleFontWeight="normal")

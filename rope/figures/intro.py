@@ -40,7 +40,6 @@ PARTS = (
     ("Evidence", GREEN),
 )
 PLACES = {name: (1.72 * col + 0.8, -0.98 * row) for name, (col, row, _) in CHAPTERS.items()}
-ROAD = tuple(pairwise(CHAPTERS))
 ALSO = (
     ("why_position", "rotation_in_two_dimensions"),
     ("rotation_in_two_dimensions", "many_dimensions"),
@@ -66,7 +65,7 @@ def book_map() -> Picture:
             corner = (x - WIDTH / 2, y - HEIGHT / 2)
             ax.add_patch(FancyBboxPatch(corner, WIDTH, HEIGHT, url=url, **look))
             ax.text(x, y, CHAPTERS[name][2], linespacing=1.25, url=url, **shapes.CENTRED)
-    for start, end in ROAD:
+    for start, end in pairwise(CHAPTERS):
         _arrow(ax, start, end, "-")
     for start, end in ALSO:
         _arrow(ax, start, end, (0, (3, 2)))

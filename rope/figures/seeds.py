@@ -26,11 +26,8 @@ LOOKS: dict[str, tuple[str, str, style.Dash]] = {
     "t5": ("T5 bias", style.PURPLE, (8, 2, 2, 2, 2, 2)),
     "xpos": ("xPos", style.INK, (5, 1, 1, 1)),
 }
-OTHERS = [
-    *zip(
-        (*style.COLOURS, style.INK, style.MUTED), (*style.DASHES, (5, 1, 1, 1), (1, 1)), strict=True
-    )
-]
+COLOURS = (*style.COLOURS, style.INK, style.MUTED)
+OTHERS = list(zip(COLOURS, (*style.DASHES, (5, 1, 1, 1), (1, 1)), strict=True))
 LINE_HEIGHT = 13.0  # points between the middles of two labels
 
 

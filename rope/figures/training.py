@@ -1,7 +1,6 @@
 """How trainings went, and what they cost: chapter "What training shows".
 
-Every function takes plain numbers as the record holds them, by the name of the method; the
-alternative texts are made from the numbers that are drawn. Losses are in nats a character.
+Every function takes numbers by the name of the method. Losses are in nats a character.
 """
 
 import math
@@ -24,7 +23,8 @@ def loss_curves(
     """The loss against the step: one panel a method, best first, RoPE's line grey in each.
 
     Above a panel stands its last mean.
-    curves: by method, for each seed its steps under "step" and losses under "loss".
+    curves: by method, for each seed its steps under "step" and losses under "loss". Panels need
+    RoPE's among them, and an even number of methods.
     in_one: all in one panel, with a label at each line's end; good for a few.
     axis: the words for what stands under "step", where that is not the number of steps.
     The first loss, before any step, is left out of sight: it is the same for all, and far above.
@@ -159,23 +159,19 @@ def _small_multiples(
     """One panel a method, in the order given, each with the reference's line in grey beneath.
 
     notes: by method, what stands above its panel on the right. Returns the figure and the panels
-    `[rows, 2]` to finish; the last may be empty and hidden.
+    `[rows, 2]` to finish.
     """
     rows = (len(curves) + 1) // 2
     shape = {"sharex": True, "sharey": True, "squeeze": False}
     figure, panels = subplots(rows, 2, height=0.6 + 1.3 * rows, **shape)
     for ax, name in zip(panels.flat, curves, strict=False):
-        if name != REFERENCE and REFERENCE in curves:
+        if name != REFERENCE:
             grey = {"color": MUTED, "linestyle": "-", "linewidth": 1.0}
             ax.plot(x[REFERENCE], curves[REFERENCE].mean, **grey)
         draw(ax, x[name], curves[name], look(name, curves))
         ax.set_title(label(name), loc="left", fontsize=10)
         ax.set_title(notes[name], loc="right", fontsize=10, color=INK)
-    if len(curves) % 2:
-        panels[-1, 1].set_visible(False)
-        panels[-2, 1].tick_params(labelbottom=True)
-    grey_is = REFERENCE in curves and len(curves) > 1
-    figure.supxlabel(xlabel + (f" (grey: {label(REFERENCE)})" if grey_is else ""), fontsize=10)
+    figure.supxlabel(f"{xlabel} (grey: {label(REFERENCE)})", fontsize=10)
     figure.supylabel(ylabel, fontsize=10)
     return figure, panels
 
@@ -185,15 +181,13 @@ def _curves(
 ) -> tuple[dict[str, list[float]], dict[str, Spread]]:
     """By method, the points at which all of its seeds were measured, and the spread there."""
     check_some(runs)
-    points = {}
     for name, seeds in runs.items():
-        found = [list(run[x]) for run in seeds]
-        if not found or any(other != found[0] for other in found):
+        if len({tuple(run[x]) for run in seeds}) != 1:
             raise ValueError(
                 f"the seeds of {name!r} do not share their values of {x!r}; a mean needs them all "
                 "at the same ones: leave out the odd run"
             )
-        points[name] = found[0]
+    points = {name: list(seeds[0][x]) for name, seeds in runs.items()}
     return points, {name: spread([run[y] for run in seeds]) for name, seeds in runs.items()}
 
 

@@ -1,7 +1,6 @@
 """What a trained model does with its planes, its distances and its base: "What the model uses".
 
-Plane j has the wavelength 2 pi / theta_j positions; plane 0 is the fastest. Every function takes
-plain numbers as the record holds them; the alternative texts are made from them. Shapes: L layers,
+Plane j has the wavelength 2 pi / theta_j positions; plane 0 is the fastest. Shapes: L layers,
 H heads, S sequence.
 """
 
@@ -105,7 +104,7 @@ def mean_by_distance(
 
 def _course(name: str, line: Sequence[float]) -> str:
     """A line's value at its start, its peak and its end."""
-    peak = max(range(len(line)), key=lambda distance: line[distance])
+    peak = line.index(max(line))
     text = f"{name}: {line[0]:.3g} at 0"
     if peak not in (0, len(line) - 1):
         text += f", greatest {line[peak]:.3g} at {peak}"
