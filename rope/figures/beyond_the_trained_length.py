@@ -36,13 +36,17 @@ def by_position(
     height = 0.9 + len(panels) * max(2.3, 0.2 * len(names) + 0.3)
     figure, _ = subplots(len(panels), 1, height=height, sharex=True, sharey=True)
     axes = figure.axes
+    ends: list[list[tuple[float, float, str]]] = []
     for ax, (title, lines) in zip(axes, found.items(), strict=True):
+        ends.append([])
         for name, line in lines.items():
-            style, last = look(name, names), _last(line)
+            style, last, words = look(name, names), _last(line), label(name)
             draw(ax, middles, line, style)
             if last + 1 < len(middles):
+                words += f" (to {edges[last + 1]:,})"
                 cross = {"color": style["color"], "markersize": 9, "markeredgewidth": 2.5}
                 ax.plot([middles[last]], [line.mean[last]], "x", zorder=4, **cross)
+            ends[-1].append((middles[last], line.mean[last], words))
         first = ax is axes[0]
         shapes.mark(ax, context, f"trained length {context:,}" if first else "")
         ax.set_title(title, loc="left", fontsize=10, pad=18 if first and title else 6)
@@ -52,13 +56,8 @@ def by_position(
     axes[-1].set(xlim=(edges[1] / 2 * 0.95, edges[-1]), xlabel="position", xscale="log")
     axes[-1].set_xticks(ticks, [f"{tick:,.0f}" for tick in ticks])
     axes[-1].minorticks_off()
-    for ax, lines in zip(axes, found.values(), strict=True):
-        ends = {}
-        for name, line in lines.items():
-            last = _last(line)
-            ended = f" (to {edges[last + 1]:,})" if last + 1 < len(middles) else ""
-            ends[name] = (middles[last], line.mean[last], label(name) + ended)
-        end_labels(figure, ax, ends)
+    for ax, ending in zip(axes, ends, strict=True):
+        end_labels(ax, ending)
     return picture(figure, alt=f"{quantity.capitalize()} {_words(found, edges, context)}")
 
 

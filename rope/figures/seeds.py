@@ -49,8 +49,9 @@ def spread(runs: Runs) -> Spread:
     """
     lengths = sorted({len(run) for run in runs})
     if len(lengths) != 1:
-        found = f"runs of {lengths} points" if lengths else "no run"
-        raise ValueError(f"{found} to average; all seeds must have equally many: leave out others")
+        raise ValueError(
+            f"runs of {lengths} points; all seeds must have equally many: leave out others"
+        )
     table = np.array(runs, dtype=float)  # None becomes NaN
     return Spread(*(reduce(table, axis=0).tolist() for reduce in (np.mean, np.min, np.max)))
 
@@ -106,17 +107,17 @@ def draw(ax: Any, x: Sequence[float], curve: Spread, line: Mapping[str, Any]) ->
     ax.plot(x, curve.mean, **line)
 
 
-def end_labels(figure: Any, ax: Any, ends: Mapping[str, tuple[float, float, str]]) -> None:
+def end_labels(ax: Any, ends: Iterable[tuple[float, float, str]]) -> None:
     """The words for each line right of the axes, as near the height of its end as they fit.
 
-    ends: x, y and words by name. Call it last: the limits of the axes are fixed here.
+    ends: x, y and words of each. Call it last: the limits of the axes are fixed here.
     """
-    figure.draw_without_rendering()
+    ax.figure.draw_without_rendering()
     ax.set(xlim=ax.get_xlim(), ylim=ax.get_ylim())
-    height = ax.get_window_extent().height * 72 / figure.dpi  # in points
+    height = ax.get_window_extent().height * 72 / ax.figure.dpi  # in points
     leader = {"arrowstyle": "-", "color": style.MUTED, "linewidth": 0.7, "relpos": (0, 0.5)}
     leader |= {"shrinkA": 1, "shrinkB": 1}
-    in_order = sorted(ends.values(), key=lambda end: end[1])
+    in_order = sorted(ends, key=lambda end: end[1])
     points = ax.transData.transform([end[:2] for end in in_order])
     wanted = ax.transAxes.inverted().transform(points)[:, 1] * height
     for (x, y, words), place in zip(in_order, apart(wanted, LINE_HEIGHT, height), strict=True):

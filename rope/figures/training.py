@@ -40,8 +40,7 @@ def loss_curves(
         for name, curve in found.items():
             draw(ax, steps[name], curve, look(name, found))
         ax.set(xlabel=axis, ylabel="validation loss", ylim=seen)
-        ends = {name: (steps[name][-1], c.mean[-1], label(name)) for name, c in found.items()}
-        end_labels(figure, ax, ends)
+        end_labels(ax, [(steps[way][-1], c.mean[-1], label(way)) for way, c in found.items()])
     else:
         notes = {name: f"{curve.mean[-1]:.3f}" for name, curve in found.items()}
         figure, panels = _small_multiples(steps, found, notes, axis, "validation loss")
