@@ -135,16 +135,15 @@ def first_cell(name: str, notebook: Notebook) -> list[str]:
 
 def goals(name: str, notebook: Notebook) -> list[str]:
     """One of the first four cells holds the goals, with the minutes and the prerequisites."""
-    for cell in notebook["cells"][:4]:
-        text = cell["source"]
-        if GOALS.search(text):
-            faults = []
-            if not re.search(r"\w+\s+(?:minutes|hours)", text):
-                faults.append("the box of goals does not say how many minutes")
-            if not re.search(r"prerequisites?\b", text, re.IGNORECASE):
-                faults.append("the box of goals does not say the prerequisites")
-            return faults
-    return ["none of the first four cells holds a `:::{admonition}` of class `goals`"]
+    boxes = [cell["source"] for cell in notebook["cells"][:4] if GOALS.search(cell["source"])]
+    if not boxes:
+        return ["none of the first four cells holds a `:::{admonition}` of class `goals`"]
+    said = {"how many minutes": r"(minutes|hours)\b", "the prerequisites": r"(?i)prerequisites?\b"}
+    return [
+        f"the box of goals does not say {what}"
+        for what, words in said.items()
+        if not re.search(words, boxes[0])
+    ]
 
 
 def lengths(name: str, notebook: Notebook) -> list[str]:

@@ -139,7 +139,9 @@ def cost_against_length(
             known = [pair for pair in zip(lengths, values, strict=True) if pair[1]]
             x, y = zip(*known, strict=True)
             ax.plot(x, y, marker="o", markersize=4, label=label(name), **look(name, names))
-            said.append(f"{title} of {label(name)}: {_growth(x, y)}")
+            power = math.log(y[-1] / y[-2]) / math.log(x[-1] / x[-2])  # between the last two
+            ends = f"{y[0]:.2g} at {x[0]:,}, {y[-1]:.2g} at {x[-1]:,}, at the end growing"
+            said.append(f"{title} of {label(name)}: {ends} as S to the power {power:.1f}")
         ax.set(xscale="log", yscale="log", ylabel=title)
     ax.set_xticks(lengths, [f"{length:,}" for length in lengths], rotation=45)
     ax.minorticks_off()
@@ -196,11 +198,3 @@ def _seeds(runs: Mapping[str, Sequence[Any]]) -> str:
     if len(counts) > 1:
         return f"{counts[0]} to {counts[-1]} seeds"
     return "one seed" if counts[0] == 1 else f"{counts[0]} seeds"
-
-
-def _growth(lengths: Sequence[int], values: Sequence[float]) -> str:
-    """First and last value, and the power of the length between the last two."""
-    start = f"{values[0]:.2g} at {lengths[0]:,}"
-    power = math.log(values[-1] / values[-2]) / math.log(lengths[-1] / lengths[-2])
-    end = f"{values[-1]:.2g} at {lengths[-1]:,}"
-    return f"{start}, {end}, at the end growing as S to the power {power:.1f}"

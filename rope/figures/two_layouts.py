@@ -4,7 +4,6 @@ Chapter "Two layouts".
 """
 
 import math
-from typing import Any
 
 import torch
 from torch.nn.functional import scaled_dot_product_attention
@@ -32,7 +31,12 @@ def pairing(dim: int) -> Picture:
         ax.set(xlim=(-0.7, dim - 0.3), ylim=(-0.75, 2.5))
         ax.text(-0.6, 2.15, name, fontsize=11, fontweight="bold")
         for j, (first, second) in enumerate(pairs):
-            _arc(ax, first, second, j)
+            middle, reach = (first + second) / 2, (second - first) / 2
+            height = 0.55 + 0.22 * reach + (0.16 * j if reach > 1 else 0.0)
+            curve = shapes.arc((middle, 0), (reach, height), 0, math.pi)
+            ax.plot(*curve, color=COLOURS[j], linestyle=line_style(DASHES[j]))
+            ax.plot([first, second], [0, 0], linestyle="none", marker="o", color=COLOURS[j])
+            ax.text(middle, height + 0.18, str(j), **shapes.CENTRED)
         for coordinate in range(dim):
             ax.text(coordinate, -0.45, str(coordinate), **shapes.CENTRED)
     return picture(
@@ -40,16 +44,6 @@ def pairing(dim: int) -> Picture:
         alt=f"Two rows of coordinates 0 to {dim - 1}. Interleaved: arcs join 0 with 1, 2 with 3, "
         f"and so on. Half-split: arcs join 0 with {dim // 2}, 1 with {dim // 2 + 1}, and so on.",
     )
-
-
-def _arc(ax: Any, first: int, second: int, plane: int) -> None:
-    """Half an ellipse over a pair of coordinates, with the plane's number on its top."""
-    middle, reach = (first + second) / 2, (second - first) / 2
-    height = 0.55 + 0.22 * reach + (0.16 * plane if reach > 1 else 0.0)
-    curve = shapes.arc((middle, 0), (reach, height), 0, math.pi)
-    ax.plot(*curve, color=COLOURS[plane], linestyle=line_style(DASHES[plane]))
-    ax.plot([first, second], [0, 0], linestyle="none", marker="o", color=COLOURS[plane])
-    ax.text(middle, height + 0.18, str(plane), **shapes.CENTRED)
 
 
 def wrong_layout() -> Picture:
