@@ -78,13 +78,13 @@ def _limits(domain: Any, scale: dict[str, Any], axis: dict[str, Any]) -> dict[st
     return given
 
 
-def coordinates(extent: float = 1.25) -> dict[str, Any]:
+def coordinates(extent: float) -> dict[str, Any]:
     """Encodings `x` and `y` for columns x, y on a fixed square plane without axes."""
     look: Any = {"scale": alt.Scale(domain=[-extent, extent], nice=False, zero=False), "axis": None}
     return {"x": alt.X("x:Q", **look), "y": alt.Y("y:Q", **look)}
 
 
-def plane(extent: float = 1.25, *, circle: bool = True) -> alt.LayerChart:
+def plane(extent: float, *, circle: bool = True) -> alt.LayerChart:
     """The background of a plane: two axes through the origin and, if wanted, the unit circle."""
     reach = extent * 0.97
     lines = data(x=[-reach, 0.0], y=[0.0, -reach], x2=[reach, 0.0], y2=[0.0, reach])
@@ -96,7 +96,7 @@ def plane(extent: float = 1.25, *, circle: bool = True) -> alt.LayerChart:
 
 
 def arc(
-    start: str, end: str, *, extent: float = 1.25, radius: str = "1", colour: str = INK
+    start: str, end: str, *, extent: float, radius: str = "1", colour: str = INK
 ) -> alt.Chart:
     """The arc around the origin between two angles in radians, given as Vega expressions."""
     steps = alt.Chart(alt.sequence(0, 1.0001, 1 / 96, as_="part"))
@@ -112,7 +112,7 @@ def arrow(
     y: str,
     colour: str,
     *,
-    extent: float = 1.25,
+    extent: float,
     label: str | None = None,
     dash: Dash = (1, 0),
     width: float = 3,
