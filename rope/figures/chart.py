@@ -95,9 +95,7 @@ def plane(extent: float, *, circle: bool = True) -> alt.LayerChart:
     return alt.layer(*layers)
 
 
-def arc(
-    start: str, end: str, *, extent: float, radius: str = "1", colour: str = INK
-) -> alt.Chart:
+def arc(start: str, end: str, *, extent: float, radius: str = "1", colour: str = INK) -> alt.Chart:
     """The arc around the origin between two angles in radians, given as Vega expressions."""
     steps = alt.Chart(alt.sequence(0, 1.0001, 1 / 96, as_="part"))
     placed = steps.transform_calculate(
