@@ -1,11 +1,12 @@
 """The rules for notebooks: every chapter keeps them; each rejects a notebook that does not."""
 
 import copy
-import json
 from pathlib import Path
 
+import nbformat
 import pytest
 
+from rope.book.execute import METADATA
 from rope.book.notebooks import RULES
 from rope.book.repository import first_cell_source
 
@@ -16,7 +17,7 @@ NAME = "chapter"
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)
 def test_chapter_keeps_the_rule(path, rule):
-    notebook = json.loads(path.read_text(encoding="utf-8"))
+    notebook = nbformat.read(path, as_version=4)
     faults = RULES[rule](path.stem, notebook)
     assert not faults, f"{path.name}, rule {rule!r}:\n  " + "\n  ".join(faults)
 
@@ -71,7 +72,7 @@ def good():
         cell["id"] = f"cell-{number}"
     for count, cell in enumerate((c for c in cells if c["cell_type"] == "code"), start=1):
         cell["execution_count"] = count
-    metadata = {"kernelspec": {"name": "python3"}, "language_info": {"name": "python"}}
+    metadata = copy.deepcopy(METADATA)
     return {"cells": cells, "metadata": metadata, "nbformat": 4, "nbformat_minor": 5}
 
 

@@ -14,15 +14,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import nbformat
-from ipykernel.kernelspec import RESOURCES, get_kernel_dict
-from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
+from ipykernel.kernelspec import make_ipkernel_cmd
+from jupyter_client.kernelspec import KernelSpecManager
 from jupyter_client.manager import AsyncKernelManager
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 from tqdm import tqdm
-from traitlets import Unicode
 
 CHAPTERS = Path("chapters")
 SECONDS_PER_CELL = 600
@@ -48,31 +48,16 @@ class NotebookError(Exception):
     """A notebook that does not run: its message names the cell and says what happened."""
 
 
-class OneKernel(KernelSpecManager):
-    """Knows one kernel, that of one interpreter, whatever kernels the machine has registered."""
-
-    python = Unicode(sys.executable)
-
-    def get_kernel_spec(self, kernel_name: str) -> KernelSpec:
-        """The kernel of `self.python`; `kernel_name` is not looked at."""
-        spec = KernelSpec(resource_dir=RESOURCES, **get_kernel_dict())
-        spec.argv = [self.python, *spec.argv[1:], "--IPKernelApp.log_level=CRITICAL"]
-        return spec
-
-
 @contextmanager
 def kernel_environment() -> Iterator[None]:
     """The environment that kernels are started in; afterwards the former one is back."""
-    former = dict(os.environ)
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as settings:
-        try:
-            for name in NOT_INHERITED:
-                os.environ.pop(name, None)
-            os.environ.update(ENVIRONMENT, IPYTHONDIR=settings)
-            yield
-        finally:
-            os.environ.clear()
-            os.environ.update(former)
+    with (
+        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as settings,
+        patch.dict(os.environ, ENVIRONMENT, IPYTHONDIR=settings),
+    ):
+        for name in NOT_INHERITED:
+            os.environ.pop(name, None)
+        yield
 
 
 def execute(notebook: Any, folder: Path, name: str, python: str = sys.executable) -> None:
@@ -95,10 +80,13 @@ def execute(notebook: Any, folder: Path, name: str, python: str = sys.executable
         if said and execute_reply["content"]["status"] == "ok":
             raise NotebookError(f"It wrote to stderr, which no cell may:\n{said.rstrip()}")
 
-    kernels = OneKernel(python=python)
+    # The kernel of one interpreter, whatever kernels the machine has registered.
+    kernel: Any = AsyncKernelManager(kernel_spec_manager=KernelSpecManager(kernel_dirs=[]))
+    quiet = ["--IPKernelApp.log_level=CRITICAL"]
+    kernel.kernel_spec.argv = make_ipkernel_cmd(executable=python, extra_arguments=quiet)
     client = NotebookClient(
         notebook,
-        km=AsyncKernelManager(kernel_spec_manager=kernels, kernel_name="python3"),
+        km=kernel,
         timeout=SECONDS_PER_CELL,
         coalesce_streams=True,
         resources={"metadata": {"path": str(folder)}},

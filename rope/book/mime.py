@@ -58,19 +58,11 @@ def inline_svg(svg: str, place: str = "") -> str:
     for stored, shown in THEME_COLOURS.items():
         svg = svg.replace(stored, shown)
     svg = re.sub(r"\s*<title>.*?</title>", "", svg, count=1, flags=re.S)
-    width = int(size[2])
-    narrowest = min(width, round(SMALLEST_TEXT / _smallest_text(svg) * float(size[1])))
+    narrowest = round(SMALLEST_TEXT / style.SETTINGS["font.size"] * float(size[1]))
     label = html.escape(html.unescape(title[1]), quote=True)
     head = f'<svg aria-label="{label}" '
-    style = f'style="--rope-width: {width}px; --rope-narrowest: {narrowest}px"'
-    return f'<div class="rope-picture" {style}>{svg.replace("<svg ", head, 1)}</div>'
-
-
-def _smallest_text(svg: str) -> float:
-    """The smallest text of an SVG in its own units, raised and lowered signs apart."""
-    texts = re.findall(r"<text.*?</text>", svg, re.S)
-    sizes = [re.findall(r"font(?:-size)?:[^;\"]*?([\d.]+)px", text) for text in texts]
-    return min((max(map(float, found)) for found in sizes if found), default=10.0)
+    widths = f'style="--rope-width: {size[2]}px; --rope-narrowest: {narrowest}px"'
+    return f'<div class="rope-picture" {widths}>{svg.replace("<svg ", head, 1)}</div>'
 
 
 def chart_box(spec: Any) -> str:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from rope.book.execute import METADATA
 from rope.book.repository import IN_CELL, first_cell_source
 
 LONGEST_CELL = 12
@@ -31,18 +32,12 @@ PATHS = re.compile(
 MACHINES = re.compile(
     r"object at 0x[0-9a-f]+|\bcuda:\d|\bNVIDIA\b|GeForce|\bTesla\b|Xeon|\bEPYC\b|Ryzen|Apple M\d"
 )
-MARKDOWN_BLOCK = re.compile(r"^(:{3,}|`{3,})\{(?P<kind>[\w-]+)\}[ \t]*(?P<title>.*)$", re.MULTILINE)
-GOALS = re.compile(r"^:{3,}\{admonition\}.*\n(?::\w+:.*\n)*?:class:[^\n]*\bgoals\b", re.MULTILINE)
-LABEL = re.compile(r"^:label:[ \t]*(\S+)", re.MULTILINE)
-CLASS = re.compile(r"^:class:[ \t]*(.*)$", re.MULTILINE)
+GOALS = re.compile(r"^:::\{admonition\}.*\n:class: goals$", re.MULTILINE)
+EXERCISE = re.compile(r"^:::\{exercise\}.*\n:label: (\S+)$", re.MULTILINE)
+HIDDEN_SOLUTION = re.compile(r"^:::\{solution-start\} (\S+)\n:class: dropdown$", re.MULTILINE)
 
 Cell = dict[str, Any]
-Notebook = dict[str, Any]
-
-
-def source(cell: Cell) -> str:
-    """A cell's text, which the file holds as one string or as lines."""
-    return "".join(cell["source"])
+Notebook = dict[str, Any]  # as nbformat reads it: each text is one string
 
 
 def code_cells(notebook: Notebook) -> list[Cell]:
@@ -53,32 +48,30 @@ def code_cells(notebook: Notebook) -> list[Cell]:
 def named(notebook: Notebook) -> Iterator[tuple[str, Cell]]:
     """Each code cell, and before it what messages call it: its number, its id, its first line."""
     for number, cell in enumerate(code_cells(notebook), start=1):
-        first = next(iter(source(cell).strip().splitlines()), "(empty)")
+        first = next(iter(cell["source"].strip().splitlines()), "(empty)")
         yield f"code cell {number} (id {cell.get('id')}, `{first}`)", cell
 
 
 def texts(output: dict[str, Any]) -> Iterator[str]:
     """What an output says, but for the bytes of a bitmap."""
-    yield "".join(output.get("text", ""))
+    yield output.get("text", "")
     for kind, value in output.get("data", {}).items():
         if kind not in ("image/png", "image/jpeg"):
-            yield "".join(value) if isinstance(value, list | str) else repr(value)
+            yield str(value)
 
 
 def marks(cell: Cell) -> set[str]:
     """The tags of a cell and the comments that nbval reads as tags."""
-    comments = re.findall(r"^\s*#+\s*((?:NBVAL|PYTEST)_[A-Z_]+)\s*$", source(cell), re.MULTILINE)
+    comments = re.findall(r"^\s*#+\s*((?:NBVAL|PYTEST)_[A-Z_]+)\s*$", cell["source"], re.MULTILINE)
     return {*cell["metadata"].get("tags", [])} | {c.lower().replace("_", "-") for c in comments}
 
 
 def runs(name: str, notebook: Notebook) -> list[str]:
-    """Every code cell was run, in order, from a new kernel."""
-    counted = [(cell_name, cell.get("execution_count")) for cell_name, cell in named(notebook)]
-    faults = [f"{cell_name} was never run" for cell_name, count in counted if count is None]
-    counts = [count for _, count in counted]
-    if not faults and counts != [*range(1, len(counts) + 1)]:
-        faults = [f"the cells were run out of order, or more than once: counts {counts}"]
-    return faults
+    """Every code cell was run, once and in order, from a new kernel."""
+    counts = [cell.get("execution_count") for cell in code_cells(notebook)]
+    if counts == [*range(1, len(counts) + 1)]:
+        return []
+    return [f"the cells were not all run, once and in order: counts {counts}"]
 
 
 def errors(name: str, notebook: Notebook) -> list[str]:
@@ -89,7 +82,7 @@ def errors(name: str, notebook: Notebook) -> list[str]:
             if output["output_type"] == "error":
                 faults.append(f"{cell_name} holds an error: {output['ename']}: {output['evalue']}")
             if output.get("name") == "stderr":
-                faults.append(f"{cell_name} wrote to stderr: {''.join(output['text'])[:200]}")
+                faults.append(f"{cell_name} wrote to stderr: {output['text'][:200]}")
         for tag in sorted(marks(cell) & FORBIDDEN):
             faults.append(f"{cell_name} is tagged {tag}, which no cell may be")
     return faults
@@ -101,7 +94,7 @@ def ignored(name: str, notebook: Notebook) -> list[str]:
     faults = [
         f"{cell_name} is not compared and asserts nothing"
         for cell_name, cell in cells
-        if not ASSERTS.search(source(cell))
+        if not ASSERTS.search(cell["source"])
     ]
     total = len(code_cells(notebook))
     if len(cells) > MOST_IGNORED * total:
@@ -114,7 +107,7 @@ def paths(name: str, notebook: Notebook) -> list[str]:
     faults = [
         f"cell {cell.get('id')} names a machine's path: {found[0]}"
         for cell in notebook["cells"]
-        if (found := PATHS.search(source(cell)))
+        if (found := PATHS.search(cell["source"]))
     ]
     for cell_name, cell in named(notebook):
         for output in cell["outputs"]:
@@ -128,7 +121,7 @@ def paths(name: str, notebook: Notebook) -> list[str]:
 def first_cell(name: str, notebook: Notebook) -> list[str]:
     """The first code cell is the book's, letter by letter, and prints nothing."""
     cells = code_cells(notebook)
-    text = source(cells[0]) if cells else ""
+    text = cells[0]["source"] if cells else ""
     address = IN_CELL.search(text)
     if address is None or text != first_cell_source(*address.groups()):
         return ["the first code cell is not rope.book.repository.first_cell_source(...)"]
@@ -142,23 +135,22 @@ def first_cell(name: str, notebook: Notebook) -> list[str]:
 
 def goals(name: str, notebook: Notebook) -> list[str]:
     """One of the first four cells holds the goals, with the minutes and the prerequisites."""
-    for cell in notebook["cells"][:4]:
-        text = source(cell)
-        if cell["cell_type"] == "markdown" and GOALS.search(text):
-            faults = []
-            if not re.search(r"\w+\s+(?:minutes|hours)", text):
-                faults.append("the box of goals does not say how many minutes")
-            if not re.search(r"prerequisites?\b", text, re.IGNORECASE):
-                faults.append("the box of goals does not say the prerequisites")
-            return faults
-    return ["none of the first four cells holds a `:::{admonition}` of class `goals`"]
+    boxes = [cell["source"] for cell in notebook["cells"][:4] if GOALS.search(cell["source"])]
+    if not boxes:
+        return ["none of the first four cells holds a `:::{admonition}` of class `goals`"]
+    said = {"how many minutes": r"(minutes|hours)\b", "the prerequisites": r"(?i)prerequisites?\b"}
+    return [
+        f"the box of goals does not say {what}"
+        for what, words in said.items()
+        if not re.search(words, boxes[0])
+    ]
 
 
 def lengths(name: str, notebook: Notebook) -> list[str]:
     """Code on the page is short; code that is folded away may be longer."""
     faults = []
     for cell_name, cell in named(notebook):
-        lines = len(source(cell).splitlines())
+        lines = len(cell["source"].splitlines())
         limit = LONGEST_HIDDEN_CELL if marks(cell) & HIDDEN else LONGEST_CELL
         if lines > limit:
             faults.append(f"{cell_name} has {lines} lines; at most {limit}")
@@ -166,37 +158,28 @@ def lengths(name: str, notebook: Notebook) -> list[str]:
 
 
 def exercises(name: str, notebook: Notebook) -> list[str]:
-    """At least three exercises, each with a hidden solution that is itself executed."""
+    """At least three exercises, each with a label and a hidden solution that is itself executed."""
     asked: list[str] = []
-    solved: dict[str, bool] = {}
-    faults: list[str] = []
-    inside: str | None = None
+    solved = set()
+    inside: list[str] = []  # the exercises whose solution the cell is in: one, or none
+    faults = []
     for cell in notebook["cells"]:
+        text = cell["source"]
         if cell["cell_type"] == "code":
-            if inside is not None and cell.get("execution_count") and source(cell).strip():
-                solved[inside] = True
+            if cell.get("execution_count") and text.strip():
+                solved.update(inside)
             continue
-        text = source(cell)
-        for block in MARKDOWN_BLOCK.finditer(text):
-            options = text[block.end() :].split("\n\n", 1)[0]
-            if block["kind"] in ("exercise", "exercise-start"):
-                labels = LABEL.findall(options)
-                asked += labels[:1]
-                if not labels:
-                    faults.append(f"an exercise has no label (cell {cell.get('id')})")
-            elif block["kind"] == "solution-start":
-                inside = block["title"].strip()
-                solved.setdefault(inside, False)
-                if "dropdown" not in " ".join(CLASS.findall(options)).split():
-                    faults.append(f"the solution of {inside} lacks `:class: dropdown`")
-            elif block["kind"] == "solution-end":
-                inside = None
-            elif block["kind"] == "solution":
-                faults.append(
-                    f"the solution of {block['title']} cannot hold a code cell: use solution-start"
-                )
-    unsolved = [label for label in asked if not solved.get(label)]
-    faults += [f"exercise {label} has no solution with executed code" for label in unsolved]
+        labels = EXERCISE.findall(text)
+        asked += labels
+        if len(labels) < text.count("{exercise}"):
+            faults.append(f"an exercise has no label (cell {cell.get('id')})")
+        if "{solution-" in text:
+            inside = HIDDEN_SOLUTION.findall(text)
+    faults += [
+        f"exercise {label} has no solution-start of `:class: dropdown` with executed code behind it"
+        for label in asked
+        if label not in solved
+    ]
     if name != FRONT_PAGE and len(asked) < FEWEST_EXERCISES:
         faults.append(f"{len(asked)} exercises; at least {FEWEST_EXERCISES}")
     return faults
@@ -204,24 +187,21 @@ def exercises(name: str, notebook: Notebook) -> list[str]:
 
 def summary(name: str, notebook: Notebook) -> list[str]:
     """A chapter has a section called Summary."""
-    prose = [source(cell) for cell in notebook["cells"] if cell["cell_type"] == "markdown"]
+    prose = [cell["source"] for cell in notebook["cells"] if cell["cell_type"] == "markdown"]
     if name == FRONT_PAGE or any(re.search(r"^#+ Summary\s*$", text, re.M) for text in prose):
         return []
     return ["there is no heading called Summary"]
 
 
 def form(name: str, notebook: Notebook) -> list[str]:
-    """The stored form does not change from run to run: no times, an id for each cell, once."""
+    """It is as `rope.book.execute` stores it: an id for each cell, once, no times, no versions."""
     ids = [cell.get("id") for cell in notebook["cells"]]
-    faults = [f"cell {number} has no id" for number, one in enumerate(ids, 1) if not one]
-    twice = sorted({one for one in ids if one and ids.count(one) > 1})
-    faults += [f"the id {one} stands twice" for one in twice]
+    faults = [f"the id {one} stands {ids.count(one)} times" for one in {*ids} if ids.count(one) > 1]
+    faults += [f"cell {number} has no id" for number, one in enumerate(ids, 1) if not one]
     timed = [cell.get("id") for cell in notebook["cells"] if "execution" in cell["metadata"]]
     faults += [f"cell {one} holds times of execution" for one in timed]
-    if notebook["metadata"].get("kernelspec", {}).get("name") != "python3":
-        faults.append("its kernel is not python3")
-    if "version" in notebook["metadata"].get("language_info", {}):
-        faults.append("it holds the version of the Python that ran it")
+    if notebook["metadata"] != METADATA:
+        faults.append(f"its metadata are not {METADATA}")
     return faults
 
 
@@ -233,7 +213,7 @@ def figures(name: str, notebook: Notebook) -> list[str]:
         for output in cell["outputs"]:
             for kind, value in output.get("data", {}).items():
                 if kind == "image/svg+xml":
-                    title = re.search(r"<title>(.*?)</title>", "".join(value), re.DOTALL)
+                    title = re.search(r"<title>(.*?)</title>", value, re.DOTALL)
                     said = title[1] if title else ""
                 elif kind.startswith("application/vnd.vega"):
                     said = value.get("description", "")

@@ -73,16 +73,14 @@ def list_arguments(
     In the code they are lines: `name, name: what it is`, `Returns ...`, `Raises ...`.
     """
     shown: list[str] = []
-    in_list = after_blank = False
+    in_list = False
     for line in lines:
         if re.match(r"[A-Za-z_]\w*(, [A-Za-z_]\w*)*: |(Returns|Raises) ", line):
-            shown += [] if in_list or after_blank or not shown else [""]
-            shown.append(f"- {line}")
+            shown += [f"- {line}"] if in_list else ["", f"- {line}"]
             in_list = True
         else:
             in_list = in_list and bool(line.strip())
             shown.append(f"  {line}" if in_list else line)
-        after_blank = not line.strip()
     lines[:] = shown
 
 

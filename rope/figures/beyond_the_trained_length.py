@@ -1,7 +1,6 @@
 """The loss at each position, within the trained length and up to many times it.
 
-Chapter "Beyond the trained length". The functions take plain numbers as the record holds them;
-the alternative texts are made from the numbers that are drawn.
+Chapter "Beyond the trained length".
 """
 
 import math
@@ -35,41 +34,36 @@ def by_position(
         for title, results in panels.items()
     }
     height = 0.9 + len(panels) * max(2.3, 0.2 * len(names) + 0.3)
-    shape = {"sharex": True, "sharey": True, "squeeze": False}
-    figure, grid = subplots(len(panels), 1, height=height, **shape)
-    axes = grid[:, 0]
+    figure, _ = subplots(len(panels), 1, height=height, sharex=True, sharey=True)
+    axes = figure.axes
+    ends: list[list[tuple[float, float, str]]] = []
     for ax, (title, lines) in zip(axes, found.items(), strict=True):
+        ends.append([])
         for name, line in lines.items():
-            style, last = look(name, names), _last(line)
+            style, last, words = look(name, names), _last(line), label(name)
             draw(ax, middles, line, style)
             if last + 1 < len(middles):
+                words += f" (to {edges[last + 1]:,})"
                 cross = {"color": style["color"], "markersize": 9, "markeredgewidth": 2.5}
                 ax.plot([middles[last]], [line.mean[last]], "x", zorder=4, **cross)
+            ends[-1].append((middles[last], line.mean[last], words))
         first = ax is axes[0]
         shapes.mark(ax, context, f"trained length {context:,}" if first else "")
         ax.set_title(title, loc="left", fontsize=10, pad=18 if first and title else 6)
         ax.set_ylabel(quantity)
     ticks = [float(context) * 4.0**power for power in range(-6, 7)]
     ticks = [tick for tick in ticks if edges[1] / 2 <= tick <= edges[-1] * 1.01]
-    axes[-1].set_xscale("log")
+    axes[-1].set(xlim=(edges[1] / 2 * 0.95, edges[-1]), xlabel="position", xscale="log")
     axes[-1].set_xticks(ticks, [f"{tick:,.0f}" for tick in ticks])
     axes[-1].minorticks_off()
-    axes[-1].set(xlim=(edges[1] / 2 * 0.95, edges[-1]), xlabel="position")
-    for ax, lines in zip(axes, found.values(), strict=True):
-        end_labels(figure, ax, {name: _end(name, line, edges) for name, line in lines.items()})
+    for ax, ending in zip(axes, ends, strict=True):
+        end_labels(ax, ending)
     return picture(figure, alt=f"{quantity.capitalize()} {_words(found, edges, context)}")
 
 
 def _last(line: Spread) -> int:
     """Where a line ends."""
     return max(place for place, value in enumerate(line.mean) if not math.isnan(value))
-
-
-def _end(name: str, line: Spread, edges: Sequence[int]) -> tuple[float, float, str]:
-    """The last point of a line, and its name."""
-    last = _last(line)
-    ended = f" (to {edges[last + 1]:,})" if last + 2 < len(edges) else ""
-    return (edges[last] + edges[last + 1]) / 2, line.mean[last], label(name) + ended
 
 
 def _words(found: Mapping[str, Mapping[str, Spread]], edges: Sequence[int], context: int) -> str:

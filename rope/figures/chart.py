@@ -9,6 +9,7 @@ import sys
 from typing import Any
 
 import altair as alt
+import numpy as np
 
 from rope.figures.style import COLOURS, GRID, INK, MUTED, PAPER, Dash
 
@@ -43,24 +44,18 @@ def data(**columns: Any) -> alt.Data:
     >>> data(n=[0, 1], score=[1.0, 0.5403023058681398]).to_dict()
     {'values': [{'n': 0, 'score': 1.0}, {'n': 1, 'score': 0.540302}]}
     """
-    lists = {key: _plain(value) for key, value in columns.items()}
-    lengths = {key: len(value) for key, value in lists.items()}
-    if len(set(lengths.values())) > 1:
-        raise ValueError(f"columns differ in length: {lengths}.")
-    rows = [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]
-    return alt.Data(values=rows)
+    lists = {key: np.asarray(value).tolist() for key, value in columns.items()}
+    rows = zip(*lists.values(), strict=True)
+    return alt.Data(values=[dict(zip(lists, map(_short, row), strict=True)) for row in rows])
 
 
-def _plain(column: Any) -> list[Any]:
-    """A list of Python numbers or strings, from a tensor, an array or a sequence."""
-    values = column.tolist() if hasattr(column, "tolist") else list(column)
-    return [float(f"{v:.6g}") if isinstance(v, float) else v for v in values]
+def _short(value: Any) -> Any:
+    return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
 def one(**expressions: str) -> alt.Chart:
     """A chart of a single row whose columns are Vega expressions of the sliders."""
-    chart = alt.Chart(alt.Data(values=[{}]))
-    return chart.transform_calculate(**expressions) if expressions else chart
+    return alt.Chart(alt.Data(values=[{}])).transform_calculate(**expressions)
 
 
 def x(field: str, title: str | None, domain: Any = None, scale: Any = None, **axis: Any) -> alt.X:
@@ -77,24 +72,19 @@ def y(field: str, title: str | None, domain: Any = None, scale: Any = None, **ax
 
 
 def _limits(domain: Any, scale: dict[str, Any], axis: dict[str, Any]) -> dict[str, Any]:
-    given: dict[str, Any] = {}
+    given: dict[str, Any] = {"axis": alt.Axis(**axis)} if axis else {}
     if domain is not None:
         given["scale"] = alt.Scale(domain=list(domain), nice=False, **scale)
-    if axis:
-        given["axis"] = alt.Axis(**axis)
     return given
 
 
-def coordinates(extent: float = 1.25) -> dict[str, Any]:
+def coordinates(extent: float) -> dict[str, Any]:
     """Encodings `x` and `y` for columns x, y on a fixed square plane without axes."""
-    scale = alt.Scale(domain=[-extent, extent], nice=False, zero=False)
-    return {
-        "x": alt.X("x:Q", scale=scale, axis=None),
-        "y": alt.Y("y:Q", scale=scale, axis=None),
-    }
+    look: Any = {"scale": alt.Scale(domain=[-extent, extent], nice=False, zero=False), "axis": None}
+    return {"x": alt.X("x:Q", **look), "y": alt.Y("y:Q", **look)}
 
 
-def plane(extent: float = 1.25, *, circle: bool = True) -> alt.LayerChart:
+def plane(extent: float, *, circle: bool = True) -> alt.LayerChart:
     """The background of a plane: two axes through the origin and, if wanted, the unit circle."""
     reach = extent * 0.97
     lines = data(x=[-reach, 0.0], y=[0.0, -reach], x2=[reach, 0.0], y2=[0.0, reach])
@@ -105,9 +95,7 @@ def plane(extent: float = 1.25, *, circle: bool = True) -> alt.LayerChart:
     return alt.layer(*layers)
 
 
-def arc(
-    start: str, end: str, *, extent: float = 1.25, radius: str = "1", colour: str = INK
-) -> alt.Chart:
+def arc(start: str, end: str, *, extent: float, radius: str = "1", colour: str = INK) -> alt.Chart:
     """The arc around the origin between two angles in radians, given as Vega expressions."""
     steps = alt.Chart(alt.sequence(0, 1.0001, 1 / 96, as_="part"))
     placed = steps.transform_calculate(
@@ -122,7 +110,7 @@ def arrow(
     y: str,
     colour: str,
     *,
-    extent: float = 1.25,
+    extent: float,
     label: str | None = None,
     dash: Dash = (1, 0),
     width: float = 3,
@@ -176,9 +164,9 @@ def reading(
     A `name` becomes the class `name_marks` in the page, by which a test finds the text.
     """
     text = {"align": "left", "baseline": "middle", "color": INK, "fontSize": size} | mark
-    row = (one() if of is None else of).transform_calculate(text=expression).mark_text(**text)
-    row = row.properties(name=name) if name else row
-    return row.encode(x=alt.value(x), y=alt.value(y), text="text:N")
+    row = one(text=expression) if of is None else of.transform_calculate(text=expression)
+    words = row.mark_text(**text).properties(**{"name": name} if name else {})
+    return words.encode(x=alt.value(x), y=alt.value(y), text="text:N")
 
 
 def finish(chart: Any, *, alt_text: str, play: dict[str, Any] | None = None) -> Any:
@@ -192,13 +180,11 @@ def finish(chart: Any, *, alt_text: str, play: dict[str, Any] | None = None) -> 
     alt_text = " ".join(alt_text.split())
     if not alt_text:
         raise ValueError("alt_text is empty: say in a sentence what the chart shows.")
-    properties: dict[str, Any] = {"description": alt_text, "background": PAPER, "padding": 8}
-    if play is not None:
-        properties["usermeta"] = {"play": play}
+    meta = {} if play is None else {"usermeta": {"play": play}}
     ink = {"labelColor": INK, "titleColor": INK, "labelFontSize": 12, "titleFontSize": 13}
     lines = {"domainColor": MUTED, "tickColor": MUTED, "gridColor": GRID}
     return (
-        chart.properties(**properties)
+        chart.properties(description=alt_text, background=PAPER, padding=8, **meta)
         .configure(font="system-ui, sans-serif")
         .configure_view(stroke=None)
         .configure_axis(**ink, **lines, titleFontWeight="normal")

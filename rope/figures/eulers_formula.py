@@ -17,8 +17,9 @@ from rope.figures.style import BLUE, GREEN, INK, MUTED, PURPLE, SKY, VERMILION
 TERMS = 20
 EXTENT = 1.14  # of the plane, when its unit is the farthest partial sum
 LEAST = 1e-10  # the lower end of the error axis
-LABELLED = 5  # the last power whose term is labelled
+LABELS = ("1", "iθ", "−θ²/2!", "−iθ³/3!", "θ⁴/4!", "iθ⁵/5!")  # of the first terms
 HEAD = "M0,0L0.5,1L-0.5,1Z"  # a triangle whose tip is the arrow's end, pointing up at angle 0
+PRESENT = "datum.count == terms"  # the row of the present number of terms
 GOAL = {"x": "unit*cos(theta)", "y": "unit*sin(theta)"}
 
 
@@ -71,7 +72,7 @@ def _series() -> alt.Chart:
         re=added * np.array([1, 0, -1, 0])[power % 4],  # i^n
         im=added * np.array([0, 1, 0, -1])[power % 4],
         below=[factorial(n) for n in power],
-        label=[_label(n) if n <= LABELLED else "" for n in power],
+        label=[LABELS[n] if n < len(LABELS) else "" for n in power],
     )
     grown = alt.Chart(table).transform_calculate(
         term_x="datum.re*pow(theta, datum.power)/datum.below",
@@ -86,23 +87,13 @@ def _series() -> alt.Chart:
     )
 
 
-def _present() -> alt.Chart:
-    """The row of the present number of terms."""
-    return _series().transform_filter("datum.count == terms")
-
-
-def _label(n: int) -> str:
-    """i^n theta^n / n! as text."""
-    if n < 2:
-        return ("1", "iθ")[n]
-    return f"{'−' if n % 4 > 1 else ''}{'i' if n % 2 else ''}θ{'⁰¹²³⁴⁵⁶⁷⁸⁹'[n]}/{n}!"
-
-
 def _path() -> alt.LayerChart:
     """The circle and its angle, the terms end to end, and the gap between their end and e^{iθ}."""
     xy = chart.coordinates(EXTENT)
-    end = _present().transform_calculate(
-        x="unit*datum.sum_x", y="unit*datum.sum_y", x2=GOAL["x"], y2=GOAL["y"]
+    end = (
+        _series()
+        .transform_filter(PRESENT)
+        .transform_calculate(x="unit*datum.sum_x", y="unit*datum.sum_y", x2=GOAL["x"], y2=GOAL["y"])
     )
     gap = end.mark_rule(color=PURPLE, strokeWidth=2, strokeDash=[3, 3], clip=True)
     dot = end.mark_point(filled=True, color=PURPLE, size=120, opacity=1, clip=True)
@@ -172,7 +163,7 @@ def _distance() -> alt.VConcatChart:
         "sum": f"'sum: ' + {_complex('datum.sum_x', 'datum.sum_y')}",
         "goal": f"'eⁱᶿ: ' + {_complex('cos(theta)', 'sin(theta)')}",
     }
-    here = _present()
+    here = _series().transform_filter(PRESENT)
     lines = [
         chart.reading(text, y=14 + 25 * row, size=15 if row else 18, name=name, of=here)
         for row, (name, text) in enumerate(said.items())
@@ -201,7 +192,7 @@ def _errors() -> alt.LayerChart:
     shown = {field: _series().transform_filter(f"datum.{field} >= {LEAST:g}") for field in y}
     bound = shown["most"].mark_line(color=SKY, strokeWidth=2, strokeDash=[6, 3], clip=True)
     points = shown["left"].mark_point(filled=True, color=PURPLE, size=34, opacity=1, clip=True)
-    here = shown["left"].transform_filter("datum.count == terms")
+    here = shown["left"].transform_filter(PRESENT)
     ring = here.mark_point(color=PURPLE, size=190, strokeWidth=2.5, opacity=1, clip=True)
     return alt.layer(
         bound.encode(x=x, y=y["most"]),

@@ -4,6 +4,7 @@ Chapter "From maths to PyTorch". mpmath gives the true cosine with 30 digits.
 """
 
 import mpmath
+import numpy as np
 import torch
 
 from rope.figures import Picture, picture, subplots
@@ -26,16 +27,13 @@ def angle_errors(dim: int = 128, base: float = 10000.0) -> dict[str, list[float]
         "float32": (positions[:, None].float() * narrow).cos(),
         "float64": rotary_tables(positions, inverse_frequencies(dim, base))[0],
     }
-    errors: dict[str, list[float]] = {}
     with mpmath.workdps(30):
         theta = [mpmath.mpf(base) ** (mpmath.mpf(-2 * j) / dim) for j in range(dim // 2)]
-        exact = [[mpmath.cos(m * t) for t in theta] for m in POSITIONS]
-        for name, table in tables.items():
-            rows = zip(table.tolist(), exact, strict=True)
-            errors[name] = [
-                float(max(abs(c - e) for c, e in zip(*row, strict=True))) for row in rows
-            ]
-    return errors
+        exact = np.array([[mpmath.cos(m * t) for t in theta] for m in POSITIONS])
+        return {
+            name: abs(table.numpy() - exact).max(axis=1).astype(float).tolist()
+            for name, table in tables.items()
+        }
 
 
 def angle_error() -> Picture:

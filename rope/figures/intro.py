@@ -9,6 +9,7 @@ from rope.figures import Picture, picture, shapes, subplots
 from rope.figures.style import BLUE, GREEN, MUTED, OCHRE, PURPLE, SKY, VERMILION
 
 WIDTH, HEIGHT = 1.52, 0.5  # of a chapter's box
+BOX = "round,pad=0.02,rounding_size=0.08"
 
 # name: (column, row, two-line label); the row is also the part of the book.
 CHAPTERS = {
@@ -39,7 +40,6 @@ PARTS = (
     ("Evidence", GREEN),
 )
 PLACES = {name: (1.72 * col + 0.8, -0.98 * row) for name, (col, row, _) in CHAPTERS.items()}
-ROAD = tuple(pairwise(CHAPTERS))
 ALSO = (
     ("why_position", "rotation_in_two_dimensions"),
     ("rotation_in_two_dimensions", "many_dimensions"),
@@ -59,17 +59,13 @@ def book_map() -> Picture:
     ax.set(xlim=(-0.05, 5.15), ylim=(-6.29, 0.62), aspect="equal")
     for row, (part, colour) in enumerate(PARTS):
         ax.text(0.3, 0.35 - 0.98 * row, part, style="italic")
-        box: dict[str, Any] = {
-            "boxstyle": "round,pad=0.02,rounding_size=0.08",
-            "fc": "none",
-            "ec": colour,
-        }
+        look: dict[str, Any] = {"fc": "none", "ec": colour, "linewidth": 1.8, "boxstyle": BOX}
         for name in (name for name, (_, at, _) in CHAPTERS.items() if at == row):
             (x, y), url = PLACES[name], f"{name}.html"
             corner = (x - WIDTH / 2, y - HEIGHT / 2)
-            ax.add_patch(FancyBboxPatch(corner, WIDTH, HEIGHT, linewidth=1.8, url=url, **box))
+            ax.add_patch(FancyBboxPatch(corner, WIDTH, HEIGHT, url=url, **look))
             ax.text(x, y, CHAPTERS[name][2], linespacing=1.25, url=url, **shapes.CENTRED)
-    for start, end in ROAD:
+    for start, end in pairwise(CHAPTERS):
         _arrow(ax, start, end, "-")
     for start, end in ALSO:
         _arrow(ax, start, end, (0, (3, 2)))

@@ -70,16 +70,13 @@ def head_score() -> Any:
     The reader sets amplitudes and phases; the chart forms the sum and its softmax over the keys
     n <= m. The data column `start` holds the opening head's scores, from `rope.reference.score`.
     """
-    sliders = []
-    for j, amplitude, phase in zip(PLANES, PREVIOUS, PHASES, strict=True):
+    sliders, terms = [], []
+    for j, theta, amplitude, phase in zip(PLANES, THETAS, PREVIOUS, PHASES, strict=True):
+        terms.append(f"amplitude_{j}*cos(datum.offset*{theta:.6g} + phase_{j})")
         sliders += [
             chart.slider(f"amplitude_{j}", 0, TALLEST, 0.1, amplitude, f"plane {j}: amplitude"),
             chart.slider(f"phase_{j}", -3.14, 3.14, 0.01, phase, f"plane {j}: phase (rad)"),
         ]
-    terms = [
-        f"amplitude_{j}*cos(datum.offset*{theta:.6g} + phase_{j})"
-        for j, theta in zip(PLANES, THETAS, strict=True)
-    ]
     offset = range(-LAST, 1)
     rows = alt.Chart(chart.data(offset=offset, start=_start(offset)))
     scored = rows.transform_calculate(score=" + ".join(terms))

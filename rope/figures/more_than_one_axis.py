@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import altair as alt
+import numpy as np
 import torch
 from matplotlib.patches import Rectangle
 from torch import Tensor
@@ -123,10 +124,9 @@ def two_waves() -> Any:
 
 def _waves() -> alt.LayerChart:
     """The score at each displacement as a square's colour, and a cross on the query."""
-    side = range(-REACH, REACH + 1)
-    cells = [(row, column) for row in side for column in side]
-    grid = chart.data(row=[row for row, _ in cells], column=[column for _, column in cells])
-    scored = alt.Chart(grid).transform_calculate(score=_score("datum.row", "datum.column"))
+    row, column = np.mgrid[-REACH : REACH + 1, -REACH : REACH + 1].reshape(2, -1)
+    cells = alt.Chart(chart.data(row=row, column=column))
+    scored = cells.transform_calculate(score=_score("datum.row", "datum.column"))
     minus = "replace(datum.label, '-', '−')"
     ticks = {"values": [-6, -3, 0, 3, 6], "grid": False, "labelAngle": 0, "labelExpr": minus}
     numbers: dict[str, Any] = {"values": [-2, -1, 0, 1, 2], "gradientLength": SIZE}
@@ -161,18 +161,16 @@ def section_map(base: float, **orders: tuple[Sequence[int], bool]) -> Picture:
 
     The keywords are the titles, an underscore for a space; the values (sections, interleaved).
     """
-    figure, grid = subplots(len(orders), 1, height=4.6, sharex=True, squeeze=False)
-    panels = grid[:, 0]
-    for ax, (name, (sections, interleaved)) in zip(panels, orders.items(), strict=True):
+    figure, _ = subplots(len(orders), 1, height=4.6, sharex=True)
+    for ax, (name, (sections, interleaved)) in zip(figure.axes, orders.items(), strict=True):
         inv_freq = inverse_frequencies(2 * sum(sections), base)
         theta = section_frequencies(inv_freq, sections, interleaved_sections=interleaved)
         for (label, style), row in zip(AXES.items(), theta, strict=True):
             planes = row.nonzero().flatten()
             ax.semilogy(planes.tolist(), (math.tau / row[planes]).tolist(), label=label, **style)
-        ax.set(title=name.replace("_", " "), ylabel="wavelength")
-        ax.set_yticks([10, 1000, 100_000])
-    panels[-1].set_xlabel("plane $j$")
-    panels[0].legend(loc="upper left", handletextpad=0.2)
+        ax.set(title=name.replace("_", " "), ylabel="wavelength", yticks=[10, 1000, 100_000])
+    ax.set_xlabel("plane $j$")
+    figure.axes[0].legend(loc="upper left", handletextpad=0.2)
     return picture(
         figure,
         alt="Two panels of wavelengths against the plane, on a logarithmic axis. In contiguous "

@@ -16,11 +16,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import altair as alt
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator
 
-from rope.figures import chart
-from rope.figures.picture import Picture, picture
-from rope.figures.style import BLUE, COLOURS, DASHES, GRID, INK, MUTED, VERMILION, subplots
+from rope.figures import Picture, chart, picture, style, subplots
+from rope.figures.seeds import check_some
+from rope.figures.style import BLUE, COLOURS, GRID, INK, MUTED, VERMILION
 
 
 def roofline() -> Any:
@@ -38,20 +38,14 @@ def roofline() -> Any:
         chart.derived("intensity", "3/(2*e*moved)"),
         chart.derived("reached", "min(peak, intensity*rate)"),
     )
-    steps = alt.Chart(alt.sequence(0, 121, as_="k"))
-    steps = steps.transform_calculate(x="pow(10, -2 + 4*datum.k/120)", y="min(peak, datum.x*rate)")
-    x = alt.X(
-        "x:Q",
-        scale=alt.Scale(type="log", domain=[1e-2, 1e2], nice=False, clamp=True),
-        title="operations for each byte",
-        axis=alt.Axis(values=[0.01, 0.1, 1, 10, 100], format="~g", grid=False),
+    steps = alt.Chart(alt.sequence(0, 121, as_="k")).transform_calculate(
+        x="pow(10, -2 + 4*datum.k/120)", y="min(peak, datum.x*rate)"
     )
-    y = alt.Y(
-        "y:Q",
-        scale=alt.Scale(type="log", domain=[1e9, 1e15], nice=False, clamp=True),
-        title="operations a second",
-        axis=alt.Axis(values=[10.0**power for power in (9, 11, 13, 15)], format="~s"),
-    )
+    log: dict[str, Any] = {"type": "log", "clamp": True}
+    powers = {"values": [0.01, 0.1, 1, 10, 100], "format": "~g", "grid": False}
+    x = chart.x("x:Q", "operations for each byte", [1e-2, 1e2], log, **powers)
+    speeds = {"values": [1e9, 1e11, 1e13, 1e15], "format": "~s"}
+    y = chart.y("y:Q", "operations a second", [1e9, 1e15], log, **speeds)
     roof = steps.mark_line(color=BLUE, strokeWidth=3).encode(x=x, y=y)
     here = chart.one(x="intensity", y="reached")
     stem = here.mark_rule(color=VERMILION, strokeDash=[6, 2], strokeWidth=2)
@@ -90,60 +84,54 @@ LANES, LINE, ELEMENT = 32, 128, 4
 #: By name, the loads: in each, the elements that each lane asks for.
 LOADS: dict[str, list[list[list[int]]]] = {
     "half-split, one load for each half": [
-        [[lane] for lane in range(LANES)],
-        [[lane + LANES] for lane in range(LANES)],
+        [[lane + half] for lane in range(LANES)] for half in (0, LANES)
     ],
     "interleaved, one load for each coordinate": [
-        [[2 * lane] for lane in range(LANES)],
-        [[2 * lane + 1] for lane in range(LANES)],
+        [[2 * lane + which] for lane in range(LANES)] for which in (0, 1)
     ],
     "interleaved, one load for both": [[[2 * lane, 2 * lane + 1] for lane in range(LANES)]],
 }
 
 
-def lines_touched(load: Sequence[Sequence[int]], element: int = ELEMENT, line: int = LINE) -> int:
+def lines_touched(load: Sequence[Sequence[int]], line: int = LINE) -> int:
     """Lines of memory that the lanes of one load touch together.
 
-    load: for each lane the elements it asks for; element, line: bytes.
+    load: for each lane the elements it asks for; line: bytes in a line.
 
     >>> lines_touched([[lane] for lane in range(32)])
     1
     >>> lines_touched([[2 * lane] for lane in range(32)])
     2
     """
-    return len({place * element // line for lane in load for place in lane})
+    return len({place * ELEMENT // line for lane in load for place in lane})
 
 
 def coalescing() -> Picture:
     """A row of 64 elements for each way to load them, marked by the load that touches each."""
     figure, axes = subplots(len(LOADS), 1, height=3.9)
+    counts = []
     for ax, (name, loads) in zip(axes, LOADS.items(), strict=True):
-        _row(ax, name, loads)
-    counts = ", ".join(
-        f"{name}: {sum(map(lines_touched, loads))} lines in "
-        + ("one load" if len(loads) == 1 else f"{len(loads)} loads")
-        for name, loads in LOADS.items()
-    )
+        total = f"{name}: {sum(map(lines_touched, loads))} lines"
+        ax.text(0, 1.75, total, color=INK, fontsize=10)
+        _row(ax, loads)
+        counts.append(total + (" in one load" if len(loads) == 1 else f" in {len(loads)} loads"))
     return picture(
         figure,
         alt="Three rows of 64 elements, 256 bytes, in two lines of 128 bytes. Half-split: the "
         "first load takes the first line, the second load the second. Interleaved with a load "
         "for each coordinate: both loads take every other element of both lines. Interleaved "
-        f"with one load: it takes everything. In all {counts}.",
+        f"with one load: it takes everything. In all {', '.join(counts)}.",
     )
 
 
-def _row(ax: Any, name: str, loads: Sequence[Sequence[Sequence[int]]]) -> None:
+def _row(ax: Any, loads: Sequence[Sequence[Sequence[int]]]) -> None:
     """The elements as boxes, upper row for the first load and lower for the second."""
     ax.set_axis_off()
     ax.set(xlim=(-0.5, 2 * LANES + 0.5), ylim=(-1.3, 2.4))
-    total = sum(map(lines_touched, loads))
-    ax.text(0, 1.75, f"{name}: {total} lines", color=INK, fontsize=10)
-    looks = ((BLUE, ""), (VERMILION, "///"))
-    for number, (load, (colour, hatch)) in enumerate(zip(loads, looks, strict=False)):
+    looks = ((BLUE, BLUE, ""), ("none", VERMILION, "///"))
+    for number, (load, (face, colour, hatch)) in enumerate(zip(loads, looks, strict=False)):
         bottom = 0.7 - 0.75 * number
         places = [place + 0.5 for lane in load for place in lane]
-        face = "none" if hatch else colour
         marks = {"facecolor": face, "edgecolor": colour, "hatch": hatch, "linewidth": 0.6}
         ax.bar(places, 0.6, 0.84, bottom, **marks)
         ax.text(2 * LANES + 0.4, bottom + 0.3, str(number + 1), color=INK, va="center", ha="left")
@@ -153,75 +141,55 @@ def _row(ax: Any, name: str, loads: Sequence[Sequence[Sequence[int]]]) -> None:
         ax.text(start + LANES / 2, -0.95, word, color=INK, ha="center", va="center", fontsize=10)
 
 
-MARKERS = ("o", "s", "D", "^", "v", "P", "X", "<", ">", "*")
-#: A competitor looks the same in every figure. Six apart stand those that share a colour.
-NAMES = (
-    "rope",
-    "transformers",
-    "rope without a compiler",
-    "rotary-embedding-torch",
-    "formula compiled",
-    "Liger",
-    "plain formula",
-    "transformers compiled",
-    "flash-attn",
-    "torchtune",
-)
+#: By competitor and its marker, one look in every figure, with another dash at each return of a
+#: colour. Six apart stand those that share one.
+MARKERS = {
+    "rope": "o",
+    "transformers": "s",
+    "rope without a compiler": "D",
+    "rotary-embedding-torch": "^",
+    "formula compiled": "v",
+    "Liger": "P",
+    "plain formula": "X",
+    "transformers compiled": "<",
+    "flash-attn": ">",
+    "torchtune": "*",
+}
+LOOKS: dict[str, dict[str, Any]] = {
+    name: {
+        "color": COLOURS[place % 6],
+        "linestyle": style.line_style(style.DASHES[(place + place // 6) % 6]),
+        "marker": marker,
+    }
+    for place, (name, marker) in enumerate(MARKERS.items())
+}
 
 
 def by_length(lengths: Sequence[int], curves: Mapping[str, Sequence[float]]) -> Picture:
     """Each competitor's time over a copy's against the sequence length, both logarithmic.
 
     curves: by name, one value a length, NaN where none was measured.
-    Raises ValueError when there is nothing to draw.
+    Raises ValueError where there is nothing to draw.
     """
-    names = _names(curves)
+    check_some(curves)
+    names = sorted(curves, key=list(LOOKS).index)
     figure, ax = subplots(height=3.2 + 0.26 * len(names) / 2)
     for name in names:
-        colour, dash, marker = _look(name)
-        line = {"color": colour, "linestyle": dash, "marker": marker, "markersize": 5}
-        ax.plot(lengths, curves[name], label=name, **line)
+        ax.plot(lengths, curves[name], label=name, markersize=5, **LOOKS[name])
     ax.axhline(1.0, color=INK, linestyle=":", linewidth=1)
-    ax.set_xscale("log", base=2)
-    ax.set_yscale("log")
+    ax.set(xlabel="sequence length", ylabel="time over that of a copy", xscale="log", yscale="log")
     ax.set_xticks(lengths, [f"{length:,}" for length in lengths], rotation=45)
     ax.minorticks_off()
-    _plain_numbers(ax.yaxis)
-    ax.set(xlabel="sequence length", ylabel="time over that of a copy")
+    # 1, 2, 5, 10, 20 ... instead of powers of ten.
+    ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     figure.legend(loc="outside upper left", ncols=2)
     said = " ".join(f"{name}: {_course(lengths, curves[name])}." for name in names)
     return picture(figure, alt=f"Time over that of a copy, by sequence length. {said}")
-
-
-def _names(found: Mapping[str, Any]) -> list[str]:
-    """Who is drawn, in the order of `NAMES`."""
-    if not found:
-        raise ValueError(
-            "the record has no times for this figure; at least one competitor must have been "
-            "timed: choose cases that were measured"
-        )
-    return sorted(found, key=NAMES.index)
-
-
-def _look(name: str) -> tuple[str, Any, str]:
-    """Colour, dash and marker."""
-    place = NAMES.index(name)
-    turn = (place + place // len(COLOURS)) % len(DASHES)  # another dash at each return of a colour
-    line = "-" if turn == 0 else (0, tuple(map(float, DASHES[turn])))
-    return COLOURS[place % len(COLOURS)], line, MARKERS[place]
-
-
-def _plain_numbers(axis: Any) -> None:
-    """1, 2, 5, 10, 20 ... instead of powers of ten."""
-    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axis.set_minor_formatter(NullFormatter())
 
 
 def _course(lengths: Sequence[int], values: Sequence[float]) -> str:
     """Where a curve begins and where it ends."""
     known = [pair for pair in zip(lengths, values, strict=True) if not math.isnan(pair[1])]
     (first, start), (last, end) = known[0], known[-1]
-    if first == last:
-        return f"{start:.2g} at {first:,}"
     return f"{start:.2g} at {first:,}, {end:.2g} at {last:,}"

@@ -6,6 +6,7 @@ id, and its coordinates are rounded to a hundredth of a point.
 
 import io
 import re
+from dataclasses import dataclass
 from html import escape
 from typing import Any
 
@@ -15,15 +16,16 @@ from matplotlib.figure import Figure
 from rope.figures.style import SETTINGS
 
 FONTS = "'DejaVu Sans', Verdana, sans-serif"
+NUMBER = re.compile(r"((?:matrix|scale)\([^)]*\))|(-?\d+\.\d+(?:e-?\d+)?)")
 PIXELS_PER_POINT = 1.5  # ten-point text is shown at the size of the page's text
 
 
+@dataclass(frozen=True, repr=False)
 class Picture:
     """A static figure: its SVG, and the sentence that stands for it where it is not seen."""
 
-    def __init__(self, svg: str, alt: str) -> None:
-        self.svg = svg
-        self.alt = alt
+    svg: str
+    alt: str
 
     def __repr__(self) -> str:
         return f"Figure: {self.alt}"
@@ -50,25 +52,22 @@ def picture(figure: Figure, *, alt: str) -> Picture:
     with matplotlib.rc_context(SETTINGS):
         nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
         figure.savefig(buffer, format="svg", metadata=nothing)
-    return Picture(_settle(buffer.getvalue(), alt), alt)
+    width, height = figure.get_size_inches() * 72
+    return Picture(_settle(buffer.getvalue(), alt, width, height), alt)
 
 
-def _settle(svg: str, alt: str) -> str:
-    """Matplotlib's SVG without what differs between machines, with a title and a size."""
+def _settle(svg: str, alt: str, width: float, height: float) -> str:
+    """Matplotlib's SVG without what differs between machines, with a title and a size in points."""
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"\s*<metadata>.*?</metadata>|<!--.*?-->", "", svg, flags=re.S)
     svg = _short_ids(svg)
-    svg = re.sub(r"<(?!svg)[^>]+>", lambda tag: _round(tag[0]), svg)
+    svg = re.sub(r"<(?!svg)[^>]+>", lambda tag: NUMBER.sub(_round, tag[0]), svg)
     # Said once at the root instead of at each text, and never in a <style>, which would rule
     # the whole page that the SVG stands in.
     svg = re.sub(r"<style.*?</style>|\s*<defs>\s*<style.*?</style>\s*</defs>", "", svg, flags=re.S)
     svg = re.sub(r"font-family: 'DejaVu Sans'[^;\"]*; ?", "", svg)
     svg = re.sub(r' transform="rotate\(-?0 [^"]*"', "", svg)
     svg = re.sub(r"\n(?=[MLQCz\"])", " ", svg).replace(' "', '"')
-    box = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg)
-    if box is None:
-        raise RuntimeError("Matplotlib wrote an SVG without a viewBox.")
-    width, height = float(box[1]), float(box[2])
     looks = "stroke-linejoin: round; stroke-linecap: butt; font-family: " + FONTS
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '
@@ -82,29 +81,14 @@ def _settle(svg: str, alt: str) -> str:
 
 def _short_ids(svg: str) -> str:
     """Drop the ids that nothing refers to and number the others in order."""
-    used = set(re.findall(r"(?:url\(#|href=\"#)([^)\"]+)", svg))
-    names: dict[str, str] = {}
-
-    def define(match: re.Match[str]) -> str:
-        if match[1] not in used:
-            return ""
-        return f' id="{names.setdefault(match[1], f"i{len(names) + 1}")}"'
-
-    svg = re.sub(r'\s+id="([^"]*)"', define, svg)
-
-    def refer(match: re.Match[str]) -> str:
-        return match[1] + names.get(match[2], match[2])
-
-    return re.sub(r"(url\(#|href=\"#)([^)\"]+)", refer, svg)
+    defines, refers = r'\s+id="([^"]*)"', r'(url\(#|href="#)([^)"]+)'
+    used = {name for _, name in re.findall(refers, svg)}
+    names = dict.fromkeys(name for name in re.findall(defines, svg) if name in used)
+    short = {name: f"i{number}" for number, name in enumerate(names, start=1)}
+    svg = re.sub(defines, lambda id: f' id="{short[id[1]]}"' if id[1] in used else "", svg)
+    return re.sub(refers, lambda reference: reference[1] + short[reference[2]], svg)
 
 
-def _round(tag: str) -> str:
-    """Round the numbers of one tag to two decimals, the factors of a matrix or scale excepted."""
-
-    def one(match: re.Match[str]) -> str:
-        if match[1]:
-            return match[1]
-        text = f"{float(match[2]):.2f}".rstrip("0").rstrip(".")
-        return "0" if text in ("-0", "") else text
-
-    return re.sub(r"((?:matrix|scale)\([^)]*\))|(-?\d+\.\d+(?:e-?\d+)?)", one, tag)
+def _round(found: re.Match[str]) -> str:
+    """A number to two decimals; the factors of a matrix or scale as they are."""
+    return found[1] or f"{round(float(found[2]), 2) + 0:g}"

@@ -81,9 +81,8 @@ def packed_picture(lengths: Sequence[int]) -> Picture:
     for edge in accumulate(lengths[:-1]):
         ax.axhline(edge, color=GRID, linewidth=1.2)
         ax.axvline(edge, color=GRID, linewidth=1.2)
-    centres = [place + 0.5 for place in range(size)]
-    ax.set_xticks(centres, positions)
-    ax.set_yticks(centres, positions)
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_ticks([place + 0.5 for place in range(size)], positions)
     ax.tick_params(length=0)
     ax.set(xlabel="position of the key, within its document")
     ax.set(ylabel="position of the query, within its document")

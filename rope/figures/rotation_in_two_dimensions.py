@@ -128,8 +128,8 @@ def seen_from_the_query() -> Picture:
     figure, (plane, curve) = subplots(2, 1, height=5.2, height_ratios=(1.1, 1))
     for offset in OFFSETS:
         x, y = rotation_matrix(offset, [SEEN_THETA]) @ (0.0, LENGTH)
-        style = {"linestyle": shapes.DASHED if offset > 0 else "-"}
-        shapes.arrow(plane, (0, 0), (x, y), VERMILION, **style)
+        dash = shapes.DASHED if offset > 0 else "-"
+        shapes.arrow(plane, (0, 0), (x, y), VERMILION, linestyle=dash)
         angle, radius = math.atan2(y, x), LENGTH + (0.06 if offset else 0.42)
         at = (radius * math.cos(angle), radius * math.sin(angle) - (0.0 if offset else 0.08))
         name = f"$n = m{offset:+d}$".replace("-", "−") if offset else "$q$, and key $n = m$"

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.optimize import isotonic_regression
 
 from rope.figures import style
 
@@ -25,11 +26,8 @@ LOOKS: dict[str, tuple[str, str, style.Dash]] = {
     "t5": ("T5 bias", style.PURPLE, (8, 2, 2, 2, 2, 2)),
     "xpos": ("xPos", style.INK, (5, 1, 1, 1)),
 }
-OTHERS = [
-    *zip(
-        (*style.COLOURS, style.INK, style.MUTED), (*style.DASHES, (5, 1, 1, 1), (1, 1)), strict=True
-    )
-]
+COLOURS = (*style.COLOURS, style.INK, style.MUTED)
+OTHERS = list(zip(COLOURS, (*style.DASHES, (5, 1, 1, 1), (1, 1)), strict=True))
 LINE_HEIGHT = 13.0  # points between the middles of two labels
 
 
@@ -51,8 +49,9 @@ def spread(runs: Runs) -> Spread:
     """
     lengths = sorted({len(run) for run in runs})
     if len(lengths) != 1:
-        found = f"runs of {lengths} points" if lengths else "no run"
-        raise ValueError(f"{found} to average; all seeds must have equally many: leave out others")
+        raise ValueError(
+            f"runs of {lengths} points; all seeds must have equally many: leave out others"
+        )
     table = np.array(runs, dtype=float)  # None becomes NaN
     return Spread(*(reduce(table, axis=0).tolist() for reduce in (np.mean, np.min, np.max)))
 
@@ -108,51 +107,34 @@ def draw(ax: Any, x: Sequence[float], curve: Spread, line: Mapping[str, Any]) ->
     ax.plot(x, curve.mean, **line)
 
 
-def end_labels(figure: Any, ax: Any, ends: Mapping[str, tuple[float, float, str]]) -> None:
+def end_labels(ax: Any, ends: Iterable[tuple[float, float, str]]) -> None:
     """The words for each line right of the axes, as near the height of its end as they fit.
 
-    ends: x, y and words by name. Call it last: the limits of the axes are fixed here.
+    ends: x, y and words of each. Call it last: the limits of the axes are fixed here.
     """
-    figure.draw_without_rendering()
+    ax.figure.draw_without_rendering()
     ax.set(xlim=ax.get_xlim(), ylim=ax.get_ylim())
-    height = ax.get_window_extent().height * 72 / figure.dpi  # in points
-    in_order = sorted(ends.values(), key=lambda end: end[1])
+    height = ax.get_window_extent().height * 72 / ax.figure.dpi  # in points
+    leader = {"arrowstyle": "-", "color": style.MUTED, "linewidth": 0.7, "relpos": (0, 0.5)}
+    leader |= {"shrinkA": 1, "shrinkB": 1}
+    in_order = sorted(ends, key=lambda end: end[1])
     points = ax.transData.transform([end[:2] for end in in_order])
     wanted = ax.transAxes.inverted().transform(points)[:, 1] * height
     for (x, y, words), place in zip(in_order, apart(wanted, LINE_HEIGHT, height), strict=True):
-        leader = {
-            "arrowstyle": "-",
-            "color": style.MUTED,
-            "linewidth": 0.7,
-            "shrinkA": 1,
-            "shrinkB": 1,
-        }
-        ax.annotate(
-            words,
-            (x, y),
-            (1.06, place / height),
-            textcoords="axes fraction",
-            va="center",
-            arrowprops=leader | {"relpos": (0, 0.5)},
-            annotation_clip=False,
+        text = ax.annotate(
+            words, (x, y), (1.06, place / height), textcoords="axes fraction", arrowprops=leader
         )
+        text.set(va="center", annotation_clip=False)
 
 
 def apart(places: Sequence[float], gap: float, top: float) -> list[float]:
     """Rising places moved as little as it takes to be `gap` apart, within 0 ... top if they fit.
 
+    Less k gaps, the k-th place must not fall: a monotone regression, by least squares.
+
     >>> apart([1.0, 1.0, 9.0], gap=2.0, top=10.0)
     [0.0, 2.0, 9.0]
     """
-
-    def start(group: list[float]) -> float:
-        """Where a group's first place goes, so that the group has its mean where it wants it."""
-        length = gap * (len(group) - 1)
-        return max(0.0, min(math.fsum(group) / len(group) - length / 2, top - length))
-
-    groups: list[list[float]] = []  # wanted places of neighbours that touch
-    for place in places:
-        groups.append([place])
-        while len(groups) > 1 and start(groups[-2]) + gap * len(groups[-2]) > start(groups[-1]):
-            groups[-2:] = [groups[-2] + groups[-1]]
-    return [start(group) + gap * k for group in groups for k in range(len(group))]
+    steps = gap * np.arange(len(places))
+    moved = isotonic_regression(np.subtract(places, steps)).x
+    return (np.clip(moved, 0, max(0, top - steps[-1])) + steps).tolist()

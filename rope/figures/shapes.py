@@ -1,10 +1,9 @@
 """Shapes of the static figures that several chapters draw: arrows, arcs, maps, marked places."""
 
-import math
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from rope.figures.style import INK
 
@@ -23,20 +22,17 @@ def arrow(ax: Any, start: Point, tip: Point, colour: str, **style: Any) -> None:
 
 def arc(
     centre: Point, radii: Point, start: float, end: float, steps: int = 40
-) -> tuple[list[float], list[float]]:
+) -> tuple[NDArray[Any], NDArray[Any]]:
     """The coordinates x and y of points on an ellipse between two angles, for `ax.plot`."""
-    angles = [start + (end - start) * step / steps for step in range(steps + 1)]
-    return (
-        [centre[0] + radii[0] * math.cos(angle) for angle in angles],
-        [centre[1] + radii[1] * math.sin(angle) for angle in angles],
-    )
+    angles = np.linspace(start, end, steps + 1)
+    return centre[0] + radii[0] * np.cos(angles), centre[1] + radii[1] * np.sin(angles)
 
 
 def signed_map(ax: Any, table: ArrayLike, title: str) -> None:
     """Numbers of either sign as a map whose cells are centred on their indices; white is 0."""
     cells = np.asarray(table)
     top = float(abs(cells).max())
-    edges = [place - 0.5 for place in range(len(cells) + 1)]
+    edges = np.arange(len(cells) + 1) - 0.5
     ax.pcolormesh(edges, edges, cells, cmap="RdBu_r", vmin=-top, vmax=top, edgecolors="face")
     ax.set(title=title, aspect="equal")
     ax.grid(False)

@@ -1,7 +1,6 @@
 """How trainings went, and what they cost: chapter "What training shows".
 
-Every function takes plain numbers as the record holds them, by the name of the method; the
-alternative texts are made from the numbers that are drawn. Losses are in nats a character.
+Every function takes numbers by the name of the method. Losses are in nats a character.
 """
 
 import math
@@ -24,29 +23,24 @@ def loss_curves(
     """The loss against the step: one panel a method, best first, RoPE's line grey in each.
 
     Above a panel stands its last mean.
-    curves: by method, for each seed its steps under "step" and losses under "loss".
+    curves: by method, for each seed its steps under "step" and losses under "loss". Panels need
+    RoPE's among them, and an even number of methods.
     in_one: all in one panel, with a label at each line's end; good for a few.
     axis: the words for what stands under "step", where that is not the number of steps.
-    The loss before the first step is left out of sight: it is the same for all, and far above.
+    The first loss, before any step, is left out of sight: it is the same for all, and far above.
     Raises ValueError for no curves, and for seeds that were evaluated after different steps.
     """
     steps, found = _curves(curves, "step", "loss")
     found = dict(sorted(found.items(), key=lambda pair: pair[1].mean[-1]))
     low = min(min(curve.low) for curve in found.values())
-    high = max(
-        value
-        for name, curve in found.items()
-        for step, value in zip(steps[name], curve.high, strict=True)
-        if step > 0
-    )
+    high = max(max(curve.high[1:]) for curve in found.values())
     seen = (low - 0.05 * (high - low), high + 0.05 * (high - low))
     if in_one:
         figure, ax = subplots(height=3.4)
         for name, curve in found.items():
             draw(ax, steps[name], curve, look(name, found))
         ax.set(xlabel=axis, ylabel="validation loss", ylim=seen)
-        ends = {name: (steps[name][-1], c.mean[-1], label(name)) for name, c in found.items()}
-        end_labels(figure, ax, ends)
+        end_labels(ax, [(steps[way][-1], c.mean[-1], label(way)) for way, c in found.items()])
     else:
         notes = {name: f"{curve.mean[-1]:.3f}" for name, curve in found.items()}
         figure, panels = _small_multiples(steps, found, notes, axis, "validation loss")
@@ -69,27 +63,24 @@ def loss_curves(
 def final_spread(values: Mapping[str, Sequence[float]]) -> Picture:
     """One row a method, sorted, a dot a seed; the bar is the mean with its 95% t interval.
 
-    A single seed gets no bar. Raises ValueError where there is nothing to draw.
+    Raises ValueError where there is nothing to draw, and for a single seed.
     """
     check_some(values)
-    found = {name: _interval(seeds) for name, seeds in values.items()}
-    names = sorted(found, key=lambda name: found[name][0])
+    found = {name: interval(seeds) for name, seeds in values.items()}
+    names = sorted(found, key=lambda name: found[name].mean)
     figure, ax = subplots(height=0.8 + 0.34 * len(names))
     said = []
     for row, name in enumerate(names):
-        mean, half = found[name]
+        mean, low, high = found[name].mean, found[name].low, found[name].high
         colour = look(name, names)["color"]
         dots = {"color": colour, "markersize": 5, "alpha": 0.75, "markeredgewidth": 0}
         ax.plot(values[name], [row + 0.16] * len(values[name]), "o", linestyle="none", **dots)
-        words = f"{label(name)} {mean:.3f}"
-        if half is not None:
-            bar = {"color": colour, "linewidth": 2, "linestyle": "-"}
-            ax.plot([mean - half, mean + half], [row - 0.16] * 2, **bar)
-            words += f" ({mean - half:.3f} to {mean + half:.3f})"
+        bar = {"color": colour, "linewidth": 2, "linestyle": "-"}
+        ax.plot([low, high], [row - 0.16] * 2, **bar)
         ax.plot([mean], [row - 0.16], "|", color=INK, markersize=10, markeredgewidth=2)
         number = {"ha": "left", "va": "center", "clip_on": False}
         ax.text(1.02, row, f"{mean:.3f}", transform=ax.get_yaxis_transform(), **number)
-        said.append(words)
+        said.append(f"{label(name)} {mean:.3f} ({low:.3f} to {high:.3f})")
     ax.set_yticks(range(len(names)), [label(name) for name in names])
     ax.tick_params(axis="y", length=0)
     ax.set(ylim=(len(names) - 0.5, -0.5), xlabel="validation loss")
@@ -141,22 +132,21 @@ def cost_against_length(
     check_some(costs)
     names = list(dict.fromkeys(name for lines in costs.values() for name in lines))
     height = 0.8 + 2.1 * len(costs) + 0.1 * len(names)
-    figure, grid = subplots(len(costs), 1, height=height, sharex=True, squeeze=False)
-    panels, said = grid[:, 0], []
-    for ax, (title, lines) in zip(panels, costs.items(), strict=True):
+    figure, _ = subplots(len(costs), 1, height=height, sharex=True)
+    said = []
+    for ax, (title, lines) in zip(figure.axes, costs.items(), strict=True):
         for name, values in lines.items():
             known = [pair for pair in zip(lengths, values, strict=True) if pair[1]]
-            if known:
-                x, y = zip(*known, strict=True)
-                ax.plot(x, y, marker="o", markersize=4, label=label(name), **look(name, names))
-                said.append(f"{title} of {label(name)}: {_growth(x, y)}")
-        ax.set_xscale("log", base=2)
-        ax.set_yscale("log")
-        ax.set_ylabel(title)
-    panels[-1].set_xticks(lengths, [f"{length:,}" for length in lengths], rotation=45)
-    panels[-1].minorticks_off()
-    panels[-1].set_xlabel("sequence length $S$")
-    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper left", ncols=2)
+            x, y = zip(*known, strict=True)
+            ax.plot(x, y, marker="o", markersize=4, label=label(name), **look(name, names))
+            power = math.log(y[-1] / y[-2]) / math.log(x[-1] / x[-2])  # between the last two
+            ends = f"{y[0]:.2g} at {x[0]:,}, {y[-1]:.2g} at {x[-1]:,}, at the end growing"
+            said.append(f"{title} of {label(name)}: {ends} as S to the power {power:.1f}")
+        ax.set(xscale="log", yscale="log", ylabel=title)
+    ax.set_xticks(lengths, [f"{length:,}" for length in lengths], rotation=45)
+    ax.minorticks_off()
+    ax.set_xlabel("sequence length $S$")
+    figure.legend(*ax.get_legend_handles_labels(), loc="outside upper left", ncols=2)
     return picture(figure, alt="Costs against the sequence length. " + "; ".join(said) + ".")
 
 
@@ -170,23 +160,19 @@ def _small_multiples(
     """One panel a method, in the order given, each with the reference's line in grey beneath.
 
     notes: by method, what stands above its panel on the right. Returns the figure and the panels
-    `[rows, 2]` to finish; the last may be empty and hidden.
+    `[rows, 2]` to finish.
     """
     rows = (len(curves) + 1) // 2
     shape = {"sharex": True, "sharey": True, "squeeze": False}
     figure, panels = subplots(rows, 2, height=0.6 + 1.3 * rows, **shape)
     for ax, name in zip(panels.flat, curves, strict=False):
-        if name != REFERENCE and REFERENCE in curves:
+        if name != REFERENCE:
             grey = {"color": MUTED, "linestyle": "-", "linewidth": 1.0}
             ax.plot(x[REFERENCE], curves[REFERENCE].mean, **grey)
         draw(ax, x[name], curves[name], look(name, curves))
         ax.set_title(label(name), loc="left", fontsize=10)
         ax.set_title(notes[name], loc="right", fontsize=10, color=INK)
-    if len(curves) % 2:
-        panels[-1, 1].set_visible(False)
-        panels[-2, 1].tick_params(labelbottom=True)
-    grey_is = REFERENCE in curves and len(curves) > 1
-    figure.supxlabel(xlabel + (f" (grey: {label(REFERENCE)})" if grey_is else ""), fontsize=10)
+    figure.supxlabel(f"{xlabel} (grey: {label(REFERENCE)})", fontsize=10)
     figure.supylabel(ylabel, fontsize=10)
     return figure, panels
 
@@ -196,15 +182,13 @@ def _curves(
 ) -> tuple[dict[str, list[float]], dict[str, Spread]]:
     """By method, the points at which all of its seeds were measured, and the spread there."""
     check_some(runs)
-    points = {}
     for name, seeds in runs.items():
-        found = [list(run[x]) for run in seeds]
-        if not found or any(other != found[0] for other in found):
+        if len({tuple(run[x]) for run in seeds}) != 1:
             raise ValueError(
                 f"the seeds of {name!r} do not share their values of {x!r}; a mean needs them all "
                 "at the same ones: leave out the odd run"
             )
-        points[name] = found[0]
+    points = {name: list(seeds[0][x]) for name, seeds in runs.items()}
     return points, {name: spread([run[y] for run in seeds]) for name, seeds in runs.items()}
 
 
@@ -214,21 +198,3 @@ def _seeds(runs: Mapping[str, Sequence[Any]]) -> str:
     if len(counts) > 1:
         return f"{counts[0]} to {counts[-1]} seeds"
     return "one seed" if counts[0] == 1 else f"{counts[0]} seeds"
-
-
-def _interval(seeds: Sequence[float]) -> tuple[float, float | None]:
-    """Mean and half of the 95% interval, which a single seed does not have."""
-    if len(seeds) == 1:
-        return seeds[0], None
-    found = interval(seeds)
-    return found.mean, found.half
-
-
-def _growth(lengths: Sequence[int], values: Sequence[float]) -> str:
-    """First and last value, and the power of the length between the last two."""
-    start = f"{values[0]:.2g} at {lengths[0]:,}"
-    if len(lengths) < 2:
-        return start
-    power = math.log(values[-1] / values[-2]) / math.log(lengths[-1] / lengths[-2])
-    end = f"{values[-1]:.2g} at {lengths[-1]:,}"
-    return f"{start}, {end}, at the end growing as S to the power {power:.1f}"

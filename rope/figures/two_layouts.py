@@ -4,12 +4,12 @@ Chapter "Two layouts".
 """
 
 import math
-from typing import Any
 
 import torch
+from torch.nn.functional import scaled_dot_product_attention
 
 from rope.figures import Picture, picture, shapes, subplots
-from rope.figures.style import COLOURS, DASHES
+from rope.figures.style import COLOURS, DASHES, line_style
 from rope.frequencies import inverse_frequencies, rotary_tables
 from rope.functional import rotary_embedding
 from rope.layouts import permutation
@@ -31,7 +31,12 @@ def pairing(dim: int) -> Picture:
         ax.set(xlim=(-0.7, dim - 0.3), ylim=(-0.75, 2.5))
         ax.text(-0.6, 2.15, name, fontsize=11, fontweight="bold")
         for j, (first, second) in enumerate(pairs):
-            _arc(ax, first, second, j)
+            middle, reach = (first + second) / 2, (second - first) / 2
+            height = 0.55 + 0.22 * reach + (0.16 * j if reach > 1 else 0.0)
+            curve = shapes.arc((middle, 0), (reach, height), 0, math.pi)
+            ax.plot(*curve, color=COLOURS[j], linestyle=line_style(DASHES[j]))
+            ax.plot([first, second], [0, 0], linestyle="none", marker="o", color=COLOURS[j])
+            ax.text(middle, height + 0.18, str(j), **shapes.CENTRED)
         for coordinate in range(dim):
             ax.text(coordinate, -0.45, str(coordinate), **shapes.CENTRED)
     return picture(
@@ -39,17 +44,6 @@ def pairing(dim: int) -> Picture:
         alt=f"Two rows of coordinates 0 to {dim - 1}. Interleaved: arcs join 0 with 1, 2 with 3, "
         f"and so on. Half-split: arcs join 0 with {dim // 2}, 1 with {dim // 2 + 1}, and so on.",
     )
-
-
-def _arc(ax: Any, first: int, second: int, plane: int) -> None:
-    """Half an ellipse over a pair of coordinates, with the plane's number on its top."""
-    middle, reach = (first + second) / 2, (second - first) / 2
-    height = 0.55 + 0.22 * reach + (0.16 * plane if reach > 1 else 0.0)
-    dash = (0, DASHES[plane]) if plane else "-"
-    curve = shapes.arc((middle, 0), (reach, height), 0, math.pi)
-    ax.plot(*curve, color=COLOURS[plane], linestyle=dash)
-    ax.plot([first, second], [0, 0], linestyle="none", marker="o", color=COLOURS[plane])
-    ax.text(middle, height + 0.18, str(plane), **shapes.CENTRED)
 
 
 def wrong_layout() -> Picture:
@@ -63,15 +57,14 @@ def wrong_layout() -> Picture:
     key = torch.randn(DIM, generator=generator, dtype=torch.float64).expand(1, 1, SIZE, DIM)
     shift = torch.full((SIZE,), BACK)
     query = rotary_embedding(key, cos, sin, shift, interleaved=True, inverse=True) * DIM**0.5
-    future = torch.ones(SIZE, SIZE, dtype=torch.bool).triu(1)
     ids = torch.arange(SIZE)
+    each_key = torch.eye(SIZE, dtype=torch.float64).expand(1, 1, SIZE, SIZE)
     figure, axes = subplots(1, 2, height=2.9, sharey=True)
     titles = {"its own layout": True, "the other layout": False}
     places = range(0, SIZE, 5)
     for ax, (title, interleaved) in zip(axes, titles.items(), strict=True):
         q, k = (rotary_embedding(t, cos, sin, ids, interleaved=interleaved) for t in (query, key))
-        scores = (q @ k.mT / DIM**0.5).masked_fill(future, -torch.inf)
-        weights = scores.softmax(dim=-1)[0, 0]
+        weights = scaled_dot_product_attention(q, k, each_key, is_causal=True)[0, 0]
         ax.pcolormesh(weights.numpy(), cmap="Blues", vmin=0, vmax=1, edgecolors="face")
         ax.set(title=title, xlabel="key position $n$", aspect="equal")
         ax.set_xticks([place + 0.5 for place in places], places)

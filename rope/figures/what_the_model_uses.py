@@ -1,7 +1,6 @@
 """What a trained model does with its planes, its distances and its base: "What the model uses".
 
-Plane j has the wavelength 2 pi / theta_j positions; plane 0 is the fastest. Every function takes
-plain numbers as the record holds them; the alternative texts are made from them. Shapes: L layers,
+Plane j has the wavelength 2 pi / theta_j positions; plane 0 is the fastest. Shapes: L layers,
 H heads, S sequence.
 """
 
@@ -20,7 +19,6 @@ ANGLES = {
     "bf16 positions": "bfloat16 positions",
     "bf16 tables": "bfloat16 tables",
     "bf16 angles": "bfloat16 angles",
-    "float32 product": "float32 angles",
 }
 
 
@@ -39,12 +37,7 @@ def ablation(
     """
     found = spreads({"not turned": frozen, "left out": erased}, wavelengths, "wavelengths")
     planes = len(wavelengths)
-    edge, crossing = None, f"None passes the trained length, {context:,}."
-    if wavelengths[0] <= context < wavelengths[-1]:
-        edge = float(np.interp(math.log(context), np.log(wavelengths), range(planes)))
-        crossing = (
-            f"Planes from {math.ceil(edge)} on have longer ones than the trained {context:,}."
-        )
+    edge = float(np.interp(math.log(context), np.log(wavelengths), range(planes)))
     figure, axes = subplots(2, 1, height=4.4, sharex=True)
     styles = ({"color": BLUE, "fmt": "o"}, {"color": VERMILION, "fmt": "s"})
     for ax, (name, (mean, low, high)), style in zip(axes, found.items(), styles, strict=True):
@@ -52,8 +45,7 @@ def ablation(
         marks = {"linestyle": "none", "markersize": 5, "elinewidth": 1.5}
         ax.errorbar(range(planes), mean, bars, **style, **marks)
         ax.axhline(0, color=MUTED, linewidth=1)
-        if edge is not None:
-            shapes.mark(ax, edge, f"trained length {context:,}" if ax is axes[1] else "")
+        shapes.mark(ax, edge, f"trained length {context:,}" if ax is axes[1] else "")
         ax.set_ylabel(name)
     ticks = list(range(0, planes, max(1, planes // 5)))
     axes[1].set(xlabel="plane $j$", xticks=ticks)
@@ -67,7 +59,7 @@ def ablation(
         alt=f"How much the loss rises, by plane, from the fastest to the slowest of {planes}; a "
         "dot for the mean over seeds, a bar from the least to the greatest seed. "
         f"{said} Wavelengths run from {wavelengths[0]:,.1f} to {wavelengths[-1]:,.0f} positions. "
-        + crossing,
+        f"Planes from {math.ceil(edge)} on have longer ones than the trained {context:,}.",
     )
 
 
@@ -112,7 +104,7 @@ def mean_by_distance(
 
 def _course(name: str, line: Sequence[float]) -> str:
     """A line's value at its start, its peak and its end."""
-    peak = max(range(len(line)), key=lambda distance: line[distance])
+    peak = line.index(max(line))
     text = f"{name}: {line[0]:.3g} at 0"
     if peak not in (0, len(line) - 1):
         text += f", greatest {line[peak]:.3g} at {peak}"
@@ -130,8 +122,8 @@ def base_curve(
     """
     check_some(losses)
     height = 0.5 + 1.8 * len(losses)
-    figure, grid = subplots(len(losses), 1, height=height, sharex=True, squeeze=False)
-    panels, style, said = grid[:, 0], look("rope", ()), []
+    figure, _ = subplots(len(losses), 1, height=height, sharex=True)
+    panels, style, said = figure.axes, look("rope", ()), []
     dots = {"color": style["color"], "linestyle": "none", "alpha": 0.6, "markersize": 5}
     for ax, (title, groups) in zip(panels, losses.items(), strict=True):
         means = [math.fsum(seeds) / len(seeds) for seeds in groups]
@@ -142,13 +134,11 @@ def base_curve(
         first = ax is panels[0]
         ax.set_title(title, loc="left", fontsize=10, pad=18 if first else 6)
         shapes.mark(ax, bound, f"bound {bound:,.0f}" if first else "")
-        at = ", ".join(
-            f"{mean:.3f} at {base:,.0f}" for base, mean in zip(bases, means, strict=True)
-        )
-        said.append(f"{title}: {at}")
-    panels[-1].set_xticks(bases, [f"{base:,.0f}" for base in bases])
-    panels[-1].minorticks_off()
-    panels[-1].set_xlabel("base $b$")
+        at = [f"{mean:.3f} at {base:,.0f}" for base, mean in zip(bases, means, strict=True)]
+        said.append(f"{title}: {', '.join(at)}")
+    ax.set_xticks(bases, [f"{base:,.0f}" for base in bases])
+    ax.minorticks_off()
+    ax.set_xlabel("base $b$")
     figure.supylabel("validation loss", fontsize=10)
     return picture(
         figure,

@@ -23,7 +23,6 @@ from rope.figures.style import BLUE, INK
 
 SIDE = 288  # pixels: 32 cells of 9
 LONGEST = 48
-DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 SHOWN = {" ": "␣", "\n": "↵", "\t": "⇥"}  # what leaves no mark gets one
 INSET = 0.04  # of a coloured cell in its place
 
@@ -115,7 +114,7 @@ def encode(weights: Sequence[Sequence[float]]) -> str:
     'rs6yku'
     """
     found = [round(1000 * weight) for m, row in enumerate(weights) for weight in row[: m + 1]]
-    return "".join(DIGITS[value // 36] + DIGITS[value % 36] for value in found)
+    return "".join(np.base_repr(value, 36).lower().zfill(2) for value in found)
 
 
 def _near_and_far(weights: Sequence[Grid]) -> str:
@@ -136,19 +135,13 @@ def norm_heat_map(q_norm: Grid, k_norm: Grid) -> Picture:
     Each `[L][H][planes]`, as `rope.training.inside.plane_norms` has them. Colours go up in steps,
     so that a cell can be found on the bar. Raises ValueError where the two differ in shape.
     """
-    norms = {"q": np.array(q_norm), "k": np.array(k_norm)}
-    layers, heads, planes = norms["q"].shape
-    if norms["q"].shape != norms["k"].shape:
-        raise ValueError(
-            f"q_norm is {[layers, heads, planes]} and k_norm {list(norms['k'].shape)}; both must "
-            "be [layers, heads, planes] of one model: pass what plane_norms gives"
-        )
-    every = np.stack(list(norms.values()))
-    levels = [float(level) for level in MaxNLocator(nbins=8).tick_values(every.min(), every.max())]
+    norms = np.stack([q_norm, k_norm])
+    _, layers, heads, planes = norms.shape
+    levels = list(MaxNLocator(nbins=8).tick_values(norms.min(), norms.max()))
     colours = colour_steps(len(levels) - 1)
     figure, axes = subplots(1, 2, height=0.24 * layers * heads + 1.6, sharey=True)
     said = []
-    for ax, (title, part) in zip(axes, norms.items(), strict=True):
+    for ax, title, part in zip(axes, "qk", norms, strict=True):
         _cells(ax, part.reshape(-1, planes), levels, colours)
         for edge in range(heads, layers * heads, heads):
             ax.axhline(edge, color=INK, linewidth=1)
@@ -175,9 +168,7 @@ def colour_steps(count: int) -> list[str]:
 
     None is a role of the style, which the page would put its theme's colour in the place of.
     """
-    return [
-        to_hex(colormaps["cividis"](0.5 if count == 1 else k / (count - 1))) for k in range(count)
-    ]
+    return [to_hex(colour) for colour in colormaps["cividis"](np.linspace(0, 1, count))]
 
 
 def _cells(ax: Any, table: NDArray[Any], levels: list[float], colours: list[str]) -> None:
