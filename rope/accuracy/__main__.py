@@ -16,7 +16,7 @@ from typing import Any
 
 from rope.accuracy import DIM, LARGEST, RESULT, peers, tables, vectors
 from rope.measuring.machine import installed
-from rope.measuring.record import resume, rounded, write
+from rope.measuring.record import measured
 
 #: Raise it when a measurement changes its meaning: results of another version are not resumed.
 VERSION = 1
@@ -66,17 +66,8 @@ def version_of(package: str) -> str:
     return (installed(package) or "absent").split("+")[0]
 
 
-def measure(path: Path) -> None:
-    """Measure, showing a bar, and write the result; what is measured is kept at every moment."""
-    from tqdm import tqdm
-
-    kept = path.with_suffix(".partial.json")
-    done = resume(kept, fingerprint())
-    for name, job in (bar := tqdm(jobs().items())):
-        bar.set_description(name)
-        if name not in done:
-            done[name] = rounded(job())
-            write(kept, {"program": fingerprint(), "done": done})
+def report(done: dict[str, Any]) -> dict[str, Any]:
+    """The report made of all measurements."""
     result: dict[str, Any] = {
         "pairs": [],
         "peers": {"dim": DIM, "positions": peers.HALF_POWERS, "window": peers.PEER_WINDOW},
@@ -91,8 +82,12 @@ def measure(path: Path) -> None:
             result[section][what] = done[name]
         else:
             result[section] += done[name] if isinstance(done[name], list) else [done[name]]
-    write(path, result)
-    kept.unlink()
+    return result
+
+
+def measure(path: Path) -> None:
+    """Measure everything, showing a bar, and write the report."""
+    measured(path, fingerprint(), jobs(), report)
 
 
 if __name__ == "__main__":
