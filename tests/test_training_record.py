@@ -184,11 +184,11 @@ def test_a_sweep_goes_on_with_the_runs_that_are_missing(tmp_path, monkeypatch):
         for seed, rate in ((0, 1e-3), (1, 1e-3), (2, 1e30))
     )
     plan = [marked, good, bad]
-    monkeypatch.setattr(sweep_module, "experiments", lambda *parts: plan)
+    monkeypatch.setattr(sweep_module, "experiments", lambda: plan)
     earlier = {"experiment": marked.as_dict(), "loss": -1.0}
-    write(output, {"metadata": sweep_module.metadata(["live"]), "runs": [earlier]})
+    write(output, {"metadata": sweep_module.metadata(), "runs": [earlier]})
     with pytest.raises(RuntimeError, match="it must be finite"):
-        sweep(output, ["live"], workers=1)
+        sweep(output, workers=1)
     first, second = json.loads(output.read_text())["runs"]
     assert first == earlier and second["experiment"] == good.as_dict()
     weights = tmp_path / "rope.pt"
@@ -199,20 +199,13 @@ def test_a_sweep_goes_on_with_the_runs_that_are_missing(tmp_path, monkeypatch):
 
     plan.remove(bad)
     kept = output.read_bytes()
-    record = sweep(output, ["live"], workers=1)
+    record = sweep(output, workers=1)
     assert record["runs"] == [first, second] and output.read_bytes() == kept
     assert record["metadata"]["corpus"]["sha256"] == load_corpus().sha256
-    with pytest.raises(ValueError, match=r"was made with command '.* live', and here .* base"):
-        sweep(output, ["base"])
     changed = record["metadata"] | {"commit": "another"}
     write(output, {"metadata": changed, "runs": record["runs"]})
     with pytest.raises(ValueError, match="was made with commit 'another', and here it is"):
-        sweep(output, ["live"])
-
-
-def test_a_sweep_refuses_a_part_that_the_plan_has_not(tmp_path):
-    with pytest.raises(ValueError, match="parts holds 'bases'; the plan has positions"):
-        sweep(tmp_path / "a.json", ["bases"])
+        sweep(output)
 
 
 def test_the_record_holds_the_plan_and_no_run_twice():

@@ -9,7 +9,6 @@ questions that were kept from training.
 import json
 import os
 import signal
-from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
 from multiprocessing import get_context
@@ -17,12 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from tqdm import tqdm
 
 from rope.measuring.machine import about_here
 from rope.measuring.record import rounded, write
 from rope.training.data import TextData, load_corpus
 from rope.training.defects import DEFECTS, check_rotary, defect
-from rope.training.experiment import PLAN, TEXT, Experiment, experiments
+from rope.training.experiment import TEXT, Experiment, experiments
 from rope.training.inside import by_distance as scores_by_distance
 from rope.training.inside import erased, frozen, plane_norms, position_share
 from rope.training.lengths import FACTOR, OFFSETS, by_distance, by_extension, by_position, shifted
@@ -33,21 +33,16 @@ LONG_WINDOWS, BANDS = 16, 4
 Entry = dict[str, Any]
 
 
-def sweep(output: Path, parts: Sequence[str] = tuple(PLAN), workers: int = 2) -> Entry:
-    """Train and measure the runs of these parts of the plan; returns the record, written to output.
+def sweep(output: Path, workers: int = 2) -> Entry:
+    """Train and measure the runs of the plan; returns the record, written to output.
 
     The model of the first rotary run is written beside it, small, as rope.pt. workers: processes.
     Whatever stops it, KeyboardInterrupt included, finished runs are kept, and those that output
     holds are not repeated. A bar on standard error counts the runs.
-    Raises ValueError for a part that the plan has not, or an output of other metadata.
+    Raises ValueError for an output of other metadata.
     """
-    from tqdm import tqdm
-
-    strange = [part for part in parts if part not in PLAN]
-    if strange:
-        raise ValueError(f"parts holds {strange[0]!r}; the plan has {', '.join(PLAN)}")
-    wanted = experiments(*parts)
-    about = metadata(parts)  # of the code that runs, not of what stands there hours later
+    wanted = experiments()
+    about = metadata()  # of the code that runs, not of what stands there hours later
     done = _finished(output, about)
     missing = [experiment for experiment in wanted if experiment not in done]
     output.parent.mkdir(parents=True, exist_ok=True)
@@ -81,18 +76,16 @@ def run(experiment: Experiment, weights: Path) -> Entry:
     return entry
 
 
-def metadata(parts: Sequence[str]) -> Entry:
+def metadata() -> Entry:
     """What the numbers depend on and can be known: corpus, versions, machine, command."""
     corpus = load_corpus()
     return {
-        "command": "python -m rope.training sweep"
-        + ("" if tuple(parts) == tuple(PLAN) else " --parts " + " ".join(parts)),
+        "command": "python -m rope.training sweep",
         "corpus": {
             "characters": len(corpus.training) + len(corpus.validation),
             "kinds": len(corpus.vocabulary),
             "sha256": corpus.sha256,
         },
-        "parts": list(parts),
         "threads": 1,
         **about_here(("torch",)),
     }
