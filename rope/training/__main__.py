@@ -8,13 +8,10 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import asdict, fields
 from pathlib import Path
 
-from rope.training.experiment import ATTENTIONS, TASKS, Experiment
-from rope.training.positions import POSITIONS
-
-CHOICES = {"task": TASKS, "attention": ATTENTIONS, "position": tuple(POSITIONS)}
+from rope.training.experiment import CHOICES, Experiment
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -37,7 +34,7 @@ def _train(options: argparse.Namespace) -> None:
     given = {field.name: getattr(options, field.name) for field in fields(Experiment)}
     experiment = Experiment(**given)
     trained = train(experiment, device=options.device)
-    print(json.dumps({"experiment": experiment.as_dict(), **trained.metrics[-1]}))
+    print(json.dumps({"experiment": asdict(experiment), **trained.metrics[-1]}))
 
 
 def _sweep(options: argparse.Namespace) -> None:

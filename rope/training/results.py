@@ -5,7 +5,7 @@ first rotary run; `interval` says what the seeds of a method agree on.
 """
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -45,7 +45,7 @@ def runs(of: Experiment = TEXT, **changed: Any) -> list[Run]:
     found = {}
     for run in recorded()["runs"]:
         seed = run["experiment"]["seed"]
-        if run["experiment"] == replace(wanted, seed=seed).as_dict():
+        if run["experiment"] == asdict(replace(wanted, seed=seed)):
             found[seed] = run
     if not found:
         raise ValueError(f"no recorded run is {wanted}: the plan is rope.training.experiment.PLAN")

@@ -10,7 +10,7 @@ import json
 import os
 import signal
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import replace
+from dataclasses import asdict, replace
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from rope.measuring.machine import about_here
 from rope.measuring.record import rounded, write
 from rope.training.data import TextData, load_corpus
 from rope.training.defects import DEFECTS, check_rotary, defect
-from rope.training.experiment import TEXT, Experiment, experiments
+from rope.training.experiment import PLAN, TEXT, Experiment
 from rope.training.inside import by_distance as scores_by_distance
 from rope.training.inside import erased, frozen, plane_norms, position_share
 from rope.training.lengths import FACTOR, OFFSETS, by_distance, by_extension, by_position, shifted
@@ -41,18 +41,17 @@ def sweep(output: Path, workers: int = 2) -> Entry:
     holds are not repeated. A bar on standard error counts the runs.
     Raises ValueError for an output of other metadata.
     """
-    wanted = experiments()
     about = metadata()  # of the code that runs, not of what stands there hours later
     done = _finished(output, about)
-    missing = [experiment for experiment in wanted if experiment not in done]
+    missing = [experiment for experiment in PLAN if experiment not in done]
     output.parent.mkdir(parents=True, exist_ok=True)
 
     def record() -> Entry:
-        return {"metadata": about, "runs": [done[each] for each in wanted if each in done]}
+        return {"metadata": about, "runs": [done[each] for each in PLAN if each in done]}
 
     pool = ProcessPoolExecutor(workers, get_context("spawn"), initializer=_prepare)
     try:
-        with tqdm(total=len(wanted), initial=len(wanted) - len(missing), unit="run") as bar:
+        with tqdm(total=len(PLAN), initial=len(PLAN) - len(missing), unit="run") as bar:
             running = {
                 pool.submit(run, each, output.with_name("rope.pt")): each for each in missing
             }
@@ -103,7 +102,7 @@ def measure(trained: Trained, *, thoroughly: bool = False) -> Entry:
     windows = _windows(trained, experiment.context) if text else 4 * EVALUATED
     long = min(LONG_WINDOWS, _windows(trained, FACTOR * experiment.context)) if text else 32
     entry: Entry = {
-        "experiment": experiment.as_dict(),
+        "experiment": asdict(experiment),
         "parameters": sum(weight.numel() for weight in model.parameters()),
         "curve": {name: [line[name] for line in trained.metrics] for name in ("step", "loss")},
         "loss": validation_loss(model, data, windows),
@@ -132,7 +131,7 @@ def keep(trained: Trained, output: Path, windows: int = 32) -> None:
     fresh = output.with_suffix(".new")
     torch.save(
         {
-            "experiment": model.experiment.as_dict(),
+            "experiment": asdict(model.experiment),
             "weights": {name: weight.half() for name, weight in model.state_dict().items()},
             "vocabulary": data.corpus.vocabulary,
             "sha256": data.corpus.sha256,
