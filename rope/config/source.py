@@ -56,10 +56,7 @@ def read_facts(config: Any) -> dict[str, Any]:
 
 
 def refuse_unknown_keys(facts: Mapping[str, Any]) -> None:
-    """Refuse a key about rotation that nothing here reads.
-
-    >>> refuse_unknown_keys({"model_type": "llama", "rope_theta": 10000.0})
-    """
+    """Refuse a key about rotation that nothing here reads."""
     known = f"{HOW} {WHICH}"
     for key in filter(ABOUT_ROTATION.search, facts):
         if key not in known.split():
