@@ -24,11 +24,7 @@ PACKAGES = ("mpmath", "rotary-embedding-torch", "torch", "transformers")
 
 
 def fingerprint() -> str:
-    """A hash of all that is measured; a result with another one is not the product of this program.
-
-    >>> len(fingerprint())
-    16
-    """
+    """A hash of all that is measured; a result with another one is not this program's."""
     pairs = [vectors.PAIR_HEADS, vectors.PAIR_SEED]
     relativity = [vectors.RELATIVITY_SEED, vectors.RELATIVITY_PAIRS, vectors.RELATIVITY_SHIFTS]
     everything = [
@@ -42,11 +38,7 @@ def fingerprint() -> str:
 
 
 def jobs() -> dict[str, Callable[[], Any]]:
-    """Every measurement by its name, which begins with its section.
-
-    >>> len(jobs())
-    53
-    """
+    """Every measurement by its name, which begins with its section."""
     found: dict[str, Callable[[], Any]] = {
         f"tables: {number}, {case.name}": partial(tables.measure_tables, case)
         for number, case in enumerate(tables.CASES)
@@ -63,7 +55,7 @@ def jobs() -> dict[str, Callable[[], Any]]:
 
 def version_of(package: str) -> str:
     """A package's version; which build it is, for a CPU or for CUDA, changes no number here."""
-    return (installed(package) or "absent").split("+")[0]
+    return installed(package).split("+")[0]
 
 
 def report(done: dict[str, Any]) -> dict[str, Any]:

@@ -52,21 +52,16 @@ class Case:
                 )
 
     @property
-    def sizes(self) -> str:
-        """Batch, heads of the queries / of the keys, sequence, head dimension."""
-        return f"{self.batch}×{self.heads}/{self.kv_heads}×{self.seq}×{self.head_dim}"
-
-    @property
     def layout(self) -> str:
         """Which coordinates make a pair."""
         return "interleaved" if self.interleaved else "half"
 
     @property
     def name(self) -> str:
-        """Everything that tells it from the other cases."""
+        """Everything that tells it from the other cases, its sizes first."""
         return (
-            f"{self.sizes} {self.dtype} {self.layout}, {self.mode}, {self.pages} pages, "
-            f"{self.storage}"
+            f"{self.batch}×{self.heads}/{self.kv_heads}×{self.seq}×{self.head_dim} "
+            f"{self.dtype} {self.layout}, {self.mode}, {self.pages} pages, {self.storage}"
         )
 
     @property

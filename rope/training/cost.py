@@ -6,7 +6,6 @@ round, so that a slow moment strikes all alike. `python -m rope.training cost` w
 Shapes: B batch, H heads, S sequence, D head dimension.
 """
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import count
@@ -22,7 +21,7 @@ from rope.bench.memory import peak_memory
 from rope.frequencies import inverse_frequencies, rotary_tables
 from rope.measuring.clock import quartiles, time_all
 from rope.training.data import Corpus, data_for, generator
-from rope.training.decoder import Decoder
+from rope.training.decoder import Decoder, masked_scores
 from rope.training.experiment import Experiment
 from rope.training.loop import make_optimizer, training_step
 from rope.training.positions import POSITIONS
@@ -67,9 +66,7 @@ def steps_of(experiment: Experiment, corpus: Corpus | None = None) -> Callable[[
 
 def softmax_by_matrix(q: Tensor, k: Tensor, v: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Causal softmax attention through the S x S weights; cos and sin are not used."""
-    ahead = torch.ones(q.shape[2], q.shape[2], dtype=torch.bool, device=q.device).triu(1)
-    scores = q @ k.mT / math.sqrt(q.shape[-1])  # [B, H, S, S]
-    return scores.masked_fill(ahead, -math.inf).softmax(dim=-1) @ v
+    return masked_scores(q, k).softmax(dim=-1) @ v
 
 
 def softmax_fused(q: Tensor, k: Tensor, v: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

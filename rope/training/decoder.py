@@ -72,6 +72,17 @@ class Attention(nn.Module):
         )
 
 
+def masked_scores(q: Tensor, k: Tensor) -> Tensor:
+    """What enters a causal softmax, `[B, H, S, S]`: q k^T / sqrt(D), -inf for keys ahead."""
+    scores = q @ k.mT / math.sqrt(q.shape[-1])
+    return scores.masked_fill(keys_ahead(scores), -math.inf)
+
+
+def keys_ahead(scores: Tensor) -> Tensor:
+    """Where the key stands after the query: booleans `[S, S]`."""
+    return torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
+
+
 class Block(nn.Module):
     """One layer: attention, then an MLP four times as wide.
 
@@ -131,8 +142,7 @@ class Decoder(nn.Module):
         places = self.positions(position_ids)
         if places.bias is None:
             return places
-        ahead = torch.ones(places.bias.shape[-2:], dtype=torch.bool, device=places.bias.device)
-        masked = places.bias.masked_fill(ahead.triu(1), -math.inf)
+        masked = places.bias.masked_fill(keys_ahead(places.bias), -math.inf)
         return places._replace(bias=masked.unsqueeze(0))
 
     def _start(self) -> None:
