@@ -61,15 +61,10 @@ class Attention(nn.Module):
         return q, k
 
     def _linear(self, q: Tensor, k: Tensor, v: Tensor, places: Places) -> Tensor:
-        rotate = places.query is not None
-        if places.query is None:  # tables of no rotation, since the call takes some
-            cos = q.new_ones(q.shape[2], 1)
-            tables = cos, torch.zeros_like(cos)
-        else:
-            tables = places.query
-        return linear_attention(
-            q, k, v, *tables, rotate=rotate, interleaved=self.experiment.interleaved
-        )
+        still = q.new_ones(q.shape[2], 1), q.new_zeros(q.shape[2], 1)  # the call takes tables
+        rotate, interleaved = places.query is not None, self.experiment.interleaved
+        tables = places.query or still
+        return linear_attention(q, k, v, *tables, rotate=rotate, interleaved=interleaved)
 
 
 def masked_scores(q: Tensor, k: Tensor) -> Tensor:
