@@ -57,11 +57,7 @@ def run(
 def metadata(
     field: Sequence[Competitor], device: torch.device, effort: dict[str, Any]
 ) -> dict[str, Any]:
-    """Machine, device, versions, commit, effort, and what this package runs there.
-
-    >>> sorted(metadata((), torch.device("cpu"), QUICK))[3:7]
-    ['device', 'effort', 'platform', 'python']
-    """
+    """Machine, device, versions, commit, effort, and what this package runs there."""
     about = about_here(sorted({"torch", "triton", *(entry.package for entry in field)}))
     about["device"] = {"kind": device.type, "threads": torch.get_num_threads()}
     if device.type == "cuda":

@@ -51,15 +51,11 @@ def sweep(output: Path, workers: int = 2) -> Entry:
 
     pool = ProcessPoolExecutor(workers, get_context("spawn"), initializer=_prepare)
     try:
-        with tqdm(total=len(PLAN), initial=len(PLAN) - len(missing), unit="run") as bar:
-            running = {
-                pool.submit(run, each, output.with_name("rope.pt")): each for each in missing
-            }
-            for finished in as_completed(running):
-                done[running[finished]] = finished.result()  # raises where a worker was killed
-                write(output, record())
-                bar.set_description(f"last {running[finished].name}")
-                bar.update()
+        running = {pool.submit(run, each, output.with_name("rope.pt")): each for each in missing}
+        ended = as_completed(running)
+        for each in tqdm(ended, total=len(PLAN), initial=len(PLAN) - len(missing), unit="run"):
+            done[running[each]] = each.result()  # raises where a worker was killed
+            write(output, record())
     finally:
         pool.shutdown(cancel_futures=True)
     return record()
@@ -71,8 +67,7 @@ def run(experiment: Experiment, weights: Path) -> Entry:
     if experiment == TEXT:
         keep(trained, weights)
     thoroughly = replace(experiment, seed=0) == TEXT
-    entry: Entry = rounded(measure(trained, thoroughly=thoroughly), DIGITS)
-    return entry
+    return rounded(measure(trained, thoroughly=thoroughly), DIGITS)
 
 
 def metadata() -> Entry:
@@ -149,8 +144,7 @@ def _finished(output: Path, about: Entry) -> dict[Experiment, Entry]:
         return {}
     found = json.loads(output.read_text(encoding="utf-8"))
     for name, here in about.items():
-        there = found["metadata"].get(name)
-        if there != here:
+        if (there := found["metadata"].get(name)) != here:
             raise ValueError(
                 f"{output} was made with {name} {there!r}, and here it is {here!r}; one record has "
                 "one of them: name another output, or remove this one"
