@@ -64,20 +64,13 @@ def steps_of(experiment: Experiment, corpus: Corpus | None = None) -> Callable[[
     return lambda: training_step(model, optimizer, data, experiment, next(numbers))
 
 
-def softmax_by_matrix(q: Tensor, k: Tensor, v: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Causal softmax attention through the S x S weights; cos and sin are not used."""
-    return masked_scores(q, k).softmax(dim=-1) @ v
-
-
-def softmax_fused(q: Tensor, k: Tensor, v: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """The same by torch's own call, which need not keep the weights."""
-    return scaled_dot_product_attention(q, k, v, is_causal=True)
-
-
-#: The attentions compared, each of q, k, v `[B, H, S, D]` and tables `[S, D/2]`.
+#: The attentions compared, each of q, k, v `[B, H, S, D]` and tables `[S, D/2]`: softmax through
+#: the S x S weights, and by torch's own call, which need not keep them; then linear attention.
 ATTENTIONS: dict[str, Attend] = {
-    "softmax by matrix": softmax_by_matrix,
-    "softmax fused": softmax_fused,
+    "softmax by matrix": lambda q, k, v, cos, sin: masked_scores(q, k).softmax(dim=-1) @ v,
+    "softmax fused": lambda q, k, v, cos, sin: scaled_dot_product_attention(
+        q, k, v, is_causal=True
+    ),
     "linear": partial(linear_attention, rotate=False),
     "linear rotated": linear_attention,
 }
