@@ -16,7 +16,7 @@ from strategies import normal, tolerance
 import rope
 from rope.axes import axis_tables, section_frequencies
 from rope.config import EXAMPLES, example, rotary_settings
-from rope.config.models import GENERAL, NOT_COVERED, ONE_AFTER_THE_OTHER, TAKING_TURNS
+from rope.config.models import GENERAL, NOT_COVERED, SECTIONS
 from rope.layouts import half_to_interleaved
 
 auto = importlib.import_module("transformers.models.auto.configuration_auto")
@@ -168,7 +168,7 @@ def test_settings_rotate_as_the_model_does(model_type):
         assert float((ours - theirs).abs().max()) <= bound, (model_type, layer_type)
 
 
-SECTIONED = sorted((TAKING_TURNS | ONE_AFTER_THE_OTHER) & set(MODELS))
+SECTIONED = sorted(set().union(*SECTIONS.values()) & set(MODELS))
 
 
 @pytest.mark.parametrize("model_type", SECTIONED)

@@ -3,7 +3,7 @@
 import json
 import math
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -23,7 +23,6 @@ from rope.training.data import (
     corpus_of,
     data_for,
 )
-from rope.training.experiment import PLAN, experiments
 from rope.training.generate import write
 from rope.training.loop import (
     learning_rate,
@@ -45,10 +44,6 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 def trained(experiment=SMALL, **keywords):
     corpus = CORPUS if experiment.task == "text" else None
     return train(experiment, corpus=corpus, progress=False, **keywords)
-
-
-def timeless(metrics):
-    return [{key: line[key] for key in line if key != "seconds"} for line in metrics]
 
 
 def same(one, other):
@@ -99,15 +94,9 @@ def test_an_experiment_comes_back_from_its_record():
     other = Experiment(
         "recall", "none", "linear", 2, 64, 2, 64, 8, 9, 1e-3, 5, 0.0, 100.0, True, 3, 1
     )
-    assert Experiment(**json.loads(json.dumps(other.as_dict()))) == other
+    assert Experiment(**json.loads(json.dumps(asdict(other)))) == other
     whole, real = Experiment(base=10000, weight_decay=0), Experiment(weight_decay=0.0)
-    assert json.dumps(whole.as_dict()) == json.dumps(real.as_dict())
-
-
-def test_the_plan_has_each_run_once():
-    every = experiments()
-    assert len(every) == len(set(every))
-    assert set(every) == {experiment for part in PLAN.values() for experiment in part}
+    assert json.dumps(asdict(whole)) == json.dumps(asdict(real))
 
 
 # The data.
@@ -259,11 +248,7 @@ def test_training_lowers_the_loss(task):
 
 
 def test_evaluations_are_where_they_should_be():
-    metrics = trained().metrics
-    assert [line["step"] for line in metrics] == [0, 4, 8, 12, 16, 17]
-    assert metrics[0]["training_loss"] is None and metrics[0]["seconds"] == 0
-    seconds = [line["seconds"] for line in metrics]
-    assert seconds == sorted(seconds)
+    assert [line["step"] for line in trained().metrics] == [0, 4, 8, 12, 16, 17]
 
 
 def test_the_validation_loss_is_the_mean_over_what_is_asked():
@@ -281,7 +266,7 @@ def test_the_validation_loss_is_the_mean_over_what_is_asked():
 
 def test_a_seed_gives_one_run():
     one, again, other = trained(), trained(), trained(replace(SMALL, seed=1))
-    assert same(one, again) and timeless(one.metrics) == timeless(again.metrics)
+    assert same(one, again) and one.metrics == again.metrics
     assert not same(one, other)
     assert all(a["loss"] != b["loss"] for a, b in zip(one.metrics, other.metrics, strict=True))
 
@@ -304,19 +289,10 @@ def test_a_bar_is_shown_when_asked_for(capsys):
     assert capsys.readouterr() == ("", "")
 
 
-@pytest.mark.parametrize(
-    "keywords",
-    [
-        pytest.param(dict(compiled=True), marks=pytest.mark.slow),
-        pytest.param(
-            dict(device="cuda"),
-            marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"),
-        ),
-    ],
-)
-def test_elsewhere_the_losses_are_the_same(keywords):
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_elsewhere_the_losses_are_the_same():
     experiment = replace(SMALL, evaluate_every=1, steps=8)
-    here, there = trained(experiment), trained(experiment, **keywords)
+    here, there = trained(experiment), trained(experiment, device="cuda")
     for one, other in zip(here.metrics, there.metrics, strict=True):
         # Sums of up to 64 terms in another order; at this size training does not amplify it.
         allowed = tolerance(torch.float32, scale=one["loss"], operations=64)
@@ -341,7 +317,7 @@ HELLO = corpus_of("hello world. " * 4)
 
 def sharp(position):
     """A model with large weights, which is sure of what comes next."""
-    model = Decoder(Experiment(**{**WRITER.as_dict(), "position": position}), len(HELLO.vocabulary))
+    model = Decoder(replace(WRITER, position=position), len(HELLO.vocabulary))
     with torch.no_grad():
         for seed, weight in enumerate(model.blocks.parameters()):
             weight.copy_(normal(weight.shape, seed, torch.float32) / 2)

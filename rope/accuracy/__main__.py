@@ -16,7 +16,7 @@ from typing import Any
 
 from rope.accuracy import DIM, LARGEST, RESULT, peers, tables, vectors
 from rope.measuring.machine import installed
-from rope.measuring.record import resume, rounded, write
+from rope.measuring.record import measured
 
 #: Raise it when a measurement changes its meaning: results of another version are not resumed.
 VERSION = 1
@@ -24,11 +24,7 @@ PACKAGES = ("mpmath", "rotary-embedding-torch", "torch", "transformers")
 
 
 def fingerprint() -> str:
-    """A hash of all that is measured; a result with another one is not the product of this program.
-
-    >>> len(fingerprint())
-    16
-    """
+    """A hash of all that is measured; a result with another one is not this program's."""
     pairs = [vectors.PAIR_HEADS, vectors.PAIR_SEED]
     relativity = [vectors.RELATIVITY_SEED, vectors.RELATIVITY_PAIRS, vectors.RELATIVITY_SHIFTS]
     everything = [
@@ -42,11 +38,7 @@ def fingerprint() -> str:
 
 
 def jobs() -> dict[str, Callable[[], Any]]:
-    """Every measurement by its name, which begins with its section.
-
-    >>> len(jobs())
-    53
-    """
+    """Every measurement by its name, which begins with its section."""
     found: dict[str, Callable[[], Any]] = {
         f"tables: {number}, {case.name}": partial(tables.measure_tables, case)
         for number, case in enumerate(tables.CASES)
@@ -63,20 +55,11 @@ def jobs() -> dict[str, Callable[[], Any]]:
 
 def version_of(package: str) -> str:
     """A package's version; which build it is, for a CPU or for CUDA, changes no number here."""
-    return (installed(package) or "absent").split("+")[0]
+    return installed(package).split("+")[0]
 
 
-def measure(path: Path) -> None:
-    """Measure, showing a bar, and write the result; what is measured is kept at every moment."""
-    from tqdm import tqdm
-
-    kept = path.with_suffix(".partial.json")
-    done = resume(kept, fingerprint())
-    for name, job in (bar := tqdm(jobs().items())):
-        bar.set_description(name)
-        if name not in done:
-            done[name] = rounded(job())
-            write(kept, {"program": fingerprint(), "done": done})
+def report(done: dict[str, Any]) -> dict[str, Any]:
+    """The report made of all measurements."""
     result: dict[str, Any] = {
         "pairs": [],
         "peers": {"dim": DIM, "positions": peers.HALF_POWERS, "window": peers.PEER_WINDOW},
@@ -91,8 +74,12 @@ def measure(path: Path) -> None:
             result[section][what] = done[name]
         else:
             result[section] += done[name] if isinstance(done[name], list) else [done[name]]
-    write(path, result)
-    kept.unlink()
+    return result
+
+
+def measure(path: Path) -> None:
+    """Measure everything, showing a bar, and write the report."""
+    measured(path, fingerprint(), jobs(), report)
 
 
 if __name__ == "__main__":

@@ -40,12 +40,7 @@ def spectrum(dim: int, base: float, extension: Any, seq_len: int | None = None) 
 
 
 def attention_scaling(extension: Any) -> Any:
-    """The factor on cos and sin, with 50 digits: sqrt(1 + ln s/ln L), 0.1 m ln s + 1, or 1.
-
-    >>> from rope.extensions import Default
-    >>> attention_scaling(Default())
-    mpf('1.0')
-    """
+    """The factor on cos and sin, with 50 digits: sqrt(1 + ln s/ln L), 0.1 m ln s + 1, or 1."""
     with mpmath.workdps(DIGITS):
         given = getattr(extension, "attention_factor", None)
         if given is not None:
@@ -63,12 +58,7 @@ def attention_scaling(extension: Any) -> Any:
 
 
 def exact_row(position: int, frequencies: Iterable[Any], scale: Any = 1) -> Row:
-    """The pairs (cos, sin) of position * theta_j, times the scale, with 50 digits.
-
-    >>> [(c, s)] = exact_row(0, [mpf(1)])
-    >>> int(c), int(s)
-    (1, 0)
-    """
+    """The pairs (cos, sin) of position * theta_j, times the scale, with 50 digits."""
     with mpmath.workdps(DIGITS):
         pairs = (mpmath.cos_sin(position * theta) for theta in frequencies)
         return [(scale * cosine, scale * sine) for cosine, sine in pairs]

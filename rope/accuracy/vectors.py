@@ -105,11 +105,7 @@ def pair_error(
 ) -> float:
     """The length of the largest error vector, over `unit` times the length of the pair.
 
-    >>> pair = torch.ones(1, 1, 1), torch.zeros(1, 1, 1)
-    >>> quarter = torch.zeros(1, 1), torch.ones(1, 1)
-    >>> exact = quarter[0].double(), quarter[1].double()
-    >>> pair_error(pair, quarter, exact, interleaved=True)
-    0.0
+    pair: `[H, P, R/2]` twice; tables, exact: `[P, R/2]` twice, the latter float64.
     """
     axis = -1 if interleaved else -2  # where a pair's two halves are stacked: [..., R/2, 2]
     vectors = torch.stack(pair, dim=axis)
@@ -121,12 +117,7 @@ def pair_error(
 
 
 def unit_planes(generator: torch.Generator) -> Tensor:
-    """Random vectors of length 1, complex `[V, R/2]`: a direction drawn evenly from the sphere.
-
-    >>> vectors = unit_planes(torch.Generator().manual_seed(0))
-    >>> bool((vectors.abs().pow(2).sum(-1) - 1).abs().max() < 1e-12)
-    True
-    """
+    """Random vectors of length 1, complex `[V, R/2]`: a direction drawn evenly from the sphere."""
     shape = (RELATIVITY_PAIRS, DIM // 2, 2)
     vectors = torch.randn(shape, generator=generator, dtype=torch.float64)
     vectors = vectors / vectors.pow(2).sum((1, 2), keepdim=True).sqrt()

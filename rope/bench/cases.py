@@ -52,21 +52,16 @@ class Case:
                 )
 
     @property
-    def sizes(self) -> str:
-        """Batch, heads of the queries / of the keys, sequence, head dimension."""
-        return f"{self.batch}×{self.heads}/{self.kv_heads}×{self.seq}×{self.head_dim}"
-
-    @property
     def layout(self) -> str:
         """Which coordinates make a pair."""
         return "interleaved" if self.interleaved else "half"
 
     @property
     def name(self) -> str:
-        """Everything that tells it from the other cases."""
+        """Everything that tells it from the other cases, its sizes first."""
         return (
-            f"{self.sizes} {self.dtype} {self.layout}, {self.mode}, {self.pages} pages, "
-            f"{self.storage}"
+            f"{self.batch}×{self.heads}/{self.kv_heads}×{self.seq}×{self.head_dim} "
+            f"{self.dtype} {self.layout}, {self.mode}, {self.pages} pages, {self.storage}"
         )
 
     @property
@@ -123,12 +118,17 @@ def full(device: str) -> tuple[Case, ...]:
     >>> len(full("cpu")), len(full("cuda"))
     (36, 40)
     """
-    return _cuda_grid() if device == "cuda" else _cpu_grid()
-
-
-def _cpu_grid() -> tuple[Case, ...]:
-    """The tensors of a case stay below 1 GB: the longest sequences have fewer heads."""
+    if device == "cuda":
+        prompt = replace(TRAINING, batch=1)
+        return (
+            *variants(prompt, seq=(1,), batch=(1, 32), dtype=("float32", "bfloat16")),
+            *variants(prompt, seq=(128, 512, 2048, 8192, 32768, 131072)),
+            *variants(TRAINING, dtype=DTYPES, mode=("forward", "backward")),
+            *variants(TRAINING, mode=MODES, storage=STORAGES[1:]),
+            *variants(TRAINING, mode=("in place",)),
+        )
     both = ("float32", "bfloat16")
+    # The tensors of a case stay below 1 GB: the longest sequences have fewer heads.
     long = replace(PREFILL, heads=4, kv_heads=1)
     return (
         *variants(PREFILL, dtype=both, pages=("new",)),
@@ -138,15 +138,4 @@ def _cpu_grid() -> tuple[Case, ...]:
         *variants(PREFILL, storage=STORAGES[1:]),
         *variants(PREFILL, seq=(8192,)),
         *(replace(long, seq=seq) for seq in (32768, 131072)),
-    )
-
-
-def _cuda_grid() -> tuple[Case, ...]:
-    prompt = replace(TRAINING, batch=1)
-    return (
-        *variants(prompt, seq=(1,), batch=(1, 32), dtype=("float32", "bfloat16")),
-        *variants(prompt, seq=(128, 512, 2048, 8192, 32768, 131072)),
-        *variants(TRAINING, dtype=DTYPES, mode=("forward", "backward")),
-        *variants(TRAINING, mode=MODES, storage=STORAGES[1:]),
-        *variants(TRAINING, mode=("in place",)),
     )

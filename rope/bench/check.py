@@ -72,13 +72,6 @@ def allowed(competitor: Competitor, made: Setting, *, gradient: bool = False) ->
     """The error allowed at each position, float64 `[S]`, as a share of a pair's length.
 
     gradient: of a gradient, which reaches a vector in two parts where a result uses it twice.
-
-    >>> from rope.bench.cases import Case
-    >>> from rope.bench.field import setting
-    >>> made = setting(Case(1, 1, 1, 1, 2, "bfloat16"), torch.device("cpu"))
-    >>> exact = Competitor("a", "torch", lambda made: lambda q, k: (q, k))
-    >>> f"{float(allowed(exact, made)):.6f}"
-    '0.003906'
     """
     unit = torch.finfo(getattr(torch, made.case.dtype)).eps / 2
     unit32 = torch.finfo(torch.float32).eps / 2
@@ -94,12 +87,7 @@ def allowed(competitor: Competitor, made: Setting, *, gradient: bool = False) ->
 
 
 def exact(x: Tensor, angles: Tensor, interleaved: bool) -> Tensor:
-    """x `[B, H, S, D]`, rotated by angles `[S, D/2]`: complex128 `[B, H, S, D/2]`.
-
-    >>> quarter = torch.tensor([[torch.pi / 2]])
-    >>> exact(torch.tensor([[[[1.0, 0.0]]]]), quarter, False).imag.item()
-    1.0
-    """
+    """x `[B, H, S, D]`, rotated by angles `[S, D/2]`: complex128 `[B, H, S, D/2]`."""
     return planes(x, interleaved) * torch.polar(torch.ones_like(angles), angles)
 
 

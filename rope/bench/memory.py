@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -22,26 +23,21 @@ SETTINGS = {
 }
 
 
-def settle_allocator(pages: str) -> bool:
-    """Fix whether the C library keeps memory; False where it is not glibc and stays as it is.
+def settle_allocator(pages: str) -> None:
+    """Fix whether the C library keeps memory; where it is not glibc it stays as it is.
 
     Left alone glibc decides by all that was given back before, and the same clone() takes new
     pages in one program and kept ones in another, which costs four times as much or not. Blocks
     that were kept stay so: what is to have "new" pages comes first in a process.
     """
-    try:
+    with suppress(OSError, AttributeError, TypeError):
         mallopt = ctypes.CDLL(None).mallopt
-    except (OSError, AttributeError, TypeError):
-        return False
-    return all(mallopt(*setting) for setting in SETTINGS[pages])
+        for setting in SETTINGS[pages]:
+            mallopt(*setting)
 
 
 def page_faults(call: Callable[[], Any]) -> int | None:
-    """How often one call stops for a page of memory that is not there; None where nobody counts.
-
-    >>> page_faults(int) in (None, 0, 1, 2)
-    True
-    """
+    """How often one call stops for a page of memory that is not there; None where nobody counts."""
     try:
         import resource
     except ImportError:  # Windows

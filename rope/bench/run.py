@@ -1,8 +1,4 @@
-"""A run: case by case everybody is checked, those who are right are timed, and all is recorded.
-
-What is done so far stands beside the result as `NAME.partial.json`, and a run that was interrupted
-goes on from there, if machine, versions, commit and effort are the same.
-"""
+"""A run: case by case everybody is checked, those who are right are timed, and all is recorded."""
 
 from __future__ import annotations
 
@@ -13,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tqdm import tqdm
 
 from rope import kernels
 from rope.bench.cases import Case
@@ -22,7 +17,7 @@ from rope.bench.field import Competitor, Pair, Rotate, setting
 from rope.bench.memory import page_faults, peak_memory, settle_allocator
 from rope.measuring.clock import SEED, quartiles, time_all
 from rope.measuring.machine import about_here
-from rope.measuring.record import resume, rounded, write
+from rope.measuring.record import measured
 
 #: How long each case is timed: see `rope.measuring.clock.time_all`.
 FULL = {"rounds": 5, "seconds": 0.05}
@@ -41,34 +36,28 @@ def run(
     """Measure the cases, showing a bar, and write the record to `path`; returns it.
 
     The record: "metadata", all that a time depends on and that can be known, and "cases", a list of
-    what `measure` returns. Whatever stops it, KeyboardInterrupt included, finished cases are kept.
+    what `measure` returns. Whatever stops it, KeyboardInterrupt included, finished cases are kept,
+    and it goes on from there if the metadata are the same.
     """
     about = metadata(field, device, effort)
     here = [entry for entry in field if about["versions"][entry.package] != "absent"]
-    program, kept = json.dumps(about, sort_keys=True), path.with_suffix(".partial.json")
-    done = resume(kept, program)
-    path.parent.mkdir(parents=True, exist_ok=True)
     # What the C library has kept once it gives out again, so new pages come first.
-    with tqdm(sorted(cases, key=lambda case: case.pages != "new"), unit="case") as bar:
-        for case in bar:
-            bar.set_description(case.name)
-            if case.name not in done:
-                done[case.name] = rounded(measure(case, here, device, effort))
-                write(kept, {"program": program, "done": done})
-    record = {"cases": [done[case.name] for case in cases], "metadata": about}
-    write(path, record)
-    kept.unlink(missing_ok=True)
-    return record
+    jobs = {
+        case.name: partial(measure, case, here, device, effort)
+        for case in sorted(cases, key=lambda case: case.pages != "new")
+    }
+    return measured(
+        path,
+        json.dumps(about, sort_keys=True),
+        jobs,
+        lambda done: {"cases": [done[case.name] for case in cases], "metadata": about},
+    )
 
 
 def metadata(
     field: Sequence[Competitor], device: torch.device, effort: dict[str, Any]
 ) -> dict[str, Any]:
-    """Machine, device, versions, commit, effort, and what this package runs there.
-
-    >>> sorted(metadata((), torch.device("cpu"), QUICK))[3:7]
-    ['device', 'effort', 'platform', 'python']
-    """
+    """Machine, device, versions, commit, effort, and what this package runs there."""
     about = about_here(sorted({"torch", "triton", *(entry.package for entry in field)}))
     about["device"] = {"kind": device.type, "threads": torch.get_num_threads()}
     if device.type == "cuda":

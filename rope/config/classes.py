@@ -17,14 +17,10 @@ from rope.config.models import GENERAL, HALF, INTERLEAVED
 from rope.config.parameters import Entries
 from rope.config.source import HOW, held, read_facts
 
-#: What a class computes its widths from, and the widths that it may fill in.
-_SIZES = (
-    "hidden_size num_attention_heads num_key_value_heads n_embd n_head n_positions d_model n_heads "
-    "max_seq_len max_position_embeddings num_hidden_layers"
-)
-_WIDTHS = (
+#: What a class may fill in: not the sizes, which differ from model to model of one class.
+_FILLED_IN = (
     "head_dim kv_channels attention_head_dim global_head_dim rotary_dim qk_rope_head_dim "
-    "layer_types per_layer_config"
+    f"layer_types per_layer_config {HOW}"
 )
 
 
@@ -37,7 +33,7 @@ def class_facts(facts: Mapping[str, Any], entries: Entries) -> dict[str, Any]:
     kind = _configuration_class(facts.get("model_type"))
     if kind is None:
         return {}
-    given = {key: facts[key] for key in f"{_SIZES} {_WIDTHS} {HOW}".split() if key in facts}
+    given = {key: value for key, value in facts.items() if key != "model_type"}
     if "layer_types" in given:
         given.setdefault("num_hidden_layers", len(held(list, "layer_types", facts)))
     for holder in given.keys() & {"rope_parameters", "rope_scaling"}:
@@ -51,7 +47,7 @@ def class_facts(facts: Mapping[str, Any], entries: Entries) -> dict[str, Any]:
         ) from error
     if "rope_parameters" in complete:
         complete.pop("rope_scaling", None)  # some classes keep it beside
-    return {key: complete[key] for key in f"{_WIDTHS} {HOW}".split() if key in complete}
+    return {key: complete[key] for key in _FILLED_IN.split() if key in complete}
 
 
 def model_layout(model_type: str | None, standard: Mapping[str, Any]) -> bool | None:

@@ -36,11 +36,7 @@ _ELSEWHERE = {
 
 
 def takes(kind: str) -> tuple[str, ...]:
-    """The keys of a type's own; the type itself is refused where no configuration has it.
-
-    >>> takes("linear")
-    ('factor',)
-    """
+    """The keys of a type's own; the type itself is refused where no configuration has it."""
     known = [name for name in REGISTRY if name != "ntk"]
     if kind not in known:
         way_out = (

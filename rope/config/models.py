@@ -37,9 +37,8 @@ SECTIONS = {
         "qwen3_vl_moe_text qwen3_vl_text"
     ),
 }
-#: Those whose axes take turns plane by plane (T H W T H W ...), and those with one after the other.
+#: Those whose axes take turns plane by plane (T H W T H W ...); the others' stand in blocks.
 TAKING_TURNS = SECTIONS[11, 11, 10] | SECTIONS[24, 20, 20]
-ONE_AFTER_THE_OTHER = SECTIONS[8, 12, 12] | SECTIONS[16, 24, 24]
 
 #: MLA models whose code leaves the YaRN temperature out of the softmax.
 PLAIN_SOFTMAX = _names("dots3_note_text")

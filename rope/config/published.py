@@ -4,17 +4,13 @@ Chapter "Longer than the training text". The files stand in `rope/config/example
 """
 
 import json
-from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
-_FOLDER = files("rope.config") / "examples"
+_FOLDER = Path(__file__).with_name("examples")
 
 #: The names that `example` takes.
-EXAMPLES: tuple[str, ...] = tuple(
-    sorted(
-        file.name.removesuffix(".json") for file in _FOLDER.iterdir() if file.name.endswith(".json")
-    )
-)
+EXAMPLES: tuple[str, ...] = tuple(sorted(file.stem for file in _FOLDER.glob("*.json")))
 
 
 def example(name: str) -> dict[str, Any]:

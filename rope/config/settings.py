@@ -11,13 +11,7 @@ from typing import Any
 from rope.checks import check_count, check_flag
 from rope.config.classes import class_facts, model_layout
 from rope.config.extension import Parameters, build_extension
-from rope.config.models import (
-    NOT_COVERED,
-    ONE_AFTER_THE_OTHER,
-    PLAIN_SOFTMAX,
-    SECTIONS,
-    TAKING_TURNS,
-)
+from rope.config.models import NOT_COVERED, PLAIN_SOFTMAX, SECTIONS, TAKING_TURNS
 from rope.config.parameters import layer_entries, rope_parameters
 from rope.config.source import agree, read_facts, refuse_unknown_keys
 from rope.config.widths import longest_context, widths
@@ -143,11 +137,11 @@ def _sections(
     """M-RoPE's sections, whose sum must be R/2, and whether the axes take turns."""
     turns = parameters.get("mrope_interleaved", model_type in TAKING_TURNS)
     check_flag("mrope_interleaved", turns)
-    if model_type in TAKING_TURNS | ONE_AFTER_THE_OTHER:
+    usual = next((sections for sections, models in SECTIONS.items() if model_type in models), None)
+    if usual:
         known = model_type in TAKING_TURNS
         agree("mrope_interleaved", "here", turns, f"in the code of {model_type}", known)
-    usual = [sections for sections, models in SECTIONS.items() if model_type in models]
-    sections = parameters.get("mrope_section", usual[0] if usual else None)
+    sections = parameters.get("mrope_section", usual)
     if sections is None:
         return None, False
     if not isinstance(sections, (list, tuple)):

@@ -5,6 +5,7 @@ each call, on a GPU.
 """
 
 import random
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -55,11 +56,10 @@ def _times(call: Callable[[], Any], device: torch.device, seconds: float) -> lis
 
 
 def quartiles(times: Sequence[float]) -> dict[str, float]:
-    """The median, and the quartiles below and above it.
+    """The median of two times or more, and the quartiles below and above it.
 
     >>> quartiles([1.0, 9.0, 2.0])
     {'lower': 1.5, 'median': 2.0, 'upper': 5.5}
     """
-    shares = torch.tensor([0.25, 0.5, 0.75], dtype=torch.float64)
-    found = torch.tensor(times, dtype=torch.float64).quantile(shares).tolist()
-    return dict(zip(("lower", "median", "upper"), found, strict=True))
+    lower, median, upper = statistics.quantiles(times, n=4, method="inclusive")
+    return {"lower": lower, "median": median, "upper": upper}

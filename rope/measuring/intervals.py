@@ -6,6 +6,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import stdev
 
 #: What 95% of Student's distribution lies within, for 1, 2, ... degrees of freedom.
 T_95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
@@ -48,6 +49,4 @@ def interval(values: Sequence[float]) -> Interval:
             f"values has {count} numbers; it must have 2 to {len(T_95) + 1}, such as one for each "
             "seed: measure more of them, or fewer"
         )
-    mean = sum(values) / count
-    variance = sum((value - mean) ** 2 for value in values) / (count - 1)
-    return Interval(mean, T_95[count - 2] * math.sqrt(variance / count))
+    return Interval(sum(values) / count, T_95[count - 2] * stdev(values) / math.sqrt(count))

@@ -2,8 +2,11 @@
 
 import json
 import os
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+
+from tqdm import tqdm
 
 DIGITS = 3  # of a measured number
 
@@ -21,17 +24,31 @@ def rounded(value: Any, digits: int = DIGITS) -> Any:
     return float(f"{value:.{digits}g}") if isinstance(value, float) else value
 
 
-def resume(kept: Path, program: str) -> dict[str, Any]:
-    """What an earlier run of the same program has measured.
+def measured(
+    output: Path,
+    program: str,
+    jobs: Mapping[str, Callable[[], Any]],
+    whole: Callable[[dict[str, Any]], dict[str, Any]],
+) -> dict[str, Any]:
+    """Do every job, showing a bar, write `whole` of the results to `output`, and return it.
 
-    >>> resume(Path("no such file"), "program")
-    {}
+    whole: makes the record of what the jobs returned, rounded, by name. What is measured so far
+    stands beside the output as `NAME.partial.json`; a run that was interrupted goes on from there,
+    if `program`, which says what the numbers depend on, is the same.
     """
-    try:
-        found = json.loads(kept.read_text(encoding="utf-8"))
-    except (FileNotFoundError, json.JSONDecodeError):
-        return {}
-    return found["done"] if found.get("program") == program else {}
+    kept = output.with_suffix(".partial.json")
+    output.parent.mkdir(parents=True, exist_ok=True)
+    earlier = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else {}
+    done = earlier["done"] if earlier.get("program") == program else {}
+    for name, job in (bar := tqdm(jobs.items())):
+        bar.set_description(name)
+        if name not in done:
+            done[name] = rounded(job())
+            write(kept, {"program": program, "done": done})
+    record = whole(done)
+    write(output, record)
+    kept.unlink(missing_ok=True)
+    return record
 
 
 def write(path: Path, value: dict[str, Any]) -> None:

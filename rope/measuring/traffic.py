@@ -5,6 +5,7 @@ is read and written; the least possible is one read and one write of each elemen
 what a piece of eager code does, operation by operation, from shapes alone: nothing is timed.
 """
 
+import math
 from typing import Any
 
 import torch
@@ -56,7 +57,5 @@ def _stored_bytes(tensor: Tensor) -> int:
     """Bytes of the distinct elements: an axis of stride 0 repeats one element."""
     if tensor.layout != torch.strided:
         return _stored_bytes(tensor._indices()) + _stored_bytes(tensor._values())
-    count = 1
-    for size, stride in zip(tensor.shape, tensor.stride(), strict=True):
-        count *= 1 if stride == 0 and size > 0 else size
-    return count * tensor.element_size()
+    axes = zip(tensor.shape, tensor.stride(), strict=True)
+    return math.prod(size for size, stride in axes if stride or not size) * tensor.element_size()

@@ -8,13 +8,10 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import asdict, fields
 from pathlib import Path
 
-from rope.training.experiment import ATTENTIONS, PLAN, TASKS, Experiment
-from rope.training.positions import POSITIONS
-
-CHOICES = {"task": TASKS, "attention": ATTENTIONS, "position": tuple(POSITIONS)}
+from rope.training.experiment import CHOICES, Experiment
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -36,14 +33,14 @@ def _train(options: argparse.Namespace) -> None:
 
     given = {field.name: getattr(options, field.name) for field in fields(Experiment)}
     experiment = Experiment(**given)
-    trained = train(experiment, device=options.device, compiled=options.compile)
-    print(json.dumps({"experiment": experiment.as_dict(), **trained.metrics[-1]}))
+    trained = train(experiment, device=options.device)
+    print(json.dumps({"experiment": asdict(experiment), **trained.metrics[-1]}))
 
 
 def _sweep(options: argparse.Namespace) -> None:
     from rope.training.sweep import sweep
 
-    sweep(options.output, options.parts, options.workers)
+    sweep(options.output, options.workers)
     print(f"Wrote {options.output}", file=sys.stderr)
 
 
@@ -76,13 +73,11 @@ def _parser() -> argparse.ArgumentParser:
                 name, default=default, type=kind, choices=choices, help="(%(default)s)"
             )
     one.add_argument("--device", default="cpu", help="(%(default)s)")
-    one.add_argument("--compile", action="store_true", help="train through torch.compile")
 
     whole = commands.add_parser("sweep", help="train and measure every run of the plan")
     whole.set_defaults(command=_sweep)
     whole.add_argument("--output", type=Path, default=Path("sweep.json"), help="(%(default)s)")
     whole.add_argument("--workers", type=int, default=2, help="processes (%(default)s)")
-    whole.add_argument("--parts", nargs="+", choices=tuple(PLAN), default=tuple(PLAN))
 
     cost = commands.add_parser("cost", help="time a training step and an attention layer")
     cost.set_defaults(command=_cost)

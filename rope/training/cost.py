@@ -6,9 +6,6 @@ round, so that a slow moment strikes all alike. `python -m rope.training cost` w
 Shapes: B batch, H heads, S sequence, D head dimension.
 """
 
-import math
-import random
-import statistics
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import count
@@ -17,14 +14,14 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
-from torch.utils.benchmark import Timer
+from tqdm import tqdm
 
 from rope.attention.linear import linear_attention
 from rope.bench.memory import peak_memory
-from rope.checks import check_count
 from rope.frequencies import inverse_frequencies, rotary_tables
+from rope.measuring.clock import quartiles, time_all
 from rope.training.data import Corpus, data_for, generator
-from rope.training.decoder import Decoder
+from rope.training.decoder import Decoder, masked_scores
 from rope.training.experiment import Experiment
 from rope.training.loop import make_optimizer, training_step
 from rope.training.positions import POSITIONS
@@ -40,71 +37,40 @@ def costs(lengths: Sequence[int] = LENGTHS, rounds: int = 20) -> dict[str, Any]:
 
     rounds: of training steps; attention, steadier and up to 6 s a call, is timed in fewer.
     """
-    experiments = {name: Experiment(position=name) for name in POSITIONS}
+    steps = {name: steps_of(Experiment(position=name)) for name in POSITIONS}
     return {
         "threads": torch.get_num_threads(),
-        "step": step_seconds(experiments, rounds),
+        "step": timed(steps, rounds),
         "attention": attention_cost(lengths),
     }
 
 
 def timed(calls: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, list[float]]:
-    """Seconds of each call in each of `rounds` rounds, by name; each is warmed up by two more.
-
-    >>> [len(seconds) for seconds in timed({"nothing": int}, rounds=3).values()]
-    [3]
-    """
-    from tqdm import tqdm
-
-    check_count("rounds", rounds)
-    threads = torch.get_num_threads()
-    timers = {
-        name: Timer("call()", globals={"call": call}, num_threads=threads)
-        for name, call in calls.items()
-    }
-    seconds: dict[str, list[float]] = {name: [] for name in calls}
-    shuffle = random.Random(0)
-    for _ in tqdm(range(rounds), unit="round", leave=False):
-        for name in shuffle.sample(list(timers), len(timers)):
-            seconds[name].append(timers[name].timeit(1).mean)
+    """Seconds of each call in each of `rounds` rounds, by name; raises what a call raises."""
+    seconds, failed = time_all(calls, CPU, rounds=rounds, seconds=0)
+    for error in failed.values():
+        raise error
     return seconds
 
 
-def step_seconds(
-    experiments: Mapping[str, Experiment], rounds: int = 20, corpus: Corpus | None = None
-) -> dict[str, list[float]]:
-    """Seconds of each of `rounds` training steps, by the names that the experiments are given.
+def steps_of(experiment: Experiment, corpus: Corpus | None = None) -> Callable[[], float]:
+    """A call that trains the experiment's model for one more step, from the first one on.
 
     A step is one of `train`: draw a batch, forward, backward, clip, AdamW; corpus as for `train`.
     """
-    calls = {name: steps_of(experiment, corpus) for name, experiment in experiments.items()}
-    return timed(calls, rounds)
-
-
-def steps_of(experiment: Experiment, corpus: Corpus | None = None) -> Callable[[], float]:
-    """A call that trains the experiment's model for one more step, from the first one on."""
     data = data_for(experiment, corpus)
     model = Decoder(experiment, data.tokens)
     optimizer, numbers = make_optimizer(model, experiment), count(1)
     return lambda: training_step(model, optimizer, data, experiment, next(numbers))
 
 
-def softmax_by_matrix(q: Tensor, k: Tensor, v: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Causal softmax attention through the S x S weights; cos and sin are not used."""
-    ahead = torch.ones(q.shape[2], q.shape[2], dtype=torch.bool, device=q.device).triu(1)
-    scores = q @ k.mT / math.sqrt(q.shape[-1])  # [B, H, S, S]
-    return scores.masked_fill(ahead, -math.inf).softmax(dim=-1) @ v
-
-
-def softmax_fused(q: Tensor, k: Tensor, v: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """The same by torch's own call, which need not keep the weights."""
-    return scaled_dot_product_attention(q, k, v, is_causal=True)
-
-
-#: The attentions compared, each of q, k, v `[B, H, S, D]` and tables `[S, D/2]`.
+#: The attentions compared, each of q, k, v `[B, H, S, D]` and tables `[S, D/2]`: softmax through
+#: the S x S weights, and by torch's own call, which need not keep them; then linear attention.
 ATTENTIONS: dict[str, Attend] = {
-    "softmax by matrix": softmax_by_matrix,
-    "softmax fused": softmax_fused,
+    "softmax by matrix": lambda q, k, v, cos, sin: masked_scores(q, k).softmax(dim=-1) @ v,
+    "softmax fused": lambda q, k, v, cos, sin: scaled_dot_product_attention(
+        q, k, v, is_causal=True
+    ),
     "linear": partial(linear_attention, rotate=False),
     "linear rotated": linear_attention,
 }
@@ -121,11 +87,10 @@ def attention_cost(lengths: Sequence[int], rounds: int = 7) -> dict[str, Any]:
     """
     quantities = ("lower", "seconds", "upper", "memory")
     found: dict[str, Any] = {quantity: {name: [] for name in ATTENTIONS} for quantity in quantities}
-    for length in lengths:
+    for length in tqdm(lengths, unit="length"):
         calls = attention_calls((BATCH, HEADS, length, HEAD_DIM))
         for name, seconds in timed(calls, rounds).items():
-            quartiles = statistics.quantiles(seconds, n=4, method="inclusive")
-            numbers = (*quartiles, peak_memory(calls[name], CPU))
+            numbers = (*quartiles(seconds).values(), peak_memory(calls[name], CPU))
             for quantity, number in zip(quantities, numbers, strict=True):
                 found[quantity][name].append(number)
     sizes = {"batch": BATCH, "heads": HEADS, "head_dim": HEAD_DIM}

@@ -21,12 +21,7 @@ from rope.training.positions import POSITIONS, Places
 
 
 class Attention(nn.Module):
-    """Causal attention that applies what it is told of positions; no biases in its projections.
-
-    >>> layer = Attention(Experiment(width=16, heads=2))
-    >>> layer(torch.ones(1, 3, 16), Places()).shape
-    torch.Size([1, 3, 16])
-    """
+    """Causal attention that applies what it is told of positions; no biases in its projections."""
 
     def __init__(self, experiment: Experiment) -> None:
         super().__init__()
@@ -61,23 +56,25 @@ class Attention(nn.Module):
         return q, k
 
     def _linear(self, q: Tensor, k: Tensor, v: Tensor, places: Places) -> Tensor:
-        rotate = places.query is not None
-        if places.query is None:  # tables of no rotation, since the call takes some
-            cos = q.new_ones(q.shape[2], 1)
-            tables = cos, torch.zeros_like(cos)
-        else:
-            tables = places.query
-        return linear_attention(
-            q, k, v, *tables, rotate=rotate, interleaved=self.experiment.interleaved
-        )
+        still = q.new_ones(q.shape[2], 1), q.new_zeros(q.shape[2], 1)  # the call takes tables
+        rotate, interleaved = places.query is not None, self.experiment.interleaved
+        tables = places.query or still
+        return linear_attention(q, k, v, *tables, rotate=rotate, interleaved=interleaved)
+
+
+def masked_scores(q: Tensor, k: Tensor) -> Tensor:
+    """What enters a causal softmax, `[B, H, S, S]`: q k^T / sqrt(D), -inf for keys ahead."""
+    scores = q @ k.mT / math.sqrt(q.shape[-1])
+    return scores.masked_fill(keys_ahead(scores), -math.inf)
+
+
+def keys_ahead(scores: Tensor) -> Tensor:
+    """Where the key stands after the query: booleans `[S, S]`."""
+    return torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
 
 
 class Block(nn.Module):
-    """One layer: attention, then an MLP four times as wide.
-
-    >>> Block(Experiment(width=16, heads=2))(torch.ones(1, 3, 16), Places()).shape
-    torch.Size([1, 3, 16])
-    """
+    """One layer: attention, then an MLP four times as wide; `[B, S, E]` in and out."""
 
     def __init__(self, experiment: Experiment) -> None:
         super().__init__()
@@ -131,8 +128,7 @@ class Decoder(nn.Module):
         places = self.positions(position_ids)
         if places.bias is None:
             return places
-        ahead = torch.ones(places.bias.shape[-2:], dtype=torch.bool, device=places.bias.device)
-        masked = places.bias.masked_fill(ahead.triu(1), -math.inf)
+        masked = places.bias.masked_fill(keys_ahead(places.bias), -math.inf)
         return places._replace(bias=masked.unsqueeze(0))
 
     def _start(self) -> None:

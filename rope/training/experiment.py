@@ -1,17 +1,16 @@
 """What a training run depends on, and the runs of the comparison: chapter "What training shows".
 
 Two runs of equal experiments on one machine with one number of threads give the same numbers.
-Each part of `PLAN` answers one question and names every experiment that it needs; parts share runs.
+`PLAN` holds every run, in the order in which they answer the chapters' questions.
 """
 
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 from rope.checks import check_base, check_count, check_flag, check_number
 from rope.training.positions import POSITIONS
 
-TASKS = ("text", "recall")
 ATTENTIONS = ("softmax", "linear")
+CHOICES = {"task": ("text", "recall"), "attention": ATTENTIONS, "position": POSITIONS}
 
 
 @dataclass(frozen=True)
@@ -48,11 +47,7 @@ class Experiment:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name, allowed in (
-            ("task", TASKS),
-            ("attention", ATTENTIONS),
-            ("position", tuple(POSITIONS)),
-        ):
+        for name, allowed in CHOICES.items():
             if getattr(self, name) not in allowed:
                 raise ValueError(
                     f"{name} is {getattr(self, name)!r}; it must be one of {', '.join(allowed)}"
@@ -89,10 +84,6 @@ class Experiment:
         """A short name for a progress bar; it does not tell all experiments apart."""
         return f"{self.task}-{self.position}-{self.attention}-{self.context}-s{self.seed}"
 
-    def as_dict(self) -> dict[str, Any]:
-        """The fields, for a record."""
-        return asdict(self)
-
 
 SEEDS = tuple(range(5))
 BASES = (100.0, 1e3, 1e4, 1e6)
@@ -113,24 +104,17 @@ def _seeds(*experiments: Experiment) -> list[Experiment]:
     return [replace(experiment, seed=seed) for seed in SEEDS for experiment in experiments]
 
 
-#: The experiments of each part, by its name; a sweep that is stopped has answered the first ones.
-PLAN: dict[str, list[Experiment]] = {
-    "positions": _seeds(*(replace(TEXT, position=name) for name in POSITIONS)),
-    "live": _seeds(*(replace(LIVE, position=name) for name in LIVE_WAYS)),
-    "recall": _seeds(*(replace(RECALL, position=name) for name in POSITIONS)),
-    "base": _seeds(*(replace(TEXT, base=base) for base in BASES)),
-    "linear": _seeds(*(replace(TEXT, position=name, attention="linear") for name in LINEAR)),
-    "rate": [
-        replace(TEXT, position=name, learning_rate=rate) for rate in RATES for name in POSITIONS
-    ],
-    "context": _seeds(*(replace(LONGER, position=name) for name in POSITIONS)),
-}
-
-
-def experiments(*parts: str) -> list[Experiment]:
-    """Every experiment of the parts, of all without any, each once, in the order of the plan.
-
-    >>> len(experiments("positions")), len(experiments()) < sum(map(len, PLAN.values()))
-    (40, True)
-    """
-    return list(dict.fromkeys(found for part in parts or PLAN for found in PLAN[part]))
+#: Every run once; a sweep that is stopped has answered the first questions.
+PLAN = tuple(
+    dict.fromkeys(
+        (
+            *_seeds(*(replace(TEXT, position=name) for name in POSITIONS)),
+            *_seeds(*(replace(LIVE, position=name) for name in LIVE_WAYS)),
+            *_seeds(*(replace(RECALL, position=name) for name in POSITIONS)),
+            *_seeds(*(replace(TEXT, base=base) for base in BASES)),
+            *_seeds(*(replace(TEXT, position=name, attention="linear") for name in LINEAR)),
+            *(replace(TEXT, position=way, learning_rate=r) for r in RATES for way in POSITIONS),
+            *_seeds(*(replace(LONGER, position=name) for name in POSITIONS)),
+        )
+    )
+)

@@ -10,17 +10,16 @@ Changing: planes that stop rotating, planes that say nothing. The model is as be
 Shapes: B batch, H heads, S sequence, D head dimension, R rotated width.
 """
 
-import math
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import cast
 from unittest.mock import patch
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from rope.checks import check_count
-from rope.training.decoder import Attention, Block, Decoder
+from rope.training.decoder import Attention, Block, Decoder, masked_scores
 from rope.training.defects import check_rotary, check_softmax
 from rope.training.positions import Places, Rotary
 
@@ -196,17 +195,14 @@ def _calls(model: Decoder, inputs: Tensor) -> list[tuple[Attention, Tensor, Plac
     check_softmax(model)
     seen: list[tuple[Attention, Tensor, Places]] = []
 
-    def see(attention: Attention, given: tuple[Tensor, Places]) -> None:
-        seen.append((attention, *given))
+    def see(attention: nn.Module, given: tuple[Tensor, Places]) -> None:
+        seen.append((cast(Attention, attention), *given))
 
-    hook: Callable[..., None] = see
-    blocks = [cast(Block, block) for block in model.blocks]
-    handles = [block.attention.register_forward_pre_hook(hook) for block in blocks]
-    try:
+    with ExitStack() as hooks:
+        for block in model.blocks:
+            attention = cast(Block, block).attention
+            hooks.enter_context(attention.register_forward_pre_hook(see))
         model(inputs.to(model.embedding.weight.device))
-    finally:
-        for handle in handles:
-            handle.remove()
     return seen
 
 
@@ -214,11 +210,8 @@ def _calls(model: Decoder, inputs: Tensor) -> list[tuple[Attention, Tensor, Plac
 def _scores(attention: Attention, x: Tensor, places: Places) -> Tensor:
     q, k, _ = attention.heads(x)
     q, k = attention.rotate(q, k, places)
-    score = (q @ k.mT) / math.sqrt(q.shape[-1])  # [B, H, S, S]
-    if places.bias is not None:
-        return score + places.bias  # which holds the mask
-    ahead = torch.ones(score.shape[-2:], dtype=torch.bool, device=score.device).triu(1)
-    return score.masked_fill(ahead, -math.inf)
+    score = masked_scores(q, k)
+    return score if places.bias is None else score + places.bias
 
 
 def _diagonal_means(square: Tensor) -> Tensor:

@@ -61,12 +61,12 @@ def by_position(
     for low, high in pairwise(bounds):
         asked = targets[:, low:high] != IGNORED
         if high > reach or not asked.any():
-            means: tuple[float | None, float | None] = None, None
+            result["loss"].append(None)
+            result["right"].append(None)
         else:
             loss, right = read or _read(model, inputs[:, :high], targets[:, :high])
-            means = _mean(loss[:, low:high][asked]), _mean(right[:, low:high][asked])
-        for name, mean in zip(("loss", "right"), means, strict=True):
-            result[name].append(mean)
+            result["loss"].append(_mean(loss[:, low:high][asked]))
+            result["right"].append(_mean(right[:, low:high][asked]))
     return result
 
 
@@ -78,12 +78,9 @@ def by_distance(model: Decoder, data: Data, sequences: int) -> dict[str, list[An
     inputs, targets = data.validation(sequences, model.experiment.context)
     _, right = _read(model, inputs, targets)
     distance = inputs - SYMBOLS + 1
-    asked = targets != IGNORED
-    shares = []
-    for d in range(1, FARTHEST + 1):
-        here = asked & (distance == d)
-        shares.append(_mean(right[here]) if here.any() else None)
-    return {"distance": list(range(1, FARTHEST + 1)), "accuracy": shares}
+    every = list(range(1, FARTHEST + 1))
+    answers = [right[(targets != IGNORED) & (distance == d)] for d in every]
+    return {"distance": every, "accuracy": [_mean(x) if len(x) else None for x in answers]}
 
 
 def shifted(model: Decoder, data: Data, sequences: int = 32) -> list[float]:

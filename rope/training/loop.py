@@ -4,14 +4,13 @@ Chapter "What training shows".
 """
 
 import math
-import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
+from tqdm import tqdm
 
 from rope.training.data import IGNORED, Corpus, Data, data_for
 from rope.training.decoder import Decoder
@@ -24,13 +23,12 @@ EVALUATED = 64  # validation sequences of an evaluation while training
 class Trained:
     """A model, the data that it was trained on, and what was measured meanwhile.
 
-    metrics: one dict an evaluation, with `step`, `loss` (of validation, nats a token),
-    `training_loss`, and `seconds` of training until then.
+    metrics: one dict an evaluation, with `step` and `loss` (of validation, nats a token).
     """
 
     model: Decoder
     data: Data
-    metrics: list[dict[str, Any]] = field(default_factory=list)
+    metrics: list[dict[str, Any]]
 
 
 def train(
@@ -38,13 +36,11 @@ def train(
     *,
     corpus: Corpus | None = None,
     device: torch.device | str = "cpu",
-    compiled: bool = False,
     progress: bool = True,
 ) -> Trained:
     """Train the experiment's model.
 
-    corpus: for the text task, CPython's topics when None. compiled: through torch.compile.
-    progress: a bar on standard error.
+    corpus: for the text task, CPython's topics when None. progress: a bar on standard error.
     Raises ValueError for a corpus too short, RuntimeError for a loss that is not finite.
 
     >>> small = Experiment(layers=1, width=16, heads=2, context=16, batch=4, steps=20, warmup=2)
@@ -52,28 +48,16 @@ def train(
     >>> metrics[-1]["step"], metrics[-1]["loss"] < metrics[0]["loss"]
     (20, True)
     """
-    from tqdm import tqdm
-
     data = data_for(experiment, corpus)
     model = Decoder(experiment, data.tokens).to(device)
     optimizer = make_optimizer(model, experiment)
-    forward = torch.compile(model) if compiled else model
-    metrics = [
-        {"step": 0, "loss": validation_loss(model, data), "training_loss": None, "seconds": 0.0}
-    ]
-    seconds, started = 0.0, time.perf_counter()
-    with tqdm(
-        total=experiment.steps, desc=experiment.name, unit="step", disable=not progress
-    ) as bar:
-        for step in range(1, experiment.steps + 1):
-            loss = training_step(forward, optimizer, data, experiment, step)
-            bar.update()
-            if step % experiment.evaluate_every == 0 or step == experiment.steps:
-                seconds += time.perf_counter() - started
-                line = {"loss": validation_loss(model, data), "training_loss": loss}
-                metrics.append({"step": step, **line, "seconds": seconds})
-                bar.set_postfix(loss=f"{line['loss']:.3f}")
-                started = time.perf_counter()
+    metrics = [{"step": 0, "loss": validation_loss(model, data)}]
+    steps = range(1, experiment.steps + 1)
+    for step in (bar := tqdm(steps, experiment.name, unit="step", disable=not progress)):
+        training_step(model, optimizer, data, experiment, step)
+        if step % experiment.evaluate_every == 0 or step == experiment.steps:
+            metrics.append({"step": step, "loss": validation_loss(model, data)})
+            bar.set_postfix(loss=f"{metrics[-1]['loss']:.3f}")
     return Trained(model, data, metrics)
 
 
@@ -117,19 +101,18 @@ def learning_rate(experiment: Experiment, step: int) -> float:
 
 
 def training_step(
-    forward: Callable[[Tensor], Tensor],
+    model: Decoder,
     optimizer: torch.optim.Optimizer,
     data: Data,
     experiment: Experiment,
     step: int,
 ) -> float:
     """Step 1, 2, ... of an experiment; returns the loss of its batch before the step."""
-    weights = optimizer.param_groups[0]["params"]
-    device = weights[0].device
+    device = model.embedding.weight.device
     inputs, targets = (part.to(device) for part in data.training(step))
     for group in optimizer.param_groups:
         group["lr"] = learning_rate(experiment, step)
-    logits = forward(inputs)
+    logits = model(inputs)
     loss = cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=IGNORED)
     if not torch.isfinite(loss):
         raise RuntimeError(
@@ -148,11 +131,6 @@ def make_optimizer(model: Decoder, experiment: Experiment) -> torch.optim.Optimi
     """AdamW; matrices decay, the gains of the norms do not."""
     matrices = [weight for weight in model.parameters() if weight.dim() > 1]
     gains = [weight for weight in model.parameters() if weight.dim() <= 1]
-    return torch.optim.AdamW(
-        [
-            {"params": matrices, "weight_decay": experiment.weight_decay},
-            {"params": gains, "weight_decay": 0.0},
-        ],
-        lr=experiment.learning_rate,
-        betas=(0.9, 0.95),
-    )
+    decays = {"params": matrices, "weight_decay": experiment.weight_decay}
+    stays = {"params": gains, "weight_decay": 0.0}
+    return torch.optim.AdamW([decays, stays], lr=experiment.learning_rate, betas=(0.9, 0.95))

@@ -5,7 +5,7 @@ first rotary run; `interval` says what the seeds of a method agree on.
 """
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -42,14 +42,12 @@ def runs(of: Experiment = TEXT, **changed: Any) -> list[Run]:
     [0, 1, 2, 3, 4]
     """
     wanted = replace(of, **changed)
-    found = {}
-    for run in recorded()["runs"]:
-        seed = run["experiment"]["seed"]
-        if run["experiment"] == replace(wanted, seed=seed).as_dict():
-            found[seed] = run
+    fields = asdict(wanted)
+    every = recorded()["runs"]
+    found = [run for run in every if {**run["experiment"], "seed": wanted.seed} == fields]
     if not found:
         raise ValueError(f"no recorded run is {wanted}: the plan is rope.training.experiment.PLAN")
-    return [found[seed] for seed in sorted(found)]
+    return sorted(found, key=lambda run: run["experiment"]["seed"])
 
 
 def steps_to(curve: dict[str, list[float]], loss: float) -> float | None:

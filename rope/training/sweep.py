@@ -9,20 +9,20 @@ questions that were kept from training.
 import json
 import os
 import signal
-from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import replace
+from dataclasses import asdict, replace
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import torch
+from tqdm import tqdm
 
 from rope.measuring.machine import about_here
 from rope.measuring.record import rounded, write
 from rope.training.data import TextData, load_corpus
 from rope.training.defects import DEFECTS, check_rotary, defect
-from rope.training.experiment import PLAN, TEXT, Experiment, experiments
+from rope.training.experiment import PLAN, TEXT, Experiment
 from rope.training.inside import by_distance as scores_by_distance
 from rope.training.inside import erased, frozen, plane_norms, position_share
 from rope.training.lengths import FACTOR, OFFSETS, by_distance, by_extension, by_position, shifted
@@ -33,39 +33,29 @@ LONG_WINDOWS, BANDS = 16, 4
 Entry = dict[str, Any]
 
 
-def sweep(output: Path, parts: Sequence[str] = tuple(PLAN), workers: int = 2) -> Entry:
-    """Train and measure the runs of these parts of the plan; returns the record, written to output.
+def sweep(output: Path, workers: int = 2) -> Entry:
+    """Train and measure the runs of the plan; returns the record, written to output.
 
     The model of the first rotary run is written beside it, small, as rope.pt. workers: processes.
     Whatever stops it, KeyboardInterrupt included, finished runs are kept, and those that output
     holds are not repeated. A bar on standard error counts the runs.
-    Raises ValueError for a part that the plan has not, or an output of other metadata.
+    Raises ValueError for an output of other metadata.
     """
-    from tqdm import tqdm
-
-    strange = [part for part in parts if part not in PLAN]
-    if strange:
-        raise ValueError(f"parts holds {strange[0]!r}; the plan has {', '.join(PLAN)}")
-    wanted = experiments(*parts)
-    about = metadata(parts)  # of the code that runs, not of what stands there hours later
+    about = metadata()  # of the code that runs, not of what stands there hours later
     done = _finished(output, about)
-    missing = [experiment for experiment in wanted if experiment not in done]
+    missing = [experiment for experiment in PLAN if experiment not in done]
     output.parent.mkdir(parents=True, exist_ok=True)
 
     def record() -> Entry:
-        return {"metadata": about, "runs": [done[each] for each in wanted if each in done]}
+        return {"metadata": about, "runs": [done[each] for each in PLAN if each in done]}
 
     pool = ProcessPoolExecutor(workers, get_context("spawn"), initializer=_prepare)
     try:
-        with tqdm(total=len(wanted), initial=len(wanted) - len(missing), unit="run") as bar:
-            running = {
-                pool.submit(run, each, output.with_name("rope.pt")): each for each in missing
-            }
-            for finished in as_completed(running):
-                done[running[finished]] = finished.result()  # raises where a worker was killed
-                write(output, record())
-                bar.set_description(f"last {running[finished].name}")
-                bar.update()
+        running = {pool.submit(run, each, output.with_name("rope.pt")): each for each in missing}
+        ended = as_completed(running)
+        for each in tqdm(ended, total=len(PLAN), initial=len(PLAN) - len(missing), unit="run"):
+            done[running[each]] = each.result()  # raises where a worker was killed
+            write(output, record())
     finally:
         pool.shutdown(cancel_futures=True)
     return record()
@@ -77,22 +67,19 @@ def run(experiment: Experiment, weights: Path) -> Entry:
     if experiment == TEXT:
         keep(trained, weights)
     thoroughly = replace(experiment, seed=0) == TEXT
-    entry: Entry = rounded(measure(trained, thoroughly=thoroughly), DIGITS)
-    return entry
+    return rounded(measure(trained, thoroughly=thoroughly), DIGITS)
 
 
-def metadata(parts: Sequence[str]) -> Entry:
+def metadata() -> Entry:
     """What the numbers depend on and can be known: corpus, versions, machine, command."""
     corpus = load_corpus()
     return {
-        "command": "python -m rope.training sweep"
-        + ("" if tuple(parts) == tuple(PLAN) else " --parts " + " ".join(parts)),
+        "command": "python -m rope.training sweep",
         "corpus": {
             "characters": len(corpus.training) + len(corpus.validation),
             "kinds": len(corpus.vocabulary),
             "sha256": corpus.sha256,
         },
-        "parts": list(parts),
         "threads": 1,
         **about_here(("torch",)),
     }
@@ -110,7 +97,7 @@ def measure(trained: Trained, *, thoroughly: bool = False) -> Entry:
     windows = _windows(trained, experiment.context) if text else 4 * EVALUATED
     long = min(LONG_WINDOWS, _windows(trained, FACTOR * experiment.context)) if text else 32
     entry: Entry = {
-        "experiment": experiment.as_dict(),
+        "experiment": asdict(experiment),
         "parameters": sum(weight.numel() for weight in model.parameters()),
         "curve": {name: [line[name] for line in trained.metrics] for name in ("step", "loss")},
         "loss": validation_loss(model, data, windows),
@@ -139,7 +126,7 @@ def keep(trained: Trained, output: Path, windows: int = 32) -> None:
     fresh = output.with_suffix(".new")
     torch.save(
         {
-            "experiment": model.experiment.as_dict(),
+            "experiment": asdict(model.experiment),
             "weights": {name: weight.half() for name, weight in model.state_dict().items()},
             "vocabulary": data.corpus.vocabulary,
             "sha256": data.corpus.sha256,
@@ -157,8 +144,7 @@ def _finished(output: Path, about: Entry) -> dict[Experiment, Entry]:
         return {}
     found = json.loads(output.read_text(encoding="utf-8"))
     for name, here in about.items():
-        there = found["metadata"].get(name)
-        if there != here:
+        if (there := found["metadata"].get(name)) != here:
             raise ValueError(
                 f"{output} was made with {name} {there!r}, and here it is {here!r}; one record has "
                 "one of them: name another output, or remove this one"
