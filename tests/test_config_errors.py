@@ -47,6 +47,8 @@ BAD = [
     (dict, T, "config is a type; it must"),
     ("meta-llama/Llama-3.1-8B", V, "no such file; nothing is downloaded: pass the path"),
     ("{", V, "config is no JSON"),
+    ('{"a": 1, "a": 2}', V, "config holds 'a' twice, 1 and 2; each key must stand once"),
+    ('{"rope_scaling": {"b": 1, "b": 1}}', V, "config holds 'b' twice"),
     ({**LLAMA, 3: 4}, T, "config holds the key 3; its keys must be strings.*rename it"),
     ({"text_config": {**LLAMA, None: 4}}, T, "text_config holds the key None; its keys"),
     (scaled(factor=2.0) | {"rope_parameters": {3: {}}}, T, "rope_parameters holds the key"),

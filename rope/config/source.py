@@ -32,7 +32,7 @@ def read_facts(config: Any) -> dict[str, Any]:
     config: an object with `to_dict`, a mapping, JSON text, or the path of a JSON file. Where it
     has a `text_config`, that part is read.
     Raises TypeError for anything else and for keys that are no strings, ValueError for text that
-    is no JSON and for a part that contradicts the whole.
+    is no JSON or says one key twice, and for a part that contradicts the whole.
 
     >>> read_facts('{"model_type": "llama", "rope_theta": 10000.0, "rope_scaling": null}')
     {'model_type': 'llama', 'rope_theta': 10000.0}
@@ -105,6 +105,19 @@ def _parsed(text: str) -> Any:
             )
         text = Path(text).read_text(encoding="utf-8")
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=_once)
     except json.JSONDecodeError as error:
         raise ValueError(f"config is no JSON ({error}); pass the text of a config.json") from None
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object's keys, refused where one is said twice: Python would take the last."""
+    facts: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in facts:
+            raise ValueError(
+                f"config holds {key!r} twice, {facts[key]!r} and {value!r}; each key must stand "
+                "once in its object: remove the one that is not meant"
+            )
+        facts[key] = value
+    return facts
