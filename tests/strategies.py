@@ -1,8 +1,9 @@
-"""What Hypothesis draws for the unit tests, the tolerances, and tensors made from a seed."""
+"""What Hypothesis draws for the unit tests, tolerances, tensors from a seed, what torch runs."""
 
 import hypothesis.strategies as st
 import torch
 from hypothesis import settings
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from rope import inverse_frequencies, rotary_tables
 
@@ -22,6 +23,21 @@ def normal(shape, seed, dtype=torch.float64):
 
 def tables(positions, dim, dtype=torch.float64):
     return rotary_tables(positions, inverse_frequencies(dim), dtype=dtype)
+
+
+class Recorder(TorchDispatchMode):
+    """The names of the operations that run, and of those that are ours."""
+
+    def __enter__(self):
+        self.seen = []
+        return super().__enter__()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.seen.append(str(func.overloadpacket))
+        return func(*args, **(kwargs or {}))
+
+    def operators(self):
+        return [name for name in self.seen if name.startswith("rope.")]
 
 
 seeds = st.integers(0, 2**31)

@@ -89,7 +89,10 @@ def test_a_run_names_everyone_and_times_the_right_ones(tmp_path, capsys, few):
 
 
 def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path, monkeypatch, capsys, few):
+    """But not from what another program has measured."""
     path, real, seen = tmp_path / "out.json", run.measure, []
+    other = {"program": "other", "done": {few[0].name: {}}}
+    path.with_suffix(".partial.json").write_text(json.dumps(other))
 
     def stopping(case, *others):
         seen.append(case)

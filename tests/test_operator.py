@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from strategies import normal, tables
-from torch.utils._python_dispatch import TorchDispatchMode
+from strategies import Recorder, normal, tables
 
 import rope
 from rope import RotaryEmbedding, kernels, rotary_embedding
@@ -22,21 +21,6 @@ from rope.kernels.operator import look_up
 PACKAGE = Path(rope.__file__).parent
 with_loop = pytest.mark.skipif(cpu.library()[0] is None, reason=cpu.library()[1])
 ROWS = 40
-
-
-class Recorder(TorchDispatchMode):
-    """The names of the operations that run, and of those that are ours."""
-
-    def __enter__(self):
-        self.seen = []
-        return super().__enter__()
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        self.seen.append(str(func.overloadpacket))
-        return func(*args, **(kwargs or {}))
-
-    def operators(self):
-        return [name for name in self.seen if name.startswith("rope.")]
 
 
 @pytest.mark.parametrize("inplace", [False, True])
