@@ -71,16 +71,6 @@ def test_opcheck(form):
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_the_operator_in_place_gives_the_same_and_counts_its_writing(form):
-    q, k = operands()
-    right = torch.ops.rope.rotate(q, k, *FORMS[form], True, False)
-    before = q._version, k._version
-    torch.ops.rope.rotate_(q, k, *FORMS[form], True, False)
-    assert torch.equal(q, right[0]) and torch.equal(k, right[1])
-    assert q._version > before[0] and k._version > before[1]
-
-
-@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("interleaved", [False, True])
 @pytest.mark.parametrize("inverse", [False, True])
 def test_the_gradient_of_the_operator_is_its_inverse(form, interleaved, inverse):
