@@ -166,15 +166,6 @@ def test_what_is_no_notebook_is_said(tmp_path, capsys, content):
     assert "no.ipynb: no valid notebook: " in capsys.readouterr().err
 
 
-def test_interrupted_store_leaves_the_old_file(tmp_path, monkeypatch):
-    path = write_notebook(tmp_path / "a.ipynb", "1")
-    before = path.read_bytes()
-    monkeypatch.setattr(os, "replace", lambda *_: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        execute.store(execute.read(path), path)
-    assert path.read_bytes() == before
-
-
 # The address, and the first cell
 
 

@@ -23,7 +23,6 @@ from rope.training.data import (
     corpus_of,
     data_for,
 )
-from rope.training.experiment import PLAN, experiments
 from rope.training.generate import write
 from rope.training.loop import (
     learning_rate,
@@ -102,12 +101,6 @@ def test_an_experiment_comes_back_from_its_record():
     assert Experiment(**json.loads(json.dumps(other.as_dict()))) == other
     whole, real = Experiment(base=10000, weight_decay=0), Experiment(weight_decay=0.0)
     assert json.dumps(whole.as_dict()) == json.dumps(real.as_dict())
-
-
-def test_the_plan_has_each_run_once():
-    every = experiments()
-    assert len(every) == len(set(every))
-    assert set(every) == {experiment for part in PLAN.values() for experiment in part}
 
 
 # The data.
@@ -294,14 +287,6 @@ def test_a_run_that_diverges_says_so():
 def test_a_corpus_for_the_recall_task_is_refused():
     with pytest.raises(ValueError, match="a corpus was passed with task 'recall'"):
         train(Experiment(task="recall"), corpus=corpus_of("abc" * 700))
-
-
-def test_a_bar_is_shown_when_asked_for(capsys):
-    train(SMALL, corpus=CORPUS)
-    shown = capsys.readouterr().err
-    assert "text-rope-softmax-16-s0" in shown and "17/17" in shown
-    trained()
-    assert capsys.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize(
