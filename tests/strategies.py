@@ -1,13 +1,22 @@
-"""What Hypothesis draws for the unit tests, the tolerances, and tensors made from a seed."""
+"""What several test files share: draws of Hypothesis, tolerances, tensors, what torch runs."""
 
 import hypothesis.strategies as st
+import pytest
 import torch
 from hypothesis import settings
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from rope import inverse_frequencies, rotary_tables
 
 quick = settings(deadline=None, derandomize=True, max_examples=25)
 DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+LLAMA = {
+    "model_type": "llama",
+    "hidden_size": 64,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 256,
+    "rope_theta": 10000.0,
+}
 
 
 def tolerance(dtype, scale=1.0, operations=4):
@@ -22,6 +31,30 @@ def normal(shape, seed, dtype=torch.float64):
 
 def tables(positions, dim, dtype=torch.float64):
     return rotary_tables(positions, inverse_frequencies(dim), dtype=dtype)
+
+
+class Recorder(TorchDispatchMode):
+    """The names of the operations that run, and of those that are ours."""
+
+    def __enter__(self):
+        self.seen = []
+        return super().__enter__()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.seen.append(str(func.overloadpacket))
+        return func(*args, **(kwargs or {}))
+
+    def operators(self):
+        return [name for name in self.seen if name.startswith("rope.")]
+
+
+def assert_refused(message, values, types):
+    """The call of this message, by a ValueError or a TypeError itself, with a way out."""
+    kind = ValueError if message in values else TypeError
+    with pytest.raises(kind, match=message) as caught:
+        (values | types)[message]()
+    assert caught.type is kind
+    assert any(mark in str(caught.value) for mark in (":", ";", ","))
 
 
 seeds = st.integers(0, 2**31)

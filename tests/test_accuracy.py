@@ -1,17 +1,15 @@
-"""The error report: its oracle, its committed figures, and the field's defects it is about."""
+"""The error report: its oracle, its committed figures, and the field's published errors."""
 
 import json
 
 import mpmath
 import pytest
 import torch
-from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 
-from rope import RotaryEmbedding, inverse_frequencies, rotary_tables
+from rope import inverse_frequencies, rotary_tables
 from rope.accuracy import RESULT, __main__, peers, tables, truth, vectors
 from rope.accuracy.tables import CASES, Case
-from rope.extensions import REGISTRY, Default, YaRN
+from rope.extensions import REGISTRY, Default
 from rope.measuring.record import layout, rounded
 
 HALF_UNIT = 2.0**-25  # the rounding of a cosine to float32
@@ -132,110 +130,6 @@ def test_a_wrong_oracle_is_found(monkeypatch):
     monkeypatch.setattr(tables, "LARGEST", 4095)
     with pytest.raises(RuntimeError, match=r"addition theorem .* 50 digits; they must agree"):
         tables.measure_tables(Case(10000.0, Default(), 2))
-
-
-def test_an_interrupted_report_goes_on_where_it_stopped(tmp_path, monkeypatch):
-    """But not from what another program has measured."""
-    ran, path = [], tmp_path / "out.json"
-    kept = path.with_suffix(".partial.json")
-    kept.write_text(json.dumps({"program": "other", "done": {"relativity: one": {}}}))
-
-    def one():
-        ran.append("one")
-        return {"value": 0.123456}
-
-    def two():
-        ran.append("two")
-        if len(ran) < 3:
-            raise KeyboardInterrupt
-        return [{"value": 0.654321}]
-
-    monkeypatch.setattr(__main__, "jobs", lambda: {"relativity: one": one, "pairs: two": two})
-    with pytest.raises(KeyboardInterrupt):
-        __main__.measure(path)
-    assert not path.exists()
-    __main__.measure(path)
-    assert ran == ["one", "two", "two"]
-    written = json.loads(path.read_text())
-    assert (written["relativity"], written["pairs"]) == ([{"value": 0.123}], [{"value": 0.654}])
-    assert not kept.exists()
-
-
-def test_bf16_inputs_do_not_make_bf16_positions():
-    """rotary-embedding-torch counts positions in the vectors' dtype, and caches what it counted."""
-    theirs = pytest.importorskip("rotary_embedding_torch").RotaryEmbedding(dim=128)
-    assert theirs.get_seq_pos(2048, dtype=torch.bfloat16).unique().numel() == 641
-    x = torch.zeros(1, 1, 2048, 128)
-    x[..., 0::2] = 1  # pairs (1, 0), which turn to (cos, sin)
-    narrow, exact = x.bfloat16(), rotary_tables(2048, inverse_frequencies(128))[0]
-    eps = torch.finfo(torch.bfloat16).eps
-    assert (theirs.rotate_queries_or_keys(narrow)[0, 0, :, 0::2] - exact).abs().max() > 1
-    assert (theirs.rotate_queries_or_keys(x)[0, 0, :, 0::2] - exact).abs().max() > 1  # float32!
-
-    ours = RotaryEmbedding(128, interleaved=True)
-    assert (ours.rotate(narrow)[0, 0, :, 0::2] - exact).abs().max() <= eps / 2
-    assert torch.equal(ours.rotate(x)[0, 0, :, 0::2], exact)
-
-
-def test_casting_the_model_leaves_the_tables_exact():
-    """transformers casts inv_freq with the model, and takes a cast back for exact."""
-    pytest.importorskip("transformers")
-    positions = torch.arange(4096)
-    exact = rotary_tables(4096, inverse_frequencies(128), dtype=torch.float64)[0]
-    for cast in ((torch.bfloat16,), (torch.bfloat16, torch.float32)):
-        off = (peers.transformers_cosines(positions, 10000.0, *cast) - exact).abs().max()
-        assert f"{off:.1f}" == "2.0"
-
-    for cast in (torch.nn.Module.bfloat16, torch.nn.Module.half, torch.nn.Module.double):
-        ours = cast(RotaryEmbedding(128, 4096))
-        assert ours.cos.dtype == torch.float32
-        assert (ours.cos - exact).abs().max() <= HALF_UNIT + ANGLE
-        assert torch.equal(ours.inv_freq, inverse_frequencies(128))
-
-
-PRODUCTS = ("mm", "matmul", "dot", "einsum", "outer", "ger", "mv", "linear", "kron", "conv")
-
-
-class Functions(TorchFunctionMode):
-    """The names of torch functions as they are called, before any is taken apart."""
-
-    def __torch_function__(self, func, types, args=(), kwargs=None):
-        NAMES.append(getattr(func, "__name__", str(func)))
-        return func(*args, **(kwargs or {}))
-
-
-class Operations(TorchDispatchMode):
-    """The names of the operations that run in the end."""
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        NAMES.append(func.overloadpacket.__name__)
-        return func(*args, **(kwargs or {}))
-
-
-NAMES = []
-
-
-def products(call):
-    """Every name with a product of matrices or vectors in it that `call` uses."""
-    NAMES.clear()
-    with Functions(), Operations():
-        call()
-    assert {"mul", "mm", "bmm"} & set(NAMES)  # the recording works
-    return {name for name in NAMES if any(part in name for part in PRODUCTS)}
-
-
-def test_angles_are_never_a_matmul():
-    """TF32, where it is switched on, rounds the positions of a matmul past 2,048."""
-    row = torch.arange(4.0)
-    assert products(lambda: torch.outer(row, row))
-    assert products(lambda: torch.einsum("i,j->ij", row, row))
-    assert products(lambda: row[:, None] @ row[None])
-    x = torch.ones(1, 2, 8, 128)
-    for extension in dict.fromkeys(case.extension for case in CASES if case.dim == 128):
-        rotary = RotaryEmbedding(128, 4, extension=extension)
-        assert not products(lambda r=rotary: r(x.double(), x.double(), seq_len=10**6))
-        assert not products(lambda r=rotary: r(x, x))  # grows
-    assert not products(lambda: RotaryEmbedding(64, 8, extension=YaRN(32.0, 4096, truncate=False)))
 
 
 @pytest.mark.parametrize(

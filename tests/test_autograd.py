@@ -125,22 +125,25 @@ def test_positions_are_vectorised_and_checked(dtype):
         torch.func.vmap(rotary.rotate)(x, ids - 1 - ids.min())
 
 
-@pytest.mark.parametrize("grad", [False, True])
-def test_one_of_two_records_gradients(grad):
-    """The numbers are the same, and the one that asks gets its gradient."""
+@pytest.mark.parametrize("learned", [(False, False), (True, False), (False, True)])
+def test_one_of_two_records_gradients(learned):
+    """The numbers are the same, and the one that asks gets its gradient.
+
+    The other gets none: else its next backward pass would walk a freed graph.
+    """
     rows = tables(5, 6, torch.float32)
     q, k = (normal((2, n, 5, 8), n, torch.float32) for n in (4, 2))
     right = rotary_embedding_qk(q, k, *rows)
-    q.requires_grad_(grad)
+    q.requires_grad_(learned[0]), k.requires_grad_(learned[1])
     for found in (
         rotary_embedding_qk(q, k, *rows),
-        rotary_embedding_qk(q * 1, k.clone(), *rows, inplace=True),
+        rotary_embedding_qk(q * 1, k * 1, *rows, inplace=True),
     ):
-        assert all(torch.equal(x.detach(), y) for x, y in zip(found, right, strict=True))
-        assert found[0].requires_grad == grad
-        if grad:
-            (gradient,) = torch.autograd.grad(found[0], q, right[0])
-            assert torch.equal(gradient, rotary_embedding(right[0], *rows, inverse=True))
+        for x, given, expected, grad in zip(found, (q, k), right, learned, strict=True):
+            assert torch.equal(x.detach(), expected) and x.requires_grad == grad
+            if grad:
+                (gradient,) = torch.autograd.grad(x, given, expected)
+                assert torch.equal(gradient, rotary_embedding(expected, *rows, inverse=True))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -180,20 +183,6 @@ def test_what_autograd_still_needs_is_not_overwritten_in_silence(flags):
         loss.backward()
 
 
-@flags
-def test_a_leaf_is_refused_in_place_and_left_as_it_was(flags):
-    cos, sin = tables(9, 4)
-    leaf = normal(SHAPE, 0).requires_grad_()
-    before = leaf.detach().clone()
-    for x in (leaf, leaf[:, :1]):  # a view of a leaf is as much of one
-        with pytest.raises((ValueError, RuntimeError), match="leaf"):
-            rotary_embedding(x, cos, sin, IDS, **flags, inplace=True)
-        assert torch.equal(leaf, before)
-    with torch.no_grad():
-        assert rotary_embedding(leaf, cos, sin, IDS, **flags, inplace=True) is leaf
-    assert torch.equal(leaf, rotary_embedding(before, cos, sin, IDS, **flags))
-
-
 def made_in_inference():
     with torch.inference_mode():
         return torch.ones(1, 1, 2, 4)
@@ -216,6 +205,7 @@ def test_what_torch_will_not_write_into_is_refused_before_q_is_changed(name):
     assert torch.equal(q, torch.ones(1, 1, 2, 4))
     with pytest.raises((ValueError, RuntimeError)):
         rotary_embedding(k, *tables(2, 4, torch.float32), inplace=True)
+    assert torch.equal(k, torch.ones_like(k))
 
 
 @forms
@@ -254,24 +244,15 @@ def test_no_activation_is_kept_for_the_backward_pass(form, flags, dtype):
 @flags
 def test_without_autograd(mode, flags):
     x, (cos, sin) = normal(SHAPE, 0), tables(9, 4)
-    expected = rotary_embedding(x, cos, sin, IDS, **flags)
+    expected, leaf = rotary_embedding(x, cos, sin, IDS, **flags), x.clone().requires_grad_()
     with mode():
         assert torch.equal(rotary_embedding(x, cos, sin, IDS, **flags), expected)
-        fresh = x * 1  # an inference tensor has no version to count
-        assert rotary_embedding(fresh, cos, sin, IDS, **flags, inplace=True) is fresh
-        assert torch.equal(fresh, expected)
+        for free in (x * 1, leaf):  # an inference tensor has no version to count
+            assert rotary_embedding(free, cos, sin, IDS, **flags, inplace=True) is free
+            assert torch.equal(free, expected)
         rotary = RotaryEmbedding(4, 2, interleaved=flags["interleaved"])
         q, _ = rotary(x * 1, x * 1, IDS, inverse=flags["inverse"], inplace=True)
         torch.testing.assert_close(q, expected, rtol=0, atol=tolerance(torch.float64, 8.0))
-
-
-def test_what_needs_no_gradient_gets_none():
-    """A frozen query beside a learned key: else its next backward pass would walk a freed graph."""
-    q, k = normal(SHAPE, 0), normal(SHAPE, 1).requires_grad_()
-    out_q, out_k = rotary_embedding_qk(q, k, *tables(9, 4), IDS)
-    assert not out_q.requires_grad and out_k.requires_grad
-    (grad,) = torch.autograd.grad(out_k.sum(), k)
-    torch.testing.assert_close(grad, in_place(torch.ones_like(k), *tables(9, 4), IDS, inverse=True))
 
 
 def test_the_backward_pass_itself_can_be_transformed():

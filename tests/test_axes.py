@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import layouts, normal, quick, seeds, tolerance
+from strategies import assert_refused, layouts, normal, quick, seeds, tolerance
 
 from rope import inverse_frequencies, rotary_embedding
 from rope.axes import (
@@ -283,10 +283,6 @@ BAD_TYPES = {
 }
 
 
-@pytest.mark.parametrize("message", [*BAD_VALUES, *BAD_TYPES])
+@pytest.mark.parametrize("message", BAD_VALUES | BAD_TYPES)
 def test_bad_calls_are_refused_in_a_sentence(message):
-    kind = ValueError if message in BAD_VALUES else TypeError
-    with pytest.raises(kind, match=message) as caught:
-        (BAD_VALUES | BAD_TYPES)[message]()
-    assert caught.type is kind
-    assert any(mark in str(caught.value) for mark in (":", ";", ","))
+    assert_refused(message, BAD_VALUES, BAD_TYPES)

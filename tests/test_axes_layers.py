@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 import torch
-from strategies import DTYPES, normal, tolerance
+from strategies import DTYPES, assert_refused, normal, tolerance
 from torch import nn
 
 from rope import RotaryEmbedding, inverse_frequencies, rotary_embedding
@@ -362,10 +362,6 @@ BAD_TYPES = {
 }
 
 
-@pytest.mark.parametrize("message", [*BAD_VALUES, *BAD_TYPES])
+@pytest.mark.parametrize("message", BAD_VALUES | BAD_TYPES)
 def test_bad_calls_are_refused_in_a_sentence(message):
-    kind = ValueError if message in BAD_VALUES else TypeError
-    with pytest.raises(kind, match=message) as caught:
-        (BAD_VALUES | BAD_TYPES)[message]()
-    assert caught.type is kind
-    assert any(mark in str(caught.value) for mark in (":", ";", ","))
+    assert_refused(message, BAD_VALUES, BAD_TYPES)

@@ -14,7 +14,7 @@ from rope.bench import RECORDED, cases, check, memory, recorded, report, run
 from rope.bench import __main__ as program
 from rope.bench.cases import PREFILL, TRAINING, Case
 from rope.bench.field import FIELD, Competitor, setting
-from rope.figures.on_the_gpu import NAMES, by_length
+from rope.figures.on_the_gpu import LOOKS, by_length
 from rope.measuring import clock
 from rope.measuring.traffic import Traffic
 
@@ -89,7 +89,10 @@ def test_a_run_names_everyone_and_times_the_right_ones(tmp_path, capsys, few):
 
 
 def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path, monkeypatch, capsys, few):
+    """But not from what another program has measured."""
     path, real, seen = tmp_path / "out.json", run.measure, []
+    other = {"program": "other", "done": {few[0].name: {}}}
+    path.with_suffix(".partial.json").write_text(json.dumps(other))
 
     def stopping(case, *others):
         seen.append(case)
@@ -286,9 +289,9 @@ def test_ratios_are_of_one_case_and_figures_say_them():
     found = report.by_length(record, PREFILL, over="clone")
     assert found == ([128, 512], {"rope": [0.55, 0.55], "Liger": [2.0, 2.0]})
     assert "Liger: 2 at 128, 2 at 512." in by_length(*found).alt
-    with pytest.raises(ValueError, match="no times for this figure"):
+    with pytest.raises(ValueError, match="nothing to draw"):
         by_length([], {})
-    assert {one.name for one in FIELD} == set(NAMES)
+    assert {one.name for one in FIELD} == set(LOOKS)
 
 
 def test_the_command_refuses_in_a_sentence(capsys, monkeypatch):

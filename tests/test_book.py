@@ -166,15 +166,6 @@ def test_what_is_no_notebook_is_said(tmp_path, capsys, content):
     assert "no.ipynb: no valid notebook: " in capsys.readouterr().err
 
 
-def test_interrupted_store_leaves_the_old_file(tmp_path, monkeypatch):
-    path = write_notebook(tmp_path / "a.ipynb", "1")
-    before = path.read_bytes()
-    monkeypatch.setattr(os, "replace", lambda *_: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        execute.store(execute.read(path), path)
-    assert path.read_bytes() == before
-
-
 # The address, and the first cell
 
 
@@ -317,3 +308,21 @@ def test_notebook_runs_alone(path, python, address, tmp_path, monkeypatch):
     assert Path(rope_file).is_relative_to(new), "rope is not the one that the cell installed"
     assert version == torch.__version__
     assert not Path(torch_file).is_relative_to(new), "the cell installed a torch of its own"
+
+
+def test_other_books_are_built_as_if_this_one_were_not_installed(tmp_path):
+    """A picture and a chart of theirs, of the kinds that ours are."""
+    svg = '<svg role="img" xmlns="http://www.w3.org/2000/svg"><rect width="9" height="9"/></svg>'
+    chart = {"mark": "point", "data": {"values": []}}
+    outputs = [
+        nbformat.v4.new_output("display_data", {kind: content})
+        for kind, content in (("image/svg+xml", svg), ("application/vnd.vegalite.v5+json", chart))
+    ]
+    cell = nbformat.v4.new_code_cell("1", outputs=outputs)
+    nbformat.write(nbformat.v4.new_notebook(cells=[cell]), tmp_path / "index.ipynb")
+    (tmp_path / "conf.py").write_text("extensions = ['myst_nb']\nnb_execution_mode = 'off'\n")
+    command = [sys.executable, "-m", "sphinx", "-q", "-b", "html", ".", "built"]
+    built = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert built.returncode == 0, built.stderr
+    page = (tmp_path / "built" / "index.html").read_text(encoding="utf-8")
+    assert "charts.js" not in page and "rope" not in page

@@ -5,6 +5,7 @@ import copy
 import numpy as np
 import pytest
 import torch
+from strategies import assert_refused
 
 from rope import (
     RotaryEmbedding,
@@ -162,11 +163,7 @@ TYPES = {
 
 @pytest.mark.parametrize("message", VALUES | TYPES)
 def test_bad_calls_are_refused_in_a_sentence(message):
-    kind = ValueError if message in VALUES else TypeError
-    with pytest.raises(kind, match=message) as caught:
-        (VALUES | TYPES)[message]()
-    assert caught.type is kind
-    assert any(mark in str(caught.value) for mark in (":", ";", ","))
+    assert_refused(message, VALUES, TYPES)
 
 
 # The same of the layer, which is then as it was: its tables, its length, and the vectors.

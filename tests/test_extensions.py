@@ -14,7 +14,7 @@ from mpmath import mpf
 from strategies import quick
 
 import rope.extensions
-from rope import RotaryEmbedding, inverse_frequencies, rotary_tables
+from rope import inverse_frequencies
 from rope.accuracy import truth
 from rope.extensions import (
     NTK,
@@ -307,12 +307,3 @@ def test_the_registry_is_complete():
     assert all(kind.name == name and kind.paper for name, kind in REGISTRY.items())
     theirs = pytest.importorskip("transformers.modeling_rope_utils").ROPE_INIT_FUNCTIONS
     assert set(theirs) | {"default", "ntk"} == set(REGISTRY)
-
-
-def test_the_attention_factor_stands_in_the_tables():
-    plain, yarn = RotaryEmbedding(128, 64), RotaryEmbedding(128, 64, extension=YaRN(8.0, 64))
-    cos, _ = rotary_tables(64, yarn.inv_freq, scale=mscale(8.0))
-    assert torch.equal(yarn.cos, cos)
-    assert yarn.cos[0, 0].double() == pytest.approx(mscale(8.0), rel=2**-24)
-    assert plain.attention_scaling == 1
-    assert yarn.attention_scaling == mscale(8.0)

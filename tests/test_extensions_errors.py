@@ -314,22 +314,15 @@ def test_truncate_is_read_from_the_layer_it_stands_in():
     assert distance(yarn) > 0.1
 
 
-def change(extension, plain, base):
-    """theta'_j / theta_j, or None where the extension refuses."""
-    try:
-        return extension.scale(plain, base) / plain
-    except ValueError:
-        return None
-
-
 @pytest.mark.parametrize(("dim", "base", "trained"), [(4, 1e4, 4), (128, 1e4, 7), (8, 10.0, 1)])
 def test_yarn_keeps_fast_planes_and_divides_slow_ones_wherever_it_is_allowed(dim, base, trained):
     """From the shortest length that it takes up to the longest: never the other way round."""
     plain, allowed = inverse_frequencies(dim, base), 0
     for length in (trained * 2**n for n in range(40)):
         turns = plain * (length / (2 * torch.pi))
-        ratio = change(YaRN(4.0, length), plain, base)
-        if ratio is None:
+        try:
+            ratio = YaRN(4.0, length).scale(plain, base) / plain
+        except ValueError:
             assert (turns < 1).all() or (turns > 32).all()
             continue
         allowed += 1

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rope.book.mime import THEME_COLOURS, RopeRenderer, chart_box, inline_svg
+from rope.book.mime import THEME_COLOURS, chart_box, inline_svg
 from rope.figures import Picture, chart, picture, style, subplots
 from rope.figures.seeds import LOOKS, OTHERS, apart, look, spread, spreads
 from rope.training import POSITIONS
@@ -132,14 +132,6 @@ def test_a_picture_wider_than_a_phone_scrolls_in_its_own_box():
     narrowest = re.search(r"--rope-narrowest: (\d+)px", page)
     assert narrowest is not None
     assert int(narrowest[1]) == round(9 / 10 * 720)  # ten-point text, 720 points wide
-
-
-def test_an_svg_that_is_no_picture_of_ours_is_left_to_others():
-    class Data:
-        mime_type = "image/svg+xml"
-        string = content = "<svg></svg>"
-
-    assert RopeRenderer.handle_mime(None, Data(), False) is None
 
 
 def test_a_chart_on_the_page_cannot_end_its_script():

@@ -22,6 +22,7 @@ from rope.figures import rotation_in_two_dimensions as plane
 from rope.figures import what_the_model_uses as uses
 from rope.figures import what_the_model_uses_maps as maps
 from rope.figures.beyond_the_trained_length import by_position
+from rope.figures.on_the_gpu import LANES, LOADS, coalescing, lines_touched, roofline
 from rope.figures.seeds import LINE_HEIGHT, label
 from rope.reference import inverse_frequencies, score
 from rope.training import POSITIONS
@@ -111,11 +112,6 @@ def test_a_drawing_fits_a_phone(name):
     assert "<image" not in made.svg  # its bytes would follow the machine's zlib
     narrowest = re.search(r"--rope-narrowest: (\d+)px", inline_svg(made.svg))
     assert int(narrowest[1]) <= 0.9 * 5.2 * 72 + 1  # ten-point text on 5.2 inches, shown at 9 px
-
-
-@pytest.mark.parametrize("name", ["norms", "loss curves in one", "shifted"])
-def test_a_drawing_is_the_same_every_time(name):
-    assert DRAWINGS[name]().svg == drawn(name).svg
 
 
 SAID = {
@@ -414,8 +410,39 @@ def test_the_alternative_text_names_the_nearest_and_the_farthest_head():
     assert "head 1 of layer 0 the most, by 1.0" in alt
 
 
-def test_the_charts_data_stay_small():
-    size = 32
-    even = [[1 / (m + 1) if n <= m else 0.0 for n in range(size)] for m in range(size)]
-    stored = json.dumps(maps.attention_maps([[even] * 4] * 4, "x" * size).to_dict())
-    assert len(stored) < 30_000
+SIZES = {"M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
+
+
+def roof_read(**values):
+    """What the chart reads out: peak, rate, ridge, intensity, share of the peak in percent."""
+    text = " ".join(texts(rendered(roofline(), **values)))
+    found = re.search(
+        r"machine: (\S+) operations/s, (\S+) bytes/s its ridge: (\S+) operations for each byte "
+        r"rotation: (\S+) for each byte, (\S+)% of the peak",
+        text,
+    )
+    assert found is not None, text
+    return [float(group.rstrip("MGTP")) * SIZES.get(group[-1], 1) for group in found.groups()]
+
+
+@pytest.mark.parametrize(
+    ("arithmetic", "memory", "e", "moved"),
+    [(13.826, 12.525, 2, 1), (11, 10, 4, 4.5), (9, 13.5, 2, 1)],
+)
+def test_the_roof_is_the_lower_of_two_limits(arithmetic, memory, e, moved):
+    peak, rate, intensity = 10**arithmetic, 10**memory, 6 / (4 * e * moved)
+    share = min(peak, intensity * rate) / peak
+    expected = [peak, rate, peak / rate, intensity, 100 * share]
+    found = roof_read(arithmetic=arithmetic, memory=memory, e=e, moved=moved)
+    assert found == pytest.approx(expected, rel=6e-3)  # three digits are shown
+
+
+def test_every_lane_gets_its_plane_and_the_drawing_counts_the_lines():
+    svg = coalescing().svg
+    for (name, loads), lines in zip(LOADS.items(), (2, 4, 2), strict=True):
+        half = name.startswith("half")
+        for lane in range(LANES):
+            plane = [place for load in loads for place in load[lane]]
+            assert plane == ([lane, lane + LANES] if half else [2 * lane, 2 * lane + 1])
+        assert sum(map(lines_touched, loads)) == lines and f"{name}: {lines} lines" in svg
+    assert lines_touched([[32 * lane] for lane in range(LANES)]) == LANES

@@ -47,6 +47,15 @@ class Counter:
         return torch.compile(f, fullgraph=True, backend=self)
 
 
+def graphs_of(rotary, calls, fresh=None):
+    """How many graphs it compiles for these calls, each of which gives what eager gives."""
+    counter = Counter()
+    compiled = counter.compile(rotary)
+    for x, options in calls:
+        assert_same(compiled(*x, **options), (fresh or rotary)(*x, **options))
+    return counter.graphs
+
+
 def pair(length, dtype=torch.float32, batch=2):
     return normal((batch, 3, length, 10), length, dtype), normal((batch, 2, length, 10), 1, dtype)
 
@@ -73,8 +82,7 @@ def make(name, rows=256, **options):
 )
 def test_another_length_is_no_other_graph(name, where, interleaved):
     """One graph for the first call, one for every length and offset; the extension's is fixed."""
-    rotary, counter = make(name, interleaved=interleaved), Counter()
-    compiled = counter.compile(rotary)
+    calls = []
     for length in LENGTHS:
         ids = {
             "ids": torch.arange(length) * 3,
@@ -82,43 +90,30 @@ def test_another_length_is_no_other_graph(name, where, interleaved):
         }.get(where)
         offset = 3 * length + 1 if where == "offset" else 0
         options = {"seq_len": 200, "inverse": where == "inverse", "offset": offset}
-        q, k = pair(length)
-        assert_same(compiled(q, k, ids, **options), rotary(q, k, ids, **options))
-    assert counter.graphs <= 2
+        calls.append(((*pair(length), ids), options))
+    assert graphs_of(make(name, interleaved=interleaved), calls) <= 2
 
 
 @pytest.mark.parametrize("name", EXTENSIONS)
 def test_decoding_step_by_step_is_one_graph(name):
     """S = 1 and a growing offset, as with a cache whose final length is known."""
-    rotary, counter = make(name), Counter()
-    compiled = counter.compile(rotary)
-    for offset in (2, 3, 7, 40, 41):
-        q, k = pair(1)
-        options = {"offset": offset, "seq_len": 200}
-        assert_same(compiled(q, k, **options), rotary(q, k, **options))
-    assert counter.graphs <= 2
+    calls = [(pair(1), {"offset": offset, "seq_len": 200}) for offset in (2, 3, 7, 40, 41)]
+    assert graphs_of(make(name), calls) <= 2
 
 
 @pytest.mark.parametrize("name", ["dynamic", "longrope"])
 def test_a_length_that_changes_the_spectrum_is_compiled_right(name):
     """seq_len through both regimes; the answer is eager's, the graphs stay few."""
-    rotary, counter = make(name), Counter()
-    compiled, (q, k) = counter.compile(rotary), pair(8)
-    for seq_len in (20, 31, 33, 64, 24):
-        assert_same(compiled(q, k, seq_len=seq_len), rotary(q, k, seq_len=seq_len))
+    calls = [(pair(8), {"seq_len": seq_len}) for seq_len in (20, 31, 33, 64, 24)]
     # For either regime a graph of a first length and one of all lengths.
-    assert counter.graphs <= 4
+    assert graphs_of(make(name), calls) <= 4
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["dynamic", "longrope"])
 def test_following_the_length_of_the_call(name):
     """Without ids the length is a shape, so that even unfixed extensions compile."""
-    rotary, counter = make(name), Counter()
-    compiled = counter.compile(rotary)
-    for length in (8, 9, 30, 40, 63):
-        assert_same(compiled(*pair(length)), rotary(*pair(length)))
-    assert counter.graphs <= 4
+    assert graphs_of(make(name), [(pair(length), {}) for length in (8, 9, 30, 40, 63)]) <= 4
 
 
 @pytest.mark.slow
@@ -127,24 +122,20 @@ def test_following_the_length_of_the_call(name):
     [("none", torch.float64), ("yarn", torch.bfloat16), ("dynamic", torch.float64)],
 )
 def test_other_dtypes(name, dtype):
-    rotary, counter = make(name), Counter()
-    compiled = counter.compile(rotary)
-    for length in LENGTHS:
-        ids = torch.arange(length) + 7
-        for where in ({"offset": 7}, {"position_ids": ids}):
-            q, k = pair(length, dtype)
-            assert_same(compiled(q, k, **where, seq_len=99), rotary(q, k, **where, seq_len=99))
+    calls = [
+        (pair(length, dtype), {**where, "seq_len": 99})
+        for length in LENGTHS
+        for where in ({"offset": 7}, {"position_ids": torch.arange(length) + 7})
+    ]
     # Two kinds of call, two graphs each; offset 7 is a constant of the graph, then a symbol.
-    assert counter.graphs <= 4
+    assert graphs_of(make(name), calls) <= 4
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["none", "dynamic"])
 def test_tables_too_short_grow_under_compilation(name):
-    rotary, counter = make(name, rows=4), Counter()
-    compiled, fresh = counter.compile(rotary), make(name)
-    for length in (8, 5, 17, 40):
-        assert_same(compiled(*pair(length), seq_len=200), fresh(*pair(length), seq_len=200))
+    calls = [(pair(length), {"seq_len": 200}) for length in (8, 5, 17, 40)]
+    graphs_of(make(name, rows=4), calls, fresh=make(name))
 
 
 def test_seq_len_grows_tables_that_compiled_code_then_need_not():

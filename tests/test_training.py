@@ -281,14 +281,6 @@ def test_a_corpus_for_the_recall_task_is_refused():
         train(Experiment(task="recall"), corpus=corpus_of("abc" * 700))
 
 
-def test_a_bar_is_shown_when_asked_for(capsys):
-    train(SMALL, corpus=CORPUS)
-    shown = capsys.readouterr().err
-    assert "text-rope-softmax-16-s0" in shown and "17/17" in shown
-    trained()
-    assert capsys.readouterr() == ("", "")
-
-
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_elsewhere_the_losses_are_the_same():
     experiment = replace(SMALL, evaluate_every=1, steps=8)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import DTYPES, even, layouts, normal, quick, seeds, tolerance
+from strategies import DTYPES, assert_refused, even, layouts, normal, quick, seeds, tolerance
 
 from rope import RotaryEmbedding
 from rope.layouts import half_to_interleaved
@@ -63,13 +63,6 @@ def test_inverse_undoes_both(dim, m, centre, interleaved, seed):
     back = xpos(*xpos(q, k, at(m, 0, m)), at(m, 0, m), inverse=True)
     for there, x in zip(back, (q, k), strict=True):
         torch.testing.assert_close(there, x, rtol=0, atol=tolerance(F64, scale=8, operations=8))
-
-
-def test_rates():
-    assert decay_rates(128)[0].item() == 0.4 / 1.4
-    assert decay_rates(2).dtype == F64
-    expected = [(2 * j / 10 + 0.4) / 1.4 for j in range(5)]
-    assert decay_rates(10).tolist() == pytest.approx(expected, rel=1e-15)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -224,7 +217,7 @@ BAD_VALUES = {
     "allows 1983": lambda: XPos(8)(Q, Q.half(), offset=2000),
     "offset is -1.*at least 0": lambda: XPos(8)(Q, Q, offset=-1),
     "offset is 4 beside position_ids, which .* add": lambda: XPos(8)(Q, Q, at(0, 1, 2), offset=4),
-    r"\[2\]; it must be \[3\] or \[1, 3\]": lambda: XPos(8)(Q, Q, at(0, 1)),
+    r"\[2\]; it must be \[3\], \[1, 3\]": lambda: XPos(8)(Q, Q, at(0, 1)),
     "x is on cpu": lambda: XPos(8)(Q, Q, at(0, 1, 2).to("meta")),
     "only their heads may differ": lambda: XPos(8)(Q, Q[:, :, :2]),
     "k has head_dim 6": lambda: XPos(8).rotate_keys(Q[..., :6]),
@@ -239,10 +232,6 @@ BAD_TYPES = {
 }
 
 
-@pytest.mark.parametrize("message", [*BAD_VALUES, *BAD_TYPES])
+@pytest.mark.parametrize("message", BAD_VALUES | BAD_TYPES)
 def test_bad_calls_are_refused_in_a_sentence(message):
-    kind = ValueError if message in BAD_VALUES else TypeError
-    with pytest.raises(kind, match=message) as caught:
-        (BAD_VALUES | BAD_TYPES)[message]()
-    assert caught.type is kind
-    assert any(mark in str(caught.value) for mark in (":", ";", ","))
+    assert_refused(message, BAD_VALUES, BAD_TYPES)

@@ -13,6 +13,7 @@ import re
 from typing import Any
 
 from docutils import nodes
+from myst_nb.core.render import NbElementRenderer
 
 from rope.figures import style
 
@@ -24,21 +25,23 @@ THEME_COLOURS |= {getattr(style, role.upper()): f"var(--rope-{role})" for role i
 SMALLEST_TEXT = 9  # pixels; a page too narrow for that scrolls the figure in its own box
 
 
-class RopeRenderer:
-    """A MyST-NB mime renderer; Sphinx finds it by its entry point in `pyproject.toml`."""
+class BookRenderer(NbElementRenderer):
+    """MyST-NB's renderer with the figures of this book, for a project whose settings name it.
 
-    @staticmethod
-    def handle_mime(renderer: Any, data: Any, inline: bool) -> list[nodes.Element] | None:
-        """Nodes for the figures of this book; None for what MyST-NB is to render itself."""
+    `_config.yml` does, by `nb_render_plugin`; the name is an entry point in `pyproject.toml`.
+    """
+
+    def render_mime_type(self, data: Any) -> list[nodes.Element]:
+        """Nodes for the figures of this book, and MyST-NB's own for the rest."""
         if data.mime_type == SVG and 'role="img"' in data.string:
             place = f"{data.cell_index}-{data.output_index}"
             text = inline_svg(data.string, place)
             return [nodes.raw(text=text, format="html", classes=["output"])]
         if data.mime_type == VEGA_LITE:
             for key, name in (("rope-vega", "vega.js"), ("rope-charts", "charts.js")):
-                renderer.add_js_file(key, name, {"defer": "defer"})
+                self.add_js_file(key, name, {"defer": "defer"})
             return [nodes.raw(text=chart_box(data.content), format="html", classes=["output"])]
-        return None
+        return super().render_mime_type(data)
 
 
 def inline_svg(svg: str, place: str = "") -> str:
