@@ -76,6 +76,23 @@ def _finite(name: str, value: float, example: str) -> float:
     return number
 
 
+def check_finite(what: str, tensor: Tensor, way_out: str) -> None:
+    """Refuse NaN and infinity; where reading would wait, or not trace, by an assertion queued."""
+    if tensor.is_meta:
+        return
+    finite = tensor.isfinite().all()
+    if torch.compiler.is_compiling() or tensor.is_cuda:
+        torch._assert_async(finite, f"{what} must be finite")
+        return
+    try:
+        whole = bool(finite)
+    except RuntimeError:  # a tracer's tensor, which holds no numbers to look at
+        return
+    if not whole:
+        worst = tensor[~tensor.isfinite()][0].item()
+        raise ValueError(f"{what} holds {worst}; all must be finite: {way_out}")
+
+
 def check_flag(name: str, value: bool) -> None:
     """Refuse a truthy stand-in: the string "half" would otherwise mean interleaved."""
     if not isinstance(value, bool):
@@ -131,8 +148,8 @@ def check_integer(name: str, tensor: Tensor) -> None:
         raise TypeError(f"{name} is a {kind}; it must be an integer tensor: torch.tensor({name})")
     if tensor.dtype not in INTEGER:
         raise TypeError(
-            f"{name} is {tensor.dtype}; it must be uint8, int8, int16, int32 or int64: "
-            "give whole positions such as torch.arange(seq_len)"
+            f"{name} is {tensor.dtype}; it must be uint8, int8, int16, int32 or int64, whole "
+            f"numbers: make it so from the start, or pass {name}.long() if they are whole"
         )
 
 
@@ -187,8 +204,14 @@ def check_writable(**tensors: Tensor) -> None:
             "q and k share places in memory, being one tensor; in place they must be two, or it is "
             "rotated twice: pass k.clone()"
         )
-    for x in tensors.values():  # torch raises here what it would raise once the first has changed
-        x.narrow(3, 0, 0).zero_()
+    for name, x in tensors.items():
+        try:  # torch raises here what it would raise once the first has changed
+            x.narrow(3, 0, 0).zero_()
+        except RuntimeError as error:
+            raise ValueError(
+                f"{name} cannot be written to ({error}); in place it must be a tensor of its own "
+                "or a slice: slice where it was cut by split or chunk, or pass a clone()"
+            ) from error
 
 
 def _overlaps(x: Tensor) -> bool:

@@ -14,6 +14,7 @@ from rope.checks import (
     check_count,
     check_devices,
     check_dim,
+    check_finite,
     check_float64,
     check_integer,
     check_number,
@@ -78,6 +79,7 @@ def check_spectrum(name: str, spectrum: Tensor) -> None:
             f"{name} has shape {list(spectrum.shape)}; it must be [planes], one at least: "
             "take it from inverse_frequencies"
         )
+    check_finite(name, spectrum, "take it from inverse_frequencies")
 
 
 def rotary_tables(
@@ -111,6 +113,8 @@ def rotary_tables(
         check_integer("positions", positions)
         check_devices(inv_freq=inv_freq, positions=positions)
     else:
+        if not isinstance(positions, (int, torch.SymInt)):
+            check_integer("positions", positions)
         check_count("positions", positions, smallest=0)
         positions = torch.arange(positions, device=inv_freq.device)
     # Elementwise, never a matmul: TF32 would round every position past 2,048.

@@ -140,6 +140,20 @@ def _check(
         check_position_ids(position_ids, x)
     if inplace:
         check_writable(**xs)
+        for name, x in xs.items():
+            _check_apart(name, x, cos, sin)
+
+
+def _check_apart(name: str, x: Tensor, *tables: Tensor) -> None:
+    """Refuse tables in the memory that is written to."""
+    if torch.compiler.is_compiling() or x.is_meta or not all(map(is_plain, (x, *tables))):
+        return
+    written = x.untyped_storage().data_ptr()
+    if any(table.untyped_storage().data_ptr() == written for table in tables):
+        raise ValueError(
+            f"{name} and the tables lie in one storage; in place the tables must lie elsewhere, or "
+            "they would be written over while they are read: pass cos.clone() and sin.clone()"
+        )
 
 
 def _check_tables(cos: Tensor, sin: Tensor) -> None:

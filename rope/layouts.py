@@ -7,6 +7,7 @@ Shapes: H heads, D head dimension, R rotated width (the first R of D), E embeddi
 """
 
 from collections.abc import Mapping
+from copy import copy
 from fnmatch import fnmatchcase
 
 import torch
@@ -87,11 +88,13 @@ def convert_state_dict(
     """Convert the query and key projections of a whole checkpoint, weights and biases alike.
 
     heads: the number of heads of each projection by a pattern of its name, with the shell's
-    wildcards, such as {"*.q_proj.*": 32, "*.k_proj.*": 8}; W_v and W_o belong in none.
+    wildcards, such as {"*.q_proj.*": 32, "*.k_proj.*": 8}; W_v and W_o belong in none. The weights
+    of norms within a head, `[D]`, such as Qwen3's q_norm and k_norm, belong there with 1 head.
     to_half: from interleaved to half-split, or else back; rotary_dim: R, all of D when None.
     Returns a new dict in the same order; what no pattern names is the same tensor as before.
-    Raises ValueError for a pattern that names nothing, a name that two patterns claim, or a
-    tensor whose rows do not divide into that many heads; nothing is then converted.
+    Raises ValueError for a pattern that names nothing, a name that two patterns claim, a tensor
+    whose rows do not divide into that many heads, or are none: LoRA's first factor (its second is
+    converted) and quantised numbers; nothing is then converted.
 
     >>> converted = convert_state_dict(
     ...     {"q.weight": torch.arange(8), "v.weight": torch.arange(8)}, {"q.*": 2}, to_half=True
@@ -118,13 +121,30 @@ def convert_state_dict(
                     "it would be converted twice: make one of them narrower"
                 )
             claimed[name] = pattern
-    converted = dict(state_dict)
+            _check_rows(name, state_dict[name])
+    # With its metadata, where it came from a module.
+    converted = copy(state_dict) if isinstance(state_dict, dict) else dict(state_dict)
     for name, pattern in claimed.items():
         try:
             converted[name] = convert(state_dict[name], heads[pattern], rotary_dim)
         except (TypeError, ValueError) as error:
             raise type(error)(f"{name!r}: {error}") from None
     return converted
+
+
+def _check_rows(name: str, tensor: Tensor) -> None:
+    """Refuse what has no row for each coordinate of a head."""
+    last = name.rpartition(".")[2]
+    if "lora_A" in name or "lora_embedding" in name:
+        raise ValueError(
+            f"{name!r} has ranks for rows, not coordinates of heads; it must stay as it is: name "
+            "the weights and lora_B alone"
+        )
+    if last not in ("weight", "bias") or tensor.dtype in (torch.uint8, torch.int8, torch.int32):
+        raise ValueError(
+            f"{name!r} ({tensor.dtype}) may be packed or quantised; it must be a plain weight or "
+            "bias, a row for each coordinate: convert before quantising, or name the others alone"
+        )
 
 
 def _reorder(x: Tensor, rotary_dim: int | None, *, to_half: bool) -> Tensor:

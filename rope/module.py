@@ -14,6 +14,7 @@ from torch import Tensor
 
 from rope.checks import check_flag, check_heads, check_pair, check_writable
 from rope.formats import from_bhsd, to_bhsd
+from rope.frequencies import inverse_frequencies
 from rope.rotation import rotate
 from rope.tables import MOST_ROWS, RotaryTables
 
@@ -155,6 +156,23 @@ class RotaryEmbedding(RotaryTables):
         self._check_flags(inverse, inplace, x=x)
         (x,) = self._rotate((x,), position_ids, offset, seq_len, inverse, inplace)
         return x if tensor_format == "bhsd" else from_bhsd(tensor_format, x)[0]
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
+        """Older checkpoints hold the frequencies, of which this keeps no copy: they must agree."""
+        for name in ("inv_freq", "freqs"):
+            kept = state_dict.pop(prefix + name, None)
+            if kept is None:
+                continue
+            own = inverse_frequencies(self.dim, self.base)
+            spectra = (own, self.inv_freq.cpu())
+            if kept.shape != own.shape or not any(
+                torch.allclose(kept.cpu().double(), each, rtol=0.01) for each in spectra
+            ):
+                rest[-1].append(  # which load_state_dict raises
+                    f"{prefix}{name} of the checkpoint is not the spectrum of {self}; they must be "
+                    "the same: make the module from the model's configuration"
+                )
+        super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def _check_flags(self, inverse: bool, inplace: bool, **tensors: Tensor) -> None:
         check_flag("inverse", inverse)

@@ -127,6 +127,11 @@ def check_position_ids(position_ids: Tensor, x: Tensor) -> None:
 
 def check_places(position_ids: Tensor | None, offset: int, x: Tensor) -> None:
     """The same where an offset may be in their place, which is a count, and not beside them."""
+    if isinstance(offset, Tensor):
+        raise TypeError(
+            f"offset is a tensor of shape {list(offset.shape)}; it must be one integer for all: "
+            "pass position_ids, a position for each token"
+        )
     check_count("offset", offset, smallest=0)
     if position_ids is None:
         return

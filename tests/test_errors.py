@@ -23,6 +23,7 @@ from rope.attention import (
     packed_position_ids,
     segment_ids,
 )
+from rope.axes import mrope_position_ids
 from rope.extensions import DynamicNTK, LongRoPE
 
 X = torch.ones(2, 3, 4, 8)
@@ -33,6 +34,8 @@ IDS = torch.arange(4)
 META = torch.empty(2, 3, 4, 8, device="meta")
 LAYER = RotaryAttention(16, 4, 2)
 THETA_8 = inverse_frequencies(8)
+JOINT = torch.randn(1, 1, 4, 16)  # vectors and tables in one storage
+FUSED = torch.ones(2, 6, 4, 8).requires_grad_() * 1  # queries and keys of one projection
 LONG = LongRoPE((1.0, 1.5, 2.0, 2.5), (2.0, 3.0, 5.0, 8.0), 32, factor=8.0)
 
 
@@ -63,6 +66,12 @@ VALUES = {
     "base is inf.*finite": lambda: inverse_frequencies(8, float("inf")),
     "base is inf.*finite, such": lambda: RotaryEmbedding(8, base=10**400),
     "max_seq_len is 0.*at least 1": lambda: RotaryEmbedding(8, 0),
+    "inv_freq holds nan.*inverse_freq": lambda: rotary_tables(4, THETA_8 * float("nan")),
+    r"segments\[0\] ends .*at most 2\*\*53": lambda: mrope_position_ids([(3, 2, 2, 1e300)]),
+    r"x and the tables lie in one storage.*clone": lambda: rotary_embedding(
+        JOINT[..., :8], JOINT[0, 0, :, 8:12], JOINT[0, 0, :, 12:], inplace=True
+    ),
+    "split or chunk": lambda: RotaryEmbedding(8)(*FUSED.chunk(2, dim=1), inplace=True),
     "positions is -1.*at least 0": lambda: rotary_tables(-1, inverse_frequencies(8)),
     r"inv_freq has shape \[1, 4\]; it must": lambda: rotary_tables(IDS, THETA_8[None]),
     r"x has shape \[4, 8\].*unsqueeze": lambda: rotate(X[0, 0]),
@@ -124,7 +133,10 @@ TYPES = {
     "base is 1j.*real": lambda: inverse_frequencies(8, 1j),
     "max_seq_len is 1000.0.*int": lambda: RotaryEmbedding(8, 1e3),
     "interleaved is 'half'.*True or": lambda: RotaryEmbedding(8, interleaved="half"),
-    "float32.*arange": lambda: rotary_tables(IDS.float(), inverse_frequencies(8)),
+    r"float32.*\.long\(\)": lambda: rotary_tables(IDS.float(), inverse_frequencies(8)),
+    "positions is a list.*integer tensor": lambda: rotary_tables([0, 1], THETA_8),
+    "positions is a ndarray.*integer tensor": lambda: rotary_tables(np.arange(2), THETA_8),
+    r"offset is a tensor.*pass position_ids": lambda: RotaryEmbedding(8).rotate(X, offset=IDS),
     "float32.*float64": lambda: rotary_tables(4, inverse_frequencies(8).float()),
     "int32": lambda: rotary_tables(4, inverse_frequencies(8), dtype=torch.int32),
     r"x is torch.int64.*float32.*\.to": lambda: rotate(X.long()),
@@ -133,7 +145,7 @@ TYPES = {
     "x is a ndarray.*as_tensor": lambda: rotate(X.numpy()),
     "float32 and sin torch.float64": lambda: rotate(sin=SIN.double()),
     "cos is torch.int64": lambda: rotate(cos=COS.long()),
-    "position_ids is torch.bool.*arange": lambda: rotate(ids=IDS.bool()),
+    "position_ids is torch.bool.*whole": lambda: rotate(ids=IDS.bool()),
     "position_ids is torch.float32": lambda: rotate(ids=IDS.float()),
     "position_ids is torch.uint32.*int64": lambda: rotate(ids=IDS.to(torch.uint32)),
     "position_ids is a list.*tensor": lambda: rotate(ids=[0, 1, 2, 3]),

@@ -189,8 +189,8 @@ RETURNS = {
     "float32": (lambda f: f.float(), T, r"returned torch.float32; it must be a float64 tensor"),
     "a list": (lambda f: f.tolist(), T, "returned list; it must be a float64 tensor"),
     "nothing": (lambda f: None, T, "returned NoneType; it must be a float64 tensor"),
-    "infinite": (lambda f: f / 0, V, "returned inf; all frequencies must be finite: stop"),
-    "nan": (lambda f: f * float("nan"), V, "returned nan; all frequencies must be finite: stop"),
+    "infinite": (lambda f: f / 0, V, "returned holds inf; all must be finite: stop"),
+    "nan": (lambda f: f * float("nan"), V, "returned holds nan; all must be finite: stop"),
 }
 
 
@@ -216,7 +216,7 @@ def test_frequencies_that_no_number_can_be_read_from_are_let_through():
     refused = torch.compile(
         lambda: inverse_frequencies(8, extension=Returning(lambda f: f / 0)), backend="aot_eager"
     )
-    with pytest.raises(RuntimeError, match=r"Returning.scale must return finite frequencies"):
+    with pytest.raises(RuntimeError, match=r"Returning.scale returned must be finite"):
         refused()
 
 

@@ -115,3 +115,30 @@ def test_a_whole_checkpoint_by_the_patterns_of_its_names(rotary_dim):
 def test_a_checkpoint_that_does_not_fit_is_not_converted(heads, message):
     with pytest.raises(ValueError, match=message):
         layouts.convert_state_dict(checkpoint(), heads, to_half=True)
+
+
+def test_adapters_and_quantised_numbers_are_not_taken_for_rows_of_heads():
+    heads = {"*.q_proj.*": 4}
+    lora = {"0.q_proj.lora_A.weight": torch.randn(16, 6), "0.q_proj.lora_B.weight": NORM}
+    with pytest.raises(ValueError, match=r"lora_A.*ranks.*lora_B alone"):
+        layouts.convert_state_dict(lora, heads, to_half=True)
+    second = layouts.convert_state_dict(lora, {"*.lora_B.*": 4}, to_half=True)
+    assert second["0.q_proj.lora_A.weight"] is lora["0.q_proj.lora_A.weight"]
+    for name, dtype in (("qweight", torch.int32), ("scales", None), ("weight", torch.uint8)):
+        packed = {f"0.q_proj.{name}": torch.ones(16, 6, dtype=dtype)}
+        with pytest.raises(ValueError, match=r"packed or quantised.*before quantising"):
+            layouts.convert_state_dict(packed, heads, to_half=True)
+
+
+NORM = torch.arange(16.0)
+
+
+def test_a_norm_within_heads_is_converted_as_one_head():
+    converted = layouts.convert_state_dict({"q_norm.weight": NORM}, {"q_norm.*": 1}, to_half=True)
+    assert torch.equal(converted["q_norm.weight"], layouts.interleaved_to_half(NORM))
+
+
+def test_a_state_dict_keeps_its_metadata():
+    state = torch.nn.Linear(6, 16).state_dict()
+    converted = layouts.convert_state_dict(state, {"*": 2}, to_half=True)
+    assert type(converted) is type(state) and converted._metadata == state._metadata

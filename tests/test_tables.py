@@ -10,7 +10,7 @@ import pytest
 import torch
 from strategies import normal
 
-from rope import RotaryEmbedding
+from rope import RotaryEmbedding, inverse_frequencies, rotary_embedding
 from rope.axes import MultiAxisRotaryEmbedding
 from rope.config import example, rotary_settings
 from rope.extensions import DynamicNTK, Linear
@@ -116,8 +116,6 @@ def test_the_first_rows_are_those_of_the_configuration():
 @pytest.mark.parametrize("ids", [torch.tensor([3, 1]), torch.tensor([[3, 1], [0, 9]])])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
 def test_tables_at_positions_are_those_of_a_call(ids, dtype):
-    from rope import rotary_embedding
-
     rotary = RotaryEmbedding(8, 4, extension=Linear(2.0), interleaved=True)
     x = normal((2, 3, 2, 8), 0).to(dtype)
     cos, sin = rotary.tables_at(ids, dtype=dtype)
@@ -141,3 +139,16 @@ def test_compiled_decoding_reaches_far_with_few_graphs():
         for at in (0, 1, 2, 3, *(2**i + d for i in range(3, 18) for d in (-1, 0, 1))):
             assert torch.equal(step(q, at), eager.rotate(q, offset=at))
     assert graphs <= 4 and len(rotary.cos) == 64
+
+
+@pytest.mark.parametrize("name", ["inv_freq", "freqs"])
+def test_frequencies_in_a_checkpoint_must_be_ours(name):
+    """Old Llama files hold inv_freq, rotary-embedding-torch's freqs; both in half types too."""
+    model = torch.nn.ModuleDict({"rotary_emb": RotaryEmbedding(8)})
+    kept = inverse_frequencies(8).bfloat16()
+    assert model.load_state_dict({f"rotary_emb.{name}": kept}).unexpected_keys == []
+    for wrong in (inverse_frequencies(8, base=500.0), inverse_frequencies(6)):
+        with pytest.raises(RuntimeError, match=rf"rotary_emb.{name} of the checkpoint is not"):
+            model.load_state_dict({f"rotary_emb.{name}": wrong})
+    with pytest.raises(RuntimeError, match="Unexpected"):
+        model.load_state_dict({"rotary_emb.weight": kept})

@@ -15,7 +15,7 @@ from torch import Tensor
 from rope.axes.frequencies import axial_frequencies, section_frequencies
 from rope.axes.layer import AxisRotation
 from rope.axes.tables import check_frequencies
-from rope.checks import check_flag, check_number
+from rope.checks import check_finite, check_flag, check_number
 from rope.extensions.base import Extension
 from rope.following import Following, default_device
 from rope.frequencies import inverse_frequencies
@@ -182,6 +182,4 @@ def _check_fixed(frequencies: Tensor) -> None:
             f"requires_grad={frequencies.requires_grad}; it must be [axes, planes], fixed numbers: "
             "make it with device='cpu' and detach() it, or use MixedRotaryEmbedding"
         )
-    if not frequencies.isfinite().all():
-        worst = frequencies[~frequencies.isfinite()][0].item()
-        raise ValueError(f"frequencies holds {worst}; all must be finite: mend that entry")
+    check_finite("frequencies", frequencies, "mend that entry")

@@ -88,6 +88,11 @@ def _segment(name: str, segment: Segment, device: torch.device | str | None) -> 
     step = segment[3] if len(segment) == 4 else 1
     check_number(f"{name}[3]", step, at_least=0)
     # Products in float64: a float32 one may fall to the other side of a whole number.
+    if (time - 1) * step > 2**53:
+        raise ValueError(
+            f"{name} ends {time - 1} x {step:g} positions on; it must be at most 2**53, past which "
+            "float64 skips whole numbers: pass a smaller step"
+        )
     frames = [floor(frame * float(step)) for frame in range(time)]
     ids = grid_positions(time, height, width, device=device)
     ids[0] = torch.tensor(frames, device=device)[ids[0]]

@@ -6,7 +6,7 @@ Shapes: A axes, B batch, H heads, S sequence, R rotated width.
 import torch
 from torch import Tensor
 
-from rope.checks import INTEGER, check_devices, check_float64, check_tensor
+from rope.checks import INTEGER, check_devices, check_finite, check_float64, check_tensor
 from rope.frequencies import tables_of
 
 REAL = (torch.float32, torch.float64)
@@ -43,7 +43,9 @@ def axis_tables(
     check_frequencies(frequencies)
     check_axis_positions(position_ids, frequencies.shape[-2])
     check_devices(frequencies=frequencies, position_ids=position_ids)
-    _check_finite(position_ids)
+    if position_ids.is_floating_point():
+        way_out = "give padding any finite position and mask it in the attention"
+        check_finite("position_ids", position_ids, way_out)
 
     rows = position_ids.to(torch.float64).unsqueeze(-1)  # [A, S, 1] or [A, B, S, 1]
     heads = frequencies.dim() == 3
@@ -94,19 +96,3 @@ def check_axis_positions(position_ids: Tensor, axes: int, x: Tensor | None = Non
         )
     if x is not None:
         check_devices(x=x, position_ids=position_ids)
-
-
-def _check_finite(position_ids: Tensor) -> None:
-    """Refuse NaN and infinity, which would spoil whole rows of scores."""
-    if position_ids.dtype in INTEGER or position_ids.is_meta:
-        return
-    finite = position_ids.isfinite().all()
-    if torch.compiler.is_compiling() or position_ids.is_cuda:
-        # Reading a value would break a traced graph, and on a GPU make the host wait.
-        torch._assert_async(finite, "position_ids must be finite")
-    elif not finite:
-        worst = position_ids[~position_ids.isfinite()][0].item()
-        raise ValueError(
-            f"position_ids holds {worst}; positions must be finite: "
-            "give padding any finite position and mask it in the attention"
-        )

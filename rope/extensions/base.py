@@ -12,6 +12,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from rope.checks import check_finite
+
 
 @dataclass(frozen=True)
 class Extension(ABC):
@@ -122,24 +124,4 @@ def check_scaled(extension: Extension, plain: Tensor, scaled: Tensor) -> None:
             f"[{planes}] on {plain.device}, one frequency a plane: leave no plane out, and stop "
             "one with the frequency 0"
         )
-    _check_finite(name, scaled)
-
-
-def _check_finite(name: str, scaled: Tensor) -> None:
-    if scaled.is_meta:
-        return
-    finite = scaled.isfinite().all()
-    if torch.compiler.is_compiling() or scaled.is_cuda:
-        # Reading a value would break a traced graph, and on a GPU make the host wait.
-        torch._assert_async(finite, f"{name}.scale must return finite frequencies")
-        return
-    try:
-        whole = bool(finite)
-    except RuntimeError:  # a tracer's tensor, which holds no numbers to look at
-        return
-    if not whole:
-        worst = scaled[~scaled.isfinite()][0].item()
-        raise ValueError(
-            f"{name}.scale returned {worst}; all frequencies must be finite: stop a plane with the "
-            "frequency 0"
-        )
+    check_finite(f"what {name}.scale returned", scaled, "stop a plane with the frequency 0")
