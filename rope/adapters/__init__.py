@@ -1,0 +1,1 @@
+"""This package inside other libraries: `rope.adapters.transformers`."""

@@ -1,0 +1,254 @@
+"""Tiny models of transformers, with their own rotation and with ours: the same numbers.
+
+The oracle is the same model before `use_rope`. In float64 the two differ only by the angles, which
+transformers makes in float32.
+"""
+
+import copy
+import functools
+
+import pytest
+import torch
+from strategies import normal, tolerance
+from torch import nn
+
+import rope
+from rope.adapters import transformers as adapter
+from rope.adapters.transformers import PositionEmbeddings, apply_rotary_pos_emb, restore, use_rope
+
+transformers = pytest.importorskip("transformers")
+transformers.logging.set_verbosity_error()  # of token ids that a tiny vocabulary lacks
+
+LENGTH, VOCABULARY = 24, 48
+SIZES = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, max_position_embeddings=64)
+SIZES |= dict(num_key_value_heads=2, intermediate_size=32, vocab_size=VOCABULARY)
+SIZES |= dict(initializer_range=0.3, pad_token_id=0, bos_token_id=None, eos_token_id=None)
+GPTJ = dict(n_embd=32, n_head=4, n_layer=2, rotary_dim=4)
+LLAMA3 = dict(rope_type="llama3", rope_theta=1e4, factor=8.0, original_max_position_embeddings=16)
+LLAMA3 |= dict(low_freq_factor=1.0, high_freq_factor=4.0)
+YARN = dict(rope_type="yarn", rope_theta=1e4, factor=4.0, original_max_position_embeddings=16)
+DYNAMIC = dict(rope_type="dynamic", rope_theta=1e4, factor=2.0)
+LONG = dict(rope_type="longrope", rope_theta=1e4, original_max_position_embeddings=16)
+LONG |= dict(short_factor=[1.0, 1.0, 1.5, 2.0], long_factor=[1.0, 2.0, 3.0, 4.0])
+LATENT = dict(num_key_value_heads=4, q_lora_rank=8, kv_lora_rank=8, qk_rope_head_dim=8)
+LATENT |= dict(qk_nope_head_dim=8, v_head_dim=8, first_k_dense_replace=2)
+SLIDING = dict(layer_types=["sliding_attention", "full_attention"], sliding_window=16)
+# The class, and what its configuration has beside the sizes.
+MODELS = {
+    "Llama": dict(rope_parameters=LLAMA3),
+    "Mistral": dict(),
+    "Qwen2": dict(rope_parameters=YARN),
+    "Qwen3": dict(head_dim=16),
+    "Gemma": dict(head_dim=16),
+    "Gemma3": dict(head_dim=8, **SLIDING),
+    "GPTNeoX": dict(),
+    "Phi": dict(),
+    "Phi3": dict(rope_parameters=LONG, original_max_position_embeddings=16),
+    "Olmo2": dict(),
+    "Starcoder2": dict(rope_parameters=DYNAMIC, max_position_embeddings=16),
+    "Cohere": dict(),
+    "Cohere2": SLIDING,
+    "SmolLM3": dict(no_rope_layers=[1, 0]),
+    "Exaone4": SLIDING,
+    "DeepseekV3": LATENT,
+    "GPTJ": GPTJ,
+    "CodeGen": GPTJ | dict(n_ctx=64),
+}
+# Calls of the rotation: one a layer that rotates, or two, for queries and for keys.
+ROTATING = {"Cohere2": 1, "SmolLM3": 1, "Exaone4": 1}
+
+
+def build(name, **more):
+    text = "TextConfig" if name == "Gemma3" else "Config"
+    config = getattr(transformers, name + text)(**SIZES | MODELS.get(name, {}) | more)
+    torch.manual_seed(1)
+    return getattr(transformers, f"{name}ForCausalLM")(config).eval()
+
+
+@functools.cache
+def made(name):
+    theirs = build(name).double()
+    return theirs, use_rope(copy.deepcopy(theirs))
+
+
+def both(name):
+    """The model with its own rotation, and with ours; in float64.
+
+    Copies, since theirs remembers the longest text that it has seen, and scales to it.
+    """
+    return copy.deepcopy(made(name))
+
+
+def tokens():
+    return torch.randint(1, VOCABULARY, (2, LENGTH), generator=torch.Generator().manual_seed(0))
+
+
+def bound(values):
+    """Angles up to LENGTH, whose frequency and product transformers rounds to float32."""
+    return tolerance(torch.float32, LENGTH * float(values.detach().abs().max()))
+
+
+def logits(model, **options):
+    with torch.no_grad():
+        return model(tokens(), **options).logits
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_logits_and_gradients_are_those_of_the_model(name):
+    results = []
+    for model in both(name):
+        found = model(tokens()).logits
+        gradients = torch.autograd.grad((found**2).mean(), list(model.parameters()))
+        results.append((found, *gradients))
+    for theirs, ours in zip(*results, strict=True):
+        assert float((ours - theirs).detach().abs().max()) <= bound(theirs)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_padded_batch_is_continued_with_the_same_tokens(name):
+    mask = torch.ones(2, LENGTH, dtype=torch.long)
+    mask[0, :9] = 0
+    options = dict(attention_mask=mask, max_new_tokens=8, do_sample=False)
+    options |= dict(output_logits=True, return_dict_in_generate=True)
+    theirs, ours = (model.generate(tokens() * mask, **options) for model in both(name))
+    assert ours.sequences.shape == (2, LENGTH + 8)
+    assert torch.equal(theirs.sequences, ours.sequences)
+    for a, b in zip(theirs.logits, ours.logits, strict=True):
+        assert float((a - b).abs().max()) <= bound(a)
+
+
+@pytest.mark.parametrize("name", [name for name in MODELS if name not in ("GPTJ", "CodeGen")])
+def test_every_rotating_layer_rotates_by_rope_alone(name, monkeypatch):
+    """Without our rotation the logits are others; layers without one do not call it."""
+    theirs, ours = both(name)
+    calls = []
+
+    def planted(*vectors, **_):
+        calls.append(vectors)
+        return vectors[:2]
+
+    expected = logits(theirs)
+    monkeypatch.setattr(adapter, "apply_rotary_pos_emb", planted)
+    assert float((logits(ours) - expected).abs().max()) > 1000 * bound(expected)
+    assert len(calls) == ROTATING.get(name, 2)
+    assert torch.equal(logits(theirs), expected)
+
+
+@pytest.mark.parametrize("name", ["Llama", "Gemma3", "GPTJ"])
+def test_other_models_of_the_class_keep_their_own_and_restore_undoes_it(name):
+    other, model = build(name), build(name)
+    before = logits(other)
+    use_rope(model)
+    kinds = [type(module) for module in model.modules()]
+    assert (PositionEmbeddings in kinds) == (name != "GPTJ")
+    use_rope(model)  # a second time changes nothing
+    assert [type(module) for module in model.modules()] == kinds
+    assert torch.equal(logits(other), before)
+    assert model.state_dict().keys() == other.state_dict().keys()
+    assert restore(model) is model
+    assert torch.equal(logits(model), before)
+    assert [type(m) for m in model.modules()] == [type(m) for m in other.modules()]
+
+
+@pytest.mark.parametrize("name", ["Olmo2", "Cohere"])
+def test_bfloat16_differs_by_their_rounding_of_the_tables_alone(name, monkeypatch):
+    """Olmo2 leaves its tables in float32, and Cohere rounds them; both then compute in float32.
+
+    The cast of ours rounds the frequencies that it had, and does not matter.
+    """
+    theirs = transformers.AutoModelForCausalLM.from_config(build(name).config, dtype=torch.bfloat16)
+    expected = logits(theirs.eval())
+    ours = use_rope(copy.deepcopy(theirs).bfloat16()).bfloat16()
+    assert torch.equal(logits(ours), expected) == (name == "Olmo2")
+    if name == "Cohere":
+        tables = PositionEmbeddings.forward
+        rounded = lambda *args, **more: [t.bfloat16().float() for t in tables(*args, **more)]
+        monkeypatch.setattr(PositionEmbeddings, "forward", rounded)
+        assert torch.equal(logits(ours), expected)
+
+
+@pytest.mark.parametrize("name", ["GPTJ", "CodeGen"])
+def test_gptj_gets_exact_tables_for_its_own_function(name):
+    """Its attention rounds them to its dtype, which float32 is spared."""
+    model = use_rope(build(name, max_position_embeddings=2048))
+    exact = rope.RotaryEmbedding(4, 2048, interleaved=True)
+    for block in model.transformer.h:
+        assert torch.equal(block.attn.embed_positions, torch.cat((exact.sin, exact.cos), dim=-1))
+    module = transformers.models.gptj.modeling_gptj
+    x, (sin, cos) = (
+        normal((1, 2048, 2, 4), 1).float(),
+        block.attn.embed_positions[None].chunk(2, -1),
+    )
+    assert torch.equal(
+        module.apply_rotary_pos_emb(x, sin, cos), exact.rotate(x, tensor_format="bshd")
+    )
+
+
+def test_compiled_in_one_graph():
+    theirs, ours = both("Llama")
+    compiled = torch.compile(ours, fullgraph=True, backend="eager")
+    expected = logits(theirs, use_cache=False)
+    assert float((logits(compiled, use_cache=False) - expected).abs().max()) <= bound(expected)
+
+
+def test_a_function_that_kernels_made_a_module_of(monkeypatch):
+    """As the package `kernels` does, where it is installed."""
+    file = transformers.models.olmo.modeling_olmo
+
+    class Function(nn.Module):
+        def forward(self, *args, **options):
+            return file_function(*args, **options)
+
+    file_function = file.apply_rotary_pos_emb
+    monkeypatch.setattr(file, "apply_rotary_pos_emb", Function())
+    model = build("Olmo")
+    expected = logits(model)
+    assert float((logits(use_rope(model)) - expected).abs().max()) <= bound(expected)
+
+
+def test_the_parts_are_of_use_alone():
+    tables = PositionEmbeddings(transformers.LlamaConfig(**SIZES))
+    q, k = normal((2, 4, LENGTH, 8), 1), normal((2, 2, LENGTH, 8), 2)
+    cos, sin = tables(q, torch.arange(LENGTH)[None])
+    assert cos.shape == (1, 1, LENGTH, 4) and cos.dtype == torch.float64
+    expected = rope.RotaryEmbedding(8, 64, interleaved=True)(q, k)
+    found = apply_rotary_pos_emb(q, k, cos, sin, interleaved=True)
+    swapped = [x.transpose(1, 2) for x in (q, k)]
+    other = apply_rotary_pos_emb(*swapped, cos, sin, unsqueeze_dim=2, interleaved=True)
+    for a, b, c in zip(expected, found, other, strict=True):
+        assert torch.equal(a, b) and torch.equal(a, c.transpose(1, 2))
+    with pytest.raises(ValueError, match="unsqueeze_dim is 0; it must be 1 for"):
+        apply_rotary_pos_emb(q, k, cos, sin, 0)
+    with pytest.raises(ValueError, match="layer_type is None; it must be one of sliding_attention"):
+        PositionEmbeddings(build("Gemma3").config)(q, torch.arange(LENGTH)[None])
+
+
+def test_models_that_are_not_served_stay_as_they_are():
+    tiny = dict(n_embd=32, n_head=4, n_layer=1, vocab_size=8)
+    vision = dict(rope_parameters={"rope_type": "default", "mrope_section": [1, 1, 2]})
+    vision = transformers.Qwen2VLTextConfig(**SIZES, **vision)
+    refused = {
+        "no rotary module": transformers.GPT2LMHeadModel(transformers.GPT2Config(**tiny)),
+        "Llama4TextAttention calls apply_rotary_emb": transformers.Llama4ForCausalLM(
+            transformers.Llama4TextConfig(**SIZES, num_local_experts=1)
+        ),
+        "alibi is True": build("Falcon", alibi=True),
+        r"mrope_section is \[1, 1, 2\]": transformers.Qwen2VLTextModel(vision),
+    }
+    for why, model in refused.items():
+        before = [type(module) for module in model.modules()]
+        with pytest.raises(ValueError, match=why):
+            use_rope(model)
+        assert [type(module) for module in model.modules()] == before
+
+
+def test_a_function_that_rotates_otherwise_is_refused_before_anything_changes(monkeypatch):
+    file = transformers.models.olmo.modeling_olmo
+    theirs = file.apply_rotary_pos_emb
+    clockwise = lambda q, k, cos, sin, **more: theirs(q, k, cos, -sin, **more)
+    monkeypatch.setattr(file, "apply_rotary_pos_emb", clockwise)
+    model = build("Olmo")
+    with pytest.raises(ValueError, match="does not rotate as its configuration says"):
+        use_rope(model)
+    assert file.apply_rotary_pos_emb is clockwise
+    assert type(model.model.rotary_emb).__name__ == "OlmoRotaryEmbedding"
