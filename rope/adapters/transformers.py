@@ -141,23 +141,21 @@ def use_rope(model: Model) -> Model:
     16
     """
     restore(model)
-    buffers: list[Any] = [
-        each for each in model.modules() if hasattr(each, "pos_embd_dim")
-    ]  # GPT-J's
+    gptj: list[Any] = [each for each in model.modules() if hasattr(each, "pos_embd_dim")]
     places = [place for place in _children(model) if _is_rotary(place[2])]
     files = _files(model)
-    if not files or not (places or buffers):
+    if not files or not (places or gptj):
         raise _refusal(model, "it has no rotary module, or nothing that uses one")
     with torch.device("cpu"):
         made = {child: PositionEmbeddings(child.config) for *_, child in places}
-        sinusoids = [_sinusoids(model, each) for each in buffers]
-    ours = [] if buffers else [_function(model, file[name], made) for file, name in files]
+        sinusoids = [_sinusoids(model, each) for each in gptj]
+    ours = [] if gptj else [_function(model, file[name], made) for file, name in files]
     for (file, name), function in zip(files, ours, strict=False):
         file[name] = function
     for parent, name, child in places:
         made[child].to(next(child.buffers()).device).__dict__["replaced"] = child
         setattr(parent, name, made[child])
-    for each, table in zip(buffers, sinusoids, strict=True):
+    for each, table in zip(gptj, sinusoids, strict=True):
         each.__dict__["replaced"] = each.embed_positions
         each.embed_positions = table.to(each.embed_positions.device)
     return model
@@ -192,8 +190,7 @@ def _is_rotary(module: nn.Module) -> bool:
 def _refusal(model: nn.Module, why: str) -> ValueError:
     return ValueError(
         f"the model is a {type(model).__name__}, and {why}; its attention must give cos and sin to "
-        f"{' or '.join(NAMES)}: leave it as it is, or pass the part of it that does (its "
-        "language_model, say)"
+        f"{' or '.join(NAMES)}: leave it as it is, or pass the part that does, its language_model"
     )
 
 
