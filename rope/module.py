@@ -27,11 +27,13 @@ class RotaryEmbedding(RotaryTables):
     extension: a context extension of `rope.extensions`, none when None.
     interleaved: plane j holds coordinates (2j, 2j+1); otherwise (j, j + R/2).
     device: of the tables, torch's default when None.
+    Raises ValueError or TypeError for a bad dim, base, max_seq_len or extension.
+
     Its tables `cos` and `sin`, float32 `[N, R/2]`, are no buffers: they follow the model, or the
     queries, to another device, no cast touches them, and they are in no state_dict. Vectors in
-    float64, and positions far beyond the tables, get rows made at each call.
-    softmax_scale: what the attention multiplies its usual scale by; from_config sets it.
-    Raises ValueError or TypeError for a bad dim, base, max_seq_len or extension.
+    float64, and positions far beyond the tables, get rows made at each call. All that they are made
+    with is fixed; `softmax_scale`, which from_config sets, is what the attention is to multiply its
+    usual scale by.
 
     >>> rotary = RotaryEmbedding(4, max_seq_len=8).to(torch.bfloat16)
     >>> rotary.cos.dtype, rotary.cos.shape

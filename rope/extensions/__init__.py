@@ -11,7 +11,7 @@ from rope.extensions.longrope import LongRoPE
 from rope.extensions.stretch import NTK, DynamicNTK, Linear
 from rope.extensions.yarn import YaRN, mscale
 
-#: Every extension by the name that configurations give it as `rope_type`.
+#: Every extension by the name that configurations give it as `rope_type`; none has "ntk".
 REGISTRY: dict[str, type[Extension]] = {
     kind.name: kind
     for kind in (Default, Linear, NTK, DynamicNTK, YaRN, Llama3, LongRoPE, Proportional)
