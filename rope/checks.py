@@ -119,10 +119,10 @@ def check_floating(name: str, tensor: Tensor) -> None:
 
 def check_float64(name: str, tensor: Tensor, maker: str = "inverse_frequencies") -> None:
     """Refuse frequencies that are not float64; `maker` makes them."""
-    check_floating(name, tensor)
-    if tensor.dtype != torch.float64:
+    if not isinstance(tensor, Tensor) or tensor.dtype != torch.float64:
+        what = tensor.dtype if isinstance(tensor, Tensor) else f"a {type(tensor).__name__}"
         raise TypeError(
-            f"{name} is {tensor.dtype}; it must be float64, or far positions get wrong angles: "
+            f"{name} is {what}; it must be a float64 tensor, or far positions get wrong angles: "
             f"take it from {maker}"
         )
 

@@ -219,17 +219,18 @@ def test_the_tables_are_no_buffers():
 
 @extended
 @pytest.mark.parametrize("strict", [False, True])
-def test_checkpoints_of_other_libraries_load_as_any_module_would(name, strict):
-    """Old checkpoints hold `rotary.inv_freq`: refused if strict, else left alone, never copied."""
+def test_tables_of_a_checkpoint_are_never_copied(name, strict):
+    """Another spectrum is refused, strict or not, and tables are a key that nobody expects."""
     model = nn.Sequential(nn.Linear(2, 2), make(name))
-    state = model.state_dict()
-    state["1.inv_freq"] = torch.full((DIM // 2,), 7.0)
-    state["1.cos"] = torch.full((16, DIM // 2), 7.0)
+    state = model.state_dict() | {"1.inv_freq": torch.full((DIM // 2,), 7.0)}
+    with pytest.raises(RuntimeError, match=r"1.inv_freq of the checkpoint is not the spectrum"):
+        model.load_state_dict(state, strict=strict)
+    state = model.state_dict() | {"1.cos": torch.full((16, DIM // 2), 7.0)}
     if strict:
-        with pytest.raises(RuntimeError, match=r"Unexpected key.*inv_freq"):
+        with pytest.raises(RuntimeError, match=r"Unexpected key.*cos"):
             model.load_state_dict(state)
     else:
-        assert model.load_state_dict(state, strict=False).unexpected_keys
+        assert model.load_state_dict(state, strict=False).unexpected_keys == ["1.cos"]
     assert_right(model[1], name)
 
 

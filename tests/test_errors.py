@@ -66,6 +66,8 @@ VALUES = {
     "base is inf.*finite": lambda: inverse_frequencies(8, float("inf")),
     "base is inf.*finite, such": lambda: RotaryEmbedding(8, base=10**400),
     "max_seq_len is 0.*at least 1": lambda: RotaryEmbedding(8, 0),
+    r"shape \[2, 5, 64\]; it must": lambda: RotaryEmbedding(8).tables_at(IDS.new_ones(2, 5, 64)),
+    "holds -1.*start at 0": lambda: RotaryEmbedding(8).tables_at(-IDS[1:2]),
     "inv_freq holds nan.*inverse_freq": lambda: rotary_tables(4, THETA_8 * float("nan")),
     r"segments\[0\] ends .*at most 2\*\*53": lambda: mrope_position_ids([(3, 2, 2, 1e300)]),
     r"x and the tables lie in one storage.*clone": lambda: rotary_embedding(
@@ -138,6 +140,9 @@ TYPES = {
     "positions is a ndarray.*integer tensor": lambda: rotary_tables(np.arange(2), THETA_8),
     r"offset is a tensor.*pass position_ids": lambda: RotaryEmbedding(8).rotate(X, offset=IDS),
     "float32.*float64": lambda: rotary_tables(4, inverse_frequencies(8).float()),
+    "inv_freq is a list.*take it from inverse_freq": lambda: rotary_tables(4, [1.0, 0.1]),
+    "position_ids is a list.*integer": lambda: RotaryEmbedding(8).tables_at([1]),
+    "position_ids is torch.float32.*whole": lambda: RotaryEmbedding(8).tables_at(torch.ones(2, 5)),
     "int32": lambda: rotary_tables(4, inverse_frequencies(8), dtype=torch.int32),
     r"x is torch.int64.*float32.*\.to": lambda: rotate(X.long()),
     "x is torch.complex64.*view_as_real": lambda: rotate(X.cfloat()),
