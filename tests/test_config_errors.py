@@ -73,7 +73,7 @@ BAD = [
     (LLAMA | {"rotary_percent": 0.5}, V, "holds 'rotary_percent'"),
     (LLAMA | {"use_rope": True}, V, "holds 'use_rope'"),
     (LLAMA | {"rope_theta": "1e4"}, T, "rope_theta is '1e4'; it must be a real number"),
-    (LLAMA | {"rope_theta": -1.0}, V, "rope_theta is -1.0; it must be above 0"),
+    (LLAMA | {"rope_theta": -1.0}, V, "rope_theta is -1; it must be positive"),
     (LLAMA | {"rotary_emb_base": 5e5}, V, r"rope_theta is 500000.0 at the top \(rotary_"),
     (LLAMA | {"layer_rope_theta": [1e4, 5e5]}, V, "rope_theta is 500000.0 in layer_rope_t"),
     (LLAMA | {"layer_rope_theta": 1e4}, T, "layer_rope_theta is 10000.0; it must be a l"),

@@ -70,6 +70,7 @@ COMPLETE = {
     "qwen3_omni_moe_talker_text": {"head_dim": 128},
     "qwen3_omni_moe_text": {"head_dim": 128},
     "qwen4_exp_text": {"partial_rotary_factor": 0.25},
+    "granitemoehybrid": {"position_embedding_type": "rope"},
     "recurrent_gemma": {"max_position_embeddings": 8192},
 }
 # Kept by the configuration object, but not written by its to_dict().
