@@ -27,30 +27,28 @@ def rotating_layers(
     (True, True, False, True)
     """
     kinds = held(list, "layer_types", facts)
-    # Where its pattern is 1, Cohere 2 MoE rotates the dense layers at its front too.
-    prefix = facts.get("prefix_dense_sliding_window_pattern") == 1
-    blocks = held(list, "mlp_layer_types", facts) if prefix else []
-    lists = {
-        # 1 and a base stand for a layer that rotates, 0 for one that does not.
-        **{key: held(list, key, facts) for key in ("no_rope_layers", "layer_rope_theta")},
-        "layer_types": [
-            block == "dense" or _type_rotates(kind, facts, entries)
-            for kind, block in zip_longest(kinds, blocks)
-        ],
-    }
+    # 1 and a base stand for a layer that rotates, 0 for one that does not.
+    lists = {key: held(list, key, facts) for key in ("no_rope_layers", "layer_rope_theta")}
+    lists["layer_types"] = [_type_rotates(kind, facts, entries) for kind in kinds]
+    if facts.get("prefix_dense_sliding_window_pattern") == 1:  # Cohere 2 MoE's dense layers turn
+        dense = [kind == "dense" for kind in held(list, "mlp_layer_types", facts)]
+        lists["layer_types"] = [any(pair) for pair in zip_longest(lists["layer_types"], dense)]
+    crossing = held(list, "cross_attention_layers", facts)  # their keys are an image's
     number = facts.get("num_hidden_layers", max(map(len, lists.values())))
     interval = facts.get("no_rope_layer_interval")
     if interval is not None and not lists["no_rope_layers"]:
         check_count("no_rope_layer_interval", interval)
         check_count("num_hidden_layers", number)
         lists["no_rope_layers"] = [(layer + 1) % interval for layer in range(number)]
+    if not any((*lists.values(), crossing)):
+        return None
+    check_count("num_hidden_layers", number)
     for key, each in lists.items():
         if each and len(each) < number:
             raise ValueError(
                 f"{key} holds {len(each)} entries and num_hidden_layers is {number}; there must be "
                 "one a layer: add the missing ones"
             )
-    crossing = held(list, "cross_attention_layers", facts)  # their keys are an image's
     rotates = tuple(
         layer not in crossing and all(each[layer] for each in lists.values() if each)
         for layer in range(number)
@@ -64,7 +62,7 @@ def rotating_layers(
 
 def _type_rotates(kind: str, facts: Mapping[str, Any], entries: Entries) -> bool:
     """Whether the layers of one type do."""
-    if kind in _WITHOUT_ATTENTION or entries.get(kind, {}) is None:
+    if kind in _WITHOUT_ATTENTION or entries.get(str(kind), {}) is None:
         return False
     model_type, window = facts.get("model_type"), facts.get("sliding_window")
     if model_type in WINDOWS_ALONE or (model_type in ALL_OR_WINDOWS and window is not None):

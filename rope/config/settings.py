@@ -88,6 +88,7 @@ def rotary_settings(
     complete = {**standard, **facts}
     layout = _layout(facts, standard) if interleaved is None else interleaved
     check_flag("interleaved", layout)
+    rotates = rotating_layers(complete, {**layer_entries(standard), **entries}, layer_type)
     parameters = rope_parameters(facts, entries, standard, layer_type)
     head_dim, dim = widths(complete, parameters, layer_type)
     longest = longest_context(facts)
@@ -103,7 +104,7 @@ def rotary_settings(
         sections=sections,
         interleaved_sections=taking_turns,
         softmax_scale=_softmax_scale(facts, extension),
-        rotates=rotating_layers(complete, {**layer_entries(standard), **entries}, layer_type),
+        rotates=rotates,
     )
 
 
