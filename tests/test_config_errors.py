@@ -142,7 +142,11 @@ BAD = [
     (LLAMA | {"per_layer_config": {0: {"head_dim": 8}}}, V, r"heads of \[8, 16\]; one width"),
     (LLAMA | {"no_rope_layers": [1], "num_hidden_layers": 2}, V, "no_rope_layers holds 1 entr"),
     (LLAMA | {"no_rope_layer_interval": 4}, V, "num_hidden_layers is 0"),
-    (LLAMA | {"no_rope_layer_interval": 0}, V, "no_rope_layer_interval is 0"),
+    (
+        LLAMA | {"no_rope_layer_interval": 0, "num_hidden_layers": 2},
+        V,
+        "no_rope_layer_interval is 0",
+    ),
     # the type
     (LLAMA | {"rope_scaling": [4.0]}, T, r"rope_scaling is \[4.0\]; it must be a dict"),
     (scaled(rope_type=4), T, "rope_type is 4; it must be a string"),

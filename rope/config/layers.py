@@ -4,7 +4,6 @@ What a configuration leaves out is as `class_facts` completes it.
 """
 
 from collections.abc import Mapping
-from itertools import zip_longest
 from typing import Any
 
 from rope.checks import check_count
@@ -31,18 +30,17 @@ def rotating_layers(
     lists = {key: held(list, key, facts) for key in ("no_rope_layers", "layer_rope_theta")}
     lists["layer_types"] = [_type_rotates(kind, facts, entries) for kind in kinds]
     if facts.get("prefix_dense_sliding_window_pattern") == 1:  # Cohere 2 MoE's dense layers turn
-        dense = [kind == "dense" for kind in held(list, "mlp_layer_types", facts)]
-        lists["layer_types"] = [any(pair) for pair in zip_longest(lists["layer_types"], dense)]
+        dense = (kind == "dense" for kind in held(list, "mlp_layer_types", facts))
+        lists["layer_types"] = [*map(max, lists["layer_types"], dense)]
     crossing = held(list, "cross_attention_layers", facts)  # their keys are an image's
-    number = facts.get("num_hidden_layers", max(map(len, lists.values())))
     interval = facts.get("no_rope_layer_interval")
+    if interval is None and not any((*lists.values(), crossing)):
+        return None
+    number = facts.get("num_hidden_layers", max(map(len, lists.values())))
+    check_count("num_hidden_layers", number)
     if interval is not None and not lists["no_rope_layers"]:
         check_count("no_rope_layer_interval", interval)
-        check_count("num_hidden_layers", number)
         lists["no_rope_layers"] = [(layer + 1) % interval for layer in range(number)]
-    if not any((*lists.values(), crossing)):
-        return None
-    check_count("num_hidden_layers", number)
     for key, each in lists.items():
         if each and len(each) < number:
             raise ValueError(
@@ -53,9 +51,7 @@ def rotating_layers(
         layer not in crossing and all(each[layer] for each in lists.values() if each)
         for layer in range(number)
     )
-    if layer_type in kinds and not any(
-        turns for turns, kind in zip(rotates, kinds, strict=False) if kind == layer_type
-    ):
+    if layer_type in kinds and (True, layer_type) not in zip(rotates, kinds, strict=False):
         raise no_rotation(layer_type)
     return None if all(rotates) else rotates
 

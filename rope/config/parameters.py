@@ -157,7 +157,7 @@ def _picked(entries: Entries, facts: Mapping[str, Any], layer_type: str | None) 
 
 
 def no_rotation(layer_type: str | None) -> ValueError:
-    """The refusal of a layer type that no layer rotates by."""
+    """The refusal of a layer type whose layers do not rotate."""
     return ValueError(
         f"layers of type {layer_type!r} do not rotate; only others do: leave their queries and "
         "keys as they are"

@@ -59,7 +59,7 @@ def rotary_settings(
     of its JSON file or of the model's folder, as versions 4 and 5 of transformers write it; it is
     not changed. Where it has a `text_config`, that is read. Other models that it describes are left
     alone: its vision_config and audio_config, and parts with a model_type of their own.
-    layer_type: which layers, where they differ ("full_attention", say); some of them must rotate.
+    layer_type: which layers, where they differ ("full_attention", say); they must rotate.
     interleaved: the layout of the weights at hand. None takes the model's own, which needs a
     known model_type; given, it wins, for checkpoints that were converted to the other layout.
     A key that holds None counts as absent, and an absent base, width or share as what transformers

@@ -1,6 +1,7 @@
 """From whatever holds a configuration to the facts in it: a flat dict of the text model's keys.
 
-A transformers object, its dict, JSON text or a file; nothing is downloaded and nothing changed.
+A transformers object, its dict, JSON text, a file or a model's folder; nothing is downloaded and
+nothing changed.
 """
 
 import json
@@ -14,18 +15,15 @@ from typing import Any
 #: Keys about rotation, so that a new or misspelt one is refused rather than dropped.
 ABOUT_ROTATION = re.compile(r"(^|_)(m?rope|rotary|yarn|ntk|longrope)(_|$)")
 
-#: Those that say how to rotate, and those that say which layers or parts.
-HOW = (
+#: Those that are read: how to rotate, and which layers or parts.
+READ = (
     "rope_theta rotary_emb_base rope_local_base_freq global_rope_theta local_rope_theta "
     "rope_scaling rope_parameters partial_rotary_factor rotary_pct rotary_dim qk_rope_head_dim "
-    "rope_interleave"
-)
-WHICH = (
-    "layer_rope_theta rope_scaling_layers use_mem_rope rotary_value no_rope_layers "
+    "rope_interleave layer_rope_theta rope_scaling_layers use_mem_rope rotary_value no_rope_layers "
     "no_rope_layer_interval indexer_rope_interleave"
 )
 #: All that a key may be a near miss of, and a neighbour of MLA's that is none.
-KNOWN = f"{HOW} {WHICH} head_dim original_max_position_embeddings qk_nope_head_dim".split()
+KNOWN = f"{READ} head_dim original_max_position_embeddings qk_nope_head_dim".split()
 ALSO_CALLED = {"theta": "rope_theta", "base": "rope_theta"}
 #: Read whole by `parameters`; and other models' parts, beside those that hold a model_type.
 HOLDERS, TOWERS = ("rope_scaling", "rope_parameters"), ("vision_config", "audio_config")
@@ -100,7 +98,7 @@ def _check_name(key: str, path: str, read: bool) -> None:
         return
     meant = get_close_matches(ALSO_CALLED.get(name, name), KNOWN, 1, cutoff=0.9)
     if about or meant:
-        way_out = f"rename it to {meant[0]}" if meant else f"the keys are {HOW} {WHICH}: rename it"
+        way_out = f"rename it to {meant[0]}" if meant else f"the keys are {READ}: rename it"
         raise ValueError(
             f"the configuration holds {path + key!r}, which is not known here; "
             f"{'move it to the top' if key in KNOWN else way_out}, or remove it if the rotation "
