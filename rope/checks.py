@@ -38,14 +38,14 @@ def check_dim(dim: int, name: str = "dim") -> None:
         )
 
 
-def check_base(base: float) -> None:
+def check_base(base: float, name: str = "base") -> None:
     """Refuse a base that gives no positive, finite frequencies, or angles beyond float64."""
-    value = _finite("base", base, "10000.0")
+    value = _finite(name, base, "10000.0")
     # The last frequency is below 1/base; at 2^960 it leaves room for int64's positions.
     if value < 2.0**-960:
         raise ValueError(
-            f"base is {value:g}; it must be positive and finite, and at least 1.03e-289, or angles "
-            "leave float64: pass a usual one such as 10000.0"
+            f"{name} is {value:g}; it must be positive and finite, and at least 1.03e-289, or "
+            "angles leave float64: pass a usual one such as 10000.0"
         )
 
 

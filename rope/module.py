@@ -56,8 +56,9 @@ class RotaryEmbedding(RotaryTables):
         """The embedding that a model's configuration describes; nothing in it is dropped.
 
         config: a transformers configuration, its dict, or JSON; layer_type: which of its layers,
-        where they differ; max_seq_len: rows of the first tables, the model's length when None, up
-        to 131,072; interleaved: the layout, where the model's type does not tell.
+        where they differ. Which layers rotate at all, `rope.config.rotary_settings` says: leave the
+        others' queries and keys as they are. max_seq_len: rows of the first tables, the model's
+        length when None, up to 131,072; interleaved: the layout, where the type does not tell.
         Raises ValueError or TypeError as `rope.config.rotary_settings` does, and ValueError for
         positions of several axes.
 

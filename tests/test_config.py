@@ -140,13 +140,23 @@ def test_examples_read_alike_from_every_source_and_are_not_changed(name, tmp_pat
     config = example(name)
     before = copy.deepcopy(config)
     path = tmp_path / "config.json"
-    path.write_text(json.dumps(config), encoding="utf-8")
+    path.write_text(json.dumps(config), encoding="utf-8-sig")
     for layer_type in layer_types(config):
         settings = rotary_settings(config, layer_type=layer_type)
-        whole = {"model_type": "outer", "text_config": config, "vision_config": {}}
-        for source in (path, str(path), json.dumps(config), whole, transformers_config(config)):
+        towers = {"vision_config": {"rope_theta": 1.0}, "talker": {"model_type": "a", "rope": 1}}
+        whole = {"model_type": "outer", "text_config": config, **towers}
+        files = (path, str(path), tmp_path, f"{tmp_path}/")
+        for source in (*files, json.dumps(config), whole, transformers_config(config)):
             assert rotary_settings(source, layer_type=layer_type) == settings
     assert config == before == example(name)
+
+
+def test_the_base_inside_dbrxs_attn_config_is_read():
+    sizes = {"d_model": 6144, "n_heads": 48, "max_seq_len": 32_768}
+    inner = {"rope_theta": 500_000, "kv_n_heads": 8, "model_type": ""}
+    assert rotary_settings({"model_type": "dbrx", **sizes, "attn_config": inner}).base == 5e5
+    with pytest.raises(ValueError, match=r"500000 in attn_config and 10000\.0 outside"):
+        rotary_settings({"model_type": "dbrx", "rope_theta": 1e4, "attn_config": inner})
 
 
 EXPECTED = {  # dim, head_dim, base, interleaved, longest

@@ -1,11 +1,15 @@
 """Bad configurations: the exception, and the words that name the value and the way out."""
 
 import copy
+import json
+import math
+from types import SimpleNamespace
 
 import pytest
 from strategies import LLAMA
 
 from rope.config import EXAMPLES, example, rotary_settings
+from rope.config.extension import TRAINED
 
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
 DYNAMIC = {"rope_type": "dynamic", "factor": 2.0}
@@ -48,6 +52,26 @@ BAD = [
     (scaled(factor=2.0) | {"rope_parameters": {3: {}}}, T, "rope_parameters holds the key"),
     (LLAMA | {"text_config": 3}, T, "text_config is 3; it must be a dict"),
     ({"rope_theta": 5.0, "text_config": LLAMA}, V, "rope_theta is 5.0 outside text_conf"),
+    ('{"a": ' + "[" * 100_000, V, "no JSON that can be read .maximum recursion depth"),
+    ('{"a": ' + "1" * 5000 + "}", V, "no JSON that can be read .*5000 digits"),
+    ("a" * 5000, V, "config is 'a{80}', and there is no such file"),
+    (SimpleNamespace(to_dict=list), T, "config is a list; it must be"),
+    # keys about rotation that nothing reads
+    (LLAMA | {"attention": {"rope_theta": 5e5}}, V, "'attention.rope_theta'.*move it to the top"),
+    (LLAMA | {"attn_config": {"rope_theta": 5e5}}, V, "'attn_config.rope_theta'.*not known here"),
+    (LLAMA | {"a": [{"b": {"rotary_dim": 8}}]}, V, "'a.0.b.rotary_dim', which is not known"),
+    (LLAMA | {"per_layer_config": {0: {"rope_theta": 5.0}}}, V, "'per_layer_config.0.rope_theta'"),
+    ({"text_config": LLAMA | {"a": {"rope_dim": 8}}}, V, "'text_config.a.rope_dim'"),
+    *[
+        (LLAMA | {key: 4}, V, f"holds '{key}', which is not known here; rename it to {meant},")
+        for meant, keys in {
+            "rope_theta": "theta base Base ropetheta rope_thetha RopeTheta ROPE_THETA",
+            "rotary_dim": "rotray_dim",
+            "partial_rotary_factor": "partial_rotry_factor",
+            "head_dim": "head_dims",
+        }.items()
+        for key in keys.split()
+    ],
     # the model
     (LLAMA | {"model_type": "mine"}, V, "'mine', whose layout is not known.*interleaved="),
     (LLAMA | {"model_type": 3}, T, "model_type is 3; it must be a string"),
@@ -64,6 +88,13 @@ BAD = [
     ),
     (LLAMA | {"rope_interleave": True}, V, "rope_interleave is True here and False in the"),
     (MLA | {"rope_interleave": "yes"}, T, "rope_interleave is 'yes'; it must be True or"),
+    (example("gpt-j-6b") | {"rotary_dim": None}, V, "(?s)gptj.*rotary_dim.*leave model_type out"),
+    (LLAMA | {"model_type": "granitemoehybrid"}, V, "position_embedding_type is None; this model"),
+    (
+        {"model_type": "olmo_hybrid", "rope_parameters": {"rope_theta": None}},
+        V,
+        "rope_theta is None; this model must rotate",
+    ),
     (LLAMA | {"alibi": True}, V, "alibi is True; this model must rotate"),
     (LLAMA | {"rotary_value": True}, V, "rotary_value is True; this model must rotate"),
     (LLAMA | {"use_mem_rope": False}, V, "use_mem_rope is False; this model must"),
@@ -73,7 +104,8 @@ BAD = [
     (LLAMA | {"rotary_percent": 0.5}, V, "holds 'rotary_percent'"),
     (LLAMA | {"use_rope": True}, V, "holds 'use_rope'"),
     (LLAMA | {"rope_theta": "1e4"}, T, "rope_theta is '1e4'; it must be a real number"),
-    (LLAMA | {"rope_theta": -1.0}, V, "rope_theta is -1.0; it must be above 0"),
+    (LLAMA | {"rope_theta": -1.0}, V, "rope_theta is -1; it must be positive"),
+    (LLAMA | {"rope_theta": math.nan}, V, "rope_theta is nan; it must be finite, such as 10000"),
     (LLAMA | {"rotary_emb_base": 5e5}, V, r"rope_theta is 500000.0 at the top \(rotary_"),
     (LLAMA | {"layer_rope_theta": [1e4, 5e5]}, V, "rope_theta is 500000.0 in layer_rope_t"),
     (LLAMA | {"layer_rope_theta": 1e4}, T, "layer_rope_theta is 10000.0; it must be a l"),
@@ -84,6 +116,7 @@ BAD = [
     ),
     # widths
     (LLAMA | {"head_dim": 7}, V, "head_dim gives a rotated width of 7.*must be even"),
+    (LLAMA | {"head_dim": 2**70}, V, "head_dim has 71 bits"),
     (LLAMA | {"head_dim": 8.0}, T, "head_dim is 8.0; it must be an integer"),
     (LLAMA | {"hidden_size": 65}, V, "hidden_size is 65 and num_attention_heads 4"),
     (without(LLAMA, "hidden_size"), V, "neither head_dim nor hidden_size and num"),
@@ -107,6 +140,13 @@ BAD = [
     (LLAMA | {"per_layer_config": {"0": 3}}, T, "holds '0': 3; .*such as \"0\".*correct"),
     (LLAMA | {"per_layer_config": {0: {"head_dim": 8.0}}}, T, "head_dim is 8.0; it must"),
     (LLAMA | {"per_layer_config": {0: {"head_dim": 8}}}, V, r"heads of \[8, 16\]; one width"),
+    (LLAMA | {"no_rope_layers": [1], "num_hidden_layers": 2}, V, "no_rope_layers holds 1 entr"),
+    (LLAMA | {"no_rope_layer_interval": 4}, V, "num_hidden_layers is 0"),
+    (
+        LLAMA | {"no_rope_layer_interval": 0, "num_hidden_layers": 2},
+        V,
+        "no_rope_layer_interval is 0",
+    ),
     # the type
     (LLAMA | {"rope_scaling": [4.0]}, T, r"rope_scaling is \[4.0\]; it must be a dict"),
     (scaled(rope_type=4), T, "rope_type is 4; it must be a string"),
@@ -124,6 +164,7 @@ BAD = [
     (scaled(**DYNAMIC, original_max_position_embeddings=64), V, "is 64 in the rope.*256 as max"),
     (scaled(rope_type="yarn"), V, "'yarn' has neither 'factor' nor 'original_max"),
     (scaled(**YARN, llama_4_scaling_beta=0.1), V, "'llama_4_scaling_beta'.*the attention"),
+    (scaled(**{**YARN, TRAINED: 10**400}), V, f"{TRAINED} has 1329 bits"),
     (scaled(**YARN, truncate="no"), T, "truncate is 'no'; it must be True or False"),
     (scaled(**YARN, max_position_embeddings=9), V, "max_position_embeddings is 9 in the"),
     (scaled(**{**YARN, "factor": None, "original_max_position_embeddings": 512}), V, "0.5"),
@@ -201,6 +242,19 @@ def test_bad_configurations_are_refused_in_words(config, error, words):
 def test_a_layer_type_that_does_not_fit_is_refused(config, layer_type, words):
     with pytest.raises(ValueError, match=words):
         rotary_settings(config, layer_type=layer_type)
+
+
+def test_a_layer_type_that_is_no_name_is_refused():
+    with pytest.raises(TypeError, match=r"layer_type is \['full_attention'\]; it must be a string"):
+        rotary_settings(LLAMA, layer_type=["full_attention"])
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "latin-1"])
+def test_a_file_in_another_encoding_is_refused(encoding, tmp_path):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({"a": "é"}, ensure_ascii=False), encoding=encoding)
+    with pytest.raises(ValueError, match=r"no JSON that can be read .*in UTF-8"):
+        rotary_settings(path)
 
 
 def test_a_layer_type_without_a_base_has_its_familys():

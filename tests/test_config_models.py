@@ -17,6 +17,7 @@ import rope
 from rope.axes import axis_tables, section_frequencies
 from rope.config import EXAMPLES, example, rotary_settings
 from rope.config.models import GENERAL, NOT_COVERED, SECTIONS
+from rope.config.source import refuse_unread
 from rope.layouts import half_to_interleaved
 
 auto = importlib.import_module("transformers.models.auto.configuration_auto")
@@ -70,6 +71,7 @@ COMPLETE = {
     "qwen3_omni_moe_talker_text": {"head_dim": 128},
     "qwen3_omni_moe_text": {"head_dim": 128},
     "qwen4_exp_text": {"partial_rotary_factor": 0.25},
+    "granitemoehybrid": {"position_embedding_type": "rope"},
     "recurrent_gemma": {"max_position_embeddings": 8192},
 }
 # Kept by the configuration object, but not written by its to_dict().
@@ -211,6 +213,93 @@ def test_what_is_absent_is_what_transformers_fills_in(model_type):
 def test_models_that_the_settings_cannot_say_are_refused(model_type):
     with pytest.raises(ValueError, match=f"model_type is '{model_type}'"):
         rotary_settings(auto.CONFIG_MAPPING[model_type](), interleaved=False)
+
+
+# Small enough to run; a class takes those that it knows.
+SMALL = {
+    "hidden_size": 64,
+    "intermediate_size": 32,
+    "moe_intermediate_size": 16,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "vocab_size": 64,
+    "num_hidden_layers": 8,
+    "num_experts": 4,
+    "num_local_experts": 4,
+    "num_experts_per_tok": 2,
+    "sliding_window": 8,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+WINDOWLESS = {"sliding_window": None, "layer_types": ["full_attention"] * 8}
+MIXED = [
+    *[(name, {}) for name in ("afmoe", "exaone_moe", "flint", "kolibri1", "lfm3", "llama4_text")],
+    *[(name, {}) for name in ("minimax", "mllama_text_model", "muse_glimmer_text", "olmo_hybrid")],
+    *[(name, {}) for name in ("muse_spark_text", "qwen3_next", "recurrent_gemma", "smollm3")],
+    *[("cohere2", {}), ("exaone4", {}), ("exaone4", WINDOWLESS)],
+    *[("cohere2_moe", {"first_k_dense_replace": dense}) for dense in (0, 2)],
+    ("llama4_text", {"no_rope_layers": []}),
+    ("smollm3", {"no_rope_layer_interval": 3}),
+    ("granite_swa", {"layer_rope_theta": [0, 1e4] * 4}),
+]
+
+
+@pytest.mark.parametrize(("model_type", "more"), MIXED, ids=str)
+def test_layers_rotate_where_the_models_own_layers_do(model_type, more, monkeypatch):
+    kind = auto.CONFIG_MAPPING[model_type]
+    config = kind(**{key: value for key, value in SMALL.items() if hasattr(kind(), key)} | more)
+    code = modeling(config)
+    (base,) = (
+        model
+        for name, model in vars(code).items()
+        if name.endswith("Model")
+        and "PreTrained" not in name
+        and getattr(model, "config_class", 0) is kind
+    )
+    model, turned, here = base(config).eval(), set(), []
+    layers = next(part for part in model.modules() if isinstance(part, torch.nn.ModuleList))
+    for number, layer in enumerate(layers):
+        layer.register_forward_pre_hook(lambda *_, number=number: here.append(number))
+    for name in {"apply_rotary_pos_emb", "apply_rotary_emb"} & vars(code).keys():
+        rotate = getattr(code, name)
+
+        def seen(*args, rotate=rotate, **kwargs):
+            turned.add(here[-1])
+            return rotate(*args, **kwargs)
+
+        monkeypatch.setattr(code, name, seen)
+    with torch.no_grad():
+        model(torch.arange(3, 9)[None])
+    theirs = tuple(number in turned for number in range(len(layers)))
+    facts = {"max_position_embeddings": 64, **config.to_dict()}
+    kinds = facts.get("layer_types") or [None] * len(theirs)
+    for layer_type in {*layer_types(facts), *kinds}:
+        if layer_type is None or (True, layer_type) in zip(theirs, kinds, strict=True):
+            found = rotary_settings(facts, layer_type=layer_type).rotates
+            assert found == (None if all(theirs) else theirs)
+        else:
+            with pytest.raises(ValueError, match=f"layers of type '{layer_type}' do not rotate"):
+                rotary_settings(facts, layer_type=layer_type)
+
+
+def test_models_without_a_rotation_say_so():
+    for model_type in ("gpt2", "bert", "t5", "whisper", "mamba"):
+        with pytest.raises(ValueError, match=f"'{model_type}', whose code.*no rotary embedding"):
+            rotary_settings(auto.CONFIG_MAPPING[model_type]())
+
+
+def test_no_key_of_a_real_configuration_is_a_near_miss():
+    real, refused = [example(name) for name in EXAMPLES], []
+    for model_type in set(auto.CONFIG_MAPPING) - {"gemma4_assistant", "nougat"}:  # not to be made
+        real.append(auto.CONFIG_MAPPING[model_type]().to_dict())
+    for facts in real:
+        try:
+            refuse_unread(facts)
+        except ValueError as error:  # a key that is unknown as it stands
+            refused.append(str(error))
+    assert all("the keys are rope_theta" in words for words in refused) and len(refused) < 20
 
 
 @pytest.mark.slow

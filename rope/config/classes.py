@@ -7,6 +7,7 @@ loaded before it is asked; without it, the families of `models.GENERAL` are read
 
 import copy
 import inspect
+import re
 from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
@@ -15,13 +16,10 @@ import torch
 
 from rope.config.models import GENERAL, HALF, INTERLEAVED
 from rope.config.parameters import Entries
-from rope.config.source import HOW, held, read_facts
+from rope.config.source import held, text_facts
 
-#: What a class may fill in: not the sizes, which differ from model to model of one class.
-_FILLED_IN = (
-    "head_dim kv_channels attention_head_dim global_head_dim rotary_dim qk_rope_head_dim "
-    f"layer_types per_layer_config {HOW}"
-)
+#: What no class may fill in: the sizes, which differ from model to model of one class.
+_SIZES = ("hidden_size", "n_embd", "d_model", "num_attention_heads", "n_head", "n_heads")
 
 
 def class_facts(facts: Mapping[str, Any], entries: Entries) -> dict[str, Any]:
@@ -39,7 +37,8 @@ def class_facts(facts: Mapping[str, Any], entries: Entries) -> dict[str, Any]:
     for holder in given.keys() & {"rope_parameters", "rope_scaling"}:
         given[holder] = entries.get(None, entries)
     try:
-        complete = read_facts(kind(**copy.deepcopy(given)))
+        built = kind(**copy.deepcopy(given))
+        complete = text_facts(built.to_dict())
     except Exception as error:  # each class has its own
         raise ValueError(
             f"the class of model_type {facts['model_type']!r} in transformers does not take this "
@@ -47,7 +46,9 @@ def class_facts(facts: Mapping[str, Any], entries: Entries) -> dict[str, Any]:
         ) from error
     if "rope_parameters" in complete:
         complete.pop("rope_scaling", None)  # some classes keep it beside
-    return {key: complete[key] for key in _FILLED_IN.split() if key in complete}
+    if getattr(built, "layer_types", None):  # a property of some
+        complete["layer_types"] = list(built.layer_types)
+    return {key: value for key, value in complete.items() if key not in _SIZES}
 
 
 def model_layout(model_type: str | None, standard: Mapping[str, Any]) -> bool | None:
@@ -55,7 +56,7 @@ def model_layout(model_type: str | None, standard: Mapping[str, Any]) -> bool | 
 
     standard: `class_facts` of the configuration. Where that has `rope_interleave`, the code pairs
     neighbours but writes the result in halves, for queries and keys alike: one permutation of
-    both, so every score is the interleaved one.
+    both, so every score is the interleaved one. Raises ValueError for code without any rotation.
     """
     if model_type in HALF | INTERLEAVED:
         return model_type in INTERLEAVED
@@ -68,6 +69,11 @@ def model_layout(model_type: str | None, standard: Mapping[str, Any]) -> bool | 
         code = import_module(kind.__module__.replace("configuration_", "modeling_"))
     except ImportError:  # a class without code, or code without one of its libraries
         return None
+    if not re.search("rotary|(?<!p)rope", inspect.getsource(code).lower()):  # "property" is none
+        raise ValueError(
+            f"model_type is {model_type!r}, whose code in transformers has no rotary embedding; "
+            "there is none to read: pass the configuration of a model that rotates"
+        )
     if hasattr(code, "apply_rotary_pos_emb_interleave"):
         return True
     rotate = getattr(code, "apply_rotary_pos_emb", None)

@@ -12,13 +12,13 @@ def _names(text: str) -> frozenset[str]:
 
 #: Families whose classes add nothing: base 10000, all of hidden_size / num_attention_heads turns.
 GENERAL = _names(
-    "exaone4 falcon granite llama ministral mistral olmo olmo2 olmoe phi3 qwen2 qwen2_moe "
+    "falcon granite llama ministral mistral olmo olmo2 olmoe phi3 qwen2 qwen2_moe "
     "qwen3_moe starcoder2"
 )
 
 #: Families with planes (j, j + R/2), and with planes (2j, 2j+1) whose code cannot be asked. For
 #: others it is, which takes some seconds the first time.
-HALF = GENERAL | _names("gemma gemma2 gemma3_text gpt_neox gpt_oss mixtral olmo3 phi qwen3")
+HALF = GENERAL | _names("exaone4 gemma gemma2 gemma3_text gpt_neox gpt_oss mixtral olmo3 phi qwen3")
 INTERLEAVED = _names("codegen deepseek_v2 gptj llama4_text roformer")
 
 #: Models without a key for the base: their code says 10000.
@@ -39,6 +39,11 @@ SECTIONS = {
 }
 #: Those whose axes take turns plane by plane (T H W T H W ...); the others' stand in blocks.
 TAKING_TURNS = SECTIONS[11, 11, 10] | SECTIONS[24, 20, 20]
+
+#: Models whose code rotates in layers with a sliding window alone, and those that do so where
+#: there is such a window, but rotate in all layers where sliding_window is None.
+WINDOWS_ALONE = _names("afmoe cohere2 cohere2_moe flint")
+ALL_OR_WINDOWS = _names("exaone4 exaone_moe kolibri1")
 
 #: MLA models whose code leaves the YaRN temperature out of the softmax.
 PLAIN_SOFTMAX = _names("dots3_note_text")

@@ -7,7 +7,7 @@ Version 4: the base at the top, the extension in `rope_scaling`. Version 5: all 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from rope.checks import check_number
+from rope.checks import check_base
 from rope.config.extension import ALL_TAKE, TRAINED, Parameters, refuse_unknown, takes
 from rope.config.models import FIXED_BASE, GENERAL
 from rope.config.source import agree, held, present
@@ -119,7 +119,8 @@ def rope_parameters(
         complete[layer] = entry if entry is None else {**top, **more, **entry}
     for alias in _TOP.keys() & facts.keys():
         _check_top(alias, facts, complete.values())
-    parameters = {"rope_type": "default", **_picked(complete, facts, layer_type)}
+    picked = _picked(complete, {**standard, **facts}, layer_type)
+    parameters = {"rope_type": "default", **picked}
     if facts.get("model_type") in GENERAL | FIXED_BASE:
         parameters.setdefault("rope_theta", 10000.0)
     _check_alone(parameters, facts)
@@ -151,11 +152,16 @@ def _picked(entries: Entries, facts: Mapping[str, Any], layer_type: str | None) 
         )
     entry = entries[layer_type]
     if entry is None:
-        raise ValueError(
-            f"layers of type {layer_type!r} do not rotate; only those with parameters do: leave "
-            "their queries and keys as they are"
-        )
+        raise no_rotation(layer_type)
     return entry
+
+
+def no_rotation(layer_type: str | None) -> ValueError:
+    """The refusal of a layer type whose layers do not rotate."""
+    return ValueError(
+        f"layers of type {layer_type!r} do not rotate; only others do: leave their queries and "
+        "keys as they are"
+    )
 
 
 def _check_alone(parameters: Parameters, facts: Mapping[str, Any]) -> None:
@@ -166,7 +172,7 @@ def _check_alone(parameters: Parameters, facts: Mapping[str, Any]) -> None:
             "must be given: add rope_theta, 10000.0 in RoFormer"
         )
     base = parameters["rope_theta"]
-    check_number("rope_theta", base, above=0)
+    check_base(base, "rope_theta")
     # Where the type takes no such number it says how the model was trained, and changes nothing.
     if TRAINED in facts and TRAINED in takes(parameters["rope_type"]):
         trained = parameters.setdefault(TRAINED, facts[TRAINED])

@@ -11,9 +11,10 @@ from typing import Any
 from rope.checks import check_count, check_flag
 from rope.config.classes import class_facts, model_layout
 from rope.config.extension import Parameters, build_extension
+from rope.config.layers import rotating_layers
 from rope.config.models import NOT_COVERED, PLAIN_SOFTMAX, SECTIONS, TAKING_TURNS
 from rope.config.parameters import layer_entries, rope_parameters
-from rope.config.source import agree, read_facts, refuse_unknown_keys
+from rope.config.source import agree, held, read_config, refuse_unread, text_facts
 from rope.config.widths import longest_context, widths
 from rope.extensions import Extension, YaRN, mscale
 
@@ -28,10 +29,13 @@ class RotarySettings:
     softmax_scale: what the model multiplies the usual 1/sqrt of its query width by. DeepSeek's
     models carry YaRN's temperature there, as mscale(factor, mscale_all_dim)**2, and not in the
     tables; it is 1.0 elsewhere. No rotation can carry it, so the attention must.
+    rotates: for each layer whether it rotates, be it by these numbers or by those of another layer
+    type; None where nothing tells one layer from another. The others' queries and keys stay.
 
     >>> rotary_settings({"model_type": "llama", "head_dim": 64, "max_position_embeddings": 2048})
     RotarySettings(dim=64, head_dim=64, base=10000.0, extension=Default(), interleaved=False,
-        max_position_embeddings=2048, sections=None, interleaved_sections=False, softmax_scale=1.0)
+        max_position_embeddings=2048, sections=None, interleaved_sections=False, softmax_scale=1.0,
+        rotates=None)
     """
 
     dim: int
@@ -43,6 +47,7 @@ class RotarySettings:
     sections: tuple[int, ...] | None = None
     interleaved_sections: bool = False
     softmax_scale: float = 1.0
+    rotates: tuple[bool, ...] | None = None
 
 
 def rotary_settings(
@@ -50,14 +55,17 @@ def rotary_settings(
 ) -> RotarySettings:
     """Read the rotation out of a transformers configuration, whole or not at all.
 
-    config: the configuration object (anything with `to_dict`), its dict, its JSON text or the path
-    of its JSON file, as versions 4 and 5 of transformers write it; it is not changed.
-    layer_type: which layers, where they differ ("full_attention", say).
+    config: the configuration object (anything with `to_dict`), its dict, its JSON text, the path
+    of its JSON file or of the model's folder, as versions 4 and 5 of transformers write it; it is
+    not changed. Where it has a `text_config`, that is read. Other models that it describes are left
+    alone: its vision_config and audio_config, and parts with a model_type of their own.
+    layer_type: which layers, where they differ ("full_attention", say); they must rotate.
     interleaved: the layout of the weights at hand. None takes the model's own, which needs a
     known model_type; given, it wins, for checkpoints that were converted to the other layout.
     A key that holds None counts as absent, and an absent base, width or share as what transformers
     fills in for the model_type. Raises TypeError for a value of the wrong kind, and ValueError,
-    naming the key, for whatever is unknown, contradictory, odd or not enough.
+    naming the key, for whatever is unknown, contradictory, odd or not enough: a key about rotation
+    in a place where nothing reads it, and a near miss of one, are unknown.
 
     >>> from rope.config import example
     >>> settings = rotary_settings(example("gpt-neox-20b"))
@@ -69,15 +77,20 @@ def rotary_settings(
     partial_rotary_factor, mrope_section, mrope_interleaved: remove it, or name the rope_type that
     takes it
     """
-    facts = read_facts(config)
+    if not (layer_type is None or isinstance(layer_type, str)):
+        raise TypeError(f"layer_type is {layer_type!r}; it must be a string: pass one type's name")
+    whole = read_config(config)
+    facts = text_facts(whole)
     _check_model(facts)
-    refuse_unknown_keys(facts)
+    refuse_unread(whole)
     entries = layer_entries(facts)
     standard = class_facts(facts, entries)
+    complete = {**standard, **facts}
     layout = _layout(facts, standard) if interleaved is None else interleaved
     check_flag("interleaved", layout)
+    rotates = rotating_layers(complete, {**layer_entries(standard), **entries}, layer_type)
     parameters = rope_parameters(facts, entries, standard, layer_type)
-    head_dim, dim = widths({**standard, **facts}, parameters, layer_type)
+    head_dim, dim = widths(complete, parameters, layer_type)
     longest = longest_context(facts)
     extension = build_extension(parameters, longest)
     sections, taking_turns = _sections(facts.get("model_type"), standard, parameters, dim)
@@ -91,6 +104,7 @@ def rotary_settings(
         sections=sections,
         interleaved_sections=taking_turns,
         softmax_scale=_softmax_scale(facts, extension),
+        rotates=rotates,
     )
 
 
@@ -101,17 +115,21 @@ def _check_model(facts: Mapping[str, Any]) -> None:
         raise TypeError(f"model_type is {model_type!r}; it must be a string: pass its name")
     if model_type in NOT_COVERED:
         raise ValueError(f"model_type is {model_type!r}; {NOT_COVERED[model_type]}")
-    # RoFormer's class writes BERT's "absolute" and rotates all the same.
+    # RoFormer's class writes BERT's "absolute" and rotates all the same, Granite 4 must say "rope",
+    # and Olmo Hybrid rotates no layer where the base is None.
     kinds = ("rope", "rotary", "absolute" if model_type == "roformer" else "rope")
+    usual = None if model_type == "granitemoehybrid" else "rope"
+    given = held(dict, "rope_parameters", facts) if model_type == "olmo_hybrid" else {}
     for key, fits in {
         "alibi": not facts.get("alibi"),
         "rotary_value": not facts.get("rotary_value"),
         "use_mem_rope": facts.get("use_mem_rope") is not False,
-        "position_embedding_type": facts.get("position_embedding_type", "rope") in kinds,
+        "position_embedding_type": facts.get("position_embedding_type", usual) in kinds,
+        "rope_theta": given.get("rope_theta", 0) is not None,
     }.items():
         if not fits:
             raise ValueError(
-                f"{key} is {facts[key]!r}; this model must rotate queries and keys, and them "
+                f"{key} is {facts.get(key)!r}; this model must rotate queries and keys, and them "
                 "alone: use no RotaryEmbedding in it, or correct the key"
             )
     check_flag("rope_interleave", facts.get("rope_interleave", False))

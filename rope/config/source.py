@@ -1,44 +1,45 @@
 """From whatever holds a configuration to the facts in it: a flat dict of the text model's keys.
 
-A transformers object, its dict, JSON text or a file; nothing is downloaded and nothing changed.
+A transformers object, its dict, JSON text, a file or a model's folder; nothing is downloaded and
+nothing changed.
 """
 
-import copy
 import json
 import os
 import re
 from collections.abc import Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 #: Keys about rotation, so that a new or misspelt one is refused rather than dropped.
 ABOUT_ROTATION = re.compile(r"(^|_)(m?rope|rotary|yarn|ntk|longrope)(_|$)")
 
-#: Those that say how to rotate, and those that say which layers or parts.
-HOW = (
+#: Those that are read: how to rotate, and which layers or parts.
+READ = (
     "rope_theta rotary_emb_base rope_local_base_freq global_rope_theta local_rope_theta "
     "rope_scaling rope_parameters partial_rotary_factor rotary_pct rotary_dim qk_rope_head_dim "
-    "rope_interleave"
-)
-WHICH = (
-    "layer_rope_theta rope_scaling_layers use_mem_rope rotary_value no_rope_layers "
+    "rope_interleave layer_rope_theta rope_scaling_layers use_mem_rope rotary_value no_rope_layers "
     "no_rope_layer_interval indexer_rope_interleave"
 )
+#: All that a key may be a near miss of, and a neighbour of MLA's that is none.
+KNOWN = f"{READ} head_dim original_max_position_embeddings qk_nope_head_dim".split()
+ALSO_CALLED = {"theta": "rope_theta", "base": "rope_theta"}
+#: Read whole by `parameters`; and other models' parts, beside those that hold a model_type.
+HOLDERS, TOWERS = ("rope_scaling", "rope_parameters"), ("vision_config", "audio_config")
+#: Where None is not as good as absent: a class would fill in a number.
+NONE_SAYS = ("rotary_dim", "sliding_window")
 
 
-def read_facts(config: Any) -> dict[str, Any]:
-    """The text model's keys, with those that hold None left out; a copy.
+def read_config(config: Any) -> dict[str, Any]:
+    """The whole of a configuration, a new dict.
 
-    config: an object with `to_dict`, a mapping, JSON text, or the path of a JSON file. Where it
-    has a `text_config`, that part is read.
-    Raises TypeError for anything else and for keys that are no strings, ValueError for text that
-    is no JSON or says one key twice, and for a part that contradicts the whole.
-
-    >>> read_facts('{"model_type": "llama", "rope_theta": 10000.0, "rope_scaling": null}')
-    {'model_type': 'llama', 'rope_theta': 10000.0}
+    config: an object with `to_dict`, a mapping, JSON text, or the path of a JSON file or of the
+    folder that holds its config.json.
+    Raises TypeError for anything else, ValueError for what is no JSON or says one key twice.
     """
     if isinstance(config, (str, os.PathLike)):
-        config = _parsed(os.fspath(config))
+        config = _parsed(os.fsdecode(config))
     elif callable(getattr(config, "to_dict", None)) and not isinstance(config, type):
         config = config.to_dict()
     if not isinstance(config, Mapping):
@@ -46,25 +47,63 @@ def read_facts(config: Any) -> dict[str, Any]:
             f"config is a {type(config).__name__}; it must be a configuration object with "
             "to_dict(), a dict, JSON text or the path of a JSON file: pass one of these"
         )
-    facts = present("config", copy.deepcopy(dict(config)))
-    if "text_config" not in facts:
-        return facts
-    text = present("text_config", held(dict, "text_config", facts))
-    for key in filter(ABOUT_ROTATION.search, facts):
-        agree(key, "outside text_config", facts[key], "inside", text.get(key))
-    return {"model_type": facts.get("model_type"), **text}
+    return dict(config)
 
 
-def refuse_unknown_keys(facts: Mapping[str, Any]) -> None:
-    """Refuse a key about rotation that nothing here reads."""
-    known = f"{HOW} {WHICH}"
-    for key in filter(ABOUT_ROTATION.search, facts):
-        if key not in known.split():
-            raise ValueError(
-                f"the configuration holds {key!r}, which is not known here; the keys about "
-                f"rotation are {known}: rename it to one of these, or remove it if the rotation "
-                "does not depend on it"
-            )
+def text_facts(whole: Mapping[str, Any]) -> dict[str, Any]:
+    """The text model's keys, those that hold None left out unless None says something.
+
+    Where there is a `text_config`, that part is read.
+    Raises TypeError for keys that are no strings, ValueError for a part that contradicts the whole.
+
+    >>> text_facts({"model_type": "llama", "rope_theta": 10000.0, "rope_scaling": None})
+    {'model_type': 'llama', 'rope_theta': 10000.0}
+    """
+    facts = present("config", whole)
+    if "text_config" in facts:
+        text = present("text_config", held(dict, "text_config", facts))
+        for key in filter(ABOUT_ROTATION.search, facts):
+            agree(key, "outside text_config", facts[key], "inside", text.get(key))
+        whole, facts = facts["text_config"], {"model_type": facts.get("model_type"), **text}
+    if facts.get("model_type") == "dbrx":  # version 4 kept the base in there
+        inner = present("attn_config", held(dict, "attn_config", facts))
+        for key in filter(ABOUT_ROTATION.search, inner):
+            agree(key, "in attn_config", inner[key], "outside", facts.get(key, inner[key]))
+            facts[key] = inner[key]
+    return facts | {key: None for key in NONE_SAYS if key in whole and whole[key] is None}
+
+
+def refuse_unread(whole: Mapping[str, Any]) -> None:
+    """Refuse a key about rotation, or a near miss of one, where nothing here reads it."""
+    read = ("", "text_config.", "attn_config." if whole.get("model_type") == "dbrx" else "")
+    todo: list[tuple[str, Mapping[Any, Any]]] = [("", whole)]
+    while todo:
+        path, part = todo.pop()
+        for key, value in part.items():
+            if value is not None:
+                _check_name(str(key), path, path in read)
+            inside = dict(enumerate(value)) if isinstance(value, (list, tuple)) else value
+            if not isinstance(inside, Mapping) or (path in read and key in HOLDERS):
+                continue
+            other = key in TOWERS or inside.get("model_type") or "num_hidden_layers" in inside
+            if f"{path}{key}." in read or not other:
+                todo.append((f"{path}{key}.", inside))
+
+
+def _check_name(key: str, path: str, read: bool) -> None:
+    """Refuse one key; path: where it stands; read: whether keys about rotation are read there."""
+    name = key.lower()
+    about = ABOUT_ROTATION.search(name)
+    if key in KNOWN and (read or not about):
+        return
+    meant = get_close_matches(ALSO_CALLED.get(name, name), KNOWN, 1, cutoff=0.9)
+    if about or meant:
+        way_out = f"rename it to {meant[0]}" if meant else f"the keys are {READ}: rename it"
+        raise ValueError(
+            f"the configuration holds {path + key!r}, which is not known here; "
+            f"{'move it to the top' if key in KNOWN else way_out}, or remove it if the rotation "
+            "does not depend on it"
+        )
 
 
 def present(name: str, facts: Mapping[Any, Any]) -> dict[str, Any]:
@@ -96,18 +135,23 @@ def agree(key: str, here: str, one: Any, there: str, other: Any) -> None:
 
 
 def _parsed(text: str) -> Any:
-    """What a JSON text or file holds."""
-    if not text.lstrip().startswith("{"):
-        if not Path(text).is_file():
+    """What JSON text holds, a file of it, or a model's folder."""
+    path = None
+    if not text.lstrip("\ufeff \t\r\n").startswith("{"):
+        path = os.path.join(text, "config.json") if os.path.isdir(text) else text
+        if not os.path.isfile(path):
             raise ValueError(
-                f"config is {text!r}, and there is no such file; nothing is downloaded: pass the "
-                "path of a config.json, its text or a dict"
+                f"config is {text[:80]!r}, and there is no such file; nothing is downloaded: pass "
+                "the path of a config.json or its folder, its text or a dict"
             )
-        text = Path(text).read_text(encoding="utf-8")
     try:
-        return json.loads(text, object_pairs_hook=_once)
-    except json.JSONDecodeError as error:
-        raise ValueError(f"config is no JSON ({error}); pass the text of a config.json") from None
+        text = Path(path).read_text(encoding="utf-8") if path else text
+        return json.loads(text.removeprefix("\ufeff"), object_pairs_hook=_once)
+    except (OSError, RecursionError, ValueError) as error:
+        raise ValueError(
+            f"config is no JSON that can be read ({error}); pass a config.json in UTF-8, or its "
+            "text"
+        ) from None
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -97,7 +97,7 @@ def _common(facts: Mapping[str, Any], layer_type: str | None) -> int:
 
 def _count(facts: Mapping[str, Any], *names: str) -> int | None:
     """One count in any of its spellings, which must agree; None where there is none."""
-    given = [name for name in names if name in facts]
+    given = [name for name in names if facts.get(name) is not None]
     for name in given:
         check_count(name, facts[name])
         agree(given[0], "by that name", facts[given[0]], f"as {name}", facts[name])
