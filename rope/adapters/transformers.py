@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from rope.config.parameters import layer_entries
-from rope.config.source import read_facts
+from rope.config.source import read_config, text_facts
 from rope.functional import rotary_embedding, rotary_embedding_qk
 from rope.module import RotaryEmbedding
 
@@ -45,7 +45,7 @@ class PositionEmbeddings(nn.Module):
 
     def __init__(self, config: Any) -> None:
         super().__init__()
-        facts = read_facts(config)
+        facts = text_facts(read_config(config))
         entries = layer_entries(facts)
         kinds = [kind for kind in entries if kind in (None, *facts.get("layer_types", entries))]
         self.layers = nn.ModuleDict(
