@@ -199,12 +199,12 @@ def check_writable(**tensors: Tensor) -> None:
                 f"in place each element must have a place of its own: pass {name}.contiguous()"
             )
     first, *others = tensors.values()
-    if others and others[0] is first:
+    if others and (others[0] is first or _begin_together(first, others[0])):
         raise ValueError(
-            "q and k share places in memory, being one tensor; in place they must be two, or it is "
-            "rotated twice: pass k.clone()"
+            "q and k share places in memory, as one tensor does; in place they must be two, or it "
+            "is rotated twice: pass k.clone()"
         )
-    for name, x in tensors.items():
+    for name, x in reversed(tensors.items()):
         try:  # torch raises here what it would raise once the first has changed
             x.narrow(3, 0, 0).zero_()
         except RuntimeError as error:
@@ -212,6 +212,13 @@ def check_writable(**tensors: Tensor) -> None:
                 f"{name} cannot be written to ({error}); in place it must be a tensor of its own "
                 "or a slice: slice where it was cut by split or chunk, or pass a clone()"
             ) from error
+
+
+def _begin_together(q: Tensor, k: Tensor) -> bool:
+    """Whether two tensors begin at one place in memory; compiled code knows no addresses."""
+    if torch.compiler.is_compiling() or q.is_meta or not (is_plain(q) and is_plain(k)):
+        return False
+    return q.numel() > 0 and k.numel() > 0 and q.data_ptr() == k.data_ptr()
 
 
 def _overlaps(x: Tensor) -> bool:

@@ -68,7 +68,10 @@ class Following(nn.Module):
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """Follow a move to another device; a cast, or any other change, does not reach them."""
         super()._apply(fn, recurse)
-        device = fn(torch.empty(0, device=self._kept[0].device)).device
+        try:
+            device = fn(torch.empty(0, device=self._kept[0].device)).device
+        except NotImplementedError:  # meta holds nothing that could be moved, and needs nothing
+            device = fn(torch.empty(0, device="cpu")).device
         if device != self._kept[0].device:
             self._kept = self._moved(device, self._kept)
         return self

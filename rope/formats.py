@@ -33,7 +33,9 @@ def to_bhsd(tensor_format: str, **tensors: Tensor) -> list[Tensor]:
                 f"{len(tensor_format)} axes: add the missing one, or name another format"
             )
     views = [x.transpose(-3, -2) for x in tensors.values()]
-    return [x[None] for x in views] if tensor_format == "thd" else views
+    views = [x[None] for x in views] if tensor_format == "thd" else views
+    given = [*tensors.values()]
+    return views[:1] * 2 if len(given) == 2 and given[1] is given[0] else views
 
 
 def from_bhsd(tensor_format: str, *tensors: Tensor) -> tuple[Tensor, ...]:

@@ -44,8 +44,8 @@ def rotary_embedding(
     "bshd" `[B, S, H, D]`, with "thd" packed tokens `[T, H, D]`, whose positions are `[T]`.
     cos, sin: `[N, R/2]`, whose rows are looked up by integer position_ids `[S]`, `[B, S]` or
     `[1, S]`. Without position_ids: `[S, R/2]`, or four axes that broadcast to `[B, H, S, R/2]`.
-    Tables of transformers, `[B, S, R]`, hold each plane twice: pass `cos[:, None, :, :R//2]`, and
-    sin likewise, or use `rope.adapters.transformers`.
+    Tables of transformers, `[B, S, R]`, hold each plane twice: pass `cos[:, None, :, :R//2]`
+    (`[:, None, :, ::2]` for Cohere), and sin likewise, or use `rope.adapters.transformers`.
     interleaved: plane j holds coordinates (2j, 2j+1); otherwise (j, j + R/2).
     inverse: rotate back, by the negative angle; a scale within the tables is applied again and not
     undone (`RotaryEmbedding` undoes its own).
@@ -175,7 +175,7 @@ def _check_tables(cos: Tensor, sin: Tensor) -> None:
         raise ValueError(
             f"cos has shape {list(cos.shape)}; it must be [rows, planes] or [B, H, S, planes]: add "
             "the missing axis with unsqueeze; tables of transformers, [B, S, R], also hold each "
-            "plane twice, so pass cos[:, None, :, : R // 2]"
+            "plane twice, so pass cos[:, None, :, : R // 2] (cos[:, None, :, ::2] for Cohere)"
         )
     if cos.shape[-1] == 0:
         raise ValueError(
@@ -186,18 +186,20 @@ def _check_tables(cos: Tensor, sin: Tensor) -> None:
 
 def _check_not_doubled(cos: Tensor, sin: Tensor) -> None:
     """Refuse tables that hold each plane twice, where their numbers can be read without a wait."""
-    planes, rows = cos.shape[-1], cos.shape[-2]
     if torch.compiler.is_compiling() or cos.device.type != "cpu" or not is_plain(cos):
         return
+    planes, rows = cos.shape[-1], cos.shape[-2]
     if planes % 2 or rows < 2 or torch.jit.is_tracing():  # type: ignore[attr-defined]
         return
-    if all(table.chunk(2, dim=-1)[0].equal(table.chunk(2, dim=-1)[1]) for table in (cos, sin)):
-        if not sin.any():  # position 0 alone
-            return
+    few = [table[..., -4:, :] for table in (cos, sin)]
+    halves = all(table[..., : planes // 2].equal(table[..., planes // 2 :]) for table in few)
+    pairs = all(table[..., ::2].equal(table[..., 1::2]) for table in few)
+    if (halves or pairs) and few[1].any():  # not position 0 alone
+        once = "::2" if pairs else f":{planes // 2}"
         raise ValueError(
             f"cos and sin, {list(cos.shape)}, hold every number twice, as tables of transformers "
-            f"do; they must hold each plane once: pass cos[..., :{planes // 2}] and sin likewise, "
-            "or, if two planes do share one frequency, rotate with a module of rope"
+            f"do; they must hold each plane once: pass cos[..., {once}] and sin likewise, or, if "
+            "planes do share frequencies, rotate with a module of rope"
         )
 
 

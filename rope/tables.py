@@ -28,7 +28,6 @@ from rope.kernels.operator import look_up
 from rope.positions import (
     check_no_negative,
     check_places,
-    check_positions_in_table,
     position_range,
 )
 from rope.shared import shared_tables
@@ -152,8 +151,8 @@ class RotaryTables(Following):
 
         position_ids: integers `[S]` or `[B, S]`; dtype: that of the vectors, whose tables are
         float32, float64 for float64; seq_len: as in `RotaryEmbedding`.
-        Returns `[S, R/2]` or `[B, 1, S, R/2]`, which `rope.rotary_embedding` takes.
-        Raises as a call does.
+        Returns `[S, R/2]` or `[B, 1, S, R/2]`, which `rope.rotary_embedding` takes. Compiled code
+        makes them for these positions alone, however far. Raises as a call does.
 
         >>> RotaryTables(4).tables_at(torch.tensor([[0, 1]]))[1].shape
         torch.Size([1, 1, 2, 2])
@@ -164,8 +163,7 @@ class RotaryTables(Following):
         cos, sin, rows = self._tables_for(x, position_ids, 0, seq_len)
         if rows is None:
             return cos, sin
-        check_positions_in_table(rows, len(cos))
-        return look_up(cos, sin, rows)
+        return self._fresh(x, rows, 0, self.fixed_length if seq_len is None else seq_len)
 
     def _tables_for(
         self, x: Tensor, position_ids: Tensor | None, offset: int, seq_len: int | None

@@ -13,7 +13,7 @@ from strategies import normal, tolerance
 from torch import nn
 
 import rope
-from rope.adapters import transformers as adapter
+from rope.adapters import parts
 from rope.adapters.transformers import PositionEmbeddings, apply_rotary_pos_emb, restore, use_rope
 
 transformers = pytest.importorskip("transformers")
@@ -128,7 +128,7 @@ def test_every_rotating_layer_rotates_by_rope_alone(name, monkeypatch):
         return vectors[:2]
 
     expected = logits(theirs)
-    monkeypatch.setattr(adapter, "apply_rotary_pos_emb", planted)
+    monkeypatch.setattr(parts, "apply_rotary_pos_emb", planted)
     assert float((logits(ours) - expected).abs().max()) > 1000 * bound(expected)
     assert len(calls) == ROTATING.get(name, 2)
     assert torch.equal(logits(theirs), expected)
@@ -223,6 +223,22 @@ def test_the_parts_are_of_use_alone():
         PositionEmbeddings(build("Gemma3").config)(q, torch.arange(LENGTH)[None])
 
 
+def changed_by_hand():
+    model = build("Llama")
+    model.model.rotary_emb.inv_freq *= 0.5
+    return model
+
+
+@torch.no_grad()
+def test_compiled_past_the_length_of_the_configuration():
+    theirs, ours = build("Mistral"), use_rope(build("Mistral"))
+    compiled = torch.compile(ours, fullgraph=True, backend="eager")
+    far = torch.arange(1000, 1000 + LENGTH)[None]  # of 64
+    expected = theirs(tokens(), position_ids=far, use_cache=False).logits
+    found = compiled(tokens(), position_ids=far, use_cache=False).logits
+    assert float((found - expected).abs().max()) <= 1000 / LENGTH * bound(expected)
+
+
 def test_models_that_are_not_served_stay_as_they_are():
     tiny = dict(n_embd=32, n_head=4, n_layer=1, vocab_size=8)
     vision = dict(rope_parameters={"rope_type": "default", "mrope_section": [1, 1, 2]})
@@ -233,6 +249,7 @@ def test_models_that_are_not_served_stay_as_they_are():
             transformers.Llama4TextConfig(**SIZES, num_local_experts=1)
         ),
         "alibi is True": build("Falcon", alibi=True),
+        "inv_freq of its rotary module is not": changed_by_hand(),
         r"mrope_section is \[1, 1, 2\]": transformers.Qwen2VLTextModel(vision),
     }
     for why, model in refused.items():

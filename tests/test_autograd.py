@@ -276,3 +276,23 @@ def test_position_ids_may_change_or_come_from_inference():
     (grad,) = torch.autograd.grad(y.sum(), x)
     once = rotary_embedding(torch.ones_like(x), *tables(9, 4), kept, inverse=True)
     torch.testing.assert_close(grad, 2 * once)
+
+
+def test_one_memory_given_as_both_is_refused_in_place():
+    """Seen through a view, or in another order of the axes, it would be rotated twice."""
+    rotary, q = RotaryEmbedding(4), torch.ones(1, 2, 2, 4)
+    for k, options in ((q, {"tensor_format": "bshd"}), (q.view_as(q), {}), (q[:, :1], {})):
+        with pytest.raises(ValueError, match=r"share places.*rotated twice"):
+            rotary(q, k, inplace=True, **options)
+    with pytest.raises(ValueError, match="share places"):
+        rotary(q[0], q[0], inplace=True, tensor_format="thd")
+    assert torch.equal(q, torch.ones_like(q))
+
+
+def test_a_refused_key_leaves_no_trace_on_the_query():
+    leaf = torch.ones(1, 2, 2, 4, requires_grad=True)
+    q, (k, _) = leaf * 1, (leaf * 1).chunk(2, dim=1)
+    loss = (q**2).sum()
+    with pytest.raises(ValueError, match="split or chunk"):
+        RotaryEmbedding(4)(q, k, inplace=True)
+    loss.backward()

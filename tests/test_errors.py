@@ -198,7 +198,7 @@ LAYER_VALUES = {
     "offset is 2 beside position_ids.*add the offset": lambda r, x: r(x, x, IDS, offset=2),
     "seq_len is 0.*at least 1": lambda r, x: r(x, x, seq_len=0),
     "seq_len is -3.*at least 1": lambda r, x: r.fix_length(-3),
-    "share places in memory, being one tensor.*k.clone": lambda r, x: r(x, x, inplace=True),
+    "share places in memory, as one tensor.*k.clone": lambda r, x: r(x, x, inplace=True),
     "x is a leaf.*x.clone": lambda r, x: r.rotate(x.clone().requires_grad_(), inplace=True),
     r"k has shape \[2, 3, 4, 8\] and strides \[0, .*k.contiguous": (
         lambda r, x: r(x, x[:1].expand(2, 3, 4, 8), inplace=True)

@@ -99,5 +99,8 @@ def test_tables_of_transformers_are_refused_by_name():
         for given in ((cos, sin), (cos[:, None], sin[:, None]), (cos[0], sin[0])):
             with pytest.raises(ValueError, match="transformers"):
                 rotary_embedding(x, *given)
+    pairs = [table[0].chunk(2, dim=-1)[0].repeat_interleave(2, -1) for table in doubled(5, 8)]
+    with pytest.raises(ValueError, match=r"transformers.*cos\[..., ::2\]"):  # Cohere's
+        rotary_embedding(x, *pairs)
     cos, sin = doubled(1, 16)  # position 0 turns nothing, however often a plane is held
     assert torch.equal(rotary_embedding(x[:, :, :1], cos[0, :, :8], sin[0, :, :8]), x[:, :, :1])

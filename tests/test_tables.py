@@ -152,3 +152,13 @@ def test_frequencies_in_a_checkpoint_must_be_ours(name):
             model.load_state_dict({f"rotary_emb.{name}": wrong})
     with pytest.raises(RuntimeError, match="Unexpected"):
         model.load_state_dict({"rotary_emb.weight": kept})
+
+
+def test_a_module_on_meta_takes_a_checkpoint_and_moves():
+    """As from_pretrained loads: made on meta, parameters assigned, then moved."""
+    with torch.device("meta"):
+        model = torch.nn.ModuleDict({"rotary": RotaryEmbedding(8), "head": torch.nn.Linear(2, 2)})
+    state = torch.nn.ModuleDict({"head": torch.nn.Linear(2, 2)}).state_dict()
+    model.load_state_dict(state | {"rotary.inv_freq": inverse_frequencies(8)}, assign=True)
+    model.to("cpu")
+    assert torch.equal(model["rotary"].cos, RotaryEmbedding(8).cos)
