@@ -204,7 +204,11 @@ def check_writable(**tensors: Tensor) -> None:
             "q and k share places in memory, as one tensor does; in place they must be two, or it "
             "is rotated twice: pass k.clone()"
         )
-    for name, x in reversed(tensors.items()):
+    names = list(tensors)
+    if not torch.compiler.is_compiling():  # views first, which alone torch refuses
+        names.sort(key=lambda name: tensors[name]._base is None)
+    for name in names:
+        x = tensors[name]
         try:  # torch raises here what it would raise once the first has changed
             x.narrow(3, 0, 0).zero_()
         except RuntimeError as error:

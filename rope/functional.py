@@ -37,6 +37,7 @@ def rotary_embedding(
     inverse: bool = False,
     inplace: bool = False,
     tensor_format: str = "bhsd",
+    equal_planes: bool = False,
 ) -> Tensor:
     """Rotate the first R of the D coordinates of each vector; the rest passes through untouched.
 
@@ -44,14 +45,18 @@ def rotary_embedding(
     "bshd" `[B, S, H, D]`, with "thd" packed tokens `[T, H, D]`, whose positions are `[T]`.
     cos, sin: `[N, R/2]`, whose rows are looked up by integer position_ids `[S]`, `[B, S]` or
     `[1, S]`. Without position_ids: `[S, R/2]`, or four axes that broadcast to `[B, H, S, R/2]`.
-    Tables of transformers, `[B, S, R]`, hold each plane twice: pass `cos[:, None, :, :R//2]`
-    (`[:, None, :, ::2]` for Cohere), and sin likewise, or use `rope.adapters.transformers`.
     interleaved: plane j holds coordinates (2j, 2j+1); otherwise (j, j + R/2).
     inverse: rotate back, by the negative angle; a scale within the tables is applied again and not
     undone (`RotaryEmbedding` undoes its own).
     inplace: write into x, the same bits; autograd sees the change.
-    Returns x, or a new tensor of its shape and dtype; the arithmetic is in float32, or float64 when
-    x or the tables are, and its result is rounded to x's dtype at the end alone.
+    tensor_format: "bhsd", "bshd" or "thd", of x alone and not of the tables.
+    equal_planes: planes may come out alike, as those of two axes do at equal positions. Otherwise
+    tables that hold each plane twice, as transformers' `[B, S, R]` do, are refused (on a CPU, and
+    uncompiled): pass `cos[:, None, :, :R//2]`, or `[:, None, :, ::2]` for Cohere, and sin likewise,
+    or use `rope.adapters.transformers`.
+    Returns x, or a view of it in another format, or a new tensor of its shape and dtype; the
+    arithmetic is in float32, or float64 when x or the tables are, and its result is rounded to x's
+    dtype at the end alone.
     Raises TypeError for integer or complex values and for boolean or floating position_ids,
     ValueError for shapes or devices that do not agree and for positions outside the tables
     (under `torch.compile` and on CUDA that last one is an asynchronous assertion; the Triton kernel
@@ -70,7 +75,7 @@ def rotary_embedding(
     """
     if tensor_format != "bhsd":
         (x,) = to_bhsd(tensor_format, x=x)
-    _check({"x": x}, cos, sin, position_ids, interleaved, inverse, inplace)
+    _check({"x": x}, cos, sin, position_ids, interleaved, inverse, inplace, equal_planes)
     (x,) = rotate((x,), cos, sin, position_ids, interleaved, inverse, inplace)
     return x if tensor_format == "bhsd" else from_bhsd(tensor_format, x)[0]
 
@@ -86,6 +91,7 @@ def rotary_embedding_qk(
     inverse: bool = False,
     inplace: bool = False,
     tensor_format: str = "bhsd",
+    equal_planes: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Rotate queries `[B, H, S, D]` and keys `[B, H_kv, S, D]` together: on a GPU, in one launch.
 
@@ -101,7 +107,7 @@ def rotary_embedding_qk(
     """
     if tensor_format != "bhsd":
         q, k = to_bhsd(tensor_format, q=q, k=k)
-    _check({"q": q, "k": k}, cos, sin, position_ids, interleaved, inverse, inplace)
+    _check({"q": q, "k": k}, cos, sin, position_ids, interleaved, inverse, inplace, equal_planes)
     q, k = rotate((q, k), cos, sin, position_ids, interleaved, inverse, inplace)
     if tensor_format != "bhsd":
         q, k = from_bhsd(tensor_format, q, k)
@@ -116,13 +122,16 @@ def _check(
     interleaved: bool,
     inverse: bool,
     inplace: bool,
+    equal_planes: bool,
 ) -> None:
     """Everything checked before anything is computed."""
     check_flag("interleaved", interleaved)
     check_flag("inverse", inverse)
     check_flag("inplace", inplace)
+    check_flag("equal_planes", equal_planes)
     _check_tables(cos, sin)
-    _check_not_doubled(cos, sin)
+    if not equal_planes:
+        _check_not_doubled(cos, sin)
     for name, x in xs.items():
         check_heads(name, x, 2 * cos.shape[-1])
         check_devices(**{name: x, "cos": cos})
@@ -189,9 +198,9 @@ def _check_not_doubled(cos: Tensor, sin: Tensor) -> None:
     if torch.compiler.is_compiling() or cos.device.type != "cpu" or not is_plain(cos):
         return
     planes, rows = cos.shape[-1], cos.shape[-2]
-    if planes % 2 or rows < 2 or torch.jit.is_tracing():  # type: ignore[attr-defined]
+    if planes % 2 or rows == 0 or torch.jit.is_tracing():  # type: ignore[attr-defined]
         return
-    few = [table[..., -4:, :] for table in (cos, sin)]
+    few = [table[..., -2:, :] for table in (cos, sin)]
     halves = all(table[..., : planes // 2].equal(table[..., planes // 2 :]) for table in few)
     pairs = all(table[..., ::2].equal(table[..., 1::2]) for table in few)
     if (halves or pairs) and few[1].any():  # not position 0 alone
@@ -199,7 +208,7 @@ def _check_not_doubled(cos: Tensor, sin: Tensor) -> None:
         raise ValueError(
             f"cos and sin, {list(cos.shape)}, hold every number twice, as tables of transformers "
             f"do; they must hold each plane once: pass cos[..., {once}] and sin likewise, or, if "
-            "planes do share frequencies, rotate with a module of rope"
+            "they are planes that come out alike, equal_planes=True"
         )
 
 

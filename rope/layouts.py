@@ -6,6 +6,7 @@ of W_q and W_k by P converts a checkpoint; W_v and W_o see no rotation and stay.
 Shapes: H heads, D head dimension, R rotated width (the first R of D), E embedding width.
 """
 
+import re
 from collections.abc import Mapping
 from copy import copy
 from fnmatch import fnmatchcase
@@ -14,6 +15,8 @@ import torch
 from torch import Tensor
 
 from rope.checks import check_count, check_dim, check_flag, check_tensor
+
+_RANKS = re.compile(r"lora_?(a|down|embedding)", re.IGNORECASE)  # LoRA's first factor
 
 
 def permutation(dim: int, *, device: torch.device | str | None = None) -> Tensor:
@@ -134,16 +137,22 @@ def convert_state_dict(
 
 def _check_rows(name: str, tensor: Tensor) -> None:
     """Refuse what has no row for each coordinate of a head."""
-    last = name.rpartition(".")[2]
-    if "lora_A" in name or "lora_embedding" in name:
+    check_tensor(repr(name), tensor)
+    if _RANKS.search(name):
         raise ValueError(
             f"{name!r} has ranks for rows, not coordinates of heads; it must stay as it is: name "
-            "the weights and lora_B alone"
+            "the weights, and LoRA's second factor, alone"
         )
-    if last not in ("weight", "bias") or tensor.dtype in (torch.uint8, torch.int8, torch.int32):
+    if name.rpartition(".")[2] not in ("weight", "bias"):
         raise ValueError(
-            f"{name!r} ({tensor.dtype}) may be packed or quantised; it must be a plain weight or "
-            "bias, a row for each coordinate: convert before quantising, or name the others alone"
+            f"{name!r} is called neither weight nor bias, and may be packed, or belong to a "
+            "quantised weight; it must be a row for each coordinate: convert before quantising, or "
+            "convert this one by projection_interleaved_to_half"
+        )
+    if tensor.element_size() == 1 or tensor.dtype == torch.int32:
+        raise ValueError(
+            f"{name!r} is {tensor.dtype}, quantised, and its scales would have to follow; it must "
+            "be a plain weight or bias: convert before quantising"
         )
 
 

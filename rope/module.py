@@ -162,14 +162,16 @@ class RotaryEmbedding(RotaryTables):
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
         """Older checkpoints hold the frequencies, of which this keeps no copy: they must agree."""
-        for name in ("inv_freq", "freqs"):
-            kept = state_dict.pop(prefix + name, None)
-            if kept is None:
+        for name in {"inv_freq", "freqs"} - {*self._parameters, *self._buffers}:
+            kept = state_dict.get(prefix + name)
+            if not isinstance(kept, Tensor):
                 continue
+            del state_dict[prefix + name]
+            rtol = 1e-5 if kept.dtype in (torch.float32, torch.float64) else 0.01
             plain = inverse_frequencies(self.dim, self.base, device="cpu")
             spectra = (plain, self._frequencies(self.fixed_length, "cpu"))
             if kept.is_meta or any(
-                kept.shape == each.shape and torch.allclose(kept.cpu().double(), each, rtol=0.01)
+                kept.shape == each.shape and torch.allclose(kept.cpu().double(), each, rtol, atol=0)
                 for each in spectra
             ):
                 continue

@@ -20,6 +20,7 @@ from rope.checks import (
     check_dim,
     check_flag,
     check_integer,
+    check_table_dtype,
 )
 from rope.extensions import Default, Extension
 from rope.following import Following, default_device
@@ -158,6 +159,7 @@ class RotaryTables(Following):
         torch.Size([1, 1, 2, 2])
         """
         check_integer("position_ids", position_ids)
+        check_table_dtype(dtype)
         batch, length = (1, 1, *position_ids.shape)[-2:]
         x = torch.empty(batch, 0, length, 0, dtype=dtype, device=position_ids.device)
         cos, sin, rows = self._tables_for(x, position_ids, 0, seq_len)

@@ -5,7 +5,7 @@ import torch
 from strategies import normal, tables
 
 from rope import RotaryEmbedding, rotary_embedding, rotary_embedding_qk
-from rope.axes import MixedRotaryEmbedding, MultiAxisRotaryEmbedding
+from rope.axes import MixedRotaryEmbedding, MultiAxisRotaryEmbedding, axis_tables
 from rope.positions import cumulative_position_ids
 from rope.xpos import XPos
 
@@ -102,5 +102,19 @@ def test_tables_of_transformers_are_refused_by_name():
     pairs = [table[0].chunk(2, dim=-1)[0].repeat_interleave(2, -1) for table in doubled(5, 8)]
     with pytest.raises(ValueError, match=r"transformers.*cos\[..., ::2\]"):  # Cohere's
         rotary_embedding(x, *pairs)
-    cos, sin = doubled(1, 16)  # position 0 turns nothing, however often a plane is held
-    assert torch.equal(rotary_embedding(x[:, :, :1], cos[0, :, :8], sin[0, :, :8]), x[:, :, :1])
+    one = [table[:, 4:] for table in doubled(5, 8)]  # as in decoding
+    with pytest.raises(ValueError, match="transformers"):
+        rotary_embedding(x[:, :, :1], *(table[:, None] for table in one))
+    cos, sin = doubled(1, 8)  # position 0 turns nothing, however often a plane is held
+    assert torch.equal(rotary_embedding(x[:, :, :1], cos[0], sin[0]), x[:, :, :1])
+
+
+def test_planes_that_come_out_alike_are_taken_when_said_so():
+    """Text among images: both axes at the same positions."""
+    layer, x = MultiAxisRotaryEmbedding.axial(16), normal((1, 2, 5, 16), 0).float()
+    at = torch.arange(1, 6).expand(2, 5)
+    cos, sin = axis_tables(at, layer.frequencies)
+    with pytest.raises(ValueError, match="equal_planes=True"):
+        rotary_embedding(x, cos, sin)
+    found = rotary_embedding(x, cos, sin, equal_planes=True)
+    assert torch.equal(found, layer.rotate(x, at))

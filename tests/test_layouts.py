@@ -120,13 +120,19 @@ def test_a_checkpoint_that_does_not_fit_is_not_converted(heads, message):
 def test_adapters_and_quantised_numbers_are_not_taken_for_rows_of_heads():
     heads = {"*.q_proj.*": 4}
     lora = {"0.q_proj.lora_A.weight": torch.randn(16, 6), "0.q_proj.lora_B.weight": NORM}
-    with pytest.raises(ValueError, match=r"lora_A.*ranks.*lora_B alone"):
+    with pytest.raises(ValueError, match=r"lora_A.*ranks.*second factor, alone"):
         layouts.convert_state_dict(lora, heads, to_half=True)
+    for name in ("lora_a", "lora_down"):
+        with pytest.raises(ValueError, match="ranks for rows"):
+            layouts.convert_state_dict({f"q_proj.{name}.weight": NORM}, {"*": 4}, to_half=True)
+    with pytest.raises(TypeError, match="_extra_state"):
+        layouts.convert_state_dict({"q_proj._extra_state": None}, {"*": 4}, to_half=True)
     second = layouts.convert_state_dict(lora, {"*.lora_B.*": 4}, to_half=True)
     assert second["0.q_proj.lora_A.weight"] is lora["0.q_proj.lora_A.weight"]
-    for name, dtype in (("qweight", torch.int32), ("scales", None), ("weight", torch.uint8)):
-        packed = {f"0.q_proj.{name}": torch.ones(16, 6, dtype=dtype)}
-        with pytest.raises(ValueError, match=r"packed or quantised.*before quantising"):
+    kinds = ("qweight", torch.int32), ("scales", None), ("weight", torch.uint8)
+    for name, dtype in (*kinds, ("weight", torch.float8_e4m3fn), ("weight", torch.int32)):
+        packed = {f"0.q_proj.{name}": torch.ones(16, 6).to(dtype or torch.float32)}
+        with pytest.raises(ValueError, match=r"quantised.*before quantising"):
             layouts.convert_state_dict(packed, heads, to_half=True)
 
 

@@ -147,7 +147,9 @@ def test_frequencies_in_a_checkpoint_must_be_ours(name):
     model = torch.nn.ModuleDict({"rotary_emb": RotaryEmbedding(8)})
     kept = inverse_frequencies(8).bfloat16()
     assert model.load_state_dict({f"rotary_emb.{name}": kept}).unexpected_keys == []
-    for wrong in (inverse_frequencies(8, base=500.0), inverse_frequencies(6)):
+    assert model.load_state_dict({f"rotary_emb.{name}": inverse_frequencies(8).float()})
+    wrong_ones = (inverse_frequencies(8, base=10090.0).float(), inverse_frequencies(6))
+    for wrong in (*wrong_ones, inverse_frequencies(8, base=500.0).bfloat16()):
         with pytest.raises(RuntimeError, match=rf"rotary_emb.{name} of the checkpoint is not"):
             model.load_state_dict({f"rotary_emb.{name}": wrong})
     with pytest.raises(RuntimeError, match="Unexpected"):

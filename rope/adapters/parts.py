@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from rope.config.parameters import layer_entries
 from rope.config.source import read_config, text_facts
+from rope.frequencies import rotary_tables, table_dtype
 from rope.functional import rotary_embedding, rotary_embedding_qk
 from rope.module import RotaryEmbedding
 
@@ -38,7 +39,7 @@ class PositionEmbeddings(nn.Module):
         kinds = [kind for kind in entries if kind in (None, *facts.get("layer_types", entries))]
         self.layers = nn.ModuleDict(
             {
-                kind or ALL: RotaryEmbedding.from_config(config, layer_type=kind)
+                kind or ALL: RotaryEmbedding.from_config(config, layer_type=kind, max_seq_len=1)
                 for kind in kinds
                 if entries[kind] is not None
             }
@@ -60,7 +61,12 @@ class PositionEmbeddings(nn.Module):
                 "the type of the layer"
             )
         rotary: Any = self.layers[kind]
-        return rotary.tables_at(position_ids.to(x.device), dtype=x.dtype)
+        at = position_ids.to(x.device)
+        if rotary.extension.length_dependent:
+            return rotary.tables_at(at, dtype=x.dtype)
+        theta, scale = rotary.inv_freq.to(x.device), rotary.attention_scaling
+        cos, sin = rotary_tables(at[:, None], theta, dtype=table_dtype(x), scale=scale)
+        return cos, sin
 
 
 def apply_rotary_pos_emb(
@@ -89,6 +95,7 @@ def apply_rotary_pos_emb(
             "[B, S, H, D]: transpose them to one of these"
         )
     how: Any = {"interleaved": interleaved, "tensor_format": _FORMATS[unsqueeze_dim]}
+    how["equal_planes"] = True  # as far as they go, those of PositionEmbeddings
     if k is None:
         return rotary_embedding(q, cos, sin, **how), None
     return rotary_embedding_qk(q, k, cos, sin, **how)

@@ -25,8 +25,10 @@ READ = (
 #: All that a key may be a near miss of, and a neighbour of MLA's that is none.
 KNOWN = f"{READ} head_dim original_max_position_embeddings qk_nope_head_dim".split()
 ALSO_CALLED = {"theta": "rope_theta", "base": "rope_theta"}
-#: Read whole by `parameters`; and other models' parts, beside those that hold a model_type.
-HOLDERS, TOWERS = ("rope_scaling", "rope_parameters"), ("vision_config", "audio_config")
+#: Read whole by `parameters`; and what says nothing of this model's rotation, beside parts that
+#: hold a model_type.
+HOLDERS = ("rope_scaling", "rope_parameters")
+NOT_A_MODEL = ("vision_config", "audio_config", "label2id", "quantization_config")
 #: Where None is not as good as absent: a class would fill in a number.
 NONE_SAYS = ("rotary_dim", "sliding_window")
 
@@ -85,7 +87,7 @@ def refuse_unread(whole: Mapping[str, Any]) -> None:
             inside = dict(enumerate(value)) if isinstance(value, (list, tuple)) else value
             if not isinstance(inside, Mapping) or (path in read and key in HOLDERS):
                 continue
-            other = key in TOWERS or inside.get("model_type") or "num_hidden_layers" in inside
+            other = key in NOT_A_MODEL or inside.get("model_type") or "num_hidden_layers" in inside
             if f"{path}{key}." in read or not other:
                 todo.append((f"{path}{key}.", inside))
 
@@ -96,7 +98,8 @@ def _check_name(key: str, path: str, read: bool) -> None:
     about = ABOUT_ROTATION.search(name)
     if key in KNOWN and (read or not about):
         return
-    meant = get_close_matches(ALSO_CALLED.get(name, name), KNOWN, 1, cutoff=0.9)
+    also = ALSO_CALLED.get(name, name) if read else name  # "base" means much elsewhere
+    meant = get_close_matches(also, KNOWN, 1, cutoff=0.9)
     if about or meant:
         way_out = f"rename it to {meant[0]}" if meant else f"the keys are {READ}: rename it"
         raise ValueError(
