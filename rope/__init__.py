@@ -20,7 +20,7 @@ from rope.frequencies import inverse_frequencies, rotary_tables
 from rope.functional import rotary_embedding, rotary_embedding_qk
 from rope.module import RotaryEmbedding
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = [
     "RotaryEmbedding",
     "__version__",
