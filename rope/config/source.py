@@ -144,8 +144,8 @@ def _parsed(text: str) -> Any:
         path = os.path.join(text, "config.json") if os.path.isdir(text) else text
         if not os.path.isfile(path):
             raise ValueError(
-                f"config is {text[:80]!r}, and there is no such file; nothing is downloaded: pass "
-                "the path of a config.json or its folder, its text or a dict"
+                f"config is {text[:80]!r}, and there is no file {path[-80:]!r}; nothing is "
+                "downloaded: pass the path of a config.json or its folder, its text or a dict"
             )
     try:
         text = Path(path).read_text(encoding="utf-8") if path else text
