@@ -49,17 +49,27 @@ GOALS = (
 SVG = "<svg><title>A circle.</title></svg>"
 
 
+FOLDED = {"source_hidden": True}
+
+
+def prompts(claim):
+    return {"code_prompt_show": claim, "code_prompt_hide": claim}
+
+
 @pytest.fixture
 def good():
     """A small notebook that keeps every rule."""
     figure = code("draw()", "remove-input", outputs=[shown("image/svg+xml", SVG)])
     figure["metadata"]["mystnb"] = {"figure": {"caption": "A circle.", "name": "fig-circle"}}
+    tick = code("assert 6 * 7 == 42", "check", "hide-input")
+    tick["metadata"] |= {"mystnb": prompts("✓ six times seven is 42"), "jupyter": FOLDED}
     cells = [
         markdown("# Title"),
         code(first_cell_source("", "v0.1.0"), "hide-input"),
         markdown(GOALS),
         figure,
-        *(code(f"print({i})", outputs=[printed(f"{i}\n")]) for i in range(7)),
+        *(code(f"print({i})", outputs=[printed(f"{i}\n")]) for i in range(6)),
+        tick,
         markdown("## Summary\n\nWe counted."),
     ]
     for number in "123":
@@ -76,7 +86,7 @@ def good():
     return {"cells": cells, "metadata": metadata, "nbformat": 4, "nbformat_minor": 5}
 
 
-FIRST, BOX, FIGURE, CODE, SUMMARY, ASKED, SOLUTION, LAST = 1, 2, 3, 4, 11, 12, 13, 19
+FIRST, BOX, FIGURE, CODE, TICK, SUMMARY, ASKED, SOLUTION, LAST = 1, 2, 3, 4, 10, 11, 12, 13, 19
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -167,6 +177,18 @@ BAD = {
         "figures",
         put(cell=FIGURE, outputs=[shown(VEGA, {"mark": "line"})]),
     ),
+    "a tick that says nothing": (
+        "ticks",
+        lambda notebook: notebook["cells"][TICK]["metadata"].update(mystnb=prompts("✓ checked")),
+    ),
+    "a claim without a tag": ("ticks", tag(TICK, "hide-input")),
+    "a tick in full view": ("ticks", tag(TICK, "check")),
+    "a tick open in JupyterLab": (
+        "ticks",
+        lambda notebook: notebook["cells"][TICK]["metadata"].pop("jupyter"),
+    ),
+    "a tick that asserts nothing": ("ticks", put(cell=TICK, source="6 * 7")),
+    "a tick that prints": ("ticks", put(cell=TICK, outputs=[printed("42")])),
     "a PNG without alt text": ("figures", put(cell=FIGURE, outputs=[shown("image/png", "aa")])),
 }
 

@@ -34,6 +34,7 @@ MACHINES = re.compile(
 )
 GOALS = re.compile(r"^:::\{admonition\}.*\n:class: goals$", re.MULTILINE)
 EXERCISE = re.compile(r"^:::\{exercise\}.*\n:label: (\S+)$", re.MULTILINE)
+TICK = re.compile(r"✓ .{12,120}")
 HIDDEN_SOLUTION = re.compile(r"^:::\{solution-start\} (\S+)\n:class: dropdown$", re.MULTILINE)
 
 Cell = dict[str, Any]
@@ -228,9 +229,30 @@ def figures(name: str, notebook: Notebook) -> list[str]:
     return faults
 
 
+def ticks(name: str, notebook: Notebook) -> list[str]:
+    """A cell that only checks is folded under the claim that it asserts, and prints nothing."""
+    faults = []
+    for cell_name, cell in named(notebook):
+        prompts = cell["metadata"].get("mystnb", {})
+        claim = prompts.get("code_prompt_show", "")
+        if "check" not in marks(cell):
+            if claim:
+                faults.append(f"{cell_name} has a claim and no tag check")
+            continue
+        if not TICK.fullmatch(claim) or prompts.get("code_prompt_hide") != claim:
+            faults.append(f"{cell_name}: its claim, twice, must be ✓ and 12 to 120 characters")
+        folded = cell["metadata"].get("jupyter", {}).get("source_hidden")
+        if "hide-input" not in marks(cell) or not folded:
+            faults.append(f"{cell_name} is a check and not folded, by hide-input and source_hidden")
+        if cell["outputs"] or not ASSERTS.search(cell["source"]):
+            faults.append(f"{cell_name} is a check; it must assert, and print nothing")
+    return faults
+
+
 RULES: dict[str, Callable[[str, Notebook], list[str]]] = {
     rule.__name__: rule
     for rule in (
         runs, errors, ignored, paths, first_cell, goals, lengths, exercises, summary, form, figures,
+        ticks,
     )
 }  # fmt: skip
