@@ -223,6 +223,18 @@ def test_the_parts_are_of_use_alone():
         PositionEmbeddings(build("Gemma3").config)(q, torch.arange(LENGTH)[None])
 
 
+@torch.no_grad()
+def test_a_model_cast_to_half_or_made_on_meta_is_taken():
+    config = build("Llama").config  # with slow planes, which float16 hardly holds
+    cast = build("Llama", rope_parameters=LLAMA3 | {"rope_theta": 5e5}).half()
+    assert logits(use_rope(cast)).dtype == torch.float16
+    with torch.device("meta"):
+        empty = transformers.LlamaForCausalLM(config).eval()
+    empty.load_state_dict(build("Llama").state_dict(), assign=True)
+    expected = logits(use_rope(build("Llama")))
+    assert torch.equal(logits(use_rope(empty)), expected)
+
+
 def changed_by_hand():
     model = build("Llama")
     model.model.rotary_emb.inv_freq *= 0.5

@@ -64,7 +64,10 @@ def use_rope(model: Model) -> Model:
     for (file, name), function in zip(files, ours, strict=False):
         file[name] = function
     for parent, name, child in places:
-        made[child].to(next(child.buffers()).device).__dict__["replaced"] = child
+        buffer = next(child.buffers())
+        if not buffer.is_meta:  # as it is where parameters were assigned to a model made on meta
+            made[child].to(buffer.device)
+        made[child].__dict__["replaced"] = child
         setattr(parent, name, made[child])
     for each, table in zip(gptj, made_sinusoids, strict=True):
         each.__dict__["replaced"] = each.embed_positions
