@@ -205,8 +205,8 @@ def check_writable(**tensors: Tensor) -> None:
             "is rotated twice: pass k.clone()"
         )
     names = list(tensors)
-    if not torch.compiler.is_compiling():  # views first, which alone torch refuses
-        names.sort(key=lambda name: tensors[name]._base is None)
+    if not torch.compiler.is_compiling():  # views first, which alone torch refuses, and keys
+        names.sort(key=lambda name: (tensors[name]._base is None, name))
     for name in names:
         x = tensors[name]
         try:  # torch raises here what it would raise once the first has changed

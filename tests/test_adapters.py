@@ -217,6 +217,9 @@ def test_the_parts_are_of_use_alone():
     other = apply_rotary_pos_emb(*swapped, cos, sin, unsqueeze_dim=2, interleaved=True)
     for a, b, c in zip(expected, found, other, strict=True):
         assert torch.equal(a, b) and torch.equal(a, c.transpose(1, 2))
+    twice = [torch.cat((table, table), dim=-1) for table in (cos, sin)]
+    with pytest.raises(ValueError, match="hold every number twice"):
+        apply_rotary_pos_emb(torch.cat((q, q), -1), torch.cat((k, k), -1), *twice)
     with pytest.raises(ValueError, match="unsqueeze_dim is 0; it must be 1 for"):
         apply_rotary_pos_emb(q, k, cos, sin, 0)
     with pytest.raises(ValueError, match="layer_type is None; it must be one of sliding_attention"):
@@ -233,12 +236,28 @@ def test_a_model_cast_to_half_or_made_on_meta_is_taken():
     empty.load_state_dict(build("Llama").state_dict(), assign=True)
     expected = logits(use_rope(build("Llama")))
     assert torch.equal(logits(use_rope(empty)), expected)
+    with torch.device("meta"):
+        empty = use_rope(transformers.LlamaForCausalLM(config).eval())
+    empty.load_state_dict(build("Llama").state_dict(), assign=True)
+    assert torch.equal(logits(empty), expected)
 
 
 def changed_by_hand():
     model = build("Llama")
     model.model.rotary_emb.inv_freq *= 0.5
     return model
+
+
+@torch.no_grad()
+@pytest.mark.slow
+def test_compiled_one_after_the_other():
+    """With spectra of another kind: what one graph made of its numbers must not reach the other."""
+    torch.compiler.reset()
+    for parameters in (None, YARN, LLAMA3):
+        model = use_rope(build("Llama", **({"rope_parameters": parameters} if parameters else {})))
+        expected = logits(model, use_cache=False)
+        found = logits(torch.compile(model, backend="eager"), use_cache=False)
+        assert float((found - expected).abs().max()) <= bound(expected)
 
 
 @torch.no_grad()

@@ -147,7 +147,9 @@ def test_frequencies_in_a_checkpoint_must_be_ours(name):
     model = torch.nn.ModuleDict({"rotary_emb": RotaryEmbedding(8)})
     kept = inverse_frequencies(8).bfloat16()
     assert model.load_state_dict({f"rotary_emb.{name}": kept}).unexpected_keys == []
-    assert model.load_state_dict({f"rotary_emb.{name}": inverse_frequencies(8).float()})
+    for half in (torch.float32, torch.bfloat16, torch.float16):  # and widened again
+        upcast = inverse_frequencies(8).to(half).float()
+        assert model.load_state_dict({f"rotary_emb.{name}": upcast})
     wrong_ones = (inverse_frequencies(8, base=10090.0).float(), inverse_frequencies(6))
     for wrong in (*wrong_ones, inverse_frequencies(8, base=500.0).bfloat16()):
         with pytest.raises(RuntimeError, match=rf"rotary_emb.{name} of the checkpoint is not"):

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from rope.config.parameters import layer_entries
@@ -24,7 +25,6 @@ class PositionEmbeddings(nn.Module):
 
     config: the model's configuration. Raises as `RotaryEmbedding.from_config` does.
 
-    >>> import torch
     >>> from rope.config import example
     >>> tables = PositionEmbeddings(example("llama-3.1-8b"))
     >>> cos, sin = tables(torch.ones(2, 5, 4096).bfloat16(), torch.arange(5)[None])
@@ -39,11 +39,13 @@ class PositionEmbeddings(nn.Module):
         kinds = [kind for kind in entries if kind in (None, *facts.get("layer_types", entries))]
         self.layers = nn.ModuleDict(
             {
-                kind or ALL: RotaryEmbedding.from_config(config, layer_type=kind, max_seq_len=1)
+                kind or ALL: RotaryEmbedding.from_config(config, layer_type=kind, max_seq_len=2048)
                 for kind in kinds
                 if entries[kind] is not None
             }
         )
+        # Compiled code takes the frequencies as they are, however far it goes.
+        self.spectra: Any = {kind: each.inv_freq for kind, each in self.layers.items()}
         self.config, self.layer_types = config, tuple(self.layers)  # which some models read
 
     def forward(
@@ -62,11 +64,10 @@ class PositionEmbeddings(nn.Module):
             )
         rotary: Any = self.layers[kind]
         at = position_ids.to(x.device)
-        if rotary.extension.length_dependent:
+        if rotary.extension.length_dependent or not torch.compiler.is_compiling():
             return rotary.tables_at(at, dtype=x.dtype)
-        theta, scale = rotary.inv_freq.to(x.device), rotary.attention_scaling
-        cos, sin = rotary_tables(at[:, None], theta, dtype=table_dtype(x), scale=scale)
-        return cos, sin
+        theta, scale = self.spectra[kind].to(x.device), rotary.attention_scaling
+        return rotary_tables(at[:, None], theta, dtype=table_dtype(x), scale=scale)
 
 
 def apply_rotary_pos_emb(
@@ -77,25 +78,25 @@ def apply_rotary_pos_emb(
     unsqueeze_dim: int = 1,
     *,
     interleaved: bool = False,
+    equal_planes: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
     """The function of this name in transformers, for the tables of `PositionEmbeddings`.
 
     q, k: `[B, H, S, D]`, or `[B, S, H, D]` with unsqueeze_dim 2; without k, q alone is rotated.
-    interleaved: the model's layout, as in `rope.rotary_embedding_qk`, whose errors it raises, and
-    ValueError for another unsqueeze_dim.
+    interleaved (the model's layout), equal_planes: as in `rope.rotary_embedding_qk`, whose errors it
+    raises, and ValueError for another unsqueeze_dim.
 
-    >>> import torch
-    >>> q, zero = torch.ones(1, 2, 1, 4), torch.zeros(1, 1, 1, 2)
-    >>> apply_rotary_pos_emb(q, None, zero, zero + 1)[0][0, 0, 0]
-    tensor([-1., -1.,  1.,  1.])
+    >>> q, sin = torch.ones(1, 2, 1, 4), torch.tensor([[[[1.0, -1.0]]]])
+    >>> apply_rotary_pos_emb(q, None, 0 * sin, sin)[0][0, 0, 0]
+    tensor([-1.,  1.,  1., -1.])
     """
     if unsqueeze_dim not in _FORMATS:
         raise ValueError(
             f"unsqueeze_dim is {unsqueeze_dim!r}; it must be 1 for vectors [B, H, S, D] or 2 for "
             "[B, S, H, D]: transpose them to one of these"
         )
-    how: Any = {"interleaved": interleaved, "tensor_format": _FORMATS[unsqueeze_dim]}
-    how["equal_planes"] = True  # as far as they go, those of PositionEmbeddings
+    how: Any = {"interleaved": interleaved, "equal_planes": equal_planes}
+    how["tensor_format"] = _FORMATS[unsqueeze_dim]
     if k is None:
         return rotary_embedding(q, cos, sin, **how), None
     return rotary_embedding_qk(q, k, cos, sin, **how)
@@ -113,5 +114,6 @@ class ByTables:
         if not all(isinstance(table, Tensor) and table.dim() == 4 for table in (cos, sin)):
             return self.theirs(*args, **options)
         q, k = (*vectors, None)[:2]
-        q, k = apply_rotary_pos_emb(q, k, cos, sin, **options, interleaved=self.interleaved)
+        how = {"interleaved": self.interleaved, "equal_planes": True}
+        q, k = apply_rotary_pos_emb(q, k, cos, sin, **options, **how)
         return q if len(vectors) == 1 else (q, k)

@@ -98,7 +98,8 @@ def _check_name(key: str, path: str, read: bool) -> None:
     about = ABOUT_ROTATION.search(name)
     if key in KNOWN and (read or not about):
         return
-    also = ALSO_CALLED.get(name, name) if read else name  # "base" means much elsewhere
+    rotating = read or re.search("att|pos|rope|rotar", path)  # elsewhere "base" means much
+    also = ALSO_CALLED.get(name, name) if rotating else name
     meant = get_close_matches(also, KNOWN, 1, cutoff=0.9)
     if about or meant:
         way_out = f"rename it to {meant[0]}" if meant else f"the keys are {READ}: rename it"
