@@ -83,8 +83,8 @@ def apply_rotary_pos_emb(
     """The function of this name in transformers, for the tables of `PositionEmbeddings`.
 
     q, k: `[B, H, S, D]`, or `[B, S, H, D]` with unsqueeze_dim 2; without k, q alone is rotated.
-    interleaved (the model's layout), equal_planes: as in `rope.rotary_embedding_qk`, whose errors it
-    raises, and ValueError for another unsqueeze_dim.
+    interleaved (the model's layout), equal_planes: as in `rope.rotary_embedding_qk`, whose errors
+    this raises, and ValueError for another unsqueeze_dim.
 
     >>> q, sin = torch.ones(1, 2, 1, 4), torch.tensor([[[[1.0, -1.0]]]])
     >>> apply_rotary_pos_emb(q, None, 0 * sin, sin)[0][0, 0, 0]
