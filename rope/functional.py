@@ -19,10 +19,10 @@ from rope.checks import (
     check_floating,
     check_heads,
     check_pair,
-    check_writable,
     is_plain,
 )
 from rope.formats import from_bhsd, to_bhsd
+from rope.inplace import check_writable
 from rope.positions import check_position_ids
 from rope.rotation import rotate
 

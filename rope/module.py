@@ -12,9 +12,10 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from rope.checks import check_flag, check_heads, check_pair, check_writable
+from rope.checks import check_flag, check_heads, check_pair
 from rope.formats import from_bhsd, to_bhsd
 from rope.frequencies import inverse_frequencies
+from rope.inplace import check_writable
 from rope.rotation import rotate
 from rope.tables import MOST_ROWS, RotaryTables
 

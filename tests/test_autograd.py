@@ -281,12 +281,42 @@ def test_position_ids_may_change_or_come_from_inference():
 def test_one_memory_given_as_both_is_refused_in_place():
     """Seen through a view, or in another order of the axes, it would be rotated twice."""
     rotary, q = RotaryEmbedding(4), torch.ones(1, 2, 2, 4)
-    for k, options in ((q, {"tensor_format": "bshd"}), (q.view_as(q), {}), (q[:, :1], {})):
+    part, shifted = q[:, :1], q[:, 1:]
+    for k, options in (
+        (q, {"tensor_format": "bshd"}),
+        (q.view_as(q), {}),
+        (part, {}),
+        (shifted, {}),
+    ):
         with pytest.raises(ValueError, match=r"share places.*rotated twice"):
             rotary(q, k, inplace=True, **options)
     with pytest.raises(ValueError, match="share places"):
         rotary(q[0], q[0], inplace=True, tensor_format="thd")
     assert torch.equal(q, torch.ones_like(q))
+
+
+@pytest.mark.parametrize("cut", ["heads", "third axis", "within a head", "flat"])
+def test_slices_of_one_projection_are_apart(cut):
+    fused = normal((2, 3, 24), 0)  # [B, S, 3 * H * D] with H = 2, D = 4
+    rotary, parts = (
+        RotaryEmbedding(4, interleaved=True),
+        {
+            "heads": lambda x: (x.view(2, 3, 6, 4)[:, :, :2], x.view(2, 3, 6, 4)[:, :, 2:4]),
+            "third axis": lambda x: (
+                x.view(2, 3, 3, 2, 4)[:, :, 0],
+                x.view(2, 3, 3, 2, 4)[:, :, 1],
+            ),
+            "within a head": lambda x: (
+                x.view(2, 3, 2, 12)[..., :4],
+                x.view(2, 3, 2, 12)[..., 4:8],
+            ),
+            "flat": lambda x: (x[..., :8].view(2, 3, 2, 4), x[..., 8:16].view(2, 3, 2, 4)),
+        }[cut],
+    )
+    expected = rotary(*parts(fused), tensor_format="bshd")
+    rotary(*parts(fused), tensor_format="bshd", inplace=True)
+    for one, right in zip(parts(fused), expected, strict=True):
+        assert torch.equal(one, right)
 
 
 def test_a_refused_key_leaves_no_trace_on_the_query():

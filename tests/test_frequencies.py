@@ -16,17 +16,25 @@ def test_equal_to_the_reference(dim, base):
     np.testing.assert_allclose(theta, reference.inverse_frequencies(dim, base), rtol=1e-15)
 
 
+@pytest.mark.parametrize("scale", [1.0, 1.25])
 @pytest.mark.parametrize("position", [1, 4095, 131071, 1_000_003, 2**33 + 1])
-def test_tables_against_mpmath(position):
-    """The angle carries two roundings of eps/2 of itself, cos and sin one more of eps/2."""
-    cos, sin = rotary_tables(torch.tensor([position]), inverse_frequencies(64), dtype=torch.float64)
+def test_tables_against_mpmath(position, scale):
+    """The angle carries two roundings of eps/2 of itself, cos, sin and scale one more each."""
+    ids, theta = torch.tensor([position]), inverse_frequencies(64)
+    cos, sin = rotary_tables(ids, theta, dtype=torch.float64, scale=scale)
     with mpmath.workdps(50):
         exact = [position * mpmath.mpf(10000) ** (-mpmath.mpf(2 * j) / 64) for j in range(32)]
-        exact_cos = torch.tensor([[float(mpmath.cos(x)) for x in exact]], dtype=torch.float64)
-        exact_sin = torch.tensor([[float(mpmath.sin(x)) for x in exact]], dtype=torch.float64)
-    allowed = (2 * position + 1) * torch.finfo(torch.float64).eps
-    torch.testing.assert_close(cos, exact_cos, rtol=0, atol=allowed)
-    torch.testing.assert_close(sin, exact_sin, rtol=0, atol=allowed)
+        exact_cos = torch.tensor(
+            [[float(scale * mpmath.cos(x)) for x in exact]], dtype=torch.float64
+        )
+        exact_sin = torch.tensor(
+            [[float(scale * mpmath.sin(x)) for x in exact]], dtype=torch.float64
+        )
+        exact_cos = [float(scale * mpmath.cos(x)) for x in exact]
+        exact_sin = [float(scale * mpmath.sin(x)) for x in exact]
+    allowed = scale * (2 * position + 2) * torch.finfo(torch.float64).eps
+    np.testing.assert_allclose(cos[0], exact_cos, rtol=0, atol=allowed)
+    np.testing.assert_allclose(sin[0], exact_sin, rtol=0, atol=allowed)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])

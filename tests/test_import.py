@@ -15,7 +15,7 @@ import rope
 PACKAGE = Path(rope.__file__).parent
 # The floors of the house, lowest first: a room imports from its own floor or those below it.
 FLOORS = (
-    "checks formats reference symbolic",  # definitions
+    "checks inplace formats reference symbolic",  # definitions
     "extensions frequencies positions config",
     "formula kernels rotation functional",  # the operation
     "following shared tables module",  # the layer, and what keeps its tables

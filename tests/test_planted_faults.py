@@ -84,7 +84,7 @@ rope/frequencies.py
 -    if extension is None:
 +    if True:
 
-attention factor ignored: embedding, longer_context
+attention factor ignored: frequencies, longer_context
 rope/frequencies.py
 -    if scale != 1:
 +    if False:
