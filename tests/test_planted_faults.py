@@ -1,7 +1,9 @@
 """Do the tests bite? With a fault planted in the package, a unit test and a chapter must fail.
 
 A test suite that has never been seen failing proves little. The faults are the mistakes that people
-make with rotary embeddings, one at a time, as a patch of a line or two.
+make with rotary embeddings, one at a time, as a patch of a line or two. A chapter's own formulas
+are tried likewise: `tests/page_faults/<chapter>.txt` plants faults in its cells, which the chapter
+itself must find. Such a patch is a name, and what stands in one cell (-) and what replaces it (+).
 """
 
 import os
@@ -12,6 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+
+from rope.book import execute
 
 ROOT = Path(__file__).parents[1]
 pytestmark = pytest.mark.slow
@@ -181,6 +185,11 @@ def read(patch):
 
 
 FAULTS = [read(patch) for patch in PATCHES.strip().split("\n\n")]
+PAGE_FAULTS = [
+    (page.stem, *patch.split("\n", 1))
+    for page in sorted((ROOT / "tests/page_faults").glob("*.txt"))
+    for patch in page.read_text(encoding="utf-8").strip().split("\n\n")
+]
 
 
 def run(tree: Path, *command: str) -> subprocess.CompletedProcess:
@@ -223,6 +232,19 @@ def test_fault_is_caught_twice(fault, tree):
     assert unit.returncode == 1, f"no unit test caught it:\n{unit.stdout[-2000:]}"
     chapter = run_tests(tree, "--nbval", "--nbval-current-env", f"chapters/{fault.chapter}.ipynb")
     assert chapter.returncode == 1, f"no cell caught it:\n{chapter.stdout[-2000:]}"
+
+
+@pytest.mark.parametrize(("chapter", "name", "lines"), PAGE_FAULTS)
+def test_page_finds_its_own_fault(chapter, name, lines):
+    """An assertion must find it; a changed number in an output would not count."""
+    notebook = execute.read(ROOT / f"chapters/{chapter}.ipynb")
+    for old, new in read(f"{name}: , {chapter}\n\n{lines}").edits:
+        right, wrong = "\n".join(old), "\n".join(new)
+        holding = [cell for cell in notebook.cells if right in cell.source]
+        assert len(holding) == 1, f"{chapter} no longer holds {right!r} in one cell"
+        holding[0].source = holding[0].source.replace(right, wrong)
+    with pytest.raises(execute.NotebookError, match=r"AssertionError|NotEqual"):
+        execute.execute(notebook, ROOT / "chapters", chapter)
 
 
 def test_copy_without_a_fault_passes(tree):

@@ -1,0 +1,35 @@
+"""The rule by which chapters compare: it lets roundings through, and nothing else."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from rope.tolerance import allowed, within
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+def test_one_rounding_is_half_a_unit_in_the_last_place(dtype):
+    """A number one unit off is two roundings away, and not one."""
+    right = torch.ones(3, dtype=dtype)
+    off = right + torch.finfo(dtype).eps
+    assert within(off, right, 2, dtype=dtype) and not within(off, right, 1, dtype=dtype)
+    assert allowed(3, size=5, dtype=dtype) == 15 * torch.finfo(dtype).eps / 2
+
+
+@pytest.mark.parametrize("right", [1.0, 1j, [0.5, 2.0], np.ones((2, 2)), torch.ones(2) * 1j])
+def test_numbers_arrays_and_tensors_are_compared_entry_by_entry(right):
+    one = right if torch.is_tensor(right) else np.asarray(right)
+    assert within(one, right, 1) and within(right, one, 1)
+    assert not within(one * (1 + 2**-40), right, 8) and within(one * (1 + 2**-40), right, 2**14)
+    assert not within(one * math.nan, right, 8)
+
+
+def test_what_cannot_be_compared_is_refused():
+    with pytest.raises(ValueError, match=r"shapes \[2\] and \[3\]; they must be alike"):
+        within([1, 2], [1, 2, 3], 1)
+    with pytest.raises(ValueError, match="roundings is 0"):
+        within(1, 1, 0)
+    with pytest.raises(TypeError, match="dtype is torch.int64"):
+        within(1, 1, 1, dtype=torch.int64)
