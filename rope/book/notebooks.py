@@ -15,8 +15,6 @@ from rope.book.repository import IN_CELL, first_cell_source
 
 LONGEST_CELL = 12
 LONGEST_HIDDEN_CELL = 40
-MOST_WORDS = 3000
-MOST_WORDS_IN_FRONT = 1000
 HIDDEN = {"hide-input", "hide-cell", "remove-input"}
 FEWEST_EXERCISES = 3
 MOST_IGNORED = 0.1
@@ -36,9 +34,6 @@ MACHINES = re.compile(
 )
 GOALS = re.compile(r"^:::\{admonition\}.*\n:class: goals$", re.MULTILINE)
 EXERCISE = re.compile(r"^:::\{exercise\}.*\n:label: (\S+)$", re.MULTILINE)
-# A formula counts as one word, and so does a name in code type.
-FORMULA = re.compile(r"\$\$.*?\$\$|\$[^$]*\$|^```\{math\}.*?^```|`[^`]+`", re.DOTALL | re.MULTILINE)
-WORD = re.compile(r"[^\W_][\w’'-]*")
 TICK = re.compile(r"✓ .{12,120}")
 HIDDEN_SOLUTION = re.compile(r"^:::\{solution-start\} (\S+)\n:class: dropdown$", re.MULTILINE)
 
@@ -78,12 +73,6 @@ def runs(name: str, notebook: Notebook) -> list[str]:
     if counts == [*range(1, len(counts) + 1)]:
         return []
     return [f"the cells were not all run, once and in order: counts {counts}"]
-
-
-def words(notebook: Notebook) -> int:
-    """The words of its prose, exercises and solutions too; a formula is one."""
-    prose = [cell["source"] for cell in notebook["cells"] if cell["cell_type"] == "markdown"]
-    return sum(len(WORD.findall(FORMULA.sub(" x ", text))) for text in prose)
 
 
 def errors(name: str, notebook: Notebook) -> list[str]:
