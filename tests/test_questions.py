@@ -1,0 +1,30 @@
+"""The page of questions: each answer is short and points at a place that exists."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+CHAPTERS = Path(__file__).parents[1] / "chapters"
+TEXT = (CHAPTERS / "questions.md").read_text(encoding="utf-8")
+ANSWERS = dict(re.findall(r"^(\S.*\?)\n: (.+)$", TEXT, re.M))
+PAGES = [path.read_text(encoding="utf-8") for path in CHAPTERS.glob("*.ipynb")]
+LABELS = {
+    label for page in PAGES for pair in re.findall(r"\(([\w-]+)\)=|:label: ([\w-]+)", page)
+    for label in pair if label
+}  # fmt: skip
+
+
+def test_there_are_some_forty():
+    assert len(ANSWERS) == TEXT.count("\n: ") >= 40, "an entry is not a question and its answer"
+
+
+@pytest.mark.parametrize("question", ANSWERS)
+def test_answer_is_short_and_points_somewhere(question):
+    answer = ANSWERS[question]
+    files = re.findall(r"\]\(([\w.]+)(?:#[\w-]+)?\)", answer)
+    labels = re.findall(r"\]\([\w.]*#([\w-]+)\)|\{prf:ref\}`([\w-]+)`", answer)
+    assert files or labels, "the answer points nowhere"
+    assert all((CHAPTERS / file).exists() for file in files)
+    assert {label for pair in labels for label in pair if label} <= LABELS
+    assert len(answer.split()) <= 60
