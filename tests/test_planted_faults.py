@@ -1,21 +1,19 @@
 """Do the tests bite? With a fault planted in the package, a unit test and a chapter must fail.
 
 A test suite that has never been seen failing proves little. The faults are the mistakes that people
-make with rotary embeddings, one at a time, as a patch of a line or two. A chapter's own formulas
-are tried likewise: `tests/page_faults/<chapter>.txt` plants faults in its cells, which the chapter
-itself must find. Such a patch is a name, and what stands in one cell (-) and what replaces it (+).
+make with rotary embeddings, one at a time, as a patch of a line or two.
 """
 
 import os
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from rope.book import execute
+from patches import edits
 
 ROOT = Path(__file__).parents[1]
 pytestmark = pytest.mark.slow
@@ -170,26 +168,16 @@ class Fault:
     unit: str
     chapter: str
     file: str
-    edits: list[tuple[list[str], list[str]]] = field(default_factory=list)
+    edits: list[tuple[str, str]]
 
 
 def read(patch):
     title, file, *lines = patch.splitlines()
     name, _, catchers = title.rpartition(": ")
-    fault = Fault(name, *catchers.split(", "), file)
-    for line in lines:
-        if line[0] == "-" and (not fault.edits or fault.edits[-1][1]):
-            fault.edits.append(([], []))
-        fault.edits[-1][line[0] == "+"].append(line[1:])
-    return fault
+    return Fault(name, *catchers.split(", "), file, edits(lines))
 
 
 FAULTS = [read(patch) for patch in PATCHES.strip().split("\n\n")]
-PAGE_FAULTS = [
-    (page.stem, *patch.split("\n", 1))
-    for page in sorted((ROOT / "tests/page_faults").glob("*.txt"))
-    for patch in page.read_text(encoding="utf-8").strip().split("\n\n")
-]
 
 
 def run(tree: Path, *command: str) -> subprocess.CompletedProcess:
@@ -218,8 +206,7 @@ def tree(tmp_path):
 def test_fault_is_caught_twice(fault, tree):
     path = tree / fault.file
     source = path.read_text(encoding="utf-8")
-    for old, new in fault.edits:
-        right, wrong = "\n".join(old), "\n".join(new)
+    for right, wrong in fault.edits:
         assert source.count(right) == 1, f"{fault.file} no longer holds {right!r} once"
         source = source.replace(right, wrong)
     path.write_text(source, encoding="utf-8")
@@ -232,19 +219,6 @@ def test_fault_is_caught_twice(fault, tree):
     assert unit.returncode == 1, f"no unit test caught it:\n{unit.stdout[-2000:]}"
     chapter = run_tests(tree, "--nbval", "--nbval-current-env", f"chapters/{fault.chapter}.ipynb")
     assert chapter.returncode == 1, f"no cell caught it:\n{chapter.stdout[-2000:]}"
-
-
-@pytest.mark.parametrize(("chapter", "name", "lines"), PAGE_FAULTS)
-def test_page_finds_its_own_fault(chapter, name, lines):
-    """An assertion must find it; a changed number in an output would not count."""
-    notebook = execute.read(ROOT / f"chapters/{chapter}.ipynb")
-    for old, new in read(f"{name}: , {chapter}\n\n{lines}").edits:
-        right, wrong = "\n".join(old), "\n".join(new)
-        holding = [cell for cell in notebook.cells if right in cell.source]
-        assert len(holding) == 1, f"{chapter} no longer holds {right!r} in one cell"
-        holding[0].source = holding[0].source.replace(right, wrong)
-    with pytest.raises(execute.NotebookError, match=r"AssertionError|NotEqual"):
-        execute.execute(notebook, ROOT / "chapters", chapter)
 
 
 def test_copy_without_a_fault_passes(tree):

@@ -1,0 +1,33 @@
+"""Do a chapter's own checks bite? With a fault planted in one of its cells, one of them must fail.
+
+`page_faults/<chapter>.txt` holds the patches: a name, then what stands in one cell of the chapter
+(-) and what replaces it (+).
+"""
+
+from pathlib import Path
+
+import pytest
+from patches import edits
+
+from rope.book import execute
+
+ROOT = Path(__file__).parents[1]
+FAULTS = [
+    pytest.param(page.stem, lines, id=f"{page.stem}: {name}")
+    for page in sorted(Path(__file__).with_name("page_faults").glob("*.txt"))
+    for patch in page.read_text(encoding="utf-8").strip().split("\n\n")
+    for name, *lines in [patch.splitlines()]
+]
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.parametrize(("chapter", "lines"), FAULTS)
+def test_page_finds_its_own_fault(chapter, lines):
+    """An assertion must find it; a changed number in an output would not count."""
+    notebook = execute.read(ROOT / f"chapters/{chapter}.ipynb")
+    for right, wrong in edits(lines):
+        holding = [cell for cell in notebook.cells if right in cell.source]
+        assert len(holding) == 1, f"{chapter} no longer holds {right!r} in one cell"
+        holding[0].source = holding[0].source.replace(right, wrong)
+    with pytest.raises(execute.NotebookError, match="AssertionError|NotEqual"):
+        execute.execute(notebook, ROOT / "chapters", chapter)
