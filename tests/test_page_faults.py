@@ -29,5 +29,5 @@ def test_page_finds_its_own_fault(chapter, lines):
         holding = [cell for cell in notebook.cells if right in cell.source]
         assert len(holding) == 1, f"{chapter} no longer holds {right!r} in one cell"
         holding[0].source = holding[0].source.replace(right, wrong)
-    with pytest.raises(execute.NotebookError, match="AssertionError|NotEqual"):
+    with pytest.raises(execute.NotebookError, match=r"AssertionError|NotEqual"):
         execute.execute(notebook, ROOT / "chapters", chapter)

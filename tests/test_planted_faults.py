@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-
 from patches import edits
 
 ROOT = Path(__file__).parents[1]
