@@ -59,8 +59,8 @@ def hands(frequencies: Tensor, rows: int, columns: int) -> Picture:
     return picture(
         figure,
         alt=f"A grid of {rows} rows and {columns} columns of patches, each with two dials. The "
-        "hand of plane 0 is turned further in each row and is the same along a row; the hand of "
-        "plane 1 is turned further in each column and is the same down a column.",
+        "hand of plane 0 stands further round in each row and is the same along a row; the hand "
+        "of plane 1 stands further round in each column and is the same down a column.",
     )
 
 
