@@ -1,6 +1,6 @@
 """A rotation by the operator, which has a kernel for the device, or else by the formula.
 
-Chapter "As fast as memory allows". `rope::rotate` is an operator of PyTorch: a loop in C on a CPU,
+Chapter "Bytes, kernels, launches". `rope::rotate` is an operator of PyTorch: a loop in C on a CPU,
 Triton on a GPU, one gradient for both. By the formula goes what must see inside: learned tables,
 torch.func, forward mode, tracers, tensor subclasses, and compilers for a CPU, which fuse it
 themselves.

@@ -1,4 +1,4 @@
-"""The figures of "As fast as memory allows": the roofline, the lines that a warp touches, times.
+"""The figures of "Bytes, kernels, launches": the roofline, the lines that a warp touches, times.
 
 The roofline: a program does I operations for each byte that it moves; the machine does F operations
 a second and moves W bytes a second. Then the program does at most

@@ -1,6 +1,6 @@
 """What rotates vectors fast: one loop in C for a CPU, one kernel in Triton for a GPU.
 
-Chapter "As fast as memory allows". `operator` is what PyTorch knows of both, `cpu` calls the loop
+Chapter "Bytes, kernels, launches". `operator` is what PyTorch knows of both, `cpu` calls the loop
 of `rotate.c`, `triton` is the kernel. Nothing here imports Triton before a GPU needs it.
 """
 

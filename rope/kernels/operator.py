@@ -1,6 +1,6 @@
 """The rotation as operators of PyTorch, whose dispatcher finds the kernel for a device.
 
-Chapter "As fast as memory allows". `rope::rotate` gives new tensors, `rope::rotate_` writes into
+Chapter "Bytes, kernels, launches". `rope::rotate` gives new tensors, `rope::rotate_` writes into
 its arguments; their caller, `rope.rotation`, has checked them, and says what the gradient is.
 
 q: `[B, H, S, D]`; k: `[B, H_kv, S, D]`, H_kv = 0 where there is none. cos, sin: `[N, R/2]` with

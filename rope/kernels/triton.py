@@ -1,6 +1,6 @@
 """The kernel: queries and keys read once, rotated, written once.
 
-Chapter "As fast as memory allows". A plane costs four multiplications and two additions, so the
+Chapter "Bytes, kernels, launches". A plane costs four multiplications and two additions, so the
 time is that of the bytes: with e bytes an element, q `[B, H, S, D]` and k `[B, H_kv, S, D]` move
 
     2 e B (H + H_kv) S D    bytes of vectors (one read, one write), and
