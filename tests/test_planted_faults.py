@@ -100,6 +100,11 @@ rope/axes/tables.py
 -angle = angle + rows[axis]
 +angle = angle - rows[axis]
 
+starting frames of mixed frequencies exchanged: axes_layers, more_than_one_axis
+rope/axes/mixed.py
+-frame.repeat_interleave(self.dim // (2 * self.axes), dim=-1)
++frame.repeat(1, 1, self.dim // (2 * self.axes))
+
 the formula turns the other way: kernels, on_the_gpu
 rope/formula.py
 -first * cos - second * sin, second * cos + first * sin
