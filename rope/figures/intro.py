@@ -25,7 +25,7 @@ CHAPTERS = {
     "precision": (0, 4, "How exact must\nit be?"),
     "longer_context": (1, 4, "Longer\ncontext"),
     "more_than_one_axis": (2, 4, "More than\none axis"),
-    "on_the_gpu": (0, 5, "As fast as\nmemory allows"),
+    "on_the_gpu": (0, 5, "Bytes, kernels,\nlaunches"),
     "training": (0, 6, "What training\nshows"),
     "what_the_model_uses": (1, 6, "What the\nmodel uses"),
     "beyond_the_trained_length": (2, 6, "Beyond the\ntrained length"),
@@ -74,7 +74,7 @@ def book_map() -> Picture:
         alt="The chapters in seven rows, read from left to right and top to bottom: Why position "
         "and Euler's formula; Rotation in two dimensions and Why rotation; Many dimensions and "
         "Properties; From maths to PyTorch, Two layouts and Rotary attention; How exact must it "
-        "be, Longer context and More than one axis; As fast as memory allows; What training "
+        "be, Longer context and More than one axis; Bytes, kernels, launches; What training "
         "shows, What the model uses and Beyond the trained length. Dashed arrows lead down the "
         "left column, from Properties to Rotary attention, and from there to Longer context "
         "and on to Beyond the trained length.",
