@@ -43,11 +43,12 @@ def product_of_numbers() -> Any:
     )
     return chart.finish(
         whole,
-        alt_text="A plane with a dashed grid of four unit squares around the origin and an arrow w. "
-        "Multiplied by z, the grid is drawn again: rotated by the angle of z and stretched by its "
-        "length, its sides along the arrows z and i z, which are perpendicular. The arrow z w stands "
-        "in the new grid where w stands in the old one. Beside it the lengths, which multiply, and "
-        "the angles, which add. Moving the sliders rotates and stretches grid and arrow together.",
+        alt_text="A plane with a dashed grid of four unit squares around the origin and an arrow "
+        "w. Multiplied by z, the grid is drawn again: rotated by the angle of z and stretched by "
+        "its length, its sides along the arrows z and i z, which are perpendicular. The arrow z w "
+        "stands in the new grid where w stands in the old one. Beside it the lengths, which "
+        "multiply, and the angles, which add. Moving the sliders rotates and stretches grid and "
+        "arrow together.",
         play={"signal": "angle", "min": 0, "max": FARTHEST, "step": 0.02, "seconds": 14},
     )
 
@@ -97,11 +98,12 @@ def seen_from_q() -> Picture:
     _right_angle(left, foot, Q / abs(Q))
     left.plot([K.real, foot.real], [K.imag, foot.imag], color=MUTED, linestyle=shapes.DASHED)
     _arrows(left, {"$q$": (Q, BLUE), "$k$": (K, VERMILION)}, far=1.12)
-    left.plot([0, foot.real], [0, foot.imag], color=GREEN, linewidth=5, alpha=0.6)
+    _projection(left, foot)
+    left.text(0.85, 0.02, "projection", rotation=np.degrees(np.angle(Q)), **shapes.CENTRED)
     left.set(title="$q$ and $k$", xlim=(-0.3, 3.3), ylim=(-0.6, 3.3), aspect="equal")
 
     right.plot([both.real] * 2, [0, both.imag], color=MUTED, linestyle=shapes.DASHED)
-    right.plot([0, both.real], [0, 0], color=GREEN, linewidth=5, alpha=0.6)
+    _projection(right, complex(both.real))
     right.text(both.real + 0.15, both.imag / 2, f"area {both.imag:g}", va="center")
     right.text(both.real / 2, -0.5, f"dot product {both.real:g}", **shapes.CENTRED)
     _arrows(right, {"": (Q.conjugate() * Q, BLUE), "$q^* k$": (both, VERMILION)}, far=1.1)
@@ -115,9 +117,9 @@ def seen_from_q() -> Picture:
         figure,
         alt="Left: the arrows q, from the origin to (2, 1), and k, to (1, 2), with the shaded "
         "parallelogram that they span, of area 3. A dashed line falls from the tip of k "
-        "perpendicularly onto q; its foot ends the projection of k onto q, drawn thick. Right: both "
-        "multiplied by the conjugate of q. The first lies on the real axis, from 0 to 5; the second "
-        "ends at 4 + 3i: 4 along the axis, the dot product, and 3 above it, the area.",
+        "perpendicularly onto q; its foot ends the projection of k onto q, drawn thick. Right: "
+        "both multiplied by the conjugate of q. The first lies on the real axis, from 0 to 5; the "
+        "second ends at 4 + 3i: 4 along the axis, the dot product, and 3 above it, the area.",
     )
 
 
@@ -128,7 +130,12 @@ def _arrows(ax: Any, named: dict[str, tuple[complex, str]], far: float) -> None:
         ax.text(far * tip.real, far * tip.imag, name, **shapes.CENTRED)
 
 
+def _projection(ax: Any, foot: complex) -> None:
+    """A thick line from the origin, behind the arrow that it lies on."""
+    ax.plot([0, foot.real], [0, foot.imag], "-", color=GREEN, linewidth=5, alpha=0.6)
+
+
 def _right_angle(ax: Any, foot: complex, along: complex, size: float = 0.18) -> None:
     """The mark of a right angle between a line and its perpendicular."""
-    steps = np.array([foot - size * along, foot - size * along * (1 - 1j), foot + size * along * 1j])
+    steps = foot + size * along * np.array([-1, -1 + 1j, 1j])
     ax.plot(steps.real, steps.imag, color=MUTED, linewidth=1)
