@@ -37,7 +37,7 @@ def rotation(angle: sp.Expr) -> sp.Matrix:
 
 
 def block_rotation(angles: Sequence[sp.Expr]) -> sp.Matrix:
-    """The block-diagonal rotation, plane j turned by angles[j]: RoFormer, equation 15.
+    """The block-diagonal rotation, plane j rotated by angles[j]: RoFormer, equation 15.
 
     Returns a 2p x 2p Matrix for p angles. Raises ValueError for no angles.
 

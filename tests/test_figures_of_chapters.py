@@ -1,5 +1,6 @@
 """The chapters' figures draw what the package computes, fit a phone, and say what they show."""
 
+import cmath
 import html
 import json
 import math
@@ -16,6 +17,7 @@ import rope
 from rope.axes import axis_tables, mrope_position_ids
 from rope.book.mime import THEME_COLOURS, inline_svg
 from rope.extensions import NTK, DynamicNTK, Linear, Llama3, LongRoPE, Proportional, YaRN
+from rope.figures import eulers_formula as euler
 from rope.figures import intro, longer_context, precision, training, two_layouts
 from rope.figures import more_than_one_axis as axes
 from rope.figures import rotation_in_two_dimensions as plane
@@ -78,6 +80,7 @@ MAPS = [
 ]
 DRAWINGS = {
     "map": intro.book_map,
+    "seen from q": euler.seen_from_q,
     "pairing": lambda: two_layouts.pairing(8),
     "seen from the query": plane.seen_from_the_query,
     "errors": lambda: precision.error_by_position([16, 256, 4096], ERRORS),
@@ -145,6 +148,7 @@ SAID = {
     ],
 }
 WRITTEN = {
+    "seen from q": {"area 3", "dot product 4"},
     "loss curves": {"RoPE", "2.000", "2.070", "step (grey: RoPE)"},
     "by position": {"learned (to 128)", "trained length 128"},
     "base": {"bound 4,000"},
@@ -190,6 +194,14 @@ def test_what_cannot_be_drawn_is_refused(reason, draw):
 def test_turning_pair_draws_the_packages_score(m, n, shift):
     expected = score(np.array(plane.Q), np.array(plane.K), m, n, np.array([plane.THETA]))
     assert f"q · k = {expected:.3f}" in rendered(plane.turning_pair(), m=m, n=n, shift=shift)
+
+
+@pytest.mark.parametrize(("angle", "stretch"), [(0, 1), (0.9, 1.2), (3.3, 0.4), (5.8, 1.4)])
+def test_the_product_is_drawn_where_the_numbers_multiply(angle, stretch):
+    svg = rendered(euler.product_of_numbers(), angle=angle, stretch=stretch)
+    expected = cmath.rect(stretch, angle) * euler.W
+    turn = cmath.phase(expected) % math.tau
+    assert f"zw: length {abs(expected):.2f}, angle {turn:.2f}" in svg
 
 
 def shown(power, bits, place):
