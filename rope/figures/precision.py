@@ -10,7 +10,6 @@ from typing import Any
 
 import altair as alt
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator
 
 from rope.figures import Picture, chart, picture, subplots
 from rope.figures.style import BLUE, INK, VERMILION
@@ -110,35 +109,3 @@ def _curves(x: Sequence[int], curves: Mapping[str, Sequence[float]]) -> tuple[Fi
     ax.set_yscale("log")
     figure.legend(loc="outside upper left", ncols=2)
     return figure, ax
-
-
-def every_table(rows: Sequence[Mapping[str, Any]]) -> Picture:
-    """The report's largest error of each extension's tables, one mark a base, by format."""
-    names = list(dict.fromkeys(map(_method, rows)))
-    figure, ax = subplots(height=4.0)
-    for dtype, marker in (("float64", "s"), ("float32", "o")):
-        found = [row for row in rows if row["dtype"] == dtype]
-        x, y = [row["max_error"] for row in found], [names.index(_method(row)) for row in found]
-        ax.plot(x, y, marker, linestyle="none", label=f"{dtype} tables", markersize=6)
-    for power in (-30, -25, -24):
-        ax.axvline(2.0**power, color=INK, linestyle=":", linewidth=1)
-    ax.set_xscale("log", base=2)
-    ax.xaxis.set_major_locator(FixedLocator([2.0**power for power in range(-36, -23, 2)]))
-    ax.set(xlim=(2**-37, 2**-23), xlabel="largest error of an entry")
-    ax.set_yticks(range(len(names)), names)
-    ax.invert_yaxis()
-    figure.legend(loc="outside upper left", ncols=2)
-    return picture(
-        figure,
-        alt="Largest errors of the tables over all positions up to 2^20, ten spectra with four "
-        "bases each. float32 tables lie at 2^-25 for the spectra without an attention factor and "
-        "at 2^-24 for those with one. float64 tables lie between 2^-37 and 2^-32, left of the "
-        "dotted line at 2^-30.",
-    )
-
-
-def _method(row: Mapping[str, Any]) -> str:
-    """A row's extension, told apart from others of its kind by the factor."""
-    if row["extension"] != "yarn":
-        return str(row["extension"])
-    return "yarn, s = " + row["settings"].split("factor=")[1].split(".")[0]
