@@ -281,8 +281,8 @@ def test_every_plane_is_drawn_at_the_packages_ratio(method, s, power, logbase):
 def test_the_reading_follows_its_slider_and_stays_on_a_plane():
     expected = 9.0 ** (-80 / 126)  # plane 40 of 64
     svg = spectrum(longer_context.NTK, plane=40, factor=9)
-    assert f"plane 40 turns at {expected:.3f} of its speed" in svg
-    assert "plane 47 turns at" in spectrum(longer_context.LONGROPE, plane=63)
+    assert f"plane 40 has {expected:.3f} of its frequency" in svg
+    assert "plane 47 has" in spectrum(longer_context.LONGROPE, plane=63)
 
 
 def test_the_alt_text_says_what_each_method_draws():

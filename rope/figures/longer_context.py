@@ -1,8 +1,9 @@
 """Every context extension as a change of the spectrum: the chapter "Longer than the training text".
 
 Above, the ratio theta'_j / theta_j plane by plane; below, how many turns a plane makes within the
-trained length L, and how many within s L once its speed is changed. Vega recomputes the formulas of
-`rope.extensions` under the sliders; a test compares all planes of all methods with the package.
+trained length L, and how many within s L once its frequency is changed. Vega recomputes the
+formulas of `rope.extensions` under the sliders; a test compares all planes of all methods with the
+package.
 """
 
 from typing import Any
@@ -32,7 +33,7 @@ RATIOS = {
 
 
 def spectrum(long_factor: tuple[float, ...], *, base: float, length: int, factor: float) -> Any:
-    """The ratio of new to old speed against the plane, under sliders for method, s, L and base.
+    """The ratio of new to old frequency against the plane, under sliders for method, s, L and base.
 
     long_factor: LongRoPE's searched factors, one a plane of a head of their own width; base, length
     and factor: the model they belong to, which the sliders do not change.
@@ -55,13 +56,13 @@ def spectrum(long_factor: tuple[float, ...], *, base: float, length: int, factor
     rows = _planes(long_factor)
     return chart.finish(
         alt.vconcat(_words(rows), _ratios(rows), _turns(rows), spacing=14).add_params(*parameters),
-        alt_text="Above, one dot for each plane, fastest on the left, at the ratio of its new "
-        "speed to its old one, between 0 and 1. Position interpolation puts all dots at one over "
-        "s; NTK-aware scaling lets them fall smoothly from 1 to one over s; YaRN and Llama 3 keep "
-        "1 for the fast planes, one over s for the slow ones, and a ramp between; LongRoPE's "
-        "searched factors are irregular; p-RoPE keeps the fast planes and stops the others. "
-        "Below, on a logarithmic axis, the number of turns within the trained length L, a "
-        "dashed grey line, and within s times L with the new speeds, a dot each; a dot above "
+        alt_text="Above, one dot for each plane, the highest frequency on the left, at the ratio "
+        "of its new frequency to its old one, between 0 and 1. Position interpolation puts all "
+        "dots at one over s; NTK-aware scaling lets them fall smoothly from 1 to one over s; YaRN "
+        "and Llama 3 keep 1 for high frequencies, one over s for low ones, and a ramp between; "
+        "LongRoPE's searched factors are irregular; p-RoPE keeps high frequencies and stops the "
+        "others. Below, on a logarithmic axis, the number of turns within the trained length L, a "
+        "dashed grey line, and within s times L with the new frequencies, a dot each; a dot above "
         "the line in a plane that never completed its first turn is an angle never trained.",
     )
 
@@ -134,8 +135,8 @@ def _turns(rows: alt.Chart) -> alt.LayerChart:
 def _words(rows: alt.Chart) -> alt.LayerChart:
     here = rows.transform_filter("datum.j == min(plane, d/2 - 1)")
     count = rows.transform_aggregate(unseen="sum(new)")
-    speed = "'plane ' + datum.j + ' turns at ' + format(datum.ratio, '.3f') + ' of its speed'"
+    kept = "'plane ' + datum.j + ' has ' + format(datum.ratio, '.3f') + ' of its frequency'"
     angles = "'at ' + format(s*L, ',') + ' tokens: new angles in ' + datum.unseen + ' planes'"
     return alt.layer(
-        chart.reading(speed, y=12, size=15, of=here), chart.reading(angles, y=36, size=15, of=count)
+        chart.reading(kept, y=12, size=15, of=here), chart.reading(angles, y=36, size=15, of=count)
     ).properties(width=WIDTH, height=44)
