@@ -38,7 +38,7 @@ def two_orders(
         figure,
         alt=f"A bar chart for each sentence: the weight that {word} gives to each word. "
         + " ".join(said)
-        + " Each word has the same bar in both, at another place.",
+        + " Every word keeps its weight.",
     )
 
 
