@@ -18,7 +18,7 @@ from rope.axes import axis_tables, mrope_position_ids
 from rope.book.mime import THEME_COLOURS, inline_svg
 from rope.extensions import NTK, DynamicNTK, Linear, Llama3, LongRoPE, Proportional, YaRN
 from rope.figures import eulers_formula as euler
-from rope.figures import intro, longer_context, precision, training, two_layouts
+from rope.figures import intro, longer_context, precision, training, two_layouts, why_position
 from rope.figures import more_than_one_axis as axes
 from rope.figures import rotation_in_two_dimensions as plane
 from rope.figures import what_the_model_uses as uses
@@ -78,9 +78,11 @@ MAPS = [
     [[[1, 0, 0], [0.25, 0.75, 0], [0.1, 0.2, 0.7]], [[1, 0, 0], [1, 0, 0], [1, 0, 0]]],
     [[[1, 0, 0], [0, 1, 0], [0, 0, 1]], [[1, 0, 0], [0.5, 0.5, 0], [0.123, 0.456, 0.421]]],
 ]
+HALVES = torch.tensor([[0.25, 0.75], [0.75, 0.25]], dtype=torch.float64)
 DRAWINGS = {
     "map": intro.book_map,
     "seen from q": euler.seen_from_q,
+    "two orders": lambda: why_position.two_orders("b", ["a b", "b a"], HALVES, HALVES),
     "pairing": lambda: two_layouts.pairing(8),
     "seen from the query": plane.seen_from_the_query,
     "errors": lambda: precision.error_by_position([16, 256, 4096], ERRORS),
@@ -118,6 +120,10 @@ def test_a_drawing_fits_a_phone(name):
 
 
 SAID = {
+    "two orders": [
+        "a b: a 0.25, b 0.75; b becomes (0.25, 0.75).",
+        "b a: b 0.75, a 0.25; b becomes (0.75, 0.25).",
+    ],
     "loss curves in one": [
         "mean of 2 seeds",
         "After 40 steps, lowest first: no positions 2.000 (1.900 to 2.100)",
@@ -149,6 +155,7 @@ SAID = {
 }
 WRITTEN = {
     "seen from q": {"area 3", "dot product 4"},
+    "two orders": {"a b: b becomes (0.25, 0.75)", "0.75", "weight of b"},
     "loss curves": {"RoPE", "2.000", "2.070", "step (grey: RoPE)"},
     "by position": {"learned (to 128)", "trained length 128"},
     "base": {"bound 4,000"},

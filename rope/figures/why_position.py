@@ -1,14 +1,45 @@
-"""Figures of "Why position?": what adding a position vector does to scores, lengths and angles."""
+"""Figures of "Why position?": one output for two orders; what adding a position vector does."""
 
 import math
+from collections.abc import Sequence
 
 from torch import Tensor
 
 from rope.figures import Picture, picture, shapes, subplots
-from rope.figures.style import BLUE, GREEN, MUTED, VERMILION
+from rope.figures.style import BLUE, COLOURS, GREEN, MUTED, VERMILION
 from rope.reference import rotation_matrix
 
 PLANES = (0, 4, 8, 16)  # the sine columns that are drawn
+
+
+def two_orders(
+    word: str, sentences: Sequence[str], rows: Sequence[Tensor], outputs: Sequence[Tensor]
+) -> Picture:
+    """The weights of one word's query over each sentence `[S]`, and its output `[D]` there.
+
+    Every sentence is another order of the first one's words; a word keeps its colour.
+    """
+    colours = dict(zip(dict.fromkeys(sentences[0].split()), COLOURS, strict=False))
+    figure, axes = subplots(len(sentences), 1, height=2.2 * len(sentences), sharey=True)
+    top = 1.25 * max(row.max().item() for row in rows)
+    said = []
+    for ax, sentence, row, output in zip(axes, sentences, rows, outputs, strict=True):
+        order, shares = sentence.split(), [f"{weight:.2f}" for weight in row.tolist()]
+        bars = ax.bar(range(len(order)), row.tolist(), 0.7, color=[colours[w] for w in order])
+        ax.bar_label(bars, shares, padding=2)
+        vector = "(" + ", ".join(f"{x:.2f}" for x in output.tolist()) + ")"
+        ax.set(title=f"{sentence}: {word} becomes {vector}", ylim=(0, top))
+        ax.set_xticks(range(len(order)), order)
+        ax.set_ylabel(f"weight of {word}")
+        ax.grid(False, axis="x")
+        listed = ", ".join(f"{w} {share}" for w, share in zip(order, shares, strict=True))
+        said.append(f"{sentence}: {listed}; {word} becomes {vector}.")
+    return picture(
+        figure,
+        alt=f"A bar chart for each sentence: the weight that {word} gives to each word. "
+        + " ".join(said)
+        + " Every word keeps its weight.",
+    )
 
 
 def four_terms(x: Tensor, p: Tensor, commuting: Tensor, general: Tensor) -> Picture:
