@@ -18,7 +18,16 @@ from rope.axes import axis_tables, mrope_position_ids
 from rope.book.mime import THEME_COLOURS, inline_svg
 from rope.extensions import NTK, DynamicNTK, Linear, Llama3, LongRoPE, Proportional, YaRN
 from rope.figures import eulers_formula as euler
-from rope.figures import intro, longer_context, precision, training, two_layouts, why_position
+from rope.figures import (
+    intro,
+    longer_context,
+    precision,
+    properties,
+    training,
+    two_layouts,
+    why_position,
+)
+from rope.figures import many_dimensions as many
 from rope.figures import more_than_one_axis as axes
 from rope.figures import rotation_in_two_dimensions as plane
 from rope.figures import what_the_model_uses as uses
@@ -85,6 +94,7 @@ DRAWINGS = {
     "two orders": lambda: why_position.two_orders("b", ["a b", "b a"], HALVES, HALVES),
     "pairing": lambda: two_layouts.pairing(8),
     "seen from the query": plane.seen_from_the_query,
+    "falling": properties.falling,
     "errors": lambda: precision.error_by_position([16, 256, 4096], ERRORS),
     "shifts": lambda: precision.score_shift([16, 256, 4096], ERRORS),
     "hands": lambda: axes.hands(THETA, 2, 3),
@@ -133,6 +143,7 @@ SAID = {
         "softmax: 1 at 128, 16 at 512, at the end growing as S to the power 2.0",
         "linear: 2 at 128, 4 at 256, at the end growing as S to the power 1.0",
     ],
+    "falling": ["plane 40 at 0.94, plane 50 at -1.00, plane 63 at 0.89, the mean at -0.09"],
     "norms": ["the largest is 4.00, plane 1 of head 0 in layer 1"],
     "ablation": [
         "Not turned: most 0.3000 at plane 1",
@@ -159,6 +170,7 @@ WRITTEN = {
     "loss curves": {"RoPE", "2.000", "2.070", "step (grey: RoPE)"},
     "by position": {"learned (to 128)", "trained length 128"},
     "base": {"bound 4,000"},
+    "falling": {"plane 40", "plane 50", "plane 63", "mean of all 64"},
     "hands": {"(0, 0)", "(1, 2)"},
     "sections": {*ORDERS, "time", "height", "width"},
     "mrope": {"text", "image", "video"},
@@ -296,6 +308,18 @@ def test_the_alt_text_says_what_each_method_draws():
     text = longer_context.spectrum(LONG, **SEARCHED).to_dict()["description"]
     for word in ("interpolation", "NTK", "YaRN", "Llama 3", "LongRoPE", "p-RoPE"):
         assert word in text
+
+
+@pytest.mark.parametrize("back", [1, 2])
+def test_the_head_weighs_its_keys_by_the_packages_scores(back):
+    theta = inverse_frequencies(many.DIM)
+    phases = {f"phase_{j}": round(back * theta[j], 2) for j in range(3)}
+    query, key = np.zeros(many.DIM), np.zeros(many.DIM)
+    for j, phase in enumerate(phases.values()):
+        query[2 * j], key[2 * j : 2 * j + 2] = 6.0, (math.cos(phase), math.sin(phase))
+    scores = torch.tensor([score(query, key, many.LAST, n, theta) for n in range(many.LAST + 1)])
+    weight = scores.softmax(0)[-1 - back]
+    assert f"most at n - m = -{back}: {weight:.3f}" in rendered(many.head_score(), **phases)
 
 
 def package_scores(theta, places):

@@ -3,8 +3,9 @@
 Position m turns plane j by m theta_j with theta_j = b^(-2j/d). Each plane is a dial with one hand;
 all of them tell the position as the hands of a clock tell the time.
 
-The score of a query at m and a key at n is the sum over planes of A_j cos((n - m) theta_j + phi_j),
-A_j = |q_j| |k_j| the amplitude and phi_j, the angle from q_j to k_j, the phase.
+The score of a query at m and a key at n is the sum over planes of A_j cos((n - m) theta_j + phi_j):
+the amplitude A_j is the norm of the query in plane j times that of the key, and the phase phi_j the
+angle from the one to the other.
 """
 
 from typing import Any
@@ -21,7 +22,7 @@ DIAL = 150  # pixels: two dials side by side fit a page 390 pixels wide
 EXTENT = 1.1
 
 DIM = 16  # of the head whose score is drawn
-PLANES = (0, 1, 2, 7)  # three fast planes and the slowest; the other amplitudes are zero
+PLANES = (0, 1, 2, 7)  # the three highest frequencies and the lowest; no others
 THETAS = [float(theta) for theta in inverse_frequencies(DIM)[list(PLANES)]]
 PREVIOUS = (6.0, 6.0, 6.0, 0.0)  # amplitudes of a head that reads the previous token
 PHASES = [round(theta, 2) for theta in THETAS]  # and its phases
@@ -88,13 +89,13 @@ def head_score() -> Any:
         "a sum of four cosines whose amplitudes and phases are set by sliders; a dashed curve "
         "keeps the opening head, which has its peak at minus 1. Right: the attention weights "
         "that softmax makes of the scores, one bar a key; at first one bar, at minus 1, holds "
-        "most of the weight. With all the amplitude on plane 7, the slowest, the curve is flat "
+        "most of the weight. With all the amplitude on plane 7, the lowest, the curve is flat "
         "and all bars are equally low.",
     )
 
 
 def _start(offset: range) -> list[float]:
-    """The opening head's scores: q_j = (sqrt A, 0), and k_j as long, at the angle phi_j."""
+    """The opening head's scores: in plane j, (sqrt A, 0) and a key as long at the angle phi_j."""
     query, key = np.zeros(DIM), np.zeros(DIM)
     for j, amplitude, phase in zip(PLANES, PREVIOUS, PHASES, strict=True):
         query[2 * j] = np.sqrt(amplitude)
