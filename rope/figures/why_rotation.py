@@ -22,7 +22,7 @@ WIDTH = 290
 
 STRETCH, ELLIPSE_THETA = np.diag([2.0, 1.0]), np.pi / 6  # M = S R_1 S^-1
 QUERY, KEY = np.array([0.55, 0.55]), np.array([1.7, 0.3])
-PAIRS = {(2, 1): "-", (4, 3): shapes.DASHED}  # positions (m, n), and how they are drawn
+PAIRS = {(2, 1): "-", (5, 4): shapes.DASHED}  # positions (m, n), and how they are drawn
 
 
 def family_scores(families: Mapping[str, ArrayLike], q: ArrayLike, k: ArrayLike) -> Picture:
@@ -55,7 +55,7 @@ def on_ellipses(m: int, n: int) -> tuple[NDArray[Any], NDArray[Any]]:
 
 
 def ellipses() -> Picture:
-    """Above, the two ellipses, and two pairs of arrows; below, norms and score of a shifted pair."""
+    """Above, the two ellipses and two pairs of arrows; below, norms and score of a moved pair."""
     figure, (plane, curve) = subplots(2, 1, height=5.0, height_ratios=(1.25, 1))
     once_round = range(round(2 * np.pi / ELLIPSE_THETA) + 1)
     for which, (name, colour) in enumerate((("query", BLUE), ("key", VERMILION))):
@@ -85,7 +85,7 @@ def ellipses() -> Picture:
     return picture(
         figure,
         alt="Above, a tall ellipse of queries and a wide ellipse of keys, twelve points on each. "
-        "Solid arrows: the query at 2 and the key at 1; dashed: both two positions on, with "
+        "Solid arrows: the query at 2 and the key at 1; dashed: both three positions on, with "
         "other norms. Below, against a shift of both from 0 to 12: the norm of the query and the "
         f"norm of the key go up and down, and the score stays at {query @ key:.3f}.",
     )
