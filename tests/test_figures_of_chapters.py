@@ -32,10 +32,11 @@ from rope.figures import more_than_one_axis as axes
 from rope.figures import rotation_in_two_dimensions as plane
 from rope.figures import what_the_model_uses as uses
 from rope.figures import what_the_model_uses_maps as maps
+from rope.figures import why_rotation as why
 from rope.figures.beyond_the_trained_length import by_position
 from rope.figures.on_the_gpu import LANES, LOADS, coalescing, lines_touched, roofline
 from rope.figures.seeds import LINE_HEIGHT, label
-from rope.reference import inverse_frequencies, score
+from rope.reference import inverse_frequencies, rotation_matrix, score
 from rope.training import POSITIONS
 
 
@@ -95,6 +96,7 @@ DRAWINGS = {
     "pairing": lambda: two_layouts.pairing(8),
     "seen from the query": plane.seen_from_the_query,
     "falling": properties.falling,
+    "ellipses": why.ellipses,
     "errors": lambda: precision.error_by_position([16, 256, 4096], ERRORS),
     "shifts": lambda: precision.score_shift([16, 256, 4096], ERRORS),
     "hands": lambda: axes.hands(THETA, 2, 3),
@@ -167,6 +169,7 @@ SAID = {
 WRITTEN = {
     "seen from q": {"area 3", "dot product 4"},
     "two orders": {"a b: b becomes (0.25, 0.75)", "0.75", "weight of b"},
+    "ellipses": {"norm of query", "norm of key", "score"},
     "loss curves": {"RoPE", "2.000", "2.070", "step (grey: RoPE)"},
     "by position": {"learned (to 128)", "trained length 128"},
     "base": {"bound 4,000"},
@@ -221,6 +224,18 @@ def test_the_product_is_drawn_where_the_numbers_multiply(angle, stretch):
     expected = cmath.rect(stretch, angle) * euler.W
     turn = cmath.phase(expected) % math.tau
     assert f"zw: length {abs(expected):.2f}, angle {turn:.2f}" in svg
+
+
+@pytest.mark.parametrize(("m", "n"), [(2, 1), (5, 4), (12, 7)])
+def test_the_ellipses_are_the_orbits_of_one_matrix(m, n):
+    stretch = np.diag([2.0, 1.0])
+    M = stretch @ rotation_matrix(1, [math.pi / 6]) @ np.linalg.inv(stretch)
+    query, key = why.on_ellipses(m, n)
+    power = np.linalg.matrix_power
+    assert query == pytest.approx(power(np.linalg.inv(M).T, m) @ why.QUERY, abs=2**-44)
+    assert key == pytest.approx(power(M, n) @ why.KEY, abs=2**-44)
+    if m - n == 1:
+        assert f"stays at {query @ key:.3f}" in drawn("ellipses").alt
 
 
 def shown(power, bits, place):

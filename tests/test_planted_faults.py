@@ -105,6 +105,11 @@ rope/axes/mixed.py
 -frame.repeat_interleave(self.dim // (2 * self.axes), dim=-1)
 +frame.repeat(1, 1, self.dim // (2 * self.axes))
 
+xPos rotating the key with the query's factor: xpos, why_rotation
+rope/xpos.py
+-        return rotated, self._rotate(k, cos, sin, stretch.reciprocal(), inverse)
++        return rotated, self._rotate(k, cos, sin, stretch, inverse)
+
 the formula turns the other way: kernels, on_the_gpu
 rope/formula.py
 -first * cos - second * sin, second * cos + first * sin

@@ -1,8 +1,8 @@
 """What else gives relative scores: the chapter "Why rotation, and what else would do".
 
-Linear relative encodings have the scores q^T M^(n-m) k. In two dimensions, complex-linear and
-written with z = e^(-a + i theta), that is Re[q k* z^(m-n)]: a rotation for a = 0, and the xPos
-family (arXiv 2212.10554) otherwise.
+Relative scores are q^T M^(n-m) k. In the plane, complex-linear, M multiplies by e^(a + i theta): a
+rotation for a = 0, and the xPos family (arXiv 2212.10554) otherwise. M = S R S^-1 moves keys along
+an ellipse, and queries along another.
 """
 
 from collections.abc import Mapping
@@ -10,15 +10,19 @@ from typing import Any
 
 import altair as alt
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from rope.figures import Picture, chart, picture, subplots
+from rope.figures import Picture, chart, picture, shapes, subplots
 from rope.figures.style import BLUE, GRID, INK, MUTED, VERMILION
-from rope.reference import score
+from rope.reference import rotation_matrix, score
 
 REACH, LAST, DRAWN = 8, 20, 24  # offsets, positions of the moving figure; offsets of the other
 GROWTH, THETA = 0.05, 0.6
 WIDTH = 290
+
+STRETCH, ELLIPSE_THETA = np.diag([2.0, 1.0]), np.pi / 6  # M = S R_1 S^-1
+QUERY, KEY = np.array([0.55, 0.55]), np.array([1.7, 0.3])
+PAIRS = {(2, 1): "-", (5, 4): shapes.DASHED}  # positions (m, n), and how they are drawn
 
 
 def family_scores(families: Mapping[str, ArrayLike], q: ArrayLike, k: ArrayLike) -> Picture:
@@ -43,9 +47,53 @@ def family_scores(families: Mapping[str, ArrayLike], q: ArrayLike, k: ArrayLike)
     )
 
 
+def on_ellipses(m: int, n: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    """(M^-T)^m q and M^n k."""
+    inverse = np.linalg.inv(STRETCH)
+    query = inverse @ rotation_matrix(m, [ELLIPSE_THETA]) @ STRETCH @ QUERY
+    return query, STRETCH @ rotation_matrix(n, [ELLIPSE_THETA]) @ inverse @ KEY
+
+
+def ellipses() -> Picture:
+    """Above, the two ellipses and two pairs of arrows; below, norms and score of a moved pair."""
+    figure, (plane, curve) = subplots(2, 1, height=5.0, height_ratios=(1.25, 1))
+    once_round = range(round(2 * np.pi / ELLIPSE_THETA) + 1)
+    for which, (name, colour) in enumerate((("query", BLUE), ("key", VERMILION))):
+        points = np.array([on_ellipses(step, step)[which] for step in once_round])
+        axes = STRETCH.diagonal() ** (-1 if name == "query" else 1)
+        radii = tuple(axes * np.linalg.norm(points[0] / axes))
+        plane.plot(*shapes.arc((0, 0), radii, 0, 2 * np.pi, 120), color=colour, linewidth=1)
+        plane.plot(*points.T, "o", color=colour, markersize=3.5)
+        for (m, n), dash in PAIRS.items():
+            tip = on_ellipses(m, n)[which]
+            shapes.arrow(plane, (0, 0), tuple(tip), colour, linestyle=dash)
+            place = f"$q_{m}$" if name == "query" else f"$k_{n}$"
+            plane.text(*(tip * (1 + 0.16 / np.linalg.norm(tip))), place, **shapes.CENTRED)
+    plane.set(aspect="equal")
+    plane.axis("off")
+
+    shifts = range(13)
+    pairs = [on_ellipses(2 + shift, 1 + shift) for shift in shifts]
+    curve.plot(shifts, [np.linalg.norm(query) for query, _ in pairs], "-o", label="norm of query")
+    curve.plot(shifts, [np.linalg.norm(key) for _, key in pairs], "-o", label="norm of key")
+    curve.plot(shifts, [query @ key for query, key in pairs], "-o", color=INK, label="score")
+    for line in curve.lines:
+        line.set(markersize=4, linewidth=1.2)
+    curve.set(xlabel="both moved on by", xticks=range(0, 13, 2), ylim=(0, 2.9))
+    curve.legend(loc="upper center", ncols=3, columnspacing=1)
+    query, key = pairs[0]
+    return picture(
+        figure,
+        alt="Above, a tall ellipse of queries and a wide ellipse of keys, twelve points on each. "
+        "Solid arrows: the query at 2 and the key at 1; dashed: both three positions on, with "
+        "other norms. Below, against a shift of both from 0 to 12: the norm of the query and the "
+        f"norm of the key go up and down, and the score stays at {query @ key:.3f}.",
+    )
+
+
 def plane_family() -> Any:
-    """Re[z^(m-n)] and the lengths of q_m and k_n for q = k = 1, with sliders for a and theta."""
-    panels = [panel.properties(width=WIDTH, height=200) for panel in (_scores(), _lengths())]
+    """Re[z^(m-n)] and the norms of q_m and k_n for q = k = 1, with sliders for a and theta."""
+    panels = [panel.properties(width=WIDTH, height=200) for panel in (_scores(), _norms())]
     return chart.finish(
         alt.hconcat(*panels, spacing=36).add_params(
             chart.slider("growth", -0.1, 0.1, 0.01, GROWTH, "a (per position)"),
@@ -54,9 +102,9 @@ def plane_family() -> Any:
         ),
         alt_text="Left: the score of two equal vectors against the offset n minus m, a dot at each "
         "whole offset and a curve through them; rings mark where the dots stood at the start. "
-        "Right: the lengths of query and key against the position. With a above 0 the score "
+        "Right: the norms of query and key against the position. With a above 0 the score "
         "dies out towards the past, the query shrinks and the key grows; with a = 0 both "
-        "lengths are 1. Adding whole turns to the angle changes the curve and leaves every "
+        "norms are 1. Adding whole turns to the angle changes the curve and leaves every "
         "dot in place.",
     )
 
@@ -82,16 +130,16 @@ def _scores() -> alt.LayerChart:
     )
 
 
-def _lengths() -> alt.LayerChart:
+def _norms() -> alt.LayerChart:
     """|q_m| = e^(-a m) and |k_n| = e^(a n), and their values at the last position."""
     rows = alt.Chart(chart.data(position=range(LAST + 1)))
-    x, y = chart.x("position:Q", "position"), chart.y("length:Q", "length", [0, 7.5])
+    x, y = chart.x("position:Q", "position"), chart.y("norm:Q", "norm", [0, 7.5])
     layers: list[alt.Chart] = []
     for name, sign, colour, dash, place in (
         ("query", "-", VERMILION, [6, 2], 17),
         ("key", "", BLUE, [1, 0], 10),
     ):
-        curve = rows.transform_calculate(length=f"exp({sign}growth*datum.position)")
+        curve = rows.transform_calculate(norm=f"exp({sign}growth*datum.position)")
         line = curve.mark_line(color=colour, strokeDash=dash, strokeWidth=2.5)
         label = curve.transform_filter(f"datum.position == {place}").mark_text(
             text=name, color=INK, fontSize=13, dy=-12
@@ -101,5 +149,5 @@ def _lengths() -> alt.LayerChart:
         f"'at {LAST}: query ' + format(exp(-{LAST}*growth), '.2f')"
         f" + ', key ' + format(exp({LAST}*growth), '.2f')"
     )
-    words = chart.reading(said, x=8, y=14, size=14, name="lengths", fill=INK)
+    words = chart.reading(said, x=8, y=14, size=14, name="norms", fill=INK)
     return alt.layer(*layers, words)
