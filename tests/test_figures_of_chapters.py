@@ -78,6 +78,7 @@ MAPS = [
 ]
 DRAWINGS = {
     "map": intro.book_map,
+    "one plane": two_layouts.one_plane,
     "pairing": lambda: two_layouts.pairing(8),
     "seen from the query": plane.seen_from_the_query,
     "errors": lambda: precision.error_by_position([16, 256, 4096], ERRORS),
