@@ -78,7 +78,7 @@ class KVCache:
         self.length = end
         return self.keys[:, :, :end], self.values[:, :, :end]
 
-    def going_on(
+    def next_ids(
         self, seq_len: int, position_ids: Tensor | None, segment_ids: Tensor | None
     ) -> tuple[Tensor | None, Tensor | None]:
         """The ids of the next seq_len tokens: those given, or else each row goes on.
@@ -88,7 +88,7 @@ class KVCache:
 
         >>> cache, x = KVCache(1, 1, 4, 2), torch.ones(1, 1, 2, 2)
         >>> _ = cache.append(x, x, torch.tensor([[0, 0]]), torch.tensor([[0, 1]]))
-        >>> cache.going_on(2, None, None)
+        >>> cache.next_ids(2, None, None)
         (tensor([[1, 2]]), tensor([[1, 1]]))
         """
         if position_ids is None and self._next_position is not None:

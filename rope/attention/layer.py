@@ -123,7 +123,7 @@ class RotaryAttention(nn.Module):
         seq_len = None
         if cache is not None:
             cache.check(k, v, segment_ids)
-            position_ids, segment_ids = cache.going_on(x.shape[1], position_ids, segment_ids)
+            position_ids, segment_ids = cache.next_ids(x.shape[1], position_ids, segment_ids)
             if self.rotary.fixed_length is None and self.rotary.extension.length_dependent:
                 # Keys stay as they were rotated, so one length must hold for all: the longest.
                 seq_len = cache.keys.shape[2]
