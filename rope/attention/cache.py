@@ -70,7 +70,7 @@ class KVCache:
         self.keys[:, :, self.length : end] = k
         self.values[:, :, self.length : end] = v
         if position_ids is not None and k.shape[2]:
-            self._next_position = position_ids[..., -1:] + 1
+            self._next_position = position_ids[..., -1:].long() + 1
         if segment_ids is not None:
             new = segment_ids.expand(k.shape[0], -1)
             old = new[:, :0] if self.segment_ids is None else self.segment_ids
