@@ -26,6 +26,10 @@ class KVCache:
     (torch.Size([1, 2, 3, 4]), 3)
     """
 
+    length: int
+    segment_ids: Tensor | None  # [B, T]
+    _next_position: Tensor | None  # [B, 1] or [1], where the caller says the positions
+
     def __init__(
         self,
         batch: int,
@@ -107,8 +111,8 @@ class KVCache:
         0
         """
         self.length = 0
-        self.segment_ids: Tensor | None = None  # [B, T]
-        self._next_position: Tensor | None = None  # [B, 1] or [1]
+        self.segment_ids = None
+        self._next_position = None
 
     def check(self, k: Tensor, v: Tensor, segment_ids: Tensor | None = None) -> None:
         """Raise what `append` would raise, and store nothing.
