@@ -16,6 +16,7 @@ from rope.attention import (
 )
 from rope.config import example
 from rope.extensions import DynamicNTK, YaRN
+from rope.positions import left_padded_position_ids
 
 DOUBLE = torch.float64
 KINDS = {
@@ -83,6 +84,41 @@ def test_decoding_with_a_cache_equals_the_full_pass(kind, dtype):
         close(torch.cat(pieces, dim=1), full, dtype, operations=16)
         assert cache.length == 9
         cache.reset()
+
+
+@pytest.mark.parametrize("counted", [True, False], ids=["ids from 0", "ids of the columns"])
+@pytest.mark.parametrize("pieces", [(8, 1, 2, 1), (2, 6, 4), (12,)], ids=str)
+@pytest.mark.parametrize("kind", KINDS)
+@torch.no_grad()
+def test_a_left_padded_batch_decodes_as_each_row_alone(kind, pieces, counted):
+    """Ids and segments come with the prompt; afterwards each row goes on by itself."""
+    layer, x, padding = make(kind), normal((2, 12, 32), 1), 3
+    real = torch.ones(2, 12, dtype=torch.long)
+    real[0, :padding] = 0
+    ids = left_padded_position_ids(real)
+    cache, out, at = KVCache(2, layer.num_kv_heads, 12, layer.head_dim, dtype=DOUBLE), [], 0
+    for size in pieces:
+        prompt = slice(at, at + size) if at < 8 else None
+        given = {"segment_ids": real[:, prompt]} if prompt else {}
+        at_ids = ids[:, prompt] if prompt and counted else None
+        out.append(layer(x[:, at : at + size], at_ids, cache=cache, **given))
+        at += size
+    out, rounding = torch.cat(out, dim=1), DOUBLE if counted else torch.float32
+    close(out[:1, padding:], layer(x[:1, padding:]), rounding)
+    close(out[1:], layer(x[1:]), rounding)
+    cache.reset()
+    close(layer(x, cache=cache), layer(x))  # nothing of the padding is left
+
+
+@torch.no_grad()
+def test_a_cache_counts_on_from_the_positions_of_the_prompt():
+    """An early token is missing: the next position is not the number of tokens held."""
+    layer, x = make("grouped"), normal((2, 9, 32), 1)
+    ids = torch.tensor([0, 3, 4, 5, 6, 7, 8, 9, 10])
+    cache = KVCache(2, 2, 9, 8, dtype=DOUBLE)
+    pieces = [layer(x[:, :6], ids[:6], cache=cache)]
+    pieces += [layer(piece, cache=cache) for piece in x[:, 6:].split((1, 2), dim=1)]
+    close(torch.cat(pieces, dim=1), layer(x, ids))
 
 
 def test_later_tokens_do_not_matter():

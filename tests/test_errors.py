@@ -52,6 +52,12 @@ def cache(heads=2, rows=9, **options):
     return KVCache(2, heads, rows, 4, **options)
 
 
+def started():
+    held = cache()
+    attend(cache=held)
+    return held
+
+
 def linear(q=X, k=X, v=X):
     return linear_attention(q, k, v, COS, SIN)
 
@@ -111,7 +117,9 @@ VALUES = {
         segment_ids=torch.zeros(5, device="meta").long()
     ),
     "causal is False": lambda: attend(cache=cache(), causal=False),
-    "cache": lambda: attend(cache=cache(), segment_ids=torch.arange(5)),
+    "segment_ids was given after 5 tokens.*with the prompt": lambda: attend(
+        torch.ones(2, 4, 16), cache=started(), segment_ids=IDS
+    ),
     "0 of 4 tokens; 5 more.*at least 5": lambda: attend(cache=cache(rows=4)),
     r"k has shape \[2, 2, 5, 4\].*4, S": lambda: attend(cache=cache(heads=4)),
     "cache.keys is on meta and k on cpu.*device": lambda: attend(cache=cache(device="meta")),

@@ -93,6 +93,7 @@ DRAWINGS = {
     "map": intro.book_map,
     "seen from q": euler.seen_from_q,
     "two orders": lambda: why_position.two_orders("b", ["a b", "b a"], HALVES, HALVES),
+    "one plane": two_layouts.one_plane,
     "pairing": lambda: two_layouts.pairing(8),
     "seen from the query": plane.seen_from_the_query,
     "falling": properties.falling,

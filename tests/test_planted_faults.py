@@ -110,6 +110,11 @@ rope/xpos.py
 -        return rotated, self._rotate(k, cos, sin, stretch.reciprocal(), inverse)
 +        return rotated, self._rotate(k, cos, sin, stretch, inverse)
 
+left-padded positions not clamped: positions, rotary_attention
+rope/positions.py
+-    return (mask.cumsum(dim=1) - 1).clamp(min=0)
++    return mask.cumsum(dim=1) - 1
+
 the formula turns the other way: kernels, on_the_gpu
 rope/formula.py
 -first * cos - second * sin, second * cos + first * sin

@@ -1,9 +1,9 @@
 """The keys and values of the tokens seen so far: chapter "Rotary attention".
 
 Keys are stored rotated. Since a score depends on n - m alone, a key keeps the rotation of its
-own position for ever, and only the new query is turned further.
+own position; each new token rotates its own query and key.
 
-Shapes: B batch, H_kv key heads, S new tokens, D head dimension.
+Shapes: B batch, H_kv key heads, S new tokens, T tokens held, D head dimension.
 """
 
 import torch
@@ -15,9 +15,9 @@ from rope.checks import check_count, check_devices, check_floating
 class KVCache:
     """Room for max_seq_len rotated keys and values of one layer, filled in order.
 
-    It holds whole batches of one length: neither padding nor packed sequences are known to it.
     dtype and device are torch's defaults when None; keys made under autocast have its dtype, and
-    so must the cache. `length` is the number of tokens held.
+    so must the cache. `length` is the number T of tokens held, the same for all rows; where rows
+    are padded, `segment_ids` `[B, T]` tell who sees whom (None: each row is one sequence).
     For inference: it refuses tensors that record gradients.
 
     >>> cache = KVCache(batch=1, num_kv_heads=2, max_seq_len=8, head_dim=4)
@@ -25,6 +25,10 @@ class KVCache:
     >>> keys.shape, cache.length
     (torch.Size([1, 2, 3, 4]), 3)
     """
+
+    length: int
+    segment_ids: Tensor | None  # [B, T]
+    _next_position: Tensor | None  # [B, 1] or [1], where the caller says the positions
 
     def __init__(
         self,
@@ -44,26 +48,59 @@ class KVCache:
         self.keys = torch.zeros(shape, dtype=dtype, device=device)
         check_floating("the cache", self.keys)
         self.values = torch.zeros_like(self.keys)
-        self.length = 0
+        self.reset()
 
-    def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    def append(
+        self,
+        k: Tensor,
+        v: Tensor,
+        position_ids: Tensor | None = None,
+        segment_ids: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
         """Store the next S tokens and return all keys and values held.
 
-        k (rotated), v: `[B, H_kv, S, D]` in the cache's dtype, on its device.
-        Returns two views `[B, H_kv, length, D]`.
-        Raises ValueError for other shapes or devices, too many tokens, or tensors that record
-        gradients, TypeError for another dtype; the cache is then unchanged.
+        k (rotated), v: `[B, H_kv, S, D]` in the cache's dtype, on its device; position_ids,
+        segment_ids: `[S]` or `[B, S]`, what the tokens were rotated to and belong to.
+        Returns two views `[B, H_kv, T, D]`.
+        Raises ValueError for other shapes or devices, too many tokens, segment ids that begin late,
+        or tensors that record gradients, TypeError for another dtype; the cache is then unchanged.
 
         >>> cache = KVCache(1, 1, 2, 4)
         >>> cache.append(torch.ones(1, 1, 2, 4), torch.ones(1, 1, 2, 4))[0].shape
         torch.Size([1, 1, 2, 4])
         """
-        self.check(k, v)
+        self.check(k, v, segment_ids)
         end = self.length + k.shape[2]
         self.keys[:, :, self.length : end] = k
         self.values[:, :, self.length : end] = v
+        if position_ids is not None and k.shape[2]:
+            self._next_position = position_ids[..., -1:].long() + 1
+        if segment_ids is not None:
+            new = segment_ids.expand(k.shape[0], -1)
+            old = new[:, :0] if self.segment_ids is None else self.segment_ids
+            self.segment_ids = torch.cat((old, new), dim=1)
         self.length = end
         return self.keys[:, :, :end], self.values[:, :, :end]
+
+    def next_ids(
+        self, seq_len: int, position_ids: Tensor | None, segment_ids: Tensor | None
+    ) -> tuple[Tensor | None, Tensor | None]:
+        """The ids of the next seq_len tokens: those given, or else each row goes on.
+
+        Its next position is one more than its last one, and its segment is its last token's. None
+        where no earlier call gave any: the positions then count on from `length`.
+
+        >>> cache, x = KVCache(1, 1, 4, 2), torch.ones(1, 1, 2, 2)
+        >>> _ = cache.append(x, x, torch.tensor([[0, 0]]), torch.tensor([[0, 1]]))
+        >>> cache.next_ids(2, None, None)
+        (tensor([[1, 2]]), tensor([[1, 1]]))
+        """
+        if position_ids is None and self._next_position is not None:
+            steps = torch.arange(seq_len, device=self._next_position.device)
+            position_ids = self._next_position + steps
+        if segment_ids is None and self.segment_ids is not None:
+            segment_ids = self.segment_ids[:, -1:].expand(-1, seq_len)
+        return position_ids, segment_ids
 
     def reset(self) -> None:
         """Forget all tokens; the memory is kept.
@@ -74,8 +111,10 @@ class KVCache:
         0
         """
         self.length = 0
+        self.segment_ids = None
+        self._next_position = None
 
-    def check(self, k: Tensor, v: Tensor) -> None:
+    def check(self, k: Tensor, v: Tensor, segment_ids: Tensor | None = None) -> None:
         """Raise what `append` would raise, and store nothing.
 
         >>> KVCache(1, 1, 2, 4).check(torch.ones(1, 1, 2, 4), torch.ones(1, 1, 2, 4))
@@ -108,4 +147,9 @@ class KVCache:
             raise ValueError(
                 f"the cache holds {self.length} of {room} tokens; {k.shape[2]} more do not fit: "
                 f"make it with max_seq_len at least {self.length + k.shape[2]}, or reset it"
+            )
+        if segment_ids is not None and self.segment_ids is None and self.length:
+            raise ValueError(
+                f"segment_ids was given after {self.length} tokens without; the cache must know "
+                "who may see whom from the first token: give them with the prompt, or reset it"
             )

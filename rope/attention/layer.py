@@ -99,12 +99,13 @@ class RotaryAttention(nn.Module):
     ) -> Tensor:
         """Attend over x, or, with a cache, over everything the cache holds and x.
 
-        x: `[B, S, E]`; position_ids: integers `[S]` or `[B, S]`, counted on from the cache's
-        length when None; segment_ids: integers `[S]` or `[B, S]`, packed sequences that do not
-        see each other. With a cache, an extension that depends on the length scales to all that
-        the cache has room for. Returns `[B, S, E]` in x's dtype.
-        Raises ValueError for shapes or devices that do not fit, a full cache, a cache that is not
-        causal or is used with segment_ids, TypeError for wrong dtypes; the cache is then unchanged.
+        x: `[B, S, E]`; position_ids: integers `[S]` or `[B, S]`, when None 0 ... S-1, or, with a
+        cache, counted on from each row's last position; segment_ids: integers `[S]` or `[B, S]`,
+        sequences of one row, or its padding, that do not see each other; when None a cache goes on
+        with each row's last. With a cache, an extension that depends on the length scales to all
+        that the cache has room for. Returns `[B, S, E]` in x's dtype.
+        Raises ValueError for shapes or devices that do not fit, a cache that is full, is not causal
+        or gets segment_ids late, TypeError for wrong dtypes; the cache is then unchanged.
 
         >>> layer = RotaryAttention(8, 2)
         >>> cache = KVCache(1, 2, max_seq_len=4, head_dim=4)
@@ -121,15 +122,17 @@ class RotaryAttention(nn.Module):
         past = 0 if cache is None else cache.length
         seq_len = None
         if cache is not None:
-            cache.check(k, v)
+            cache.check(k, v, segment_ids)
+            position_ids, segment_ids = cache.next_ids(x.shape[1], position_ids, segment_ids)
             if self.rotary.fixed_length is None and self.rotary.extension.length_dependent:
                 # Keys stay as they were rotated, so one length must hold for all: the longest.
                 seq_len = cache.keys.shape[2]
         offset = past if position_ids is None else 0
         q, k = self.rotary(q, k, position_ids, offset=offset, seq_len=seq_len)
         if cache is not None:
-            k, v = cache.append(k, v)
-        mask = self._mask(x, past, segment_ids, causal)
+            k, v = cache.append(k, v, position_ids, segment_ids)
+        keys_of = segment_ids if cache is None else cache.segment_ids
+        mask = self._mask(x, past, segment_ids, keys_of, causal)
         scale = self.rotary.softmax_scale
         starts = not past  # a bool under torch.compile too, where past == 0 stays a symbol
         out = scaled_dot_product_attention(
@@ -148,12 +151,17 @@ class RotaryAttention(nn.Module):
         return x.unflatten(-1, (num_heads, self.head_dim)).transpose(1, 2)
 
     def _mask(
-        self, x: Tensor, past: int, segment_ids: Tensor | None, causal: bool
+        self,
+        x: Tensor,
+        past: int,
+        segment_ids: Tensor | None,
+        key_segment_ids: Tensor | None,
+        causal: bool,
     ) -> Tensor | None:
-        """The keys in sight, bool `[S, T]` or `[B, 1, S, S]`; None where the kernel knows them."""
+        """The keys in sight, bool `[S, T]` or `[B, 1, S, T]`; None where the kernel knows them."""
         if segment_ids is not None:
-            mask = same_segment(segment_ids)
-            mask = mask.tril() if causal else mask
+            mask = same_segment(segment_ids, key_segment_ids)
+            mask = mask.tril(diagonal=past) if causal else mask
             return mask.unsqueeze(1) if mask.dim() == 3 else mask
         if past == 0 or x.shape[1] == 1:
             return None
@@ -191,10 +199,4 @@ class RotaryAttention(nn.Module):
             raise ValueError(
                 "causal is False with a cache; cached tokens cannot see later ones: "
                 "leave the cache out"
-            )
-        if cache is not None and segment_ids is not None:
-            raise ValueError(
-                "segment_ids was given with a cache; the cache does not keep who may see whom, nor "
-                "does it know padding: decode packed or padded sequences each by itself, or batch "
-                "those of one length"
             )

@@ -40,8 +40,10 @@ def packed_mask(segment_ids: Tensor) -> Tensor:
     return same_segment(segment_ids).tril()
 
 
-def same_segment(segment_ids: Tensor) -> Tensor:
-    """True where query m and key n belong to one sequence: bool `[..., S, S]`.
+def same_segment(segment_ids: Tensor, key_segment_ids: Tensor | None = None) -> Tensor:
+    """True where query m and key n belong to one sequence: bool `[..., S, T]`.
+
+    segment_ids: of the queries, `[..., S]`; key_segment_ids: `[..., T]`, the same when None.
 
     >>> same_segment(torch.tensor([0, 1])).int()
     tensor([[1, 0],
@@ -50,4 +52,5 @@ def same_segment(segment_ids: Tensor) -> Tensor:
     check_integer("segment_ids", segment_ids)
     if segment_ids.dim() == 0:
         raise ValueError("segment_ids has no axes; it must be [..., S]: give one id a token")
-    return segment_ids[..., :, None] == segment_ids[..., None, :]
+    keys = segment_ids if key_segment_ids is None else key_segment_ids
+    return segment_ids[..., :, None] == keys[..., None, :]

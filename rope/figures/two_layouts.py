@@ -1,4 +1,4 @@
-"""Which coordinates rotate as one plane in each layout, and what the wrong layout does to a head.
+"""One plane in each layout, which coordinates form one, and what the wrong layout does to a head.
 
 Chapter "Two layouts".
 """
@@ -9,13 +9,40 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from rope.figures import Picture, picture, shapes, subplots
-from rope.figures.style import COLOURS, DASHES, line_style
+from rope.figures.style import BLUE, COLOURS, DASHES, INK, MUTED, line_style
 from rope.frequencies import inverse_frequencies, rotary_tables
 from rope.functional import rotary_embedding
 from rope.layouts import permutation
 
 DIM, SIZE = 64, 16  # of the head whose weights are drawn, and its sequence
 BACK = 3  # how many tokens into the past it looks
+
+
+def one_plane() -> Picture:
+    """Plane 0 of (1, 1, 1, 1) at position 1, base 100, on the axes that each layout gives it."""
+    cos, sin = rotary_tables(2, inverse_frequencies(4, base=100.0), dtype=torch.float64)
+    ones, at_one = torch.ones(1, 1, 1, 4, dtype=torch.float64), torch.tensor([1])
+    figure, axes = subplots(1, 2, height=2.9)
+    for ax, (name, pair) in zip(
+        axes, {"interleaved": (0, 1), "half-split": (0, 2)}.items(), strict=True
+    ):
+        after = rotary_embedding(ones, cos, sin, at_one, interleaved=name == "interleaved")
+        tip = tuple(after.flatten()[list(pair)].tolist())
+        start, end = math.pi / 4, math.atan2(tip[1], tip[0])
+        ax.plot(*shapes.arc((0, 0), (0.6, 0.6), start, end), color=INK, linewidth=1.2)
+        middle = (start + end) / 2
+        ax.text(0.85 * math.cos(middle), 0.85 * math.sin(middle), r"$\theta_0$", **shapes.CENTRED)
+        shapes.arrow(ax, (0, 0), (1, 1), MUTED, linestyle=shapes.DASHED)
+        shapes.arrow(ax, (0, 0), tip, BLUE)
+        ax.set(title=name, xlim=(-0.8, 1.6), ylim=(-0.3, 1.7), aspect="equal")
+        ax.set(xlabel=f"coordinate {pair[0]}", ylabel=f"coordinate {pair[1]}")
+        ax.set(xticks=(0, 1), yticks=(0, 1))
+    return picture(
+        figure,
+        alt="Two panels with the same drawing: the vector (1, 1), dashed, is rotated by one radian "
+        "to (-0.30, 1.38). On the left, interleaved, the axes are coordinates 0 and 1; on the "
+        "right, half-split, they are coordinates 0 and 2.",
+    )
 
 
 def pairing(dim: int) -> Picture:
