@@ -94,10 +94,13 @@ def convert_state_dict(
     wildcards, such as {"*.q_proj.*": 32, "*.k_proj.*": 8}; W_v and W_o belong in none. The weights
     of norms within a head, `[D]`, such as Qwen3's q_norm and k_norm, belong there with 1 head.
     to_half: from interleaved to half-split, or else back; rotary_dim: R, all of D when None.
+    One call converts heads of one width, by which a wrong number of heads is seen; where a model's
+    layers differ in D, each width has a call of its own. A fused projection is split first.
     Returns a new dict in the same order; what no pattern names is the same tensor as before.
     Raises ValueError for a pattern that names nothing, a name that two patterns claim, a tensor
     whose rows do not divide into that many heads, or are none: LoRA's first factor (its second is
-    converted) and quantised numbers; nothing is then converted.
+    converted) and quantised numbers; and for heads that differ in width, as key heads counted as
+    queries do. Nothing is then converted.
 
     >>> converted = convert_state_dict(
     ...     {"q.weight": torch.arange(8), "v.weight": torch.arange(8)}, {"q.*": 2}, to_half=True
@@ -106,6 +109,12 @@ def convert_state_dict(
     ([0, 2, 1, 3, 4, 6, 5, 7], [0, 1, 2, 3, 4, 5, 6, 7])
     """
     check_flag("to_half", to_half)
+    for argument, value in (("state_dict", state_dict), ("heads", heads)):
+        if not isinstance(value, Mapping):
+            raise TypeError(
+                f"{argument} is a {type(value).__name__}; it must be a dict, of tensors by name or "
+                "of head counts by pattern: pass model.state_dict() and such as {'*.q_proj.*': 32}"
+            )
     convert = projection_interleaved_to_half if to_half else projection_half_to_interleaved
     claimed: dict[str, str] = {}
     for pattern, num_heads in heads.items():
@@ -132,6 +141,15 @@ def convert_state_dict(
             converted[name] = convert(state_dict[name], heads[pattern], rotary_dim)
         except (TypeError, ValueError) as error:
             raise type(error)(f"{name!r}: {error}") from None
+    widths = {len(state_dict[name]) // heads[pattern]: name for name, pattern in claimed.items()}
+    if len(widths) > 1:
+        (one, first), (other, second), *_ = widths.items()
+        raise ValueError(
+            f"{first!r} has {heads[claimed[first]]} heads of {one} and {second!r} "
+            f"{heads[claimed[second]]} of {other}; all in one call must have one width: correct "
+            "the number of heads (keys often have fewer than queries), or convert heads of another "
+            "width in another call"
+        )
     return converted
 
 

@@ -59,7 +59,8 @@ class RotaryEmbedding(RotaryTables):
         config: a transformers configuration, its dict, or JSON; layer_type: which of its layers,
         where they differ. Which layers rotate at all, `rope.config.rotary_settings` says: leave the
         others' queries and keys as they are. max_seq_len: rows of the first tables, the model's
-        length when None, up to 131,072; interleaved: the layout, where the type does not tell.
+        length when None, up to 131,072; it must be given where the model has none. interleaved: the
+        layout, where the type does not tell.
         Raises ValueError or TypeError as `rope.config.rotary_settings` does, and ValueError for
         positions of several axes.
 
@@ -75,11 +76,17 @@ class RotaryEmbedding(RotaryTables):
                 f"mrope_section is {list(settings.sections)}; positions must have one axis here: "
                 "use rope.axes.MultiAxisRotaryEmbedding.from_config"
             )
+        if max_seq_len is None:
+            if settings.max_position_embeddings is None:
+                raise ValueError(
+                    "the configuration has no max_position_embeddings, and no class in "
+                    "transformers fills it in; the tables must have a length: pass max_seq_len, or "
+                    "add max_position_embeddings"
+                )
+            max_seq_len = min(settings.max_position_embeddings, MOST_ROWS)
         made = cls(
             settings.dim,
-            min(settings.max_position_embeddings, MOST_ROWS)
-            if max_seq_len is None
-            else max_seq_len,
+            max_seq_len,
             settings.base,
             extension=settings.extension,
             interleaved=settings.interleaved,

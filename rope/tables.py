@@ -26,11 +26,7 @@ from rope.extensions import Default, Extension
 from rope.following import Following, default_device
 from rope.frequencies import check_extension, inverse_frequencies, rotary_tables, table_dtype
 from rope.kernels.operator import look_up
-from rope.positions import (
-    check_no_negative,
-    check_places,
-    position_range,
-)
+from rope.positions import check_no_negative, check_places, position_range
 from rope.shared import shared_tables
 
 _CHANGING = threading.Lock()  # one for all: a lock of its own could not be copied or pickled
@@ -204,6 +200,7 @@ class RotaryTables(Following):
         if not (torch.compiler.is_compiling() or meta or (position_ids.is_cuda and known)):
             low, high = position_range(position_ids)
             check_no_negative(low)
+            check_count("the largest of position_ids", high, smallest=-1)  # of none: -1
             return high + 1, True
         if known is None and self.extension.length_dependent and not meta:
             raise ValueError(

@@ -8,11 +8,13 @@ from types import SimpleNamespace
 import pytest
 from strategies import LLAMA
 
+from rope import RotaryEmbedding
 from rope.config import EXAMPLES, example, rotary_settings
 from rope.config.extension import TRAINED
 
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
 DYNAMIC = {"rope_type": "dynamic", "factor": 2.0}
+OLD = {"original_max_position_embeddings": 64}
 LONG = {"rope_type": "longrope", "short_factor": [1.0] * 8, "long_factor": [2.0] * 8, "factor": 2.0}
 LAYERS = {
     "full_attention": {"rope_type": "default", "rope_theta": 1e6},
@@ -96,6 +98,7 @@ BAD = [
         "rope_theta is None; this model must rotate",
     ),
     (LLAMA | {"alibi": True}, V, "alibi is True; this model must rotate"),
+    (LLAMA | {"rotary": False}, V, "rotary is False; this model must rotate"),
     (LLAMA | {"rotary_value": True}, V, "rotary_value is True; this model must rotate"),
     (LLAMA | {"use_mem_rope": False}, V, "use_mem_rope is False; this model must"),
     (LLAMA | {"position_embedding_type": "nope"}, V, "position_embedding_type is 'nope'"),
@@ -127,7 +130,6 @@ BAD = [
     (LLAMA | {"rotary_dim": 18}, V, "rotary_dim gives a rotated width of 18 in a head of"),
     (LLAMA | {"rotary_dim": 4, "rotary_pct": 0.5}, V, "width is 4 by rotary_dim and 8 by partial"),
     (MLA | {"partial_rotary_factor": 0.5}, V, "width is 16 by qk_rope_head_dim and 8 by"),
-    (without(LLAMA, "max_position_embeddings"), V, "has no max_position_embeddings"),
     # two names of one number
     (LLAMA | {"head_dim": 64, "kv_channels": 128}, V, "64 by that name and 128 as kv_ch"),
     (LLAMA | {"n_embd": 256}, V, "hidden_size is 64 by that name and 256 as n_e"),
@@ -215,6 +217,11 @@ def test_bad_configurations_are_refused_in_words(config, error, words):
         (GEMMA, "linear_attention", "it must be one of full_attention, sliding_attention, chunk"),
         (GEMMA, "chunked_attention", "layers of type 'chunked_attention' do not rotate"),
         (LLAMA, "full_attention", "one RoPE for all layers: leave it out"),
+        (
+            {**GEMMA, "layer_types": ["sliding_attention"] * 2},
+            "full_attention",
+            "has no such layer, and it must be one of sliding_attention: pass",
+        ),
         ({**GEMMA, "rope_theta": 3.0}, "full_attention", "rope_theta is 3.0 at the top"),
         ({**GEMMA, "rope_local_base_freq": 3.0}, "full_attention", "rope_theta is 3.0 at the top"),
         (
@@ -280,6 +287,24 @@ def test_single_layers_count_where_their_type_is_read():
         assert rotary_settings(config, layer_type="full_attention").head_dim == width
     empty = LLAMA | {"per_layer_config": {"7": {"head_dim": None, "intermediate_size": 3}}}
     assert rotary_settings(empty) == rotary_settings(LLAMA)
+
+
+def test_a_length_that_no_class_knows_is_asked_for():
+    mine = {**without(LLAMA, "max_position_embeddings"), "model_type": "mine"}
+    for parameters in (None, YARN):
+        known = mine | {"rope_scaling": parameters}
+        assert rotary_settings(known, interleaved=True).max_position_embeddings is None
+        with pytest.raises(ValueError, match=r"no max_position_emb.*: pass max_seq_len"):
+            RotaryEmbedding.from_config(known, interleaved=True)
+        made = RotaryEmbedding.from_config(known, interleaved=True, max_seq_len=96)
+        whole = RotaryEmbedding.from_config(LLAMA | {"rope_scaling": parameters})
+        assert len(made.cos) == 96 and made.inv_freq.equal(whole.inv_freq)
+    # The numbers of these come of that length.
+    for parameters in (DYNAMIC, DYNAMIC | OLD, {"rope_type": "yarn"} | OLD):
+        with pytest.raises(ValueError, match=r"the length that .*: add max_position_embeddings"):
+            RotaryEmbedding.from_config(
+                mine | {"rope_scaling": parameters}, interleaved=True, max_seq_len=96
+            )
 
 
 def test_names_of_one_number_may_agree():

@@ -194,9 +194,10 @@ def test_sections_give_each_plane_the_axis_that_the_model_gives_it(model_type):
         assert float((cos - once).abs().max()) <= bound
 
 
+LENGTHS = "max_position_embeddings n_positions max_seq_len"
 WIDTHS = (
-    "model_type hidden_size num_attention_heads max_position_embeddings n_embd n_head n_positions "
-    "d_model n_heads max_seq_len qk_rope_head_dim layer_types"
+    "model_type hidden_size num_attention_heads n_embd n_head d_model n_heads qk_rope_head_dim "
+    "layer_types"
 )
 
 
@@ -204,9 +205,27 @@ WIDTHS = (
 def test_what_is_absent_is_what_transformers_fills_in(model_type):
     facts = configuration(model_type)[1]
     bare = {key: facts[key] for key in WIDTHS.split() if key in facts}
+    assert any(facts.get(key) for key in LENGTHS.split())
     for layer_type in layer_types(facts):
         arguments = {"layer_type": layer_type}
         assert rotary_settings(bare, **arguments) == rotary_settings(facts, **arguments)
+
+
+def test_files_without_a_length_have_their_class_s_and_may_be_told():
+    """As transformers 4 wrote Falcon 7B's, and Gemma 3 4B's text part."""
+    sizes = {"hidden_size": 4544, "num_attention_heads": 71, "num_hidden_layers": 32}
+    falcon = {"model_type": "falcon", "alibi": False, "multi_query": True, **sizes}
+    assert len(rope.RotaryEmbedding.from_config(falcon).cos) == 2048
+    assert len(rope.RotaryEmbedding.from_config(falcon, max_seq_len=100).cos) == 100
+    scaling = {"factor": 8.0, "rope_type": "linear"}
+    text = {"model_type": "gemma3_text", "hidden_size": 2560, "num_hidden_layers": 34}
+    text |= {"rope_scaling": scaling, "sliding_window": 1024}
+    whole = {"model_type": "gemma3", "text_config": text}
+    for layer_type in ("full_attention", "sliding_attention"):
+        theirs = auto.CONFIG_MAPPING["gemma3"](text_config=text)
+        found = rotary_settings(whole, layer_type=layer_type)
+        assert found == rotary_settings(theirs, layer_type=layer_type)
+        assert found.max_position_embeddings == theirs.text_config.max_position_embeddings
 
 
 @pytest.mark.parametrize("model_type", sorted(NOT_COVERED))
@@ -330,6 +349,8 @@ def test_general_families_are_read_without_transformers(model_type, monkeypatch)
     found = rotary_settings({"model_type": model_type, **facts})
     assert found == rotary_settings(config)
     assert (found.dim, found.head_dim, found.base) == (24, 24, 1e4)
+    del facts["max_position_embeddings"]  # which its class alone knows
+    assert rotary_settings({"model_type": model_type, **facts}).max_position_embeddings is None
 
 
 def test_other_families_ask_for_transformers_or_for_what_it_knows(monkeypatch):

@@ -93,6 +93,8 @@ VALUES = {
     r"4 rows.*of 3.*cos\[:S\]": lambda: rotate(X[:, :, :3]),
     "axis S is 3.*1 or 4.*slice": lambda: rotate(cos=COS_4[:, :, :3], sin=COS_4[:, :, :3]),
     "axis H is 2.*1 or 3": lambda: rotate(cos=COS.expand(1, 2, 4, 4), sin=SIN.expand(1, 2, 4, 4)),
+    r"has shape \[3\]; it must be \[4\], \[1, 4\] or \[2, 4\],": lambda: rotate(ids=IDS[:3]),
+    r"has shape \[3\]; it must be \[4\] or \[1, 4\],": lambda: rotate(X[:1], ids=IDS[:3]),
     "with position_ids.*leave position_ids out": lambda: rotate(cos=COS_4, sin=COS_4, ids=IDS),
     "holds 4.*4 rows.*rotary_tables": lambda: rotate(ids=IDS + 1),
     "holds -1.*start at 0.*mask": lambda: rotate(ids=IDS - 1),

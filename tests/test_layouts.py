@@ -109,6 +109,7 @@ def test_a_whole_checkpoint_by_the_patterns_of_its_names(rotary_dim):
         ({"*.q_proj.*": 2, "layers.0.*": 1}, "fits .* and .*one pattern.*narrower"),
         ({"*.q_proj.*": 3}, "layers.0.q_proj.weight.*H = 3.*number of heads"),
         ({"*.q_proj.*": 0}, "heads.*is 0.*at least 1"),
+        ({"*.[qk]_proj.*": 2}, "q_proj.* has 2 heads of 8 and .*k_proj.* 2 of 4; all .*correct"),
         ({"*.q_proj.*": 16}, "last axis of x is 1|even|at least 2"),
     ],
 )
@@ -134,6 +135,34 @@ def test_adapters_and_quantised_numbers_are_not_taken_for_rows_of_heads():
         packed = {f"0.q_proj.{name}": torch.ones(16, 6).to(dtype or torch.float32)}
         with pytest.raises(ValueError, match=r"quantised.*before quantising"):
             layouts.convert_state_dict(packed, heads, to_half=True)
+
+
+@pytest.mark.parametrize("name", ["state_dict", "heads"])
+def test_a_model_and_a_list_of_patterns_are_no_dicts(name):
+    given = {"state_dict": checkpoint(), "heads": {"*.q_proj.*": 2}}
+    given[name] = {"state_dict": torch.nn.Linear(2, 2), "heads": ["*.q_proj.*"]}[name]
+    with pytest.raises(TypeError, match=rf"{name} is a .*; it must be a dict.*state_dict\(\)"):
+        layouts.convert_state_dict(**given, to_half=True)
+
+
+@pytest.mark.parametrize("rotary_dim", [None, 4])
+def test_heads_of_two_widths_are_converted_in_two_calls(rotary_dim):
+    """Some layers have heads of 16; a fused projection is split, and put together again."""
+    more = {f"wide.{name}": torch.randn(32, 6) for name in ("q.weight", "k.weight")}
+    parts = torch.randn(16, 6), torch.randn(8, 6), torch.randn(8, 6)
+    narrow = {"q.weight": parts[0], "k.weight": parts[1]}
+    how = {"to_half": True, "rotary_dim": rotary_dim}
+    with pytest.raises(ValueError, match="or convert heads of another width in another call"):
+        layouts.convert_state_dict(more | narrow, {"wide.*": 2, "q.*": 2, "k.*": 1}, **how)
+    once = layouts.convert_state_dict(more | narrow, {"q.*": 2, "k.*": 1}, **how)
+    both = layouts.convert_state_dict(once, {"wide.*": 2}, **how)
+    for name, tensor in more.items():
+        expected = layouts.projection_interleaved_to_half(tensor, 2, rotary_dim)
+        assert once[name] is tensor and torch.equal(both[name], expected)
+    q, k, v = torch.cat(parts).split((2 * 8, 1 * 8, 1 * 8))
+    convert = layouts.projection_interleaved_to_half
+    fused = torch.cat((convert(q, 2, rotary_dim), convert(k, 1, rotary_dim), v))
+    assert torch.equal(fused, torch.cat((both["q.weight"], both["k.weight"], parts[2])))
 
 
 NORM = torch.arange(16.0)

@@ -107,6 +107,16 @@ def test_huge_lengths_are_refused_in_a_sentence(huge):
     assert rotary.fixed_length is None and len(rotary.cos) == 16
 
 
+def test_the_farthest_position_is_the_farthest_offset():
+    rotary, x = RotaryEmbedding(8, 16), torch.ones(1, 1, 1, 8)
+    last = rotary.rotate(x, torch.tensor([2**53]))
+    assert torch.equal(last, rotary.rotate(x, offset=2**53))
+    words = r"position_ids has 54 bits; it must be at most 2\*\*53"
+    with pytest.raises(ValueError, match=words):
+        rotary.rotate(x, torch.tensor([2**53 + 1]))
+    assert rotary.rotate(x[:, :, :0], torch.tensor([], dtype=torch.long)).shape == (1, 1, 0, 8)
+
+
 def test_the_first_rows_are_those_of_the_configuration():
     rotary = RotaryEmbedding.from_config(example("llama-3.1-8b"))
     assert len(rotary.cos) == rotary_settings(example("llama-3.1-8b")).max_position_embeddings

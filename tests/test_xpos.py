@@ -217,7 +217,7 @@ BAD_VALUES = {
     "allows 1983": lambda: XPos(8)(Q, Q.half(), offset=2000),
     "offset is -1.*at least 0": lambda: XPos(8)(Q, Q, offset=-1),
     "offset is 4 beside position_ids, which .* add": lambda: XPos(8)(Q, Q, at(0, 1, 2), offset=4),
-    r"\[2\]; it must be \[3\], \[1, 3\]": lambda: XPos(8)(Q, Q, at(0, 1)),
+    r"\[2\]; it must be \[3\] or \[1, 3\],": lambda: XPos(8)(Q, Q, at(0, 1)),
     "x is on cpu": lambda: XPos(8)(Q, Q, at(0, 1, 2).to("meta")),
     "only their heads may differ": lambda: XPos(8)(Q, Q[:, :, :2]),
     "k has head_dim 6": lambda: XPos(8).rotate_keys(Q[..., :6]),

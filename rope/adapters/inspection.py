@@ -19,12 +19,13 @@ from rope.module import RotaryEmbedding
 NAMES = ("apply_rotary_pos_emb", "apply_rotary_pos_emb_interleave")
 
 
-def refusal(model: nn.Module, why: str) -> ValueError:
-    """The error for a model that cannot be served."""
-    return ValueError(
-        f"the model is a {type(model).__name__}, and {why}; its attention must give cos and sin to "
-        f"{' or '.join(NAMES)}: leave it as it is, or pass the part that does, its language_model"
+def refusal(model: nn.Module, why: str, way_out: str = "") -> ValueError:
+    """The error for a model that cannot be served, with the way out that fits most."""
+    way_out = way_out or (
+        f"its attention must give cos and sin to {' or '.join(NAMES)}: leave it as it is, or pass "
+        "the part that does, its language_model"
     )
+    return ValueError(f"the model is a {type(model).__name__}, and {why}; {way_out}")
 
 
 def is_rotary(module: nn.Module) -> bool:
@@ -75,6 +76,18 @@ def function_for(model: nn.Module, theirs: Any, made: Mapping[Any, PositionEmbed
     raise refusal(model, "it does not rotate as its configuration says")
 
 
+def check_axes(model: nn.Module, rotary: Any) -> None:
+    """Refuse M-RoPE, whose positions have several axes."""
+    sections = getattr(rotary, "mrope_section", None)
+    if sections is not None:
+        raise refusal(
+            model,
+            f"its planes are shared out among several axes (M-RoPE, {list(sections)})",
+            "positions must have one axis here: leave it as it is, or rotate in an attention of "
+            "your own by rope.axes.MultiAxisRotaryEmbedding.from_config",
+        )
+
+
 def check_frequencies(model: nn.Module, rotary: Any, tables: PositionEmbeddings) -> None:
     """Refuse a configuration in which nothing rotates, and frequencies changed by hand."""
     layers: list[Any] = [*tables.layers.values()]
@@ -88,7 +101,12 @@ def check_frequencies(model: nn.Module, rotary: Any, tables: PositionEmbeddings)
             continue
         # A cast rounds them: to 8 bits, or in float16, where they are small, to steps of 2^-24.
         if not torch.allclose(has.cpu().float(), made.float(), rtol=0.01, atol=2.0**-24):
-            raise refusal(model, f"{name} of its rotary module is not what its configuration says")
+            raise refusal(
+                model,
+                f"{name} of its rotary module is not what its configuration says",
+                "the two must agree: say the change in model.config, as rope_parameters, or build "
+                "the model anew",
+            )
 
 
 def _scores(rotate: ByTables, q: Tensor, k: Tensor, *tables: Tensor) -> Tensor:

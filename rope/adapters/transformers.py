@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from rope.adapters.inspection import (
+    check_axes,
     check_frequencies,
     files_of,
     function_for,
@@ -55,6 +56,8 @@ def use_rope(model: Model) -> Model:
     files = files_of(model)
     if not files or not (places or gptj):
         raise refusal(model, "it has no rotary module, or nothing that uses one")
+    for *_, child in places:
+        check_axes(model, child)
     with torch.device("cpu"):
         made = {child: PositionEmbeddings(child.config) for *_, child in places}
         made_sinusoids = [sinusoids(model, each) for each in gptj]
@@ -80,6 +83,11 @@ def restore(model: Model) -> Model:
 
     The function of its file stays: for all tables but those from here it does what it did.
     """
+    if not isinstance(model, nn.Module):
+        raise TypeError(
+            f"model is a {type(model).__name__}; it must be a loaded model, a torch.nn.Module: "
+            "pass AutoModelForCausalLM.from_pretrained(...), say"
+        )
     for parent, name, child in list(_children(model)):
         if isinstance(child, PositionEmbeddings):
             setattr(parent, name, child.__dict__["replaced"])

@@ -10,6 +10,7 @@ import inspect
 import re
 from collections.abc import Mapping
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ import torch
 from rope.config.models import GENERAL, HALF, INTERLEAVED
 from rope.config.parameters import Entries
 from rope.config.source import held, text_facts
+from rope.config.widths import longest_context
 
 #: What no class may fill in: the sizes, which differ from model to model of one class.
 _SIZES = ("hidden_size", "n_embd", "d_model", "num_attention_heads", "n_head", "n_heads")
@@ -28,7 +30,11 @@ def class_facts(facts: Mapping[str, Any], entries: Entries) -> dict[str, Any]:
     entries: `layer_entries(facts)`, in the spelling of today.
     Raises ValueError where transformers is not installed, or where its class refuses the numbers.
     """
-    kind = _configuration_class(facts.get("model_type"))
+    model_type = facts.get("model_type")
+    # To those of the general families a class adds the length alone, where that is absent.
+    if model_type in GENERAL and (longest_context(facts) or find_spec("transformers") is None):
+        return {}
+    kind = _configuration_class(model_type)
     if kind is None:
         return {}
     given = {key: value for key, value in facts.items() if key != "model_type"}
@@ -41,7 +47,7 @@ def class_facts(facts: Mapping[str, Any], entries: Entries) -> dict[str, Any]:
         complete = text_facts(built.to_dict())
     except Exception as error:  # each class has its own
         raise ValueError(
-            f"the class of model_type {facts['model_type']!r} in transformers does not take this "
+            f"the class of model_type {model_type!r} in transformers does not take this "
             f"configuration ({error}): correct it, or leave model_type out and pass interleaved=..."
         ) from error
     if "rope_parameters" in complete:
@@ -81,8 +87,8 @@ def model_layout(model_type: str | None, standard: Mapping[str, Any]) -> bool | 
 
 
 def _configuration_class(model_type: str | None) -> Any:
-    """The class in transformers; None for a model that it does not know, or adds nothing to."""
-    if model_type is None or model_type in GENERAL:
+    """The class in transformers; None for a model that it does not know."""
+    if model_type is None:
         return None
     try:
         from transformers import CONFIG_MAPPING

@@ -66,10 +66,10 @@ def refuse_unknown(parameters: Parameters) -> None:
             raise ValueError(f"rope_type {kind!r} has no {key!r}; it must have one: add its number")
 
 
-def build_extension(parameters: Parameters, longest: int) -> Extension:
+def build_extension(parameters: Parameters, longest: int | None) -> Extension:
     """The extension of these parameters; its own checks refuse bad numbers.
 
-    longest: max_position_embeddings, the trained length where nothing else says it.
+    longest: max_position_embeddings, the trained length where nothing else says it; or None.
 
     >>> build_extension({"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 2.0}, 4096)
     DynamicNTK(factor=2.0, original_max_position_embeddings=4096)
@@ -82,9 +82,16 @@ def build_extension(parameters: Parameters, longest: int) -> Extension:
                 f"rope_type {kind!r} has neither 'factor' nor {TRAINED!r}; one of the two must say "
                 "how far the context is extended: add factor"
             )
-        check_count(TRAINED, given.setdefault(TRAINED, longest))
-        # As in transformers, a missing factor is the ratio of the lengths (Phi-3, say).
-        given.setdefault("factor", longest / given[TRAINED])
+        if longest is not None:
+            check_count(TRAINED, given.setdefault(TRAINED, longest))
+            # As in transformers, a missing factor is the ratio of the lengths (Phi-3, say).
+            given.setdefault("factor", longest / given[TRAINED])
+        elif kind == "dynamic" or not {"factor", TRAINED} <= given.keys():
+            raise ValueError(
+                f"rope_type {kind!r} depends on the length that the model was trained at, and the "
+                "configuration has no max_position_embeddings; max_seq_len, the tables' length, "
+                "cannot stand for it: add max_position_embeddings"
+            )
     if kind == "dynamic":  # transformers takes the trained length from no other key
         trained = "as max_position_embeddings, where dynamic scaling starts"
         agree(TRAINED, "in the rope parameters", given[TRAINED], trained, longest)

@@ -153,6 +153,12 @@ def _picked(entries: Entries, facts: Mapping[str, Any], layer_type: str | None) 
     entry = entries[layer_type]
     if entry is None:
         raise no_rotation(layer_type)
+    kinds = held(list, "layer_types", facts)
+    if kinds and layer_type not in (None, *kinds):
+        raise ValueError(
+            f"layer_type is {layer_type!r}; layer_types has no such layer, and it must be one of "
+            f"{', '.join(map(str, dict.fromkeys(kinds)))}: pass one"
+        )
     return entry
 
 

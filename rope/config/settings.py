@@ -25,6 +25,7 @@ class RotarySettings:
 
     dim: the rotated width R; head_dim: D of the tensor that is rotated. With multi-head latent
     attention that tensor is the rotary part alone (qk_rope_head_dim), and both are its width.
+    max_position_embeddings: None where neither the configuration nor the model's class has it.
     sections, interleaved_sections: M-RoPE's planes per axis, and whether the axes take turns.
     softmax_scale: what the model multiplies the usual 1/sqrt of its query width by. DeepSeek's
     models carry YaRN's temperature there, as mscale(factor, mscale_all_dim)**2, and not in the
@@ -43,7 +44,7 @@ class RotarySettings:
     base: float
     extension: Extension
     interleaved: bool
-    max_position_embeddings: int
+    max_position_embeddings: int | None
     sections: tuple[int, ...] | None = None
     interleaved_sections: bool = False
     softmax_scale: float = 1.0
@@ -62,10 +63,10 @@ def rotary_settings(
     layer_type: which layers, where they differ ("full_attention", say); they must rotate.
     interleaved: the layout of the weights at hand. None takes the model's own, which needs a
     known model_type; given, it wins, for checkpoints that were converted to the other layout.
-    A key that holds None counts as absent, and an absent base, width or share as what transformers
-    fills in for the model_type. Raises TypeError for a value of the wrong kind, and ValueError,
-    naming the key, for whatever is unknown, contradictory, odd or not enough: a key about rotation
-    in a place where nothing reads it, and a near miss of one, are unknown.
+    A key that holds None counts as absent, and an absent base, width, share or length as what
+    transformers fills in for the model_type. Raises TypeError for a value of the wrong kind, and
+    ValueError, naming the key, for whatever is unknown, contradictory, odd or not enough: a key
+    about rotation in a place where nothing reads it, and a near miss of one, are unknown.
 
     >>> from rope.config import example
     >>> settings = rotary_settings(example("gpt-neox-20b"))
@@ -91,7 +92,7 @@ def rotary_settings(
     rotates = rotating_layers(complete, {**layer_entries(standard), **entries}, layer_type)
     parameters = rope_parameters(facts, entries, standard, layer_type)
     head_dim, dim = widths(complete, parameters, layer_type)
-    longest = longest_context(facts)
+    longest = longest_context(facts) or longest_context(standard)
     extension = build_extension(parameters, longest)
     sections, taking_turns = _sections(facts.get("model_type"), standard, parameters, dim)
     return RotarySettings(
@@ -122,6 +123,7 @@ def _check_model(facts: Mapping[str, Any]) -> None:
     given = held(dict, "rope_parameters", facts) if model_type == "olmo_hybrid" else {}
     for key, fits in {
         "alibi": not facts.get("alibi"),
+        "rotary": facts.get("rotary", True),
         "rotary_value": not facts.get("rotary_value"),
         "use_mem_rope": facts.get("use_mem_rope") is not False,
         "position_embedding_type": facts.get("position_embedding_type", usual) in kinds,

@@ -19,8 +19,8 @@ ABOUT_ROTATION = re.compile(r"(^|_)(m?rope|rotary|yarn|ntk|longrope)(_|$)")
 READ = (
     "rope_theta rotary_emb_base rope_local_base_freq global_rope_theta local_rope_theta "
     "rope_scaling rope_parameters partial_rotary_factor rotary_pct rotary_dim qk_rope_head_dim "
-    "rope_interleave layer_rope_theta rope_scaling_layers use_mem_rope rotary_value no_rope_layers "
-    "no_rope_layer_interval indexer_rope_interleave"
+    "rope_interleave layer_rope_theta rope_scaling_layers use_mem_rope rotary rotary_value "
+    "no_rope_layers no_rope_layer_interval indexer_rope_interleave"
 )
 #: All that a key may be a near miss of, and a neighbour of MLA's that is none.
 KNOWN = f"{READ} head_dim original_max_position_embeddings qk_nope_head_dim".split()
@@ -69,6 +69,14 @@ def text_facts(whole: Mapping[str, Any]) -> dict[str, Any]:
         whole, facts = facts["text_config"], {"model_type": facts.get("model_type"), **text}
     if facts.get("model_type") == "dbrx":  # version 4 kept the base in there
         inner = present("attn_config", held(dict, "attn_config", facts))
+        base, run = inner.get("rope_theta"), held(dict, "rope_parameters", facts).get("rope_theta")
+        if None not in (base, run) and base != run:
+            raise ValueError(
+                f"attn_config['rope_theta'] is {base!r} and rope_parameters['rope_theta'] {run!r}, "
+                "by which transformers 5 rotates; they must be the same: before the model is "
+                f"built, set config.rope_parameters['rope_theta'] = {base!r} if its weights were "
+                f"trained so, or else config.attn_config.rope_theta = {run!r}"
+            )
         for key in filter(ABOUT_ROTATION.search, inner):
             agree(key, "in attn_config", inner[key], "outside", facts.get(key, inner[key]))
             facts[key] = inner[key]

@@ -11,12 +11,9 @@ from rope.config.extension import Parameters
 from rope.config.source import agree, held, present
 
 
-def longest_context(facts: Mapping[str, Any]) -> int:
-    """The length that the model is made for."""
-    longest = _count(facts, "max_position_embeddings", "n_positions", "max_seq_len")
-    if longest is None:
-        raise ValueError("the configuration has no max_position_embeddings; it must: add a length")
-    return longest
+def longest_context(facts: Mapping[str, Any]) -> int | None:
+    """The length that the model is made for; None where that is not said."""
+    return _count(facts, "max_position_embeddings", "n_positions", "max_seq_len")
 
 
 def widths(
