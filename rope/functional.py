@@ -61,7 +61,8 @@ def rotary_embedding(
     ValueError for shapes or devices that do not agree and for positions outside the tables
     (under `torch.compile` and on CUDA that last one is an asynchronous assertion; the Triton kernel
     makes such a token NaN instead), and in place for a leaf that records gradients or memory in
-    which several elements of x share a place; nothing is then changed.
+    which several elements of x share a place (under `torch.compile`, expansions alone); nothing is
+    then changed.
 
     >>> import torch
     >>> from rope.frequencies import inverse_frequencies, rotary_tables
@@ -96,7 +97,9 @@ def rotary_embedding_qk(
     """Rotate queries `[B, H, S, D]` and keys `[B, H_kv, S, D]` together: on a GPU, in one launch.
 
     Arguments and errors are those of `rotary_embedding`. Raises ValueError for q and k that differ
-    in more than their heads, and in place for one tensor given as both; nothing is then changed.
+    in more than their heads, and in place for two that share memory, or lie among each other with
+    unlike strides (under `torch.compile`, for one tensor given as both alone); nothing is then
+    changed.
 
     >>> import torch
     >>> q, k = torch.ones(1, 4, 1, 2), torch.ones(1, 2, 1, 2)

@@ -22,14 +22,17 @@ def check_writable(**tensors: Tensor) -> None:
     first, *others = tensors.values()
     if others and (others[0] is first or _meet(first, others[0])):
         raise ValueError(
-            "q and k share places in memory, as one tensor does; in place they must be two, or it "
-            "is rotated twice: pass k.clone()"
+            "q and k share places in memory, as one tensor does, or lie among each other with "
+            f"unlike strides, {list(first.stride())} and {list(others[0].stride())}; in place they "
+            "must lie apart, or what they share is rotated twice: pass k.clone()"
         )
     names = list(tensors)
     if not torch.compiler.is_compiling():  # views first, which alone torch refuses, and keys
         names.sort(key=lambda name: (tensors[name]._base is None, name))
     for name in names:
         x = tensors[name]
+        if not _may_raise(x):
+            continue
         try:  # torch raises here what it would raise once the first has changed
             x.narrow(3, 0, 0).zero_()
         except RuntimeError as error:
@@ -39,19 +42,48 @@ def check_writable(**tensors: Tensor) -> None:
             ) from error
 
 
+def _may_raise(x: Tensor) -> bool:
+    """Whether torch may refuse a write: it does for gradients, and for tensors of inference."""
+    unsure = torch.compiler.is_compiling() or not is_plain(x)
+    return unsure or torch.is_grad_enabled() or x.is_inference()
+
+
 def _meet(q: Tensor, k: Tensor) -> bool:
     """Whether two tensors have a place in common, as one has with a view of it or a slice; slices
     of one projection lie apart. Compiled code knows no addresses.
+
+    Exact for tensors that `check_pair` and `_overlaps` let through, unless their strides differ on
+    an axis where both have more than one place: then already if their spans of memory intersect.
     """
     if torch.compiler.is_compiling() or q.is_meta or not (is_plain(q) and is_plain(k)):
         return False
-    steps, apart = q.stride(), (k.data_ptr() - q.data_ptr()) // q.element_size()
-    if q.numel() == 0 or k.numel() == 0 or (apart != 0 and k.stride() != steps):
+    of_q, of_k = _bytes(q), _bytes(k)
+    span_q, span_k = (1 + sum(step * (n - 1) for step, n in each) for each in (of_q, of_k))
+    apart, axes = k.data_ptr() - q.data_ptr(), []
+    if q.numel() == 0 or k.numel() == 0 or not -span_k < apart < span_q:
         return False
-    axes = zip(steps, q.shape, k.shape, strict=True)
-    return apart == 0 or any(
-        step and apart % step == 0 and -size_k < apart // step < size_q
-        for step, size_q, size_k in axes
+    for (step, n), (step_k, m) in zip(of_q, of_k, strict=True):
+        if step != step_k and n > 1 < m:
+            return True
+        if n > 1 or m > 1:  # the step along an axis of one place is never taken
+            axes.append((step if n > 1 else step_k, n, m))
+    return _reach(apart, sorted(axes, reverse=True))
+
+
+def _bytes(x: Tensor) -> list[tuple[int, int]]:
+    """The step and the size of each axis in bytes, the bytes of an element being the last axis."""
+    size = x.element_size()
+    return [*((step * size, n) for step, n in zip(x.stride(), x.shape, strict=True)), (1, size)]
+
+
+def _reach(rest: int, axes: list[tuple[int, int, int]]) -> bool:
+    """Whether steps t along each axis, -m < t < n, add up to rest; the longest step is first."""
+    if not axes:
+        return rest == 0
+    (step, n, m), *more = axes
+    # All shorter axes together fall short of one step, so t is one of the two next to rest / step.
+    return any(
+        -m < t < n and _reach(rest - t * step, more) for t in (rest // step, rest // step + 1)
     )
 
 

@@ -120,7 +120,7 @@ class RotaryEmbedding(RotaryTables):
         Raises as `rotary_embedding` does. Eager calls with position_ids read the largest one, to
         grow the tables; a GPU has to wait for that, unless seq_len or `fix_length` names a length
         that all positions are below. Compiled calls never read data: name a length, or `grow`
-        the tables first, since growing within compiled code traces it again.
+        the tables first.
 
         >>> rotary, x = RotaryEmbedding(4), torch.ones(1, 1, 1, 4)
         >>> q, k = rotary(x, x, torch.tensor([5]))

@@ -39,7 +39,8 @@ def within(
     """Whether two results agree, entry by entry, but for so many roundings.
 
     left, right: real or complex numbers, arrays or tensors of one shape, or one of them a number.
-    The rest is as in `allowed`. A NaN agrees with nothing. Raises ValueError for unlike shapes.
+    The rest is as in `allowed`. An infinity agrees with itself alone, a NaN with nothing.
+    Raises ValueError for unlike shapes and for no entries.
 
     >>> within(0.1 + 0.2, 0.3, roundings=1), within(0.1 + 0.2, 0.3000001, roundings=1)
     (True, False)
@@ -50,7 +51,14 @@ def within(
             f"the two results have shapes {list(one.shape)} and {list(other.shape)}; they must be "
             "alike, or one a number: compare what belongs together"
         )
-    return bool(np.all(np.abs(one - other) <= allowed(roundings, size, dtype)))
+    if one.size == 0 or other.size == 0:  # all of none agree: a check would pass on nothing
+        raise ValueError(
+            f"the two results have shapes {list(one.shape)} and {list(other.shape)}; they must "
+            "have entries to compare: look at why one is empty"
+        )
+    with np.errstate(invalid="ignore"):  # inf - inf
+        near = np.abs(one - other) <= allowed(roundings, size, dtype)
+    return bool(np.all(near | (one == other)))
 
 
 def _array(value: ArrayLike | Tensor) -> np.ndarray:

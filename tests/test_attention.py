@@ -121,6 +121,27 @@ def test_a_cache_counts_on_from_the_positions_of_the_prompt():
     close(torch.cat(pieces, dim=1), layer(x, ids))
 
 
+@torch.no_grad()
+def test_tokens_without_ids_go_on_from_those_with():
+    """In append itself as in the layer: positions, segments, and both after a call of no tokens."""
+    cache, x = KVCache(2, 1, 12, 2), torch.ones(2, 1, 3, 2)
+    none = x[:, :, :0]
+    cache.append(none, none, torch.ones(0).long(), torch.ones(2, 0).long())
+    assert cache.next_ids(3, None, None) == (None, None)
+    cache.append(x, x, torch.arange(3) + 4, torch.tensor([[0, 0, 1], [2, 2, 2]]))
+    cache.append(x, x)
+    positions, segments = cache.next_ids(1, None, None)
+    assert positions.tolist() == [10] and segments.tolist() == [[1], [2]]
+    assert cache.segment_ids.tolist() == [[0, 0, 1, 1, 1, 1], [2] * 6]
+
+
+@torch.no_grad()
+def test_segments_may_begin_with_a_prompt_of_no_tokens():
+    layer, x, cache = make("grouped"), normal((2, 3, 32), 1), KVCache(2, 2, 3, 8, dtype=DOUBLE)
+    layer(x[:, :0], cache=cache, segment_ids=torch.ones(2, 0).long())
+    close(layer(x, cache=cache), layer(x))
+
+
 def test_later_tokens_do_not_matter():
     layer, x = make("grouped"), normal((1, 8, 32), 1)
     changed = x.clone()

@@ -1,6 +1,7 @@
 """Derivatives: of every order and direction, under every transform, out of place and in place."""
 
 import itertools
+import random
 
 import pytest
 import torch
@@ -317,6 +318,58 @@ def test_slices_of_one_projection_are_apart(cut):
     rotary(*parts(fused), tensor_format="bshd", inplace=True)
     for one, right in zip(parts(fused), expected, strict=True):
         assert torch.equal(one, right)
+
+
+def places(x):
+    """The addresses of all elements, the slow way."""
+    axes = (range(0, step * size, step) for step, size in zip(x.stride(), x.shape, strict=True))
+    return {x.storage_offset() + sum(steps) for steps in itertools.product(*axes)}
+
+
+def test_a_shared_place_is_refused_in_place_and_nothing_else():
+    """Two random slices of one buffer; only where strides differ may caution refuse too much."""
+    draw, seen = random.Random(0), {True: 0, False: 0}
+    for _ in range(400):
+        buffer, axes = torch.ones(4, 3, 4, 4), draw.sample(range(3), 3)
+        sizes = [draw.randint(1, size) for size in (4, 3, 4)]
+        heads, pair = draw.randrange(3), []
+        for _ in "qk":
+            sizes[heads] = draw.randint(1, buffer.shape[heads])
+            starts = [draw.randint(0, n - m) for n, m in zip(buffer.shape, sizes, strict=False)]
+            cut = buffer
+            for axis, (start, size) in enumerate(zip(starts, sizes, strict=True)):
+                cut = cut.narrow(axis, start, size)
+            rest = [axis for axis in axes if axis != heads]
+            if draw.random() < 0.3 and sizes[rest[0]] == sizes[rest[1]]:
+                rest.reverse()
+            start = draw.randint(0, 2)
+            pair.append(cut.permute(rest[0], heads, rest[1], 3)[..., start : start + 2])
+        q, k = pair
+        axes = list(zip(q.stride(), k.stride(), q.shape, k.shape, strict=True))
+        unlike = any(a != b and n > 1 < m for a, b, n, m in axes)
+        shared = not places(q).isdisjoint(places(k))
+        half_turn = -torch.ones(q.shape[2], 1), torch.zeros(q.shape[2], 1)
+        try:
+            rotary_embedding_qk(q, k, *half_turn, inplace=True)
+        except ValueError:
+            refused, turned = True, 0
+        else:
+            refused, turned = False, q.numel() + k.numel()
+        assert (buffer < 0).sum() == turned, axes  # each place once, or none
+        assert refused == shared or (unlike and refused), axes
+        seen[shared] += 1
+    assert min(seen.values()) > 50
+
+
+def test_unlike_steps_along_one_head_hide_nothing():
+    """A step that is never taken says nothing; nor does the dtype through which memory is seen."""
+    flat = torch.ones(34 * 1024)
+    q, tail = flat[: 33 * 1024].view(1, 33, 16, 64), flat[32 * 1024 : 33 * 1024]
+    thin = tail.view(torch.bfloat16)[: 16 * 64].view(1, 1, 16, 64)
+    for k in (tail.view(1, 1, 16, 64), tail.as_strided((1, 1, 16, 64), (7, 7, 64, 1)), thin):
+        with pytest.raises(ValueError, match="share places"):
+            RotaryEmbedding(64)(q, k, inplace=True)
+    assert torch.equal(flat, torch.ones_like(flat))
 
 
 def test_a_refused_key_leaves_no_trace_on_the_query():

@@ -265,6 +265,35 @@ def test_the_cache_is_unchanged_by_a_bad_call():
         assert cache.keys.sum() == cache.values.sum() == 6
 
 
+@pytest.mark.parametrize(
+    ("message", "ids"),
+    {
+        r"segment_ids has shape \[2\].*\[3\] or \[2, 3\]": {"segment_ids": IDS[:2]},
+        r"segment_ids has shape \[3, 3\]": {"segment_ids": IDS.new_ones(3, 3)},
+        r"segment_ids is torch\.float32": {"segment_ids": torch.ones(3)},
+        r"k is on cpu and segment_ids on meta": {"segment_ids": IDS[:3].to("meta")},
+        r"position_ids has shape \[4\]": {"position_ids": IDS},
+        r"position_ids has shape \[3, 3\]": {"position_ids": IDS.new_ones(3, 3)},
+        r"position_ids is torch\.float32": {"position_ids": torch.ones(3)},
+    }.items(),
+)
+def test_ids_that_do_not_fit_leave_the_cache_unchanged(message, ids):
+    held, good = cache(), torch.ones(2, 2, 3, 4)
+    with pytest.raises((ValueError, TypeError), match=message):
+        held.append(good, good, **ids)
+    assert held.length == 0 and held.keys.sum() == 0
+    assert held.next_ids(1, None, None) == (None, None)
+
+
+def test_a_cache_of_inference_mode_is_refused_outside_it():
+    with torch.inference_mode():
+        held, good = cache(), torch.ones(2, 2, 3, 4)
+        held.append(good, good)
+    with torch.no_grad(), pytest.raises(ValueError, match=r"inference_mode\(\).*make it outside"):
+        held.append(good, good)
+    assert held.length == 3
+
+
 def test_a_full_cache_leaves_the_layer_as_it_was():
     layer, cache = RotaryAttention(16, 4, rotary=RotaryEmbedding(4, 4)), KVCache(1, 4, 5, 4)
     with torch.no_grad(), pytest.raises(ValueError, match="do not fit"):

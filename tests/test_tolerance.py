@@ -28,6 +28,22 @@ def test_numbers_arrays_and_tensors_are_compared_entry_by_entry(right):
     assert not within(one * math.nan, right, 8)
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("infinity", [math.inf, -math.inf, complex(math.inf, 0)])
+def test_an_infinity_agrees_with_itself_alone(infinity):
+    """As masked scores do, and without a warning."""
+    scores = np.asarray([1.0, infinity])
+    assert within(scores, scores, 1) and within(infinity, infinity, 1)
+    assert not within(scores, -scores, 1) and not within(scores, [1.0, 2.0], 1)
+    assert not within(scores, [1.0, math.nan], 1)
+
+
+@pytest.mark.parametrize("right", [1.0, torch.empty(0)])
+def test_nothing_is_not_compared(right):
+    with pytest.raises(ValueError, match=r"shapes \[0\] and .*must have entries"):
+        within(torch.empty(0), right, 1)
+
+
 def test_what_cannot_be_compared_is_refused():
     with pytest.raises(ValueError, match=r"shapes \[2\] and \[3\]; they must be alike"):
         within([1, 2], [1, 2, 3], 1)

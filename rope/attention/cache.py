@@ -9,11 +9,13 @@ Shapes: B batch, H_kv key heads, S new tokens, T tokens held, D head dimension.
 import torch
 from torch import Tensor
 
+from rope.attention.packed import check_segment_ids
 from rope.checks import check_count, check_devices, check_floating
+from rope.positions import check_position_ids
 
 
 class KVCache:
-    """Room for max_seq_len rotated keys and values of one layer, filled in order.
+    """Room for max_seq_len rotated keys and values of one layer, filled in order: one a layer.
 
     dtype and device are torch's defaults when None; keys made under autocast have its dtype, and
     so must the cache. `length` is the number T of tokens held, the same for all rows; where rows
@@ -60,22 +62,24 @@ class KVCache:
         """Store the next S tokens and return all keys and values held.
 
         k (rotated), v: `[B, H_kv, S, D]` in the cache's dtype, on its device; position_ids,
-        segment_ids: `[S]` or `[B, S]`, what the tokens were rotated to and belong to.
-        Returns two views `[B, H_kv, T, D]`.
+        segment_ids: integers `[S]` or `[B, S]`, what the tokens were rotated to and belong to;
+        when None those of `next_ids`. Returns two views `[B, H_kv, T, D]`.
         Raises ValueError for other shapes or devices, too many tokens, segment ids that begin late,
-        or tensors that record gradients, TypeError for another dtype; the cache is then unchanged.
+        tensors that record gradients, or a cache made under inference_mode and used outside it,
+        TypeError for another dtype; the cache is then unchanged.
 
         >>> cache = KVCache(1, 1, 2, 4)
         >>> cache.append(torch.ones(1, 1, 2, 4), torch.ones(1, 1, 2, 4))[0].shape
         torch.Size([1, 1, 2, 4])
         """
-        self.check(k, v, segment_ids)
+        self.check(k, v, position_ids, segment_ids)
+        position_ids, segment_ids = self.next_ids(k.shape[2], position_ids, segment_ids)
         end = self.length + k.shape[2]
         self.keys[:, :, self.length : end] = k
         self.values[:, :, self.length : end] = v
         if position_ids is not None and k.shape[2]:
             self._next_position = position_ids[..., -1:].long() + 1
-        if segment_ids is not None:
+        if segment_ids is not None and k.shape[2]:  # no token, no last segment to go on with
             new = segment_ids.expand(k.shape[0], -1)
             old = new[:, :0] if self.segment_ids is None else self.segment_ids
             self.segment_ids = torch.cat((old, new), dim=1)
@@ -114,12 +118,24 @@ class KVCache:
         self.segment_ids = None
         self._next_position = None
 
-    def check(self, k: Tensor, v: Tensor, segment_ids: Tensor | None = None) -> None:
+    def check(
+        self,
+        k: Tensor,
+        v: Tensor,
+        position_ids: Tensor | None = None,
+        segment_ids: Tensor | None = None,
+    ) -> None:
         """Raise what `append` would raise, and store nothing.
 
         >>> KVCache(1, 1, 2, 4).check(torch.ones(1, 1, 2, 4), torch.ones(1, 1, 2, 4))
         """
         batch, heads, room, head_dim = self.keys.shape
+        outside = not (torch.compiler.is_compiling() or torch.is_inference_mode_enabled())
+        if outside and self.keys.is_inference():
+            raise ValueError(
+                "the cache was made under torch.inference_mode() and is used outside it; torch "
+                "lets it be written to inside alone: make it outside, or decode inside"
+            )
         for name, tensor in (("k", k), ("v", v)):
             check_floating(name, tensor)
             if tensor.dim() != 4 or tensor.shape != (batch, heads, tensor.shape[2], head_dim):
@@ -148,6 +164,10 @@ class KVCache:
                 f"the cache holds {self.length} of {room} tokens; {k.shape[2]} more do not fit: "
                 f"make it with max_seq_len at least {self.length + k.shape[2]}, or reset it"
             )
+        if position_ids is not None:
+            check_position_ids(position_ids, k)
+        if segment_ids is not None:
+            check_segment_ids(segment_ids, k=k)
         if segment_ids is not None and self.segment_ids is None and self.length:
             raise ValueError(
                 f"segment_ids was given after {self.length} tokens without; the cache must know "

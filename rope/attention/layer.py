@@ -14,14 +14,8 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
 from rope.attention.cache import KVCache
-from rope.attention.packed import same_segment
-from rope.checks import (
-    check_count,
-    check_devices,
-    check_flag,
-    check_floating,
-    check_integer,
-)
+from rope.attention.packed import check_segment_ids, same_segment
+from rope.checks import check_count, check_flag, check_floating
 from rope.module import RotaryEmbedding
 
 
@@ -101,9 +95,12 @@ class RotaryAttention(nn.Module):
 
         x: `[B, S, E]`; position_ids: integers `[S]` or `[B, S]`, when None 0 ... S-1, or, with a
         cache, counted on from each row's last position; segment_ids: integers `[S]` or `[B, S]`,
-        sequences of one row, or its padding, that do not see each other; when None a cache goes on
-        with each row's last. With a cache, an extension that depends on the length scales to all
-        that the cache has room for. Returns `[B, S, E]` in x's dtype.
+        sequences of one row, or its padding, that do not see each other, at the cost of a mask
+        `[S, T]`; when None a cache goes on with each row's last. A cache takes the last token of
+        each row for the one to go on from: rows padded on the right need both ids with the first
+        step after the prompt too. With a cache, an extension that depends on the length scales to
+        all that the cache has room for.
+        Returns `[B, S, E]` in x's dtype (autocast's under autocast).
         Raises ValueError for shapes or devices that do not fit, a cache that is full, is not causal
         or gets segment_ids late, TypeError for wrong dtypes; the cache is then unchanged.
 
@@ -122,7 +119,7 @@ class RotaryAttention(nn.Module):
         past = 0 if cache is None else cache.length
         seq_len = None
         if cache is not None:
-            cache.check(k, v, segment_ids)
+            cache.check(k, v, position_ids, segment_ids)
             position_ids, segment_ids = cache.next_ids(x.shape[1], position_ids, segment_ids)
             if self.rotary.fixed_length is None and self.rotary.extension.length_dependent:
                 # Keys stay as they were rotated, so one length must hold for all: the longest.
@@ -182,14 +179,7 @@ class RotaryAttention(nn.Module):
                 "missing batch axis with unsqueeze(0), or make the layer for another embed_dim"
             )
         if segment_ids is not None:
-            check_integer("segment_ids", segment_ids)
-            check_devices(x=x, segment_ids=segment_ids)
-            shape = tuple(segment_ids.shape)
-            if shape not in ((x.shape[1],), tuple(x.shape[:2])):
-                raise ValueError(
-                    f"segment_ids has shape {list(shape)}; it must be [{x.shape[1]}] or "
-                    f"{list(x.shape[:2])}: give one id a token"
-                )
+            check_segment_ids(segment_ids, x=x)
         if cache is not None and not isinstance(cache, KVCache):
             raise TypeError(
                 f"cache is a {type(cache).__name__}; it must be a rope.attention.KVCache, one for "

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from rope.checks import check_integer
+from rope.checks import check_devices, check_integer
 from rope.positions import check_lengths
 
 
@@ -38,6 +38,23 @@ def packed_mask(segment_ids: Tensor) -> Tensor:
             [0, 0, 1]], dtype=torch.int32)
     """
     return same_segment(segment_ids).tril()
+
+
+def check_segment_ids(segment_ids: Tensor, **vectors: Tensor) -> None:
+    """Refuse what are no integers `[S]` or `[B, S]`, or not on the device; by name, x or k.
+
+    >>> check_segment_ids(torch.tensor([0, 1]), x=torch.ones(1, 2, 8))
+    """
+    check_integer("segment_ids", segment_ids)
+    check_devices(**vectors, segment_ids=segment_ids)
+    (x,) = vectors.values()
+    batch, seq_len = x.shape[0], x.shape[-2]
+    shape = tuple(segment_ids.shape)
+    if shape not in ((seq_len,), (batch, seq_len)):
+        raise ValueError(
+            f"segment_ids has shape {list(shape)}; it must be [{seq_len}] or "
+            f"[{batch}, {seq_len}]: give one id a token"
+        )
 
 
 def same_segment(segment_ids: Tensor, key_segment_ids: Tensor | None = None) -> Tensor:
