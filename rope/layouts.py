@@ -17,6 +17,7 @@ from torch import Tensor
 from rope.checks import check_count, check_dim, check_flag, check_tensor
 
 _RANKS = re.compile(r"lora_?(a|down|embedding)", re.IGNORECASE)  # LoRA's first factor
+_FUSED = re.compile(r"qkv|query_key_value|c_attn", re.IGNORECASE)  # values among the rows
 
 
 def permutation(dim: int, *, device: torch.device | str | None = None) -> Tensor:
@@ -99,8 +100,8 @@ def convert_state_dict(
     Returns a new dict in the same order; what no pattern names is the same tensor as before.
     Raises ValueError for a pattern that names nothing, a name that two patterns claim, a tensor
     whose rows do not divide into that many heads, or are none: LoRA's first factor (its second is
-    converted) and quantised numbers; and for heads that differ in width, as key heads counted as
-    queries do. Nothing is then converted.
+    converted), fused projections and quantised numbers; and for heads that differ in width, as key
+    heads counted as queries do. Nothing is then converted.
 
     >>> converted = convert_state_dict(
     ...     {"q.weight": torch.arange(8), "v.weight": torch.arange(8)}, {"q.*": 2}, to_half=True
@@ -160,6 +161,11 @@ def _check_rows(name: str, tensor: Tensor) -> None:
         raise ValueError(
             f"{name!r} has ranks for rows, not coordinates of heads; it must stay as it is: name "
             "the weights, and LoRA's second factor, alone"
+        )
+    if _FUSED.search(name):
+        raise ValueError(
+            f"{name!r} holds the values' rows too, which stay; it must be split: convert the rows "
+            "of queries and of keys by projection_interleaved_to_half, and join all three again"
         )
     if name.rpartition(".")[2] not in ("weight", "bias"):
         raise ValueError(

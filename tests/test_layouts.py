@@ -121,6 +121,9 @@ def test_a_checkpoint_that_does_not_fit_is_not_converted(heads, message):
 def test_adapters_and_quantised_numbers_are_not_taken_for_rows_of_heads():
     heads = {"*.q_proj.*": 4}
     lora = {"0.q_proj.lora_A.weight": torch.randn(16, 6), "0.q_proj.lora_B.weight": NORM}
+    for fused in ("0.qkv_proj.weight", "h.0.query_key_value.bias", "h.0.c_attn.weight"):
+        with pytest.raises(ValueError, match=r"values' rows too.*split"):
+            layouts.convert_state_dict({fused: torch.randn(24, 6)}, {"*": 4}, to_half=True)
     with pytest.raises(ValueError, match=r"lora_A.*ranks.*second factor, alone"):
         layouts.convert_state_dict(lora, heads, to_half=True)
     for name in ("lora_a", "lora_down"):

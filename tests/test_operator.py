@@ -157,7 +157,9 @@ def test_without_the_loop_the_bits_are_the_same_and_it_says_so(tree):
     run(["setup.py", "-q", "build_ext", "--inplace"], tree, CC="false", LDSHARED="false")
     assert not list(tree.rglob("*.so"))
     code = (
-        'check("it was not built", "C compiler")\n'
+        'check("it was not built in", str(Path.cwd()), "C compiler", "pip install -e")\n'
+        'Path("setup.py").unlink(); cpu.library.cache_clear()\n'
+        'check("it was not built when", "C compiler", "--force-reinstall")\n'
         'Path("rope/kernels/rotate.abi3.so").write_text("no library")\n'
         'cpu.library.cache_clear(); check("does not load", "C compiler")'
     )

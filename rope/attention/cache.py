@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from rope.attention.packed import check_segment_ids
-from rope.checks import check_count, check_devices, check_floating
+from rope.checks import FLOATING, check_count, check_devices, check_floating
 from rope.positions import check_position_ids
 
 
@@ -48,7 +48,11 @@ class KVCache:
         ):
             check_count(name, size)
         self.keys = torch.zeros(shape, dtype=dtype, device=device)
-        check_floating("the cache", self.keys)
+        if self.keys.dtype not in FLOATING:
+            raise TypeError(
+                f"dtype is {dtype}; it must be float16, bfloat16, float32 or float64: pass that of "
+                "the keys"
+            )
         self.values = torch.zeros_like(self.keys)
         self.reset()
 

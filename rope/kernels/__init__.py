@@ -30,7 +30,7 @@ def explain(device: torch.device | str = "cpu") -> str:
         return (
             "On cpu the formula rotates, a block of the sequence at a time, for want of the loop "
             f"in C: {how}. With a C compiler, pip install --force-reinstall --no-cache-dir builds "
-            "it."
+            "it, and pip install -e the one in a clone."
         )
     if kind in DTYPES:
         return f"On {kind} the Triton kernel rotates queries and keys in one launch."

@@ -87,6 +87,9 @@ def library() -> tuple[Any, str]:
     found = [Path(__file__).with_name("rotate" + suffix) for suffix in EXTENSION_SUFFIXES]
     path = next((path for path in found if path.exists()), None)
     if path is None:
+        source = Path(__file__).parents[2]
+        if (source / "setup.py").exists():
+            return None, f"it was not built in {source}, from which Python takes the package"
         return None, "it was not built when the package was installed, for want of a C compiler"
     try:
         built = ctypes.CDLL(str(path))
