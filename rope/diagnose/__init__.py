@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from rope.checks import FLOATING, check_count, check_dim
-from rope.config import rotary_settings
+from rope.config import RotarySettings, rotary_settings
 from rope.diagnose import causes
 from rope.diagnose.influence import NAMES, SHORT, Influence, influences, short_text
 from rope.diagnose.measure import measured, rotation
@@ -39,7 +39,7 @@ def diagnose(
 
     rotate: any callable of q `[B, H, S, D]`, k `[B, H_kv, S, D]` and position_ids `[B, S]`, int64,
     that returns the pair rotated; it may normalise first, and gets copies. head_dim: D.
-    expected: what it should be, a RotaryEmbedding or a configuration as `from_config` takes it.
+    expected: what it should be: a RotaryEmbedding, a configuration, or `rope.config`'s settings.
     num_heads, num_kv_heads: H and H_kv. dtype: of q and k, the widest that is taken when None.
     device: where they are. max_position: positions probed lie below it.
     Raises TypeError for what is no callable, an expected of another kind or a dtype that is not
@@ -68,7 +68,7 @@ def diagnose(
             f"dtype is {dtype!r}; it must be float64, float32, bfloat16 or float16: leave it out "
             "for the widest that is taken"
         )
-    if expected is not None and not isinstance(expected, RotaryEmbedding):
+    if expected is not None and not isinstance(expected, (RotaryEmbedding, RotarySettings)):
         expected = rotary_settings(expected)
     dtypes = WIDEST_FIRST if dtype is None else (dtype,)
     probe = _begin(rotate, head_dim, (num_heads, num_kv_heads), dtypes, device)
@@ -150,8 +150,7 @@ def _identified(
     fault = next(causes.in_order(probe, influence, q, k, expected, wanted), None)
     if fault is None and influence.nan_from is not None:
         fault = "not-finite", f"from position {influence.nan_from} on results are NaN or infinite"
-    findings = [finding(*fault)] if fault is not None else []
-    findings += causes.notes(q, k, influence)
+    findings = [finding(*fault)] if fault is not None else [*causes.notes(q, k)]
     if influence.moved and not (fault or expected):
         findings.append(finding("length-dependent", causes.follows(influence), note=True))
     return query, key, findings

@@ -348,7 +348,7 @@ def follows(influence: Influence) -> str:
     )
 
 
-def notes(q: Measured, k: Measured, influence: Influence) -> Iterator[Finding]:
+def notes(q: Measured, k: Measured) -> Iterator[Finding]:
     """What is unusual and right."""
     if q.direction == k.direction == -1:
         yield finding("direction", "query and key are both turned clockwise")

@@ -98,18 +98,20 @@ def influences(probe: Probe, max_position: int) -> Influence:
 
 
 def _of_tokens(probe: Probe, x: Pair, ids: list[int], base: Pair) -> tuple[str, str] | None:
-    """Another vector at one token, which no other token's result may notice."""
+    """Another vector at one token, which neither other tokens nor the other tensor may notice."""
     other, token = probe.vectors(1, seed=1), 4
-    changed = (x[0].clone(), x[1].clone())
-    for each, vector in zip(changed, other, strict=True):
-        each[:, :, token] = vector[:, :, 0]
-    for name, y, z in zip(NAMES, base, probe(changed, ids), strict=True):
-        rest = [i for i in range(len(ids)) if i != token]
-        if not same(probe, z, y)[:, :, rest].all():
-            off = float((z - y)[:, :, rest].abs().max())
-            return "tokens-mixed", (
-                f"another vector at one token changes the {name} of others by up to {off:.2g}"
-            )
+    for which, name in enumerate(NAMES):
+        changed = [each.clone() for each in x]
+        changed[which][:, :, token] = other[which][:, :, 0]
+        for noticing, y, z in zip(NAMES, base, probe((changed[0], changed[1]), ids), strict=True):
+            off = (z - y).abs() * ~same(probe, z, y)
+            if noticing == name:
+                off[:, :, token] = 0
+            if off.any():
+                return "tokens-mixed", (
+                    f"another {name} at one token changes the {noticing}"
+                    f"{' of others' * (noticing == name)} by up to {float(off.max()):.2g}"
+                )
     return None
 
 

@@ -69,9 +69,9 @@ def measured(structure: Structure, turns: Turns, eps: float) -> Measured:
     """Frequencies, errors and layout of one tensor with at least one plane."""
     m = turns.positions.double()
     length = turns.alpha.abs().clamp(min=1e-300).log()
-    small = (m >= 1) & (m <= 64)
-    growth = (length[small] / m[small, None]).mean(0)
-    growth = torch.where((growth * m[-1]).abs() > 0.1, growth, 0)
+    # xPos's factors are exponentials of the position; rounded tables are off alike at all.
+    growth = length[-1] / m[-1]
+    growth = torch.where(length[-1].abs() > 0.1, growth, 0)
     radial = (length - growth * m[:, None])[m <= 4096].expm1().abs().amax().item()
     # A rounded table is as wrong along the circle as across it.
     noise = max(4 * eps, 2 * radial if radial < 0.1 else 0.0, 1e-12)

@@ -1,0 +1,7 @@
+"""partial_rotary_factor 0.25 is dropped under M-RoPE: AI-Hypercomputer/maxtext#4616."""
+
+from rope import RotaryEmbedding
+
+EXPECTED = "width"
+AGAINST = RotaryEmbedding(16)
+rotate = RotaryEmbedding(64)

@@ -1,0 +1,10 @@
+"""Positions are multiplied by 2 where nothing scales them: lablup/mlxcel#1324."""
+
+from rope import RotaryEmbedding
+
+EXPECTED = "frequencies"
+rotary = RotaryEmbedding(64)
+
+
+def rotate(q, k, position_ids):
+    return rotary(q, k, 2 * position_ids)
