@@ -130,10 +130,10 @@ def _identified(
     probe: Probe, influence: Influence, expected: Any
 ) -> tuple[Rotation, Rotation, list[Finding]]:
     """The rotations of q and k, and the first cause with its notes."""
-    far, linear = influence.far, all(influence.linear)
+    far = influence.far
     found = structure(probe, far)
     turned = turns(probe, found, far)
-    said = causes.of_structure(found, turned)
+    said = causes.of_structure(found, turned, probe.eps)
     if said is None and not all(len(each.planes) for each in found):
         said = "not-relative", "results change with the position, and no plane is seen to turn"
     if said is not None:

@@ -45,13 +45,15 @@ def in_order(
     yield from filter(None, [of_scores(probe, influence.far)])
 
 
-def of_structure(found: list[Structure], turns: list[Turns]) -> Said | None:
+def of_structure(found: list[Structure], turns: list[Turns], eps: float) -> Said | None:
     """Whether planes are rotated at all: pairing, norm-after, rest-changed."""
     for name, each, turn in zip(NAMES, found, turns, strict=True):
-        if each.dense > max(each.noise, 1e-3) and not len(each.tangled):
+        # Roundings on the way to bfloat16 come to 2^-8; a mean or a size of a rotated vector to more.
+        mixed = each.dense > max(each.noise, 1e-3) and not len(each.tangled)
+        if mixed or each.misfit > max(0.01, 4 * eps):
             return "norm-after", (
-                f"beside its planes the {name} changes by up to {each.dense:.2g} of other "
-                "coordinates, as a mean that is subtracted after the rotation makes it"
+                f"the {name} is no rotation of what it is at position 0: other coordinates add "
+                f"{max(each.dense, each.misfit):.2g}, as a norm after the rotation makes them"
             )
         if len(each.tangled):
             return "pairing", (

@@ -102,7 +102,7 @@ def _of_tokens(probe: Probe, x: Pair, ids: list[int], base: Pair) -> tuple[str, 
     other, token = probe.vectors(1, seed=1), 4
     for which, name in enumerate(NAMES):
         changed = [each.clone() for each in x]
-        changed[which][:, :, token] = other[which][:, :, 0]
+        changed[which][:, :, token] = 3 * other[which][:, :, 0]  # of another size, too
         for noticing, y, z in zip(NAMES, base, probe((changed[0], changed[1]), ids), strict=True):
             off = (z - y).abs() * ~same(probe, z, y)
             if noticing == name:
@@ -166,7 +166,10 @@ def _state(
         return "some" if all(alone) and all(rows.any() for rows in moved) else "others"
     if not same(probe, y, y[:, :, :1]).all():
         return "counted"
-    # Not turned along the tokens. If by heads, two entries exchanged move more than themselves.
+    # Not turned along the tokens: by one id for all, or by heads. Two
+    # entries exchanged then move others than themselves.
+    if not same(probe, probe(x, ids[::-1])[which], y).all():
+        return "others"
     exchanged = [each.clone() for each in x]
     vector = exchanged[which][0, :, 0]
     order = torch.arange(probe.head_dim).repeat(heads, 1)

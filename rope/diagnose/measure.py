@@ -61,8 +61,9 @@ class Measured:
     def spectrum(self) -> tuple[Tensor, Tensor]:
         """|theta| of all R/2 planes, 0 for those that stand still, and to within how much."""
         theta = torch.zeros(self.width // 2, dtype=torch.float64)
-        theta[self.slots] = self.theta.abs()
-        return theta, FREQUENCIES * theta + 4 * self.noise / self.last
+        least = 4 * self.noise / self.last
+        theta[self.slots] = self.theta.abs() * (self.theta.abs() > least)
+        return theta, FREQUENCIES * theta + least
 
 
 def measured(structure: Structure, turns: Turns, eps: float) -> Measured:

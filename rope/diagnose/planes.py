@@ -25,8 +25,8 @@ class Structure:
 
     planes `[n, 2]`, rest `[D - 2n]`; source `[D]`: which coordinate that goes in comes out at each
     place, None where that is no permutation. lone: coordinates that change without a partner;
-    tangled: those whose partner has another; dense: the largest entry of G outside the planes, and
-    noise, what such an entry may be by rounding alone.
+    tangled: those whose partner has another; dense: the largest entry of G outside the planes; misfit: of
+    all the results by G; noise: what an entry may be by that misfit alone.
     start `[n]`: the angle of A_0 in each plane, None without source; gain `[n]`, rest_gain: of A_0.
     """
 
@@ -36,6 +36,7 @@ class Structure:
     lone: Tensor
     tangled: Tensor
     dense: float
+    misfit: float
     noise: float
     start: Tensor | None = None
     gain: Tensor | None = None
@@ -93,6 +94,7 @@ def _structure(x: Tensor, y: Tensor, positions: int, eps: float) -> Structure:
         lone=index[~turns & (moved.diagonal() > noise)],
         tangled=index[turns & ~mutual],
         dense=float(outside.max()),
+        misfit=misfit,
         noise=noise,
     )
     first = (torch.linalg.pinv(given) @ start).T  # A_0 after the norm's gains, [out, in]
