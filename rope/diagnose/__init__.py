@@ -14,11 +14,12 @@ import torch
 from rope.checks import FLOATING, check_count, check_dim
 from rope.config import RotarySettings, rotary_settings
 from rope.diagnose import causes
-from rope.diagnose.influence import NAMES, SHORT, Influence, influences, short_text
+from rope.diagnose.codes import CODES, Finding, finding
+from rope.diagnose.influence import SHORT, Influence, influences, short_text
 from rope.diagnose.measure import measured, rotation
 from rope.diagnose.planes import structure, turns
 from rope.diagnose.probe import WIDEST_FIRST, Probe, Refusal
-from rope.diagnose.report import CODES, Finding, Report, Rotation, finding
+from rope.diagnose.report import Report, Rotation
 from rope.module import RotaryEmbedding
 
 __all__ = ["CODES", "Finding", "Report", "Rotation", "diagnose"]
@@ -74,26 +75,19 @@ def diagnose(
     probe = _begin(rotate, head_dim, (num_heads, num_kv_heads), dtypes, device)
     influence = influences(probe, max_position)
     query = key = Rotation()
-    findings: list[Finding] = []
-    if influence.code is not None:
-        findings.append(finding(influence.code, influence.sentence))
+    if influence.said is not None:
+        findings = [finding(influence.said[0], **influence.said[1])]
     elif probe.heads != (num_heads, num_kv_heads):
         raise ValueError(
-            f"rotate refuses {len(SHORT)} tokens beside {num_heads} and {num_kv_heads} heads and "
-            "takes as many heads as tokens alone; it must take any number of tokens: wrap it in a "
-            "function that does"
+            f"rotate takes {len(SHORT)} tokens beside as many heads alone; it must take any number "
+            "of tokens: wrap it in a function that does"
         )
     else:
         query, key, findings = _identified(probe, influence, expected)
     if probe.changed:
-        findings.append(
-            finding("input-changed", f"it writes into {', '.join(sorted(probe.changed))}")
-        )
-    findings += [
-        finding("refused" if "batch" in each else "reach", each) for each in influence.refused
-    ]
-    kind = str(probe.dtype).removeprefix("torch.")
-    return Report(query, key, findings, influence.far, kind)
+        findings.append(finding("input-changed", name=", ".join(sorted(probe.changed))))
+    findings += [finding(code, **numbers) for code, numbers in influence.refused]
+    return Report(query, key, findings, influence.far, str(probe.dtype).removeprefix("torch."))
 
 
 def _begin(
@@ -104,9 +98,8 @@ def _begin(
     device: torch.device | str | None,
 ) -> Probe:
     """A probe in the widest dtype that is taken and comes back, or else in the last one taken."""
-    taken, refused = None, ""
-    # Positions along the heads need as many heads as tokens.
-    for shape in (heads, (len(SHORT), len(SHORT))):
+    taken, refused, length = None, "", len(SHORT)
+    for shape in (heads, (length, length)):  # positions along the heads need as many of them
         for dtype in dtypes:
             probe = Probe(rotate, head_dim, shape, dtype, device)
             try:
@@ -116,41 +109,37 @@ def _begin(
                 continue
             taken = probe
             if probe.returned[dtype] == dtype:
-                return probe
+                break
         if taken is not None:
             return taken
     raise ValueError(
-        f"rotate raised {refused}; it must take q [1, {heads[0]}, {len(SHORT)}, {head_dim}], k "
-        f"[1, {heads[1]}, {len(SHORT)}, {head_dim}] and position_ids [1, {len(SHORT)}]: wrap it in "
-        "a function that does, or pass num_heads, num_kv_heads, dtype or device"
+        f"rotate raised {refused}; it must take q [1, {heads[0]}, {length}, {head_dim}], k "
+        f"[1, {heads[1]}, {length}, {head_dim}] and position_ids [1, {length}]: wrap it in a "
+        "function that does, or pass num_heads, num_kv_heads, dtype or device"
     )
 
 
 def _identified(
     probe: Probe, influence: Influence, expected: Any
 ) -> tuple[Rotation, Rotation, list[Finding]]:
-    """The rotations of q and k, and the first cause with its notes."""
-    far = influence.far
-    found = structure(probe, far)
-    turned = turns(probe, found, far)
-    said = causes.of_structure(found, turned, probe.eps)
-    if said is None and not all(len(each.planes) for each in found):
-        said = "not-relative", "results change with the position, and no plane is seen to turn"
-    if said is not None:
-        return Rotation(), Rotation(), [finding(*said)]
+    """The rotations of q and k, and the first cause, or notes."""
+    found = structure(probe, influence.far)
+    turned = turns(probe, found, influence.far)
+    for code, numbers in causes.of_structure(found, turned, probe.eps):
+        return Rotation(), Rotation(), [finding(code, **numbers)]
     q, k = (measured(each, turn, probe.eps) for each, turn in zip(found, turned, strict=True))
-    wanted = None if expected is None else causes.wanted(expected, far + 1)
-    if wanted is not None:
-        for each in (q, k):
-            each.widen(wanted, far)
+    made = None if expected is None else causes.wanted(expected, influence.far + 1)
+    if made is not None:
+        q.widen(made, influence.far)
+        k.widen(made, influence.far)
     query, key = (
-        rotation(each, wanted, each_linear)
-        for each, each_linear in zip((q, k), influence.linear, strict=True)
+        rotation(each, made, ok) for each, ok in zip((q, k), influence.linear, strict=True)
     )
-    fault = next(causes.in_order(probe, influence, q, k, expected, wanted), None)
-    if fault is None and influence.nan_from is not None:
-        fault = "not-finite", f"from position {influence.nan_from} on results are NaN or infinite"
-    findings = [finding(*fault)] if fault is not None else [*causes.notes(q, k)]
-    if influence.moved and not (fault or expected):
-        findings.append(finding("length-dependent", causes.follows(influence), note=True))
+    for code, numbers in causes.in_order(probe, influence, q, k, expected, made):
+        return query, key, [finding(code, **numbers)]
+    if influence.nan_from is not None:
+        return query, key, [finding("not-finite", begin=influence.nan_from)]
+    findings = [finding(code, **numbers) for code, numbers in causes.notes(q, k)]
+    if influence.moved and expected is None:
+        findings.append(finding("length-dependent", note=True, off=influence.moved))
     return query, key, findings
