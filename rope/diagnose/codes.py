@@ -52,7 +52,7 @@ layout | the {name} is {one}, not {other}
     rotate in the weights' layout, or convert them by rope.layouts | Two layouts
 width | {one} coordinates of the {name} are rotated, not {other}
     rotate as many as the configuration says | Rotary attention: part of a head
-attention-scaling | the query is multiplied by {one:.6g} and the key by {other:.6g}, not by {right:.6g}
+attention-scaling | the query is multiplied by {one:.6g}, the key by {other:.6g}, not {right:.6g}
     multiply cos and sin by attention_scaling, once | Longer than the training text
 rest-changed | coordinate {a} of the {name}, which has no plane, {how}
     leave what is beyond the rotated width as it is | Rotary attention: part of a head

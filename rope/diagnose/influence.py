@@ -168,15 +168,20 @@ def _state(
 
 
 def _rows(probe: Probe, x: Pair, ids: list[int], base: Pair, found: Influence) -> Said | None:
-    """Three rows of other positions, against each row by itself."""
+    """Three rows of other positions, whole and of one token, against each row by itself."""
     rows = [ids, [*reversed(ids[:-1]), ids[-1]], [*([OTHER] * 3), *ids[3:]]]
-    try:
-        together = probe(short_text(probe, 3), rows)
-    except Refusal as error:
-        found.refused.append(("refused", {"why": f"a batch of 3 rows was refused ({error})"}))
-        return None
-    for row, alone in enumerate((base, *(probe(x, each) for each in rows[1:]))):
-        for name, y, z in zip(NAMES, alone, together, strict=True):
-            if (off := unlike(probe, z[row : row + 1], y)).any():
-                return "batch-mixed", {"name": name, "row": row, "off": float(off.max())}
+    alone = [base, *(probe(x, each) for each in rows[1:])]
+    for length in (len(ids), 1):
+        last = slice(len(ids) - length, None)
+        q, k = (each[:, :, last] for each in short_text(probe, 3))
+        try:
+            together = probe((q, k), [each[last] for each in rows])
+        except Refusal as error:
+            why = f"a batch of 3 rows of {length} was refused ({error})"
+            found.refused.append(("refused", {"why": why}))
+            return None
+        for row in range(3):
+            for name, y, z in zip(NAMES, alone[row], together, strict=True):
+                if (off := unlike(probe, z[row : row + 1], y[:, :, last])).any():
+                    return "batch-mixed", {"name": name, "row": row, "off": float(off.max())}
     return None

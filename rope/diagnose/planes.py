@@ -146,7 +146,8 @@ def turns(probe: Probe, found: list[Structure], far: int) -> list[Turns]:
         size = z.abs().square().mean(dim=1).sqrt().clamp(min=1e-300)
         misfit = (start @ solved - z).abs().square().mean(dim=1).sqrt() / size
         worst = float(misfit.max()) if misfit.numel() else 0.0
-        fitted.append(Turns(torch.tensor(at), *solved.permute(1, 2, 0), worst))
+        alpha, beta = solved.permute(1, 2, 0)
+        fitted.append(Turns(torch.tensor(at), alpha, beta, worst))
     return fitted
 
 

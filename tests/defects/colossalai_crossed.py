@@ -1,4 +1,7 @@
-"""Half of the rotated query is made from the key, and half of the key from the query: hpcaitech/ColossalAI#6428."""
+"""Half of each result is made of the other tensor.
+
+Source: hpcaitech/ColossalAI#6428
+"""
 
 import torch
 

@@ -1,4 +1,7 @@
-"""(2k - 1) / d with k from 1 is half a step too slow: stanford-cs336/assignment1-basics#22."""
+"""(2k - 1) / d with k from 1 is half a step too slow.
+
+Source: stanford-cs336/assignment1-basics#22
+"""
 
 import torch
 

@@ -1,4 +1,7 @@
-"""Each call has its own base, and cached keys have another: huggingface/transformers#25104."""
+"""Each call has its own base, and cached keys have another.
+
+Source: huggingface/transformers#25104
+"""
 
 from rope import RotaryEmbedding
 from rope.extensions import DynamicNTK

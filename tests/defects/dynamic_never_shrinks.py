@@ -1,4 +1,7 @@
-"""After a long text the base is not scaled back for short ones: huggingface/transformers#27227."""
+"""After a long text the base is not scaled back for short ones.
+
+Source: huggingface/transformers#27227
+"""
 
 from rope import RotaryEmbedding
 from rope.extensions import DynamicNTK

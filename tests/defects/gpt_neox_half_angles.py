@@ -1,10 +1,12 @@
-"""Positions, frequencies and angles in the model's float16: EleutherAI/gpt-neox#1003."""
+"""Positions, frequencies and angles in the model's float16.
 
-import torch
+Source: EleutherAI/gpt-neox#1003
+"""
 
 from rope import inverse_frequencies, rotary_embedding_qk
 
 EXPECTED = "low-precision-angles"
+
 
 def rotate(q, k, position_ids):
     angle = position_ids[:, None, :, None].half() * inverse_frequencies(64).half()

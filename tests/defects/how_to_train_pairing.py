@@ -1,10 +1,14 @@
-"""Angles by repeat_interleave, pairs by halves: raiyanyahya/how-to-train-your-gpt#6."""
+"""Angles by repeat_interleave, pairs by halves.
+
+Source: raiyanyahya/how-to-train-your-gpt#6
+"""
 
 import torch
 
 from rope import inverse_frequencies
 
 EXPECTED = "pairing"
+
 
 def turned(x, cos, sin):
     return x * cos + torch.cat((-x[..., 32:], x[..., :32]), -1) * sin

@@ -1,4 +1,7 @@
-"""model.to(bfloat16) rounds inv_freq, a buffer: huggingface/transformers#25681."""
+"""model.to(bfloat16) rounds inv_freq, a buffer.
+
+Source: huggingface/transformers#25681
+"""
 
 import torch
 

@@ -1,4 +1,7 @@
-"""10000 ** (-2 (i - 1) / d) with i from 0, so the first plane turns too fast: bkitano/llama-from-scratch#8."""
+"""10000 ** (-2 (i - 1) / d) with i from 0: the first plane turns too fast.
+
+Source: bkitano/llama-from-scratch#8
+"""
 
 import torch
 

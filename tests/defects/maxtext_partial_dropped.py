@@ -1,4 +1,7 @@
-"""partial_rotary_factor 0.25 is dropped under M-RoPE: AI-Hypercomputer/maxtext#4616."""
+"""partial_rotary_factor 0.25 is dropped under M-RoPE.
+
+Source: AI-Hypercomputer/maxtext#4616
+"""
 
 from rope import RotaryEmbedding
 

@@ -1,4 +1,7 @@
-"""Ids are not read, so documents in one row never start again: NVIDIA/Megatron-LM#453."""
+"""Ids are not read, so documents in one row never start again.
+
+Source: NVIDIA/Megatron-LM#453
+"""
 
 from rope import RotaryEmbedding
 

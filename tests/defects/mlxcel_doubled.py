@@ -1,4 +1,7 @@
-"""Positions are multiplied by 2 where nothing scales them: lablup/mlxcel#1324."""
+"""Positions are multiplied by 2 where nothing scales them.
+
+Source: lablup/mlxcel#1324
+"""
 
 from rope import RotaryEmbedding
 

@@ -1,8 +1,12 @@
-"""Frequencies take the dtype of the activations before they meet positions: Modalities/modalities#462."""
+"""Frequencies take the activations' dtype before they meet positions.
+
+Source: Modalities/modalities#462
+"""
 
 from rope import inverse_frequencies, rotary_embedding_qk
 
 EXPECTED = "low-precision-angles"
+
 
 def rotate(q, k, position_ids):
     angle = position_ids[:, None, :, None] * inverse_frequencies(64).to(q.dtype).double()

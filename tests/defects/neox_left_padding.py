@@ -1,4 +1,7 @@
-"""A padded row is counted with its padding: huggingface/transformers#22161."""
+"""A padded row is counted with its padding.
+
+Source: huggingface/transformers#22161
+"""
 
 import torch
 

@@ -1,10 +1,14 @@
-"""Tables in float32 make float32 of half vectors: huggingface/transformers#24262."""
+"""Tables in float32 make float32 of half vectors.
+
+Source: huggingface/transformers#24262
+"""
 
 import torch
 
 from rope import inverse_frequencies, rotary_tables
 
 EXPECTED = "dtype-changed"
+
 
 def turned(x, cos, sin):
     return x * cos + torch.cat((-x[..., 32:], x[..., :32]), -1) * sin

@@ -1,4 +1,7 @@
-"""Vectors [B, S, H, D] are turned along axis -2, the heads: mlfoundations/open_lm#4."""
+"""Vectors [B, S, H, D] are turned along axis -2, the heads.
+
+Source: mlfoundations/open_lm#4
+"""
 
 from rope import RotaryEmbedding
 

@@ -1,4 +1,7 @@
-"""One offset for a row, so tokens behind padding are counted on: PaddlePaddle/PaddleNLP#6616."""
+"""One offset for a row, so tokens behind padding are counted on.
+
+Source: PaddlePaddle/PaddleNLP#6616
+"""
 
 from rope import RotaryEmbedding
 

@@ -1,4 +1,7 @@
-"""Of a partial rotation, pairs and ladder are those of the whole head: pie-project/pie#602."""
+"""Of a partial rotation, pairs and ladder are those of the whole head.
+
+Source: pie-project/pie#602
+"""
 
 from rope import RotaryEmbedding
 from rope.extensions import Proportional

@@ -1,8 +1,12 @@
-"""inv_freq is what was in memory after to_empty, here NaN: huggingface/transformers#45902."""
+"""inv_freq is what was in memory after to_empty, here NaN.
+
+Source: huggingface/transformers#45902
+"""
 
 import torch
 
 EXPECTED = "not-finite"
+
 
 def rotate(q, k, position_ids):
     angle = position_ids[:, None, :, None] * torch.full((64,), torch.nan)

@@ -1,4 +1,7 @@
-"""The rotated key goes to the cache, and attention gets the one before: kvcache-ai/sglang#31."""
+"""The rotated key goes to the cache, and attention gets the one before.
+
+Source: kvcache-ai/sglang#31
+"""
 
 from rope import RotaryEmbedding
 

@@ -1,4 +1,7 @@
-"""The base is 10,000 whatever the model's is: NVIDIA/TransformerEngine#849."""
+"""The base is 10,000 whatever the model's is.
+
+Source: NVIDIA/TransformerEngine#849
+"""
 
 from rope import RotaryEmbedding
 

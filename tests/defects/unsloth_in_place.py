@@ -1,4 +1,7 @@
-"""The kernel writes into the queries and keys that it is given: unslothai/unsloth#5001."""
+"""The kernel writes into the queries and keys that it is given.
+
+Source: unslothai/unsloth#5001
+"""
 
 from rope import RotaryEmbedding
 

@@ -1,4 +1,7 @@
-"""Dynamic NTK scales short texts as the longest: vllm-project/vllm#5093."""
+"""Dynamic NTK scales short texts as the longest.
+
+Source: vllm-project/vllm#5093
+"""
 
 from rope import RotaryEmbedding
 from rope.extensions import DynamicNTK
