@@ -87,7 +87,7 @@ def diagnose(
     if probe.changed:
         findings.append(finding("input-changed", name=", ".join(sorted(probe.changed))))
     findings += [finding(code, **numbers) for code, numbers in influence.refused]
-    return Report(query, key, findings, influence.far, str(probe.dtype).removeprefix("torch."))
+    return Report(query, key, findings, influence.far, causes.plain(probe.dtype))
 
 
 def _begin(

@@ -23,10 +23,10 @@ def of_structure(found: list[Structure], turns: list[Turns], eps: float) -> Iter
         # Roundings to bfloat16 on the way come to 2^-8; a mean or size that depends on m to more.
         mixed = each.dense > max(each.noise, 1e-3) and not len(each.tangled)
         if mixed or each.misfit > max(0.01, 4 * eps):
-            yield "norm-after", {"name": name, "off": max(each.dense, each.misfit)}
+            yield "norm-after", dict(name=name, off=max(each.dense, each.misfit))
         if len(each.tangled):
             a, b = each.tangled[:2].tolist()
-            yield "pairing", {"name": name, "a": a, "b": b, "off": each.dense}
+            yield "pairing", dict(name=name, a=a, b=b, off=each.dense)
         if len(each.planes):
             bent = turn.beta.abs() / torch.hypot(turn.alpha.abs(), turn.beta.abs())
             # A gain after it makes (cos, −g sin; sin / g, cos): determinant 1, diagonal equal.
@@ -34,51 +34,66 @@ def of_structure(found: list[Structure], turns: list[Turns], eps: float) -> Iter
             ellipse = torch.maximum(turn.beta.real.abs(), area.abs()).max() < 0.1 * bent.max()
             a, b = each.planes[int(bent.amax(0).argmax())].tolist()
             if bent.max() > max(64 * turn.misfit, 1e-5):
-                measured = {"name": name, "a": a, "b": b, "off": float(bent.max())}
+                measured = dict(name=name, a=a, b=b, off=float(bent.max()))
                 yield "norm-after" if ellipse else "pairing", measured
         if len(each.lone):
-            how = "changes with the position"
-            yield "rest-changed", {"a": int(each.lone[0]), "name": name, "how": how}
+            a, how = int(each.lone[0]), "changes with the position"
+            yield "rest-changed", dict(name=name, a=a, how=how)
     if not all(len(each.planes) for each in found):
-        yield "positions-ignored", {"name": "rotation", "how": "is of no plane that can be seen"}
+        yield "positions-ignored", dict(name="rotation", how="is of no plane that can be seen")
 
 
 def in_order(
     probe: Probe, influence: Influence, q: Measured, k: Measured, expected: Any, made: Tensor | None
 ) -> Iterator[Said]:
     """What is wrong with two rotations; made: the frequencies expected."""
-    both, linear = tuple(zip(NAMES, (q, k), strict=True)), all(influence.linear)
     yield from _pair(q, k)
-    for name, each in both:
-        yield from _positions(name, each, probe)
-    for name, each in both:
-        if not each.growth.any() and each.radial >= max(1e-5, 8 * probe.eps):
-            yield "low-precision-tables", {"name": name, "off": each.radial}
     yield from _dtypes(probe, influence.far)
     assert influence.first is not None
     again = probe(short_text(probe), SHORT)  # the first call once more, after longer ones
     for name, y, z in zip(NAMES, influence.first, again, strict=True):
         if (off := unlike(probe, z, y)).any():
-            yield "stateful", {"name": name, "off": float(off.max())}
+            yield "stateful", dict(name=name, off=float(off.max()))
     if expected is not None and influence.moved and not expected.extension.length_dependent:
-        yield "length-dependent", {"off": influence.moved}
-    for name, each in both if expected is not None else ():
-        layout = "interleaved" if expected.interleaved else "half"
-        if each.width != expected.dim:
-            yield "width", {"name": name, "one": each.width, "other": expected.dim}
-        elif each.layout != layout and expected.dim > 2:
-            yield "layout", {"name": name, "one": each.paired, "other": layout}
-    for name, each in both:
-        yield from _spectrum(name, each, made, influence.moved > 0)
-    for name, each in both if linear else ():
-        yield from _rest(name, each)
-    if expected is not None and linear and q.scaling is not None and k.scaling is not None:
+        yield "length-dependent", dict(off=influence.moved)
+    for which, found in enumerate((q, k)):
+        for code, numbers in _alone(probe, influence, found, which, expected, made):
+            yield code, dict(name=NAMES[which], **numbers)
+    if expected is not None and all(influence.linear) and None not in (q.scaling, k.scaling):
         right = expected.extension.attention_scaling
         # Scores see the product; a query may carry the attention's 1/sqrt(D) besides.
-        product = q.scaling * k.scaling / right**2
+        product = q.scaling * k.scaling / right**2  # type: ignore[operator]
         if min(abs(product - 1), abs(product * probe.head_dim**0.5 - 1)) > 1e-3:
-            yield "attention-scaling", {"one": q.scaling, "other": k.scaling, "right": right}
+            yield "attention-scaling", dict(one=q.scaling, other=k.scaling, right=right)
     yield from _scores(probe, influence.far)
+
+
+def _alone(
+    probe: Probe,
+    influence: Influence,
+    found: Measured,
+    which: int,
+    expected: Any,
+    made: Tensor | None,
+) -> Iterator[Said]:
+    """What is wrong with one of them."""
+    yield from _positions(found, which, probe)
+    if not found.growth.any() and found.radial >= max(1e-5, 8 * probe.eps):
+        yield "low-precision-tables", dict(off=found.radial)
+    if expected is not None:
+        layout = "interleaved" if expected.interleaved else "half"
+        if found.width != expected.dim:
+            yield "width", dict(one=found.width, other=expected.dim)
+        if found.layout != layout and expected.dim > 2:
+            yield "layout", dict(one=found.paired, other=layout)
+    yield from _spectrum(found, made, influence.moved > 0)
+    # Coordinates beyond the planes come out as they went in, or scaled as the planes are.
+    rest, factor = found.structure.rest_gain, found.scaling
+    if all(influence.linear) and factor is not None and rest is not None and len(rest):
+        off, index = torch.minimum((rest - 1).abs(), (rest - factor).abs()).max(dim=0)
+        if off > max(1e-3, found.structure.noise):
+            how = f"comes out multiplied by {rest[index]:.4g}"
+            yield "rest-changed", dict(a=int(found.structure.rest[index]), how=how)
 
 
 def _pair(q: Measured, k: Measured) -> Iterator[Said]:
@@ -89,9 +104,9 @@ def _pair(q: Measured, k: Measured) -> Iterator[Said]:
     # One may have slower planes, which the other's dtype did not show.
     nested = (planes <= others or others <= planes) and q.paired == k.paired
     if not nested:
-        yield "layouts-differ", {"one": q.paired, "other": k.paired}
+        yield "layouts-differ", dict(one=q.paired, other=k.paired)
     elif source is not None and other is not None and not source.equal(other):
-        yield "layouts-differ", {"one": "permuted on the way", "other": "otherwise"}
+        yield "layouts-differ", dict(one="permuted on the way", other="otherwise")
     elif len(q.theta) == len(k.theta):
         one, other = q.theta, k.theta
         slack = 2 * FREQUENCIES * one.abs() + 8 * max(q.noise / q.last, k.noise / k.last)
@@ -99,97 +114,77 @@ def _pair(q: Measured, k: Measured) -> Iterator[Said]:
         if (one - other).abs()[worst] > slack[worst]:
             if ((one + other).abs() <= slack).all():
                 yield "directions-differ", {}
-            numbers = {"one": abs(float(one[worst])), "other": abs(float(other[worst]))}
-            yield "spectra-differ", {"plane": worst, **numbers}
+            rates = (abs(float(each[worst])) for each in (one, other))
+            yield (
+                "spectra-differ",
+                dict(zip(("plane", "one", "other"), (worst, *rates), strict=True)),
+            )
     if None not in (q.offset, k.offset) and q.offset != k.offset:
-        yield "query-key-offset", {"one": q.offset, "other": k.offset}
+        yield "query-key-offset", dict(one=q.offset, other=k.offset)
 
 
-def _positions(name: str, found: Measured, probe: Probe) -> Iterator[Said]:
+def _positions(found: Measured, which: int, probe: Probe) -> Iterator[Said]:
     """Whether angles are multiples of the position."""
     m, size = found.turns.positions, found.turns.positions[:, None] * found.theta.abs()
     wrong = (found.off.abs() > found.allowed).any(1)
     if not wrong.any():
         return
-    first = int(wrong.nonzero()[0, 0])
+    first, multiples = int(wrong.nonzero()[0, 0]), found.last > 1
     # A position, a frequency and a product, each rounded to bfloat16, come to 3 of 2^-9.
     told = size * 2.0**-7 < 1
-    if found.last > 1 and ((found.off.abs() <= found.allowed + 2.0**-7 * size) | ~told).all():
+    if multiples and ((found.off.abs() <= found.allowed + 2.0**-7 * size) | ~told).all():
         off = float((found.off.abs() * told).max())
-        where = f"from position {int(m[first])} on"
-        what = "positions, frequencies or their products are"
-        yield "low-precision-angles", {"name": name, "where": where, "off": off, "what": what}
-        return
+        how = f"is turned by rounded angles, from position {int(m[first])} on, off by {off:.2g}"
+        yield "low-precision-angles", dict(how=how)
     low, high = int(m[first - 1]), int(m[first])
-    while high - low > 1 and found.last > 1:
+    while high - low > 1 and multiples:
         middle = (low + high) // 2
-        low, high = (low, middle) if _is_wrong(middle, name, found, probe) else (middle, high)
+        low, high = (low, middle) if _is_wrong(middle, which, found, probe) else (middle, high)
     beyond = found.turns.alpha[first:]
     phases = found.turns.alpha.angle() - (m % high)[:, None] * found.theta
     if len(beyond) > 1 and (beyond - beyond[-1]).abs().max() < 8 * found.noise:
-        yield "clamped", {"name": name, "begin": high}
-    elif found.last > 1 and (wrapped(phases).abs() <= found.allowed).all():
-        yield "wraps", {"name": name, "begin": high}
-    else:
-        yield "position-map", {"name": name, "begin": high}
+        yield "clamped", dict(begin=high)
+    if multiples and (wrapped(phases).abs() <= found.allowed).all():
+        yield "wraps", dict(begin=high)
+    yield "position-map", dict(begin=high)
 
 
-def _is_wrong(position: int, name: str, found: Measured, probe: Probe) -> bool:
+def _is_wrong(position: int, which: int, found: Measured, probe: Probe) -> bool:
     """Whether some angle at one position is not that of the position."""
     ids = [0, position, *[0] * (len(SHORT) - 3), int(found.turns.positions[-1])]
-    y, (a, b) = probe(short_text(probe), ids)[NAMES.index(name)][0], found.structure.planes.T
+    y, (a, b) = probe(short_text(probe), ids)[which][0], found.structure.planes.T
     z = torch.complex(y[:, :2, a], y[:, :2, b])  # [H, 2, n]
     off = wrapped((z[:, 1] * z[:, 0].conj()).sum(0).angle() - position * found.theta)
     slack = 8 * found.noise * (1 + position / found.last) + 2.0**-20 * position
     return bool((off.abs() > slack).any())
 
 
-def _spectrum(name: str, found: Measured, made: Tensor | None, follows: bool) -> Iterator[Said]:
+def _spectrum(found: Measured, made: Tensor | None, follows: bool) -> Iterator[Said]:
     """Whether the frequencies are those expected, or else of a known kind."""
     theta, slack = found.spectrum
     known = spectrum.name(theta, slack)
     for dtype in (torch.bfloat16, torch.float16):
         rounded = (theta - theta.to(dtype).double()).abs()
-        # Measured well enough to tell, all planes have numbers of that dtype.
+        # Measured well enough to tell, all are numbers of that dtype.
         if known is None and len(theta) > 3 and (slack + rounded < 2.0**-13 * theta).all():
-            what = f"to {str(dtype).removeprefix('torch.')}, the frequencies are"
-            off = float(rounded.max())
-            yield (
-                "low-precision-angles",
-                {"name": name, "where": "at all positions", "what": what, "off": off},
-            )
-            return
+            yield "low-precision-angles", dict(how=f"has frequencies rounded to {plain(dtype)}")
     if made is not None and len(made) == len(theta):
-        off = (made - theta).abs() - slack - FREQUENCIES * made
-        worst = int(off.argmax())
-        if off[worst] > 0:
-            kind = f", as of base {known[0]:.6g} and {known[1]}" if known else ""
-            other = f"not {made[worst]:.6g}{kind}"
-            yield (
-                "frequencies",
-                {"name": name, "plane": worst, "one": float(theta[worst]), "other": other},
-            )
+        off, worst = ((made - theta).abs() - slack - FREQUENCIES * made).max(dim=0)
+        kind = f", as of base {known[0]:.6g} and {known[1]}" if known else ""
+        other = f"not {made[worst]:.6g}{kind}"
+        if off > 0:
+            yield "frequencies", dict(plane=int(worst), one=float(theta[worst]), other=other)
         return
     # One kept plane of four or fewer leaves too much open to tell a change from a fault.
     few = len(theta) <= 4 and theta[0] <= 1 + slack[0] and bool((theta.diff() <= 0).all())
-    if (
-        not follows
-        and found.layout != "other"
-        and ((known is None and not few) or not found.direction)
-    ):
-        other = "and they are neither a ladder from at most 1 nor a known change of one"
-        yield "frequencies", {"name": name, "plane": 0, "one": float(theta[0]), "other": other}
+    strange = (known is None and not few) or not found.direction
+    if strange and not follows and found.layout != "other":
+        other = "and all are neither a ladder from at most 1 nor a known change of one"
+        yield "frequencies", dict(plane=0, one=float(theta[0]), other=other)
 
 
-def _rest(name: str, found: Measured) -> Iterator[Said]:
-    """Coordinates beyond the planes at position 0: those that went in, or scaled alike."""
-    rest, factor = found.structure.rest_gain, found.scaling
-    if factor is not None and rest is not None and len(rest):
-        off = torch.minimum((rest - 1).abs(), (rest - factor).abs())
-        if off.max() > max(1e-3, found.structure.noise):
-            a = int(found.structure.rest[off.argmax()])
-            how = f"comes out multiplied by {rest[off.argmax()]:.4g}"
-            yield "rest-changed", {"name": name, "a": a, "how": how}
+def plain(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def _dtypes(probe: Probe, far: int) -> Iterator[Said]:
@@ -198,27 +193,20 @@ def _dtypes(probe: Probe, far: int) -> Iterator[Said]:
     ids = torch.tensor([min(m, far) for m in (3, 11, 263, 1021, 4093, 16381, far)])
     wide = probe(x, ids)
     for dtype in (torch.float32, torch.bfloat16):
+        eps = torch.finfo(dtype).eps
         try:
-            given = probe(x, ids, dtype) if torch.finfo(dtype).eps >= probe.eps else wide
+            given = probe(x, ids, dtype) if eps >= probe.eps else wide
         except Refusal:
             continue
-        kind, back = (
-            str(each).removeprefix("torch.") for each in (dtype, probe.returned.get(dtype, dtype))
-        )
         for name, y, z in zip(NAMES, wide, given, strict=True):
             off = (z - y).abs().amax(dim=(0, 1, 3))
-            eps = torch.finfo(dtype).eps
             wrong = off > (16 * eps + 2.0**-20 * ids) * y.abs().max()
             if wrong.any():
-                where = f"given {kind}, from position {int(ids[wrong][0])} on"
-                numbers = {
-                    "where": where,
-                    "off": float(off.max()),
-                    "what": "positions or frequencies take that dtype,",
-                }
-                yield "low-precision-angles", {"name": name, **numbers}
-        if back != kind:
-            yield "dtype-changed", {"one": kind, "other": back}
+                where = f"off by {float(off.max()):.2g} from position {int(ids[wrong][0])} on"
+                how = f"given as {plain(dtype)} is {where}: positions or frequencies are so rounded"
+                yield "low-precision-angles", dict(name=name, how=how)
+        if (back := probe.returned.get(dtype, dtype)) != dtype:
+            yield "dtype-changed", dict(one=plain(dtype), other=plain(back))
 
 
 def _scores(probe: Probe, far: int) -> Iterator[Said]:
@@ -230,7 +218,7 @@ def _scores(probe: Probe, far: int) -> Iterator[Said]:
         sizes.append(q.norm(dim=-1)[:, None] * k.norm(dim=-1))
     off = float(((scores[1] - scores[0]).abs() / torch.maximum(*sizes)).max())
     if off > max(1e-3, 8 * probe.eps):
-        yield "not-relative", {"off": off, "by": by}
+        yield "not-relative", dict(off=off, by=by)
 
 
 def notes(q: Measured, k: Measured) -> Iterator[Said]:
@@ -238,9 +226,9 @@ def notes(q: Measured, k: Measured) -> Iterator[Said]:
     if q.direction == k.direction == -1:
         yield "direction", {}
     if q.offset is not None and q.offset == k.offset and q.offset:
-        yield "first-position", {"one": q.offset}
+        yield "first-position", dict(one=q.offset)
     if q.growth.any() or k.growth.any():
-        yield "decay", {"off": float(q.growth[q.growth.abs().argmax()])}
+        yield "decay", dict(off=float(q.growth[q.growth.abs().argmax()]))
 
 
 def wanted(expected: Any, length: int) -> Tensor:

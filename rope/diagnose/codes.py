@@ -36,7 +36,7 @@ frequencies | plane {plane} of the {name} turns by {one:.6g} a position, {other}
     use base**(−2j/R) and the extension: see rope.inverse_frequencies | Many dimensions
 position-map | from position {begin} on the {name}'s angles are no multiples of the position
     use the position itself, unless a method that groups positions is meant | Many dimensions
-low-precision-angles | {where} the {name} is off by {off:.2g}: {what} rounded
+low-precision-angles | the {name} {how}
     keep positions, frequencies and products in float32 or better | How exact must it be?
 low-precision-tables | cos and sin of the {name} are off by {off:.2g}, near and far alike: rounded
     keep cos and sin, and the products with them, in float32 | How exact must it be?
