@@ -21,7 +21,7 @@ def of_structure(found: list[Structure], turns: list[Turns], eps: float) -> Iter
     """Whether planes are turned at all."""
     for name, each, turn in zip(NAMES, found, turns, strict=True):
         # Roundings to bfloat16 on the way come to 2^-8; a mean or size that depends on m to more.
-        mixed = each.dense > max(each.noise, 1e-3) and not len(each.tangled)
+        mixed = each.dense > max(each.noise, 1e-3, 64 * eps) and not len(each.tangled)
         if mixed or each.misfit > max(0.01, 4 * eps):
             yield "norm-after", dict(name=name, off=max(each.dense, each.misfit))
         if len(each.tangled):
@@ -98,27 +98,24 @@ def _alone(
 
 def _pair(q: Measured, k: Measured) -> Iterator[Said]:
     """What must be alike in q and k."""
-    (planes, source), (others, other) = (
-        ({*map(tuple, each.structure.planes.tolist())}, each.structure.source) for each in (q, k)
+    (planes, source), (others, sources) = (
+        (each.structure.planes, each.structure.source) for each in (q, k)
     )
-    # One may have slower planes, which the other's dtype did not show.
-    nested = (planes <= others or others <= planes) and q.paired == k.paired
-    if not nested:
+    common = (planes[:, None] == others).all(-1)  # [n_q, n_k]
+    alone = torch.cat((q.theta[~common.any(1)], k.theta[~common.any(0)])).abs()
+    # One may have slow planes more, which the other's roundings hide.
+    if q.layout != k.layout or (alone * q.turns.positions[-1] > 0.5).any():
         yield "layouts-differ", dict(one=q.paired, other=k.paired)
-    elif source is not None and other is not None and not source.equal(other):
+    elif source is not None and sources is not None and not source.equal(sources):
         yield "layouts-differ", dict(one="permuted on the way", other="otherwise")
-    elif len(q.theta) == len(k.theta):
-        one, other = q.theta, k.theta
-        slack = 2 * FREQUENCIES * one.abs() + 8 * max(q.noise / q.last, k.noise / k.last)
+    one, other = q.theta[common.any(1)], k.theta[common.any(0)]
+    slack = 2 * FREQUENCIES * one.abs() + 8 * max(q.noise / q.last, k.noise / k.last)
+    if ((one - other).abs() > slack).any():
+        if ((one + other).abs() <= slack).all():
+            yield "directions-differ", {}
         worst = int(((one - other).abs() - slack).argmax())
-        if (one - other).abs()[worst] > slack[worst]:
-            if ((one + other).abs() <= slack).all():
-                yield "directions-differ", {}
-            rates = (abs(float(each[worst])) for each in (one, other))
-            yield (
-                "spectra-differ",
-                dict(zip(("plane", "one", "other"), (worst, *rates), strict=True)),
-            )
+        rates = dict(one=abs(float(one[worst])), other=abs(float(other[worst])))
+        yield "spectra-differ", dict(plane=worst, **rates)
     if None not in (q.offset, k.offset) and q.offset != k.offset:
         yield "query-key-offset", dict(one=q.offset, other=k.offset)
 

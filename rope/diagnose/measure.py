@@ -65,8 +65,8 @@ class Measured:
 
     def widen(self, made: Tensor, far: int) -> None:
         """Count planes that stand still, or are too slow to be seen, where they are expected so."""
-        more = made[self.width // 2 :]
-        if self.layout == "interleaved" and len(more) and float(more.max()) * far < self.noise:
+        more, seen = made[self.width // 2 :], 2 * max(self.noise, self.structure.noise)
+        if self.layout == "interleaved" and len(more) and float(more.max()) * far < seen:
             self.width = 2 * len(made)
 
 
@@ -108,13 +108,15 @@ def _layout(planes: Tensor) -> tuple[str, int, Tensor]:
 
 
 def _offset(start: Tensor | None, theta: Tensor) -> float | None:
-    """The position by which A_0 is turned: among whole and half ones, the one that fits."""
+    """The position by which A_0 is turned: the smallest, whole or half, that fits all planes."""
     if start is None:
         return None
-    tried = torch.arange(-2048, 2049, dtype=torch.float64) / 2
-    tried = tried[tried.abs().argsort()]
-    error = wrapped(start - tried[:, None] * theta).abs().amax(1)
-    return float(tried[error.argmin()]) if error.min() < 0.05 else None
+    tried = torch.arange(-128, 129, dtype=torch.float64) / 2
+    tried = tried[tried.abs().argsort(stable=True)]
+    fits = wrapped(start - tried[:, None] * theta).abs().amax(1) < 0.05
+    # Two planes alone, or slow ones, would fit some position by chance.
+    enough = bool(fits[0]) or int((theta.abs() > 0.05).sum()) > 2
+    return float(tried[fits][0]) if fits.any() and enough else None
 
 
 def rotation(found: Measured, made: Tensor | None, linear: bool) -> Rotation:

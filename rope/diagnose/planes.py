@@ -61,15 +61,17 @@ def structure(probe: Probe, far: int) -> list[Structure]:
 def _structure(x: Tensor, results: list[Tensor], eps: float) -> Structure:
     """From vectors `[V, D]` and what comes out for them at position 0 and others."""
     start, *later = results
-    one, index, least = torch.eye(len(x.T)), torch.arange(len(x.T)), max(1e-8, 4 * eps)
+    one, index, least = torch.eye(len(x.T)), torch.arange(len(x.T)), max(1e-6, eps)
     inverse = torch.linalg.pinv(start, rtol=least)
     maps = [(inverse @ y).T for y in later]
     _, values, directions = torch.linalg.svd(start, full_matrices=False)
-    unseen = directions[-1]
-    if int((values <= least * values[0]).sum()) == 1 and unseen.abs().min() > 1e-3:
+    if int((values <= least * values[0]).sum()) == 1:
         # A norm that subtracts the mean leaves one direction unseen. Most entries of G are 0, which
         # says what is missing in each row: a multiple of that direction.
-        maps = [g - (g / unseen).median(dim=1).values[:, None] * unseen for g in maps]
+        unseen = directions[-1]
+        large = unseen.abs() > 0.3 * unseen.abs().max()
+        missing = [(g[:, large] / unseen[large]).median(dim=1).values for g in maps]
+        maps = [g - each[:, None] * unseen for g, each in zip(maps, missing, strict=True)]
     sizes = [g.norm(dim=1).clamp(min=1) for g in maps]  # above 1 where lengths grow, as xPos's do
     each = list(zip(maps, later, sizes, strict=True))
     misfit = max(float(((start @ g.T - y) / s).square().mean(0).max()) ** 0.5 for g, y, s in each)
@@ -82,7 +84,7 @@ def _structure(x: Tensor, results: list[Tensor], eps: float) -> Structure:
     mutual = turns & (partner[partner] == index)
     planes = torch.stack((index, partner), 1)[mutual & (index < partner)]
     outside[planes, planes.flip(1)] = 0
-    lone = index[~turns & (moved.diagonal() > noise)]
+    lone = index[~turns & (moved.diagonal() > max(4 * noise, 0.01))]
     rest, tangled = index[~mutual], index[turns & ~mutual]
     found = Structure(planes, rest, lone, tangled, float(outside.max()), misfit, noise)
     first = (torch.linalg.pinv(x) @ start).T  # A_0 after the norm's gains, [out, in]
@@ -97,11 +99,7 @@ def _structure(x: Tensor, results: list[Tensor], eps: float) -> Structure:
 
 
 def _source(first: Tensor, planes: Tensor) -> Tensor | None:
-    """The permutation on the way: read off, or, where A_0 turns too, the one that fits of three."""
-    source = first.abs().argmax(dim=1)
-    alone = (first.abs().amax(dim=1) > 0.9 * first.norm(dim=1)).all()
-    if alone and len(source.unique()) == len(first):
-        return source
+    """The permutation on the way: none, or to another layout, while A_0 may turn; else read off."""
     low, high = (int(planes.min()), int(planes.max()) + 1) if len(planes) else (0, 0)
     orders = [torch.arange(high - low)]
     if high > low and (high - low) % 2 == 0:
@@ -109,10 +107,13 @@ def _source(first: Tensor, planes: Tensor) -> Tensor | None:
     for order in orders:
         source = torch.arange(len(first))
         source[low:high] = low + order
-        inside = first[planes[:, :, None], source[planes][:, None, :]].square().sum()
-        if inside > 0.99 * first[planes.flatten()].square().sum():
+        outside = first[:, source].fill_diagonal_(0)
+        outside[planes, planes.flip(1)] = 0
+        if outside.square().sum() < 0.01 * first.square().sum():
             return source
-    return None
+    source = first.abs().argmax(dim=1)
+    alone = (first.abs().amax(dim=1) > 0.9 * first.norm(dim=1)).all()
+    return source if alone and len(source.unique()) == len(first) else None
 
 
 @dataclass
