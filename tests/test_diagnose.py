@@ -96,7 +96,14 @@ def reaching(length):
     return rotate
 
 
+def at_most_100_tokens(q, k, ids):
+    if ids.shape[1] > 100:
+        raise ValueError(f"{ids.shape[1]} tokens")
+    return ROTARY(q, k, ids)
+
+
 RIGHT = {
+    "few tokens a call": at_most_100_tokens,
     "half": ROTARY,
     "interleaved": rope.RotaryEmbedding(D, interleaved=True),
     "first coordinates": both(first_of_partial),
@@ -483,6 +490,20 @@ def test_a_stranger_gets_copies_and_makes_no_gradients():
     assert "position_ids" in report.findings[0].sentence
 
 
+@pytest.mark.parametrize("most", [32, 33, 100, 1000])
+def test_a_short_reach_is_enough(most):
+    for rotary in (ROTARY, INTER, RIGHT["YaRN"], RIGHT["layer norm"]):
+        for dtype in (None, torch.float32, torch.bfloat16):
+            report = diagnose(rotary, D, max_position=most, dtype=dtype)
+            assert report.ok and report.reach == most - 1, str(report)
+
+
+def fails_later(q, k, ids, calls=iter(range(30))):  # noqa: B008
+    if next(calls) > 10:
+        raise RuntimeError("no more")
+    return ROTARY(q, k, ids)
+
+
 def wrong_shape(q, k, ids):
     return q.transpose(1, 2), k
 
@@ -491,6 +512,7 @@ def test_bad_input_is_refused_in_a_sentence():
     values = {
         "head_dim is 7": lambda: diagnose(ROTARY, 7),
         "rotate raised ValueError": lambda: diagnose(ROTARY, 16),
+        "rotate raised RuntimeError: no more": lambda: diagnose(fails_later, D),
         "rotate returned shapes": lambda: diagnose(wrong_shape, D),
         "rotate returned a Tensor": lambda: diagnose(lambda q, k, ids: q, D),
         "max_position is 3": lambda: diagnose(ROTARY, D, max_position=3),

@@ -73,17 +73,20 @@ def diagnose(
         expected = rotary_settings(expected)
     dtypes = WIDEST_FIRST if dtype is None else (dtype,)
     probe = _begin(rotate, head_dim, (num_heads, num_kv_heads), dtypes, device)
-    influence = influences(probe, max_position)
     query = key = Rotation()
-    if influence.said is not None:
-        findings = [finding(influence.said[0], **influence.said[1])]
-    elif probe.heads != (num_heads, num_kv_heads):
+    try:
+        influence = influences(probe, max_position)
+        if influence.said is not None:
+            findings = [finding(influence.said[0], **influence.said[1])]
+        elif probe.heads == (num_heads, num_kv_heads):
+            query, key, findings = _identified(probe, influence, expected)
+        else:
+            raise Refusal(f"an error unless there are {len(SHORT)} heads, as many as tokens")
+    except Refusal as error:
         raise ValueError(
-            f"rotate takes {len(SHORT)} tokens beside as many heads alone; it must take any number "
-            "of tokens: wrap it in a function that does"
-        )
-    else:
-        query, key, findings = _identified(probe, influence, expected)
+            f"rotate raised {error}; having taken {len(SHORT)} tokens it must take others: wrap it "
+            "in a function that does"
+        ) from error
     if probe.changed:
         findings.append(finding("input-changed", name=", ".join(sorted(probe.changed))))
     findings += [finding(code, **numbers) for code, numbers in influence.refused]

@@ -49,7 +49,7 @@ def structure(probe: Probe, far: int) -> list[Structure]:
     at = [m for m in (0, 1, 5, 37, 301, 2503, 19997) if m < far] + [far]
     q, k = probe.vectors(each)
     repeated = q.repeat(1, 1, len(at), 1), k.repeat(1, 1, len(at), 1)
-    results = probe(repeated, [m for m in at for _ in range(each)])
+    results = probe.long(repeated, [m for m in at for _ in range(each)])
     return [
         _structure(
             x[0].flatten(0, 1), [y[0].flatten(0, 1) for y in ys.chunk(len(at), 2)], probe.eps
@@ -62,13 +62,14 @@ def _structure(x: Tensor, results: list[Tensor], eps: float) -> Structure:
     """From vectors `[V, D]` and what comes out for them at position 0 and others."""
     start, *later = results
     one, index, least = torch.eye(len(x.T)), torch.arange(len(x.T)), max(1e-6, eps)
-    inverse = torch.linalg.pinv(start, rtol=least)
+    left, values, right = torch.linalg.svd(start, full_matrices=False)
+    kept = values > least * values[0]
+    inverse = (right.T * torch.where(kept, 1 / values, 0)) @ left.T
     maps = [(inverse @ y).T for y in later]
-    _, values, directions = torch.linalg.svd(start, full_matrices=False)
-    if int((values <= least * values[0]).sum()) == 1:
+    if int(kept.sum()) == len(kept) - 1:
         # A norm that subtracts the mean leaves one direction unseen. Most entries of G are 0, which
         # says what is missing in each row: a multiple of that direction.
-        unseen = directions[-1]
+        unseen = right[-1]
         large = unseen.abs() > 0.3 * unseen.abs().max()
         missing = [(g[:, large] / unseen[large]).median(dim=1).values for g in maps]
         maps = [g - each[:, None] * unseen for g, each in zip(maps, missing, strict=True)]
@@ -137,7 +138,7 @@ def turns(probe: Probe, found: list[Structure], far: int) -> list[Turns]:
     fitted = []
     for planes, y in zip(
         (one.planes.T for one in found),
-        probe(repeated, [m for m in at for _ in range(each)]),
+        probe.long(repeated, [m for m in at for _ in range(each)]),
         strict=True,
     ):
         z = torch.complex(y[0][..., planes[0]], y[0][..., planes[1]])  # [H, P * each, n]

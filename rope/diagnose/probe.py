@@ -82,6 +82,22 @@ class Probe:
         y, z = (each.detach().to("cpu", torch.float64) for each in result)
         return y, z
 
+    def long(self, x: Pair, ids: list[int]) -> Pair:
+        """A call of many tokens; where so many are refused, halves, each with the last token."""
+        try:
+            return self(x, ids)
+        except Refusal:
+            if len(ids) < 16:
+                raise
+        parts, middle = [], len(ids) // 2
+        for part in (slice(middle), slice(middle, None)):
+            q, k = (torch.cat((each[:, :, part], each[:, :, -1:]), dim=2) for each in x)
+            parts.append(self.long((q, k), [*ids[part], ids[-1]]))
+        y, z = (
+            torch.cat([each[:, :, :-1] for each in both], 2) for both in zip(*parts, strict=True)
+        )
+        return y, z
+
     @property
     def eps(self) -> float:
         """The spacing of the numbers that come back."""
