@@ -63,7 +63,7 @@ def in_order(
         right = expected.extension.attention_scaling
         # Scores see the product; a query may carry the attention's 1/sqrt(D) besides.
         product = q.scaling * k.scaling / right**2  # type: ignore[operator]
-        if min(abs(product - 1), abs(product * probe.head_dim**0.5 - 1)) > 1e-3:
+        if min(abs(product - 1), abs(product * probe.head_dim**0.5 - 1)) > max(1e-3, 4 * probe.eps):
             yield "attention-scaling", dict(one=q.scaling, other=k.scaling, right=right)
     yield from _scores(probe, influence.far)
 
@@ -160,10 +160,10 @@ def _spectrum(found: Measured, made: Tensor | None, follows: bool) -> Iterator[S
     """Whether the frequencies are those expected, or else of a known kind."""
     theta, slack = found.spectrum
     known = spectrum.name(theta, slack)
+    sharp = slack < 2.0**-12 * theta  # by chance, one in sixteen is near a number of 8 bits
     for dtype in (torch.bfloat16, torch.float16):
-        rounded = (theta - theta.to(dtype).double()).abs()
-        # Measured well enough to tell, all are numbers of that dtype.
-        if known is None and len(theta) > 3 and (slack + rounded < 2.0**-13 * theta).all():
+        near = (theta - theta.to(dtype).double()).abs() <= slack
+        if (known is None or known[1] is None) and sharp.sum() > 3 and near[sharp].all():
             yield "low-precision-angles", dict(how=f"has frequencies rounded to {plain(dtype)}")
     if made is not None and len(made) == len(theta):
         off, worst = ((made - theta).abs() - slack - FREQUENCIES * made).max(dim=0)

@@ -42,7 +42,7 @@ def unlike(probe: Probe, left: Tensor, right: Tensor) -> Tensor:
     """|left − right|, and 0 where a few roundings, of float32 on the way too, may explain it."""
     size = torch.maximum(left.abs(), right.abs()).amax(-1, keepdim=True)
     off = (left - right).abs()
-    return off * (off > max(8 * probe.eps, 2.0**-20) * size)
+    return off * (off > max(2 * probe.eps, 2.0**-20) * size)
 
 
 def short_text(probe: Probe, rows: int = 1) -> Pair:
@@ -125,7 +125,7 @@ def _positions(probe: Probe, x: Pair, ids: list[int], base: Pair) -> Said | None
     for which, name in enumerate(NAMES):
         one_still = states[which] == "still" and states[1 - which] != "still"
         if states[which] == "some" or (one_still and states[1 - which] == "right"):
-            share = int(moved[which][0][:, 0].sum())
+            share = int((moved[which][0][:, 0] | moved[which][1][:, 2]).sum())
             return f"{name}-unrotated", {"share": share, "heads": probe.heads[which]}
     for name, state in zip(NAMES, states, strict=True):
         if state != "right":
@@ -150,7 +150,7 @@ def _state(
         return "axis"  # the id of token 2 turns head 2
     alone = all(rows.sum() == column.sum() for column, rows in zip(own, moved, strict=True))
     if alone and all(column.any() for column in own):
-        return "right" if all(column.all() for column in own) else "some"
+        return "right" if (own[0] | own[1]).all() else "some"
     if any(rows.any() for rows in moved):
         return "others"
     if unlike(probe, y, y[:, :, :1]).any():

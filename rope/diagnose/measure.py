@@ -92,7 +92,7 @@ def measured(structure: Structure, turns: Turns, eps: float) -> Measured:
     direction = int(signs.pop()) if len(signs) == 1 else 0
     return Measured(
         structure, turns, theta, last, off, allowed, growth, radial, noise, layout, width, slots,
-        direction, _offset(structure.start, theta),
+        direction, _offset(structure, theta, eps),
     )  # fmt: skip
 
 
@@ -107,15 +107,17 @@ def _layout(planes: Tensor) -> tuple[str, int, Tensor]:
     return "other", 2 * len(planes), torch.arange(len(planes))
 
 
-def _offset(start: Tensor | None, theta: Tensor) -> float | None:
+def _offset(structure: Structure, theta: Tensor, eps: float) -> float | None:
     """The position by which A_0 is turned: the smallest, whole or half, that fits all planes."""
-    if start is None:
+    if structure.start is None:
         return None
+    exact = structure.start_error < max(1e-5, 8 * eps)
     tried = torch.arange(-128, 129, dtype=torch.float64) / 2
     tried = tried[tried.abs().argsort(stable=True)]
-    fits = wrapped(start - tried[:, None] * theta).abs().amax(1) < 0.05
-    # Two planes alone, or slow ones, would fit some position by chance.
-    enough = bool(fits[0]) or int((theta.abs() > 0.05).sum()) > 2
+    error = wrapped(structure.start - tried[:, None] * theta).abs().amax(1)
+    fits = error < (max(1e-3, eps) if exact else 0.05)
+    # Slow planes fit any position, and two others some position by chance, unless exactly.
+    enough = bool(fits[0]) or int((theta.abs() > 0.05).sum()) > (0 if exact else 2)
     return float(tried[fits][0]) if fits.any() and enough else None
 
 

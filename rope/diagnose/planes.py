@@ -27,7 +27,7 @@ class Structure:
     permutation. lone: coordinates that change without a partner; tangled: whose partner has
     another. dense: the largest entry of G outside the planes; misfit: of results by G; noise: what
     an entry may be by that alone. Of A_0: start `[n]`, the angles, and gain `[n]` of the planes,
-    rest_gain; None without source.
+    rest_gain, None without source; start_error: of results by A_0, which a LayerNorm has.
     """
 
     planes: Tensor
@@ -39,6 +39,7 @@ class Structure:
     noise: float
     source: Tensor | None = None
     start: Tensor | None = None
+    start_error: float = 0.0
     gain: Tensor | None = None
     rest_gain: Tensor | None = None
 
@@ -95,6 +96,7 @@ def _structure(x: Tensor, results: list[Tensor], eps: float) -> Structure:
         (p, q), (r, s) = (inner / inner.norm(dim=1, keepdim=True)).permute(1, 2, 0)  # without gains
         turn = torch.complex(p + s, r - q)
         found.start = turn.angle() if (turn.abs() > 1.9).all() else None  # not for gains below 0
+        found.start_error = float((x @ first.T - start).abs().max())
         found.gain, found.rest_gain = inner.det().abs().sqrt(), first[rest, source[rest]]
     return found
 

@@ -79,7 +79,7 @@ class Probe:
                 f"{shapes[0]} and {shapes[1]}: wrap it in a function that transposes"
             )
         self.returned[dtype] = result[0].dtype if result[0].dtype != dtype else result[1].dtype
-        y, z = (each.detach().to("cpu", torch.float64) for each in result)
+        y, z = (each.detach().to("cpu", torch.float64, copy=True) for each in result)
         return y, z
 
     def long(self, x: Pair, ids: list[int]) -> Pair:
