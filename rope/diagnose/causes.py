@@ -104,7 +104,7 @@ def _pair(q: Measured, k: Measured) -> Iterator[Said]:
     common = (planes[:, None] == others).all(-1)  # [n_q, n_k]
     alone = torch.cat((q.theta[~common.any(1)], k.theta[~common.any(0)])).abs()
     # One may have slow planes more, which the other's roundings hide.
-    if q.layout != k.layout or (alone * q.turns.positions[-1] > 0.5).any():
+    if (alone * q.turns.positions[-1] > 0.5).any():
         yield "layouts-differ", dict(one=q.paired, other=k.paired)
     elif source is not None and sources is not None and not source.equal(sources):
         yield "layouts-differ", dict(one="permuted on the way", other="otherwise")
