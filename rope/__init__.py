@@ -38,6 +38,7 @@ _LAZY = frozenset(
         "axes",
         "bench",
         "config",
+        "diagnose",
         "figures",
         "layouts",
         "measuring",
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from rope import axes as axes
     from rope import bench as bench
     from rope import config as config
+    from rope import diagnose as diagnose
     from rope import extensions as extensions
     from rope import figures as figures
     from rope import formula as formula

@@ -20,11 +20,11 @@ FLOORS = (
     "formula kernels rotation functional",  # the operation
     "following shared tables module",  # the layer, and what keeps its tables
     "layouts axes xpos attention adapters",
-    "measuring accuracy bench training figures",  # evidence
+    "measuring accuracy bench diagnose training figures",  # evidence
     "book",
 )
 LIBRARY = {room for rooms in FLOORS[:5] for room in rooms.split()} | {"__init__"}
-HEAVY = {"accuracy", "bench", "book", "figures", "measuring", "reference", "symbolic"}
+HEAVY = {"accuracy", "bench", "book", "diagnose", "figures", "measuring", "reference", "symbolic"}
 HEAVY |= {"tolerance", "training"}
 
 
@@ -53,7 +53,8 @@ def test_rope_works_without_numpy():
         "absent = ('numpy', 'sympy', 'matplotlib', 'altair', 'triton')\n"
         "sys.modules.update(dict.fromkeys(absent))\n"
         "import warnings; warnings.simplefilter('ignore')\n"
-        "import torch, rope, rope.attention, rope.axes, rope.config, rope.layouts, rope.xpos\n"
+        "import torch, rope, rope.attention, rope.axes, rope.config, rope.diagnose, rope.layouts\n"
+        "import rope.xpos\n"
         "x = torch.ones(1, 1, 3, 4)\n"
         "print(*rope.RotaryEmbedding(4)(x, x)[0].shape)"
     )

@@ -1,0 +1,187 @@
+"""What depends on what: change one id, one vector or one row, and see which results move.
+
+A rotation is a function of each token's own vector and position. That must hold before angles are
+worth a look, so here nothing is fitted: results are compared with results.
+
+Shapes: H heads, S sequence, D head dimension.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rope.diagnose.probe import Pair, Probe, Refusal
+
+SHORT = [3, 11, 5, 14, 8, 1, 15]  # small, in no order, and as many as no other axis
+OTHER = 13  # what one of them is changed to
+NAMES = ("query", "key")
+Said = tuple[str, dict[str, Any]]  # a code and its numbers
+
+
+@dataclass
+class Influence:
+    """said: the fault, if any; far: the farthest position taken; nan_from: where NaN begins.
+
+    refused: notes on what was not taken; moved: how far results at the same positions are apart
+    beside `far`; linear: of q and k, whether doubled vectors give doubled results; first: results
+    of the first call.
+    """
+
+    far: int
+    said: Said | None = None
+    nan_from: int | None = None
+    refused: list[Said] = field(default_factory=list)
+    moved: float = 0.0
+    linear: tuple[bool, ...] = (True, True)
+    first: Pair | None = None
+
+
+def unlike(probe: Probe, left: Tensor, right: Tensor) -> Tensor:
+    """|left − right|, and 0 where a few roundings, of float32 on the way too, may explain it."""
+    size = torch.maximum(left.abs(), right.abs()).amax(-1, keepdim=True)
+    off = (left - right).abs()
+    return off * (off > max(2 * probe.eps, 2.0**-20) * size)
+
+
+def short_text(probe: Probe, rows: int = 1) -> Pair:
+    """One vector a head, the same at all tokens: positions alone can tell the tokens apart."""
+    q, k = (each.expand(rows, -1, len(SHORT), -1) for each in probe.vectors(1))
+    return q, k
+
+
+def farthest(probe: Probe, x: Pair, most: int) -> Influence:
+    """The last position that is taken, and what stands in the way beyond it."""
+
+    def refused(position: int) -> str:
+        try:
+            result = probe(x, [*SHORT[:-1], position])
+        except Refusal as error:
+            return f"position {position} was refused ({error})"
+        return "" if all(each.isfinite().all() for each in result) else "nan"
+
+    low, high = max(SHORT), most - 1
+    why = refused(high)
+    while why and high - low > 1:
+        middle = (low + high) // 2
+        low, high, why = (low, middle, said) if (said := refused(middle)) else (middle, high, why)
+    if why == "nan":
+        return Influence(low, nan_from=high)
+    return Influence(low, refused=[("reach", {"why": why})]) if why else Influence(high)
+
+
+def influences(probe: Probe, max_position: int) -> Influence:
+    """The comparisons, up to the first that fails."""
+    x = short_text(probe)
+    first = probe(x, SHORT)
+    if not all(each.isfinite().all() for each in first):
+        return Influence(max(SHORT), ("not-finite", {"begin": min(SHORT)}))
+    found = farthest(probe, x, max_position)
+    found.first = first
+    ids = [*SHORT[:-1], found.far]  # the farthest in every call: a spectrum may follow the length
+    base = probe(x, ids)
+    for y, z in zip(base, first, strict=True):
+        off = unlike(probe, y, z)[:, :, :-1].max() / z.abs().max()
+        found.moved = max(found.moved, float(off))
+    twice = probe((2 * x[0], 2 * x[1]), ids)
+    found.linear = tuple(
+        not unlike(probe, z, 2 * y).any() for y, z in zip(base, twice, strict=True)
+    )
+    found.said = (
+        _tokens(probe, x, ids, base)
+        or _positions(probe, x, ids, base)
+        or _rows(probe, x, ids, base, found)
+    )
+    return found
+
+
+def _tokens(probe: Probe, x: Pair, ids: list[int], base: Pair) -> Said | None:
+    """Another vector at one token, which neither other tokens nor the other tensor may notice."""
+    token, vectors = 4, probe.vectors(1, seed=1)
+    for which, name in enumerate(NAMES):
+        changed = [each.clone() for each in x]
+        changed[which][:, :, token] = 3 * vectors[which][:, :, 0]  # of another size, too
+        for other, y, z in zip(NAMES, base, probe((changed[0], changed[1]), ids), strict=True):
+            off = unlike(probe, z, y)
+            if other == name:
+                off[:, :, token] = 0
+            if off.any():
+                return "tokens-mixed", {"name": name, "other": other, "off": float(off.max())}
+    return None
+
+
+def _positions(probe: Probe, x: Pair, ids: list[int], base: Pair) -> Said | None:
+    """Another id at one token, which that token alone must notice, in all heads, in q and in k."""
+    moved: list[list[Tensor]] = [[], []]  # for q and k, for two tokens: bool [H, S]
+    for token in (0, 2):
+        result = probe(x, [OTHER if i == token else each for i, each in enumerate(ids)])
+        for rows, y, z in zip(moved, base, result, strict=True):
+            rows.append(unlike(probe, z, y)[0].any(-1))
+    states = [_state(probe, x, ids, base, which, moved[which]) for which in (0, 1)]
+    for name, state in zip(NAMES, states, strict=True):
+        if state == "axis":
+            return "wrong-axis", {"name": name}
+    for which, name in enumerate(NAMES):
+        one_still = states[which] == "still" and states[1 - which] != "still"
+        if states[which] == "some" or (one_still and states[1 - which] == "right"):
+            share = int((moved[which][0][:, 0] | moved[which][1][:, 2]).sum())
+            return f"{name}-unrotated", {"share": share, "heads": probe.heads[which]}
+    for name, state in zip(NAMES, states, strict=True):
+        if state != "right":
+            return "positions-ignored", {"name": name, "how": _HOW[state]}
+    return None
+
+
+_HOW = {
+    "still": "is alike at all positions",
+    "counted": "is turned by its place in the call, and its id is not read",
+    "others": "changes where the id has not changed: one id is taken for others",
+}
+
+
+def _state(
+    probe: Probe, x: Pair, ids: list[int], base: Pair, which: int, moved: list[Tensor]
+) -> str:
+    """How q or k follows the ids of tokens 0 and 2; moved: for each, bool `[H, S]`."""
+    heads, y = probe.heads[which], base[which]
+    own = [rows[:, token] for token, rows in zip((0, 2), moved, strict=True)]
+    if heads == len(ids) and moved[1][2].all() and not own[1].all():
+        return "axis"  # the id of token 2 turns head 2
+    alone = all(rows.sum() == column.sum() for column, rows in zip(own, moved, strict=True))
+    if alone and all(column.any() for column in own):
+        return "right" if (own[0] | own[1]).all() else "some"
+    if any(rows.any() for rows in moved):
+        return "others"
+    if unlike(probe, y, y[:, :, :1]).any():
+        return "counted"
+    if unlike(probe, probe(x, ids[::-1])[which], y).any():
+        return "others"
+    # Alike at all tokens. If turned by heads, two entries exchanged move others than themselves.
+    changed = [each.clone() for each in x]
+    vectors = x[which][0, :, 0]
+    pair = torch.stack((vectors.argmax(1), vectors.argmin(1)), 1)
+    swapped = vectors.scatter(1, pair, vectors.gather(1, pair.flip(1)))
+    changed[which] = swapped[None, :, None].expand_as(x[which])
+    touched = unlike(probe, probe((changed[0], changed[1]), ids)[which], y)[0, :, 0] > 0
+    return "axis" if heads > 1 and (touched.sum(-1) > 2).any() else "still"
+
+
+def _rows(probe: Probe, x: Pair, ids: list[int], base: Pair, found: Influence) -> Said | None:
+    """Three rows of other positions, whole and of one token, against each row by itself."""
+    rows = [ids, [*reversed(ids[:-1]), ids[-1]], [*([OTHER] * 3), *ids[3:]]]
+    alone = [base, *(probe(x, each) for each in rows[1:])]
+    for length in (len(ids), 1):
+        last = slice(len(ids) - length, None)
+        q, k = (each[:, :, last] for each in short_text(probe, 3))
+        try:
+            together = probe((q, k), [each[last] for each in rows])
+        except Refusal as error:
+            why = f"a batch of 3 rows of {length} was refused ({error})"
+            found.refused.append(("refused", {"why": why}))
+            return None
+        for row in range(3):
+            for name, y, z in zip(NAMES, alone[row], together, strict=True):
+                if (off := unlike(probe, z[row : row + 1], y[:, :, last])).any():
+                    return "batch-mixed", {"name": name, "row": row, "off": float(off.max())}
+    return None

@@ -1,0 +1,148 @@
+"""One tensor's rotation put together: layout, frequencies, and errors that rounding leaves over.
+
+Shapes: n planes, P positions, R rotated width.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from rope.diagnose import spectrum
+from rope.diagnose.planes import Structure, Turns, wrapped
+from rope.diagnose.report import Rotation
+from rope.frequencies import inverse_frequencies
+
+#: Angles in float32 are off by a few 2^-24 of their size; in TF32 or less by 2^-12 and more.
+ANGLES = 2.0**-20
+#: Powers in float32 give frequencies that are off by up to 1e-6 of their size.
+FREQUENCIES = 2.0**-15
+
+
+@dataclass
+class Measured:
+    """theta `[n]`, with sign; last: the power of two up to which angles double.
+
+    off `[P, n]`: angles less m theta, of which rounding may explain allowed. growth `[n]`: of the
+    radius, in e-folds a position; radial: its largest error besides; noise: of an angle.
+    slots `[n]`: which of the R/2 planes each is. direction, offset: as in `Rotation`.
+    """
+
+    structure: Structure
+    turns: Turns
+    theta: Tensor
+    last: int
+    off: Tensor
+    allowed: Tensor
+    growth: Tensor
+    radial: float
+    noise: float
+    layout: str
+    width: int
+    slots: Tensor
+    direction: int
+    offset: float | None
+
+    @property
+    def spectrum(self) -> tuple[Tensor, Tensor]:
+        """|theta| of all R/2 planes, 0 for those that stand still, and to within how much."""
+        theta = torch.zeros(self.width // 2, dtype=torch.float64)
+        theta[self.slots] = self.theta.abs()
+        return theta, FREQUENCIES * theta + 4 * self.noise / self.last
+
+    @property
+    def paired(self) -> str:
+        return f"{self.layout} over {self.width} coordinates"
+
+    @property
+    def scaling(self) -> float | None:
+        """The factor that all planes share at position 0; None where they have gains."""
+        gain, slack = self.structure.gain, max(1e-6, self.structure.noise)
+        if gain is None or (gain - gain.median()).abs().max() > max(1e-3, slack) * gain.median():
+            return None
+        middle = float(gain.median())
+        return 1.0 if abs(middle - 1) < slack else middle
+
+    def widen(self, made: Tensor, far: int) -> None:
+        """Count planes that stand still, or are too slow to be seen, where they are expected so."""
+        more, seen = made[self.width // 2 :], 2 * max(self.noise, self.structure.noise)
+        if self.layout == "interleaved" and len(more) and float(more.max()) * far < seen:
+            self.width = 2 * len(made)
+
+
+def measured(structure: Structure, turns: Turns, eps: float) -> Measured:
+    """Frequencies, errors and layout of one tensor with at least one plane."""
+    m = turns.positions.double()[:, None]
+    # xPos's factors are exponentials of the position; the errors of rounded tables do not grow.
+    radius = turns.alpha.abs().clamp(min=1e-300).log()
+    growth = torch.where(radius[-1].abs() > 0.1, radius[-1] / m[-1], 0)
+    radial = float((radius - growth * m)[m[:, 0] <= 4096].expm1().abs().max())
+    # A rounded table is as wrong along the circle as across it.
+    noise = max(4 * eps, 2 * radial if radial < 0.1 else 0.0, 1e-12)
+    theta, last = spectrum.frequencies(turns.positions, turns.alpha.angle())
+    theta = torch.where(theta.abs() > 4 * noise / last, theta, 0)
+    off = wrapped(turns.alpha.angle() - m * theta)
+    allowed = ANGLES * m * theta.abs() + 4 * noise * (1 + m / last)
+    planes, towards = structure.planes, theta.sign()
+    if structure.source is not None:
+        planes = structure.source[planes]
+        towards = towards * planes.diff(dim=1)[:, 0].sign()
+    layout, width, slots = _layout(planes.sort(dim=1).values)
+    signs = set(towards[theta != 0].tolist())
+    direction = int(signs.pop()) if len(signs) == 1 else 0
+    return Measured(
+        structure, turns, theta, last, off, allowed, growth, radial, noise, layout, width, slots,
+        direction, _offset(structure, theta, eps),
+    )  # fmt: skip
+
+
+def _layout(planes: Tensor) -> tuple[str, int, Tensor]:
+    """The layout, the rotated width, and the number of each plane `[n, 2]`."""
+    a, b = planes.T
+    gap, place = int(b[0] - a[0]), a - a.min()
+    if (b - a == gap).all() and int(place.max()) < gap and (gap > 1 or len(planes) == 1):
+        return "half", 2 * gap, place
+    if (b - a == 1).all() and (place % 2 == 0).all():
+        return "interleaved", int(place.max()) + 2, place // 2
+    return "other", 2 * len(planes), torch.arange(len(planes))
+
+
+def _offset(structure: Structure, theta: Tensor, eps: float) -> float | None:
+    """The position by which A_0 is turned: the smallest, whole or half, that fits all planes."""
+    if structure.start is None:
+        return None
+    exact = structure.start_error < max(1e-5, 8 * eps)
+    tried = torch.arange(-128, 129, dtype=torch.float64) / 2
+    tried = tried[tried.abs().argsort(stable=True)]
+    error = wrapped(structure.start - tried[:, None] * theta).abs().amax(1)
+    fits = error < (max(1e-3, eps) if exact else 0.05)
+    # Slow planes fit any position, and two others some position by chance, unless exactly.
+    enough = bool(fits[0]) or int((theta.abs() > 0.05).sum()) > (0 if exact else 2)
+    return float(tried[fits][0]) if fits.any() and enough else None
+
+
+def rotation(found: Measured, made: Tensor | None, linear: bool) -> Rotation:
+    """What the report says; made: the frequencies expected, from which errors are counted."""
+    theta, slack = found.spectrum
+    base, extension = spectrum.name(theta, slack) or (None, None)
+    reference = theta
+    if made is not None and len(made) == len(theta):
+        reference = made
+    elif base is not None and extension is not None:
+        reference = inverse_frequencies(2 * len(theta), base, extension=extension)
+    angle = found.turns.positions.double()[:, None] * reference[found.slots] * found.theta.sign()
+    error = wrapped(found.turns.alpha.angle() - angle).abs().amax(1)
+    far = found.turns.positions[error > 0.01]
+    return Rotation(
+        layout=found.layout,
+        rotary_dim=found.width,
+        inv_freq=theta,
+        base=base,
+        extension=extension,
+        attention_scaling=found.scaling if linear else None,
+        direction=found.direction,
+        offset=found.offset,
+        angle_error=float(error.max()),
+        off_from=int(far[0]) if len(far) else None,
+        table_error=found.radial,
+    )

@@ -1,0 +1,160 @@
+"""The planes and how far each is turned, from results at several positions.
+
+What comes out at position m is A_m N(x): a norm, gains or a permutation, N, then the rotation. For
+the same x at position 0, y_m = A_m A_0^{-1} y_0 = R_m y_0: whatever is done before cancels.
+`structure` fits that matrix G_m, whose entries beside the diagonal say which coordinates make a
+plane. `turns` then fits in each plane, written as a complex number,
+
+    y_m = alpha y_0 + beta conj(y_0),   alpha = e^{i m theta} and beta = 0 for a rotation.
+
+Shapes: D head dimension, n planes, P positions.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from rope.diagnose.probe import Probe
+from rope.layouts import permutation
+
+
+@dataclass
+class Structure:
+    """One tensor's planes `[n, 2]` and the rest `[D - 2n]`, in the coordinates that come out.
+
+    source `[D]`: which coordinate that goes in comes out at each place, None if that is no
+    permutation. lone: coordinates that change without a partner; tangled: whose partner has
+    another. dense: the largest entry of G outside the planes; misfit: of results by G; noise: what
+    an entry may be by that alone. Of A_0: start `[n]`, the angles, and gain `[n]` of the planes,
+    rest_gain, None without source; start_error: of results by A_0, which a LayerNorm has.
+    """
+
+    planes: Tensor
+    rest: Tensor
+    lone: Tensor
+    tangled: Tensor
+    dense: float
+    misfit: float
+    noise: float
+    source: Tensor | None = None
+    start: Tensor | None = None
+    start_error: float = 0.0
+    gain: Tensor | None = None
+    rest_gain: Tensor | None = None
+
+
+def structure(probe: Probe, far: int) -> list[Structure]:
+    """The planes of q and of k."""
+    each = -(-2 * probe.head_dim // min(probe.heads))  # twice as many vectors as unknowns
+    at = [m for m in (0, 1, 5, 37, 301, 2503, 19997) if m < far] + [far]
+    q, k = probe.vectors(each)
+    repeated = q.repeat(1, 1, len(at), 1), k.repeat(1, 1, len(at), 1)
+    results = probe.long(repeated, [m for m in at for _ in range(each)])
+    return [
+        _structure(
+            x[0].flatten(0, 1), [y[0].flatten(0, 1) for y in ys.chunk(len(at), 2)], probe.eps
+        )
+        for x, ys in zip((q, k), results, strict=True)
+    ]
+
+
+def _structure(x: Tensor, results: list[Tensor], eps: float) -> Structure:
+    """From vectors `[V, D]` and what comes out for them at position 0 and others."""
+    start, *later = results
+    one, index, least = torch.eye(len(x.T)), torch.arange(len(x.T)), max(1e-6, eps)
+    left, values, right = torch.linalg.svd(start, full_matrices=False)
+    kept = values > least * values[0]
+    inverse = (right.T * torch.where(kept, 1 / values, 0)) @ left.T
+    maps = [(inverse @ y).T for y in later]
+    if int(kept.sum()) == len(kept) - 1:
+        # A norm that subtracts the mean leaves one direction unseen. Most entries of G are 0, which
+        # says what is missing in each row: a multiple of that direction.
+        unseen = right[-1]
+        large = unseen.abs() > 0.3 * unseen.abs().max()
+        missing = [(g[:, large] / unseen[large]).median(dim=1).values for g in maps]
+        maps = [g - each[:, None] * unseen for g, each in zip(maps, missing, strict=True)]
+    sizes = [g.norm(dim=1).clamp(min=1) for g in maps]  # above 1 where lengths grow, as xPos's do
+    each = list(zip(maps, later, sizes, strict=True))
+    misfit = max(float(((start @ g.T - y) / s).square().mean(0).max()) ** 0.5 for g, y, s in each)
+    # Matrices with a condition of some tens, in float64, leave some 1e-13.
+    noise = max(1e-11, 8 * max(misfit, eps) * float(inverse.norm(dim=1).max()))
+    moved = torch.stack([((g - one) / s[:, None]).abs() for g, _, s in each]).amax(0)
+    outside = moved.clone().fill_diagonal_(0)
+    across = torch.maximum(outside, outside.T)
+    partner, turns = across.argmax(1), across.amax(1) > noise
+    mutual = turns & (partner[partner] == index)
+    planes = torch.stack((index, partner), 1)[mutual & (index < partner)]
+    outside[planes, planes.flip(1)] = 0
+    lone = index[~turns & (moved.diagonal() > max(4 * noise, 0.01))]
+    rest, tangled = index[~mutual], index[turns & ~mutual]
+    found = Structure(planes, rest, lone, tangled, float(outside.max()), misfit, noise)
+    first = (torch.linalg.pinv(x) @ start).T  # A_0 after the norm's gains, [out, in]
+    found.source = source = _source(first, planes)
+    if source is not None and len(planes):
+        inner = first[planes[:, :, None], source[planes][:, None, :]]  # [n, 2, 2]
+        (p, q), (r, s) = (inner / inner.norm(dim=1, keepdim=True)).permute(1, 2, 0)  # without gains
+        turn = torch.complex(p + s, r - q)
+        found.start = turn.angle() if (turn.abs() > 1.9).all() else None  # not for gains below 0
+        found.start_error = float((x @ first.T - start).abs().max())
+        found.gain, found.rest_gain = inner.det().abs().sqrt(), first[rest, source[rest]]
+    return found
+
+
+def _source(first: Tensor, planes: Tensor) -> Tensor | None:
+    """The permutation on the way: none, or to another layout, while A_0 may turn; else read off."""
+    low, high = (int(planes.min()), int(planes.max()) + 1) if len(planes) else (0, 0)
+    orders = [torch.arange(high - low)]
+    if high > low and (high - low) % 2 == 0:
+        orders += [permutation(high - low), permutation(high - low).argsort()]
+    for order in orders:
+        source = torch.arange(len(first))
+        source[low:high] = low + order
+        outside = first[:, source].fill_diagonal_(0)
+        outside[planes, planes.flip(1)] = 0
+        if outside.square().sum() < 0.01 * first.square().sum():
+            return source
+    source = first.abs().argmax(dim=1)
+    alone = (first.abs().amax(dim=1) > 0.9 * first.norm(dim=1)).all()
+    return source if alone and len(source.unique()) == len(first) else None
+
+
+@dataclass
+class Turns:
+    """alpha and beta `[P, n]` at positions `[P]`, and the misfit `[n]` of both together."""
+
+    positions: Tensor
+    alpha: Tensor
+    beta: Tensor
+    misfit: float
+
+
+def turns(probe: Probe, found: list[Structure], far: int) -> list[Turns]:
+    """How far the planes of q and k are turned: at 0 ... 8, near powers of two, and at far."""
+    powers = [1 << k for k in range(3, 63) if 1 << k <= far]
+    near = [m for power in powers for m in (power - 1, power, power + 1, power + power // 2 + 1)]
+    at = sorted({m for m in (*range(9), *near, far) if m <= far})
+    each = max(2, -(-8 // min(probe.heads)))
+    q, k = probe.vectors(each, seed=2, signs=False)
+    repeated = q.repeat(1, 1, len(at), 1), k.repeat(1, 1, len(at), 1)
+    fitted = []
+    for planes, y in zip(
+        (one.planes.T for one in found),
+        probe.long(repeated, [m for m in at for _ in range(each)]),
+        strict=True,
+    ):
+        z = torch.complex(y[0][..., planes[0]], y[0][..., planes[1]])  # [H, P * each, n]
+        z = z.unflatten(1, (len(at), each)).permute(3, 0, 2, 1).flatten(1, 2)  # [n, H * each, P]
+        start = torch.stack((z[:, :, 0], z[:, :, 0].conj()), -1)
+        solved = torch.linalg.pinv(start) @ z  # [n, 2, P]
+        size = z.abs().square().mean(dim=1).sqrt().clamp(min=1e-300)
+        misfit = (start @ solved - z).abs().square().mean(dim=1).sqrt() / size
+        worst = float(misfit.max()) if misfit.numel() else 0.0
+        alpha, beta = solved.permute(1, 2, 0)
+        fitted.append(Turns(torch.tensor(at), alpha, beta, worst))
+    return fitted
+
+
+def wrapped(angle: Tensor) -> Tensor:
+    """The angle in −pi ... pi."""
+    return torch.remainder(angle + torch.pi, 2 * torch.pi) - torch.pi

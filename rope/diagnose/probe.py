@@ -1,0 +1,104 @@
+"""Calling a rotation that we do not know: on copies, in the widest dtype, with refusals kept apart.
+
+Most probing vectors have entries ±1. All have one norm, so that whatever normalises them first
+multiplies them all alike, and they are exact in every dtype.
+
+Shapes: B batch, H heads, S sequence, D head dimension.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+Pair = tuple[Tensor, Tensor]
+WIDEST_FIRST = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+
+
+class Refusal(Exception):
+    """The callable raised: for these arguments there is no answer."""
+
+
+class Probe:
+    """A callable under examination, and what was noticed on the way.
+
+    rotate, heads `(H, H_kv)`, device: as `diagnose` has them; dtype: of the tensors given to it.
+    changed: which of its inputs it wrote to; returned: the dtypes that came back, by the one given.
+    """
+
+    def __init__(
+        self,
+        rotate: Callable[..., Any],
+        head_dim: int,
+        heads: tuple[int, int],
+        dtype: torch.dtype,
+        device: torch.device | str | None,
+    ) -> None:
+        self.rotate, self.head_dim, self.heads = rotate, head_dim, heads
+        self.dtype, self.device = dtype, device
+        self.changed: set[str] = set()
+        self.returned: dict[torch.dtype, torch.dtype] = {}
+
+    def vectors(self, tokens: int, seed: int = 0, signs: bool = True) -> Pair:
+        """Queries `[1, H, S, D]` and keys `[1, H_kv, S, D]` of ±1, or normal ones; seeded."""
+        noise = torch.Generator().manual_seed(seed)
+        shapes = [(1, heads, tokens, self.head_dim) for heads in self.heads]
+        q, k = (torch.randn(each, generator=noise, dtype=torch.float64) for each in shapes)
+        return (q.sign(), k.sign()) if signs else (q, k)
+
+    def __call__(self, x: Pair, position_ids: Any, dtype: torch.dtype | None = None) -> Pair:
+        """What it makes of x at these positions `[S]` or `[B, S]`, in float64 on the CPU.
+
+        Raises Refusal where it raises, ValueError where it returns something else.
+        """
+        dtype = dtype or self.dtype
+        ids = torch.as_tensor(position_ids, dtype=torch.int64)
+        ids = ids if ids.dim() == 2 else ids[None]
+        given = [*(each.to(dtype) for each in x), ids]
+        copies = [each.to(self.device, copy=True) for each in given]
+        try:
+            with torch.no_grad():
+                result = self.rotate(*copies)
+        except Exception as error:
+            raise Refusal(f"{type(error).__name__}: {str(error).strip()[:200]}") from error
+        for name, before, after in zip(("q", "k", "position_ids"), given, copies, strict=True):
+            if not torch.equal(before, after.cpu()):
+                self.changed.add(name)
+        shapes = [list(each.shape) for each in x]
+        if not isinstance(result, (tuple, list)) or len(result) != 2:
+            kind = type(result).__name__
+            raise ValueError(
+                f"rotate returned a {kind}; it must return the pair (q, k): wrap it in a function "
+                "that does"
+            )
+        found = [list(getattr(each, "shape", ())) for each in result]
+        if found != shapes:
+            raise ValueError(
+                f"rotate returned shapes {found[0]} and {found[1]}; they must be those of q and k, "
+                f"{shapes[0]} and {shapes[1]}: wrap it in a function that transposes"
+            )
+        self.returned[dtype] = result[0].dtype if result[0].dtype != dtype else result[1].dtype
+        y, z = (each.detach().to("cpu", torch.float64, copy=True) for each in result)
+        return y, z
+
+    def long(self, x: Pair, ids: list[int]) -> Pair:
+        """A call of many tokens; where so many are refused, halves, each with the last token."""
+        try:
+            return self(x, ids)
+        except Refusal:
+            if len(ids) < 16:
+                raise
+        parts, middle = [], len(ids) // 2
+        for part in (slice(middle), slice(middle, None)):
+            q, k = (torch.cat((each[:, :, part], each[:, :, -1:]), dim=2) for each in x)
+            parts.append(self.long((q, k), [*ids[part], ids[-1]]))
+        y, z = (
+            torch.cat([each[:, :, :-1] for each in both], 2) for both in zip(*parts, strict=True)
+        )
+        return y, z
+
+    @property
+    def eps(self) -> float:
+        """The spacing of the numbers that come back."""
+        return float(torch.finfo(self.returned.get(self.dtype, self.dtype)).eps)

@@ -1,0 +1,15 @@
+"""Finite, but nearly 0 (6.93e-18 was seen), is what inv_freq holds.
+
+Source: Synthyra/FastPLMs#47
+"""
+
+import torch
+
+from rope import rotary_embedding_qk, rotary_tables
+
+EXPECTED = "positions-ignored"
+
+
+def rotate(q, k, position_ids):
+    cos, sin = rotary_tables(position_ids[:, None], torch.full((32,), 6.93e-18).double())
+    return rotary_embedding_qk(q, k, cos, sin, equal_planes=True)

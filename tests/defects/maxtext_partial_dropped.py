@@ -1,0 +1,10 @@
+"""partial_rotary_factor 0.25 is dropped under M-RoPE.
+
+Source: AI-Hypercomputer/maxtext#4616
+"""
+
+from rope import RotaryEmbedding
+
+EXPECTED = "width"
+AGAINST = RotaryEmbedding(16)
+rotate = RotaryEmbedding(64)

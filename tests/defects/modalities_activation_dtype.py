@@ -1,0 +1,14 @@
+"""Frequencies take the activations' dtype before they meet positions.
+
+Source: Modalities/modalities#462
+"""
+
+from rope import inverse_frequencies, rotary_embedding_qk
+
+EXPECTED = "low-precision-angles"
+
+
+def rotate(q, k, position_ids):
+    angle = position_ids[:, None, :, None] * inverse_frequencies(64).to(q.dtype).double()
+    cos, sin = angle.cos().float(), angle.sin().float()
+    return rotary_embedding_qk(q, k, cos, sin, equal_planes=True)

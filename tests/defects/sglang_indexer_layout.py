@@ -1,0 +1,10 @@
+"""The fused kernel pairs neighbours where the model pairs halves.
+
+Source: sgl-project/sglang#30342
+"""
+
+from rope import RotaryEmbedding
+
+EXPECTED = "layout"
+AGAINST = RotaryEmbedding(64)
+rotate = RotaryEmbedding(64, interleaved=True)

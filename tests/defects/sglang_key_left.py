@@ -1,0 +1,13 @@
+"""The rotated key goes to the cache, and attention gets the one before.
+
+Source: kvcache-ai/sglang#31
+"""
+
+from rope import RotaryEmbedding
+
+EXPECTED = "key-unrotated"
+rotary = RotaryEmbedding(64)
+
+
+def rotate(q, k, position_ids):
+    return rotary.rotate(q, position_ids), k

@@ -1,0 +1,526 @@
+"""`rope.diagnose` on rotations made to order: right ones, and one fault at a time."""
+
+import hypothesis.strategies as st
+import pytest
+import torch
+from hypothesis import given
+from strategies import assert_refused, normal, quick
+from torch import nn
+
+import rope
+from rope.diagnose import CODES, Finding, diagnose
+from rope.extensions import NTK, DynamicNTK, Linear, Llama3, LongRoPE, Proportional, YaRN
+from rope.layouts import half_to_interleaved, interleaved_to_half
+from rope.xpos import XPos
+
+D = 32
+ROTARY = rope.RotaryEmbedding(D)
+
+
+def codes(rotate, dim=D, **options):
+    return [each.code for each in diagnose(rotate, dim, **options).findings]
+
+
+def both(function):
+    """A rotation of q and k alike, from one of x and position_ids."""
+    return lambda q, k, ids: (function(q, ids), function(k, ids))
+
+
+def tables(ids, inv_freq=None, dtype=torch.float64):
+    inv_freq = rope.inverse_frequencies(D) if inv_freq is None else inv_freq
+    return rope.rotary_tables(ids[:, None], inv_freq, dtype=dtype)
+
+
+def turned(x, cos, sin, **options):
+    return rope.rotary_embedding(x, cos, sin, equal_planes=True, **options)
+
+
+def by_angle(angle):
+    """The rotation by angles `[B, 1, S, D/2]` that a function makes of ids `[B, 1, S, 1]`."""
+
+    def rotate(x, ids):
+        made = angle(ids[:, None, :, None])
+        return turned(x, made.double().cos(), made.double().sin())
+
+    return both(rotate)
+
+
+def cat_half(x):
+    return torch.cat((-x[..., D // 2 :], x[..., : D // 2]), -1)
+
+
+def gains(seed):
+    return 1 + 0.3 * normal((D,), seed).tanh()
+
+
+def rms(x):
+    return x / x.square().mean(-1, keepdim=True).sqrt()
+
+
+def layer_norm(x, seed=5):
+    return nn.functional.layer_norm(x, x.shape[-1:]) * gains(seed).to(x) + gains(seed + 1).to(x)
+
+
+def over_all(x):
+    return x / x.square().mean((1, 3), keepdim=True).sqrt()
+
+
+EIGHT = rope.RotaryEmbedding(8)
+
+
+def first_of_partial(x, ids):
+    return EIGHT.rotate(x, ids)
+
+
+def one_row(q, k, ids):
+    if len(q) > 1:
+        raise ValueError("one row at a time")
+    return ROTARY(q, k, ids)
+
+
+def in_one_dtype(dtype):
+    def rotate(q, k, ids):
+        if q.dtype != dtype:
+            raise TypeError(f"only {dtype}")
+        return ROTARY(q, k, ids)
+
+    return rotate
+
+
+def reaching(length):
+    def rotate(q, k, ids):
+        if ids.max() >= length:
+            raise IndexError(f"position {int(ids.max())} of {length}")
+        return ROTARY(q, k, ids)
+
+    return rotate
+
+
+def at_most_100_tokens(q, k, ids):
+    if ids.shape[1] > 100:
+        raise ValueError(f"{ids.shape[1]} tokens")
+    return ROTARY(q, k, ids)
+
+
+RIGHT = {
+    "few tokens a call": at_most_100_tokens,
+    "half": ROTARY,
+    "interleaved": rope.RotaryEmbedding(D, interleaved=True),
+    "first coordinates": both(first_of_partial),
+    "last coordinates": both(
+        lambda x, ids: torch.cat((x[..., :-8], first_of_partial(x[..., -8:], ids)), -1)
+    ),
+    "permuted on the way": both(lambda x, ids: ROTARY.rotate(interleaved_to_half(x), ids)),
+    "permuted back": both(
+        lambda x, ids: half_to_interleaved(ROTARY.rotate(interleaved_to_half(x), ids))
+    ),
+    "scaled query": lambda q, k, ids: ROTARY(q / D**0.5, k, ids),
+    "rms norm": both(lambda x, ids: ROTARY.rotate(rms(x), ids)),
+    "rms norm with gain": both(lambda x, ids: ROTARY.rotate(rms(x) * gains(3).to(x), ids)),
+    "layer norm": both(lambda x, ids: ROTARY.rotate(layer_norm(x), ids)),
+    "layer norm without gain": both(
+        lambda x, ids: ROTARY.rotate(nn.functional.layer_norm(x, x.shape[-1:]), ids)
+    ),
+    "norm over all heads": both(lambda x, ids: ROTARY.rotate(over_all(x), ids)),
+    "gains by head": both(
+        lambda x, ids: ROTARY.rotate(
+            rms(x) * (1 + torch.arange(x.shape[1])[:, None, None]).to(x), ids
+        )
+    ),
+    "norm after, without gain": both(lambda x, ids: rms(ROTARY.rotate(x, ids))),
+    "gain after, one a plane": both(
+        lambda x, ids: ROTARY.rotate(x, ids) * (1 + torch.arange(D) % (D // 2) / D).to(x)
+    ),
+    "float64 alone": in_one_dtype(torch.float64),
+    "bfloat16 alone": in_one_dtype(torch.bfloat16),
+    "one row at a time": one_row,
+    "reach": reaching(1000),
+    "tables of Llama 3": rope.RotaryEmbedding(
+        D, base=5e5, extension=Llama3(8.0, 8192), interleaved=True
+    ),
+    "YaRN": rope.RotaryEmbedding(D, base=1e6, extension=YaRN(4.0, 32768)),
+    "dynamic": rope.RotaryEmbedding(D, extension=DynamicNTK(2.0, 4096)),
+    "p-RoPE": rope.RotaryEmbedding(D, extension=Proportional(0.5)),
+    "longrope": rope.RotaryEmbedding(
+        D, extension=LongRoPE((1.0,) * 16, tuple(1.0 + j**1.5 for j in range(16)), 4096, 8.0)
+    ),
+    "clockwise": lambda q, k, ids: (
+        ROTARY.rotate(q, ids, inverse=True),
+        ROTARY.rotate(k, ids, inverse=True),
+    ),
+    "from position 1": lambda q, k, ids: ROTARY(q, k, ids + 1),
+    "xpos": XPos(D),
+    "angles in float32": by_angle(lambda ids: ids.float() * rope.inverse_frequencies(D).float()),
+    "one head each": ROTARY,
+}
+NOTES = {
+    "one row at a time": ["refused"],
+    "reach": ["reach"],
+    "dynamic": ["length-dependent"],
+    "longrope": ["length-dependent"],
+    "clockwise": ["direction"],
+    "from position 1": ["first-position"],
+    "xpos": ["decay"],
+}
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_a_right_implementation_is_not_accused(name):
+    heads = {"num_heads": 1, "num_kv_heads": 1} if name == "one head each" else {}
+    report = diagnose(RIGHT[name], D, **heads)
+    assert report.ok, str(report)
+    assert [each.code for each in report.findings] == NOTES.get(name, [])
+
+
+def stateful():
+    kept = {}
+
+    def rotate(q, k, ids):
+        kept["base"] = max(kept.get("base", 0), 1e4 + int(ids.max()))
+        return rope.RotaryEmbedding(D, base=kept["base"])(q, k, ids)
+
+    return rotate
+
+
+def wrong_rest(x, ids):
+    return torch.cat((first_of_partial(x[..., :8], ids), 0 * x[..., 8:]), -1)
+
+
+def cos_of_rest(x, ids):
+    cos, _ = tables(ids)
+    return torch.cat((first_of_partial(x[..., :8], ids), x[..., 8:] * cos[..., 3:4]), -1)
+
+
+def in_place(q, k, ids):
+    return ROTARY(q, k, ids, inplace=True)
+
+
+def pairing(x, ids):
+    cos, sin = (each.repeat_interleave(2, -1).to(x) for each in tables(ids))
+    return x * cos + cat_half(x) * sin
+
+
+def neighbours_with_cat(x, ids):
+    cos, sin = (torch.cat((each, each), -1).to(x) for each in tables(ids))
+    return x * cos + torch.stack((-x[..., 1::2], x[..., ::2]), -1).flatten(-2) * sin
+
+
+def mirrored(x, ids):
+    cos, sin = (torch.cat((each, each), -1).to(x) for each in tables(ids))
+    return x * cos + x.roll(D // 2, -1) * sin
+
+
+def overwritten(x, ids):
+    cos, sin = (each.to(x) for each in tables(ids))
+    first = x[..., : D // 2] * cos - x[..., D // 2 :] * sin
+    return torch.cat((first, x[..., D // 2 :] * cos + first * sin), -1)
+
+
+def rolled(x, ids):
+    cos, sin = (torch.cat((each, each), -1).to(x) for each in tables(ids))
+    return x * cos + x.roll(1, -1) * sin
+
+
+def q_and_k(of_q, of_k):
+    return lambda q, k, ids: (of_q.rotate(q, ids), of_k.rotate(k, ids))
+
+
+OTHER = rope.RotaryEmbedding(D, base=5e5)
+INTER = rope.RotaryEmbedding(D, interleaved=True)
+FAULTS = {
+    "ids not read": ("positions-ignored", lambda q, k, ids: ROTARY(q, k)),
+    "not read for k": (
+        "positions-ignored",
+        lambda q, k, ids: (ROTARY.rotate(q, ids), ROTARY.rotate(k)),
+    ),
+    "from the first": (
+        "positions-ignored",
+        lambda q, k, ids: ROTARY(q, k, ids[:, :1] + torch.arange(ids.shape[1])),
+    ),
+    "the first for all": (
+        "positions-ignored",
+        lambda q, k, ids: ROTARY(q, k, ids[:, :1].expand_as(ids)),
+    ),
+    "the last for all": (
+        "positions-ignored",
+        lambda q, k, ids: ROTARY(q, k, ids[:, -1:].expand_as(ids)),
+    ),
+    "not at all": ("positions-ignored", lambda q, k, ids: (q.clone(), k.clone())),
+    "a norm alone": ("positions-ignored", lambda q, k, ids: (layer_norm(q), layer_norm(k))),
+    "query as it is": ("query-unrotated", lambda q, k, ids: (q.clone(), ROTARY.rotate(k, ids))),
+    "key as it is": ("key-unrotated", lambda q, k, ids: (ROTARY.rotate(q, ids), k.clone())),
+    "key normalised alone": ("key-unrotated", lambda q, k, ids: (ROTARY.rotate(q, ids), rms(k))),
+    "first heads alone": (
+        "query-unrotated",
+        lambda q, k, ids: (
+            torch.cat((ROTARY.rotate(q[:, :2], ids), q[:, 2:]), 1),
+            ROTARY.rotate(k, ids),
+        ),
+    ),
+    "heads for tokens": (
+        "wrong-axis",
+        both(lambda x, ids: ROTARY.rotate(x.transpose(1, 2)).transpose(1, 2)),
+    ),
+    "ids along the heads": (
+        "wrong-axis",
+        both(lambda x, ids: turned(x.transpose(1, 2), *tables(ids)).transpose(1, 2)),
+    ),
+    "norm over the tokens": (
+        "tokens-mixed",
+        both(lambda x, ids: ROTARY.rotate(x / x.square().mean(2, keepdim=True).sqrt(), ids)),
+    ),
+    "a cumulative sum": ("tokens-mixed", both(lambda x, ids: ROTARY.rotate(x.cumsum(2), ids))),
+    "first row for all": (
+        "batch-mixed",
+        lambda q, k, ids: ROTARY(q, k, ids[:1].expand(len(q), -1)),
+    ),
+    "rows reversed": ("batch-mixed", lambda q, k, ids: ROTARY(q, k, ids.flip(0))),
+    "opposite": (
+        "directions-differ",
+        lambda q, k, ids: (ROTARY.rotate(q, ids), ROTARY.rotate(k, ids, inverse=True)),
+    ),
+    "two layouts": ("layouts-differ", q_and_k(ROTARY, INTER)),
+    "two widths": ("layouts-differ", q_and_k(ROTARY, rope.RotaryEmbedding(16))),
+    "one permuted": (
+        "layouts-differ",
+        lambda q, k, ids: (
+            ROTARY.rotate(interleaved_to_half(q), ids),
+            ROTARY.rotate(k, ids),
+        ),
+    ),
+    "two bases": ("spectra-differ", q_and_k(ROTARY, OTHER)),
+    "late query": (
+        "query-key-offset",
+        lambda q, k, ids: (ROTARY.rotate(q, ids + 1), ROTARY.rotate(k, ids)),
+    ),
+    "late key": (
+        "query-key-offset",
+        lambda q, k, ids: (ROTARY.rotate(rms(q), ids), ROTARY.rotate(rms(k), ids + 7)),
+    ),
+    "repeat_interleave with halves": ("pairing", both(pairing)),
+    "cat with neighbours": ("pairing", both(neighbours_with_cat)),
+    "no minus": ("pairing", both(mirrored)),
+    "overwritten too early": ("pairing", both(overwritten)),
+    "rolled by one": ("pairing", both(rolled)),
+    "gain after": ("norm-after", both(lambda x, ids: rms(ROTARY.rotate(x, ids)) * gains(1).to(x))),
+    "layer norm after": ("norm-after", both(lambda x, ids: layer_norm(ROTARY.rotate(x, ids)))),
+    "layer norm after, no gain": (
+        "norm-after",
+        both(lambda x, ids: nn.functional.layer_norm(ROTARY.rotate(x, ids), (D,))),
+    ),
+    "growing frequencies": ("frequencies", by_angle(lambda ids: ids / rope.inverse_frequencies(D))),
+    "one repeated": (
+        "frequencies",
+        by_angle(lambda ids: ids * rope.inverse_frequencies(D)[torch.arange(16) // 2 * 2]),
+    ),
+    "shifted by a plane": (
+        "frequencies",
+        by_angle(lambda ids: ids * 1e4 ** (-2 * (torch.arange(16).double() - 1) / D)),
+    ),
+    "grouped": ("position-map", lambda q, k, ids: ROTARY(q, k, ids // 4)),
+    "self-extend": (
+        "position-map",
+        lambda q, k, ids: ROTARY(q, k, torch.where(ids < 512, ids, ids // 4 + 384)),
+    ),
+    "bfloat16 ids": ("low-precision-angles", lambda q, k, ids: ROTARY(q, k, ids.bfloat16().long())),
+    "bfloat16 frequencies": (
+        "low-precision-angles",
+        by_angle(lambda ids: ids * rope.inverse_frequencies(D).bfloat16().double()),
+    ),
+    "float16 frequencies": (
+        "low-precision-angles",
+        by_angle(lambda ids: ids * rope.inverse_frequencies(D).half().double()),
+    ),
+    "bfloat16 angles": (
+        "low-precision-angles",
+        by_angle(lambda ids: (ids * rope.inverse_frequencies(D)).bfloat16()),
+    ),
+    "bfloat16 all": (
+        "low-precision-angles",
+        by_angle(lambda ids: ids.bfloat16() * rope.inverse_frequencies(D).bfloat16()),
+    ),
+    "TF32 ids": (
+        "low-precision-angles",
+        lambda q, k, ids: ROTARY(
+            q, k, (ids.float().view(torch.int32) & -8192).view(torch.float32).long()
+        ),
+    ),
+    "ids of the vectors' dtype": (
+        "low-precision-angles",
+        lambda q, k, ids: ROTARY(q, k, ids.to(q.dtype).long()),
+    ),
+    "bfloat16 tables": (
+        "low-precision-tables",
+        both(lambda x, ids: turned(x, *(t.to(x) for t in tables(ids, dtype=torch.bfloat16)))),
+    ),
+    "float16 tables": (
+        "low-precision-tables",
+        both(lambda x, ids: turned(x, *(t.to(x) for t in tables(ids, dtype=torch.float16)))),
+    ),
+    "products in bfloat16": (
+        "low-precision-tables",
+        both(lambda x, ids: ROTARY.rotate(x.bfloat16(), ids).to(x)),
+    ),
+    "last row beyond": ("clamped", lambda q, k, ids: ROTARY(q, k, ids.clamp(max=2047))),
+    "identity beyond": (
+        "clamped",
+        lambda q, k, ids: ROTARY(q, k, torch.where(ids < 1000, ids, torch.zeros_like(ids))),
+    ),
+    "a table read round": ("wraps", lambda q, k, ids: ROTARY(q, k, ids % 4096)),
+    "ids in 8 bits": ("wraps", lambda q, k, ids: ROTARY(q, k, ids.to(torch.uint8))),
+    "state": ("stateful", stateful()),
+    "rest zeroed": ("rest-changed", both(wrong_rest)),
+    "rest times cos": ("rest-changed", both(cos_of_rest)),
+    "in place": ("input-changed", in_place),
+    "float32 back": (
+        "dtype-changed",
+        lambda q, k, ids: tuple(
+            x if x.dtype == torch.float64 else x.float() for x in ROTARY(q, k, ids)
+        ),
+    ),
+    "not finite": ("not-finite", lambda q, k, ids: (q * torch.nan, k)),
+    "not finite far": (
+        "not-finite",
+        both(lambda x, ids: ROTARY.rotate(x, ids) + (ids[:, None, :, None] > 60000) * torch.nan),
+    ),
+    "scale by position": (
+        "not-relative",
+        both(lambda x, ids: ROTARY.rotate(x, ids) * (1 + ids[:, None, :, None].to(x) / 1000)),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_one_fault_is_one_finding(name):
+    code, rotate = FAULTS[name]
+    report = diagnose(rotate, D)
+    assert [each.code for each in report.findings] == [code], str(report)
+    assert not report.ok
+
+
+AGAINST = {
+    "layout": (ROTARY, INTER),
+    "width": (rope.RotaryEmbedding(16), ROTARY),
+    "frequencies": (ROTARY, OTHER),
+    "attention-scaling": (
+        ROTARY,
+        rope.RotaryEmbedding(D, extension=YaRN(1.0, 4096, attention_factor=1.2)),
+    ),
+    "length-dependent": (rope.RotaryEmbedding(D, extension=DynamicNTK(2.0, 4096)), ROTARY),
+}
+
+
+@pytest.mark.parametrize("code", AGAINST)
+def test_a_difference_from_the_expectation_is_one_finding(code):
+    rotate, expected = AGAINST[code]
+    assert codes(rotate, expected=expected) == [code]
+    assert diagnose(expected, D, expected=expected).ok
+
+
+def test_every_code_is_tried():
+    noted = {code for codes in NOTES.values() for code in codes}
+    assert {code for code, _ in FAULTS.values()} | {*AGAINST} | noted == {*CODES}
+
+
+EXTENSIONS = [None, Linear(4.0), NTK(8.0), Llama3(8.0, 8192), YaRN(4.0, 4096)]
+right = st.fixed_dictionaries(
+    {
+        "dim": st.sampled_from([8, 16, 24, 32]),
+        "base": st.sampled_from([500.0, 1e4, 5e5, 1e7]),
+        "extension": st.sampled_from(EXTENSIONS),
+        "interleaved": st.booleans(),
+    }
+)
+
+
+@quick
+@given(right, st.booleans(), st.sampled_from([torch.float64, torch.float32, torch.bfloat16]))
+def test_what_is_drawn_is_recovered(settings, clockwise, dtype):
+    try:
+        rotary = rope.RotaryEmbedding(**settings)
+    except ValueError:  # YaRN for a base that has no plane for it
+        return
+    report = diagnose(
+        lambda q, k, ids: rotary(q, k, ids, inverse=clockwise),
+        D,
+        dtype=dtype,
+        expected=rotary if not clockwise or rotary.attention_scaling == 1 else None,
+    )
+    assert report.ok, str(report)
+    for found in (report.query, report.key):
+        assert found.rotary_dim == settings["dim"]
+        assert found.layout == ("interleaved" if settings["interleaved"] else "half")
+        assert found.direction == (-1 if clockwise else 1)
+        exact = torch.allclose(found.inv_freq, rotary.inv_freq, rtol=1e-4, atol=1e-6)
+        assert exact or dtype == torch.bfloat16
+
+
+SINGLE = [name for name, (code, _) in FAULTS.items() if code not in ("stateful", "rest-changed")]
+
+
+@quick
+@given(st.sampled_from(SINGLE), st.sampled_from([torch.float64, torch.float32]), st.integers(1, 5))
+def test_a_fault_is_named_in_other_dtypes_and_heads(name, dtype, heads):
+    code, rotate = FAULTS[name]
+    found = codes(rotate, dtype=dtype, num_heads=2 * heads, num_kv_heads=heads)
+    assert found == [code]
+
+
+def test_the_report_can_be_read():
+    report = diagnose(ROTARY, D)
+    assert str(report).startswith("no fault found (probed in float64 up to position 131071)")
+    assert report.query.extension == rope.extensions.Default() and report.query.base == 10000
+    assert report.query.angle_error < 1e-8 and report.query.off_from is None
+    wrong = diagnose(FAULTS["late query"][1], D)
+    assert "fault query-key-offset: The query is turned by its position +1" in str(wrong)
+    assert all(isinstance(each, Finding) and each.remedy for each in wrong.findings)
+
+
+def test_a_stranger_gets_copies_and_makes_no_gradients():
+    weight = torch.ones(D, requires_grad=True)
+
+    def rotate(q, k, ids):
+        assert not torch.is_grad_enabled()
+        q, k = ROTARY(q * weight.to(q), k, ids)
+        ids.zero_()
+        return q, k
+
+    report = diagnose(rotate, D)
+    assert [each.code for each in report.findings] == ["input-changed"]
+    assert "position_ids" in report.findings[0].sentence
+
+
+@pytest.mark.parametrize("most", [32, 33, 100, 1000])
+def test_a_short_reach_is_enough(most):
+    for rotary in (ROTARY, INTER, RIGHT["YaRN"], RIGHT["layer norm"]):
+        for dtype in (None, torch.float32, torch.bfloat16):
+            report = diagnose(rotary, D, max_position=most, dtype=dtype)
+            assert report.ok and report.reach == most - 1, str(report)
+
+
+def fails_later(q, k, ids, calls=iter(range(30))):  # noqa: B008
+    if next(calls) > 10:
+        raise RuntimeError("no more")
+    return ROTARY(q, k, ids)
+
+
+def wrong_shape(q, k, ids):
+    return q.transpose(1, 2), k
+
+
+def test_bad_input_is_refused_in_a_sentence():
+    values = {
+        "head_dim is 7": lambda: diagnose(ROTARY, 7),
+        "rotate raised ValueError": lambda: diagnose(ROTARY, 16),
+        "rotate raised RuntimeError: no more": lambda: diagnose(fails_later, D),
+        "rotate returned shapes": lambda: diagnose(wrong_shape, D),
+        "rotate returned a Tensor": lambda: diagnose(lambda q, k, ids: q, D),
+        "max_position is 3": lambda: diagnose(ROTARY, D, max_position=3),
+    }
+    types = {
+        "rotate is 3": lambda: diagnose(3, D),
+        "dtype is torch.int64": lambda: diagnose(ROTARY, D, dtype=torch.int64),
+        "config is a": lambda: diagnose(ROTARY, D, expected=3.0),
+    }
+    for message in values | types:
+        assert_refused(message, values, types)
