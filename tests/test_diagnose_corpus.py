@@ -139,6 +139,7 @@ def rotation_of(config, layer_type=None):
     return rotate
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model_type", MODELS.split())
 def test_a_model_of_transformers_is_not_accused(model_type):
     config, facts = configuration(model_type)
