@@ -17,7 +17,8 @@ from rope.measuring.intervals import T_95
 from rope.measuring.record import write
 from rope.training import POSITIONS, Experiment, cost, load_corpus, train
 from rope.training import sweep as sweep_module
-from rope.training.data import IGNORED, SYMBOLS, corpus_of
+from rope.training.corpus import corpus_of
+from rope.training.data import IGNORED, SYMBOLS
 from rope.training.defects import DEFECTS
 from rope.training.experiment import PLAN, RECALL, SEEDS, TEXT
 from rope.training.inside import erased, frozen
