@@ -51,7 +51,7 @@ def same(one, other):
 @pytest.mark.parametrize(
     ("field", "value", "error", "says"),
     [
-        ("task", "translation", ValueError, "task is 'translation'; it must be one of text, rec"),
+        ("task", "translation", ValueError, "task is 'translation'; it must be one of text, code"),
         ("position", "rotary", ValueError, "position is 'rotary'; it must be one of none, "),
         ("attention", "flash", ValueError, "attention is 'flash'; it must be one of softmax, lin"),
         *((name, 0, ValueError, f"{name} is 0; it must be at least 1")
