@@ -26,6 +26,7 @@ from rope.training.loop import token_losses
 from rope.training.reading import clamped, windowed
 
 RATIOS = (1, 2, 4, 8, 16)  # of what is read to the trained context
+CLAMPED = 8  # the ratio at which planes are clamped
 JUDGED = 64  # characters at the end of each window
 DISTANCES = (0, 1, 2, 3, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)  # edges, from 0 on
 Change = Callable[[Decoder, float], AbstractContextManager[Any]]  # for a ratio
@@ -117,8 +118,8 @@ def by_clamp(model: Decoder, data: TextData) -> dict[str, Any]:
     """The loss of the judged characters when groups of planes meet no new distance.
 
     A plane is unfinished if it makes less than a turn within the trained context. Returns `planes`,
-    the groups by name; `ratio`, the lengths; `loss`, by name for each ratio that of both halves of
-    the text: so each group's part can be told with the others clamped before it, and after.
+    the groups by name; `ratio`, CLAMPED; `loss`, by name that of both halves of the text: so each
+    group's part can be told with the others clamped before it, and after.
     """
     context, rotary = model.experiment.context, check_rotary(model)
     turns = context * rotary.frequencies(context, torch.device("cpu")) / (2 * math.pi)
@@ -132,15 +133,12 @@ def by_clamp(model: Decoder, data: TextData) -> dict[str, Any]:
         "other unfinished": unfinished[2:],
         "all": list(every),
     }
-    inputs, targets = endings(data, context)
-    found: dict[str, Any] = {"planes": groups, "ratio": list(RATIOS[-2:]), "loss": {}}
+    inputs, targets = (part[:, -CLAMPED * context :] for part in endings(data, context))
+    losses = {}
     for name, planes in groups.items():
         with clamped(model, planes):
-            found["loss"][name] = [
-                ending_loss(model, inputs[:, -ratio * context :], targets[:, -ratio * context :])
-                for ratio in RATIOS[-2:]
-            ]
-    return found
+            losses[name] = ending_loss(model, inputs, targets)
+    return {"planes": groups, "ratio": CLAMPED, "loss": losses}
 
 
 @torch.no_grad()
