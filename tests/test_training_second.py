@@ -16,6 +16,7 @@ from rope.training.experiment import SEEDS, TEXT
 from rope.training.inside import weights
 from rope.training.loop import validation_loss
 from rope.training.reading import without_head
+from rope.training.results import RECORDED, recorded, runs
 from rope.training.variants import METHODS
 
 WORDS = corpus_of("the quick brown fox jumps over the lazy dog. " * 130)
@@ -45,7 +46,7 @@ def test_the_second_plan_answers_its_questions_and_repeats_none():
 
 
 def small(experiment):
-    sizes = dict(layers=1, width=16, heads=2, batch=4, steps=2, warmup=1)
+    sizes = dict(layers=2, width=16, heads=2, batch=4, steps=2, warmup=1)
     return replace(experiment, **sizes)
 
 
@@ -74,7 +75,7 @@ def test_each_kind_of_run_is_measured(monkeypatch):
     _, found = entry(replace(TEXT, context=16, position="learned"), corpus=WORDS)
     assert set(found["by_ratio"]) == {"as it is"} and "extensions" not in found
     _, found = entry(replace(second.SHUFFLED, context=16), corpus=WORDS)
-    assert np.shape(found["score"]) == (1, 2, 16)
+    assert np.shape(found["score"]) == (2, 2, 16)
     _, found = entry(replace(second.LONGEST, context=32), corpus=WORDS)
     assert set(found) == {"loss"}
     _, found = entry(second.RECALLED)
@@ -118,3 +119,19 @@ def test_a_second_sweep_keeps_commit_and_files(tmp_path, monkeypatch):
         sweep_module.sweep(output, plan="second")
     with pytest.raises(ValueError, match="plan is 'third'; it must be one of first, second"):
         sweep_module.sweep(output, plan="third")
+
+
+def test_the_second_record_holds_runs_of_its_plan_and_none_twice():
+    text = (RECORDED / "second.json").read_text(encoding="utf-8")
+    assert json.loads(text, parse_constant=pytest.fail) == recorded("second")  # all finite
+    assert recorded("second")["metadata"]["command"].endswith("sweep --plan second")
+    made = [Experiment(**run["experiment"]) for run in recorded("second")["runs"]]
+    places = [second.SECOND.index(experiment) for experiment in made]
+    assert places == sorted(set(places))
+    assert sum(path.stat().st_size for path in RECORDED.glob("*.json")) < 2**20
+    found = runs(second.LONGEST, plan="second", position="none")
+    assert [run["experiment"]["seed"] for run in found] == sorted(
+        run["experiment"]["seed"] for run in found
+    )
+    with pytest.raises(ValueError, match="no recorded run of the first plan"):
+        runs(second.LONGEST)
