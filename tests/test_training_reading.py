@@ -317,7 +317,8 @@ def test_mass_beyond_the_context_is_told_for_each_head(monkeypatch):
             beyond = at[-4:, None] - at >= 8
             share = (weight * beyond).sum(-1).mean(dim=(0, 2))
             assert found["beyond"][place][layer] == pytest.approx(share.tolist(), abs=1e-6)
-    assert [sum(layer) for layer in found["mass"][-1]] == pytest.approx([1.0, 1.0])
+    mean = context.attention_mass(run.model, inputs).mean(dim=(0, 1))
+    assert found["mass"][-1] == mean.tolist() and sum(found["mass"][-1]) == pytest.approx(1.0)
 
 
 # Adjusting.

@@ -172,9 +172,9 @@ def attention_mass(model: Decoder, inputs: Tensor) -> Tensor:
 def mass_by_ratio(model: Decoder, data: TextData) -> dict[str, Any]:
     """Where attention goes at each of RATIOS, as far as the method reaches.
 
-    Returns `distance`, the edges; `mass`, for each ratio the mean over the heads of each layer
-    `[layers, ranges]`; `beyond`, the share that keys at a distance of the trained context or more
-    get, for each ratio above 1 `[layers, H]`.
+    Returns `distance`, the edges; `mass`, for each ratio the mean over layers and heads, by ranges;
+    `beyond`, the share that keys at a distance of the trained context or more get, for each ratio
+    above 1 `[layers, H]`.
     """
     context = model.experiment.context
     inputs, _ = endings(data, context)
@@ -184,7 +184,7 @@ def mass_by_ratio(model: Decoder, data: TextData) -> dict[str, Any]:
         if length > (model.positions.reach or length):
             break
         mass = attention_mass(model, inputs[:, -length:])
-        found["mass"].append(mass.mean(dim=1).tolist())
+        found["mass"].append(mass.mean(dim=(0, 1)).tolist())
         if ratio > 1:
             far = torch.tensor(DISTANCES[: mass.shape[-1]]) >= context
             found["beyond"].append(mass[..., far].sum(dim=-1).tolist())
