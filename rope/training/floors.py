@@ -1,4 +1,4 @@
-"""What strategies that know no place score in the tasks: the floors under chapter figures.
+"""What strategies that know no place score in the tasks: floors under what models answer.
 
 Whoever answers a question with the commonest symbol so far, or of the last ones, is right more
 often than one who guesses, and has found nothing.
@@ -18,6 +18,7 @@ def commonest(inputs: Tensor, last: int | None = None) -> Tensor:
     inputs: of `RecallData` or `LookupData`, whose even places hold the symbols; last: how many of
     the latest symbols count, all when None.
 
+    >>> import torch
     >>> commonest(torch.tensor([[3, 20, 3, 20, 5, 20, 5, 20]]))
     tensor([[3, 3, 3, 3, 3, 3, 3, 3]])
     >>> commonest(torch.tensor([[3, 20, 3, 20, 5, 20, 5, 20]]), last=3)
