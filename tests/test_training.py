@@ -14,15 +14,9 @@ from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR
 
 from rope.training import Decoder, Experiment, load_corpus, train
 from rope.training.__main__ import main
-from rope.training.data import (
-    FARTHEST,
-    IGNORED,
-    SYMBOLS,
-    RecallData,
-    TextData,
-    corpus_of,
-    data_for,
-)
+from rope.training.corpus import corpus_of
+from rope.training.data import IGNORED, SYMBOLS, RecallData, TextData, data_for
+from rope.training.experiment import FARTHEST
 from rope.training.generate import write
 from rope.training.loop import (
     learning_rate,
@@ -57,7 +51,7 @@ def same(one, other):
 @pytest.mark.parametrize(
     ("field", "value", "error", "says"),
     [
-        ("task", "translation", ValueError, "task is 'translation'; it must be one of text, rec"),
+        ("task", "translation", ValueError, "task is 'translation'; it must be one of text, code"),
         ("position", "rotary", ValueError, "position is 'rotary'; it must be one of none, "),
         ("attention", "flash", ValueError, "attention is 'flash'; it must be one of softmax, lin"),
         *((name, 0, ValueError, f"{name} is 0; it must be at least 1")
@@ -122,7 +116,7 @@ def test_encoding_is_undone_by_decoding():
 
 def test_a_python_without_its_topics_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "pydoc_data.topics", None)
-    with pytest.raises(RuntimeError, match=r"no pydoc_data\.topics, .*\.data\.corpus_of\(text\)"):
+    with pytest.raises(RuntimeError, match=r"no pydoc_data\.topics, .*\.corpus\.corpus_of\(text\)"):
         load_corpus.__wrapped__()
 
 

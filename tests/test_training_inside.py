@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 from rope import reference
 from rope.extensions import Linear, YaRN
 from rope.training import Decoder, Experiment, train
-from rope.training.data import corpus_of
+from rope.training.corpus import corpus_of
 from rope.training.defects import DEFECTS, defect
 from rope.training.inside import (
     by_distance,

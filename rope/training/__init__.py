@@ -8,7 +8,7 @@ comparison.
 Shapes: B batch, H heads, S sequence, D head dimension, R rotated width, E embedding width.
 """
 
-from rope.training.data import Corpus, load_corpus
+from rope.training.corpus import Corpus, load_corpus
 from rope.training.decoder import Decoder
 from rope.training.experiment import Experiment
 from rope.training.loop import train

@@ -40,7 +40,7 @@ def _train(options: argparse.Namespace) -> None:
 def _sweep(options: argparse.Namespace) -> None:
     from rope.training.sweep import sweep
 
-    sweep(options.output, options.workers)
+    sweep(options.output, options.workers, options.plan)
     print(f"Wrote {options.output}", file=sys.stderr)
 
 
@@ -74,8 +74,9 @@ def _parser() -> argparse.ArgumentParser:
             )
     one.add_argument("--device", default="cpu", help="(%(default)s)")
 
-    whole = commands.add_parser("sweep", help="train and measure every run of the plan")
+    whole = commands.add_parser("sweep", help="train and measure every run of a plan")
     whole.set_defaults(command=_sweep)
+    whole.add_argument("--plan", choices=("first", "second"), default="first", help="(%(default)s)")
     whole.add_argument("--output", type=Path, default=Path("sweep.json"), help="(%(default)s)")
     whole.add_argument("--workers", type=int, default=2, help="processes (%(default)s)")
 

@@ -20,7 +20,8 @@ from rope.attention.linear import linear_attention
 from rope.bench.memory import peak_memory
 from rope.frequencies import inverse_frequencies, rotary_tables
 from rope.measuring.clock import quartiles, time_all
-from rope.training.data import Corpus, data_for, generator
+from rope.training.corpus import Corpus, generator
+from rope.training.data import data_for
 from rope.training.decoder import Decoder, masked_scores
 from rope.training.experiment import Experiment
 from rope.training.loop import make_optimizer, training_step

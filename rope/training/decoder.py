@@ -15,9 +15,10 @@ from torch.nn.functional import gelu, scaled_dot_product_attention
 
 from rope.attention.linear import linear_attention
 from rope.functional import rotary_embedding
-from rope.training.data import generator
+from rope.training.corpus import generator
 from rope.training.experiment import Experiment
-from rope.training.positions import POSITIONS, Places
+from rope.training.positions import Learned, Places
+from rope.training.variants import METHODS
 
 
 class Attention(nn.Module):
@@ -55,6 +56,16 @@ class Attention(nn.Module):
             k = rotary_embedding(k, *places.key, interleaved=interleaved)
         return q, k
 
+    def scores(self, q: Tensor, k: Tensor, places: Places, last: int | None = None) -> Tensor:
+        """What enters the softmax of q and k before any rotation: `[B, H, S, S]`, −inf ahead.
+
+        last: of how many queries, the last ones, `[B, H, last, S]`; of all of them when None.
+        """
+        q, k = self.rotate(q, k, places)
+        start = 0 if last is None else q.shape[2] - last
+        score = masked_scores(q[:, :, start:], k)
+        return score if places.bias is None else score + places.bias[..., start:, :]
+
     def _linear(self, q: Tensor, k: Tensor, v: Tensor, places: Places) -> Tensor:
         still = q.new_ones(q.shape[2], 1), q.new_zeros(q.shape[2], 1)  # the call takes tables
         rotate, interleaved = places.query is not None, self.experiment.interleaved
@@ -63,14 +74,16 @@ class Attention(nn.Module):
 
 
 def masked_scores(q: Tensor, k: Tensor) -> Tensor:
-    """What enters a causal softmax, `[B, H, S, S]`: q k^T / sqrt(D), -inf for keys ahead."""
+    """q k^T / sqrt(D), -inf for keys ahead: `[B, H, S, S]`, or a row for each of the last."""
     scores = q @ k.mT / math.sqrt(q.shape[-1])
     return scores.masked_fill(keys_ahead(scores), -math.inf)
 
 
 def keys_ahead(scores: Tensor) -> Tensor:
-    """Where the key stands after the query: booleans `[S, S]`."""
-    return torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
+    """Where the key stands after the query: booleans `[S, S]`, or a row for each of the last."""
+    queries, keys = scores.shape[-2:]
+    everywhere = torch.ones(queries, keys, dtype=torch.bool, device=scores.device)
+    return everywhere.triu(1 + keys - queries)
 
 
 class Block(nn.Module):
@@ -106,7 +119,7 @@ class Decoder(nn.Module):
         super().__init__()
         self.experiment = experiment
         self.embedding = nn.Embedding(tokens, experiment.width)
-        self.positions = POSITIONS[experiment.position](experiment)
+        self.positions = METHODS[experiment.position](experiment)
         self.blocks = nn.ModuleList(Block(experiment) for _ in range(experiment.layers))
         self.norm = nn.RMSNorm(experiment.width)
         self.head = nn.Linear(experiment.width, tokens, bias=False)
@@ -142,3 +155,6 @@ class Decoder(nn.Module):
                 into_residual = name.endswith(("out.weight", "down.weight"))
                 shrink = math.sqrt(2 * self.experiment.layers) if into_residual else 1.0
                 nn.init.normal_(weight, std=0.02 / shrink, generator=random)
+        if isinstance(self.positions, Learned):
+            with torch.no_grad():
+                self.positions.vectors.weight.mul_(self.positions.start)

@@ -1,28 +1,35 @@
 """What a training run depends on, and the runs of the comparison: chapter "What training shows".
 
 Two runs of equal experiments on one machine with one number of threads give the same numbers.
-`PLAN` holds every run, in the order in which they answer the chapters' questions.
+`PLAN` holds every run, in the order in which they answer the chapters' questions; the runs of the
+second round are in `rope.training.second`.
 """
 
 from dataclasses import dataclass, replace
 
 from rope.checks import check_base, check_count, check_flag, check_number
 from rope.training.positions import POSITIONS
+from rope.training.variants import METHODS
 
 ATTENTIONS = ("softmax", "linear")
-CHOICES = {"task": ("text", "recall"), "attention": ATTENTIONS, "position": POSITIONS}
+TASKS = ("text", "code", "shuffled", "recall", "lookup")
+CHOICES = {"task": TASKS, "attention": ATTENTIONS, "position": METHODS}
+FARTHEST = 32  # questions that the recall task knows
 
 
 @dataclass(frozen=True)
 class Experiment:
     """One model, its data and its budget; everything that is chosen, and nothing that is measured.
 
-    task: "text", the next character, or "recall", the token a told number of places back.
-    position: a name of `rope.training.POSITIONS`; attention: "softmax" or "linear".
+    task: the next character of "text" (CPython's topics), of "code" (its library), of "shuffled"
+    text; "recall", the symbol a told number of places back; "lookup", the symbol of a told name.
+    position: a name of `rope.training.POSITIONS` or of its variants; attention: "softmax" or
+    "linear".
     layers, width (E), heads: of the decoder; context: tokens in a sequence, in training.
     batch, steps: sequences in a step, steps; learning_rate: its peak, reached after `warmup` steps
     and falling to a tenth along a cosine. base, interleaved: of rotary positions.
     evaluate_every: steps from one validation loss to the next. seed: of weights and data order.
+    questions: of the recall task, 1 to 32, that of 32 unless said otherwise.
     Raises ValueError or TypeError for what no run could be made of.
 
     >>> Experiment(position="alibi").name
@@ -45,6 +52,7 @@ class Experiment:
     interleaved: bool = False
     evaluate_every: int = 20
     seed: int = 0
+    questions: int = FARTHEST
 
     def __post_init__(self) -> None:
         for name, allowed in CHOICES.items():
@@ -52,8 +60,14 @@ class Experiment:
                 raise ValueError(
                     f"{name} is {getattr(self, name)!r}; it must be one of {', '.join(allowed)}"
                 )
-        for name in ("layers", "width", "heads", "context", "batch", "steps", "evaluate_every"):
+        counts = ("layers", "width", "heads", "context", "batch", "steps", "evaluate_every")
+        for name in (*counts, "questions"):
             check_count(name, getattr(self, name))
+        if self.questions > FARTHEST:
+            raise ValueError(
+                f"questions is {self.questions}; it must be at most {FARTHEST}, for which there "
+                "are tokens: pass fewer"
+            )
         check_count("warmup", self.warmup, smallest=0)
         check_count("seed", self.seed, smallest=0)
         check_number("learning_rate", self.learning_rate, above=0)
@@ -67,7 +81,7 @@ class Experiment:
                 f"width is {self.width} for {self.heads} heads; each head must get a multiple of 4 "
                 "coordinates, since partial rotation rotates half of them: change one of the two"
             )
-        if self.attention == "linear" and not POSITIONS[self.position].linear:
+        if self.attention == "linear" and not METHODS[self.position].linear:
             raise ValueError(
                 f"position is {self.position!r} with linear attention, which has no scores to add "
                 "a bias to: use attention='softmax', or one of "

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from rope.checks import check_count, check_number
-from rope.training.data import Corpus, generator
+from rope.training.corpus import Corpus, generator
 from rope.training.decoder import Decoder
 
 
@@ -31,7 +31,7 @@ def write(
     than the model has, a negative length or temperature; TypeError for what is no text or number.
 
     >>> from rope.training import Experiment
-    >>> from rope.training.data import corpus_of
+    >>> from rope.training.corpus import corpus_of
     >>> corpus = corpus_of("abc" * 10)
     >>> model = Decoder(Experiment(width=16, heads=2, context=4), tokens=3)
     >>> text = write(model, corpus, "abca", 10)

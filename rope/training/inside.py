@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from rope.checks import check_count
-from rope.training.decoder import Attention, Block, Decoder, masked_scores
+from rope.training.decoder import Attention, Block, Decoder
 from rope.training.defects import check_rotary, check_softmax
 from rope.training.positions import Places, Rotary
 
@@ -41,7 +41,7 @@ def plane_norms(model: Decoder, inputs: Tensor) -> tuple[Tensor, Tensor]:
     rotary = model.positions
     width = rotary.dim if isinstance(rotary, Rotary) else model.experiment.head_dim
     means: tuple[list[Tensor], list[Tensor]] = ([], [])
-    for attention, x, _ in _calls(model, inputs):
+    for attention, x, _ in calls(model, inputs):
         for rows, vectors in zip(means, attention.heads(x)[:2], strict=True):
             shape, pair = ((-1, 2), -1) if attention.experiment.interleaved else ((2, -1), -2)
             planes = vectors[..., :width].unflatten(-1, shape)  # [B, H, S, R/2, 2], or 2, R/2
@@ -68,7 +68,7 @@ def scores(model: Decoder, inputs: Tensor, layer: int) -> Tensor:
             f"layer is {layer}; the model has {len(model.blocks)}, counted from 0: pass "
             f"{len(model.blocks) - 1} for the last"
         )
-    return _scores(*_calls(model, inputs)[layer])
+    return _scores(*calls(model, inputs)[layer])
 
 
 def weights(model: Decoder, inputs: Tensor, layer: int) -> Tensor:
@@ -96,9 +96,9 @@ def by_distance(model: Decoder, inputs: Tensor) -> tuple[Tensor, Tensor]:
     >>> score.shape
     torch.Size([3, 2, 4])
     """
-    layers = [_scores(*call) for call in _calls(model, inputs)]
-    score = torch.stack([_diagonal_means(layer) for layer in layers])
-    weight = torch.stack([_diagonal_means(layer.softmax(dim=-1)) for layer in layers])
+    layers = [_scores(*call) for call in calls(model, inputs)]
+    score = torch.stack([diagonal_means(layer) for layer in layers])
+    weight = torch.stack([diagonal_means(layer.softmax(dim=-1)) for layer in layers])
     return score, weight
 
 
@@ -117,7 +117,7 @@ def position_share(model: Decoder, inputs: Tensor) -> Tensor:
     >>> position_share(model, same).round(decimals=3)[0]
     tensor([1., 1.], dtype=torch.float64)
     """
-    return torch.stack([_explained(_scores(*call)) for call in _calls(model, inputs)])
+    return torch.stack([_explained(_scores(*call)) for call in calls(model, inputs)])
 
 
 @contextmanager
@@ -134,7 +134,7 @@ def frozen(model: Decoder, planes: Iterable[int]) -> Iterator[None]:
     tensor([1.0000, 0.0000, 0.0100, 0.0000], dtype=torch.float64)
     """
     rotary = check_rotary(model)
-    chosen = _checked(planes, rotary)
+    chosen = checked_planes(planes, rotary)
     frequencies = rotary.frequencies
 
     def without(seq_len: int, device: torch.device) -> Tensor:
@@ -160,7 +160,7 @@ def erased(model: Decoder, planes: Iterable[int]) -> Iterator[None]:
     """
     rotary = check_rotary(model)
     check_softmax(model)
-    chosen = _checked(planes, rotary)
+    chosen = checked_planes(planes, rotary)
     forward = rotary.forward
 
     def without(position_ids: Tensor) -> Places:
@@ -173,7 +173,7 @@ def erased(model: Decoder, planes: Iterable[int]) -> Iterator[None]:
         yield
 
 
-def _checked(planes: Iterable[int], rotary: Rotary) -> Tensor:
+def checked_planes(planes: Iterable[int], rotary: Rotary) -> Tensor:
     """Which planes are meant: booleans `[R/2]`."""
     if not isinstance(planes, Iterable):
         raise TypeError(f"planes is {planes!r}; it must hold integers, so pass [{planes!r}]")
@@ -190,7 +190,7 @@ def _checked(planes: Iterable[int], rotary: Rotary) -> Tensor:
 
 
 @torch.no_grad()
-def _calls(model: Decoder, inputs: Tensor) -> list[tuple[Attention, Tensor, Places]]:
+def calls(model: Decoder, inputs: Tensor) -> list[tuple[Attention, Tensor, Places]]:
     """Each layer's attention and what it is called with when the model reads the inputs."""
     check_softmax(model)
     seen: list[tuple[Attention, Tensor, Places]] = []
@@ -209,12 +209,10 @@ def _calls(model: Decoder, inputs: Tensor) -> list[tuple[Attention, Tensor, Plac
 @torch.no_grad()
 def _scores(attention: Attention, x: Tensor, places: Places) -> Tensor:
     q, k, _ = attention.heads(x)
-    q, k = attention.rotate(q, k, places)
-    score = masked_scores(q, k)
-    return score if places.bias is None else score + places.bias
+    return attention.scores(q, k, places)
 
 
-def _diagonal_means(square: Tensor) -> Tensor:
+def diagonal_means(square: Tensor) -> Tensor:
     """The mean of `[B, H, S, S]` at each distance below the diagonal: `[H, S]`, float64."""
     diagonals = (square.diagonal(-distance, 2, 3) for distance in range(square.shape[-1]))
     return torch.stack([values.double().mean(dim=(0, -1)) for values in diagonals], dim=-1)

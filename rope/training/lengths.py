@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from rope.extensions import NTK, Default, DynamicNTK, Extension, Linear, YaRN
-from rope.training.data import FARTHEST, IGNORED, SYMBOLS, Data, TextData
+from rope.training.data import IGNORED, SYMBOLS, Data, TextData
 from rope.training.decoder import Decoder
 from rope.training.defects import check_rotary, defect
 from rope.training.experiment import Experiment
@@ -57,14 +57,14 @@ def by_position(
     reach = model.positions.reach or bounds[-1]
     inputs, targets = data.validation(sequences, bounds[-1])
     result: dict[str, list[Any]] = {"edges": bounds, "loss": [], "right": []}
-    read = None if prefixes else _read(model, inputs[:, :reach], targets[:, :reach])
+    read = None if prefixes else read_each(model, inputs[:, :reach], targets[:, :reach])
     for low, high in pairwise(bounds):
         asked = targets[:, low:high] != IGNORED
         if high > reach or not asked.any():
             result["loss"].append(None)
             result["right"].append(None)
         else:
-            loss, right = read or _read(model, inputs[:, :high], targets[:, :high])
+            loss, right = read or read_each(model, inputs[:, :high], targets[:, :high])
             result["loss"].append(_mean(loss[:, low:high][asked]))
             result["right"].append(_mean(right[:, low:high][asked]))
     return result
@@ -76,9 +76,9 @@ def by_distance(model: Decoder, data: Data, sequences: int) -> dict[str, list[An
     None for a distance that no question there asks for.
     """
     inputs, targets = data.validation(sequences, model.experiment.context)
-    _, right = _read(model, inputs, targets)
+    _, right = read_each(model, inputs, targets)
     distance = inputs - SYMBOLS + 1
-    every = list(range(1, FARTHEST + 1))
+    every = list(range(1, model.experiment.questions + 1))
     answers = [right[(targets != IGNORED) & (distance == d)] for d in every]
     return {"distance": every, "accuracy": [_mean(x) if len(x) else None for x in answers]}
 
@@ -161,7 +161,7 @@ def by_extension(trained: Trained, sequences: int) -> dict[str, dict[str, list[A
     return found
 
 
-def _read(model: Decoder, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+def read_each(model: Decoder, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     """Loss and correctness of each token, `[B, S]`, one sequence at a time: they are long."""
     losses, right = [], []
     for row, wanted in zip(inputs.split(1), targets.split(1), strict=True):

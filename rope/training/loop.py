@@ -12,7 +12,8 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from tqdm import tqdm
 
-from rope.training.data import IGNORED, Corpus, Data, data_for
+from rope.training.corpus import Corpus
+from rope.training.data import IGNORED, Data, data_for
 from rope.training.decoder import Decoder
 from rope.training.experiment import Experiment
 

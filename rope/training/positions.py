@@ -94,6 +94,8 @@ class Learned(NoPositions):
     8
     """
 
+    start: ClassVar[float] = 1.0  # standard deviation at the start; the characters' own is 1
+
     def __init__(self, experiment: Sizes) -> None:
         super().__init__(experiment)
         self.reach = experiment.context

@@ -5,7 +5,7 @@ first rotary run; `interval` says what the seeds of a method agree on.
 """
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -15,38 +15,44 @@ import torch
 from torch import Tensor
 
 from rope.measuring.intervals import Interval, interval
-from rope.training.data import Corpus
+from rope.training.corpus import Corpus
 from rope.training.decoder import Decoder
 from rope.training.experiment import TEXT, Experiment
 
 RECORDED = Path(__file__).parent / "recorded"
+FILES = {"first": "sweep.json", "second": "second.json"}
 Run = dict[str, Any]
 
 __all__ = ["Interval", "Kept", "interval", "recorded", "runs", "steps_to", "trained"]
 
 
 @cache
-def recorded() -> dict[str, Any]:
-    """The record: `metadata` and `runs`."""
-    return json.loads((RECORDED / "sweep.json").read_text(encoding="utf-8"))
+def recorded(plan: str = "first") -> dict[str, Any]:
+    """The record of the plan "first" or "second": `metadata` and `runs`."""
+    return json.loads((RECORDED / FILES[plan]).read_text(encoding="utf-8"))
 
 
-def runs(of: Experiment = TEXT, **changed: Any) -> list[Run]:
+def runs(of: Experiment = TEXT, *, plan: str = "first", **changed: Any) -> list[Run]:
     """The recorded runs of an experiment, with these fields changed, one for each seed.
 
-    of: `TEXT`, `RECALL`, `LIVE` or `LONGER` of `rope.training.experiment`.
-    In the order of the seeds. Raises TypeError for a field that an `Experiment` has not, ValueError
-    when no such run was recorded.
+    of: `TEXT`, `RECALL`, `LIVE` or `LONGER` of `rope.training.experiment`; for plan="second" one of
+    `rope.training.second`. In the order of the seeds. Raises TypeError for a field that an
+    `Experiment` has not, ValueError when no such run was recorded.
 
     >>> [run["experiment"]["seed"] for run in runs(position="alibi")]
     [0, 1, 2, 3, 4]
     """
     wanted = replace(of, **changed)
-    fields = asdict(wanted)
-    every = recorded()["runs"]
-    found = [run for run in every if {**run["experiment"], "seed": wanted.seed} == fields]
+    found = [
+        run
+        for run in recorded(plan)["runs"]
+        if replace(Experiment(**run["experiment"]), seed=wanted.seed) == wanted
+    ]
     if not found:
-        raise ValueError(f"no recorded run is {wanted}: the plan is rope.training.experiment.PLAN")
+        raise ValueError(
+            f"no recorded run of the {plan} plan is {wanted}: its runs are in "
+            "rope.training.experiment.PLAN, those of the second in rope.training.second.SECOND"
+        )
     return sorted(found, key=lambda run: run["experiment"]["seed"])
 
 

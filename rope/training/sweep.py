@@ -1,9 +1,9 @@
-"""The whole comparison: train every run of the plan, measure each, and write one record.
+"""The whole comparison: train every run of a plan, measure each, and write one record.
 
-`python -m rope.training sweep`. The record is written anew after each run, and a sweep that was
-stopped goes on with the runs that it lacks. Runs are trained on one thread each, several at a time,
-so that their numbers do not depend on how many there are. Every number is a mean over text or
-questions that were kept from training.
+`python -m rope.training sweep`, and `--plan second`. The record is written anew after each run, and
+a sweep that was stopped goes on with the runs that it lacks. Runs are trained on one thread each,
+several at a time, so that their numbers do not depend on how many there are. Every number is a mean
+over text or questions that were kept from training.
 """
 
 import json
@@ -18,70 +18,100 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
-from rope.measuring.machine import about_here
+from rope.measuring.machine import about_here, commit
 from rope.measuring.record import rounded, write
-from rope.training.data import TextData, load_corpus
+from rope.training import second
+from rope.training.corpus import Corpus, load_corpus
+from rope.training.data import TextData
 from rope.training.defects import DEFECTS, check_rotary, defect
 from rope.training.experiment import PLAN, TEXT, Experiment
 from rope.training.inside import by_distance as scores_by_distance
 from rope.training.inside import erased, frozen, plane_norms, position_share
 from rope.training.lengths import FACTOR, OFFSETS, by_distance, by_extension, by_position, shifted
+from rope.training.library import library_files, load_library
 from rope.training.loop import EVALUATED, Trained, train, validation_loss
 
+PLANS = {"first": PLAN, "second": second.SECOND}
 DIGITS = 4  # of a recorded number
 LONG_WINDOWS, BANDS = 16, 4
 Entry = dict[str, Any]
 
 
-def sweep(output: Path, workers: int = 2) -> Entry:
-    """Train and measure the runs of the plan; returns the record, written to output.
+def sweep(output: Path, workers: int = 2, plan: str = "first") -> Entry:
+    """Train and measure the runs of the plan, "first" or "second"; returns the record, written.
 
-    The model of the first rotary run is written beside it, small, as rope.pt. workers: processes.
-    Whatever stops it, KeyboardInterrupt included, finished runs are kept, and those that output
-    holds are not repeated. A bar on standard error counts the runs.
+    The model of the first plan's first rotary run is written beside it, small, as rope.pt. workers:
+    processes. Each run keeps the commit that it was made at; the second record has the sizes of the
+    library's files. Whatever stops it, KeyboardInterrupt included, finished runs are kept, and
+    those that output holds are not repeated. A bar on standard error counts the runs.
     Raises ValueError for an output of other metadata.
     """
-    about = metadata()  # of the code that runs, not of what stands there hours later
+    if plan not in PLANS:
+        raise ValueError(f"plan is {plan!r}; it must be one of {', '.join(PLANS)}")
+    runs, about = PLANS[plan], metadata(plan)
+    at = commit()  # of the code that runs, not of what stands there hours later
     done = _finished(output, about)
-    missing = [experiment for experiment in PLAN if experiment not in done]
+    missing = [experiment for experiment in runs if experiment not in done]
     output.parent.mkdir(parents=True, exist_ok=True)
 
     def record() -> Entry:
-        return {"metadata": about, "runs": [done[each] for each in PLAN if each in done]}
+        found: Entry = {"metadata": about, "runs": [done[each] for each in runs if each in done]}
+        if plan == "second":
+            found["files"] = {name: len(text) for name, text in library_files().items()}
+        return found
 
     pool = ProcessPoolExecutor(workers, get_context("spawn"), initializer=_prepare)
     try:
-        running = {pool.submit(run, each, output.with_name("rope.pt")): each for each in missing}
+        weights = output.with_name("rope.pt")
+        running = {pool.submit(run, each, weights, plan): each for each in missing}
         ended = as_completed(running)
-        for each in tqdm(ended, total=len(PLAN), initial=len(PLAN) - len(missing), unit="run"):
-            done[running[each]] = each.result()  # raises where a worker was killed
+        for each in tqdm(ended, total=len(runs), initial=len(runs) - len(missing), unit="run"):
+            found = each.result()  # raises where a worker was killed
+            done[running[each]] = {**found, "commit": at}
             write(output, record())
     finally:
         pool.shutdown(cancel_futures=True)
     return record()
 
 
-def run(experiment: Experiment, weights: Path) -> Entry:
+def run(experiment: Experiment, weights: Path, plan: str = "first") -> Entry:
     """Train and measure one run; weights: where to keep the model, if the book reads this one."""
     trained = train(experiment, progress=False)
+    if plan == "second":
+        return rounded(basics(trained) | second.measure(trained), DIGITS)
     if experiment == TEXT:
         keep(trained, weights)
     thoroughly = replace(experiment, seed=0) == TEXT
     return rounded(measure(trained, thoroughly=thoroughly), DIGITS)
 
 
-def metadata() -> Entry:
-    """What the numbers depend on and can be known: corpus, versions, machine, command."""
-    corpus = load_corpus()
-    return {
-        "command": "python -m rope.training sweep",
-        "corpus": {
+def metadata(plan: str = "first") -> Entry:
+    """What the numbers depend on and can be known: corpora, versions, machine, command."""
+
+    def about(corpus: Corpus) -> Entry:
+        return {
             "characters": len(corpus.training) + len(corpus.validation),
             "kinds": len(corpus.vocabulary),
             "sha256": corpus.sha256,
-        },
-        "threads": 1,
-        **about_here(("torch",)),
+        }
+
+    command, found = "python -m rope.training sweep", {"corpus": about(load_corpus())}
+    if plan == "second":
+        command += " --plan second"
+        library = {"files": len(library_files()), "validation": len(load_library().validation)}
+        found["library"] = about(load_library()) | library
+    here = about_here(("torch",))
+    del here["commit"]  # a record may be made at several
+    return {"command": command, "threads": 1, **found, **here}
+
+
+def basics(trained: Trained) -> Entry:
+    """What every entry begins with: the experiment, its parameters, its curve."""
+    model = trained.model
+    return {
+        "experiment": asdict(model.experiment),
+        "parameters": sum(weight.numel() for weight in model.parameters()),
+        "curve": {name: [line[name] for line in trained.metrics] for name in ("step", "loss")},
     }
 
 
@@ -97,9 +127,7 @@ def measure(trained: Trained, *, thoroughly: bool = False) -> Entry:
     windows = _windows(trained, experiment.context) if text else 4 * EVALUATED
     long = min(LONG_WINDOWS, _windows(trained, FACTOR * experiment.context)) if text else 32
     entry: Entry = {
-        "experiment": asdict(experiment),
-        "parameters": sum(weight.numel() for weight in model.parameters()),
-        "curve": {name: [line[name] for line in trained.metrics] for name in ("step", "loss")},
+        **basics(trained),
         "loss": validation_loss(model, data, windows),
         "by_position": by_position(model, data, long),
     }

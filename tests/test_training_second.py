@@ -1,0 +1,137 @@
+"""The second plan: its runs, what is measured of each, and its record."""
+
+import json
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from rope.training import POSITIONS, Experiment, adjusting, context, library, second, train
+from rope.training import sweep as sweep_module
+from rope.training.corpus import corpus_of
+from rope.training.data import IGNORED
+from rope.training.experiment import SEEDS, TEXT
+from rope.training.inside import weights
+from rope.training.loop import validation_loss
+from rope.training.reading import without_head
+from rope.training.results import RECORDED, recorded, runs
+from rope.training.variants import METHODS
+
+WORDS = corpus_of("the quick brown fox jumps over the lazy dog. " * 130)
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def lines(count, seed):
+    return "".join(random.Random(seed).choices("abcdefgh \n", k=count))
+
+
+# The plan and its record.
+
+
+def test_the_second_plan_answers_its_questions_and_repeats_none():
+    plan = second.SECOND
+    assert len(set(plan)) == len(plan)
+    for wanted, seeds in (
+        ([replace(second.LONGEST, position=name) for name in POSITIONS], SEEDS),
+        ([replace(second.CODE, position=name) for name in (*POSITIONS, "p-rope")], range(3)),
+        ([replace(TEXT, position=name) for name in METHODS], SEEDS),
+        ([replace(second.RECALLED, questions=n, position="t5") for n in (1, 2, 4, 32)], range(3)),
+        ([replace(second.LOOKUP, base=base) for base in (100.0, 1e3, 1e4, 1e6)], range(3)),
+        ([second.SHUFFLED], SEEDS),
+    ):
+        assert {replace(one, seed=seed) for one in wanted for seed in seeds} <= set(plan)
+
+
+def small(experiment):
+    sizes = dict(layers=2, width=16, heads=2, batch=4, steps=2, warmup=1)
+    return replace(experiment, **sizes)
+
+
+def test_each_kind_of_run_is_measured(monkeypatch):
+    """By what its numbers are elsewhere; the sizes cut, so that nothing takes long."""
+    monkeypatch.setattr(second, "FAR", (9, 201))
+    monkeypatch.setattr(second, "SEQUENCES", 4)
+    monkeypatch.setattr(second, "LONG_SEQUENCES", 1)
+    monkeypatch.setattr(second, "TEXT", replace(TEXT, context=16))
+    monkeypatch.setattr(adjusting, "STEPS", 1)
+    monkeypatch.setattr(adjusting, "PROFILE_WINDOWS", 4)
+
+    def entry(experiment, **keywords):
+        run = train(small(experiment), progress=False, **keywords)
+        return run, json.loads(json.dumps(second.measure(run)))
+
+    run, found = entry(replace(TEXT, context=16), corpus=WORDS)
+    plain = validation_loss(run.model, run.data)
+    with without_head(run.model, 0, 1):
+        assert found["heads"]["rise"][0][1] == validation_loss(run.model, run.data) - plain
+    inputs, _ = run.data.validation(64, 16)
+    previous = weights(run.model, inputs, 0)[:, 1].diagonal(-1, 1, 2).mean().item()
+    assert found["heads"]["previous"][0][1] == pytest.approx(previous, rel=1e-5)
+    assert {"as it is", "window"} == set(found["by_ratio"])
+    assert {"extensions", "clamped", "offsets"} < set(found)
+    _, found = entry(replace(TEXT, context=16, position="learned"), corpus=WORDS)
+    assert set(found["by_ratio"]) == {"as it is"} and "extensions" not in found
+    _, found = entry(replace(second.SHUFFLED, context=16), corpus=WORDS)
+    assert np.shape(found["score"]) == (2, 2, 16)
+    _, found = entry(replace(second.LONGEST, context=32), corpus=WORDS)
+    assert set(found) == {"loss"}
+    _, found = entry(second.RECALLED)
+    assert len(found["right"]) == len(found["right, window"]) and len(found["by_distance"]) == 32
+    assert found["right"][:5] == found["right, window"][:5]
+    run, found = entry(second.LOOKUP)
+    assert found["right"]["as it is"] == [second.answered(run.model, run.data, d) for d in (9, 201)]
+    assert set(found["right"]) == {"as it is", *context.EXTENSIONS}
+    _, found = entry(replace(second.LOOKUP, position="learned"))
+    assert found["right"]["as it is"][1] is None
+
+
+def test_lookups_are_counted_as_by_hand():
+    run = train(small(second.LOOKUP), progress=False)
+    inputs, targets = run.data.far(second.SEQUENCES, 31)
+    with torch.no_grad():
+        guess = run.model(inputs).argmax(-1)
+    asked = list(map(tuple, (targets != IGNORED).nonzero().tolist()))
+    right = sum(bool(guess[place] == targets[place]) for place in asked)
+    assert second.answered(run.model, run.data, 31) == pytest.approx(right / len(asked))
+
+
+def test_a_second_sweep_keeps_commit_and_files(tmp_path, monkeypatch):
+    """And refuses another Python's library in a sentence."""
+    output = tmp_path / "second.json"
+    tiny = small(replace(second.RECALLED, context=64))
+    monkeypatch.setitem(sweep_module.PLANS, "second", (tiny,))
+    monkeypatch.setattr(sweep_module.second, "SEQUENCES", 2)
+    files = {f"{i}.py": lines(100, i) for i in range(20)}
+    monkeypatch.setattr(sweep_module, "library_files", lambda: files)
+    monkeypatch.setattr(sweep_module, "load_library", lambda: library.split(files))
+    record = sweep_module.sweep(output, workers=1, plan="second")
+    [run] = record["runs"]
+    assert Experiment(**run["experiment"]) == tiny and run["commit"]
+    assert record["files"] == dict.fromkeys(files, 100)
+    assert record["metadata"]["library"]["files"] == 20
+    files["a.py"] = "x" * 100
+    with pytest.raises(
+        ValueError, match=r"was made with library .*, and here it is .*; one record"
+    ):
+        sweep_module.sweep(output, plan="second")
+    with pytest.raises(ValueError, match="plan is 'third'; it must be one of first, second"):
+        sweep_module.sweep(output, plan="third")
+
+
+def test_the_second_record_holds_runs_of_its_plan_and_none_twice():
+    text = (RECORDED / "second.json").read_text(encoding="utf-8")
+    assert json.loads(text, parse_constant=pytest.fail) == recorded("second")  # all finite
+    assert recorded("second")["metadata"]["command"].endswith("sweep --plan second")
+    made = [Experiment(**run["experiment"]) for run in recorded("second")["runs"]]
+    places = [second.SECOND.index(experiment) for experiment in made]
+    assert places == sorted(set(places))
+    assert sum(path.stat().st_size for path in RECORDED.glob("*.json")) < 2**20
+    found = runs(second.LONGEST, plan="second", position="none")
+    assert [run["experiment"]["seed"] for run in found] == sorted(
+        run["experiment"]["seed"] for run in found
+    )
+    with pytest.raises(ValueError, match="no recorded run of the first plan"):
+        runs(second.LONGEST)

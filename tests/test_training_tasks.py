@@ -1,0 +1,229 @@
+"""A second corpus, further tasks and methods: against searches, counts and definitions."""
+
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from strategies import normal
+
+from rope.training import POSITIONS, Decoder, Experiment, library
+from rope.training.corpus import corpus_of
+from rope.training.data import (
+    IGNORED,
+    NAMES,
+    SYMBOLS,
+    LookupData,
+    RecallData,
+    ShuffledData,
+    TextData,
+    data_for,
+)
+from rope.training.experiment import TEXT
+from rope.training.floors import commonest, share_right
+from rope.training.inside import frozen
+from rope.training.variants import METHODS
+
+TOKENS, LENGTH = 11, 24
+SMALL = Experiment(layers=2, width=16, heads=2, context=8, batch=4, steps=6, warmup=1)
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def sharp(**changes):
+    """A model with large weights of every kind, whose attention prefers some keys clearly."""
+    model = Decoder(replace(SMALL, **changes), TOKENS)
+    with torch.no_grad():
+        for seed, (name, weight) in enumerate(model.named_parameters()):
+            if weight.dim() == 2 and not name.startswith("embedding"):
+                weight.copy_(normal(weight.shape, seed, torch.float32) / 2)
+    return model
+
+
+def drawn_text(sequences=3, length=LENGTH, seed=0):
+    drawn = torch.Generator().manual_seed(seed)
+    return torch.randint(TOKENS, (sequences, length), generator=drawn)
+
+
+# The library's corpus.
+
+
+def lines(count, seed):
+    return "".join(random.Random(seed).choices("abcdefgh \n", k=count))
+
+
+def longest_common(one, other):
+    """The length of the longest stretch that stands in both texts, by doubling and trying."""
+    low, high = 0, min(len(one), len(other)) + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        stretches = {one[i : i + middle] for i in range(len(one) - middle + 1)}
+        found = any(other[i : i + middle] in stretches for i in range(len(other) - middle + 1))
+        low, high = (middle, high) if found else (low, middle)
+    return low
+
+
+def test_no_long_stretch_stands_in_both_parts():
+    """Copied whole, at the ends, twice, overlapping, and where striking out joins two halves."""
+    files = {f"{i:02}.py": lines(400, i) for i in range(20)}
+    license = lines(200, 100)
+    for name in ("00.py", "03.py", "10.py", "19.py"):
+        files[name] = license + files[name] + license[:100]
+    kept = files["10.py"][250:320]
+    files["05.py"] = kept[:40] + license[:90] + kept[40:]  # joined, it would be a stretch of 70
+    corpus = library.split(files)
+    training, validation = (corpus.decode(part) for part in (corpus.training, corpus.validation))
+    assert validation == files["00.py"] + files["10.py"]
+    assert longest_common(training, validation) < library.SHARED
+    whole = [f"{i:02}.py" for i in range(20) if i not in (0, 3, 5, 10, 19)]
+    assert all(files[name] in training for name in whole) and license not in training
+    assert corpus.vocabulary == "".join(sorted(set(training + validation)))
+
+
+@pytest.mark.parametrize("length", [1, 2, 8, 64])
+def test_shared_stretches_are_those_of_a_search(length):
+    text, other = lines(600, 1), lines(300, 2)
+    text = text[:100] + other[50:150] + text[100:] + other[-64:]
+    got = library.shared(*(torch.tensor(list(part.encode())) for part in (text, other)), length)
+    stretches = {other[i : i + length] for i in range(len(other) - length + 1)}
+    expected = np.zeros(len(text), bool)
+    for start in range(len(text) - length + 1):
+        if text[start : start + length] in stretches:
+            expected[start : start + length] = True
+    assert got.tolist() == expected.tolist() and expected.any()
+
+
+def test_a_text_shorter_than_a_stretch_shares_none():
+    short, long = torch.arange(5), torch.arange(100)
+    assert not library.shared(short, long).any() and not library.shared(long, short).any()
+
+
+def test_the_library_is_python_s_own_without_tests():
+    files = library.library_files()
+    assert {"ast.py", "json/decoder.py"} < set(files) and list(files) == sorted(files)
+    assert library.LEFT_OUT.isdisjoint(part for name in files for part in name.split("/"))
+    assert all(text.isascii() and text for text in files.values())
+
+
+def test_a_python_without_its_source_is_named(monkeypatch, tmp_path):
+    monkeypatch.setattr(library.sysconfig, "get_paths", lambda: {"stdlib": str(tmp_path)})
+    with pytest.raises(RuntimeError, match=r"this Python has 0 files of source in .* at least 100"):
+        library.library_files.__wrapped__()
+
+
+# Tasks.
+
+
+def test_a_shuffled_window_holds_what_the_window_held():
+    text = corpus_of("".join(map(chr, range(100, 400))))
+    plain, data = (kind(replace(SMALL, batch=300), text) for kind in (TextData, ShuffledData))
+    for batch, other in ((data.training(3), plain.training(3)),
+                         (data.validation(20, 8), plain.validation(20, 8))):  # fmt: skip
+        (inputs, targets), (right, after) = batch, other
+        assert torch.equal(inputs[:, 1:], targets[:, :-1])
+        held = torch.cat((inputs, targets[:, -1:]), dim=1)
+        assert torch.equal(held.sort().values, torch.cat((right, after[:, -1:]), dim=1))
+    inputs, _ = data.training(1)
+    steps = (inputs[:, 1:] - inputs[:, :-1]).double()
+    assert abs((steps > 0).double().mean() - 0.5) < 0.05  # 2,100 steps, either way alike
+    assert type(data_for(replace(SMALL, task="shuffled"), text)) is ShuffledData
+
+
+@pytest.mark.parametrize("questions", [1, 3, 32])
+def test_recall_asks_so_many_questions(questions):
+    data = RecallData(Experiment(task="recall", questions=questions))
+    inputs, targets = data.training(1)
+    assert sorted(inputs[:, 1::2].unique().tolist()) == list(range(SYMBOLS, SYMBOLS + questions))
+    asked = (targets != IGNORED).nonzero().tolist()
+    for row, at in asked:
+        assert targets[row, at] == inputs[row, at - 2 * (int(inputs[row, at]) - SYMBOLS) - 1]
+    assert data.tokens == 48
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        (dict(questions=0), "questions is 0; it must be at least 1"),
+        (dict(questions=33), "questions is 33; it must be at most 32"),
+    ],
+)
+def test_questions_for_which_there_are_no_tokens_are_refused(changes, says):
+    with pytest.raises(ValueError, match=says):
+        Experiment(task="recall", **changes)
+
+
+def stated(tokens, at):
+    """The name asked for at a place, and where it was stated before, with which symbols."""
+    name = tokens[at] - SYMBOLS * NAMES
+    before = [n for n in range(0, at, 2) if tokens[n] // SYMBOLS == name]
+    return before, {tokens[n] % SYMBOLS for n in before}
+
+
+@pytest.mark.parametrize("length", [16, 17, 50])
+def test_lookups_are_answered_by_what_was_stated(length):
+    data = LookupData(replace(SMALL, task="lookup", context=length))
+    for inputs, targets in (data.training(1), data.validation(5, length)):
+        assert inputs.shape == targets.shape and inputs.shape[1] == length
+        for tokens, wanted in zip(inputs.tolist(), targets.tolist(), strict=True):
+            assert all(token < SYMBOLS * NAMES for token in tokens[::2])
+            assert all(SYMBOLS * NAMES <= token < data.tokens for token in tokens[1::2])
+            for at, answer in enumerate(wanted):
+                if at % 2 == 0:
+                    assert answer == IGNORED
+                    continue
+                before, symbols = stated(tokens, at)
+                assert symbols == ({answer} if before else set()) or answer == IGNORED
+                assert (answer == IGNORED) == (not before)
+
+
+@pytest.mark.parametrize("distance", [9, 31, 101])
+def test_far_answers_stand_exactly_so_far(distance):
+    data = LookupData(replace(SMALL, task="lookup", context=16))
+    inputs, targets = data.far(6, distance)
+    assert inputs.shape[1] == distance + NAMES - 1
+    for tokens, wanted in zip(inputs.tolist(), targets.tolist(), strict=True):
+        asked = [at for at, answer in enumerate(wanted) if answer != IGNORED]
+        assert len(asked) == NAMES // 2
+        for at in asked:
+            before, symbols = stated(tokens, at)
+            assert before == [at - distance] and symbols == {wanted[at]}
+    for wrong in (7, 30):
+        with pytest.raises(ValueError, match=f"distance is {wrong}; it must be odd"):
+            data.far(6, wrong)
+
+
+def test_the_floors_are_those_of_a_count():
+    inputs, targets = RecallData(Experiment(task="recall")).validation(4, 100)
+    for last in (None, 5):
+        guess = commonest(inputs, last)
+        for row, at in np.ndindex(4, 100):
+            seen = inputs[row, : at + 1 : 2].tolist()[-(last or 100) :]
+            assert guess[row, at] == max(range(SYMBOLS), key=lambda s: (seen.count(s), -s))
+        asked = [(row, at) for row, at in (targets != IGNORED).nonzero().tolist() if at >= 40]
+        right = sum(bool(guess[place] == targets[place]) for place in map(tuple, asked))
+        assert share_right(guess, targets, 40) == right / len(asked)
+    with pytest.raises(ValueError, match="nothing is asked at places 0 to 1"):
+        share_right(guess, targets, 0, 1)
+
+
+# Methods beside the eight.
+
+
+def test_variants_differ_from_their_methods_in_one_thing():
+    one, other = (Decoder(replace(TEXT, position=name), 5) for name in ("learned", "learned-small"))
+    pairs = dict(one.named_parameters())
+    for name, weight in other.named_parameters():
+        shrink = 0.01 if name.startswith("positions.") else 1.0
+        assert torch.equal(pairs[name] * shrink, weight)
+    t5, plain = sharp(position="t5"), sharp(position="t5-plain")
+    at = torch.arange(6)
+    torch.testing.assert_close(plain.positions(at).bias * 4, t5.positions(at).bias)
+    model = sharp(position="p-rope")
+    stopped = sharp(position="rope")
+    stopped.load_state_dict(model.state_dict())
+    text = drawn_text()
+    with frozen(stopped, [2, 3]):
+        assert torch.equal(model(text), stopped(text))
+    assert not torch.allclose(model(text), stopped(text))
+    assert list(METHODS)[: len(POSITIONS)] == list(POSITIONS)
