@@ -94,7 +94,8 @@ def against_window(
                 f"{len(edges)} edges; pass {len(places)} for each half of the text"
             )
         mean = np.mean(halves, axis=0)
-        said = f"to {edges[1]:,}: {mean[0]:+.2f} nats · from {edges[-2]:,}: {mean[-1]:+.2f}"
+        first, last = (round(float(value), 2) + 0.0 for value in (mean[0], mean[-1]))  # no −0.00
+        said = f"to {edges[1]:,}: {first:+.2f} nats · from {edges[-2]:,}: {last:+.2f}"
         for text, values in {"both": mean, **{f"half {i}": h for i, h in enumerate(halves)}}.items():
             for key, value in zip(columns, (name, s, text), strict=False):
                 columns[key] += [value] * len(places)
