@@ -96,7 +96,7 @@ def against_window(
         mean = np.mean(halves, axis=0)
         first, last = (round(float(value), 2) + 0.0 for value in (mean[0], mean[-1]))  # no −0.00
         said = f"to {edges[1]:,}: {first:+.2f} nats · from {edges[-2]:,}: {last:+.2f}"
-        for text, values in {"both": mean, **{f"half {i}": h for i, h in enumerate(halves)}}.items():
+        for text, values in (("both", mean), *((f"half {i}", h) for i, h in enumerate(halves))):
             for key, value in zip(columns, (name, s, text), strict=False):
                 columns[key] += [value] * len(places)
             columns["position"] += places
@@ -161,9 +161,7 @@ def _curves(columns: Mapping[str, Any], edges: Sequence[int], context: int) -> a
         zero.encode(y=y),
         length.encode(x=x),
         plain.mark_line(color=MUTED, strokeWidth=2, strokeDash=[5, 3]).encode(x=x, y=y),
-        halves.mark_line(color=BLUE, strokeWidth=1, opacity=0.6).encode(
-            x=x, y=y, detail="text:N"
-        ),
+        halves.mark_line(color=BLUE, strokeWidth=1, opacity=0.6).encode(x=x, y=y, detail="text:N"),
         both.mark_line(color=BLUE, strokeWidth=2.5, point={"size": 40, "color": BLUE}).encode(
             x=x, y=y
         ),
