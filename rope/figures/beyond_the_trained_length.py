@@ -16,6 +16,7 @@ from rope.figures.seeds import Runs, Spread, check_some, draw, end_labels, label
 from rope.figures.style import BLUE, INK, MUTED
 
 Halves = Sequence[Sequence[float]]  # of the text: one value between each two edges
+WIDTH = 290
 
 
 def by_position(found: Mapping[str, Runs], edges: Sequence[int], context: int) -> Picture:
@@ -137,7 +138,7 @@ def _said(columns: Mapping[str, Any]) -> alt.LayerChart:
         chart.reading("method + ', s = ' + ratio", y=8, size=14, of=chosen, fontWeight="bold"),
         chart.reading("datum.said", y=30, size=14, of=chosen),
         chart.reading("'as it is: ' + datum.said", y=52, size=14, of=plain, color=MUTED),
-    ).properties(width=330, height=62)
+    ).properties(width=WIDTH, height=62)
 
 
 def _curves(columns: Mapping[str, Any], edges: Sequence[int], context: int) -> alt.LayerChart:
@@ -165,4 +166,4 @@ def _curves(columns: Mapping[str, Any], edges: Sequence[int], context: int) -> a
         both.mark_line(color=BLUE, strokeWidth=2.5, point={"size": 40, "color": BLUE}).encode(
             x=x, y=y
         ),
-    ).properties(width=330, height=250)
+    ).properties(width=WIDTH, height=250)
