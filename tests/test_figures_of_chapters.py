@@ -33,7 +33,7 @@ from rope.figures import rotation_in_two_dimensions as plane
 from rope.figures import what_the_model_uses as uses
 from rope.figures import what_the_model_uses_maps as maps
 from rope.figures import why_rotation as why
-from rope.figures.beyond_the_trained_length import by_position
+from rope.figures.beyond_the_trained_length import against_window, by_position
 from rope.figures.on_the_gpu import LANES, LOADS, coalescing, lines_touched, roofline
 from rope.figures.seeds import LINE_HEIGHT, label
 from rope.reference import inverse_frequencies, rotation_matrix, score
@@ -69,8 +69,8 @@ SEGMENTS = [8, (1, 4, 6), 4, (3, 2, 4), 4]
 EDGES = [0, 16, 64, 128, 512, 2048]
 ALL = curves(**{name: 2 + 0.01 * k for k, name in enumerate(POSITIONS)})
 LATE = {name: [[2.0, 1.8, 1.7, 2.5, 3.5], [2.0, 1.8, 1.9, 2.7, 4.5]] for name in POSITIONS}
+EXCESS = {"NTK": {8: [[0.1, 0.5], [0.3, 0.9]], 16: [[0.2, 0.2], [0.2, 0.4]]}}
 LATE["learned"] = [[2.0, 1.9, 1.8, None, None]] * 2
-FEW = {name: LATE[name] for name in ("rope", "learned")}
 NORMS = [[[1.0, 0.5, 0.25], [0.5, 0.5, 0.125]], [[0.5, 4.0, 0.5], [0.5, 0.75, 1.0]]]
 WAVES = [6.28, 62.8, 628.0]
 RECALL = {
@@ -113,8 +113,7 @@ DRAWINGS = {
     "by distance": lambda: uses.mean_by_distance(NORMS, [(1, 0)]),
     "base": lambda: uses.base_curve([100, 10_000], LOSSES, bound=4000),
     "shifted": lambda: uses.shifted([0, 256, 65_536], SHIFTED),
-    "by position": lambda: by_position({"": LATE}, EDGES, 128),
-    "panels": lambda: by_position({"plain": FEW, "tuned": FEW}, EDGES, 128),
+    "by position": lambda: by_position(LATE, EDGES, 128),
 }
 
 
@@ -199,7 +198,9 @@ REFUSED = [
     ("nothing to draw", lambda: training.recall({}, chance=0.1)),
     ("nothing to draw", lambda: training.cost_against_length([], {})),
     ("nothing to draw", lambda: by_position({}, EDGES, 128)),
-    ("2 values for 5 stretches", lambda: by_position({"": {"rope": [[1.0, 2.0]]}}, EDGES, 128)),
+    ("2 values for 5 stretches", lambda: by_position({"rope": [[1.0, 2.0]]}, EDGES, 128)),
+    ("has not one value", lambda: against_window(EXCESS, [[0.0]], [0, 128, 512], 128)),
+    ("nothing to draw", lambda: against_window({}, [[0.0]], [0, 128], 128)),
     ("3 values for 2 wave", lambda: uses.ablation([[0.1] * 3], [[0.1] * 3], WAVES[:2], 128)),
     (r"head \(2, 0\) is not there", lambda: uses.mean_by_distance(NORMS, [(2, 0)])),
     ("same shape", lambda: maps.norm_heat_map(NORMS, NORMS[:1])),
@@ -211,6 +212,13 @@ REFUSED = [
 def test_what_cannot_be_drawn_is_refused(reason, draw):
     with pytest.raises(ValueError, match=reason):
         draw()
+
+
+@pytest.mark.parametrize(("s", "said"), [(8, "+0.20 nats · from 128: +0.70"), (16, "+0.20 nats")])
+def test_the_chosen_factor_is_read_and_drawn(s, said):
+    svg = rendered(against_window(EXCESS, [[0.0, 1.0], [0.0, 2.0]], [0, 128, 512], 128), ratio=s)
+    assert f"to 128: {said}" in svg and "as it is: to 128: +0.00 nats · from 128: +1.50" in svg
+    assert f"NTK, s = {s}" in svg and svg.count("mark-line") >= 3
 
 
 @pytest.mark.parametrize(("m", "n", "shift"), [(0, 0, 0), (2, 8, 0), (2, 8, 30), (31, 4, 1)])
