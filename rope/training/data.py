@@ -89,7 +89,7 @@ class ShuffledData(TextData):
         return shuffled[:, :-1], shuffled[:, 1:]
 
 
-class _Drawn(ABC):
+class Drawn(ABC):
     """A task whose sequences are drawn anew for each step."""
 
     tokens: ClassVar[int]
@@ -114,7 +114,7 @@ class _Drawn(ABC):
     ) -> tuple[Tensor, Tensor]: ...
 
 
-class RecallData(_Drawn):
+class RecallData(Drawn):
     """Symbols and questions, alternating: each question asks for the symbol an exact distance back.
 
     Even places hold a symbol, 0 ... SYMBOLS-1, odd places a question, SYMBOLS + d - 1, which asks
@@ -149,7 +149,7 @@ class RecallData(_Drawn):
         return inputs[:, :length], _asked(answer)[:, :length]
 
 
-class LookupData(_Drawn):
+class LookupData(Drawn):
     """Statements and questions, alternating: each question asks for the symbol of a name.
 
     Even places state that name i has symbol s, one token, SYMBOLS i + s; odd places ask for the
