@@ -29,6 +29,7 @@ from rope.figures import (
 )
 from rope.figures import many_dimensions as many
 from rope.figures import more_than_one_axis as axes
+from rope.figures import rotary_attention as attention
 from rope.figures import rotation_in_two_dimensions as plane
 from rope.figures import what_the_model_uses as uses
 from rope.figures import what_the_model_uses_maps as maps
@@ -78,6 +79,7 @@ RECALL = {
     name: [{"distance": [1, 2], "accuracy": [0.9, share]} for share in shares]
     for name, shares in (("none", (0.1, 0.3)), ("rope", (0.7, 0.9)))
 }
+COST = {"seconds": {"softmax": [1.0, 4.0, 16.0], "linear": [2.0, 4.0, None]}}
 FLOORS = {"commonest": 0.16, "guessing": 1 / 16}
 LOSSES = {"within": [[1.5, 1.7], [1.25, 1.25]], "beyond": [[3.0], [2.0]]}
 SHIFTED = {
@@ -107,6 +109,7 @@ DRAWINGS = {
     "loss curves": lambda: training.loss_curves(ALL),
     "loss curves in one": lambda: training.loss_curves(ALL, in_one=True),
     "above RoPE": lambda: training.above_reference({"short": ABOVE, "long": ABOVE}),
+    "cost": lambda: attention.cost_against_length([128, 256, 512], COST),
     "norms": lambda: maps.norm_heat_map(NORMS, NORMS),
     "ablation": lambda: uses.ablation([[0.1, 0.3, 0]], [[0.2, 0.1, 0.5]], WAVES, 128),
     "by distance": lambda: uses.mean_by_distance(NORMS, [(1, 0)]),
@@ -143,6 +146,10 @@ SAID = {
     "above RoPE": [
         "short: xPos -0.030 ± 0.127, no positions +0.600 ± 1.271",
         "Final loss minus RoPE's",
+    ],
+    "cost": [
+        "softmax: 1 at 128, 16 at 512, at the end growing as S to the power 2.0",
+        "linear: 2 at 128, 4 at 256, at the end growing as S to the power 1.0",
     ],
     "falling": ["plane 40 at 0.94, plane 50 at -1.00, plane 63 at 0.89, the mean at -0.09"],
     "norms": ["the largest is 4.00, plane 1 of head 0 in layer 1"],
@@ -195,6 +202,7 @@ REFUSED = [
     ("nothing to draw", lambda: training.loss_curves({})),
     ("nothing to draw", lambda: training.above_reference({})),
     ("nothing to draw", lambda: training.recall({}, ALL, FLOORS, 2.77)),
+    ("nothing to draw", lambda: attention.cost_against_length([], {})),
     ("nothing to draw", lambda: by_position({}, EDGES, 128)),
     ("2 values for 5 stretches", lambda: by_position({"": {"rope": [[1.0, 2.0]]}}, EDGES, 128)),
     ("3 values for 2 wave", lambda: uses.ablation([[0.1] * 3], [[0.1] * 3], WAVES[:2], 128)),
