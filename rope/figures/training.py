@@ -1,7 +1,4 @@
-"""How trainings went, and what they found: chapter "What training shows".
-
-Every function takes numbers by the name of the method. Losses are in nats a character.
-"""
+"""How trainings went: chapter "What training shows". Numbers by method, losses in nats a token."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -48,7 +45,7 @@ def above_reference(values: Mapping[str, Mapping[str, Sequence[float]]]) -> Pict
             ax.plot([line.mean], [row + shift], "|", color=INK, markersize=9, markeredgewidth=1.5)
             number = {"ha": "left", "va": "center", "clip_on": False, "fontsize": 9}
             place = ax.get_yaxis_transform()
-            ax.text(1.02, row + shift, f"{line.mean:+.3f}", transform=place, **number)
+            ax.text(1.02, row + shift, f"{round(line.mean, 3) + 0:+.3f}", transform=place, **number)
         handle = {"color": MUTED, "markersize": 5, "markerfacecolor": MUTED if full else "none"}
         ax.plot([], [], "o", linestyle="none", label=words, **handle)
     ax.set_yticks(range(len(names)), [label(name) for name in names])
@@ -58,7 +55,9 @@ def above_reference(values: Mapping[str, Mapping[str, Sequence[float]]]) -> Pict
     figure.legend(*ax.get_legend_handles_labels(), loc="outside upper left", ncols=2)
     said = "; ".join(
         f"{words}: "
-        + ", ".join(f"{label(n)} {line[n].mean:+.3f} ± {line[n].half:.3f}" for n in names)
+        + ", ".join(
+            f"{label(n)} {round(line[n].mean, 3) + 0:+.3f} ± {line[n].half:.3f}" for n in names
+        )
         for words, line in found.items()
     )
     return picture(
