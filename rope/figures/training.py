@@ -178,7 +178,7 @@ def _words(shares: alt.Chart) -> alt.LayerChart:
 
 def _answers(shares: alt.Chart, floors: Mapping[str, float], farthest: int) -> alt.LayerChart:
     x = chart.x("x:Q", "question t", [0, farthest + 1], grid=False)
-    y = chart.y("y:Q", "share of right answers", [0, 1.02], values=[0, 0.25, 0.5, 0.75, 1])
+    y = chart.y("y:Q", "share of right answers", [0, 1.02], values=[0, 0.5, 1])
     layers = [chart.one(x="t").mark_rule(color=GRID, strokeWidth=6).encode(x=x)]
     lines = zip(floors.items(), (VERMILION, OCHRE, MUTED), ((6, 3), (2, 2), (1, 3)), strict=False)
     for (_, share), colour, dash in lines:
