@@ -29,6 +29,7 @@ from rope.figures import (
 )
 from rope.figures import many_dimensions as many
 from rope.figures import more_than_one_axis as axes
+from rope.figures import rotary_attention as attention
 from rope.figures import rotation_in_two_dimensions as plane
 from rope.figures import what_the_model_uses as uses
 from rope.figures import what_the_model_uses_maps as maps
@@ -73,11 +74,13 @@ EXCESS = {"NTK": {8: [[0.1, 0.5], [0.3, 0.9]], 16: [[0.2, 0.2], [0.2, 0.4]]}}
 LATE["learned"] = [[2.0, 1.9, 1.8, None, None]] * 2
 NORMS = [[[1.0, 0.5, 0.25], [0.5, 0.5, 0.125]], [[0.5, 4.0, 0.5], [0.5, 0.75, 1.0]]]
 WAVES = [6.28, 62.8, 628.0]
+ABOVE = {"none": [0.5, 0.7], "xpos": [-0.02, -0.04]}
 RECALL = {
-    name: [{"distance": [1, 3], "accuracy": [0.9, share]}] * 2
-    for name, share in (("none", 0.1), ("rope", 0.8))
+    name: [{"distance": [1, 2], "accuracy": [0.9, share]} for share in shares]
+    for name, shares in (("none", (0.1, 0.3)), ("rope", (0.7, 0.9)))
 }
 COST = {"seconds": {"softmax": [1.0, 4.0, 16.0], "linear": [2.0, 4.0, None]}}
+FLOORS = {"commonest": 0.16, "guessing": 1 / 16}
 LOSSES = {"within": [[1.5, 1.7], [1.25, 1.25]], "beyond": [[3.0], [2.0]]}
 SHIFTED = {
     "exact": [[1.5, 1.5, 1.5], [1.7, 1.7, 1.7]],
@@ -105,9 +108,8 @@ DRAWINGS = {
     "mrope": lambda: axes.mrope_ids(SEGMENTS),
     "loss curves": lambda: training.loss_curves(ALL),
     "loss curves in one": lambda: training.loss_curves(ALL, in_one=True),
-    "final spread": lambda: training.final_spread({"rope": [1.5, 1.7], "none": [2.0, 2.2]}),
-    "recall": lambda: training.recall(RECALL, chance=1 / 16),
-    "cost": lambda: training.cost_against_length([128, 256, 512], COST),
+    "above RoPE": lambda: training.above_reference({"short": ABOVE, "long": ABOVE}),
+    "cost": lambda: attention.cost_against_length([128, 256, 512], COST),
     "norms": lambda: maps.norm_heat_map(NORMS, NORMS),
     "ablation": lambda: uses.ablation([[0.1, 0.3, 0]], [[0.2, 0.1, 0.5]], WAVES, 128),
     "by distance": lambda: uses.mean_by_distance(NORMS, [(1, 0)]),
@@ -140,7 +142,10 @@ SAID = {
         "mean of 2 seeds",
         "After 40 steps, lowest first: no positions 2.000 (1.900 to 2.100)",
     ],
-    "recall": ["RoPE 0.85, from 0.80 to 0.90; no positions 0.50, from 0.10 to 0.90"],
+    "above RoPE": [
+        "short: xPos -0.030 ± 0.127, no positions +0.600 ± 1.271",
+        "Final loss minus RoPE's",
+    ],
     "cost": [
         "softmax: 1 at 128, 16 at 512, at the end growing as S to the power 2.0",
         "linear: 2 at 128, 4 at 256, at the end growing as S to the power 1.0",
@@ -194,9 +199,9 @@ def test_a_drawing_names_what_it_draws(name):
 
 REFUSED = [
     ("nothing to draw", lambda: training.loss_curves({})),
-    ("nothing to draw", lambda: training.final_spread({})),
-    ("nothing to draw", lambda: training.recall({}, chance=0.1)),
-    ("nothing to draw", lambda: training.cost_against_length([], {})),
+    ("nothing to draw", lambda: training.above_reference({})),
+    ("nothing to draw", lambda: training.recall({}, ALL, FLOORS, 2.77)),
+    ("nothing to draw", lambda: attention.cost_against_length([], {})),
     ("nothing to draw", lambda: by_position({}, EDGES, 128)),
     ("2 values for 5 stretches", lambda: by_position({"rope": [[1.0, 2.0]]}, EDGES, 128)),
     ("has not one value", lambda: against_window(EXCESS, [[0.0]], [0, 128, 512], 128)),
@@ -444,9 +449,23 @@ def test_loss_curves_are_sorted_and_of_equal_steps():
         training.loss_curves(odd)
 
 
-def test_final_spread_says_mean_and_interval_of_each_row():
-    alt = training.final_spread({"none": [3.0, 3.0, 3.0], "rope": [1.0, 2.0, 3.0]}).alt
-    assert "Lowest first: RoPE 2.000 (-0.484 to 4.484), no positions 3.000 (3.000 to 3.000)" in alt
+@pytest.mark.parametrize(
+    ("method", "t", "words"),
+    [
+        ("RoPE", 2, "0.80 right (seeds 0.70 to 0.90)"),
+        ("no positions", 2, "0.20 right (seeds 0.10 to 0.30)"),
+        ("no positions", 1, "0.90 right (seeds 0.90 to 0.90)"),
+    ],
+)
+def test_recall_reads_the_chosen_method_at_the_chosen_question(method, t, words):
+    losses = curves(none=2.7, rope=0.5)
+    chart = training.recall(RECALL, losses, FLOORS, 2.77)
+    svg = rendered(chart, method=method, t=t)
+    assert words in texts(svg)
+    assert f"{method} is asked for the symbol {2 * t - 1} places back:" in texts(svg)
+    said = chart.to_dict()["description"]
+    assert "commonest 0.16, guessing 0.06" in said
+    assert "no positions 0.55; RoPE 0.85" in said
 
 
 def test_the_heat_map_gives_each_cell_the_colour_of_its_step():

@@ -17,7 +17,6 @@ MOST_WORDS = 3000
 # The front page is to be shorter; the chapters of evidence are not yet as short as the others.
 OWN_LIMITS = {
     "intro": 1000,
-    "training": 4280,
     "what_the_model_uses": 3770,
 }
 

@@ -1,32 +1,79 @@
-"""How trainings went, and what they cost: chapter "What training shows".
+"""How trainings went: chapter "What training shows". Numbers by method, losses in nats a token."""
 
-Every function takes numbers by the name of the method. Losses are in nats a character.
-"""
-
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rope.figures import Picture, picture, subplots
-from rope.figures.seeds import Spread, check_some, draw, end_labels, label, look, spread
-from rope.figures.style import INK, MUTED
+import altair as alt
+
+from rope.figures import Picture, chart, picture, subplots
+from rope.figures.seeds import LOOKS, Spread, check_some, draw, end_labels, label, look, spread
+from rope.figures.style import GRID, INK, MUTED, OCHRE, VERMILION
 from rope.measuring.intervals import interval
 
-REFERENCE, STEP = "rope", "step"
+REFERENCE = "rope"
 BAND = "the band runs from the least to the greatest seed"
+SHOWN = 17  # the question that the moving figure begins with
+WIDTH = 300
 Curve = Mapping[str, Sequence[float]]
 
 
-def loss_curves(
-    curves: Mapping[str, Sequence[Curve]], *, in_one: bool = False, axis: str = STEP
-) -> Picture:
+def above_reference(values: Mapping[str, Mapping[str, Sequence[float]]]) -> Picture:
+    """Losses above the reference's: a row a method, a dot a seed, a bar for the 95% t interval.
+
+    values: by the words for a setting ("128 characters"), by method, the differences seed by seed;
+    one or two settings, the first with full dots. Sorted by the first setting's means.
+    Raises ValueError where there is nothing to draw, and for a single seed.
+    """
+    check_some(values)
+    found = {
+        words: {name: interval(seeds) for name, seeds in methods.items()}
+        for words, methods in values.items()
+    }
+    first = next(iter(found.values()))
+    names = sorted(first, key=lambda name: first[name].mean)
+    figure, ax = subplots(height=0.9 + 0.44 * len(names))
+    ax.axvline(0, color=MUTED, linewidth=1)
+    for (words, methods), shift, full in zip(
+        values.items(), (-0.2, 0.2), (True, False), strict=False
+    ):
+        for row, name in enumerate(names):
+            colour, line = look(name, names)["color"], found[words][name]
+            dots = {"color": colour, "markersize": 5, "markerfacecolor": colour if full else "none"}
+            height = [row + shift] * len(methods[name])
+            ax.plot(methods[name], height, "o", linestyle="none", **dots)
+            ax.plot([line.low, line.high], [row + shift] * 2, color=colour, linewidth=1.5)
+            ax.plot([line.mean], [row + shift], "|", color=INK, markersize=9, markeredgewidth=1.5)
+            number = {"ha": "left", "va": "center", "clip_on": False, "fontsize": 9}
+            place = ax.get_yaxis_transform()
+            ax.text(1.02, row + shift, f"{round(line.mean, 3) + 0:+.3f}", transform=place, **number)
+        handle = {"color": MUTED, "markersize": 5, "markerfacecolor": MUTED if full else "none"}
+        ax.plot([], [], "o", linestyle="none", label=words, **handle)
+    ax.set_yticks(range(len(names)), [label(name) for name in names])
+    ax.tick_params(axis="y", length=0)
+    ax.set(ylim=(len(names) - 0.5, -0.5), xlabel=f"final loss minus {label(REFERENCE)}'s, nats")
+    ax.grid(visible=False, axis="y")
+    figure.legend(*ax.get_legend_handles_labels(), loc="outside upper left", ncols=2)
+    said = "; ".join(
+        f"{words}: "
+        + ", ".join(
+            f"{label(n)} {round(line[n].mean, 3) + 0:+.3f} ± {line[n].half:.3f}" for n in names
+        )
+        for words, line in found.items()
+    )
+    return picture(
+        figure,
+        alt=f"Final loss minus {label(REFERENCE)}'s, one row a method, a dot a seed, a bar for "
+        f"the 95% t interval of the mean. {said}.",
+    )
+
+
+def loss_curves(curves: Mapping[str, Sequence[Curve]], *, in_one: bool = False) -> Picture:
     """The loss against the step: one panel a method, best first, RoPE's line grey in each.
 
     Above a panel stands its last mean.
     curves: by method, for each seed its steps under "step" and losses under "loss". Panels need
     RoPE's among them, and an even number of methods.
     in_one: all in one panel, with a label at each line's end; good for a few.
-    axis: the words for what stands under "step", where that is not the number of steps.
     The first loss, before any step, is left out of sight: it is the same for all, and far above.
     Raises ValueError for no curves, and for seeds that were evaluated after different steps.
     """
@@ -39,115 +86,116 @@ def loss_curves(
         figure, ax = subplots(height=3.4)
         for name, curve in found.items():
             draw(ax, steps[name], curve, look(name, found))
-        ax.set(xlabel=axis, ylabel="validation loss", ylim=seen)
+        ax.set(xlabel="step", ylabel="validation loss", ylim=seen)
         end_labels(ax, [(steps[way][-1], c.mean[-1], label(way)) for way, c in found.items()])
     else:
         notes = {name: f"{curve.mean[-1]:.3f}" for name, curve in found.items()}
-        figure, panels = _small_multiples(steps, found, notes, axis, "validation loss")
+        figure, panels = _small_multiples(steps, found, notes, "step", "validation loss")
         panels[0, 0].set(ylim=seen)
-    said = ", ".join(
+    said = "; ".join(
         f"{label(name)} {curve.mean[-1]:.3f} ({curve.low[-1]:.3f} to {curve.high[-1]:.3f})"
         for name, curve in found.items()
     )
     last = max(step[-1] for step in steps.values())
-    against, end = (
-        ("the training step", f"After {last:,} steps") if axis == STEP else (axis, "Last")
-    )
     return picture(
         figure,
-        alt=f"Validation loss against {against}, mean of {_seeds(curves)}; {BAND}. "
-        f"{end}, lowest first: {said}.",
+        alt=f"Validation loss against the training step, mean of {_seeds(curves)}; {BAND}. "
+        f"After {last:,} steps, lowest first: {said}.",
     )
 
 
-def final_spread(values: Mapping[str, Sequence[float]]) -> Picture:
-    """One row a method, sorted, a dot a seed; the bar is the mean with its 95% t interval.
+def recall(
+    answers: Mapping[str, Sequence[Curve]],
+    losses: Mapping[str, Sequence[Curve]],
+    floors: Mapping[str, float],
+    guess: float,
+) -> Any:
+    """The recall task under the reader's method and question: answers above, losses below.
 
-    Raises ValueError where there is nothing to draw, and for a single seed.
+    answers: by method, for each seed its questions under "distance" and shares of right answers,
+    0 ... 1, under "accuracy". losses: its steps under "step" and losses under "loss". floors: by
+    the words for a strategy that knows no position, its share. guess: the loss of an even guess.
+    Raises ValueError for no method, and for seeds that were asked or evaluated at other points.
     """
-    check_some(values)
-    found = {name: interval(seeds) for name, seeds in values.items()}
-    names = sorted(found, key=lambda name: found[name].mean)
-    figure, ax = subplots(height=0.8 + 0.34 * len(names))
-    said = []
-    for row, name in enumerate(names):
-        mean, low, high = found[name].mean, found[name].low, found[name].high
-        colour = look(name, names)["color"]
-        dots = {"color": colour, "markersize": 5, "alpha": 0.75, "markeredgewidth": 0}
-        ax.plot(values[name], [row + 0.16] * len(values[name]), "o", linestyle="none", **dots)
-        bar = {"color": colour, "linewidth": 2, "linestyle": "-"}
-        ax.plot([low, high], [row - 0.16] * 2, **bar)
-        ax.plot([mean], [row - 0.16], "|", color=INK, markersize=10, markeredgewidth=2)
-        number = {"ha": "left", "va": "center", "clip_on": False}
-        ax.text(1.02, row, f"{mean:.3f}", transform=ax.get_yaxis_transform(), **number)
-        said.append(f"{label(name)} {mean:.3f} ({low:.3f} to {high:.3f})")
-    ax.set_yticks(range(len(names)), [label(name) for name in names])
-    ax.tick_params(axis="y", length=0)
-    ax.set(ylim=(len(names) - 0.5, -0.5), xlabel="validation loss")
-    ax.grid(visible=False, axis="y")
-    return picture(
-        figure,
-        alt=f"Validation loss, one row a way, a dot a seed ({_seeds(values)}), a bar for "
-        f"the mean and its 95% t interval. Lowest first: {', '.join(said)}.",
+    _curves(answers, "distance", "accuracy")
+    _curves(losses, "step", "loss")
+    names = {label(name): name for name in answers}
+    methods = alt.binding_select(options=list(names), name="method")
+    farthest = int(max(next(iter(answers.values()))[0]["distance"]))
+    parameters = [
+        alt.param(name="method", value=label(REFERENCE), bind=methods),
+        chart.slider("t", 1, farthest, 1, min(SHOWN, farthest), "question t, 2t − 1 places back"),
+    ]
+    shares = _rows(answers, "distance", "accuracy")
+    whole = alt.vconcat(
+        _words(shares), _answers(shares, floors, farthest), _losses(losses, guess), spacing=14
+    ).add_params(*parameters)
+    shares_of = {
+        n: [share for run in seeds for share in run["accuracy"]] for n, seeds in answers.items()
+    }
+    said = "; ".join(f"{label(n)} {sum(some) / len(some):.2f}" for n, some in shares_of.items())
+    under = ", ".join(f"{words} {share:.2f}" for words, share in floors.items())
+    return chart.finish(
+        whole,
+        alt_text="Above, the share of right answers against the question, a dot a seed, for the "
+        f"chosen method; dashed lines are strategies that know no position: {under}. Below, its "
+        "validation loss against the training step, a line a seed, and a dashed line at "
+        f"{guess:.2f}, an even guess. Mean share over all questions: {said}.",
     )
 
 
-def recall(by_distance: Mapping[str, Sequence[Curve]], *, chance: float) -> Picture:
-    """The accuracy of recall against the distance asked for: one panel a method, the best first.
+def _rows(runs: Mapping[str, Sequence[Curve]], x: str, y: str) -> alt.Chart:
+    """A row for each method, seed and point, those of the chosen method kept."""
+    found = [
+        (label(name), seed, point, value)
+        for name, seeds in runs.items()
+        for seed, run in enumerate(seeds)
+        for point, value in zip(run[x], run[y], strict=True)
+    ]
+    columns = dict(zip(("name", "seed", "x", "y"), zip(*found, strict=True), strict=True))
+    return alt.Chart(chart.data(**columns)).transform_filter("datum.name == method")
 
-    Above a panel stands its average over the distances.
-    by_distance: by method, for each seed its distances under "distance" and shares of right
-    answers, 0 ... 1, under "accuracy". chance: the share that guessing gets, a dotted line.
-    Raises ValueError for no curves, and for seeds that were asked for different distances.
-    """
-    distances, found = _curves(by_distance, "distance", "accuracy")
-    average = {name: math.fsum(curve.mean) / len(curve.mean) for name, curve in found.items()}
-    found = dict(sorted(found.items(), key=lambda pair: -average[pair[0]]))
-    notes = {name: f"{average[name]:.2f}" for name in found}
-    words = ("distance asked for, in symbols", "share of right answers")
-    figure, panels = _small_multiples(distances, found, notes, *words)
-    for ax in panels.flat:
-        ax.axhline(chance, color=INK, linestyle=":", linewidth=1)
-    panels[0, 0].set(ylim=(-0.03, 1.03), yticks=(0, 0.5, 1))
-    said = "; ".join(
-        f"{label(name)} {average[name]:.2f}, from {min(curve.mean):.2f} to {max(curve.mean):.2f}"
-        for name, curve in found.items()
+
+def _colours() -> alt.Color:
+    known = {words: colour for words, colour, _ in LOOKS.values()}
+    scale = alt.Scale(domain=list(known), range=list(known.values()))
+    return alt.Color("name:N", scale=scale, legend=None)
+
+
+def _words(shares: alt.Chart) -> alt.LayerChart:
+    here = shares.transform_filter("datum.x == t").transform_aggregate(
+        mean="mean(y)", least="min(y)", most="max(y)"
     )
-    return picture(
-        figure,
-        alt=f"Share of right answers against the distance asked for, mean of "
-        f"{_seeds(by_distance)}; {BAND}; a dotted line at {chance:.3g}, what guessing gets. "
-        f"Averaged over the distances, and its range among them: {said}.",
+    asked = "method + ' is asked for the symbol ' + (2*t - 1) + ' places back:'"
+    right = (
+        "format(datum.mean, '.2f') + ' right (seeds ' + format(datum.least, '.2f') + ' to ' "
+        "+ format(datum.most, '.2f') + ')'"
     )
+    return alt.layer(
+        chart.reading(asked, y=10, size=14), chart.reading(right, y=32, size=14, of=here)
+    ).properties(width=WIDTH, height=42)
 
 
-def cost_against_length(
-    lengths: Sequence[int], costs: Mapping[str, Mapping[str, Sequence[float | None]]]
-) -> Picture:
-    """What attention costs against the sequence length, both logarithmic: one panel a quantity.
+def _answers(shares: alt.Chart, floors: Mapping[str, float], farthest: int) -> alt.LayerChart:
+    x = chart.x("x:Q", "question t", [0, farthest + 1], grid=False)
+    y = chart.y("y:Q", "share of right answers", [0, 1.02], values=[0, 0.5, 1])
+    layers = [chart.one(x="t").mark_rule(color=GRID, strokeWidth=6).encode(x=x)]
+    lines = zip(floors.items(), (VERMILION, OCHRE, MUTED), ((6, 3), (2, 2), (1, 3)), strict=False)
+    for (_, share), colour, dash in lines:
+        line = chart.one(y=f"{share:.6g}").mark_rule(color=colour, strokeDash=list(dash))
+        layers.append(line.encode(y=y))
+    dots = shares.mark_point(filled=True, size=22, opacity=0.8)
+    layers.append(dots.encode(x=x, y=y, color=_colours()))
+    return alt.layer(*layers).properties(width=WIDTH, height=170, name="answers")
 
-    costs: by the words for the quantity with its unit ("seconds"), then by name; one value a
-    length, None where none was measured. Raises ValueError where there is nothing to draw.
-    """
-    check_some(costs)
-    names = list(dict.fromkeys(name for lines in costs.values() for name in lines))
-    height = 0.8 + 2.1 * len(costs) + 0.1 * len(names)
-    figure, _ = subplots(len(costs), 1, height=height, sharex=True)
-    said = []
-    for ax, (title, lines) in zip(figure.axes, costs.items(), strict=True):
-        for name, values in lines.items():
-            known = [pair for pair in zip(lengths, values, strict=True) if pair[1]]
-            x, y = zip(*known, strict=True)
-            ax.plot(x, y, marker="o", markersize=4, label=label(name), **look(name, names))
-            power = math.log(y[-1] / y[-2]) / math.log(x[-1] / x[-2])  # between the last two
-            ends = f"{y[0]:.2g} at {x[0]:,}, {y[-1]:.2g} at {x[-1]:,}, at the end growing"
-            said.append(f"{title} of {label(name)}: {ends} as S to the power {power:.1f}")
-        ax.set(xscale="log", yscale="log", ylabel=title)
-    ax.set_xticks(lengths, [f"{length:,}" for length in lengths], rotation=45)
-    ax.minorticks_off()
-    ax.set_xlabel("sequence length $S$")
-    figure.legend(*ax.get_legend_handles_labels(), loc="outside upper left", ncols=2)
-    return picture(figure, alt="Costs against the sequence length. " + "; ".join(said) + ".")
+
+def _losses(losses: Mapping[str, Sequence[Curve]], guess: float) -> alt.LayerChart:
+    rows = _rows(losses, "step", "loss").mark_line(strokeWidth=1.5)
+    x = chart.x("x:Q", "training step", grid=False)
+    y = chart.y("y:Q", "validation loss", [0, 4], values=[0, 1, 2, 3, 4])
+    even = chart.one(y=f"{guess:.6g}").mark_rule(color=INK, strokeDash=[4, 3]).encode(y=y)
+    lines = rows.encode(x=x, y=y, color=_colours(), detail="seed:N")
+    return alt.layer(even, lines).properties(width=WIDTH, height=130)
 
 
 def _small_multiples(
