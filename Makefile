@@ -31,7 +31,7 @@ book: $(READY) ## build the HTML, strictly, and print the page to open
 test: code chapters pages ## run every test; SLOW=1 adds the slow ones
 
 code: $(READY) # unit tests, rules for notebooks, doctests
-	@$(PYTEST) --dist loadfile --ignore $(BROWSER_TESTS) tests rope
+	@$(PYTEST) --dist worksteal --ignore $(BROWSER_TESTS) tests rope
 
 chapters: $(READY) # every cell again, its output compared with the stored one
 	@$(PYTEST) --dist loadfile --nbval --nbval-current-env --nbval-cell-timeout=600 chapters
