@@ -6,7 +6,7 @@ import json
 import math
 import re
 from functools import cache
-from itertools import chain, pairwise
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -71,18 +71,15 @@ ALL = curves(**{name: 2 + 0.01 * k for k, name in enumerate(POSITIONS)})
 LATE = {name: [[2.0, 1.8, 1.7, 2.5, 3.5], [2.0, 1.8, 1.9, 2.7, 4.5]] for name in POSITIONS}
 LATE["learned"] = [[2.0, 1.9, 1.8, None, None]] * 2
 FEW = {name: LATE[name] for name in ("rope", "learned")}
-NORMS = [[[1.0, 0.5, 0.25], [0.5, 0.5, 0.125]], [[0.5, 4.0, 0.5], [0.5, 0.75, 1.0]]]
 WAVES = [6.28, 62.8, 628.0]
+PLANES = {"stopped": [[0.1, 0.3, 0.0], [0.1, 0.1, 0.0]], "silenced": [[0.2, 0.1, 0.5]]}
+PARTS = [[0.5] * 128, [1.0] * 16 + [0.25] * 112, [2.0] * 64 + [-1.0] * 64]
 RECALL = {
     name: [{"distance": [1, 3], "accuracy": [0.9, share]}] * 2
     for name, share in (("none", 0.1), ("rope", 0.8))
 }
 COST = {"seconds": {"softmax": [1.0, 4.0, 16.0], "linear": [2.0, 4.0, None]}}
 LOSSES = {"within": [[1.5, 1.7], [1.25, 1.25]], "beyond": [[3.0], [2.0]]}
-SHIFTED = {
-    "exact": [[1.5, 1.5, 1.5], [1.7, 1.7, 1.7]],
-    "bf16 positions": [[1.5, 2.0, 2.9], [1.7, 2.2, 3.1]],
-}
 ERRORS = {"one": [1e-3, 1e-2, 1e-1], "other": [1e-7, 1e-7, 1e-7]}
 MAPS = [
     [[[1, 0, 0], [0.25, 0.75, 0], [0.1, 0.2, 0.7]], [[1, 0, 0], [1, 0, 0], [1, 0, 0]]],
@@ -108,11 +105,8 @@ DRAWINGS = {
     "final spread": lambda: training.final_spread({"rope": [1.5, 1.7], "none": [2.0, 2.2]}),
     "recall": lambda: training.recall(RECALL, chance=1 / 16),
     "cost": lambda: training.cost_against_length([128, 256, 512], COST),
-    "norms": lambda: maps.norm_heat_map(NORMS, NORMS),
-    "ablation": lambda: uses.ablation([[0.1, 0.3, 0]], [[0.2, 0.1, 0.5]], WAVES, 128),
-    "by distance": lambda: uses.mean_by_distance(NORMS, [(1, 0)]),
+    "by plane": lambda: uses.by_plane(PLANES, WAVES, 128),
     "base": lambda: uses.base_curve([100, 10_000], LOSSES, bound=4000),
-    "shifted": lambda: uses.shifted([0, 256, 65_536], SHIFTED),
     "by position": lambda: by_position({"": LATE}, EDGES, 128),
     "panels": lambda: by_position({"plain": FEW, "tuned": FEW}, EDGES, 128),
 }
@@ -200,9 +194,8 @@ REFUSED = [
     ("nothing to draw", lambda: training.cost_against_length([], {})),
     ("nothing to draw", lambda: by_position({}, EDGES, 128)),
     ("2 values for 5 stretches", lambda: by_position({"": {"rope": [[1.0, 2.0]]}}, EDGES, 128)),
-    ("3 values for 2 wave", lambda: uses.ablation([[0.1] * 3], [[0.1] * 3], WAVES[:2], 128)),
-    (r"head \(2, 0\) is not there", lambda: uses.mean_by_distance(NORMS, [(2, 0)])),
-    ("same shape", lambda: maps.norm_heat_map(NORMS, NORMS[:1])),
+    ("3 values for 2 wave", lambda: uses.by_plane(PLANES, WAVES[:2], 128)),
+    ("first is 3; there are 3 planes", lambda: uses.fall_by_planes(PARTS, 3, 1)),
     ("text has 2 characters for 3 rows", lambda: maps.attention_maps(MAPS, "ab")),
 ]
 
@@ -376,7 +369,6 @@ def test_two_waves_draw_the_packages_scores_and_mixed_difference(values):
 
 def test_the_page_leaves_the_blended_colours_alone():
     assert not set(axes.LOW_TO_HIGH) & set(THEME_COLOURS)
-    assert not set(maps.colour_steps(8)) & set(THEME_COLOURS)
 
 
 def test_hands_stand_at_the_angles_of_the_positions():
@@ -441,15 +433,6 @@ def test_final_spread_says_mean_and_interval_of_each_row():
     assert "Lowest first: RoPE 2.000 (-0.484 to 4.484), no positions 3.000 (3.000 to 3.000)" in alt
 
 
-def test_the_heat_map_gives_each_cell_the_colour_of_its_step():
-    patches = re.findall(r'<path d="([^"]*)"[^>]*style="fill: (#[0-9a-f]{6})"', drawn("norms").svg)
-    norms = list(chain(*chain(*NORMS)))
-    for k, colour in enumerate(maps.colour_steps(8)):
-        inside = [0.5 * k <= norm < 0.5 * k + 0.5 or (norm == 4.0 and k == 7) for norm in norms]
-        cells = sum(path.count("z") for path, fill in patches if fill == colour)
-        assert cells == 2 * sum(inside)  # once for q, once for k
-
-
 @pytest.mark.parametrize(("layer", "head"), [(0, 0), (0, 1), (1, 1)])
 def test_the_chart_draws_the_chosen_head(layer, head):
     svg = rendered(maps.attention_maps(MAPS, "a b"), layer=layer, head=head)
@@ -461,6 +444,19 @@ def test_the_chart_draws_the_chosen_head(layer, head):
     back = sum(w * (m - n) for m, row in enumerate(chosen) for n, w in enumerate(row)) / 3
     assert f"layer {layer}, head {head}: looks back {back:.1f} on average" in svg
     assert svg.count(">␣</text>") == 2
+
+
+@pytest.mark.parametrize(("first", "last", "fall"), [(0, 2, 3.75), (1, 1, 0.75), (2, 0, 3.75)])
+def test_the_chart_adds_up_the_chosen_planes(first, last, fall):
+    svg = rendered(uses.fall_by_planes(PARTS, 1, 2), first=first, last=last)
+    low, high = sorted((first, last))
+    assert f"planes {low} to {high}: {fall:.2f} of a fall of 3.75" in texts(svg)
+
+
+def test_the_panels_say_the_means_of_the_planes():
+    alt = uses.by_plane(PLANES, WAVES, 128).alt
+    assert "stopped: 0.100, 0.200, 0.000; silenced: 0.200, 0.100, 0.500." in alt
+    assert "those of the planes from 2 on are longer than the trained 128" in alt
 
 
 def test_the_alternative_text_names_the_nearest_and_the_farthest_head():
