@@ -18,7 +18,6 @@ MOST_WORDS = 3000
 OWN_LIMITS = {
     "intro": 1000,
     "training": 4280,
-    "what_the_model_uses": 3770,
     "beyond_the_trained_length": 3680,
 }
 
