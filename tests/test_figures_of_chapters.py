@@ -6,7 +6,7 @@ import json
 import math
 import re
 from functools import cache
-from itertools import chain, pairwise
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -72,9 +72,10 @@ ALL = curves(**{name: 2 + 0.01 * k for k, name in enumerate(POSITIONS)})
 LATE = {name: [[2.0, 1.8, 1.7, 2.5, 3.5], [2.0, 1.8, 1.9, 2.7, 4.5]] for name in POSITIONS}
 EXCESS = {"NTK": {8: [[0.1, 0.5], [0.3, 0.9]], 16: [[0.2, 0.2], [0.2, 0.4]]}}
 LATE["learned"] = [[2.0, 1.9, 1.8, None, None]] * 2
-NORMS = [[[1.0, 0.5, 0.25], [0.5, 0.5, 0.125]], [[0.5, 4.0, 0.5], [0.5, 0.75, 1.0]]]
 WAVES = [6.28, 62.8, 628.0]
 ABOVE = {"none": [0.5, 0.7], "xpos": [-0.02, -0.04]}
+PLANES = {"stopped": [[0.1, 0.3, 0.0], [0.1, 0.1, 0.0]], "silenced": [[0.2, 0.1, 0.5]]}
+PARTS = [[0.5] * 128, [1.0] * 16 + [0.25] * 112, [2.0] * 64 + [-1.0] * 64]
 RECALL = {
     name: [{"distance": [1, 2], "accuracy": [0.9, share]} for share in shares]
     for name, shares in (("none", (0.1, 0.3)), ("rope", (0.7, 0.9)))
@@ -82,10 +83,6 @@ RECALL = {
 COST = {"seconds": {"softmax": [1.0, 4.0, 16.0], "linear": [2.0, 4.0, None]}}
 FLOORS = {"commonest": 0.16, "guessing": 1 / 16}
 LOSSES = {"within": [[1.5, 1.7], [1.25, 1.25]], "beyond": [[3.0], [2.0]]}
-SHIFTED = {
-    "exact": [[1.5, 1.5, 1.5], [1.7, 1.7, 1.7]],
-    "bf16 positions": [[1.5, 2.0, 2.9], [1.7, 2.2, 3.1]],
-}
 ERRORS = {"one": [1e-3, 1e-2, 1e-1], "other": [1e-7, 1e-7, 1e-7]}
 MAPS = [
     [[[1, 0, 0], [0.25, 0.75, 0], [0.1, 0.2, 0.7]], [[1, 0, 0], [1, 0, 0], [1, 0, 0]]],
@@ -110,11 +107,8 @@ DRAWINGS = {
     "loss curves in one": lambda: training.loss_curves(ALL, in_one=True),
     "above RoPE": lambda: training.above_reference({"short": ABOVE, "long": ABOVE}),
     "cost": lambda: attention.cost_against_length([128, 256, 512], COST),
-    "norms": lambda: maps.norm_heat_map(NORMS, NORMS),
-    "ablation": lambda: uses.ablation([[0.1, 0.3, 0]], [[0.2, 0.1, 0.5]], WAVES, 128),
-    "by distance": lambda: uses.mean_by_distance(NORMS, [(1, 0)]),
+    "by plane": lambda: uses.by_plane(PLANES, WAVES, 128),
     "base": lambda: uses.base_curve([100, 10_000], LOSSES, bound=4000),
-    "shifted": lambda: uses.shifted([0, 256, 65_536], SHIFTED),
     "by position": lambda: by_position(LATE, EDGES, 128),
 }
 
@@ -206,9 +200,8 @@ REFUSED = [
     ("2 values for 5 stretches", lambda: by_position({"rope": [[1.0, 2.0]]}, EDGES, 128)),
     ("has not one value", lambda: against_window(EXCESS, [[0.0]], [0, 128, 512], 128)),
     ("nothing to draw", lambda: against_window({}, [[0.0]], [0, 128], 128)),
-    ("3 values for 2 wave", lambda: uses.ablation([[0.1] * 3], [[0.1] * 3], WAVES[:2], 128)),
-    (r"head \(2, 0\) is not there", lambda: uses.mean_by_distance(NORMS, [(2, 0)])),
-    ("same shape", lambda: maps.norm_heat_map(NORMS, NORMS[:1])),
+    ("3 values for 2 wave", lambda: uses.by_plane(PLANES, WAVES[:2], 128)),
+    ("first is 3; there are 3 planes", lambda: uses.fall_by_planes(PARTS, 3, 1)),
     ("text has 2 characters for 3 rows", lambda: maps.attention_maps(MAPS, "ab")),
 ]
 
@@ -389,7 +382,6 @@ def test_two_waves_draw_the_packages_scores_and_mixed_difference(values):
 
 def test_the_page_leaves_the_blended_colours_alone():
     assert not set(axes.LOW_TO_HIGH) & set(THEME_COLOURS)
-    assert not set(maps.colour_steps(8)) & set(THEME_COLOURS)
 
 
 def test_hands_stand_at_the_angles_of_the_positions():
@@ -468,15 +460,6 @@ def test_recall_reads_the_chosen_method_at_the_chosen_question(method, t, words)
     assert "no positions 0.55; RoPE 0.85" in said
 
 
-def test_the_heat_map_gives_each_cell_the_colour_of_its_step():
-    patches = re.findall(r'<path d="([^"]*)"[^>]*style="fill: (#[0-9a-f]{6})"', drawn("norms").svg)
-    norms = list(chain(*chain(*NORMS)))
-    for k, colour in enumerate(maps.colour_steps(8)):
-        inside = [0.5 * k <= norm < 0.5 * k + 0.5 or (norm == 4.0 and k == 7) for norm in norms]
-        cells = sum(path.count("z") for path, fill in patches if fill == colour)
-        assert cells == 2 * sum(inside)  # once for q, once for k
-
-
 @pytest.mark.parametrize(("layer", "head"), [(0, 0), (0, 1), (1, 1)])
 def test_the_chart_draws_the_chosen_head(layer, head):
     svg = rendered(maps.attention_maps(MAPS, "a b"), layer=layer, head=head)
@@ -488,6 +471,19 @@ def test_the_chart_draws_the_chosen_head(layer, head):
     back = sum(w * (m - n) for m, row in enumerate(chosen) for n, w in enumerate(row)) / 3
     assert f"layer {layer}, head {head}: looks back {back:.1f} on average" in svg
     assert svg.count(">␣</text>") == 2
+
+
+@pytest.mark.parametrize(("first", "last", "fall"), [(0, 2, 3.75), (1, 1, 0.75), (2, 0, 3.75)])
+def test_the_chart_adds_up_the_chosen_planes(first, last, fall):
+    svg = rendered(uses.fall_by_planes(PARTS, 1, 2), first=first, last=last)
+    low, high = sorted((first, last))
+    assert f"planes {low} to {high}: {fall:.2f} of a fall of 3.75" in texts(svg)
+
+
+def test_the_panels_say_the_means_of_the_planes():
+    alt = uses.by_plane(PLANES, WAVES, 128).alt
+    assert "stopped: 0.100, 0.200, 0.000; silenced: 0.200, 0.100, 0.500." in alt
+    assert "those of the planes from 2 on are longer than the trained 128" in alt
 
 
 def test_the_alternative_text_names_the_nearest_and_the_farthest_head():

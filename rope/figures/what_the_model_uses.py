@@ -1,114 +1,128 @@
 """What a trained model does with its planes, its distances and its base: "What the model uses".
 
-Plane j has the wavelength 2 pi / theta_j positions; plane 0 is the fastest. Shapes: L layers,
-H heads, S sequence.
+Plane j has the wavelength 2 pi / theta_j positions; plane 0 has the highest frequency. Shapes:
+P planes, S distances.
 """
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import cycle
+from typing import Any
 
+import altair as alt
 import numpy as np
 
-from rope.figures import Picture, picture, shapes, subplots
-from rope.figures.seeds import check_some, draw, look, spread, spreads
-from rope.figures.style import BLUE, INK, MUTED, VERMILION
+from rope.figures import Picture, chart, picture, shapes, subplots
+from rope.figures.seeds import check_some, look, spreads
+from rope.figures.style import BLUE, GREEN, MUTED, VERMILION
 
-# The words for the methods of `shifted`.
-ANGLES = {
-    "exact": "exact angles",
-    "bf16 positions": "bfloat16 positions",
-    "bf16 tables": "bfloat16 tables",
-    "bf16 angles": "bfloat16 angles",
-}
+NEAR, FAR = 16, 64  # a fall is the mean score at 0 ... NEAR-1 less that from FAR on
 
 
-def ablation(
-    frozen: Sequence[Sequence[float]],
-    erased: Sequence[Sequence[float]],
-    wavelengths: Sequence[float],
-    context: int,
+def by_plane(
+    panels: Mapping[str, Sequence[Sequence[float]]], wavelengths: Sequence[float], context: int
 ) -> Picture:
-    """How much the loss rises when one plane is kept from rotating, and when it is left out.
+    """What is measured of each plane: one panel each, a dot the mean over seeds.
 
-    frozen, erased: for each seed one increase a plane; wavelengths: of the planes, in positions.
-    A dot is the mean over seeds, a bar runs from the least to the greatest. A dotted line stands
-    where the wavelength passes the trained length `context`.
-    Raises ValueError where the numbers of planes differ.
+    panels: by the words beside the panel, for each seed one number a plane; wavelengths: of the
+    planes, in positions. A bar runs from the least to the greatest seed. A dotted line stands where
+    the wavelength passes the trained length `context`. Raises ValueError where there is nothing to
+    draw, or where the numbers of planes differ.
     """
-    found = spreads({"not turned": frozen, "left out": erased}, wavelengths, "wavelengths")
+    found = spreads(panels, wavelengths, "wavelengths")
     planes = len(wavelengths)
     edge = float(np.interp(math.log(context), np.log(wavelengths), range(planes)))
-    figure, axes = subplots(2, 1, height=4.4, sharex=True)
-    styles = ({"color": BLUE, "fmt": "o"}, {"color": VERMILION, "fmt": "s"})
-    for ax, (name, (mean, low, high)), style in zip(axes, found.items(), styles, strict=True):
+    figure, _ = subplots(len(found), 1, height=1.2 + 1.5 * len(found), sharex=True)
+    axes = figure.axes
+    looks = cycle(((BLUE, "o"), (VERMILION, "s"), (GREEN, "D")))
+    said = []
+    for ax, (name, (mean, low, high)), (colour, shape) in zip(
+        axes, found.items(), looks, strict=False
+    ):
         bars = np.subtract(mean, low), np.subtract(high, mean)
         marks = {"linestyle": "none", "markersize": 5, "elinewidth": 1.5}
-        ax.errorbar(range(planes), mean, bars, **style, **marks)
+        ax.errorbar(range(planes), mean, bars, color=colour, fmt=shape, **marks)
         ax.axhline(0, color=MUTED, linewidth=1)
-        shapes.mark(ax, edge, f"trained length {context:,}" if ax is axes[1] else "")
+        shapes.mark(ax, edge, f"trained length {context:,}" if ax is axes[-1] else "")
         ax.set_ylabel(name)
-    ticks = list(range(0, planes, max(1, planes // 5)))
-    axes[1].set(xlabel="plane $j$", xticks=ticks)
+        said.append(f"{name}: " + ", ".join(f"{value:.3f}" for value in mean))
+    ticks = list(range(0, planes, max(1, planes // 8)))
+    axes[-1].set(xlabel="plane $j$", xticks=ticks)
     top = axes[0].secondary_xaxis("top")
-    top.set_xticks(ticks, [f"{wavelengths[j]:,.0f}" for j in ticks])
+    top.set_xticks(ticks[::2], [f"{wavelengths[j]:,.0f}" for j in ticks[::2]])
     top.set_xlabel("wavelength, in positions")
-    figure.supylabel("how much the loss rises", fontsize=10)
-    said = " ".join(f"{name.capitalize()}: {_peaks(line.mean)}" for name, line in found.items())
     return picture(
         figure,
-        alt=f"How much the loss rises, by plane, from the fastest to the slowest of {planes}; a "
-        "dot for the mean over seeds, a bar from the least to the greatest seed. "
-        f"{said} Wavelengths run from {wavelengths[0]:,.1f} to {wavelengths[-1]:,.0f} positions. "
-        f"Planes from {math.ceil(edge)} on have longer ones than the trained {context:,}.",
+        alt=f"{len(found)} panels over {planes} planes, highest frequency first; a dot for "
+        "the mean over seeds, a bar from the least to the greatest seed. "
+        f"Means, {'; '.join(said)}. Wavelengths run from {wavelengths[0]:,.1f} to "
+        f"{wavelengths[-1]:,.0f} positions; those of the planes from {math.ceil(edge)} on are "
+        f"longer than the trained {context:,}.",
     )
 
 
-def _peaks(increases: Sequence[float]) -> str:
-    """The three planes that matter most, and the one that matters least."""
-    order = sorted(range(len(increases)), key=lambda j: -increases[j])
-    most = ", ".join(f"{increases[j]:.4f} at plane {j}" for j in order[:3])
-    return f"most {most}; least {increases[order[-1]]:.4f} at plane {order[-1]}."
+def fall_by_planes(parts: Sequence[Sequence[float]], first: int, last: int) -> Any:
+    """The mean score against the distance, and the part of it that a range of planes makes.
 
-
-def mean_by_distance(
-    scores: Sequence[Sequence[Sequence[float]]],
-    heads: Sequence[tuple[int, int]],
-    *,
-    last: int | None = None,
-) -> Picture:
-    """A mean score against the distance m - n, for some heads and, bold, for all.
-
-    scores: `[L][H][S]`, as `rope.training.inside.by_distance` has them. heads: (layer, head);
-    last: the greatest distance drawn. Raises ValueError for a head that is not there.
+    parts: `[P][S]`, what each plane adds to the mean score at each distance; first, last: the range
+    that the sliders open on. Raises ValueError for planes that are not there.
     """
-    for layer, head in heads:
-        if not (0 <= layer < len(scores) and 0 <= head < len(scores[0])):
+    planes, size = len(parts), len(parts[0])
+    for name, plane in (("first", first), ("last", last)):
+        if not 0 <= plane < planes:
             raise ValueError(
-                f"head ({layer}, {head}) is not there; there are {len(scores)} layers of "
-                f"{len(scores[0])} heads, counted from 0: choose among them"
+                f"{name} is {plane}; there are {planes} planes, counted from 0: choose among them"
             )
-    every = spread([head for layer in scores for head in layer]).mean
-    size = len(every) if last is None else last + 1
-    lines = {f"layer {layer}, head {head}": scores[layer][head][:size] for layer, head in heads}
-    figure, ax = subplots(height=3.2 + 0.11 * (len(lines) + 1))
-    for name, line in lines.items():
-        ax.plot(line, label=name, **look(name, lines) | {"linewidth": 1.5})
-    bold = {"color": INK, "linestyle": "-", "linewidth": 3}
-    ax.plot(every[:size], label="mean of all heads", **bold)
-    ax.set(xlabel="distance $m - n$", ylabel="mean score")
-    figure.legend(loc="outside upper left", ncols=2)
-    lines["the mean of all heads, bold"] = every[:size]
-    said = "; ".join(_course(name, line) for name, line in lines.items())
-    return picture(figure, alt=f"Mean score against the distance, from 0 to {size - 1}. {said}.")
-
-
-def _course(name: str, line: Sequence[float]) -> str:
-    """A line's value at its start, its peak and its end."""
-    peak = line.index(max(line))
-    text = f"{name}: {line[0]:.3g} at 0"
-    if peak not in (0, len(line) - 1):
-        text += f", greatest {line[peak]:.3g} at {peak}"
-    return text + f", {line[-1]:.3g} at {len(line) - 1}"
+    rows = alt.Chart(alt.sequence(0, planes * size, as_="k")).transform_calculate(
+        plane=f"floor(datum.k/{size})", distance=f"datum.k % {size}"
+    )
+    rows = rows.transform_calculate(part="parts[datum.plane][datum.distance]")
+    chosen = rows.transform_filter(
+        "datum.plane >= min(first, last) && datum.plane <= max(first, last)"
+    )
+    places = {
+        "x": chart.x("distance:Q", "distance δ", (0, size - 1)),
+        "y": chart.y("score:Q", "mean score"),
+    }
+    total = {"score": "sum(part)", "groupby": ["distance"]}
+    every = rows.transform_aggregate(**total).mark_line(
+        color=MUTED, strokeWidth=1.5, strokeDash=[4, 2]
+    )
+    some = chosen.transform_aggregate(**total).mark_line(
+        color=BLUE, strokeWidth=3, strokeDash=[1, 0]
+    )
+    weight = (
+        f"datum.distance < {NEAR} ? {1 / NEAR} : datum.distance < {FAR} ? 0 : {-1 / (size - FAR)}"
+    )
+    falls = rows.transform_calculate(
+        fall=f"datum.part*({weight})",
+        kept="datum.plane >= min(first, last) && datum.plane <= max(first, last) ? 1 : 0",
+    ).transform_calculate(inside="datum.fall*datum.kept")
+    words = chart.reading(
+        "'planes ' + min(first, last) + ' to ' + max(first, last) + ': '"
+        " + format(datum.inside, '.2f') + ' of a fall of ' + format(datum.whole, '.2f')",
+        y=10,
+        x=4,
+        size=14,
+        of=falls.transform_aggregate(inside="sum(inside)", whole="sum(fall)"),
+    ).properties(width=300, height=20)
+    lines = alt.layer(every.encode(**places), some.encode(**places)).properties(
+        width=300, height=240
+    )
+    table = np.asarray(parts)
+    fall = table[:, :NEAR].mean(axis=1) - table[:, FAR:].mean(axis=1)
+    said = ", ".join(f"{value:.2f}" for value in fall)
+    return chart.finish(
+        alt.vconcat(words, lines, spacing=6).add_params(
+            chart.slider("first", 0, planes - 1, 1, first, "first plane"),
+            chart.slider("last", 0, planes - 1, 1, last, "last plane"),
+            alt.param(name="parts", value=[[round(x, 3) for x in line] for line in table.tolist()]),
+        ),
+        alt_text=f"The mean score against distances 0 to {size - 1}, dashed, and the part of it "
+        "that the chosen planes make, bold. The fall from the distances below "
+        f"{NEAR} to those from {FAR} on is {fall.sum():.2f}; plane by plane, highest frequency "
+        f"first: {said}.",
+    )
 
 
 def base_curve(
@@ -145,33 +159,4 @@ def base_curve(
         alt="Validation loss against the base, a dot a seed, a line through the means. "
         + "; ".join(said)
         + f". A dotted line marks the bound, {bound:,.0f}.",
-    )
-
-
-def shifted(offsets: Sequence[int], losses: Mapping[str, Sequence[Sequence[float]]]) -> Picture:
-    """The loss against the offset that positions start at, one line for each method to form angles.
-
-    Scores depend on differences of positions alone, so that with exact angles the line is flat.
-    losses: by name ("exact", or a defect's), for each seed one loss an offset. A line is the mean
-    over seeds, its band goes from the least to the greatest. The offsets stand at even distances,
-    since the first is 0. Raises ValueError where there is nothing to draw, or where losses and
-    offsets are not equally many.
-    """
-    found = spreads(losses, offsets, "offsets")
-    figure, ax = subplots(height=3.2 + 0.11 * (len(found) + 1))
-    places = range(len(offsets))
-    said = []
-    for name, line in found.items():
-        words = ANGLES.get(name, name)
-        draw(ax, places, line, look(name, found) | {"label": words})
-        start, end = f"{line.mean[0]:.2f} at {offsets[0]:,}", f"{line.mean[-1]:.2f}"
-        said.append(f"{words} {start}, {end} at {offsets[-1]:,}")
-    ax.set_xticks(places, [f"{offset:,}" for offset in offsets], rotation=45)
-    ax.set(xlabel="offset of all positions", ylabel="validation loss")
-    figure.legend(loc="outside upper left", ncols=2)
-    return picture(
-        figure,
-        alt=f"Validation loss against an offset of all positions, from {offsets[0]:,} to "
-        f"{offsets[-1]:,}, mean of the seeds with a band from the least to the greatest. "
-        f"{'; '.join(said)}.",
     )

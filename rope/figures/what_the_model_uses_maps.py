@@ -1,4 +1,4 @@
-"""A trained model's attention, a head at a time, and its planes' lengths: "What the model uses".
+"""A trained model's attention, a head at a time: "What the model uses".
 
 The moving chart carries the weights as text, two base-36 digits for a thousandth each and nothing
 above the diagonal; Vega reads the digits of the head that is chosen. Shapes: L layers, H heads, S
@@ -10,21 +10,13 @@ from typing import Any
 
 import altair as alt
 import numpy as np
-from matplotlib import colormaps
-from matplotlib.cm import ScalarMappable
-from matplotlib.colors import BoundaryNorm, ListedColormap, to_hex
-from matplotlib.patches import PathPatch
-from matplotlib.path import Path
-from matplotlib.ticker import MaxNLocator
-from numpy.typing import NDArray
 
-from rope.figures import Picture, chart, picture, subplots
-from rope.figures.style import BLUE, INK
+from rope.figures import chart
+from rope.figures.style import BLUE
 
 SIDE = 288  # pixels: 32 cells of 9
 LONGEST = 48
 SHOWN = {" ": "␣", "\n": "↵", "\t": "⇥"}  # what leaves no mark gets one
-INSET = 0.04  # of a coloured cell in its place
 
 Grid = Sequence[Sequence[Sequence[float]]]
 
@@ -126,72 +118,4 @@ def _near_and_far(weights: Sequence[Grid]) -> str:
     return (
         f"head {near[1]} of layer {near[0]} looks back the least, by {reach[near]:.1f} characters, "
         f"and head {far[1]} of layer {far[0]} the most, by {reach[far]:.1f}"
-    )
-
-
-def norm_heat_map(q_norm: Grid, k_norm: Grid) -> Picture:
-    """The mean length of each plane's pair in q and in k: planes across, one row a head.
-
-    Each `[L][H][planes]`, as `rope.training.inside.plane_norms` has them. Colours go up in steps,
-    so that a cell can be found on the bar. Raises ValueError where the two differ in shape.
-    """
-    norms = np.stack([q_norm, k_norm])
-    _, layers, heads, planes = norms.shape
-    levels = list(MaxNLocator(nbins=8).tick_values(norms.min(), norms.max()))
-    colours = colour_steps(len(levels) - 1)
-    figure, axes = subplots(1, 2, height=0.24 * layers * heads + 1.6, sharey=True)
-    said = []
-    for ax, title, part in zip(axes, "qk", norms, strict=True):
-        _cells(ax, part.reshape(-1, planes), levels, colours)
-        for edge in range(heads, layers * heads, heads):
-            ax.axhline(edge, color=INK, linewidth=1)
-        ax.set(title=title, xlabel="plane $j$", xlim=(0, planes), ylim=(layers * heads, 0))
-        ax.set_xticks([j + 0.5 for j in range(0, planes, 4)], range(0, planes, 4))
-        ax.grid(False)
-        said.append(f"{title}: {_norm_words(part)}")
-    labels = [f"{layer}.{head}" for layer in range(layers) for head in range(heads)]
-    axes[0].set_yticks([row + 0.5 for row in range(len(labels))], labels)
-    axes[0].set_ylabel("layer.head")
-    scale = ScalarMappable(BoundaryNorm(levels, len(colours)), ListedColormap(colours))
-    bar = figure.colorbar(scale, ax=axes, location="bottom", aspect=30, pad=0.02)
-    bar.set_label("mean length of the plane's pair")
-    return picture(
-        figure,
-        alt="Two heat maps of the mean length of each plane's pair, for q and for k; planes "
-        f"across, the fastest on the left, one row for each head of {layers} layers. "
-        + " ".join(said),
-    )
-
-
-def colour_steps(count: int) -> list[str]:
-    """From dark blue to yellow by lightness too, so that no colour vision is needed to order them.
-
-    None is a role of the style, which the page would put its theme's colour in the place of.
-    """
-    return [to_hex(colour) for colour in colormaps["cividis"](np.linspace(0, 1, count))]
-
-
-def _cells(ax: Any, table: NDArray[Any], levels: list[float], colours: list[str]) -> None:
-    """One path a colour, with all its cells: a path a cell would make the picture large."""
-    low, high = INSET, 1 - INSET
-    around = [(low, low), (high, low), (high, high), (low, high), (low, low)]
-    codes = [Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY]
-    step = np.digitize(table, levels[1:-1])  # the last step holds its end too
-    for k, colour in enumerate(colours):
-        places = np.argwhere(step == k).tolist()
-        if places:
-            path = Path(
-                [(x + dx, y + dy) for y, x in places for dx, dy in around], codes * len(places)
-            )
-            ax.add_patch(PathPatch(path, facecolor=colour, linewidth=0))
-
-
-def _norm_words(norms: NDArray[Any]) -> str:
-    """The largest entry, and how the fast half compares with the slow one."""
-    layer, head, plane = np.unravel_index(norms.argmax(), norms.shape)
-    planes, half = norms.shape[-1], norms.shape[-1] // 2
-    return (
-        f"the largest is {norms.max():.2f}, plane {plane} of head {head} in layer {layer}; planes "
-        f"0 to {half - 1} have {norms[..., :half].mean():.2f} on average, planes {half} to "
-        f"{planes - 1} {norms[..., half:].mean():.2f}."
     )
