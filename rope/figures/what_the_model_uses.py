@@ -40,7 +40,7 @@ def by_plane(
         axes, found.items(), looks, strict=False
     ):
         bars = np.subtract(mean, low), np.subtract(high, mean)
-        marks = {"linestyle": "none", "markersize": 5, "elinewidth": 1.5}
+        marks: dict[str, Any] = {"linestyle": "none", "markersize": 5, "elinewidth": 1.5}
         ax.errorbar(range(planes), mean, bars, color=colour, fmt=shape, **marks)
         ax.axhline(0, color=MUTED, linewidth=1)
         shapes.mark(ax, edge, f"trained length {context:,}" if ax is axes[-1] else "")
@@ -80,11 +80,11 @@ def fall_by_planes(parts: Sequence[Sequence[float]], first: int, last: int) -> A
     chosen = rows.transform_filter(
         "datum.plane >= min(first, last) && datum.plane <= max(first, last)"
     )
-    places = {
+    places: dict[str, Any] = {
         "x": chart.x("distance:Q", "distance δ", (0, size - 1)),
         "y": chart.y("score:Q", "mean score"),
     }
-    total = {"score": "sum(part)", "groupby": ["distance"]}
+    total: dict[str, Any] = {"score": "sum(part)", "groupby": ["distance"]}
     every = rows.transform_aggregate(**total).mark_line(
         color=MUTED, strokeWidth=1.5, strokeDash=[4, 2]
     )
