@@ -145,21 +145,11 @@ SAID = {
         "linear: 2 at 128, 4 at 256, at the end growing as S to the power 1.0",
     ],
     "falling": ["plane 40 at 0.94, plane 50 at -1.00, plane 63 at 0.89, the mean at -0.09"],
-    "norms": ["the largest is 4.00, plane 1 of head 0 in layer 1"],
-    "ablation": [
-        "Not turned: most 0.3000 at plane 1",
-        "Left out: most 0.5000 at plane 2",
-        "Planes from 2 on have longer ones than the trained 128.",
-    ],
-    "by distance": [
-        "layer 1, head 0: 0.5 at 0, greatest 4 at 1, 0.5 at 2",
-        "the mean of all heads, bold: 0.625 at 0, greatest 1.44 at 1, 0.469 at 2",
+    "by plane": [
+        "stopped: 0.100, 0.200, 0.000; silenced: 0.200, 0.100, 0.500",
+        "those of the planes from 2 on are longer than the trained 128",
     ],
     "base": ["within: 1.600 at 100, 1.250 at 10,000; beyond: 3.000 at 100"],
-    "shifted": [
-        "exact angles 1.60 at 0, 1.60 at 65,536",
-        "bfloat16 positions 1.60 at 0, 3.00 at 65,536",
-    ],
     "by position": [
         "learned 1.80, 1.80 from 64 to 128, where it ends",
         "RoPE 1.80, 4.00 from 512 to 2,048",
