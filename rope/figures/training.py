@@ -43,7 +43,7 @@ def above_reference(values: Mapping[str, Mapping[str, Sequence[float]]]) -> Pict
             ax.plot(methods[name], height, "o", linestyle="none", **dots)
             ax.plot([line.low, line.high], [row + shift] * 2, color=colour, linewidth=1.5)
             ax.plot([line.mean], [row + shift], "|", color=INK, markersize=9, markeredgewidth=1.5)
-            number = {"ha": "left", "va": "center", "clip_on": False, "fontsize": 9}
+            number = {"ha": "left", "va": "center", "clip_on": False}
             place = ax.get_yaxis_transform()
             ax.text(1.02, row + shift, f"{round(line.mean, 3) + 0:+.3f}", transform=place, **number)
         handle = {"color": MUTED, "markersize": 5, "markerfacecolor": MUTED if full else "none"}
