@@ -13,19 +13,22 @@ from rope.training import sweep as sweep_module
 from rope.training.corpus import corpus_of
 from rope.training.data import IGNORED
 from rope.training.experiment import SEEDS, TEXT
-from rope.training.inside import weights
+from rope.training.inside import by_distance, frozen, weights
 from rope.training.loop import validation_loss
+from rope.training.planes import by_plane
 from rope.training.reading import without_head
 from rope.training.results import RECORDED, recorded, runs
 from rope.training.variants import METHODS
-
-WORDS = corpus_of("the quick brown fox jumps over the lazy dog. " * 130)
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def lines(count, seed):
     return "".join(random.Random(seed).choices("abcdefgh \n", k=count))
+
+
+FOX = "the quick brown fox jumps over the lazy dog. "
+WORDS = corpus_of(FOX * 120 + lines(370, 0))  # its last tenth, 36 windows of 16, is in part new
 
 
 # The plan and its record.
@@ -72,6 +75,11 @@ def test_each_kind_of_run_is_measured(monkeypatch):
     assert found["heads"]["previous"][0][1] == pytest.approx(previous, rel=1e-5)
     assert {"as it is", "window"} == set(found["by_ratio"])
     assert {"extensions", "clamped", "offsets"} < set(found)
+    mean = by_distance(run.model, inputs)[0].mean(dim=(0, 1))
+    assert np.sum(found["by_plane"], axis=0) == pytest.approx(mean.tolist(), abs=1e-6)
+    parts = found["copied"]
+    whole = parts["share"] * parts["inside"] + (1 - parts["share"]) * parts["outside"]
+    assert whole == pytest.approx(found["loss"])
     _, found = entry(replace(TEXT, context=16, position="learned"), corpus=WORDS)
     assert set(found["by_ratio"]) == {"as it is"} and "extensions" not in found
     _, found = entry(replace(second.SHUFFLED, context=16), corpus=WORDS)
@@ -86,6 +94,19 @@ def test_each_kind_of_run_is_measured(monkeypatch):
     assert set(found["right"]) == {"as it is", *context.EXTENSIONS}
     _, found = entry(replace(second.LOOKUP, position="learned"))
     assert found["right"]["as it is"][1] is None
+
+
+def test_each_planes_part_of_the_scores():
+    """Where one plane alone turns, each part is that of a model in which the others are silent."""
+    run = train(small(replace(TEXT, context=16)), corpus=WORDS, progress=False)
+    inputs, _ = run.data.validation(4, 16)
+    model = run.model
+    with frozen(model, [0, 2, 3]):
+        parts = by_plane(model, inputs)
+    with frozen(model, range(4)):
+        still = by_plane(model, inputs)
+    torch.testing.assert_close(parts[[0, 2, 3], 0], still[[0, 2, 3], 0])  # of the first layer
+    assert not torch.allclose(parts[1, 0], still[1, 0], atol=1e-4)
 
 
 def test_lookups_are_counted_as_by_hand():

@@ -21,13 +21,15 @@ from rope.training.context import (
     last_keys,
     mass_by_ratio,
 )
+from rope.training.corpus import copied
 from rope.training.data import IGNORED, LookupData, RecallData, TextData
 from rope.training.decoder import Decoder
 from rope.training.experiment import BASES, RECALL, SEEDS, TEXT, Experiment
 from rope.training.inside import by_distance as scores_by_distance
 from rope.training.inside import position_share, weights
 from rope.training.lengths import by_distance, by_position, read_each
-from rope.training.loop import EVALUATED, Trained, validation_loss
+from rope.training.loop import EVALUATED, Trained, token_losses, validation_loss
+from rope.training.planes import by_plane
 from rope.training.positions import POSITIONS
 from rope.training.reading import windowed, without_head
 
@@ -47,6 +49,7 @@ WINDOWS = 512  # of validation text, at most
 FAR = (31, 63, 95, 119, 127, 191, 255, 383, 511, 767, 1023, 1535, 2039)  # of an answer, in lookups
 SEQUENCES = 64  # of a task, to answer questions in
 LONG_SEQUENCES = 32
+COPIED = 32  # characters of a stretch that training holds too
 
 
 def _longest(seed: int) -> list[Experiment]:
@@ -120,6 +123,7 @@ def _of_text(trained: Trained, data: TextData) -> dict[str, Any]:
         "by_ratio": {"as it is": by_ratio(model, data)},
         "attention": mass_by_ratio(model, data),
         "heads": heads(model, data),
+        "copied": by_novelty(model, data),
     }
     if model.positions.reach is None:
         entry["by_ratio"]["window"] = by_ratio(model, data, last_keys)
@@ -127,7 +131,23 @@ def _of_text(trained: Trained, data: TextData) -> dict[str, Any]:
         entry["extensions"] = by_extension(model, data)
         entry["clamped"] = by_clamp(model, data)
         entry["offsets"] = offsets_forced(trained)
+        inputs, _ = data.validation(EVALUATED, model.experiment.context)
+        entry["by_plane"] = by_plane(model, inputs).mean(dim=(1, 2)).tolist()
     return entry
+
+
+def by_novelty(model: Decoder, data: TextData) -> dict[str, float]:
+    """The loss of held-out characters in stretches of COPIED that training holds too, and not.
+
+    Over all of the validation text, in windows of the context: `inside`, `outside`, and `share`.
+    """
+    context, text = model.experiment.context, data.corpus.validation
+    last = (len(text) - 1) // context * context
+    loss = token_losses(model, *(text[i : last + i].view(-1, context) for i in (0, 1))).flatten()
+    inside = copied(data.corpus, COPIED)[1 : last + 1]
+    share = inside.double().mean().item()
+    return {"inside": loss[inside].mean().item(), "outside": loss[~inside].mean().item(),
+            "share": share}  # fmt: skip
 
 
 def heads(model: Decoder, data: TextData) -> dict[str, Any]:
