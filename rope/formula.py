@@ -32,5 +32,6 @@ def formula(x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool) -> Tensor:
     first, second, cos, sin = (t.to(dtype) for t in (*pair, cos, sin))  # each [..., R/2]
     pair = first * cos - second * sin, second * cos + first * sin
     rotated = torch.stack(pair, dim=-1).flatten(-2) if interleaved else torch.cat(pair, dim=-1)
-    rotated = rotated.to(x.dtype)
-    return torch.cat((rotated, rest), dim=-1) if rest.shape[-1] else rotated
+    if rest.shape[-1]:  # joined in float32 too: autocast joins no dtypes but that and its own
+        rotated = torch.cat((rotated, rest.to(dtype)), dim=-1)
+    return rotated.to(x.dtype)
