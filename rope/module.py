@@ -12,10 +12,11 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from rope.checks import check_flag, check_heads, check_pair
+from rope.checks import check_count, check_flag, check_heads, check_pair
 from rope.formats import from_bhsd, to_bhsd
 from rope.frequencies import inverse_frequencies
 from rope.inplace import check_writable
+from rope.positions import check_position_ids
 from rope.rotation import rotate
 from rope.tables import MOST_ROWS, RotaryTables
 
@@ -167,6 +168,39 @@ class RotaryEmbedding(RotaryTables):
         self._check_flags(inverse, inplace, x=x)
         (x,) = self._rotate((x,), position_ids, offset, seq_len, inverse, inplace)
         return x if tensor_format == "bhsd" else from_bhsd(tensor_format, x)[0]
+
+    def shift(self, k: Tensor, delta: int | Tensor, *, seq_len: int | None = None) -> Tensor:
+        """Rotated keys moved by delta positions: R_delta R_n k = R_{n+delta} k.
+
+        k: rotated keys `[B, H_kv, S, D]`, their attention scaling in them; delta: an int for all
+        tokens, or integers `[S]`, `[B, S]` or `[1, S]`, below 0 to move back. seq_len: the length
+        that k was rotated with, for an extension that depends on it.
+        Returns a new tensor in k's dtype, rounded once; the roundings of many moves add up, so sum
+        the moves. Raises as `rotate` does, and ValueError where such a length is not known.
+
+        >>> rotary, k = RotaryEmbedding(4), torch.ones(1, 1, 3, 4, dtype=torch.float64)
+        >>> there = rotary.shift(rotary.rotate(k, offset=7), -5)
+        >>> torch.allclose(there, rotary.rotate(k, offset=2), rtol=0, atol=1e-15)
+        True
+        """
+        check_heads("k", k, self.dim)
+        if isinstance(delta, Tensor):
+            check_position_ids(delta, k, "delta")
+        else:
+            check_count("delta", delta, smallest=-(2**53))
+            delta = torch.tensor([[delta]], device=k.device)  # the same for all tokens
+        if self.extension.length_dependent and seq_len is None and self.fixed_length is None:
+            raise ValueError(
+                f"seq_len is None for {self.extension.name}, whose spectrum depends on the length; "
+                "it must be the length that k was rotated with: pass it, or call fix_length first"
+            )
+        delta = delta.long() if delta.dim() == 2 else delta.long()[None]
+        cos, sin = self.tables_at(delta.abs(), dtype=k.dtype, seq_len=seq_len)
+        sin = sin * delta[:, None, :, None].sign()
+        if self.attention_scaling != 1:
+            cos, sin = cos / self.attention_scaling, sin / self.attention_scaling
+        (k,) = rotate((k,), cos, sin, None, self.interleaved, inverse=False)
+        return k
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
         """Older checkpoints hold the frequencies, of which this keeps no copy: they must agree."""

@@ -111,19 +111,19 @@ def check_lengths(lengths: Sequence[int]) -> None:
         check_count("each of lengths", length)
 
 
-def check_position_ids(position_ids: Tensor, x: Tensor) -> None:
+def check_position_ids(position_ids: Tensor, x: Tensor, name: str = "position_ids") -> None:
     """Refuse position ids that are not integers `[S]`, `[1, S]` or `[B, S]`, where x is."""
-    check_integer("position_ids", position_ids)
+    check_integer(name, position_ids)
     # Lengths first: in compiled code each comparison of sizes is a guard, as S != B would be.
     shape, (batch, seq_len) = position_ids.shape, (x.shape[0], x.shape[2])
     rows = (1, *shape)[-2] if shape else 0
     if len(shape) not in (1, 2) or shape[-1] != seq_len or (rows != 1 and rows != batch):
         one = "" if batch == 1 else f", [1, {seq_len}]"
         raise ValueError(
-            f"position_ids has shape {list(shape)}; it must be [{seq_len}]{one} or "
+            f"{name} has shape {list(shape)}; it must be [{seq_len}]{one} or "
             f"[{batch}, {seq_len}], the sequence of x: slice it to one of these"
         )
-    check_devices(x=x, position_ids=position_ids)
+    check_devices(**{"x": x, name: position_ids})
 
 
 def check_places(position_ids: Tensor | None, offset: int, x: Tensor) -> None:
