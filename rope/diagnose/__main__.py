@@ -37,13 +37,18 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         probes = ":" in given.subject and not Path(given.subject).exists()
         report = _function(given) if probes else _configuration(given)
-        if given.plot is not None:
-            save(report, given.plot)
     except (AttributeError, ImportError, OSError, TypeError, ValueError) as error:
         print(error, file=sys.stderr)
         return 2
     print(_json(report) if given.json else report)
-    return 0 if report.ok else 1
+    status = 0 if report.ok else 1
+    if given.plot is not None:
+        try:
+            save(report, given.plot)
+        except (ImportError, OSError, ValueError) as error:
+            print(error, file=sys.stderr)
+            return status or 2
+    return status
 
 
 def _function(given: argparse.Namespace) -> Report:

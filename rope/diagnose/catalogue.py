@@ -15,7 +15,7 @@ fault configuration
     correct it, since what it means cannot be known | Longer than the training text
     rope.config
 fault ignored-key
-    no code of {model} in transformers reads {key} = {value!r}: {theirs}, not {ours}
+    no code of {model} in transformers reads {key} = {value!r}: {how}
     remove the key, or name the class that reads it in model_type | Rotary attention: part of a head
     transformers {version}, models/{model}; huggingface/transformers#48241
 fault two-holders

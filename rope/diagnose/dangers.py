@@ -1,5 +1,6 @@
 """The checks of a configuration: which dangers of the catalogue it has, and in what numbers."""
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from importlib.metadata import version
@@ -41,17 +42,25 @@ def dangers(case: Case) -> list[Finding]:
     return list(dict.fromkeys(found))
 
 
-def _code(model: Any) -> str:
-    """The configuration and the model in transformers, as text; empty where they are not found."""
+def _code(model: Any) -> tuple[str, str] | None:
+    """The class's configuration and its model in transformers, as text; None if not found."""
     spec = find_spec("transformers")
     if spec is None or not isinstance(model, str):
-        return ""
+        return None
     for name in (model, model.removesuffix("_text")):
         folder = Path(str(spec.origin)).parent / "models" / name
         files = [folder / f"{part}_{name}.py" for part in ("configuration", "modeling")]
         if all(file.is_file() for file in files):
-            return "".join(file.read_text(encoding="utf-8") for file in files)
-    return ""
+            configuration, modeling = (file.read_text(encoding="utf-8") for file in files)
+            return configuration, modeling
+    return None
+
+
+def _reads(code: tuple[str, str], key: str) -> bool:
+    """Whether the configuration has such a field, or the model asks for it."""
+    configuration, modeling = code
+    asked = rf"config\.{key}\b|[\"']{key}[\"']"
+    return key in configuration or re.search(asked, modeling) is not None
 
 
 def _holders(case: Case) -> Iterator[Said]:
@@ -66,29 +75,34 @@ def _holders(case: Case) -> Iterator[Said]:
 def _ignored(case: Case) -> Iterator[Said]:
     """Keys without which the class, which does not read them, would rotate otherwise."""
     model, code = case.facts.get("model_type"), _code(case.facts.get("model_type"))
-    if not code:
+    if code is None:
         return
     known = dict(model=model, version=version("transformers"))
-    if None not in case.entries and "layer_types" not in code:
+    if None not in case.entries and not _reads(code, "layer_types"):
         yield "nested-parameters", dict(kinds=", ".join(map(str, case.entries)), **known)
     for kind, ours in case.settings.items():
+        # Every other type's function reads the share, and multi-head latent attention has none.
+        shared = ours.extension.name != "default" or "qk_rope_head_dim" in case.facts
         for key in _OWN:
             entry = case.entries.get(kind) or case.entries.get(None) or {}
             value = case.facts.get(key, entry.get(key))
-            # Every other type's function reads the share, and multi-head latent attention has none.
-            shared = ours.extension.name != "default" or "qk_rope_head_dim" in case.facts
-            if value is None or key in code or (key == "partial_rotary_factor" and shared):
+            if value is None or _reads(code, key) or (key == "partial_rotary_factor" and shared):
                 continue
-            try:
-                theirs = rotary_settings(_without(case.facts, key), layer_type=kind)
-            except ValueError:
-                continue
-            for name in (field.name for field in fields(ours)):
-                one, other = (_plain(getattr(each, name)) for each in (theirs, ours))
-                if one != other:
-                    said = dict(key=key, value=value, theirs=f"{name} is {one}", ours=other)
-                    yield "ignored-key", said | known
-                    break
+            if how := _change(ours, case.facts, key, kind):
+                yield "ignored-key", dict(key=key, value=value, how=how, **known)
+
+
+def _change(ours: RotarySettings, facts: dict[str, Any], key: str, kind: str | None) -> str:
+    """How a class rotates that does not read the key; empty where it is all the same."""
+    try:
+        theirs = rotary_settings(_without(facts, key), layer_type=kind)
+    except ValueError as error:
+        return f"without it, {error}"
+    for name in (field.name for field in fields(ours)):
+        one, other = (_plain(getattr(each, name)) for each in (theirs, ours))
+        if one != other:
+            return f"{name} is {one}, not {other}"
+    return ""
 
 
 def _without(facts: Mapping[str, Any], key: str) -> dict[str, Any]:

@@ -18,9 +18,9 @@ SHOWN = 5  # planes whose errors are drawn, from the fastest to the slowest
 def save(report: Report | ConfigurationReport, path: str | Path) -> Path:
     """Draw a report into an SVG file, and return its path.
 
-    Of a function: the frequency of each plane as recovered of query and key against the expected
-    (those that it names itself, without), and by how much the query's angles are off at the
-    positions probed. Of a configuration: its frequencies against those without extension.
+    Of a function: the frequency of each plane as recovered from query and key, against those
+    expected or else named by the report, and by how much the query's angles differ from these at
+    the positions probed. Of a configuration: its frequencies against those without extension.
     Raises ValueError for a path that does not end in .svg, and where nothing was recovered;
     ImportError without Matplotlib.
     """
@@ -46,7 +46,7 @@ def _angles(report: Report) -> str:
         )
     assert report.query.reference is not None and report.query.positions is not None
     figure, (left, right) = subplots(2, height=6.4)
-    left.plot(report.query.reference, color="0.5", linewidth=4, alpha=0.5, label="expected")
+    left.plot(report.query.reference, color="0.5", linewidth=4, alpha=0.5, label="reference")
     for (name, each), marker in zip(found.items(), "o+", strict=True):
         left.plot(each.inv_freq, marker, markersize=4, label=name)
     left.set(xlabel="plane j", ylabel="radians per position", yscale="log")
@@ -54,11 +54,12 @@ def _angles(report: Report) -> str:
     planes = (~report.query.errors.isnan().any(0)).nonzero()[:, 0]
     chosen = planes[torch.linspace(0, len(planes) - 1, min(SHOWN, len(planes))).long()].unique()
     for j in chosen.tolist():
-        off = report.query.errors[:, j].abs().clamp(min=1e-16)
-        right.plot(report.query.positions, off, label=f"plane {j}")
+        off = report.query.errors[1:, j].abs().clamp(min=1e-12)  # nothing turns at position 0
+        right.plot(report.query.positions[1:], off, label=f"plane {j}")
     right.axhline(0.01, color="0.5", linewidth=1, linestyle=":")
     right.set(xlabel="position", ylabel="query's angle is off by, rad", yscale="log")
-    right.set_xscale("symlog", base=2, linthresh=1)
+    right.set_xscale("log", base=2)
+    right.set_ylim(5e-13, 10)
     right.legend(ncols=2)
     codes = ", ".join(each.code for each in report.findings) or "none"
     alt = f"Recovered and expected frequencies by plane, and angle errors by position. {codes}."

@@ -19,7 +19,7 @@ from torch import Tensor
 from rope.checks import check_count, check_dim
 
 SHUFFLES = 256
-TOLD = 5.0
+SIGMAS, EVIDENCE = 5.0, 0.15  # what an answer needs
 _QUERY = re.compile(r"(^|\.)q_proj\.weight$")
 _FUSED = re.compile(r"(^|\.)(qkv_proj|query_key_value|c_attn|Wqkv|qkv|in_proj)(\.|_)weight$")
 
@@ -30,7 +30,7 @@ class RowOrder:
 
     layout: "half", "interleaved", or None where it cannot be told. evidence: ln of what is left
     over in interleaved order to what is in half order, above 0 for half. sigmas: the evidence over
-    its standard deviation for shuffled rows; an answer needs 5.
+    its standard deviation for shuffled rows. An answer needs 0.15, and 5 sigmas.
     """
 
     layout: str | None
@@ -39,7 +39,7 @@ class RowOrder:
 
     def __str__(self) -> str:
         said = "cannot be told" if self.layout is None else f"{self.layout} order"
-        return f"{said}: evidence {self.evidence:+.2f}, {abs(self.sigmas):.1f} sigmas (5 needed)"
+        return f"{said}: evidence {self.evidence:+.2f}, {abs(self.sigmas):.1f} sigmas"
 
 
 def diagnose_weights(
@@ -57,7 +57,7 @@ def diagnose_weights(
     of 32 and 64 coordinates, bases from 100 to a million, two with rows that were interleaved in
     training, were told rightly at 5.6 to 26 sigmas, as they are and permuted into the other order.
     Heads of 16 coordinates (4.6 sigmas), 50 steps, models without rotation and untrained weights
-    could not be told; two in 15,000 profiles of noise with 16 or more rows reached 5 sigmas.
+    could not be told. Profiles of noise passed both bars in at most 2 of 29,400 draws.
     No released model was among them, and whatever else makes norms follow the row's number, such
     as a gain, misleads it: an answer is evidence, and the text that a model writes in each order
     decides.
@@ -86,9 +86,10 @@ def diagnose_weights(
     shuffled = [torch.randperm(width, generator=noise) for _ in range(SHUFFLES)]
     chance = torch.tensor([_evidence(products[each][:, each]) for each in shuffled])
     evidence = _evidence(products)
-    sigmas = evidence / float(chance.square().mean().sqrt())
+    sigmas = evidence / max(float(chance.square().mean().sqrt()), 1e-12)
     layout = "half" if sigmas > 0 else "interleaved"
-    return RowOrder(layout if abs(sigmas) >= TOLD else None, evidence, sigmas)
+    told = abs(sigmas) >= SIGMAS and abs(evidence) >= EVIDENCE
+    return RowOrder(layout if told else None, evidence, sigmas)
 
 
 def _profiles(state_dict: Mapping[str, Tensor], heads: tuple[int, int]) -> Iterator[Tensor]:
