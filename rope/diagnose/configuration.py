@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from textwrap import shorten
 from typing import Any
 
+from rope.checks import check_count
 from rope.config import RotarySettings, rotary_settings
 from rope.config.classes import class_facts
 from rope.config.parameters import layer_entries
@@ -52,7 +53,8 @@ def diagnose_configuration(
     config: as `rope.config.rotary_settings` takes it. layer_type: that type alone; all without.
     length: the length in use, where it is not the model's own.
     A fault is what cannot be read, or what transformers reads otherwise than it is written; a
-    note, what other code has read otherwise. Raises TypeError for what is no configuration.
+    note, what other code has read otherwise. Raises TypeError for what is no configuration,
+    ValueError for a length below 1.
 
     >>> from rope.config import example
     >>> report = diagnose_configuration(example("deepseek-v3"))
@@ -62,6 +64,8 @@ def diagnose_configuration(
     >>> [each.code for each in diagnose_configuration(plain | {"rotary_dim": 32}).findings]
     ['ignored-key']
     """
+    if length is not None:
+        check_count("length", length)
     try:
         facts = text_facts(read_config(config))
         entries = layer_entries(facts)

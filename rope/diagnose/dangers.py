@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
+from functools import cache
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -42,6 +43,7 @@ def dangers(case: Case) -> list[Finding]:
     return list(dict.fromkeys(found))
 
 
+@cache
 def _code(model: Any) -> tuple[str, str] | None:
     """The class's configuration and its model in transformers, as text; None if not found."""
     spec = find_spec("transformers")
@@ -133,14 +135,20 @@ def _layers(case: Case) -> Iterator[Said]:
     complete = {**case.standard, **case.facts}
     flags, interval = (complete.get(f"no_rope_layer{each}") for each in ("s", "_interval"))
     turning = [bool(flag) for flag in flags or ()]
-    if interval and turning == [(layer + 1) % interval == 0 for layer in range(len(turning))]:
-        numbers = dict(interval=interval, turning=sum(turning), all=len(turning))
-        yield "no-rope-reversed", numbers
+    code = _code(case.facts.get("model_type"))
+    unread = code is not None and not _reads(code, "no_rope_layers")
+    reverse = [(layer + 1) % interval == 0 for layer in range(len(turning))] if interval else []
+    if turning and turning == reverse and not unread:
+        yield (
+            "no-rope-reversed",
+            dict(interval=interval, turning=sum(turning), all=len(turning)),
+        )
     for rotates in {each.rotates for each in case.settings.values()}:
         still = [layer for layer, turns in enumerate(rotates or ()) if not turns]
-        if still:
-            code = "no-rope-flags" if "no_rope_layers" in case.facts else "unrotated-layers"
-            yield code, dict(layers=_listed(still))
+        if still and "no_rope_layers" not in case.facts:
+            yield "unrotated-layers", dict(layers=_listed(still))
+        elif still and not unread:
+            yield "no-rope-flags", dict(layers=_listed(still))
     made = {(each.base, each.extension): kind for kind, each in case.settings.items()}
     if len(made) > 1:
         spectra = [f"{kind} base {base:g}, {each.name}" for (base, each), kind in made.items()]
