@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 
 import pytest
+import test_config_models as models
 import torch
 from strategies import LLAMA
 
@@ -231,3 +232,11 @@ def test_a_key_is_ignored_where_the_model_ignores_it(model, key):
     with_key, without_key = (len(rotary(config=each).inv_freq) for each in made)
     if "configuration" not in codes:
         assert ("ignored-key" in codes) == (with_key == without_key != 4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", models.MODELS)
+def test_no_configuration_of_transformers_has_a_fault(model):
+    """As each class writes it with its defaults, completed as its checkpoints are."""
+    report = diagnose_configuration(models.configuration(model)[1])
+    assert report.ok and report.settings, str(report)
