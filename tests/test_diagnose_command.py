@@ -5,9 +5,11 @@ import re
 from xml.etree import ElementTree
 
 import pytest
+import torch
 
-from rope import RotaryEmbedding
+from rope import RotaryEmbedding, inverse_frequencies
 from rope.config import example
+from rope.diagnose import diagnose
 from rope.diagnose.__main__ import main
 
 RIGHT = "tests.defects.te_base_fixed:rotate"
@@ -138,3 +140,11 @@ def test_what_can_be_neither_called_nor_read(arguments, words, capsys):
     assert main(arguments) in (1, 2)
     told = capsys.readouterr()
     assert words in told.out + told.err
+
+
+def test_the_errors_drawn_are_those_of_the_clamped_positions():
+    query = diagnose(clamped, 64, expected=PLAIN).query
+    m = query.positions.double()[:, None]
+    off = (m.clamp(max=2047) - m) * inverse_frequencies(64)
+    assert (query.errors - off.sin().atan2(off.cos())).abs().max() < 1e-6
+    assert torch.equal(query.reference, inverse_frequencies(64))

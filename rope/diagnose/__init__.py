@@ -15,6 +15,7 @@ import torch
 from rope.checks import FLOATING, check_count, check_dim
 from rope.config import RotarySettings, rotary_settings
 from rope.diagnose import causes
+from rope.diagnose.catalogue import DANGERS
 from rope.diagnose.codes import CODES, Finding, finding
 from rope.diagnose.configuration import ConfigurationReport, diagnose_configuration
 from rope.diagnose.influence import SHORT, Influence, influences, short_text
@@ -28,6 +29,7 @@ from rope.module import RotaryEmbedding
 
 __all__ = [
     "CODES",
+    "DANGERS",
     "ConfigurationReport",
     "Finding",
     "Report",
