@@ -1,14 +1,25 @@
 """`python -m rope.diagnose`: what it prints, and its exit status."""
 
 import json
+import re
+from xml.etree import ElementTree
 
 import pytest
+import torch
 
+from rope import RotaryEmbedding, inverse_frequencies
 from rope.config import example
+from rope.diagnose import diagnose
 from rope.diagnose.__main__ import main
 
 RIGHT = "tests.defects.te_base_fixed:rotate"
 WRONG = "tests.defects.mlxcel_doubled:rotate"
+CLAMPED = "tests.test_diagnose_command:clamped"
+PLAIN = {"model_type": "llama", "head_dim": 64, "max_position_embeddings": 2048}
+
+
+def clamped(q, k, position_ids):
+    return RotaryEmbedding(64)(q, k, position_ids=position_ids.clamp(max=2047))
 
 
 @pytest.fixture
@@ -48,8 +59,10 @@ def test_a_configuration_is_explained(capsys, config):
     assert main([path, "--length", "8192"]) == 0
     assert "planes that finish a turn within 8192: 32 of 64" in capsys.readouterr().out
     assert main([path, "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)["all layers"]
+    report = json.loads(capsys.readouterr().out)
+    told = report["settings"]["all layers"]
     assert told["base"] == 5e5 and told["extension"]["name"] == "llama3"
+    assert [each["code"] for each in report["findings"]] == ["moved-base"]
 
 
 def test_layer_types_are_explained_one_by_one(capsys, config):
@@ -65,9 +78,53 @@ def test_layer_types_are_explained_one_by_one(capsys, config):
 def test_what_a_configuration_says_wrongly_is_the_fault(capsys, config):
     wrong = example("llama-3.1-8b") | {"rope_scaling": {"factor": 8.0}}
     assert main([config(wrong)]) == 1
-    assert "fault: 'factor' is no parameter of rope_type 'default'" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert told.startswith("not right\nfault configuration: 'factor' is no parameter of rope_type")
     assert main([config(wrong), "--json"]) == 1
-    assert "factor" in json.loads(capsys.readouterr().out)["fault"]
+    (each,) = json.loads(capsys.readouterr().out)["findings"]
+    assert each["severity"] == "fault" and "factor" in each["sentence"]
+
+
+def test_notes_leave_the_status_and_faults_set_it(capsys, config):
+    path = config(example("llama-3.1-8b"))
+    assert main([path, "--length", "200000"]) == 0
+    assert "note beyond-reach: The length 200000" in capsys.readouterr().out
+    assert main([config(example("llama-3.1-8b") | {"rotary_dim": 64})]) == 1
+    assert "fault ignored-key: No code of llama" in capsys.readouterr().out
+
+
+def test_a_figure_is_drawn(capsys, config, tmp_path):
+    """The planes of a function that is clamped, each off from there on; a spectrum by its name."""
+    out, expected = tmp_path / "out.svg", config(PLAIN)
+    arguments = [CLAMPED, "--head-dim", "64", "--expected", expected, "--plot", str(out)]
+    assert main(arguments) == 1
+    assert "fault clamped" in capsys.readouterr().out
+    drawn = out.read_text()
+    assert ElementTree.fromstring(drawn).tag.endswith("svg")
+    assert all(f">plane {j}<" in drawn for j in (0, 7, 15, 23, 31))
+    assert "clamped" in drawn and "position<" in drawn
+    assert main([config(example("gpt-oss-20b")), "--plot", str(out)]) == 0
+    assert ">all layers: yarn, base 150000<" in out.read_text()
+
+
+@pytest.mark.parametrize(
+    ("subject", "name", "words"),
+    [
+        (None, "out.png", "it must end in .svg"),
+        (
+            "tests.defects.omlx_window:rotate",
+            "out.svg",
+            "nothing to draw; mend .* positions-ignored",
+        ),
+    ],
+)
+def test_what_cannot_be_drawn(subject, name, words, capsys, config, tmp_path):
+    subject, path = subject or config(PLAIN), tmp_path / name
+    assert main([subject, "--head-dim", "64", "--plot", str(path)]) == (
+        2 if name == "out.png" else 1
+    )
+    told = capsys.readouterr()
+    assert re.search(words, told.err) and told.out and not path.exists()
 
 
 @pytest.mark.parametrize(
@@ -83,3 +140,11 @@ def test_what_can_be_neither_called_nor_read(arguments, words, capsys):
     assert main(arguments) in (1, 2)
     told = capsys.readouterr()
     assert words in told.out + told.err
+
+
+def test_the_errors_drawn_are_those_of_the_clamped_positions():
+    query = diagnose(clamped, 64, expected=PLAIN).query
+    m = query.positions.double()[:, None]
+    off = (m.clamp(max=2047) - m) * inverse_frequencies(64)
+    assert (query.errors - off.sin().atan2(off.cos())).abs().max() < 1e-6
+    assert torch.equal(query.reference, inverse_frequencies(64))

@@ -4,6 +4,7 @@ A rotation is known by what it does to vectors at several positions. `diagnose` 
 recovers from its results which coordinates make a plane and how fast each turns, and names what is
 wrong by its cause. The modules, in order: `probe` calls it, `influence` sees what depends on what,
 `planes` and `spectrum` are the mathematics, `measure` puts them together, `causes` judges.
+A configuration is explained by `configuration`, with its `dangers`; `weights` are a checkpoint's.
 """
 
 from collections.abc import Callable
@@ -14,15 +15,31 @@ import torch
 from rope.checks import FLOATING, check_count, check_dim
 from rope.config import RotarySettings, rotary_settings
 from rope.diagnose import causes
+from rope.diagnose.catalogue import DANGERS
 from rope.diagnose.codes import CODES, Finding, finding
+from rope.diagnose.configuration import ConfigurationReport, diagnose_configuration
 from rope.diagnose.influence import SHORT, Influence, influences, short_text
 from rope.diagnose.measure import measured, rotation
 from rope.diagnose.planes import structure, turns
+from rope.diagnose.plot import save
 from rope.diagnose.probe import WIDEST_FIRST, Probe, Refusal
 from rope.diagnose.report import Report, Rotation
+from rope.diagnose.weights import RowOrder, diagnose_weights
 from rope.module import RotaryEmbedding
 
-__all__ = ["CODES", "Finding", "Report", "Rotation", "diagnose"]
+__all__ = [
+    "CODES",
+    "DANGERS",
+    "ConfigurationReport",
+    "Finding",
+    "Report",
+    "Rotation",
+    "RowOrder",
+    "diagnose",
+    "diagnose_configuration",
+    "diagnose_weights",
+    "save",
+]
 
 
 def diagnose(

@@ -87,17 +87,24 @@ NOTES = frozenset(("direction", "first-position", "decay", "reach", "refused"))
 
 @dataclass(frozen=True)
 class Finding:
-    """One cause: its code, "fault" or "note", a sentence, the remedy, the section of the book."""
+    """One cause: its code, "fault" or "note", a sentence, the remedy, the section of the book.
+
+    source: whose code it is about, with its version or its thread; empty for the code at hand.
+    """
 
     code: str
     severity: str
     sentence: str
     remedy: str
     section: str
+    source: str = ""
 
     def __str__(self) -> str:
         sentence = self.sentence[:1].upper() + self.sentence[1:]
-        return f"{self.severity} {self.code}: {sentence}.\n  {self.remedy} ({self.section})."
+        source = f"\n  source: {self.source}" if self.source else ""
+        return (
+            f"{self.severity} {self.code}: {sentence}.\n  {self.remedy} ({self.section}).{source}"
+        )
 
 
 def finding(code: str, note: bool = False, **measured: Any) -> Finding:

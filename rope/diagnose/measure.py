@@ -131,7 +131,10 @@ def rotation(found: Measured, made: Tensor | None, linear: bool) -> Rotation:
     elif base is not None and extension is not None:
         reference = inverse_frequencies(2 * len(theta), base, extension=extension)
     angle = found.turns.positions.double()[:, None] * reference[found.slots] * found.theta.sign()
-    error = wrapped(found.turns.alpha.angle() - angle).abs().amax(1)
+    off = wrapped(found.turns.alpha.angle() - angle)
+    errors = torch.full((len(off), len(theta)), torch.nan, dtype=torch.float64)
+    errors[:, found.slots] = off
+    error = off.abs().amax(1)
     far = found.turns.positions[error > 0.01]
     return Rotation(
         layout=found.layout,
@@ -145,4 +148,7 @@ def rotation(found: Measured, made: Tensor | None, linear: bool) -> Rotation:
         angle_error=float(error.max()),
         off_from=int(far[0]) if len(far) else None,
         table_error=found.radial,
+        positions=found.turns.positions,
+        reference=reference,
+        errors=errors,
     )

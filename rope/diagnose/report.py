@@ -8,6 +8,16 @@ from rope.diagnose.codes import Finding
 from rope.extensions import Extension
 
 
+def faults(findings: list[Finding]) -> list[Finding]:
+    """Those that are no notes."""
+    return [each for each in findings if each.severity == "fault"]
+
+
+def verdict(findings: list[Finding]) -> str:
+    """The first line of a report."""
+    return "not right" if faults(findings) else "no fault found"
+
+
 @dataclass(frozen=True)
 class Rotation:
     """What was recovered of one tensor's rotation; None where it could not be.
@@ -18,7 +28,8 @@ class Rotation:
     counter-clockwise, −1 clockwise, 0 both. offset: the turn at position 0, in positions.
     angle_error: the largest, in radians, against the spectrum expected, or else named, or fitted;
     off_from: the first position probed where it exceeds 0.01. table_error: of the radius of
-    (cos, sin).
+    (cos, sin). At `positions` `[P]`, the angles are off from those of `reference` `[R/2]` by
+    `errors` `[P, R/2]`, in −pi ... pi; NaN for planes that stand still.
     """
 
     layout: str | None = None
@@ -32,6 +43,9 @@ class Rotation:
     angle_error: float | None = None
     off_from: int | None = None
     table_error: float | None = None
+    positions: Tensor | None = field(default=None, repr=False)
+    reference: Tensor | None = field(default=None, repr=False)
+    errors: Tensor | None = field(default=None, repr=False)
 
     def __str__(self) -> str:
         if self.inv_freq is None:
@@ -68,11 +82,10 @@ class Report:
         >>> Report().ok
         True
         """
-        return all(each.severity != "fault" for each in self.findings)
+        return not faults(self.findings)
 
     def __str__(self) -> str:
-        verdict = "no fault found" if self.ok else "not right"
-        lines = [f"{verdict} (probed in {self.dtype} up to position {self.reach})"]
+        lines = [f"{verdict(self.findings)} (probed in {self.dtype} up to position {self.reach})"]
         return "\n".join(
             [*lines, f"query: {self.query}", f"key:   {self.key}", *map(str, self.findings)]
         )
