@@ -26,7 +26,8 @@ def position_shown(
     """Positions as up to three planes show them, and how far off they are, under a menu.
 
     positions: those given; patients: by name, the positions that each plane shows, by the plane's
-    words; findings: by name, what is written above. Raises ValueError where there is no patient.
+    name, which has no dot; findings: by name, what is written above. Raises ValueError where there
+    is no patient.
     """
     check_some(patients)
     planes = list(next(iter(patients.values())))
@@ -37,8 +38,7 @@ def position_shown(
         for plane in planes:
             columns[plane] += shown[plane]
     chosen = "datum.patient == patient"
-    rows = alt.Chart(chart.data(**columns)).transform_filter(chosen)
-    curves = rows.transform_fold(planes, as_=["plane", "shown"])
+    curves = alt.Chart().transform_filter(chosen).transform_fold(planes, as_=["plane", "shown"])
     curves = curves.transform_calculate(off="datum.shown - datum.m")
     said = chart.data(patient=list(findings), finding=list(findings.values()))
     words = chart.reading(
@@ -50,10 +50,12 @@ def position_shown(
             words.properties(width=WIDTH, height=16),
             _shown(curves, planes, positions[-1]),
             _off(curves, planes, positions[-1]),
+            data=chart.data(**columns),
             spacing=14,
         ).add_params(alt.param(name="patient", value=list(patients)[1], bind=menu)),
         alt_text="Above, the position that three planes show against the position given, and the "
-        "line on which both are equal; below, the first less the second. " + _ends(patients),
+        "line on which both are equal; below, the first less the second. "
+        f"Shown at {positions[-1]}, in {', '.join(planes)}: {_ends(patients)}.",
     )
 
 
@@ -61,9 +63,9 @@ def _ends(patients: Mapping[str, Shown]) -> str:
     """Each patient's last point, in words."""
     parts = []
     for name, shown in patients.items():
-        ends = ", ".join(f"{values[-1]:.0f} in {plane}" for plane, values in shown.items())
-        parts.append(f"{name}: at the end {ends}")
-    return "; ".join(parts) + "."
+        ends = ", ".join(f"{values[-1]:.0f}" for values in shown.values())
+        parts.append(f"{name} {ends}")
+    return "; ".join(parts)
 
 
 def _lines(curves: alt.Chart, planes: list[str], legend: alt.Legend | None) -> alt.Chart:
@@ -80,9 +82,7 @@ def _lines(curves: alt.Chart, planes: list[str], legend: alt.Legend | None) -> a
 
 
 def _shown(curves: alt.Chart, planes: list[str], last: int) -> alt.LayerChart:
-    legend = alt.Legend(
-        orient="top", title=None, direction="vertical", symbolType="stroke", symbolSize=500
-    )
+    legend = alt.Legend(orient="top", title=None, symbolType="stroke", symbolSize=500)
     x, y = chart.x("m:Q", None, [0, last], grid=False), chart.y("shown:Q", "position shown")
     right = alt.Chart(chart.data(m=[0, last], shown=[0, last]))
     line = right.mark_line(color=MUTED, strokeWidth=1.5, strokeDash=[1, 3])
