@@ -30,7 +30,7 @@ def position_shown(
     is no patient.
     """
     check_some(patients)
-    planes = list(next(iter(patients.values())))
+    planes: list[Any] = list(next(iter(patients.values())))
     columns: dict[str, list[Any]] = {"patient": [], "m": [], **{plane: [] for plane in planes}}
     for name, shown in patients.items():
         columns["patient"] += [name] * len(positions)
@@ -68,7 +68,7 @@ def _ends(patients: Mapping[str, Shown]) -> str:
     return "; ".join(parts)
 
 
-def _lines(curves: alt.Chart, planes: list[str], legend: alt.Legend | None) -> alt.Chart:
+def _lines(curves: alt.Chart, planes: list[Any], legend: alt.Legend | None) -> alt.Chart:
     """Later planes are drawn thinner, so that those which agree are seen under each other."""
     number = len(planes)
     colours = alt.Scale(domain=planes, range=list(COLOURS[:number]))
@@ -81,7 +81,7 @@ def _lines(curves: alt.Chart, planes: list[str], legend: alt.Legend | None) -> a
     )
 
 
-def _shown(curves: alt.Chart, planes: list[str], last: int) -> alt.LayerChart:
+def _shown(curves: alt.Chart, planes: list[Any], last: int) -> alt.LayerChart:
     legend = alt.Legend(orient="top", title=None, symbolType="stroke", symbolSize=500)
     x, y = chart.x("m:Q", None, [0, last], grid=False), chart.y("shown:Q", "position shown")
     right = alt.Chart(chart.data(m=[0, last], shown=[0, last]))
@@ -90,7 +90,7 @@ def _shown(curves: alt.Chart, planes: list[str], last: int) -> alt.LayerChart:
     return whole.properties(width=WIDTH, height=190, name="shown")
 
 
-def _off(curves: alt.Chart, planes: list[str], last: int) -> alt.LayerChart:
+def _off(curves: alt.Chart, planes: list[Any], last: int) -> alt.LayerChart:
     x = chart.x("m:Q", "position given", [0, last], grid=False)
     y = chart.y("off:Q", "shown less given")
     zero = alt.Chart(chart.data(off=[0])).mark_rule(color=MUTED, strokeDash=[1, 3]).encode(y=y)
