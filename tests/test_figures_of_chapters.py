@@ -20,6 +20,7 @@ from rope.extensions import NTK, DynamicNTK, Linear, Llama3, LongRoPE, Proportio
 from rope.figures import eulers_formula as euler
 from rope.figures import (
     intro,
+    is_my_rope_right,
     longer_context,
     precision,
     properties,
@@ -88,6 +89,7 @@ MAPS = [
     [[[1, 0, 0], [0.25, 0.75, 0], [0.1, 0.2, 0.7]], [[1, 0, 0], [1, 0, 0], [1, 0, 0]]],
     [[[1, 0, 0], [0, 1, 0], [0, 0, 1]], [[1, 0, 0], [0.5, 0.5, 0], [0.123, 0.456, 0.421]]],
 ]
+SHOWN = {"late": {"p": [7, 12], "r": [8, 13]}, "doubled": {"p": [10, 20], "r": [11, 21]}}
 HALVES = torch.tensor([[0.25, 0.75], [0.75, 0.25]], dtype=torch.float64)
 DRAWINGS = {
     "map": intro.book_map,
@@ -187,6 +189,7 @@ REFUSED = [
     ("nothing to draw", lambda: training.recall({}, ALL, FLOORS, 2.77)),
     ("nothing to draw", lambda: attention.cost_against_length([], {})),
     ("nothing to draw", lambda: by_position({}, EDGES, 128)),
+    ("nothing to draw", lambda: is_my_rope_right.position_shown([0], {}, {})),
     ("2 values for 5 stretches", lambda: by_position({"rope": [[1.0, 2.0]]}, EDGES, 128)),
     ("has not one value", lambda: against_window(EXCESS, [[0.0]], [0, 128, 512], 128)),
     ("nothing to draw", lambda: against_window({}, [[0.0]], [0, 128], 128)),
@@ -207,6 +210,18 @@ def test_the_chosen_factor_is_read_and_drawn(s, said):
     svg = rendered(against_window(EXCESS, [[0.0, 1.0], [0.0, 2.0]], [0, 128, 512], 128), ratio=s)
     assert f"to 128: {said}" in svg and "as it is: to 128: +0.00 nats · from 128: +1.50" in svg
     assert f"NTK, s = {s}" in svg and svg.count("mark-line") >= 3
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_the_chosen_patient_is_drawn_and_its_finding_read(name):
+    found = {"late": "query-key-offset", "doubled": "frequencies"}
+    chart = is_my_rope_right.position_shown([5, 10], SHOWN, found)
+    svg = rendered(chart, patient=name)
+    assert f"finding: {found[name]}" in texts(svg)
+    for quantity, less in (("position shown", 0), ("shown less given", 5)):  # lines start at 5
+        starts = dict(re.findall(rf'5; {quantity}: ([-\d]+); plane: (\w)"', svg))
+        assert starts == {str(line[0] - less): plane for plane, line in SHOWN[name].items()}
+    assert "Shown at 10, in p, r: late 12, 13; doubled 20, 21." in chart.to_dict()["description"]
 
 
 @pytest.mark.parametrize(("m", "n", "shift"), [(0, 0, 0), (2, 8, 0), (2, 8, 30), (31, 4, 1)])

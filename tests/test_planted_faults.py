@@ -159,6 +159,11 @@ rope/symbolic.py
 -sp.Matrix([[cos, -sin], [sin, cos]])
 +sp.Matrix([[cos, sin], [-sin, cos]])
 
+whole turns are not taken off an angle: diagnose, is_my_rope_right
+rope/diagnose/planes.py
+-    return torch.remainder(angle + torch.pi, 2 * torch.pi) - torch.pi
++    return angle
+
 the decoder's keys left where they are: training_positions, what_the_model_uses
 rope/training/decoder.py
 -        if places.key is not None:

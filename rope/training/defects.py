@@ -1,4 +1,4 @@
-"""Known mistakes put into a trained model, to see what each costs: chapter "What the model uses".
+"""Known mistakes put into a trained model, to see what each costs: chapter "Is my RoPE right?".
 
 Some have been found in published implementations, some are what a slip of the pen makes of the
 formula. Each is in the model within a `with` and nowhere else; weights are never touched.
