@@ -514,7 +514,7 @@ def test_bad_input_is_refused_in_a_sentence():
         "rotate raised ValueError": lambda: diagnose(ROTARY, 16),
         "rotate raised RuntimeError: no more": lambda: diagnose(fails_later, D),
         "rotate returned shapes": lambda: diagnose(wrong_shape, D),
-        "rotate returned a Tensor": lambda: diagnose(lambda q, k, ids: q, D),
+        "rotate returned torch.float64": lambda: diagnose(lambda q, k, ids: q, D),
         "max_position is 3": lambda: diagnose(ROTARY, D, max_position=3),
     }
     types = {

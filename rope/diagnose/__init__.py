@@ -89,6 +89,11 @@ def diagnose(
         ) from error
     if probe.changed:
         findings.append(finding("input-changed", name=", ".join(sorted(probe.changed))))
+    for one, other in probe.returned.items():
+        if one != other:
+            numbers = {"one": causes.plain(one), "other": causes.plain(other)}
+            findings.append(finding("dtype-changed", **numbers))
+            break
     findings += [finding(code, **numbers) for code, numbers in influence.refused]
     return Report(query, key, findings, influence.far, causes.plain(probe.dtype))
 

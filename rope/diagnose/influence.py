@@ -45,9 +45,19 @@ def unlike(probe: Probe, left: Tensor, right: Tensor) -> Tensor:
     return off * (off > max(2 * probe.eps, 2.0**-20) * size)
 
 
+def differing(probe: Probe, first: Pair, again: Pair, when: str) -> Said | None:
+    """Whether the same arguments give other results."""
+    for name, y, z in zip(NAMES, first, again, strict=True):
+        if (off := unlike(probe, z, y)).any():
+            return "stateful", {"name": name, "off": float(off.max()), "when": when}
+    return None
+
+
 def short_text(probe: Probe, rows: int = 1) -> Pair:
     """One vector a head, the same at all tokens: positions alone can tell the tokens apart."""
-    q, k = (each.expand(rows, -1, len(SHORT), -1) for each in probe.vectors(1))
+    q, k = (each.expand(rows, -1, len(SHORT), -1).clone() for each in probe.vectors(1))
+    for each in (q, k):
+        each[..., 0] = -each[..., 1]  # a norm that subtracts the mean must leave something
     return q, k
 
 
@@ -56,7 +66,7 @@ def farthest(probe: Probe, x: Pair, most: int) -> Influence:
 
     def refused(position: int) -> str:
         try:
-            result = probe(x, [*SHORT[:-1], position])
+            result = probe(x, [0, *SHORT[1:-1], position])
         except Refusal as error:
             return f"position {position} was refused ({error})"
         return "" if all(each.isfinite().all() for each in result) else "nan"
@@ -74,9 +84,11 @@ def farthest(probe: Probe, x: Pair, most: int) -> Influence:
 def influences(probe: Probe, max_position: int) -> Influence:
     """The comparisons, up to the first that fails."""
     x = short_text(probe)
-    first = probe(x, SHORT)
+    first, again = probe(x, SHORT), probe(x, SHORT)
     if not all(each.isfinite().all() for each in first):
         return Influence(max(SHORT), ("not-finite", {"begin": min(SHORT)}))
+    if said := differing(probe, first, again, "called once more"):
+        return Influence(max(SHORT), said)
     found = farthest(probe, x, max_position)
     found.first = first
     ids = [*SHORT[:-1], found.far]  # the farthest in every call: a spectrum may follow the length

@@ -46,7 +46,7 @@ class Structure:
 
 def structure(probe: Probe, far: int) -> list[Structure]:
     """The planes of q and of k."""
-    each = -(-2 * probe.head_dim // min(probe.heads))  # twice as many vectors as unknowns
+    each = -(-(2 * probe.head_dim + 16) // min(probe.heads))  # more than twice the unknowns
     at = [m for m in (0, 1, 5, 37, 301, 2503, 19997) if m < far] + [far]
     q, k = probe.vectors(each)
     repeated = q.repeat(1, 1, len(at), 1), k.repeat(1, 1, len(at), 1)
@@ -112,7 +112,7 @@ def _source(first: Tensor, planes: Tensor) -> Tensor | None:
         source[low:high] = low + order
         outside = first[:, source].fill_diagonal_(0)
         outside[planes, planes.flip(1)] = 0
-        if outside.square().sum() < 0.01 * first.square().sum():
+        if outside.square().sum() < 0.15 * first.square().sum():  # 1 / (D - 1) by a mean removed
             return source
     source = first.abs().argmax(dim=1)
     alone = (first.abs().amax(dim=1) > 0.9 * first.norm(dim=1)).all()
