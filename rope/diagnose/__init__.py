@@ -38,6 +38,9 @@ def diagnose(
 ) -> Report:
     """Identify a rotation by calling it, and name what is wrong with it.
 
+    Of several faults the first is named, a cause before its consequences: mend it, and diagnose
+    again. The wrapper that makes such a function of your model is diagnosed along with it.
+
     rotate: any callable of q `[B, H, S, D]`, k `[B, H_kv, S, D]` and position_ids `[B, S]`, int64,
     that returns the pair rotated; it may normalise first, and gets copies. head_dim: D.
     expected: what it should be: a RotaryEmbedding, a configuration, or `rope.config`'s settings.
@@ -89,11 +92,6 @@ def diagnose(
         ) from error
     if probe.changed:
         findings.append(finding("input-changed", name=", ".join(sorted(probe.changed))))
-    for one, other in probe.returned.items():
-        if one != other:
-            numbers = {"one": causes.plain(one), "other": causes.plain(other)}
-            findings.append(finding("dtype-changed", **numbers))
-            break
     findings += [finding(code, **numbers) for code, numbers in influence.refused]
     return Report(query, key, findings, influence.far, causes.plain(probe.dtype))
 

@@ -25,7 +25,7 @@ def of_structure(found: list[Structure], turns: list[Turns], eps: float) -> Iter
         if mixed or each.misfit > max(0.01, 4 * eps):
             yield "norm-after", dict(name=name, off=max(each.dense, each.misfit))
         if len(each.tangled):
-            a, b = each.tangled[0], each.tangled[-1]
+            a, b = int(each.tangled[0]), int(each.tangled[-1])
             yield "pairing", dict(name=name, a=a, b=b, off=each.dense)
         if len(each.planes):
             bent = turn.beta.abs() / torch.hypot(turn.alpha.abs(), turn.beta.abs())
@@ -65,6 +65,9 @@ def in_order(
         if min(abs(product - 1), abs(product * probe.head_dim**0.5 - 1)) > max(1e-3, 4 * probe.eps):
             yield "attention-scaling", dict(one=q.scaling, other=k.scaling, right=right)
     yield from _scores(probe, influence.far)
+    for given, back in probe.returned.items():
+        if back != given:
+            yield "dtype-changed", dict(one=plain(given), other=plain(back))
 
 
 def _alone(
@@ -187,7 +190,7 @@ def plain(dtype: torch.dtype) -> str:
 
 
 def _dtypes(probe: Probe, far: int) -> Iterator[Said]:
-    """The same vectors in float32 and bfloat16: their dtype must return, and their angles stay."""
+    """The same vectors in float32 and bfloat16: their angles must stay."""
     x = short_text(probe)
     ids = torch.tensor([min(m, far) for m in (3, 11, 263, 1021, 4093, 16381, far)])
     wide = probe(x, ids)

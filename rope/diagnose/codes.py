@@ -47,7 +47,7 @@ wraps | position {begin} of the {name} is turned as position 0, and so on
 length-dependent | beside a longer text the same positions come out {off:.2g} of their size apart
     fix the length that the spectrum follows before caching keys | Longer than the training text
 stateful | {when} with the same arguments, it returns another {name}, {off:.2g} apart
-    keep nothing of earlier calls, and call eval() where there is dropout | Longer than the training text: the KV cache
+    keep nothing of earlier calls; eval() stops dropout | Longer than the training text
 layout | the {name} is {one}, not {other}
     rotate in the weights' layout, or convert them by rope.layouts | Two layouts
 width | {one} coordinates of the {name} are rotated, not {other}

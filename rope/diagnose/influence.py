@@ -61,15 +61,20 @@ def short_text(probe: Probe, rows: int = 1) -> Pair:
     return q, k
 
 
-def farthest(probe: Probe, x: Pair, most: int) -> Influence:
-    """The last position that is taken, and what stands in the way beyond it."""
+def farthest(probe: Probe, x: Pair, first: Pair, most: int) -> Influence:
+    """The last position that is taken, and what stands in the way beyond it; first: at SHORT."""
 
     def refused(position: int) -> str:
         try:
             result = probe(x, [0, *SHORT[1:-1], position])
         except Refusal as error:
             return f"position {position} was refused ({error})"
-        return "" if all(each.isfinite().all() for each in result) else "nan"
+        if not all(each.isfinite().all() for each in result):
+            return "nan"
+        # xPos's factors, centred on a text, are by its ends too large and too small to be fitted.
+        pairs = zip(first, result, strict=True)
+        grown = (z[:, :, 1:-1].abs().max() / y.abs().max() for y, z in pairs)
+        return f"position {position} makes others 1000 times as large" if max(grown) > 1000 else ""
 
     low, high = max(SHORT), most - 1
     why = refused(high)
@@ -89,7 +94,7 @@ def influences(probe: Probe, max_position: int) -> Influence:
         return Influence(max(SHORT), ("not-finite", {"begin": min(SHORT)}))
     if said := differing(probe, first, again, "called once more"):
         return Influence(max(SHORT), said)
-    found = farthest(probe, x, max_position)
+    found = farthest(probe, x, first, max_position)
     found.first = first
     ids = [*SHORT[:-1], found.far]  # the farthest in every call: a spectrum may follow the length
     base = probe(x, ids)
@@ -169,14 +174,12 @@ def _state(
         return "counted"
     if unlike(probe, probe(x, ids[::-1])[which], y).any():
         return "others"
-    # Alike at all tokens. If turned by heads, two entries exchanged move others than themselves.
+    # Alike at all tokens. If turned by heads, more entries change than those that are changed.
     changed = [each.clone() for each in x]
-    vectors = x[which][0, :, 0]
-    pair = torch.stack((vectors.argmax(1), vectors.argmin(1)), 1)
-    swapped = vectors.scatter(1, pair, vectors.gather(1, pair.flip(1)))
-    changed[which] = swapped[None, :, None].expand_as(x[which])
-    touched = unlike(probe, probe((changed[0], changed[1]), ids)[which], y)[0, :, 0] > 0
-    return "axis" if heads > 1 and (touched.sum(-1) > 2).any() else "still"
+    changed[which] = changed[which].flip(-1)
+    touched = unlike(probe, probe((changed[0], changed[1]), ids)[which], y) > 0
+    more = touched.sum(-1) > (changed[which] != x[which]).sum(-1)
+    return "axis" if heads > 1 and more.any() else "still"
 
 
 def _rows(probe: Probe, x: Pair, ids: list[int], base: Pair, found: Influence) -> Said | None:

@@ -89,14 +89,16 @@ def _structure(x: Tensor, results: list[Tensor], eps: float) -> Structure:
     lone = index[~turns & (moved.diagonal() > max(4 * noise, 0.01))]
     rest, tangled = index[~mutual], index[turns & ~mutual]
     found = Structure(planes, rest, lone, tangled, float(outside.max()), misfit, noise)
-    first = (torch.linalg.pinv(x) @ start).T  # A_0 after the norm's gains, [out, in]
+    x = torch.cat((x, torch.ones(len(x), 1)), 1)  # a norm may add a constant, too
+    solved = torch.linalg.pinv(x) @ start
+    first = solved[:-1].T  # A_0 after the norm's gains, [out, in]
     found.source = source = _source(first, planes)
     if source is not None and len(planes):
         inner = first[planes[:, :, None], source[planes][:, None, :]]  # [n, 2, 2]
         (p, q), (r, s) = (inner / inner.norm(dim=1, keepdim=True)).permute(1, 2, 0)  # without gains
         turn = torch.complex(p + s, r - q)
         found.start = turn.angle() if (turn.abs() > 1.9).all() else None  # not for gains below 0
-        found.start_error = float((x @ first.T - start).abs().max())
+        found.start_error = float((x @ solved - start).abs().max())
         found.gain, found.rest_gain = inner.det().abs().sqrt(), first[rest, source[rest]]
     return found
 
