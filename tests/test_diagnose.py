@@ -456,6 +456,12 @@ def test_one_plane_may_be_of_either_layout():
     assert diagnose(rotary, 6, expected=rotary).ok
 
 
+def test_numbers_are_named_in_few_digits():
+    spectrum = rope.inverse_frequencies(D, 5e5, extension=Llama3(8.0, 8192))
+    spectrum[-1] *= 1 + 1.3e-5  # as far as powers in float32 may leave it
+    assert diagnose(by_angle(lambda ids: ids * spectrum), D).query.extension == Llama3(8.0, 8192)
+
+
 def test_every_code_is_tried():
     noted = {code for codes in NOTES.values() for code in codes}
     assert {code for code, _ in FAULTS.values()} | {*AGAINST} | noted == {*CODES}

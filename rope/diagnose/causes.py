@@ -92,9 +92,11 @@ def _alone(
     # Coordinates beyond the planes come out as they went in, or scaled alike, as all are.
     rest, factor = found.structure.rest_gain, found.scaling
     if all(influence.linear) and factor is not None and rest is not None and len(rest):
-        right = 1.0 if expected is None else expected.extension.attention_scaling
-        alike = rest.median() if expected is None and rest.median() else factor / right
-        allowed = torch.stack([torch.as_tensor(each) for each in (1, factor, alike)])
+        if expected is None:
+            alike = float(rest.median()) or 1.0
+        else:
+            alike = factor / expected.extension.attention_scaling
+        allowed = torch.tensor([1.0, factor, alike], dtype=torch.float64)
         off, index = (rest - allowed[:, None]).abs().amin(0).max(dim=0)
         if off > max(1e-3, found.structure.noise):
             how = f"comes out multiplied by {rest[index]:.4g}"
