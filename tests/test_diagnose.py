@@ -15,6 +15,7 @@ from rope.xpos import XPos
 
 D = 32
 ROTARY = rope.RotaryEmbedding(D)
+INTER = rope.RotaryEmbedding(D, interleaved=True)
 
 
 def codes(rotate, dim=D, **options):
@@ -66,6 +67,7 @@ def over_all(x):
 
 
 EIGHT = rope.RotaryEmbedding(8)
+YARN_OF_8 = rope.RotaryEmbedding(8, extension=YaRN(32.0, 4096))
 
 
 def first_of_partial(x, ids):
@@ -152,6 +154,12 @@ RIGHT = {
     "xpos": XPos(D),
     "angles in float32": by_angle(lambda ids: ids.float() * rope.inverse_frequencies(D).float()),
     "one head each": ROTARY,
+    "layer norm, from position 1": both(
+        lambda x, ids: ROTARY.rotate(nn.functional.layer_norm(x, x.shape[-1:]), ids + 1)
+    ),
+    "YaRN on a part of a scaled query": lambda q, k, ids: tuple(
+        YARN_OF_8.rotate(x, ids) for x in (q * 0.3, k)
+    ),
 }
 NOTES = {
     "one row at a time": ["refused"],
@@ -160,6 +168,7 @@ NOTES = {
     "longrope": ["length-dependent"],
     "clockwise": ["direction"],
     "from position 1": ["first-position"],
+    "layer norm, from position 1": ["first-position"],
     "xpos": ["decay"],
 }
 
@@ -226,7 +235,6 @@ def q_and_k(of_q, of_k):
 
 
 OTHER = rope.RotaryEmbedding(D, base=5e5)
-INTER = rope.RotaryEmbedding(D, interleaved=True)
 FAULTS = {
     "ids not read": ("positions-ignored", lambda q, k, ids: ROTARY(q, k)),
     "not read for k": (
@@ -253,9 +261,13 @@ FAULTS = {
     "first heads alone": (
         "query-unrotated",
         lambda q, k, ids: (
-            torch.cat((ROTARY.rotate(q[:, :2], ids), q[:, 2:]), 1),
+            torch.cat((ROTARY.rotate(q[:, :1], ids), q[:, 1:]), 1),
             ROTARY.rotate(k, ids),
         ),
+    ),
+    "heads for tokens, neighbours": (
+        "wrong-axis",
+        both(lambda x, ids: INTER.rotate(x.transpose(1, 2)).transpose(1, 2)),
     ),
     "heads for tokens": (
         "wrong-axis",
@@ -369,6 +381,14 @@ FAULTS = {
     "a table read round": ("wraps", lambda q, k, ids: ROTARY(q, k, ids % 4096)),
     "ids in 8 bits": ("wraps", lambda q, k, ids: ROTARY(q, k, ids.to(torch.uint8))),
     "state": ("stateful", stateful()),
+    "dropout": ("stateful", both(lambda x, ids: nn.functional.dropout(ROTARY.rotate(x, ids), 0.1))),
+    "late key after layer norm": (
+        "query-key-offset",
+        lambda q, k, ids: (
+            ROTARY.rotate(layer_norm(q), ids),
+            ROTARY.rotate(layer_norm(k), ids + 3),
+        ),
+    ),
     "rest zeroed": ("rest-changed", both(wrong_rest)),
     "rest times cos": ("rest-changed", both(cos_of_rest)),
     "in place": ("input-changed", in_place),
@@ -415,6 +435,31 @@ def test_a_difference_from_the_expectation_is_one_finding(code):
     rotate, expected = AGAINST[code]
     assert codes(rotate, expected=expected) == [code]
     assert diagnose(expected, D, expected=expected).ok
+
+
+def test_another_fault_comes_before_the_dtype():
+    _, float32_back = FAULTS["float32 back"]
+    assert codes(float32_back, expected=INTER) == ["layout"]
+
+
+@pytest.mark.parametrize("heads", [(1, 1), (3, 1), (12, 4)])
+@pytest.mark.parametrize("dim", [2, 4, 6])
+def test_few_coordinates_and_heads_are_enough(dim, heads):
+    rotary = rope.RotaryEmbedding(dim, interleaved=True)
+    for expected in (None, rotary):
+        made = diagnose(rotary, dim, expected=expected, num_heads=heads[0], num_kv_heads=heads[1])
+        assert made.ok, str(made)
+
+
+def test_one_plane_may_be_of_either_layout():
+    rotary = rope.RotaryEmbedding(6, extension=Proportional(1 / 3), interleaved=True)
+    assert diagnose(rotary, 6, expected=rotary).ok
+
+
+def test_numbers_are_named_in_few_digits():
+    spectrum = rope.inverse_frequencies(D, 5e5, extension=Llama3(8.0, 8192))
+    spectrum[-1] *= 1 + 1.3e-5  # as far as powers in float32 may leave it
+    assert diagnose(by_angle(lambda ids: ids * spectrum), D).query.extension == Llama3(8.0, 8192)
 
 
 def test_every_code_is_tried():
@@ -514,7 +559,11 @@ def test_bad_input_is_refused_in_a_sentence():
         "rotate raised ValueError": lambda: diagnose(ROTARY, 16),
         "rotate raised RuntimeError: no more": lambda: diagnose(fails_later, D),
         "rotate returned shapes": lambda: diagnose(wrong_shape, D),
-        "rotate returned a Tensor": lambda: diagnose(lambda q, k, ids: q, D),
+        "rotate returned torch.float64;": lambda: diagnose(lambda q, k, ids: q, D),
+        "rotate returned a ndarray": lambda: diagnose(lambda q, k, ids: (q.numpy(), k.numpy()), D),
+        "rotate returned torch.int64": lambda: diagnose(lambda q, k, ids: (q.long(), k.long()), D),
+        "not on meta": lambda: diagnose(lambda q, k, ids: (q.to("meta"), k.to("meta")), D),
+        "or pass .* device": lambda: diagnose(ROTARY, D, device="meta"),
         "max_position is 3": lambda: diagnose(ROTARY, D, max_position=3),
     }
     types = {

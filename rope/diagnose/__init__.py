@@ -55,6 +55,9 @@ def diagnose(
 ) -> Report:
     """Identify a rotation by calling it, and name what is wrong with it.
 
+    Of several faults the first is named, a cause before its consequences: mend it, and diagnose
+    again. The wrapper that makes such a function of your model is diagnosed along with it.
+
     rotate: any callable of q `[B, H, S, D]`, k `[B, H_kv, S, D]` and position_ids `[B, S]`, int64,
     that returns the pair rotated; it may normalise first, and gets copies. head_dim: D.
     expected: what it should be: a RotaryEmbedding, a configuration, or `rope.config`'s settings.

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from rope.diagnose import spectrum
-from rope.diagnose.influence import NAMES, SHORT, Influence, Said, short_text, unlike
+from rope.diagnose.influence import NAMES, SHORT, Influence, Said, differing, short_text
 from rope.diagnose.measure import FREQUENCIES, Measured
 from rope.diagnose.planes import Structure, Turns, wrapped
 from rope.diagnose.probe import Probe, Refusal
@@ -25,7 +25,7 @@ def of_structure(found: list[Structure], turns: list[Turns], eps: float) -> Iter
         if mixed or each.misfit > max(0.01, 4 * eps):
             yield "norm-after", dict(name=name, off=max(each.dense, each.misfit))
         if len(each.tangled):
-            a, b = each.tangled[:2].tolist()
+            a, b = int(each.tangled[0]), int(each.tangled[-1])
             yield "pairing", dict(name=name, a=a, b=b, off=each.dense)
         if len(each.planes):
             bent = turn.beta.abs() / torch.hypot(turn.alpha.abs(), turn.beta.abs())
@@ -51,9 +51,8 @@ def in_order(
     yield from _dtypes(probe, influence.far)
     assert influence.first is not None
     again = probe(short_text(probe), SHORT)  # the first call once more, after longer ones
-    for name, y, z in zip(NAMES, influence.first, again, strict=True):
-        if (off := unlike(probe, z, y)).any():
-            yield "stateful", dict(name=name, off=float(off.max()))
+    if said := differing(probe, influence.first, again, "after longer calls"):
+        yield said
     if expected is not None and influence.moved and not expected.extension.length_dependent:
         yield "length-dependent", dict(off=influence.moved)
     for which, found in enumerate((q, k)):
@@ -66,6 +65,9 @@ def in_order(
         if min(abs(product - 1), abs(product * probe.head_dim**0.5 - 1)) > max(1e-3, 4 * probe.eps):
             yield "attention-scaling", dict(one=q.scaling, other=k.scaling, right=right)
     yield from _scores(probe, influence.far)
+    for given, back in probe.returned.items():
+        if back != given:
+            yield "dtype-changed", dict(one=plain(given), other=plain(back))
 
 
 def _alone(
@@ -87,10 +89,15 @@ def _alone(
         if found.layout != layout and expected.dim > 2:
             yield "layout", dict(one=found.paired, other=layout)
     yield from _spectrum(found, made, influence.moved > 0)
-    # Coordinates beyond the planes come out as they went in, or scaled as the planes are.
+    # Coordinates beyond the planes come out as they went in, or scaled alike, as all are.
     rest, factor = found.structure.rest_gain, found.scaling
     if all(influence.linear) and factor is not None and rest is not None and len(rest):
-        off, index = torch.minimum((rest - 1).abs(), (rest - factor).abs()).max(dim=0)
+        if expected is None:
+            alike = float(rest.median()) or 1.0
+        else:
+            alike = factor / expected.extension.attention_scaling
+        allowed = torch.tensor([1.0, factor, alike], dtype=torch.float64)
+        off, index = (rest - allowed[:, None]).abs().amin(0).max(dim=0)
         if off > max(1e-3, found.structure.noise):
             how = f"comes out multiplied by {rest[index]:.4g}"
             yield "rest-changed", dict(a=int(found.structure.rest[index]), how=how)
@@ -185,7 +192,7 @@ def plain(dtype: torch.dtype) -> str:
 
 
 def _dtypes(probe: Probe, far: int) -> Iterator[Said]:
-    """The same vectors in float32 and bfloat16: their dtype must return, and their angles stay."""
+    """The same vectors in float32 and bfloat16: their angles must stay."""
     x = short_text(probe)
     ids = torch.tensor([min(m, far) for m in (3, 11, 263, 1021, 4093, 16381, far)])
     wide = probe(x, ids)
@@ -202,8 +209,6 @@ def _dtypes(probe: Probe, far: int) -> Iterator[Said]:
                 where = f"off by {float(off.max()):.2g} from position {int(ids[wrong][0])} on"
                 how = f"given as {plain(dtype)} is {where}: positions or frequencies are so rounded"
                 yield "low-precision-angles", dict(name=name, how=how)
-        if (back := probe.returned.get(dtype, dtype)) != dtype:
-            yield "dtype-changed", dict(one=plain(dtype), other=plain(back))
 
 
 def _scores(probe: Probe, far: int) -> Iterator[Said]:

@@ -46,8 +46,8 @@ wraps | position {begin} of the {name} is turned as position 0, and so on
     make the table longer, and the type of the ids wide enough | How exact must it be?
 length-dependent | beside a longer text the same positions come out {off:.2g} of their size apart
     fix the length that the spectrum follows before caching keys | Longer than the training text
-stateful | after longer calls the first {name} comes out {off:.2g} apart
-    keep no spectrum or length of an earlier call | Longer than the training text: the KV cache
+stateful | {when} with the same arguments, it returns another {name}, {off:.2g} apart
+    keep nothing of earlier calls; eval() stops dropout | Longer than the training text
 layout | the {name} is {one}, not {other}
     rotate in the weights' layout, or convert them by rope.layouts | Two layouts
 width | {one} coordinates of the {name} are rotated, not {other}

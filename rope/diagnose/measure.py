@@ -66,8 +66,9 @@ class Measured:
     def widen(self, made: Tensor, far: int) -> None:
         """Count planes that stand still, or are too slow to be seen, where they are expected so."""
         more, seen = made[self.width // 2 :], 2 * max(self.noise, self.structure.noise)
-        if self.layout == "interleaved" and len(more) and float(more.max()) * far < seen:
-            self.width = 2 * len(made)
+        neighbours = self.layout == "interleaved" or self.width == 2
+        if neighbours and len(more) and float(more.max()) * far < seen:
+            self.layout, self.width = "interleaved", 2 * len(made)
 
 
 def measured(structure: Structure, turns: Turns, eps: float) -> Measured:

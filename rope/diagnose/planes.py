@@ -46,7 +46,7 @@ class Structure:
 
 def structure(probe: Probe, far: int) -> list[Structure]:
     """The planes of q and of k."""
-    each = -(-2 * probe.head_dim // min(probe.heads))  # twice as many vectors as unknowns
+    each = -(-(2 * probe.head_dim + 16) // min(probe.heads))  # more than twice the unknowns
     at = [m for m in (0, 1, 5, 37, 301, 2503, 19997) if m < far] + [far]
     q, k = probe.vectors(each)
     repeated = q.repeat(1, 1, len(at), 1), k.repeat(1, 1, len(at), 1)
@@ -89,14 +89,16 @@ def _structure(x: Tensor, results: list[Tensor], eps: float) -> Structure:
     lone = index[~turns & (moved.diagonal() > max(4 * noise, 0.01))]
     rest, tangled = index[~mutual], index[turns & ~mutual]
     found = Structure(planes, rest, lone, tangled, float(outside.max()), misfit, noise)
-    first = (torch.linalg.pinv(x) @ start).T  # A_0 after the norm's gains, [out, in]
+    x = torch.cat((x, torch.ones(len(x), 1)), 1)  # a norm may add a constant, too
+    solved = torch.linalg.pinv(x) @ start
+    first = solved[:-1].T  # A_0 after the norm's gains, [out, in]
     found.source = source = _source(first, planes)
     if source is not None and len(planes):
         inner = first[planes[:, :, None], source[planes][:, None, :]]  # [n, 2, 2]
         (p, q), (r, s) = (inner / inner.norm(dim=1, keepdim=True)).permute(1, 2, 0)  # without gains
         turn = torch.complex(p + s, r - q)
         found.start = turn.angle() if (turn.abs() > 1.9).all() else None  # not for gains below 0
-        found.start_error = float((x @ first.T - start).abs().max())
+        found.start_error = float((x @ solved - start).abs().max())
         found.gain, found.rest_gain = inner.det().abs().sqrt(), first[rest, source[rest]]
     return found
 
@@ -112,7 +114,7 @@ def _source(first: Tensor, planes: Tensor) -> Tensor | None:
         source[low:high] = low + order
         outside = first[:, source].fill_diagonal_(0)
         outside[planes, planes.flip(1)] = 0
-        if outside.square().sum() < 0.01 * first.square().sum():
+        if outside.square().sum() < 0.15 * first.square().sum():  # 1 / (D - 1) by a mean removed
             return source
     source = first.abs().argmax(dim=1)
     alone = (first.abs().amax(dim=1) > 0.9 * first.norm(dim=1)).all()

@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rope.checks import FLOATING
+
 Pair = tuple[Tensor, Tensor]
 WIDEST_FIRST = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
@@ -56,30 +58,37 @@ class Probe:
         ids = torch.as_tensor(position_ids, dtype=torch.int64)
         ids = ids if ids.dim() == 2 else ids[None]
         given = [*(each.to(dtype) for each in x), ids]
-        copies = [each.to(self.device, copy=True) for each in given]
         try:
+            copies = [each.to(self.device, copy=True) for each in given]
             with torch.no_grad():
                 result = self.rotate(*copies)
+            kept = [torch.equal(one, other.cpu()) for one, other in zip(given, copies, strict=True)]
         except Exception as error:
-            raise Refusal(f"{type(error).__name__}: {str(error).strip()[:200]}") from error
-        for name, before, after in zip(("q", "k", "position_ids"), given, copies, strict=True):
-            if not torch.equal(before, after.cpu()):
-                self.changed.add(name)
-        shapes = [list(each.shape) for each in x]
-        if not isinstance(result, (tuple, list)) or len(result) != 2:
-            kind = type(result).__name__
-            raise ValueError(
-                f"rotate returned a {kind}; it must return the pair (q, k): wrap it in a function "
-                "that does"
+            said = " ".join(str(error).split())[:200]
+            raise Refusal(f"{type(error).__name__}: {said}") from error
+        names = ("q", "k", "position_ids")
+        self.changed |= {name for name, same in zip(names, kept, strict=True) if not same}
+        returned = result if isinstance(result, (tuple, list)) else [result]
+        tensors = [each for each in returned if isinstance(each, Tensor) and not each.is_meta]
+        if len(returned) != 2 or sum(each.dtype in FLOATING for each in tensors) != 2:
+            kinds = " and ".join(
+                str(each.dtype) if isinstance(each, Tensor) else f"a {type(each).__name__}"
+                for each in returned
             )
-        found = [list(getattr(each, "shape", ())) for each in result]
+            raise ValueError(
+                f"rotate returned {kinds or 'nothing'}; it must return the pair (q, k), floating "
+                "and not on meta: wrap it in a function that does"
+            )
+        shapes, found = ([list(each.shape) for each in pair] for pair in (x, tensors))
         if found != shapes:
             raise ValueError(
                 f"rotate returned shapes {found[0]} and {found[1]}; they must be those of q and k, "
-                f"{shapes[0]} and {shapes[1]}: wrap it in a function that transposes"
+                f"{shapes[0]} and {shapes[1]}: wrap it in a function that transposes, and keeps no "
+                "keys of earlier calls"
             )
-        self.returned[dtype] = result[0].dtype if result[0].dtype != dtype else result[1].dtype
-        y, z = (each.detach().to("cpu", torch.float64, copy=True) for each in result)
+        y, z = tensors
+        self.returned[dtype] = y.dtype if y.dtype != dtype else z.dtype
+        y, z = (each.detach().to("cpu", torch.float64, copy=True) for each in tensors)
         return y, z
 
     def long(self, x: Pair, ids: list[int]) -> Pair:

@@ -89,6 +89,9 @@ def _fits(theta: Tensor, slack: Tensor, base: float, extension: Extension) -> bo
 
 
 def _plain(value: float) -> float:
-    """The number in five digits, where the measured one is that but for its error."""
-    short = float(f"{value:.5g}")
-    return short if abs(short - value) <= 1e-5 * abs(value) else value
+    """The number in few digits, where the measured one is that but for its error."""
+    for digits in (3, 5):
+        short = float(f"{value:.{digits}g}")
+        if abs(short - value) <= 2e-5 * abs(value):
+            return short
+    return value
