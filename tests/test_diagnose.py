@@ -253,6 +253,10 @@ FAULTS = {
         "positions-ignored",
         lambda q, k, ids: ROTARY(q, k, ids[:, -1:].expand_as(ids)),
     ),
+    "one ahead in decoding": (
+        "positions-ignored",
+        lambda q, k, ids: (ROTARY.rotate(q, ids + (ids.shape[1] == 1)), ROTARY.rotate(k, ids)),
+    ),
     "not at all": ("positions-ignored", lambda q, k, ids: (q.clone(), k.clone())),
     "a norm alone": ("positions-ignored", lambda q, k, ids: (layer_norm(q), layer_norm(k))),
     "query as it is": ("query-unrotated", lambda q, k, ids: (q.clone(), ROTARY.rotate(k, ids))),

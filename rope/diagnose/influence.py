@@ -152,6 +152,7 @@ def _positions(probe: Probe, x: Pair, ids: list[int], base: Pair) -> Said | None
 
 _HOW = {
     "still": "is alike at all positions",
+    "lone": "is turned otherwise in a call of one token than in a longer one",
     "counted": "is turned by its place in the call, and its id is not read",
     "others": "changes where the id has not changed: one id is taken for others",
 }
@@ -198,5 +199,8 @@ def _rows(probe: Probe, x: Pair, ids: list[int], base: Pair, found: Influence) -
         for row in range(3):
             for name, y, z in zip(NAMES, alone[row], together, strict=True):
                 if (off := unlike(probe, z[row : row + 1], y[:, :, last])).any():
+                    which, one = NAMES.index(name), (q[row : row + 1], k[row : row + 1])
+                    if unlike(probe, probe(one, rows[row][last])[which], y[:, :, last]).any():
+                        return "positions-ignored", {"name": name, "how": _HOW["lone"]}
                     return "batch-mixed", {"name": name, "row": row, "off": float(off.max())}
     return None
