@@ -2,11 +2,14 @@
 
 import math
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
+import small_models
 import torch
-from strategies import normal, tolerance
+from small_models import TOKENS
+from strategies import tolerance
 from torch.nn.functional import cross_entropy
 
 from rope import reference
@@ -26,8 +29,10 @@ from rope.training.inside import (
 from rope.training.loop import token_losses
 from rope.training.positions import POSITIONS
 
-TOKENS, LENGTH = 11, 12
+LENGTH = 12
 SMALL = Experiment(layers=2, width=16, heads=2, context=16)
+sharp = partial(small_models.sharp, SMALL)
+random_text = partial(small_models.random_text, length=LENGTH)
 TEXT = torch.arange(3 * LENGTH).view(3, LENGTH) * 7 % TOKENS
 FINE = ("bf16 positions", "bf16 tables", "bf16 angles", "float32 product")
 SIZES = {name: (1.0, 20.0) for name in DEFECTS if name not in FINE}  # of a loss that moves
@@ -36,21 +41,6 @@ methods = pytest.mark.parametrize("position", POSITIONS)
 rotary_methods = pytest.mark.parametrize("position", ["rope", "partial", "xpos"])
 kinds = pytest.mark.parametrize("position", ["rope", "partial"])
 layouts = pytest.mark.parametrize("interleaved", [False, True])
-
-
-def sharp(**changes):
-    """A model with large weights of every kind, whose attention prefers some keys clearly."""
-    model = Decoder(replace(SMALL, **changes), TOKENS)
-    with torch.no_grad():
-        for seed, (name, weight) in enumerate(model.named_parameters()):
-            if weight.dim() == 2 and not name.startswith("embedding"):
-                weight.copy_(normal(weight.shape, seed, torch.float32) / 2)
-    return model
-
-
-def random_text(sequences=3, length=LENGTH, seed=0):
-    drawn = torch.Generator().manual_seed(seed)
-    return torch.randint(TOKENS, (sequences, length), generator=drawn)
 
 
 def heard(model, inputs, layer):
@@ -240,7 +230,7 @@ CHANGES = {
 def test_the_model_is_as_before_afterwards(name, position):
     """After an exception, too, and with an extension set."""
     model = sharp(position=position, context=64)
-    text, ids = random_text(1, 100), torch.arange(100) + 300
+    text, ids = random_text(1, length=100), torch.arange(100) + 300
     model.positions.extension = Linear(2.0)
     before = [dict(vars(part)) for part in model.modules()]
     state = {key: value.clone() for key, value in model.state_dict().items()}

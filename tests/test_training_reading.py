@@ -2,41 +2,30 @@
 
 import math
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
+import small_models
 import torch
-from strategies import normal, tolerance
+from small_models import random_text
+from strategies import tolerance
 
 from rope import reference
 from rope.extensions import NTK
-from rope.training import POSITIONS, Decoder, Experiment, adjusting, context, train
+from rope.training import POSITIONS, Experiment, adjusting, context, train
 from rope.training.corpus import corpus_of
 from rope.training.inside import frozen, scores, weights
 from rope.training.lengths import extended
 from rope.training.loop import validation_loss
 from rope.training.reading import clamped, profiled, profiles, windowed, without_head
 
-TOKENS, LENGTH = 11, 24
+LENGTH = 24
 SMALL = Experiment(layers=2, width=16, heads=2, context=8, batch=4, steps=6, warmup=1)
+sharp = partial(small_models.sharp, SMALL)
 WORDS = corpus_of("the quick brown fox jumps over the lazy dog. " * 130)
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-
-
-def sharp(**changes):
-    """A model with large weights of every kind, whose attention prefers some keys clearly."""
-    model = Decoder(replace(SMALL, **changes), TOKENS)
-    with torch.no_grad():
-        for seed, (name, weight) in enumerate(model.named_parameters()):
-            if weight.dim() == 2 and not name.startswith("embedding"):
-                weight.copy_(normal(weight.shape, seed, torch.float32) / 2)
-    return model
-
-
-def drawn_text(sequences=3, length=LENGTH, seed=0):
-    drawn = torch.Generator().manual_seed(seed)
-    return torch.randint(TOKENS, (sequences, length), generator=drawn)
 
 
 def given(model, inputs, layer=0):
@@ -70,7 +59,7 @@ def test_a_window_is_the_text_cut_for_each_query(position):
     """
     if position == "learned":
         pytest.skip("its vectors end with the context")
-    model, text = sharp(position=position, layers=1), drawn_text(1)
+    model, text = sharp(position=position, layers=1), random_text(1)
     with windowed(model):
         got = model(text)
     assert not torch.allclose(got, model(text))
@@ -87,7 +76,7 @@ def test_a_window_is_the_text_cut_for_each_query(position):
 @torch.no_grad()
 def test_clamped_scores_are_those_of_a_loop(position, interleaved, planes):
     """Plane by plane: the rotation of the offset, or of 7 where it is 8 or more."""
-    model, text = sharp(position=position, interleaved=interleaved), drawn_text(2)
+    model, text = sharp(position=position, interleaved=interleaved), random_text(2)
     every = range(model.positions.dim // 2)
     planes = every if planes == "all" else planes
     q, k = given(model, text)
@@ -139,7 +128,7 @@ def softmaxed(model, inputs):
 @torch.no_grad()
 def test_a_profile_is_what_a_loop_makes_of_the_scores(interleaved):
     """Content: the mean over the offsets 0 ... 7, as often as 8 tokens have them. Then the rest."""
-    model, text = sharp(interleaved=interleaved), drawn_text(3, 8)
+    model, text = sharp(interleaved=interleaved), random_text(3, 8)
     profile = profiles(model, text)
     assert profile.shape == (2, 2, 8)
     share = np.arange(8, 0, -1) / 36
@@ -173,7 +162,7 @@ def test_under_a_profile_all_questions_prefer_the_same_offsets():
         return softmaxed(model, text)[:, :, 7, [2, 5]].log().diff(dim=-1)[..., 0]  # [B, H]
 
     plain = preference()
-    with profiled(model, profiles(model, drawn_text(20, 8))):
+    with profiled(model, profiles(model, random_text(20, 8))):
         forced = preference()
     assert (plain[0] - plain[1]).abs().min() > 0.01
     torch.testing.assert_close(forced[0], forced[1], rtol=0, atol=1e-4)
@@ -181,7 +170,7 @@ def test_under_a_profile_all_questions_prefer_the_same_offsets():
 
 @torch.no_grad()
 def test_a_head_that_is_removed_adds_nothing():
-    model, text = sharp(), drawn_text(2, 8)
+    model, text = sharp(), random_text(2, 8)
     right = model(text)
     with without_head(model, 1, 0):
         got = model(text)
@@ -206,7 +195,7 @@ CHANGES = {
 @pytest.mark.parametrize("name", CHANGES)
 @torch.no_grad()
 def test_the_model_reads_as_before_afterwards(name):
-    model, text = sharp(), drawn_text()
+    model, text = sharp(), random_text()
     before = [dict(vars(part)) for part in model.modules()]
     right = model(text)
     with CHANGES[name](model):
@@ -292,7 +281,7 @@ def test_clamped_groups_are_the_planes_and_their_losses(monkeypatch):
 @pytest.mark.parametrize("position", ["alibi", "rope", "none"])
 def test_attention_mass_is_that_of_a_loop(position, monkeypatch):
     monkeypatch.setattr(context, "JUDGED", 5)
-    model, text = sharp(position=position), drawn_text(2)
+    model, text = sharp(position=position), random_text(2)
     got = context.attention_mass(model, text)
     edges = [0, 1, 2, 3, 4, 8, 16]
     assert got.shape == (2, 2, len(edges))
@@ -335,7 +324,7 @@ def test_a_model_adjusts_within_the_change_and_leaves_the_first_alone():
     assert not torch.equal(after.state_dict()[name], before[name])
     assert not torch.equal(after.state_dict()[name], other.state_dict()[name])
     with torch.no_grad():
-        assert torch.equal(after(drawn_text(1, 8)), after(drawn_text(1, 8)))
+        assert torch.equal(after(random_text(1, 8)), after(random_text(1, 8)))
 
 
 def test_forced_offsets_are_told_at_once_and_adjusted(monkeypatch):

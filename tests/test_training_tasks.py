@@ -2,11 +2,13 @@
 
 import random
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
+import small_models
 import torch
-from strategies import normal
+from small_models import random_text
 
 from rope.training import POSITIONS, Decoder, Experiment, library
 from rope.training.corpus import corpus_of
@@ -25,25 +27,10 @@ from rope.training.floors import commonest, share_right
 from rope.training.inside import frozen
 from rope.training.variants import METHODS
 
-TOKENS, LENGTH = 11, 24
 SMALL = Experiment(layers=2, width=16, heads=2, context=8, batch=4, steps=6, warmup=1)
+sharp = partial(small_models.sharp, SMALL)
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-
-
-def sharp(**changes):
-    """A model with large weights of every kind, whose attention prefers some keys clearly."""
-    model = Decoder(replace(SMALL, **changes), TOKENS)
-    with torch.no_grad():
-        for seed, (name, weight) in enumerate(model.named_parameters()):
-            if weight.dim() == 2 and not name.startswith("embedding"):
-                weight.copy_(normal(weight.shape, seed, torch.float32) / 2)
-    return model
-
-
-def drawn_text(sequences=3, length=LENGTH, seed=0):
-    drawn = torch.Generator().manual_seed(seed)
-    return torch.randint(TOKENS, (sequences, length), generator=drawn)
 
 
 # The library's corpus.
@@ -222,7 +209,7 @@ def test_variants_differ_from_their_methods_in_one_thing():
     model = sharp(position="p-rope")
     stopped = sharp(position="rope")
     stopped.load_state_dict(model.state_dict())
-    text = drawn_text()
+    text = random_text()
     with frozen(stopped, [2, 3]):
         assert torch.equal(model(text), stopped(text))
     assert not torch.allclose(model(text), stopped(text))
