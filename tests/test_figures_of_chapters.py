@@ -19,6 +19,7 @@ from rope.book.mime import THEME_COLOURS, inline_svg
 from rope.extensions import NTK, DynamicNTK, Linear, Llama3, LongRoPE, Proportional, YaRN
 from rope.figures import eulers_formula as euler
 from rope.figures import (
+    finding_a_token,
     intro,
     is_my_rope_right,
     longer_context,
@@ -81,6 +82,10 @@ RECALL = {
     name: [{"distance": [1, 2], "accuracy": [0.9, share]} for share in shares]
     for name, shares in (("none", (0.1, 0.3)), ("rope", (0.7, 0.9)))
 }
+FOUND = {
+    "methods": {"none": [[1.0, 1.0, 0.9], [1.0, 1.0, 0.7]], "learned": [[1.0, 0.9, None]]},
+    "bases": {"100": [[1.0, 0.5, 0.1]], "10,000": [[1.0, 1.0, 0.4]]},
+}
 COST = {"seconds": {"softmax": [1.0, 4.0, 16.0], "linear": [2.0, 4.0, None]}}
 FLOORS = {"commonest": 0.16, "guessing": 1 / 16}
 LOSSES = {"within": [[1.5, 1.7], [1.25, 1.25]], "beyond": [[3.0], [2.0]]}
@@ -107,6 +112,9 @@ DRAWINGS = {
     "mrope": lambda: axes.mrope_ids(SEGMENTS),
     "loss curves": lambda: training.loss_curves(ALL),
     "loss curves in one": lambda: training.loss_curves(ALL, in_one=True),
+    "found by distance": lambda: finding_a_token.found_by_distance(
+        FOUND, [31, 127, 255], 128, 1 / 16
+    ),
     "above RoPE": lambda: training.above_reference({"short": ABOVE, "long": ABOVE}),
     "cost": lambda: attention.cost_against_length([128, 256, 512], COST),
     "by plane": lambda: uses.by_plane(PLANES, WAVES, 128),
@@ -186,7 +194,7 @@ def test_a_drawing_names_what_it_draws(name):
 REFUSED = [
     ("nothing to draw", lambda: training.loss_curves({})),
     ("nothing to draw", lambda: training.above_reference({})),
-    ("nothing to draw", lambda: training.recall({}, ALL, FLOORS, 2.77)),
+    ("nothing to draw", lambda: finding_a_token.recall({}, ALL, FLOORS, 2.77)),
     ("nothing to draw", lambda: attention.cost_against_length([], {})),
     ("nothing to draw", lambda: by_position({}, EDGES, 128)),
     ("nothing to draw", lambda: is_my_rope_right.position_shown([0], {}, {})),
@@ -456,7 +464,7 @@ def test_loss_curves_are_sorted_and_of_equal_steps():
 )
 def test_recall_reads_the_chosen_method_at_the_chosen_question(method, t, words):
     losses = curves(none=2.7, rope=0.5)
-    chart = training.recall(RECALL, losses, FLOORS, 2.77)
+    chart = finding_a_token.recall(RECALL, losses, FLOORS, 2.77)
     svg = rendered(chart, method=method, t=t)
     assert words in texts(svg)
     assert f"{method} is asked for the symbol {2 * t - 1} places back:" in texts(svg)

@@ -1,8 +1,8 @@
 """What the figures of trained models share: a look for each method, and how seeds become a line.
 
-Chapters "What training shows", "What the model uses" and "Beyond the trained length". A method
-looks the same in every figure. A line is the mean over seeds; its band runs from the least seed to
-the greatest, which assumes nothing of how they are distributed.
+Chapters "What training shows" and those after it. A method looks the same in every figure. A line
+is the mean over seeds; its band runs from the least seed to the greatest, which assumes nothing of
+how they are distributed.
 """
 
 import math
@@ -15,6 +15,7 @@ from scipy.optimize import isotonic_regression
 from rope.figures import style
 
 Runs = Sequence[Sequence[float | None]]  # one a seed; None where one is not measured
+Curve = Mapping[str, Sequence[float]]
 
 LOOKS: dict[str, tuple[str, str, style.Dash]] = {
     "none": ("no positions", style.MUTED, (2, 2)),
@@ -25,6 +26,7 @@ LOOKS: dict[str, tuple[str, str, style.Dash]] = {
     "alibi": ("ALiBi", style.GREEN, (2, 1)),
     "t5": ("T5 bias", style.PURPLE, (8, 2, 2, 2, 2, 2)),
     "xpos": ("xPos", style.INK, (5, 1, 1, 1)),
+    "p-rope": ("p-RoPE", style.SKY, (1, 1)),
 }
 COLOURS = (*style.COLOURS, style.INK, style.MUTED)
 OTHERS = list(zip(COLOURS, (*style.DASHES, (5, 1, 1, 1), (1, 1)), strict=True))
@@ -75,6 +77,24 @@ def spreads(runs: Mapping[str, Runs], points: Sequence[Any], words: str) -> dict
     return found
 
 
+def curves_of_seeds(
+    runs: Mapping[str, Sequence[Curve]], x: str, y: str
+) -> tuple[dict[str, list[float]], dict[str, Spread]]:
+    """By method, the points at which all of its seeds were measured, and the spread there.
+
+    Raises ValueError for no method, and for seeds that were measured at other points.
+    """
+    check_some(runs)
+    for name, seeds in runs.items():
+        if len({tuple(run[x]) for run in seeds}) != 1:
+            raise ValueError(
+                f"the seeds of {name!r} do not share their values of {x!r}; a mean needs them all "
+                "at the same ones: leave out the odd run"
+            )
+    points = {name: list(seeds[0][x]) for name, seeds in runs.items()}
+    return points, {name: spread([run[y] for run in seeds]) for name, seeds in runs.items()}
+
+
 def check_some(found: Iterable[str]) -> None:
     """Raise ValueError where there is nothing to draw."""
     if not list(found):
@@ -82,7 +102,7 @@ def check_some(found: Iterable[str]) -> None:
 
 
 def label(name: str) -> str:
-    """The words for a method; a name that is none of the eight stands for itself."""
+    """The words for a method; a name that has none stands for itself."""
     return LOOKS[name][0] if name in LOOKS else name
 
 
