@@ -57,15 +57,15 @@ def _longest(seed: int) -> list[Experiment]:
 
 
 def _tasks(seed: int) -> list[Experiment]:
-    """Recall of 32 questions and lookups by every finder and base; recall of few questions."""
+    """Lookups and recall of 32 questions by every finder and base; recall of few questions."""
     bases = [base for base in BASES if base != RECALLED.base]
     found = []
-    for task in (RECALLED, LOOKUP):
+    for task in (LOOKUP, RECALLED):
         found += [replace(task, position=name, seed=seed) for name in FINDERS]
         found += [replace(task, base=base, seed=seed) for base in bases]
     few = [replace(RECALLED, questions=n, position=p, seed=seed)
            for n in FEW for p in SMALL_FINDERS]  # fmt: skip
-    return few + found
+    return found + few
 
 
 def _code(seed: int) -> list[Experiment]:
@@ -83,13 +83,13 @@ SECOND = (
     *_longest(0),
     *_tasks(0),
     *_text(0),
+    *_tasks(1),
+    *_tasks(2),
     *_longest(1),
     *_longest(2),
     *_text(1),
     *_text(2),
-    *_tasks(1),
     *_code(0),
-    *_tasks(2),
     *_code(1),
     *_code(2),
     *(run for seed in SEEDS[3:] for run in _text(seed)),
