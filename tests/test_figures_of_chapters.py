@@ -36,6 +36,7 @@ from rope.figures import rotation_in_two_dimensions as plane
 from rope.figures import what_the_model_uses as uses
 from rope.figures import what_the_model_uses_maps as maps
 from rope.figures import why_rotation as why
+from rope.figures.attention_mass import attention_by_distance
 from rope.figures.beyond_the_trained_length import against_window, by_position
 from rope.figures.on_the_gpu import LANES, LOADS, coalescing, lines_touched, roofline
 from rope.figures.seeds import LINE_HEIGHT, label
@@ -201,6 +202,10 @@ REFUSED = [
     ("2 values for 5 stretches", lambda: by_position({"rope": [[1.0, 2.0]]}, EDGES, 128)),
     ("has not one value", lambda: against_window(EXCESS, [[0.0]], [0, 128, 512], 128)),
     ("nothing to draw", lambda: against_window({}, [[0.0]], [0, 128], 128)),
+    (
+        "'rope' has 2 shares at length 4; there must be 3",
+        lambda: attention_by_distance({"rope": {4: [0.5, 0.5]}}, STEPS, 4),
+    ),
     ("3 values for 2 wave", lambda: uses.by_plane(PLANES, WAVES[:2], 128)),
     ("first is 3; there are 3 planes", lambda: uses.fall_by_planes(PARTS, 3, 1)),
     ("text has 2 characters for 3 rows", lambda: maps.attention_maps(MAPS, "ab")),
@@ -218,6 +223,19 @@ def test_the_chosen_factor_is_read_and_drawn(s, said):
     svg = rendered(against_window(EXCESS, [[0.0, 1.0], [0.0, 2.0]], [0, 128, 512], 128), ratio=s)
     assert f"to 128: {said}" in svg and "as it is: to 128: +0.00 nats · from 128: +1.50" in svg
     assert f"NTK, s = {s}" in svg and svg.count("mark-line") >= 3
+
+
+STEPS = (0, 1, 2, 4, 8)
+MASS = {"rope": {4: [0.5, 0.25, 0.25], 8: [0.4, 0.1, 0.2, 0.3]}, "learned": {4: [0.5, 0.5, 0.0]}}
+
+
+@pytest.mark.parametrize(("method", "step", "far"), [("RoPE", 0, 0), ("RoPE", 1, 30)])
+def test_the_far_keys_share_is_read_at_each_length(method, step, far):
+    chart = attention_by_distance(MASS, STEPS, 4)
+    svg = rendered(chart, method=method, step=step)
+    assert f"from distance 4 on: {far}% (of the keys: {50 * step}%)" in svg
+    assert f"{method}, {4 * 2**step} characters" in svg
+    assert "RoPE: 30% from distance 4 on, at 8" in chart.to_dict()["description"]
 
 
 @pytest.mark.parametrize("name", SHOWN)

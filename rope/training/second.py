@@ -56,16 +56,17 @@ def _longest(seed: int) -> list[Experiment]:
     return [replace(LONGEST, position=name, seed=seed) for name in POSITIONS]
 
 
-def _tasks(seed: int) -> list[Experiment]:
-    """Recall of 32 questions and lookups by every finder and base; recall of few questions."""
-    bases = [base for base in BASES if base != RECALLED.base]
-    found = []
-    for task in (RECALLED, LOOKUP):
-        found += [replace(task, position=name, seed=seed) for name in FINDERS]
-        found += [replace(task, base=base, seed=seed) for base in bases]
-    few = [replace(RECALLED, questions=n, position=p, seed=seed)
-           for n in FEW for p in SMALL_FINDERS]  # fmt: skip
-    return few + found
+def _finding(task: Experiment, seed: int) -> list[Experiment]:
+    """Lookups, or recall of 32 questions, by every finder and base."""
+    bases = [base for base in BASES if base != task.base]
+    return [*(replace(task, position=name, seed=seed) for name in FINDERS),
+            *(replace(task, base=base, seed=seed) for base in bases)]  # fmt: skip
+
+
+def _few(seed: int) -> list[Experiment]:
+    """Recall of few questions."""
+    return [replace(RECALLED, questions=n, position=p, seed=seed)
+            for n in FEW for p in SMALL_FINDERS]  # fmt: skip
 
 
 def _code(seed: int) -> list[Experiment]:
@@ -81,16 +82,19 @@ def _text(seed: int) -> list[Experiment]:
 
 SECOND = (
     *_longest(0),
-    *_tasks(0),
+    *_few(0),
+    *_finding(RECALLED, 0),
+    *_finding(LOOKUP, 0),
     *_text(0),
+    *(run for seed in FIRST_SEEDS[1:] for run in _finding(LOOKUP, seed)),
+    *(run for seed in FIRST_SEEDS[1:] for run in _finding(RECALLED, seed)),
     *_longest(1),
     *_longest(2),
-    *_tasks(1),
-    *_code(0),
-    *(run for seed in SEEDS[1:] for run in _text(seed)),
-    *_tasks(2),
-    *_code(1),
-    *_code(2),
+    *_text(1),
+    *_text(2),
+    *(run for seed in FIRST_SEEDS for run in _code(seed)),
+    *(run for seed in FIRST_SEEDS[1:] for run in _few(seed)),
+    *(run for seed in SEEDS[3:] for run in _text(seed)),
     *_longest(3),
     *_longest(4),
 )
