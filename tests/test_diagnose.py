@@ -313,6 +313,10 @@ FAULTS = {
         "query-key-offset",
         lambda q, k, ids: (ROTARY.rotate(rms(q), ids), ROTARY.rotate(rms(k), ids + 7)),
     ),
+    "key rotated twice": (
+        "query-key-offset",
+        lambda q, k, ids: ROTARY(q, ROTARY.rotate(k, torch.full_like(ids, 5000)), ids),
+    ),
     "repeat_interleave with halves": ("pairing", both(pairing)),
     "cat with neighbours": ("pairing", both(neighbours_with_cat)),
     "no minus": ("pairing", both(mirrored)),

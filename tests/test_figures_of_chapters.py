@@ -7,6 +7,7 @@ import math
 import re
 from functools import cache
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -452,6 +453,13 @@ def test_section_map_has_a_mark_for_each_plane_of_each_axis(name):
 
 def test_mrope_picture_marks_each_token_three_times():
     assert marks(drawn("mrope").svg) == [mrope_position_ids(SEGMENTS).shape[1]] * 3
+
+
+def test_the_map_links_each_chapter_of_the_table_of_contents():
+    toc = (Path(__file__).parents[1] / "_toc.yml").read_text(encoding="utf-8")
+    chapters = re.findall(r"file: chapters/(\w+)", toc.split("caption: Reference")[0])
+    links = re.findall(r'xlink:href="(\w+)\.html"', drawn("map").svg)
+    assert list(dict.fromkeys(links)) == [name for name in chapters if name != "intro"]
 
 
 @pytest.mark.parametrize("name", ["loss curves in one", "by position"])

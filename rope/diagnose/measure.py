@@ -17,6 +17,7 @@ from rope.frequencies import inverse_frequencies
 ANGLES = 2.0**-20
 #: Powers in float32 give frequencies that are off by up to 1e-6 of their size.
 FREQUENCIES = 2.0**-15
+FARTHEST = 1 << 17  # of the positions by which a key may be off
 
 
 @dataclass
@@ -109,17 +110,26 @@ def _layout(planes: Tensor) -> tuple[str, int, Tensor]:
 
 
 def _offset(structure: Structure, theta: Tensor, eps: float) -> float | None:
-    """The position by which A_0 is turned: the smallest, whole or half, that fits all planes."""
+    """The position by which A_0 is turned: the smallest that fits all planes, halves near 0 too.
+
+    Farther than 64, where a key that was rotated twice may be, only if A_0 is known exactly.
+    """
     if structure.start is None:
         return None
     exact = structure.start_error < max(1e-5, 8 * eps)
-    tried = torch.arange(-128, 129, dtype=torch.float64) / 2
-    tried = tried[tried.abs().argsort(stable=True)]
-    error = wrapped(structure.start - tried[:, None] * theta).abs().amax(1)
-    fits = error < (max(1e-3, eps) if exact else 0.05)
+    tolerance = max(1e-3, eps) if exact else 0.05
+    near = torch.arange(-128, 129, dtype=torch.float64) / 2
+    far = torch.arange(-FARTHEST, FARTHEST + 1, dtype=torch.float64)
+    fastest = theta.abs().topk(min(4, len(theta))).indices
     # Slow planes fit any position, and two others some position by chance, unless exactly.
-    enough = bool(fits[0]) or int((theta.abs() > 0.05).sum()) > (0 if exact else 2)
-    return float(tried[fits][0]) if fits.any() and enough else None
+    turning = int((theta.abs() > 0.05).sum())
+    for tried, needed in ((near, 0 if exact else 2), *([(far, 2)] if exact else [])):
+        for planes in (fastest, slice(None)):  # few planes first: they leave few positions
+            error = wrapped(structure.start[planes] - tried[:, None] * theta[planes]).abs()
+            tried = tried[error.amax(1) < tolerance]
+        if len(tried) and (0 in tried or turning > needed):
+            return float(tried[tried.abs().argmin()])
+    return None
 
 
 def rotation(found: Measured, made: Tensor | None, linear: bool) -> Rotation:
