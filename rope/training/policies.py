@@ -1,8 +1,7 @@
 """A text longer than the cache: what a model loses by the policy that decides which keys stay.
 
 Chapter "Keys that move". Every policy holds L keys, as many as the trained context, but for one
-that holds them all; judged are the last characters of texts of 16 L, as `rope.training.context`
-does. Scores depend on differences of positions alone, so a window whose keys are moved back and one
+that holds them all; judged are the last characters of texts of 8 L. Scores depend on differences of positions alone, so a window whose keys are moved back and one
 whose positions grow with the text are one policy.
 
 Shapes: B batch, S sequence.
@@ -24,7 +23,7 @@ from rope.training.experiment import TEXT
 from rope.training.loop import token_losses, train
 from rope.training.reading import windowed
 
-SINKS, SEEDS = 4, (0, 1, 2)
+SINKS, SEEDS, RATIO = 4, (0, 1, 2), 8
 Policy = Callable[[Decoder], AbstractContextManager[Any]]
 
 #: How a model reads a text of which each query sees some keys of every layer.
@@ -71,14 +70,15 @@ def policies() -> dict[str, Any]:
     for seed in SEEDS:
         trained = train(replace(TEXT, seed=seed))
         assert isinstance(trained.data, TextData)
-        texts = endings(trained.data, TEXT.context)
+        texts = [part[:, -RATIO * TEXT.context :] for part in endings(trained.data, TEXT.context)]
         for name, value in by_policy(trained.model, *texts).items():
             loss.setdefault(name, []).append(value)
     return {
-        "metadata": about_here(("torch",)),
+        "metadata": {"command": "python -m rope.training policies", **about_here(("torch",))},
         "experiment": asdict(TEXT),
         "seeds": list(SEEDS),
         "sinks": SINKS,
+        "ratio": RATIO,
         "judged": texts[0].shape[0] * JUDGED,
         "loss": loss,
     }
