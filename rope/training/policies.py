@@ -1,8 +1,9 @@
 """A text longer than the cache: what a model loses by the policy that decides which keys stay.
 
 Chapter "Keys that move". Every policy holds L keys, as many as the trained context, but for one
-that holds them all; judged are the last characters of texts of 8 L. Scores depend on differences of positions alone, so a window whose keys are moved back and one
-whose positions grow with the text are one policy.
+that holds them all; judged are the last characters of texts of 8 L. Scores depend on differences of
+positions alone, so a window whose keys are moved back and one whose positions grow with the text
+are one policy.
 
 Shapes: B batch, S sequence.
 """
@@ -66,6 +67,7 @@ def policies() -> dict[str, Any]:
 
     `metadata`, `experiment`, and `loss`, by policy one for each seed.
     """
+    about = about_here(("torch",))  # the commit of the code that runs
     loss: dict[str, list[float]] = {}
     for seed in SEEDS:
         trained = train(replace(TEXT, seed=seed))
@@ -74,7 +76,7 @@ def policies() -> dict[str, Any]:
         for name, value in by_policy(trained.model, *texts).items():
             loss.setdefault(name, []).append(value)
     return {
-        "metadata": {"command": "python -m rope.training policies", **about_here(("torch",))},
+        "metadata": {"command": "python -m rope.training policies", **about},
         "experiment": asdict(TEXT),
         "seeds": list(SEEDS),
         "sinks": SINKS,
