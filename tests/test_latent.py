@@ -150,9 +150,13 @@ def test_other_formats_lose_their_rounding_alone(dtype):
         assert out.dtype == dtype and close(out, exact, dtype, roundings=16)
 
 
+@pytest.mark.parametrize("widened", [False, True], ids=["as on a CPU", "as on a GPU"])
 @torch.no_grad()
-def test_autocast_decodes_in_its_format():
+def test_autocast_decodes_in_its_format(widened):
+    """Norms come out in float32 where autocast has them on its list: on GPUs, not on CPUs."""
     layer, x = make(dtype=torch.float32), normal((2, 9, 32), 90, torch.float32)
+    if widened:
+        layer.kv_a_layernorm.register_forward_hook(lambda norm, given, out: out.float())
     cache = cache_for(layer, dtype=torch.bfloat16)
     with torch.autocast("cpu", torch.bfloat16):
         out = torch.cat([layer(piece, cache=cache) for piece in x.split((4, 3, 1, 1), 1)], dim=1)
@@ -340,7 +344,7 @@ def test_compiled_decoding_does_not_recompile_at_each_token():
 
 
 A = sp.Matrix(2, 2, real_symbols("a b c d"))
-ANGLE, ANY = real_symbols("t u")
+(ANGLE,) = real_symbols("t")
 
 
 def test_a_matrix_that_commutes_with_rotations_is_a_complex_number():
@@ -356,16 +360,25 @@ def test_a_matrix_that_commutes_with_rotations_is_a_complex_number():
 
 
 def test_a_rotation_between_the_projections_leaves_no_matrix_to_absorb():
-    """U^T R W = cos t U^T W + sin t U^T J W: one matrix for all t if both are 0, and so all."""
+    """U^T R W = cos t U^T W + sin t U^T J W is the same at all angles if both matrices are 0."""
     queries = sp.Matrix(2, 2, real_symbols("w x y z"))
     quarter, product = rotation(sp.pi / 2), queries.T * rotation(ANGLE) * A
-    prove_equal(
-        product,
-        sp.cos(ANGLE) * queries.T * A + sp.sin(ANGLE) * queries.T * quarter * A,
-    )
-    # Its change is the product itself a quarter turn on, of the same rank, zero for no angle.
-    prove_equal(product.diff(ANGLE), queries.T * rotation(ANGLE + sp.pi / 2) * A)
-    prove_equal(product.diff(ANGLE).det(), queries.det() * A.det())
+    parts = queries.T * A, queries.T * quarter * A
+    prove_equal(product, sp.cos(ANGLE) * parts[0] + sp.sin(ANGLE) * parts[1])
+    # Half a turn on it is its own opposite: what does not change is 0.
+    prove_equal(queries.T * rotation(ANGLE + sp.pi) * A, -product)
+    prove_equal(product.det(), queries.det() * A.det())
+
+
+def test_heads_share_a_rotated_latent_if_their_keys_differ_by_a_complex_number():
+    """One head may cache W^-1 R W c; another finds R V c in it if V W^-1 commutes with R."""
+    a, b, *_ = A
+    number, turn = sp.Matrix([[a, -b], [b, a]]), rotation(ANGLE)
+    first = sp.Matrix([[1, 2], [3, 5]])  # any with an inverse
+    latent = first.inv() * turn * first  # what one head's cache holds, applied to c
+    prove_equal(number * first * latent, turn * number * first)
+    with pytest.raises(NotEqual):
+        prove_equal(A * first * latent, turn * A * first)
 
 
 @pytest.mark.parametrize(
