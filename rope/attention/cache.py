@@ -3,7 +3,7 @@
 Keys are stored rotated. Since a score depends on n - m alone, a key keeps the rotation of its
 own position; each new token rotates its own query and key.
 
-Shapes: B batch, H_kv key heads, S new tokens, T tokens held, D head dimension.
+Shapes: B batch, H_kv key heads, S new tokens, T tokens held, D head dimension, D_v that of values.
 """
 
 import torch
@@ -17,6 +17,7 @@ from rope.positions import check_position_ids
 class KVCache:
     """Room for max_seq_len rotated keys and values of one layer, filled in order: one a layer.
 
+    value_dim: the width D_v of the values, head_dim when None.
     dtype and device are torch's defaults when None; keys made under autocast have its dtype, and
     so must the cache. `length` is the number T of tokens held, the same for all rows; where rows
     are padded, `segment_ids` `[B, T]` tell who sees whom (None: each row is one sequence).
@@ -39,9 +40,12 @@ class KVCache:
         max_seq_len: int,
         head_dim: int,
         *,
+        value_dim: int | None = None,
         dtype: torch.dtype | None = None,
         device: torch.device | str | None = None,
     ) -> None:
+        value_dim = head_dim if value_dim is None else value_dim
+        check_count("value_dim", value_dim)
         shape = (batch, num_kv_heads, max_seq_len, head_dim)
         for name, size in zip(
             ("batch", "num_kv_heads", "max_seq_len", "head_dim"), shape, strict=True
@@ -53,7 +57,7 @@ class KVCache:
                 f"dtype is {dtype}; it must be float16, bfloat16, float32 or float64: pass that of "
                 "the keys"
             )
-        self.values = torch.zeros_like(self.keys)
+        self.values = self.keys.new_zeros(*shape[:3], value_dim)
         self.reset()
 
     def append(
@@ -65,9 +69,9 @@ class KVCache:
     ) -> tuple[Tensor, Tensor]:
         """Store the next S tokens and return all keys and values held.
 
-        k (rotated), v: `[B, H_kv, S, D]` in the cache's dtype, on its device; position_ids,
-        segment_ids: integers `[S]` or `[B, S]`, what the tokens were rotated to and belong to;
-        when None those of `next_ids`. Returns two views `[B, H_kv, T, D]`.
+        k (rotated): `[B, H_kv, S, D]`, v: `[B, H_kv, S, D_v]`, in the cache's dtype, on its device;
+        position_ids, segment_ids: integers `[S]` or `[B, S]`, what the tokens were rotated to and
+        belong to; when None those of `next_ids`. Returns views `[B, H_kv, T, D]` and `[B, H_kv, T, D_v]`.
         Raises ValueError for other shapes or devices, too many tokens, segment ids that begin late,
         tensors that record gradients, or a cache made under inference_mode and used outside it,
         TypeError for another dtype; the cache is then unchanged.
@@ -133,19 +137,20 @@ class KVCache:
 
         >>> KVCache(1, 1, 2, 4).check(torch.ones(1, 1, 2, 4), torch.ones(1, 1, 2, 4))
         """
-        batch, heads, room, head_dim = self.keys.shape
+        room = self.keys.shape[2]
         outside = not (torch.compiler.is_compiling() or torch.is_inference_mode_enabled())
         if outside and self.keys.is_inference():
             raise ValueError(
                 "the cache was made under torch.inference_mode() and is used outside it; torch "
                 "lets it be written to inside alone: make it outside, or decode inside"
             )
-        for name, tensor in (("k", k), ("v", v)):
+        for name, tensor, held in (("k", k, self.keys), ("v", v, self.values)):
             check_floating(name, tensor)
-            if tensor.dim() != 4 or tensor.shape != (batch, heads, tensor.shape[2], head_dim):
+            batch, heads, _, width = held.shape
+            if tensor.dim() != 4 or tensor.shape != (batch, heads, tensor.shape[2], width):
                 raise ValueError(
                     f"{name} has shape {list(tensor.shape)}; the cache takes "
-                    f"[{batch}, {heads}, S, {head_dim}]: make it with those sizes"
+                    f"[{batch}, {heads}, S, {width}]: make it with those sizes"
                 )
             if tensor.dtype != self.keys.dtype:
                 raise TypeError(
@@ -158,7 +163,7 @@ class KVCache:
                     f"{name} records gradients; a cache is overwritten and cannot keep them: "
                     "decode under torch.no_grad()"
                 )
-        if k.shape != v.shape:
+        if k.shape[2] != v.shape[2]:
             raise ValueError(
                 f"k has {k.shape[2]} tokens and v {v.shape[2]}; they must be the same: "
                 "append both for the same tokens"
