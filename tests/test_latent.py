@@ -388,7 +388,6 @@ def test_heads_share_a_rotated_latent_if_their_keys_differ_by_a_complex_number()
         ({"value_dim": 2.0}, TypeError, "value_dim is 2.0; it must be an integer"),
         ({"rope_dim": 3}, ValueError, "rope_dim is 3; it must be even"),
         ({"query_latent_dim": -1}, ValueError, "query_latent_dim is -1; it must be at least 1"),
-        ({"norm_eps": -1.0}, ValueError, "norm_eps is -1.0; it must be at least 0"),
         ({"rotary": "rope"}, TypeError, r"rotary is a str; .*: pass RotaryEmbedding\(4\)"),
         (
             {"rotary": RotaryEmbedding(6)},
