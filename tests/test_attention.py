@@ -144,7 +144,7 @@ def test_tokens_without_ids_go_on_from_those_with():
     cache.append(x, x, torch.arange(3) + 4, torch.tensor([[0, 0, 1], [2, 2, 2]]))
     cache.append(x, x)
     positions, segments = cache.next_ids(1, None, None)
-    assert positions.tolist() == [10] and segments.tolist() == [[1], [2]]
+    assert positions.tolist() == [[10]] * 2 and segments.tolist() == [[1], [2]]
     assert cache.segment_ids.tolist() == [[0, 0, 1, 1, 1, 1], [2] * 6]
 
 

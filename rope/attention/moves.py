@@ -1,0 +1,140 @@
+"""What is done to the tokens of a cache: moved, dropped, kept, a draft of them accepted.
+
+Moves are summed as integers, `positions` alone: keys are brought there when they are read, in one
+rotation from what was stored, R_delta R_n k = R_{n+delta} k; so their roundings do not add up.
+
+Shapes: B batch, N slots, n tokens of a draft.
+"""
+
+import torch
+from torch import Tensor
+
+from rope.attention.slots import Slots
+from rope.attention.tree import check_path
+from rope.checks import check_count, check_devices, check_integer, check_tensor
+
+
+class Moves(Slots):
+    """The part of a `KVCache` that changes positions and no key."""
+
+    def shift(self, delta: int | Tensor, slots: Tensor | None = None) -> None:
+        """Move tokens by delta positions; their keys follow when they are read, in one rotation.
+
+        delta: an int, or integers `[B]`, one a row; below 0 to move back. slots: bool `[B, N]`, the
+        tokens to move, all when None. Reads the data.
+        Raises ValueError for a token that would stand below 0, and while a draft is open, TypeError
+        for other dtypes; the cache is then unchanged.
+
+        >>> from rope.attention import KVCache
+        >>> cache, x = KVCache(1, 1, 4, 2), torch.ones(1, 1, 3, 2)
+        >>> _ = cache.append(x, x, torch.tensor([7, 8, 9]))
+        >>> cache.shift(-5)
+        >>> cache.positions
+        tensor([[ 2,  3,  4, -1]])
+        """
+        self._check_settled("shift")
+        if isinstance(delta, Tensor):
+            check_integer("delta", delta)
+            check_devices(cache=self.positions, delta=delta)
+            if delta.shape != self._shape[:1]:
+                raise ValueError(
+                    f"delta has shape {list(delta.shape)}; it must be an integer, or "
+                    f"[{self._shape[0]}], one a row: move some of a row by slots"
+                )
+            delta = delta.long()[:, None]
+        else:
+            check_count("delta", delta, smallest=-(2**53))
+        moved = self.positions >= 0
+        if slots is not None:
+            moved = moved & self._checked("slots", slots)
+        there = torch.where(moved, self.positions + delta, self.positions)
+        low, at = torch.where(moved, there, 0).min(), self.positions
+        if low < 0:
+            raise ValueError(
+                f"delta moves a token to {int(low)}; positions start at 0: drop the tokens that "
+                "would stand before, or move by less"
+            )
+        self._stale = (there != at) if self._stale is None else self._stale | (there != at)
+        self._put_positions(there)
+
+    def drop(self, mask: Tensor) -> None:
+        """Empty the slots where the mask, bool `[B, N]`, is True; no other token moves.
+
+        Raises ValueError for a slot that is empty, another shape or device, and while a draft is
+        open, TypeError for what is no bool; the cache is then unchanged. Reads the data.
+
+        >>> from rope.attention import KVCache
+        >>> cache, x = KVCache(1, 1, 4, 2), torch.ones(1, 1, 3, 2)
+        >>> _ = cache.append(x, x)
+        >>> cache.drop(cache.positions == 1)
+        >>> cache.positions
+        tensor([[ 0, -1,  2, -1]])
+        """
+        self._check_settled("drop")
+        absent = (self._checked("mask", mask) & (self.positions < 0)).nonzero()
+        if len(absent):
+            row, slot = absent[0].tolist()
+            raise ValueError(
+                f"mask drops slot {slot} of row {row}, which is empty; it must name tokens "
+                "that are held: take it from positions, whose empty slots are -1"
+            )
+        self._only(~mask)
+
+    def keep(self, mask: Tensor) -> None:
+        """Empty all slots but those where the mask, bool `[B, N]`, is True.
+
+        Raises as `drop` does, but for empty slots, which stay empty. Reads the data.
+
+        >>> from rope.attention import KVCache
+        >>> cache, x = KVCache(1, 1, 4, 2), torch.ones(1, 1, 3, 2)
+        >>> _ = cache.append(x, x)
+        >>> cache.keep(cache.positions >= 2)
+        >>> cache.positions
+        tensor([[-1, -1,  2, -1]])
+        """
+        self._check_settled("keep")
+        self._only(self._checked("mask", mask))
+
+    def accept(self, path: Tensor) -> None:
+        """Close the draft: keep one path of its tree from the root down, and empty its other slots.
+
+        path: integers `[length]` or `[B, length]`, numbers of tokens in the order drafted; -1 ends
+        a row's path early, and keeps nothing if it comes first. Reads the data.
+        Raises ValueError for a path that is none, or without a draft, TypeError for what is no
+        integer tensor; the cache is then unchanged.
+
+        >>> from rope.attention import KVCache
+        >>> cache, x = KVCache(1, 1, 4, 2), torch.ones(1, 1, 3, 2)
+        >>> _ = cache.append(x, x, parents=torch.tensor([-1, -1, 1]))
+        >>> cache.accept(torch.tensor([1, 2]))
+        >>> cache.positions
+        tensor([[-1,  0,  1, -1]])
+        """
+        draft = self._draft
+        if draft is None:
+            raise ValueError(
+                "there is no draft; accept must close one: append tokens with their parents first"
+            )
+        path = check_path(path, draft.parents)
+        numbers = torch.arange(draft.parents.shape[1], device=self._device)
+        kept = (path[:, :, None] == numbers).any(dim=1)  # [B, n]
+        at = torch.where(kept, self.positions.gather(1, draft.slots), -1)
+        self._draft = None
+        self._put_positions(self.positions.scatter(1, draft.slots, at))
+        self.length = self._most()
+
+    def _only(self, mask: Tensor) -> None:
+        self._put_positions(torch.where(mask, self.positions, -1))
+        self.length = self._most()
+
+    def _checked(self, name: str, mask: Tensor) -> Tensor:
+        """A mask of slots, refused if it is no bool `[B, N]` on the device."""
+        check_tensor(name, mask)
+        check_devices(**{"cache": self.positions, name: mask})
+        if mask.dtype != torch.bool or mask.shape != self._shape:
+            kind = TypeError if mask.dtype != torch.bool else ValueError
+            raise kind(
+                f"{name} is {mask.dtype} {list(mask.shape)}; it must be torch.bool "
+                f"{list(self._shape)}, one a slot: compare positions, say"
+            )
+        return mask
