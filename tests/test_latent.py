@@ -172,6 +172,45 @@ def test_cached_keys_fit_later_queries_under_an_extension_that_follows_the_lengt
     assert close(decoded, layer(x))
 
 
+@pytest.mark.parametrize("policy", ["rotated", "plain"])
+@pytest.mark.parametrize("absorbed", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+@torch.no_grad()
+def test_dropped_and_shifted_is_recomputed_without_what_was_dropped(kind, absorbed, policy):
+    """Tokens 2, 3, 4 go, the later ones move up: a move of the rotated keys, and of them alone."""
+    layer, x = make(kind), normal((2, 12, 32), 90)
+    cache = KVCache(2, 1, 12, 4, value_dim=12, policy=policy, dtype=DOUBLE)
+    layer(x[:, :9], cache=cache)
+    latents = cache.values.clone()
+    gone = (cache.positions >= 2) & (cache.positions < 5)
+    cache.drop(gone)
+    cache.shift(-3, cache.positions >= 5)
+    after = torch.cat(
+        [layer(piece, cache=cache, absorbed=absorbed) for piece in x[:, 9:].split((2, 1), 1)], dim=1
+    )
+    rest = torch.cat((x[:, :2], x[:, 5:]), dim=1)
+    assert close(after, layer(rest)[:, 6:], roundings=1024)
+    kept = [0, 1, 5, 6, 7, 8]
+    assert torch.equal(cache.values[:, :, kept], latents[:, :, kept])
+    fresh = cache_for(layer)
+    layer(rest, cache=fresh)
+    (moved, _), (right, _) = (each.read(layer.rotary) for each in (cache, fresh))
+    order = cache.positions.masked_fill(cache.positions < 0, 99).argsort(dim=1)[:, :9]
+    moved = moved.gather(2, order[:, None, :, None].expand_as(right))
+    assert close(moved, right)
+
+
+@torch.no_grad()
+def test_forks_and_other_rows_go_on_by_themselves():
+    layer, x = make(), normal((2, 8, 32), 90)
+    cache = cache_for(layer)
+    layer(x[:, :6], cache=cache)
+    fork = cache.fork()
+    fork.reorder(torch.tensor([1, 0]))
+    ends = [layer(x[:, 6:], cache=cache), layer(x[:, 6:].flip(0), cache=fork)]
+    assert close(ends[0], layer(x)[:, 6:]) and close(ends[1], layer(x)[:, 6:].flip(0))
+
+
 @pytest.mark.parametrize("absorbed", [False, True])
 def test_a_shift_of_all_positions_changes_nothing_and_a_stretch_does(absorbed):
     layer, x = make(), normal((1, 8, 32), 90)
@@ -388,8 +427,7 @@ def test_heads_share_a_rotated_latent_if_their_keys_differ_by_a_complex_number()
         ({"value_dim": 2.0}, TypeError, "value_dim is 2.0; it must be an integer"),
         ({"rope_dim": 3}, ValueError, "rope_dim is 3; it must be even"),
         ({"query_latent_dim": -1}, ValueError, "query_latent_dim is -1; it must be at least 1"),
-        ({"norm_eps": -1.0}, ValueError, "norm_eps is -1.0; it must be at least 0"),
-        ({"rotary": "rope"}, TypeError, r"rotary is a str; .*: pass RotaryEmbedding\(4\)"),
+        ({"rotary": "rope"}, TypeError, r"rotary is a str; it must be a RotaryEmbedding: pass one"),
         (
             {"rotary": RotaryEmbedding(6)},
             ValueError,
