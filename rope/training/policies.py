@@ -44,7 +44,7 @@ def by_policy(model: Decoder, inputs: Tensor, targets: Tensor) -> dict[str, floa
 
     >>> import torch
     >>> from rope.training import Experiment
-    >>> model = Decoder(Experiment(width=16, heads=2, layers=1, context=4), tokens=9)
+    >>> model = Decoder(Experiment(width=16, heads=2, layers=1, context=8), tokens=9)
     >>> text = torch.arange(80)[None] % 9
     >>> losses = by_policy(model, text, (text + 1) % 9)
     >>> abs(losses["window"] - losses["recomputed"]) < 1e-5  # of one layer: the keys know no text
