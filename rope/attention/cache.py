@@ -214,7 +214,7 @@ class KVCache(Moves):
         True
         """
         at = self.positions
-        first = torch.where(at < 0, 2**62, at).topk(min(sinks, at.shape[1]), 1, largest=False)
+        first = at.masked_fill(at < 0, 2**62).topk(min(sinks, at.shape[1]), 1, largest=False)
         ahead = (at.amax(dim=1, keepdim=True) - (span - 1)).clamp(min=0) * (first.values < sinks)
         keys = self.keys if self._read is None else self._read
         index = spread(first.indices, self.keys[:, :, : first.indices.shape[1]])
@@ -305,10 +305,10 @@ class KVCache(Moves):
             k = self.keys.gather(2, spread(places, self.keys[:, :, : places.shape[1]]))
             at, base = self.positions.gather(1, places), self.stored_at.gather(1, places)
         held = at >= 0
-        there = torch.where(held, at + ahead, 0)
+        there = (at + ahead).masked_fill(~held, 0)
         if self._plain:
             return rotary.rotate(k, there, seq_len=seq_len)
-        return rotary.shift(k, torch.where(held, there - base, 0), seq_len=seq_len)
+        return rotary.shift(k, (there - base).masked_fill(~held, 0), seq_len=seq_len)
 
     def _map(self, change: Callable[[Tensor], Tensor]) -> None:
         """Change every tensor; the first axis of all is the batch."""

@@ -118,13 +118,13 @@ class Moves(Slots):
         path = check_path(path, draft.parents)
         numbers = torch.arange(draft.parents.shape[1], device=self._device)
         kept = (path[:, :, None] == numbers).any(dim=1)  # [B, n]
-        at = torch.where(kept, self.positions.gather(1, draft.slots), -1)
+        at = self.positions.gather(1, draft.slots).masked_fill(~kept, -1)
         self._draft = None
         self._put_positions(self.positions.scatter(1, draft.slots, at))
         self.length = self._most()
 
     def _only(self, mask: Tensor) -> None:
-        self._put_positions(torch.where(mask, self.positions, -1))
+        self._put_positions(self.positions.masked_fill(~mask, -1))
         self.length = self._most()
 
     def _checked(self, name: str, mask: Tensor) -> Tensor:

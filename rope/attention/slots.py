@@ -62,7 +62,7 @@ class Slots:
         if self._positions is not None:
             return self._positions
         slots = torch.arange(self._shape[1], device=self._device)
-        return torch.where(slots < self.length, slots, -1).expand(self._shape)
+        return slots.masked_fill(slots >= self.length, -1).expand(self._shape)
 
     @property
     def stored_at(self) -> Tensor:
@@ -138,7 +138,7 @@ class Slots:
             return
         at = self.positions
         seen = (at > self._next() - window) | (at < sinks)  # by the first of the new tokens
-        self._put_positions(torch.where(seen, at, -1))
+        self._put_positions(at.masked_fill(~seen, -1))
         self.length = min(self.length, window - 1 + sinks)  # as long as positions rise
         if not torch.compiler.is_compiling() and at.is_cpu:  # a GPU would have to wait
             self.length = self._most()
@@ -208,7 +208,7 @@ class Slots:
             return self._draft.root
         at = self.positions
         if self._segments is not None:
-            at = torch.where(self._segments == self._segment, at, -1)
+            at = at.masked_fill(self._segments != self._segment, -1)
         return at.amax(dim=1, keepdim=True) + 1
 
     def _grown(self, parents: Tensor, seq_len: int) -> Tensor:
@@ -232,7 +232,9 @@ class Slots:
             end = max(self._end, end)
             if first < self._end:
                 empty = (self._positions[:, :end] < 0).byte()
-                latest = empty.topk(seq_len, dim=1).indices
+                latest = empty.argmax(dim=1, keepdim=True)
+                if seq_len != 1:
+                    latest = empty.topk(seq_len, dim=1).indices
             self._end = end
         self.length, self._new, self._latest = first + seq_len, seq_len, latest
         places = slice(first, end) if latest is None else latest
