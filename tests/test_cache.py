@@ -274,7 +274,7 @@ def trees(draw):
     return torch.tensor(parents), torch.tensor(paths), draw(st.integers(0, size))
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(tree=trees(), policy=st.sampled_from(POLICIES), window=st.sampled_from([None, 4]))
 @torch.no_grad()
 def test_each_branch_of_a_draft_is_a_text_of_its_own(tree, policy, window):

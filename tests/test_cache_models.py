@@ -4,6 +4,8 @@ The oracle is the model as it was, with its own caches: dynamic, static and slid
 loaded into ours; in float64 the two differ by the angles, which transformers makes in float32.
 """
 
+import itertools
+
 import pytest
 import torch
 from strategies import tolerance
@@ -74,7 +76,7 @@ def test_padded_batches_decode_as_with_caches_of_transformers(kind, side):
         kept = transformers.StaticCache(config=theirs.config, max_cache_len=PROMPT + STEPS)
     ids = (mask.cumsum(1) - 1).clamp(min=0)
     bounds = [0, PROMPT, *range(PROMPT + 1, PROMPT + STEPS + 1)]
-    for start, end in zip(bounds, bounds[1:], strict=False):
+    for start, end in itertools.pairwise(bounds):
         new = slice(start, end)
         expected = theirs(
             text[:, new],
