@@ -128,7 +128,7 @@ def test_the_cheaper_form_is_taken():
 def test_decoding_with_a_cache_equals_the_full_pass(kind, absorbed, pieces):
     layer, x = make(kind), normal((2, 9, 32), 90)
     cache = cache_for(layer)
-    for ids in (None, torch.arange(9) + 5):
+    for ids in (None, torch.tensor([3, 4, 5, 9, 10, 20, 21, 22, 40])):
         split = [None] * len(pieces) if ids is None else ids.split(pieces)
         out = [
             layer(piece, at, cache=cache, absorbed=absorbed)
