@@ -184,7 +184,7 @@ class KVCache(Moves):
             among = among.expand(len(new), -1, -1)
         else:
             columns = self._draft.slots
-            among = ancestors(self._draft.parents)[:, -seq_len:]
+            among = ancestors(self._draft.parents)[:, columns.shape[1] - seq_len :]
         m = positions.gather(1, new)
         earlier = positions[:, None] <= m[:, :, None]
         return in_sight(

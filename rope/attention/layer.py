@@ -62,7 +62,7 @@ class RotaryAttention(nn.Module):
         check_flag("bias", bias)
         check_count("sinks", sinks, smallest=0)
         if window is not None:
-            check_count("window", window)
+            check_count("window", window, smallest=2)  # of one, a token sees itself alone
         elif sinks:
             raise ValueError(
                 f"sinks is {sinks} and window None; sinks are what stays in sight outside of a "

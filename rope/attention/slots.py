@@ -111,7 +111,8 @@ class Slots:
         """
         if parents is not None:
             parents, root = self._grown(parents, seq_len), self._next()
-            position_ids = root + ancestors(parents)[:, -seq_len:].sum(dim=2) - 1
+            new = ancestors(parents)[:, parents.shape[1] - seq_len :]
+            position_ids = root + new.sum(dim=2) - 1
         elif attention_mask is not None:
             real = attention_mask != 0
             if position_ids is None:
