@@ -358,11 +358,13 @@ def test_multiply_adds_are_those_that_torch_counts(kind, queries, keys, absorbed
 
 
 def test_the_decode_step_of_deepseek_v2():
-    """At 4,096 tokens: a hundredth of the products; of an attention with 128 key heads, thrice."""
+    """At 4,096 tokens absorbed takes a hundredth of the products; were keys and values held, 2/7."""
     with torch.device("meta"):
         layer = LatentAttention(5120, 128, latent_dim=512, rope_dim=64, nope_dim=128, value_dim=128)
     naive, absorbed = (layer.multiply_adds(1, 4096, absorbed=way) for way in (False, True))
     assert (naive, absorbed) == (68_887_248_896, 587_202_560)
+    expanded = 128 * 4096 * (128 + 64 + 128)  # the scores and sums of a cache 71 times as large
+    assert absorbed == 3.5 * expanded
     assert layer(torch.empty(1, 3, 5120, device="meta")).shape == (1, 3, 5120)
 
 
