@@ -358,7 +358,7 @@ def test_multiply_adds_are_those_that_torch_counts(kind, queries, keys, absorbed
 
 
 def test_the_decode_step_of_deepseek_v2():
-    """At 4,096 tokens absorbed takes a hundredth of the products; were keys and values held, 2/7."""
+    """At 4,096 tokens absorbed takes a hundredth of the products; with all keys held, 2/7 do."""
     with torch.device("meta"):
         layer = LatentAttention(5120, 128, latent_dim=512, rope_dim=64, nope_dim=128, value_dim=128)
     naive, absorbed = (layer.multiply_adds(1, 4096, absorbed=way) for way in (False, True))
