@@ -1,4 +1,4 @@
-"""What a cache takes: the keys and values of new tokens, and what rotates them.
+"""What a cache takes: the keys and values of new tokens, what rotates them, and a window.
 
 Shapes: B batch, H_kv key heads, N slots, S new tokens, D head dimension, D_v that of values.
 """
@@ -6,8 +6,9 @@ Shapes: B batch, H_kv key heads, N slots, S new tokens, D head dimension, D_v th
 import torch
 from torch import Tensor
 
-from rope.checks import check_devices, check_floating
+from rope.checks import check_count, check_devices, check_floating, check_tensor
 from rope.module import RotaryEmbedding
+from rope.positions import check_attention_mask
 
 
 def check_new(keys: Tensor, values: Tensor, k: Tensor, v: Tensor) -> None:
@@ -79,3 +80,39 @@ def check_rotary(
             f"seq_len is None for {rotary.extension.name}, whose spectrum depends on the length; "
             "one must hold for all keys: pass it, or call fix_length first"
         )
+
+
+def check_window(window: int | None, sinks: int, sink_positions: str) -> None:
+    """Refuse what is no window, or sinks without one.
+
+    >>> check_window(4096, 4, "text")
+    """
+    check_count("sinks", sinks, smallest=0)
+    if window is not None:
+        check_count("window", window, smallest=2)  # of one, a token sees itself alone
+    elif sinks:
+        raise ValueError(
+            f"sinks is {sinks} and window None; sinks are what stays in sight outside of a "
+            "window: pass window, or leave sinks out"
+        )
+    if sink_positions not in ("text", "cache"):
+        raise ValueError(
+            f"sink_positions is {sink_positions!r}; it must be 'text' or 'cache': leave it out "
+            "for 'text'"
+        )
+
+
+def check_mask(attention_mask: Tensor, x: Tensor) -> Tensor:
+    """The mask as bool `[B, S]`, refused if it does not fit x `[B, S, E]`.
+
+    >>> check_mask(torch.tensor([[0, 1, 1]]), torch.ones(1, 3, 8))
+    tensor([[False,  True,  True]])
+    """
+    check_tensor("attention_mask", attention_mask)
+    check_devices(x=x, attention_mask=attention_mask)
+    if attention_mask.shape != x.shape[:2]:
+        raise ValueError(
+            f"attention_mask has shape {list(attention_mask.shape)}; it must be "
+            f"{list(x.shape[:2])}, one number a token of this call: leave out those cached"
+        )
+    return check_attention_mask(attention_mask)

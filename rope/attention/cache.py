@@ -11,18 +11,16 @@ dimension, D_v that of values.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import fields
 
 import torch
 from torch import Tensor
 
 from rope.attention.admission import check_new, check_rotary
-from rope.attention.moves import Moves
-from rope.attention.places import Places, put, spread
-from rope.attention.sight import in_sight
-from rope.attention.tree import Draft, ancestors
+from rope.attention.places import put
+from rope.attention.reading import Reading
+from rope.attention.tree import Draft
 from rope.checks import FLOATING, check_count, check_devices, check_integer
 from rope.module import RotaryEmbedding
 from rope.positions import position_range
@@ -30,7 +28,7 @@ from rope.positions import position_range
 POLICIES = ("rotated", "plain")
 
 
-class KVCache(Moves):
+class KVCache(Reading):
     """Room for max_seq_len keys and values of one layer, a slot each: one cache a layer.
 
     value_dim: the width D_v of the values, head_dim when None. policy: keys are stored "rotated",
@@ -46,8 +44,6 @@ class KVCache(Moves):
     >>> keys.shape, cache.length
     (torch.Size([1, 2, 3, 4]), 3)
     """
-
-    _read: Tensor | None  # [B, H_kv, N, D]: the keys at `positions`, where `keys` are not
 
     def __init__(
         self,
@@ -132,99 +128,6 @@ class KVCache(Moves):
             put(self._read, places, k)
         return self.read(rotary, seq_len=seq_len)
 
-    def read(
-        self, rotary: RotaryEmbedding | None = None, *, seq_len: int | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """All keys, rotated to their positions, and values.
-
-        rotary: what the keys are rotated by; needed where policy is plain, or after `shift`.
-        seq_len: as in `RotaryEmbedding`, for an extension that depends on the length.
-        Returns views `[B, H_kv, T, D]` and `[B, H_kv, T, D_v]`; slots that are empty hold anything.
-        Only keys moved since the last read are rotated. Raises as `RotaryEmbedding.shift` does.
-
-        >>> cache, x = KVCache(1, 1, 2, 4), torch.ones(1, 1, 2, 4)
-        >>> rotary = RotaryEmbedding(4)
-        >>> _ = cache.append(rotary.rotate(x), x)
-        >>> cache.shift(7)
-        >>> keys, _ = cache.read(rotary)
-        >>> torch.allclose(keys, rotary.rotate(x, offset=7), atol=1e-6)
-        True
-        """
-        check_rotary(self.keys, rotary, seq_len, self._stale is not None)
-        used = self._used
-        if self._stale is not None and rotary is not None:
-            slots = (self._stale & (self.positions >= 0)).any(dim=0).nonzero()[:, 0]
-            if len(slots) == used:
-                self._bring(rotary, slice(0, used), seq_len)
-            elif len(slots):
-                self._bring(rotary, slots.expand(len(self.keys), -1), seq_len)
-            self._stale = None
-        keys = self.keys if self._read is None else self._read
-        return keys[:, :, :used], self.values[:, :, :used]
-
-    def sight(self, *, window: int | None = None, sinks: int = 0) -> Tensor | None:
-        """What the tokens of the last `append` see, bool `[B, S, T]`; window, sinks: as `in_sight`.
-
-        None where that is all, or, for the first tokens held, all up to themselves.
-
-        >>> cache, x = KVCache(1, 1, 4, 2), torch.ones(1, 1, 2, 2)
-        >>> _ = cache.append(x, x), cache.append(x, x)
-        >>> cache.sight().int()
-        tensor([[[1, 1, 1, 0],
-                 [1, 1, 1, 1]]], dtype=torch.int32)
-        """
-        used, seq_len = self._used, self._new
-        in_order = self._positions is None and self._segments is None
-        if in_order and (window is None or used <= window) and seq_len in (1, used):
-            return None
-        new = columns = self._new_slots()
-        positions, segments = self.positions[:, :used], self.segment_ids
-        if self._draft is None:
-            among = torch.ones(seq_len, seq_len, dtype=torch.bool, device=new.device).tril()
-            among = among.expand(len(new), -1, -1)
-        else:
-            columns = self._draft.slots
-            among = ancestors(self._draft.parents)[:, columns.shape[1] - seq_len :]
-        m = positions.gather(1, new)
-        earlier = positions[:, None] <= m[:, :, None]
-        return in_sight(
-            m,
-            positions,
-            earlier.scatter(2, columns[:, None].expand_as(among), among),
-            window=window,
-            sinks=sinks,
-            segment_ids=None if segments is None else segments.gather(1, new),
-            key_segment_ids=segments,
-        )
-
-    @contextmanager
-    def sinks_along(
-        self, rotary: RotaryEmbedding, sinks: int, span: int, *, seq_len: int | None = None
-    ) -> Iterator[None]:
-        """Within it, keys that were read have the sinks at most span - 1 before their row's last.
-
-        The tokens at positions 0 ... sinks-1 are moved along with the window, and back. Of use for
-        one token at a time; `sinks_along` of no other call may be open.
-
-        >>> cache, x = KVCache(1, 1, 8, 4), torch.ones(1, 1, 8, 4)
-        >>> rotary = RotaryEmbedding(4)
-        >>> keys, _ = cache.append(rotary.rotate(x), x)
-        >>> with cache.sinks_along(rotary, sinks=1, span=3):
-        ...     torch.allclose(keys[0, 0, 0], keys[0, 0, 5])
-        True
-        """
-        at = self.positions
-        first = torch.where(at < 0, 2**62, at).topk(min(sinks, at.shape[1]), 1, largest=False)
-        ahead = (at.amax(dim=1, keepdim=True) - (span - 1)).clamp(min=0) * (first.values < sinks)
-        keys = self.keys if self._read is None else self._read
-        index = spread(first.indices, self.keys[:, :, : first.indices.shape[1]])
-        before = keys.gather(2, index)
-        keys.scatter_(2, index, self._turned(rotary, first.indices, seq_len, ahead))
-        try:
-            yield
-        finally:
-            keys.scatter_(2, index, before)
-
     def reorder(self, rows: Tensor) -> None:
         """Let row b go on from what row rows[b] holds, as a beam search has it.
 
@@ -279,36 +182,6 @@ class KVCache(Moves):
         check_new(self.keys, self.values, k, v)
         self._check_room(k.shape[2], parents is not None, window, sinks)
         self._check_ids(k, position_ids, segment_ids, parents, rising=window is not None)
-
-    def _bring(self, rotary: RotaryEmbedding, places: Places, seq_len: int | None) -> None:
-        """Rotate these keys to their positions, in the buffer that is read."""
-        if self._read is None:
-            with torch.inference_mode(False):
-                self._read = self.keys.clone()
-        put(self._read, places, self._turned(rotary, places, seq_len))
-
-    def _turned(
-        self,
-        rotary: RotaryEmbedding,
-        places: Places,
-        seq_len: int | None,
-        ahead: Tensor | int = 0,
-    ) -> Tensor:
-        """These keys at their positions, or ahead of them: rotated once, from what is stored."""
-        if isinstance(places, slice):
-            k, at, base = (
-                self.keys[:, :, places],
-                self.positions[:, places],
-                self.stored_at[:, places],
-            )
-        else:
-            k = self.keys.gather(2, spread(places, self.keys[:, :, : places.shape[1]]))
-            at, base = self.positions.gather(1, places), self.stored_at.gather(1, places)
-        held = at >= 0
-        there = torch.where(held, at + ahead, 0)
-        if self._plain:
-            return rotary.rotate(k, there, seq_len=seq_len)
-        return rotary.shift(k, torch.where(held, there - base, 0), seq_len=seq_len)
 
     def _map(self, change: Callable[[Tensor], Tensor]) -> None:
         """Change every tensor; the first axis of all is the batch."""

@@ -18,14 +18,9 @@ Attend = Callable[[Tensor, Tensor, Tensor, Tensor | None, bool], Tensor]
 
 
 def decode(
-    attend: Attend,
-    rotary: RotaryEmbedding,
-    cache: KVCache,
+    parts: tuple[Attend, RotaryEmbedding, KVCache],
     vectors: tuple[Tensor, Tensor, Tensor],
-    position_ids: Tensor | None,
-    real: Tensor | None,
-    segment_ids: Tensor | None,
-    parents: Tensor | None,
+    ids: tuple[Tensor | None, Tensor | None, Tensor | None, Tensor | None],
     *,
     window: int | None,
     sinks: int,
@@ -33,12 +28,14 @@ def decode(
 ) -> Tensor:
     """Heads `[B, H, S, D]` over what the cache holds and the tokens of this call, then held too.
 
-    attend: of queries, keys, values, a mask or None, and whether the first query stands with the
-    first key. vectors: q `[B, H, S, D]`, k and v `[B, H_kv, S, D]`, not rotated; real: bool
-    `[B, S]`; span: the most positions from a sink to the query, where sinks move along; the rest
-    as in `RotaryAttention`. Raises as `KVCache.append` does; the cache is then unchanged.
+    parts: what attends, given queries, keys, values, a mask or None, and whether the first query
+    stands with the first key; what rotates; the cache. vectors: q `[B, H, S, D]`, k and v
+    `[B, H_kv, S, D]`, not rotated. ids: position_ids, the attention mask as bool `[B, S]`,
+    segment_ids, parents. span: the most positions from a sink to the query, where sinks move along;
+    the rest as in `RotaryAttention`. Raises as `KVCache.append` does; the cache is then unchanged.
     """
-    q, k, v = vectors
+    attend, rotary, cache = parts
+    (q, k, v), (position_ids, real, segment_ids, parents) = vectors, ids
     cache.check(k, v, position_ids, segment_ids, parents=parents, window=window, sinks=sinks)
     past, given = cache.length, position_ids is not None
     position_ids, segment_ids = cache.next_ids(

@@ -13,10 +13,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
+from rope.attention.admission import check_mask, check_window
 from rope.attention.cache import KVCache
 from rope.attention.decoding import decode
 from rope.attention.packed import check_segment_ids
-from rope.attention.sight import check_attention_mask, in_sight
+from rope.attention.sight import in_sight
 from rope.checks import check_count, check_flag, check_floating
 from rope.module import RotaryEmbedding
 
@@ -60,19 +61,7 @@ class RotaryAttention(nn.Module):
         check_count("num_heads", num_heads)
         check_count("num_kv_heads", num_kv_heads)
         check_flag("bias", bias)
-        check_count("sinks", sinks, smallest=0)
-        if window is not None:
-            check_count("window", window, smallest=2)  # of one, a token sees itself alone
-        elif sinks:
-            raise ValueError(
-                f"sinks is {sinks} and window None; sinks are what stays in sight outside of a "
-                "window: pass window, or leave sinks out"
-            )
-        if sink_positions not in ("text", "cache"):
-            raise ValueError(
-                f"sink_positions is {sink_positions!r}; it must be 'text' or 'cache': leave it out "
-                "for 'text'"
-            )
+        check_window(window, sinks, sink_positions)
         if num_heads % num_kv_heads:
             raise ValueError(
                 f"num_kv_heads is {num_kv_heads}; it must divide num_heads, {num_heads}, so that "
@@ -148,14 +137,9 @@ class RotaryAttention(nn.Module):
             out = self._alone(q, k, v, position_ids, real, segment_ids, causal)
         else:
             out = decode(
-                self._attend,
-                self.rotary,
-                cache,
+                (self._attend, self.rotary, cache),
                 (q, k, v),
-                position_ids,
-                real,
-                segment_ids,
-                parents,
+                (position_ids, real, segment_ids, parents),
                 window=self.window,
                 sinks=self.sinks,
                 span=self._span,
@@ -263,4 +247,4 @@ class RotaryAttention(nn.Module):
                 f"x has {x.shape[1]} tokens and sink_positions is 'cache'; there must be a cache "
                 f"past {self._span}: pass a KVCache, or take positions of the 'text'"
             )
-        return None if attention_mask is None else check_attention_mask(attention_mask, x)
+        return None if attention_mask is None else check_mask(attention_mask, x)

@@ -9,13 +9,15 @@ Shapes: B batch, N slots, n tokens of a draft.
 import torch
 from torch import Tensor
 
-from rope.attention.slots import Slots
-from rope.attention.tree import check_path
+from rope.attention.packed import check_segment_ids
+from rope.attention.sight import Sight
+from rope.attention.tree import check_parents, check_path
 from rope.checks import check_count, check_devices, check_integer, check_tensor
+from rope.positions import check_position_ids
 
 
-class Moves(Slots):
-    """The part of a `KVCache` that changes positions and no key."""
+class Moves(Sight):
+    """The part of a `KVCache` that changes positions and no key, and refuses bad ones."""
 
     def shift(self, delta: int | Tensor, slots: Tensor | None = None) -> None:
         """Move tokens by delta positions; their keys follow when they are read, in one rotation.
@@ -118,13 +120,72 @@ class Moves(Slots):
         path = check_path(path, draft.parents)
         numbers = torch.arange(draft.parents.shape[1], device=self._device)
         kept = (path[:, :, None] == numbers).any(dim=1)  # [B, n]
-        at = torch.where(kept, self.positions.gather(1, draft.slots), -1)
+        at = self.positions.gather(1, draft.slots).masked_fill(~kept, -1)
         self._draft = None
         self._put_positions(self.positions.scatter(1, draft.slots, at))
         self.length = self._most()
 
+    def _check_room(self, seq_len: int, drafted: bool, window: int | None, sinks: int) -> None:
+        """Refuse tokens that find no room, or come in the middle of a draft."""
+        if seq_len and not drafted:
+            self._check_settled("append without parents")
+        least, room = self.length + seq_len, self._shape[1]
+        if window is not None:  # all that no window holds makes room, for one token at least
+            least = min(least, window - 1 + sinks + (seq_len if drafted else 1))
+        if least > room:
+            raise ValueError(
+                f"the cache holds {self.length} of {room} tokens; {seq_len} more do not fit: "
+                f"make it with max_seq_len at least {least}, or reset it"
+            )
+
+    def _check_ids(
+        self,
+        k: Tensor,
+        position_ids: Tensor | None,
+        segment_ids: Tensor | None,
+        parents: Tensor | None,
+        rising: bool,
+    ) -> None:
+        """Refuse ids that do not fit each other or what is held; rising: as a window needs them."""
+        if parents is not None and position_ids is not None:
+            raise ValueError(
+                "position_ids are given beside parents, which say how deep each token stands; one "
+                "of the two must be left out: a draft counts its own positions"
+            )
+        if parents is not None:
+            check_parents(parents, 0 if self._draft is None else self._draft.parents.shape[1], k)
+        if position_ids is not None:
+            check_position_ids(position_ids, k)
+        if segment_ids is not None:
+            check_segment_ids(segment_ids, k=k)
+        if segment_ids is not None and self._segments is None and self.length:
+            raise ValueError(
+                f"segment_ids was given after {self.length} tokens without; the cache must know "
+                "who may see whom from the first token: give them with the prompt, or reset it"
+            )
+        if position_ids is None or torch.compiler.is_compiling() or not position_ids.is_cpu:
+            return  # a GPU would have to wait for the numbers
+        ids = position_ids.long().expand(self._shape[0], -1)
+        wrong = ids < -1
+        if rising:  # or a window could hold more tokens than it has positions
+            last = torch.cat((self._next() - 1, ids[:, :-1]), dim=1).cummax(dim=1).values
+            wrong = wrong | ((ids >= 0) & (ids <= last))
+        if wrong.any():
+            raise ValueError(
+                f"position_ids holds {int(ids[wrong][0])}; it must "
+                + ("rise along each row, beside a window" if rising else "be -1, padding, or more")
+                + ": leave it out to count on"
+            )
+
+    def _check_settled(self, what: str) -> None:
+        if self._draft is not None:
+            raise ValueError(
+                f"a draft of {self._draft.parents.shape[1]} tokens is open; {what} must wait until "
+                "one path of it is kept: call accept first"
+            )
+
     def _only(self, mask: Tensor) -> None:
-        self._put_positions(torch.where(mask, self.positions, -1))
+        self._put_positions(self.positions.masked_fill(~mask, -1))
         self.length = self._most()
 
     def _checked(self, name: str, mask: Tensor) -> Tensor:

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from rope.attention.packed import same_segment
-from rope.checks import check_devices, check_integer, check_tensor
+from rope.attention.slots import Slots
+from rope.attention.tree import ancestors
 
 
 def in_sight(
@@ -49,29 +50,41 @@ def in_sight(
     return earlier & (seen | (m < 0))
 
 
-def check_attention_mask(attention_mask: Tensor, x: Tensor) -> Tensor:
-    """The mask as bool `[B, S]`; refused if it is no bool or 0 and 1 of that shape.
+class Sight(Slots):
+    """The part of a `KVCache` that says what its tokens see."""
 
-    x: `[B, ..., S, width]`.
+    def sight(self, *, window: int | None = None, sinks: int = 0) -> Tensor | None:
+        """What the tokens of the last `append` see, bool `[B, S, T]`; window, sinks: as `in_sight`.
 
-    >>> check_attention_mask(torch.tensor([[0, 1, 1]]), torch.ones(1, 3, 8))
-    tensor([[False,  True,  True]])
-    """
-    check_tensor("attention_mask", attention_mask)
-    if attention_mask.dtype != torch.bool:
-        check_integer("attention_mask", attention_mask)
-    check_devices(x=x, attention_mask=attention_mask)
-    shape = [x.shape[0], x.shape[-2]]
-    if list(attention_mask.shape) != shape:
-        raise ValueError(
-            f"attention_mask has shape {list(attention_mask.shape)}; it must be {shape}, one "
-            "number a token of this call: leave out those that the cache holds"
+        None where that is all, or, for the first tokens held, all up to themselves.
+
+        >>> from rope.attention import KVCache
+        >>> cache, x = KVCache(1, 1, 4, 2), torch.ones(1, 1, 2, 2)
+        >>> _ = cache.append(x, x), cache.append(x, x)
+        >>> cache.sight().int()
+        tensor([[[1, 1, 1, 0],
+                 [1, 1, 1, 1]]], dtype=torch.int32)
+        """
+        used, seq_len = self._used, self._new
+        in_order = self._positions is None and self._segments is None
+        if in_order and (window is None or used <= window) and seq_len in (1, used):
+            return None
+        new = columns = self._new_slots()
+        positions, segments = self.positions[:, :used], self.segment_ids
+        if self._draft is None:
+            among = torch.ones(seq_len, seq_len, dtype=torch.bool, device=new.device).tril()
+            among = among.expand(len(new), -1, -1)
+        else:
+            columns = self._draft.slots
+            among = ancestors(self._draft.parents)[:, columns.shape[1] - seq_len :]
+        m = positions.gather(1, new)
+        earlier = positions[:, None] <= m[:, :, None]
+        return in_sight(
+            m,
+            positions,
+            earlier.scatter(2, columns[:, None].expand_as(among), among),
+            window=window,
+            sinks=sinks,
+            segment_ids=None if segments is None else segments.gather(1, new),
+            key_segment_ids=segments,
         )
-    real = attention_mask != 0
-    if not torch.compiler.is_compiling() and not bool((attention_mask == real).all()):
-        wrong = int(attention_mask[attention_mask != real][0])
-        raise ValueError(
-            f"attention_mask holds {wrong}; it must be 0 for padding and 1 for a token: pass the "
-            "mask itself, not ids or segment numbers"
-        )
-    return real

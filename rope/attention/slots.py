@@ -12,10 +12,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rope.attention.packed import check_segment_ids
 from rope.attention.places import Places, put
-from rope.attention.tree import Draft, ancestors, check_parents
-from rope.positions import check_position_ids
+from rope.attention.tree import Draft, ancestors
 
 
 class Slots:
@@ -62,7 +60,7 @@ class Slots:
         if self._positions is not None:
             return self._positions
         slots = torch.arange(self._shape[1], device=self._device)
-        return torch.where(slots < self.length, slots, -1).expand(self._shape)
+        return slots.masked_fill(slots >= self.length, -1).expand(self._shape)
 
     @property
     def stored_at(self) -> Tensor:
@@ -138,77 +136,18 @@ class Slots:
             return
         at = self.positions
         seen = (at > self._next() - window) | (at < sinks)  # by the first of the new tokens
-        self._put_positions(torch.where(seen, at, -1))
+        self._put_positions(at.masked_fill(~seen, -1))
         self.length = min(self.length, window - 1 + sinks)  # as long as positions rise
         if not torch.compiler.is_compiling() and at.is_cpu:  # a GPU would have to wait
             self.length = self._most()
-
-    def _check_room(self, seq_len: int, drafted: bool, window: int | None, sinks: int) -> None:
-        """Refuse tokens that find no room, or come in the middle of a draft."""
-        if seq_len and not drafted:
-            self._check_settled("append without parents")
-        least, room = self.length + seq_len, self._shape[1]
-        if window is not None:  # all that no window holds makes room, for one token at least
-            least = min(least, window - 1 + sinks + (seq_len if drafted else 1))
-        if least > room:
-            raise ValueError(
-                f"the cache holds {self.length} of {room} tokens; {seq_len} more do not fit: "
-                f"make it with max_seq_len at least {least}, or reset it"
-            )
-
-    def _check_ids(
-        self,
-        k: Tensor,
-        position_ids: Tensor | None,
-        segment_ids: Tensor | None,
-        parents: Tensor | None,
-        rising: bool,
-    ) -> None:
-        """Refuse ids that do not fit each other or what is held; rising: as a window needs them."""
-        if parents is not None and position_ids is not None:
-            raise ValueError(
-                "position_ids are given beside parents, which say how deep each token stands; one "
-                "of the two must be left out: a draft counts its own positions"
-            )
-        if parents is not None:
-            check_parents(parents, 0 if self._draft is None else self._draft.parents.shape[1], k)
-        if position_ids is not None:
-            check_position_ids(position_ids, k)
-        if segment_ids is not None:
-            check_segment_ids(segment_ids, k=k)
-        if segment_ids is not None and self._segments is None and self.length:
-            raise ValueError(
-                f"segment_ids was given after {self.length} tokens without; the cache must know "
-                "who may see whom from the first token: give them with the prompt, or reset it"
-            )
-        if position_ids is None or torch.compiler.is_compiling() or not position_ids.is_cpu:
-            return  # a GPU would have to wait for the numbers
-        ids = position_ids.long().expand(self._shape[0], -1)
-        wrong = ids < -1
-        if rising:  # or a window could hold more tokens than it has positions
-            last = torch.cat((self._next() - 1, ids[:, :-1]), dim=1).cummax(dim=1).values
-            wrong = wrong | ((ids >= 0) & (ids <= last))
-        if wrong.any():
-            raise ValueError(
-                f"position_ids holds {int(ids[wrong][0])}; it must "
-                + ("rise along each row, beside a window" if rising else "be -1, padding, or more")
-                + ": leave it out to count on"
-            )
-
-    def _check_settled(self, what: str) -> None:
-        if self._draft is not None:
-            raise ValueError(
-                f"a draft of {self._draft.parents.shape[1]} tokens is open; {what} must wait until "
-                "one path of it is kept: call accept first"
-            )
 
     def _next(self) -> Tensor:
         """The position that each row goes on with, `[B, 1]`."""
         if self._draft is not None:
             return self._draft.root
         at = self.positions
-        if self._segments is not None:
-            at = torch.where(self._segments == self._segment, at, -1)
+        if self._segments is not None and self._segment is not None:
+            at = at.masked_fill(self._segments != self._segment, -1)
         return at.amax(dim=1, keepdim=True) + 1
 
     def _grown(self, parents: Tensor, seq_len: int) -> Tensor:
@@ -232,7 +171,9 @@ class Slots:
             end = max(self._end, end)
             if first < self._end:
                 empty = (self._positions[:, :end] < 0).byte()
-                latest = empty.topk(seq_len, dim=1).indices
+                latest = empty.argmax(dim=1, keepdim=True)
+                if seq_len != 1:
+                    latest = empty.topk(seq_len, dim=1).indices
             self._end = end
         self.length, self._new, self._latest = first + seq_len, seq_len, latest
         places = slice(first, end) if latest is None else latest
