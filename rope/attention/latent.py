@@ -124,9 +124,9 @@ class LatentAttention(nn.Module):
             q_rope, k_rope = self.rotary(q_rope, k_rope, position_ids)
             out = attend(q_rope, k_rope, latent, None, True)
         else:
-            new = q_rope, k_rope, latent
+            parts, new = (attend, self.rotary, cache), (q_rope, k_rope, latent)
             ids = position_ids, None, None, None  # neither padding nor segments nor a draft
-            out = decode(attend, self.rotary, cache, new, *ids, window=None, sinks=0, span=None)
+            out = decode(parts, new, ids, window=None, sinks=0, span=None)
         return self.o_proj(out.transpose(1, 2).flatten(2))
 
     def multiply_adds(self, queries: int, keys: int, absorbed: bool) -> int:
