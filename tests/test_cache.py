@@ -426,6 +426,18 @@ def test_a_refused_call_leaves_the_cache_as_it_was(message):
     assert same(cache, before)
 
 
+def test_a_fork_and_other_rows_take_an_open_draft_along():
+    cache = drafted()
+    other = cache.fork()
+    other.reorder(torch.tensor([1, 1, 0]))
+    other.accept(torch.tensor([[0, 1], [0, 2], [-1, -1]]))
+    assert sorted(other.positions[0].tolist()) == [-1, -1, 4, 5, 6, 7, 8]
+    assert sorted(other.positions[2].tolist()) == [-1] * 5 + [2, 3]
+    assert other.length == 5 and same(cache, drafted())
+    cache.accept(torch.tensor([0, 2]))
+    assert cache.positions.tolist() == [[-1, 2, 3, 4, -1, 5, -1], [4, 5, 6, 7, -1, 8, -1]]
+
+
 def test_a_plain_cache_needs_what_rotates_it():
     cache = started(policy="plain")
     before = cache.fork()
