@@ -1,8 +1,8 @@
 """Attention with rotary positions: chapters "Rotary attention" and "Keys that move".
 
-`layer` is the layer, `latent` that of DeepSeek, `cache` their keys and values when decoding, `sight`
-who sees whom, `tree` the trees of drafts, `packed` several sequences in one row, `linear` the
-linear-time form of RoFormer's equation 19.
+`layer` is the layer, `latent` that of DeepSeek, `cache` their keys and values when decoding,
+`sight` who sees whom, `tree` the trees of drafts, `packed` several sequences in one row, `linear`
+the linear-time form of RoFormer's equation 19.
 """
 
 from rope.attention.cache import KVCache
