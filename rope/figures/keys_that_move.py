@@ -29,7 +29,7 @@ def hands(
     complex `[F, K, P]`, each hand moved there at once and one by one; off: `[F, 2]`, the relative
     error of the keys, at once and one by one. Raises ValueError where there are no moves.
     """
-    check_some(moves)
+    check_some(f"{s}" for s in moves)
     spacing = moves[1] - moves[0]
     count, height = len(planes), once.shape[1]
     frame = "datum.s == s"
