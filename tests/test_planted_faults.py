@@ -186,8 +186,8 @@ rope/accuracy/moving.py
 
 drafts one position ahead: cache, keys_that_move
 rope/attention/slots.py
--root + ancestors(parents)[:, -seq_len:].sum(dim=2) - 1
-+root + ancestors(parents)[:, -seq_len:].sum(dim=2)
+-root + new.sum(dim=2) - 1
++root + new.sum(dim=2)
 
 an extension that is set and not used: training_record, beyond_the_trained_length
 rope/training/positions.py
