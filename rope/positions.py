@@ -75,27 +75,32 @@ def left_padded_position_ids(attention_mask: Tensor) -> Tensor:
             [0, 1, 2, 3]])
     """
     check_tensor("attention_mask", attention_mask)
-    mask = attention_mask
-    if mask.dtype != torch.bool:
-        check_integer("attention_mask", mask)
-    if mask.dim() != 2:
+    if attention_mask.dim() != 2:
         raise ValueError(
-            f"attention_mask has shape {list(mask.shape)}; it must be [B, S], one number a token: "
-            "add the batch axis with unsqueeze(0)"
+            f"attention_mask has shape {list(attention_mask.shape)}; it must be [B, S], one number "
+            "a token: add the batch axis with unsqueeze(0)"
         )
-    mask = mask.long()
-    if ((mask != 0) & (mask != 1)).any():
-        wrong = int(mask[(mask != 0) & (mask != 1)][0])
-        raise ValueError(
-            f"attention_mask holds {wrong}; it must be 0 for padding and 1 for a token: "
-            "pass the mask itself, not ids or segment numbers"
-        )
+    mask = check_attention_mask(attention_mask).long()
     if (mask.diff(dim=1) < 0).any():
         raise ValueError(
             "attention_mask holds a 0 after a 1; the padding of each row must come first: for "
             "padding at the end leave position_ids out"
         )
     return (mask.cumsum(dim=1) - 1).clamp(min=0)
+
+
+def check_attention_mask(attention_mask: Tensor) -> Tensor:
+    """A mask as bool, refused if it is none and not of integers 0 and 1."""
+    if attention_mask.dtype == torch.bool:
+        return attention_mask
+    check_integer("attention_mask", attention_mask)
+    real = attention_mask != 0
+    if not torch.compiler.is_compiling() and bool((attention_mask != real).any()):
+        raise ValueError(
+            f"attention_mask holds {int(attention_mask[attention_mask != real][0])}; it must be 0 "
+            "for padding and 1 for a token: pass the mask itself, not ids or segment numbers"
+        )
+    return real
 
 
 def check_lengths(lengths: Sequence[int]) -> None:

@@ -122,6 +122,19 @@ def test_a_cache_counts_on_from_the_positions_of_the_prompt():
 
 
 @torch.no_grad()
+def test_values_may_have_a_width_of_their_own():
+    cache, k, v = KVCache(2, 1, 5, 2, value_dim=3), normal((2, 1, 4, 2), 0), normal((2, 1, 4, 3), 1)
+    k, v = k.float(), v.float()
+    cache.append(k[:, :, :3], v[:, :, :3])
+    keys, values = cache.append(k[:, :, 3:], v[:, :, 3:])
+    assert torch.equal(keys, k) and torch.equal(values, v)
+    with pytest.raises(ValueError, match=r"v has shape \[2, 1, 1, 2\].*\[2, 1, S, 3\]"):
+        cache.append(k[:, :, 3:], k[:, :, 3:])
+    with pytest.raises(ValueError, match="value_dim is 0; it must be at least 1"):
+        KVCache(2, 1, 5, 2, value_dim=0)
+
+
+@torch.no_grad()
 def test_tokens_without_ids_go_on_from_those_with():
     """In append itself as in the layer: positions, segments, and both after a call of no tokens."""
     cache, x = KVCache(2, 1, 12, 2), torch.ones(2, 1, 3, 2)
@@ -131,7 +144,7 @@ def test_tokens_without_ids_go_on_from_those_with():
     cache.append(x, x, torch.arange(3) + 4, torch.tensor([[0, 0, 1], [2, 2, 2]]))
     cache.append(x, x)
     positions, segments = cache.next_ids(1, None, None)
-    assert positions.tolist() == [10] and segments.tolist() == [[1], [2]]
+    assert positions.tolist() == [[10]] * 2 and segments.tolist() == [[1], [2]]
     assert cache.segment_ids.tolist() == [[0, 0, 1, 1, 1, 1], [2] * 6]
 
 

@@ -23,6 +23,7 @@ from rope.figures import (
     finding_a_token,
     intro,
     is_my_rope_right,
+    keys_that_move,
     longer_context,
     precision,
     properties,
@@ -97,6 +98,7 @@ MAPS = [
     [[[1, 0, 0], [0, 1, 0], [0, 0, 1]], [[1, 0, 0], [0.5, 0.5, 0], [0.123, 0.456, 0.421]]],
 ]
 SHOWN = {"late": {"p": [7, 12], "r": [8, 13]}, "doubled": {"p": [10, 20], "r": [11, 21]}}
+HANDS = torch.tensor([[[1, 1j]], [[-1, 1]], [[1j, 1j]]], dtype=torch.complex128)  # 3 frames
 HALVES = torch.tensor([[0.25, 0.75], [0.75, 0.25]], dtype=torch.float64)
 DRAWINGS = {
     "map": intro.book_map,
@@ -207,6 +209,7 @@ REFUSED = [
         "'rope' has 2 shares at length 4; there must be 3",
         lambda: attention_by_distance({"rope": {4: [0.5, 0.5]}}, STEPS, 4),
     ),
+    ("nothing to draw", lambda: keys_that_move.hands([], [1], HANDS, HANDS, HANDS.real)),
     ("3 values for 2 wave", lambda: uses.by_plane(PLANES, WAVES[:2], 128)),
     ("first is 3; there are 3 planes", lambda: uses.fall_by_planes(PARTS, 3, 1)),
     ("text has 2 characters for 3 rows", lambda: maps.attention_maps(MAPS, "ab")),
@@ -237,6 +240,26 @@ def test_the_far_keys_share_is_read_at_each_length(method, step, far):
     assert f"from distance 4 on: {far}% (of the keys: {50 * step}%)" in svg
     assert f"{method}, {4 * 2**step} characters" in svg
     assert "RoPE: 30% from distance 4 on, at 8" in chart.to_dict()["description"]
+
+
+@pytest.mark.parametrize("frame", [0, 1, 2])
+def test_the_chosen_moves_are_drawn_and_their_errors_read(frame):
+    """Solid hands turn, dashed ones stay where they were: both in the dial of their plane."""
+    still = HANDS[:1].expand(3, -1, -1)
+    off = torch.tensor([[0.0, 0.0], [0.002, 0.5], [0.003, 0.75]])
+    chart = keys_that_move.hands([0, 40, 80], [3, 9], HANDS, still, off)
+    svg = rendered(chart, s=40 * frame)
+    once, steps = off[frame].tolist()
+    assert texts(svg)[:2] == [
+        f"— moved once: off by {once:.1%}", f"- - one by one: off by {steps:.0%}"
+    ]  # fmt: skip
+    assert texts(svg)[-2:] == ["3", "9"]
+    ends = re.findall(r'"x: ([\d.]+); y: ([\d.]+); x2: ([\d.]+); y2: ([\d.]+)"', svg)
+    hands = [complex(float(x2) - float(x), float(y) - float(y2)) for x, y, x2, y2 in ends]
+    drawn_hands = torch.tensor(hands, dtype=torch.complex128) / keys_that_move.REACH
+    expected = torch.cat((HANDS[frame, 0], still[frame, 0]))
+    torch.testing.assert_close(drawn_hands, expected, rtol=0, atol=0.01)
+    assert "after 80 moves, in degrees: plane 3 90, plane 9 0." in chart.to_dict()["description"]
 
 
 @pytest.mark.parametrize("name", SHOWN)

@@ -174,6 +174,21 @@ rope/training/data.py
 -return text[at], text[at + 1]
 +return text[at + 1], text[at + 1]
 
+keys moved the other way: shift, keys_that_move
+rope/module.py
+-        sin = sin * delta[:, None, :, None].sign()
++        sin = -sin * delta[:, None, :, None].sign()
+
+the rounding to the format left out of the bound: moving, keys_that_move
+rope/accuracy/moving.py
+-    storage = 0.0 if dtype == torch.float32 else torch.finfo(dtype).eps / 2
++    storage = 0.0
+
+drafts one position ahead: cache, keys_that_move
+rope/attention/slots.py
+-root + new.sum(dim=2) - 1
++root + new.sum(dim=2)
+
 an extension that is set and not used: training_record, beyond_the_trained_length
 rope/training/positions.py
 -            extension=self.extension,

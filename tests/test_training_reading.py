@@ -1,5 +1,6 @@
 """Models that read otherwise, longer and longer texts, and go on training: against loops."""
 
+import json
 import math
 from dataclasses import replace
 from functools import partial
@@ -11,14 +12,18 @@ import torch
 from small_models import random_text
 from strategies import tolerance
 
+import rope
 from rope import reference
 from rope.extensions import NTK
-from rope.training import POSITIONS, Experiment, adjusting, context, train
+from rope.measuring.record import layout
+from rope.training import POSITIONS, Experiment, adjusting, context, policies, train
 from rope.training.corpus import corpus_of
+from rope.training.experiment import TEXT
 from rope.training.inside import frozen, scores, weights
 from rope.training.lengths import extended
 from rope.training.loop import validation_loss
 from rope.training.reading import clamped, profiled, profiles, windowed, without_head
+from rope.training.results import RECORDED
 
 LENGTH = 24
 SMALL = Experiment(layers=2, width=16, heads=2, context=8, batch=4, steps=6, warmup=1)
@@ -68,6 +73,89 @@ def test_a_window_is_the_text_cut_for_each_query(position):
         alone = model(text[:, start:end], torch.arange(start, end))
         bound = tolerance(torch.float32, alone.abs().max().item(), operations=200)
         torch.testing.assert_close(got[:, end - 1], alone[:, -1], rtol=0, atol=bound)
+
+
+def streamed(model, text, sinks, moved):
+    """Logits of a model that reads a token at a time, with a cache of 8 unrotated keys a layer."""
+    inv_freq = model.positions.frequencies(8, torch.device("cpu"))
+    layout = dict(interleaved=model.experiment.interleaved)
+    held, logits = [[] for _ in model.blocks], []
+    for t in range(text.shape[1]):
+        x = model.embedding(text[:, t : t + 1]) * math.sqrt(SMALL.width)
+        for block, cache in zip(model.blocks, held, strict=True):
+            attention = block.attention
+            q, k, v = attention.heads(block.before_attention(x))
+            cache.append((t, k, v))
+            if len(cache) > 8:
+                del cache[sinks]  # the oldest that is no sink
+            keys, values = (torch.cat([row[i] for row in cache], dim=2) for i in (1, 2))
+            at = torch.arange(len(cache)) if moved else torch.tensor([row[0] for row in cache])
+            cos, sin = rope.rotary_tables(at, inv_freq)
+            q = rope.rotary_embedding(q, cos[-1:], sin[-1:], **layout)
+            weight = q @ rope.rotary_embedding(keys, cos, sin, **layout).mT / math.sqrt(8)
+            mixed = weight.softmax(dim=-1) @ values
+            x = x + attention.out(mixed.transpose(1, 2).flatten(2))
+            x = x + block.down(torch.nn.functional.gelu(block.up(block.before_mlp(x))))
+        logits.append(model.head(model.norm(x)))
+    return torch.cat(logits, dim=1)
+
+
+@pytest.mark.parametrize("interleaved", [False, True])
+@pytest.mark.parametrize(
+    ("sinks", "moved"), [(0, True), (0, False), (2, True), (2, False), (7, True)]
+)
+@torch.no_grad()
+def test_a_window_with_sinks_is_a_cache_that_drops_the_oldest_of_the_others(
+    interleaved, sinks, moved
+):
+    model, text = sharp(interleaved=interleaved), random_text(2)
+    with windowed(model, sinks, moved=moved):
+        got = model(text)
+    expected = streamed(model, text, sinks, moved)
+    bound = tolerance(torch.float32, expected.abs().max().item(), operations=2000)
+    torch.testing.assert_close(got, expected, rtol=0, atol=bound)
+    with windowed(model, sinks, moved=not moved):
+        other = model(text)
+    assert torch.equal(got, other) == (sinks == 0)
+
+
+@torch.no_grad()
+def test_policies_judge_the_last_characters(monkeypatch):
+    """Of one layer a window is a reading anew; and each policy is its own change of the model."""
+    monkeypatch.setattr(policies, "JUDGED", 5)
+    model, text = sharp(layers=1), random_text(2, LENGTH + 1)
+    inputs, targets = text[:, :-1], text[:, 1:]
+    found = policies.by_policy(model, inputs, targets)
+    assert found["recomputed"] == pytest.approx(found["window"], rel=1e-5)
+    assert len({round(loss, 4) for loss in found.values()}) == 4
+    last = [model(inputs[:, t - 7 : t + 1], torch.arange(8))[:, -1] for t in range(19, 24)]
+    loss = torch.nn.functional.cross_entropy(torch.cat(last), targets[:, 19:].T.flatten())
+    assert found["recomputed"] == pytest.approx(loss.item(), rel=1e-5)
+
+
+def test_the_record_of_policies():
+    path = RECORDED / "policies.json"
+    record = json.loads(path.read_text(encoding="utf-8"))
+    assert layout(record) + "\n" == path.read_text(encoding="utf-8") and path.stat().st_size < 4000
+    assert Experiment(**record["experiment"]) == TEXT and record["seeds"] == [0, 1, 2]
+    assert set(record["loss"]) == {"recomputed", *policies.STREAMED}
+    assert "changes" not in record["metadata"]["commit"]
+    for window, anew in zip(record["loss"]["window"], record["loss"]["recomputed"], strict=True):
+        assert abs(window - anew) < 0.05 and 1.5 < anew < 2.2
+
+
+@pytest.mark.parametrize(
+    ("changes", "sinks", "says"),
+    [
+        (dict(), 8, "sinks is 8 of a window of 8 keys; the query itself must have one"),
+        (dict(), -1, "sinks is -1"),
+        (dict(position="alibi"), 2, "position is 'alibi', which rotates nothing"),
+        (dict(attention="linear"), 0, "attention is 'linear'"),
+    ],
+)
+def test_a_window_that_cannot_be_is_refused(changes, sinks, says):
+    with pytest.raises(ValueError, match=says), windowed(sharp(**changes), sinks):
+        pass
 
 
 @pytest.mark.parametrize("position", ["rope", "partial"])

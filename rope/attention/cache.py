@@ -1,25 +1,42 @@
-"""The keys and values of the tokens seen so far: chapter "Rotary attention".
+"""The keys and values of the tokens seen so far: chapters "Rotary attention", "Keys that move".
 
-Keys are stored rotated. Since a score depends on n - m alone, a key keeps the rotation of its
-own position; each new token rotates its own query and key.
+A rotated key can be moved without its original, R_delta R_n k = R_{n+delta} k. Stored rotated, a
+key keeps the rotation of the position that it came at; where it has been moved since, it is read
+from a second buffer, rotated there once. Stored plain, all are.
 
-Shapes: B batch, H_kv key heads, S new tokens, T tokens held, D head dimension.
+Shapes: B batch, H_kv key heads, N slots, S new tokens, T slots that have been used, D head
+dimension, D_v that of values.
 """
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import fields
 
 import torch
 from torch import Tensor
 
-from rope.attention.packed import check_segment_ids
-from rope.checks import FLOATING, check_count, check_devices, check_floating
-from rope.positions import check_position_ids
+from rope.attention.admission import check_new, check_rotary
+from rope.attention.places import put
+from rope.attention.reading import Reading
+from rope.attention.tree import Draft
+from rope.checks import FLOATING, check_count, check_devices, check_integer
+from rope.module import RotaryEmbedding
+from rope.positions import position_range
+
+POLICIES = ("rotated", "plain")
 
 
-class KVCache:
-    """Room for max_seq_len rotated keys and values of one layer, filled in order: one a layer.
+class KVCache(Reading):
+    """Room for max_seq_len keys and values of one layer, a slot each: one cache a layer.
 
-    dtype and device are torch's defaults when None; keys made under autocast have its dtype, and
-    so must the cache. `length` is the number T of tokens held, the same for all rows; where rows
-    are padded, `segment_ids` `[B, T]` tell who sees whom (None: each row is one sequence).
+    value_dim: the width D_v of the values, head_dim when None. policy: keys are stored "rotated",
+    or "plain", as they were before the rotation; a cache that is plain, or whose keys have been
+    moved, holds its keys twice. dtype and device are torch's defaults when None; keys made under
+    autocast have its dtype, and so must the cache.
+    `length` is the most tokens that a row holds, padding counted until its slots are used again;
+    `positions` says where they stand.
     For inference: it refuses tensors that record gradients.
 
     >>> cache = KVCache(batch=1, num_kv_heads=2, max_seq_len=8, head_dim=4)
@@ -28,10 +45,6 @@ class KVCache:
     (torch.Size([1, 2, 3, 4]), 3)
     """
 
-    length: int
-    segment_ids: Tensor | None  # [B, T]
-    _next_position: Tensor | None  # [B, 1] or [1], where the caller says the positions
-
     def __init__(
         self,
         batch: int,
@@ -39,22 +52,35 @@ class KVCache:
         max_seq_len: int,
         head_dim: int,
         *,
+        value_dim: int | None = None,
+        policy: str = "rotated",
         dtype: torch.dtype | None = None,
         device: torch.device | str | None = None,
     ) -> None:
+        value_dim = head_dim if value_dim is None else value_dim
         shape = (batch, num_kv_heads, max_seq_len, head_dim)
-        for name, size in zip(
-            ("batch", "num_kv_heads", "max_seq_len", "head_dim"), shape, strict=True
-        ):
+        names = ("batch", "num_kv_heads", "max_seq_len", "head_dim", "value_dim")
+        for name, size in zip(names, (*shape, value_dim), strict=True):
             check_count(name, size)
+        if policy not in POLICIES:
+            raise ValueError(
+                f"policy is {policy!r}; it must be one of {list(POLICIES)}: leave it out for "
+                "'rotated'"
+            )
         self.keys = torch.zeros(shape, dtype=dtype, device=device)
         if self.keys.dtype not in FLOATING:
             raise TypeError(
                 f"dtype is {dtype}; it must be float16, bfloat16, float32 or float64: pass that of "
                 "the keys"
             )
-        self.values = torch.zeros_like(self.keys)
-        self.reset()
+        self.values = self.keys.new_zeros(*shape[:3], value_dim)
+        super().__init__(batch, max_seq_len, self.keys.device, plain=policy == "plain")
+        self._read = None
+
+    @property
+    def policy(self) -> str:
+        """What is stored: "rotated" or "plain" keys."""
+        return POLICIES[self._plain]
 
     def append(
         self,
@@ -62,65 +88,79 @@ class KVCache:
         v: Tensor,
         position_ids: Tensor | None = None,
         segment_ids: Tensor | None = None,
+        *,
+        parents: Tensor | None = None,
+        rotary: RotaryEmbedding | None = None,
+        seq_len: int | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Store the next S tokens and return all keys and values held.
+        """Store the next S tokens and return all keys and values, as `read` does.
 
-        k (rotated), v: `[B, H_kv, S, D]` in the cache's dtype, on its device; position_ids,
-        segment_ids: integers `[S]` or `[B, S]`, what the tokens were rotated to and belong to;
-        when None those of `next_ids`. Returns two views `[B, H_kv, T, D]`.
+        k: `[B, H_kv, S, D]`, rotated unless the policy is plain, v: `[B, H_kv, S, D_v]`, in the
+        cache's dtype, on its device; position_ids, segment_ids: integers `[S]` or `[B, S]`, where
+        the tokens stand (-1: padding) and what they belong to; when None those of `next_ids`.
+        parents: integers `[S]` or `[B, S]`, which make the tokens part of a draft tree: the number
+        of each one's parent in the order drafted, over all calls since the last `accept`; -1 for a
+        child of the last token before the draft. rotary, seq_len: as `read` takes them.
         Raises ValueError for other shapes or devices, too many tokens, segment ids that begin late,
-        tensors that record gradients, or a cache made under inference_mode and used outside it,
-        TypeError for another dtype; the cache is then unchanged.
+        parents that form no tree, a draft still open, tensors that record gradients, or a cache
+        made under inference_mode and used outside it, TypeError for another dtype; the cache is
+        then unchanged.
 
         >>> cache = KVCache(1, 1, 2, 4)
         >>> cache.append(torch.ones(1, 1, 2, 4), torch.ones(1, 1, 2, 4))[0].shape
         torch.Size([1, 1, 2, 4])
         """
-        self.check(k, v, position_ids, segment_ids)
-        position_ids, segment_ids = self.next_ids(k.shape[2], position_ids, segment_ids)
-        end = self.length + k.shape[2]
-        self.keys[:, :, self.length : end] = k
-        self.values[:, :, self.length : end] = v
-        if position_ids is not None and k.shape[2]:
-            self._next_position = position_ids[..., -1:].long() + 1
-        if segment_ids is not None and k.shape[2]:  # no token, no last segment to go on with
-            new = segment_ids.expand(k.shape[0], -1)
-            old = new[:, :0] if self.segment_ids is None else self.segment_ids
-            self.segment_ids = torch.cat((old, new), dim=1)
-        self.length = end
-        return self.keys[:, :, :end], self.values[:, :, :end]
+        self.check(k, v, position_ids, segment_ids, parents=parents)
+        check_rotary(self.keys, rotary, seq_len, self._plain or self._stale is not None)
+        size = k.shape[2]
+        if size == 0:  # nothing stands anywhere, and there is no last token to go on from
+            position_ids = segment_ids = parents = None
+        else:
+            position_ids, segment_ids = self.next_ids(
+                size, position_ids, segment_ids, parents=parents
+            )
+        places = self._place(size, position_ids, segment_ids, parents)
+        put(self.keys, places, k)
+        put(self.values, places, v)
+        if self._plain and rotary is not None:
+            self._bring(rotary, places, seq_len)
+        elif self._read is not None:
+            put(self._read, places, k)
+        return self.read(rotary, seq_len=seq_len)
 
-    def next_ids(
-        self, seq_len: int, position_ids: Tensor | None, segment_ids: Tensor | None
-    ) -> tuple[Tensor | None, Tensor | None]:
-        """The ids of the next seq_len tokens: those given, or else each row goes on.
+    def reorder(self, rows: Tensor) -> None:
+        """Let row b go on from what row rows[b] holds, as a beam search has it.
 
-        Its next position is one more than its last one, and its segment is its last token's. None
-        where no earlier call gave any: the positions then count on from `length`.
+        rows: integers `[B']`, which is then the batch, each below B.
+        Raises ValueError and TypeError for what is none; the cache is then unchanged.
 
-        >>> cache, x = KVCache(1, 1, 4, 2), torch.ones(1, 1, 2, 2)
-        >>> _ = cache.append(x, x, torch.tensor([[0, 0]]), torch.tensor([[0, 1]]))
-        >>> cache.next_ids(2, None, None)
-        (tensor([[1, 2]]), tensor([[1, 1]]))
+        >>> cache = KVCache(2, 1, 2, 4)
+        >>> cache.reorder(torch.tensor([1, 1, 0]))
+        >>> cache.keys.shape
+        torch.Size([3, 1, 2, 4])
         """
-        if position_ids is None and self._next_position is not None:
-            steps = torch.arange(seq_len, device=self._next_position.device)
-            position_ids = self._next_position + steps
-        if segment_ids is None and self.segment_ids is not None:
-            segment_ids = self.segment_ids[:, -1:].expand(-1, seq_len)
-        return position_ids, segment_ids
+        check_integer("rows", rows)
+        check_devices(cache=self.keys, rows=rows)
+        low, high = position_range(rows)
+        if rows.dim() != 1 or len(rows) == 0 or low < 0 or high >= len(self.keys):
+            raise ValueError(
+                f"rows is {rows.tolist()}; it must be numbers 0 ... {len(self.keys) - 1}, one for "
+                "each row that is to be: count rows of this cache"
+            )
+        self._map(lambda x: x.index_select(0, rows))
 
-    def reset(self) -> None:
-        """Forget all tokens; the memory is kept.
+    def fork(self) -> KVCache:
+        """A copy that goes on by itself.
 
-        >>> cache = KVCache(1, 1, 2, 4)
-        >>> cache.reset()
-        >>> cache.length
-        0
+        >>> cache, x = KVCache(1, 1, 2, 4), torch.ones(1, 1, 1, 4)
+        >>> other = cache.fork()
+        >>> _ = other.append(x, x)
+        >>> cache.length, other.length
+        (0, 1)
         """
-        self.length = 0
-        self.segment_ids = None
-        self._next_position = None
+        made = copy.copy(self)
+        made._map(torch.clone)
+        return made
 
     def check(
         self,
@@ -128,52 +168,28 @@ class KVCache:
         v: Tensor,
         position_ids: Tensor | None = None,
         segment_ids: Tensor | None = None,
+        *,
+        parents: Tensor | None = None,
+        window: int | None = None,
+        sinks: int = 0,
     ) -> None:
         """Raise what `append` would raise, and store nothing.
 
+        window, sinks: where older tokens make room, which must stand at rising positions.
+
         >>> KVCache(1, 1, 2, 4).check(torch.ones(1, 1, 2, 4), torch.ones(1, 1, 2, 4))
         """
-        batch, heads, room, head_dim = self.keys.shape
-        outside = not (torch.compiler.is_compiling() or torch.is_inference_mode_enabled())
-        if outside and self.keys.is_inference():
-            raise ValueError(
-                "the cache was made under torch.inference_mode() and is used outside it; torch "
-                "lets it be written to inside alone: make it outside, or decode inside"
-            )
-        for name, tensor in (("k", k), ("v", v)):
-            check_floating(name, tensor)
-            if tensor.dim() != 4 or tensor.shape != (batch, heads, tensor.shape[2], head_dim):
-                raise ValueError(
-                    f"{name} has shape {list(tensor.shape)}; the cache takes "
-                    f"[{batch}, {heads}, S, {head_dim}]: make it with those sizes"
-                )
-            if tensor.dtype != self.keys.dtype:
-                raise TypeError(
-                    f"{name} is {tensor.dtype} and the cache {self.keys.dtype}; they must agree: "
-                    f"make it with dtype={tensor.dtype} (under autocast the keys have its dtype)"
-                )
-            check_devices(**{"cache.keys": self.keys, name: tensor})
-            if tensor.requires_grad and torch.is_grad_enabled():
-                raise ValueError(
-                    f"{name} records gradients; a cache is overwritten and cannot keep them: "
-                    "decode under torch.no_grad()"
-                )
-        if k.shape != v.shape:
-            raise ValueError(
-                f"k has {k.shape[2]} tokens and v {v.shape[2]}; they must be the same: "
-                "append both for the same tokens"
-            )
-        if self.length + k.shape[2] > room:
-            raise ValueError(
-                f"the cache holds {self.length} of {room} tokens; {k.shape[2]} more do not fit: "
-                f"make it with max_seq_len at least {self.length + k.shape[2]}, or reset it"
-            )
-        if position_ids is not None:
-            check_position_ids(position_ids, k)
-        if segment_ids is not None:
-            check_segment_ids(segment_ids, k=k)
-        if segment_ids is not None and self.segment_ids is None and self.length:
-            raise ValueError(
-                f"segment_ids was given after {self.length} tokens without; the cache must know "
-                "who may see whom from the first token: give them with the prompt, or reset it"
-            )
+        check_new(self.keys, self.values, k, v)
+        self._check_room(k.shape[2], parents is not None, window, sinks)
+        self._check_ids(k, position_ids, segment_ids, parents, rising=window is not None)
+
+    def _map(self, change: Callable[[Tensor], Tensor]) -> None:
+        """Change every tensor; the first axis of all is the batch."""
+        with torch.inference_mode(False):  # or they could not be written to outside of it
+            for name, value in vars(self).items():
+                if isinstance(value, Tensor):
+                    setattr(self, name, change(value))
+            if self._draft is not None:
+                parts = {one.name: change(getattr(self._draft, one.name)) for one in fields(Draft)}
+                self._draft = Draft(**parts)
+        self._shape = (len(self.keys), self.keys.shape[2])

@@ -13,8 +13,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
+from rope.attention.admission import check_mask, check_window
 from rope.attention.cache import KVCache
-from rope.attention.packed import check_segment_ids, same_segment
+from rope.attention.decoding import decode
+from rope.attention.packed import check_segment_ids
+from rope.attention.sight import in_sight
 from rope.checks import check_count, check_flag, check_floating
 from rope.module import RotaryEmbedding
 
@@ -26,8 +29,12 @@ class RotaryAttention(nn.Module):
     when None; bias: of the four projections.
     rotary: the `RotaryEmbedding`, which layers may share, say `RotaryEmbedding.from_config(...)`;
     when None one of head_dim's width. Its softmax_scale multiplies the usual scale of the scores.
-    A configuration says more of attention (norms, windows, soft caps) than this layer has, so there
-    is no from_config of it.
+    window: how many positions a token sees, its own among them, all when None; sinks: the positions
+    0 ... sinks-1 that stay in sight (StreamingLLM, arXiv 2309.17453). sink_positions: the distance
+    to a sink is that in the "text", or that in the "cache", at most window + sinks - 1, for which
+    the sinks' keys move along with the window; such a layer needs a cache past that length.
+    A configuration says more of attention (norms, soft caps) than this layer has, so there is no
+    from_config of it.
     Raises ValueError or TypeError for sizes that do not fit.
 
     >>> layer = RotaryAttention(embed_dim=16, num_heads=4, num_kv_heads=2)
@@ -44,6 +51,9 @@ class RotaryAttention(nn.Module):
         head_dim: int | None = None,
         rotary: RotaryEmbedding | None = None,
         bias: bool = False,
+        window: int | None = None,
+        sinks: int = 0,
+        sink_positions: str = "text",
     ) -> None:
         super().__init__()
         num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
@@ -51,6 +61,7 @@ class RotaryAttention(nn.Module):
         check_count("num_heads", num_heads)
         check_count("num_kv_heads", num_kv_heads)
         check_flag("bias", bias)
+        check_window(window, sinks, sink_positions)
         if num_heads % num_kv_heads:
             raise ValueError(
                 f"num_kv_heads is {num_kv_heads}; it must divide num_heads, {num_heads}, so that "
@@ -77,6 +88,9 @@ class RotaryAttention(nn.Module):
             )
         self.num_heads, self.num_kv_heads, self.head_dim = num_heads, num_kv_heads, head_dim
         self.rotary = rotary
+        self.window, self.sinks, self.sink_positions = window, sinks, sink_positions
+        along = sinks > 0 and sink_positions == "cache"
+        self._span = None if window is None or not along else window + sinks
         self.q_proj = nn.Linear(embed_dim, num_heads * head_dim, bias=bias)
         self.k_proj = nn.Linear(embed_dim, num_kv_heads * head_dim, bias=bias)
         self.v_proj = nn.Linear(embed_dim, num_kv_heads * head_dim, bias=bias)
@@ -88,19 +102,22 @@ class RotaryAttention(nn.Module):
         position_ids: Tensor | None = None,
         *,
         cache: KVCache | None = None,
+        attention_mask: Tensor | None = None,
         segment_ids: Tensor | None = None,
+        parents: Tensor | None = None,
         causal: bool = True,
     ) -> Tensor:
         """Attend over x, or, with a cache, over everything the cache holds and x.
 
         x: `[B, S, E]`; position_ids: integers `[S]` or `[B, S]`, when None 0 ... S-1, or, with a
-        cache, counted on from each row's last position; segment_ids: integers `[S]` or `[B, S]`,
-        sequences of one row, or its padding, that do not see each other, at the cost of a mask
-        `[S, T]`; when None a cache goes on with each row's last. A cache takes the last token of
-        each row for the one to go on from: rows padded on the right need both ids with the first
-        step after the prompt too. With a cache, an extension that depends on the length scales to
-        all that the cache has room for.
-        Returns `[B, S, E]` in x's dtype (autocast's under autocast).
+        cache, counted on from each row's last position; attention_mask: `[B, S]`, bool or integers,
+        0 for padding on either side, which no token sees and which counts for no position;
+        segment_ids: integers `[S]` or `[B, S]`, sequences of one row that do not see each other;
+        when None a cache goes on with each row's last. Each costs a mask `[B, S, T]`. parents:
+        tokens of a draft tree, as `KVCache.append` takes them.
+        A window needs a cache of at least window + sinks slots, and then goes on for ever. With a
+        cache, an extension that depends on the length scales to all that the cache has room for.
+        Returns `[B, S, E]` in x's dtype (autocast's under autocast); of padding, anything finite.
         Raises ValueError for shapes or devices that do not fit, a cache that is full, is not causal
         or gets segment_ids late, TypeError for wrong dtypes; the cache is then unchanged.
 
@@ -112,64 +129,87 @@ class RotaryAttention(nn.Module):
         >>> second.shape, cache.length
         (torch.Size([1, 1, 8]), 4)
         """
-        self._check(x, cache, segment_ids, causal)
+        real = self._check(x, cache, attention_mask, segment_ids, parents, causal)
         q = self._heads(self.q_proj(x), self.num_heads)  # [B, H, S, D]
         k = self._heads(self.k_proj(x), self.num_kv_heads)  # [B, H_kv, S, D]
         v = self._heads(self.v_proj(x), self.num_kv_heads)  # [B, H_kv, S, D]
-        past = 0 if cache is None else cache.length
-        seq_len = None
-        if cache is not None:
-            cache.check(k, v, position_ids, segment_ids)
-            position_ids, segment_ids = cache.next_ids(x.shape[1], position_ids, segment_ids)
-            if self.rotary.fixed_length is None and self.rotary.extension.length_dependent:
-                # Keys stay as they were rotated, so one length must hold for all: the longest.
-                seq_len = cache.keys.shape[2]
-        offset = past if position_ids is None else 0
-        q, k = self.rotary(q, k, position_ids, offset=offset, seq_len=seq_len)
-        if cache is not None:
-            k, v = cache.append(k, v, position_ids, segment_ids)
-        keys_of = segment_ids if cache is None else cache.segment_ids
-        mask = self._mask(x, past, segment_ids, keys_of, causal)
-        scale = self.rotary.softmax_scale
-        starts = not past  # a bool under torch.compile too, where past == 0 stays a symbol
-        out = scaled_dot_product_attention(
-            q,
-            k,
-            v,
-            attn_mask=mask,
-            is_causal=causal and mask is None and starts,
-            scale=None if scale == 1 else scale / math.sqrt(self.head_dim),
-            enable_gqa=self.num_heads != self.num_kv_heads,
-        )  # [B, H, S, D]
+        if cache is None:
+            out = self._alone(q, k, v, position_ids, real, segment_ids, causal)
+        else:
+            out = decode(
+                (self._attend, self.rotary, cache),
+                (q, k, v),
+                (position_ids, real, segment_ids, parents),
+                window=self.window,
+                sinks=self.sinks,
+                span=self._span,
+            )
         return self.o_proj(out.transpose(1, 2).flatten(2))
 
     def _heads(self, x: Tensor, num_heads: int) -> Tensor:
         """`[B, S, H*D]` to `[B, H, S, D]`."""
         return x.unflatten(-1, (num_heads, self.head_dim)).transpose(1, 2)
 
-    def _mask(
+    def _alone(
         self,
-        x: Tensor,
-        past: int,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        position_ids: Tensor | None,
+        real: Tensor | None,
         segment_ids: Tensor | None,
-        key_segment_ids: Tensor | None,
         causal: bool,
-    ) -> Tensor | None:
-        """The keys in sight, bool `[S, T]` or `[B, 1, S, T]`; None where the kernel knows them."""
-        if segment_ids is not None:
-            mask = same_segment(segment_ids, key_segment_ids)
-            mask = mask.tril(diagonal=past) if causal else mask
-            return mask.unsqueeze(1) if mask.dim() == 3 else mask
-        if past == 0 or x.shape[1] == 1:
-            return None
-        # is_causal would line up the first query with the first key of the cache.
-        seq_len = x.shape[1]
-        everything = torch.ones(seq_len, past + seq_len, dtype=torch.bool, device=x.device)
-        return everything.tril(diagonal=past)
+    ) -> Tensor:
+        """Heads `[B, H, S, D]` over the tokens of this call."""
+        batch, _, seq_len, _ = q.shape
+        if real is not None and position_ids is None:
+            position_ids = (real.cumsum(dim=1) - 1).clamp(min=0)
+        rotated_q, rotated_k = self.rotary(q, k, position_ids)
+        windowed = self.window is not None and seq_len > self.window
+        if segment_ids is None and real is None and not windowed:
+            return self._attend(rotated_q, rotated_k, v, None, causal)
+        if position_ids is None:
+            position_ids = torch.arange(seq_len, device=q.device)
+        at = position_ids.long().expand(batch, -1)
+        at = at if real is None else torch.where(real, at, -1)
+        earlier = torch.ones(seq_len, seq_len, dtype=torch.bool, device=q.device)
+        segments = None if segment_ids is None else segment_ids.expand(batch, -1)
+        mask = in_sight(
+            at,
+            at,
+            earlier.tril() if causal else earlier,
+            window=self.window,
+            sinks=self.sinks,
+            segment_ids=segments,
+            key_segment_ids=segments,
+        )
+        return self._attend(rotated_q, rotated_k, v, mask, False)
+
+    def _attend(
+        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, is_causal: bool
+    ) -> Tensor:
+        """`[B, H, S, D]`; mask: bool `[B, S, T]`."""
+        scale = self.rotary.softmax_scale
+        return scaled_dot_product_attention(
+            q,
+            k,
+            v,
+            attn_mask=None if mask is None else mask[:, None],
+            is_causal=is_causal and mask is None,
+            scale=None if scale == 1 else scale / math.sqrt(self.head_dim),
+            enable_gqa=self.num_heads != self.num_kv_heads,
+        )
 
     def _check(
-        self, x: Tensor, cache: KVCache | None, segment_ids: Tensor | None, causal: bool
-    ) -> None:
+        self,
+        x: Tensor,
+        cache: KVCache | None,
+        attention_mask: Tensor | None,
+        segment_ids: Tensor | None,
+        parents: Tensor | None,
+        causal: bool,
+    ) -> Tensor | None:
+        """Refuse what does not fit; returns the attention mask, if there is one, as bool."""
         check_floating("x", x)
         check_flag("causal", causal)
         embed_dim = self.q_proj.in_features
@@ -190,3 +230,21 @@ class RotaryAttention(nn.Module):
                 "causal is False with a cache; cached tokens cannot see later ones: "
                 "leave the cache out"
             )
+        if cache is None and parents is not None:
+            raise ValueError(
+                "parents are given without a cache; a draft must hang from tokens that are held: "
+                "pass the cache of the text before it"
+            )
+        if self.window is not None and (
+            not causal or (cache is not None and segment_ids is not None)
+        ):
+            raise ValueError(
+                f"window is {self.window}; tokens must be causal, and in a cache of one sequence a "
+                "row: leave causal and segment_ids out (attention_mask tells padding)"
+            )
+        if cache is None and self._span is not None and x.shape[1] > self._span:
+            raise ValueError(
+                f"x has {x.shape[1]} tokens and sink_positions is 'cache'; there must be a cache "
+                f"past {self._span}: pass a KVCache, or take positions of the 'text'"
+            )
+        return None if attention_mask is None else check_mask(attention_mask, x)

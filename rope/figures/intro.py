@@ -31,6 +31,7 @@ PARTS: tuple[tuple[str, str, dict[str, str]], ...] = (
             "from_maths_to_pytorch": "From maths\nto PyTorch",
             "two_layouts": "Two\nlayouts",
             "rotary_attention": "Rotary\nattention",
+            "keys_that_move": "Keys that\nmove",
             "is_my_rope_right": "Is my RoPE\nright?",
         },
     ),
@@ -60,7 +61,7 @@ PARTS: tuple[tuple[str, str, dict[str, str]], ...] = (
 
 def book_map() -> Picture:
     """The chapters, each part in a colour; on the built page each box is a link."""
-    figure, ax = subplots(height=6.4)
+    figure, ax = subplots(height=7.2)
     ax.set_axis_off()
     y = 0.0
     for part, colour, chapters in PARTS:

@@ -1,7 +1,8 @@
 """Train small language models that differ in how they know positions.
 
 `python -m rope.training train --position rope` trains one; `sweep` makes the recorded comparison,
-and goes on where it was stopped; `cost` times a step and an attention layer.
+and goes on where it was stopped; `cost` times a step and an attention layer; `policies` reads texts
+longer than the cache.
 """
 
 import argparse
@@ -53,13 +54,21 @@ def _cost(options: argparse.Namespace) -> None:
     print(f"Wrote {options.output}", file=sys.stderr)
 
 
+def _policies(options: argparse.Namespace) -> None:
+    from rope.measuring.record import rounded, write
+    from rope.training.policies import policies
+
+    write(options.output, rounded(policies(), digits=5))
+    print(f"Wrote {options.output}", file=sys.stderr)
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m rope.training",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    commands = parser.add_subparsers(required=True, metavar="train | sweep | cost")
+    commands = parser.add_subparsers(required=True, metavar="train | sweep | cost | policies")
 
     one = commands.add_parser("train", help="train one model and print its last line of metrics")
     one.set_defaults(command=_train)
@@ -83,6 +92,10 @@ def _parser() -> argparse.ArgumentParser:
     cost = commands.add_parser("cost", help="time a training step and an attention layer")
     cost.set_defaults(command=_cost)
     cost.add_argument("--output", type=Path, default=Path("cost.json"), help="(%(default)s)")
+
+    keys = commands.add_parser("policies", help="read texts longer than the cache, by policy")
+    keys.set_defaults(command=_policies)
+    keys.add_argument("--output", type=Path, default=Path("policies.json"), help="(%(default)s)")
     return parser
 
 

@@ -1,8 +1,8 @@
 """A trained model that reads otherwise: chapters "What the model uses" and the one after it.
 
-A window of the last keys; planes in which no key stands farther than the trained length; one
-profile of offsets a head, the same for every query; a head that says nothing. Each holds within a
-`with`; weights are never touched. Texts begin at position 0.
+A window of the last keys, with sinks or without; planes in which no key stands farther than the
+trained length; one profile of offsets a head, the same for every query; a head that says nothing.
+Each holds within a `with`; weights are never touched. Texts begin at position 0.
 
 Shapes: B batch, H heads, S sequence, D head dimension, R rotated width, L trained context.
 """
@@ -28,10 +28,14 @@ Scores = Callable[[Attention, Tensor, Tensor, Places], Tensor]  # of q and k bef
 
 
 @contextmanager
-def windowed(model: Decoder) -> Iterator[None]:
-    """Within it each query sees the last L keys alone, itself among them, in every layer.
+def windowed(model: Decoder, sinks: int = 0, *, moved: bool = True) -> Iterator[None]:
+    """Within it each query sees L keys alone, the last ones, itself among them, in every layer.
 
-    Raises ValueError for linear attention.
+    sinks: how many of the L are the first of the text instead (arXiv 2309.17453); moved: whether a
+    query farther on sees them where the one at L - 1 does, as with positions in the cache of L, or
+    at their places in the text.
+    Raises ValueError for linear attention, for as many sinks as L, and for those that are to be
+    moved by a model that is not rotary.
 
     >>> from rope.training import Experiment
     >>> model = Decoder(Experiment(width=16, heads=2, layers=1, context=4), tokens=9)
@@ -43,11 +47,26 @@ def windowed(model: Decoder) -> Iterator[None]:
     [False, False, False, False, True, True, True, True, True]
     """
     check_softmax(model)
+    check_count("sinks", sinks, smallest=0)
     context = model.experiment.context
+    if sinks >= context:
+        raise ValueError(
+            f"sinks is {sinks} of a window of {context} keys; the query itself must have one: "
+            f"pass at most {context - 1}"
+        )
+    if sinks and moved:
+        _without_decay(model)
 
     def scores(attention: Attention, q: Tensor, k: Tensor, places: Places) -> Tensor:
         score = attention.scores(q, k, places)
-        return score.masked_fill(_distance(score) >= context, -math.inf)
+        if sinks and moved and places.query is not None:
+            row = torch.arange(score.shape[-1], device=score.device).clamp(max=context - 1)
+            cos, sin = (table[row] for table in places.query)
+            within = attention.scores(q, k, places._replace(query=(cos, sin)))
+            score = torch.cat((within[..., :sinks], score[..., sinks:]), dim=-1)
+        dropped = _distance(score) >= context - sinks
+        dropped[:, :sinks] = False
+        return score.masked_fill(dropped, -math.inf)
 
     with _scoring(model, [scores] * len(model.blocks)):
         yield

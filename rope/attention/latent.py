@@ -1,0 +1,192 @@
+"""Latent attention, with a rotary part of its own: DeepSeek-V2 (arXiv 2405.04434), section 2.1.
+
+    c_n = norm(W_c x_n),    r_n = R_n W_r x_n:    all that a cache keeps, for all heads;
+    s_mn = (q_m^T W_k c_n + (R_m p_m)^T r_n) / sqrt(nope_dim + rope_dim),
+    o_m  = sum_n softmax_n(s_mn) W_v c_n,
+
+for each head, with its query (q_m, p_m) and its W_k and W_v, which make keys and values of latents.
+Absorbed, this is (W_k^T q_m)^T c_n and W_v sum_n softmax_n(s_mn) c_n: no head's key or value is
+formed. A rotation between q_m and W_k would forbid it, asking for another matrix at each distance.
+
+Shapes: B batch, S sequence, E embedding width, H heads, T keys in sight.
+"""
+
+import math
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention
+
+from rope.attention.cache import KVCache
+from rope.attention.decoding import decode
+from rope.checks import check_count, check_dim, check_flag, check_floating
+from rope.module import RotaryEmbedding
+
+
+class LatentAttention(nn.Module):
+    """Causal multi-head latent attention with a decoupled rotary key (MLA, arXiv 2405.04434).
+
+    latent_dim: width of c_n; rope_dim: of the rotated part of each query and of the one rotated
+    key; nope_dim, value_dim: of each head's keys without position, and values; query_latent_dim:
+    of a latent that queries are made of, straight from x when None.
+    rotary: the `RotaryEmbedding` of width rope_dim, whose softmax_scale multiplies the scale of all
+    scores; when None a plain one of half-split pairs. DeepSeek's weights are interleaved: for them
+    take `RotaryEmbedding.from_config`. Parameters have the names of DeepSeek's checkpoints.
+    Raises ValueError or TypeError for sizes that do not fit.
+
+    >>> layer = LatentAttention(16, 4, latent_dim=8, rope_dim=2, nope_dim=4, value_dim=4)
+    >>> layer(torch.ones(1, 5, 16)).shape
+    torch.Size([1, 5, 16])
+    """
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        *,
+        latent_dim: int,
+        rope_dim: int,
+        nope_dim: int,
+        value_dim: int,
+        query_latent_dim: int | None = None,
+        rotary: RotaryEmbedding | None = None,
+    ) -> None:
+        super().__init__()
+        sizes = {"embed_dim": embed_dim, "num_heads": num_heads, "latent_dim": latent_dim}
+        sizes |= {"nope_dim": nope_dim, "value_dim": value_dim}
+        if query_latent_dim is not None:
+            sizes["query_latent_dim"] = query_latent_dim
+        for name, size in sizes.items():
+            check_count(name, size)
+        check_dim(rope_dim, "rope_dim")
+        rotary = RotaryEmbedding(rope_dim) if rotary is None else rotary
+        if not isinstance(rotary, RotaryEmbedding):
+            raise TypeError(
+                f"rotary is a {type(rotary).__name__}; it must be a RotaryEmbedding: pass one"
+            )
+        if rotary.dim != rope_dim:
+            raise ValueError(
+                f"rotary turns {rotary.dim} coordinates and rope_dim is {rope_dim}; they must be "
+                f"equal, the rest of a head being nope_dim: pass RotaryEmbedding({rope_dim})"
+            )
+        self.num_heads, self.query_latent_dim, self.rotary = num_heads, query_latent_dim, rotary
+        self.latent_dim, self.rope_dim = latent_dim, rope_dim
+        self.nope_dim, self.value_dim = nope_dim, value_dim
+        queries = num_heads * (nope_dim + rope_dim)
+        if query_latent_dim is None:
+            self.q_proj = nn.Linear(embed_dim, queries, bias=False)
+        else:
+            self.q_a_proj = nn.Linear(embed_dim, query_latent_dim, bias=False)
+            self.q_a_layernorm = nn.RMSNorm(query_latent_dim, eps=1e-6)
+            self.q_b_proj = nn.Linear(query_latent_dim, queries, bias=False)
+        self.kv_a_proj_with_mqa = nn.Linear(embed_dim, latent_dim + rope_dim, bias=False)
+        self.kv_a_layernorm = nn.RMSNorm(latent_dim, eps=1e-6)
+        self.kv_b_proj = nn.Linear(latent_dim, num_heads * (nope_dim + value_dim), bias=False)
+        self.o_proj = nn.Linear(num_heads * value_dim, embed_dim, bias=False)
+
+    def forward(
+        self,
+        x: Tensor,
+        position_ids: Tensor | None = None,
+        *,
+        cache: KVCache | None = None,
+        absorbed: bool | None = None,
+    ) -> Tensor:
+        """Attend over x, or, with a cache, over everything the cache holds and x.
+
+        x: `[B, S, E]`; position_ids: integers `[S]` or `[B, S]`, when None 0 ... S-1, or, with a
+        cache, counted on from each row's last position; cache: a
+        `KVCache(B, 1, N, rope_dim, value_dim=latent_dim)`, its values the latents.
+        absorbed: whether queries are compared with the latents (True) or with keys made of them
+        (False), the same but for rounding; when None, the one of fewer `multiply_adds`.
+        Returns `[B, S, E]` in x's dtype (autocast's under autocast).
+        Raises as `RotaryAttention` does; the cache is then unchanged.
+
+        >>> layer = LatentAttention(8, 2, latent_dim=4, rope_dim=2, nope_dim=4, value_dim=4)
+        >>> cache = KVCache(1, 1, 4, 2, value_dim=4)
+        >>> with torch.no_grad():
+        ...     first = layer(torch.ones(1, 3, 8), cache=cache)
+        ...     second = layer(torch.ones(1, 1, 8), cache=cache)
+        >>> second.shape, cache.length
+        (torch.Size([1, 1, 8]), 4)
+        """
+        self._check(x, cache, absorbed)
+        plain = self.query_latent_dim is None
+        q = self.q_proj(x) if plain else self.q_b_proj(self.q_a_layernorm(self.q_a_proj(x)))
+        q = q.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)  # [B, H, S, nope + rope]
+        q, q_rope = q.split((self.nope_dim, self.rope_dim), dim=-1)
+        compressed = self.kv_a_proj_with_mqa(x)[:, None]  # [B, 1, S, latent_dim + rope_dim]
+        latent, k_rope = compressed.split((self.latent_dim, self.rope_dim), dim=-1)
+        latent = self.kv_a_layernorm(latent).to(k_rope.dtype)  # autocast may widen a norm
+        attend = partial(self._attend, absorbed, q)
+        if cache is None:
+            q_rope, k_rope = self.rotary(q_rope, k_rope, position_ids)
+            out = attend(q_rope, k_rope, latent, None, True)
+        else:
+            parts, new = (attend, self.rotary, cache), (q_rope, k_rope, latent)
+            ids = position_ids, None, None, None  # neither padding nor segments nor a draft
+            out = decode(parts, new, ids, window=None, sinks=0, span=None)
+        return self.o_proj(out.transpose(1, 2).flatten(2))
+
+    def multiply_adds(self, queries: int, keys: int, absorbed: bool) -> int:
+        """Multiplications of one row between its latents and its outputs, masked ones too.
+
+        That is by W_k and W_v, of queries with keys, and of weights with values; the projections
+        before and after cost the same in both forms.
+
+        >>> layer = LatentAttention(8, 2, latent_dim=4, rope_dim=2, nope_dim=4, value_dim=4)
+        >>> layer.multiply_adds(1, 100, absorbed=False), layer.multiply_adds(1, 100, absorbed=True)
+        (8400, 2064)
+        """
+        content = 2 * self.latent_dim if absorbed else self.nope_dim + self.value_dim
+        expanded = (queries if absorbed else keys) * (self.nope_dim + self.value_dim)
+        pairs = queries * keys * (content + self.rope_dim)
+        return self.num_heads * (expanded * self.latent_dim + pairs)
+
+    def _attend(
+        self,
+        absorbed: bool | None,
+        q: Tensor,
+        q_rope: Tensor,
+        k_rope: Tensor,
+        latent: Tensor,
+        mask: Tensor | None,
+        starts: bool,
+    ) -> Tensor:
+        """`[B, H, S, value_dim]`; mask: bool `[B, S, T]`; starts: S is T, causal without a mask."""
+        if absorbed is None:
+            sizes = q.shape[2], latent.shape[2]
+            absorbed = self.multiply_adds(*sizes, True) < self.multiply_adds(*sizes, False)
+        scale = self.rotary.softmax_scale / math.sqrt(self.nope_dim + self.rope_dim)
+        causal = starts and mask is None
+        if absorbed:  # one key head, to which the queries of all heads are rows
+            weights = self.kv_b_proj.weight.unflatten(0, (self.num_heads, -1))
+            w_k, w_v = weights.split((self.nope_dim, self.value_dim), dim=1)  # [H, ..., latent_dim]
+            rows = torch.cat((torch.einsum("bhsd,hdl->bhsl", q, w_k), q_rope), dim=-1)
+            k = torch.cat((latent, k_rope), dim=-1)  # [B, 1, T, latent_dim + rope_dim]
+            if causal:
+                mask = q.new_ones(1, q.shape[2], q.shape[2], dtype=torch.bool).tril()
+            mask = None if mask is None else mask.tile(self.num_heads, 1)[:, None]
+            rows = rows.flatten(1, 2)[:, None]  # [B, 1, H*S, latent_dim + rope_dim]
+            out = scaled_dot_product_attention(rows, k, latent, attn_mask=mask, scale=scale)
+            return torch.einsum("bhsl,hdl->bhsd", out.unflatten(2, q.shape[1:3])[:, 0], w_v)
+        made = self.kv_b_proj(latent[:, 0]).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+        k, v = made.split((self.nope_dim, self.value_dim), dim=-1)  # [B, H, T, ...]
+        k = torch.cat((k, k_rope.expand(-1, self.num_heads, -1, -1)), dim=-1)
+        q = torch.cat((q, q_rope), dim=-1)
+        mask = None if mask is None else mask[:, None]
+        return scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal, scale=scale)
+
+    def _check(self, x: Tensor, cache: KVCache | None, absorbed: bool | None) -> None:
+        check_floating("x", x)
+        if absorbed is not None:
+            check_flag("absorbed", absorbed)
+        embed_dim = self.o_proj.out_features
+        if x.dim() != 3 or x.shape[-1] != embed_dim:
+            raise ValueError(
+                f"x has shape {list(x.shape)}; it must be [batch, sequence, {embed_dim}]: add a "
+                "missing batch axis with unsqueeze(0), or make the layer for another embed_dim"
+            )
+        if cache is not None and not isinstance(cache, KVCache):
+            raise TypeError(f"cache is a {type(cache).__name__}; it must be a KVCache: make one")

@@ -1,0 +1,493 @@
+"""Caches whose tokens are padded, moved, dropped, windowed and drafted.
+
+The oracle is a plain loop: one row at a time, without padding or a cache, a score at a time.
+"""
+
+import copy
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import normal
+
+from rope import RotaryEmbedding, reference
+from rope.attention import KVCache, RotaryAttention
+from rope.extensions import DynamicNTK
+from rope.tolerance import within
+
+DOUBLE, WIDTH = torch.float64, 12
+POLICIES = ("rotated", "plain")
+
+
+def make(**options):
+    torch.manual_seed(0)
+    return RotaryAttention(WIDTH, 3, 1, head_dim=4, **options).to(DOUBLE)
+
+
+def hold(layer, batch, room, **options):
+    return KVCache(batch, layer.num_kv_heads, room, layer.head_dim, dtype=DOUBLE, **options)
+
+
+def row_by_row(layer, x, distance):
+    """[S, E] from [S, E]: distance(m, n) says how far back query m sees key n, None: not at all."""
+    dim, theta = layer.head_dim, reference.inverse_frequencies(layer.rotary.dim)
+    q, k, v = (
+        each(x).unflatten(-1, (-1, dim)) for each in (layer.q_proj, layer.k_proj, layer.v_proj)
+    )
+    out = torch.zeros_like(q)
+    for m in range(len(x)):
+        seen = [n for n in range(len(x)) if distance(m, n) is not None]
+        for h in range(layer.num_heads):
+            back = [distance(m, n) for n in seen]
+            turned = reference.rotate_matrix(
+                q[m, h].expand(len(seen), -1).numpy(), back, theta, interleaved=False
+            )
+            kv = h * layer.num_kv_heads // layer.num_heads
+            scores = (torch.from_numpy(turned) * k[seen, kv]).sum(1) / dim**0.5
+            out[m, h] = scores.softmax(0) @ v[seen, kv]
+    return layer.o_proj(out.flatten(1))
+
+
+def equal(actual, expected, roundings=256):
+    return within(actual, expected, roundings, size=max(1.0, expected.abs().max().item()))
+
+
+def windowed(window, sinks, in_cache):
+    def distance(m, n):
+        if n > m or (window is not None and m - n >= window and n >= sinks):
+            return None
+        if in_cache and n < sinks:
+            return min(m, window + sinks - 1) - n
+        return m - n
+
+    return distance
+
+
+@st.composite
+def texts(draw):
+    """A window, and calls of a batch whose rows are padded on either side, or in the middle."""
+    window, sinks = draw(st.none() | st.integers(2, 5)), draw(st.integers(0, 2))
+    batch, calls = (
+        draw(st.integers(1, 3)),
+        draw(st.lists(st.integers(1, 6), min_size=1, max_size=4)),
+    )
+    real = torch.tensor(
+        [[draw(st.integers(0, 3)) > 0 for _ in range(sum(calls))] for _ in range(batch)]
+    )
+    room = sum(calls) if window is None else window + sinks + draw(st.integers(0, 3))
+    return window, sinks if window else 0, calls, real, room
+
+
+@settings(max_examples=60)
+@given(text=texts(), policy=st.sampled_from(POLICIES), along=st.booleans())
+@torch.no_grad()
+def test_padded_rows_with_a_window_are_the_rows_alone(text, policy, along):
+    window, sinks, calls, real, room = text
+    layer = make(window=window, sinks=sinks, sink_positions="cache" if along else "text")
+    x = normal((*real.shape, WIDTH), 1)
+    # Padding takes slots too, until they are used again.
+    cache = hold(layer, len(x), room if window else x.shape[1], policy=policy)
+    masks = real.split(calls, dim=1)
+    outs = [
+        layer(part, cache=cache, attention_mask=mask)
+        for part, mask in zip(x.split(calls, dim=1), masks, strict=True)
+    ]
+    out = torch.cat(outs, dim=1)
+    assert out.isfinite().all() and cache.keys.shape[2] == cache.positions.shape[1]
+    for row, mask in enumerate(real):
+        if mask.any():
+            expected = row_by_row(layer, x[row, mask], windowed(window, sinks, along))
+            assert equal(out[row, mask], expected)
+    if not along or window is None or x.shape[1] <= window + sinks:
+        whole = layer(x, attention_mask=real)  # without a cache
+        assert equal(whole[real], out[real]) if real.any() else True
+
+
+@pytest.mark.parametrize("along", [False, True])
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("extra", [0, 3])
+@torch.no_grad()
+def test_a_full_cache_goes_on_for_ever(along, policy, extra):
+    """One sequence, no padding; a prompt that is longer than the room, then single tokens."""
+    window, sinks = 6, 2
+    layer = make(window=window, sinks=sinks, sink_positions="cache" if along else "text")
+    x, cache = normal((2, 40, WIDTH), 1), hold(layer, 2, window + sinks + extra, policy=policy)
+    where = cache.keys.data_ptr(), cache.values.data_ptr()
+    out = torch.cat([layer(part, cache=cache) for part in x.split((25, *[1] * 15), dim=1)], dim=1)
+    for row in range(2):
+        assert equal(out[row], row_by_row(layer, x[row], windowed(window, sinks, along)))
+    assert where == (cache.keys.data_ptr(), cache.values.data_ptr())
+    held = sorted(set(cache.positions[0].tolist()) - {-1})
+    assert held[:sinks] == [0, 1] and held[-window:] == list(range(40 - window, 40))
+    stored = layer.k_proj(x[:1]).unflatten(-1, (1, -1)).transpose(1, 2)
+    if policy == "rotated":  # what is stored is what came, the sinks too
+        rotated = layer.rotary.rotate(stored)[0, 0, held]
+        assert equal(cache.keys[0, 0, cache.positions[0].argsort()][-len(held) :], rotated)
+
+
+class Rows:
+    """What a cache should hold: for each row a list of [position, key, value]."""
+
+    def __init__(self, batch):
+        self.rows, self.count = [[] for _ in range(batch)], 0
+
+    def append(self, k, v, real):
+        for b, row in enumerate(self.rows):
+            for s in range(k.shape[2]):
+                if real[b, s]:
+                    row.append(
+                        [max((one[0] for one in row), default=-1) + 1, k[b, 0, s], v[b, 0, s]]
+                    )
+
+    def agrees(self, cache, rotary):
+        keys, values = cache.read(rotary)
+        for b, row in enumerate(self.rows):
+            slots = (cache.positions[b] >= 0).nonzero()[:, 0]
+            held = sorted(
+                (cache.positions[b, slot].item(), values[b, 0, slot].item(), slot) for slot in slots
+            )
+            mine = sorted((at, v.item(), k) for at, k, v in row)
+            if [one[:2] for one in held] != [one[:2] for one in mine]:
+                return False
+            for (at, _, slot), (_, _, k) in zip(held, mine, strict=True):
+                right = rotary.rotate(k[None, None, None], torch.tensor([at]))[0, 0, 0]
+                if not within(keys[b, 0, slot], right, roundings=8, size=4 * 100):
+                    return False
+        return True
+
+
+@settings(max_examples=80)
+@given(data=st.data(), policy=st.sampled_from(POLICIES))
+@torch.no_grad()
+def test_after_any_moves_keys_stand_where_positions_say(data, policy):
+    rotary, batch, room, count = RotaryEmbedding(4), 2, 9, 0
+    cache, rows = KVCache(batch, 1, room, 6, value_dim=1, policy=policy, dtype=DOUBLE), Rows(batch)
+    for _ in range(data.draw(st.integers(1, 12))):
+        batch, held = len(rows.rows), cache.positions >= 0
+        choice = data.draw(st.sampled_from(["append", "append", "shift", "drop", "keep", "rows"]))
+        before = copy.deepcopy(cache)
+        if choice == "append":
+            size = data.draw(st.integers(0, min(3, room - cache.length)))
+            real = torch.tensor(
+                [[data.draw(st.booleans()) for _ in range(size)] for _ in range(batch)]
+            )
+            real = real.bool().view(batch, size)
+            k = normal((batch, 1, size, 6), count)
+            v = torch.arange(count, count + batch * size, dtype=DOUBLE).view(batch, 1, size, 1)
+            count += batch * size
+            ids, _ = cache.next_ids(size, None, None, attention_mask=real)
+            at = ids.clamp(min=0)
+            cache.append(k if policy == "plain" else rotary.rotate(k, at), v, ids, rotary=rotary)
+            rows.append(k, v, real)
+        elif choice == "shift":
+            delta = torch.tensor([data.draw(st.integers(-4, 40)) for _ in range(batch)])
+            slots = torch.tensor(
+                [[data.draw(st.booleans()) for _ in range(room)] for _ in range(batch)]
+            )
+            if data.draw(st.booleans()):
+                slots = None
+            moved = held if slots is None else held & slots
+            if (moved & (cache.positions + delta[:, None] < 0)).any():
+                with pytest.raises(ValueError, match="moves a token to -"):
+                    cache.shift(delta, slots)
+                assert same(cache, before)
+            else:
+                values = cache.values[:, 0, :, 0]
+                for b, row in enumerate(rows.rows):
+                    for one in row:
+                        one[0] += int(delta[b]) * (one[2] in values[b, moved[b]])
+                cache.shift(delta if batch > 1 else int(delta), slots)
+        elif choice in ("drop", "keep"):
+            mask = torch.tensor(
+                [[data.draw(st.booleans()) for _ in range(room)] for _ in range(batch)]
+            )
+            values = cache.values[:, 0, :, 0]
+            stay = mask & held if choice == "keep" else held & ~mask
+            rows.rows = [
+                [one for one in row if one[2] in values[b, stay[b]]]
+                for b, row in enumerate(rows.rows)
+            ]
+            getattr(cache, choice)(mask if choice == "keep" else mask & held)
+        else:
+            chosen = [
+                data.draw(st.integers(0, batch - 1)) for _ in range(data.draw(st.integers(1, 3)))
+            ]
+            other = cache.fork()
+            cache.reorder(torch.tensor(chosen))
+            assert same(other, before)
+            rows.rows = [[list(one) for one in rows.rows[b]] for b in chosen]
+        assert rows.agrees(cache, rotary), choice
+
+
+def same(cache, other):
+    """Whether two caches are alike, to the last bit."""
+    mine, theirs = vars(cache), vars(other)
+    return mine.keys() == theirs.keys() and all(
+        torch.equal(one, theirs[name]) if isinstance(one, torch.Tensor) else one == theirs[name]
+        for name, one in mine.items()
+        if name != "_draft"
+    )
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+@torch.no_grad()
+def test_a_thousand_moves_are_one_rotation(dtype, policy):
+    """Read in between, at random; step by step a key in bfloat16 ends 60 % off."""
+    rotary, k = RotaryEmbedding(128), normal((1, 2, 16, 128), 0)
+    k = k.to(dtype)
+    cache = KVCache(1, 2, 16, 128, policy=policy, dtype=dtype)
+    ids = torch.arange(5000, 5016)
+    cache.append(k if policy == "plain" else rotary.rotate(k, ids), k, ids, rotary=rotary)
+    generator, left = torch.Generator().manual_seed(0), 1000
+    while left:
+        step = min(left, int(torch.randint(1, 8, (), generator=generator)))
+        cache.shift(-step)
+        left -= step
+        if left % 3 == 0:
+            cache.read(rotary)
+    right = rotary.rotate(k.double(), ids - 1000)
+    off = (cache.read(rotary)[0].double() - right).norm(dim=-1) / right.norm(dim=-1)
+    assert off.max() <= 2 * torch.finfo(dtype).eps
+    assert dtype != torch.bfloat16 or off.max() <= 0.004
+    stepwise = rotary.rotate(k, ids)
+    for _ in range(1000):
+        stepwise = rotary.shift(stepwise, -1)
+    far = (stepwise.double() - right).norm(dim=-1) / right.norm(dim=-1)
+    assert dtype != torch.bfloat16 or far.mean() > 0.4
+
+
+@st.composite
+def trees(draw):
+    """Parents of two rows' drafts, in two calls, and a path of each row."""
+    size = draw(st.integers(1, 7))
+    parents = [[draw(st.integers(-1, i - 1)) for i in range(size)] for _ in range(2)]
+    paths = []
+    for row in parents:
+        path, at = [], draw(st.integers(-1, size - 1))
+        while at != -1:
+            path, at = [at, *path], row[at]
+        paths.append(path)
+    longest = max(1, *map(len, paths))
+    paths = [path + [-1] * (longest - len(path)) for path in paths]
+    return torch.tensor(parents), torch.tensor(paths), draw(st.integers(0, size))
+
+
+@settings(max_examples=20)
+@given(tree=trees(), policy=st.sampled_from(POLICIES), window=st.sampled_from([None, 4]))
+@torch.no_grad()
+def test_each_branch_of_a_draft_is_a_text_of_its_own(tree, policy, window):
+    parents, path, cut = tree
+    layer, size = make(window=window), parents.shape[1]
+    text, drafted, later = (normal((2, n, WIDTH), n) for n in (8, size, 3))
+    real = torch.ones(2, 8).long()
+    real[1, :3] = 0
+    cache = hold(layer, 2, 11 + size, policy=policy)
+    layer(text, cache=cache, attention_mask=real)
+    outs = [
+        layer(drafted[:, at], cache=cache, parents=parents[:, at])
+        for at in (slice(0, cut), slice(cut, size))
+    ]
+    out = torch.cat(outs, dim=1)
+    causal = windowed(window, 0, False)
+    for row in range(2):
+        for i in range(size):
+            branch, at = [], i
+            while at != -1:
+                branch, at = [at, *branch], int(parents[row, at])
+            alone = torch.cat((text[row, real[row] > 0], drafted[row, branch]))
+            assert equal(out[row, i], row_by_row(layer, alone, causal)[-1])
+    cache.accept(path)
+    kept = [[i for i in row if i != -1] for row in path.tolist()]
+    after = torch.cat([layer(later[:, i : i + 1], cache=cache) for i in range(3)], dim=1)
+    for row in range(2):
+        alone = torch.cat((text[row, real[row] > 0], drafted[row, kept[row]], later[row]))
+        assert equal(after[row], row_by_row(layer, alone, causal)[-3:])
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@torch.no_grad()
+def test_a_shifted_text_goes_on_as_if_it_had_begun_there(policy):
+    """Drop the oldest, move the others back: the pass over the rest, its positions from 0."""
+    layer, x = make(), normal((2, 12, WIDTH), 1)
+    cache = hold(layer, 2, 8, policy=policy)
+    layer(x[:, :8], cache=cache)
+    cache.drop(cache.positions < 5)
+    cache.shift(-5)
+    out = torch.cat([layer(part, cache=cache) for part in x[:, 8:].split((3, 1), dim=1)], dim=1)
+    assert equal(out, layer(x[:, 5:])[:, 3:])
+    assert sorted(cache.positions[0].tolist()) == [-1, *range(7)]
+
+
+@torch.no_grad()
+def test_a_spectrum_that_follows_the_length_is_that_of_the_room():
+    rotary = RotaryEmbedding(4, extension=DynamicNTK(4.0, 8))
+    layer, x = make(rotary=rotary), normal((1, 24, WIDTH), 0)
+    for policy in POLICIES:
+        cache = hold(layer, 1, 24, policy=policy)
+        layer(x[:, :20], cache=cache)
+        cache.keep(cache.positions >= 3)
+        cache.shift(-3)
+        out = layer(x[:, 20:], cache=cache)
+        other = copy.deepcopy(layer)
+        other.rotary.fix_length(24)
+        assert equal(out, other(x[:, 3:])[:, -4:])
+        cache.shift(1)
+        with pytest.raises(ValueError, match="seq_len is None for dynamic"):
+            cache.read(rotary)
+
+
+def test_a_cache_filled_under_inference_mode_goes_on_outside():
+    layer, x, cache = make(window=4), normal((2, 9, WIDTH), 1), None
+    cache = hold(layer, 2, 5, policy="plain")
+    real = torch.tensor([[0, 1, 1], [1, 1, 1]])
+    with torch.inference_mode():
+        layer(x[:, :3], cache=cache, attention_mask=real)
+        cache.shift(1)
+        cache.reorder(torch.tensor([1, 0]))
+    with torch.no_grad():
+        for part in x[:, 3:].split(1, dim=1):
+            layer(part, cache=cache)
+    assert cache.positions.amax(1).tolist() == [9, 8]
+
+
+def started(**options):
+    cache, x = KVCache(2, 1, 7, 4, **options), torch.ones(2, 1, 3, 4)
+    cache.append(x, x, torch.tensor([[-1, 2, 3], [4, 5, 6]]), rotary=RotaryEmbedding(4))
+    return cache
+
+
+def drafted():
+    cache, x = started(), torch.ones(2, 1, 3, 4)
+    cache.append(x, x, parents=torch.tensor([-1, 0, 0]))
+    return cache
+
+
+ONES, MASK = torch.ones(2, 1, 1, 4), torch.zeros(2, 7).bool()
+REFUSED = {
+    "delta moves a token to -1; positions start at 0": lambda c: c.shift(-3),
+    r"moves a token to -4": lambda c: c.shift(torch.tensor([0, -8])),
+    "delta is 1.5; it must be an integer": lambda c: c.shift(1.5),
+    r"delta is torch\.float32": lambda c: c.shift(torch.ones(2)),
+    r"delta has shape \[3\]; it must be an integer, or \[2\]": lambda c: c.shift(torch.arange(3)),
+    r"slots is torch\.int64 \[2, 7\]; it must be torch\.bool": lambda c: c.shift(1, MASK.long()),
+    r"mask is torch\.bool \[2, 6\]; .*\[2, 7\]": lambda c: c.keep(MASK[:, 1:]),
+    "mask is a list; it must be a tensor": lambda c: c.drop([True]),
+    "drops slot 0 of row 0, which is empty": lambda c: c.drop(c.positions < 5),
+    r"rows is \[0, 2\]; it must be numbers 0 \.\.\. 1": lambda c: c.reorder(torch.tensor([0, 2])),
+    r"rows is torch\.bool": lambda c: c.reorder(torch.ones(2).bool()),
+    "there is no draft": lambda c: c.accept(torch.tensor([0])),
+    "parents holds 0 for token 0 of the tree; .* a cycle has no first": lambda c: c.append(
+        ONES, ONES, parents=torch.tensor([0])
+    ),
+    r"parents has shape \[2\]": lambda c: c.append(ONES, ONES, parents=torch.tensor([-1, 0])),
+    "position_ids are given beside parents": lambda c: c.append(
+        ONES, ONES, torch.tensor([9]), parents=torch.tensor([-1])
+    ),
+    "position_ids holds -2; it must be -1, padding, or more": lambda c: c.append(
+        ONES, ONES, torch.tensor([-2])
+    ),
+    "position_ids holds 6; it must rise along each row": lambda c: c.check(
+        ONES, ONES, torch.tensor([[7], [6]]), window=3
+    ),
+    "k is torch.float64 and the cache torch.float32": lambda c: c.append(ONES.double(), ONES),
+    "the cache holds 3 of 7 tokens; 5 more.*at least 8": lambda c: c.check(
+        *torch.ones(2, 2, 1, 5, 4)
+    ),
+    "3 of 7 tokens; 9 more.*at least 9": lambda c: c.check(
+        *torch.ones(2, 2, 1, 9, 4), window=6, sinks=3
+    ),
+    "rotary is a int; it must be a rope.Rot": lambda c: c.append(ONES, ONES, rotary=3),
+    "rotary turns 8 coordinates and a key has 4": lambda c: c.read(RotaryEmbedding(8)),
+}
+OF_DRAFTS = {
+    "a draft of 3 tokens is open; shift must wait": lambda c: c.shift(1),
+    "a draft of 3 tokens is open; keep": lambda c: c.keep(MASK),
+    "a draft of 3 tokens is open; append without parents": lambda c: c.append(ONES, ONES),
+    "path holds 2 after 1 in row 0; each must be a": lambda c: c.accept(torch.tensor([0, 1, 2])),
+    "path holds 1 after -1 in row 1": lambda c: c.accept(torch.tensor([[0, 2], [1, -1]])),
+    "path holds 3 after -1": lambda c: c.accept(torch.tensor([3])),
+    "path holds 0 after -1 in row 0": lambda c: c.accept(torch.tensor([-1, 0])),
+    r"path has shape \[3, 1\]": lambda c: c.accept(torch.zeros(3, 1).long()),
+    r"path is torch\.float32": lambda c: c.accept(torch.zeros(1)),
+    "parents holds 3 for token 3 of the tree": lambda c: c.append(
+        ONES, ONES, parents=torch.tensor([3])
+    ),
+}
+
+
+@pytest.mark.parametrize("message", REFUSED | OF_DRAFTS)
+def test_a_refused_call_leaves_the_cache_as_it_was(message):
+    cache = (drafted if message in OF_DRAFTS else started)()
+    before = cache.fork()
+    with pytest.raises((ValueError, TypeError), match=message):
+        (REFUSED | OF_DRAFTS)[message](cache)
+    assert same(cache, before)
+
+
+def test_a_fork_and_other_rows_take_an_open_draft_along():
+    cache = drafted()
+    other = cache.fork()
+    other.reorder(torch.tensor([1, 1, 0]))
+    other.accept(torch.tensor([[0, 1], [0, 2], [-1, -1]]))
+    assert sorted(other.positions[0].tolist()) == [-1, -1, 4, 5, 6, 7, 8]
+    assert sorted(other.positions[2].tolist()) == [-1] * 5 + [2, 3]
+    assert other.length == 5 and same(cache, drafted())
+    cache.accept(torch.tensor([0, 2]))
+    assert cache.positions.tolist() == [[-1, 2, 3, 4, -1, 5, -1], [4, 5, 6, 7, -1, 8, -1]]
+
+
+def test_a_plain_cache_needs_what_rotates_it():
+    cache = started(policy="plain")
+    before = cache.fork()
+    for call in (lambda: cache.append(ONES, ONES), lambda: (cache.shift(1), cache.read())):
+        with pytest.raises(ValueError, match="rotary is None, and the cache has keys to rotate"):
+            call()
+    with pytest.raises(ValueError, match="policy is 'raw'; it must be one of"):
+        KVCache(1, 1, 1, 4, policy="raw")
+    cache.shift(-1)
+    assert torch.equal(cache.keys, before.keys) and torch.equal(cache.positions, before.positions)
+
+
+LAYER_REFUSED = {
+    "sinks is 2 and window None": lambda: make(sinks=2),
+    "window is 1; it must be at least 2": lambda: make(window=1),
+    "sink_positions is 'both'; it must be 'text' or": lambda: make(window=4, sink_positions="both"),
+    "window is 4; tokens must be causal": lambda: make(window=4)(X, causal=False),
+    "x has 8 tokens and sink_positions is 'cache'": lambda: make(
+        window=4, sinks=1, sink_positions="cache"
+    )(X),
+    "parents are given without a cache": lambda: make()(X, parents=torch.arange(8) - 1),
+    r"attention_mask has shape \[8\]; it must be \[2, 8\]": lambda: make()(
+        X, attention_mask=torch.ones(8).long()
+    ),
+    "attention_mask holds 3": lambda: make()(X, attention_mask=torch.full((2, 8), 3)),
+    r"attention_mask is torch\.float32": lambda: make()(X, attention_mask=torch.ones(2, 8)),
+}
+X = normal((2, 8, WIDTH), 0)
+
+
+@pytest.mark.parametrize("message", LAYER_REFUSED)
+def test_the_layer_says_what_it_cannot_do(message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        LAYER_REFUSED[message]()
+
+
+@torch.no_grad()
+def test_compiled_steps_at_a_full_cache_are_traced_once():
+    torch.compiler.reset()
+    graphs = []
+
+    def backend(graph, _):
+        graphs.append(graph)
+        return graph
+
+    layer, x = make(window=4, sinks=1), normal((2, 20, WIDTH), 1)
+    cache, other = hold(layer, 2, 5), hold(layer, 2, 5)
+    step = torch.compile(layer, fullgraph=True, backend=backend)
+    layer(x[:, :7], cache=cache)
+    compiled = [step(x[:, i : i + 1], cache=cache) for i in range(7, 20)]
+    layer(x[:, :7], cache=other)
+    assert equal(torch.cat(compiled, 1), layer(x[:, 7:], cache=other))
+    assert len(graphs) <= 2

@@ -1,0 +1,484 @@
+"""Latent attention: DeepSeek's in transformers, the formula in plain loops, and its two forms."""
+
+import importlib
+import itertools
+
+import pytest
+import sympy as sp
+import torch
+from strategies import normal
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from rope import RotaryEmbedding, reference
+from rope.attention import KVCache, LatentAttention
+from rope.extensions import DynamicNTK, YaRN
+from rope.symbolic import NotEqual, prove_equal, real_symbols, rotation
+from rope.tolerance import within
+
+DOUBLE = torch.float64
+SIZES = {"latent_dim": 12, "rope_dim": 4, "nope_dim": 6, "value_dim": 5}
+KINDS = {
+    "plain": {},
+    "interleaved": {"rotary": RotaryEmbedding(4, interleaved=True)},
+    "queries of a latent": {"query_latent_dim": 10},
+    "wide values": {"value_dim": 20},
+    "scaled": {"rotary": RotaryEmbedding(4, extension=YaRN(8.0, 16), base=100.0)},
+}
+
+
+def make(kind="plain", dtype=DOUBLE):
+    """Weights large enough for attention to prefer some keys, and norms whose gains differ."""
+    layer = LatentAttention(32, 4, **(SIZES | KINDS[kind])).to(dtype)
+    if kind == "scaled":
+        layer.rotary.softmax_scale = 1.7
+    with torch.no_grad():
+        for seed, weight in enumerate(layer.parameters()):
+            weight.copy_(normal(weight.shape, seed, dtype) / weight.shape[-1] ** 0.5 * 2)
+    return layer
+
+
+def cache_for(layer, batch=2, room=12, dtype=DOUBLE):
+    return KVCache(batch, 1, room, layer.rope_dim, value_dim=layer.latent_dim, dtype=dtype)
+
+
+def close(actual, expected, dtype=DOUBLE, roundings=256):
+    """Some eight sums of up to 32 products each, one after the other."""
+    return within(actual, expected, roundings, max(1.0, expected.abs().max().item()), dtype)
+
+
+def rms(x, gain):
+    return x / (x.square().mean(-1, keepdim=True) + 1e-6).sqrt() * gain
+
+
+@pytest.mark.parametrize("absorbed", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+@torch.no_grad()
+def test_equal_to_the_formula(kind, absorbed):
+    """Row by row, head by head, in plain loops, with the rotation of the float64 reference."""
+    layer, x = make(kind), normal((2, 6, 32), 90)
+    ids = torch.tensor([[0, 1, 2, 3, 4, 5], [7, 8, 11, 12, 20, 21]])
+    rotary, n, v = layer.rotary, layer.nope_dim, layer.value_dim
+    theta = rotary.inv_freq.numpy()
+
+    def turned(y, at):
+        out = reference.rotate_matrix(y[None].numpy(), [at], theta, interleaved=rotary.interleaved)
+        return torch.from_numpy(out)[0] * rotary.attention_scaling
+
+    weight = {name: value.double() for name, value in layer.named_parameters()}
+    if kind == "queries of a latent":
+        q = rms(x @ weight["q_a_proj.weight"].T, weight["q_a_layernorm.weight"])
+        q = q @ weight["q_b_proj.weight"].T
+    else:
+        q = x @ weight["q_proj.weight"].T
+    q = q.view(2, 6, 4, n + 4)
+    kv = x @ weight["kv_a_proj_with_mqa.weight"].T
+    c, r = rms(kv[..., :12], weight["kv_a_layernorm.weight"]), kv[..., 12:]
+    made = weight["kv_b_proj.weight"].view(4, n + v, 12)
+    heads = torch.zeros(2, 6, 4, v, dtype=DOUBLE)
+    for b, h, m in itertools.product(range(2), range(4), range(6)):
+        scores = []
+        for s in range(m + 1):
+            places = int(ids[b, m]), int(ids[b, s])
+            p, key = turned(q[b, m, h, n:], places[0]), turned(r[b, s], places[1])
+            scores.append(q[b, m, h, :n] @ made[h, :n] @ c[b, s] + p @ key)
+        scores = torch.stack(scores) * rotary.softmax_scale / (n + 4) ** 0.5
+        heads[b, m, h] = scores.softmax(0) @ (c[b, : m + 1] @ made[h, n:].T)
+    expected = heads.flatten(2) @ weight["o_proj.weight"].T
+    assert close(layer(x, ids, absorbed=absorbed), expected, roundings=1024)  # angles up to 21
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_both_forms_agree_and_so_do_their_gradients(kind):
+    layer, seen = make(kind), normal((2, 7, 32), 91)
+    found = []
+    for absorbed in (False, True):
+        x = normal((2, 7, 32), 90).requires_grad_()
+        out = layer(x, absorbed=absorbed)
+        found.append([out, *torch.autograd.grad(out, [x, *layer.parameters()], seen)])
+    assert len(found[0]) == 2 + len(list(layer.parameters()))
+    for naive, absorbed in zip(*found, strict=True):
+        assert naive.abs().max() > 0.1 and close(absorbed, naive)
+
+
+def test_gradients_are_the_slopes():
+    layer = make()
+    for absorbed in (False, True):
+        x = normal((1, 3, 32), 90).requires_grad_()
+        assert torch.autograd.gradcheck(
+            lambda x, absorbed=absorbed: layer(x, absorbed=absorbed), x, fast_mode=True
+        )
+
+
+def test_the_cheaper_form_is_taken():
+    layer, x = make(), normal((1, 9, 32), 90)
+    assert torch.equal(layer(x), layer(x, absorbed=False))
+    with torch.no_grad():
+        caches = [cache_for(layer, 1) for _ in range(2)]
+        for cache in caches:
+            layer(x, cache=cache)
+        last, step = x[:, -1:], [{}, {"absorbed": True}]
+        assert torch.equal(*(layer(last, cache=c, **s) for c, s in zip(caches, step, strict=True)))
+
+
+@pytest.mark.parametrize("pieces", [(3, 1, 4, 1), (1,) * 9, (9,)], ids=str)
+@pytest.mark.parametrize("absorbed", [False, True, None])
+@pytest.mark.parametrize("kind", KINDS)
+@torch.no_grad()
+def test_decoding_with_a_cache_equals_the_full_pass(kind, absorbed, pieces):
+    layer, x = make(kind), normal((2, 9, 32), 90)
+    cache = cache_for(layer)
+    for ids in (None, torch.tensor([3, 4, 5, 9, 10, 20, 21, 22, 40])):
+        split = [None] * len(pieces) if ids is None else ids.split(pieces)
+        out = [
+            layer(piece, at, cache=cache, absorbed=absorbed)
+            for piece, at in zip(x.split(pieces, dim=1), split, strict=True)
+        ]
+        assert close(torch.cat(out, dim=1), layer(x, ids, absorbed=False), roundings=1024)
+        assert cache.length == 9
+        cache.reset()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@torch.no_grad()
+def test_other_formats_lose_their_rounding_alone(dtype):
+    layer, x = make(dtype=dtype), normal((2, 9, 32), 90, dtype)
+    exact = make(dtype=dtype).double()(x.double())
+    cache = cache_for(layer, dtype=dtype)
+    decoded = torch.cat([layer(piece, cache=cache) for piece in x.split(1, dim=1)], dim=1)
+    for out in (layer(x, absorbed=False), layer(x, absorbed=True), decoded):
+        assert out.dtype == dtype and close(out, exact, dtype, roundings=16)
+
+
+@pytest.mark.parametrize("widened", [False, True], ids=["as on a CPU", "as on a GPU"])
+@torch.no_grad()
+def test_autocast_decodes_in_its_format(widened):
+    """Norms come out in float32 where autocast has them on its list: on GPUs, not on CPUs."""
+    layer, x = make(dtype=torch.float32), normal((2, 9, 32), 90, torch.float32)
+    if widened:
+        layer.kv_a_layernorm.register_forward_hook(lambda norm, given, out: out.float())
+    cache = cache_for(layer, dtype=torch.bfloat16)
+    with torch.autocast("cpu", torch.bfloat16):
+        out = torch.cat([layer(piece, cache=cache) for piece in x.split((4, 3, 1, 1), 1)], dim=1)
+    assert out.dtype == torch.bfloat16 and close(out, layer(x), torch.bfloat16, roundings=16)
+
+
+@torch.no_grad()
+def test_cached_keys_fit_later_queries_under_an_extension_that_follows_the_length():
+    layer = LatentAttention(32, 4, **SIZES, rotary=RotaryEmbedding(4, extension=DynamicNTK(4.0, 8)))
+    layer, x, cache = layer.double(), normal((2, 12, 32), 90), cache_for(layer)
+    decoded = torch.cat([layer(piece, cache=cache) for piece in x.split(1, dim=1)], dim=1)
+    layer.rotary.fix_length(12)
+    assert close(decoded, layer(x))
+
+
+@pytest.mark.parametrize("policy", ["rotated", "plain"])
+@pytest.mark.parametrize("absorbed", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+@torch.no_grad()
+def test_dropped_and_shifted_is_recomputed_without_what_was_dropped(kind, absorbed, policy):
+    """Tokens 2, 3, 4 go, the later ones move up: a move of the rotated keys, and of them alone."""
+    layer, x = make(kind), normal((2, 12, 32), 90)
+    cache = KVCache(2, 1, 12, 4, value_dim=12, policy=policy, dtype=DOUBLE)
+    layer(x[:, :9], cache=cache)
+    latents = cache.values.clone()
+    gone = (cache.positions >= 2) & (cache.positions < 5)
+    cache.drop(gone)
+    cache.shift(-3, cache.positions >= 5)
+    after = torch.cat(
+        [layer(piece, cache=cache, absorbed=absorbed) for piece in x[:, 9:].split((2, 1), 1)], dim=1
+    )
+    rest = torch.cat((x[:, :2], x[:, 5:]), dim=1)
+    assert close(after, layer(rest)[:, 6:], roundings=1024)
+    kept = [0, 1, 5, 6, 7, 8]
+    assert torch.equal(cache.values[:, :, kept], latents[:, :, kept])
+    fresh = cache_for(layer)
+    layer(rest, cache=fresh)
+    (moved, _), (right, _) = (each.read(layer.rotary) for each in (cache, fresh))
+    order = cache.positions.masked_fill(cache.positions < 0, 99).argsort(dim=1)[:, :9]
+    moved = moved.gather(2, order[:, None, :, None].expand_as(right))
+    assert close(moved, right)
+
+
+@torch.no_grad()
+def test_forks_and_other_rows_go_on_by_themselves():
+    layer, x = make(), normal((2, 8, 32), 90)
+    cache = cache_for(layer)
+    layer(x[:, :6], cache=cache)
+    fork = cache.fork()
+    fork.reorder(torch.tensor([1, 0]))
+    ends = [layer(x[:, 6:], cache=cache), layer(x[:, 6:].flip(0), cache=fork)]
+    assert close(ends[0], layer(x)[:, 6:]) and close(ends[1], layer(x)[:, 6:].flip(0))
+
+
+@pytest.mark.parametrize("absorbed", [False, True])
+def test_a_shift_of_all_positions_changes_nothing_and_a_stretch_does(absorbed):
+    layer, x = make(), normal((1, 8, 32), 90)
+    shifted = layer(x, torch.arange(8) + 1000, absorbed=absorbed)
+    assert within(shifted, layer(x), roundings=16, size=1000 * x.abs().max().item())
+    assert (layer(x, torch.arange(8) * 3, absorbed=absorbed) - layer(x)).abs().max() > 1e-2
+
+
+def test_without_a_rotated_part_of_their_own_keys_have_no_order():
+    """The latent carries none: with equal positions earlier tokens may change places."""
+    layer, x = make(), normal((1, 3, 32), 90)
+    swapped, same = x[:, [1, 0, 2]], torch.zeros(3, dtype=torch.long)
+    assert close(layer(swapped, same)[:, 2], layer(x, same)[:, 2])
+    assert (layer(swapped)[:, 2] - layer(x)[:, 2]).abs().max() > 1e-2
+
+
+# Their norms and rotations are float32 whatever the weights are, so that is the arithmetic.
+YARN = {
+    "rope_type": "yarn",
+    "rope_theta": 100.0,
+    "factor": 40.0,
+    "original_max_position_embeddings": 32,
+    "beta_fast": 4,
+    "beta_slow": 1,
+}
+ROPES = {
+    "default": {"rope_type": "default", "rope_theta": 100.0},
+    "DeepSeek-V3": YARN | {"mscale": 1.0, "mscale_all_dim": 1.0},
+    "DeepSeek-V2": YARN | {"mscale": 0.707, "mscale_all_dim": 0.707},
+    "both": YARN | {"mscale": 1.0, "mscale_all_dim": 0.5},
+    "in cos and sin": YARN,
+}
+
+
+def theirs_and_ours(version, rope, query_latent_dim, **more):
+    """DeepSeek's layer in transformers, its rotary module, and ours with the same weights."""
+    name = f"transformers.models.deepseek_v{version}"
+    modeling = importlib.import_module(f"{name}.modeling_deepseek_v{version}")
+    config = getattr(modeling, f"DeepseekV{version}Config")(
+        hidden_size=32,
+        num_attention_heads=4,
+        num_key_value_heads=4,
+        kv_lora_rank=12,
+        q_lora_rank=query_latent_dim,
+        qk_rope_head_dim=8,
+        qk_nope_head_dim=6,
+        v_head_dim=5,
+        max_position_embeddings=1280,
+        rope_parameters=dict(rope),
+        attn_implementation="sdpa",
+        **more,
+    )
+    theirs = getattr(modeling, f"DeepseekV{version}Attention")(config, layer_idx=0).double().eval()
+    with torch.no_grad():
+        for seed, weight in enumerate(theirs.parameters()):
+            weight.copy_(normal(weight.shape, seed) / weight.shape[-1] ** 0.5 * 2)
+    rotary = RotaryEmbedding.from_config(config)
+    sizes = {"latent_dim": 12, "rope_dim": 8, "nope_dim": 6, "value_dim": 5}
+    ours = LatentAttention(32, 4, **sizes, query_latent_dim=query_latent_dim, rotary=rotary)
+    ours = ours.double()
+    ours.load_state_dict(theirs.state_dict())
+    return theirs, getattr(modeling, f"DeepseekV{version}RotaryEmbedding")(config), ours
+
+
+def run(theirs, rotary, x, ids, cache=None):
+    tables = rotary(x.float(), ids[None])
+    return theirs(x, position_embeddings=tables, attention_mask=None, past_key_values=cache)[0]
+
+
+@pytest.mark.parametrize("query_latent_dim", [None, 10])
+@pytest.mark.parametrize("rope", ROPES)
+@pytest.mark.parametrize(
+    ("version", "more"),
+    [(2, {}), (3, {}), (3, {"rope_interleave": False})],
+    ids=["V2", "V3", "V3 half-split"],
+)
+@torch.no_grad()
+def test_parity_with_transformers(version, more, rope, query_latent_dim):
+    """A whole sequence and token by token, each against theirs; another layout is far off."""
+    theirs, rotary, ours = theirs_and_ours(version, ROPES[rope], query_latent_dim, **more)
+    x, ids = normal((2, 40, 32), 90), torch.arange(40)
+    expected = run(theirs, rotary, x, ids)
+    cache = importlib.import_module("transformers").DynamicCache(config=theirs.config)
+    mine = cache_for(ours, room=40)
+    for absorbed in (False, True):
+        assert close(ours(x, absorbed=absorbed), expected, torch.float32, roundings=40)
+    for at in range(40):
+        piece = slice(at, at + 1)
+        step = run(theirs, rotary, x[:, piece], ids[piece], cache)
+        assert close(ours(x[:, piece], cache=mine), step, torch.float32, roundings=40)
+        assert close(step, expected[:, piece], torch.float32, roundings=40)
+    settings = ours.rotary
+    ours.rotary = RotaryEmbedding(
+        8,
+        base=settings.base,
+        extension=settings.extension,
+        interleaved=not settings.interleaved,
+    )
+    ours.rotary.softmax_scale = settings.softmax_scale
+    assert (ours(x) - expected).abs().max() > 0.05
+    assert close(ours(x[:, :1]), expected[:, :1], torch.float32, roundings=40)  # which sees none
+
+
+@pytest.mark.parametrize("rope", ["DeepSeek-V3", "both"])
+@torch.no_grad()
+def test_the_temperature_is_not_left_out(rope):
+    theirs, rotary, ours = theirs_and_ours(3, ROPES[rope], None)
+    x, ids = normal((2, 40, 32), 90), torch.arange(40)
+    ours.rotary.softmax_scale = 1.0
+    assert (ours(x) - run(theirs, rotary, x, ids)).abs().max() > 0.05
+
+
+def test_what_a_token_costs_in_the_cache():
+    """DeepSeek-V2's sizes, 128 heads of 128, in bfloat16: bytes a token and layer, counted."""
+    kinds = {
+        "multi-head": {"num_kv_heads": 128, "head_dim": 128},
+        "grouped": {"num_kv_heads": 8, "head_dim": 128},
+        "latent": {"num_kv_heads": 1, "head_dim": 64, "value_dim": 512},
+    }
+    held = {}
+    for name, sizes in kinds.items():
+        cache = KVCache(batch=1, max_seq_len=1, dtype=torch.bfloat16, **sizes)
+        held[name] = cache.keys.nbytes + cache.values.nbytes
+    assert held == {"multi-head": 65_536, "grouped": 4_096, "latent": 1_152}
+
+
+@pytest.mark.parametrize("absorbed", [False, True])
+@pytest.mark.parametrize(("queries", "keys"), [(1, 9), (4, 9), (9, 9)])
+@pytest.mark.parametrize("kind", KINDS)
+@torch.no_grad()
+def test_multiply_adds_are_those_that_torch_counts(kind, queries, keys, absorbed):
+    layer, x = make(kind), normal((1, keys, 32), 90)
+    cache = cache_for(layer, 1)
+    if keys > queries:
+        layer(x[:, queries:], cache=cache)
+    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+        layer(x[:, :queries], cache=cache, absorbed=absorbed)
+    projections = sum(
+        weight.numel()
+        for name, weight in layer.named_parameters()
+        if weight.dim() == 2 and "kv_b" not in name
+    )
+    counted = counter.get_total_flops() // 2 - queries * projections
+    assert counted == layer.multiply_adds(queries, keys, absorbed=absorbed)
+
+
+def test_the_decode_step_of_deepseek_v2():
+    """At 4,096 tokens absorbed takes a hundredth of the products; with all keys held, 2/7 do."""
+    with torch.device("meta"):
+        layer = LatentAttention(5120, 128, latent_dim=512, rope_dim=64, nope_dim=128, value_dim=128)
+    naive, absorbed = (layer.multiply_adds(1, 4096, absorbed=way) for way in (False, True))
+    assert (naive, absorbed) == (68_887_248_896, 587_202_560)
+    expanded = 128 * 4096 * (128 + 64 + 128)  # the scores and sums of a cache 71 times as large
+    assert absorbed == 3.5 * expanded
+    assert layer(torch.empty(1, 3, 5120, device="meta")).shape == (1, 3, 5120)
+
+
+@torch.no_grad()
+def test_compiled_decoding_does_not_recompile_at_each_token():
+    torch.compiler.reset()
+    graphs = []
+
+    def backend(graph, _):
+        graphs.append(graph)
+        return graph
+
+    layer, x = make(), normal((2, 12, 32), 90)
+    cache, step = cache_for(layer), torch.compile(layer, fullgraph=True, backend=backend)
+    pieces = [step(piece, cache=cache) for piece in x.split((3, *[1] * 9), dim=1)]
+    assert close(torch.cat(pieces, dim=1), layer(x))
+    assert len(graphs) <= 3  # the prompt, the single token, and in older versions its first one
+
+
+A = sp.Matrix(2, 2, real_symbols("a b c d"))
+(ANGLE,) = real_symbols("t")
+
+
+def test_a_matrix_that_commutes_with_rotations_is_a_complex_number():
+    """RA - AR = sin t times entries that vanish for A = ((a, -b), (b, a)) alone."""
+    a, b, c, d = A
+    turn = rotation(ANGLE)
+    prove_equal(turn * A - A * turn, sp.sin(ANGLE) * sp.Matrix([[-b - c, a - d], [a - d, b + c]]))
+    assert sp.solve([-b - c, a - d], [c, d], dict=True) == [{c: -b, d: a}]
+    number = A.subs({c: -b, d: a})
+    prove_equal(turn * number, number * turn)
+    with pytest.raises(NotEqual):
+        prove_equal(turn * A, A * turn)
+
+
+def test_a_rotation_between_the_projections_leaves_no_matrix_to_absorb():
+    """U^T R W = cos t U^T W + sin t U^T J W is the same at all angles if both matrices are 0."""
+    queries = sp.Matrix(2, 2, real_symbols("w x y z"))
+    quarter, product = rotation(sp.pi / 2), queries.T * rotation(ANGLE) * A
+    parts = queries.T * A, queries.T * quarter * A
+    prove_equal(product, sp.cos(ANGLE) * parts[0] + sp.sin(ANGLE) * parts[1])
+    # Half a turn on it is its own opposite: what does not change is 0.
+    prove_equal(queries.T * rotation(ANGLE + sp.pi) * A, -product)
+    prove_equal(product.det(), queries.det() * A.det())
+
+
+def test_heads_share_a_rotated_latent_if_their_keys_differ_by_a_complex_number():
+    """One head may cache W^-1 R W c; another finds R V c in it if V W^-1 commutes with R."""
+    a, b, *_ = A
+    number, turn = sp.Matrix([[a, -b], [b, a]]), rotation(ANGLE)
+    first = sp.Matrix([[1, 2], [3, 5]])  # any with an inverse
+    latent = first.inv() * turn * first  # what one head's cache holds, applied to c
+    prove_equal(number * first * latent, turn * number * first)
+    with pytest.raises(NotEqual):
+        prove_equal(A * first * latent, turn * A * first)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "said"),
+    [
+        ({"latent_dim": 0}, ValueError, "latent_dim is 0; it must be at least 1"),
+        ({"value_dim": 2.0}, TypeError, "value_dim is 2.0; it must be an integer"),
+        ({"rope_dim": 3}, ValueError, "rope_dim is 3; it must be even"),
+        ({"query_latent_dim": -1}, ValueError, "query_latent_dim is -1; it must be at least 1"),
+        ({"rotary": "rope"}, TypeError, r"rotary is a str; it must be a RotaryEmbedding: pass one"),
+        (
+            {"rotary": RotaryEmbedding(6)},
+            ValueError,
+            "rotary turns 6 coordinates and rope_dim is 4",
+        ),
+    ],
+)
+def test_sizes_that_do_not_fit_are_refused(arguments, error, said):
+    with pytest.raises(error, match=said):
+        LatentAttention(32, 4, **(SIZES | arguments))
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "said"),
+    [
+        (lambda layer, x, _: layer(x[0]), ValueError, r"x has shape \[3, 32\].* unsqueeze\(0\)"),
+        (lambda layer, x, _: layer(x[..., :8]), ValueError, r"x has shape \[2, 3, 8\]"),
+        (lambda layer, x, _: layer(x.long()), TypeError, "x is torch.int64"),
+        (lambda layer, x, _: layer(x, absorbed=1), TypeError, "absorbed is 1; it must be True or"),
+        (
+            lambda layer, x, _: layer(x, torch.arange(4)),
+            ValueError,
+            r"position_ids has shape \[4\]",
+        ),
+        (lambda layer, x, _: layer(x, cache={}), TypeError, "cache is a dict; it must be"),
+        (
+            lambda layer, x, cache: layer(x.float(), cache=cache),
+            TypeError,
+            "k is torch.float32 and the cache torch.float64",
+        ),
+        (lambda layer, x, cache: layer(x[:1], cache=cache), ValueError, "k has shape .* takes"),
+        (
+            lambda layer, x, _: layer(x, cache=KVCache(2, 1, 12, 4, dtype=DOUBLE)),
+            ValueError,
+            r"v has shape \[2, 1, 3, 12\]; the cache takes \[2, 1, S, 4\]",
+        ),
+        (
+            lambda layer, x, cache: layer(x.repeat(1, 5, 1), cache=cache),
+            ValueError,
+            "15 more do not fit",
+        ),
+    ],
+)
+@torch.no_grad()
+def test_what_does_not_fit_is_refused_and_the_cache_unchanged(call, error, said):
+    layer, x = make(), normal((2, 3, 32), 90)
+    if said.startswith("k is"):
+        layer = layer.float()
+    cache = cache_for(make())
+    with pytest.raises(error, match=said):
+        call(layer, x, cache)
+    assert cache.length == 0 and not cache.keys.any() and not cache.values.any()
