@@ -14,6 +14,7 @@ import nbformat
 import pytest
 import torch
 from IPython.core.inputtransformer2 import TransformerManager
+from pybtex.database import parse_string
 
 import rope
 from rope.book import execute, repository
@@ -54,6 +55,12 @@ def test_a_part_that_fails_stops_no_other_and_fails_the_whole(tmp_path, failing,
     packages, code, chapters, *pages = log.read_text().splitlines()
     assert "packages.py" in packages and "tests rope" in code and "--nbval" in chapters
     assert "build ." in pages[0] and last in pages[-1]
+
+
+def test_the_bibliography_is_whole():
+    """A lost brace would stop the build of the pages."""
+    text = (ROOT / "chapters" / "references.bib").read_text(encoding="utf-8")
+    assert len(parse_string(text, "bibtex").entries) == len(re.findall("^@", text, re.M))
 
 
 def test_missing_packages_are_named():
