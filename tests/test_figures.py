@@ -164,8 +164,8 @@ def test_a_chart_is_stored_with_alt_text_and_play():
 
 
 def test_each_of_the_eight_methods_has_a_look_of_its_own():
-    assert set(LOOKS) == set(POSITIONS)
-    assert len({look(name, LOOKS)["color"] for name in LOOKS}) == len(LOOKS)
+    assert set(LOOKS) == {*POSITIONS, "p-rope"}
+    assert len({look(name, LOOKS)["color"] for name in POSITIONS}) == len(POSITIONS)
     assert len({str(look(name, LOOKS)["linestyle"]) for name in LOOKS}) == len(LOOKS)
     assert len(set(OTHERS)) == len({dash for _, dash in OTHERS}) == len(OTHERS)
     assert {colour for _, colour, _ in LOOKS.values()} <= set(THEME_COLOURS)

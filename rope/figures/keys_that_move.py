@@ -69,7 +69,7 @@ def hands(
         alt_text=f"{height} rows of dials, a key each, a dial for each of {count} planes. In every "
         "dial two hands: one moved to its place at once, and a dashed one moved there by one "
         "position at a time and rounded to the format each time. As the moves grow, solid hands "
-        "turn; dashed ones of slow planes stand still. Mean angle between the two after "
+        "turn; dashed ones of low-frequency planes stand still. Mean angle between the two after "
         f"{moves[-1]:,} moves, in degrees: {last}.",
         play={"signal": "s", "min": 0, "max": moves[-1], "step": spacing, "seconds": 14},
     )
