@@ -14,6 +14,7 @@ from strategies import normal
 from rope import RotaryEmbedding, reference
 from rope.attention import KVCache, RotaryAttention
 from rope.extensions import DynamicNTK
+from rope.positions import left_padded_position_ids
 from rope.tolerance import within
 
 DOUBLE, WIDTH = torch.float64, 12
@@ -491,3 +492,87 @@ def test_compiled_steps_at_a_full_cache_are_traced_once():
     layer(x[:, :7], cache=other)
     assert equal(torch.cat(compiled, 1), layer(x[:, 7:], cache=other))
     assert len(graphs) <= 2
+
+
+@torch.no_grad()
+def test_a_draft_of_two_calls_beside_a_full_window_is_refused_or_right():
+    """Tokens of the open draft take room too."""
+    layer, x = make(window=4), torch.randn(1, 16, 12, dtype=torch.float64)
+    parents = torch.tensor([-1, 0, 1])
+    for room in (8, 9, 10):
+        cache, free = (KVCache(1, 1, n, 4, dtype=torch.float64) for n in (room, 40))
+        for each in (cache, free):
+            layer(x[:, :10], cache=each)
+        layer(x[:, 10:13], cache=cache, parents=parents)
+        layer(x[:, 10:13], cache=free, parents=parents)
+        before = cache.positions.clone(), cache.length
+        right = layer(x[:, 13:], cache=free, parents=torch.tensor([2, 3, 4]))
+        try:
+            found = layer(x[:, 13:], cache=cache, parents=torch.tensor([2, 3, 4]))
+        except ValueError:
+            assert room < 9 and torch.equal(cache.positions, before[0])
+            assert cache.length == before[1]
+        else:
+            assert room >= 9 and within(found, right, roundings=256, size=16.0)
+
+
+@torch.no_grad()
+def test_ids_with_gaps_meet_the_window_without_a_cache_too():
+    layer, x = make(window=4), torch.randn(1, 3, 12, dtype=torch.float64)
+    ids = torch.tensor([0, 1, 100])
+    cached = layer(x, ids, cache=KVCache(1, 1, 9, 4, dtype=torch.float64))
+    assert within(layer(x, ids), cached, roundings=256, size=16.0)
+
+
+@torch.no_grad()
+def test_ids_of_padding_are_masked_before_they_are_judged():
+    layer, x = make(window=4), torch.randn(1, 5, 12, dtype=torch.float64)
+    mask = torch.tensor([[0, 0, 1, 1, 1]])
+    cache = KVCache(1, 1, 9, 4, dtype=torch.float64)
+    found = layer(x, left_padded_position_ids(mask), cache=cache, attention_mask=mask)
+    assert cache.positions.tolist()[0][:5] == [-1, -1, 0, 1, 2]
+    assert within(found[:, 2:], layer(x[:, 2:]), roundings=256, size=16.0)
+
+
+@torch.no_grad()
+def test_a_cache_rolled_back_reads_no_more_than_it_holds():
+    layer, x = make(), torch.randn(1, 40, 12, dtype=torch.float64)
+    cache = KVCache(1, 1, 64, 4, dtype=torch.float64)
+    layer(x, cache=cache)
+    cache.keep((cache.positions >= 0) & (cache.positions < 10))
+    assert cache.read()[0].shape[2] == cache.length == 10
+    again = layer(x[:, 10:12], cache=cache)
+    assert within(again, layer(x[:, :12])[:, 10:], roundings=256, size=16.0)
+
+
+def test_moves_of_nothing_leave_a_cache_as_it_was():
+    cache, x = KVCache(1, 1, 4, 2), torch.ones(1, 1, 2, 2)
+    cache.append(x, x)
+    cache.shift(0)
+    assert cache.append(x, x)[0].data_ptr() == cache.keys.data_ptr()
+
+
+def test_a_row_of_padding_alone_goes_on_with_its_sequence():
+    cache, x = KVCache(2, 1, 9, 4), torch.ones(2, 1, 2, 4)
+    cache.append(x, x, torch.tensor([0, 1]), torch.tensor([1, 1]))
+    x, ids = x[:, :, :1], torch.tensor([[2], [-1]])
+    cache.append(x, x, ids, torch.tensor([[1], [0]]))
+    positions, segments = cache.next_ids(1, None, None)
+    assert positions.tolist() == [[3], [2]] and segments.tolist() == [[1], [1]]
+
+
+@pytest.mark.parametrize(
+    ("said", "given", "options"),
+    [
+        ("beside attention_mask", {"attention_mask": torch.ones(1, 2)}, {}),
+        ("sink_positions is 'cache'", {}, {"window": 4, "sinks": 1, "sink_positions": "cache"}),
+    ],
+)
+@torch.no_grad()
+def test_drafts_refuse_what_they_cannot_honour(said, given, options):
+    layer, x = make(**options), torch.randn(1, 2, 12, dtype=torch.float64)
+    cache = KVCache(1, 1, 9, 4, dtype=torch.float64)
+    layer(x, cache=cache)
+    with pytest.raises(ValueError, match=said):
+        layer(x, cache=cache, parents=torch.tensor([-1, 0]), **given)
+    assert cache.length == 2

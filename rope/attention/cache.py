@@ -147,7 +147,7 @@ class KVCache(Reading):
                 f"rows is {rows.tolist()}; it must be numbers 0 ... {len(self.keys) - 1}, one for "
                 "each row that is to be: count rows of this cache"
             )
-        self._map(lambda x: x.index_select(0, rows))
+        self._map(lambda x: x.index_select(0, rows.long()))
 
     def fork(self) -> KVCache:
         """A copy that goes on by itself.

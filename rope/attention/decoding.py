@@ -13,6 +13,7 @@ from torch import Tensor
 
 from rope.attention.cache import KVCache
 from rope.module import RotaryEmbedding
+from rope.positions import check_position_ids
 
 Attend = Callable[[Tensor, Tensor, Tensor, Tensor | None, bool], Tensor]
 
@@ -36,8 +37,12 @@ def decode(
     """
     attend, rotary, cache = parts
     (q, k, v), (position_ids, real, segment_ids, parents) = vectors, ids
+    given = position_ids is not None
+    if position_ids is not None and real is not None:
+        check_position_ids(position_ids, k)
+        position_ids = position_ids.long().expand(real.shape).masked_fill(~real, -1)
     cache.check(k, v, position_ids, segment_ids, parents=parents, window=window, sinks=sinks)
-    past, given = cache.length, position_ids is not None
+    past = cache.length
     position_ids, segment_ids = cache.next_ids(
         q.shape[2], position_ids, segment_ids, attention_mask=real, parents=parents
     )

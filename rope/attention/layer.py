@@ -18,6 +18,7 @@ from rope.attention.cache import KVCache
 from rope.attention.decoding import decode
 from rope.attention.packed import check_segment_ids
 from rope.attention.sight import in_sight
+from rope.attention.tree import check_draft
 from rope.checks import check_count, check_flag, check_floating
 from rope.module import RotaryEmbedding
 
@@ -165,7 +166,8 @@ class RotaryAttention(nn.Module):
         if real is not None and position_ids is None:
             position_ids = (real.cumsum(dim=1) - 1).clamp(min=0)
         rotated_q, rotated_k = self.rotary(q, k, position_ids)
-        windowed = self.window is not None and seq_len > self.window
+        apart = position_ids is not None or seq_len > (self.window or seq_len)
+        windowed = self.window is not None and apart
         if segment_ids is None and real is None and not windowed:
             return self._attend(rotated_q, rotated_k, v, None, causal)
         if position_ids is None:
@@ -230,11 +232,8 @@ class RotaryAttention(nn.Module):
                 "causal is False with a cache; cached tokens cannot see later ones: "
                 "leave the cache out"
             )
-        if cache is None and parents is not None:
-            raise ValueError(
-                "parents are given without a cache; a draft must hang from tokens that are held: "
-                "pass the cache of the text before it"
-            )
+        if parents is not None:
+            check_draft(cache is not None, attention_mask is not None, self._span is not None)
         if self.window is not None and (
             not causal or (cache is not None and segment_ids is not None)
         ):

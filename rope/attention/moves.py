@@ -56,8 +56,10 @@ class Moves(Sight):
                 f"delta moves a token to {int(low)}; positions start at 0: drop the tokens that "
                 "would stand before, or move by less"
             )
-        self._stale = (there != at) if self._stale is None else self._stale | (there != at)
-        self._put_positions(there)
+        changed = there != at
+        if changed.any():
+            self._stale = changed if self._stale is None else self._stale | changed
+            self._put_positions(there)
 
     def drop(self, mask: Tensor) -> None:
         """Empty the slots where the mask, bool `[B, N]`, is True; no other token moves.
@@ -122,8 +124,7 @@ class Moves(Sight):
         kept = (path[:, :, None] == numbers).any(dim=1)  # [B, n]
         at = self.positions.gather(1, draft.slots).masked_fill(~kept, -1)
         self._draft = None
-        self._put_positions(self.positions.scatter(1, draft.slots, at))
-        self.length = self._most()
+        self._only(self.positions.scatter(1, draft.slots, at) >= 0)
 
     def _check_room(self, seq_len: int, drafted: bool, window: int | None, sinks: int) -> None:
         """Refuse tokens that find no room, or come in the middle of a draft."""
@@ -131,7 +132,8 @@ class Moves(Sight):
             self._check_settled("append without parents")
         least, room = self.length + seq_len, self._shape[1]
         if window is not None:  # all that no window holds makes room, for one token at least
-            least = min(least, window - 1 + sinks + (seq_len if drafted else 1))
+            held = window - 1 + sinks + self._drafted
+            least = min(least, held + (seq_len if drafted else 1))
         if least > room:
             raise ValueError(
                 f"the cache holds {self.length} of {room} tokens; {seq_len} more do not fit: "
@@ -153,7 +155,7 @@ class Moves(Sight):
                 "of the two must be left out: a draft counts its own positions"
             )
         if parents is not None:
-            check_parents(parents, 0 if self._draft is None else self._draft.parents.shape[1], k)
+            check_parents(parents, self._drafted, k)
         if position_ids is not None:
             check_position_ids(position_ids, k)
         if segment_ids is not None:
@@ -186,6 +188,8 @@ class Moves(Sight):
 
     def _only(self, mask: Tensor) -> None:
         self._put_positions(self.positions.masked_fill(~mask, -1))
+        held = (self.positions >= 0).any(dim=0).nonzero()
+        self._end = int(held[-1]) + 1 if len(held) else 0
         self.length = self._most()
 
     def _checked(self, name: str, mask: Tensor) -> Tensor:

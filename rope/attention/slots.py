@@ -137,7 +137,8 @@ class Slots:
         at = self.positions
         seen = (at > self._next() - window) | (at < sinks)  # by the first of the new tokens
         self._put_positions(at.masked_fill(~seen, -1))
-        self.length = min(self.length, window - 1 + sinks)  # as long as positions rise
+        most = window - 1 + sinks + self._drafted  # as long as positions rise
+        self.length = min(self.length, most)
         if not torch.compiler.is_compiling() and at.is_cpu:  # a GPU would have to wait
             self.length = self._most()
 
@@ -196,6 +197,8 @@ class Slots:
             if position_ids is not None:  # padding may follow the last token
                 real = (position_ids >= 0).long().cumsum(dim=1)
                 last = segment_ids.gather(1, real.argmax(dim=1, keepdim=True))
+                if self._segment is not None:  # a row of padding alone goes on as it was
+                    last = torch.where(real[:, -1:] > 0, last, self._segment)
             self._segment = last
         return places
 
@@ -216,6 +219,11 @@ class Slots:
     def _put_positions(self, positions: Tensor) -> None:
         self._write_down()
         self.positions.copy_(positions)
+
+    @property
+    def _drafted(self) -> int:
+        """How many tokens the open draft has."""
+        return 0 if self._draft is None else self._draft.parents.shape[1]
 
     def _most(self) -> int:
         """The tokens of the row that holds most of them; reads the data."""

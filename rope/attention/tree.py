@@ -46,6 +46,28 @@ def ancestors(parents: Tensor) -> Tensor:
     return below
 
 
+def check_draft(cached: bool, masked: bool, along: bool) -> None:
+    """Refuse a draft where no cache is, beside an attention mask, or where sinks move along.
+
+    >>> check_draft(True, masked=False, along=False)
+    """
+    if not cached:
+        raise ValueError(
+            "parents are given without a cache; a draft must hang from tokens that are held: "
+            "pass the cache of the text before it"
+        )
+    if masked:
+        raise ValueError(
+            "parents are given beside attention_mask; all tokens of a draft must be real: leave "
+            "the mask out, and give each row a tree of as many tokens"
+        )
+    if along:
+        raise ValueError(
+            "parents are given and sink_positions is 'cache'; a sink must stand at one distance, "
+            "and the tokens of a draft have several depths: take positions of the 'text'"
+        )
+
+
 def check_parents(parents: Tensor, drafted: int, x: Tensor) -> None:
     """Refuse parents that are no integers `[S]` or `[B, S]`, or do not come before their children.
 
