@@ -576,3 +576,14 @@ def test_drafts_refuse_what_they_cannot_honour(said, given, options):
     with pytest.raises(ValueError, match=said):
         layer(x, cache=cache, parents=torch.tensor([-1, 0]), **given)
     assert cache.length == 2
+
+
+def test_another_sequence_must_say_its_positions():
+    cache, x = KVCache(1, 1, 9, 4), torch.ones(1, 1, 4, 4)
+    cache.append(x, x, torch.tensor([0, 1, 2, 0]), torch.tensor([0, 0, 0, 1]))
+    x, first = x[:, :, :1], torch.tensor([0])
+    with pytest.raises(ValueError, match="without position_ids"):
+        cache.append(x, x, segment_ids=first)
+    cache.append(x, x, segment_ids=first + 1)
+    cache.append(x, x, torch.tensor([3]), first)
+    assert cache.positions[0, :6].tolist() == [0, 1, 2, 0, 1, 3]

@@ -165,8 +165,17 @@ class Moves(Sight):
                 f"segment_ids was given after {self.length} tokens without; the cache must know "
                 "who may see whom from the first token: give them with the prompt, or reset it"
             )
-        if position_ids is None or torch.compiler.is_compiling() or not position_ids.is_cpu:
+        if torch.compiler.is_compiling() or self._device.type != "cpu":
             return  # a GPU would have to wait for the numbers
+        if position_ids is None:
+            last = None if self._positions is None else self._segment  # else slots are counted
+            if segment_ids is None or last is None or bool((segment_ids == last).all()):
+                return
+            raise ValueError(
+                f"segment_ids holds {segment_ids.tolist()} after {last.tolist()}, without "
+                "position_ids; where another sequence goes on or begins, its positions must be "
+                "said: pass both"
+            )
         ids = position_ids.long().expand(self._shape[0], -1)
         wrong = ids < -1
         if rising:  # or a window could hold more tokens than it has positions
