@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 CHAPTERS = Path(__file__).parents[1] / "chapters"
-COUNTS = {"W": 6, "E": 8, "D": 9, "M": 8, "P": 8, "I": 6, "R": 4, "L": 4, "A": 4}
+COUNTS = {"W": 6, "E": 8, "D": 9, "M": 8, "P": 8, "I": 6, "R": 4, "L": 5, "A": 4}
 IDS = [f"{letter}{n}" for letter, count in COUNTS.items() for n in range(1, count + 1)]
 VERDICTS = (
     "proved symbolically",
