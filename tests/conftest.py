@@ -30,6 +30,19 @@ def one_thread():
     torch.set_num_threads(before)
 
 
+@pytest.fixture
+def traced():
+    """A backend for torch.compile that runs what it is given, and the graphs that it was given."""
+    torch.compiler.reset()
+    graphs = []
+
+    def backend(graph, _):
+        graphs.append(graph)
+        return graph
+
+    return backend, graphs
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Leave out what is marked slow, unless CI or SLOW is set."""
     if YES:

@@ -299,14 +299,8 @@ def test_linear_attention_never_narrows(form, causal):
 
 
 @torch.no_grad()
-def test_compiled_decoding_does_not_recompile_at_each_token():
-    torch.compiler.reset()
-    graphs = []
-
-    def backend(graph, _):
-        graphs.append(graph)
-        return graph
-
+def test_compiled_decoding_does_not_recompile_at_each_token(traced):
+    backend, graphs = traced
     layer, x, cache = make("grouped"), normal((2, 12, 32), 1), KVCache(2, 2, 12, 8, dtype=DOUBLE)
     step = torch.compile(layer, fullgraph=True, backend=backend)
     pieces = [step(piece, cache=cache) for piece in x.split((3, *[1] * 9), dim=1)]

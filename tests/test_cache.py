@@ -4,6 +4,7 @@ The oracle is a plain loop: one row at a time, without padding or a cache, a sco
 """
 
 import copy
+from collections import deque
 
 import pytest
 import torch
@@ -476,14 +477,8 @@ def test_the_layer_says_what_it_cannot_do(message):
 
 
 @torch.no_grad()
-def test_compiled_steps_at_a_full_cache_are_traced_once():
-    torch.compiler.reset()
-    graphs = []
-
-    def backend(graph, _):
-        graphs.append(graph)
-        return graph
-
+def test_compiled_steps_at_a_full_cache_are_traced_once(traced):
+    backend, graphs = traced
     layer, x = make(window=4, sinks=1), normal((2, 20, WIDTH), 1)
     cache, other = hold(layer, 2, 5), hold(layer, 2, 5)
     step = torch.compile(layer, fullgraph=True, backend=backend)
@@ -587,3 +582,22 @@ def test_another_sequence_must_say_its_positions():
     cache.append(x, x, segment_ids=first + 1)
     cache.append(x, x, torch.tensor([3]), first)
     assert cache.positions[0, :6].tolist() == [0, 1, 2, 0, 1, 3]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("how", ["ids that stay", "a shift onto others"])
+def test_compiled_steps_overwrite_no_token_that_is_seen(how):
+    """What eager code refuses by reading positions fails there, and not in silence."""
+    torch.compiler.reset()
+    layer, x = make(window=4), normal((1, 12, WIDTH), 1)
+    cache = hold(layer, 1, 6)
+    step = torch.compile(layer, backend="eager")
+    ids = [torch.tensor([[min(i, 3)]]) for i in range(9)]
+    if how != "ids that stay":
+        layer(x[:, :6], cache=cache)
+        for at in range(5):
+            cache.shift(5 - at, cache.positions == at)
+        ids = [None] * 9
+    calls = zip(x.split(1, dim=1), ids, strict=False)
+    with pytest.raises(RuntimeError, match="no slot is empty"):
+        deque((step(token, at, cache=cache) for token, at in calls), maxlen=0)

@@ -369,14 +369,8 @@ def test_the_decode_step_of_deepseek_v2():
 
 
 @torch.no_grad()
-def test_compiled_decoding_does_not_recompile_at_each_token():
-    torch.compiler.reset()
-    graphs = []
-
-    def backend(graph, _):
-        graphs.append(graph)
-        return graph
-
+def test_compiled_decoding_does_not_recompile_at_each_token(traced):
+    backend, graphs = traced
     layer, x = make(), normal((2, 12, 32), 90)
     cache, step = cache_for(layer), torch.compile(layer, fullgraph=True, backend=backend)
     pieces = [step(piece, cache=cache) for piece in x.split((3, *[1] * 9), dim=1)]

@@ -175,6 +175,12 @@ class Slots:
                 latest = empty.argmax(dim=1, keepdim=True)
                 if seq_len != 1:
                     latest = empty.topk(seq_len, dim=1).indices
+                if torch.compiler.is_compiling() or self._device.type != "cpu":
+                    # There the length is an upper bound only while positions rise, unread.
+                    torch._assert_async(
+                        empty.gather(1, latest).all(),
+                        "no slot is empty for a token: with a window, positions must rise",
+                    )
             self._end = end
         self.length, self._new, self._latest = first + seq_len, seq_len, latest
         places = slice(first, end) if latest is None else latest
