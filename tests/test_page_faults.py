@@ -7,6 +7,7 @@
 from pathlib import Path
 
 import pytest
+from nbformat import NotebookNode
 from patches import edits
 
 from rope.book import execute
@@ -18,16 +19,26 @@ FAULTS = [
     for patch in page.read_text(encoding="utf-8").strip().split("\n\n")
     for name, *lines in [patch.splitlines()]
 ]
-pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize(("chapter", "lines"), FAULTS)
-def test_page_finds_its_own_fault(chapter, lines):
-    """An assertion must find it; a changed number in an output would not count."""
+def planted(chapter: str, lines: list[str]) -> NotebookNode:
+    """The chapter with the fault in it."""
     notebook = execute.read(ROOT / f"chapters/{chapter}.ipynb")
     for right, wrong in edits(lines):
         holding = [cell for cell in notebook.cells if right in cell.source]
         assert len(holding) == 1, f"{chapter} no longer holds {right!r} in one cell"
         holding[0].source = holding[0].source.replace(right, wrong)
+    return notebook
+
+
+@pytest.mark.parametrize(("chapter", "lines"), FAULTS)
+def test_fault_can_be_planted(chapter, lines):
+    planted(chapter, lines)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("chapter", "lines"), FAULTS)
+def test_page_finds_its_own_fault(chapter, lines):
+    """An assertion must find it; a changed number in an output would not count."""
     with pytest.raises(execute.NotebookError, match=r"AssertionError|NotEqual"):
-        execute.execute(notebook, ROOT / "chapters", chapter)
+        execute.execute(planted(chapter, lines), ROOT / "chapters", chapter)

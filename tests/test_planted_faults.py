@@ -15,7 +15,6 @@ import pytest
 from patches import edits
 
 ROOT = Path(__file__).parents[1]
-pytestmark = pytest.mark.slow
 
 # A name, the unit tests and the chapter that catch it; then by file what stands there once (-) and
 # what is put in its place (+).
@@ -70,7 +69,7 @@ rope/frequencies.py
 +positions.float().unsqueeze(-1) * inv_freq.float()
 
 decoding offset forgotten: attention, rotary_attention
-rope/attention/layer.py
+rope/attention/decoding.py
 -offset = past if position_ids is None else 0
 +offset = 0
 
@@ -237,14 +236,28 @@ def tree(tmp_path):
     return tmp_path
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
-def test_fault_is_caught_twice(fault, tree):
-    path = tree / fault.file
-    source = path.read_text(encoding="utf-8")
+def planted(fault: Fault) -> str:
+    """The file with the fault in it."""
+    source = (ROOT / fault.file).read_text(encoding="utf-8")
     for right, wrong in fault.edits:
         assert source.count(right) == 1, f"{fault.file} no longer holds {right!r} once"
         source = source.replace(right, wrong)
-    path.write_text(source, encoding="utf-8")
+    return source
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+def test_fault_can_be_planted(fault):
+    """So that a line which moves takes its fault along, long before the slow tests run."""
+    planted(fault)
+    assert (ROOT / f"tests/test_{fault.unit}.py").exists()
+    assert (ROOT / f"chapters/{fault.chapter}.ipynb").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+def test_fault_is_caught_twice(fault, tree):
+    path = tree / fault.file
+    path.write_text(planted(fault), encoding="utf-8")
     if path.suffix == ".c":
         if not list(tree.glob("rope/kernels/*.so")):
             pytest.skip("the loop in C was not built here")
@@ -256,6 +269,7 @@ def test_fault_is_caught_twice(fault, tree):
     assert chapter.returncode == 1, f"no cell caught it:\n{chapter.stdout[-2000:]}"
 
 
+@pytest.mark.slow
 def test_copy_without_a_fault_passes(tree):
     """The control: the copy itself is sound, and it is the copy that is imported."""
     where = run(tree, "-c", "import rope; print(rope.__file__)")
