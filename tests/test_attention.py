@@ -130,8 +130,8 @@ def test_values_may_have_a_width_of_their_own():
     assert torch.equal(keys, k) and torch.equal(values, v)
     with pytest.raises(ValueError, match=r"v has shape \[2, 1, 1, 2\].*\[2, 1, S, 3\]"):
         cache.append(k[:, :, 3:], k[:, :, 3:])
-    with pytest.raises(ValueError, match="value_dim is 0; it must be at least 1"):
-        KVCache(2, 1, 5, 2, value_dim=0)
+    with pytest.raises(ValueError, match="value_dim is -1; it must be at least 0"):
+        KVCache(2, 1, 5, 2, value_dim=-1)
 
 
 @torch.no_grad()

@@ -11,7 +11,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from rope import RotaryEmbedding, reference
-from rope.attention import KVCache, LatentAttention
+from rope.attention import KVCache, LatentAttention, latent
 from rope.extensions import DynamicNTK, YaRN
 from rope.symbolic import NotEqual, prove_equal, real_symbols, rotation
 from rope.tolerance import within
@@ -39,7 +39,7 @@ def make(kind="plain", dtype=DOUBLE):
 
 
 def cache_for(layer, batch=2, room=12, dtype=DOUBLE):
-    return KVCache(batch, 1, room, layer.rope_dim, value_dim=layer.latent_dim, dtype=dtype)
+    return KVCache(batch, 1, room, layer.rope_dim + layer.latent_dim, value_dim=0, dtype=dtype)
 
 
 def close(actual, expected, dtype=DOUBLE, roundings=256):
@@ -139,6 +139,40 @@ def test_decoding_with_a_cache_equals_the_full_pass(kind, absorbed, pieces):
         cache.reset()
 
 
+@pytest.mark.parametrize("absorbed", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+@torch.no_grad()
+def test_padded_rows_are_the_rows_alone(kind, absorbed):
+    layer, x = make(kind), normal((2, 9, 32), 90)
+    real = torch.tensor([[0, 0, 1, 1, 1, 1, 1, 1, 1], [1, 1, 1, 0, 1, 1, 1, 1, 0]])
+    cache, sizes = cache_for(layer), (5, 1, 3)
+    parts = zip(x.split(sizes, dim=1), real.split(sizes, dim=1), strict=True)
+    cached = [layer(y, cache=cache, attention_mask=m, absorbed=absorbed) for y, m in parts]
+    for out in (layer(x, attention_mask=real, absorbed=absorbed), torch.cat(cached, dim=1)):
+        for row, held in enumerate(real.bool()):
+            assert close(out[row, held], layer(x[row, held][None])[0], roundings=1024)
+    with pytest.raises(ValueError, match=r"attention_mask has shape \[2, 8\]"):
+        layer(x, attention_mask=real[:, 1:])
+
+
+@torch.no_grad()
+def test_absorbed_steps_read_the_cache_where_it_stands(monkeypatch):
+    """Keys of all heads are one tensor, and values a part of it: neither is copied."""
+    layer, cache, seen = make(), cache_for(make(), room=64), []
+    attention = latent.scaled_dot_product_attention
+    monkeypatch.setattr(
+        latent,
+        "scaled_dot_product_attention",
+        lambda q, k, v, **more: (
+            seen.append((k.data_ptr(), v.data_ptr())) or attention(q, k, v, **more)
+        ),
+    )
+    layer(normal((2, 50, 32), 90), cache=cache)
+    layer(normal((2, 1, 32), 91), cache=cache, absorbed=True)
+    start = cache.keys.data_ptr()
+    assert seen[-1] == (start, start + layer.rope_dim * cache.keys.element_size())
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @torch.no_grad()
 def test_other_formats_lose_their_rounding_alone(dtype):
@@ -179,9 +213,9 @@ def test_cached_keys_fit_later_queries_under_an_extension_that_follows_the_lengt
 def test_dropped_and_shifted_is_recomputed_without_what_was_dropped(kind, absorbed, policy):
     """Tokens 2, 3, 4 go, the later ones move up: a move of the rotated keys, and of them alone."""
     layer, x = make(kind), normal((2, 12, 32), 90)
-    cache = KVCache(2, 1, 12, 4, value_dim=12, policy=policy, dtype=DOUBLE)
+    cache = KVCache(2, 1, 12, 16, value_dim=0, policy=policy, dtype=DOUBLE)
     layer(x[:, :9], cache=cache)
-    latents = cache.values.clone()
+    latents = cache.keys[..., 4:].clone()
     gone = (cache.positions >= 2) & (cache.positions < 5)
     cache.drop(gone)
     cache.shift(-3, cache.positions >= 5)
@@ -191,7 +225,7 @@ def test_dropped_and_shifted_is_recomputed_without_what_was_dropped(kind, absorb
     rest = torch.cat((x[:, :2], x[:, 5:]), dim=1)
     assert close(after, layer(rest)[:, 6:], roundings=1024)
     kept = [0, 1, 5, 6, 7, 8]
-    assert torch.equal(cache.values[:, :, kept], latents[:, :, kept])
+    assert torch.equal(cache.read(layer.rotary)[0][:, :, kept, 4:], latents[:, :, kept])
     fresh = cache_for(layer)
     layer(rest, cache=fresh)
     (moved, _), (right, _) = (each.read(layer.rotary) for each in (cache, fresh))
@@ -328,7 +362,7 @@ def test_what_a_token_costs_in_the_cache():
     kinds = {
         "multi-head": {"num_kv_heads": 128, "head_dim": 128},
         "grouped": {"num_kv_heads": 8, "head_dim": 128},
-        "latent": {"num_kv_heads": 1, "head_dim": 64, "value_dim": 512},
+        "latent": {"num_kv_heads": 1, "head_dim": 64 + 512, "value_dim": 0},
     }
     held = {}
     for name, sizes in kinds.items():
@@ -458,7 +492,7 @@ def test_sizes_that_do_not_fit_are_refused(arguments, error, said):
         (
             lambda layer, x, _: layer(x, cache=KVCache(2, 1, 12, 4, dtype=DOUBLE)),
             ValueError,
-            r"v has shape \[2, 1, 3, 12\]; the cache takes \[2, 1, S, 4\]",
+            r"k has shape \[2, 1, 3, 16\]; the cache takes \[2, 1, S, 4\]",
         ),
         (
             lambda layer, x, cache: layer(x.repeat(1, 5, 1), cache=cache),

@@ -183,6 +183,11 @@ rope/accuracy/moving.py
 -    storage = 0.0 if dtype == torch.float32 else torch.finfo(dtype).eps / 2
 +    storage = 0.0
 
+sinks that see the query at its place in the text: cache, keys_that_move
+rope/attention/decoding.py
+-at.clamp(min=0, max=self.span - 1)
++at.clamp(min=0)
+
 drafts one position ahead: cache, keys_that_move
 rope/attention/slots.py
 -root + new.sum(dim=2) - 1

@@ -31,10 +31,10 @@ POLICIES = ("rotated", "plain")
 class KVCache(Reading):
     """Room for max_seq_len keys and values of one layer, a slot each: one cache a layer.
 
-    value_dim: the width D_v of the values, head_dim when None. policy: keys are stored "rotated",
-    or "plain", as they were before the rotation; a cache that is plain, or whose keys have been
-    moved, holds its keys twice. dtype and device are torch's defaults when None; keys made under
-    autocast have its dtype, and so must the cache.
+    value_dim: the width D_v of the values, head_dim when None, 0 for none. policy: keys are stored
+    "rotated", or "plain", as they were before the rotation; a cache that is plain, or whose keys
+    have been moved, holds its keys twice. dtype and device are torch's defaults when None; keys
+    made under autocast have its dtype, and so must the cache.
     `length` is the most tokens that a row holds, padding counted until its slots are used again;
     `positions` says where they stand.
     For inference: it refuses tensors that record gradients.
@@ -61,7 +61,7 @@ class KVCache(Reading):
         shape = (batch, num_kv_heads, max_seq_len, head_dim)
         names = ("batch", "num_kv_heads", "max_seq_len", "head_dim", "value_dim")
         for name, size in zip(names, (*shape, value_dim), strict=True):
-            check_count(name, size)
+            check_count(name, size, smallest=int(name != "value_dim"))
         if policy not in POLICIES:
             raise ValueError(
                 f"policy is {policy!r}; it must be one of {list(POLICIES)}: leave it out for "

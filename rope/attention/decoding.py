@@ -1,43 +1,106 @@
-"""A call with a cache: chapters "Rotary attention" and "Keys that move".
+"""One call of attention, with a cache or without: "Rotary attention", "Keys that move".
 
-Tokens are rotated to the positions that come next, stored, and attend to what is held. In a full
-cache a window makes room: the slot of a token that nobody sees any more is written over.
+Tokens are rotated to their positions, and attend to those in sight, in this call or in the cache.
+In a full cache a window makes room: the slot of a token that nobody sees any more is written over.
 
 Shapes: B batch, H heads, H_kv key heads, S tokens of the call, T slots in use, D head dimension.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from rope.attention.cache import KVCache
+from rope.attention.sight import in_sight
 from rope.module import RotaryEmbedding
 from rope.positions import check_position_ids
 
-Attend = Callable[[Tensor, Tensor, Tensor, Tensor | None, bool], Tensor]
+
+@dataclass(frozen=True)
+class Ids:
+    """What a call says of its tokens, each `[B, S]` or None; real: bool, False for padding.
+
+    position_ids, segment_ids: `[S]` too; parents: as `KVCache.append` takes them.
+    """
+
+    position_ids: Tensor | None = None
+    real: Tensor | None = None
+    segment_ids: Tensor | None = None
+    parents: Tensor | None = None
 
 
-def decode(
-    parts: tuple[Attend, RotaryEmbedding, KVCache],
-    vectors: tuple[Tensor, Tensor, Tensor],
-    ids: tuple[Tensor | None, Tensor | None, Tensor | None, Tensor | None],
-    *,
-    window: int | None,
-    sinks: int,
-    span: int | None,
-) -> Tensor:
+@dataclass(frozen=True)
+class Attend:
+    """What a layer sees, and how it attends to that.
+
+    attend: of q, k, v, both rotated, a mask `[B, S, T]` or None, whether that means causal, and,
+    where sinks move along, None or queries as the sinks see them and which keys those are.
+    window, sinks: as in `RotaryAttention`; span: the most positions from a sink to its query and
+    one more, None where sinks do not move along.
+    """
+
+    attend: Callable[..., Tensor]
+    rotary: RotaryEmbedding
+    window: int | None = None
+    sinks: int = 0
+    span: int | None = None
+
+    def rotate(
+        self, q: Tensor, k: Tensor, at: Tensor | None, **given: Any
+    ) -> tuple[Tensor, Tensor]:
+        """Both at `[S]` or `[B, S]`, in one pass where their heads are equally wide."""
+        if q.shape[-1] == k.shape[-1]:
+            return self.rotary(q, k, at, **given)
+        return self.rotary.rotate(q, at, **given), self.rotary.rotate(k, at, **given)
+
+    def near(self, q: Tensor, at: Tensor, keys: Tensor, seq_len: int | None) -> tuple[Tensor, ...]:
+        """Queries `[B, H, S, D]`, not rotated, at `[B, S]`, for sinks among keys at `[B, T]`."""
+        assert self.span is not None
+        there = at.clamp(min=0, max=self.span - 1)
+        return self.rotary.rotate(q, there, seq_len=seq_len), (keys >= 0) & (keys < self.sinks)
+
+
+def alone(layer: Attend, q: Tensor, k: Tensor, v: Tensor, ids: Ids, *, causal: bool) -> Tensor:
+    """Heads `[B, H, S, D]` over the tokens of this call, from q and k that are not rotated."""
+    batch, _, seq_len, _ = q.shape
+    position_ids, real, window = ids.position_ids, ids.real, layer.window
+    if real is not None and position_ids is None:
+        position_ids = (real.cumsum(dim=1) - 1).clamp(min=0)
+    rotated = layer.rotate(q, k, position_ids)
+    windowed = window is not None and (position_ids is not None or seq_len > window)
+    if ids.segment_ids is None and real is None and not windowed:
+        return layer.attend(*rotated, v, None, causal)
+    if position_ids is None:
+        position_ids = torch.arange(seq_len, device=q.device)
+    at = position_ids.long().expand(batch, -1)
+    at = at if real is None else torch.where(real, at, -1)
+    earlier = torch.ones(seq_len, seq_len, dtype=torch.bool, device=q.device)
+    segments = None if ids.segment_ids is None else ids.segment_ids.expand(batch, -1)
+    mask = in_sight(
+        at,
+        at,
+        earlier.tril() if causal else earlier,
+        window=window,
+        sinks=layer.sinks,
+        segment_ids=segments,
+        key_segment_ids=segments,
+    )
+    near = None if layer.span is None else layer.near(q, at, at, None)
+    return layer.attend(*rotated, v, mask, False, near)
+
+
+def decode(layer: Attend, cache: KVCache, q: Tensor, k: Tensor, v: Tensor, ids: Ids) -> Tensor:
     """Heads `[B, H, S, D]` over what the cache holds and the tokens of this call, then held too.
 
-    parts: what attends, given queries, keys, values, a mask or None, and whether the first query
-    stands with the first key; what rotates; the cache. vectors: q `[B, H, S, D]`, k and v
-    `[B, H_kv, S, D]`, not rotated. ids: position_ids, the attention mask as bool `[B, S]`,
-    segment_ids, parents. span: the most positions from a sink to the query, where sinks move along;
-    the rest as in `RotaryAttention`. Raises as `KVCache.append` does; the cache is then unchanged.
+    k and v: `[B, H_kv, S, D]`, q and k not rotated. Raises as `KVCache.append` does; the cache is
+    then unchanged.
     """
-    attend, rotary, cache = parts
-    (q, k, v), (position_ids, real, segment_ids, parents) = vectors, ids
-    given = position_ids is not None
+    rotary, window, sinks = layer.rotary, layer.window, layer.sinks
+    position_ids, real = ids.position_ids, ids.real
+    segment_ids, parents = ids.segment_ids, ids.parents
     if position_ids is not None and real is not None:
         check_position_ids(position_ids, k)
         position_ids = position_ids.long().expand(real.shape).masked_fill(~real, -1)
@@ -46,13 +109,6 @@ def decode(
     position_ids, segment_ids = cache.next_ids(
         q.shape[2], position_ids, segment_ids, attention_mask=real, parents=parents
     )
-    sizes = [q.shape[2]]
-    if window is not None and parents is None:
-        at_once = span
-        if span is not None:  # while no token stands farther than it
-            counted = position_ids is None or (real is not None and not given and not past)
-            at_once = span if counted else 0
-        sizes = pieces(q.shape[2], past, cache.keys.shape[2], window - 1 + sinks, at_once)
     seq_len = None
     if rotary.fixed_length is None and rotary.extension.length_dependent:
         # Keys stay as they were rotated, so one length must hold for all: the longest.
@@ -60,9 +116,12 @@ def decode(
     offset = past if position_ids is None else 0
     at = position_ids if position_ids is None or real is None else position_ids.clamp(min=0)
     if cache.policy == "plain":
-        q = rotary.rotate(q, at, offset=offset, seq_len=seq_len)
+        turned = rotary.rotate(q, at, offset=offset, seq_len=seq_len)
     else:
-        q, k = rotary(q, k, at, offset=offset, seq_len=seq_len)
+        turned, k = layer.rotate(q, k, at, offset=offset, seq_len=seq_len)
+    sizes = [q.shape[2]]
+    if window is not None and parents is None:
+        sizes = pieces(q.shape[2], past, cache.keys.shape[2], window - 1 + sinks)
     outs, start = [], 0
     for size in sizes:
         new = slice(start, start + size)
@@ -77,29 +136,24 @@ def decode(
             rotary=rotary,
             seq_len=seq_len,
         )
-        mask = cache.sight(window=window, sinks=sinks)
-        if span is None or mask is None:
-            outs.append(attend(q[:, :, new], keys, values, mask, starts))
-        else:
-            with cache.sinks_along(rotary, sinks, span, seq_len=seq_len):
-                outs.append(attend(q[:, :, new], keys, values, mask, False))
+        mask, near = cache.sight(window=window, sinks=sinks), None
+        if layer.span is not None and mask is not None:
+            here, held = cache.latest_positions, cache.positions[:, : keys.shape[2]]
+            near = layer.near(q[:, :, new], here, held, seq_len)
+        outs.append(layer.attend(turned[:, :, new], keys, values, mask, starts, near))
         start += size
     return outs[0] if len(outs) == 1 else torch.cat(outs, dim=2)
 
 
-def pieces(seq_len: int, past: int, room: int, kept: int, span: int | None) -> list[int]:
+def pieces(seq_len: int, past: int, room: int, kept: int) -> list[int]:
     """How many tokens at a time, so that a full cache still holds what each of them sees.
 
-    past: tokens held; kept: those that must stay for the next one. Where sinks move along, their
-    distance changes with each token past the span.
+    past: tokens held; kept: those that must stay for the next one.
 
-    >>> pieces(10, past=2, room=6, kept=4, span=None)
+    >>> pieces(10, past=2, room=6, kept=4)
     [4, 2, 2, 2]
     """
-    most, later = room - past, room - kept
-    if span is not None:
-        most, later = min(most, span - past), 1
-    first = min(max(most, 0), seq_len)
-    rest = seq_len - first
+    first = min(max(room - past, 0), seq_len)
+    rest, later = seq_len - first, room - kept
     sizes = [first, *[later] * (rest // later), rest % later]
     return [size for size in sizes if size] or [0]

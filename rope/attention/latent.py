@@ -18,8 +18,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
+from rope.attention.admission import check_mask
 from rope.attention.cache import KVCache
-from rope.attention.decoding import decode
+from rope.attention.decoding import Attend, Ids, alone, decode
 from rope.checks import check_count, check_dim, check_flag, check_floating
 from rope.module import RotaryEmbedding
 
@@ -91,42 +92,42 @@ class LatentAttention(nn.Module):
         position_ids: Tensor | None = None,
         *,
         cache: KVCache | None = None,
+        attention_mask: Tensor | None = None,
         absorbed: bool | None = None,
     ) -> Tensor:
         """Attend over x, or, with a cache, over everything the cache holds and x.
 
         x: `[B, S, E]`; position_ids: integers `[S]` or `[B, S]`, when None 0 ... S-1, or, with a
         cache, counted on from each row's last position; cache: a
-        `KVCache(B, 1, N, rope_dim, value_dim=latent_dim)`, its values the latents.
+        `KVCache(B, 1, N, rope_dim + latent_dim, value_dim=0)`, whose keys are the rotated parts and
+        then the latents; attention_mask: `[B, S]`, 0 for padding, as in `RotaryAttention`.
         absorbed: whether queries are compared with the latents (True) or with keys made of them
         (False), the same but for rounding; when None, the one of fewer `multiply_adds`.
         Returns `[B, S, E]` in x's dtype (autocast's under autocast).
         Raises as `RotaryAttention` does; the cache is then unchanged.
 
         >>> layer = LatentAttention(8, 2, latent_dim=4, rope_dim=2, nope_dim=4, value_dim=4)
-        >>> cache = KVCache(1, 1, 4, 2, value_dim=4)
+        >>> cache = KVCache(1, 1, 4, 2 + 4, value_dim=0)
         >>> with torch.no_grad():
         ...     first = layer(torch.ones(1, 3, 8), cache=cache)
         ...     second = layer(torch.ones(1, 1, 8), cache=cache)
         >>> second.shape, cache.length
         (torch.Size([1, 1, 8]), 4)
         """
-        self._check(x, cache, absorbed)
+        real = self._check(x, cache, attention_mask, absorbed)
         plain = self.query_latent_dim is None
         q = self.q_proj(x) if plain else self.q_b_proj(self.q_a_layernorm(self.q_a_proj(x)))
         q = q.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)  # [B, H, S, nope + rope]
-        q, q_rope = q.split((self.nope_dim, self.rope_dim), dim=-1)
-        compressed = self.kv_a_proj_with_mqa(x)[:, None]  # [B, 1, S, latent_dim + rope_dim]
-        latent, k_rope = compressed.split((self.latent_dim, self.rope_dim), dim=-1)
-        latent = self.kv_a_layernorm(latent).to(k_rope.dtype)  # autocast may widen a norm
-        attend = partial(self._attend, absorbed, q)
+        q = q.roll(self.rope_dim, dims=-1)  # the part to be rotated first, in queries and keys
+        latent, k = self.kv_a_proj_with_mqa(x).split((self.latent_dim, self.rope_dim), dim=-1)
+        latent = self.kv_a_layernorm(latent).to(k.dtype)  # autocast may widen a norm
+        k = torch.cat((k, latent), dim=-1)[:, None]  # [B, 1, S, rope_dim + latent_dim]
+        layer = Attend(partial(self._attend, absorbed), self.rotary)
+        ids = Ids(position_ids, real)
         if cache is None:
-            q_rope, k_rope = self.rotary(q_rope, k_rope, position_ids)
-            out = attend(q_rope, k_rope, latent, None, True)
+            out = alone(layer, q, k, k[..., :0], ids, causal=True)
         else:
-            parts, new = (attend, self.rotary, cache), (q_rope, k_rope, latent)
-            ids = position_ids, None, None, None  # neither padding nor segments nor a draft
-            out = decode(parts, new, ids, window=None, sinks=0, span=None)
+            out = decode(layer, cache, q, k, k[..., :0], ids)
         return self.o_proj(out.transpose(1, 2).flatten(2))
 
     def multiply_adds(self, queries: int, keys: int, absorbed: bool) -> int:
@@ -148,37 +149,50 @@ class LatentAttention(nn.Module):
         self,
         absorbed: bool | None,
         q: Tensor,
-        q_rope: Tensor,
-        k_rope: Tensor,
-        latent: Tensor,
+        k: Tensor,
+        _: Tensor,
         mask: Tensor | None,
         starts: bool,
+        near: None = None,
     ) -> Tensor:
-        """`[B, H, S, value_dim]`; mask: bool `[B, S, T]`; starts: S is T, causal without a mask."""
+        """`[B, H, S, value_dim]`; mask: bool `[B, S, T]`; starts: S is T, causal without a mask.
+
+        q: `[B, H, S, rope_dim + nope_dim]`; k: `[B, 1, T, rope_dim + latent_dim]`.
+        """
         if absorbed is None:
-            sizes = q.shape[2], latent.shape[2]
+            sizes = q.shape[2], k.shape[2]
             absorbed = self.multiply_adds(*sizes, True) < self.multiply_adds(*sizes, False)
         scale = self.rotary.softmax_scale / math.sqrt(self.nope_dim + self.rope_dim)
         causal = starts and mask is None
+        latent = k[..., self.rope_dim :]
         if absorbed:  # one key head, to which the queries of all heads are rows
             weights = self.kv_b_proj.weight.unflatten(0, (self.num_heads, -1))
             w_k, w_v = weights.split((self.nope_dim, self.value_dim), dim=1)  # [H, ..., latent_dim]
-            rows = torch.cat((torch.einsum("bhsd,hdl->bhsl", q, w_k), q_rope), dim=-1)
-            k = torch.cat((latent, k_rope), dim=-1)  # [B, 1, T, latent_dim + rope_dim]
+            turned, q = q.split((self.rope_dim, self.nope_dim), dim=-1)
+            rows = torch.cat((turned, torch.einsum("bhsd,hdl->bhsl", q, w_k)), dim=-1)
             if causal:
                 mask = q.new_ones(1, q.shape[2], q.shape[2], dtype=torch.bool).tril()
             mask = None if mask is None else mask.tile(self.num_heads, 1)[:, None]
-            rows = rows.flatten(1, 2)[:, None]  # [B, 1, H*S, latent_dim + rope_dim]
+            rows = rows.flatten(1, 2)[:, None]  # [B, 1, H*S, rope_dim + latent_dim]
             out = scaled_dot_product_attention(rows, k, latent, attn_mask=mask, scale=scale)
             return torch.einsum("bhsl,hdl->bhsd", out.unflatten(2, q.shape[1:3])[:, 0], w_v)
         made = self.kv_b_proj(latent[:, 0]).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
-        k, v = made.split((self.nope_dim, self.value_dim), dim=-1)  # [B, H, T, ...]
-        k = torch.cat((k, k_rope.expand(-1, self.num_heads, -1, -1)), dim=-1)
-        q = torch.cat((q, q_rope), dim=-1)
+        content, v = made.split((self.nope_dim, self.value_dim), dim=-1)  # [B, H, T, ...]
+        turned = k[..., : self.rope_dim].expand(-1, self.num_heads, -1, -1)
+        keys = torch.cat((turned, content), dim=-1)
         mask = None if mask is None else mask[:, None]
-        return scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal, scale=scale)
+        return scaled_dot_product_attention(
+            q, keys, v, attn_mask=mask, is_causal=causal, scale=scale
+        )
 
-    def _check(self, x: Tensor, cache: KVCache | None, absorbed: bool | None) -> None:
+    def _check(
+        self,
+        x: Tensor,
+        cache: KVCache | None,
+        attention_mask: Tensor | None,
+        absorbed: bool | None,
+    ) -> Tensor | None:
+        """Refuse what does not fit; returns the attention mask, if there is one, as bool."""
         check_floating("x", x)
         if absorbed is not None:
             check_flag("absorbed", absorbed)
@@ -190,3 +204,4 @@ class LatentAttention(nn.Module):
             )
         if cache is not None and not isinstance(cache, KVCache):
             raise TypeError(f"cache is a {type(cache).__name__}; it must be a KVCache: make one")
+        return None if attention_mask is None else check_mask(attention_mask, x)

@@ -9,15 +9,14 @@ Shapes: B batch, S sequence, E embedding width, H heads, D head dimension, T key
 
 import math
 
-import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
 from rope.attention.admission import check_mask, check_window
 from rope.attention.cache import KVCache
-from rope.attention.decoding import decode
+from rope.attention.decoding import Attend, Ids, alone, decode
 from rope.attention.packed import check_segment_ids
-from rope.attention.sight import in_sight
+from rope.attention.sinks import attention_with_sinks
 from rope.attention.tree import check_draft
 from rope.checks import check_count, check_flag, check_floating
 from rope.module import RotaryEmbedding
@@ -32,8 +31,7 @@ class RotaryAttention(nn.Module):
     when None one of head_dim's width. Its softmax_scale multiplies the usual scale of the scores.
     window: how many positions a token sees, its own among them, all when None; sinks: the positions
     0 ... sinks-1 that stay in sight (StreamingLLM, arXiv 2309.17453). sink_positions: the distance
-    to a sink is that in the "text", or that in the "cache", at most window + sinks - 1, for which
-    the sinks' keys move along with the window; such a layer needs a cache past that length.
+    to a sink is that in the "text", or that in the "cache", at most window + sinks - 1.
     A configuration says more of attention (norms, soft caps) than this layer has, so there is no
     from_config of it.
     Raises ValueError or TypeError for sizes that do not fit.
@@ -90,8 +88,8 @@ class RotaryAttention(nn.Module):
         self.num_heads, self.num_kv_heads, self.head_dim = num_heads, num_kv_heads, head_dim
         self.rotary = rotary
         self.window, self.sinks, self.sink_positions = window, sinks, sink_positions
-        along = sinks > 0 and sink_positions == "cache"
-        self._span = None if window is None or not along else window + sinks
+        along = window is not None and sinks > 0 and sink_positions == "cache"
+        self._span = window + sinks if window is not None and along else None
         self.q_proj = nn.Linear(embed_dim, num_heads * head_dim, bias=bias)
         self.k_proj = nn.Linear(embed_dim, num_kv_heads * head_dim, bias=bias)
         self.v_proj = nn.Linear(embed_dim, num_kv_heads * head_dim, bias=bias)
@@ -134,64 +132,32 @@ class RotaryAttention(nn.Module):
         q = self._heads(self.q_proj(x), self.num_heads)  # [B, H, S, D]
         k = self._heads(self.k_proj(x), self.num_kv_heads)  # [B, H_kv, S, D]
         v = self._heads(self.v_proj(x), self.num_kv_heads)  # [B, H_kv, S, D]
+        ids = Ids(position_ids, real, segment_ids, parents)
+        layer = Attend(self._attend, self.rotary, self.window, self.sinks, self._span)
         if cache is None:
-            out = self._alone(q, k, v, position_ids, real, segment_ids, causal)
+            out = alone(layer, q, k, v, ids, causal=causal)
         else:
-            out = decode(
-                (self._attend, self.rotary, cache),
-                (q, k, v),
-                (position_ids, real, segment_ids, parents),
-                window=self.window,
-                sinks=self.sinks,
-                span=self._span,
-            )
+            out = decode(layer, cache, q, k, v, ids)
         return self.o_proj(out.transpose(1, 2).flatten(2))
 
     def _heads(self, x: Tensor, num_heads: int) -> Tensor:
         """`[B, S, H*D]` to `[B, H, S, D]`."""
         return x.unflatten(-1, (num_heads, self.head_dim)).transpose(1, 2)
 
-    def _alone(
+    def _attend(
         self,
         q: Tensor,
         k: Tensor,
         v: Tensor,
-        position_ids: Tensor | None,
-        real: Tensor | None,
-        segment_ids: Tensor | None,
-        causal: bool,
+        mask: Tensor | None,
+        is_causal: bool,
+        near: tuple[Tensor, Tensor] | None = None,
     ) -> Tensor:
-        """Heads `[B, H, S, D]` over the tokens of this call."""
-        batch, _, seq_len, _ = q.shape
-        if real is not None and position_ids is None:
-            position_ids = (real.cumsum(dim=1) - 1).clamp(min=0)
-        rotated_q, rotated_k = self.rotary(q, k, position_ids)
-        apart = position_ids is not None or seq_len > (self.window or seq_len)
-        windowed = self.window is not None and apart
-        if segment_ids is None and real is None and not windowed:
-            return self._attend(rotated_q, rotated_k, v, None, causal)
-        if position_ids is None:
-            position_ids = torch.arange(seq_len, device=q.device)
-        at = position_ids.long().expand(batch, -1)
-        at = at if real is None else torch.where(real, at, -1)
-        earlier = torch.ones(seq_len, seq_len, dtype=torch.bool, device=q.device)
-        segments = None if segment_ids is None else segment_ids.expand(batch, -1)
-        mask = in_sight(
-            at,
-            at,
-            earlier.tril() if causal else earlier,
-            window=self.window,
-            sinks=self.sinks,
-            segment_ids=segments,
-            key_segment_ids=segments,
-        )
-        return self._attend(rotated_q, rotated_k, v, mask, False)
-
-    def _attend(
-        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, is_causal: bool
-    ) -> Tensor:
-        """`[B, H, S, D]`; mask: bool `[B, S, T]`."""
+        """`[B, H, S, D]`; mask: bool `[B, S, T]`; near: as `attention_with_sinks` takes them."""
         scale = self.rotary.softmax_scale
+        if near is not None and mask is not None:
+            scale = scale / math.sqrt(self.head_dim)
+            return attention_with_sinks(q, near[0], k, v, mask, near[1], scale)
         return scaled_dot_product_attention(
             q,
             k,
@@ -233,17 +199,12 @@ class RotaryAttention(nn.Module):
                 "leave the cache out"
             )
         if parents is not None:
-            check_draft(cache is not None, attention_mask is not None, self._span is not None)
+            check_draft(cache is not None, attention_mask is not None)
         if self.window is not None and (
             not causal or (cache is not None and segment_ids is not None)
         ):
             raise ValueError(
                 f"window is {self.window}; tokens must be causal, and in a cache of one sequence a "
                 "row: leave causal and segment_ids out (attention_mask tells padding)"
-            )
-        if cache is None and self._span is not None and x.shape[1] > self._span:
-            raise ValueError(
-                f"x has {x.shape[1]} tokens and sink_positions is 'cache'; there must be a cache "
-                f"past {self._span}: pass a KVCache, or take positions of the 'text'"
             )
         return None if attention_mask is None else check_mask(attention_mask, x)

@@ -7,9 +7,6 @@ Shapes: B batch, H_kv key heads, N slots, T slots that have been used, D head di
 values.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import torch
 from torch import Tensor
 
@@ -57,35 +54,6 @@ class Reading(Moves):
         keys = self.keys if self._read is None else self._read
         return keys[:, :, :used], self.values[:, :, :used]
 
-    @contextmanager
-    def sinks_along(
-        self, rotary: RotaryEmbedding, sinks: int, span: int, *, seq_len: int | None = None
-    ) -> Iterator[None]:
-        """Within it, keys that were read have the sinks at most span - 1 before their row's last.
-
-        The tokens at positions 0 ... sinks-1 are moved along with the window, and back. Of use for
-        one token at a time; `sinks_along` of no other call may be open.
-
-        >>> from rope.attention import KVCache
-        >>> cache, x = KVCache(1, 1, 8, 4), torch.ones(1, 1, 8, 4)
-        >>> rotary = RotaryEmbedding(4)
-        >>> keys, _ = cache.append(rotary.rotate(x), x)
-        >>> with cache.sinks_along(rotary, sinks=1, span=3):
-        ...     torch.allclose(keys[0, 0, 0], keys[0, 0, 5])
-        True
-        """
-        at = self.positions
-        first = at.masked_fill(at < 0, 2**62).topk(min(sinks, at.shape[1]), 1, largest=False)
-        ahead = (at.amax(dim=1, keepdim=True) - (span - 1)).clamp(min=0) * (first.values < sinks)
-        keys = self.keys if self._read is None else self._read
-        index = spread(first.indices, self.keys[:, :, : first.indices.shape[1]])
-        before = keys.gather(2, index)
-        keys.scatter_(2, index, self._turned(rotary, first.indices, seq_len, ahead))
-        try:
-            yield
-        finally:
-            keys.scatter_(2, index, before)
-
     def _bring(self, rotary: RotaryEmbedding, places: Places, seq_len: int | None) -> None:
         """Rotate these keys to their positions, in the buffer that is read."""
         if self._read is None:
@@ -93,14 +61,8 @@ class Reading(Moves):
                 self._read = self.keys.clone()
         put(self._read, places, self._turned(rotary, places, seq_len))
 
-    def _turned(
-        self,
-        rotary: RotaryEmbedding,
-        places: Places,
-        seq_len: int | None,
-        ahead: Tensor | int = 0,
-    ) -> Tensor:
-        """These keys at their positions, or ahead of them: rotated once, from what is stored."""
+    def _turned(self, rotary: RotaryEmbedding, places: Places, seq_len: int | None) -> Tensor:
+        """These keys at their positions: rotated once, from what is stored."""
         if isinstance(places, slice):
             k, at = self.keys[:, :, places], self.positions[:, places]
             base = self.stored_at[:, places]
@@ -108,7 +70,7 @@ class Reading(Moves):
             k = self.keys.gather(2, spread(places, self.keys[:, :, : places.shape[1]]))
             at, base = self.positions.gather(1, places), self.stored_at.gather(1, places)
         held = at >= 0
-        there = (at + ahead).masked_fill(~held, 0)
+        there = at.masked_fill(~held, 0)
         if self._plain:
             return rotary.rotate(k, there, seq_len=seq_len)
         return rotary.shift(k, (there - base).masked_fill(~held, 0), seq_len=seq_len)

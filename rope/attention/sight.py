@@ -77,7 +77,7 @@ class Sight(Slots):
         else:
             columns = self._draft.slots
             among = ancestors(self._draft.parents)[:, columns.shape[1] - seq_len :]
-        m = positions.gather(1, new)
+        m = self.latest_positions
         earlier = positions[:, None] <= m[:, :, None]
         return in_sight(
             m,

@@ -63,6 +63,18 @@ class Slots:
         return slots.masked_fill(slots >= self.length, -1).expand(self._shape)
 
     @property
+    def latest_positions(self) -> Tensor:
+        """The positions of the tokens of the last `append`, `[B, S]`.
+
+        >>> from rope.attention import KVCache
+        >>> cache, x = KVCache(1, 1, 4, 2), torch.ones(1, 1, 2, 2)
+        >>> _ = cache.append(x, x, torch.tensor([7, 9]))
+        >>> cache.latest_positions
+        tensor([[7, 9]])
+        """
+        return self.positions.gather(1, self._new_slots())
+
+    @property
     def stored_at(self) -> Tensor:
         """The position that each stored key is rotated for, int64 `[B, N]`; 0 under "plain"."""
         if self._plain:

@@ -37,19 +37,18 @@ def ancestors(parents: Tensor) -> Tensor:
             [1, 0, 1, 0],
             [1, 0, 1, 1]], dtype=torch.int32)
     """
-    batch, size = parents.shape
-    below = torch.eye(size, dtype=torch.bool, device=parents.device).repeat(batch, 1, 1)
-    rows = torch.arange(batch, device=parents.device)
-    for i in range(size):  # parents come first, so theirs are known
-        parent = parents[:, i].long()
-        below[:, i] |= below[rows, parent.clamp(min=0)] & (parent >= 0)[:, None]
+    size = parents.shape[1]
+    numbers = torch.arange(size, device=parents.device)
+    below = (numbers[:, None] == numbers) | (parents[:, :, None] == numbers)
+    for _ in range((size - 1).bit_length()):  # each time twice as many generations
+        below = below.float() @ below.float() > 0
     return below
 
 
-def check_draft(cached: bool, masked: bool, along: bool) -> None:
-    """Refuse a draft where no cache is, beside an attention mask, or where sinks move along.
+def check_draft(cached: bool, masked: bool) -> None:
+    """Refuse a draft where no cache is, or beside an attention mask.
 
-    >>> check_draft(True, masked=False, along=False)
+    >>> check_draft(True, masked=False)
     """
     if not cached:
         raise ValueError(
@@ -60,11 +59,6 @@ def check_draft(cached: bool, masked: bool, along: bool) -> None:
         raise ValueError(
             "parents are given beside attention_mask; all tokens of a draft must be real: leave "
             "the mask out, and give each row a tree of as many tokens"
-        )
-    if along:
-        raise ValueError(
-            "parents are given and sink_positions is 'cache'; a sink must stand at one distance, "
-            "and the tokens of a draft have several depths: take positions of the 'text'"
         )
 
 
