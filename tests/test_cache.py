@@ -414,10 +414,11 @@ REFUSED = {
         ONES, ONES, torch.tensor([[7], [6]]), window=3
     ),
     "k is torch.float64 and the cache torch.float32": lambda c: c.append(ONES.double(), ONES),
-    "the cache holds 3 of 7 tokens; 5 more.*at least 8": lambda c: c.check(
+    "the cache holds 3 of 7 tokens; 5 more.*grow it to 8": lambda c: c.check(
         *torch.ones(2, 2, 1, 5, 4)
     ),
-    "3 of 7 tokens; 9 more.*at least 9": lambda c: c.check(
+    "max_seq_len is 6; it must be at least 7": lambda c: c.grow(6),
+    "3 of 7 tokens; 9 more.*grow it to 9": lambda c: c.check(
         *torch.ones(2, 2, 1, 9, 4), window=6, sinks=3
     ),
     "rotary is a int; it must be a rope.Rot": lambda c: c.append(ONES, ONES, rotary=3),
@@ -555,6 +556,31 @@ def test_a_cache_rolled_back_reads_no_more_than_it_holds():
     assert cache.read()[0].shape[2] == cache.length == 10
     again = layer(x[:, 10:12], cache=cache)
     assert within(again, layer(x[:, :12])[:, 10:], roundings=256, size=16.0)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("what", ["in order", "moved", "drafted", "segments"])
+@torch.no_grad()
+def test_a_cache_that_grew_is_one_that_was_large(policy, what):
+    layer, x = make(), normal((2, 12, WIDTH), 1)
+    caches, outs = [hold(layer, 2, room, policy=policy) for room in (6, 12)], []
+    for cache in caches:
+        options = {"segment_ids": torch.tensor([0, 0, 1, 1])} if what == "segments" else {}
+        layer(x[:, :4], cache=cache, **options)
+        if what == "moved":
+            cache.drop(cache.positions == 1)
+            cache.shift(5)
+        draft = {"parents": torch.tensor([-1, 0])} if what == "drafted" else {}
+        outs.append(layer(x[:, 4:6], cache=cache, **draft))
+        if cache is caches[0]:
+            cache.grow(12)
+        if draft:
+            cache.accept(torch.tensor([0, 1]))
+        outs.append(layer(x[:, 6:], cache=cache))
+        cache.shift(-1, cache.positions > 2)
+        outs.append(cache.read(layer.rotary)[0])
+        outs.append(cache.positions)
+    assert all(torch.equal(a, b) for a, b in zip(outs[:4], outs[4:], strict=True))
 
 
 def test_moves_of_nothing_leave_a_cache_as_it_was():

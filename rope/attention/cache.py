@@ -16,6 +16,7 @@ from dataclasses import fields
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from rope.attention.admission import check_new, check_rotary
 from rope.attention.places import put
@@ -148,6 +149,27 @@ class KVCache(Reading):
                 "each row that is to be: count rows of this cache"
             )
         self._map(lambda x: x.index_select(0, rows.long()))
+
+    def grow(self, max_seq_len: int) -> None:
+        """Make room for so many tokens in all; keys and values are copied, once.
+
+        Raises ValueError and TypeError for less room than there is; the cache is then unchanged.
+
+        >>> cache = KVCache(1, 1, 2, 4)
+        >>> cache.grow(5)
+        >>> cache.keys.shape
+        torch.Size([1, 1, 5, 4])
+        """
+        check_count("max_seq_len", max_seq_len, smallest=self._shape[1])
+        more = max_seq_len - self._shape[1]
+        tables = ("_positions", "_stored_at", "_stale", "_segments")
+        with torch.inference_mode(False):  # or they could not be written to outside of it
+            for name in ("keys", "values", "_read", *tables):
+                held = getattr(self, name)
+                if held is not None:
+                    around = (0, more) if name in tables else (0, 0, 0, more)
+                    setattr(self, name, pad(held, around, value=-(name == "_positions")))
+        self._shape = (self._shape[0], max_seq_len)
 
     def fork(self) -> KVCache:
         """A copy that goes on by itself.

@@ -36,6 +36,7 @@ class RotaryAttention(nn.Module):
     from_config of it.
     Raises ValueError or TypeError for sizes that do not fit.
 
+    >>> import torch
     >>> layer = RotaryAttention(embed_dim=16, num_heads=4, num_kv_heads=2)
     >>> layer(torch.ones(1, 5, 16)).shape
     torch.Size([1, 5, 16])
@@ -120,6 +121,7 @@ class RotaryAttention(nn.Module):
         Raises ValueError for shapes or devices that do not fit, a cache that is full, is not causal
         or gets segment_ids late, TypeError for wrong dtypes; the cache is then unchanged.
 
+        >>> import torch
         >>> layer = RotaryAttention(8, 2)
         >>> cache = KVCache(1, 2, max_seq_len=4, head_dim=4)
         >>> with torch.no_grad():

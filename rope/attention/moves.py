@@ -137,7 +137,7 @@ class Moves(Sight):
         if least > room:
             raise ValueError(
                 f"the cache holds {self.length} of {room} tokens; {seq_len} more do not fit: "
-                f"make it with max_seq_len at least {least}, or reset it"
+                f"grow it to {least}, or reset it"
             )
 
     def _check_ids(

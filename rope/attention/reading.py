@@ -28,7 +28,8 @@ class Reading(Moves):
     ) -> tuple[Tensor, Tensor]:
         """All keys, rotated to their positions, and values.
 
-        rotary: what the keys are rotated by; needed where policy is plain, or after `shift`.
+        rotary: what the keys are rotated by, one for all calls; needed where the policy is plain,
+        or after `shift`.
         seq_len: as in `RotaryEmbedding`, for an extension that depends on the length.
         Returns views `[B, H_kv, T, D]` and `[B, H_kv, T, D_v]`; slots that are empty hold anything.
         Only keys moved since the last read are rotated. Raises as `RotaryEmbedding.shift` does.
