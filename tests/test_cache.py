@@ -14,6 +14,7 @@ from strategies import normal
 
 from rope import RotaryEmbedding, reference
 from rope.attention import KVCache, RotaryAttention
+from rope.attention.sinks import attention_with_sinks
 from rope.extensions import DynamicNTK
 from rope.positions import left_padded_position_ids
 from rope.tolerance import within
@@ -238,11 +239,16 @@ def test_after_any_moves_keys_stand_where_positions_say(data, policy):
 
 def same(cache, other):
     """Whether two caches are alike, to the last bit."""
-    mine, theirs = vars(cache), vars(other)
+
+    def parts(cache):
+        held = dict(vars(cache))
+        draft = held.pop("_draft")
+        return held | ({} if draft is None else draft._asdict())
+
+    mine, theirs = parts(cache), parts(other)
     return mine.keys() == theirs.keys() and all(
         torch.equal(one, theirs[name]) if isinstance(one, torch.Tensor) else one == theirs[name]
         for name, one in mine.items()
-        if name != "_draft"
     )
 
 
@@ -421,6 +427,13 @@ REFUSED = {
     "3 of 7 tokens; 9 more.*grow it to 9": lambda c: c.check(
         *torch.ones(2, 2, 1, 9, 4), window=6, sinks=3
     ),
+    "delta moves a token to 9007199254740994; positions must stay below": lambda c: c.shift(
+        torch.tensor([2**53 - 1, 0])
+    ),
+    "position_ids holds 9007199254740992; .* or more, below 9007199254740992": lambda c: c.append(
+        ONES, ONES, torch.tensor([2**53])
+    ),
+    "seq_len is 0; it must be at least 1": lambda c: c.append(ONES, ONES, seq_len=0),
     "rotary is a int; it must be a rope.Rot": lambda c: c.append(ONES, ONES, rotary=3),
     "rotary turns 8 coordinates and a key has 4": lambda c: c.read(RotaryEmbedding(8)),
 }
@@ -581,6 +594,79 @@ def test_a_cache_that_grew_is_one_that_was_large(policy, what):
         outs.append(cache.read(layer.rotary)[0])
         outs.append(cache.positions)
     assert all(torch.equal(a, b) for a, b in zip(outs[:4], outs[4:], strict=True))
+
+
+@torch.no_grad()
+def test_keys_of_two_lengths_are_not_mixed():
+    """An extension that follows the length rotates all keys for one: that of the room."""
+    layer = make(rotary=RotaryEmbedding(4, extension=DynamicNTK(4.0, 8)))
+    x, cache = normal((1, 24, WIDTH), 1), hold(layer, 1, 12)
+    layer(x[:, :12], cache=cache)
+    cache.grow(24)
+    with pytest.raises(ValueError, match="keys scaled to 12 tokens, and has room for 24 now"):
+        layer(x[:, 12:], cache=cache)
+    cache.reset()
+    early = hold(layer, 1, 24)
+    outs = [layer(part, cache=each) for each in (cache, early) for part in x.split(12, dim=1)]
+    assert all(torch.equal(a, b) for a, b in zip(outs[:2], outs[2:], strict=True))
+    layer.rotary.fix_length(24)
+    assert equal(torch.cat(outs[:2], dim=1), layer(x))
+
+
+@pytest.mark.parametrize("ids", [None, torch.arange(30) + 5])
+@torch.no_grad()
+def test_sinks_in_the_cache_keep_one_length_without_a_cache(ids):
+    rotary = RotaryEmbedding(4, extension=DynamicNTK(4.0, 8))
+    layer = make(window=6, sinks=2, sink_positions="cache", rotary=rotary)
+    x = normal((1, 30, WIDTH), 1)
+    followed = layer(x, ids)
+    rotary.fix_length(30 if ids is None else 35)
+    assert torch.equal(followed, layer(x, ids))
+
+
+@torch.no_grad()
+def test_autocast_leaves_scores_of_sinks_in_float32():
+    """Products of 64 × 40 × 40 overflow in float16 before they are scaled."""
+    q, v = torch.full((1, 1, 3, 64), 40.0), torch.ones(1, 1, 3, 64)
+    mask, sinks = torch.ones(1, 3, 3).bool().tril(), torch.zeros(1, 3).bool()
+    with torch.autocast("cpu", torch.float16):
+        assert torch.equal(attention_with_sinks(q, q, q, v, mask, sinks, 0.125), v)
+
+
+def test_after_a_removal_no_token_is_of_the_last_call():
+    cache, x = KVCache(1, 1, 8, 2), torch.ones(1, 1, 3, 2)
+    cache.append(x, x)
+    cache.drop(cache.positions == 2)
+    assert cache.latest_positions.shape == (1, 0)
+    assert cache.sight().shape == (1, 0, 2)
+
+
+def test_rows_that_are_left_say_how_long_the_cache_is():
+    cache, x = KVCache(2, 1, 6, 4), torch.ones(2, 1, 6, 4)
+    cache.append(x, x)
+    cache.drop(torch.tensor([[False] * 6, [False] + [True] * 5]))
+    cache.reorder(torch.tensor([1]))
+    assert cache.length == 1
+    cache.append(x[:1, :, :4], x[:1, :, :4])
+    assert sorted(cache.positions[0].tolist()) == [-1, 0, 1, 2, 3, 4]
+
+
+@torch.no_grad()
+def test_a_room_of_one_slot_less_than_window_and_sinks():
+    """It holds what the first tokens see, and says how much more it needs."""
+    layer, x = make(window=6, sinks=2), normal((1, 12, WIDTH), 1)
+    cache = hold(layer, 1, 7)
+    assert equal(layer(x[:, :7], cache=cache), layer(x[:, :7]))
+    with pytest.raises(ValueError, match="grow it to 8"):
+        layer(x[:, 7:], cache=cache)
+    cache.grow(8)
+    assert equal(layer(x[:, 7:], cache=cache), layer(x)[:, 7:])
+
+
+def test_ids_of_padding_may_be_minus_one_without_a_cache_too():
+    layer, x = make(), normal((1, 3, WIDTH), 1)
+    ids = torch.tensor([[-1, 0, 1]])
+    assert equal(layer(x, ids, attention_mask=ids >= 0)[:, 1:], layer(x[:, 1:]))
 
 
 def test_moves_of_nothing_leave_a_cache_as_it_was():

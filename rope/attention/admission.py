@@ -58,6 +58,8 @@ def check_rotary(
 
     >>> check_rotary(torch.ones(1, 2, 9, 4), RotaryEmbedding(4), None, True)
     """
+    if seq_len is not None:
+        check_count("seq_len", seq_len)
     if rotary is None and needed:
         raise ValueError(
             "rotary is None, and the cache has keys to rotate; it must be what rotates the "

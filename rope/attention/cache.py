@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from dataclasses import fields
 
 import torch
 from torch import Tensor
@@ -36,8 +35,8 @@ class KVCache(Reading):
     "rotated", or "plain", as they were before the rotation; a cache that is plain, or whose keys
     have been moved, holds its keys twice. dtype and device are torch's defaults when None; keys
     made under autocast have its dtype, and so must the cache.
-    `length` is the most tokens that a row holds, padding counted until its slots are used again;
-    `positions` says where they stand.
+    `length` is the most slots that a row has taken, padding too until `drop`, `keep` or a window
+    empties them; `positions` says where its tokens stand.
     For inference: it refuses tensors that record gradients.
 
     >>> cache = KVCache(batch=1, num_kv_heads=2, max_seq_len=8, head_dim=4)
@@ -76,7 +75,7 @@ class KVCache(Reading):
             )
         self.values = self.keys.new_zeros(*shape[:3], value_dim)
         super().__init__(batch, max_seq_len, self.keys.device, plain=policy == "plain")
-        self._read = None
+        self._read, self._scaled = None, None
 
     @property
     def policy(self) -> str:
@@ -149,6 +148,8 @@ class KVCache(Reading):
                 "each row that is to be: count rows of this cache"
             )
         self._map(lambda x: x.index_select(0, rows.long()))
+        if self._positions is not None:
+            self.length = self._most()
 
     def grow(self, max_seq_len: int) -> None:
         """Make room for so many tokens in all; keys and values are copied, once.
@@ -170,6 +171,21 @@ class KVCache(Reading):
                     around = (0, more) if name in tables else (0, 0, 0, more)
                     setattr(self, name, pad(held, around, value=-(name == "_positions")))
         self._shape = (self._shape[0], max_seq_len)
+
+    def scale_to(self, seq_len: int) -> None:
+        """Note the length that an extension scales keys to, one for all that are held.
+
+        Raises ValueError where keys are held that were scaled to another one.
+
+        >>> KVCache(1, 1, 2, 4).scale_to(2)
+        """
+        if self.length and self._scaled not in (None, seq_len):
+            raise ValueError(
+                f"the cache holds keys scaled to {self._scaled} tokens, and has room for {seq_len} "
+                "now; one length must hold for all: call rotary.fix_length with the last one "
+                "before the first token"
+            )
+        self._scaled = seq_len
 
     def fork(self) -> KVCache:
         """A copy that goes on by itself.
@@ -195,7 +211,7 @@ class KVCache(Reading):
         window: int | None = None,
         sinks: int = 0,
     ) -> None:
-        """Raise what `append` would raise, and store nothing.
+        """Raise what `append` would raise of the new tokens, and store nothing.
 
         window, sinks: where older tokens make room, which must stand at rising positions.
 
@@ -212,6 +228,5 @@ class KVCache(Reading):
                 if isinstance(value, Tensor):
                     setattr(self, name, change(value))
             if self._draft is not None:
-                parts = {one.name: change(getattr(self._draft, one.name)) for one in fields(Draft)}
-                self._draft = Draft(**parts)
+                self._draft = Draft(*map(change, self._draft))
         self._shape = (len(self.keys), self.keys.shape[2])

@@ -69,7 +69,11 @@ def alone(layer: Attend, q: Tensor, k: Tensor, v: Tensor, ids: Ids, *, causal: b
     position_ids, real, window = ids.position_ids, ids.real, layer.window
     if real is not None and position_ids is None:
         position_ids = (real.cumsum(dim=1) - 1).clamp(min=0)
+    elif real is not None and position_ids is not None:
+        check_position_ids(position_ids, k)
+        position_ids = position_ids.long().expand(real.shape).masked_fill(~real, 0)
     rotated = layer.rotate(q, k, position_ids)
+    scaled = layer.rotary.fixed_length is None and layer.rotary.extension.length_dependent
     windowed = window is not None and (position_ids is not None or seq_len > window)
     if ids.segment_ids is None and real is None and not windowed:
         return layer.attend(*rotated, v, None, causal)
@@ -88,7 +92,11 @@ def alone(layer: Attend, q: Tensor, k: Tensor, v: Tensor, ids: Ids, *, causal: b
         segment_ids=segments,
         key_segment_ids=segments,
     )
-    near = None if layer.span is None else layer.near(q, at, at, None)
+    near = None
+    if layer.span is not None:
+        counted = ids.position_ids is None and real is None
+        length = seq_len if counted or not scaled else int(at.max()) + 1
+        near = layer.near(q, at, at, length if scaled else None)
     return layer.attend(*rotated, v, mask, False, near)
 
 
@@ -113,6 +121,7 @@ def decode(layer: Attend, cache: KVCache, q: Tensor, k: Tensor, v: Tensor, ids: 
     if rotary.fixed_length is None and rotary.extension.length_dependent:
         # Keys stay as they were rotated, so one length must hold for all: the longest.
         seq_len = cache.keys.shape[2]
+        cache.scale_to(seq_len)
     offset = past if position_ids is None else 0
     at = position_ids if position_ids is None or real is None else position_ids.clamp(min=0)
     if cache.policy == "plain":
@@ -153,7 +162,6 @@ def pieces(seq_len: int, past: int, room: int, kept: int) -> list[int]:
     >>> pieces(10, past=2, room=6, kept=4)
     [4, 2, 2, 2]
     """
-    first = min(max(room - past, 0), seq_len)
-    rest, later = seq_len - first, room - kept
-    sizes = [first, *[later] * (rest // later), rest % later]
+    first, later = min(max(room - past, 0), seq_len), max(room - kept, 1)
+    sizes = [first, *(min(later, seq_len - at) for at in range(first, seq_len, later))]
     return [size for size in sizes if size] or [0]

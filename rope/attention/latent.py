@@ -102,7 +102,8 @@ class LatentAttention(nn.Module):
         `KVCache(B, 1, N, rope_dim + latent_dim, value_dim=0)`, whose keys are the rotated parts and
         then the latents; attention_mask: `[B, S]`, 0 for padding, as in `RotaryAttention`.
         absorbed: whether queries are compared with the latents (True) or with keys made of them
-        (False), the same but for rounding; when None, the one of fewer `multiply_adds`.
+        (False), the same but for rounding; when None, the one of fewer `multiply_adds`. Absorbed
+        takes kv_b_proj's weight alone: hooks and adapters around that module act on the other form.
         Returns `[B, S, E]` in x's dtype (autocast's under autocast).
         Raises as `RotaryAttention` does; the cache is then unchanged.
 

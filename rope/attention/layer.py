@@ -89,8 +89,7 @@ class RotaryAttention(nn.Module):
         self.num_heads, self.num_kv_heads, self.head_dim = num_heads, num_kv_heads, head_dim
         self.rotary = rotary
         self.window, self.sinks, self.sink_positions = window, sinks, sink_positions
-        along = window is not None and sinks > 0 and sink_positions == "cache"
-        self._span = window + sinks if window is not None and along else None
+        self._span = window + sinks if window and sinks and sink_positions == "cache" else None
         self.q_proj = nn.Linear(embed_dim, num_heads * head_dim, bias=bias)
         self.k_proj = nn.Linear(embed_dim, num_kv_heads * head_dim, bias=bias)
         self.v_proj = nn.Linear(embed_dim, num_kv_heads * head_dim, bias=bias)
@@ -115,8 +114,10 @@ class RotaryAttention(nn.Module):
         segment_ids: integers `[S]` or `[B, S]`, sequences of one row that do not see each other;
         when None a cache goes on with each row's last. Each costs a mask `[B, S, T]`. parents:
         tokens of a draft tree, as `KVCache.append` takes them.
-        A window needs a cache of at least window + sinks slots, and then goes on for ever. With a
-        cache, an extension that depends on the length scales to all that the cache has room for.
+        With a window a cache of window + sinks slots never fills; compiled steps still end with the
+        rotary tables, see `RotaryEmbedding.grow`. Given ids should rise: of two tokens whose ids
+        fall, the later one sees the other only in the same call. With a cache, an extension that
+        depends on the length scales to all that the cache has room for.
         Returns `[B, S, E]` in x's dtype (autocast's under autocast); of padding, anything finite.
         Raises ValueError for shapes or devices that do not fit, a cache that is full, is not causal
         or gets segment_ids late, TypeError for wrong dtypes; the cache is then unchanged.

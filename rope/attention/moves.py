@@ -15,6 +15,8 @@ from rope.attention.tree import check_parents, check_path
 from rope.checks import check_count, check_devices, check_integer, check_tensor
 from rope.positions import check_position_ids
 
+FARTHEST = 2**53
+
 
 class Moves(Sight):
     """The part of a `KVCache` that changes positions and no key, and refuses bad ones."""
@@ -45,12 +47,17 @@ class Moves(Sight):
                 )
             delta = delta.long()[:, None]
         else:
-            check_count("delta", delta, smallest=-(2**53))
+            check_count("delta", delta, smallest=-FARTHEST)
         moved = self.positions >= 0
         if slots is not None:
             moved = moved & self._checked("slots", slots)
         there = torch.where(moved, self.positions + delta, self.positions)
         low, at = torch.where(moved, there, 0).min(), self.positions
+        if there.max() >= FARTHEST:
+            raise ValueError(
+                f"delta moves a token to {int(there.max())}; positions must stay below {FARTHEST}, "
+                "up to which float64 tells them apart: move by less"
+            )
         if low < 0:
             raise ValueError(
                 f"delta moves a token to {int(low)}; positions start at 0: drop the tokens that "
@@ -177,14 +184,15 @@ class Moves(Sight):
                 "said: pass both"
             )
         ids = position_ids.long().expand(self._shape[0], -1)
-        wrong = ids < -1
+        wrong = (ids < -1) | (ids >= FARTHEST)
         if rising:  # or a window could hold more tokens than it has positions
             last = torch.cat((self._next() - 1, ids[:, :-1]), dim=1).cummax(dim=1).values
             wrong = wrong | ((ids >= 0) & (ids <= last))
         if wrong.any():
             raise ValueError(
                 f"position_ids holds {int(ids[wrong][0])}; it must "
-                + ("rise along each row, beside a window" if rising else "be -1, padding, or more")
+                + ("rise along each row, beside a window" if rising else "be -1, padding, or more,")
+                + f" below {FARTHEST}"
                 + ": leave it out to count on"
             )
 
@@ -199,6 +207,7 @@ class Moves(Sight):
         self._put_positions(self.positions.masked_fill(~mask, -1))
         held = (self.positions >= 0).any(dim=0).nonzero()
         self._end = int(held[-1]) + 1 if len(held) else 0
+        self._new, self._latest = 0, None  # the slots of the last call may be gone
         self.length = self._most()
 
     def _checked(self, name: str, mask: Tensor) -> Tensor:

@@ -21,6 +21,7 @@ class Reading(Moves):
 
     keys: Tensor  # [B, H_kv, N, D], as stored
     values: Tensor  # [B, H_kv, N, D_v]
+    _scaled: int | None  # the length that an extension scaled keys to
     _read: Tensor | None  # [B, H_kv, N, D]: the keys at `positions`, where `keys` are not
 
     def read(

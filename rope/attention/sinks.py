@@ -29,9 +29,10 @@ def attention_with_sinks(
     """
     heads, held = k.shape[1], torch.promote_types(q.dtype, torch.float32)
     rows = torch.stack((q, near), dim=2).unflatten(1, (heads, -1))  # [B, H_kv, H/H_kv, 2, S, D]
-    scores = rows.to(held).flatten(2, 4) @ k.to(held).mT
-    far, close = scores.unflatten(2, rows.shape[2:5]).unbind(dim=3)  # [B, H_kv, H/H_kv, S, T]
-    scores = scale * torch.where(sinks[:, None, None, None], close, far)
-    weights = scores.masked_fill(~mask[:, None, None], -torch.inf).softmax(dim=-1)
-    out = weights.flatten(2, 3) @ v.to(held)
+    with torch.autocast(q.device.type, enabled=False):  # or it would undo the float32
+        scores = rows.to(held).flatten(2, 4) @ k.to(held).mT
+        far, close = scores.unflatten(2, rows.shape[2:5]).unbind(dim=3)  # [B, H_kv, H/H_kv, S, T]
+        scores = scale * torch.where(sinks[:, None, None, None], close, far)
+        weights = scores.masked_fill(~mask[:, None, None], -torch.inf).softmax(dim=-1)
+        out = weights.flatten(2, 3) @ v.to(held)
     return out.unflatten(2, weights.shape[2:4]).flatten(1, 2).to(q.dtype)

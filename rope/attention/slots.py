@@ -64,7 +64,7 @@ class Slots:
 
     @property
     def latest_positions(self) -> Tensor:
-        """The positions of the tokens of the last `append`, `[B, S]`.
+        """The positions of the tokens of the last `append`, `[B, S]`; none after a removal.
 
         >>> from rope.attention import KVCache
         >>> cache, x = KVCache(1, 1, 4, 2), torch.ones(1, 1, 2, 2)

@@ -5,7 +5,7 @@ Siblings share a position, their parent's + 1, and a token sees its ancestors an
 Shapes: B batch, S new tokens, n tokens of the tree.
 """
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,8 +13,7 @@ from torch import Tensor
 from rope.checks import check_devices, check_integer
 
 
-@dataclass(frozen=True)
-class Draft:
+class Draft(NamedTuple):
     """What a cache knows of a tree that it holds: all `[B, n]`, root `[B, 1]`.
 
     slots: where its tokens are held; root: the position of the first ones.
@@ -29,7 +28,7 @@ def ancestors(parents: Tensor) -> Tensor:
     """Token i is j, or comes below it: bool `[B, n, n]`, row i, column j.
 
     parents: integers `[B, n]`, less than i for token i; -1 for a child of the last token cached.
-    The depth of token i is one less than the number of its row. Raises as `check_parents` does.
+    The depth of token i is one less than the sum of its row.
 
     >>> ancestors(torch.tensor([[-1, 0, 0, 2]]))[0].int()
     tensor([[1, 0, 0, 0],
