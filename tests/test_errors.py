@@ -122,7 +122,7 @@ VALUES = {
     "segment_ids was given after 5 tokens.*with the prompt": lambda: attend(
         torch.ones(2, 4, 16), cache=started(), segment_ids=IDS
     ),
-    "0 of 4 tokens; 5 more.*at least 5": lambda: attend(cache=cache(rows=4)),
+    "0 of 4 tokens; 5 more.*grow it to 5": lambda: attend(cache=cache(rows=4)),
     r"k has shape \[2, 2, 5, 4\].*4, S": lambda: attend(cache=cache(heads=4)),
     "cache.keys is on meta and k on cpu.*device": lambda: attend(cache=cache(device="meta")),
     "gradients.*no_grad": lambda: LAYER(torch.ones(2, 5, 16), cache=cache()),
