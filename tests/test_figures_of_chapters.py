@@ -39,7 +39,7 @@ from rope.figures import what_the_model_uses as uses
 from rope.figures import what_the_model_uses_maps as maps
 from rope.figures import why_rotation as why
 from rope.figures.attention_mass import attention_by_distance
-from rope.figures.beyond_the_trained_length import against_window, by_position
+from rope.figures.beyond_the_trained_length import by_position
 from rope.figures.on_the_gpu import LANES, LOADS, coalescing, lines_touched, roofline
 from rope.figures.seeds import LINE_HEIGHT, label
 from rope.reference import inverse_frequencies, rotation_matrix, score
@@ -75,7 +75,6 @@ SEGMENTS = [8, (1, 4, 6), 4, (3, 2, 4), 4]
 EDGES = [0, 16, 64, 128, 512, 2048]
 ALL = curves(**{name: 2 + 0.01 * k for k, name in enumerate(POSITIONS)})
 LATE = {name: [[2.0, 1.8, 1.7, 2.5, 3.5], [2.0, 1.8, 1.9, 2.7, 4.5]] for name in POSITIONS}
-EXCESS = {"NTK": {8: [[0.1, 0.5], [0.3, 0.9]], 16: [[0.2, 0.2], [0.2, 0.4]]}}
 LATE["learned"] = [[2.0, 1.9, 1.8, None, None]] * 2
 WAVES = [6.28, 62.8, 628.0]
 ABOVE = {"none": [0.5, 0.7], "xpos": [-0.02, -0.04]}
@@ -203,8 +202,6 @@ REFUSED = [
     ("nothing to draw", lambda: by_position({}, EDGES, 128)),
     ("nothing to draw", lambda: is_my_rope_right.position_shown([0], {}, {})),
     ("2 values for 5 stretches", lambda: by_position({"rope": [[1.0, 2.0]]}, EDGES, 128)),
-    ("has not one value", lambda: against_window(EXCESS, [[0.0]], [0, 128, 512], 128)),
-    ("nothing to draw", lambda: against_window({}, [[0.0]], [0, 128], 128)),
     (
         "'rope' has 2 shares at length 4; there must be 3",
         lambda: attention_by_distance({"rope": {4: [0.5, 0.5]}}, STEPS, 4),
@@ -220,13 +217,6 @@ REFUSED = [
 def test_what_cannot_be_drawn_is_refused(reason, draw):
     with pytest.raises(ValueError, match=reason):
         draw()
-
-
-@pytest.mark.parametrize(("s", "said"), [(8, "+0.20 nats · from 128: +0.70"), (16, "+0.20 nats")])
-def test_the_chosen_factor_is_read_and_drawn(s, said):
-    svg = rendered(against_window(EXCESS, [[0.0, 1.0], [0.0, 2.0]], [0, 128, 512], 128), ratio=s)
-    assert f"to 128: {said}" in svg and "as it is: to 128: +0.00 nats · from 128: +1.50" in svg
-    assert f"NTK, s = {s}" in svg and svg.count("mark-line") >= 3
 
 
 STEPS = (0, 1, 2, 4, 8)
