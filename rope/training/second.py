@@ -93,8 +93,8 @@ SECOND = (
     *_longest(1),
     *_longest(2),
     *(run for seed in FIRST_SEEDS for run in _code(seed)),
-    *(run for seed in FIRST_SEEDS[1:] for run in _few(seed)),
     *(run for seed in SEEDS[3:] for run in _text(seed)),
+    *(run for seed in FIRST_SEEDS[1:] for run in _few(seed)),
     *_longest(3),
     *_longest(4),
 )

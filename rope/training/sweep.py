@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
-from rope.measuring.machine import about_here, commit
+from rope.measuring.machine import about_here, commit, cpu_model
 from rope.measuring.record import rounded, write
 from rope.training import second
 from rope.training.corpus import Corpus, load_corpus
@@ -41,15 +41,15 @@ def sweep(output: Path, workers: int = 2, plan: str = "first") -> Entry:
     """Train and measure the runs of the plan, "first" or "second"; returns the record, written.
 
     The model of the first plan's first rotary run is written beside it, small, as rope.pt. workers:
-    processes. Each run keeps the commit that it was made at; the second record has the sizes of the
-    library's files. Whatever stops it, KeyboardInterrupt included, finished runs are kept, and
+    processes. Each run keeps the commit and the CPU that it was made at, which may be several in one
+    record; the second record has the sizes of the library's files. Whatever stops it, KeyboardInterrupt included, finished runs are kept, and
     those that output holds are not repeated. A bar on standard error counts the runs.
     Raises ValueError for an output of other metadata.
     """
     if plan not in PLANS:
         raise ValueError(f"plan is {plan!r}; it must be one of {', '.join(PLANS)}")
     runs, about = PLANS[plan], metadata(plan)
-    at = commit()  # of the code that runs, not of what stands there hours later
+    here = {"commit": commit(), "cpu": cpu_model()}  # of the code that runs, not hours later
     done = _finished(output, about)
     missing = [experiment for experiment in runs if experiment not in done]
     output.parent.mkdir(parents=True, exist_ok=True)
@@ -67,7 +67,7 @@ def sweep(output: Path, workers: int = 2, plan: str = "first") -> Entry:
         ended = as_completed(running)
         for each in tqdm(ended, total=len(runs), initial=len(runs) - len(missing), unit="run"):
             found = each.result()  # raises where a worker was killed
-            done[running[each]] = {**found, "commit": at}
+            done[running[each]] = found | here
             write(output, record())
     finally:
         pool.shutdown(cancel_futures=True)
@@ -86,7 +86,7 @@ def run(experiment: Experiment, weights: Path, plan: str = "first") -> Entry:
 
 
 def metadata(plan: str = "first") -> Entry:
-    """What the numbers depend on and can be known: corpora, versions, machine, command."""
+    """What the numbers depend on and every run shares: corpora, versions, command."""
 
     def about(corpus: Corpus) -> Entry:
         return {
@@ -101,7 +101,8 @@ def metadata(plan: str = "first") -> Entry:
         library = {"files": len(library_files()), "validation": len(load_library().validation)}
         found["library"] = about(load_library()) | library
     here = about_here(("torch",))
-    del here["commit"]  # a record may be made at several
+    for several in ("commit", "cpu", "platform"):
+        del here[several]
     return {"command": command, "threads": 1, **found, **here}
 
 
