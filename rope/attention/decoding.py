@@ -33,13 +33,13 @@ class Ids:
 
 
 @dataclass(frozen=True)
-class Attend:
+class Layer:
     """What a layer sees, and how it attends to that.
 
     attend: of q, k, v, both rotated, a mask `[B, S, T]` or None, whether that means causal, and,
-    where sinks move along, None or queries as the sinks see them and which keys those are.
-    window, sinks: as in `RotaryAttention`; span: the most positions from a sink to its query and
-    one more, None where sinks do not move along.
+    where sinks count positions in the cache, queries as sinks see them and which keys those are.
+    window, sinks: as in `RotaryAttention`; span: the positions that a cache has for both, None
+    where sinks count those in the text.
     """
 
     attend: Callable[..., Tensor]
@@ -63,15 +63,16 @@ class Attend:
         return self.rotary.rotate(q, there, seq_len=seq_len), (keys >= 0) & (keys < self.sinks)
 
 
-def alone(layer: Attend, q: Tensor, k: Tensor, v: Tensor, ids: Ids, *, causal: bool) -> Tensor:
+def alone(layer: Layer, q: Tensor, k: Tensor, v: Tensor, ids: Ids, *, causal: bool) -> Tensor:
     """Heads `[B, H, S, D]` over the tokens of this call, from q and k that are not rotated."""
     batch, _, seq_len, _ = q.shape
     position_ids, real, window = ids.position_ids, ids.real, layer.window
-    if real is not None and position_ids is None:
-        position_ids = (real.cumsum(dim=1) - 1).clamp(min=0)
-    elif real is not None and position_ids is not None:
-        check_position_ids(position_ids, k)
-        position_ids = position_ids.long().expand(real.shape).masked_fill(~real, 0)
+    if real is not None:
+        if position_ids is None:
+            position_ids = (real.cumsum(dim=1) - 1).clamp(min=0)
+        else:
+            check_position_ids(position_ids, k)
+            position_ids = position_ids.long().expand(real.shape).masked_fill(~real, 0)
     rotated = layer.rotate(q, k, position_ids)
     scaled = layer.rotary.fixed_length is None and layer.rotary.extension.length_dependent
     windowed = window is not None and (position_ids is not None or seq_len > window)
@@ -100,7 +101,7 @@ def alone(layer: Attend, q: Tensor, k: Tensor, v: Tensor, ids: Ids, *, causal: b
     return layer.attend(*rotated, v, mask, False, near)
 
 
-def decode(layer: Attend, cache: KVCache, q: Tensor, k: Tensor, v: Tensor, ids: Ids) -> Tensor:
+def decode(layer: Layer, cache: KVCache, q: Tensor, k: Tensor, v: Tensor, ids: Ids) -> Tensor:
     """Heads `[B, H, S, D]` over what the cache holds and the tokens of this call, then held too.
 
     k and v: `[B, H_kv, S, D]`, q and k not rotated. Raises as `KVCache.append` does; the cache is

@@ -20,7 +20,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from rope.attention.admission import check_mask
 from rope.attention.cache import KVCache
-from rope.attention.decoding import Attend, Ids, alone, decode
+from rope.attention.decoding import Ids, Layer, alone, decode
 from rope.checks import check_count, check_dim, check_flag, check_floating
 from rope.module import RotaryEmbedding
 
@@ -123,7 +123,7 @@ class LatentAttention(nn.Module):
         latent, k = self.kv_a_proj_with_mqa(x).split((self.latent_dim, self.rope_dim), dim=-1)
         latent = self.kv_a_layernorm(latent).to(k.dtype)  # autocast may widen a norm
         k = torch.cat((k, latent), dim=-1)[:, None]  # [B, 1, S, rope_dim + latent_dim]
-        layer = Attend(partial(self._attend, absorbed), self.rotary)
+        layer = Layer(partial(self._attend, absorbed), self.rotary)
         ids = Ids(position_ids, real)
         if cache is None:
             out = alone(layer, q, k, k[..., :0], ids, causal=True)

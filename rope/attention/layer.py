@@ -14,7 +14,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from rope.attention.admission import check_mask, check_window
 from rope.attention.cache import KVCache
-from rope.attention.decoding import Attend, Ids, alone, decode
+from rope.attention.decoding import Ids, Layer, alone, decode
 from rope.attention.packed import check_segment_ids
 from rope.attention.sinks import attention_with_sinks
 from rope.attention.tree import check_draft
@@ -136,7 +136,7 @@ class RotaryAttention(nn.Module):
         k = self._heads(self.k_proj(x), self.num_kv_heads)  # [B, H_kv, S, D]
         v = self._heads(self.v_proj(x), self.num_kv_heads)  # [B, H_kv, S, D]
         ids = Ids(position_ids, real, segment_ids, parents)
-        layer = Attend(self._attend, self.rotary, self.window, self.sinks, self._span)
+        layer = Layer(self._attend, self.rotary, self.window, self.sinks, self._span)
         if cache is None:
             out = alone(layer, q, k, v, ids, causal=causal)
         else:

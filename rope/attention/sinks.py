@@ -2,8 +2,8 @@
 
     s_mn = (R_m q)^T (R_n k) / sqrt(D),    for a sink n    (R_min(m, span-1) q)^T (R_n k) / sqrt(D).
 
-Query m stands at min(m, span-1) in the cache, and so it does for the sinks; for the others only
-m - n counts. It is rotated twice, then, and no key is moved (StreamingLLM, arXiv 2309.17453).
+In a cache of span slots query m stands at min(m, span-1), and sinks see it there; for the others
+only m - n counts. It is rotated twice, and no key is moved (StreamingLLM, arXiv 2309.17453).
 
 Shapes: B batch, H heads, H_kv key heads, S queries, T keys, D head dimension, D_v that of values.
 """

@@ -41,9 +41,10 @@ def sweep(output: Path, workers: int = 2, plan: str = "first") -> Entry:
     """Train and measure the runs of the plan, "first" or "second"; returns the record, written.
 
     The model of the first plan's first rotary run is written beside it, small, as rope.pt. workers:
-    processes. Each run keeps the commit and the CPU that it was made at, which may be several in one
-    record; the second record has the sizes of the library's files. Whatever stops it, KeyboardInterrupt included, finished runs are kept, and
-    those that output holds are not repeated. A bar on standard error counts the runs.
+    processes. Each run keeps the commit and the CPU that it was made at, of which one record may
+    have several; the second record has the sizes of the library's files. Whatever stops it,
+    KeyboardInterrupt included, finished runs are kept, and those that output holds are not
+    repeated. A bar on standard error counts the runs.
     Raises ValueError for an output of other metadata.
     """
     if plan not in PLANS:
