@@ -42,6 +42,7 @@ _LAZY = frozenset(
         "figures",
         "layouts",
         "measuring",
+        "parallel",
         "reference",
         "symbolic",
         "training",
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
     from rope import kernels as kernels
     from rope import layouts as layouts
     from rope import measuring as measuring
+    from rope import parallel as parallel
     from rope import positions as positions
     from rope import reference as reference
     from rope import symbolic as symbolic

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd import forward_ad
 
+from rope.dtensors import here, is_dtensor, together
 from rope.formula import formula
 from rope.kernels.operator import DTYPES, enabled, look_up
 from rope.positions import check_positions_in_table
@@ -33,8 +34,22 @@ def rotate(
 ) -> Sequence[Tensor]:
     """One or two tensors rotated; arguments as `rope.rotary_embedding_qk` has them.
 
-    In place, where autograd records, it records a copy of the result.
+    In place, where autograd records, it records a copy of the result. DTensors are rotated part by
+    part, each where it is, and not in place.
     """
+    if any(map(is_dtensor, xs)):
+        if inplace:
+            raise ValueError(
+                "inplace is True for a DTensor; it must be False: rotate x.to_local() in place"
+            )
+        outs: list[Tensor] = []
+        for x in xs:
+            if not is_dtensor(x):
+                raise TypeError("one of q and k is a DTensor; both must be, or neither")
+            part, cos_here, sin_here, ids = here(x, cos, sin, position_ids)
+            (out,) = rotate((part,), cos_here, sin_here, ids, interleaved, inverse)
+            outs.append(together(out, x))
+        return outs
     operator = has_kernel(xs, cos, sin)
     recorded = torch.is_grad_enabled() and any(x.requires_grad for x in xs)
     if inplace and (recorded or not operator):

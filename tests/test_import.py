@@ -17,9 +17,9 @@ PACKAGE = Path(rope.__file__).parent
 FLOORS = (
     "checks inplace formats reference symbolic tolerance",  # definitions
     "extensions frequencies positions config",
-    "formula kernels rotation functional",  # the operation
+    "dtensors formula kernels rotation functional",  # the operation
     "following shared tables module",  # the layer, and what keeps its tables
-    "layouts axes xpos attention adapters",
+    "layouts axes xpos attention parallel adapters",
     "measuring accuracy bench diagnose training figures",  # evidence
     "book",
 )

@@ -1,0 +1,87 @@
+"""Tensors that lie on several devices: chapter "Across devices".
+
+A rotation needs a token's position and nothing of other tokens, so each device rotates its own part
+of a `torch.distributed.tensor.DTensor`: split in batch, heads, sequence, or not at all.
+
+Shapes: B batch, H heads, S sequence, D head dimension, N table rows.
+"""
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TypeGuard
+
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from torch.distributed.tensor import DTensor
+
+
+def is_dtensor(x: Tensor) -> "TypeGuard[DTensor]":
+    """Whether a tensor lies on several devices; who has made one has imported its module.
+
+    >>> import torch
+    >>> is_dtensor(torch.ones(2))
+    False
+    """
+    module = sys.modules.get("torch.distributed.tensor")
+    return module is not None and isinstance(x, module.DTensor)
+
+
+def here(
+    x: "DTensor", cos: Tensor, sin: Tensor, position_ids: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    """This device's part of x and what goes with it, from tables and positions of all tokens.
+
+    x: `[B, H, S, D]`; cos, sin, position_ids: plain tensors, as `rope.rotary_embedding` has them.
+    Raises ValueError for a split inside the heads, or a sum that is not taken yet, TypeError for
+    tables or positions that are DTensors themselves; nothing is sent.
+    """
+    from torch.distributed.tensor import Replicate, Shard
+
+    for placement in x.placements:
+        if type(placement) not in (Shard, Replicate):
+            raise ValueError(
+                f"x is placed {placement}; it must be a Shard or Replicate: redistribute it first"
+            )
+        if placement.is_shard(3):
+            raise ValueError(
+                "x is split inside its heads, Shard(3), which parts coordinates that rotate "
+                "together; it must be split in batch, heads or sequence, Shard(0) to Shard(2): "
+                "redistribute it first"
+            )
+    for name, given in {"cos": cos, "sin": sin, "position_ids": position_ids}.items():
+        if given is not None and is_dtensor(given):
+            raise TypeError(
+                f"{name} is a DTensor; beside a DTensor x it must be a plain tensor of all tokens, "
+                f"the same in every process: pass {name}.full_tensor(), made once"
+            )
+    if position_ids is not None:
+        position_ids = _part(position_ids, (2,) if position_ids.dim() == 1 else (0, 2), x)
+        return x.to_local(), cos, sin, position_ids
+    axes = (2, 3) if cos.dim() == 2 else (0, 1, 2, 3)
+    return x.to_local(), _part(cos, axes, x), _part(sin, axes, x), None
+
+
+def together(out: Tensor, x: "DTensor") -> "DTensor":
+    """The rotated part, as a part of a tensor placed as x is."""
+    from torch.distributed.tensor import DTensor
+
+    stride, size = [0] * out.dim(), 1
+    for axis in sorted(range(out.dim()), key=out.stride):
+        stride[axis], size = size, size * x.shape[axis]
+    return DTensor.from_local(
+        out, x.device_mesh, x.placements, run_check=False, shape=x.shape, stride=tuple(stride)
+    )
+
+
+def _part(given: Tensor, axes: Sequence[int], x: "DTensor") -> Tensor:
+    """This device's part of what has these axes of x, cut as DTensor cuts; those of 1 are whole."""
+    place: Any = x.device_mesh.get_coordinate()
+    split = [axis for axis, of_x in enumerate(axes) if given.shape[axis] == x.shape[of_x]]
+    for number, placement in enumerate(x.placements):
+        for axis in split:
+            if placement.is_shard(axes[axis]):
+                parts = given.chunk(x.device_mesh.size(number), axis)
+                at = place[number]
+                given = parts[at] if at < len(parts) else given.narrow(axis, 0, 0)
+    return given

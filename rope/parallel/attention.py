@@ -1,0 +1,152 @@
+"""Causal attention over a sequence that lies on several devices: chapter "Across devices".
+
+Keys are rotated where their tokens are, by their own positions, before they are sent: what arrives
+needs no position any more, only the order of the tokens, for the mask.
+
+Shapes: B batch, H heads, H_kv key heads, S_i tokens of this device, S of all, D head dimension, P
+devices.
+"""
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.distributed._functional_collectives import all_to_all_single_autograd, wait_tensor
+from torch.distributed.device_mesh import DeviceMesh
+from torch.nn.functional import scaled_dot_product_attention
+
+from rope.checks import check_devices, check_floating
+from rope.parallel.ring import Ring
+from rope.parallel.shards import Shards
+
+
+def context_parallel_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mesh: DeviceMesh,
+    shards: Shards,
+    *,
+    method: str = "gather",
+    scale: float | None = None,
+) -> Tensor:
+    """Attention of this device's queries over the keys and values of all: `[B, H, S_i, D_v]`.
+
+    q: `[B, H, S_i, D]`, k: `[B, H_kv, S_i, D]`, v: `[B, H_kv, S_i, D_v]`, of the tokens
+    `shards.tokens[i]` in their order, i being this process's place in the mesh; q and k rotated by
+    `shards.position_ids(i)`. Query head h reads key head h // (H / H_kv).
+    mesh: of one axis, over P devices; shards: the same on all of them. scale: of the scores,
+    1/sqrt(D) when None.
+    method: "gather" sends all keys and values to all; "all_to_all" sends heads, so that each device
+    has whole sequences of H/P of them (DeepSpeed-Ulysses, arXiv 2309.14509); "ring" passes keys
+    and values on from device to device (Ring Attention, arXiv 2310.01889), in the backward pass
+    again. Gradients reach q, k and v on their own devices; those of "ring" have none themselves.
+    Raises ValueError or TypeError, before anything is sent, for arguments that do not agree. Every
+    process must call it, with tensors of the same B, heads, D and dtype, or all wait.
+    """
+    if method not in METHODS:
+        raise ValueError(f"method is {method!r}; it must be one of {', '.join(METHODS)}")
+    _check(q, k, v, mesh, shards)
+    if method == "all_to_all" and q.shape[1] % len(shards):
+        raise ValueError(
+            f"q has {q.shape[1]} heads for {len(shards)} devices; for all_to_all each must get as "
+            "many: use method='ring' or 'gather', or fewer devices"
+        )
+    scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
+    return METHODS[method](q, k, v, mesh, shards, scale)
+
+
+def _gather(
+    q: Tensor, k: Tensor, v: Tensor, mesh: DeviceMesh, shards: Shards, scale: float
+) -> Tensor:
+    """All keys and values come here, in the order of the devices."""
+    sizes = [len(part) for part in shards.tokens]
+    rows = torch.cat((k, v), dim=-1).movedim(2, 0)  # one message for both
+    rows = rows.repeat(len(sizes), 1, 1, 1)
+    rows = _exchanged(rows, [len(q[0, 0])] * len(sizes), sizes, mesh)
+    k, v = rows.movedim(0, 2).split((k.shape[-1], v.shape[-1]), dim=-1)
+    mask = shards.sees(shards.tokens[mesh.get_local_rank()], torch.cat(shards.tokens))
+    grouped = q.shape[1] != k.shape[1]
+    return scaled_dot_product_attention(q, k, v, mask.to(q.device), scale=scale, enable_gqa=grouped)
+
+
+def _all_to_all(
+    q: Tensor, k: Tensor, v: Tensor, mesh: DeviceMesh, shards: Shards, scale: float
+) -> Tensor:
+    """Some heads of all tokens come here, in the order of the text, and their outputs go back."""
+    devices, here = len(shards), q.shape[2]
+    sizes = [len(part) for part in shards.tokens]
+    if k.shape[1] % devices:  # too few key heads to go round: as many copies as it takes
+        repeats = devices // math.gcd(devices, k.shape[1])
+        k, v = (x.repeat_interleave(repeats, dim=1) for x in (k, v))
+    order = torch.cat(shards.tokens).to(q.device)
+    back = shards.back.to(q.device)
+
+    def sent(x: Tensor) -> Tensor:
+        rows = x.unflatten(1, (devices, -1)).permute(1, 3, 0, 2, 4).flatten(0, 1)
+        rows = _exchanged(rows, [here] * devices, sizes, mesh)  # [S, B, H/P, D]
+        return rows.permute(1, 2, 0, 3).index_select(2, back)
+
+    q, k, v = sent(q), sent(k), sent(v)
+    mask = None
+    if shards.segments is not None:
+        tokens = torch.arange(len(order))
+        mask = shards.sees(tokens, tokens).to(q.device)
+    out = scaled_dot_product_attention(
+        q, k, v, mask, is_causal=mask is None, scale=scale, enable_gqa=q.shape[1] != k.shape[1]
+    )
+    rows = out.index_select(2, order).permute(2, 0, 1, 3)
+    rows = _exchanged(rows, sizes, [here] * devices, mesh).unflatten(0, (devices, here))
+    return rows.permute(2, 0, 3, 1, 4).flatten(1, 2)
+
+
+def _ring(
+    q: Tensor, k: Tensor, v: Tensor, mesh: DeviceMesh, shards: Shards, scale: float
+) -> Tensor:
+    out: Tensor = Ring.apply(q, k, v, mesh, shards, scale)
+    return out
+
+
+#: The three ways, by name.
+METHODS = {"gather": _gather, "ring": _ring, "all_to_all": _all_to_all}
+
+
+def _exchanged(rows: Tensor, away: Sequence[int], here: Sequence[int], mesh: DeviceMesh) -> Tensor:
+    """So many rows to each device, and so many from each."""
+    return wait_tensor(
+        all_to_all_single_autograd(rows.contiguous(), [*here], [*away], mesh.get_group())
+    )
+
+
+def _check(q: Tensor, k: Tensor, v: Tensor, mesh: DeviceMesh, shards: Shards) -> None:
+    for name, x in {"q": q, "k": k, "v": v}.items():
+        check_floating(name, x)
+        if x.dim() != 4:
+            raise ValueError(f"{name} has shape {list(x.shape)}; it must be [B, H, S, D]")
+    check_devices(q=q, k=k, v=v)
+    if not q.dtype == k.dtype == v.dtype:
+        raise TypeError(
+            f"q is {q.dtype}, k {k.dtype} and v {v.dtype}; they must be the same: cast them to one"
+        )
+    if mesh.ndim != 1 or mesh.size() != len(shards):
+        raise ValueError(
+            f"mesh has shape {list(mesh.shape)} and shards {len(shards)} devices; the mesh must "
+            f"have one axis of as many: pass mesh['name of the axis'], or make other shards"
+        )
+    here = len(shards.tokens[mesh.get_local_rank()])
+    if {x.shape[2] for x in (q, k, v)} != {here}:
+        raise ValueError(
+            f"q, k and v have {q.shape[2]}, {k.shape[2]} and {v.shape[2]} tokens; they must have "
+            f"{here}, those of the shards on this device: take them with shards.of"
+        )
+    if q.shape[0] != k.shape[0] or k.shape[:2] != v.shape[:2] or q.shape[-1] != k.shape[-1]:
+        raise ValueError(
+            f"q, k and v have shapes {list(q.shape)}, {list(k.shape)} and {list(v.shape)}; batches "
+            "must agree, key and value heads too, and D of q and k"
+        )
+    if k.shape[1] == 0 or q.shape[1] % k.shape[1]:
+        raise ValueError(
+            f"q has {q.shape[1]} heads and k {k.shape[1]}; those of q must be a multiple of k's: "
+            "check which is which"
+        )

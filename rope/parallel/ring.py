@@ -1,0 +1,107 @@
+"""Ring attention: keys and values pass from device to device, and each adds what it sees.
+
+Chapter "Across devices" (Ring Attention, arXiv 2310.01889). Of a block of scores s with values v,
+and of what came before, its output o and the logarithm l of its softmax's denominator,
+
+    l' = log(e^l + sum_n e^{s_n}),      o' = e^{l - l'} o + sum_n e^{s_n - l'} v_n.
+
+Shapes: B batch, H heads, H_kv key heads, G = H / H_kv, S_i queries here, T keys of a block, D head
+dimension, P devices.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.distributed.device_mesh import DeviceMesh
+
+from rope.parallel.shards import Shards
+
+
+class Ring(torch.autograd.Function):
+    """Outputs of this device's queries; scores are in float32 at least, one block at a time."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, q: Tensor, k: Tensor, v: Tensor, mesh: DeviceMesh, shards: Shards, scale: float
+    ) -> Tensor:
+        ctx.given = mesh, shards, scale
+        held = torch.promote_types(q.dtype, torch.float32)
+        rows = _grouped(q, k.shape[1]).to(held)  # [B, H_kv, G, S_i, D]
+        out = rows.new_zeros(*rows.shape[:-1], v.shape[-1])
+        total = rows.new_full((*rows.shape[:-1], 1), -torch.inf)  # of e^s, its logarithm
+        block: Sequence[Tensor] = (k, v)
+        for step in range(len(shards)):
+            if step:
+                block = _passed_on(block, step, mesh, shards)
+            keys, values = (x[:, :, None].to(held) for x in block)
+            seen = _seen(step, mesh, shards, q.device)
+            if seen is None:
+                continue
+            scores = (scale * rows @ keys.mT).masked_fill(~seen, -torch.inf)
+            after = torch.logaddexp(total, scores.logsumexp(-1, keepdim=True))
+            out = out * (total - after).exp() + (scores - after).exp() @ values
+            total = after
+        ctx.save_for_backward(q, k, v, out, total)
+        return out.flatten(1, 2).to(q.dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        """The blocks go round once more, and their gradients with them, to where they came from."""
+        mesh, shards, scale = ctx.given
+        q, k, v, out, total = ctx.saved_tensors
+        rows, grad = _grouped(q, k.shape[1]).to(out.dtype), _grouped(grad, k.shape[1]).to(out.dtype)
+        inner = (grad * out).sum(-1, keepdim=True)
+        q_grad = torch.zeros_like(rows)
+        block: Sequence[Tensor] = (k, v)
+        grads: Sequence[Tensor] = tuple(torch.zeros_like(x, dtype=out.dtype) for x in (k, v))
+        for step in range(len(shards)):
+            if step:
+                *block, k_grad, v_grad = _passed_on((*block, *grads), step, mesh, shards)
+                grads = k_grad, v_grad
+            seen = _seen(step, mesh, shards, q.device)
+            if seen is None:
+                continue
+            keys, values = (x[:, :, None].to(out.dtype) for x in block)
+            weights = (scale * rows @ keys.mT - total).masked_fill(~seen, -torch.inf).exp()
+            scores_grad = scale * weights * (grad @ values.mT - inner)
+            q_grad = q_grad + scores_grad @ keys
+            grads = (
+                grads[0] + (scores_grad.mT @ rows).sum(2),
+                grads[1] + (weights.mT @ grad).sum(2),
+            )
+        if len(shards) > 1:
+            grads = _passed_on(grads, len(shards), mesh, shards)
+        k_grad, v_grad = grads
+        return q_grad.flatten(1, 2).to(q.dtype), k_grad.to(k.dtype), v_grad.to(v.dtype), *[None] * 3
+
+
+def _grouped(x: Tensor, heads: int) -> Tensor:
+    """Query heads beside the key head that they read: `[B, H_kv, G, S, D]`."""
+    return x.unflatten(1, (heads, -1))
+
+
+def _seen(step: int, mesh: DeviceMesh, shards: Shards, device: torch.device) -> Tensor | None:
+    """Who sees whom in the block of this step, bool `[S_i, T]`; None where nobody sees anything."""
+    here = mesh.get_local_rank()
+    seen = shards.sees(shards.tokens[here], shards.tokens[here - step])
+    return seen.to(device) if seen.any() else None
+
+
+def _passed_on(
+    tensors: Sequence[Tensor], step: int, mesh: DeviceMesh, shards: Shards
+) -> tuple[Tensor, ...]:
+    """These go to the next device, and those of the one before come, which began `step` back."""
+    group, here = mesh.get_group(), mesh.get_local_rank()
+    there, back = (dist.get_global_rank(group, (here + n) % len(shards)) for n in (1, -1))
+    length = len(shards.tokens[(here - step) % len(shards)])
+    come = tuple(x.new_empty(*x.shape[:2], length, x.shape[3]) for x in tensors)
+    sends = [dist.P2POp(dist.isend, x.contiguous(), there, group) for x in tensors]
+    receives = [dist.P2POp(dist.irecv, x, back, group) for x in come]
+    for work in dist.batch_isend_irecv([*sends, *receives]):
+        work.wait()
+    return come

@@ -1,0 +1,205 @@
+"""What each process of `test_parallel` does; new processes import it by name."""
+
+from functools import partial
+from itertools import product
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+import rope
+from rope import parallel
+from rope.parallel import METHODS, Shards, context_parallel_attention
+
+HEADS = ((4, 4), (4, 2), (8, 1))
+SPLITS = {
+    "contiguous": partial(parallel.contiguous, 24),
+    "head-tail": partial(parallel.head_tail, 24),
+    "round robin": partial(parallel.round_robin, 24),
+    "uneven": partial(parallel.contiguous, 21),
+    "fewer tokens than devices": partial(parallel.contiguous, 3),
+    "packed": partial(parallel.packed, [8, 16]),
+    "packed round robin": partial(parallel.packed, [3, 10, 1], split=parallel.round_robin),
+}
+Heads = tuple[Tensor, Tensor, Tensor]
+
+
+def mesh_of_all() -> DeviceMesh:
+    return init_device_mesh("cpu", (dist.get_world_size(),))
+
+
+def random_heads(shards: Shards, heads: tuple[int, int], dtype: torch.dtype) -> Heads:
+    """The same q, k, v of all tokens in every process; values are narrower than keys."""
+    made = torch.Generator().manual_seed(sum(heads))
+    seq_len = len(shards.at)
+    shapes = ((2, heads[0], seq_len, 8), (2, heads[1], seq_len, 8), (2, heads[1], seq_len, 6))
+    q, k, v = (torch.randn(s, generator=made, dtype=torch.float64).to(dtype) for s in shapes)
+    return q, k, v
+
+
+def alone(shards: Shards, whole: Heads, asked: Tensor) -> list[Tensor]:
+    """Output and gradients of one process that has everything."""
+    q, k, v = (x.clone().requires_grad_() for x in whole)
+    turned = rope.RotaryEmbedding(8)(q, k, shards.at)
+    tokens = torch.arange(len(shards.at))
+    mask = tokens[:, None] >= tokens
+    if shards.segments is not None:
+        mask &= shards.segments[:, None] == shards.segments
+    out = scaled_dot_product_attention(*turned, v, mask, enable_gqa=True)
+    out.backward(asked)
+    return [out.detach(), *(x.grad for x in (q, k, v) if x.grad is not None)]
+
+
+def together(mesh: DeviceMesh, shards: Shards, whole: Heads, asked: Tensor, method: str) -> Any:
+    """The same of this process's part, beside the others."""
+    here = mesh.get_local_rank()
+    q, k, v = (shards.of(x, here).requires_grad_() for x in whole)
+    turned = rope.RotaryEmbedding(8)(q, k, shards.position_ids(here))
+    out = context_parallel_attention(*turned, v, mesh, shards, method=method)
+    out.backward(shards.of(asked, here))
+    return [out.detach(), *(x.grad for x in (q, k, v) if x.grad is not None)]
+
+
+def ulps(found: Tensor, wanted: Tensor, of: Tensor) -> float:
+    """The largest difference in units of rounding of the largest number."""
+    if found.shape != wanted.shape or found.dtype != wanted.dtype:
+        return torch.inf
+    return ((found - wanted).abs().max() / of.abs().max() / torch.finfo(of.dtype).eps).item() \
+        if found.numel() else 0.0  # fmt: skip
+
+
+def attention(dtype: torch.dtype = torch.float64) -> dict[str, list[float]]:
+    """By split, heads and method: how far output and gradients are from those of one process."""
+    mesh, found = mesh_of_all(), {}
+    for (name, split), heads, method in product(SPLITS.items(), HEADS, METHODS):
+        shards = split(mesh.size())
+        whole = random_heads(shards, heads, dtype)
+        asked = torch.randn(2, heads[0], len(shards.at), 6, dtype=torch.float64,
+                            generator=torch.Generator().manual_seed(1)).to(dtype)  # fmt: skip
+        wanted = alone(shards, whole, asked)
+        here = together(mesh, shards, whole, asked, method)
+        found[f"{name}, {heads[0]} heads over {heads[1]}, {method}"] = [
+            ulps(ours, shards.of(theirs, mesh.get_local_rank()), theirs)
+            for ours, theirs in zip(here, wanted, strict=True)
+        ]
+    return found
+
+
+def raised(call: Any) -> str:
+    try:
+        call()
+    except (TypeError, ValueError) as error:
+        return f"{type(error).__name__}: {error}"
+    return "nothing"
+
+
+def refusals() -> dict[str, str]:
+    """What bad arguments raise, in every process alike and before anything is sent."""
+    mesh, n = mesh_of_all(), dist.get_world_size()
+    shards = parallel.head_tail(8 * n, n)
+    q = torch.zeros(1, 3, 8, 4)
+    two = init_device_mesh("cpu", (1, n))
+    call = partial(context_parallel_attention, mesh=mesh, shards=shards)
+    return {
+        "method": raised(lambda: call(q, q, q, method="rings")),
+        "heads": raised(lambda: call(q, q, q, method="all_to_all")),
+        "groups": raised(lambda: call(q, q[:, :2], q[:, :2])),
+        "tokens": raised(lambda: call(q[:, :, :7], q, q)),
+        "dtypes": raised(lambda: call(q, q.double(), q)),
+        "axes": raised(lambda: call(q[0], q, q)),
+        "widths": raised(lambda: call(q, q[..., :2], q)),
+        "mesh": raised(lambda: call(q, q, q, mesh=two)),
+        "shards": raised(lambda: call(q, q, q, shards=parallel.head_tail(8 * (n + 1), n + 1))),
+    }
+
+
+def dtensors() -> dict[str, Any]:
+    """Rotations of DTensors, gathered, against those of plain tensors; and what is refused."""
+    mesh = mesh_of_all()
+    made = torch.Generator().manual_seed(0)
+    q, k = (torch.randn(2, heads, 9, 8, generator=made, dtype=torch.float64) for heads in (4, 3))
+    rotary = rope.RotaryEmbedding(6, interleaved=True)
+    ids = torch.tensor([[0, 1, 2, 3, 4, 5, 6, 7, 8], [4, 9, 2, 7, 7, 0, 1, 3, 2]])
+    found: dict[str, Any] = {}
+    wanted = {"counted": rotary(q, k), "ids": rotary(q, k, ids)}
+    for dim, (name, given) in product((0, 1, 2, None), {"counted": None, "ids": ids}.items()):
+        place = [Replicate() if dim is None else Shard(dim)]
+        parts = [distribute_tensor(x, mesh, place).requires_grad_() for x in (q, k)]
+        turned = rotary(*parts, given)
+        both = zip(turned, wanted[name], strict=True)
+        same = all(torch.equal(ours.full_tensor(), theirs) for ours, theirs in both)
+        sum((x.full_tensor() ** 2).sum() / 2 for x in turned).backward()
+        back = [x.grad.full_tensor() for x in parts]
+        right = all(torch.allclose(x, g, atol=1e-14) for x, g in zip((q, k), back, strict=True))
+        found[f"{dim}, {name}"] = (same, right, all(x.placements == tuple(place) for x in turned))
+    halves = distribute_tensor(q, mesh, [Shard(3)])
+    summed = DTensor.from_local(q, mesh, [Partial()])
+    split = distribute_tensor(q, mesh, [Shard(2)])
+    tables = [distribute_tensor(t, mesh, [Shard(0)]) for t in rope.rotary_tables(
+        9, rope.inverse_frequencies(6))]  # fmt: skip
+    tokens = distribute_tensor(q.transpose(1, 2).contiguous(), mesh, [Shard(1)])
+    turned = rotary.rotate(tokens, tensor_format="bshd").full_tensor()
+    found["bshd"] = torch.equal(turned.transpose(1, 2), wanted["counted"][0])
+    found["inside a head"] = raised(lambda: rotary.rotate(halves))
+    found["a sum"] = raised(lambda: rotary.rotate(summed))
+    found["in place"] = raised(lambda: rotary.rotate(split.clone(), inplace=True))
+    found["tables"] = raised(lambda: rope.rotary_embedding(split, *tables))
+    found["one of two"] = raised(lambda: rotary(split, k))
+    return found
+
+
+class Layer(torch.nn.Module):
+    """A projection and its rotation: a model small enough to be split by FSDP2."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.project = torch.nn.Linear(8, 8, bias=False)
+        self.rotary = rope.RotaryEmbedding(8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.rotary.rotate(self.project(x)[:, None])
+
+
+def fully_sharded() -> dict[str, Any]:
+    """FSDP2 splits the weights; the tables stay whole and where they are."""
+    layer, x = Layer(), torch.arange(48.0).reshape(1, 6, 8) / 48
+    wanted = layer(x).detach()
+    fully_shard(layer, mesh=mesh_of_all())
+    return {
+        "output": torch.equal(layer(x).detach(), wanted),
+        "keys": sorted(layer.state_dict()),
+        "tables": type(layer.rotary.cos) is Tensor and layer.rotary.cos.dtype == torch.float32,
+    }
+
+
+def saved(folder: str) -> None:
+    """A checkpoint of the split model, written by all processes."""
+    from torch.distributed.checkpoint import save
+
+    layer = Layer()
+    fully_shard(layer, mesh=mesh_of_all())
+    save(layer.state_dict(), checkpoint_id=folder)
+
+
+def everything() -> dict[str, Any]:
+    """All of the above in one start."""
+    return {
+        "float64": attention(),
+        "bfloat16": attention(torch.bfloat16),
+        "refusals": refusals(),
+        "dtensors": dtensors(),
+        "fsdp": fully_sharded(),
+    }
+
+
+def fails_on_one() -> None:
+    """One process fails while the other waits for it."""
+    if dist.get_rank() == 1:
+        raise RuntimeError("no such method")
+    dist.barrier()

@@ -1,0 +1,180 @@
+"""Positions, attention and DTensors over several processes, against one that has everything."""
+
+import re
+from functools import cache
+from typing import Any
+
+import parallel_jobs as jobs
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from parallel_jobs import HEADS, SPLITS
+from torch.distributed.tensor.experimental import _attention as theirs
+
+import rope
+from rope import parallel
+from rope.measuring.processes import across, available
+from rope.parallel import METHODS
+
+PROCESSES = (2, 4)
+ULPS = 16  # of the largest number
+needs_gloo = pytest.mark.skipif(not available(), reason="this PyTorch was built without gloo")
+
+
+@cache
+def found(processes: int) -> list[dict[str, Any]]:
+    """What the processes found; they are started once."""
+    return across(jobs.everything, processes)
+
+
+@needs_gloo
+@pytest.mark.parametrize("processes", PROCESSES)
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("heads", HEADS)
+@pytest.mark.parametrize("split", SPLITS)
+def test_attention_is_that_of_one_process(processes, split, heads, method):
+    name = f"{split}, {heads[0]} heads over {heads[1]}, {method}"
+    for here in found(processes):
+        assert len(here["float64"][name]) == 4 and max(here["float64"][name]) <= ULPS
+        assert max(here["bfloat16"][name]) <= 1  # rounded once, from float32
+
+
+@needs_gloo
+@pytest.mark.parametrize("processes", PROCESSES)
+def test_bad_arguments_are_refused_in_every_process_alike(processes):
+    wanted = {
+        "method": "ValueError: method is 'rings'; it must be one of gather, ring, all_to_all",
+        "heads": f"ValueError: q has 3 heads for {processes} devices; for all_to_all",
+        "groups": "ValueError: q has 3 heads and k 2; those of q must be a multiple",
+        "tokens": "ValueError: q, k and v have 7, 8 and 8 tokens; they must have 8",
+        "dtypes": "TypeError: q is torch.float32, k torch.float64 and v torch.float32",
+        "axes": "ValueError: q has shape [3, 8, 4]; it must be [B, H, S, D]",
+        "widths": "ValueError: q, k and v have shapes [1, 3, 8, 4], [1, 3, 8, 2] and",
+        "mesh": f"ValueError: mesh has shape [1, {processes}] and shards {processes} devices",
+        "shards": f"ValueError: mesh has shape [{processes}] and shards {processes + 1} devices",
+    }
+    for here in found(processes):
+        assert set(here["refusals"]) == set(wanted)
+        for name, sentence in here["refusals"].items():
+            assert sentence.startswith(wanted[name])
+
+
+@needs_gloo
+@pytest.mark.parametrize("processes", PROCESSES)
+def test_dtensors_are_rotated_where_they_are(processes):
+    says = {
+        "inside a head": "ValueError: x is split inside its heads, Shard(3)",
+        "a sum": "ValueError: x is placed P(sum); it must be a Shard or Replicate",
+        "in place": "ValueError: inplace is True for a DTensor; it must be False",
+        "tables": "TypeError: cos is a DTensor; beside a DTensor x it must be a plain tensor",
+        "one of two": "TypeError: one of q and k is a DTensor; both must be, or neither",
+    }
+    for here in found(processes):
+        for name, outcome in here["dtensors"].items():
+            if name in says:
+                assert outcome.startswith(says[name])
+            else:
+                assert outcome is True or outcome == (True, True, True), name
+
+
+@needs_gloo
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+def test_fsdp_and_checkpoints_leave_the_tables_alone(tmp_path):
+    from torch.distributed.checkpoint import load
+
+    for here in found(2):
+        assert here["fsdp"] == {"output": True, "keys": ["project.weight"], "tables": True}
+    across(jobs.saved, 2, str(tmp_path))
+    layer = jobs.Layer()
+    kept = {"project.weight": torch.zeros(8, 8)}
+    load(kept, checkpoint_id=str(tmp_path), no_dist=True)  # by one process, what two have written
+    assert torch.equal(kept["project.weight"], layer.project.weight)
+
+
+SPLITTERS = {
+    "contiguous": parallel.contiguous,
+    "head-tail": parallel.head_tail,
+    "round robin": parallel.round_robin,
+}
+
+
+@given(st.data())
+def test_every_token_is_in_one_part_and_comes_back(data):
+    name, devices = data.draw(st.sampled_from(list(SPLITTERS))), data.draw(st.integers(1, 5))
+    unit = 2 * devices if name == "head-tail" else 1
+    lengths = [unit * n for n in data.draw(st.lists(st.integers(1, 9), min_size=1, max_size=4))]
+    split, x = SPLITTERS[name], torch.randn(2, 3, sum(lengths))
+    for shards in (split(sum(lengths), devices), parallel.packed(lengths, devices, split)):
+        assert len(shards) == devices
+        parts = [shards.of(x, device) for device in range(devices)]
+        assert torch.equal(shards.together(parts), x)
+        assert torch.cat(shards.tokens).sort().values.tolist() == list(range(sum(lengths)))
+        assert torch.equal(torch.cat(shards.tokens)[shards.back], torch.arange(sum(lengths)))
+        if name != "round robin":  # which gives the first devices one token more
+            longest = max(map(len, shards.tokens))
+            assert name == "contiguous" or all(len(part) == longest for part in shards.tokens)
+
+
+@pytest.mark.parametrize("devices", [1, 2, 3, 4])
+def test_shards_are_those_of_pytorch(devices):
+    order = torch.cat(parallel.head_tail(24, devices).tokens)
+    balancer = theirs._HeadTailLoadBalancer(24, devices, "cpu")
+    assert balancer._generate_indices()[0].tolist() == order.tolist()
+    lengths = [2 * devices, 6 * devices]
+    balancer = theirs._PerDocumentHeadTailLoadBalancer([lengths], devices, "cpu")
+    # PyTorch 2.13 has all devices' parts of a document before the next document's, so that equal
+    # stretches of its order are not the parts that its documentation draws, which are ours.
+    each = [torch.cat(parallel.head_tail(length, devices).tokens) for length in lengths]
+    joined = torch.cat((each[0], lengths[0] + each[1]))
+    assert balancer._generate_indices()[0].tolist() == joined.tolist()
+    for length in (1, 5, 9, 24):
+        chunks = torch.arange(length).chunk(devices)
+        ours = parallel.contiguous(length, devices).tokens
+        assert all(torch.equal(a, b) for a, b in zip(chunks, ours, strict=False))
+        assert not any(map(len, ours[len(chunks) :]))
+
+
+def test_packed_positions_are_those_of_each_document():
+    """The THD form: the second device of two must not start from position 0 (megatron 5243)."""
+    shards = parallel.packed([4, 8], 2)
+    assert [part.tolist() for part in shards.tokens] == [[0, 3, 4, 5, 10, 11], [1, 2, 6, 7, 8, 9]]
+    assert shards.position_ids(0).tolist() == [0, 3, 0, 1, 6, 7]
+    assert shards.position_ids(1).tolist() == [1, 2, 2, 3, 4, 5]
+
+
+def test_rotating_a_part_is_a_part_of_the_rotated():
+    x, rotary = torch.randn(2, 3, 24, 8), rope.RotaryEmbedding(8)
+    whole = rotary.rotate(x)
+    for split in SPLITTERS.values():
+        shards = split(24, 3)
+        for device in range(3):
+            part = rotary.rotate(shards.of(x, device), shards.position_ids(device))
+            assert torch.equal(part, shards.of(whole, device))
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: parallel.head_tail(18, 2), "seq_len is 18 for 2 devices; it must be a multiple"),
+        (lambda: parallel.packed([8, 6], 2), "seq_len is 6 for 2 devices"),
+        (lambda: parallel.contiguous(0, 2), "seq_len"),
+        (lambda: parallel.round_robin(8, 0), "devices"),
+        (lambda: parallel.packed([], 2), "lengths"),
+        (lambda: parallel.contiguous(8, 2).of(torch.zeros(1, 1, 7), 0), "x has 7 tokens along"),
+        (
+            lambda: parallel.contiguous(8, 2).together(
+                [torch.zeros(1, 1, 5), torch.zeros(1, 1, 3)]
+            ),
+            "the parts have [5, 5] tokens along axis 2; they must have [4, 4]",
+        ),
+    ],
+)
+def test_bad_splits_are_refused(call, says):
+    with pytest.raises(ValueError, match=re.escape(says)):
+        call()
+
+
+def test_a_process_that_fails_ends_the_others():
+    with pytest.raises(Exception, match="no such method"):
+        across(jobs.fails_on_one, 2)
