@@ -36,10 +36,12 @@ class Attention(nn.Module):
             mixed = self._linear(q, k, v, places)
         else:
             q, k = self.rotate(q, k, places)
-            mixed = scaled_dot_product_attention(
-                q, k, v, attn_mask=places.bias, is_causal=places.bias is None
-            )
+            mixed = self.attend(q, k, v, places.bias)
         return self.out(mixed.transpose(1, 2).flatten(2))
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
+        """Causal attention by softmax: `[B, H, S, D]`."""
+        return scaled_dot_product_attention(q, k, v, attn_mask=bias, is_causal=bias is None)
 
     def heads(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """q, k, v of each head, `[B, H, S, D]`, before any rotation."""

@@ -4,11 +4,12 @@ Chapter "What training shows".
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from tqdm import tqdm
 
@@ -102,18 +103,25 @@ def learning_rate(experiment: Experiment, step: int) -> float:
 
 
 def training_step(
-    model: Decoder,
+    model: nn.Module,
     optimizer: torch.optim.Optimizer,
     data: Data,
     experiment: Experiment,
     step: int,
+    part: Callable[[Tensor], Tensor] | None = None,
+    position_ids: Tensor | None = None,
 ) -> float:
-    """Step 1, 2, ... of an experiment; returns the loss of its batch before the step."""
-    device = model.embedding.weight.device
-    inputs, targets = (part.to(device) for part in data.training(step))
+    """Step 1, 2, ... of an experiment; returns the loss of its batch before the step.
+
+    part: of inputs and targets `[B, S]`, what this process has of them; position_ids: of its
+    tokens, 0 ... S-1 when None.
+    """
+    device = next(model.parameters()).device
+    batch = data.training(step)
+    inputs, targets = (x.to(device) for x in (batch if part is None else map(part, batch)))
     for group in optimizer.param_groups:
         group["lr"] = learning_rate(experiment, step)
-    logits = model(inputs)
+    logits = model(inputs, position_ids)
     loss = cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=IGNORED)
     if not torch.isfinite(loss):
         raise RuntimeError(

@@ -1,0 +1,123 @@
+"""Training in several processes, as a user starts it; and what it says when that goes wrong."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from rope.measuring.processes import available
+
+SIZE = ["--layers", "1", "--width", "16", "--heads", "2", "--context", "16", "--batch", "4"]
+SMALL = [*SIZE, "--steps", "20", "--warmup", "2", "--learning-rate", "0.03"]
+TRAIN = ["-m", "rope.training", "train", *SMALL]
+pytestmark = pytest.mark.skipif(not available(), reason="this PyTorch was built without gloo")
+
+
+def started(*command, rank=None, port=None):
+    """One process, with what torchrun would tell it."""
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    if rank is not None:
+        env |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2"}
+        env |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    return subprocess.Popen(
+        [sys.executable, *command], env=env, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+
+
+def ended(process):
+    out, err = process.communicate(timeout=120)
+    return process.returncode, out, err
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+@pytest.fixture(scope="module")
+def alone():
+    code, out, err = ended(started(*TRAIN))
+    assert code == 0, err
+    return json.loads(out)
+
+
+@pytest.mark.parametrize("across", ["data", "context"])
+def test_the_loss_is_that_of_one_process(alone, across):
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    code, out, err = ended(started(*torchrun, *TRAIN, "--across", across))
+    assert code == 0, err
+    found = json.loads(out)  # of the first process alone
+    assert found["experiment"] == alone["experiment"]
+    assert found["loss"] == pytest.approx(alone["loss"], abs=64 * torch.finfo().eps)
+    assert alone["loss"] < 4  # something was learned: a guess costs 4.6
+
+
+def test_processes_that_disagree_say_so():
+    port = free_port()
+    both = [started(*TRAIN, "--across", "data", "--seed", str(n), rank=n, port=port)
+            for n in range(2)]  # fmt: skip
+    for code, _, err in map(ended, both):
+        assert code == 1 and "error: seed is 0 in process 0 and 1 in process 1" in err
+
+
+def test_a_process_that_dies_leaves_the_other_a_sentence():
+    port = free_port()
+    dies = (
+        "import os, sys; from rope.training import across, __main__\n"
+        "across.training_step = lambda *given: os._exit(3)\n"
+        f"__main__.main({TRAIN[2:]!r} + ['--across', 'context'])"
+    )
+    both = (
+        started(*TRAIN, "--across", "context", rank=0, port=port),
+        started("-c", dies, rank=1, port=port),
+    )
+    (code, _, err), (dead, *_) = map(ended, both)
+    assert dead == 3 and code == 1
+    assert "error: another process has ended, or said nothing for a minute" in err
+
+
+def test_a_port_in_use_is_named():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        port = listener.getsockname()[1]
+        code, _, err = ended(started(*TRAIN, "--across", "data", rank=0, port=port))
+    assert code == 1 and f"error: the processes do not meet at 127.0.0.1:{port}" in err
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (["--across", "context", "--context", "15"], "context is 15 for 1 processes"),
+        (["--across", "context", "--position", "alibi"], "position is 'alibi' with softmax"),
+        (["--across", "context", "--attention", "linear"], "with linear attention"),
+        (["--across", "data", "--task", "recall"], "task is 'recall', whose questions"),
+    ],
+)
+def test_what_cannot_be_shared_out_is_refused(given, says, monkeypatch, capsys):
+    from rope.training.__main__ import main
+
+    for name, value in {"RANK": 0, "LOCAL_RANK": 0, "WORLD_SIZE": 1, "MASTER_ADDR": "127.0.0.1",
+                        "MASTER_PORT": free_port()}.items():  # fmt: skip
+        monkeypatch.setenv(name, str(value))
+    code = main(["train", *SMALL, *given])
+    assert code == 1 and says in capsys.readouterr().err
+
+
+def test_a_batch_that_two_do_not_divide_is_refused_by_both():
+    port = free_port()
+    both = [started(*TRAIN, "--across", "data", "--batch", "3", rank=n, port=port)
+            for n in range(2)]  # fmt: skip
+    for code, _, err in map(ended, both):
+        assert code == 1 and "error: batch is 3 for 2 processes; it must be a multiple of 2" in err
+
+
+def test_one_process_by_itself_is_told_how_to_start_several():
+    code, _, err = ended(started(*TRAIN, "--across", "data"))
+    assert code == 1 and "error: this is one process by itself; several must be started" in err

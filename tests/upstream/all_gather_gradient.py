@@ -1,0 +1,35 @@
+"""PyTorch: on gloo, the gradient of `all_gather` is permuted where it arrives as a transposed view.
+
+`torch.distributed.nn.functional.all_gather` (deprecated) hands its backward pass a gradient that
+need not be contiguous; gloo reads its memory as if it were. Run: python all_gather_gradient.py
+"""
+
+import tempfile
+import warnings
+
+import torch
+import torch.distributed as dist
+from torch.distributed.nn.functional import all_gather
+from torch.multiprocessing.spawn import spawn
+
+warnings.simplefilter("ignore", FutureWarning)
+
+
+def run(rank: int, folder: str) -> None:
+    meet = f"file://{folder}/meet"
+    dist.init_process_group("gloo", init_method=meet, rank=rank, world_size=2)
+    x = torch.zeros(2, 3, requires_grad=True)
+    parts = all_gather(x)
+    asked = torch.arange(6.0).reshape(2, 3)
+    sum((part.T * asked.T.contiguous()).sum() for part in parts).backward()
+    if rank == 0:
+        print("torch", torch.__version__)
+        print("expected", (2 * asked).flatten().tolist())
+        print("got     ", x.grad.flatten().tolist())
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as folder:
+        spawn(run, (folder,), 2)
