@@ -1,0 +1,161 @@
+"""How far attention over several devices is from that of one, and what it sends.
+
+Chapter "Across devices". `everything` is run by each of several processes, which stand for devices;
+`rope.measuring.processes.across` starts them. Errors are of the largest number: of an output, or of
+the gradient of a query, key or value.
+
+Shapes: B batch, H heads, S tokens, D head dimension.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.nn.functional import scaled_dot_product_attention
+
+from rope.functional import rotary_embedding
+from rope.layouts import interleaved_to_half
+from rope.measuring.messages import Sent
+from rope.module import RotaryEmbedding
+from rope.parallel import (
+    METHODS,
+    Shards,
+    context_parallel_attention,
+    contiguous,
+    head_tail,
+    packed,
+    round_robin,
+)
+
+S, HEADS, KEY_HEADS, D = 32, 4, 2, 8
+SPLITS: dict[str, Callable[[int], Shards]] = {
+    "contiguous": partial(contiguous, S),
+    "head-tail": partial(head_tail, S),
+    "round robin": partial(round_robin, S),
+    "two documents": partial(packed, [8, S - 8]),
+}
+Heads = tuple[Tensor, Tensor, Tensor]
+Rotate = Callable[[Tensor, Tensor, Shards, int], tuple[Tensor, Tensor]]
+
+
+def heads(dtype: torch.dtype = torch.float64) -> Heads:
+    """q, k, v of all tokens, `[1, H, S, D]`, the same in every process."""
+    made = torch.Generator().manual_seed(0)
+    sizes = HEADS, KEY_HEADS, KEY_HEADS
+    q, k, v = (torch.randn(1, n, S, D, generator=made, dtype=torch.float64) for n in sizes)
+    return q.to(dtype), k.to(dtype), v.to(dtype)
+
+
+def on_one_device(whole: Heads, shards: Shards) -> list[Tensor]:
+    """Output and gradients, of the sum of squares, where everything is in one place."""
+    q, k, v = (x.clone().requires_grad_() for x in whole)
+    tokens = torch.arange(S)
+    turned = RotaryEmbedding(D)(q, k, shards.at)
+    mask = shards.sees(tokens, tokens)
+    out = scaled_dot_product_attention(*turned, v, mask, enable_gqa=True)
+    return [out.detach(), *torch.autograd.grad(out.square().sum(), (q, k, v))]
+
+
+def by_position(q: Tensor, k: Tensor, shards: Shards, here: int) -> tuple[Tensor, Tensor]:
+    """Each token rotated by its own position."""
+    return RotaryEmbedding(D)(q, k, shards.position_ids(here))
+
+
+def on_this_device(
+    whole: Heads, shards: Shards, mesh: DeviceMesh, method: str, rotate: Rotate = by_position
+) -> list[Tensor]:
+    """The same of this device's tokens, with the help of the others."""
+    here = mesh.get_local_rank()
+    q, k, v = (shards.of(x, here).requires_grad_() for x in whole)
+    turned = rotate(q, k, shards, here)
+    out = context_parallel_attention(*turned, v, mesh, shards, method=method)
+    return [out.detach(), *torch.autograd.grad(out.square().sum(), (q, k, v))]
+
+
+def errors(found: list[Tensor], whole: list[Tensor], shards: Shards, here: int) -> list[float]:
+    """The largest difference of each, of the largest number in it."""
+    pairs = zip(found, whole, strict=True)
+    return [((a - shards.of(b, here)).abs().max() / b.abs().max()).item() for a, b in pairs]
+
+
+def counted_here(q: Tensor, k: Tensor, shards: Shards, here: int) -> tuple[Tensor, Tensor]:
+    """The mistake: each device counts its own tokens from 0."""
+    return RotaryEmbedding(D)(q, k)
+
+
+def table_cut_otherwise(q: Tensor, k: Tensor, shards: Shards, here: int) -> tuple[Tensor, Tensor]:
+    """The mistake: the table is cut into stretches, whatever the tokens' order is."""
+    return RotaryEmbedding(D)(q, k, offset=here * q.shape[2])
+
+
+def counted_in_documents(q: Tensor, k: Tensor, shards: Shards, here: int) -> tuple[Tensor, Tensor]:
+    """The mistake: in each document, the device counts its own tokens from 0."""
+    assert shards.segments is not None
+    lengths = shards.segments[shards.tokens[here]].bincount()
+    ids = torch.cat([torch.arange(int(n)) for n in lengths])
+    return RotaryEmbedding(D)(q, k, ids)
+
+
+FAULTS: dict[str, tuple[str, Rotate]] = {
+    "positions counted here, contiguous": ("contiguous", counted_here),
+    "positions counted here, head-tail": ("head-tail", counted_here),
+    "table cut into stretches, head-tail": ("head-tail", table_cut_otherwise),
+    "counted in each document": ("two documents", counted_in_documents),
+}
+
+
+def inside_heads(mesh: DeviceMesh) -> dict[str, float]:
+    """Each device rotates its half of the coordinates of every head: how far off, by layout."""
+    q, _, _ = heads()
+    rotary, here = RotaryEmbedding(D), mesh.get_local_rank()
+    cos, sin = rotary.tables_at(torch.arange(S), dtype=q.dtype)
+    mine = [table.chunk(mesh.size(), -1)[here] for table in (cos, sin)]
+    found = {}
+    for name, interleaved in (("interleaved", True), ("half-split", False)):
+        x = q if interleaved else interleaved_to_half(q)
+        whole = rotary_embedding(x, cos, sin, interleaved=interleaved)
+        part = x.chunk(mesh.size(), -1)[here]
+        part = rotary_embedding(part, *mine, interleaved=interleaved)
+        off = (part - whole.chunk(mesh.size(), -1)[here]).abs().max()
+        found[name] = (off / whole.abs().max()).item()
+    return found
+
+
+def sent(mesh: DeviceMesh, dtype: torch.dtype = torch.float32) -> dict[str, list[int]]:
+    """By method: bytes and messages forwards, then bytes and messages backwards."""
+    shards, here = SPLITS["head-tail"](mesh.size()), mesh.get_local_rank()
+    found = {}
+    for method in METHODS:
+        q, k, v = (shards.of(x, here).requires_grad_() for x in heads(dtype))
+        with Sent() as forwards:
+            out = context_parallel_attention(q, k, v, mesh, shards, method=method)
+        with Sent() as backwards:
+            out.sum().backward()
+        found[method] = [forwards.bytes, forwards.messages, backwards.bytes, backwards.messages]
+    return found
+
+
+def everything() -> dict[str, Any]:
+    """`right`, `faults`, `inside heads` and `sent`, as this process finds them."""
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    here, right, faults = mesh.get_local_rank(), {}, {}
+    for name, split in SPLITS.items():
+        shards, whole = split(mesh.size()), heads()
+        wanted = on_one_device(whole, shards)
+        for method in METHODS:
+            found = on_this_device(whole, shards, mesh, method)
+            right[name, method] = errors(found, wanted, shards, here)
+        for fault, (of, rotate) in FAULTS.items():
+            if of == name:
+                found = on_this_device(whole, shards, mesh, "gather", rotate)
+                faults[fault] = errors(found, wanted, shards, here)
+    return {
+        "right": right,
+        "faults": faults,
+        "inside heads": inside_heads(mesh),
+        "sent": sent(mesh),
+    }
