@@ -173,6 +173,41 @@ rope/training/data.py
 -return text[at], text[at + 1]
 +return text[at + 1], text[at + 1]
 
+a device counts its own tokens: parallel, across_devices
+rope/parallel/shards.py
+-return self.at[self.tokens[device]]
++return torch.arange(len(self.tokens[device]))
+
+the tail of another device: parallel, across_devices
+rope/parallel/shards.py
+-parts[-1 - i]
++parts[devices + i]
+
+documents see each other: parallel, across_devices
+rope/parallel/shards.py
+-        if self.segments is not None:
++        if False:
+
+the ring takes a block for the one before it: parallel, across_devices
+rope/parallel/ring.py
+-shards.tokens[here - step]
++shards.tokens[(here - step + 1) % len(shards)]
+
+gradients of keys come home one device too far: parallel, across_devices
+rope/parallel/ring.py
+-    if len(shards) > 1:
++    if False:
+
+heads come back in the devices' order: parallel, across_devices
+rope/parallel/attention.py
+-permute(1, 2, 0, 3).index_select(2, back)
++permute(1, 2, 0, 3)
+
+a DTensor's part takes the first rows of the tables: parallel, across_devices
+rope/dtensors.py
+-at = place[number]
++at = 0
+
 keys moved the other way: shift, keys_that_move
 rope/module.py
 -        sin = sin * delta[:, None, :, None].sign()

@@ -54,9 +54,9 @@ def on_one_device(whole: Heads, shards: Shards) -> list[Tensor]:
     """Output and gradients, of the sum of squares, where everything is in one place."""
     q, k, v = (x.clone().requires_grad_() for x in whole)
     tokens = torch.arange(S)
-    turned = RotaryEmbedding(D)(q, k, shards.at)
+    turned_q, turned_k = RotaryEmbedding(D)(q, k, shards.at)
     mask = shards.sees(tokens, tokens)
-    out = scaled_dot_product_attention(*turned, v, mask, enable_gqa=True)
+    out = scaled_dot_product_attention(turned_q, turned_k, v, mask, enable_gqa=True)
     return [out.detach(), *torch.autograd.grad(out.square().sum(), (q, k, v))]
 
 
@@ -125,6 +125,18 @@ def inside_heads(mesh: DeviceMesh) -> dict[str, float]:
     return found
 
 
+def dtensors(mesh: DeviceMesh) -> dict[str, bool]:
+    """By how a DTensor is split: whether its rotation is that of the whole, to the bit."""
+    from torch.distributed.tensor import DTensor, Shard, distribute_tensor
+
+    rotary, (q, _, _), found = RotaryEmbedding(D), heads(), {}
+    for dim, name in enumerate(("batch", "heads", "sequence")):
+        turned = rotary.rotate(distribute_tensor(q, mesh, [Shard(dim)]))
+        assert isinstance(turned, DTensor)
+        found[name] = torch.equal(turned.full_tensor(), rotary.rotate(q))
+    return found
+
+
 def sent(mesh: DeviceMesh, dtype: torch.dtype = torch.float32) -> dict[str, list[int]]:
     """By method: bytes and messages forwards, then bytes and messages backwards."""
     shards, here = SPLITS["head-tail"](mesh.size()), mesh.get_local_rank()
@@ -140,7 +152,7 @@ def sent(mesh: DeviceMesh, dtype: torch.dtype = torch.float32) -> dict[str, list
 
 
 def everything() -> dict[str, Any]:
-    """`right`, `faults`, `inside heads` and `sent`, as this process finds them."""
+    """`right`, `faults`, `inside heads`, `dtensors` and `sent`, as this process finds them."""
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
     here, right, faults = mesh.get_local_rank(), {}, {}
     for name, split in SPLITS.items():
@@ -157,5 +169,6 @@ def everything() -> dict[str, Any]:
         "right": right,
         "faults": faults,
         "inside heads": inside_heads(mesh),
+        "dtensors": dtensors(mesh),
         "sent": sent(mesh),
     }

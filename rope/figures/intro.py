@@ -45,7 +45,11 @@ PARTS: tuple[tuple[str, str, dict[str, str]], ...] = (
             "using_rope": "Using\nrope",
         },
     ),
-    ("Fast", SKY, {"on_the_gpu": "Bytes, kernels,\nlaunches"}),
+    (
+        "Fast",
+        SKY,
+        {"on_the_gpu": "Bytes, kernels,\nlaunches", "across_devices": "Across\ndevices"},
+    ),
     (
         "Evidence",
         GREEN,
