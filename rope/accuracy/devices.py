@@ -60,13 +60,22 @@ def on_one_device(whole: Heads, shards: Shards) -> list[Tensor]:
     return [out.detach(), *torch.autograd.grad(out.square().sum(), (q, k, v))]
 
 
-def by_position(q: Tensor, k: Tensor, shards: Shards, here: int) -> tuple[Tensor, Tensor]:
+def by_position(
+    q: Tensor,
+    k: Tensor,
+    shards: Shards,
+    here: int,
+) -> tuple[Tensor, Tensor]:
     """Each token rotated by its own position."""
     return RotaryEmbedding(D)(q, k, shards.position_ids(here))
 
 
 def on_this_device(
-    whole: Heads, shards: Shards, mesh: DeviceMesh, method: str, rotate: Rotate = by_position
+    whole: Heads,
+    shards: Shards,
+    mesh: DeviceMesh,
+    method: str,
+    rotate: Rotate = by_position,
 ) -> list[Tensor]:
     """The same of this device's tokens, with the help of the others."""
     here = mesh.get_local_rank()
@@ -101,9 +110,9 @@ def counted_in_documents(q: Tensor, k: Tensor, shards: Shards, here: int) -> tup
 
 
 FAULTS: dict[str, tuple[str, Rotate]] = {
-    "positions counted here, contiguous": ("contiguous", counted_here),
-    "positions counted here, head-tail": ("head-tail", counted_here),
-    "table cut into stretches, head-tail": ("head-tail", table_cut_otherwise),
+    "counted here, contiguous": ("contiguous", counted_here),
+    "counted here, head-tail": ("head-tail", counted_here),
+    "table in stretches, head-tail": ("head-tail", table_cut_otherwise),
     "counted in each document": ("two documents", counted_in_documents),
 }
 

@@ -5,10 +5,12 @@ from typing import Any
 import altair as alt
 
 from rope.figures import chart
-from rope.figures.style import COLOURS, INK, PAPER
+from rope.figures.style import COLOURS, INK
 
 LENGTHS, DEVICES = (8, 16, 24), (2, 4)
 WIDTH, ROW = 300, 24
+LEFT = 66  # of the boxes beside the devices' names
+ON_COLOUR = "#ffffff"  # text in a box, in either theme
 PART = "floor(datum.t*2*P/S)"  # of 2P equal stretches, the one that a token stands in
 #: Of token t, as Vega expressions: the device that holds it, and its place among that one's tokens.
 HOLDS = {
@@ -31,12 +33,12 @@ def split() -> Any:
             ("S", 8, LENGTHS, "tokens"),
         )
     ]
-    whole = alt.vconcat(_tokens(), _pairs(), _work(), spacing=18).add_params(*choices)
+    whole = alt.vconcat(_tokens(), _pairs(), spacing=6).add_params(*choices)
     return chart.finish(
         whole,
         alt_text="Above, a row a device: the positions of the tokens that it holds. Below, the "
         "causal pairs of query and key, a triangle whose rows have the colour of the device that "
-        "holds the query. At the bottom, how many pairs each device has. Eight tokens over two "
+        "holds the query, and how many pairs each device has. Eight tokens over two "
         "devices: head-tail gives 18 pairs to each, contiguous stretches 10 and 26, round robin "
         "16 and 20.",
     )
@@ -55,99 +57,86 @@ def _placed(tokens: alt.Chart) -> alt.Chart:
     )
 
 
-def _colour() -> alt.Color:
-    some = max(DEVICES)
-    scale = alt.Scale(domain=[*range(some)], range=[*COLOURS[:some]])
-    return alt.Color("device:N", scale=scale, legend=None)
-
-
-def _boxes(rows: alt.Chart, height: int) -> alt.Chart:
-    """Rectangles from (left, top) to (right, bottom), pixels."""
-
-    return rows.mark_rect(stroke=PAPER, strokeWidth=1).encode(
-        x=alt.X("left:Q", axis=None, scale=alt.Scale(domain=[0, WIDTH], nice=False)),
-        x2="right:Q",
-        y=alt.Y("top:Q", axis=None, scale=alt.Scale(domain=[height, 0], nice=False)),
-        y2="bottom:Q",
-        color=_colour(),
-    )
-
-
 def _tokens() -> alt.LayerChart:
     """A row a device, a box a token, with its position."""
     height = ROW * max(DEVICES)
-    first, wide = 66, (WIDTH - 66) / (max(LENGTHS) / min(DEVICES))
+    wide = (WIDTH - LEFT) / (max(LENGTHS) / min(DEVICES))
     tokens = _placed(alt.Chart(alt.sequence(0, max(LENGTHS), as_="t"))).transform_calculate(
-        left=f"{first} + {wide:g}*datum.place",
-        right=f"{first} + {wide:g}*(datum.place + 1)",
-        top=f"{ROW}*datum.device",
-        bottom=f"{ROW}*datum.device + {ROW - 4}",
-        middle=f"{first} + {wide:g}*(datum.place + 0.5)",
-        centre=f"{ROW}*datum.device + {ROW / 2 - 2}",
+        left=f"{LEFT} + {wide:g}*datum.place",
+        right=f"{LEFT - 1} + {wide:g}*(datum.place + 1)",
+        middle=f"{LEFT} + {wide:g}*(datum.place + 0.5)",
+        **_row("datum.device"),
     )
-    names = _devices().transform_calculate(
-        text="'device ' + datum.device", centre=f"{ROW}*datum.device + {ROW / 2 - 2}"
+    devices = alt.Chart(alt.sequence(0, max(DEVICES), as_="device"))
+    names = devices.transform_filter("datum.device < P").transform_calculate(
+        text="'device ' + datum.device", left="0", **_row("datum.device")
     )
-    y = alt.Y("centre:Q", axis=None, scale=alt.Scale(domain=[height, 0], nice=False))
-    numbers = tokens.mark_text(color=PAPER, fontSize=11, fontWeight="bold").encode(
-        x=alt.X("middle:Q", axis=None, scale=alt.Scale(domain=[0, WIDTH], nice=False)),
-        y=y,
-        text="t:N",
-    )
-    words = names.mark_text(align="left", color=INK, fontSize=13).encode(
-        x=alt.value(0), y=y, text="text:N"
-    )
-    return alt.layer(_boxes(tokens, height), numbers, words).properties(
-        width=WIDTH, height=height, name="tokens"
-    )
+    numbers = tokens.mark_text(color=ON_COLOUR, fontSize=11, fontWeight="bold")
+    layers = [_boxes(tokens, height), _text(names, height)]
+    layers.append(numbers.encode(x=_across("middle"), y=_down("centre", height), text="t:N"))
+    return alt.layer(*layers).properties(width=WIDTH, height=height, name="tokens")
 
 
 def _pairs() -> alt.LayerChart:
-    """A row a query, a column a key, in the colour of the query's device."""
+    """A row a query, a column a key, in the colour of the query's device; and how many each has."""
     most = max(LENGTHS)
     both = [(m, n) for m in range(most) for n in range(m + 1)]
     rows = chart.data(t=[m for m, _ in both], n=[n for _, n in both])
     side = f"{WIDTH}/S"
     pairs = _placed(alt.Chart(rows)).transform_calculate(
         left=f"{side}*datum.n",
-        right=f"{side}*(datum.n + 1)",
+        right=f"{side}*(datum.n + 1) - 1",
         top=f"{side}*datum.t",
-        bottom=f"{side}*(datum.t + 1)",
+        bottom=f"{side}*(datum.t + 1) - 1",
     )
-    words = [
-        chart.reading("'a row a query, 0 at the top'", x=WIDTH - 190, y=16, size=13),
-        chart.reading("'a column a key'", x=WIDTH - 190, y=36, size=13),
-    ]
-    return alt.layer(_boxes(pairs, WIDTH), *words).properties(width=WIDTH, height=WIDTH)
-
-
-def _work() -> alt.LayerChart:
-    """The pairs of each device: a bar and their number."""
-    height = ROW * max(DEVICES)
-    counted = _placed(alt.Chart(alt.sequence(0, max(LENGTHS), as_="t"))).transform_aggregate(
+    counted = _placed(alt.Chart(alt.sequence(0, most, as_="t"))).transform_aggregate(
         before="sum(t)", own="count()", groupby=["device"]
     )
-    bars = counted.transform_calculate(
-        pairs="datum.before + datum.own",
-        left="66",
-        right=f"66 + {WIDTH - 110}*datum.pairs/(S*(S + 1)/2)",
-        top=f"{ROW}*datum.device",
-        bottom=f"{ROW}*datum.device + {ROW - 4}",
-        centre=f"{ROW}*datum.device + {ROW / 2 - 2}",
-        beyond=f"72 + {WIDTH - 110}*datum.pairs/(S*(S + 1)/2)",
-        text="'device ' + datum.device",
+    words = counted.transform_calculate(
+        text="'device ' + datum.device + ': ' + (datum.before + datum.own) + ' pairs'",
+        left=f"{WIDTH - 130}",
+        **_row("datum.device"),
     )
-    y = alt.Y("centre:Q", axis=None, scale=alt.Scale(domain=[height, 0], nice=False))
-    x = alt.X("beyond:Q", axis=None, scale=alt.Scale(domain=[0, WIDTH], nice=False))
-    ink = {"align": "left", "color": INK, "fontSize": 13}
-    number = bars.mark_text(**ink).encode(x=x, y=y, text="pairs:Q")
-    words = bars.mark_text(**ink).encode(x=alt.value(0), y=y, text="text:N")
-    return alt.layer(_boxes(bars, height), number, words).properties(
-        width=WIDTH, height=height, name="work"
+    layers = [
+        _boxes(pairs, WIDTH),
+        _text(words, WIDTH),
+        chart.reading("'row: query'", x=WIDTH - 80, y=112, size=13),
+        chart.reading("'column: key'", x=WIDTH - 80, y=132, size=13),
+    ]
+    return alt.layer(*layers).properties(width=WIDTH, height=WIDTH, name="pairs")
+
+
+def _row(device: str) -> dict[str, str]:
+    """Where the row of a device is, pixels from the top."""
+    return {
+        "top": f"{ROW}*{device}",
+        "bottom": f"{ROW}*{device} + {ROW - 4}",
+        "centre": f"{ROW}*{device} + {ROW / 2 - 2}",
+    }
+
+
+def _boxes(rows: alt.Chart, height: int) -> alt.Chart:
+    """Rectangles from (left, top) to (right, bottom), pixels."""
+    some = max(DEVICES)
+    colours = alt.Scale(domain=[*range(some)], range=[*COLOURS[:some]])
+    return rows.mark_rect().encode(
+        x=_across("left"),
+        x2="right:Q",
+        y=_down("top", height),
+        y2="bottom:Q",
+        color=alt.Color("device:N", scale=colours, legend=None),
     )
 
 
-def _devices() -> alt.Chart:
-    """A row a device in use."""
-    numbers = alt.Chart(alt.sequence(0, max(DEVICES), as_="device"))
-    return numbers.transform_filter("datum.device < P")
+def _text(rows: alt.Chart, height: int) -> alt.Chart:
+    """Words from (left, centre) on, pixels."""
+    words = rows.mark_text(align="left", color=INK, fontSize=13)
+    return words.encode(x=_across("left"), y=_down("centre", height), text="text:N")
+
+
+def _across(field: str) -> alt.X:
+    return alt.X(f"{field}:Q", axis=None, scale=alt.Scale(domain=[0, WIDTH], nice=False))
+
+
+def _down(field: str, height: int) -> alt.Y:
+    return alt.Y(f"{field}:Q", axis=None, scale=alt.Scale(domain=[height, 0], nice=False))
