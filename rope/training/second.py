@@ -94,9 +94,9 @@ SECOND = (
     *_longest(2),
     *(run for seed in FIRST_SEEDS for run in _code(seed)),
     *(run for seed in SEEDS[3:] for run in _text(seed)),
-    *(run for seed in FIRST_SEEDS[1:] for run in _few(seed)),
     *_longest(3),
     *_longest(4),
+    *(run for seed in FIRST_SEEDS[1:] for run in _few(seed)),
 )
 
 
