@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.multiprocessing.spawn import spawn
+from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedException, spawn
 
 TIMEOUT = timedelta(seconds=60)
 
@@ -30,8 +30,8 @@ def across(function: Callable[..., Any], processes: int, *arguments: Any) -> lis
 
     function: of an importable module, for new processes must find it; it finds the others by
     `torch.distributed`. What it returns is what `torch.save` takes. One thread a process.
-    Raises RuntimeError without gloo, and with the traceback of a process that failed, whose
-    others are then ended.
+    Raises RuntimeError without gloo, and where a process fails, with its error; the others are then
+    ended.
 
     >>> across(dist.get_rank, 2)
     [0, 1]
@@ -39,7 +39,17 @@ def across(function: Callable[..., Any], processes: int, *arguments: Any) -> lis
     if not available():
         raise RuntimeError("this PyTorch was built without gloo, by which the processes talk")
     with tempfile.TemporaryDirectory() as folder:
-        spawn(_run, (function, processes, Path(folder), arguments), processes)
+        try:
+            spawn(_run, (function, processes, Path(folder), arguments), processes)
+        except (ProcessRaisedException, ProcessExitedException) as error:
+            # The others fail too, when it has left them: the first one has written first.
+            said = sorted(Path(folder).glob("*.txt"), key=lambda each: each.stat().st_mtime_ns)
+            if not said:
+                raise
+            first = said[0]
+            raise RuntimeError(
+                f"process {first.stem} of {processes} failed: {first.read_text(encoding='utf-8')}"
+            ) from error
         return [torch.load(Path(folder, f"{rank}.pt")) for rank in range(processes)]
 
 
@@ -57,5 +67,9 @@ def _run(
     try:
         torch.save(function(*arguments), folder / f"{rank}.pt")
         dist.barrier()  # none leaves while another still asks
+    except Exception as error:
+        said = f"{type(error).__name__}: {error}"
+        (folder / f"{rank}.txt").write_text(said, encoding="utf-8")
+        raise
     finally:
         dist.destroy_process_group()
