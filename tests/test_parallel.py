@@ -1,5 +1,6 @@
 """Positions, attention and DTensors over several processes, against one that has everything."""
 
+import math
 import re
 from collections.abc import Callable
 from functools import cache
@@ -16,6 +17,7 @@ from torch.distributed.tensor.experimental import _attention as theirs
 
 import rope
 from rope import parallel
+from rope.accuracy import devices
 from rope.measuring.processes import across, available
 from rope.parallel import METHODS
 
@@ -48,8 +50,9 @@ def found(tmp_path_factory, worker_id) -> Callable[[int], list[dict[str, Any]]]:
 def test_attention_is_that_of_one_process(found, processes, split, heads, method):
     name = f"{split}, {heads[0]} heads over {heads[1]}, {method}"
     for here in found(processes):
-        assert len(here["float64"][name]) == 4 and max(here["float64"][name]) <= ULPS
-        assert max(here["bfloat16"].get(name, [0])) <= 1  # rounded once, from float32
+        assert len(here["float64"][name]) == 4
+        assert all(off <= ULPS for off in here["float64"][name])  # nor any NaN
+        assert all(off <= 1 for off in here["bfloat16"].get(name, ()))  # rounded once
 
 
 @needs_gloo
@@ -70,6 +73,25 @@ def test_bad_arguments_are_refused_in_every_process_alike(found, processes):
         assert set(here["refusals"]) == set(wanted)
         for name, sentence in here["refusals"].items():
             assert sentence.startswith(wanted[name])
+
+
+@needs_gloo
+@pytest.mark.parametrize("processes", PROCESSES)
+def test_bytes_and_messages_are_those_of_the_chapter(found, processes):
+    """In bfloat16, of which a ring's gradients travel in float32."""
+    tokens = devices.S // processes
+    for here in found(processes):
+        assert set(here["sent"]) == set(jobs.SENT)
+        for (heads, key_heads), counted in here["sent"].items():
+            keys = tokens * 2 * key_heads * devices.D
+            least = math.lcm(key_heads, processes)
+            parts = tokens * 2 * (heads + least) * devices.D * (processes - 1) // processes
+            others = processes - 1
+            assert counted["gather"] == [2 * others * keys, others] * 2
+            back = 2 * others * keys + 4 * processes * keys
+            ring = [2 * others * keys, 2 * others, back, 2 * others + 2 * processes]
+            assert counted["ring"] == ring
+            assert counted["all_to_all"] == [2 * parts, 4 * others] * 2
 
 
 @needs_gloo

@@ -42,11 +42,11 @@ Heads = tuple[Tensor, Tensor, Tensor]
 Rotate = Callable[[Tensor, Tensor, Shards, int], tuple[Tensor, Tensor]]
 
 
-def heads(dtype: torch.dtype = torch.float64) -> Heads:
-    """q, k, v of all tokens, `[1, H, S, D]`, the same in every process."""
+def heads(dtype: torch.dtype = torch.float64, sizes: tuple[int, int] = (HEADS, KEY_HEADS)) -> Heads:
+    """q, k, v of all tokens, `[1, H, S, D]`, the same in every process; sizes: H and H_kv."""
     made = torch.Generator().manual_seed(0)
-    sizes = HEADS, KEY_HEADS, KEY_HEADS
-    q, k, v = (torch.randn(1, n, S, D, generator=made, dtype=torch.float64) for n in sizes)
+    each = sizes[0], sizes[1], sizes[1]
+    q, k, v = (torch.randn(1, n, S, D, generator=made, dtype=torch.float64) for n in each)
     return q.to(dtype), k.to(dtype), v.to(dtype)
 
 
@@ -76,12 +76,13 @@ def on_this_device(
     mesh: DeviceMesh,
     method: str,
     rotate: Rotate = by_position,
+    masked_by: Shards | None = None,
 ) -> list[Tensor]:
-    """The same of this device's tokens, with the help of the others."""
+    """Output and gradients of this device's tokens, together with the others."""
     here = mesh.get_local_rank()
     q, k, v = (shards.of(x, here).requires_grad_() for x in whole)
     turned = rotate(q, k, shards, here)
-    out = context_parallel_attention(*turned, v, mesh, shards, method=method)
+    out = context_parallel_attention(*turned, v, mesh, masked_by or shards, method=method)
     return [out.detach(), *torch.autograd.grad(out.square().sum(), (q, k, v))]
 
 
@@ -109,11 +110,13 @@ def counted_in_documents(q: Tensor, k: Tensor, shards: Shards, here: int) -> tup
     return RotaryEmbedding(D)(q, k, ids)
 
 
-FAULTS: dict[str, tuple[str, Rotate]] = {
-    "counted here, contiguous": ("contiguous", counted_here),
-    "counted here, head-tail": ("head-tail", counted_here),
-    "table in stretches, head-tail": ("head-tail", table_cut_otherwise),
-    "counted in each document": ("two documents", counted_in_documents),
+#: A mistake: the split, how tokens are rotated, the split whose token numbers make the mask.
+FAULTS: dict[str, tuple[str, Rotate, str]] = {
+    "counted here, contiguous": ("contiguous", counted_here, "contiguous"),
+    "counted here, head-tail": ("head-tail", counted_here, "head-tail"),
+    "table in stretches, head-tail": ("head-tail", table_cut_otherwise, "head-tail"),
+    "counted in each document": ("two documents", counted_in_documents, "two documents"),
+    "mask by place, head-tail": ("head-tail", by_position, "contiguous"),
 }
 
 
@@ -146,12 +149,20 @@ def dtensors(mesh: DeviceMesh) -> dict[str, bool]:
     return found
 
 
-def sent(mesh: DeviceMesh, dtype: torch.dtype = torch.float32) -> dict[str, list[int]]:
-    """By method: bytes and messages forwards, then bytes and messages backwards."""
+def sent(
+    mesh: DeviceMesh,
+    dtype: torch.dtype = torch.float32,
+    sizes: tuple[int, int] = (HEADS, KEY_HEADS),
+) -> dict[str, list[int]]:
+    """By method: bytes and messages forwards, then bytes and messages backwards.
+
+    sizes: query heads and key heads.
+    """
     shards, here = SPLITS["head-tail"](mesh.size()), mesh.get_local_rank()
     found = {}
     for method in METHODS:
-        q, k, v = (shards.of(x, here).requires_grad_() for x in heads(dtype))
+        whole = heads(dtype, sizes)
+        q, k, v = (shards.of(x, here).requires_grad_() for x in whole)
         with Sent() as forwards:
             out = context_parallel_attention(q, k, v, mesh, shards, method=method)
         with Sent() as backwards:
@@ -170,9 +181,10 @@ def everything() -> dict[str, Any]:
         for method in METHODS:
             found = on_this_device(whole, shards, mesh, method)
             right[name, method] = errors(found, wanted, shards, here)
-        for fault, (of, rotate) in FAULTS.items():
+        for fault, (of, rotate, mask) in FAULTS.items():
             if of == name:
-                found = on_this_device(whole, shards, mesh, "gather", rotate)
+                masked_by = SPLITS[mask](mesh.size())
+                found = on_this_device(whole, shards, mesh, "gather", rotate, masked_by)
                 faults[fault] = errors(found, wanted, shards, here)
     return {
         "right": right,
