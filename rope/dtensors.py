@@ -8,8 +8,9 @@ Shapes: B batch, H heads, S sequence, D head dimension, N table rows.
 
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, TypeGuard
 
+import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
@@ -33,10 +34,14 @@ def here(
     """This device's part of x and what goes with it, from tables and positions of all tokens.
 
     x: `[B, H, S, D]`; cos, sin, position_ids: plain tensors, as `rope.rotary_embedding` has them.
-    Raises ValueError for a split inside the heads, or a sum that is not taken yet, TypeError for
-    tables or positions that are DTensors themselves; nothing is sent.
+    Raises ValueError for a split inside the heads, a sum that is not taken yet, parts of sizes that
+    DTensor does not cut, or a mesh without this process, TypeError for tables or positions that are
+    DTensors themselves; nothing is sent.
     """
     from torch.distributed.tensor import Replicate, Shard
+
+    if x.device_mesh.get_coordinate() is None:
+        raise ValueError("this process is not in x's mesh; only those in it may rotate their part")
 
     for placement in x.placements:
         if type(placement) not in (Shard, Replicate):
@@ -55,11 +60,18 @@ def here(
                 f"{name} is a DTensor; beside a DTensor x it must be a plain tensor of all tokens, "
                 f"the same in every process: pass {name}.full_tensor(), made once"
             )
+    part = x.to_local()
+    wanted = [len(_part(torch.arange(n), [axis], x)) for axis, n in enumerate(x.shape)]
+    if list(part.shape) != wanted:
+        raise ValueError(
+            f"this process has {list(part.shape)} of x, {list(x.shape)}; it must have {wanted}, as "
+            "DTensor cuts: use distribute_tensor"
+        )
     if position_ids is not None:
         position_ids = _part(position_ids, (2,) if position_ids.dim() == 1 else (0, 2), x)
-        return x.to_local(), cos, sin, position_ids
+        return part, cos, sin, position_ids
     axes = (2, 3) if cos.dim() == 2 else (0, 1, 2, 3)
-    return x.to_local(), _part(cos, axes, x), _part(sin, axes, x), None
+    return part, _part(cos, axes, x), _part(sin, axes, x), None
 
 
 def together(out: Tensor, x: "DTensor") -> "DTensor":
@@ -67,7 +79,7 @@ def together(out: Tensor, x: "DTensor") -> "DTensor":
     from torch.distributed.tensor import DTensor
 
     stride, size = [0] * out.dim(), 1
-    for axis in sorted(range(out.dim()), key=out.stride):
+    for axis in sorted(range(out.dim()), key=lambda axis: (out.stride(axis), x.stride(axis))):
         stride[axis], size = size, size * x.shape[axis]
     return DTensor.from_local(
         out, x.device_mesh, x.placements, run_check=False, shape=x.shape, stride=tuple(stride)
@@ -76,12 +88,11 @@ def together(out: Tensor, x: "DTensor") -> "DTensor":
 
 def _part(given: Tensor, axes: Sequence[int], x: "DTensor") -> Tensor:
     """This device's part of what has these axes of x, cut as DTensor cuts; those of 1 are whole."""
-    place: Any = x.device_mesh.get_coordinate()
     split = [axis for axis, of_x in enumerate(axes) if given.shape[axis] == x.shape[of_x]]
     for number, placement in enumerate(x.placements):
         for axis in split:
             if placement.is_shard(axes[axis]):
                 parts = given.chunk(x.device_mesh.size(number), axis)
-                at = place[number]
+                at = x.device_mesh.get_local_rank(number)
                 given = parts[at] if at < len(parts) else given.narrow(axis, 0, 0)
     return given

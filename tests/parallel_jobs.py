@@ -97,6 +97,41 @@ def attention(
     return found
 
 
+def whole_and_part(mesh: DeviceMesh, method: str, **more: Any) -> tuple[Tensor, Tensor]:
+    """The output for head-tail shards in one process, and what this one has of it from all."""
+    shards, here = parallel.head_tail(8 * mesh.size(), mesh.size()), mesh.get_local_rank()
+    whole = random_heads(shards, (4, 4), more.pop("dtype", torch.float64))
+    scale = more.get("scale")
+    right = scaled_dot_product_attention(*whole, is_causal=True, scale=scale)
+    q, k, v = (shards.of(x, here) for x in whole)
+    found = context_parallel_attention(q, k, v, mesh, shards, method=method, **more)
+    return shards.of(right, here), found
+
+
+def otherwise() -> dict[str, Any]:
+    """By method: a scale, float16, autocast, gradients of the keys alone, a mesh of some."""
+    found: dict[str, Any] = {}
+    mesh, n = mesh_of_all(), dist.get_world_size()
+    pairs = init_device_mesh("cpu", (n // 2, 2), mesh_dim_names=("data", "context"))["context"]
+    for method in METHODS:
+        right, part = whole_and_part(mesh, method, scale=0.1)
+        found["scale", method] = ulps(part, right, right)
+        right, part = whole_and_part(mesh, method, dtype=torch.float16)
+        found["float16", method] = ulps(part, right, right)
+        with torch.autocast("cpu", torch.bfloat16):
+            right, part = whole_and_part(mesh, method, dtype=torch.bfloat16)
+        found["autocast", method] = ulps(part, right, right)
+        right, part = whole_and_part(pairs, method)
+        found["some", method] = ulps(part, right, right)
+        shards, here = parallel.round_robin(6 * n, n), mesh.get_local_rank()
+        q, k, v = (shards.of(x, here) for x in random_heads(shards, (4, 4), torch.float64))
+        context_parallel_attention(
+            q, k.requires_grad_(), v, mesh, shards, method=method
+        ).sum().backward()
+        found["keys alone", method] = 0.0 if k.grad is not None and q.grad is None else torch.inf
+    return found
+
+
 def raised(call: Any) -> str:
     try:
         call()
@@ -114,12 +149,13 @@ def refusals() -> dict[str, str]:
     call = partial(context_parallel_attention, mesh=mesh, shards=shards)
     return {
         "method": raised(lambda: call(q, q, q, method="rings")),
-        "heads": raised(lambda: call(q, q, q, method="all_to_all")),
+        "heads": raised(lambda: call(q, q, q, method="ulysses")),
         "groups": raised(lambda: call(q, q[:, :2], q[:, :2])),
         "tokens": raised(lambda: call(q[:, :, :7], q, q)),
         "dtypes": raised(lambda: call(q, q.double(), q)),
         "axes": raised(lambda: call(q[0], q, q)),
         "widths": raised(lambda: call(q, q[..., :2], q)),
+        "scale": raised(lambda: call(q, q, q, scale="a tenth")),
         "mesh": raised(lambda: call(q, q, q, mesh=two)),
         "shards": raised(lambda: call(q, q, q, shards=parallel.head_tail(8 * (n + 1), n + 1))),
     }
@@ -127,7 +163,7 @@ def refusals() -> dict[str, str]:
 
 def dtensors() -> dict[str, Any]:
     """Rotations of DTensors, gathered, against those of plain tensors; and what is refused."""
-    mesh = mesh_of_all()
+    mesh, n = mesh_of_all(), dist.get_world_size()
     made = torch.Generator().manual_seed(0)
     q, k = (torch.randn(2, heads, 9, 8, generator=made, dtype=torch.float64) for heads in (4, 3))
     rotary = rope.RotaryEmbedding(6, interleaved=True)
@@ -152,6 +188,16 @@ def dtensors() -> dict[str, Any]:
     tokens = distribute_tensor(q.transpose(1, 2).contiguous(), mesh, [Shard(1)])
     turned = rotary.rotate(tokens, tensor_format="bshd").full_tensor()
     found["bshd"] = torch.equal(turned.transpose(1, 2), wanted["counted"][0])
+    alone = distribute_tensor(torch.ones(2, n, 6, 8), mesh, [Shard(1)])  # a head a device
+    found["strides"] = rotary.rotate(alone).stride() == alone.stride()
+    back = DeviceMesh("cpu", list(reversed(range(n))))
+    even = q[:, :, :8].contiguous()
+    turned = rotary.rotate(distribute_tensor(even, back, [Shard(2)])).full_tensor()
+    found["ranks from the last"] = torch.equal(turned, rotary.rotate(even))
+    uneven = torch.ones(1, 1, 2 * dist.get_rank() + 1, 8)
+    cut = DTensor.from_local(uneven, mesh, [Shard(2)], shape=(1, 1, n * n, 8),
+                             stride=(8 * n * n, 8 * n * n, 8, 1))  # fmt: skip
+    found["other parts"] = raised(lambda: rotary.rotate(cut))
     found["inside a head"] = raised(lambda: rotary.rotate(halves))
     found["a sum"] = raised(lambda: rotary.rotate(summed))
     found["in place"] = raised(lambda: rotary.rotate(split.clone(), inplace=True))
@@ -200,6 +246,7 @@ def everything() -> dict[str, Any]:
         "float64": attention(),
         "bfloat16": attention(torch.bfloat16, [("packed", HEADS[0])]),
         "refusals": refusals(),
+        "otherwise": otherwise(),
         "sent": {sizes: sent(mesh_of_all(), torch.bfloat16, sizes) for sizes in SENT},
         "dtensors": dtensors(),
         "fsdp": fully_sharded(),

@@ -175,7 +175,7 @@ rope/training/data.py
 
 a device counts its own tokens: parallel, across_devices
 rope/parallel/shards.py
--return self.at[self.tokens[device]]
+-return self.at[self._of(device)]
 +return torch.arange(len(self.tokens[device]))
 
 the tail of another device: parallel, across_devices
@@ -190,22 +190,22 @@ rope/parallel/shards.py
 
 the ring takes a block for the one before it: parallel, across_devices
 rope/parallel/ring.py
--shards.tokens[here - step]
-+shards.tokens[(here - step + 1) % len(shards)]
+-shards.tokens[here], shards.tokens[here - step]
++shards.tokens[here], shards.tokens[(here - step + 1) % len(shards)]
 
 gradients of keys come home one device too far: parallel, across_devices
 rope/parallel/ring.py
--    if len(shards) > 1:
-+    if False:
+-            if len(shards) > 1:
++            if False:
 
 heads come back in the devices' order: parallel, across_devices
 rope/parallel/attention.py
--permute(1, 2, 0, 3).index_select(2, back)
-+permute(1, 2, 0, 3)
+-.permute(1, 2, 0, 3).index_select(2, back)
++.permute(1, 2, 0, 3)
 
 a DTensor's part takes the first rows of the tables: parallel, across_devices
 rope/dtensors.py
--at = place[number]
+-at = x.device_mesh.get_local_rank(number)
 +at = 0
 
 keys moved the other way: shift, keys_that_move

@@ -184,7 +184,7 @@ def everything() -> dict[str, Any]:
         for fault, (of, rotate, mask) in FAULTS.items():
             if of == name:
                 masked_by = SPLITS[mask](mesh.size())
-                found = on_this_device(whole, shards, mesh, "gather", rotate, masked_by)
+                found = on_this_device(whole, shards, mesh, "all_gather", rotate, masked_by)
                 faults[fault] = errors(found, wanted, shards, here)
     return {
         "right": right,

@@ -10,8 +10,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 class Sent(TorchDispatchMode):
     """Inside the `with` block: `bytes` and `messages` that this process sends to other ones.
 
-    It counts `torch.distributed.isend`, and the exchange of all with all, in which a message is
-    what one process has for one other. Raises NotImplementedError for other ways to send.
+    It counts `torch.distributed.isend`, and the exchange of all processes with all, in which a
+    message is what one has for one other. Raises NotImplementedError for other ways to send, and
+    for an exchange among some.
     """
 
     def __init__(self) -> None:
@@ -24,6 +25,8 @@ class Sent(TorchDispatchMode):
             self._count(*args[0])
         elif (space, name) == ("_c10d_functional", "all_to_all_single"):
             parts = list(args[0].split(args[2]))
+            if len(parts) != dist.get_world_size():
+                raise NotImplementedError("an exchange among some processes is not counted")
             del parts[dist.get_rank()]  # its own
             self._count(*parts)
         elif "c10d" in space and name not in ("recv_", "wait_tensor", "_wrap_tensor_autograd"):

@@ -13,6 +13,8 @@ import torch
 import torch.distributed as dist
 from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedException, spawn
 
+from rope.checks import check_count
+
 TIMEOUT = timedelta(seconds=60)
 
 
@@ -30,12 +32,14 @@ def across(function: Callable[..., Any], processes: int, *arguments: Any) -> lis
 
     function: of an importable module, for new processes must find it; it finds the others by
     `torch.distributed`. What it returns is what `torch.save` takes. One thread a process.
+    processes: at least 1.
     Raises RuntimeError without gloo, and where a process fails, with its error; the others are then
     ended.
 
     >>> across(dist.get_rank, 2)
     [0, 1]
     """
+    check_count("processes", processes)
     if not available():
         raise RuntimeError("this PyTorch was built without gloo, by which the processes talk")
     with tempfile.TemporaryDirectory() as folder:
@@ -45,12 +49,14 @@ def across(function: Callable[..., Any], processes: int, *arguments: Any) -> lis
             # The others fail too, when it has left them: the first one has written first.
             said = sorted(Path(folder).glob("*.txt"), key=lambda each: each.stat().st_mtime_ns)
             if not said:
-                raise
+                raise RuntimeError(f"a process was ended: {error}") from error
             first = said[0]
             raise RuntimeError(
                 f"process {first.stem} of {processes} failed: {first.read_text(encoding='utf-8')}"
             ) from error
-        return [torch.load(Path(folder, f"{rank}.pt")) for rank in range(processes)]
+        return [
+            torch.load(Path(folder, f"{rank}.pt"), weights_only=False) for rank in range(processes)
+        ]
 
 
 def _run(

@@ -16,7 +16,7 @@ from torch.distributed._functional_collectives import all_to_all_single_autograd
 from torch.distributed.device_mesh import DeviceMesh
 from torch.nn.functional import scaled_dot_product_attention
 
-from rope.checks import check_devices, check_floating
+from rope.checks import check_devices, check_floating, check_number
 from rope.parallel.ring import Ring
 from rope.parallel.shards import Shards
 
@@ -28,50 +28,60 @@ def context_parallel_attention(
     mesh: DeviceMesh,
     shards: Shards,
     *,
-    method: str = "gather",
+    method: str = "all_gather",
     scale: float | None = None,
 ) -> Tensor:
-    """Attention of this device's queries over the keys and values of all: `[B, H, S_i, D_v]`.
+    """Causal attention of this device's queries over the keys of all: `[B, H, S_i, D_v]`.
+
+    A token sees those of its document that stand before it in the sequence, and itself; there is no
+    window, bias or dropout.
 
     q: `[B, H, S_i, D]`, k: `[B, H_kv, S_i, D]`, v: `[B, H_kv, S_i, D_v]`, of the tokens
     `shards.tokens[i]` in their order, i being this process's place in the mesh; q and k rotated by
     `shards.position_ids(i)`. Query head h reads key head h // (H / H_kv).
     mesh: of one axis, over P devices; shards: the same on all of them. scale: of the scores,
     1/sqrt(D) when None.
-    method: "gather" sends all keys and values to all; "all_to_all" sends heads, so that each device
-    has whole sequences of H/P of them (DeepSpeed-Ulysses, arXiv 2309.14509); "ring" passes keys
-    and values on from device to device (Ring Attention, arXiv 2310.01889), in the backward pass
-    again. Gradients reach q, k and v on their own devices; those of "ring" have none themselves.
-    Raises ValueError or TypeError, before anything is sent, for arguments that do not agree. Every
-    process must call it, with tensors of the same B, heads, D and dtype, or all wait.
+    method: "all_gather" sends all keys and values to all; "ulysses" sends heads, so that each
+    device has whole sequences of H/P of them (DeepSpeed-Ulysses, arXiv 2309.14509); "ring" passes
+    keys and values on from device to device (Ring Attention, arXiv 2310.01889), in the backward
+    pass again, with their gradients in float32 at least, asked for or not.
+    Gradients reach q, k and v on their own devices; those of "ring" have none themselves. The
+    first two hold a mask of all keys that this device's heads see, unless it is the causal one.
+    Raises ValueError or TypeError, before anything is sent, for arguments that do not agree here.
+    Every process must call it, and the backward pass, with equal B, heads, D, dtype, scale, shards
+    and requires_grad: else all wait until the group's timeout, or are ended by it. Where a device
+    has no loss, add 0 * out.sum() to another.
     """
     if method not in METHODS:
         raise ValueError(f"method is {method!r}; it must be one of {', '.join(METHODS)}")
     _check(q, k, v, mesh, shards)
-    if method == "all_to_all" and q.shape[1] % len(shards):
+    if method == "ulysses" and q.shape[1] % len(shards):
         raise ValueError(
-            f"q has {q.shape[1]} heads for {len(shards)} devices; for all_to_all each must get as "
-            "many: use method='ring' or 'gather', or fewer devices"
+            f"q has {q.shape[1]} heads for {len(shards)} devices; for ulysses each must get as "
+            "many: use method='ring' or 'all_gather', or fewer devices"
         )
-    scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
+    if scale is None:
+        scale = 1 / math.sqrt(q.shape[-1])
+    else:
+        check_number("scale", scale)
     return METHODS[method](q, k, v, mesh, shards, scale)
 
 
-def _gather(
+def all_gather(
     q: Tensor, k: Tensor, v: Tensor, mesh: DeviceMesh, shards: Shards, scale: float
 ) -> Tensor:
     """All keys and values come here, in the order of the devices."""
     sizes = [len(part) for part in shards.tokens]
     rows = torch.cat((k, v), dim=-1).movedim(2, 0)  # one message for both
     rows = rows.repeat(len(sizes), 1, 1, 1)
-    rows = _exchanged(rows, [len(q[0, 0])] * len(sizes), sizes, mesh)
+    rows = _exchanged(rows, [q.shape[2]] * len(sizes), sizes, mesh)
     k, v = rows.movedim(0, 2).split((k.shape[-1], v.shape[-1]), dim=-1)
     mask = shards.sees(shards.tokens[mesh.get_local_rank()], torch.cat(shards.tokens))
     grouped = q.shape[1] != k.shape[1]
     return scaled_dot_product_attention(q, k, v, mask.to(q.device), scale=scale, enable_gqa=grouped)
 
 
-def _all_to_all(
+def ulysses(
     q: Tensor, k: Tensor, v: Tensor, mesh: DeviceMesh, shards: Shards, scale: float
 ) -> Tensor:
     """Some heads of all tokens come here, in the order of the text, and their outputs go back."""
@@ -83,12 +93,16 @@ def _all_to_all(
     order = torch.cat(shards.tokens).to(q.device)
     back = shards.back.to(q.device)
 
-    def sent(x: Tensor) -> Tensor:
-        rows = x.unflatten(1, (devices, -1)).permute(1, 3, 0, 2, 4).flatten(0, 1)
-        rows = _exchanged(rows, [here] * devices, sizes, mesh)  # [S, B, H/P, D]
-        return rows.permute(1, 2, 0, 3).index_select(2, back)
-
-    q, k, v = sent(q), sent(k), sent(v)
+    # Heads and tokens change places: [B, H, S_i, D] to [P * S_i, B, H/P * D], in one message.
+    parts = [
+        x.unflatten(1, (devices, -1)).permute(1, 3, 0, 2, 4).flatten(0, 1).flatten(2)
+        for x in (q, k, v)
+    ]
+    rows = _exchanged(torch.cat(parts, dim=-1), [here] * devices, sizes, mesh)
+    q, k, v = (
+        part.unflatten(2, (-1, x.shape[-1])).permute(1, 2, 0, 3).index_select(2, back)
+        for part, x in zip(rows.split([x.shape[-1] for x in parts], dim=-1), (q, k, v), strict=True)
+    )
     mask = None
     if shards.segments is not None:
         tokens = torch.arange(len(order))
@@ -101,15 +115,12 @@ def _all_to_all(
     return rows.permute(2, 0, 3, 1, 4).flatten(1, 2)
 
 
-def _ring(
-    q: Tensor, k: Tensor, v: Tensor, mesh: DeviceMesh, shards: Shards, scale: float
-) -> Tensor:
+def ring(q: Tensor, k: Tensor, v: Tensor, mesh: DeviceMesh, shards: Shards, scale: float) -> Tensor:
     out: Tensor = Ring.apply(q, k, v, mesh, shards, scale)
     return out
 
 
-#: The three ways, by name.
-METHODS = {"gather": _gather, "ring": _ring, "all_to_all": _all_to_all}
+METHODS = {"all_gather": all_gather, "ring": ring, "ulysses": ulysses}
 
 
 def _exchanged(rows: Tensor, away: Sequence[int], here: Sequence[int], mesh: DeviceMesh) -> Tensor:
@@ -134,6 +145,8 @@ def _check(q: Tensor, k: Tensor, v: Tensor, mesh: DeviceMesh, shards: Shards) ->
             f"mesh has shape {list(mesh.shape)} and shards {len(shards)} devices; the mesh must "
             f"have one axis of as many: pass mesh['name of the axis'], or make other shards"
         )
+    if mesh.get_coordinate() is None:
+        raise ValueError("this process is not in the mesh; only those in it may call")
     here = len(shards.tokens[mesh.get_local_rank()])
     if {x.shape[2] for x in (q, k, v)} != {here}:
         raise ValueError(

@@ -9,7 +9,7 @@ Shapes: B batch, H heads, H_kv key heads, G = H / H_kv, S_i queries here, T keys
 dimension, P devices.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -20,9 +20,11 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from rope.parallel.shards import Shards
 
+ROWS = 512  # queries whose scores with a block are held at a time
+
 
 class Ring(torch.autograd.Function):
-    """Outputs of this device's queries; scores are in float32 at least, one block at a time."""
+    """Outputs of this device's queries; scores are in float32 at least, ROWS of them at a time."""
 
     @staticmethod
     def forward(
@@ -34,17 +36,18 @@ class Ring(torch.autograd.Function):
         out = rows.new_zeros(*rows.shape[:-1], v.shape[-1])
         total = rows.new_full((*rows.shape[:-1], 1), -torch.inf)  # of e^s, its logarithm
         block: Sequence[Tensor] = (k, v)
-        for step in range(len(shards)):
-            if step:
-                block = _passed_on(block, step, mesh, shards)
-            keys, values = (x[:, :, None].to(held) for x in block)
-            seen = _seen(step, mesh, shards, q.device)
-            if seen is None:
-                continue
-            scores = (scale * rows @ keys.mT).masked_fill(~seen, -torch.inf)
-            after = torch.logaddexp(total, scores.logsumexp(-1, keepdim=True))
-            out = out * (total - after).exp() + (scores - after).exp() @ values
-            total = after
+        with torch.autocast(q.device.type, enabled=False):  # or it would undo the float32
+            for step in range(len(shards)):
+                if step:
+                    block = _passed_on(block, step, mesh, shards)
+                keys, values = (x[:, :, None].to(held) for x in block)
+                for some, hidden in _parts(step, mesh, shards, q.device):
+                    scores = (scale * rows[..., some, :] @ keys.mT).masked_fill_(hidden, -torch.inf)
+                    before = total[..., some, :]
+                    after = torch.logaddexp(before, scores.logsumexp(-1, keepdim=True))
+                    out[..., some, :] *= (before - after).exp()
+                    out[..., some, :] += scores.sub_(after).exp_() @ values
+                    total[..., some, :] = after
         ctx.save_for_backward(q, k, v, out, total)
         return out.flatten(1, 2).to(q.dtype)
 
@@ -54,29 +57,29 @@ class Ring(torch.autograd.Function):
         """The blocks go round once more, and their gradients with them, to where they came from."""
         mesh, shards, scale = ctx.given
         q, k, v, out, total = ctx.saved_tensors
-        rows, grad = _grouped(q, k.shape[1]).to(out.dtype), _grouped(grad, k.shape[1]).to(out.dtype)
+        rows, grad = (_grouped(x, k.shape[1]).to(out.dtype) for x in (q, grad))
         inner = (grad * out).sum(-1, keepdim=True)
         q_grad = torch.zeros_like(rows)
         block: Sequence[Tensor] = (k, v)
-        grads: Sequence[Tensor] = tuple(torch.zeros_like(x, dtype=out.dtype) for x in (k, v))
-        for step in range(len(shards)):
-            if step:
-                *block, k_grad, v_grad = _passed_on((*block, *grads), step, mesh, shards)
-                grads = k_grad, v_grad
-            seen = _seen(step, mesh, shards, q.device)
-            if seen is None:
-                continue
-            keys, values = (x[:, :, None].to(out.dtype) for x in block)
-            weights = (scale * rows @ keys.mT - total).masked_fill(~seen, -torch.inf).exp()
-            scores_grad = scale * weights * (grad @ values.mT - inner)
-            q_grad = q_grad + scores_grad @ keys
-            grads = (
-                grads[0] + (scores_grad.mT @ rows).sum(2),
-                grads[1] + (weights.mT @ grad).sum(2),
-            )
-        if len(shards) > 1:
-            grads = _passed_on(grads, len(shards), mesh, shards)
-        k_grad, v_grad = grads
+        k_grad, v_grad = (torch.zeros_like(x, dtype=out.dtype) for x in (k, v))
+        with torch.autocast(q.device.type, enabled=False):
+            for step in range(len(shards)):
+                if step:
+                    *block, k_grad, v_grad = _passed_on(
+                        (*block, k_grad, v_grad), step, mesh, shards
+                    )
+                keys, values = (x[:, :, None].to(out.dtype) for x in block)
+                for some, hidden in _parts(step, mesh, shards, q.device):
+                    queries, asked = rows[..., some, :], grad[..., some, :]
+                    weights = (scale * queries @ keys.mT).sub_(total[..., some, :])
+                    weights = weights.masked_fill_(hidden, -torch.inf).exp_()
+                    v_grad = v_grad + (weights.mT @ asked).sum(2)
+                    scores_grad = (asked @ values.mT).sub_(inner[..., some, :])
+                    scores_grad = scores_grad.mul_(weights).mul_(scale)
+                    q_grad[..., some, :] += scores_grad @ keys
+                    k_grad = k_grad + (scores_grad.mT @ queries).sum(2)
+            if len(shards) > 1:
+                k_grad, v_grad = _passed_on((k_grad, v_grad), len(shards), mesh, shards)
         return q_grad.flatten(1, 2).to(q.dtype), k_grad.to(k.dtype), v_grad.to(v.dtype), *[None] * 3
 
 
@@ -85,11 +88,17 @@ def _grouped(x: Tensor, heads: int) -> Tensor:
     return x.unflatten(1, (heads, -1))
 
 
-def _seen(step: int, mesh: DeviceMesh, shards: Shards, device: torch.device) -> Tensor | None:
-    """Who sees whom in the block of this step, bool `[S_i, T]`; None where nobody sees anything."""
+def _parts(
+    step: int, mesh: DeviceMesh, shards: Shards, device: torch.device
+) -> Iterator[tuple[slice, Tensor]]:
+    """Stretches of ROWS queries that see something of this step's block, and what they do not."""
     here = mesh.get_local_rank()
-    seen = shards.sees(shards.tokens[here], shards.tokens[here - step])
-    return seen.to(device) if seen.any() else None
+    queries, keys = shards.tokens[here], shards.tokens[here - step]
+    for start in range(0, len(queries), ROWS):
+        some = slice(start, start + ROWS)
+        seen = shards.sees(queries[some], keys)
+        if seen.any():
+            yield some, ~seen.to(device)
 
 
 def _passed_on(

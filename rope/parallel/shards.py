@@ -19,11 +19,12 @@ from rope.positions import check_lengths, packed_position_ids
 
 @dataclass(frozen=True, eq=False)
 class Shards:
-    """A split of a sequence over devices, the same object in every process.
+    """A split of a sequence over devices, alike in every process, which nothing here can notice.
 
     tokens: of each device, in the order in which it holds them, int64 `[S_i]`; each of 0 ... S-1
     stands in one of them. at: the position of every token, int64 `[S]`; segments: the number of
     its document, int64 `[S]`, or None where there is one. All on the CPU.
+    Raises ValueError for what is no such split.
 
     >>> shards = head_tail(8, devices=2)
     >>> [part.tolist() for part in shards.tokens]
@@ -34,16 +35,33 @@ class Shards:
     at: Tensor
     segments: Tensor | None = None
 
+    def __post_init__(self) -> None:
+        every = torch.cat(self.tokens)
+        if not torch.equal(every.sort().values, torch.arange(len(every))):
+            raise ValueError(
+                f"tokens holds the numbers {every.tolist()[:20]} ...; together the devices must "
+                f"hold each of 0 ... {len(every) - 1} once, int64 on the CPU"
+            )
+        for name, each in {"at": self.at, "segments": self.segments}.items():
+            if each is not None and (each.shape != every.shape or each.dtype != torch.int64):
+                raise ValueError(
+                    f"{name} is {each.dtype} of shape {list(each.shape)}; it must be int64 "
+                    f"[{len(every)}], a number for each token"
+                )
+
     def __len__(self) -> int:
         return len(self.tokens)
 
     def position_ids(self, device: int) -> Tensor:
         """Where the tokens of a device stand: int64 `[S_i]`, for `RotaryEmbedding` and the like.
 
+        An extension whose spectrum depends on the length must be told that of the whole,
+        `seq_len=int(shards.at.max()) + 1`: the largest position here is this device's own.
+
         >>> packed([4, 4], devices=2).position_ids(0)
         tensor([0, 3, 0, 3])
         """
-        return self.at[self.tokens[device]]
+        return self.at[self._of(device)]
 
     def of(self, x: Tensor, device: int, dim: int = 2) -> Tensor:
         """A device's part of a whole tensor, whose sequence is `dim`.
@@ -56,7 +74,7 @@ class Shards:
                 f"x has {x.shape[dim]} tokens along axis {dim}; it must have {len(self.at)}, those "
                 "of the shards: pass the whole tensor, and the axis of its sequence as dim"
             )
-        return x.index_select(dim, self.tokens[device].to(x.device))
+        return x.index_select(dim, self._of(device).to(x.device))
 
     def together(self, parts: Sequence[Tensor], dim: int = 2) -> Tensor:
         """The whole tensor from the parts of all devices: the inverse of `of`.
@@ -72,6 +90,11 @@ class Shards:
                 "of the shards, in the order of the devices"
             )
         return torch.cat([*parts], dim).index_select(dim, self.back.to(parts[0].device))
+
+    def _of(self, device: int) -> Tensor:
+        if not 0 <= device < len(self):
+            raise ValueError(f"device is {device}; it must be one of 0 ... {len(self) - 1}")
+        return self.tokens[device]
 
     @property
     def back(self) -> Tensor:
@@ -97,7 +120,7 @@ class Shards:
 
 
 def contiguous(seq_len: int, devices: int) -> Shards:
-    """One stretch a device, cut as `torch.chunk` and DTensor cut; the last may be short or empty.
+    """One stretch a device, cut as DTensor and `torch.chunk` cut; the last may be short or empty.
 
     >>> [part.tolist() for part in contiguous(5, devices=2).tokens]
     [[0, 1, 2], [3, 4]]
@@ -108,7 +131,9 @@ def contiguous(seq_len: int, devices: int) -> Shards:
 
 
 def head_tail(seq_len: int, devices: int) -> Shards:
-    """Of 2P stretches device i has the i-th and the i-th last, so that all have as much to do.
+    """Of 2P stretches device i has the i-th and the i-th last: zigzag, as it is called as well.
+
+    All have as many causal pairs.
 
     Raises ValueError for a length that 2P does not divide: PyTorch's `context_parallel` then cuts
     contiguous stretches instead, and does not say so.
@@ -128,7 +153,7 @@ def head_tail(seq_len: int, devices: int) -> Shards:
 
 
 def round_robin(seq_len: int, devices: int) -> Shards:
-    """Device i has tokens i, i + P, i + 2P, ...
+    """Device i has tokens i, i + P, i + 2P, ...: striped, as it is called as well.
 
     >>> [part.tolist() for part in round_robin(5, devices=2).tokens]
     [[0, 2, 4], [1, 3]]
@@ -143,13 +168,15 @@ def packed(
 ) -> Shards:
     """Several documents in one row, each split by itself, positions from 0 in each.
 
-    lengths: of the documents, positive, summing to S; split: one of the three above. Raises as it
-    does, for the document that it cannot split.
+    lengths: of the documents, positive, summing to S; split: one of the three above, whose first
+    devices get what does not divide, of every document. Raises as it does, for the document that it
+    cannot split.
 
     >>> [part.tolist() for part in packed([4, 4], devices=2).tokens]
     [[0, 3, 4, 7], [1, 2, 5, 6]]
     """
     check_lengths(lengths)
+    check_count("devices", devices)
     parts: list[list[Tensor]] = [[] for _ in range(devices)]
     start = 0
     for length in lengths:

@@ -22,7 +22,7 @@ from tqdm import tqdm
 
 from rope.parallel import Shards, context_parallel_attention, contiguous, head_tail
 from rope.training.corpus import Corpus
-from rope.training.data import data_for
+from rope.training.data import TextData, data_for
 from rope.training.decoder import Block, Decoder
 from rope.training.experiment import Experiment
 from rope.training.loop import Trained, make_optimizer, training_step, validation_loss
@@ -43,15 +43,17 @@ def train_across(
     """Train the experiment's model in all processes that torchrun started; each returns it.
 
     across: "data" or "context"; corpus: as `train` has it; device: "cpu", or "cuda", one for each
-    process. Losses are those of one process, to rounding. The first process shows a bar.
+    process. Losses are those of one process, to rounding; each process takes those of validation,
+    on whole sequences. The first one shows a bar.
     Raises ValueError for an experiment that cannot be shared out evenly, or that differs between
     the processes; RuntimeError where another process ends, or keeps one waiting for a minute.
     """
     if across not in ACROSS:
         raise ValueError(f"across is {across!r}; it must be one of {', '.join(ACROSS)}")
     with _processes(device) as mesh:
-        _check(experiment, across, mesh)
         data = data_for(experiment, corpus)
+        read = data.corpus.sha256 if isinstance(data, TextData) else None
+        _check(experiment, mesh, {"across": across, "the hash of the corpus": read})
         model = Decoder(experiment, data.tokens).to(device)
         optimizer = make_optimizer(model, experiment)
         copies = DistributedDataParallel(model)
@@ -104,9 +106,9 @@ def _processes(device: str) -> Iterator[DeviceMesh]:
         dist.destroy_process_group()
 
 
-def _check(experiment: Experiment, across: str, mesh: DeviceMesh) -> None:
-    """Refuse, in every process alike, what cannot be shared out evenly."""
-    mine = {**asdict(experiment), "across": across}
+def _check(experiment: Experiment, mesh: DeviceMesh, more: dict[str, Any]) -> None:
+    """Refuse, in every process alike, what differs or cannot be shared out evenly."""
+    mine, across = {**asdict(experiment), **more}, more["across"]
     others: list[Any] = [None] * mesh.size()
     dist.all_gather_object(others, mine)
     for rank, other in enumerate(others):
