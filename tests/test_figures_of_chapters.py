@@ -114,7 +114,6 @@ DRAWINGS = {
     "sections": lambda: axes.section_map(1e6, **ORDERS),
     "mrope": lambda: axes.mrope_ids(SEGMENTS),
     "loss curves": lambda: training.loss_curves(ALL),
-    "loss curves in one": lambda: training.loss_curves(ALL, in_one=True),
     "found by distance": lambda: finding_a_token.found_by_distance(
         FOUND, [31, 127, 255], 128, 1 / 16
     ),
@@ -145,7 +144,7 @@ SAID = {
         "a b: a 0.25, b 0.75; b becomes (0.25, 0.75).",
         "b a: b 0.75, a 0.25; b becomes (0.75, 0.25).",
     ],
-    "loss curves in one": [
+    "loss curves": [
         "mean of 2 seeds",
         "After 40 steps, lowest first: no positions 2.000 (1.900 to 2.100)",
     ],
@@ -172,7 +171,7 @@ WRITTEN = {
     "seen from q": {"area 3", "dot product 4"},
     "two orders": {"a b: b becomes (0.25, 0.75)", "0.75", "weight of b"},
     "ellipses": {"norm of query", "norm of key", "score"},
-    "loss curves": {"RoPE", "2.000", "2.070", "step (grey: RoPE)"},
+    "loss curves": {"RoPE", "no positions", "step"},
     "by position": {"learned (to 128)", "trained length 128"},
     "base": {"bound 4,000"},
     "falling": {"plane 40", "plane 50", "plane 63", "mean of all 64"},
@@ -197,6 +196,7 @@ def test_a_drawing_names_what_it_draws(name):
 REFUSED = [
     ("nothing to draw", lambda: training.loss_curves({})),
     ("nothing to draw", lambda: training.above_reference({})),
+    ("no curves", lambda: training.learning({})),
     ("nothing to draw", lambda: finding_a_token.recall({}, ALL, FLOORS, 2.77)),
     ("nothing to draw", lambda: attention.cost_against_length([], {})),
     ("nothing to draw", lambda: by_position({}, EDGES, 128)),
@@ -475,7 +475,7 @@ def test_the_map_links_each_chapter_of_the_table_of_contents():
     assert list(dict.fromkeys(links)) == [name for name in chapters if name != "intro"]
 
 
-@pytest.mark.parametrize("name", ["loss curves in one", "by position"])
+@pytest.mark.parametrize("name", ["loss curves", "by position"])
 def test_labels_at_the_ends_of_lines_do_not_collide(name):
     found = re.findall(r'<text [^>]*?y="([\d.]+)"[^>]*>([^<]+)</text>', drawn(name).svg)
     ends = [float(y) for y, words in found if words.split(" (")[0] in map(label, POSITIONS)]
@@ -491,6 +491,22 @@ def test_loss_curves_are_sorted_and_of_equal_steps():
     odd["rope"][1] = {"step": [0, 10, 40], "loss": [4.0, 3.0, 2.0]}
     with pytest.raises(ValueError, match="seeds of 'rope' do not share their values of 'step'"):
         training.loss_curves(odd)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("one", "no positions ends at 2.500, +1.000 from"),
+        ("two", "no positions ends at 3.000, +1."),
+    ],
+)
+def test_learning_reads_the_chosen_method_on_the_chosen_text(text, words):
+    trainings = {"one": curves(none=2.5, rope=1.5), "two": curves(none=3.0, rope=2.0)}
+    chart = training.learning(trainings)
+    svg = rendered(chart, method="no positions", text=text)
+    assert any(each.startswith(words) for each in texts(svg))
+    assert svg.count('aria-roledescription="line mark"') == 2 * len(trainings["one"]["none"])
+    assert "one: no positions 2.500; one: RoPE 1.500" in chart.to_dict()["description"]
 
 
 @pytest.mark.parametrize(

@@ -203,6 +203,7 @@ def test_length_dependent_extensions_are_told_the_whole_length():
         assert torch.equal(rotary.rotate(part, ids), shards.of(whole, device)) == equal
 
 
+@needs_gloo
 def test_rings_hold_few_scores_at_a_time(monkeypatch):
     """In stretches of three queries, the numbers are those of one stretch."""
     monkeypatch.setattr(ring, "ROWS", 3)
@@ -219,6 +220,7 @@ def test_rings_hold_few_scores_at_a_time(monkeypatch):
         torch.distributed.destroy_process_group()
 
 
+@needs_gloo
 @pytest.mark.slow
 @pytest.mark.parametrize("script", sorted((Path(__file__).parent / "upstream").glob("*.py")))
 def test_findings_in_pytorch_hold(script):
@@ -271,6 +273,7 @@ def test_bad_splits_are_refused(call, says):
         call()
 
 
+@needs_gloo
 def test_a_process_that_fails_ends_the_others():
     with pytest.raises(RuntimeError, match="process 1 of 2 failed: RuntimeError: no such method"):
         across(jobs.fails_on_one, 2)

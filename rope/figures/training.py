@@ -3,10 +3,12 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rope.figures import Picture, picture, subplots
+import altair as alt
+
+from rope.figures import Picture, chart, picture, subplots
 from rope.figures.seeds import (
+    LOOKS,
     Curve,
-    Spread,
     check_some,
     curves_of_seeds,
     draw,
@@ -14,7 +16,7 @@ from rope.figures.seeds import (
     label,
     look,
 )
-from rope.figures.style import INK, MUTED
+from rope.figures.style import GRID, INK, MUTED
 from rope.measuring.intervals import interval
 
 REFERENCE = "rope"
@@ -71,13 +73,10 @@ def above_reference(values: Mapping[str, Mapping[str, Sequence[float]]]) -> Pict
     )
 
 
-def loss_curves(curves: Mapping[str, Sequence[Curve]], *, in_one: bool = False) -> Picture:
-    """The loss against the step: one panel a method, best first, RoPE's line grey in each.
+def loss_curves(curves: Mapping[str, Sequence[Curve]]) -> Picture:
+    """The loss against the step, a label at each line's end; good for a few methods.
 
-    Above a panel stands its last mean.
-    curves: by method, for each seed its steps under "step" and losses under "loss". Panels need
-    RoPE's among them, and an even number of methods.
-    in_one: all in one panel, with a label at each line's end; good for a few.
+    curves: by method, for each seed its steps under "step" and losses under "loss".
     The first loss, before any step, is left out of sight: it is the same for all, and far above.
     Raises ValueError for no curves, and for seeds that were evaluated after different steps.
     """
@@ -86,16 +85,11 @@ def loss_curves(curves: Mapping[str, Sequence[Curve]], *, in_one: bool = False) 
     low = min(min(curve.low) for curve in found.values())
     high = max(max(curve.high[1:]) for curve in found.values())
     seen = (low - 0.05 * (high - low), high + 0.05 * (high - low))
-    if in_one:
-        figure, ax = subplots(height=3.4)
-        for name, curve in found.items():
-            draw(ax, steps[name], curve, look(name, found))
-        ax.set(xlabel="step", ylabel="validation loss", ylim=seen)
-        end_labels(ax, [(steps[way][-1], c.mean[-1], label(way)) for way, c in found.items()])
-    else:
-        notes = {name: f"{curve.mean[-1]:.3f}" for name, curve in found.items()}
-        figure, panels = _small_multiples(steps, found, notes, "step", "validation loss")
-        panels[0, 0].set(ylim=seen)
+    figure, ax = subplots(height=3.4)
+    for name, curve in found.items():
+        draw(ax, steps[name], curve, look(name, found))
+    ax.set(xlabel="step", ylabel="validation loss", ylim=seen)
+    end_labels(ax, [(steps[way][-1], c.mean[-1], label(way)) for way, c in found.items()])
     said = "; ".join(
         f"{label(name)} {curve.mean[-1]:.3f} ({curve.low[-1]:.3f} to {curve.high[-1]:.3f})"
         for name, curve in found.items()
@@ -108,31 +102,62 @@ def loss_curves(curves: Mapping[str, Sequence[Curve]], *, in_one: bool = False) 
     )
 
 
-def _small_multiples(
-    x: Mapping[str, Sequence[float]],
-    curves: Mapping[str, Spread],
-    notes: Mapping[str, str],
-    xlabel: str,
-    ylabel: str,
-) -> tuple[Any, Any]:
-    """One panel a method, in the order given, each with the reference's line in grey beneath.
+def learning(trainings: Mapping[str, Mapping[str, Sequence[Curve]]]) -> Any:
+    """The loss while training under the reader's method, a line a seed, over RoPE's in grey.
 
-    notes: by method, what stands above its panel on the right. Returns the figure and the panels
-    `[rows, 2]` to finish.
+    trainings: by the words for a text and a budget, by method, for each seed its steps under "step"
+    and losses under "loss", RoPE's among them. The loss before any step is left out.
+    Raises ValueError for no curves, and for seeds that were evaluated after different steps.
     """
-    rows = (len(curves) + 1) // 2
-    shape = {"sharex": True, "sharey": True, "squeeze": False}
-    figure, panels = subplots(rows, 2, height=0.6 + 1.3 * rows, **shape)
-    for ax, name in zip(panels.flat, curves, strict=False):
-        if name != REFERENCE:
-            grey = {"color": MUTED, "linestyle": "-", "linewidth": 1.0}
-            ax.plot(x[REFERENCE], curves[REFERENCE].mean, **grey)
-        draw(ax, x[name], curves[name], look(name, curves))
-        ax.set_title(label(name), loc="left", fontsize=10)
-        ax.set_title(notes[name], loc="right", fontsize=10, color=INK)
-    figure.supxlabel(f"{xlabel} (grey: {label(REFERENCE)})", fontsize=10)
-    figure.supylabel(ylabel, fontsize=10)
-    return figure, panels
+    rows: list[tuple[Any, ...]] = []
+    ends: list[tuple[Any, ...]] = []
+    for words, curves in trainings.items():
+        _, found = curves_of_seeds(curves, "step", "loss")
+        for name, seeds in curves.items():
+            for seed, run in enumerate(seeds):
+                points = list(zip(run["step"], run["loss"], strict=True))[1:]
+                rows += [(words, label(name), seed, step, loss) for step, loss in points]
+            at_end = found[name].mean[-1]
+            ends.append((words, label(name), at_end, at_end - found[REFERENCE].mean[-1]))
+    if not rows:
+        raise ValueError("no curves: give at least one training with RoPE's among them")
+    options = list(dict.fromkeys(name for _, name, *_ in ends if name != label(REFERENCE)))
+    given = (("text", list(trainings), "trained on"), ("method", options, "method"))
+    choices = [
+        alt.param(name=name, value=few[0], bind=alt.binding_select(options=[*few], name=says))
+        for name, few, says in given
+    ]
+    columns = zip(("text", "name", "seed", "step", "loss"), zip(*rows, strict=True), strict=True)
+    lines = chart.data(**dict(columns))
+    columns = zip(("text", "name", "end", "less"), zip(*ends, strict=True), strict=True)
+    lasts = chart.data(**dict(columns))
+    x = chart.x("step:Q", "training step", grid=False)
+    y = chart.y("loss:Q", "validation loss", [1.2, 3.6])
+    known = {words: colour for words, colour, _ in LOOKS.values()}
+    scale = alt.Scale(domain=list(known), range=list(known.values()))
+    grey, chosen = (
+        alt.Chart(lines).transform_filter(f"datum.text == text && datum.name == {which}")
+        for which in (f"'{label(REFERENCE)}'", "method")
+    )
+    under = grey.mark_line(clip=True, color=GRID, strokeWidth=2)
+    over = chosen.mark_line(clip=True, strokeWidth=1.5)
+    drawn = (
+        under.encode(x=x, y=y, detail="seed:N"),
+        over.encode(x=x, y=y, detail="seed:N", color=alt.Color("name:N", scale=scale, legend=None)),
+    )
+    end = alt.Chart(lasts).transform_filter("datum.text == text && datum.name == method")
+    said = (
+        "method + ' ends at ' + format(datum.end, '.3f') + ', ' + format(datum.less, '+.3f') "
+        f"+ ' from {label(REFERENCE)} (grey)'"
+    )
+    sentence = chart.reading(said, y=10, size=14, of=end).properties(width=300, height=24)
+    panel = alt.layer(*drawn).properties(width=300, height=260, name="learning")
+    each = "; ".join(f"{text}: {name} {mean:.3f}" for text, name, mean, _ in ends)
+    return chart.finish(
+        alt.vconcat(sentence, panel, spacing=8).add_params(*choices),
+        alt_text="Validation loss against the training step, a line a seed, for the chosen method "
+        f"over {label(REFERENCE)}'s in grey, on the chosen text. Means at the end: {each}.",
+    )
 
 
 def _seeds(runs: Mapping[str, Sequence[Any]]) -> str:
