@@ -8,6 +8,7 @@ themselves.
 Shapes: B batch, H heads, S sequence, D head dimension, R rotated width, N table rows.
 """
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -37,7 +38,10 @@ def rotate(
     In place, where autograd records, it records a copy of the result. DTensors are rotated part by
     part, each where it is, and not in place.
     """
-    if any(map(is_dtensor, xs)):
+    loaded = sys.modules.get("torch.distributed.tensor")  # as it is where there are DTensors
+    if loaded is not None and (
+        isinstance(xs[0], loaded.DTensor) or isinstance(xs[-1], loaded.DTensor)
+    ):
         if inplace:
             raise ValueError(
                 "inplace is True for a DTensor; it must be False: rotate x.to_local() in place"

@@ -97,7 +97,7 @@ def test_a_port_in_use_is_named():
         (["--across", "context", "--context", "15"], "context is 15 for 1 processes"),
         (["--across", "context", "--position", "alibi"], "position is 'alibi' with softmax"),
         (["--across", "context", "--attention", "linear"], "with linear attention"),
-        (["--across", "data", "--task", "recall"], "task is 'recall', whose questions"),
+        (["--across", "data", "--task", "recall", "--context", "64"], "task is 'recall', whose"),
     ],
 )
 def test_what_cannot_be_shared_out_is_refused(given, says, monkeypatch, capsys):

@@ -10,7 +10,6 @@ from rope.figures.style import COLOURS, INK
 LENGTHS, DEVICES = (8, 16, 24), (2, 4)
 WIDTH, ROW = 300, 24
 LEFT = 66  # of the boxes beside the devices' names
-ON_COLOUR = "#ffffff"  # text in a box, in either theme
 PART = "floor(datum.t*2*P/S)"  # of 2P equal stretches, the one that a token stands in
 #: Of token t, as Vega expressions: the device that holds it, and its place among that one's tokens.
 HOLDS = {
@@ -71,8 +70,8 @@ def _tokens() -> alt.LayerChart:
     names = devices.transform_filter("datum.device < P").transform_calculate(
         text="'device ' + datum.device", left="0", **_row("datum.device")
     )
-    numbers = tokens.mark_text(color=ON_COLOUR, fontSize=11, fontWeight="bold")
-    layers = [_boxes(tokens, height), _text(names, height)]
+    numbers = tokens.mark_text(color=INK, fontSize=11)
+    layers = [_boxes(tokens, height, opacity=0.45), _text(names, height)]  # beneath numbers in ink
     layers.append(numbers.encode(x=_across("middle"), y=_down("centre", height), text="t:N"))
     return alt.layer(*layers).properties(width=WIDTH, height=height, name="tokens")
 
@@ -115,11 +114,11 @@ def _row(device: str) -> dict[str, str]:
     }
 
 
-def _boxes(rows: alt.Chart, height: int) -> alt.Chart:
+def _boxes(rows: alt.Chart, height: int, opacity: float = 1) -> alt.Chart:
     """Rectangles from (left, top) to (right, bottom), pixels."""
     some = max(DEVICES)
     colours = alt.Scale(domain=[*range(some)], range=[*COLOURS[:some]])
-    return rows.mark_rect().encode(
+    return rows.mark_rect(opacity=opacity).encode(
         x=_across("left"),
         x2="right:Q",
         y=_down("top", height),

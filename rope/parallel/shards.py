@@ -108,7 +108,7 @@ class Shards:
     def sees(self, queries: Tensor, keys: Tensor) -> Tensor:
         """Who sees whom: bool `[queries, keys]`, from the numbers of both tokens.
 
-        >>> packed([1, 2], devices=1).sees(torch.arange(3), torch.arange(3)).int()
+        >>> packed([1, 2], 1, contiguous).sees(torch.arange(3), torch.arange(3)).int()
         tensor([[1, 0, 0],
                 [0, 1, 0],
                 [0, 1, 1]], dtype=torch.int32)
@@ -138,7 +138,7 @@ def head_tail(seq_len: int, devices: int) -> Shards:
     Raises ValueError for a length that 2P does not divide: PyTorch's `context_parallel` then cuts
     contiguous stretches instead, and does not say so.
 
-    >>> head_tail(18, devices=2)
+    >>> head_tail(18, devices=2)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     ValueError: seq_len is 18 for 2 devices; it must be a multiple of 4: pad it to 20, ...
     """
