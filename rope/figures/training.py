@@ -16,7 +16,7 @@ from rope.figures.seeds import (
     label,
     look,
 )
-from rope.figures.style import GRID, INK, MUTED
+from rope.figures.style import BLUE, INK, MUTED
 from rope.measuring.intervals import interval
 
 REFERENCE = "rope"
@@ -103,7 +103,7 @@ def loss_curves(curves: Mapping[str, Sequence[Curve]]) -> Picture:
 
 
 def learning(trainings: Mapping[str, Mapping[str, Sequence[Curve]]]) -> Any:
-    """The loss while training under the reader's method, a line a seed, over RoPE's in grey.
+    """The loss while training under the reader's method, a line a seed, over RoPE's in blue.
 
     trainings: by the words for a text and a budget, by method, for each seed its steps under "step"
     and losses under "loss", RoPE's among them. The loss before any step is left out.
@@ -135,12 +135,12 @@ def learning(trainings: Mapping[str, Mapping[str, Sequence[Curve]]]) -> Any:
     y = chart.y("loss:Q", "validation loss", [1.2, 3.6])
     known = {words: colour for words, colour, _ in LOOKS.values()}
     scale = alt.Scale(domain=list(known), range=list(known.values()))
-    grey, chosen = (
+    reference, chosen = (
         alt.Chart(lines).transform_filter(f"datum.text == text && datum.name == {which}")
         for which in (f"'{label(REFERENCE)}'", "method")
     )
-    under = grey.mark_line(clip=True, color=GRID, strokeWidth=2)
-    over = chosen.mark_line(clip=True, strokeWidth=1.5)
+    under = reference.mark_line(clip=True, color=BLUE, strokeWidth=1)
+    over = chosen.mark_line(clip=True, strokeWidth=1.8)
     drawn = (
         under.encode(x=x, y=y, detail="seed:N"),
         over.encode(x=x, y=y, detail="seed:N", color=alt.Color("name:N", scale=scale, legend=None)),
@@ -148,7 +148,7 @@ def learning(trainings: Mapping[str, Mapping[str, Sequence[Curve]]]) -> Any:
     end = alt.Chart(lasts).transform_filter("datum.text == text && datum.name == method")
     said = (
         "method + ' ends at ' + format(datum.end, '.3f') + ', ' + format(datum.less, '+.3f') "
-        f"+ ' from {label(REFERENCE)} (grey)'"
+        f"+ ' from {label(REFERENCE)} (blue)'"
     )
     sentence = chart.reading(said, y=10, size=14, of=end).properties(width=300, height=24)
     panel = alt.layer(*drawn).properties(width=300, height=260, name="learning")
@@ -156,7 +156,7 @@ def learning(trainings: Mapping[str, Mapping[str, Sequence[Curve]]]) -> Any:
     return chart.finish(
         alt.vconcat(sentence, panel, spacing=8).add_params(*choices),
         alt_text="Validation loss against the training step, a line a seed, for the chosen method "
-        f"over {label(REFERENCE)}'s in grey, on the chosen text. Means at the end: {each}.",
+        f"over {label(REFERENCE)}'s in blue, on the chosen text. Means at the end: {each}.",
     )
 
 
