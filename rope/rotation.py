@@ -49,7 +49,10 @@ def rotate(
         outs: list[Tensor] = []
         for x in xs:
             if not is_dtensor(x):
-                raise TypeError("one of q and k is a DTensor; both must be, or neither")
+                raise TypeError(
+                    "one of q and k is a DTensor; both must be, or neither: distribute the other "
+                    "one too, or pass the local part of this one"
+                )
             part, cos_here, sin_here, ids = here(x, cos, sin, position_ids)
             (out,) = rotate((part,), cos_here, sin_here, ids, interleaved, inverse)
             outs.append(together(out, x))

@@ -133,7 +133,7 @@ def contiguous(seq_len: int, devices: int) -> Shards:
 def head_tail(seq_len: int, devices: int) -> Shards:
     """Of 2P stretches device i has the i-th and the i-th last: zigzag, as it is called as well.
 
-    All have as many causal pairs.
+    So every device has equally many causal pairs.
 
     Raises ValueError for a length that 2P does not divide: PyTorch's `context_parallel` then cuts
     contiguous stretches instead, and does not say so.
