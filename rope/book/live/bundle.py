@@ -24,7 +24,8 @@ PYODIDE = "314.0.7"
 INTEGRITY = (
     "0YvXxEhfEdpLfb/XkM2BFAeMROq0iMUX2bzzH9pOttyMcWkwq+HbE5uyuGD82LN7y2q+SNvi/6V5JEsOlD2R1A=="
 )
-FROM_NPM = ("pyodide.mjs", "pyodide.asm.mjs", "pyodide.asm.wasm", "python_stdlib.zip")
+FROM_NPM = ("pyodide.mjs", "pyodide.asm.mjs", "pyodide.asm.wasm")
+LIBRARY = "python_stdlib.zip"  # the name that Pyodide asks for
 PACKAGES = ("mpmath", "sympy")
 
 HERE = Path(__file__).parent
@@ -75,11 +76,15 @@ def _pyodide(folder: Path) -> Path:
     return folder / "package"
 
 
-def _compiled_packages(folder: Path, package: Path) -> bytes:
-    """SymPy and mpmath as this environment has them, without their tests, compiled for Pyodide."""
+def _library(folder: Path, package: Path) -> bytes:
+    """Python's library, and SymPy and mpmath as this environment has them, without their tests.
+
+    Compiled: Pyodide's own archive of the library is source, which each start would compile again.
+    """
     print("Compiling SymPy for the browser (half a minute, once).", flush=True)
     sources, compiled = folder / "sources.zip", folder / "compiled.zip"
-    with zipfile.ZipFile(sources, "w") as files:
+    shutil.copy(package / LIBRARY, sources)
+    with zipfile.ZipFile(sources, "a") as files:
         for name in PACKAGES:
             for path in distribution(name).files or ():
                 if path.parts[0] == name and path.suffix == ".py" and "tests" not in path.parts:
@@ -109,7 +114,7 @@ def python_and_sympy(work: Path) -> Path:
         files = {name: (package / name).read_bytes() for name in FROM_NPM}
         # Of the list of Pyodide's packages, its head: there is nothing to load them from.
         files["pyodide-lock.json"] = json.dumps({"info": info, "packages": {}}).encode()
-        files["sympy.zip"] = _compiled_packages(folder, package)
+        files[LIBRARY] = _library(folder, package)
         scripts = folder / "scripts"
         scripts.mkdir()
         for name, content in files.items():

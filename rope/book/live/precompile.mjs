@@ -1,4 +1,4 @@
-// Compiles SymPy and mpmath with the browser's own Python, so that no reader waits for it.
+// Compiles Python's library and SymPy with the browser's own Python: no reader waits for it.
 // node precompile.mjs FOLDER_OF_PYODIDE SOURCES.zip COMPILED.zip
 import { readFileSync, writeFileSync } from "node:fs";
 import { resolve } from "node:path";
@@ -18,7 +18,10 @@ with zipfile.ZipFile("/sources.zip") as sources, zipfile.ZipFile("/compiled.zip"
     sources.extractall("/sources")
     os.chdir("/sources")
     for name in sources.namelist():
-        made = py_compile.compile(name, "/module.pyc", doraise=True, invalidation_mode=unchecked)
-        compiled.writestr(zipfile.ZipInfo(name + "c"), open(made, "rb").read())
+        if name.endswith(".py"):
+            path = py_compile.compile(name, "/one.pyc", doraise=True, invalidation_mode=unchecked)
+            compiled.writestr(zipfile.ZipInfo(name + "c"), open(path, "rb").read())
+        else:
+            compiled.writestr(zipfile.ZipInfo(name), sources.read(name))
 `);
 writeFileSync(compiled, python.FS.readFile("/compiled.zip"));

@@ -29,22 +29,19 @@ async function start(files) {
     load("pyodide.asm.mjs", files),
     unpack(files["pyodide-lock.json"]),
   ]);
-  const [pyodide, sympy, rope] = await Promise.all([
+  const [pyodide, rope] = await Promise.all([
     loadPyodide({
       indexURL: "https://memory.invalid/",
       lockFileContents: new TextDecoder().decode(lock),
       createPyodideModule,
     }),
-    unpack(files["sympy.zip"]),
     unpack(files["rope.zip"]),
   ]);
-  postMessage({ progress: "Loading SymPy …" });
-  pyodide.FS.writeFile("/sympy.zip", new Uint8Array(sympy));
   pyodide.FS.writeFile("/rope.zip", new Uint8Array(rope));
   return pyodide.runPython(`
 import json, sys
 
-sys.path[:0] = ["/rope.zip", "/sympy.zip"]
+sys.path.insert(0, "/rope.zip")
 from rope.book.live.running import run
 
 lambda cell: json.dumps(run(**json.loads(cell)))
