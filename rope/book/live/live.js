@@ -13,7 +13,6 @@
     "as they stand now, your edits included";
 
   window.ropeLive = { files: {} };
-  const cells = []; // those with buttons
   let loading = null; // a promise of the files
   let worker = null;
   let waiting = new Map(); // cells whose result has not come, by their number
@@ -122,7 +121,7 @@
 
   function fail(message) {
     loading = null;
-    end((cell) => cell.tell("✗ Python could not be started: " + message, "wrong"));
+    end((cell) => cell.tell("✗ Python has stopped: " + message, "wrong"));
   }
 
   // --- One cell ---
@@ -174,15 +173,16 @@
       else if (result.same) tell("✓ as printed", "right");
       else if (result.error) tell("✗ the cell raises an exception", "wrong");
       else tell("✗ not as printed: − the book, + now", "wrong");
-      if (result.same || result.error) {
+      if (result.error) {
         if (result.text) line(result.text);
+        line(result.error, "rope-live-error");
       } else {
+        // Nothing where it is as printed: that stands below.
         result.difference.forEach((text) => {
           const kind = { "- ": "rope-live-less", "+ ": "rope-live-more" }[text.slice(0, 2)];
           line(text.replace(/^- /, "− "), kind);
         });
       }
-      if (result.error) line(result.error, "rope-live-error");
       if (result.left) line("what is left of the difference: " + result.left, "rope-live-error");
       output.hidden = !output.textContent;
     }
@@ -226,6 +226,7 @@
 
     const printed = code.querySelector("pre");
     const changed = element("pre");
+    changed.id = printed.id; // by which the button for copying finds what it copies
     function showCode() {
       changed.textContent = data.edited || "";
       (data.edited ? printed : changed).replaceWith(data.edited ? changed : printed);
@@ -240,8 +241,6 @@
       output.hidden = true;
       runButton.focus();
     }
-
-    cells.push(cell);
   }
 
   function start() {
@@ -254,16 +253,14 @@
       );
       if (at < 0) return console.error("A cell is not on the page: " + data.source);
       const [input] = inputs.splice(at, 1);
-      if (!cells.length) {
-        const note = element("p", "rope-live-note");
-        note.textContent =
-          "Cells with the button Run work in this page, without a network: Python with SymPy, " +
-          `${MEGABYTES} MB, starts at the first click. Edit changes a cell: turn a sign and see ` +
-          "its proof fail. Cells without buttons need NumPy or PyTorch, and run in the notebook.";
-        input.closest("div.cell").before(note);
-      }
       equip(data, number, input);
     });
+    const note = element("p", "rope-live-note");
+    note.textContent =
+      "Cells with the button Run work in this page, without a network: the first click starts " +
+      `Python with SymPy (${MEGABYTES} MB). Edit one: turn a sign and see its proof fail. ` +
+      "The others run in the notebook; most need NumPy or PyTorch.";
+    document.querySelector(".admonition.goals").after(note);
   }
 
   if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", start);

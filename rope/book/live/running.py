@@ -71,6 +71,7 @@ def _last_line(raised: BaseException) -> str:
     lines = [frame.lineno for frame in frames if frame.filename == CELL]
     if isinstance(raised, SyntaxError):
         lines = [raised.lineno]
-    if any(frame.filename == ABOVE for frame in frames):
-        return f"{said} (in a cell above)"
-    return f"{said} (line {lines[-1]})" if lines else said
+    if lines:
+        return f"{said} (line {lines[-1]})"
+    above = any(frame.filename == ABOVE for frame in frames)
+    return f"{said} (in a cell above)" if above else said
