@@ -251,7 +251,7 @@ def test_pages_get_their_script_once_and_give_it_back(tmp_path):
     nbformat.write(notebook, tmp_path / "chapters" / "one.ipynb")
     for _ in range(2):
         assert pages.put_in(tmp_path / "html", tmp_path / "chapters", {"a.js": 1}) == {"one": 1}
-    assert page.read_text().count("live.js") == page.read_text().count("<script") - 1 == 1
+    assert page.read_text().count("live/buttons.js") == 1
     assert "</script>'" not in page.read_text()
     assert pages.without(page.read_text()) == built
 

@@ -96,7 +96,10 @@ def test_nothing_is_loaded_before_a_click(visit):
     page = visit()
     page.wait_for_timeout(500)
     loaded = page.evaluate("[...document.scripts].map((one) => one.src)")
-    assert [Path(name).name for name in loaded if "/_static/live/" in name] == ["live.js"]
+    assert [Path(name).name for name in loaded if "/_static/live/" in name] == [
+        "python.js",
+        "buttons.js",
+    ]
     assert sum(path.stat().st_size for path in (HTML / "_static" / "live").iterdir()) < LIMIT
     assert "turn a sign" in page.locator(".rope-live-note").inner_text()
 
@@ -132,6 +135,9 @@ def test_a_reader_without_a_mouse_on_a_phone(visit):
     page.keyboard.press("Escape")
     assert page.evaluate("document.activeElement.textContent") == "Edit" and not editor.count()
     assert bar.locator("xpath=preceding-sibling::*").locator("pre").inner_text() == "1 / 0"
+    copied = bar.locator("xpath=preceding-sibling::*").locator("button.copybtn")
+    target = copied.get_attribute("data-clipboard-target")
+    assert page.locator(target).inner_text() == "1 / 0", "what is copied is what is shown"
     assert page.evaluate(wide) == 0
     heights = bar.locator("button:visible").evaluate_all(
         "all => all.map((one) => one.getBoundingClientRect().height)"

@@ -30,6 +30,7 @@ PACKAGES = ("mpmath", "sympy")
 
 HERE = Path(__file__).parent
 PACKAGE = HERE.parents[1]
+ASSETS = ("buttons.css", "buttons.js", "python.js")  # what a page loads at once
 OURS = (
     "__init__.py",
     "symbolic.py",
@@ -153,7 +154,7 @@ def write(work: Path, target: Path) -> dict[str, int]:
     for name, content in own.items():
         (target / f"{name}.js").write_text(_script(name, content), encoding="ascii")
     sizes = {script.name: script.stat().st_size for script in sorted(target.glob("*.js"))}
-    for name in ("live.css", "live.js"):
+    for name in ASSETS:
         shutil.copy(HERE / name, target)
     (target / "LICENCES.txt").write_text(licences(), encoding="utf-8")
     return sizes

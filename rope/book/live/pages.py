@@ -38,7 +38,8 @@ def without(text: str) -> str:
 def _tags(cells: list[dict[str, str]], sizes: dict[str, int]) -> str:
     data = json.dumps({"cells": cells, "parts": sizes}).replace("<", r"\u003c")
     return (
-        f'{START}<link rel="stylesheet" href="../_static/live/live.css">'
+        f'{START}<link rel="stylesheet" href="../_static/live/buttons.css">'
         f'<script type="application/json" id="rope-live">{data}</script>'
-        f'<script defer="defer" src="../_static/live/live.js"></script>{END}'
+        f'<script defer="defer" src="../_static/live/python.js"></script>'
+        f'<script defer="defer" src="../_static/live/buttons.js"></script>{END}'
     )

@@ -1,14 +1,14 @@
 """What a cell needs from the cells above it: those of their statements that it depends on.
 
 In the build this decides which cells a browser can run; in the browser, what is run before one.
+Scopes are read off the syntax tree: `symtable` gives others from Python 3.12 on.
 """
 
 from __future__ import annotations
 
 import ast
 import builtins
-import symtable
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 
 # Statements after which a name is what they made it: what stood above no longer matters.
@@ -20,19 +20,17 @@ _BINDING = (
     ast.Import,
     ast.ImportFrom,
 )
-# Scopes of their own whose body runs where it stands.
-_AT_ONCE = {"dictcomp", "genexpr", "listcomp", "setcomp"}
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
 class Statement:
     """One statement at the top level of a cell, and the names that it has to do with."""
 
     def __init__(self, node: ast.stmt) -> None:
-        table = symtable.symtable(ast.unparse(node), "cell", "exec")
-        symbols = table.get_symbols()
-        read = list(_global_names(table, called_later=False))
+        read = list(_read(node, frozenset(), called_later=False))
         self.node = node
-        self.binds = {s.get_name() for s in symbols if s.is_assigned() or s.is_imported()}
+        self.binds = set(_bound([node]))
         self.reads = {name for name, _ in read}
         self.later = {name for name, called_later in read if called_later}
         self.changes = self.binds | set(_changed(node))
@@ -43,14 +41,44 @@ class Statement:
         return self.binds if isinstance(self.node, _BINDING) else set()
 
 
-def _global_names(table: symtable.SymbolTable, called_later: bool) -> Iterator[tuple[str, bool]]:
+def _bound(nodes: Iterable[ast.AST]) -> Iterator[str]:
+    """The names that code binds in the scope that it stands in."""
+    for node in nodes:
+        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+            yield node.id
+        elif isinstance(node, ast.alias):
+            yield node.asname or node.name.partition(".")[0]
+        elif isinstance(node, (ast.ExceptHandler, ast.MatchAs, ast.MatchStar)) and node.name:
+            yield node.name
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            yield node.name
+        elif isinstance(node, _COMPREHENSIONS):  # of their own, but for x := 1
+            named = (one for one in ast.walk(node) if isinstance(one, ast.NamedExpr))
+            yield from _bound(one.target for one in named)
+        elif not isinstance(node, ast.Lambda):
+            yield from _bound(ast.iter_child_nodes(node))
+
+
+def _read(node: ast.AST, local: frozenset[str], called_later: bool) -> Iterator[tuple[str, bool]]:
     """The global names that are read, and whether only when a function is called."""
-    for symbol in table.get_symbols():
-        if symbol.is_referenced() and (table.get_type() == "module" or symbol.is_global()):
-            yield symbol.get_name(), called_later
-    for child in table.get_children():
-        at_once = child.get_name() in _AT_ONCE or child.get_type() == "class"
-        yield from _global_names(child, called_later or not at_once)
+    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id not in local:
+        yield node.id, called_later
+    if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+        yield from _read(ast.Name(node.target.id, ast.Load()), local, called_later)
+    inner, later, inside = local, called_later, list(ast.iter_child_nodes(node))
+    if isinstance(node, _FUNCTIONS):
+        body: list[ast.AST] = [*node.body] if isinstance(node.body, list) else [node.body]
+        arguments = {one.arg for one in ast.walk(node.args) if isinstance(one, ast.arg)}
+        inner, later = local | arguments | set(_bound(body)), True
+        for outside in (one for one in inside if one not in body):  # defaults, decorators
+            yield from _read(outside, local, called_later)
+        inside = body
+    elif isinstance(node, _COMPREHENSIONS):
+        first = node.generators[0].iter
+        yield from _read(first, local, called_later)
+        inner = local | set(_bound(one.target for one in node.generators))
+    for one in inside:
+        yield from _read(one, inner, later)
 
 
 def _changed(node: ast.stmt) -> Iterator[str]:
