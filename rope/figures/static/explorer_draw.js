@@ -18,16 +18,18 @@ const ropeDraw = (function () {
     return `<svg ${name} width="${width}" height="${height}" viewBox="0 0 ${width} ${height}">${inner}</svg>`;
   }
 
-  // Angles grow counter-clockwise, as in the book; a page's y grows downwards.
+  // Angles grow counter-clockwise, as in the book; a page's y grows downwards. A key in the past has
+  // n - m < 0: with the distance its hand turns clockwise.
   const on = (radius, angle) => [radius * Math.cos(angle), -radius * Math.sin(angle)];
 
+  // The angles from 0 down to the one given.
   function arc(radius, angle) {
     if (angle >= 2 * Math.PI - 1e-9) return `<circle class="known" r="${radius}"/>`;
-    const [x, y] = on(radius, angle);
-    return `<path class="known" d="M${radius} 0A${radius} ${radius} 0 ${angle > Math.PI ? 1 : 0} 0 ${x} ${y}"/>`;
+    const [x, y] = on(radius, -angle);
+    return `<path class="known" d="M${radius} 0A${radius} ${radius} 0 ${angle > Math.PI ? 1 : 0} 1 ${x} ${y}"/>`;
   }
 
-  // A hand, its projection, the arc that training covered, and the mark of the angle d theta_j.
+  // A hand, its projection, the arc that training covered, and the mark of the angle (n - m) theta_j.
   // longest: the longest hand of the sixteen, which sets their scale.
   function dial(hand, longest) {
     const [x, y] = on((HAND * hand.length) / longest, hand.angle);

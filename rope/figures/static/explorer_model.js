@@ -1,11 +1,11 @@
 // What the explorer shows, as numbers; chapter "The explorer". No part of it knows of the page.
 //
 // A state is { layer, head, query, key, distance, shift, stretch }: the places of query and key in
-// the text, the distance of their positions, and what is added to both. With q_j and k_j the
-// complex numbers of plane j before the rotation, theta'_j its stretched frequency, f the factor of
-// cos and sin, and d the distance, plane j adds
+// the text, the distance m - n of their positions, and what is added to both. With A_j the product
+// of the lengths of query and key in plane j, phi_j the angle from the one to the other before the
+// rotation, theta'_j the stretched frequency, and f the factor of cos and sin, plane j adds
 //
-//     f^2 |q_j| |k_j| cos(arg q_j - arg k_j + d theta'_j) / sqrt(D)
+//     f^2 A_j cos(phi_j + (n - m) theta'_j) / sqrt(D)
 //
 // to the score. Everything is computed in double precision from the stored halves.
 function ropeModel(data) {
@@ -45,7 +45,7 @@ function ropeModel(data) {
     const [c, d] = plane(k, state, key, j);
     const { inv_freq, scale } = stretches[state.stretch];
     const length = (scale * scale * Math.hypot(a, b) * Math.hypot(c, d)) / Math.sqrt(width);
-    const angle = Math.atan2(b, a) - Math.atan2(d, c) + distance * inv_freq[j];
+    const angle = Math.atan2(d, c) - Math.atan2(b, a) - distance * inv_freq[j];
     return { length, angle, share: length * Math.cos(angle) };
   }
 
@@ -61,7 +61,7 @@ function ropeModel(data) {
     const reached = (trained - 1) * stretches[0].inv_freq[j];
     const at = state.distance * stretches[state.stretch].inv_freq[j];
     const full = trained * stretches[0].inv_freq[j] >= 2 * Math.PI;
-    return { at, arc: full ? 2 * Math.PI : reached, inside: full || at <= reached };
+    return { at: -at, arc: full ? 2 * Math.PI : reached, inside: full || at <= reached };
   }
 
   return {
