@@ -191,10 +191,10 @@ function ropeExplorer(root) {
   paint();
   new MutationObserver(paint).observe(document.documentElement, { attributes: true, attributeFilter: ["data-theme"] });
   let drawn = panel.clientWidth;
-  window.addEventListener("resize", () => {
+  new ResizeObserver(() => {
     if (panel.clientWidth !== drawn) draw();
     drawn = panel.clientWidth;
-  });
+  }).observe(panel);
 }
 
 // Questions that are answered after a guess: the guess sets the figure to what shows the answer.
