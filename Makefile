@@ -19,13 +19,9 @@ BUILD := set -o pipefail; $(RUN) -c "from jupyter_book.cli.main import main; mai
 WITHOUT_TRACEBACK := sed '/^Traceback (most recent call last)/,$$d'
 # One thread a process: two processes have two cores.
 PYTEST := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(RUN) -m pytest -q -n 2
-<<<<<<< HEAD
-BROWSER_TESTS := $(wildcard tests/test_*browser*.py)
 # Buttons for the cells that run in the page; 3 says that there is no npm, or no registry for it.
 LIVE := $(RUN) -m rope.book.live
-=======
 BROWSER_TESTS := $(wildcard tests/test_browser*.py)
->>>>>>> main
 
 help: ## list the commands
 	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
@@ -40,11 +36,7 @@ live: $(READY) ## give the built pages their Run buttons; needs npm once
 test: code chapters pages ## run every test; SLOW=1 adds the slow ones
 
 code: $(READY) # unit tests, rules for notebooks, doctests
-<<<<<<< HEAD
-	@$(PYTEST) --dist worksteal $(BROWSER_TESTS:%=--ignore %) tests rope
-=======
 	@$(PYTEST) --dist worksteal $(addprefix --ignore ,$(BROWSER_TESTS)) tests rope
->>>>>>> main
 
 chapters: $(READY) # every cell again, its output compared with the stored one
 	@$(PYTEST) --dist loadfile --nbval --nbval-current-env --nbval-cell-timeout=600 chapters
