@@ -51,13 +51,14 @@ def stored_text(cell: dict[str, Any]) -> str:
 
 
 def runs(above: list[str], cell: dict[str, Any]) -> bool:
-    """Whether a cell can run in the page, and gives something to compare: prints, or asserts."""
+    """Whether a cell can run in the page, and is worth it: it prints, asserts or uses SymPy."""
     own = statements(cell["source"])
-    says = bool(cell["outputs"]) or ASSERTS.search(cell["source"])
-    if not (own and says) or marks(cell) & IGNORED:
+    if not own or marks(cell) & IGNORED:
         return False
     chosen, unknown = needed(above, cell["source"])
-    return not unknown and all(map(in_the_bundle, modules([*chosen, *own])))
+    imported = {*modules([*chosen, *own])}
+    says = cell["outputs"] or ASSERTS.search(cell["source"]) or imported & {"sympy", *OURS}
+    return bool(says) and not unknown and all(map(in_the_bundle, imported))
 
 
 def page_cells(notebook: dict[str, Any]) -> list[dict[str, Any]]:

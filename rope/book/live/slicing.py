@@ -31,7 +31,7 @@ class Statement:
         read = list(_read(node, frozenset(), called_later=False))
         self.node = node
         self.binds = set(_bound([node]))
-        self.reads = {name for name, _ in read}
+        self.reads = _needs(node)
         self.later = {name for name, called_later in read if called_later}
         self.changes = self.binds | set(_changed(node))
 
@@ -39,6 +39,31 @@ class Statement:
     def replaces(self) -> set[str]:
         """The names that this statement binds whatever happens."""
         return self.binds if isinstance(self.node, _BINDING) else set()
+
+
+def _before(own: Sequence[Statement], wanted: set[str]) -> set[str]:
+    """The names that are wanted before statements, if these are wanted behind them."""
+    for one in reversed(own):
+        wanted = (wanted - one.replaces) | one.reads
+    return wanted
+
+
+def _needs(node: ast.stmt) -> set[str]:
+    """The names that a statement reads before it binds them itself, as a loop binds its own."""
+    targets: list[ast.expr | None] = []
+    if isinstance(node, ast.For):
+        head, targets = [node.iter], [node.target]
+    elif isinstance(node, ast.With):
+        head = [item.context_expr for item in node.items]
+        targets = [item.optional_vars for item in node.items]
+    elif isinstance(node, (ast.If, ast.While)):
+        head = [node.test]
+    else:
+        return {name for name, _ in _read(node, frozenset(), called_later=False)}
+    read = {name for one in head for name, _ in _read(one, frozenset(), called_later=False)}
+    body = _before([Statement(one) for one in node.body], set())
+    other = _before([Statement(one) for one in getattr(node, "orelse", [])], set())
+    return read | (body - set(_bound(filter(None, targets)))) | other
 
 
 def _bound(nodes: Iterable[ast.AST]) -> Iterator[str]:
@@ -122,9 +147,7 @@ def needed(above: Sequence[str], source: str) -> tuple[list[Statement], set[str]
     """
     earlier = [one for cell in above for one in statements(cell)]
     own = statements(source)
-    wanted: set[str] = set()
-    for one in reversed(own):
-        wanted = (wanted - one.replaces) | one.reads
+    wanted = _before(own, set())
     own_names = {name for one in own for name in one.binds}
     while True:
         chosen, missing = _backwards(earlier, wanted)
@@ -141,5 +164,5 @@ def _backwards(earlier: Sequence[Statement], wanted: set[str]) -> tuple[list[Sta
     for one in reversed(earlier):
         if one.changes & wanted:
             chosen.append(one)
-            wanted = (wanted - one.replaces) | one.reads
+            wanted = _before([one], wanted)
     return chosen[::-1], wanted
