@@ -3,7 +3,6 @@
 The pages are those that were built last; `make test` builds them before it runs this file.
 """
 
-import os
 import re
 from io import StringIO
 from pathlib import Path
@@ -15,11 +14,13 @@ from sphinx.util.docutils import docutils_namespace, patch_docutils
 
 import rope
 from rope.book import anchors, links
+from tests import test_browser
 
 ROOT = Path(__file__).parents[1]
-HTML = Path(os.environ.get("ROPE_HTML", ROOT / "_build" / "html")).resolve()
+HTML = test_browser.HTML
 LISTED = ROOT / anchors.LISTED
 MOVED = ROOT / links.MOVED
+browser, visitors = test_browser.browser, test_browser.visitors  # fixtures
 
 
 @pytest.fixture(scope="module")
@@ -202,16 +203,21 @@ def build(folder, **changes):
     with patch_docutils(), docutils_namespace():
         Sphinx(*map(str, folders), "html", status=None, warning=warnings).build()
     return {
-        path.stem: BeautifulSoup(path.read_text(encoding="utf-8"), "html.parser")
+        path: BeautifulSoup(path.read_text(encoding="utf-8"), "html.parser")
         for path in (folder / "html" / "chapters").glob("*.html")
     }, warnings.getvalue()
 
 
 @pytest.fixture(scope="module")
-def small_book(tmp_path_factory):
+def small_pages(tmp_path_factory):
     pages, warnings = build(tmp_path_factory.mktemp("book"))
     assert warnings == ""
     return pages
+
+
+@pytest.fixture(scope="module")
+def small_book(small_pages):
+    return {path.stem: page for path, page in small_pages.items()}
 
 
 def test_proofs_and_solutions_are_named_after_what_they_belong_to(small_book):
@@ -257,3 +263,44 @@ def test_a_redirect_to_an_anchor_that_is_not_there_is_a_warning(tmp_path):
     lost = "chapters/one#its-heading chapters/one#lost\n"
     _, warnings = build(tmp_path, **{"chapters/moved.txt": lost})
     assert "its-heading leads to #lost, which is not there" in warnings
+
+
+# In a browser
+
+
+@pytest.mark.browser
+def test_a_link_to_a_renamed_page_keeps_its_anchor(browser, small_pages):
+    (old,) = (path for path in small_pages if path.stem == "old")
+    page = browser.new_page()
+    page.goto(f"{old.as_uri()}#lem-two")
+    page.wait_for_url("**/two.html#lem-two")
+    page.close()
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("width", [test_browser.WIDE, test_browser.NARROW])
+def test_what_is_on_another_page_is_said_to_the_link_that_asks(visitors, width):
+    visitor = visitors(width)
+    page = visitor.open("chapters/rotation_in_two_dimensions")
+    line = page.locator("p#thm-both-parts")
+    assert not line.is_visible()
+    page.goto(f"{page.url}#thm-both-parts")
+    assert line.is_visible() and line.bounding_box()["y"] < 844
+    line.locator("a").click()
+    page.wait_for_url("**/why_rotation.html#thm-both-parts")
+    assert visitor.faults == []
+
+
+@pytest.mark.browser
+def test_the_link_of_a_theorem_shows_at_the_keyboard(visitors):
+    page = visitors(test_browser.WIDE).open("chapters/rotation_in_two_dimensions")
+    link = page.locator("#thm-rope-2d > .admonition-title > a.headerlink")
+    opacity = "link => getComputedStyle(link).opacity"
+    link.scroll_into_view_if_needed()
+    page.mouse.move(0, 0)
+    assert link.evaluate(opacity) == "0"
+    page.keyboard.press("Tab")  # so that what has the focus is known to be of the keyboard
+    link.focus()
+    page.wait_for_function(
+        "() => getComputedStyle(document.activeElement).opacity === '1'", timeout=5_000
+    )

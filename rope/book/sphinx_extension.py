@@ -15,7 +15,7 @@ STATIC = Path(__file__).parent / "static"
 
 
 def set_up_config(app: Any, config: Any) -> None:
-    """Show charts before their text form and the version; offer Colab where it can open the book."""
+    """Say the version, show charts before their text form, offer Colab where it opens the book."""
     footer = config.html_theme_options.get("extra_footer", "")
     config.html_theme_options["extra_footer"] = footer.replace("{version}", rope.__version__)
     config.html_static_path.append(str(STATIC))
