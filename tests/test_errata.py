@@ -77,7 +77,7 @@ ENTRIES = {
 
 
 def test_the_dates_are_dates_the_newest_first():
-    dates = [datetime.strptime(date, "%d %B %Y") for date, _ in SECTIONS]
+    dates = [datetime.strptime(date, "Corrected on %d %B %Y") for date, _ in SECTIONS]
     assert dates == sorted(set(dates), reverse=True)
     assert all(text.strip().startswith("### ") for _, text in SECTIONS)
     assert len(ENTRIES) == TEXT.count("\n### ") >= 20
