@@ -7,6 +7,7 @@ import shlex
 import subprocess
 import sys
 import tomllib
+from functools import cache
 from pathlib import Path
 
 import nbformat
@@ -41,6 +42,12 @@ def commands(text):
                 yield shlex.split(line)
 
 
+@cache
+def help_of(module):
+    asked = [sys.executable, "-m", module, "--help"]
+    return subprocess.run(asked, cwd=ROOT, capture_output=True, text=True).stdout
+
+
 def permission_faults(text):
     workflow = yaml.safe_load(text)
     if workflow.get("permissions") != {"contents": "read"}:
@@ -72,10 +79,8 @@ def command_faults(text):
         if program == "python" and (rest[0] != "-m" or not importlib.util.find_spec(rest[1])):
             yield f"there is no {shlex.join(words)}"
         if program == "python" and rest[1].startswith("rope."):
-            helped = [sys.executable, "-m", rest[1], "--help"]
-            said = subprocess.run(helped, cwd=ROOT, capture_output=True, text=True).stdout
             for option in (word for word in rest[2:] if word.startswith("--")):
-                if not re.search(rf"{option}\b", said):
+                if not re.search(rf"{option}\b", help_of(rest[1])):
                     yield f"{rest[1]} has no {option}"
 
 

@@ -76,6 +76,8 @@ def name_the_nameless(app: Any, doctree: nodes.document, page: str) -> None:
 
 def link_titles(app: Any, doctree: nodes.document, page: str) -> None:
     """Put a link to itself behind the title of each statement and exercise, as headings have."""
+    if not getattr(app.builder, "add_permalinks", False):  # a book on paper has none
+        return
     for node in doctree.findall(
         lambda node: isinstance(node, STATEMENTS) or is_exercise_node(node)
     ):
@@ -83,9 +85,21 @@ def link_titles(app: Any, doctree: nodes.document, page: str) -> None:
         node[0] += nodes.raw("", PERMALINK.format(id=node["ids"][0], kind=kind), format="html")
 
 
+def redirects(app: Any) -> dict[str, str]:
+    """The redirects of this book that lead to a page of it."""
+    moved = read_moved(Path(app.srcdir) / MOVED)
+    return {old: new for old, new in moved.items() if new.partition("#")[0] in app.env.titles}
+
+
+def warn_of_lost_pages(app: Any, env: Any) -> None:
+    """Warn of each redirect to a page that is not there: the strict build stops at it."""
+    for old in read_moved(Path(app.srcdir) / MOVED).keys() - redirects(app):
+        log.warning("%s: %s leads to a page that is not there", MOVED.name, old)
+
+
 def redirect_anchors(app: Any, doctree: nodes.document, page: str) -> None:
     """Put each old anchor of a page at its new place, or a line that leads to the page it is on."""
-    for old, new in read_moved(Path(app.srcdir) / MOVED).items():
+    for old, new in redirects(app).items():
         old_page, _, anchor = old.partition("#")
         new_page, _, target = new.partition("#")
         if old_page != page or not anchor:
@@ -108,9 +122,9 @@ def redirect_anchors(app: Any, doctree: nodes.document, page: str) -> None:
 
 def write_moved_pages(app: Any, error: Exception | None) -> None:
     """Write a page at each old address of a page, which leads to the new one."""
-    if error is not None or app.builder.format != "html":
+    if error is not None or app.builder.name != "html":
         return
-    for old, new in read_moved(Path(app.srcdir) / MOVED).items():
+    for old, new in redirects(app).items():
         if "#" not in old:
             path = Path(app.outdir) / app.builder.get_target_uri(old)
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -120,6 +134,7 @@ def write_moved_pages(app: Any, error: Exception | None) -> None:
 
 def setup(app: Any) -> dict[str, Any]:
     """Register with Sphinx."""
+    app.connect("env-check-consistency", warn_of_lost_pages)
     app.connect("doctree-resolved", name_the_nameless)
     app.connect("doctree-resolved", link_titles)
     app.connect("doctree-resolved", redirect_anchors)
