@@ -33,13 +33,14 @@ def pages():
 
 def test_everything_that_may_be_linked_has_an_id_of_its_own(pages):
     addresses, faults = pages
-    assert faults == []
+    assert not faults, "\n" + "\n".join(faults)
     assert len(addresses) > 800, "the pages were not read whole"
 
 
 def test_a_link_made_to_a_listed_address_arrives(pages):
     moved = links.read_moved(MOVED)
-    assert anchors.compare(pages[0], anchors.read_listed(LISTED), moved) == []
+    faults = anchors.compare(pages[0], anchors.read_listed(LISTED), moved)
+    assert not faults, "\n" + "\n".join(faults)
 
 
 def test_the_list_is_sorted_so_that_two_changes_of_it_merge():
