@@ -21,7 +21,8 @@ WITHOUT_TRACEBACK := sed '/^Traceback (most recent call last)/,$$d'
 PYTEST := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(RUN) -m pytest -q -n 2
 # Buttons for the cells that run in the page; 3 says that there is no npm, or no registry for it.
 LIVE := $(RUN) -m rope.book.live
-BROWSER_TESTS := $(wildcard tests/test_browser*.py)
+# Tests of the built pages.
+PAGE_TESTS := $(wildcard tests/test_browser*.py) tests/test_anchors.py
 
 help: ## list the commands
 	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
@@ -36,7 +37,7 @@ live: $(READY) ## give the built pages their Run buttons; needs npm once
 test: code chapters pages ## run every test; SLOW=1 adds the slow ones
 
 code: $(READY) # unit tests, rules for notebooks, doctests
-	@$(PYTEST) --dist worksteal $(addprefix --ignore ,$(BROWSER_TESTS)) tests rope
+	@$(PYTEST) --dist worksteal $(PAGE_TESTS:%=--ignore %) tests rope
 
 chapters: $(READY) # every cell again, its output compared with the stored one
 	@$(PYTEST) --dist loadfile --nbval --nbval-current-env --nbval-cell-timeout=600 chapters
@@ -44,7 +45,7 @@ chapters: $(READY) # every cell again, its output compared with the stored one
 pages: $(READY) # the strict build, and its pages in a browser
 	@$(BUILD) --quiet | $(WITHOUT_TRACEBACK)
 	@$(LIVE) || [ $$? -eq 3 ]
-	@$(PYTEST) --dist worksteal $(BROWSER_TESTS)
+	@$(PYTEST) --dist worksteal $(PAGE_TESTS)
 
 execute: $(READY) ## run the notebooks and store their outputs; NB=chapters/x.ipynb for one
 	@$(RUN) -m rope.book.execute $(NB)

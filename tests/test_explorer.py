@@ -6,12 +6,13 @@ import re
 import pytest
 import torch
 
+import rope
 from rope.extensions import YaRN
-from rope.figures.explorer import explorer, stored, vectors
+from rope.figures.explorer import explorer, stored
 from rope.training import Decoder, Experiment
 from rope.training.inside import scores
 
-SMALL = Experiment(layers=2, width=16, heads=2, context=8)
+SMALL = Experiment(layers=3, width=24, heads=2, context=8)  # 3 layers, 2 heads, S = 8, D = 12
 TOKENS = torch.arange(8)
 START = {"layer": 0, "head": 1, "query": 5, "key": 2}
 
@@ -24,13 +25,16 @@ def made(model=None, text="abcdefgh", **changed):
 
 def test_it_holds_the_vectors_before_the_rotation():
     model = Decoder(SMALL, tokens=8)
-    q, k = stored(made(model).data)
-    assert q.shape == k.shape == (2, 2, 8, 8) and q.dtype == torch.float16
-    assert torch.equal(q, vectors(model, TOKENS)[0])
-    at_zero = (q[1, :, 0] * k[1, :, 0]).float().sum(dim=-1) / 8**0.5  # position 0 rotates nothing
-    torch.testing.assert_close(
-        at_zero, scores(model, TOKENS[None], 1)[0, :, 0, 0], atol=1e-2, rtol=0
-    )
+    q, k = (x.double() for x in stored(made(model).data))
+    assert q.shape == k.shape == (3, 2, 8, 12)
+    tables = rope.rotary_tables(8, rope.inverse_frequencies(12), dtype=torch.float64)
+    for layer in range(3):
+        own = scores(model, TOKENS[None], layer)[0].double()
+        q_m, k_n = (rope.rotary_embedding(x[layer][None], *tables)[0] for x in (q, k))
+        size = q_m.norm(dim=-1)[..., None] * k_n.norm(dim=-1)[:, None] / 12**0.5
+        seen = own.isfinite()
+        off = (q_m @ k_n.mT / 12**0.5 - own).abs()
+        assert (off <= 2.5 * 2.0**-11 * size)[seen].all()  # two factors in half precision
 
 
 def test_its_page_holds_its_data_and_asks_for_nothing():

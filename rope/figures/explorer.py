@@ -1,7 +1,8 @@
 """One linked figure of a trained model's queries and keys, which moves without a kernel.
 
 Chapter "The explorer". The output of a cell holds all of it: the vectors in half precision, the
-arithmetic (`explorer_model.js`), the drawing (`explorer_view.js`) and its looks.
+arithmetic (`explorer_model.js`), the drawings (`explorer_draw.js`), the controls
+(`explorer_view.js`) and the looks (`explorer.css`).
 """
 
 import base64

@@ -8,10 +8,9 @@ const ropeDraw = (function () {
   const RING = 33; // the radius of the arc of known angles
   const LEFT = 36, RIGHT = 14; // of the curve, beside its axes
 
-  const signed = (value, decimals = 2) =>
-    (value < 0 ? "\u2212" : "+") + Math.abs(value).toFixed(decimals);
   const plain = (value, decimals = 2) =>
     (Number(value.toFixed(decimals)) < 0 ? "\u2212" : "") + Math.abs(value).toFixed(decimals);
+  const signed = (value) => (plain(value).startsWith("\u2212") ? "" : "+") + plain(value);
 
   function svg(width, height, inner, label) {
     const name = label ? `role="img" aria-label="${label}"` : 'aria-hidden="true"';
@@ -74,7 +73,7 @@ const ropeDraw = (function () {
         `<polyline class="curve" points="${line}"/>${marks}${levels}` +
         `<circle class="here" cx="${across(distance)}" cy="${up(values[distance])}" r="5"/>` +
         `<text class="tick" x="${(LEFT + width) / 2}" y="${height - 3}" text-anchor="middle">distance m − n; shaded: as in training</text>`,
-      `The score of this query and this key at distances 0 to ${farthest}.`,
+      `The score of this query and this key at distances 0 to ${farthest}; ${plain(values[distance])} at ${distance}.`,
     );
   }
 

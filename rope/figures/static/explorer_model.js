@@ -64,8 +64,14 @@ function ropeModel(data) {
     return { at: -at, arc: full ? 2 * Math.PI : reached, inside: full || at <= reached };
   }
 
+  // Positions are counted from 0: where the distance is more than m, the query stands that far on.
+  function positions(state) {
+    const m = Math.max(state.query + state.shift, state.distance);
+    return { m, n: m - state.distance };
+  }
+
   return {
-    planes, tokens, layers, heads, text, farthest, trained, stretches,
+    planes, tokens, layers, heads, text, farthest, trained, stretches, positions,
     // Each plane: the length and the angle of its hand, its share of the score, what it knows.
     hands: (state) =>
       Array.from({ length: planes }, (_, j) => ({
@@ -89,7 +95,7 @@ function ropeModel(data) {
     // The D coordinates after the rotation, in the order of the layout.
     rotated(state, which, interleaved) {
       const isQuery = which === "q";
-      const position = state.query + state.shift - (isQuery ? 0 : state.distance);
+      const position = isQuery ? positions(state).m : positions(state).n;
       const { inv_freq, scale } = stretches[state.stretch];
       const found = new Array(width);
       for (let j = 0; j < planes; j++) {

@@ -4,10 +4,10 @@ function ropeExplorer(root) {
   const data = JSON.parse(root.querySelector('script[type="application/json"]').textContent);
   const model = ropeModel(data);
   const { dial, curve, distanceAt, coordinates, thumbnail, signed, plain } = ropeDraw;
-  const state = { shift: 0, stretch: 0, plane: 0, interleaved: false, ...data.start };
-  state.distance = state.query - state.key;
+  const first = { shift: 0, stretch: 0, plane: 0, interleaved: false, ...data.start };
+  const state = { ...first, distance: first.query - first.key, wanted: first.key };
   let picks = "key"; // what the pointer over the text chooses
-  let chosen = null; // the state to go back to when the pointer leaves the text
+  let chosen = null; // query and key to go back to when the pointer leaves the text
 
   const panel = document.createElement("div");
   panel.className = "panel";
@@ -20,10 +20,10 @@ function ropeExplorer(root) {
         <div class="pick" role="radiogroup" aria-label="The pointer on the text chooses"></div>
       </div>
     </div>
-    <p class="said"><output class="score"></output> <output class="where" aria-live="polite"></output></p>
+    <p class="said" aria-live="polite"><span class="score"></span> <span class="where"></span></p>
     <div class="dials" role="group" aria-label="Planes"></div>
-    <div class="controls"></div>
     <div class="curve"></div>
+    <div class="controls"></div>
     <div class="vectors"></div>`;
   root.appendChild(panel);
   const part = (name) => panel.querySelector("." + name);
@@ -36,6 +36,7 @@ function ropeExplorer(root) {
     return node;
   }
   const shown = (sign) => ({ "\n": "⏎", " ": "␣" })[sign] || sign;
+  const spoken = (sign) => ({ "\n": "end of line", " ": "space" })[sign] || sign;
 
   // Which head.
   const heads = [];
@@ -54,28 +55,27 @@ function ropeExplorer(root) {
     if (sign === "\n") add(part("text"), "br", {});
     return node;
   });
+  const places = () => ({ query: state.query, key: state.wanted, distance: state.distance });
   const pickOf = (event) => {
     const place = event.target.dataset && event.target.dataset.place;
-    if (place === undefined) return null;
-    return picks === "key" ? { key: Math.min(Number(place), state.query) } : { query: Number(place) };
+    if (place === undefined || (picks === "key" && place > state.query)) return null;
+    return { [picks]: Number(place) };
   };
   part("text").addEventListener("pointerover", (event) => {
     const pick = event.pointerType === "touch" ? null : pickOf(event);
     if (!pick) return;
-    chosen = chosen || { ...state };
+    chosen = chosen || places();
     change(pick);
   });
   part("text").addEventListener("click", (event) => {
     const pick = pickOf(event);
     if (!pick) return;
     change(pick);
-    chosen = chosen && { ...state };
+    chosen = chosen && places();
   });
   part("text").addEventListener("pointerleave", () => {
-    if (!chosen) return;
-    Object.assign(state, chosen);
+    if (chosen) change(chosen);
     chosen = null;
-    draw();
   });
   add(part("pick"), "span", {}, "the pointer chooses:");
   for (const name of ["key", "query"]) {
@@ -93,15 +93,14 @@ function ropeExplorer(root) {
 
   // Sliders and choices; each writes the state and is written by it.
   const writers = [];
-  const steps = [...new Set(Array.from({ length: 109 }, (_, i) => Math.round(Math.pow(1 + model.farthest, i / 108) - 1)))];
-  function slider(name, label, least, most, set, get, place = (value) => value) {
-    const row = add(part("controls"), "label", { class: "control" }, `<span>${label}</span><input type="range" name="${name}" min="${least}" step="1"><output></output>`);
+  function slider(name, label, most, get, say = String) {
+    const row = add(part("controls"), "label", { class: "control" }, `<span>${label}</span><input type="range" name="${name}" min="0" step="1"><span class="value"></span>`);
     const [, input, value] = row.children;
-    input.addEventListener("input", () => change(set(Number(input.value))));
+    input.addEventListener("input", () => change({ [name]: Number(input.value) }));
     writers.push(() => {
       input.max = most();
-      input.value = place(get());
-      input.setAttribute("aria-valuetext", get());
+      input.value = get();
+      input.setAttribute("aria-valuetext", say(get()));
       value.textContent = get();
     });
   }
@@ -112,17 +111,19 @@ function ropeExplorer(root) {
     select.addEventListener("change", () => change(set(Number(select.value))));
     writers.push(() => (select.value = get()));
   }
-  slider("query", "query at m", 0, () => model.tokens - 1, (query) => ({ query }), () => state.query);
-  slider("key", "key at n", 0, () => state.query, (key) => ({ key }), () => state.key);
-  slider("distance", "drag the key to distance", 0, () => steps.length - 1, (step) => ({ distance: steps[step] }), () => state.distance, (distance) => steps.findIndex((one) => one >= distance));
-  slider("shift", "shift both by", 0, () => 1000, (shift) => ({ shift }), () => state.shift);
+  const character = (place) => `${place}, ${spoken(model.text[place])}`;
+  slider("query", "query: character", () => model.tokens - 1, () => state.query, character);
+  slider("key", "key: character", () => state.query, () => state.key, character);
+  slider("distance", "drag the key to distance", () => model.farthest, () => state.distance);
+  slider("shift", "shift both by", () => 1000, () => state.shift);
   choice("stretch", "stretch the spectrum", model.stretches.map((one) => one.name), (stretch) => ({ stretch }), () => state.stretch);
   choice("layout", "layout in memory", ["half-split", "interleaved"], (layout) => ({ interleaved: layout === 1 }), () => Number(state.interleaved));
   const back = add(part("controls"), "button", { type: "button", class: "back" }, "put everything back");
-  back.addEventListener("click", () => change({ shift: 0, stretch: 0, interleaved: false, ...data.start }));
+  back.addEventListener("click", () => change(first));
 
   // The key is dragged on the curve as well.
   part("curve").addEventListener("pointerdown", (event) => {
+    if (event.button !== 0) return;
     part("curve").setPointerCapture(event.pointerId);
     change({ distance: distanceAt(event, part("curve"), model.farthest) });
   });
@@ -131,10 +132,12 @@ function ropeExplorer(root) {
       change({ distance: distanceAt(event, part("curve"), model.farthest) });
   });
 
-  // A new query or key stands where the text has it, until it is dragged.
+  // A new query or key stands where the text has it, until it is dragged. A query that comes before
+  // the key that was chosen has itself for a key.
   function change(to) {
     Object.assign(state, to);
-    state.key = Math.min(state.key, state.query);
+    if ("key" in to) state.wanted = to.key;
+    state.key = Math.min(state.wanted, state.query);
     if (("query" in to || "key" in to) && !("distance" in to)) state.distance = state.query - state.key;
     draw();
   }
@@ -143,8 +146,8 @@ function ropeExplorer(root) {
     const hands = model.hands(state);
     const weights = model.weights(state);
     const longest = Math.max(...hands.map((hand) => hand.length));
-    const [m, n] = [state.query + state.shift, state.query + state.shift - state.distance];
-    const strange = hands.map((hand, j) => (hand.inside ? "" : String(j))).filter(Boolean);
+    const { m, n } = model.positions(state);
+    const strange = hands.map((hand, j) => (hand.inside ? -1 : j)).filter((j) => j >= 0);
 
     signs.forEach((node, place) => {
       node.style.setProperty("--weight", place <= state.query ? Math.sqrt(weights[place]).toFixed(3) : "0");
@@ -152,8 +155,8 @@ function ropeExplorer(root) {
     });
     part("score").textContent = `score ${plain(model.score(state))} = the sum of ${model.planes} planes; weight ${(100 * weights[state.key]).toFixed(1)}%`;
     part("where").textContent =
-      `layer ${state.layer}, head ${state.head}: query ‘${shown(model.text[state.query])}’ at ${m}, key ‘${shown(model.text[state.key])}’ at ${plain(n, 0)}, distance ${state.distance}` +
-      (strange.length ? `; planes at new angles: ${strange.join(", ")}` : "");
+      `layer ${state.layer}, head ${state.head}: query ‘${shown(model.text[state.query])}’ at ${m}, key ‘${shown(model.text[state.key])}’ at ${n}, distance ${state.distance}` +
+      (strange.length ? `; planes at new angles: ${strange[0]} to ${strange.at(-1)}` : "");
     hands.forEach((hand, j) => {
       const [face, , value] = dials[j].children;
       face.innerHTML = dial(hand, longest);
@@ -171,7 +174,7 @@ function ropeExplorer(root) {
     const both = ["q", "k"].map((which) => model.rotated(state, which, state.interleaved));
     part("vectors").innerHTML = both
       .map((values, i) => {
-        const name = i ? `key at ${plain(n, 0)}` : `query at ${m}`;
+        const name = i ? `key at ${n}` : `query at ${m}`;
         const most = Math.max(...values.map(Math.abs));
         return `<p>the rotated ${name}, coordinates by plane</p>` + coordinates(values, most, state.plane, state.interleaved, width, `The ${values.length} coordinates of the rotated ${name}.`);
       })
@@ -179,14 +182,14 @@ function ropeExplorer(root) {
     root.dataset.ready = "true";
   }
 
-  function paint() {
-    for (const [layer, head, , canvas] of heads) {
-      const rows = model.text.map((_, query) => model.weights({ ...state, layer, head, query, key: query, distance: 0, stretch: 0 }));
-      thumbnail(canvas, rows, getComputedStyle(canvas).color);
-    }
-  }
+  // The weights of each head as the model has them, whatever is moved or stretched.
+  const maps = heads.map(([layer, head]) =>
+    model.text.map((_, query) => model.weights({ layer, head, query, key: query, distance: 0, stretch: 0 })),
+  );
+  const paint = () =>
+    heads.forEach(([, , , canvas], i) => thumbnail(canvas, maps[i], getComputedStyle(canvas).color));
 
-  ropeGuesses(part("guess"), data.questions, (to) => change({ shift: 0, stretch: 0, interleaved: false, ...to }));
+  ropeGuesses(part("guess"), data.questions, (to) => change({ ...first, ...to }));
   draw();
   paint();
   new MutationObserver(paint).observe(document.documentElement, { attributes: true, attributeFilter: ["data-theme"] });
@@ -211,7 +214,8 @@ function ropeGuesses(box, questions, show) {
       button.addEventListener("click", () => {
         box.querySelectorAll(".options button").forEach((one, j) => {
           one.disabled = true;
-          if (j === right) one.className = "right";
+          one.setAttribute("aria-pressed", String(j === i));
+          if (j === right) one.prepend("✓ ");
         });
         box.querySelector(".answer").innerHTML = `<strong>${i === right ? "✓ So it is." : "Not so."}</strong> ${answer} `;
         const next = document.createElement("button");
@@ -221,6 +225,7 @@ function ropeGuesses(box, questions, show) {
           number = (number + 1) % questions.length;
           show(questions[number].before);
           pose();
+          box.querySelector(".options button").focus({ preventScroll: true });
         });
         box.querySelector(".answer").appendChild(next);
         next.focus({ preventScroll: true }); // the guessed button no longer takes the focus
