@@ -11,13 +11,10 @@ from collections import Counter
 from dataclasses import dataclass
 
 from bs4 import BeautifulSoup, Tag
-from pygments.formatters import HtmlFormatter
 
 from .pages import Book, Page
 from .pictures import controls, still_chart, still_drawing
 
-STYLE = "a11y-high-contrast-light"
-COLOURED = set(re.findall(r"\.highlight \.(\w+)", HtmlFormatter(style=STYLE).get_style_defs()))
 NOT_ON_PAPER = ".headerlink, .toctree-wrapper, noscript"
 # What would be dead on paper; an article that still has one is not clean.
 CONTROLS = "button, input, select, details, script, iframe, video, canvas"
@@ -51,8 +48,7 @@ def read_articles(book: Book, *, narrow: bool = False) -> list[Article]:
 
 def clean(page: Page, *, narrow: bool = False) -> Article:
     """One page's article; its links still lead where the page's do."""
-    text = unspanned(page.file.read_text(encoding="utf-8"))
-    text, pictures = take_out_drawings(text, page.name)
+    text, pictures = take_out_drawings(page.file.read_text(encoding="utf-8"), page.name)
     soup = BeautifulSoup(text, "html.parser")
     article = soup.select_one("article")
     if article is None or article.h1 is None:
@@ -63,6 +59,8 @@ def clean(page: Page, *, narrow: bool = False) -> Article:
     unfold(soup, article)
     own_ids(article, page.name)
     move_solutions(soup, article, page.name)
+    for code in article.select("pre"):
+        code.string = code.get_text()  # black on paper, and a tenth of the elements
     for wide in article.select(".pst-scrollable-table-container"):
         wide.unwrap()
     left = article.select_one(CONTROLS)
@@ -71,12 +69,6 @@ def clean(page: Page, *, narrow: bool = False) -> Article:
     title = " ".join(article.h1.get_text().split())
     article.name, article["class"], article["id"] = "section", "chapter", page.name
     return Article(page, title, article, pictures)
-
-
-def unspanned(text: str) -> str:
-    """The page without those spans of its code that have no colour: most of its elements."""
-    quiet = re.compile(r'<span class="(\w+)">([^<]*)</span>')
-    return quiet.sub(lambda m: m[0] if m[1] in COLOURED else m[2], text)
 
 
 def take_out_drawings(text: str, name: str) -> tuple[str, dict[str, str]]:

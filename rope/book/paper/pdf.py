@@ -9,13 +9,14 @@ import html
 import io
 import json
 import re
+from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
 
-from pygments.formatters import HtmlFormatter
-from pypdf import PdfReader
+from pypdf import PdfReader, PdfWriter
+from pypdf.generic import DictionaryObject, NameObject, TextStringObject
 
-from .articles import STYLE, Article, read_articles
+from .articles import Article, read_articles
 from .browser import mathjax, offline_page
 from .pages import Book
 from .pictures import fonts
@@ -36,11 +37,30 @@ FACES = {"STIX": SERIF} | {
 SET = """async (column) => {
     await document.fonts.ready;
     await MathJax.typesetPromise();
+    for (const formula of MathJax.startup.document.math) {
+        // One image with words, and not an element of the PDF's structure for each sign.
+        formula.typesetRoot.setAttribute('role', 'img');
+        formula.typesetRoot.setAttribute('aria-label', formula.math);
+    }
     for (const table of document.querySelectorAll('table'))
         if (table.scrollWidth > column) table.style.zoom = column / table.scrollWidth;
-    for (const block of document.querySelectorAll('pre, .exercise, .proof, .warning, .goals, ul, ol'))
-        if (block.clientHeight < 260) block.classList.add('keep');
+    for (const block of document.querySelectorAll('pre, .exercise, .proof, .warning, .goals'))
+        if (block.clientHeight < 190) block.classList.add('keep');
     return document.querySelectorAll('mjx-merror, [data-mjx-error]').length;
+}"""
+# A heading as text, a formula in it as the signs that it shows.
+HEADINGS = """async () => {
+    const texts = [];
+    for (const heading of document.querySelectorAll('h1, h2, h3, h4, h5, h6')) {
+        const copy = heading.cloneNode(true);
+        for (const formula of copy.querySelectorAll('.math')) {
+            const tex = formula.textContent.trim().slice(2, -2);
+            const mathml = await MathJax.tex2mmlPromise(tex);
+            formula.innerHTML = mathml.replace(/>\\s+</g, '><');
+        }
+        texts.push(copy.textContent.trim().replace(/\\s+/g, ' '));
+    }
+    return texts;
 }"""
 NUMBER = """(pages) => {
     for (const link of document.querySelectorAll('a.paged'))
@@ -59,13 +79,46 @@ def make_pdf(book: Book, target: Path) -> None:
     source.parent.mkdir(parents=True, exist_ok=True)
     source.write_text(document(book, read_articles(book)), encoding="utf-8")
     with offline_page(source, width=COLUMN) as page:
+        headings = page.evaluate(HEADINGS)
         wrong = page.evaluate(SET, COLUMN)
         if wrong:
             raise RuntimeError(f"{wrong} formulas cannot be set; the pages show them in red")
+        import time;T=time.time()
         first = page.pdf(prefer_css_page_size=True)
+        print('first',len(first),time.time()-T);T=time.time()
         page.evaluate(NUMBER, places(first))
         second = page.pdf(prefer_css_page_size=True, outline=True, tagged=True)
-    target.write_bytes(second)
+    print(len(second), time.time()-T);T=time.time()
+    finish(second, headings, book).write(target)
+
+
+def finish(pdf: bytes, headings: list[str], book: Book) -> PdfWriter:
+    """The PDF with its own data, and an outline that reads as the headings do.
+
+    Chromium writes formulas' TeX and some words twice.
+
+    Raises RuntimeError: the outline has another number of entries than there are headings.
+    """
+    writer = PdfWriter(clone_from=io.BytesIO(pdf))
+    entries = list(outline_entries(writer.root_object["/Outlines"].get_object()))
+    if len(entries) != len(headings):
+        raise RuntimeError(f"{len(entries)} entries in the outline of {len(headings)} headings")
+    for entry, heading in zip(entries, headings, strict=True):
+        entry[NameObject("/Title")] = TextStringObject(heading)
+    data = {"Title": book.title, "Author": book.author, "Subject": f"Version {book.version}"}
+    writer.metadata = None
+    writer.add_metadata({f"/{key}": value for key, value in data.items()})
+    return writer
+
+
+def outline_entries(node: DictionaryObject) -> Iterator[DictionaryObject]:
+    """The entries below a node of a PDF's outline, from the first to the last."""
+    child = node.get("/First")
+    while child is not None:
+        entry = child.get_object()
+        yield entry
+        yield from outline_entries(entry)
+        child = entry.get("/Next")
 
 
 def places(pdf: bytes) -> dict[str, int]:
@@ -81,8 +134,7 @@ def places(pdf: bytes) -> dict[str, int]:
 
 def document(book: Book, articles: list[Article]) -> str:
     """The whole book as one HTML document."""
-    styles = [HtmlFormatter(style=STYLE).get_style_defs(".highlight")]
-    styles += [(HERE / name).read_text(encoding="utf-8") for name in ("shared.css", "print.css")]
+    styles = [(HERE / name).read_text(encoding="utf-8") for name in ("shared.css", "print.css")]
     styles += [face_rules(), running_titles(articles)]
     body = [cover(book), contents(articles)]
     for part, group in groupby(articles, lambda article: article.page.part):
