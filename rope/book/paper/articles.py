@@ -59,6 +59,8 @@ def clean(page: Page, *, narrow: bool = False) -> Article:
     unfold(soup, article)
     own_ids(article, page.name)
     move_solutions(soup, article, page.name)
+    for entry in article.select('[role="doc-biblioentry"]'):
+        del entry["role"]  # deprecated; epubcheck warns of each
     for code in article.select("pre"):
         code.string = code.get_text()  # black on paper, and a tenth of the elements
     for wide in article.select(".pst-scrollable-table-container"):
@@ -139,8 +141,10 @@ def move_solutions(soup: BeautifulSoup, article: Tag, name: str) -> None:
         if not isinstance(found, Tag):
             raise ValueError(f"{name}: a solution without an exercise: {solution.get_text()[:80]}")
         found.append(
-            fragment(f'<p class="to-solution"><a class="paged" data-page="000" href="#{solution["id"]}">'
-                     "Solution</a></p>")
+            fragment(
+                f'<p class="to-solution"><a class="paged" data-page="000" href="#{solution["id"]}">'
+                "Solution</a></p>"
+            )
         )
         section.append(solution.extract())
     article.append(section)
@@ -165,7 +169,7 @@ def own_ids(article: Tag, name: str) -> None:
     for node in nodes:
         own = node.attrs.pop("id")
         if times[own] == 1:
-            node["id"] = f"{name}--{plain_id(own)}"
+            node["id"] = f"{name}--{plain_id(str(own))}"
 
 
 def link(articles: list[Article]) -> None:
@@ -174,22 +178,37 @@ def link(articles: list[Article]) -> None:
     Raises ValueError: a link leads to a place that is not there.
     """
     names = {article.page.name for article in articles}
-    there = {node["id"] for article in articles for node in article.body.find_all(id=True)}
+    there = {str(node["id"]) for article in articles for node in article.body.find_all(id=True)}
     there |= names
     broken = []
+
+    def within(href: str, own: str) -> str | None:
+        """The link's form in the book: as it is to the web, None to a page that is not here."""
+        if re.match(r"https?:|mailto:", href):
+            return href
+        path, _, place = href.partition("#")
+        name = path.removesuffix(".html").rpartition("/")[2] if path else own
+        if name not in names:
+            return None
+        target = f"{name}--{plain_id(place)}" if place else name
+        if target not in there:
+            broken.append(f"{own}: {href}")
+        return f"#{target}"
+
     for article in articles:
+        name = article.page.name
         for node in article.body.select("a[href]"):
             href = str(node["href"])
-            if re.match(r"https?:|mailto:", href) or href.startswith(f"#{article.page.name}--"):
+            if href.startswith(f"#{name}--"):
                 continue
-            path, _, place = href.partition("#")
-            name = path.removesuffix(".html").rpartition("/")[2] if path else article.page.name
-            if name not in names:  # the index, a list of all theorems: paper has none
+            inside = within(href, name)
+            if inside is None:  # the index, a list of all theorems: paper has none
                 node.unwrap()
-                continue
-            target = f"{name}--{plain_id(place)}" if place else name
-            node["href"] = f"#{target}"
-            if target not in there:
-                broken.append(f"{article.page.name}: {href}")
+            else:
+                node["href"] = inside
+        for token, picture in article.pictures.items():
+            for href in set(re.findall(r'href="([^"#:]+\.html[^"]*)"', picture)):
+                picture = picture.replace(f'"{href}"', f'"{within(href, name)}"')
+            article.pictures[token] = picture
     if broken:
         raise ValueError(f"{len(broken)} links lead nowhere: {'; '.join(broken[:5])}")

@@ -12,18 +12,25 @@ import re
 from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
+from typing import cast
 
 from pypdf import PdfReader, PdfWriter
 from pypdf.generic import DictionaryObject, NameObject, TextStringObject
 
 from .articles import Article, read_articles
 from .browser import mathjax, offline_page
+from .front import cover
 from .pages import Book
 from .pictures import fonts
 
 HERE = Path(__file__).parent
 COLUMN = 627  # CSS pixels between the margins of print.css
-SERIF = {"STIXGeneral": "", "STIXGeneralItalic": "i", "STIXGeneralBol": "b", "STIXGeneralBolIta": "bi"}
+SERIF = {
+    "STIXGeneral": "",
+    "STIXGeneralItalic": "i",
+    "STIXGeneralBol": "b",
+    "STIXGeneralBolIta": "bi",
+}
 FACES = {"STIX": SERIF} | {
     f"DejaVu {name}": {
         f"{file}": "",
@@ -83,12 +90,9 @@ def make_pdf(book: Book, target: Path) -> None:
         wrong = page.evaluate(SET, COLUMN)
         if wrong:
             raise RuntimeError(f"{wrong} formulas cannot be set; the pages show them in red")
-        import time;T=time.time()
         first = page.pdf(prefer_css_page_size=True)
-        print('first',len(first),time.time()-T);T=time.time()
         page.evaluate(NUMBER, places(first))
         second = page.pdf(prefer_css_page_size=True, outline=True, tagged=True)
-    print(len(second), time.time()-T);T=time.time()
     finish(second, headings, book).write(target)
 
 
@@ -100,7 +104,9 @@ def finish(pdf: bytes, headings: list[str], book: Book) -> PdfWriter:
     Raises RuntimeError: the outline has another number of entries than there are headings.
     """
     writer = PdfWriter(clone_from=io.BytesIO(pdf))
-    entries = list(outline_entries(writer.root_object["/Outlines"].get_object()))
+    entries = list(
+        outline_entries(cast(DictionaryObject, writer.root_object["/Outlines"].get_object()))
+    )
     if len(entries) != len(headings):
         raise RuntimeError(f"{len(entries)} entries in the outline of {len(headings)} headings")
     for entry, heading in zip(entries, headings, strict=True):
@@ -136,7 +142,7 @@ def document(book: Book, articles: list[Article]) -> str:
     """The whole book as one HTML document."""
     styles = [(HERE / name).read_text(encoding="utf-8") for name in ("shared.css", "print.css")]
     styles += [face_rules(), running_titles(articles)]
-    body = [cover(book), contents(articles)]
+    body = [cover(book, "Paper edition"), contents(articles)]
     for part, group in groupby(articles, lambda article: article.page.part):
         if part:
             body.append(f'<section class="part"><h1>{html.escape(part)}</h1></section>')
@@ -184,28 +190,6 @@ def running_titles(articles: list[Article]) -> str:
         f"@top-right {{ content: {json.dumps(article.title, ensure_ascii=False)}; {rule} }} "
         f"@top-left {{ content: {json.dumps(article.page.part, ensure_ascii=False)}; {rule} }} }}"
         for article in articles
-    )
-
-
-def cover(book: Book) -> str:
-    """The title page."""
-    address = f'<p><a href="{html.escape(book.address)}">{html.escape(book.address)}</a></p>'
-    return (
-        f'<section class="cover"><h1>{html.escape(book.title)}</h1>'
-        f"<p>{html.escape(book.author)}</p>"
-        f"<p>Paper edition of version {html.escape(book.version)}</p>"
-        f'<div class="about">{about()}{book.licence}{address if book.address else ""}</div>'
-        "</section>"
-    )
-
-
-def about() -> str:
-    """What differs from the pages, in HTML."""
-    return (
-        "<p>The pages and notebooks of this book can be run; on paper, figures that move stand "
-        "still, and the code behind figures and checks is left out. "
-        "A line that begins with ✓ states what such a check asserts. "
-        "Solutions stand at the end of each chapter.</p>"
     )
 
 
