@@ -15,6 +15,7 @@ from bs4 import BeautifulSoup, Tag
 from .pages import Book, Page
 from .pictures import controls, still_chart, still_drawing
 
+TOKEN = re.compile(r"\[\[\w+ (?:drawing|chart|formula) \d+\]\]")
 NOT_ON_PAPER = ".headerlink, .toctree-wrapper, noscript"
 # What would be dead on paper; an article that still has one is not clean.
 CONTROLS = "button, input, select, details, script, iframe, video, canvas"
@@ -87,9 +88,7 @@ def take_out_drawings(text: str, name: str) -> tuple[str, dict[str, str]]:
 
 def put_back(text: str, pictures: dict[str, str]) -> str:
     """The text with each token's picture in its place."""
-    for token, picture in pictures.items():
-        text = text.replace(token, picture)
-    return text
+    return TOKEN.sub(lambda found: pictures[found[0]], text)
 
 
 def stop_charts(
@@ -208,7 +207,10 @@ def link(articles: list[Article]) -> None:
                 node["href"] = inside
         for token, picture in article.pictures.items():
             for href in set(re.findall(r'href="([^"#:]+\.html[^"]*)"', picture)):
-                picture = picture.replace(f'"{href}"', f'"{within(href, name)}"')
+                inside = within(href, name)
+                if inside is None:
+                    broken.append(f"{name}: {href} in a figure")
+                picture = picture.replace(f'"{href}"', f'"{inside}"')
             article.pictures[token] = picture
     if broken:
         raise ValueError(f"{len(broken)} links lead nowhere: {'; '.join(broken[:5])}")

@@ -51,8 +51,9 @@ SET = """async (column) => {
     }
     for (const table of document.querySelectorAll('table'))
         if (table.scrollWidth > column) table.style.zoom = column / table.scrollWidth;
-    for (const block of document.querySelectorAll('pre, .exercise, .proof, .warning, .goals'))
-        if (block.clientHeight < 190) block.classList.add('keep');
+    for (const [what, height] of [['pre', 190], ['.admonition', 380]])
+        for (const block of document.querySelectorAll(what))
+            if (block.clientHeight < height) block.classList.add('keep');
     return document.querySelectorAll('mjx-merror, [data-mjx-error]').length;
 }"""
 # A heading as text, a formula in it as the signs that it shows.
