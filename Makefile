@@ -1,7 +1,7 @@
 # The book's commands; `make` alone lists them. They work in .venv, which the first one sets up, or
 # in an environment of your own: make test PYTHON=/path/to/python
 .DEFAULT_GOAL := help
-.PHONY: help book test execute lab check clean repository environment code chapters pages
+.PHONY: help book pdf epub test execute lab check clean repository environment code chapters pages
 # A part of the tests that fails keeps none of the others from running.
 MAKEFLAGS += --keep-going
 SHELL := bash
@@ -19,7 +19,7 @@ BUILD := set -o pipefail; $(RUN) -c "from jupyter_book.cli.main import main; mai
 WITHOUT_TRACEBACK := sed '/^Traceback (most recent call last)/,$$d'
 # One thread a process: two processes have two cores.
 PYTEST := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(RUN) -m pytest -q -n 2
-BROWSER_TESTS := tests/test_browser.py
+BROWSER_TESTS := tests/test_browser.py tests/test_paper.py tests/test_paper_files.py
 
 help: ## list the commands
 	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
@@ -28,10 +28,13 @@ help: ## list the commands
 book: $(READY) ## build the HTML, strictly, and print the page to open
 	@$(BUILD) | $(WITHOUT_TRACEBACK)
 
+pdf epub: $(READY) ## make one file of the pages that were built last: _build/rope-book.*
+	@$(RUN) -m rope.book.paper $@
+
 test: code chapters pages ## run every test; SLOW=1 adds the slow ones
 
 code: $(READY) # unit tests, rules for notebooks, doctests
-	@$(PYTEST) --dist worksteal --ignore $(BROWSER_TESTS) tests rope
+	@$(PYTEST) --dist worksteal $(BROWSER_TESTS:%=--ignore %) tests rope
 
 chapters: $(READY) # every cell again, its output compared with the stored one
 	@$(PYTEST) --dist loadfile --nbval --nbval-current-env --nbval-cell-timeout=600 chapters

@@ -13,16 +13,16 @@ from playwright.sync_api import Page, sync_playwright
 NAMES = ["chromium", "chromium-browser", "google-chrome", "chrome"] + [
     f"/Applications/{name}.app/Contents/MacOS/{name}" for name in ("Chromium", "Google Chrome")
 ]
-#: Formulas are set and nothing else: no menu, no speech, which are for a screen.
+#: Formulas are set and nothing is added for a screen: a menu, a second form for screen readers.
 MATHJAX = """<script>
 window.MathJax = {
   startup: { typeset: false },
   options: {
-    enableMenu: false, enableExplorer: false, enableEnrichment: false,
-    enableSpeech: false, enableBraille: false, enableAssistiveMml: false,
-    ignoreHtmlClass: "chapter", processHtmlClass: "math",
+    enableMenu: false,
+    renderActions: { assistiveMml: [] },
+    ignoreHtmlClass: "chapter",
+    processHtmlClass: "math",
   },
-  output: { displayOverflow: "scale" },
 };
 </script>
 """

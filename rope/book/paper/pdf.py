@@ -49,12 +49,15 @@ SET = """async (column) => {
         formula.typesetRoot.setAttribute('role', 'img');
         formula.typesetRoot.setAttribute('aria-label', formula.math);
     }
-    for (const table of document.querySelectorAll('table'))
-        if (table.scrollWidth > column) table.style.zoom = column / table.scrollWidth;
+    for (const wide of document.querySelectorAll('table, div.math')) {
+        const room = Math.min(column, wide.parentElement.clientWidth);
+        if (wide.scrollWidth > room) wide.style.zoom = room / wide.scrollWidth;
+    }
     for (const [what, height] of [['pre', 190], ['.admonition', 380]])
         for (const block of document.querySelectorAll(what))
             if (block.clientHeight < height) block.classList.add('keep');
-    return document.querySelectorAll('mjx-merror, [data-mjx-error]').length;
+    const wrong = document.querySelectorAll('mjx-merror, [data-mjx-error]').length;
+    return [wrong, document.documentElement.scrollWidth - column];
 }"""
 # A heading as text, a formula in it as the signs that it shows.
 HEADINGS = """async () => {
@@ -88,7 +91,9 @@ def make_pdf(book: Book, target: Path) -> None:
     source.write_text(document(book, read_articles(book)), encoding="utf-8")
     with offline_page(source, width=COLUMN) as page:
         headings = page.evaluate(HEADINGS)
-        wrong = page.evaluate(SET, COLUMN)
+        wrong, over = page.evaluate(SET, COLUMN)
+        if over > 0:  # Chromium would print every page smaller
+            raise RuntimeError(f"something is {over} pixels wider than the column of {COLUMN}")
         if wrong:
             raise RuntimeError(f"{wrong} formulas cannot be set; the pages show them in red")
         first = page.pdf(prefer_css_page_size=True)
