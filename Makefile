@@ -28,8 +28,11 @@ help: ## list the commands
 book: $(READY) ## build the HTML, strictly, and print the page to open
 	@$(BUILD) | $(WITHOUT_TRACEBACK)
 
-pdf epub: $(READY) ## make one file of the pages that were built last: _build/rope-book.*
-	@$(RUN) -m rope.book.paper $@
+pdf: $(READY) ## print the pages that were built last as one PDF, _build/rope-book.pdf
+	@$(RUN) -m rope.book.paper pdf
+
+epub: $(READY) ## make them one EPUB, _build/rope-book.epub
+	@$(RUN) -m rope.book.paper epub
 
 test: code chapters pages ## run every test; SLOW=1 adds the slow ones
 

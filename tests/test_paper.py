@@ -250,7 +250,7 @@ def test_a_book_that_was_not_built_is_named(tmp_path):
 def test_controls_are_written_as_the_page_shows_them():
     bind = {"input": "range", "step": 0.01, "name": "a < b"}
     spec = {"params": [{"name": "a", "value": -3.1, "bind": bind}, {"name": "unbound"}]}
-    line = "On the page this figure moves. Its control, as set here: <em>a &lt; b</em> −3.10."
+    line = "In the browser this figure moves. Its control, as set here: <em>a &lt; b</em> −3.10."
     assert controls(spec) == line
 
 

@@ -7,9 +7,9 @@ import html
 from .pages import Book
 
 DIFFERS = (
-    "The pages and notebooks of this book can be run. Here, figures that move stand still, and "
-    "the code behind figures and checks is left out. A line that begins with ✓ states what such "
-    "a check asserts. Solutions stand at the end of each chapter."
+    "This book is also web pages and notebooks, which can be run. Here, figures that move stand "
+    "still, and the code behind figures and checks is left out. A line that begins with ✓ states "
+    "what such a check asserts. Solutions stand at the end of each chapter."
 )
 
 

@@ -81,7 +81,7 @@ def controls(spec: dict[str, Any]) -> str:
     if not set_here:
         raise ValueError("a chart without a control; a still figure is drawn with `picture`")
     noun = "controls" if len(set_here) > 1 else "control"
-    return f"On the page this figure moves. Its {noun}, as set here: {'; '.join(set_here)}."
+    return f"In the browser this figure moves. Its {noun}, as set here: {'; '.join(set_here)}."
 
 
 def shown(bind: dict[str, Any], value: Any) -> str:
