@@ -19,7 +19,7 @@ BUILD := set -o pipefail; $(RUN) -c "from jupyter_book.cli.main import main; mai
 WITHOUT_TRACEBACK := sed '/^Traceback (most recent call last)/,$$d'
 # One thread a process: two processes have two cores.
 PYTEST := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(RUN) -m pytest -q -n 2
-BROWSER_TESTS := tests/test_browser.py tests/test_paper.py tests/test_paper_files.py
+BROWSER_TESTS := tests/test_browser.py $(wildcard tests/test_paper_*.py)
 
 help: ## list the commands
 	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
