@@ -10,10 +10,10 @@ import argparse
 import sys
 from pathlib import Path
 
-from .epub import make_epub
-from .pages import read_book
-from .pdf import make_pdf
-from .publish import publish
+from rope.book.paper.epub import make_epub
+from rope.book.paper.pages import read_book
+from rope.book.paper.pdf import make_pdf
+from rope.book.paper.publish import publish
 
 ROOT = Path(__file__).parents[3]
 MAKE = {"pdf": make_pdf, "epub": make_epub}

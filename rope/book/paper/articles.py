@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from bs4 import BeautifulSoup, Tag
 
-from .pages import Book, Page
-from .pictures import controls, still_chart, still_drawing
+from rope.book.paper.pages import Book, Page
+from rope.book.paper.pictures import controls, still_chart, still_drawing
 
 TOKEN = re.compile(r"\[\[\w+ (?:drawing|chart|formula) \d+\]\]")
 NOT_ON_PAPER = ".headerlink, .toctree-wrapper, noscript"

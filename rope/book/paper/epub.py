@@ -13,11 +13,11 @@ from pathlib import Path
 
 from bs4 import Tag
 
-from .articles import Article, put_back, read_articles
-from .front import cover
-from .mathml import replace_formulas
-from .package import CONTAINER, package
-from .pages import Book
+from rope.book.paper.articles import Article, put_back, read_articles
+from rope.book.paper.front import cover
+from rope.book.paper.mathml import replace_formulas
+from rope.book.paper.package import CONTAINER, package
+from rope.book.paper.pages import Book
 
 HERE = Path(__file__).parent
 STYLES = ("shared.css", "reader.css")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 
-from .pages import Book
+from rope.book.paper.pages import Book
 
 DIFFERS = (
     "This book is also web pages and notebooks, which can be run. Here, figures that move stand "

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from bs4 import Tag
 
-from .articles import Article
-from .browser import mathjax, offline_page
+from rope.book.paper.articles import Article
+from rope.book.paper.browser import mathjax, offline_page
 
 CONVERT = """async (formulas) => {
     const made = [];

@@ -7,7 +7,7 @@ import re
 import time
 import uuid
 
-from .pages import Book
+from rope.book.paper.pages import Book
 
 CONTAINER = """<?xml version="1.0" encoding="utf-8"?>
 <container version="1.0" xmlns="urn:oasis:names:tc:opendocument:xmlns:container">

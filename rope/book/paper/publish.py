@@ -6,7 +6,7 @@ import re
 import shutil
 from pathlib import Path
 
-from .pages import Book
+from rope.book.paper.pages import Book
 
 KINDS = {"pdf": "PDF", "epub": "EPUB"}
 LINE = re.compile(r'\s*<p class="rope-paper">.*?</p>', re.S)
@@ -30,9 +30,9 @@ def publish(book: Book, made: Path) -> list[str]:
             there.append(kind)
     for page in sorted(book.html.rglob("*.html")):
         text = page.read_text(encoding="utf-8")
-        if "<article" not in text and FOOTER not in text:
-            continue  # the page that leads to the first one
         if FOOTER not in text:
+            if "<article" not in text:
+                continue  # the page that leads to the first one
             raise ValueError(f"{page} has no {FOOTER} to write the links into")
         up = "../" * len(page.relative_to(book.html).parents[1:])
         linked = LINE.sub("", text).replace(FOOTER, FOOTER + footer(there, up), 1)
