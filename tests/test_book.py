@@ -41,7 +41,7 @@ def make(*arguments):
 def test_make_alone_lists_the_commands():
     listed = re.findall(r"^  make (\w+)  ", make().stdout, re.M)
     commands = "help book pdf epub test execute lab check repository clean"
-        assert listed == commands.split()
+    assert listed == commands.split()
 
 
 @pytest.mark.parametrize(
