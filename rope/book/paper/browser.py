@@ -17,6 +17,7 @@ NAMES = ["chromium", "chromium-browser", "google-chrome", "chrome"] + [
 MATHJAX = """<script>
 window.MathJax = {
   startup: { typeset: false },
+  tex: { packages: { "[-]": ["noundefined"] } }, // an unknown command is an error, not red text
   options: {
     enableMenu: false,
     renderActions: { assistiveMml: [] },

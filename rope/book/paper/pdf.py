@@ -56,8 +56,8 @@ SET = """async (column) => {
     for (const [what, height] of [['pre', 190], ['.admonition', 380]])
         for (const block of document.querySelectorAll(what))
             if (block.clientHeight < height) block.classList.add('keep');
-    const wrong = document.querySelectorAll('mjx-merror, [data-mjx-error]').length;
-    return [wrong, document.documentElement.scrollWidth - column];
+    const wrong = '.math:not(:has(mjx-container)), mjx-merror, [data-mjx-error]';
+    return [document.querySelectorAll(wrong).length, document.documentElement.scrollWidth - column];
 }"""
 # A heading as text, a formula in it as the signs that it shows.
 HEADINGS = """async () => {
