@@ -1,13 +1,12 @@
 """Rotary position embedding: the book's package, from the definition to the layer.
 
-`import rope` needs torch alone. The submodules that use NumPy (`reference`),
-SymPy (`symbolic`), Matplotlib and Altair (`figures`) load when they are first named.
+Everything loads when it is first named: `import rope` needs nothing. The layer and its functions
+need torch alone; `reference` needs NumPy, `symbolic` SymPy, `figures` Matplotlib and Altair.
 """
 
 import importlib
 from pathlib import Path
-from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if Path(__file__).with_name("refactor").exists():
     raise ImportError(
@@ -15,10 +14,6 @@ if Path(__file__).with_name("refactor").exists():
         "refactoring, the files of one over the other's; an environment must have one of them: "
         "pip uninstall rope rope-book, then install the one, or make an environment for each"
     )
-
-from rope.frequencies import inverse_frequencies, rotary_tables
-from rope.functional import rotary_embedding, rotary_embedding_qk
-from rope.module import RotaryEmbedding
 
 __version__ = "0.2.0"
 __all__ = [
@@ -30,7 +25,14 @@ __all__ = [
     "rotary_tables",
 ]
 
-_LAZY = frozenset(
+_HOMES = {
+    "RotaryEmbedding": "module",
+    "inverse_frequencies": "frequencies",
+    "rotary_embedding": "functional",
+    "rotary_embedding_qk": "functional",
+    "rotary_tables": "frequencies",
+}
+_SUBMODULES = frozenset(
     (
         "accuracy",
         "adapters",
@@ -39,12 +41,21 @@ _LAZY = frozenset(
         "bench",
         "config",
         "diagnose",
+        "extensions",
         "figures",
+        "formula",
+        "frequencies",
+        "functional",
+        "kernels",
         "layouts",
         "measuring",
+        "module",
         "parallel",
+        "positions",
         "reference",
+        "rotation",
         "symbolic",
+        "tables",
         "training",
         "xpos",
     )
@@ -70,13 +81,27 @@ if TYPE_CHECKING:
     from rope import symbolic as symbolic
     from rope import training as training
     from rope import xpos as xpos
+    from rope.frequencies import inverse_frequencies, rotary_tables
+    from rope.functional import rotary_embedding, rotary_embedding_qk
+    from rope.module import RotaryEmbedding
 
 
-def __getattr__(name: str) -> ModuleType:
-    if name in _LAZY:
-        return importlib.import_module(f"{__name__}.{name}")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES and name not in _SUBMODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        module = importlib.import_module(f"{__name__}.{_HOMES.get(name, name)}")
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise ImportError(
+            f"rope.{name} needs torch, which is not installed: pip install torch, or stay with "
+            "rope.reference and rope.symbolic, which need none",
+            name="torch",
+        ) from error
+    # Kept, so that the next look finds it, and compiled code something that does not change.
+    return globals().setdefault(name, getattr(module, name) if name in _HOMES else module)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LAZY})
+    return sorted({*globals(), *_HOMES, *_SUBMODULES})

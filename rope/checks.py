@@ -1,79 +1,26 @@
-"""The package's refusals: what is wrong, what is allowed, and the way out, in a sentence.
+"""Refusals of tensors, and of counts that may be traced; `rope.scalars` refuses plain numbers.
 
 Every check runs before anything is computed or changed. Shapes and dtypes are known without
 looking at data, so those checks cost nothing on an accelerator and trace under `torch.compile`.
 """
 
-import math
-from numbers import Integral, Real
+from numbers import Integral
 
 import torch
 from torch import Tensor
+
+from rope.scalars import FARTHEST, check_whole
 
 FLOATING = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 INTEGER = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
 
 def check_count(name: str, value: int, smallest: int = 1) -> None:
-    """Refuse anything but an integer that is at least `smallest`."""
-    # torch.export traces a length as a SymInt, which Python does not count among the Integrals.
-    if isinstance(value, bool) or not isinstance(value, (Integral, torch.SymInt)):
-        raise TypeError(f"{name} is {value!r}; it must be an integer, so pass int({name})")
-    if value < smallest:
-        raise ValueError(f"{name} is {value}; it must be at least {smallest}, so pass a larger one")
-    if not torch.compiler.is_compiling() and value > 2**53:
-        raise ValueError(
-            f"{name} has {int(value).bit_length()} bits; it must be at most 2**53, past which "
-            "float64 skips whole numbers: pass a smaller one"
-        )
-
-
-def check_dim(dim: int, name: str = "dim") -> None:
-    """Refuse a width that does not split into planes of two coordinates."""
-    check_count(name, dim, smallest=2)
-    if dim % 2:
-        raise ValueError(
-            f"{name} is {dim}; it must be even, since each plane takes two coordinates: "
-            f"pass {dim - 1} and leave one coordinate unrotated"
-        )
-
-
-def check_base(base: float, name: str = "base") -> None:
-    """Refuse a base that gives no positive, finite frequencies, or angles beyond float64."""
-    value = _finite(name, base, "10000.0")
-    # The last frequency is below 1/base; at 2^960 it leaves room for int64's positions.
-    if value < 2.0**-960:
-        raise ValueError(
-            f"{name} is {value:g}; it must be positive and finite, and at least 1.03e-289, or "
-            "angles leave float64: pass a usual one such as 10000.0"
-        )
-
-
-def check_number(
-    name: str, value: float, *, at_least: float | None = None, above: float | None = None
-) -> None:
-    """Refuse what is no finite real number, or lies below `at_least`, or not `above`."""
-    example = "1.0" if above is None else f"{above + 1:g}"
-    if at_least is not None:
-        example = f"{at_least:g}"
-    number = _finite(name, value, example)
-    if at_least is not None and number < at_least:
-        raise ValueError(f"{name} is {value}; it must be at least {at_least:g}: pass a larger one")
-    if above is not None and number <= above:
-        raise ValueError(f"{name} is {value}; it must be above {above:g}: pass a larger one")
-
-
-def _finite(name: str, value: float, example: str) -> float:
-    """The value as a float, refused if it is no number or beyond every float."""
-    if isinstance(value, bool) or not isinstance(value, Real):
-        raise TypeError(f"{name} is {value!r}; it must be a real number such as {example}")
-    try:
-        number = float(value)
-    except OverflowError:  # an integer that no float reaches
-        number = math.inf
-    if not -math.inf < number < math.inf:  # math.isfinite cannot be traced
-        raise ValueError(f"{name} is {number:g}; it must be finite, such as {example}")
-    return number
+    """Refuse anything but an integer that is at least `smallest`, or a length that is traced."""
+    # torch.export traces a length as a SymInt, which Python does not count among the Integrals;
+    # a bound that the shapes did not have would narrow what the exported program takes.
+    largest = None if torch.compiler.is_compiling() else FARTHEST
+    check_whole(name, value, smallest, largest, kinds=(Integral, torch.SymInt))
 
 
 def check_finite(what: str, tensor: Tensor, way_out: str) -> None:
@@ -91,12 +38,6 @@ def check_finite(what: str, tensor: Tensor, way_out: str) -> None:
     if not whole:
         worst = tensor[~tensor.isfinite()][0].item()
         raise ValueError(f"{what} holds {worst}; all must be finite: {way_out}")
-
-
-def check_flag(name: str, value: bool) -> None:
-    """Refuse a truthy stand-in: the string "half" would otherwise mean interleaved."""
-    if not isinstance(value, bool):
-        raise TypeError(f"{name} is {value!r}; it must be True or False, so pass one of the two")
 
 
 def check_tensor(name: str, value: Tensor) -> None:

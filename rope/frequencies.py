@@ -10,17 +10,15 @@ import torch
 from torch import Tensor
 
 from rope.checks import (
-    check_base,
     check_count,
     check_devices,
-    check_dim,
     check_finite,
     check_float64,
     check_integer,
-    check_number,
     check_table_dtype,
 )
 from rope.extensions.base import Extension, check_scaled
+from rope.scalars import check_base, check_dim, check_number
 
 
 def inverse_frequencies(

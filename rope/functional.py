@@ -13,18 +13,12 @@ Shapes: B batch, H heads, S sequence, D head dimension, R rotated width, N table
 import torch
 from torch import Tensor
 
-from rope.checks import (
-    check_devices,
-    check_flag,
-    check_floating,
-    check_heads,
-    check_pair,
-    is_plain,
-)
+from rope.checks import check_devices, check_floating, check_heads, check_pair, is_plain
 from rope.formats import from_bhsd, to_bhsd
 from rope.inplace import check_writable
 from rope.positions import check_position_ids
 from rope.rotation import rotate
+from rope.scalars import check_flag
 
 
 def rotary_embedding(

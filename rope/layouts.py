@@ -14,7 +14,8 @@ from fnmatch import fnmatchcase
 import torch
 from torch import Tensor
 
-from rope.checks import check_count, check_dim, check_flag, check_tensor
+from rope.checks import check_count, check_tensor
+from rope.scalars import check_dim, check_flag
 
 _RANKS = re.compile(r"lora_?(a|down|embedding)", re.IGNORECASE)  # LoRA's first factor
 _FUSED = re.compile(r"qkv|query_key_value|c_attn", re.IGNORECASE)  # values among the rows

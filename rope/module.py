@@ -12,12 +12,13 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from rope.checks import check_count, check_flag, check_heads, check_pair
+from rope.checks import check_count, check_heads, check_pair
 from rope.formats import from_bhsd, to_bhsd
 from rope.frequencies import inverse_frequencies
 from rope.inplace import check_writable
 from rope.positions import check_position_ids
 from rope.rotation import rotate
+from rope.scalars import check_flag
 from rope.tables import MOST_ROWS, RotaryTables
 
 

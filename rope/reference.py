@@ -10,7 +10,7 @@ Shapes: S sequence, d head dimension, ... any leading axes. Angles in radians.
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rope.checks import check_base, check_dim, check_flag
+from rope.scalars import check_base, check_dim, check_flag
 
 Array = NDArray[np.float64]
 

@@ -14,19 +14,13 @@ import threading
 import torch
 from torch import Tensor
 
-from rope.checks import (
-    check_base,
-    check_count,
-    check_dim,
-    check_flag,
-    check_integer,
-    check_table_dtype,
-)
+from rope.checks import check_count, check_integer, check_table_dtype
 from rope.extensions import Default, Extension
 from rope.following import Following, default_device
 from rope.frequencies import check_extension, inverse_frequencies, rotary_tables, table_dtype
 from rope.kernels.operator import look_up
 from rope.positions import check_no_negative, check_places, position_range
+from rope.scalars import check_base, check_dim, check_flag
 from rope.shared import shared_tables
 
 _CHANGING = threading.Lock()  # one for all: a lock of its own could not be copied or pickled

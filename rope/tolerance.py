@@ -10,7 +10,8 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from rope.checks import check_count, check_number, check_table_dtype
+from rope.checks import check_count, check_table_dtype
+from rope.scalars import check_number
 
 
 def allowed(roundings: int, size: float = 1.0, dtype: torch.dtype = torch.float64) -> float:

@@ -18,17 +18,11 @@ import math
 import torch
 from torch import Tensor, nn
 
-from rope.checks import (
-    check_base,
-    check_dim,
-    check_flag,
-    check_heads,
-    check_number,
-    check_pair,
-)
+from rope.checks import check_heads, check_pair
 from rope.frequencies import inverse_frequencies, rotary_tables, table_dtype
 from rope.functional import rotary_embedding
 from rope.positions import check_places, position_range
+from rope.scalars import check_base, check_dim, check_flag, check_number
 
 GAMMA = 0.4
 

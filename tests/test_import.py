@@ -15,7 +15,7 @@ import rope
 PACKAGE = Path(rope.__file__).parent
 # The floors of the house, lowest first: a room imports from its own floor or those below it.
 FLOORS = (
-    "checks inplace formats reference symbolic tolerance",  # definitions
+    "scalars checks inplace formats reference symbolic tolerance",  # definitions
     "extensions frequencies positions config",
     "dtensors formula kernels rotation functional",  # the operation
     "following shared tables module",  # the layer, and what keeps its tables
@@ -57,6 +57,41 @@ def test_rope_works_without_numpy():
         "import rope.xpos\n"
         "x = torch.ones(1, 1, 3, 4)\n"
         "print(*rope.RotaryEmbedding(4)(x, x)[0].shape)"
+    )
+    assert run(code) == ["1", "1", "3", "4"]
+
+
+def test_definitions_and_proofs_need_no_torch():
+    """And what does need it says so in a sentence, however it is named."""
+    code = (
+        "import sys; sys.modules['torch'] = None\n"
+        "import rope, rope.reference\n"
+        "from rope.symbolic import prove_equal, real_symbols, rotation\n"
+        "m, n, theta = real_symbols('m n theta')\n"
+        "left = rotation(m * theta).T * rotation(n * theta)\n"
+        "prove_equal(left, rotation((n - m) * theta))\n"
+        "for code in ('rope.RotaryEmbedding', 'from rope import rotary_tables', 'rope.layouts'):\n"
+        "    try: exec(code)\n"
+        "    except ImportError as error: print(error)\n"
+        "print(rope.reference.inverse_frequencies(4).sum())"
+    )
+    said = " ".join(run(code))
+    for name in ("RotaryEmbedding", "rotary_tables", "layouts"):
+        assert f"rope.{name} needs torch, which is not installed" in said
+    assert said.endswith("1.01")
+
+
+def test_importing_rope_alone_imports_nothing():
+    assert run("import sys, rope; print({'torch', 'numpy', 'sympy'} & {*sys.modules})") == ["set()"]
+
+
+def test_compiled_code_may_name_a_function_first():
+    code = (
+        "import torch, rope\n"
+        "@torch.compile(fullgraph=True, backend='eager')\n"
+        "def turned(x):\n"
+        "    return rope.rotary_embedding(x, *rope.rotary_tables(3, rope.inverse_frequencies(4)))\n"
+        "print(*turned(torch.ones(1, 1, 3, 4)).shape)"
     )
     assert run(code) == ["1", "1", "3", "4"]
 

@@ -1,7 +1,11 @@
 """The record: each run measured rightly, resumed after a stop, and read; what a step costs."""
 
 import json
+import subprocess
+import sys
+import time
 from dataclasses import asdict, replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -203,6 +207,37 @@ def test_a_sweep_goes_on_with_the_runs_that_are_missing(tmp_path, monkeypatch):
     write(output, {"metadata": changed, "runs": record["runs"]})
     with pytest.raises(ValueError, match=r"was made with python '2\.7', and here it is"):
         sweep(output)
+
+
+PARENT = """
+import os, sys, time
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from rope.training.sweep import _prepare
+if __name__ == "__main__":
+    pool = ProcessPoolExecutor(1, get_context("spawn"), initializer=_prepare)
+    print(pool.submit(os.getpid).result(), flush=True)
+    pool.submit(time.sleep, 600)
+    time.sleep(600)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="looks for a process in /proc")
+def test_a_worker_ends_with_a_parent_that_is_killed(tmp_path):
+    program = tmp_path / "parent.py"
+    program.write_text(PARENT, encoding="utf-8")
+    parent = subprocess.Popen([sys.executable, program], stdout=subprocess.PIPE, text=True)
+    worker = Path("/proc", parent.stdout.readline().strip())
+    assert worker.exists() and worker.name.isdigit()
+    parent.kill()
+    parent.wait()
+    for _ in range(100):
+        if not worker.exists() or "Z" in (worker / "stat").read_text().rpartition(")")[2]:
+            break
+        time.sleep(0.1)
+    else:
+        pytest.fail("the worker outlived its parent by ten seconds")
 
 
 def test_the_record_holds_the_plan_and_no_run_twice():

@@ -21,8 +21,9 @@ from torch.nn.functional import scaled_dot_product_attention
 from rope.attention.admission import check_mask
 from rope.attention.cache import KVCache
 from rope.attention.decoding import Ids, Layer, alone, decode
-from rope.checks import check_count, check_dim, check_flag, check_floating
+from rope.checks import check_count, check_floating
 from rope.module import RotaryEmbedding
+from rope.scalars import check_dim, check_flag
 
 
 class LatentAttention(nn.Module):

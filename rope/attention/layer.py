@@ -18,8 +18,9 @@ from rope.attention.decoding import Ids, Layer, alone, decode
 from rope.attention.packed import check_segment_ids
 from rope.attention.sinks import attention_with_sinks
 from rope.attention.tree import check_draft
-from rope.checks import check_count, check_flag, check_floating
+from rope.checks import check_count, check_floating
 from rope.module import RotaryEmbedding
+from rope.scalars import check_flag
 
 
 class RotaryAttention(nn.Module):

@@ -15,8 +15,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import elu
 
-from rope.checks import check_devices, check_flag, check_heads
+from rope.checks import check_devices, check_heads
 from rope.functional import rotary_embedding
+from rope.scalars import check_flag
 
 FeatureMap = Callable[[Tensor], Tensor]
 CHUNK = 64  # tokens handled at once: large enough for matmuls, small beside any S that matters

@@ -12,8 +12,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from rope.checks import check_count, check_devices, check_dim, check_flag
+from rope.checks import check_count, check_devices
 from rope.frequencies import check_spectrum, inverse_frequencies
+from rope.scalars import check_dim, check_flag
 
 
 def axial_frequencies(

@@ -7,9 +7,10 @@ import torch
 from torch import Tensor, nn
 
 from rope.axes.tables import axis_tables, check_axis_positions
-from rope.checks import check_flag, check_heads, check_pair
+from rope.checks import check_heads, check_pair
 from rope.frequencies import table_dtype
 from rope.rotation import rotate
+from rope.scalars import check_flag
 
 
 class AxisRotation(nn.Module):

@@ -16,7 +16,8 @@ from torch import Tensor, nn
 
 from rope.axes.frequencies import axial_frequencies
 from rope.axes.layer import AxisRotation
-from rope.checks import check_count, check_flag
+from rope.checks import check_count
+from rope.scalars import check_flag
 
 
 class MixedRotaryEmbedding(AxisRotation):

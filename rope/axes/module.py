@@ -15,10 +15,11 @@ from torch import Tensor
 from rope.axes.frequencies import axial_frequencies, section_frequencies
 from rope.axes.layer import AxisRotation
 from rope.axes.tables import check_frequencies
-from rope.checks import check_finite, check_flag, check_number
+from rope.checks import check_finite
 from rope.extensions.base import Extension
 from rope.following import Following, default_device
 from rope.frequencies import inverse_frequencies
+from rope.scalars import check_flag, check_number
 
 
 class MultiAxisRotaryEmbedding(Following, AxisRotation):

@@ -13,7 +13,8 @@ from math import floor
 import torch
 from torch import Tensor
 
-from rope.checks import check_count, check_number
+from rope.checks import check_count
+from rope.scalars import check_number
 
 Segment = int | tuple[int, int, int] | tuple[int, int, int, float]
 

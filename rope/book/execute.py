@@ -60,7 +60,9 @@ def kernel_environment() -> Iterator[None]:
         yield
 
 
-def execute(notebook: Any, folder: Path, name: str, python: str = sys.executable) -> None:
+def execute(
+    notebook: Any, folder: Path, name: str, python: str = sys.executable, quiet: bool = True
+) -> None:
     """Run a notebook's cells in order and bring it into its stored form, in place.
 
     The same cells give the same bytes, today and on another machine: no times, counts 1 ... n,
@@ -70,6 +72,7 @@ def execute(notebook: Any, folder: Path, name: str, python: str = sys.executable
     folder: the working directory of its kernel.
     name: what to call it in messages.
     python: the interpreter that runs it.
+    quiet: whether no cell may write to stderr.
 
     Raises NotebookError: a cell raised, wrote to stderr, took too long, or ended its kernel.
     """
@@ -77,13 +80,13 @@ def execute(notebook: Any, folder: Path, name: str, python: str = sys.executable
 
     def refuse_stderr(cell: Any, cell_index: int, execute_reply: Any) -> None:
         said = "".join(out.text for out in cell.outputs if out.get("name") == "stderr")
-        if said and execute_reply["content"]["status"] == "ok":
+        if quiet and said and execute_reply["content"]["status"] == "ok":
             raise NotebookError(f"It wrote to stderr, which no cell may:\n{said.rstrip()}")
 
     # The kernel of one interpreter, whatever kernels the machine has registered.
     kernel: Any = AsyncKernelManager(kernel_spec_manager=KernelSpecManager(kernel_dirs=[]))
-    quiet = ["--IPKernelApp.log_level=CRITICAL"]
-    kernel.kernel_spec.argv = make_ipkernel_cmd(executable=python, extra_arguments=quiet)
+    log = ["--IPKernelApp.log_level=CRITICAL"]
+    kernel.kernel_spec.argv = make_ipkernel_cmd(executable=python, extra_arguments=log)
     client = NotebookClient(
         notebook,
         km=kernel,

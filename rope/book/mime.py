@@ -19,6 +19,7 @@ from rope.figures import style
 
 SVG = "image/svg+xml"
 VEGA_LITE = "application/vnd.vegalite.v5+json"
+EXPLORER = '<div class="rope-explorer"'  # its colours are the theme's; the theme's tables' are not
 ROLES = ("muted", "grid", "paper", "blue", "vermilion", "green", "purple", "ochre", "sky")
 THEME_COLOURS = {style.INK: "currentColor"}
 THEME_COLOURS |= {getattr(style, role.upper()): f"var(--rope-{role})" for role in ROLES}
@@ -41,6 +42,8 @@ class BookRenderer(NbElementRenderer):
             for key, name in (("rope-vega", "vega.js"), ("rope-charts", "charts.js")):
                 self.add_js_file(key, name, {"defer": "defer"})
             return [nodes.raw(text=chart_box(data.content), format="html", classes=["output"])]
+        if data.mime_type == "text/html" and data.string.startswith(EXPLORER):
+            return [nodes.raw(text=data.string, format="html", classes=["output"])]
         return super().render_mime_type(data)
 
 

@@ -8,12 +8,16 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import rope
+
 VEGA_LITE = "5.20"  # the version of the JSON that Altair 5.5 writes
 STATIC = Path(__file__).parent / "static"
 
 
 def set_up_config(app: Any, config: Any) -> None:
-    """Show charts before their text form; offer Colab where it can open the book."""
+    """Say the version, show charts before their text form, offer Colab where it opens the book."""
+    footer = config.html_theme_options.get("extra_footer", "")
+    config.html_theme_options["extra_footer"] = footer.replace("{version}", rope.__version__)
     config.html_static_path.append(str(STATIC))
     config.nb_mime_priority_overrides = [
         *config.nb_mime_priority_overrides,
@@ -86,6 +90,7 @@ def list_arguments(
 
 def setup(app: Any) -> dict[str, Any]:
     """Register with Sphinx."""
+    app.setup_extension("rope.book.links")
     app.connect("config-inited", set_up_config)
     app.connect("builder-inited", write_vega)
     app.connect("env-updated", write_in_parallel)

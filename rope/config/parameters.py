@@ -7,10 +7,10 @@ Version 4: the base at the top, the extension in `rope_scaling`. Version 5: all 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from rope.checks import check_base
 from rope.config.extension import ALL_TAKE, TRAINED, Parameters, refuse_unknown, takes
 from rope.config.models import FIXED_BASE, GENERAL
 from rope.config.source import agree, held, present
+from rope.scalars import check_base
 
 #: One entry a layer type, None for layers that do not rotate; a flat form has one, under None.
 Entries = dict[str | None, Parameters | None]

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rope.checks import check_count, check_flag
+from rope.checks import check_count
 from rope.config.classes import class_facts, model_layout
 from rope.config.extension import Parameters, build_extension
 from rope.config.layers import rotating_layers
@@ -17,6 +17,7 @@ from rope.config.parameters import layer_entries, rope_parameters
 from rope.config.source import agree, held, read_config, refuse_unread, text_facts
 from rope.config.widths import longest_context, widths
 from rope.extensions import Extension, YaRN, mscale
+from rope.scalars import check_flag
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,10 @@ R is int(D * partial_rotary_factor), as transformers has it; an odd R is refused
 from collections.abc import Mapping
 from typing import Any
 
-from rope.checks import check_count, check_number
+from rope.checks import check_count
 from rope.config.extension import Parameters
 from rope.config.source import agree, held, present
+from rope.scalars import check_number
 
 
 def longest_context(facts: Mapping[str, Any]) -> int | None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from rope.checks import FLOATING, check_count, check_dim
+from rope.checks import FLOATING, check_count
 from rope.config import RotarySettings, rotary_settings
 from rope.diagnose import causes
 from rope.diagnose.catalogue import DANGERS
@@ -26,6 +26,7 @@ from rope.diagnose.probe import WIDEST_FIRST, Probe, Refusal
 from rope.diagnose.report import Report, Rotation
 from rope.diagnose.weights import RowOrder, diagnose_weights
 from rope.module import RotaryEmbedding
+from rope.scalars import check_dim
 
 __all__ = [
     "CODES",

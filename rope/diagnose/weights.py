@@ -16,7 +16,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from rope.checks import check_count, check_dim
+from rope.checks import check_count
+from rope.scalars import check_dim
 
 SHUFFLES = 256
 SIGMAS, EVIDENCE = 5.0, 0.15  # what an answer needs

@@ -16,8 +16,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from rope.checks import check_count, check_number
+from rope.checks import check_count
 from rope.extensions.base import Extension
+from rope.scalars import check_number
 
 
 @dataclass(frozen=True)

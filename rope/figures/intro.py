@@ -60,12 +60,13 @@ PARTS: tuple[tuple[str, str, dict[str, str]], ...] = (
             "beyond_the_trained_length": "Beyond the\ntrained length",
         },
     ),
+    ("Explore", PURPLE, {"explorer": "The\nexplorer"}),
 )
 
 
 def book_map() -> Picture:
     """The chapters, each part in a colour; on the built page each box is a link."""
-    figure, ax = subplots(height=7.2)
+    figure, ax = subplots(height=8.0)
     ax.set_axis_off()
     y = 0.0
     for part, colour, chapters in PARTS:

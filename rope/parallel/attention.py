@@ -16,9 +16,10 @@ from torch.distributed._functional_collectives import all_to_all_single_autograd
 from torch.distributed.device_mesh import DeviceMesh
 from torch.nn.functional import scaled_dot_product_attention
 
-from rope.checks import check_devices, check_floating, check_number
+from rope.checks import check_devices, check_floating
 from rope.parallel.ring import Ring
 from rope.parallel.shards import Shards
+from rope.scalars import check_number
 
 
 def context_parallel_attention(

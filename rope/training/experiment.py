@@ -7,7 +7,8 @@ second round are in `rope.training.second`.
 
 from dataclasses import dataclass, replace
 
-from rope.checks import check_base, check_count, check_flag, check_number
+from rope.checks import check_count
+from rope.scalars import check_base, check_flag, check_number
 from rope.training.positions import POSITIONS
 from rope.training.variants import METHODS
 

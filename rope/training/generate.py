@@ -8,7 +8,8 @@ Shapes: S sequence.
 import torch
 from torch import Tensor
 
-from rope.checks import check_count, check_number
+from rope.checks import check_count
+from rope.scalars import check_number
 from rope.training.corpus import Corpus, generator
 from rope.training.decoder import Decoder
 

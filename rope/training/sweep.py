@@ -11,8 +11,9 @@ import os
 import signal
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, replace
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import torch
@@ -183,9 +184,16 @@ def _finished(output: Path, about: Entry) -> dict[Experiment, Entry]:
 
 
 def _prepare() -> None:
-    """A worker has one thread, and ends at once when interrupted: the parent says what is kept."""
+    """A worker has one thread, and ends at once when interrupted, or when its parent is gone."""
     torch.set_num_threads(1)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    Thread(target=_end_with, args=(parent_process(),), daemon=True).start()
+
+
+def _end_with(parent: Any) -> None:
+    """Wait for the parent's end; a run that nobody will record is not finished."""
+    parent.join()
+    os._exit(1)
 
 
 def _windows(trained: Trained, length: int) -> int:

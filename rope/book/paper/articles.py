@@ -5,6 +5,7 @@ Every id is `page--id`, so that all articles stand in one document; each page's 
 
 from __future__ import annotations
 
+import html
 import json
 import re
 from collections import Counter
@@ -12,10 +13,11 @@ from dataclasses import dataclass
 
 from bs4 import BeautifulSoup, Tag
 
+from rope.book.paper.browser import DRAWN_BY_SCRIPT, photos
 from rope.book.paper.pages import Book, Page
 from rope.book.paper.pictures import controls, still_chart, still_drawing
 
-TOKEN = re.compile(r"\[\[\w+ (?:drawing|chart|formula) \d+\]\]")
+TOKEN = re.compile(r"\[\[\w+ (?:drawing|chart|formula|photo) \d+\]\]")
 NOT_ON_PAPER = ".headerlink, .toctree-wrapper, noscript"
 # What would be dead on paper; an article that still has one is not clean.
 CONTROLS = "button, input, select, details, script, iframe, video, canvas"
@@ -55,6 +57,7 @@ def clean(page: Page, *, narrow: bool = False) -> Article:
     if article is None or article.h1 is None:
         raise ValueError(f"{page.file} has no article with a heading")
     stop_charts(soup, article, pictures, page.name, narrow)
+    take_photos(soup, article, pictures, page)
     for node in article.select(NOT_ON_PAPER):
         node.decompose()
     unfold(soup, article)
@@ -106,6 +109,19 @@ def stop_charts(
         picture.string = token
         line = fragment(f'<p class="moves">{controls(spec)}</p>')
         box.replace_with(picture, line)
+
+
+def take_photos(soup: BeautifulSoup, article: Tag, pictures: dict[str, str], page: Page) -> None:
+    """Put a picture of each figure that a script of its own draws, as it opens, in its place."""
+    boxes = article.select(DRAWN_BY_SCRIPT)
+    for number, (box, image) in enumerate(zip(boxes, photos(page.file, len(boxes)), strict=True)):
+        token = f"[[{page.name} photo {number}]]"
+        label = html.escape(str(box["aria-label"]), quote=True)
+        pictures[token] = f'<img alt="{label}" src="data:image/png;base64,{image}"/>'
+        picture = soup.new_tag("div", attrs={"class": "picture photo"})
+        picture.string = token
+        line = "In the browser this figure moves. Here it is as it opens."
+        box.replace_with(picture, fragment(f'<p class="moves">{line}</p>'))
 
 
 def unfold(soup: BeautifulSoup, article: Tag) -> None:

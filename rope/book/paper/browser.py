@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import shutil
 from collections.abc import Iterator
@@ -29,6 +30,10 @@ window.MathJax = {
 """
 
 
+#: A figure that is drawn by a script of its own, and says without it what it would show.
+DRAWN_BY_SCRIPT = "[aria-label]:not(.rope-chart):has(> script):has(> noscript)"
+
+
 def mathjax(html: Path) -> str:
     """The elements that load MathJax from the folder of the built pages."""
     script = html / "_static" / "mathjax" / "tex-chtml.js"
@@ -52,7 +57,7 @@ def chromium() -> str:
 
 
 @contextmanager
-def offline_page(file: Path, width: int = 800) -> Iterator[Page]:
+def offline_page(file: Path, width: int = 800, *, scale: int = 1) -> Iterator[Page]:
     """A file opened in Chromium, MathJax loaded, which must ask for nothing outside.
 
     Raises RuntimeError: an error in the page, or a request to a network.
@@ -62,7 +67,12 @@ def offline_page(file: Path, width: int = 800) -> Iterator[Page]:
         arguments = ["--no-sandbox", "--disable-gpu"]
         browser = playwright.chromium.launch(executable_path=chromium(), args=arguments)
         try:
-            context = browser.new_context(offline=True, viewport={"width": width, "height": 1000})
+            context = browser.new_context(
+                offline=True,
+                viewport={"width": width, "height": 1000},
+                device_scale_factor=scale,
+                reduced_motion="reduce",
+            )
             page = context.new_page()
             page.set_default_timeout(300_000)
             page.on("pageerror", lambda error: faults.append(f"error: {error}"))
@@ -75,3 +85,20 @@ def offline_page(file: Path, width: int = 800) -> Iterator[Page]:
             browser.close()
     if faults:
         raise RuntimeError(f"{file.name}: {'; '.join(faults[:5])}")
+
+
+def photos(file: Path, number: int) -> list[str]:
+    """The figures of a built page that scripts of their own draw, as PNGs in base 64.
+
+    number: how many there are; for none no browser is opened.
+
+    Raises RuntimeError: the page shows another number of them.
+    """
+    if not number:
+        return []
+    with offline_page(file, scale=2) as page:
+        page.emulate_media(media="screen", color_scheme="light")
+        boxes = page.locator(DRAWN_BY_SCRIPT).all()
+        if len(boxes) != number:
+            raise RuntimeError(f"{file.name}: {len(boxes)} of {number} figures are drawn")
+        return [base64.b64encode(box.screenshot()).decode() for box in boxes]

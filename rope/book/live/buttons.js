@@ -1,0 +1,162 @@
+// Gives each cell that can run in the page its buttons, its editor and a place for what it says.
+(function () {
+  "use strict";
+
+  const { PAGE, MEGABYTES, run, stop } = window.ropeLive;
+  const HELP =
+    "Runs this cell in a fresh namespace, after the lines that it needs from the cells above, " +
+    "as they stand now, your edits included";
+
+  function element(name, className, text) {
+    const node = document.createElement(name);
+    if (className) node.className = className;
+    if (text) node.textContent = text;
+    return node;
+  }
+
+  function button(text, title, act) {
+    const node = element("button", "", text);
+    node.type = "button";
+    node.title = title;
+    node.onclick = act;
+    return node;
+  }
+
+  function equip(data, number, input) {
+    const bar = element("div", "rope-live");
+    const status = element("span", "rope-live-status");
+    status.setAttribute("role", "status"); // which a reader of screens is told of
+    const output = element("pre", "rope-live-output");
+    output.hidden = true;
+    output.tabIndex = 0; // long output is scrolled by keys
+    const printed = input.querySelector("pre");
+    const code = printed.closest("[class^='highlight-']");
+    const changed = element("pre");
+    let editor = null;
+
+    const runButton = button("Run", HELP, () => run(cell));
+    const editButton = button("Edit", "Changes this cell; Escape leaves, Ctrl+Enter runs", edit);
+    const stopButton = button("Stop", "Ends Python, and with it every cell that runs", stop);
+    const resetButton = button("Reset", "Puts back what the book has printed", reset);
+    stopButton.hidden = resetButton.hidden = true;
+    bar.append(runButton, stopButton, editButton, resetButton, status);
+    input.append(bar, output);
+
+    const cell = { data, number, tell, busy, show };
+
+    function tell(text, kind) {
+      status.textContent = text;
+      status.dataset.kind = kind || "";
+    }
+
+    function busy(yes) {
+      const [goes, comes] = yes ? [runButton, stopButton] : [stopButton, runButton];
+      const focused = document.activeElement === goes;
+      goes.hidden = true;
+      comes.hidden = false;
+      if (focused) comes.focus();
+      if (yes) output.hidden = true;
+    }
+
+    function line(text, kind) {
+      output.append(element("span", kind, text + "\n"));
+    }
+
+    function show(result) {
+      output.textContent = "";
+      if (result.same && !result.text) tell("✓ ran, nothing to print, as stored", "right");
+      else if (result.same) tell("✓ as printed", "right");
+      else if (result.error) tell("✗ the cell raises an exception", "wrong");
+      else tell("✗ not as printed: − the book, + now", "wrong");
+      if (result.error) {
+        if (result.text) line(result.text);
+        line(result.error, "rope-live-error");
+      } else {
+        // Nothing where it is as printed: that stands below.
+        result.difference.forEach((text) => {
+          const kind = { "- ": "rope-live-less", "+ ": "rope-live-more" }[text.slice(0, 2)];
+          line(text.replace(/^- /, "− "), kind);
+        });
+      }
+      if (result.left) line("what is left of the difference: " + result.left, "rope-live-error");
+      output.hidden = !output.textContent;
+    }
+
+    function edit() {
+      if (editor) return leave();
+      editor = element("textarea", "rope-live-editor");
+      editor.value = data.edited ?? data.source;
+      editor.spellcheck = false;
+      editor.setAttribute("autocapitalize", "off");
+      editor.setAttribute("aria-label", "The code of this cell");
+      const fit = () => (editor.rows = editor.value.split("\n").length + 1);
+      editor.addEventListener("input", () => {
+        data.edited = editor.value === data.source ? undefined : editor.value;
+        resetButton.hidden = data.edited === undefined;
+        fit();
+      });
+      editor.addEventListener("keydown", (event) => {
+        if (event.key === "Escape") leave();
+        if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
+          event.preventDefault();
+          run(cell);
+        }
+      });
+      fit();
+      code.hidden = true;
+      input.insertBefore(editor, bar);
+      editButton.textContent = "Done";
+      editor.focus();
+    }
+
+    // What was changed stays, shown without colours: these belong to the book's code.
+    function leave() {
+      editor.remove();
+      editor = null;
+      code.hidden = false;
+      editButton.textContent = "Edit";
+      showCode();
+      editButton.focus();
+    }
+
+    function showCode() {
+      changed.id = printed.id; // by which the button for copying finds what it copies
+      const [goes, comes] = data.edited === undefined ? [changed, printed] : [printed, changed];
+      changed.textContent = data.edited;
+      goes.replaceWith(comes);
+    }
+
+    function reset() {
+      data.edited = undefined;
+      resetButton.hidden = true;
+      if (editor) leave();
+      showCode();
+      tell("");
+      output.hidden = true;
+      runButton.focus();
+    }
+  }
+
+  function start() {
+    // Cells are found by their code; each has its own place, should two be alike.
+    const inputs = Array.from(document.querySelectorAll("div.cell .cell_input"));
+    PAGE.cells.forEach((data, number) => {
+      if (data.stored === undefined) return;
+      const at = inputs.findIndex(
+        (input) => input.querySelector("pre").textContent.trim() === data.source.trim()
+      );
+      if (at < 0) return console.error("A cell is not on the page: " + data.source);
+      const [input] = inputs.splice(at, 1);
+      equip(data, number, input);
+    });
+    const note = element("p", "rope-live-note");
+    note.textContent =
+      "Cells with the button Run work in this page, without a network: the first click starts " +
+      `Python with SymPy (${MEGABYTES} MB). Edit one: turn a sign and see its proof fail. ` +
+      "The others run in the notebook; most need NumPy or PyTorch.";
+    document.querySelector(".admonition.goals").after(note);
+  }
+
+  if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", start);
+  else start();
+})();

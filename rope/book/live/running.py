@@ -1,0 +1,77 @@
+"""Runs one cell in a namespace of its own, after what it needs from the cells above it.
+
+In the browser the page's worker calls this; the tests call it without a browser.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import traceback
+from collections.abc import Sequence
+from contextlib import redirect_stderr, redirect_stdout
+from difflib import ndiff
+from typing import Any
+
+from rope.book.live.slicing import needed
+
+CELL, ABOVE = "<cell>", "<cells above>"
+
+
+def run(above: Sequence[str], source: str, stored: str) -> dict[str, Any]:
+    """What a cell gives, and whether that is what the page shows.
+
+    above: the cells above it, as they stand; what they print is not shown.
+    stored: what the book has printed for this cell, an expression's value included.
+
+    Returns a dict: text, what it prints; same, whether text is what is stored; difference, their
+    lines after `- ` (stored) and `+ ` (now) where they differ; error, the last line of an
+    exception, or ""; left, what NotEqual has kept of the difference of two sides, or "".
+
+    >>> result = run(["x = 2"], "print(x)\\nx + 1", "2\\n3")
+    >>> result["text"], result["same"]
+    ('2\\n3', True)
+    >>> run([], "x = 1\\n1 / 0", "")["error"]
+    'ZeroDivisionError: division by zero (line 2)'
+    """
+    out = io.StringIO()
+    names: dict[str, Any] = {"__name__": "__main__"}
+    error = left = ""
+    try:
+        chosen, _ = needed(above, source)
+        with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+            _execute([one.node for one in chosen], ABOVE, names)
+        with redirect_stdout(out), redirect_stderr(out):
+            body = ast.parse(source, CELL).body
+            last = body[-1] if body else None
+            shown = isinstance(last, ast.Expr)
+            _execute(body[:-1] if shown else body, CELL, names)
+            if isinstance(last, ast.Expr):
+                value = eval(compile(ast.Expression(last.value), CELL, "eval"), names)
+                if value is not None:
+                    print(repr(value))
+    except BaseException as raised:  # exit() and an interruption end a cell, not its worker
+        error = _last_line(raised)
+        left = str(getattr(raised, "difference", ""))
+    text = out.getvalue().rstrip("\n")
+    same = not error and text == stored
+    lines = [] if same else list(ndiff(stored.splitlines(), text.splitlines()))
+    difference = [line for line in lines if not line.startswith("? ")]
+    return dict(text=text, same=same, difference=difference, error=error, left=left)
+
+
+def _execute(nodes: list[ast.stmt], where: str, names: dict[str, Any]) -> None:
+    exec(compile(ast.Module(nodes, []), where, "exec"), names)
+
+
+def _last_line(raised: BaseException) -> str:
+    """An exception as one line, and the cell's line that it came from."""
+    said = traceback.format_exception_only(raised)[-1].strip()
+    frames = traceback.extract_tb(raised.__traceback__)
+    lines = [frame.lineno for frame in frames if frame.filename == CELL]
+    if isinstance(raised, SyntaxError):
+        lines = [raised.lineno]
+    if lines:
+        return f"{said} (line {lines[-1]})"
+    above = any(frame.filename == ABOVE for frame in frames)
+    return f"{said} (in a cell above)" if above else said

@@ -1,0 +1,168 @@
+"""What a cell needs from the cells above it: those of their statements that it depends on.
+
+In the build this decides which cells a browser can run; in the browser, what is run before one.
+Scopes are read off the syntax tree: `symtable` gives others from Python 3.12 on.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+
+# Statements after which a name is what they made it: what stood above no longer matters.
+_BINDING = (
+    ast.Assign,
+    ast.AnnAssign,
+    ast.ClassDef,
+    ast.FunctionDef,
+    ast.Import,
+    ast.ImportFrom,
+)
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+
+
+class Statement:
+    """One statement at the top level of a cell, and the names that it has to do with."""
+
+    def __init__(self, node: ast.stmt) -> None:
+        read = list(_read(node, frozenset(), called_later=False))
+        self.node = node
+        self.binds = set(_bound([node]))
+        self.reads = _needs(node)
+        self.later = {name for name, called_later in read if called_later}
+        self.changes = self.binds | set(_changed(node))
+
+    @property
+    def replaces(self) -> set[str]:
+        """The names that this statement binds whatever happens."""
+        return self.binds if isinstance(self.node, _BINDING) else set()
+
+
+def _before(own: Sequence[Statement], wanted: set[str]) -> set[str]:
+    """The names that are wanted before statements, if these are wanted behind them."""
+    for one in reversed(own):
+        wanted = (wanted - one.replaces) | one.reads
+    return wanted
+
+
+def _needs(node: ast.stmt) -> set[str]:
+    """The names that a statement reads before it binds them itself, as a loop binds its own."""
+    targets: list[ast.expr | None] = []
+    if isinstance(node, ast.For):
+        head, targets = [node.iter], [node.target]
+    elif isinstance(node, ast.With):
+        head = [item.context_expr for item in node.items]
+        targets = [item.optional_vars for item in node.items]
+    elif isinstance(node, (ast.If, ast.While)):
+        head = [node.test]
+    else:
+        return {name for name, _ in _read(node, frozenset(), called_later=False)}
+    read = {name for one in head for name, _ in _read(one, frozenset(), called_later=False)}
+    body = _before([Statement(one) for one in node.body], set())
+    other = _before([Statement(one) for one in getattr(node, "orelse", [])], set())
+    return read | (body - set(_bound(filter(None, targets)))) | other
+
+
+def _bound(nodes: Iterable[ast.AST]) -> Iterator[str]:
+    """The names that code binds in the scope that it stands in."""
+    for node in nodes:
+        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+            yield node.id
+        elif isinstance(node, ast.alias):
+            yield node.asname or node.name.partition(".")[0]
+        elif isinstance(node, (ast.ExceptHandler, ast.MatchAs, ast.MatchStar)) and node.name:
+            yield node.name
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            yield node.name
+        elif isinstance(node, _COMPREHENSIONS):  # of their own, but for x := 1
+            named = (one for one in ast.walk(node) if isinstance(one, ast.NamedExpr))
+            yield from _bound(one.target for one in named)
+        elif not isinstance(node, ast.Lambda):
+            yield from _bound(ast.iter_child_nodes(node))
+
+
+def _read(node: ast.AST, local: frozenset[str], called_later: bool) -> Iterator[tuple[str, bool]]:
+    """The global names that are read, and whether only when a function is called."""
+    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id not in local:
+        yield node.id, called_later
+    if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+        yield from _read(ast.Name(node.target.id, ast.Load()), local, called_later)
+    inner, later, inside = local, called_later, list(ast.iter_child_nodes(node))
+    if isinstance(node, _FUNCTIONS):
+        body: list[ast.AST] = [*node.body] if isinstance(node.body, list) else [node.body]
+        arguments = {one.arg for one in ast.walk(node.args) if isinstance(one, ast.arg)}
+        inner, later = local | arguments | set(_bound(body)), True
+        for outside in (one for one in inside if one not in body):  # defaults, decorators
+            yield from _read(outside, local, called_later)
+        inside = body
+    elif isinstance(node, _COMPREHENSIONS):
+        first = node.generators[0].iter
+        yield from _read(first, local, called_later)
+        inner = local | set(_bound(one.target for one in node.generators))
+    for one in inside:
+        yield from _read(one, inner, later)
+
+
+def _changed(node: ast.stmt) -> Iterator[str]:
+    """The names whose objects are written into: `x[0] = 1`, `x.a = 1`, `x.append(1)`."""
+    for part in ast.walk(node):
+        if isinstance(part, ast.Expr) and isinstance(part.value, ast.Call):
+            target: ast.AST = part.value.func
+        elif isinstance(getattr(part, "ctx", None), (ast.Store, ast.Del)):
+            target = part
+        else:
+            continue
+        if isinstance(target, (ast.Attribute, ast.Subscript)):
+            while isinstance(target, (ast.Attribute, ast.Subscript)):
+                target = target.value
+            if isinstance(target, ast.Name):
+                yield target.id
+
+
+@cache
+def statements(source: str) -> tuple[Statement, ...]:
+    """The statements of a cell; none where it is no Python alone, as the first cell of a notebook.
+
+    >>> [sorted(one.binds) for one in statements("a = 1; b, c = a, 2")]
+    [['a'], ['b', 'c']]
+    """
+    try:
+        return tuple(Statement(node) for node in ast.parse(source).body)
+    except SyntaxError:
+        return ()
+
+
+def needed(above: Sequence[str], source: str) -> tuple[list[Statement], set[str]]:
+    """The statements of the cells above that this one needs, in order, and the names nobody makes.
+
+    A function's body is read as if it ran where it is called: what it names may be made later.
+
+    >>> above = ["import torch", "r = 2", "def area(): return pi * r**2", "pi = 3"]
+    >>> chosen, unknown = needed(above, "print(area() + x)")
+    >>> [ast.unparse(one.node) for one in chosen], unknown
+    (['r = 2', 'def area():\\n    return pi * r ** 2', 'pi = 3'], {'x'})
+    """
+    earlier = [one for cell in above for one in statements(cell)]
+    own = statements(source)
+    wanted = _before(own, set())
+    own_names = {name for one in own for name in one.binds}
+    while True:
+        chosen, missing = _backwards(earlier, wanted)
+        more = {name for one in (*chosen, *own) for name in one.later} - own_names - wanted
+        if not more:
+            made = {name for one in chosen for name in one.binds} | own_names
+            return chosen, missing - made - set(dir(builtins))
+        wanted |= more
+
+
+def _backwards(earlier: Sequence[Statement], wanted: set[str]) -> tuple[list[Statement], set[str]]:
+    """The statements that make what is wanted, found from the last one upwards."""
+    chosen = []
+    for one in reversed(earlier):
+        if one.changes & wanted:
+            chosen.append(one)
+            wanted = _before([one], wanted)
+    return chosen[::-1], wanted

@@ -1,0 +1,112 @@
+// What the explorer shows, as numbers; chapter "The explorer". No part of it knows of the page.
+//
+// A state is { layer, head, query, key, distance, shift, stretch }: the places of query and key in
+// the text, the distance m - n of their positions, and what is added to both. With A_j the product
+// of the lengths of query and key in plane j, phi_j the angle from the one to the other before the
+// rotation, theta'_j the stretched frequency, and f the factor of cos and sin, plane j adds
+//
+//     f^2 A_j cos(phi_j + (n - m) theta'_j) / sqrt(D)
+//
+// to the score. Everything is computed in double precision from the stored halves.
+function ropeModel(data) {
+  "use strict";
+  const { layers, heads, text, trained, farthest, stretches } = data;
+  const tokens = text.length;
+  const planes = stretches[0].inv_freq.length;
+  const width = 2 * planes;
+  const q = halves(data.q);
+  const k = halves(data.k);
+
+  // IEEE 754 half precision, little-endian, as base64.
+  function halves(base64) {
+    const bytes = Uint8Array.from(atob(base64), (sign) => sign.charCodeAt(0));
+    const view = new DataView(bytes.buffer);
+    const values = new Float64Array(bytes.length / 2);
+    for (let i = 0; i < values.length; i++) {
+      const bits = view.getUint16(2 * i, true);
+      const exponent = (bits >> 10) & 31;
+      const fraction = bits & 1023;
+      const size = exponent
+        ? Math.pow(2, exponent - 15) * (1 + fraction / 1024)
+        : fraction * Math.pow(2, -24);
+      values[i] = bits >> 15 ? -size : size;
+    }
+    return values;
+  }
+
+  // Plane j of the token's vector, whose coordinates are stored half-split: j and j + D/2.
+  function plane(vectors, state, token, j) {
+    const start = ((state.layer * heads + state.head) * tokens + token) * width;
+    return [vectors[start + j], vectors[start + j + planes]];
+  }
+
+  function part(state, key, distance, j) {
+    const [a, b] = plane(q, state, state.query, j);
+    const [c, d] = plane(k, state, key, j);
+    const { inv_freq, scale } = stretches[state.stretch];
+    const length = (scale * scale * Math.hypot(a, b) * Math.hypot(c, d)) / Math.sqrt(width);
+    const angle = Math.atan2(d, c) - Math.atan2(b, a) - distance * inv_freq[j];
+    return { length, angle, share: length * Math.cos(angle) };
+  }
+
+  function score(state, key, distance) {
+    let sum = 0;
+    for (let j = 0; j < planes; j++) sum += part(state, key, distance, j).share;
+    return sum;
+  }
+
+  // A plane that makes a full turn within the trained text knows every angle; any other one those
+  // from 0 to what it reached at the farthest trained distance.
+  function known(state, j) {
+    const reached = (trained - 1) * stretches[0].inv_freq[j];
+    const at = state.distance * stretches[state.stretch].inv_freq[j];
+    const full = trained * stretches[0].inv_freq[j] >= 2 * Math.PI;
+    return { at: -at, arc: full ? 2 * Math.PI : reached, inside: full || at <= reached };
+  }
+
+  // Positions are counted from 0: where the distance is more than m, the query stands that far on.
+  function positions(state) {
+    const m = Math.max(state.query + state.shift, state.distance);
+    return { m, n: m - state.distance };
+  }
+
+  return {
+    planes, tokens, layers, heads, text, farthest, trained, stretches, positions,
+    // Each plane: the length and the angle of its hand, its share of the score, what it knows.
+    hands: (state) =>
+      Array.from({ length: planes }, (_, j) => ({
+        ...part(state, state.key, state.distance, j),
+        ...known(state, j),
+      })),
+    score: (state) => score(state, state.key, state.distance),
+    // The softmax over the keys that the query sees; the chosen key stands where it was moved to.
+    weights(state) {
+      const scores = [];
+      for (let key = 0; key <= state.query; key++)
+        scores.push(score(state, key, key === state.key ? state.distance : state.query - key));
+      const most = Math.max(...scores);
+      const powers = scores.map((one) => Math.exp(one - most));
+      const sum = powers.reduce((total, one) => total + one, 0);
+      return powers.map((one) => one / sum);
+    },
+    // The score of this query and this key at every distance.
+    curve: (state) =>
+      Array.from({ length: farthest + 1 }, (_, distance) => score(state, state.key, distance)),
+    // The D coordinates after the rotation, in the order of the layout.
+    rotated(state, which, interleaved) {
+      const isQuery = which === "q";
+      const position = isQuery ? positions(state).m : positions(state).n;
+      const { inv_freq, scale } = stretches[state.stretch];
+      const found = new Array(width);
+      for (let j = 0; j < planes; j++) {
+        const [a, b] = isQuery ? plane(q, state, state.query, j) : plane(k, state, state.key, j);
+        const cos = scale * Math.cos(position * inv_freq[j]);
+        const sin = scale * Math.sin(position * inv_freq[j]);
+        const [first, second] = interleaved ? [2 * j, 2 * j + 1] : [j, j + planes];
+        found[first] = a * cos - b * sin;
+        found[second] = a * sin + b * cos;
+      }
+      return found;
+    },
+  };
+}

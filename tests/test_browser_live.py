@@ -1,0 +1,210 @@
+"""Cells run in the built page, in a real browser: from file://, with the network off."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from test_browser import HTML, NARROW, WIDE, Visitor, browser  # noqa: F401
+from test_live import COUNTS
+
+from rope.book.live.__main__ import CANNOT
+
+pytestmark = pytest.mark.browser
+
+PAGE = "chapters/eulers_formula"
+LIMIT = 30_000_000  # bytes of the bundle
+SECONDS = 120_000  # in milliseconds; a busy machine is no fault of the page
+SAID = "bar => '✓✗■'.includes(bar.querySelector('[role=status]').textContent[0] || 'x')"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def live(browser):  # noqa: F811
+    """The built pages with their buttons, given now if the last build took them away."""
+    if 'id="rope-live"' in (HTML / f"{PAGE}.html").read_text(encoding="utf-8"):
+        return
+    command = [sys.executable, "-m", "rope.book.live"]
+    done = subprocess.run(command, cwd=HTML.parents[1], capture_output=True, text=True)
+    if done.returncode == CANNOT:
+        # A registry that is down is no fault of the book's; a Node.js without npm is the machine's.
+        broken = os.environ.get("CI") and shutil.which("node") and not shutil.which("npm")
+        (pytest.fail if broken else pytest.skip)(done.stderr)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture
+def visit(browser):  # noqa: F811
+    """A function that opens a page in a new, offline window; faults of the console fail."""
+    visitors = []
+
+    def opened(name=PAGE, width=WIDE, change=None):
+        visitors.append(visitor := Visitor(browser, width))
+        if change:
+            text = (HTML / f"{name}.html").read_text(encoding="utf-8")
+            assert change[0] in text
+            visitor.page.route(
+                f"**/{name}.html",
+                lambda route: route.fulfill(
+                    body=text.replace(*change), content_type="text/html; charset=utf-8"
+                ),
+            )
+        return visitor.open(name)
+
+    yield opened
+    faults = [fault for visitor in visitors for fault in visitor.faults]
+    for visitor in visitors:
+        visitor.context.close()
+    assert faults == []
+
+
+def bars(page):
+    """The buttons of each cell, with all that is folded opened."""
+    page.evaluate("""() => {
+        document.querySelectorAll('details').forEach((one) => (one.open = true));
+        document.querySelectorAll('.toggle-hidden').forEach((one) =>
+            one.classList.remove('toggle-hidden'));
+    }""")
+    return page.locator(".rope-live")
+
+
+def press(bar, name):
+    bar.get_by_role("button", name=name, exact=True).click()
+
+
+def said(bar):
+    """The status of a cell once it has ended, and what stands below it."""
+    page = bar.page
+    page.wait_for_function(SAID, arg=bar.element_handle(), timeout=SECONDS)
+    output = bar.locator("xpath=following-sibling::pre")
+    return bar.get_by_role("status").inner_text(), output.text_content() or ""
+
+
+def write(bar, change):
+    """Edit a cell: change is what stands there and what shall."""
+    press(bar, "Edit")
+    editor = bar.locator("xpath=preceding-sibling::textarea")
+    before = editor.input_value()
+    assert change[0] in before
+    editor.fill(before.replace(*change, 1))
+    return editor
+
+
+def test_nothing_is_loaded_before_a_click(visit):
+    page = visit()
+    page.wait_for_timeout(500)
+    loaded = page.evaluate("[...document.scripts].map((one) => one.src)")
+    assert [Path(name).name for name in loaded if "/_static/live/" in name] == [
+        "python.js",
+        "buttons.js",
+    ]
+    assert sum(path.stat().st_size for path in (HTML / "_static" / "live").iterdir()) < LIMIT
+    assert "turn a sign" in page.locator(".rope-live-note").inner_text()
+
+
+def test_a_reader_without_a_mouse_on_a_phone(visit):
+    page = visit(width=NARROW)
+    bar = bars(page).first
+    bar.evaluate("bar => bar.parentElement.querySelector('pre').tabIndex = 0")
+    bar.locator("xpath=preceding-sibling::*").locator("pre").first.focus()
+    for _ in range(4):  # past the button that copies
+        if page.evaluate("document.activeElement.textContent") == "Run":
+            break
+        page.keyboard.press("Tab")
+    outline = "getComputedStyle(document.activeElement).outlineStyle"
+    assert page.evaluate(outline) == "solid"
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.textContent") == "Stop"
+    assert said(bar)[0] == "✓ as printed"
+    assert page.evaluate("document.activeElement.textContent") == "Run"
+
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    editor = page.locator(".rope-live-editor")
+    assert page.evaluate("document.activeElement.tagName") == "TEXTAREA"
+    editor.fill("1 / 0")
+    page.keyboard.press("Control+Enter")
+    page.wait_for_selector(".rope-live-error")
+    wide = "document.documentElement.scrollWidth - window.innerWidth"
+    assert page.evaluate(wide) == 0
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Run", "Tab is not trapped"
+    page.keyboard.press("Shift+Tab")
+    page.keyboard.press("Escape")
+    assert page.evaluate("document.activeElement.textContent") == "Edit" and not editor.count()
+    assert bar.locator("xpath=preceding-sibling::*").locator("pre").inner_text() == "1 / 0"
+    copied = bar.locator("xpath=preceding-sibling::*").locator("button.copybtn")
+    target = copied.get_attribute("data-clipboard-target")
+    assert page.locator(target).inner_text() == "1 / 0", "what is copied is what is shown"
+    assert page.evaluate(wide) == 0
+    heights = bar.locator("button:visible").evaluate_all(
+        "all => all.map((one) => one.getBoundingClientRect().height)"
+    )
+    assert min(heights) >= 39.5, "too small for a finger"
+
+
+def test_planted_errors_turn_red_and_a_cell_can_be_stopped(visit):
+    stored = "left - right is not 0: -2*b*d is left"
+    page = visit(change=(f'"stored": "{stored}', '"stored": "left - right is not 0: b*d is left'))
+    first, second = bars(page).nth(0), bars(page).nth(1)
+    press(first, "Run")
+    status, output = said(first)
+    assert status.startswith("✗ not as printed")
+    assert output.splitlines()[:3] == [
+        "− " + stored.replace("-2*", ""),
+        "+ " + stored,
+        "  (-6+17j)",
+    ]
+    red = page.evaluate("""() => {
+        const colour = (what) => getComputedStyle(document.querySelector(what)).color;
+        return ['.rope-live-more', '.rope-live-less', '.rope-live-status'].map(colour);
+    }""")
+    assert len({*red}) == 1 and (rgb := [int(n) for n in re.findall(r"\d+", red[0])])
+    assert rgb[0] > 150 > max(rgb[1:3]), rgb
+
+    write(first, ("a * c - b * d", "a * c + b * d"))
+    press(first, "Run")
+    status, output = said(first)
+    assert status == "✗ the cell raises an exception"
+    assert "NotEqual: left - right is not 0: -2*b*d is left (line 7)" in output
+    assert "what is left of the difference: -2*b*d" in output
+    press(first, "Reset")
+    assert first.get_by_role("status").inner_text() == ""
+
+    write(second, ("source =", "while True: pass\nsource ="))
+    press(second, "Run")
+    press(first, "Run")  # it waits behind the one that never ends
+    press(second, "Stop")
+    assert said(second)[0] == said(first)[0] == "■ stopped"
+    press(second, "Reset")
+    press(second, "Run")
+    assert said(second)[0] == "✓ as printed"
+
+
+def test_an_edit_above_holds_below(visit):
+    """And a cell runs what it needs, whether or not that was run before."""
+    page = visit()
+    all_bars = bars(page)
+    write(all_bars.first, ("(c + sp.I * d)", "(c + 2 * sp.I * d)"))
+    tick = all_bars.nth(3)
+    assert "prove_equal(real**2" in tick.locator("xpath=..").inner_text()
+    press(tick, "Run")
+    status, output = said(tick)
+    assert status.startswith("✗") and "NotEqual" in output, (status, output)
+    press(all_bars.first, "Reset")
+    press(tick, "Run")
+    assert said(tick)[0] == "✓ ran, nothing to print, as stored"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", COUNTS)
+def test_every_cell_agrees(visit, name):
+    page = visit(f"chapters/{name}")
+    all_bars = bars(page).all()
+    assert len(all_bars) == COUNTS[name]
+    for bar in reversed(all_bars):  # the order of clicks does not matter
+        press(bar, "Run")
+    results = [said(bar) for bar in all_bars]
+    assert [result for result in results if not result[0].startswith("✓")] == []

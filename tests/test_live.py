@@ -1,0 +1,265 @@
+"""Cells that run in the page: which they are, what they need, and that they agree without torch."""
+
+import ast
+import base64
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import nbformat
+import pytest
+import yaml
+
+from rope.book.live import bundle, pages
+from rope.book.live.__main__ import CANNOT
+from rope.book.live.cells import page_cells, stored_text
+from rope.book.live.running import run
+from rope.book.live.slicing import needed
+
+ROOT = Path(__file__).parents[1]
+CHAPTERS = sorted((ROOT / "chapters").glob("*.ipynb"))
+# How many cells of each page run. A cell that drops out, by an import say, is seen here.
+COUNTS = {
+    "across_devices": 1,
+    "beyond_the_trained_length": 2,
+    "eulers_formula": 19,
+    "finding_a_token": 1,
+    "is_my_rope_right": 1,
+    "keys_that_move": 2,
+    "longer_context": 2,
+    "many_dimensions": 6,
+    "more_than_one_axis": 4,
+    "on_the_gpu": 5,
+    "properties": 2,
+    "rotation_in_two_dimensions": 10,
+    "two_layouts": 4,
+    "what_the_model_uses": 2,
+    "why_position": 2,
+    "why_rotation": 10,
+}
+
+
+@pytest.fixture(scope="module")
+def cells():
+    return {path.stem: page_cells(nbformat.read(path, as_version=4)) for path in CHAPTERS}
+
+
+def chosen(above, source):
+    return [line for one in needed(above, source)[0] for line in ast.unparse(one.node).splitlines()]
+
+
+def test_each_page_has_its_cells(cells):
+    counts = {name: sum("stored" in cell for cell in page) for name, page in cells.items()}
+    assert {name: count for name, count in counts.items() if count} == COUNTS
+
+
+def test_every_cell_agrees_without_torch_and_numpy(cells):
+    """As in the browser, but for the browser: fresh namespaces, and neither library."""
+    code = (
+        "import json, sys\n"
+        "sys.modules.update(dict.fromkeys(('torch', 'numpy', 'scipy', 'matplotlib')))\n"
+        "from rope.book.live.running import run\n"
+        "for name, page in json.load(sys.stdin).items():\n"
+        "    for number, cell in enumerate(page):\n"
+        "        if 'stored' in cell:\n"
+        "            above = [one['source'] for one in page[:number]]\n"
+        "            result = run(above, cell['source'], cell['stored'])\n"
+        "            print(json.dumps([name, number, result]))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], input=json.dumps(cells), capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    results = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(results) == sum(COUNTS.values())
+    assert [result for result in results if not result[2]["same"]] == []
+
+
+def test_the_stored_text_is_the_stream_and_then_the_value():
+    stream = {"output_type": "stream", "text": "one\ntwo\n"}
+    value = {"output_type": "execute_result", "data": {"text/latex": "$x$", "text/plain": "x"}}
+    assert stored_text({"outputs": [stream, value]}) == "one\ntwo\nx"
+
+
+# What it is about; the cells above, the cell, and the lines that it needs.
+NEEDS = [
+    ("a name bound twice", ["x = 1", "x = 2"], "x", ["x = 2"]),
+    ("what is changed by a call", ["x = []", "x.append(1)"], "x", ["x = []", "x.append(1)"]),
+    ("what is changed by an item", ["x = {}", "x[0] = y"], "x", ["x = {}", "x[0] = y"]),
+    ("a loop that may not run", ["x = 0", "for x in z: 1"], "x", ["x = 0", "for x in z:", "    1"]),
+    ("a line of many", ["import torch\nimport sympy as sp\nt = 1"], "sp", ["import sympy as sp"]),
+    (
+        "a function's names, made before it is called",
+        ["def f(): return g()", "def g(): return h", "h = 1"],
+        "f()",
+        ["def f():", "    return g()", "def g():", "    return h", "h = 1"],
+    ),
+    ("a comprehension's own name", ["x = 1"], "[x for x in 'ab']", []),
+    ("a loop's own name", ["x = 1"], "for x in 'ab': print(x)", []),
+    ("what a loop binds first", ["x, y = 1, 2"], "for _ in y: x = 1; print(x)", ["x, y = (1, 2)"]),
+    ("what one branch binds", ["x = 1", "y = 2"], "if y: x = 2\nprint(x)", ["x = 1", "y = 2"]),
+    ("a name after with", ["x = 1"], "with open('') as x: x", []),
+    ("an argument", ["x = 1"], "f = lambda x: x", []),
+    ("what it binds before it reads", ["x = 1"], "x = 2; print(x)", []),
+    ("what it reads before it binds", ["x = 1"], "x = x + 1", ["x = 1"]),
+    ("what is only looked at", ["x = 1", "print(x)", "assert x.real"], "x", ["x = 1"]),
+]
+
+
+@pytest.mark.parametrize(
+    ("about", "above", "source", "lines"), NEEDS, ids=lambda one: str(one)[:30]
+)
+def test_what_a_cell_needs(about, above, source, lines):
+    assert chosen(above, source) == lines
+
+
+def test_names_that_nobody_makes_are_told():
+    assert needed(["%pip install rope", "y = z"], "print(x, y, __name__)")[1] == {"x", "z"}
+
+
+@pytest.mark.parametrize(
+    ("needs", "may"),
+    [
+        ("import math, cmath, sympy", True),
+        ("from rope import symbolic", True),
+        ("import rope.symbolic", True),
+        ("import torch", False),
+        ("import numpy", False),
+        ("from rope import reference", False),
+        ("import rope.symbolic; rope.reference", False),
+        ("from rope.figures.style import ink", False),
+        ("import subprocess", False),
+        ("def f():\n    import torch", False),
+        ("unknown", False),
+    ],
+)
+def test_what_the_browser_has(needs, may):
+    output = [{"output_type": "stream", "text": "1\n"}]
+    cells = [cell("print(1)", output), cell(f"{needs}\nprint(1)", output)]
+    assert ["stored" in one for one in page_cells({"cells": cells})] == [True, may]
+
+
+def cell(source, outputs=(), **metadata):
+    return dict(cell_type="code", source=source, outputs=list(outputs), metadata=metadata)
+
+
+def test_definitions_without_sympy_and_uncompared_cells_have_no_button():
+    uncompared = cell("assert 1", tags=["nbval-ignore-output"])
+    cells = [cell("x = 1"), uncompared, cell("assert 1 == 1"), cell("import sympy as sp; sp.I")]
+    assert ["stored" in one for one in page_cells({"cells": cells})] == [False, False, True, True]
+
+
+def test_a_planted_error_is_told():
+    above = ["from rope.symbolic import prove_equal, real_symbols\nx, y = real_symbols('x y')"]
+    sign = run(above, "print(1)\nprove_equal((x + y)**2, x**2 - 2*x*y + y**2)", "1")
+    assert (sign["same"], sign["text"], sign["left"]) == (False, "1", "4*x*y")
+    assert sign["error"].endswith("4*x*y is left (line 2)")
+
+    stored = run(above, "print(1)\n2", "1\n3")
+    assert not stored["same"] and stored["difference"] == ["  1", "- 3", "+ 2"]
+
+    raising = run(["def f(): raise KeyError('k')"], "\nf()", "")
+    assert (raising["same"], raising["error"]) == (False, "KeyError: 'k' (line 2)")
+    assert run(["x = 1 / 0"], "x", "")["error"].endswith("(in a cell above)")
+    assert run([], "x = (", "")["error"].startswith("SyntaxError")
+    assert run([], "x = 1\ny = )", "")["error"].endswith("(line 2)")
+    assert run([], "raise SystemExit", "")["error"] == "SystemExit (line 1)"
+    assert not run([], "pass", "1")["same"], "what prints nothing is not what printed 1"
+
+
+def test_each_run_is_by_itself():
+    """The order of clicks does not matter; an edit above does."""
+    assert run(["x = 1"], "x += 1\nx", "2")["same"]
+    assert run(["x = 1"], "x += 1\nx", "2")["same"]
+    assert run(["x = 5"], "x += 1\nx", "2")["text"] == "6"
+    assert run(["print('above'); x = 1"], "print(x)", "1")["same"], "only the cell is shown"
+
+
+# --- The bundle ---
+
+
+def fake_npm(folder, monkeypatch, script):
+    (folder / "npm").write_text(f"#!{sys.executable}\n{script}")
+    (folder / "npm").chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder))
+
+
+def test_without_npm_the_pages_stay_as_they_are(tmp_path):
+    page = tmp_path / "_build" / "html" / "index.html"
+    page.parent.mkdir(parents=True)
+    page.write_text("<head></head>")
+    environment = {**os.environ, "PATH": "", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-m", "rope.book.live"],
+        cwd=tmp_path, env=environment, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == CANNOT and "npm is missing: install Node.js" in done.stderr
+    assert page.read_text() == "<head></head>" and not (page.parent / "_static").exists()
+    assert list((tmp_path / "_build" / "live").iterdir()) == [], "nothing half made is left"
+
+
+def test_a_silent_registry_is_told(tmp_path, monkeypatch):
+    fake_npm(tmp_path, monkeypatch, "import sys; sys.exit('no answer')")
+    with pytest.raises(bundle.Unavailable, match=r"npm pack pyodide@.* failed:\nno answer"):
+        bundle.python_and_sympy(tmp_path / "work")
+
+
+def test_another_package_is_refused(tmp_path, monkeypatch):
+    name = f"/pyodide-{bundle.PYODIDE}.tgz"
+    script = f"import sys; open(sys.argv[-1].partition('=')[2] + '{name}', 'w').write('another')"
+    fake_npm(tmp_path, monkeypatch, script)
+    with pytest.raises(ValueError, match=r"npm gave sha512-.* must be sha512-0YvX"):
+        bundle.python_and_sympy(tmp_path / "work")
+
+
+def test_the_bundle_holds_our_files_and_names_the_licences(tmp_path, monkeypatch):
+    work = tmp_path / "work"
+    monkeypatch.setattr(bundle, "python_and_sympy", lambda _: work)
+    work.mkdir()
+    (work / "pyodide.mjs.js").write_text("1234567")
+    sizes = bundle.write(work, tmp_path / "live")
+    assert sizes["pyodide.mjs.js"] == 7
+    assert {*sizes} == {"pyodide.mjs.js", "rope.zip.js", "worker.js.js"}
+    said = (tmp_path / "live" / "LICENCES.txt").read_text()
+    for name in ("Pyodide", "Mozilla Public", "PSF", f"SymPy {version('sympy')}", "BSD", "mpmath"):
+        assert name in said
+    assert said.count("Redistributions in binary form must reproduce") >= len(bundle.PACKAGES)
+    code = "import rope.symbolic, rope.book.live.running; print(rope.__file__)"
+    (tmp_path / "rope.zip").write_bytes(bundle.own_files())
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.modules['torch'] = None; {code}"],
+        env={**os.environ, "PYTHONPATH": str(tmp_path / "rope.zip")}, cwd=tmp_path,
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.stdout.startswith(str(tmp_path)), done.stderr
+
+
+def test_the_pins_are_those_of_the_environment():
+    pinned = (ROOT / "requirements.txt").read_text()
+    assert all(f"\n{name}=={version(name)}\n" in pinned for name in bundle.PACKAGES)
+    assert len(base64.b64decode(bundle.INTEGRITY)) == hashlib.sha512().digest_size
+
+
+def test_pages_get_their_script_once_and_give_it_back(tmp_path):
+    (tmp_path / "html" / "chapters").mkdir(parents=True)
+    (tmp_path / "chapters").mkdir()
+    page = tmp_path / "html" / "chapters" / "one.html"
+    page.write_text(built := "<html><head><title>1</title></head><body></body></html>")
+    source = "assert '</script>' > ''"
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source)])
+    nbformat.write(notebook, tmp_path / "chapters" / "one.ipynb")
+    for _ in range(2):
+        assert pages.put_in(tmp_path / "html", tmp_path / "chapters", {"a.js": 1}) == {"one": 1}
+    assert page.read_text().count("live/buttons.js") == 1
+    assert "</script>'" not in page.read_text()
+    assert pages.without(page.read_text()) == built
+
+
+def test_publishing_makes_the_buttons():
+    workflow = yaml.safe_load((ROOT / ".github/workflows/pages.yml").read_text())
+    commands = [step.get("run") for step in workflow["jobs"]["build"]["steps"]]
+    assert commands.index("make live") == commands.index("make book") + 1
