@@ -2,14 +2,18 @@
 
 import json
 import re
+from base64 import b64decode
 from collections import Counter
+from io import BytesIO
 from pathlib import Path
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 import yaml
 from bs4 import BeautifulSoup
 from paper_files import built_book
+from PIL import Image
 
 from rope.book.paper.articles import read_articles
 
@@ -124,6 +128,20 @@ def test_drawings_are_whole_and_described(articles, pages):
         svgs = [ElementTree.fromstring(article.pictures[one.get_text()]) for one in drawings]
         assert [svg.get("aria-label") for svg in svgs] == stored
         assert all(svg.get("role") == "img" and len(list(svg.iter())) > 10 for svg in svgs)
+
+
+def test_figures_drawn_by_their_own_scripts_are_pictures(articles, pages):
+    for article, page in zip(articles, pages, strict=True):
+        boxes = page.select(".rope-explorer")
+        photos = [article.pictures[one.get_text()] for one in article.body.select(".photo")]
+        assert len(photos) == len(boxes), article.page.name
+        for box, photo in zip(boxes, photos, strict=True):
+            node = BeautifulSoup(photo, "html.parser").img
+            assert node["alt"] == box["aria-label"]
+            data = b64decode(node["src"].partition(",")[2])
+            image = np.asarray(Image.open(BytesIO(data)).convert("RGB")).astype(int)
+            coloured = (image.max(-1) - image.min(-1) > 60).mean()
+            assert image.shape[1] > 1000 and coloured > 0.01
 
 
 @pytest.mark.parametrize("what", [".caption-number", ".section-number", ".eqno", "figcaption"])

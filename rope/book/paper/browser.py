@@ -33,6 +33,10 @@ window.MathJax = {
 #: A figure that is drawn by a script of its own, and says without it what it would show.
 DRAWN_BY_SCRIPT = "[aria-label]:not(.rope-chart):has(> script):has(> noscript)"
 
+# For a photo: no part of the page over the figure, and in it nothing to press or to be asked.
+BARE = """header, .skip-link, .pst-skip-link, #pst-skip-link, .bd-header-article,
+label:has(:is(input, select)), .guess, .pick, .back { display: none !important }"""
+
 
 def mathjax(html: Path) -> str:
     """The elements that load MathJax from the folder of the built pages."""
@@ -98,6 +102,7 @@ def photos(file: Path, number: int) -> list[str]:
         return []
     with offline_page(file, scale=2) as page:
         page.emulate_media(media="screen", color_scheme="light")
+        page.add_style_tag(content=BARE)
         boxes = page.locator(DRAWN_BY_SCRIPT).all()
         if len(boxes) != number:
             raise RuntimeError(f"{file.name}: {len(boxes)} of {number} figures are drawn")
