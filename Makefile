@@ -1,7 +1,7 @@
 # The book's commands; `make` alone lists them. They work in .venv, which the first one sets up, or
 # in an environment of your own: make test PYTHON=/path/to/python
 .DEFAULT_GOAL := help
-.PHONY: help book live test execute lab check clean repository environment code chapters pages
+.PHONY: help book live pdf epub test execute lab check clean repository environment code chapters pages
 # A part of the tests that fails keeps none of the others from running.
 MAKEFLAGS += --keep-going
 SHELL := bash
@@ -22,7 +22,8 @@ PYTEST := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(RUN) -m pytest -q -n 2
 # Buttons for the cells that run in the page; 3 says that there is no npm, or no registry for it.
 LIVE := $(RUN) -m rope.book.live
 # Tests of the built pages.
-PAGE_TESTS := $(wildcard tests/test_browser*.py) tests/test_anchors.py
+PAGE_TESTS := $(wildcard tests/test_browser*.py) tests/test_anchors.py \
+	$(wildcard tests/test_paper_*.py)
 
 help: ## list the commands
 	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
@@ -33,6 +34,12 @@ book: $(READY) ## build the HTML, strictly, and print the page to open
 
 live: $(READY) ## give the built pages their Run buttons; needs npm once
 	@$(LIVE)
+
+pdf: $(READY) ## print the pages that were built last as one PDF, _build/rope-book.pdf
+	@$(RUN) -m rope.book.paper pdf
+
+epub: $(READY) ## make them one EPUB, _build/rope-book.epub
+	@$(RUN) -m rope.book.paper epub
 
 test: code chapters pages ## run every test; SLOW=1 adds the slow ones
 

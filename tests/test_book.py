@@ -40,17 +40,8 @@ def make(*arguments):
 
 def test_make_alone_lists_the_commands():
     listed = re.findall(r"^  make (\w+)  ", make().stdout, re.M)
-    assert listed == [
-        "help",
-        "book",
-        "live",
-        "test",
-        "execute",
-        "lab",
-        "check",
-        "repository",
-        "clean",
-    ]
+    commands = "help book live pdf epub test execute lab check repository clean"
+    assert listed == commands.split()
 
 
 @pytest.mark.parametrize(

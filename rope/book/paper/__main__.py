@@ -1,0 +1,46 @@
+"""`python -m rope.book.paper pdf`, `epub` or `publish`.
+
+`pdf` and `epub` make `_build/rope-book.pdf` and `.epub` of the pages that were built last;
+`publish` copies those that are there beside the pages and links to them from each footer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from rope.book.paper.epub import make_epub
+from rope.book.paper.pages import read_book
+from rope.book.paper.pdf import make_pdf
+from rope.book.paper.publish import publish
+
+ROOT = Path(__file__).parents[3]
+MAKE = {"pdf": make_pdf, "epub": make_epub}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Do what is asked for; what hinders it is one line on stderr, and the exit code 1."""
+    formatter = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(
+        prog="python -m rope.book.paper", description=__doc__, formatter_class=formatter
+    )
+    parser.add_argument("what", choices=[*MAKE, "publish"])
+    chosen = parser.parse_args(arguments).what
+    try:
+        book = read_book(ROOT)
+        if chosen == "publish":
+            there = publish(book, ROOT / "_build")
+            print(f"Beside the pages: {', '.join(there) or 'nothing, as nothing was made'}.")
+        else:
+            target = ROOT / "_build" / f"rope-book.{chosen}"
+            MAKE[chosen](book, target)
+            print(f"{target}, {target.stat().st_size / 1e6:.1f} MB")
+    except (FileNotFoundError, RuntimeError, ValueError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,187 @@
+"""The articles that the PDF and the EPUB are made of, beside the pages that were built last."""
+
+import json
+import re
+from base64 import b64decode
+from collections import Counter
+from io import BytesIO
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+import yaml
+from bs4 import BeautifulSoup
+from paper_files import built_book
+from PIL import Image
+
+from rope.book.paper.articles import read_articles
+
+ROOT = Path(__file__).parents[1]
+TOC = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))
+FILES = [TOC["root"], *(c["file"] for part in TOC["parts"] for c in part["chapters"])]
+SVG = "{http://www.w3.org/2000/svg}"
+MARKS = ("path", "line", "rect", "circle", "polygon", "text", "use", "image")
+pytestmark = pytest.mark.browser  # of the stage of `make test` that has the pages
+
+
+@pytest.fixture(scope="module")
+def book():
+    return built_book()
+
+
+@pytest.fixture(scope="module")
+def articles(book):
+    return read_articles(book)
+
+
+@pytest.fixture(scope="module")
+def pages(book):
+    """The article of each page as it was built, for comparison."""
+    texts = [page.file.read_text(encoding="utf-8") for page in book.pages]
+    return [BeautifulSoup(text, "html.parser").select_one("article") for text in texts]
+
+
+def words(node) -> str:
+    return " ".join(node.get_text().split())
+
+
+def test_every_page_stands_in_its_place(articles, pages):
+    assert [article.page.name for article in articles] == [Path(file).name for file in FILES]
+    titles = [words(page.h1).removesuffix("#") for page in pages]
+    assert [article.title for article in articles] == titles
+    parts = [part["caption"] for part in TOC["parts"] for _ in part["chapters"]]
+    assert [article.page.part for article in articles] == ["", *parts]
+
+
+def test_every_link_leads_somewhere(articles):
+    ids, links = Counter(), []
+    for article in articles:
+        text = article.html()
+        ids.update(re.findall(r'\sid="([^"]*)"', text))
+        links += re.findall(r'<a[^>]*?\shref="([^"]*)"', text)
+        links += re.findall(r'\sxlink:href="([^"]*)"', text)
+    assert [name for name, times in ids.items() if times > 1] == []
+    assert [name for name in ids if not re.fullmatch(r"[A-Za-z_][\w.-]*", name)] == []
+    inside = {one for one in links if not re.match("https?:", one)}
+    assert {one for one in inside if one[0] != "#" or one[1:] not in ids} == set()
+    # The map on the first page is a drawing whose boxes are links.
+    assert {f"#{Path(file).name}" for file in FILES if "Reference" not in file} & inside
+
+
+def test_links_between_pages_are_as_many_as_on_the_pages(articles, pages):
+    """All but those to what is not in the book, such as the index."""
+    for article, page in zip(articles, pages, strict=True):
+        names = {Path(file).name for file in FILES}
+        expected = sum(
+            node["href"].startswith(("#", "http")) or node["href"].partition(".html")[0] in names
+            for node in page.select("a[href]:not(.headerlink, details *)")
+        )
+        solutions = len(page.select(".solution"))
+        assert len(article.body.select("a[href]")) == expected + solutions, article.page.name
+
+
+def test_nothing_is_left_that_paper_cannot_do(articles):
+    for article in articles:
+        text = article.html()
+        found = re.findall(r"<(button|input|select|details|summary|script|noscript|iframe)\b", text)
+        assert found == [], article.page.name
+        assert "Show code cell" not in text
+        assert article.body.select(".headerlink, .toctree-wrapper") == []
+        assert re.findall(r"var\(--rope|currentColor|\[\[\w+ [a-z]+ \d+\]\]", text) == []
+
+
+def test_moving_figures_stand_still_and_say_what_moves_them(articles, pages):
+    number = 0
+    for article, page in zip(articles, pages, strict=True):
+        specs = [json.loads(one.get_text()) for one in page.select(".rope-chart script")]
+        drawn = article.body.select(".picture.chart")
+        assert len(drawn) == len(specs), article.page.name
+        for spec, picture in zip(specs, drawn, strict=True):
+            svg = ElementTree.fromstring(article.pictures[picture.get_text()])
+            assert svg.get("aria-label") == spec["description"]
+            assert_drawn(svg)
+            line = words(picture.find_next_sibling("p", class_="moves"))
+            for one in spec["params"]:
+                if "bind" in one:
+                    assert one["bind"]["name"] in line
+                    value = one["value"]
+                    minus = isinstance(value, float | int) and value < 0
+                    assert (f"−{-value}" if minus else str(value)) in line
+            number += 1
+    assert number == sum(page.decode().count('class="rope-chart"') for page in pages) > 5
+
+
+def assert_drawn(svg: ElementTree.Element) -> None:
+    """Marks that have a shape, and no number that is none."""
+    marks = [node for node in svg.iter() if node.tag.removeprefix(SVG) in MARKS]
+    shapes = {node.get("d") for node in marks if node.get("d")}
+    texts = {node.text for node in svg.iter(f"{SVG}text") if node.text and node.text.strip()}
+    assert len(marks) > 10 and len(shapes) > 3 and len(texts) > 1
+    assert "NaN" not in ElementTree.tostring(svg, encoding="unicode")
+
+
+def test_drawings_are_whole_and_described(articles, pages):
+    for article, page in zip(articles, pages, strict=True):
+        stored = [svg["aria-label"] for svg in page.select(".rope-picture > svg")]
+        drawings = article.body.select(".picture:not(.chart, .photo)")
+        svgs = [ElementTree.fromstring(article.pictures[one.get_text()]) for one in drawings]
+        assert [svg.get("aria-label") for svg in svgs] == stored
+        assert all(svg.get("role") == "img" and len(list(svg.iter())) > 10 for svg in svgs)
+
+
+def test_figures_drawn_by_their_own_scripts_are_pictures(articles, pages):
+    for article, page in zip(articles, pages, strict=True):
+        boxes = page.select(".rope-explorer")
+        photos = [article.pictures[one.get_text()] for one in article.body.select(".photo")]
+        assert len(photos) == len(boxes), article.page.name
+        for box, photo in zip(boxes, photos, strict=True):
+            node = BeautifulSoup(photo, "html.parser").img
+            assert node["alt"] == box["aria-label"]
+            data = b64decode(node["src"].partition(",")[2])
+            image = np.asarray(Image.open(BytesIO(data)).convert("RGB")).astype(int)
+            coloured = (image.max(-1) - image.min(-1) > 60).mean()
+            assert image.shape[1] > 1000 and coloured > 0.01
+
+
+@pytest.mark.parametrize("what", [".caption-number", ".section-number", ".eqno", "figcaption"])
+def test_every_number_of_the_pages_is_there(articles, pages, what):
+    for article, page in zip(articles, pages, strict=True):
+        there = Counter(words(node).removesuffix("#") for node in page.select(what))
+        assert Counter(words(node) for node in article.body.select(what)) == there
+
+
+def test_solutions_stand_at_the_end_once(articles, pages):
+    for article, page in zip(articles, pages, strict=True):
+        expected = [words(one.select_one(".admonition-title")) for one in page.select(".solution")]
+        solutions = article.body.select(".solution")
+        assert [words(one.select_one(".admonition-title")) for one in solutions] == expected
+        if not expected:
+            continue
+        section = article.body.select("section.solutions")
+        assert len(section) == 1 and section[0].find_next_sibling() is None
+        assert section[0].select(".solution") == solutions
+        order = [node.get("id") for node in article.body.find_all(True)]
+        for solution in solutions:
+            exercise = solution.select_one(".admonition-title a")["href"][1:]
+            assert order.index(exercise) < order.index(solution["id"])
+            back = article.body.select(f'[id="{exercise}"] .to-solution a')
+            assert [one["href"] for one in back] == [f"#{solution['id']}"]
+
+
+def test_a_check_is_one_line(articles, pages):
+    number = 0
+    for article, page in zip(articles, pages, strict=True):
+        lines = Counter(words(one.summary.p) for one in page.select(".tag_check details"))
+        assert Counter(map(words, article.body.select("p.tick"))) == lines
+        assert all(line.startswith("✓") for line in lines)
+        for cell in article.body.select(".tag_check"):
+            assert cell.select("pre") == [] or not cell.select(".cell_input")
+        number += len(lines)
+    assert number > 100
+
+
+def test_open_code_and_outputs_are_those_of_the_pages(articles, pages):
+    for article, page in zip(articles, pages, strict=True):
+        there = Counter(one.get_text() for one in page.select("pre:not(details *)"))
+        assert Counter(one.get_text() for one in article.body.select("pre")) == there

@@ -1,0 +1,216 @@
+"""The PDF, made of the built pages and read again. Slow: it is made here."""
+
+import re
+from collections import Counter
+
+import numpy as np
+import pypdfium2
+import pytest
+from paper_files import built_book, made_once
+from pypdf import PdfReader
+
+from rope.book.paper.articles import read_articles
+from rope.book.paper.pdf import make_pdf
+
+pytestmark = [pytest.mark.slow, pytest.mark.browser]
+
+LINK = (0x00, 0x45, 0x6B)  # the colour of links in print.css
+
+
+@pytest.fixture(scope="module")
+def book():
+    return built_book()
+
+
+@pytest.fixture(scope="module")
+def articles(book):
+    return read_articles(book)
+
+
+@pytest.fixture(scope="module")
+def pdf_file(book, tmp_path_factory):
+    return made_once(tmp_path_factory, make_pdf, book, "rope-book.pdf")
+
+
+@pytest.fixture(scope="module")
+def pdf(pdf_file):
+    return PdfReader(pdf_file)
+
+
+@pytest.fixture(scope="module")
+def drawn(pdf_file):
+    """The PDF in the library that draws its pages and reads their text."""
+    return pypdfium2.PdfDocument(pdf_file)
+
+
+@pytest.fixture(scope="module")
+def texts(drawn):
+    """The words of each page, one space between them."""
+    return [" ".join(page.get_textpage().get_text_range().split()) for page in drawn]
+
+
+@pytest.fixture(scope="module")
+def outline(pdf):
+    """Level, title and page, from 0, of each entry of the outline in order."""
+
+    def entries(items, level):
+        for item in items:
+            if isinstance(item, list):
+                yield from entries(item, level + 1)
+            else:
+                yield level, item.title, pdf.get_destination_page_number(item)
+
+    return list(entries(pdf.outline, 0))
+
+
+@pytest.fixture(scope="module")
+def starts(articles, outline):
+    """The page, from 0, on which each chapter begins: the outline's first entry of its title."""
+    found, position = [], 0
+    for article in articles:
+        titles = [title for _, title, _ in outline]
+        position = titles.index(article.title, position)
+        found.append(outline[position][2])
+    return found
+
+
+def test_outline_is_the_headings_of_the_book(articles, outline, book):
+    expected = [book.title, "Contents"]
+    part = ""
+    for article in articles:
+        if article.page.part != part:
+            part = article.page.part
+            expected.append(part)
+        for heading in article.body.select("h1, h2, h3, h4, h5, h6"):
+            expected.append(" ".join(heading.get_text().split()))
+    plain = re.compile(r"\\\(.*?\\\)")  # a formula is other signs in the outline
+    assert len(outline) == len(expected)
+    for (_, title, _), heading in zip(outline, expected, strict=True):
+        for piece in plain.split(heading):
+            assert piece.strip() in title
+        assert plain.search(heading) or title == heading
+        assert "\\" not in title
+    pages = [page for _, _, page in outline]
+    assert pages == sorted(pages)
+
+
+def test_each_chapter_begins_a_page_with_its_title(articles, starts, texts):
+    assert len(set(starts)) == len(articles)
+    for article, start in zip(articles, starts, strict=True):
+        head = f"{article.page.part} {article.title} {start + 1}".strip()
+        assert texts[start].startswith(f"{head} {article.title}"), article.page.name
+
+
+def test_each_page_has_its_number_and_its_chapters_title(articles, starts, texts):
+    """Every page belongs to a chapter, or is the title, the contents or the name of a part."""
+    captions = {article.page.part for article in articles} - {""}
+    parts = [number for number, text in enumerate(texts) if text in captions]
+    assert [texts[number] for number in parts] == list(
+        dict.fromkeys(article.page.part for article in articles if article.page.part)
+    )
+    chapter = -1
+    for number, text in enumerate(texts[starts[0] :], starts[0]):
+        if number in parts:
+            continue
+        if chapter + 1 < len(starts) and number == starts[chapter + 1]:
+            chapter += 1
+        article = articles[chapter]
+        head = f"{article.page.part} {article.title} {number + 1} ".lstrip()
+        assert text.startswith(head), f"page {number + 1}"
+        assert len(text) > len(head) + 40, f"page {number + 1} is as good as empty"
+
+
+def test_contents_name_the_pages(pdf, articles, starts):
+    pages = [page.extract_text() for page in pdf.pages[1 : starts[0]]]
+    lines = [line for page in pages for line in page.splitlines()]
+    captions = {article.page.part for article in articles}
+    rows = zip(articles, starts, strict=True)
+    assert [line for line in lines if line not in captions] == [
+        "Contents",
+        *(f"{article.title} {start + 1}" for article, start in rows),
+    ]
+
+
+def test_every_number_is_printed_in_its_chapter_in_order(articles, starts, texts):
+    ends = [*starts[1:], len(texts)]
+    for article, start, end in zip(articles, starts, ends, strict=True):
+        text = " ".join(texts[start:end])
+        place = 0
+        for node in article.body.select(".admonition-title > .caption-number"):
+            number = " ".join(node.get_text().split())
+            place = text.index(number, place) + len(number)
+        for node in article.body.select("figcaption .caption-number, .eqno"):
+            assert " ".join(node.get_text().split()) in text, article.page.name
+
+
+def test_formulas_are_set(texts):
+    """No TeX is left; code and the page on writing have some on purpose."""
+    raw = [number for number, text in enumerate(texts, 1) if re.search(r"\\[(\[]\s*\\?\w", text)]
+    assert raw == []
+
+
+def test_links_stay_in_the_book_or_lead_to_the_web(pdf, articles):
+    named = pdf.named_destinations
+    outside, inside = Counter(), Counter()
+    for page in pdf.pages:
+        for reference in page.get("/Annots", []):
+            annotation = reference.get_object()
+            if annotation.get("/Subtype") != "/Link":
+                continue
+            action = annotation.get("/A", {})
+            if "/URI" in action:
+                outside[str(action["/URI"])] += 1
+            else:
+                target = annotation.get("/Dest") or action.get("/D")
+                inside[str(target).removeprefix("/")] += 1
+    assert [one for one in outside if not re.match("https?://", one)] == []
+    names = {name.removeprefix("/") for name in named}
+    assert set(inside) - names == set()
+    expected = {
+        str(node["href"])[1:]
+        for article in articles
+        for node in article.body.select("a[href^='#']")
+    }
+    assert expected - set(inside) == set()
+    web = {
+        str(node["href"]) for article in articles for node in article.body.select("a[href^=http]")
+    }
+    assert {one.rstrip("/") for one in web} == {one.rstrip("/") for one in outside}
+
+
+def test_theorems_are_where_their_links_lead(pdf, articles, texts):
+    named = {name.removeprefix("/"): place for name, place in pdf.named_destinations.items()}
+    checked = 0
+    for article in articles:
+        for node in article.body.select(".admonition[id]"):
+            number = node.select_one(".admonition-title > .caption-number")
+            if number is None or node["id"] not in named:
+                continue
+            page = pdf.get_destination_page_number(named[node["id"]])
+            assert " ".join(number.get_text().split()) in texts[page], node["id"]
+            checked += 1
+    assert checked > len(articles)
+
+
+def test_no_figure_is_blank_and_none_is_cut_from_its_caption(articles, drawn, texts, starts):
+    ends = [*starts[1:], len(texts)]
+    for article, start, end in zip(articles, starts, ends, strict=True):
+        for caption in article.body.select("figcaption"):
+            number = " ".join(caption.select_one(".caption-number").get_text().split())
+            if not number.startswith("Fig."):
+                continue
+            words = " ".join(re.split(r"\\\(", caption.get_text())[0].split()[:6])
+            pages = [n for n in range(start, end) if words in texts[n]]
+            assert len(pages) == 1, words
+            assert colour_above(drawn[pages[0]], words) > 400, words
+
+
+def colour_above(page, words: str) -> int:
+    """Coloured pixels in the 60 millimetres above a caption, where the page is 72 to the inch."""
+    textpage = page.get_textpage()
+    first, _ = textpage.search(words).get_next()
+    bottom = int(page.get_height() - textpage.get_charbox(first)[3])
+    image = np.asarray(page.render(scale=1).to_pil().convert("RGB")).astype(int)
+    band = image[max(0, bottom - 170) : bottom]
+    is_link = np.abs(band - np.array(LINK)).max(-1) < 60
+    return int(((band.max(-1) - band.min(-1) > 15) & ~is_link).sum())
