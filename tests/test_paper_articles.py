@@ -15,7 +15,9 @@ from bs4 import BeautifulSoup
 from paper_files import built_book
 from PIL import Image
 
+import rope
 from rope.book.paper.articles import read_articles
+from rope.book.paper.front import cover
 
 ROOT = Path(__file__).parents[1]
 TOC = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))
@@ -52,6 +54,12 @@ def test_every_page_stands_in_its_place(articles, pages):
     assert [article.title for article in articles] == titles
     parts = [part["caption"] for part in TOC["parts"] for _ in part["chapters"]]
     assert [article.page.part for article in articles] == ["", *parts]
+
+
+def test_the_title_page_says_which_version_it_is(book):
+    page = cover(book, "Edition")
+    assert f"Edition of version {rope.__version__}" in page
+    assert f"version {rope.__version__}. Code under the MIT licence" in page  # as each page's foot
 
 
 def test_every_link_leads_somewhere(articles):

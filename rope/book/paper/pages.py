@@ -59,7 +59,7 @@ def read_book(root: Path, html: Path | None = None) -> Book:
         author=config["author"],
         version=project["version"],
         language=config["sphinx"]["config"]["language"],
-        licence=config["html"]["extra_footer"].strip(),
+        licence=config["html"]["extra_footer"].strip().format(version=project["version"]),
         address=config["repository"]["url"],
         html=html,
         pages=pages,
