@@ -72,13 +72,18 @@ if TYPE_CHECKING:
     from rope import extensions as extensions
     from rope import figures as figures
     from rope import formula as formula
+    from rope import frequencies as frequencies
+    from rope import functional as functional
     from rope import kernels as kernels
     from rope import layouts as layouts
     from rope import measuring as measuring
+    from rope import module as module
     from rope import parallel as parallel
     from rope import positions as positions
     from rope import reference as reference
+    from rope import rotation as rotation
     from rope import symbolic as symbolic
+    from rope import tables as tables
     from rope import training as training
     from rope import xpos as xpos
     from rope.frequencies import inverse_frequencies, rotary_tables
@@ -86,7 +91,7 @@ if TYPE_CHECKING:
     from rope.module import RotaryEmbedding
 
 
-def __getattr__(name: str) -> Any:
+def _load(name: str) -> Any:
     if name not in _HOMES and name not in _SUBMODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
@@ -101,6 +106,10 @@ def __getattr__(name: str) -> Any:
         ) from error
     # Kept, so that the next look finds it, and compiled code something that does not change.
     return globals().setdefault(name, getattr(module, name) if name in _HOMES else module)
+
+
+if not TYPE_CHECKING:  # a type checker has the list above, and finds a misspelt name
+    __getattr__ = _load
 
 
 def __dir__() -> list[str]:

@@ -115,6 +115,8 @@ def test_the_comparison_says_what_to_do():
     assert (
         "leads a#x to b#y, which is not there" in anchors.compare(pages, pages, {"a#x": "b#y"})[0]
     )
+    chain = anchors.compare(pages, pages, {"a#x": "b#x", "b#x": "a#x"})
+    assert "leads a#x to b#x, which moved too: lead it to a#x" in chain[0]
     assert "leads a#y on, and no page" in anchors.compare(pages, pages, {"a#y": "b#x"})[0]
 
 
@@ -266,6 +268,7 @@ def test_a_page_that_was_renamed_leads_to_its_new_name(small_book):
         ("chapters/one#a chapters/one#lost", "chapters/one#a leads to #lost, which is not there"),
         ("chapters/one#a chapters/lost#a", "chapters/one#a leads to a page that is not there"),
         ("chapters/old chapters/lost", "chapters/old leads to a page that is not there"),
+        ("chapters/one chapters/two", "chapters/one is a page of the book, and would be lost"),
     ],
 )
 def test_a_redirect_to_what_is_not_there_is_a_warning(tmp_path, line, said):

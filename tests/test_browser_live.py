@@ -161,8 +161,9 @@ def test_planted_errors_turn_red_and_a_cell_can_be_stopped(visit):
         const colour = (what) => getComputedStyle(document.querySelector(what)).color;
         return ['.rope-live-more', '.rope-live-less', '.rope-live-status'].map(colour);
     }""")
-    assert len({*red}) == 1 and (rgb := [int(n) for n in re.findall(r"\d+", red[0])])
-    assert rgb[0] > 150 > max(rgb[1:3]), rgb
+    assert len({*red}) == 1
+    rgb = [float(number) for number in re.findall(r"[\d.]+", red[0].partition("srgb")[2])]
+    assert rgb[0] > 0.6 > 0.3 > max(rgb[1:]), rgb
 
     write(first, ("a * c - b * d", "a * c + b * d"))
     press(first, "Run")
@@ -194,8 +195,31 @@ def test_an_edit_above_holds_below(visit):
     status, output = said(tick)
     assert status.startswith("✗") and "NotEqual" in output, (status, output)
     press(all_bars.first, "Reset")
+    assert tick.get_by_role("status").inner_text() == ""  # what was said is of another cell
     press(tick, "Run")
     assert said(tick)[0] == "✓ ran, nothing to print, as stored"
+    write(all_bars.first, ("(c + sp.I * d)", "(c + 3 * sp.I * d)"))
+    assert tick.get_by_role("status").inner_text() == ""
+    press(all_bars.first, "Reset")
+    press(tick, "Edit")
+    tick.locator("xpath=preceding-sibling::textarea").fill("# nothing is proved")
+    press(tick, "Run")
+    assert said(tick)[0] == "✓ ran without an exception"
+
+
+def test_an_edit_while_a_cell_runs_outdates_it(visit):
+    page = visit()
+    first = bars(page).first
+    write(first, ("(c + sp.I * d)", "(c + sp.I * d)  # " + "again"))
+    press(first, "Run")
+    press(first, "Reset")
+    page.wait_for_function(
+        "bar => bar.querySelector('[role=status]').textContent.startsWith('edited meanwhile')",
+        arg=first.element_handle(),
+        timeout=SECONDS,
+    )
+    press(first, "Run")
+    assert said(first)[0] == "✓ as printed"
 
 
 @pytest.mark.slow

@@ -71,6 +71,7 @@ def pin_faults(text):
 def command_faults(text):
     for words in commands(text):
         program, *rest = words
+        program = program.removeprefix(".venv/bin/")  # which `make` has set up
         if program not in PROGRAMS:
             yield f"{program} is not known here"
         if program == "make":

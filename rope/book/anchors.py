@@ -91,7 +91,9 @@ def compare(pages: set[str], listed: set[str], moved: dict[str, str]) -> list[st
                 f"it to its new place by a line of {MOVED}"
             )
     for old, new in moved.items():
-        if not arrives(new, pages, moved):
+        if new in moved:
+            faults.append(f"{MOVED} leads {old} to {new}, which moved too: lead it to {moved[new]}")
+        elif not arrives(new, pages, moved):
             faults.append(f"{MOVED} leads {old} to {new}, which is not there")
         if not arrives(old, pages, moved):
             faults.append(f"{MOVED} leads {old} on, and no page has it")

@@ -92,9 +92,12 @@ def redirects(app: Any) -> dict[str, str]:
 
 
 def warn_of_lost_pages(app: Any, env: Any) -> None:
-    """Warn of each redirect to a page that is not there: the strict build stops at it."""
-    for old in read_moved(Path(app.srcdir) / MOVED).keys() - redirects(app):
+    """Warn of each redirect to a page that is not there, or from one that is: the build stops."""
+    moved = read_moved(Path(app.srcdir) / MOVED)
+    for old in moved.keys() - redirects(app):
         log.warning("%s: %s leads to a page that is not there", MOVED.name, old)
+    for old in moved.keys() & env.titles.keys():
+        log.warning("%s: %s is a page of the book, and would be lost", MOVED.name, old)
 
 
 def redirect_anchors(app: Any, doctree: nodes.document, page: str) -> None:

@@ -55,13 +55,14 @@ class Unavailable(Exception):
 
 
 def _command(*arguments: str) -> None:
-    """Run a program of Node's; its own words if it fails."""
+    """Run a program of Node's; its own words if it fails. That npm does is no fault of ours."""
     program = shutil.which(arguments[0])
     if program is None:
         raise Unavailable(f"{arguments[0]} is missing: install Node.js, which brings npm")
     done = subprocess.run([program, *arguments[1:]], capture_output=True, text=True)
     if done.returncode:
-        raise Unavailable(f"{' '.join(arguments[:3])} failed:\n{done.stderr.strip()}")
+        failure = Unavailable if arguments[0] == "npm" else RuntimeError
+        raise failure(f"{' '.join(arguments[:3])} failed:\n{done.stderr.strip()}")
 
 
 def _pyodide(folder: Path) -> Path:
@@ -103,7 +104,8 @@ def _script(name: str, content: bytes) -> str:
 
 def python_and_sympy(work: Path) -> Path:
     """The folder with the scripts that hold Pyodide and SymPy, made unless it is there."""
-    recipe = [PYODIDE, *map(version, PACKAGES), (HERE / "precompile.mjs").read_text()]
+    made_by = (HERE / name for name in ("bundle.py", "precompile.mjs"))
+    recipe = [PYODIDE, *map(version, PACKAGES), *(path.read_text() for path in made_by)]
     made = work / hashlib.sha256(repr(recipe).encode()).hexdigest()[:16]
     if made.exists():
         return made

@@ -22,6 +22,14 @@
     return node;
   }
 
+  const cells = [];
+
+  // What was said of a cell, or will be of one that runs, no longer holds once it, or a cell above
+  // it, is another one.
+  function forget(number) {
+    cells.filter((cell) => cell.number >= number).forEach((cell) => cell.forget());
+  }
+
   function equip(data, number, input) {
     const bar = element("div", "rope-live");
     const status = element("span", "rope-live-status");
@@ -42,7 +50,12 @@
     bar.append(runButton, stopButton, editButton, resetButton, status);
     input.append(bar, output);
 
-    const cell = { data, number, tell, busy, show };
+    const cell = { data, number, stale: false, tell, busy, show, forget: () => {
+      cell.stale = true;
+      output.hidden = true;
+      if (stopButton.hidden) tell("");
+    } };
+    cells.push(cell);
 
     function tell(text, kind) {
       status.textContent = text;
@@ -58,13 +71,13 @@
       if (yes) output.hidden = true;
     }
 
-    function line(text, kind) {
-      output.append(element("span", kind, text + "\n"));
-    }
-
     function show(result) {
-      output.textContent = "";
-      if (result.same && !result.text) tell("✓ ran, nothing to print, as stored", "right");
+      if (cell.stale) return tell("edited meanwhile: run it again");
+      const lines = document.createDocumentFragment(); // the page is told once, of all of them
+      const line = (text, kind) => lines.append(element("span", kind, text + "\n"));
+      const edited = data.edited !== undefined;
+      if (result.same && !result.text && edited) tell("✓ ran without an exception");
+      else if (result.same && !result.text) tell("✓ ran, nothing to print, as stored", "right");
       else if (result.same) tell("✓ as printed", "right");
       else if (result.error) tell("✗ the cell raises an exception", "wrong");
       else tell("✗ not as printed: − the book, + now", "wrong");
@@ -79,6 +92,7 @@
         });
       }
       if (result.left) line("what is left of the difference: " + result.left, "rope-live-error");
+      output.replaceChildren(lines);
       output.hidden = !output.textContent;
     }
 
@@ -92,6 +106,7 @@
       const fit = () => (editor.rows = editor.value.split("\n").length + 1);
       editor.addEventListener("input", () => {
         data.edited = editor.value === data.source ? undefined : editor.value;
+        forget(number);
         resetButton.hidden = data.edited === undefined;
         fit();
       });
@@ -131,8 +146,7 @@
       resetButton.hidden = true;
       if (editor) leave();
       showCode();
-      tell("");
-      output.hidden = true;
+      forget(number);
       runButton.focus();
     }
   }

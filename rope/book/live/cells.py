@@ -51,13 +51,13 @@ def stored_text(cell: dict[str, Any]) -> str:
 
 
 def runs(above: list[str], cell: dict[str, Any]) -> bool:
-    """Whether a cell can run in the page, and is worth it: it prints, asserts or uses SymPy."""
+    """Whether a cell can run in the page, and is worth it: it prints or asserts something."""
     own = statements(cell["source"])
     if not own or marks(cell) & IGNORED:
         return False
     chosen, unknown = needed(above, cell["source"])
     imported = {*modules([*chosen, *own])}
-    says = cell["outputs"] or ASSERTS.search(cell["source"]) or imported & {"sympy", *OURS}
+    says = cell["outputs"] or ASSERTS.search(cell["source"])
     return bool(says) and not unknown and all(map(in_the_bundle, imported))
 
 

@@ -66,6 +66,7 @@ window.ropeLive = (function () {
   function run(cell) {
     if (waiting.has(cell.number)) return;
     waiting.set(cell.number, cell);
+    cell.stale = false;
     cell.busy(true);
     if (worker) {
       cell.tell("Running …");

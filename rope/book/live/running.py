@@ -16,6 +16,16 @@ from typing import Any
 from rope.book.live.slicing import needed
 
 CELL, ABOVE = "<cell>", "<cells above>"
+MOST_TEXT, MOST_LINES = 100_000, 200  # that a cell may print; that are shown of a difference
+
+
+class _Output(io.StringIO):
+    """What a cell prints, up to a length that a page can show."""
+
+    def write(self, text: str) -> int:
+        if self.tell() + len(text) > MOST_TEXT:
+            raise ValueError(f"the cell prints more than {MOST_TEXT:,} characters: print less")
+        return super().write(text)
 
 
 def run(above: Sequence[str], source: str, stored: str) -> dict[str, Any]:
@@ -34,10 +44,11 @@ def run(above: Sequence[str], source: str, stored: str) -> dict[str, Any]:
     >>> run([], "x = 1\\n1 / 0", "")["error"]
     'ZeroDivisionError: division by zero (line 2)'
     """
-    out = io.StringIO()
+    out = _Output()
     names: dict[str, Any] = {"__name__": "__main__"}
     error = left = ""
     try:
+        _parse(above)
         chosen, _ = needed(above, source)
         with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
             _execute([one.node for one in chosen], ABOVE, names)
@@ -47,7 +58,8 @@ def run(above: Sequence[str], source: str, stored: str) -> dict[str, Any]:
             shown = isinstance(last, ast.Expr)
             _execute(body[:-1] if shown else body, CELL, names)
             if isinstance(last, ast.Expr):
-                value = eval(compile(ast.Expression(last.value), CELL, "eval"), names)
+                code = compile(ast.Expression(last.value), CELL, "eval", dont_inherit=True)
+                value = eval(code, names)
                 if value is not None:
                     print(repr(value))
     except BaseException as raised:  # exit() and an interruption end a cell, not its worker
@@ -57,11 +69,23 @@ def run(above: Sequence[str], source: str, stored: str) -> dict[str, Any]:
     same = not error and text == stored
     lines = [] if same else list(ndiff(stored.splitlines(), text.splitlines()))
     difference = [line for line in lines if not line.startswith("? ")]
+    if len(difference) > MOST_LINES:
+        difference[MOST_LINES:] = [f"  … and {len(difference) - MOST_LINES:,} lines more"]
     return dict(text=text, same=same, difference=difference, error=error, left=left)
 
 
+def _parse(above: Sequence[str]) -> None:
+    """Refuse a cell above that is no Python, unless it has one of IPython's own commands."""
+    for number, source in enumerate(above, 1):
+        try:
+            ast.parse(source)
+        except SyntaxError as error:
+            if not any(line.lstrip().startswith(("%", "!")) for line in source.splitlines()):
+                raise ValueError(f"code cell {number} of the page is no Python: {error}") from None
+
+
 def _execute(nodes: list[ast.stmt], where: str, names: dict[str, Any]) -> None:
-    exec(compile(ast.Module(nodes, []), where, "exec"), names)
+    exec(compile(ast.Module(nodes, []), where, "exec", dont_inherit=True), names)
 
 
 def _last_line(raised: BaseException) -> str:
