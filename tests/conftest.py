@@ -51,3 +51,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("slow"):
             item.add_marker(skip)
+
+
+@pytest.fixture(scope="session")
+def book():
+    """The book as it was built last, for the tests of what is made of its pages."""
+    from paper_files import built_book
+
+    return built_book()
+
+
+@pytest.fixture(scope="session")
+def articles(book):
+    """Its pages' articles, cleaned for paper; no test changes them."""
+    from rope.book.paper.articles import read_articles
+
+    return read_articles(book)

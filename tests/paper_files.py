@@ -1,4 +1,4 @@
-"""The built pages, and the PDF and the EPUB made of them once for all the tests that read them."""
+"""What tests of the built pages share: the pages, and the PDF and EPUB made of them once."""
 
 import os
 from pathlib import Path

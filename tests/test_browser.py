@@ -2,14 +2,15 @@
 
 import os
 import re
-import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 import yaml
+from paper_files import give_up
 from playwright.sync_api import Page, sync_playwright
 
+from rope.book.paper.browser import chromium
 from rope.figures.rotation_in_two_dimensions import THETA, K, Q
 from rope.reference import score
 
@@ -19,9 +20,6 @@ ROOT = Path(__file__).parents[1]
 HTML = Path(os.environ.get("ROPE_HTML", ROOT / "_build" / "html")).resolve()
 TOC = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))
 PAGES = [TOC["root"], *(c["file"] for part in TOC["parts"] for c in part["chapters"])]
-CHROMIUM = ["chromium", "chromium-browser", "google-chrome", "chrome"] + [
-    f"/Applications/{name}.app/Contents/MacOS/{name}" for name in ("Chromium", "Google Chrome")
-]
 WIDE, NARROW = 1300, 390
 SMALLEST_TEXT = 8.9  # pixels; the page's own rule is 9, and a browser rounds
 READY = """async () => {
@@ -83,17 +81,13 @@ LOOK = """({narrow, smallest}) => {
 def browser():
     if not (HTML / "index.html").exists():
         pytest.fail(f"no built book at {HTML}: run `make book`, or set ROPE_HTML to its folder.")
-    named = os.environ.get("CHROMIUM")
-    chromium = next(filter(None, map(shutil.which, [named] if named else CHROMIUM)), None)
-    if chromium is None:
-        give_up = pytest.fail if os.environ.get("CI") else pytest.skip
-        give_up(
-            "no Chromium found: install one (Debian: `apt-get install chromium`; macOS: "
-            "`brew install --cask chromium`) or set CHROMIUM to a browser's executable."
-        )
+    try:
+        path = chromium()
+    except FileNotFoundError as error:
+        give_up(str(error))
     with sync_playwright() as playwright:
         arguments = ["--no-sandbox", "--disable-gpu"]
-        browser = playwright.chromium.launch(executable_path=chromium, args=arguments)
+        browser = playwright.chromium.launch(executable_path=path, args=arguments)
         yield browser
         browser.close()
 

@@ -252,6 +252,11 @@ def test_a_cell_above_that_is_no_python_is_named():
     assert "code cell 3 of the page is no Python" in run(above, "print(x)", "1")["error"]
 
 
+def test_an_exception_is_told_by_its_message_not_its_notes():
+    raising = "e = ValueError('real')\ne.add_note('a note')\nraise e"
+    assert run([], raising, "")["error"] == "ValueError: real (line 3)"
+
+
 def test_a_cell_keeps_annotations_as_python_does():
     assert run([], "def f(x: int): pass\nf.__annotations__['x'] is int", "True")["same"]
 

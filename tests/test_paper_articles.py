@@ -12,11 +12,9 @@ import numpy as np
 import pytest
 import yaml
 from bs4 import BeautifulSoup
-from paper_files import built_book
 from PIL import Image
 
 import rope
-from rope.book.paper.articles import read_articles
 from rope.book.paper.front import cover
 
 ROOT = Path(__file__).parents[1]
@@ -25,16 +23,6 @@ FILES = [TOC["root"], *(c["file"] for part in TOC["parts"] for c in part["chapte
 SVG = "{http://www.w3.org/2000/svg}"
 MARKS = ("path", "line", "rect", "circle", "polygon", "text", "use", "image")
 pytestmark = pytest.mark.browser  # of the stage of `make test` that has the pages
-
-
-@pytest.fixture(scope="module")
-def book():
-    return built_book()
-
-
-@pytest.fixture(scope="module")
-def articles(book):
-    return read_articles(book)
 
 
 @pytest.fixture(scope="module")

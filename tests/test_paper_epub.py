@@ -6,9 +6,8 @@ import zipfile
 from xml.etree import ElementTree
 
 import pytest
-from paper_files import built_book, give_up, made_once
+from paper_files import give_up, made_once
 
-from rope.book.paper.articles import read_articles
 from rope.book.paper.epub import make_epub
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser]
@@ -17,16 +16,6 @@ XHTML = "{http://www.w3.org/1999/xhtml}"
 MATHML = "{http://www.w3.org/1998/Math/MathML}"
 SVG = "{http://www.w3.org/2000/svg}"
 OPF = "{http://www.idpf.org/2007/opf}"
-
-
-@pytest.fixture(scope="module")
-def book():
-    return built_book()
-
-
-@pytest.fixture(scope="module")
-def articles(book):
-    return read_articles(book)
 
 
 @pytest.fixture(scope="module")

@@ -6,25 +6,14 @@ from collections import Counter
 import numpy as np
 import pypdfium2
 import pytest
-from paper_files import built_book, made_once
+from paper_files import made_once
 from pypdf import PdfReader
 
-from rope.book.paper.articles import read_articles
 from rope.book.paper.pdf import make_pdf
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser]
 
 LINK = (0x00, 0x45, 0x6B)  # the colour of links in print.css
-
-
-@pytest.fixture(scope="module")
-def book():
-    return built_book()
-
-
-@pytest.fixture(scope="module")
-def articles(book):
-    return read_articles(book)
 
 
 @pytest.fixture(scope="module")

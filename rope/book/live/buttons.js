@@ -5,7 +5,7 @@
   const { PAGE, MEGABYTES, run, stop } = window.ropeLive;
   const HELP =
     "Runs this cell in a fresh namespace, after the lines that it needs from the cells above, " +
-    "as they stand now, your edits included";
+    "as they stand now, your edits included. A change made through a second name is not seen";
 
   function element(name, className, text) {
     const node = document.createElement(name);
@@ -27,7 +27,7 @@
   // What was said of a cell, or will be of one that runs, no longer holds once it, or a cell above
   // it, is another one.
   function forget(number) {
-    cells.filter((cell) => cell.number >= number).forEach((cell) => cell.forget());
+    cells.filter((cell) => cell.number >= number).forEach((cell) => cell.outdate());
   }
 
   function equip(data, number, input) {
@@ -50,12 +50,14 @@
     bar.append(runButton, stopButton, editButton, resetButton, status);
     input.append(bar, output);
 
-    const cell = { data, number, stale: false, tell, busy, show, forget: () => {
+    const cell = { data, number, stale: false, tell, busy, show, outdate };
+    cells.push(cell);
+
+    function outdate() {
       cell.stale = true;
       output.hidden = true;
-      if (stopButton.hidden) tell("");
-    } };
-    cells.push(cell);
+      if (stopButton.hidden) tell(""); // one that runs says so itself when it has ended
+    }
 
     function tell(text, kind) {
       status.textContent = text;

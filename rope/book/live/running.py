@@ -90,7 +90,8 @@ def _execute(nodes: list[ast.stmt], where: str, names: dict[str, Any]) -> None:
 
 def _last_line(raised: BaseException) -> str:
     """An exception as one line, and the cell's line that it came from."""
-    said = traceback.format_exception_only(raised)[-1].strip()
+    message = raised.msg if isinstance(raised, SyntaxError) else str(raised)
+    said = f"{type(raised).__name__}: {message}" if message else type(raised).__name__
     frames = traceback.extract_tb(raised.__traceback__)
     lines = [frame.lineno for frame in frames if frame.filename == CELL]
     if isinstance(raised, SyntaxError):
