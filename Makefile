@@ -18,7 +18,7 @@ BUILD := set -o pipefail; $(RUN) -c "from jupyter_book.cli.main import main; mai
 	build . --all --warningiserror --nitpick --keep-going 2>&1
 WITHOUT_TRACEBACK := sed '/^Traceback (most recent call last)/,$$d'
 # One thread a process: two processes have two cores.
-PYTEST := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(RUN) -m pytest -q -n 2
+PYTEST = OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(RUN) -m pytest -q -n 2 --junitxml _build/tests/$@.xml
 # Buttons for the cells that run in the page; 3 says that there is no npm, or no registry for it.
 LIVE := $(RUN) -m rope.book.live
 # Tests of the built pages.
@@ -42,6 +42,7 @@ epub: $(READY) ## make them one EPUB, _build/rope-book.epub
 	@$(RUN) -m rope.book.paper epub
 
 test: code chapters pages ## run every test; SLOW=1 adds the slow ones
+	@$(RUN) -m rope.book.left_out $(^:%=_build/tests/%.xml)
 
 code: $(READY) # unit tests, rules for notebooks, doctests
 	@$(PYTEST) --dist worksteal $(PAGE_TESTS:%=--ignore %) tests rope

@@ -47,7 +47,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Leave out what is marked slow, unless CI or SLOW is set."""
     if YES:
         return
-    skip = pytest.mark.skip(reason="slow: make test SLOW=1 (or SLOW=1 pytest) runs it")
+    skip = pytest.mark.skip(reason="slow; make test SLOW=1 runs them")
     for item in items:
         if item.get_closest_marker("slow"):
             item.add_marker(skip)
@@ -62,7 +62,20 @@ def book():
 
 
 @pytest.fixture(scope="session")
-def articles(book):
+def chromium():
+    """A Chromium's path; without one, what needs it is left out."""
+    from paper_files import give_up
+
+    from rope.book.paper import browser
+
+    try:
+        return browser.chromium()
+    except FileNotFoundError as error:
+        give_up(str(error))
+
+
+@pytest.fixture(scope="session")
+def articles(book, chromium):
     """Its pages' articles, cleaned for paper; no test changes them."""
     from rope.book.paper.articles import read_articles
 

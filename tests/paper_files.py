@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from rope.book.paper.browser import chromium
 from rope.book.paper.pages import Book, read_book
 
 ROOT = Path(__file__).parents[1]
@@ -26,10 +25,6 @@ def built_book() -> Book:
 
 def made_once(factory: pytest.TempPathFactory, make, book: Book, name: str) -> Path:
     """A file that the first of the processes that run the tests makes for all of them."""
-    try:
-        chromium()
-    except FileNotFoundError as error:
-        give_up(str(error))
     several = "PYTEST_XDIST_WORKER" in os.environ
     folder = factory.getbasetemp().parent if several else factory.mktemp("made")
     target = folder / name

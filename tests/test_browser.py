@@ -7,10 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
-from paper_files import give_up
 from playwright.sync_api import Page, sync_playwright
 
-from rope.book.paper.browser import chromium
 from rope.figures.rotation_in_two_dimensions import THETA, K, Q
 from rope.reference import score
 
@@ -78,16 +76,12 @@ LOOK = """({narrow, smallest}) => {
 
 
 @pytest.fixture(scope="module")
-def browser():
+def browser(chromium):
     if not (HTML / "index.html").exists():
         pytest.fail(f"no built book at {HTML}: run `make book`, or set ROPE_HTML to its folder.")
-    try:
-        path = chromium()
-    except FileNotFoundError as error:
-        give_up(str(error))
     with sync_playwright() as playwright:
         arguments = ["--no-sandbox", "--disable-gpu"]
-        browser = playwright.chromium.launch(executable_path=path, args=arguments)
+        browser = playwright.chromium.launch(executable_path=chromium, args=arguments)
         yield browser
         browser.close()
 

@@ -19,7 +19,7 @@ OPF = "{http://www.idpf.org/2007/opf}"
 
 
 @pytest.fixture(scope="module")
-def epub(book, tmp_path_factory):
+def epub(book, chromium, tmp_path_factory):
     return made_once(tmp_path_factory, make_epub, book, "rope-book.epub")
 
 

@@ -17,7 +17,7 @@ LINK = (0x00, 0x45, 0x6B)  # the colour of links in print.css
 
 
 @pytest.fixture(scope="module")
-def pdf_file(book, tmp_path_factory):
+def pdf_file(book, chromium, tmp_path_factory):
     return made_once(tmp_path_factory, make_pdf, book, "rope-book.pdf")
 
 
