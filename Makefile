@@ -35,10 +35,10 @@ book: $(READY) ## build the HTML, strictly, and print the page to open
 live: $(READY) ## give the built pages their Run buttons; needs npm once
 	@$(LIVE)
 
-pdf: $(READY) ## print the pages that were built last as one PDF, _build/rope-book.pdf
+pdf: $(READY) ## print the built pages as one PDF, _build/rope-book.pdf; needs a Chromium
 	@$(RUN) -m rope.book.paper pdf
 
-epub: $(READY) ## make them one EPUB, _build/rope-book.epub
+epub: $(READY) ## make them one EPUB, _build/rope-book.epub; needs a Chromium
 	@$(RUN) -m rope.book.paper epub
 
 test: code chapters pages ## run every test; SLOW=1 adds the slow ones

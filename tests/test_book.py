@@ -58,6 +58,48 @@ def test_a_part_that_fails_stops_no_other_and_fails_the_whole(tmp_path, failing,
     assert "build ." in pages[0] and last in pages[-1]
 
 
+SKIPPING = """
+import pytest
+
+@pytest.mark.parametrize("number", range(3))
+@pytest.mark.skip(reason="no lamp; buy one")
+def test_light(number): ...
+
+def test_sound(): pytest.skip("no drum; make one")
+
+def test_silence(): ...
+"""
+
+
+def test_what_was_left_out_is_named_at_the_end(tmp_path):
+    (tmp_path / "test_senses.py").write_text(SKIPPING)
+    (tmp_path / "test_sense.py").write_text("def test_touch(): ...")
+    results = []
+    for name in ("senses", "sense"):
+        results.append(tmp_path / f"{name}.xml")
+        command = [sys.executable, "-m", "pytest", f"test_{name}.py", "--junitxml", results[-1]]
+        assert run(*command, cwd=tmp_path).returncode == 0
+    said = run(sys.executable, "-m", "rope.book.left_out", *results).stdout
+    assert said.splitlines() == [
+        "Left out were 4 tests.",
+        "  3 of them: no lamp; buy one",
+        "  1 of them: no drum; make one",
+    ]
+    said = run(sys.executable, "-m", "rope.book.left_out", results[1]).stdout
+    assert said == "Nothing was left out.\n"
+
+
+def test_a_bare_machine_has_none_of_four_programs_and_all_others(tmp_path):
+    for name in ("cc", "chromium", "gcc-12", "java", "node", "npm", "other"):
+        (tmp_path / name).write_text(f"#!/bin/sh\necho {name}")
+        (tmp_path / name).chmod(0o755)
+    asked = "for each in cc chromium gcc-12 java node npm other; do command -v $each; done; exit 7"
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    done = run(ROOT / ".ci" / "bare", "sh", "-c", asked, env={"PATH": path})
+    assert [Path(line).name for line in done.stdout.split()] == ["other"]
+    assert done.returncode == 7
+
+
 def test_the_bibliography_is_whole():
     """A lost brace would stop the build of the pages."""
     text = (ROOT / "chapters" / "references.bib").read_text(encoding="utf-8")
