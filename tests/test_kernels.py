@@ -17,7 +17,11 @@ from rope.kernels import cpu
 from rope.kernels.operator import look_up
 
 CUDA = torch.cuda.is_available()
-with_loop = pytest.mark.skipif(cpu.library()[0] is None, reason=cpu.library()[1])
+with_loop = pytest.mark.skipif(
+    cpu.library()[0] is None,
+    reason="no loop in C was built; with a compiler (Debian: apt-get install gcc), "
+    "rm .venv/.ready and make again",
+)
 ROWS, BOTH = 40, (False, True)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from strategies import Recorder, normal, tables
+from test_kernels import with_loop
 
 import rope
 from rope import RotaryEmbedding, kernels, rotary_embedding
@@ -19,7 +20,9 @@ from rope.kernels import cpu
 from rope.kernels.operator import look_up
 
 PACKAGE = Path(rope.__file__).parent
-with_loop = pytest.mark.skipif(cpu.library()[0] is None, reason=cpu.library()[1])
+with_compiler = pytest.mark.skipif(
+    shutil.which("cc") is None, reason="no C compiler is here; Debian: apt-get install gcc"
+)
 ROWS = 40
 
 
@@ -167,7 +170,7 @@ def test_without_the_loop_the_bits_are_the_same_and_it_says_so(tree):
 
 
 @with_loop
-@pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler here")
+@with_compiler
 def test_a_library_of_another_version_is_not_called(tree):
     """What an earlier checkout left behind: its call has another size."""
     source = tree / "rope" / "kernels" / "rotate.c"
@@ -182,7 +185,7 @@ def test_a_library_of_another_version_is_not_called(tree):
 
 @pytest.mark.slow
 @with_loop
-@pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler here")
+@with_compiler
 def test_the_loop_is_built_for_exact_arithmetic_whatever_the_compiler_is_told(tree):
     run(["setup.py", "-q", "build_ext", "--inplace"], tree, CFLAGS="-ffast-math -march=native")
     run(["-c", CHECK + 'check("the loop in C rotates", str(Path.cwd()))'], tree)
