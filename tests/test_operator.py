@@ -16,7 +16,6 @@ import rope
 from rope import RotaryEmbedding, kernels, rotary_embedding
 from rope.extensions import YaRN
 from rope.formula import formula
-from rope.kernels import cpu
 from rope.kernels.operator import look_up
 
 PACKAGE = Path(rope.__file__).parent
