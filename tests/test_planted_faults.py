@@ -141,6 +141,11 @@ rope/kernels/rotate.c
 -memcpy(to + width, from + width, rest)
 +memcpy(to + width, from + width, rest / 2)
 
+each block of the formula begins at the tables' first row: kernels, on_the_gpu
+rope/kernels/cpu.py
+-t[..., block, :] for t in
++t[..., : x[:, :, block].shape[2], :] for t in
+
 the Triton kernel turns the other way: kernels, on_the_gpu
 rope/kernels/triton.py
 -rotated_x = x * cos - y * sin
