@@ -180,6 +180,21 @@ def dtensors() -> dict[str, Any]:
         back = [x.grad.full_tensor() for x in parts]
         right = all(torch.allclose(x, g, atol=1e-14) for x, g in zip((q, k), back, strict=True))
         found[f"{dim}, {name}"] = (same, right, all(x.placements == tuple(place) for x in turned))
+    cos, sin = rope.rotary_tables(10, rope.inverse_frequencies(6), dtype=torch.float64)
+    of_heads = rope.rotary_tables(torch.arange(36).view(1, 4, 9), rope.inverse_frequencies(6))
+    grid = init_device_mesh("cpu", (n // 2, 2))
+    cuts = [(mesh, [Shard(dim)]) for dim in (0, 1, 2)]
+    cuts += [(grid, [Shard(i), Shard(j)]) for i, j in ((0, 2), (1, 0), (2, 1), (2, 2))]
+    ways: dict[str, Any] = {
+        "ids of each": partial(rope.rotary_embedding, cos=cos, sin=sin, position_ids=ids),
+        "ids of all": partial(rope.rotary_embedding, cos=cos, sin=sin, position_ids=ids[1]),
+        "tables of each head": lambda x: rope.rotary_embedding(x, *of_heads),
+        "halves, back": partial(rope.RotaryEmbedding(6).rotate, inverse=True),
+    }
+    for name, way in ways.items():
+        found[name] = all(
+            torch.equal(way(distribute_tensor(q, *cut)).full_tensor(), way(q)) for cut in cuts
+        )
     halves = distribute_tensor(q, mesh, [Shard(3)])
     summed = DTensor.from_local(q, mesh, [Partial()])
     split = distribute_tensor(q, mesh, [Shard(2)])

@@ -184,6 +184,18 @@ def test_what_autograd_still_needs_is_not_overwritten_in_silence(flags):
         loss.backward()
 
 
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_what_is_not_recorded_is_not_overwritten_in_silence_either(mode):
+    """Nothing but the operator itself then tells autograd that q and k have changed."""
+    q, k = (normal(SHAPE, seed).requires_grad_() * 1 for seed in (0, 1))
+    losses = [x.square().sum() for x in (q, k)]
+    with mode():
+        rotary_embedding_qk(q, k, *tables(3, 4), inplace=True)
+    for loss in losses:
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            loss.backward()
+
+
 def made_in_inference():
     with torch.inference_mode():
         return torch.ones(1, 1, 2, 4)

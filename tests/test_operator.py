@@ -190,6 +190,30 @@ def test_the_loop_is_built_for_exact_arithmetic_whatever_the_compiler_is_told(tr
     run(["-c", CHECK + 'check("the loop in C rotates", str(Path.cwd()))'], tree)
 
 
+FORKED = """
+import multiprocessing, torch, rope
+torch.set_num_threads(2)
+x, tables = torch.randn(1, 8, 512, 64), rope.rotary_tables(512, torch.rand(32).double())
+right = rope.rotary_embedding(x, *tables)
+def child():
+    torch.set_num_threads(1)  # as the workers of a DataLoader do
+    assert rope.rotary_embedding(x, *tables).equal(right)
+process = multiprocessing.get_context("fork").Process(target=child)
+process.start()
+process.join(60)
+ended = process.exitcode
+process.kill()
+assert ended == 0, ended
+"""
+
+
+@with_loop
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_a_forked_child_with_one_thread_rotates():
+    """A fork copies none of its parent's threads, for which GNU's OpenMP would wait for ever."""
+    run(["-c", FORKED])
+
+
 def test_nothing_in_the_kernels_waits_for_the_device():
     """A read of a tensor's value would stop the host, and cannot be captured in a CUDA graph."""
     waits = {"item", "tolist", "cpu", "numpy", "nonzero", "any", "all", "synchronize", "contains"}

@@ -128,7 +128,8 @@ def test_dtensors_are_rotated_where_they_are(found, processes):
     }
     for here in found(processes):
         places = {f"{dim}, {how}" for dim in (0, 1, 2, None) for how in ("counted", "ids")}
-        right = {"bshd", "strides", "ranks from the last", *places}
+        ways = {"ids of each", "ids of all", "tables of each head", "halves, back"}
+        right = {"bshd", "strides", "ranks from the last", *ways, *places}
         assert set(here["dtensors"]) == right | set(says)
         for name, outcome in here["dtensors"].items():
             if name in says:
@@ -234,6 +235,11 @@ def test_packed_positions_are_those_of_each_document():
     assert [part.tolist() for part in shards.tokens] == [[0, 3, 4, 5, 10, 11], [1, 2, 6, 7, 8, 9]]
     assert shards.position_ids(0).tolist() == [0, 3, 0, 1, 6, 7]
     assert shards.position_ids(1).tolist() == [1, 2, 2, 3, 4, 5]
+
+
+def test_round_robin_deals_from_the_first_device_on():
+    tokens = parallel.round_robin(7, 3).tokens
+    assert [part.tolist() for part in tokens] == [[0, 3, 6], [1, 4], [2, 5]]
 
 
 def test_rotating_a_part_is_a_part_of_the_rotated():

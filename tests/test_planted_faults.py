@@ -94,6 +94,11 @@ rope/extensions/yarn.py
 -inv_freq * (1 - ramp) + inv_freq / self.factor * ramp
 +inv_freq * ramp + inv_freq / self.factor * (1 - ramp)
 
+p-RoPE's planes rounded up: extensions, longer_context
+rope/extensions/bands.py
+-turning = int(self.partial_rotary_factor * len(inv_freq))
++turning = math.ceil(self.partial_rotary_factor * len(inv_freq))
+
 second axis turned the other way: axes, more_than_one_axis
 rope/axes/tables.py
 -angle = angle + rows[axis]
@@ -108,6 +113,13 @@ xPos rotating the key with the query's factor: xpos, why_rotation
 rope/xpos.py
 -        return rotated, self._rotate(k, cos, sin, stretch.reciprocal(), inverse)
 +        return rotated, self._rotate(k, cos, sin, stretch, inverse)
+
+xPos rotating a key by itself with the query's factor: xpos, why_rotation
+rope/xpos.py
+-        cos, sin, stretch = self._tables(k, position_ids, offset, k.dtype)
+-        return self._rotate(k, cos, sin, stretch.reciprocal(), inverse)
++        cos, sin, stretch = self._tables(k, position_ids, offset, k.dtype)
++        return self._rotate(k, cos, sin, stretch, inverse)
 
 left-padded positions not clamped: positions, rotary_attention
 rope/positions.py
@@ -129,6 +141,11 @@ rope/kernels/rotate.c
 -memcpy(to + width, from + width, rest)
 +memcpy(to + width, from + width, rest / 2)
 
+each block of the formula begins at the tables' first row: kernels, on_the_gpu
+rope/kernels/cpu.py
+-t[..., block, :] for t in
++t[..., : x[:, :, block].shape[2], :] for t in
+
 the Triton kernel turns the other way: kernels, on_the_gpu
 rope/kernels/triton.py
 -rotated_x = x * cos - y * sin
@@ -140,6 +157,16 @@ the second tile of key heads starts at another head: kernels, on_the_gpu
 rope/kernels/triton.py
 -first_head = (head_tile - q_tiles) * HEADS
 +first_head = (head_tile - q_tiles) * (HEADS + 1)
+
+the Triton kernel leaves out what is not rotated on the way back: kernels, on_the_gpu
+rope/kernels/triton.py
+-        if REST > 0:
++        if REST > 0 and not INVERSE:
+
+autograd does not learn of a rotation in place: autograd, on_the_gpu
+rope/kernels/operator.py
+-            torch.autograd.graph.increment_version(x)
++            pass
 
 checkpoint converted the wrong way round: layouts, two_layouts
 rope/layouts.py
@@ -178,6 +205,11 @@ rope/parallel/shards.py
 -return self.at[self._of(device)]
 +return torch.arange(len(self.tokens[device]))
 
+round robin deals from the last device on: parallel, across_devices
+rope/parallel/shards.py
+-tokens[i::devices] for i
++tokens[devices - 1 - i :: devices] for i
+
 the tail of another device: parallel, across_devices
 rope/parallel/shards.py
 -parts[-1 - i]
@@ -198,15 +230,45 @@ rope/parallel/ring.py
 -            if len(shards) > 1:
 +            if False:
 
+gradients of keys rounded before they are sent on: parallel, across_devices
+rope/parallel/ring.py
+-(*block, k_grad, v_grad), step
++(*block, k_grad.to(k.dtype), v_grad.to(v.dtype)), step
+
 heads come back in the devices' order: parallel, across_devices
 rope/parallel/attention.py
 -.permute(1, 2, 0, 3).index_select(2, back)
 +.permute(1, 2, 0, 3)
 
+copies of key heads in the order of the whole: parallel, across_devices
+rope/parallel/attention.py
+-(x.repeat_interleave(repeats, dim=1) for
++(x.repeat(1, repeats, 1, 1) for
+
 a DTensor's part takes the first rows of the tables: parallel, across_devices
 rope/dtensors.py
 -at = x.device_mesh.get_local_rank(number)
 +at = 0
+
+a DTensor's part takes the place on the mesh's first axis: parallel, across_devices
+rope/dtensors.py
+-get_local_rank(number)
++get_local_rank(0)
+
+position ids of each row not cut with the rows: parallel, across_devices
+rope/dtensors.py
+-if position_ids.dim() == 1 else (0, 2), x)
++if position_ids.dim() == 1 else (1, 2), x)
+
+tables of each head not cut with the heads: parallel, across_devices
+rope/dtensors.py
+-else (0, 1, 2, 3)
++else (0, 3, 2, 3)
+
+a DTensor that is to be rotated back rotated on: parallel, across_devices
+rope/rotation.py
+-(part,), cos_here, sin_here, ids, interleaved, inverse)
++(part,), cos_here, sin_here, ids, interleaved, False)
 
 keys moved the other way: shift, keys_that_move
 rope/module.py

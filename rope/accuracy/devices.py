@@ -9,6 +9,7 @@ Shapes: B batch, H heads, S tokens, D head dimension.
 
 from collections.abc import Callable
 from functools import partial
+from itertools import product
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.nn.functional import scaled_dot_product_attention
 
+from rope.frequencies import inverse_frequencies, rotary_tables
 from rope.functional import rotary_embedding
 from rope.layouts import interleaved_to_half
 from rope.measuring.messages import Sent
@@ -31,7 +33,7 @@ from rope.parallel import (
     round_robin,
 )
 
-S, HEADS, KEY_HEADS, D = 32, 4, 2, 8
+S, HEADS, KEY_HEADS, D = 32, 6, 3, 8
 SPLITS: dict[str, Callable[[int], Shards]] = {
     "contiguous": partial(contiguous, S),
     "head-tail": partial(head_tail, S),
@@ -138,14 +140,30 @@ def inside_heads(mesh: DeviceMesh) -> dict[str, float]:
 
 
 def dtensors(mesh: DeviceMesh) -> dict[str, bool]:
-    """By how a DTensor is split: whether its rotation is that of the whole, to the bit."""
-    from torch.distributed.tensor import DTensor, Shard, distribute_tensor
+    """By how a DTensor is split: whether its rotations are those of the whole, to the bit.
 
-    rotary, (q, _, _), found = RotaryEmbedding(D), heads(), {}
+    Counted and rotated back, by positions of each row, by tables of each head; on a mesh of one
+    axis and on one of two.
+    """
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+
+    x, rotary, found = torch.cat(heads(sizes=(HEADS, HEADS))[:2]), RotaryEmbedding(D), {}
+    ids = torch.stack((torch.arange(S), torch.arange(S).flip(0)))  # [B, S]
+    of_all = rotary_tables(S, inverse_frequencies(D))
+    of_heads = rotary_tables(torch.arange(HEADS * S).view(1, HEADS, S), inverse_frequencies(D))
+    ways: tuple[Callable[[Tensor], Any], ...] = (
+        rotary.rotate,
+        partial(rotary.rotate, inverse=True),
+        lambda x: rotary_embedding(x, *of_all, ids),
+        lambda x: rotary_embedding(x, *of_heads),
+    )
+    two_axes = init_device_mesh("cpu", (1, mesh.size()))
     for dim, name in enumerate(("batch", "heads", "sequence")):
-        turned = rotary.rotate(distribute_tensor(q, mesh, [Shard(dim)]))
-        assert isinstance(turned, DTensor)
-        found[name] = torch.equal(turned.full_tensor(), rotary.rotate(q))
+        places = (mesh, [Shard(dim)]), (two_axes, [Replicate(), Shard(dim)])
+        found[name] = all(
+            torch.equal(way(distribute_tensor(x, *place)).full_tensor(), way(x))
+            for place, way in product(places, ways)
+        )
     return found
 
 
@@ -172,7 +190,10 @@ def sent(
 
 
 def everything() -> dict[str, Any]:
-    """`right`, `faults`, `inside heads`, `dtensors` and `sent`, as this process finds them."""
+    """`right`, `faults`, `inside heads`, `dtensors` and `sent`, as this process finds them.
+
+    `narrow` is what is sent in bfloat16.
+    """
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
     here, right, faults = mesh.get_local_rank(), {}, {}
     for name, split in SPLITS.items():
@@ -192,4 +213,5 @@ def everything() -> dict[str, Any]:
         "inside heads": inside_heads(mesh),
         "dtensors": dtensors(mesh),
         "sent": sent(mesh),
+        "narrow": sent(mesh, torch.bfloat16),
     }
