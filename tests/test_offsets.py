@@ -162,7 +162,7 @@ def test_bad_offsets_are_refused_in_a_sentence(message, name):
 def test_bad_offsets_change_nothing():
     layer = RotaryEmbedding(8, 4)
     for offset in (STARTS - 1, STARTS + 2**53):
-        with pytest.raises(ValueError, match="offset holds -1|at most 2"):
+        with pytest.raises(ValueError, match=r"offset holds -1|at most 2"):
             layer(Q, K, offset=offset)
     with pytest.raises(ValueError, match=r"thd.*no rows.*repeat_interleave"):
         layer.rotate(Q[0].transpose(0, 1), offset=STARTS[:1], tensor_format="thd")
