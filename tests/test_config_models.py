@@ -369,7 +369,7 @@ def test_other_families_ask_for_transformers_or_for_what_it_knows(monkeypatch):
 
 
 def test_a_list_of_layers_that_was_cut_later_is_refused_as_by_its_class():
-    """Their rotary module takes it; their class does not, nor is there a model without the layer."""
+    """Their rotary module takes it; their class does not, nor does a model of it exist."""
     transformers = importlib.import_module("transformers")
     sizes = dict(hidden_size=32, intermediate_size=32, num_attention_heads=2, head_dim=16)
     sizes |= dict(num_hidden_layers=2, num_key_value_heads=1, vocab_size=8)
