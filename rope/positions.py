@@ -138,22 +138,24 @@ def places(
 
     offset: a count for all rows, or integers `[B]`, one a row, which become ids `[B, S]`.
     """
-    rows = isinstance(offset, Tensor)
-    if rows:
+    if isinstance(offset, Tensor):
         _check_offsets(offset, x)
-    else:
-        check_count("offset", offset, smallest=0)
+        if position_ids is None:
+            return offset[:, None] + torch.arange(x.shape[2], device=x.device), 0
+        raise _said_twice(f"a tensor of shape {list(offset.shape)}")
+    check_count("offset", offset, smallest=0)
     if position_ids is not None:
-        if rows or offset != 0:
-            given = f"a tensor of shape {list(offset.shape)}" if rows else offset
-            raise ValueError(
-                f"offset is {given} beside position_ids, which already say where each token "
-                "stands; one of the two must be left out: add the offset to the ids"
-            )
+        if offset != 0:
+            raise _said_twice(offset)
         check_position_ids(position_ids, x)
-    elif rows:
-        return offset[:, None] + torch.arange(x.shape[2], device=x.device), 0
     return position_ids, offset
+
+
+def _said_twice(offset: int | str) -> ValueError:
+    return ValueError(
+        f"offset is {offset} beside position_ids, which already say where each token stands; one "
+        "of the two must be left out: add the offset to the ids"
+    )
 
 
 def check_rows(tensor_format: str, offset: int | Tensor) -> None:
