@@ -16,7 +16,7 @@ from rope.checks import check_count, check_heads, check_pair
 from rope.formats import from_bhsd, to_bhsd
 from rope.frequencies import inverse_frequencies
 from rope.inplace import check_writable
-from rope.positions import check_position_ids
+from rope.positions import check_position_ids, check_rows
 from rope.rotation import rotate
 from rope.scalars import check_flag
 from rope.tables import MOST_ROWS, RotaryTables
@@ -103,7 +103,7 @@ class RotaryEmbedding(RotaryTables):
         k: Tensor,
         position_ids: Tensor | None = None,
         *,
-        offset: int = 0,
+        offset: int | Tensor = 0,
         seq_len: int | None = None,
         inverse: bool = False,
         inplace: bool = False,
@@ -112,7 +112,8 @@ class RotaryEmbedding(RotaryTables):
         """Rotate q and k to their positions.
 
         q: `[B, H, S, D]`; k: `[B, H_kv, S, D]`; position_ids: integers `[S]`, `[B, S]` or `[1, S]`;
-        without them offset ... offset+S-1, offset counting the tokens before this call.
+        without them offset ... offset+S-1, offset counting the tokens before this call: an int, or
+        integers `[B]`, one a row, which become position_ids.
         seq_len: the length that length-dependent extensions scale to; when None, that of
         `fix_length`, or else the largest position of this call + 1. inverse: rotate back, and undo
         the attention scaling. inplace: write into q and k. tensor_format: "bshd" for
@@ -128,8 +129,12 @@ class RotaryEmbedding(RotaryTables):
         >>> q, k = rotary(x, x, torch.tensor([5]))
         >>> torch.equal(q, k), torch.equal(q, rotary(x, x, offset=5)[0])
         (True, True)
+        >>> rows = rotary.rotate(torch.ones(2, 1, 1, 4), offset=torch.tensor([0, 5]))
+        >>> torch.equal(rows, torch.cat((x, q)))
+        True
         """
         if tensor_format != "bhsd":
+            check_rows(tensor_format, offset)
             q, k = to_bhsd(tensor_format, q=q, k=k)
         check_heads("q", q, self.dim)
         check_heads("k", k, self.dim)
@@ -149,7 +154,7 @@ class RotaryEmbedding(RotaryTables):
         x: Tensor,
         position_ids: Tensor | None = None,
         *,
-        offset: int = 0,
+        offset: int | Tensor = 0,
         seq_len: int | None = None,
         inverse: bool = False,
         inplace: bool = False,
@@ -164,6 +169,7 @@ class RotaryEmbedding(RotaryTables):
         True
         """
         if tensor_format != "bhsd":
+            check_rows(tensor_format, offset)
             (x,) = to_bhsd(tensor_format, x=x)
         check_heads("x", x, self.dim)
         self._check_flags(inverse, inplace, x=x)
@@ -236,7 +242,7 @@ class RotaryEmbedding(RotaryTables):
         self,
         xs: Sequence[Tensor],
         position_ids: Tensor | None,
-        offset: int,
+        offset: int | Tensor,
         seq_len: int | None,
         inverse: bool,
         inplace: bool,

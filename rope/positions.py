@@ -131,22 +131,61 @@ def check_position_ids(position_ids: Tensor, x: Tensor, name: str = "position_id
     check_devices(**{"x": x, name: position_ids})
 
 
-def check_places(position_ids: Tensor | None, offset: int, x: Tensor) -> None:
-    """The same where an offset may be in their place, which is a count, and not beside them."""
+def places(
+    position_ids: Tensor | None, offset: int | Tensor, x: Tensor
+) -> tuple[Tensor | None, int]:
+    """Positions of a call: ids, checked, or None and the first of a run of S.
+
+    offset: a count for all rows, or integers `[B]`, one a row, which become ids `[B, S]`.
+    """
     if isinstance(offset, Tensor):
-        raise TypeError(
-            f"offset is a tensor of shape {list(offset.shape)}; it must be one integer for all: "
-            "pass position_ids, a position for each token"
-        )
+        _check_offsets(offset, x)
+        if position_ids is None:
+            return offset[:, None] + torch.arange(x.shape[2], device=x.device), 0
+        raise _said_twice(f"a tensor of shape {list(offset.shape)}")
     check_count("offset", offset, smallest=0)
-    if position_ids is None:
-        return
-    if offset != 0:
+    if position_ids is not None:
+        if offset != 0:
+            raise _said_twice(offset)
+        check_position_ids(position_ids, x)
+    return position_ids, offset
+
+
+def _said_twice(offset: int | str) -> ValueError:
+    return ValueError(
+        f"offset is {offset} beside position_ids, which already say where each token stands; one "
+        "of the two must be left out: add the offset to the ids"
+    )
+
+
+def check_rows(tensor_format: str, offset: int | Tensor) -> None:
+    """Refuse a start for each row of packed tokens, which have none."""
+    if tensor_format == "thd" and isinstance(offset, Tensor):
         raise ValueError(
-            f"offset is {offset} beside position_ids, which already say where each token "
-            "stands; one of the two must be left out: add the offset to the ids"
+            f"offset is a tensor of shape {list(offset.shape)} and tensor_format 'thd'; packed "
+            "tokens have no rows, so it must be an int: pass position_ids [T], which are "
+            "cumulative_position_ids(ends) + offset.repeat_interleave(ends.diff())"
         )
-    check_position_ids(position_ids, x)
+
+
+def _check_offsets(offset: Tensor, x: Tensor) -> None:
+    """Refuse starts that are not counts [B], where x is; a GPU's are read with the ids alone."""
+    check_integer("offset", offset)
+    if offset.dim() != 1 or offset.shape[0] != x.shape[0]:
+        way_out = "take one number a row" if offset.dim() else f"pass offset.expand({x.shape[0]})"
+        raise ValueError(
+            f"offset has shape {list(offset.shape)}; it must be an int, the same for all rows, or "
+            f"[{x.shape[0]}], a start for each row of the batch: {way_out}"
+        )
+    check_devices(x=x, offset=offset)
+    if torch.compiler.is_compiling() or offset.is_meta or offset.is_cuda:
+        return
+    low, _ = position_range(offset)
+    if low < 0:
+        raise ValueError(
+            f"offset holds {low}; each must be at least 0, the tokens before this call: pass what "
+            "each row's cache holds"
+        )
 
 
 def check_positions_in_table(position_ids: Tensor, rows: int) -> None:

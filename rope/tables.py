@@ -19,7 +19,7 @@ from rope.extensions import Default, Extension
 from rope.following import Following, default_device
 from rope.frequencies import check_extension, inverse_frequencies, rotary_tables, table_dtype
 from rope.kernels.operator import look_up
-from rope.positions import check_no_negative, check_places, position_range
+from rope.positions import check_no_negative, places, position_range
 from rope.scalars import check_base, check_dim, check_flag
 from rope.shared import shared_tables
 
@@ -158,10 +158,10 @@ class RotaryTables(Following):
         return self._fresh(x, rows, 0, self.fixed_length if seq_len is None else seq_len)
 
     def _tables_for(
-        self, x: Tensor, position_ids: Tensor | None, offset: int, seq_len: int | None
+        self, x: Tensor, position_ids: Tensor | None, offset: int | Tensor, seq_len: int | None
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """Tables, and the positions to look up in them, or None if that is done."""
-        check_places(position_ids, offset, x)
+        position_ids, offset = places(position_ids, offset, x)
         if seq_len is not None:
             check_count("seq_len", seq_len)
         known = self.fixed_length if seq_len is None else seq_len

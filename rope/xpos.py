@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from rope.checks import check_heads, check_pair
 from rope.frequencies import inverse_frequencies, rotary_tables, table_dtype
 from rope.functional import rotary_embedding
-from rope.positions import check_places, position_range
+from rope.positions import places, position_range
 from rope.scalars import check_base, check_dim, check_flag, check_number
 
 GAMMA = 0.4
@@ -93,14 +93,15 @@ class XPos(nn.Module):
         k: Tensor,
         position_ids: Tensor | None = None,
         *,
-        offset: int = 0,
+        offset: int | Tensor = 0,
         inverse: bool = False,
     ) -> tuple[Tensor, Tensor]:
         """Rotate q and k to their positions and stretch the one as it shrinks the other.
 
         q: `[B, H, S, D]`; k: `[B, H_kv, S, D]`; position_ids: integers `[S]` or `[B, S]`, negative
-        ones too; without them offset ... offset+S-1. inverse: undo both. Returns the pair, shapes
-        and dtypes kept; tables and arithmetic are float32, float64 for a float64 tensor.
+        ones too; without them offset ... offset+S-1, offset an int or integers `[B]`, one a row.
+        inverse: undo both. Returns the pair, shapes and dtypes kept; tables and arithmetic are
+        float32, float64 for a float64 tensor.
         Raises as `rotary_embedding` does, and ValueError for a position beyond `reach` of the
         narrower dtype (under `torch.compile` and on CUDA an asynchronous assertion).
 
@@ -119,7 +120,7 @@ class XPos(nn.Module):
         q: Tensor,
         position_ids: Tensor | None = None,
         *,
-        offset: int = 0,
+        offset: int | Tensor = 0,
         inverse: bool = False,
     ) -> Tensor:
         """The queries' half of `forward`, where they are not as many as the keys.
@@ -137,7 +138,7 @@ class XPos(nn.Module):
         k: Tensor,
         position_ids: Tensor | None = None,
         *,
-        offset: int = 0,
+        offset: int | Tensor = 0,
         inverse: bool = False,
     ) -> Tensor:
         """The keys' half of `forward`.
@@ -151,10 +152,10 @@ class XPos(nn.Module):
         return self._rotate(k, cos, sin, stretch.reciprocal(), inverse)
 
     def _tables(
-        self, x: Tensor, position_ids: Tensor | None, offset: int, *dtypes: torch.dtype
+        self, x: Tensor, position_ids: Tensor | None, offset: int | Tensor, *dtypes: torch.dtype
     ) -> tuple[Tensor, Tensor, Tensor]:
         """cos, sin and the query's factor, float64, shaped to broadcast against x."""
-        check_places(position_ids, offset, x)
+        position_ids, offset = places(position_ids, offset, x)
         reach = min(self.reach(dtype) for dtype in dtypes)
         if position_ids is None:
             self._check_reach(offset, offset + x.shape[2] - 1, reach)

@@ -242,6 +242,18 @@ def test_a_model_cast_to_half_or_made_on_meta_is_taken():
     assert torch.equal(logits(empty), expected)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_compiled_tables_are_those_of_a_plain_call(dtype):
+    """Made otherwise there, from the frequencies: with the attention factor, in the right dtype."""
+    torch.compiler.reset()
+    tables = PositionEmbeddings(transformers.LlamaConfig(**SIZES, rope_parameters=YARN))
+    x, ids = torch.zeros(1, dtype=dtype), torch.tensor([[0, 1, 2], [7, 50, 9]])
+    compiled = torch.compile(tables, fullgraph=True, backend="eager")
+    found, expected = compiled(x, ids), tables(x, ids)
+    assert all(map(torch.equal, found, expected)) and found[0].dtype == dtype
+    assert (found[0][0, 0, 0] > 1).all()  # at position 0, where each cosine is 1
+
+
 def changed_by_hand():
     model = build("Llama")
     model.model.rotary_emb.inv_freq *= 0.5

@@ -366,3 +366,20 @@ def test_other_families_ask_for_transformers_or_for_what_it_knows(monkeypatch):
             rotary_settings(example(name))
     without = example("gemma-7b") | {"model_type": None}
     assert rotary_settings(without, interleaved=False).dim == 256
+
+
+def test_a_list_of_layers_that_was_cut_later_is_refused_as_by_its_class():
+    """Their rotary module takes it; their class does not, nor does a model of it exist."""
+    transformers = importlib.import_module("transformers")
+    sizes = dict(hidden_size=32, intermediate_size=32, num_attention_heads=2, head_dim=16)
+    sizes |= dict(num_hidden_layers=2, num_key_value_heads=1, vocab_size=8)
+    config = transformers.Gemma3TextConfig(**sizes)
+    config.layer_types = ["full_attention"]
+    transformers.models.gemma3.modeling_gemma3.Gemma3RotaryEmbedding(config)
+    with pytest.raises(Exception, match=r"num_hidden_layers. .2. must be equal to") as theirs:
+        transformers.Gemma3TextConfig(**config.to_dict())
+    with pytest.raises(ValueError, match=r"(?s)does not take this.*correct it") as ours:
+        rope.RotaryEmbedding.from_config(config, layer_type="full_attention")
+    assert str(theirs.value) in str(ours.value)
+    with pytest.raises(IndexError):
+        transformers.Gemma3ForCausalLM(config)

@@ -148,7 +148,6 @@ TYPES = {
     r"float32.*\.long\(\)": lambda: rotary_tables(IDS.float(), inverse_frequencies(8)),
     "positions is a list.*integer tensor": lambda: rotary_tables([0, 1], THETA_8),
     "positions is a ndarray.*integer tensor": lambda: rotary_tables(np.arange(2), THETA_8),
-    r"offset is a tensor.*pass position_ids": lambda: RotaryEmbedding(8).rotate(X, offset=IDS),
     "float32.*float64": lambda: rotary_tables(4, inverse_frequencies(8).float()),
     "inv_freq is a list.*take it from inverse_freq": lambda: rotary_tables(4, [1.0, 0.1]),
     "position_ids is a list.*integer": lambda: RotaryEmbedding(8).tables_at([1]),

@@ -290,6 +290,36 @@ rope/attention/slots.py
 -root + new.sum(dim=2) - 1
 +root + new.sum(dim=2)
 
+an older checkpoint's frequencies never compared: embedding, using_rope
+rope/module.py
+-            if kept.is_meta or any(
++            if True or any(
+
+a row's later tokens all at its start: offsets, using_rope
+rope/positions.py
+-offset[:, None] + torch.arange(x.shape[2], device=x.device)
++offset[:, None].expand(-1, x.shape[2])
+
+an adapter's compiled tables without the attention factor: adapters, using_rope
+rope/adapters/parts.py
+-dtype=table_dtype(x), scale=scale)
++dtype=table_dtype(x))
+
+float32 tables for a model in float64: adapters, using_rope
+rope/adapters/parts.py
+-rotary.tables_at(at, dtype=x.dtype)
++rotary.tables_at(at)
+
+every layer type with the first one's frequencies: adapters, using_rope
+rope/adapters/parts.py
+-else str(layer_type)
++else next(iter(self.layers))
+
+GPT-J's own table not given back: adapters, using_rope
+rope/adapters/transformers.py
+-each.embed_positions = each.__dict__.pop("replaced")
++each.__dict__.pop("replaced")
+
 an extension that is set and not used: training_record, beyond_the_trained_length
 rope/training/positions.py
 -            extension=self.extension,

@@ -1,0 +1,169 @@
+"""`offset` as a tensor: a start for each row, in `RotaryEmbedding` and `XPos`."""
+
+import pytest
+import torch
+from strategies import DTYPES, assert_refused, normal, tolerance
+
+from rope import RotaryEmbedding, inverse_frequencies
+from rope.extensions import DynamicNTK, YaRN
+from rope.kernels import disabled
+from rope.positions import cumulative_position_ids
+from rope.xpos import XPos
+
+STARTS = torch.tensor([30, 3, 0])
+Q, K = normal((3, 4, 5, 10), 0), normal((3, 2, 5, 10), 1)
+LAYERS = {
+    "plain": RotaryEmbedding(8, 64),
+    "interleaved": RotaryEmbedding(8, 4, interleaved=True, extension=YaRN(4.0, 32)),
+    "xpos": XPos(8),
+}
+INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+
+
+def rows(layer, q, k, **options):
+    """The oracle: each row by itself, at its own int."""
+    each = [
+        layer(q[row : row + 1], k[row : row + 1], offset=start, **options)
+        for row, start in enumerate(STARTS.tolist())
+    ]
+    return [torch.cat(parts) for parts in zip(*each, strict=True)]
+
+
+@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_each_row_as_by_itself(name, dtype):
+    layer, (q, k) = LAYERS[name], (Q.to(dtype), K.to(dtype))
+    for inverse in (False, True):
+        expected = rows(layer, q, k, inverse=inverse)
+        for offset in (STARTS, STARTS.to(torch.uint8), STARTS.int()):
+            out = layer(q, k, offset=offset, inverse=inverse)
+            assert all(map(torch.equal, out, expected))
+    with disabled():
+        assert all(map(torch.equal, layer(q, k, offset=STARTS), rows(layer, q, k)))
+
+
+def test_the_other_ways_in():
+    layer, xpos = LAYERS["plain"], LAYERS["xpos"]
+    q, k = layer(Q, K, offset=STARTS)
+    assert torch.equal(layer.rotate(Q, offset=STARTS), q)
+    out = layer(Q.transpose(1, 2), K.transpose(1, 2), offset=STARTS, tensor_format="bshd")
+    assert torch.equal(out[0].transpose(1, 2), q)
+    assert torch.equal(layer.rotate(Q.clone(), offset=STARTS, inplace=True), q)
+    q, k = xpos(Q, K, offset=STARTS)
+    assert torch.equal(xpos.rotate_queries(Q, offset=STARTS), q)
+    assert torch.equal(xpos.rotate_keys(K, offset=STARTS), k)
+
+
+@pytest.mark.parametrize("dtype", INTEGERS)
+def test_far_starts_do_not_wrap_in_a_narrow_dtype(dtype):
+    """The last start that each dtype holds, and the rows past it."""
+    layer, x, most = RotaryEmbedding(8), normal((1, 2, 5, 8), 2), min(torch.iinfo(dtype).max, 2**40)
+    offset = torch.tensor([most], dtype=dtype)
+    assert torch.equal(layer.rotate(x, offset=offset), layer.rotate(x, offset=most))
+
+
+def test_as_flash_attention_counts():
+    """Its seqlen_offsets: row b reads rows offset_b ... offset_b + S - 1 of the tables."""
+    angle = torch.arange(64).double()[:, None] * inverse_frequencies(10)
+    turn = torch.polar(torch.ones_like(angle), angle)
+    turn = torch.stack([turn[start : start + 5] for start in STARTS])[:, None]  # [B, 1, S, R/2]
+    pairs = torch.view_as_complex(Q.unflatten(-1, (-1, 2)).contiguous())
+    expected = torch.view_as_real(pairs * turn).flatten(-2)
+    ours = RotaryEmbedding(10, interleaved=True).rotate(Q, offset=STARTS)
+    torch.testing.assert_close(ours, expected, rtol=0, atol=tolerance(torch.float64, 6))
+
+
+def test_tables_grow_and_one_spectrum_holds_for_all_rows():
+    layer = RotaryEmbedding(8, 4)
+    layer.rotate(Q.float(), offset=STARTS)
+    assert len(layer.cos) == 64
+    layer = RotaryEmbedding(8, extension=DynamicNTK(4.0, 32))
+    together = layer.rotate(Q, offset=STARTS)  # to position 34: the spectrum of 35
+    assert torch.equal(together[1:2], layer.rotate(Q[1:2], offset=3, seq_len=35))
+    assert not torch.equal(together[1:2], layer.rotate(Q[1:2], offset=3))
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_compiled_exported_and_on_meta(name):
+    layer = RotaryEmbedding(8, 64) if name == "interleaved" else LAYERS[name]
+    torch.compiler.reset()
+    step = torch.compile(lambda q, k, at: layer(q, k, offset=at), fullgraph=True, backend="eager")
+    for at in (STARTS, STARTS + 7, STARTS.flip(0)):
+        assert all(map(torch.equal, step(Q, K, at), layer(Q, K, offset=at)))
+    out = layer(Q.to("meta"), K.to("meta"), offset=STARTS.to("meta"))
+    assert [x.shape for x in out] == [Q.shape, K.shape] and out[0].is_meta
+
+
+def test_exported_with_a_dynamic_batch():
+    class Step(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.rotary = RotaryEmbedding(8, 64)
+
+        def forward(self, q, offset):
+            return self.rotary.rotate(q, offset=offset)
+
+    batch = torch.export.Dim("batch", min=2, max=9)
+    sizes = {"q": {0: batch}, "offset": {0: batch}}
+    program = torch.export.export(Step(), (Q.float(), STARTS), dynamic_shapes=sizes).module()
+    two = Q[:2].float(), STARTS[:2]
+    assert torch.equal(program(*two), Step()(*two))
+
+
+def test_compiled_code_refuses_what_its_tables_do_not_hold():
+    torch.compiler.reset()
+    layer, q = RotaryEmbedding(8, 16), Q.float()
+    step = torch.compile(lambda at: layer.rotate(q, offset=at), backend="eager")
+    for at in ([12, 0, 0], [0, -1, 0]):
+        with pytest.raises(RuntimeError, match="within the 16 rows"):
+            step(torch.tensor(at))
+
+
+def test_packed_tokens_take_ids_made_of_their_sequences_starts():
+    """What the refusal of a tensor with "thd" tells to pass."""
+    layer, ends, starts = LAYERS["plain"], torch.tensor([0, 2, 5]), torch.tensor([7, 30])
+    x = Q[0].transpose(0, 1)  # [T, H, D]
+    ids = cumulative_position_ids(ends) + starts.repeat_interleave(ends.diff())
+    packed = layer.rotate(x, ids, tensor_format="thd")
+    for first, last, start in ((0, 2, 7), (2, 5, 30)):
+        alone = layer.rotate(x[first:last], offset=start, tensor_format="thd")
+        assert torch.equal(packed[first:last], alone)
+
+
+IDS = torch.arange(5)
+VALUES = {
+    r"offset has shape \[\]; .*\[3\].*offset.expand\(3\)": (STARTS[0],),
+    r"offset has shape \[2\]; .*an int.*\[3\].*one number a row": (STARTS[:2],),
+    r"offset has shape \[1\]; .*\[3\]": (STARTS[:1],),
+    r"offset has shape \[3, 1\]": (STARTS[:, None],),
+    r"x is on cpu and offset on meta.*\.to": (STARTS.to("meta"),),
+    "offset holds -1; each must be at least 0": (STARTS - 1,),
+    r"offset is a tensor of shape \[3\] beside position_ids.*add": (STARTS, IDS),
+}
+TYPES = {
+    "offset is torch.float32.*whole": (STARTS.float(),),
+    "offset is torch.bool; it must be uint8": (STARTS.bool(),),
+}
+
+
+@pytest.mark.parametrize("name", ["plain", "xpos"])
+@pytest.mark.parametrize("message", VALUES | TYPES)
+def test_bad_offsets_are_refused_in_a_sentence(message, name):
+    def call(offset, ids=None):
+        return LAYERS[name](Q, K, ids, offset=offset)
+
+    values, types = (
+        {key: lambda given=given: call(*given) for key, given in cases.items()}
+        for cases in (VALUES, TYPES)
+    )
+    assert_refused(message, values, types)
+
+
+def test_bad_offsets_change_nothing():
+    layer = RotaryEmbedding(8, 4)
+    for offset in (STARTS - 1, STARTS + 2**53):
+        with pytest.raises(ValueError, match=r"offset holds -1|at most 2"):
+            layer(Q, K, offset=offset)
+    with pytest.raises(ValueError, match=r"thd.*no rows.*repeat_interleave"):
+        layer.rotate(Q[0].transpose(0, 1), offset=STARTS[:1], tensor_format="thd")
+    assert len(layer.cos) == 4
