@@ -143,6 +143,13 @@ def test_sinks_in_the_cache_lose_the_rounding_of_the_format_alone(dtype):
         assert out.dtype == dtype and within(out, exact, 64, 1.0, dtype)
 
 
+def test_sinks_in_the_cache_scale_scores_as_other_keys_do():
+    """Up to window + sinks tokens there is nothing to tell, also where a part of a head rotates."""
+    rotary, x = RotaryEmbedding(2), normal((2, 8, WIDTH), 1)
+    layer = make(rotary=rotary, window=6, sinks=2, sink_positions="cache")
+    assert equal(layer(x), make(rotary=rotary)(x))
+
+
 class Rows:
     """What a cache should hold: for each row a list of [position, key, value]."""
 
@@ -494,6 +501,18 @@ def test_a_fork_and_other_rows_take_an_open_draft_along():
     assert cache.positions.tolist() == [[-1, 2, 3, 4, -1, 5, -1], [4, 5, 6, 7, -1, 8, -1]]
 
 
+@pytest.mark.parametrize("policy", POLICIES)
+@torch.no_grad()
+def test_a_fork_and_its_cache_go_on_by_themselves(policy):
+    layer, x, y = make(), normal((2, 9, WIDTH), 1), normal((2, 5, WIDTH), 2)
+    cache = hold(layer, 2, 9, policy=policy)
+    layer(x[:, :4], cache=cache)
+    cache.shift(1)
+    other = cache.fork()
+    assert equal(layer(y, cache=other), layer(torch.cat((x[:, :4], y), dim=1))[:, 4:])
+    assert equal(layer(x[:, 4:], cache=cache), layer(x)[:, 4:])
+
+
 def test_a_plain_cache_needs_what_rotates_it():
     cache = started(policy="plain")
     before = cache.fork()
@@ -703,6 +722,13 @@ def test_a_row_of_padding_alone_goes_on_with_its_sequence():
     cache.append(x, x, ids, torch.tensor([[1], [0]]))
     positions, segments = cache.next_ids(1, None, None)
     assert positions.tolist() == [[3], [2]] and segments.tolist() == [[1], [1]]
+
+
+def test_a_row_goes_on_with_the_sequence_before_its_padding():
+    cache, x = KVCache(2, 1, 9, 4), torch.ones(2, 1, 3, 4)
+    cache.append(x, x, torch.tensor([[0, 1, -1], [0, 1, 0]]), torch.tensor([[1, 1, 0], [1, 1, 2]]))
+    positions, segments = cache.next_ids(1, None, None)
+    assert positions.tolist() == [[2], [1]] and segments.tolist() == [[1], [2]]
 
 
 @torch.no_grad()

@@ -83,10 +83,11 @@ rope/attention/sight.py
 -(m - n < window)
 +(m - n <= window)
 
-a prompt longer than the cache stored at once: cache, rotary_attention
+a window forgotten without a cache: cache, rotary_attention
 rope/attention/decoding.py
--max(room - kept, 1)
-+room
+-        window=window,
+-        sinks=layer.sinks,
++        sinks=layer.sinks,
 
 tables cast with the model: embedding, precision
 rope/following.py
@@ -257,6 +258,11 @@ keys that come after a move are not among those read: cache, keys_that_move
 rope/attention/cache.py
 -        elif self._read is not None:
 +        elif False:
+
+a fork that shares the memory of its cache: cache, keys_that_move
+rope/attention/cache.py
+-        made._map(torch.clone)
++        made._map(lambda x: x)
 
 the rounding to the format left out of the bound: moving, keys_that_move
 rope/accuracy/moving.py
