@@ -144,10 +144,13 @@ def test_sinks_in_the_cache_lose_the_rounding_of_the_format_alone(dtype):
 
 
 def test_sinks_in_the_cache_scale_scores_as_other_keys_do():
-    """Up to window + sinks tokens there is nothing to tell, also where a part of a head rotates."""
-    rotary, x = RotaryEmbedding(2), normal((2, 8, WIDTH), 1)
-    layer = make(rotary=rotary, window=6, sinks=2, sink_positions="cache")
-    assert equal(layer(x), make(rotary=rotary)(x))
+    """Up to window + sinks tokens there is nothing to tell; a part of each grouped head rotates."""
+    torch.manual_seed(0)
+    rotary, x = RotaryEmbedding(2), normal((2, 8, 16), 1)
+    layer = RotaryAttention(16, 4, 2, rotary=rotary, window=6, sinks=2, sink_positions="cache")
+    plain = RotaryAttention(16, 4, 2, rotary=rotary).to(DOUBLE)
+    plain.load_state_dict(layer.state_dict())
+    assert equal(layer.to(DOUBLE)(x), plain(x))
 
 
 class Rows:
@@ -501,13 +504,14 @@ def test_a_fork_and_other_rows_take_an_open_draft_along():
     assert cache.positions.tolist() == [[-1, 2, 3, 4, -1, 5, -1], [4, 5, 6, 7, -1, 8, -1]]
 
 
+@pytest.mark.parametrize("moved", [0, 1])
 @pytest.mark.parametrize("policy", POLICIES)
 @torch.no_grad()
-def test_a_fork_and_its_cache_go_on_by_themselves(policy):
+def test_a_fork_and_its_cache_go_on_by_themselves(policy, moved):
     layer, x, y = make(), normal((2, 9, WIDTH), 1), normal((2, 5, WIDTH), 2)
     cache = hold(layer, 2, 9, policy=policy)
     layer(x[:, :4], cache=cache)
-    cache.shift(1)
+    cache.shift(moved)
     other = cache.fork()
     assert equal(layer(y, cache=other), layer(torch.cat((x[:, :4], y), dim=1))[:, 4:])
     assert equal(layer(x[:, 4:], cache=cache), layer(x)[:, 4:])

@@ -78,6 +78,11 @@ rope/attention/sight.py
 - and seq_len in (1, used):
 +:
 
+queries of keys stored plain begin at 0: cache, keys_that_move
+rope/attention/decoding.py
+-        turned = rotary.rotate(q, at, offset=offset, seq_len=seq_len)
++        turned = rotary.rotate(q, at, seq_len=seq_len)
+
 a window one position too wide: cache, rotary_attention
 rope/attention/sight.py
 -(m - n < window)
