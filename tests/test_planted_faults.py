@@ -73,6 +73,27 @@ rope/attention/decoding.py
 -offset = past if position_ids is None else 0
 +offset = 0
 
+several tokens on a cache see each other's future: attention, rotary_attention
+rope/attention/sight.py
+- and seq_len in (1, used):
++:
+
+queries of keys stored plain begin at 0: cache, keys_that_move
+rope/attention/decoding.py
+-        turned = rotary.rotate(q, at, offset=offset, seq_len=seq_len)
++        turned = rotary.rotate(q, at, seq_len=seq_len)
+
+a window one position too wide: cache, rotary_attention
+rope/attention/sight.py
+-(m - n < window)
++(m - n <= window)
+
+a window forgotten without a cache: cache, rotary_attention
+rope/attention/decoding.py
+-        window=window,
+-        sinks=layer.sinks,
++        sinks=layer.sinks,
+
 tables cast with the model: embedding, precision
 rope/following.py
 -        if device != self._kept[0].device:
@@ -125,6 +146,11 @@ left-padded positions not clamped: positions, rotary_attention
 rope/positions.py
 -    return (mask.cumsum(dim=1) - 1).clamp(min=0)
 +    return mask.cumsum(dim=1) - 1
+
+padding on the right stands where the last token does: cache, rotary_attention
+rope/attention/slots.py
+-.expand(real.shape).masked_fill(~real, -1)
++.expand(real.shape)
 
 the formula turns the other way: kernels, on_the_gpu
 rope/formula.py
@@ -275,10 +301,50 @@ rope/module.py
 -        sin = sin * delta[:, None, :, None].sign()
 +        sin = -sin * delta[:, None, :, None].sign()
 
+moved keys multiplied by the attention factor again: shift, keys_that_move
+rope/module.py
+-        if self.attention_scaling != 1:
++        if False:
+
+a second move before a read forgets the first: cache, keys_that_move
+rope/attention/moves.py
+-self._stale = changed if self._stale is None else self._stale | changed
++self._stale = changed
+
+only keys moved in all rows are rotated: cache, keys_that_move
+rope/attention/reading.py
+-(self._stale & (self.positions >= 0)).any(dim=0)
++(self._stale & (self.positions >= 0)).all(dim=0)
+
+a beam reordered without the keys that are read: cache, keys_that_move
+rope/attention/cache.py
+-                if isinstance(value, Tensor):
++                if isinstance(value, Tensor) and name != "_read":
+
+keys that come after a move are not among those read: cache, keys_that_move
+rope/attention/cache.py
+-        elif self._read is not None:
++        elif False:
+
+a fork that shares the memory of its cache: cache, keys_that_move
+rope/attention/cache.py
+-        made._map(torch.clone)
++        made._map(lambda x: x)
+
 the rounding to the format left out of the bound: moving, keys_that_move
 rope/accuracy/moving.py
 -    storage = 0.0 if dtype == torch.float32 else torch.finfo(dtype).eps / 2
 +    storage = 0.0
+
+one sink too many: cache, keys_that_move
+rope/attention/sight.py
+-| (n < sinks))
++| (n <= sinks))
+
+a full window gives up a key that is still seen: cache, keys_that_move
+rope/attention/slots.py
+-(at > self._next() - window) |
++(at > self._next() - window + 1) |
 
 sinks that see the query at its place in the text: cache, keys_that_move
 rope/attention/decoding.py
@@ -319,6 +385,16 @@ GPT-J's own table not given back: adapters, using_rope
 rope/adapters/transformers.py
 -each.embed_positions = each.__dict__.pop("replaced")
 +each.__dict__.pop("replaced")
+
+scores of latent attention divided for the content alone: latent, keys_that_move
+rope/attention/latent.py
+-math.sqrt(self.nope_dim + self.rope_dim)
++math.sqrt(self.nope_dim)
+
+a latent query rotated at its other end: latent, keys_that_move
+rope/attention/latent.py
+-        q = q.roll(self.rope_dim, dims=-1)  #
++        #
 
 an extension that is set and not used: training_record, beyond_the_trained_length
 rope/training/positions.py
