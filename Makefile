@@ -42,7 +42,7 @@ epub: $(READY) ## make them one EPUB, _build/rope-book.epub; needs a Chromium
 	@$(RUN) -m rope.book.paper epub
 
 test: code chapters pages ## run every test; SLOW=1 adds the slow ones
-	@$(RUN) -m rope.book.left_out $(^:%=_build/tests/%.xml)
+	@$(RUN) -m rope.book.tools.left_out $(^:%=_build/tests/%.xml)
 
 code: $(READY) # unit tests, rules for notebooks, doctests
 	@$(PYTEST) --dist worksteal $(PAGE_TESTS:%=--ignore %) tests rope
@@ -56,7 +56,7 @@ pages: $(READY) # the strict build, and its pages in a browser
 	@$(PYTEST) --dist worksteal $(PAGE_TESTS)
 
 execute: $(READY) ## run the notebooks and store their outputs; NB=chapters/x.ipynb for one
-	@$(RUN) -m rope.book.execute $(NB)
+	@$(RUN) -m rope.book.tools.execute $(NB)
 
 lab: $(READY) ## open the notebooks in JupyterLab
 	@$(PYTHON) -m jupyterlab chapters/intro.ipynb
@@ -67,7 +67,7 @@ check: $(READY) ## ruff, formatting, mypy
 	@$(PYTHON) -m mypy
 
 repository: $(READY) ## set the book's address everywhere: URL=https://... (URL= takes it away)
-	@$(RUN) -m rope.book.repository "$(URL)"
+	@$(RUN) -m rope.book.tools.repository "$(URL)"
 
 clean: ## delete what was built; .venv stays
 	@rm -rf _build .pytest_cache .mypy_cache .ruff_cache .hypothesis
@@ -77,4 +77,4 @@ clean: ## delete what was built; .venv stays
 	@sh .ci/setup
 
 environment:
-	@$(PYTHON) rope/book/packages.py
+	@$(PYTHON) rope/book/tools/packages.py

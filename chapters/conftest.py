@@ -5,7 +5,7 @@ from collections.abc import Generator
 
 import pytest
 
-from rope.book.execute import kernel_environment
+from rope.book.tools.execute import kernel_environment
 
 # Triton has no wheels for some systems; the one chapter that is about it cannot run there.
 collect_ignore = [] if importlib.util.find_spec("triton") else ["on_the_gpu.ipynb"]
@@ -13,7 +13,7 @@ OUTPUT_SECONDS = 60  # nbval's own 5 s are too few for two kernels on two busy c
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Start every kernel as `rope.book.execute` does."""
+    """Start every kernel as `rope.book.tools.execute` does."""
     environment = kernel_environment()
     environment.__enter__()
     config.add_cleanup(lambda: environment.__exit__(None, None, None))

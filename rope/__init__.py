@@ -1,7 +1,7 @@
 """Rotary position embedding: the book's package, from the definition to the layer.
 
 Everything loads when it is first named: `import rope` needs nothing. The layer and its functions
-need torch alone; `reference` needs NumPy, `symbolic` SymPy, `figures` Matplotlib and Altair.
+need torch alone; `reference` needs NumPy, `symbolic` SymPy, and the `book` more.
 """
 
 import importlib
@@ -34,21 +34,18 @@ _HOMES = {
 }
 _SUBMODULES = frozenset(
     (
-        "accuracy",
         "adapters",
         "attention",
         "axes",
-        "bench",
+        "book",
         "config",
         "diagnose",
         "extensions",
-        "figures",
         "formula",
         "frequencies",
         "functional",
         "kernels",
         "layouts",
-        "measuring",
         "module",
         "parallel",
         "positions",
@@ -56,27 +53,23 @@ _SUBMODULES = frozenset(
         "rotation",
         "symbolic",
         "tables",
-        "training",
         "xpos",
     )
 )
 
 if TYPE_CHECKING:
-    from rope import accuracy as accuracy
     from rope import adapters as adapters
     from rope import attention as attention
     from rope import axes as axes
-    from rope import bench as bench
+    from rope import book as book
     from rope import config as config
     from rope import diagnose as diagnose
     from rope import extensions as extensions
-    from rope import figures as figures
     from rope import formula as formula
     from rope import frequencies as frequencies
     from rope import functional as functional
     from rope import kernels as kernels
     from rope import layouts as layouts
-    from rope import measuring as measuring
     from rope import module as module
     from rope import parallel as parallel
     from rope import positions as positions
@@ -84,7 +77,6 @@ if TYPE_CHECKING:
     from rope import rotation as rotation
     from rope import symbolic as symbolic
     from rope import tables as tables
-    from rope import training as training
     from rope import xpos as xpos
     from rope.frequencies import inverse_frequencies, rotary_tables
     from rope.functional import rotary_embedding, rotary_embedding_qk

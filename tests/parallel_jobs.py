@@ -15,7 +15,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 import rope
 from rope import parallel
-from rope.accuracy.devices import sent
+from rope.book.measured.accuracy.devices import sent
 from rope.parallel import METHODS, Shards, context_parallel_attention
 
 SPLITS = {

@@ -1,11 +1,11 @@
-"""Small models and texts for the tests of `rope.training`."""
+"""Small models and texts for the tests of `rope.book.training`."""
 
 from dataclasses import replace
 
 import torch
 from strategies import normal
 
-from rope.training import Decoder
+from rope.book.training import Decoder
 
 TOKENS = 11
 

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from rope import inverse_frequencies, rotary_tables
-from rope.accuracy import RESULT, __main__, peers, tables, truth, vectors
-from rope.accuracy.tables import CASES, Case
+from rope.book.measured.accuracy import RESULT, __main__, peers, tables, truth, vectors
+from rope.book.measured.accuracy.tables import CASES, Case
+from rope.book.measured.record import layout, rounded
 from rope.extensions import REGISTRY, Default
-from rope.measuring.record import layout, rounded
 
 HALF_UNIT = 2.0**-25  # the rounding of a cosine to float32
 ANGLE = 2.0**-30  # what a float64 angle may be off by, up to 2**20
@@ -93,7 +93,8 @@ def test_the_program_repeats_the_committed_figures():
     assert all(row["max_error"] <= row["bound"] for row in pairs)
     if {name: __main__.version_of(name) for name in __main__.PACKAGES} != COMMITTED["versions"]:
         pytest.skip(
-            f"the figures are those of {COMMITTED['versions']}: run python -m rope.accuracy"
+            f"the figures are those of {COMMITTED['versions']}: "
+            "run python -m rope.book.measured.accuracy"
         )
     for new, old in zip(
         pairs + relativity, COMMITTED["pairs"] + COMMITTED["relativity"], strict=True

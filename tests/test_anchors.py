@@ -13,7 +13,7 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import docutils_namespace, patch_docutils
 
 import rope
-from rope.book import anchors, links
+from rope.book.tools import anchors, links
 from tests import test_browser
 
 ROOT = Path(__file__).parents[1]
@@ -105,7 +105,7 @@ def test_the_comparison_says_what_to_do():
     pages = {"a", "a#x", "b", "b#x"}
     assert anchors.compare(pages, pages, {}) == []
     (new,) = anchors.compare({*pages, "b#new"}, pages, {})
-    assert "b#new is not in" in new and "python -m rope.book.anchors" in new
+    assert "b#new is not in" in new and "python -m rope.book.tools.anchors" in new
     (gone,) = anchors.compare(pages, {*pages, "a#old"}, {})
     assert "a#old is gone" in gone and "that name again" in gone and "moved.txt" in gone
     # Led on, an old page keeps its anchors where the new one has them, and there alone.
@@ -149,7 +149,7 @@ def test_the_command_adds_and_never_drops(tmp_path, monkeypatch, capsys):
 
 BOOK = {
     "conf.py": """
-extensions = ["myst_parser", "sphinx_proof", "sphinx_exercise", "rope.book.links"]
+extensions = ["myst_parser", "sphinx_proof", "sphinx_exercise", "rope.book.tools.links"]
 myst_enable_extensions = ["dollarmath"]
 numfig = True
 prf_realtyp_to_countertyp = {"lemma": "theorem"}

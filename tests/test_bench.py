@@ -10,13 +10,13 @@ import pytest
 import torch
 
 from rope import reference, rotary_embedding
-from rope.bench import RECORDED, cases, check, memory, recorded, report, run
-from rope.bench import __main__ as program
-from rope.bench.cases import PREFILL, TRAINING, Case
-from rope.bench.field import FIELD, Competitor, setting
-from rope.figures.on_the_gpu import LOOKS, by_length
-from rope.measuring import clock
-from rope.measuring.traffic import Traffic
+from rope.book.figures.on_the_gpu import LOOKS, by_length
+from rope.book.measured import clock
+from rope.book.measured.bench import RECORDED, cases, check, memory, recorded, report, run
+from rope.book.measured.bench import __main__ as program
+from rope.book.measured.bench.cases import PREFILL, TRAINING, Case
+from rope.book.measured.bench.field import FIELD, Competitor, setting
+from rope.book.measured.traffic import Traffic
 
 CPU = torch.device("cpu")
 SMALL = Case(2, 4, 2, 16, 8)
@@ -122,7 +122,8 @@ def test_new_pages_are_measured_before_any_are_kept(tmp_path, monkeypatch):
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc alone can be told")
 def test_new_pages_are_new_and_kept_ones_are_kept():
     code = (
-        "import torch; from rope.bench.memory import page_faults, settle_allocator as settle\n"
+        "import torch\n"
+        "from rope.book.measured.bench.memory import page_faults, settle_allocator as settle\n"
         "x = torch.ones(1 << 18)\n"
         "for pages in ('new', 'kept'):\n"
         "    settle(pages)\n"

@@ -17,8 +17,8 @@ from IPython.core.inputtransformer2 import TransformerManager
 from pybtex.database import parse_string
 
 import rope
-from rope.book import execute, repository
-from rope.book.repository import IN_CELL, IN_CONFIG, first_cell_source
+from rope.book.tools import execute, repository
+from rope.book.tools.repository import IN_CELL, IN_CONFIG, first_cell_source
 
 ROOT = Path(__file__).parents[1]
 CHAPTERS = sorted((ROOT / "chapters").glob("*.ipynb"))
@@ -79,13 +79,13 @@ def test_what_was_left_out_is_named_at_the_end(tmp_path):
         results.append(tmp_path / f"{name}.xml")
         command = [sys.executable, "-m", "pytest", f"test_{name}.py", "--junitxml", results[-1]]
         assert run(*command, cwd=tmp_path).returncode == 0
-    said = run(sys.executable, "-m", "rope.book.left_out", *results).stdout
+    said = run(sys.executable, "-m", "rope.book.tools.left_out", *results).stdout
     assert said.splitlines() == [
         "Left out were 4 tests.",
         "  3 of them: no lamp; buy one",
         "  1 of them: no drum; make one",
     ]
-    said = run(sys.executable, "-m", "rope.book.left_out", results[1]).stdout
+    said = run(sys.executable, "-m", "rope.book.tools.left_out", results[1]).stdout
     assert said == "Nothing was left out.\n"
 
 
@@ -276,7 +276,7 @@ def texts(book):
 
 def test_address_is_set_everywhere_and_taken_away_again(book):
     before = texts(book)
-    command = (sys.executable, "-m", "rope.book.repository")
+    command = (sys.executable, "-m", "rope.book.tools.repository")
     settings = {"cwd": book, "env": {**os.environ, "PYTHONPATH": str(ROOT)}}
     assert f"{ADDRESS}: set in _config.yml" in run(*command, ADDRESS, **settings).stdout
     config, *notebooks = texts(book)

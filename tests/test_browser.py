@@ -9,7 +9,7 @@ import pytest
 import yaml
 from playwright.sync_api import Page, sync_playwright
 
-from rope.figures.rotation_in_two_dimensions import THETA, K, Q
+from rope.book.figures.rotation_in_two_dimensions import THETA, K, Q
 from rope.reference import score
 
 pytestmark = pytest.mark.browser

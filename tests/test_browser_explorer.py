@@ -9,8 +9,8 @@ import torch
 from test_browser import HTML, NARROW, WIDE, browser, visitors  # noqa: F401 (fixtures)
 
 import rope
+from rope.book.figures.explorer import stored
 from rope.extensions import NTK, Linear, YaRN
-from rope.figures.explorer import stored
 from rope.layouts import half_to_interleaved
 
 pytestmark = pytest.mark.browser

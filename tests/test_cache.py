@@ -15,9 +15,9 @@ from strategies import normal
 from rope import RotaryEmbedding, reference
 from rope.attention import KVCache, RotaryAttention
 from rope.attention.sinks import attention_with_sinks
+from rope.book.tolerance import within
 from rope.extensions import DynamicNTK
 from rope.positions import left_padded_position_ids
-from rope.tolerance import within
 
 DOUBLE, WIDTH = torch.float64, 12
 POLICIES = ("rotated", "plain")

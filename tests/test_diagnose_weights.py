@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 import torch
 
+from rope.book.training import train
+from rope.book.training.experiment import LIVE
+from rope.book.training.results import trained
 from rope.diagnose import diagnose_weights
 from rope.layouts import half_to_interleaved
-from rope.training import train
-from rope.training.experiment import LIVE
-from rope.training.results import trained
 
 PREFIX = "model.layers.{}.self_attn.{}_proj.weight"
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import rope
-from rope.book.notebooks import ASSERTS
+from rope.book.tools.notebooks import ASSERTS
 
 ROOT = Path(__file__).parents[1]
 CHAPTERS = ROOT / "chapters"

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 import rope
+from rope.book.figures.explorer import explorer, stored
+from rope.book.training import Decoder, Experiment
+from rope.book.training.inside import scores
 from rope.extensions import YaRN
-from rope.figures.explorer import explorer, stored
-from rope.training import Decoder, Experiment
-from rope.training.inside import scores
 
 SMALL = Experiment(layers=3, width=24, heads=2, context=8)  # 3 layers, 2 heads, S = 8, D = 12
 TOKENS = torch.arange(8)

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rope.book.figures import Picture, chart, picture, style, subplots
+from rope.book.figures.seeds import LOOKS, OTHERS, apart, look, spread, spreads
 from rope.book.mime import THEME_COLOURS, chart_box, inline_svg
-from rope.figures import Picture, chart, picture, style, subplots
-from rope.figures.seeds import LOOKS, OTHERS, apart, look, spread, spreads
-from rope.training import POSITIONS
+from rope.book.training import POSITIONS
 
-CSS = Path(__file__).parents[1] / "rope" / "book" / "static" / "book.css"
+CSS = Path(__file__).parents[1] / "rope" / "book" / "tools" / "static" / "book.css"
 THEME_BACKGROUNDS = {"light": "#ffffff", "dark": "#121212"}  # of pydata-sphinx-theme 0.15
 
 

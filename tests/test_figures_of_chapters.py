@@ -16,10 +16,8 @@ import vl_convert
 
 import rope
 from rope.axes import axis_tables, mrope_position_ids
-from rope.book.mime import THEME_COLOURS, inline_svg
-from rope.extensions import NTK, DynamicNTK, Linear, Llama3, LongRoPE, Proportional, YaRN
-from rope.figures import eulers_formula as euler
-from rope.figures import (
+from rope.book.figures import eulers_formula as euler
+from rope.book.figures import (
     finding_a_token,
     intro,
     is_my_rope_right,
@@ -31,19 +29,21 @@ from rope.figures import (
     two_layouts,
     why_position,
 )
-from rope.figures import many_dimensions as many
-from rope.figures import more_than_one_axis as axes
-from rope.figures import rotary_attention as attention
-from rope.figures import rotation_in_two_dimensions as plane
-from rope.figures import what_the_model_uses as uses
-from rope.figures import what_the_model_uses_maps as maps
-from rope.figures import why_rotation as why
-from rope.figures.attention_mass import attention_by_distance
-from rope.figures.beyond_the_trained_length import by_position
-from rope.figures.on_the_gpu import LANES, LOADS, coalescing, lines_touched, roofline
-from rope.figures.seeds import LINE_HEIGHT, label
+from rope.book.figures import many_dimensions as many
+from rope.book.figures import more_than_one_axis as axes
+from rope.book.figures import rotary_attention as attention
+from rope.book.figures import rotation_in_two_dimensions as plane
+from rope.book.figures import what_the_model_uses as uses
+from rope.book.figures import what_the_model_uses_maps as maps
+from rope.book.figures import why_rotation as why
+from rope.book.figures.attention_mass import attention_by_distance
+from rope.book.figures.beyond_the_trained_length import by_position
+from rope.book.figures.on_the_gpu import LANES, LOADS, coalescing, lines_touched, roofline
+from rope.book.figures.seeds import LINE_HEIGHT, label
+from rope.book.mime import THEME_COLOURS, inline_svg
+from rope.book.training import POSITIONS
+from rope.extensions import NTK, DynamicNTK, Linear, Llama3, LongRoPE, Proportional, YaRN
 from rope.reference import inverse_frequencies, rotation_matrix, score
-from rope.training import POSITIONS
 
 
 def rendered(chart, **values):

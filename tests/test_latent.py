@@ -12,9 +12,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from rope import RotaryEmbedding, reference
 from rope.attention import KVCache, LatentAttention, latent
+from rope.book.tolerance import within
 from rope.extensions import DynamicNTK, YaRN
 from rope.symbolic import NotEqual, prove_equal, real_symbols, rotation
-from rope.tolerance import within
 
 DOUBLE = torch.float64
 SIZES = {"latent_dim": 12, "rope_dim": 4, "nope_dim": 6, "value_dim": 5}

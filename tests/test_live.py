@@ -131,7 +131,7 @@ def test_names_that_nobody_makes_are_told():
         ("import numpy", False),
         ("from rope import reference", False),
         ("import rope.symbolic; rope.reference", False),
-        ("from rope.figures.style import ink", False),
+        ("from rope.book.figures.style import ink", False),
         ("import subprocess", False),
         ("def f():\n    import torch", False),
         ("unknown", False),

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from rope import RotaryEmbedding, inverse_frequencies, reference
-from rope.accuracy import moving
-from rope.measuring.record import layout
+from rope.book.measured.accuracy import moving
+from rope.book.measured.record import layout
 
 HALVES = (torch.bfloat16, torch.float16)
 COMMITTED = json.loads(moving.RESULT.read_text(encoding="utf-8"))

@@ -6,10 +6,10 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from rope.book.execute import METADATA
-from rope.book.notebooks import RULES
-from rope.book.repository import first_cell_source
-from rope.book.words import words
+from rope.book.tools.execute import METADATA
+from rope.book.tools.notebooks import RULES
+from rope.book.tools.repository import first_cell_source
+from rope.book.tools.words import words
 
 CHAPTERS = sorted((Path(__file__).parents[1] / "chapters").glob("*.ipynb"))
 NAME = "chapter"

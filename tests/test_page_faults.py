@@ -10,7 +10,7 @@ import pytest
 from nbformat import NotebookNode
 from patches import edits
 
-from rope.book import execute
+from rope.book.tools import execute
 
 ROOT = Path(__file__).parents[1]
 FAULTS = [

@@ -20,9 +20,9 @@ from torch.distributed.tensor.experimental import _attention as theirs
 
 import rope
 from rope import parallel
-from rope.accuracy import devices
+from rope.book.measured.accuracy import devices
+from rope.book.measured.processes import across, available
 from rope.extensions import DynamicNTK
-from rope.measuring.processes import across, available
 from rope.parallel import METHODS, ring
 
 PROCESSES = (2, 4)

@@ -9,11 +9,11 @@ import sys
 import pytest
 import torch
 
-from rope.measuring.processes import available
+from rope.book.measured.processes import available
 
 SIZE = ["--layers", "1", "--width", "16", "--heads", "2", "--context", "16", "--batch", "4"]
 SMALL = [*SIZE, "--steps", "20", "--warmup", "2", "--learning-rate", "0.03"]
-TRAIN = ["-m", "rope.training", "train", *SMALL]
+TRAIN = ["-m", "rope.book.training", "train", *SMALL]
 pytestmark = pytest.mark.skipif(not available(), reason="this PyTorch was built without gloo")
 
 
@@ -69,7 +69,7 @@ def test_processes_that_disagree_say_so():
 def test_a_process_that_dies_leaves_the_other_a_sentence():
     port = free_port()
     dies = (
-        "import os, sys; from rope.training import across, __main__\n"
+        "import os, sys; from rope.book.training import across, __main__\n"
         "across.training_step = lambda *given: os._exit(3)\n"
         f"__main__.main({TRAIN[2:]!r} + ['--across', 'context'])"
     )
@@ -101,7 +101,7 @@ def test_a_port_in_use_is_named():
     ],
 )
 def test_what_cannot_be_shared_out_is_refused(given, says, monkeypatch, capsys):
-    from rope.training.__main__ import main
+    from rope.book.training.__main__ import main
 
     for name, value in {"RANK": 0, "LOCAL_RANK": 0, "WORLD_SIZE": 1, "MASTER_ADDR": "127.0.0.1",
                         "MASTER_PORT": free_port()}.items():  # fmt: skip

@@ -217,12 +217,12 @@ rope/diagnose/planes.py
 +    return angle
 
 the decoder's keys left where they are: training_positions, what_the_model_uses
-rope/training/decoder.py
+rope/book/training/decoder.py
 -        if places.key is not None:
 +        if False:
 
 the decoder sees the character that it is asked for: training, training
-rope/training/data.py
+rope/book/training/data.py
 -return text[at], text[at + 1]
 +return text[at + 1], text[at + 1]
 
@@ -332,7 +332,7 @@ rope/attention/cache.py
 +        made._map(lambda x: x)
 
 the rounding to the format left out of the bound: moving, keys_that_move
-rope/accuracy/moving.py
+rope/book/measured/accuracy/moving.py
 -    storage = 0.0 if dtype == torch.float32 else torch.finfo(dtype).eps / 2
 +    storage = 0.0
 
@@ -397,7 +397,7 @@ rope/attention/latent.py
 +        #
 
 an extension that is set and not used: training_record, beyond_the_trained_length
-rope/training/positions.py
+rope/book/training/positions.py
 -            extension=self.extension,
 +            extension=None,
 """

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from strategies import normal
 
 from rope import RotaryEmbedding
+from rope.book.tolerance import allowed, within
 from rope.config import example
 from rope.extensions import DynamicNTK, YaRN
 from rope.kernels import disabled
-from rope.tolerance import allowed, within
 
 HALVES = (torch.bfloat16, torch.float16)
 ARITHMETIC = 2 + math.sqrt(2)  # roundings of a product by a rounded matrix: it, products, a sum

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from rope.tolerance import allowed, within
+from rope.book.tolerance import allowed, within
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])

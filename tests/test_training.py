@@ -12,13 +12,13 @@ from strategies import normal, tolerance
 from torch.nn.functional import cross_entropy
 from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR
 
-from rope.training import Decoder, Experiment, load_corpus, train
-from rope.training.__main__ import main
-from rope.training.corpus import corpus_of
-from rope.training.data import IGNORED, SYMBOLS, RecallData, TextData, data_for
-from rope.training.experiment import FARTHEST
-from rope.training.generate import write
-from rope.training.loop import (
+from rope.book.training import Decoder, Experiment, load_corpus, train
+from rope.book.training.__main__ import main
+from rope.book.training.corpus import corpus_of
+from rope.book.training.data import IGNORED, SYMBOLS, RecallData, TextData, data_for
+from rope.book.training.experiment import FARTHEST
+from rope.book.training.generate import write
+from rope.book.training.loop import (
     learning_rate,
     make_optimizer,
     token_losses,

@@ -13,11 +13,10 @@ from strategies import tolerance
 from torch.nn.functional import cross_entropy
 
 from rope import reference
-from rope.extensions import Linear, YaRN
-from rope.training import Decoder, Experiment, train
-from rope.training.corpus import corpus_of
-from rope.training.defects import DEFECTS, defect
-from rope.training.inside import (
+from rope.book.training import Decoder, Experiment, train
+from rope.book.training.corpus import corpus_of
+from rope.book.training.defects import DEFECTS, defect
+from rope.book.training.inside import (
     by_distance,
     erased,
     frozen,
@@ -26,8 +25,9 @@ from rope.training.inside import (
     scores,
     weights,
 )
-from rope.training.loop import token_losses
-from rope.training.positions import POSITIONS
+from rope.book.training.loop import token_losses
+from rope.book.training.positions import POSITIONS
+from rope.extensions import Linear, YaRN
 
 LENGTH = 12
 SMALL = Experiment(layers=2, width=16, heads=2, context=16)

@@ -7,12 +7,12 @@ import pytest
 import torch
 from strategies import normal, tolerance
 
+from rope.book.training import POSITIONS, Decoder, Experiment
+from rope.book.training.decoder import Attention
+from rope.book.training.experiment import ATTENTIONS
+from rope.book.training.positions import T5Bias
 from rope.extensions import YaRN
 from rope.frequencies import inverse_frequencies
-from rope.training import POSITIONS, Decoder, Experiment
-from rope.training.decoder import Attention
-from rope.training.experiment import ATTENTIONS
-from rope.training.positions import T5Bias
 from rope.xpos import XPos
 
 RELATIVE = ("none", "rope", "partial", "alibi", "t5", "xpos")

@@ -14,16 +14,16 @@ from strategies import tolerance
 
 import rope
 from rope import reference
+from rope.book.measured.record import layout
+from rope.book.training import POSITIONS, Experiment, adjusting, context, policies, train
+from rope.book.training.corpus import corpus_of
+from rope.book.training.experiment import TEXT
+from rope.book.training.inside import frozen, scores, weights
+from rope.book.training.lengths import extended
+from rope.book.training.loop import validation_loss
+from rope.book.training.reading import clamped, profiled, profiles, windowed, without_head
+from rope.book.training.results import RECORDED
 from rope.extensions import NTK
-from rope.measuring.record import layout
-from rope.training import POSITIONS, Experiment, adjusting, context, policies, train
-from rope.training.corpus import corpus_of
-from rope.training.experiment import TEXT
-from rope.training.inside import frozen, scores, weights
-from rope.training.lengths import extended
-from rope.training.loop import validation_loss
-from rope.training.reading import clamped, profiled, profiles, windowed, without_head
-from rope.training.results import RECORDED
 
 LENGTH = 24
 SMALL = Experiment(layers=2, width=16, heads=2, context=8, batch=4, steps=6, warmup=1)

@@ -15,18 +15,17 @@ from torch.nn.functional import scaled_dot_product_attention
 from torch.utils.flop_counter import FlopCounterMode
 
 from rope.attention.linear import linear_attention_quadratic
-from rope.bench.memory import peak_memory
-from rope.frequencies import inverse_frequencies, rotary_tables
-from rope.measuring.intervals import T_95
-from rope.measuring.record import write
-from rope.training import POSITIONS, Experiment, cost, load_corpus, train
-from rope.training import sweep as sweep_module
-from rope.training.corpus import corpus_of
-from rope.training.data import IGNORED, SYMBOLS
-from rope.training.defects import DEFECTS
-from rope.training.experiment import PLAN, RECALL, SEEDS, TEXT
-from rope.training.inside import erased, frozen
-from rope.training.lengths import (
+from rope.book.measured.bench.memory import peak_memory
+from rope.book.measured.intervals import T_95
+from rope.book.measured.record import write
+from rope.book.training import POSITIONS, Experiment, cost, load_corpus, train
+from rope.book.training import sweep as sweep_module
+from rope.book.training.corpus import corpus_of
+from rope.book.training.data import IGNORED, SYMBOLS
+from rope.book.training.defects import DEFECTS
+from rope.book.training.experiment import PLAN, RECALL, SEEDS, TEXT
+from rope.book.training.inside import erased, frozen
+from rope.book.training.lengths import (
     OFFSETS,
     by_distance,
     by_position,
@@ -36,9 +35,10 @@ from rope.training.lengths import (
     shifted,
     tuned,
 )
-from rope.training.loop import token_losses, validation_loss
-from rope.training.results import RECORDED, interval, recorded, runs, steps_to, trained
-from rope.training.sweep import keep, measure, sweep
+from rope.book.training.loop import token_losses, validation_loss
+from rope.book.training.results import RECORDED, interval, recorded, runs, steps_to, trained
+from rope.book.training.sweep import keep, measure, sweep
+from rope.frequencies import inverse_frequencies, rotary_tables
 
 TINY = dict(layers=1, width=16, heads=2, context=16, batch=8, steps=3, warmup=1, evaluate_every=2)
 SHORT = corpus_of("the quick brown fox jumps over the lazy dog. " * 130)
@@ -136,14 +136,15 @@ def test_tuning_leaves_the_trained_model_as_it_is():
 def test_tuning_draws_batches_that_training_did_not(monkeypatch):
     seeds = []
     monkeypatch.setattr(
-        "rope.training.lengths.training_step", lambda *given: seeds.append(given[2].experiment.seed)
+        "rope.book.training.lengths.training_step",
+        lambda *given: seeds.append(given[2].experiment.seed),
     )
     tuned(tiny(), extensions_of(TEXT)["yarn"])
     assert len(set(seeds)) == 1 and seeds[0] not in SEEDS
 
 
 def test_a_thorough_entry_has_what_the_chapters_read(monkeypatch):
-    monkeypatch.setattr("rope.training.lengths.TUNED_STEPS", 1)
+    monkeypatch.setattr("rope.book.training.lengths.TUNED_STEPS", 1)
     run = tiny(SHORT, heads=1, batch=64)  # a text of two long windows, read in one batch
     entry = measure(run, thoroughly=True)
     plain = validation_loss(run.model, run.data)
@@ -213,7 +214,7 @@ PARENT = """
 import os, sys, time
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
-from rope.training.sweep import _prepare
+from rope.book.training.sweep import _prepare
 if __name__ == "__main__":
     pool = ProcessPoolExecutor(1, get_context("spawn"), initializer=_prepare)
     print(pool.submit(os.getpid).result(), flush=True)
@@ -243,7 +244,7 @@ def test_a_worker_ends_with_a_parent_that_is_killed(tmp_path):
 def test_the_record_holds_the_plan_and_no_run_twice():
     text = (RECORDED / "sweep.json").read_text(encoding="utf-8")
     assert json.loads(text, parse_constant=pytest.fail) == recorded()  # every number is finite
-    assert recorded()["metadata"]["command"] == "python -m rope.training sweep"
+    assert recorded()["metadata"]["command"] == "python -m rope.book.training sweep"
     assert [Experiment(**run["experiment"]) for run in recorded()["runs"]] == list(PLAN)
     usual = {replace(planned, seed=0) for planned in PLAN if planned.seed}
     assert {replace(one, seed=seed) for one in usual for seed in SEEDS} <= set(PLAN)
@@ -268,7 +269,7 @@ def test_the_kept_model_reads_as_well_as_the_recorded_one():
 def test_a_kept_model_is_the_trained_one_in_float16(tmp_path, monkeypatch):
     run = tiny()
     keep(run, tmp_path / "rope.pt", windows=4)
-    monkeypatch.setattr("rope.training.results.RECORDED", tmp_path)
+    monkeypatch.setattr("rope.book.training.results.RECORDED", tmp_path)
     kept = trained()
     for name, weight in run.model.state_dict().items():
         assert torch.equal(kept.model.state_dict()[name], weight.half().float())

@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 import torch
 
-from rope.training import POSITIONS, Experiment, adjusting, context, library, second, train
-from rope.training import sweep as sweep_module
-from rope.training.corpus import corpus_of
-from rope.training.data import IGNORED
-from rope.training.experiment import SEEDS, TEXT
-from rope.training.inside import by_distance, frozen, weights
-from rope.training.loop import validation_loss
-from rope.training.planes import by_plane
-from rope.training.reading import without_head
-from rope.training.results import RECORDED, recorded, runs
-from rope.training.variants import METHODS
+from rope.book.training import POSITIONS, Experiment, adjusting, context, library, second, train
+from rope.book.training import sweep as sweep_module
+from rope.book.training.corpus import corpus_of
+from rope.book.training.data import IGNORED
+from rope.book.training.experiment import SEEDS, TEXT
+from rope.book.training.inside import by_distance, frozen, weights
+from rope.book.training.loop import validation_loss
+from rope.book.training.planes import by_plane
+from rope.book.training.reading import without_head
+from rope.book.training.results import RECORDED, recorded, runs
+from rope.book.training.variants import METHODS
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -10,9 +10,9 @@ import small_models
 import torch
 from small_models import random_text
 
-from rope.training import POSITIONS, Decoder, Experiment, library
-from rope.training.corpus import corpus_of
-from rope.training.data import (
+from rope.book.training import POSITIONS, Decoder, Experiment, library
+from rope.book.training.corpus import corpus_of
+from rope.book.training.data import (
     IGNORED,
     NAMES,
     SYMBOLS,
@@ -22,10 +22,10 @@ from rope.training.data import (
     TextData,
     data_for,
 )
-from rope.training.experiment import TEXT
-from rope.training.floors import commonest, share_right
-from rope.training.inside import frozen
-from rope.training.variants import METHODS
+from rope.book.training.experiment import TEXT
+from rope.book.training.floors import commonest, share_right
+from rope.book.training.inside import frozen
+from rope.book.training.variants import METHODS
 
 SMALL = Experiment(layers=2, width=16, heads=2, context=8, batch=4, steps=6, warmup=1)
 sharp = partial(small_models.sharp, SMALL)

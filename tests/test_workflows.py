@@ -15,8 +15,8 @@ import pytest
 import yaml
 
 import rope
-from rope.book import everywhere
-from rope.book.repository import FIRST_CELL, IN_CELL, first_cell_source
+from rope.book.tools import everywhere
+from rope.book.tools.repository import FIRST_CELL, IN_CELL, first_cell_source
 
 ROOT = Path(__file__).parents[1]
 WORKFLOWS = {path.name: path for path in sorted((ROOT / ".github" / "workflows").glob("*.yml"))}
@@ -110,7 +110,7 @@ def test_one_version_of_an_action_serves_all():
         ("colab.yml", "checkout@08c6903cd8c0fde910a37f88322edcfb5dd907a8", "checkout@v5", "pinned"),
         ("nightly.yml", "make code chapters", "make code chapter", "no make chapter"),
         ("nightly.yml", "make code", "curl code", "curl is not known"),
-        ("colab.yml", "rope.book.everywhere", "rope.book.nowhere", "there is no python"),
+        ("colab.yml", "rope.book.tools.everywhere", "rope.book.nowhere", "there is no python"),
         ("colab.yml", "--address", "--repository", "has no --repository"),
     ],
 )
@@ -129,7 +129,9 @@ def test_colab_runs_every_chapter_in_its_image_at_the_tag_of_the_version():
     # name (tests/test_book.py compares it with the version), which no step installs before them.
     assert all("ref" not in step.get("with", {}) for step in job["steps"])
     assert not any("install" in words for words in commands(text_of("colab.yml")))
-    (run,) = (words for words in commands(text_of("colab.yml")) if "rope.book.everywhere" in words)
+    (run,) = (
+        words for words in commands(text_of("colab.yml")) if "rope.book.tools.everywhere" in words
+    )
     assert not any(word.endswith(".ipynb") for word in run), "it runs some chapters only"
     assert "@{{TAG}}" in FIRST_CELL
     stored = json.loads((ROOT / "chapters" / "intro.ipynb").read_text(encoding="utf-8"))["cells"]

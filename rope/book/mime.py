@@ -1,6 +1,6 @@
 """How the built page shows a stored figure: SVG inlined, Vega-Lite as a box for charts.js.
 
-Stored figures are dark ink on paper. On the page the roles of `rope.figures.style` become the
+Stored figures are dark ink on paper. On the page the roles of `rope.book.figures.style` become the
 theme's colours, so that a figure is light on a dark page.
 """
 
@@ -15,7 +15,7 @@ from typing import Any
 from docutils import nodes
 from myst_nb.core.render import NbElementRenderer
 
-from rope.figures import style
+from rope.book.figures import style
 
 SVG = "image/svg+xml"
 VEGA_LITE = "application/vnd.vegalite.v5+json"
@@ -50,7 +50,7 @@ class BookRenderer(NbElementRenderer):
 def inline_svg(svg: str, place: str = "") -> str:
     """A picture's SVG as part of a page: its theme's colours, ids of its own, alt text.
 
-    svg: as `rope.figures.picture` stores it.
+    svg: as `rope.book.figures.picture` stores it.
     place: tells it from an equal picture elsewhere on the page.
 
     Raises ValueError: it has no title, or no size.

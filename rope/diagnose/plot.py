@@ -36,7 +36,7 @@ def save(report: Report | ConfigurationReport, path: str | Path) -> Path:
 
 
 def _angles(report: Report) -> str:
-    from rope.figures import picture, subplots
+    from rope.book.figures import picture, subplots
 
     found = {"query": report.query, "key": report.key}
     if report.query.errors is None or report.key.inv_freq is None:
@@ -67,7 +67,7 @@ def _angles(report: Report) -> str:
 
 
 def _spectra(report: ConfigurationReport) -> str:
-    from rope.figures import picture, subplots
+    from rope.book.figures import picture, subplots
 
     if not report.settings:
         raise ValueError(

@@ -52,17 +52,16 @@ def diagnose_weights(
     """Whether the rows of W_q and W_k stand in half or in interleaved order, as far as they tell.
 
     state_dict: with `q_proj.weight` and `k_proj.weight` of each layer, as transformers' Llama has
-    them, and gains `q_norm.weight`, `k_norm.weight` if any; biases are not looked at.
-    heads: H, or (H, H_kv). rotary_dim: R, the first rows of a head; all of them when None.
-    Calibrated on models trained by `rope.training`, 2 or 4 layers, 200 or 300 steps: 14 with heads
-    of 32 and 64 coordinates, bases from 100 to a million, two with rows that were interleaved in
-    training, were told rightly at 5.6 to 26 sigmas, as they are and permuted into the other order.
-    Heads of 16 coordinates (4.6 sigmas), 50 steps, models without rotation and untrained weights
-    could not be told. Profiles of noise passed both bars in at most 2 of 29,400 draws.
-    No released model was among them, and whatever else makes norms follow the row's number, such
-    as a gain, misleads it: an answer is evidence, and the text that a model writes in each order
-    decides.
-    Raises ValueError for fused or missing projections, and rows that heads do not divide.
+    them, and gains `q_norm.weight`, `k_norm.weight` if any; biases are not looked at. heads: H, or
+    (H, H_kv). rotary_dim: R, the first rows of a head; all of them when None. Calibrated on models
+    trained by `rope.book.training`, 2 or 4 layers, 200 or 300 steps: 14 with heads of 32 and 64
+    coordinates, bases from 100 to a million, two with rows that were interleaved in training, were
+    told rightly at 5.6 to 26 sigmas, as they are and permuted into the other order. Heads of 16
+    coordinates (4.6 sigmas), 50 steps, models without rotation and untrained weights could not be
+    told. Profiles of noise passed both bars in at most 2 of 29,400 draws. No released model was
+    among them, and whatever else makes norms follow the row's number, such as a gain, misleads it:
+    an answer is evidence, and the text that a model writes in each order decides. Raises ValueError
+    for fused or missing projections, and rows that heads do not divide.
 
     >>> rows = torch.linspace(2, 1, 16).repeat(2).unsqueeze(1)  # large for fast planes, twice
     >>> noise = torch.randn(64, 48, generator=torch.Generator().manual_seed(0))

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from rope.book.live.slicing import Statement, needed, statements
-from rope.book.notebooks import ASSERTS, IGNORED, code_cells, marks
+from rope.book.tools.notebooks import ASSERTS, IGNORED, code_cells, marks
 
 OURS = {"rope.symbolic"}
 THEIRS = {"mpmath", "sympy"}

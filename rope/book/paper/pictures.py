@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rope.book.mime import THEME_COLOURS
-from rope.book.sphinx_extension import VEGA_LITE
+from rope.book.tools.sphinx_extension import VEGA_LITE
 
 # The page's charts have the page's own font; these name one that is here to be measured.
 FONT = "DejaVu Sans"

@@ -1,0 +1,141 @@
+"""Which device works on which pairs: chapter "Across devices"."""
+
+from typing import Any
+
+import altair as alt
+
+from rope.book.figures import chart
+from rope.book.figures.style import COLOURS, INK
+
+LENGTHS, DEVICES = (8, 16, 24), (2, 4)
+WIDTH, ROW = 300, 24
+LEFT = 66  # of the boxes beside the devices' names
+PART = "floor(datum.t*2*P/S)"  # of 2P equal stretches, the one that a token stands in
+#: Of token t, as Vega expressions: the device that holds it, and its place among that one's tokens.
+HOLDS = {
+    "contiguous": ("floor(datum.t*P/S)", "datum.t % (S/P)"),
+    "head-tail": (
+        f"({PART} < P ? {PART} : 2*P - 1 - {PART})",
+        f"(datum.t % (S/(2*P)) + ({PART} < P ? 0 : S/(2*P)))",
+    ),
+    "round robin": ("datum.t % P", "floor(datum.t/P)"),
+}
+
+
+def split() -> Any:
+    """Tokens, positions and causal pairs of each device, under scheme, devices and length."""
+    choices = [
+        alt.param(name=name, value=first, bind=alt.binding_select(options=[*options], name=label))
+        for name, first, options, label in (
+            ("scheme", "head-tail", HOLDS, "scheme"),
+            ("P", 2, DEVICES, "devices"),
+            ("S", 8, LENGTHS, "tokens"),
+        )
+    ]
+    whole = alt.vconcat(_tokens(), _pairs(), spacing=6).add_params(*choices)
+    return chart.finish(
+        whole,
+        alt_text="Above, a row a device: the positions of the tokens that it holds. Below, the "
+        "causal pairs of query and key, a triangle whose rows have the colour of the device that "
+        "holds the query, and how many pairs each device has. Eight tokens over two "
+        "devices: head-tail gives 18 pairs to each, contiguous stretches 10 and 26, round robin "
+        "16 and 20.",
+    )
+
+
+def _placed(tokens: alt.Chart) -> alt.Chart:
+    """Rows of tokens t below S, with the device and the place of each."""
+
+    def chosen(part: int) -> str:
+        *some, (_, last) = HOLDS.items()
+        cases = [f"scheme == '{name}' ? {both[part]} : " for name, both in some]
+        return "".join(cases) + last[part]
+
+    return tokens.transform_filter("datum.t < S").transform_calculate(
+        device=chosen(0), place=chosen(1)
+    )
+
+
+def _tokens() -> alt.LayerChart:
+    """A row a device, a box a token, with its position."""
+    height = ROW * max(DEVICES)
+    wide = (WIDTH - LEFT) / (max(LENGTHS) / min(DEVICES))
+    tokens = _placed(alt.Chart(alt.sequence(0, max(LENGTHS), as_="t"))).transform_calculate(
+        left=f"{LEFT} + {wide:g}*datum.place",
+        right=f"{LEFT - 1} + {wide:g}*(datum.place + 1)",
+        middle=f"{LEFT} + {wide:g}*(datum.place + 0.5)",
+        **_row("datum.device"),
+    )
+    devices = alt.Chart(alt.sequence(0, max(DEVICES), as_="device"))
+    names = devices.transform_filter("datum.device < P").transform_calculate(
+        text="'device ' + datum.device", left="0", **_row("datum.device")
+    )
+    numbers = tokens.mark_text(color=INK, fontSize=11)
+    layers = [_boxes(tokens, height, opacity=0.45), _text(names, height)]  # beneath numbers in ink
+    layers.append(numbers.encode(x=_across("middle"), y=_down("centre", height), text="t:N"))
+    return alt.layer(*layers).properties(width=WIDTH, height=height, name="tokens")
+
+
+def _pairs() -> alt.LayerChart:
+    """A row a query, a column a key, in the colour of the query's device; and how many each has."""
+    most = max(LENGTHS)
+    both = [(m, n) for m in range(most) for n in range(m + 1)]
+    rows = chart.data(t=[m for m, _ in both], n=[n for _, n in both])
+    side = f"{WIDTH}/S"
+    pairs = _placed(alt.Chart(rows)).transform_calculate(
+        left=f"{side}*datum.n",
+        right=f"{side}*(datum.n + 1) - 1",
+        top=f"{side}*datum.t",
+        bottom=f"{side}*(datum.t + 1) - 1",
+    )
+    counted = _placed(alt.Chart(alt.sequence(0, most, as_="t"))).transform_aggregate(
+        before="sum(t)", own="count()", groupby=["device"]
+    )
+    words = counted.transform_calculate(
+        text="'device ' + datum.device + ': ' + (datum.before + datum.own) + ' pairs'",
+        left=f"{WIDTH - 130}",
+        **_row("datum.device"),
+    )
+    layers = [
+        _boxes(pairs, WIDTH),
+        _text(words, WIDTH),
+        chart.reading("'row: query'", x=WIDTH - 80, y=112, size=13),
+        chart.reading("'column: key'", x=WIDTH - 80, y=132, size=13),
+    ]
+    return alt.layer(*layers).properties(width=WIDTH, height=WIDTH, name="pairs")
+
+
+def _row(device: str) -> dict[str, str]:
+    """Where the row of a device is, pixels from the top."""
+    return {
+        "top": f"{ROW}*{device}",
+        "bottom": f"{ROW}*{device} + {ROW - 4}",
+        "centre": f"{ROW}*{device} + {ROW / 2 - 2}",
+    }
+
+
+def _boxes(rows: alt.Chart, height: int, opacity: float = 1) -> alt.Chart:
+    """Rectangles from (left, top) to (right, bottom), pixels."""
+    some = max(DEVICES)
+    colours = alt.Scale(domain=[*range(some)], range=[*COLOURS[:some]])
+    return rows.mark_rect(opacity=opacity).encode(
+        x=_across("left"),
+        x2="right:Q",
+        y=_down("top", height),
+        y2="bottom:Q",
+        color=alt.Color("device:N", scale=colours, legend=None),
+    )
+
+
+def _text(rows: alt.Chart, height: int) -> alt.Chart:
+    """Words from (left, centre) on, pixels."""
+    words = rows.mark_text(align="left", color=INK, fontSize=13)
+    return words.encode(x=_across("left"), y=_down("centre", height), text="text:N")
+
+
+def _across(field: str) -> alt.X:
+    return alt.X(f"{field}:Q", axis=None, scale=alt.Scale(domain=[0, WIDTH], nice=False))
+
+
+def _down(field: str, height: int) -> alt.Y:
+    return alt.Y(f"{field}:Q", axis=None, scale=alt.Scale(domain=[height, 0], nice=False))

@@ -1,0 +1,141 @@
+"""Figures of the chapter "Euler's formula".
+
+`product_of_numbers` draws w -> z w as what it does to the grid of unit squares: a rotation by the
+angle of z and a stretch by |z|. `seen_from_q` draws q* k as k seen from q: the projection of k onto
+q and the area of the parallelogram become two coordinates.
+"""
+
+from typing import Any
+
+import altair as alt
+import numpy as np
+
+from rope.book.figures import Picture, chart, picture, shapes, subplots
+from rope.book.figures.style import BLUE, GREEN, GRID, MUTED, SKY, VERMILION
+
+EXTENT = 2.4  # of the moving figure's plane
+W = 1.2 + 0.5j  # the arrow that is multiplied
+CELLS = range(-1, 2)  # the lines of the grid; it ends at the last of them
+FARTHEST = 5.8  # radians, so that the angle of z w stays below a whole turn
+
+Q, K = 2 + 1j, 1 + 2j  # of the picture
+
+
+def product_of_numbers() -> Any:
+    """Sliders for the angle and the length of z; the grid, 1, i and w before and after."""
+    grid_and_arrows = alt.layer(
+        chart.plane(EXTENT),
+        _grid("1", "0").mark_rule(color=MUTED, strokeWidth=1, strokeDash=[3, 3]),
+        _grid("re", "im").mark_rule(color=SKY, strokeWidth=1.5),
+        chart.arc("0", "angle", extent=EXTENT, radius="0.35", colour=VERMILION),
+        chart.arrow(f"{W.real:g}", f"{W.imag:g}", MUTED, extent=EXTENT, label="w", dash=(4, 4)),
+        chart.arrow("re", "im", VERMILION, extent=EXTENT, label="z"),
+        chart.arrow("-im", "re", GREEN, extent=EXTENT, label="iz", dash=(8, 2)),
+        chart.arrow("w_re", "w_im", BLUE, extent=EXTENT, label="zw", width=4),
+    ).properties(width=chart.SIZE, height=chart.SIZE)
+    whole = alt.hconcat(grid_and_arrows, _readings(), spacing=30).add_params(
+        chart.slider("angle", 0, FARTHEST, 0.01, 0.9, "angle of z (radians)"),
+        chart.slider("stretch", 0.4, 1.4, 0.01, 1.2, "length of z"),
+        chart.derived("re", "stretch*cos(angle)"),
+        chart.derived("im", "stretch*sin(angle)"),
+        chart.derived("w_re", f"re*{W.real:g} - im*{W.imag:g}"),
+        chart.derived("w_im", f"re*{W.imag:g} + im*{W.real:g}"),
+    )
+    return chart.finish(
+        whole,
+        alt_text="A plane with a dashed grid of four unit squares around the origin and an arrow "
+        "w. Multiplied by z, the grid is drawn again: rotated by the angle of z and stretched by "
+        "its length, its sides along the arrows z and i z, which are perpendicular. The arrow z w "
+        "stands in the new grid where w stands in the old one. Beside it the lengths, which "
+        "multiply, and the angles, which add. Moving the sliders rotates and stretches grid and "
+        "arrow together.",
+        play={"signal": "angle", "min": 0, "max": FARTHEST, "step": 0.02, "seconds": 14},
+    )
+
+
+def _grid(re: str, im: str) -> alt.Chart:
+    """The lines of the unit squares, multiplied by a complex number, as `x`, `y` to `x2`, `y2`."""
+    low, high = CELLS[0], CELLS[-1]
+    ends = [(at, low, at, high) for at in CELLS] + [(low, at, high, at) for at in CELLS]
+    columns = dict(zip(("a", "b", "c", "d"), zip(*ends, strict=True), strict=True))
+    placed = alt.Chart(chart.data(**columns)).transform_calculate(
+        x=f"{re}*datum.a - {im}*datum.b",
+        y=f"{re}*datum.b + {im}*datum.a",
+        x2=f"{re}*datum.c - {im}*datum.d",
+        y2=f"{re}*datum.d + {im}*datum.c",
+    )
+    return placed.encode(**chart.coordinates(EXTENT), x2="x2:Q", y2="y2:Q")
+
+
+def _readings() -> alt.LayerChart:
+    """Length and angle of z, of w and, from its coordinates, of z w."""
+    length = "sqrt({0}*{0} + {1}*{1})"
+    angle = "(atan2({1}, {0}) + 2*PI) % (2*PI)"
+    said = {
+        "z": ("stretch", "angle"),
+        "w": tuple(text.format(f"{W.real:g}", f"{W.imag:g}") for text in (length, angle)),
+        "zw": tuple(text.format("w_re", "w_im") for text in (length, angle)),
+    }
+    lines = [
+        chart.reading(
+            f"'{name}: length ' + format({size}, '.2f') + ', angle ' + format({turn}, '.2f')",
+            y=30 + 30 * row,
+            size=17,
+        )
+        for row, (name, (size, turn)) in enumerate(said.items())
+    ]
+    return alt.layer(*lines).properties(width=270, height=120)
+
+
+def seen_from_q() -> Picture:
+    """On the left q, k, their parallelogram and the projection; on the right both times q*."""
+    figure, (left, right) = subplots(1, 2, height=2.7, width_ratios=(1, 1.35))
+    both = Q.conjugate() * K
+    corners = np.array([0, Q, Q + K, K])
+    left.fill(corners.real, corners.imag, color=SKY, alpha=0.2, linewidth=0)
+    left.text(1.75, 1.75, f"area {both.imag:g}", **shapes.CENTRED)
+    foot = Q * both.real / abs(Q) ** 2
+    _right_angle(left, foot, Q / abs(Q))
+    left.plot([K.real, foot.real], [K.imag, foot.imag], color=MUTED, linestyle=shapes.DASHED)
+    _arrows(left, {"$q$": (Q, BLUE), "$k$": (K, VERMILION)}, far=1.12)
+    _projection(left, foot)
+    left.text(0.85, 0.02, "projection", rotation=np.degrees(np.angle(Q)), **shapes.CENTRED)
+    left.set(title="$q$ and $k$", xlim=(-0.3, 3.3), ylim=(-0.6, 3.3), aspect="equal")
+
+    right.plot([both.real] * 2, [0, both.imag], color=MUTED, linestyle=shapes.DASHED)
+    _projection(right, complex(both.real))
+    right.text(both.real + 0.15, both.imag / 2, f"area {both.imag:g}", va="center")
+    right.text(both.real / 2, -0.5, f"dot product {both.real:g}", **shapes.CENTRED)
+    _arrows(right, {"": (Q.conjugate() * Q, BLUE), "$q^* k$": (both, VERMILION)}, far=1.1)
+    right.text(5.15, 0.35, "$q^* q$", ha="left", va="center")
+    right.set(title="both times $q^*$", xlim=(-0.4, 6.3), ylim=(-1, 4), aspect="equal")
+    for ax in (left, right):
+        ax.axhline(0, color=GRID, linewidth=1, zorder=0)
+        ax.axvline(0, color=GRID, linewidth=1, zorder=0)
+        ax.axis("off")
+    return picture(
+        figure,
+        alt="Left: the arrows q, from the origin to (2, 1), and k, to (1, 2), with the shaded "
+        "parallelogram that they span, of area 3. A dashed line falls from the tip of k "
+        "perpendicularly onto q; its foot ends the projection of k onto q, drawn thick. Right: "
+        "both multiplied by the conjugate of q. The first lies on the real axis, from 0 to 5; the "
+        "second ends at 4 + 3i: 4 along the axis, the dot product, and 3 above it, the area.",
+    )
+
+
+def _arrows(ax: Any, named: dict[str, tuple[complex, str]], far: float) -> None:
+    """Arrows from the origin, each with its name beyond the tip."""
+    for name, (tip, colour) in named.items():
+        shapes.arrow(ax, (0, 0), (tip.real, tip.imag), colour)
+        ax.text(far * tip.real, far * tip.imag, name, **shapes.CENTRED)
+
+
+def _projection(ax: Any, foot: complex) -> None:
+    """A thick line from the origin, behind the arrow that it lies on."""
+    ax.plot([0, foot.real], [0, foot.imag], "-", color=GREEN, linewidth=5, alpha=0.6)
+
+
+def _right_angle(ax: Any, foot: complex, along: complex, size: float = 0.18) -> None:
+    """The mark of a right angle between a line and its perpendicular."""
+    steps = foot + size * along * np.array([-1, -1 + 1j, 1j])
+    ax.plot(steps.real, steps.imag, color=MUTED, linewidth=1)

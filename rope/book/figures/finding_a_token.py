@@ -1,0 +1,166 @@
+"""Which tokens a model finds: chapter "Finding a token".
+
+Shares of right answers: by the distance of what is looked up, and by the question of a recall.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import altair as alt
+
+from rope.book.figures import Picture, chart, picture, shapes, subplots
+from rope.book.figures.seeds import (
+    LOOKS,
+    Curve,
+    Runs,
+    curves_of_seeds,
+    draw,
+    end_labels,
+    label,
+    look,
+    spreads,
+)
+from rope.book.figures.style import GRID, INK, MUTED, OCHRE, VERMILION
+
+REFERENCE = "rope"
+SHOWN = 17  # the question that the moving figure begins with
+WIDTH = 300
+
+
+def found_by_distance(
+    panels: Mapping[str, Mapping[str, Runs]], distances: Sequence[int], context: int, guess: float
+) -> Picture:
+    """The share found against the distance, logarithmic: a panel a comparison, a line a method.
+
+    panels: by title, by method, for each seed one share at each distance, None where the method
+    has no positions left. context: the trained length, marked; guess: the share by chance, dashed.
+    Raises ValueError where there is nothing to draw, and for seeds of other lengths.
+    """
+    found = {title: spreads(runs, distances, "distances") for title, runs in panels.items()}
+    figure, axes = subplots(
+        len(found), 1, height=0.5 + 2.5 * len(found), sharex=True, squeeze=False
+    )
+    said = []
+    for (title, lines), ax in zip(found.items(), axes.flat, strict=True):
+        ax.set_title(title, loc="left", fontsize=10)
+        ax.axhline(guess, color=MUTED, linestyle=(0, (2, 3)), linewidth=1)
+        ends = []
+        for name, line in lines.items():
+            draw(ax, distances, line, look(name, lines))
+            last = max(k for k, value in enumerate(line.mean) if value == value)
+            ends.append((distances[last], line.mean[last], label(name)))
+        shapes.mark(ax, context)
+        ticks = [d for d in distances if (d + 1) & d == 0]  # one below a power of two
+        ax.set(
+            xscale="log",
+            ylim=(-0.02, 1.04),
+            ylabel="share found",
+            xlim=(distances[0], distances[-1]),
+        )
+        ax.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
+        ax.minorticks_off()
+        end_labels(ax, ends)
+        said.append(
+            f"{title}: "
+            + ", ".join(f"{words} {share:.2f} at {int(at):,}" for at, share, words in ends)
+        )
+    axes.flat[-1].set_xlabel(f"distance (dotted: the trained length, {context})")
+    return picture(
+        figure,
+        alt="Share of names whose symbol is found, against its distance, mean over seeds in a "
+        f"band from the least to the greatest; a guess finds {guess:.2f}. " + ". ".join(said) + ".",
+    )
+
+
+def recall(
+    answers: Mapping[str, Sequence[Curve]],
+    losses: Mapping[str, Sequence[Curve]],
+    floors: Mapping[str, float],
+    guess: float,
+) -> Any:
+    """The recall task under the reader's method and question: answers above, losses below.
+
+    answers: by method, for each seed its questions under "distance" and shares of right answers,
+    0 ... 1, under "accuracy". losses: its steps under "step" and losses under "loss". floors: by
+    the words for a strategy that knows no position, its share. guess: the loss of an even guess.
+    Raises ValueError for no method, and for seeds that were asked or evaluated at other points.
+    """
+    curves_of_seeds(answers, "distance", "accuracy")
+    curves_of_seeds(losses, "step", "loss")
+    names = {label(name): name for name in answers}
+    methods = alt.binding_select(options=list(names), name="method")
+    farthest = int(max(next(iter(answers.values()))[0]["distance"]))
+    parameters = [
+        alt.param(name="method", value=label(REFERENCE), bind=methods),
+        chart.slider("t", 1, farthest, 1, min(SHOWN, farthest), "question t, 2t − 1 places back"),
+    ]
+    shares = _rows(answers, "distance", "accuracy")
+    whole = alt.vconcat(
+        _words(shares), _answers(shares, floors, farthest), _losses(losses, guess), spacing=14
+    ).add_params(*parameters)
+    shares_of = {
+        n: [share for run in seeds for share in run["accuracy"]] for n, seeds in answers.items()
+    }
+    said = "; ".join(f"{label(n)} {sum(some) / len(some):.2f}" for n, some in shares_of.items())
+    under = ", ".join(f"{words} {share:.2f}" for words, share in floors.items())
+    return chart.finish(
+        whole,
+        alt_text="Above, the share of right answers against the question, a dot a seed, for the "
+        f"chosen method; dashed lines are strategies that know no position: {under}. Below, its "
+        "validation loss against the training step, a line a seed, and a dashed line at "
+        f"{guess:.2f}, an even guess. Mean share over all questions: {said}.",
+    )
+
+
+def _rows(runs: Mapping[str, Sequence[Curve]], x: str, y: str) -> alt.Chart:
+    """A row for each method, seed and point, those of the chosen method kept."""
+    found = [
+        (label(name), seed, point, value)
+        for name, seeds in runs.items()
+        for seed, run in enumerate(seeds)
+        for point, value in zip(run[x], run[y], strict=True)
+    ]
+    columns = dict(zip(("name", "seed", "x", "y"), zip(*found, strict=True), strict=True))
+    return alt.Chart(chart.data(**columns)).transform_filter("datum.name == method")
+
+
+def _colours() -> alt.Color:
+    known = {words: colour for words, colour, _ in LOOKS.values()}
+    scale = alt.Scale(domain=list(known), range=list(known.values()))
+    return alt.Color("name:N", scale=scale, legend=None)
+
+
+def _words(shares: alt.Chart) -> alt.LayerChart:
+    here = shares.transform_filter("datum.x == t").transform_aggregate(
+        mean="mean(y)", least="min(y)", most="max(y)"
+    )
+    asked = "method + ' is asked for the symbol ' + (2*t - 1) + ' places back:'"
+    right = (
+        "format(datum.mean, '.2f') + ' right (seeds ' + format(datum.least, '.2f') + ' to ' "
+        "+ format(datum.most, '.2f') + ')'"
+    )
+    return alt.layer(
+        chart.reading(asked, y=10, size=14), chart.reading(right, y=32, size=14, of=here)
+    ).properties(width=WIDTH, height=42)
+
+
+def _answers(shares: alt.Chart, floors: Mapping[str, float], farthest: int) -> alt.LayerChart:
+    x = chart.x("x:Q", "question t", [0, farthest + 1], grid=False)
+    y = chart.y("y:Q", "share of right answers", [0, 1.02], values=[0, 0.5, 1])
+    layers = [chart.one(x="t").mark_rule(color=GRID, strokeWidth=6).encode(x=x)]
+    lines = zip(floors.items(), (VERMILION, OCHRE, MUTED), ((6, 3), (2, 2), (1, 3)), strict=False)
+    for (_, share), colour, dash in lines:
+        line = chart.one(y=f"{share:.6g}").mark_rule(color=colour, strokeDash=list(dash))
+        layers.append(line.encode(y=y))
+    dots = shares.mark_point(filled=True, size=22, opacity=0.8)
+    layers.append(dots.encode(x=x, y=y, color=_colours()))
+    return alt.layer(*layers).properties(width=WIDTH, height=170, name="answers")
+
+
+def _losses(losses: Mapping[str, Sequence[Curve]], guess: float) -> alt.LayerChart:
+    rows = _rows(losses, "step", "loss").mark_line(strokeWidth=1.5)
+    x = chart.x("x:Q", "training step", grid=False)
+    y = chart.y("y:Q", "validation loss", [0, 4], values=[0, 1, 2, 3, 4])
+    even = chart.one(y=f"{guess:.6g}").mark_rule(color=INK, strokeDash=[4, 3]).encode(y=y)
+    lines = rows.encode(x=x, y=y, color=_colours(), detail="seed:N")
+    return alt.layer(even, lines).properties(width=WIDTH, height=130)

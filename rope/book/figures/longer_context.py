@@ -1,0 +1,142 @@
+"""Every context extension as a change of the spectrum: the chapter "Longer than the training text".
+
+Above, the ratio theta'_j / theta_j plane by plane; below, how many turns a plane makes within the
+trained length L, and how many within s L once its frequency is changed. Vega recomputes the
+formulas of `rope.extensions` under the sliders; a test compares all planes of all methods with the
+package.
+"""
+
+from typing import Any
+
+import altair as alt
+
+from rope.book.figures import chart
+from rope.book.figures.style import BLUE, GRID, MUTED, VERMILION
+
+DIM = 128
+KEPT = 0.75  # share of the planes that p-RoPE rotates
+WIDTH = 300
+
+PI, NTK, DYNAMIC, YARN = "position interpolation", "NTK-aware", "dynamic NTK", "YaRN"
+LLAMA3, LONGROPE, PROPORTIONAL = "Llama 3", "LongRoPE (Phi-3)", "p-RoPE, p = 0.75"
+
+#: theta'_j / theta_j of each method, as a Vega expression.
+RATIOS = {
+    PI: "1/s",
+    NTK: "pow(s, -2*datum.j/(d - 2))",
+    DYNAMIC: "pow(s*s - s + 1, -2*datum.j/(d - 2))",  # s n/L - (s - 1) at the length n = s L
+    YARN: "datum.ramp/s + 1 - datum.ramp",
+    LLAMA3: "(1 - datum.smooth)/s + datum.smooth",
+    LONGROPE: "1/datum.searched",
+    PROPORTIONAL: f"(datum.j < floor({KEPT}*d/2) ? 1 : 0)",
+}
+
+
+def spectrum(long_factor: tuple[float, ...], *, base: float, length: int, factor: float) -> Any:
+    """The ratio of new to old frequency against the plane, under sliders for method, s, L and base.
+
+    long_factor: LongRoPE's searched factors, one a plane of a head of their own width; base, length
+    and factor: the model they belong to, which the sliders do not change.
+    """
+    searched = f"method == '{LONGROPE}'"
+    methods = alt.binding_select(options=list(RATIOS), name="method")
+    parameters = [
+        alt.param(name="method", value=NTK, bind=methods),
+        chart.slider("factor", 1, 32, 1, 8, "factor s"),
+        chart.slider("loglength", 9, 17, 1, 12, "length L, power of two"),
+        chart.slider("logbase", 3, 7, 0.1, 4, "base, power of ten"),
+        chart.slider("plane", 0, DIM // 2 - 1, 1, 32, "plane to read"),
+        chart.derived("d", f"{searched} ? {2 * len(long_factor)} : {DIM}"),
+        chart.derived("s", f"{searched} ? {factor:g} : factor"),
+        chart.derived("L", f"{searched} ? {length} : pow(2, loglength)"),
+        chart.derived("b", f"{searched} ? {base:g} : pow(10, logbase)"),
+        chart.derived("low", "max(floor(d*log(L/(32*2*PI))/(2*log(b))), 0)"),
+        chart.derived("high", "min(ceil(d*log(L/(2*PI))/(2*log(b))), d - 1)"),
+    ]
+    rows = _planes(long_factor)
+    return chart.finish(
+        alt.vconcat(_words(rows), _ratios(rows), _turns(rows), spacing=14).add_params(*parameters),
+        alt_text="Above, one dot for each plane, the highest frequency on the left, at the ratio "
+        "of its new frequency to its old one, between 0 and 1. Position interpolation puts all "
+        "dots at one over s; NTK-aware scaling lets them fall smoothly from 1 to one over s; YaRN "
+        "and Llama 3 keep 1 for high frequencies, one over s for low ones, and a ramp between; "
+        "LongRoPE's searched factors are irregular; p-RoPE keeps high frequencies and stops the "
+        "others. Below, on a logarithmic axis, the number of turns within the trained length L, a "
+        "dashed grey line, and within s times L with the new frequencies, a dot each; a dot above "
+        "the line in a plane that never completed its first turn is an angle never trained.",
+    )
+
+
+def _planes(long_factor: tuple[float, ...]) -> alt.Chart:
+    """A row per plane: its ratio, its turns within L and s L, whether it meets untrained angles."""
+    padding = [1.0] * (DIM // 2 - len(long_factor))
+    table = chart.data(j=range(DIM // 2), searched=[*long_factor, *padding])
+    *chosen, last = RATIOS
+    cases = [*(f"method == '{method}' ? {RATIOS[method]}" for method in chosen), RATIOS[last]]
+    return (
+        alt.Chart(table)
+        .transform_filter("datum.j < d/2")
+        .transform_calculate(turns="L*pow(b, -2*datum.j/d)/(2*PI)")
+        .transform_calculate(
+            ramp="clamp((datum.j - low)/max(high - low, 0.001), 0, 1)",
+            smooth="clamp((datum.turns - 1)/(4 - 1), 0, 1)",
+        )
+        .transform_calculate(ratio=" : ".join(cases))
+        .transform_calculate(reached="datum.ratio*datum.turns*s")
+        # Untrained past L: it made no full turn within L, and now goes further.
+        .transform_calculate(new="datum.turns < 1 && datum.reached > 1.000001*datum.turns")
+    )
+
+
+def _axis(title: str | None) -> alt.X:
+    return chart.x("j:Q", title, [-1, DIM // 2], values=[0, 16, 32, 48, 63], grid=False)
+
+
+def _marker() -> alt.Chart:
+    rule = chart.one(j="min(plane, d/2 - 1)").mark_rule(color=GRID, strokeWidth=2)
+    return rule.encode(x=_axis(None))
+
+
+def _ratios(rows: alt.Chart) -> alt.LayerChart:
+    # Not `format`, which would round the dots' own labels too.
+    axis = {"values": [0, 0.25, 0.5, 0.75, 1], "labelExpr": "format(datum.value, '.2f')"}
+    y = chart.y("ratio:Q", "θ′ / θ", [0, 1.05], **axis)
+    dots = rows.mark_point(filled=True, size=26, color=BLUE, opacity=1)
+    whole = alt.layer(_marker(), dots.encode(x=_axis(None), y=y))
+    return whole.properties(width=WIDTH, height=150, name="ratios")
+
+
+def _turns(rows: alt.Chart) -> alt.LayerChart:
+    ticks = {
+        "values": [1e-4, 1e-2, 1, 1e2, 1e4, 1e6],
+        "labelExpr": "datum.value < 1 ? datum.label : format(datum.value, ',')",
+        "format": "~g",
+        "grid": False,
+    }
+    log = {"type": "log", "clamp": True}
+    turns, reached = (
+        chart.y(field, "turns (log scale)", [1e-4, 1e6], log, **ticks)
+        for field in ("turns:Q", "reached:Q")
+    )
+    colours = alt.Scale(domain=[False, True], range=[BLUE, VERMILION])
+    shapes = alt.Scale(domain=[False, True], range=["circle", "triangle-up"])
+    one = chart.one(turns="1").mark_rule(color=MUTED, strokeWidth=1)
+    seen = rows.mark_line(color=MUTED, strokeWidth=2, strokeDash=[5, 3])
+    dots = rows.mark_point(filled=True, size=26, opacity=1).encode(
+        color=alt.Color("new:N", scale=colours, legend=None),
+        shape=alt.Shape("new:N", scale=shapes, legend=None),
+    )
+    x = _axis("plane j")
+    return alt.layer(
+        _marker(), one.encode(y=turns), seen.encode(x=x, y=turns), dots.encode(x=x, y=reached)
+    ).properties(width=WIDTH, height=150)
+
+
+def _words(rows: alt.Chart) -> alt.LayerChart:
+    here = rows.transform_filter("datum.j == min(plane, d/2 - 1)")
+    count = rows.transform_aggregate(unseen="sum(new)")
+    kept = "'plane ' + datum.j + ' has ' + format(datum.ratio, '.3f') + ' of its frequency'"
+    angles = "'at ' + format(s*L, ',') + ' tokens: new angles in ' + datum.unseen + ' planes'"
+    return alt.layer(
+        chart.reading(kept, y=12, size=15, of=here), chart.reading(angles, y=36, size=15, of=count)
+    ).properties(width=WIDTH, height=44)

@@ -1,0 +1,144 @@
+"""Figures of "Many dimensions": the planes of one vector, and what their sum says of distance.
+
+Position m turns plane j by m theta_j with theta_j = b^(-2j/d). Each plane is a dial with one hand;
+all of them tell the position as the hands of a clock tell the time.
+
+The score of a query at m and a key at n is the sum over planes of A_j cos((n - m) theta_j + phi_j):
+the amplitude A_j is the norm of the query in plane j times that of the key, and the phase phi_j the
+angle from the one to the other.
+"""
+
+from typing import Any
+
+import altair as alt
+import numpy as np
+
+from rope.book.figures import chart
+from rope.book.figures.style import BLUE, COLOURS, GRID, INK, MUTED, VERMILION
+from rope.reference import inverse_frequencies, score
+
+DIALS_DIM, DIALS_LAST = 8, 100
+DIAL = 150  # pixels: two dials side by side fit a page 390 pixels wide
+EXTENT = 1.1
+
+DIM = 16  # of the head whose score is drawn
+PLANES = (0, 1, 2, 7)  # the three highest frequencies and the lowest; no others
+THETAS = [float(theta) for theta in inverse_frequencies(DIM)[list(PLANES)]]
+PREVIOUS = (6.0, 6.0, 6.0, 0.0)  # amplitudes of a head that reads the previous token
+PHASES = [round(theta, 2) for theta in THETAS]  # and its phases
+LAST, TALLEST, WIDTH = 48, 8.0, 290
+
+
+def planes() -> Any:
+    """The dials of four planes, their hands set by one slider for the position m."""
+    thetas = inverse_frequencies(DIALS_DIM).tolist()
+    dials = [_dial(j, theta, COLOURS[j]) for j, theta in enumerate(thetas)]
+    # The page stacks the two pairs when it is narrow.
+    pairs = [alt.hconcat(*dials[j : j + 2], spacing=16) for j in range(0, len(dials), 2)]
+    position = chart.slider("m", 0, DIALS_LAST, 1, 23, "position m")
+    angles = [chart.derived(f"angle_{j}", f"m*{theta:.6g}") for j, theta in enumerate(thetas)]
+    speeds = ", ".join(f"{theta:.3g}" for theta in thetas)
+    return chart.finish(
+        alt.hconcat(*pairs, spacing=16).add_params(position, *angles),
+        alt_text=f"{len(thetas)} dials, one for each plane of a vector with {DIALS_DIM} "
+        f"coordinates, each with one hand. Per position the hands turn by {speeds} radians. While "
+        "the first hand goes round and round, the last has hardly left its start. Below each dial "
+        "stand its angle in radians and the number of turns.",
+        play={"signal": "m", "min": 0, "max": DIALS_LAST, "step": 0.05, "seconds": 30},
+    )
+
+
+def _dial(j: int, theta: float, colour: str) -> alt.VConcatChart:
+    """One hand at the angle of plane j, the arc of its present turn, and both as numbers."""
+    angle = f"angle_{j}"
+    face = alt.layer(
+        chart.plane(EXTENT),
+        chart.arc("0", f"{angle} % (2*PI)", extent=EXTENT, radius="0.35", colour=MUTED),
+        chart.arrow(f"cos({angle})", f"sin({angle})", colour, extent=EXTENT, width=4),
+    ).properties(width=DIAL, height=DIAL)
+    look: dict[str, Any] = {"x": DIAL / 2, "align": "center", "size": 14}
+    words = alt.layer(
+        chart.reading(f"'plane {j}: θ = {theta:.3g}'", y=10, fontWeight=600, **look),
+        chart.reading(f"format({angle}, '.3f') + ' rad'", y=30, name=f"plane_{j}", **look),
+        chart.reading(f"format({angle}/(2*PI), '.3f') + ' turns'", y=48, **look),
+    ).properties(width=DIAL, height=58)
+    return alt.vconcat(face, words, spacing=4)
+
+
+def head_score() -> Any:
+    """Score and attention weight against n - m; it opens on a head that reads the previous token.
+
+    The reader sets amplitudes and phases; the chart forms the sum and its softmax over the keys
+    n <= m. The data column `start` holds the opening head's scores, from `rope.reference.score`.
+    """
+    sliders, terms = [], []
+    for j, theta, amplitude, phase in zip(PLANES, THETAS, PREVIOUS, PHASES, strict=True):
+        terms.append(f"amplitude_{j}*cos(datum.offset*{theta:.6g} + phase_{j})")
+        sliders += [
+            chart.slider(f"amplitude_{j}", 0, TALLEST, 0.1, amplitude, f"plane {j}: amplitude"),
+            chart.slider(f"phase_{j}", -3.14, 3.14, 0.01, phase, f"plane {j}: phase (rad)"),
+        ]
+    offset = range(-LAST, 1)
+    rows = alt.Chart(chart.data(offset=offset, start=_start(offset)))
+    scored = rows.transform_calculate(score=" + ".join(terms))
+    ticks = [-48, -36, -24, -12, -1]
+    x = chart.x("offset:Q", "n − m", [-LAST - 0.5, 0.5], values=ticks, grid=False)
+    return chart.finish(
+        alt.hconcat(_scores(scored, x), _weights(scored, x), spacing=36).add_params(*sliders),
+        alt_text=f"Left: the score of a head against the offset n minus m, from minus {LAST} to 0, "
+        "a sum of four cosines whose amplitudes and phases are set by sliders; a dashed curve "
+        "keeps the opening head, which has its peak at minus 1. Right: the attention weights "
+        "that softmax makes of the scores, one bar a key; at first one bar, at minus 1, holds "
+        "most of the weight. With all the amplitude on plane 7, the lowest, the curve is flat "
+        "and all bars are equally low.",
+    )
+
+
+def _start(offset: range) -> list[float]:
+    """The opening head's scores: in plane j, (sqrt A, 0) and a key as long at the angle phi_j."""
+    query, key = np.zeros(DIM), np.zeros(DIM)
+    for j, amplitude, phase in zip(PLANES, PREVIOUS, PHASES, strict=True):
+        query[2 * j] = np.sqrt(amplitude)
+        key[2 * j : 2 * j + 2] = np.sqrt(amplitude) * np.array([np.cos(phase), np.sin(phase)])
+    return [score(query, key, -n, 0, inverse_frequencies(DIM)) for n in offset]
+
+
+def _scores(scored: alt.Chart, x: alt.X) -> alt.LayerChart:
+    top = len(PLANES) * TALLEST
+    now, start = (
+        chart.y(field, "score / √d", [-top, top], values=[-24, -12, 0, 12, 24])
+        for field in ("score:Q", "start:Q")
+    )
+    base = scored.encode(x=x)
+    opening = base.mark_line(
+        color=MUTED, strokeWidth=1.5, strokeDash=[4, 3], interpolate="monotone"
+    )
+    line = base.mark_line(color=BLUE, strokeWidth=2, interpolate="monotone")
+    dots = base.mark_point(filled=True, color=BLUE, size=22, opacity=1)
+    whole = alt.layer(opening.encode(y=start), line.encode(y=now), dots.encode(y=now))
+    return whole.properties(width=WIDTH, height=180)
+
+
+def _weights(scored: alt.Chart, x: alt.X) -> alt.LayerChart:
+    weighed = (
+        scored.transform_joinaggregate(top="max(score)")
+        .transform_calculate(part="exp(datum.score - datum.top)")
+        .transform_joinaggregate(whole="sum(part)")
+        .transform_calculate(weight="datum.part/datum.whole")
+    )
+    y = chart.y("weight:Q", "attention weight", [0, 1], values=[0, 0.5, 1])
+    bars = weighed.mark_bar(color=VERMILION, width=4).encode(x=x, y=y)
+    said = (
+        f"datum.weight < 1.5/{LAST + 1} ? 'no key above ' + format(datum.weight, '.3f')"
+        " : 'most at n − m = ' + format(datum.offset, 'd') + ': ' + format(datum.weight, '.3f')"
+    )
+    heaviest = weighed.transform_window(
+        place="row_number()", sort=[alt.SortField("weight", order="descending")]
+    )
+    peak = heaviest.transform_filter("datum.place == 1").transform_calculate(said=said)
+    words = peak.mark_text(align="right", baseline="middle", color=INK, fontSize=14)
+    words = words.properties(name="peak").encode(
+        x=alt.value(WIDTH), y=alt.value(-12), text="said:N"
+    )
+    line = alt.Chart(alt.Data(values=[{"zero": 0}])).mark_rule(color=GRID).encode(y="zero:Q")
+    return alt.layer(line, bars, words).properties(width=WIDTH, height=180)

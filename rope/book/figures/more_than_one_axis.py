@@ -1,0 +1,206 @@
+"""Figures of "Images and video": patches, heads and position ids with more than one axis.
+
+Plane j rotates by sum_a p_a Theta_{a,j}; Theta is `[A, R/2]`, float64, radians per position.
+Shapes: A axes, S tokens, R rotated width. In `two_waves`, Theta_{.,j} = (2 pi / lambda) (cos phi,
+sin phi) adds cos(d_row Theta_{0,j} + d_column Theta_{1,j}) to the score at displacement (d_row,
+d_column): a wave across the image, with a direction phi and a wavelength lambda.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import altair as alt
+import numpy as np
+import torch
+from matplotlib.patches import Rectangle
+from torch import Tensor
+
+from rope.axes import axis_tables, grid_positions, mrope_position_ids, section_frequencies
+from rope.book.figures import Picture, chart, picture, shapes, subplots
+from rope.book.figures.style import BLUE, GREEN, GRID, INK, MUTED, VERMILION
+from rope.frequencies import inverse_frequencies
+
+DOTS = {"markersize": 4, "linestyle": "none"}
+AXES: dict[str, dict[str, Any]] = {
+    "time": DOTS | {"color": BLUE, "marker": "o"},
+    "height": DOTS | {"color": VERMILION, "marker": "s"},
+    "width": DOTS | {"color": GREEN, "marker": "^"},
+}
+REACH = 6
+SIZE = 286  # pixels: 13 cells of 22
+# The page swaps the roles of rope.book.figures.style for its theme's colours, and Vega cannot blend
+# those; a scale that blends needs colours of its own.
+LOW_TO_HIGH = ["#c75300", "#fbfaf6", "#00639c"]
+START = {"direction_0": 0, "wave_0": 6, "direction_1": 90, "wave_1": 8}
+
+
+def hands(frequencies: Tensor, rows: int, columns: int) -> Picture:
+    """A grid of patches; in each, two dials whose hands stand at the angles of planes 0 and 1.
+
+    frequencies: `[2, 2]`, axes row and column.
+    """
+    positions = grid_positions(rows, columns)
+    cos, sin = axis_tables(positions, frequencies, dtype=torch.float64)
+    figure, ax = subplots(height=5.2 * rows / columns)
+    ax.set(xlim=(-0.04, columns + 0.04), ylim=(rows + 0.04, -0.04), aspect="equal")
+    ax.set_axis_off()
+    for place, (row, column) in enumerate(positions.T.tolist()):
+        ax.add_patch(Rectangle((column + 0.02, row + 0.02), 0.96, 0.96, fill=False, ec=MUTED))
+        ax.text(column + 0.5, row + 0.16, f"({row}, {column})", **shapes.CENTRED)
+        for plane, (colour, dash) in enumerate(((BLUE, "-"), (VERMILION, (0, (4, 1.5))))):
+            x, y = column + 0.26 + 0.48 * plane, row + 0.55
+            ring = shapes.arc((x, y), (0.21, 0.21), 0, math.tau, steps=48)
+            ax.plot(*ring, color=GRID, linewidth=1.2, linestyle="-")
+            # The y axis of the grid points down, so the sine is subtracted.
+            tip = x + 0.21 * cos[place, plane].item(), y - 0.21 * sin[place, plane].item()
+            ax.plot((x, tip[0]), (y, tip[1]), color=colour, linewidth=2.4, linestyle=dash)
+            ax.text(x, row + 0.89, f"plane {plane}", **shapes.CENTRED)
+    return picture(
+        figure,
+        alt=f"A grid of {rows} rows and {columns} columns of patches, each with two dials. The "
+        "hand of plane 0 stands further round in each row and is the same along a row; the hand "
+        "of plane 1 stands further round in each column and is the same down a column.",
+    )
+
+
+def attention_maps(**heads: Tensor) -> Picture:
+    """Attention weights over displacements, one map a head: `[2r+1, 2r+1]`, the query's patch in
+    the middle; weights above 0.1 are drawn as squares of that area, with their numbers beside them.
+
+    The keywords are the titles, an underscore for a space.
+    """
+    figure, axes = subplots(1, len(heads), height=3.2, sharey=True)
+    for ax, (name, weights) in zip(axes, heads.items(), strict=True):
+        reach = len(weights) // 2
+        for row, column in (weights > 0.1).nonzero().tolist():
+            weight = weights[row, column].item()
+            x, y, side = column - reach, row - reach, math.sqrt(weight)
+            # The area says it, not the shade: one colour is seen in both of the page's themes.
+            corner = (x - side / 2, y - side / 2)
+            ax.add_patch(Rectangle(corner, side, side, facecolor=BLUE))
+            text = f"{weight:.2f}".lstrip("0")  # on the side away from the query
+            ax.text(1.9 * x, y, text, **shapes.CENTRED)
+        ax.plot([0], [0], marker="+", color=INK, markersize=8)
+        limits, ticks = (-reach - 0.5, reach + 0.5), range(-reach, reach + 1)
+        ax.set(title=name.replace("_", " "), xlabel="columns to the right", aspect="equal")
+        ax.set(xlim=limits, ylim=limits, xticks=ticks, yticks=ticks)
+        ax.grid(False)
+    axes[0].set_ylabel("rows down")
+    axes[0].invert_yaxis()
+    return picture(
+        figure,
+        alt="Two maps of attention weights over the displacement from the query, seven by seven. "
+        "The axial head has a quarter on each of the four diagonal neighbours. The mixed head has "
+        "a half, a square of twice the area, on the neighbour above to the left and on the one "
+        "below to the right.",
+    )
+
+
+def two_waves() -> Any:
+    """The score over displacements, with sliders for both planes; it opens on an axial head."""
+    sliders = []
+    for j in (0, 1):
+        turn, wave = f"direction_{j}", f"wave_{j}"
+        sliders += [
+            chart.slider(turn, 0, 175, 1, START[turn], f"plane {j}: direction (0 down, 90 right)"),
+            chart.slider(wave, 2, 16, 0.5, START[wave], f"plane {j}: wavelength"),
+        ]
+    corners = f"{_score('1', '1')} - ({_score('1', '-1')}) - ({_score('-1', '1')})"
+    mixed = chart.derived("mixed", f"{corners} + {_score('-1', '-1')}")
+    said = "'mixed difference: ' + format(abs(mixed) < 5e-10 ? 0 : mixed, '.3f')"
+    words = chart.reading(said, y=12, size=16, name="mixed").properties(width=SIZE, height=24)
+    return chart.finish(
+        alt.vconcat(words, _waves(), spacing=8).add_params(*sliders, mixed),
+        alt_text=f"A map of the score over displacements, up to {REACH} rows and columns from the "
+        "query. Each of two planes is a wave across the map, with a direction and a "
+        "wavelength set by sliders. At 0 and 90 degrees, as it opens, the waves follow the "
+        "rows and the columns, their sum is a pattern of rectangles, and the mixed difference "
+        "written above it is 0. In other directions the stripes are oblique, and the mixed "
+        "difference is in general not 0.",
+        play={"signal": "direction_1", "min": 0, "max": 175, "step": 1, "seconds": 18},
+    )
+
+
+def _waves() -> alt.LayerChart:
+    """The score at each displacement as a square's colour, and a cross on the query."""
+    row, column = np.mgrid[-REACH : REACH + 1, -REACH : REACH + 1].reshape(2, -1)
+    cells = alt.Chart(chart.data(row=row, column=column))
+    scored = cells.transform_calculate(score=_score("datum.row", "datum.column"))
+    minus = "replace(datum.label, '-', '−')"
+    ticks = {"values": [-6, -3, 0, 3, 6], "grid": False, "labelAngle": 0, "labelExpr": minus}
+    numbers: dict[str, Any] = {"values": [-2, -1, 0, 1, 2], "gradientLength": SIZE}
+    squares = scored.mark_rect().encode(
+        x=chart.x("column:O", "columns to the right", **ticks),
+        y=chart.y("row:O", "rows down", **ticks),
+        color=alt.Color(
+            "score:Q",
+            scale=alt.Scale(domain=[-2, 0, 2], range=LOW_TO_HIGH),
+            legend=alt.Legend(orient="bottom", title="score", **numbers),
+        ),
+    )
+    # The query's own score is 2 whatever the waves, so its square has one colour in both themes.
+    here = alt.Chart(chart.data(row=[0], column=[0])).mark_point(
+        shape="cross", filled=True, size=120, color="white", opacity=1
+    )
+    image = alt.layer(squares, here.encode(x="column:O", y="row:O"))
+    return image.properties(width=SIZE, height=SIZE)
+
+
+def _score(row: str, column: str) -> str:
+    """The score at a displacement, as a Vega expression."""
+    terms = []
+    for j in (0, 1):
+        across = f"({row})*cos(direction_{j}*PI/180) + ({column})*sin(direction_{j}*PI/180)"
+        terms.append(f"cos(2*PI/wave_{j}*({across}))")
+    return " + ".join(terms)
+
+
+def section_map(base: float, **orders: tuple[Sequence[int], bool]) -> Picture:
+    """The wavelength of each plane and the axis that rotates it, one panel an order of sections.
+
+    The keywords are the titles, an underscore for a space; the values (sections, interleaved).
+    """
+    figure, _ = subplots(len(orders), 1, height=4.6, sharex=True)
+    for ax, (name, (sections, interleaved)) in zip(figure.axes, orders.items(), strict=True):
+        inv_freq = inverse_frequencies(2 * sum(sections), base)
+        theta = section_frequencies(inv_freq, sections, interleaved_sections=interleaved)
+        for (label, style), row in zip(AXES.items(), theta, strict=True):
+            planes = row.nonzero().flatten()
+            ax.semilogy(planes.tolist(), (math.tau / row[planes]).tolist(), label=label, **style)
+        ax.set(title=name.replace("_", " "), ylabel="wavelength", yticks=[10, 1000, 100_000])
+    ax.set_xlabel("plane $j$")
+    figure.axes[0].legend(loc="upper left", handletextpad=0.2)
+    return picture(
+        figure,
+        alt="Two panels of wavelengths against the plane, on a logarithmic axis. In contiguous "
+        "order time has the planes with the shortest wavelengths, height the middle ones, width "
+        "the longest. In interleaved order the three axes alternate along nearly the whole line.",
+    )
+
+
+def mrope_ids(segments: Sequence[int | tuple[int, int, int]]) -> Picture:
+    """The three position ids of each token of a mixed sequence, one panel an axis."""
+    ids = mrope_position_ids(segments)
+    top = ids.max().item()
+    figure, panels = subplots(3, 1, height=4.6, sharex=True, sharey=True)
+    start = 0
+    for segment in segments:
+        length = segment if isinstance(segment, int) else math.prod(segment)
+        kind = "text" if isinstance(segment, int) else "image" if segment[0] == 1 else "video"
+        panels[0].text(start + (length - 1) / 2, top + 2, kind, **shapes.CENTRED)
+        if start:
+            for ax in panels:
+                ax.axvline(start - 0.5, color=MUTED, linewidth=1, linestyle=":")
+        start += length
+    for ax, (label, style), line in zip(panels, AXES.items(), ids.tolist(), strict=True):
+        ax.plot(line, **style)
+        ax.set(ylabel=label, ylim=(-1, top + 1))
+    panels[-1].set_xlabel("token in the sequence")
+    return picture(
+        figure,
+        alt="Three panels, the time, height and width position of each token. Over text all three "
+        "climb together, one a token. Over an image time stands still, height climbs by one a row "
+        "and width runs through the columns of each row. Over a video time climbs by one a frame. "
+        "Each part starts one above the largest position before it.",
+    )

@@ -1,0 +1,111 @@
+"""An angle formed with few significant bits, and what the errors do: plots of measured numbers.
+
+Chapter "How exact must it be?". With rd(x) the number of p significant bits that is nearest to x,
+
+    angle = m theta_j,        rounded angle = rd(rd(m) rd(theta_j)).
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import altair as alt
+from matplotlib.figure import Figure
+
+from rope.book.figures import Picture, chart, picture, subplots
+from rope.book.figures.style import BLUE, INK, VERMILION
+
+DIM, BASE = 128, 10000.0
+BIG = 1.5 * 2.0**52  # adding it to a float64 and taking it away rounds to a whole number
+EXTENT = 1.3
+
+
+def rounded_angle() -> Any:
+    """The unit vector at the true angle and at the rounded one; sliders for m, p and the plane."""
+    parameters = (
+        chart.slider("power", 0, 20, 0.01, 10.01, "position, power of two"),
+        chart.slider("bits", 6, 32, 1, 8, "significant bits"),
+        chart.slider("plane", 0, DIM // 2 - 1, 1, 2, "plane j"),
+        chart.derived("m", "round(pow(2, power))"),
+        chart.derived("theta", f"pow({BASE:g}, -2*plane/{DIM})"),
+        *_nearest("m"),
+        *_nearest("theta"),
+        chart.derived("product", "m_near*theta_near"),
+        *_nearest("product"),
+        chart.derived("angle", "m*theta"),
+        chart.derived("error", "product_near - angle"),
+    )
+    true, rounded = ((f"cos({angle})", f"sin({angle})") for angle in ("angle", "product_near"))
+    circle = alt.layer(
+        chart.plane(EXTENT),
+        chart.arrow(*true, BLUE, extent=EXTENT, label="true", width=4),
+        chart.arrow(*rounded, VERMILION, extent=EXTENT, dash=(6, 3), label="rounded"),
+    ).properties(width=300, height=300)
+    known = "bits == 8 ? ' (bfloat16)' : bits == 11 ? ' (float16, TF32)' : bits == 24 ? "
+    lines = (
+        f"'position ' + format(m, ',') + ', ' + bits + ' bits' + ({known} ' (float32)' : '')",
+        "'angle ' + format(angle, '.7g') + ', rounded ' + format(product_near, '.7g')",
+        "'cosine ' + format(cos(angle), '.4f') + ', rounded ' + format(cos(product_near), '.4f')",
+        "'angle off by ' + format(abs(error), '.1e')",
+    )
+    words = alt.layer(
+        *(chart.reading(line, y=12 + 24 * row, size=15) for row, line in enumerate(lines))
+    ).properties(width=300, height=96)
+    return chart.finish(
+        alt.vconcat(words, circle, spacing=8).add_params(*parameters),
+        alt_text="A unit circle with two arrows from its centre: one at the true angle, position "
+        "times theta, and a dashed one at the angle that a number format with few significant bits "
+        "makes of it. At small positions they coincide. With each doubling of the position "
+        "the angle between them doubles; each further bit halves it.",
+    )
+
+
+def _nearest(name: str) -> tuple[alt.Parameter, alt.Parameter]:
+    """The spacing of numbers with `bits` significant bits at a positive number, and the nearest.
+
+    The logarithm of a power of two may fall short of a whole number by its last bit.
+    """
+    spacing = f"pow(2, floor(log({name})/LN2 + 1e-12) - bits + 1)"
+    rounded = f"({name}/{name}_step + {BIG:.0f} - {BIG:.0f})*{name}_step"
+    return chart.derived(f"{name}_step", spacing), chart.derived(f"{name}_near", rounded)
+
+
+def error_by_position(positions: Sequence[int], errors: Mapping[str, Sequence[float]]) -> Picture:
+    """Each implementation's largest error of a cosine against the position, both logarithmic."""
+    figure, ax = _curves(positions, errors)
+    ax.axhline(2**-25, color=INK, linestyle=":", linewidth=1)
+    ax.text(positions[0], 2**-25 * 1.7, "rounding the table: $2^{-25}$")
+    ax.set(xlabel="position", ylabel="largest error of a cosine")
+    return picture(
+        figure,
+        alt="Errors against the position, from 16 to a million. rope is a flat line at the "
+        "rounding of the table, 3e-8. transformers in float32 rises in proportion to the "
+        "position, from 7e-7 to 0.05. With a bfloat16 input its tables start at 0.002 and join "
+        "that line near 100,000. Cast to bfloat16 it rises from 0.02 and reaches 2, the largest "
+        "error there is, near 2,000. rotary-embedding-torch with bfloat16 stays at 0.002 up to "
+        "256 and then jumps to 2. Emulated TF32 rises from 0.004 and jumps past 2,048.",
+    )
+
+
+def score_shift(shifts: Sequence[int], moved: Mapping[str, Sequence[float]]) -> Picture:
+    """How far a score moves when both its positions are raised by a shift, both logarithmic."""
+    figure, ax = _curves(shifts, moved)
+    ax.set(xlabel="both positions raised by", ylabel="largest change of a score")
+    return picture(
+        figure,
+        alt="Largest change of a score against the shift, from 1 to 131,072. With float64 angles "
+        "and float32 tables it is flat near 2e-6. With float32 angles it starts near 3e-5 and "
+        "grows in proportion to the shift from about 100 on, to nearly 0.1. With float16 tables "
+        "it is flat near 0.02, with bfloat16 tables flat near 0.1. With bfloat16 positions it is "
+        "above 10 from a shift of 256 on.",
+    )
+
+
+def _curves(x: Sequence[int], curves: Mapping[str, Sequence[float]]) -> tuple[Figure, Any]:
+    """A line a curve on two logarithmic axes, named above them."""
+    figure, ax = subplots(height=4.2)
+    for name, values in curves.items():
+        ax.plot(x, values, label=name)
+    ax.set_xscale("log", base=2)
+    ax.set_yscale("log")
+    figure.legend(loc="outside upper left", ncols=2)
+    return figure, ax

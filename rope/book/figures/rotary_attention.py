@@ -1,0 +1,125 @@
+"""Decoding with a cache, three documents packed into one row, and what attention costs.
+
+Chapter "Rotary attention". A key is rotated once, to its own position; a rotary score sees the
+distance n - m and nothing else of the positions.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
+from typing import Any
+
+import altair as alt
+from matplotlib.patches import Rectangle
+
+from rope.attention import packed_mask, packed_position_ids, segment_ids
+from rope.book.figures import Picture, chart, picture, shapes, subplots
+from rope.book.figures.seeds import check_some, label, look
+from rope.book.figures.style import BLUE, GRID, INK, MUTED, VERMILION
+
+TOKENS = 12
+THETA = 0.35
+
+
+def decoding() -> Any:
+    """Keys that stay as they were stored, and a query that turns with each new token."""
+    rows = alt.Chart(chart.data(n=range(TOKENS))).transform_filter("datum.n < tokens")
+    step = chart.slider("tokens", 1, TOKENS, 1, 4, "tokens decoded")
+    return chart.finish(
+        alt.hconcat(_circle(rows), _scores(rows), spacing=30).add_params(step),
+        alt_text="Left: a circle with one spoke for each key in the cache, numbered by position "
+        "and each at the angle of its position, and a thick arrow for the query of the newest "
+        "token, at the angle of its own. Right: the score of that query with each key, the "
+        "cosine of the angle between them. Decoding one more token adds a spoke and turns "
+        "the arrow; the older spokes stay where they are.",
+        play={"signal": "tokens", "min": 1, "max": TOKENS, "step": 1, "seconds": 9},
+    )
+
+
+def _circle(rows: alt.Chart) -> alt.LayerChart:
+    """A numbered spoke for each key, and the newest token's query."""
+    xy = chart.coordinates(1.3)
+    placed = rows.transform_calculate(
+        x=f"cos(datum.n*{THETA:g})", y=f"sin(datum.n*{THETA:g})", weight="datum.n == tokens - 1"
+    )
+    spokes = placed.transform_calculate(x0="0", y0="0").mark_rule(color=BLUE, strokeWidth=1.5)
+    dots = placed.mark_circle(color=BLUE, size=70, opacity=1)
+    beyond = rows.transform_calculate(
+        x=f"1.13*cos(datum.n*{THETA:g})", y=f"1.13*sin(datum.n*{THETA:g})"
+    )
+    angle = f"(tokens - 1)*{THETA:g}"
+    return alt.layer(
+        chart.plane(1.3),
+        spokes.encode(**xy, x2="x0:Q", y2="y0:Q"),
+        dots.encode(**xy),
+        beyond.mark_text(fontSize=12, color=INK).encode(**xy, text="n:Q"),
+        chart.arrow(f"0.8*cos({angle})", f"0.8*sin({angle})", VERMILION, extent=1.3, width=4),
+    ).properties(width=300, height=300)
+
+
+def _scores(rows: alt.Chart) -> alt.LayerChart:
+    places = alt.Scale(domain=list(range(TOKENS)))
+    upright = alt.Axis(labelAngle=0)
+    score = rows.transform_calculate(score=f"cos((datum.n - (tokens - 1))*{THETA:g})")
+    bars = score.mark_bar(color=BLUE).encode(
+        x=alt.X("n:O", title="key position n", axis=upright, scale=places),
+        y=alt.Y("score:Q", title="score", scale=alt.Scale(domain=[-1.05, 1.05])),
+    )
+    zero = alt.Chart(chart.data(y=[0])).mark_rule(color=MUTED).encode(y="y:Q")
+    return alt.layer(bars.properties(width=260, height=220), zero)
+
+
+def packed_picture(lengths: Sequence[int]) -> Picture:
+    """The mask of packed documents, with the distance m - n written into each open cell."""
+    mask = packed_mask(segment_ids(lengths))
+    positions = packed_position_ids(lengths).tolist()
+    size = len(positions)
+    figure, ax = subplots(height=5.0)
+    ax.set(xlim=(0, size), ylim=(size, 0), aspect="equal")
+    ax.grid(False)
+    for m, n in mask.nonzero().tolist():
+        ax.add_patch(Rectangle((n, m), 1, 1, facecolor=BLUE, alpha=0.22, linewidth=0))
+        ax.text(n + 0.5, m + 0.55, positions[m] - positions[n], **shapes.CENTRED)
+    for edge in accumulate(lengths[:-1]):
+        ax.axhline(edge, color=GRID, linewidth=1.2)
+        ax.axvline(edge, color=GRID, linewidth=1.2)
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_ticks([place + 0.5 for place in range(size)], positions)
+    ax.tick_params(length=0)
+    ax.set(xlabel="position of the key, within its document")
+    ax.set(ylabel="position of the query, within its document")
+    return picture(
+        figure,
+        alt=f"A square of {size} queries by {size} keys. {len(lengths)} triangles stand on the "
+        "diagonal, one a document; each cell of a triangle holds the distance from query to key, "
+        "0 on the diagonal and growing to the left. All cells between documents are empty.",
+    )
+
+
+def cost_against_length(
+    lengths: Sequence[int], costs: Mapping[str, Mapping[str, Sequence[float | None]]]
+) -> Picture:
+    """What attention costs against the sequence length, both logarithmic: one panel a quantity.
+
+    costs: by the words for the quantity with its unit ("seconds"), then by name; one value a
+    length, None where none was measured. Raises ValueError where there is nothing to draw.
+    """
+    check_some(costs)
+    names = list(dict.fromkeys(name for lines in costs.values() for name in lines))
+    height = 0.8 + 2.1 * len(costs) + 0.1 * len(names)
+    figure, _ = subplots(len(costs), 1, height=height, sharex=True)
+    said = []
+    for ax, (title, lines) in zip(figure.axes, costs.items(), strict=True):
+        for name, values in lines.items():
+            known = [pair for pair in zip(lengths, values, strict=True) if pair[1]]
+            x, y = zip(*known, strict=True)
+            ax.plot(x, y, marker="o", markersize=4, label=label(name), **look(name, names))
+            power = math.log(y[-1] / y[-2]) / math.log(x[-1] / x[-2])  # between the last two
+            ends = f"{y[0]:.2g} at {x[0]:,}, {y[-1]:.2g} at {x[-1]:,}, at the end growing"
+            said.append(f"{title} of {label(name)}: {ends} as S to the power {power:.1f}")
+        ax.set(xscale="log", yscale="log", ylabel=title)
+    ax.set_xticks(lengths, [f"{length:,}" for length in lengths], rotation=45)
+    ax.minorticks_off()
+    ax.set_xlabel("sequence length $S$")
+    figure.legend(*ax.get_legend_handles_labels(), loc="outside upper left", ncols=2)
+    return picture(figure, alt="Costs against the sequence length. " + "; ".join(said) + ".")

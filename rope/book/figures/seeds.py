@@ -1,0 +1,160 @@
+"""What the figures of trained models share: a look for each method, and how seeds become a line.
+
+Chapters "What training shows" and those after it. A method looks the same in every figure. A line
+is the mean over seeds; its band runs from the least seed to the greatest, which assumes nothing of
+how they are distributed.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.optimize import isotonic_regression
+
+from rope.book.figures import style
+
+Runs = Sequence[Sequence[float | None]]  # one a seed; None where one is not measured
+Curve = Mapping[str, Sequence[float]]
+
+LOOKS: dict[str, tuple[str, str, style.Dash]] = {
+    "none": ("no positions", style.MUTED, (2, 2)),
+    "sinusoidal": ("sinusoidal", style.VERMILION, (6, 2)),
+    "learned": ("learned", style.OCHRE, (8, 2, 2, 2)),
+    "rope": ("RoPE", style.BLUE, (1, 0)),
+    "partial": ("partial RoPE", style.SKY, (4, 2)),
+    "alibi": ("ALiBi", style.GREEN, (2, 1)),
+    "t5": ("T5 bias", style.PURPLE, (8, 2, 2, 2, 2, 2)),
+    "xpos": ("xPos", style.INK, (5, 1, 1, 1)),
+    "p-rope": ("p-RoPE", style.SKY, (1, 1)),
+}
+COLOURS = (*style.COLOURS, style.INK, style.MUTED)
+OTHERS = list(zip(COLOURS, (*style.DASHES, (5, 1, 1, 1), (1, 1)), strict=True))
+LINE_HEIGHT = 13.0  # points between the middles of two labels
+
+
+class Spread(NamedTuple):
+    """The mean over seeds at each point and the least and greatest seed, NaN where not measured."""
+
+    mean: list[float]
+    low: list[float]
+    high: list[float]
+
+
+def spread(runs: Runs) -> Spread:
+    """Mean, least and greatest of equally long runs.
+
+    Raises ValueError for no run, and for runs of different lengths.
+
+    >>> spread([[1.0, 2.0], [3.0, None]])
+    Spread(mean=[2.0, nan], low=[1.0, nan], high=[3.0, nan])
+    """
+    lengths = sorted({len(run) for run in runs})
+    if len(lengths) != 1:
+        raise ValueError(
+            f"runs of {lengths} points; all seeds must have equally many: leave out others"
+        )
+    table = np.array(runs, dtype=float)  # None becomes NaN
+    return Spread(*(reduce(table, axis=0).tolist() for reduce in (np.mean, np.min, np.max)))
+
+
+def spreads(runs: Mapping[str, Runs], points: Sequence[Any], words: str) -> dict[str, Spread]:
+    """The spread of each method's runs, which have one value at each of the points.
+
+    words: what the points are ("offsets"). Raises ValueError where there is nothing to draw, also
+    of one method, and where values and points are not equally many.
+    """
+    check_some(runs)
+    found = {name: spread(seeds) for name, seeds in runs.items()}
+    for name, line in found.items():
+        if len(line.mean) != len(points):
+            raise ValueError(
+                f"{name!r} has {len(line.mean)} values for {len(points)} {words}; there must be "
+                f"one for each: pass the {words} that it was measured at"
+            )
+        if all(map(math.isnan, line.mean)):
+            raise ValueError(f"{name!r} has no value at any of its {words}: leave it out")
+    return found
+
+
+def curves_of_seeds(
+    runs: Mapping[str, Sequence[Curve]], x: str, y: str
+) -> tuple[dict[str, list[float]], dict[str, Spread]]:
+    """By method, the points at which all of its seeds were measured, and the spread there.
+
+    Raises ValueError for no method, and for seeds that were measured at other points.
+    """
+    check_some(runs)
+    for name, seeds in runs.items():
+        if len({tuple(run[x]) for run in seeds}) != 1:
+            raise ValueError(
+                f"the seeds of {name!r} do not share their values of {x!r}; a mean needs them all "
+                "at the same ones: leave out the odd run"
+            )
+    points = {name: list(seeds[0][x]) for name, seeds in runs.items()}
+    return points, {name: spread([run[y] for run in seeds]) for name, seeds in runs.items()}
+
+
+def check_some(found: Iterable[str]) -> None:
+    """Raise ValueError where there is nothing to draw."""
+    if not list(found):
+        raise ValueError("nothing to draw; at least one method must have been measured: pass one")
+
+
+def label(name: str) -> str:
+    """The words for a method; a name that has none stands for itself."""
+    return LOOKS[name][0] if name in LOOKS else name
+
+
+def look(name: str, names: Iterable[str]) -> dict[str, Any]:
+    """Colour and dash of one line among `names`, as Matplotlib's `plot` takes them.
+
+    Raises ValueError where more names than looks are to be told apart.
+    """
+    strangers = [other for other in names if other not in LOOKS]
+    if len(strangers) > len(OTHERS):
+        raise ValueError(
+            f"{len(strangers)} lines in one figure; at most {len(OTHERS)} can be told apart: draw "
+            "two figures"
+        )
+    colour, dash = LOOKS[name][1:] if name in LOOKS else OTHERS[strangers.index(name)]
+    return {"color": colour, "linestyle": style.line_style(dash)}
+
+
+def draw(ax: Any, x: Sequence[float], curve: Spread, line: Mapping[str, Any]) -> None:
+    """The mean as a line, on a band from the least to the greatest."""
+    ax.fill_between(x, curve.low, curve.high, color=line["color"], alpha=0.2, linewidth=0)
+    ax.plot(x, curve.mean, **line)
+
+
+def end_labels(ax: Any, ends: Iterable[tuple[float, float, str]]) -> None:
+    """The words for each line right of the axes, as near the height of its end as they fit.
+
+    ends: x, y and words of each. Call it last: the limits of the axes are fixed here.
+    """
+    ax.figure.draw_without_rendering()
+    ax.set(xlim=ax.get_xlim(), ylim=ax.get_ylim())
+    height = ax.get_window_extent().height * 72 / ax.figure.dpi  # in points
+    leader = {"arrowstyle": "-", "color": style.MUTED, "linewidth": 0.7, "relpos": (0, 0.5)}
+    leader |= {"shrinkA": 1, "shrinkB": 1}
+    in_order = sorted(ends, key=lambda end: end[1])
+    points = ax.transData.transform([end[:2] for end in in_order])
+    wanted = ax.transAxes.inverted().transform(points)[:, 1] * height
+    for (x, y, words), place in zip(in_order, apart(wanted, LINE_HEIGHT, height), strict=True):
+        text = ax.annotate(
+            words, (x, y), (1.06, place / height), textcoords="axes fraction", arrowprops=leader
+        )
+        text.set(va="center", annotation_clip=False)
+
+
+def apart(places: Sequence[float], gap: float, top: float) -> list[float]:
+    """Rising places moved as little as it takes to be `gap` apart, within 0 ... top if they fit.
+
+    Less k gaps, the k-th place must not fall: a monotone regression, by least squares.
+
+    >>> apart([1.0, 1.0, 9.0], gap=2.0, top=10.0)
+    [0.0, 2.0, 9.0]
+    """
+    steps = gap * np.arange(len(places))
+    moved = isotonic_regression(np.subtract(places, steps)).x
+    return (np.clip(moved, 0, max(0, top - steps[-1])) + steps).tolist()

@@ -1,0 +1,87 @@
+"""One look for every figure: colours, dashes and sizes, for Matplotlib and Altair alike.
+
+The colours follow Okabe and Ito's palette, darkened where needed: each has a contrast of at
+least 3:1 on white and on the dark theme's background. A dash goes with each colour, so that no
+line is told from another by colour alone. `INK`, `MUTED`, `GRID` and `PAPER` are roles, not
+colours: a stored figure is dark ink on opaque paper, legible in any notebook, and the built
+page puts its theme's own colours in their place.
+"""
+
+from typing import Any
+
+import matplotlib
+from cycler import cycler
+from matplotlib.figure import Figure
+
+INK = "#1b1f24"
+MUTED = "#6a7079"
+GRID = "#d8dade"
+PAPER = "#fefefd"
+
+BLUE = "#0072b2"
+VERMILION = "#d55e00"
+GREEN = "#00936b"
+PURPLE = "#c0669a"
+OCHRE = "#b97f00"
+SKY = "#3d97cc"
+
+Dash = tuple[int, ...]
+
+#: Colours in order of use, and the dash (on, off, in points) that goes with each.
+COLOURS = (BLUE, VERMILION, GREEN, PURPLE, OCHRE, SKY)
+DASHES: tuple[Dash, ...] = ((1, 0), (6, 2), (2, 2), (8, 2, 2, 2), (4, 4), (8, 2, 2, 2, 2, 2))
+
+#: Width of a page's figure in inches. Ten-point text then stays readable on a narrow phone.
+WIDTH = 5.2
+
+
+def line_style(dash: Dash) -> Any:
+    """A dash as Matplotlib's `linestyle`."""
+    return (0, tuple(map(float, dash))) if dash[1] else "-"
+
+
+#: The `rcParams` of the book's static figures.
+SETTINGS: dict[Any, Any] = {
+    "font.family": ["DejaVu Sans"],
+    "font.size": 10,
+    **dict.fromkeys(("axes.labelsize", "xtick.labelsize", "ytick.labelsize"), 10),
+    "axes.titlesize": 11,
+    "legend.fontsize": 10,
+    "mathtext.fontset": "dejavusans",
+    "svg.fonttype": "none",
+    "svg.hashsalt": "rope",
+    "axes.facecolor": "none",
+    **dict.fromkeys(("figure.facecolor", "savefig.facecolor"), PAPER),
+    **dict.fromkeys(("text.color", "axes.labelcolor", "axes.titlecolor"), INK),
+    **dict.fromkeys(("xtick.labelcolor", "ytick.labelcolor"), INK),
+    **dict.fromkeys(("axes.edgecolor", "xtick.color", "ytick.color"), MUTED),
+    **dict.fromkeys(("axes.spines.top", "axes.spines.right"), False),
+    **dict.fromkeys(("axes.grid", "axes.axisbelow"), True),
+    "grid.color": GRID,
+    "grid.linewidth": 0.8,
+    "lines.linewidth": 2.0,
+    "axes.prop_cycle": cycler(color=COLOURS) + cycler(linestyle=map(line_style, DASHES)),
+    "legend.frameon": False,
+    "figure.constrained_layout.use": True,
+}
+
+
+def subplots(
+    rows: int = 1, columns: int = 1, *, width: float = WIDTH, height: float = 3.2, **keywords: Any
+) -> tuple[Figure, Any]:
+    """A Matplotlib figure in the book's style, and its axes as `Figure.subplots` gives them.
+
+    The settings hold from here on, for the calls that draw on the axes. The figure is not
+    registered with pyplot, so nothing shows it until `rope.book.figures.picture` makes an SVG of
+    it.
+
+    width, height: in inches; a width of at most 5.2 keeps the text readable at 390 pixels.
+    keywords: of `Figure.subplots` (`sharex`, `width_ratios`, `subplot_kw`, ...).
+
+    >>> fig, ax = subplots()
+    >>> ax.plot([0, 1], [0, 1])[0].get_color()
+    '#0072b2'
+    """
+    matplotlib.rcParams.update(SETTINGS)
+    figure = Figure(figsize=(width, height))
+    return figure, figure.subplots(rows, columns, **keywords)

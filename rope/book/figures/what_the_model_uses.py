@@ -1,0 +1,162 @@
+"""What a trained model does with its planes, its distances and its base: "What the model uses".
+
+Plane j has the wavelength 2 pi / theta_j positions; plane 0 has the highest frequency. Shapes:
+P planes, S distances.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import cycle
+from typing import Any
+
+import altair as alt
+import numpy as np
+
+from rope.book.figures import Picture, chart, picture, shapes, subplots
+from rope.book.figures.seeds import check_some, look, spreads
+from rope.book.figures.style import BLUE, GREEN, MUTED, VERMILION
+
+NEAR, FAR = 16, 64  # a fall is the mean score at 0 ... NEAR-1 less that from FAR on
+
+
+def by_plane(
+    panels: Mapping[str, Sequence[Sequence[float]]], wavelengths: Sequence[float], context: int
+) -> Picture:
+    """What is measured of each plane: one panel each, a dot the mean over seeds.
+
+    panels: by the words beside the panel, for each seed one number a plane; wavelengths: of the
+    planes, in positions. A bar runs from the least to the greatest seed. A dotted line stands where
+    the wavelength passes the trained length `context`. Raises ValueError where there is nothing to
+    draw, or where the numbers of planes differ.
+    """
+    found = spreads(panels, wavelengths, "wavelengths")
+    planes = len(wavelengths)
+    edge = float(np.interp(math.log(context), np.log(wavelengths), range(planes)))
+    figure, _ = subplots(len(found), 1, height=1.2 + 1.5 * len(found), sharex=True)
+    axes = figure.axes
+    looks = cycle(((BLUE, "o"), (VERMILION, "s"), (GREEN, "D")))
+    said = []
+    for ax, (name, (mean, low, high)), (colour, shape) in zip(
+        axes, found.items(), looks, strict=False
+    ):
+        bars = np.subtract(mean, low), np.subtract(high, mean)
+        marks: dict[str, Any] = {"linestyle": "none", "markersize": 5, "elinewidth": 1.5}
+        ax.errorbar(range(planes), mean, bars, color=colour, fmt=shape, **marks)
+        ax.axhline(0, color=MUTED, linewidth=1)
+        shapes.mark(ax, edge, f"trained length {context:,}" if ax is axes[-1] else "")
+        ax.set_ylabel(name)
+        said.append(f"{name}: " + ", ".join(f"{value:.3f}" for value in mean))
+    ticks = list(range(0, planes, max(1, planes // 8)))
+    axes[-1].set(xlabel="plane $j$", xticks=ticks)
+    top = axes[0].secondary_xaxis("top")
+    top.set_xticks(ticks[::2], [f"{wavelengths[j]:,.0f}" for j in ticks[::2]])
+    top.set_xlabel("wavelength, in positions")
+    return picture(
+        figure,
+        alt=f"{len(found)} panels over {planes} planes, highest frequency first; a dot for "
+        "the mean over seeds, a bar from the least to the greatest seed. "
+        f"Means, {'; '.join(said)}. Wavelengths run from {wavelengths[0]:,.1f} to "
+        f"{wavelengths[-1]:,.0f} positions; those of the planes from {math.ceil(edge)} on are "
+        f"longer than the trained {context:,}.",
+    )
+
+
+def fall_by_planes(parts: Sequence[Sequence[float]], first: int, last: int) -> Any:
+    """The mean score against the distance, and the part of it that a range of planes makes.
+
+    parts: `[P][S]`, what each plane adds to the mean score at each distance; first, last: the range
+    that the sliders open on. Raises ValueError for planes that are not there.
+    """
+    planes, size = len(parts), len(parts[0])
+    for name, plane in (("first", first), ("last", last)):
+        if not 0 <= plane < planes:
+            raise ValueError(
+                f"{name} is {plane}; there are {planes} planes, counted from 0: choose among them"
+            )
+    rows = alt.Chart(alt.sequence(0, planes * size, as_="k")).transform_calculate(
+        plane=f"floor(datum.k/{size})", distance=f"datum.k % {size}"
+    )
+    rows = rows.transform_calculate(part="parts[datum.plane][datum.distance]")
+    chosen = rows.transform_filter(
+        "datum.plane >= min(first, last) && datum.plane <= max(first, last)"
+    )
+    places: dict[str, Any] = {
+        "x": chart.x("distance:Q", "distance δ", (0, size - 1)),
+        "y": chart.y("score:Q", "mean score"),
+    }
+    total: dict[str, Any] = {"score": "sum(part)", "groupby": ["distance"]}
+    every = rows.transform_aggregate(**total).mark_line(
+        color=MUTED, strokeWidth=1.5, strokeDash=[4, 2]
+    )
+    some = chosen.transform_aggregate(**total).mark_line(
+        color=BLUE, strokeWidth=3, strokeDash=[1, 0]
+    )
+    weight = (
+        f"datum.distance < {NEAR} ? {1 / NEAR} : datum.distance < {FAR} ? 0 : {-1 / (size - FAR)}"
+    )
+    falls = rows.transform_calculate(
+        fall=f"datum.part*({weight})",
+        kept="datum.plane >= min(first, last) && datum.plane <= max(first, last) ? 1 : 0",
+    ).transform_calculate(inside="datum.fall*datum.kept")
+    words = chart.reading(
+        "'planes ' + min(first, last) + ' to ' + max(first, last) + ': '"
+        " + format(datum.inside, '.2f') + ' of a fall of ' + format(datum.whole, '.2f')",
+        y=10,
+        x=4,
+        size=14,
+        of=falls.transform_aggregate(inside="sum(inside)", whole="sum(fall)"),
+    ).properties(width=300, height=20)
+    lines = alt.layer(every.encode(**places), some.encode(**places)).properties(
+        width=300, height=240
+    )
+    table = np.asarray(parts)
+    fall = table[:, :NEAR].mean(axis=1) - table[:, FAR:].mean(axis=1)
+    said = ", ".join(f"{value:.2f}" for value in fall)
+    return chart.finish(
+        alt.vconcat(words, lines, spacing=6).add_params(
+            chart.slider("first", 0, planes - 1, 1, first, "first plane"),
+            chart.slider("last", 0, planes - 1, 1, last, "last plane"),
+            alt.param(name="parts", value=[[round(x, 3) for x in line] for line in table.tolist()]),
+        ),
+        alt_text=f"The mean score against distances 0 to {size - 1}, dashed, and the part of it "
+        "that the chosen planes make, bold. The fall from the distances below "
+        f"{NEAR} to those from {FAR} on is {fall.sum():.2f}; plane by plane, highest frequency "
+        f"first: {said}.",
+    )
+
+
+def base_curve(
+    bases: Sequence[float], losses: Mapping[str, Sequence[Sequence[float]]], *, bound: float
+) -> Picture:
+    """A loss against the base, logarithmic: one panel each, a dot a seed, a line through the means.
+
+    losses: by the words above the panel ("within the trained length"), for each base its seeds.
+    bound: a base to mark, as the least one that a paper recommends.
+    Raises ValueError where a panel has not as many entries as there are bases.
+    """
+    check_some(losses)
+    height = 0.5 + 1.8 * len(losses)
+    figure, _ = subplots(len(losses), 1, height=height, sharex=True)
+    panels, style, said = figure.axes, look("rope", ()), []
+    dots = {"color": style["color"], "linestyle": "none", "alpha": 0.6, "markersize": 5}
+    for ax, (title, groups) in zip(panels, losses.items(), strict=True):
+        means = [math.fsum(seeds) / len(seeds) for seeds in groups]
+        for base, seeds in zip(bases, groups, strict=True):
+            ax.plot([base] * len(seeds), seeds, "o", markeredgewidth=0, **dots)
+        ax.plot(bases, means, **style)
+        ax.set_xscale("log")
+        first = ax is panels[0]
+        ax.set_title(title, loc="left", fontsize=10, pad=18 if first else 6)
+        shapes.mark(ax, bound, f"bound {bound:,.0f}" if first else "")
+        at = [f"{mean:.3f} at {base:,.0f}" for base, mean in zip(bases, means, strict=True)]
+        said.append(f"{title}: {', '.join(at)}")
+    ax.set_xticks(bases, [f"{base:,.0f}" for base in bases])
+    ax.minorticks_off()
+    ax.set_xlabel("base $b$")
+    figure.supylabel("validation loss", fontsize=10)
+    return picture(
+        figure,
+        alt="Validation loss against the base, a dot a seed, a line through the means. "
+        + "; ".join(said)
+        + f". A dotted line marks the bound, {bound:,.0f}.",
+    )

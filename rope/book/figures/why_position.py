@@ -1,0 +1,125 @@
+"""Figures of "Why position?": one output for two orders; what adding a position vector does."""
+
+import math
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from rope.book.figures import Picture, picture, shapes, subplots
+from rope.book.figures.style import BLUE, COLOURS, GREEN, MUTED, VERMILION
+from rope.reference import rotation_matrix
+
+PLANES = (0, 4, 8, 16)  # the sine columns that are drawn
+
+
+def two_orders(
+    word: str, sentences: Sequence[str], rows: Sequence[Tensor], outputs: Sequence[Tensor]
+) -> Picture:
+    """The weights of one word's query over each sentence `[S]`, and its output `[D]` there.
+
+    Every sentence is another order of the first one's words; a word keeps its colour.
+    """
+    colours = dict(zip(dict.fromkeys(sentences[0].split()), COLOURS, strict=False))
+    figure, axes = subplots(len(sentences), 1, height=2.2 * len(sentences), sharey=True)
+    top = 1.25 * max(row.max().item() for row in rows)
+    said = []
+    for ax, sentence, row, output in zip(axes, sentences, rows, outputs, strict=True):
+        order, shares = sentence.split(), [f"{weight:.2f}" for weight in row.tolist()]
+        bars = ax.bar(range(len(order)), row.tolist(), 0.7, color=[colours[w] for w in order])
+        ax.bar_label(bars, shares, padding=2)
+        vector = "(" + ", ".join(f"{x:.2f}" for x in output.tolist()) + ")"
+        ax.set(title=f"{sentence}: {word} becomes {vector}", ylim=(0, top))
+        ax.set_xticks(range(len(order)), order)
+        ax.set_ylabel(f"weight of {word}")
+        ax.grid(False, axis="x")
+        listed = ", ".join(f"{w} {share}" for w, share in zip(order, shares, strict=True))
+        said.append(f"{sentence}: {listed}; {word} becomes {vector}.")
+    return picture(
+        figure,
+        alt=f"A bar chart for each sentence: the weight that {word} gives to each word. "
+        + " ".join(said)
+        + " Every word keeps its weight.",
+    )
+
+
+def four_terms(x: Tensor, p: Tensor, commuting: Tensor, general: Tensor) -> Picture:
+    """The terms of (x_m + p_m)^T M (x_n + p_n) that contain a position, as maps over m and n.
+
+    x: embeddings `[S, D]`, S at most 16 so that the stored picture stays small; p: position
+    vectors `[S, D]`; commuting: a matrix M `[D, D]` that commutes with the rotations; general: one
+    that does not, which also makes the two mixed terms.
+    """
+    panels = {
+        "word–place": x @ general @ p.T,
+        "place–word": p @ general @ x.T,
+        "place–place, $M$ random": p @ general @ p.T,
+        "place–place, $M$ commutes": p @ commuting @ p.T,
+    }
+    figure, axes = subplots(2, 2, height=5.2, sharex=True, sharey=True)
+    for ax, (name, term) in zip(axes.flat, panels.items(), strict=True):
+        shapes.signed_map(ax, term, name)
+    axes[0, 0].invert_yaxis()
+    for k in range(2):
+        axes[1, k].set_xlabel("key $n$")
+        axes[k, 0].set_ylabel("query $m$")
+    return picture(
+        figure,
+        alt="Four square maps over query and key. Word–place and place–word show an irregular "
+        "pattern. Place–place with a random matrix changes along its diagonals. Place–place with "
+        "a matrix that commutes with the rotations is striped: one colour on each diagonal.",
+    )
+
+
+def right_and_wrong(right: Tensor, wrong: Tensor) -> Picture:
+    """The sine columns of two position tables `[S, D]` against position, one curve a plane."""
+    tables = {
+        r"right: $\sin(k / 10000^{2t/d})$": right,
+        r"wrong: $\sin(k / 10000 \cdot 2t/d)$": wrong,
+    }
+    figure, axes = subplots(2, 1, height=4.8, sharex=True, sharey=True)
+    for ax, (formula, table) in zip(axes, tables.items(), strict=True):
+        for t in PLANES:
+            ax.plot(table[:, 2 * t].tolist(), label=f"$t = {t}$")
+        ax.set(title=formula, ylim=(-1.15, 1.15))
+    axes[1].set_xlabel("position $k$")
+    axes[1].legend(ncols=len(PLANES), loc="upper center", handlelength=3)
+    return picture(
+        figure,
+        alt="Two panels of curves over position. With the exponent in place, plane 0 swings with "
+        "a period of about six positions and the later planes more and more slowly. With the "
+        "exponent lost, all four curves lie on zero.",
+    )
+
+
+def length_and_angle(p: tuple[float, float], angle: float) -> Picture:
+    """Two words on one ray, (2, 0) and (4, 0): p added to both, and both rotated by `angle`."""
+    words = ((2.0, 0.0), (4.0, 0.0))
+    matrix = rotation_matrix(1, [angle])
+    added = [(x + p[0], y + p[1]) for x, y in words]
+    rotated = [tuple((matrix @ word).tolist()) for word in words]
+    panels = (
+        ("adding $p$ to both", added, ((2.3, 1.45), (5.15, 1.0))),
+        ("rotating both", rotated, ((2.1, 0.55), (3.6, 2.05))),
+    )
+    thin = {"linewidth": 1.4, "linestyle": shapes.DASHED}
+    circle = {"color": MUTED, "linewidth": 1.2, "linestyle": (0, (2, 2))}
+    figure, axes = subplots(2, 1, height=5.4, sharex=True)
+    for ax, (title, moved, labels) in zip(axes, panels, strict=True):
+        for at in (1, 0):  # the longer word first, so that the shorter one lies on top
+            word, tip, colour = words[at], moved[at], (VERMILION, BLUE)[at]
+            ax.plot(*shapes.arc((0, 0), word[:1] * 2, -0.12, 0.72), **circle)
+            shapes.arrow(ax, (0, 0), word, colour, **thin)
+            shapes.arrow(ax, (0, 0), tip, colour)
+            turn, length = math.degrees(math.atan2(tip[1], tip[0])), math.hypot(*tip)
+            ax.text(*labels[at], f"{turn:.1f}°\nlength {length:.2f}", va="center")
+            if moved is added:
+                shapes.arrow(ax, word, tip, GREEN)
+                ax.text((word[0] + tip[0]) / 2 + 0.12, 0.3, "$p$")
+        ax.set(title=title, xlim=(-0.1, 6.7), ylim=(-0.6, 2.5), aspect="equal")
+        ax.grid(False)
+    return picture(
+        figure,
+        alt="Above, the same short arrow p is added to a word of length 2 and one of length 4: "
+        "they become 3.16 and 5.10 long, and turn by 18.4 and 11.3 degrees. Below, both are "
+        "rotated: both turn by 30 degrees and stay on the circles of their lengths.",
+    )

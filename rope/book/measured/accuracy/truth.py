@@ -1,0 +1,166 @@
+"""The truth: spectra, cosines and sines from mpmath with 50 digits, and cheap ones for all rows.
+
+Each extension's formula is written here a second time, plane by plane and in mpmath, from its
+paper: nothing is shared with `rope.extensions` but the numbers in the object.
+
+Shapes: P positions, R rotated width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import mpmath
+import torch
+from mpmath import mpf
+from torch import Tensor
+
+from rope.book.measured.accuracy import LARGEST
+
+DIGITS = 50
+
+RADIX = 32
+# A float64 seed is off by 2**-54. Adding two angles whose tables are off by e gives
+# 2 sqrt(2) e + 3 * 2**-54 at most, since |cos| + |sin| <= sqrt(2): 5.9, then 19.5, times 2**-54.
+ROWS_ERROR = 2.0**-49
+
+Row = list[tuple[Any, Any]]
+
+
+def spectrum(dim: int, base: float, extension: Any, seq_len: int | None = None) -> list[Any]:
+    """The R/2 frequencies theta'_j of an extension, as mpmath numbers of 50 digits.
+
+    >>> from rope.extensions import Linear
+    >>> mpmath.nstr(spectrum(4, 10000.0, Linear(4.0))[1], 3)
+    '0.0025'
+    """
+    with mpmath.workdps(DIGITS):
+        return [_frequency(extension, j, dim, mpf(base), seq_len) for j in range(dim // 2)]
+
+
+def attention_scaling(extension: Any) -> Any:
+    """The factor on cos and sin, with 50 digits: sqrt(1 + ln s/ln L), 0.1 m ln s + 1, or 1."""
+    with mpmath.workdps(DIGITS):
+        given = getattr(extension, "attention_factor", None)
+        if given is not None:
+            return mpf(given)
+        if extension.name == "longrope":
+            trained = extension.original_max_position_embeddings
+            return mpmath.sqrt(1 + mpmath.log(extension.factor, trained))
+        if extension.name != "yarn":
+            return mpf(1)
+        growth = mpmath.log(extension.factor) / 10
+        above, below = extension.mscale, extension.mscale_all_dim
+        if above and below:
+            return (1 + mpf(above) * growth) / (1 + mpf(below) * growth)
+        return 1 + growth
+
+
+def exact_row(position: int, frequencies: Iterable[Any], scale: Any = 1) -> Row:
+    """The pairs (cos, sin) of position * theta_j, times the scale, with 50 digits."""
+    with mpmath.workdps(DIGITS):
+        pairs = (mpmath.cos_sin(position * theta) for theta in frequencies)
+        return [(scale * cosine, scale * sine) for cosine, sine in pairs]
+
+
+def exact_rows(positions: Iterable[int], frequencies: Iterable[Any]) -> tuple[Tensor, Tensor]:
+    """The same for several positions, rounded to float64: cos and sin, `[P, R/2]`.
+
+    >>> exact_rows([0, 1], [mpf(1)])[1]
+    tensor([[0.0000],
+            [0.8415]], dtype=torch.float64)
+    """
+    spectrum = list(frequencies)
+    rows = [exact_row(position, spectrum) for position in positions]
+    pairs = [[[float(cosine), float(sine)] for cosine, sine in row] for row in rows]
+    both = torch.tensor(pairs, dtype=torch.float64)
+    return both[..., 0], both[..., 1]
+
+
+class Rows:
+    """cos and sin of every position 0 ... 2**20, off by less than 2**-49, without a cosine each.
+
+    A position is written in base 32, and mpmath gives the cosine and sine of each digit's angle;
+    the rest is the addition theorem in float64, whose error is bounded at ROWS_ERROR. No angle is
+    formed in floating point, so this shares no step with the tables that it judges.
+
+    >>> rows = Rows([mpf(1) / 100])
+    >>> cos, sin = rows.block(1024, 2048)
+    >>> cos.shape, f"{cos[0, 0]:.4f}", mpmath.nstr(mpmath.cos(10.24), 4)
+    (torch.Size([1024, 1]), '-0.6857', '-0.6857')
+    """
+
+    def __init__(self, frequencies: Iterable[Any]) -> None:
+        spectrum = list(frequencies)
+        digits = [
+            exact_rows([digit * RADIX**place for digit in range(RADIX + 1)], spectrum)
+            for place in range(4)
+        ]
+        short = [tuple(table[:RADIX] for table in digit) for digit in digits[:3]]
+        self._fine = _add_angles(short[1], short[0])  # 0 ... 1023
+        self._coarse = _add_angles(digits[3], short[2])  # multiples of 1024, past 2**20
+
+    def block(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
+        """Rows start ... stop - 1, float64 `[stop - start, R/2]`; start is a multiple of 1024.
+
+        Raises ValueError for another start, or rows beyond 2**20.
+        """
+        step = RADIX**2
+        if start % step or not 0 <= start < stop <= LARGEST + step:
+            raise ValueError(
+                f"start is {start} and stop {stop}; start must be a multiple of {step} below stop "
+                f"and stop at most {LARGEST + step}: round start down"
+            )
+        groups = slice(start // step, -(-stop // step))
+        coarse = tuple(table[groups] for table in self._coarse)
+        cos, sin = _add_angles(coarse, self._fine)
+        return cos[: stop - start], sin[: stop - start]
+
+
+def _add_angles(left: tuple[Tensor, ...], right: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
+    """cos(a + b) and sin(a + b) for every row a of left and b of right, b running faster."""
+    (c, s), (cos, sin) = (table[:, None] for table in left), right
+    return (c * cos - s * sin).flatten(0, 1), (s * cos + c * sin).flatten(0, 1)
+
+
+def _frequency(extension: Any, j: int, dim: int, base: Any, seq_len: int | None) -> Any:
+    """theta'_j: the extensions' formulas side by side, each as its paper has it."""
+
+    def plain(base: Any) -> Any:
+        return base ** (-mpf(2 * j) / dim)
+
+    trained = getattr(extension, "original_max_position_embeddings", 0)
+    theta, factor = plain(base), mpf(getattr(extension, "factor", None) or 1)
+    match extension.name:
+        case "default":
+            return theta
+        case "linear":
+            return theta / factor
+        case "ntk":
+            return plain(base * factor ** (mpf(dim) / (dim - 2)))
+        case "dynamic":
+            growth = factor * max(seq_len or 0, trained) / trained - (factor - 1)
+            return plain(base * growth ** (mpf(dim) / (dim - 2)))
+        case "yarn":
+            low, high = (
+                dim * mpmath.log(trained / (2 * mpmath.pi * mpf(beta))) / (2 * mpmath.log(base))
+                for beta in (extension.beta_fast, extension.beta_slow)
+            )
+            if extension.truncate:
+                low, high = mpmath.floor(low), mpmath.ceil(high)
+            low, high = max(low, mpf(0)), min(high, mpf(dim - 1))
+            ramp = min(max((j - low) / (high - low), mpf(0)), mpf(1))
+            return theta * (1 - ramp + ramp / factor)
+        case "llama3":
+            periods = trained * theta / (2 * mpmath.pi)
+            low, high = mpf(extension.low_freq_factor), mpf(extension.high_freq_factor)
+            kept = min(max((periods - low) / (high - low), mpf(0)), mpf(1))
+            return (1 - kept) * theta / factor + kept * theta
+        case "longrope":
+            longer = (seq_len or 0) > trained
+            return theta / mpf((extension.long_factor if longer else extension.short_factor)[j])
+        case "proportional":
+            rotated = int(extension.partial_rotary_factor * dim // 2)
+            return theta / factor if j < rotated else mpf(0)
+    raise ValueError(f"no formula for the extension {extension.name!r}: write it here")

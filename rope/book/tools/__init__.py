@@ -1,0 +1,1 @@
+"""The book's own tools: running its notebooks, their rules, its address, its pages."""

@@ -1,0 +1,258 @@
+"""What a notebook of this book must be before nbval's verdict on it means anything.
+
+nbval compares a cell that was run, and only that one: a stripped notebook passes, and so does a
+cell that asks to be ignored. Each rule returns a sentence per fault, with the cell it is in.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from rope.book.tools.execute import METADATA
+from rope.book.tools.repository import IN_CELL, first_cell_source
+
+LONGEST_CELL = 12
+LONGEST_HIDDEN_CELL = 40
+HIDDEN = {"hide-input", "hide-cell", "remove-input"}
+FEWEST_EXERCISES = 3
+MOST_IGNORED = 0.1
+FRONT_PAGE = "intro"
+
+IGNORED = {"nbval-ignore-output", "pytest-validate-ignore-output"}
+FORBIDDEN = {"nbval-skip", "raises-exception", "nbval-raises-exception"}
+ASSERTS = re.compile(
+    r"^\s*(?:assert\b|(?:\w+\.)*(?:prove_equal|assert_close|assert_allclose)\()", re.MULTILINE
+)
+PATHS = re.compile(
+    r"(?<![\w.])/(?:home|Users|tmp|root|opt|mnt|content|private|var/folders)/"
+    r"|\b[A-Z]:\\+(?:Users|Windows|Temp|Program)"
+)
+MACHINES = re.compile(
+    r"object at 0x[0-9a-f]+|\bcuda:\d|\bNVIDIA\b|GeForce|\bTesla\b|Xeon|\bEPYC\b|Ryzen|Apple M\d"
+)
+GOALS = re.compile(r"^:::\{admonition\}.*\n:class: goals$", re.MULTILINE)
+EXERCISE = re.compile(r"^:::\{exercise\}.*\n:label: (\S+)$", re.MULTILINE)
+TICK = re.compile(r"✓ .{12,120}")
+HIDDEN_SOLUTION = re.compile(r"^:::\{solution-start\} (\S+)\n:class: dropdown$", re.MULTILINE)
+
+Cell = dict[str, Any]
+Notebook = dict[str, Any]  # as nbformat reads it: each text is one string
+
+
+def code_cells(notebook: Notebook) -> list[Cell]:
+    """The code cells, in order."""
+    return [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+
+
+def named(notebook: Notebook) -> Iterator[tuple[str, Cell]]:
+    """Each code cell, and before it what messages call it: its number, its id, its first line."""
+    for number, cell in enumerate(code_cells(notebook), start=1):
+        first = next(iter(cell["source"].strip().splitlines()), "(empty)")
+        yield f"code cell {number} (id {cell.get('id')}, `{first}`)", cell
+
+
+def texts(output: dict[str, Any]) -> Iterator[str]:
+    """What an output says, but for the bytes of a bitmap."""
+    yield output.get("text", "")
+    for kind, value in output.get("data", {}).items():
+        if kind not in ("image/png", "image/jpeg"):
+            yield str(value)
+
+
+def marks(cell: Cell) -> set[str]:
+    """The tags of a cell and the comments that nbval reads as tags."""
+    comments = re.findall(r"^\s*#+\s*((?:NBVAL|PYTEST)_[A-Z_]+)\s*$", cell["source"], re.MULTILINE)
+    return {*cell["metadata"].get("tags", [])} | {c.lower().replace("_", "-") for c in comments}
+
+
+def runs(name: str, notebook: Notebook) -> list[str]:
+    """Every code cell was run, once and in order, from a new kernel."""
+    counts = [cell.get("execution_count") for cell in code_cells(notebook)]
+    if counts == [*range(1, len(counts) + 1)]:
+        return []
+    return [f"the cells were not all run, once and in order: counts {counts}"]
+
+
+def errors(name: str, notebook: Notebook) -> list[str]:
+    """No output is an error or went to stderr, and no tag expects one."""
+    faults = []
+    for cell_name, cell in named(notebook):
+        for output in cell["outputs"]:
+            if output["output_type"] == "error":
+                faults.append(f"{cell_name} holds an error: {output['ename']}: {output['evalue']}")
+            if output.get("name") == "stderr":
+                faults.append(f"{cell_name} wrote to stderr: {output['text'][:200]}")
+        for tag in sorted(marks(cell) & FORBIDDEN):
+            faults.append(f"{cell_name} is tagged {tag}, which no cell may be")
+    return faults
+
+
+def ignored(name: str, notebook: Notebook) -> list[str]:
+    """A cell whose output is not compared asserts something, and few cells are such."""
+    cells = [(cell_name, cell) for cell_name, cell in named(notebook) if marks(cell) & IGNORED]
+    faults = [
+        f"{cell_name} is not compared and asserts nothing"
+        for cell_name, cell in cells
+        if not ASSERTS.search(cell["source"])
+    ]
+    total = len(code_cells(notebook))
+    if len(cells) > MOST_IGNORED * total:
+        faults.append(f"{len(cells)} of {total} code cells are not compared; at most one in ten")
+    return faults
+
+
+def paths(name: str, notebook: Notebook) -> list[str]:
+    """Nothing names the machine it was run on."""
+    faults = [
+        f"cell {cell.get('id')} names a machine's path: {found[0]}"
+        for cell in notebook["cells"]
+        if (found := PATHS.search(cell["source"]))
+    ]
+    for cell_name, cell in named(notebook):
+        for output in cell["outputs"]:
+            for text in texts(output):
+                found = PATHS.search(text) or MACHINES.search(text)
+                if found:
+                    faults.append(f"{cell_name} printed what only this machine has: {found[0]}")
+    return faults
+
+
+def first_cell(name: str, notebook: Notebook) -> list[str]:
+    """The first code cell is the book's, letter by letter, and prints nothing."""
+    cells = code_cells(notebook)
+    text = cells[0]["source"] if cells else ""
+    address = IN_CELL.search(text)
+    if address is None or text != first_cell_source(*address.groups()):
+        return ["the first code cell is not rope.book.tools.repository.first_cell_source(...)"]
+    faults = []
+    if cells[0]["outputs"]:
+        faults.append("the first code cell printed something")
+    if "hide-input" not in marks(cells[0]):
+        faults.append("the first code cell is not tagged hide-input")
+    return faults
+
+
+def goals(name: str, notebook: Notebook) -> list[str]:
+    """One of the first four cells holds the goals, with the minutes and the prerequisites."""
+    boxes = [cell["source"] for cell in notebook["cells"][:4] if GOALS.search(cell["source"])]
+    if not boxes:
+        return ["none of the first four cells holds a `:::{admonition}` of class `goals`"]
+    said = {"how many minutes": r"(minutes|hours)\b", "the prerequisites": r"(?i)prerequisites?\b"}
+    return [
+        f"the box of goals does not say {what}"
+        for what, words in said.items()
+        if not re.search(words, boxes[0])
+    ]
+
+
+def lengths(name: str, notebook: Notebook) -> list[str]:
+    """Code on the page is short; code that is folded away may be longer."""
+    faults = []
+    for cell_name, cell in named(notebook):
+        lines = len(cell["source"].splitlines())
+        limit = LONGEST_HIDDEN_CELL if marks(cell) & HIDDEN else LONGEST_CELL
+        if lines > limit:
+            faults.append(f"{cell_name} has {lines} lines; at most {limit}")
+    return faults
+
+
+def exercises(name: str, notebook: Notebook) -> list[str]:
+    """At least three exercises, each with a label and a hidden solution that is itself executed."""
+    asked: list[str] = []
+    solved = set()
+    inside: list[str] = []  # the exercises whose solution the cell is in: one, or none
+    faults = []
+    for cell in notebook["cells"]:
+        text = cell["source"]
+        if cell["cell_type"] == "code":
+            if cell.get("execution_count") and text.strip():
+                solved.update(inside)
+            continue
+        labels = EXERCISE.findall(text)
+        asked += labels
+        if len(labels) < text.count("{exercise}"):
+            faults.append(f"an exercise has no label (cell {cell.get('id')})")
+        if "{solution-" in text:
+            inside = HIDDEN_SOLUTION.findall(text)
+    faults += [
+        f"exercise {label} has no solution-start of `:class: dropdown` with executed code behind it"
+        for label in asked
+        if label not in solved
+    ]
+    if name != FRONT_PAGE and len(asked) < FEWEST_EXERCISES:
+        faults.append(f"{len(asked)} exercises; at least {FEWEST_EXERCISES}")
+    return faults
+
+
+def summary(name: str, notebook: Notebook) -> list[str]:
+    """A chapter has a section called Summary."""
+    prose = [cell["source"] for cell in notebook["cells"] if cell["cell_type"] == "markdown"]
+    if name == FRONT_PAGE or any(re.search(r"^#+ Summary\s*$", text, re.M) for text in prose):
+        return []
+    return ["there is no heading called Summary"]
+
+
+def form(name: str, notebook: Notebook) -> list[str]:
+    """It is as `execute` stores it: an id for each cell, once, no times, no versions."""
+    ids = [cell.get("id") for cell in notebook["cells"]]
+    faults = [f"the id {one} stands {ids.count(one)} times" for one in {*ids} if ids.count(one) > 1]
+    faults += [f"cell {number} has no id" for number, one in enumerate(ids, 1) if not one]
+    timed = [cell.get("id") for cell in notebook["cells"] if "execution" in cell["metadata"]]
+    faults += [f"cell {one} holds times of execution" for one in timed]
+    if notebook["metadata"] != METADATA:
+        faults.append(f"its metadata are not {METADATA}")
+    return faults
+
+
+def figures(name: str, notebook: Notebook) -> list[str]:
+    """Every figure has a caption, and a text for those who do not see it."""
+    faults = []
+    for cell_name, cell in named(notebook):
+        settings = cell["metadata"].get("mystnb", {})
+        for output in cell["outputs"]:
+            for kind, value in output.get("data", {}).items():
+                if kind == "image/svg+xml":
+                    title = re.search(r"<title>(.*?)</title>", value, re.DOTALL)
+                    said = title[1] if title else ""
+                elif kind.startswith("application/vnd.vega"):
+                    said = value.get("description", "")
+                elif kind.startswith("image/"):
+                    said = settings.get("image", {}).get("alt", "")
+                else:
+                    continue
+                if not said.strip():
+                    faults.append(f"{cell_name}: its {kind} has no text that says what it shows")
+                if not settings.get("figure", {}).get("caption", "").strip():
+                    faults.append(f"{cell_name}: no mystnb.figure.caption in its metadata")
+    return faults
+
+
+def ticks(name: str, notebook: Notebook) -> list[str]:
+    """A cell that only checks is folded under the claim that it asserts, and prints nothing."""
+    faults = []
+    for cell_name, cell in named(notebook):
+        prompts = cell["metadata"].get("mystnb", {})
+        claim = prompts.get("code_prompt_show", "")
+        if "check" not in marks(cell):
+            if claim:
+                faults.append(f"{cell_name} has a claim and no tag check")
+            continue
+        if not TICK.fullmatch(claim) or prompts.get("code_prompt_hide") != claim:
+            faults.append(f"{cell_name}: its claim, twice, must be ✓ and 12 to 120 characters")
+        folded = cell["metadata"].get("jupyter", {}).get("source_hidden")
+        if "hide-input" not in marks(cell) or not folded:
+            faults.append(f"{cell_name} is a check and not folded, by hide-input and source_hidden")
+        if cell["outputs"] or not ASSERTS.search(cell["source"]):
+            faults.append(f"{cell_name} is a check; it must assert, and print nothing")
+    return faults
+
+
+RULES: dict[str, Callable[[str, Notebook], list[str]]] = {
+    rule.__name__: rule
+    for rule in (
+        runs, errors, ignored, paths, first_cell, goals, lengths, exercises, summary, form, figures,
+        ticks,
+    )
+}  # fmt: skip

@@ -1,0 +1,101 @@
+"""The book's Sphinx extension: style sheet, charts, and what must not ask for the network."""
+
+from __future__ import annotations
+
+import os
+import re
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import rope
+
+VEGA_LITE = "5.20"  # the version of the JSON that Altair 5.5 writes
+STATIC = Path(__file__).parent / "static"
+
+
+def set_up_config(app: Any, config: Any) -> None:
+    """Say the version, show charts before their text form, offer Colab where it opens the book."""
+    footer = config.html_theme_options.get("extra_footer", "")
+    config.html_theme_options["extra_footer"] = footer.replace("{version}", rope.__version__)
+    config.html_static_path.append(str(STATIC))
+    config.nb_mime_priority_overrides = [
+        *config.nb_mime_priority_overrides,
+        ("html", "application/vnd.vegalite.v5+json", 5),
+    ]
+    # Colab opens notebooks from GitHub alone, and the theme stops at an address it does not know.
+    if not config.html_theme_options.get("repository_url", "").startswith("https://github.com/"):
+        config.html_theme_options |= {"launch_buttons": {}, "repository_url": ""}
+    # Live kernels through thebe need a server elsewhere; its scripts are also emitted twice.
+    for event, listeners in app.events.listeners.items():
+        app.events.listeners[event] = [
+            one for one in listeners if not one.handler.__module__.startswith("sphinx_thebe")
+        ]
+
+
+def write_in_parallel(app: Any, env: Any) -> None:
+    """Write the pages on all cores; they were read on one, as some extensions can only be."""
+    app.parallel = os.cpu_count() or 1
+
+
+def write_vega(app: Any) -> None:
+    """Write Vega, Vega-Lite and Vega-Embed as one classic script, which works from file://."""
+    if app.builder.format != "html":
+        return
+    import vl_convert
+
+    target = Path(app.outdir) / "_static" / "vega.js"
+    made_by = f"// Vega-Lite {VEGA_LITE}, bundled by vl-convert {version('vl-convert-python')}\n"
+    if target.exists() and target.read_text(encoding="utf-8").startswith(made_by):
+        return
+    bundle = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", VEGA_LITE)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(f"{made_by}(function () {{\n{bundle}\n}})();\n", encoding="utf-8")
+
+
+def leave_out_thebe(app: Any, page: str, template: str, context: Any, doctree: Any) -> None:
+    """Take thebe's style sheet, which is no longer there, out of the page's head."""
+    context["css_files"] = [css for css in context["css_files"] if "thebe" not in str(css.filename)]
+
+
+def leave_out_preloads(app: Any, error: Exception | None) -> None:
+    """Take out the theme's preloading of fonts, which from file:// is an error on every page."""
+    if error is not None or app.builder.format != "html":
+        return
+    for page in Path(app.outdir).rglob("*.html"):
+        text = page.read_text(encoding="utf-8")
+        shorter = re.sub(r'\s*<link rel="preload" as="font"[^>]*>', "", text)
+        if shorter != text:
+            page.write_text(shorter, encoding="utf-8")
+
+
+def list_arguments(
+    app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]
+) -> None:
+    """Show what a docstring says of each argument as a list.
+
+    In the code they are lines: `name, name: what it is`, `Returns ...`, `Raises ...`.
+    """
+    shown: list[str] = []
+    in_list = False
+    for line in lines:
+        if re.match(r"[A-Za-z_]\w*(, [A-Za-z_]\w*)*: |(Returns|Raises) ", line):
+            shown += [f"- {line}"] if in_list else ["", f"- {line}"]
+            in_list = True
+        else:
+            in_list = in_list and bool(line.strip())
+            shown.append(f"  {line}" if in_list else line)
+    lines[:] = shown
+
+
+def setup(app: Any) -> dict[str, Any]:
+    """Register with Sphinx."""
+    app.setup_extension("rope.book.tools.links")
+    app.connect("config-inited", set_up_config)
+    app.connect("builder-inited", write_vega)
+    app.connect("env-updated", write_in_parallel)
+    app.connect("html-page-context", leave_out_thebe)
+    app.connect("build-finished", leave_out_preloads)
+    app.connect("autodoc-process-docstring", list_arguments, priority=900)
+    app.add_css_file("book.css", priority=900)
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

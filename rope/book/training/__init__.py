@@ -1,0 +1,16 @@
+"""Small language models that differ in how they know positions, trained and measured.
+
+Chapters "What training shows", "What the model uses" and "Beyond the trained length". It uses the
+rest of the package as a model would. `python -m rope.book.training train` trains one; `python -m
+rope.book.training sweep` makes the recorded comparison.
+
+Shapes: B batch, H heads, S sequence, D head dimension, R rotated width, E embedding width.
+"""
+
+from rope.book.training.corpus import Corpus, load_corpus
+from rope.book.training.decoder import Decoder
+from rope.book.training.experiment import Experiment
+from rope.book.training.loop import train
+from rope.book.training.positions import POSITIONS
+
+__all__ = ["POSITIONS", "Corpus", "Decoder", "Experiment", "load_corpus", "train"]

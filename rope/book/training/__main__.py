@@ -1,0 +1,113 @@
+"""Train small language models that differ in how they know positions.
+
+`python -m rope.book.training train --position rope` trains one, `torchrun --nproc-per-node 2 -m
+rope.book.training train --across data` one in two processes; `sweep` makes the recorded comparison,
+and goes on where it was stopped; `cost` times a step and an attention layer; `policies` reads texts
+longer than the cache.
+"""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, fields
+from pathlib import Path
+
+from rope.book.training.experiment import CHOICES, Experiment
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Do what is asked; 130 when interrupted, as shells have it, 1 with a sentence when not."""
+    options = _parser().parse_args(arguments)
+    try:
+        options.command(options)
+    except KeyboardInterrupt:
+        print("\nInterrupted; only a sweep goes on when it is started again.", file=sys.stderr)
+        return 130
+    except (ValueError, RuntimeError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _train(options: argparse.Namespace) -> None:
+    from rope.book.training.loop import train
+
+    given = {field.name: getattr(options, field.name) for field in fields(Experiment)}
+    experiment = Experiment(**given)
+    if options.across is not None:
+        from rope.book.training.across import train_across
+
+        trained = train_across(experiment, options.across, device=options.device)
+        if os.environ["RANK"] != "0":
+            return
+    else:
+        trained = train(experiment, device=options.device)
+    print(json.dumps({"experiment": asdict(experiment), **trained.metrics[-1]}))
+
+
+def _sweep(options: argparse.Namespace) -> None:
+    from rope.book.training.sweep import sweep
+
+    sweep(options.output, options.workers, options.plan)
+    print(f"Wrote {options.output}", file=sys.stderr)
+
+
+def _cost(options: argparse.Namespace) -> None:
+    from rope.book.measured.machine import about_here
+    from rope.book.measured.record import rounded, write
+    from rope.book.training.cost import costs
+
+    write(options.output, rounded({"metadata": about_here(("torch",)), **costs()}))
+    print(f"Wrote {options.output}", file=sys.stderr)
+
+
+def _policies(options: argparse.Namespace) -> None:
+    from rope.book.measured.record import rounded, write
+    from rope.book.training.policies import policies
+
+    write(options.output, rounded(policies(), digits=5))
+    print(f"Wrote {options.output}", file=sys.stderr)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m rope.book.training",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_subparsers(required=True, metavar="train | sweep | cost | policies")
+
+    one = commands.add_parser("train", help="train one model and print its last line of metrics")
+    one.set_defaults(command=_train)
+    for field in fields(Experiment):
+        name, default = "--" + field.name.replace("_", "-"), field.default
+        if isinstance(default, bool):
+            one.add_argument(name, action=argparse.BooleanOptionalAction, default=default)
+        else:
+            choices, kind = CHOICES.get(field.name), type(default)
+            one.add_argument(
+                name, default=default, type=kind, choices=choices, help="(%(default)s)"
+            )
+    one.add_argument("--device", default="cpu", help="(%(default)s)")
+    one.add_argument("--across", choices=("data", "context"), help="processes of torchrun share it")
+
+    whole = commands.add_parser("sweep", help="train and measure every run of a plan")
+    whole.set_defaults(command=_sweep)
+    whole.add_argument("--plan", choices=("first", "second"), default="first", help="(%(default)s)")
+    whole.add_argument("--output", type=Path, default=Path("sweep.json"), help="(%(default)s)")
+    whole.add_argument("--workers", type=int, default=2, help="processes (%(default)s)")
+
+    cost = commands.add_parser("cost", help="time a training step and an attention layer")
+    cost.set_defaults(command=_cost)
+    cost.add_argument("--output", type=Path, default=Path("cost.json"), help="(%(default)s)")
+
+    keys = commands.add_parser("policies", help="read texts longer than the cache, by policy")
+    keys.set_defaults(command=_policies)
+    keys.add_argument("--output", type=Path, default=Path("policies.json"), help="(%(default)s)")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,110 @@
+"""What a training step costs with each method, and attention against the length.
+
+Chapter "What training shows". Whatever is compared takes turns, in an order shuffled anew each
+round, so that a slow moment strikes all alike. `python -m rope.book.training cost` writes both.
+
+Shapes: B batch, H heads, S sequence, D head dimension.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from itertools import count
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+from tqdm import tqdm
+
+from rope.attention.linear import linear_attention
+from rope.book.measured.bench.memory import peak_memory
+from rope.book.measured.clock import quartiles, time_all
+from rope.book.training.corpus import Corpus, generator
+from rope.book.training.data import data_for
+from rope.book.training.decoder import Decoder, masked_scores
+from rope.book.training.experiment import Experiment
+from rope.book.training.loop import make_optimizer, training_step
+from rope.book.training.positions import POSITIONS
+from rope.frequencies import inverse_frequencies, rotary_tables
+
+LENGTHS = (128, 256, 512, 1024, 2048, 4096, 8192)
+BATCH, HEADS, HEAD_DIM = 1, 4, 32  # of the attention that is timed
+CPU = torch.device("cpu")
+Attend = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
+
+
+def costs(lengths: Sequence[int] = LENGTHS, rounds: int = 20) -> dict[str, Any]:
+    """Both on this machine's CPU, as the record keeps them; minutes, and over 3 GB at the end.
+
+    rounds: of training steps; attention, steadier and up to 6 s a call, is timed in fewer.
+    """
+    steps = {name: steps_of(Experiment(position=name)) for name in POSITIONS}
+    return {
+        "threads": torch.get_num_threads(),
+        "step": timed(steps, rounds),
+        "attention": attention_cost(lengths),
+    }
+
+
+def timed(calls: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, list[float]]:
+    """Seconds of each call in each of `rounds` rounds, by name; raises what a call raises."""
+    seconds, failed = time_all(calls, CPU, rounds=rounds, seconds=0)
+    for error in failed.values():
+        raise error
+    return seconds
+
+
+def steps_of(experiment: Experiment, corpus: Corpus | None = None) -> Callable[[], float]:
+    """A call that trains the experiment's model for one more step, from the first one on.
+
+    A step is one of `train`: draw a batch, forward, backward, clip, AdamW; corpus as for `train`.
+    """
+    data = data_for(experiment, corpus)
+    model = Decoder(experiment, data.tokens)
+    optimizer, numbers = make_optimizer(model, experiment), count(1)
+    return lambda: training_step(model, optimizer, data, experiment, next(numbers))
+
+
+#: The attentions compared, each of q, k, v `[B, H, S, D]` and tables `[S, D/2]`: softmax through
+#: the S x S weights, and by torch's own call, which need not keep them; then linear attention.
+ATTENTIONS: dict[str, Attend] = {
+    "softmax by matrix": lambda q, k, v, cos, sin: masked_scores(q, k).softmax(dim=-1) @ v,
+    "softmax fused": lambda q, k, v, cos, sin: scaled_dot_product_attention(
+        q, k, v, is_causal=True
+    ),
+    "linear": partial(linear_attention, rotate=False),
+    "linear rotated": linear_attention,
+}
+
+
+def attention_cost(lengths: Sequence[int], rounds: int = 7) -> dict[str, Any]:
+    """Seconds and bytes of one attention, forward and backward, at each length S, by its name.
+
+    q, k, v are given, in float32: projections, equal for all, are left out, and of the last two
+    only "linear rotated" rotates them. Returns batch, heads, head_dim, lengths; and by name a list
+    along the lengths of: "seconds", a median, "lower" and "upper", its quartiles; "memory", the
+    most bytes held beyond the inputs, gradients among them.
+    "softmax by matrix" holds three matrices of 4 B H S^2 bytes at a time, and masks.
+    """
+    quantities = ("lower", "seconds", "upper", "memory")
+    found: dict[str, Any] = {quantity: {name: [] for name in ATTENTIONS} for quantity in quantities}
+    for length in tqdm(lengths, unit="length"):
+        calls = attention_calls((BATCH, HEADS, length, HEAD_DIM))
+        for name, seconds in timed(calls, rounds).items():
+            numbers = (*quartiles(seconds).values(), peak_memory(calls[name], CPU))
+            for quantity, number in zip(quantities, numbers, strict=True):
+                found[quantity][name].append(number)
+    sizes = {"batch": BATCH, "heads": HEADS, "head_dim": HEAD_DIM}
+    return {**sizes, "lengths": list(lengths), **found}
+
+
+def attention_calls(shape: tuple[int, int, int, int]) -> dict[str, Callable[[], Any]]:
+    """By name: one forward and backward on inputs of shape `[B, H, S, D]`, their gradients."""
+    q, k, v, upstream = torch.randn(4, *shape, generator=generator(0, "attention"))
+    q, k, v = (x.clone().requires_grad_() for x in (q, k, v))
+    cos, sin = rotary_tables(shape[2], inverse_frequencies(shape[3]))
+
+    def call(attend: Attend) -> tuple[Tensor, ...]:
+        return torch.autograd.grad(attend(q, k, v, cos, sin), (q, k, v), upstream)
+
+    return {name: partial(call, attend) for name, attend in ATTENTIONS.items()}

@@ -1,0 +1,162 @@
+"""A decoder as plain as it can be: chapter "What training shows".
+
+    x <- x + Attention(norm(x)),    x <- x + MLP(norm(x)),    logits = W norm(x).
+
+What it knows of positions comes from one part, `positions`, and can be swapped.
+
+Shapes: B batch, H heads, S sequence, D head dimension, E embedding width.
+"""
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import gelu, scaled_dot_product_attention
+
+from rope.attention.linear import linear_attention
+from rope.book.training.corpus import generator
+from rope.book.training.experiment import Experiment
+from rope.book.training.positions import Learned, Places
+from rope.book.training.variants import METHODS
+from rope.functional import rotary_embedding
+
+
+class Attention(nn.Module):
+    """Causal attention that applies what it is told of positions; no biases in its projections."""
+
+    def __init__(self, experiment: Experiment) -> None:
+        super().__init__()
+        self.experiment = experiment
+        self.project = nn.Linear(experiment.width, 3 * experiment.width, bias=False)
+        self.out = nn.Linear(experiment.width, experiment.width, bias=False)
+
+    def forward(self, x: Tensor, places: Places) -> Tensor:
+        q, k, v = self.heads(x)  # [B, H, S, D] each
+        if self.experiment.attention == "linear":
+            mixed = self._linear(q, k, v, places)
+        else:
+            q, k = self.rotate(q, k, places)
+            mixed = self.attend(q, k, v, places.bias)
+        return self.out(mixed.transpose(1, 2).flatten(2))
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
+        """Causal attention by softmax: `[B, H, S, D]`."""
+        return scaled_dot_product_attention(q, k, v, attn_mask=bias, is_causal=bias is None)
+
+    def heads(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """q, k, v of each head, `[B, H, S, D]`, before any rotation."""
+        split = self.project(x).unflatten(-1, (3, self.experiment.heads, -1))
+        q, k, v = split.permute(2, 0, 3, 1, 4)
+        return q, k, v
+
+    def rotate(self, q: Tensor, k: Tensor, places: Places) -> tuple[Tensor, Tensor]:
+        """Query and key at their positions."""
+        interleaved = self.experiment.interleaved
+        if places.query is not None:
+            q = rotary_embedding(q, *places.query, interleaved=interleaved)
+        if places.key is not None:
+            k = rotary_embedding(k, *places.key, interleaved=interleaved)
+        return q, k
+
+    def scores(self, q: Tensor, k: Tensor, places: Places, last: int | None = None) -> Tensor:
+        """What enters the softmax of q and k before any rotation: `[B, H, S, S]`, −inf ahead.
+
+        last: of how many queries, the last ones, `[B, H, last, S]`; of all of them when None.
+        """
+        q, k = self.rotate(q, k, places)
+        start = 0 if last is None else q.shape[2] - last
+        score = masked_scores(q[:, :, start:], k)
+        return score if places.bias is None else score + places.bias[..., start:, :]
+
+    def _linear(self, q: Tensor, k: Tensor, v: Tensor, places: Places) -> Tensor:
+        still = q.new_ones(q.shape[2], 1), q.new_zeros(q.shape[2], 1)  # the call takes tables
+        rotate, interleaved = places.query is not None, self.experiment.interleaved
+        tables = places.query or still
+        return linear_attention(q, k, v, *tables, rotate=rotate, interleaved=interleaved)
+
+
+def masked_scores(q: Tensor, k: Tensor) -> Tensor:
+    """q k^T / sqrt(D), -inf for keys ahead: `[B, H, S, S]`, or a row for each of the last."""
+    scores = q @ k.mT / math.sqrt(q.shape[-1])
+    return scores.masked_fill(keys_ahead(scores), -math.inf)
+
+
+def keys_ahead(scores: Tensor) -> Tensor:
+    """Where the key stands after the query: booleans `[S, S]`, or a row for each of the last."""
+    queries, keys = scores.shape[-2:]
+    everywhere = torch.ones(queries, keys, dtype=torch.bool, device=scores.device)
+    return everywhere.triu(1 + keys - queries)
+
+
+class Block(nn.Module):
+    """One layer: attention, then an MLP four times as wide; `[B, S, E]` in and out."""
+
+    def __init__(self, experiment: Experiment) -> None:
+        super().__init__()
+        width = experiment.width
+        self.before_attention, self.before_mlp = nn.RMSNorm(width), nn.RMSNorm(width)
+        self.attention = Attention(experiment)
+        self.up = nn.Linear(width, 4 * width, bias=False)
+        self.down = nn.Linear(4 * width, width, bias=False)
+
+    def forward(self, x: Tensor, places: Places) -> Tensor:
+        x = x + self.attention(self.before_attention(x), places)
+        return x + self.down(gelu(self.up(self.before_mlp(x))))
+
+
+class Decoder(nn.Module):
+    """A language model over `tokens` kinds of token.
+
+    Weights start from normal numbers: the embedding with variance 1/E, scaled by sqrt(E) when it
+    is read, the projections with 0.02, those into the residual less by sqrt(2 layers).
+    Takes int64 `[B, S]` and returns logits `[B, S, tokens]`; position_ids: integers `[S]`,
+    0 ... S-1 without them.
+
+    >>> model = Decoder(Experiment(width=16, heads=2, layers=1), tokens=10)
+    >>> model(torch.zeros(2, 5, dtype=torch.long)).shape
+    torch.Size([2, 5, 10])
+    """
+
+    def __init__(self, experiment: Experiment, tokens: int) -> None:
+        super().__init__()
+        self.experiment = experiment
+        self.embedding = nn.Embedding(tokens, experiment.width)
+        self.positions = METHODS[experiment.position](experiment)
+        self.blocks = nn.ModuleList(Block(experiment) for _ in range(experiment.layers))
+        self.norm = nn.RMSNorm(experiment.width)
+        self.head = nn.Linear(experiment.width, tokens, bias=False)
+        self._start()
+
+    def forward(self, tokens: Tensor, position_ids: Tensor | None = None) -> Tensor:
+        if position_ids is None:
+            position_ids = torch.arange(tokens.shape[1], device=tokens.device)
+        places = self.places(position_ids)
+        x = self.embedding(tokens) * math.sqrt(self.experiment.width)  # [B, S, E]
+        if places.added is not None:
+            x = x + places.added
+        for block in self.blocks:
+            x = block(x, places)
+        return self.head(self.norm(x))
+
+    def places(self, position_ids: Tensor) -> Places:
+        """What the layers are told; a bias gets the causal mask, which it takes the place of."""
+        places = self.positions(position_ids)
+        if places.bias is None:
+            return places
+        masked = places.bias.masked_fill(keys_ahead(places.bias), -math.inf)
+        return places._replace(bias=masked.unsqueeze(0))
+
+    def _start(self) -> None:
+        for name, weight in self.named_parameters():
+            random = generator(self.experiment.seed, name)  # by name: what methods share is alike
+            if name.startswith(("embedding.", "positions.vectors.")):
+                nn.init.normal_(weight, std=self.experiment.width**-0.5, generator=random)
+            elif name.startswith("positions."):
+                nn.init.zeros_(weight)
+            elif weight.dim() == 2:
+                into_residual = name.endswith(("out.weight", "down.weight"))
+                shrink = math.sqrt(2 * self.experiment.layers) if into_residual else 1.0
+                nn.init.normal_(weight, std=0.02 / shrink, generator=random)
+        if isinstance(self.positions, Learned):
+            with torch.no_grad():
+                self.positions.vectors.weight.mul_(self.positions.start)

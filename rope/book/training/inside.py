@@ -1,0 +1,235 @@
+"""What a trained model does with its positions: chapter "What the model uses".
+
+Reading: the norms of each plane, the scores, and how much of a score the distance alone explains.
+
+    s_bmn = a_bm + f(m - n) + rest,
+
+with a_bm free for each query, since the softmax does not see it, and f fitted by least squares.
+Changing: planes that stop rotating, planes that say nothing. The model is as before afterwards.
+
+Shapes: B batch, H heads, S sequence, D head dimension, R rotated width.
+"""
+
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import cast
+from unittest.mock import patch
+
+import torch
+from torch import Tensor, nn
+
+from rope.book.training.decoder import Attention, Block, Decoder
+from rope.book.training.defects import check_rotary, check_softmax
+from rope.book.training.positions import Places, Rotary
+from rope.checks import check_count
+
+
+@torch.no_grad()
+def plane_norms(model: Decoder, inputs: Tensor) -> tuple[Tensor, Tensor]:
+    """The mean length of what each plane of q, and of k, holds, over all tokens.
+
+    inputs: int64 `[B, S]`. Returns two tensors `[layers, H, R/2]`, of q and k before the rotation,
+    which keeps lengths (the decay of xPos does not). For a method that rotates nothing the planes
+    are the D/2 that RoPE would rotate. Raises ValueError for a model of linear attention.
+
+    >>> from rope.book.training import Experiment
+    >>> model = Decoder(Experiment(layers=3, width=16, heads=2), tokens=5)
+    >>> q, k = plane_norms(model, torch.tensor([[1, 2, 3]]))
+    >>> q.shape, bool((k > 0).all())
+    (torch.Size([3, 2, 4]), True)
+    """
+    rotary = model.positions
+    width = rotary.dim if isinstance(rotary, Rotary) else model.experiment.head_dim
+    means: tuple[list[Tensor], list[Tensor]] = ([], [])
+    for attention, x, _ in calls(model, inputs):
+        for rows, vectors in zip(means, attention.heads(x)[:2], strict=True):
+            shape, pair = ((-1, 2), -1) if attention.experiment.interleaved else ((2, -1), -2)
+            planes = vectors[..., :width].unflatten(-1, shape)  # [B, H, S, R/2, 2], or 2, R/2
+            rows.append(planes.norm(dim=pair).mean(dim=(0, 2)))
+    return torch.stack(means[0]), torch.stack(means[1])
+
+
+def scores(model: Decoder, inputs: Tensor, layer: int) -> Tensor:
+    """What enters the softmax of a layer: `[B, H, S, S]`, row m for the query, −inf ahead.
+
+    Divided by sqrt(D), and with the bias where the method has one. inputs: int64 `[B, S]`.
+    Raises ValueError for a layer that the model has not, or for linear attention.
+
+    >>> from rope.book.training import Experiment
+    >>> model = Decoder(Experiment(width=16, heads=2), tokens=5)
+    >>> scores(model, torch.tensor([[1, 2, 3]]), layer=0)[0, 0].isinf()
+    tensor([[False,  True,  True],
+            [False, False,  True],
+            [False, False, False]])
+    """
+    check_count("layer", layer, smallest=0)
+    if layer >= len(model.blocks):
+        raise ValueError(
+            f"layer is {layer}; the model has {len(model.blocks)}, counted from 0: pass "
+            f"{len(model.blocks) - 1} for the last"
+        )
+    return _scores(*calls(model, inputs)[layer])
+
+
+def weights(model: Decoder, inputs: Tensor, layer: int) -> Tensor:
+    """What leaves the softmax of a layer: `[B, H, S, S]`, each row a share of 1 for every key.
+
+    Arguments and errors are those of `scores`.
+
+    >>> from rope.book.training import Experiment
+    >>> model = Decoder(Experiment(width=16, heads=2), tokens=5)
+    >>> weights(model, torch.tensor([[1, 2, 3]]), layer=3)[0, 0, 0]
+    tensor([1., 0., 0.])
+    """
+    return scores(model, inputs, layer).softmax(dim=-1)
+
+
+def by_distance(model: Decoder, inputs: Tensor) -> tuple[Tensor, Tensor]:
+    """The mean score and the mean weight at each distance m − n, over sequences and queries.
+
+    inputs: int64 `[B, S]`. Returns two tensors `[layers, H, S]`, float64, for the distances
+    0 ... S−1; the last is that of one query alone. Raises ValueError for linear attention.
+
+    >>> from rope.book.training import Experiment
+    >>> model = Decoder(Experiment(layers=3, width=16, heads=2), tokens=5)
+    >>> score, weight = by_distance(model, torch.tensor([[1, 2, 3, 4]]))
+    >>> score.shape
+    torch.Size([3, 2, 4])
+    """
+    layers = [_scores(*call) for call in calls(model, inputs)]
+    score = torch.stack([diagonal_means(layer) for layer in layers])
+    weight = torch.stack([diagonal_means(layer.softmax(dim=-1)) for layer in layers])
+    return score, weight
+
+
+def position_share(model: Decoder, inputs: Tensor) -> Tensor:
+    """The share of the variance of scores that the distance alone explains, by head.
+
+    Each query's scores are centred over the keys that it sees; the share is R^2 of the one function
+    of distance that fits them best. Near 1, a head looks at places, near 0, at what stands there.
+    A model without positions comes near 0 and not to it: at distance 0 a token meets itself, and a
+    fit follows chance the more, the fewer the sequences. 0 for scores that do not vary.
+    inputs: int64 `[B, S]`. Returns float64 `[layers, H]`. Raises ValueError for linear attention.
+
+    >>> from rope.book.training import Experiment
+    >>> model = Decoder(Experiment(layers=3, width=16, heads=2), tokens=5)
+    >>> same = torch.ones(1, 9, dtype=torch.long)  # nothing but the distance tells its tokens apart
+    >>> position_share(model, same).round(decimals=3)[0]
+    tensor([1., 1.], dtype=torch.float64)
+    """
+    return torch.stack([_explained(_scores(*call)) for call in calls(model, inputs)])
+
+
+@contextmanager
+def frozen(model: Decoder, planes: Iterable[int]) -> Iterator[None]:
+    """Within it these planes do not rotate, theta_j = 0, in any layer: they compare content alone.
+
+    planes: numbers 0 ... R/2 − 1, fast to slow. The decay of xPos stays. Raises ValueError for a
+    model that rotates nothing or a plane that it has not, TypeError for what is no integer.
+
+    >>> from rope.book.training import Experiment
+    >>> model = Decoder(Experiment(width=16, heads=2), tokens=5)
+    >>> with frozen(model, [1, 3]):
+    ...     model.positions.frequencies(4, torch.device("cpu"))
+    tensor([1.0000, 0.0000, 0.0100, 0.0000], dtype=torch.float64)
+    """
+    rotary = check_rotary(model)
+    chosen = checked_planes(planes, rotary)
+    frequencies = rotary.frequencies
+
+    def without(seq_len: int, device: torch.device) -> Tensor:
+        return frequencies(seq_len, device).masked_fill(chosen.to(device), 0.0)
+
+    with patch.object(rotary, "frequencies", without):
+        yield
+
+
+@contextmanager
+def erased(model: Decoder, planes: Iterable[int]) -> Iterator[None]:
+    """Within it these planes give nothing to any score, in any layer.
+
+    planes: as for `frozen`, and the same errors; ValueError for linear attention, whose denominator
+    would keep them.
+
+    >>> from rope.book.training import Experiment
+    >>> model = Decoder(Experiment(width=16, heads=2), tokens=5)
+    >>> with erased(model, range(4)):
+    ...     weights(model, torch.tensor([[1, 2]]), layer=0)[0, 0]
+    tensor([[1.0000, 0.0000],
+            [0.5000, 0.5000]])
+    """
+    rotary = check_rotary(model)
+    check_softmax(model)
+    chosen = checked_planes(planes, rotary)
+    forward = rotary.forward
+
+    def without(position_ids: Tensor) -> Places:
+        places = forward(position_ids)
+        assert places.query is not None
+        cos, sin = (table.masked_fill(chosen.to(table.device), 0.0) for table in places.query)
+        return places._replace(query=(cos, sin))  # a query of 0 in these planes
+
+    with patch.object(rotary, "forward", without):
+        yield
+
+
+def checked_planes(planes: Iterable[int], rotary: Rotary) -> Tensor:
+    """Which planes are meant: booleans `[R/2]`."""
+    if not isinstance(planes, Iterable):
+        raise TypeError(f"planes is {planes!r}; it must hold integers, so pass [{planes!r}]")
+    chosen = torch.zeros(rotary.dim // 2, dtype=torch.bool)
+    for plane in planes:
+        check_count("a plane", plane, smallest=0)
+        if plane >= len(chosen):
+            raise ValueError(
+                f"planes holds {plane}; the model has {len(chosen)}, counted from 0: pass numbers "
+                f"up to {len(chosen) - 1}"
+            )
+        chosen[plane] = True
+    return chosen
+
+
+@torch.no_grad()
+def calls(model: Decoder, inputs: Tensor) -> list[tuple[Attention, Tensor, Places]]:
+    """Each layer's attention and what it is called with when the model reads the inputs."""
+    check_softmax(model)
+    seen: list[tuple[Attention, Tensor, Places]] = []
+
+    def see(attention: nn.Module, given: tuple[Tensor, Places]) -> None:
+        seen.append((cast(Attention, attention), *given))
+
+    with ExitStack() as hooks:
+        for block in model.blocks:
+            attention = cast(Block, block).attention
+            hooks.enter_context(attention.register_forward_pre_hook(see))
+        model(inputs.to(model.embedding.weight.device))
+    return seen
+
+
+@torch.no_grad()
+def _scores(attention: Attention, x: Tensor, places: Places) -> Tensor:
+    q, k, _ = attention.heads(x)
+    return attention.scores(q, k, places)
+
+
+def diagonal_means(square: Tensor) -> Tensor:
+    """The mean of `[B, H, S, S]` at each distance below the diagonal: `[H, S]`, float64."""
+    diagonals = (square.diagonal(-distance, 2, 3) for distance in range(square.shape[-1]))
+    return torch.stack([values.double().mean(dim=(0, -1)) for values in diagonals], dim=-1)
+
+
+def _explained(score: Tensor) -> Tensor:
+    """R^2 of the best f(m − n) beside a free number for each row: `[H]`, float64."""
+    length = score.shape[-1]
+    seen = torch.ones(length, length, dtype=torch.float64, device=score.device).tril()
+    score = score.double().masked_fill(seen == 0, 0.0)
+    mean = score.sum(dim=-1, keepdim=True) / seen.sum(dim=-1, keepdim=True)
+    centred = (score - mean) * seen
+    # The normal equations G f = r. Row m sees the distances 0 ... m once each, as seen[m] says.
+    within = seen / seen.sum(dim=-1, keepdim=True)
+    normal = torch.diag(seen.sum(dim=0)) - seen.mT @ within  # G, [S, S]; blind to a constant in f
+    sums = [centred.diagonal(-distance, 2, 3).sum(dim=-1) for distance in range(length)]
+    right = torch.stack(sums, dim=-1).mean(dim=0)  # r of one sequence in the mean, [H, S]
+    fitted = right @ torch.linalg.pinv(normal, hermitian=True)
+    total = centred.square().sum(dim=(-2, -1)).mean(dim=0)  # [H]
+    return torch.where(total > 0, (fitted * right).sum(dim=-1) / total, 0.0)

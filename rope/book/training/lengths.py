@@ -1,0 +1,176 @@
+"""Loss by position, far beyond the trained length: chapter "Beyond the trained length".
+
+Every method reads the same windows of 16 times the trained context; a bin is a stretch of
+positions. Rotary models are read again through each context extension, as they are and after a
+short training on longer windows.
+
+Shapes: B batch, S sequence.
+"""
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from rope.book.training.data import IGNORED, SYMBOLS, Data, TextData
+from rope.book.training.decoder import Decoder
+from rope.book.training.defects import check_rotary, defect
+from rope.book.training.experiment import Experiment
+from rope.book.training.loop import Trained, make_optimizer, token_losses, training_step
+from rope.extensions import NTK, Default, DynamicNTK, Extension, Linear, YaRN
+
+FACTOR = 16  # how far beyond the trained context the models are read
+SHARES = (0, 1 / 8, 1 / 4, 1 / 2, 3 / 4, 1, 5 / 4, 3 / 2, 2, 3, 4, 6, 8, 10, 12, 14, 16)
+TUNED_FACTOR, TUNED_STEPS, TUNED_RATE = 8, 30, 3e-4
+TUNED_SEEDS = 1000  # from here on, so that tuning draws other batches than training did
+OFFSETS = (0, 64, 128, 256, 512, 1024, 2048, 4096, 16_384, 65_536)
+
+
+def edges(context: int) -> list[int]:
+    """Where the bins of positions begin and end: 0 ... 16 contexts, narrow ones first.
+
+    >>> edges(128)[:8], edges(128)[-1]
+    ([0, 16, 32, 64, 96, 128, 160, 192], 2048)
+    """
+    return [int(share * context) for share in SHARES]
+
+
+def by_position(
+    model: Decoder, data: Data, sequences: int, *, prefixes: bool = False
+) -> dict[str, list[Any]]:
+    """Mean loss, nats a token, and the share answered rightly, in each bin of positions.
+
+    prefixes: read for each bin only what stands before its end, so that an extension which depends
+    on the length scales to that, and not to the whole window.
+    Returns `edges`, `loss` and `right`, None in the bins that the model cannot read: a learned
+    vector ends with the trained context.
+    """
+    context = model.experiment.context
+    bounds = edges(context)
+    reach = model.positions.reach or bounds[-1]
+    inputs, targets = data.validation(sequences, bounds[-1])
+    result: dict[str, list[Any]] = {"edges": bounds, "loss": [], "right": []}
+    read = None if prefixes else read_each(model, inputs[:, :reach], targets[:, :reach])
+    for low, high in pairwise(bounds):
+        asked = targets[:, low:high] != IGNORED
+        if high > reach or not asked.any():
+            result["loss"].append(None)
+            result["right"].append(None)
+        else:
+            loss, right = read or read_each(model, inputs[:, :high], targets[:, :high])
+            result["loss"].append(_mean(loss[:, low:high][asked]))
+            result["right"].append(_mean(right[:, low:high][asked]))
+    return result
+
+
+def by_distance(model: Decoder, data: Data, sequences: int) -> dict[str, list[Any]]:
+    """Of a recall model: the share answered rightly for each distance d, in the trained context.
+
+    None for a distance that no question there asks for.
+    """
+    inputs, targets = data.validation(sequences, model.experiment.context)
+    _, right = read_each(model, inputs, targets)
+    distance = inputs - SYMBOLS + 1
+    every = list(range(1, model.experiment.questions + 1))
+    answers = [right[(targets != IGNORED) & (distance == d)] for d in every]
+    return {"distance": every, "accuracy": [_mean(x) if len(x) else None for x in answers]}
+
+
+def shifted(model: Decoder, data: Data, sequences: int = 32) -> list[float]:
+    """The loss in the trained context when all positions grow by each of OFFSETS.
+
+    Scores depend on differences alone, so an exact rotation keeps it.
+    """
+    context = model.experiment.context
+    inputs, targets = data.validation(sequences, context)
+    return [
+        _mean(token_losses(model, inputs, targets, torch.arange(context) + offset))
+        for offset in OFFSETS
+    ]
+
+
+def extensions_of(experiment: Experiment) -> dict[str, Extension]:
+    """The extensions by the factor that the reading asks for, named as `rope.extensions` does."""
+    context, factor = experiment.context, float(FACTOR)
+    return {
+        "default": Default(),
+        "linear": Linear(factor),
+        "ntk": NTK(factor),
+        "dynamic": DynamicNTK(1.0, context),  # its factor is one more, on top of the length
+        "yarn": YaRN(factor, context),
+    }
+
+
+@contextmanager
+def extended(model: Decoder, extension: Extension) -> Iterator[Decoder]:
+    """Within it the spectrum of a rotary model is extended; ValueError for a model of another kind.
+
+    >>> model = Decoder(Experiment(width=16, heads=2), tokens=5)
+    >>> with extended(model, Linear(2.0)):
+    ...     model.positions.frequencies(4, torch.device("cpu"))
+    tensor([0.5000, 0.0500, 0.0050, 0.0005], dtype=torch.float64)
+    """
+    with patch.object(check_rotary(model), "extension", extension):
+        yield model
+
+
+def tuned(trained: Trained, extension: Extension) -> Decoder:
+    """A copy trained for TUNED_STEPS more, on windows of 8 contexts read through the extension."""
+    model = copy.deepcopy(trained.model)
+    assert isinstance(trained.data, TextData)
+    short = model.experiment
+    long = replace(
+        short,
+        context=TUNED_FACTOR * short.context,
+        batch=max(1, short.batch // TUNED_FACTOR),
+        steps=TUNED_STEPS,
+        warmup=5,
+        learning_rate=TUNED_RATE,
+        seed=TUNED_SEEDS + short.seed,
+    )
+    data = TextData(long, trained.data.corpus)
+    optimizer = make_optimizer(model, long)
+    with extended(model, extension):
+        for step in range(1, TUNED_STEPS + 1):
+            training_step(model, optimizer, data, long, step)
+    return model
+
+
+def by_extension(trained: Trained, sequences: int) -> dict[str, dict[str, list[Any]]]:
+    """Loss by position through each extension, as the model is and after a short training."""
+    found: dict[str, dict[str, list[Any]]] = {}
+    for name, extension in extensions_of(trained.model.experiment).items():
+        follows = extension.length_dependent
+        with extended(trained.model, extension) as model:
+            plain = by_position(model, trained.data, sequences, prefixes=follows)
+        found[name] = {"loss": plain["loss"]}
+        if not follows:  # a training at one length has one spectrum
+            with extended(tuned(trained, extension), extension) as model:
+                found[name]["tuned"] = by_position(model, trained.data, sequences)["loss"]
+                if name == "yarn":
+                    with defect(model, "bf16 positions"):
+                        rounded = by_position(model, trained.data, sequences)
+                    found[name]["tuned, bf16 positions"] = rounded["loss"]
+    return found
+
+
+def read_each(model: Decoder, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """Loss and correctness of each token, `[B, S]`, one sequence at a time: they are long."""
+    losses, right = [], []
+    for row, wanted in zip(inputs.split(1), targets.split(1), strict=True):
+        with torch.no_grad():
+            logits = model(row.to(model.embedding.weight.device)).float().cpu()
+        losses.append(cross_entropy(logits.mT, wanted, ignore_index=IGNORED, reduction="none"))
+        right.append(logits.argmax(-1) == wanted)
+    return torch.cat(losses), torch.cat(right)
+
+
+def _mean(values: Tensor) -> float:
+    return values.double().mean().item()

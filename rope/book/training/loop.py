@@ -1,0 +1,145 @@
+"""The training loop: AdamW, a cosine, and the validation loss every few steps.
+
+Chapter "What training shows".
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+from tqdm import tqdm
+
+from rope.book.training.corpus import Corpus
+from rope.book.training.data import IGNORED, Data, data_for
+from rope.book.training.decoder import Decoder
+from rope.book.training.experiment import Experiment
+
+EVALUATED = 64  # validation sequences of an evaluation while training
+
+
+@dataclass
+class Trained:
+    """A model, the data that it was trained on, and what was measured meanwhile.
+
+    metrics: one dict an evaluation, with `step` and `loss` (of validation, nats a token).
+    """
+
+    model: Decoder
+    data: Data
+    metrics: list[dict[str, Any]]
+
+
+def train(
+    experiment: Experiment,
+    *,
+    corpus: Corpus | None = None,
+    device: torch.device | str = "cpu",
+    progress: bool = True,
+) -> Trained:
+    """Train the experiment's model.
+
+    corpus: for the text task, CPython's topics when None. progress: a bar on standard error.
+    Raises ValueError for a corpus too short, RuntimeError for a loss that is not finite.
+
+    >>> small = Experiment(layers=1, width=16, heads=2, context=16, batch=4, steps=20, warmup=2)
+    >>> metrics = train(small, progress=False).metrics
+    >>> metrics[-1]["step"], metrics[-1]["loss"] < metrics[0]["loss"]
+    (20, True)
+    """
+    data = data_for(experiment, corpus)
+    model = Decoder(experiment, data.tokens).to(device)
+    optimizer = make_optimizer(model, experiment)
+    metrics = [{"step": 0, "loss": validation_loss(model, data)}]
+    steps = range(1, experiment.steps + 1)
+    for step in (bar := tqdm(steps, experiment.name, unit="step", disable=not progress)):
+        training_step(model, optimizer, data, experiment, step)
+        if step % experiment.evaluate_every == 0 or step == experiment.steps:
+            metrics.append({"step": step, "loss": validation_loss(model, data)})
+            bar.set_postfix(loss=f"{metrics[-1]['loss']:.3f}")
+    return Trained(model, data, metrics)
+
+
+def validation_loss(model: Decoder, data: Data, sequences: int = EVALUATED) -> float:
+    """Mean loss over validation sequences of the trained length, in nats a token."""
+    experiment = model.experiment
+    inputs, targets = data.validation(sequences, experiment.context)
+    total, count = 0.0, 0
+    for some, wanted in zip(
+        inputs.split(experiment.batch), targets.split(experiment.batch), strict=True
+    ):
+        losses = token_losses(model, some, wanted)
+        asked = wanted.to(losses.device) != IGNORED
+        total, count = total + losses[asked].double().sum().item(), count + int(asked.sum())
+    return total / count
+
+
+@torch.no_grad()
+def token_losses(
+    model: Decoder, inputs: Tensor, targets: Tensor, position_ids: Tensor | None = None
+) -> Tensor:
+    """The loss of each token, `[B, S]`, in nats; 0 where nothing is asked."""
+    device = model.embedding.weight.device
+    logits = model(inputs.to(device), position_ids)
+    return cross_entropy(
+        logits.mT.float(), targets.to(device), ignore_index=IGNORED, reduction="none"
+    )
+
+
+def learning_rate(experiment: Experiment, step: int) -> float:
+    """Of step 1, 2, ...: a straight rise over `warmup`, then half a cosine down to a tenth.
+
+    >>> small = Experiment(steps=100, warmup=10, learning_rate=1.0)
+    >>> [round(learning_rate(small, step), 2) for step in (1, 10, 55, 100)]
+    [0.1, 1.0, 0.55, 0.1]
+    """
+    if step <= experiment.warmup:
+        return experiment.learning_rate * step / experiment.warmup
+    share = (step - experiment.warmup) / max(1, experiment.steps - experiment.warmup)
+    return experiment.learning_rate * (0.55 + 0.45 * math.cos(math.pi * share))
+
+
+def training_step(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    data: Data,
+    experiment: Experiment,
+    step: int,
+    part: Callable[[Tensor], Tensor] | None = None,
+    position_ids: Tensor | None = None,
+) -> float:
+    """Step 1, 2, ... of an experiment; returns the loss of its batch before the step.
+
+    part: of inputs and targets `[B, S]`, what this process has of them; position_ids: of its
+    tokens, 0 ... S-1 when None.
+    """
+    device = next(model.parameters()).device
+    batch = data.training(step)
+    inputs, targets = (x.to(device) for x in (batch if part is None else map(part, batch)))
+    for group in optimizer.param_groups:
+        group["lr"] = learning_rate(experiment, step)
+    logits = model(inputs, position_ids)
+    loss = cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=IGNORED)
+    if not torch.isfinite(loss):
+        raise RuntimeError(
+            f"the loss of step {step} is {loss.item()}; it must be finite: lower learning_rate, or "
+            "warm up longer"
+        )
+    optimizer.zero_grad(set_to_none=True)
+    loss.backward()
+    for group in optimizer.param_groups:  # matrices and gains apart
+        torch.nn.utils.clip_grad_norm_(group["params"], 1.0)
+    optimizer.step()
+    return loss.item()
+
+
+def make_optimizer(model: Decoder, experiment: Experiment) -> torch.optim.Optimizer:
+    """AdamW; matrices decay, the gains of the norms do not."""
+    matrices = [weight for weight in model.parameters() if weight.dim() > 1]
+    gains = [weight for weight in model.parameters() if weight.dim() <= 1]
+    decays = {"params": matrices, "weight_decay": experiment.weight_decay}
+    stays = {"params": gains, "weight_decay": 0.0}
+    return torch.optim.AdamW([decays, stays], lr=experiment.learning_rate, betas=(0.9, 0.95))

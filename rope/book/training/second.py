@@ -1,0 +1,217 @@
+"""The second round of runs, and what is measured of each: controls, a longer text, another corpus.
+
+Chapters "What training shows", "What the model uses" and "Beyond the trained length". `SECOND`
+holds every run once, in the order in which they are made, so that a sweep which is stopped has
+answered the first questions. `python -m rope.book.training sweep --plan second`.
+"""
+
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+from rope.book.training.adjusting import offsets_forced
+from rope.book.training.context import (
+    EXTENSIONS,
+    Change,
+    as_it_is,
+    by_clamp,
+    by_extension,
+    by_ratio,
+    following,
+    last_keys,
+    mass_by_ratio,
+)
+from rope.book.training.corpus import copied
+from rope.book.training.data import IGNORED, LookupData, RecallData, TextData
+from rope.book.training.decoder import Decoder
+from rope.book.training.experiment import BASES, RECALL, SEEDS, TEXT, Experiment
+from rope.book.training.inside import by_distance as scores_by_distance
+from rope.book.training.inside import position_share, weights
+from rope.book.training.lengths import by_distance, by_position, read_each
+from rope.book.training.loop import EVALUATED, Trained, token_losses, validation_loss
+from rope.book.training.planes import by_plane
+from rope.book.training.positions import POSITIONS
+from rope.book.training.reading import windowed, without_head
+
+LONGEST = Experiment(context=512, batch=4)
+CODE = Experiment(task="code", batch=8, steps=3000, evaluate_every=100)
+SHUFFLED = replace(TEXT, task="shuffled")
+RECALLED = replace(RECALL, batch=16, steps=3000, evaluate_every=100)
+LOOKUP = replace(RECALLED, task="lookup")
+
+FEW = (1, 2, 4)  # questions: fewer than a bias has profiles, which are two, as many, and more
+FINDERS = ("none", "learned", "rope", "xpos", "alibi", "t5", "p-rope")
+SMALL_FINDERS = ("none", "learned", "rope", "alibi", "t5")
+CODE_METHODS = (*POSITIONS, "p-rope")
+VARIANTS = ("learned-small", "t5-plain", "p-rope")
+FIRST_SEEDS = (0, 1, 2)
+WINDOWS = 512  # of validation text, at most
+FAR = (31, 63, 95, 119, 127, 191, 255, 383, 511, 767, 1023, 1535, 2039)  # of an answer, in lookups
+SEQUENCES = 64  # of a task, to answer questions in
+LONG_SEQUENCES = 32
+COPIED = 32  # characters of a stretch that training holds too
+
+
+def _longest(seed: int) -> list[Experiment]:
+    return [replace(LONGEST, position=name, seed=seed) for name in POSITIONS]
+
+
+def _finding(task: Experiment, seed: int) -> list[Experiment]:
+    """Lookups, or recall of 32 questions, by every finder and base."""
+    bases = [base for base in BASES if base != task.base]
+    return [*(replace(task, position=name, seed=seed) for name in FINDERS),
+            *(replace(task, base=base, seed=seed) for base in bases)]  # fmt: skip
+
+
+def _few(seed: int) -> list[Experiment]:
+    """Recall of few questions."""
+    return [replace(RECALLED, questions=n, position=p, seed=seed)
+            for n in FEW for p in SMALL_FINDERS]  # fmt: skip
+
+
+def _code(seed: int) -> list[Experiment]:
+    return [replace(CODE, position=name, seed=seed) for name in CODE_METHODS]
+
+
+def _text(seed: int) -> list[Experiment]:
+    """The first round's text models, to be looked into further, their variants, shuffled text."""
+    names = ("rope", *(name for name in POSITIONS if name != "rope"), *VARIANTS)
+    return [*(replace(TEXT, position=name, seed=seed) for name in names),
+            replace(SHUFFLED, seed=seed)]  # fmt: skip
+
+
+SECOND = (
+    *_longest(0),
+    *_few(0),
+    *_finding(RECALLED, 0),
+    *_finding(LOOKUP, 0),
+    *_text(0),
+    *(run for seed in FIRST_SEEDS[1:] for run in _finding(LOOKUP, seed)),
+    *(run for seed in FIRST_SEEDS[1:] for run in _finding(RECALLED, seed)),
+    *_text(1),
+    *_text(2),
+    *_longest(1),
+    *_longest(2),
+    *(run for seed in FIRST_SEEDS for run in _code(seed)),
+    *(run for seed in SEEDS[3:] for run in _text(seed)),
+    *_longest(3),
+    *_longest(4),
+    *(run for seed in FIRST_SEEDS[1:] for run in _few(seed)),
+)
+
+
+def measure(trained: Trained) -> dict[str, Any]:
+    """A run's entry in the second record, but for its experiment; what it has depends on the task.
+
+    Always `loss`, of validation, over all of the text without an overlap, or WINDOWS of it.
+    """
+    model, data = trained.model, trained.data
+    if isinstance(data, RecallData):
+        return _of_recall(model, data)
+    if isinstance(data, LookupData):
+        return _of_lookup(model, data)
+    context = model.experiment.context
+    windows = min(WINDOWS, (len(data.corpus.validation) - 1) // context)
+    entry: dict[str, Any] = {"loss": validation_loss(model, data, windows)}
+    if model.experiment.task == "shuffled":
+        entry |= _scores(model, data)
+    if model.experiment.task == "text" and context == TEXT.context:
+        entry |= _of_text(trained, data)
+    return entry
+
+
+def _of_text(trained: Trained, data: TextData) -> dict[str, Any]:
+    """Loss and attention after 1 to 16 contexts; each head removed; for RoPE causes and cures."""
+    model = trained.model
+    entry: dict[str, Any] = {
+        "by_ratio": {"as it is": by_ratio(model, data)},
+        "attention": mass_by_ratio(model, data),
+        "heads": heads(model, data),
+        "copied": by_novelty(model, data),
+    }
+    if model.positions.reach is None:
+        entry["by_ratio"]["window"] = by_ratio(model, data, last_keys)
+    if model.experiment.position == "rope":
+        entry["extensions"] = by_extension(model, data)
+        entry["clamped"] = by_clamp(model, data)
+        entry["offsets"] = offsets_forced(trained)
+        inputs, _ = data.validation(EVALUATED, model.experiment.context)
+        entry["by_plane"] = by_plane(model, inputs).mean(dim=(1, 2)).tolist()
+    return entry
+
+
+def by_novelty(model: Decoder, data: TextData) -> dict[str, float]:
+    """The loss of held-out characters in stretches of COPIED that training holds too, and not.
+
+    Over all of the validation text, in windows of the context: `inside`, `outside`, and `share`.
+    """
+    context, text = model.experiment.context, data.corpus.validation
+    last = (len(text) - 1) // context * context
+    loss = token_losses(model, *(text[i : last + i].view(-1, context) for i in (0, 1))).flatten()
+    inside = copied(data.corpus, COPIED)[1 : last + 1]
+    share = inside.double().mean().item()
+    return {"inside": loss[inside].mean().item(), "outside": loss[~inside].mean().item(),
+            "share": share}  # fmt: skip
+
+
+def heads(model: Decoder, data: TextData) -> dict[str, Any]:
+    """Of each head: the mean weight of the previous character, and what the loss loses with it.
+
+    `previous` and `rise`, nats, `[layers, H]` each, over EVALUATED windows of validation text.
+    """
+    experiment = model.experiment
+    inputs, _ = data.validation(EVALUATED, experiment.context)
+    previous = [
+        weights(model, inputs, layer).diagonal(-1, 2, 3).double().mean(dim=(0, -1)).tolist()
+        for layer in range(experiment.layers)
+    ]
+    rise: list[list[float]] = [[] for _ in range(experiment.layers)]
+    plain = validation_loss(model, data)
+    for layer, head in product(range(experiment.layers), range(experiment.heads)):
+        with without_head(model, layer, head):
+            rise[layer].append(validation_loss(model, data) - plain)
+    return {"previous": previous, "rise": rise}
+
+
+def _scores(model: Decoder, data: TextData) -> dict[str, Any]:
+    """The mean score at each distance, of each head, and how much distance explains of it."""
+    inputs, _ = data.validation(EVALUATED, model.experiment.context)
+    score, _ = scores_by_distance(model, inputs)
+    return {"score": score.tolist(), "position_share": position_share(model, inputs).tolist()}
+
+
+def _of_recall(model: Decoder, data: RecallData) -> dict[str, Any]:
+    """Answers by distance, and by place up to 16 contexts, with all keys and the last 128."""
+    entry: dict[str, Any] = {
+        "loss": validation_loss(model, data, SEQUENCES),
+        "by_distance": by_distance(model, data, SEQUENCES)["accuracy"],
+        "right": by_position(model, data, LONG_SEQUENCES)["right"],
+    }
+    if model.positions.reach is None:
+        with windowed(model):
+            entry["right, window"] = by_position(model, data, LONG_SEQUENCES)["right"]
+    return entry
+
+
+def _of_lookup(model: Decoder, data: LookupData) -> dict[str, Any]:
+    """The share of right answers at each distance of FAR: as it is, and RoPE through extensions."""
+    context = model.experiment.context
+    changes: dict[str, Change] = {"as it is": as_it_is}
+    if model.experiment.position == "rope":
+        changes |= {name: following(make, context) for name, make in EXTENSIONS.items()}
+    right = {name: [answered(model, data, distance, change) for distance in FAR]
+             for name, change in changes.items()}  # fmt: skip
+    return {"loss": validation_loss(model, data, SEQUENCES), "distance": list(FAR), "right": right}
+
+
+def answered(
+    model: Decoder, data: LookupData, distance: int, change: Change = as_it_is
+) -> float | None:
+    """The share answered rightly at a distance; None where a method has no positions left."""
+    inputs, targets = data.far(SEQUENCES, distance)
+    length = inputs.shape[1]
+    if length > (model.positions.reach or length):
+        return None
+    with change(model, max(1.0, length / model.experiment.context)):
+        _, right = read_each(model, inputs, targets)
+    return right[targets != IGNORED].double().mean().item()

@@ -1,0 +1,235 @@
+"""The whole comparison: train every run of a plan, measure each, and write one record.
+
+`python -m rope.book.training sweep`, and `--plan second`. The record is written anew after each
+run, and a sweep that was stopped goes on with the runs that it lacks. Runs are trained on one
+thread each, several at a time, so that their numbers do not depend on how many there are. Every
+number is a mean over text or questions that were kept from training.
+"""
+
+import json
+import os
+import signal
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict, replace
+from multiprocessing import get_context, parent_process
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import torch
+from tqdm import tqdm
+
+from rope.book.measured.machine import about_here, commit, cpu_model
+from rope.book.measured.record import rounded, write
+from rope.book.training import second
+from rope.book.training.corpus import Corpus, load_corpus
+from rope.book.training.data import TextData
+from rope.book.training.defects import DEFECTS, check_rotary, defect
+from rope.book.training.experiment import PLAN, TEXT, Experiment
+from rope.book.training.inside import by_distance as scores_by_distance
+from rope.book.training.inside import erased, frozen, plane_norms, position_share
+from rope.book.training.lengths import (
+    FACTOR,
+    OFFSETS,
+    by_distance,
+    by_extension,
+    by_position,
+    shifted,
+)
+from rope.book.training.library import library_files, load_library
+from rope.book.training.loop import EVALUATED, Trained, train, validation_loss
+
+PLANS = {"first": PLAN, "second": second.SECOND}
+DIGITS = 4  # of a recorded number
+LONG_WINDOWS, BANDS = 16, 4
+Entry = dict[str, Any]
+
+
+def sweep(output: Path, workers: int = 2, plan: str = "first") -> Entry:
+    """Train and measure the runs of the plan, "first" or "second"; returns the record, written.
+
+    The model of the first plan's first rotary run is written beside it, small, as rope.pt. workers:
+    processes. Each run keeps the commit and the CPU that it was made at, of which one record may
+    have several; the second record has the sizes of the library's files. Whatever stops it,
+    KeyboardInterrupt included, finished runs are kept, and those that output holds are not
+    repeated. A bar on standard error counts the runs.
+    Raises ValueError for an output of other metadata.
+    """
+    if plan not in PLANS:
+        raise ValueError(f"plan is {plan!r}; it must be one of {', '.join(PLANS)}")
+    runs, about = PLANS[plan], metadata(plan)
+    here = {"commit": commit(), "cpu": cpu_model()}  # of the code that runs, not hours later
+    done = _finished(output, about)
+    missing = [experiment for experiment in runs if experiment not in done]
+    output.parent.mkdir(parents=True, exist_ok=True)
+
+    def record() -> Entry:
+        found: Entry = {"metadata": about, "runs": [done[each] for each in runs if each in done]}
+        if plan == "second":
+            found["files"] = {name: len(text) for name, text in library_files().items()}
+        return found
+
+    pool = ProcessPoolExecutor(workers, get_context("spawn"), initializer=_prepare)
+    try:
+        weights = output.with_name("rope.pt")
+        running = {pool.submit(run, each, weights, plan): each for each in missing}
+        ended = as_completed(running)
+        for each in tqdm(ended, total=len(runs), initial=len(runs) - len(missing), unit="run"):
+            found = each.result()  # raises where a worker was killed
+            done[running[each]] = found | here
+            write(output, record())
+    finally:
+        pool.shutdown(cancel_futures=True)
+    return record()
+
+
+def run(experiment: Experiment, weights: Path, plan: str = "first") -> Entry:
+    """Train and measure one run; weights: where to keep the model, if the book reads this one."""
+    trained = train(experiment, progress=False)
+    if plan == "second":
+        return rounded(basics(trained) | second.measure(trained), DIGITS)
+    if experiment == TEXT:
+        keep(trained, weights)
+    thoroughly = replace(experiment, seed=0) == TEXT
+    return rounded(measure(trained, thoroughly=thoroughly), DIGITS)
+
+
+def metadata(plan: str = "first") -> Entry:
+    """What the numbers depend on and every run shares: corpora, versions, command."""
+
+    def about(corpus: Corpus) -> Entry:
+        return {
+            "characters": len(corpus.training) + len(corpus.validation),
+            "kinds": len(corpus.vocabulary),
+            "sha256": corpus.sha256,
+        }
+
+    command, found = "python -m rope.book.training sweep", {"corpus": about(load_corpus())}
+    if plan == "second":
+        command += " --plan second"
+        library = {"files": len(library_files()), "validation": len(load_library().validation)}
+        found["library"] = about(load_library()) | library
+    here = about_here(("torch",))
+    for several in ("commit", "cpu", "platform"):
+        del here[several]
+    return {"command": command, "threads": 1, **found, **here}
+
+
+def basics(trained: Trained) -> Entry:
+    """What every entry begins with: the experiment, its parameters, its curve."""
+    model = trained.model
+    return {
+        "experiment": asdict(model.experiment),
+        "parameters": sum(weight.numel() for weight in model.parameters()),
+        "curve": {name: [line[name] for line in trained.metrics] for name in ("step", "loss")},
+    }
+
+
+def measure(trained: Trained, *, thoroughly: bool = False) -> Entry:
+    """A run's entry in the record: curve, final loss, loss by position, answers by distance.
+
+    thoroughly: for a rotary text model also what its planes do, what known mistakes cost it, and
+    how the context extensions serve it.
+    """
+    model, data = trained.model, trained.data
+    experiment = model.experiment
+    text = isinstance(data, TextData)
+    windows = _windows(trained, experiment.context) if text else 4 * EVALUATED
+    long = min(LONG_WINDOWS, _windows(trained, FACTOR * experiment.context)) if text else 32
+    entry: Entry = {
+        **basics(trained),
+        "loss": validation_loss(model, data, windows),
+        "by_position": by_position(model, data, long),
+    }
+    if not text:
+        entry["by_distance"] = by_distance(model, data, windows)
+    if thoroughly:
+        entry["inside"] = _inside(trained)
+        entry["defects"] = {"none": validation_loss(model, data)}
+        entry["shifted"] = {"offset": list(OFFSETS), "loss": {"exact": shifted(model, data)}}
+        for name in DEFECTS:
+            with defect(model, name):
+                entry["defects"][name] = validation_loss(model, data)
+                if name.startswith(("bf16", "float32")):  # a rounding, which grows with positions
+                    entry["shifted"]["loss"][name] = shifted(model, data)
+        entry["extensions"] = by_extension(trained, long)
+    return entry
+
+
+def keep(trained: Trained, output: Path, windows: int = 32) -> None:
+    """Write a model of text as the small file that `rope.book.training.results.trained` reads."""
+    model, data = trained.model, trained.data
+    assert isinstance(data, TextData)
+    inputs, targets = data.validation(windows, model.experiment.context)
+    fresh = output.with_suffix(".new")
+    torch.save(
+        {
+            "experiment": asdict(model.experiment),
+            "weights": {name: weight.half() for name, weight in model.state_dict().items()},
+            "vocabulary": data.corpus.vocabulary,
+            "sha256": data.corpus.sha256,
+            "inputs": inputs.to(torch.uint8),
+            "targets": targets.to(torch.uint8),
+        },
+        fresh,
+    )
+    os.replace(fresh, output)
+
+
+def _finished(output: Path, about: Entry) -> dict[Experiment, Entry]:
+    """The runs that an earlier sweep of the same kind has written."""
+    if not output.exists():
+        return {}
+    found = json.loads(output.read_text(encoding="utf-8"))
+    for name, here in about.items():
+        if (there := found["metadata"].get(name)) != here:
+            raise ValueError(
+                f"{output} was made with {name} {there!r}, and here it is {here!r}; one record has "
+                "one of them: name another output, or remove this one"
+            )
+    return {Experiment(**entry["experiment"]): entry for entry in found["runs"]}
+
+
+def _prepare() -> None:
+    """A worker has one thread, and ends at once when interrupted, or when its parent is gone."""
+    torch.set_num_threads(1)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    Thread(target=_end_with, args=(parent_process(),), daemon=True).start()
+
+
+def _end_with(parent: Any) -> None:
+    """Wait for the parent's end; a run that nobody will record is not finished."""
+    parent.join()
+    os._exit(1)
+
+
+def _windows(trained: Trained, length: int) -> int:
+    """How many windows of this length the validation text holds without an overlap."""
+    assert isinstance(trained.data, TextData)
+    return (len(trained.data.corpus.validation) - 1) // length
+
+
+def _inside(trained: Trained) -> Entry:
+    """Norms, scores by distance, and what the loss loses with each plane, in nats."""
+    model, data = trained.model, trained.data
+    inputs, _ = data.validation(EVALUATED, model.experiment.context)
+    q_norm, k_norm = plane_norms(model, inputs)
+    score, weight = scores_by_distance(model, inputs)
+    planes = range(check_rotary(model).dim // 2)
+    width = len(planes) // BANDS
+    bands = [planes[start : start + width] for start in planes[::width]]
+    plain = validation_loss(model, data)
+    found: Entry = {
+        "q_norm": q_norm.tolist(),
+        "k_norm": k_norm.tolist(),
+        "score": score.tolist(),
+        "weight": weight.tolist(),
+        "position_share": position_share(model, inputs).tolist(),
+    }
+    for name, change in (("frozen", frozen), ("erased", erased)):
+        for suffix, groups in (("", [[plane] for plane in planes]), ("_bands", bands)):
+            found[name + suffix] = losses = []
+            for group in groups:
+                with change(model, group):
+                    losses.append(validation_loss(model, data) - plain)
+    return found
