@@ -107,7 +107,7 @@ def test_the_bibliography_is_whole():
 
 
 def test_missing_packages_are_named():
-    command = ROOT / "rope" / "book" / "packages.py"
+    command = ROOT / "rope" / "book" / "tools" / "packages.py"
     done = run(sys.executable, "-I", "-S", command)
     assert done.returncode == 1
     assert f"{sys.executable} lacks torch, numpy, " in done.stderr
