@@ -25,7 +25,7 @@ class Influence:
     """said: the fault, if any; far: the farthest position taken; nan_from: where NaN begins.
 
     refused: notes on what was not taken; moved: how far results at the same positions are apart
-    beside `far`; linear: of q and k, whether doubled vectors give doubled results; first: results
+    in a short text and a longer one, and cached: what that does to keys that are kept; linear: of q and k, whether doubled vectors give doubled results; first: results
     of the first call.
     """
 
@@ -34,8 +34,28 @@ class Influence:
     nan_from: int | None = None
     refused: list[Said] = field(default_factory=list)
     moved: float = 0.0
+    cached: str = ""
     linear: tuple[bool, ...] = (True, True)
     first: Pair | None = None
+
+
+    def moves(self, probe: Probe, short: Pair, long: Pair) -> bool:
+        """Compare the same tokens in a short text and a longer one: is only their size another?"""
+        apart = [unlike(probe, y, z) for y, z in zip(short, long, strict=True)]
+        off = max(float(each.max() / z.abs().max()) for each, z in zip(apart, long, strict=True))
+        sized = True
+        for y, z in zip(short, long, strict=True):
+            factor = (y / z).nan_to_num(1.0).median(dim=2, keepdim=True).values  # [1, H, 1, D]
+            near = max(8 * probe.eps, 2.0**-14) * y.abs().amax(-1, keepdim=True)
+            sized &= bool((factor > 0).all() and ((y - factor * z).abs() <= near).all())
+        if off > self.moved and apart[1].any():
+            (q, k), kept = (each[0, 0] for each in long), short[1][0, 0]
+            most = float(torch.maximum(factor, 1 / factor).max())
+            off = float((q @ (kept - k).T).abs().max() / (q.norm(dim=-1) * k.norm(dim=-1)).max())
+            how = f"multiplied by up to {most:.3g}" if sized else f"off by {off:.2g} of |q| |k|"
+            self.cached = f"; with a cache, scores of keys from the shorter one are {how}"
+        self.moved = max(self.moved, off)
+        return sized
 
 
 def unlike(probe: Probe, left: Tensor, right: Tensor) -> Tensor:
@@ -98,9 +118,8 @@ def influences(probe: Probe, max_position: int) -> Influence:
     found.first = first
     ids = [*SHORT[:-1], found.far]  # the farthest in every call: a spectrum may follow the length
     base = probe(x, ids)
-    for y, z in zip(base, first, strict=True):
-        off = unlike(probe, y, z)[:, :, :-1].max() / z.abs().max()
-        found.moved = max(found.moved, float(off))
+    short, long = ((y[:, :, :-1], z[:, :, :-1]) for y, z in (first, base))
+    found.moves(probe, short, long)
     twice = probe((2 * x[0], 2 * x[1]), ids)
     found.linear = tuple(
         not unlike(probe, z, 2 * y).any() for y, z in zip(base, twice, strict=True)
@@ -108,7 +127,7 @@ def influences(probe: Probe, max_position: int) -> Influence:
     found.said = (
         _tokens(probe, x, ids, base)
         or _positions(probe, x, ids, base)
-        or _rows(probe, x, ids, base, found)
+        or _rows(probe, ids, found)
     )
     return found
 
@@ -183,24 +202,37 @@ def _state(
     return "axis" if heads > 1 and more.any() else "still"
 
 
-def _rows(probe: Probe, x: Pair, ids: list[int], base: Pair, found: Influence) -> Said | None:
+def _rows(probe: Probe, ids: list[int], found: Influence) -> Said | None:
     """Three rows of other positions, whole and of one token, against each row by itself."""
     rows = [ids, [*reversed(ids[:-1]), ids[-1]], [*([OTHER] * 3), *ids[3:]]]
-    alone = [base, *(probe(x, each) for each in rows[1:])]
     for length in (len(ids), 1):
-        last = slice(len(ids) - length, None)
-        q, k = (each[:, :, last] for each in short_text(probe, 3))
+        q, k = (each[:, :, -length:] for each in short_text(probe, 3))
+        given = [each[-length:] for each in rows]
         try:
-            together = probe((q, k), [each[last] for each in rows])
+            if length == 1 and (said := _lone(probe, ids, found)):
+                return said
+            alone = [probe((q[:1], k[:1]), each) for each in given]
+            together = probe((q, k), given)
         except Refusal as error:
             why = f"a batch of 3 rows of {length} was refused ({error})"
             found.refused.append(("refused", {"why": why}))
             return None
         for row in range(3):
             for name, y, z in zip(NAMES, alone[row], together, strict=True):
-                if (off := unlike(probe, z[row : row + 1], y[:, :, last])).any():
-                    which, one = NAMES.index(name), (q[row : row + 1], k[row : row + 1])
-                    if unlike(probe, probe(one, rows[row][last])[which], y[:, :, last]).any():
-                        return "positions-ignored", {"name": name, "how": _HOW["lone"]}
+                if (off := unlike(probe, z[row : row + 1], y)).any():
                     return "batch-mixed", {"name": name, "row": row, "off": float(off.max())}
     return None
+
+
+def _lone(probe: Probe, ids: list[int], found: Influence) -> Said | None:
+    """The last token in a call of its own, as in decoding, against the same in a longer one."""
+    alone, among = [], []
+    for x in zip(*(each.split(1, dim=2) for each in probe.vectors(4)), strict=True):
+        alone.append(probe(x, ids[-1:]))
+        many = probe((x[0].repeat(1, 1, len(ids), 1), x[1].repeat(1, 1, len(ids), 1)), ids)
+        among.append((many[0][:, :, -1:], many[1][:, :, -1:]))
+    short, long = ([torch.cat(each, 2) for each in zip(*pairs)] for pairs in (alone, among))
+    if found.moves(probe, (short[0], short[1]), (long[0], long[1])):
+        return None
+    which = int(not unlike(probe, short[0], long[0]).any())
+    return "positions-ignored", {"name": NAMES[which], "how": _HOW["lone"]}

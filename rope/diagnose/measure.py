@@ -3,7 +3,8 @@
 Shapes: n planes, P positions, R rotated width.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -11,12 +12,11 @@ from torch import Tensor
 from rope.diagnose import spectrum
 from rope.diagnose.planes import Structure, Turns, wrapped
 from rope.diagnose.report import Rotation
+from rope.extensions import Default, Extension, Linear
 from rope.frequencies import inverse_frequencies
 
 #: Angles in float32 are off by a few 2^-24 of their size; in TF32 or less by 2^-12 and more.
 ANGLES = 2.0**-20
-#: Powers in float32 give frequencies that are off by up to 1e-6 of their size.
-FREQUENCIES = 2.0**-15
 FARTHEST = 1 << 17  # of the positions by which a key may be off
 
 
@@ -24,8 +24,8 @@ FARTHEST = 1 << 17  # of the positions by which a key may be off
 class Measured:
     """theta `[n]`, with sign; last: the power of two up to which angles double.
 
-    off `[P, n]`: angles less m theta, of which rounding may explain allowed. growth `[n]`: of the
-    radius, in e-folds a position; radial: its largest error besides; noise: of an angle.
+    off `[P, n]`: angles less m theta, of which rounding may explain allowed. follows: whether sizes
+    follow the position; radial: the largest error of the radius besides; noise: of an angle.
     slots `[n]`: which of the R/2 planes each is. direction, offset: as in `Rotation`.
     """
 
@@ -35,7 +35,7 @@ class Measured:
     last: int
     off: Tensor
     allowed: Tensor
-    growth: Tensor
+    follows: bool
     radial: float
     noise: float
     layout: str
@@ -48,8 +48,20 @@ class Measured:
     def spectrum(self) -> tuple[Tensor, Tensor]:
         """|theta| of all R/2 planes, 0 for those that stand still, and to within how much."""
         theta = torch.zeros(self.width // 2, dtype=torch.float64)
-        theta[self.slots] = self.theta.abs()
-        return theta, FREQUENCIES * theta + 4 * self.noise / self.last
+        unseen = 2 * self.structure.noise / float(self.turns.positions[-1])
+        slack = torch.full_like(theta, max(unseen, 4 * self.noise / self.last))
+        theta[self.slots], slack[self.slots] = self.theta.abs(), 4 * self.noise / self.last
+        return theta, slack
+
+    @cached_property
+    def known(self) -> tuple[float, Extension | None] | None:
+        """Base and extension."""
+        return spectrum.name(*self.spectrum)
+
+    @property
+    def growth(self) -> Tensor:
+        """Of the logarithms of the sizes `[H, n]`, a position, up to the farthest."""
+        return self.turns.radius[-1].log() / self.turns.positions[-1]
 
     @property
     def paired(self) -> str:
@@ -64,21 +76,36 @@ class Measured:
         middle = float(gain.median())
         return 1.0 if abs(middle - 1) < slack else middle
 
-    def widen(self, made: Tensor, far: int) -> None:
-        """Count planes that stand still, or are too slow to be seen, where they are expected so."""
-        more, seen = made[self.width // 2 :], 2 * max(self.noise, self.structure.noise)
+    def widen(self, made: Tensor | None, far: int) -> None:
+        """Count planes that stand still, or are too slow to be seen, where they are expected so.
+
+        With no expectation, made, where the planes seen then begin a plain ladder of the whole head.
+        """
         neighbours = self.layout == "interleaved" or self.width == 2
-        if neighbours and len(more) and float(more.max()) * far < seen:
-            self.layout, self.width = "interleaved", 2 * len(made)
+        if not neighbours or (made is None and int(self.structure.planes.min())):
+            return
+        seen = 2 * max(self.noise, self.structure.noise)
+        if made is not None:
+            more = made[self.width // 2 :]
+            if len(more) and float(more.max()) * far < seen:
+                self.layout, self.width = "interleaved", 2 * len(made)
+            return
+        whole = replace(self, width=len(self.structure.planes) * 2 + len(self.structure.rest))
+        if whole.known and whole.known[0] <= 1e9 and isinstance(whole.known[1], (Default, Linear)):
+            self.layout, self.width = "interleaved", whole.width
 
 
 def measured(structure: Structure, turns: Turns, eps: float) -> Measured:
     """Frequencies, errors and layout of one tensor with at least one plane."""
-    m = turns.positions.double()[:, None]
-    # xPos's factors are exponentials of the position; the errors of rounded tables do not grow.
-    radius = turns.alpha.abs().clamp(min=1e-300).log()
-    growth = torch.where(radius[-1].abs() > 0.1, radius[-1] / m[-1], 0)
-    radial = float((radius - growth * m)[m[:, 0] <= 4096].expm1().abs().max())
+    m, sizes = turns.positions.double()[:, None], turns.radius.log().flatten(1)
+    # What a decay or a temperature multiplies by is smooth, or all planes share it, but rounded
+    # tables are rough: their errors differ from a position to the next, and from plane to plane.
+    apart = sizes - sizes.median(dim=1, keepdim=True).values * (sizes.shape[1] > 1)
+    inner = (m[2:] - m[:-2] == 2)[:, 0]
+    rough = float((apart[2:] - 2 * apart[1:-1] + apart[:-2])[inner].abs().median(0).values.max())
+    radial = float(sizes.expm1().abs().max())
+    if follows := radial > 16 * max(rough, eps):
+        radial = rough
     # A rounded table is as wrong along the circle as across it.
     noise = max(4 * eps, 2 * radial if radial < 0.1 else 0.0, 1e-12)
     theta, last = spectrum.frequencies(turns.positions, turns.alpha.angle())
@@ -93,7 +120,7 @@ def measured(structure: Structure, turns: Turns, eps: float) -> Measured:
     signs = set(towards[theta != 0].tolist())
     direction = int(signs.pop()) if len(signs) == 1 else 0
     return Measured(
-        structure, turns, theta, last, off, allowed, growth, radial, noise, layout, width, slots,
+        structure, turns, theta, last, off, allowed, follows, radial, noise, layout, width, slots,
         direction, _offset(structure, theta, eps),
     )  # fmt: skip
 
@@ -134,8 +161,8 @@ def _offset(structure: Structure, theta: Tensor, eps: float) -> float | None:
 
 def rotation(found: Measured, made: Tensor | None, linear: bool) -> Rotation:
     """What the report says; made: the frequencies expected, from which errors are counted."""
-    theta, slack = found.spectrum
-    base, extension = spectrum.name(theta, slack) or (None, None)
+    theta, _ = found.spectrum
+    base, extension = found.known or (None, None)
     reference = theta
     if made is not None and len(made) == len(theta):
         reference = made
