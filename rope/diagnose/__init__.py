@@ -156,8 +156,7 @@ def _identified(
         return Rotation(), Rotation(), [finding(code, **numbers)]
     q, k = (measured(each, turn, probe.eps) for each, turn in zip(found, turned, strict=True))
     made = None if expected is None else causes.wanted(expected, influence.far + 1)
-    for each in (q, k):
-        each.widen(made, influence.far)
+    q, k = (each.widened(made, influence.far) for each in (q, k))
     query, key = (
         rotation(each, made, ok) for each, ok in zip((q, k), influence.linear, strict=True)
     )

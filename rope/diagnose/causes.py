@@ -217,7 +217,8 @@ def _dtypes(probe: Probe, far: int) -> Iterator[Said]:
         for name, y, z in zip(NAMES, wide, given, strict=True):
             size, off = (each.abs().amax(dim=(0, 1, 3)) for each in (y, z - y))
             wrong = off > (16 * eps + 2.0**-20 * ids) * size
-            wrong &= size < torch.finfo(dtype).max  # a decay that leaves the dtype is another matter
+            held = torch.finfo(dtype)  # a decay may leave it
+            wrong &= (held.tiny < size) & (size < held.max)
             if wrong.any():
                 where = f"off by {float(off.max()):.2g} from position {int(ids[wrong][0])} on"
                 how = f"given as {plain(dtype)} is {where}: positions or frequencies are so rounded"
@@ -230,7 +231,7 @@ def _factors(q: Measured, k: Measured) -> Iterator[Said]:
     one, other = q.turns.radius.log()[..., common.any(1)], k.turns.radius.log()[..., common.any(0)]
     other = other.repeat_interleave(max(1, one.shape[1] // other.shape[1]), dim=1)
     total = (one[:, : other.shape[1]] + other[:, : one.shape[1]]).flatten(1)  # ln |q_m| |k_m|
-    m, slack = q.turns.positions.double(), max(1e-3, 2 * max(q.noise, k.noise))
+    m, slack = q.turns.positions.double(), max(1e-3, 4 * max(q.noise, k.noise))
 
     def bent(logs: Tensor) -> Tensor:
         return (logs - logs[-1:] * (m / m[-1])[:, None]).abs()

@@ -45,7 +45,9 @@ class Influence:
         off = max(float(each.max() / z.abs().max()) for each, z in zip(apart, long, strict=True))
         sized = True
         for y, z in zip(short, long, strict=True):
-            factor = (y / z).nan_to_num(1.0).median(dim=2, keepdim=True).values  # [1, H, 1, D]
+            most = z.abs().amax(2, True)
+            unit = z / most / most  # squares might leave float64
+            factor = ((y * unit).sum(2, True) / (z * unit).sum(2, True)).nan_to_num(1.0)
             near = max(8 * probe.eps, 2.0**-14) * y.abs().amax(-1, keepdim=True)
             sized &= bool((factor > 0).all() and ((y - factor * z).abs() <= near).all())
         if off > self.moved and apart[1].any():
@@ -81,28 +83,43 @@ def short_text(probe: Probe, rows: int = 1) -> Pair:
     return q, k
 
 
-def farthest(probe: Probe, x: Pair, first: Pair, most: int) -> Influence:
+def farthest(probe: Probe, first: Pair, most: int) -> Influence:
     """The last position that is taken, and what stands in the way beyond it; first: at SHORT."""
+    x, small = probe.vectors(len(SHORT)), [each.abs().amax((1, 2)) for each in first]
 
     def refused(position: int) -> str:
         try:
-            result = probe(x, [0, *SHORT[1:-1], position])
+            result = probe(x, [*SHORT[:4], position, position, position])
         except Refusal as error:
             return f"position {position} was refused ({error})"
         if not all(each.isfinite().all() for each in result):
             return "nan"
+        there = [each[:, :, 4:].abs().amax((1, 2)) for each in result]
+        gone = [((z == 0) & (y > 0)).any() for y, z in zip(small, there, strict=True)]
         # xPos's factors, centred on a text, are by its ends too large and too small to be fitted.
-        pairs = zip(first, result, strict=True)
-        grown = (z[:, :, 1:-1].abs().max() / y.abs().max() for y, z in pairs)
-        return f"position {position} makes others 1000 times as large" if max(grown) > 1000 else ""
+        others = [z[:, :, :4].abs().max() / y.max() for y, z in zip(small, result, strict=True)]
+        grown = f"position {position} makes others 1000 times as large"
+        return "zero" if any(gone) else grown if max(others) > 1000 else ""
+
+    def decays(position: int) -> bool:
+        """Whether it is by their growth or decay that results leave the dtype, and no fault."""
+        result = [each[:, :, 4:].abs().amax((1, 2)) for each in probe(x, [*SHORT[:4], *[position] * 3])]
+        ratio = torch.cat([z / y for y, z in zip(small, result, strict=True)])
+        return float(ratio.nan_to_num(1.0).log2().abs().max()) > 10
 
     low, high = max(SHORT), most - 1
     why = refused(high)
     while why and high - low > 1:
         middle = (low + high) // 2
         low, high, why = (low, middle, said) if (said := refused(middle)) else (middle, high, why)
+    if why in ("nan", "zero") and decays(low):
+        # Half as far, since near 0 a dtype's numbers have fewer bits.
+        size = "infinite" if why == "nan" else "0"
+        low, why = low // 2, f"sizes follow the position, and at {high} are {size}"
     if why == "nan":
         return Influence(low, nan_from=high)
+    if why == "zero":
+        return Influence(most - 1)
     return Influence(low, refused=[("reach", {"why": why})]) if why else Influence(high)
 
 
@@ -114,7 +131,7 @@ def influences(probe: Probe, max_position: int) -> Influence:
         return Influence(max(SHORT), ("not-finite", {"begin": min(SHORT)}))
     if said := differing(probe, first, again, "called once more"):
         return Influence(max(SHORT), said)
-    found = farthest(probe, x, first, max_position)
+    found = farthest(probe, first, max_position)
     found.first = first
     ids = [*SHORT[:-1], found.far]  # the farthest in every call: a spectrum may follow the length
     base = probe(x, ids)

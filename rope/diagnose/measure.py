@@ -12,11 +12,12 @@ from torch import Tensor
 from rope.diagnose import spectrum
 from rope.diagnose.planes import Structure, Turns, wrapped
 from rope.diagnose.report import Rotation
-from rope.extensions import Default, Extension, Linear
+from rope.extensions import Default, Extension, Linear, Proportional
 from rope.frequencies import inverse_frequencies
 
 #: Angles in float32 are off by a few 2^-24 of their size; in TF32 or less by 2^-12 and more.
 ANGLES = 2.0**-20
+PLAIN = (Default, Linear)
 FARTHEST = 1 << 17  # of the positions by which a key may be off
 
 
@@ -76,23 +77,23 @@ class Measured:
         middle = float(gain.median())
         return 1.0 if abs(middle - 1) < slack else middle
 
-    def widen(self, made: Tensor | None, far: int) -> None:
-        """Count planes that stand still, or are too slow to be seen, where they are expected so.
+    def widened(self, made: Tensor | None, far: int) -> "Measured":
+        """With the planes that stand still, or are too slow to be seen, where they are expected so.
 
-        With no expectation, made, where the planes seen then begin a plain ladder of the whole head.
+        made: the frequencies expected. Without, where those seen then begin what is known by name.
         """
-        neighbours = self.layout == "interleaved" or self.width == 2
-        if not neighbours or (made is None and int(self.structure.planes.min())):
-            return
-        seen = 2 * max(self.noise, self.structure.noise)
+        whole = 2 * len(self.structure.planes) + len(self.structure.rest)
+        wide = replace(self, layout="interleaved", width=whole if made is None else 2 * len(made))
+        if wide.width <= self.width or not (self.layout == "interleaved" or self.width == 2):
+            return self
         if made is not None:
-            more = made[self.width // 2 :]
-            if len(more) and float(more.max()) * far < seen:
-                self.layout, self.width = "interleaved", 2 * len(made)
-            return
-        whole = replace(self, width=len(self.structure.planes) * 2 + len(self.structure.rest))
-        if whole.known and whole.known[0] <= 1e9 and isinstance(whole.known[1], (Default, Linear)):
-            self.layout, self.width = "interleaved", whole.width
+            seen = 2 * max(self.noise, self.structure.noise)
+            return wide if float(made[self.width // 2 :].max()) * far < seen else self
+        if int(self.structure.planes.min()) or wide.known is None or wide.known[0] > 1e9:
+            return self
+        narrow, found = self.known[1] if self.known else None, wide.known[1]
+        changed = not isinstance(narrow, PLAIN) and not isinstance(found, Proportional | None)
+        return wide if isinstance(found, PLAIN) or changed else self
 
 
 def measured(structure: Structure, turns: Turns, eps: float) -> Measured:
@@ -104,7 +105,7 @@ def measured(structure: Structure, turns: Turns, eps: float) -> Measured:
     inner = (m[2:] - m[:-2] == 2)[:, 0]
     rough = float((apart[2:] - 2 * apart[1:-1] + apart[:-2])[inner].abs().median(0).values.max())
     radial = float(sizes.expm1().abs().max())
-    if follows := radial > 16 * max(rough, eps):
+    if follows := radial > max(4 * rough, 4 * eps, 2.0**-18):
         radial = rough
     # A rounded table is as wrong along the circle as across it.
     noise = max(4 * eps, 2 * radial if radial < 0.1 else 0.0, 1e-12)

@@ -66,10 +66,11 @@ def _structure(x: Tensor, results: Tensor, at: Tensor, eps: float) -> Structure:
     start, later = results[:, :1], results[:, 1:]
     width = x.shape[-1]
     one, index, least = torch.eye(width), torch.arange(width), max(1e-6, eps)
-    left, values, right = torch.linalg.svd(start, full_matrices=False)
+    scale = start.square().mean((0, 1, 2)).sqrt().clamp(min=1e-300)
+    left, values, right = torch.linalg.svd(start / scale, full_matrices=False)
     kept = values > least * values[..., :1]
     inverse = (right.mT * torch.where(kept, 1 / values, 0)[..., None, :]) @ left.mT
-    maps = (inverse @ later).mT  # [H, P, D, D]
+    maps = (inverse @ later).mT  # [H, P, D, D], of coordinates divided by scale
     if (kept.sum(-1) == width - 1).all():
         # A norm that subtracts the mean leaves one direction unseen. Most entries of G are 0, which
         # says what is missing in each row: a multiple of that direction.
@@ -77,12 +78,12 @@ def _structure(x: Tensor, results: Tensor, at: Tensor, eps: float) -> Structure:
         large = unseen.abs() > 0.3 * unseen.abs().amax(-1, keepdim=True)
         missing = torch.where(large, maps / unseen, torch.nan).nanmedian(dim=-1, keepdim=True)
         maps = maps - missing.values * unseen
-    sizes = maps.norm(dim=-1).clamp(min=1e-300)  # [H, P, D]
-    errors = (start @ maps.mT - later) / sizes[..., None, :]
+    sizes = maps.abs().amax(-1).clamp(min=1e-300)  # [H, P, D]
+    errors = (start / scale @ maps.mT - later) / sizes[..., None, :]
     misfit = float(errors.square().mean(-2).max()) ** 0.5
     # Matrices with a condition of some tens, in float64, leave some 1e-13.
     noise = max(1e-11, 8 * max(misfit, eps) * float(inverse.norm(dim=-1).max()))
-    maps = maps / sizes[..., None]
+    own, maps = maps / scale, maps / sizes[..., None]
     apart = float((maps - maps[:1]).abs().max())
     misfit = max(misfit, apart) if apart > 2 * noise else misfit  # heads that turn otherwise
     moved = (maps - one).abs().amax((0, 1))
@@ -93,7 +94,9 @@ def _structure(x: Tensor, results: Tensor, at: Tensor, eps: float) -> Structure:
     planes = torch.stack((index, partner), 1)[mutual & (index < partner)]
     outside[planes, planes.flip(1)] = 0
     strange = (maps.diagonal(dim1=-2, dim2=-1) <= 0.5).any(0).any(0)
-    factors, slack = sizes.log(), max(4 * noise, 0.01)
+    other = own[..., index, torch.where(mutual, partner, index)] * mutual
+    factors = torch.hypot(own.diagonal(dim1=-2, dim2=-1), other).clamp(min=1e-300).log()
+    slack = max(4 * noise, 0.01)
     shared = factors[..., planes.flatten() if len(planes) else index].median(-1, True).values
     grown = [each - each[:, -1:] * (at / at[-1])[:, None] for each in (factors, factors - shared)]
     odd = torch.minimum(*(each.abs().amax((0, 1)) for each in grown)) > slack
@@ -164,8 +167,8 @@ def turns(probe: Probe, found: list[Structure], far: int) -> list[Turns]:
         z = z.unflatten(1, (len(at), each)).permute(0, 3, 2, 1)  # [H, n, each, P]
         start = torch.stack((z[..., 0], z[..., 0].conj()), -1)
         solved = torch.linalg.pinv(start) @ z  # [H, n, 2, P]
-        size = z.abs().square().mean(dim=2).sqrt().clamp(min=1e-300)
-        misfit = (start @ solved - z).abs().square().mean(dim=2).sqrt() / size
+        size = z.abs().amax(2, keepdim=True).clamp(min=1e-300)
+        misfit = ((start @ solved - z).abs() / size).square().mean(2).sqrt()
         worst = float(misfit.max()) if misfit.numel() else 0.0
         radius = solved[:, :, 0].abs().clamp(min=1e-300)
         alpha, beta = (solved * (radius[:1] / radius)[:, :, None]).mean(0).permute(1, 2, 0)

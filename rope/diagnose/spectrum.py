@@ -83,8 +83,8 @@ def _candidates(
     design = torch.stack((torch.ones_like(j), j), 1) * weight[:, None]
     height, slope = torch.linalg.lstsq(design, (seen.log() * weight)[:, None]).solution[:, 0]
     for digits in range(1, 18 if height < 0 else 0):
-        base = _short(math.exp(-slope * planes), digits) if turning > 1 else ladder[0]
-        factor = _short(math.exp(-height), digits)
+        base = _short(math.exp(min(-slope * planes, 700)), digits) if turning > 1 else ladder[0]
+        factor = _short(math.exp(min(-height, 700)), digits)
         if factor > 1:
             yield from ((base, Linear(factor)), (base, Proportional(p, factor)))
     last = inverse_frequencies(2 * planes, ladder[0])[turning - 1]
@@ -102,13 +102,13 @@ def _ladder(theta: Tensor, slack: Tensor, turning: int) -> tuple[float, float, i
     trust = (theta / slack)[:turning].clamp(max=1e9).square() * j
 
     def fits(base: float) -> bool:
-        made = inverse_frequencies(2 * planes, base)[:kept] if base > 1 else 0 * theta[:kept]
+        made = inverse_frequencies(2 * planes, base)[:kept] if base > 1.001 else 0 * theta[:kept]
         return bool(((made - theta[:kept]).abs() <= slack[:kept]).all())
 
     for kept in range(turning, 1, -1):
         part = slice(1, kept)
         slope = (trust[part] * theta[part].log()).sum() / (trust[part] * j[part]).sum()
-        base = math.exp(-slope * planes)
+        base = math.exp(min(-slope * planes, 700))
         if fits(base):
             return next(b for n in range(1, 18) if fits(b := _short(base, n))), base, kept
     return 10000.0, 10000.0, 1  # any base has the first plane
