@@ -3,7 +3,6 @@
 Shapes: n planes, P positions, R rotated width.
 """
 
-import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -231,7 +230,7 @@ def _factors(q: Measured, k: Measured) -> Iterator[Said]:
     one, other = q.turns.radius.log()[..., common.any(1)], k.turns.radius.log()[..., common.any(0)]
     other = other.repeat_interleave(max(1, one.shape[1] // other.shape[1]), dim=1)
     total = (one[:, : other.shape[1]] + other[:, : one.shape[1]]).flatten(1)  # ln |q_m| |k_m|
-    m, slack = q.turns.positions.double(), max(1e-3, 4 * max(q.noise, k.noise))
+    m, slack = q.turns.positions.double(), max(1e-3, 4 * q.radial, 4 * k.radial)
 
     def bent(logs: Tensor) -> Tensor:
         return (logs - logs[-1:] * (m / m[-1])[:, None]).abs()
@@ -241,8 +240,9 @@ def _factors(q: Measured, k: Measured) -> Iterator[Said]:
         by = total.abs().amax(1).argmax()
         alone = bent(other.flatten(1)).max() <= slack and (total - shared).abs().max() <= slack
         tempered = alone and bent(shared).max() > slack
-        off = float((shared if tempered else total)[by].abs().max())
-        yield "temperature" if tempered else "not-relative", dict(off=math.expm1(off), by=int(m[by]))
+        off = (shared[by] if tempered else total[by].abs().max()).expm1()
+        code = "temperature" if tempered else "not-relative"
+        yield code, dict(off=float(off), by=int(m[by]))
 
 
 def _scores(probe: Probe, far: int, tempered: bool) -> Iterator[Said]:
@@ -265,8 +265,9 @@ def notes(q: Measured, k: Measured) -> Iterator[Said]:
     if q.offset is not None and q.offset == k.offset and q.offset:
         yield "first-position", dict(one=q.offset)
     yield from _factors(q, k)
-    if k.follows or (q.follows and not dict(_factors(q, k))):
-        yield "decay", dict(off=float(q.growth.flatten()[q.growth.abs().argmax()]))
+    if q.follows and k.follows:
+        growth = (q.turns.radius[-1].log() / q.turns.positions[-1]).flatten()
+        yield "decay", dict(off=float(growth[growth.abs().argmax()]))
 
 
 def wanted(expected: Any, length: int) -> Tensor:

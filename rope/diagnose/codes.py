@@ -44,8 +44,8 @@ clamped | from position {begin} on the {name} is turned no further
     make the table longer, or refuse what lies beyond it | How exact must it be?
 wraps | position {begin} of the {name} is turned as position {lowest}, and so on
     make the table longer, and the type of the ids wide enough | How exact must it be?
-length-dependent | beside a longer text the same positions come out {off:.2g} of their size apart{cached}
-    fix the length, or the centre, that they follow before any key is cached | Longer than the training text
+length-dependent | a longer text moves the same positions by {off:.2g} of their size{cached}
+    fix the length, or centre, that they follow before caching keys | Longer than the training text
 stateful | {when} with the same arguments, it returns another {name}, {off:.2g} apart
     keep nothing of earlier calls; eval() stops dropout | Longer than the training text
 layout | the {name} is {one}, not {other}
@@ -70,7 +70,7 @@ first-position | position 0 is turned as position {one:g}
     nothing: no score changes | Many dimensions: does it matter where positions start?
 temperature | queries are multiplied by what follows their position, {off:+.2g} at {by}
     nothing, if the model sharpens its softmax so | Longer than the training text
-decay | queries grow by e**{off:.2g} a position, the fastest plane, and keys shrink
+decay | queries change by e**{off:+.2g} a position in the fastest plane, and keys by the inverse
     nothing, if xPos is meant | Properties: is the decay real?
 reach | {why}
     nothing, if no position lies beyond | From maths to PyTorch

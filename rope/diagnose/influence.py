@@ -25,8 +25,8 @@ class Influence:
     """said: the fault, if any; far: the farthest position taken; nan_from: where NaN begins.
 
     refused: notes on what was not taken; moved: how far results at the same positions are apart
-    in a short text and a longer one, and cached: what that does to keys that are kept; linear: of q and k, whether doubled vectors give doubled results; first: results
-    of the first call.
+    in a short text and a longer one, and cached: what that does to keys that are kept; linear: of
+    q and k, whether doubled vectors give doubled results; first: results of the first call.
     """
 
     far: int
@@ -38,25 +38,23 @@ class Influence:
     linear: tuple[bool, ...] = (True, True)
     first: Pair | None = None
 
-
     def moves(self, probe: Probe, short: Pair, long: Pair) -> bool:
         """Compare the same tokens in a short text and a longer one: is only their size another?"""
         apart = [unlike(probe, y, z) for y, z in zip(short, long, strict=True)]
-        off = max(float(each.max() / z.abs().max()) for each, z in zip(apart, long, strict=True))
         sized = True
         for y, z in zip(short, long, strict=True):
-            most = z.abs().amax(2, True)
-            unit = z / most / most  # squares might leave float64
+            unit = z / z.abs().amax(2, True) / z.abs().amax(2, True)  # squares might leave float64
             factor = ((y * unit).sum(2, True) / (z * unit).sum(2, True)).nan_to_num(1.0)
             near = max(8 * probe.eps, 2.0**-14) * y.abs().amax(-1, keepdim=True)
             sized &= bool((factor > 0).all() and ((y - factor * z).abs() <= near).all())
-        if off > self.moved and apart[1].any():
+        if apart[1].any():  # factor is the key's
             (q, k), kept = (each[0, 0] for each in long), short[1][0, 0]
-            most = float(torch.maximum(factor, 1 / factor).max())
-            off = float((q @ (kept - k).T).abs().max() / (q.norm(dim=-1) * k.norm(dim=-1)).max())
-            how = f"multiplied by up to {most:.3g}" if sized else f"off by {off:.2g} of |q| |k|"
+            off = float(((kept - k) @ q.T).abs().max() / (q.norm(dim=-1) * k.norm(dim=-1)).max())
+            by = float(torch.maximum(factor, 1 / factor).max())
+            how = f"multiplied by up to {by:.3g}" if sized else f"off by {off:.2g} of |q| |k|"
             self.cached = f"; with a cache, scores of keys from the shorter one are {how}"
-        self.moved = max(self.moved, off)
+        for each, z in zip(apart, long, strict=True):
+            self.moved = max(self.moved, float(each.max() / z.abs().max()))
         return sized
 
 
@@ -86,6 +84,7 @@ def short_text(probe: Probe, rows: int = 1) -> Pair:
 def farthest(probe: Probe, first: Pair, most: int) -> Influence:
     """The last position that is taken, and what stands in the way beyond it; first: at SHORT."""
     x, small = probe.vectors(len(SHORT)), [each.abs().amax((1, 2)) for each in first]
+    decayed = {}  # by position, whether coordinates are 1000 times as large or small there
 
     def refused(position: int) -> str:
         try:
@@ -93,32 +92,27 @@ def farthest(probe: Probe, first: Pair, most: int) -> Influence:
         except Refusal as error:
             return f"position {position} was refused ({error})"
         if not all(each.isfinite().all() for each in result):
-            return "nan"
-        there = [each[:, :, 4:].abs().amax((1, 2)) for each in result]
-        gone = [((z == 0) & (y > 0)).any() for y, z in zip(small, there, strict=True)]
+            return "infinite"
+        there = [z[:, :, 4:].abs().amax((1, 2)) / y for y, z in zip(small, result, strict=True)]
+        powers = torch.cat(there).nan_to_num(1.0).log2().abs().max()
+        if powers.isinf():
+            return "0"
+        decayed[position] = bool(powers > 10)
         # xPos's factors, centred on a text, are by its ends too large and too small to be fitted.
         others = [z[:, :, :4].abs().max() / y.max() for y, z in zip(small, result, strict=True)]
-        grown = f"position {position} makes others 1000 times as large"
-        return "zero" if any(gone) else grown if max(others) > 1000 else ""
-
-    def decays(position: int) -> bool:
-        """Whether it is by their growth or decay that results leave the dtype, and no fault."""
-        result = [each[:, :, 4:].abs().amax((1, 2)) for each in probe(x, [*SHORT[:4], *[position] * 3])]
-        ratio = torch.cat([z / y for y, z in zip(small, result, strict=True)])
-        return float(ratio.nan_to_num(1.0).log2().abs().max()) > 10
+        return f"position {position} makes others 1000 times as large" if max(others) > 1000 else ""
 
     low, high = max(SHORT), most - 1
     why = refused(high)
     while why and high - low > 1:
         middle = (low + high) // 2
         low, high, why = (low, middle, said) if (said := refused(middle)) else (middle, high, why)
-    if why in ("nan", "zero") and decays(low):
+    if why in ("infinite", "0") and decayed.get(low):
         # Half as far, since near 0 a dtype's numbers have fewer bits.
-        size = "infinite" if why == "nan" else "0"
-        low, why = low // 2, f"sizes follow the position, and at {high} are {size}"
-    if why == "nan":
+        low, why = low // 2, f"sizes follow the position, and at {high} are {why}"
+    if why == "infinite":
         return Influence(low, nan_from=high)
-    if why == "zero":
+    if why == "0":
         return Influence(most - 1)
     return Influence(low, refused=[("reach", {"why": why})]) if why else Influence(high)
 
@@ -142,9 +136,7 @@ def influences(probe: Probe, max_position: int) -> Influence:
         not unlike(probe, z, 2 * y).any() for y, z in zip(base, twice, strict=True)
     )
     found.said = (
-        _tokens(probe, x, ids, base)
-        or _positions(probe, x, ids, base)
-        or _rows(probe, ids, found)
+        _tokens(probe, x, ids, base) or _positions(probe, x, ids, base) or _rows(probe, ids, found)
     )
     return found
 
@@ -248,7 +240,9 @@ def _lone(probe: Probe, ids: list[int], found: Influence) -> Said | None:
         alone.append(probe(x, ids[-1:]))
         many = probe((x[0].repeat(1, 1, len(ids), 1), x[1].repeat(1, 1, len(ids), 1)), ids)
         among.append((many[0][:, :, -1:], many[1][:, :, -1:]))
-    short, long = ([torch.cat(each, 2) for each in zip(*pairs)] for pairs in (alone, among))
+    short, long = (
+        [torch.cat(each, 2) for each in zip(*pairs, strict=True)] for pairs in (alone, among)
+    )
     if found.moves(probe, (short[0], short[1]), (long[0], long[1])):
         return None
     which = int(not unlike(probe, short[0], long[0]).any())

@@ -60,11 +60,6 @@ class Measured:
         return spectrum.name(*self.spectrum)
 
     @property
-    def growth(self) -> Tensor:
-        """Of the logarithms of the sizes `[H, n]`, a position, up to the farthest."""
-        return self.turns.radius[-1].log() / self.turns.positions[-1]
-
-    @property
     def paired(self) -> str:
         return f"{self.layout} over {self.width} coordinates"
 
@@ -89,7 +84,7 @@ class Measured:
         if made is not None:
             seen = 2 * max(self.noise, self.structure.noise)
             return wide if float(made[self.width // 2 :].max()) * far < seen else self
-        if int(self.structure.planes.min()) or wide.known is None or wide.known[0] > 1e9:
+        if int(self.structure.planes.min()) or wide.known is None or wide.known[0] >= 1e9:
             return self
         narrow, found = self.known[1] if self.known else None, wide.known[1]
         changed = not isinstance(narrow, PLAIN) and not isinstance(found, Proportional | None)

@@ -89,7 +89,9 @@ def _candidates(
             yield from ((base, Linear(factor)), (base, Proportional(p, factor)))
     last = inverse_frequencies(2 * planes, ladder[0])[turning - 1]
     factors = (_short(float(last / seen[-1]), digits) for digits in range(1, 18))
-    fitting = (each for each in factors if each and abs(last / each - seen[-1]) <= slack[turning - 1])
+    fitting = (
+        each for each in factors if each and abs(last / each - seen[-1]) <= slack[turning - 1]
+    )
     factor = next(fitting, 0.0)
     for base, length in product(ladder, LENGTHS) if 1 < kept < turning and factor > 1 else ():
         yield base, Llama3(factor, length)
@@ -107,7 +109,7 @@ def _ladder(theta: Tensor, slack: Tensor, turning: int) -> tuple[float, float, i
 
     for kept in range(turning, 1, -1):
         part = slice(1, kept)
-        slope = (trust[part] * theta[part].log()).sum() / (trust[part] * j[part]).sum()
+        slope = float((trust[part] * theta[part].log()).sum() / (trust[part] * j[part]).sum())
         base = math.exp(min(-slope * planes, 700))
         if fits(base):
             return next(b for n in range(1, 18) if fits(b := _short(base, n))), base, kept
