@@ -68,7 +68,7 @@ direction | query and key are both turned clockwise
     nothing, if the weights were trained so | Rotation in two dimensions: m − n or n − m?
 first-position | position 0 is turned as position {one:g}
     nothing: no score changes | Many dimensions: does it matter where positions start?
-temperature | queries are multiplied by what follows their position, {off:+.2g} at {by}
+temperature | the query is multiplied by a factor that follows its position, {off:+.0%} at {by}
     nothing, if the model sharpens its softmax so | Longer than the training text
 decay | queries change by e**{off:+.2g} a position in the fastest plane, and keys by the inverse
     nothing, if xPos is meant | Properties: is the decay real?
