@@ -99,11 +99,11 @@ def diagnose(
     probe = _begin(rotate, head_dim, (num_heads, num_kv_heads), dtypes, device)
     query = key = Rotation()
     try:
-        influence = influences(probe, max_position)
+        influence = influences(probe, max_position, cache)
         if influence.said is not None:
             findings = [finding(influence.said[0], **influence.said[1])]
         elif probe.heads == (num_heads, num_kv_heads):
-            query, key, findings = _identified(probe, influence, expected, cache)
+            query, key, findings = _identified(probe, influence, expected)
         else:
             raise Refusal(f"an error unless there are {len(SHORT)} heads, as many as tokens")
     except Refusal as error:
@@ -147,7 +147,7 @@ def _begin(
 
 
 def _identified(
-    probe: Probe, influence: Influence, expected: Any, cache: bool
+    probe: Probe, influence: Influence, expected: Any
 ) -> tuple[Rotation, Rotation, list[Finding]]:
     """The rotations of q and k, and the first cause, or notes."""
     found = structure(probe, influence.far)
@@ -160,7 +160,7 @@ def _identified(
     query, key = (
         rotation(each, made, ok) for each, ok in zip((q, k), influence.linear, strict=True)
     )
-    for code, numbers in causes.in_order(probe, influence, q, k, expected, made, cache):
+    for code, numbers in causes.in_order(probe, influence, q, k, expected, made):
         return query, key, [finding(code, **numbers)]
     if influence.nan_from is not None:
         return query, key, [finding("not-finite", begin=influence.nan_from)]

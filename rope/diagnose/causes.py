@@ -44,15 +44,9 @@ def of_structure(found: list[Structure], turns: list[Turns], eps: float) -> Iter
 
 
 def in_order(
-    probe: Probe,
-    influence: Influence,
-    q: Measured,
-    k: Measured,
-    expected: Any,
-    made: Tensor | None,
-    cache: bool,
+    probe: Probe, influence: Influence, q: Measured, k: Measured, expected: Any, made: Tensor | None
 ) -> Iterator[Said]:
-    """What is wrong with two rotations; made: the frequencies expected; cache: keys are kept."""
+    """What is wrong with two rotations; made: the frequencies expected."""
     yield from _pair(q, k)
     yield from _dtypes(probe, influence.far)
     assert influence.first is not None
@@ -60,7 +54,7 @@ def in_order(
     if said := differing(probe, influence.first, again, "after longer calls"):
         yield said
     fixed = expected is not None and not expected.extension.length_dependent
-    if influence.moved and (fixed or (cache and influence.cached)):
+    if influence.moved and (fixed or (influence.cache and influence.cached)):
         yield "length-dependent", dict(off=influence.moved, cached=influence.cached)
     for which, found in enumerate((q, k)):
         for code, numbers in _alone(probe, influence, found, which, expected, made):

@@ -25,8 +25,8 @@ class Influence:
     """said: the fault, if any; far: the farthest position taken; nan_from: where NaN begins.
 
     refused: notes on what was not taken; moved: how far results at the same positions are apart
-    in a short text and a longer one, and cached: what that does to keys that are kept; linear: of
-    q and k, whether doubled vectors give doubled results; first: results of the first call.
+    in a short text and a longer one, and cached: what that does to keys that are kept, if cache; linear:
+    of q and k, whether doubled vectors give doubled results; first: results of the first call.
     """
 
     far: int
@@ -35,6 +35,7 @@ class Influence:
     refused: list[Said] = field(default_factory=list)
     moved: float = 0.0
     cached: str = ""
+    cache: bool = False
     linear: tuple[bool, ...] = (True, True)
     first: Pair | None = None
 
@@ -117,7 +118,7 @@ def farthest(probe: Probe, first: Pair, most: int) -> Influence:
     return Influence(low, refused=[("reach", {"why": why})]) if why else Influence(high)
 
 
-def influences(probe: Probe, max_position: int) -> Influence:
+def influences(probe: Probe, max_position: int, cache: bool) -> Influence:
     """The comparisons, up to the first that fails."""
     x = short_text(probe)
     first, again = probe(x, SHORT), probe(x, SHORT)
@@ -126,7 +127,7 @@ def influences(probe: Probe, max_position: int) -> Influence:
     if said := differing(probe, first, again, "called once more"):
         return Influence(max(SHORT), said)
     found = farthest(probe, first, max_position)
-    found.first = first
+    found.first, found.cache = first, cache
     ids = [*SHORT[:-1], found.far]  # the farthest in every call: a spectrum may follow the length
     base = probe(x, ids)
     short, long = ((y[:, :, :-1], z[:, :, :-1]) for y, z in (first, base))

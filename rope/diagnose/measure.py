@@ -56,7 +56,7 @@ class Measured:
 
     @cached_property
     def known(self) -> tuple[float, Extension | None] | None:
-        """Base and extension."""
+        """The base and extension that explain the spectrum."""
         return spectrum.name(*self.spectrum)
 
     @property

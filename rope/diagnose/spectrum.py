@@ -58,7 +58,7 @@ def name(theta: Tensor, slack: Tensor) -> tuple[float, Extension | None] | None:
     turning = int((theta > 0).sum())
     if not turning or (theta[:turning] <= 0).any():
         return None
-    for share in (2.0**-24, 2.0**-4, 2.0**-2, 1.0):  # as float64 leaves it, or else float32
+    for share in (2.0**-28, 2.0**-4, 2.0**-2, 1.0):  # as float64 leaves it, or else float32
         allowed = slack + share * rounding(theta)
         *ladder, kept = _ladder(theta, allowed, turning)
         for base, extension in _candidates(theta, allowed, turning, ladder, kept):
