@@ -25,8 +25,9 @@ class Influence:
     """said: the fault, if any; far: the farthest position taken; nan_from: where NaN begins.
 
     refused: notes on what was not taken; moved: how far results at the same positions are apart
-    in a short text and a longer one, and cached: what that does to keys that are kept, if cache; linear:
-    of q and k, whether doubled vectors give doubled results; first: results of the first call.
+    in a short text and a longer one, and cached: what that does to keys that are kept, if cache;
+    linear: of q and k, whether doubled vectors give doubled results; first: results of the first
+    call.
     """
 
     far: int

@@ -8,8 +8,9 @@ Shapes: n planes, P positions, R rotated width.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import product
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -60,45 +61,38 @@ def name(theta: Tensor, slack: Tensor) -> tuple[float, Extension | None] | None:
         return None
     for share in (2.0**-28, 2.0**-4, 2.0**-2, 1.0):  # as float64 leaves it, or else float32
         allowed = slack + share * rounding(theta)
-        *ladder, kept = _ladder(theta, allowed, turning)
-        for base, extension in _candidates(theta, allowed, turning, ladder, kept):
+        bases, kept = _ladder(theta, allowed, turning)
+        for base, extension in _candidates(theta, allowed, turning, bases, kept):
             if _fits(theta, allowed, base, extension):
                 return base, extension
-    made = inverse_frequencies(2 * len(theta), ladder[0])[:turning]
+    made = inverse_frequencies(2 * len(theta), bases[0])[:turning]
     slower = theta[:turning] / made
     if kept < 2 or slower[-1] >= 1 or (slower.diff() > 2 * (allowed[:turning] / made)[1:]).any():
         return None
-    return ladder[0], None
+    return bases[0], None
 
 
 def _candidates(
-    theta: Tensor, slack: Tensor, turning: int, ladder: list[float], kept: int
+    theta: Tensor, slack: Tensor, turning: int, bases: tuple[float, ...], kept: int
 ) -> Iterator[tuple[float, Extension]]:
-    """What the spectrum may be, the plainest first; of ladder's planes the first kept fit."""
-    planes, seen = len(theta), theta[:turning]
+    """What the spectrum may be, the plainest first; the first kept planes are those of bases."""
+    planes, last, near = len(theta), float(theta[turning - 1]), float(slack[turning - 1])
     p = next(p for p in (turning, turning + 0.5) if int(p / planes * planes) == turning) / planes
     if kept == turning:
-        yield from ((ladder[0], Default()), (ladder[0], Proportional(p)))
-    j, weight = torch.arange(turning, dtype=torch.float64), (seen / slack[:turning]).clamp(max=1e9)
-    design = torch.stack((torch.ones_like(j), j), 1) * weight[:, None]
-    height, slope = torch.linalg.lstsq(design, (seen.log() * weight)[:, None]).solution[:, 0]
-    for digits in range(1, 18 if height < 0 else 0):
-        base = _short(math.exp(min(-slope * planes, 700)), digits) if turning > 1 else ladder[0]
-        factor = _short(math.exp(min(-height, 700)), digits)
-        if factor > 1:
+        yield from ((bases[0], Default()), (bases[0], Proportional(p)))
+    if (whole := float(1 / theta[0])) > 1:
+        factors = whole, _shortest(whole, lambda each: abs(1 / each - theta[0]) <= slack[0])
+        scaled, _ = _ladder(theta * whole, slack * whole, turning)
+        for base, factor in product(scaled, factors) if factors[1] > 1 else ():
             yield from ((base, Linear(factor)), (base, Proportional(p, factor)))
-    last = inverse_frequencies(2 * planes, ladder[0])[turning - 1]
-    factors = (_short(float(last / seen[-1]), digits) for digits in range(1, 18))
-    fitting = (
-        each for each in factors if each and abs(last / each - seen[-1]) <= slack[turning - 1]
-    )
-    factor = next(fitting, 0.0)
-    for base, length in product(ladder, LENGTHS) if 1 < kept < turning and factor > 1 else ():
+    made = float(inverse_frequencies(2 * planes, bases[0])[turning - 1])
+    factor = _shortest(made / last, lambda each: each > 0 and abs(made / each - last) <= near)
+    for base, length in product(bases, LENGTHS) if 1 < kept < turning and factor > 1 else ():
         yield base, Llama3(factor, length)
         yield from ((base, YaRN(factor, length, truncate=each)) for each in (True, False))
 
 
-def _ladder(theta: Tensor, slack: Tensor, turning: int) -> tuple[float, float, int]:
+def _ladder(theta: Tensor, slack: Tensor, turning: int) -> tuple[tuple[float, ...], int]:
     """The base of 1, b^(-2/R), ... in few digits and in all, and how many first planes have it."""
     planes, j = len(theta), torch.arange(turning, dtype=torch.float64)
     trust = (theta / slack)[:turning].clamp(max=1e9).square() * j
@@ -110,10 +104,9 @@ def _ladder(theta: Tensor, slack: Tensor, turning: int) -> tuple[float, float, i
     for kept in range(turning, 1, -1):
         part = slice(1, kept)
         slope = float((trust[part] * theta[part].log()).sum() / (trust[part] * j[part]).sum())
-        base = math.exp(min(-slope * planes, 700))
-        if fits(base):
-            return next(b for n in range(1, 18) if fits(b := _short(base, n))), base, kept
-    return 10000.0, 10000.0, 1  # any base has the first plane
+        if fits(base := math.exp(min(-slope * planes, 700))):
+            return (_shortest(base, fits), base), kept
+    return (10000.0,), 1  # any base has the first plane
 
 
 def _fits(theta: Tensor, slack: Tensor, base: float, extension: Extension) -> bool:
@@ -124,5 +117,6 @@ def _fits(theta: Tensor, slack: Tensor, base: float, extension: Extension) -> bo
     return bool(((made - theta).abs() <= slack).all())
 
 
-def _short(value: float, digits: int) -> float:
-    return float(f"{value:.{digits}g}")
+def _shortest(value: float, fits: Callable[[float], Any]) -> float:
+    """The number in as few digits as still fit; 17 are all that it has."""
+    return next(short for digits in range(1, 18) if fits(short := float(f"{value:.{digits}g}")))
