@@ -11,7 +11,7 @@ from torch import Tensor
 
 from rope.diagnose import spectrum
 from rope.diagnose.influence import NAMES, SHORT, Influence, Said, differing, short_text
-from rope.diagnose.measure import Measured
+from rope.diagnose.measure import Measured, factors
 from rope.diagnose.planes import Structure, Turns, wrapped
 from rope.diagnose.probe import Probe, Refusal
 from rope.frequencies import inverse_frequencies
@@ -65,7 +65,7 @@ def in_order(
         product = q.scaling * k.scaling / right**2  # type: ignore[operator]
         if min(abs(product - 1), abs(product * probe.head_dim**0.5 - 1)) > max(1e-3, 4 * probe.eps):
             yield "attention-scaling", dict(one=q.scaling, other=k.scaling, right=right)
-    tempered = dict(_factors(q, k))
+    tempered = dict(factors(q, k))
     yield from ((code, numbers) for code, numbers in tempered.items() if code == "not-relative")
     yield from _scores(probe, influence.far, bool(tempered))
     for given, back in probe.returned.items():
@@ -218,27 +218,6 @@ def _dtypes(probe: Probe, far: int) -> Iterator[Said]:
                 yield "low-precision-angles", dict(name=name, how=how)
 
 
-def _factors(q: Measured, k: Measured) -> Iterator[Said]:
-    """What follows the position besides the angles: scores stay relative under e^gm and e^-gn."""
-    common = (q.structure.planes[:, None] == k.structure.planes).all(-1)  # [n_q, n_k]
-    one, other = q.turns.radius.log()[..., common.any(1)], k.turns.radius.log()[..., common.any(0)]
-    other = other.repeat_interleave(max(1, one.shape[1] // other.shape[1]), dim=1)
-    total = (one[:, : other.shape[1]] + other[:, : one.shape[1]]).flatten(1)  # ln |q_m| |k_m|
-    m, slack = q.turns.positions.double(), max(1e-3, 4 * q.radial, 4 * k.radial)
-
-    def bent(logs: Tensor) -> Tensor:
-        return (logs - logs[-1:] * (m / m[-1])[:, None]).abs()
-
-    shared = total.median(1, keepdim=True).values
-    if (q.follows or k.follows) and total.abs().max() > slack:
-        by = total.abs().amax(1).argmax()
-        alone = bent(other.flatten(1)).max() <= slack and (total - shared).abs().max() <= slack
-        tempered = alone and bent(shared).max() > slack
-        off = (shared[by] if tempered else total[by].abs().max()).expm1()
-        code = "temperature" if tempered else "not-relative"
-        yield code, dict(off=float(off), by=int(m[by]))
-
-
 def _scores(probe: Probe, far: int, tempered: bool) -> Iterator[Said]:
     """Scores before and after all positions move: what all this is about."""
     x, by, scores, sizes = probe.vectors(len(SHORT), seed=3), min(777, far - max(SHORT) - 1), [], []
@@ -258,7 +237,7 @@ def notes(q: Measured, k: Measured) -> Iterator[Said]:
         yield "direction", {}
     if q.offset is not None and q.offset == k.offset and q.offset:
         yield "first-position", dict(one=q.offset)
-    yield from _factors(q, k)
+    yield from factors(q, k)
     if q.follows and k.follows:
         growth = (q.turns.radius[-1].log() / q.turns.positions[-1]).flatten()
         yield "decay", dict(off=float(growth[growth.abs().argmax()]))

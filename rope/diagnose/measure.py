@@ -1,8 +1,9 @@
-"""One tensor's rotation put together: layout, frequencies, and errors that rounding leaves over.
+"""One tensor's rotation put together: layout, frequencies, sizes, and what rounding leaves over.
 
 Shapes: n planes, P positions, R rotated width.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor
 
 from rope.diagnose import spectrum
+from rope.diagnose.influence import Said
 from rope.diagnose.planes import Structure, Turns, wrapped
 from rope.diagnose.report import Rotation
 from rope.extensions import Default, Extension, Linear, Proportional
@@ -119,6 +121,29 @@ def measured(structure: Structure, turns: Turns, eps: float) -> Measured:
         structure, turns, theta, last, off, allowed, follows, radial, noise, layout, width, slots,
         direction, _offset(structure, theta, eps),
     )  # fmt: skip
+
+
+def factors(q: Measured, k: Measured) -> Iterator[Said]:
+    """What follows the position besides the angles: scores stay relative under e^gm and e^-gn."""
+    common = (q.structure.planes[:, None] == k.structure.planes).all(-1)  # [n_q, n_k]
+    if not (common.any() and (q.follows or k.follows)):
+        return
+    one, other = q.turns.radius.log()[..., common.any(1)], k.turns.radius.log()[..., common.any(0)]
+    other = other.repeat_interleave(max(1, one.shape[1] // other.shape[1]), dim=1)
+    total = (one[:, : other.shape[1]] + other[:, : one.shape[1]]).flatten(1)  # ln |q_m| |k_m|
+    m, slack = q.turns.positions.double(), max(1e-3, 4 * q.radial, 4 * k.radial)
+
+    def bent(logs: Tensor) -> Tensor:
+        return (logs - logs[-1:] * (m / m[-1])[:, None]).abs()
+
+    shared = total.median(1, keepdim=True).values
+    if total.abs().max() > slack:
+        by = total.abs().amax(1).argmax()
+        alone = bent(other.flatten(1)).max() <= slack and (total - shared).abs().max() <= slack
+        tempered = alone and bent(shared).max() > slack
+        off = (shared[by] if tempered else total[by].abs().max()).expm1()
+        code = "temperature" if tempered else "not-relative"
+        yield code, dict(off=float(off), by=int(m[by]))
 
 
 def _layout(planes: Tensor) -> tuple[str, int, Tensor]:
