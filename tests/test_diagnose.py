@@ -1,5 +1,7 @@
 """`rope.diagnose` on rotations made to order: right ones, and one fault at a time."""
 
+import re
+
 import hypothesis.strategies as st
 import pytest
 import torch
@@ -11,10 +13,11 @@ import rope
 from rope.diagnose import CODES, Finding, diagnose
 from rope.extensions import NTK, DynamicNTK, Linear, Llama3, LongRoPE, Proportional, YaRN
 from rope.layouts import half_to_interleaved, interleaved_to_half
-from rope.xpos import XPos
+from rope.xpos import XPos, decay_rates
 
 D = 32
 ROTARY = rope.RotaryEmbedding(D)
+THETA = rope.inverse_frequencies(D)
 INTER = rope.RotaryEmbedding(D, interleaved=True)
 
 
@@ -68,6 +71,44 @@ def over_all(x):
 
 EIGHT = rope.RotaryEmbedding(8)
 YARN_OF_8 = rope.RotaryEmbedding(8, extension=YaRN(32.0, 4096))
+
+
+def by_factors(of_query, of_key=None):
+    """Rotated, then query and key multiplied by factors `[B, 1, S, 1 or D]` of the ids."""
+
+    def rotate(q, k, ids):
+        given = ROTARY(q, k, ids)
+        factors = [each(ids[:, None, :, None].double()) for each in (of_query, of_key or of_one)]
+        return tuple((x.double() * f).to(x.dtype) for x, f in zip(given, factors, strict=True))
+
+    return rotate
+
+
+def of_one(m):
+    return torch.ones_like(m)
+
+
+def stretch(centre=lambda m: 0.0, sign=1, scale_base=512.0):
+    """xPos's factor around a centre, which may follow the call."""
+    rates = decay_rates(D).repeat(2)
+    return lambda m: rates ** (sign * (m - centre(m)) / scale_base)
+
+
+def retention(sign):
+    def factor(m):
+        heads = 4 if sign > 0 else 2
+        rates = (1 - 2.0 ** (-9 - torch.arange(2.0))).repeat_interleave(heads // 2)
+        return rates.double()[:, None, None] ** (sign * m)
+
+    return factor
+
+
+def middle(m):
+    return (m.max() + 1) // 2
+
+
+def half_of_the_call(m):
+    return m.shape[2] // 2
 
 
 def first_of_partial(x, ids):
@@ -152,6 +193,13 @@ RIGHT = {
     ),
     "from position 1": lambda q, k, ids: ROTARY(q, k, ids + 1),
     "xpos": XPos(D),
+    "xpos from the middle": XPos(D, 4096.0, centre=65536.0, interleaved=True),
+    "xpos centred on the text": by_factors(stretch(middle), stretch(middle, -1)),
+    "xpos centred on the call": by_factors(
+        stretch(half_of_the_call), stretch(half_of_the_call, -1)
+    ),
+    "retention": by_factors(retention(1), retention(-1)),
+    "temperature": by_factors(lambda m: (m + 1).log().div(6.0).clamp(min=1)),
     "angles in float32": by_angle(lambda ids: ids.float() * rope.inverse_frequencies(D).float()),
     "one head each": ROTARY,
     "layer norm, from position 1": both(
@@ -170,6 +218,11 @@ NOTES = {
     "from position 1": ["first-position"],
     "layer norm, from position 1": ["first-position"],
     "xpos": ["decay"],
+    "xpos from the middle": ["decay"],
+    "xpos centred on the text": ["decay", "length-dependent", "reach"],
+    "xpos centred on the call": ["decay", "length-dependent"],
+    "retention": ["decay"],
+    "temperature": ["temperature"],
 }
 
 
@@ -388,6 +441,8 @@ FAULTS = {
     ),
     "a table read round": ("wraps", lambda q, k, ids: ROTARY(q, k, ids % 4096)),
     "ids in 8 bits": ("wraps", lambda q, k, ids: ROTARY(q, k, ids.to(torch.uint8))),
+    "ids in 8 bits with a sign": ("wraps", by_angle(lambda ids: ids.to(torch.int8) * THETA)),
+    "ids in 16 bits with a sign": ("wraps", by_angle(lambda ids: ids.to(torch.int16) * THETA)),
     "state": ("stateful", stateful()),
     "dropout": ("stateful", both(lambda x, ids: nn.functional.dropout(ROTARY.rotate(x, ids), 0.1))),
     "late key after layer norm": (
@@ -415,6 +470,9 @@ FAULTS = {
         "not-relative",
         both(lambda x, ids: ROTARY.rotate(x, ids) * (1 + ids[:, None, :, None].to(x) / 1000)),
     ),
+    "key stretched like its query": ("not-relative", by_factors(stretch(), stretch())),
+    "decay of the query alone": ("not-relative", by_factors(stretch())),
+    "temperature of the key": ("not-relative", by_factors(of_one, lambda m: 1 + (m + 1).log())),
 }
 
 
@@ -468,6 +526,58 @@ def test_numbers_are_named_in_few_digits():
     spectrum = rope.inverse_frequencies(D, 5e5, extension=Llama3(8.0, 8192))
     spectrum[-1] *= 1 + 1.3e-5  # as far as powers in float32 may leave it
     assert diagnose(by_angle(lambda ids: ids * spectrum), D).query.extension == Llama3(8.0, 8192)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("dim", [32, 64])
+@pytest.mark.parametrize("base", [41829.366, 12345.678901, 1e4 * 4 ** (64 / 62)])
+def test_a_base_is_rounded_only_where_the_angles_are_those_of_the_round_number(base, dim, dtype):
+    found = diagnose(rope.RotaryEmbedding(dim, base=base), dim, dtype=dtype).query
+    exact = dtype == torch.float64
+    assert found.extension == rope.extensions.Default()
+    assert abs(found.base / base - 1) < (2.0**-43 if exact else 2.0**-21)
+    assert found.angle_error < (1e-9 if exact else 1e-4) and found.off_from is None
+
+
+@pytest.mark.parametrize("interleaved", [False, True])
+@pytest.mark.parametrize("far", [64, 256, 1024, 4096, 1 << 17])
+def test_planes_of_xpos_are_seen_however_slow(far, interleaved):
+    report = diagnose(XPos(64, interleaved=interleaved), 64, max_position=far)
+    assert [each.code for each in report.findings] == ["decay"]
+    for found in (report.query, report.key):
+        assert (found.base, found.extension) == (10000, rope.extensions.Default())
+        assert found.rotary_dim == 64 and found.angle_error < 1e-9
+        assert torch.allclose(found.inv_freq, rope.inverse_frequencies(64), rtol=1e-9, atol=0)
+
+
+@pytest.mark.parametrize(
+    "name", ["xpos centred on the text", "xpos centred on the call", "dynamic"]
+)
+def test_what_follows_the_length_spoils_keys_that_are_kept(name):
+    report = diagnose(RIGHT[name], D, cache=True)
+    assert [each.code for each in report.findings if each.severity == "fault"] == [
+        "length-dependent"
+    ]
+    (found,) = (each for each in report.findings if each.code == "length-dependent")
+    told = re.search(r"multiplied by up to (\S+)$", found.sentence)
+    if name == "dynamic":
+        assert "off by" in found.sentence and told is None
+        assert not diagnose(RIGHT[name], D, expected=RIGHT[name], cache=True).ok
+    else:  # between a text of 16 and the longest, or calls of one token and of seven
+        by = {"text": (report.reach + 1) // 2 - 8, "call": 3}[name.split()[-1]]
+        assert float(told[1]) == pytest.approx((1.4 / 0.4) ** (by / 512), rel=0.01)
+
+
+def test_a_fixed_centre_and_a_temperature_leave_kept_keys_right():
+    grown = by_factors(lambda m: torch.full_like(m, 1 + m.shape[2] / 100))  # the query's, by length
+    for rotate in (XPos(D), ROTARY, RIGHT["temperature"], grown):
+        assert diagnose(rotate, D, cache=True).ok
+
+
+def test_the_position_that_a_narrow_type_takes_is_named():
+    for name, begin in (("ids in 8 bits with a sign", 128), ("ids in 16 bits with a sign", 32768)):
+        (found,) = diagnose(FAULTS[name][1], D).findings
+        assert f"position {begin} of the query is turned as position {-begin}," in found.sentence
 
 
 def test_every_code_is_tried():
@@ -576,6 +686,7 @@ def test_bad_input_is_refused_in_a_sentence():
     }
     types = {
         "rotate is 3": lambda: diagnose(3, D),
+        "cache is 1": lambda: diagnose(ROTARY, D, cache=1),
         "dtype is torch.int64": lambda: diagnose(ROTARY, D, dtype=torch.int64),
         "config is a": lambda: diagnose(ROTARY, D, expected=3.0),
     }

@@ -43,6 +43,13 @@ def test_a_function_is_probed(capsys, config):
     assert "fault frequencies" in capsys.readouterr().out
 
 
+def test_a_cache_makes_what_follows_the_length_a_fault(capsys):
+    dynamic = ["tests.defects.dynamic_base_per_call:rotate", "--head-dim", "64"]
+    assert main(dynamic) == 0 and "note length-dependent" in capsys.readouterr().out
+    assert main([*dynamic, "--cache"]) == 1
+    assert "fault length-dependent" in capsys.readouterr().out
+
+
 def test_a_function_is_probed_into_json(capsys):
     assert main([WRONG, "--head-dim", "64", "--json"]) == 1
     report = json.loads(capsys.readouterr().out)

@@ -216,6 +216,11 @@ rope/diagnose/planes.py
 -    return torch.remainder(angle + torch.pi, 2 * torch.pi) - torch.pi
 +    return angle
 
+a base rounded as far as float32 might leave it: diagnose, is_my_rope_right
+rope/diagnose/spectrum.py
+-    for share in (2.0**-28, 2.0**-4, 2.0**-2, 1.0):
++    for share in (1.0,):
+
 the decoder's keys left where they are: training_positions, what_the_model_uses
 rope/book/training/decoder.py
 -        if places.key is not None:

@@ -26,7 +26,7 @@ from rope.diagnose.probe import WIDEST_FIRST, Probe, Refusal
 from rope.diagnose.report import Report, Rotation
 from rope.diagnose.weights import RowOrder, diagnose_weights
 from rope.module import RotaryEmbedding
-from rope.scalars import check_dim
+from rope.scalars import check_dim, check_flag
 
 __all__ = [
     "CODES",
@@ -53,6 +53,7 @@ def diagnose(
     dtype: torch.dtype | None = None,
     device: torch.device | str | None = None,
     max_position: int = 1 << 17,
+    cache: bool = False,
 ) -> Report:
     """Identify a rotation by calling it, and name what is wrong with it.
 
@@ -63,7 +64,8 @@ def diagnose(
     that returns the pair rotated; it may normalise first, and gets copies. head_dim: D.
     expected: what it should be: a RotaryEmbedding, a configuration, or `rope.config`'s settings.
     num_heads, num_kv_heads: H and H_kv. dtype: of q and k, the widest that is taken when None.
-    device: where they are. max_position: positions probed lie below it.
+    device: where they are. max_position: positions probed lie below it. cache: keys of earlier
+    calls are kept and not rotated anew, so nothing may follow the length of a call.
     Raises TypeError for what is no callable, an expected of another kind or a dtype that is not
     floating; ValueError for an odd head_dim, other bad numbers, a callable that refuses every call
     or returns something else than the pair.
@@ -85,6 +87,7 @@ def diagnose(
     for name, count in (("num_heads", num_heads), ("num_kv_heads", num_kv_heads)):
         check_count(name, count)
     check_count("max_position", max_position, smallest=32)
+    check_flag("cache", cache)
     if dtype is not None and dtype not in FLOATING:
         raise TypeError(
             f"dtype is {dtype!r}; it must be float64, float32, bfloat16 or float16: leave it out "
@@ -96,7 +99,7 @@ def diagnose(
     probe = _begin(rotate, head_dim, (num_heads, num_kv_heads), dtypes, device)
     query = key = Rotation()
     try:
-        influence = influences(probe, max_position)
+        influence = influences(probe, max_position, cache)
         if influence.said is not None:
             findings = [finding(influence.said[0], **influence.said[1])]
         elif probe.heads == (num_heads, num_kv_heads):
@@ -153,9 +156,7 @@ def _identified(
         return Rotation(), Rotation(), [finding(code, **numbers)]
     q, k = (measured(each, turn, probe.eps) for each, turn in zip(found, turned, strict=True))
     made = None if expected is None else causes.wanted(expected, influence.far + 1)
-    if made is not None:
-        q.widen(made, influence.far)
-        k.widen(made, influence.far)
+    q, k = (each.widened(made, influence.far) for each in (q, k))
     query, key = (
         rotation(each, made, ok) for each, ok in zip((q, k), influence.linear, strict=True)
     )
@@ -165,5 +166,6 @@ def _identified(
         return query, key, [finding("not-finite", begin=influence.nan_from)]
     findings = [finding(code, **numbers) for code, numbers in causes.notes(q, k)]
     if influence.moved and expected is None:
-        findings.append(finding("length-dependent", note=True, off=influence.moved))
+        numbers = dict(off=influence.moved, cached=influence.cached)
+        findings.append(finding("length-dependent", note=True, **numbers))
     return query, key, findings

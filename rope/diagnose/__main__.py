@@ -31,6 +31,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--expected", help="a configuration that the function should follow")
     parser.add_argument("--layer-type", help="which layers, where they differ")
     parser.add_argument("--length", type=int, help="the length in use, the model's own otherwise")
+    parser.add_argument("--cache", action="store_true", help="keys of earlier calls are kept")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--plot", help="an SVG to draw: angles, or a configuration's frequencies")
     given = parser.parse_args(arguments)
@@ -63,7 +64,8 @@ def _function(given: argparse.Namespace) -> Report:
     if expected is not None:
         expected = rotary_settings(expected, layer_type=given.layer_type)
     heads = dict(zip(("num_heads", "num_kv_heads"), given.heads, strict=True))
-    options = {} if given.length is None else {"max_position": given.length}
+    options = {"cache": given.cache}
+    options |= {} if given.length is None else {"max_position": given.length}
     return diagnose(rotate, given.head_dim, expected=expected, **heads, **options)  # type: ignore[arg-type]
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from rope.diagnose import spectrum
 from rope.diagnose.influence import NAMES, SHORT, Influence, Said, differing, short_text
-from rope.diagnose.measure import FREQUENCIES, Measured
+from rope.diagnose.measure import Measured, factors
 from rope.diagnose.planes import Structure, Turns, wrapped
 from rope.diagnose.probe import Probe, Refusal
 from rope.frequencies import inverse_frequencies
@@ -53,8 +53,9 @@ def in_order(
     again = probe(short_text(probe), SHORT)  # the first call once more, after longer ones
     if said := differing(probe, influence.first, again, "after longer calls"):
         yield said
-    if expected is not None and influence.moved and not expected.extension.length_dependent:
-        yield "length-dependent", dict(off=influence.moved)
+    fixed = expected is not None and not expected.extension.length_dependent
+    if influence.moved and (fixed or (influence.cache and influence.cached)):
+        yield "length-dependent", dict(off=influence.moved, cached=influence.cached)
     for which, found in enumerate((q, k)):
         for code, numbers in _alone(probe, influence, found, which, expected, made):
             yield code, dict(name=NAMES[which], **numbers)
@@ -64,7 +65,9 @@ def in_order(
         product = q.scaling * k.scaling / right**2  # type: ignore[operator]
         if min(abs(product - 1), abs(product * probe.head_dim**0.5 - 1)) > max(1e-3, 4 * probe.eps):
             yield "attention-scaling", dict(one=q.scaling, other=k.scaling, right=right)
-    yield from _scores(probe, influence.far)
+    tempered = dict(factors(q, k))
+    yield from ((code, numbers) for code, numbers in tempered.items() if code == "not-relative")
+    yield from _scores(probe, influence.far, bool(tempered))
     for given, back in probe.returned.items():
         if back != given:
             yield "dtype-changed", dict(one=plain(given), other=plain(back))
@@ -80,7 +83,7 @@ def _alone(
 ) -> Iterator[Said]:
     """What is wrong with one of them."""
     yield from _positions(found, which, probe)
-    if not found.growth.any() and found.radial >= max(1e-5, 8 * probe.eps):
+    if found.radial >= max(1e-5, 8 * probe.eps):
         yield "low-precision-tables", dict(off=found.radial)
     if expected is not None:
         layout = "interleaved" if expected.interleaved else "half"
@@ -116,7 +119,7 @@ def _pair(q: Measured, k: Measured) -> Iterator[Said]:
     elif source is not None and sources is not None and not source.equal(sources):
         yield "layouts-differ", dict(one="permuted on the way", other="otherwise")
     one, other = q.theta[common.any(1)], k.theta[common.any(0)]
-    slack = 2 * FREQUENCIES * one.abs() + 8 * max(q.noise / q.last, k.noise / k.last)
+    slack = 2 * spectrum.rounding(one.abs()) + 8 * max(q.noise / q.last, k.noise / k.last)
     if ((one - other).abs() > slack).any():
         if ((one + other).abs() <= slack).all():
             yield "directions-differ", {}
@@ -144,12 +147,14 @@ def _positions(found: Measured, which: int, probe: Probe) -> Iterator[Said]:
     while high - low > 1 and multiples:
         middle = (low + high) // 2
         low, high = (low, middle) if _is_wrong(middle, which, found, probe) else (middle, high)
-    beyond = found.turns.alpha[first:]
-    phases = found.turns.alpha.angle() - (m % high)[:, None] * found.theta
-    if len(beyond) > 1 and (beyond - beyond[-1]).abs().max() < 8 * found.noise:
+    phases = found.turns.alpha.angle()
+    beyond = phases[first:]
+    if len(beyond) > 1 and wrapped(beyond - beyond[-1]).abs().max() < 8 * found.noise:
         yield "clamped", dict(begin=high)
-    if multiples and (wrapped(phases).abs() <= found.allowed).all():
-        yield "wraps", dict(begin=high)
+    for lowest in (0, -high) if multiples else ():  # a type without a sign, and one with it
+        taken = (m - lowest) % (high - lowest) + lowest
+        if (wrapped(phases - taken[:, None] * found.theta).abs() <= found.allowed).all():
+            yield "wraps", dict(begin=high, lowest=lowest)
     yield "position-map", dict(begin=high)
 
 
@@ -165,15 +170,15 @@ def _is_wrong(position: int, which: int, found: Measured, probe: Probe) -> bool:
 
 def _spectrum(found: Measured, made: Tensor | None, follows: bool) -> Iterator[Said]:
     """Whether the frequencies are those expected, or else of a known kind."""
-    theta, slack = found.spectrum
-    known = spectrum.name(theta, slack)
+    (theta, slack), known = found.spectrum, found.known
+    slack = slack + spectrum.rounding(theta)
     sharp = slack < 2.0**-12 * theta  # by chance, one in sixteen is near a number of 8 bits
     for dtype in (torch.bfloat16, torch.float16):
         near = (theta - theta.to(dtype).double()).abs() <= slack
         if (known is None or known[1] is None) and sharp.sum() > 3 and near[sharp].all():
             yield "low-precision-angles", dict(how=f"has frequencies rounded to {plain(dtype)}")
     if made is not None and len(made) == len(theta):
-        off, worst = ((made - theta).abs() - slack - FREQUENCIES * made).max(dim=0)
+        off, worst = ((made - theta).abs() - slack - spectrum.rounding(made)).max(dim=0)
         kind = f", as of base {known[0]:.6g} and {known[1]}" if known else ""
         other = f"not {made[worst]:.6g}{kind}"
         if off > 0:
@@ -203,21 +208,24 @@ def _dtypes(probe: Probe, far: int) -> Iterator[Said]:
         except Refusal:
             continue
         for name, y, z in zip(NAMES, wide, given, strict=True):
-            off = (z - y).abs().amax(dim=(0, 1, 3))
-            wrong = off > (16 * eps + 2.0**-20 * ids) * y.abs().max()
+            size, off = (each.abs().amax(dim=(0, 1, 3)) for each in (y, z - y))
+            wrong = off > (16 * eps + 2.0**-20 * ids) * size
+            held = torch.finfo(dtype)  # a decay may leave it
+            wrong &= (held.tiny < size) & (size < held.max)
             if wrong.any():
                 where = f"off by {float(off.max()):.2g} from position {int(ids[wrong][0])} on"
                 how = f"given as {plain(dtype)} is {where}: positions or frequencies are so rounded"
                 yield "low-precision-angles", dict(name=name, how=how)
 
 
-def _scores(probe: Probe, far: int) -> Iterator[Said]:
+def _scores(probe: Probe, far: int, tempered: bool) -> Iterator[Said]:
     """Scores before and after all positions move: what all this is about."""
     x, by, scores, sizes = probe.vectors(len(SHORT), seed=3), min(777, far - max(SHORT) - 1), [], []
     for shift in (0, by):
         q, k = (each[0, 0, :-1] for each in probe(x, [*(m + shift for m in SHORT[:-1]), far]))
-        scores.append(q @ k.T)
-        sizes.append(q.norm(dim=-1)[:, None] * k.norm(dim=-1))
+        row = (q @ k.T).norm(dim=1, keepdim=True) if tempered else 1.0
+        scores.append(q @ k.T / row)
+        sizes.append(q.norm(dim=-1)[:, None] * k.norm(dim=-1) / row)
     off = float(((scores[1] - scores[0]).abs() / torch.maximum(*sizes)).max())
     if off > max(1e-3, 8 * probe.eps):
         yield "not-relative", dict(off=off, by=by)
@@ -229,8 +237,10 @@ def notes(q: Measured, k: Measured) -> Iterator[Said]:
         yield "direction", {}
     if q.offset is not None and q.offset == k.offset and q.offset:
         yield "first-position", dict(one=q.offset)
-    if q.growth.any() or k.growth.any():
-        yield "decay", dict(off=float(q.growth[q.growth.abs().argmax()]))
+    yield from factors(q, k)
+    if q.follows and k.follows:
+        growth = (q.turns.radius[-1].log() / q.turns.positions[-1]).flatten()
+        yield "decay", dict(off=float(growth[growth.abs().argmax()]))
 
 
 def wanted(expected: Any, length: int) -> Tensor:

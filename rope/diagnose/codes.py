@@ -42,10 +42,10 @@ low-precision-tables | cos and sin of the {name} are off by {off:.2g}, near and 
     keep cos and sin, and the products with them, in float32 | How exact must it be?
 clamped | from position {begin} on the {name} is turned no further
     make the table longer, or refuse what lies beyond it | How exact must it be?
-wraps | position {begin} of the {name} is turned as position 0, and so on
+wraps | position {begin} of the {name} is turned as position {lowest}, and so on
     make the table longer, and the type of the ids wide enough | How exact must it be?
-length-dependent | beside a longer text the same positions come out {off:.2g} of their size apart
-    fix the length that the spectrum follows before caching keys | Longer than the training text
+length-dependent | a longer text moves the same positions by {off:.2g} of their size{cached}
+    fix the length, or centre, that they follow before caching keys | Longer than the training text
 stateful | {when} with the same arguments, it returns another {name}, {off:.2g} apart
     keep nothing of earlier calls; eval() stops dropout | Longer than the training text
 layout | the {name} is {one}, not {other}
@@ -68,7 +68,9 @@ direction | query and key are both turned clockwise
     nothing, if the weights were trained so | Rotation in two dimensions: m − n or n − m?
 first-position | position 0 is turned as position {one:g}
     nothing: no score changes | Many dimensions: does it matter where positions start?
-decay | queries grow by e**{off:.2g} a position, the fastest plane, and keys shrink
+temperature | the query is multiplied by a factor that follows its position, {off:+.0%} at {by}
+    nothing, if the model sharpens its softmax so | Longer than the training text
+decay | queries change by e**{off:+.2g} a position in the fastest plane, and keys by the inverse
     nothing, if xPos is meant | Properties: is the decay real?
 reach | {why}
     nothing, if no position lies beyond | From maths to PyTorch
@@ -82,7 +84,7 @@ for _said, _mended in _PAIRS:
     _code, _sentence = _said.split(" | ")
     _remedy, _section = _mended.strip().split(" | ")
     CODES[_code] = _sentence, _remedy, _section
-NOTES = frozenset(("direction", "first-position", "decay", "reach", "refused"))
+NOTES = frozenset(("direction", "first-position", "temperature", "decay", "reach", "refused"))
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,9 @@ class Influence:
     """said: the fault, if any; far: the farthest position taken; nan_from: where NaN begins.
 
     refused: notes on what was not taken; moved: how far results at the same positions are apart
-    beside `far`; linear: of q and k, whether doubled vectors give doubled results; first: results
-    of the first call.
+    in a short text and a longer one, and cached: what that does to keys that are kept, if cache;
+    linear: of q and k, whether doubled vectors give doubled results; first: results of the first
+    call.
     """
 
     far: int
@@ -34,8 +35,29 @@ class Influence:
     nan_from: int | None = None
     refused: list[Said] = field(default_factory=list)
     moved: float = 0.0
+    cached: str = ""
+    cache: bool = False
     linear: tuple[bool, ...] = (True, True)
     first: Pair | None = None
+
+    def moves(self, probe: Probe, short: Pair, long: Pair) -> bool:
+        """Compare the same tokens in a short text and a longer one: is only their size another?"""
+        apart = [unlike(probe, y, z) for y, z in zip(short, long, strict=True)]
+        sized = True
+        for y, z in zip(short, long, strict=True):
+            unit = z / z.abs().amax(2, True) / z.abs().amax(2, True)  # squares might leave float64
+            factor = ((y * unit).sum(2, True) / (z * unit).sum(2, True)).nan_to_num(1.0)
+            near = max(8 * probe.eps, 2.0**-14) * y.abs().amax(-1, keepdim=True)
+            sized &= bool((factor > 0).all() and ((y - factor * z).abs() <= near).all())
+        if apart[1].any():  # factor is the key's
+            (q, k), kept = (each[0, 0] for each in long), short[1][0, 0]
+            off = float(((kept - k) @ q.T).abs().max() / (q.norm(dim=-1) * k.norm(dim=-1)).max())
+            by = float(torch.maximum(factor, 1 / factor).max())
+            how = f"multiplied by up to {by:.3g}" if sized else f"off by {off:.2g} of |q| |k|"
+            self.cached = f"; with a cache, scores of keys from the shorter one are {how}"
+        for each, z in zip(apart, long, strict=True):
+            self.moved = max(self.moved, float(each.max() / z.abs().max()))
+        return sized
 
 
 def unlike(probe: Probe, left: Tensor, right: Tensor) -> Tensor:
@@ -61,32 +83,43 @@ def short_text(probe: Probe, rows: int = 1) -> Pair:
     return q, k
 
 
-def farthest(probe: Probe, x: Pair, first: Pair, most: int) -> Influence:
+def farthest(probe: Probe, first: Pair, most: int) -> Influence:
     """The last position that is taken, and what stands in the way beyond it; first: at SHORT."""
+    x, small = probe.vectors(len(SHORT)), [each.abs().amax((1, 2)) for each in first]
+    decayed = {}  # by position, whether coordinates are 1000 times as large or small there
 
     def refused(position: int) -> str:
         try:
-            result = probe(x, [0, *SHORT[1:-1], position])
+            result = probe(x, [*SHORT[:4], position, position, position])
         except Refusal as error:
             return f"position {position} was refused ({error})"
         if not all(each.isfinite().all() for each in result):
-            return "nan"
+            return "infinite"
+        there = [z[:, :, 4:].abs().amax((1, 2)) / y for y, z in zip(small, result, strict=True)]
+        powers = torch.cat(there).nan_to_num(1.0).log2().abs().max()
+        if powers.isinf():
+            return "0"
+        decayed[position] = bool(powers > 10)
         # xPos's factors, centred on a text, are by its ends too large and too small to be fitted.
-        pairs = zip(first, result, strict=True)
-        grown = (z[:, :, 1:-1].abs().max() / y.abs().max() for y, z in pairs)
-        return f"position {position} makes others 1000 times as large" if max(grown) > 1000 else ""
+        others = [z[:, :, :4].abs().max() / y.max() for y, z in zip(small, result, strict=True)]
+        return f"position {position} makes others 1000 times as large" if max(others) > 1000 else ""
 
     low, high = max(SHORT), most - 1
     why = refused(high)
     while why and high - low > 1:
         middle = (low + high) // 2
         low, high, why = (low, middle, said) if (said := refused(middle)) else (middle, high, why)
-    if why == "nan":
+    if why in ("infinite", "0") and decayed.get(low):
+        # Half as far, since near 0 a dtype's numbers have fewer bits.
+        low, why = low // 2, f"sizes follow the position, and at {high} are {why}"
+    if why == "infinite":
         return Influence(low, nan_from=high)
+    if why == "0":
+        return Influence(most - 1)
     return Influence(low, refused=[("reach", {"why": why})]) if why else Influence(high)
 
 
-def influences(probe: Probe, max_position: int) -> Influence:
+def influences(probe: Probe, max_position: int, cache: bool) -> Influence:
     """The comparisons, up to the first that fails."""
     x = short_text(probe)
     first, again = probe(x, SHORT), probe(x, SHORT)
@@ -94,21 +127,18 @@ def influences(probe: Probe, max_position: int) -> Influence:
         return Influence(max(SHORT), ("not-finite", {"begin": min(SHORT)}))
     if said := differing(probe, first, again, "called once more"):
         return Influence(max(SHORT), said)
-    found = farthest(probe, x, first, max_position)
-    found.first = first
+    found = farthest(probe, first, max_position)
+    found.first, found.cache = first, cache
     ids = [*SHORT[:-1], found.far]  # the farthest in every call: a spectrum may follow the length
     base = probe(x, ids)
-    for y, z in zip(base, first, strict=True):
-        off = unlike(probe, y, z)[:, :, :-1].max() / z.abs().max()
-        found.moved = max(found.moved, float(off))
+    short, long = ((y[:, :, :-1], z[:, :, :-1]) for y, z in (first, base))
+    found.moves(probe, short, long)
     twice = probe((2 * x[0], 2 * x[1]), ids)
     found.linear = tuple(
         not unlike(probe, z, 2 * y).any() for y, z in zip(base, twice, strict=True)
     )
     found.said = (
-        _tokens(probe, x, ids, base)
-        or _positions(probe, x, ids, base)
-        or _rows(probe, x, ids, base, found)
+        _tokens(probe, x, ids, base) or _positions(probe, x, ids, base) or _rows(probe, ids, found)
     )
     return found
 
@@ -183,24 +213,39 @@ def _state(
     return "axis" if heads > 1 and more.any() else "still"
 
 
-def _rows(probe: Probe, x: Pair, ids: list[int], base: Pair, found: Influence) -> Said | None:
+def _rows(probe: Probe, ids: list[int], found: Influence) -> Said | None:
     """Three rows of other positions, whole and of one token, against each row by itself."""
     rows = [ids, [*reversed(ids[:-1]), ids[-1]], [*([OTHER] * 3), *ids[3:]]]
-    alone = [base, *(probe(x, each) for each in rows[1:])]
     for length in (len(ids), 1):
-        last = slice(len(ids) - length, None)
-        q, k = (each[:, :, last] for each in short_text(probe, 3))
+        q, k = (each[:, :, -length:] for each in short_text(probe, 3))
+        given = [each[-length:] for each in rows]
         try:
-            together = probe((q, k), [each[last] for each in rows])
+            if length == 1 and (said := _lone(probe, ids, found)):
+                return said
+            alone = [probe((q[:1], k[:1]), each) for each in given]
+            together = probe((q, k), given)
         except Refusal as error:
             why = f"a batch of 3 rows of {length} was refused ({error})"
             found.refused.append(("refused", {"why": why}))
             return None
         for row in range(3):
             for name, y, z in zip(NAMES, alone[row], together, strict=True):
-                if (off := unlike(probe, z[row : row + 1], y[:, :, last])).any():
-                    which, one = NAMES.index(name), (q[row : row + 1], k[row : row + 1])
-                    if unlike(probe, probe(one, rows[row][last])[which], y[:, :, last]).any():
-                        return "positions-ignored", {"name": name, "how": _HOW["lone"]}
+                if (off := unlike(probe, z[row : row + 1], y)).any():
                     return "batch-mixed", {"name": name, "row": row, "off": float(off.max())}
     return None
+
+
+def _lone(probe: Probe, ids: list[int], found: Influence) -> Said | None:
+    """The last token in a call of its own, as in decoding, against the same in a longer one."""
+    alone, among = [], []
+    for x in zip(*(each.split(1, dim=2) for each in probe.vectors(4)), strict=True):
+        alone.append(probe(x, ids[-1:]))
+        many = probe((x[0].repeat(1, 1, len(ids), 1), x[1].repeat(1, 1, len(ids), 1)), ids)
+        among.append((many[0][:, :, -1:], many[1][:, :, -1:]))
+    short, long = (
+        [torch.cat(each, 2) for each in zip(*pairs, strict=True)] for pairs in (alone, among)
+    )
+    if found.moves(probe, (short[0], short[1]), (long[0], long[1])):
+        return None
+    which = int(not unlike(probe, short[0], long[0]).any())
+    return "positions-ignored", {"name": NAMES[which], "how": _HOW["lone"]}

@@ -1,22 +1,25 @@
-"""One tensor's rotation put together: layout, frequencies, and errors that rounding leaves over.
+"""One tensor's rotation put together: layout, frequencies, sizes, and what rounding leaves over.
 
 Shapes: n planes, P positions, R rotated width.
 """
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from rope.diagnose import spectrum
+from rope.diagnose.influence import Said
 from rope.diagnose.planes import Structure, Turns, wrapped
 from rope.diagnose.report import Rotation
+from rope.extensions import Default, Extension, Linear, Proportional
 from rope.frequencies import inverse_frequencies
 
 #: Angles in float32 are off by a few 2^-24 of their size; in TF32 or less by 2^-12 and more.
 ANGLES = 2.0**-20
-#: Powers in float32 give frequencies that are off by up to 1e-6 of their size.
-FREQUENCIES = 2.0**-15
+PLAIN = (Default, Linear)
 FARTHEST = 1 << 17  # of the positions by which a key may be off
 
 
@@ -24,8 +27,8 @@ FARTHEST = 1 << 17  # of the positions by which a key may be off
 class Measured:
     """theta `[n]`, with sign; last: the power of two up to which angles double.
 
-    off `[P, n]`: angles less m theta, of which rounding may explain allowed. growth `[n]`: of the
-    radius, in e-folds a position; radial: its largest error besides; noise: of an angle.
+    off `[P, n]`: angles less m theta, of which rounding may explain allowed. follows: whether sizes
+    follow the position; radial: the largest error of the radius besides; noise: of an angle.
     slots `[n]`: which of the R/2 planes each is. direction, offset: as in `Rotation`.
     """
 
@@ -35,7 +38,7 @@ class Measured:
     last: int
     off: Tensor
     allowed: Tensor
-    growth: Tensor
+    follows: bool
     radial: float
     noise: float
     layout: str
@@ -48,8 +51,15 @@ class Measured:
     def spectrum(self) -> tuple[Tensor, Tensor]:
         """|theta| of all R/2 planes, 0 for those that stand still, and to within how much."""
         theta = torch.zeros(self.width // 2, dtype=torch.float64)
-        theta[self.slots] = self.theta.abs()
-        return theta, FREQUENCIES * theta + 4 * self.noise / self.last
+        unseen = 2 * self.structure.noise / float(self.turns.positions[-1])
+        slack = torch.full_like(theta, max(unseen, 4 * self.noise / self.last))
+        theta[self.slots], slack[self.slots] = self.theta.abs(), 4 * self.noise / self.last
+        return theta, slack
+
+    @cached_property
+    def known(self) -> tuple[float, Extension | None] | None:
+        """The base and extension that explain the spectrum."""
+        return spectrum.name(*self.spectrum)
 
     @property
     def paired(self) -> str:
@@ -64,21 +74,36 @@ class Measured:
         middle = float(gain.median())
         return 1.0 if abs(middle - 1) < slack else middle
 
-    def widen(self, made: Tensor, far: int) -> None:
-        """Count planes that stand still, or are too slow to be seen, where they are expected so."""
-        more, seen = made[self.width // 2 :], 2 * max(self.noise, self.structure.noise)
-        neighbours = self.layout == "interleaved" or self.width == 2
-        if neighbours and len(more) and float(more.max()) * far < seen:
-            self.layout, self.width = "interleaved", 2 * len(made)
+    def widened(self, made: Tensor | None, far: int) -> "Measured":
+        """With the planes that stand still, or are too slow to be seen, where they are expected so.
+
+        made: the frequencies expected. Without, where those seen then begin what is known by name.
+        """
+        whole = 2 * len(self.structure.planes) + len(self.structure.rest)
+        wide = replace(self, layout="interleaved", width=whole if made is None else 2 * len(made))
+        if wide.width <= self.width or not (self.layout == "interleaved" or self.width == 2):
+            return self
+        if made is not None:
+            seen = 2 * max(self.noise, self.structure.noise)
+            return wide if float(made[self.width // 2 :].max()) * far < seen else self
+        if int(self.structure.planes.min()) or wide.known is None or wide.known[0] >= 1e9:
+            return self
+        narrow, found = self.known[1] if self.known else None, wide.known[1]
+        changed = not isinstance(narrow, PLAIN) and not isinstance(found, Proportional | None)
+        return wide if isinstance(found, PLAIN) or changed else self
 
 
 def measured(structure: Structure, turns: Turns, eps: float) -> Measured:
     """Frequencies, errors and layout of one tensor with at least one plane."""
-    m = turns.positions.double()[:, None]
-    # xPos's factors are exponentials of the position; the errors of rounded tables do not grow.
-    radius = turns.alpha.abs().clamp(min=1e-300).log()
-    growth = torch.where(radius[-1].abs() > 0.1, radius[-1] / m[-1], 0)
-    radial = float((radius - growth * m)[m[:, 0] <= 4096].expm1().abs().max())
+    m, sizes = turns.positions.double()[:, None], turns.radius.log().flatten(1)
+    # What a decay or a temperature multiplies by is smooth, or all planes share it, but rounded
+    # tables are rough: their errors differ from a position to the next, and from plane to plane.
+    apart = sizes - sizes.median(dim=1, keepdim=True).values * (sizes.shape[1] > 1)
+    inner = (m[2:] - m[:-2] == 2)[:, 0]
+    rough = float((apart[2:] - 2 * apart[1:-1] + apart[:-2])[inner].abs().median(0).values.max())
+    radial = float(sizes.expm1().abs().max())
+    if follows := radial > max(4 * rough, 4 * eps, 2.0**-18):
+        radial = rough
     # A rounded table is as wrong along the circle as across it.
     noise = max(4 * eps, 2 * radial if radial < 0.1 else 0.0, 1e-12)
     theta, last = spectrum.frequencies(turns.positions, turns.alpha.angle())
@@ -93,9 +118,32 @@ def measured(structure: Structure, turns: Turns, eps: float) -> Measured:
     signs = set(towards[theta != 0].tolist())
     direction = int(signs.pop()) if len(signs) == 1 else 0
     return Measured(
-        structure, turns, theta, last, off, allowed, growth, radial, noise, layout, width, slots,
+        structure, turns, theta, last, off, allowed, follows, radial, noise, layout, width, slots,
         direction, _offset(structure, theta, eps),
     )  # fmt: skip
+
+
+def factors(q: Measured, k: Measured) -> Iterator[Said]:
+    """What follows the position besides the angles: scores stay relative under e^gm and e^-gn."""
+    common = (q.structure.planes[:, None] == k.structure.planes).all(-1)  # [n_q, n_k]
+    if not (common.any() and (q.follows or k.follows)):
+        return
+    one, other = q.turns.radius.log()[..., common.any(1)], k.turns.radius.log()[..., common.any(0)]
+    other = other.repeat_interleave(max(1, one.shape[1] // other.shape[1]), dim=1)
+    total = (one[:, : other.shape[1]] + other[:, : one.shape[1]]).flatten(1)  # ln |q_m| |k_m|
+    m, slack = q.turns.positions.double(), max(1e-3, 4 * q.radial, 4 * k.radial)
+
+    def bent(logs: Tensor) -> Tensor:
+        return (logs - logs[-1:] * (m / m[-1])[:, None]).abs()
+
+    shared = total.median(1, keepdim=True).values
+    if total.abs().max() > slack:
+        by = total.abs().amax(1).argmax()
+        alone = bent(other.flatten(1)).max() <= slack and (total - shared).abs().max() <= slack
+        tempered = alone and bent(shared).max() > slack
+        off = (shared[by] if tempered else total[by].abs().max()).expm1()
+        code = "temperature" if tempered else "not-relative"
+        yield code, dict(off=float(off), by=int(m[by]))
 
 
 def _layout(planes: Tensor) -> tuple[str, int, Tensor]:
@@ -134,8 +182,8 @@ def _offset(structure: Structure, theta: Tensor, eps: float) -> float | None:
 
 def rotation(found: Measured, made: Tensor | None, linear: bool) -> Rotation:
     """What the report says; made: the frequencies expected, from which errors are counted."""
-    theta, slack = found.spectrum
-    base, extension = spectrum.name(theta, slack) or (None, None)
+    theta, _ = found.spectrum
+    base, extension = found.known or (None, None)
     reference = theta
     if made is not None and len(made) == len(theta):
         reference = made

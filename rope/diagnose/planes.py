@@ -46,49 +46,64 @@ class Structure:
 
 def structure(probe: Probe, far: int) -> list[Structure]:
     """The planes of q and of k."""
-    each = -(-(2 * probe.head_dim + 16) // min(probe.heads))  # more than twice the unknowns
+    each = 2 * probe.head_dim + 16  # of every head, and more than twice the unknowns
     at = [m for m in (0, 1, 5, 37, 301, 2503, 19997) if m < far] + [far]
     q, k = probe.vectors(each)
     repeated = q.repeat(1, 1, len(at), 1), k.repeat(1, 1, len(at), 1)
     results = probe.long(repeated, [m for m in at for _ in range(each)])
     return [
-        _structure(
-            x[0].flatten(0, 1), [y[0].flatten(0, 1) for y in ys.chunk(len(at), 2)], probe.eps
-        )
-        for x, ys in zip((q, k), results, strict=True)
+        _structure(x[0], y[0].unflatten(1, (len(at), each)), torch.tensor(at[1:]), probe.eps)
+        for x, y in zip((q, k), results, strict=True)
     ]
 
 
-def _structure(x: Tensor, results: list[Tensor], eps: float) -> Structure:
-    """From vectors `[V, D]` and what comes out for them at position 0 and others."""
-    start, *later = results
-    one, index, least = torch.eye(len(x.T)), torch.arange(len(x.T)), max(1e-6, eps)
-    left, values, right = torch.linalg.svd(start, full_matrices=False)
-    kept = values > least * values[0]
-    inverse = (right.T * torch.where(kept, 1 / values, 0)) @ left.T
-    maps = [(inverse @ y).T for y in later]
-    if int(kept.sum()) == len(kept) - 1:
+def _structure(x: Tensor, results: Tensor, at: Tensor, eps: float) -> Structure:
+    """From vectors `[H, V, D]` and what comes out `[H, P, V, D]` for them at 0 and the others.
+
+    Each head has a G of its own, and each row of it is compared by its own size: a decay may
+    multiply planes, heads and positions by factors of their own, and they stay rotations.
+    """
+    start, later = results[:, :1], results[:, 1:]
+    width = x.shape[-1]
+    one, index, least = torch.eye(width), torch.arange(width), max(1e-6, eps)
+    scale = start.square().mean((0, 1, 2)).sqrt().clamp(min=1e-300)
+    left, values, right = torch.linalg.svd(start / scale, full_matrices=False)
+    kept = values > least * values[..., :1]
+    inverse = (right.mT * torch.where(kept, 1 / values, 0)[..., None, :]) @ left.mT
+    maps = (inverse @ later).mT  # [H, P, D, D], of coordinates divided by scale
+    if (kept.sum(-1) == width - 1).all():
         # A norm that subtracts the mean leaves one direction unseen. Most entries of G are 0, which
         # says what is missing in each row: a multiple of that direction.
-        unseen = right[-1]
-        large = unseen.abs() > 0.3 * unseen.abs().max()
-        missing = [(g[:, large] / unseen[large]).median(dim=1).values for g in maps]
-        maps = [g - each[:, None] * unseen for g, each in zip(maps, missing, strict=True)]
-    sizes = [g.norm(dim=1).clamp(min=1) for g in maps]  # above 1 where lengths grow, as xPos's do
-    each = list(zip(maps, later, sizes, strict=True))
-    misfit = max(float(((start @ g.T - y) / s).square().mean(0).max()) ** 0.5 for g, y, s in each)
+        unseen = right[..., -1:, :]
+        large = unseen.abs() > 0.3 * unseen.abs().amax(-1, keepdim=True)
+        missing = torch.where(large, maps / unseen, torch.nan).nanmedian(dim=-1, keepdim=True)
+        maps = maps - missing.values * unseen
+    sizes = maps.abs().amax(-1).clamp(min=1e-300)  # [H, P, D]
+    errors = (start / scale @ maps.mT - later) / sizes[..., None, :]
+    misfit = float(errors.square().mean(-2).max()) ** 0.5
     # Matrices with a condition of some tens, in float64, leave some 1e-13.
-    noise = max(1e-11, 8 * max(misfit, eps) * float(inverse.norm(dim=1).max()))
-    moved = torch.stack([((g - one) / s[:, None]).abs() for g, _, s in each]).amax(0)
+    noise = max(1e-11, 8 * max(misfit, eps) * float(inverse.norm(dim=-1).max()))
+    own, maps = maps / scale, maps / sizes[..., None]
+    apart = float((maps - maps[:1]).abs().max())
+    misfit = max(misfit, apart) if apart > 2 * noise else misfit  # heads that turn otherwise
+    moved = (maps - one).abs().amax((0, 1))
     outside = moved.clone().fill_diagonal_(0)
     across = torch.maximum(outside, outside.T)
     partner, turns = across.argmax(1), across.amax(1) > noise
     mutual = turns & (partner[partner] == index)
     planes = torch.stack((index, partner), 1)[mutual & (index < partner)]
     outside[planes, planes.flip(1)] = 0
-    lone = index[~turns & (moved.diagonal() > max(4 * noise, 0.01))]
+    strange = (maps.diagonal(dim1=-2, dim2=-1) <= 0.5).any(0).any(0)
+    other = own[..., index, torch.where(mutual, partner, index)] * mutual
+    factors = torch.hypot(own.diagonal(dim1=-2, dim2=-1), other).clamp(min=1e-300).log()
+    slack = max(4 * noise, 0.01)
+    shared = factors[..., planes.flatten() if len(planes) else index].median(-1, True).values
+    grown = [each - each[:, -1:] * (at / at[-1])[:, None] for each in (factors, factors - shared)]
+    odd = torch.minimum(*(each.abs().amax((0, 1)) for each in grown)) > slack
+    lone = index[~turns & (strange | odd)]  # by no power of a decay, and not as the planes are
     rest, tangled = index[~mutual], index[turns & ~mutual]
     found = Structure(planes, rest, lone, tangled, float(outside.max()), misfit, noise)
+    x, start = x.flatten(0, 1), start.flatten(0, 2)
     x = torch.cat((x, torch.ones(len(x), 1)), 1)  # a norm may add a constant, too
     solved = torch.linalg.pinv(x) @ start
     first = solved[:-1].T  # A_0 after the norm's gains, [out, in]
@@ -123,11 +138,15 @@ def _source(first: Tensor, planes: Tensor) -> Tensor | None:
 
 @dataclass
 class Turns:
-    """alpha and beta `[P, n]` at positions `[P]`, and the misfit `[n]` of both together."""
+    """alpha and beta `[P, n]` at positions `[P]`, and the misfit of both together.
+
+    Of several heads the first one's sizes and the mean direction; radius `[P, H, n]`: |alpha|.
+    """
 
     positions: Tensor
     alpha: Tensor
     beta: Tensor
+    radius: Tensor
     misfit: float
 
 
@@ -135,8 +154,7 @@ def turns(probe: Probe, found: list[Structure], far: int) -> list[Turns]:
     """How far the planes of q and k are turned: at 0 ... 8, near powers of two, and at far."""
     powers = [1 << k for k in range(3, 63) if 1 << k <= far]
     near = [m for power in powers for m in (power - 1, power, power + 1, power + power // 2 + 1)]
-    at = sorted({m for m in (*range(9), *near, far) if m <= far})
-    each = max(2, -(-8 // min(probe.heads)))
+    at, each = sorted({m for m in (*range(9), *near, far) if m <= far}), 8
     q, k = probe.vectors(each, seed=2, signs=False)
     repeated = q.repeat(1, 1, len(at), 1), k.repeat(1, 1, len(at), 1)
     fitted = []
@@ -146,14 +164,15 @@ def turns(probe: Probe, found: list[Structure], far: int) -> list[Turns]:
         strict=True,
     ):
         z = torch.complex(y[0][..., planes[0]], y[0][..., planes[1]])  # [H, P * each, n]
-        z = z.unflatten(1, (len(at), each)).permute(3, 0, 2, 1).flatten(1, 2)  # [n, H * each, P]
-        start = torch.stack((z[:, :, 0], z[:, :, 0].conj()), -1)
-        solved = torch.linalg.pinv(start) @ z  # [n, 2, P]
-        size = z.abs().square().mean(dim=1).sqrt().clamp(min=1e-300)
-        misfit = (start @ solved - z).abs().square().mean(dim=1).sqrt() / size
+        z = z.unflatten(1, (len(at), each)).permute(0, 3, 2, 1)  # [H, n, each, P]
+        start = torch.stack((z[..., 0], z[..., 0].conj()), -1)
+        solved = torch.linalg.pinv(start) @ z  # [H, n, 2, P]
+        size = z.abs().amax(2, keepdim=True).clamp(min=1e-300)
+        misfit = ((start @ solved - z).abs() / size).square().mean(2).sqrt()
         worst = float(misfit.max()) if misfit.numel() else 0.0
-        alpha, beta = solved.permute(1, 2, 0)
-        fitted.append(Turns(torch.tensor(at), alpha, beta, worst))
+        radius = solved[:, :, 0].abs().clamp(min=1e-300)
+        alpha, beta = (solved * (radius[:1] / radius)[:, :, None]).mean(0).permute(1, 2, 0)
+        fitted.append(Turns(torch.tensor(at), alpha, beta, radius.permute(2, 0, 1), worst))
     return fitted
 
 

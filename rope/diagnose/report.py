@@ -22,14 +22,15 @@ def verdict(findings: list[Finding]) -> str:
 class Rotation:
     """What was recovered of one tensor's rotation; None where it could not be.
 
-    layout: "half", "interleaved" or "other", of the coordinates that go in; rotary_dim: R.
-    inv_freq: float64 `[R/2]`, radians per position, without sign; base, extension: where the
-    spectrum has a name. attention_scaling: None after a norm, which hides it. direction: +1
-    counter-clockwise, −1 clockwise, 0 both. offset: the turn at position 0, in positions.
-    angle_error: the largest, in radians, against the spectrum expected, or else named, or fitted;
-    off_from: the first position probed where it exceeds 0.01. table_error: of the radius of
-    (cos, sin). At `positions` `[P]`, the angles are off from those of `reference` `[R/2]` by
-    `errors` `[P, R/2]`, in −pi ... pi; NaN for planes that stand still.
+    layout: "half", "interleaved" or "other", of the coordinates that go in; rotary_dim: R, as far
+    as planes are seen to turn. inv_freq: float64 `[R/2]`, radians per position, without sign;
+    base, extension: where they explain all angles, in as few digits as do. attention_scaling: None
+    after a norm, which hides it. direction: +1 counter-clockwise, −1 clockwise, 0 both. offset:
+    the turn at position 0, in positions. angle_error: the largest, in radians, against the
+    spectrum expected, or else named, or fitted; off_from: the first position probed where it
+    exceeds 0.01. table_error: of the radius of (cos, sin). At `positions` `[P]`, the angles are
+    off from those of `reference` `[R/2]` by `errors` `[P, R/2]`, in −pi ... pi; NaN for planes
+    that stand still.
     """
 
     layout: str | None = None

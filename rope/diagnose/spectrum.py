@@ -8,6 +8,9 @@ Shapes: n planes, P positions, R rotated width.
 """
 
 import math
+from collections.abc import Callable, Iterator
+from itertools import product
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,8 +19,8 @@ from rope.diagnose.planes import wrapped
 from rope.extensions import Default, Extension, Linear, Llama3, Proportional, YaRN
 from rope.frequencies import inverse_frequencies
 
-#: Trained lengths tried for the extensions that have one: powers of two, and whole kilos.
-LENGTHS = sorted({1 << k for k in range(8, 21)} | {1024 * k for k in range(1, 65)})
+#: Trained lengths tried for the extensions that have one: powers of two, then whole kilos.
+LENGTHS = [*(1 << k for k in range(8, 21)), *(1024 * k for k in range(1, 65))]
 
 
 def frequencies(positions: Tensor, phases: Tensor) -> tuple[Tensor, int]:
@@ -32,52 +35,78 @@ def frequencies(positions: Tensor, phases: Tensor) -> tuple[Tensor, int]:
     return theta, last
 
 
-def name(theta: Tensor, slack: Tensor) -> tuple[float, Extension | None] | None:
-    """Base and extension of frequencies `[R/2]` known to within slack `[R/2]`, None without a name.
+def rounding(theta: Tensor) -> Tensor:
+    """By how much frequencies that are powers in float32 may be off.
 
-    The extension is None for a spectrum that is a ladder at first and slower from there on, whose
-    formula is not found. NTK's is a ladder, of a larger base.
+    The exponent, of size ln theta, is off by a few 2^-24 of itself, and then the power is.
+    """
+    return 2.0**-20 * theta * (1 + theta.clamp(min=1e-300).log().abs())
+
+
+def name(theta: Tensor, slack: Tensor) -> tuple[float, Extension | None] | None:
+    """Base and extension of frequencies `[R/2]` measured to within slack `[R/2]`, None without a
+    name that explains them all.
+
+    Numbers are as short as the closest explanation allows. The extension is None for a spectrum
+    that is a ladder at first and slower from there on, whose formula is not found. NTK's is a
+    ladder, of a larger base.
 
     >>> spectrum = inverse_frequencies(64, 5e5, extension=Llama3(8.0, 8192))
-    >>> base, extension = name(spectrum, 1e-9 * spectrum)
+    >>> base, extension = name(spectrum, 1e-15 * spectrum)
     >>> base, extension == Llama3(8.0, 8192)
     (500000.0, True)
     """
-    turning, planes = int((theta > 0).sum()), len(theta)
-    seen, slack_of = theta[:turning], slack[:turning]
-    if not turning or (seen <= 0).any():
+    turning = int((theta > 0).sum())
+    if not turning or (theta[:turning] <= 0).any():
         return None
-    j, weight = torch.arange(turning, dtype=torch.float64), (seen / slack_of).clamp(max=1e9)
-    design = torch.stack((torch.ones_like(j), j), 1) * weight[:, None]
-    height, slope = torch.linalg.lstsq(design, (seen.log() * weight)[:, None]).solution[:, 0]
-    first, base = _plain(math.exp(-height)), _plain(math.exp(-slope * planes))
-    if turning == 1:
-        first, base = _plain(1 / float(seen[0])), 10000.0  # any base has it
-    for factor in (1.0, first) if base > 1 else ():
-        ladder = Proportional(turning / planes, max(factor, 1.0))
-        plain = Linear(factor) if factor > 1 else Default()
-        extension: Extension = ladder if turning < planes else plain
-        if _fits(theta, slack, base, extension):
-            return base, extension
-    for kept in range(turning - 1, 1, -1):  # the planes that the extension leaves alone
-        part = slice(1, kept)
-        trust = weight[part].square() * j[part]
-        slope = (trust * seen[part].log()).sum() / (trust * j[part]).sum()
-        base = _plain(math.exp(-slope * planes))
-        made = inverse_frequencies(2 * planes, base)[:turning]
-        if base > 1 and ((made - seen).abs() <= slack_of)[:kept].all():
-            break
-    else:
-        return None
-    factor = _plain(float(made[-1] / seen[-1]))
-    if factor <= 1 or ((seen / made).diff() > (2 * slack_of / made)[1:]).any():
-        return None
-    for length in LENGTHS:
-        yarns = YaRN(factor, length), YaRN(factor, length, truncate=False)
-        for extension in (Llama3(factor, length), *yarns):
-            if _fits(theta, slack, base, extension):
+    for share in (2.0**-28, 2.0**-4, 2.0**-2, 1.0):  # as float64 leaves it, or else float32
+        allowed = slack + share * rounding(theta)
+        bases, kept = _ladder(theta, allowed, turning)
+        for base, extension in _candidates(theta, allowed, turning, bases, kept):
+            if _fits(theta, allowed, base, extension):
                 return base, extension
-    return base, None
+    made = inverse_frequencies(2 * len(theta), bases[0])[:turning]
+    slower = theta[:turning] / made
+    if kept < 2 or slower[-1] >= 1 or (slower.diff() > 2 * (allowed[:turning] / made)[1:]).any():
+        return None
+    return bases[0], None
+
+
+def _candidates(
+    theta: Tensor, slack: Tensor, turning: int, bases: tuple[float, ...], kept: int
+) -> Iterator[tuple[float, Extension]]:
+    """What the spectrum may be, the plainest first; the first kept planes are those of bases."""
+    planes, last, near = len(theta), float(theta[turning - 1]), float(slack[turning - 1])
+    p = next(p for p in (turning, turning + 0.5) if int(p / planes * planes) == turning) / planes
+    if kept == turning:
+        yield from ((bases[0], Default()), (bases[0], Proportional(p)))
+    if (whole := float(1 / theta[0])) > 1:
+        factors = whole, _shortest(whole, lambda each: abs(1 / each - theta[0]) <= slack[0])
+        scaled, _ = _ladder(theta * whole, slack * whole, turning)
+        for base, factor in product(scaled, factors) if factors[1] > 1 else ():
+            yield from ((base, Linear(factor)), (base, Proportional(p, factor)))
+    made = float(inverse_frequencies(2 * planes, bases[0])[turning - 1])
+    factor = _shortest(made / last, lambda each: each > 0 and abs(made / each - last) <= near)
+    for base, length in product(bases, LENGTHS) if 1 < kept < turning and factor > 1 else ():
+        yield base, Llama3(factor, length)
+        yield from ((base, YaRN(factor, length, truncate=each)) for each in (True, False))
+
+
+def _ladder(theta: Tensor, slack: Tensor, turning: int) -> tuple[tuple[float, ...], int]:
+    """The base of 1, b^(-2/R), ... in few digits and in all, and how many first planes have it."""
+    planes, j = len(theta), torch.arange(turning, dtype=torch.float64)
+    trust = (theta / slack)[:turning].clamp(max=1e9).square() * j
+
+    def fits(base: float) -> bool:
+        made = inverse_frequencies(2 * planes, base)[:kept] if base > 1.001 else 0 * theta[:kept]
+        return bool(((made - theta[:kept]).abs() <= slack[:kept]).all())
+
+    for kept in range(turning, 1, -1):
+        part = slice(1, kept)
+        slope = float((trust[part] * theta[part].log()).sum() / (trust[part] * j[part]).sum())
+        if fits(base := math.exp(min(-slope * planes, 700))):
+            return (_shortest(base, fits), base), kept
+    return (10000.0,), 1  # any base has the first plane
 
 
 def _fits(theta: Tensor, slack: Tensor, base: float, extension: Extension) -> bool:
@@ -88,10 +117,6 @@ def _fits(theta: Tensor, slack: Tensor, base: float, extension: Extension) -> bo
     return bool(((made - theta).abs() <= slack).all())
 
 
-def _plain(value: float) -> float:
-    """The number in few digits, where the measured one is that but for its error."""
-    for digits in (3, 5):
-        short = float(f"{value:.{digits}g}")
-        if abs(short - value) <= 2e-5 * abs(value):
-            return short
-    return value
+def _shortest(value: float, fits: Callable[[float], Any]) -> float:
+    """The number in as few digits as still fit; 17 are all that it has."""
+    return next(short for digits in range(1, 18) if fits(short := float(f"{value:.{digits}g}")))
