@@ -4,7 +4,7 @@ A rotation is known by what it does to vectors at several positions. `diagnose` 
 recovers from its results which coordinates make a plane and how fast each turns, and names what is
 wrong by its cause. The modules, in order: `probe` calls it, `influence` sees what depends on what,
 `planes` and `spectrum` are the mathematics, `measure` puts them together, `causes` judges.
-A configuration is explained by `configuration`, with its `dangers`; `weights` are a checkpoint's.
+A configuration is explained by `configuration`, with its `dangers`.
 """
 
 from collections.abc import Callable
@@ -21,10 +21,8 @@ from rope.diagnose.configuration import ConfigurationReport, diagnose_configurat
 from rope.diagnose.influence import SHORT, Influence, influences, short_text
 from rope.diagnose.measure import measured, rotation
 from rope.diagnose.planes import structure, turns
-from rope.diagnose.plot import save
 from rope.diagnose.probe import WIDEST_FIRST, Probe, Refusal
 from rope.diagnose.report import Report, Rotation
-from rope.diagnose.weights import RowOrder, diagnose_weights
 from rope.module import RotaryEmbedding
 from rope.scalars import check_dim, check_flag
 
@@ -35,11 +33,8 @@ __all__ = [
     "Finding",
     "Report",
     "Rotation",
-    "RowOrder",
     "diagnose",
     "diagnose_configuration",
-    "diagnose_weights",
-    "save",
 ]
 
 

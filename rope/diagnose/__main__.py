@@ -1,7 +1,7 @@
 """From the command line: a function is probed, or a configuration is explained.
 
     python -m rope.diagnose package.module:function --head-dim 128 --expected config.json
-    python -m rope.diagnose config.json --layer-type full_attention --length 131072 --plot out.svg
+    python -m rope.diagnose config.json --layer-type full_attention --length 131072
 
 The exit status is 1 on a fault, and 2 for what can be neither called nor read.
 """
@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from rope.config import rotary_settings
-from rope.diagnose import ConfigurationReport, Report, diagnose, diagnose_configuration, save
+from rope.diagnose import ConfigurationReport, Report, diagnose, diagnose_configuration
 from rope.extensions import Extension
 
 
@@ -33,7 +33,6 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--length", type=int, help="the length in use, the model's own otherwise")
     parser.add_argument("--cache", action="store_true", help="keys of earlier calls are kept")
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--plot", help="an SVG to draw: angles, or a configuration's frequencies")
     given = parser.parse_args(arguments)
     try:
         probes = ":" in given.subject and not Path(given.subject).exists()
@@ -42,14 +41,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return 2
     print(_json(report) if given.json else report)
-    status = 0 if report.ok else 1
-    if given.plot is not None:
-        try:
-            save(report, given.plot)
-        except (ImportError, OSError, ValueError) as error:
-            print(error, file=sys.stderr)
-            return status or 2
-    return status
+    return 0 if report.ok else 1
 
 
 def _function(given: argparse.Namespace) -> Report:
