@@ -169,7 +169,10 @@ def check_rows(tensor_format: str, offset: int | Tensor) -> None:
 
 
 def _check_offsets(offset: Tensor, x: Tensor) -> None:
-    """Refuse starts that are not counts [B], where x is; a GPU's are read with the ids alone."""
+    """Refuse starts that are not counts [B], where x is.
+
+    Compiled, and on a GPU, none is read: the check of positions refuses what is below 0.
+    """
     check_integer("offset", offset)
     if offset.dim() != 1 or offset.shape[0] != x.shape[0]:
         way_out = "take one number a row" if offset.dim() else f"pass offset.expand({x.shape[0]})"

@@ -102,8 +102,9 @@ class XPos(nn.Module):
         ones too; without them offset ... offset+S-1, offset an int or integers `[B]`, one a row.
         inverse: undo both. Returns the pair, shapes and dtypes kept; tables and arithmetic are
         float32, float64 for a float64 tensor.
-        Raises as `rotary_embedding` does, and ValueError for a position beyond `reach` of the
-        narrower dtype (under `torch.compile` and on CUDA an asynchronous assertion).
+        Raises as `rotary_embedding` does, and ValueError for an offset below 0 or a position beyond
+        `reach` of the narrower dtype (for tensors under `torch.compile` or on CUDA an asynchronous
+        assertion).
 
         >>> XPos(4)(*torch.ones(2, 1, 1, 1, 4), offset=512)[0]
         tensor([[[[-0.3075,  0.8450, -0.2621, -0.3353]]]])
@@ -155,13 +156,14 @@ class XPos(nn.Module):
         self, x: Tensor, position_ids: Tensor | None, offset: int | Tensor, *dtypes: torch.dtype
     ) -> tuple[Tensor, Tensor, Tensor]:
         """cos, sin and the query's factor, float64, shaped to broadcast against x."""
+        counted = isinstance(offset, Tensor)
         position_ids, offset = places(position_ids, offset, x)
         reach = min(self.reach(dtype) for dtype in dtypes)
         if position_ids is None:
             self._check_reach(offset, offset + x.shape[2] - 1, reach)
             position_ids = torch.arange(offset, offset + x.shape[2], device=x.device)
         else:
-            self._check_positions(position_ids, reach)
+            self._check_positions(position_ids, reach, counted)
         inv_freq = inverse_frequencies(self.dim, self.base, device=x.device)
         cos, sin = rotary_tables(position_ids, inv_freq, dtype=torch.float64)
         power = (position_ids.to(torch.float64) - self.centre).unsqueeze(-1) / self.scale_base
@@ -179,13 +181,15 @@ class XPos(nn.Module):
             x, cos, sin, interleaved=self.interleaved, inverse=inverse, equal_planes=True
         )
 
-    def _check_positions(self, position_ids: Tensor, reach: float) -> None:
+    def _check_positions(self, position_ids: Tensor, reach: float, counted: bool) -> None:
         if position_ids.is_meta:
             return
         if torch.compiler.is_compiling() or position_ids.is_cuda:
             # Reading a value would break a traced graph, and on a GPU make the host wait.
             inside = ((position_ids.to(torch.float64) - self.centre).abs() <= reach).all()
             torch._assert_async(inside, f"position_ids must lie within {reach:.0f} of the centre")
+            if counted:  # from starts that `places` could not read either
+                torch._assert_async((position_ids >= 0).all(), "offset must be at least 0")
         else:
             self._check_reach(*position_range(position_ids), reach)
 

@@ -285,6 +285,13 @@ def test_onnx_runs_to_the_same_numbers(tmp_path, capsys):
             # Three rotations of two products and a sum, on either side.
             atol = 2 * tolerance(torch.float32, float(expected.abs().max()) * 2, operations=9)
             torch.testing.assert_close(torch.from_numpy(out), expected, rtol=0, atol=atol)
+    # It holds no assertion, and a position of -1 takes the last row: "Using rope" says so.
+    given = {n: x.numpy() for n, x in zip(names, inputs(6), strict=True)}
+    below, last = (
+        session.run(None, given | {"position_ids": torch.full((2, 6), at).numpy()})
+        for at in (-1, 63)
+    )
+    assert all((a == b).all() for a, b in zip(below, last, strict=True))
 
 
 def test_vmap_and_compile_are_combined():

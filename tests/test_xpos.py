@@ -190,6 +190,9 @@ def test_compiles_without_a_break():
             assert torch.equal(ours, theirs)
     with pytest.raises(RuntimeError, match="within 144760 of the centre"):
         compiled(q, k, ids + 10**6, inverse=True)
+    assert torch.equal(compiled(q, k, ids - 9)[0], xpos(q, k, ids - 9)[0])
+    with pytest.raises(RuntimeError, match="offset must be at least 0"):
+        compiled(q, k, offset=at(-1, 2))
 
 
 Q = torch.ones(1, 2, 3, 8)
