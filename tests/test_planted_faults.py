@@ -1,7 +1,8 @@
 """Do the tests bite? With a fault planted in the package, a unit test and a chapter must fail.
 
-A test suite that has never been seen failing proves little. The faults are the mistakes that people
-make with rotary embeddings, one at a time, as a patch of a line or two.
+A test suite that has never been seen failing proves little. The faults are mistakes that people
+make with rotary embeddings, and ones that this code could hold, one at a time, as a patch of a line
+or two.
 """
 
 import os
@@ -78,7 +79,7 @@ rope/attention/sight.py
 - and seq_len in (1, used):
 +:
 
-queries of keys stored plain begin at 0: cache, keys_that_move
+beside keys stored plain, queries count from 0 in every call: cache, keys_that_move
 rope/attention/decoding.py
 -        turned = rotary.rotate(q, at, offset=offset, seq_len=seq_len)
 +        turned = rotary.rotate(q, at, seq_len=seq_len)
@@ -261,7 +262,7 @@ rope/parallel/ring.py
 -            if len(shards) > 1:
 +            if False:
 
-gradients of keys rounded before they are sent on: parallel, across_devices
+gradients of keys and values rounded before they are sent on: parallel, across_devices
 rope/parallel/ring.py
 -(*block, k_grad, v_grad), step
 +(*block, k_grad.to(k.dtype), v_grad.to(v.dtype)), step
@@ -271,7 +272,7 @@ rope/parallel/attention.py
 -.permute(1, 2, 0, 3).index_select(2, back)
 +.permute(1, 2, 0, 3)
 
-copies of key heads in the order of the whole: parallel, across_devices
+key heads copied all in turn, not each beside its copy: parallel, across_devices
 rope/parallel/attention.py
 -(x.repeat_interleave(repeats, dim=1) for
 +(x.repeat(1, repeats, 1, 1) for

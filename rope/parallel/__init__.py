@@ -1,7 +1,7 @@
 """A sequence over several devices: chapter "Across devices".
 
 `shards` says which tokens each device holds and where they stand, `attention` computes causal
-attention over all of them, `ring` is the one of its three ways that never holds all keys.
+attention over all of them, `ring` is the way that holds the keys of three devices at most.
 """
 
 from rope.parallel.attention import METHODS, context_parallel_attention
