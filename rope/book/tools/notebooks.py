@@ -19,6 +19,7 @@ HIDDEN = {"hide-input", "hide-cell", "remove-input"}
 FEWEST_EXERCISES = 3
 MOST_IGNORED = 0.1
 FRONT_PAGE = "intro"
+MOST_WORDS, MOST_WORDS_IN_FRONT = 3000, 1000
 
 IGNORED = {"nbval-ignore-output", "pytest-validate-ignore-output"}
 FORBIDDEN = {"nbval-skip", "raises-exception", "nbval-raises-exception"}
@@ -35,6 +36,9 @@ MACHINES = re.compile(
 GOALS = re.compile(r"^:::\{admonition\}.*\n:class: goals$", re.MULTILINE)
 EXERCISE = re.compile(r"^:::\{exercise\}.*\n:label: (\S+)$", re.MULTILINE)
 TICK = re.compile(r"✓ .{12,120}")
+# A formula counts as one word, and so does a name in code type.
+FORMULA = re.compile(r"\$\$.*?\$\$|\$[^$]*\$|^```\{math\}.*?^```|`[^`]+`", re.DOTALL | re.MULTILINE)
+WORD = re.compile(r"[^\W_][\w’'-]*")
 HIDDEN_SOLUTION = re.compile(r"^:::\{solution-start\} (\S+)\n:class: dropdown$", re.MULTILINE)
 
 Cell = dict[str, Any]
@@ -158,6 +162,14 @@ def lengths(name: str, notebook: Notebook) -> list[str]:
     return faults
 
 
+def words(name: str, notebook: Notebook) -> list[str]:
+    """A chapter's prose, exercises and their solutions among it, is short."""
+    prose = [cell["source"] for cell in notebook["cells"] if cell["cell_type"] == "markdown"]
+    count = sum(len(WORD.findall(FORMULA.sub(" x ", text))) for text in prose)
+    limit = MOST_WORDS_IN_FRONT if name == FRONT_PAGE else MOST_WORDS
+    return [f"its prose has {count} words; at most {limit}"] if count > limit else []
+
+
 def exercises(name: str, notebook: Notebook) -> list[str]:
     """At least three exercises, each with a label and a hidden solution that is itself executed."""
     asked: list[str] = []
@@ -252,7 +264,7 @@ def ticks(name: str, notebook: Notebook) -> list[str]:
 RULES: dict[str, Callable[[str, Notebook], list[str]]] = {
     rule.__name__: rule
     for rule in (
-        runs, errors, ignored, paths, first_cell, goals, lengths, exercises, summary, form, figures,
-        ticks,
+        runs, errors, ignored, paths, first_cell, goals, lengths, words, exercises, summary, form,
+        figures, ticks,
     )
 }  # fmt: skip
