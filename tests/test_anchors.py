@@ -7,7 +7,6 @@ import re
 from collections import Counter
 from html import unescape
 from io import StringIO
-from pathlib import Path
 from urllib.parse import unquote
 
 import pytest

@@ -202,17 +202,18 @@ def reading(page: Page, chart: int, name: str) -> str:
 
 
 @pytest.mark.parametrize("width", [WIDE, NARROW])
-def test_score_follows_the_difference_alone(visitors, width):
+def test_score_follows_the_difference_alone(visitors, width, subtests):
     visitor = visitors(width)
     page = visitor.open(TOC["root"])
     q, k = np.array(Q), np.array(K)
     for m, n, shift in [(4, 9, 0), (4, 9, 21), (30, 3, 0), (30, 3, 2)]:
-        for slider, value in (("m", m), ("n", n), ("shift", shift)):
-            move(page, 0, slider, value)
-        expected = score(q, k, m, n, np.array([THETA]))
-        assert reading(page, 0, "score") == f"q · k = {expected:.3f}"
-        where = f"q at {m + shift}, k at {n + shift}, n - m = {n - m}"
-        assert reading(page, 0, "positions") == where
+        with subtests.test(m=m, n=n, shift=shift):
+            for slider, value in (("m", m), ("n", n), ("shift", shift)):
+                move(page, 0, slider, value)
+            expected = score(q, k, m, n, np.array([THETA]))
+            assert reading(page, 0, "score") == f"q · k = {expected:.3f}"
+            where = f"q at {m + shift}, k at {n + shift}, n - m = {n - m}"
+            assert reading(page, 0, "positions") == where
     assert visitor.faults == []
 
 

@@ -150,27 +150,27 @@ def close(shown, expected, off):
 
 
 @pytest.mark.parametrize(("width", "states"), [(WIDE, STATES), (NARROW, STATES[3:5])])
-def test_it_shows_what_the_package_computes(visitors, data, width, states):  # noqa: F811
+def test_it_shows_what_the_package_computes(visitors, data, width, states, subtests):  # noqa: F811
     visitor = visitors(width)
     page = visitor.open(PAGE)
     for changes in states:
-        state = START | changes
-        choose(page, state)
-        expected = Expected(data, state)
-        score, shares, weight = read(page)
-        close(score, expected.score, 0.00501)
-        close(shares, expected.shares, 0.00501)
-        close(weight, 100 * expected.weights[state["key"]], 0.0501)
-        where = page.locator(".rope-explorer .where").inner_text()
-        assert (
-            f" at {expected.m}, key" in where and f" at {expected.m - expected.distance}," in where
-        )
-        drawn = page.evaluate(DRAWN)
-        drawn_dials(drawn, expected)
-        drawn_curve(drawn, expected)
-        drawn_text(drawn, expected)
-        drawn_vectors(drawn, expected, bool(state["layout"]))
-        assert drawn["over"] <= 0
+        with subtests.test(**changes):
+            state = START | changes
+            choose(page, state)
+            expected = Expected(data, state)
+            score, shares, weight = read(page)
+            close(score, expected.score, 0.00501)
+            close(shares, expected.shares, 0.00501)
+            close(weight, 100 * expected.weights[state["key"]], 0.0501)
+            where = page.locator(".rope-explorer .where").inner_text()
+            assert f" at {expected.m}, key" in where
+            assert f" at {expected.m - expected.distance}," in where
+            drawn = page.evaluate(DRAWN)
+            drawn_dials(drawn, expected)
+            drawn_curve(drawn, expected)
+            drawn_text(drawn, expected)
+            drawn_vectors(drawn, expected, bool(state["layout"]))
+            assert drawn["over"] <= 0
     assert visitor.faults == []
 
 

@@ -32,6 +32,12 @@ def pages(book):
     return [BeautifulSoup(text, "html.parser").select_one("article") for text in texts]
 
 
+@pytest.fixture(params=range(len(FILES)), ids=[Path(file).name for file in FILES])
+def pair(request, articles, pages):
+    """A page's article for paper, and as it was built."""
+    return articles[request.param], pages[request.param]
+
+
 def words(node) -> str:
     return " ".join(node.get_text().split())
 
@@ -42,6 +48,8 @@ def test_every_page_stands_in_its_place(articles, pages):
     assert [article.title for article in articles] == titles
     parts = [part["caption"] for part in TOC["parts"] for _ in part["chapters"]]
     assert [article.page.part for article in articles] == ["", *parts]
+    for what, least in ((".rope-chart", 5), (".tag_check", 100)):  # that are compared below
+        assert sum(len(page.select(what)) for page in pages) > least
 
 
 def test_the_title_page_says_which_version_it_is(book):
@@ -65,47 +73,43 @@ def test_every_link_leads_somewhere(articles):
     assert {f"#{Path(file).name}" for file in FILES if "Reference" not in file} & inside
 
 
-def test_links_between_pages_are_as_many_as_on_the_pages(articles, pages):
+def test_links_between_pages_are_as_many_as_on_the_pages(pair):
     """All but those to what is not in the book, such as the index."""
-    for article, page in zip(articles, pages, strict=True):
-        names = {Path(file).name for file in FILES}
-        expected = sum(
-            node["href"].startswith(("#", "http")) or node["href"].partition(".html")[0] in names
-            for node in page.select("a[href]:not(.headerlink, details *)")
-        )
-        solutions = len(page.select(".solution"))
-        assert len(article.body.select("a[href]")) == expected + solutions, article.page.name
+    article, page = pair
+    names = {Path(file).name for file in FILES}
+    expected = sum(
+        node["href"].startswith(("#", "http")) or node["href"].partition(".html")[0] in names
+        for node in page.select("a[href]:not(.headerlink, details *)")
+    )
+    solutions = len(page.select(".solution"))
+    assert len(article.body.select("a[href]")) == expected + solutions
 
 
-def test_nothing_is_left_that_paper_cannot_do(articles):
-    for article in articles:
-        text = article.html()
-        found = re.findall(r"<(button|input|select|details|summary|script|noscript|iframe)\b", text)
-        assert found == [], article.page.name
-        assert "Show code cell" not in text
-        assert article.body.select(".headerlink, .toctree-wrapper") == []
-        assert re.findall(r"var\(--rope|currentColor|\[\[\w+ [a-z]+ \d+\]\]", text) == []
+def test_nothing_is_left_that_paper_cannot_do(pair):
+    article, _ = pair
+    text = article.html()
+    assert not re.search(r"<(button|input|select|details|summary|script|noscript|iframe)\b", text)
+    assert "Show code cell" not in text
+    assert article.body.select(".headerlink, .toctree-wrapper") == []
+    assert re.findall(r"var\(--rope|currentColor|\[\[\w+ [a-z]+ \d+\]\]", text) == []
 
 
-def test_moving_figures_stand_still_and_say_what_moves_them(articles, pages):
-    number = 0
-    for article, page in zip(articles, pages, strict=True):
-        specs = [json.loads(one.get_text()) for one in page.select(".rope-chart script")]
-        drawn = article.body.select(".picture.chart")
-        assert len(drawn) == len(specs), article.page.name
-        for spec, picture in zip(specs, drawn, strict=True):
-            svg = ElementTree.fromstring(article.pictures[picture.get_text()])
-            assert svg.get("aria-label") == spec["description"]
-            assert_drawn(svg)
-            line = words(picture.find_next_sibling("p", class_="moves"))
-            for one in spec["params"]:
-                if "bind" in one:
-                    assert one["bind"]["name"] in line
-                    value = one["value"]
-                    minus = isinstance(value, float | int) and value < 0
-                    assert (f"−{-value}" if minus else str(value)) in line
-            number += 1
-    assert number == sum(page.decode().count('class="rope-chart"') for page in pages) > 5
+def test_moving_figures_stand_still_and_say_what_moves_them(pair):
+    article, page = pair
+    specs = [json.loads(one.get_text()) for one in page.select(".rope-chart script")]
+    drawn = article.body.select(".picture.chart")
+    assert len(drawn) == len(specs) == page.decode().count('class="rope-chart"')
+    for spec, picture in zip(specs, drawn, strict=True):
+        svg = ElementTree.fromstring(article.pictures[picture.get_text()])
+        assert svg.get("aria-label") == spec["description"]
+        assert_drawn(svg)
+        line = words(picture.find_next_sibling("p", class_="moves"))
+        for one in spec["params"]:
+            if "bind" in one:
+                assert one["bind"]["name"] in line
+                value = one["value"]
+                minus = isinstance(value, float | int) and value < 0
+                assert (f"−{-value}" if minus else str(value)) in line
 
 
 def assert_drawn(svg: ElementTree.Element) -> None:
@@ -117,67 +121,64 @@ def assert_drawn(svg: ElementTree.Element) -> None:
     assert "NaN" not in ElementTree.tostring(svg, encoding="unicode")
 
 
-def test_drawings_are_whole_and_described(articles, pages):
-    for article, page in zip(articles, pages, strict=True):
-        stored = [svg["aria-label"] for svg in page.select(".rope-picture > svg")]
-        drawings = article.body.select(".picture:not(.chart, .photo)")
-        svgs = [ElementTree.fromstring(article.pictures[one.get_text()]) for one in drawings]
-        assert [svg.get("aria-label") for svg in svgs] == stored
-        assert all(svg.get("role") == "img" and len(list(svg.iter())) > 10 for svg in svgs)
+def test_drawings_are_whole_and_described(pair):
+    article, page = pair
+    stored = [svg["aria-label"] for svg in page.select(".rope-picture > svg")]
+    drawings = article.body.select(".picture:not(.chart, .photo)")
+    svgs = [ElementTree.fromstring(article.pictures[one.get_text()]) for one in drawings]
+    assert [svg.get("aria-label") for svg in svgs] == stored
+    assert all(svg.get("role") == "img" and len(list(svg.iter())) > 10 for svg in svgs)
 
 
-def test_figures_drawn_by_their_own_scripts_are_pictures(articles, pages):
-    for article, page in zip(articles, pages, strict=True):
-        boxes = page.select(".rope-explorer")
-        photos = [article.pictures[one.get_text()] for one in article.body.select(".photo")]
-        assert len(photos) == len(boxes), article.page.name
-        for box, photo in zip(boxes, photos, strict=True):
-            node = BeautifulSoup(photo, "html.parser").img
-            assert node["alt"] == box["aria-label"]
-            data = b64decode(node["src"].partition(",")[2])
-            image = np.asarray(Image.open(BytesIO(data)).convert("RGB")).astype(int)
-            coloured = (image.max(-1) - image.min(-1) > 60).mean()
-            assert image.shape[1] > 1000 and coloured > 0.01
+def test_figures_drawn_by_their_own_scripts_are_pictures(pair):
+    article, page = pair
+    boxes = page.select(".rope-explorer")
+    photos = [article.pictures[one.get_text()] for one in article.body.select(".photo")]
+    assert len(photos) == len(boxes)
+    for box, photo in zip(boxes, photos, strict=True):
+        node = BeautifulSoup(photo, "html.parser").img
+        assert node["alt"] == box["aria-label"]
+        data = b64decode(node["src"].partition(",")[2])
+        image = np.asarray(Image.open(BytesIO(data)).convert("RGB")).astype(int)
+        coloured = (image.max(-1) - image.min(-1) > 60).mean()
+        assert image.shape[1] > 1000 and coloured > 0.01
 
 
 @pytest.mark.parametrize("what", [".caption-number", ".section-number", ".eqno", "figcaption"])
-def test_every_number_of_the_pages_is_there(articles, pages, what):
-    for article, page in zip(articles, pages, strict=True):
-        there = Counter(words(node).removesuffix("#") for node in page.select(what))
-        assert Counter(words(node) for node in article.body.select(what)) == there
+def test_every_number_of_the_pages_is_there(pair, what):
+    article, page = pair
+    there = Counter(words(node).removesuffix("#") for node in page.select(what))
+    assert Counter(words(node) for node in article.body.select(what)) == there
 
 
-def test_solutions_stand_at_the_end_once(articles, pages):
-    for article, page in zip(articles, pages, strict=True):
-        expected = [words(one.select_one(".admonition-title")) for one in page.select(".solution")]
-        solutions = article.body.select(".solution")
-        assert [words(one.select_one(".admonition-title")) for one in solutions] == expected
-        if not expected:
-            continue
-        section = article.body.select("section.solutions")
-        assert len(section) == 1 and section[0].find_next_sibling() is None
-        assert section[0].select(".solution") == solutions
-        order = [node.get("id") for node in article.body.find_all(True)]
-        for solution in solutions:
-            exercise = solution.select_one(".admonition-title a")["href"][1:]
-            assert order.index(exercise) < order.index(solution["id"])
-            back = article.body.select(f'[id="{exercise}"] .to-solution a')
-            assert [one["href"] for one in back] == [f"#{solution['id']}"]
+def test_solutions_stand_at_the_end_once(pair):
+    article, page = pair
+    expected = [words(one.select_one(".admonition-title")) for one in page.select(".solution")]
+    solutions = article.body.select(".solution")
+    assert [words(one.select_one(".admonition-title")) for one in solutions] == expected
+    if not expected:
+        return
+    section = article.body.select("section.solutions")
+    assert len(section) == 1 and section[0].find_next_sibling() is None
+    assert section[0].select(".solution") == solutions
+    order = [node.get("id") for node in article.body.find_all(True)]
+    for solution in solutions:
+        exercise = solution.select_one(".admonition-title a")["href"][1:]
+        assert order.index(exercise) < order.index(solution["id"])
+        back = article.body.select(f'[id="{exercise}"] .to-solution a')
+        assert [one["href"] for one in back] == [f"#{solution['id']}"]
 
 
-def test_a_check_is_one_line(articles, pages):
-    number = 0
-    for article, page in zip(articles, pages, strict=True):
-        lines = Counter(words(one.summary.p) for one in page.select(".tag_check details"))
-        assert Counter(map(words, article.body.select("p.tick"))) == lines
-        assert all(line.startswith("✓") for line in lines)
-        for cell in article.body.select(".tag_check"):
-            assert cell.select("pre") == [] or not cell.select(".cell_input")
-        number += len(lines)
-    assert number > 100
+def test_a_check_is_one_line(pair):
+    article, page = pair
+    lines = Counter(words(one.summary.p) for one in page.select(".tag_check details"))
+    assert Counter(map(words, article.body.select("p.tick"))) == lines
+    assert all(line.startswith("✓") for line in lines)
+    for cell in article.body.select(".tag_check"):
+        assert cell.select("pre") == [] or not cell.select(".cell_input")
 
 
-def test_open_code_and_outputs_are_those_of_the_pages(articles, pages):
-    for article, page in zip(articles, pages, strict=True):
-        there = Counter(one.get_text() for one in page.select("pre:not(details *)"))
-        assert Counter(one.get_text() for one in article.body.select("pre")) == there
+def test_open_code_and_outputs_are_those_of_the_pages(pair):
+    article, page = pair
+    there = Counter(one.get_text() for one in page.select("pre:not(details *)"))
+    assert Counter(one.get_text() for one in article.body.select("pre")) == there
