@@ -150,6 +150,21 @@ def test_other_models_of_the_class_keep_their_own_and_restore_undoes_it(name):
     assert [type(m) for m in model.modules()] == [type(m) for m in other.modules()]
 
 
+@pytest.mark.parametrize("last", ["first", "second", "copy"])
+def test_the_last_model_restored_gives_the_file_its_function_back(last):
+    file = transformers.models.olmo.modeling_olmo
+    original = file.apply_rotary_pos_emb
+    models = {"first": use_rope(build("Olmo")), "second": use_rope(use_rope(build("Olmo")))}
+    models["copy"] = copy.deepcopy(models["first"])
+    expected = logits(models["first"])
+    for name in sorted(models, key=lambda name: name == last):
+        assert file.apply_rotary_pos_emb is not original
+        assert torch.equal(logits(models[name]), expected)
+        restore(models[name])
+    assert file.apply_rotary_pos_emb is original
+    assert float((logits(models[last]) - expected).abs().max()) <= bound(expected)
+
+
 @pytest.mark.parametrize("name", ["Olmo2", "Cohere"])
 def test_bfloat16_differs_by_their_rounding_of_the_tables_alone(name, monkeypatch):
     """Olmo2 leaves its tables in float32, and Cohere rounds them; both then compute in float32.
