@@ -318,12 +318,6 @@ def test_models_that_are_not_served_stay_as_they_are():
         assert [type(module) for module in model.modules()] == before
 
 
-@pytest.mark.parametrize("model", ["a name", None, transformers.LlamaConfig()])
-def test_what_is_no_model_is_refused_in_words(model):
-    with pytest.raises(TypeError, match=f"model is a {type(model).__name__}; it must be a loaded"):
-        use_rope(model)
-
-
 def test_a_function_that_rotates_otherwise_is_refused_before_anything_changes(monkeypatch):
     file = transformers.models.olmo.modeling_olmo
     theirs = file.apply_rotary_pos_emb

@@ -50,7 +50,7 @@ class PositionEmbeddings(nn.Module):
             }
         )
         # Compiled code takes the frequencies as they are, however far it goes.
-        self.spectra: Any = {kind: each.inv_freq for kind, each in self.layers.items()}
+        self.spectra: Any = {kind: rotary.inv_freq for kind, rotary in self.layers.items()}
         self.config, self.layer_types = config, tuple(self.layers)  # which some models read
         self.functions: tuple[tuple[str, str], ...] = ()  # replaced for it: file and name of each
 
