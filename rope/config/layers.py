@@ -12,7 +12,7 @@ from rope.config.parameters import Entries, no_rotation
 from rope.config.source import held
 
 #: Types of layers that have no queries and keys, or that leave theirs as they are.
-_WITHOUT_ATTENTION = ("conv", "linear_attention", "mamba", "recurrent")
+_WITHOUT_ATTENTION = ("conv", "linear_attention", "mamba", "moe", "recurrent")
 
 
 def rotating_layers(
