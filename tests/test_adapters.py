@@ -150,6 +150,21 @@ def test_other_models_of_the_class_keep_their_own_and_restore_undoes_it(name):
     assert [type(m) for m in model.modules()] == [type(m) for m in other.modules()]
 
 
+@pytest.mark.parametrize("last", ["first", "second", "copy"])
+def test_the_last_model_restored_gives_the_file_its_function_back(last):
+    file = transformers.models.olmo.modeling_olmo
+    original = file.apply_rotary_pos_emb
+    models = {"first": use_rope(build("Olmo")), "second": use_rope(use_rope(build("Olmo")))}
+    models["copy"] = copy.deepcopy(models["first"])
+    expected = logits(models["first"])
+    for name in sorted(models, key=lambda name: name == last):
+        assert file.apply_rotary_pos_emb is not original
+        assert torch.equal(logits(models[name]), expected)
+        restore(models[name])
+    assert file.apply_rotary_pos_emb is original
+    assert float((logits(models[last]) - expected).abs().max()) <= bound(expected)
+
+
 @pytest.mark.parametrize("name", ["Olmo2", "Cohere"])
 def test_bfloat16_differs_by_their_rounding_of_the_tables_alone(name, monkeypatch):
     """Olmo2 leaves its tables in float32, and Cohere rounds them; both then compute in float32.
@@ -301,30 +316,6 @@ def test_models_that_are_not_served_stay_as_they_are():
         with pytest.raises(ValueError, match=why):
             use_rope(model)
         assert [type(module) for module in model.modules()] == before
-
-
-@pytest.mark.parametrize("model", ["a name", None, transformers.LlamaConfig()])
-def test_what_is_no_model_is_refused_in_words(model):
-    with pytest.raises(TypeError, match=f"model is a {type(model).__name__}; it must be a loaded"):
-        use_rope(model)
-
-
-def test_dbrx_whose_two_bases_differ_names_both_and_the_way_out():
-    """Version 5 reads the base from rope_parameters alone, where it fills in its own."""
-    attention = dict(kv_n_heads=2, rope_theta=5e5, clip_qkv=8)
-    sizes = dict(d_model=64, n_heads=4, n_layers=1, max_seq_len=64, vocab_size=VOCABULARY)
-    sizes |= dict(ffn_config=dict(ffn_hidden_size=32, moe_num_experts=2, moe_top_k=1))
-    config = transformers.DbrxConfig(**sizes, attn_config=attention, pad_token_id=0)
-    model = transformers.DbrxForCausalLM(copy.deepcopy(config)).eval()
-    assert float(model.transformer.rotary_emb.inv_freq[1]) == pytest.approx(1e4 ** (-2 / 16))
-    words = r"attn_config\['rope_theta'\] is 500000.0 and rope_parameters\['rope_theta'\] 10000.0, "
-    with pytest.raises(ValueError, match=f"{words}.*transformers 5 rotates.*before the model"):
-        use_rope(model)
-    config.rope_parameters["rope_theta"] = 5e5  # as the refusal says
-    model = transformers.DbrxForCausalLM(config).eval()
-    expected = logits(model)
-    assert float((logits(use_rope(model)) - expected).abs().max()) <= bound(expected)
-    assert model.transformer.rotary_emb.layers["all"].base == 5e5
 
 
 def test_a_function_that_rotates_otherwise_is_refused_before_anything_changes(monkeypatch):

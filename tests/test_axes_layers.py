@@ -16,7 +16,6 @@ from rope.axes import (
     axial_frequencies,
     axis_tables,
     grid_positions,
-    join_spectra,
     mrope_position_ids,
 )
 from rope.extensions import DynamicNTK, YaRN
@@ -168,7 +167,7 @@ def test_pixels_of_rotary_embedding_torch():
     peer = lucidrains.RotaryEmbedding(dim=width, freqs_for="pixel", max_freq=20)
     freqs = peer.get_axial_freqs(*sizes).flatten(0, -2).detach()
     spectrum = torch.linspace(1, 10, width // 2, dtype=F64) * torch.pi
-    rotary = MultiAxisRotaryEmbedding(join_spectra(spectrum, spectrum), interleaved=True)
+    rotary = MultiAxisRotaryEmbedding(torch.block_diag(spectrum, spectrum), interleaved=True)
     ids = torch.cartesian_prod(*(torch.linspace(-1, 1, n, dtype=F64) for n in sizes)).T
     x = normal((1, 2, 54, 2 * width), 0)
     theirs = lucidrains.apply_rotary_emb(freqs.double(), x)

@@ -151,14 +151,6 @@ def test_examples_read_alike_from_every_source_and_are_not_changed(name, tmp_pat
     assert config == before == example(name)
 
 
-def test_the_base_inside_dbrxs_attn_config_is_read():
-    sizes = {"d_model": 6144, "n_heads": 48, "max_seq_len": 32_768}
-    inner = {"rope_theta": 500_000, "kv_n_heads": 8, "model_type": ""}
-    assert rotary_settings({"model_type": "dbrx", **sizes, "attn_config": inner}).base == 5e5
-    with pytest.raises(ValueError, match=r"500000 in attn_config and 10000\.0 outside"):
-        rotary_settings({"model_type": "dbrx", "rope_theta": 1e4, "attn_config": inner})
-
-
 EXPECTED = {  # dim, head_dim, base, interleaved, longest
     "gpt-neox-20b": (24, 96, 1e4, False, 2048),
     "gpt-j-6b": (64, 256, 1e4, True, 2048),

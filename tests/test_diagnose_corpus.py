@@ -20,7 +20,7 @@ from rope.diagnose import diagnose
 
 DEFECTS = sorted((Path(__file__).parent / "defects").glob("*.py"))
 MODELS = """
-    afmoe apertus arcee bamba bitnet chameleon codegen cohere cohere2 dbrx deepseek_v2 deepseek_v3
+    afmoe apertus arcee bamba bitnet chameleon codegen cohere cohere2 deepseek_v2 deepseek_v3
     diffllama doge dots1 ernie4_5 eurobert exaone4 falcon falcon_h1 gemma gemma2 gemma3_text
     gemma4_text glm glm4 gpt_neox gpt_neox_japanese gpt_oss gptj granite helium hunyuan_v1_dense
     jetmoe lfm2 llama llama4_text minicpm3 minimax minimax_m2 ministral3 mistral mistral4 mixtral

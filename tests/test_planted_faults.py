@@ -389,8 +389,8 @@ rope/adapters/parts.py
 
 GPT-J's own table not given back: adapters, using_rope
 rope/adapters/transformers.py
--each.embed_positions = each.__dict__.pop("replaced")
-+each.__dict__.pop("replaced")
+-part.embed_positions = part.__dict__.pop("replaced")
++part.__dict__.pop("replaced")
 
 scores of latent attention divided for the content alone: latent, keys_that_move
 rope/attention/latent.py

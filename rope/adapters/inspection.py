@@ -50,7 +50,9 @@ def files_of(model: nn.Module) -> list[tuple[dict[str, Any], str]]:
     return list(found.values())
 
 
-def function_for(model: nn.Module, theirs: Any, made: Mapping[Any, PositionEmbeddings]) -> ByTables:
+def function_for(
+    model: nn.Module, theirs: Any, replacements: Mapping[Any, PositionEmbeddings]
+) -> ByTables:
     """Ours, in the layout in which all scores are theirs; refuses a model where there is none.
 
     Their tables come from a module made afresh: in one that was cast, frequencies are rounded.
@@ -60,16 +62,16 @@ def function_for(model: nn.Module, theirs: Any, made: Mapping[Any, PositionEmbed
     noise = torch.Generator().manual_seed(0)
     for ours in (ByTables(theirs, False), ByTables(theirs, True)):
         fits = True
-        for rotary, tables in made.items():
+        for rotary, tables in replacements.items():
             fresh = type(rotary)(rotary.config)
             for kind in tables.layers:
                 args = (x, at) if kind == ALL else (x, at, kind)
                 cos, sin = tables(*args)
                 width = 2 * cos.shape[-1]
                 q, k = torch.randn(2, 1, 1, 9, width, generator=noise, dtype=torch.float64)
-                found = _scores(ours, q, k, cos, sin)
+                scores = _scores(ours, q, k, cos, sin)
                 # Their angles are float32: a few roundings of an angle in each product.
-                off = (found - _scores(ours, q, k, *fresh(*args))).abs().max()
+                off = (scores - _scores(ours, q, k, *fresh(*args))).abs().max()
                 fits = fits and bool(off <= width * 60 * 2.0**-22)
         if fits:
             return ours
@@ -95,12 +97,12 @@ def check_frequencies(model: nn.Module, rotary: Any, tables: PositionEmbeddings)
         raise refusal(model, f"no layer of its {type(rotary).__name__} rotates as here")
     if any(layer.extension.length_dependent for layer in layers):  # theirs follow the length
         return
-    for name, made in type(rotary)(rotary.config).named_buffers():
-        has = getattr(rotary, name)
-        if has.is_meta:
+    for name, expected in type(rotary)(rotary.config).named_buffers():
+        buffer = getattr(rotary, name)
+        if buffer.is_meta:
             continue
         # A cast rounds them: to 8 bits, or in float16, where they are small, to steps of 2^-24.
-        if not torch.allclose(has.cpu().float(), made.float(), rtol=0.01, atol=2.0**-24):
+        if not torch.allclose(buffer.cpu().float(), expected.float(), rtol=0.01, atol=2.0**-24):
             raise refusal(
                 model,
                 f"{name} of its rotary module is not what its configuration says",

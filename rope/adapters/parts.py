@@ -6,6 +6,7 @@ Shapes: B batch, H heads, S sequence, D head dimension, R rotated width.
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakSet
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +19,10 @@ from rope.module import RotaryEmbedding
 
 ALL = "all"  # the layer type of models whose layers rotate alike
 _FORMATS = {1: "bhsd", 2: "bshd"}  # by unsqueeze_dim, the axis where the heads stand
+
+
+#: Those that stand in a model: while one does, the functions that it needs stay in their files.
+IN_USE: WeakSet["PositionEmbeddings"] = WeakSet()
 
 
 class PositionEmbeddings(nn.Module):
@@ -45,8 +50,13 @@ class PositionEmbeddings(nn.Module):
             }
         )
         # Compiled code takes the frequencies as they are, however far it goes.
-        self.spectra: Any = {kind: each.inv_freq for kind, each in self.layers.items()}
+        self.spectra: Any = {kind: rotary.inv_freq for kind, rotary in self.layers.items()}
         self.config, self.layer_types = config, tuple(self.layers)  # which some models read
+        self.functions: tuple[tuple[str, str], ...] = ()  # replaced for it: file and name of each
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        IN_USE.add(self)  # as a copy of a model in use needs the functions too
 
     def forward(
         self, x: Tensor, position_ids: Tensor, layer_type: str | None = None

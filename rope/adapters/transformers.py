@@ -3,11 +3,13 @@
 A model there rotates in two steps: a module makes `cos, sin` once a call, and every attention gives
 them to a function of its file, `apply_rotary_pos_emb`. `use_rope` replaces both. The model gets
 `PositionEmbeddings`; the function, which all models of that file share, rotates by tables of their
-shape, `[B, 1, S, R/2]`, and hands all others on to the one that it replaced.
+shape, `[B, 1, S, R/2]`, and hands all others on to the one that it replaced. `restore` gives both
+back, the function with the last model that uses it.
 
 Shapes: B batch, H heads, S sequence, D head dimension, R rotated width.
 """
 
+import sys
 from collections.abc import Iterator
 from typing import Any, TypeVar
 
@@ -23,7 +25,7 @@ from rope.adapters.inspection import (
     refusal,
     sinusoids,
 )
-from rope.adapters.parts import PositionEmbeddings, apply_rotary_pos_emb
+from rope.adapters.parts import IN_USE, ByTables, PositionEmbeddings, apply_rotary_pos_emb
 
 Model = TypeVar("Model", bound=nn.Module)
 __all__ = ["PositionEmbeddings", "apply_rotary_pos_emb", "restore", "use_rope"]
@@ -51,7 +53,7 @@ def use_rope(model: Model) -> Model:
     16
     """
     restore(model)
-    gptj: list[Any] = [each for each in model.modules() if hasattr(each, "pos_embd_dim")]
+    gptj: list[Any] = [part for part in model.modules() if hasattr(part, "pos_embd_dim")]
     places = [place for place in _children(model) if is_rotary(place[2])]
     files = files_of(model)
     if not files or not (places or gptj):
@@ -59,42 +61,53 @@ def use_rope(model: Model) -> Model:
     for *_, child in places:
         check_axes(model, child)
     with torch.device("cpu"):
-        made = {child: PositionEmbeddings(child.config) for *_, child in places}
-        made_sinusoids = [sinusoids(model, each) for each in gptj]
-        for child, tables in made.items():
+        replacements = {child: PositionEmbeddings(child.config) for *_, child in places}
+        sinusoid_tables = [sinusoids(model, attention) for attention in gptj]
+        for child, tables in replacements.items():
             check_frequencies(model, child, tables)
-        ours = [] if gptj else [function_for(model, file[name], made) for file, name in files]
+        ours = (
+            [] if gptj else [function_for(model, file[name], replacements) for file, name in files]
+        )
     for (file, name), function in zip(files, ours, strict=False):
         file[name] = function
+    for tables in () if gptj else replacements.values():
+        tables.functions = tuple((file["__name__"], name) for file, name in files)
+        IN_USE.add(tables)
     for parent, name, child in places:
         buffer = next(child.buffers())
         if not buffer.is_meta:  # as it is where parameters were assigned to a model made on meta
-            made[child].to(buffer.device)
-        made[child].__dict__["replaced"] = child
-        setattr(parent, name, made[child])
-    for each, table in zip(gptj, made_sinusoids, strict=True):
-        each.__dict__["replaced"] = each.embed_positions
-        each.embed_positions = table.to(each.embed_positions.device)
+            replacements[child].to(buffer.device)
+        replacements[child].__dict__["replaced"] = child
+        setattr(parent, name, replacements[child])
+    for attention, table in zip(gptj, sinusoid_tables, strict=True):
+        attention.__dict__["replaced"] = attention.embed_positions
+        attention.embed_positions = table.to(attention.embed_positions.device)
     return model
 
 
 def restore(model: Model) -> Model:
     """Give a model back what `use_rope` replaced in it; returns the model.
 
-    The function of its file stays: for all tables but those from here it does what it did.
+    The function of its file stays while another model uses it, or a copy that is still in memory.
     """
-    if not isinstance(model, nn.Module):
-        raise TypeError(
-            f"model is a {type(model).__name__}; it must be a loaded model, a torch.nn.Module: "
-            "pass AutoModelForCausalLM.from_pretrained(...), say"
-        )
     for parent, name, child in list(_children(model)):
         if isinstance(child, PositionEmbeddings):
             setattr(parent, name, child.__dict__["replaced"])
-    for each in model.modules():
-        if hasattr(each, "pos_embd_dim") and "replaced" in each.__dict__:
-            each.embed_positions = each.__dict__.pop("replaced")
+            _give_back(child)
+    for part in model.modules():
+        if hasattr(part, "pos_embd_dim") and "replaced" in part.__dict__:
+            part.embed_positions = part.__dict__.pop("replaced")
     return model
+
+
+def _give_back(tables: PositionEmbeddings) -> None:
+    """Put the functions back that these tables needed, and none in use still needs."""
+    IN_USE.discard(tables)
+    needed = {function for others in IN_USE for function in others.functions}
+    for file, name in {*tables.functions} - needed:
+        functions = vars(sys.modules[file])
+        if isinstance(functions[name], ByTables):
+            functions[name] = functions[name].theirs
 
 
 def _children(module: nn.Module) -> Iterator[tuple[nn.Module, str, nn.Module]]:

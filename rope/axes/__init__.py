@@ -15,7 +15,7 @@ depends on the offset along every axis and on nothing else. The methods differ i
 Shapes: A axes, B batch, H heads, S sequence, D head dimension, R rotated width.
 """
 
-from rope.axes.frequencies import axial_frequencies, join_spectra, section_frequencies
+from rope.axes.frequencies import axial_frequencies, section_frequencies
 from rope.axes.mixed import MixedRotaryEmbedding
 from rope.axes.module import MultiAxisRotaryEmbedding
 from rope.axes.positions import grid_positions, mrope_position_ids
@@ -27,7 +27,6 @@ __all__ = [
     "axial_frequencies",
     "axis_tables",
     "grid_positions",
-    "join_spectra",
     "mrope_position_ids",
     "section_frequencies",
 ]

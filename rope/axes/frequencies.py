@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from rope.checks import check_count, check_devices
+from rope.checks import check_count
 from rope.frequencies import check_spectrum, inverse_frequencies
 from rope.scalars import check_dim, check_flag
 
@@ -40,27 +40,6 @@ def axial_frequencies(
             [0.0000, 1.0000, 0.1000, 0.0100]], dtype=torch.float64)
     """
     spectra = (inverse_frequencies(width, base, device=device) for width in _widths(dim, axes))
-    return join_spectra(*spectra)
-
-
-def join_spectra(*spectra: Tensor) -> Tensor:
-    """One spectrum an axis, on planes of their own: the blocks of a block-diagonal Theta.
-
-    spectra: float64 `[R_a/2]` each, on one device, say `inverse_frequencies(width, base)`, or
-    torch.pi * linspace(1, f/2, width/2) for pixels between -1 and 1.
-    Returns float64 `[A, R/2]`, R the sum of the R_a.
-    Raises TypeError for a spectrum that is not float64, ValueError for one that has not one axis
-    or is empty, for two devices, or for no spectrum at all.
-
-    >>> join_spectra(torch.tensor([3.0, 2.0]).double(), torch.tensor([1.0]).double())
-    tensor([[3., 2., 0.],
-            [0., 0., 1.]], dtype=torch.float64)
-    """
-    if not spectra:
-        raise ValueError("there are 0 spectra; each axis must have one: pass at least one tensor")
-    for axis, spectrum in enumerate(spectra):
-        check_spectrum(f"spectrum {axis}", spectrum)
-    check_devices(**{f"spectrum {axis}": spectrum for axis, spectrum in enumerate(spectra)})
     return torch.block_diag(*spectra)
 
 
@@ -141,13 +120,7 @@ def _widths(dim: int, axes: int | Sequence[int]) -> tuple[int, ...]:
 
 
 def _integers(name: str, values: Sequence[int], smallest: int) -> tuple[int, ...]:
-    """The values as a tuple, refused if it is empty or holds what is no such integer."""
-    if not isinstance(values, Sequence) or isinstance(values, str):
-        raise TypeError(
-            f"{name} is {values!r}; it must be a tuple of integers such as (16, 24, 24)"
-        )
-    if not values:
-        raise ValueError(f"{name} is empty; it must name one axis at least: pass (16, 24, 24), say")
+    """The values as a tuple, refused if it holds what is no such integer."""
     for axis, value in enumerate(values):
         check_count(f"{name}[{axis}]", value, smallest=smallest)
     return tuple(int(value) for value in values)

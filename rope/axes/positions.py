@@ -25,16 +25,12 @@ def grid_positions(*sizes: int, device: torch.device | str | None = None) -> Ten
     sizes: A counts, such as height and width. Returns int64 `[A, S]`, S their product.
     A resized image keeps the extent it was trained with when these are multiplied by
     trained_size / size, which makes real positions. Raises ValueError or TypeError for a size that
-    is no positive integer, or for none.
+    is no positive integer.
 
     >>> grid_positions(2, 3)
     tensor([[0, 0, 0, 1, 1, 1],
             [0, 1, 2, 0, 1, 2]])
     """
-    if not sizes:
-        raise ValueError(
-            "there are 0 sizes; a grid must have one axis at least: pass (24, 24), say"
-        )
     for axis, size in enumerate(sizes):
         check_count(f"sizes[{axis}]", size)
     steps = [torch.arange(size, device=device) for size in sizes]
@@ -59,11 +55,6 @@ def mrope_position_ids(
             [0, 1, 2, 2, 3, 3, 4],
             [0, 1, 2, 3, 2, 3, 4]])
     """
-    if isinstance(segments, (str, int, Tensor)) or not isinstance(segments, Iterable):
-        raise TypeError(
-            f"segments is {segments!r}; it must be a list of counts of text tokens and of grids: "
-            "pass [3, (1, 4, 6), 5], say"
-        )
     parts = [torch.empty(3, 0, dtype=torch.int64, device=device)]
     start = 0
     for number, segment in enumerate(segments):

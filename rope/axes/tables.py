@@ -6,7 +6,7 @@ Shapes: A axes, B batch, H heads, S sequence, R rotated width.
 import torch
 from torch import Tensor
 
-from rope.checks import INTEGER, check_devices, check_finite, check_float64, check_tensor
+from rope.checks import INTEGER, check_devices, check_finite, check_float64
 from rope.frequencies import tables_of
 
 REAL = (torch.float32, torch.float64)
@@ -76,7 +76,6 @@ def check_axis_positions(position_ids: Tensor, axes: int, x: Tensor | None = Non
 
     x: vectors `[B, H, S, D]`, which must share a device with position_ids.
     """
-    check_tensor("position_ids", position_ids)
     if position_ids.dtype not in (*INTEGER, *REAL):
         raise TypeError(
             f"position_ids is {position_ids.dtype}; whole positions may have any integer dtype, "

@@ -75,18 +75,18 @@ def build_extension(parameters: Parameters, longest: int | None) -> Extension:
     DynamicNTK(factor=2.0, original_max_position_embeddings=4096)
     """
     kind = parameters["rope_type"]
-    given = {key: value for key, value in parameters.items() if key in takes(kind)}
+    arguments = {key: value for key, value in parameters.items() if key in takes(kind)}
     if TRAINED in takes(kind):
-        if kind in ("yarn", "longrope") and not given.keys() & {"factor", TRAINED}:
+        if kind in ("yarn", "longrope") and not arguments.keys() & {"factor", TRAINED}:
             raise ValueError(
                 f"rope_type {kind!r} has neither 'factor' nor {TRAINED!r}; one of the two must say "
                 "how far the context is extended: add factor"
             )
         if longest is not None:
-            check_count(TRAINED, given.setdefault(TRAINED, longest))
+            check_count(TRAINED, arguments.setdefault(TRAINED, longest))
             # As in transformers, a missing factor is the ratio of the lengths (Phi-3, say).
-            given.setdefault("factor", longest / given[TRAINED])
-        elif kind == "dynamic" or not {"factor", TRAINED} <= given.keys():
+            arguments.setdefault("factor", longest / arguments[TRAINED])
+        elif kind == "dynamic" or not {"factor", TRAINED} <= arguments.keys():
             raise ValueError(
                 f"rope_type {kind!r} depends on the length that the model was trained at, and the "
                 "configuration has no max_position_embeddings; max_seq_len, the tables' length, "
@@ -94,12 +94,12 @@ def build_extension(parameters: Parameters, longest: int | None) -> Extension:
             )
     if kind == "dynamic":  # transformers takes the trained length from no other key
         trained = "as max_position_embeddings, where dynamic scaling starts"
-        agree(TRAINED, "in the rope parameters", given[TRAINED], trained, longest)
-    inside = given.pop("max_position_embeddings", longest)
+        agree(TRAINED, "in the rope parameters", arguments[TRAINED], trained, longest)
+    inside = arguments.pop("max_position_embeddings", longest)
     agree("max_position_embeddings", "in the rope parameters", inside, "outside", longest)
     for key in _ALSO["longrope"]:
-        if key in given:
-            factor = given.pop(key)
-            other = given.setdefault("attention_factor", factor)
+        if key in arguments:
+            factor = arguments.pop(key)
+            other = arguments.setdefault("attention_factor", factor)
             agree(key, "here", factor, "as attention_factor, one for all lengths", other)
-    return REGISTRY[kind](**given)
+    return REGISTRY[kind](**arguments)

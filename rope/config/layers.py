@@ -26,12 +26,10 @@ def rotating_layers(
     (True, True, False, True)
     """
     kinds = held(list, "layer_types", facts)
-    # 1 and a base stand for a layer that rotates, 0 for one that does not.
-    lists = {key: held(list, key, facts) for key in ("no_rope_layers", "layer_rope_theta")}
-    lists["layer_types"] = [_type_rotates(kind, facts, entries) for kind in kinds]
-    if facts.get("prefix_dense_sliding_window_pattern") == 1:  # Cohere 2 MoE's dense layers turn
-        dense = (kind == "dense" for kind in held(list, "mlp_layer_types", facts))
-        lists["layer_types"] = [*map(max, lists["layer_types"], dense)]
+    lists = {
+        "no_rope_layers": held(list, "no_rope_layers", facts),  # 1 where a layer does rotate
+        "layer_types": [_type_rotates(kind, facts, entries) for kind in kinds],
+    }
     crossing = held(list, "cross_attention_layers", facts)  # their keys are an image's
     interval = facts.get("no_rope_layer_interval")
     if interval is None and not any((*lists.values(), crossing)):
@@ -41,14 +39,14 @@ def rotating_layers(
     if interval is not None and not lists["no_rope_layers"]:
         check_count("no_rope_layer_interval", interval)
         lists["no_rope_layers"] = [(layer + 1) % interval for layer in range(number)]
-    for key, each in lists.items():
-        if each and len(each) < number:
+    for key, flags in lists.items():
+        if flags and len(flags) < number:
             raise ValueError(
-                f"{key} holds {len(each)} entries and num_hidden_layers is {number}; there must be "
-                "one a layer: add the missing ones"
+                f"{key} holds {len(flags)} entries and num_hidden_layers is {number}; there must "
+                "be one a layer: add the missing ones"
             )
     rotates = tuple(
-        layer not in crossing and all(each[layer] for each in lists.values() if each)
+        layer not in crossing and all(flags[layer] for flags in lists.values() if flags)
         for layer in range(number)
     )
     if layer_type in kinds and (True, layer_type) not in zip(rotates, kinds, strict=False):

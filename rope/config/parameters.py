@@ -37,7 +37,6 @@ def layer_entries(facts: Mapping[str, Any]) -> Entries:
     {None: {'rope_type': 'linear', 'factor': 2.0}}
     """
     old, new = (held(dict, key, facts) for key in ("rope_scaling", "rope_parameters"))
-    present("rope_scaling", old), present("rope_parameters", new)  # each key a string
     if not any(isinstance(value, Mapping) for value in (*old.values(), *new.values())):
         flat, more = _canonical("rope_scaling", old), _canonical("rope_parameters", new)
         for key in flat.keys() & more.keys():
@@ -64,20 +63,18 @@ def layer_entries(facts: Mapping[str, Any]) -> Entries:
 
 def _canonical(name: str, holder: Mapping[str, Any]) -> Parameters:
     """One dict of parameters with its type under `rope_type`, by the name of today."""
-    given = present(name, holder)
-    types = [_type(given.pop(key), given) for key in ("type", "rope_type") if key in given]
+    entry = present(holder)
+    types = [_type(entry.pop(key), entry) for key in ("type", "rope_type") if key in entry]
     if len(types) == 2:
         agree(name, "in type", types[0], "in rope_type", types[1])
-    if "interleaved" in given and "mrope_section" in given:  # as Qwen3-Omni spells it
-        given.setdefault("mrope_interleaved", given.pop("interleaved"))
-    return {"rope_type": types[-1], **given} if types else given
+    if "interleaved" in entry and "mrope_section" in entry:  # as Qwen3-Omni spells it
+        entry.setdefault("mrope_interleaved", entry.pop("interleaved"))
+    return {"rope_type": types[-1], **entry} if types else entry
 
 
-def _type(name: Any, given: Parameters) -> str:
+def _type(name: Any, entry: Parameters) -> Any:
     """The type's name of today: "su" and Phi-3's "yarn" were LongRoPE, "mrope" no extension."""
-    if not isinstance(name, str):
-        raise TypeError(f"rope_type is {name!r}; it must be a string such as 'yarn': pass its name")
-    if name == "su" or (name == "yarn" and "short_factor" in given):
+    if name == "su" or (name == "yarn" and "short_factor" in entry):
         return "longrope"
     return "default" if name == "mrope" else name
 
@@ -153,12 +150,6 @@ def _picked(entries: Entries, facts: Mapping[str, Any], layer_type: str | None) 
     entry = entries[layer_type]
     if entry is None:
         raise no_rotation(layer_type)
-    kinds = held(list, "layer_types", facts)
-    if kinds and layer_type not in (None, *kinds):
-        raise ValueError(
-            f"layer_type is {layer_type!r}; layer_types has no such layer, and it must be one of "
-            f"{', '.join(map(str, dict.fromkeys(kinds)))}: pass one"
-        )
     return entry
 
 
@@ -171,23 +162,14 @@ def no_rotation(layer_type: str | None) -> ValueError:
 
 
 def _check_alone(parameters: Parameters, facts: Mapping[str, Any]) -> None:
-    """Refuse a base that is missing, and lists or lengths at the top that say something else."""
+    """Refuse a base that is missing, and a length at the top that says something else."""
     if "rope_theta" not in parameters:
         raise ValueError(
             "the configuration has no rope_theta, and its model_type none that is known; the base "
             "must be given: add rope_theta, 10000.0 in RoFormer"
         )
-    base = parameters["rope_theta"]
-    check_base(base, "rope_theta")
+    check_base(parameters["rope_theta"], "rope_theta")
     # Where the type takes no such number it says how the model was trained, and changes nothing.
     if TRAINED in facts and TRAINED in takes(parameters["rope_type"]):
         trained = parameters.setdefault(TRAINED, facts[TRAINED])
         agree(TRAINED, "at the top", facts[TRAINED], "inside", trained)
-    for other in filter(None, held(list, "layer_rope_theta", facts)):  # 0 and None: no rotation
-        agree("rope_theta", "in layer_rope_theta", other, "for all layers", base)
-    scaled, layers = held(list, "rope_scaling_layers", facts), facts.get("num_hidden_layers")
-    if scaled and parameters["rope_type"] != "default" and len(scaled) != layers:
-        raise ValueError(
-            f"rope_scaling_layers holds {len(scaled)} of the layers; here all must share one RoPE: "
-            "leave that key out, and rope_scaling too for the other layers"
-        )

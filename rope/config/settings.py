@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from rope.checks import check_count
-from rope.config.classes import class_facts, model_layout
+from rope.config.classes import check_family, class_facts
 from rope.config.extension import Parameters, build_extension
 from rope.config.layers import rotating_layers
-from rope.config.models import NOT_COVERED, PLAIN_SOFTMAX, SECTIONS, TAKING_TURNS
+from rope.config.models import LAYOUTS, SECTIONS, TAKING_TURNS
 from rope.config.parameters import layer_entries, rope_parameters
-from rope.config.source import agree, held, read_config, refuse_unread, text_facts
+from rope.config.source import agree, read_config, refuse_unread, text_facts
 from rope.config.widths import longest_context, widths
 from rope.extensions import Extension, YaRN, mscale
 from rope.scalars import check_flag
@@ -64,6 +64,7 @@ def rotary_settings(
     layer_type: which layers, where they differ ("full_attention", say); they must rotate.
     interleaved: the layout of the weights at hand. None takes the model's own, which needs a
     known model_type; given, it wins, for checkpoints that were converted to the other layout.
+    Families of transformers that were not compared with their code are refused by name.
     A key that holds None counts as absent, and an absent base, width, share or length as what
     transformers fills in for the model_type. Raises TypeError for a value of the wrong kind, and
     ValueError, naming the key, for whatever is unknown, contradictory, odd or not enough: a key
@@ -79,8 +80,6 @@ def rotary_settings(
     partial_rotary_factor, mrope_section, mrope_interleaved: remove it, or name the rope_type that
     takes it
     """
-    if not (layer_type is None or isinstance(layer_type, str)):
-        raise TypeError(f"layer_type is {layer_type!r}; it must be a string: pass one type's name")
     whole = read_config(config)
     facts = text_facts(whole)
     _check_model(facts)
@@ -113,22 +112,15 @@ def rotary_settings(
 def _check_model(facts: Mapping[str, Any]) -> None:
     """Refuse a model that rotates otherwise, not at all, or more than queries and keys."""
     model_type = facts.get("model_type")
-    if model_type is not None and not isinstance(model_type, str):
-        raise TypeError(f"model_type is {model_type!r}; it must be a string: pass its name")
-    if model_type in NOT_COVERED:
-        raise ValueError(f"model_type is {model_type!r}; {NOT_COVERED[model_type]}")
-    # RoFormer's class writes BERT's "absolute" and rotates all the same, Granite 4 must say "rope",
-    # and Olmo Hybrid rotates no layer where the base is None.
+    check_family(model_type)
+    # RoFormer's class writes BERT's "absolute" and rotates all the same; Granite 4 must say "rope".
     kinds = ("rope", "rotary", "absolute" if model_type == "roformer" else "rope")
     usual = None if model_type == "granitemoehybrid" else "rope"
-    given = held(dict, "rope_parameters", facts) if model_type == "olmo_hybrid" else {}
     for key, fits in {
         "alibi": not facts.get("alibi"),
         "rotary": facts.get("rotary", True),
         "rotary_value": not facts.get("rotary_value"),
-        "use_mem_rope": facts.get("use_mem_rope") is not False,
         "position_embedding_type": facts.get("position_embedding_type", usual) in kinds,
-        "rope_theta": given.get("rope_theta", 0) is not None,
     }.items():
         if not fits:
             raise ValueError(
@@ -140,8 +132,8 @@ def _check_model(facts: Mapping[str, Any]) -> None:
 
 def _layout(facts: Mapping[str, Any], standard: Mapping[str, Any]) -> bool:
     """The layout of the weights as the model's code has it, or as the key says."""
-    model_type, by_key = facts.get("model_type"), facts.get("rope_interleave")
-    known = model_layout(model_type, standard)
+    model_type, by_key = facts.get("model_type"), {**standard, **facts}.get("rope_interleave")
+    known = None if model_type is None else LAYOUTS.get(model_type)
     if known is None and by_key is None:
         raise ValueError(
             f"model_type is {model_type!r}, whose layout is not known here; no configuration says "
@@ -165,10 +157,6 @@ def _sections(
     sections = parameters.get("mrope_section", usual)
     if sections is None:
         return None, False
-    if not isinstance(sections, (list, tuple)):
-        raise TypeError(
-            f"mrope_section is {sections!r}; it must be a list of integers, one an axis: pass one"
-        )
     if standard and not usual and "mrope_interleaved" not in parameters:
         raise ValueError(
             f"mrope_section is {list(sections)}, and the code of {model_type} is not known here; "
@@ -186,8 +174,7 @@ def _sections(
 
 def _softmax_scale(facts: Mapping[str, Any], extension: Extension) -> float:
     """DeepSeek's place for YaRN's temperature: the scale of the scores, hence the square."""
-    if "qk_rope_head_dim" not in facts or facts.get("model_type") in PLAIN_SOFTMAX:
-        return 1.0
-    if isinstance(extension, YaRN) and extension.mscale_all_dim:
+    latent = "qk_rope_head_dim" in facts
+    if latent and isinstance(extension, YaRN) and extension.mscale_all_dim:
         return mscale(extension.factor, extension.mscale_all_dim) ** 2
     return 1.0

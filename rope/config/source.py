@@ -19,8 +19,8 @@ ABOUT_ROTATION = re.compile(r"(^|_)(m?rope|rotary|yarn|ntk|longrope)(_|$)")
 READ = (
     "rope_theta rotary_emb_base rope_local_base_freq global_rope_theta local_rope_theta "
     "rope_scaling rope_parameters partial_rotary_factor rotary_pct rotary_dim qk_rope_head_dim "
-    "rope_interleave layer_rope_theta rope_scaling_layers use_mem_rope rotary rotary_value "
-    "no_rope_layers no_rope_layer_interval indexer_rope_interleave"
+    "rope_interleave rotary rotary_value no_rope_layers no_rope_layer_interval "
+    "indexer_rope_interleave"
 )
 #: All that a key may be a near miss of, and a neighbour of MLA's that is none.
 KNOWN = f"{READ} head_dim original_max_position_embeddings qk_nope_head_dim".split()
@@ -56,36 +56,23 @@ def text_facts(whole: Mapping[str, Any]) -> dict[str, Any]:
     """The text model's keys, those that hold None left out unless None says something.
 
     Where there is a `text_config`, that part is read.
-    Raises TypeError for keys that are no strings, ValueError for a part that contradicts the whole.
+    Raises ValueError for a part that contradicts the whole.
 
     >>> text_facts({"model_type": "llama", "rope_theta": 10000.0, "rope_scaling": None})
     {'model_type': 'llama', 'rope_theta': 10000.0}
     """
-    facts = present("config", whole)
+    facts = present(whole)
     if "text_config" in facts:
-        text = present("text_config", held(dict, "text_config", facts))
+        text = present(held(dict, "text_config", facts))
         for key in filter(ABOUT_ROTATION.search, facts):
             agree(key, "outside text_config", facts[key], "inside", text.get(key))
         whole, facts = facts["text_config"], {"model_type": facts.get("model_type"), **text}
-    if facts.get("model_type") == "dbrx":  # version 4 kept the base in there
-        inner = present("attn_config", held(dict, "attn_config", facts))
-        base, run = inner.get("rope_theta"), held(dict, "rope_parameters", facts).get("rope_theta")
-        if None not in (base, run) and base != run:
-            raise ValueError(
-                f"attn_config['rope_theta'] is {base!r} and rope_parameters['rope_theta'] {run!r}, "
-                "by which transformers 5 rotates; they must be the same: before the model is "
-                f"built, set config.rope_parameters['rope_theta'] = {base!r} if its weights were "
-                f"trained so, or else config.attn_config.rope_theta = {run!r}"
-            )
-        for key in filter(ABOUT_ROTATION.search, inner):
-            agree(key, "in attn_config", inner[key], "outside", facts.get(key, inner[key]))
-            facts[key] = inner[key]
     return facts | {key: None for key in NONE_SAYS if key in whole and whole[key] is None}
 
 
 def refuse_unread(whole: Mapping[str, Any]) -> None:
     """Refuse a key about rotation, or a near miss of one, where nothing here reads it."""
-    read = ("", "text_config.", "attn_config." if whole.get("model_type") == "dbrx" else "")
+    read = ("", "text_config.")
     todo: list[tuple[str, Mapping[Any, Any]]] = [("", whole)]
     while todo:
         path, part = todo.pop()
@@ -118,14 +105,8 @@ def _check_name(key: str, path: str, read: bool) -> None:
         )
 
 
-def present(name: str, facts: Mapping[Any, Any]) -> dict[str, Any]:
-    """What does not hold None; refuses a key that is no string, which no JSON has."""
-    for key in facts:
-        if not isinstance(key, str):
-            raise TypeError(
-                f"{name} holds the key {key!r}; its keys must be strings, as those of JSON are: "
-                f"rename it to {str(key)!r}, or remove it"
-            )
+def present(facts: Mapping[Any, Any]) -> dict[Any, Any]:
+    """What does not hold None."""
     return {key: value for key, value in facts.items() if value is not None}
 
 
@@ -137,11 +118,11 @@ def held(kind: type, key: str, facts: Mapping[str, Any]) -> Any:
     return kind(value)
 
 
-def agree(key: str, here: str, one: Any, there: str, other: Any) -> None:
-    """Refuse two sayings of one thing that differ."""
-    if one != other:
+def agree(key: str, here: str, value: Any, there: str, other: Any) -> None:
+    """Refuse two values of one thing that differ."""
+    if value != other:
         raise ValueError(
-            f"{key} is {one!r} {here} and {other!r} {there}; they must be the same: remove or "
+            f"{key} is {value!r} {here} and {other!r} {there}; they must be the same: remove or "
             "correct the one that is not meant"
         )
 
@@ -156,14 +137,8 @@ def _parsed(text: str) -> Any:
                 f"config is {text[:80]!r}, and there is no file {path[-80:]!r}; nothing is "
                 "downloaded: pass the path of a config.json or its folder, its text or a dict"
             )
-    try:
-        text = Path(path).read_text(encoding="utf-8") if path else text
-        return json.loads(text.removeprefix("\ufeff"), object_pairs_hook=_once)
-    except (OSError, RecursionError, ValueError) as error:
-        raise ValueError(
-            f"config is no JSON that can be read ({error}); pass a config.json in UTF-8, or its "
-            "text"
-        ) from None
+    text = Path(path).read_text(encoding="utf-8") if path else text
+    return json.loads(text.removeprefix("\ufeff"), object_pairs_hook=_once)
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from rope.checks import check_count
 from rope.config.extension import Parameters
-from rope.config.source import agree, held, present
+from rope.config.source import agree, held
 from rope.scalars import check_number
 
 
@@ -25,18 +25,15 @@ def widths(
     head_dim = latent or _head_dim(facts, layer_type)
     share = parameters.get("partial_rotary_factor", 1.0)
     check_number("partial_rotary_factor", share, above=0)
-    if share > 1:
-        raise ValueError(
-            f"partial_rotary_factor is {share}; it must be at most 1: pass 1.0 for a whole head"
-        )
-    said = {name: _count(facts, name) for name in ("qk_rope_head_dim", "rotary_dim")}
-    if "partial_rotary_factor" in parameters and (latent is None or share < 1):
+    stated = {name: _count(facts, name) for name in ("qk_rope_head_dim", "rotary_dim")}
+    if "partial_rotary_factor" in parameters and (latent is None or share != 1):
         whole = facts.get("head_dim", latent) if latent else head_dim
-        said["partial_rotary_factor"] = int(whole * share)
+        stated["partial_rotary_factor"] = int(whole * share)
     if parameters["rope_type"] == "proportional":
-        said = {}  # the share says how many planes turn, not how wide the tables are
-    given = {name: width for name, width in said.items() if width is not None}
-    (first, dim), *others = given.items() or {"head_dim": head_dim}.items()
+        stated = {}  # the share says how many planes turn, not how wide the tables are
+    whole_head = {"head_dim": head_dim}
+    rotated = {name: width for name, width in stated.items() if width is not None} or whole_head
+    (first, dim), *others = rotated.items()
     for name, width in others:
         agree("the rotated width", f"by {first}", dim, f"by {name}", width)
     if dim % 2 or not 0 < dim <= head_dim:
@@ -49,26 +46,21 @@ def widths(
 
 def _head_dim(facts: Mapping[str, Any], layer_type: str | None) -> int:
     """D of the layers at hand, which must have one width, those with an entry of their own too."""
-    own: dict[int, Mapping[str, Any]] = {}
-    for number, layer in held(dict, "per_layer_config", facts).items():
-        if not str(number).isdecimal() or not isinstance(layer, Mapping):
-            raise TypeError(
-                f"per_layer_config holds {number!r}: {layer!r}; it must hold a dict for the number "
-                'of a layer, such as "0": {"head_dim": 64}: correct that entry'
-            )
-        own[int(number)] = present(f"per_layer_config[{number}]", layer)
+    layers = held(dict, "per_layer_config", facts).items()
+    own = {int(number): _count(layer, "head_dim") for number, layer in layers}
     kinds = held(list, "layer_types", facts)
     here = [number for number, kind in enumerate(kinds) if layer_type in (None, kind)]
     # Where nothing says how many layers there are, some are taken to have no entry.
-    layers = [own.get(number, {}) for number in here] if kinds else [{}, *own.values()]
-    found = {_count(layer, "head_dim") or _common(facts, layer_type) for layer in layers or [{}]}
-    if len(found) > 1:
+    numbers = here if kinds else [-1, *own]
+    common = _common(facts, layer_type)
+    head_dims = {own.get(number) or common for number in numbers or [-1]}
+    if len(head_dims) > 1:
         which = "" if layer_type is None else f" of type {layer_type!r}"
         raise ValueError(
-            f"the layers{which} have heads of {sorted(found)}; one width must do for all: pass a "
-            "configuration of one of them"
+            f"the layers{which} have heads of {sorted(head_dims)}; one width must do for all: pass "
+            "a configuration of one of them"
         )
-    return found.pop()
+    return head_dims.pop()
 
 
 def _common(facts: Mapping[str, Any], layer_type: str | None) -> int:
@@ -95,8 +87,9 @@ def _common(facts: Mapping[str, Any], layer_type: str | None) -> int:
 
 def _count(facts: Mapping[str, Any], *names: str) -> int | None:
     """One count in any of its spellings, which must agree; None where there is none."""
-    given = [name for name in names if facts.get(name) is not None]
-    for name in given:
+    spellings = [name for name in names if facts.get(name) is not None]
+    for name in spellings:
         check_count(name, facts[name])
-        agree(given[0], "by that name", facts[given[0]], f"as {name}", facts[name])
-    return int(facts[given[0]]) if given else None
+        first = spellings[0]
+        agree(first, "by that name", facts[first], f"as {name}", facts[name])
+    return int(facts[spellings[0]]) if spellings else None

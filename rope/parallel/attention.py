@@ -9,10 +9,11 @@ devices.
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
-from torch.distributed._functional_collectives import all_to_all_single_autograd, wait_tensor
 from torch.distributed.device_mesh import DeviceMesh
 from torch.nn.functional import scaled_dot_product_attention
 
@@ -126,9 +127,22 @@ METHODS = {"all_gather": all_gather, "ring": ring, "ulysses": ulysses}
 
 def _exchanged(rows: Tensor, away: Sequence[int], here: Sequence[int], mesh: DeviceMesh) -> Tensor:
     """So many rows to each device, and so many from each."""
-    return wait_tensor(
-        all_to_all_single_autograd(rows.contiguous(), [*here], [*away], mesh.get_group())
-    )
+    return _Exchange.apply(rows, [*away], [*here], mesh.get_group())
+
+
+class _Exchange(torch.autograd.Function):
+    """`all_to_all_single`, whose gradients go back the same way."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, away: list[int], here: list[int], group: Any) -> Tensor:
+        ctx.back = here, away, group
+        arrived = rows.new_empty(sum(here), *rows.shape[1:])
+        dist.all_to_all_single(arrived, rows.contiguous(), here, away, group=group)
+        return arrived
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        return _Exchange.apply(grad, *ctx.back), None, None, None
 
 
 def _check(q: Tensor, k: Tensor, v: Tensor, mesh: DeviceMesh, shards: Shards) -> None:

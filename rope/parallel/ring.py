@@ -30,7 +30,7 @@ class Ring(torch.autograd.Function):
     def forward(
         ctx: Any, q: Tensor, k: Tensor, v: Tensor, mesh: DeviceMesh, shards: Shards, scale: float
     ) -> Tensor:
-        ctx.given = mesh, shards, scale
+        ctx.settings = mesh, shards, scale
         held = torch.promote_types(q.dtype, torch.float32)
         rows = _grouped(q, k.shape[1]).to(held)  # [B, H_kv, G, S_i, D]
         out = rows.new_zeros(*rows.shape[:-1], v.shape[-1])
@@ -55,7 +55,7 @@ class Ring(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         """The blocks go round once more, and their gradients with them, to where they came from."""
-        mesh, shards, scale = ctx.given
+        mesh, shards, scale = ctx.settings
         q, k, v, out, total = ctx.saved_tensors
         rows, grad = (_grouped(x, k.shape[1]).to(out.dtype) for x in (q, grad))
         inner = (grad * out).sum(-1, keepdim=True)

@@ -42,10 +42,12 @@ class Shards:
                 f"tokens holds the numbers {every.tolist()[:20]} ...; together the devices must "
                 f"hold each of 0 ... {len(every) - 1} once, int64 on the CPU"
             )
-        for name, each in {"at": self.at, "segments": self.segments}.items():
-            if each is not None and (each.shape != every.shape or each.dtype != torch.int64):
+        for name, numbers in {"at": self.at, "segments": self.segments}.items():
+            if numbers is not None and (
+                numbers.shape != every.shape or numbers.dtype != torch.int64
+            ):
                 raise ValueError(
-                    f"{name} is {each.dtype} of shape {list(each.shape)}; it must be int64 "
+                    f"{name} is {numbers.dtype} of shape {list(numbers.shape)}; it must be int64 "
                     f"[{len(every)}], a number for each token"
                 )
 

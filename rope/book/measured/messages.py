@@ -23,8 +23,8 @@ class Sent(TorchDispatchMode):
         space, name = func.namespace, func._schema.name.split("::")[-1]
         if (space, name) == ("c10d", "send"):
             self._count(*args[0])
-        elif (space, name) == ("_c10d_functional", "all_to_all_single"):
-            parts = list(args[0].split(args[2]))
+        elif (space, name) == ("c10d", "alltoall_base_"):
+            parts = list(args[1].split(args[4]))
             if len(parts) != dist.get_world_size():
                 raise NotImplementedError("an exchange among some processes is not counted")
             del parts[dist.get_rank()]  # its own
