@@ -204,7 +204,7 @@ def test_imports_point_down():
 def test_a_file_holds_one_idea():
     for module, path in FILES.items():
         lines = path.read_text(encoding="utf-8").splitlines()
-        assert len(lines) <= 260, f"{module} has {len(lines)} lines: split it"
+        assert len(lines) <= 400, f"{module} has {len(lines)} lines: split it"
         assert not lines or lines[0].startswith('"""'), f"{module} does not say what it is"
 
 
