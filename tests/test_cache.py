@@ -128,15 +128,14 @@ class Rows:
     """What a cache should hold: for each row a list of [position, key, value]."""
 
     def __init__(self, batch):
-        self.rows, self.count = [[] for _ in range(batch)], 0
+        self.rows = [[] for _ in range(batch)]
 
     def append(self, k, v, real):
         for b, row in enumerate(self.rows):
             for s in range(k.shape[2]):
                 if real[b, s]:
-                    row.append(
-                        [max((one[0] for one in row), default=-1) + 1, k[b, 0, s], v[b, 0, s]]
-                    )
+                    last = max((at for at, _, _ in row), default=-1)
+                    row.append([last + 1, k[b, 0, s], v[b, 0, s]])
 
     def agrees(self, cache, rotary):
         keys, values = cache.read(rotary)
@@ -145,10 +144,10 @@ class Rows:
             held = sorted(
                 (cache.positions[b, slot].item(), values[b, 0, slot].item(), slot) for slot in slots
             )
-            mine = sorted((at, v.item(), k) for at, k, v in row)
-            if [one[:2] for one in held] != [one[:2] for one in mine]:
+            expected = sorted((at, v.item(), k) for at, k, v in row)
+            if [token[:2] for token in held] != [token[:2] for token in expected]:
                 return False
-            for (at, _, slot), (_, _, k) in zip(held, mine, strict=True):
+            for (at, _, slot), (_, _, k) in zip(held, expected, strict=True):
                 right = rotary.rotate(k[None, None, None], torch.tensor([at]))[0, 0, 0]
                 if not within(keys[b, 0, slot], right, roundings=8, size=4 * 100):
                     return False
@@ -193,8 +192,8 @@ def test_after_any_moves_keys_stand_where_positions_say(data, policy):
             else:
                 values = cache.values[:, 0, :, 0]
                 for b, row in enumerate(rows.rows):
-                    for one in row:
-                        one[0] += int(delta[b]) * (one[2] in values[b, moved[b]])
+                    for token in row:
+                        token[0] += int(delta[b]) * (token[2] in values[b, moved[b]])
                 cache.shift(delta if batch > 1 else int(delta), slots)
         elif choice in ("drop", "keep"):
             mask = torch.tensor(
@@ -203,10 +202,10 @@ def test_after_any_moves_keys_stand_where_positions_say(data, policy):
             values = cache.values[:, 0, :, 0]
             stay = mask & held if choice == "keep" else held & ~mask
             rows.rows = [
-                [one for one in row if one[2] in values[b, stay[b]]]
+                [token for token in row if token[2] in values[b, stay[b]]]
                 for b, row in enumerate(rows.rows)
             ]
-            getattr(cache, choice)(mask if choice == "keep" else mask & held)
+            getattr(cache, choice)(mask)
         else:
             chosen = [
                 data.draw(st.integers(0, batch - 1)) for _ in range(data.draw(st.integers(1, 3)))
@@ -214,7 +213,7 @@ def test_after_any_moves_keys_stand_where_positions_say(data, policy):
             other = cache.fork()
             cache.reorder(torch.tensor(chosen))
             assert same(other, before)
-            rows.rows = [[list(one) for one in rows.rows[b]] for b in chosen]
+            rows.rows = [[list(token) for token in rows.rows[b]] for b in chosen]
         if data.draw(st.booleans()):  # a read in between may repair what several moves spoilt
             assert rows.agrees(cache, rotary), choice
     assert rows.agrees(cache, rotary)
@@ -308,7 +307,7 @@ def test_a_spectrum_that_follows_the_length_is_that_of_the_room():
 
 
 def test_a_cache_filled_under_inference_mode_goes_on_outside():
-    layer, x, cache = make(window=4), normal((2, 9, WIDTH), 1), None
+    layer, x = make(window=4), normal((2, 9, WIDTH), 1)
     cache = hold(layer, 2, 5, policy="plain")
     real = torch.tensor([[0, 1, 1], [1, 1, 1]])
     with torch.inference_mode():
@@ -385,6 +384,9 @@ def test_a_fork_and_its_cache_go_on_by_themselves(policy, moved):
 def test_a_plain_cache_needs_what_rotates_it():
     cache = started(policy="plain")
     before = cache.fork()
+    with pytest.raises(ValueError, match="the tables rotate 8 coordinates but x has head_dim 4"):
+        cache.append(ONES, ONES, rotary=RotaryEmbedding(8))
+    assert same(cache, before)
     for call in (lambda: cache.append(ONES, ONES), lambda: (cache.shift(1), cache.read())):
         with pytest.raises(ValueError, match="rotary is None, and the cache has keys to rotate"):
             call()
@@ -439,9 +441,9 @@ def test_ids_of_padding_are_masked_before_they_are_judged():
     layer, x = make(window=4), torch.randn(1, 5, 12, dtype=torch.float64)
     mask = torch.tensor([[0, 0, 1, 1, 1]])
     cache = KVCache(1, 1, 9, 4, dtype=torch.float64)
-    found = layer(x, left_padded_position_ids(mask), cache=cache, attention_mask=mask)
+    out = layer(x, left_padded_position_ids(mask), cache=cache, attention_mask=mask)
     assert cache.positions.tolist()[0][:5] == [-1, -1, 0, 1, 2]
-    assert within(found[:, 2:], layer(x[:, 2:]), roundings=256, size=16.0)
+    assert within(out[:, 2:], layer(x[:, 2:]), roundings=256, size=16.0)
 
 
 @torch.no_grad()

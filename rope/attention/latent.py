@@ -163,8 +163,8 @@ class LatentAttention(nn.Module):
             rows = rows.flatten(1, 2)[:, None]  # [B, 1, H*S, rope_dim + latent_dim]
             out = scaled_dot_product_attention(rows, k, latent, attn_mask=mask, scale=scale)
             return torch.einsum("bhsl,hdl->bhsd", out.unflatten(2, q.shape[1:3])[:, 0], w_v)
-        made = self.kv_b_proj(latent[:, 0]).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
-        content, v = made.split((self.nope_dim, self.value_dim), dim=-1)  # [B, H, T, ...]
+        expanded = self.kv_b_proj(latent[:, 0]).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+        content, v = expanded.split((self.nope_dim, self.value_dim), dim=-1)  # [B, H, T, ...]
         turned = k[..., : self.rope_dim].expand(-1, self.num_heads, -1, -1)
         keys = torch.cat((turned, content), dim=-1)
         mask = None if mask is None else mask[:, None]
