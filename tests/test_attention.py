@@ -130,8 +130,6 @@ def test_values_may_have_a_width_of_their_own():
     assert torch.equal(keys, k) and torch.equal(values, v)
     with pytest.raises(ValueError, match=r"v has shape \[2, 1, 1, 2\].*\[2, 1, S, 3\]"):
         cache.append(k[:, :, 3:], k[:, :, 3:])
-    with pytest.raises(ValueError, match="value_dim is -1; it must be at least 0"):
-        KVCache(2, 1, 5, 2, value_dim=-1)
 
 
 @torch.no_grad()
@@ -140,12 +138,12 @@ def test_tokens_without_ids_go_on_from_those_with():
     cache, x = KVCache(2, 1, 12, 2), torch.ones(2, 1, 3, 2)
     none = x[:, :, :0]
     cache.append(none, none, torch.ones(0).long(), torch.ones(2, 0).long())
-    assert cache.next_ids(3, None, None) == (None, None)
+    assert cache.tokens.next_ids(3) == (None, None)
     cache.append(x, x, torch.arange(3) + 4, torch.tensor([[0, 0, 1], [2, 2, 2]]))
     cache.append(x, x)
-    positions, segments = cache.next_ids(1, None, None)
+    positions, segments = cache.tokens.next_ids(1)
     assert positions.tolist() == [[10]] * 2 and segments.tolist() == [[1], [2]]
-    assert cache.segment_ids.tolist() == [[0, 0, 1, 1, 1, 1], [2] * 6]
+    assert cache.tokens.segment_ids.tolist() == [[0, 0, 1, 1, 1, 1], [2] * 6]
 
 
 @torch.no_grad()

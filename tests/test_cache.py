@@ -1,4 +1,4 @@
-"""Caches whose tokens are padded, moved, dropped, windowed and drafted.
+"""Caches whose tokens are padded, moved, dropped and windowed.
 
 The oracle is a plain loop: one row at a time, without padding or a cache, a score at a time.
 """
@@ -14,7 +14,6 @@ from strategies import normal
 
 from rope import RotaryEmbedding, reference
 from rope.attention import KVCache, RotaryAttention
-from rope.attention.sinks import attention_with_sinks
 from rope.book.tolerance import within
 from rope.extensions import DynamicNTK
 from rope.positions import left_padded_position_ids
@@ -56,12 +55,10 @@ def equal(actual, expected, roundings=256):
     return within(actual, expected, roundings, size=max(1.0, expected.abs().max().item()))
 
 
-def windowed(window, sinks, in_cache):
+def windowed(window, sinks):
     def distance(m, n):
         if n > m or (window is not None and m - n >= window and n >= sinks):
             return None
-        if in_cache and n < sinks:
-            return min(m, window + sinks - 1) - n
         return m - n
 
     return distance
@@ -83,11 +80,11 @@ def texts(draw):
 
 
 @settings(max_examples=60)
-@given(text=texts(), policy=st.sampled_from(POLICIES), along=st.booleans())
+@given(text=texts(), policy=st.sampled_from(POLICIES))
 @torch.no_grad()
-def test_padded_rows_with_a_window_are_the_rows_alone(text, policy, along):
+def test_padded_rows_with_a_window_are_the_rows_alone(text, policy):
     window, sinks, calls, real, room = text
-    layer = make(window=window, sinks=sinks, sink_positions="cache" if along else "text")
+    layer = make(window=window, sinks=sinks)
     x = normal((*real.shape, WIDTH), 1)
     # Padding takes slots too, until they are used again.
     cache = hold(layer, len(x), room if window else x.shape[1], policy=policy)
@@ -100,25 +97,24 @@ def test_padded_rows_with_a_window_are_the_rows_alone(text, policy, along):
     assert out.isfinite().all() and cache.keys.shape[2] == cache.positions.shape[1]
     for row, mask in enumerate(real):
         if mask.any():
-            expected = row_by_row(layer, x[row, mask], windowed(window, sinks, along))
+            expected = row_by_row(layer, x[row, mask], windowed(window, sinks))
             assert equal(out[row, mask], expected)
     whole = layer(x, attention_mask=real)  # without a cache
     assert equal(whole[real], out[real]) if real.any() else True
 
 
-@pytest.mark.parametrize("along", [False, True])
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("extra", [0, 3])
 @torch.no_grad()
-def test_a_full_cache_goes_on_for_ever(along, policy, extra):
+def test_a_full_cache_goes_on_for_ever(policy, extra):
     """One sequence, no padding; a prompt that is longer than the room, then single tokens."""
     window, sinks = 6, 2
-    layer = make(window=window, sinks=sinks, sink_positions="cache" if along else "text")
+    layer = make(window=window, sinks=sinks)
     x, cache = normal((2, 40, WIDTH), 1), hold(layer, 2, window + sinks + extra, policy=policy)
     where = cache.keys.data_ptr(), cache.values.data_ptr()
     out = torch.cat([layer(part, cache=cache) for part in x.split((25, *[1] * 15), dim=1)], dim=1)
     for row in range(2):
-        assert equal(out[row], row_by_row(layer, x[row], windowed(window, sinks, along)))
+        assert equal(out[row], row_by_row(layer, x[row], windowed(window, sinks)))
     assert where == (cache.keys.data_ptr(), cache.values.data_ptr())
     held = sorted(set(cache.positions[0].tolist()) - {-1})
     assert held[:sinks] == [0, 1] and held[-window:] == list(range(40 - window, 40))
@@ -128,44 +124,18 @@ def test_a_full_cache_goes_on_for_ever(along, policy, extra):
         assert equal(cache.keys[0, 0, cache.positions[0].argsort()][-len(held) :], rotated)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-@torch.no_grad()
-def test_sinks_in_the_cache_lose_the_rounding_of_the_format_alone(dtype):
-    """Grouped queries, two key heads, scores large enough to prefer some keys."""
-    torch.manual_seed(0)
-    layer = RotaryAttention(16, 4, 2, window=6, sinks=2, sink_positions="cache").to(dtype)
-    layer.q_proj.weight.mul_(4)
-    x = normal((2, 30, 16), 1, dtype)
-    cache = KVCache(2, 2, 9, 4, dtype=dtype)
-    exact = copy.deepcopy(layer).double()(x.double())
-    decoded = torch.cat([layer(part, cache=cache) for part in x.split((11, 1, 18), dim=1)], dim=1)
-    for out in (layer(x), decoded):
-        assert out.dtype == dtype and within(out, exact, 64, 1.0, dtype)
-
-
-def test_sinks_in_the_cache_scale_scores_as_other_keys_do():
-    """Up to window + sinks tokens there is nothing to tell; a part of each grouped head rotates."""
-    torch.manual_seed(0)
-    rotary, x = RotaryEmbedding(2), normal((2, 8, 16), 1)
-    layer = RotaryAttention(16, 4, 2, rotary=rotary, window=6, sinks=2, sink_positions="cache")
-    plain = RotaryAttention(16, 4, 2, rotary=rotary).to(DOUBLE)
-    plain.load_state_dict(layer.state_dict())
-    assert equal(layer.to(DOUBLE)(x), plain(x))
-
-
 class Rows:
     """What a cache should hold: for each row a list of [position, key, value]."""
 
     def __init__(self, batch):
-        self.rows, self.count = [[] for _ in range(batch)], 0
+        self.rows = [[] for _ in range(batch)]
 
     def append(self, k, v, real):
         for b, row in enumerate(self.rows):
             for s in range(k.shape[2]):
                 if real[b, s]:
-                    row.append(
-                        [max((one[0] for one in row), default=-1) + 1, k[b, 0, s], v[b, 0, s]]
-                    )
+                    last = max((at for at, _, _ in row), default=-1)
+                    row.append([last + 1, k[b, 0, s], v[b, 0, s]])
 
     def agrees(self, cache, rotary):
         keys, values = cache.read(rotary)
@@ -174,10 +144,10 @@ class Rows:
             held = sorted(
                 (cache.positions[b, slot].item(), values[b, 0, slot].item(), slot) for slot in slots
             )
-            mine = sorted((at, v.item(), k) for at, k, v in row)
-            if [one[:2] for one in held] != [one[:2] for one in mine]:
+            expected = sorted((at, v.item(), k) for at, k, v in row)
+            if [token[:2] for token in held] != [token[:2] for token in expected]:
                 return False
-            for (at, _, slot), (_, _, k) in zip(held, mine, strict=True):
+            for (at, _, slot), (_, _, k) in zip(held, expected, strict=True):
                 right = rotary.rotate(k[None, None, None], torch.tensor([at]))[0, 0, 0]
                 if not within(keys[b, 0, slot], right, roundings=8, size=4 * 100):
                     return False
@@ -203,7 +173,7 @@ def test_after_any_moves_keys_stand_where_positions_say(data, policy):
             k = normal((batch, 1, size, 6), count)
             v = torch.arange(count, count + batch * size, dtype=DOUBLE).view(batch, 1, size, 1)
             count += batch * size
-            ids, _ = cache.next_ids(size, None, None, attention_mask=real)
+            ids, _ = cache.tokens.next_ids(size, None, None, attention_mask=real)
             at = ids.clamp(min=0)
             cache.append(k if policy == "plain" else rotary.rotate(k, at), v, ids, rotary=rotary)
             rows.append(k, v, real)
@@ -222,8 +192,8 @@ def test_after_any_moves_keys_stand_where_positions_say(data, policy):
             else:
                 values = cache.values[:, 0, :, 0]
                 for b, row in enumerate(rows.rows):
-                    for one in row:
-                        one[0] += int(delta[b]) * (one[2] in values[b, moved[b]])
+                    for token in row:
+                        token[0] += int(delta[b]) * (token[2] in values[b, moved[b]])
                 cache.shift(delta if batch > 1 else int(delta), slots)
         elif choice in ("drop", "keep"):
             mask = torch.tensor(
@@ -232,10 +202,10 @@ def test_after_any_moves_keys_stand_where_positions_say(data, policy):
             values = cache.values[:, 0, :, 0]
             stay = mask & held if choice == "keep" else held & ~mask
             rows.rows = [
-                [one for one in row if one[2] in values[b, stay[b]]]
+                [token for token in row if token[2] in values[b, stay[b]]]
                 for b, row in enumerate(rows.rows)
             ]
-            getattr(cache, choice)(mask if choice == "keep" else mask & held)
+            getattr(cache, choice)(mask)
         else:
             chosen = [
                 data.draw(st.integers(0, batch - 1)) for _ in range(data.draw(st.integers(1, 3)))
@@ -243,7 +213,7 @@ def test_after_any_moves_keys_stand_where_positions_say(data, policy):
             other = cache.fork()
             cache.reorder(torch.tensor(chosen))
             assert same(other, before)
-            rows.rows = [[list(one) for one in rows.rows[b]] for b in chosen]
+            rows.rows = [[list(token) for token in rows.rows[b]] for b in chosen]
         if data.draw(st.booleans()):  # a read in between may repair what several moves spoilt
             assert rows.agrees(cache, rotary), choice
     assert rows.agrees(cache, rotary)
@@ -251,16 +221,10 @@ def test_after_any_moves_keys_stand_where_positions_say(data, policy):
 
 def same(cache, other):
     """Whether two caches are alike, to the last bit."""
-
-    def parts(cache):
-        held = dict(vars(cache))
-        draft = held.pop("_draft")
-        return held | ({} if draft is None else draft._asdict())
-
-    mine, theirs = parts(cache), parts(other)
+    mine, theirs = (vars(held) | vars(held.tokens) | {"tokens": None} for held in (cache, other))
     return mine.keys() == theirs.keys() and all(
-        torch.equal(one, theirs[name]) if isinstance(one, torch.Tensor) else one == theirs[name]
-        for name, one in mine.items()
+        torch.equal(part, theirs[name]) if isinstance(part, torch.Tensor) else part == theirs[name]
+        for name, part in mine.items()
     )
 
 
@@ -310,60 +274,6 @@ def test_a_thousand_moves_are_one_rotation(dtype, policy):
     assert dtype != torch.bfloat16 or far.mean() > 0.4
 
 
-@st.composite
-def trees(draw):
-    """Parents of two rows' drafts, in two calls, and a path of each row."""
-    size = draw(st.integers(1, 7))
-    parents = [[draw(st.integers(-1, i - 1)) for i in range(size)] for _ in range(2)]
-    paths = []
-    for row in parents:
-        path, at = [], draw(st.integers(-1, size - 1))
-        while at != -1:
-            path, at = [at, *path], row[at]
-        paths.append(path)
-    longest = max(1, *map(len, paths))
-    paths = [path + [-1] * (longest - len(path)) for path in paths]
-    return torch.tensor(parents), torch.tensor(paths), draw(st.integers(0, size))
-
-
-@settings(max_examples=20)
-@given(
-    tree=trees(),
-    policy=st.sampled_from(POLICIES),
-    window=st.sampled_from([None, 4]),
-    along=st.booleans(),
-)
-@torch.no_grad()
-def test_each_branch_of_a_draft_is_a_text_of_its_own(tree, policy, window, along):
-    parents, path, cut = tree
-    sinks, size = int(along and window is not None), parents.shape[1]
-    layer = make(window=window, sinks=sinks, sink_positions="cache")
-    text, drafted, later = (normal((2, n, WIDTH), n) for n in (8, size, 3))
-    real = torch.ones(2, 8).long()
-    real[1, :3] = 0
-    cache = hold(layer, 2, 11 + size, policy=policy)
-    layer(text, cache=cache, attention_mask=real)
-    outs = [
-        layer(drafted[:, at], cache=cache, parents=parents[:, at])
-        for at in (slice(0, cut), slice(cut, size))
-    ]
-    out = torch.cat(outs, dim=1)
-    causal = windowed(window, sinks, True)
-    for row in range(2):
-        for i in range(size):
-            branch, at = [], i
-            while at != -1:
-                branch, at = [at, *branch], int(parents[row, at])
-            alone = torch.cat((text[row, real[row] > 0], drafted[row, branch]))
-            assert equal(out[row, i], row_by_row(layer, alone, causal)[-1])
-    cache.accept(path)
-    kept = [[i for i in row if i != -1] for row in path.tolist()]
-    after = torch.cat([layer(later[:, i : i + 1], cache=cache) for i in range(3)], dim=1)
-    for row in range(2):
-        alone = torch.cat((text[row, real[row] > 0], drafted[row, kept[row]], later[row]))
-        assert equal(after[row], row_by_row(layer, alone, causal)[-3:])
-
-
 @pytest.mark.parametrize("policy", POLICIES)
 @torch.no_grad()
 def test_a_shifted_text_goes_on_as_if_it_had_begun_there(policy):
@@ -397,7 +307,7 @@ def test_a_spectrum_that_follows_the_length_is_that_of_the_room():
 
 
 def test_a_cache_filled_under_inference_mode_goes_on_outside():
-    layer, x, cache = make(window=4), normal((2, 9, WIDTH), 1), None
+    layer, x = make(window=4), normal((2, 9, WIDTH), 1)
     cache = hold(layer, 2, 5, policy="plain")
     real = torch.tensor([[0, 1, 1], [1, 1, 1]])
     with torch.inference_mode():
@@ -416,33 +326,16 @@ def started(**options):
     return cache
 
 
-def drafted():
-    cache, x = started(), torch.ones(2, 1, 3, 4)
-    cache.append(x, x, parents=torch.tensor([-1, 0, 0]))
-    return cache
-
-
 ONES, MASK = torch.ones(2, 1, 1, 4), torch.zeros(2, 7).bool()
 REFUSED = {
-    "delta moves a token to -1; positions start at 0": lambda c: c.shift(-3),
+    "delta moves a token to -1; positions must be at least 0": lambda c: c.shift(-3),
     r"moves a token to -4": lambda c: c.shift(torch.tensor([0, -8])),
     "delta is 1.5; it must be an integer": lambda c: c.shift(1.5),
     r"delta is torch\.float32": lambda c: c.shift(torch.ones(2)),
     r"delta has shape \[3\]; it must be an integer, or \[2\]": lambda c: c.shift(torch.arange(3)),
     r"slots is torch\.int64 \[2, 7\]; it must be torch\.bool": lambda c: c.shift(1, MASK.long()),
     r"mask is torch\.bool \[2, 6\]; .*\[2, 7\]": lambda c: c.keep(MASK[:, 1:]),
-    "mask is a list; it must be a tensor": lambda c: c.drop([True]),
-    "drops slot 0 of row 0, which is empty": lambda c: c.drop(c.positions < 5),
-    r"rows is \[0, 2\]; it must be numbers 0 \.\.\. 1": lambda c: c.reorder(torch.tensor([0, 2])),
-    r"rows is torch\.bool": lambda c: c.reorder(torch.ones(2).bool()),
-    "there is no draft": lambda c: c.accept(torch.tensor([0])),
-    "parents holds 0 for token 0 of the tree; .* a cycle has no first": lambda c: c.append(
-        ONES, ONES, parents=torch.tensor([0])
-    ),
-    r"parents has shape \[2\]": lambda c: c.append(ONES, ONES, parents=torch.tensor([-1, 0])),
-    "position_ids are given beside parents": lambda c: c.append(
-        ONES, ONES, torch.tensor([9]), parents=torch.tensor([-1])
-    ),
+    "out of range": lambda c: c.reorder(torch.tensor([0, 2])),
     "position_ids holds -2; it must be -1, padding, or more": lambda c: c.append(
         ONES, ONES, torch.tensor([-2])
     ),
@@ -457,51 +350,22 @@ REFUSED = {
     "3 of 7 tokens; 9 more.*grow it to 9": lambda c: c.check(
         *torch.ones(2, 2, 1, 9, 4), window=6, sinks=3
     ),
-    "delta moves a token to 9007199254740994; positions must stay below": lambda c: c.shift(
+    "delta moves a token to 9007199254740994; positions must be": lambda c: c.shift(
         torch.tensor([2**53 - 1, 0])
     ),
     "position_ids holds 9007199254740992; .* or more, below 9007199254740992": lambda c: c.append(
         ONES, ONES, torch.tensor([2**53])
     ),
-    "seq_len is 0; it must be at least 1": lambda c: c.append(ONES, ONES, seq_len=0),
-    "rotary is a int; it must be a rope.Rot": lambda c: c.append(ONES, ONES, rotary=3),
-    "rotary turns 8 coordinates and a key has 4": lambda c: c.read(RotaryEmbedding(8)),
-}
-OF_DRAFTS = {
-    "a draft of 3 tokens is open; shift must wait": lambda c: c.shift(1),
-    "a draft of 3 tokens is open; keep": lambda c: c.keep(MASK),
-    "a draft of 3 tokens is open; append without parents": lambda c: c.append(ONES, ONES),
-    "path holds 2 after 1 in row 0; each must be a": lambda c: c.accept(torch.tensor([0, 1, 2])),
-    "path holds 1 after -1 in row 1": lambda c: c.accept(torch.tensor([[0, 2], [1, -1]])),
-    "path holds 3 after -1": lambda c: c.accept(torch.tensor([3])),
-    "path holds 0 after -1 in row 0": lambda c: c.accept(torch.tensor([-1, 0])),
-    r"path has shape \[3, 1\]": lambda c: c.accept(torch.zeros(3, 1).long()),
-    r"path is torch\.float32": lambda c: c.accept(torch.zeros(1)),
-    "parents holds 3 for token 3 of the tree": lambda c: c.append(
-        ONES, ONES, parents=torch.tensor([3])
-    ),
 }
 
 
-@pytest.mark.parametrize("message", REFUSED | OF_DRAFTS)
+@pytest.mark.parametrize("message", REFUSED)
 def test_a_refused_call_leaves_the_cache_as_it_was(message):
-    cache = (drafted if message in OF_DRAFTS else started)()
+    cache = started()
     before = cache.fork()
-    with pytest.raises((ValueError, TypeError), match=message):
-        (REFUSED | OF_DRAFTS)[message](cache)
+    with pytest.raises((ValueError, TypeError, IndexError), match=message):
+        REFUSED[message](cache)
     assert same(cache, before)
-
-
-def test_a_fork_and_other_rows_take_an_open_draft_along():
-    cache = drafted()
-    other = cache.fork()
-    other.reorder(torch.tensor([1, 1, 0]))
-    other.accept(torch.tensor([[0, 1], [0, 2], [-1, -1]]))
-    assert sorted(other.positions[0].tolist()) == [-1, -1, 4, 5, 6, 7, 8]
-    assert sorted(other.positions[2].tolist()) == [-1] * 5 + [2, 3]
-    assert other.length == 5 and same(cache, drafted())
-    cache.accept(torch.tensor([0, 2]))
-    assert cache.positions.tolist() == [[-1, 2, 3, 4, -1, 5, -1], [4, 5, 6, 7, -1, 8, -1]]
 
 
 @pytest.mark.parametrize("moved", [0, 1])
@@ -520,6 +384,9 @@ def test_a_fork_and_its_cache_go_on_by_themselves(policy, moved):
 def test_a_plain_cache_needs_what_rotates_it():
     cache = started(policy="plain")
     before = cache.fork()
+    with pytest.raises(ValueError, match="the tables rotate 8 coordinates but x has head_dim 4"):
+        cache.append(ONES, ONES, rotary=RotaryEmbedding(8))
+    assert same(cache, before)
     for call in (lambda: cache.append(ONES, ONES), lambda: (cache.shift(1), cache.read())):
         with pytest.raises(ValueError, match="rotary is None, and the cache has keys to rotate"):
             call()
@@ -532,9 +399,7 @@ def test_a_plain_cache_needs_what_rotates_it():
 LAYER_REFUSED = {
     "sinks is 2 and window None": lambda: make(sinks=2),
     "window is 1; it must be at least 2": lambda: make(window=1),
-    "sink_positions is 'both'; it must be 'text' or": lambda: make(window=4, sink_positions="both"),
     "window is 4; tokens must be causal": lambda: make(window=4)(X, causal=False),
-    "parents are given without a cache": lambda: make()(X, parents=torch.arange(8) - 1),
     r"attention_mask has shape \[8\]; it must be \[2, 8\]": lambda: make()(
         X, attention_mask=torch.ones(8).long()
     ),
@@ -564,28 +429,6 @@ def test_compiled_steps_at_a_full_cache_are_traced_once(traced):
 
 
 @torch.no_grad()
-def test_a_draft_of_two_calls_beside_a_full_window_is_refused_or_right():
-    """Tokens of the open draft take room too."""
-    layer, x = make(window=4), torch.randn(1, 16, 12, dtype=torch.float64)
-    parents = torch.tensor([-1, 0, 1])
-    for room in (8, 9, 10):
-        cache, free = (KVCache(1, 1, n, 4, dtype=torch.float64) for n in (room, 40))
-        for each in (cache, free):
-            layer(x[:, :10], cache=each)
-        layer(x[:, 10:13], cache=cache, parents=parents)
-        layer(x[:, 10:13], cache=free, parents=parents)
-        before = cache.positions.clone(), cache.length
-        right = layer(x[:, 13:], cache=free, parents=torch.tensor([2, 3, 4]))
-        try:
-            found = layer(x[:, 13:], cache=cache, parents=torch.tensor([2, 3, 4]))
-        except ValueError:
-            assert room < 9 and torch.equal(cache.positions, before[0])
-            assert cache.length == before[1]
-        else:
-            assert room >= 9 and within(found, right, roundings=256, size=16.0)
-
-
-@torch.no_grad()
 def test_ids_with_gaps_meet_the_window_without_a_cache_too():
     layer, x = make(window=4), torch.randn(1, 3, 12, dtype=torch.float64)
     ids = torch.tensor([0, 1, 100])
@@ -598,9 +441,9 @@ def test_ids_of_padding_are_masked_before_they_are_judged():
     layer, x = make(window=4), torch.randn(1, 5, 12, dtype=torch.float64)
     mask = torch.tensor([[0, 0, 1, 1, 1]])
     cache = KVCache(1, 1, 9, 4, dtype=torch.float64)
-    found = layer(x, left_padded_position_ids(mask), cache=cache, attention_mask=mask)
+    out = layer(x, left_padded_position_ids(mask), cache=cache, attention_mask=mask)
     assert cache.positions.tolist()[0][:5] == [-1, -1, 0, 1, 2]
-    assert within(found[:, 2:], layer(x[:, 2:]), roundings=256, size=16.0)
+    assert within(out[:, 2:], layer(x[:, 2:]), roundings=256, size=16.0)
 
 
 @torch.no_grad()
@@ -615,7 +458,7 @@ def test_a_cache_rolled_back_reads_no_more_than_it_holds():
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("what", ["in order", "moved", "drafted", "segments"])
+@pytest.mark.parametrize("what", ["in order", "moved", "segments"])
 @torch.no_grad()
 def test_a_cache_that_grew_is_one_that_was_large(policy, what):
     layer, x = make(), normal((2, 12, WIDTH), 1)
@@ -626,12 +469,9 @@ def test_a_cache_that_grew_is_one_that_was_large(policy, what):
         if what == "moved":
             cache.drop(cache.positions == 1)
             cache.shift(5)
-        draft = {"parents": torch.tensor([-1, 0])} if what == "drafted" else {}
-        outs.append(layer(x[:, 4:6], cache=cache, **draft))
+        outs.append(layer(x[:, 4:6], cache=cache))
         if cache is caches[0]:
             cache.grow(12)
-        if draft:
-            cache.accept(torch.tensor([0, 1]))
         outs.append(layer(x[:, 6:], cache=cache))
         cache.shift(-1, cache.positions > 2)
         outs.append(cache.read(layer.rotary)[0])
@@ -654,26 +494,6 @@ def test_keys_of_two_lengths_are_not_mixed():
     assert all(torch.equal(a, b) for a, b in zip(outs[:2], outs[2:], strict=True))
     layer.rotary.fix_length(24)
     assert equal(torch.cat(outs[:2], dim=1), layer(x))
-
-
-@pytest.mark.parametrize("ids", [None, torch.arange(30) + 5])
-@torch.no_grad()
-def test_sinks_in_the_cache_keep_one_length_without_a_cache(ids):
-    rotary = RotaryEmbedding(4, extension=DynamicNTK(4.0, 8))
-    layer = make(window=6, sinks=2, sink_positions="cache", rotary=rotary)
-    x = normal((1, 30, WIDTH), 1)
-    followed = layer(x, ids)
-    rotary.fix_length(30 if ids is None else 35)
-    assert torch.equal(followed, layer(x, ids))
-
-
-@torch.no_grad()
-def test_autocast_leaves_scores_of_sinks_in_float32():
-    """Products of 64 × 40 × 40 overflow in float16 before they are scaled."""
-    q, v = torch.full((1, 1, 3, 64), 40.0), torch.ones(1, 1, 3, 64)
-    mask, sinks = torch.ones(1, 3, 3).bool().tril(), torch.zeros(1, 3).bool()
-    with torch.autocast("cpu", torch.float16):
-        assert torch.equal(attention_with_sinks(q, q, q, v, mask, sinks, 0.125), v)
 
 
 def test_after_a_removal_no_token_is_of_the_last_call():
@@ -724,25 +544,15 @@ def test_a_row_of_padding_alone_goes_on_with_its_sequence():
     cache.append(x, x, torch.tensor([0, 1]), torch.tensor([1, 1]))
     x, ids = x[:, :, :1], torch.tensor([[2], [-1]])
     cache.append(x, x, ids, torch.tensor([[1], [0]]))
-    positions, segments = cache.next_ids(1, None, None)
+    positions, segments = cache.tokens.next_ids(1)
     assert positions.tolist() == [[3], [2]] and segments.tolist() == [[1], [1]]
 
 
 def test_a_row_goes_on_with_the_sequence_before_its_padding():
     cache, x = KVCache(2, 1, 9, 4), torch.ones(2, 1, 3, 4)
     cache.append(x, x, torch.tensor([[0, 1, -1], [0, 1, 0]]), torch.tensor([[1, 1, 0], [1, 1, 2]]))
-    positions, segments = cache.next_ids(1, None, None)
+    positions, segments = cache.tokens.next_ids(1)
     assert positions.tolist() == [[2], [1]] and segments.tolist() == [[1], [2]]
-
-
-@torch.no_grad()
-def test_drafts_refuse_an_attention_mask():
-    layer, x = make(), torch.randn(1, 2, 12, dtype=torch.float64)
-    cache = KVCache(1, 1, 9, 4, dtype=torch.float64)
-    layer(x, cache=cache)
-    with pytest.raises(ValueError, match="beside attention_mask"):
-        layer(x, cache=cache, parents=torch.tensor([-1, 0]), attention_mask=torch.ones(1, 2))
-    assert cache.length == 2
 
 
 def test_another_sequence_must_say_its_positions():

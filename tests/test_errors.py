@@ -19,7 +19,6 @@ from rope.attention import (
     KVCache,
     RotaryAttention,
     linear_attention,
-    packed_mask,
     packed_position_ids,
     segment_ids,
 )
@@ -112,8 +111,7 @@ VALUES = {
     "num_kv_heads is 3.*divide.*4": lambda: RotaryAttention(16, 4, 3),
     "embed_dim is 18.*multiple.*head_dim": lambda: RotaryAttention(18, 4),
     "3.*even": lambda: RotaryAttention(12, 4),
-    "rotary turns 6 coord.*has 4": lambda: RotaryAttention(16, 4, rotary=RotaryEmbedding(6)),
-    r"\[5, 16\].*unsqueeze": lambda: attend(torch.ones(5, 16)),
+    r"\[5, 4, 4\].*unsqueeze": lambda: attend(torch.ones(5, 16)),
     r"segment_ids has shape \[4\].*\[5\]": lambda: attend(segment_ids=IDS),
     r"x is on cpu and segment_ids on meta.*\.to": lambda: attend(
         segment_ids=torch.zeros(5, device="meta").long()
@@ -126,7 +124,6 @@ VALUES = {
     r"k has shape \[2, 2, 5, 4\].*4, S": lambda: attend(cache=cache(heads=4)),
     "cache.keys is on meta and k on cpu.*device": lambda: attend(cache=cache(device="meta")),
     "gradients.*no_grad": lambda: LAYER(torch.ones(2, 5, 16), cache=cache()),
-    "batch is 0.*at least 1": lambda: KVCache(0, 2, 9, 4),
     "lengths is empty": lambda: packed_position_ids([]),
     "lengths is 0.*at least 1": lambda: segment_ids([3, 0]),
     r"\[2, 1, 4, 8\].*repeat the key heads": lambda: linear(k=X[:, :1]),
@@ -170,18 +167,10 @@ TYPES = {
     "inverse is 1.*True or False": lambda: rotate(inverse=1),
     "x is a ndarray.*tensor": lambda: layouts.half_to_interleaved(X.numpy()),
     "weight is a list.*as_tensor": lambda: layouts.projection_half_to_interleaved([1.0, 2.0], 1),
-    "rotary is a int.*RotaryEmbedding": lambda: RotaryAttention(16, 4, rotary=4),
-    "bias is 1.*True or False": lambda: RotaryAttention(16, 4, bias=1),
-    "cache is a dict.*KVCache.*each layer": lambda: LAYER(torch.ones(1, 3, 16), cache={}),
-    "dtype is torch.int64.*float": lambda: KVCache(1, 1, 1, 4, dtype=torch.int64),
     "segment_ids is torch.bool": lambda: attend(segment_ids=torch.ones(5).bool()),
     "segment_ids is a list.*tensor": lambda: attend(segment_ids=[0, 0, 1, 1, 1]),
-    "causal is 'no'.*True or False": lambda: attend(causal="no"),
     "dtype=torch.flo": lambda: attend(cache=cache(dtype=torch.float64)),
     r"lengths is tensor\(\[3, 2\]\).*tolist": lambda: segment_ids(torch.tensor([3, 2])),
-    "segment_ids is torch.float32": lambda: packed_mask(torch.ones(3)),
-    "rotate is 0.*True or False": lambda: linear_attention(X, X, X, COS, SIN, rotate=0),
-    "causal is None.*True or False": lambda: linear_attention(X, X, X, COS, SIN, causal=None),
     "v is torch.int64": lambda: linear(v=X.long()),
     "complex128": lambda: reference.rotate_complex(ROW * 1j, [1], THETA),
 }
@@ -281,7 +270,7 @@ def test_ids_that_do_not_fit_leave_the_cache_unchanged(message, ids):
     with pytest.raises((ValueError, TypeError), match=message):
         held.append(good, good, **ids)
     assert held.length == 0 and held.keys.sum() == 0
-    assert held.next_ids(1, None, None) == (None, None)
+    assert held.tokens.next_ids(1) == (None, None)
 
 
 def test_a_cache_of_inference_mode_is_refused_outside_it():

@@ -75,14 +75,14 @@ rope/attention/decoding.py
 +offset = 0
 
 several tokens on a cache see each other's future: attention, rotary_attention
-rope/attention/sight.py
+rope/attention/slots.py
 - and seq_len in (1, used):
 +:
 
 beside keys stored plain, queries count from 0 in every call: cache, keys_that_move
 rope/attention/decoding.py
--        turned = rotary.rotate(q, at, offset=offset, seq_len=seq_len)
-+        turned = rotary.rotate(q, at, seq_len=seq_len)
+-        q = rotary.rotate(q, at, offset=offset, seq_len=seq_len)
++        q = rotary.rotate(q, at, seq_len=seq_len)
 
 a window one position too wide: cache, rotary_attention
 rope/attention/sight.py
@@ -313,29 +313,29 @@ rope/module.py
 +        if False:
 
 a second move before a read forgets the first: cache, keys_that_move
-rope/attention/moves.py
--self._stale = changed if self._stale is None else self._stale | changed
-+self._stale = changed
+rope/attention/slots.py
+-self.moved = changed if self.moved is None else self.moved | changed
++self.moved = changed
 
 only keys moved in all rows are rotated: cache, keys_that_move
-rope/attention/reading.py
--(self._stale & (self.positions >= 0)).any(dim=0)
-+(self._stale & (self.positions >= 0)).all(dim=0)
+rope/attention/cache.py
+-(tokens.moved & (tokens.positions >= 0)).any(dim=0)
++(tokens.moved & (tokens.positions >= 0)).all(dim=0)
 
 a beam reordered without the keys that are read: cache, keys_that_move
 rope/attention/cache.py
--                if isinstance(value, Tensor):
-+                if isinstance(value, Tensor) and name != "_read":
+-                self._turned = self._turned.index_select(0, rows)
++                self._turned = self._turned[: len(rows)]
 
 keys that come after a move are not among those read: cache, keys_that_move
 rope/attention/cache.py
--        elif self._read is not None:
-+        elif False:
+-            put(self._turned, places, turned)
++            self._turned = self._turned.clone()
 
 a fork that shares the memory of its cache: cache, keys_that_move
 rope/attention/cache.py
--        made._map(torch.clone)
-+        made._map(lambda x: x)
+-            return copy.deepcopy(self)
++            return copy.copy(self)
 
 the rounding to the format left out of the bound: moving, keys_that_move
 rope/book/measured/accuracy/moving.py
@@ -351,16 +351,6 @@ a full window gives up a key that is still seen: cache, keys_that_move
 rope/attention/slots.py
 -(at > self._next() - window) |
 +(at > self._next() - window + 1) |
-
-sinks that see the query at its place in the text: cache, keys_that_move
-rope/attention/decoding.py
--at.clamp(min=0, max=self.span - 1)
-+at.clamp(min=0)
-
-drafts one position ahead: cache, keys_that_move
-rope/attention/slots.py
--root + new.sum(dim=2) - 1
-+root + new.sum(dim=2)
 
 an older checkpoint's frequencies never compared: embedding, using_rope
 rope/module.py

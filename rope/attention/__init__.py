@@ -1,24 +1,23 @@
 """Attention with rotary positions: chapters "Rotary attention" and "Keys that move".
 
-`layer` is the layer, `latent` that of DeepSeek, `cache` their keys and values when decoding,
-`sight` who sees whom, `tree` the trees of drafts, `packed` several sequences in one row, `linear`
-the linear-time form of RoFormer's equation 19.
+`layer` is the layer, `latent` that of DeepSeek, `decoding` one call of either. `cache` holds their
+keys and values, `slots` where those stand, `sight` says who sees whom; `linear` is the linear-time
+form of RoFormer's equation 19.
 """
 
 from rope.attention.cache import KVCache
 from rope.attention.latent import LatentAttention
 from rope.attention.layer import RotaryAttention
 from rope.attention.linear import elu_plus_one, linear_attention, linear_attention_quadratic
-from rope.attention.packed import packed_mask, segment_ids
-from rope.attention.sight import in_sight
-from rope.attention.tree import ancestors
+from rope.attention.sight import in_sight, packed_mask, segment_ids
+from rope.attention.slots import Positions
 from rope.positions import packed_position_ids
 
 __all__ = [
     "KVCache",
     "LatentAttention",
+    "Positions",
     "RotaryAttention",
-    "ancestors",
     "elu_plus_one",
     "in_sight",
     "linear_attention",

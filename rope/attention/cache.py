@@ -11,32 +11,28 @@ dimension, D_v that of values.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from rope.attention.admission import check_new, check_rotary
-from rope.attention.places import put
-from rope.attention.reading import Reading
-from rope.attention.tree import Draft
-from rope.checks import FLOATING, check_count, check_devices, check_integer
+from rope.attention.sight import check_segment_ids
+from rope.attention.slots import Positions, put
+from rope.checks import check_count, check_devices
 from rope.module import RotaryEmbedding
-from rope.positions import position_range
+from rope.positions import check_position_ids
 
 POLICIES = ("rotated", "plain")
 
 
-class KVCache(Reading):
+class KVCache:
     """Room for max_seq_len keys and values of one layer, a slot each: one cache a layer.
 
     value_dim: the width D_v of the values, head_dim when None, 0 for none. policy: keys are stored
     "rotated", or "plain", as they were before the rotation; a cache that is plain, or whose keys
     have been moved, holds its keys twice. dtype and device are torch's defaults when None; keys
     made under autocast have its dtype, and so must the cache.
-    `length` is the most slots that a row has taken, padding too until `drop`, `keep` or a window
-    empties them; `positions` says where its tokens stand.
+    `tokens` knows where the tokens stand, `keys` and `values` are what is stored.
     For inference: it refuses tensors that record gradients.
 
     >>> cache = KVCache(batch=1, num_kv_heads=2, max_seq_len=8, head_dim=4)
@@ -57,30 +53,42 @@ class KVCache(Reading):
         dtype: torch.dtype | None = None,
         device: torch.device | str | None = None,
     ) -> None:
-        value_dim = head_dim if value_dim is None else value_dim
-        shape = (batch, num_kv_heads, max_seq_len, head_dim)
-        names = ("batch", "num_kv_heads", "max_seq_len", "head_dim", "value_dim")
-        for name, size in zip(names, (*shape, value_dim), strict=True):
-            check_count(name, size, smallest=int(name != "value_dim"))
         if policy not in POLICIES:
             raise ValueError(
                 f"policy is {policy!r}; it must be one of {list(POLICIES)}: leave it out for "
                 "'rotated'"
             )
-        self.keys = torch.zeros(shape, dtype=dtype, device=device)
-        if self.keys.dtype not in FLOATING:
-            raise TypeError(
-                f"dtype is {dtype}; it must be float16, bfloat16, float32 or float64: pass that of "
-                "the keys"
-            )
-        self.values = self.keys.new_zeros(*shape[:3], value_dim)
-        super().__init__(batch, max_seq_len, self.keys.device, plain=policy == "plain")
-        self._read, self._scaled = None, None
+        shape = (batch, num_kv_heads, max_seq_len)
+        self.keys = torch.zeros(*shape, head_dim, dtype=dtype, device=device)
+        self.values = self.keys.new_zeros(*shape, head_dim if value_dim is None else value_dim)
+        self.policy = policy
+        self.tokens = Positions(batch, max_seq_len, self.keys.device)
+        self._turned: Tensor | None = None  # keys at their positions, where `keys` are not
+        self._scaled: int | None = None  # the length that an extension scaled keys to
 
     @property
-    def policy(self) -> str:
-        """What is stored: "rotated" or "plain" keys."""
-        return POLICIES[self._plain]
+    def length(self) -> int:
+        """The most slots that a row has taken; padding counts until `drop`, `keep` or a window."""
+        return self.tokens.length
+
+    @property
+    def positions(self) -> Tensor:
+        """The position of the token in each slot, int64 `[B, N]`; -1 where it is empty.
+
+        Not to be written to: `shift`, `drop` and `keep` change it.
+        """
+        return self.tokens.positions
+
+    @property
+    def latest_positions(self) -> Tensor:
+        """The positions of the tokens of the last `append`, `[B, S]`; none after a removal.
+
+        >>> cache, x = KVCache(1, 1, 4, 2), torch.ones(1, 1, 2, 2)
+        >>> _ = cache.append(x, x, torch.tensor([7, 9]))
+        >>> cache.latest_positions
+        tensor([[7, 9]])
+        """
+        return self.tokens.latest
 
     def append(
         self,
@@ -89,7 +97,6 @@ class KVCache(Reading):
         position_ids: Tensor | None = None,
         segment_ids: Tensor | None = None,
         *,
-        parents: Tensor | None = None,
         rotary: RotaryEmbedding | None = None,
         seq_len: int | None = None,
     ) -> tuple[Tensor, Tensor]:
@@ -97,59 +104,126 @@ class KVCache(Reading):
 
         k: `[B, H_kv, S, D]`, rotated unless the policy is plain, v: `[B, H_kv, S, D_v]`, in the
         cache's dtype, on its device; position_ids, segment_ids: integers `[S]` or `[B, S]`, where
-        the tokens stand (-1: padding) and what they belong to; when None those of `next_ids`.
-        parents: integers `[S]` or `[B, S]`, which make the tokens part of a draft tree: the number
-        of each one's parent in the order drafted, over all calls since the last `accept`; -1 for a
-        child of the last token before the draft. rotary, seq_len: as `read` takes them.
+        the tokens stand (-1: padding) and what they belong to; when None each row goes on.
+        rotary, seq_len: as `read` takes them.
         Raises ValueError for other shapes or devices, too many tokens, segment ids that begin late,
-        parents that form no tree, a draft still open, tensors that record gradients, or a cache
-        made under inference_mode and used outside it, TypeError for another dtype; the cache is
-        then unchanged.
+        tensors that record gradients, or a cache made under inference_mode and used outside it,
+        TypeError for another dtype; the cache is then unchanged.
 
         >>> cache = KVCache(1, 1, 2, 4)
         >>> cache.append(torch.ones(1, 1, 2, 4), torch.ones(1, 1, 2, 4))[0].shape
         torch.Size([1, 1, 2, 4])
         """
-        self.check(k, v, position_ids, segment_ids, parents=parents)
-        check_rotary(self.keys, rotary, seq_len, self._plain or self._stale is not None)
-        size = k.shape[2]
+        self.check(k, v, position_ids, segment_ids)
+        tokens, size, turned = self.tokens, k.shape[2], k
         if size == 0:  # nothing stands anywhere, and there is no last token to go on from
-            position_ids = segment_ids = parents = None
+            position_ids = segment_ids = None
         else:
-            position_ids, segment_ids = self.next_ids(
-                size, position_ids, segment_ids, parents=parents
-            )
-        places = self._place(size, position_ids, segment_ids, parents)
+            position_ids, segment_ids = tokens.next_ids(size, position_ids, segment_ids)
+        self._follow(rotary, seq_len)
+        if self.policy == "plain":
+            at, offset = position_ids, tokens.length
+            if at is not None:
+                at, offset = at.clamp(min=0), 0  # padding may stand anywhere
+            turned = _needed(rotary, seq_len).rotate(k, at, offset=offset, seq_len=seq_len)
+            self._keep_twice()
+        places = tokens.place(size, position_ids, segment_ids)
         put(self.keys, places, k)
         put(self.values, places, v)
-        if self._plain and rotary is not None:
-            self._bring(rotary, places, seq_len)
-        elif self._read is not None:
-            put(self._read, places, k)
-        return self.read(rotary, seq_len=seq_len)
+        if self._turned is not None:
+            put(self._turned, places, turned)
+        return self.read()
+
+    def read(
+        self, rotary: RotaryEmbedding | None = None, *, seq_len: int | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """All keys, rotated to their positions, and values.
+
+        rotary: what the keys are rotated by, one for all calls; needed after `shift`, and by
+        `append` where the policy is plain.
+        seq_len: as in `RotaryEmbedding`, for an extension that depends on the length.
+        Returns views `[B, H_kv, T, D]` and `[B, H_kv, T, D_v]`; slots that are empty hold anything.
+        Only keys moved since the last read are rotated. Raises as `RotaryEmbedding.shift` does.
+
+        >>> cache, x = KVCache(1, 1, 2, 4), torch.ones(1, 1, 2, 4)
+        >>> rotary = RotaryEmbedding(4)
+        >>> _ = cache.append(rotary.rotate(x), x)
+        >>> cache.shift(7)
+        >>> keys, _ = cache.read(rotary)
+        >>> torch.allclose(keys, rotary.rotate(x, offset=7), atol=1e-6)
+        True
+        """
+        self._follow(rotary, seq_len)
+        keys, used = self.keys if self._turned is None else self._turned, self.tokens.used
+        return keys[:, :, :used], self.values[:, :, :used]
+
+    def sight(self, *, window: int | None = None, sinks: int = 0) -> Tensor | None:
+        """What the tokens of the last `append` see, bool `[B, S, T]`; window, sinks: as `in_sight`.
+
+        None where that is all, or, for the first tokens held, all up to themselves.
+
+        >>> cache, x = KVCache(1, 1, 4, 2), torch.ones(1, 1, 2, 2)
+        >>> _ = cache.append(x, x), cache.append(x, x)
+        >>> cache.sight().int()
+        tensor([[[1, 1, 1, 0],
+                 [1, 1, 1, 1]]], dtype=torch.int32)
+        """
+        return self.tokens.sight(window, sinks)
+
+    def shift(self, delta: int | Tensor, slots: Tensor | None = None) -> None:
+        """Move tokens by delta positions; their keys follow when they are read, in one rotation.
+
+        delta: an int, or integers `[B]`, one a row; below 0 to move back. slots: bool `[B, N]`, the
+        tokens to move, all when None. Reads the data.
+        Raises ValueError for a token that would stand below 0, TypeError for other dtypes; the
+        cache is then unchanged.
+
+        >>> cache, x = KVCache(1, 1, 4, 2), torch.ones(1, 1, 3, 2)
+        >>> _ = cache.append(x, x, torch.tensor([7, 8, 9]))
+        >>> cache.shift(-5)
+        >>> cache.positions
+        tensor([[ 2,  3,  4, -1]])
+        """
+        self.tokens.shift(delta, slots)
+
+    def drop(self, mask: Tensor) -> None:
+        """Empty the slots where the mask, bool `[B, N]`, is True; no other token moves.
+
+        Raises ValueError for another shape, dtype or device; the cache is then unchanged. Reads the
+        data.
+
+        >>> cache, x = KVCache(1, 1, 4, 2), torch.ones(1, 1, 3, 2)
+        >>> _ = cache.append(x, x)
+        >>> cache.drop(cache.positions == 1)
+        >>> cache.positions
+        tensor([[ 0, -1,  2, -1]])
+        """
+        self.tokens.keep(~mask)
+
+    def keep(self, mask: Tensor) -> None:
+        """Empty all slots but those where the mask, bool `[B, N]`, is True; as `drop`."""
+        self.tokens.keep(mask)
+
+    def reset(self) -> None:
+        """Forget all tokens; the memory is kept."""
+        self.tokens.reset()
 
     def reorder(self, rows: Tensor) -> None:
         """Let row b go on from what row rows[b] holds, as a beam search has it.
 
-        rows: integers `[B']`, which is then the batch, each below B.
-        Raises ValueError and TypeError for what is none; the cache is then unchanged.
+        rows: int32 or int64 `[B']`, which is then the batch, each below B.
 
         >>> cache = KVCache(2, 1, 2, 4)
         >>> cache.reorder(torch.tensor([1, 1, 0]))
         >>> cache.keys.shape
         torch.Size([3, 1, 2, 4])
         """
-        check_integer("rows", rows)
-        check_devices(cache=self.keys, rows=rows)
-        low, high = position_range(rows)
-        if rows.dim() != 1 or len(rows) == 0 or low < 0 or high >= len(self.keys):
-            raise ValueError(
-                f"rows is {rows.tolist()}; it must be numbers 0 ... {len(self.keys) - 1}, one for "
-                "each row that is to be: count rows of this cache"
-            )
-        self._map(lambda x: x.index_select(0, rows.long()))
-        if self._positions is not None:
-            self.length = self._most()
+        with torch.inference_mode(False):  # or they could not be written to outside of it
+            self.keys = self.keys.index_select(0, rows)
+            self.values = self.values.index_select(0, rows)
+            if self._turned is not None:
+                self._turned = self._turned.index_select(0, rows)
+            self.tokens.select(rows)
 
     def grow(self, max_seq_len: int) -> None:
         """Make room for so many tokens in all; keys and values are copied, once.
@@ -161,16 +235,25 @@ class KVCache(Reading):
         >>> cache.keys.shape
         torch.Size([1, 1, 5, 4])
         """
-        check_count("max_seq_len", max_seq_len, smallest=self._shape[1])
-        more = max_seq_len - self._shape[1]
-        tables = ("_positions", "_stored_at", "_stale", "_segments")
+        check_count("max_seq_len", max_seq_len, smallest=self.keys.shape[2])
+        more = (0, 0, 0, max_seq_len - self.keys.shape[2])
         with torch.inference_mode(False):  # or they could not be written to outside of it
-            for name in ("keys", "values", "_read", *tables):
-                held = getattr(self, name)
-                if held is not None:
-                    around = (0, more) if name in tables else (0, 0, 0, more)
-                    setattr(self, name, pad(held, around, value=-(name == "_positions")))
-        self._shape = (self._shape[0], max_seq_len)
+            self.keys, self.values = pad(self.keys, more), pad(self.values, more)
+            if self._turned is not None:
+                self._turned = pad(self._turned, more)
+            self.tokens.grow(max_seq_len)
+
+    def fork(self) -> KVCache:
+        """A copy that goes on by itself.
+
+        >>> cache, x = KVCache(1, 1, 2, 4), torch.ones(1, 1, 1, 4)
+        >>> other = cache.fork()
+        >>> _ = other.append(x, x)
+        >>> cache.length, other.length
+        (0, 1)
+        """
+        with torch.inference_mode(False):  # or it could not be written to outside of it
+            return copy.deepcopy(self)
 
     def scale_to(self, seq_len: int) -> None:
         """Note the length that an extension scales keys to, one for all that are held.
@@ -187,19 +270,6 @@ class KVCache(Reading):
             )
         self._scaled = seq_len
 
-    def fork(self) -> KVCache:
-        """A copy that goes on by itself.
-
-        >>> cache, x = KVCache(1, 1, 2, 4), torch.ones(1, 1, 1, 4)
-        >>> other = cache.fork()
-        >>> _ = other.append(x, x)
-        >>> cache.length, other.length
-        (0, 1)
-        """
-        made = copy.copy(self)
-        made._map(torch.clone)
-        return made
-
     def check(
         self,
         k: Tensor,
@@ -207,26 +277,82 @@ class KVCache(Reading):
         position_ids: Tensor | None = None,
         segment_ids: Tensor | None = None,
         *,
-        parents: Tensor | None = None,
         window: int | None = None,
         sinks: int = 0,
     ) -> None:
-        """Raise what `append` would raise of the new tokens, and store nothing.
+        """Raise what `append` would, before anything is changed.
 
-        window, sinks: where older tokens make room, which must stand at rising positions.
+        With a window older tokens make room, and those to come must stand at rising positions.
 
         >>> KVCache(1, 1, 2, 4).check(torch.ones(1, 1, 2, 4), torch.ones(1, 1, 2, 4))
         """
-        check_new(self.keys, self.values, k, v)
-        self._check_room(k.shape[2], parents is not None, window, sinks)
-        self._check_ids(k, position_ids, segment_ids, parents, rising=window is not None)
+        outside = not (torch.compiler.is_compiling() or torch.is_inference_mode_enabled())
+        if outside and self.keys.is_inference():
+            raise ValueError(
+                "the cache was made under torch.inference_mode() and is used outside it; torch "
+                "lets it be written to inside alone: make it outside, or decode inside"
+            )
+        for name, tensor, held in (("k", k, self.keys), ("v", v, self.values)):
+            batch, heads, _, width = held.shape
+            if tensor.dim() != 4 or tensor.shape != (batch, heads, k.shape[2], width):
+                raise ValueError(
+                    f"{name} has shape {list(tensor.shape)}; the cache takes "
+                    f"[{batch}, {heads}, S, {width}]: make it with those sizes, and append keys "
+                    "and values of the same tokens"
+                )
+            if tensor.dtype != held.dtype:
+                raise TypeError(
+                    f"{name} is {tensor.dtype} and the cache {held.dtype}; they must agree: "
+                    f"make it with dtype={tensor.dtype} (under autocast the keys have its dtype)"
+                )
+            check_devices(**{"cache.keys": held, name: tensor})
+            if tensor.requires_grad and torch.is_grad_enabled():
+                raise ValueError(
+                    f"{name} records gradients; a cache is overwritten and cannot keep them: "
+                    "decode under torch.no_grad()"
+                )
+        if position_ids is not None:
+            check_position_ids(position_ids, k)
+        if segment_ids is not None:
+            check_segment_ids(segment_ids, k=k)
+        self.tokens.check(k.shape[2], position_ids, segment_ids, window, sinks)
 
-    def _map(self, change: Callable[[Tensor], Tensor]) -> None:
-        """Change every tensor; the first axis of all is the batch."""
-        with torch.inference_mode(False):  # or they could not be written to outside of it
-            for name, value in vars(self).items():
-                if isinstance(value, Tensor):
-                    setattr(self, name, change(value))
-            if self._draft is not None:
-                self._draft = Draft(*map(change, self._draft))
-        self._shape = (len(self.keys), self.keys.shape[2])
+    def _follow(self, rotary: RotaryEmbedding | None, seq_len: int | None) -> None:
+        """Rotate keys that have been moved to where they stand, once, from what is stored."""
+        tokens = self.tokens
+        if tokens.moved is None:
+            return
+        rotary = _needed(rotary, seq_len)
+        slots = (tokens.moved & (tokens.positions >= 0)).any(dim=0).nonzero()[:, 0]
+        k, at, came = (
+            table.index_select(axis, slots)
+            for axis, table in ((2, self.keys), (1, tokens.positions), (1, tokens.stored_at))
+        )
+        if self.policy == "plain":
+            k = rotary.rotate(k, at.clamp(min=0), seq_len=seq_len)
+        else:
+            k = rotary.shift(k, (at - came).masked_fill(at < 0, 0), seq_len=seq_len)
+        self._keep_twice().index_copy_(2, slots, k)
+        tokens.moved = None
+
+    def _keep_twice(self) -> Tensor:
+        """The second buffer, made when it is first needed."""
+        if self._turned is None:
+            with torch.inference_mode(False):
+                self._turned = self.keys.clone()
+        return self._turned
+
+
+def _needed(rotary: RotaryEmbedding | None, seq_len: int | None) -> RotaryEmbedding:
+    """What rotates the keys, refused if it is missing, or the length that its spectrum follows."""
+    if rotary is None:
+        raise ValueError(
+            "rotary is None, and the cache has keys to rotate; it must be what rotates the "
+            "queries: pass the RotaryEmbedding of the layer"
+        )
+    if rotary.extension.length_dependent and rotary.fixed_length is None and seq_len is None:
+        raise ValueError(
+            f"seq_len is None for {rotary.extension.name}, whose spectrum depends on the length; "
+            "one must hold for all keys: pass it, or call fix_length first"
+        )
+    return rotary

@@ -8,64 +8,75 @@ Shapes: B batch, H heads, H_kv key heads, S tokens of the call, T slots in use, 
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from rope.attention.cache import KVCache
 from rope.attention.sight import in_sight
+from rope.checks import check_devices
 from rope.module import RotaryEmbedding
-from rope.positions import check_position_ids
+from rope.positions import check_attention_mask, check_position_ids
 
 
 @dataclass(frozen=True)
 class Ids:
     """What a call says of its tokens, each `[B, S]` or None; real: bool, False for padding.
 
-    position_ids, segment_ids: `[S]` too; parents: as `KVCache.append` takes them.
+    position_ids, segment_ids: `[S]` too.
     """
 
     position_ids: Tensor | None = None
     real: Tensor | None = None
     segment_ids: Tensor | None = None
-    parents: Tensor | None = None
 
 
 @dataclass(frozen=True)
 class Layer:
     """What a layer sees, and how it attends to that.
 
-    attend: of q, k, v, both rotated, a mask `[B, S, T]` or None, whether that means causal, and,
-    where sinks count positions in the cache, queries as sinks see them and which keys those are.
-    window, sinks: as in `RotaryAttention`; span: the positions that a cache has for both, None
-    where sinks count those in the text.
+    attend: of q, k, v, both rotated, a mask `[B, S, T]` or None, and whether that means causal.
+    window, sinks: as in `RotaryAttention`.
     """
 
-    attend: Callable[..., Tensor]
+    attend: Callable[[Tensor, Tensor, Tensor, Tensor | None, bool], Tensor]
     rotary: RotaryEmbedding
     window: int | None = None
     sinks: int = 0
-    span: int | None = None
 
-    def rotate(
-        self, q: Tensor, k: Tensor, at: Tensor | None, **given: Any
+    def turn(
+        self,
+        q: Tensor,
+        k: Tensor,
+        position_ids: Tensor | None,
+        offset: int = 0,
+        seq_len: int | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Both at `[S]` or `[B, S]`, in one pass where their heads are equally wide."""
+        """Both rotated, in one pass where their heads are equally wide."""
         if q.shape[-1] == k.shape[-1]:
-            return self.rotary(q, k, at, **given)
-        return self.rotary.rotate(q, at, **given), self.rotary.rotate(k, at, **given)
+            return self.rotary(q, k, position_ids, offset=offset, seq_len=seq_len)
+        q = self.rotary.rotate(q, position_ids, offset=offset, seq_len=seq_len)
+        return q, self.rotary.rotate(k, position_ids, offset=offset, seq_len=seq_len)
 
-    def near(self, q: Tensor, at: Tensor, keys: Tensor, seq_len: int | None) -> tuple[Tensor, ...]:
-        """Queries `[B, H, S, D]`, not rotated, at `[B, S]`, for sinks among keys at `[B, T]`."""
-        assert self.span is not None
-        there = at.clamp(min=0, max=self.span - 1)
-        return self.rotary.rotate(q, there, seq_len=seq_len), (keys >= 0) & (keys < self.sinks)
+
+def check_mask(attention_mask: Tensor, x: Tensor) -> Tensor:
+    """The mask as bool `[B, S]`, refused if it does not fit x `[B, S, E]`.
+
+    >>> check_mask(torch.tensor([[0, 1, 1]]), torch.ones(1, 3, 8))
+    tensor([[False,  True,  True]])
+    """
+    check_devices(x=x, attention_mask=attention_mask)
+    if attention_mask.shape != x.shape[:2]:
+        raise ValueError(
+            f"attention_mask has shape {list(attention_mask.shape)}; it must be "
+            f"{list(x.shape[:2])}, one number a token of this call: leave out those cached"
+        )
+    return check_attention_mask(attention_mask)
 
 
 def alone(layer: Layer, q: Tensor, k: Tensor, v: Tensor, ids: Ids, *, causal: bool) -> Tensor:
     """Heads `[B, H, S, D]` over the tokens of this call, from q and k that are not rotated."""
-    batch, _, seq_len, _ = q.shape
+    batch, seq_len = q.shape[0], q.shape[2]
     position_ids, real, window = ids.position_ids, ids.real, layer.window
     if real is not None:
         if position_ids is None:
@@ -73,8 +84,7 @@ def alone(layer: Layer, q: Tensor, k: Tensor, v: Tensor, ids: Ids, *, causal: bo
         else:
             check_position_ids(position_ids, k)
             position_ids = position_ids.long().expand(real.shape).masked_fill(~real, 0)
-    rotated = layer.rotate(q, k, position_ids)
-    scaled = layer.rotary.fixed_length is None and layer.rotary.extension.length_dependent
+    rotated = layer.turn(q, k, position_ids)
     windowed = window is not None and (position_ids is not None or seq_len > window)
     if ids.segment_ids is None and real is None and not windowed:
         return layer.attend(*rotated, v, None, causal)
@@ -83,22 +93,15 @@ def alone(layer: Layer, q: Tensor, k: Tensor, v: Tensor, ids: Ids, *, causal: bo
     at = position_ids.long().expand(batch, -1)
     at = at if real is None else torch.where(real, at, -1)
     earlier = torch.ones(seq_len, seq_len, dtype=torch.bool, device=q.device)
-    segments = None if ids.segment_ids is None else ids.segment_ids.expand(batch, -1)
     mask = in_sight(
         at,
         at,
         earlier.tril() if causal else earlier,
         window=window,
         sinks=layer.sinks,
-        segment_ids=segments,
-        key_segment_ids=segments,
+        segment_ids=None if ids.segment_ids is None else ids.segment_ids.expand(batch, -1),
     )
-    near = None
-    if layer.span is not None:
-        counted = ids.position_ids is None and real is None
-        length = seq_len if counted or not scaled else int(at.max()) + 1
-        near = layer.near(q, at, at, length if scaled else None)
-    return layer.attend(*rotated, v, mask, False, near)
+    return layer.attend(*rotated, v, mask, False)
 
 
 def decode(layer: Layer, cache: KVCache, q: Tensor, k: Tensor, v: Tensor, ids: Ids) -> Tensor:
@@ -107,16 +110,15 @@ def decode(layer: Layer, cache: KVCache, q: Tensor, k: Tensor, v: Tensor, ids: I
     k and v: `[B, H_kv, S, D]`, q and k not rotated. Raises as `KVCache.append` does; the cache is
     then unchanged.
     """
-    rotary, window, sinks = layer.rotary, layer.window, layer.sinks
-    position_ids, real = ids.position_ids, ids.real
-    segment_ids, parents = ids.segment_ids, ids.parents
+    rotary, window, sinks, tokens = layer.rotary, layer.window, layer.sinks, cache.tokens
+    position_ids, real, segment_ids = ids.position_ids, ids.real, ids.segment_ids
     if position_ids is not None and real is not None:
         check_position_ids(position_ids, k)
         position_ids = position_ids.long().expand(real.shape).masked_fill(~real, -1)
-    cache.check(k, v, position_ids, segment_ids, parents=parents, window=window, sinks=sinks)
+    cache.check(k, v, position_ids, segment_ids, window=window, sinks=sinks)
     past = cache.length
-    position_ids, segment_ids = cache.next_ids(
-        q.shape[2], position_ids, segment_ids, attention_mask=real, parents=parents
+    position_ids, segment_ids = tokens.next_ids(
+        q.shape[2], position_ids, segment_ids, attention_mask=real
     )
     seq_len = None
     if rotary.fixed_length is None and rotary.extension.length_dependent:
@@ -126,31 +128,27 @@ def decode(layer: Layer, cache: KVCache, q: Tensor, k: Tensor, v: Tensor, ids: I
     offset = past if position_ids is None else 0
     at = position_ids if position_ids is None or real is None else position_ids.clamp(min=0)
     if cache.policy == "plain":
-        turned = rotary.rotate(q, at, offset=offset, seq_len=seq_len)
+        q = rotary.rotate(q, at, offset=offset, seq_len=seq_len)
     else:
-        turned, k = layer.rotate(q, k, at, offset=offset, seq_len=seq_len)
+        q, k = layer.turn(q, k, at, offset, seq_len)
     sizes = [q.shape[2]]
-    if window is not None and parents is None:
+    if window is not None:
         sizes = pieces(q.shape[2], past, cache.keys.shape[2], window - 1 + sinks)
     outs, start = [], 0
     for size in sizes:
         new = slice(start, start + size)
         starts = not cache.length  # a bool under torch.compile too, where == 0 stays a symbol
-        cache.make_room(size, window, sinks)
+        tokens.make_room(size, window, sinks)
         keys, values = cache.append(
             k[:, :, new],
             v[:, :, new],
-            None if position_ids is None or parents is not None else position_ids[..., new],
+            None if position_ids is None else position_ids[..., new],
             None if segment_ids is None else segment_ids[..., new],
-            parents=parents,
             rotary=rotary,
             seq_len=seq_len,
         )
-        mask, near = cache.sight(window=window, sinks=sinks), None
-        if layer.span is not None and mask is not None:
-            here, held = cache.latest_positions, cache.positions[:, : keys.shape[2]]
-            near = layer.near(q[:, :, new], here, held, seq_len)
-        outs.append(layer.attend(turned[:, :, new], keys, values, mask, starts, near))
+        mask = tokens.sight(window, sinks)
+        outs.append(layer.attend(q[:, :, new], keys, values, mask, starts))
         start += size
     return outs[0] if len(outs) == 1 else torch.cat(outs, dim=2)
 

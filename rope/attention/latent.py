@@ -18,12 +18,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from rope.attention.admission import check_mask
 from rope.attention.cache import KVCache
-from rope.attention.decoding import Ids, Layer, alone, decode
-from rope.checks import check_count, check_floating
+from rope.attention.decoding import Ids, Layer, alone, check_mask, decode
 from rope.module import RotaryEmbedding
-from rope.scalars import check_dim, check_flag
 
 
 class LatentAttention(nn.Module):
@@ -35,7 +32,7 @@ class LatentAttention(nn.Module):
     rotary: the `RotaryEmbedding` of width rope_dim, whose softmax_scale multiplies the scale of all
     scores; when None a plain one of half-split pairs. DeepSeek's weights are interleaved: for them
     take `RotaryEmbedding.from_config`. Parameters have the names of DeepSeek's checkpoints.
-    Raises ValueError or TypeError for sizes that do not fit.
+    Raises ValueError where rotary is of another width.
 
     >>> layer = LatentAttention(16, 4, latent_dim=8, rope_dim=2, nope_dim=4, value_dim=4)
     >>> layer(torch.ones(1, 5, 16)).shape
@@ -55,18 +52,7 @@ class LatentAttention(nn.Module):
         rotary: RotaryEmbedding | None = None,
     ) -> None:
         super().__init__()
-        sizes = {"embed_dim": embed_dim, "num_heads": num_heads, "latent_dim": latent_dim}
-        sizes |= {"nope_dim": nope_dim, "value_dim": value_dim}
-        if query_latent_dim is not None:
-            sizes["query_latent_dim"] = query_latent_dim
-        for name, size in sizes.items():
-            check_count(name, size)
-        check_dim(rope_dim, "rope_dim")
         rotary = RotaryEmbedding(rope_dim) if rotary is None else rotary
-        if not isinstance(rotary, RotaryEmbedding):
-            raise TypeError(
-                f"rotary is a {type(rotary).__name__}; it must be a RotaryEmbedding: pass one"
-            )
         if rotary.dim != rope_dim:
             raise ValueError(
                 f"rotary turns {rotary.dim} coordinates and rope_dim is {rope_dim}; they must be "
@@ -116,7 +102,7 @@ class LatentAttention(nn.Module):
         >>> second.shape, cache.length
         (torch.Size([1, 1, 8]), 4)
         """
-        real = self._check(x, cache, attention_mask, absorbed)
+        real = None if attention_mask is None else check_mask(attention_mask, x)
         plain = self.query_latent_dim is None
         q = self.q_proj(x) if plain else self.q_b_proj(self.q_a_layernorm(self.q_a_proj(x)))
         q = q.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)  # [B, H, S, nope + rope]
@@ -155,7 +141,6 @@ class LatentAttention(nn.Module):
         _: Tensor,
         mask: Tensor | None,
         starts: bool,
-        near: None = None,
     ) -> Tensor:
         """`[B, H, S, value_dim]`; mask: bool `[B, S, T]`; starts: S is T, causal without a mask.
 
@@ -178,32 +163,11 @@ class LatentAttention(nn.Module):
             rows = rows.flatten(1, 2)[:, None]  # [B, 1, H*S, rope_dim + latent_dim]
             out = scaled_dot_product_attention(rows, k, latent, attn_mask=mask, scale=scale)
             return torch.einsum("bhsl,hdl->bhsd", out.unflatten(2, q.shape[1:3])[:, 0], w_v)
-        made = self.kv_b_proj(latent[:, 0]).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
-        content, v = made.split((self.nope_dim, self.value_dim), dim=-1)  # [B, H, T, ...]
+        expanded = self.kv_b_proj(latent[:, 0]).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+        content, v = expanded.split((self.nope_dim, self.value_dim), dim=-1)  # [B, H, T, ...]
         turned = k[..., : self.rope_dim].expand(-1, self.num_heads, -1, -1)
         keys = torch.cat((turned, content), dim=-1)
         mask = None if mask is None else mask[:, None]
         return scaled_dot_product_attention(
             q, keys, v, attn_mask=mask, is_causal=causal, scale=scale
         )
-
-    def _check(
-        self,
-        x: Tensor,
-        cache: KVCache | None,
-        attention_mask: Tensor | None,
-        absorbed: bool | None,
-    ) -> Tensor | None:
-        """Refuse what does not fit; returns the attention mask, if there is one, as bool."""
-        check_floating("x", x)
-        if absorbed is not None:
-            check_flag("absorbed", absorbed)
-        embed_dim = self.o_proj.out_features
-        if x.dim() != 3 or x.shape[-1] != embed_dim:
-            raise ValueError(
-                f"x has shape {list(x.shape)}; it must be [batch, sequence, {embed_dim}]: add a "
-                "missing batch axis with unsqueeze(0), or make the layer for another embed_dim"
-            )
-        if cache is not None and not isinstance(cache, KVCache):
-            raise TypeError(f"cache is a {type(cache).__name__}; it must be a KVCache: make one")
-        return None if attention_mask is None else check_mask(attention_mask, x)

@@ -12,15 +12,11 @@ import math
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from rope.attention.admission import check_mask, check_window
 from rope.attention.cache import KVCache
-from rope.attention.decoding import Ids, Layer, alone, decode
-from rope.attention.packed import check_segment_ids
-from rope.attention.sinks import attention_with_sinks
-from rope.attention.tree import check_draft
-from rope.checks import check_count, check_floating
+from rope.attention.decoding import Ids, Layer, alone, check_mask, decode
+from rope.attention.sight import check_segment_ids
+from rope.checks import check_count
 from rope.module import RotaryEmbedding
-from rope.scalars import check_flag
 
 
 class RotaryAttention(nn.Module):
@@ -31,11 +27,10 @@ class RotaryAttention(nn.Module):
     rotary: the `RotaryEmbedding`, which layers may share, say `RotaryEmbedding.from_config(...)`;
     when None one of head_dim's width. Its softmax_scale multiplies the usual scale of the scores.
     window: how many positions a token sees, its own among them, all when None; sinks: the positions
-    0 ... sinks-1 that stay in sight (StreamingLLM, arXiv 2309.17453). sink_positions: the distance
-    to a sink is that in the "text", or that in the "cache", at most window + sinks - 1.
+    0 ... sinks-1 that stay in sight (StreamingLLM, arXiv 2309.17453), at distances in the text.
     A configuration says more of attention (norms, soft caps) than this layer has, so there is no
     from_config of it.
-    Raises ValueError or TypeError for sizes that do not fit.
+    Raises ValueError for sizes that do not divide, and for sinks without a window.
 
     >>> import torch
     >>> layer = RotaryAttention(embed_dim=16, num_heads=4, num_kv_heads=2)
@@ -54,15 +49,9 @@ class RotaryAttention(nn.Module):
         bias: bool = False,
         window: int | None = None,
         sinks: int = 0,
-        sink_positions: str = "text",
     ) -> None:
         super().__init__()
         num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
-        check_count("embed_dim", embed_dim)
-        check_count("num_heads", num_heads)
-        check_count("num_kv_heads", num_kv_heads)
-        check_flag("bias", bias)
-        check_window(window, sinks, sink_positions)
         if num_heads % num_kv_heads:
             raise ValueError(
                 f"num_kv_heads is {num_kv_heads}; it must divide num_heads, {num_heads}, so that "
@@ -75,22 +64,17 @@ class RotaryAttention(nn.Module):
                     "change one of them, or give head_dim"
                 )
             head_dim = embed_dim // num_heads
-        check_count("head_dim", head_dim)
-        rotary = RotaryEmbedding(head_dim) if rotary is None else rotary
-        if not isinstance(rotary, RotaryEmbedding):
-            raise TypeError(
-                f"rotary is a {type(rotary).__name__}; it must be a rope.RotaryEmbedding, or None: "
-                "pass RotaryEmbedding(head_dim)"
-            )
-        if rotary.dim > head_dim:
+        check_count("sinks", sinks, smallest=0)
+        if window is not None:
+            check_count("window", window, smallest=2)  # of one, a token sees itself alone
+        elif sinks:
             raise ValueError(
-                f"rotary turns {rotary.dim} coordinates and a head has {head_dim}; it must have "
-                f"them: pass RotaryEmbedding({head_dim}), or less for a part of each head"
+                f"sinks is {sinks} and window None; sinks are what stays in sight outside of a "
+                "window: pass window, or leave sinks out"
             )
         self.num_heads, self.num_kv_heads, self.head_dim = num_heads, num_kv_heads, head_dim
-        self.rotary = rotary
-        self.window, self.sinks, self.sink_positions = window, sinks, sink_positions
-        self._span = window + sinks if window and sinks and sink_positions == "cache" else None
+        self.rotary = RotaryEmbedding(head_dim) if rotary is None else rotary
+        self.window, self.sinks = window, sinks
         self.q_proj = nn.Linear(embed_dim, num_heads * head_dim, bias=bias)
         self.k_proj = nn.Linear(embed_dim, num_kv_heads * head_dim, bias=bias)
         self.v_proj = nn.Linear(embed_dim, num_kv_heads * head_dim, bias=bias)
@@ -104,7 +88,6 @@ class RotaryAttention(nn.Module):
         cache: KVCache | None = None,
         attention_mask: Tensor | None = None,
         segment_ids: Tensor | None = None,
-        parents: Tensor | None = None,
         causal: bool = True,
     ) -> Tensor:
         """Attend over x, or, with a cache, over everything the cache holds and x.
@@ -113,8 +96,7 @@ class RotaryAttention(nn.Module):
         cache, counted on from each row's last position; attention_mask: `[B, S]`, bool or integers,
         0 for padding on either side, which no token sees and which counts for no position;
         segment_ids: integers `[S]` or `[B, S]`, sequences of one row that do not see each other;
-        when None a cache goes on with each row's last. Each costs a mask `[B, S, T]`. parents:
-        tokens of a draft tree, as `KVCache.append` takes them.
+        when None a cache goes on with each row's last. Each costs a mask `[B, S, T]`.
         With a window a cache of window + sinks slots never fills; compiled steps still end with the
         rotary tables, see `RotaryEmbedding.grow`. Given ids should rise: of two tokens whose ids
         fall, the later one sees the other only in the same call. With a cache, an extension that
@@ -132,12 +114,26 @@ class RotaryAttention(nn.Module):
         >>> second.shape, cache.length
         (torch.Size([1, 1, 8]), 4)
         """
-        real = self._check(x, cache, attention_mask, segment_ids, parents, causal)
+        if segment_ids is not None:
+            check_segment_ids(segment_ids, x=x)
+        if cache is not None and not causal:
+            raise ValueError(
+                "causal is False with a cache; cached tokens cannot see later ones: "
+                "leave the cache out"
+            )
+        if self.window is not None and (
+            not causal or (cache is not None and segment_ids is not None)
+        ):
+            raise ValueError(
+                f"window is {self.window}; tokens must be causal, and in a cache of one sequence a "
+                "row: leave causal and segment_ids out (attention_mask tells padding)"
+            )
+        real = None if attention_mask is None else check_mask(attention_mask, x)
         q = self._heads(self.q_proj(x), self.num_heads)  # [B, H, S, D]
         k = self._heads(self.k_proj(x), self.num_kv_heads)  # [B, H_kv, S, D]
         v = self._heads(self.v_proj(x), self.num_kv_heads)  # [B, H_kv, S, D]
-        ids = Ids(position_ids, real, segment_ids, parents)
-        layer = Layer(self._attend, self.rotary, self.window, self.sinks, self._span)
+        ids = Ids(position_ids, real, segment_ids)
+        layer = Layer(self._attend, self.rotary, self.window, self.sinks)
         if cache is None:
             out = alone(layer, q, k, v, ids, causal=causal)
         else:
@@ -149,19 +145,10 @@ class RotaryAttention(nn.Module):
         return x.unflatten(-1, (num_heads, self.head_dim)).transpose(1, 2)
 
     def _attend(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        mask: Tensor | None,
-        is_causal: bool,
-        near: tuple[Tensor, Tensor] | None = None,
+        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, is_causal: bool
     ) -> Tensor:
-        """`[B, H, S, D]`; mask: bool `[B, S, T]`; near: as `attention_with_sinks` takes them."""
+        """`[B, H, S, D]`; mask: bool `[B, S, T]`."""
         scale = self.rotary.softmax_scale
-        if near is not None and mask is not None:
-            scale = scale / math.sqrt(self.head_dim)
-            return attention_with_sinks(q, near[0], k, v, mask, near[1], scale)
         return scaled_dot_product_attention(
             q,
             k,
@@ -171,44 +158,3 @@ class RotaryAttention(nn.Module):
             scale=None if scale == 1 else scale / math.sqrt(self.head_dim),
             enable_gqa=self.num_heads != self.num_kv_heads,
         )
-
-    def _check(
-        self,
-        x: Tensor,
-        cache: KVCache | None,
-        attention_mask: Tensor | None,
-        segment_ids: Tensor | None,
-        parents: Tensor | None,
-        causal: bool,
-    ) -> Tensor | None:
-        """Refuse what does not fit; returns the attention mask, if there is one, as bool."""
-        check_floating("x", x)
-        check_flag("causal", causal)
-        embed_dim = self.q_proj.in_features
-        if x.dim() != 3 or x.shape[-1] != embed_dim:
-            raise ValueError(
-                f"x has shape {list(x.shape)}; it must be [batch, sequence, {embed_dim}]: add a "
-                "missing batch axis with unsqueeze(0), or make the layer for another embed_dim"
-            )
-        if segment_ids is not None:
-            check_segment_ids(segment_ids, x=x)
-        if cache is not None and not isinstance(cache, KVCache):
-            raise TypeError(
-                f"cache is a {type(cache).__name__}; it must be a rope.attention.KVCache, one for "
-                "each layer: make one, or keep keys and values yourself and call the rotary part"
-            )
-        if cache is not None and not causal:
-            raise ValueError(
-                "causal is False with a cache; cached tokens cannot see later ones: "
-                "leave the cache out"
-            )
-        if parents is not None:
-            check_draft(cache is not None, attention_mask is not None)
-        if self.window is not None and (
-            not causal or (cache is not None and segment_ids is not None)
-        ):
-            raise ValueError(
-                f"window is {self.window}; tokens must be causal, and in a cache of one sequence a "
-                "row: leave causal and segment_ids out (attention_mask tells padding)"
-            )
-        return None if attention_mask is None else check_mask(attention_mask, x)

@@ -15,9 +15,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import elu
 
-from rope.checks import check_devices, check_heads
+from rope.checks import check_heads
 from rope.functional import rotary_embedding
-from rope.scalars import check_flag
 
 FeatureMap = Callable[[Tensor], Tensor]
 CHUNK = 64  # tokens handled at once: large enough for matmuls, small beside any S that matters
@@ -115,11 +114,8 @@ def _features(
     rotate: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """phi(q), phi(k), both rotated, and v, widened to float32 at least."""
-    check_flag("rotate", rotate)
-    check_flag("causal", causal)
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         check_heads(name, tensor, rotary_dim=0)
-    check_devices(q=q, k=k, v=v)
     if q.shape != k.shape or q.shape[:3] != v.shape[:3]:
         raise ValueError(
             f"q, k, v have shapes {list(q.shape)}, {list(k.shape)}, {list(v.shape)}; q and k must "

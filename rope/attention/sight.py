@@ -1,19 +1,20 @@
-"""Who sees whom, by positions: the masks of chapters "Rotary attention" and "Keys that move".
+"""Who sees whom: the masks of chapters "Rotary attention" and "Keys that move".
 
     token m sees key n  iff  n came earlier, is a token, stands in m's window or among the sinks,
                              and belongs to m's sequence.
 
-In a tree of drafts, earlier means: an ancestor, or cached.
+Several sequences may share a row; `rope.positions` says where their tokens stand.
 
 Shapes: B batch, S queries, T keys.
 """
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
-from rope.attention.packed import same_segment
-from rope.attention.slots import Slots
-from rope.attention.tree import ancestors
+from rope.checks import check_devices, check_integer
+from rope.positions import check_lengths
 
 
 def in_sight(
@@ -46,45 +47,49 @@ def in_sight(
     if window is not None:
         seen = seen & ((m - n < window) | (n < sinks))
     if segment_ids is not None:
-        seen = seen & same_segment(segment_ids, key_segment_ids)
+        keys = segment_ids if key_segment_ids is None else key_segment_ids
+        seen = seen & (segment_ids[:, :, None] == keys[:, None])
     return earlier & (seen | (m < 0))
 
 
-class Sight(Slots):
-    """The part of a `KVCache` that says what its tokens see."""
+def segment_ids(lengths: Sequence[int], *, device: torch.device | str | None = None) -> Tensor:
+    """The number of the sequence each token belongs to.
 
-    def sight(self, *, window: int | None = None, sinks: int = 0) -> Tensor | None:
-        """What the tokens of the last `append` see, bool `[B, S, T]`; window, sinks: as `in_sight`.
+    lengths: positive ints that sum to S. Returns int64 `[S]`.
+    Raises ValueError for no lengths or one below 1, TypeError for what is no list of ints.
 
-        None where that is all, or, for the first tokens held, all up to themselves.
+    >>> segment_ids([3, 2])
+    tensor([0, 0, 0, 1, 1])
+    """
+    check_lengths(lengths)
+    numbers = torch.arange(len(lengths), device=device)
+    return numbers.repeat_interleave(torch.tensor(lengths, device=device), output_size=sum(lengths))
 
-        >>> from rope.attention import KVCache
-        >>> cache, x = KVCache(1, 1, 4, 2), torch.ones(1, 1, 2, 2)
-        >>> _ = cache.append(x, x), cache.append(x, x)
-        >>> cache.sight().int()
-        tensor([[[1, 1, 1, 0],
-                 [1, 1, 1, 1]]], dtype=torch.int32)
-        """
-        used, seq_len = self._used, self._new
-        in_order = self._positions is None and self._segments is None
-        if in_order and (window is None or used <= window) and seq_len in (1, used):
-            return None
-        new = columns = self._new_slots()
-        positions, segments = self.positions[:, :used], self.segment_ids
-        if self._draft is None:
-            among = torch.ones(seq_len, seq_len, dtype=torch.bool, device=new.device).tril()
-            among = among.expand(len(new), -1, -1)
-        else:
-            columns = self._draft.slots
-            among = ancestors(self._draft.parents)[:, columns.shape[1] - seq_len :]
-        m = self.latest_positions
-        earlier = positions[:, None] <= m[:, :, None]
-        return in_sight(
-            m,
-            positions,
-            earlier.scatter(2, columns[:, None].expand_as(among), among),
-            window=window,
-            sinks=sinks,
-            segment_ids=None if segments is None else segments.gather(1, new),
-            key_segment_ids=segments,
+
+def packed_mask(segment_ids: Tensor) -> Tensor:
+    """Who may look at whom: the same sequence, and not later.
+
+    segment_ids: `[..., S]`. Returns bool `[..., S, S]`, row m the query, column n the key.
+
+    >>> packed_mask(torch.tensor([0, 0, 1])).int()
+    tensor([[1, 0, 0],
+            [1, 1, 0],
+            [0, 0, 1]], dtype=torch.int32)
+    """
+    return (segment_ids[..., :, None] == segment_ids[..., None, :]).tril()
+
+
+def check_segment_ids(segment_ids: Tensor, **vectors: Tensor) -> None:
+    """Refuse what are no integers `[S]` or `[B, S]`, or not on the device; by name, x or k.
+
+    >>> check_segment_ids(torch.tensor([0, 1]), x=torch.ones(1, 2, 8))
+    """
+    check_integer("segment_ids", segment_ids)
+    check_devices(**vectors, segment_ids=segment_ids)
+    (x,) = vectors.values()
+    batch, seq_len = x.shape[0], x.shape[-2]
+    if tuple(segment_ids.shape) not in ((seq_len,), (batch, seq_len)):
+        raise ValueError(
+            f"segment_ids has shape {list(segment_ids.shape)}; it must be [{seq_len}] or "
+            f"[{batch}, {seq_len}]: give one id a token"
         )

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from rope.attention.packed import segment_ids
+from rope.attention.sight import segment_ids
 from rope.checks import check_count
 from rope.positions import check_lengths, packed_position_ids
 

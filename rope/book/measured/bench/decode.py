@@ -29,16 +29,11 @@ def steps(slots: int, rounds: int, device: torch.device) -> dict[str, Callable[[
 
     >>> made = steps(16, 1, torch.device("cpu"))
     >>> list(made), made["no window"]().shape
-    (['no window', 'window', 'sinks in the cache', 'moved'], torch.Size([1, 1, 256]))
+    (['no window', 'window', 'moved'], torch.Size([1, 1, 256]))
     """
     torch.manual_seed(0)
     windowed = {"window": slots - SINKS, "sinks": SINKS}
-    kinds: dict[str, dict[str, Any]] = {
-        "no window": {},
-        "window": windowed,
-        "sinks in the cache": windowed | {"sink_positions": "cache"},
-        "moved": {},
-    }
+    kinds: dict[str, dict[str, Any]] = {"no window": {}, "window": windowed, "moved": {}}
     x = torch.randn(1, slots, WIDTH, device=device)
     made: dict[str, Callable[[], torch.Tensor]] = {}
     for name, options in kinds.items():
