@@ -31,7 +31,6 @@ def rotary_embedding(
     inverse: bool = False,
     inplace: bool = False,
     tensor_format: str = "bhsd",
-    equal_planes: bool = False,
 ) -> Tensor:
     """Rotate the first R of the D coordinates of each vector; the rest passes through untouched.
 
@@ -44,10 +43,8 @@ def rotary_embedding(
     undone (`RotaryEmbedding` undoes its own).
     inplace: write into x, the same bits; autograd sees the change.
     tensor_format: "bhsd", "bshd" or "thd", of x alone and not of the tables.
-    equal_planes: planes may come out alike, as those of two axes do at equal positions. Otherwise
-    tables that hold each plane twice, as transformers' `[B, S, R]` do, are refused (on a CPU, and
-    uncompiled): pass `cos[:, None, :, :R//2]`, or `[:, None, :, ::2]` for Cohere, and sin likewise,
-    or use `rope.adapters.transformers`.
+    Tables of transformers, `[B, S, R]`, hold each plane twice: pass `cos[:, None, :, :R//2]`, or
+    `[:, None, :, ::2]` for Cohere, and sin likewise, or use `rope.adapters.transformers`.
     Returns x, or a view of it in another format, or a new tensor of its shape and dtype; the
     arithmetic is in float32, or float64 when x or the tables are, and its result is rounded to x's
     dtype at the end alone.
@@ -70,7 +67,7 @@ def rotary_embedding(
     """
     if tensor_format != "bhsd":
         (x,) = to_bhsd(tensor_format, x=x)
-    _check({"x": x}, cos, sin, position_ids, interleaved, inverse, inplace, equal_planes)
+    _check({"x": x}, cos, sin, position_ids, interleaved, inverse, inplace)
     (x,) = rotate((x,), cos, sin, position_ids, interleaved, inverse, inplace)
     return x if tensor_format == "bhsd" else from_bhsd(tensor_format, x)[0]
 
@@ -86,7 +83,6 @@ def rotary_embedding_qk(
     inverse: bool = False,
     inplace: bool = False,
     tensor_format: str = "bhsd",
-    equal_planes: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Rotate queries `[B, H, S, D]` and keys `[B, H_kv, S, D]` together: on a GPU, in one launch.
 
@@ -104,7 +100,7 @@ def rotary_embedding_qk(
     """
     if tensor_format != "bhsd":
         q, k = to_bhsd(tensor_format, q=q, k=k)
-    _check({"q": q, "k": k}, cos, sin, position_ids, interleaved, inverse, inplace, equal_planes)
+    _check({"q": q, "k": k}, cos, sin, position_ids, interleaved, inverse, inplace)
     q, k = rotate((q, k), cos, sin, position_ids, interleaved, inverse, inplace)
     if tensor_format != "bhsd":
         q, k = from_bhsd(tensor_format, q, k)
@@ -119,16 +115,12 @@ def _check(
     interleaved: bool,
     inverse: bool,
     inplace: bool,
-    equal_planes: bool,
 ) -> None:
     """Everything checked before anything is computed."""
     check_flag("interleaved", interleaved)
     check_flag("inverse", inverse)
     check_flag("inplace", inplace)
-    check_flag("equal_planes", equal_planes)
     _check_tables(cos, sin)
-    if not equal_planes:
-        _check_not_doubled(cos, sin)
     for name, x in xs.items():
         check_heads(name, x, 2 * cos.shape[-1])
         check_devices(**{name: x, "cos": cos})
@@ -187,25 +179,6 @@ def _check_tables(cos: Tensor, sin: Tensor) -> None:
         raise ValueError(
             f"cos has shape {list(cos.shape)}; it must hold at least one plane: "
             "build the tables with dim at least 2"
-        )
-
-
-def _check_not_doubled(cos: Tensor, sin: Tensor) -> None:
-    """Refuse tables that hold each plane twice, where their numbers can be read without a wait."""
-    if torch.compiler.is_compiling() or cos.device.type != "cpu" or not is_plain(cos):
-        return
-    planes, rows = cos.shape[-1], cos.shape[-2]
-    if planes % 2 or rows == 0 or torch.jit.is_tracing():  # type: ignore[attr-defined]
-        return
-    few = [table[..., -2:, :] for table in (cos, sin)]
-    halves = all(table[..., : planes // 2].equal(table[..., planes // 2 :]) for table in few)
-    pairs = all(table[..., ::2].equal(table[..., 1::2]) for table in few)
-    if (halves or pairs) and few[1].any():  # not position 0 alone
-        once = "::2" if pairs else f":{planes // 2}"
-        raise ValueError(
-            f"cos and sin, {list(cos.shape)}, hold every number twice, as tables of transformers "
-            f"do; they must hold each plane once: pass cos[..., {once}] and sin likewise, or, if "
-            "they are planes that come out alike, equal_planes=True"
         )
 
 
