@@ -41,7 +41,6 @@ _SUBMODULES = frozenset(
         "config",
         "diagnose",
         "extensions",
-        "formula",
         "frequencies",
         "functional",
         "kernels",
@@ -50,7 +49,6 @@ _SUBMODULES = frozenset(
         "parallel",
         "positions",
         "reference",
-        "rotation",
         "symbolic",
         "tables",
         "xpos",
@@ -65,7 +63,6 @@ if TYPE_CHECKING:
     from rope import config as config
     from rope import diagnose as diagnose
     from rope import extensions as extensions
-    from rope import formula as formula
     from rope import frequencies as frequencies
     from rope import functional as functional
     from rope import kernels as kernels
@@ -74,7 +71,6 @@ if TYPE_CHECKING:
     from rope import parallel as parallel
     from rope import positions as positions
     from rope import reference as reference
-    from rope import rotation as rotation
     from rope import symbolic as symbolic
     from rope import tables as tables
     from rope import xpos as xpos

@@ -5,7 +5,7 @@ Chapter "From maths to PyTorch". With x_j, y_j the two coordinates of plane j,
     x_j' = x_j cos - y_j sin,        y_j' = y_j cos + x_j sin,
 
 which is multiplication by e^{i m theta_j} (RoFormer, arXiv 2104.09864, equation 34). Here the
-arguments are checked; `rope.rotation` computes.
+arguments are checked; `rope.kernels` computes.
 
 Shapes: B batch, H heads, S sequence, D head dimension, R rotated width, N table rows.
 """
@@ -16,8 +16,8 @@ from torch import Tensor
 from rope.checks import check_devices, check_floating, check_heads, check_pair, is_plain
 from rope.formats import from_bhsd, to_bhsd
 from rope.inplace import check_writable
+from rope.kernels.operator import apply_rotation
 from rope.positions import check_position_ids
-from rope.rotation import rotate
 from rope.scalars import check_flag
 
 
@@ -68,7 +68,7 @@ def rotary_embedding(
     if tensor_format != "bhsd":
         (x,) = to_bhsd(tensor_format, x=x)
     _check({"x": x}, cos, sin, position_ids, interleaved, inverse, inplace)
-    (x,) = rotate((x,), cos, sin, position_ids, interleaved, inverse, inplace)
+    (x,) = apply_rotation((x,), cos, sin, position_ids, interleaved, inverse, inplace)
     return x if tensor_format == "bhsd" else from_bhsd(tensor_format, x)[0]
 
 
@@ -101,7 +101,7 @@ def rotary_embedding_qk(
     if tensor_format != "bhsd":
         q, k = to_bhsd(tensor_format, q=q, k=k)
     _check({"q": q, "k": k}, cos, sin, position_ids, interleaved, inverse, inplace)
-    q, k = rotate((q, k), cos, sin, position_ids, interleaved, inverse, inplace)
+    q, k = apply_rotation((q, k), cos, sin, position_ids, interleaved, inverse, inplace)
     if tensor_format != "bhsd":
         q, k = from_bhsd(tensor_format, q, k)
     return q, k

@@ -16,8 +16,8 @@ from rope.checks import check_count, check_heads, check_pair
 from rope.formats import from_bhsd, to_bhsd
 from rope.frequencies import inverse_frequencies
 from rope.inplace import check_writable
+from rope.kernels.operator import apply_rotation
 from rope.positions import check_position_ids, check_rows
-from rope.rotation import rotate
 from rope.scalars import check_flag
 from rope.tables import MOST_ROWS, RotaryTables
 
@@ -206,7 +206,7 @@ class RotaryEmbedding(RotaryTables):
         sin = sin * delta[:, None, :, None].sign()
         if self.attention_scaling != 1:
             cos, sin = cos / self.attention_scaling, sin / self.attention_scaling
-        (k,) = rotate((k,), cos, sin, None, self.interleaved, inverse=False)
+        (k,) = apply_rotation((k,), cos, sin, None, self.interleaved, inverse=False)
         return k
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
@@ -252,4 +252,4 @@ class RotaryEmbedding(RotaryTables):
             # The tables hold a cos and a sin; the way back is (cos, -sin) / a.
             square = self.attention_scaling**2
             cos, sin = cos / square, sin / square
-        return rotate(xs, cos, sin, rows, self.interleaved, inverse, inplace)
+        return apply_rotation(xs, cos, sin, rows, self.interleaved, inverse, inplace)

@@ -18,7 +18,7 @@ from rope.checks import check_count, check_integer, check_table_dtype
 from rope.extensions import Default, Extension
 from rope.following import Following, default_device
 from rope.frequencies import check_extension, inverse_frequencies, rotary_tables, table_dtype
-from rope.kernels.operator import look_up
+from rope.kernels.operator import rows_of
 from rope.positions import check_no_negative, places, position_range
 from rope.scalars import check_base, check_dim, check_flag
 from rope.shared import shared_tables
@@ -181,7 +181,7 @@ class RotaryTables(Following):
         if position_ids is None:
             return cos[offset:length], sin[offset:length], None
         if read and not position_ids.is_cuda:  # where the kernel looks them up
-            return *look_up(cos, sin, position_ids), None
+            return *rows_of(cos, sin, position_ids), None
         return cos, sin, position_ids
 
     def _length_of(self, position_ids: Tensor, known: int | None) -> tuple[int, bool]:

@@ -17,7 +17,7 @@ PACKAGE = Path(rope.__file__).parent
 FLOORS = (
     "scalars checks inplace formats reference symbolic",  # definitions
     "extensions frequencies positions config",
-    "dtensors formula kernels rotation functional",  # the operation
+    "kernels functional",  # the operation
     "following shared tables module",  # the layer, and what keeps its tables
     "layouts axes xpos attention parallel adapters",
     "diagnose",

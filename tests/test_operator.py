@@ -15,8 +15,8 @@ from test_kernels import with_loop
 import rope
 from rope import RotaryEmbedding, kernels, rotary_embedding
 from rope.extensions import YaRN
-from rope.formula import formula
-from rope.kernels.operator import look_up
+from rope.kernels.formula import formula
+from rope.kernels.operator import rows_of
 
 PACKAGE = Path(rope.__file__).parent
 with_compiler = pytest.mark.skipif(
@@ -90,8 +90,7 @@ def test_the_gradient_of_the_operator_is_its_inverse(form, interleaved, inverse)
     (second,) = torch.autograd.grad(half.pow(2).sum(), q)
     x = q.detach().clone().requires_grad_()
     cos, sin, ids = given
-    cos, sin = (cos, sin) if ids is None else look_up(cos, sin, ids)
-    plain = formula(x, cos, -sin if inverse else sin, interleaved)
+    plain = formula(x, *rows_of(cos, sin, ids, inverse), interleaved)
     (first,) = torch.autograd.grad(plain.pow(3).sum(), x, create_graph=True)
     (expected,) = torch.autograd.grad(first.pow(2).sum(), x)
     torch.testing.assert_close(half, first)
@@ -124,11 +123,22 @@ def test_one_learns_which_kernel_is_at_work():
     assert "Triton" in kernels.explain("cuda")
 
 
+def test_the_kernels_alone_bring_the_gradient():
+    code = (
+        "import torch, rope.kernels\n"
+        "q, k = torch.ones(1, 1, 1, 2).requires_grad_(), torch.ones(1, 0, 1, 2)\n"
+        "sin = torch.ones(1, 1)\n"
+        "torch.ops.rope.rotate(q, k, 0 * sin, sin, None, False, False)[0][..., 0].backward()\n"
+        "print(*q.grad.flatten().tolist())"
+    )
+    assert run(["-W", "error", "-c", code]) == "0.0 -1.0\n"
+
+
 CHECK = """
 import sys, torch, rope
 from pathlib import Path
 from rope.kernels import cpu, explain
-from rope.formula import formula
+from rope.kernels.formula import formula
 assert Path(rope.__file__).is_relative_to(Path.cwd())
 TABLES = rope.rotary_tables(999, torch.rand(32).double())
 def check(*words):
