@@ -62,13 +62,21 @@ def rotate_into(
         if loop is None or dtype is None or steps[3] != 1 or out_steps[3] != 1:
             in_blocks(x, out, cos, sin, interleaved)
             continue
-        if wide is not packed:  # once for queries and keys; `tables` keeps their memory alive
-            packed, tables = wide, [t.to(wide) for t in (cos, sin)]
-            tables = [t if t.stride(-1) == 1 else t.contiguous() for t in tables]
-            rows = *_tensor(tables[0]), *_tensor(tables[1])
+        if wide is not packed:  # once for queries and keys
+            tables = _packed(cos, sin, wide)
+            packed, rows = wide, (*_tensor(tables[0]), *_tensor(tables[1]))
         threads = min(torch.get_num_threads(), x.numel() // _GRAIN) or 1
         vectors = x.data_ptr(), *x.shape, *steps, out.data_ptr(), *out.shape, *out_steps
         loop(_CALL.pack(dtype, interleaved, threads, *vectors, *rows))
+
+
+def _packed(cos: Tensor, sin: Tensor, wide: torch.dtype) -> tuple[Tensor, Tensor]:
+    """The tables as the loop takes them; whoever calls it keeps them, and with them the memory."""
+    if cos.dtype != wide:
+        cos, sin = cos.to(wide), sin.to(wide)
+    if cos.stride()[-1] != 1 or sin.stride()[-1] != 1:
+        cos, sin = cos.contiguous(), sin.contiguous()
+    return cos, sin
 
 
 def _tensor(table: Tensor) -> tuple[int, ...]:
