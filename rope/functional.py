@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from rope.checks import check_devices, check_floating, check_heads, check_pair, is_plain
-from rope.formats import from_bhsd, to_bhsd
 from rope.inplace import check_writable
 from rope.kernels.operator import apply_rotation
 from rope.positions import check_position_ids
@@ -67,7 +66,7 @@ def rotary_embedding(
     """
     if tensor_format != "bhsd":
         (x,) = to_bhsd(tensor_format, x=x)
-    _check({"x": x}, cos, sin, position_ids, interleaved, inverse, inplace)
+    _check({"x": x}, cos, sin, position_ids, interleaved, inplace)
     (x,) = apply_rotation((x,), cos, sin, position_ids, interleaved, inverse, inplace)
     return x if tensor_format == "bhsd" else from_bhsd(tensor_format, x)[0]
 
@@ -100,7 +99,7 @@ def rotary_embedding_qk(
     """
     if tensor_format != "bhsd":
         q, k = to_bhsd(tensor_format, q=q, k=k)
-    _check({"q": q, "k": k}, cos, sin, position_ids, interleaved, inverse, inplace)
+    _check({"q": q, "k": k}, cos, sin, position_ids, interleaved, inplace)
     q, k = apply_rotation((q, k), cos, sin, position_ids, interleaved, inverse, inplace)
     if tensor_format != "bhsd":
         q, k = from_bhsd(tensor_format, q, k)
@@ -113,17 +112,15 @@ def _check(
     sin: Tensor,
     position_ids: Tensor | None,
     interleaved: bool,
-    inverse: bool,
     inplace: bool,
 ) -> None:
     """Everything checked before anything is computed."""
     check_flag("interleaved", interleaved)
-    check_flag("inverse", inverse)
-    check_flag("inplace", inplace)
     _check_tables(cos, sin)
     for name, x in xs.items():
         check_heads(name, x, 2 * cos.shape[-1])
-        check_devices(**{name: x, "cos": cos})
+        if x.device != cos.device:
+            check_devices(**{name: x, "cos": cos})
     if len(xs) == 2:
         check_pair(**xs)
     if position_ids is None:
@@ -168,7 +165,8 @@ def _check_tables(cos: Tensor, sin: Tensor) -> None:
             f"cos is {cos.dtype} and sin {sin.dtype}; they must be the same: "
             "take both from one call of rotary_tables"
         )
-    check_devices(cos=cos, sin=sin)
+    if cos.device != sin.device:
+        check_devices(cos=cos, sin=sin)
     if cos.dim() not in (2, 4):
         raise ValueError(
             f"cos has shape {list(cos.shape)}; it must be [rows, planes] or [B, H, S, planes]: add "
@@ -198,3 +196,38 @@ def _check_rows(x: Tensor, cos: Tensor) -> None:
                 f"cos has shape {list(cos.shape)}, whose axis {axis} is {rows}; for x of shape "
                 f"{list(x.shape)} it must be 1 or {size}: slice or expand the tables"
             )
+
+
+def to_bhsd(tensor_format: str, **tensors: Tensor) -> list[Tensor]:
+    """Tensors in the format "bshd" or "thd" seen as `[B, H, S, D]`, with B = 1 for packed ones.
+
+    tensors: by name. Raises ValueError for an unknown format or another number of axes.
+
+    >>> to_bhsd("thd", x=torch.ones(5, 3, 2))[0].shape
+    torch.Size([1, 3, 5, 2])
+    """
+    if tensor_format not in ("bshd", "thd"):
+        raise ValueError(
+            f"tensor_format is {tensor_format!r}; it must be 'bhsd', 'bshd' or 'thd': pass the one "
+            "whose letters name the axes (b batch, h heads, s sequence, t packed tokens)"
+        )
+    for name, x in tensors.items():
+        if x.dim() != len(tensor_format):
+            raise ValueError(
+                f"{name} has shape {list(x.shape)}; in the format {tensor_format!r} it must have "
+                f"{len(tensor_format)} axes: add the missing one, or name another format"
+            )
+    views = [x.transpose(-3, -2) for x in tensors.values()]
+    views = [x[None] for x in views] if tensor_format == "thd" else views
+    given = [*tensors.values()]
+    return views[:1] * 2 if len(given) == 2 and given[1] is given[0] else views
+
+
+def from_bhsd(tensor_format: str, *tensors: Tensor) -> tuple[Tensor, ...]:
+    """The way back: tensors `[B, H, S, D]` in the format "bshd" or "thd".
+
+    >>> from_bhsd("bshd", torch.ones(1, 3, 5, 2))[0].shape
+    torch.Size([1, 5, 3, 2])
+    """
+    views = (x[0] if tensor_format == "thd" else x for x in tensors)
+    return tuple(x.transpose(-3, -2) for x in views)
