@@ -13,7 +13,7 @@ Shapes: B batch, H heads, S sequence, D head dimension, R rotated width, N table
 import torch
 from torch import Tensor
 
-from rope.checks import check_devices, check_floating, check_heads, check_pair, is_plain
+from rope.checks import FLOATING, check_devices, check_floating, check_heads, check_pair, is_plain
 from rope.inplace import check_writable
 from rope.kernels.operator import apply_rotation
 from rope.positions import check_position_ids
@@ -153,14 +153,15 @@ def _check_apart(name: str, x: Tensor, *tables: Tensor) -> None:
 
 def _check_tables(cos: Tensor, sin: Tensor) -> None:
     """Refuse tables that are not floating, or not a pair of one shape, dtype and device."""
-    check_floating("cos", cos)
-    check_floating("sin", sin)
+    if cos.dtype not in FLOATING:
+        check_floating("cos", cos)
     if cos.shape != sin.shape:
         raise ValueError(
             f"cos has shape {list(cos.shape)} and sin {list(sin.shape)}; they must be the same: "
             "take both from one call of rotary_tables"
         )
-    if cos.dtype != sin.dtype:
+    if sin.dtype != cos.dtype:
+        check_floating("sin", sin)
         raise TypeError(
             f"cos is {cos.dtype} and sin {sin.dtype}; they must be the same: "
             "take both from one call of rotary_tables"

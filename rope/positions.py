@@ -172,7 +172,8 @@ def _check_offsets(offset: Tensor, x: Tensor) -> None:
             f"offset has shape {list(offset.shape)}; it must be an int, the same for all rows, or "
             f"[{x.shape[0]}], a start for each row of the batch: {way_out}"
         )
-    check_devices(x=x, offset=offset)
+    if offset.device != x.device:
+        check_devices(x=x, offset=offset)
     if torch.compiler.is_compiling() or offset.is_meta or offset.is_cuda:
         return
     low, _ = position_range(offset)

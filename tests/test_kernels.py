@@ -144,7 +144,7 @@ EACH = [
 
 @pytest.mark.parametrize("interleaved", [False, True])
 @pytest.mark.parametrize(("engine", "dtype"), EACH, ids=str)
-def test_every_combination(engine, dtype, interleaved):
+def test_every_combination(engine, dtype, interleaved, subtests):
     """In all cases; in Triton's interpreter, which takes its time, in one after the other."""
     wide, device = torch.promote_types(dtype, torch.float32), DEVICES[engine]
     bits = engine != "triton" or not (CUDA or dtype == torch.bfloat16)
@@ -163,11 +163,12 @@ def test_every_combination(engine, dtype, interleaved):
             before, outs = [x.clone() for x in xs], xs
             if not inplace:
                 around, outs = zip(*(stored(x, *how) for x in shapes), strict=True)
-            ENGINES[engine](*xs, outs, cos, sin, ids, **flags)
-            for out, x, buffer in zip(outs, before, around, strict=True):
-                assert_right(out.clone(), x, cos, sin, ids, **flags, bits=bits)
-                out.fill_(math.nan)
-                assert buffer.isnan().all(), "wrote beside the output"
+            with subtests.test(form=form, shapes=shapes, width=width, inplace=inplace, **flags):
+                ENGINES[engine](*xs, outs, cos, sin, ids, **flags)
+                for out, x, buffer in zip(outs, before, around, strict=True):
+                    assert_right(out.clone(), x, cos, sin, ids, **flags, bits=bits)
+                    out.fill_(math.nan)
+                    assert buffer.isnan().all(), "wrote beside the output"
 
 
 FORWARD = {"interleaved": False, "inverse": False}

@@ -1,6 +1,8 @@
 """The operator `rope::rotate`, what calls it, and how one learns which kernel is at work."""
 
 import ast
+import inspect
+import itertools
 import os
 import shutil
 import subprocess
@@ -237,26 +239,37 @@ def test_nothing_in_the_kernels_waits_for_the_device():
 
 
 @with_loop
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("interleaved", [False, True])
-def test_a_call_is_short(interleaved, dtype):
-    """At most 32 calls of our functions in at most 10 files, whatever the length."""
-    rotary = RotaryEmbedding(128, interleaved=interleaved)
-    for length in (1, 16, 512):
-        q, k = torch.ones(1, 32, length, 128, dtype=dtype), torch.ones(1, 8, length, 128).to(dtype)
-        rotary(q, k)
-        calls = []
+@pytest.mark.parametrize("length", [1, 512])
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("where", ["nowhere", "offset", "offsets", "position_ids"])
+def test_a_call_is_short(where, grad, length):
+    """At most 28 calls of our functions in at most 8 files, at most 3 of them farther out than
+    the call before, which a reader has to climb back up for.
+    """
+    rotary = RotaryEmbedding(128)
+    q, k = torch.ones(1, 32, length, 128, requires_grad=grad), torch.ones(1, 8, length, 128)
+    given = {
+        "nowhere": {},
+        "offset": {"offset": 5},
+        "offsets": {"offset": torch.tensor([5])},
+        "position_ids": {"position_ids": torch.arange(5, 5 + length)[None]},
+    }[where]
+    rotary(q, k, **given)
+    calls, depths = [], []
 
-        def count(frame, event, _, calls=calls):
-            if event == "call" and frame.f_code.co_filename.startswith(str(PACKAGE)):
-                calls.append(frame.f_code.co_filename)
+    def count(frame, event, _):
+        if event == "call" and frame.f_code.co_filename.startswith(str(PACKAGE)):
+            calls.append(frame.f_code.co_filename)
+            depths.append(len(inspect.stack(0)))
 
-        sys.setprofile(count)
-        try:
-            rotary(q, k)
-        finally:
-            sys.setprofile(None)
-        assert 3 <= len(calls) <= 32 and len(set(calls)) <= 10, calls
+    sys.setprofile(count)
+    try:
+        rotary(q, k, **given)
+    finally:
+        sys.setprofile(None)
+    assert 3 <= len(calls) <= 28 and len(set(calls)) <= 8, calls
+    climbs = sum(after < before for before, after in itertools.pairwise(depths))
+    assert climbs <= 3 or where in ("offsets", "position_ids"), calls
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

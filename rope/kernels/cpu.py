@@ -63,27 +63,27 @@ def rotate_into(
             in_blocks(x, out, cos, sin, interleaved)
             continue
         if wide is not packed:  # once for queries and keys
-            tables = _packed(cos, sin, wide)
-            packed, rows = wide, (*_tensor(tables[0]), *_tensor(tables[1]))
+            packed, (_tables, rows) = wide, _packed(cos, sin, wide)
         threads = min(torch.get_num_threads(), x.numel() // _GRAIN) or 1
         vectors = x.data_ptr(), *x.shape, *steps, out.data_ptr(), *out.shape, *out_steps
         loop(_CALL.pack(dtype, interleaved, threads, *vectors, *rows))
 
 
-def _packed(cos: Tensor, sin: Tensor, wide: torch.dtype) -> tuple[Tensor, Tensor]:
-    """The tables as the loop takes them; whoever calls it keeps them, and with them the memory."""
+def _packed(
+    cos: Tensor, sin: Tensor, wide: torch.dtype
+) -> tuple[tuple[Tensor, Tensor], tuple[int, ...]]:
+    """The tables as the loop takes them, and `struct tensor` of the C file for both.
+
+    The caller keeps the tables, or their memory would be free before the loop reads it. Tables of
+    two axes are the same for all B and H.
+    """
     if cos.dtype != wide:
         cos, sin = cos.to(wide), sin.to(wide)
     if cos.stride()[-1] != 1 or sin.stride()[-1] != 1:
         cos, sin = cos.contiguous(), sin.contiguous()
-    return cos, sin
-
-
-def _tensor(table: Tensor) -> tuple[int, ...]:
-    """`struct tensor` of the C file; a table of two axes is the same for all B and H."""
-    if table.dim() == 2:
-        return table.data_ptr(), 1, 1, *table.shape, 0, 0, *table.stride()
-    return table.data_ptr(), *table.shape, *table.stride()
+    ones, zeros = ((1, 1), (0, 0)) if cos.dim() == 2 else ((), ())
+    of_cos = cos.data_ptr(), *ones, *cos.shape, *zeros, *cos.stride()
+    return (cos, sin), (*of_cos, sin.data_ptr(), *ones, *sin.shape, *zeros, *sin.stride())
 
 
 def in_blocks(x: Tensor, out: Tensor, cos: Tensor, sin: Tensor, interleaved: bool) -> None:

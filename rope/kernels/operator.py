@@ -92,8 +92,9 @@ def apply_rotation(
     if not (operator and xs[0].is_cuda):  # whose kernel looks rows up, and makes a wrong one NaN
         if position_ids is not None:
             check_positions_in_table(position_ids, cos.shape[0])
-        cos, sin = rows_of(cos, sin, position_ids, inverse)
-        position_ids, inverse = None, False
+        if position_ids is not None or inverse:
+            cos, sin = rows_of(cos, sin, position_ids, inverse)
+            position_ids, inverse = None, False
     if not operator:
         return [formula(x, cos, sin, interleaved) for x in xs]
     # One tensor goes as queries beside keys of no heads.
@@ -197,8 +198,8 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tens
     q, k, cos, sin, position_ids, ctx.interleaved, ctx.inverse = inputs
     ctx.save_for_backward(cos, sin, position_ids)
     ctx.set_materialize_grads(False)
-    pairs = zip((q, k), output, strict=True)
-    ctx.mark_non_differentiable(*(y for x, y in pairs if not x.requires_grad))
+    fixed = [y for x, y in zip((q, k), output, strict=True) if not x.requires_grad]
+    ctx.mark_non_differentiable(*fixed)
 
 
 def _backward(ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:
