@@ -139,11 +139,11 @@ class RotaryEmbedding(RotaryTables):
         check_pair(q, k)
         if inplace:
             check_writable(q=q, k=k)
-        given = position_ids, offset, seq_len, inverse, inplace
+        arguments = position_ids, offset, seq_len, inverse, inplace
         if q.dtype != k.dtype and torch.float64 in (q.dtype, k.dtype):  # each has its own tables
-            q, k = self._rotate((q,), *given)[0], self._rotate((k,), *given)[0]
+            q, k = self._rotate((q,), *arguments)[0], self._rotate((k,), *given)[0]
         else:
-            q, k = self._rotate((q, k), *given)
+            q, k = self._rotate((q, k), *arguments)
         if tensor_format != "bhsd":
             q, k = from_bhsd(tensor_format, q, k)
         return q, k

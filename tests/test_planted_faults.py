@@ -27,9 +27,9 @@ rope/kernels/operator.py
 
 m + n in place of n - m: embedding, rotary_attention
 rope/module.py
--            q, k = self._rotate((q, k), *given)
+-            q, k = self._rotate((q, k), *arguments)
 +            back = position_ids, offset, seq_len, not inverse, inplace
-+            q, k = self._rotate((q,), *given)[0], self._rotate((k,), *back)[0]
++            q, k = self._rotate((q,), *arguments)[0], self._rotate((k,), *back)[0]
 
 layouts swapped: rotation, from_maths_to_pytorch
 rope/kernels/operator.py
@@ -50,8 +50,8 @@ rope/kernels/operator.py
 
 query rotated but not the key: embedding, rotary_attention
 rope/module.py
--            q, k = self._rotate((q, k), *given)
-+            q = self._rotate((q, k), *given)[0]
+-            q, k = self._rotate((q, k), *arguments)
++            q = self._rotate((q, k), *arguments)[0]
 
 degrees for radians: frequencies, rotation_in_two_dimensions
 rope/frequencies.py

@@ -151,15 +151,15 @@ torch.library.define("rope::rotate_", f"(Tensor(a!) q, Tensor(b!) k, {_ARGUMENTS
 
 
 @torch.library.impl("rope::rotate", tuple(DTYPES))
-def _into_new(q: Tensor, k: Tensor, *given: Any) -> tuple[Tensor, Tensor]:
+def _into_new(q: Tensor, k: Tensor, *rows: Any) -> tuple[Tensor, Tensor]:
     outs = torch.empty_like(q), torch.empty_like(k)
-    _run_kernel(outs, (q, k), *given)
+    _run_kernel(outs, (q, k), *rows)
     return outs
 
 
 @torch.library.impl("rope::rotate_", tuple(DTYPES))
-def _into_itself(q: Tensor, k: Tensor, *given: Any) -> None:
-    _run_kernel((q, k), (q, k), *given)
+def _into_itself(q: Tensor, k: Tensor, *rows: Any) -> None:
+    _run_kernel((q, k), (q, k), *rows)
     for x in (q, k):
         if not x.is_inference():
             torch.autograd.graph.increment_version(x)  # torch has not seen the writing
@@ -212,8 +212,8 @@ def _backward(ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:
     if position_ids is not None and not position_ids.is_cuda:  # checked on the way there
         cos, sin, position_ids = *rows_of(cos, sin, position_ids), None
     present = [grad for grad in grads if grad is not None]
-    given = cos, sin, position_ids, ctx.interleaved, not ctx.inverse
-    back = iter(apply_rotation(present, *given) if present else ())
+    rows = cos, sin, position_ids, ctx.interleaved, not ctx.inverse
+    back = iter(apply_rotation(present, *rows) if present else ())
     return *(None if grad is None else next(back) for grad in grads), *[None] * 5
 
 
