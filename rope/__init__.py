@@ -5,6 +5,7 @@ need torch alone; `reference` needs NumPy, `symbolic` SymPy, and the `book` more
 """
 
 import importlib
+import pkgutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,32 +33,9 @@ _HOMES = {
     "rotary_embedding_qk": "functional",
     "rotary_tables": "frequencies",
 }
-_SUBMODULES = frozenset(
-    (
-        "adapters",
-        "attention",
-        "axes",
-        "book",
-        "config",
-        "diagnose",
-        "extensions",
-        "formula",
-        "frequencies",
-        "functional",
-        "kernels",
-        "layouts",
-        "module",
-        "parallel",
-        "positions",
-        "reference",
-        "rotation",
-        "symbolic",
-        "tables",
-        "xpos",
-    )
-)
+_SUBMODULES = frozenset(module.name for module in pkgutil.iter_modules(__path__))
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # a type checker takes what stands here, and finds a misspelt name
     from rope import adapters as adapters
     from rope import attention as attention
     from rope import axes as axes
@@ -65,7 +43,6 @@ if TYPE_CHECKING:
     from rope import config as config
     from rope import diagnose as diagnose
     from rope import extensions as extensions
-    from rope import formula as formula
     from rope import frequencies as frequencies
     from rope import functional as functional
     from rope import kernels as kernels
@@ -74,34 +51,29 @@ if TYPE_CHECKING:
     from rope import parallel as parallel
     from rope import positions as positions
     from rope import reference as reference
-    from rope import rotation as rotation
     from rope import symbolic as symbolic
     from rope import tables as tables
     from rope import xpos as xpos
     from rope.frequencies import inverse_frequencies, rotary_tables
     from rope.functional import rotary_embedding, rotary_embedding_qk
     from rope.module import RotaryEmbedding
+else:
 
-
-def _load(name: str) -> Any:
-    if name not in _HOMES and name not in _SUBMODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
-        module = importlib.import_module(f"{__name__}.{_HOMES.get(name, name)}")
-    except ModuleNotFoundError as error:
-        if error.name != "torch":
-            raise
-        raise ImportError(
-            f"rope.{name} needs torch, which is not installed: pip install torch, or stay with "
-            "rope.reference and rope.symbolic, which need none",
-            name="torch",
-        ) from error
-    # Kept, so that the next look finds it, and compiled code something that does not change.
-    return globals().setdefault(name, getattr(module, name) if name in _HOMES else module)
-
-
-if not TYPE_CHECKING:  # a type checker has the list above, and finds a misspelt name
-    __getattr__ = _load
+    def __getattr__(name: str) -> Any:
+        if name not in _HOMES and name not in _SUBMODULES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        try:
+            module = importlib.import_module(f"{__name__}.{_HOMES.get(name, name)}")
+        except ModuleNotFoundError as error:
+            if error.name != "torch":
+                raise
+            raise ImportError(
+                f"rope.{name} needs torch, which is not installed: pip install torch, or stay with "
+                "rope.reference and rope.symbolic, which need none",
+                name="torch",
+            ) from error
+        # Kept, so that it is not looked for again, and compiled code finds what does not change.
+        return globals().setdefault(name, getattr(module, name) if name in _HOMES else module)
 
 
 def __dir__() -> list[str]:

@@ -17,6 +17,8 @@ INTEGER = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
 def check_count(name: str, value: int, smallest: int = 1) -> None:
     """Refuse anything but an integer that is at least `smallest`, or a length that is traced."""
+    if type(value) is int and not torch.compiler.is_compiling() and smallest <= value <= FARTHEST:
+        return  # as nearly every call has it
     # torch.export traces a length as a SymInt, which Python does not count among the Integrals;
     # a bound that the shapes did not have would narrow what the exported program takes.
     largest = None if torch.compiler.is_compiling() else FARTHEST
@@ -48,23 +50,21 @@ def check_tensor(name: str, value: Tensor) -> None:
 
 
 def check_floating(name: str, tensor: Tensor) -> None:
-    """Refuse what is not a tensor of float16, bfloat16, float32 or float64."""
-    if not isinstance(tensor, Tensor):
-        check_tensor(name, tensor)
+    """Refuse numbers that are not float16, bfloat16, float32 or float64."""
     if tensor.dtype not in FLOATING:
         raise TypeError(
-            f"{name} is {tensor.dtype}; it must be float16, bfloat16, float32 or float64: "
-            f"convert it with {name}.to(torch.float32), or torch.view_as_real if it is complex"
+            f"{name} is {tensor.dtype}; it must be a tensor of float16, bfloat16, float32 or "
+            f"float64: convert it with {name}.to(torch.float32), or with torch.view_as_real if it "
+            "is complex"
         )
 
 
 def check_float64(name: str, tensor: Tensor, maker: str = "inverse_frequencies") -> None:
     """Refuse frequencies that are not float64; `maker` makes them."""
-    if not isinstance(tensor, Tensor) or tensor.dtype != torch.float64:
-        what = tensor.dtype if isinstance(tensor, Tensor) else f"a {type(tensor).__name__}"
+    if tensor.dtype != torch.float64:
         raise TypeError(
-            f"{name} is {what}; it must be a float64 tensor, or far positions get wrong angles: "
-            f"take it from {maker}"
+            f"{name} is {tensor.dtype}; it must be a float64 tensor, or far positions get wrong "
+            f"angles: take it from {maker}"
         )
 
 
@@ -83,20 +83,18 @@ def is_plain(tensor: Tensor) -> bool:
 
 
 def check_integer(name: str, tensor: Tensor) -> None:
-    """Refuse what is not an integer tensor; booleans are a mask, not positions."""
-    if not isinstance(tensor, Tensor):
-        kind = type(tensor).__name__
-        raise TypeError(f"{name} is a {kind}; it must be an integer tensor: torch.tensor({name})")
+    """Refuse numbers that are not whole; booleans are a mask, not positions."""
     if tensor.dtype not in INTEGER:
         raise TypeError(
-            f"{name} is {tensor.dtype}; it must be uint8, int8, int16, int32 or int64, whole "
-            f"numbers: make it so from the start, or pass {name}.long() if they are whole"
+            f"{name} is {tensor.dtype}; it must be a tensor of uint8, int8, int16, int32 or int64, "
+            f"whole numbers: make it so from the start, or pass {name}.long() if they are whole"
         )
 
 
 def check_heads(name: str, x: Tensor, rotary_dim: int) -> None:
     """Refuse vectors that are not [B, H, S, D] floating with D at least the rotated width."""
-    check_floating(name, x)
+    if x.dtype not in FLOATING:
+        check_floating(name, x)
     if x.is_nested or x.layout != torch.strided:
         kind = "nested" if x.is_nested else str(x.layout)
         raise TypeError(
@@ -123,7 +121,8 @@ def check_pair(q: Tensor, k: Tensor) -> None:
             f"q has shape {list(q.shape)} and k {list(k.shape)}; only their heads may differ: give "
             "both the same batch, sequence and head_dim, or rotate each by itself"
         )
-    check_devices(q=q, k=k)
+    if q.device != k.device:
+        check_devices(q=q, k=k)
 
 
 def check_devices(**tensors: Tensor) -> None:

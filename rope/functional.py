@@ -5,7 +5,7 @@ Chapter "From maths to PyTorch". With x_j, y_j the two coordinates of plane j,
     x_j' = x_j cos - y_j sin,        y_j' = y_j cos + x_j sin,
 
 which is multiplication by e^{i m theta_j} (RoFormer, arXiv 2104.09864, equation 34). Here the
-arguments are checked; `rope.rotation` computes.
+arguments are checked; `rope.kernels` computes.
 
 Shapes: B batch, H heads, S sequence, D head dimension, R rotated width, N table rows.
 """
@@ -13,11 +13,10 @@ Shapes: B batch, H heads, S sequence, D head dimension, R rotated width, N table
 import torch
 from torch import Tensor
 
-from rope.checks import check_devices, check_floating, check_heads, check_pair, is_plain
-from rope.formats import from_bhsd, to_bhsd
+from rope.checks import FLOATING, check_devices, check_floating, check_heads, check_pair, is_plain
 from rope.inplace import check_writable
+from rope.kernels.operator import apply_rotation
 from rope.positions import check_position_ids
-from rope.rotation import rotate
 from rope.scalars import check_flag
 
 
@@ -31,7 +30,6 @@ def rotary_embedding(
     inverse: bool = False,
     inplace: bool = False,
     tensor_format: str = "bhsd",
-    equal_planes: bool = False,
 ) -> Tensor:
     """Rotate the first R of the D coordinates of each vector; the rest passes through untouched.
 
@@ -44,10 +42,8 @@ def rotary_embedding(
     undone (`RotaryEmbedding` undoes its own).
     inplace: write into x, the same bits; autograd sees the change.
     tensor_format: "bhsd", "bshd" or "thd", of x alone and not of the tables.
-    equal_planes: planes may come out alike, as those of two axes do at equal positions. Otherwise
-    tables that hold each plane twice, as transformers' `[B, S, R]` do, are refused (on a CPU, and
-    uncompiled): pass `cos[:, None, :, :R//2]`, or `[:, None, :, ::2]` for Cohere, and sin likewise,
-    or use `rope.adapters.transformers`.
+    Tables of transformers, `[B, S, R]`, hold each plane twice: pass `cos[:, None, :, :R//2]`, or
+    `[:, None, :, ::2]` for Cohere, and sin likewise, or use `rope.adapters.transformers`.
     Returns x, or a view of it in another format, or a new tensor of its shape and dtype; the
     arithmetic is in float32, or float64 when x or the tables are, and its result is rounded to x's
     dtype at the end alone.
@@ -70,8 +66,8 @@ def rotary_embedding(
     """
     if tensor_format != "bhsd":
         (x,) = to_bhsd(tensor_format, x=x)
-    _check({"x": x}, cos, sin, position_ids, interleaved, inverse, inplace, equal_planes)
-    (x,) = rotate((x,), cos, sin, position_ids, interleaved, inverse, inplace)
+    _check({"x": x}, cos, sin, position_ids, interleaved, inplace)
+    (x,) = apply_rotation((x,), cos, sin, position_ids, interleaved, inverse, inplace)
     return x if tensor_format == "bhsd" else from_bhsd(tensor_format, x)[0]
 
 
@@ -86,7 +82,6 @@ def rotary_embedding_qk(
     inverse: bool = False,
     inplace: bool = False,
     tensor_format: str = "bhsd",
-    equal_planes: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Rotate queries `[B, H, S, D]` and keys `[B, H_kv, S, D]` together: on a GPU, in one launch.
 
@@ -104,8 +99,8 @@ def rotary_embedding_qk(
     """
     if tensor_format != "bhsd":
         q, k = to_bhsd(tensor_format, q=q, k=k)
-    _check({"q": q, "k": k}, cos, sin, position_ids, interleaved, inverse, inplace, equal_planes)
-    q, k = rotate((q, k), cos, sin, position_ids, interleaved, inverse, inplace)
+    _check({"q": q, "k": k}, cos, sin, position_ids, interleaved, inplace)
+    q, k = apply_rotation((q, k), cos, sin, position_ids, interleaved, inverse, inplace)
     if tensor_format != "bhsd":
         q, k = from_bhsd(tensor_format, q, k)
     return q, k
@@ -117,21 +112,15 @@ def _check(
     sin: Tensor,
     position_ids: Tensor | None,
     interleaved: bool,
-    inverse: bool,
     inplace: bool,
-    equal_planes: bool,
 ) -> None:
     """Everything checked before anything is computed."""
     check_flag("interleaved", interleaved)
-    check_flag("inverse", inverse)
-    check_flag("inplace", inplace)
-    check_flag("equal_planes", equal_planes)
     _check_tables(cos, sin)
-    if not equal_planes:
-        _check_not_doubled(cos, sin)
     for name, x in xs.items():
         check_heads(name, x, 2 * cos.shape[-1])
-        check_devices(**{name: x, "cos": cos})
+        if x.device != cos.device:
+            check_devices(**{name: x, "cos": cos})
     if len(xs) == 2:
         check_pair(**xs)
     if position_ids is None:
@@ -164,19 +153,21 @@ def _check_apart(name: str, x: Tensor, *tables: Tensor) -> None:
 
 def _check_tables(cos: Tensor, sin: Tensor) -> None:
     """Refuse tables that are not floating, or not a pair of one shape, dtype and device."""
-    check_floating("cos", cos)
-    check_floating("sin", sin)
+    if cos.dtype not in FLOATING:
+        check_floating("cos", cos)
     if cos.shape != sin.shape:
         raise ValueError(
             f"cos has shape {list(cos.shape)} and sin {list(sin.shape)}; they must be the same: "
             "take both from one call of rotary_tables"
         )
-    if cos.dtype != sin.dtype:
+    if sin.dtype != cos.dtype:
+        check_floating("sin", sin)
         raise TypeError(
             f"cos is {cos.dtype} and sin {sin.dtype}; they must be the same: "
             "take both from one call of rotary_tables"
         )
-    check_devices(cos=cos, sin=sin)
+    if cos.device != sin.device:
+        check_devices(cos=cos, sin=sin)
     if cos.dim() not in (2, 4):
         raise ValueError(
             f"cos has shape {list(cos.shape)}; it must be [rows, planes] or [B, H, S, planes]: add "
@@ -187,25 +178,6 @@ def _check_tables(cos: Tensor, sin: Tensor) -> None:
         raise ValueError(
             f"cos has shape {list(cos.shape)}; it must hold at least one plane: "
             "build the tables with dim at least 2"
-        )
-
-
-def _check_not_doubled(cos: Tensor, sin: Tensor) -> None:
-    """Refuse tables that hold each plane twice, where their numbers can be read without a wait."""
-    if torch.compiler.is_compiling() or cos.device.type != "cpu" or not is_plain(cos):
-        return
-    planes, rows = cos.shape[-1], cos.shape[-2]
-    if planes % 2 or rows == 0 or torch.jit.is_tracing():  # type: ignore[attr-defined]
-        return
-    few = [table[..., -2:, :] for table in (cos, sin)]
-    halves = all(table[..., : planes // 2].equal(table[..., planes // 2 :]) for table in few)
-    pairs = all(table[..., ::2].equal(table[..., 1::2]) for table in few)
-    if (halves or pairs) and few[1].any():  # not position 0 alone
-        once = "::2" if pairs else f":{planes // 2}"
-        raise ValueError(
-            f"cos and sin, {list(cos.shape)}, hold every number twice, as tables of transformers "
-            f"do; they must hold each plane once: pass cos[..., {once}] and sin likewise, or, if "
-            "they are planes that come out alike, equal_planes=True"
         )
 
 
@@ -225,3 +197,38 @@ def _check_rows(x: Tensor, cos: Tensor) -> None:
                 f"cos has shape {list(cos.shape)}, whose axis {axis} is {rows}; for x of shape "
                 f"{list(x.shape)} it must be 1 or {size}: slice or expand the tables"
             )
+
+
+def to_bhsd(tensor_format: str, **tensors: Tensor) -> list[Tensor]:
+    """Tensors in the format "bshd" or "thd" seen as `[B, H, S, D]`, with B = 1 for packed ones.
+
+    tensors: by name. Raises ValueError for an unknown format or another number of axes.
+
+    >>> to_bhsd("thd", x=torch.ones(5, 3, 2))[0].shape
+    torch.Size([1, 3, 5, 2])
+    """
+    if tensor_format not in ("bshd", "thd"):
+        raise ValueError(
+            f"tensor_format is {tensor_format!r}; it must be 'bhsd', 'bshd' or 'thd': pass the one "
+            "whose letters name the axes (b batch, h heads, s sequence, t packed tokens)"
+        )
+    for name, x in tensors.items():
+        if x.dim() != len(tensor_format):
+            raise ValueError(
+                f"{name} has shape {list(x.shape)}; in the format {tensor_format!r} it must have "
+                f"{len(tensor_format)} axes: add the missing one, or name another format"
+            )
+    views = [x.transpose(-3, -2) for x in tensors.values()]
+    views = [x[None] for x in views] if tensor_format == "thd" else views
+    given = [*tensors.values()]
+    return views[:1] * 2 if len(given) == 2 and given[1] is given[0] else views
+
+
+def from_bhsd(tensor_format: str, *tensors: Tensor) -> tuple[Tensor, ...]:
+    """The way back: tensors `[B, H, S, D]` in the format "bshd" or "thd".
+
+    >>> from_bhsd("bshd", torch.ones(1, 3, 5, 2))[0].shape
+    torch.Size([1, 5, 3, 2])
+    """
+    views = (x[0] if tensor_format == "thd" else x for x in tensors)
+    return tuple(x.transpose(-3, -2) for x in views)

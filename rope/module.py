@@ -13,12 +13,10 @@ import torch
 from torch import Tensor
 
 from rope.checks import check_count, check_heads, check_pair
-from rope.formats import from_bhsd, to_bhsd
-from rope.frequencies import inverse_frequencies
+from rope.functional import from_bhsd, to_bhsd
 from rope.inplace import check_writable
+from rope.kernels.operator import apply_rotation
 from rope.positions import check_position_ids, check_rows
-from rope.rotation import rotate
-from rope.scalars import check_flag
 from rope.tables import MOST_ROWS, RotaryTables
 
 
@@ -86,7 +84,7 @@ class RotaryEmbedding(RotaryTables):
                     "add max_position_embeddings"
                 )
             max_seq_len = min(settings.max_position_embeddings, MOST_ROWS)
-        made = cls(
+        rotary = cls(
             settings.dim,
             max_seq_len,
             settings.base,
@@ -94,8 +92,8 @@ class RotaryEmbedding(RotaryTables):
             interleaved=settings.interleaved,
             device=device,
         )
-        made.softmax_scale = settings.softmax_scale
-        return made
+        rotary.softmax_scale = settings.softmax_scale
+        return rotary
 
     def forward(
         self,
@@ -139,12 +137,13 @@ class RotaryEmbedding(RotaryTables):
         check_heads("q", q, self.dim)
         check_heads("k", k, self.dim)
         check_pair(q, k)
-        self._check_flags(inverse, inplace, q=q, k=k)
-        given = position_ids, offset, seq_len, inverse, inplace
+        if inplace:
+            check_writable(q=q, k=k)
+        arguments = position_ids, offset, seq_len, inverse, inplace
         if q.dtype != k.dtype and torch.float64 in (q.dtype, k.dtype):  # each has its own tables
-            q, k = self._rotate((q,), *given)[0], self._rotate((k,), *given)[0]
+            q, k = self._rotate((q,), *arguments)[0], self._rotate((k,), *given)[0]
         else:
-            q, k = self._rotate((q, k), *given)
+            q, k = self._rotate((q, k), *arguments)
         if tensor_format != "bhsd":
             q, k = from_bhsd(tensor_format, q, k)
         return q, k
@@ -172,7 +171,8 @@ class RotaryEmbedding(RotaryTables):
             check_rows(tensor_format, offset)
             (x,) = to_bhsd(tensor_format, x=x)
         check_heads("x", x, self.dim)
-        self._check_flags(inverse, inplace, x=x)
+        if inplace:
+            check_writable(x=x)
         (x,) = self._rotate((x,), position_ids, offset, seq_len, inverse, inplace)
         return x if tensor_format == "bhsd" else from_bhsd(tensor_format, x)[0]
 
@@ -206,37 +206,8 @@ class RotaryEmbedding(RotaryTables):
         sin = sin * delta[:, None, :, None].sign()
         if self.attention_scaling != 1:
             cos, sin = cos / self.attention_scaling, sin / self.attention_scaling
-        (k,) = rotate((k,), cos, sin, None, self.interleaved, inverse=False)
+        (k,) = apply_rotation((k,), cos, sin, None, self.interleaved, inverse=False)
         return k
-
-    def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
-        """Older checkpoints hold the frequencies, of which this keeps no copy: they must agree."""
-        for name in {"inv_freq", "freqs"} - {*self._parameters, *self._buffers}:
-            kept = state_dict.get(prefix + name)
-            if not isinstance(kept, Tensor):
-                continue
-            del state_dict[prefix + name]
-            halves = (kept.to(half).to(kept.dtype) for half in (torch.bfloat16, torch.float16))
-            rounded = not kept.is_meta and any(kept.equal(half) for half in halves)
-            rtol, atol = (2**-8, 2**-24) if rounded else (1e-5, 0.0)
-            plain = inverse_frequencies(self.dim, self.base, device="cpu")
-            spectra = (plain, self._frequencies(self.fixed_length, "cpu"))
-            if kept.is_meta or any(
-                kept.shape == each.shape and torch.allclose(kept.cpu().double(), each, rtol, atol)
-                for each in spectra
-            ):
-                continue
-            rest[-1].append(  # which load_state_dict raises
-                f"{prefix}{name} of the checkpoint is not the spectrum of {self}; they must be "
-                "the same: make the module from the model's configuration, or delete the key"
-            )
-        super()._load_from_state_dict(state_dict, prefix, *rest)
-
-    def _check_flags(self, inverse: bool, inplace: bool, **tensors: Tensor) -> None:
-        check_flag("inverse", inverse)
-        check_flag("inplace", inplace)
-        if inplace:
-            check_writable(**tensors)
 
     def _rotate(
         self,
@@ -252,4 +223,4 @@ class RotaryEmbedding(RotaryTables):
             # The tables hold a cos and a sin; the way back is (cos, -sin) / a.
             square = self.attention_scaling**2
             cos, sin = cos / square, sin / square
-        return rotate(xs, cos, sin, rows, self.interleaved, inverse, inplace)
+        return apply_rotation(xs, cos, sin, rows, self.interleaved, inverse, inplace)

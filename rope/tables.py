@@ -4,28 +4,31 @@ Chapters "From maths to PyTorch" and "Longer than the training text". The spectr
 extension at one length; a call for another length, or in float64, gets rows made for it alone.
 
 The tables are no buffers; they follow the device alone (`rope.following`). Modules of one spectrum
-on one device share them, and no pickle holds them.
+on one device share them: a model of 32 layers holds one pair, not 32, and no pickle holds any.
 
 Shapes: B batch, H heads, S sequence, D head dimension, R rotated width, N table rows.
 """
 
 import threading
+from typing import Any
+from weakref import WeakValueDictionary
 
 import torch
 from torch import Tensor
 
-from rope.checks import check_count, check_integer, check_table_dtype
+from rope.checks import check_count, check_integer, check_table_dtype, is_plain
 from rope.extensions import Default, Extension
 from rope.following import Following, default_device
 from rope.frequencies import check_extension, inverse_frequencies, rotary_tables, table_dtype
-from rope.kernels.operator import look_up
+from rope.kernels.operator import rows_of
 from rope.positions import check_no_negative, places, position_range
 from rope.scalars import check_base, check_dim, check_flag
-from rope.shared import shared_tables
 
 _CHANGING = threading.Lock()  # one for all: a lock of its own could not be copied or pickled
 #: Rows that tables grow to by themselves; for a call that goes farther they are made alone.
 MOST_ROWS = 1 << 17
+#: By name, device, rows, scale and spectrum; an entry goes with the last module that holds it.
+_SHARED: WeakValueDictionary[Any, Tensor] = WeakValueDictionary()
 
 
 class RotaryTables(Following):
@@ -51,6 +54,7 @@ class RotaryTables(Following):
         check_flag("interleaved", interleaved)
         self.dim, self.base, self.interleaved = dim, float(base), interleaved
         self.extension = Default() if extension is None else extension
+        self._length_dependent = self.extension.length_dependent  # asked at every call
         self.fixed_length: int | None = None
         self.softmax_scale = 1.0
         self._kept = self._build(default_device(device), max_seq_len)
@@ -112,8 +116,8 @@ class RotaryTables(Following):
             check_count("seq_len", seq_len)
             rows = max(rows, min(seq_len, MOST_ROWS))
         with _CHANGING:
-            made = self._make(self.cos.device, rows, seq_len)
-            self.__dict__.update(_kept=made, fixed_length=seq_len)
+            kept = self._make(self.cos.device, rows, seq_len)
+            self.__dict__.update(_kept=kept, fixed_length=seq_len)
 
     def grow(self, length: int) -> None:
         """Make the tables hold positions 0 ... length-1; they never shrink.
@@ -160,7 +164,7 @@ class RotaryTables(Following):
     def _tables_for(
         self, x: Tensor, position_ids: Tensor | None, offset: int | Tensor, seq_len: int | None
     ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Tables, and the positions to look up in them, or None if that is done."""
+        """cos and sin for x, and the positions whose rows the operator has yet to look up."""
         position_ids, offset = places(position_ids, offset, x)
         if seq_len is not None:
             check_count("seq_len", seq_len)
@@ -168,21 +172,32 @@ class RotaryTables(Following):
         length, read = offset + x.shape[2], False
         if position_ids is not None:
             length, read = self._length_of(position_ids, known)
-        other = False
-        if self.extension.length_dependent:
-            known = length if known is None else known
-            other = self.extension.regime(known) != self.extension.regime(self.fixed_length)
-        kept = self._kept  # looked at once: another thread may replace it
-        rows = len(kept[0])
-        most = rows if torch.compiler.is_compiling() else max(rows, MOST_ROWS)
-        if other or x.dtype == torch.float64 or length > most:
+        if known is None and self._length_dependent:
+            known = length
+        if not self._kept_serve(x.dtype, length, known):
             return *self._fresh(x, position_ids, offset, known), None
-        cos, sin = self._on(x.device, self._ensure(length) if length > rows else kept)
+        cos, sin = self._rows(length, x.device)
         if position_ids is None:
             return cos[offset:length], sin[offset:length], None
-        if read and not position_ids.is_cuda:  # where the kernel looks them up
-            return *look_up(cos, sin, position_ids), None
+        if read and not position_ids.is_cuda:
+            return *rows_of(cos, sin, position_ids), None
         return cos, sin, position_ids
+
+    def _kept_serve(self, dtype: torch.dtype, length: int, known: int | None) -> bool:
+        """Whether the kept tables, grown if need be, have the precision, length and spectrum."""
+        rows = self._kept[0].shape[0]
+        most = rows if torch.compiler.is_compiling() else max(rows, MOST_ROWS)
+        if dtype == torch.float64 or length > most:
+            return False
+        regime = self.extension.regime
+        return not self._length_dependent or regime(known) == regime(self.fixed_length)
+
+    def _rows(self, length: int, device: torch.device) -> tuple[Tensor, ...]:
+        """The kept tables, for at least `length` positions, on a device."""
+        kept = self._kept  # looked at once: another thread may replace it
+        if length > kept[0].shape[0]:
+            kept = self._ensure(length)
+        return kept if kept[0].device == device else self._on(device, kept)
 
     def _length_of(self, position_ids: Tensor, known: int | None) -> tuple[int, bool]:
         """Rows that the positions need, and whether they were read to tell.
@@ -196,7 +211,7 @@ class RotaryTables(Following):
             check_no_negative(low)
             check_count("the largest of position_ids", high, smallest=-1)  # of none: -1
             return high + 1, True
-        if known is None and self.extension.length_dependent and not meta:
+        if known is None and self._length_dependent and not meta:
             raise ValueError(
                 f"seq_len is None for {self.extension.name}, whose spectrum depends on the length, "
                 "and compiled code does not read it from position_ids; it must be an integer: "
@@ -237,7 +252,7 @@ class RotaryTables(Following):
         """Made outside inference mode, or they could never be used in training."""
         with torch.inference_mode(False):
             inv_freq = self._frequencies(seq_len, "cpu")
-            return shared_tables(inv_freq, rows, self.attention_scaling, device)
+            return _shared_tables(inv_freq, rows, self.attention_scaling, device)
 
     def extra_repr(self) -> str:
         parts = [f"dim={self.dim}", f"rows={len(self.cos)}", f"base={self.base}"]
@@ -248,3 +263,55 @@ class RotaryTables(Following):
         if self.softmax_scale != 1:
             parts.append(f"softmax_scale={self.softmax_scale:.6g}")
         return ", ".join([*parts, f"interleaved={self.interleaved}"])
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
+        """Older checkpoints hold the frequencies, of which this keeps no copy: they must agree."""
+        for name in {"inv_freq", "freqs"} - {*self._parameters, *self._buffers}:
+            stored = state_dict.get(prefix + name)
+            if not isinstance(stored, Tensor):
+                continue
+            del state_dict[prefix + name]
+            if not (stored.is_meta or self._agrees(stored)):
+                rest[-1].append(  # which load_state_dict raises
+                    f"{prefix}{name} of the checkpoint is not the spectrum of {self}; they must be "
+                    "the same: make the module from the model's configuration, or delete the key"
+                )
+        super()._load_from_state_dict(state_dict, prefix, *rest)
+
+    def _agrees(self, stored: Tensor) -> bool:
+        """Whether frequencies are the plain or the extended ones, rounded as checkpoints are."""
+        halves = (stored.to(half).to(stored.dtype) for half in (torch.bfloat16, torch.float16))
+        rounded = any(stored.equal(half) for half in halves)
+        rtol, atol = (2**-8, 2**-24) if rounded else (1e-5, 0.0)
+        plain = inverse_frequencies(self.dim, self.base, device="cpu")
+        return any(
+            stored.shape == theta.shape
+            and torch.allclose(stored.cpu().double(), theta, rtol=rtol, atol=atol)
+            for theta in (plain, self._frequencies(self.fixed_length, "cpu"))
+        )
+
+
+def _shared_tables(
+    inv_freq: Tensor, rows: int, scale: float, device: torch.device
+) -> tuple[Tensor, ...]:
+    """cos and sin `[N, R/2]`, float32, as another module holds them; new ones where none does.
+
+    inv_freq: float64 `[R/2]` on the CPU, where the tables are made before they are moved.
+
+    >>> theta, cpu = torch.ones(1).double(), torch.device("cpu")
+    >>> cos, sin = _shared_tables(theta, 8, 1.0, cpu)
+    >>> _shared_tables(theta, 8, 1.0, cpu)[0] is cos
+    True
+    """
+    if torch.compiler.is_compiling() or not is_plain(inv_freq):  # a tracer's numbers are its own
+        return tuple(t.to(device) for t in rotary_tables(rows, inv_freq, scale=scale))
+    keys = [(name, device, rows, scale, *inv_freq.tolist()) for name in ("cos", "sin")]
+    tables = tuple(table for table in map(_SHARED.get, keys) if table is not None)
+    if len(tables) < 2:
+        if device == inv_freq.device:
+            tables = rotary_tables(rows, inv_freq, scale=scale)
+        else:
+            on_cpu = _shared_tables(inv_freq, rows, scale, inv_freq.device)
+            tables = tuple(t.to(device) for t in on_cpu)
+        _SHARED.update(zip(keys, tables, strict=True))
+    return tables

@@ -177,9 +177,7 @@ class XPos(nn.Module):
         check_flag("inverse", inverse)
         factor = factor.reciprocal() if inverse else factor
         cos, sin = ((table * factor).to(table_dtype(x)) for table in (cos, sin))
-        return rotary_embedding(
-            x, cos, sin, interleaved=self.interleaved, inverse=inverse, equal_planes=True
-        )
+        return rotary_embedding(x, cos, sin, interleaved=self.interleaved, inverse=inverse)
 
     def _check_positions(self, position_ids: Tensor, reach: float, counted: bool) -> None:
         if position_ids.is_meta:

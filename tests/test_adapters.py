@@ -232,9 +232,6 @@ def test_the_parts_are_of_use_alone():
     other = apply_rotary_pos_emb(*swapped, cos, sin, unsqueeze_dim=2, interleaved=True)
     for a, b, c in zip(expected, found, other, strict=True):
         assert torch.equal(a, b) and torch.equal(a, c.transpose(1, 2))
-    twice = [torch.cat((table, table), dim=-1) for table in (cos, sin)]
-    with pytest.raises(ValueError, match="hold every number twice"):
-        apply_rotary_pos_emb(torch.cat((q, q), -1), torch.cat((k, k), -1), *twice)
     with pytest.raises(ValueError, match="unsqueeze_dim is 0; it must be 1 for"):
         apply_rotary_pos_emb(q, k, cos, sin, 0)
     with pytest.raises(ValueError, match="layer_type is None; it must be one of sliding_attention"):

@@ -36,7 +36,7 @@ def tables(ids, inv_freq=None, dtype=torch.float64):
 
 
 def turned(x, cos, sin, **options):
-    return rope.rotary_embedding(x, cos, sin, equal_planes=True, **options)
+    return rope.rotary_embedding(x, cos, sin, **options)
 
 
 def by_angle(angle):

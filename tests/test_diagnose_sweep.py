@@ -136,10 +136,7 @@ def test_learned_frequencies_have_no_name():
 
         def rotate(q, k, ids, theta=theta):
             tables = rope.rotary_tables(ids[:, None], theta, dtype=torch.float64)
-            return tuple(
-                rope.rotary_embedding(x, *(t.to(x) for t in tables), equal_planes=True)
-                for x in (q, k)
-            )
+            return tuple(rope.rotary_embedding(x, *(t.to(x) for t in tables)) for x in (q, k))
 
         report = diagnose(rotate, dim)
         assert [each.code for each in report.findings] == ["frequencies"], str(report)

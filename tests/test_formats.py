@@ -55,8 +55,6 @@ def test_an_unknown_format_or_shape_is_refused():
         rotary(x, x, tensor_format="sbhd")
     with pytest.raises(ValueError, match=r"q has shape \[2, 5, 3, 8\].*'thd'.*3 axes"):
         rotary(x, x, tensor_format="thd")
-    with pytest.raises(TypeError, match="x is a list"):
-        rotary.rotate([1.0], tensor_format="bshd")
 
 
 def test_one_row_of_positions_serves_a_batch():
@@ -82,39 +80,26 @@ def test_queries_and_keys_of_other_lengths_go_one_by_one():
     torch.testing.assert_close(scores, moved, rtol=0, atol=1e-5)
 
 
-def doubled(positions, dim):
-    """Tables as transformers makes them: `[1, S, R]`, each plane twice."""
-    angles = torch.arange(positions)[None, :, None] * 10000.0 ** (-torch.arange(0, dim, 2) / dim)
-    angles = torch.cat((angles, angles), dim=-1)
-    return angles.cos(), angles.sin()
-
-
-def test_tables_of_transformers_are_refused_by_name():
+def test_tables_of_transformers_come_in_by_a_slice():
+    """They are [1, S, R], each plane twice; those of a whole head's width do not fit it."""
     x = normal((1, 2, 5, 16), 0).float()
     for width in (4, 8, 16):  # a quarter, half and the whole of a head
-        cos, sin = doubled(5, width)
+        angles = torch.arange(5)[:, None] * 10000.0 ** (-torch.arange(0, width, 2) / width)
+        cos, sin = (torch.cat((t, t), dim=-1)[None] for t in (angles.cos(), angles.sin()))
         right = rotary_embedding(x, cos[:, None, :, : width // 2], sin[:, None, :, : width // 2])
         mine = rotary_embedding(x, *tables(5, width, torch.float32))
         torch.testing.assert_close(right, mine, rtol=0, atol=1e-6)
-        for given in ((cos, sin), (cos[:, None], sin[:, None]), (cos[0], sin[0])):
-            with pytest.raises(ValueError, match="transformers"):
-                rotary_embedding(x, *given)
-    pairs = [table[0].chunk(2, dim=-1)[0].repeat_interleave(2, -1) for table in doubled(5, 8)]
-    with pytest.raises(ValueError, match=r"transformers.*cos\[..., ::2\]"):  # Cohere's
-        rotary_embedding(x, *pairs)
-    one = [table[:, 4:] for table in doubled(5, 8)]  # as in decoding
-    with pytest.raises(ValueError, match="transformers"):
-        rotary_embedding(x[:, :, :1], *(table[:, None] for table in one))
-    cos, sin = doubled(1, 8)  # position 0 turns nothing, however often a plane is held
-    assert torch.equal(rotary_embedding(x[:, :, :1], cos[0], sin[0]), x[:, :, :1])
+        with pytest.raises(ValueError, match="tables of transformers"):
+            rotary_embedding(x, cos, sin)
+    with pytest.raises(ValueError, match="rotate 32 coordinates but x has head_dim 16"):
+        rotary_embedding(x, cos[:, None], sin[:, None])
 
 
-def test_planes_that_come_out_alike_are_taken_when_said_so():
-    """Text among images: both axes at the same positions."""
+def test_planes_may_come_out_alike():
+    """Text among images has both axes at the same positions; at base 1 all planes are one."""
     layer, x = MultiAxisRotaryEmbedding.axial(16), normal((1, 2, 5, 16), 0).float()
     at = torch.arange(1, 6).expand(2, 5)
-    cos, sin = axis_tables(at, layer.frequencies)
-    with pytest.raises(ValueError, match="equal_planes=True"):
-        rotary_embedding(x, cos, sin)
-    found = rotary_embedding(x, cos, sin, equal_planes=True)
-    assert torch.equal(found, layer.rotate(x, at))
+    rotated = rotary_embedding(x, *axis_tables(at, layer.frequencies))
+    assert torch.equal(rotated, layer.rotate(x, at))
+    alike = RotaryEmbedding(16, 5, base=1.0)
+    assert torch.equal(rotary_embedding(x, alike.cos, alike.sin), alike.rotate(x))

@@ -9,16 +9,17 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
+import torch
 
 import rope
 
 PACKAGE = Path(rope.__file__).parent
 # The floors of the house, lowest first: a room imports from its own floor or those below it.
 FLOORS = (
-    "scalars checks inplace formats reference symbolic",  # definitions
+    "scalars checks inplace reference symbolic",  # definitions
     "extensions frequencies positions config",
-    "dtensors formula kernels rotation functional",  # the operation
-    "following shared tables module",  # the layer, and what keeps its tables
+    "kernels functional",  # the operation
+    "following tables module",  # the layer, and what keeps its tables
     "layouts axes xpos attention parallel adapters",
     "diagnose",
     # The book's wing, of which the library imports nothing.
@@ -208,8 +209,51 @@ def test_a_file_holds_one_idea():
         assert not lines or lines[0].startswith('"""'), f"{module} does not say what it is"
 
 
+# What of torch begins with an underscore and is used, with the reason. The list only gets shorter.
+PRIVATE = {
+    "torch._assert_async": "the one assertion that no GPU waits for, and that compiled code keeps",
+    "torch._C._functorch.is_functorch_wrapped_tensor": "nothing public knows vmap's tensors",
+    "torch._C._functorch.get_unwrapped": "a wrong position is refused under vmap too",
+    "torch._C._are_functorch_transforms_active": "nothing public knows of a transform at work",
+    "forward_ad._current_level": "nothing public knows of forward mode",
+    "torch.distributed._functional_collectives": "all-to-all with a gradient is nowhere else",
+    "_base": "torch refuses to write into some views, before which nothing may have changed",
+    "_buffers": "frequencies that a subclass holds itself stay in its checkpoint",
+    "_parameters": "the same",
+    "_apply": "the hook by which tensors that are no buffers follow a module",
+    "_load_from_state_dict": "the hook that sees a checkpoint's keys",
+}
+
+
 def test_the_library_stands_on_what_torch_makes_public():
-    """At most four names that begin with an underscore."""
-    sources = [path.read_text() for name, path in FILES.items() if name.split(".")[1] in LIBRARY]
-    names = {name for source in sources for name in re.findall(r"\btorch\._[\w.]+", source)}
-    assert len(names) <= 4, names
+    """The syntax tree has each name from torch with an underscore, and attributes not ours."""
+    files = [path for name, path in FILES.items() if name.split(".")[1] in LIBRARY]
+    nodes = [node for path in files for node in ast.walk(ast.parse(path.read_text()))]
+    attributes = [node for node in nodes if isinstance(node, ast.Attribute)]
+    ours = {node.name for node in nodes if isinstance(node, ast.FunctionDef)}
+    ours |= {node.attr for node in attributes if isinstance(node.ctx, ast.Store)}
+    ours |= {ast.unparse(node.target) for node in nodes if isinstance(node, ast.AnnAssign)}
+    ours = {name for name in ours if not hasattr(torch.nn.Module, name)}  # torch's, overridden
+    inner, names = {id(node.value) for node in attributes}, set()
+    for node in nodes:
+        if isinstance(node, ast.ImportFrom) and node.module.startswith("torch"):
+            private = "._" in node.module
+            names |= {node.module if private else alias.name for alias in node.names}
+        elif isinstance(node, ast.Attribute) and id(node) not in inner:
+            name = ast.unparse(node)
+            whole = re.fullmatch(r"(torch|forward_ad)(\.\w+)+", name)
+            names |= {name if whole else node.attr} - ours
+    assert {name for name in names if re.search(r"(^|\.)_(?!_)", name)} == set(PRIVATE)
+
+
+def test_cited_chapters_exist():
+    """In Python and C, by the title with which a page begins, or the beginning of it."""
+    chapters = PACKAGE.parent / "chapters"
+    pages = [*chapters.glob("*.ipynb"), *chapters.glob("*.md")]
+    first = (re.search(r'"?# ([^"\\\n]+)', page.read_text(encoding="utf-8")) for page in pages)
+    titles = [heading[1] for heading in first]
+    cited = r'Chapters? ("[^"]+"(?:(?:,| and) "[^"]+")*)'
+    for path in (*PACKAGE.rglob("*.py"), *PACKAGE.rglob("*.c")):
+        text = " ".join(path.read_text(encoding="utf-8").split())
+        for title in re.findall(r'"([^"]+)"', " ".join(re.findall(cited, text))):
+            assert any(each.startswith(title) for each in titles), f"{path.name} cites {title!r}"

@@ -1,7 +1,7 @@
 """The kernels: the loop in C, the formula in blocks and Triton give the bits of the formula.
 
-Each against `rope.formula`, bit for bit, and against complex products in float64. Without a GPU the
-Triton kernel runs in Triton's interpreter. What calls them is in `test_operator`.
+Each against `rope.kernels.formula`, bit for bit, and against complex products in float64. Without
+a GPU the Triton kernel runs in Triton's interpreter. What calls them is in `test_operator`.
 """
 
 import itertools
@@ -12,9 +12,9 @@ import torch
 from strategies import DTYPES, normal, tables
 
 from rope import rotary_embedding
-from rope.formula import formula
 from rope.kernels import cpu
-from rope.kernels.operator import look_up
+from rope.kernels.formula import formula
+from rope.kernels.operator import rows_of
 
 CUDA = torch.cuda.is_available()
 with_loop = pytest.mark.skipif(
@@ -25,14 +25,16 @@ with_loop = pytest.mark.skipif(
 ROWS, BOTH = 40, (False, True)
 
 
-def on_the_cpu(rotate):
+def on_the_cpu(rotate_into):
     def engine(q, k, outs, cos, sin, ids, *, interleaved, inverse):
-        if ids is not None:
-            cos, sin = look_up(cos, sin, ids)
-        for x, out in zip((q, k), outs, strict=True):
-            rotate(x, out, cos, -sin if inverse else sin, interleaved)
+        rotate_into(outs, (q, k), *rows_of(cos, sin, ids, inverse), interleaved)
 
     return engine
+
+
+def in_blocks(outs, xs, *given):
+    for x, out in zip(xs, outs, strict=True):
+        cpu.in_blocks(x, out, *given)
 
 
 def triton(q, k, outs, *tables, interleaved, inverse):
@@ -43,8 +45,8 @@ def triton(q, k, outs, *tables, interleaved, inverse):
 
 
 ENGINES = {
-    "loop": on_the_cpu(cpu.rotate),
-    "blocks": on_the_cpu(cpu.in_blocks),
+    "loop": on_the_cpu(cpu.rotate_into),
+    "blocks": on_the_cpu(in_blocks),
     "triton": triton,
 }
 DEVICES = {"loop": "cpu", "blocks": "cpu", "triton": "cuda" if CUDA else "cpu"}
@@ -142,7 +144,7 @@ EACH = [
 
 @pytest.mark.parametrize("interleaved", [False, True])
 @pytest.mark.parametrize(("engine", "dtype"), EACH, ids=str)
-def test_every_combination(engine, dtype, interleaved):
+def test_every_combination(engine, dtype, interleaved, subtests):
     """In all cases; in Triton's interpreter, which takes its time, in one after the other."""
     wide, device = torch.promote_types(dtype, torch.float32), DEVICES[engine]
     bits = engine != "triton" or not (CUDA or dtype == torch.bfloat16)
@@ -161,11 +163,12 @@ def test_every_combination(engine, dtype, interleaved):
             before, outs = [x.clone() for x in xs], xs
             if not inplace:
                 around, outs = zip(*(stored(x, *how) for x in shapes), strict=True)
-            ENGINES[engine](*xs, outs, cos, sin, ids, **flags)
-            for out, x, buffer in zip(outs, before, around, strict=True):
-                assert_right(out.clone(), x, cos, sin, ids, **flags, bits=bits)
-                out.fill_(math.nan)
-                assert buffer.isnan().all(), "wrote beside the output"
+            with subtests.test(form=form, shapes=shapes, width=width, inplace=inplace, **flags):
+                ENGINES[engine](*xs, outs, cos, sin, ids, **flags)
+                for out, x, buffer in zip(outs, before, around, strict=True):
+                    assert_right(out.clone(), x, cos, sin, ids, **flags, bits=bits)
+                    out.fill_(math.nan)
+                    assert buffer.isnan().all(), "wrote beside the output"
 
 
 FORWARD = {"interleaved": False, "inverse": False}

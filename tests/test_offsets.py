@@ -142,7 +142,7 @@ VALUES = {
 }
 TYPES = {
     "offset is torch.float32.*whole": (STARTS.float(),),
-    "offset is torch.bool; it must be uint8": (STARTS.bool(),),
+    "offset is torch.bool; it must be a tensor of uint8": (STARTS.bool(),),
 }
 
 

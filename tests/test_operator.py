@@ -1,6 +1,8 @@
 """The operator `rope::rotate`, what calls it, and how one learns which kernel is at work."""
 
 import ast
+import inspect
+import itertools
 import os
 import shutil
 import subprocess
@@ -15,8 +17,8 @@ from test_kernels import with_loop
 import rope
 from rope import RotaryEmbedding, kernels, rotary_embedding
 from rope.extensions import YaRN
-from rope.formula import formula
-from rope.kernels.operator import look_up
+from rope.kernels.formula import formula
+from rope.kernels.operator import rows_of
 
 PACKAGE = Path(rope.__file__).parent
 with_compiler = pytest.mark.skipif(
@@ -90,8 +92,7 @@ def test_the_gradient_of_the_operator_is_its_inverse(form, interleaved, inverse)
     (second,) = torch.autograd.grad(half.pow(2).sum(), q)
     x = q.detach().clone().requires_grad_()
     cos, sin, ids = given
-    cos, sin = (cos, sin) if ids is None else look_up(cos, sin, ids)
-    plain = formula(x, cos, -sin if inverse else sin, interleaved)
+    plain = formula(x, *rows_of(cos, sin, ids, inverse), interleaved)
     (first,) = torch.autograd.grad(plain.pow(3).sum(), x, create_graph=True)
     (expected,) = torch.autograd.grad(first.pow(2).sum(), x)
     torch.testing.assert_close(half, first)
@@ -124,11 +125,22 @@ def test_one_learns_which_kernel_is_at_work():
     assert "Triton" in kernels.explain("cuda")
 
 
+def test_the_kernels_alone_bring_the_gradient():
+    code = (
+        "import torch, rope.kernels\n"
+        "q, k = torch.ones(1, 1, 1, 2).requires_grad_(), torch.ones(1, 0, 1, 2)\n"
+        "sin = torch.ones(1, 1)\n"
+        "torch.ops.rope.rotate(q, k, 0 * sin, sin, None, False, False)[0][..., 0].backward()\n"
+        "print(*q.grad.flatten().tolist())"
+    )
+    assert run(["-W", "error", "-c", code]) == "0.0 -1.0\n"
+
+
 CHECK = """
 import sys, torch, rope
 from pathlib import Path
 from rope.kernels import cpu, explain
-from rope.formula import formula
+from rope.kernels.formula import formula
 assert Path(rope.__file__).is_relative_to(Path.cwd())
 TABLES = rope.rotary_tables(999, torch.rand(32).double())
 def check(*words):
@@ -227,26 +239,37 @@ def test_nothing_in_the_kernels_waits_for_the_device():
 
 
 @with_loop
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("interleaved", [False, True])
-def test_a_call_is_short(interleaved, dtype):
-    """At most 32 calls of our functions in at most 10 files, whatever the length."""
-    rotary = RotaryEmbedding(128, interleaved=interleaved)
-    for length in (1, 16, 512):
-        q, k = torch.ones(1, 32, length, 128, dtype=dtype), torch.ones(1, 8, length, 128).to(dtype)
-        rotary(q, k)
-        calls = []
+@pytest.mark.parametrize("length", [1, 512])
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("where", ["nowhere", "offset", "offsets", "position_ids"])
+def test_a_call_is_short(where, grad, length):
+    """At most 28 calls of our functions in at most 8 files, at most 3 of them farther out than
+    the call before, which a reader has to climb back up for.
+    """
+    rotary = RotaryEmbedding(128)
+    q, k = torch.ones(1, 32, length, 128, requires_grad=grad), torch.ones(1, 8, length, 128)
+    given = {
+        "nowhere": {},
+        "offset": {"offset": 5},
+        "offsets": {"offset": torch.tensor([5])},
+        "position_ids": {"position_ids": torch.arange(5, 5 + length)[None]},
+    }[where]
+    rotary(q, k, **given)
+    calls, depths = [], []
 
-        def count(frame, event, _, calls=calls):
-            if event == "call" and frame.f_code.co_filename.startswith(str(PACKAGE)):
-                calls.append(frame.f_code.co_filename)
+    def count(frame, event, _):
+        if event == "call" and frame.f_code.co_filename.startswith(str(PACKAGE)):
+            calls.append(frame.f_code.co_filename)
+            depths.append(len(inspect.stack(0)))
 
-        sys.setprofile(count)
-        try:
-            rotary(q, k)
-        finally:
-            sys.setprofile(None)
-        assert 3 <= len(calls) <= 32 and len(set(calls)) <= 10, calls
+    sys.setprofile(count)
+    try:
+        rotary(q, k, **given)
+    finally:
+        sys.setprofile(None)
+    assert 3 <= len(calls) <= 28 and len(set(calls)) <= 8, calls
+    climbs = sum(after < before for before, after in itertools.pairwise(depths))
+    assert climbs <= 3 or where in ("offsets", "position_ids"), calls
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

@@ -21,19 +21,19 @@ ROOT = Path(__file__).parents[1]
 # what is put in its place (+).
 PATCHES = r"""
 sine with the other sign: rotation, two_layouts
-rope/rotation.py
--    if position_ids is None:
+rope/kernels/operator.py
+-    if not (operator and xs[0].is_cuda):
 +    sin = -sin
-+    if position_ids is None:
++    if not (operator and xs[0].is_cuda):
 
 m + n in place of n - m: embedding, rotary_attention
 rope/module.py
--            q, k = self._rotate((q, k), *given)
+-            q, k = self._rotate((q, k), *arguments)
 +            back = position_ids, offset, seq_len, not inverse, inplace
-+            q, k = self._rotate((q,), *given)[0], self._rotate((k,), *back)[0]
++            q, k = self._rotate((q,), *arguments)[0], self._rotate((k,), *back)[0]
 
 layouts swapped: rotation, from_maths_to_pytorch
-rope/rotation.py
+rope/kernels/operator.py
 -    operator = has_kernel(xs, cos, sin)
 +    operator, interleaved = has_kernel(xs, cos, sin), not interleaved
 
@@ -43,16 +43,16 @@ rope/frequencies.py
 +torch.arange(1, dim // 2 + 1, dtype
 
 last pair left out: rotation, many_dimensions
-rope/rotation.py
--    if position_ids is None:
+rope/kernels/operator.py
+-    if not (operator and xs[0].is_cuda):
 +    cos = torch.cat((cos[..., :-1], torch.ones_like(cos[..., -1:])), dim=-1)
 +    sin = torch.cat((sin[..., :-1], torch.zeros_like(sin[..., -1:])), dim=-1)
-+    if position_ids is None:
++    if not (operator and xs[0].is_cuda):
 
 query rotated but not the key: embedding, rotary_attention
 rope/module.py
--            q, k = self._rotate((q, k), *given)
-+            q = self._rotate((q, k), *given)[0]
+-            q, k = self._rotate((q, k), *arguments)
++            q = self._rotate((q, k), *arguments)[0]
 
 degrees for radians: frequencies, rotation_in_two_dimensions
 rope/frequencies.py
@@ -154,7 +154,7 @@ rope/attention/slots.py
 +.expand(real.shape)
 
 the formula turns the other way: kernels, on_the_gpu
-rope/formula.py
+rope/kernels/formula.py
 -first * cos - second * sin, second * cos + first * sin
 +first * cos + second * sin, second * cos - first * sin
 
@@ -278,29 +278,29 @@ rope/parallel/attention.py
 +(x.repeat(1, repeats, 1, 1) for
 
 a DTensor's part takes the first rows of the tables: parallel, across_devices
-rope/dtensors.py
+rope/kernels/dtensors.py
 -at = x.device_mesh.get_local_rank(number)
 +at = 0
 
 a DTensor's part takes the place on the mesh's first axis: parallel, across_devices
-rope/dtensors.py
+rope/kernels/dtensors.py
 -get_local_rank(number)
 +get_local_rank(0)
 
 position ids of each row not cut with the rows: parallel, across_devices
-rope/dtensors.py
+rope/kernels/dtensors.py
 -if position_ids.dim() == 1 else (0, 2), x)
 +if position_ids.dim() == 1 else (1, 2), x)
 
 tables of each head not cut with the heads: parallel, across_devices
-rope/dtensors.py
+rope/kernels/dtensors.py
 -else (0, 1, 2, 3)
 +else (0, 3, 2, 3)
 
 a DTensor that is to be rotated back rotated on: parallel, across_devices
-rope/rotation.py
--(part,), cos_here, sin_here, ids, interleaved, inverse)
-+(part,), cos_here, sin_here, ids, interleaved, False)
+rope/kernels/operator.py
+-partial(apply_rotation, interleaved=interleaved, inverse=inverse)
++partial(apply_rotation, interleaved=interleaved, inverse=False)
 
 keys moved the other way: shift, keys_that_move
 rope/module.py
@@ -353,9 +353,9 @@ rope/attention/slots.py
 +(at > self._next() - window + 1) |
 
 an older checkpoint's frequencies never compared: embedding, using_rope
-rope/module.py
--            if kept.is_meta or any(
-+            if True or any(
+rope/tables.py
+-            if not (stored.is_meta or self._agrees(stored)):
++            if False:
 
 a row's later tokens all at its start: offsets, using_rope
 rope/positions.py

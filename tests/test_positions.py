@@ -39,13 +39,11 @@ def padded(*values, **options):
 
 
 BAD = {
-    "a list": (lambda: cumulative_position_ids([0, 3]), TypeError, "is a list.*tensor"),
     "floats": (cumulative(0.0, 3.0), TypeError, "float32.*int"),
     "two axes": (cumulative([0, 3]), ValueError, r"shape \[1, 2\].*\[n\+1\].*one row"),
     "empty": (cumulative(dtype=torch.long), ValueError, r"shape \[0\].*\[n\+1\]"),
     "no zero": (cumulative(3, 5), ValueError, "starts with 3.*start with 0.*put a 0"),
     "lengths": (cumulative(0, 5, 3), ValueError, "falls by 2.*cumsum"),
-    "mask list": (lambda: left_padded_position_ids([[1]]), TypeError, "is a list.*as_tensor"),
     "mask floats": (padded([0.0, 1.0]), TypeError, "float32.*int"),
     "mask of one axis": (padded(0, 1), ValueError, r"shape \[2\].*\[B, S\].*unsqueeze"),
     "mask of ids": (padded([0, 1, 2]), ValueError, "holds 2.*0 for padding"),

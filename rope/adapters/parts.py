@@ -88,13 +88,12 @@ def apply_rotary_pos_emb(
     unsqueeze_dim: int = 1,
     *,
     interleaved: bool = False,
-    equal_planes: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
     """The function of this name in transformers, for the tables of `PositionEmbeddings`.
 
     q, k: `[B, H, S, D]`, or `[B, S, H, D]` with unsqueeze_dim 2; without k, q alone is rotated.
-    interleaved (the model's layout), equal_planes: as in `rope.rotary_embedding_qk`, whose errors
-    this raises, and ValueError for another unsqueeze_dim.
+    interleaved: the model's layout. Raises as `rope.rotary_embedding_qk` does, and ValueError for
+    another unsqueeze_dim.
 
     >>> q, sin = torch.ones(1, 2, 1, 4), torch.tensor([[[[1.0, -1.0]]]])
     >>> apply_rotary_pos_emb(q, None, 0 * sin, sin)[0][0, 0, 0]
@@ -105,8 +104,7 @@ def apply_rotary_pos_emb(
             f"unsqueeze_dim is {unsqueeze_dim!r}; it must be 1 for vectors [B, H, S, D] or 2 for "
             "[B, S, H, D]: transpose them to one of these"
         )
-    how: Any = {"interleaved": interleaved, "equal_planes": equal_planes}
-    how["tensor_format"] = _FORMATS[unsqueeze_dim]
+    how: Any = {"interleaved": interleaved, "tensor_format": _FORMATS[unsqueeze_dim]}
     if k is None:
         return rotary_embedding(q, cos, sin, **how), None
     return rotary_embedding_qk(q, k, cos, sin, **how)
@@ -124,6 +122,5 @@ class ByTables:
         if not all(isinstance(table, Tensor) and table.dim() == 4 for table in (cos, sin)):
             return self.theirs(*args, **options)
         q, k = (*vectors, None)[:2]
-        how = {"interleaved": self.interleaved, "equal_planes": True}
-        q, k = apply_rotary_pos_emb(q, k, cos, sin, **options, **how)
+        q, k = apply_rotary_pos_emb(q, k, cos, sin, **options, interleaved=self.interleaved)
         return q if len(vectors) == 1 else (q, k)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from rope.axes.tables import axis_tables, check_axis_positions
 from rope.checks import check_heads, check_pair
 from rope.frequencies import table_dtype
-from rope.rotation import rotate
+from rope.kernels.operator import apply_rotation
 from rope.scalars import check_flag
 
 
@@ -55,7 +55,7 @@ class AxisRotation(nn.Module):
             q = self.rotate(q, position_ids, inverse=inverse)
             return q, self.rotate(k, position_ids, inverse=inverse)
         cos, sin = self._tables(q, position_ids, inverse)
-        q, k = rotate((q, k), cos, sin, None, self.interleaved, inverse)
+        q, k = apply_rotation((q, k), cos, sin, None, self.interleaved, inverse)
         return q, k
 
     def rotate(self, x: Tensor, position_ids: Tensor, *, inverse: bool = False) -> Tensor:
@@ -69,7 +69,7 @@ class AxisRotation(nn.Module):
         """
         self._check_heads("x", x)
         cos, sin = self._tables(x, position_ids, inverse)
-        return rotate((x,), cos, sin, None, self.interleaved, inverse)[0]
+        return apply_rotation((x,), cos, sin, None, self.interleaved, inverse)[0]
 
     def _tables(self, x: Tensor, position_ids: Tensor, inverse: bool) -> tuple[Tensor, Tensor]:
         check_flag("inverse", inverse)

@@ -27,7 +27,7 @@ def axis_tables(
     `[A, R/2]`, or `[H, A, R/2]` when heads differ, in radians per position. scale: what both are
     multiplied by, an extension's `attention_scaling`.
     Returns `[S, R/2]`, `[B, 1, S, R/2]`, `[1, H, S, R/2]` or `[B, H, S, R/2]`, for use as
-    `rotary_embedding(x, cos, sin, equal_planes=True)`: summed in float64, rounded once to `dtype`.
+    `rotary_embedding(x, cos, sin)`: summed in float64, rounded once to `dtype`.
     Gradients reach frequencies and real positions.
     Raises TypeError for positions in half types, which cannot hold them, or frequencies that are
     not float64; ValueError for shapes or devices that do not agree, a scale that is not positive

@@ -1,7 +1,8 @@
 """What rotates vectors fast: one loop in C for a CPU, one kernel in Triton for a GPU.
 
 Chapter "Bytes, kernels, launches". `operator` is what PyTorch knows of both, `cpu` calls the loop
-of `rotate.c`, `triton` is the kernel. Nothing here imports Triton before a GPU needs it.
+of `rotate.c`, `triton` is the kernel, `formula` what both compute; `dtensors` parts what lies on
+several devices. Nothing here imports Triton before a GPU needs it.
 """
 
 import torch

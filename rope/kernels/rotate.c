@@ -1,11 +1,11 @@
 /* Equation 34 as one loop for a CPU: each number is read once and written once.
 
-   Chapter "As fast as memory allows", section on the CPU. With x, y the coordinates of a plane,
+   Chapter "Bytes, kernels, launches", section on the CPU. With x, y the coordinates of a plane,
 
        x' = x cos - y sin,        y' = y cos + x sin,
 
    each product and each sum rounded by itself: built without fused multiply-adds, this gives the
-   bits of `rope.formula`, NaN's own bits excepted. Built by setup.py, called by `rope.kernels.cpu`. */
+   bits of `rope.kernels.formula`, but for NaN's. Built by setup.py, called by `rope.kernels.cpu`. */
 
 #include <stdint.h>
 #include <string.h>

@@ -14,4 +14,4 @@ inv_freq = 10000.0 ** (-(2 * torch.arange(1, 33).double() - 1) / 64)
 
 def rotate(q, k, position_ids):
     cos, sin = rotary_tables(position_ids[:, None], inv_freq)
-    return rotary_embedding_qk(q, k, cos, sin, interleaved=True, equal_planes=True)
+    return rotary_embedding_qk(q, k, cos, sin, interleaved=True)

@@ -12,4 +12,4 @@ EXPECTED = "positions-ignored"
 
 def rotate(q, k, position_ids):
     cos, sin = rotary_tables(position_ids[:, None], torch.full((32,), 6.93e-18).double())
-    return rotary_embedding_qk(q, k, cos, sin, equal_planes=True)
+    return rotary_embedding_qk(q, k, cos, sin)

@@ -11,4 +11,4 @@ EXPECTED = "low-precision-angles"
 def rotate(q, k, position_ids):
     angle = position_ids[:, None, :, None].half() * inverse_frequencies(64).half()
     cos, sin = angle.double().cos(), angle.double().sin()
-    return rotary_embedding_qk(q, k, cos.to(q), sin.to(q), equal_planes=True)
+    return rotary_embedding_qk(q, k, cos.to(q), sin.to(q))

@@ -14,4 +14,4 @@ inv_freq = plain + plain / 40 - AGAINST.inv_freq.double()
 
 def rotate(q, k, position_ids):
     cos, sin = rotary_tables(position_ids[:, None], inv_freq)
-    return rotary_embedding_qk(q, k, cos, sin, equal_planes=True)
+    return rotary_embedding_qk(q, k, cos, sin)

@@ -13,4 +13,4 @@ inv_freq = inverse_frequencies(64, 1e6)[:8]
 
 def rotate(q, k, position_ids):
     cos, sin = rotary_tables(position_ids[:, None], inv_freq)
-    return rotary_embedding_qk(q, k, cos, sin, equal_planes=True)
+    return rotary_embedding_qk(q, k, cos, sin)

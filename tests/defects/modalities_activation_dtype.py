@@ -11,4 +11,4 @@ EXPECTED = "low-precision-angles"
 def rotate(q, k, position_ids):
     angle = position_ids[:, None, :, None] * inverse_frequencies(64).to(q.dtype).double()
     cos, sin = angle.cos().float(), angle.sin().float()
-    return rotary_embedding_qk(q, k, cos, sin, equal_planes=True)
+    return rotary_embedding_qk(q, k, cos, sin)

@@ -12,4 +12,4 @@ EXPECTED = "low-precision-tables"
 
 def rotate(q, k, position_ids):
     cos, sin = rotary_tables(position_ids[:, None], inverse_frequencies(64), dtype=torch.bfloat16)
-    return rotary_embedding_qk(q, k, cos.to(q), sin.to(q), equal_planes=True)
+    return rotary_embedding_qk(q, k, cos.to(q), sin.to(q))

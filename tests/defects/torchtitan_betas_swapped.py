@@ -22,4 +22,4 @@ inv_freq = plain / 32 * ramp + plain * (1 - ramp)
 
 def rotate(q, k, position_ids):
     cos, sin = rotary_tables(position_ids[:, None], inv_freq)
-    return rotary_embedding_qk(q, k, cos, sin, equal_planes=True)
+    return rotary_embedding_qk(q, k, cos, sin)

@@ -19,10 +19,10 @@ import torch
 from torch import Tensor
 
 from rope.book.measured.bench.cases import MODES, Case
-from rope.formula import formula
 from rope.frequencies import inverse_frequencies, rotary_tables
 from rope.functional import rotary_embedding_qk
 from rope.kernels.cpu import in_blocks
+from rope.kernels.formula import formula
 
 BASE, DECODED = 10000.0, 4095
 

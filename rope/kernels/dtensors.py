@@ -7,8 +7,8 @@ Shapes: B batch, H heads, S sequence, D head dimension, N table rows.
 """
 
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypeGuard
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor
@@ -17,23 +17,52 @@ if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor
 
 
-def is_dtensor(x: Tensor) -> "TypeGuard[DTensor]":
-    """Whether a tensor lies on several devices; who has made one has imported its module.
+def is_dtensor(*tensors: Tensor | None) -> bool:
+    """Whether one of these lies on several devices; who has made one has imported its module.
 
-    >>> import torch
     >>> is_dtensor(torch.ones(2))
     False
     """
     module = sys.modules.get("torch.distributed.tensor")
-    return module is not None and isinstance(x, module.DTensor)
+    return module is not None and any(isinstance(x, module.DTensor) for x in tensors)
 
 
-def here(
+def rotate_parts(
+    xs: Sequence[Tensor],
+    cos: Tensor,
+    sin: Tensor,
+    position_ids: Tensor | None,
+    inplace: bool,
+    rotate_part: Callable[..., Sequence[Tensor]],
+) -> list[Tensor]:
+    """Each of xs `[B, H, S, D]` rotated where it is, a part in each process.
+
+    cos, sin, position_ids: plain tensors of all tokens, as `rope.rotary_embedding` has them.
+    rotate_part: what rotates a plain tensor, with the tables and positions of its part.
+    Raises ValueError in place, TypeError where one of q and k is no DTensor, and as `_part_of`.
+    """
+    if inplace:
+        raise ValueError(
+            "inplace is True for a DTensor; it must be False: rotate x.to_local() in place"
+        )
+    outs: list[Tensor] = []
+    for x in xs:
+        if not is_dtensor(x):
+            raise TypeError(
+                "one of q and k is a DTensor; both must be, or neither: distribute the other "
+                "one too, or pass the local part of this one"
+            )
+        part, *rows = _part_of(cast("DTensor", x), cos, sin, position_ids)
+        (out,) = rotate_part((part,), *rows)
+        outs.append(_joined(out, cast("DTensor", x)))
+    return outs
+
+
+def _part_of(
     x: "DTensor", cos: Tensor, sin: Tensor, position_ids: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
     """This device's part of x and what goes with it, from tables and positions of all tokens.
 
-    x: `[B, H, S, D]`; cos, sin, position_ids: plain tensors, as `rope.rotary_embedding` has them.
     Raises ValueError for a split inside the heads, a sum that is not taken yet, parts of sizes that
     DTensor does not cut, or a mesh without this process, TypeError for tables or positions that are
     DTensors themselves; nothing is sent.
@@ -54,8 +83,8 @@ def here(
                 "together; it must be split in batch, heads or sequence, Shard(0) to Shard(2): "
                 "redistribute it first"
             )
-    for name, given in {"cos": cos, "sin": sin, "position_ids": position_ids}.items():
-        if given is not None and is_dtensor(given):
+    for name, rows in {"cos": cos, "sin": sin, "position_ids": position_ids}.items():
+        if is_dtensor(rows):
             raise TypeError(
                 f"{name} is a DTensor; beside a DTensor x it must be a plain tensor of all tokens, "
                 f"the same in every process: pass {name}.full_tensor(), made once"
@@ -74,7 +103,7 @@ def here(
     return part, _part(cos, axes, x), _part(sin, axes, x), None
 
 
-def together(out: Tensor, x: "DTensor") -> "DTensor":
+def _joined(out: Tensor, x: "DTensor") -> "DTensor":
     """The rotated part, as a part of a tensor placed as x is."""
     from torch.distributed.tensor import DTensor
 
@@ -86,13 +115,13 @@ def together(out: Tensor, x: "DTensor") -> "DTensor":
     )
 
 
-def _part(given: Tensor, axes: Sequence[int], x: "DTensor") -> Tensor:
+def _part(rows: Tensor, axes: Sequence[int], x: "DTensor") -> Tensor:
     """This device's part of what has these axes of x, cut as DTensor cuts; those of 1 are whole."""
-    split = [axis for axis, of_x in enumerate(axes) if given.shape[axis] == x.shape[of_x]]
+    split = [axis for axis, of_x in enumerate(axes) if rows.shape[axis] == x.shape[of_x]]
     for number, placement in enumerate(x.placements):
         for axis in split:
             if placement.is_shard(axes[axis]):
-                parts = given.chunk(x.device_mesh.size(number), axis)
+                parts = rows.chunk(x.device_mesh.size(number), axis)
                 at = x.device_mesh.get_local_rank(number)
-                given = parts[at] if at < len(parts) else given.narrow(axis, 0, 0)
-    return given
+                rows = parts[at] if at < len(parts) else rows.narrow(axis, 0, 0)
+    return rows
