@@ -141,7 +141,7 @@ class RotaryEmbedding(RotaryTables):
             check_writable(q=q, k=k)
         arguments = position_ids, offset, seq_len, inverse, inplace
         if q.dtype != k.dtype and torch.float64 in (q.dtype, k.dtype):  # each has its own tables
-            q, k = self._rotate((q,), *arguments)[0], self._rotate((k,), *given)[0]
+            q, k = self._rotate((q,), *arguments)[0], self._rotate((k,), *arguments)[0]
         else:
             q, k = self._rotate((q, k), *arguments)
         if tensor_format != "bhsd":
