@@ -24,7 +24,11 @@ def is_dtensor(*tensors: Tensor | None) -> bool:
     False
     """
     module = sys.modules.get("torch.distributed.tensor")
-    return module is not None and any(isinstance(x, module.DTensor) for x in tensors)
+    if module is not None:
+        for x in tensors:
+            if isinstance(x, module.DTensor):
+                return True
+    return False
 
 
 def rotate_parts(
