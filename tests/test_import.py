@@ -216,7 +216,6 @@ PRIVATE = {
     "torch._C._functorch.get_unwrapped": "a wrong position is refused under vmap too",
     "torch._C._are_functorch_transforms_active": "nothing public knows of a transform at work",
     "forward_ad._current_level": "nothing public knows of forward mode",
-    "torch.distributed._functional_collectives": "all-to-all with a gradient is nowhere else",
     "_base": "torch refuses to write into some views, before which nothing may have changed",
     "_buffers": "frequencies that a subclass holds itself stay in its checkpoint",
     "_parameters": "the same",
