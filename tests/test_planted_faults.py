@@ -467,7 +467,7 @@ def test_fault_is_caught_twice(fault, tree):
             pytest.skip("the loop in C was not built here")
         run(tree, "setup.py", "-q", "build_ext", "--inplace", "--force").check_returncode()
 
-    unit = run_tests(tree, f"tests/test_{fault.unit}.py")
+    unit = run_tests(tree, "--hypothesis-profile", "planted", f"tests/test_{fault.unit}.py")
     assert unit.returncode == 1, f"no unit test caught it:\n{unit.stdout[-2000:]}"
     chapter = run_tests(tree, "--nbval", "--nbval-current-env", f"chapters/{fault.chapter}.ipynb")
     assert chapter.returncode == 1, f"no cell caught it:\n{chapter.stdout[-2000:]}"
