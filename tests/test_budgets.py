@@ -18,11 +18,11 @@ kernels/**/* extensions/**/*
 """
 # The wing: its folder, its files in there, its most lines.
 BUDGETS = {
-    "the lecture's house": ("rope", LECTURE, 3300),
-    "the library": ("rope", "**/* -symbolic.py -diagnose/**/* -book/**/*", 7200),
-    "diagnose": ("rope/diagnose", "**/*", 1850),
-    "rope in all": ("rope", "**/*", 22500),
-    "the tests": ("tests", "**/*.py", 16500),
+    "the lecture's house": ("rope", LECTURE, 3562),
+    "the library": ("rope", "**/* -symbolic.py -diagnose/**/* -book/**/*", 7836),
+    "diagnose": ("rope/diagnose", "**/*", 2005),
+    "rope in all": ("rope", "**/*", 24290),
+    "the tests": ("tests", "**/*.py", 18340),
 }
 
 
