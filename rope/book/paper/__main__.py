@@ -1,6 +1,7 @@
-"""`python -m rope.book.paper pdf`, `epub` or `publish`.
+"""`python -m rope.book.paper pdf`, `epub`, `notebooks` or `publish`.
 
 `pdf` and `epub` make `_build/rope-book.pdf` and `.epub` of the pages that were built last;
+`notebooks` makes `_build/notebooks/`, and puts each where its page's download button leads;
 `publish` copies those that are there beside the pages and links to them from each footer.
 """
 
@@ -11,9 +12,10 @@ import sys
 from pathlib import Path
 
 from rope.book.paper.epub import make_epub
+from rope.book.paper.notebooks import make_notebooks
 from rope.book.paper.pages import read_book
 from rope.book.paper.pdf import make_pdf
-from rope.book.paper.publish import publish
+from rope.book.paper.publish import offer, publish
 
 ROOT = Path(__file__).parents[3]
 MAKE = {"pdf": make_pdf, "epub": make_epub}
@@ -25,13 +27,18 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m rope.book.paper", description=__doc__, formatter_class=formatter
     )
-    parser.add_argument("what", choices=[*MAKE, "publish"])
+    parser.add_argument("what", choices=[*MAKE, "notebooks", "publish"])
     chosen = parser.parse_args(arguments).what
     try:
         book = read_book(ROOT)
         if chosen == "publish":
             there = publish(book, ROOT / "_build")
             print(f"Beside the pages: {', '.join(there) or 'nothing, as nothing was made'}.")
+        elif chosen == "notebooks":
+            target = ROOT / "_build" / "notebooks"
+            written = make_notebooks(book, target)
+            offer(book, written)
+            print(f"{target}, {len(written)} notebooks")
         else:
             target = ROOT / "_build" / f"rope-book.{chosen}"
             MAKE[chosen](book, target)

@@ -30,6 +30,7 @@ class Book:
     licence: str
     address: str
     html: Path
+    chapters: Path
     pages: tuple[Page, ...]
 
 
@@ -62,5 +63,6 @@ def read_book(root: Path, html: Path | None = None) -> Book:
         licence=config["html"]["extra_footer"].strip().format(version=project["version"]),
         address=config["repository"]["url"],
         html=html,
+        chapters=root / "chapters",
         pages=pages,
     )

@@ -1,4 +1,4 @@
-"""The PDF and the EPUB beside the built pages, with a line in every page's footer."""
+"""What is made of the built pages beside them: PDF and EPUB, flat notebooks to download."""
 
 from __future__ import annotations
 
@@ -39,6 +39,12 @@ def publish(book: Book, made: Path) -> list[str]:
         if linked != text:
             page.write_text(linked, encoding="utf-8")
     return there
+
+
+def offer(book: Book, notebooks: list[Path]) -> None:
+    """Put flat notebooks where the download buttons lead, in the place of the pages' sources."""
+    for path in notebooks:
+        shutil.copyfile(path, book.html / "_sources" / "chapters" / path.name)
 
 
 def footer(kinds: list[str], up: str) -> str:

@@ -16,7 +16,11 @@ import importlib.util
 REPOSITORY, TAG = "{repository}", "{tag}"
 if importlib.util.find_spec("rope") is None:
     if not REPOSITORY:
-        raise ImportError("rope is missing: in a clone, pip install -e '.[notebooks]'")
+        raise ImportError(
+            "The package rope is not installed, and this copy of the book names no address to "
+            "install it from. In the book's folder: pip install -e '.[notebooks]'. "
+            "On Colab: upload the folder as book.zip, then %pip install './book.zip[notebooks]'"
+        )
     import torch
     book = f"rope-book[notebooks] @ git+{{REPOSITORY}}@{{TAG}}"
     %pip install --quiet "{{book}}" "torch=={{torch.__version__}}"

@@ -1,0 +1,132 @@
+"""The flat notebooks, made of the built pages: no markup of the book's own, all numbers, all links."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import nbformat
+import pytest
+import torch
+from bs4 import BeautifulSoup
+from paper_files import made_once
+
+import rope
+from rope.book.paper.markdown import to_markdown
+from rope.book.paper.notebooks import make_notebooks
+from rope.book.tools import execute, repository
+
+ROOT = Path(__file__).parents[1]
+CHAPTERS = [path.stem for path in sorted((ROOT / "chapters").glob("*.ipynb"))]
+TAG = f"v{rope.__version__}"
+
+pytestmark = pytest.mark.browser
+
+# What only MyST, or a page, understands; beside each a line that has it.
+RAW = {
+    r"^\s*(:{3,}|`{3,}) *\{": ":::{prf:proof}",
+    r"^\s*:{3,}\s*$": ":::",
+    r"\{[\w:-]+\}": "{cite:p}`llama3`",
+    r"^\([\w-]+\)=": "(claim-e1)=",
+    r"^:[\w-]+:": ":class: dropdown",
+    r"\\\[|\\\(": r"\(x\)",
+    r"\[\[cell\]\]": "[[cell]]",
+    r"</?(?!(a|details|summary)\b)\w": '<span class="math">',
+}
+PLAIN = re.compile(r"^```.*?^```|`[^`\n]+`|\$\$.*?\$\$|\$[^$\n]+\$", re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def folder(book, tmp_path_factory):
+    return made_once(tmp_path_factory, make_notebooks, book, "notebooks")
+
+
+@pytest.fixture(scope="module")
+def notebooks(folder):
+    return {path.stem: nbformat.read(path, as_version=4) for path in folder.glob("*.ipynb")}
+
+
+def words(notebook):
+    """The Markdown of a notebook, a cell a paragraph."""
+    return "\n\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
+
+
+def faults(text):
+    """The patterns of `RAW` that Markdown has outside code and formulas."""
+    plain = PLAIN.sub("", text)
+    return [pattern for pattern in RAW if re.search(pattern, plain, re.MULTILINE)]
+
+
+@pytest.mark.parametrize(("pattern", "line"), RAW.items())
+def test_each_pattern_finds_its_markup(pattern, line):
+    assert pattern in faults(f"Words.\n\n{line}\n\nWords.")
+
+
+def test_every_chapter_is_there_and_valid(notebooks):
+    assert sorted(notebooks) == CHAPTERS
+    for notebook in notebooks.values():
+        nbformat.validate(notebook)
+
+
+@pytest.mark.parametrize("name", CHAPTERS)
+def test_no_markup_of_the_book_is_left(notebooks, name):
+    assert faults(words(notebooks[name])) == []
+
+
+@pytest.mark.parametrize("name", CHAPTERS)
+def test_every_number_and_every_tick_of_the_page_is_in_its_notebook(book, notebooks, name):
+    page = next(page.file for page in book.pages if page.name == name)
+    article = BeautifulSoup(page.read_text(encoding="utf-8"), "html.parser").article
+    text, cells = words(notebooks[name]), notebooks[name].cells
+    for number in article.select(".caption-number"):
+        assert f"**{number.get_text().strip()}" in text
+    for number in article.select(".eqno"):
+        assert f"\\tag{{{number.get_text()[1:-2]}}}" in text
+    titles = [cell.source.partition("\n")[0] for cell in cells if cell.cell_type == "code"]
+    boxes = article.select("div.cell")
+    assert len(titles) == len(boxes)
+    for title, box in zip(titles, boxes, strict=True):
+        if "tag_check" in box["class"]:
+            tick = box.select_one("summary p").get_text()
+            assert title == f"#@title {tick}"
+    figures = [cell for cell in cells if "**Fig. " in cell.source and "Description" in cell.source]
+    assert len(figures) == len(article.select("figcaption"))
+
+
+def test_every_figure_has_a_picture_that_needs_no_trust(notebooks, chromium):
+    outputs = [
+        output.data
+        for notebook in notebooks.values()
+        for cell in notebook.cells
+        for output in cell.get("outputs", [])
+        if "data" in output
+    ]
+    assert not any("text/html" in data or "image/svg+xml" in data for data in outputs)
+    assert sum("image/png" in data for data in outputs) == 53
+
+
+@pytest.mark.parametrize("name", CHAPTERS)
+def test_code_is_the_chapters_own(notebooks, name):
+    """But for the title of what is folded."""
+    stored = nbformat.read(ROOT / "chapters" / f"{name}.ipynb", as_version=4)
+    own = [cell.source for cell in stored.cells if cell.cell_type == "code"]
+    flat = [cell.source for cell in notebooks[name].cells if cell.cell_type == "code"]
+    assert [re.sub(r"\A#@title .*\n", "", source) for source in flat] == own
+
+
+def test_every_link_leads_to_a_file_and_a_place_in_it(folder, notebooks):
+    files = {path.name: path.read_text(encoding="utf-8") for path in folder.glob("*.md")}
+    files |= {f"{name}.ipynb": words(notebook) for name, notebook in notebooks.items()}
+    links = 0
+    for name, text in files.items():
+        for href in re.findall(r"\]\(([^()\s]+)\)", text):
+            if href.startswith("https:"):
+                continue
+            links += 1
+            file, _, place = href.partition("#")
+            assert (file or name) in files, f"{name}: {href}"
+            assert f'<a id="{place}"></a>' in files[file or name] or not place, f"{name}: {href}"
+    assert links > 700
