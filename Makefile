@@ -62,6 +62,7 @@ execute: $(READY) ## run the notebooks and store their outputs; NB=chapters/x.ip
 	@$(RUN) -m rope.book.tools.execute $(NB)
 
 lab: $(READY) ## open the notebooks in JupyterLab
+	@$(PYTHON) -m nbformat.sign --log-level=ERROR chapters/*.ipynb
 	@$(PYTHON) -m jupyterlab chapters/intro.ipynb
 
 check: $(READY) ## ruff, formatting, mypy

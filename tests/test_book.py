@@ -7,12 +7,10 @@ import shutil
 import subprocess
 import sys
 import tomllib
-import venv
 from pathlib import Path
 
 import nbformat
 import pytest
-import torch
 from IPython.core.inputtransformer2 import TransformerManager
 
 import rope
@@ -39,7 +37,7 @@ def make(*arguments):
 
 def test_make_alone_lists_the_commands():
     listed = re.findall(r"^  make (\w+)  ", make().stdout, re.M)
-    commands = "help book live pdf epub test execute lab check repository clean"
+    commands = "help book live pdf epub notebooks test execute lab check repository clean"
     assert listed == commands.split()
 
 
@@ -267,59 +265,6 @@ def test_one_altered_notebook_stops_all(book):
     with pytest.raises(ValueError, match=rf"{path.name}: it names the address in 0 places"):
         repository.set_address(book, ADDRESS)
     assert texts(book) == before
-
-
-# Each notebook alone in an empty folder, where torch is there and `rope` is not: as on Colab. The
-# environment is new, but for links to the packages of this one: all but the book's own.
-
-
-@pytest.fixture(scope="module")
-def address(tmp_path_factory):
-    """A git repository of this book, with the tag that the first cells install."""
-    folder = tmp_path_factory.mktemp("repository")
-    shutil.copytree(ROOT / "rope", folder / "rope")
-    for path in [*ROOT.glob("*.py"), *ROOT.glob("*.toml"), ROOT / "README.md", ROOT / "LICENSE"]:
-        shutil.copy(path, folder)
-    who = ("-c", "user.name=test", "-c", "user.email=test@example.org", "-c", "commit.gpgsign=no")
-    for command in (["init", "-q"], ["add", "."], ["commit", "-qm", "."], ["tag", TAG]):
-        assert run("git", *who, *command, cwd=folder).returncode == 0
-    return folder.as_uri()
-
-
-@pytest.fixture(scope="module")
-def python(tmp_path_factory):
-    """The interpreter of a new environment that has everything but the book."""
-    folder = tmp_path_factory.mktemp("environment")
-    packages = folder / "packages"
-    packages.mkdir()
-    for place in sys.path:
-        if Path(place).name not in ("site-packages", "dist-packages"):
-            continue
-        for entry in Path(place).iterdir():
-            own = entry.name.startswith(("rope_book", "__editable__")) or entry.name == "rope"
-            if not own and entry.suffix != ".pth" and not (packages / entry.name).exists():
-                (packages / entry.name).symlink_to(entry)
-    venv.create(folder / "new", symlinks=True, with_pip=False)
-    (site,) = (folder / "new").glob("lib/python*/site-packages")
-    (site / "packages.pth").write_text(f"{packages}\n")
-    return str(folder / "new" / "bin" / "python")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)
-def test_notebook_runs_alone(path, python, address, tmp_path, monkeypatch):
-    monkeypatch.delenv("PYTHONPATH", raising=False)
-    new = Path(python).parents[1]
-    if not list(new.glob("lib/*/site-packages/rope")):  # no chapter has installed it yet
-        assert "No module named 'rope'" in run(python, "-c", "import torch, rope", cwd=new).stderr
-    text = repository.with_address(path.read_text(encoding="utf-8"), address)
-    execute.execute(nbformat.reads(text, as_version=4), tmp_path, path.name, python)
-
-    ask = "import rope, torch; print(rope.__file__, torch.__version__, torch.__file__, sep='\\n')"
-    rope_file, version, torch_file = run(python, "-c", ask, cwd=new).stdout.splitlines()
-    assert Path(rope_file).is_relative_to(new), "rope is not the one that the cell installed"
-    assert version == torch.__version__
-    assert not Path(torch_file).is_relative_to(new), "the cell installed a torch of its own"
 
 
 def test_other_books_are_built_as_if_this_one_were_not_installed(tmp_path):

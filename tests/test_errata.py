@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import rope
-from rope.book.tools.notebooks import ASSERTS
+from rope.book.tools.notebooks import ASSERTS, claim
 
 ROOT = Path(__file__).parents[1]
 CHAPTERS = ROOT / "chapters"
@@ -51,8 +51,7 @@ def test_a_correction_names_a_check_that_is_there(title):
     for check in checks:
         if check.startswith("✓ "):
             claims = {
-                cell["metadata"].get("mystnb", {}).get("code_prompt_show"): cell["source"]
-                for cell in cells(held_in[0] if held_in else said_in)
+                claim(cell): cell["source"] for cell in cells(held_in[0] if held_in else said_in)
             }
             assert ASSERTS.search(claims[check])
         else:

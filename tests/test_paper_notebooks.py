@@ -1,6 +1,5 @@
-"""The flat notebooks, made of the built pages: no markup of the book's own, all numbers, all links."""
+"""The flat notebooks, made of the built pages: no markup of MyST, all numbers, all links."""
 
-import os
 import re
 import shutil
 import subprocess
@@ -15,9 +14,9 @@ from bs4 import BeautifulSoup
 from paper_files import made_once
 
 import rope
-from rope.book.paper.markdown import to_markdown
 from rope.book.paper.notebooks import make_notebooks
 from rope.book.tools import execute, repository
+from rope.book.tools.notebooks import TICK
 
 ROOT = Path(__file__).parents[1]
 CHAPTERS = [path.stem for path in sorted((ROOT / "chapters").glob("*.ipynb"))]
@@ -114,7 +113,9 @@ def test_code_is_the_chapters_own(notebooks, name):
     stored = nbformat.read(ROOT / "chapters" / f"{name}.ipynb", as_version=4)
     own = [cell.source for cell in stored.cells if cell.cell_type == "code"]
     flat = [cell.source for cell in notebooks[name].cells if cell.cell_type == "code"]
-    assert [re.sub(r"\A#@title .*\n", "", source) for source in flat] == own
+    assert [re.sub(r"\A#@title .*\n", "", source) for source in flat] == [
+        TICK.sub("", source) for source in own
+    ]
 
 
 def test_every_link_leads_to_a_file_and_a_place_in_it(folder, notebooks):
@@ -130,3 +131,61 @@ def test_every_link_leads_to_a_file_and_a_place_in_it(folder, notebooks):
             assert (file or name) in files, f"{name}: {href}"
             assert f'<a id="{place}"></a>' in files[file or name] or not place, f"{name}: {href}"
     assert links > 700
+
+
+def run(*command, **settings):
+    return subprocess.run(command, capture_output=True, text=True, check=False, **settings)
+
+
+# Each notebook alone in an empty folder, where torch is there and `rope` is not: as on Colab. The
+# environment is new, but for links to the packages of this one: all but the book's own.
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory):
+    """A git repository of this book, with the tag that the first cells install."""
+    folder = tmp_path_factory.mktemp("repository")
+    shutil.copytree(ROOT / "rope", folder / "rope")
+    for path in [*ROOT.glob("*.py"), *ROOT.glob("*.toml"), ROOT / "README.md", ROOT / "LICENSE"]:
+        shutil.copy(path, folder)
+    who = ("-c", "user.name=test", "-c", "user.email=test@example.org", "-c", "commit.gpgsign=no")
+    for command in (["init", "-q"], ["add", "."], ["commit", "-qm", "."], ["tag", TAG]):
+        assert run("git", *who, *command, cwd=folder).returncode == 0
+    return folder.as_uri()
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory):
+    """The interpreter of a new environment that has everything but the book."""
+    folder = tmp_path_factory.mktemp("environment")
+    packages = folder / "packages"
+    packages.mkdir()
+    for place in sys.path:
+        if Path(place).name not in ("site-packages", "dist-packages"):
+            continue
+        for entry in Path(place).iterdir():
+            own = entry.name.startswith(("rope_book", "__editable__")) or entry.name == "rope"
+            if not own and entry.suffix != ".pth" and not (packages / entry.name).exists():
+                (packages / entry.name).symlink_to(entry)
+    venv.create(folder / "new", symlinks=True, with_pip=False)
+    (site,) = (folder / "new").glob("lib/python*/site-packages")
+    (site / "packages.pth").write_text(f"{packages}\n")
+    return str(folder / "new" / "bin" / "python")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CHAPTERS)
+def test_notebook_runs_alone(folder, name, python, address, tmp_path, monkeypatch):
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    new = Path(python).parents[1]
+    if not list(new.glob("lib/*/site-packages/rope")):  # no chapter has installed it yet
+        assert "No module named 'rope'" in run(python, "-c", "import torch, rope", cwd=new).stderr
+    text = (folder / f"{name}.ipynb").read_text(encoding="utf-8")
+    text = repository.with_address(text, address)
+    execute.execute(nbformat.reads(text, as_version=4), tmp_path, name, python)
+
+    ask = "import rope, torch; print(rope.__file__, torch.__version__, torch.__file__, sep='\\n')"
+    rope_file, version, torch_file = run(python, "-c", ask, cwd=new).stdout.splitlines()
+    assert Path(rope_file).is_relative_to(new), "rope is not the one that the cell installed"
+    assert version == torch.__version__
+    assert not Path(torch_file).is_relative_to(new), "the cell installed a torch of its own"

@@ -27,6 +27,7 @@ from rope.book.paper.browser import DRAWN_BY_SCRIPT, photos
 from rope.book.paper.markdown import CELL, escaped, to_markdown, unfolding
 from rope.book.paper.pages import Book, Page
 from rope.book.paper.pictures import fonts
+from rope.book.tools.notebooks import TICK, claim
 from rope.book.tools.sphinx_extension import VEGA_LITE
 
 SET_UP = "Set-up: imports the book's package; on Colab it is installed first"
@@ -160,7 +161,7 @@ def caption(box: Tag, page: Page, links: Links) -> str:
     if pictured is None:
         raise ValueError(f"{page.name}: a figure has no description")
     description = escaped(str(pictured["aria-label"]))
-    figure.figcaption["id"] = figure.get("id", "")
+    figure.figcaption["id"] = figure.get("id") or ""
     words = links.markdown(figure.figcaption, page.name)
     return f"{words}\n\n{unfolding('Description of the figure')}\n\n{description}\n\n</details>"
 
@@ -189,8 +190,8 @@ def heading(cell: NotebookNode, first: bool, fold: str, figure: str) -> str:
     if first:
         return SET_UP
     tags = set(cell["metadata"].get("tags", []))
-    if "check" in tags:
-        return str(cell["metadata"]["mystnb"]["code_prompt_show"])
+    if said := claim(cell):
+        return said
     if fold:
         return f"{fold}: its code"
     if not tags & {"hide-input", "remove-input", "hide-cell"}:
@@ -207,7 +208,7 @@ def code_cell(
     hidden: the outputs are folded too. shots: pictures of what scripts draw, in order.
     """
     metadata: dict[str, Any] = {}
-    code = cell["source"]
+    code = TICK.sub("", cell["source"], count=1)
     if title:
         folds = {"source_hidden": True} | ({"outputs_hidden": True} if hidden else {})
         metadata = {"cellView": "form", "jupyter": folds}

@@ -8,7 +8,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import nbformat
+
 import rope
+from rope.book.tools.notebooks import claim, code_cells
 
 VEGA_LITE = "5.20"  # the version of the JSON that Altair 5.5 writes
 STATIC = Path(__file__).parent / "static"
@@ -31,6 +34,19 @@ def set_up_config(app: Any, config: Any) -> None:
         app.events.listeners[event] = [
             one for one in listeners if not one.handler.__module__.startswith("sphinx_thebe")
         ]
+
+
+def fold_ticks(app: Any, page: str, source: list[str]) -> None:
+    """Fold each cell that only checks under its claim, which is the first line of its code."""
+    if not app.env.doc2path(page).endswith(".ipynb"):
+        return
+    notebook = nbformat.reads(source[0], as_version=4)
+    for cell in code_cells(notebook):
+        if said := claim(cell):
+            prompts = {"code_prompt_show": said, "code_prompt_hide": said}
+            cell["metadata"].setdefault("mystnb", {}).update(prompts)
+            cell["source"] = cell["source"].partition("\n")[2]
+    source[0] = nbformat.writes(notebook)
 
 
 def write_in_parallel(app: Any, env: Any) -> None:
@@ -93,6 +109,7 @@ def setup(app: Any) -> dict[str, Any]:
     app.setup_extension("rope.book.tools.links")
     app.connect("config-inited", set_up_config)
     app.connect("builder-inited", write_vega)
+    app.connect("source-read", fold_ticks)
     app.connect("env-updated", write_in_parallel)
     app.connect("html-page-context", leave_out_thebe)
     app.connect("build-finished", leave_out_preloads)
