@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, sync_playwright
 
 from rope.book.figures.rotation_in_two_dimensions import THETA, K, Q
@@ -250,9 +251,61 @@ def test_search_finds_a_page(visitors):
     assert visitor.faults == []
 
 
+@pytest.mark.parametrize(
+    ("query", "first"),
+    [
+        ("why is V not rotated", "questions.html#why-is-v-not-rotated"),
+        ("left padding", "rotary_attention.html#padding-on-the-left"),
+        ("is_neox_style", "notation.html#also-called"),
+        ("KV cache", "#"),
+        ("llama 3", "#"),
+    ],
+)
+def test_search_finds_the_place_first(visitors, query, first):
+    visitor = visitors(WIDE)
+    page = visitor.open(f"search?q={query}")
+    link = page.locator("#search-results a").first
+    link.wait_for(timeout=10_000)
+    assert first in link.get_attribute("href")
+    link.click()
+    page.wait_for_url("**/chapters/*.html*")
+    place = page.locator(f"[id='{page.url.partition('#')[2]}']")
+    assert place.bounding_box()["y"] < 300
+    assert visitor.faults == []
+
+
 def test_without_script_a_chart_is_described(visitors):
     visitor = visitors(WIDE, java_script_enabled=False)
     page = visitor.open(TOC["root"], wait=False)
     text = page.locator(".rope-chart noscript").first.inner_text()
     assert "needs JavaScript" in text
     assert len(text) > 100
+
+
+SLOW_PAGES = [pytest.param(name, marks=pytest.mark.slow) for name in PAGES[1:]]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("name", [PAGES[0], *SLOW_PAGES])
+def test_axe_finds_nothing_critical_and_nothing_serious(visitors, name, scheme):
+    page = visitors(WIDE, color_scheme=scheme).open(name)
+    found = Axe().run(page, options={"resultTypes": ["violations"]}).response["violations"]
+    assert [
+        (fault["impact"], fault["id"], fault["nodes"][0]["html"][:200])
+        for fault in found
+        if fault["impact"] in ("critical", "serious")
+    ] == []
+
+
+def test_no_formula_is_a_stop_of_the_tab_key_and_each_is_there_for_ears(visitors):
+    page = visitors(WIDE).open("chapters/eulers_formula")
+    formulas = page.locator("mjx-container")
+    assert formulas.count() > 200
+    assert page.locator("mjx-container[tabindex='0']").count() == 0
+    assert page.locator("mjx-container mjx-assistive-mml math").count() == formulas.count()
+
+
+def test_a_fold_has_no_name_but_its_own_words(visitors):
+    page = visitors(WIDE).open("chapters/eulers_formula")
+    assert page.locator("summary").count() > 10
+    assert page.locator("summary[aria-label]").count() == 0

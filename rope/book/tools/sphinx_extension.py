@@ -15,6 +15,16 @@ from rope.book.tools.notebooks import claim, code_cells
 
 VEGA_LITE = "5.20"  # the version of the JSON that Altair 5.5 writes
 STATIC = Path(__file__).parent / "static"
+# What the theme and the extensions write into pages, and what shall stand there.
+MENDS = {
+    # An error on every page opened from file://.
+    r'\s*<link rel="preload" as="font"[^>]*>': "",
+    # It would be read aloud in the place of the fold's own words, a tick's claim among them.
+    r'<summary aria-label="Toggle hidden content">': "<summary>",
+    # A list whose entries are none, and a role that is withdrawn.
+    r' role="list"(?= class="citation-list")': "",
+    r' role="doc-biblioentry"': "",
+}
 
 
 def set_up_config(app: Any, config: Any) -> None:
@@ -74,15 +84,16 @@ def leave_out_thebe(app: Any, page: str, template: str, context: Any, doctree: A
     context["css_files"] = [css for css in context["css_files"] if "thebe" not in str(css.filename)]
 
 
-def leave_out_preloads(app: Any, error: Exception | None) -> None:
-    """Take out the theme's preloading of fonts, which from file:// is an error on every page."""
+def mend_pages(app: Any, error: Exception | None) -> None:
+    """Write out of the pages what `MENDS` names."""
     if error is not None or app.builder.format != "html":
         return
     for page in Path(app.outdir).rglob("*.html"):
-        text = page.read_text(encoding="utf-8")
-        shorter = re.sub(r'\s*<link rel="preload" as="font"[^>]*>', "", text)
-        if shorter != text:
-            page.write_text(shorter, encoding="utf-8")
+        text = mended = page.read_text(encoding="utf-8")
+        for fault, mend in MENDS.items():
+            mended = re.sub(fault, mend, mended)
+        if mended != text:
+            page.write_text(mended, encoding="utf-8")
 
 
 def list_arguments(
@@ -107,12 +118,13 @@ def list_arguments(
 def setup(app: Any) -> dict[str, Any]:
     """Register with Sphinx."""
     app.setup_extension("rope.book.tools.links")
+    app.setup_extension("rope.book.tools.places")
     app.connect("config-inited", set_up_config)
     app.connect("builder-inited", write_vega)
     app.connect("source-read", fold_ticks)
     app.connect("env-updated", write_in_parallel)
     app.connect("html-page-context", leave_out_thebe)
-    app.connect("build-finished", leave_out_preloads)
+    app.connect("build-finished", mend_pages)
     app.connect("autodoc-process-docstring", list_arguments, priority=900)
     app.add_css_file("book.css", priority=900)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
