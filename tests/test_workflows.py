@@ -19,7 +19,11 @@ ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / ".github" / "workflows"
 WORKFLOWS = {path.stem: yaml.safe_load(path.read_text()) for path in FOLDER.glob("*.yml")}
 TARGETS = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M))
-PUBLISHING = {"pages": "write", "id-token": "write"}
+# The jobs that write, and what: the pages, and the branch of the notebooks.
+MAY_WRITE = {
+    ("pages", "publish"): {"pages": "write", "id-token": "write"},
+    ("pages", "notebooks"): {"contents": "write"},
+}
 
 
 def commands(name):
@@ -38,13 +42,14 @@ def test_zizmor_has_nothing_to_say():
 
 
 @pytest.mark.parametrize("name", WORKFLOWS)
-def test_a_workflow_keeps_no_token_and_writes_nothing_but_pages(name):
+def test_a_workflow_keeps_no_token_and_writes_nothing_but_what_it_publishes(name):
     text = (FOLDER / f"{name}.yml").read_text(encoding="utf-8")
-    assert not re.search(r"secrets\.|github\.token|GITHUB_TOKEN", text)
+    assert not re.search(r"secrets\.|GITHUB_TOKEN", text)
+    assert text.count("github.token") == (name == "pages")
     assert text.count("actions/checkout@") == text.count("persist-credentials: false")
     assert WORKFLOWS[name]["permissions"] == {"contents": "read"}
-    for job in WORKFLOWS[name]["jobs"].values():
-        assert job.get("permissions", PUBLISHING) == PUBLISHING
+    for job, settings in WORKFLOWS[name]["jobs"].items():
+        assert settings.get("permissions", {}) == MAY_WRITE.get((name, job), {})
 
 
 @pytest.mark.parametrize("name", WORKFLOWS)

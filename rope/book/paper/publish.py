@@ -10,7 +10,8 @@ from rope.book.paper.pages import Book
 
 KINDS = {"pdf": "PDF", "epub": "EPUB"}
 LINE = re.compile(r'\s*<p class="rope-paper">.*?</p>', re.S)
-FOOTER = '<div class="extra_footer">'
+# Where the line stands: in every page's footer, and on the front page below the ways in.
+PLACES = re.compile(r'<div class="extra_footer">|<p class="rope-way-in">.*?</p>', re.S)
 
 
 def publish(book: Book, made: Path) -> list[str]:
@@ -30,12 +31,12 @@ def publish(book: Book, made: Path) -> list[str]:
             there.append(kind)
     for page in sorted(book.html.rglob("*.html")):
         text = page.read_text(encoding="utf-8")
-        if FOOTER not in text:
+        if not PLACES.search(text):
             if "<article" not in text:
                 continue  # the page that leads to the first one
-            raise ValueError(f"{page} has no {FOOTER} to write the links into")
-        up = "../" * len(page.relative_to(book.html).parents[1:])
-        linked = LINE.sub("", text).replace(FOOTER, FOOTER + footer(there, up), 1)
+            raise ValueError(f"{page} has no footer to write the links into")
+        line = links(there, "../" * len(page.relative_to(book.html).parents[1:]))
+        linked = PLACES.sub(rf"\g<0>{line}", LINE.sub("", text))
         if linked != text:
             page.write_text(linked, encoding="utf-8")
     return there
@@ -47,7 +48,7 @@ def offer(book: Book, notebooks: list[Path]) -> None:
         shutil.copyfile(path, book.html / "_sources" / "chapters" / path.name)
 
 
-def footer(kinds: list[str], up: str) -> str:
+def links(kinds: list[str], up: str) -> str:
     """The line of links, or nothing."""
-    links = [f'<a href="{up}rope-book.{kind}">{KINDS[kind]}</a>' for kind in kinds]
-    return f'\n  <p class="rope-paper">The whole book as {" or ".join(links)}.</p>' if links else ""
+    named = [f'<a href="{up}rope-book.{kind}">{KINDS[kind]}</a>' for kind in kinds]
+    return f'\n  <p class="rope-paper">The whole book as {" or ".join(named)}.</p>' if named else ""

@@ -46,16 +46,21 @@ def set_up_config(app: Any, config: Any) -> None:
         ]
 
 
-def fold_ticks(app: Any, page: str, source: list[str]) -> None:
-    """Fold each cell that only checks under its claim, which is the first line of its code."""
+def name_folds(app: Any, page: str, source: list[str]) -> None:
+    """Say of each folded cell what it holds: a check's claim is the first line of its code."""
     if not app.env.doc2path(page).endswith(".ipynb"):
         return
     notebook = nbformat.reads(source[0], as_version=4)
-    for cell in code_cells(notebook):
-        if said := claim(cell):
-            prompts = {"code_prompt_show": said, "code_prompt_hide": said}
-            cell["metadata"].setdefault("mystnb", {}).update(prompts)
+    for number, cell in enumerate(code_cells(notebook)):
+        settings = cell["metadata"].setdefault("mystnb", {})
+        said = claim(cell)
+        if said:
             cell["source"] = cell["source"].partition("\n")[2]
+        elif "figure" in settings:
+            said = "Code of the figure"
+        else:
+            said = "Set-up" if number == 0 else "Code"
+        settings |= {"code_prompt_show": said, "code_prompt_hide": said}
     source[0] = nbformat.writes(notebook)
 
 
@@ -121,7 +126,7 @@ def setup(app: Any) -> dict[str, Any]:
     app.setup_extension("rope.book.tools.places")
     app.connect("config-inited", set_up_config)
     app.connect("builder-inited", write_vega)
-    app.connect("source-read", fold_ticks)
+    app.connect("source-read", name_folds)
     app.connect("env-updated", write_in_parallel)
     app.connect("html-page-context", leave_out_thebe)
     app.connect("build-finished", mend_pages)
