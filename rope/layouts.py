@@ -159,23 +159,17 @@ def _check_rows(name: str, tensor: Tensor) -> None:
             f"{name!r} holds the values' rows too, which stay; it must be split: convert the rows "
             "of queries and of keys by projection_interleaved_to_half, and join all three again"
         )
-    if name.rpartition(".")[2] not in ("weight", "bias"):
+    plain = name.rpartition(".")[2] in ("weight", "bias")
+    if not plain or tensor.element_size() == 1 or tensor.dtype == torch.int32:
         raise ValueError(
-            f"{name!r} is called neither weight nor bias, and may be packed, or belong to a "
-            "quantised weight; it must be a row for each coordinate: convert before quantising, or "
-            "convert this one by projection_interleaved_to_half"
-        )
-    if tensor.element_size() == 1 or tensor.dtype == torch.int32:
-        raise ValueError(
-            f"{name!r} is {tensor.dtype}, quantised, and its scales would have to follow; it must "
-            "be a plain weight or bias: convert before quantising"
+            f"{name!r} is no plain weight or bias: it is called otherwise, or its numbers are "
+            "quantised, and scales would have to follow; it must be a row for each coordinate: "
+            "convert before quantising, or convert this one by projection_interleaved_to_half"
         )
 
 
 def _reorder(x: Tensor, rotary_dim: int | None, *, to_half: bool) -> Tensor:
     """x with the first R coordinates permuted."""
-    if x.dim() == 0:
-        raise ValueError("x has no axes; its last one must hold the coordinates: pass a vector")
     width = x.shape[-1] if rotary_dim is None else rotary_dim
     check_dim(width, "the last axis of x" if rotary_dim is None else "rotary_dim")
     if width > x.shape[-1]:

@@ -208,7 +208,7 @@ class RotaryTables(Following):
         meta = position_ids.is_meta
         if not (torch.compiler.is_compiling() or meta or (position_ids.is_cuda and known)):
             low, high = position_range(position_ids)
-            check_no_negative(low)
+            check_no_negative("position_ids", low)
             check_count("the largest of position_ids", high, smallest=-1)  # of none: -1
             return high + 1, True
         if known is None and self._length_dependent and not meta:

@@ -129,7 +129,7 @@ def test_adapters_and_quantised_numbers_are_not_taken_for_rows_of_heads():
     for name in ("lora_a", "lora_down"):
         with pytest.raises(ValueError, match="ranks for rows"):
             layouts.convert_state_dict({f"q_proj.{name}.weight": NORM}, {"*": 4}, to_half=True)
-    with pytest.raises(ValueError, match=r"_extra_state. is called neither weight"):
+    with pytest.raises(ValueError, match=r"_extra_state. is no plain weight"):
         layouts.convert_state_dict({"q_proj._extra_state": None}, {"*": 4}, to_half=True)
     second = layouts.convert_state_dict(lora, {"*.lora_B.*": 4}, to_half=True)
     assert second["0.q_proj.lora_A.weight"] is lora["0.q_proj.lora_A.weight"]
