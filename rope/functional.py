@@ -211,8 +211,10 @@ def to_bhsd(tensor_format: str, **tensors: Tensor) -> list[Tensor]:
             )
     views = [x.transpose(-3, -2) for x in tensors.values()]
     views = [x[None] for x in views] if tensor_format == "thd" else views
-    given = [*tensors.values()]
-    return views[:1] * 2 if len(given) == 2 and given[1] is given[0] else views
+    first, *others = tensors.values()
+    if others and others[0] is first:
+        return views[:1] * 2  # one tensor as both stays one, by which in place it is refused
+    return views
 
 
 def from_bhsd(tensor_format: str, *tensors: Tensor) -> tuple[Tensor, ...]:

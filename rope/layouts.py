@@ -137,12 +137,12 @@ def convert_state_dict(
             raise type(error)(f"{name!r}: {error}") from None
     widths = {len(state_dict[name]) // heads[pattern]: name for name, pattern in claimed.items()}
     if len(widths) > 1:
-        (one, first), (other, second), *_ = widths.items()
+        (width, name), (other_width, other), *_ = widths.items()
         raise ValueError(
-            f"{first!r} has {heads[claimed[first]]} heads of {one} and {second!r} "
-            f"{heads[claimed[second]]} of {other}; all in one call must have one width: correct "
-            "the number of heads (keys often have fewer than queries), or convert heads of another "
-            "width in another call"
+            f"{name!r} has {heads[claimed[name]]} heads of {width} and {other!r} "
+            f"{heads[claimed[other]]} of {other_width}; all in one call must have one width: "
+            "correct the number of heads (keys often have fewer than queries), or convert heads of "
+            "another width in another call"
         )
     return converted
 

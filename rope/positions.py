@@ -102,9 +102,9 @@ def check_position_ids(position_ids: Tensor, x: Tensor, name: str = "position_id
     shape, (batch, seq_len) = position_ids.shape, (x.shape[0], x.shape[2])
     rows = (1, *shape)[-2] if shape else 0
     if len(shape) not in (1, 2) or shape[-1] != seq_len or (rows != 1 and rows != batch):
-        one = "" if batch == 1 else f", [1, {seq_len}]"
+        shared_row = "" if batch == 1 else f", [1, {seq_len}]"
         raise ValueError(
-            f"{name} has shape {list(shape)}; it must be [{seq_len}]{one} or "
+            f"{name} has shape {list(shape)}; it must be [{seq_len}]{shared_row} or "
             f"[{batch}, {seq_len}], the sequence of x: slice it to one of these"
         )
     if position_ids.device != x.device:
