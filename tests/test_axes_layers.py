@@ -1,12 +1,11 @@
 """The layers with several axes: what they compute, what others do, what frameworks do to them."""
 
 import copy
-import pickle
 from functools import partial
 
 import pytest
 import torch
-from strategies import DTYPES, assert_refused, normal, tolerance
+from strategies import CHANGES, DTYPES, assert_refused, normal, tolerance
 from torch import nn
 
 from rope import RotaryEmbedding, inverse_frequencies, rotary_embedding
@@ -236,19 +235,6 @@ def test_exports(strict):
     program = torch.export.export(Model(), (X, GRID), strict=strict)
     assert torch.equal(program.module()(X, GRID), axial().rotate(X, GRID))
     assert not program.state_dict
-
-
-CHANGES = {
-    "bfloat16": lambda model: model.to(torch.bfloat16),
-    "half": lambda model: model.half(),
-    "double": lambda model: model.double(),
-    "there and back": lambda model: model.half().float(),
-    "with a device": lambda model: model.to("cpu", torch.float16),
-    "deepcopy": copy.deepcopy,
-    "pickle": lambda model: pickle.loads(pickle.dumps(model)),
-    "shared": lambda model: model.share_memory(),
-    "frozen": lambda model: model.requires_grad_(False).eval(),
-}
 
 
 @layers

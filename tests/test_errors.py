@@ -5,7 +5,7 @@ import copy
 import numpy as np
 import pytest
 import torch
-from strategies import assert_refused
+from strategies import EXTENSIONS, assert_refused
 
 from rope import (
     RotaryEmbedding,
@@ -22,7 +22,7 @@ from rope.attention import (
     packed_position_ids,
     segment_ids,
 )
-from rope.extensions import DynamicNTK, LongRoPE
+from rope.extensions import DynamicNTK
 
 X = torch.ones(2, 3, 4, 8)
 COS, SIN = rotary_tables(4, inverse_frequencies(8))
@@ -32,9 +32,9 @@ IDS = torch.arange(4)
 META = torch.empty(2, 3, 4, 8, device="meta")
 LAYER = RotaryAttention(16, 4, 2)
 THETA_8 = inverse_frequencies(8)
+LONG = EXTENSIONS["longrope"]
 JOINT = torch.randn(1, 1, 4, 16)  # vectors and tables in one storage
 FUSED = torch.ones(2, 6, 4, 8).requires_grad_() * 1  # queries and keys of one projection
-LONG = LongRoPE((1.0, 1.5, 2.0, 2.5), (2.0, 3.0, 5.0, 8.0), 32, factor=8.0)
 
 
 def rotate(x=X, cos=COS, sin=SIN, ids=None, **options):
@@ -181,7 +181,9 @@ LAYER_VALUES = {
     r"k has shape \[2, 3, 4, 8\] and strides \[0, .*k.contiguous": (
         lambda r, x: r(x, x[:1].expand(2, 3, 4, 8), inplace=True)
     ),
-    "have 4 numbers.*must have 3": lambda r, x: RotaryEmbedding(6, extension=LONG),
+    "have 4 numbers.*must have 3": lambda r, x: RotaryEmbedding(
+        6, extension=EXTENSIONS["longrope"]
+    ),
 }
 LAYER_TYPES = {
     "offset is 1.0.*integer": lambda r, x: r(x, x, offset=1.0),

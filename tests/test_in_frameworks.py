@@ -11,24 +11,15 @@ import warnings
 
 import pytest
 import torch
-from strategies import normal, tables, tolerance
+from strategies import EXTENSIONS, TRAINED, normal, tables, tolerance
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils.checkpoint import checkpoint
 
 from rope import RotaryEmbedding, rotary_embedding
-from rope.extensions import DynamicNTK, LongRoPE, YaRN
+from rope.extensions import YaRN
 
-TRAINED = 32
-RAMP = (1.0, 1.5, 2.0, 3.0)
-LONG = tuple(4 * f for f in RAMP)
-EXTENSIONS = {
-    "none": None,
-    "yarn": YaRN(4.0, TRAINED),
-    "dynamic": DynamicNTK(4.0, TRAINED),
-    "longrope": LongRoPE(RAMP, LONG, TRAINED, factor=4.0),
-}
 LENGTHS = (8, 5, 2, 40)  # 2 is the batch too; 0 and 1 are special to the compiler
 
 
