@@ -125,7 +125,7 @@ def _check(
         check_pair(**xs)
     if position_ids is None:
         for x in xs.values():
-            _check_rows(x, cos)
+            _check_lined_up(x, cos)
     elif cos.dim() != 2:
         raise ValueError(
             f"cos has shape {list(cos.shape)}; with position_ids it must be [rows, planes]: "
@@ -172,7 +172,7 @@ def _check_tables(cos: Tensor, sin: Tensor) -> None:
         )
 
 
-def _check_rows(x: Tensor, cos: Tensor) -> None:
+def _check_lined_up(x: Tensor, cos: Tensor) -> None:
     """Refuse tables that, without position ids, do not line up with x."""
     if cos.dim() == 2:
         if cos.shape[0] != x.shape[2]:

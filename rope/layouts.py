@@ -66,7 +66,7 @@ def projection_interleaved_to_half(
     >>> projection_interleaved_to_half(torch.arange(8), num_heads=2)
     tensor([0, 2, 1, 3, 4, 6, 5, 7])
     """
-    return weight[interleaved_to_half(_rows(weight, num_heads), rotary_dim).flatten()]
+    return weight[interleaved_to_half(_row_numbers(weight, num_heads), rotary_dim).flatten()]
 
 
 def projection_half_to_interleaved(
@@ -79,7 +79,7 @@ def projection_half_to_interleaved(
     >>> projection_half_to_interleaved(torch.tensor([0, 2, 1, 3, 4, 6, 5, 7]), num_heads=2)
     tensor([0, 1, 2, 3, 4, 5, 6, 7])
     """
-    return weight[half_to_interleaved(_rows(weight, num_heads), rotary_dim).flatten()]
+    return weight[half_to_interleaved(_row_numbers(weight, num_heads), rotary_dim).flatten()]
 
 
 def convert_state_dict(
@@ -127,7 +127,7 @@ def convert_state_dict(
                     "it would be converted twice: make one of them narrower"
                 )
             claimed[name] = pattern
-            _check_rows(name, state_dict[name])
+            _check_convertible(name, state_dict[name])
     # With its metadata, where it came from a module.
     converted = copy(state_dict) if isinstance(state_dict, dict) else dict(state_dict)
     for name, pattern in claimed.items():
@@ -147,7 +147,7 @@ def convert_state_dict(
     return converted
 
 
-def _check_rows(name: str, tensor: Tensor) -> None:
+def _check_convertible(name: str, tensor: Tensor) -> None:
     """Refuse what has no row for each coordinate of a head."""
     if _RANKS.search(name):
         raise ValueError(
@@ -182,7 +182,7 @@ def _reorder(x: Tensor, rotary_dim: int | None, *, to_half: bool) -> Tensor:
     return torch.cat((x[..., :width][..., order], x[..., width:]), dim=-1)
 
 
-def _rows(weight: Tensor, num_heads: int) -> Tensor:
+def _row_numbers(weight: Tensor, num_heads: int) -> Tensor:
     """The row numbers of a projection, one head a row: `[H, D]`."""
     check_count("num_heads", num_heads)
     if weight.dim() not in (1, 2) or weight.shape[0] % num_heads:

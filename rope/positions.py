@@ -134,7 +134,7 @@ def places(
     return position_ids, offset
 
 
-def check_rows(tensor_format: str, offset: int | Tensor) -> None:
+def check_packed_offset(tensor_format: str, offset: int | Tensor) -> None:
     """Refuse a start for each row of packed tokens, which have none."""
     if tensor_format == "thd" and isinstance(offset, Tensor):
         raise ValueError(
