@@ -27,7 +27,8 @@ def check_writable(**tensors: Tensor) -> None:
             "must lie apart, or what they share is rotated twice: pass k.clone()"
         )
     names = list(tensors)
-    if not torch.compiler.is_compiling():  # views first, which alone torch refuses, and keys
+    # Writing nothing counts as a change too, so views, which alone torch refuses, are asked first.
+    if not torch.compiler.is_compiling():
         names.sort(key=lambda name: (tensors[name]._base is None, name))
     for name in names:
         x = tensors[name]

@@ -133,14 +133,6 @@ def test_tables_grow_on_demand_never_shrink_and_change_no_row():
         assert_exact(rotary, rows)
 
 
-def test_a_copy_is_a_copy():
-    """Growing one leaves the other alone."""
-    first = make("none")
-    second = copy.deepcopy(first)
-    second.grow(1000)
-    assert (len(first.cos), len(second.cos)) == (16, 1024)
-
-
 @pytest.mark.parametrize("far", [2**18 - 1, 2**20, 2**30, 2**40])
 def test_a_far_position_costs_its_row_alone(far):
     """A table of all rows up to there would take gigabytes; the numbers are those it would hold."""

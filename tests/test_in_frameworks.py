@@ -183,6 +183,9 @@ def test_a_bad_call_is_refused_when_compiled_too():
         compiled = torch.compile(make("none", rows=16), backend=backend)
         with pytest.raises(RuntimeError, match=r"within the 16 rows .*max_seq_len or grow"):
             compiled(q, k, torch.tensor([0, 1, 16]))
+        for starts in ([14, 0], [0, -1]):
+            with pytest.raises(RuntimeError, match="within the 16 rows"):
+                compiled(q, k, offset=torch.tensor(starts))
         with pytest.raises(RuntimeError, match=r"position_ids must be at least 0"):
             compiled(q.double(), k.double(), torch.tensor([0, 1, -1]))
     compiled = torch.compile(rotary_embedding, fullgraph=True, backend="eager")

@@ -57,6 +57,8 @@ def test_copies_make_their_tables_again(way):
     twin = way(rotary)
     assert torch.equal(twin.cos, rotary.cos) and torch.equal(twin.sin, rotary.sin)
     assert repr(twin) == repr(rotary)
+    twin.grow(1000)
+    assert (len(rotary.cos), len(twin.cos)) == (500, 1024)
     assert way(rotary.to("meta")).cos.is_meta
 
 
