@@ -49,7 +49,7 @@ def test_equal_to_the_reference(dtype, interleaved, batch, heads, dim, spare, se
 
 @layouts
 @pytest.mark.parametrize("inverse", [False, True])
-def test_queries_and_keys_are_each_rotated_as_alone(interleaved, inverse):
+def test_queries_and_keys_are_each_rotated_as_alone(interleaved, inverse, subtests):
     """Other heads, other dtypes, positions of every form; out of place and in place."""
     flags = {"interleaved": interleaved, "inverse": inverse}
     forms = {
@@ -58,12 +58,13 @@ def test_queries_and_keys_are_each_rotated_as_alone(interleaved, inverse):
         "of each": (*tables(9, 6, torch.float32), torch.arange(10).view(2, 5) % 9),
         "four axes": [t.expand(2, 1, 5, 3) for t in tables(5, 6, torch.float32)],
     }
-    for form, dtype in itertools.product(forms.values(), DTYPES):
+    for (form, rows), dtype in itertools.product(forms.items(), DTYPES):
         q, k = normal((2, 4, 5, 8), 0, torch.float32), normal((2, 2, 5, 8), 1, dtype)
-        alone = [rotary_embedding(x, *form, **flags) for x in (q, k)]
-        assert all(map(torch.equal, rotary_embedding_qk(q, k, *form, **flags), alone))
-        assert rotary_embedding_qk(q, k, *form, **flags, inplace=True)[0] is q
-        assert torch.equal(q, alone[0]) and torch.equal(k, alone[1])
+        with subtests.test(form=form, dtype=dtype):
+            alone = [rotary_embedding(x, *rows, **flags) for x in (q, k)]
+            assert all(map(torch.equal, rotary_embedding_qk(q, k, *rows, **flags), alone))
+            assert rotary_embedding_qk(q, k, *rows, **flags, inplace=True)[0] is q
+            assert torch.equal(q, alone[0]) and torch.equal(k, alone[1])
 
 
 @layouts
