@@ -500,8 +500,8 @@ def test_after_a_removal_no_token_is_of_the_last_call():
     cache, x = KVCache(1, 1, 8, 2), torch.ones(1, 1, 3, 2)
     cache.append(x, x)
     cache.drop(cache.positions == 2)
-    assert cache.latest_positions.shape == (1, 0)
-    assert cache.sight().shape == (1, 0, 2)
+    assert cache.tokens.latest.shape == (1, 0)
+    assert cache.tokens.sight().shape == (1, 0, 2)
 
 
 def test_rows_that_are_left_say_how_long_the_cache_is():

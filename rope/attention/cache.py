@@ -32,7 +32,8 @@ class KVCache:
     "rotated", or "plain", as they were before the rotation; a cache that is plain, or whose keys
     have been moved, holds its keys twice. dtype and device are torch's defaults when None; keys
     made under autocast have its dtype, and so must the cache.
-    `tokens` knows where the tokens stand, `keys` and `values` are what is stored.
+    `tokens` knows where the tokens stand and what the last ones see (`tokens.sight`), `keys` and
+    `values` are what is stored.
     For inference: it refuses tensors that record gradients.
 
     >>> cache = KVCache(batch=1, num_kv_heads=2, max_seq_len=8, head_dim=4)
@@ -78,17 +79,6 @@ class KVCache:
         Not to be written to: `shift`, `drop` and `keep` change it.
         """
         return self.tokens.positions
-
-    @property
-    def latest_positions(self) -> Tensor:
-        """The positions of the tokens of the last `append`, `[B, S]`; none after a removal.
-
-        >>> cache, x = KVCache(1, 1, 4, 2), torch.ones(1, 1, 2, 2)
-        >>> _ = cache.append(x, x, torch.tensor([7, 9]))
-        >>> cache.latest_positions
-        tensor([[7, 9]])
-        """
-        return self.tokens.latest
 
     def append(
         self,
@@ -156,19 +146,6 @@ class KVCache:
         self._follow(rotary, seq_len)
         keys, used = self.keys if self._turned is None else self._turned, self.tokens.used
         return keys[:, :, :used], self.values[:, :, :used]
-
-    def sight(self, *, window: int | None = None, sinks: int = 0) -> Tensor | None:
-        """What the tokens of the last `append` see, bool `[B, S, T]`; window, sinks: as `in_sight`.
-
-        None where that is all, or, for the first tokens held, all up to themselves.
-
-        >>> cache, x = KVCache(1, 1, 4, 2), torch.ones(1, 1, 2, 2)
-        >>> _ = cache.append(x, x), cache.append(x, x)
-        >>> cache.sight().int()
-        tensor([[[1, 1, 1, 0],
-                 [1, 1, 1, 1]]], dtype=torch.int32)
-        """
-        return self.tokens.sight(window, sinks)
 
     def shift(self, delta: int | Tensor, slots: Tensor | None = None) -> None:
         """Move tokens by delta positions; their keys follow when they are read, in one rotation.
