@@ -170,14 +170,6 @@ def test_widths_base_and_layout_of_published_models(name):
     assert (*numbers, found.max_position_embeddings) == EXPECTED[name]
 
 
-def test_gemma_3_has_one_rope_for_each_kind_of_layer():
-    config = example("gemma-3-27b")
-    full = rotary_settings(config, layer_type="full_attention")
-    sliding = rotary_settings(config, layer_type="sliding_attention")
-    assert (full.base, full.extension) == (1e6, Linear(8.0))
-    assert (sliding.base, sliding.extension) == (1e4, Default())
-
-
 def test_the_base_in_an_older_spelling_is_the_one_that_transformers_takes():
     scaling = {"rope_type": "linear", "factor": 8.0, "rope_theta": 123.0}
     config = {"model_type": "gemma3_text", "head_dim": 64, "max_position_embeddings": 256}
