@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from rope.attention.sight import check_segment_ids
 from rope.attention.slots import Positions, put
 from rope.checks import check_count, check_devices
 from rope.module import RotaryEmbedding
@@ -291,7 +290,7 @@ class KVCache:
         if position_ids is not None:
             check_position_ids(position_ids, k)
         if segment_ids is not None:
-            check_segment_ids(segment_ids, k=k)
+            check_position_ids(segment_ids, k, "segment_ids")
         self.tokens.check(k.shape[2], position_ids, segment_ids, window, sinks)
 
     def _follow(self, rotary: RotaryEmbedding | None, seq_len: int | None) -> None:
