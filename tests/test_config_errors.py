@@ -202,16 +202,6 @@ def test_a_layer_type_without_a_base_has_its_familys():
         assert rotary_settings(bare, layer_type=layer_type).base == base
 
 
-def test_a_base_in_the_older_spelling_stands_in_either_place():
-    """transformers takes the one in rope_scaling; at the top it may be said again."""
-    scaling = {"rope_type": "linear", "factor": 8.0, "rope_theta": 123.0}
-    empty = {**OLDER, "rope_scaling": {**scaling, "rope_theta": None}}
-    assert rotary_settings(empty, layer_type="full_attention").base == 1e6
-    config = {**OLDER, "rope_theta": 123.0, "rope_scaling": scaling}
-    assert rotary_settings(config, layer_type="full_attention").base == 123.0
-    assert rotary_settings(config, layer_type="sliding_attention").base == 1e4
-
-
 def test_single_layers_count_where_their_type_is_read():
     """As in Gemma 4, whose full attention has wider heads."""
     layers = ["full_attention", "sliding_attention", "full_attention"]
