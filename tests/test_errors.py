@@ -236,10 +236,10 @@ def test_the_cache_is_unchanged_by_a_bad_call():
 @pytest.mark.parametrize(
     ("message", "ids"),
     {
-        r"segment_ids has shape \[2\].*\[3\] or \[2, 3\]": {"segment_ids": IDS[:2]},
+        r"segment_ids has shape \[2\].*\[1, 3\] or \[2, 3\]": {"segment_ids": IDS[:2]},
         r"segment_ids has shape \[3, 3\]": {"segment_ids": IDS.new_ones(3, 3)},
         r"segment_ids is torch\.float32": {"segment_ids": torch.ones(3)},
-        r"k is on cpu and segment_ids on meta": {"segment_ids": IDS[:3].to("meta")},
+        r"x is on cpu and segment_ids on meta": {"segment_ids": IDS[:3].to("meta")},
         r"position_ids has shape \[4\]": {"position_ids": IDS},
         r"position_ids has shape \[3, 3\]": {"position_ids": IDS.new_ones(3, 3)},
         r"position_ids is torch\.float32": {"position_ids": torch.ones(3)},
