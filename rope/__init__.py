@@ -35,7 +35,7 @@ _HOMES = {
 }
 _SUBMODULES = frozenset(module.name for module in pkgutil.iter_modules(__path__))
 
-if TYPE_CHECKING:  # a type checker takes what stands here, and finds a misspelt name
+if TYPE_CHECKING:  # type checkers and editors read this in place of __getattr__
     from rope import adapters as adapters
     from rope import attention as attention
     from rope import axes as axes
@@ -62,16 +62,7 @@ else:
     def __getattr__(name: str) -> Any:
         if name not in _HOMES and name not in _SUBMODULES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        try:
-            module = importlib.import_module(f"{__name__}.{_HOMES.get(name, name)}")
-        except ModuleNotFoundError as error:
-            if error.name != "torch":
-                raise
-            raise ImportError(
-                f"rope.{name} needs torch, which is not installed: pip install torch, or stay with "
-                "rope.reference and rope.symbolic, which need none",
-                name="torch",
-            ) from error
+        module = importlib.import_module(f"{__name__}.{_HOMES.get(name, name)}")
         # Kept, so that it is not looked for again, and compiled code finds what does not change.
         return globals().setdefault(name, getattr(module, name) if name in _HOMES else module)
 

@@ -42,13 +42,6 @@ def check_finite(what: str, tensor: Tensor, way_out: str) -> None:
         raise ValueError(f"{what} holds {worst}; all must be finite: {way_out}")
 
 
-def check_tensor(name: str, value: Tensor) -> None:
-    """Refuse what is not a tensor, such as a NumPy array or a list."""
-    if not isinstance(value, Tensor):
-        kind = type(value).__name__
-        raise TypeError(f"{name} is a {kind}; it must be a tensor, so pass torch.as_tensor({name})")
-
-
 def check_floating(name: str, tensor: Tensor) -> None:
     """Refuse numbers that are not float16, bfloat16, float32 or float64."""
     if tensor.dtype not in FLOATING:

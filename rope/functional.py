@@ -125,7 +125,7 @@ def _check(
         check_pair(**xs)
     if position_ids is None:
         for x in xs.values():
-            _check_rows(x, cos)
+            _check_lined_up(x, cos)
     elif cos.dim() != 2:
         raise ValueError(
             f"cos has shape {list(cos.shape)}; with position_ids it must be [rows, planes]: "
@@ -155,33 +155,24 @@ def _check_tables(cos: Tensor, sin: Tensor) -> None:
     """Refuse tables that are not floating, or not a pair of one shape, dtype and device."""
     if cos.dtype not in FLOATING:
         check_floating("cos", cos)
-    if cos.shape != sin.shape:
-        raise ValueError(
-            f"cos has shape {list(cos.shape)} and sin {list(sin.shape)}; they must be the same: "
-            "take both from one call of rotary_tables"
-        )
-    if sin.dtype != cos.dtype:
-        check_floating("sin", sin)
-        raise TypeError(
-            f"cos is {cos.dtype} and sin {sin.dtype}; they must be the same: "
-            "take both from one call of rotary_tables"
+    if cos.shape != sin.shape or cos.dtype != sin.dtype:
+        kind = ValueError if cos.dtype == sin.dtype else TypeError
+        raise kind(
+            f"cos is {cos.dtype} {list(cos.shape)} and sin {sin.dtype} {list(sin.shape)}; they "
+            "must be the same: take both from one call of rotary_tables"
         )
     if cos.device != sin.device:
         check_devices(cos=cos, sin=sin)
-    if cos.dim() not in (2, 4):
+    if cos.dim() not in (2, 4) or cos.shape[-1] == 0:
         raise ValueError(
-            f"cos has shape {list(cos.shape)}; it must be [rows, planes] or [B, H, S, planes]: add "
-            "the missing axis with unsqueeze; tables of transformers, [B, S, R], also hold each "
-            "plane twice, so pass cos[:, None, :, : R // 2] (cos[:, None, :, ::2] for Cohere)"
-        )
-    if cos.shape[-1] == 0:
-        raise ValueError(
-            f"cos has shape {list(cos.shape)}; it must hold at least one plane: "
-            "build the tables with dim at least 2"
+            f"cos has shape {list(cos.shape)}; it must be [rows, planes] or [B, H, S, planes], one "
+            "plane at least: add the missing axis with unsqueeze; tables of transformers, "
+            "[B, S, R], also hold each plane twice, so pass cos[:, None, :, : R // 2] "
+            "(cos[:, None, :, ::2] for Cohere)"
         )
 
 
-def _check_rows(x: Tensor, cos: Tensor) -> None:
+def _check_lined_up(x: Tensor, cos: Tensor) -> None:
     """Refuse tables that, without position ids, do not line up with x."""
     if cos.dim() == 2:
         if cos.shape[0] != x.shape[2]:
@@ -220,8 +211,10 @@ def to_bhsd(tensor_format: str, **tensors: Tensor) -> list[Tensor]:
             )
     views = [x.transpose(-3, -2) for x in tensors.values()]
     views = [x[None] for x in views] if tensor_format == "thd" else views
-    given = [*tensors.values()]
-    return views[:1] * 2 if len(given) == 2 and given[1] is given[0] else views
+    first, *others = tensors.values()
+    if others and others[0] is first:
+        return views[:1] * 2  # one tensor as both stays one, by which in place it is refused
+    return views
 
 
 def from_bhsd(tensor_format: str, *tensors: Tensor) -> tuple[Tensor, ...]:

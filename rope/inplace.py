@@ -27,7 +27,8 @@ def check_writable(**tensors: Tensor) -> None:
             "must lie apart, or what they share is rotated twice: pass k.clone()"
         )
     names = list(tensors)
-    if not torch.compiler.is_compiling():  # views first, which alone torch refuses, and keys
+    # Writing nothing counts as a change too, so views, which alone torch refuses, are asked first.
+    if not torch.compiler.is_compiling():
         names.sort(key=lambda name: (tensors[name]._base is None, name))
     for name in names:
         x = tensors[name]
@@ -58,7 +59,7 @@ def _meet(q: Tensor, k: Tensor) -> bool:
     if torch.compiler.is_compiling() or q.is_meta or not (is_plain(q) and is_plain(k)):
         return False
     of_q, of_k = _bytes(q), _bytes(k)
-    span_q, span_k = (1 + sum(step * (n - 1) for step, n in each) for each in (of_q, of_k))
+    span_q, span_k = (1 + sum(step * (n - 1) for step, n in axes) for axes in (of_q, of_k))
     apart, axes = k.data_ptr() - q.data_ptr(), []
     if q.numel() == 0 or k.numel() == 0 or not -span_k < apart < span_q:
         return False

@@ -66,7 +66,7 @@ def projection_interleaved_to_half(
     >>> projection_interleaved_to_half(torch.arange(8), num_heads=2)
     tensor([0, 2, 1, 3, 4, 6, 5, 7])
     """
-    return weight[interleaved_to_half(_rows(weight, num_heads), rotary_dim).flatten()]
+    return weight[interleaved_to_half(_row_numbers(weight, num_heads), rotary_dim).flatten()]
 
 
 def projection_half_to_interleaved(
@@ -79,7 +79,7 @@ def projection_half_to_interleaved(
     >>> projection_half_to_interleaved(torch.tensor([0, 2, 1, 3, 4, 6, 5, 7]), num_heads=2)
     tensor([0, 1, 2, 3, 4, 5, 6, 7])
     """
-    return weight[half_to_interleaved(_rows(weight, num_heads), rotary_dim).flatten()]
+    return weight[half_to_interleaved(_row_numbers(weight, num_heads), rotary_dim).flatten()]
 
 
 def convert_state_dict(
@@ -127,7 +127,7 @@ def convert_state_dict(
                     "it would be converted twice: make one of them narrower"
                 )
             claimed[name] = pattern
-            _check_rows(name, state_dict[name])
+            _check_convertible(name, state_dict[name])
     # With its metadata, where it came from a module.
     converted = copy(state_dict) if isinstance(state_dict, dict) else dict(state_dict)
     for name, pattern in claimed.items():
@@ -137,17 +137,17 @@ def convert_state_dict(
             raise type(error)(f"{name!r}: {error}") from None
     widths = {len(state_dict[name]) // heads[pattern]: name for name, pattern in claimed.items()}
     if len(widths) > 1:
-        (one, first), (other, second), *_ = widths.items()
+        (width, name), (other_width, other), *_ = widths.items()
         raise ValueError(
-            f"{first!r} has {heads[claimed[first]]} heads of {one} and {second!r} "
-            f"{heads[claimed[second]]} of {other}; all in one call must have one width: correct "
-            "the number of heads (keys often have fewer than queries), or convert heads of another "
-            "width in another call"
+            f"{name!r} has {heads[claimed[name]]} heads of {width} and {other!r} "
+            f"{heads[claimed[other]]} of {other_width}; all in one call must have one width: "
+            "correct the number of heads (keys often have fewer than queries), or convert heads of "
+            "another width in another call"
         )
     return converted
 
 
-def _check_rows(name: str, tensor: Tensor) -> None:
+def _check_convertible(name: str, tensor: Tensor) -> None:
     """Refuse what has no row for each coordinate of a head."""
     if _RANKS.search(name):
         raise ValueError(
@@ -159,23 +159,17 @@ def _check_rows(name: str, tensor: Tensor) -> None:
             f"{name!r} holds the values' rows too, which stay; it must be split: convert the rows "
             "of queries and of keys by projection_interleaved_to_half, and join all three again"
         )
-    if name.rpartition(".")[2] not in ("weight", "bias"):
+    plain = name.rpartition(".")[2] in ("weight", "bias")
+    if not plain or tensor.element_size() == 1 or tensor.dtype == torch.int32:
         raise ValueError(
-            f"{name!r} is called neither weight nor bias, and may be packed, or belong to a "
-            "quantised weight; it must be a row for each coordinate: convert before quantising, or "
-            "convert this one by projection_interleaved_to_half"
-        )
-    if tensor.element_size() == 1 or tensor.dtype == torch.int32:
-        raise ValueError(
-            f"{name!r} is {tensor.dtype}, quantised, and its scales would have to follow; it must "
-            "be a plain weight or bias: convert before quantising"
+            f"{name!r} is no plain weight or bias: it is called otherwise, or its numbers are "
+            "quantised, and scales would have to follow; it must be a row for each coordinate: "
+            "convert before quantising, or convert this one by projection_interleaved_to_half"
         )
 
 
 def _reorder(x: Tensor, rotary_dim: int | None, *, to_half: bool) -> Tensor:
     """x with the first R coordinates permuted."""
-    if x.dim() == 0:
-        raise ValueError("x has no axes; its last one must hold the coordinates: pass a vector")
     width = x.shape[-1] if rotary_dim is None else rotary_dim
     check_dim(width, "the last axis of x" if rotary_dim is None else "rotary_dim")
     if width > x.shape[-1]:
@@ -188,7 +182,7 @@ def _reorder(x: Tensor, rotary_dim: int | None, *, to_half: bool) -> Tensor:
     return torch.cat((x[..., :width][..., order], x[..., width:]), dim=-1)
 
 
-def _rows(weight: Tensor, num_heads: int) -> Tensor:
+def _row_numbers(weight: Tensor, num_heads: int) -> Tensor:
     """The row numbers of a projection, one head a row: `[H, D]`."""
     check_count("num_heads", num_heads)
     if weight.dim() not in (1, 2) or weight.shape[0] % num_heads:

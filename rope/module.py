@@ -16,7 +16,7 @@ from rope.checks import check_count, check_heads, check_pair
 from rope.functional import from_bhsd, to_bhsd
 from rope.inplace import check_writable
 from rope.kernels.operator import apply_rotation
-from rope.positions import check_position_ids, check_rows
+from rope.positions import check_packed_offset, check_position_ids
 from rope.tables import MOST_ROWS, RotaryTables
 
 
@@ -132,7 +132,7 @@ class RotaryEmbedding(RotaryTables):
         True
         """
         if tensor_format != "bhsd":
-            check_rows(tensor_format, offset)
+            check_packed_offset(tensor_format, offset)
             q, k = to_bhsd(tensor_format, q=q, k=k)
         check_heads("q", q, self.dim)
         check_heads("k", k, self.dim)
@@ -168,7 +168,7 @@ class RotaryEmbedding(RotaryTables):
         True
         """
         if tensor_format != "bhsd":
-            check_rows(tensor_format, offset)
+            check_packed_offset(tensor_format, offset)
             (x,) = to_bhsd(tensor_format, x=x)
         check_heads("x", x, self.dim)
         if inplace:

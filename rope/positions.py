@@ -34,30 +34,20 @@ def cumulative_position_ids(cu_seqlens: Tensor) -> Tensor:
 
     cu_seqlens: integers `[n+1]`, 0 = c_0 <= c_1 <= ... <= c_n = S; sequence i holds the tokens
     c_i ... c_{i+1} - 1. Returns int64 `[S]` on its device. Reads the data.
-    Raises TypeError for what is no integer tensor, ValueError for another shape, a first number
-    that is not 0, or numbers that fall.
+    Raises TypeError for another dtype, ValueError for another shape, a first number that is not 0,
+    or numbers that fall.
 
     >>> cumulative_position_ids(torch.tensor([0, 3, 3, 5]))
     tensor([0, 1, 2, 0, 1])
     """
     check_integer("cu_seqlens", cu_seqlens)
-    if cu_seqlens.dim() != 1 or len(cu_seqlens) == 0:
-        raise ValueError(
-            f"cu_seqlens has shape {list(cu_seqlens.shape)}; it must be [n+1], the cumulative "
-            "lengths of n sequences: pass one row"
-        )
     bounds = cu_seqlens.long()
+    if bounds.dim() != 1 or bounds[:1].tolist() != [0] or (bounds.diff() < 0).any():
+        raise ValueError(
+            f"cu_seqlens is {cu_seqlens.tolist()}; it must be one row that starts with 0 and never "
+            "falls: put a 0 before the sums lengths.cumsum(0), and do not pass the lengths"
+        )
     lengths = bounds.diff()
-    if bounds[0] != 0:
-        raise ValueError(
-            f"cu_seqlens starts with {int(bounds[0])}; it must start with 0, where the first "
-            "sequence does: put a 0 before the sums"
-        )
-    if (lengths < 0).any():
-        raise ValueError(
-            f"cu_seqlens falls by {-int(lengths.min())}; it must never fall: pass the sums "
-            "lengths.cumsum(0), not the lengths"
-        )
     tokens = torch.arange(int(bounds[-1]), device=bounds.device)
     return tokens - bounds[:-1].repeat_interleave(lengths, output_size=len(tokens))
 
@@ -74,16 +64,11 @@ def left_padded_position_ids(attention_mask: Tensor) -> Tensor:
     tensor([[0, 0, 0, 1],
             [0, 1, 2, 3]])
     """
-    if attention_mask.dim() != 2:
-        raise ValueError(
-            f"attention_mask has shape {list(attention_mask.shape)}; it must be [B, S], one number "
-            "a token: add the batch axis with unsqueeze(0)"
-        )
     mask = check_attention_mask(attention_mask).long()
-    if (mask.diff(dim=1) < 0).any():
+    if mask.dim() != 2 or (mask.diff(dim=1) < 0).any():
         raise ValueError(
-            "attention_mask holds a 0 after a 1; the padding of each row must come first: for "
-            "padding at the end leave position_ids out"
+            f"attention_mask of shape {list(mask.shape)} is not [B, S] or holds a 0 after a 1; the "
+            "padding of each row must come first: for padding at the end leave position_ids out"
         )
     return (mask.cumsum(dim=1) - 1).clamp(min=0)
 
@@ -117,9 +102,9 @@ def check_position_ids(position_ids: Tensor, x: Tensor, name: str = "position_id
     shape, (batch, seq_len) = position_ids.shape, (x.shape[0], x.shape[2])
     rows = (1, *shape)[-2] if shape else 0
     if len(shape) not in (1, 2) or shape[-1] != seq_len or (rows != 1 and rows != batch):
-        one = "" if batch == 1 else f", [1, {seq_len}]"
+        shared_row = "" if batch == 1 else f", [1, {seq_len}]"
         raise ValueError(
-            f"{name} has shape {list(shape)}; it must be [{seq_len}]{one} or "
+            f"{name} has shape {list(shape)}; it must be [{seq_len}]{shared_row} or "
             f"[{batch}, {seq_len}], the sequence of x: slice it to one of these"
         )
     if position_ids.device != x.device:
@@ -135,25 +120,21 @@ def places(
     """
     if isinstance(offset, Tensor):
         _check_offsets(offset, x)
-        if position_ids is None:
-            return offset[:, None] + torch.arange(x.shape[2], device=x.device), 0
-        raise _said_twice(f"a tensor of shape {list(offset.shape)}")
-    check_count("offset", offset, smallest=0)
+    else:
+        check_count("offset", offset, smallest=0)
     if position_ids is not None:
-        if offset != 0:
-            raise _said_twice(offset)
+        if isinstance(offset, Tensor) or offset != 0:
+            raise ValueError(
+                f"offset is {offset} beside position_ids, which already say where each token "
+                "stands; one of the two must be left out: add the offset to the ids"
+            )
         check_position_ids(position_ids, x)
+    elif isinstance(offset, Tensor):
+        return offset[:, None] + torch.arange(x.shape[2], device=x.device), 0
     return position_ids, offset
 
 
-def _said_twice(offset: int | str) -> ValueError:
-    return ValueError(
-        f"offset is {offset} beside position_ids, which already say where each token stands; one "
-        "of the two must be left out: add the offset to the ids"
-    )
-
-
-def check_rows(tensor_format: str, offset: int | Tensor) -> None:
+def check_packed_offset(tensor_format: str, offset: int | Tensor) -> None:
     """Refuse a start for each row of packed tokens, which have none."""
     if tensor_format == "thd" and isinstance(offset, Tensor):
         raise ValueError(
@@ -179,12 +160,7 @@ def _check_offsets(offset: Tensor, x: Tensor) -> None:
         check_devices(x=x, offset=offset)
     if torch.compiler.is_compiling() or offset.is_meta or offset.is_cuda:
         return
-    low, _ = position_range(offset)
-    if low < 0:
-        raise ValueError(
-            f"offset holds {low}; each must be at least 0, the tokens before this call: pass what "
-            "each row's cache holds"
-        )
+    check_no_negative("offset", position_range(offset)[0])
 
 
 def check_positions_in_table(position_ids: Tensor, rows: int) -> None:
@@ -202,7 +178,7 @@ def check_positions_in_table(position_ids: Tensor, rows: int) -> None:
         )
         return
     low, high = position_range(position_ids)
-    check_no_negative(low)
+    check_no_negative("position_ids", low)
     if high >= rows:
         raise ValueError(
             f"position_ids holds {high}; the tables have {rows} rows, positions 0 ... {rows - 1}: "
@@ -210,11 +186,11 @@ def check_positions_in_table(position_ids: Tensor, rows: int) -> None:
         )
 
 
-def check_no_negative(low: int) -> None:
+def check_no_negative(name: str, low: int) -> None:
     """Refuse the smallest position if it lies before the start: it would wrap around in silence."""
     if low < 0:
         raise ValueError(
-            f"position_ids holds {low}; positions start at 0: "
+            f"{name} holds {low}; positions start at 0: "
             "give padding any valid position and mask it in the attention"
         )
 

@@ -53,10 +53,7 @@ def check_number(
     name: str, value: float, *, at_least: float | None = None, above: float | None = None
 ) -> None:
     """Refuse what is no finite real number, or lies below `at_least`, or not `above`."""
-    example = "1.0" if above is None else f"{above + 1:g}"
-    if at_least is not None:
-        example = f"{at_least:g}"
-    number = _finite(name, value, example)
+    number = _finite(name, value, "1.0")
     if at_least is not None and number < at_least:
         raise ValueError(f"{name} is {value}; it must be at least {at_least:g}: pass a larger one")
     if above is not None and number <= above:

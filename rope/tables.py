@@ -133,7 +133,7 @@ class RotaryTables(Following):
         """
         check_count("length", length, smallest=0)
         if length > len(self.cos):
-            self._ensure(length)
+            self._grown(length)
 
     def tables_at(
         self,
@@ -159,7 +159,7 @@ class RotaryTables(Following):
         cos, sin, rows = self._tables_for(x, position_ids, 0, seq_len)
         if rows is None:
             return cos, sin
-        return self._fresh(x, rows, 0, self.fixed_length if seq_len is None else seq_len)
+        return self._fresh_rows(x, rows, 0, self.fixed_length if seq_len is None else seq_len)
 
     def _tables_for(
         self, x: Tensor, position_ids: Tensor | None, offset: int | Tensor, seq_len: int | None
@@ -169,17 +169,17 @@ class RotaryTables(Following):
         if seq_len is not None:
             check_count("seq_len", seq_len)
         known = self.fixed_length if seq_len is None else seq_len
-        length, read = offset + x.shape[2], False
+        length, checked = offset + x.shape[2], False
         if position_ids is not None:
-            length, read = self._length_of(position_ids, known)
+            length, checked = self._length_of(position_ids, known)
         if known is None and self._length_dependent:
             known = length
         if not self._kept_serve(x.dtype, length, known):
-            return *self._fresh(x, position_ids, offset, known), None
-        cos, sin = self._rows(length, x.device)
+            return *self._fresh_rows(x, position_ids, offset, known), None
+        cos, sin = self._kept_rows(length, x.device)
         if position_ids is None:
             return cos[offset:length], sin[offset:length], None
-        if read and not position_ids.is_cuda:
+        if checked and not position_ids.is_cuda:
             return *rows_of(cos, sin, position_ids), None
         return cos, sin, position_ids
 
@@ -192,15 +192,15 @@ class RotaryTables(Following):
         regime = self.extension.regime
         return not self._length_dependent or regime(known) == regime(self.fixed_length)
 
-    def _rows(self, length: int, device: torch.device) -> tuple[Tensor, ...]:
+    def _kept_rows(self, length: int, device: torch.device) -> tuple[Tensor, ...]:
         """The kept tables, for at least `length` positions, on a device."""
         kept = self._kept  # looked at once: another thread may replace it
         if length > kept[0].shape[0]:
-            kept = self._ensure(length)
+            kept = self._grown(length)
         return kept if kept[0].device == device else self._on(device, kept)
 
     def _length_of(self, position_ids: Tensor, known: int | None) -> tuple[int, bool]:
-        """Rows that the positions need, and whether they were read to tell.
+        """Rows that the positions need, and whether they were read to tell, and so checked.
 
         Reading costs a GPU a wait, which a known length saves; compiled code cannot read, and must
         not guess the length that decides on the spectrum.
@@ -208,7 +208,7 @@ class RotaryTables(Following):
         meta = position_ids.is_meta
         if not (torch.compiler.is_compiling() or meta or (position_ids.is_cuda and known)):
             low, high = position_range(position_ids)
-            check_no_negative(low)
+            check_no_negative("position_ids", low)
             check_count("the largest of position_ids", high, smallest=-1)  # of none: -1
             return high + 1, True
         if known is None and self._length_dependent and not meta:
@@ -219,7 +219,7 @@ class RotaryTables(Following):
             )
         return known or 0, False
 
-    def _fresh(
+    def _fresh_rows(
         self, x: Tensor, position_ids: Tensor | None, offset: int, seq_len: int | None
     ) -> tuple[Tensor, Tensor]:
         """Rows of another spectrum or in float64, made on x's device for these positions alone."""
@@ -231,7 +231,7 @@ class RotaryTables(Following):
         cos, sin = rotary_tables(position_ids, inv_freq, dtype=table_dtype(x), scale=scale)
         return (cos[:, None], sin[:, None]) if position_ids.dim() == 2 else (cos, sin)
 
-    def _ensure(self, length: int) -> tuple[Tensor, ...]:
+    def _grown(self, length: int) -> tuple[Tensor, ...]:
         """Tables for at least `length` positions, the next power of two, on their device."""
         rows = 1 << (int(length) - 1).bit_length()
         with _CHANGING:

@@ -141,34 +141,35 @@ def raised(call: Any) -> str:
 
 
 def refusals() -> dict[str, str]:
-    """What bad arguments raise, in every process alike and before anything is sent."""
+    """Sentences, and what is raised by the bad arguments that they name; nothing is sent."""
     mesh, n = mesh_of_all(), dist.get_world_size()
     shards = parallel.head_tail(8 * n, n)
     q = torch.zeros(1, 3, 8, 4)
-    two = init_device_mesh("cpu", (1, n))
+    two, more = init_device_mesh("cpu", (1, n)), parallel.head_tail(8 * (n + 1), n + 1)
     call = partial(context_parallel_attention, mesh=mesh, shards=shards)
-    return {
-        "method": raised(lambda: call(q, q, q, method="rings")),
-        "heads": raised(lambda: call(q, q, q, method="ulysses")),
-        "groups": raised(lambda: call(q, q[:, :2], q[:, :2])),
-        "tokens": raised(lambda: call(q[:, :, :7], q, q)),
-        "dtypes": raised(lambda: call(q, q.double(), q)),
-        "axes": raised(lambda: call(q[0], q, q)),
-        "widths": raised(lambda: call(q, q[..., :2], q)),
-        "scale": raised(lambda: call(q, q, q, scale="a tenth")),
-        "mesh": raised(lambda: call(q, q, q, mesh=two)),
-        "shards": raised(lambda: call(q, q, q, shards=parallel.head_tail(8 * (n + 1), n + 1))),
+    calls = {
+        "ValueError: method is 'rings'; it must be": lambda: call(q, q, q, method="rings"),
+        f"ValueError: q has 3 heads for {n} devices": lambda: call(q, q, q, method="ulysses"),
+        "ValueError: q has 3 heads and k 2; those": lambda: call(q, q[:, :2], q[:, :2]),
+        "ValueError: q, k and v have 7, 8 and 8 tokens": lambda: call(q[:, :, :7], q, q),
+        "TypeError: q is torch.float32, k torch.float64": lambda: call(q, q.double(), q),
+        "ValueError: q has shape [3, 8, 4]; it must be": lambda: call(q[0], q, q),
+        "ValueError: q, k and v have shapes [1, 3, 8, 4]": lambda: call(q, q[..., :2], q),
+        "TypeError: scale is 'a tenth'": lambda: call(q, q, q, scale="a tenth"),
+        f"ValueError: mesh has shape [1, {n}] and": lambda: call(q, q, q, mesh=two),
+        f"ValueError: mesh has shape [{n}] and shards": lambda: call(q, q, q, shards=more),
     }
+    return {sentence: raised(call) for sentence, call in calls.items()}
 
 
-def dtensors() -> dict[str, Any]:
+def dtensors() -> dict[str, bool]:
     """Rotations of DTensors, gathered, against those of plain tensors; and what is refused."""
     mesh, n = mesh_of_all(), dist.get_world_size()
     made = torch.Generator().manual_seed(0)
     q, k = (torch.randn(2, heads, 9, 8, generator=made, dtype=torch.float64) for heads in (4, 3))
     rotary = rope.RotaryEmbedding(6, interleaved=True)
     ids = torch.tensor([[0, 1, 2, 3, 4, 5, 6, 7, 8], [4, 9, 2, 7, 7, 0, 1, 3, 2]])
-    found: dict[str, Any] = {}
+    found: dict[str, bool] = {}
     wanted = {"counted": rotary(q, k), "ids": rotary(q, k, ids)}
     for dim, (name, given) in product((0, 1, 2, None), {"counted": None, "ids": ids}.items()):
         place = [Replicate() if dim is None else Shard(dim)]
@@ -178,8 +179,9 @@ def dtensors() -> dict[str, Any]:
         same = all(torch.equal(ours.full_tensor(), theirs) for ours, theirs in both)
         sum((x.full_tensor() ** 2).sum() / 2 for x in turned).backward()
         back = [x.grad.full_tensor() for x in parts]
+        placed = all(x.placements == tuple(place) for x in turned)
         right = all(torch.allclose(x, g, atol=1e-14) for x, g in zip((q, k), back, strict=True))
-        found[f"{dim}, {name}"] = (same, right, all(x.placements == tuple(place) for x in turned))
+        found[f"{dim}, {name}"] = same and right and placed
     cos, sin = rope.rotary_tables(10, rope.inverse_frequencies(6), dtype=torch.float64)
     of_heads = rope.rotary_tables(torch.arange(36).view(1, 4, 9), rope.inverse_frequencies(6))
     grid = init_device_mesh("cpu", (n // 2, 2))
@@ -212,13 +214,15 @@ def dtensors() -> dict[str, Any]:
     uneven = torch.ones(1, 1, 2 * dist.get_rank() + 1, 8)
     cut = DTensor.from_local(uneven, mesh, [Shard(2)], shape=(1, 1, n * n, 8),
                              stride=(8 * n * n, 8 * n * n, 8, 1))  # fmt: skip
-    found["other parts"] = raised(lambda: rotary.rotate(cut))
-    found["inside a head"] = raised(lambda: rotary.rotate(halves))
-    found["a sum"] = raised(lambda: rotary.rotate(summed))
-    found["in place"] = raised(lambda: rotary.rotate(split.clone(), inplace=True))
-    found["tables"] = raised(lambda: rope.rotary_embedding(split, *tables))
-    found["one of two"] = raised(lambda: rotary(split, k))
-    return found
+    refused: dict[str, Any] = {
+        "ValueError: this process has": lambda: rotary.rotate(cut),
+        "ValueError: x is split inside its heads, Shard(3)": lambda: rotary.rotate(halves),
+        "ValueError: x is placed P(sum); it must be a Shard": lambda: rotary.rotate(summed),
+        "ValueError: inplace is True for a DTensor": lambda: rotary.rotate(split, inplace=True),
+        "TypeError: cos is a DTensor; beside a": lambda: rope.rotary_embedding(split, *tables),
+        "TypeError: one of q and k is a DTensor": lambda: rotary(split, k),
+    }
+    return found | {text: raised(call).startswith(text) for text, call in refused.items()}
 
 
 class Layer(torch.nn.Module):

@@ -1,5 +1,8 @@
 """What several test files share: draws of Hypothesis, tolerances, tensors, what torch runs."""
 
+import copy
+import pickle
+
 import hypothesis.strategies as st
 import pytest
 import torch
@@ -7,6 +10,7 @@ from hypothesis import settings
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from rope import inverse_frequencies, rotary_tables
+from rope.extensions import DynamicNTK, Linear, Llama3, LongRoPE, YaRN
 
 quick = settings(deadline=None, derandomize=True, max_examples=25)
 DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
@@ -16,6 +20,26 @@ LLAMA = {
     "num_attention_heads": 4,
     "max_position_embeddings": 256,
     "rope_theta": 10000.0,
+}
+TRAINED = 32
+EXTENSIONS = {  # for R = 8
+    "none": None,
+    "linear": Linear(4.0),
+    "yarn": YaRN(4.0, TRAINED),
+    "llama3": Llama3(4.0, TRAINED),
+    "dynamic": DynamicNTK(4.0, TRAINED),
+    "longrope": LongRoPE((1.0, 1.5, 2.0, 2.5), (2.0, 3.0, 5.0, 8.0), TRAINED, factor=8.0),
+}
+CHANGES = {  # what happens to models, and must not reach what is kept beside them
+    "bfloat16": lambda model: model.to(torch.bfloat16),
+    "half": lambda model: model.half(),
+    "double": lambda model: model.double(),
+    "there and back": lambda model: model.half().float(),
+    "device and dtype": lambda model: model.to("cpu", torch.bfloat16),
+    "deepcopy": copy.deepcopy,
+    "pickle": lambda model: pickle.loads(pickle.dumps(model)),
+    "share_memory": lambda model: model.share_memory(),
+    "frozen": lambda model: model.requires_grad_(False).eval(),
 }
 
 

@@ -10,7 +10,6 @@ from rope.attention import (
     RotaryAttention,
     linear_attention,
     linear_attention_quadratic,
-    packed_mask,
     packed_position_ids,
     segment_ids,
 )
@@ -111,17 +110,6 @@ def test_a_left_padded_batch_decodes_as_each_row_alone(kind, pieces, counted):
 
 
 @torch.no_grad()
-def test_a_cache_counts_on_from_the_positions_of_the_prompt():
-    """An early token is missing: the next position is not the number of tokens held."""
-    layer, x = make("grouped"), normal((2, 9, 32), 1)
-    ids = torch.tensor([0, 3, 4, 5, 6, 7, 8, 9, 10])
-    cache = KVCache(2, 2, 9, 8, dtype=DOUBLE)
-    pieces = [layer(x[:, :6], ids[:6], cache=cache)]
-    pieces += [layer(piece, cache=cache) for piece in x[:, 6:].split((1, 2), dim=1)]
-    close(torch.cat(pieces, dim=1), layer(x, ids))
-
-
-@torch.no_grad()
 def test_values_may_have_a_width_of_their_own():
     cache, k, v = KVCache(2, 1, 5, 2, value_dim=3), normal((2, 1, 4, 2), 0), normal((2, 1, 4, 3), 1)
     k, v = k.float(), v.float()
@@ -183,19 +171,6 @@ def test_packed_sequences_equal_separate_runs(kind):
     close(packed, alone)
 
 
-def test_packed_numbers_are_made_where_they_are_asked_for():
-    for form in (packed_position_ids, segment_ids):
-        assert form([3, 2], device="meta").is_meta
-        assert form([3, 2], device="meta").shape == form((3, 2)).shape == (5,)
-
-
-def test_packed_mask():
-    segments = segment_ids([2, 1])
-    expected = torch.tensor([[1, 0, 0], [1, 1, 0], [0, 0, 1]]).bool()
-    assert torch.equal(packed_mask(segments), expected)
-    assert torch.equal(packed_mask(segments.expand(4, -1)), expected.expand(4, -1, -1))
-
-
 def test_without_positions_order_is_lost():
     """The control: rotation makes the order of earlier tokens matter, equal ids do not."""
     layer, x = make("full"), normal((1, 3, 32), 1)
@@ -212,11 +187,6 @@ def test_empty_and_single(shape):
 def test_state_dict_holds_the_projections_alone():
     names = {name.split(".")[0] for name in make("full").state_dict()}
     assert names == {"q_proj", "k_proj", "v_proj", "o_proj"}
-    for bias in (False, True):
-        state = RotaryAttention(16, 4, bias=bias).state_dict()
-        assert {name for name in state if name.endswith("bias")} == (
-            {f"{name}.bias" for name in names} if bias else set()
-        )
 
 
 def linear_inputs(seq_len, dtype=torch.float64):
@@ -252,21 +222,6 @@ def test_linear_attention_equals_the_formula():
         numerator += (matrices[m] @ a) @ (matrices[n] @ b) * v[1, 2, n]
         denominator += a @ b
     close(out[1, 2, m], numerator / denominator)
-
-
-def test_linear_attention_weights_may_be_negative_and_need_not_sum_to_one():
-    ones = torch.ones(1, 1, 5, 2, dtype=torch.float64)
-    cos, sin = rotary_tables(5, inverse_frequencies(2), dtype=torch.float64)
-    weights = linear_attention_quadratic(
-        ones, ones, torch.eye(5, dtype=torch.float64)[None, None], cos, sin, causal=False
-    )[0, 0]
-    # Equal features: the weight of distance n - m is cos(n - m) / 5.
-    steps = torch.arange(5, dtype=torch.float64)
-    close(weights, torch.cos(steps[None, :] - steps[:, None]) / 5)
-    assert weights.min() < -0.19
-    assert weights.sum(-1).max() < 0.9
-    plain = linear_attention(ones, ones, ones, cos, sin, rotate=False)
-    close(plain, ones)
 
 
 def test_linear_attention_gradients_and_low_precision():
@@ -343,10 +298,3 @@ def test_the_temperature_of_a_configuration_scales_the_scores():
         layer.q_proj.weight.mul_(rotary.softmax_scale)
     rotary.softmax_scale = 1.0
     close(layer(x), scaled)
-
-
-def test_layers_share_a_rotary_embedding():
-    rotary = RotaryEmbedding(8)
-    layers = torch.nn.Sequential(*(RotaryAttention(32, 4, rotary=rotary) for _ in range(3)))
-    assert all(layer.rotary is rotary for layer in layers)
-    assert layers(normal((1, 5, 32), 0, torch.float32)).shape == (1, 5, 32)

@@ -196,16 +196,11 @@ def test_what_is_not_recorded_is_not_overwritten_in_silence_either(mode):
             loss.backward()
 
 
-def made_in_inference():
-    with torch.inference_mode():
-        return torch.ones(1, 1, 2, 4)
-
-
 UNWRITABLE = {
     "leaf": lambda: torch.ones(1, 1, 2, 4, requires_grad=True),
     "view of a leaf": lambda: torch.ones(1, 1, 2, 4, requires_grad=True)[:, :, :2],
     "chunk": lambda: (torch.ones(1, 2, 2, 4, requires_grad=True) * 1).chunk(2, dim=1)[0],
-    "made in inference": made_in_inference,
+    "made in inference": torch.inference_mode()(lambda: torch.ones(1, 1, 2, 4)),
     "expanded": lambda: torch.ones(1, 1, 1, 4).expand(1, 1, 2, 4),
 }
 

@@ -12,7 +12,6 @@ from strategies import LLAMA, tolerance
 import rope
 from rope.config import EXAMPLES, example, rotary_settings
 from rope.extensions import (
-    Default,
     DynamicNTK,
     Linear,
     Llama3,
@@ -170,32 +169,17 @@ def test_widths_base_and_layout_of_published_models(name):
     assert (*numbers, found.max_position_embeddings) == EXPECTED[name]
 
 
-def test_gemma_3_has_one_rope_for_each_kind_of_layer():
-    config = example("gemma-3-27b")
-    full = rotary_settings(config, layer_type="full_attention")
-    sliding = rotary_settings(config, layer_type="sliding_attention")
-    assert (full.base, full.extension) == (1e6, Linear(8.0))
-    assert (sliding.base, sliding.extension) == (1e4, Default())
-
-
 def test_the_base_in_an_older_spelling_is_the_one_that_transformers_takes():
     scaling = {"rope_type": "linear", "factor": 8.0, "rope_theta": 123.0}
     config = {"model_type": "gemma3_text", "head_dim": 64, "max_position_embeddings": 256}
     config["rope_scaling"] = scaling
     theirs = transformers_config(config).rope_parameters
     for layer_type in ("full_attention", "sliding_attention"):
-        base = rotary_settings(config, layer_type=layer_type).base
-        assert base == theirs[layer_type]["rope_theta"]
-
-
-@pytest.mark.parametrize("key", ["rope_scaling", "rope_parameters"])
-def test_rope_scaling_is_never_silently_dropped(key):
-    """Every key counts: the settings change with it, or it is refused (unsloth issue 6197)."""
-    for name, (parameters, extension) in TYPES.items():
-        config = LLAMA | {key: {"rope_type": name, **parameters}}
-        assert rotary_settings(config).extension == extension != Default()
-        with pytest.raises(ValueError, match=f"'fresh' is no parameter of rope_type '{name}'"):
-            rotary_settings(LLAMA | {key: {"rope_type": name, **parameters, "fresh": 1.0}})
+        for facts in (config, config | {"rope_theta": 123.0}):  # it may be said again at the top
+            base = rotary_settings(facts, layer_type=layer_type).base
+            assert base == theirs[layer_type]["rope_theta"]
+    config["rope_scaling"] = scaling | {"rope_theta": None}
+    assert rotary_settings(config, layer_type="full_attention").base == 1e6
 
 
 def test_yarn_mscale_is_not_ignored():

@@ -6,7 +6,6 @@ layer are in `test_in_frameworks`, its bad calls in `test_errors`.
 
 import copy
 import io
-import pickle
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -14,24 +13,15 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 import torch
-from strategies import DTYPES, normal
+from strategies import CHANGES, DTYPES, EXTENSIONS, TRAINED, normal
 from torch import nn
 
 from rope import RotaryEmbedding, inverse_frequencies, rotary_embedding, rotary_tables
 from rope.config import example
-from rope.extensions import DynamicNTK, Extension, Linear, Llama3, LongRoPE, YaRN
+from rope.extensions import Extension
 from rope.kernels import disabled
 
-DIM, TRAINED = 8, 32
-LONG = LongRoPE((1.0, 1.5, 2.0, 2.5), (2.0, 3.0, 5.0, 8.0), TRAINED, factor=8.0)
-EXTENSIONS = {
-    "none": None,
-    "linear": Linear(4.0),
-    "yarn": YaRN(4.0, TRAINED),
-    "llama3": Llama3(4.0, TRAINED),
-    "dynamic": DynamicNTK(4.0, TRAINED),
-    "longrope": LONG,
-}
+DIM = 8
 extended = pytest.mark.parametrize("name", EXTENSIONS)
 
 
@@ -143,14 +133,6 @@ def test_tables_grow_on_demand_never_shrink_and_change_no_row():
         assert_exact(rotary, rows)
 
 
-def test_a_copy_is_a_copy():
-    """Growing one leaves the other alone."""
-    first = make("none")
-    second = copy.deepcopy(first)
-    second.grow(1000)
-    assert (len(first.cos), len(second.cos)) == (16, 1024)
-
-
 @pytest.mark.parametrize("far", [2**18 - 1, 2**20, 2**30, 2**40])
 def test_a_far_position_costs_its_row_alone(far):
     """A table of all rows up to there would take gigabytes; the numbers are those it would hold."""
@@ -177,21 +159,11 @@ def used(model):
     return model
 
 
-CHANGES = {
+CHANGES = CHANGES | {
     "nothing": lambda model: model,
-    "bfloat16": lambda model: model.to(torch.bfloat16),
-    "half": lambda model: model.half(),
-    "double": lambda model: model.double(),
-    "there and back": lambda model: (
-        model.to(torch.float16).to("meta").to_empty(device="cpu").float()
-    ),
-    "device and dtype": lambda model: model.to("cpu", torch.bfloat16),
+    "through meta": lambda model: model.half().to("meta").to_empty(device="cpu").float(),
     "to_empty": lambda model: model.to_empty(device="cpu"),
-    "deepcopy": copy.deepcopy,
-    "pickle": lambda model: pickle.loads(pickle.dumps(model)),
     "torch.save": through_file,
-    "share_memory": lambda model: model.share_memory(),
-    "apply": lambda model: model.apply(lambda part: part.requires_grad_(False)),
     "type": lambda model: model.type(torch.float16),
     "used before": used,
     "used, then cast": lambda model: used(model).half(),

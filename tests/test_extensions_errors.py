@@ -18,7 +18,6 @@ from rope.extensions import (
     LongRoPE,
     Proportional,
     YaRN,
-    mscale,
 )
 
 ONES = (1.0,) * 8
@@ -33,17 +32,13 @@ def longrope(short=ONES, long=ONES, trained=64, **options):
 #: What every factor refuses, and every trained length.
 FACTORS = (
     (0.5, V, "factor is 0.5; it must be at least 1: pass"),
-    (-2.0, V, "factor is -2.0; it must be at least 1: pass"),
     (float("nan"), V, "factor is nan; it must be finite, such as"),
-    (10**400, V, "factor is inf; it must be finite, such as"),
     (True, T, "factor is True; it must be a real number such as"),
     ("2", T, "factor is '2'; it must be a real number such as"),
-    (None, T, "factor is None; it must be a real number such as"),
 )
 LENGTHS = (
     (0, V, "original_max_position_embeddings is 0; it must be at least 1, so pass"),
     (64.0, T, "original_max_position_embeddings is 64.0; it must be an integer, so pass int"),
-    (True, T, "original_max_position_embeddings is True; it must be an integer, so pass int"),
 )
 FACTORS_OF = (
     Linear,
@@ -67,11 +62,8 @@ BAD = [
 ] + [
     (lambda: YaRN(2.0, 64, 1.0, 32.0), V, "beta_fast is 1.0.*32.0.*swap"),
     (lambda: YaRN(2.0, 64, 32.0, 0), V, "beta_slow is 0; it must be above 0: pass"),
-    (lambda: YaRN(2.0, 64, -1.0), V, "beta_fast is -1.0; it must be above 0"),
-    (lambda: YaRN(2.0, 64, True), T, "beta_fast is True; it must be a real number"),
     (lambda: YaRN(2.0, 64, float("nan")), V, "beta_fast is nan; it must be finite"),
     (lambda: YaRN(2.0, 64, attention_factor=0.0), V, "attention_factor is 0.0; it must be above 0"),
-    (lambda: YaRN(2.0, 64, attention_factor="auto"), T, "is 'auto'; it must be a real"),
     (lambda: YaRN(2.0, 64, mscale=-1.0), V, "mscale is -1.0.*at least 0: pass"),
     (lambda: YaRN(2.0, 64, mscale_all_dim=float("nan")), V, "mscale_all_dim is nan; it"),
     (lambda: YaRN(2.0, 64, truncate=1), T, "truncate is 1; it must be True or False"),
@@ -92,36 +84,22 @@ BAD = [
     (lambda: Llama3(2.0, 64, 4.0, 4.0), V, "is 4.0 and low_freq_factor 4.0.*larger"),
     (lambda: Llama3(2.0, 64, 0), V, "low_freq_factor is 0; it must be above 0: pass"),
     (lambda: Llama3(2.0, 64, 1, float("inf")), V, "high_freq_factor is inf.*finite"),
-    (lambda: longrope(()), V, "short_factor has 0 numbers.*8; they must be"),
     (lambda: longrope(long=ONES[1:]), V, "has 8 numbers and long_factor 7;"),
     (lambda: freq(18, extension=longrope()), V, "have 8 numbers; for a dim of 18 they"),
     (lambda: longrope((*ONES[1:], 0.0)), V, "short_factor is 0.0.*above 0: pass"),
-    (lambda: longrope(long=(*ONES[1:], -3)), V, "long_factor is -3.*above 0"),
-    (lambda: longrope((*ONES[1:], float("nan"))), V, "is nan; it must be finite"),
-    (lambda: longrope((*ONES[1:], True)), T, "is True; it must be a real number"),
+    (lambda: longrope(long=(*ONES[1:], float("nan"))), V, "long_factor is nan; it must be"),
     (lambda: longrope(2.0), T, "short_factor is a float; it must be a list"),
     (lambda: longrope(long="11111111"), T, "long_factor is a str; it must be a l"),
-    (lambda: longrope(factor=None), V, "factor is None.*one must be.*: pass"),
     (lambda: longrope(factor=0.5), V, "factor is 0.5; it must be at least 1"),
+    (lambda: longrope(factor=None), V, "factor is None.*one must be.*: pass"),
     (lambda: longrope(attention_factor=-1.0), V, "attention_factor is -1.0; it"),
     (lambda: longrope(trained=1), V, "is 1; it must be at least 2.*: pass"),
     (lambda: Proportional(1.5), V, "partial_rotary_factor is 1.5.*most 1.*: pass"),
     (lambda: Proportional(-0.1), V, "partial_rotary_factor is -0.1.*at least 0"),
-    (lambda: Proportional(True), T, "partial_rotary_factor is True; it must be a r"),
     (lambda: freq(2, extension=NTK(2.0)), V, "dim is 2;.*at least two planes.*: pass dim=4"),
-    (lambda: freq(8, extension="yarn"), T, "extension is 'yarn'; it m"),
     (lambda: RotaryEmbedding(8, extension=Linear), T, "extension is <class.*: make"),
-    (
-        lambda: freq(8, extension=DynamicNTK(2.0, 64), seq_len=-1),
-        V,
-        "seq_len is -1; it must be at least 0",
-    ),
-    (
-        lambda: freq(8, extension=DynamicNTK(2.0, 64), seq_len=128.0),
-        T,
-        "seq_len is 128.0; it must be an int",
-    ),
-    (lambda: mscale("4"), T, "factor is '4'; it must be a real number such as"),
+    (lambda: freq(8, seq_len=-1), V, "seq_len is -1; it must be at least 0"),
+    (lambda: freq(8, seq_len=128.0), T, "seq_len is 128.0; it must be an int"),
 ]
 
 
@@ -184,11 +162,9 @@ def test_each_length_is_a_regime_unless_the_class_says_otherwise():
 
 RETURNS = {
     "a plane": (lambda f: f[:1], V, r"Returning.scale returned shape \[1\].*must be \[4\].*freq"),
-    "two axes": (lambda f: f[None], V, r"returned shape \[1, 4\] on cpu; it must be \[4\]"),
     "elsewhere": (lambda f: f.to("meta"), V, r"\[4\] on meta; it must be \[4\] on cpu"),
     "float32": (lambda f: f.float(), T, r"returned torch.float32; it must be a float64 tensor"),
     "a list": (lambda f: f.tolist(), T, "returned list; it must be a float64 tensor"),
-    "nothing": (lambda f: None, T, "returned NoneType; it must be a float64 tensor"),
     "infinite": (lambda f: f / 0, V, "returned holds inf; all must be finite: stop"),
     "nan": (lambda f: f * float("nan"), V, "returned holds nan; all must be finite: stop"),
 }

@@ -5,7 +5,7 @@ import torch
 from strategies import normal, tables
 
 from rope import RotaryEmbedding, rotary_embedding, rotary_embedding_qk
-from rope.axes import MixedRotaryEmbedding, MultiAxisRotaryEmbedding, axis_tables
+from rope.axes import MixedRotaryEmbedding, MultiAxisRotaryEmbedding
 from rope.positions import cumulative_position_ids
 from rope.xpos import XPos
 
@@ -93,13 +93,3 @@ def test_tables_of_transformers_come_in_by_a_slice():
             rotary_embedding(x, cos, sin)
     with pytest.raises(ValueError, match="rotate 32 coordinates but x has head_dim 16"):
         rotary_embedding(x, cos[:, None], sin[:, None])
-
-
-def test_planes_may_come_out_alike():
-    """Text among images has both axes at the same positions; at base 1 all planes are one."""
-    layer, x = MultiAxisRotaryEmbedding.axial(16), normal((1, 2, 5, 16), 0).float()
-    at = torch.arange(1, 6).expand(2, 5)
-    rotated = rotary_embedding(x, *axis_tables(at, layer.frequencies))
-    assert torch.equal(rotated, layer.rotate(x, at))
-    alike = RotaryEmbedding(16, 5, base=1.0)
-    assert torch.equal(rotary_embedding(x, alike.cos, alike.sin), alike.rotate(x))

@@ -24,12 +24,6 @@ def test_tables_against_mpmath(position, scale):
     cos, sin = rotary_tables(ids, theta, dtype=torch.float64, scale=scale)
     with mpmath.workdps(50):
         exact = [position * mpmath.mpf(10000) ** (-mpmath.mpf(2 * j) / 64) for j in range(32)]
-        exact_cos = torch.tensor(
-            [[float(scale * mpmath.cos(x)) for x in exact]], dtype=torch.float64
-        )
-        exact_sin = torch.tensor(
-            [[float(scale * mpmath.sin(x)) for x in exact]], dtype=torch.float64
-        )
         exact_cos = [float(scale * mpmath.cos(x)) for x in exact]
         exact_sin = [float(scale * mpmath.sin(x)) for x in exact]
     allowed = scale * (2 * position + 2) * torch.finfo(torch.float64).eps

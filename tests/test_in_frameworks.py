@@ -11,24 +11,15 @@ import warnings
 
 import pytest
 import torch
-from strategies import normal, tables, tolerance
+from strategies import EXTENSIONS, TRAINED, normal, tables, tolerance
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils.checkpoint import checkpoint
 
 from rope import RotaryEmbedding, rotary_embedding
-from rope.extensions import DynamicNTK, LongRoPE, YaRN
+from rope.extensions import YaRN
 
-TRAINED = 32
-RAMP = (1.0, 1.5, 2.0, 3.0)
-LONG = tuple(4 * f for f in RAMP)
-EXTENSIONS = {
-    "none": None,
-    "yarn": YaRN(4.0, TRAINED),
-    "dynamic": DynamicNTK(4.0, TRAINED),
-    "longrope": LongRoPE(RAMP, LONG, TRAINED, factor=4.0),
-}
 LENGTHS = (8, 5, 2, 40)  # 2 is the batch too; 0 and 1 are special to the compiler
 
 
@@ -192,6 +183,9 @@ def test_a_bad_call_is_refused_when_compiled_too():
         compiled = torch.compile(make("none", rows=16), backend=backend)
         with pytest.raises(RuntimeError, match=r"within the 16 rows .*max_seq_len or grow"):
             compiled(q, k, torch.tensor([0, 1, 16]))
+        for starts in ([14, 0], [0, -1]):
+            with pytest.raises(RuntimeError, match="within the 16 rows"):
+                compiled(q, k, offset=torch.tensor(starts))
         with pytest.raises(RuntimeError, match=r"position_ids must be at least 0"):
             compiled(q.double(), k.double(), torch.tensor([0, 1, -1]))
     compiled = torch.compile(rotary_embedding, fullgraph=True, backend="eager")

@@ -118,26 +118,35 @@ def test_a_checkpoint_that_does_not_fit_is_not_converted(heads, message):
         layouts.convert_state_dict(checkpoint(), heads, to_half=True)
 
 
-def test_adapters_and_quantised_numbers_are_not_taken_for_rows_of_heads():
-    heads = {"*.q_proj.*": 4}
-    lora = {"0.q_proj.lora_A.weight": torch.randn(16, 6), "0.q_proj.lora_B.weight": NORM}
-    for fused in ("0.qkv_proj.weight", "h.0.query_key_value.bias", "h.0.c_attn.weight"):
-        with pytest.raises(ValueError, match=r"values' rows too.*split"):
-            layouts.convert_state_dict({fused: torch.randn(24, 6)}, {"*": 4}, to_half=True)
-    with pytest.raises(ValueError, match=r"lora_A.*ranks.*second factor, alone"):
-        layouts.convert_state_dict(lora, heads, to_half=True)
-    for name in ("lora_a", "lora_down"):
-        with pytest.raises(ValueError, match="ranks for rows"):
-            layouts.convert_state_dict({f"q_proj.{name}.weight": NORM}, {"*": 4}, to_half=True)
-    with pytest.raises(ValueError, match=r"_extra_state. is called neither weight"):
-        layouts.convert_state_dict({"q_proj._extra_state": None}, {"*": 4}, to_half=True)
+@pytest.mark.parametrize(
+    ("name", "dtype", "message"),
+    [
+        ("qkv_proj.weight", torch.float32, r"values' rows too.*split"),
+        ("h.0.query_key_value.bias", torch.float32, "values' rows too"),
+        ("h.0.c_attn.weight", torch.float32, "values' rows too"),
+        ("q_proj.lora_A.weight", torch.float32, r"lora_A.*ranks.*second factor, alone"),
+        ("q_proj.lora_a.weight", torch.float32, "ranks for rows"),
+        ("q_proj.lora_down.weight", torch.float32, "ranks for rows"),
+        ("q_proj.qweight", torch.int32, "quantised.*before quantising"),
+        ("q_proj.scales", torch.float32, "is no plain weight"),
+        ("q_proj.weight", torch.uint8, "quantised"),
+        ("q_proj.weight", torch.float8_e4m3fn, "quantised"),
+        ("q_proj.weight", torch.int32, "quantised"),
+    ],
+)
+def test_what_has_no_row_for_each_coordinate_is_not_converted(name, dtype, message):
+    with pytest.raises(ValueError, match=message):
+        layouts.convert_state_dict({name: torch.ones(16, 6).to(dtype)}, {"*": 4}, to_half=True)
+
+
+def test_the_second_factor_of_lora_is_converted():
+    lora = {"q_proj.lora_A.weight": torch.randn(16, 6), "q_proj.lora_B.weight": NORM}
     second = layouts.convert_state_dict(lora, {"*.lora_B.*": 4}, to_half=True)
-    assert second["0.q_proj.lora_A.weight"] is lora["0.q_proj.lora_A.weight"]
-    kinds = ("qweight", torch.int32), ("scales", None), ("weight", torch.uint8)
-    for name, dtype in (*kinds, ("weight", torch.float8_e4m3fn), ("weight", torch.int32)):
-        packed = {f"0.q_proj.{name}": torch.ones(16, 6).to(dtype or torch.float32)}
-        with pytest.raises(ValueError, match=r"quantised.*before quantising"):
-            layouts.convert_state_dict(packed, heads, to_half=True)
+    assert second["q_proj.lora_A.weight"] is lora["q_proj.lora_A.weight"]
+    right = layouts.projection_interleaved_to_half(NORM, 4)
+    assert torch.equal(second["q_proj.lora_B.weight"], right)
+    with pytest.raises(ValueError, match=r"_extra_state. is no plain weight"):
+        layouts.convert_state_dict({"q_proj._extra_state": None}, {"*": 4}, to_half=True)
 
 
 @pytest.mark.parametrize("rotary_dim", [None, 4])

@@ -110,15 +110,6 @@ def test_exported_with_a_dynamic_batch():
     assert torch.equal(program(*two), Step()(*two))
 
 
-def test_compiled_code_refuses_what_its_tables_do_not_hold():
-    torch.compiler.reset()
-    layer, q = RotaryEmbedding(8, 16), Q.float()
-    step = torch.compile(lambda at: layer.rotate(q, offset=at), backend="eager")
-    for at in ([12, 0, 0], [0, -1, 0]):
-        with pytest.raises(RuntimeError, match="within the 16 rows"):
-            step(torch.tensor(at))
-
-
 def test_packed_tokens_take_ids_made_of_their_sequences_starts():
     """What the refusal of a tensor with "thd" tells to pass."""
     layer, ends, starts = LAYERS["plain"], torch.tensor([0, 2, 5]), torch.tensor([7, 30])
@@ -137,8 +128,8 @@ VALUES = {
     r"offset has shape \[1\]; .*\[3\]": (STARTS[:1],),
     r"offset has shape \[3, 1\]": (STARTS[:, None],),
     r"x is on cpu and offset on meta.*\.to": (STARTS.to("meta"),),
-    "offset holds -1; each must be at least 0": (STARTS - 1,),
-    r"offset is a tensor of shape \[3\] beside position_ids.*add": (STARTS, IDS),
+    "offset holds -1; positions start at 0": (STARTS - 1,),
+    r"offset is tensor\(.* beside position_ids.*add": (STARTS, IDS),
 }
 TYPES = {
     "offset is torch.float32.*whole": (STARTS.float(),),

@@ -6,7 +6,6 @@ import torch
 from strategies import normal, tolerance
 
 from rope import RotaryEmbedding, inverse_frequencies, rotary_embedding, rotary_tables
-from rope.layouts import half_to_interleaved, interleaved_to_half
 
 llama = pytest.importorskip("transformers.models.llama.modeling_llama")
 lucidrains = pytest.importorskip("rotary_embedding_torch")
@@ -62,17 +61,6 @@ def test_rotary_embedding_torch_module(qk):
     ours, _ = RotaryEmbedding(DIM, interleaved=True)(x, x)
     allowed = 12 * LENGTH * torch.finfo(torch.float32).eps  # float32 angles again
     torch.testing.assert_close(ours, module.rotate_queries_or_keys(x), rtol=0, atol=allowed)
-
-
-def test_the_two_packages_are_one_rotation_in_two_layouts(qk):
-    x = qk[0]
-    cos, sin = (torch.cat((t, t), dim=-1)[None] for t in tables())
-    half, _ = llama.apply_rotary_pos_emb(interleaved_to_half(x), interleaved_to_half(x), cos, sin)
-    freqs = torch.outer(torch.arange(LENGTH).double(), inverse_frequencies(DIM))
-    theirs = lucidrains.apply_rotary_emb(freqs.repeat_interleave(2, dim=-1), x)
-    torch.testing.assert_close(half_to_interleaved(half), theirs, rtol=0, atol=EXACT)
-    mixed, _ = llama.apply_rotary_pos_emb(x, x, cos, sin)
-    assert (mixed - theirs).abs().max() > 1
 
 
 @pytest.mark.parametrize("m", [1234, 1_000_003])

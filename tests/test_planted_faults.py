@@ -197,8 +197,8 @@ rope/kernels/operator.py
 
 checkpoint converted the wrong way round: layouts, two_layouts
 rope/layouts.py
--weight[interleaved_to_half(_rows
-+weight[half_to_interleaved(_rows
+-weight[interleaved_to_half(_row_numbers
++weight[half_to_interleaved(_row_numbers
 
 the definition itself transposed: reference, many_dimensions
 rope/reference.py

@@ -49,7 +49,7 @@ def test_equal_to_the_reference(dtype, interleaved, batch, heads, dim, spare, se
 
 @layouts
 @pytest.mark.parametrize("inverse", [False, True])
-def test_queries_and_keys_are_each_rotated_as_alone(interleaved, inverse):
+def test_queries_and_keys_are_each_rotated_as_alone(interleaved, inverse, subtests):
     """Other heads, other dtypes, positions of every form; out of place and in place."""
     flags = {"interleaved": interleaved, "inverse": inverse}
     forms = {
@@ -58,12 +58,13 @@ def test_queries_and_keys_are_each_rotated_as_alone(interleaved, inverse):
         "of each": (*tables(9, 6, torch.float32), torch.arange(10).view(2, 5) % 9),
         "four axes": [t.expand(2, 1, 5, 3) for t in tables(5, 6, torch.float32)],
     }
-    for form, dtype in itertools.product(forms.values(), DTYPES):
+    for (form, rows), dtype in itertools.product(forms.items(), DTYPES):
         q, k = normal((2, 4, 5, 8), 0, torch.float32), normal((2, 2, 5, 8), 1, dtype)
-        alone = [rotary_embedding(x, *form, **flags) for x in (q, k)]
-        assert all(map(torch.equal, rotary_embedding_qk(q, k, *form, **flags), alone))
-        assert rotary_embedding_qk(q, k, *form, **flags, inplace=True)[0] is q
-        assert torch.equal(q, alone[0]) and torch.equal(k, alone[1])
+        with subtests.test(form=form, dtype=dtype):
+            alone = [rotary_embedding(x, *rows, **flags) for x in (q, k)]
+            assert all(map(torch.equal, rotary_embedding_qk(q, k, *rows, **flags), alone))
+            assert rotary_embedding_qk(q, k, *rows, **flags, inplace=True)[0] is q
+            assert torch.equal(q, alone[0]) and torch.equal(k, alone[1])
 
 
 @layouts
@@ -119,22 +120,6 @@ def test_axes_of_one_element_do_not_overlap():
     expected = rotary_embedding(x, *tables(3, 4))
     for storage in (x.clone().expand(1, 1, 3, 6), x.clone().as_strided(x.shape, (0, 0, 6, 1))):
         assert torch.equal(rotary_embedding(storage, *tables(3, 4), inplace=True), expected)
-
-
-APART = {
-    "heads": lambda b: (b[:, 0:2], b[:, 2:4]),
-    "tokens": lambda b: (b[:, :, 0:1], b[:, :, 1:2]),
-    "a packed projection": lambda b: (b[..., :2], b[..., 2:]),
-}
-
-
-@pytest.mark.parametrize("name", APART)
-def test_in_place_takes_parts_of_one_buffer(name):
-    q, k = APART[name](normal((1, 4, 4, 4), 0, torch.float32))
-    rows = tables(q.shape[2], q.shape[3], torch.float32)
-    expected = rotary_embedding_qk(q, k, *rows)
-    rotary_embedding_qk(q, k, *rows, inplace=True)
-    assert torch.equal(q, expected[0]) and torch.equal(k, expected[1])
 
 
 RAMP = (1.0, 1.5, 2.0, 3.0)
@@ -198,34 +183,35 @@ def test_more_elements_than_an_int32_counts_on_meta():
     assert rotary_embedding(q, cos, sin, interleaved=True).shape == q.shape
 
 
+def nested(layout):
+    """Sequences of two lengths; the ragged axis of "jagged" has to be the first after the batch."""
+    rows = [normal((length, 3, 8), length, torch.float32) for length in (2, 5)]
+    if layout == torch.strided:
+        return torch.nested.nested_tensor([row.transpose(0, 1) for row in rows])
+    return torch.nested.nested_tensor(rows, layout=layout).transpose(1, 2)
+
+
+UNSTRIDED = {
+    "nested": lambda x: nested(torch.strided),
+    "jagged": lambda x: nested(torch.jagged),
+    "sparse": torch.Tensor.to_sparse,
+    "mkldnn": torch.Tensor.to_mkldnn,
+}
+
+
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors is in prototype")
-@pytest.mark.parametrize("layout", [torch.strided, torch.jagged])
-def test_nested_tensors_are_refused_with_a_sentence(layout):
-    """Sequences of unequal lengths have no [B, H, S, D]; unbound, each is rotated as it is."""
-    rows = [normal((3, length, 8), length, torch.float32) for length in (2, 5)]
-    if layout == torch.jagged:  # its ragged axis must be the first after the batch
-        nested = torch.nested.nested_tensor([row.transpose(0, 1) for row in rows], layout=layout)
-        nested = nested.transpose(1, 2)
-    else:
-        nested = torch.nested.nested_tensor(rows, layout=layout)
-    rotary, (cos, sin) = RotaryEmbedding(8, 16), tables(5, 8)
+@pytest.mark.parametrize("kind", UNSTRIDED)
+def test_tensors_without_strides_are_refused(kind):
+    """Nested, sparse and oneDNN tensors: a sentence, never a wrong answer."""
+    if kind == "mkldnn" and not torch.backends.mkldnn.is_available():
+        pytest.skip("this torch has no oneDNN")
+    x = UNSTRIDED[kind](normal((1, 2, 3, 8), 0, torch.float32))
+    rotary, (cos, sin) = RotaryEmbedding(8, 16), tables(3, 8)
     for call in (
         rotary.rotate,
         lambda x: rotary(x, x),
         lambda x: rotary_embedding(x, cos, sin),
         lambda x: rotary_embedding(x, cos, sin, inplace=True),
     ):
-        with pytest.raises((ValueError, TypeError), match="nested"):
-            call(nested)
-    for part, row in zip(nested.unbind(), rows, strict=True):
-        assert torch.equal(rotary.rotate(part[None]), rotary.rotate(row[None]))
-
-
-@pytest.mark.parametrize("make", [torch.Tensor.to_sparse, torch.Tensor.to_mkldnn])
-def test_tensors_without_strides_are_refused(make):
-    """Sparse and oneDNN tensors have no strides: a sentence, never a wrong answer."""
-    if make is torch.Tensor.to_mkldnn and not torch.backends.mkldnn.is_available():
-        pytest.skip("this torch has no oneDNN")
-    x = make(normal((1, 2, 3, 8), 0, torch.float32))
-    with pytest.raises((TypeError, ValueError), match="strided"):
-        RotaryEmbedding(8, 16).rotate(x)
+        with pytest.raises((ValueError, TypeError), match="strided"):
+            call(x)

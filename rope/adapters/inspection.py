@@ -35,7 +35,7 @@ def is_rotary(module: nn.Module) -> bool:
 
 def files_of(model: nn.Module) -> list[tuple[dict[str, Any], str]]:
     """The functions of NAMES that a model's attention calls: each one's file and name there."""
-    found: dict[Any, Any] = {}
+    functions: dict[Any, Any] = {}
     for kind in dict.fromkeys(type(module) for module in model.modules()):
         forward: Any = inspect.unwrap(kind.forward)
         code = getattr(forward, "__code__", None)
@@ -46,8 +46,9 @@ def files_of(model: nn.Module) -> list[tuple[dict[str, Any], str]]:
             raise refusal(model, f"its {kind.__name__} calls {min(names - {*NAMES})}")
         if {"cos", "sin"} & {*code.co_varnames} and not names:
             raise refusal(model, f"its {kind.__name__} uses cos and sin itself")
-        found |= {(id(forward.__globals__), name): (forward.__globals__, name) for name in names}
-    return list(found.values())
+        file = forward.__globals__
+        functions |= {(id(file), name): (file, name) for name in names}
+    return list(functions.values())
 
 
 def function_for(

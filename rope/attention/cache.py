@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from rope.attention.sight import check_segment_ids
 from rope.attention.slots import Positions, put
 from rope.checks import check_count, check_devices
 from rope.module import RotaryEmbedding
@@ -32,7 +31,8 @@ class KVCache:
     "rotated", or "plain", as they were before the rotation; a cache that is plain, or whose keys
     have been moved, holds its keys twice. dtype and device are torch's defaults when None; keys
     made under autocast have its dtype, and so must the cache.
-    `tokens` knows where the tokens stand, `keys` and `values` are what is stored.
+    `tokens` knows where the tokens stand and what the last ones see (`tokens.sight`), `keys` and
+    `values` are what is stored.
     For inference: it refuses tensors that record gradients.
 
     >>> cache = KVCache(batch=1, num_kv_heads=2, max_seq_len=8, head_dim=4)
@@ -78,17 +78,6 @@ class KVCache:
         Not to be written to: `shift`, `drop` and `keep` change it.
         """
         return self.tokens.positions
-
-    @property
-    def latest_positions(self) -> Tensor:
-        """The positions of the tokens of the last `append`, `[B, S]`; none after a removal.
-
-        >>> cache, x = KVCache(1, 1, 4, 2), torch.ones(1, 1, 2, 2)
-        >>> _ = cache.append(x, x, torch.tensor([7, 9]))
-        >>> cache.latest_positions
-        tensor([[7, 9]])
-        """
-        return self.tokens.latest
 
     def append(
         self,
@@ -156,19 +145,6 @@ class KVCache:
         self._follow(rotary, seq_len)
         keys, used = self.keys if self._turned is None else self._turned, self.tokens.used
         return keys[:, :, :used], self.values[:, :, :used]
-
-    def sight(self, *, window: int | None = None, sinks: int = 0) -> Tensor | None:
-        """What the tokens of the last `append` see, bool `[B, S, T]`; window, sinks: as `in_sight`.
-
-        None where that is all, or, for the first tokens held, all up to themselves.
-
-        >>> cache, x = KVCache(1, 1, 4, 2), torch.ones(1, 1, 2, 2)
-        >>> _ = cache.append(x, x), cache.append(x, x)
-        >>> cache.sight().int()
-        tensor([[[1, 1, 1, 0],
-                 [1, 1, 1, 1]]], dtype=torch.int32)
-        """
-        return self.tokens.sight(window, sinks)
 
     def shift(self, delta: int | Tensor, slots: Tensor | None = None) -> None:
         """Move tokens by delta positions; their keys follow when they are read, in one rotation.
@@ -314,7 +290,7 @@ class KVCache:
         if position_ids is not None:
             check_position_ids(position_ids, k)
         if segment_ids is not None:
-            check_segment_ids(segment_ids, k=k)
+            check_position_ids(segment_ids, k, "segment_ids")
         self.tokens.check(k.shape[2], position_ids, segment_ids, window, sinks)
 
     def _follow(self, rotary: RotaryEmbedding | None, seq_len: int | None) -> None:

@@ -8,6 +8,7 @@ Shapes: B batch, H heads, H_kv key heads, S tokens of the call, T slots in use, 
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -21,14 +22,46 @@ from rope.positions import check_attention_mask, check_position_ids
 
 @dataclass(frozen=True)
 class Ids:
-    """What a call says of its tokens, each `[B, S]` or None; real: bool, False for padding.
+    """What a call says of its tokens, each None where it says nothing.
 
-    position_ids, segment_ids: `[S]` too.
+    position_ids, segment_ids: integers `[S]` or `[B, S]`; real: bool `[B, S]`, False for padding,
+    whose position is -1.
     """
 
-    position_ids: Tensor | None = None
-    real: Tensor | None = None
-    segment_ids: Tensor | None = None
+    position_ids: Tensor | None
+    real: Tensor | None
+    segment_ids: Tensor | None
+
+    @classmethod
+    def of(
+        cls,
+        k: Tensor,
+        position_ids: Tensor | None,
+        attention_mask: Tensor | None,
+        segment_ids: Tensor | None = None,
+    ) -> Self:
+        """From a layer's arguments, of which mask and segments must fit k `[B, H_kv, S, D]`.
+
+        >>> k, mask = torch.ones(1, 1, 2, 4), torch.tensor([[0, 1]])
+        >>> Ids.of(k, torch.tensor([7, 8]), mask).position_ids
+        tensor([[-1,  8]])
+        """
+        if segment_ids is not None:
+            check_position_ids(segment_ids, k, "segment_ids")
+        if attention_mask is None:
+            return cls(position_ids, None, segment_ids)
+        check_devices(x=k, attention_mask=attention_mask)
+        size = [k.shape[0], k.shape[2]]
+        if list(attention_mask.shape) != size:
+            raise ValueError(
+                f"attention_mask has shape {list(attention_mask.shape)}; it must be {size}, one "
+                "number a token of this call: leave out those cached"
+            )
+        real = check_attention_mask(attention_mask)
+        if position_ids is not None:
+            check_position_ids(position_ids, k)
+            position_ids = position_ids.long().expand(real.shape).masked_fill(~real, -1)
+        return cls(position_ids, real, segment_ids)
 
 
 @dataclass(frozen=True)
@@ -59,39 +92,19 @@ class Layer:
         return q, self.rotary.rotate(k, position_ids, offset=offset, seq_len=seq_len)
 
 
-def check_mask(attention_mask: Tensor, x: Tensor) -> Tensor:
-    """The mask as bool `[B, S]`, refused if it does not fit x `[B, S, E]`.
-
-    >>> check_mask(torch.tensor([[0, 1, 1]]), torch.ones(1, 3, 8))
-    tensor([[False,  True,  True]])
-    """
-    check_devices(x=x, attention_mask=attention_mask)
-    if attention_mask.shape != x.shape[:2]:
-        raise ValueError(
-            f"attention_mask has shape {list(attention_mask.shape)}; it must be "
-            f"{list(x.shape[:2])}, one number a token of this call: leave out those cached"
-        )
-    return check_attention_mask(attention_mask)
-
-
 def alone(layer: Layer, q: Tensor, k: Tensor, v: Tensor, ids: Ids, *, causal: bool) -> Tensor:
     """Heads `[B, H, S, D]` over the tokens of this call, from q and k that are not rotated."""
     batch, seq_len = q.shape[0], q.shape[2]
     position_ids, real, window = ids.position_ids, ids.real, layer.window
-    if real is not None:
-        if position_ids is None:
-            position_ids = (real.cumsum(dim=1) - 1).clamp(min=0)
-        else:
-            check_position_ids(position_ids, k)
-            position_ids = position_ids.long().expand(real.shape).masked_fill(~real, 0)
-    rotated = layer.turn(q, k, position_ids)
+    if real is not None and position_ids is None:
+        position_ids = (real.cumsum(dim=1) - 1).masked_fill(~real, -1)
+    rotated = layer.turn(q, k, _places(position_ids, real))
     windowed = window is not None and (position_ids is not None or seq_len > window)
     if ids.segment_ids is None and real is None and not windowed:
         return layer.attend(*rotated, v, None, causal)
     if position_ids is None:
         position_ids = torch.arange(seq_len, device=q.device)
     at = position_ids.long().expand(batch, -1)
-    at = at if real is None else torch.where(real, at, -1)
     earlier = torch.ones(seq_len, seq_len, dtype=torch.bool, device=q.device)
     mask = in_sight(
         at,
@@ -111,14 +124,10 @@ def decode(layer: Layer, cache: KVCache, q: Tensor, k: Tensor, v: Tensor, ids: I
     then unchanged.
     """
     rotary, window, sinks, tokens = layer.rotary, layer.window, layer.sinks, cache.tokens
-    position_ids, real, segment_ids = ids.position_ids, ids.real, ids.segment_ids
-    if position_ids is not None and real is not None:
-        check_position_ids(position_ids, k)
-        position_ids = position_ids.long().expand(real.shape).masked_fill(~real, -1)
-    cache.check(k, v, position_ids, segment_ids, window=window, sinks=sinks)
+    cache.check(k, v, ids.position_ids, ids.segment_ids, window=window, sinks=sinks)
     past = cache.length
     position_ids, segment_ids = tokens.next_ids(
-        q.shape[2], position_ids, segment_ids, attention_mask=real
+        q.shape[2], ids.position_ids, ids.segment_ids, attention_mask=ids.real
     )
     seq_len = None
     if rotary.fixed_length is None and rotary.extension.length_dependent:
@@ -126,7 +135,7 @@ def decode(layer: Layer, cache: KVCache, q: Tensor, k: Tensor, v: Tensor, ids: I
         seq_len = cache.keys.shape[2]
         cache.scale_to(seq_len)
     offset = past if position_ids is None else 0
-    at = position_ids if position_ids is None or real is None else position_ids.clamp(min=0)
+    at = _places(position_ids, ids.real)
     if cache.policy == "plain":
         q = rotary.rotate(q, at, offset=offset, seq_len=seq_len)
     else:
@@ -151,6 +160,11 @@ def decode(layer: Layer, cache: KVCache, q: Tensor, k: Tensor, v: Tensor, ids: I
         outs.append(layer.attend(q[:, :, new], keys, values, mask, starts))
         start += size
     return outs[0] if len(outs) == 1 else torch.cat(outs, dim=2)
+
+
+def _places(position_ids: Tensor | None, real: Tensor | None) -> Tensor | None:
+    """Where tokens are rotated to; padding has no position, and may be rotated anywhere."""
+    return position_ids if position_ids is None or real is None else position_ids.clamp(min=0)
 
 
 def pieces(seq_len: int, past: int, room: int, kept: int) -> list[int]:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
 from rope.attention.cache import KVCache
-from rope.attention.decoding import Ids, Layer, alone, check_mask, decode
+from rope.attention.decoding import Ids, Layer, alone, decode
 from rope.module import RotaryEmbedding
 
 
@@ -102,7 +102,6 @@ class LatentAttention(nn.Module):
         >>> second.shape, cache.length
         (torch.Size([1, 1, 8]), 4)
         """
-        real = None if attention_mask is None else check_mask(attention_mask, x)
         plain = self.query_latent_dim is None
         q = self.q_proj(x) if plain else self.q_b_proj(self.q_a_layernorm(self.q_a_proj(x)))
         q = q.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)  # [B, H, S, nope + rope]
@@ -111,7 +110,7 @@ class LatentAttention(nn.Module):
         latent = self.kv_a_layernorm(latent).to(k.dtype)  # autocast may widen a norm
         k = torch.cat((k, latent), dim=-1)[:, None]  # [B, 1, S, rope_dim + latent_dim]
         layer = Layer(partial(self._attend, absorbed), self.rotary)
-        ids = Ids(position_ids, real)
+        ids = Ids.of(k, position_ids, attention_mask)
         if cache is None:
             out = alone(layer, q, k, k[..., :0], ids, causal=True)
         else:

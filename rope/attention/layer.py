@@ -13,8 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
 from rope.attention.cache import KVCache
-from rope.attention.decoding import Ids, Layer, alone, check_mask, decode
-from rope.attention.sight import check_segment_ids
+from rope.attention.decoding import Ids, Layer, alone, decode
 from rope.checks import check_count
 from rope.module import RotaryEmbedding
 
@@ -114,8 +113,6 @@ class RotaryAttention(nn.Module):
         >>> second.shape, cache.length
         (torch.Size([1, 1, 8]), 4)
         """
-        if segment_ids is not None:
-            check_segment_ids(segment_ids, x=x)
         if cache is not None and not causal:
             raise ValueError(
                 "causal is False with a cache; cached tokens cannot see later ones: "
@@ -128,11 +125,10 @@ class RotaryAttention(nn.Module):
                 f"window is {self.window}; tokens must be causal, and in a cache of one sequence a "
                 "row: leave causal and segment_ids out (attention_mask tells padding)"
             )
-        real = None if attention_mask is None else check_mask(attention_mask, x)
         q = self._heads(self.q_proj(x), self.num_heads)  # [B, H, S, D]
         k = self._heads(self.k_proj(x), self.num_kv_heads)  # [B, H_kv, S, D]
         v = self._heads(self.v_proj(x), self.num_kv_heads)  # [B, H_kv, S, D]
-        ids = Ids(position_ids, real, segment_ids)
+        ids = Ids.of(k, position_ids, attention_mask, segment_ids)
         layer = Layer(self._attend, self.rotary, self.window, self.sinks)
         if cache is None:
             out = alone(layer, q, k, v, ids, causal=causal)

@@ -10,13 +10,14 @@ Shapes: B batch, H heads, S sequence, D head dimension, D_v width of the values.
 """
 
 from collections.abc import Callable
+from functools import reduce
 
 import torch
 from torch import Tensor
 from torch.nn.functional import elu
 
 from rope.checks import check_heads
-from rope.functional import rotary_embedding
+from rope.functional import rotary_embedding_qk
 
 FeatureMap = Callable[[Tensor], Tensor]
 CHUNK = 64  # tokens handled at once: large enough for matmuls, small beside any S that matters
@@ -56,9 +57,10 @@ def linear_attention(
     >>> linear_attention(x, x, torch.arange(3.0).view(1, 1, 3, 1), cos, sin).flatten()
     tensor([0.0000, 0.5000, 1.0000])
     """
-    q, k, rotated_q, rotated_k, values = _features(
-        q, k, v, cos, sin, feature_map, causal, interleaved, rotate
-    )
+    q, k, values = _features(q, k, v, feature_map)
+    rotated_q, rotated_k = q, k
+    if rotate:
+        rotated_q, rotated_k = rotary_embedding_qk(q, k, cos, sin, interleaved=interleaved)
     with _wide_sums(q):
         if causal:
             numerator = _running_product(rotated_q, rotated_k, values)
@@ -91,9 +93,10 @@ def linear_attention_quadratic(
     >>> linear_attention_quadratic(x, x, torch.arange(3.0).view(1, 1, 3, 1), cos, sin).flatten()
     tensor([0.0000, 0.5000, 1.0000])
     """
-    q, k, rotated_q, rotated_k, values = _features(
-        q, k, v, cos, sin, feature_map, causal, interleaved, rotate
-    )
+    q, k, values = _features(q, k, v, feature_map)
+    rotated_q, rotated_k = q, k
+    if rotate:
+        rotated_q, rotated_k = rotary_embedding_qk(q, k, cos, sin, interleaved=interleaved)
     with _wide_sums(q):
         rotated, plain = rotated_q @ rotated_k.mT, q @ k.mT  # [B, H, S, S]
         if causal:
@@ -103,17 +106,9 @@ def linear_attention_quadratic(
 
 
 def _features(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    cos: Tensor,
-    sin: Tensor,
-    feature_map: FeatureMap,
-    causal: bool,
-    interleaved: bool,
-    rotate: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """phi(q), phi(k), both rotated, and v, widened to float32 at least."""
+    q: Tensor, k: Tensor, v: Tensor, feature_map: FeatureMap
+) -> tuple[Tensor, Tensor, Tensor]:
+    """phi(q), phi(k) and v, widened to float32 at least."""
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         check_heads(name, tensor, rotary_dim=0)
     if q.shape != k.shape or q.shape[:3] != v.shape[:3]:
@@ -121,15 +116,8 @@ def _features(
             f"q, k, v have shapes {list(q.shape)}, {list(k.shape)}, {list(v.shape)}; q and k must "
             "be equal and v share their first three axes: repeat the key heads for grouped queries"
         )
-    wide = torch.float32
-    for tensor in (q, k, v):
-        wide = torch.promote_types(wide, tensor.dtype)
-    q, k, v = feature_map(q.to(wide)), feature_map(k.to(wide)), v.to(wide)
-    if not rotate:
-        return q, k, q, k, v
-    rotated_q = rotary_embedding(q, cos, sin, interleaved=interleaved)
-    rotated_k = rotary_embedding(k, cos, sin, interleaved=interleaved)
-    return q, k, rotated_q, rotated_k, v
+    wide = reduce(torch.promote_types, (x.dtype for x in (q, k, v)), torch.float32)
+    return feature_map(q.to(wide)), feature_map(k.to(wide)), v.to(wide)
 
 
 def _wide_sums(x: Tensor) -> torch.autocast:

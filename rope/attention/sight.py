@@ -13,7 +13,6 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from rope.checks import check_devices, check_integer
 from rope.positions import check_lengths
 
 
@@ -77,19 +76,3 @@ def packed_mask(segment_ids: Tensor) -> Tensor:
             [0, 0, 1]], dtype=torch.int32)
     """
     return (segment_ids[..., :, None] == segment_ids[..., None, :]).tril()
-
-
-def check_segment_ids(segment_ids: Tensor, **vectors: Tensor) -> None:
-    """Refuse what are no integers `[S]` or `[B, S]`, or not on the device; by name, x or k.
-
-    >>> check_segment_ids(torch.tensor([0, 1]), x=torch.ones(1, 2, 8))
-    """
-    check_integer("segment_ids", segment_ids)
-    check_devices(**vectors, segment_ids=segment_ids)
-    (x,) = vectors.values()
-    batch, seq_len = x.shape[0], x.shape[-2]
-    if tuple(segment_ids.shape) not in ((seq_len,), (batch, seq_len)):
-        raise ValueError(
-            f"segment_ids has shape {list(segment_ids.shape)}; it must be [{seq_len}] or "
-            f"[{batch}, {seq_len}]: give one id a token"
-        )

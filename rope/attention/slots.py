@@ -84,7 +84,13 @@ class Positions:
 
     @property
     def latest(self) -> Tensor:
-        """The positions of the last call's tokens, `[B, S]`; none after a removal."""
+        """The positions of the last call's tokens, `[B, S]`; none after a removal.
+
+        >>> tokens = Positions(1, 4)
+        >>> _ = tokens.place(2, torch.tensor([7, 9]), None)
+        >>> tokens.latest
+        tensor([[7, 9]])
+        """
         return self.positions.gather(1, self._latest_slots())
 
     @property
@@ -290,8 +296,17 @@ class Positions:
         self.moved, self._segments = longer(self.moved), longer(self._segments)
         self._shape = (self._shape[0], slots)
 
-    def sight(self, window: int | None, sinks: int) -> Tensor | None:
-        """What the last call's tokens see, as `KVCache.sight` says."""
+    def sight(self, window: int | None = None, sinks: int = 0) -> Tensor | None:
+        """What the last call's tokens see, bool `[B, S, T]`; window, sinks: as `in_sight`.
+
+        None where that is all, or, for the first tokens held, all up to themselves.
+
+        >>> tokens = Positions(1, 4)
+        >>> _ = tokens.place(2, None, None), tokens.place(2, None, None)
+        >>> tokens.sight().int()
+        tensor([[[1, 1, 1, 0],
+                 [1, 1, 1, 1]]], dtype=torch.int32)
+        """
         used, seq_len = self.used, self._new
         in_order = self._positions is None and self._segments is None
         if in_order and (window is None or used <= window) and seq_len in (1, used):

@@ -8,6 +8,7 @@ Shapes: A axes, R the rotated width (`dim`). All float64.
 """
 
 from collections.abc import Sequence
+from operator import index
 
 import torch
 from torch import Tensor
@@ -54,7 +55,7 @@ def section_frequencies(
     dealt like cards, T H W T H W ..., and when an axis has its share, axis 0 takes its turns.
     Returns float64 `[A, R/2]` on inv_freq's device: column j is theta_j in one row, 0 elsewhere.
     Raises ValueError for sections that do not sum to R/2, are negative, or that the interleaved
-    deal cannot serve; TypeError for what is no integer or no float64 tensor.
+    deal cannot serve; TypeError for what is no integer or not float64.
 
     >>> theta = torch.tensor([4.0, 3.0, 2.0, 1.0]).double()
     >>> section_frequencies(theta, (2, 1, 1))
@@ -68,12 +69,11 @@ def section_frequencies(
     """
     check_spectrum("inv_freq", inv_freq)
     check_flag("interleaved_sections", interleaved_sections)
-    counts = _integers("sections", sections, smallest=0)
-    planes = inv_freq.shape[0]
-    if sum(counts) != planes:
+    counts, planes = tuple(map(index, sections)), inv_freq.shape[0]
+    if sum(counts) != planes or min(counts) < 0:
         raise ValueError(
-            f"sections {counts} sum to {sum(counts)}; they must sum to {planes}, the planes of "
-            f"inv_freq: give counts of planes, not of coordinates, that sum to {planes}"
+            f"sections {counts} sum to {sum(counts)}; they must be at least 0 and sum to {planes}, "
+            "the planes of inv_freq: give counts of planes, not of coordinates"
         )
     owners = [axis for axis, count in enumerate(counts) for _ in range(count)]
     rows = torch.tensor(_dealt(counts) if interleaved_sections else owners, device=inv_freq.device)
@@ -100,7 +100,7 @@ def _widths(dim: int, axes: int | Sequence[int]) -> tuple[int, ...]:
     """The rotated width of each axis."""
     check_dim(dim)
     if isinstance(axes, Sequence) and not isinstance(axes, str):
-        widths = _integers("axes", axes, smallest=2)
+        widths = tuple(axes)
         for axis, width in enumerate(widths):
             check_dim(width, f"axes[{axis}]")
         if sum(widths) != dim:
@@ -117,10 +117,3 @@ def _widths(dim: int, axes: int | Sequence[int]) -> tuple[int, ...]:
             f"of {step}: pass {max(step, dim - dim % step)}, or the width of each axis as a tuple"
         )
     return (dim // axes,) * axes
-
-
-def _integers(name: str, values: Sequence[int], smallest: int) -> tuple[int, ...]:
-    """The values as a tuple, refused if it holds what is no such integer."""
-    for axis, value in enumerate(values):
-        check_count(f"{name}[{axis}]", value, smallest=smallest)
-    return tuple(int(value) for value in values)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from rope.axes.frequencies import axial_frequencies
-from rope.axes.layer import AxisRotation
+from rope.axes.module import AxisRotation
 from rope.checks import check_count
 from rope.scalars import check_flag
 

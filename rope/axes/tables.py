@@ -48,8 +48,8 @@ def axis_tables(
         check_finite("position_ids", position_ids, way_out)
 
     rows = position_ids.to(torch.float64).unsqueeze(-1)  # [A, S, 1] or [A, B, S, 1]
-    heads = frequencies.dim() == 3
-    if heads and rows.dim() == 4:
+    per_head = frequencies.dim() == 3
+    if per_head and rows.dim() == 4:
         rows = rows.unsqueeze(-3)  # [A, B, 1, S, 1]
     theta = frequencies.unsqueeze(-2)  # [A, 1, R/2] or [H, A, 1, R/2]
     # Elementwise, never a matmul: TF32 would round every position past 2,048.
@@ -57,7 +57,7 @@ def axis_tables(
     for axis in range(1, len(rows)):
         angle = angle + rows[axis] * theta.select(-3, axis)
     if angle.dim() == 3:  # [H, S, R/2] or [B, S, R/2]
-        angle = angle.unsqueeze(0 if heads else 1)
+        angle = angle.unsqueeze(0 if per_head else 1)
     return tables_of(angle, dtype, scale)
 
 

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import Any
 
+from rope.config.layers import longest_context
 from rope.config.models import GENERAL, LAYOUTS
 from rope.config.parameters import Entries
 from rope.config.source import held, text_facts
-from rope.config.widths import longest_context
 
 #: What no class may fill in: the sizes, which differ from model to model of one class.
 _SIZES = ("hidden_size", "n_embd", "d_model", "num_attention_heads", "n_head", "n_heads")

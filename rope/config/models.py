@@ -16,35 +16,29 @@ GENERAL = _names(
     "qwen3_moe starcoder2"
 )
 
+_HALVES = _names(
+    "afmoe apertus arcee bamba bitnet chameleon cwm diffllama doge dots1 eurobert exaone4 "
+    "exaone_moe falcon_h1 flex_olmo gemma gemma2 gemma3_text gemma3n_text gemma4_text glm4_moe "
+    "glm4v_moe_text gpt_neox gpt_neox_japanese gpt_oss granitemoe granitemoehybrid "
+    "granitemoeshared hunyuan_v1_dense hunyuan_v1_moe jetmoe lfm2 lfm2_moe mimo_v2_flash minicpm3 "
+    "minimax minimax_m2 ministral3 mixtral mllama_text_model modernbert modernbert-decoder "
+    "nemotron nomic_bert olmo3 persimmon phi phi4_multimodal phimoe qwen2_5_omni_text qwen2_5_vl "
+    "qwen2_5_vl_text qwen2_vl qwen2_vl_text qwen3 qwen3_5_moe_text qwen3_5_text qwen3_next "
+    "qwen3_omni_moe_text qwen3_vl_moe_text qwen3_vl_text recurrent_gemma seed_oss smollm3 "
+    "solar_open stablelm vaultgemma zaya"
+)
+_PAIRS = _names(
+    "codegen cohere cohere2 deepseek_v2 deepseek_v32 ernie4_5 ernie4_5_moe glm glm4 glm4v_text "
+    "glm_moe_dsa gptj helium llama4_text longcat_flash moonshine_streaming roformer"
+)
+_BY_KEY = _names("deepseek_v3 glm4_moe_lite mistral4 youtu")
 #: Whether planes are (2j, 2j+1), and not (j, j + R/2); None where the key rope_interleave says it.
 #: Code that takes that key writes its result in halves, for queries and keys alike: one
 #: permutation of both, so every score is the interleaved one.
 LAYOUTS: dict[str, bool | None] = {
-    **dict.fromkeys(GENERAL, False),
-    **dict.fromkeys(
-        _names(
-            "afmoe apertus arcee bamba bitnet chameleon cwm diffllama doge dots1 eurobert exaone4 "
-            "exaone_moe falcon_h1 flex_olmo gemma gemma2 gemma3_text gemma3n_text gemma4_text "
-            "glm4_moe glm4v_moe_text gpt_neox gpt_neox_japanese gpt_oss granitemoe "
-            "granitemoehybrid granitemoeshared hunyuan_v1_dense hunyuan_v1_moe jetmoe lfm2 "
-            "lfm2_moe mimo_v2_flash minicpm3 minimax minimax_m2 ministral3 mixtral "
-            "mllama_text_model modernbert modernbert-decoder nemotron nomic_bert olmo3 persimmon "
-            "phi phi4_multimodal phimoe qwen2_5_omni_text qwen2_5_vl qwen2_5_vl_text qwen2_vl "
-            "qwen2_vl_text qwen3 qwen3_5_moe_text qwen3_5_text qwen3_next qwen3_omni_moe_text "
-            "qwen3_vl_moe_text qwen3_vl_text recurrent_gemma seed_oss smollm3 solar_open stablelm "
-            "vaultgemma zaya"
-        ),
-        False,
-    ),
-    **dict.fromkeys(
-        _names(
-            "codegen cohere cohere2 deepseek_v2 deepseek_v32 ernie4_5 ernie4_5_moe glm glm4 "
-            "glm4v_text glm_moe_dsa gptj helium llama4_text longcat_flash moonshine_streaming "
-            "roformer"
-        ),
-        True,
-    ),
-    **dict.fromkeys(("deepseek_v3", "glm4_moe_lite", "mistral4", "youtu")),
+    **dict.fromkeys(GENERAL | _HALVES, False),
+    **dict.fromkeys(_PAIRS, True),
+    **dict.fromkeys(_BY_KEY),
 }
 
 #: Models without a key for the base: their code says 10000.

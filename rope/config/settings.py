@@ -10,12 +10,10 @@ from typing import Any
 
 from rope.checks import check_count
 from rope.config.classes import check_family, class_facts
-from rope.config.extension import Parameters, build_extension
-from rope.config.layers import rotating_layers
+from rope.config.layers import longest_context, rotating_layers, widths
 from rope.config.models import LAYOUTS, SECTIONS, TAKING_TURNS
-from rope.config.parameters import layer_entries, rope_parameters
+from rope.config.parameters import Parameters, build_extension, layer_entries, rope_parameters
 from rope.config.source import agree, read_config, refuse_unread, text_facts
-from rope.config.widths import longest_context, widths
 from rope.extensions import Extension, YaRN, mscale
 from rope.scalars import check_flag
 
@@ -87,7 +85,7 @@ def rotary_settings(
     entries = layer_entries(facts)
     standard = class_facts(facts, entries)
     complete = {**standard, **facts}
-    layout = _layout(facts, standard) if interleaved is None else interleaved
+    layout = _layout(complete) if interleaved is None else interleaved
     check_flag("interleaved", layout)
     rotates = rotating_layers(complete, {**layer_entries(standard), **entries}, layer_type)
     parameters = rope_parameters(facts, entries, standard, layer_type)
@@ -130,9 +128,9 @@ def _check_model(facts: Mapping[str, Any]) -> None:
     check_flag("rope_interleave", facts.get("rope_interleave", False))
 
 
-def _layout(facts: Mapping[str, Any], standard: Mapping[str, Any]) -> bool:
+def _layout(facts: Mapping[str, Any]) -> bool:
     """The layout of the weights as the model's code has it, or as the key says."""
-    model_type, by_key = facts.get("model_type"), {**standard, **facts}.get("rope_interleave")
+    model_type, by_key = facts.get("model_type"), facts.get("rope_interleave")
     known = None if model_type is None else LAYOUTS.get(model_type)
     if known is None and by_key is None:
         raise ValueError(

@@ -70,21 +70,21 @@ def text_facts(whole: Mapping[str, Any]) -> dict[str, Any]:
     return facts | {key: None for key in NONE_SAYS if key in whole and whole[key] is None}
 
 
-def refuse_unread(whole: Mapping[str, Any]) -> None:
-    """Refuse a key about rotation, or a near miss of one, where nothing here reads it."""
-    read = ("", "text_config.")
-    todo: list[tuple[str, Mapping[Any, Any]]] = [("", whole)]
-    while todo:
-        path, part = todo.pop()
-        for key, value in part.items():
-            if value is not None:
-                _check_name(str(key), path, path in read)
-            inside = dict(enumerate(value)) if isinstance(value, (list, tuple)) else value
-            if not isinstance(inside, Mapping) or (path in read and key in HOLDERS):
-                continue
-            other = key in NOT_A_MODEL or inside.get("model_type") or "num_hidden_layers" in inside
-            if f"{path}{key}." in read or not other:
-                todo.append((f"{path}{key}.", inside))
+def refuse_unread(part: Mapping[Any, Any], path: str = "") -> None:
+    """Refuse a key about rotation, or a near miss of one, where nothing here reads it.
+
+    path: where the part stands in the whole, "" for the whole itself.
+    """
+    read = path in ("", "text_config.")
+    for key, value in part.items():
+        if value is not None:
+            _check_name(str(key), path, read)
+        inside = dict(enumerate(value)) if isinstance(value, (list, tuple)) else value
+        if not isinstance(inside, Mapping) or (read and key in HOLDERS):
+            continue
+        other = key in NOT_A_MODEL or inside.get("model_type") or "num_hidden_layers" in inside
+        if not other or f"{path}{key}" == "text_config":
+            refuse_unread(inside, f"{path}{key}.")
 
 
 def _check_name(key: str, path: str, read: bool) -> None:

@@ -104,22 +104,22 @@ def in_blocks(x: Tensor, out: Tensor, cos: Tensor, sin: Tensor, interleaved: boo
 @cache
 def library() -> tuple[Any, str]:
     """The loop, or None; and how it works and where it is, or why it is not there."""
-    found = [Path(__file__).with_name("rotate" + suffix) for suffix in EXTENSION_SUFFIXES]
-    path = next((path for path in found if path.exists()), None)
+    candidates = [Path(__file__).with_name("rotate" + suffix) for suffix in EXTENSION_SUFFIXES]
+    path = next((path for path in candidates if path.exists()), None)
     if path is None:
         source = Path(__file__).parents[2]
         if (source / "setup.py").exists():
             return None, f"it was not built in {source}, from which Python takes the package"
         return None, "it was not built when the package was installed, for want of a C compiler"
     try:
-        built = ctypes.CDLL(str(path))
+        loaded = ctypes.CDLL(str(path))
         call_bytes, threaded = (
-            ctypes.c_int.in_dll(built, name).value for name in ("call_bytes", "threaded")
+            ctypes.c_int.in_dll(loaded, name).value for name in ("call_bytes", "threaded")
         )
     except (OSError, ValueError) as error:
         return None, f"it does not load ({error})"
     if call_bytes != _CALL.size:
         return None, f"it was built from another version of its source ({path})"
-    built.rotate.argtypes, built.rotate.restype = (ctypes.c_char_p,), None
+    loaded.rotate.argtypes, loaded.rotate.restype = (ctypes.c_char_p,), None
     threads = "on all threads" if threaded else "on one thread, for want of OpenMP"
-    return built.rotate, f"{threads}: {path}"
+    return loaded.rotate, f"{threads}: {path}"

@@ -41,13 +41,13 @@ class Ring(torch.autograd.Function):
                 if step:
                     block = _passed_on(block, step, mesh, shards)
                 keys, values = (x[:, :, None].to(held) for x in block)
-                for some, hidden in _parts(step, mesh, shards, q.device):
-                    scores = (scale * rows[..., some, :] @ keys.mT).masked_fill_(hidden, -torch.inf)
-                    before = total[..., some, :]
+                for part, hidden in _parts(step, mesh, shards, q.device):
+                    scores = (scale * rows[..., part, :] @ keys.mT).masked_fill_(hidden, -torch.inf)
+                    before = total[..., part, :]
                     after = torch.logaddexp(before, scores.logsumexp(-1, keepdim=True))
-                    out[..., some, :] *= (before - after).exp()
-                    out[..., some, :] += scores.sub_(after).exp_() @ values
-                    total[..., some, :] = after
+                    out[..., part, :] *= (before - after).exp()
+                    out[..., part, :] += scores.sub_(after).exp_() @ values
+                    total[..., part, :] = after
         ctx.save_for_backward(q, k, v, out, total)
         return out.flatten(1, 2).to(q.dtype)
 
@@ -69,14 +69,14 @@ class Ring(torch.autograd.Function):
                         (*block, k_grad, v_grad), step, mesh, shards
                     )
                 keys, values = (x[:, :, None].to(out.dtype) for x in block)
-                for some, hidden in _parts(step, mesh, shards, q.device):
-                    queries, asked = rows[..., some, :], grad[..., some, :]
-                    weights = (scale * queries @ keys.mT).sub_(total[..., some, :])
+                for part, hidden in _parts(step, mesh, shards, q.device):
+                    queries, out_grad = rows[..., part, :], grad[..., part, :]
+                    weights = (scale * queries @ keys.mT).sub_(total[..., part, :])
                     weights = weights.masked_fill_(hidden, -torch.inf).exp_()
-                    v_grad = v_grad + (weights.mT @ asked).sum(2)
-                    scores_grad = (asked @ values.mT).sub_(inner[..., some, :])
+                    v_grad = v_grad + (weights.mT @ out_grad).sum(2)
+                    scores_grad = (out_grad @ values.mT).sub_(inner[..., part, :])
                     scores_grad = scores_grad.mul_(weights).mul_(scale)
-                    q_grad[..., some, :] += scores_grad @ keys
+                    q_grad[..., part, :] += scores_grad @ keys
                     k_grad = k_grad + (scores_grad.mT @ queries).sum(2)
             if len(shards) > 1:
                 k_grad, v_grad = _passed_on((k_grad, v_grad), len(shards), mesh, shards)
@@ -95,10 +95,10 @@ def _parts(
     here = mesh.get_local_rank()
     queries, keys = shards.tokens[here], shards.tokens[here - step]
     for start in range(0, len(queries), ROWS):
-        some = slice(start, start + ROWS)
-        seen = shards.sees(queries[some], keys)
+        part = slice(start, start + ROWS)
+        seen = shards.sees(queries[part], keys)
         if seen.any():
-            yield some, ~seen.to(device)
+            yield part, ~seen.to(device)
 
 
 def _passed_on(
@@ -108,9 +108,9 @@ def _passed_on(
     group, here = mesh.get_group(), mesh.get_local_rank()
     there, back = (dist.get_global_rank(group, (here + n) % len(shards)) for n in (1, -1))
     length = len(shards.tokens[(here - step) % len(shards)])
-    come = tuple(x.new_empty(*x.shape[:2], length, x.shape[3]) for x in tensors)
+    arrived = tuple(x.new_empty(*x.shape[:2], length, x.shape[3]) for x in tensors)
     sends = [dist.P2POp(dist.isend, x.contiguous(), there, group) for x in tensors]
-    receives = [dist.P2POp(dist.irecv, x, back, group) for x in come]
+    receives = [dist.P2POp(dist.irecv, x, back, group) for x in arrived]
     for work in dist.batch_isend_irecv([*sends, *receives]):
         work.wait()
-    return come
+    return arrived

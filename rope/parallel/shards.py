@@ -129,7 +129,7 @@ def contiguous(seq_len: int, devices: int) -> Shards:
     """
     _check(seq_len, devices)
     parts = torch.arange(seq_len).chunk(devices)
-    return _one(seq_len, [*parts, *[parts[0][:0]] * (devices - len(parts))])
+    return _one_document(seq_len, [*parts, *[parts[0][:0]] * (devices - len(parts))])
 
 
 def head_tail(seq_len: int, devices: int) -> Shards:
@@ -151,7 +151,7 @@ def head_tail(seq_len: int, devices: int) -> Shards:
             f"pad it to {seq_len - extra + 2 * devices}, or use contiguous or round_robin"
         )
     parts = torch.arange(seq_len).reshape(2 * devices, -1)
-    return _one(seq_len, [torch.cat((parts[i], parts[-1 - i])) for i in range(devices)])
+    return _one_document(seq_len, [torch.cat((parts[i], parts[-1 - i])) for i in range(devices)])
 
 
 def round_robin(seq_len: int, devices: int) -> Shards:
@@ -162,7 +162,7 @@ def round_robin(seq_len: int, devices: int) -> Shards:
     """
     _check(seq_len, devices)
     tokens = torch.arange(seq_len)
-    return _one(seq_len, [tokens[i::devices] for i in range(devices)])
+    return _one_document(seq_len, [tokens[i::devices] for i in range(devices)])
 
 
 def packed(
@@ -189,7 +189,7 @@ def packed(
     return Shards(joined, packed_position_ids(lengths), segment_ids(lengths))
 
 
-def _one(seq_len: int, parts: Sequence[Tensor]) -> Shards:
+def _one_document(seq_len: int, parts: Sequence[Tensor]) -> Shards:
     return Shards(tuple(parts), torch.arange(seq_len))
 
 
