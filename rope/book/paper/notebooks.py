@@ -33,8 +33,8 @@ from rope.book.tools.sphinx_extension import VEGA_LITE
 SET_UP = "Set-up: imports the book's package; on Colab it is installed first"
 # Of a cell's outputs: what shows without an extension, and without trust in the notebook.
 SHOWN = ("text/plain", "text/latex", "image/png", CHART)
-# Lists of the package's names, for a browser; a notebook has `help`.
-NOT_HERE = {"api", "api_evidence"}
+# Pages that list the package's names begin so; a notebook has `help`.
+NAMES_OF_THE_PACKAGE = "api"
 
 
 @dataclass
@@ -85,7 +85,7 @@ def make_notebooks(book: Book, folder: Path) -> list[Path]:
 
     Raises ValueError: a page was built of another notebook than the one that is there.
     """
-    pages = [page for page in book.pages if page.name not in NOT_HERE]
+    pages = [page for page in book.pages if not page.name.startswith(NAMES_OF_THE_PACKAGE)]
     sources = {page.name: book.chapters / f"{page.name}.ipynb" for page in pages}
     files = {name: f"{name}.{'ipynb' if at.exists() else 'md'}" for name, at in sources.items()}
     links = Links(files, f"{book.address}/blob/notebooks/chapters/" if book.address else "")
