@@ -1,14 +1,13 @@
-"""Training: experiments, their data, the loop, and what a trained model writes."""
+"""Training: experiments, their data and the loop."""
 
 import json
 import math
 import sys
 from dataclasses import asdict, replace
 
-import numpy as np
 import pytest
 import torch
-from strategies import normal, tolerance
+from strategies import tolerance
 from torch.nn.functional import cross_entropy
 from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR
 
@@ -17,7 +16,6 @@ from rope.book.training.__main__ import main
 from rope.book.training.corpus import corpus_of
 from rope.book.training.data import IGNORED, SYMBOLS, RecallData, TextData, data_for
 from rope.book.training.experiment import FARTHEST
-from rope.book.training.generate import write
 from rope.book.training.loop import (
     learning_rate,
     make_optimizer,
@@ -293,65 +291,3 @@ def test_one_model_is_trained_by_a_command(capsys):
     assert line["step"] == 2 and math.isfinite(line["loss"])
     assert main(["train", "--position=alibi", "--attention=linear"]) == 1
     assert capsys.readouterr().err.startswith("error: position is 'alibi' with linear attention")
-
-
-# What a model writes.
-
-WRITER = Experiment(layers=2, width=16, heads=2, context=16)
-HELLO = corpus_of("hello world. " * 4)
-
-
-def sharp(position):
-    """A model with large weights, which is sure of what comes next."""
-    model = Decoder(replace(WRITER, position=position), len(HELLO.vocabulary))
-    with torch.no_grad():
-        for seed, weight in enumerate(model.blocks.parameters()):
-            weight.copy_(normal(weight.shape, seed, torch.float32) / 2)
-        model.head.weight.copy_(normal(model.head.weight.shape, 0, torch.float32))
-    return model
-
-
-@pytest.mark.parametrize("position", ["learned", "rope", "t5"])
-@torch.no_grad()
-def test_the_likeliest_text_is_what_a_loop_writes(position):
-    """Past the context, too: the last 16 characters, at positions 0 ... 15."""
-    model, text = sharp(position), "hello"
-    written = write(model, HELLO, text, 20, temperature=0)
-    for _ in range(20):
-        row = [HELLO.vocabulary.index(character) for character in text[-16:]]
-        text += HELLO.vocabulary[model(torch.tensor([row]))[0, -1].argmax()]
-    assert written == text
-
-
-@pytest.mark.parametrize("temperature", [0.5, 2.0])
-def test_what_is_written_follows_the_models_odds(temperature):
-    """Over 2,000 characters: the softmax of logits over temperature, to five standard errors."""
-    model, logits = sharp("rope"), torch.linspace(0, 2, len(HELLO.vocabulary))
-    model.forward = lambda tokens: logits.expand(1, tokens.shape[1], -1)
-    odds = np.exp(logits.double().numpy() / temperature)
-    odds /= odds.sum()
-    written = write(model, HELLO, "h", 2000, temperature=temperature)[1:]
-    for character, p in zip(HELLO.vocabulary, odds, strict=True):
-        assert abs(written.count(character) / 2000 - p) < 5 * math.sqrt(p * (1 - p) / 2000)
-    again, other = (write(model, HELLO, "h", 40, seed=s, temperature=temperature) for s in (0, 1))
-    assert again[1:] == written[:40] and other != again
-
-
-@pytest.mark.parametrize(
-    ("given", "error", "words"),
-    [
-        (dict(prompt=""), ValueError, "prompt is ''"),
-        (dict(prompt=7), TypeError, "prompt is 7"),
-        (dict(prompt="hex"), ValueError, "'x', which the corpus does not"),
-        (dict(length=-1), ValueError, "length is -1"),
-        (dict(length=1.0), TypeError, "length is 1.0"),
-        (dict(temperature=-0.1), ValueError, "temperature is -0.1"),
-        (dict(temperature=math.nan), ValueError, "temperature is nan"),
-        (dict(seed="a"), TypeError, "seed is 'a'"),
-        (dict(model=Decoder(WRITER, 5)), ValueError, "holds token 8; the model knows 5"),
-    ],
-)
-def test_what_cannot_be_written_is_refused(given, error, words):
-    usual = dict(model=Decoder(WRITER, 9), corpus=HELLO, prompt="world", length=1)
-    with pytest.raises(error, match=words):
-        write(**{**usual, **given})
