@@ -47,39 +47,26 @@ def same(one, other):
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "error", "says"),
+    ("changes", "says"),
     [
-        ("task", "translation", ValueError, "task is 'translation'; it must be one of text, code"),
-        ("position", "rotary", ValueError, "position is 'rotary'; it must be one of none, "),
-        ("attention", "flash", ValueError, "attention is 'flash'; it must be one of softmax, lin"),
-        *((name, 0, ValueError, f"{name} is 0; it must be at least 1")
-          for name in ("layers", "width", "heads", "context", "batch", "steps", "evaluate_every")),
-        *((name, -1, ValueError, f"{name} is -1; it must be at least 0")
-          for name in ("warmup", "seed")),
-        *((name, 2.0, TypeError, f"{name} is 2.0; it must be an integer")
+        (dict(task="translation"), "task is 'translation'; it must be one of text, code"),
+        (dict(position="rotary"), "position is 'rotary'; it must be one of none, "),
+        (dict(attention="flash"), "attention is 'flash'; it must be one of softmax, linear"),
+        *(({name: 0}, f"{name} is 0; it must be at least 1")
           for name in ("layers", "width", "heads", "context", "batch", "steps", "evaluate_every",
-                       "warmup", "seed")),
-        ("learning_rate", 0.0, ValueError, "learning_rate is 0.0; it must be above 0"),
-        ("learning_rate", math.nan, ValueError, "learning_rate is nan; it must be finite"),
-        ("learning_rate", "1", TypeError, "learning_rate is '1'; it must be a real number"),
-        ("weight_decay", -0.1, ValueError, "weight_decay is -0.1; it must be at least 0"),
-        ("base", -1.0, ValueError, "base is -1; it must be positive"),
-        ("base", "1e4", TypeError, "base is '1e4'; it must be a real number"),
-        ("interleaved", 1, TypeError, "interleaved is 1; it must be True or False"),
-        ("heads", 3, ValueError, "width is 128 for 3 heads; each head must get a multiple of 4"),
-        ("width", 24, ValueError, "width is 24 for 4 heads; each head must get a multiple of 4"),
+                       "questions")),
+        *(({name: -1}, f"{name} is -1; it must be at least 0") for name in ("warmup", "seed")),
+        (dict(questions=33), "questions is 33; it must be at most 32"),
+        (dict(base=-1.0), "base is -1; it must be positive"),
+        (dict(heads=3), "width is 128 for 3 heads; each head must get a multiple of 4"),
+        (dict(width=24), "width is 24 for 4 heads; each head must get a multiple of 4"),
+        *((dict(position=name, attention="linear"), f"position is '{name}' with linear attention")
+          for name in ("alibi", "t5", "xpos")),
     ],
 )  # fmt: skip
-def test_what_no_run_could_be_made_of_is_refused(field, value, error, says):
-    with pytest.raises(error) as raised:
-        Experiment(**{field: value})
-    assert str(raised.value).startswith(says)
-
-
-@pytest.mark.parametrize("position", ["alibi", "t5", "xpos"])
-def test_linear_attention_has_no_place_for_a_bias(position):
-    with pytest.raises(ValueError, match=rf"position is '{position}' .* none, .* rope, partial$"):
-        Experiment(position=position, attention="linear")
+def test_what_no_run_could_be_made_of_is_refused(changes, says):
+    with pytest.raises(ValueError, match=says):
+        Experiment(**changes)
 
 
 def test_an_experiment_comes_back_from_its_record():
@@ -104,12 +91,9 @@ def test_the_corpus_is_all_of_pydoc():
 
 
 def test_encoding_is_undone_by_decoding():
-    tokens = CORPUS.encode("abcba")
-    assert tokens.dtype == torch.int64 and CORPUS.decode(tokens) == "abcba"
-    empty = CORPUS.encode("")
-    assert empty.dtype == torch.int64 and CORPUS.decode(empty) == ""
-    with pytest.raises(ValueError, match=r"text holds 'é', which the corpus does not: "):
-        CORPUS.encode("abécb")
+    for text in ("abcba", ""):
+        tokens = CORPUS.encode(text)
+        assert tokens.dtype == torch.int64 and CORPUS.decode(tokens) == text
 
 
 def test_a_python_without_its_topics_is_named(monkeypatch):
@@ -119,8 +103,6 @@ def test_a_python_without_its_topics_is_named(monkeypatch):
 
 
 def test_too_little_text_is_refused():
-    with pytest.raises(ValueError, match=r"the text has 19 characters; .* at least 20"):
-        corpus_of("a" * 19)
     short = corpus_of("ab" * 50)
     with pytest.raises(ValueError, match=r"the training text has 90 characters; .* 90 of a seq"):
         TextData(replace(SMALL, context=90), short)
@@ -176,10 +158,12 @@ def test_recall_answers(length):
     assert data.tokens == SYMBOLS + FARTHEST
 
 
-def test_recall_needs_a_context_in_which_something_is_asked():
+def test_what_does_not_fit_the_recall_task_is_refused():
     # Shorter than two times the farthest, a batch may ask for nothing, and its loss is 0/0.
     with pytest.raises(ValueError, match="context is 16; "):
         train(replace(SMALL, task="recall"), progress=False)
+    with pytest.raises(ValueError, match="a corpus was passed with task 'recall'"):
+        train(Experiment(task="recall"), corpus=CORPUS)
 
 
 # The loop.
@@ -266,11 +250,6 @@ def test_a_seed_gives_one_run():
 def test_a_run_that_diverges_says_so():
     with pytest.raises(RuntimeError, match="it must be finite: lower learning_rate"):
         train(replace(SMALL, learning_rate=1e30), progress=False)
-
-
-def test_a_corpus_for_the_recall_task_is_refused():
-    with pytest.raises(ValueError, match="a corpus was passed with task 'recall'"):
-        train(Experiment(task="recall"), corpus=corpus_of("abc" * 700))
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

@@ -23,7 +23,7 @@ from rope.book.training import sweep as sweep_module
 from rope.book.training.corpus import corpus_of
 from rope.book.training.data import IGNORED, SYMBOLS
 from rope.book.training.defects import DEFECTS
-from rope.book.training.experiment import PLAN, RECALL, SEEDS, TEXT
+from rope.book.training.experiment import PLAN, SEEDS, TEXT
 from rope.book.training.inside import erased, frozen
 from rope.book.training.lengths import (
     OFFSETS,
@@ -104,9 +104,9 @@ def test_answers_by_distance_are_counted_as_by_hand():
             if inputs[row, at] == SYMBOLS + d - 1 and targets[row, at] != IGNORED
         ]
         right = sum(bool(guesses[place] == targets[place]) for place in asked)
-        assert found["accuracy"][d - 1] == pytest.approx(right / len(asked))
+        assert found[d - 1] == pytest.approx(right / len(asked))
     far = (inputs == SYMBOLS + 31) & (targets != IGNORED)
-    assert (found["accuracy"][31] is None) == (not far.any())
+    assert (found[31] is None) == (not far.any())
 
 
 def test_an_extension_is_taken_back_and_refused_where_nothing_rotates():
@@ -134,12 +134,12 @@ def test_tuning_leaves_the_trained_model_as_it_is():
 
 
 def test_tuning_draws_batches_that_training_did_not(monkeypatch):
-    seeds = []
+    run, seeds = tiny(), []
     monkeypatch.setattr(
-        "rope.book.training.lengths.training_step",
+        "rope.book.training.loop.training_step",
         lambda *given: seeds.append(given[2].experiment.seed),
     )
-    tuned(tiny(), extensions_of(TEXT)["yarn"])
+    tuned(run, extensions_of(TEXT)["yarn"])
     assert len(set(seeds)) == 1 and seeds[0] not in SEEDS
 
 
@@ -252,7 +252,7 @@ def test_the_record_holds_the_plan_and_no_run_twice():
 
 
 def test_runs_are_found_by_their_fields():
-    assert len(runs(position="t5")) == len(runs(RECALL, position="t5")) == len(SEEDS)
+    assert len(runs(position="t5")) == len(SEEDS)
     with pytest.raises(TypeError):
         runs(colour="blue")
     with pytest.raises(ValueError, match="no recorded run"):

@@ -48,8 +48,7 @@ def endings(data: TextData, context: int) -> tuple[Tensor, Tensor]:
     The first half of them comes from the first half of the text.
     """
     length = RATIOS[-1] * context
-    count = (len(data.corpus.validation) - 1) // length // 2 * 2
-    return data.validation(count, length)
+    return data.validation(data.window_count(length) // 2 * 2, length)
 
 
 def as_it_is(model: Decoder, ratio: float) -> AbstractContextManager[Any]:

@@ -53,6 +53,10 @@ class TextData:
         starts = torch.linspace(0, len(text) - length - 1, sequences).long()
         return self._windows(text, starts, length, generator(0, "validation"))
 
+    def window_count(self, length: int) -> int:
+        """How many windows of this length the validation text holds without an overlap."""
+        return (len(self.corpus.validation) - 1) // length
+
     def _windows(
         self, text: Tensor, starts: Tensor, length: int, random: torch.Generator
     ) -> tuple[Tensor, Tensor]:

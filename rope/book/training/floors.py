@@ -30,14 +30,7 @@ def commonest(inputs: Tensor, last: int | None = None) -> Tensor:
     return counts.argmax(dim=-1).repeat_interleave(2, dim=1)[:, : inputs.shape[1]]
 
 
-def share_right(guess: Tensor, targets: Tensor, low: int = 0, high: int | None = None) -> float:
-    """The share of the questions at places low ... high - 1 that a guess `[B, S]` answers.
-
-    Raises ValueError where nothing is asked.
-    """
-    asked = (targets != IGNORED)[:, low:high]
-    if not asked.any():
-        raise ValueError(
-            f"nothing is asked at places {low} to {high}; a share must have a question: widen them"
-        )
-    return (guess == targets)[:, low:high][asked].double().mean().item()
+def share_right(guess: Tensor, targets: Tensor) -> float:
+    """The share of the questions that a guess `[B, S]` answers; NaN where nothing is asked."""
+    asked = targets != IGNORED
+    return (guess == targets)[asked].double().mean().item()

@@ -5,11 +5,12 @@ holds every run once, in the order in which they are made, so that a sweep which
 answered the first questions. `python -m rope.book.training sweep --plan second`.
 """
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from itertools import product
 from typing import Any
 
-from rope.book.training.adjusting import offsets_forced
 from rope.book.training.context import (
     EXTENSIONS,
     Change,
@@ -24,19 +25,19 @@ from rope.book.training.context import (
 from rope.book.training.corpus import copied
 from rope.book.training.data import IGNORED, LookupData, RecallData, TextData
 from rope.book.training.decoder import Decoder
-from rope.book.training.experiment import BASES, RECALL, SEEDS, TEXT, Experiment
+from rope.book.training.defects import check_rotary
+from rope.book.training.experiment import BASES, SEEDS, TEXT, Experiment
 from rope.book.training.inside import by_distance as scores_by_distance
-from rope.book.training.inside import position_share, weights
+from rope.book.training.inside import by_plane, frozen, position_share, weights
 from rope.book.training.lengths import by_distance, by_position, read_each
-from rope.book.training.loop import EVALUATED, Trained, token_losses, validation_loss
-from rope.book.training.planes import by_plane
+from rope.book.training.loop import EVALUATED, Trained, adjusted, token_losses, validation_loss
 from rope.book.training.positions import POSITIONS
-from rope.book.training.reading import windowed, without_head
+from rope.book.training.reading import profiled, profiles, windowed, without_head
 
 LONGEST = Experiment(context=512, batch=4)
 CODE = Experiment(task="code", batch=8, steps=3000, evaluate_every=100)
 SHUFFLED = replace(TEXT, task="shuffled")
-RECALLED = replace(RECALL, batch=16, steps=3000, evaluate_every=100)
+RECALLED = Experiment(task="recall", layers=2, width=64, heads=2, steps=3000, evaluate_every=100)
 LOOKUP = replace(RECALLED, task="lookup")
 
 FEW = (1, 2, 4)  # questions: fewer than a bias has profiles, which are two, as many, and more
@@ -50,6 +51,8 @@ FAR = (31, 63, 95, 119, 127, 191, 255, 383, 511, 767, 1023, 1535, 2039)  # of an
 SEQUENCES = 64  # of a task, to answer questions in
 LONG_SEQUENCES = 32
 COPIED = 32  # characters of a stretch that training holds too
+ADJUSTING_STEPS = 100
+PROFILE_WINDOWS = 256  # of the training text, from which profiles are taken
 
 
 def _longest(seed: int) -> list[Experiment]:
@@ -111,7 +114,7 @@ def measure(trained: Trained) -> dict[str, Any]:
     if isinstance(data, LookupData):
         return _of_lookup(model, data)
     context = model.experiment.context
-    windows = min(WINDOWS, (len(data.corpus.validation) - 1) // context)
+    windows = min(WINDOWS, data.window_count(context))
     entry: dict[str, Any] = {"loss": validation_loss(model, data, windows)}
     if model.experiment.task == "shuffled":
         entry |= _scores(model, data)
@@ -146,7 +149,7 @@ def by_novelty(model: Decoder, data: TextData) -> dict[str, float]:
     Over all of the validation text, in windows of the context: `inside`, `outside`, and `share`.
     """
     context, text = model.experiment.context, data.corpus.validation
-    last = (len(text) - 1) // context * context
+    last = data.window_count(context) * context
     loss = token_losses(model, *(text[i : last + i].view(-1, context) for i in (0, 1))).flatten()
     inside = copied(data.corpus, COPIED)[1 : last + 1]
     share = inside.double().mean().item()
@@ -173,6 +176,34 @@ def heads(model: Decoder, data: TextData) -> dict[str, Any]:
     return {"previous": previous, "rise": rise}
 
 
+def offsets_forced(trained: Trained) -> dict[str, dict[str, float]]:
+    """The loss of a rotary model, of one with one profile of offsets a head, of one with none.
+
+    "as it is", "profile" (`rope.book.training.reading.profiled`, of the model as trained) and "no
+    offsets" (every plane stopped). "at once", a model does worse since it was trained for something
+    else; "adjusted" by ADJUSTING_STEPS more of training, because of what it lacks.
+    """
+    model, data = trained.model, trained.data
+    assert isinstance(data, TextData)
+    drawn = TextData(replace(model.experiment, batch=PROFILE_WINDOWS), data.corpus)
+    profile = profiles(model, drawn.training(0)[0])
+    planes = range(check_rotary(model).dim // 2)
+    changes: dict[str, Callable[[Decoder], AbstractContextManager[Any]]] = {
+        "as it is": nullcontext,
+        "profile": lambda model: profiled(model, profile),
+        "no offsets": lambda model: frozen(model, planes),
+    }
+    losses = {}
+    for name, change in changes.items():
+        after = adjusted(trained, change, ADJUSTING_STEPS)
+        with change(model), change(after):
+            losses[name] = {
+                "at once": validation_loss(model, data),
+                "adjusted": validation_loss(after, data),
+            }
+    return losses
+
+
 def _scores(model: Decoder, data: TextData) -> dict[str, Any]:
     """The mean score at each distance, of each head, and how much distance explains of it."""
     inputs, _ = data.validation(EVALUATED, model.experiment.context)
@@ -184,7 +215,7 @@ def _of_recall(model: Decoder, data: RecallData) -> dict[str, Any]:
     """Answers by distance, and by place up to 16 contexts, with all keys and the last 128."""
     entry: dict[str, Any] = {
         "loss": validation_loss(model, data, SEQUENCES),
-        "by_distance": by_distance(model, data, SEQUENCES)["accuracy"],
+        "by_distance": by_distance(model, data, SEQUENCES),
         "right": by_position(model, data, LONG_SEQUENCES)["right"],
     }
     if model.positions.reach is None:
