@@ -260,7 +260,9 @@ def test_what_cannot_be_changed_is_refused(name, changes, says):
         pass
 
 
-@pytest.mark.parametrize("read", [plane_norms, by_distance, position_share, partial(scores, layer=0)])
+@pytest.mark.parametrize(
+    "read", [plane_norms, by_distance, position_share, partial(scores, layer=0)]
+)
 def test_linear_attention_cannot_be_read(read):
     with pytest.raises(ValueError, match="attention is 'linear'; it must be 'softmax'"):
         read(sharp(attention="linear"), random_text())

@@ -68,7 +68,7 @@ def test_no_long_stretch_stands_in_both_parts():
     assert corpus.vocabulary == "".join(sorted(set(training + validation)))
 
 
-@pytest.mark.parametrize("length", [1, 2, 8, 64])
+@pytest.mark.parametrize("length", [1, 2, 8, 24, 64])
 def test_shared_stretches_are_those_of_a_search(length):
     text, other = lines(600, 1), lines(300, 2)
     text = text[:100] + other[50:150] + text[100:] + other[-64:]

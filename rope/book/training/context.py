@@ -9,7 +9,7 @@ Shapes: B batch, H heads, S sequence.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -67,18 +67,15 @@ def by_ratio(model: Decoder, data: TextData, change: Change = as_it_is) -> list[
     change: what the model is read through at each ratio. None where a method has no positions left.
     """
     inputs, targets = endings(data, model.experiment.context)
-    rows: list[list[Any]] = [[], []]
+    losses: list[Sequence[Any]] = []
     for ratio in RATIOS:
         length = ratio * model.experiment.context
         if length > (model.positions.reach or length):
-            for row in rows:
-                row.append(None)
+            losses.append((None, None))
             continue
         with change(model, float(ratio)):
-            losses = ending_loss(model, inputs[:, -length:], targets[:, -length:])
-        for row, loss in zip(rows, losses, strict=True):
-            row.append(loss)
-    return rows
+            losses.append(ending_loss(model, inputs[:, -length:], targets[:, -length:]))
+    return [list(half) for half in zip(*losses, strict=True)]
 
 
 def ending_loss(model: Decoder, inputs: Tensor, targets: Tensor) -> list[float]:

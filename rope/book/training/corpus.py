@@ -67,23 +67,6 @@ def corpus_of(text: str) -> Corpus:
     return Corpus(tokens[:trained], tokens[trained:], vocabulary, digest)
 
 
-def copied(corpus: Corpus, width: int) -> Tensor:
-    """Which tokens of the validation text lie in a stretch of `width` that training holds too.
-
-    Returns bool `[length]`.
-
-    >>> copied(corpus_of("abcab" * 8 + "babx"), 3).tolist()
-    [True, True, True, False]
-    """
-    training, validation = corpus.decode(corpus.training), corpus.decode(corpus.validation)
-    known = {training[i : i + width] for i in range(len(training) - width + 1)}
-    inside = torch.zeros(len(validation), dtype=torch.bool)
-    for i in range(len(validation) - width + 1):
-        if validation[i : i + width] in known:
-            inside[i : i + width] = True
-    return inside
-
-
 @cache
 def load_corpus() -> Corpus:
     """The text of `help()`: CPython's documentation topics, in the order of their names.

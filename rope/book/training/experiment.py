@@ -5,6 +5,7 @@ Two runs of equal experiments on one machine with one number of threads give the
 second round are in `rope.book.training.second`.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from rope.book.training.positions import POSITIONS
@@ -111,20 +112,21 @@ LIVE = Experiment(
 LIVE_WAYS = ("none", "sinusoidal", "learned", "rope")
 
 
-def _seeds(*experiments: Experiment) -> list[Experiment]:
-    return [replace(experiment, seed=seed) for seed in SEEDS for experiment in experiments]
+def seeded(runs: Sequence[Experiment], seeds: Sequence[int] = SEEDS) -> list[Experiment]:
+    """Each of the runs with the first seed, then with the next."""
+    return [replace(run, seed=seed) for seed in seeds for run in runs]
 
 
 #: Every run once; a sweep that is stopped has answered the first questions.
 PLAN = tuple(
     dict.fromkeys(
         (
-            *_seeds(*(replace(TEXT, position=name) for name in POSITIONS)),
-            *_seeds(*(replace(LIVE, position=name) for name in LIVE_WAYS)),
-            *_seeds(*(replace(TEXT, base=base) for base in BASES)),
-            *_seeds(*(replace(TEXT, position=name, attention="linear") for name in LINEAR)),
+            *seeded([replace(TEXT, position=name) for name in POSITIONS]),
+            *seeded([replace(LIVE, position=name) for name in LIVE_WAYS]),
+            *seeded([replace(TEXT, base=base) for base in BASES]),
+            *seeded([replace(TEXT, position=name, attention="linear") for name in LINEAR]),
             *(replace(TEXT, position=way, learning_rate=r) for r in RATES for way in POSITIONS),
-            *_seeds(*(replace(LONGER, position=name) for name in POSITIONS)),
+            *seeded([replace(LONGER, position=name) for name in POSITIONS]),
         )
     )
 )

@@ -7,7 +7,7 @@ Shapes: H heads, S sequence, D head dimension, R rotated width, E embedding widt
 """
 
 import math
-from typing import ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -16,23 +16,11 @@ from rope.extensions import Default, Extension
 from rope.frequencies import inverse_frequencies, rotary_tables
 from rope.xpos import XPos, decay_rates
 
+if TYPE_CHECKING:  # which knows the methods by name
+    from rope.book.training.experiment import Experiment
+
 Tables = tuple[Tensor, Tensor]
 T5_BUCKETS, T5_FARTHEST = 32, 128  # of Raffel et al. (arXiv 1910.10683)
-
-
-class Sizes(Protocol):
-    """What a method is told of the model; an `Experiment` has all of it."""
-
-    @property
-    def width(self) -> int: ...  # E
-    @property
-    def heads(self) -> int: ...  # H
-    @property
-    def head_dim(self) -> int: ...  # D
-    @property
-    def context(self) -> int: ...  # tokens in a sequence, in training
-    @property
-    def base(self) -> float: ...  # of rotary frequencies
 
 
 class Places(NamedTuple):
@@ -62,7 +50,7 @@ class NoPositions(nn.Module):
     linear: ClassVar[bool] = True
     reach: int | None = None
 
-    def __init__(self, experiment: Sizes) -> None:
+    def __init__(self, experiment: "Experiment") -> None:
         super().__init__()
         self.experiment = experiment
 
@@ -96,7 +84,7 @@ class Learned(NoPositions):
 
     start: ClassVar[float] = 1.0  # standard deviation at the start; the characters' own is 1
 
-    def __init__(self, experiment: Sizes) -> None:
+    def __init__(self, experiment: "Experiment") -> None:
         super().__init__(experiment)
         self.reach = experiment.context
         self.vectors = nn.Embedding(experiment.context, experiment.width)
@@ -125,7 +113,7 @@ class Rotary(NoPositions):
 
     share: ClassVar[float] = 1.0  # of a head's coordinates that are rotated
 
-    def __init__(self, experiment: Sizes) -> None:
+    def __init__(self, experiment: "Experiment") -> None:
         super().__init__(experiment)
         self.extension: Extension = Default()
 
@@ -225,7 +213,7 @@ class T5Bias(NoPositions):
 
     linear = False
 
-    def __init__(self, experiment: Sizes) -> None:
+    def __init__(self, experiment: "Experiment") -> None:
         super().__init__(experiment)
         self.numbers = nn.Embedding(T5_BUCKETS, experiment.heads)
 

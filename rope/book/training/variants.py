@@ -4,7 +4,7 @@
 """
 
 import math
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from torch import Tensor
 
@@ -14,10 +14,12 @@ from rope.book.training.positions import (
     NoPositions,
     Places,
     Rotary,
-    Sizes,
     T5Bias,
 )
 from rope.extensions import Proportional
+
+if TYPE_CHECKING:
+    from rope.book.training.experiment import Experiment
 
 
 class LearnedSmall(Learned):
@@ -60,7 +62,7 @@ class ProportionalRotary(Rotary):
     (torch.Size([4, 16]), True, 0.0)
     """
 
-    def __init__(self, experiment: Sizes) -> None:
+    def __init__(self, experiment: "Experiment") -> None:
         super().__init__(experiment)
         self.extension = Proportional(0.5)
 
