@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import small_models
 import torch
-from small_models import TOKENS
+from small_models import TOKENS, heard
 from strategies import tolerance
 from torch.nn.functional import cross_entropy
 
@@ -27,6 +27,7 @@ from rope.book.training.inside import (
 )
 from rope.book.training.loop import token_losses
 from rope.book.training.positions import POSITIONS
+from rope.book.training.reading import clamped, profiled, windowed, without_head
 from rope.extensions import Linear, YaRN
 
 LENGTH = 12
@@ -41,17 +42,6 @@ methods = pytest.mark.parametrize("position", POSITIONS)
 rotary_methods = pytest.mark.parametrize("position", ["rope", "partial", "xpos"])
 kinds = pytest.mark.parametrize("position", ["rope", "partial"])
 layouts = pytest.mark.parametrize("interleaved", [False, True])
-
-
-def heard(model, inputs, layer):
-    """What a layer's attention was given and what it gave, caught from outside."""
-    caught = []
-    handle = model.blocks[layer].attention.register_forward_hook(
-        lambda _, given, result: caught.append((*given, result))
-    )
-    model(inputs)
-    handle.remove()
-    return caught[0]
 
 
 @methods
@@ -218,6 +208,10 @@ CHANGES = {
     "frozen": lambda model: frozen(model, [0]),
     "erased": lambda model: erased(model, [0]),
     **{name: lambda model, name=name: defect(model, name) for name in DEFECTS},
+    "windowed": windowed,
+    "clamped": lambda model: clamped(model, [0]),
+    "profiled": lambda model: profiled(model, torch.zeros(2, 2, 100)),
+    "without head": lambda model: without_head(model, 0, 1),
 }
 
 
@@ -250,11 +244,15 @@ def test_the_model_is_as_before_afterwards(name, position):
         ("frozen", dict(position="none"), "position is 'none', which rotates nothing"),
         ("erased", dict(position="none"), "position is 'none', which rotates nothing"),
         ("erased", dict(attention="linear"), "attention is 'linear'; it must be 'softmax'"),
-        ("sign", dict(position="alibi"), "position is 'alibi', which rotates nothing"),
-        ("sign", dict(position="xpos"), "position is 'xpos', whose tables hold a decay too"),
-        ("values rotated", dict(attention="linear"), "attention is 'linear'; it must be 'softmax'"),
+        *((name, changes, says)
+          for name in ("sign", "clamped", "profiled")
+          for changes, says in (
+              (dict(position="alibi"), "position is 'alibi', which rotates nothing"),
+              (dict(position="xpos"), "position is 'xpos', whose tables hold a decay too"),
+              (dict(attention="linear"), "attention is 'linear'; it must be 'softmax'"),
+          )),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_changed_is_refused(name, changes, says):
     with pytest.raises(ValueError, match=says), CHANGES[name](sharp(**changes)):
         pass

@@ -1,12 +1,12 @@
 """The second plan: its runs, what is measured of each, and its record."""
 
 import json
-import random
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+from small_models import lines
 
 from rope.book.training import POSITIONS, Experiment, context, library, second, train
 from rope.book.training import sweep as sweep_module
@@ -20,10 +20,6 @@ from rope.book.training.results import RECORDED, recorded, runs
 from rope.book.training.variants import METHODS
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-
-
-def lines(count, seed):
-    return "".join(random.Random(seed).choices("abcdefgh \n", k=count))
 
 
 FOX = "the quick brown fox jumps over the lazy dog. "

@@ -1,6 +1,5 @@
 """A second corpus, further tasks and methods: against searches, counts and definitions."""
 
-import random
 from dataclasses import replace
 from functools import partial
 
@@ -8,7 +7,7 @@ import numpy as np
 import pytest
 import small_models
 import torch
-from small_models import random_text
+from small_models import lines, random_text
 
 from rope.book.training import POSITIONS, Decoder, Experiment, library
 from rope.book.training.corpus import corpus_of
@@ -34,10 +33,6 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 # The library's corpus.
-
-
-def lines(count, seed):
-    return "".join(random.Random(seed).choices("abcdefgh \n", k=count))
 
 
 def longest_common(one, other):
