@@ -25,10 +25,11 @@ from rope.book.training.inside import (
     scores,
     weights,
 )
+from rope.book.training.lengths import extended
 from rope.book.training.loop import token_losses
 from rope.book.training.positions import POSITIONS
 from rope.book.training.reading import clamped, profiled, windowed, without_head
-from rope.extensions import Linear, YaRN
+from rope.extensions import NTK, Linear, YaRN
 
 LENGTH = 12
 SMALL = Experiment(layers=2, width=16, heads=2, context=16)
@@ -208,6 +209,7 @@ CHANGES = {
     "frozen": lambda model: frozen(model, [0]),
     "erased": lambda model: erased(model, [0]),
     **{name: lambda model, name=name: defect(model, name) for name in DEFECTS},
+    "extended": lambda model: extended(model, NTK(2.0)),
     "windowed": windowed,
     "clamped": lambda model: clamped(model, [0]),
     "profiled": lambda model: profiled(model, torch.zeros(2, 2, 100)),
@@ -243,6 +245,7 @@ def test_the_model_is_as_before_afterwards(name, position):
     [
         ("frozen", dict(position="none"), "position is 'none', which rotates nothing"),
         ("erased", dict(position="none"), "position is 'none', which rotates nothing"),
+        ("extended", dict(position="alibi"), "position is 'alibi', which rotates nothing"),
         ("erased", dict(attention="linear"), "attention is 'linear'; it must be 'softmax'"),
         *((name, changes, says)
           for name in ("sign", "clamped", "profiled")

@@ -19,12 +19,13 @@ from rope.book.training.data import (
     RecallData,
     ShuffledData,
     TextData,
+    commonest,
     data_for,
+    share_right,
 )
 from rope.book.training.experiment import TEXT
-from rope.book.training.floors import commonest, share_right
 from rope.book.training.inside import frozen
-from rope.book.training.variants import METHODS
+from rope.book.training.positions import METHODS
 
 SMALL = Experiment(layers=2, width=16, heads=2, context=8, batch=4, steps=6, warmup=1)
 sharp = partial(small_models.sharp, SMALL)

@@ -25,7 +25,7 @@ from rope.book.training.data import TextData, data_for
 from rope.book.training.decoder import Decoder
 from rope.book.training.experiment import Experiment
 from rope.book.training.loop import Trained, make_optimizer, training_step, validation_loss
-from rope.book.training.variants import METHODS
+from rope.book.training.positions import METHODS
 from rope.parallel import Shards, context_parallel_attention, contiguous, head_tail
 
 TIMEOUT = timedelta(seconds=60)  # of every wait for another process

@@ -8,8 +8,7 @@ second round are in `rope.book.training.second`.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from rope.book.training.positions import POSITIONS
-from rope.book.training.variants import METHODS
+from rope.book.training.positions import METHODS, POSITIONS
 from rope.checks import check_count
 from rope.scalars import check_base
 

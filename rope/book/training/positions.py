@@ -1,4 +1,6 @@
-"""Eight methods to tell a model where its tokens stand: chapter "What training shows".
+"""Eight methods to tell a model where its tokens stand, and three variants of them.
+
+Chapter "What training shows".
 
 All come down to three places: a vector added to the embedding, a linear map of query and key, a
 number added to the score. `Places` holds them for the positions of one call; most are empty.
@@ -12,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from rope.extensions import Default, Extension
+from rope.extensions import Default, Extension, Proportional
 from rope.frequencies import inverse_frequencies, rotary_tables
 from rope.xpos import XPos, decay_rates
 
@@ -243,4 +245,60 @@ POSITIONS: dict[str, type[NoPositions]] = {
     "alibi": ALiBi,
     "t5": T5Bias,
     "xpos": Decaying,
+}
+
+
+# Three variants, each to answer one question about one of the eight.
+
+
+class LearnedSmall(Learned):
+    """Learned vectors that start a hundred times smaller: does their own noise cost what they lose?
+
+    >>> import torch
+    >>> from rope.book.training import Decoder, Experiment
+    >>> model = Decoder(Experiment(position="learned-small"), tokens=5)
+    >>> round(model.positions(torch.arange(128)).added.std().item(), 3)
+    0.01
+    """
+
+    start: ClassVar[float] = 0.01
+
+
+class T5Plain(T5Bias):
+    """T5's numbers without the factor sqrt(E), which makes their steps larger than all others.
+
+    >>> from rope.book.training import Experiment
+    >>> import torch
+    >>> numbers = T5Plain(Experiment(width=16, heads=2))
+    >>> _ = torch.nn.init.ones_(numbers.numbers.weight)
+    >>> numbers(torch.arange(2)).bias.max().item()
+    1.0
+    """
+
+    def forward(self, position_ids: Tensor) -> Places:
+        bias = super().forward(position_ids).bias
+        assert bias is not None
+        return Places(bias=bias / math.sqrt(self.experiment.width))
+
+
+class ProportionalRotary(Rotary):
+    """p-RoPE with p = 1/2: the slower half of the planes stands still (arXiv 2410.06205).
+
+    >>> from rope.book.training import Experiment
+    >>> import torch
+    >>> cos, sin = ProportionalRotary(Experiment())(torch.arange(4)).query
+    >>> cos.shape, bool((sin[1:, :8] > 0).all()), sin[:, 8:].abs().max().item()
+    (torch.Size([4, 16]), True, 0.0)
+    """
+
+    def __init__(self, experiment: "Experiment") -> None:
+        super().__init__(experiment)
+        self.extension = Proportional(0.5)
+
+
+#: All that an experiment can name.
+METHODS: dict[str, type[NoPositions]] = POSITIONS | {
+    "learned-small": LearnedSmall,
+    "t5-plain": T5Plain,
+    "p-rope": ProportionalRotary,
 }
