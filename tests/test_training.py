@@ -141,19 +141,20 @@ def test_a_batch_follows_from_seed_and_step_alone(task):
     assert torch.equal(method.training(1)[0], drawn[0][0])  # and so are methods
 
 
-@pytest.mark.parametrize("length", [64, 65, 130])
-def test_recall_answers(length):
-    data = RecallData(replace(SMALL, task="recall", context=length))
-    for inputs, targets in (data.training(1), data.validation(4, length)):
-        assert inputs.shape == targets.shape == (4, length)
+@pytest.mark.parametrize(("length", "questions"), [(64, 32), (65, 3), (130, 1)])
+def test_recall_answers(length, questions):
+    fields = dict(task="recall", context=length, batch=32, questions=questions)
+    data = RecallData(replace(SMALL, **fields))
+    for inputs, targets in (data.training(1), data.validation(32, length)):
+        assert inputs.shape == targets.shape == (32, length)
+        distances = inputs[:, 1::2] - SYMBOLS + 1
+        assert distances.unique().tolist() == list(range(1, questions + 1))
         for row, wanted in zip(inputs.tolist(), targets.tolist(), strict=True):
             for place, (token, answer) in enumerate(zip(row, wanted, strict=True)):
                 if place % 2 == 0:
                     assert 0 <= token < SYMBOLS and answer == IGNORED
                     continue
-                distance = token - SYMBOLS + 1
-                assert 1 <= distance <= FARTHEST
-                source = place - (2 * distance - 1)
+                source = place - (2 * (token - SYMBOLS + 1) - 1)
                 assert answer == (row[source] if source >= 0 else IGNORED)
     assert data.tokens == SYMBOLS + FARTHEST
 

@@ -113,17 +113,6 @@ def test_a_shuffled_window_holds_what_the_window_held():
     assert type(data_for(replace(SMALL, task="shuffled"), text)) is ShuffledData
 
 
-@pytest.mark.parametrize("questions", [1, 3, 32])
-def test_recall_asks_so_many_questions(questions):
-    data = RecallData(Experiment(task="recall", questions=questions))
-    inputs, targets = data.training(1)
-    assert sorted(inputs[:, 1::2].unique().tolist()) == list(range(SYMBOLS, SYMBOLS + questions))
-    asked = (targets != IGNORED).nonzero().tolist()
-    for row, at in asked:
-        assert targets[row, at] == inputs[row, at - 2 * (int(inputs[row, at]) - SYMBOLS) - 1]
-    assert data.tokens == 48
-
-
 def stated(tokens, at):
     """The name asked for at a place, and where it was stated before, with which symbols."""
     name = tokens[at] - SYMBOLS * NAMES

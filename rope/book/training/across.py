@@ -19,12 +19,11 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.nn.parallel import DistributedDataParallel
-from tqdm import tqdm
 
 from rope.book.training.data import TextData, data_for
 from rope.book.training.decoder import Decoder
 from rope.book.training.experiment import Experiment
-from rope.book.training.loop import Trained, make_optimizer, training_step, validation_loss
+from rope.book.training.loop import Trained, make_optimizer, run, training_step
 from rope.book.training.positions import METHODS
 from rope.parallel import Shards, context_parallel_attention, contiguous, head_tail
 
@@ -53,16 +52,12 @@ def train_across(experiment: Experiment, across: str, device: str = "cpu") -> Tr
             dim, shards = 1, head_tail(experiment.context, mesh.size())
             position_ids = shards.position_ids(mesh.get_local_rank()).to(device)
         part = partial(shards.of, device=mesh.get_local_rank(), dim=dim)
-        metrics: list[dict[str, Any]] = [{"step": 0, "loss": validation_loss(model, data)}]
-        steps = range(1, experiment.steps + 1)
-        silent = mesh.get_local_rank() != 0
-        for step in (bar := tqdm(steps, experiment.name, unit="step", disable=silent)):
+
+        def take(step: int) -> None:
             with _spread(model, mesh, shards) if across == "context" else nullcontext():
                 training_step(copies, optimizer, data, experiment, step, part, position_ids)
-            if step % experiment.evaluate_every == 0 or step == experiment.steps:
-                metrics.append({"step": step, "loss": validation_loss(model, data)})
-                bar.set_postfix(loss=f"{metrics[-1]['loss']:.3f}")
-        return Trained(model, data, metrics)
+
+        return run(model, data, take, progress=mesh.get_local_rank() == 0)
 
 
 @contextmanager

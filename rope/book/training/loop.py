@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -57,10 +58,16 @@ def train(
     data = data_for(experiment, corpus)
     model = Decoder(experiment, data.tokens).to(device)
     optimizer = make_optimizer(model, experiment)
+    return run(model, data, partial(training_step, model, optimizer, data, experiment), progress)
+
+
+def run(model: Decoder, data: Data, take: Callable[[int], Any], progress: bool) -> Trained:
+    """Take the steps 1, 2, ... of the model's experiment, and evaluate it every few of them."""
+    experiment = model.experiment
     metrics = [{"step": 0, "loss": validation_loss(model, data)}]
     steps = range(1, experiment.steps + 1)
     for step in (bar := tqdm(steps, experiment.name, unit="step", disable=not progress)):
-        training_step(model, optimizer, data, experiment, step)
+        take(step)
         if step % experiment.evaluate_every == 0 or step == experiment.steps:
             metrics.append({"step": step, "loss": validation_loss(model, data)})
             bar.set_postfix(loss=f"{metrics[-1]['loss']:.3f}")

@@ -1,9 +1,8 @@
 """Eight methods to tell a model where its tokens stand, and three variants of them.
 
-Chapter "What training shows".
-
-All come down to three places: a vector added to the embedding, a linear map of query and key, a
-number added to the score. `Places` holds them for the positions of one call; most are empty.
+Chapter "What training shows". All come down to three places: a vector added to the embedding, a
+linear map of query and key, a number added to the score. `Places` holds them for the positions of
+one call; most are empty.
 
 Shapes: H heads, S sequence, D head dimension, R rotated width, E embedding width.
 """
