@@ -8,12 +8,13 @@ import pytest
 import torch
 from small_models import lines
 
-from rope.book.training import Experiment, context, library, second, train
+from rope.book.training import Experiment, library, second, train
 from rope.book.training import sweep as sweep_module
 from rope.book.training.corpus import corpus_of
 from rope.book.training.data import IGNORED
 from rope.book.training.experiment import TEXT
 from rope.book.training.inside import by_distance, by_plane, frozen, weights
+from rope.book.training.lengths import EXTENSIONS
 from rope.book.training.loop import validation_loss
 from rope.book.training.reading import without_head
 from rope.book.training.results import RECORDED, recorded, runs
@@ -71,7 +72,7 @@ def test_each_kind_of_run_is_measured(monkeypatch):
     assert found["right"][:5] == found["right, window"][:5]
     run, found = entry(second.LOOKUP)
     assert found["right"]["as it is"] == [second.answered(run.model, run.data, d) for d in (9, 201)]
-    assert set(found["right"]) == {"as it is", *context.EXTENSIONS}
+    assert set(found["right"]) == {"as it is", *EXTENSIONS}
     _, found = entry(replace(second.LOOKUP, position="learned"))
     assert found["right"]["as it is"][1] is None
 

@@ -20,26 +20,16 @@ from rope.book.training.data import TextData
 from rope.book.training.decoder import Decoder
 from rope.book.training.defects import check_rotary
 from rope.book.training.inside import calls
-from rope.book.training.lengths import extended
+from rope.book.training.lengths import EXTENSIONS, extended
 from rope.book.training.loop import token_losses
 from rope.book.training.reading import clamped, windowed
-from rope.extensions import NTK, DynamicNTK, Extension, Linear, YaRN
+from rope.extensions import Extension
 
 RATIOS = (1, 2, 4, 8, 16)  # of what is read to the trained context
 CLAMPED = 8  # the ratio at which planes are clamped
 JUDGED = 64  # characters at the end of each window
 DISTANCES = (0, 1, 2, 3, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)  # edges, from 0 on
 Change = Callable[[Decoder, float], AbstractContextManager[Any]]  # for a ratio
-
-#: The extensions that are compared, for a ratio s of the lengths and a trained context.
-EXTENSIONS: dict[str, Callable[[float, int], Extension]] = {
-    "linear": lambda s, context: Linear(s),
-    "ntk": lambda s, context: NTK(s),
-    "ntk, twice the ratio": lambda s, context: NTK(2 * s),
-    "dynamic": lambda s, context: DynamicNTK(1.0, context),
-    "yarn": lambda s, context: YaRN(s, context),
-    "yarn, no temperature": lambda s, context: YaRN(s, context, attention_factor=1.0),
-}
 
 
 def endings(data: TextData, context: int) -> tuple[Tensor, Tensor]:

@@ -7,7 +7,7 @@ short training on longer windows.
 Shapes: B batch, S sequence.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
@@ -28,6 +28,16 @@ FACTOR = 16  # how far beyond the trained context the models are read
 SHARES = (0, 1 / 8, 1 / 4, 1 / 2, 3 / 4, 1, 5 / 4, 3 / 2, 2, 3, 4, 6, 8, 10, 12, 14, 16)
 TUNED_FACTOR, TUNED_STEPS = 8, 30
 OFFSETS = (0, 64, 128, 256, 512, 1024, 2048, 4096, 16_384, 65_536)
+
+#: The extensions that are compared, for a ratio s of the lengths and a trained context.
+EXTENSIONS: dict[str, Callable[[float, int], Extension]] = {
+    "linear": lambda s, context: Linear(s),
+    "ntk": lambda s, context: NTK(s),
+    "ntk, twice the ratio": lambda s, context: NTK(2 * s),
+    "dynamic": lambda s, context: DynamicNTK(1.0, context),  # it follows the length by itself
+    "yarn": lambda s, context: YaRN(s, context),
+    "yarn, no temperature": lambda s, context: YaRN(s, context, attention_factor=1.0),
+}
 
 
 def edges(context: int) -> list[int]:
@@ -95,14 +105,9 @@ def shifted(model: Decoder, data: Data, sequences: int = 32) -> list[float]:
 
 def extensions_of(experiment: Experiment) -> dict[str, Extension]:
     """The extensions by the factor that the reading asks for, named as `rope.extensions` does."""
-    context, factor = experiment.context, float(FACTOR)
-    return {
-        "default": Default(),
-        "linear": Linear(factor),
-        "ntk": NTK(factor),
-        "dynamic": DynamicNTK(1.0, context),  # its factor is one more, on top of the length
-        "yarn": YaRN(factor, context),
-    }
+    names = ("linear", "ntk", "dynamic", "yarn")
+    ratio, context = float(FACTOR), experiment.context
+    return {"default": Default()} | {name: EXTENSIONS[name](ratio, context) for name in names}
 
 
 @contextmanager

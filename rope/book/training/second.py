@@ -12,7 +12,6 @@ from itertools import product
 from typing import Any
 
 from rope.book.training.context import (
-    EXTENSIONS,
     Change,
     as_it_is,
     by_clamp,
@@ -28,7 +27,7 @@ from rope.book.training.defects import check_rotary
 from rope.book.training.experiment import BASES, TEXT, Experiment, seeded
 from rope.book.training.inside import by_distance as scores_by_distance
 from rope.book.training.inside import by_plane, frozen, position_share, weights
-from rope.book.training.lengths import by_distance, by_position, read_each
+from rope.book.training.lengths import EXTENSIONS, by_distance, by_position, read_each
 from rope.book.training.library import shared
 from rope.book.training.loop import EVALUATED, Trained, adjusted, token_losses, validation_loss
 from rope.book.training.positions import POSITIONS

@@ -55,19 +55,19 @@ def sweep(output: Path, workers: int = 2, plan: str = "first") -> Entry:
     output.parent.mkdir(parents=True, exist_ok=True)
 
     def record() -> Entry:
-        found: Entry = {"metadata": about, "runs": [done[each] for each in runs if each in done]}
+        whole: Entry = {"metadata": about, "runs": [done[key] for key in runs if key in done]}
         if plan == "second":
-            found["files"] = {name: len(text) for name, text in library_files().items()}
-        return found
+            whole["files"] = {name: len(text) for name, text in library_files().items()}
+        return whole
 
     pool = ProcessPoolExecutor(workers, get_context("spawn"), initializer=_prepare)
     try:
         weights = output.with_name("rope.pt")
-        running = {pool.submit(run, each, weights, plan): each for each in missing}
+        running = {pool.submit(run, key, weights, plan): key for key in missing}
         ended = as_completed(running)
-        for each in tqdm(ended, total=len(runs), initial=len(runs) - len(missing), unit="run"):
-            found = each.result()  # raises where a worker was killed
-            done[running[each]] = found | here
+        for future in tqdm(ended, total=len(runs), initial=len(runs) - len(missing), unit="run"):
+            entry = future.result()  # raises where a worker was killed
+            done[running[future]] = entry | here
             write(output, record())
     finally:
         pool.shutdown(cancel_futures=True)
