@@ -227,8 +227,6 @@ def test_the_record_holds_the_plan_and_no_run_twice():
 
 def test_runs_are_found_by_their_fields():
     assert len(runs(position="t5")) == len(SEEDS)
-    with pytest.raises(TypeError):
-        runs(colour="blue")
     with pytest.raises(ValueError, match="no recorded run"):
         runs(steps=301)
 
