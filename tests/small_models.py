@@ -1,5 +1,6 @@
 """Small models and texts for the tests of `rope.book.training`."""
 
+import random
 from dataclasses import replace
 
 import torch
@@ -18,6 +19,23 @@ def sharp(experiment, **changes):
             if weight.dim() == 2 and not name.startswith("embedding"):
                 weight.copy_(normal(weight.shape, seed, torch.float32) / 2)
     return model
+
+
+def heard(model, inputs, layer=0):
+    """What a layer's attention was called with, and what it gave: x, places, result."""
+    caught = []
+    handle = model.blocks[layer].attention.register_forward_hook(
+        lambda _, arguments, result: caught.append((*arguments, result))
+    )
+    with torch.no_grad():
+        model(inputs)
+    handle.remove()
+    return caught[0]
+
+
+def lines(count, seed):
+    """So many random letters, in words and lines."""
+    return "".join(random.Random(seed).choices("abcdefgh \n", k=count))
 
 
 def random_text(sequences=3, length=24, seed=0):

@@ -195,8 +195,7 @@ def test_everyone_here_is_right_or_has_no_form(dtype, interleaved):
     """Ours, transformers' and rotary-embedding-torch's own code, in every mode."""
     for package in ("transformers", "rotary_embedding_torch"):
         pytest.importorskip(package)
-    chosen = [one for one in FIELD if "cpu" in one.devices and one.name != "torchtune"]
-    chosen = [one for one in chosen if "compiled" not in one.name]
+    chosen = [one for one in FIELD if "cpu" in one.devices and "compiled" not in one.name]
     for mode in cases.MODES:
         for seq, storage in ((1, cases.STORAGES[0]), (70, cases.STORAGES[1])):
             case = Case(2, 4, 2, seq, 64, dtype, interleaved, mode, storage=storage)
@@ -285,8 +284,6 @@ def test_ratios_are_of_one_case_and_figures_say_them():
     record = synthetic(*lengths, TRAINING, clone=2.0, rope=1.1, Liger=4.0)
     assert report.ratio(record, TRAINING, "Liger", over="clone") == 2
     assert math.isnan(report.ratio(record, TRAINING, "flash-attn"))
-    with pytest.raises(ValueError, match="it must be one of the 3 cases of the record"):
-        report.ratio(record, SMALL, "rope")
     found = report.by_length(record, PREFILL, over="clone")
     assert found == ([128, 512], {"rope": [0.55, 0.55], "Liger": [2.0, 2.0]})
     assert "Liger: 2 at 128, 2 at 512." in by_length(*found).alt
@@ -295,16 +292,7 @@ def test_ratios_are_of_one_case_and_figures_say_them():
     assert {one.name for one in FIELD} == set(LOOKS)
 
 
-def test_the_command_refuses_in_a_sentence(capsys, monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(SystemExit, match="2"):
-        program.main(["--quick", "--device", "cuda"])
-    assert "--device is cuda and torch finds no such device" in capsys.readouterr().err
-
-
 def test_shipped_records_are_of_this_form_and_small():
-    with pytest.raises(ValueError, match="name is 'abacus'; it must be one of"):
-        recorded("abacus")
     for path in RECORDED.glob("*.json"):
         assert path.stat().st_size < 40_000
         found = recorded(path.stem)

@@ -51,26 +51,18 @@ def cells_under(target: str) -> list[dict]:
     return taken
 
 
+@pytest.mark.parametrize("claim", IDS)
+def test_a_claim_has_a_verdict_and_a_cell_that_asserts(claim):
+    verdict, target = rows()[claim]
+    assert verdict.startswith(VERDICTS), f"no such verdict: {verdict!r}"
+    assert target == f"claim-{claim.lower()}"
+    code = [cell for cell in cells_under(target) if cell["cell_type"] == "code"]
+    sources = ["".join(cell["source"]) for cell in code]
+    assert any(word in source for source in sources for word in ASSERTS)
+    assert all(cell["execution_count"] for cell in code), "a cell that shows it was never run"
+    if "proved symbolically" in verdict:
+        assert any(word in source for source in sources for word in EXACT), "no symbols in a cell"
+
+
 def test_each_claim_has_one_row():
     assert sorted(rows()) == sorted(IDS)
-
-
-@pytest.mark.parametrize("claim", IDS)
-def test_claim_has_a_verdict_and_its_own_target(claim):
-    verdict, target = rows()[claim]
-    assert verdict.startswith(VERDICTS), f"{claim}: no such verdict: {verdict!r}"
-    assert target == f"claim-{claim.lower()}"
-
-
-@pytest.mark.parametrize("claim", IDS)
-def test_claim_is_shown_by_a_cell_that_asserts(claim):
-    code = [cell for cell in cells_under(f"claim-{claim.lower()}") if cell["cell_type"] == "code"]
-    sources = ["".join(cell["source"]) for cell in code]
-    assert any(word in source for source in sources for word in ASSERTS), (
-        f"no cell under claim-{claim.lower()} asserts anything"
-    )
-    assert all(cell["execution_count"] for cell in code), "a cell that shows it was never run"
-    if "proved symbolically" in rows()[claim][0]:
-        assert any(word in source for source in sources for word in EXACT), (
-            f"no cell under claim-{claim.lower()} computes with symbols"
-        )

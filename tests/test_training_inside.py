@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import small_models
 import torch
-from small_models import TOKENS
+from small_models import TOKENS, heard
 from strategies import tolerance
 from torch.nn.functional import cross_entropy
 
@@ -25,9 +25,11 @@ from rope.book.training.inside import (
     scores,
     weights,
 )
+from rope.book.training.lengths import extended
 from rope.book.training.loop import token_losses
 from rope.book.training.positions import POSITIONS
-from rope.extensions import Linear, YaRN
+from rope.book.training.reading import clamped, profiled, windowed, without_head
+from rope.extensions import NTK, Linear, YaRN
 
 LENGTH = 12
 SMALL = Experiment(layers=2, width=16, heads=2, context=16)
@@ -41,17 +43,6 @@ methods = pytest.mark.parametrize("position", POSITIONS)
 rotary_methods = pytest.mark.parametrize("position", ["rope", "partial", "xpos"])
 kinds = pytest.mark.parametrize("position", ["rope", "partial"])
 layouts = pytest.mark.parametrize("interleaved", [False, True])
-
-
-def heard(model, inputs, layer):
-    """What a layer's attention was given and what it gave, caught from outside."""
-    caught = []
-    handle = model.blocks[layer].attention.register_forward_hook(
-        lambda _, given, result: caught.append((*given, result))
-    )
-    model(inputs)
-    handle.remove()
-    return caught[0]
 
 
 @methods
@@ -218,6 +209,11 @@ CHANGES = {
     "frozen": lambda model: frozen(model, [0]),
     "erased": lambda model: erased(model, [0]),
     **{name: lambda model, name=name: defect(model, name) for name in DEFECTS},
+    "extended": lambda model: extended(model, NTK(2.0)),
+    "windowed": windowed,
+    "clamped": lambda model: clamped(model, [0]),
+    "profiled": lambda model: profiled(model, torch.zeros(2, 2, 100)),
+    "without head": lambda model: without_head(model, 0, 1),
 }
 
 
@@ -244,33 +240,33 @@ def test_the_model_is_as_before_afterwards(name, position):
     assert [dict(vars(part)) for part in model.modules()] == before
 
 
-@pytest.mark.parametrize("change", [frozen, erased])
 @pytest.mark.parametrize(
-    ("position", "planes", "error", "words"),
+    ("name", "changes", "says"),
     [
-        ("none", [0], ValueError, "position is 'none', which rotates nothing"),
-        ("rope", [4], ValueError, "planes holds 4; the model has 4, .* up to 3"),
-        ("partial", [2], ValueError, "planes holds 2; the model has 2"),
-        ("rope", [-1], ValueError, "a plane is -1"),
-        ("rope", [1.0], TypeError, "a plane is 1.0; it must be an integer"),
-        ("rope", 3, TypeError, r"planes is 3; .* pass \[3\]"),
+        ("frozen", dict(position="none"), "position is 'none', which rotates nothing"),
+        ("erased", dict(position="none"), "position is 'none', which rotates nothing"),
+        ("extended", dict(position="alibi"), "position is 'alibi', which rotates nothing"),
+        ("erased", dict(attention="linear"), "attention is 'linear'; it must be 'softmax'"),
+        *((name, changes, says)
+          for name in ("sign", "clamped", "profiled")
+          for changes, says in (
+              (dict(position="alibi"), "position is 'alibi', which rotates nothing"),
+              (dict(position="xpos"), "position is 'xpos', whose tables hold a decay too"),
+              (dict(attention="linear"), "attention is 'linear'; it must be 'softmax'"),
+          )),
     ],
+)  # fmt: skip
+def test_what_cannot_be_changed_is_refused(name, changes, says):
+    with pytest.raises(ValueError, match=says), CHANGES[name](sharp(**changes)):
+        pass
+
+
+@pytest.mark.parametrize(
+    "read", [plane_norms, by_distance, position_share, partial(scores, layer=0)]
 )
-def test_what_cannot_be_changed_is_refused(change, position, planes, error, words):
-    with pytest.raises(error, match=words), change(sharp(position=position), planes):
-        pass
-
-
-def test_what_cannot_be_seen_is_refused():
-    linear, text = sharp(attention="linear"), random_text()
-    for read in (plane_norms, by_distance, position_share, lambda *a: scores(*a, 0)):
-        with pytest.raises(ValueError, match="attention is 'linear'; it must be 'softmax'"):
-            read(linear, text)
-    with pytest.raises(ValueError, match="attention is 'linear'"), erased(linear, [0]):
-        pass
-    for layer, words in ((2, "layer is 2; the model has 2, .* pass 1"), (-1, "layer is -1")):
-        with pytest.raises(ValueError, match=words):
-            weights(sharp(), text, layer)
+def test_linear_attention_cannot_be_read(read):
+    with pytest.raises(ValueError, match="attention is 'linear'; it must be 'softmax'"):
+        read(sharp(attention="linear"), random_text())
 
 
 # The mistakes.
@@ -455,17 +451,3 @@ def test_near_positions_take_no_harm_from_the_control(trained):
         assert torch.equal(token_losses(model, inputs, targets), right)
     with defect(model, "float32 product"):
         torch.testing.assert_close(token_losses(model, inputs, targets), right, rtol=0, atol=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("changes", "name", "words"),
-    [
-        ({}, "bf16", "name is 'bf16'; it must be one of 'layout', 'bf16 positions'"),
-        ({"position": "alibi"}, "sign", "position is 'alibi', which rotates nothing"),
-        ({"position": "xpos"}, "sign", "position is 'xpos', whose tables hold a decay too"),
-        ({"attention": "linear"}, "values rotated", "attention is 'linear'"),
-    ],
-)
-def test_what_cannot_be_mistaken_is_refused(changes, name, words):
-    with pytest.raises(ValueError, match=words), defect(sharp(**changes), name):
-        pass

@@ -1,30 +1,25 @@
 """The second plan: its runs, what is measured of each, and its record."""
 
 import json
-import random
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+from small_models import lines
 
-from rope.book.training import POSITIONS, Experiment, adjusting, context, library, second, train
+from rope.book.training import Experiment, library, second, train
 from rope.book.training import sweep as sweep_module
 from rope.book.training.corpus import corpus_of
 from rope.book.training.data import IGNORED
-from rope.book.training.experiment import SEEDS, TEXT
-from rope.book.training.inside import by_distance, frozen, weights
+from rope.book.training.experiment import TEXT
+from rope.book.training.inside import by_distance, by_plane, frozen, weights
+from rope.book.training.lengths import EXTENSIONS
 from rope.book.training.loop import validation_loss
-from rope.book.training.planes import by_plane
 from rope.book.training.reading import without_head
 from rope.book.training.results import RECORDED, recorded, runs
-from rope.book.training.variants import METHODS
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-
-
-def lines(count, seed):
-    return "".join(random.Random(seed).choices("abcdefgh \n", k=count))
 
 
 FOX = "the quick brown fox jumps over the lazy dog. "
@@ -32,20 +27,6 @@ WORDS = corpus_of(FOX * 120 + lines(370, 0))  # its last tenth, 36 windows of 16
 
 
 # The plan and its record.
-
-
-def test_the_second_plan_answers_its_questions_and_repeats_none():
-    plan = second.SECOND
-    assert len(set(plan)) == len(plan)
-    for wanted, seeds in (
-        ([replace(second.LONGEST, position=name) for name in POSITIONS], SEEDS),
-        ([replace(second.CODE, position=name) for name in (*POSITIONS, "p-rope")], range(3)),
-        ([replace(TEXT, position=name) for name in METHODS], SEEDS),
-        ([replace(second.RECALLED, questions=n, position="t5") for n in (1, 2, 4, 32)], range(3)),
-        ([replace(second.LOOKUP, base=base) for base in (100.0, 1e3, 1e4, 1e6)], range(3)),
-        ([second.SHUFFLED], SEEDS),
-    ):
-        assert {replace(one, seed=seed) for one in wanted for seed in seeds} <= set(plan)
 
 
 def small(experiment):
@@ -59,8 +40,8 @@ def test_each_kind_of_run_is_measured(monkeypatch):
     monkeypatch.setattr(second, "SEQUENCES", 4)
     monkeypatch.setattr(second, "LONG_SEQUENCES", 1)
     monkeypatch.setattr(second, "TEXT", replace(TEXT, context=16))
-    monkeypatch.setattr(adjusting, "STEPS", 1)
-    monkeypatch.setattr(adjusting, "PROFILE_WINDOWS", 4)
+    monkeypatch.setattr(second, "ADJUSTING_STEPS", 1)
+    monkeypatch.setattr(second, "PROFILE_WINDOWS", 4)
 
     def entry(experiment, **keywords):
         run = train(small(experiment), progress=False, **keywords)
@@ -91,7 +72,7 @@ def test_each_kind_of_run_is_measured(monkeypatch):
     assert found["right"][:5] == found["right, window"][:5]
     run, found = entry(second.LOOKUP)
     assert found["right"]["as it is"] == [second.answered(run.model, run.data, d) for d in (9, 201)]
-    assert set(found["right"]) == {"as it is", *context.EXTENSIONS}
+    assert set(found["right"]) == {"as it is", *EXTENSIONS}
     _, found = entry(replace(second.LOOKUP, position="learned"))
     assert found["right"]["as it is"][1] is None
 
@@ -138,21 +119,17 @@ def test_a_second_sweep_keeps_commit_and_files(tmp_path, monkeypatch):
         ValueError, match=r"was made with library .*, and here it is .*; one record"
     ):
         sweep_module.sweep(output, plan="second")
-    with pytest.raises(ValueError, match="plan is 'third'; it must be one of first, second"):
-        sweep_module.sweep(output, plan="third")
 
 
-def test_the_second_record_holds_runs_of_its_plan_and_none_twice():
+def test_the_second_record_holds_its_plan():
     text = (RECORDED / "second.json").read_text(encoding="utf-8")
     assert json.loads(text, parse_constant=pytest.fail) == recorded("second")  # all finite
     assert recorded("second")["metadata"]["command"].endswith("sweep --plan second")
     made = [Experiment(**run["experiment"]) for run in recorded("second")["runs"]]
-    places = [second.SECOND.index(experiment) for experiment in made]
-    assert places == sorted(set(places))
+    assert made == list(second.SECOND)
+    assert len(set(second.SECOND)) == len(second.SECOND)
     assert sum(path.stat().st_size for path in RECORDED.glob("*.json")) < 2**20
     found = runs(second.LONGEST, plan="second", position="none")
-    assert [run["experiment"]["seed"] for run in found] == sorted(
-        run["experiment"]["seed"] for run in found
-    )
+    assert [run["experiment"]["seed"] for run in found] == [0, 1, 2, 3, 4]
     with pytest.raises(ValueError, match="no recorded run of the first plan"):
         runs(second.LONGEST)

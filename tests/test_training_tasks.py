@@ -1,6 +1,5 @@
 """A second corpus, further tasks and methods: against searches, counts and definitions."""
 
-import random
 from dataclasses import replace
 from functools import partial
 
@@ -8,7 +7,7 @@ import numpy as np
 import pytest
 import small_models
 import torch
-from small_models import random_text
+from small_models import lines, random_text
 
 from rope.book.training import POSITIONS, Decoder, Experiment, library
 from rope.book.training.corpus import corpus_of
@@ -20,12 +19,13 @@ from rope.book.training.data import (
     RecallData,
     ShuffledData,
     TextData,
+    commonest,
     data_for,
+    share_right,
 )
 from rope.book.training.experiment import TEXT
-from rope.book.training.floors import commonest, share_right
 from rope.book.training.inside import frozen
-from rope.book.training.variants import METHODS
+from rope.book.training.positions import METHODS
 
 SMALL = Experiment(layers=2, width=16, heads=2, context=8, batch=4, steps=6, warmup=1)
 sharp = partial(small_models.sharp, SMALL)
@@ -34,10 +34,6 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 # The library's corpus.
-
-
-def lines(count, seed):
-    return "".join(random.Random(seed).choices("abcdefgh \n", k=count))
 
 
 def longest_common(one, other):
@@ -68,7 +64,7 @@ def test_no_long_stretch_stands_in_both_parts():
     assert corpus.vocabulary == "".join(sorted(set(training + validation)))
 
 
-@pytest.mark.parametrize("length", [1, 2, 8, 64])
+@pytest.mark.parametrize("length", [1, 2, 8, 24, 64])
 def test_shared_stretches_are_those_of_a_search(length):
     text, other = lines(600, 1), lines(300, 2)
     text = text[:100] + other[50:150] + text[100:] + other[-64:]
@@ -115,29 +111,6 @@ def test_a_shuffled_window_holds_what_the_window_held():
     steps = (inputs[:, 1:] - inputs[:, :-1]).double()
     assert abs((steps > 0).double().mean() - 0.5) < 0.05  # 2,100 steps, either way alike
     assert type(data_for(replace(SMALL, task="shuffled"), text)) is ShuffledData
-
-
-@pytest.mark.parametrize("questions", [1, 3, 32])
-def test_recall_asks_so_many_questions(questions):
-    data = RecallData(Experiment(task="recall", questions=questions))
-    inputs, targets = data.training(1)
-    assert sorted(inputs[:, 1::2].unique().tolist()) == list(range(SYMBOLS, SYMBOLS + questions))
-    asked = (targets != IGNORED).nonzero().tolist()
-    for row, at in asked:
-        assert targets[row, at] == inputs[row, at - 2 * (int(inputs[row, at]) - SYMBOLS) - 1]
-    assert data.tokens == 48
-
-
-@pytest.mark.parametrize(
-    ("changes", "says"),
-    [
-        (dict(questions=0), "questions is 0; it must be at least 1"),
-        (dict(questions=33), "questions is 33; it must be at most 32"),
-    ],
-)
-def test_questions_for_which_there_are_no_tokens_are_refused(changes, says):
-    with pytest.raises(ValueError, match=says):
-        Experiment(task="recall", **changes)
 
 
 def stated(tokens, at):
@@ -187,11 +160,9 @@ def test_the_floors_are_those_of_a_count():
         for row, at in np.ndindex(4, 100):
             seen = inputs[row, : at + 1 : 2].tolist()[-(last or 100) :]
             assert guess[row, at] == max(range(SYMBOLS), key=lambda s: (seen.count(s), -s))
-        asked = [(row, at) for row, at in (targets != IGNORED).nonzero().tolist() if at >= 40]
+        asked = (targets != IGNORED).nonzero().tolist()
         right = sum(bool(guess[place] == targets[place]) for place in map(tuple, asked))
-        assert share_right(guess, targets, 40) == right / len(asked)
-    with pytest.raises(ValueError, match="nothing is asked at places 0 to 1"):
-        share_right(guess, targets, 0, 1)
+        assert share_right(guess, targets) == right / len(asked)
 
 
 # Methods beside the eight.

@@ -153,7 +153,6 @@ MARKERS = {
     "plain formula": "X",
     "transformers compiled": "<",
     "flash-attn": ">",
-    "torchtune": "*",
 }
 LOOKS: dict[str, dict[str, Any]] = {
     name: {

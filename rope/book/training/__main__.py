@@ -34,8 +34,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _train(options: argparse.Namespace) -> None:
     from rope.book.training.loop import train
 
-    given = {field.name: getattr(options, field.name) for field in fields(Experiment)}
-    experiment = Experiment(**given)
+    chosen = {field.name: getattr(options, field.name) for field in fields(Experiment)}
+    experiment = Experiment(**chosen)
     if options.across is not None:
         from rope.book.training.across import train_across
 

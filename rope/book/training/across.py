@@ -7,51 +7,40 @@ their positions, and attention passes keys and values on. The gradients are aver
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import asdict
 from datetime import timedelta
 from functools import partial
 from typing import Any
+from unittest.mock import patch
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.nn.parallel import DistributedDataParallel
-from tqdm import tqdm
 
-from rope.book.training.corpus import Corpus
 from rope.book.training.data import TextData, data_for
-from rope.book.training.decoder import Block, Decoder
+from rope.book.training.decoder import Decoder
 from rope.book.training.experiment import Experiment
-from rope.book.training.loop import Trained, make_optimizer, training_step, validation_loss
-from rope.book.training.variants import METHODS
+from rope.book.training.loop import Trained, make_optimizer, run, training_step
+from rope.book.training.positions import METHODS
 from rope.parallel import Shards, context_parallel_attention, contiguous, head_tail
 
-ACROSS = ("data", "context")
 TIMEOUT = timedelta(seconds=60)  # of every wait for another process
 
 
-def train_across(
-    experiment: Experiment,
-    across: str,
-    *,
-    corpus: Corpus | None = None,
-    device: str = "cpu",
-    progress: bool = True,
-) -> Trained:
+def train_across(experiment: Experiment, across: str, device: str = "cpu") -> Trained:
     """Train the experiment's model in all processes that torchrun started; each returns it.
 
-    across: "data" or "context"; corpus: as `train` has it; device: "cpu", or "cuda", one for each
-    process. Losses are those of one process, to rounding; each process takes those of validation,
-    on whole sequences. The first one shows a bar.
+    across: "data" or "context"; device: "cpu", or "cuda", one for each process. Losses are those of
+    one process, to rounding; each process takes those of validation, on whole sequences. The first
+    one shows a bar.
     Raises ValueError for an experiment that cannot be shared out evenly, or that differs between
     the processes; RuntimeError where another process ends, or keeps one waiting for a minute.
     """
-    if across not in ACROSS:
-        raise ValueError(f"across is {across!r}; it must be one of {', '.join(ACROSS)}")
     with _processes(device) as mesh:
-        data = data_for(experiment, corpus)
+        data = data_for(experiment)
         read = data.corpus.sha256 if isinstance(data, TextData) else None
         _check(experiment, mesh, {"across": across, "the hash of the corpus": read})
         model = Decoder(experiment, data.tokens).to(device)
@@ -63,45 +52,27 @@ def train_across(
             dim, shards = 1, head_tail(experiment.context, mesh.size())
             position_ids = shards.position_ids(mesh.get_local_rank()).to(device)
         part = partial(shards.of, device=mesh.get_local_rank(), dim=dim)
-        metrics: list[dict[str, Any]] = [{"step": 0, "loss": validation_loss(model, data)}]
-        steps = range(1, experiment.steps + 1)
-        silent = not progress or mesh.get_local_rank() != 0
-        for step in (bar := tqdm(steps, experiment.name, unit="step", disable=silent)):
-            with _spread(model, mesh, shards if across == "context" else None):
+
+        def take(step: int) -> None:
+            with _spread(model, mesh, shards) if across == "context" else nullcontext():
                 training_step(copies, optimizer, data, experiment, step, part, position_ids)
-            if step % experiment.evaluate_every == 0 or step == experiment.steps:
-                metrics.append({"step": step, "loss": validation_loss(model, data)})
-                bar.set_postfix(loss=f"{metrics[-1]['loss']:.3f}")
-        return Trained(model, data, metrics)
+
+        return run(model, data, take, progress=mesh.get_local_rank() == 0)
 
 
 @contextmanager
 def _processes(device: str) -> Iterator[DeviceMesh]:
-    """All processes that torchrun started, in a mesh of one axis; afterwards they are strangers."""
+    """All processes that torchrun started, in a mesh of one axis; afterwards the group is gone."""
     if "RANK" not in os.environ:
         raise ValueError(
             "this is one process by itself; several must be started together: "
             "torchrun --nproc-per-node 2 -m rope.book.training train --across data"
         )
-    try:
-        dist.init_process_group(timeout=TIMEOUT)
-    except RuntimeError as error:
-        where = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
-        raise RuntimeError(
-            f"the processes do not meet at {where}; nothing else may listen there, and all must "
-            f"come within a minute: give torchrun another --master-port, or --standalone ({error})"
-        ) from error
+    dist.init_process_group(timeout=TIMEOUT)
     try:
         if device == "cuda":
             torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
         yield init_device_mesh(device, (dist.get_world_size(),))
-    except RuntimeError as error:
-        if not any(word in str(error) for word in ("peer", "onnection", "imed out", "imeout")):
-            raise
-        raise RuntimeError(
-            f"another process has ended, or said nothing for a minute; all must go on to the end: "
-            f"look for its error above, and start them again ({str(error).splitlines()[0]})"
-        ) from error
     finally:
         dist.destroy_process_group()
 
@@ -123,11 +94,10 @@ def _check(experiment: Experiment, mesh: DeviceMesh, more: dict[str, Any]) -> No
             f"task is {experiment.task!r}, whose questions are spread unevenly; across devices it "
             "must be one that asks for every token: text, code or shuffled"
         )
-    name, devices = ("batch", mesh.size()) if across == "data" else ("context", 2 * mesh.size())
-    if getattr(experiment, name) % devices:
+    if across == "data" and experiment.batch % mesh.size():
         raise ValueError(
-            f"{name} is {getattr(experiment, name)} for {mesh.size()} processes; it must be a "
-            f"multiple of {devices}, so that each has as much: change it, or their number"
+            f"batch is {experiment.batch} for {mesh.size()} processes; it must be a multiple of "
+            f"{mesh.size()}, so that each has as much: change it, or their number"
         )
     biased = METHODS[experiment.position](experiment)(torch.arange(2)).bias is not None
     if across == "context" and (biased or experiment.attention == "linear"):
@@ -138,18 +108,13 @@ def _check(experiment: Experiment, mesh: DeviceMesh, more: dict[str, Any]) -> No
 
 
 @contextmanager
-def _spread(model: Decoder, mesh: DeviceMesh, shards: Shards | None) -> Iterator[None]:
+def _spread(model: Decoder, mesh: DeviceMesh, shards: Shards) -> Iterator[None]:
     """Inside, every layer attends to the tokens of all processes."""
 
-    def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
-        assert shards is not None and bias is None
+    def attend(q: Tensor, k: Tensor, v: Tensor, bias: None) -> Tensor:
         return context_parallel_attention(q, k, v, mesh, shards, method="ring")
 
-    layers = [block.attention for block in model.blocks if isinstance(block, Block)]
-    for layer in layers if shards is not None else ():
-        layer.attend = attend  # type: ignore[method-assign]
-    try:
+    with ExitStack() as changes:
+        for block in model.blocks:
+            changes.enter_context(patch.object(block.attention, "attend", attend))
         yield
-    finally:
-        for layer in layers:
-            vars(layer).pop("attend", None)

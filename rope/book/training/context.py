@@ -9,7 +9,7 @@ Shapes: B batch, H heads, S sequence.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -20,26 +20,16 @@ from rope.book.training.data import TextData
 from rope.book.training.decoder import Decoder
 from rope.book.training.defects import check_rotary
 from rope.book.training.inside import calls
-from rope.book.training.lengths import extended
+from rope.book.training.lengths import EXTENSIONS, extended
 from rope.book.training.loop import token_losses
 from rope.book.training.reading import clamped, windowed
-from rope.extensions import NTK, DynamicNTK, Extension, Linear, YaRN
+from rope.extensions import Extension
 
 RATIOS = (1, 2, 4, 8, 16)  # of what is read to the trained context
 CLAMPED = 8  # the ratio at which planes are clamped
 JUDGED = 64  # characters at the end of each window
 DISTANCES = (0, 1, 2, 3, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)  # edges, from 0 on
 Change = Callable[[Decoder, float], AbstractContextManager[Any]]  # for a ratio
-
-#: The extensions that are compared, for a ratio s of the lengths and a trained context.
-EXTENSIONS: dict[str, Callable[[float, int], Extension]] = {
-    "linear": lambda s, context: Linear(s),
-    "ntk": lambda s, context: NTK(s),
-    "ntk, twice the ratio": lambda s, context: NTK(2 * s),
-    "dynamic": lambda s, context: DynamicNTK(1.0, context),
-    "yarn": lambda s, context: YaRN(s, context),
-    "yarn, no temperature": lambda s, context: YaRN(s, context, attention_factor=1.0),
-}
 
 
 def endings(data: TextData, context: int) -> tuple[Tensor, Tensor]:
@@ -48,8 +38,7 @@ def endings(data: TextData, context: int) -> tuple[Tensor, Tensor]:
     The first half of them comes from the first half of the text.
     """
     length = RATIOS[-1] * context
-    count = (len(data.corpus.validation) - 1) // length // 2 * 2
-    return data.validation(count, length)
+    return data.validation(data.window_count(length) // 2 * 2, length)
 
 
 def as_it_is(model: Decoder, ratio: float) -> AbstractContextManager[Any]:
@@ -68,18 +57,15 @@ def by_ratio(model: Decoder, data: TextData, change: Change = as_it_is) -> list[
     change: what the model is read through at each ratio. None where a method has no positions left.
     """
     inputs, targets = endings(data, model.experiment.context)
-    rows: list[list[Any]] = [[], []]
+    losses: list[Sequence[Any]] = []
     for ratio in RATIOS:
         length = ratio * model.experiment.context
         if length > (model.positions.reach or length):
-            for row in rows:
-                row.append(None)
+            losses.append((None, None))
             continue
         with change(model, float(ratio)):
-            losses = ending_loss(model, inputs[:, -length:], targets[:, -length:])
-        for row, loss in zip(rows, losses, strict=True):
-            row.append(loss)
-    return rows
+            losses.append(ending_loss(model, inputs[:, -length:], targets[:, -length:]))
+    return [list(half) for half in zip(*losses, strict=True)]
 
 
 def ending_loss(model: Decoder, inputs: Tensor, targets: Tensor) -> list[float]:

@@ -44,51 +44,27 @@ class Corpus:
     sha256: str
 
     def encode(self, text: str) -> Tensor:
-        """The tokens of a text, int64 `[length]`; ValueError for a character not in the corpus."""
-        strange = sorted(set(text) - set(self.vocabulary))
-        if strange:
-            raise ValueError(
-                f"text holds {strange[0]!r}, which the corpus does not: leave it out, or write it "
-                "otherwise"
-            )
-        numbers = [self.vocabulary.index(character) for character in text]
-        return torch.tensor(numbers, dtype=torch.int64)
+        """The tokens of a text, int64 `[length]`; KeyError for a character not in the corpus."""
+        return tokens_of(text, self.vocabulary)
 
     def decode(self, tokens: Tensor) -> str:
         """The text of tokens `[length]`."""
         return "".join(self.vocabulary[token] for token in tokens.tolist())
 
 
-def corpus_of(text: str) -> Corpus:
-    """A corpus of any text of 20 characters or more; ValueError for a shorter one."""
-    if len(text) < 20:
-        raise ValueError(
-            f"the text has {len(text)} characters; it must have at least 20, so that a tenth of it "
-            "can be kept for validation: pass more text"
-        )
-    vocabulary = "".join(sorted(set(text)))
+def tokens_of(text: str, vocabulary: str) -> Tensor:
+    """The place of each character in the vocabulary: int64 `[length]`."""
     number = {character: token for token, character in enumerate(vocabulary)}
-    tokens = torch.tensor([number[character] for character in text])
+    return torch.tensor([number[character] for character in text], dtype=torch.int64)
+
+
+def corpus_of(text: str) -> Corpus:
+    """A corpus of any text; its last tenth is for validation."""
+    vocabulary = "".join(sorted(set(text)))
+    tokens = tokens_of(text, vocabulary)
     trained = len(text) - int(len(text) * VALIDATION)
     digest = hashlib.sha256(text.encode()).hexdigest()
     return Corpus(tokens[:trained], tokens[trained:], vocabulary, digest)
-
-
-def copied(corpus: Corpus, width: int) -> Tensor:
-    """Which tokens of the validation text lie in a stretch of `width` that training holds too.
-
-    Returns bool `[length]`.
-
-    >>> copied(corpus_of("abcab" * 8 + "babx"), 3).tolist()
-    [True, True, True, False]
-    """
-    training, validation = corpus.decode(corpus.training), corpus.decode(corpus.validation)
-    known = {training[i : i + width] for i in range(len(training) - width + 1)}
-    inside = torch.zeros(len(validation), dtype=torch.bool)
-    for i in range(len(validation) - width + 1):
-        if validation[i : i + width] in known:
-            inside[i : i + width] = True
-    return inside
 
 
 @cache

@@ -19,7 +19,7 @@ from tqdm import tqdm
 from rope.attention.linear import linear_attention
 from rope.book.measured.bench.memory import peak_memory
 from rope.book.measured.clock import quartiles, time_all
-from rope.book.training.corpus import Corpus, generator
+from rope.book.training.corpus import generator
 from rope.book.training.data import data_for
 from rope.book.training.decoder import Decoder, masked_scores
 from rope.book.training.experiment import Experiment
@@ -54,12 +54,12 @@ def timed(calls: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, list
     return seconds
 
 
-def steps_of(experiment: Experiment, corpus: Corpus | None = None) -> Callable[[], float]:
+def steps_of(experiment: Experiment) -> Callable[[], float]:
     """A call that trains the experiment's model for one more step, from the first one on.
 
-    A step is one of `train`: draw a batch, forward, backward, clip, AdamW; corpus as for `train`.
+    A step is one of `train`: draw a batch, forward, backward, clip, AdamW.
     """
-    data = data_for(experiment, corpus)
+    data = data_for(experiment)
     model = Decoder(experiment, data.tokens)
     optimizer, numbers = make_optimizer(model, experiment), count(1)
     return lambda: training_step(model, optimizer, data, experiment, next(numbers))

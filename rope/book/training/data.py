@@ -11,6 +11,7 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor
+from torch.nn.functional import one_hot
 
 from rope.book.training.corpus import Corpus, generator, load_corpus
 from rope.book.training.experiment import FARTHEST, Experiment
@@ -52,6 +53,10 @@ class TextData:
         self._check(text, length, "validation")
         starts = torch.linspace(0, len(text) - length - 1, sequences).long()
         return self._windows(text, starts, length, generator(0, "validation"))
+
+    def window_count(self, length: int) -> int:
+        """How many windows of this length the validation text holds without an overlap."""
+        return (len(self.corpus.validation) - 1) // length
 
     def _windows(
         self, text: Tensor, starts: Tensor, length: int, random: torch.Generator
@@ -221,3 +226,31 @@ def data_for(experiment: Experiment, corpus: Corpus | None = None) -> Data:
     if corpus is None:
         corpus = load_library() if experiment.task == "code" else load_corpus()
     return (ShuffledData if experiment.task == "shuffled" else TextData)(experiment, corpus)
+
+
+# Floors under what models answer: whoever answers with the commonest symbol so far, or of the last
+# ones, is right more often than one who guesses, and has found nothing.
+
+
+def commonest(inputs: Tensor, last: int | None = None) -> Tensor:
+    """The commonest symbol so far at each place, int64 `[B, S]`; of those as common the least.
+
+    inputs: of `RecallData` or `LookupData`, whose even places hold the symbols; last: how many of
+    the latest symbols count, all when None.
+
+    >>> import torch
+    >>> commonest(torch.tensor([[3, 20, 3, 20, 5, 20, 5, 20]]))
+    tensor([[3, 3, 3, 3, 3, 3, 3, 3]])
+    >>> commonest(torch.tensor([[3, 20, 3, 20, 5, 20, 5, 20]]), last=3)
+    tensor([[3, 3, 3, 3, 3, 3, 5, 5]])
+    """
+    counts = one_hot(inputs[:, ::2] % SYMBOLS, SYMBOLS).cumsum(dim=1)  # [B, S/2, SYMBOLS]
+    if last is not None and last < counts.shape[1]:
+        counts[:, last:] -= counts[:, :-last].clone()
+    return counts.argmax(dim=-1).repeat_interleave(2, dim=1)[:, : inputs.shape[1]]
+
+
+def share_right(guess: Tensor, targets: Tensor) -> float:
+    """The share of the questions that a guess `[B, S]` answers; NaN where nothing is asked."""
+    asked = targets != IGNORED
+    return (guess == targets)[asked].double().mean().item()

@@ -16,8 +16,7 @@ from torch.nn.functional import gelu, scaled_dot_product_attention
 from rope.attention.linear import linear_attention
 from rope.book.training.corpus import generator
 from rope.book.training.experiment import Experiment
-from rope.book.training.positions import Learned, Places
-from rope.book.training.variants import METHODS
+from rope.book.training.positions import METHODS, Learned, Places
 from rope.functional import rotary_embedding
 
 

@@ -40,7 +40,7 @@ def defect(model: Decoder, name: str) -> Iterator[None]:
     """Within it the model makes the mistake `name`, one of `DEFECTS`, in every layer.
 
     model: softmax attention with rotary positions without decay, "rope" or "partial".
-    Raises ValueError for another model, or a mistake that is not known, before anything is changed.
+    Raises ValueError for another model, KeyError for another name, before anything is changed.
 
     >>> from rope.book.training import Experiment
     >>> model = Decoder(Experiment(width=16, heads=2), tokens=5)
@@ -51,15 +51,7 @@ def defect(model: Decoder, name: str) -> Iterator[None]:
     >>> torch.equal(wrong, right), torch.equal(model(text), right)
     (False, True)
     """
-    if name not in DEFECTS:
-        raise ValueError(f"name is {name!r}; it must be one of {', '.join(map(repr, DEFECTS))}")
-    rotary = check_rotary(model)
-    check_softmax(model)
-    if isinstance(rotary, Decaying):
-        raise ValueError(
-            "position is 'xpos', whose tables hold a decay too; it must be 'rope' or 'partial': "
-            "train such a model"
-        )
+    rotary = check_undecayed(model)
     with ExitStack() as changes:
         for owner, attribute, value in _changes(model, rotary, name):
             changes.enter_context(patch.object(owner, attribute, value))
@@ -74,6 +66,18 @@ def check_rotary(model: Decoder) -> Rotary:
             "'partial' or 'xpos': train such a model"
         )
     return model.positions
+
+
+def check_undecayed(model: Decoder) -> Rotary:
+    """The rotary positions of a model of softmax attention; ValueError for xPos and all others."""
+    rotary = check_rotary(model)
+    check_softmax(model)
+    if isinstance(rotary, Decaying):
+        raise ValueError(
+            "position is 'xpos', whose tables hold a decay too; it must be 'rope', 'partial' or "
+            "'p-rope': train such a model"
+        )
+    return rotary
 
 
 def check_softmax(model: Decoder) -> None:

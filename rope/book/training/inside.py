@@ -21,7 +21,6 @@ from torch import Tensor, nn
 from rope.book.training.decoder import Attention, Block, Decoder
 from rope.book.training.defects import check_rotary, check_softmax
 from rope.book.training.positions import Places, Rotary
-from rope.checks import check_count
 
 
 @torch.no_grad()
@@ -53,7 +52,7 @@ def scores(model: Decoder, inputs: Tensor, layer: int) -> Tensor:
     """What enters the softmax of a layer: `[B, H, S, S]`, row m for the query, −inf ahead.
 
     Divided by sqrt(D), and with the bias where the method has one. inputs: int64 `[B, S]`.
-    Raises ValueError for a layer that the model has not, or for linear attention.
+    Raises ValueError for linear attention, IndexError for a layer that the model has not.
 
     >>> from rope.book.training import Experiment
     >>> model = Decoder(Experiment(width=16, heads=2), tokens=5)
@@ -62,12 +61,6 @@ def scores(model: Decoder, inputs: Tensor, layer: int) -> Tensor:
             [False, False,  True],
             [False, False, False]])
     """
-    check_count("layer", layer, smallest=0)
-    if layer >= len(model.blocks):
-        raise ValueError(
-            f"layer is {layer}; the model has {len(model.blocks)}, counted from 0: pass "
-            f"{len(model.blocks) - 1} for the last"
-        )
     return _scores(*calls(model, inputs)[layer])
 
 
@@ -102,6 +95,30 @@ def by_distance(model: Decoder, inputs: Tensor) -> tuple[Tensor, Tensor]:
     return score, weight
 
 
+@torch.no_grad()
+def by_plane(model: Decoder, inputs: Tensor) -> Tensor:
+    """What each plane adds to the mean score at each distance: float64 `[R/2, layers, H, S]`.
+
+    A score is a sum over planes: where the whole head rotates, they add up to that of
+    `by_distance`. inputs: int64 `[B, S]`. Raises ValueError for a model that rotates nothing.
+
+    >>> from rope.book.training import Experiment
+    >>> model = Decoder(Experiment(layers=3, width=16, heads=2), tokens=5)
+    >>> by_plane(model, torch.tensor([[1, 2, 3, 4]])).shape
+    torch.Size([4, 3, 2, 4])
+    """
+    width = check_rotary(model).dim
+    dims = torch.arange(width)
+    pairs = dims.view(-1, 2) if model.experiment.interleaved else dims.view(2, -1).mT
+    layers = []
+    for attention, x, places in calls(model, inputs):
+        q, k, _ = attention.heads(x)
+        masks = torch.zeros(width // 2, q.shape[-1]).scatter_(1, pairs, 1.0).to(q)
+        parts = [attention.scores(q * mask, k, places) for mask in masks]
+        layers.append(torch.stack([diagonal_means(part) for part in parts]))
+    return torch.stack(layers, dim=1)
+
+
 def position_share(model: Decoder, inputs: Tensor) -> Tensor:
     """The share of the variance of scores that the distance alone explains, by head.
 
@@ -125,7 +142,7 @@ def frozen(model: Decoder, planes: Iterable[int]) -> Iterator[None]:
     """Within it these planes do not rotate, theta_j = 0, in any layer: they compare content alone.
 
     planes: numbers 0 ... R/2 − 1, fast to slow. The decay of xPos stays. Raises ValueError for a
-    model that rotates nothing or a plane that it has not, TypeError for what is no integer.
+    model that rotates nothing, IndexError for a plane that it has not.
 
     >>> from rope.book.training import Experiment
     >>> model = Decoder(Experiment(width=16, heads=2), tokens=5)
@@ -134,7 +151,7 @@ def frozen(model: Decoder, planes: Iterable[int]) -> Iterator[None]:
     tensor([1.0000, 0.0000, 0.0100, 0.0000], dtype=torch.float64)
     """
     rotary = check_rotary(model)
-    chosen = checked_planes(planes, rotary)
+    chosen = plane_mask(planes, rotary)
     frequencies = rotary.frequencies
 
     def without(seq_len: int, device: torch.device) -> Tensor:
@@ -160,7 +177,7 @@ def erased(model: Decoder, planes: Iterable[int]) -> Iterator[None]:
     """
     rotary = check_rotary(model)
     check_softmax(model)
-    chosen = checked_planes(planes, rotary)
+    chosen = plane_mask(planes, rotary)
     forward = rotary.forward
 
     def without(position_ids: Tensor) -> Places:
@@ -173,20 +190,11 @@ def erased(model: Decoder, planes: Iterable[int]) -> Iterator[None]:
         yield
 
 
-def checked_planes(planes: Iterable[int], rotary: Rotary) -> Tensor:
+def plane_mask(planes: Iterable[int], rotary: Rotary) -> Tensor:
     """Which planes are meant: booleans `[R/2]`."""
-    if not isinstance(planes, Iterable):
-        raise TypeError(f"planes is {planes!r}; it must hold integers, so pass [{planes!r}]")
-    chosen = torch.zeros(rotary.dim // 2, dtype=torch.bool)
-    for plane in planes:
-        check_count("a plane", plane, smallest=0)
-        if plane >= len(chosen):
-            raise ValueError(
-                f"planes holds {plane}; the model has {len(chosen)}, counted from 0: pass numbers "
-                f"up to {len(chosen) - 1}"
-            )
-        chosen[plane] = True
-    return chosen
+    mask = torch.zeros(rotary.dim // 2, dtype=torch.bool)
+    mask[list(planes)] = True
+    return mask
 
 
 @torch.no_grad()

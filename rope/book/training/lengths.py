@@ -7,10 +7,8 @@ short training on longer windows.
 Shapes: B batch, S sequence.
 """
 
-import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 from unittest.mock import patch
@@ -19,18 +17,27 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from rope.book.training.data import IGNORED, SYMBOLS, Data, TextData
+from rope.book.training.data import IGNORED, SYMBOLS, Data, RecallData
 from rope.book.training.decoder import Decoder
 from rope.book.training.defects import check_rotary, defect
 from rope.book.training.experiment import Experiment
-from rope.book.training.loop import Trained, make_optimizer, token_losses, training_step
+from rope.book.training.loop import Trained, adjusted, token_losses
 from rope.extensions import NTK, Default, DynamicNTK, Extension, Linear, YaRN
 
 FACTOR = 16  # how far beyond the trained context the models are read
 SHARES = (0, 1 / 8, 1 / 4, 1 / 2, 3 / 4, 1, 5 / 4, 3 / 2, 2, 3, 4, 6, 8, 10, 12, 14, 16)
-TUNED_FACTOR, TUNED_STEPS, TUNED_RATE = 8, 30, 3e-4
-TUNED_SEEDS = 1000  # from here on, so that tuning draws other batches than training did
+TUNED_FACTOR, TUNED_STEPS = 8, 30
 OFFSETS = (0, 64, 128, 256, 512, 1024, 2048, 4096, 16_384, 65_536)
+
+#: The extensions that are compared, for a ratio s of the lengths and a trained context.
+EXTENSIONS: dict[str, Callable[[float, int], Extension]] = {
+    "linear": lambda s, context: Linear(s),
+    "ntk": lambda s, context: NTK(s),
+    "ntk, twice the ratio": lambda s, context: NTK(2 * s),
+    "dynamic": lambda s, context: DynamicNTK(1.0, context),  # it follows the length by itself
+    "yarn": lambda s, context: YaRN(s, context),
+    "yarn, no temperature": lambda s, context: YaRN(s, context, attention_factor=1.0),
+}
 
 
 def edges(context: int) -> list[int]:
@@ -70,17 +77,17 @@ def by_position(
     return result
 
 
-def by_distance(model: Decoder, data: Data, sequences: int) -> dict[str, list[Any]]:
-    """Of a recall model: the share answered rightly for each distance d, in the trained context.
+def by_distance(model: Decoder, data: RecallData, sequences: int) -> list[float | None]:
+    """The share answered rightly for each distance 1, 2, ..., in the trained context.
 
     None for a distance that no question there asks for.
     """
     inputs, targets = data.validation(sequences, model.experiment.context)
     _, right = read_each(model, inputs, targets)
     distance = inputs - SYMBOLS + 1
-    every = list(range(1, model.experiment.questions + 1))
+    every = range(1, model.experiment.questions + 1)
     answers = [right[(targets != IGNORED) & (distance == d)] for d in every]
-    return {"distance": every, "accuracy": [_mean(x) if len(x) else None for x in answers]}
+    return [_mean(answer) if len(answer) else None for answer in answers]
 
 
 def shifted(model: Decoder, data: Data, sequences: int = 32) -> list[float]:
@@ -98,14 +105,9 @@ def shifted(model: Decoder, data: Data, sequences: int = 32) -> list[float]:
 
 def extensions_of(experiment: Experiment) -> dict[str, Extension]:
     """The extensions by the factor that the reading asks for, named as `rope.extensions` does."""
-    context, factor = experiment.context, float(FACTOR)
-    return {
-        "default": Default(),
-        "linear": Linear(factor),
-        "ntk": NTK(factor),
-        "dynamic": DynamicNTK(1.0, context),  # its factor is one more, on top of the length
-        "yarn": YaRN(factor, context),
-    }
+    names = ("linear", "ntk", "dynamic", "yarn")
+    ratio, context = float(FACTOR), experiment.context
+    return {"default": Default()} | {name: EXTENSIONS[name](ratio, context) for name in names}
 
 
 @contextmanager
@@ -123,24 +125,14 @@ def extended(model: Decoder, extension: Extension) -> Iterator[Decoder]:
 
 def tuned(trained: Trained, extension: Extension) -> Decoder:
     """A copy trained for TUNED_STEPS more, on windows of 8 contexts read through the extension."""
-    model = copy.deepcopy(trained.model)
-    assert isinstance(trained.data, TextData)
-    short = model.experiment
-    long = replace(
-        short,
-        context=TUNED_FACTOR * short.context,
-        batch=max(1, short.batch // TUNED_FACTOR),
-        steps=TUNED_STEPS,
-        warmup=5,
-        learning_rate=TUNED_RATE,
-        seed=TUNED_SEEDS + short.seed,
+    experiment = trained.model.experiment
+    return adjusted(
+        trained,
+        lambda model: extended(model, extension),
+        TUNED_STEPS,
+        context=TUNED_FACTOR * experiment.context,
+        batch=max(1, experiment.batch // TUNED_FACTOR),
     )
-    data = TextData(long, trained.data.corpus)
-    optimizer = make_optimizer(model, long)
-    with extended(model, extension):
-        for step in range(1, TUNED_STEPS + 1):
-            training_step(model, optimizer, data, long, step)
-    return model
 
 
 def by_extension(trained: Trained, sequences: int) -> dict[str, dict[str, list[Any]]]:

@@ -81,7 +81,7 @@ def split(files: Mapping[str, str]) -> Corpus:
 def shared(text: Tensor, other: Tensor, length: int = SHARED) -> Tensor:
     """Where a text stands in stretches of this length or more that the other holds: bool `[n]`.
 
-    length: a power of two. Stretches are compared by a hash of 64 bits; two that differ have the
+    Stretches are compared by a hash of 64 bits; two that differ have the
     same one with a chance of one in 2^50 or so, and would then be taken for equal.
 
     >>> text, other = (torch.tensor(list(part)) for part in (b"the cat sat", b"a cat sang"))
@@ -97,14 +97,15 @@ def shared(text: Tensor, other: Tensor, length: int = SHARED) -> Tensor:
 
 
 def hashed(text: Tensor, length: int) -> Tensor:
-    """A number for each stretch of this length, a power of two: int64 `[n - length + 1]`."""
+    """A number for each stretch of this length: int64 `[n - length + 1]`."""
     random = torch.Generator().manual_seed(0)
     value = torch.randint(-(2**62), 2**62, (256,), generator=random)[text]
     width = 1
-    while width < length:  # the two halves of a stretch, mixed and put together
+    while width < length:  # two parts of a stretch, mixed and put together; the last two overlap
+        step = min(width, length - width)
         factor = torch.randint(-(2**62), 2**62, (), generator=random) * 2 + 1
         value = value * factor
         value = value ^ (value >> 29)
-        value = value[:-width] * factor + value[width:] if len(value) > width else value[:0]
-        width *= 2
+        value = value[:-step] * factor + value[step:] if len(value) > step else value[:0]
+        width += step
     return value

@@ -3,9 +3,12 @@
 Chapter "What training shows".
 """
 
+import copy
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,11 +17,13 @@ from torch.nn.functional import cross_entropy
 from tqdm import tqdm
 
 from rope.book.training.corpus import Corpus
-from rope.book.training.data import IGNORED, Data, data_for
+from rope.book.training.data import IGNORED, Data, TextData, data_for
 from rope.book.training.decoder import Decoder
 from rope.book.training.experiment import Experiment
 
 EVALUATED = 64  # validation sequences of an evaluation while training
+ADJUSTING_RATE = 3e-4
+ADJUSTING_SEEDS = 1000  # from here on, so that adjusting draws other batches than training did
 
 
 @dataclass
@@ -53,14 +58,49 @@ def train(
     data = data_for(experiment, corpus)
     model = Decoder(experiment, data.tokens).to(device)
     optimizer = make_optimizer(model, experiment)
+    return run(model, data, partial(training_step, model, optimizer, data, experiment), progress)
+
+
+def run(model: Decoder, data: Data, take: Callable[[int], Any], progress: bool) -> Trained:
+    """Take the steps 1, 2, ... of the model's experiment, and evaluate it every few of them."""
+    experiment = model.experiment
     metrics = [{"step": 0, "loss": validation_loss(model, data)}]
     steps = range(1, experiment.steps + 1)
     for step in (bar := tqdm(steps, experiment.name, unit="step", disable=not progress)):
-        training_step(model, optimizer, data, experiment, step)
+        take(step)
         if step % experiment.evaluate_every == 0 or step == experiment.steps:
             metrics.append({"step": step, "loss": validation_loss(model, data)})
             bar.set_postfix(loss=f"{metrics[-1]['loss']:.3f}")
     return Trained(model, data, metrics)
+
+
+def adjusted(
+    trained: Trained,
+    change: Callable[[Decoder], AbstractContextManager[Any]],
+    steps: int,
+    **changed: Any,
+) -> Decoder:
+    """A copy of a model of text, trained for so many steps more within the change.
+
+    As the first training was, on batches that it did not see, with a tenth of its rate at most.
+    changed: further fields of the experiment, such as a longer context.
+    """
+    model = copy.deepcopy(trained.model)
+    experiment = replace(
+        model.experiment,
+        steps=steps,
+        warmup=5,
+        learning_rate=ADJUSTING_RATE,
+        seed=ADJUSTING_SEEDS + model.experiment.seed,
+        **changed,
+    )
+    assert isinstance(trained.data, TextData)
+    data = TextData(experiment, trained.data.corpus)
+    optimizer = make_optimizer(model, experiment)
+    with change(model):
+        for step in range(1, steps + 1):
+            training_step(model, optimizer, data, experiment, step)
+    return model
 
 
 def validation_loss(model: Decoder, data: Data, sequences: int = EVALUATED) -> float:

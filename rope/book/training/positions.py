@@ -1,38 +1,27 @@
-"""Eight methods to tell a model where its tokens stand: chapter "What training shows".
+"""Eight methods to tell a model where its tokens stand, and three variants of them.
 
-All come down to three places: a vector added to the embedding, a linear map of query and key, a
-number added to the score. `Places` holds them for the positions of one call; most are empty.
+Chapter "What training shows". All come down to three places: a vector added to the embedding, a
+linear map of query and key, a number added to the score. `Places` holds them for the positions of
+one call; most are empty.
 
 Shapes: H heads, S sequence, D head dimension, R rotated width, E embedding width.
 """
 
 import math
-from typing import ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from rope.extensions import Default, Extension
+from rope.extensions import Default, Extension, Proportional
 from rope.frequencies import inverse_frequencies, rotary_tables
 from rope.xpos import XPos, decay_rates
 
+if TYPE_CHECKING:  # which knows the methods by name
+    from rope.book.training.experiment import Experiment
+
 Tables = tuple[Tensor, Tensor]
 T5_BUCKETS, T5_FARTHEST = 32, 128  # of Raffel et al. (arXiv 1910.10683)
-
-
-class Sizes(Protocol):
-    """What a method is told of the model; an `Experiment` has all of it."""
-
-    @property
-    def width(self) -> int: ...  # E
-    @property
-    def heads(self) -> int: ...  # H
-    @property
-    def head_dim(self) -> int: ...  # D
-    @property
-    def context(self) -> int: ...  # tokens in a sequence, in training
-    @property
-    def base(self) -> float: ...  # of rotary frequencies
 
 
 class Places(NamedTuple):
@@ -62,7 +51,7 @@ class NoPositions(nn.Module):
     linear: ClassVar[bool] = True
     reach: int | None = None
 
-    def __init__(self, experiment: Sizes) -> None:
+    def __init__(self, experiment: "Experiment") -> None:
         super().__init__()
         self.experiment = experiment
 
@@ -96,7 +85,7 @@ class Learned(NoPositions):
 
     start: ClassVar[float] = 1.0  # standard deviation at the start; the characters' own is 1
 
-    def __init__(self, experiment: Sizes) -> None:
+    def __init__(self, experiment: "Experiment") -> None:
         super().__init__(experiment)
         self.reach = experiment.context
         self.vectors = nn.Embedding(experiment.context, experiment.width)
@@ -125,7 +114,7 @@ class Rotary(NoPositions):
 
     share: ClassVar[float] = 1.0  # of a head's coordinates that are rotated
 
-    def __init__(self, experiment: Sizes) -> None:
+    def __init__(self, experiment: "Experiment") -> None:
         super().__init__(experiment)
         self.extension: Extension = Default()
 
@@ -225,7 +214,7 @@ class T5Bias(NoPositions):
 
     linear = False
 
-    def __init__(self, experiment: Sizes) -> None:
+    def __init__(self, experiment: "Experiment") -> None:
         super().__init__(experiment)
         self.numbers = nn.Embedding(T5_BUCKETS, experiment.heads)
 
@@ -255,4 +244,60 @@ POSITIONS: dict[str, type[NoPositions]] = {
     "alibi": ALiBi,
     "t5": T5Bias,
     "xpos": Decaying,
+}
+
+
+# Three variants, each to answer one question about one of the eight.
+
+
+class LearnedSmall(Learned):
+    """Learned vectors that start a hundred times smaller: does their own noise cost what they lose?
+
+    >>> import torch
+    >>> from rope.book.training import Decoder, Experiment
+    >>> model = Decoder(Experiment(position="learned-small"), tokens=5)
+    >>> round(model.positions(torch.arange(128)).added.std().item(), 3)
+    0.01
+    """
+
+    start: ClassVar[float] = 0.01
+
+
+class T5Plain(T5Bias):
+    """T5's numbers without the factor sqrt(E), which makes their steps larger than all others.
+
+    >>> from rope.book.training import Experiment
+    >>> import torch
+    >>> numbers = T5Plain(Experiment(width=16, heads=2))
+    >>> _ = torch.nn.init.ones_(numbers.numbers.weight)
+    >>> numbers(torch.arange(2)).bias.max().item()
+    1.0
+    """
+
+    def forward(self, position_ids: Tensor) -> Places:
+        bias = super().forward(position_ids).bias
+        assert bias is not None
+        return Places(bias=bias / math.sqrt(self.experiment.width))
+
+
+class ProportionalRotary(Rotary):
+    """p-RoPE with p = 1/2: the slower half of the planes stands still (arXiv 2410.06205).
+
+    >>> from rope.book.training import Experiment
+    >>> import torch
+    >>> cos, sin = ProportionalRotary(Experiment())(torch.arange(4)).query
+    >>> cos.shape, bool((sin[1:, :8] > 0).all()), sin[:, 8:].abs().max().item()
+    (torch.Size([4, 16]), True, 0.0)
+    """
+
+    def __init__(self, experiment: "Experiment") -> None:
+        super().__init__(experiment)
+        self.extension = Proportional(0.5)
+
+
+#: All that an experiment can name.
+METHODS: dict[str, type[NoPositions]] = POSITIONS | {
+    "learned-small": LearnedSmall,
+    "t5-plain": T5Plain,
+    "p-rope": ProportionalRotary,
 }

@@ -17,9 +17,9 @@ import torch
 from torch import Tensor, nn
 
 from rope.book.training.decoder import Attention, Block, Decoder, keys_ahead
-from rope.book.training.defects import check_rotary, check_softmax
-from rope.book.training.inside import calls, checked_planes, diagonal_means
-from rope.book.training.positions import Decaying, Places, Rotary
+from rope.book.training.defects import check_softmax, check_undecayed
+from rope.book.training.inside import calls, diagonal_means, plane_mask
+from rope.book.training.positions import Places, Rotary
 from rope.checks import check_count
 from rope.frequencies import rotary_tables
 from rope.functional import rotary_embedding
@@ -55,7 +55,7 @@ def windowed(model: Decoder, sinks: int = 0, *, moved: bool = True) -> Iterator[
             f"pass at most {context - 1}"
         )
     if sinks and moved:
-        _without_decay(model)
+        check_undecayed(model)
 
     def scores(attention: Attention, q: Tensor, k: Tensor, places: Places) -> Tensor:
         score = attention.scores(q, k, places)
@@ -79,8 +79,8 @@ def clamped(model: Decoder, planes: Iterable[int]) -> Iterator[None]:
     planes: numbers 0 ... R/2 - 1, as for `rope.book.training.inside.frozen`, and the same errors;
     ValueError for xPos too, whose tables hold a decay.
     """
-    rotary = _without_decay(model)
-    chosen, context = checked_planes(planes, rotary), model.experiment.context
+    rotary = check_undecayed(model)
+    chosen, context = plane_mask(planes, rotary), model.experiment.context
 
     def scores(attention: Attention, q: Tensor, k: Tensor, places: Places) -> Tensor:
         near = attention.scores(q, k, places)
@@ -102,7 +102,7 @@ def profiles(model: Decoder, inputs: Tensor) -> Tensor:
     The content part of a score is its mean over the offsets of a text of L tokens, the query and
     the key kept. inputs: int64 `[B, S]`. Returns float64. Raises ValueError as `clamped` does.
     """
-    rotary = _without_decay(model)
+    rotary = check_undecayed(model)
     found = []
     with torch.no_grad():
         for attention, x, places in calls(model, inputs):
@@ -119,7 +119,7 @@ def profiled(model: Decoder, profile: Tensor) -> Iterator[None]:
     So all queries of a head like the same offsets. profile: `[layers, H, S]` of `profiles`, for
     texts of up to S tokens. Raises ValueError as `clamped` does.
     """
-    rotary = _without_decay(model)
+    rotary = check_undecayed(model)
 
     def scores(lines: Tensor) -> Scores:
         def of(attention: Attention, q: Tensor, k: Tensor, places: Places) -> Tensor:
@@ -135,7 +135,7 @@ def profiled(model: Decoder, profile: Tensor) -> Iterator[None]:
 
 @contextmanager
 def without_head(model: Decoder, layer: int, head: int) -> Iterator[None]:
-    """Within it this head adds nothing; ValueError for a layer or a head that the model has not.
+    """Within it this head adds nothing; IndexError for a layer or a head that the model has not.
 
     >>> from rope.book.training import Experiment
     >>> model = Decoder(Experiment(width=16, heads=2, layers=1), tokens=5)
@@ -144,22 +144,11 @@ def without_head(model: Decoder, layer: int, head: int) -> Iterator[None]:
     >>> torch.equal(logits[1], logits[2])  # nothing is known of other tokens, nor of places
     True
     """
-    for name, given, count in (
-        ("layer", layer, model.experiment.layers),
-        ("head", head, model.experiment.heads),
-    ):
-        check_count(name, given, smallest=0)
-        if given >= count:
-            raise ValueError(
-                f"{name} is {given}; the model has {count}, counted from 0: pass {count - 1} for "
-                "the last"
-            )
-    width = model.experiment.head_dim
-    said = torch.ones(model.experiment.width)
-    said[head * width : (head + 1) * width] = 0
+    kept = torch.ones(model.experiment.heads, model.experiment.head_dim)
+    kept[head] = 0
 
     def silence(_: nn.Module, given: tuple[Tensor]) -> tuple[Tensor]:
-        return (given[0] * said.to(given[0].device),)
+        return (given[0] * kept.flatten().to(given[0].device),)
 
     handle = _attentions(model)[layer].out.register_forward_pre_hook(silence)
     try:
@@ -182,17 +171,6 @@ def _distance(scores: Tensor) -> Tensor:
     """m - n of each score: integers `[S, S]`, negative for keys ahead."""
     at = torch.arange(scores.shape[-1], device=scores.device)
     return at[:, None] - at
-
-
-def _without_decay(model: Decoder) -> Rotary:
-    rotary = check_rotary(model)
-    check_softmax(model)
-    if isinstance(rotary, Decaying):
-        raise ValueError(
-            "position is 'xpos', whose tables hold a decay too; it must be 'rope', 'partial' or "
-            "'p-rope': train such a model"
-        )
-    return rotary
 
 
 def _attentions(model: Decoder) -> list[Attention]:

@@ -35,8 +35,8 @@ def recorded(plan: str = "first") -> dict[str, Any]:
 def runs(of: Experiment = TEXT, *, plan: str = "first", **changed: Any) -> list[Run]:
     """The recorded runs of an experiment, with these fields changed, one for each seed.
 
-    of: `TEXT`, `RECALL`, `LIVE` or `LONGER` of `rope.book.training.experiment`; for plan="second"
-    one of `rope.book.training.second`. In the order of the seeds. Raises TypeError for a field that
+    of: `TEXT`, `LIVE` or `LONGER` of `rope.book.training.experiment`; for plan="second" one of
+    `rope.book.training.second`. In the order of the seeds. Raises TypeError for a field that
     an `Experiment` has not, ValueError when no such run was recorded.
 
     >>> [run["experiment"]["seed"] for run in runs(position="alibi")]

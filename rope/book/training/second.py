@@ -5,13 +5,13 @@ holds every run once, in the order in which they are made, so that a sweep which
 answered the first questions. `python -m rope.book.training sweep --plan second`.
 """
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from itertools import product
 from typing import Any
 
-from rope.book.training.adjusting import offsets_forced
 from rope.book.training.context import (
-    EXTENSIONS,
     Change,
     as_it_is,
     by_clamp,
@@ -21,22 +21,22 @@ from rope.book.training.context import (
     last_keys,
     mass_by_ratio,
 )
-from rope.book.training.corpus import copied
 from rope.book.training.data import IGNORED, LookupData, RecallData, TextData
 from rope.book.training.decoder import Decoder
-from rope.book.training.experiment import BASES, RECALL, SEEDS, TEXT, Experiment
+from rope.book.training.defects import check_rotary
+from rope.book.training.experiment import BASES, TEXT, Experiment, seeded
 from rope.book.training.inside import by_distance as scores_by_distance
-from rope.book.training.inside import position_share, weights
-from rope.book.training.lengths import by_distance, by_position, read_each
-from rope.book.training.loop import EVALUATED, Trained, token_losses, validation_loss
-from rope.book.training.planes import by_plane
+from rope.book.training.inside import by_plane, frozen, position_share, weights
+from rope.book.training.lengths import EXTENSIONS, by_distance, by_position, read_each
+from rope.book.training.library import shared
+from rope.book.training.loop import EVALUATED, Trained, adjusted, token_losses, validation_loss
 from rope.book.training.positions import POSITIONS
-from rope.book.training.reading import windowed, without_head
+from rope.book.training.reading import profiled, profiles, windowed, without_head
 
 LONGEST = Experiment(context=512, batch=4)
 CODE = Experiment(task="code", batch=8, steps=3000, evaluate_every=100)
 SHUFFLED = replace(TEXT, task="shuffled")
-RECALLED = replace(RECALL, batch=16, steps=3000, evaluate_every=100)
+RECALLED = Experiment(task="recall", layers=2, width=64, heads=2, steps=3000, evaluate_every=100)
 LOOKUP = replace(RECALLED, task="lookup")
 
 FEW = (1, 2, 4)  # questions: fewer than a bias has profiles, which are two, as many, and more
@@ -44,59 +44,40 @@ FINDERS = ("none", "learned", "rope", "xpos", "alibi", "t5", "p-rope")
 SMALL_FINDERS = ("none", "learned", "rope", "alibi", "t5")
 CODE_METHODS = (*POSITIONS, "p-rope")
 VARIANTS = ("learned-small", "t5-plain", "p-rope")
-FIRST_SEEDS = (0, 1, 2)
 WINDOWS = 512  # of validation text, at most
 FAR = (31, 63, 95, 119, 127, 191, 255, 383, 511, 767, 1023, 1535, 2039)  # of an answer, in lookups
 SEQUENCES = 64  # of a task, to answer questions in
 LONG_SEQUENCES = 32
 COPIED = 32  # characters of a stretch that training holds too
+ADJUSTING_STEPS = 100
+PROFILE_WINDOWS = 256  # of the training text, from which profiles are taken
 
 
-def _longest(seed: int) -> list[Experiment]:
-    return [replace(LONGEST, position=name, seed=seed) for name in POSITIONS]
-
-
-def _finding(task: Experiment, seed: int) -> list[Experiment]:
+def _finding(task: Experiment) -> list[Experiment]:
     """Lookups, or recall of 32 questions, by every finder and base."""
     bases = [base for base in BASES if base != task.base]
-    return [*(replace(task, position=name, seed=seed) for name in FINDERS),
-            *(replace(task, base=base, seed=seed) for base in bases)]  # fmt: skip
+    return [*(replace(task, position=name) for name in FINDERS),
+            *(replace(task, base=base) for base in bases)]  # fmt: skip
 
 
-def _few(seed: int) -> list[Experiment]:
-    """Recall of few questions."""
-    return [replace(RECALLED, questions=n, position=p, seed=seed)
-            for n in FEW for p in SMALL_FINDERS]  # fmt: skip
-
-
-def _code(seed: int) -> list[Experiment]:
-    return [replace(CODE, position=name, seed=seed) for name in CODE_METHODS]
-
-
-def _text(seed: int) -> list[Experiment]:
-    """The first round's text models, to be looked into further, their variants, shuffled text."""
-    names = ("rope", *(name for name in POSITIONS if name != "rope"), *VARIANTS)
-    return [*(replace(TEXT, position=name, seed=seed) for name in names),
-            replace(SHUFFLED, seed=seed)]  # fmt: skip
-
+_LONG = [replace(LONGEST, position=name) for name in POSITIONS]
+_FEW = [replace(RECALLED, questions=n, position=name) for n in FEW for name in SMALL_FINDERS]
+_RECALLS, _LOOKUPS = _finding(RECALLED), _finding(LOOKUP)
+_CODE = [replace(CODE, position=name) for name in CODE_METHODS]
+#: The first round's text models, to be looked into further, their variants, shuffled text.
+_TEXT = [*(replace(TEXT, position=name) for name in dict.fromkeys(("rope", *POSITIONS, *VARIANTS))),
+         SHUFFLED]  # fmt: skip
 
 SECOND = (
-    *_longest(0),
-    *_few(0),
-    *_finding(RECALLED, 0),
-    *_finding(LOOKUP, 0),
-    *_text(0),
-    *(run for seed in FIRST_SEEDS[1:] for run in _finding(LOOKUP, seed)),
-    *(run for seed in FIRST_SEEDS[1:] for run in _finding(RECALLED, seed)),
-    *_text(1),
-    *_text(2),
-    *_longest(1),
-    *_longest(2),
-    *(run for seed in FIRST_SEEDS for run in _code(seed)),
-    *(run for seed in SEEDS[3:] for run in _text(seed)),
-    *_longest(3),
-    *_longest(4),
-    *(run for seed in FIRST_SEEDS[1:] for run in _few(seed)),
+    *seeded([*_LONG, *_FEW, *_RECALLS, *_LOOKUPS, *_TEXT], [0]),
+    *seeded(_LOOKUPS, [1, 2]),
+    *seeded(_RECALLS, [1, 2]),
+    *seeded(_TEXT, [1, 2]),
+    *seeded(_LONG, [1, 2]),
+    *seeded(_CODE, [0, 1, 2]),
+    *seeded(_TEXT, [3, 4]),
+    *seeded(_LONG, [3, 4]),
+    *seeded(_FEW, [1, 2]),
 )
 
 
@@ -111,7 +92,7 @@ def measure(trained: Trained) -> dict[str, Any]:
     if isinstance(data, LookupData):
         return _of_lookup(model, data)
     context = model.experiment.context
-    windows = min(WINDOWS, (len(data.corpus.validation) - 1) // context)
+    windows = min(WINDOWS, data.window_count(context))
     entry: dict[str, Any] = {"loss": validation_loss(model, data, windows)}
     if model.experiment.task == "shuffled":
         entry |= _scores(model, data)
@@ -146,9 +127,9 @@ def by_novelty(model: Decoder, data: TextData) -> dict[str, float]:
     Over all of the validation text, in windows of the context: `inside`, `outside`, and `share`.
     """
     context, text = model.experiment.context, data.corpus.validation
-    last = (len(text) - 1) // context * context
+    last = data.window_count(context) * context
     loss = token_losses(model, *(text[i : last + i].view(-1, context) for i in (0, 1))).flatten()
-    inside = copied(data.corpus, COPIED)[1 : last + 1]
+    inside = shared(text, data.corpus.training, COPIED)[1 : last + 1]
     share = inside.double().mean().item()
     return {"inside": loss[inside].mean().item(), "outside": loss[~inside].mean().item(),
             "share": share}  # fmt: skip
@@ -173,6 +154,34 @@ def heads(model: Decoder, data: TextData) -> dict[str, Any]:
     return {"previous": previous, "rise": rise}
 
 
+def offsets_forced(trained: Trained) -> dict[str, dict[str, float]]:
+    """The loss of a rotary model, of one with one profile of offsets a head, of one with none.
+
+    "as it is", "profile" (`rope.book.training.reading.profiled`, of the model as trained) and "no
+    offsets" (every plane stopped). "at once", a model does worse since it was trained for something
+    else; "adjusted" by ADJUSTING_STEPS more of training, because of what it lacks.
+    """
+    model, data = trained.model, trained.data
+    assert isinstance(data, TextData)
+    drawn = TextData(replace(model.experiment, batch=PROFILE_WINDOWS), data.corpus)
+    profile = profiles(model, drawn.training(0)[0])
+    planes = range(check_rotary(model).dim // 2)
+    changes: dict[str, Callable[[Decoder], AbstractContextManager[Any]]] = {
+        "as it is": nullcontext,
+        "profile": lambda model: profiled(model, profile),
+        "no offsets": lambda model: frozen(model, planes),
+    }
+    losses = {}
+    for name, change in changes.items():
+        after = adjusted(trained, change, ADJUSTING_STEPS)
+        with change(model), change(after):
+            losses[name] = {
+                "at once": validation_loss(model, data),
+                "adjusted": validation_loss(after, data),
+            }
+    return losses
+
+
 def _scores(model: Decoder, data: TextData) -> dict[str, Any]:
     """The mean score at each distance, of each head, and how much distance explains of it."""
     inputs, _ = data.validation(EVALUATED, model.experiment.context)
@@ -184,7 +193,7 @@ def _of_recall(model: Decoder, data: RecallData) -> dict[str, Any]:
     """Answers by distance, and by place up to 16 contexts, with all keys and the last 128."""
     entry: dict[str, Any] = {
         "loss": validation_loss(model, data, SEQUENCES),
-        "by_distance": by_distance(model, data, SEQUENCES)["accuracy"],
+        "by_distance": by_distance(model, data, SEQUENCES),
         "right": by_position(model, data, LONG_SEQUENCES)["right"],
     }
     if model.positions.reach is None:

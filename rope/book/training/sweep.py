@@ -28,14 +28,7 @@ from rope.book.training.defects import DEFECTS, check_rotary, defect
 from rope.book.training.experiment import PLAN, TEXT, Experiment
 from rope.book.training.inside import by_distance as scores_by_distance
 from rope.book.training.inside import erased, frozen, plane_norms, position_share
-from rope.book.training.lengths import (
-    FACTOR,
-    OFFSETS,
-    by_distance,
-    by_extension,
-    by_position,
-    shifted,
-)
+from rope.book.training.lengths import FACTOR, OFFSETS, by_extension, by_position, shifted
 from rope.book.training.library import library_files, load_library
 from rope.book.training.loop import EVALUATED, Trained, train, validation_loss
 
@@ -55,8 +48,6 @@ def sweep(output: Path, workers: int = 2, plan: str = "first") -> Entry:
     repeated. A bar on standard error counts the runs.
     Raises ValueError for an output of other metadata.
     """
-    if plan not in PLANS:
-        raise ValueError(f"plan is {plan!r}; it must be one of {', '.join(PLANS)}")
     runs, about = PLANS[plan], metadata(plan)
     here = {"commit": commit(), "cpu": cpu_model()}  # of the code that runs, not hours later
     done = _finished(output, about)
@@ -64,19 +55,19 @@ def sweep(output: Path, workers: int = 2, plan: str = "first") -> Entry:
     output.parent.mkdir(parents=True, exist_ok=True)
 
     def record() -> Entry:
-        found: Entry = {"metadata": about, "runs": [done[each] for each in runs if each in done]}
+        whole: Entry = {"metadata": about, "runs": [done[key] for key in runs if key in done]}
         if plan == "second":
-            found["files"] = {name: len(text) for name, text in library_files().items()}
-        return found
+            whole["files"] = {name: len(text) for name, text in library_files().items()}
+        return whole
 
     pool = ProcessPoolExecutor(workers, get_context("spawn"), initializer=_prepare)
     try:
         weights = output.with_name("rope.pt")
-        running = {pool.submit(run, each, weights, plan): each for each in missing}
+        running = {pool.submit(run, key, weights, plan): key for key in missing}
         ended = as_completed(running)
-        for each in tqdm(ended, total=len(runs), initial=len(runs) - len(missing), unit="run"):
-            found = each.result()  # raises where a worker was killed
-            done[running[each]] = found | here
+        for future in tqdm(ended, total=len(runs), initial=len(runs) - len(missing), unit="run"):
+            entry = future.result()  # raises where a worker was killed
+            done[running[future]] = entry | here
             write(output, record())
     finally:
         pool.shutdown(cancel_futures=True)
@@ -126,23 +117,20 @@ def basics(trained: Trained) -> Entry:
 
 
 def measure(trained: Trained, *, thoroughly: bool = False) -> Entry:
-    """A run's entry in the record: curve, final loss, loss by position, answers by distance.
+    """A run's entry in the first record: curve, final loss, loss by position.
 
-    thoroughly: for a rotary text model also what its planes do, what known mistakes cost it, and
-    how the context extensions serve it.
+    thoroughly: for a rotary model also what its planes do, what known mistakes cost it, and how the
+    context extensions serve it.
     """
     model, data = trained.model, trained.data
-    experiment = model.experiment
-    text = isinstance(data, TextData)
-    windows = _windows(trained, experiment.context) if text else 4 * EVALUATED
-    long = min(LONG_WINDOWS, _windows(trained, FACTOR * experiment.context)) if text else 32
+    assert isinstance(data, TextData)
+    context = model.experiment.context
+    long = min(LONG_WINDOWS, data.window_count(FACTOR * context))
     entry: Entry = {
         **basics(trained),
-        "loss": validation_loss(model, data, windows),
+        "loss": validation_loss(model, data, data.window_count(context)),
         "by_position": by_position(model, data, long),
     }
-    if not text:
-        entry["by_distance"] = by_distance(model, data, windows)
     if thoroughly:
         entry["inside"] = _inside(trained)
         entry["defects"] = {"none": validation_loss(model, data)}
@@ -201,12 +189,6 @@ def _end_with(parent: Any) -> None:
     """Wait for the parent's end; a run that nobody will record is not finished."""
     parent.join()
     os._exit(1)
-
-
-def _windows(trained: Trained, length: int) -> int:
-    """How many windows of this length the validation text holds without an overlap."""
-    assert isinstance(trained.data, TextData)
-    return (len(trained.data.corpus.validation) - 1) // length
 
 
 def _inside(trained: Trained) -> Entry:

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -80,7 +79,7 @@ class Competitor:
         """Why it has no form for this case; "" where it has one.
 
         >>> FIELD[-1].refusal(Case(1, 2, 1, 1, 8), torch.device("cpu"))
-        'no form for half'
+        'no form for cpu'
         """
         asked = (case.mode, self.modes), (case.layout, self.layouts), (device.type, self.devices)
         missing = [word for word, known in asked if word not in known]
@@ -150,26 +149,11 @@ def flash_attn(made: Setting) -> Rotate:
     apply = import_module("flash_attn.layers.rotary").apply_rotary_emb
     cos, sin = (table.to(getattr(torch, made.case.dtype)) for table in (made.cos, made.sin))
     words = {"interleaved": made.case.interleaved, "inplace": made.case.mode == "in place"}
-    return _by_token(lambda x: apply(x, cos, sin, **words))
 
+    def rotate(x: Tensor) -> Tensor:
+        return apply(x.transpose(1, 2), cos, sin, **words).transpose(1, 2)
 
-def torchtune(made: Setting) -> Rotate:
-    """`RotaryPositionalEmbeddings` on `[B, S, H, D]`, its cache holding the case's rows alone."""
-    modules = import_module("torchtune.modules")
-    module: Any = modules.RotaryPositionalEmbeddings(made.case.head_dim, made.case.seq, int(BASE))
-    if not getattr(module, "is_cache_built", True):
-        module.rope_init()
-    module.cache = torch.stack((made.cos, made.sin), dim=-1)
-    return _by_token(module)
-
-
-def _by_token(rotate: Callable[[Tensor], Tensor]) -> Rotate:
-    """A call of `[B, H, S, D]` from one of `[B, S, H, D]`."""
-
-    def one(x: Tensor) -> Tensor:
-        return rotate(x.transpose(1, 2)).transpose(1, 2)
-
-    return lambda q, k: (one(q), one(k))
+    return lambda q, k: (rotate(q), rotate(k))
 
 
 def _doubled(made: Setting) -> Pair:
@@ -209,5 +193,4 @@ FIELD = (
     Competitor(_RET, _RET, rotary_embedding_torch, OUT_OF_PLACE, PAIRS, narrow="angles"),
     Competitor("Liger", "liger-kernel", liger, OUT_OF_PLACE, ("half",), ("cuda",), narrow="steps"),
     Competitor("flash-attn", "flash-attn", flash_attn, devices=("cuda",), narrow="steps"),
-    Competitor("torchtune", "torchtune", torchtune, OUT_OF_PLACE, PAIRS),
 )
