@@ -93,7 +93,6 @@
           line(text.replace(/^- /, "− "), kind);
         });
       }
-      if (result.left) line("what is left of the difference: " + result.left, "rope-live-error");
       output.replaceChildren(lines);
       output.hidden = !output.textContent;
     }
