@@ -15,7 +15,7 @@ from bs4 import BeautifulSoup
 from PIL import Image
 
 import rope
-from rope.book.paper.front import cover
+from rope.book.paper.pages import cover
 
 ROOT = Path(__file__).parents[1]
 TOC = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))

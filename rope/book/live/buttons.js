@@ -172,6 +172,5 @@
     document.querySelector(".admonition.goals").after(note);
   }
 
-  if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", start);
-  else start();
+  start(); // the page has been read: the script is deferred
 })();

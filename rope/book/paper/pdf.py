@@ -19,8 +19,7 @@ from pypdf.generic import DictionaryObject, NameObject, TextStringObject
 
 from rope.book.paper.articles import Article, read_articles
 from rope.book.paper.browser import mathjax, offline_page
-from rope.book.paper.front import cover
-from rope.book.paper.pages import Book
+from rope.book.paper.pages import Book, cover
 from rope.book.paper.pictures import fonts
 
 HERE = Path(__file__).parent

@@ -136,6 +136,5 @@
     });
   }
 
-  if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", start);
-  else start();
+  start(); // the page has been read: the script is deferred
 })();
