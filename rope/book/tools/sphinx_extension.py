@@ -12,6 +12,10 @@ import rope
 
 VEGA_LITE = "5.20"  # the version of the JSON that Altair 5.5 writes
 STATIC = Path(__file__).parent / "static"
+MATHJAX = "tex-chtml.js"  # the build of MathJax that the pages load
+# MathJax's other builds, the parts that this one holds, what serves no browser or a very old one.
+# What the menu of a formula loads stays.
+NOT_LOADED = ("mathjax/*.js", "mathjax/input/tex*.js", "locales/**/*.*", "**/*.map", "**/*.ttf")
 
 
 def set_up_config(app: Any, config: Any) -> None:
@@ -58,10 +62,15 @@ def leave_out_thebe(app: Any, page: str, template: str, context: Any, doctree: A
     context["css_files"] = [css for css in context["css_files"] if "thebe" not in str(css.filename)]
 
 
-def leave_out_preloads(app: Any, error: Exception | None) -> None:
-    """Take out the theme's preloading of fonts, which from file:// is an error on every page."""
+def leave_out_unused(app: Any, error: Exception | None) -> None:
+    """Take out files that no page loads, and what preloads fonts: from file:// it is an error."""
     if error is not None or app.builder.format != "html":
         return
+    static = Path(app.outdir) / "_static"
+    for pattern in NOT_LOADED:
+        for file in static.glob(pattern):
+            if file.name != MATHJAX:
+                file.unlink()
     for page in Path(app.outdir).rglob("*.html"):
         text = page.read_text(encoding="utf-8")
         shorter = re.sub(r'\s*<link rel="preload" as="font"[^>]*>', "", text)
@@ -95,7 +104,7 @@ def setup(app: Any) -> dict[str, Any]:
     app.connect("builder-inited", write_vega)
     app.connect("env-updated", write_in_parallel)
     app.connect("html-page-context", leave_out_thebe)
-    app.connect("build-finished", leave_out_preloads)
+    app.connect("build-finished", leave_out_unused)
     app.connect("autodoc-process-docstring", list_arguments, priority=900)
     app.add_css_file("book.css", priority=900)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
