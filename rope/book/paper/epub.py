@@ -78,6 +78,8 @@ def make_epub(book: Book, target: Path) -> None:
 def chapter(article: Article, names: Iterable[str], book: Book) -> str:
     """An article as an XHTML file, its links to other articles as links to their files."""
     own = article.page.name
+    for code in article.body.select("pre"):  # as reader.css fits them into a narrow page
+        code["style"] = f"--columns: {max(map(len, code.get_text().splitlines()))}"
     body = put_back(article.body.decode(formatter="minimal"), article.pictures)
     body = re.sub(
         rf'href="#({"|".join(names)})(--[^"]*)?"',
