@@ -5,7 +5,6 @@ import re
 import shlex
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -56,12 +55,3 @@ def test_colab_runs_every_chapter_and_installs_nothing_before():
     """So `rope` is what the first cells install, from the tag that they name."""
     assert ["ls", "chapters/*.ipynb"] in commands("colab")
     assert not any("install" in words for words in commands("colab"))
-
-
-def test_the_nightly_run_takes_what_the_ranges_allow():
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    ranges = [*project["dependencies"], *project["optional-dependencies"]["notebooks"]]
-    assert not any("==" in one.partition(";")[0] for one in ranges)
-    upgrade = ["--upgrade", "--upgrade-strategy", "eager", "--editable", ".[notebooks]"]
-    installs = [words for words in commands("nightly") if "install" in words]
-    assert installs[-1][-5:] == upgrade, "an upgrade that is not eager leaves what is there"
