@@ -3,6 +3,7 @@
 import re
 from bisect import bisect
 from collections import Counter
+from html import unescape
 
 import numpy as np
 import pypdfium2
@@ -117,8 +118,11 @@ def test_every_figure_has_words_for_who_does_not_see_it(pdf, articles):
             nodes.append(node.get("/K", NullObject()))
             if node.get("/S") == "/Figure":
                 descriptions.append(node.get("/Alt"))
-    assert all(descriptions)
-    assert len(descriptions) == sum(len(one.body.select(".picture")) for one in articles)
+    assert all(descriptions)  # those of formulas are their TeX
+    pictures = "".join(text for one in articles for text in one.pictures.values())
+    labels = re.findall(r'<(?:svg role="img" aria-label|img alt)="([^"]*)"', pictures)
+    assert {*map(unescape, labels)} <= {*descriptions}
+    assert len(labels) == sum(len(one.body.select(".picture")) for one in articles)
 
 
 def test_contents_name_the_pages(pdf, articles, starts):
