@@ -1,15 +1,19 @@
 """Settings of the tests: which are slow, and how Hypothesis draws."""
 
 import os
+import shutil
+from pathlib import Path
 
 import pytest
 import torch
+from filelock import FileLock
 from hypothesis import Phase, settings
 
 # Triton reads this when it is first imported: without a GPU its kernels run in its interpreter.
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
+ROOT = Path(__file__).parents[1]
 YES = {
     name
     for name in ("CI", "SLOW")
@@ -56,19 +60,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(skip)
 
 
+def give_up(why: str) -> None:
+    """What is missing is a failure where everything should be there."""
+    (pytest.fail if os.environ.get("CI") else pytest.skip)(why)
+
+
 @pytest.fixture(scope="session")
 def book():
     """The book as it was built last, for the tests of what is made of its pages."""
-    from paper_files import built_book
+    from rope.book.paper.pages import read_book
 
-    return built_book()
+    return read_book(ROOT)
 
 
 @pytest.fixture(scope="session")
 def chromium():
     """A Chromium's path; without one, what needs it is left out."""
-    from paper_files import give_up
-
     from rope.book.paper import browser
 
     try:
@@ -78,8 +85,31 @@ def chromium():
 
 
 @pytest.fixture(scope="session")
+def java():
+    """Without Java, what needs it is left out."""
+    if shutil.which("java") is None:
+        give_up("no Java, which epubcheck runs in: install one (Debian: default-jre-headless).")
+
+
+@pytest.fixture(scope="session")
 def articles(book, chromium):
     """Its pages' articles, cleaned for paper; no test changes them."""
     from rope.book.paper.articles import read_articles
 
     return read_articles(book)
+
+
+@pytest.fixture(scope="session")
+def made(book, tmp_path_factory):
+    """A function: the file that the first process of the tests makes for all of them."""
+
+    def once(make, name: str) -> Path:
+        several = "PYTEST_XDIST_WORKER" in os.environ
+        folder = tmp_path_factory.getbasetemp()
+        target = (folder.parent if several else folder) / name
+        with FileLock(f"{target}.lock"):
+            if not target.exists():
+                make(book, target)
+        return target
+
+    return once

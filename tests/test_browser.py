@@ -173,6 +173,19 @@ def test_the_book_has_charts_that_move():
     assert sum('class="rope-chart"' in page for page in pages) > 5
 
 
+def test_only_what_is_loaded_is_there(visitors):
+    """Beside the pages' own files, what a formula's menu or an unusual command loads."""
+    files = [path for path in (HTML / "_static").rglob("*.*") if "live" not in path.parts]
+    assert sum(path.stat().st_size for path in files) < 13e6
+    visitor = visitors(WIDE)
+    page = visitor.open("chapters/notation")
+    page.evaluate("MathJax.loader.load('input/mml', 'output/svg', '[tex]/cancel')")
+    # Speech asks for its words in a way that no browser allows a page from file://.
+    speech = {"mathjax/a11y/explorer.js", "mathjax/a11y/sre.js", "mathjax/sre/mathmaps/en.json"}
+    assert speech <= {path.relative_to(HTML / "_static").as_posix() for path in files}
+    assert visitor.faults == []
+
+
 def unlike(page: Page, scheme: str) -> list[str]:
     """Colours of figures' text that is not light on the dark theme or dark on the light one."""
     fills = page.evaluate("""() => {

@@ -16,7 +16,7 @@ import yaml
 
 from rope.book.live import bundle, pages
 from rope.book.live.__main__ import CANNOT
-from rope.book.live.cells import page_cells, stored_text
+from rope.book.live.pages import page_cells, stored_text
 from rope.book.live.running import run
 from rope.book.live.slicing import needed
 
@@ -156,7 +156,7 @@ def test_definitions_and_uncompared_cells_have_no_button():
 def test_a_planted_error_is_told():
     above = ["from rope.symbolic import prove_equal, real_symbols\nx, y = real_symbols('x y')"]
     sign = run(above, "print(1)\nprove_equal((x + y)**2, x**2 - 2*x*y + y**2)", "1")
-    assert (sign["same"], sign["text"], sign["left"]) == (False, "1", "4*x*y")
+    assert (sign["same"], sign["text"]) == (False, "1")
     assert sign["error"].endswith("4*x*y is left (line 2)")
 
     stored = run(above, "print(1)\n2", "1\n3")
@@ -259,13 +259,6 @@ def test_an_exception_is_told_by_its_message_not_its_notes():
 
 def test_a_cell_keeps_annotations_as_python_does():
     assert run([], "def f(x: int): pass\nf.__annotations__['x'] is int", "True")["same"]
-
-
-def test_only_npm_may_fail_without_a_word_to_the_tests():
-    with pytest.raises(RuntimeError, match="false failed"):
-        bundle._command("false")
-    with pytest.raises(bundle.Unavailable, match="is missing"):
-        bundle._command("no-such-program-here")
 
 
 def test_what_the_bundle_holds_is_pinned():

@@ -32,7 +32,7 @@ def test_chapter_keeps_the_rules(path, subtests):
     notebook = read(path.read_text(encoding="utf-8"))
     for name, rule in RULES.items():
         with subtests.test(rule=name):
-            assert rule(path.stem, notebook) == []
+            assert [*rule(path.stem, notebook)] == []
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -41,4 +41,4 @@ def test_a_rule_rejects_a_chapter_that_breaks_it(rule):
     right, wrong = SPOILT[rule]
     assert right in text
     notebook = read(text.replace(right, wrong, 1))
-    assert RULES[rule]("rotation_in_two_dimensions", notebook)
+    assert [*RULES[rule]("rotation_in_two_dimensions", notebook)]

@@ -6,6 +6,7 @@
 
 from pathlib import Path
 
+import nbformat
 import pytest
 from nbformat import NotebookNode
 from patches import edits
@@ -23,7 +24,7 @@ FAULTS = [
 
 def planted(chapter: str, lines: list[str]) -> NotebookNode:
     """The chapter with the fault in it."""
-    notebook = execute.read(ROOT / f"chapters/{chapter}.ipynb")
+    notebook = nbformat.read(ROOT / f"chapters/{chapter}.ipynb", as_version=4)
     for right, wrong in edits(lines):
         holding = [cell for cell in notebook.cells if right in cell.source]
         assert len(holding) == 1, f"{chapter} no longer holds {right!r} in one cell"

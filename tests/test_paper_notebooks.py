@@ -11,7 +11,6 @@ import nbformat
 import pytest
 import torch
 from bs4 import BeautifulSoup
-from paper_files import made_once
 
 import rope
 from rope.book.paper.notebooks import make_notebooks
@@ -39,8 +38,8 @@ PLAIN = re.compile(r"^```.*?^```|`[^`\n]+`|\$\$.*?\$\$|\$[^$\n]+\$", re.MULTILIN
 
 
 @pytest.fixture(scope="module")
-def folder(book, tmp_path_factory):
-    return made_once(tmp_path_factory, make_notebooks, book, "notebooks")
+def folder(made):
+    return made(make_notebooks, "notebooks")
 
 
 @pytest.fixture(scope="module")

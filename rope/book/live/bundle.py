@@ -54,25 +54,20 @@ class Unavailable(Exception):
     """The bundle cannot be made here: there is no npm, or the registry does not answer."""
 
 
-def _command(*arguments: str) -> None:
-    """Run a program of Node's; its own words if it fails. That npm does is no fault of ours."""
-    program = shutil.which(arguments[0])
-    if program is None:
-        raise Unavailable(f"{arguments[0]} is missing: install Node.js, which brings npm")
-    done = subprocess.run([program, *arguments[1:]], capture_output=True, text=True)
-    if done.returncode:
-        failure = Unavailable if arguments[0] == "npm" else RuntimeError
-        raise failure(f"{' '.join(arguments[:3])} failed:\n{done.stderr.strip()}")
-
-
 def _pyodide(folder: Path) -> Path:
     """Fetch Pyodide's npm package into a folder and unpack it, if it is the pinned one."""
+    npm = shutil.which("npm")
+    if npm is None:
+        raise Unavailable("npm is missing: install Node.js, which brings npm")
     print(f"Getting Pyodide {PYODIDE} with npm (6 MB, once).", flush=True)
-    _command("npm", "pack", f"pyodide@{PYODIDE}", "--silent", f"--pack-destination={folder}")
+    pack = ["pack", f"pyodide@{PYODIDE}", "--silent", f"--pack-destination={folder}"]
+    done = subprocess.run([npm, *pack], capture_output=True, text=True)
+    if done.returncode:
+        raise Unavailable(f"npm pack pyodide@{PYODIDE} failed:\n{done.stderr.strip()}")
     packed = folder / f"pyodide-{PYODIDE}.tgz"
-    found = base64.b64encode(hashlib.sha512(packed.read_bytes()).digest()).decode()
-    if found != INTEGRITY:
-        raise ValueError(f"npm gave sha512-{found}; it must be sha512-{INTEGRITY}")
+    digest = base64.b64encode(hashlib.sha512(packed.read_bytes()).digest()).decode()
+    if digest != INTEGRITY:
+        raise ValueError(f"npm gave sha512-{digest}; it must be sha512-{INTEGRITY}")
     with tarfile.open(packed) as files:
         files.extractall(folder, filter="data")
     return folder / "package"
@@ -91,7 +86,7 @@ def _library(folder: Path, package: Path) -> bytes:
             for path in distribution(name).files or ():
                 if path.parts[0] == name and path.suffix == ".py" and "tests" not in path.parts:
                     files.write(path.locate(), path.as_posix())
-    _command("node", str(HERE / "precompile.mjs"), str(package), str(sources), str(compiled))
+    subprocess.run(["node", HERE / "precompile.mjs", package, sources, compiled], check=True)
     return compiled.read_bytes()
 
 
@@ -104,11 +99,11 @@ def _script(name: str, content: bytes) -> str:
 
 def python_and_sympy(work: Path) -> Path:
     """The folder with the scripts that hold Pyodide and SymPy, made unless it is there."""
-    made_by = (HERE / name for name in ("bundle.py", "precompile.mjs"))
-    recipe = [PYODIDE, *map(version, PACKAGES), *(path.read_text() for path in made_by)]
-    made = work / hashlib.sha256(repr(recipe).encode()).hexdigest()[:16]
-    if made.exists():
-        return made
+    makers = (HERE / name for name in ("bundle.py", "precompile.mjs"))
+    recipe = [PYODIDE, *map(version, PACKAGES), *(path.read_text() for path in makers)]
+    bundle = work / hashlib.sha256(repr(recipe).encode()).hexdigest()[:16]
+    if bundle.exists():
+        return bundle
     work.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=work) as name:
         folder = Path(name)
@@ -122,8 +117,8 @@ def python_and_sympy(work: Path) -> Path:
         scripts.mkdir()
         for name, content in files.items():
             (scripts / f"{name}.js").write_text(_script(name, content), encoding="ascii")
-        os.replace(scripts, made)
-    return made
+        os.replace(scripts, bundle)
+    return bundle
 
 
 def own_files() -> bytes:
@@ -149,9 +144,9 @@ def licences() -> str:
 
 def write(work: Path, target: Path) -> dict[str, int]:
     """Write the bundle into the pages' folder; return the size of each script to load, in bytes."""
-    made = python_and_sympy(work)
+    bundle = python_and_sympy(work)
     shutil.rmtree(target, ignore_errors=True)
-    shutil.copytree(made, target)
+    shutil.copytree(bundle, target)
     own = {"rope.zip": own_files(), "worker.js": (HERE / "worker.js").read_bytes()}
     for name, content in own.items():
         (target / f"{name}.js").write_text(_script(name, content), encoding="ascii")

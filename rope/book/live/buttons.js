@@ -93,7 +93,6 @@
           line(text.replace(/^- /, "− "), kind);
         });
       }
-      if (result.left) line("what is left of the difference: " + result.left, "rope-live-error");
       output.replaceChildren(lines);
       output.hidden = !output.textContent;
     }
@@ -153,26 +152,22 @@
     }
   }
 
-  function start() {
-    // Cells are found by their code; each has its own place, should two be alike.
-    const inputs = Array.from(document.querySelectorAll("div.cell .cell_input"));
-    PAGE.cells.forEach((data, number) => {
-      if (data.stored === undefined) return;
-      const at = inputs.findIndex(
-        (input) => input.querySelector("pre").textContent.trim() === data.source.trim()
-      );
-      if (at < 0) return console.error("A cell is not on the page: " + data.source);
-      const [input] = inputs.splice(at, 1);
-      equip(data, number, input);
-    });
-    const note = element("p", "rope-live-note");
-    note.textContent =
-      "Cells with the button Run work in this page, without a network: the first click starts " +
-      `Python with SymPy (${MEGABYTES} MB). Edit one: turn a sign and see its proof fail. ` +
-      "The others run in the notebook; most need NumPy or PyTorch.";
-    document.querySelector(".admonition.goals").after(note);
-  }
-
-  if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", start);
-  else start();
+  // The page has been read: this script is deferred.
+  // Cells are found by their code; each has its own place, should two be alike.
+  const inputs = Array.from(document.querySelectorAll("div.cell .cell_input"));
+  PAGE.cells.forEach((data, number) => {
+    if (data.stored === undefined) return;
+    const at = inputs.findIndex(
+      (input) => input.querySelector("pre").textContent.trim() === data.source.trim()
+    );
+    if (at < 0) return console.error("A cell is not on the page: " + data.source);
+    const [input] = inputs.splice(at, 1);
+    equip(data, number, input);
+  });
+  const note = element("p", "rope-live-note");
+  note.textContent =
+    "Cells with the button Run work in this page, without a network: the first click starts " +
+    `Python with SymPy (${MEGABYTES} MB). Edit one: turn a sign and see its proof fail. ` +
+    "The others run in the notebook; most need NumPy or PyTorch.";
+  document.querySelector(".admonition.goals").after(note);
 })();

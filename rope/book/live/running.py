@@ -36,7 +36,7 @@ def run(above: Sequence[str], source: str, stored: str) -> dict[str, Any]:
 
     Returns a dict: text, what it prints; same, whether text is what is stored; difference, their
     lines after `- ` (stored) and `+ ` (now) where they differ; error, the last line of an
-    exception, or ""; left, what NotEqual has kept of the difference of two sides, or "".
+    exception, or "".
 
     >>> result = run(["x = 2"], "print(x)\\nx + 1", "2\\n3")
     >>> result["text"], result["same"]
@@ -46,12 +46,12 @@ def run(above: Sequence[str], source: str, stored: str) -> dict[str, Any]:
     """
     out = _Output()
     names: dict[str, Any] = {"__name__": "__main__"}
-    error = left = ""
+    error = ""
     try:
         _parse(above)
         chosen, _ = needed(above, source)
         with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
-            _execute([one.node for one in chosen], ABOVE, names)
+            _execute([statement.node for statement in chosen], ABOVE, names)
         with redirect_stdout(out), redirect_stderr(out):
             body = ast.parse(source, CELL).body
             last = body[-1] if body else None
@@ -64,14 +64,13 @@ def run(above: Sequence[str], source: str, stored: str) -> dict[str, Any]:
                     print(repr(value))
     except BaseException as raised:  # exit() and an interruption end a cell, not its worker
         error = _last_line(raised)
-        left = str(getattr(raised, "difference", ""))
     text = out.getvalue().rstrip("\n")
     same = not error and text == stored
     lines = [] if same else list(ndiff(stored.splitlines(), text.splitlines()))
     difference = [line for line in lines if not line.startswith("? ")]
     if len(difference) > MOST_LINES:
         difference[MOST_LINES:] = [f"  … and {len(difference) - MOST_LINES:,} lines more"]
-    return dict(text=text, same=same, difference=difference, error=error, left=left)
+    return dict(text=text, same=same, difference=difference, error=error)
 
 
 def _parse(above: Sequence[str]) -> None:
@@ -91,12 +90,12 @@ def _execute(nodes: list[ast.stmt], where: str, names: dict[str, Any]) -> None:
 def _last_line(raised: BaseException) -> str:
     """An exception as one line, and the cell's line that it came from."""
     message = raised.msg if isinstance(raised, SyntaxError) else str(raised)
-    said = f"{type(raised).__name__}: {message}" if message else type(raised).__name__
+    text = f"{type(raised).__name__}: {message}" if message else type(raised).__name__
     frames = traceback.extract_tb(raised.__traceback__)
     lines = [frame.lineno for frame in frames if frame.filename == CELL]
     if isinstance(raised, SyntaxError):
         lines = [raised.lineno]
     if lines:
-        return f"{said} (line {lines[-1]})"
+        return f"{text} (line {lines[-1]})"
     above = any(frame.filename == ABOVE for frame in frames)
-    return f"{said} (in a cell above)" if above else said
+    return f"{text} (in a cell above)" if above else text

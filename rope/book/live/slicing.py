@@ -43,8 +43,8 @@ class Statement:
 
 def _before(own: Sequence[Statement], wanted: set[str]) -> set[str]:
     """The names that are wanted before statements, if these are wanted behind them."""
-    for one in reversed(own):
-        wanted = (wanted - one.replaces) | one.reads
+    for statement in reversed(own):
+        wanted = (wanted - statement.replaces) | statement.reads
     return wanted
 
 
@@ -60,9 +60,9 @@ def _needs(node: ast.stmt) -> set[str]:
         head = [node.test]
     else:
         return {name for name, _ in _read(node, frozenset(), called_later=False)}
-    read = {name for one in head for name, _ in _read(one, frozenset(), called_later=False)}
-    body = _before([Statement(one) for one in node.body], set())
-    other = _before([Statement(one) for one in getattr(node, "orelse", [])], set())
+    read = {name for part in head for name, _ in _read(part, frozenset(), called_later=False)}
+    body = _before([Statement(child) for child in node.body], set())
+    other = _before([Statement(child) for child in getattr(node, "orelse", [])], set())
     return read | (body - set(_bound(filter(None, targets)))) | other
 
 
@@ -78,8 +78,8 @@ def _bound(nodes: Iterable[ast.AST]) -> Iterator[str]:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             yield node.name
         elif isinstance(node, _COMPREHENSIONS):  # of their own, but for x := 1
-            named = (one for one in ast.walk(node) if isinstance(one, ast.NamedExpr))
-            yield from _bound(one.target for one in named)
+            named = (part for part in ast.walk(node) if isinstance(part, ast.NamedExpr))
+            yield from _bound(part.target for part in named)
         elif not isinstance(node, ast.Lambda):
             yield from _bound(ast.iter_child_nodes(node))
 
@@ -93,17 +93,17 @@ def _read(node: ast.AST, local: frozenset[str], called_later: bool) -> Iterator[
     inner, later, inside = local, called_later, list(ast.iter_child_nodes(node))
     if isinstance(node, _FUNCTIONS):
         body: list[ast.AST] = [*node.body] if isinstance(node.body, list) else [node.body]
-        arguments = {one.arg for one in ast.walk(node.args) if isinstance(one, ast.arg)}
+        arguments = {part.arg for part in ast.walk(node.args) if isinstance(part, ast.arg)}
         inner, later = local | arguments | set(_bound(body)), True
-        for outside in (one for one in inside if one not in body):  # defaults, decorators
+        for outside in (child for child in inside if child not in body):  # defaults, decorators
             yield from _read(outside, local, called_later)
         inside = body
     elif isinstance(node, _COMPREHENSIONS):
         first = node.generators[0].iter
         yield from _read(first, local, called_later)
-        inner = local | set(_bound(one.target for one in node.generators))
-    for one in inside:
-        yield from _read(one, inner, later)
+        inner = local | set(_bound(loop.target for loop in node.generators))
+    for child in inside:
+        yield from _read(child, inner, later)
 
 
 def _changed(node: ast.stmt) -> Iterator[str]:
@@ -145,24 +145,25 @@ def needed(above: Sequence[str], source: str) -> tuple[list[Statement], set[str]
     >>> [ast.unparse(one.node) for one in chosen], unknown
     (['r = 2', 'def area():\\n    return pi * r ** 2', 'pi = 3'], {'x'})
     """
-    earlier = [one for cell in above for one in statements(cell)]
+    earlier = [statement for cell in above for statement in statements(cell)]
     own = statements(source)
     wanted = _before(own, set())
-    own_names = {name for one in own for name in one.binds}
+    own_names = {name for statement in own for name in statement.binds}
     while True:
         chosen, missing = _backwards(earlier, wanted)
-        more = {name for one in (*chosen, *own) for name in one.later} - own_names - wanted
+        later = {name for statement in (*chosen, *own) for name in statement.later}
+        more = later - own_names - wanted
         if not more:
-            made = {name for one in chosen for name in one.binds} | own_names
-            return chosen, missing - made - set(dir(builtins))
+            bound = {name for statement in chosen for name in statement.binds} | own_names
+            return chosen, missing - bound - set(dir(builtins))
         wanted |= more
 
 
 def _backwards(earlier: Sequence[Statement], wanted: set[str]) -> tuple[list[Statement], set[str]]:
     """The statements that make what is wanted, found from the last one upwards."""
     chosen = []
-    for one in reversed(earlier):
-        if one.changes & wanted:
-            chosen.append(one)
-            wanted = _before([one], wanted)
+    for statement in reversed(earlier):
+        if statement.changes & wanted:
+            chosen.append(statement)
+            wanted = _before([statement], wanted)
     return chosen[::-1], wanted

@@ -52,17 +52,16 @@ def read_articles(book: Book, *, narrow: bool = False) -> list[Article]:
 def clean(page: Page, *, narrow: bool = False) -> Article:
     """One page's article; its links still lead where the page's do."""
     text, pictures = take_out_drawings(page.file.read_text(encoding="utf-8"), page.name)
-    soup = BeautifulSoup(text, "html.parser")
-    article = soup.select_one("article")
+    article = BeautifulSoup(text, "html.parser").select_one("article")
     if article is None or article.h1 is None:
         raise ValueError(f"{page.file} has no article with a heading")
-    stop_charts(soup, article, pictures, page.name, narrow)
-    take_photos(soup, article, pictures, page)
+    stop_charts(article, pictures, page.name, narrow)
+    take_photos(article, pictures, page)
     for node in article.select(NOT_ON_PAPER):
         node.decompose()
-    unfold(soup, article)
+    unfold(article)
     own_ids(article, page.name)
-    move_solutions(soup, article, page.name)
+    move_solutions(article, page.name)
     for entry in article.select('[role="doc-biblioentry"]'):
         del entry["role"]  # deprecated; epubcheck warns of each
     for code in article.select("pre"):
@@ -94,9 +93,7 @@ def put_back(text: str, pictures: dict[str, str]) -> str:
     return TOKEN.sub(lambda found: pictures[found[0]], text)
 
 
-def stop_charts(
-    soup: BeautifulSoup, article: Tag, pictures: dict[str, str], name: str, narrow: bool
-) -> None:
+def stop_charts(article: Tag, pictures: dict[str, str], name: str, narrow: bool) -> None:
     """Put each moving figure's stored state in its place, with a line on what moves it."""
     for number, box in enumerate(article.select(".rope-chart")):
         script = box.select_one('script[type="application/json"]')
@@ -105,35 +102,31 @@ def stop_charts(
         spec = json.loads(script.get_text())
         token = f"[[{name} chart {number}]]"
         pictures[token] = still_chart(spec, f"{name}-{number}", narrow=narrow)
-        picture = soup.new_tag("div", attrs={"class": "picture chart"})
-        picture.string = token
-        line = fragment(f'<p class="moves">{controls(spec)}</p>')
-        box.replace_with(picture, line)
+        picture = fragment(f'<div class="picture chart">{token}</div>')
+        box.replace_with(picture, fragment(f'<p class="moves">{controls(spec)}</p>'))
 
 
-def take_photos(soup: BeautifulSoup, article: Tag, pictures: dict[str, str], page: Page) -> None:
+def take_photos(article: Tag, pictures: dict[str, str], page: Page) -> None:
     """Put a picture of each figure that a script of its own draws, as it opens, in its place."""
     boxes = article.select(DRAWN_BY_SCRIPT)
     for number, (box, image) in enumerate(zip(boxes, photos(page.file, len(boxes)), strict=True)):
         token = f"[[{page.name} photo {number}]]"
         label = html.escape(str(box["aria-label"]), quote=True)
         pictures[token] = f'<img alt="{label}" src="data:image/png;base64,{image}"/>'
-        picture = soup.new_tag("div", attrs={"class": "picture photo"})
-        picture.string = token
+        picture = fragment(f'<div class="picture photo">{token}</div>')
         line = "In the browser this figure moves. Here it is as it opens."
         box.replace_with(picture, fragment(f'<p class="moves">{line}</p>'))
 
 
-def unfold(soup: BeautifulSoup, article: Tag) -> None:
+def unfold(article: Tag) -> None:
     """Ticks as their one line; folded code away; folded text open."""
     for fold in article.select("details"):
         cell = fold.find_parent("div", class_="cell")
         if cell is None or fold.select_one(".cell_input") is None:
             raise ValueError(f"a fold that holds no code: {fold.get_text()[:80]!r}")
         if "tag_check" in cell["class"] and fold.summary is not None and fold.summary.p is not None:
-            tick = soup.new_tag("p", attrs={"class": "tick"})
-            tick.string = fold.summary.p.get_text().strip()
-            fold.replace_with(tick)
+            line = html.escape(fold.summary.p.get_text().strip())
+            fold.replace_with(fragment(f'<p class="tick">{line}</p>'))
         else:
             fold.decompose()
     for cell in article.select("div.cell"):
@@ -141,35 +134,29 @@ def unfold(soup: BeautifulSoup, article: Tag) -> None:
             cell.decompose()
 
 
-def move_solutions(soup: BeautifulSoup, article: Tag, name: str) -> None:
+def move_solutions(article: Tag, name: str) -> None:
     """Put the solutions at the article's end; each exercise and its solution link to each other."""
     solutions = article.select("div.solution")
     if not solutions:
         return
-    section = soup.new_tag("section", attrs={"class": "solutions", "id": f"{name}--solutions"})
-    heading = soup.new_tag("h2")
-    heading.string = "Solutions"
-    section.append(heading)
+    start = f'<section class="solutions" id="{name}--solutions"><h2>Solutions</h2></section>'
+    section = fragment(start)
     for solution in solutions:
         title = solution.select_one("p.admonition-title a")
-        found = title and article.find(id=f"{name}--{plain_id(str(title['href'])[1:])}")
-        if not isinstance(found, Tag):
+        exercise = title and article.find(id=f"{name}--{plain_id(str(title['href'])[1:])}")
+        if not isinstance(exercise, Tag):
             raise ValueError(f"{name}: a solution without an exercise: {solution.get_text()[:80]}")
-        found.append(
-            fragment(
-                f'<p class="to-solution"><a class="paged" data-page="000" href="#{solution["id"]}">'
-                "Solution</a></p>"
-            )
-        )
+        link = f'<a class="paged" data-page="000" href="#{solution["id"]}">Solution</a>'
+        exercise.append(fragment(f'<p class="to-solution">{link}</p>'))
         section.append(solution.extract())
     article.append(section)
 
 
 def fragment(text: str) -> Tag:
     """One element from its HTML."""
-    made = BeautifulSoup(text, "html.parser").find()
-    assert isinstance(made, Tag)
-    return made
+    element = BeautifulSoup(text, "html.parser").find()
+    assert isinstance(element, Tag)
+    return element
 
 
 def plain_id(own: str) -> str:

@@ -6,6 +6,7 @@ import html
 import os
 import re
 import time
+import uuid
 import zipfile
 from collections.abc import Iterable
 from itertools import groupby
@@ -14,13 +15,30 @@ from pathlib import Path
 from bs4 import Tag
 
 from rope.book.paper.articles import Article, put_back, read_articles
-from rope.book.paper.front import cover
 from rope.book.paper.mathml import replace_formulas
-from rope.book.paper.package import CONTAINER, package
-from rope.book.paper.pages import Book
+from rope.book.paper.pages import Book, cover
 
 HERE = Path(__file__).parent
 STYLES = ("shared.css", "reader.css")
+CONTAINER = """<?xml version="1.0" encoding="utf-8"?>
+<container version="1.0" xmlns="urn:oasis:names:tc:opendocument:xmlns:container">
+  <rootfiles>
+    <rootfile full-path="EPUB/package.opf" media-type="application/oebps-package+xml"/>
+  </rootfiles>
+</container>
+"""
+ACCESS = {
+    "accessMode": ("textual", "visual"),
+    "accessModeSufficient": ("textual",),
+    "accessibilityFeature": (
+        "alternativeText",
+        "MathML",
+        "readingOrder",
+        "structuralNavigation",
+        "tableOfContents",
+    ),
+    "accessibilityHazard": ("none",),
+}
 
 
 def make_epub(book: Book, target: Path) -> None:
@@ -60,6 +78,8 @@ def make_epub(book: Book, target: Path) -> None:
 def chapter(article: Article, names: Iterable[str], book: Book) -> str:
     """An article as an XHTML file, its links to other articles as links to their files."""
     own = article.page.name
+    for code in article.body.select("pre"):  # as reader.css fits them into a narrow page
+        code["style"] = f"--columns: {max(map(len, code.get_text().splitlines()))}"
     body = put_back(article.body.decode(formatter="minimal"), article.pictures)
     body = re.sub(
         rf'href="#({"|".join(names)})(--[^"]*)?"',
@@ -118,3 +138,47 @@ def text_of(heading: Tag, article: Article) -> str:
     """A heading as text, a formula in it as the signs that it shows."""
     text = put_back(str(heading), article.pictures)
     return " ".join(re.sub(r"<[^>]*>", "", text).split())
+
+
+def package(book: Book, files: dict[str, str], moment: time.struct_time) -> str:
+    """The package document.
+
+    files: each XHTML file by its name, in the order of reading.
+    moment: when this EPUB was made, in UTC.
+    """
+    known = book.address or "rope-book"
+    identifier = uuid.uuid5(uuid.NAMESPACE_URL, f"{known} {book.version}")
+    licence = " ".join(re.sub(r"<[^>]*>", "", book.licence).split())
+    access = "".join(
+        f'<meta property="schema:{name}">{value}</meta>'
+        for name, values in ACCESS.items()
+        for value in values
+    )
+    items = "".join(
+        f'<item id="{name.removesuffix(".xhtml")}" href="{name}" '
+        f'media-type="application/xhtml+xml"{properties(name, text)}/>'
+        for name, text in files.items()
+    )
+    spine = "".join(f'<itemref idref="{name.removesuffix(".xhtml")}"/>' for name in files)
+    return (
+        '<?xml version="1.0" encoding="utf-8"?>\n'
+        f'<package xmlns="http://www.idpf.org/2007/opf" version="3.0" '
+        f'unique-identifier="identifier" xml:lang="{book.language}">'
+        '<metadata xmlns:dc="http://purl.org/dc/elements/1.1/">'
+        f'<dc:identifier id="identifier">urn:uuid:{identifier}</dc:identifier>'
+        f"<dc:title>{html.escape(book.title)}</dc:title>"
+        f"<dc:creator>{html.escape(book.author)}</dc:creator>"
+        f"<dc:language>{book.language}</dc:language>"
+        f"<dc:rights>{html.escape(licence)}</dc:rights>"
+        f'<meta property="dcterms:modified">{time.strftime("%Y-%m-%dT%H:%M:%SZ", moment)}</meta>'
+        f"{access}</metadata>"
+        f'<manifest><item id="style" href="book.css" media-type="text/css"/>{items}</manifest>'
+        f"<spine>{spine}</spine></package>\n"
+    )
+
+
+def properties(name: str, text: str) -> str:
+    """What a file holds beside XHTML, as the manifest must say."""
+    held = [kind for kind, mark in (("mathml", "<math "), ("svg", "<svg ")) if mark in text]
+    held += ["nav"] * (name == "nav.xhtml")
+    return f' properties="{" ".join(held)}"' if held else ""

@@ -1,6 +1,7 @@
 """The PDF: all articles as one document, typeset and printed by Chromium.
 
-It is printed twice: page numbers in the contents are known once the pages are.
+It is printed three times: the first shows which chapters end on a nearly empty page, the second on
+which page each thing stands, as the contents and solutions say.
 """
 
 from __future__ import annotations
@@ -8,7 +9,6 @@ from __future__ import annotations
 import html
 import io
 import json
-import re
 from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
@@ -19,27 +19,20 @@ from pypdf.generic import DictionaryObject, NameObject, TextStringObject
 
 from rope.book.paper.articles import Article, read_articles
 from rope.book.paper.browser import mathjax, offline_page
-from rope.book.paper.front import cover
-from rope.book.paper.pages import Book
+from rope.book.paper.pages import Book, cover
 from rope.book.paper.pictures import fonts
 
 HERE = Path(__file__).parent
 COLUMN = 627  # CSS pixels between the margins of print.css
-SERIF = {
-    "STIXGeneral": "",
-    "STIXGeneralItalic": "i",
-    "STIXGeneralBol": "b",
-    "STIXGeneralBolIta": "bi",
+DEJAVU = ("", "-Oblique", "-Bold", "-BoldOblique")
+FEW = 900  # characters, of some 3,000 that a page holds
+# Each family's files: regular, italic, bold, both.
+FACES = {
+    "STIX": [f"STIXGeneral{style}" for style in ("", "Italic", "Bol", "BolIta")],
+    "DejaVu Sans": [f"DejaVuSans{style}" for style in DEJAVU],
+    "DejaVu Sans Mono": [f"DejaVuSansMono{style}" for style in DEJAVU],
 }
-FACES = {"STIX": SERIF} | {
-    f"DejaVu {name}": {
-        f"{file}": "",
-        f"{file}-Oblique": "i",
-        f"{file}-Bold": "b",
-        f"{file}-BoldOblique": "bi",
-    }
-    for name, file in (("Sans", "DejaVuSans"), ("Sans Mono", "DejaVuSansMono"))
-}
+STYLES = ("", "font-style: italic", "font-weight: bold", "font-style: italic; font-weight: bold")
 # Formulas, then what is too wide or short enough to stay on one page.
 SET = """async (column) => {
     await document.fonts.ready;
@@ -49,6 +42,8 @@ SET = """async (column) => {
         formula.typesetRoot.setAttribute('role', 'img');
         formula.typesetRoot.setAttribute('aria-label', formula.math);
     }
+    // The drawing in it is the figure that has words.
+    for (const figure of document.querySelectorAll('figure')) figure.setAttribute('role', 'group');
     for (const wide of document.querySelectorAll('table, div.math')) {
         const room = Math.min(column, wide.parentElement.clientWidth);
         if (wide.scrollWidth > room) wide.style.zoom = room / wide.scrollWidth;
@@ -73,6 +68,9 @@ HEADINGS = """async () => {
     }
     return texts;
 }"""
+TIGHTEN = """(names) => {
+    for (const name of names) document.getElementById(name).classList.add('tight');
+}"""
 NUMBER = """(pages) => {
     for (const link of document.querySelectorAll('a.paged'))
         link.dataset.page = pages[link.getAttribute('href').slice(1)];
@@ -88,7 +86,8 @@ def make_pdf(book: Book, target: Path) -> None:
     """
     source = target.with_suffix(".html")
     source.parent.mkdir(parents=True, exist_ok=True)
-    source.write_text(document(book, read_articles(book)), encoding="utf-8")
+    articles = read_articles(book)
+    source.write_text(document(book, articles), encoding="utf-8")
     with offline_page(source, width=COLUMN) as page:
         headings = page.evaluate(HEADINGS)
         wrong, over = page.evaluate(SET, COLUMN)
@@ -96,8 +95,8 @@ def make_pdf(book: Book, target: Path) -> None:
             raise RuntimeError(f"something is {over} pixels wider than the column of {COLUMN}")
         if wrong:
             raise RuntimeError(f"{wrong} formulas cannot be set; the pages show them in red")
-        first = page.pdf(prefer_css_page_size=True)
-        page.evaluate(NUMBER, places(first))
+        page.evaluate(TIGHTEN, nearly_empty(page.pdf(prefer_css_page_size=True), articles))
+        page.evaluate(NUMBER, places(page.pdf(prefer_css_page_size=True)))
         second = page.pdf(prefer_css_page_size=True, outline=True, tagged=True)
     finish(second, headings, book).write(target)
 
@@ -133,15 +132,30 @@ def outline_entries(node: DictionaryObject) -> Iterator[DictionaryObject]:
         child = entry.get("/Next")
 
 
+def nearly_empty(pdf: bytes, articles: list[Article]) -> list[str]:
+    """The chapters whose last page has a few lines, which tighter lines bring onto the one before.
+
+    A last page that a figure fills may be among them, and loses nothing.
+    """
+    pages = PdfReader(io.BytesIO(pdf)).pages
+    starts = places(pdf)
+    ends = [starts[article.page.name] - 2 for article in articles[1:]] + [len(pages) - 1]
+    return [
+        article.page.name
+        for article, end in zip(articles, ends, strict=True)
+        if len(pages[end].extract_text()) < FEW
+    ]
+
+
 def places(pdf: bytes) -> dict[str, int]:
     """The page, counted from 1, of every place in a PDF that a link leads to."""
     reader = PdfReader(io.BytesIO(pdf))
-    found = {}
+    numbers = {}
     for name, destination in reader.named_destinations.items():
         number = reader.get_destination_page_number(destination)
         if number is not None:
-            found[name.removeprefix("/")] = number + 1
-    return found
+            numbers[name.removeprefix("/")] = number + 1
+    return numbers
 
 
 def document(book: Book, articles: list[Article]) -> str:
@@ -150,9 +164,13 @@ def document(book: Book, articles: list[Article]) -> str:
     styles += [face_rules(), running_titles(articles)]
     body = [cover(book, "Paper edition"), contents(articles)]
     for part, group in groupby(articles, lambda article: article.page.part):
-        if part:
-            body.append(f'<section class="part"><h1>{html.escape(part)}</h1></section>')
-        body += [below(article.html(), 1 if part else 0) for article in group]
+        chapters = list(group)
+        if part:  # on the first page of its first chapter
+            page = f'style="page: {chapters[0].page.name}"'
+            body.append(f'<section class="part" {page}><h1>{html.escape(part)}</h1></section>')
+        for article in chapters:
+            lower_headings(article, 1 if part else 0)
+            body.append(article.html())
     return (
         f'<!doctype html><html lang="{book.language}"><head><meta charset="utf-8">'
         f"<title>{html.escape(book.title)}</title><style>{''.join(styles)}</style>"
@@ -160,31 +178,21 @@ def document(book: Book, articles: list[Article]) -> str:
     )
 
 
-def below(text: str, levels: int) -> str:
-    """The article with its headings so many levels lower, and their own level as a class."""
-    heading = re.compile(r"<(/?)h([1-5])\b")
-
-    def lower(found: re.Match[str]) -> str:
-        level = int(found[2])
-        own = "" if found[1] else f' class="level-{level}"'
-        return f"<{found[1]}h{level + levels}{own}"
-
-    return heading.sub(lower, text)
+def lower_headings(article: Article, levels: int) -> None:
+    """Put an article's headings so many levels lower; their class keeps their own level."""
+    for heading in article.body.select("h1, h2, h3, h4, h5"):
+        level = int(heading.name[1])
+        heading.name, heading["class"] = f"h{level + levels}", f"level-{level}"
 
 
 def face_rules() -> str:
     """The fonts that Matplotlib brings, so that every machine prints the same pages."""
-    rules = []
-    for family, files in FACES.items():
-        for file, face in files.items():
-            url = (fonts() / f"{file}.ttf").as_uri()
-            style = "italic" if "i" in face else "normal"
-            weight = "bold" if "b" in face else "normal"
-            rules.append(
-                f'@font-face {{ font-family: "{family}"; src: url("{url}"); '
-                f"font-style: {style}; font-weight: {weight} }}"
-            )
-    return "\n".join(rules)
+    folder = fonts().as_uri()
+    return "\n".join(
+        f'@font-face {{ font-family: "{family}"; src: url("{folder}/{file}.ttf"); {style} }}'
+        for family, files in FACES.items()
+        for file, style in zip(files, STYLES, strict=True)
+    )
 
 
 def running_titles(articles: list[Article]) -> str:

@@ -60,9 +60,7 @@ def kernel_environment() -> Iterator[None]:
         yield
 
 
-def execute(
-    notebook: Any, folder: Path, name: str, python: str = sys.executable, quiet: bool = True
-) -> None:
+def execute(notebook: Any, folder: Path, name: str, python: str = sys.executable) -> None:
     """Run a notebook's cells in order and bring it into its stored form, in place.
 
     The same cells give the same bytes, today and on another machine: no times, counts 1 ... n,
@@ -72,16 +70,15 @@ def execute(
     folder: the working directory of its kernel.
     name: what to call it in messages.
     python: the interpreter that runs it.
-    quiet: whether no cell may write to stderr.
 
     Raises NotebookError: a cell raised, wrote to stderr, took too long, or ended its kernel.
     """
     started: list[Any] = []
 
     def refuse_stderr(cell: Any, cell_index: int, execute_reply: Any) -> None:
-        said = "".join(out.text for out in cell.outputs if out.get("name") == "stderr")
-        if quiet and said and execute_reply["content"]["status"] == "ok":
-            raise NotebookError(f"It wrote to stderr, which no cell may:\n{said.rstrip()}")
+        stderr = "".join(out.text for out in cell.outputs if out.get("name") == "stderr")
+        if stderr and execute_reply["content"]["status"] == "ok":
+            raise NotebookError(f"It wrote to stderr, which no cell may:\n{stderr.rstrip()}")
 
     # The kernel of one interpreter, whatever kernels the machine has registered.
     kernel: Any = AsyncKernelManager(kernel_spec_manager=KernelSpecManager(kernel_dirs=[]))
@@ -109,19 +106,6 @@ def execute(
     notebook.metadata = nbformat.from_dict(METADATA)
 
 
-def read(path: Path) -> Any:
-    """A notebook, each of its cells with an id.
-
-    Raises NotebookError: the file is not there, or is no notebook.
-    """
-    try:
-        notebook = nbformat.v4.upgrade(nbformat.read(path, as_version=4))
-        nbformat.validate(notebook)
-    except (AttributeError, OSError, ValueError, nbformat.ValidationError) as error:
-        raise NotebookError(f"{path}: no valid notebook: {error}") from None
-    return notebook
-
-
 def store(notebook: Any, path: Path) -> None:
     """Write a notebook in one step: a reader sees the old file or the new one, never a part."""
     fresh = path.with_suffix(".new")
@@ -141,15 +125,12 @@ def main(arguments: list[str] | None = None) -> int:
     for path in (bar := tqdm(paths, unit="notebook")):
         bar.set_description(path.name)
         try:
-            notebook = read(path)
+            notebook = nbformat.v4.upgrade(nbformat.read(path, as_version=4))  # each cell has an id
             execute(notebook, path.resolve().parent, path.name)
             store(notebook, path)
         except NotebookError as error:
             bar.write(f"\n{error}\n{path} is as it was.\n", file=sys.stderr)
             failed.append(path.name)
-        except KeyboardInterrupt:
-            bar.write(f"\nInterrupted: {path} is as it was.", file=sys.stderr)
-            return 130
     bar.write(f"{len(paths) - len(failed)} stored; failed: {', '.join(failed) or 'none'}")
     return 1 if failed else 0
 

@@ -1,12 +1,13 @@
 """What a notebook of this book must be before nbval's verdict on it means anything.
 
 nbval compares a cell that was run, and only that one: a stripped notebook passes, and so does a
-cell that asks to be ignored. Each rule returns a sentence per fault, with the cell it is in.
+cell that asks to be ignored. Each rule yields a sentence per fault, with the cell it is in.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -57,12 +58,18 @@ def named(notebook: Notebook) -> Iterator[tuple[str, Cell]]:
         yield f"code cell {number} (id {cell.get('id')}, `{first}`)", cell
 
 
-def texts(output: dict[str, Any]) -> Iterator[str]:
-    """What an output says, but for the bytes of a bitmap."""
-    yield output.get("text", "")
-    for kind, value in output.get("data", {}).items():
-        if kind not in ("image/png", "image/jpeg"):
-            yield str(value)
+def prose(notebook: Notebook) -> list[str]:
+    """The text of each cell that is no code."""
+    return [cell["source"] for cell in notebook["cells"] if cell["cell_type"] == "markdown"]
+
+
+def texts(cell: Cell) -> Iterator[str]:
+    """What a code cell's outputs say, but for the bytes of a bitmap."""
+    for output in cell["outputs"]:
+        yield output.get("text", "")
+        for kind, value in output.get("data", {}).items():
+            if kind not in ("image/png", "image/jpeg"):
+                yield str(value)
 
 
 def marks(cell: Cell) -> set[str]:
@@ -71,111 +78,93 @@ def marks(cell: Cell) -> set[str]:
     return {*cell["metadata"].get("tags", [])} | {c.lower().replace("_", "-") for c in comments}
 
 
-def runs(name: str, notebook: Notebook) -> list[str]:
+def runs(name: str, notebook: Notebook) -> Iterator[str]:
     """Every code cell was run, once and in order, from a new kernel."""
     counts = [cell.get("execution_count") for cell in code_cells(notebook)]
-    if counts == [*range(1, len(counts) + 1)]:
-        return []
-    return [f"the cells were not all run, once and in order: counts {counts}"]
+    if counts != [*range(1, len(counts) + 1)]:
+        yield f"the cells were not all run, once and in order: counts {counts}"
 
 
-def errors(name: str, notebook: Notebook) -> list[str]:
+def errors(name: str, notebook: Notebook) -> Iterator[str]:
     """No output is an error or went to stderr, and no tag expects one."""
-    faults = []
     for cell_name, cell in named(notebook):
         for output in cell["outputs"]:
             if output["output_type"] == "error":
-                faults.append(f"{cell_name} holds an error: {output['ename']}: {output['evalue']}")
+                yield f"{cell_name} holds an error: {output['ename']}: {output['evalue']}"
             if output.get("name") == "stderr":
-                faults.append(f"{cell_name} wrote to stderr: {output['text'][:200]}")
+                yield f"{cell_name} wrote to stderr: {output['text'][:200]}"
         for tag in sorted(marks(cell) & FORBIDDEN):
-            faults.append(f"{cell_name} is tagged {tag}, which no cell may be")
-    return faults
+            yield f"{cell_name} is tagged {tag}, which no cell may be"
 
 
-def ignored(name: str, notebook: Notebook) -> list[str]:
+def ignored(name: str, notebook: Notebook) -> Iterator[str]:
     """A cell whose output is not compared asserts something, and few cells are such."""
-    cells = [(cell_name, cell) for cell_name, cell in named(notebook) if marks(cell) & IGNORED]
-    faults = [
-        f"{cell_name} is not compared and asserts nothing"
-        for cell_name, cell in cells
-        if not ASSERTS.search(cell["source"])
-    ]
     total = len(code_cells(notebook))
+    cells = [(cell_name, cell) for cell_name, cell in named(notebook) if marks(cell) & IGNORED]
+    for cell_name, cell in cells:
+        if not ASSERTS.search(cell["source"]):
+            yield f"{cell_name} is not compared and asserts nothing"
     if len(cells) > MOST_IGNORED * total:
-        faults.append(f"{len(cells)} of {total} code cells are not compared; at most one in ten")
-    return faults
+        yield f"{len(cells)} of {total} code cells are not compared; at most one in ten"
 
 
-def paths(name: str, notebook: Notebook) -> list[str]:
+def paths(name: str, notebook: Notebook) -> Iterator[str]:
     """Nothing names the machine it was run on."""
-    faults = [
-        f"cell {cell.get('id')} names a machine's path: {found[0]}"
-        for cell in notebook["cells"]
-        if (found := PATHS.search(cell["source"]))
-    ]
+    for cell in notebook["cells"]:
+        if path := PATHS.search(cell["source"]):
+            yield f"cell {cell.get('id')} names a machine's path: {path[0]}"
     for cell_name, cell in named(notebook):
-        for output in cell["outputs"]:
-            for text in texts(output):
-                found = PATHS.search(text) or MACHINES.search(text)
-                if found:
-                    faults.append(f"{cell_name} printed what only this machine has: {found[0]}")
-    return faults
+        for text in texts(cell):
+            if machine := PATHS.search(text) or MACHINES.search(text):
+                yield f"{cell_name} printed what only this machine has: {machine[0]}"
 
 
-def first_cell(name: str, notebook: Notebook) -> list[str]:
-    """The first code cell is the book's, letter by letter, and prints nothing."""
-    cells = code_cells(notebook)
-    text = cells[0]["source"] if cells else ""
-    address = IN_CELL.search(text)
-    if address is None or text != first_cell_source(*address.groups()):
-        return ["the first code cell is not rope.book.tools.repository.first_cell_source(...)"]
-    faults = []
-    if cells[0]["outputs"]:
-        faults.append("the first code cell printed something")
-    if "hide-input" not in marks(cells[0]):
-        faults.append("the first code cell is not tagged hide-input")
-    return faults
+def first_cell(name: str, notebook: Notebook) -> Iterator[str]:
+    """The first code cell is the book's, letter by letter, folded, and prints nothing."""
+    cell = code_cells(notebook)[0]
+    address = IN_CELL.search(cell["source"])
+    if address is None or cell["source"] != first_cell_source(*address.groups()):
+        yield "the first code cell is not rope.book.tools.repository.first_cell_source(...)"
+    if cell["outputs"]:
+        yield "the first code cell printed something"
+    if "hide-input" not in marks(cell):
+        yield "the first code cell is not tagged hide-input"
 
 
-def goals(name: str, notebook: Notebook) -> list[str]:
+def goals(name: str, notebook: Notebook) -> Iterator[str]:
     """One of the first four cells holds the goals, with the minutes and the prerequisites."""
-    boxes = [cell["source"] for cell in notebook["cells"][:4] if GOALS.search(cell["source"])]
-    if not boxes:
-        return ["none of the first four cells holds a `:::{admonition}` of class `goals`"]
-    said = {"how many minutes": r"(minutes|hours)\b", "the prerequisites": r"(?i)prerequisites?\b"}
-    return [
-        f"the box of goals does not say {what}"
-        for what, words in said.items()
-        if not re.search(words, boxes[0])
-    ]
+    opening = (cell["source"] for cell in notebook["cells"][:4])
+    box = next(filter(GOALS.search, opening), "")
+    if not box:
+        yield "none of the first four cells holds a `:::{admonition}` of class `goals`"
+    if not re.search(r"(minutes|hours)\b", box):
+        yield "the box of goals does not say how many minutes"
+    if not re.search(r"(?i)prerequisites?\b", box):
+        yield "the box of goals does not say the prerequisites"
 
 
-def lengths(name: str, notebook: Notebook) -> list[str]:
+def lengths(name: str, notebook: Notebook) -> Iterator[str]:
     """Code on the page is short; code that is folded away may be longer."""
-    faults = []
     for cell_name, cell in named(notebook):
         lines = len(cell["source"].splitlines())
         limit = LONGEST_HIDDEN_CELL if marks(cell) & HIDDEN else LONGEST_CELL
         if lines > limit:
-            faults.append(f"{cell_name} has {lines} lines; at most {limit}")
-    return faults
+            yield f"{cell_name} has {lines} lines; at most {limit}"
 
 
-def words(name: str, notebook: Notebook) -> list[str]:
+def words(name: str, notebook: Notebook) -> Iterator[str]:
     """A chapter's prose, exercises and their solutions among it, is short."""
-    prose = [cell["source"] for cell in notebook["cells"] if cell["cell_type"] == "markdown"]
-    count = sum(len(WORD.findall(FORMULA.sub(" x ", text))) for text in prose)
+    count = sum(len(WORD.findall(FORMULA.sub(" x ", text))) for text in prose(notebook))
     limit = MOST_WORDS_IN_FRONT if name == FRONT_PAGE else MOST_WORDS
-    return [f"its prose has {count} words; at most {limit}"] if count > limit else []
+    if count > limit:
+        yield f"its prose has {count} words; at most {limit}"
 
 
-def exercises(name: str, notebook: Notebook) -> list[str]:
+def exercises(name: str, notebook: Notebook) -> Iterator[str]:
     """At least three exercises, each with a label and a hidden solution that is itself executed."""
     asked: list[str] = []
     solved = set()
     inside: list[str] = []  # the exercises whose solution the cell is in: one, or none
-    faults = []
     for cell in notebook["cells"]:
         text = cell["source"]
         if cell["cell_type"] == "code":
@@ -185,60 +174,55 @@ def exercises(name: str, notebook: Notebook) -> list[str]:
         labels = EXERCISE.findall(text)
         asked += labels
         if len(labels) < text.count("{exercise}"):
-            faults.append(f"an exercise has no label (cell {cell.get('id')})")
+            yield f"an exercise has no label (cell {cell.get('id')})"
         if "{solution-" in text:
             inside = HIDDEN_SOLUTION.findall(text)
-    faults += [
-        f"exercise {label} has no solution-start of `:class: dropdown` with executed code behind it"
-        for label in asked
-        if label not in solved
-    ]
+    for label in asked:
+        if label not in solved:
+            yield f"exercise {label} has no solution-start of `:class: dropdown` with executed code"
     if name != FRONT_PAGE and len(asked) < FEWEST_EXERCISES:
-        faults.append(f"{len(asked)} exercises; at least {FEWEST_EXERCISES}")
-    return faults
+        yield f"{len(asked)} exercises; at least {FEWEST_EXERCISES}"
 
 
-def summary(name: str, notebook: Notebook) -> list[str]:
+def summary(name: str, notebook: Notebook) -> Iterator[str]:
     """A chapter has a section called Summary."""
-    prose = [cell["source"] for cell in notebook["cells"] if cell["cell_type"] == "markdown"]
-    if name == FRONT_PAGE or any(re.search(r"^#+ Summary\s*$", text, re.M) for text in prose):
-        return []
-    return ["there is no heading called Summary"]
+    headings = (re.search(r"^#+ Summary\s*$", text, re.M) for text in prose(notebook))
+    if name != FRONT_PAGE and not any(headings):
+        yield "there is no heading called Summary"
 
 
-def form(name: str, notebook: Notebook) -> list[str]:
+def form(name: str, notebook: Notebook) -> Iterator[str]:
     """It is as `execute` stores it: an id for each cell, once, no times, no versions."""
-    ids = [cell.get("id") for cell in notebook["cells"]]
-    faults = [f"the id {one} stands {ids.count(one)} times" for one in {*ids} if ids.count(one) > 1]
-    faults += [f"cell {number} has no id" for number, one in enumerate(ids, 1) if not one]
-    timed = [cell.get("id") for cell in notebook["cells"] if "execution" in cell["metadata"]]
-    faults += [f"cell {one} holds times of execution" for one in timed]
+    times = Counter(cell.get("id") for cell in notebook["cells"])
+    for own, number in times.items():
+        if number > 1 or not own:
+            yield f"the id {own} stands {number} times; each cell must have one of its own"
+    for cell in notebook["cells"]:
+        if "execution" in cell["metadata"]:
+            yield f"cell {cell.get('id')} holds times of execution"
     if notebook["metadata"] != METADATA:
-        faults.append(f"its metadata are not {METADATA}")
-    return faults
+        yield f"its metadata are not {METADATA}"
 
 
-def figures(name: str, notebook: Notebook) -> list[str]:
+def figures(name: str, notebook: Notebook) -> Iterator[str]:
     """Every figure has a caption, and a text for those who do not see it."""
-    faults = []
     for cell_name, cell in named(notebook):
         settings = cell["metadata"].get("mystnb", {})
         for output in cell["outputs"]:
             for kind, value in output.get("data", {}).items():
                 if kind == "image/svg+xml":
                     title = re.search(r"<title>(.*?)</title>", value, re.DOTALL)
-                    said = title[1] if title else ""
+                    description = title[1] if title else ""
                 elif kind.startswith("application/vnd.vega"):
-                    said = value.get("description", "")
+                    description = value.get("description", "")
                 elif kind.startswith("image/"):
-                    said = settings.get("image", {}).get("alt", "")
+                    description = settings.get("image", {}).get("alt", "")
                 else:
                     continue
-                if not said.strip():
-                    faults.append(f"{cell_name}: its {kind} has no text that says what it shows")
+                if not description.strip():
+                    yield f"{cell_name}: its {kind} has no text that says what it shows"
                 if not settings.get("figure", {}).get("caption", "").strip():
-                    faults.append(f"{cell_name}: no mystnb.figure.caption in its metadata")
-    return faults
+                    yield f"{cell_name}: no mystnb.figure.caption in its metadata"
 
 
 def claim(cell: Cell) -> str:
@@ -247,25 +231,23 @@ def claim(cell: Cell) -> str:
     return found[1] if found else ""
 
 
-def ticks(name: str, notebook: Notebook) -> list[str]:
+def ticks(name: str, notebook: Notebook) -> Iterator[str]:
     """A cell that only checks is folded under the claim that it asserts, and prints nothing."""
-    faults = []
     for cell_name, cell in named(notebook):
         if "check" not in marks(cell):
             if claim(cell):
-                faults.append(f"{cell_name} has a claim and no tag check")
+                yield f"{cell_name} has a claim and no tag check"
             continue
         if not claim(cell):
-            faults.append(f"{cell_name}: its first line must be `# ✓ ` and 12 to 120 characters")
+            yield f"{cell_name}: its first line must be `# ✓ ` and 12 to 120 characters"
         folded = cell["metadata"].get("jupyter", {}).get("source_hidden")
         if "hide-input" not in marks(cell) or not folded:
-            faults.append(f"{cell_name} is a check and not folded, by hide-input and source_hidden")
+            yield f"{cell_name} is a check and not folded, by hide-input and source_hidden"
         if cell["outputs"] or not ASSERTS.search(cell["source"]):
-            faults.append(f"{cell_name} is a check; it must assert, and print nothing")
-    return faults
+            yield f"{cell_name} is a check; it must assert, and print nothing"
 
 
-RULES: dict[str, Callable[[str, Notebook], list[str]]] = {
+RULES: dict[str, Callable[[str, Notebook], Iterator[str]]] = {
     rule.__name__: rule
     for rule in (
         runs, errors, ignored, paths, first_cell, goals, lengths, words, exercises, summary, form,

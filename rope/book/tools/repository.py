@@ -28,9 +28,8 @@ import rope
 if not hasattr(rope, "rotary_embedding"):
     raise ImportError("another rope: %pip uninstall -y rope rope-book, restart, rerun")"""
 IN_CELL = re.compile(r'^REPOSITORY, TAG = "([^"]*)", "([^"]*)"$', re.MULTILINE)
-# In the files: what stands before the address, the address, what stands behind it.
-IN_NOTEBOOK = re.compile(r'("REPOSITORY, TAG = \\")([^"\\]*)(\\", )')
-IN_CONFIG = re.compile(r'(^repository:\n  url: ")([^"]*)(")', re.MULTILINE)
+# In a notebook's file, and in _config.yml.
+IN_FILE = re.compile(r'((?:"REPOSITORY, TAG = \\|^repository:\n  url: )")[^"\\]*', re.MULTILINE)
 ADDRESS = re.compile(r"((https|file)://[^\s\"'\\{}]+[^\s\"'\\{}/])?")
 
 
@@ -54,8 +53,7 @@ def with_address(text: str, url: str) -> str:
 
     Raises ValueError: there is not one place for the address.
     """
-    pattern = IN_CONFIG if IN_CONFIG.search(text) else IN_NOTEBOOK
-    changed, places = pattern.subn(rf"\g<1>{url}\g<3>", text)
+    changed, places = IN_FILE.subn(rf"\g<1>{url}", text)
     if places != 1:
         raise ValueError(f"it names the address in {places} places; it must be one")
     return changed

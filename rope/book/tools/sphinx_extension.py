@@ -15,6 +15,10 @@ from rope.book.tools.notebooks import claim, code_cells
 
 VEGA_LITE = "5.20"  # the version of the JSON that Altair 5.5 writes
 STATIC = Path(__file__).parent / "static"
+MATHJAX = "tex-chtml.js"  # the build of MathJax that the pages load
+# MathJax's other builds, the parts that this one holds, what serves no browser or a very old one.
+# What the menu of a formula loads stays.
+NOT_LOADED = ("mathjax/*.js", "mathjax/input/tex*.js", "locales/**/*.*", "**/*.map", "**/*.ttf")
 # What the theme and the extensions write into pages, and what shall stand there.
 MENDS = {
     # An error on every page opened from file://.
@@ -89,10 +93,15 @@ def leave_out_thebe(app: Any, page: str, template: str, context: Any, doctree: A
     context["css_files"] = [css for css in context["css_files"] if "thebe" not in str(css.filename)]
 
 
-def mend_pages(app: Any, error: Exception | None) -> None:
-    """Write out of the pages what `MENDS` names."""
+def leave_out_unused(app: Any, error: Exception | None) -> None:
+    """Take out files that no page loads; write out of the pages what `MENDS` names."""
     if error is not None or app.builder.format != "html":
         return
+    static = Path(app.outdir) / "_static"
+    for pattern in NOT_LOADED:
+        for file in static.glob(pattern):
+            if file.name != MATHJAX:
+                file.unlink()
     for page in Path(app.outdir).rglob("*.html"):
         text = mended = page.read_text(encoding="utf-8")
         for fault, mend in MENDS.items():
@@ -129,7 +138,7 @@ def setup(app: Any) -> dict[str, Any]:
     app.connect("source-read", name_folds)
     app.connect("env-updated", write_in_parallel)
     app.connect("html-page-context", leave_out_thebe)
-    app.connect("build-finished", mend_pages)
+    app.connect("build-finished", leave_out_unused)
     app.connect("autodoc-process-docstring", list_arguments, priority=900)
     app.add_css_file("book.css", priority=900)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -126,16 +126,12 @@
       });
   }
 
-  function start() {
-    var boxes = Array.prototype.slice.call(document.querySelectorAll(".rope-chart"));
-    boxes.forEach(draw);
-    window.addEventListener("resize", function () {
-      boxes.forEach(function (box) {
-        if (box.dataset.ready && box.dataset.stacked !== String(box.clientWidth < NARROW)) draw(box);
-      });
+  // The page has been read: this script is deferred.
+  var boxes = document.querySelectorAll(".rope-chart");
+  boxes.forEach(draw);
+  window.addEventListener("resize", function () {
+    boxes.forEach(function (box) {
+      if (box.dataset.ready && box.dataset.stacked !== String(box.clientWidth < NARROW)) draw(box);
     });
-  }
-
-  if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", start);
-  else start();
+  });
 })();
