@@ -16,9 +16,9 @@ from docutils import nodes
 from myst_nb.core.render import NbElementRenderer
 
 from rope.book.figures import style
+from rope.book.figures.chart import VEGA_LITE
 
 SVG = "image/svg+xml"
-VEGA_LITE = "application/vnd.vegalite.v5+json"
 EXPLORER = '<div class="rope-explorer"'  # its colours are the theme's; the theme's tables' are not
 ROLES = ("muted", "grid", "paper", "blue", "vermilion", "green", "purple", "ochre", "sky")
 THEME_COLOURS = {style.INK: "currentColor"}
@@ -72,14 +72,24 @@ def inline_svg(svg: str, place: str = "") -> str:
 
 
 def chart_box(spec: Any) -> str:
-    """The box that charts.js fills: the chart's JSON, and its description without script."""
+    """The box that charts.js fills: the chart's JSON, and without script its description and still.
+
+    The still shows the state that the chart is stored in, in the page's font, its panels stacked, so
+    that its words can be read on a phone.
+    """
+    from rope.book.paper.pictures import still_chart  # which takes its colours from here
+
     label = html.escape(str(spec.get("description", "")), quote=True)
+    own = hashlib.sha256(json.dumps(spec).encode()).hexdigest()[:8]
+    still = re.sub(r' font-family="[^"]*"', "", still_chart(spec, f"f{own}", narrow=True))
+    still = still.replace("<svg ", '<svg style="max-width: 100%; height: auto" ', 1)
     # No string of the JSON may end the script element.
     text = json.dumps(spec, ensure_ascii=False).replace("<", "\\u003c")
-    for stored, shown in THEME_COLOURS.items():
-        text = text.replace(stored, shown)
-    return (
+    box = (
         f'<div class="rope-chart" role="group" aria-label="{label}">'
         f'<script type="application/json">{text}</script>'
-        f"<noscript><p>This figure moves, which needs JavaScript. {label}</p></noscript></div>"
+        f"<noscript>{still}<p>This figure moves, which needs JavaScript.</p></noscript></div>"
     )
+    for stored, shown in THEME_COLOURS.items():
+        box = box.replace(stored, shown)
+    return box

@@ -6,6 +6,7 @@ The built page redraws the chart in its own theme (see `rope/book/tools/static/c
 """
 
 import sys
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import altair as alt
@@ -13,9 +14,18 @@ import numpy as np
 
 from rope.book.figures.style import COLOURS, GRID, INK, MUTED, PAPER, Dash
 
+VEGA_LITE = "application/vnd.vegalite.v5+json"
+
+
+def shown(spec: dict[str, Any], **_: Any) -> dict[str, Any]:
+    """A chart as a cell's output: its JSON, and for a plain viewer its description."""
+    return {VEGA_LITE: spec, "text/plain": f"Figure: {spec.get('description', 'a chart')}"}
+
+
+alt.renderers.register("rope", shown)
 # Colab has a renderer of its own and would not show the bare JSON.
 if "google.colab" not in sys.modules:
-    alt.renderers.enable("mimetype")
+    alt.renderers.enable("rope")
 
 SIZE = 340  # pixels: a plane that fits a page 390 pixels wide
 
@@ -33,6 +43,13 @@ def slider(
     return alt.param(name=name, value=value, bind=bind)
 
 
+def menu(name: str, options: Iterable[str | int], value: str | int, label: str) -> alt.Parameter:
+    """A named value chosen from a labelled list; expressions use it by its name."""
+    return alt.param(
+        name=name, value=value, bind=alt.binding_select(options=[*options], name=label)
+    )
+
+
 def derived(name: str, expression: str) -> alt.Parameter:
     """A named number computed from the sliders by a Vega expression."""
     return alt.param(name=name, expr=expression)
@@ -47,6 +64,11 @@ def data(**columns: Any) -> alt.Data:
     lists = {key: np.asarray(value).tolist() for key, value in columns.items()}
     rows = zip(*lists.values(), strict=True)
     return alt.Data(values=[dict(zip(lists, map(_short, row), strict=True)) for row in rows])
+
+
+def table(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> alt.Data:
+    """Rows of equal length as chart data, their columns named, rounded as by `data`."""
+    return data(**dict(zip(names, zip(*rows, strict=True), strict=True)))
 
 
 def _short(value: Any) -> Any:
@@ -76,6 +98,11 @@ def _limits(domain: Any, scale: dict[str, Any], axis: dict[str, Any]) -> dict[st
     if domain is not None:
         given["scale"] = alt.Scale(domain=list(domain), nice=False, **scale)
     return given
+
+
+def bare(channel: Any, field: str, low: float, high: float) -> Any:
+    """The encoding of a place between two limits, with no axis; channel: `alt.X` or `alt.Y`."""
+    return channel(field, axis=None, scale=alt.Scale(domain=[low, high], nice=False))
 
 
 def coordinates(extent: float) -> dict[str, Any]:

@@ -57,8 +57,7 @@ def _grid(re: str, im: str) -> alt.Chart:
     """The lines of the unit squares, multiplied by a complex number, as `x`, `y` to `x2`, `y2`."""
     low, high = CELLS[0], CELLS[-1]
     ends = [(at, low, at, high) for at in CELLS] + [(low, at, high, at) for at in CELLS]
-    columns = dict(zip(("a", "b", "c", "d"), zip(*ends, strict=True), strict=True))
-    placed = alt.Chart(chart.data(**columns)).transform_calculate(
+    placed = alt.Chart(chart.table(("a", "b", "c", "d"), ends)).transform_calculate(
         x=f"{re}*datum.a - {im}*datum.b",
         y=f"{re}*datum.b + {im}*datum.a",
         x2=f"{re}*datum.c - {im}*datum.d",

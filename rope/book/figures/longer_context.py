@@ -39,9 +39,8 @@ def spectrum(long_factor: tuple[float, ...], *, base: float, length: int, factor
     and factor: the model they belong to, which the sliders do not change.
     """
     searched = f"method == '{LONGROPE}'"
-    methods = alt.binding_select(options=list(RATIOS), name="method")
     parameters = [
-        alt.param(name="method", value=NTK, bind=methods),
+        chart.menu("method", RATIOS, NTK, "method"),
         chart.slider("factor", 1, 32, 1, 8, "factor s"),
         chart.slider("loglength", 9, 17, 1, 12, "length L, power of two"),
         chart.slider("logbase", 3, 7, 0.1, 4, "base, power of ten"),

@@ -7,9 +7,8 @@ import altair as alt
 
 from rope.book.figures import Picture, chart, picture, subplots
 from rope.book.figures.seeds import (
-    LOOKS,
     Curve,
-    check_some,
+    colours,
     curves_of_seeds,
     draw,
     end_labels,
@@ -28,9 +27,8 @@ def above_reference(values: Mapping[str, Mapping[str, Sequence[float]]]) -> Pict
 
     values: by the words for a setting ("128 characters"), by method, the differences seed by seed;
     one or two settings, the first with full dots. Sorted by the first setting's means.
-    Raises ValueError where there is nothing to draw, and for a single seed.
+    Raises ValueError for a single seed.
     """
-    check_some(values)
     found = {
         words: {name: interval(seeds) for name, seeds in methods.items()}
         for words, methods in values.items()
@@ -78,7 +76,7 @@ def loss_curves(curves: Mapping[str, Sequence[Curve]]) -> Picture:
 
     curves: by method, for each seed its steps under "step" and losses under "loss".
     The first loss, before any step, is left out of sight: it is the same for all, and far above.
-    Raises ValueError for no curves, and for seeds that were evaluated after different steps.
+    Raises ValueError for seeds that were evaluated after different steps.
     """
     steps, found = curves_of_seeds(curves, "step", "loss")
     found = dict(sorted(found.items(), key=lambda pair: pair[1].mean[-1]))
@@ -107,7 +105,7 @@ def learning(trainings: Mapping[str, Mapping[str, Sequence[Curve]]]) -> Any:
 
     trainings: by the words for a text and a budget, by method, for each seed its steps under "step"
     and losses under "loss", RoPE's among them. The loss before any step is left out.
-    Raises ValueError for no curves, and for seeds that were evaluated after different steps.
+    Raises ValueError for seeds that were evaluated after different steps.
     """
     rows: list[tuple[Any, ...]] = []
     ends: list[tuple[Any, ...]] = []
@@ -119,22 +117,15 @@ def learning(trainings: Mapping[str, Mapping[str, Sequence[Curve]]]) -> Any:
                 rows += [(words, label(name), seed, step, loss) for step, loss in points]
             at_end = found[name].mean[-1]
             ends.append((words, label(name), at_end, at_end - found[REFERENCE].mean[-1]))
-    if not rows:
-        raise ValueError("no curves: give at least one training with RoPE's among them")
     options = list(dict.fromkeys(name for _, name, *_ in ends if name != label(REFERENCE)))
-    given = (("text", list(trainings), "trained on"), ("method", options, "method"))
     choices = [
-        alt.param(name=name, value=few[0], bind=alt.binding_select(options=[*few], name=says))
-        for name, few, says in given
+        chart.menu("text", trainings, next(iter(trainings)), "trained on"),
+        chart.menu("method", options, options[0], "method"),
     ]
-    columns = zip(("text", "name", "seed", "step", "loss"), zip(*rows, strict=True), strict=True)
-    lines = chart.data(**dict(columns))
-    columns = zip(("text", "name", "end", "less"), zip(*ends, strict=True), strict=True)
-    lasts = chart.data(**dict(columns))
+    lines = chart.table(("text", "name", "seed", "step", "loss"), rows)
+    lasts = chart.table(("text", "name", "end", "less"), ends)
     x = chart.x("step:Q", "training step", grid=False)
     y = chart.y("loss:Q", "validation loss", [1.2, 3.6])
-    known = {words: colour for words, colour, _ in LOOKS.values()}
-    scale = alt.Scale(domain=list(known), range=list(known.values()))
     reference, chosen = (
         alt.Chart(lines).transform_filter(f"datum.text == text && datum.name == {which}")
         for which in (f"'{label(REFERENCE)}'", "method")
@@ -143,7 +134,7 @@ def learning(trainings: Mapping[str, Mapping[str, Sequence[Curve]]]) -> Any:
     over = chosen.mark_line(clip=True, strokeWidth=1.8)
     drawn = (
         under.encode(x=x, y=y, detail="seed:N"),
-        over.encode(x=x, y=y, detail="seed:N", color=alt.Color("name:N", scale=scale, legend=None)),
+        over.encode(x=x, y=y, detail="seed:N", color=colours()),
     )
     end = alt.Chart(lasts).transform_filter("datum.text == text && datum.name == method")
     said = (
