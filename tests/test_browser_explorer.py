@@ -332,6 +332,26 @@ def test_guesses_come_before_answers_by_keyboard(visitors, data):  # noqa: F811
     assert visitor.faults == []
 
 
+@pytest.mark.parametrize(("group", "below"), [("heads", 4), ("dials", 8)])
+def test_a_group_of_buttons_is_one_stop_with_arrows(visitors, group, below):  # noqa: F811
+    page = visitors(WIDE).open(PAGE)
+    choose(page, START | {"layer": 0, "head": 0})
+    buttons = page.locator(f".rope-explorer .{group} button")
+    focused = "() => document.activeElement.getAttribute('aria-label')"
+    labels = [button.get_attribute("aria-label") for button in buttons.all()]
+    buttons.first.focus()
+    for key, place in (("ArrowLeft", 0), ("ArrowRight", 1), ("ArrowDown", 1 + below)):
+        page.keyboard.press(key)
+        assert page.evaluate(focused) == labels[place]
+    assert [button.get_attribute("tabindex") == "0" for button in buttons.all()] == [
+        place == 1 + below for place in range(16)
+    ]
+    page.keyboard.press("Enter")
+    assert buttons.nth(1 + below).get_attribute("aria-pressed") == "true"
+    page.keyboard.press("Tab")
+    assert page.evaluate(focused) not in labels
+
+
 def test_on_a_dark_page_the_maps_are_painted_anew(visitors):  # noqa: F811
     page = visitors(WIDE, color_scheme="light").open(PAGE)
     pixel = """() => [...document.querySelector('.rope-explorer canvas').getContext('2d')
