@@ -128,7 +128,8 @@ def test_the_page_takes_the_themes_colours_and_keeps_ids_apart():
 
 
 def test_a_picture_wider_than_a_phone_scrolls_in_its_own_box():
-    figure, axes = subplots(width=10)
+    figure, axes = subplots()
+    figure.set_size_inches(10, 3)
     axes.set_xlabel("wide")
     page = inline_svg(picture(figure, alt="Wide axes.").svg)
     narrowest = re.search(r"--rope-narrowest: (\d+)px", page)

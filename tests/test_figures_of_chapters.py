@@ -295,6 +295,13 @@ def test_a_position_beyond_the_format_is_its_neighbour():
     assert shown(8.006, 9, 0)[1] == 257
 
 
+@pytest.mark.parametrize(("dim", "logbase", "distance"), [(128, 4, 46), (16, 2, 4096)])
+def test_the_mean_over_planes_is_read_at_the_chosen_distance(dim, logbase, distance):
+    mean = np.cos(distance * inverse_frequencies(dim, 10.0**logbase)).mean()
+    svg = rendered(properties.decay_chart(), d=dim, logbase=logbase, distance=distance)
+    assert f"mean at {distance:,}: {mean:.3f}" in svg
+
+
 LONG = tuple(1.0 + 1.3 * j for j in range(48))
 SEARCHED = {"base": 10_000.0, "length": 4096, "factor": 32.0}
 

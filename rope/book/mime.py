@@ -74,8 +74,8 @@ def inline_svg(svg: str, place: str = "") -> str:
 def chart_box(spec: Any) -> str:
     """The box that charts.js fills: the chart's JSON, and without script its description and still.
 
-    The still shows the state that the chart is stored in, in the page's font, its panels stacked, so
-    that its words can be read on a phone.
+    The still shows the state that the chart is stored in, in the page's font, its panels stacked,
+    so that its words can be read on a phone.
     """
     from rope.book.paper.pictures import still_chart  # which takes its colours from here
 

@@ -111,15 +111,13 @@ def coordinates(extent: float) -> dict[str, Any]:
     return {"x": alt.X("x:Q", **look), "y": alt.Y("y:Q", **look)}
 
 
-def plane(extent: float, *, circle: bool = True) -> alt.LayerChart:
-    """The background of a plane: two axes through the origin and, if wanted, the unit circle."""
+def plane(extent: float) -> alt.LayerChart:
+    """The background of a plane: two axes through the origin and the unit circle."""
     reach = extent * 0.97
     lines = data(x=[-reach, 0.0], y=[0.0, -reach], x2=[reach, 0.0], y2=[0.0, reach])
     cross = alt.Chart(lines).mark_rule(color=GRID, strokeWidth=1.5)
-    layers = [cross.encode(**coordinates(extent), x2="x2", y2="y2")]
-    if circle:
-        layers.append(arc("0", "2*PI", extent=extent, colour=GRID))
-    return alt.layer(*layers)
+    cross = cross.encode(**coordinates(extent), x2="x2", y2="y2")
+    return alt.layer(cross, arc("0", "2*PI", extent=extent, colour=GRID))
 
 
 def arc(start: str, end: str, *, extent: float, radius: str = "1", colour: str = INK) -> alt.Chart:

@@ -94,7 +94,8 @@ def seen_from_q() -> Picture:
     left.fill(corners.real, corners.imag, color=SKY, alpha=0.2, linewidth=0)
     left.text(1.75, 1.75, f"area {both.imag:g}", **shapes.CENTRED)
     foot = Q * both.real / abs(Q) ** 2
-    _right_angle(left, foot, Q / abs(Q))
+    corner = foot + 0.18 * Q / abs(Q) * np.array([-1, -1 + 1j, 1j])  # the mark of a right angle
+    left.plot(corner.real, corner.imag, color=MUTED, linewidth=1)
     left.plot([K.real, foot.real], [K.imag, foot.imag], color=MUTED, linestyle=shapes.DASHED)
     _arrows(left, {"$q$": (Q, BLUE), "$k$": (K, VERMILION)}, far=1.12)
     _projection(left, foot)
@@ -132,9 +133,3 @@ def _arrows(ax: Any, named: dict[str, tuple[complex, str]], far: float) -> None:
 def _projection(ax: Any, foot: complex) -> None:
     """A thick line from the origin, behind the arrow that it lies on."""
     ax.plot([0, foot.real], [0, foot.imag], "-", color=GREEN, linewidth=5, alpha=0.6)
-
-
-def _right_angle(ax: Any, foot: complex, along: complex, size: float = 0.18) -> None:
-    """The mark of a right angle between a line and its perpendicular."""
-    steps = foot + size * along * np.array([-1, -1 + 1j, 1j])
-    ax.plot(steps.real, steps.imag, color=MUTED, linewidth=1)

@@ -1,6 +1,7 @@
 """How trainings went: chapter "What training shows". Numbers by method, losses in nats a token."""
 
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
 import altair as alt
@@ -29,45 +30,38 @@ def above_reference(values: Mapping[str, Mapping[str, Sequence[float]]]) -> Pict
     one or two settings, the first with full dots. Sorted by the first setting's means.
     Raises ValueError for a single seed.
     """
-    found = {
-        words: {name: interval(seeds) for name, seeds in methods.items()}
-        for words, methods in values.items()
-    }
-    first = next(iter(found.values()))
-    names = sorted(first, key=lambda name: first[name].mean)
+    first = next(iter(values.values()))
+    names = sorted(first, key=lambda name: fmean(first[name]))
     figure, ax = subplots(height=0.9 + 0.44 * len(names))
     ax.axvline(0, color=MUTED, linewidth=1)
+    settings = []
     for (words, methods), shift, full in zip(
         values.items(), (-0.2, 0.2), (True, False), strict=False
     ):
+        means = []
         for row, name in enumerate(names):
-            colour, line = look(name, names)["color"], found[words][name]
+            seeds, y, colour = methods[name], row + shift, look(name, names)["color"]
+            line = interval(seeds)
             dots = {"color": colour, "markersize": 5, "markerfacecolor": colour if full else "none"}
-            height = [row + shift] * len(methods[name])
-            ax.plot(methods[name], height, "o", linestyle="none", **dots)
-            ax.plot([line.low, line.high], [row + shift] * 2, color=colour, linewidth=1.5)
-            ax.plot([line.mean], [row + shift], "|", color=INK, markersize=9, markeredgewidth=1.5)
-            number = {"ha": "left", "va": "center", "clip_on": False}
-            place = ax.get_yaxis_transform()
-            ax.text(1.02, row + shift, f"{round(line.mean, 3) + 0:+.3f}", transform=place, **number)
+            ax.plot(seeds, [y] * len(seeds), "o", linestyle="none", **dots)
+            ax.plot([line.low, line.high], [y, y], color=colour, linewidth=1.5)
+            ax.plot([line.mean], [y], "|", color=INK, markersize=9, markeredgewidth=1.5)
+            mean = f"{round(line.mean, 3) + 0:+.3f}"
+            beside = {"transform": ax.get_yaxis_transform(), "va": "center", "clip_on": False}
+            ax.text(1.02, y, mean, **beside)
+            means.append(f"{label(name)} {mean} ± {line.half:.3f}")
         handle = {"color": MUTED, "markersize": 5, "markerfacecolor": MUTED if full else "none"}
         ax.plot([], [], "o", linestyle="none", label=words, **handle)
+        settings.append(f"{words}: {', '.join(means)}")
     ax.set_yticks(range(len(names)), [label(name) for name in names])
     ax.tick_params(axis="y", length=0)
     ax.set(ylim=(len(names) - 0.5, -0.5), xlabel=f"final loss minus {label(REFERENCE)}'s, nats")
     ax.grid(visible=False, axis="y")
     figure.legend(*ax.get_legend_handles_labels(), loc="outside upper left", ncols=2)
-    said = "; ".join(
-        f"{words}: "
-        + ", ".join(
-            f"{label(n)} {round(line[n].mean, 3) + 0:+.3f} ± {line[n].half:.3f}" for n in names
-        )
-        for words, line in found.items()
-    )
     return picture(
         figure,
         alt=f"Final loss minus {label(REFERENCE)}'s, one row a method, a dot a seed, a bar for "
-        f"the 95% t interval of the mean. {said}.",
+        f"the 95% t interval of the mean. {'; '.join(settings)}.",
     )
 
 
@@ -107,21 +101,16 @@ def learning(trainings: Mapping[str, Mapping[str, Sequence[Curve]]]) -> Any:
     and losses under "loss", RoPE's among them. The loss before any step is left out.
     Raises ValueError for seeds that were evaluated after different steps.
     """
-    rows: list[tuple[Any, ...]] = []
-    ends: list[tuple[Any, ...]] = []
-    for words, curves in trainings.items():
-        _, found = curves_of_seeds(curves, "step", "loss")
+    rows, ends = [], []
+    for text, curves in trainings.items():
+        _, means = curves_of_seeds(curves, "step", "loss")
         for name, seeds in curves.items():
             for seed, run in enumerate(seeds):
                 points = list(zip(run["step"], run["loss"], strict=True))[1:]
-                rows += [(words, label(name), seed, step, loss) for step, loss in points]
-            at_end = found[name].mean[-1]
-            ends.append((words, label(name), at_end, at_end - found[REFERENCE].mean[-1]))
+                rows += [(text, label(name), seed, step, loss) for step, loss in points]
+            end = means[name].mean[-1]
+            ends.append((text, label(name), end, end - means[REFERENCE].mean[-1]))
     options = list(dict.fromkeys(name for _, name, *_ in ends if name != label(REFERENCE)))
-    choices = [
-        chart.menu("text", trainings, next(iter(trainings)), "trained on"),
-        chart.menu("method", options, options[0], "method"),
-    ]
     lines = chart.table(("text", "name", "seed", "step", "loss"), rows)
     lasts = chart.table(("text", "name", "end", "less"), ends)
     x = chart.x("step:Q", "training step", grid=False)
@@ -131,23 +120,23 @@ def learning(trainings: Mapping[str, Mapping[str, Sequence[Curve]]]) -> Any:
         for which in (f"'{label(REFERENCE)}'", "method")
     )
     under = reference.mark_line(clip=True, color=BLUE, strokeWidth=1)
-    over = chosen.mark_line(clip=True, strokeWidth=1.8)
-    drawn = (
-        under.encode(x=x, y=y, detail="seed:N"),
-        over.encode(x=x, y=y, detail="seed:N", color=colours()),
-    )
-    end = alt.Chart(lasts).transform_filter("datum.text == text && datum.name == method")
+    over = chosen.mark_line(clip=True, strokeWidth=1.8).encode(color=colours())
+    panel = alt.layer(*(line.encode(x=x, y=y, detail="seed:N") for line in (under, over)))
+    ended = alt.Chart(lasts).transform_filter("datum.text == text && datum.name == method")
     said = (
         "method + ' ends at ' + format(datum.end, '.3f') + ', ' + format(datum.less, '+.3f') "
         f"+ ' from {label(REFERENCE)} (blue)'"
     )
-    sentence = chart.reading(said, y=10, size=14, of=end).properties(width=300, height=24)
-    panel = alt.layer(*drawn).properties(width=300, height=260, name="learning")
-    each = "; ".join(f"{text}: {name} {mean:.3f}" for text, name, mean, _ in ends)
+    sentence = chart.reading(said, y=10, size=14, of=ended).properties(width=300, height=24)
+    panel = panel.properties(width=300, height=260, name="learning")
+    losses = "; ".join(f"{text}: {name} {mean:.3f}" for text, name, mean, _ in ends)
     return chart.finish(
-        alt.vconcat(sentence, panel, spacing=8).add_params(*choices),
+        alt.vconcat(sentence, panel, spacing=8).add_params(
+            chart.menu("text", trainings, next(iter(trainings)), "trained on"),
+            chart.menu("method", options, options[0], "method"),
+        ),
         alt_text="Validation loss against the training step, a line a seed, for the chosen method "
-        f"over {label(REFERENCE)}'s in blue, on the chosen text. Means at the end: {each}.",
+        f"over {label(REFERENCE)}'s in blue, on the chosen text. Means at the end: {losses}.",
     )
 
 
