@@ -11,14 +11,16 @@ LENGTHS, DEVICES = (8, 16, 24), (2, 4)
 WIDTH, ROW = 300, 24
 LEFT = 66  # of the boxes beside the devices' names
 PART = "floor(datum.t*2*P/S)"  # of 2P equal stretches, the one that a token stands in
-#: Of token t, as Vega expressions: the device that holds it, and its place among that one's tokens.
-HOLDS = {
-    "contiguous": ("floor(datum.t*P/S)", "datum.t % (S/P)"),
-    "head-tail": (
-        f"({PART} < P ? {PART} : 2*P - 1 - {PART})",
-        f"(datum.t % (S/(2*P)) + ({PART} < P ? 0 : S/(2*P)))",
-    ),
-    "round robin": ("datum.t % P", "floor(datum.t/P)"),
+#: The device that holds token t, and the token's place there, as Vega expressions by scheme.
+DEVICE = {
+    "contiguous": "floor(datum.t*P/S)",
+    "head-tail": f"({PART} < P ? {PART} : 2*P - 1 - {PART})",
+    "round robin": "datum.t % P",
+}
+PLACE = {
+    "contiguous": "datum.t % (S/P)",
+    "head-tail": f"(datum.t % (S/(2*P)) + ({PART} < P ? 0 : S/(2*P)))",
+    "round robin": "floor(datum.t/P)",
 }
 
 
@@ -26,7 +28,7 @@ def split() -> Any:
     """Tokens, positions and causal pairs of each device, under scheme, devices and length."""
     return chart.finish(
         alt.vconcat(_tokens(), _pairs(), spacing=6).add_params(
-            chart.menu("scheme", HOLDS, "head-tail", "scheme"),
+            chart.menu("scheme", DEVICE, "head-tail", "scheme"),
             chart.menu("P", DEVICES, 2, "devices"),
             chart.menu("S", LENGTHS, 8, "tokens"),
         ),
@@ -40,14 +42,8 @@ def split() -> Any:
 
 def _placed(tokens: alt.Chart) -> alt.Chart:
     """Rows of tokens t below S, with the device and the place of each."""
-
-    def chosen(part: int) -> str:
-        *some, (_, last) = HOLDS.items()
-        cases = [f"scheme == '{name}' ? {both[part]} : " for name, both in some]
-        return "".join(cases) + last[part]
-
     return tokens.transform_filter("datum.t < S").transform_calculate(
-        device=chosen(0), place=chosen(1)
+        device=chart.chosen("scheme", DEVICE), place=chart.chosen("scheme", PLACE)
     )
 
 

@@ -6,7 +6,7 @@ The built page redraws the chart in its own theme (see `rope/book/tools/static/c
 """
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import altair as alt
@@ -48,6 +48,12 @@ def menu(name: str, options: Iterable[str | int], value: str | int, label: str) 
     return alt.param(
         name=name, value=value, bind=alt.binding_select(options=[*options], name=label)
     )
+
+
+def chosen(name: str, cases: Mapping[str, str]) -> str:
+    """The expression of the case that a menu is at; the last one's where it is at no other."""
+    *others, (_, last) = cases.items()
+    return "".join(f"{name} == '{case}' ? {value} : " for case, value in others) + last
 
 
 def derived(name: str, expression: str) -> alt.Parameter:

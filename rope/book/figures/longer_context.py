@@ -70,8 +70,6 @@ def _planes(long_factor: tuple[float, ...]) -> alt.Chart:
     """A row per plane: its ratio, its turns within L and s L, whether it meets untrained angles."""
     padding = [1.0] * (DIM // 2 - len(long_factor))
     table = chart.data(j=range(DIM // 2), searched=[*long_factor, *padding])
-    *chosen, last = RATIOS
-    cases = [*(f"method == '{method}' ? {RATIOS[method]}" for method in chosen), RATIOS[last]]
     return (
         alt.Chart(table)
         .transform_filter("datum.j < d/2")
@@ -80,7 +78,7 @@ def _planes(long_factor: tuple[float, ...]) -> alt.Chart:
             ramp="clamp((datum.j - low)/max(high - low, 0.001), 0, 1)",
             smooth="clamp((datum.turns - 1)/(4 - 1), 0, 1)",
         )
-        .transform_calculate(ratio=" : ".join(cases))
+        .transform_calculate(ratio=chart.chosen("method", RATIOS))
         .transform_calculate(reached="datum.ratio*datum.turns*s")
         # Untrained past L: it made no full turn within L, and now goes further.
         .transform_calculate(new="datum.turns < 1 && datum.reached > 1.000001*datum.turns")
