@@ -101,7 +101,7 @@ def attention_by_distance(
     )
     methods = [label(name) for name in attention]
     top = max(part for row in rows for part in row[4:6]) * 1.04
-    said = "; ".join(
+    far_shares = "; ".join(
         f"{label(name)}: {_far(shares[max(shares)], distances, context):.0%} from distance "
         f"{context:,} on, at {max(shares):,} characters"
         for name, shares in attention.items()
@@ -114,7 +114,7 @@ def attention_by_distance(
         alt_text="Bars: the share of a query's attention that keys at each range of distances get, "
         f"in the mean over heads, layers and seeds, for a text of {lengths[0]:,} to "
         f"{lengths[-1]:,} characters; models were trained on {context:,}. Ticks: the shares if all "
-        f"keys had equal weights. {said}.",
+        f"keys had equal weights. {far_shares}.",
     )
 
 

@@ -100,10 +100,10 @@ def y(field: str, title: str | None, domain: Any = None, scale: Any = None, **ax
 
 
 def _limits(domain: Any, scale: dict[str, Any], axis: dict[str, Any]) -> dict[str, Any]:
-    given: dict[str, Any] = {"axis": alt.Axis(**axis)} if axis else {}
+    encoding: dict[str, Any] = {"axis": alt.Axis(**axis)} if axis else {}
     if domain is not None:
-        given["scale"] = alt.Scale(domain=list(domain), nice=False, **scale)
-    return given
+        encoding["scale"] = alt.Scale(domain=list(domain), nice=False, **scale)
+    return encoding
 
 
 def bare(channel: Any, field: str, low: float, high: float) -> Any:

@@ -70,7 +70,7 @@ def _readings() -> alt.LayerChart:
     """Length and angle of z, of w and, from its coordinates, of z w."""
     length = "sqrt({0}*{0} + {1}*{1})"
     angle = "(atan2({1}, {0}) + 2*PI) % (2*PI)"
-    said = {
+    numbers = {
         "z": ("stretch", "angle"),
         "w": tuple(text.format(f"{W.real:g}", f"{W.imag:g}") for text in (length, angle)),
         "zw": tuple(text.format("w_re", "w_im") for text in (length, angle)),
@@ -81,7 +81,7 @@ def _readings() -> alt.LayerChart:
             y=30 + 30 * row,
             size=17,
         )
-        for row, (name, (size, turn)) in enumerate(said.items())
+        for row, (name, (size, turn)) in enumerate(numbers.items())
     ]
     return alt.layer(*lines).properties(width=270, height=120)
 

@@ -36,12 +36,12 @@ def found_by_distance(
     panels: by title, by method, for each seed one share at each distance, None where the method
     has no positions left. context: the trained length, marked; guess: the share by chance, dashed.
     """
-    found = {title: spreads(runs) for title, runs in panels.items()}
+    comparisons = {title: spreads(runs) for title, runs in panels.items()}
     figure, axes = subplots(
-        len(found), 1, height=0.5 + 2.5 * len(found), sharex=True, squeeze=False
+        len(comparisons), 1, height=0.5 + 2.5 * len(comparisons), sharex=True, squeeze=False
     )
-    said = []
-    for (title, lines), ax in zip(found.items(), axes.flat, strict=True):
+    summaries = []
+    for (title, lines), ax in zip(comparisons.items(), axes.flat, strict=True):
         ax.set_title(title, loc="left", fontsize=10)
         ax.axhline(guess, color=MUTED, linestyle=(0, (2, 3)), linewidth=1)
         ends = []
@@ -57,12 +57,12 @@ def found_by_distance(
         ax.minorticks_off()
         end_labels(ax, ends)
         shares = ", ".join(f"{words} {share:.2f} at {int(at):,}" for at, share, words in ends)
-        said.append(f"{title}: {shares}")
+        summaries.append(f"{title}: {shares}")
     axes.flat[-1].set_xlabel(f"distance (dotted: the trained length, {context})")
     return picture(
         figure,
         alt="Share of names whose symbol is found, against its distance, mean over seeds in a "
-        f"band from the least to the greatest; a guess finds {guess:.2f}. " + ". ".join(said) + ".",
+        f"band from the least to the greatest; a guess finds {guess:.2f}. {'. '.join(summaries)}.",
     )
 
 
@@ -89,7 +89,7 @@ def recall(
         chart.menu("method", map(label, answers), label(REFERENCE), "method"),
         chart.slider("t", 1, farthest, 1, min(SHOWN, farthest), "question t, 2t − 1 places back"),
     )
-    said = "; ".join(
+    means = "; ".join(
         f"{label(name)} {fmean(share for run in seeds for share in run['accuracy']):.2f}"
         for name, seeds in answers.items()
     )
@@ -99,7 +99,7 @@ def recall(
         alt_text="Above, the share of right answers against the question, a dot a seed, for the "
         f"chosen method; dashed lines are strategies that know no position: {under}. Below, its "
         "validation loss against the training step, a line a seed, and a dashed line at "
-        f"{guess:.2f}, an even guess. Mean share over all questions: {said}.",
+        f"{guess:.2f}, an even guess. Mean share over all questions: {means}.",
     )
 
 

@@ -38,10 +38,9 @@ def position_shown(
     chosen = "datum.patient == patient"
     curves = alt.Chart().transform_filter(chosen).transform_fold(planes, as_=["plane", "shown"])
     curves = curves.transform_calculate(off="datum.shown - datum.m")
-    said = chart.table(("patient", "finding"), findings.items())
-    words = chart.reading(
-        "'finding: ' + datum.finding", y=8, size=15, of=alt.Chart(said).transform_filter(chosen)
-    )
+    sentences = chart.table(("patient", "finding"), findings.items())
+    finding = alt.Chart(sentences).transform_filter(chosen)
+    words = chart.reading("'finding: ' + datum.finding", y=8, size=15, of=finding)
     return chart.finish(
         alt.vconcat(
             words.properties(width=WIDTH, height=16),

@@ -32,15 +32,14 @@ def hands(
     spacing = moves[1] - moves[0]
     count, height = len(planes), once.shape[1]
     frame = "datum.s == s"
-    said = chart.data(s=moves, once=off[:, 0].tolist(), steps=off[:, 1].tolist())
+    errors = chart.data(s=moves, once=off[:, 0].tolist(), steps=off[:, 1].tolist())
+    shown = alt.Chart(errors).transform_filter(frame)
     lines = (
         "'— moved once: off by ' + format(datum.once, '.1%')",
         "'- - one by one: off by ' + format(datum.steps, '.0%')",
     )
     words = [
-        chart.reading(
-            line, y=10 + 20 * row, size=15, of=alt.Chart(said).transform_filter(frame), color=colour
-        )
+        chart.reading(line, y=10 + 20 * row, size=15, of=shown, color=colour)
         for row, (line, colour) in enumerate(zip(lines, (BLUE, VERMILION), strict=True))
     ]
     size = {"width": DIAL * count, "height": DIAL * height}

@@ -179,8 +179,8 @@ def by_length(lengths: Sequence[int], curves: Mapping[str, Sequence[float]]) -> 
     ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
     ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     figure.legend(loc="outside upper left", ncols=2)
-    said = " ".join(f"{name}: {_course(lengths, curves[name])}." for name in names)
-    return picture(figure, alt=f"Time over that of a copy, by sequence length. {said}")
+    courses = " ".join(f"{name}: {_course(lengths, curves[name])}." for name in names)
+    return picture(figure, alt=f"Time over that of a copy, by sequence length. {courses}")
 
 
 def _course(lengths: Sequence[int], values: Sequence[float]) -> str:

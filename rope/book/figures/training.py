@@ -72,25 +72,26 @@ def loss_curves(curves: Mapping[str, Sequence[Curve]]) -> Picture:
     The first loss, before any step, is left out of sight: it is the same for all, and far above.
     Raises ValueError for seeds that were evaluated after different steps.
     """
-    steps, found = curves_of_seeds(curves, "step", "loss")
-    found = dict(sorted(found.items(), key=lambda pair: pair[1].mean[-1]))
-    low = min(min(curve.low) for curve in found.values())
-    high = max(max(curve.high[1:]) for curve in found.values())
+    steps, means = curves_of_seeds(curves, "step", "loss")
+    means = dict(sorted(means.items(), key=lambda pair: pair[1].mean[-1]))
+    low = min(min(curve.low) for curve in means.values())
+    high = max(max(curve.high[1:]) for curve in means.values())
     seen = (low - 0.05 * (high - low), high + 0.05 * (high - low))
     figure, ax = subplots(height=3.4)
-    for name, curve in found.items():
-        draw(ax, steps[name], curve, look(name, found))
+    for name, curve in means.items():
+        draw(ax, steps[name], curve, look(name, means))
     ax.set(xlabel="step", ylabel="validation loss", ylim=seen)
-    end_labels(ax, [(steps[way][-1], c.mean[-1], label(way)) for way, c in found.items()])
-    said = "; ".join(
+    ends = ((steps[name][-1], curve.mean[-1], label(name)) for name, curve in means.items())
+    end_labels(ax, ends)
+    losses = "; ".join(
         f"{label(name)} {curve.mean[-1]:.3f} ({curve.low[-1]:.3f} to {curve.high[-1]:.3f})"
-        for name, curve in found.items()
+        for name, curve in means.items()
     )
     last = max(step[-1] for step in steps.values())
     return picture(
         figure,
         alt=f"Validation loss against the training step, mean of {_seeds(curves)}; {BAND}. "
-        f"After {last:,} steps, lowest first: {said}.",
+        f"After {last:,} steps, lowest first: {losses}.",
     )
 
 
@@ -123,11 +124,11 @@ def learning(trainings: Mapping[str, Mapping[str, Sequence[Curve]]]) -> Any:
     over = chosen.mark_line(clip=True, strokeWidth=1.8).encode(color=colours())
     panel = alt.layer(*(line.encode(x=x, y=y, detail="seed:N") for line in (under, over)))
     ended = alt.Chart(lasts).transform_filter("datum.text == text && datum.name == method")
-    said = (
+    words = (
         "method + ' ends at ' + format(datum.end, '.3f') + ', ' + format(datum.less, '+.3f') "
         f"+ ' from {label(REFERENCE)} (blue)'"
     )
-    sentence = chart.reading(said, y=10, size=14, of=ended).properties(width=300, height=24)
+    sentence = chart.reading(words, y=10, size=14, of=ended).properties(width=300, height=24)
     panel = panel.properties(width=300, height=260, name="learning")
     losses = "; ".join(f"{text}: {name} {mean:.3f}" for text, name, mean, _ in ends)
     return chart.finish(

@@ -32,15 +32,15 @@ def by_plane(
     planes, in positions. A bar runs from the least to the greatest seed. A dotted line stands where
     the wavelength passes the trained length `context`.
     """
-    found = spreads(panels)
+    lines = spreads(panels)
     planes = len(wavelengths)
     edge = float(np.interp(math.log(context), np.log(wavelengths), range(planes)))
-    figure, _ = subplots(len(found), 1, height=1.2 + 1.5 * len(found), sharex=True)
+    figure, _ = subplots(len(lines), 1, height=1.2 + 1.5 * len(lines), sharex=True)
     axes = figure.axes
     looks = cycle(((BLUE, "o"), (VERMILION, "s"), (GREEN, "D")))
-    said = []
+    summaries = []
     for ax, (name, (mean, low, high)), (colour, shape) in zip(
-        axes, found.items(), looks, strict=False
+        axes, lines.items(), looks, strict=False
     ):
         bars = np.subtract(mean, low), np.subtract(high, mean)
         marks: dict[str, Any] = {"linestyle": "none", "markersize": 5, "elinewidth": 1.5}
@@ -48,7 +48,7 @@ def by_plane(
         ax.axhline(0, color=MUTED, linewidth=1)
         shapes.mark(ax, edge, f"trained length {context:,}" if ax is axes[-1] else "")
         ax.set_ylabel(name)
-        said.append(f"{name}: " + ", ".join(f"{value:.3f}" for value in mean))
+        summaries.append(f"{name}: " + ", ".join(f"{value:.3f}" for value in mean))
     ticks = list(range(0, planes, max(1, planes // 8)))
     axes[-1].set(xlabel="plane $j$", xticks=ticks)
     top = axes[0].secondary_xaxis("top")
@@ -56,9 +56,9 @@ def by_plane(
     top.set_xlabel("wavelength, in positions")
     return picture(
         figure,
-        alt=f"{len(found)} panels over {planes} planes, highest frequency first; a dot for "
+        alt=f"{len(lines)} panels over {planes} planes, highest frequency first; a dot for "
         "the mean over seeds, a bar from the least to the greatest seed. "
-        f"Means, {'; '.join(said)}. Wavelengths run from {wavelengths[0]:,.1f} to "
+        f"Means, {'; '.join(summaries)}. Wavelengths run from {wavelengths[0]:,.1f} to "
         f"{wavelengths[-1]:,.0f} positions; those of the planes from {math.ceil(edge)} on are "
         f"longer than the trained {context:,}.",
     )
@@ -105,7 +105,7 @@ def fall_by_planes(parts: Sequence[Sequence[float]], first: int, last: int) -> A
     ).properties(width=300, height=240)
     table = np.asarray(parts)
     fall = table[:, :NEAR].mean(axis=1) - table[:, FAR:].mean(axis=1)
-    said = ", ".join(f"{value:.2f}" for value in fall)
+    falls_by_plane = ", ".join(f"{value:.2f}" for value in fall)
     return chart.finish(
         alt.vconcat(words, lines, spacing=6).add_params(
             chart.slider("first", 0, planes - 1, 1, first, "first plane"),
@@ -115,7 +115,7 @@ def fall_by_planes(parts: Sequence[Sequence[float]], first: int, last: int) -> A
         alt_text=f"The mean score against distances 0 to {size - 1}, dashed, and the part of it "
         "that the chosen planes make, bold. The fall from the distances below "
         f"{NEAR} to those from {FAR} on is {fall.sum():.2f}; plane by plane, highest frequency "
-        f"first: {said}.",
+        f"first: {falls_by_plane}.",
     )
 
 
@@ -129,7 +129,7 @@ def base_curve(
     """
     height = 0.5 + 1.8 * len(losses)
     figure, _ = subplots(len(losses), 1, height=height, sharex=True)
-    panels, style, said = figure.axes, look("rope", ()), []
+    panels, style, summaries = figure.axes, look("rope", ()), []
     dots = {"color": style["color"], "linestyle": "none", "alpha": 0.6, "markersize": 5}
     for ax, (title, groups) in zip(panels, losses.items(), strict=True):
         means = [math.fsum(seeds) / len(seeds) for seeds in groups]
@@ -141,7 +141,7 @@ def base_curve(
         ax.set_title(title, loc="left", fontsize=10, pad=18 if first else 6)
         shapes.mark(ax, bound, f"bound {bound:,.0f}" if first else "")
         at = [f"{mean:.3f} at {base:,.0f}" for base, mean in zip(bases, means, strict=True)]
-        said.append(f"{title}: {', '.join(at)}")
+        summaries.append(f"{title}: {', '.join(at)}")
     ax.set_xticks(bases, [f"{base:,.0f}" for base in bases])
     ax.minorticks_off()
     ax.set_xlabel("base $b$")
@@ -149,8 +149,7 @@ def base_curve(
     return picture(
         figure,
         alt="Validation loss against the base, a dot a seed, a line through the means. "
-        + "; ".join(said)
-        + f". A dotted line marks the bound, {bound:,.0f}.",
+        f"{'; '.join(summaries)}. A dotted line marks the bound, {bound:,.0f}.",
     )
 
 
@@ -181,17 +180,17 @@ def attention_maps(weights: Sequence[Grid], text: str, *, layer: int = 0, head: 
     )
     reach = cells.transform_calculate(part="datum.weight*(datum.m - datum.n)")
     means = reach.transform_aggregate(part="sum(part)", whole="sum(weight)")
-    said = (
+    reading = (
         "'layer ' + layer + ', head ' + head + ': looks back ' + "
         "format(datum.part/datum.whole, '.1f') + ' on average'"
     )
-    words = chart.reading(said, y=10, size=14, of=means).properties(width=SIDE, height=20)
+    words = chart.reading(reading, y=10, size=14, of=means).properties(width=SIDE, height=20)
     shown = [SHOWN.get(character, character) for character in text]
     return chart.finish(
         alt.vconcat(words, _squares(cells, size), spacing=6).add_params(
             chart.slider("layer", 0, layers - 1, 1, layer, "layer"),
             chart.slider("head", 0, heads - 1, 1, head, "head"),
-            alt.param(name="maps", value=[encode(found) for part in weights for found in part]),
+            alt.param(name="maps", value=[encode(grid) for grids in weights for grid in grids]),
             alt.param(name="shown", value=shown),
         ),
         alt_text=f"A triangular map of attention weights over the {size} characters "
@@ -241,8 +240,8 @@ def encode(weights: Sequence[Sequence[float]]) -> str:
     >>> encode([[1.0, 0.0], [0.25, 0.75]])  # 27*36 + 28 = 1000, 6*36 + 34 = 250
     'rs6yku'
     """
-    found = [round(1000 * weight) for m, row in enumerate(weights) for weight in row[: m + 1]]
-    return "".join(np.base_repr(value, 36).lower().zfill(2) for value in found)
+    thousandths = [round(1000 * weight) for m, row in enumerate(weights) for weight in row[: m + 1]]
+    return "".join(np.base_repr(value, 36).lower().zfill(2) for value in thousandths)
 
 
 def _near_and_far(weights: Sequence[Grid]) -> str:
