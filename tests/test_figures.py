@@ -175,14 +175,14 @@ def test_a_stored_chart_is_described_where_it_is_not_drawn():
     for path in sorted(CHAPTERS.glob("*.ipynb")):
         for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
             for data in (output.get("data", {}) for output in cell.get("outputs", [])):
-                if spec := data.get(chart.VEGA_LITE):
+                if spec := data.get(chart.MIME):
                     described.append(
                         "".join(data["text/plain"]) == f"Figure: {spec['description']}"
                     )
     assert len(described) > 10 and all(described)
     bare = alt.Chart(chart.data(x=[1])).mark_point().encode(x="x:Q")
     bundle = chart.finish(bare, alt_text="One point.")._repr_mimebundle_()
-    assert set(bundle) == {chart.VEGA_LITE, "text/plain"}
+    assert set(bundle) == {chart.MIME, "text/plain"}
     assert bundle["text/plain"] == "Figure: One point."
 
 

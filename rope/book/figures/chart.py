@@ -14,12 +14,13 @@ import numpy as np
 
 from rope.book.figures.style import COLOURS, GRID, INK, MUTED, PAPER, Dash
 
-VEGA_LITE = "application/vnd.vegalite.v5+json"
+VEGA_LITE = "5.20"  # the version of the JSON that Altair 5.5 writes
+MIME = "application/vnd.vegalite.v5+json"
 
 
 def shown(spec: dict[str, Any], **_: Any) -> dict[str, Any]:
     """A chart as a cell's output: its JSON, and for a plain viewer its description."""
-    return {VEGA_LITE: spec, "text/plain": f"Figure: {spec.get('description', 'a chart')}"}
+    return {MIME: spec, "text/plain": f"Figure: {spec.get('description', 'a chart')}"}
 
 
 alt.renderers.register("rope", shown)

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import rope
+from rope.book.figures.chart import VEGA_LITE
 
-VEGA_LITE = "5.20"  # the version of the JSON that Altair 5.5 writes
 STATIC = Path(__file__).parent / "static"
 
 
