@@ -249,6 +249,25 @@ def test_play_moves_and_stops(visitors):
     assert shift.input_value() == stopped
 
 
+def test_turning_a_phone_keeps_what_was_set(visitors):
+    visitor = visitors(WIDE)
+    page = visitor.open(TOC["root"])
+    for slider, value in (("m", 4), ("n", 9), ("shift", 21)):
+        move(page, 0, slider, value)
+    before = reading(page, 0, "positions")
+    for width, stacked in ((NARROW, "true"), (WIDE, "false")):
+        page.set_viewport_size({"width": width, "height": 844})
+        page.locator(f'.rope-chart[data-stacked="{stacked}"] input[name="shift"]').wait_for()
+        assert reading(page, 0, "positions") == before == "q at 25, k at 30, n - m = 5"
+        assert page.locator('.rope-chart input[name="m"]').first.input_value() == "4"
+        assert "Play" in page.locator(".rope-play").first.inner_text()
+    page.locator(".rope-play").first.click()
+    page.set_viewport_size({"width": NARROW, "height": 844})
+    page.locator('.rope-chart[data-stacked="true"] .rope-play').wait_for()
+    assert "Pause" in page.locator(".rope-play").first.inner_text()
+    assert visitor.faults == []
+
+
 def test_search_finds_a_page(visitors):
     visitor = visitors(WIDE)
     page = visitor.open(TOC["root"])
@@ -287,12 +306,15 @@ def test_search_finds_the_place_first(visitors, query, first):
     assert visitor.faults == []
 
 
-def test_without_script_a_chart_is_described(visitors):
-    visitor = visitors(WIDE, java_script_enabled=False)
-    page = visitor.open(TOC["root"], wait=False)
-    text = page.locator(".rope-chart noscript").first.inner_text()
-    assert "needs JavaScript" in text
-    assert len(text) > 100
+@pytest.mark.parametrize("width", [WIDE, NARROW])
+def test_without_script_a_chart_shows_its_still(visitors, width):
+    page = visitors(width, java_script_enabled=False).open(TOC["root"], wait=False)
+    instead = page.locator(".rope-chart noscript").first
+    assert "needs JavaScript" in instead.inner_text()
+    still = instead.locator("svg")
+    assert "q · k = " in still.text_content() and len(still.get_attribute("aria-label")) > 100
+    box = still.bounding_box()
+    assert 250 < box["width"] <= width and box["x"] >= 0
 
 
 SLOW_PAGES = [pytest.param(name, marks=pytest.mark.slow) for name in PAGES[1:]]

@@ -149,7 +149,7 @@ def close(shown, expected, off):
     )
 
 
-@pytest.mark.parametrize(("width", "states"), [(WIDE, STATES), (NARROW, STATES[3:5])])
+@pytest.mark.parametrize(("width", "states"), [(WIDE, STATES), (NARROW, STATES[3:5]), (320, [{}])])
 def test_it_shows_what_the_package_computes(visitors, data, width, states, subtests):  # noqa: F811
     visitor = visitors(width)
     page = visitor.open(PAGE)
@@ -171,6 +171,7 @@ def test_it_shows_what_the_package_computes(visitors, data, width, states, subte
             drawn_text(drawn, expected)
             drawn_vectors(drawn, expected, bool(state["layout"]))
             assert drawn["over"] <= 0
+    assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
     assert visitor.faults == []
 
 
@@ -230,16 +231,13 @@ def drawn_text(drawn, expected):
 def drawn_vectors(drawn, expected, interleaved):
     for which, vector in enumerate(expected.vectors):
         ordered = half_to_interleaved(vector) if interleaved else vector
-        planes = (
-            torch.arange(16).repeat_interleave(2) if interleaved else torch.arange(16).repeat(2)
-        )
+        plane = torch.arange(16)
+        planes = plane.repeat_interleave(2) if interleaved else plane.repeat(2)
         bars = drawn["bars"][which]
         heights = [height * (1 if y < 34 else -1) for _, y, height, _, _ in bars]
         close(heights, 28 * ordered / ordered.abs().max(), 1e-6)
-        assert [plane for plane, bar in zip(planes.tolist(), bars, strict=True) if bar[-1]] == [
-            0,
-            0,
-        ]
+        marked = [plane for plane, bar in zip(planes.tolist(), bars, strict=True) if bar[-1]]
+        assert marked == [0, 0]
         named = drawn["planes"][which]
         assert named == planes.tolist() or named == [0, 0]  # where there is room, or the marked one
         centres = [x + wide / 2 for x, _, _, wide, _ in bars]
@@ -332,6 +330,26 @@ def test_guesses_come_before_answers_by_keyboard(visitors, data):  # noqa: F811
     assert visitor.faults == []
 
 
+@pytest.mark.parametrize(("group", "below"), [("heads", 4), ("dials", 8)])
+def test_a_group_of_buttons_is_one_stop_with_arrows(visitors, group, below):  # noqa: F811
+    page = visitors(WIDE).open(PAGE)
+    choose(page, START | {"layer": 0, "head": 0})
+    buttons = page.locator(f".rope-explorer .{group} button")
+    focused = "() => document.activeElement.getAttribute('aria-label')"
+    labels = [button.get_attribute("aria-label") for button in buttons.all()]
+    buttons.first.focus()
+    for key, place in (("ArrowLeft", 0), ("ArrowRight", 1), ("ArrowDown", 1 + below)):
+        page.keyboard.press(key)
+        assert page.evaluate(focused) == labels[place]
+    assert [button.get_attribute("tabindex") == "0" for button in buttons.all()] == [
+        place == 1 + below for place in range(16)
+    ]
+    page.keyboard.press("Enter")
+    assert buttons.nth(1 + below).get_attribute("aria-pressed") == "true"
+    page.keyboard.press("Tab")
+    assert page.evaluate(focused) not in labels
+
+
 def test_on_a_dark_page_the_maps_are_painted_anew(visitors):  # noqa: F811
     page = visitors(WIDE, color_scheme="light").open(PAGE)
     pixel = """() => [...document.querySelector('.rope-explorer canvas').getContext('2d')
@@ -340,12 +358,6 @@ def test_on_a_dark_page_the_maps_are_painted_anew(visitors):  # noqa: F811
     page.emulate_media(color_scheme="dark", reduced_motion="reduce")
     page.wait_for_function("document.documentElement.dataset.theme === 'dark'")
     assert light[3] == 255 and page.evaluate(pixel)[:3] != light[:3]  # a token sees itself
-
-
-def test_a_small_screen_shows_all_of_it(visitors):  # noqa: F811
-    page = visitors(320).open(PAGE)
-    assert page.evaluate(DRAWN)["over"] <= 0
-    assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
 
 
 def test_without_script_it_is_described(visitors):  # noqa: F811

@@ -34,10 +34,8 @@ from rope.book.figures import more_than_one_axis as axes
 from rope.book.figures import rotary_attention as attention
 from rope.book.figures import rotation_in_two_dimensions as plane
 from rope.book.figures import what_the_model_uses as uses
-from rope.book.figures import what_the_model_uses_maps as maps
 from rope.book.figures import why_rotation as why
-from rope.book.figures.attention_mass import attention_by_distance
-from rope.book.figures.beyond_the_trained_length import by_position
+from rope.book.figures.beyond_the_trained_length import attention_by_distance, by_position
 from rope.book.figures.on_the_gpu import LANES, LOADS, coalescing, lines_touched, roofline
 from rope.book.figures.seeds import LINE_HEIGHT, label
 from rope.book.mime import THEME_COLOURS, inline_svg
@@ -170,16 +168,8 @@ SAID = {
 WRITTEN = {
     "seen from q": {"area 3", "dot product 4"},
     "two orders": {"a b: b becomes (0.25, 0.75)", "0.75", "weight of b"},
-    "ellipses": {"norm of query", "norm of key", "score"},
-    "loss curves": {"RoPE", "no positions", "step"},
     "by position": {"learned (to 128)", "trained length 128"},
     "base": {"bound 4,000"},
-    "falling": {"plane 40", "plane 50", "plane 63", "mean of all 64"},
-    "hands": {"(0, 0)", "(1, 2)"},
-    "sections": {*ORDERS, "time", "height", "width"},
-    "mrope": {"text", "image", "video"},
-    "errors": {*ERRORS},
-    "shifts": {*ERRORS},
 }
 
 
@@ -193,30 +183,9 @@ def test_a_drawing_names_what_it_draws(name):
     assert set(texts(drawn(name).svg)) >= WRITTEN[name]
 
 
-REFUSED = [
-    ("nothing to draw", lambda: training.loss_curves({})),
-    ("nothing to draw", lambda: training.above_reference({})),
-    ("no curves", lambda: training.learning({})),
-    ("nothing to draw", lambda: finding_a_token.recall({}, ALL, FLOORS, 2.77)),
-    ("nothing to draw", lambda: attention.cost_against_length([], {})),
-    ("nothing to draw", lambda: by_position({}, EDGES, 128)),
-    ("nothing to draw", lambda: is_my_rope_right.position_shown([0], {}, {})),
-    ("2 values for 5 stretches", lambda: by_position({"rope": [[1.0, 2.0]]}, EDGES, 128)),
-    (
-        "'rope' has 2 shares at length 4; there must be 3",
-        lambda: attention_by_distance({"rope": {4: [0.5, 0.5]}}, STEPS, 4),
-    ),
-    ("nothing to draw", lambda: keys_that_move.hands([], [1], HANDS, HANDS, HANDS.real)),
-    ("3 values for 2 wave", lambda: uses.by_plane(PLANES, WAVES[:2], 128)),
-    ("first is 3; there are 3 planes", lambda: uses.fall_by_planes(PARTS, 3, 1)),
-    ("text has 2 characters for 3 rows", lambda: maps.attention_maps(MAPS, "ab")),
-]
-
-
-@pytest.mark.parametrize(("reason", "draw"), REFUSED)
-def test_what_cannot_be_drawn_is_refused(reason, draw):
-    with pytest.raises(ValueError, match=reason):
-        draw()
+def test_a_text_that_is_not_the_weights_is_refused():
+    with pytest.raises(ValueError, match="text has 2 characters for 3 rows"):
+        uses.attention_maps(MAPS, "ab")
 
 
 STEPS = (0, 1, 2, 4, 8)
@@ -326,6 +295,13 @@ def test_a_position_beyond_the_format_is_its_neighbour():
     assert shown(8.006, 9, 0)[1] == 257
 
 
+@pytest.mark.parametrize(("dim", "logbase", "distance"), [(128, 4, 46), (16, 2, 4096)])
+def test_the_mean_over_planes_is_read_at_the_chosen_distance(dim, logbase, distance):
+    mean = np.cos(distance * inverse_frequencies(dim, 10.0**logbase)).mean()
+    svg = rendered(properties.decay_chart(), d=dim, logbase=logbase, distance=distance)
+    assert f"mean at {distance:,}: {mean:.3f}" in svg
+
+
 LONG = tuple(1.0 + 1.3 * j for j in range(48))
 SEARCHED = {"base": 10_000.0, "length": 4096, "factor": 32.0}
 
@@ -369,12 +345,6 @@ def test_the_reading_follows_its_slider_and_stays_on_a_plane():
     svg = spectrum(longer_context.NTK, plane=40, factor=9)
     assert f"plane 40 has {expected:.3f} of its frequency" in svg
     assert "plane 47 has" in spectrum(longer_context.LONGROPE, plane=63)
-
-
-def test_the_alt_text_says_what_each_method_draws():
-    text = longer_context.spectrum(LONG, **SEARCHED).to_dict()["description"]
-    for word in ("interpolation", "NTK", "YaRN", "Llama 3", "LongRoPE", "p-RoPE"):
-        assert word in text
 
 
 @pytest.mark.parametrize("back", [1, 2])
@@ -530,7 +500,8 @@ def test_recall_reads_the_chosen_method_at_the_chosen_question(method, t, words)
 
 @pytest.mark.parametrize(("layer", "head"), [(0, 0), (0, 1), (1, 1)])
 def test_the_chart_draws_the_chosen_head(layer, head):
-    svg = rendered(maps.attention_maps(MAPS, "a b"), layer=layer, head=head)
+    chart = uses.attention_maps(MAPS, "a b")
+    svg = rendered(chart, layer=layer, head=head)
     found = re.findall(r'aria-label="key: (\d); query: (\d); weight: ([\d.]+)"', svg)
     chosen = MAPS[layer][head]
     assert {(int(m), int(n)): float(weight) for n, m, weight in found} == {
@@ -539,6 +510,9 @@ def test_the_chart_draws_the_chosen_head(layer, head):
     back = sum(w * (m - n) for m, row in enumerate(chosen) for n, w in enumerate(row)) / 3
     assert f"layer {layer}, head {head}: looks back {back:.1f} on average" in svg
     assert svg.count(">␣</text>") == 2
+    said = chart.to_dict()["description"]
+    assert "head 0 of layer 1 looks back the least, by 0.0 characters" in said
+    assert "head 1 of layer 0 the most, by 1.0" in said
 
 
 @pytest.mark.parametrize(("first", "last", "fall"), [(0, 2, 3.75), (1, 1, 0.75), (2, 0, 3.75)])
@@ -546,18 +520,6 @@ def test_the_chart_adds_up_the_chosen_planes(first, last, fall):
     svg = rendered(uses.fall_by_planes(PARTS, 1, 2), first=first, last=last)
     low, high = sorted((first, last))
     assert f"planes {low} to {high}: {fall:.2f} of a fall of 3.75" in texts(svg)
-
-
-def test_the_panels_say_the_means_of_the_planes():
-    alt = uses.by_plane(PLANES, WAVES, 128).alt
-    assert "stopped: 0.100, 0.200, 0.000; silenced: 0.200, 0.100, 0.500." in alt
-    assert "those of the planes from 2 on are longer than the trained 128" in alt
-
-
-def test_the_alternative_text_names_the_nearest_and_the_farthest_head():
-    alt = maps.attention_maps(MAPS, "a b").to_dict()["description"]
-    assert "head 0 of layer 1 looks back the least, by 0.0 characters" in alt
-    assert "head 1 of layer 0 the most, by 1.0" in alt
 
 
 SIZES = {"M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}

@@ -7,10 +7,11 @@ from types import SimpleNamespace
 
 import pytest
 
+from rope.book.mime import still_chart
 from rope.book.paper.articles import clean, link
 from rope.book.paper.mathml import one_letter
 from rope.book.paper.pages import Page, read_book
-from rope.book.paper.pictures import controls, still_chart
+from rope.book.paper.pictures import controls
 from rope.book.paper.publish import publish
 
 ROOT = Path(__file__).parents[1]

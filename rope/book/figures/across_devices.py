@@ -11,30 +11,27 @@ LENGTHS, DEVICES = (8, 16, 24), (2, 4)
 WIDTH, ROW = 300, 24
 LEFT = 66  # of the boxes beside the devices' names
 PART = "floor(datum.t*2*P/S)"  # of 2P equal stretches, the one that a token stands in
-#: Of token t, as Vega expressions: the device that holds it, and its place among that one's tokens.
-HOLDS = {
-    "contiguous": ("floor(datum.t*P/S)", "datum.t % (S/P)"),
-    "head-tail": (
-        f"({PART} < P ? {PART} : 2*P - 1 - {PART})",
-        f"(datum.t % (S/(2*P)) + ({PART} < P ? 0 : S/(2*P)))",
-    ),
-    "round robin": ("datum.t % P", "floor(datum.t/P)"),
+#: The device that holds token t, and the token's place there, as Vega expressions by scheme.
+DEVICE = {
+    "contiguous": "floor(datum.t*P/S)",
+    "head-tail": f"({PART} < P ? {PART} : 2*P - 1 - {PART})",
+    "round robin": "datum.t % P",
+}
+PLACE = {
+    "contiguous": "datum.t % (S/P)",
+    "head-tail": f"(datum.t % (S/(2*P)) + ({PART} < P ? 0 : S/(2*P)))",
+    "round robin": "floor(datum.t/P)",
 }
 
 
 def split() -> Any:
     """Tokens, positions and causal pairs of each device, under scheme, devices and length."""
-    choices = [
-        alt.param(name=name, value=first, bind=alt.binding_select(options=[*options], name=label))
-        for name, first, options, label in (
-            ("scheme", "head-tail", HOLDS, "scheme"),
-            ("P", 2, DEVICES, "devices"),
-            ("S", 8, LENGTHS, "tokens"),
-        )
-    ]
-    whole = alt.vconcat(_tokens(), _pairs(), spacing=6).add_params(*choices)
     return chart.finish(
-        whole,
+        alt.vconcat(_tokens(), _pairs(), spacing=6).add_params(
+            chart.menu("scheme", DEVICE, "head-tail", "scheme"),
+            chart.menu("P", DEVICES, 2, "devices"),
+            chart.menu("S", LENGTHS, 8, "tokens"),
+        ),
         alt_text="Above, a row a device: the positions of the tokens that it holds. Below, the "
         "causal pairs of query and key, a triangle whose rows have the colour of the device that "
         "holds the query, and how many pairs each device has. Eight tokens over two "
@@ -45,14 +42,8 @@ def split() -> Any:
 
 def _placed(tokens: alt.Chart) -> alt.Chart:
     """Rows of tokens t below S, with the device and the place of each."""
-
-    def chosen(part: int) -> str:
-        *some, (_, last) = HOLDS.items()
-        cases = [f"scheme == '{name}' ? {both[part]} : " for name, both in some]
-        return "".join(cases) + last[part]
-
     return tokens.transform_filter("datum.t < S").transform_calculate(
-        device=chosen(0), place=chosen(1)
+        device=chart.chosen("scheme", DEVICE), place=chart.chosen("scheme", PLACE)
     )
 
 
@@ -70,9 +61,12 @@ def _tokens() -> alt.LayerChart:
     names = devices.transform_filter("datum.device < P").transform_calculate(
         text="'device ' + datum.device", left="0", **_row("datum.device")
     )
-    numbers = tokens.mark_text(color=INK, fontSize=11)
-    layers = [_boxes(tokens, height, opacity=0.45), _text(names, height)]  # beneath numbers in ink
-    layers.append(numbers.encode(x=_across("middle"), y=_down("centre", height), text="t:N"))
+    numbers = tokens.mark_text(color=INK, fontSize=11).encode(
+        x=chart.bare(alt.X, "middle:Q", 0, WIDTH),
+        y=chart.bare(alt.Y, "centre:Q", height, 0),
+        text="t:N",
+    )
+    layers = [_boxes(tokens, height, opacity=0.45), _text(names, height), numbers]  # ink on top
     return alt.layer(*layers).properties(width=WIDTH, height=height, name="tokens")
 
 
@@ -119,9 +113,9 @@ def _boxes(rows: alt.Chart, height: int, opacity: float = 1) -> alt.Chart:
     some = max(DEVICES)
     colours = alt.Scale(domain=[*range(some)], range=[*COLOURS[:some]])
     return rows.mark_rect(opacity=opacity).encode(
-        x=_across("left"),
+        x=chart.bare(alt.X, "left:Q", 0, WIDTH),
         x2="right:Q",
-        y=_down("top", height),
+        y=chart.bare(alt.Y, "top:Q", height, 0),
         y2="bottom:Q",
         color=alt.Color("device:N", scale=colours, legend=None),
     )
@@ -130,12 +124,5 @@ def _boxes(rows: alt.Chart, height: int, opacity: float = 1) -> alt.Chart:
 def _text(rows: alt.Chart, height: int) -> alt.Chart:
     """Words from (left, centre) on, pixels."""
     words = rows.mark_text(align="left", color=INK, fontSize=13)
-    return words.encode(x=_across("left"), y=_down("centre", height), text="text:N")
-
-
-def _across(field: str) -> alt.X:
-    return alt.X(f"{field}:Q", axis=None, scale=alt.Scale(domain=[0, WIDTH], nice=False))
-
-
-def _down(field: str, height: int) -> alt.Y:
-    return alt.Y(f"{field}:Q", axis=None, scale=alt.Scale(domain=[height, 0], nice=False))
+    x, y = chart.bare(alt.X, "left:Q", 0, WIDTH), chart.bare(alt.Y, "centre:Q", height, 0)
+    return words.encode(x=x, y=y, text="text:N")

@@ -1,26 +1,33 @@
-"""The loss at each position, within the trained length and up to many times it.
+"""The loss and the attention of trained models up to many times the trained length.
 
-Chapter "Beyond the trained length".
+Chapter "Beyond the trained length": the loss at each position, and how much attention goes how far.
 """
 
 import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from typing import Any
 
-from rope.book.figures import Picture, picture, shapes, subplots
+import altair as alt
+
+from rope.book.figures import Picture, chart, picture, shapes, subplots
 from rope.book.figures.seeds import Runs, Spread, draw, end_labels, label, look, spreads
+from rope.book.figures.style import BLUE, INK
+
+WIDTH = 250  # of the moving figure
+ROW = 20  # pixels of one range of distances
+
+Shares = Mapping[int, Sequence[float]]  # by the length of the text, one a range of distances
 
 
-def by_position(found: Mapping[str, Runs], edges: Sequence[int], context: int) -> Picture:
+def by_position(runs: Mapping[str, Runs], edges: Sequence[int], context: int) -> Picture:
     """The loss against the position, logarithmic, one line a method, the trained length marked.
 
-    found: by method, for each seed one value between each two `edges` (positions), None where a
+    runs: by method, for each seed one value between each two `edges` (positions), None where a
     method has none: its line ends there in a cross. context: the trained length.
-    Raises ValueError where there is nothing to draw, and for runs that have not one value between
-    each two edges.
     """
     middles = [(low + high) / 2 for low, high in pairwise(edges)]
-    lines = spreads(found, middles, "stretches between the edges")
+    lines = spreads(runs)
     figure, ax = subplots(height=0.9 + max(2.6, 0.2 * len(lines) + 0.3))
     ends: list[tuple[float, float, str]] = []
     for name, line in lines.items():
@@ -38,7 +45,7 @@ def by_position(found: Mapping[str, Runs], edges: Sequence[int], context: int) -
     ax.set_xticks(ticks, [f"{tick:,.0f}" for tick in ticks])
     ax.minorticks_off()
     end_labels(ax, ends)
-    return picture(figure, alt=f"Loss {_words(lines, edges, context)}")
+    return picture(figure, alt=f"Loss {_losses(lines, edges, context)}")
 
 
 def _last(line: Spread) -> int:
@@ -46,18 +53,94 @@ def _last(line: Spread) -> int:
     return max(place for place, value in enumerate(line.mean) if not math.isnan(value))
 
 
-def _words(lines: Mapping[str, Spread], edges: Sequence[int], context: int) -> str:
+def _losses(lines: Mapping[str, Spread], edges: Sequence[int], context: int) -> str:
     """Each line's value at the end of the trained length and where it ends."""
     within = max(place for place, high in enumerate(edges[1:]) if high <= max(context, edges[1]))
-    each = []
+    losses = []
     for name, line in lines.items():
         last = _last(line)
         text = f"{label(name)} {line.mean[within]:.2f}" if last >= within else label(name)
         text += f", {line.mean[last]:.2f} from {edges[last]:,} to {edges[last + 1]:,}"
-        each.append(text + (", where it ends" if last + 1 < len(line.mean) else ""))
+        losses.append(text + (", where it ends" if last + 1 < len(line.mean) else ""))
     return (
         f"against the position, on a logarithmic axis from {edges[0]:,} to "
         f"{edges[-1]:,}, mean of the seeds; the band runs from the least to the greatest seed; a "
         f"dotted line marks the trained length, {context:,}. From {edges[within]:,} to "
-        f"{edges[within + 1]:,}, and then at the end of the line: " + "; ".join(each) + "."
+        f"{edges[within + 1]:,}, and then at the end of the line: " + "; ".join(losses) + "."
     )
+
+
+def attention_by_distance(
+    attention: Mapping[str, Shares], distances: Sequence[int], context: int
+) -> Any:
+    """The share of attention that each range of distances gets, by method and by length of text.
+
+    attention: by method and length, the share of each range from one of `distances` to before the
+    next, as many as the length holds; context: the trained length, the slider's first, each further
+    one twice the last. A method that reads no such length has an empty chart there.
+    Raises ValueError for shares that are not one a range.
+    """
+    lengths = sorted({length for shares in attention.values() for length in shares})
+    ranges = [
+        f"{low:,}" if high == low + 1 else f"{low:,} to {high - 1:,}"
+        for low, high in zip(distances, [*distances[1:], lengths[-1]], strict=True)
+        if low < high
+    ]
+    rows = []
+    for name, shares in attention.items():
+        for length, values in shares.items():
+            edges = [edge for edge in distances if edge < length]
+            equal = [(high - low) / length for low, high in pairwise([*edges, length])]
+            triples = list(zip(ranges[: len(edges)], values, equal, strict=True))
+            far, even = (_far(parts, distances, context) for parts in (values, equal))
+            method = label(name), lengths.index(length), length
+            rows += [(*method, *triple, far, even) for triple in triples]
+    names = ("method", "step", "length", "range", "share", "equal", "far", "even")
+    shown = alt.Chart(chart.table(names, rows)).transform_filter(
+        "datum.method == method && datum.step == step"
+    )
+    methods = [label(name) for name in attention]
+    top = max(part for row in rows for part in row[4:6]) * 1.04
+    far_shares = "; ".join(
+        f"{label(name)}: {_far(shares[max(shares)], distances, context):.0%} from distance "
+        f"{context:,} on, at {max(shares):,} characters"
+        for name, shares in attention.items()
+    )
+    return chart.finish(
+        alt.vconcat(_words(shown, context), _bars(shown, ranges, top), spacing=8).add_params(
+            chart.menu("method", methods, methods[0], "method"),
+            chart.slider("step", 0, len(lengths) - 1, 1, len(lengths) - 1, "length of the text"),
+        ),
+        alt_text="Bars: the share of a query's attention that keys at each range of distances get, "
+        f"in the mean over heads, layers and seeds, for a text of {lengths[0]:,} to "
+        f"{lengths[-1]:,} characters; models were trained on {context:,}. Ticks: the shares if all "
+        f"keys had equal weights. {far_shares}.",
+    )
+
+
+def _far(shares: Sequence[float], distances: Sequence[int], context: int) -> float:
+    """The share of the distances beyond the trained ones; none within the trained length."""
+    return sum(share for low, share in zip(distances, shares, strict=False) if low >= context)
+
+
+def _words(shown: alt.Chart, context: int) -> alt.LayerChart:
+    row = shown.transform_aggregate(
+        length="min(length)", far="min(far)", even="min(even)", groupby=["method"]
+    )
+    title = "datum.method + ', ' + format(datum.length, ',') + ' characters'"
+    far = (
+        f"'from distance {context:,} on: ' + format(datum.far, '.0%')"
+        " + ' (of the keys: ' + format(datum.even, '.0%') + ')'"
+    )
+    return alt.layer(
+        chart.reading(title, y=8, size=14, of=row, fontWeight="bold"),
+        chart.reading(far, y=30, size=14, of=row, name="far"),
+    ).properties(width=WIDTH, height=42)
+
+
+def _bars(shown: alt.Chart, ranges: Sequence[str], top: float) -> alt.LayerChart:
+    y = alt.Y("range:N", title="distance", scale=alt.Scale(domain=list(ranges)))
+    x = chart.x("share:Q", "share of the attention", [0, top], format="%", tickCount=4)
+    bars = shown.mark_bar(color=BLUE, height={"band": 0.7}).encode(x=x, y=y)
+    ticks = shown.mark_tick(color=INK, thickness=2, size=ROW).encode(x="equal:Q", y=y)
+    return alt.layer(bars, ticks).properties(width=WIDTH, height=ROW * len(ranges))

@@ -6,6 +6,7 @@ The built page redraws the chart in its own theme (see `rope/book/tools/static/c
 """
 
 import sys
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import altair as alt
@@ -13,9 +14,19 @@ import numpy as np
 
 from rope.book.figures.style import COLOURS, GRID, INK, MUTED, PAPER, Dash
 
+VEGA_LITE = "5.20"  # the version of the JSON that Altair 5.5 writes
+MIME = "application/vnd.vegalite.v5+json"
+
+
+def shown(spec: dict[str, Any], **_: Any) -> dict[str, Any]:
+    """A chart as a cell's output: its JSON, and for a plain viewer its description."""
+    return {MIME: spec, "text/plain": f"Figure: {spec.get('description', 'a chart')}"}
+
+
+alt.renderers.register("rope", shown)
 # Colab has a renderer of its own and would not show the bare JSON.
 if "google.colab" not in sys.modules:
-    alt.renderers.enable("mimetype")
+    alt.renderers.enable("rope")
 
 SIZE = 340  # pixels: a plane that fits a page 390 pixels wide
 
@@ -33,6 +44,19 @@ def slider(
     return alt.param(name=name, value=value, bind=bind)
 
 
+def menu(name: str, options: Iterable[str | int], value: str | int, label: str) -> alt.Parameter:
+    """A named value chosen from a labelled list; expressions use it by its name."""
+    return alt.param(
+        name=name, value=value, bind=alt.binding_select(options=[*options], name=label)
+    )
+
+
+def chosen(name: str, cases: Mapping[str, str]) -> str:
+    """The expression of the case that a menu is at; the last one's where it is at no other."""
+    *others, (_, last) = cases.items()
+    return "".join(f"{name} == '{case}' ? {value} : " for case, value in others) + last
+
+
 def derived(name: str, expression: str) -> alt.Parameter:
     """A named number computed from the sliders by a Vega expression."""
     return alt.param(name=name, expr=expression)
@@ -47,6 +71,11 @@ def data(**columns: Any) -> alt.Data:
     lists = {key: np.asarray(value).tolist() for key, value in columns.items()}
     rows = zip(*lists.values(), strict=True)
     return alt.Data(values=[dict(zip(lists, map(_short, row), strict=True)) for row in rows])
+
+
+def table(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> alt.Data:
+    """Rows of equal length as chart data, their columns named, rounded as by `data`."""
+    return data(**dict(zip(names, zip(*rows, strict=True), strict=True)))
 
 
 def _short(value: Any) -> Any:
@@ -72,10 +101,15 @@ def y(field: str, title: str | None, domain: Any = None, scale: Any = None, **ax
 
 
 def _limits(domain: Any, scale: dict[str, Any], axis: dict[str, Any]) -> dict[str, Any]:
-    given: dict[str, Any] = {"axis": alt.Axis(**axis)} if axis else {}
+    encoding: dict[str, Any] = {"axis": alt.Axis(**axis)} if axis else {}
     if domain is not None:
-        given["scale"] = alt.Scale(domain=list(domain), nice=False, **scale)
-    return given
+        encoding["scale"] = alt.Scale(domain=list(domain), nice=False, **scale)
+    return encoding
+
+
+def bare(channel: Any, field: str, low: float, high: float) -> Any:
+    """The encoding of a place between two limits, with no axis; channel: `alt.X` or `alt.Y`."""
+    return channel(field, axis=None, scale=alt.Scale(domain=[low, high], nice=False))
 
 
 def coordinates(extent: float) -> dict[str, Any]:
@@ -84,15 +118,13 @@ def coordinates(extent: float) -> dict[str, Any]:
     return {"x": alt.X("x:Q", **look), "y": alt.Y("y:Q", **look)}
 
 
-def plane(extent: float, *, circle: bool = True) -> alt.LayerChart:
-    """The background of a plane: two axes through the origin and, if wanted, the unit circle."""
+def plane(extent: float) -> alt.LayerChart:
+    """The background of a plane: two axes through the origin and the unit circle."""
     reach = extent * 0.97
     lines = data(x=[-reach, 0.0], y=[0.0, -reach], x2=[reach, 0.0], y2=[0.0, reach])
     cross = alt.Chart(lines).mark_rule(color=GRID, strokeWidth=1.5)
-    layers = [cross.encode(**coordinates(extent), x2="x2", y2="y2")]
-    if circle:
-        layers.append(arc("0", "2*PI", extent=extent, colour=GRID))
-    return alt.layer(*layers)
+    cross = cross.encode(**coordinates(extent), x2="x2", y2="y2")
+    return alt.layer(cross, arc("0", "2*PI", extent=extent, colour=GRID))
 
 
 def arc(start: str, end: str, *, extent: float, radius: str = "1", colour: str = INK) -> alt.Chart:

@@ -57,8 +57,7 @@ def _grid(re: str, im: str) -> alt.Chart:
     """The lines of the unit squares, multiplied by a complex number, as `x`, `y` to `x2`, `y2`."""
     low, high = CELLS[0], CELLS[-1]
     ends = [(at, low, at, high) for at in CELLS] + [(low, at, high, at) for at in CELLS]
-    columns = dict(zip(("a", "b", "c", "d"), zip(*ends, strict=True), strict=True))
-    placed = alt.Chart(chart.data(**columns)).transform_calculate(
+    placed = alt.Chart(chart.table(("a", "b", "c", "d"), ends)).transform_calculate(
         x=f"{re}*datum.a - {im}*datum.b",
         y=f"{re}*datum.b + {im}*datum.a",
         x2=f"{re}*datum.c - {im}*datum.d",
@@ -71,7 +70,7 @@ def _readings() -> alt.LayerChart:
     """Length and angle of z, of w and, from its coordinates, of z w."""
     length = "sqrt({0}*{0} + {1}*{1})"
     angle = "(atan2({1}, {0}) + 2*PI) % (2*PI)"
-    said = {
+    numbers = {
         "z": ("stretch", "angle"),
         "w": tuple(text.format(f"{W.real:g}", f"{W.imag:g}") for text in (length, angle)),
         "zw": tuple(text.format("w_re", "w_im") for text in (length, angle)),
@@ -82,7 +81,7 @@ def _readings() -> alt.LayerChart:
             y=30 + 30 * row,
             size=17,
         )
-        for row, (name, (size, turn)) in enumerate(said.items())
+        for row, (name, (size, turn)) in enumerate(numbers.items())
     ]
     return alt.layer(*lines).properties(width=270, height=120)
 
@@ -95,7 +94,8 @@ def seen_from_q() -> Picture:
     left.fill(corners.real, corners.imag, color=SKY, alpha=0.2, linewidth=0)
     left.text(1.75, 1.75, f"area {both.imag:g}", **shapes.CENTRED)
     foot = Q * both.real / abs(Q) ** 2
-    _right_angle(left, foot, Q / abs(Q))
+    corner = foot + 0.18 * Q / abs(Q) * np.array([-1, -1 + 1j, 1j])  # the mark of a right angle
+    left.plot(corner.real, corner.imag, color=MUTED, linewidth=1)
     left.plot([K.real, foot.real], [K.imag, foot.imag], color=MUTED, linestyle=shapes.DASHED)
     _arrows(left, {"$q$": (Q, BLUE), "$k$": (K, VERMILION)}, far=1.12)
     _projection(left, foot)
@@ -133,9 +133,3 @@ def _arrows(ax: Any, named: dict[str, tuple[complex, str]], far: float) -> None:
 def _projection(ax: Any, foot: complex) -> None:
     """A thick line from the origin, behind the arrow that it lies on."""
     ax.plot([0, foot.real], [0, foot.imag], "-", color=GREEN, linewidth=5, alpha=0.6)
-
-
-def _right_angle(ax: Any, foot: complex, along: complex, size: float = 0.18) -> None:
-    """The mark of a right angle between a line and its perpendicular."""
-    steps = foot + size * along * np.array([-1, -1 + 1j, 1j])
-    ax.plot(steps.real, steps.imag, color=MUTED, linewidth=1)

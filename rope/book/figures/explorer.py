@@ -23,6 +23,7 @@ from rope.extensions import Extension
 from rope.frequencies import inverse_frequencies
 
 STATIC = Path(__file__).parent / "static"
+SCRIPTS = ("explorer_model.js", "explorer_draw.js", "explorer_view.js")
 FARTHEST = 512  # the greatest distance that a key can be moved to
 
 
@@ -44,22 +45,15 @@ class Explorer:
         # No string of the JSON may end the script element.
         text = json.dumps(self.data, ensure_ascii=False).replace("<", "\\u003c")
         look, *scripts = (
-            (STATIC / name).read_text(encoding="utf-8")
-            for name in (
-                "explorer.css",
-                "explorer_model.js",
-                "explorer_draw.js",
-                "explorer_view.js",
-            )
+            (STATIC / name).read_text(encoding="utf-8") for name in ("explorer.css", *SCRIPTS)
         )
-        script = "".join(scripts)
         label = html.escape(self.alt, quote=True)
         return (
             f'<div class="rope-explorer" role="group" aria-label="{label}">\n'
             f"<style>\n{look}</style>\n"
             f'<script type="application/json">{text}</script>\n'
             f"<noscript><p>This figure moves, which needs JavaScript. {label}</p></noscript>\n"
-            f"<script>\n(function () {{\n{script}}})();\n</script>\n</div>"
+            f"<script>\n(function () {{\n{''.join(scripts)}}})();\n</script>\n</div>"
         )
 
 

@@ -4,15 +4,16 @@ Shares of right answers: by the distance of what is looked up, and by the questi
 """
 
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
 import altair as alt
 
 from rope.book.figures import Picture, chart, picture, shapes, subplots
 from rope.book.figures.seeds import (
-    LOOKS,
     Curve,
     Runs,
+    colours,
     curves_of_seeds,
     draw,
     end_labels,
@@ -34,14 +35,13 @@ def found_by_distance(
 
     panels: by title, by method, for each seed one share at each distance, None where the method
     has no positions left. context: the trained length, marked; guess: the share by chance, dashed.
-    Raises ValueError where there is nothing to draw, and for seeds of other lengths.
     """
-    found = {title: spreads(runs, distances, "distances") for title, runs in panels.items()}
+    comparisons = {title: spreads(runs) for title, runs in panels.items()}
     figure, axes = subplots(
-        len(found), 1, height=0.5 + 2.5 * len(found), sharex=True, squeeze=False
+        len(comparisons), 1, height=0.5 + 2.5 * len(comparisons), sharex=True, squeeze=False
     )
-    said = []
-    for (title, lines), ax in zip(found.items(), axes.flat, strict=True):
+    summaries = []
+    for (title, lines), ax in zip(comparisons.items(), axes.flat, strict=True):
         ax.set_title(title, loc="left", fontsize=10)
         ax.axhline(guess, color=MUTED, linestyle=(0, (2, 3)), linewidth=1)
         ends = []
@@ -51,24 +51,18 @@ def found_by_distance(
             ends.append((distances[last], line.mean[last], label(name)))
         shapes.mark(ax, context)
         ticks = [d for d in distances if (d + 1) & d == 0]  # one below a power of two
-        ax.set(
-            xscale="log",
-            ylim=(-0.02, 1.04),
-            ylabel="share found",
-            xlim=(distances[0], distances[-1]),
-        )
+        ax.set(xlim=(distances[0], distances[-1]), xscale="log")
+        ax.set(ylim=(-0.02, 1.04), ylabel="share found")
         ax.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
         ax.minorticks_off()
         end_labels(ax, ends)
-        said.append(
-            f"{title}: "
-            + ", ".join(f"{words} {share:.2f} at {int(at):,}" for at, share, words in ends)
-        )
+        shares = ", ".join(f"{words} {share:.2f} at {int(at):,}" for at, share, words in ends)
+        summaries.append(f"{title}: {shares}")
     axes.flat[-1].set_xlabel(f"distance (dotted: the trained length, {context})")
     return picture(
         figure,
         alt="Share of names whose symbol is found, against its distance, mean over seeds in a "
-        f"band from the least to the greatest; a guess finds {guess:.2f}. " + ". ".join(said) + ".",
+        f"band from the least to the greatest; a guess finds {guess:.2f}. {'. '.join(summaries)}.",
     )
 
 
@@ -83,51 +77,42 @@ def recall(
     answers: by method, for each seed its questions under "distance" and shares of right answers,
     0 ... 1, under "accuracy". losses: its steps under "step" and losses under "loss". floors: by
     the words for a strategy that knows no position, its share. guess: the loss of an even guess.
-    Raises ValueError for no method, and for seeds that were asked or evaluated at other points.
+    Raises ValueError for seeds that were asked or evaluated at other points.
     """
     curves_of_seeds(answers, "distance", "accuracy")
     curves_of_seeds(losses, "step", "loss")
-    names = {label(name): name for name in answers}
-    methods = alt.binding_select(options=list(names), name="method")
     farthest = int(max(next(iter(answers.values()))[0]["distance"]))
-    parameters = [
-        alt.param(name="method", value=label(REFERENCE), bind=methods),
-        chart.slider("t", 1, farthest, 1, min(SHOWN, farthest), "question t, 2t − 1 places back"),
-    ]
     shares = _rows(answers, "distance", "accuracy")
     whole = alt.vconcat(
         _words(shares), _answers(shares, floors, farthest), _losses(losses, guess), spacing=14
-    ).add_params(*parameters)
-    shares_of = {
-        n: [share for run in seeds for share in run["accuracy"]] for n, seeds in answers.items()
-    }
-    said = "; ".join(f"{label(n)} {sum(some) / len(some):.2f}" for n, some in shares_of.items())
+    ).add_params(
+        chart.menu("method", map(label, answers), label(REFERENCE), "method"),
+        chart.slider("t", 1, farthest, 1, min(SHOWN, farthest), "question t, 2t − 1 places back"),
+    )
+    means = "; ".join(
+        f"{label(name)} {fmean(share for run in seeds for share in run['accuracy']):.2f}"
+        for name, seeds in answers.items()
+    )
     under = ", ".join(f"{words} {share:.2f}" for words, share in floors.items())
     return chart.finish(
         whole,
         alt_text="Above, the share of right answers against the question, a dot a seed, for the "
         f"chosen method; dashed lines are strategies that know no position: {under}. Below, its "
         "validation loss against the training step, a line a seed, and a dashed line at "
-        f"{guess:.2f}, an even guess. Mean share over all questions: {said}.",
+        f"{guess:.2f}, an even guess. Mean share over all questions: {means}.",
     )
 
 
 def _rows(runs: Mapping[str, Sequence[Curve]], x: str, y: str) -> alt.Chart:
     """A row for each method, seed and point, those of the chosen method kept."""
-    found = [
+    rows = (
         (label(name), seed, point, value)
         for name, seeds in runs.items()
         for seed, run in enumerate(seeds)
         for point, value in zip(run[x], run[y], strict=True)
-    ]
-    columns = dict(zip(("name", "seed", "x", "y"), zip(*found, strict=True), strict=True))
-    return alt.Chart(chart.data(**columns)).transform_filter("datum.name == method")
-
-
-def _colours() -> alt.Color:
-    known = {words: colour for words, colour, _ in LOOKS.values()}
-    scale = alt.Scale(domain=list(known), range=list(known.values()))
-    return alt.Color("name:N", scale=scale, legend=None)
+    )
+    table = chart.table(("name", "seed", "x", "y"), rows)
+    return alt.Chart(table).transform_filter("datum.name == method")
 
 
 def _words(shares: alt.Chart) -> alt.LayerChart:
@@ -153,7 +138,7 @@ def _answers(shares: alt.Chart, floors: Mapping[str, float], farthest: int) -> a
         line = chart.one(y=f"{share:.6g}").mark_rule(color=colour, strokeDash=list(dash))
         layers.append(line.encode(y=y))
     dots = shares.mark_point(filled=True, size=22, opacity=0.8)
-    layers.append(dots.encode(x=x, y=y, color=_colours()))
+    layers.append(dots.encode(x=x, y=y, color=colours()))
     return alt.layer(*layers).properties(width=WIDTH, height=170, name="answers")
 
 
@@ -162,5 +147,5 @@ def _losses(losses: Mapping[str, Sequence[Curve]], guess: float) -> alt.LayerCha
     x = chart.x("x:Q", "training step", grid=False)
     y = chart.y("y:Q", "validation loss", [0, 4], values=[0, 1, 2, 3, 4])
     even = chart.one(y=f"{guess:.6g}").mark_rule(color=INK, strokeDash=[4, 3]).encode(y=y)
-    lines = rows.encode(x=x, y=y, color=_colours(), detail="seed:N")
+    lines = rows.encode(x=x, y=y, color=colours(), detail="seed:N")
     return alt.layer(even, lines).properties(width=WIDTH, height=130)

@@ -11,12 +11,9 @@ from typing import Any
 import altair as alt
 
 from rope.book.figures import chart
-from rope.book.figures.seeds import check_some
-from rope.book.figures.style import BLUE, DASHES, GREEN, MUTED, VERMILION
+from rope.book.figures.style import COLOURS, DASHES, MUTED
 
 WIDTH = 290
-COLOURS = (BLUE, VERMILION, GREEN)
-
 Shown = Mapping[str, Sequence[float]]
 
 
@@ -26,46 +23,36 @@ def position_shown(
     """Positions as up to three planes show them, and how far off they are, under a menu.
 
     positions: those given; patients: by name, the positions that each plane shows, by the plane's
-    name, which has no dot; findings: by name, what is written above. Raises ValueError where there
-    is no patient.
+    name, which has no dot; findings: by name, what is written above.
     """
-    check_some(patients)
     planes: list[Any] = list(next(iter(patients.values())))
-    columns: dict[str, list[Any]] = {"patient": [], "m": [], **{plane: [] for plane in planes}}
-    for name, shown in patients.items():
-        columns["patient"] += [name] * len(positions)
-        columns["m"] += positions
-        for plane in planes:
-            columns[plane] += shown[plane]
+    rows = [
+        (name, m, *places)
+        for name, shown in patients.items()
+        for m, *places in zip(positions, *shown.values(), strict=True)
+    ]
+    ends = "; ".join(
+        f"{name} " + ", ".join(f"{places[-1]:.0f}" for places in shown.values())
+        for name, shown in patients.items()
+    )
     chosen = "datum.patient == patient"
     curves = alt.Chart().transform_filter(chosen).transform_fold(planes, as_=["plane", "shown"])
     curves = curves.transform_calculate(off="datum.shown - datum.m")
-    said = chart.data(patient=list(findings), finding=list(findings.values()))
-    words = chart.reading(
-        "'finding: ' + datum.finding", y=8, size=15, of=alt.Chart(said).transform_filter(chosen)
-    )
-    menu = alt.binding_select(options=list(patients), name="patient")
+    sentences = chart.table(("patient", "finding"), findings.items())
+    finding = alt.Chart(sentences).transform_filter(chosen)
+    words = chart.reading("'finding: ' + datum.finding", y=8, size=15, of=finding)
     return chart.finish(
         alt.vconcat(
             words.properties(width=WIDTH, height=16),
             _shown(curves, planes, positions[-1]),
             _off(curves, planes, positions[-1]),
-            data=chart.data(**columns),
+            data=chart.table(("patient", "m", *planes), rows),
             spacing=14,
-        ).add_params(alt.param(name="patient", value=list(patients)[1], bind=menu)),
+        ).add_params(chart.menu("patient", patients, list(patients)[1], "patient")),
         alt_text="Above, the position that three planes show against the position given, and the "
         "line on which both are equal; below, the first less the second. "
-        f"Shown at {positions[-1]}, in {', '.join(planes)}: {_ends(patients)}.",
+        f"Shown at {positions[-1]}, in {', '.join(planes)}: {ends}.",
     )
-
-
-def _ends(patients: Mapping[str, Shown]) -> str:
-    """Each patient's last point, in words."""
-    parts = []
-    for name, shown in patients.items():
-        ends = ", ".join(f"{values[-1]:.0f}" for values in shown.values())
-        parts.append(f"{name} {ends}")
-    return "; ".join(parts)
 
 
 def _lines(curves: alt.Chart, planes: list[Any], legend: alt.Legend | None) -> alt.Chart:

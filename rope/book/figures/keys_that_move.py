@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import altair as alt
+import numpy as np
 from torch import Tensor
 
 from rope.book.figures import chart
-from rope.book.figures.seeds import check_some
-from rope.book.figures.style import BLUE, GRID, VERMILION
+from rope.book.figures.style import BLUE, GRID, VERMILION, Dash
 
 DIAL = 56  # pixels
 REACH = 0.44  # of a hand of length 1, in dials
@@ -27,21 +27,19 @@ def hands(
 
     moves: `[F]`, the frames, from 0, evenly spaced; planes: `[P]`, their numbers; once, steps:
     complex `[F, K, P]`, each hand moved there at once and one by one; off: `[F, 2]`, the relative
-    error of the keys, at once and one by one. Raises ValueError where there are no moves.
+    error of the keys, at once and one by one.
     """
-    check_some(f"{s}" for s in moves)
     spacing = moves[1] - moves[0]
     count, height = len(planes), once.shape[1]
     frame = "datum.s == s"
-    said = chart.data(s=moves, once=off[:, 0].tolist(), steps=off[:, 1].tolist())
+    errors = chart.data(s=moves, once=off[:, 0].tolist(), steps=off[:, 1].tolist())
+    shown = alt.Chart(errors).transform_filter(frame)
     lines = (
         "'— moved once: off by ' + format(datum.once, '.1%')",
         "'- - one by one: off by ' + format(datum.steps, '.0%')",
     )
     words = [
-        chart.reading(
-            line, y=10 + 20 * row, size=15, of=alt.Chart(said).transform_filter(frame), color=colour
-        )
+        chart.reading(line, y=10 + 20 * row, size=15, of=shown, color=colour)
         for row, (line, colour) in enumerate(zip(lines, (BLUE, VERMILION), strict=True))
     ]
     size = {"width": DIAL * count, "height": DIAL * height}
@@ -51,7 +49,8 @@ def hands(
         _hand(moves, steps, frame, VERMILION, 2.5, (4, 2)),
     ).properties(**size)
     names = chart.data(x=[p + 0.5 for p in range(count)], plane=[f"{plane}" for plane in planes])
-    heads = alt.Chart(names).mark_text(fontSize=13).encode(x=_x(count), text="plane:N")
+    heads = alt.Chart(names).mark_text(fontSize=13)
+    heads = heads.encode(x=chart.bare(alt.X, "x:Q", 0, count), text="plane:N")
     title = chart.reading("'hands of planes'", y=8, size=13)
     slider = chart.slider("s", 0, moves[-1], spacing, moves[len(moves) // 2], "moves by −1")
     last = ", ".join(
@@ -80,21 +79,18 @@ def _apart(one: Tensor, other: Tensor) -> float:
     return float((one * other.conj()).angle().abs().rad2deg().mean())
 
 
-def _x(count: int) -> alt.X:
-    return alt.X("x:Q", axis=None, scale=alt.Scale(domain=[0, count], nice=False))
-
-
-def _y(height: int) -> alt.Y:
-    return alt.Y("y:Q", axis=None, scale=alt.Scale(domain=[height, 0], nice=False))
+def _places(count: int, height: int) -> dict[str, Any]:
+    """The encodings of places in dials, from the top left."""
+    x, y = chart.bare(alt.X, "x:Q", 0, count), chart.bare(alt.Y, "y:Q", height, 0)
+    return {"x": x, "y": y}
 
 
 def _dials(count: int, height: int) -> alt.Chart:
-    centres = [(p + 0.5, k + 0.5) for k in range(height) for p in range(count)]
-    places = chart.data(x=[x for x, _ in centres], y=[y for _, y in centres])
-    circle = alt.Chart(places).mark_point(
+    centres = ((p + 0.5, k + 0.5) for k in range(height) for p in range(count))
+    circle = alt.Chart(chart.table(("x", "y"), centres)).mark_point(
         color=GRID, size=(2 * REACH * DIAL) ** 2, strokeWidth=1.5, fill=None, opacity=1
     )
-    return circle.encode(x=_x(count), y=_y(height))
+    return circle.encode(**_places(count, height))
 
 
 def _hand(
@@ -103,19 +99,14 @@ def _hand(
     frame: str,
     colour: str,
     width: float,
-    dash: tuple[int, int],
+    dash: Dash,
 ) -> alt.LayerChart:
     _, height, count = pairs.shape
-    rows: dict[str, list[Any]] = {"s": [], "x": [], "y": [], "x2": [], "y2": []}
-    for f, s in enumerate(moves):
-        for k in range(height):
-            for p in range(count):
-                at = complex(pairs[f, k, p]) * REACH
-                rows["s"].append(s)
-                rows["x"].append(p + 0.5)
-                rows["y"].append(k + 0.5)
-                rows["x2"].append(round(p + 0.5 + at.real, 3))
-                rows["y2"].append(round(k + 0.5 - at.imag, 3))
-    shown = alt.Chart(chart.data(**rows)).transform_filter(frame)
+    rows = []
+    for (f, k, p), pair in np.ndenumerate(pairs.numpy() * REACH):
+        x, y = p + 0.5, k + 0.5
+        rows.append((moves[f], x, y, round(x + pair.real, 3), round(y - pair.imag, 3)))
+    table = chart.table(("s", "x", "y", "x2", "y2"), rows)
+    shown = alt.Chart(table).transform_filter(frame)
     line = shown.mark_rule(color=colour, strokeWidth=width, strokeDash=list(dash), opacity=1)
-    return line.encode(x=_x(count), y=_y(height), x2="x2:Q", y2="y2:Q")
+    return line.encode(**_places(count, height), x2="x2:Q", y2="y2:Q")

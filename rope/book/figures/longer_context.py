@@ -39,9 +39,8 @@ def spectrum(long_factor: tuple[float, ...], *, base: float, length: int, factor
     and factor: the model they belong to, which the sliders do not change.
     """
     searched = f"method == '{LONGROPE}'"
-    methods = alt.binding_select(options=list(RATIOS), name="method")
     parameters = [
-        alt.param(name="method", value=NTK, bind=methods),
+        chart.menu("method", RATIOS, NTK, "method"),
         chart.slider("factor", 1, 32, 1, 8, "factor s"),
         chart.slider("loglength", 9, 17, 1, 12, "length L, power of two"),
         chart.slider("logbase", 3, 7, 0.1, 4, "base, power of ten"),
@@ -71,8 +70,6 @@ def _planes(long_factor: tuple[float, ...]) -> alt.Chart:
     """A row per plane: its ratio, its turns within L and s L, whether it meets untrained angles."""
     padding = [1.0] * (DIM // 2 - len(long_factor))
     table = chart.data(j=range(DIM // 2), searched=[*long_factor, *padding])
-    *chosen, last = RATIOS
-    cases = [*(f"method == '{method}' ? {RATIOS[method]}" for method in chosen), RATIOS[last]]
     return (
         alt.Chart(table)
         .transform_filter("datum.j < d/2")
@@ -81,7 +78,7 @@ def _planes(long_factor: tuple[float, ...]) -> alt.Chart:
             ramp="clamp((datum.j - low)/max(high - low, 0.001), 0, 1)",
             smooth="clamp((datum.turns - 1)/(4 - 1), 0, 1)",
         )
-        .transform_calculate(ratio=" : ".join(cases))
+        .transform_calculate(ratio=chart.chosen("method", RATIOS))
         .transform_calculate(reached="datum.ratio*datum.turns*s")
         # Untrained past L: it made no full turn within L, and now goes further.
         .transform_calculate(new="datum.turns < 1 && datum.reached > 1.000001*datum.turns")

@@ -19,7 +19,6 @@ import altair as alt
 from matplotlib.ticker import FuncFormatter, LogLocator
 
 from rope.book.figures import Picture, chart, picture, style, subplots
-from rope.book.figures.seeds import check_some
 from rope.book.figures.style import BLUE, COLOURS, GRID, INK, MUTED, VERMILION
 
 
@@ -51,7 +50,7 @@ def roofline() -> Any:
     stem = here.mark_rule(color=VERMILION, strokeDash=[6, 2], strokeWidth=2)
     dot = here.mark_point(filled=True, size=120, color=VERMILION, opacity=1)
     label = here.mark_text(text="rotation", align="left", dx=10, dy=8, color=INK)
-    corner = chart.one(x="ridge").mark_rule(color=GRID, strokeWidth=1.5)
+    corner = chart.one(x="ridge").mark_rule(color=GRID, strokeWidth=1.5).encode(x="x:Q")
     lines = (
         "'machine: ' + format(peak, '.3s') + ' operations/s, ' + format(rate, '.3s') + ' bytes/s'",
         "'its ridge: ' + format(ridge, '.3g') + ' operations for each byte'",
@@ -62,7 +61,7 @@ def roofline() -> Any:
         *(chart.reading(line, y=10 + 20 * row, size=13) for row, line in enumerate(lines))
     ).properties(width=290, height=60)
     drawn = alt.layer(
-        corner.encode(x="x:Q"),
+        corner,
         roof,
         stem.encode(x="x:Q", y="y:Q", y2=alt.value(230)),
         dot.encode(x="x:Q", y="y:Q"),
@@ -70,12 +69,10 @@ def roofline() -> Any:
     ).properties(width=290, height=230)
     return chart.finish(
         alt.vconcat(words, drawn, spacing=8).add_params(*sliders, *formulas),
-        alt_text=(
-            "A roof over operations for each byte, both axes logarithmic: it rises in proportion "
-            "up to the ridge and is level from there. The rotation is a dot on the rising part, "
-            "far left of the ridge. Moving more bytes than must be moved slides the dot down the "
-            "slope; a higher level roof leaves it where it is, more bytes a second lift it."
-        ),
+        alt_text="A roof over operations for each byte, both axes logarithmic: it rises in "
+        "proportion up to the ridge and is level from there. The rotation is a dot on the rising "
+        "part, far left of the ridge. Moving more bytes than must be moved slides the dot down the "
+        "slope; a higher level roof leaves it where it is, more bytes a second lift it.",
     )
 
 
@@ -168,9 +165,7 @@ def by_length(lengths: Sequence[int], curves: Mapping[str, Sequence[float]]) -> 
     """Each competitor's time over a copy's against the sequence length, both logarithmic.
 
     curves: by name, one value a length, NaN where none was measured.
-    Raises ValueError where there is nothing to draw.
     """
-    check_some(curves)
     names = sorted(curves, key=list(LOOKS).index)
     figure, ax = subplots(height=3.2 + 0.26 * len(names) / 2)
     for name in names:
@@ -183,8 +178,8 @@ def by_length(lengths: Sequence[int], curves: Mapping[str, Sequence[float]]) -> 
     ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
     ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     figure.legend(loc="outside upper left", ncols=2)
-    said = " ".join(f"{name}: {_course(lengths, curves[name])}." for name in names)
-    return picture(figure, alt=f"Time over that of a copy, by sequence length. {said}")
+    courses = " ".join(f"{name}: {_course(lengths, curves[name])}." for name in names)
+    return picture(figure, alt=f"Time over that of a copy, by sequence length. {courses}")
 
 
 def _course(lengths: Sequence[int], values: Sequence[float]) -> str:

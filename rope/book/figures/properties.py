@@ -10,7 +10,6 @@ from typing import Any
 
 import altair as alt
 import torch
-from torch import Tensor
 
 from rope.book.figures import Picture, chart, picture, subplots
 from rope.book.figures.style import BLUE, DASHES, GRID, INK, MUTED, VERMILION
@@ -19,19 +18,6 @@ from rope.frequencies import inverse_frequencies, rotary_tables
 PLANES, STEPS, DECADES = 64, 180, 5
 LENGTH, BASES = 4096, (10_000.0, 500_000.0, 1_000_000.0)  # of the wavelengths
 SHOWN, LOWEST = (40, 50, 63), 14  # planes whose cosine is drawn; those that only fall in LENGTH
-
-
-def average_and_bound(length: int, dim: int = 128, base: float = 10000.0) -> tuple[Tensor, Tensor]:
-    """mean(m) and bound(m) for m = 0 ... length-1, float64 `[length]` each.
-
-    >>> mean, bound = average_and_bound(2, dim=4, base=100.0)
-    >>> mean[0].item(), bound[0].item()
-    (1.0, 1.5)
-    """
-    inv_freq = inverse_frequencies(dim, base)
-    cos, sin = rotary_tables(length, inv_freq, dtype=torch.float64)
-    partial = torch.hypot(cos.cumsum(dim=-1), sin.cumsum(dim=-1))  # |C_1| ... |C_{d/2}|
-    return cos.mean(dim=-1), partial.mean(dim=-1)
 
 
 def decay_chart() -> Any:

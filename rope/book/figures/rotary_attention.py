@@ -14,7 +14,7 @@ from matplotlib.patches import Rectangle
 
 from rope.attention import packed_mask, packed_position_ids, segment_ids
 from rope.book.figures import Picture, chart, picture, shapes, subplots
-from rope.book.figures.seeds import check_some, label, look
+from rope.book.figures.seeds import label, look
 from rope.book.figures.style import BLUE, GRID, INK, MUTED, VERMILION
 
 TOKENS = 12
@@ -102,13 +102,12 @@ def cost_against_length(
     """What attention costs against the sequence length, both logarithmic: one panel a quantity.
 
     costs: by the words for the quantity with its unit ("seconds"), then by name; one value a
-    length, None where none was measured. Raises ValueError where there is nothing to draw.
+    length, None where none was measured.
     """
-    check_some(costs)
     names = list(dict.fromkeys(name for lines in costs.values() for name in lines))
     height = 0.8 + 2.1 * len(costs) + 0.1 * len(names)
     figure, _ = subplots(len(costs), 1, height=height, sharex=True)
-    said = []
+    growths = []
     for ax, (title, lines) in zip(figure.axes, costs.items(), strict=True):
         for name, values in lines.items():
             known = [pair for pair in zip(lengths, values, strict=True) if pair[1]]
@@ -116,10 +115,10 @@ def cost_against_length(
             ax.plot(x, y, marker="o", markersize=4, label=label(name), **look(name, names))
             power = math.log(y[-1] / y[-2]) / math.log(x[-1] / x[-2])  # between the last two
             ends = f"{y[0]:.2g} at {x[0]:,}, {y[-1]:.2g} at {x[-1]:,}, at the end growing"
-            said.append(f"{title} of {label(name)}: {ends} as S to the power {power:.1f}")
+            growths.append(f"{title} of {label(name)}: {ends} as S to the power {power:.1f}")
         ax.set(xscale="log", yscale="log", ylabel=title)
     ax.set_xticks(lengths, [f"{length:,}" for length in lengths], rotation=45)
     ax.minorticks_off()
     ax.set_xlabel("sequence length $S$")
     figure.legend(*ax.get_legend_handles_labels(), loc="outside upper left", ncols=2)
-    return picture(figure, alt="Costs against the sequence length. " + "; ".join(said) + ".")
+    return picture(figure, alt=f"Costs against the sequence length. {'; '.join(growths)}.")

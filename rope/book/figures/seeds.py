@@ -5,10 +5,10 @@ is the mean over seeds; its band runs from the least seed to the greatest, which
 how they are distributed.
 """
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import altair as alt
 import numpy as np
 from scipy.optimize import isotonic_regression
 
@@ -44,37 +44,16 @@ class Spread(NamedTuple):
 def spread(runs: Runs) -> Spread:
     """Mean, least and greatest of equally long runs.
 
-    Raises ValueError for no run, and for runs of different lengths.
-
     >>> spread([[1.0, 2.0], [3.0, None]])
     Spread(mean=[2.0, nan], low=[1.0, nan], high=[3.0, nan])
     """
-    lengths = sorted({len(run) for run in runs})
-    if len(lengths) != 1:
-        raise ValueError(
-            f"runs of {lengths} points; all seeds must have equally many: leave out others"
-        )
     table = np.array(runs, dtype=float)  # None becomes NaN
     return Spread(*(reduce(table, axis=0).tolist() for reduce in (np.mean, np.min, np.max)))
 
 
-def spreads(runs: Mapping[str, Runs], points: Sequence[Any], words: str) -> dict[str, Spread]:
-    """The spread of each method's runs, which have one value at each of the points.
-
-    words: what the points are ("offsets"). Raises ValueError where there is nothing to draw, also
-    of one method, and where values and points are not equally many.
-    """
-    check_some(runs)
-    found = {name: spread(seeds) for name, seeds in runs.items()}
-    for name, line in found.items():
-        if len(line.mean) != len(points):
-            raise ValueError(
-                f"{name!r} has {len(line.mean)} values for {len(points)} {words}; there must be "
-                f"one for each: pass the {words} that it was measured at"
-            )
-        if all(map(math.isnan, line.mean)):
-            raise ValueError(f"{name!r} has no value at any of its {words}: leave it out")
-    return found
+def spreads(runs: Mapping[str, Runs]) -> dict[str, Spread]:
+    """The spread of each method's runs."""
+    return {name: spread(seeds) for name, seeds in runs.items()}
 
 
 def curves_of_seeds(
@@ -82,9 +61,8 @@ def curves_of_seeds(
 ) -> tuple[dict[str, list[float]], dict[str, Spread]]:
     """By method, the points at which all of its seeds were measured, and the spread there.
 
-    Raises ValueError for no method, and for seeds that were measured at other points.
+    Raises ValueError for seeds that were measured at other points.
     """
-    check_some(runs)
     for name, seeds in runs.items():
         if len({tuple(run[x]) for run in seeds}) != 1:
             raise ValueError(
@@ -95,30 +73,23 @@ def curves_of_seeds(
     return points, {name: spread([run[y] for run in seeds]) for name, seeds in runs.items()}
 
 
-def check_some(found: Iterable[str]) -> None:
-    """Raise ValueError where there is nothing to draw."""
-    if not list(found):
-        raise ValueError("nothing to draw; at least one method must have been measured: pass one")
-
-
 def label(name: str) -> str:
     """The words for a method; a name that has none stands for itself."""
     return LOOKS[name][0] if name in LOOKS else name
 
 
 def look(name: str, names: Iterable[str]) -> dict[str, Any]:
-    """Colour and dash of one line among `names`, as Matplotlib's `plot` takes them.
-
-    Raises ValueError where more names than looks are to be told apart.
-    """
+    """Colour and dash of one line among `names`, as Matplotlib's `plot` takes them."""
     strangers = [other for other in names if other not in LOOKS]
-    if len(strangers) > len(OTHERS):
-        raise ValueError(
-            f"{len(strangers)} lines in one figure; at most {len(OTHERS)} can be told apart: draw "
-            "two figures"
-        )
     colour, dash = LOOKS[name][1:] if name in LOOKS else OTHERS[strangers.index(name)]
     return {"color": colour, "linestyle": style.line_style(dash)}
+
+
+def colours() -> alt.Color:
+    """The colour of a method's words, for charts with a column `name`."""
+    known = {words: colour for words, colour, _ in LOOKS.values()}
+    scale = alt.Scale(domain=list(known), range=list(known.values()))
+    return alt.Color("name:N", scale=scale, legend=None)
 
 
 def draw(ax: Any, x: Sequence[float], curve: Spread, line: Mapping[str, Any]) -> None:

@@ -14,7 +14,7 @@ Point = tuple[float, ...]
 
 
 def arrow(ax: Any, start: Point, tip: Point, colour: str, **style: Any) -> None:
-    """An arrow whose ends are the two points; style: `linewidth`, `linestyle`, `mutation_scale`."""
+    """An arrow whose ends are the two points; style: `linewidth`, `linestyle`."""
     whole = {"arrowstyle": "-|>", "color": colour, "shrinkA": 0, "shrinkB": 0}
     whole |= {"linewidth": 2.2, "mutation_scale": 13} | style
     ax.annotate("", xy=tip, xytext=start, arrowprops=whole)

@@ -67,7 +67,7 @@ SETTINGS: dict[Any, Any] = {
 
 
 def subplots(
-    rows: int = 1, columns: int = 1, *, width: float = WIDTH, height: float = 3.2, **keywords: Any
+    rows: int = 1, columns: int = 1, *, height: float = 3.2, **keywords: Any
 ) -> tuple[Figure, Any]:
     """A Matplotlib figure in the book's style, and its axes as `Figure.subplots` gives them.
 
@@ -75,13 +75,12 @@ def subplots(
     registered with pyplot, so nothing shows it until `rope.book.figures.picture` makes an SVG of
     it.
 
-    width, height: in inches; a width of at most 5.2 keeps the text readable at 390 pixels.
-    keywords: of `Figure.subplots` (`sharex`, `width_ratios`, `subplot_kw`, ...).
+    height: in inches; keywords: of `Figure.subplots` (`sharex`, `width_ratios`, `subplot_kw`, ...).
 
     >>> fig, ax = subplots()
     >>> ax.plot([0, 1], [0, 1])[0].get_color()
     '#0072b2'
     """
     matplotlib.rcParams.update(SETTINGS)
-    figure = Figure(figsize=(width, height))
+    figure = Figure(figsize=(WIDTH, height))
     return figure, figure.subplots(rows, columns, **keywords)

@@ -1,15 +1,15 @@
 """How trainings went: chapter "What training shows". Numbers by method, losses in nats a token."""
 
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
 import altair as alt
 
 from rope.book.figures import Picture, chart, picture, subplots
 from rope.book.figures.seeds import (
-    LOOKS,
     Curve,
-    check_some,
+    colours,
     curves_of_seeds,
     draw,
     end_labels,
@@ -28,48 +28,40 @@ def above_reference(values: Mapping[str, Mapping[str, Sequence[float]]]) -> Pict
 
     values: by the words for a setting ("128 characters"), by method, the differences seed by seed;
     one or two settings, the first with full dots. Sorted by the first setting's means.
-    Raises ValueError where there is nothing to draw, and for a single seed.
+    Raises ValueError for a single seed.
     """
-    check_some(values)
-    found = {
-        words: {name: interval(seeds) for name, seeds in methods.items()}
-        for words, methods in values.items()
-    }
-    first = next(iter(found.values()))
-    names = sorted(first, key=lambda name: first[name].mean)
+    first = next(iter(values.values()))
+    names = sorted(first, key=lambda name: fmean(first[name]))
     figure, ax = subplots(height=0.9 + 0.44 * len(names))
     ax.axvline(0, color=MUTED, linewidth=1)
+    settings = []
     for (words, methods), shift, full in zip(
         values.items(), (-0.2, 0.2), (True, False), strict=False
     ):
+        means = []
         for row, name in enumerate(names):
-            colour, line = look(name, names)["color"], found[words][name]
+            seeds, y, colour = methods[name], row + shift, look(name, names)["color"]
+            line = interval(seeds)
             dots = {"color": colour, "markersize": 5, "markerfacecolor": colour if full else "none"}
-            height = [row + shift] * len(methods[name])
-            ax.plot(methods[name], height, "o", linestyle="none", **dots)
-            ax.plot([line.low, line.high], [row + shift] * 2, color=colour, linewidth=1.5)
-            ax.plot([line.mean], [row + shift], "|", color=INK, markersize=9, markeredgewidth=1.5)
-            number = {"ha": "left", "va": "center", "clip_on": False}
-            place = ax.get_yaxis_transform()
-            ax.text(1.02, row + shift, f"{round(line.mean, 3) + 0:+.3f}", transform=place, **number)
+            ax.plot(seeds, [y] * len(seeds), "o", linestyle="none", **dots)
+            ax.plot([line.low, line.high], [y, y], color=colour, linewidth=1.5)
+            ax.plot([line.mean], [y], "|", color=INK, markersize=9, markeredgewidth=1.5)
+            mean = f"{round(line.mean, 3) + 0:+.3f}"
+            beside = {"transform": ax.get_yaxis_transform(), "va": "center", "clip_on": False}
+            ax.text(1.02, y, mean, **beside)
+            means.append(f"{label(name)} {mean} ± {line.half:.3f}")
         handle = {"color": MUTED, "markersize": 5, "markerfacecolor": MUTED if full else "none"}
         ax.plot([], [], "o", linestyle="none", label=words, **handle)
+        settings.append(f"{words}: {', '.join(means)}")
     ax.set_yticks(range(len(names)), [label(name) for name in names])
     ax.tick_params(axis="y", length=0)
     ax.set(ylim=(len(names) - 0.5, -0.5), xlabel=f"final loss minus {label(REFERENCE)}'s, nats")
     ax.grid(visible=False, axis="y")
     figure.legend(*ax.get_legend_handles_labels(), loc="outside upper left", ncols=2)
-    said = "; ".join(
-        f"{words}: "
-        + ", ".join(
-            f"{label(n)} {round(line[n].mean, 3) + 0:+.3f} ± {line[n].half:.3f}" for n in names
-        )
-        for words, line in found.items()
-    )
     return picture(
         figure,
         alt=f"Final loss minus {label(REFERENCE)}'s, one row a method, a dot a seed, a bar for "
-        f"the 95% t interval of the mean. {said}.",
+        f"the 95% t interval of the mean. {'; '.join(settings)}.",
     )
 
 
@@ -78,27 +70,28 @@ def loss_curves(curves: Mapping[str, Sequence[Curve]]) -> Picture:
 
     curves: by method, for each seed its steps under "step" and losses under "loss".
     The first loss, before any step, is left out of sight: it is the same for all, and far above.
-    Raises ValueError for no curves, and for seeds that were evaluated after different steps.
+    Raises ValueError for seeds that were evaluated after different steps.
     """
-    steps, found = curves_of_seeds(curves, "step", "loss")
-    found = dict(sorted(found.items(), key=lambda pair: pair[1].mean[-1]))
-    low = min(min(curve.low) for curve in found.values())
-    high = max(max(curve.high[1:]) for curve in found.values())
+    steps, means = curves_of_seeds(curves, "step", "loss")
+    means = dict(sorted(means.items(), key=lambda pair: pair[1].mean[-1]))
+    low = min(min(curve.low) for curve in means.values())
+    high = max(max(curve.high[1:]) for curve in means.values())
     seen = (low - 0.05 * (high - low), high + 0.05 * (high - low))
     figure, ax = subplots(height=3.4)
-    for name, curve in found.items():
-        draw(ax, steps[name], curve, look(name, found))
+    for name, curve in means.items():
+        draw(ax, steps[name], curve, look(name, means))
     ax.set(xlabel="step", ylabel="validation loss", ylim=seen)
-    end_labels(ax, [(steps[way][-1], c.mean[-1], label(way)) for way, c in found.items()])
-    said = "; ".join(
+    ends = ((steps[name][-1], curve.mean[-1], label(name)) for name, curve in means.items())
+    end_labels(ax, ends)
+    losses = "; ".join(
         f"{label(name)} {curve.mean[-1]:.3f} ({curve.low[-1]:.3f} to {curve.high[-1]:.3f})"
-        for name, curve in found.items()
+        for name, curve in means.items()
     )
     last = max(step[-1] for step in steps.values())
     return picture(
         figure,
         alt=f"Validation loss against the training step, mean of {_seeds(curves)}; {BAND}. "
-        f"After {last:,} steps, lowest first: {said}.",
+        f"After {last:,} steps, lowest first: {losses}.",
     )
 
 
@@ -107,56 +100,44 @@ def learning(trainings: Mapping[str, Mapping[str, Sequence[Curve]]]) -> Any:
 
     trainings: by the words for a text and a budget, by method, for each seed its steps under "step"
     and losses under "loss", RoPE's among them. The loss before any step is left out.
-    Raises ValueError for no curves, and for seeds that were evaluated after different steps.
+    Raises ValueError for seeds that were evaluated after different steps.
     """
-    rows: list[tuple[Any, ...]] = []
-    ends: list[tuple[Any, ...]] = []
-    for words, curves in trainings.items():
-        _, found = curves_of_seeds(curves, "step", "loss")
+    rows, ends = [], []
+    for text, curves in trainings.items():
+        _, means = curves_of_seeds(curves, "step", "loss")
         for name, seeds in curves.items():
             for seed, run in enumerate(seeds):
                 points = list(zip(run["step"], run["loss"], strict=True))[1:]
-                rows += [(words, label(name), seed, step, loss) for step, loss in points]
-            at_end = found[name].mean[-1]
-            ends.append((words, label(name), at_end, at_end - found[REFERENCE].mean[-1]))
-    if not rows:
-        raise ValueError("no curves: give at least one training with RoPE's among them")
+                rows += [(text, label(name), seed, step, loss) for step, loss in points]
+            end = means[name].mean[-1]
+            ends.append((text, label(name), end, end - means[REFERENCE].mean[-1]))
     options = list(dict.fromkeys(name for _, name, *_ in ends if name != label(REFERENCE)))
-    given = (("text", list(trainings), "trained on"), ("method", options, "method"))
-    choices = [
-        alt.param(name=name, value=few[0], bind=alt.binding_select(options=[*few], name=says))
-        for name, few, says in given
-    ]
-    columns = zip(("text", "name", "seed", "step", "loss"), zip(*rows, strict=True), strict=True)
-    lines = chart.data(**dict(columns))
-    columns = zip(("text", "name", "end", "less"), zip(*ends, strict=True), strict=True)
-    lasts = chart.data(**dict(columns))
+    lines = chart.table(("text", "name", "seed", "step", "loss"), rows)
+    lasts = chart.table(("text", "name", "end", "less"), ends)
     x = chart.x("step:Q", "training step", grid=False)
     y = chart.y("loss:Q", "validation loss", [1.2, 3.6])
-    known = {words: colour for words, colour, _ in LOOKS.values()}
-    scale = alt.Scale(domain=list(known), range=list(known.values()))
     reference, chosen = (
         alt.Chart(lines).transform_filter(f"datum.text == text && datum.name == {which}")
         for which in (f"'{label(REFERENCE)}'", "method")
     )
     under = reference.mark_line(clip=True, color=BLUE, strokeWidth=1)
-    over = chosen.mark_line(clip=True, strokeWidth=1.8)
-    drawn = (
-        under.encode(x=x, y=y, detail="seed:N"),
-        over.encode(x=x, y=y, detail="seed:N", color=alt.Color("name:N", scale=scale, legend=None)),
-    )
-    end = alt.Chart(lasts).transform_filter("datum.text == text && datum.name == method")
-    said = (
+    over = chosen.mark_line(clip=True, strokeWidth=1.8).encode(color=colours())
+    panel = alt.layer(*(line.encode(x=x, y=y, detail="seed:N") for line in (under, over)))
+    ended = alt.Chart(lasts).transform_filter("datum.text == text && datum.name == method")
+    words = (
         "method + ' ends at ' + format(datum.end, '.3f') + ', ' + format(datum.less, '+.3f') "
         f"+ ' from {label(REFERENCE)} (blue)'"
     )
-    sentence = chart.reading(said, y=10, size=14, of=end).properties(width=300, height=24)
-    panel = alt.layer(*drawn).properties(width=300, height=260, name="learning")
-    each = "; ".join(f"{text}: {name} {mean:.3f}" for text, name, mean, _ in ends)
+    sentence = chart.reading(words, y=10, size=14, of=ended).properties(width=300, height=24)
+    panel = panel.properties(width=300, height=260, name="learning")
+    losses = "; ".join(f"{text}: {name} {mean:.3f}" for text, name, mean, _ in ends)
     return chart.finish(
-        alt.vconcat(sentence, panel, spacing=8).add_params(*choices),
+        alt.vconcat(sentence, panel, spacing=8).add_params(
+            chart.menu("text", trainings, next(iter(trainings)), "trained on"),
+            chart.menu("method", options, options[0], "method"),
+        ),
         alt_text="Validation loss against the training step, a line a seed, for the chosen method "
-        f"over {label(REFERENCE)}'s in blue, on the chosen text. Means at the end: {each}.",
+        f"over {label(REFERENCE)}'s in blue, on the chosen text. Means at the end: {losses}.",
     )
 
 

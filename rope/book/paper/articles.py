@@ -13,9 +13,10 @@ from dataclasses import dataclass
 
 from bs4 import BeautifulSoup, Tag
 
+from rope.book.mime import still_chart
 from rope.book.paper.browser import DRAWN_BY_SCRIPT, photos
 from rope.book.paper.pages import Book, Page
-from rope.book.paper.pictures import controls, still_chart, still_drawing
+from rope.book.paper.pictures import controls, still_drawing
 
 TOKEN = re.compile(r"\[\[\w+ (?:drawing|chart|formula|photo) \d+\]\]")
 NOT_ON_PAPER = ".headerlink, .toctree-wrapper, noscript"

@@ -21,14 +21,13 @@ from bs4 import BeautifulSoup, Tag
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
-from rope.book.mime import SVG
-from rope.book.mime import VEGA_LITE as CHART
+from rope.book.figures.chart import MIME as CHART
+from rope.book.figures.chart import VEGA_LITE
+from rope.book.mime import SVG, fonts
 from rope.book.paper.browser import DRAWN_BY_SCRIPT, photos
 from rope.book.paper.markdown import CELL, escaped, to_markdown, unfolding
 from rope.book.paper.pages import Book, Page
-from rope.book.paper.pictures import fonts
 from rope.book.tools.notebooks import TICK, claim
-from rope.book.tools.sphinx_extension import VEGA_LITE
 
 SET_UP = "Set-up: imports the book's package; on Colab it is installed first"
 # Of a cell's outputs: what shows without an extension, and without trust in the notebook.

@@ -17,10 +17,10 @@ from typing import cast
 from pypdf import PdfReader, PdfWriter
 from pypdf.generic import DictionaryObject, NameObject, TextStringObject
 
+from rope.book.mime import fonts
 from rope.book.paper.articles import Article, read_articles
 from rope.book.paper.browser import mathjax, offline_page
 from rope.book.paper.pages import Book, cover
-from rope.book.paper.pictures import fonts
 
 HERE = Path(__file__).parent
 COLUMN = 627  # CSS pixels between the margins of print.css

@@ -11,9 +11,9 @@ from typing import Any
 import nbformat
 
 import rope
+from rope.book.figures.chart import VEGA_LITE
 from rope.book.tools.notebooks import claim, code_cells
 
-VEGA_LITE = "5.20"  # the version of the JSON that Altair 5.5 writes
 STATIC = Path(__file__).parent / "static"
 MATHJAX = "tex-chtml.js"  # the build of MathJax that the pages load
 # MathJax's other builds, the parts that this one holds, what serves no browser or a very old one.

@@ -91,6 +91,22 @@ function ropeExplorer(root) {
     return button;
   });
 
+  // A row or grid of buttons is one stop of the Tab key, from which arrows lead to its others.
+  function rove(group) {
+    const buttons = [...group.querySelectorAll("button")];
+    const stop = (chosen) => buttons.forEach((button) => (button.tabIndex = button === chosen ? 0 : -1));
+    group.addEventListener("focusin", (event) => stop(event.target));
+    group.addEventListener("keydown", (event) => {
+      const columns = buttons.filter((button) => button.offsetTop === buttons[0].offsetTop).length;
+      const steps = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: columns, ArrowUp: -columns };
+      const next = buttons[buttons.indexOf(event.target) + steps[event.key]];
+      if (!next) return;
+      event.preventDefault(); // the page does not scroll
+      next.focus();
+    });
+    stop(group.querySelector('[aria-pressed="true"]'));
+  }
+
   // Sliders and choices; each writes the state and is written by it.
   const writers = [];
   function slider(name, label, most, get, say = String) {
@@ -192,6 +208,8 @@ function ropeExplorer(root) {
   ropeGuesses(part("guess"), data.questions, (to) => change({ ...first, ...to }));
   draw();
   paint();
+  rove(part("heads"));
+  rove(part("dials"));
   new MutationObserver(paint).observe(document.documentElement, { attributes: true, attributeFilter: ["data-theme"] });
   let drawn = panel.clientWidth;
   new ResizeObserver(() => {

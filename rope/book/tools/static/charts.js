@@ -58,7 +58,7 @@
     var low = play.min || 0;
     var span = play.max - low;
     var step = play.step || span / 200;
-    var running = false;
+    var running = false; // box.ropePlays holds it for the next drawing
     var last = 0;
     var value = view.signal(play.signal);
     button.type = "button";
@@ -69,7 +69,7 @@
     }
 
     function frame(now) {
-      if (!running || !document.body.contains(box)) return;
+      if (!running || box.ropeView !== view || !document.body.contains(box)) return;
       var shown = view.signal(play.signal);
       // The reader has taken the slider: go on from there.
       if (Math.abs(shown - Math.round(value / step) * step) > step / 2) value = shown;
@@ -81,7 +81,7 @@
     }
 
     button.addEventListener("click", function () {
-      running = !running;
+      running = box.ropePlays = !running;
       show();
       if (!running) {
         // Stop on a value that the slider can show.
@@ -95,13 +95,18 @@
     });
     show();
     box.querySelector(".rope-drawing").insertAdjacentElement("afterend", button);
-    if (play.autoplay && !calm) button.click();
+    if ("ropePlays" in box ? box.ropePlays : play.autoplay && !calm) button.click();
   }
 
   function draw(box) {
     var spec = JSON.parse(box.querySelector('script[type="application/json"]').textContent);
     var width = box.clientWidth || document.documentElement.clientWidth;
     var old = box.ropeView;
+    // What the reader has set stays when the page becomes narrow or wide.
+    if (old)
+      (spec.params || []).forEach(function (one) {
+        if (one.bind) one.value = old.signal(one.name);
+      });
     box.querySelectorAll(".rope-drawing, .rope-play").forEach(function (node) {
       node.remove();
     });
