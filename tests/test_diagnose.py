@@ -685,8 +685,6 @@ def test_bad_input_is_refused_in_a_sentence():
         "max_position is 3": lambda: diagnose(ROTARY, D, max_position=3),
     }
     types = {
-        "rotate is 3": lambda: diagnose(3, D),
-        "cache is 1": lambda: diagnose(ROTARY, D, cache=1),
         "dtype is torch.int64": lambda: diagnose(ROTARY, D, dtype=torch.int64),
         "config is a": lambda: diagnose(ROTARY, D, expected=3.0),
     }

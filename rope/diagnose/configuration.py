@@ -10,10 +10,8 @@ from rope.config import RotarySettings, rotary_settings
 from rope.config.classes import class_facts
 from rope.config.parameters import layer_entries
 from rope.config.source import read_config, text_facts
-from rope.diagnose.catalogue import danger
-from rope.diagnose.codes import Finding
 from rope.diagnose.dangers import Case, dangers
-from rope.diagnose.report import faults, verdict
+from rope.diagnose.report import Finding, danger, faults, verdict
 from rope.frequencies import inverse_frequencies
 
 
@@ -76,7 +74,7 @@ def diagnose_configuration(
         kinds = dict.fromkeys([layer_type] if layer_type is not None else named)
         found = {kind: rotary_settings(config, layer_type=kind) for kind in kinds or (None,)}
     except ValueError as error:
-        return ConfigurationReport(findings=[danger("configuration", why=error)], length=length)
+        return ConfigurationReport(findings=[danger("configuration", error=error)], length=length)
     case = Case(facts, standard, entries, found, length)
     named_all = {kind or "all layers": settings for kind, settings in found.items()}
     return ConfigurationReport(named_all, dangers(case), length)

@@ -4,8 +4,46 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from rope.diagnose.codes import Finding
+from rope.diagnose.codes import CODES, DANGERS, Kind
 from rope.extensions import Extension
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One cause: its code, "fault" or "note", a sentence, the remedy, the section of the book.
+
+    source: whose code it is about, with its version or its thread; empty for the code at hand.
+    """
+
+    code: str
+    severity: str
+    sentence: str
+    remedy: str
+    section: str
+    source: str = ""
+
+    def __str__(self) -> str:
+        sentence = self.sentence[:1].upper() + self.sentence[1:]
+        source = f"\n  source: {self.source}" if self.source else ""
+        return (
+            f"{self.severity} {self.code}: {sentence}.\n  {self.remedy} ({self.section}).{source}"
+        )
+
+
+def finding(code: str, variant: str = "", /, **facts: object) -> Finding:
+    """What a function shows, by its code and facts; variant: which sentence, of several."""
+    return _filled(CODES[code], code, variant, facts)
+
+
+def danger(code: str, variant: str = "", /, **facts: object) -> Finding:
+    """What a configuration shows, likewise."""
+    return _filled(DANGERS[code], code, variant, facts)
+
+
+def _filled(kind: Kind, code: str, variant: str, facts: dict[str, object]) -> Finding:
+    sentence = kind.sentence if isinstance(kind.sentence, str) else kind.sentence[variant]
+    texts = (sentence, kind.remedy, kind.section, kind.source)
+    return Finding(code, kind.severity, *(text.format(**facts) for text in texts))
 
 
 def faults(findings: list[Finding]) -> list[Finding]:
