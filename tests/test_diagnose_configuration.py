@@ -12,8 +12,7 @@ from strategies import LLAMA
 
 import rope
 from rope.config import EXAMPLES, example, rotary_settings
-from rope.diagnose import diagnose_configuration
-from rope.diagnose import DANGERS
+from rope.diagnose import DANGERS, diagnose_configuration
 
 OLD = example("llama-3.1-8b")
 QWEN = example("qwen2.5-7b-yarn")

@@ -20,7 +20,7 @@ from rope.diagnose.codes import CODES, DANGERS
 from rope.diagnose.configuration import ConfigurationReport, diagnose_configuration
 from rope.diagnose.influence import SHORT, Influence, influences, short_text
 from rope.diagnose.measure import measure, rotation
-from rope.diagnose.planes import structure, turns
+from rope.diagnose.planes import fit_structures, fit_turns
 from rope.diagnose.probe import WIDEST_FIRST, Probe, Refusal
 from rope.diagnose.report import Finding, Report, Rotation, finding
 from rope.frequencies import inverse_frequencies
@@ -141,9 +141,9 @@ def _identified(
     probe: Probe, influence: Influence, expected: Any
 ) -> tuple[Rotation, Rotation, list[Finding]]:
     """The rotations of q and k, and the first cause, or notes."""
-    structures = structure(probe, influence.far)
-    turned = turns(probe, structures, influence.far)
-    for fault in causes.of_structure(structures, turned, probe.eps):
+    structures = fit_structures(probe, influence.far)
+    turns = fit_turns(probe, structures, influence.far)
+    for fault in causes.of_structure(structures, turns, probe.eps):
         return Rotation(), Rotation(), [fault]
     expected_theta = None
     if expected is not None:
@@ -155,8 +155,8 @@ def _identified(
             device="cpu",
         )
     q, k = (
-        measure(planes, turn, probe.eps).widened(expected_theta, influence.far)
-        for planes, turn in zip(structures, turned, strict=True)
+        measure(structure, turn, probe.eps).widened(expected_theta, influence.far)
+        for structure, turn in zip(structures, turns, strict=True)
     )
     query, key = (
         rotation(measured, expected_theta, linear)

@@ -19,26 +19,28 @@ from rope.diagnose.report import Finding, finding
 
 def of_structure(structures: list[Structure], turns: list[Turns], eps: float) -> Iterator[Finding]:
     """Whether planes are turned at all."""
-    for name, planes, turn in zip(NAMES, structures, turns, strict=True):
+    for name, structure, turn in zip(NAMES, structures, turns, strict=True):
         # Roundings to bfloat16 on the way come to 2^-8; a mean or size that depends on m to more.
-        mixed = planes.dense > max(planes.noise, 1e-3, 64 * eps) and not len(planes.tangled)
-        if mixed or planes.misfit > max(0.01, 4 * eps):
-            yield finding("norm-after", name=name, off=max(planes.dense, planes.misfit))
-        if len(planes.tangled):
-            a, b = int(planes.tangled[0]), int(planes.tangled[-1])
-            yield finding("pairing", name=name, a=a, b=b, off=planes.dense)
-        if len(planes.planes):
+        mixed = structure.dense > max(structure.noise, 1e-3, 64 * eps) and not len(
+            structure.tangled
+        )
+        if mixed or structure.misfit > max(0.01, 4 * eps):
+            yield finding("norm-after", name=name, off=max(structure.dense, structure.misfit))
+        if len(structure.tangled):
+            a, b = int(structure.tangled[0]), int(structure.tangled[-1])
+            yield finding("pairing", name=name, a=a, b=b, off=structure.dense)
+        if len(structure.planes):
             bent = turn.beta.abs() / torch.hypot(turn.alpha.abs(), turn.beta.abs())
             # A gain after it makes (cos, −g sin; sin / g, cos): determinant 1, diagonal equal.
             area = turn.alpha.abs().square() - turn.beta.abs().square() - 1
             ellipse = torch.maximum(turn.beta.real.abs(), area.abs()).max() < 0.1 * bent.max()
-            a, b = planes.planes[int(bent.amax(0).argmax())].tolist()
+            a, b = structure.planes[int(bent.amax(0).argmax())].tolist()
             if bent.max() > max(64 * turn.misfit, 1e-5):
                 code = "norm-after" if ellipse else "pairing"
                 yield finding(code, name=name, a=a, b=b, off=float(bent.max()))
-        if len(planes.lone):
-            yield finding("rest-changed", "position", name=name, a=int(planes.lone[0]))
-    if not all(len(planes.planes) for planes in structures):
+        if len(structure.lone):
+            yield finding("rest-changed", "position", name=name, a=int(structure.lone[0]))
+    if not all(len(structure.planes) for structure in structures):
         yield finding("positions-ignored", "unseen")
 
 

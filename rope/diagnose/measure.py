@@ -91,9 +91,9 @@ class Measured:
             return wide if float(expected_theta[self.width // 2 :].max()) * far < seen else self
         if int(self.structure.planes.min()) or wide.known is None or wide.known[0] >= 1e9:
             return self
-        narrow_kind, wide_kind = self.known[1] if self.known else None, wide.known[1]
-        changed = isinstance(narrow_kind, PLAIN) or isinstance(wide_kind, Proportional | None)
-        return wide if isinstance(wide_kind, PLAIN) or not changed else self
+        narrow, extension = self.known[1] if self.known else None, wide.known[1]
+        changed = not isinstance(narrow, PLAIN) and not isinstance(extension, Proportional | None)
+        return wide if isinstance(extension, PLAIN) or changed else self
 
 
 def measure(structure: Structure, turns: Turns, eps: float) -> Measured:
@@ -131,9 +131,9 @@ def factors(q: Measured, k: Measured) -> Iterator[Finding]:
     common = (q.structure.planes[:, None] == k.structure.planes).all(-1)  # [n_q, n_k]
     if not (common.any() and (q.follows or k.follows)):
         return
-    one, other = q.turns.radius.log()[..., common.any(1)], k.turns.radius.log()[..., common.any(0)]
-    other = other.repeat_interleave(max(1, one.shape[1] // other.shape[1]), dim=1)
-    total = (one[:, : other.shape[1]] + other[:, : one.shape[1]]).flatten(1)  # ln |q_m| |k_m|
+    ln_q, ln_k = q.turns.radius.log()[..., common.any(1)], k.turns.radius.log()[..., common.any(0)]
+    ln_k = ln_k.repeat_interleave(max(1, ln_q.shape[1] // ln_k.shape[1]), dim=1)
+    total = (ln_q[:, : ln_k.shape[1]] + ln_k[:, : ln_q.shape[1]]).flatten(1)  # ln |q_m| |k_m|
     m, slack = q.turns.positions.double(), max(1e-3, 4 * q.radial, 4 * k.radial)
 
     def bent(logs: Tensor) -> Tensor:
@@ -142,7 +142,7 @@ def factors(q: Measured, k: Measured) -> Iterator[Finding]:
     shared = total.median(1, keepdim=True).values
     if total.abs().max() > slack:
         by = total.abs().amax(1).argmax()
-        alone = bent(other.flatten(1)).max() <= slack and (total - shared).abs().max() <= slack
+        alone = bent(ln_k.flatten(1)).max() <= slack and (total - shared).abs().max() <= slack
         tempered = alone and bent(shared).max() > slack
         off = (shared[by] if tempered else total[by].abs().max()).expm1()
         code = "temperature" if tempered else "not-relative"
@@ -192,16 +192,12 @@ def rotation(measured: Measured, expected_theta: Tensor | None, linear: bool) ->
         reference = expected_theta
     elif base is not None and extension is not None:
         reference = inverse_frequencies(2 * len(theta), base, extension=extension)
-    angle = (
-        measured.turns.positions.double()[:, None]
-        * reference[measured.slots]
-        * measured.theta.sign()
-    )
-    off = wrapped(measured.turns.alpha.angle() - angle)
+    turns, signed = measured.turns, reference[measured.slots] * measured.theta.sign()
+    off = wrapped(turns.alpha.angle() - turns.positions.double()[:, None] * signed)
     errors = torch.full((len(off), len(theta)), torch.nan, dtype=torch.float64)
     errors[:, measured.slots] = off
     error = off.abs().amax(1)
-    far = measured.turns.positions[error > 0.01]
+    far = turns.positions[error > 0.01]
     return Rotation(
         layout=measured.layout,
         rotary_dim=measured.width,
@@ -214,7 +210,7 @@ def rotation(measured: Measured, expected_theta: Tensor | None, linear: bool) ->
         angle_error=float(error.max()),
         off_from=int(far[0]) if len(far) else None,
         table_error=measured.radial,
-        positions=measured.turns.positions,
+        positions=turns.positions,
         reference=reference,
         errors=errors,
     )
