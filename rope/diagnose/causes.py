@@ -21,10 +21,8 @@ def of_structure(structures: list[Structure], turns: list[Turns], eps: float) ->
     """Whether planes are turned at all."""
     for name, structure, turn in zip(NAMES, structures, turns, strict=True):
         # Roundings to bfloat16 on the way come to 2^-8; a mean or size that depends on m to more.
-        mixed = structure.dense > max(structure.noise, 1e-3, 64 * eps) and not len(
-            structure.tangled
-        )
-        if mixed or structure.misfit > max(0.01, 4 * eps):
+        mixed = structure.dense > max(structure.noise, 1e-3, 64 * eps)
+        if (mixed and not len(structure.tangled)) or structure.misfit > max(0.01, 4 * eps):
             yield finding("norm-after", name=name, off=max(structure.dense, structure.misfit))
         if len(structure.tangled):
             a, b = int(structure.tangled[0]), int(structure.tangled[-1])

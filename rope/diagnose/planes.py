@@ -2,8 +2,8 @@
 
 What comes out at position m is A_m N(x): a norm, gains or a permutation, N, then the rotation. For
 the same x at position 0, y_m = A_m A_0^{-1} y_0 = R_m y_0: whatever is done before cancels.
-`fit_structures` fits that matrix G_m, whose entries beside the diagonal say which coordinates make a
-plane. `fit_turns` then fits in each plane, written as a complex number,
+`fit_structures` finds that matrix G_m, whose entries beside the diagonal say which coordinates make
+a plane. `fit_turns` then fits in each plane, written as a complex number,
 
     y_m = alpha y_0 + beta conj(y_0),   alpha = e^{i m theta} and beta = 0 for a rotation.
 
