@@ -110,7 +110,7 @@ def _structure(x: Tensor, results: Tensor, m: Tensor, eps: float) -> Structure:
     result = Structure(planes, rest, lone, tangled, float(outside.max()), misfit, noise)
     x, start = x.flatten(0, 1), start.flatten(0, 2)
     x = torch.cat((x, torch.ones(len(x), 1)), 1)  # a norm may add a constant, too
-    solved = torch.linalg.lstsq(x, start).solution
+    solved = torch.linalg.pinv(x) @ start
     first = solved[:-1].T  # A_0 after the norm's gains, [out, in]
     result.source = source = _source(first, planes)
     if source is not None and len(planes):
