@@ -119,37 +119,35 @@ def _without(facts: Mapping[str, Any], key: str) -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     """Which layers rotate in words, anything else as it is."""
     if value is None or (isinstance(value, tuple) and set(value) <= {True, False}):
-        layers = [layer for layer, turns in enumerate(value or ()) if not turns]
-        return f"false in {_listed(layers)}" if layers else "true in all layers"
+        layers = unrotated(value)
+        return f"false in {layers}" if layers else "true in all layers"
     return value
 
 
-def _listed(layers: list[int]) -> str:
-    """Numbers of layers, those in the middle left out where they are many."""
-    shown = [str(layer) for layer in layers]
-    return ", ".join(shown if len(shown) <= 12 else [*shown[:9], "...", *shown[-2:]])
+def unrotated(rotates: tuple[bool, ...] | None) -> str:
+    """The numbers of the layers that do not rotate."""
+    return ", ".join(str(layer) for layer, turns in enumerate(rotates or ()) if not turns)
 
 
 def _layers(case: Case) -> Iterator[Finding]:
     """Which layers rotate, and whether by one spectrum."""
     complete = {**case.standard, **case.facts}
-    flags, interval = (complete.get(f"no_rope_layer{each}") for each in ("s", "_interval"))
-    turning = [bool(flag) for flag in flags or ()]
+    turning = [bool(flag) for flag in complete.get("no_rope_layers") or ()]
+    interval = complete.get("no_rope_layer_interval")
     code = _code(case.facts.get("model_type"))
     unread = code is not None and not _reads(code, "no_rope_layers")
     reverse = [(layer + 1) % interval == 0 for layer in range(len(turning))] if interval else []
     if turning and turning == reverse and not unread:
         flags = dict(interval=interval, turning=sum(turning), all=len(turning))
         yield danger("no-rope-reversed", **flags)
-    for rotates in {each.rotates for each in case.settings.values()}:
-        still = [layer for layer, turns in enumerate(rotates or ()) if not turns]
-        if still and "no_rope_layers" not in case.facts:
-            yield danger("unrotated-layers", layers=_listed(still))
-        elif still and not unread:
-            yield danger("no-rope-flags", layers=_listed(still))
-    made = {(each.base, each.extension): kind for kind, each in case.settings.items()}
-    if len(made) > 1:
-        spectra = [f"{kind} base {base:g}, {each.name}" for (base, each), kind in made.items()]
+    for layers in {unrotated(settings.rotates) for settings in case.settings.values()}:
+        if layers and "no_rope_layers" not in case.facts:
+            yield danger("unrotated-layers", layers=layers)
+        elif layers and not unread:
+            yield danger("no-rope-flags", layers=layers)
+    kinds = {(ours.base, ours.extension): kind for kind, ours in case.settings.items()}
+    if len(kinds) > 1:
+        spectra = [f"{kind} base {base:g}, {ext.name}" for (base, ext), kind in kinds.items()]
         yield danger("layer-types", spectra="; ".join(spectra))
     for settings in case.settings.values():
         dim, head_dim = settings.dim, settings.head_dim
