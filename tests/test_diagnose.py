@@ -565,6 +565,11 @@ def test_a_fixed_centre_and_a_temperature_leave_kept_keys_right():
         assert diagnose(rotate, D, cache=True).ok
 
 
+def test_angles_are_compared_with_those_of_the_expected():
+    query = diagnose(FAULTS["last row beyond"][1], D, expected=ROTARY).query  # clamped to 2047
+    assert query.off_from == 2048 and 3 < query.angle_error <= torch.pi
+
+
 def test_the_position_that_a_narrow_type_takes_is_named():
     for name, begin in (("ids in 8 bits with a sign", 128), ("ids in 16 bits with a sign", 32768)):
         (found,) = diagnose(FAULTS[name][1], D).findings

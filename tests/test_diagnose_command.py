@@ -3,21 +3,12 @@
 import json
 
 import pytest
-import torch
 
-from rope import RotaryEmbedding, inverse_frequencies
 from rope.config import example
-from rope.diagnose import diagnose
 from rope.diagnose.__main__ import main
 
 RIGHT = "tests.defects.te_base_fixed:rotate"
 WRONG = "tests.defects.mlxcel_doubled:rotate"
-CLAMPED = "tests.test_diagnose_command:clamped"
-PLAIN = {"model_type": "llama", "head_dim": 64, "max_position_embeddings": 2048}
-
-
-def clamped(q, k, position_ids):
-    return RotaryEmbedding(64)(q, k, position_ids=position_ids.clamp(max=2047))
 
 
 @pytest.fixture
@@ -86,11 +77,3 @@ def test_layer_types_are_explained_one_by_one(capsys, config):
 def test_what_can_be_neither_called_nor_read(arguments, words, capsys):
     assert main(arguments) == 2
     assert words in capsys.readouterr().err
-
-
-def test_errors_are_those_of_the_clamped_positions():
-    query = diagnose(clamped, 64, expected=PLAIN).query
-    m = query.positions.double()[:, None]
-    off = (m.clamp(max=2047) - m) * inverse_frequencies(64)
-    assert (query.errors - off.sin().atan2(off.cos())).abs().max() < 1e-6
-    assert torch.equal(query.reference, inverse_frequencies(64))

@@ -73,9 +73,8 @@ def _json(value: Any) -> str:
     def plain(each: Any) -> Any:
         if isinstance(each, torch.Tensor):
             return each.tolist()
-        shown = [field.name for field in dataclasses.fields(each) if field.repr]
-        fields = {name: getattr(each, name) for name in shown}
-        return {"name": each.name, **fields} if isinstance(each, Extension) else fields
+        name = {"name": each.name} if isinstance(each, Extension) else {}
+        return name | {field.name: getattr(each, field.name) for field in dataclasses.fields(each)}
 
     return json.dumps(value, indent=1, default=plain)
 

@@ -194,10 +194,7 @@ def rotation(measured: Measured, expected_theta: Tensor | None, linear: bool) ->
         reference = inverse_frequencies(2 * len(theta), base, extension=extension)
     turns, signed = measured.turns, reference[measured.slots] * measured.theta.sign()
     off = wrapped(turns.alpha.angle() - turns.positions.double()[:, None] * signed)
-    errors = torch.full((len(off), len(theta)), torch.nan, dtype=torch.float64)
-    errors[:, measured.slots] = off
-    error = off.abs().amax(1)
-    far = turns.positions[error > 0.01]
+    far = turns.positions[off.abs().amax(1) > 0.01]
     return Rotation(
         layout=measured.layout,
         rotary_dim=measured.width,
@@ -207,10 +204,7 @@ def rotation(measured: Measured, expected_theta: Tensor | None, linear: bool) ->
         attention_scaling=measured.scaling if linear else None,
         direction=measured.direction,
         offset=measured.offset,
-        angle_error=float(error.max()),
+        angle_error=float(off.abs().max()),
         off_from=int(far[0]) if len(far) else None,
         table_error=measured.radial,
-        positions=turns.positions,
-        reference=reference,
-        errors=errors,
     )

@@ -66,9 +66,7 @@ class Rotation:
     after a norm, which hides it. direction: +1 counter-clockwise, −1 clockwise, 0 both. offset:
     the turn at position 0, in positions. angle_error: the largest, in radians, against the
     spectrum expected, or else named, or fitted; off_from: the first position probed where it
-    exceeds 0.01. table_error: of the radius of (cos, sin). At `positions` `[P]`, the angles are
-    off from those of `reference` `[R/2]` by `errors` `[P, R/2]`, in −pi ... pi; NaN for planes
-    that stand still.
+    exceeds 0.01. table_error: of the radius of (cos, sin).
     """
 
     layout: str | None = None
@@ -82,9 +80,6 @@ class Rotation:
     angle_error: float | None = None
     off_from: int | None = None
     table_error: float | None = None
-    positions: Tensor | None = field(default=None, repr=False)
-    reference: Tensor | None = field(default=None, repr=False)
-    errors: Tensor | None = field(default=None, repr=False)
 
     def __str__(self) -> str:
         if self.inv_freq is None:
