@@ -159,9 +159,11 @@ def _base(case: Case) -> Iterator[Finding]:
     """A base that code written for another version of transformers does not find."""
     places = {
         "at the top": any(key in case.facts for key in ("rope_theta", "rotary_emb_base")),
-        "in rope_parameters": any(each and "rope_theta" in each for each in case.entries.values()),
+        "in rope_parameters": any(
+            entry and "rope_theta" in entry for entry in case.entries.values()
+        ),
     }
-    where = " and ".join(place for place, found in places.items() if found)
+    where = " and ".join(place for place, holds in places.items() if holds)
     for settings in case.settings.values():
         if where and settings.base != 10000:
             yield danger("moved-base", base=settings.base, where=where)

@@ -48,7 +48,7 @@ def _filled(kind: Kind, code: str, variant: str, facts: dict[str, object]) -> Fi
 
 def faults(findings: list[Finding]) -> list[Finding]:
     """Those that are no notes."""
-    return [each for each in findings if each.severity == "fault"]
+    return [finding for finding in findings if finding.severity == "fault"]
 
 
 def verdict(findings: list[Finding]) -> str:
