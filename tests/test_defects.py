@@ -1,11 +1,7 @@
-"""The defects that other implementations have or had, each with the test that we are free of it.
+"""Defects that other implementations have or had, and that we are free of.
 
-The last test reads this folder: every defect on the list has a test of the name that it is given.
-Those that belong to a room of their own stand there.
+Those that belong to a room of their own are tested there.
 """
-
-import ast
-from pathlib import Path
 
 import pytest
 import torch
@@ -151,47 +147,3 @@ def test_position_past_the_table_is_never_a_silent_identity():
     expected = rotary_embedding(x.float(), *tables(2000, 8, torch.float32), torch.tensor([7, 1999]))
     assert torch.equal(rotary.rotate(x.float(), torch.tensor([7, 1999])), expected)
     assert not torch.equal(expected, x.float())
-
-
-# Each defect, and the test that shows us free of it, in whichever file it stands.
-FREE_OF = {
-    "bf16 inputs make bf16 positions": "test_bf16_inputs_make_no_bf16_positions",
-    "bf16 poisons later fp32 calls": "test_a_call_in_bf16_leaves_later_calls_in_fp32_alone",
-    "a cast of the model casts inv_freq": "test_a_cast_of_the_model_leaves_the_frequencies_alone",
-    "angles through matmul or einsum": "test_angles_go_through_no_matrix_product",
-    "angles in float32": "test_tables_against_mpmath",
-    "dynamic NTK remembers its longest call": "test_dynamic_ntk_is_a_function_of_the_call_alone",
-    "LongRoPE: stale keys": "test_longrope_switch_leaves_no_stale_keys_once_the_length_is_fixed",
-    "inv_freq uninitialised after meta": "test_frequencies_are_never_uninitialised_after_meta",
-    # A kernel that writes behind autograd's back gives wrong gradients in silence: unsloth.
-    "in-place kernels that do not mark": (
-        "test_what_autograd_still_needs_is_not_overwritten_in_silence"
-    ),
-    # unsloth 5001: the second reader of that gradient then saw it rotated.
-    "backward overwrites": "test_backward_leaves_the_gradient_it_is_given_alone",
-    "negative offset from left padding": "test_negative_offset_of_left_padding_is_refused",
-    "packed positions never reset": "test_packed_positions_are_reset",
-    "decode offset ignored": "test_decode_offset_is_not_ignored",
-    "rope_scaling silently dropped": "test_rope_scaling_is_never_silently_dropped",
-    "YaRN's mscale ignored": "test_yarn_mscale_is_not_ignored",
-    # rotary-embedding-torch 46: autocast(enabled=False, device_type="cuda") on a CPU.
-    "hard-coded cuda autocast": "test_autocast_of_another_device_is_no_concern",
-    # flash-attention 911: each new length, and each new offset, was compiled anew.
-    "spurious recompiles": "test_another_length_is_no_other_graph",
-    # 65,535 is the most that CUDA's grid.y holds.
-    "grid.y": "test_sequences_past_the_limit_of_a_grid_axis",
-    "position past the table": "test_position_past_the_table_is_never_a_silent_identity",
-}
-
-
-@pytest.mark.parametrize("defect", FREE_OF)
-def test_every_defect_has_a_test_that_asserts(defect):
-    trees = [ast.parse(path.read_text()) for path in Path(__file__).parent.glob("test_*.py")]
-    found = [
-        ast.unparse(node)
-        for tree in trees
-        for node in ast.walk(tree)
-        if isinstance(node, ast.FunctionDef) and node.name == FREE_OF[defect]
-    ]
-    assert len(found) == 1
-    assert "assert" in found[0] or "raises" in found[0]

@@ -12,8 +12,7 @@ from strategies import LLAMA
 
 import rope
 from rope.config import EXAMPLES, example, rotary_settings
-from rope.diagnose import diagnose_configuration
-from rope.diagnose.catalogue import DANGERS
+from rope.diagnose import DANGERS, diagnose_configuration
 
 OLD = example("llama-3.1-8b")
 QWEN = example("qwen2.5-7b-yarn")
@@ -142,7 +141,7 @@ def test_a_planted_danger_is_named(code, config, words):
     report = diagnose_configuration(config)
     (each,) = [each for each in report.findings if each.code == code]
     assert re.search(words, each.sentence), each.sentence
-    assert each.severity == DANGERS[code][0] and each.remedy and each.source
+    assert each.severity == DANGERS[code].severity and each.remedy and each.source
     assert report.ok == all(one.severity == "note" for one in report.findings)
 
 

@@ -80,7 +80,7 @@ def recovered(draw, dtypes, decays=False):
         return
     if interleaved and isinstance(extension, Proportional):
         return  # planes that stand still behind the others are no planes to be seen
-    kind = draw.choice(["xpos", "query", "head"]) if decays else "none"
+    kind = draw.choice(["xpos", "query", "head"] if decays else ["none", "clockwise"])
     scale_base, rates = draw.choice([64.0, 512.0, 4096.0]), decay_rates(rotary_dim)
     rates = rates.repeat_interleave(2) if interleaved else rates.repeat(2)
     rates = torch.cat((rates, torch.ones(dim - rotary_dim)))
@@ -88,10 +88,12 @@ def recovered(draw, dtypes, decays=False):
     def rotate(q, k, ids):
         given, m = [], ids[:, None, :, None].double()
         for x, sign in ((q, 1), (k, -1)):
-            turned = torch.cat((rotary.rotate(x[..., :rotary_dim], ids), x[..., rotary_dim:]), -1)
+            turned = rotary.rotate(x[..., :rotary_dim], ids, inverse=kind == "clockwise")
+            turned = torch.cat((turned, x[..., rotary_dim:]), -1)
             heads = 2.0 ** (-12 - torch.arange(2.0)).repeat_interleave(x.shape[1] // 2)
             factor = {
                 "none": 1.0,
+                "clockwise": 1.0,
                 "xpos": rates ** (sign * m / scale_base),
                 "query": (1 + m).log().div(6).clamp(min=1) if sign > 0 else 1.0,
                 "head": (1 - heads.double()[:, None, None]) ** (sign * m),
@@ -101,13 +103,20 @@ def recovered(draw, dtypes, decays=False):
 
     report = diagnose(rotate, dim, max_position=far, dtype=dtype)
     told = f"{kind} {settings} {dtype} {far} {scale_base}\n{report}"
-    allowed = {"none": set(), "xpos": {"decay"}, "head": {"decay"}, "query": {"temperature"}}[kind]
+    notes = {"xpos": "decay", "head": "decay", "query": "temperature", "clockwise": "direction"}
+    allowed = {notes[kind]} if kind in notes else set()
     codes = {each.code for each in report.findings}
     assert report.ok and codes <= allowed | {"length-dependent", "reach"}, told
     assert dtype == torch.bfloat16 or far == 64 or allowed <= codes or kind == "query", told
+    if kind == "none":
+        assert diagnose(rotate, dim, expected=rotary, max_position=far, dtype=dtype).ok, told
     true = rope.inverse_frequencies(rotary_dim, base, extension=extension, seq_len=report.reach + 1)
     if dtype != torch.bfloat16 or not interleaved:  # where the slowest cannot be seen
         check(report, true, ALLOWED[dtype])
+        seen = ("interleaved" if interleaved else "half", -1 if kind == "clockwise" else 1)
+        assert {(side.layout, side.direction) for side in (report.query, report.key)} == {seen}, (
+            told
+        )
 
 
 @pytest.mark.parametrize("decays", [False, True])

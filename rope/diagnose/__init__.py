@@ -4,10 +4,11 @@ A rotation is known by what it does to vectors at several positions. `diagnose` 
 recovers from its results which coordinates make a plane and how fast each turns, and names what is
 wrong by its cause. The modules, in order: `probe` calls it, `influence` sees what depends on what,
 `planes` and `spectrum` are the mathematics, `measure` puts them together, `causes` judges.
-A configuration is explained by `configuration`, with its `dangers`.
+A configuration is explained by `configuration`, with its `dangers`. `codes` has every sentence.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -15,16 +16,16 @@ import torch
 from rope.checks import FLOATING, check_count
 from rope.config import RotarySettings, rotary_settings
 from rope.diagnose import causes
-from rope.diagnose.catalogue import DANGERS
-from rope.diagnose.codes import CODES, Finding, finding
+from rope.diagnose.codes import CODES, DANGERS
 from rope.diagnose.configuration import ConfigurationReport, diagnose_configuration
 from rope.diagnose.influence import SHORT, Influence, influences, short_text
-from rope.diagnose.measure import measured, rotation
-from rope.diagnose.planes import structure, turns
+from rope.diagnose.measure import measure, rotation
+from rope.diagnose.planes import fit_structures, fit_turns
 from rope.diagnose.probe import WIDEST_FIRST, Probe, Refusal
-from rope.diagnose.report import Report, Rotation
+from rope.diagnose.report import Finding, Report, Rotation, finding
+from rope.frequencies import inverse_frequencies
 from rope.module import RotaryEmbedding
-from rope.scalars import check_dim, check_flag
+from rope.scalars import check_dim
 
 __all__ = [
     "CODES",
@@ -61,9 +62,9 @@ def diagnose(
     num_heads, num_kv_heads: H and H_kv. dtype: of q and k, the widest that is taken when None.
     device: where they are. max_position: positions probed lie below it. cache: keys of earlier
     calls are kept and not rotated anew, so nothing may follow the length of a call.
-    Raises TypeError for what is no callable, an expected of another kind or a dtype that is not
-    floating; ValueError for an odd head_dim, other bad numbers, a callable that refuses every call
-    or returns something else than the pair.
+    Raises TypeError for an expected of another kind or a dtype that is not floating; ValueError for
+    an odd head_dim, other bad numbers, a rotate that refuses every call, or is no callable, or
+    returns something else than the pair.
 
     >>> rotary = RotaryEmbedding(16)
     >>> report = diagnose(rotary, 16)
@@ -73,16 +74,10 @@ def diagnose(
     >>> [each.code for each in late.findings]
     ['query-key-offset']
     """
-    if not callable(rotate):
-        raise TypeError(
-            f"rotate is {rotate!r}; it must be callable as rotate(q, k, position_ids): pass a "
-            "function or a module"
-        )
     check_dim(head_dim, "head_dim")
     for name, count in (("num_heads", num_heads), ("num_kv_heads", num_kv_heads)):
         check_count(name, count)
     check_count("max_position", max_position, smallest=32)
-    check_flag("cache", cache)
     if dtype is not None and dtype not in FLOATING:
         raise TypeError(
             f"dtype is {dtype!r}; it must be float64, float32, bfloat16 or float16: leave it out "
@@ -95,8 +90,8 @@ def diagnose(
     query = key = Rotation()
     try:
         influence = influences(probe, max_position, cache)
-        if influence.said is not None:
-            findings = [finding(influence.said[0], **influence.said[1])]
+        if influence.fault is not None:
+            findings = [influence.fault]
         elif probe.heads == (num_heads, num_kv_heads):
             query, key, findings = _identified(probe, influence, expected)
         else:
@@ -108,8 +103,9 @@ def diagnose(
         ) from error
     if probe.changed:
         findings.append(finding("input-changed", name=", ".join(sorted(probe.changed))))
-    findings += [finding(code, **numbers) for code, numbers in influence.refused]
-    return Report(query, key, findings, influence.far, causes.plain(probe.dtype))
+    return Report(
+        query, key, findings + influence.refused, influence.far, causes.plain(probe.dtype)
+    )
 
 
 def _begin(
@@ -145,22 +141,32 @@ def _identified(
     probe: Probe, influence: Influence, expected: Any
 ) -> tuple[Rotation, Rotation, list[Finding]]:
     """The rotations of q and k, and the first cause, or notes."""
-    found = structure(probe, influence.far)
-    turned = turns(probe, found, influence.far)
-    for code, numbers in causes.of_structure(found, turned, probe.eps):
-        return Rotation(), Rotation(), [finding(code, **numbers)]
-    q, k = (measured(each, turn, probe.eps) for each, turn in zip(found, turned, strict=True))
-    made = None if expected is None else causes.wanted(expected, influence.far + 1)
-    q, k = (each.widened(made, influence.far) for each in (q, k))
-    query, key = (
-        rotation(each, made, ok) for each, ok in zip((q, k), influence.linear, strict=True)
+    structures = fit_structures(probe, influence.far)
+    turns = fit_turns(probe, structures, influence.far)
+    for fault in causes.of_structure(structures, turns, probe.eps):
+        return Rotation(), Rotation(), [fault]
+    expected_theta = None
+    if expected is not None:
+        expected_theta = inverse_frequencies(
+            expected.dim,
+            expected.base,
+            extension=expected.extension,
+            seq_len=influence.far + 1,
+            device="cpu",
+        )
+    q, k = (
+        measure(structure, turn, probe.eps).widened(expected_theta, influence.far)
+        for structure, turn in zip(structures, turns, strict=True)
     )
-    for code, numbers in causes.in_order(probe, influence, q, k, expected, made):
-        return query, key, [finding(code, **numbers)]
+    query, key = (
+        rotation(measured, expected_theta, linear)
+        for measured, linear in zip((q, k), influence.linear, strict=True)
+    )
+    for fault in causes.in_order(probe, influence, q, k, expected, expected_theta):
+        return query, key, [fault]
     if influence.nan_from is not None:
         return query, key, [finding("not-finite", begin=influence.nan_from)]
-    findings = [finding(code, **numbers) for code, numbers in causes.notes(q, k)]
+    findings = list(causes.notes(q, k))
     if influence.moved and expected is None:
-        numbers = dict(off=influence.moved, cached=influence.cached)
-        findings.append(finding("length-dependent", note=True, **numbers))
+        findings.append(replace(influence.length_dependence(), severity="note"))
     return query, key, findings

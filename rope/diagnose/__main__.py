@@ -21,7 +21,7 @@ from rope.diagnose import ConfigurationReport, Report, diagnose, diagnose_config
 from rope.extensions import Extension
 
 
-def main(arguments: list[str] | None = None) -> int:
+def main(argv: list[str] | None = None) -> int:
     """Print what is found, and return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m rope.diagnose", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
@@ -33,49 +33,50 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--length", type=int, help="the length in use, the model's own otherwise")
     parser.add_argument("--cache", action="store_true", help="keys of earlier calls are kept")
     parser.add_argument("--json", action="store_true", help="print JSON")
-    given = parser.parse_args(arguments)
+    arguments = parser.parse_args(argv)
     try:
-        probes = ":" in given.subject and not Path(given.subject).exists()
-        report = _function(given) if probes else _configuration(given)
+        probes = ":" in arguments.subject and not Path(arguments.subject).exists()
+        report = _function(arguments) if probes else _configuration(arguments)
     except (AttributeError, ImportError, OSError, TypeError, ValueError) as error:
         print(error, file=sys.stderr)
         return 2
-    print(_json(report) if given.json else report)
+    print(_json(report) if arguments.json else report)
     return 0 if report.ok else 1
 
 
-def _function(given: argparse.Namespace) -> Report:
-    if given.head_dim is None:
+def _function(arguments: argparse.Namespace) -> Report:
+    if arguments.head_dim is None:
         raise ValueError("--head-dim is missing; a function must have one: add --head-dim 128, say")
-    module, _, name = given.subject.partition(":")
+    module, _, name = arguments.subject.partition(":")
     sys.path.insert(0, "")  # as python -c has it
     rotate = importlib.import_module(module)
     for part in name.split("."):
         rotate = getattr(rotate, part)
-    expected = given.expected
+    expected = arguments.expected
     if expected is not None:
-        expected = rotary_settings(expected, layer_type=given.layer_type)
-    heads = dict(zip(("num_heads", "num_kv_heads"), given.heads, strict=True))
-    options = {"cache": given.cache}
-    options |= {} if given.length is None else {"max_position": given.length}
-    return diagnose(rotate, given.head_dim, expected=expected, **heads, **options)  # type: ignore[arg-type]
+        expected = rotary_settings(expected, layer_type=arguments.layer_type)
+    heads = dict(zip(("num_heads", "num_kv_heads"), arguments.heads, strict=True))
+    options = {"cache": arguments.cache}
+    options |= {} if arguments.length is None else {"max_position": arguments.length}
+    return diagnose(rotate, arguments.head_dim, expected=expected, **heads, **options)  # type: ignore[arg-type]
 
 
-def _configuration(given: argparse.Namespace) -> ConfigurationReport:
-    if given.expected is not None:
+def _configuration(arguments: argparse.Namespace) -> ConfigurationReport:
+    if arguments.expected is not None:
         raise ValueError(
             "--expected is for a function, and a configuration is compared with none: leave it out"
         )
-    return diagnose_configuration(given.subject, layer_type=given.layer_type, length=given.length)
+    return diagnose_configuration(
+        arguments.subject, layer_type=arguments.layer_type, length=arguments.length
+    )
 
 
 def _json(value: Any) -> str:
-    def plain(each: Any) -> Any:
-        if isinstance(each, torch.Tensor):
-            return each.tolist()
-        shown = [field.name for field in dataclasses.fields(each) if field.repr]
-        fields = {name: getattr(each, name) for name in shown}
-        return {"name": each.name, **fields} if isinstance(each, Extension) else fields
+    def plain(part: Any) -> Any:
+        if isinstance(part, torch.Tensor):
+            return part.tolist()
+        name = {"name": part.name} if isinstance(part, Extension) else {}
+        return name | {field.name: getattr(part, field.name) for field in dataclasses.fields(part)}
 
     return json.dumps(value, indent=1, default=plain)
 

@@ -10,10 +10,8 @@ from rope.config import RotarySettings, rotary_settings
 from rope.config.classes import class_facts
 from rope.config.parameters import layer_entries
 from rope.config.source import read_config, text_facts
-from rope.diagnose.catalogue import danger
-from rope.diagnose.codes import Finding
-from rope.diagnose.dangers import Case, dangers
-from rope.diagnose.report import faults, verdict
+from rope.diagnose.dangers import Case, dangers, unrotated
+from rope.diagnose.report import Finding, danger, faults, verdict
 from rope.frequencies import inverse_frequencies
 
 
@@ -74,12 +72,12 @@ def diagnose_configuration(
         types = {**standard, **facts}.get("layer_types") or theirs
         named = [kind for kind in types if theirs.get(kind)]
         kinds = dict.fromkeys([layer_type] if layer_type is not None else named)
-        found = {kind: rotary_settings(config, layer_type=kind) for kind in kinds or (None,)}
+        by_type = {kind: rotary_settings(config, layer_type=kind) for kind in kinds or (None,)}
     except ValueError as error:
-        return ConfigurationReport(findings=[danger("configuration", why=error)], length=length)
-    case = Case(facts, standard, entries, found, length)
-    named_all = {kind or "all layers": settings for kind, settings in found.items()}
-    return ConfigurationReport(named_all, dangers(case), length)
+        return ConfigurationReport(findings=[danger("configuration", error=error)], length=length)
+    findings = dangers(Case(facts, standard, entries, by_type, length))
+    settings = {kind or "all layers": settings for kind, settings in by_type.items()}
+    return ConfigurationReport(settings, findings, length)
 
 
 def _explained(settings: RotarySettings, length: int | None) -> list[str]:
@@ -98,9 +96,8 @@ def _explained(settings: RotarySettings, length: int | None) -> list[str]:
     ]
     if settings.sections is not None:
         lines.append(f"axes: M-RoPE, planes by axis {list(settings.sections)}")
-    if settings.rotates is not None and not all(settings.rotates):
-        still = [str(layer) for layer, turns in enumerate(settings.rotates) if not turns]
-        lines.append(f"layers without rotation: {', '.join(still)}")
+    if unrotated(settings.rotates):
+        lines.append(f"layers without rotation: {unrotated(settings.rotates)}")
     if length is not None:
         turned = int((theta * length >= 2 * math.pi).sum())
         lines.append(f"planes that finish a turn within {length}: {turned} of {width // 2}")

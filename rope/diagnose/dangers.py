@@ -11,8 +11,7 @@ from typing import Any
 
 from rope.config import RotarySettings, rotary_settings
 from rope.config.parameters import Entries
-from rope.diagnose.catalogue import danger
-from rope.diagnose.codes import Finding
+from rope.diagnose.report import Finding, danger
 from rope.extensions import Llama3, LongRoPE, YaRN, mscale
 
 #: Keys that some classes read and others do not.
@@ -22,7 +21,6 @@ _OWN = (
     *("rope_scaling_layers", "no_rope_layers", "no_rope_layer_interval"),
 )
 _TRAINED = "original_max_position_embeddings"
-Said = tuple[str, dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -39,8 +37,7 @@ class Case:
 def dangers(case: Case) -> list[Finding]:
     """All that is found, each once."""
     checks = (_holders, _ignored, _layers, _base, _lengths, _factors)
-    found = [danger(code, **numbers) for check in checks for code, numbers in check(case)]
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(danger for check in checks for danger in check(case)))
 
 
 @cache
@@ -65,23 +62,23 @@ def _reads(code: tuple[str, str], key: str) -> bool:
     return key in configuration or re.search(asked, modeling) is not None
 
 
-def _holders(case: Case) -> Iterator[Said]:
+def _holders(case: Case) -> Iterator[Finding]:
     """What convert_rope_params_to_dict loses: rope_scaling replaces rope_parameters whole."""
     old, new = (case.facts.get(key) or {} for key in ("rope_scaling", "rope_parameters"))
     kept = {"rope_theta": 10000.0, "rope_type": old.get("type", "default"), **case.facts, **old}
     lost = [key for key, value in new.items() if kept.get(key) != value]
     if old and lost:
-        yield "two-holders", dict(lost=", ".join(lost))
+        yield danger("two-holders", lost=", ".join(lost))
 
 
-def _ignored(case: Case) -> Iterator[Said]:
+def _ignored(case: Case) -> Iterator[Finding]:
     """Keys without which the class, which does not read them, would rotate otherwise."""
     model, code = case.facts.get("model_type"), _code(case.facts.get("model_type"))
     if code is None:
         return
     known = dict(model=model, version=version("transformers"))
     if None not in case.entries and not _reads(code, "layer_types"):
-        yield "nested-parameters", dict(kinds=", ".join(map(str, case.entries)), **known)
+        yield danger("nested-parameters", kinds=", ".join(map(str, case.entries)), **known)
     for kind, ours in case.settings.items():
         # Every other type's function reads the share, and multi-head latent attention has none.
         shared = ours.extension.name != "default" or "qk_rope_head_dim" in case.facts
@@ -90,21 +87,24 @@ def _ignored(case: Case) -> Iterator[Said]:
             value = case.facts.get(key, entry.get(key))
             if value is None or _reads(code, key) or (key == "partial_rotary_factor" and shared):
                 continue
-            if how := _change(ours, case.facts, key, kind):
-                yield "ignored-key", dict(key=key, value=value, how=how, **known)
+            yield from _change(ours, case.facts, kind, key=key, value=value, **known)
 
 
-def _change(ours: RotarySettings, facts: dict[str, Any], key: str, kind: str | None) -> str:
-    """How a class rotates that does not read the key; empty where it is all the same."""
+def _change(
+    ours: RotarySettings, facts: dict[str, Any], kind: str | None, *, key: str, **known: Any
+) -> Iterator[Finding]:
+    """How a class rotates that does not read the key; nothing where it is all the same."""
     try:
         theirs = rotary_settings(_without(facts, key), layer_type=kind)
     except ValueError as error:
-        return f"without it, {error}"
+        yield danger("ignored-key", "unreadable", key=key, error=error, **known)
+        return
     for name in (field.name for field in fields(ours)):
-        one, other = (_plain(getattr(each, name)) for each in (theirs, ours))
-        if one != other:
-            return f"{name} is {one}, not {other}"
-    return ""
+        read, written = (_plain(getattr(settings, name)) for settings in (theirs, ours))
+        if read != written:
+            change = dict(key=key, field=name, read=read, written=written)
+            yield danger("ignored-key", "changed", **change, **known)
+            return
 
 
 def _without(facts: Mapping[str, Any], key: str) -> dict[str, Any]:
@@ -119,59 +119,57 @@ def _without(facts: Mapping[str, Any], key: str) -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     """Which layers rotate in words, anything else as it is."""
     if value is None or (isinstance(value, tuple) and set(value) <= {True, False}):
-        layers = [layer for layer, turns in enumerate(value or ()) if not turns]
-        return f"false in {_listed(layers)}" if layers else "true in all layers"
+        layers = unrotated(value)
+        return f"false in {layers}" if layers else "true in all layers"
     return value
 
 
-def _listed(layers: list[int]) -> str:
-    """Numbers of layers, those in the middle left out where they are many."""
-    shown = [str(layer) for layer in layers]
-    return ", ".join(shown if len(shown) <= 12 else [*shown[:9], "...", *shown[-2:]])
+def unrotated(rotates: tuple[bool, ...] | None) -> str:
+    """The numbers of the layers that do not rotate."""
+    return ", ".join(str(layer) for layer, turns in enumerate(rotates or ()) if not turns)
 
 
-def _layers(case: Case) -> Iterator[Said]:
+def _layers(case: Case) -> Iterator[Finding]:
     """Which layers rotate, and whether by one spectrum."""
     complete = {**case.standard, **case.facts}
-    flags, interval = (complete.get(f"no_rope_layer{each}") for each in ("s", "_interval"))
-    turning = [bool(flag) for flag in flags or ()]
+    turning = [bool(flag) for flag in complete.get("no_rope_layers") or ()]
+    interval = complete.get("no_rope_layer_interval")
     code = _code(case.facts.get("model_type"))
     unread = code is not None and not _reads(code, "no_rope_layers")
     reverse = [(layer + 1) % interval == 0 for layer in range(len(turning))] if interval else []
     if turning and turning == reverse and not unread:
-        yield (
-            "no-rope-reversed",
-            dict(interval=interval, turning=sum(turning), all=len(turning)),
-        )
-    for rotates in {each.rotates for each in case.settings.values()}:
-        still = [layer for layer, turns in enumerate(rotates or ()) if not turns]
-        if still and "no_rope_layers" not in case.facts:
-            yield "unrotated-layers", dict(layers=_listed(still))
-        elif still and not unread:
-            yield "no-rope-flags", dict(layers=_listed(still))
-    made = {(each.base, each.extension): kind for kind, each in case.settings.items()}
-    if len(made) > 1:
-        spectra = [f"{kind} base {base:g}, {each.name}" for (base, each), kind in made.items()]
-        yield "layer-types", dict(spectra="; ".join(spectra))
+        flags = dict(interval=interval, turning=sum(turning), all=len(turning))
+        yield danger("no-rope-reversed", **flags)
+    for layers in {unrotated(settings.rotates) for settings in case.settings.values()}:
+        if layers and "no_rope_layers" not in case.facts:
+            yield danger("unrotated-layers", layers=layers)
+        elif layers and not unread:
+            yield danger("no-rope-flags", layers=layers)
+    kinds = {(ours.base, ours.extension): kind for kind, ours in case.settings.items()}
+    if len(kinds) > 1:
+        spectra = [f"{kind} base {base:g}, {ext.name}" for (base, ext), kind in kinds.items()]
+        yield danger("layer-types", spectra="; ".join(spectra))
     for settings in case.settings.values():
         dim, head_dim = settings.dim, settings.head_dim
         if settings.sections is not None and dim < head_dim:
-            yield "partial-mrope", dict(dim=dim, head_dim=head_dim, rest=head_dim - dim)
+            yield danger("partial-mrope", dim=dim, head_dim=head_dim, rest=head_dim - dim)
 
 
-def _base(case: Case) -> Iterator[Said]:
+def _base(case: Case) -> Iterator[Finding]:
     """A base that code written for another version of transformers does not find."""
     places = {
         "at the top": any(key in case.facts for key in ("rope_theta", "rotary_emb_base")),
-        "in rope_parameters": any(each and "rope_theta" in each for each in case.entries.values()),
+        "in rope_parameters": any(
+            entry and "rope_theta" in entry for entry in case.entries.values()
+        ),
     }
-    where = " and ".join(place for place, found in places.items() if found)
+    where = " and ".join(place for place, holds in places.items() if holds)
     for settings in case.settings.values():
         if where and settings.base != 10000:
-            yield "moved-base", dict(base=settings.base, where=where)
+            yield danger("moved-base", base=settings.base, where=where)
 
 
-def _lengths(case: Case) -> Iterator[Said]:
+def _lengths(case: Case) -> Iterator[Finding]:
     """The trained length, the factor and the longest context against each other."""
     for kind, settings in case.settings.items():
         extension, longest = settings.extension, settings.max_position_embeddings
@@ -181,18 +179,18 @@ def _lengths(case: Case) -> Iterator[Said]:
             # Llama 3.1's own 8 x 8192 is half of its 131072.
             fits = longest in (None, trained, product) or extension.name == "llama3"
             if _TRAINED not in entry and _TRAINED not in case.facts:
-                yield "trained-length", dict(length=longest)
+                yield danger("trained-length", length=longest)
             elif not fits or (longest or trained) < trained:
-                numbers = dict(factor=extension.factor or 1, product=product, trained=trained)
-                yield "lengths", numbers | dict(longest=longest)
+                lengths = dict(product=product, trained=trained, longest=longest)
+                yield danger("lengths", factor=extension.factor or 1, **lengths)
         if extension.length_dependent:
-            yield "length-dependent", dict(trained=getattr(extension, _TRAINED))
+            yield danger("length-dependent", trained=getattr(extension, _TRAINED))
         reach = max(extension.reach or 0, longest or 0)
         if case.length is not None and reach and case.length > reach:
-            yield "beyond-reach", dict(length=case.length, reach=reach)
+            yield danger("beyond-reach", length=case.length, reach=reach)
 
 
-def _factors(case: Case) -> Iterator[Said]:
+def _factors(case: Case) -> Iterator[Finding]:
     """YaRN's factor on cos and sin, and its ramp."""
     for kind, settings in case.settings.items():
         extension = settings.extension
@@ -200,13 +198,12 @@ def _factors(case: Case) -> Iterator[Said]:
             continue
         given, formula = extension.attention_scaling, mscale(extension.factor)
         pair = {key: getattr(extension, key) for key in ("mscale", "mscale_all_dim")}
-        one, other = pair.values()
         if extension.attention_factor is not None:
             if abs(given - formula) > 1e-6:
-                yield "attention-factor", dict(given=given, formula=formula)
-        elif one and other:
-            yield "mscale", dict(one=one, other=other, read=given, unread=formula)
-        elif one or other:
-            yield "mscale-alone", dict(key=next(key for key, value in pair.items() if value))
+                yield danger("attention-factor", given=given, formula=formula)
+        elif all(pair.values()):
+            yield danger("mscale", read=given, unread=formula, **pair)
+        elif any(pair.values()):
+            yield danger("mscale-alone", key=next(key for key, value in pair.items() if value))
         if kind is not None and None not in case.entries and not extension.truncate:
-            yield "truncate-nested", dict(kind=kind)
+            yield danger("truncate-nested", kind=kind)

@@ -11,9 +11,8 @@ import torch
 from torch import Tensor
 
 from rope.diagnose import spectrum
-from rope.diagnose.influence import Said
 from rope.diagnose.planes import Structure, Turns, wrapped
-from rope.diagnose.report import Rotation
+from rope.diagnose.report import Finding, Rotation, finding
 from rope.extensions import Default, Extension, Linear, Proportional
 from rope.frequencies import inverse_frequencies
 
@@ -74,26 +73,30 @@ class Measured:
         middle = float(gain.median())
         return 1.0 if abs(middle - 1) < slack else middle
 
-    def widened(self, made: Tensor | None, far: int) -> "Measured":
+    def widened(self, expected_theta: Tensor | None, far: int) -> "Measured":
         """With the planes that stand still, or are too slow to be seen, where they are expected so.
 
-        made: the frequencies expected. Without, where those seen then begin what is known by name.
+        Without expected frequencies: where those seen then begin what is known by name.
         """
-        whole = 2 * len(self.structure.planes) + len(self.structure.rest)
-        wide = replace(self, layout="interleaved", width=whole if made is None else 2 * len(made))
-        if wide.width <= self.width or not (self.layout == "interleaved" or self.width == 2):
+        if self.layout != "interleaved" and self.width != 2:
             return self
-        if made is not None:
+        width = 2 * len(self.structure.planes) + len(self.structure.rest)
+        if expected_theta is not None:
+            width = 2 * len(expected_theta)
+        wide = replace(self, layout="interleaved", width=width)
+        if width <= self.width:
+            return self
+        if expected_theta is not None:
             seen = 2 * max(self.noise, self.structure.noise)
-            return wide if float(made[self.width // 2 :].max()) * far < seen else self
+            return wide if float(expected_theta[self.width // 2 :].max()) * far < seen else self
         if int(self.structure.planes.min()) or wide.known is None or wide.known[0] >= 1e9:
             return self
-        narrow, found = self.known[1] if self.known else None, wide.known[1]
-        changed = not isinstance(narrow, PLAIN) and not isinstance(found, Proportional | None)
-        return wide if isinstance(found, PLAIN) or changed else self
+        narrow, extension = self.known[1] if self.known else None, wide.known[1]
+        changed = not isinstance(narrow, PLAIN) and not isinstance(extension, Proportional | None)
+        return wide if isinstance(extension, PLAIN) or changed else self
 
 
-def measured(structure: Structure, turns: Turns, eps: float) -> Measured:
+def measure(structure: Structure, turns: Turns, eps: float) -> Measured:
     """Frequencies, errors and layout of one tensor with at least one plane."""
     m, sizes = turns.positions.double()[:, None], turns.radius.log().flatten(1)
     # What a decay or a temperature multiplies by is smooth, or all planes share it, but rounded
@@ -123,14 +126,14 @@ def measured(structure: Structure, turns: Turns, eps: float) -> Measured:
     )  # fmt: skip
 
 
-def factors(q: Measured, k: Measured) -> Iterator[Said]:
+def factors(q: Measured, k: Measured) -> Iterator[Finding]:
     """What follows the position besides the angles: scores stay relative under e^gm and e^-gn."""
     common = (q.structure.planes[:, None] == k.structure.planes).all(-1)  # [n_q, n_k]
     if not (common.any() and (q.follows or k.follows)):
         return
-    one, other = q.turns.radius.log()[..., common.any(1)], k.turns.radius.log()[..., common.any(0)]
-    other = other.repeat_interleave(max(1, one.shape[1] // other.shape[1]), dim=1)
-    total = (one[:, : other.shape[1]] + other[:, : one.shape[1]]).flatten(1)  # ln |q_m| |k_m|
+    ln_q, ln_k = q.turns.radius.log()[..., common.any(1)], k.turns.radius.log()[..., common.any(0)]
+    ln_k = ln_k.repeat_interleave(max(1, ln_q.shape[1] // ln_k.shape[1]), dim=1)
+    total = (ln_q[:, : ln_k.shape[1]] + ln_k[:, : ln_q.shape[1]]).flatten(1)  # ln |q_m| |k_m|
     m, slack = q.turns.positions.double(), max(1e-3, 4 * q.radial, 4 * k.radial)
 
     def bent(logs: Tensor) -> Tensor:
@@ -139,11 +142,11 @@ def factors(q: Measured, k: Measured) -> Iterator[Said]:
     shared = total.median(1, keepdim=True).values
     if total.abs().max() > slack:
         by = total.abs().amax(1).argmax()
-        alone = bent(other.flatten(1)).max() <= slack and (total - shared).abs().max() <= slack
+        alone = bent(ln_k.flatten(1)).max() <= slack and (total - shared).abs().max() <= slack
         tempered = alone and bent(shared).max() > slack
         off = (shared[by] if tempered else total[by].abs().max()).expm1()
         code = "temperature" if tempered else "not-relative"
-        yield code, dict(off=float(off), by=int(m[by]))
+        yield finding(code, off=float(off), by=int(m[by]))
 
 
 def _layout(planes: Tensor) -> tuple[str, int, Tensor]:
@@ -180,34 +183,28 @@ def _offset(structure: Structure, theta: Tensor, eps: float) -> float | None:
     return None
 
 
-def rotation(found: Measured, made: Tensor | None, linear: bool) -> Rotation:
-    """What the report says; made: the frequencies expected, from which errors are counted."""
-    theta, _ = found.spectrum
-    base, extension = found.known or (None, None)
+def rotation(measured: Measured, expected_theta: Tensor | None, linear: bool) -> Rotation:
+    """What the report says, with errors against the expected frequencies, or else the named."""
+    theta, _ = measured.spectrum
+    base, extension = measured.known or (None, None)
     reference = theta
-    if made is not None and len(made) == len(theta):
-        reference = made
+    if expected_theta is not None and len(expected_theta) == len(theta):
+        reference = expected_theta
     elif base is not None and extension is not None:
         reference = inverse_frequencies(2 * len(theta), base, extension=extension)
-    angle = found.turns.positions.double()[:, None] * reference[found.slots] * found.theta.sign()
-    off = wrapped(found.turns.alpha.angle() - angle)
-    errors = torch.full((len(off), len(theta)), torch.nan, dtype=torch.float64)
-    errors[:, found.slots] = off
-    error = off.abs().amax(1)
-    far = found.turns.positions[error > 0.01]
+    turns, signed = measured.turns, reference[measured.slots] * measured.theta.sign()
+    off = wrapped(turns.alpha.angle() - turns.positions.double()[:, None] * signed)
+    far = turns.positions[off.abs().amax(1) > 0.01]
     return Rotation(
-        layout=found.layout,
-        rotary_dim=found.width,
+        layout=measured.layout,
+        rotary_dim=measured.width,
         inv_freq=theta,
         base=base,
         extension=extension,
-        attention_scaling=found.scaling if linear else None,
-        direction=found.direction,
-        offset=found.offset,
-        angle_error=float(error.max()),
+        attention_scaling=measured.scaling if linear else None,
+        direction=measured.direction,
+        offset=measured.offset,
+        angle_error=float(off.abs().max()),
         off_from=int(far[0]) if len(far) else None,
-        table_error=found.radial,
-        positions=found.turns.positions,
-        reference=reference,
-        errors=errors,
+        table_error=measured.radial,
     )

@@ -2,8 +2,8 @@
 
 What comes out at position m is A_m N(x): a norm, gains or a permutation, N, then the rotation. For
 the same x at position 0, y_m = A_m A_0^{-1} y_0 = R_m y_0: whatever is done before cancels.
-`structure` fits that matrix G_m, whose entries beside the diagonal say which coordinates make a
-plane. `turns` then fits in each plane, written as a complex number,
+`fit_structures` finds that matrix G_m, whose entries beside the diagonal say which coordinates make
+a plane. `fit_turns` then fits in each plane, written as a complex number,
 
     y_m = alpha y_0 + beta conj(y_0),   alpha = e^{i m theta} and beta = 0 for a rotation.
 
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from rope.diagnose.probe import Probe
+from rope.diagnose.probe import Pair, Probe
 from rope.layouts import permutation
 
 
@@ -44,28 +44,33 @@ class Structure:
     rest_gain: Tensor | None = None
 
 
-def structure(probe: Probe, far: int) -> list[Structure]:
+def fit_structures(probe: Probe, far: int) -> list[Structure]:
     """The planes of q and of k."""
-    each = 2 * probe.head_dim + 16  # of every head, and more than twice the unknowns
-    at = [m for m in (0, 1, 5, 37, 301, 2503, 19997) if m < far] + [far]
-    q, k = probe.vectors(each)
-    repeated = q.repeat(1, 1, len(at), 1), k.repeat(1, 1, len(at), 1)
-    results = probe.long(repeated, [m for m in at for _ in range(each)])
-    return [
-        _structure(x[0], y[0].unflatten(1, (len(at), each)), torch.tensor(at[1:]), probe.eps)
-        for x, y in zip((q, k), results, strict=True)
-    ]
+    count = 2 * probe.head_dim + 16  # of every head, and more than twice the unknowns
+    positions = [m for m in (0, 1, 5, 37, 301, 2503, 19997) if m < far] + [far]
+    x = probe.vectors(count)
+    y = _at_each(probe, x, positions)
+    later = torch.tensor(positions[1:])
+    return [_structure(x[i][0], y[i], later, probe.eps) for i in (0, 1)]
 
 
-def _structure(x: Tensor, results: Tensor, at: Tensor, eps: float) -> Structure:
-    """From vectors `[H, V, D]` and what comes out `[H, P, V, D]` for them at 0 and the others.
+def _at_each(probe: Probe, x: Pair, positions: list[int]) -> Pair:
+    """Results `[H, P, V, D]` for all V vectors of q, and of k, at each position."""
+    q, k = (vectors.repeat(1, 1, len(positions), 1) for vectors in x)
+    count = x[0].shape[2]
+    y, z = probe.long((q, k), [m for m in positions for _ in range(count)])
+    return y[0].unflatten(1, (-1, count)), z[0].unflatten(1, (-1, count))
+
+
+def _structure(x: Tensor, results: Tensor, m: Tensor, eps: float) -> Structure:
+    """From vectors `[H, V, D]` and what comes out `[H, P, V, D]` for them at 0 and at m.
 
     Each head has a G of its own, and each row of it is compared by its own size: a decay may
     multiply planes, heads and positions by factors of their own, and they stay rotations.
     """
     start, later = results[:, :1], results[:, 1:]
     width = x.shape[-1]
-    one, index, least = torch.eye(width), torch.arange(width), max(1e-6, eps)
+    index, least = torch.arange(width), max(1e-6, eps)
     scale = start.square().mean((0, 1, 2)).sqrt().clamp(min=1e-300)
     left, values, right = torch.linalg.svd(start / scale, full_matrices=False)
     kept = values > least * values[..., :1]
@@ -86,7 +91,7 @@ def _structure(x: Tensor, results: Tensor, at: Tensor, eps: float) -> Structure:
     own, maps = maps / scale, maps / sizes[..., None]
     apart = float((maps - maps[:1]).abs().max())
     misfit = max(misfit, apart) if apart > 2 * noise else misfit  # heads that turn otherwise
-    moved = (maps - one).abs().amax((0, 1))
+    moved = (maps - torch.eye(width)).abs().amax((0, 1))
     outside = moved.clone().fill_diagonal_(0)
     across = torch.maximum(outside, outside.T)
     partner, turns = across.argmax(1), across.amax(1) > noise
@@ -98,24 +103,24 @@ def _structure(x: Tensor, results: Tensor, at: Tensor, eps: float) -> Structure:
     factors = torch.hypot(own.diagonal(dim1=-2, dim2=-1), other).clamp(min=1e-300).log()
     slack = max(4 * noise, 0.01)
     shared = factors[..., planes.flatten() if len(planes) else index].median(-1, True).values
-    grown = [each - each[:, -1:] * (at / at[-1])[:, None] for each in (factors, factors - shared)]
-    odd = torch.minimum(*(each.abs().amax((0, 1)) for each in grown)) > slack
+    bent = [logs - logs[:, -1:] * (m / m[-1])[:, None] for logs in (factors, factors - shared)]
+    odd = torch.minimum(*(logs.abs().amax((0, 1)) for logs in bent)) > slack
     lone = index[~turns & (strange | odd)]  # by no power of a decay, and not as the planes are
     rest, tangled = index[~mutual], index[turns & ~mutual]
-    found = Structure(planes, rest, lone, tangled, float(outside.max()), misfit, noise)
+    result = Structure(planes, rest, lone, tangled, float(outside.max()), misfit, noise)
     x, start = x.flatten(0, 1), start.flatten(0, 2)
     x = torch.cat((x, torch.ones(len(x), 1)), 1)  # a norm may add a constant, too
     solved = torch.linalg.pinv(x) @ start
     first = solved[:-1].T  # A_0 after the norm's gains, [out, in]
-    found.source = source = _source(first, planes)
+    result.source = source = _source(first, planes)
     if source is not None and len(planes):
         inner = first[planes[:, :, None], source[planes][:, None, :]]  # [n, 2, 2]
         (p, q), (r, s) = (inner / inner.norm(dim=1, keepdim=True)).permute(1, 2, 0)  # without gains
         turn = torch.complex(p + s, r - q)
-        found.start = turn.angle() if (turn.abs() > 1.9).all() else None  # not for gains below 0
-        found.start_error = float((x @ solved - start).abs().max())
-        found.gain, found.rest_gain = inner.det().abs().sqrt(), first[rest, source[rest]]
-    return found
+        result.start = turn.angle() if (turn.abs() > 1.9).all() else None  # not for gains below 0
+        result.start_error = float((x @ solved - start).abs().max())
+        result.gain, result.rest_gain = inner.det().abs().sqrt(), first[rest, source[rest]]
+    return result
 
 
 def _source(first: Tensor, planes: Tensor) -> Tensor | None:
@@ -150,21 +155,16 @@ class Turns:
     misfit: float
 
 
-def turns(probe: Probe, found: list[Structure], far: int) -> list[Turns]:
+def fit_turns(probe: Probe, structures: list[Structure], far: int) -> list[Turns]:
     """How far the planes of q and k are turned: at 0 ... 8, near powers of two, and at far."""
     powers = [1 << k for k in range(3, 63) if 1 << k <= far]
     near = [m for power in powers for m in (power - 1, power, power + 1, power + power // 2 + 1)]
-    at, each = sorted({m for m in (*range(9), *near, far) if m <= far}), 8
-    q, k = probe.vectors(each, seed=2, signs=False)
-    repeated = q.repeat(1, 1, len(at), 1), k.repeat(1, 1, len(at), 1)
+    positions = sorted({m for m in (*range(9), *near, far) if m <= far})
+    results = _at_each(probe, probe.vectors(8, seed=2, signs=False), positions)
     fitted = []
-    for planes, y in zip(
-        (one.planes.T for one in found),
-        probe.long(repeated, [m for m in at for _ in range(each)]),
-        strict=True,
-    ):
-        z = torch.complex(y[0][..., planes[0]], y[0][..., planes[1]])  # [H, P * each, n]
-        z = z.unflatten(1, (len(at), each)).permute(0, 3, 2, 1)  # [H, n, each, P]
+    for structure, y in zip(structures, results, strict=True):
+        a, b = structure.planes.T
+        z = torch.complex(y[..., a], y[..., b]).permute(0, 3, 2, 1)  # [H, n, 8, P]
         start = torch.stack((z[..., 0], z[..., 0].conj()), -1)
         solved = torch.linalg.pinv(start) @ z  # [H, n, 2, P]
         size = z.abs().amax(2, keepdim=True).clamp(min=1e-300)
@@ -172,7 +172,7 @@ def turns(probe: Probe, found: list[Structure], far: int) -> list[Turns]:
         worst = float(misfit.max()) if misfit.numel() else 0.0
         radius = solved[:, :, 0].abs().clamp(min=1e-300)
         alpha, beta = (solved * (radius[:1] / radius)[:, :, None]).mean(0).permute(1, 2, 0)
-        fitted.append(Turns(torch.tensor(at), alpha, beta, radius.permute(2, 0, 1), worst))
+        fitted.append(Turns(torch.tensor(positions), alpha, beta, radius.permute(2, 0, 1), worst))
     return fitted
 
 

@@ -46,7 +46,7 @@ class Probe:
         """Queries `[1, H, S, D]` and keys `[1, H_kv, S, D]` of ±1, or normal ones; seeded."""
         noise = torch.Generator().manual_seed(seed)
         shapes = [(1, heads, tokens, self.head_dim) for heads in self.heads]
-        q, k = (torch.randn(each, generator=noise, dtype=torch.float64) for each in shapes)
+        q, k = (torch.randn(shape, generator=noise, dtype=torch.float64) for shape in shapes)
         return (q.sign(), k.sign()) if signs else (q, k)
 
     def __call__(self, x: Pair, position_ids: Any, dtype: torch.dtype | None = None) -> Pair:
@@ -57,38 +57,27 @@ class Probe:
         dtype = dtype or self.dtype
         ids = torch.as_tensor(position_ids, dtype=torch.int64)
         ids = ids if ids.dim() == 2 else ids[None]
-        given = [*(each.to(dtype) for each in x), ids]
+        arguments = {"q": x[0].to(dtype), "k": x[1].to(dtype), "position_ids": ids}
         try:
-            copies = [each.to(self.device, copy=True) for each in given]
+            copies = [value.to(self.device, copy=True) for value in arguments.values()]
             with torch.no_grad():
                 result = self.rotate(*copies)
-            kept = [torch.equal(one, other.cpu()) for one, other in zip(given, copies, strict=True)]
+            for (name, value), copy in zip(arguments.items(), copies, strict=True):
+                self.changed |= set() if torch.equal(value, copy.cpu()) else {name}
         except Exception as error:
-            said = " ".join(str(error).split())[:200]
-            raise Refusal(f"{type(error).__name__}: {said}") from error
-        names = ("q", "k", "position_ids")
-        self.changed |= {name for name, same in zip(names, kept, strict=True) if not same}
-        returned = result if isinstance(result, (tuple, list)) else [result]
-        tensors = [each for each in returned if isinstance(each, Tensor) and not each.is_meta]
-        if len(returned) != 2 or sum(each.dtype in FLOATING for each in tensors) != 2:
-            kinds = " and ".join(
-                str(each.dtype) if isinstance(each, Tensor) else f"a {type(each).__name__}"
-                for each in returned
-            )
+            message = " ".join(str(error).split())[:200]
+            raise Refusal(f"{type(error).__name__}: {message}") from error
+        pair = result if isinstance(result, (tuple, list)) else [result]
+        shapes = [list(y.shape) if isinstance(y, Tensor) else type(y) for y in pair]
+        if shapes != [list(y.shape) for y in x] or not all(y.dtype in FLOATING for y in pair):
+            kinds = [getattr(y, "dtype", "no tensor") for y in pair]
             raise ValueError(
-                f"rotate returned {kinds or 'nothing'}; it must return the pair (q, k), floating "
-                "and not on meta: wrap it in a function that does"
+                f"rotate returned {kinds} of {shapes}; it must return the pair (q, k), floating, "
+                f"of {list(x[0].shape)} and {list(x[1].shape)}: wrap it in a function that "
+                "transposes, and keeps no keys of earlier calls"
             )
-        shapes, found = ([list(each.shape) for each in pair] for pair in (x, tensors))
-        if found != shapes:
-            raise ValueError(
-                f"rotate returned shapes {found[0]} and {found[1]}; they must be those of q and k, "
-                f"{shapes[0]} and {shapes[1]}: wrap it in a function that transposes, and keeps no "
-                "keys of earlier calls"
-            )
-        y, z = tensors
-        self.returned[dtype] = y.dtype if y.dtype != dtype else z.dtype
-        y, z = (each.detach().to("cpu", torch.float64, copy=True) for each in tensors)
+        self.returned[dtype] = pair[0].dtype if pair[0].dtype != dtype else pair[1].dtype
+        y, z = (y.detach().to("cpu", torch.float64, copy=True) for y in pair)
         return y, z
 
     def long(self, x: Pair, ids: list[int]) -> Pair:
@@ -100,10 +89,10 @@ class Probe:
                 raise
         parts, middle = [], len(ids) // 2
         for part in (slice(middle), slice(middle, None)):
-            q, k = (torch.cat((each[:, :, part], each[:, :, -1:]), dim=2) for each in x)
+            q, k = (torch.cat((y[:, :, part], y[:, :, -1:]), dim=2) for y in x)
             parts.append(self.long((q, k), [*ids[part], ids[-1]]))
         y, z = (
-            torch.cat([each[:, :, :-1] for each in both], 2) for both in zip(*parts, strict=True)
+            torch.cat([half[:, :, :-1] for half in both], 2) for both in zip(*parts, strict=True)
         )
         return y, z
 

@@ -4,13 +4,51 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from rope.diagnose.codes import Finding
+from rope.diagnose.codes import CODES, DANGERS, Kind
 from rope.extensions import Extension
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One cause: its code, "fault" or "note", a sentence, the remedy, the section of the book.
+
+    source: whose code it is about, with its version or its thread; empty for the code at hand.
+    """
+
+    code: str
+    severity: str
+    sentence: str
+    remedy: str
+    section: str
+    source: str = ""
+
+    def __str__(self) -> str:
+        sentence = self.sentence[:1].upper() + self.sentence[1:]
+        source = f"\n  source: {self.source}" if self.source else ""
+        return (
+            f"{self.severity} {self.code}: {sentence}.\n  {self.remedy} ({self.section}).{source}"
+        )
+
+
+def finding(code: str, variant: str = "", /, **facts: object) -> Finding:
+    """What a function shows, by its code and facts; variant: which sentence, of several."""
+    return _filled(CODES[code], code, variant, facts)
+
+
+def danger(code: str, variant: str = "", /, **facts: object) -> Finding:
+    """What a configuration shows, likewise."""
+    return _filled(DANGERS[code], code, variant, facts)
+
+
+def _filled(kind: Kind, code: str, variant: str, facts: dict[str, object]) -> Finding:
+    sentence = kind.sentence if isinstance(kind.sentence, str) else kind.sentence[variant]
+    texts = (sentence, kind.remedy, kind.section, kind.source)
+    return Finding(code, kind.severity, *(text.format(**facts) for text in texts))
 
 
 def faults(findings: list[Finding]) -> list[Finding]:
     """Those that are no notes."""
-    return [each for each in findings if each.severity == "fault"]
+    return [finding for finding in findings if finding.severity == "fault"]
 
 
 def verdict(findings: list[Finding]) -> str:
@@ -28,9 +66,7 @@ class Rotation:
     after a norm, which hides it. direction: +1 counter-clockwise, −1 clockwise, 0 both. offset:
     the turn at position 0, in positions. angle_error: the largest, in radians, against the
     spectrum expected, or else named, or fitted; off_from: the first position probed where it
-    exceeds 0.01. table_error: of the radius of (cos, sin). At `positions` `[P]`, the angles are
-    off from those of `reference` `[R/2]` by `errors` `[P, R/2]`, in −pi ... pi; NaN for planes
-    that stand still.
+    exceeds 0.01. table_error: of the radius of (cos, sin).
     """
 
     layout: str | None = None
@@ -44,9 +80,6 @@ class Rotation:
     angle_error: float | None = None
     off_from: int | None = None
     table_error: float | None = None
-    positions: Tensor | None = field(default=None, repr=False)
-    reference: Tensor | None = field(default=None, repr=False)
-    errors: Tensor | None = field(default=None, repr=False)
 
     def __str__(self) -> str:
         if self.inv_freq is None:

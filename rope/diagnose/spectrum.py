@@ -65,9 +65,9 @@ def name(theta: Tensor, slack: Tensor) -> tuple[float, Extension | None] | None:
         for base, extension in _candidates(theta, allowed, turning, bases, kept):
             if _fits(theta, allowed, base, extension):
                 return base, extension
-    made = inverse_frequencies(2 * len(theta), bases[0])[:turning]
-    slower = theta[:turning] / made
-    if kept < 2 or slower[-1] >= 1 or (slower.diff() > 2 * (allowed[:turning] / made)[1:]).any():
+    ladder = inverse_frequencies(2 * len(theta), bases[0])[:turning]
+    slower = theta[:turning] / ladder
+    if kept < 2 or slower[-1] >= 1 or (slower.diff() > 2 * (allowed[:turning] / ladder)[1:]).any():
         return None
     return bases[0], None
 
@@ -81,15 +81,15 @@ def _candidates(
     if kept == turning:
         yield from ((bases[0], Default()), (bases[0], Proportional(p)))
     if (whole := float(1 / theta[0])) > 1:
-        factors = whole, _shortest(whole, lambda each: abs(1 / each - theta[0]) <= slack[0])
+        factors = whole, _shortest(whole, lambda f: abs(1 / f - theta[0]) <= slack[0])
         scaled, _ = _ladder(theta * whole, slack * whole, turning)
         for base, factor in product(scaled, factors) if factors[1] > 1 else ():
             yield from ((base, Linear(factor)), (base, Proportional(p, factor)))
-    made = float(inverse_frequencies(2 * planes, bases[0])[turning - 1])
-    factor = _shortest(made / last, lambda each: each > 0 and abs(made / each - last) <= near)
+    slowest = float(inverse_frequencies(2 * planes, bases[0])[turning - 1])
+    factor = _shortest(slowest / last, lambda f: f > 0 and abs(slowest / f - last) <= near)
     for base, length in product(bases, LENGTHS) if 1 < kept < turning and factor > 1 else ():
         yield base, Llama3(factor, length)
-        yield from ((base, YaRN(factor, length, truncate=each)) for each in (True, False))
+        yield from ((base, YaRN(factor, length, truncate=cut)) for cut in (True, False))
 
 
 def _ladder(theta: Tensor, slack: Tensor, turning: int) -> tuple[tuple[float, ...], int]:
@@ -98,8 +98,8 @@ def _ladder(theta: Tensor, slack: Tensor, turning: int) -> tuple[tuple[float, ..
     trust = (theta / slack)[:turning].clamp(max=1e9).square() * j
 
     def fits(base: float) -> bool:
-        made = inverse_frequencies(2 * planes, base)[:kept] if base > 1.001 else 0 * theta[:kept]
-        return bool(((made - theta[:kept]).abs() <= slack[:kept]).all())
+        ladder = inverse_frequencies(2 * planes, base)[:kept] if base > 1.001 else 0 * theta[:kept]
+        return bool(((ladder - theta[:kept]).abs() <= slack[:kept]).all())
 
     for kept in range(turning, 1, -1):
         part = slice(1, kept)
@@ -111,10 +111,10 @@ def _ladder(theta: Tensor, slack: Tensor, turning: int) -> tuple[tuple[float, ..
 
 def _fits(theta: Tensor, slack: Tensor, base: float, extension: Extension) -> bool:
     try:
-        made = inverse_frequencies(2 * len(theta), base, extension=extension)
+        candidate = inverse_frequencies(2 * len(theta), base, extension=extension)
     except ValueError:  # a length within which YaRN has no plane to interpolate
         return False
-    return bool(((made - theta).abs() <= slack).all())
+    return bool(((candidate - theta).abs() <= slack).all())
 
 
 def _shortest(value: float, fits: Callable[[float], Any]) -> float:
