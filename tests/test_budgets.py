@@ -18,11 +18,11 @@ kernels/**/* extensions/**/*
 """
 # The wing: its folder, its files in there, its most lines.
 BUDGETS = {
-    "the lecture's house": ("rope", LECTURE, 3562),
-    "the library": ("rope", "**/* -symbolic.py -diagnose/**/* -book/**/*", 7836),
-    "diagnose": ("rope/diagnose", "**/*", 2005),
+    "the lecture's house": ("rope", LECTURE, 3507),
+    "the library": ("rope", "**/* -symbolic.py -diagnose/**/* -book/**/*", 7694),
+    "diagnose": ("rope/diagnose", "**/*", 2179),
     "rope in all": ("rope", "**/*", 24290),
-    "the tests": ("tests", "**/*.py", 18340),
+    "the tests": ("tests", "**/*.py", 17700),
 }
 
 
