@@ -16,7 +16,7 @@ from typing import Any
 import nbformat
 
 from rope.book.live.slicing import Statement, needed, statements
-from rope.book.tools.notebooks import ASSERTS, IGNORED, code_cells, marks
+from rope.book.tools.notebooks import ASSERTS, IGNORED, TICK, code_cells, marks
 
 OURS = {"rope.symbolic"}
 THEIRS = {"mpmath", "sympy"}
@@ -77,12 +77,13 @@ def page_cells(notebook: dict[str, Any]) -> list[dict[str, Any]]:
     The others are there because one that runs may need some of their lines.
     """
     cells = code_cells(notebook)
-    sources = [cell["source"] for cell in cells]
+    # A claim stands above its fold, not in its code.
+    sources = [TICK.sub("", cell["source"]) for cell in cells]
     return [
-        {"source": cell["source"], "stored": stored_text(cell)}
+        {"source": source, "stored": stored_text(cell)}
         if runs(sources[:number], cell)
-        else {"source": cell["source"]}
-        for number, cell in enumerate(cells)
+        else {"source": source}
+        for number, (source, cell) in enumerate(zip(sources, cells, strict=True))
     ]
 
 
