@@ -132,5 +132,5 @@ def test_publishing_links_what_was_made_and_nothing_else(tmp_path):
             assert re.findall('href="(.*?)"', text) == [f"{up}rope-book.{kind}" for kind in kinds]
             assert kinds or text == built
     (html / "bare.html").write_text("<article></article>", encoding="utf-8")
-    with pytest.raises(ValueError, match=r"bare\.html has no .*extra_footer"):
+    with pytest.raises(ValueError, match=r"bare\.html has no footer"):
         publish(SimpleNamespace(html=html), tmp_path)
