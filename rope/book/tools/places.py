@@ -21,7 +21,7 @@ OTHER_NAMES = "Also called"
 
 
 def places(doctree: nodes.document) -> Iterator[tuple[str, str]]:
-    """The title and the id of each place of a page, "" for the page; terms without an id get one."""
+    """The title and the id of each place of a page, "" for the page; a term gets an id."""
     for node in doctree.findall(nodes.Element):
         if isinstance(node, nodes.section) and isinstance(node[0], nodes.title):
             of_page = isinstance(node.parent, nodes.document)
