@@ -318,7 +318,7 @@ ENDS = dict(cell_type="markdown", source=":::{solution-end}\n:::")
         ([STARTS, PLAIN, ENDS], "1 of this page’s 1 cells runs here, in the folded solutions. "),
         ([STARTS, PLAIN, ENDS, PLAIN], "2 of this page’s 2 cells run here. "),
         ([STARTS, PLAIN, ENDS, TICK], "2 of this page’s 2 cells run here, all in the folded lines "
-         "marked ✓ and solutions. The first click on Run starts Python with SymPy (2 MB)"),
+         "marked ✓ and solutions. The first click on Run starts Python with SymPy (2 MB, "),
         ([cell("import torch")], "The cells of this page run in <a "),
     ],
 )  # fmt: skip

@@ -112,8 +112,8 @@ def note(name: str, notebook: dict[str, Any], cells: list[dict[str, Any]], size:
     places = "" if "" in where else f", {places}in the folded {' and '.join(sorted({*where}))}"
     return (
         f"{len(where)} of this page’s {len(cells)} cells {verb} here{places}. "
-        f"The first click on Run starts Python with SymPy ({size / 1e6:.0f} MB), without a "
-        "network. Edit the code: turn a sign and see its proof fail. "
+        f"The first click on Run starts Python with SymPy ({size / 1e6:.0f} MB, part of this "
+        "book). Edit the code: turn a sign and see its proof fail. "
         f"The other cells run in {link}the notebook</a>; most need NumPy or PyTorch."
     )
 
