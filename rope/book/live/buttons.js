@@ -41,7 +41,6 @@
     const code = printed.closest("[class^='highlight-']");
     const changed = element("pre");
     let editor = null;
-    let editing = null; // the editor and its line numbers
 
     const runButton = button("Run", HELP, () => run(cell));
     const editButton = button("Edit", "Changes this cell; Escape leaves, Ctrl+Enter runs", edit);
@@ -127,7 +126,7 @@
       });
       fit();
       code.hidden = true;
-      editing = element("div", "rope-live-editing");
+      const editing = element("div", "rope-live-editing");
       editing.append(numbers, editor);
       input.insertBefore(editing, bar);
       editButton.textContent = "Done";
@@ -136,7 +135,7 @@
 
     // What was changed stays, shown without colours: these belong to the book's code.
     function leave() {
-      editing.remove();
+      editor.parentElement.remove();
       editor = null;
       code.hidden = false;
       editButton.textContent = "Edit";

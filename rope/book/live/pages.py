@@ -100,10 +100,7 @@ def folds(notebook: dict[str, Any]) -> Iterator[str]:
 
 
 def note(name: str, notebook: dict[str, Any], cells: list[dict[str, Any]], size: int) -> str:
-    """What a page says of running its cells: how many do, where they are, where the others do.
-
-    size: of what the first click loads, in bytes.
-    """
+    """What a page says of running its cells; size: of what the first click loads, in bytes."""
     link = f'<a href="../_sources/chapters/{name}.ipynb" download>'
     where = [fold for fold, cell in zip(folds(notebook), cells, strict=True) if "stored" in cell]
     if not where:
@@ -119,10 +116,7 @@ def note(name: str, notebook: dict[str, Any], cells: list[dict[str, Any]], size:
 
 
 def put_in(html: Path, chapters: Path, sizes: dict[str, int]) -> dict[str, int]:
-    """Put the note into every notebook's page, the script where a cell runs.
-
-    Returns how many cells of each page run.
-    """
+    """Put a note into each notebook's page, the script where cells run; return how many run."""
     counts = {}
     for path in sorted(chapters.glob("*.ipynb")):
         page = html / chapters.name / f"{path.stem}.html"
