@@ -19,7 +19,7 @@ from rope.book.paper.pages import Book, Page
 from rope.book.paper.pictures import controls, still_drawing
 
 TOKEN = re.compile(r"\[\[\w+ (?:drawing|chart|formula|photo) \d+\]\]")
-NOT_ON_PAPER = ".headerlink, .toctree-wrapper, noscript"
+NOT_ON_PAPER = ".headerlink, .toctree-wrapper, noscript, .rope-live-note"
 # What would be dead on paper; an article that still has one is not clean.
 AS_IT_OPENS = "In the browser this figure moves. Here it is as it opens."
 CONTROLS = "button, input, select, details, script, iframe, video, canvas"

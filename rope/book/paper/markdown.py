@@ -14,7 +14,7 @@ from bs4 import BeautifulSoup, Tag
 from markdownify import MarkdownConverter
 
 CELL = "[[cell]]"
-NOT_WORDS = ".headerlink, .toctree-wrapper, noscript, script"
+NOT_WORDS = ".headerlink, .toctree-wrapper, noscript, script, .rope-live-note"
 INLINE = {"a", "span", "p", "li", "dt", "td", "th"}
 
 
