@@ -85,8 +85,9 @@ def padded_picture(positions: Tensor, mask: Tensor) -> Picture:
         ax.spines[:].set_visible(False)
         for slot, place in enumerate(places):
             ax.text(slot + 0.5, -0.95, f"{place}".replace("-", "−"), **shapes.CENTRED)
-        ax.add_patch(Rectangle((0, -1.5), size - 1, 1, fill=False, edgecolor=MUTED))
-        ax.add_patch(Rectangle((size - 1, -1.5), 1, 1, fill=False, edgecolor=VERMILION, lw=2))
+        frame: dict[str, Any] = {"fill": False, "clip_on": False}
+        ax.add_patch(Rectangle((0, -1.5), size - 1, 1, edgecolor=MUTED, **frame))
+        ax.add_patch(Rectangle((size - 1, -1.5), 1, 1, edgecolor=VERMILION, lw=2, **frame))
         for m, n in seen.nonzero().tolist():
             ax.add_patch(Rectangle((n, m), 1, 1, facecolor=BLUE, alpha=0.4, edgecolor=GRID))
         ax.add_patch(Rectangle((0, 0), size, size, fill=False, edgecolor=GRID))
