@@ -30,6 +30,7 @@ STATES = [
     {"layer": 2, "head": 0, "query": 118, "key": 115, "layout": 1},
     {"query": 0, "key": 0},
 ]
+SIZES = [(1440, 900), (NARROW, 844)]
 # Everything that is drawn, as numbers.
 DRAWN = """() => {
     const root = document.querySelector('.rope-explorer');
@@ -120,6 +121,8 @@ class Expected:
 def choose(page, state):
     """Set a state with the controls, as a reader does."""
     page.locator(".back").click()
+    if page.locator(".rope-explorer details:not([open])").count():
+        page.locator(".rope-explorer summary").click()
     page.get_by_label(f"layer {state['layer']}, head {state['head']}", exact=True).click()
     for name in ("query", "key", "shift", "distance"):
         if state[name] is not None:
@@ -328,6 +331,73 @@ def test_guesses_come_before_answers_by_keyboard(visitors, data):  # noqa: F811
     box.locator(".options button").nth(data["questions"][0]["right"]).click()
     assert "So it is." in box.inner_text()
     assert visitor.faults == []
+
+
+def sized(visitors, size):  # noqa: F811
+    """A visitor whose window is so large, and the page, opened anew."""
+    visitor = visitors(size[0])
+    visitor.page.set_viewport_size({"width": size[0], "height": size[1]})
+    return visitor, visitor.open(PAGE)
+
+
+def edges(page, what):
+    """Where a part of the figure begins and ends on the screen."""
+    box = page.locator(f".rope-explorer {what}").bounding_box()
+    return box["y"], box["y"] + box["height"]
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_the_sliders_and_the_score_stay_in_sight(visitors, size, subtests):  # noqa: F811
+    _, page = sized(visitors, size)
+    for what in (".guess", ".text", ".dials", "div.curve", ".vectors"):
+        page.locator(f".rope-explorer {what}").evaluate("node => node.scrollIntoView()")
+        for name, key in (("query", "ArrowLeft"), ("distance", "ArrowRight"), ("shift", "PageUp")):
+            with subtests.test(what=what, name=name):
+                slider = page.locator(f'.rope-explorer input[name="{name}"]')
+                before = slider.input_value()
+                slider.press(key)
+                assert slider.input_value() != before
+                top, bottom = edges(page, ".strip")
+                said, moved = edges(page, ".said"), edges(page, f'input[name="{name}"]')
+                assert top <= said[0] < said[1] <= moved[0] < moved[1] <= bottom <= size[1]
+                assert bottom - top <= size[1] / 3
+                assert 0 < edges(page, what)[0] < top - 80
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_after_a_guess_the_answer_and_its_panel_are_in_sight(visitors, data, size):  # noqa: F811
+    visitor, page = sized(visitors, size)
+    for question in data["questions"]:
+        page.locator(".guess .options button").nth(question["right"]).click()
+        assert question["see"] in page.locator(".seen").get_attribute("class")
+        answer, seen, strip = (edges(page, what) for what in (".answer", ".seen", ".strip"))
+        assert 0 < answer[0] < answer[1] < seen[0] < strip[0] - 200
+        changes = page.locator(".changes").inner_text()
+        states = [Expected(data, START | question[when]) for when in ("before", "after")]
+        scores = re.search(r"score (\S+) → (\S+);", changes).groups()
+        close([number(score) for score in scores], [state.score for state in states], 0.00501)
+        shown = re.search(r"weight (\S+)% → (\S+)%", changes).groups()
+        weights = [100 * state.weights[state.key] for state in states]
+        close([number(weight) for weight in shown], weights, 0.0501)
+        page.locator(".guess .answer button").click()
+        assert page.locator(".seen").count() == 0
+        assert 0 < edges(page, ".guess")[0] < edges(page, ".guess")[1] < edges(page, ".strip")[0]
+    assert "10 → 9" in changes  # planes at new angles, of the last question
+    assert visitor.faults == []
+
+
+def test_on_a_phone_the_heads_are_folded(visitors):  # noqa: F811
+    _, page = sized(visitors, SIZES[1])
+    heads, summary = page.locator(".heads"), page.locator(".rope-explorer summary")
+    assert summary.is_visible() and not heads.is_visible()
+    summary.click()
+    assert heads.is_visible()
+    summary.click()
+    page.set_viewport_size({"width": WIDE, "height": 844})
+    heads.wait_for()
+    assert not summary.is_visible()
+    page.set_viewport_size({"width": NARROW, "height": 844})
+    heads.wait_for(state="hidden")
 
 
 @pytest.mark.parametrize(("group", "below"), [("heads", 4), ("dials", 8)])

@@ -566,3 +566,27 @@ def test_every_lane_gets_its_plane_and_the_drawing_counts_the_lines():
             assert plane == ([lane, lane + LANES] if half else [2 * lane, 2 * lane + 1])
         assert sum(map(lines_touched, loads)) == lines and f"{name}: {lines} lines" in svg
     assert lines_touched([[32 * lane] for lane in range(LANES)]) == LANES
+
+
+def test_readme_opens_with_its_picture_which_moves_as_the_scores_do():
+    root = Path(__file__).parents[1]
+    file = "rope/book/figures/static/readme.svg"
+    svg = intro.readme()
+    assert (root / file).read_text(encoding="utf-8") == svg
+    assert re.search(rf"^!\[.{{50,}}\]\({file}\)$", (root / "README.md").read_text("utf-8"), re.M)
+    steps, q, k, theta = range(25), plane.Q, plane.K, [plane.THETA]
+    alone = [score(q, k, 24, n, theta) for n in steps]
+    frames = dict(re.findall(r"@keyframes (\w+)\{(.*)\}", svg))
+    turned = [float(x) for x in re.findall(r"rotate\((\S+?)deg\)", frames["turn"])]
+    assert turned == pytest.approx([-math.degrees(n * plane.THETA) for n in steps], abs=0.051)
+    swung = [float(x) for x in re.findall(r"scale\(1,(\S+?)\)", frames["swing"])]
+    assert swung == pytest.approx(alone, abs=0.00051)
+    for n in steps:
+        stays = score(q, k, n + 9, n, theta)
+        assert f'transform="scale(1 {stays:.3f})"' in svg
+        assert f"m = {n + 9}, n = {n}: q · k = {stays:.2f}<" in svg
+        assert f"m = 24, n = {n}: q · k = {alone[n]:.2f}<".replace("-", "−") in svg
+    # Where nothing moves, both halves are at n = 15.
+    assert svg.count(f'class="turn" transform="rotate({turned[15]})"') == 2
+    assert f'class="swing" transform="translate(120,0) scale(1,{swung[15]:.3f})"' in svg
+    assert "prefers-reduced-motion:no-preference" in svg

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import venv
 from pathlib import Path
+from types import SimpleNamespace
 
 import nbformat
 import pytest
@@ -14,6 +15,7 @@ from bs4 import BeautifulSoup
 
 import rope
 from rope.book.paper.notebooks import make_notebooks
+from rope.book.paper.publish import offer
 from rope.book.tools import execute, repository
 from rope.book.tools.notebooks import TICK
 
@@ -115,6 +117,16 @@ def test_code_is_the_chapters_own(notebooks, name):
     assert [re.sub(r"\A#@title .*\n", "", source) for source in flat] == [
         TICK.sub("", source) for source in own
     ]
+
+
+def test_download_buttons_lead_to_them(book, folder, tmp_path):
+    (tmp_path / "_sources" / "chapters").mkdir(parents=True)
+    offer(SimpleNamespace(html=tmp_path), [*folder.glob("*.ipynb")])
+    for name in CHAPTERS:
+        page = next(page.file for page in book.pages if page.name == name)
+        address = f"_sources/chapters/{name}.ipynb"
+        assert f'href="../{address}"' in page.read_text(encoding="utf-8")
+        assert (tmp_path / address).read_bytes() == (folder / f"{name}.ipynb").read_bytes()
 
 
 def test_every_link_leads_to_a_file_and_a_place_in_it(folder, notebooks):

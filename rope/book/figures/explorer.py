@@ -95,8 +95,9 @@ def explorer(
     text, tokens: the same S characters, as a string and as int64 `[S]`.
     stretches: what the reader may stretch the spectrum by, under the names they are shown by.
     start: layer, head, query and key that it opens with, the last two as places in the text.
-    questions: what it asks; each has `ask`, `options`, `right` (which of them), `answer`, and the
-    states `before` and `after` the guess, as `start` and with `distance`, `shift`, `stretch`.
+    questions: what it asks; each has `ask`, `options`, `right` (which of them), `answer`, the
+    states `before` and `after` the guess, as `start` and with `distance`, `shift`, `stretch`, and
+    the panel to `see` then: "top" (heads and text), "dials", "curve" or "vectors".
     Raises ValueError for a text and tokens of unequal length, and as `vectors` does.
     """
     if len(text) != len(tokens):

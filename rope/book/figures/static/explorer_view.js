@@ -14,17 +14,19 @@ function ropeExplorer(root) {
   panel.innerHTML = `
     <div class="guess" aria-live="polite"></div>
     <div class="top">
-      <div><div class="heads" role="group" aria-label="Head"></div><p class="small">a row a layer, a column a head</p></div>
+      <details><summary>Choose a head</summary><div class="heads" role="group" aria-label="Head"></div><p class="small">a row a layer, a column a head</p></details>
       <div class="reads">
         <p class="text" aria-hidden="true"></p>
         <div class="pick" role="radiogroup" aria-label="The pointer on the text chooses"></div>
       </div>
     </div>
-    <p class="said" aria-live="polite"><span class="score"></span> <span class="where"></span></p>
     <div class="dials" role="group" aria-label="Planes"></div>
     <div class="curve"></div>
-    <div class="controls"></div>
-    <div class="vectors"></div>`;
+    <div class="vectors"></div>
+    <div class="strip">
+      <p class="said" aria-live="polite"><span class="score"></span> <span class="where"></span></p>
+      <div class="controls"></div>
+    </div>`;
   root.appendChild(panel);
   const part = (name) => panel.querySelector("." + name);
 
@@ -38,7 +40,11 @@ function ropeExplorer(root) {
   const shown = (sign) => ({ "\n": "⏎", " ": "␣" })[sign] || sign;
   const spoken = (sign) => ({ "\n": "end of line", " ": "space" })[sign] || sign;
 
-  // Which head.
+  // Which head; on a phone they are folded.
+  const narrow = matchMedia("(max-width: 720px)");
+  const fold = () => (panel.querySelector("details").open = !narrow.matches);
+  narrow.addEventListener("change", fold);
+  fold();
   const heads = [];
   for (let layer = 0; layer < model.layers; layer++)
     for (let head = 0; head < model.heads; head++) {
@@ -130,11 +136,11 @@ function ropeExplorer(root) {
   const character = (place) => `${place}, ${spoken(model.text[place])}`;
   slider("query", "query: character", () => model.tokens - 1, () => state.query, character);
   slider("key", "key: character", () => state.query, () => state.key, character);
-  slider("distance", "drag the key to distance", () => model.farthest, () => state.distance);
+  slider("distance", "key at distance", () => model.farthest, () => state.distance);
   slider("shift", "shift both by", () => 1000, () => state.shift);
-  choice("stretch", "stretch the spectrum", model.stretches.map((one) => one.name), (stretch) => ({ stretch }), () => state.stretch);
-  choice("layout", "layout in memory", ["half-split", "interleaved"], (layout) => ({ interleaved: layout === 1 }), () => Number(state.interleaved));
-  const back = add(part("controls"), "button", { type: "button", class: "back" }, "put everything back");
+  choice("stretch", "stretch", model.stretches.map((one) => one.name), (stretch) => ({ stretch }), () => state.stretch);
+  choice("layout", "layout", ["half-split", "interleaved"], (layout) => ({ interleaved: layout === 1 }), () => Number(state.interleaved));
+  const back = add(part("controls"), "button", { type: "button", class: "back" }, "put all back");
   back.addEventListener("click", () => change(first));
 
   // The key is dragged on the curve as well.
@@ -155,21 +161,23 @@ function ropeExplorer(root) {
     if ("key" in to) state.wanted = to.key;
     state.key = Math.min(state.wanted, state.query);
     if (("query" in to || "key" in to) && !("distance" in to)) state.distance = state.query - state.key;
-    draw();
+    return draw();
   }
 
+  // Returns what stands in the line of the score, as numbers.
   function draw() {
     const hands = model.hands(state);
     const weights = model.weights(state);
     const longest = Math.max(...hands.map((hand) => hand.length));
     const { m, n } = model.positions(state);
     const strange = hands.map((hand, j) => (hand.inside ? -1 : j)).filter((j) => j >= 0);
+    const read = { score: plain(model.score(state)), weight: (100 * weights[state.key]).toFixed(1) + "%", "planes at new angles": strange.length };
 
     signs.forEach((node, place) => {
       node.style.setProperty("--weight", place <= state.query ? Math.sqrt(weights[place]).toFixed(3) : "0");
       node.className = place === state.query ? "query" : place === state.key ? "key" : place > state.query ? "ahead" : "";
     });
-    part("score").textContent = `score ${plain(model.score(state))} = the sum of ${model.planes} planes; weight ${(100 * weights[state.key]).toFixed(1)}%`;
+    part("score").textContent = `score ${read.score} = the sum of ${model.planes} planes; weight ${read.weight}`;
     part("where").textContent =
       `layer ${state.layer}, head ${state.head}: query ‘${shown(model.text[state.query])}’ at ${m}, key ‘${shown(model.text[state.key])}’ at ${n}, distance ${state.distance}` +
       (strange.length ? `; planes at new angles: ${strange[0]} to ${strange.at(-1)}` : "");
@@ -196,6 +204,7 @@ function ropeExplorer(root) {
       })
       .join("");
     root.dataset.ready = "true";
+    return read;
   }
 
   // The weights of each head as the model has them, whatever is moved or stretched.
@@ -205,7 +214,7 @@ function ropeExplorer(root) {
   const paint = () =>
     heads.forEach(([, , , canvas], i) => thumbnail(canvas, maps[i], getComputedStyle(canvas).color));
 
-  ropeGuesses(part("guess"), data.questions, (to) => change({ ...first, ...to }));
+  ropeGuesses(panel, data.questions, (to) => change({ ...first, ...to }));
   draw();
   paint();
   rove(part("heads"));
@@ -218,36 +227,52 @@ function ropeExplorer(root) {
   }).observe(panel);
 }
 
-// Questions that are answered after a guess: the guess sets the figure to what shows the answer.
-function ropeGuesses(box, questions, show) {
+// Questions that are answered after a guess: the guess sets the figure to what shows the answer, and
+// the answer goes where the panel is that it speaks of.
+function ropeGuesses(panel, questions, show) {
   "use strict";
+  const box = panel.querySelector(".guess");
+  // At once: a step that is under way would mislead the next one.
+  const reveal = (node) => node.scrollIntoView({ block: "nearest", behavior: "instant" });
   let number = 0;
   function pose() {
-    const { ask, options, right, answer, after } = questions[number];
+    const { ask, options, right, answer, before, after, see } = questions[number];
+    const seen = panel.querySelector("." + see);
     box.innerHTML = `<p class="ask"><strong>Guess ${number + 1} of ${questions.length}.</strong> ${ask}</p><p class="options"></p><p class="answer"></p>`;
+    panel.prepend(box);
     options.forEach((option, i) => {
       const button = document.createElement("button");
       button.type = "button";
       button.innerHTML = option;
       button.addEventListener("click", () => {
+        seen.before(box);
+        seen.classList.add("seen");
         box.querySelectorAll(".options button").forEach((one, j) => {
           one.disabled = true;
           one.setAttribute("aria-pressed", String(j === i));
           if (j === right) one.prepend("✓ ");
         });
-        box.querySelector(".answer").innerHTML = `<strong>${i === right ? "✓ So it is." : "Not so."}</strong> ${answer} `;
+        const was = show(before);
+        const changes = Object.entries(show(after))
+          .filter(([name, is]) => is || was[name])
+          .map(([name, is]) => `${name} ${was[name]} → ${is}`);
+        const said = box.querySelector(".answer");
+        said.innerHTML = `<strong>${i === right ? "✓ So it is." : "Not so."}</strong> ${answer} <span class="changes">Before → after: ${changes.join("; ")}.</span> `;
         const next = document.createElement("button");
         next.type = "button";
         next.textContent = number + 1 < questions.length ? "next guess" : "ask again";
         next.addEventListener("click", () => {
           number = (number + 1) % questions.length;
+          seen.classList.remove("seen");
           show(questions[number].before);
           pose();
+          reveal(box);
           box.querySelector(".options button").focus({ preventScroll: true });
         });
-        box.querySelector(".answer").appendChild(next);
+        said.appendChild(next);
         next.focus({ preventScroll: true }); // the guessed button no longer takes the focus
-        show(after);
+        // Where there is no room for all, the question leaves first, then the panel's end.
+        [box, seen, said].forEach(reveal);
       });
       box.querySelector(".options").appendChild(button);
     });
