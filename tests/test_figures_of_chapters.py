@@ -31,7 +31,6 @@ from rope.book.figures import (
 )
 from rope.book.figures import many_dimensions as many
 from rope.book.figures import more_than_one_axis as axes
-from rope.book.figures import rotary_attention as attention
 from rope.book.figures import rotation_in_two_dimensions as plane
 from rope.book.figures import what_the_model_uses as uses
 from rope.book.figures import why_rotation as why
@@ -116,7 +115,7 @@ DRAWINGS = {
         FOUND, [31, 127, 255], 128, 1 / 16
     ),
     "above RoPE": lambda: training.above_reference({"short": ABOVE, "long": ABOVE}),
-    "cost": lambda: attention.cost_against_length([128, 256, 512], COST),
+    "cost": lambda: properties.cost_against_length([128, 256, 512], COST),
     "by plane": lambda: uses.by_plane(PLANES, WAVES, 128),
     "base": lambda: uses.base_curve([100, 10_000], LOSSES, bound=4000),
     "by position": lambda: by_position(LATE, EDGES, 128),
