@@ -86,7 +86,7 @@ def check_integer(name: str, tensor: Tensor) -> None:
 
 def check_heads(name: str, x: Tensor, rotary_dim: int) -> None:
     """Refuse vectors that are not [B, H, S, D] floating with D at least the rotated width."""
-    if x.dtype not in FLOATING:
+    if x.dtype not in FLOATING:  # asked here too: a call of a layer counts its functions
         check_floating(name, x)
     if x.is_nested or x.layout != torch.strided:
         kind = "nested" if x.is_nested else str(x.layout)

@@ -111,8 +111,6 @@ def rotary_tables(
         check_integer("positions", positions)
         check_devices(inv_freq=inv_freq, positions=positions)
     else:
-        if not isinstance(positions, (int, torch.SymInt)):
-            check_integer("positions", positions)
         check_count("positions", positions, smallest=0)
         positions = torch.arange(positions, device=inv_freq.device)
     # Elementwise, never a matmul: TF32 would round every position past 2,048.

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from rope.checks import FLOATING, check_devices, check_floating, check_heads, check_pair, is_plain
-from rope.inplace import check_writable
 from rope.kernels.operator import apply_rotation
 from rope.positions import check_position_ids
 from rope.scalars import check_flag
+from rope.writable import check_writable
 
 
 def rotary_embedding(

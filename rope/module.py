@@ -1,7 +1,9 @@
 """The layer: queries and keys rotated together, by tables kept beside a model.
 
-Chapter "From maths to PyTorch". Three duties stay apart: `frequencies` builds the tables, `tables`
-keeps them (exact, on the right device, long enough), `functional` applies them.
+Chapter "From maths to PyTorch". Three duties stay apart: `frequencies` makes the tables, `tables`
+keeps them (exact, on the right device, long enough) and finds a call's rows, `kernels` rotates. A
+call goes `forward`, `_rotate`, `tables._tables_for`, `kernels.operator.apply_rotation`, and ends in
+`kernels/rotate.c`, `kernels/triton.py` or `kernels/formula.py`.
 
 Shapes: B batch, H heads, S sequence, D head dimension, R rotated width.
 """
@@ -14,10 +16,10 @@ from torch import Tensor
 
 from rope.checks import check_count, check_heads, check_pair
 from rope.functional import from_bhsd, to_bhsd
-from rope.inplace import check_writable
 from rope.kernels.operator import apply_rotation
 from rope.positions import check_packed_offset, check_position_ids
 from rope.tables import MOST_ROWS, RotaryTables
+from rope.writable import check_writable
 
 
 class RotaryEmbedding(RotaryTables):
@@ -218,9 +220,10 @@ class RotaryEmbedding(RotaryTables):
         inverse: bool,
         inplace: bool,
     ) -> Sequence[Tensor]:
-        cos, sin, rows = self._tables_for(xs[0], position_ids, offset, seq_len)
+        # ids: those whose rows are yet to be looked up, None where they are.
+        cos, sin, ids = self._tables_for(xs[0], position_ids, offset, seq_len)
         if inverse and self.attention_scaling != 1:
             # The tables hold a cos and a sin; the way back is (cos, -sin) / a.
             square = self.attention_scaling**2
             cos, sin = cos / square, sin / square
-        return apply_rotation(xs, cos, sin, rows, self.interleaved, inverse, inplace)
+        return apply_rotation(xs, cos, sin, ids, self.interleaved, inverse, inplace)

@@ -111,10 +111,10 @@ def check_position_ids(position_ids: Tensor, x: Tensor, name: str = "position_id
         check_devices(**{"x": x, name: position_ids})
 
 
-def places(
+def ids_or_start(
     position_ids: Tensor | None, offset: int | Tensor, x: Tensor
 ) -> tuple[Tensor | None, int]:
-    """Positions of a call: ids, checked, or None and the first of a run of S.
+    """Where a call's tokens stand: ids, checked, and 0; or None and the position of the first of S.
 
     offset: a count for all rows, or integers `[B]`, one a row, which become ids `[B, S]`.
     """

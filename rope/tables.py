@@ -21,7 +21,7 @@ from rope.extensions import Default, Extension
 from rope.following import Following, default_device
 from rope.frequencies import check_extension, inverse_frequencies, rotary_tables, table_dtype
 from rope.kernels.operator import rows_of
-from rope.positions import check_no_negative, places, position_range
+from rope.positions import check_no_negative, ids_or_start, position_range
 from rope.scalars import check_base, check_dim, check_flag
 
 _CHANGING = threading.Lock()  # one for all: a lock of its own could not be copied or pickled
@@ -116,7 +116,7 @@ class RotaryTables(Following):
             check_count("seq_len", seq_len)
             rows = max(rows, min(seq_len, MOST_ROWS))
         with _CHANGING:
-            kept = self._make(self.cos.device, rows, seq_len)
+            kept = self._of_length(self.cos.device, rows, seq_len)
             self.__dict__.update(_kept=kept, fixed_length=seq_len)
 
     def grow(self, length: int) -> None:
@@ -156,29 +156,30 @@ class RotaryTables(Following):
         check_table_dtype(dtype)
         batch, length = (1, 1, *position_ids.shape)[-2:]
         x = torch.empty(batch, 0, length, 0, dtype=dtype, device=position_ids.device)
-        cos, sin, rows = self._tables_for(x, position_ids, 0, seq_len)
-        if rows is None:
+        cos, sin, ids = self._tables_for(x, position_ids, 0, seq_len)
+        if ids is None:
             return cos, sin
-        return self._fresh_rows(x, rows, 0, self.fixed_length if seq_len is None else seq_len)
+        return self._fresh_rows(x, ids, 0, self.fixed_length if seq_len is None else seq_len)
 
     def _tables_for(
         self, x: Tensor, position_ids: Tensor | None, offset: int | Tensor, seq_len: int | None
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """cos and sin for x, and the positions whose rows the operator has yet to look up."""
-        position_ids, offset = places(position_ids, offset, x)
+        position_ids, offset = ids_or_start(position_ids, offset, x)
         if seq_len is not None:
             check_count("seq_len", seq_len)
-        known = self.fixed_length if seq_len is None else seq_len
+        spectrum_length = self.fixed_length if seq_len is None else seq_len
         length, checked = offset + x.shape[2], False
         if position_ids is not None:
-            length, checked = self._length_of(position_ids, known)
-        if known is None and self._length_dependent:
-            known = length
-        if not self._kept_serve(x.dtype, length, known):
-            return *self._fresh_rows(x, position_ids, offset, known), None
+            length, checked = self._length_of(position_ids, spectrum_length)
+        if spectrum_length is None and self._length_dependent:
+            spectrum_length = length
+        if not self._kept_serve(x.dtype, length, spectrum_length):
+            return *self._fresh_rows(x, position_ids, offset, spectrum_length), None
         cos, sin = self._kept_rows(length, x.device)
         if position_ids is None:
             return cos[offset:length], sin[offset:length], None
+        # The ids were read and lie in the tables: looked up here, they are not read again below.
         if checked and not position_ids.is_cuda:
             return *rows_of(cos, sin, position_ids), None
         return cos, sin, position_ids
@@ -245,11 +246,16 @@ class RotaryTables(Following):
         )
 
     def _build(self, device: torch.device, rows: int | None = None) -> tuple[Tensor, ...]:
-        """So many rows, or as many as there are."""
-        return self._make(device, len(self.cos) if rows is None else rows, self.fixed_length)
+        """cos and sin on a device, of `rows` positions or as many as are kept, of fixed length."""
+        return self._of_length(device, len(self.cos) if rows is None else rows, self.fixed_length)
 
-    def _make(self, device: torch.device, rows: int, seq_len: int | None) -> tuple[Tensor, ...]:
-        """Made outside inference mode, or they could never be used in training."""
+    def _of_length(
+        self, device: torch.device, rows: int, seq_len: int | None
+    ) -> tuple[Tensor, ...]:
+        """cos and sin for `rows` positions, with the spectrum of a length.
+
+        Tables made in inference mode could never be used in training; so they are made outside it.
+        """
         with torch.inference_mode(False):
             inv_freq = self._frequencies(seq_len, "cpu")
             return _shared_tables(inv_freq, rows, self.attention_scaling, device)

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from rope.checks import check_heads, check_pair
 from rope.frequencies import inverse_frequencies, rotary_tables, table_dtype
 from rope.functional import rotary_embedding
-from rope.positions import places, position_range
+from rope.positions import ids_or_start, position_range
 from rope.scalars import check_base, check_dim, check_flag, check_number
 
 GAMMA = 0.4
@@ -157,7 +157,7 @@ class XPos(nn.Module):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """cos, sin and the query's factor, float64, shaped to broadcast against x."""
         counted = isinstance(offset, Tensor)
-        position_ids, offset = places(position_ids, offset, x)
+        position_ids, offset = ids_or_start(position_ids, offset, x)
         reach = min(self.reach(dtype) for dtype in dtypes)
         if position_ids is None:
             self._check_reach(offset, offset + x.shape[2] - 1, reach)
@@ -186,7 +186,7 @@ class XPos(nn.Module):
             # Reading a value would break a traced graph, and on a GPU make the host wait.
             inside = ((position_ids.to(torch.float64) - self.centre).abs() <= reach).all()
             torch._assert_async(inside, f"position_ids must lie within {reach:.0f} of the centre")
-            if counted:  # from starts that `places` could not read either
+            if counted:  # from starts that `ids_or_start` could not read either
                 torch._assert_async((position_ids >= 0).all(), "offset must be at least 0")
         else:
             self._check_reach(*position_range(position_ids), reach)

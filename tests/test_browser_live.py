@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 from test_browser import HTML, NARROW, WIDE, Visitor, browser  # noqa: F401
-from test_live import COUNTS
+from test_live import CHAPTERS, COUNTS
 
 from rope.book.live.__main__ import CANNOT
+from rope.book.live.pages import START
 
 pytestmark = pytest.mark.browser
 
@@ -85,7 +86,7 @@ def said(bar):
 def write(bar, change):
     """Edit a cell: change is what stands there and what shall."""
     press(bar, "Edit")
-    editor = bar.locator("xpath=preceding-sibling::textarea")
+    editor = bar.locator("xpath=preceding-sibling::*/textarea")
     before = editor.input_value()
     assert change[0] in before
     editor.fill(before.replace(*change, 1))
@@ -101,7 +102,35 @@ def test_nothing_is_loaded_before_a_click(visit):
         "buttons.js",
     ]
     assert sum(path.stat().st_size for path in (HTML / "_static" / "live").iterdir()) < LIMIT
-    assert "turn a sign" in page.locator(".rope-live-note").inner_text()
+
+
+def test_a_notebooks_page_says_which_cells_run():
+    """Without its script, below the goals; the link leads to the notebook."""
+    note = r'<p class="rope-live-note">(.*?<a href="(.*?)".*?)</p>'
+    below = f'(?s)<div class="goals admonition">(?:(?!<div).)*</div>\n{START}{note}'
+    names = {path.stem for path in CHAPTERS}
+    for path in sorted((HTML / "chapters").glob("*.html")):
+        page = path.read_text(encoding="utf-8")
+        said = re.findall(note, page)
+        assert len(said) == (path.stem in names) and said == re.findall(below, page)
+        for text, link in said:
+            assert (path.parent / link).resolve().is_file()
+            begins = f"{COUNTS[path.stem]} of this" if path.stem in COUNTS else "The cells of this"
+            assert text.startswith(f"{begins} page")
+
+
+@pytest.mark.parametrize("width", [WIDE, NARROW])
+@pytest.mark.parametrize("name", ["eulers_formula", "why_position", "many_dimensions"])
+def test_nothing_on_a_page_moves_while_it_loads(visit, name, width):
+    """Cumulative layout shift; web.dev calls a page good up to 0.1."""
+    shifts = """() => new Promise((resolve) => {
+        let sum = 0;
+        new PerformanceObserver((list) =>
+            list.getEntries().forEach((shift) => (sum += shift.value))
+        ).observe({ type: 'layout-shift', buffered: true });
+        setTimeout(() => resolve(sum), 500);
+    })"""
+    assert visit(f"chapters/{name}", width).evaluate(shifts) < 0.1
 
 
 def test_a_reader_without_a_mouse_on_a_phone(visit):
@@ -124,6 +153,8 @@ def test_a_reader_without_a_mouse_on_a_phone(visit):
     page.keyboard.press("Enter")
     editor = page.locator(".rope-live-editor")
     assert page.evaluate("document.activeElement.tagName") == "TEXTAREA"
+    size = editor.evaluate("node => getComputedStyle(node).fontSize")
+    assert size == "16px", "iPhones zoom in on smaller text"
     editor.fill("1 / 0")
     page.keyboard.press("Control+Enter")
     page.wait_for_selector(".rope-live-error")
@@ -183,6 +214,39 @@ def test_planted_errors_turn_red_and_a_cell_can_be_stopped(visit):
     assert said(second)[0] == "✓ as printed"
 
 
+def test_what_fails_shows_its_line_beside_numbers(visit):
+    page = visit()
+    first, tick = bars(page).nth(0), bars(page).nth(3)
+    editor = write(first, ("product", "x = 1\nassert abs(x) == 2\nproduct"))
+    numbers = editor.locator("xpath=preceding-sibling::*")
+    count = len(editor.input_value().splitlines())
+    assert numbers.inner_text().split() == [str(number) for number in range(1, count + 1)]
+    assert numbers.get_attribute("aria-hidden") == "true"
+    styles = """node => {
+        const { font, paddingTop, whiteSpace } = getComputedStyle(node);
+        return [font, paddingTop, whiteSpace, node.getBoundingClientRect().top];
+    }"""
+    assert numbers.evaluate(styles) == editor.evaluate(styles), "a number is beside its line"
+    press(first, "Run")
+    number = editor.input_value().splitlines().index("assert abs(x) == 2") + 1
+    assert said(first)[1] == f"AssertionError: `assert abs(x) == 2` (line {number})\n"
+    editor = write(tick, ("", "import numpy\n"))
+    assert "✓" not in editor.input_value(), "the claim stands above the fold"
+    press(tick, "Run")
+    assert "ModuleNotFoundError: no numpy here: " in said(tick)[1]
+
+
+def test_the_browser_asks_before_it_forgets_an_edit(visit):
+    page = visit()
+    asked = []
+    page.on("dialog", lambda dialog: (asked.append(dialog.type), dialog.accept()))
+    write(bars(page).first, ("(c + sp.I * d)", "(c + 2 * sp.I * d)"))
+    page.reload()
+    assert asked == ["beforeunload"]
+    page.reload()
+    assert asked == ["beforeunload"], "there is no edit any more"
+
+
 def test_an_edit_above_holds_below(visit):
     """And a cell runs what it needs, whether or not that was run before."""
     page = visit()
@@ -196,12 +260,12 @@ def test_an_edit_above_holds_below(visit):
     press(all_bars.first, "Reset")
     assert tick.get_by_role("status").inner_text() == ""  # what was said is of another cell
     press(tick, "Run")
-    assert said(tick)[0] == "✓ ran, nothing to print, as stored"
+    assert said(tick)[0] == "✓ ran, nothing to print, as in the book"
     write(all_bars.first, ("(c + sp.I * d)", "(c + 3 * sp.I * d)"))
     assert tick.get_by_role("status").inner_text() == ""
     press(all_bars.first, "Reset")
     press(tick, "Edit")
-    tick.locator("xpath=preceding-sibling::textarea").fill("# nothing is proved")
+    tick.locator("xpath=preceding-sibling::*/textarea").fill("# nothing is proved")
     press(tick, "Run")
     assert said(tick)[0] == "✓ ran without an exception"
 

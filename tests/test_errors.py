@@ -134,6 +134,7 @@ TYPES = {
     "base is 1j.*real": lambda: inverse_frequencies(8, 1j),
     "max_seq_len is 1000.0.*int": lambda: RotaryEmbedding(8, 1e3),
     "interleaved is 'half'.*True or": lambda: RotaryEmbedding(8, interleaved="half"),
+    r"positions is \[1, 2\]; it must be": lambda: rotary_tables([1, 2], inverse_frequencies(8)),
     r"float32.*\.long\(\)": lambda: rotary_tables(IDS.float(), inverse_frequencies(8)),
     "float32.*float64": lambda: rotary_tables(4, inverse_frequencies(8).float()),
     "position_ids is torch.float32.*whole": lambda: RotaryEmbedding(8).tables_at(torch.ones(2, 5)),

@@ -31,6 +31,7 @@ from rope.book.figures import (
 )
 from rope.book.figures import many_dimensions as many
 from rope.book.figures import more_than_one_axis as axes
+from rope.book.figures import rotary_attention as attention
 from rope.book.figures import rotation_in_two_dimensions as plane
 from rope.book.figures import what_the_model_uses as uses
 from rope.book.figures import why_rotation as why
@@ -85,6 +86,7 @@ FOUND = {
     "methods": {"none": [[1.0, 1.0, 0.9], [1.0, 1.0, 0.7]], "learned": [[1.0, 0.9, None]]},
     "bases": {"100": [[1.0, 0.5, 0.1]], "10,000": [[1.0, 1.0, 0.4]]},
 }
+PADDED = torch.tensor([[-1, 0, 1], [0, 1, 2]])
 COST = {"seconds": {"softmax": [1.0, 4.0, 16.0], "linear": [2.0, 4.0, None]}}
 FLOORS = {"commonest": 0.16, "guessing": 1 / 16}
 LOSSES = {"within": [[1.5, 1.7], [1.25, 1.25]], "beyond": [[3.0], [2.0]]}
@@ -115,6 +117,7 @@ DRAWINGS = {
         FOUND, [31, 127, 255], 128, 1 / 16
     ),
     "above RoPE": lambda: training.above_reference({"short": ABOVE, "long": ABOVE}),
+    "padded": lambda: attention.padded_picture(PADDED, PADDED[:, None] <= PADDED[:, :, None]),
     "cost": lambda: properties.cost_against_length([128, 256, 512], COST),
     "by plane": lambda: uses.by_plane(PLANES, WAVES, 128),
     "base": lambda: uses.base_curve([100, 10_000], LOSSES, bound=4000),
@@ -149,6 +152,11 @@ SAID = {
         "short: xPos -0.030 ± 0.127, no positions +0.600 ± 1.271",
         "Final loss minus RoPE's",
     ],
+    "padded": [
+        "Row 0: slots 0 to 2 hold positions -1, 0, 1, the last one the next token's. In its mask "
+        "6 of 9 cells are open; the lines of 0 slots are empty.",
+        "Row 1: slots 0 to 2 hold positions 0, 1, 2,",
+    ],
     "cost": [
         "softmax: 1 at 128, 16 at 512, at the end growing as S to the power 2.0",
         "linear: 2 at 128, 4 at 256, at the end growing as S to the power 1.0",
@@ -166,6 +174,7 @@ SAID = {
 }
 WRITTEN = {
     "seen from q": {"area 3", "dot product 4"},
+    "padded": {"−1", "row 0: slots", "row 1: slots", "slot of the query"},
     "two orders": {"a b: b becomes (0.25, 0.75)", "0.75", "weight of b"},
     "by position": {"learned (to 128)", "trained length 128"},
     "base": {"bound 4,000"},

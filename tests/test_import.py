@@ -16,7 +16,7 @@ import rope
 PACKAGE = Path(rope.__file__).parent
 # The floors of the house, lowest first: a room imports from its own floor or those below it.
 FLOORS = (
-    "scalars checks inplace reference symbolic",  # definitions
+    "scalars checks writable reference symbolic",  # definitions
     "extensions frequencies positions config",
     "kernels functional",  # the operation
     "following tables module",  # the layer, and what keeps its tables

@@ -102,16 +102,15 @@ def stored(shape, order, step, dtype, device, seed=None):
     return buffer, view
 
 
-# D, R; B, H, H_kv, S; order in memory, step: powers of two and not, a rest, one token and more than
-# a tile of them, heads that fill no tile and more than one, coordinates that lie apart.
+# D, R; B, H, H_kv, S; order in memory, step. A tile of the Triton kernel has four heads.
 CASES = (
-    ((8, 8), (1, 5, 6, 1), (0, 1, 2, 3), 1),
-    ((12, 6), (1, 2, 5, 3), (0, 2, 1, 3), 1),
-    ((24, 24), (1, 1, 1, 3), (2, 0, 3, 1), 1),
-    ((10, 2), (1, 1, 1, 18), (0, 2, 1, 3), 1),
-    ((64, 20), (1, 2, 2, 2), (0, 1, 2, 3), 1),
-    ((6, 6), (2, 2, 2, 2), (3, 1, 0, 2), 1),
-    ((8, 4), (2, 1, 3, 2), (1, 2, 0, 3), 2),
+    ((8, 8), (1, 5, 6, 1), (0, 1, 2, 3), 1),  # one token; two tiles of query and of key heads
+    ((12, 6), (1, 2, 5, 3), (0, 2, 1, 3), 1),  # part of the head; a second tile of key heads alone
+    ((24, 24), (1, 1, 1, 3), (2, 0, 3, 1), 1),  # no power of two
+    ((10, 2), (1, 1, 1, 18), (0, 2, 1, 3), 1),  # one plane; more than a tile of tokens
+    ((64, 20), (1, 2, 2, 2), (0, 1, 2, 3), 1),  # a long rest
+    ((6, 6), (2, 2, 2, 2), (3, 1, 0, 2), 1),  # coordinates that lie apart, B next to each other
+    ((8, 4), (2, 1, 3, 2), (1, 2, 0, 3), 2),  # every second element
 )
 FORMS = ("rows", "one row", "ids of all", "ids of each", "each sequence", "each head")
 

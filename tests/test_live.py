@@ -257,6 +257,27 @@ def test_an_exception_is_told_by_its_message_not_its_notes():
     assert run([], raising, "")["error"] == "ValueError: real (line 3)"
 
 
+def test_an_assertion_without_a_message_is_told_by_its_text():
+    above = ["def positive(x):\n    assert x > 0"]
+    for source, error in [
+        ("x = 1\nassert x == 2  # not so", "AssertionError: `assert x == 2` (line 2)"),
+        ("if True:\n    assert abs(\n        1\n    ) == 2", "`assert abs( 1 ) == 2` (line 2)"),
+        ("\npositive(-1)", "AssertionError: `positive(-1)` (line 2)"),
+        ("assert 0, 'so'", "AssertionError: so (line 1)"),
+    ]:
+        assert run(above, source, "")["error"].endswith(error)
+
+
+def test_what_only_the_notebook_has_is_named():
+    for above, source, where in [
+        ([], "x = 1\nimport no_such_module.part", "(line 2)"),
+        (["import no_such_module as np"], "np", "(in a cell above)"),
+    ]:
+        error = run(above, source, "")["error"]
+        assert error.startswith("ModuleNotFoundError: no no_such_module here: ")
+        assert "the notebook has NumPy, PyTorch" in error and error.endswith(where)
+
+
 def test_a_cell_keeps_annotations_as_python_does():
     assert run([], "def f(x: int): pass\nf.__annotations__['x'] is int", "True")["same"]
 
@@ -271,15 +292,41 @@ def test_pages_get_their_script_once_and_give_it_back(tmp_path):
     (tmp_path / "html" / "chapters").mkdir(parents=True)
     (tmp_path / "chapters").mkdir()
     page = tmp_path / "html" / "chapters" / "one.html"
-    page.write_text(built := "<html><head><title>1</title></head><body></body></html>")
+    goals = '<div class="goals admonition"><p>1</p></div>\n'
+    page.write_text(built := f"<html><head><title>1</title></head><body>{goals}</body></html>")
     source = "assert '</script>' > ''"
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source)])
     nbformat.write(notebook, tmp_path / "chapters" / "one.ipynb")
     for _ in range(2):
         assert pages.put_in(tmp_path / "html", tmp_path / "chapters", {"a.js": 1}) == {"one": 1}
     assert page.read_text().count("live/buttons.js") == 1
+    assert page.read_text().count("1 of this page’s 1 cells runs here.") == 1
     assert "</script>'" not in page.read_text()
     assert pages.without(page.read_text()) == built
+
+
+PLAIN, TICK = cell("assert 1"), cell("# ✓ one is not nothing\nassert 1", tags=["check"])
+STARTS = dict(cell_type="markdown", source=":::{solution-start} one\n:class: dropdown\n:::")
+ENDS = dict(cell_type="markdown", source=":::{solution-end}\n:::")
+
+
+@pytest.mark.parametrize(
+    ("cells", "begins"),
+    [
+        ([PLAIN, cell("import torch"), TICK], "2 of this page’s 3 cells run here. The first"),
+        ([TICK, TICK], "2 of this page’s 2 cells run here, all in the folded lines marked ✓. "),
+        ([STARTS, PLAIN, ENDS], "1 of this page’s 1 cells runs here, in the folded solutions. "),
+        ([STARTS, PLAIN, ENDS, PLAIN], "2 of this page’s 2 cells run here. "),
+        ([STARTS, PLAIN, ENDS, TICK], "2 of this page’s 2 cells run here, all in the folded lines "
+         "marked ✓ and solutions. The first click on Run starts Python with SymPy (2 MB, "),
+        ([cell("import torch")], "The cells of this page run in <a "),
+    ],
+)  # fmt: skip
+def test_a_page_says_which_cells_run_and_where_they_are(cells, begins):
+    notebook = {"cells": cells}
+    said = pages.note("one", notebook, page_cells(notebook), 2_000_000)
+    assert said.startswith(begins)
+    assert '<a href="../_sources/chapters/one.ipynb" download>' in said
 
 
 def test_publishing_makes_the_buttons():

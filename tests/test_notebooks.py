@@ -1,10 +1,12 @@
 """The rules for notebooks: every chapter keeps them; each rejects a chapter that does not."""
 
+import re
 from pathlib import Path
 
 import pytest
 from nbformat.v4 import reads as read  # which mends nothing: nbformat.read gives lost ids anew
 
+from rope.book.tools import minutes
 from rope.book.tools.notebooks import RULES
 
 FOLDER = Path(__file__).parents[1] / "chapters"
@@ -42,3 +44,21 @@ def test_a_rule_rejects_a_chapter_that_breaks_it(rule):
     assert right in text
     notebook = read(text.replace(right, wrong, 1))
     assert [*RULES[rule]("rotation_in_two_dimensions", notebook)]
+
+
+def test_times_are_those_of_the_rule():
+    """`python -m rope.book.tools.minutes` writes them."""
+    for name, said in minutes.announced(FOLDER.parent).items():
+        text = (FOLDER / f"{name}.ipynb").read_text(encoding="utf-8")
+        assert minutes.TIME.search(text)[0] == said, name
+
+
+@pytest.mark.parametrize("part", [*minutes.chapters(FOLDER.parent)][:-1])
+def test_a_stop_needs_those_before_it_and_a_side_road_the_road(part):
+    parts = minutes.chapters(FOLDER.parent)
+    road = next(iter(parts.values()))
+    for name in parts[part]:
+        text = (FOLDER / f"{name}.ipynb").read_text(encoding="utf-8")
+        needed = re.findall(r"\((\w+)\.ipynb", re.search(r"\*\*Prerequisites:\*\*.*?\.[ \\]", text)[0])
+        before = road[: road.index(name)] if name in road else road
+        assert set(needed) <= {*before}, name

@@ -90,6 +90,7 @@ def test_nothing_is_left_that_paper_cannot_do(pair):
     text = article.html()
     assert not re.search(r"<(button|input|select|details|summary|script|noscript|iframe)\b", text)
     assert "Code of the figure" not in text and "This has moved" not in text
+    assert "cells of this page run" not in text and "The first click on Run" not in text
     assert article.body.select(".headerlink, .toctree-wrapper") == []
     assert re.findall(r"var\(--rope|currentColor|\[\[\w+ [a-z]+ \d+\]\]", text) == []
 

@@ -22,9 +22,9 @@ ROOT = Path(__file__).parents[1]
 PATCHES = r"""
 sine with the other sign: rotation, two_layouts
 rope/kernels/operator.py
--    if not (operator and xs[0].is_cuda):
+-    if not (by_operator and xs[0].is_cuda):
 +    sin = -sin
-+    if not (operator and xs[0].is_cuda):
++    if not (by_operator and xs[0].is_cuda):
 
 m + n in place of n - m: embedding, rotary_attention
 rope/module.py
@@ -34,8 +34,8 @@ rope/module.py
 
 layouts swapped: rotation, from_maths_to_pytorch
 rope/kernels/operator.py
--    operator = has_kernel(xs, cos, sin)
-+    operator, interleaved = has_kernel(xs, cos, sin), not interleaved
+-    by_operator = operator_takes(xs, cos, sin)
++    by_operator, interleaved = operator_takes(xs, cos, sin), not interleaved
 
 frequencies off by one: frequencies, many_dimensions
 rope/frequencies.py
@@ -44,10 +44,10 @@ rope/frequencies.py
 
 last pair left out: rotation, many_dimensions
 rope/kernels/operator.py
--    if not (operator and xs[0].is_cuda):
+-    if not (by_operator and xs[0].is_cuda):
 +    cos = torch.cat((cos[..., :-1], torch.ones_like(cos[..., -1:])), dim=-1)
 +    sin = torch.cat((sin[..., :-1], torch.zeros_like(sin[..., -1:])), dim=-1)
-+    if not (operator and xs[0].is_cuda):
++    if not (by_operator and xs[0].is_cuda):
 
 query rotated but not the key: embedding, rotary_attention
 rope/module.py

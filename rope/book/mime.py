@@ -67,6 +67,7 @@ def inline_svg(svg: str, place: str = "") -> str:
     for stored, shown in THEME_COLOURS.items():
         svg = svg.replace(stored, shown)
     svg = re.sub(r"\s*<title>.*?</title>", "", svg, count=1, flags=re.S)
+    svg = svg.replace(' target="_blank"', "")  # a link within the book stays in its tab
     narrowest = round(SMALLEST_TEXT / style.SETTINGS["font.size"] * float(size[1]))
     label = html.escape(html.unescape(title[1]), quote=True)
     head = f'<svg aria-label="{label}" '

@@ -52,8 +52,8 @@ def rotate_into(
     tensor([0., 1.])
     """
     loop, _ = library()
-    packed: torch.dtype | None = None
-    rows: tuple[int, ...] = ()
+    packed_for: torch.dtype | None = None
+    of_tables: tuple[int, ...] = ()
     for x, out in zip(xs, outs, strict=True):
         if x.numel() == 0:  # of no heads, say, which no table of as many heads fits
             continue
@@ -62,11 +62,12 @@ def rotate_into(
         if loop is None or dtype is None or steps[3] != 1 or out_steps[3] != 1:
             in_blocks(x, out, cos, sin, interleaved)
             continue
-        if wide is not packed:  # once for queries and keys
-            packed, (_tables, rows) = wide, _packed(cos, sin, wide)
+        if wide is not packed_for:  # once for queries and keys
+            # _tables: held, or their memory were free before the loop reads it
+            packed_for, (_tables, of_tables) = wide, _packed(cos, sin, wide)
         threads = min(torch.get_num_threads(), x.numel() // _GRAIN) or 1
         vectors = x.data_ptr(), *x.shape, *steps, out.data_ptr(), *out.shape, *out_steps
-        loop(_CALL.pack(dtype, interleaved, threads, *vectors, *rows))
+        loop(_CALL.pack(dtype, interleaved, threads, *vectors, *of_tables))
 
 
 def _packed(
@@ -94,9 +95,9 @@ def in_blocks(x: Tensor, out: Tensor, cos: Tensor, sin: Tensor, interleaved: boo
     >>> x.flatten()
     tensor([0., 1.])
     """
-    rows = max(1, _BLOCK * x.shape[2] // max(x.numel(), 1))
-    for start in range(0, x.shape[2], rows):
-        block = slice(start, start + rows)
+    step = max(1, _BLOCK * x.shape[2] // max(x.numel(), 1))
+    for start in range(0, x.shape[2], step):
+        block = slice(start, start + step)
         cos_s, sin_s = (t if t.shape[-2] == 1 else t[..., block, :] for t in (cos, sin))
         out[:, :, block].copy_(formula(x[:, :, block], cos_s, sin_s, interleaved))
 

@@ -80,24 +80,26 @@ def apply_rotation(
     if is_dtensor(*xs):
         rotate_part = partial(apply_rotation, interleaved=interleaved, inverse=inverse)
         return rotate_parts(xs, cos, sin, position_ids, inplace, rotate_part)
-    operator = has_kernel(xs, cos, sin)
+    by_operator = operator_takes(xs, cos, sin)
     if inplace:
         recorded = torch.is_grad_enabled() and any(x.requires_grad for x in xs)
-        if recorded or not operator:
-            before = [x.clone() for x in xs]  # which the gradients of learned tables need
+        if recorded or not by_operator:
+            before = [x.clone() for x in xs]  # autograd may need x as it was, for learned tables
             rotated = apply_rotation(before, cos, sin, position_ids, interleaved, inverse)
             return [x.copy_(y) for x, y in zip(xs, rotated, strict=True)]
     if position_ids is not None and position_ids.shape[:-1] == (1,):
         position_ids = position_ids[0]
-    if not (operator and xs[0].is_cuda):  # whose kernel looks rows up, and makes a wrong one NaN
+    # The Triton kernel looks rows up itself; a position outside the tables gives NaN there.
+    if not (by_operator and xs[0].is_cuda):
         if position_ids is not None:
             check_positions_in_table(position_ids, cos.shape[0])
         if position_ids is not None or inverse:
             cos, sin = rows_of(cos, sin, position_ids, inverse)
             position_ids, inverse = None, False
-    if not operator:
+    if not by_operator:
         return [formula(x, cos, sin, interleaved) for x in xs]
-    # One tensor goes as queries beside keys of no heads.
+    # One tensor goes as queries beside keys of no heads. PyTorch's dispatcher goes on below:
+    # rope::rotate is _into_new, rope::rotate_ is _into_itself.
     q, k = xs if len(xs) == 2 else (xs[0], xs[0].new_empty(xs[0][:, :0].shape))
     if inplace:
         torch.ops.rope.rotate_(q, k, cos, sin, position_ids, interleaved, inverse)
@@ -105,11 +107,11 @@ def apply_rotation(
     return torch.ops.rope.rotate(q, k, cos, sin, position_ids, interleaved, inverse)[: len(xs)]
 
 
-def has_kernel(xs: Sequence[Tensor], cos: Tensor, sin: Tensor) -> bool:
+def operator_takes(xs: Sequence[Tensor], cos: Tensor, sin: Tensor) -> bool:
     """Whether the operator takes these tensors, here and now.
 
     >>> x, table = torch.ones(1, 1, 1, 2), torch.ones(1, 1)
-    >>> has_kernel([x], table, table), has_kernel([x], table.requires_grad_(), table)
+    >>> operator_takes([x], table, table), operator_takes([x], table.requires_grad_(), table)
     (True, False)
     """
     device, compiling = xs[0].device.type, torch.compiler.is_compiling()
@@ -151,15 +153,15 @@ torch.library.define("rope::rotate_", f"(Tensor(a!) q, Tensor(b!) k, {_ARGUMENTS
 
 
 @torch.library.impl("rope::rotate", tuple(DTYPES))
-def _into_new(q: Tensor, k: Tensor, *rows: Any) -> tuple[Tensor, Tensor]:
+def _into_new(q: Tensor, k: Tensor, *arguments: Any) -> tuple[Tensor, Tensor]:
     outs = torch.empty_like(q), torch.empty_like(k)
-    _run_kernel(outs, (q, k), *rows)
+    _run_kernel(outs, (q, k), *arguments)
     return outs
 
 
 @torch.library.impl("rope::rotate_", tuple(DTYPES))
-def _into_itself(q: Tensor, k: Tensor, *rows: Any) -> None:
-    _run_kernel((q, k), (q, k), *rows)
+def _into_itself(q: Tensor, k: Tensor, *arguments: Any) -> None:
+    _run_kernel((q, k), (q, k), *arguments)
     for x in (q, k):
         if not x.is_inference():
             torch.autograd.graph.increment_version(x)  # torch has not seen the writing
@@ -181,9 +183,11 @@ def _run_kernel(
         flags: Any = {"interleaved": interleaved, "inverse": inverse}
         launch(*xs, *outs, cos, sin, position_ids, **flags)
     else:
+        # ids, and the way back, come here only where torch.ops.rope.rotate is called by itself.
         cpu.rotate_into(outs, xs, *rows_of(cos, sin, position_ids, inverse), interleaved)
 
 
+# Shapes alone, for compilers and export.
 @torch.library.register_fake("rope::rotate")
 def _(q: Tensor, k: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
     return torch.empty_like(q), torch.empty_like(k)
@@ -212,8 +216,8 @@ def _backward(ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:
     if position_ids is not None and not position_ids.is_cuda:  # checked on the way there
         cos, sin, position_ids = *rows_of(cos, sin, position_ids), None
     present = [grad for grad in grads if grad is not None]
-    rows = cos, sin, position_ids, ctx.interleaved, not ctx.inverse
-    back = iter(apply_rotation(present, *rows) if present else ())
+    arguments = cos, sin, position_ids, ctx.interleaved, not ctx.inverse
+    back = iter(apply_rotation(present, *arguments) if present else ())
     return *(None if grad is None else next(back) for grad in grads), *[None] * 5
 
 

@@ -37,8 +37,9 @@ static inline uint16_t to_bfloat16(float x) {
 }
 
 /* float16 has 5 bits of exponent, biased by 15 where float32 has 8, biased by 127; the fractions
-   have 10 and 23 bits. Its least numbers have no leading 1: a sum or a difference with a power of
-   two whose last bit is theirs puts the fraction in place, and rounds it. */
+   have 10 and 23 bits. Its least numbers have no leading 1. Added to 0.5, whose last bit is worth
+   2^-24 like theirs, they come to the right place and are rounded, and 0.5's bits are then taken
+   off; the way back subtracts 2^-14. */
 
 static inline float from_float16(uint16_t x) {
     uint32_t sign = (uint32_t)(x & 0x8000) << 16, rest = (uint32_t)(x & 0x7FFF) << 13;
@@ -64,8 +65,8 @@ static inline uint16_t to_float16(float x) {
 #define FOR_EACH_CPU
 #endif
 
-/* One row, which out may be too: no plane reads what another one writes, hence `simd`. FIRST and
-   SECOND are the places of plane j's coordinates. */
+/* Rotates one row of x into a row of out, which may be the same one: no plane reads what another
+   writes, hence `simd`. FIRST and SECOND are the places of plane j's coordinates. */
 
 #define ROW(NAME, DTYPE, STORED, WIDE, FIRST, SECOND)                                             \
     FOR_EACH_CPU                                                                                  \
@@ -92,7 +93,7 @@ BOTH_LAYOUTS(float64, double, double)
 
 typedef void row_function(const void *, void *, const void *, const void *, int64_t);
 
-static row_function *const rows[][2] = {
+static row_function *const row_functions[][2] = {
     {float32_halves, float32_pairs},
     {bfloat16_halves, bfloat16_pairs},
     {float16_halves, float16_pairs},
@@ -145,7 +146,7 @@ void rotate(const struct call *c) {
     int64_t stored = stored_bytes[c->dtype], wide = wide_bytes[c->dtype];
     int64_t planes = c->cos.size[3], width = 2 * planes * stored;
     int64_t rest = c->x.size[3] * stored - width;
-    row_function *row = rows[c->dtype][c->interleaved];
+    row_function *row = row_functions[c->dtype][c->interleaved];
 
     int axis[3] = {0, 1, 2}; /* in the order in which x lies in memory, the longest stride first */
     for (int n = 1; n < 3; n++)

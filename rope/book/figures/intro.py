@@ -9,31 +9,33 @@ from rope.book.figures import Picture, picture, shapes, subplots
 from rope.book.figures.style import BLUE, GREEN, OCHRE, PURPLE, SKY, VERMILION
 
 WIDTH, HEIGHT = 1.2, 0.5  # of a chapter's box
-COLUMNS, STEP, ROW = 4, 1.3, 0.9  # from one box to the next
+COLUMNS, STEP, ROW = 4, 1.3, 0.6  # from one box to the next
+PART = 0.9  # from a part's last row to the next part
 BOX = "round,pad=0.02,rounding_size=0.08"
 
-COLOURS = (BLUE, GREEN, PURPLE, OCHRE, VERMILION, SKY, GREEN, PURPLE)  # one a part
+COLOURS = (BLUE, GREEN, PURPLE, OCHRE, VERMILION, SKY)  # one a part
 
+ROAD = "The road"
 #: The part, the file and the words of each chapter.
 CHAPTERS = (
-    ("Rotation", "why_position", "Why\nposition?"),
-    ("Rotation", "eulers_formula", "Euler's\nformula"),
-    ("Two dimensions", "rotation_in_two_dimensions", "Two\ndimensions"),
-    ("Two dimensions", "why_rotation", "Why\nrotation?"),
-    ("Many dimensions", "many_dimensions", "Many\ndimensions"),
-    ("Many dimensions", "properties", "Properties"),
-    ("In PyTorch", "from_maths_to_pytorch", "From maths\nto PyTorch"),
-    ("In PyTorch", "two_layouts", "Two\nlayouts"),
-    ("In PyTorch", "rotary_attention", "Rotary\nattention"),
-    ("In PyTorch", "keys_that_move", "Keys that\nmove"),
-    ("In PyTorch", "is_my_rope_right", "Is my RoPE\nright?"),
-    ("In real models", "precision", "How exact\nmust it be?"),
-    ("In real models", "longer_context", "Longer\ncontext"),
-    ("In real models", "more_than_one_axis", "More than\none axis"),
-    ("In real models", "using_rope", "Using\nrope"),
-    ("Fast", "on_the_gpu", "Bytes, kernels,\nlaunches"),
-    ("Fast", "across_devices", "Across\ndevices"),
-    ("Evidence", "training", "What training\nshows"),
+    (ROAD, "why_position", "Why\nposition?"),
+    (ROAD, "eulers_formula", "Euler's\nformula"),
+    (ROAD, "rotation_in_two_dimensions", "Two\ndimensions"),
+    (ROAD, "why_rotation", "Why\nrotation?"),
+    (ROAD, "many_dimensions", "Many\ndimensions"),
+    (ROAD, "from_maths_to_pytorch", "From maths\nto PyTorch"),
+    (ROAD, "two_layouts", "Two\nlayouts"),
+    (ROAD, "rotary_attention", "Rotary\nattention"),
+    (ROAD, "on_the_gpu", "Bytes and\nkernels"),
+    (ROAD, "training", "What\ntraining shows"),
+    ("Angles", "properties", "Properties"),
+    ("Angles", "precision", "How exact\nmust it be?"),
+    ("Angles", "longer_context", "Longer\ncontext"),
+    ("Angles", "more_than_one_axis", "More than\none axis"),
+    ("Decoding and devices", "keys_that_move", "Keys that\nmove"),
+    ("Decoding and devices", "across_devices", "Across\ndevices"),
+    ("At work", "using_rope", "Using\nrope"),
+    ("At work", "is_my_rope_right", "Is my RoPE\nright?"),
     ("Evidence", "finding_a_token", "Finding\na token"),
     ("Evidence", "what_the_model_uses", "What the\nmodel uses"),
     ("Evidence", "beyond_the_trained_length", "Beyond the\ntrained length"),
@@ -43,7 +45,7 @@ CHAPTERS = (
 
 def book_map() -> Picture:
     """The chapters, each part in a colour; on the built page each box is a link."""
-    figure, ax = subplots(height=8.0)
+    figure, ax = subplots(height=6.3)
     ax.set_axis_off()
     y, rows = 0.0, []
     for (part, chapters), colour in zip(groupby(CHAPTERS, key=itemgetter(0)), COLOURS, strict=True):
@@ -57,13 +59,16 @@ def book_map() -> Picture:
                 facecolor="none", edgecolor=colour, linewidth=1.8,
             )  # fmt: skip
             ax.add_patch(box)
+            if part == ROAD:
+                words = f"{k + 1}. {words}"
             ax.text(x, at, words, linespacing=1.25, url=url, **shapes.CENTRED)
             labels.append(words.replace("\n", " "))
         rows.append(f"{part}: {', '.join(labels)}")
-        y = at - ROW
+        y = at - PART
     ax.set(xlim=(-0.05, 5.25), ylim=(y + 0.6, 0.62), aspect="equal")
     return picture(
         figure,
-        alt="The chapters, part by part, read from left to right and top to bottom. "
+        alt="The chapters, part by part, read from left to right and top to bottom; those of the "
+        "road are numbered. "
         f"{'; '.join(rows)}.",
     )

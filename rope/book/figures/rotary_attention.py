@@ -1,4 +1,4 @@
-"""Decoding with a cache, and three documents packed into one row.
+"""Decoding with a cache, padded rows, and documents packed into one row.
 
 Chapter "Rotary attention". A key is rotated once, to its own position; a rotary score sees the
 distance n - m and nothing else of the positions.
@@ -10,6 +10,7 @@ from typing import Any
 
 import altair as alt
 from matplotlib.patches import Rectangle
+from torch import Tensor
 
 from rope.attention import packed_mask, packed_position_ids, segment_ids
 from rope.book.figures import Picture, chart, picture, shapes, subplots
@@ -65,6 +66,41 @@ def _scores(rows: alt.Chart) -> alt.LayerChart:
     )
     zero = alt.Chart(chart.data(y=[0])).mark_rule(color=MUTED).encode(y="y:Q")
     return alt.layer(bars.properties(width=260, height=220), zero)
+
+
+def padded_picture(positions: Tensor, mask: Tensor) -> Picture:
+    """The slots of a padded batch with the position in each, and below them who may attend.
+
+    positions: integers `[B, T]`, -1 for padding; the last column is that of the next token, framed.
+    mask: bool `[B, T, T]`.
+    """
+    rows, size = positions.shape
+    figure, axes = subplots(1, rows, height=3.4, squeeze=False)
+    said = []
+    for row, (ax, places, seen) in enumerate(zip(axes[0], positions.tolist(), mask, strict=True)):
+        ax.set(xlim=(0, size), ylim=(size, -1.6), aspect="equal", title=f"row {row}: slots")
+        ax.grid(False)
+        ax.spines[:].set_visible(False)
+        for slot, place in enumerate(places):
+            ax.text(slot + 0.5, -0.95, f"{place}".replace("-", "−"), **shapes.CENTRED)
+        frame: dict[str, Any] = {"fill": False, "clip_on": False}
+        ax.add_patch(Rectangle((0, -1.5), size - 1, 1, edgecolor=MUTED, **frame))
+        ax.add_patch(Rectangle((size - 1, -1.5), 1, 1, edgecolor=VERMILION, lw=2, **frame))
+        for m, n in seen.nonzero().tolist():
+            ax.add_patch(Rectangle((n, m), 1, 1, facecolor=BLUE, alpha=0.4, edgecolor=GRID))
+        ax.add_patch(Rectangle((0, 0), size, size, fill=False, edgecolor=GRID))
+        ax.xaxis.tick_top()
+        ax.set_xticks([slot + 0.5 for slot in range(size)], range(size))
+        ax.set_yticks([slot + 0.5 for slot in range(size)], range(size))
+        ax.tick_params(length=0)
+        blind = int((~seen.any(dim=1)).sum())
+        said.append(
+            f"Row {row}: slots 0 to {size - 1} hold positions {', '.join(map(str, places))}, the "
+            f"last one the next token's. In its mask {int(seen.sum())} of {size**2} cells are "
+            f"open; the lines of {blind} slots are empty."
+        )
+    axes[0, 0].set(ylabel="slot of the query")
+    return picture(figure, alt=" ".join(said))
 
 
 def packed_picture(lengths: Sequence[int]) -> Picture:

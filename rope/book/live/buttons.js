@@ -2,7 +2,7 @@
 (function () {
   "use strict";
 
-  const { PAGE, MEGABYTES, run, stop } = window.ropeLive;
+  const { PAGE, run, stop } = window.ropeLive;
   const HELP =
     "Runs this cell in a fresh namespace, after the lines that it needs from the cells above, " +
     "as they stand now, your edits included. A change made through a second name is not seen";
@@ -79,7 +79,7 @@
       const line = (text, kind) => lines.append(element("span", kind, text + "\n"));
       const edited = data.edited !== undefined;
       if (result.same && !result.text && edited) tell("✓ ran without an exception");
-      else if (result.same && !result.text) tell("✓ ran, nothing to print, as stored", "right");
+      else if (result.same && !result.text) tell("✓ ran, nothing to print, as in the book", "right");
       else if (result.same) tell("✓ as printed", "right");
       else if (result.error) tell("✗ the cell raises an exception", "wrong");
       else tell("✗ not as printed: − the book, + now", "wrong");
@@ -104,7 +104,13 @@
       editor.spellcheck = false;
       editor.setAttribute("autocapitalize", "off");
       editor.setAttribute("aria-label", "The code of this cell");
-      const fit = () => (editor.rows = editor.value.split("\n").length + 1);
+      const numbers = element("div", "rope-live-numbers");
+      numbers.setAttribute("aria-hidden", "true");
+      const fit = () => {
+        const lines = editor.value.split("\n");
+        editor.rows = lines.length + 1;
+        numbers.textContent = lines.map((_, above) => above + 1).join("\n");
+      };
       editor.addEventListener("input", () => {
         data.edited = editor.value === data.source ? undefined : editor.value;
         forget(number);
@@ -120,14 +126,16 @@
       });
       fit();
       code.hidden = true;
-      input.insertBefore(editor, bar);
+      const editing = element("div", "rope-live-editing");
+      editing.append(numbers, editor);
+      input.insertBefore(editing, bar);
       editButton.textContent = "Done";
       editor.focus();
     }
 
     // What was changed stays, shown without colours: these belong to the book's code.
     function leave() {
-      editor.remove();
+      editor.parentElement.remove();
       editor = null;
       code.hidden = false;
       editButton.textContent = "Edit";
@@ -164,10 +172,8 @@
     const [input] = inputs.splice(at, 1);
     equip(data, number, input);
   });
-  const note = element("p", "rope-live-note");
-  note.textContent =
-    "Cells with the button Run work in this page, without a network: the first click starts " +
-    `Python with SymPy (${MEGABYTES} MB). Edit one: turn a sign and see its proof fail. ` +
-    "The others run in the notebook; most need NumPy or PyTorch.";
-  document.querySelector(".admonition.goals").after(note);
+  // A page that is left forgets its edits, so the browser asks.
+  window.addEventListener("beforeunload", (event) => {
+    if (cells.some((cell) => cell.data.edited !== undefined)) event.preventDefault();
+  });
 })();

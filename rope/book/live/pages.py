@@ -1,4 +1,4 @@
-"""Gives the built pages their buttons: a style sheet, a script, and the page's cells as JSON.
+"""Gives the built pages their buttons: a style sheet, a script, the page's cells as JSON, a note.
 
 Those cells run in the page that need Python and SymPy alone.
 """
@@ -16,7 +16,7 @@ from typing import Any
 import nbformat
 
 from rope.book.live.slicing import Statement, needed, statements
-from rope.book.tools.notebooks import ASSERTS, IGNORED, TICK, code_cells, marks
+from rope.book.tools.notebooks import ASSERTS, HIDDEN_SOLUTION, IGNORED, TICK, code_cells, marks
 
 OURS = {"rope.symbolic"}
 THEIRS = {"mpmath", "sympy"}
@@ -24,6 +24,7 @@ THEIRS = {"mpmath", "sympy"}
 ABSENT = {"ctypes", "multiprocessing", "socket", "subprocess", "threading"}
 # Between these marks stands what was put in, so that it can be put in again.
 START, END = "<!-- live -->", "<!-- /live -->"
+GOALS = re.compile(r'<div class="goals admonition">.*?</div>\n', re.DOTALL)
 
 
 def modules(chosen: Iterable[Statement]) -> Iterator[str]:
@@ -87,18 +88,51 @@ def page_cells(notebook: dict[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
+def folds(notebook: dict[str, Any]) -> Iterator[str]:
+    """What each code cell that may run is folded into; "" for one in plain sight."""
+    solution = False
+    for cell in notebook["cells"]:
+        if cell["cell_type"] == "code":
+            tick = "lines marked ✓" if "check" in marks(cell) else ""
+            yield "solutions" if solution else tick
+        elif "{solution-" in cell["source"]:
+            solution = bool(HIDDEN_SOLUTION.search(cell["source"]))
+
+
+def note(name: str, notebook: dict[str, Any], cells: list[dict[str, Any]], size: int) -> str:
+    """What a page says of running its cells; size: of what the first click loads, in bytes."""
+    link = f'<a href="../_sources/chapters/{name}.ipynb" download>'
+    where = [fold for fold, cell in zip(folds(notebook), cells, strict=True) if "stored" in cell]
+    if not where:
+        return f"The cells of this page run in {link}its notebook</a>."
+    verb, places = ("runs", "") if len(where) == 1 else ("run", "all ")
+    places = "" if "" in where else f", {places}in the folded {' and '.join(sorted({*where}))}"
+    return (
+        f"{len(where)} of this page’s {len(cells)} cells {verb} here{places}. "
+        f"The first click on Run starts Python with SymPy ({size / 1e6:.0f} MB, part of this "
+        "book). Edit the code: turn a sign and see its proof fail. "
+        f"The other cells run in {link}the notebook</a>; most need NumPy or PyTorch."
+    )
+
+
 def put_in(html: Path, chapters: Path, sizes: dict[str, int]) -> dict[str, int]:
-    """Put the script into every page with a cell that runs; return how many cells each page has."""
+    """Put a note into each notebook's page, the script where cells run; return how many run."""
     counts = {}
     for path in sorted(chapters.glob("*.ipynb")):
         page = html / chapters.name / f"{path.stem}.html"
         if not page.exists():
             continue
-        cells = page_cells(nbformat.read(path, as_version=4))
+        notebook = nbformat.read(path, as_version=4)
+        cells = page_cells(notebook)
+        said = note(path.stem, notebook, cells, sum(sizes.values()))
+        paragraph = f'{START}<p class="rope-live-note">{said}</p>{END}'
         text = without(page.read_text(encoding="utf-8"))
+        text = GOALS.sub(rf"\g<0>{paragraph}", text, count=1)
+        tags = '<link rel="stylesheet" href="../_static/live/buttons.css">'
         if count := sum("stored" in cell for cell in cells):
             counts[path.stem] = count
-            text = text.replace("</head>", f"{_tags(cells, sizes)}</head>", 1)
+            tags += _scripts(cells, sizes)
+        text = text.replace("</head>", f"{START}{tags}{END}</head>", 1)
         page.write_text(text, encoding="utf-8")
     return counts
 
@@ -108,11 +142,10 @@ def without(text: str) -> str:
     return re.sub(f"{START}.*?{END}", "", text, flags=re.DOTALL)
 
 
-def _tags(cells: list[dict[str, str]], sizes: dict[str, int]) -> str:
+def _scripts(cells: list[dict[str, str]], sizes: dict[str, int]) -> str:
     data = json.dumps({"cells": cells, "parts": sizes}).replace("<", r"\u003c")
     return (
-        f'{START}<link rel="stylesheet" href="../_static/live/buttons.css">'
         f'<script type="application/json" id="rope-live">{data}</script>'
         f'<script defer="defer" src="../_static/live/python.js"></script>'
-        f'<script defer="defer" src="../_static/live/buttons.js"></script>{END}'
+        f'<script defer="defer" src="../_static/live/buttons.js"></script>'
     )

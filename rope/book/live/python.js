@@ -104,5 +104,5 @@ window.ropeLive = (function () {
     end("✗ Python has stopped: " + message, "wrong");
   }
 
-  return { PAGE, MEGABYTES, files, run, stop };
+  return { PAGE, files, run, stop };
 })();

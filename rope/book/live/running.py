@@ -17,6 +17,7 @@ from rope.book.live.slicing import needed
 
 CELL, ABOVE = "<cell>", "<cells above>"
 MOST_TEXT, MOST_LINES = 100_000, 200  # that a cell may print; that are shown of a difference
+ELSEWHERE = "the page has Python and SymPy alone; the notebook has NumPy, PyTorch and all of rope"
 
 
 class _Output(io.StringIO):
@@ -43,6 +44,8 @@ def run(above: Sequence[str], source: str, stored: str) -> dict[str, Any]:
     ('2\\n3', True)
     >>> run([], "x = 1\\n1 / 0", "")["error"]
     'ZeroDivisionError: division by zero (line 2)'
+    >>> run(["x = 2"], "assert x == 3", "")["error"]
+    'AssertionError: `assert x == 3` (line 1)'
     """
     out = _Output()
     names: dict[str, Any] = {"__name__": "__main__"}
@@ -63,7 +66,7 @@ def run(above: Sequence[str], source: str, stored: str) -> dict[str, Any]:
                 if value is not None:
                     print(repr(value))
     except BaseException as raised:  # exit() and an interruption end a cell, not its worker
-        error = _last_line(raised)
+        error = _last_line(raised, source)
     text = out.getvalue().rstrip("\n")
     same = not error and text == stored
     lines = [] if same else list(ndiff(stored.splitlines(), text.splitlines()))
@@ -87,15 +90,27 @@ def _execute(nodes: list[ast.stmt], where: str, names: dict[str, Any]) -> None:
     exec(compile(ast.Module(nodes, []), where, "exec", dont_inherit=True), names)
 
 
-def _last_line(raised: BaseException) -> str:
+def _last_line(raised: BaseException, source: str) -> str:
     """An exception as one line, and the cell's line that it came from."""
     message = raised.msg if isinstance(raised, SyntaxError) else str(raised)
-    text = f"{type(raised).__name__}: {message}" if message else type(raised).__name__
     frames = traceback.extract_tb(raised.__traceback__)
     lines = [frame.lineno for frame in frames if frame.filename == CELL]
     if isinstance(raised, SyntaxError):
         lines = [raised.lineno]
+    elif isinstance(raised, ModuleNotFoundError):
+        message = f"no {raised.name} here: {ELSEWHERE}"
+    elif isinstance(raised, AssertionError) and lines and not message:
+        message = f"`{_asserted(source, lines[-1] or 1)}`"
+    text = f"{type(raised).__name__}: {message}" if message else type(raised).__name__
     if lines:
         return f"{text} (line {lines[-1]})"
     above = any(frame.filename == ABOVE for frame in frames)
     return f"{text} (in a cell above)" if above else text
+
+
+def _asserted(source: str, line: int) -> str:
+    """The assertion at a line of a cell, written in one line; the line itself if there is none."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Assert) and node.lineno <= line <= (node.end_lineno or line):
+            return " ".join(str(ast.get_source_segment(source, node)).split())
+    return source.splitlines()[line - 1].strip()

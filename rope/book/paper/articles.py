@@ -19,8 +19,9 @@ from rope.book.paper.pages import Book, Page
 from rope.book.paper.pictures import controls, still_drawing
 
 TOKEN = re.compile(r"\[\[\w+ (?:drawing|chart|formula|photo) \d+\]\]")
-NOT_ON_PAPER = ".headerlink, .toctree-wrapper, noscript"
+NOT_ON_PAPER = ".headerlink, .toctree-wrapper, noscript, .rope-live-note"
 # What would be dead on paper; an article that still has one is not clean.
+AS_IT_OPENS = "In the browser this figure moves. Here it is as it opens."
 CONTROLS = "button, input, select, details, script, iframe, video, canvas"
 
 
@@ -115,8 +116,7 @@ def take_photos(article: Tag, pictures: dict[str, str], page: Page) -> None:
         label = html.escape(str(box["aria-label"]), quote=True)
         pictures[token] = f'<img alt="{label}" src="data:image/png;base64,{image}"/>'
         picture = fragment(f'<div class="picture photo">{token}</div>')
-        line = "In the browser this figure moves. Here it is as it opens."
-        box.replace_with(picture, fragment(f'<p class="moves">{line}</p>'))
+        box.replace_with(picture, fragment(f'<p class="moves">{AS_IT_OPENS}</p>'))
 
 
 def unfold(article: Tag) -> None:

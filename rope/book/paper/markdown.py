@@ -14,7 +14,7 @@ from bs4 import BeautifulSoup, Tag
 from markdownify import MarkdownConverter
 
 CELL = "[[cell]]"
-NOT_WORDS = ".headerlink, .toctree-wrapper, noscript, script"
+NOT_WORDS = ".headerlink, .toctree-wrapper, noscript, script, .rope-live-note"
 INLINE = {"a", "span", "p", "li", "dt", "td", "th"}
 
 
@@ -34,6 +34,9 @@ def to_markdown(article: Tag, address: Callable[[str], str | None], targets: set
         if number.find_parent(class_="admonition-title") is None:
             number.name = "strong"
             number.insert_after(" ")
+    for label in article.select("div.citation > .label"):
+        label.name = "strong"
+        label.find_next_sibling("p").insert(0, label, " ")  # type: ignore[union-attr]
     for title in article.select(".admonition-title"):
         for part in title.select("a"):
             part.unwrap()
@@ -96,14 +99,17 @@ class Writer(MarkdownConverter):
         return text if place is None else f"[{text}]({place})"
 
     def convert_div(self, node: Tag, text: str, parent_tags: set[str]) -> str:
-        """A formula in lines of its own; the end of a proof; or what is within."""
+        """A formula in lines of its own; a box, whose end is marked; or what is within."""
         kinds = classes(node)
         if "math" in kinds:
             number = node.select_one(".eqno")
             tag = f"\n\\tag{{{number.get_text()[1:-1]}}}" if number else ""
             return f"\n\n$$\n{formula(node)}{tag}\n$$\n\n"
         if "proof" in kinds and text.lstrip().startswith("Proof."):
-            text = f"**Proof.**{text.strip().removeprefix('Proof.')}"
+            text = f"**Proof.**{text.strip().removeprefix('Proof.')} $\\square$"
+        elif "admonition" in kinds and goes_on_in_words(node):
+            gap = "\n\n" if text.rstrip().endswith("$$") else " "
+            text = f"{text.rstrip()}{gap}$\\triangleleft$"
         whole: str = super().convert_div(node, text, parent_tags)
         return whole
 
@@ -117,7 +123,7 @@ class Writer(MarkdownConverter):
 
     def convert_dt(self, node: Tag, text: str, parent_tags: set[str]) -> str:
         """A term that is explained below it."""
-        return f"\n\n**{text.strip()}**\n\n"
+        return f"\n\n**{text.strip().strip('*')}**\n\n"
 
     def convert_dd(self, node: Tag, text: str, parent_tags: set[str]) -> str:
         """What explains the term above it."""
@@ -136,6 +142,12 @@ def escaped(text: str) -> str:
 def unfolding(title: str) -> str:
     """The first line of what opens at a click."""
     return f"<details><summary>{html.escape(' '.join(title.split()), quote=False)}</summary>"
+
+
+def goes_on_in_words(node: Tag) -> bool:
+    """Whether ordinary text follows a box, which without its frame would seem to be in it."""
+    following = node.find_next_sibling()
+    return following is not None and following.name in ("p", "ul", "ol")
 
 
 def classes(node: Tag) -> set[str]:

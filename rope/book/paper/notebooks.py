@@ -24,9 +24,11 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from rope.book.figures.chart import MIME as CHART
 from rope.book.figures.chart import VEGA_LITE
 from rope.book.mime import SVG, fonts
+from rope.book.paper.articles import AS_IT_OPENS
 from rope.book.paper.browser import DRAWN_BY_SCRIPT, photos
 from rope.book.paper.markdown import CELL, escaped, to_markdown, unfolding
 from rope.book.paper.pages import Book, Page
+from rope.book.paper.pictures import controls
 from rope.book.tools.notebooks import TICK, claim
 
 SET_UP = "Set-up: imports the book's package; on Colab it is installed first"
@@ -130,15 +132,20 @@ def flat_cells(
             "run `make book` and try again."
         )
     drawn = len(article.select(DRAWN_BY_SCRIPT))
-    captions = [caption(box, page, links) for box in boxes]
+    captions = [caption(box, cell, page, links) for box, cell in zip(boxes, code, strict=True)]
     texts = pieces(links.markdown(article, page.name))
     shots = taken(page, drawn)
+    last = ""
     for (text, fold), cell, figure in zip(texts, [*code, None], [*captions, ""], strict=True):
         if text:
             yield new_markdown_cell(text)
         if cell is not None:
             title = heading(cell, cell is code[0], fold, figure)
-            yield code_cell(cell, title, hidden=bool(fold), shots=shots)
+            again = ", continued" if fold and title == last else ""
+            yield code_cell(cell, title + again, hidden=bool(fold), shots=shots)
+            last = title
+        if figure and fold:
+            figure = f"{unfolding(f'{fold}: its figure')}\n\n{figure}\n\n</details>"
         if figure:
             yield new_markdown_cell(figure)
 
@@ -151,8 +158,8 @@ def taken(page: Page, number: int) -> Iterator[str]:
         print(f"{page.name}: a figure stays a sentence: {error}")
 
 
-def caption(box: Tag, page: Page, links: Links) -> str:
-    """What stands below a cell's figure: its caption, and its description to unfold."""
+def caption(box: Tag, cell: NotebookNode, page: Page, links: Links) -> str:
+    """What stands below a cell's figure: its caption, what moves it, its description to unfold."""
     figure = box.select_one("figure")
     if figure is None or figure.figcaption is None:
         return ""
@@ -162,7 +169,19 @@ def caption(box: Tag, page: Page, links: Links) -> str:
     description = escaped(str(pictured["aria-label"]))
     figure.figcaption["id"] = figure.get("id") or ""
     words = links.markdown(figure.figcaption, page.name)
+    if line := moves(cell):
+        words += f"\n\n{line}"
     return f"{words}\n\n{unfolding('Description of the figure')}\n\n{description}\n\n</details>"
+
+
+def moves(cell: NotebookNode) -> str:
+    """For a figure that moves, a line on what moves it, and on the state of its picture."""
+    for output in cell["outputs"]:
+        if CHART in output.get("data", {}):
+            return re.sub(r"</?em>", "*", controls(output["data"][CHART]))
+        if "text/html" in output.get("data", {}):
+            return AS_IT_OPENS
+    return ""
 
 
 def pieces(text: str) -> Iterator[tuple[str, str]]:
@@ -221,12 +240,13 @@ def shown(output: NotebookNode, shots: Iterator[str]) -> NotebookNode:
     """An output with a picture in the place of what needs the book's pages."""
     if "data" not in output:
         return output
-    data, metadata = dict(output["data"]), {}
+    data, metadata = dict(output["data"]), dict[str, Any]()
     if picture := picture_of(data, shots):
         data["image/png"] = base64.b64encode(picture).decode()
         # The picture has two dots a pixel; its header says how many dots.
         width, height = struct.unpack(">II", picture[16:24])
         metadata["image/png"] = {"width": width // 2, "height": height // 2}
+        metadata["image/png"]["alt"] = data["text/plain"].removeprefix("Figure: ")
     kept = {kind: data[kind] for kind in SHOWN if kind in data}
     return NotebookNode(output | {"data": kept, "metadata": metadata})
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from rope.book.tools.execute import METADATA
+from rope.book.tools.minutes import limits, visible
 from rope.book.tools.repository import IN_CELL, first_cell_source
 
 LONGEST_CELL = 12
@@ -20,7 +21,6 @@ HIDDEN = {"hide-input", "hide-cell", "remove-input"}
 FEWEST_EXERCISES = 3
 MOST_IGNORED = 0.1
 FRONT_PAGE = "intro"
-MOST_WORDS, MOST_WORDS_IN_FRONT = 3000, 1000
 
 IGNORED = {"nbval-ignore-output", "pytest-validate-ignore-output"}
 FORBIDDEN = {"nbval-skip", "raises-exception", "nbval-raises-exception"}
@@ -37,9 +37,6 @@ MACHINES = re.compile(
 GOALS = re.compile(r"^:::\{admonition\}.*\n:class: goals$", re.MULTILINE)
 EXERCISE = re.compile(r"^:::\{exercise\}.*\n:label: (\S+)$", re.MULTILINE)
 TICK = re.compile(r"# (✓ .{12,120})\n")
-# A formula counts as one word, and so does a name in code type.
-FORMULA = re.compile(r"\$\$.*?\$\$|\$[^$]*\$|^```\{math\}.*?^```|`[^`]+`", re.DOTALL | re.MULTILINE)
-WORD = re.compile(r"[^\W_][\w’'-]*")
 HIDDEN_SOLUTION = re.compile(r"^:::\{solution-start\} (\S+)\n:class: dropdown$", re.MULTILINE)
 
 Cell = dict[str, Any]
@@ -153,11 +150,12 @@ def lengths(name: str, notebook: Notebook) -> Iterator[str]:
 
 
 def words(name: str, notebook: Notebook) -> Iterator[str]:
-    """A chapter's prose, exercises and their solutions among it, is short."""
-    count = sum(len(WORD.findall(FORMULA.sub(" x ", text))) for text in prose(notebook))
-    limit = MOST_WORDS_IN_FRONT if name == FRONT_PAGE else MOST_WORDS
-    if count > limit:
-        yield f"its prose has {count} words; at most {limit}"
+    """What a chapter shows unfolded is short."""
+    seen, (most_words, most_lines) = visible(notebook), limits(name)
+    if seen.words + seen.exercises > most_words:
+        yield f"it shows {seen.words + seen.exercises} words; at most {most_words}"
+    if seen.lines > most_lines:
+        yield f"it shows {seen.lines} lines of code; at most {most_lines}"
 
 
 def exercises(name: str, notebook: Notebook) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The places that the search finds before it finds pages: sections, questions, other names.
+"""The places that the search finds by their titles: pages, sections, questions, other names.
 
 Sphinx's search lists whole pages. `places.js` puts before them the places whose title holds the
 words of the query; their list is written at the build.
@@ -7,6 +7,7 @@ words of the query; their list is written at the build.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,28 +15,36 @@ from typing import Any
 from docutils import nodes
 
 LIST = "places-list.js"
+SIGNS = {r"\theta": "θ", r"\omega": "ω", r"\ldots": "…", r"\dots": "…"}
 # The heading of a table with our names on the left and those of others on the right.
 OTHER_NAMES = "Also called"
 
 
 def places(doctree: nodes.document) -> Iterator[tuple[str, str]]:
-    """The title and the id of each place of a page; a term that has no id gets one."""
+    """The title and the id of each place of a page, "" for the page; a term gets an id."""
     for node in doctree.findall(nodes.Element):
         if isinstance(node, nodes.section) and isinstance(node[0], nodes.title):
-            if isinstance(node.parent, nodes.document):
-                continue  # the page itself
-            yield words(node[0]), node["ids"][0]
+            of_page = isinstance(node.parent, nodes.document)
+            yield words(node[0]), "" if of_page else node["ids"][0]
             if words(node[0]) == OTHER_NAMES:
-                for row in node.findall(nodes.row):
-                    yield f"{words(row[0])}: also called {words(row[1])}", node["ids"][0]
+                for ours, others in (row.children[:2] for row in node.findall(nodes.row)):
+                    for other in words(others).split(", "):
+                        yield f"{other}, here {words(ours)}", node["ids"][0]
         elif isinstance(node, nodes.term):
             node["ids"] = node["ids"] or [nodes.make_id(words(node))]
             yield words(node), node["ids"][0]
 
 
 def words(node: nodes.Node) -> str:
-    """What an element says, on one line."""
-    return " ".join(node.astext().split())
+    r"""What an element says, on one line, and of formulas what letters can say.
+
+    >>> words(nodes.paragraph("", "", nodes.math(text=r"\theta_j"), nodes.Text(" and so on")))
+    'θ_j and so on'
+    """
+    text = " ".join(node.astext().split())
+    for tex, sign in SIGNS.items():
+        text = text.replace(tex, sign)
+    return re.sub(r"\\(?:\w+{)?|[{}$]", "", text)
 
 
 def collect(app: Any, doctree: nodes.document) -> None:

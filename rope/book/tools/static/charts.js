@@ -70,6 +70,11 @@
 
     function frame(now) {
       if (!running || box.ropeView !== view || !document.body.contains(box)) return;
+      var place = box.getBoundingClientRect();
+      if (place.bottom < 0 || place.top > window.innerHeight) {
+        last = now; // out of sight: wait
+        return requestAnimationFrame(frame);
+      }
       var shown = view.signal(play.signal);
       // The reader has taken the slider: go on from there.
       if (Math.abs(shown - Math.round(value / step) * step) > step / 2) value = shown;

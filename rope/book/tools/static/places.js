@@ -6,10 +6,12 @@
   const MOST = 8;
 
   const words = (text) => text.toLowerCase().match(/[\p{L}\p{N}]+/gu) || [];
+  // A title's words, those with a hyphen also as one: "mrope" finds "M-RoPE".
+  const titleWords = (text) => [...words(text), ...words((text.match(/\S*-\S*/g) || []).join(" ").replace(/-/g, ""))];
 
   // 1 for a word of the title, less for its beginning, so that "rotate" finds "rotated".
   const match = (word, title) =>
-    title.includes(word) ? 1 : title.some((one) => word.length > 2 && one.startsWith(word.slice(0, 7))) ? 0.7 : 0;
+    title.includes(word) || title.includes(word.replace(/s$/, "")) ? 1 : title.some((one) => word.length > 2 && one.startsWith(word.slice(0, 7))) ? 0.7 : 0;
 
   const score = (query, title) => {
     const telling = query.filter((word) => !COMMON.has(word));
@@ -21,8 +23,8 @@
   };
 
   const found = (query) =>
-    PLACES.map(([page, chapter, title, id]) => ({ page, chapter, title, id, score: score(words(query), words(title)) }))
-      .filter((place) => place.score > 0)
+    PLACES.map(([page, chapter, title, id]) => ({ page, chapter, title, id, score: score(words(query), titleWords(title)) + (id ? 0 : 0.05) }))
+      .filter((place) => place.score > 0.05)
       .sort((a, b) => b.score - a.score)
       .slice(0, MOST);
 
@@ -33,6 +35,6 @@
     ...pages(query, ...rest),
     ...found(query)
       .reverse()
-      .map(({ page, chapter, title, id }) => [page, `${title} (${chapter})`, `#${id}`, null, 0, `${page}.html`]),
+      .map(({ page, chapter, title, id }) => [page, id ? `${title} (${chapter})` : title, id && `#${id}`, null, 0, `${page}.html`]),
   ];
 })();
