@@ -118,7 +118,7 @@ DRAWINGS = {
     ),
     "above RoPE": lambda: training.above_reference({"short": ABOVE, "long": ABOVE}),
     "padded": lambda: attention.padded_picture(PADDED, PADDED[:, None] <= PADDED[:, :, None]),
-    "cost": lambda: attention.cost_against_length([128, 256, 512], COST),
+    "cost": lambda: properties.cost_against_length([128, 256, 512], COST),
     "by plane": lambda: uses.by_plane(PLANES, WAVES, 128),
     "base": lambda: uses.base_curve([100, 10_000], LOSSES, bound=4000),
     "by position": lambda: by_position(LATE, EDGES, 128),

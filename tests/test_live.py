@@ -31,7 +31,7 @@ COUNTS = {
     "is_my_rope_right": 1,
     "keys_that_move": 2,
     "longer_context": 2,
-    "many_dimensions": 6,
+    "many_dimensions": 5,
     "more_than_one_axis": 4,
     "on_the_gpu": 5,
     "properties": 2,

@@ -4,14 +4,19 @@ Chapter "Properties". At distance m, with theta_j = b^(-2j/d) and C_j the sum of
 over l < j,
 
     mean(m) = (2/d) sum_j cos(m theta_j),     bound(m) = (2/d) sum_j |C_j|, j = 1 ... d/2.
+
+And what attention costs against the length.
 """
 
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import altair as alt
 import torch
 
 from rope.book.figures import Picture, chart, picture, subplots
+from rope.book.figures.seeds import label, look
 from rope.book.figures.style import BLUE, DASHES, GRID, INK, MUTED, VERMILION
 from rope.frequencies import inverse_frequencies, rotary_tables
 
@@ -113,3 +118,31 @@ def wavelengths() -> Picture:
         "from 6.28 at plane 0, steeper for a larger base. The planes above the dotted line at "
         f"{LENGTH:,} never complete a turn within that length.",
     )
+
+
+def cost_against_length(
+    lengths: Sequence[int], costs: Mapping[str, Mapping[str, Sequence[float | None]]]
+) -> Picture:
+    """What attention costs against the sequence length, both logarithmic: one panel a quantity.
+
+    costs: by the words for the quantity with its unit ("seconds"), then by name; one value a
+    length, None where none was measured.
+    """
+    names = list(dict.fromkeys(name for lines in costs.values() for name in lines))
+    height = 0.8 + 2.1 * len(costs) + 0.1 * len(names)
+    figure, _ = subplots(len(costs), 1, height=height, sharex=True)
+    growths = []
+    for ax, (title, lines) in zip(figure.axes, costs.items(), strict=True):
+        for name, values in lines.items():
+            known = [pair for pair in zip(lengths, values, strict=True) if pair[1]]
+            x, y = zip(*known, strict=True)
+            ax.plot(x, y, marker="o", markersize=4, label=label(name), **look(name, names))
+            power = math.log(y[-1] / y[-2]) / math.log(x[-1] / x[-2])  # between the last two
+            ends = f"{y[0]:.2g} at {x[0]:,}, {y[-1]:.2g} at {x[-1]:,}, at the end growing"
+            growths.append(f"{title} of {label(name)}: {ends} as S to the power {power:.1f}")
+        ax.set(xscale="log", yscale="log", ylabel=title)
+    ax.set_xticks(lengths, [f"{length:,}" for length in lengths], rotation=45)
+    ax.minorticks_off()
+    ax.set_xlabel("sequence length $S$")
+    figure.legend(*ax.get_legend_handles_labels(), loc="outside upper left", ncols=2)
+    return picture(figure, alt=f"Costs against the sequence length. {'; '.join(growths)}.")

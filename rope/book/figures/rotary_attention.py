@@ -1,11 +1,10 @@
-"""Decoding with a cache, padded rows, documents packed into one row, and what attention costs.
+"""Decoding with a cache, padded rows, and documents packed into one row.
 
 Chapter "Rotary attention". A key is rotated once, to its own position; a rotary score sees the
 distance n - m and nothing else of the positions.
 """
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -15,7 +14,6 @@ from torch import Tensor
 
 from rope.attention import packed_mask, packed_position_ids, segment_ids
 from rope.book.figures import Picture, chart, picture, shapes, subplots
-from rope.book.figures.seeds import label, look
 from rope.book.figures.style import BLUE, GRID, INK, MUTED, VERMILION
 
 TOKENS = 12
@@ -130,31 +128,3 @@ def packed_picture(lengths: Sequence[int]) -> Picture:
         "diagonal, one a document; each cell of a triangle holds the distance from query to key, "
         "0 on the diagonal and growing to the left. All cells between documents are empty.",
     )
-
-
-def cost_against_length(
-    lengths: Sequence[int], costs: Mapping[str, Mapping[str, Sequence[float | None]]]
-) -> Picture:
-    """What attention costs against the sequence length, both logarithmic: one panel a quantity.
-
-    costs: by the words for the quantity with its unit ("seconds"), then by name; one value a
-    length, None where none was measured.
-    """
-    names = list(dict.fromkeys(name for lines in costs.values() for name in lines))
-    height = 0.8 + 2.1 * len(costs) + 0.1 * len(names)
-    figure, _ = subplots(len(costs), 1, height=height, sharex=True)
-    growths = []
-    for ax, (title, lines) in zip(figure.axes, costs.items(), strict=True):
-        for name, values in lines.items():
-            known = [pair for pair in zip(lengths, values, strict=True) if pair[1]]
-            x, y = zip(*known, strict=True)
-            ax.plot(x, y, marker="o", markersize=4, label=label(name), **look(name, names))
-            power = math.log(y[-1] / y[-2]) / math.log(x[-1] / x[-2])  # between the last two
-            ends = f"{y[0]:.2g} at {x[0]:,}, {y[-1]:.2g} at {x[-1]:,}, at the end growing"
-            growths.append(f"{title} of {label(name)}: {ends} as S to the power {power:.1f}")
-        ax.set(xscale="log", yscale="log", ylabel=title)
-    ax.set_xticks(lengths, [f"{length:,}" for length in lengths], rotation=45)
-    ax.minorticks_off()
-    ax.set_xlabel("sequence length $S$")
-    figure.legend(*ax.get_legend_handles_labels(), loc="outside upper left", ncols=2)
-    return picture(figure, alt=f"Costs against the sequence length. {'; '.join(growths)}.")
