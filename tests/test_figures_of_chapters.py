@@ -267,6 +267,51 @@ def test_the_ellipses_are_the_orbits_of_one_matrix(m, n):
         assert f"stays at {query @ key:.3f}" in drawn("ellipses").alt
 
 
+@pytest.mark.parametrize("encoding", why.MOVES)
+@pytest.mark.parametrize(("first", "second"), [(0.6, 0.7), (-0.5, 0.9)])
+def test_the_third_key_lies_in_its_ring_unless_positions_are_added(encoding, first, second):
+    shares, keys = np.array([first, second]), np.array([*why.KEYS.values()])
+    here, places = np.vstack([keys, shares @ keys]), [*why.PLACES.values()]
+    moved = here @ why.MOVES[encoding].T
+    if encoding == why.ADDED:
+        moved += [why.added(n + 1) - why.added(n) for n in places]
+    miss = np.linalg.norm(shares @ moved[:2] - moved[2])
+    assert (miss > 0.1) == (encoding == why.ADDED)
+    svg = rendered(why.one_matrix(), encoding=encoding, first=first, second=second)
+    assert f"off by {miss:.3f}" in texts(svg)
+
+
+@pytest.mark.parametrize(
+    ("block", "growth", "theta", "turns", "family"),
+    [
+        (0, 0, 0.6, 0, "on the circle: rotary"),
+        (0, 0.1, 2.5, 1, "outside the circle"),
+        (0, 0, 0, 0, "at 1: no position"),
+        (1, 0, 0, 0, "twice at 1: ALiBi"),
+        (1, -0.1, 0.6, 2, "inside the circle"),
+    ],
+)
+def test_the_eigenvalues_dots_are_powers_of_the_matrix(block, growth, theta, turns, family):
+    step = math.exp(growth) * rotation_matrix(1, [theta])
+    M, e = (np.block([[step, np.eye(2)], [np.zeros((2, 2)), step]]), np.eye(4)) if block else (
+        step, np.eye(2),
+    )  # fmt: skip
+    key = 0.25 * e[2] if block else e[0]
+    svg = rendered(
+        why.eigenvalue_map(), block=why.BLOCKS[block], growth=growth, theta=theta, turns=turns
+    )
+    assert family in texts(svg)
+    dots = dict(re.findall(r'aria-label="n - m: (-?\d+); score: ([-\de.]+)"', svg))  # drawn last
+    for r in range(-why.REACH, why.REACH + 1):
+        expected = e[0] @ np.linalg.matrix_power(M, r) @ key
+        if abs(expected) < 2.4:
+            assert float(dots[str(r)]) == pytest.approx(expected, abs=1e-9)
+    places = re.findall(r'aria-label="x: ([-\de.]+); y: ([-\de.]+)"', svg)
+    found = [complex(float(x), float(y)) for x, y in places]
+    for eigenvalue in np.linalg.eigvals(step):
+        assert min(abs(eigenvalue - place) for place in found) < 1e-9
+
+
 def shown(power, bits, place):
     """What the chart reads out: the angle, the rounded angle, both cosines, the error."""
     svg = rendered(precision.rounded_angle(), power=power, bits=bits, plane=place)

@@ -39,7 +39,7 @@ COUNTS = {
     "two_layouts": 3,
     "what_the_model_uses": 2,
     "why_position": 2,
-    "why_rotation": 10,
+    "why_rotation": 9,
 }
 
 
