@@ -25,13 +25,13 @@ SEEN_THETA, LEAD = 0.4, 2  # radians per position; the second curve's phi, in po
 
 
 def score_tables(added: NDArray[Any], rotated: NDArray[Any]) -> Picture:
-    """Two tables of scores as maps over query m and key n: positions added, positions as turns.
+    """Two tables of scores as maps over query m and key n: positions added, and rotated.
 
     added: scores `[N, N]` of one word with itself, position vectors added to it; rotated: those of
     the same word, rotated. N at most 24 keeps the picture small.
     """
     figure, axes = subplots(1, 2, height=3.1, sharey=True)
-    tables = {"position added": added, "position turned": rotated}
+    tables = {"position added": added, "position rotated": rotated}
     for ax, (title, table) in zip(axes, tables.items(), strict=True):
         shapes.signed_map(ax, table.round(9), title)  # no last digit decides between two colours
         ax.set(xlabel="key $n$", xticks=range(0, len(table), 3), yticks=range(0, len(table), 3))
