@@ -42,31 +42,41 @@ def two_orders(
     )
 
 
-def four_terms(x: Tensor, p: Tensor, commuting: Tensor, general: Tensor) -> Picture:
-    """The terms of (x_m + p_m)^T M (x_n + p_n) that contain a position, as maps over m and n.
+def four_terms(
+    word: Tensor, p: Tensor, commuting: Tensor, general: Tensor, step: int = 4
+) -> Picture:
+    """The terms of (x + p_m)^T W (x + p_n) that contain a position, as maps over m and n.
 
-    x: embeddings `[S, D]`, S at most 16 so that the stored picture stays small; p: position
-    vectors `[S, D]`; commuting: a matrix M `[D, D]` that commutes with the rotations; general: one
-    that does not, which also makes the two mixed terms.
+    word: one embedding x `[D]`, of every token; p: position vectors `[S, D]`, of which every
+    `step`-th is drawn, 16 or so: the stored picture stays small; commuting: a matrix W `[D, D]`
+    that commutes with the rotations; general: one that does not, which also makes the two mixed
+    terms. Each map is less its mean.
     """
+    at = p[::step]
+    x = word.expand(len(at), -1)
     panels = {
-        "word–place": x @ general @ p.T,
-        "place–word": p @ general @ x.T,
-        "place–place, $M$ random": p @ general @ p.T,
-        "place–place, $M$ commutes": p @ commuting @ p.T,
+        "word–place": x @ general @ at.T,
+        "place–word": at @ general @ x.T,
+        "place–place, $W$ random": at @ general @ at.T,
+        "place–place, $W$ commutes": at @ commuting @ at.T,
     }
     figure, axes = subplots(2, 2, height=5.2, sharex=True, sharey=True)
     for ax, (name, term) in zip(axes.flat, panels.items(), strict=True):
-        shapes.signed_map(ax, term, name)
+        shapes.signed_map(ax, term - term.mean(), name)
+    labelled = range(0, len(at), 4)
+    axes[0, 0].set_xticks(labelled, [f"{step * k}" for k in labelled])
+    axes[0, 0].set_yticks(labelled, [f"{step * k}" for k in labelled])
     axes[0, 0].invert_yaxis()
     for k in range(2):
         axes[1, k].set_xlabel("key $n$")
         axes[k, 0].set_ylabel("query $m$")
     return picture(
         figure,
-        alt="Four square maps over query and key. Word–place and place–word show an irregular "
-        "pattern. Place–place with a random matrix changes along its diagonals. Place–place with "
-        "a matrix that commutes with the rotations is striped: one colour on each diagonal.",
+        alt="Four square maps over the query's and the key's position. Word–place has vertical "
+        "stripes: one colour for each position of the key. Place–word has horizontal stripes: one "
+        "for each position of the query. Place–place with a random matrix changes along rows, "
+        "columns and diagonals. Place–place with a matrix that commutes with the rotations has "
+        "one colour on each diagonal.",
     )
 
 
