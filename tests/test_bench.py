@@ -11,7 +11,7 @@ import torch
 
 from rope import reference, rotary_embedding
 from rope.book.figures.on_the_gpu import LOOKS, by_length
-from rope.book.measured import clock
+from rope.book.measured import clock, programs
 from rope.book.measured.bench import RECORDED, cases, check, memory, recorded, report, run
 from rope.book.measured.bench import __main__ as program
 from rope.book.measured.bench.cases import PREFILL, TRAINING, Case
@@ -297,3 +297,13 @@ def test_shipped_records_are_of_this_form_and_small():
         for entry in found["cases"]:
             assert {"copy", "clone", "rope"} <= set(entry["times"]), entry["case"]
         assert report.table(found)
+
+
+def test_the_chapters_programs_are_timed_as_recorded(tmp_path):
+    programs.measure(tmp_path / "times.json", rounds=1, positions=2)
+    found = json.loads((tmp_path / "times.json").read_text(encoding="utf-8"))
+    recorded = programs.recorded()
+    assert found["metadata"].keys() == recorded["metadata"].keys()
+    for count in map(str, programs.COUNTS):
+        assert found["seconds"][count].keys() == recorded["seconds"][count].keys()
+        assert all(seconds > 0 for seconds in found["seconds"][count].values())

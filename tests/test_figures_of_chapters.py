@@ -19,6 +19,7 @@ from rope.axes import axis_tables, mrope_position_ids
 from rope.book.figures import eulers_formula as euler
 from rope.book.figures import (
     finding_a_token,
+    from_maths_to_pytorch,
     intro,
     is_my_rope_right,
     keys_that_move,
@@ -98,8 +99,10 @@ MAPS = [
 SHOWN = {"late": {"p": [7, 12], "r": [8, 13]}, "doubled": {"p": [10, 20], "r": [11, 21]}}
 HANDS = torch.tensor([[[1, 1j]], [[-1, 1]], [[1j, 1j]]], dtype=torch.complex128)  # 3 frames
 HALVES = torch.tensor([[0.25, 0.75], [0.75, 0.25]], dtype=torch.float64)
+CALLS = {"dense": [12.0, 1.25], "halves": [4.5, 4.5]}, {"dense": [90.0, 18.0], "halves": [6.0, 7.0]}
 DRAWINGS = {
     "map": intro.book_map,
+    "bytes": lambda: from_maths_to_pytorch.time_against_bytes([6, 256], *CALLS),
     "seen from q": euler.seen_from_q,
     "two orders": lambda: why_position.two_orders("b", ["a b", "b a"], HALVES, HALVES),
     "one plane": two_layouts.one_plane,
@@ -161,6 +164,7 @@ SAID = {
         "softmax: 1 at 128, 16 at 512, at the end growing as S to the power 2.0",
         "linear: 2 at 128, 4 at 256, at the end growing as S to the power 1.0",
     ],
+    "bytes": ["6, 256 vectors a position: dense (12.0, 90.0), (1.2, 18.0); halves (4.5, 6.0),"],
     "falling": ["plane 40 at 0.94, plane 50 at -1.00, plane 63 at 0.89, the mean at -0.09"],
     "by plane": [
         "stopped: 0.100, 0.200, 0.000; silenced: 0.200, 0.100, 0.500",
