@@ -44,7 +44,7 @@ def above_reference(values: Mapping[str, Mapping[str, Sequence[float]]]) -> Pict
             line = interval(seeds)
             dots = {"color": colour, "markersize": 5, "markerfacecolor": colour if full else "none"}
             ax.plot(seeds, [y] * len(seeds), "o", linestyle="none", **dots)
-            ax.plot([line.low, line.high], [y, y], color=colour, linewidth=1.5)
+            ax.plot([line.low, line.high], [y, y], "-", color=colour, linewidth=1.5)
             ax.plot([line.mean], [y], "|", color=INK, markersize=9, markeredgewidth=1.5)
             mean = f"{round(line.mean, 3) + 0:+.3f}"
             beside = {"transform": ax.get_yaxis_transform(), "va": "center", "clip_on": False}

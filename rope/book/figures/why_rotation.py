@@ -109,23 +109,23 @@ def ellipses() -> Picture:
 
 def one_matrix() -> Any:
     """Two keys and their successors give M; a third key, of chosen shares, is carried along."""
-    moved = {
-        f"next_{name}_{c}": value
+    moved = [
+        chart.derived(f"next_{name}_{c}", value)
         for name, n in PLACES.items()
         for c, value in _moved(f"{name}_x", f"{name}_y", n).items()
-    }
+    ]
     return chart.finish(
         alt.hconcat(_corner("", "keys", "c"), _next(), spacing=24).add_params(
             chart.menu("encoding", MOVES, "rotated", "the keys are"),
             chart.slider("first", -1, 1, 0.05, 0.6, "share of the first key"),
             chart.slider("second", -1, 1, 0.05, 0.7, "share of the second key"),
             *(
-                chart.derived(f"{name}_{c}", f"{place:g}")
-                for name, key in KEYS.items()
-                for c, place in zip("xy", key, strict=True)
+                chart.derived(f"{k}_{c}", f"{KEYS[k][i]:g}")
+                for k in KEYS
+                for i, c in enumerate("xy")
             ),
             *(chart.derived(f"c_{c}", f"first*a_{c} + second*b_{c}") for c in "xy"),
-            *(chart.derived(name, value) for name, value in moved.items()),
+            *moved,
             *(chart.derived(f"sum_{c}", f"first*next_a_{c} + second*next_b_{c}") for c in "xy"),
             chart.derived("miss", "sqrt(pow(sum_x - next_c_x, 2) + pow(sum_y - next_c_y, 2))"),
         ),
@@ -143,8 +143,8 @@ def _moved(x: str, y: str, n: int) -> dict[str, str]:
     for name, matrix in MOVES.items():
         step = added(n + 1) - added(n) if name == ADDED else np.zeros(2)
         for row, c in enumerate("xy"):
-            entries = f"{matrix[row][0]:.9g}*{x} + {matrix[row][1]:.9g}*{y} + {step[row]:.9g}"
-            cases[c][name] = f"({entries})"
+            a, b = matrix[row]
+            cases[c][name] = f"({a:.9g}*{x} + {b:.9g}*{y} + {step[row]:.9g})"
     return {c: chart.chosen("encoding", cases[c]) for c in "xy"}
 
 
@@ -164,20 +164,20 @@ def _corner(prefix: str, title: str, corner: str) -> alt.LayerChart:
     ]
     third = chart.arrow(f"{corner}_x", f"{corner}_y", VERMILION, extent=EXTENT, label="3", width=4)
     words = chart.reading(f"'{title}'", x=4, y=10, size=14)
-    layers = alt.layer(chart.plane(EXTENT), *sides, *arrows, third, words)
-    return layers.properties(width=WIDTH, height=WIDTH)
+    return _square(chart.plane(EXTENT), *sides, *arrows, third, words)
+
+
+def _square(*layers: Any) -> alt.LayerChart:
+    return alt.layer(*layers).properties(width=WIDTH, height=WIDTH)
 
 
 def _next() -> alt.LayerChart:
     """The corner of the same shares one position on; a ring where the encoding puts the key."""
-    ring = chart.one(x="next_c_x", y="next_c_y").mark_point(
-        color=INK, size=260, opacity=1, strokeWidth=2
-    )
+    here = chart.one(x="next_c_x", y="next_c_y")
+    ring = here.mark_point(color=INK, size=260, opacity=1, strokeWidth=2)
     words = chart.reading("'off by ' + format(miss, '.3f')", x=4, y=32, size=16, name="miss")
     corner = _corner("next_", "one position on", "sum")
-    return alt.layer(corner, ring.encode(**chart.coordinates(EXTENT)), words).properties(
-        width=WIDTH, height=WIDTH
-    )
+    return _square(corner, ring.encode(**chart.coordinates(EXTENT)), words)
 
 
 def eigenvalue_map() -> Any:
@@ -217,8 +217,7 @@ def _eigenvalues() -> alt.LayerChart:
     jordan = f"{off} : theta < 0.001 ? 'twice at 1: ALiBi' : 'on the circle, unbounded'"
     family = f"block == '{BLOCKS[0]}' ? ({simple}) : ({jordan})"
     words = chart.reading(family, x=4, y=10, size=14, name="family")
-    layers = alt.layer(chart.plane(EXTENT), one.encode(**xy), *points, words)
-    return layers.properties(width=WIDTH, height=WIDTH)
+    return _square(chart.plane(EXTENT), one.encode(**xy), *points, words)
 
 
 def _scores() -> alt.LayerChart:
