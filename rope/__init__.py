@@ -62,7 +62,12 @@ else:
     def __getattr__(name: str) -> Any:
         if name not in _HOMES and name not in _SUBMODULES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        module = importlib.import_module(f"{__name__}.{_HOMES.get(name, name)}")
+        try:
+            module = importlib.import_module(f"{__name__}.{_HOMES.get(name, name)}")
+        except ModuleNotFoundError as error:
+            if error.name == "torch":
+                error.msg += "; pip install torch, or stay with rope.reference and rope.symbolic"
+            raise
         # Kept, so that it is not looked for again, and compiled code finds what does not change.
         return globals().setdefault(name, getattr(module, name) if name in _HOMES else module)
 

@@ -170,6 +170,8 @@ def _check_convertible(name: str, tensor: Tensor) -> None:
 
 def _reorder(x: Tensor, rotary_dim: int | None, *, to_half: bool) -> Tensor:
     """x with the first R coordinates permuted."""
+    if x.dim() == 0:
+        raise ValueError("x has no axes; its last one must hold the coordinates: pass a vector")
     width = x.shape[-1] if rotary_dim is None else rotary_dim
     check_dim(width, "the last axis of x" if rotary_dim is None else "rotary_dim")
     if width > x.shape[-1]:
@@ -177,8 +179,7 @@ def _reorder(x: Tensor, rotary_dim: int | None, *, to_half: bool) -> Tensor:
             f"rotary_dim is {width}; x has {x.shape[-1]} coordinates: pass at most that many"
         )
     order = permutation(width, device=x.device)
-    if not to_half:
-        order = order.argsort()
+    order = order if to_half else order.argsort()
     return torch.cat((x[..., :width][..., order], x[..., width:]), dim=-1)
 
 

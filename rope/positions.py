@@ -41,13 +41,16 @@ def cumulative_position_ids(cu_seqlens: Tensor) -> Tensor:
     tensor([0, 1, 2, 0, 1])
     """
     check_integer("cu_seqlens", cu_seqlens)
-    bounds = cu_seqlens.long()
-    if bounds.dim() != 1 or bounds[:1].tolist() != [0] or (bounds.diff() < 0).any():
+    bounds = cu_seqlens.long().flatten()
+    lengths, first = bounds.diff(), bounds[:1].tolist()
+    falls = (lengths < 0).nonzero()[:1, 0].tolist()
+    if cu_seqlens.dim() != 1 or first != [0] or falls:
+        how = f"falls after index {falls[0]}" if falls else f"begins with {first}"
         raise ValueError(
-            f"cu_seqlens is {cu_seqlens.tolist()}; it must be one row that starts with 0 and never "
-            "falls: put a 0 before the sums lengths.cumsum(0), and do not pass the lengths"
+            f"cu_seqlens of shape {list(cu_seqlens.shape)} {how}; it must be one row that starts "
+            "with 0 and never falls: put a 0 before the sums lengths.cumsum(0), and do not pass "
+            "the lengths"
         )
-    lengths = bounds.diff()
     tokens = torch.arange(int(bounds[-1]), device=bounds.device)
     return tokens - bounds[:-1].repeat_interleave(lengths, output_size=len(tokens))
 
@@ -57,8 +60,7 @@ def left_padded_position_ids(attention_mask: Tensor) -> Tensor:
 
     attention_mask: `[B, S]`, bool or integers 0 and 1, 1 for a token; the zeros of a row come
     first. Returns int64 `[B, S]` on its device. Mask the padding in the attention. Reads the data.
-    Raises TypeError for another dtype, ValueError for another shape, other numbers, or a 0 that
-    follows a 1.
+    Raises TypeError for another dtype, ValueError for another shape, other numbers, a 0 after a 1.
 
     >>> left_padded_position_ids(torch.tensor([[0, 0, 1, 1], [1, 1, 1, 1]]))
     tensor([[0, 0, 0, 1],

@@ -40,7 +40,7 @@ def check_dim(dim: int, name: str = "dim") -> None:
 
 def check_base(base: float, name: str = "base") -> None:
     """Refuse a base that gives no positive, finite frequencies, or angles beyond float64."""
-    value = _finite(name, base, "10000.0")
+    value = _finite(name, base)
     # The last frequency is below 1/base; at 2^960 it leaves room for int64's positions.
     if value < 2.0**-960:
         raise ValueError(
@@ -53,23 +53,23 @@ def check_number(
     name: str, value: float, *, at_least: float | None = None, above: float | None = None
 ) -> None:
     """Refuse what is no finite real number, or lies below `at_least`, or not `above`."""
-    number = _finite(name, value, "1.0")
+    number = _finite(name, value)
     if at_least is not None and number < at_least:
         raise ValueError(f"{name} is {value}; it must be at least {at_least:g}: pass a larger one")
     if above is not None and number <= above:
         raise ValueError(f"{name} is {value}; it must be above {above:g}: pass a larger one")
 
 
-def _finite(name: str, value: float, example: str) -> float:
+def _finite(name: str, value: float) -> float:
     """The value as a float, refused if it is no number or beyond every float."""
     if isinstance(value, bool) or not isinstance(value, Real):
-        raise TypeError(f"{name} is {value!r}; it must be a real number such as {example}")
+        raise TypeError(f"{name} is {value!r}; it must be a real number, so pass float({name})")
     try:
         number = float(value)
     except OverflowError:  # an integer that no float reaches
         number = math.inf
     if not -math.inf < number < math.inf:  # math.isfinite cannot be traced
-        raise ValueError(f"{name} is {number:g}; it must be finite, such as {example}")
+        raise ValueError(f"{name} is {number:g}; it must be finite, so pass a finite number")
     return number
 
 

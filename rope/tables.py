@@ -132,8 +132,7 @@ class RotaryTables(Following):
         128
         """
         check_count("length", length, smallest=0)
-        if length > len(self.cos):
-            self._grown(length)
+        self._kept_rows(length, self.cos.device)
 
     def tables_at(
         self,

@@ -30,12 +30,9 @@ def check_writable(**tensors: Tensor) -> None:
     # Writing nothing counts as a change too, so views, which alone torch refuses, are asked first.
     if not torch.compiler.is_compiling():
         names.sort(key=lambda name: (tensors[name]._base is None, name))
-    for name in names:
-        x = tensors[name]
-        if not _may_raise(x):
-            continue
+    for name in [name for name in names if _may_raise(tensors[name])]:
         try:  # torch raises here what it would raise once the first has changed
-            x.narrow(3, 0, 0).zero_()
+            tensors[name].narrow(3, 0, 0).zero_()
         except RuntimeError as error:
             raise ValueError(
                 f"{name} cannot be written to ({error}); in place it must be a tensor of its own "

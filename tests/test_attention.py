@@ -7,6 +7,7 @@ from strategies import DTYPES, normal, tolerance
 from rope import RotaryEmbedding, inverse_frequencies, reference, rotary_tables
 from rope.attention import (
     KVCache,
+    LatentAttention,
     RotaryAttention,
     linear_attention,
     linear_attention_quadratic,
@@ -260,6 +261,28 @@ def test_compiled_decoding_does_not_recompile_at_each_token(traced):
     close(torch.cat(pieces, dim=1), layer(x))
     # The prompt and the single token; older versions trace the first token after the prompt apart.
     assert len(graphs) == (2 if tuple(map(int, torch.__version__.split(".")[:2])) > (2, 6) else 3)
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+@pytest.mark.parametrize("cached", [False, True], ids=["alone", "cached"])
+@pytest.mark.parametrize("latent", [False, True], ids=["heads", "latents"])
+@torch.no_grad()
+def test_a_token_before_the_first_position_is_refused_under_a_mask_too(latent, cached, compiled):
+    """Padding has position -1 within; a token that the mask calls real must not pass for it."""
+    torch.compiler.reset()
+    layer, cache = RotaryAttention(32, 4), KVCache(1, 4, 4, 8)
+    if latent:
+        layer = LatentAttention(32, 4, latent_dim=12, rope_dim=4, nope_dim=6, value_dim=5)
+        cache = KVCache(1, 1, 4, 16, value_dim=0)
+    call = torch.compile(layer, fullgraph=True, backend="eager") if compiled else layer
+    given = {"attention_mask": torch.ones(1, 3).long(), "cache": cache if cached else None}
+    ids = torch.tensor([[-1, 0, 1]])
+    with pytest.raises(RuntimeError if compiled else ValueError, match="position_ids"):
+        call(torch.ones(1, 3, 32), ids, **given)
+    assert cache.length == 0 and cache.keys.sum() == 0
+    assert cache.tokens.next_ids(1) == (None, None)
+    given["attention_mask"][0, 0] = 0
+    assert call(torch.ones(1, 3, 32), ids, **given).isfinite().all()
 
 
 @torch.no_grad()

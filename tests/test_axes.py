@@ -1,5 +1,6 @@
 """Positions on several axes: frequencies, positions, tables; against transformers and mpmath."""
 
+import tracemalloc
 from types import SimpleNamespace
 
 import mpmath
@@ -243,11 +244,15 @@ BAD_VALUES = {
     r"axes\[0\] is 3.*even": lambda: axial_frequencies(8, (3, 5)),
     "base is -1.*positive": lambda: axial_frequencies(8, base=-1),
     r"\(2, 2, 1\) sum to 5.*sum to 6.*planes": lambda: section_frequencies(THETA, (2, 2, 1)),
-    r"\(4, 3, -1\) .*at least 0": lambda: section_frequencies(THETA, (4, 3, -1)),
+    r"sections\[2\] is -1.*at least 0": lambda: section_frequencies(THETA, (4, 3, -1)),
     "axis 2 3 planes.*at most 2.*move planes to axis 0": lambda: section_frequencies(
         THETA, (1, 2, 3), interleaved_sections=True
     ),
+    r"sizes\[1\] is 0.*at least 1": lambda: grid_positions(2, 0),
     r"last frame of segments\[0\] has": lambda: mrope_position_ids([(3, 2, 2, 1e300)]),
+    r"step of segments\[0\] is inf.*finite": lambda: mrope_position_ids([(3, 1, 1, 1.7e308)]),
+    r"\[0\] has 2 numbers.*\(t, h, w\) or \(t, h, w, step\)": lambda: mrope_position_ids([(1, 2)]),
+    r"segments\[1\] has 5 numbers": lambda: mrope_position_ids([3, [1] * 5]),
     r"\[1\]\[1\] is 0": lambda: mrope_position_ids([3, (1, 0, 2)]),
     r"segments\[0\] is -3": lambda: mrope_position_ids([-3]),
     r"\[3\] is -0.5": lambda: mrope_position_ids([(2, 1, 1, -0.5)]),
@@ -259,6 +264,10 @@ BAD_VALUES = {
 }
 BAD_TYPES = {
     "axes is 2.0.*integer": lambda: axial_frequencies(8, 2.0),
+    r"sizes\[0\] is 2.5.*int": lambda: grid_positions(2.5, 2.5),
+    r"sizes\[0\] is True": lambda: grid_positions(True, 2),
+    r"sections\[0\] is True.*int": lambda: section_frequencies(THETA, (True, 2, 3)),
+    r"sections\[1\] is 4.0.*int": lambda: section_frequencies(THETA, (1, 4.0, 1)),
     "_sections is 1": lambda: section_frequencies(THETA, (3, 3), interleaved_sections=1),
     r"segments\[0\] is '7'": lambda: mrope_position_ids("7"),
     "torch.float16.*float32 or float64 alone": lambda: axis_tables(IDS.half(), GIVEN),
@@ -271,3 +280,12 @@ BAD_TYPES = {
 @pytest.mark.parametrize("message", BAD_VALUES | BAD_TYPES)
 def test_bad_calls_are_refused_in_a_sentence(message):
     assert_refused(message, BAD_VALUES, BAD_TYPES)
+
+
+def test_a_video_that_goes_too_far_is_refused_before_its_frames_are_counted():
+    tracemalloc.start()
+    with pytest.raises(ValueError, match=r"last frame of segments\[0\] has 60 bits"):
+        mrope_position_ids([(10**6, 1, 1, 1e12)])
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 10**6  # bytes, as many as there are frames

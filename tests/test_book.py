@@ -1,5 +1,6 @@
 """The book's tools: its commands, what they store, and what they say when a step cannot be done."""
 
+import inspect
 import json
 import os
 import re
@@ -15,8 +16,12 @@ import yaml
 from IPython.core.inputtransformer2 import TransformerManager
 
 import rope
+from rope.axes.module import AxisRotation
 from rope.book.tools import execute, repository
 from rope.book.tools.repository import IN_CELL, first_cell_source
+from rope.book.tools.sphinx_extension import list_arguments
+from rope.config import rotary_settings
+from rope.parallel import head_tail
 
 ROOT = Path(__file__).parents[1]
 CHAPTERS = sorted((ROOT / "chapters").glob("*.ipynb"))
@@ -265,3 +270,20 @@ def test_other_books_are_built_as_if_this_one_were_not_installed(tmp_path):
     assert built.returncode == 0, built.stderr
     page = (tmp_path / "built" / "index.html").read_text(encoding="utf-8")
     assert "charts.js" not in page and "rope" not in page
+
+
+# The reference
+
+
+@pytest.mark.parametrize(
+    ("described", "listed"),
+    {
+        rotary_settings: ["config", "layer_type", "interleaved"],
+        head_tail: ["Raises ValueError for a length that 2P does not divide"],
+        AxisRotation: ["dim, axes", "attention_scaling"],
+    }.items(),
+)
+def test_arguments_are_listed_and_no_errors_of_examples(described, listed):
+    lines = inspect.getdoc(described).splitlines()
+    list_arguments(None, "", "", described, None, lines)
+    assert [line[2:].partition(": ")[0] for line in lines if line.startswith("- ")] == listed

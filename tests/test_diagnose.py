@@ -619,11 +619,23 @@ def test_a_function_that_cannot_be_probed_is_refused_in_a_sentence():
     values = {
         "rotate raised ValueError": lambda: diagnose(ROTARY, 16),
         "having taken 7 tokens": lambda: diagnose(lambda *x: (next(calls), ROTARY(*x))[1], D),
-        r"of \[\[1, 7, 4, 32\], ": lambda: diagnose(lambda q, k, i: (q.transpose(1, 2), k), D),
-        "rotate returned .*None": lambda: diagnose(lambda q, k, ids: None, D),
-        "rotate returned .*int64, ": lambda: diagnose(lambda q, k, ids: (q.long(), k.long()), D),
+        r"rotate returned torch.float64 \[1, 7, 4, 32\] on cpu and torch": lambda: diagnose(
+            lambda q, k, i: (q.transpose(1, 2), k), D
+        ),
+        "rotate returned a NoneType; it": lambda: diagnose(lambda q, k, ids: None, D),
+        "rotate returned nothing; it": lambda: diagnose(lambda q, k, ids: (), D),
+        "on meta and .* on meta; it": lambda: diagnose(
+            lambda q, k, i: (q.to("meta"), k.to("meta")), D
+        ),
+        "rotate returned torch.int64 .*floating": lambda: diagnose(
+            lambda q, k, ids: (q.long(), k.long()), D
+        ),
         "or pass .* device": lambda: diagnose(ROTARY, D, device="meta"),
+        "TypeError: 'int' object is not callable": lambda: diagnose(3, D),
     }
-    types = {"dtype is torch.int64": lambda: diagnose(ROTARY, D, dtype=torch.int64)}
+    types = {
+        "dtype is torch.int64": lambda: diagnose(ROTARY, D, dtype=torch.int64),
+        "cache is 'no'.*True or False": lambda: diagnose(ROTARY, D, cache="no"),
+    }
     for message in values | types:
         assert_refused(message, values, types)

@@ -32,9 +32,9 @@ def longrope(short=ONES, long=ONES, trained=64, **options):
 #: What every factor refuses, and every trained length.
 FACTORS = (
     (0.5, V, "factor is 0.5; it must be at least 1: pass"),
-    (float("nan"), V, "factor is nan; it must be finite, such as"),
-    (True, T, "factor is True; it must be a real number such as"),
-    ("2", T, "factor is '2'; it must be a real number such as"),
+    (float("nan"), V, "factor is nan; it must be finite, so pass"),
+    (True, T, "factor is True; it must be a real number, so pass"),
+    ("2", T, "factor is '2'; it must be a real number, so pass"),
 )
 LENGTHS = (
     (0, V, "original_max_position_embeddings is 0; it must be at least 1, so pass"),

@@ -68,6 +68,7 @@ def test_rope_works_without_numpy():
 
 
 def test_definitions_and_proofs_need_no_torch():
+    """And what does need it says so, and which ones do not, however it is named."""
     code = (
         "import sys; sys.modules['torch'] = None\n"
         "import rope, rope.reference\n"
@@ -75,9 +76,14 @@ def test_definitions_and_proofs_need_no_torch():
         "m, n, theta = real_symbols('m n theta')\n"
         "left = rotation(m * theta).T * rotation(n * theta)\n"
         "prove_equal(left, rotation((n - m) * theta))\n"
+        "for code in ('rope.RotaryEmbedding', 'from rope import rotary_tables', 'rope.layouts'):\n"
+        "    try: exec(code)\n"
+        "    except ModuleNotFoundError as error: print(error)\n"
         "print(rope.reference.inverse_frequencies(4).sum())"
     )
-    assert run(code) == ["1.01"]
+    told = " ".join(run(code))
+    assert told.count("; pip install torch, or stay with rope.reference and rope.symbolic") == 3
+    assert told.endswith(" 1.01")
 
 
 def test_importing_rope_alone_imports_nothing():

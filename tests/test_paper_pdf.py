@@ -99,13 +99,13 @@ def test_each_page_has_its_number_and_its_chapters_title(articles, starts, texts
         assert texts[number].startswith(head), f"page {number + 1}"
 
 
-def test_no_page_is_nearly_empty(drawn, starts):
-    """Between the running title and the page's number, ink reaches over a tenth of the height."""
+def test_no_page_is_empty(drawn, starts):
+    """Between the running title and the page's number are two lines or more, as `widows` asks."""
     for number in range(starts[0], len(drawn)):
         image = np.asarray(drawn[number].render(scale=0.5, grayscale=True).to_pil())
         height = len(image)
         inked = np.flatnonzero((image[height // 12 : height * 11 // 12] < 200).any(1))
-        assert np.ptp(inked) > 0.1 * height, f"page {number + 1}"
+        assert np.ptp(inked) > 0.03 * height, f"page {number + 1}"
 
 
 def test_every_figure_has_words_for_who_does_not_see_it(pdf, articles):

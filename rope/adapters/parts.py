@@ -20,7 +20,6 @@ from rope.module import RotaryEmbedding
 ALL = "all"  # the layer type of models whose layers rotate alike
 _FORMATS = {1: "bhsd", 2: "bshd"}  # by unsqueeze_dim, the axis where the heads stand
 
-
 #: Those that stand in a model: while one does, the functions that it needs stay in their files.
 IN_USE: WeakSet["PositionEmbeddings"] = WeakSet()
 

@@ -92,8 +92,8 @@ class KVCache:
         """Store the next S tokens and return all keys and values, as `read` does.
 
         k: `[B, H_kv, S, D]`, rotated unless the policy is plain, v: `[B, H_kv, S, D_v]`, in the
-        cache's dtype, on its device; position_ids, segment_ids: integers `[S]` or `[B, S]`, where
-        the tokens stand (-1: padding) and what they belong to; when None each row goes on.
+        cache's dtype, on its device; position_ids, segment_ids: integers `[S]`, `[1, S]` or
+        `[B, S]`, where tokens stand (-1: padding) and what they belong to; when None rows go on.
         rotary, seq_len: as `read` takes them.
         Raises ValueError for other shapes or devices, too many tokens, segment ids that begin late,
         tensors that record gradients, or a cache made under inference_mode and used outside it,

@@ -24,8 +24,8 @@ from rope.positions import check_attention_mask, check_position_ids
 class Ids:
     """What a call says of its tokens, each None where it says nothing.
 
-    position_ids, segment_ids: integers `[S]` or `[B, S]`; real: bool `[B, S]`, False for padding,
-    whose position is -1.
+    position_ids, segment_ids: integers `[S]`, `[1, S]` or `[B, S]`; real: bool `[B, S]`, False for
+    padding, whose position is -1.
     """
 
     position_ids: Tensor | None
@@ -162,9 +162,9 @@ def decode(layer: Layer, cache: KVCache, q: Tensor, k: Tensor, v: Tensor, ids: I
     return outs[0] if len(outs) == 1 else torch.cat(outs, dim=2)
 
 
-def _places(position_ids: Tensor | None, real: Tensor | None) -> Tensor | None:
+def _places(at: Tensor | None, real: Tensor | None) -> Tensor | None:
     """Where tokens are rotated to; padding has no position, and may be rotated anywhere."""
-    return position_ids if position_ids is None or real is None else position_ids.clamp(min=0)
+    return at if at is None or real is None else at.masked_fill(~real, 0)
 
 
 def pieces(seq_len: int, past: int, room: int, kept: int) -> list[int]:

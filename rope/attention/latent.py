@@ -84,8 +84,8 @@ class LatentAttention(nn.Module):
     ) -> Tensor:
         """Attend over x, or, with a cache, over everything the cache holds and x.
 
-        x: `[B, S, E]`; position_ids: integers `[S]` or `[B, S]`, when None 0 ... S-1, or, with a
-        cache, counted on from each row's last position; cache: a
+        x: `[B, S, E]`; position_ids: integers `[S]`, `[1, S]` or `[B, S]`, when None 0 ... S-1, or,
+        with a cache, counted on from each row's last position; cache: a
         `KVCache(B, 1, N, rope_dim + latent_dim, value_dim=0)`, whose keys are the rotated parts and
         then the latents; attention_mask: `[B, S]`, 0 for padding, as in `RotaryAttention`.
         absorbed: whether queries are compared with the latents (True) or with keys made of them

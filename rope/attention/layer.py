@@ -91,11 +91,11 @@ class RotaryAttention(nn.Module):
     ) -> Tensor:
         """Attend over x, or, with a cache, over everything the cache holds and x.
 
-        x: `[B, S, E]`; position_ids: integers `[S]` or `[B, S]`, when None 0 ... S-1, or, with a
-        cache, counted on from each row's last position; attention_mask: `[B, S]`, bool or integers,
+        x: `[B, S, E]`; position_ids: integers `[S]`, `[1, S]` or `[B, S]`, when None 0 ... S-1, or,
+        with a cache, counted on from each row's last; attention_mask: `[B, S]`, bool or integers,
         0 for padding on either side, which no token sees and which counts for no position;
-        segment_ids: integers `[S]` or `[B, S]`, sequences of one row that do not see each other;
-        when None a cache goes on with each row's last. Each costs a mask `[B, S, T]`.
+        segment_ids: integers `[S]`, `[1, S]` or `[B, S]`, sequences of one row that do not see each
+        other; when None a cache goes on with each row's last. Each costs a mask `[B, S, T]`.
         With a window a cache of window + sinks slots never fills; compiled steps still end with the
         rotary tables, see `RotaryEmbedding.grow`. Given ids should rise: of two tokens whose ids
         fall, the later one sees the other only in the same call. With a cache, an extension that

@@ -58,15 +58,13 @@ def linear_attention(
     tensor([0.0000, 0.5000, 1.0000])
     """
     q, k, values = _features(q, k, v, feature_map)
-    rotated_q, rotated_k = q, k
-    if rotate:
-        rotated_q, rotated_k = rotary_embedding_qk(q, k, cos, sin, interleaved=interleaved)
+    turned = rotary_embedding_qk(q, k, cos, sin, interleaved=interleaved) if rotate else (q, k)
     with _wide_sums(q):
         if causal:
-            numerator = _running_product(rotated_q, rotated_k, values)
+            numerator = _running_product(*turned, values)
             key_sums = k.cumsum(dim=-2)  # [B, H, S, D]
         else:
-            numerator = rotated_q @ (rotated_k.mT @ values)
+            numerator = turned[0] @ (turned[1].mT @ values)
             key_sums = k.sum(dim=-2, keepdim=True)  # [B, H, 1, D]
         denominator = (q * key_sums).sum(dim=-1, keepdim=True)  # [B, H, S, 1]
         return (numerator / denominator).to(v.dtype)
@@ -94,11 +92,9 @@ def linear_attention_quadratic(
     tensor([0.0000, 0.5000, 1.0000])
     """
     q, k, values = _features(q, k, v, feature_map)
-    rotated_q, rotated_k = q, k
-    if rotate:
-        rotated_q, rotated_k = rotary_embedding_qk(q, k, cos, sin, interleaved=interleaved)
+    turned = rotary_embedding_qk(q, k, cos, sin, interleaved=interleaved) if rotate else (q, k)
     with _wide_sums(q):
-        rotated, plain = rotated_q @ rotated_k.mT, q @ k.mT  # [B, H, S, S]
+        rotated, plain = turned[0] @ turned[1].mT, q @ k.mT  # [B, H, S, S]
         if causal:
             rotated, plain = rotated.tril(), plain.tril()
         weights = rotated / plain.sum(dim=-1, keepdim=True)

@@ -8,7 +8,6 @@ Shapes: A axes, R the rotated width (`dim`). All float64.
 """
 
 from collections.abc import Sequence
-from operator import index
 
 import torch
 from torch import Tensor
@@ -69,11 +68,13 @@ def section_frequencies(
     """
     check_spectrum("inv_freq", inv_freq)
     check_flag("interleaved_sections", interleaved_sections)
-    counts, planes = tuple(map(index, sections)), inv_freq.shape[0]
-    if sum(counts) != planes or min(counts) < 0:
+    for axis, count in enumerate(sections):
+        check_count(f"sections[{axis}]", count, smallest=0)
+    counts, planes = tuple(map(int, sections)), inv_freq.shape[0]
+    if sum(counts) != planes:
         raise ValueError(
-            f"sections {counts} sum to {sum(counts)}; they must be at least 0 and sum to {planes}, "
-            "the planes of inv_freq: give counts of planes, not of coordinates"
+            f"sections {counts} sum to {sum(counts)}; they must sum to {planes}, the planes of "
+            "inv_freq: give counts of planes, not of coordinates"
         )
     owners = [axis for axis, count in enumerate(counts) for _ in range(count)]
     rows = torch.tensor(_dealt(counts) if interleaved_sections else owners, device=inv_freq.device)

@@ -24,12 +24,14 @@ def grid_positions(*sizes: int, device: torch.device | str | None = None) -> Ten
 
     sizes: A counts, such as height and width. Returns int64 `[A, S]`, S their product.
     A resized image keeps the extent it was trained with when these are multiplied by
-    trained_size / size, which makes real positions.
+    trained_size / size, which makes real positions. Raises TypeError or ValueError for bad sizes.
 
     >>> grid_positions(2, 3)
     tensor([[0, 0, 0, 1, 1, 1],
             [0, 1, 2, 0, 1, 2]])
     """
+    for axis, size in enumerate(sizes):
+        check_count(f"sizes[{axis}]", size)
     steps = [torch.arange(size, device=device) for size in sizes]
     return torch.stack(torch.meshgrid(*steps, indexing="ij")).flatten(1)
 
@@ -45,8 +47,7 @@ def mrope_position_ids(
     Every segment starts at 1 + the largest position before it, the paper's rule: a video with more
     frames than rows or columns pushes the text behind its last frame.
     Returns int64 `[3, S]`; the next token of the sequence stands at its largest entry + 1.
-    Raises TypeError or ValueError for a segment that is neither, sizes below 1, or a frame past
-    2**53.
+    Raises TypeError or ValueError for a segment that is neither, sizes below 1, frames past 2**53.
 
     >>> mrope_position_ids([2, (1, 2, 2), 1])
     tensor([[0, 1, 2, 2, 2, 2, 4],
@@ -67,13 +68,20 @@ def _segment(name: str, segment: Segment, device: torch.device | str | None) -> 
     if not isinstance(segment, (tuple, list)):
         check_count(name, segment, smallest=0)
         return torch.arange(segment, device=device).expand(3, -1), int(segment)
+    if len(segment) not in (3, 4):
+        raise ValueError(
+            f"{name} has {len(segment)} numbers; a grid must be (t, h, w) or (t, h, w, step), of a "
+            "video whose frames lie step positions apart: give a still image as (1, h, w)"
+        )
     time, height, width, step = segment if len(segment) == 4 else (*segment, 1)
     for axis, size in enumerate((time, height, width)):
         check_count(f"{name}[{axis}]", size)
     check_number(f"{name}[3]", step, at_least=0)
     # Products in float64: a float32 one may fall to the other side of a whole number.
+    last = (time - 1) * float(step)
+    check_number(f"(t - 1) * step of {name}", last)
+    check_count(f"the last frame of {name}", floor(last), smallest=0)
     frames = [floor(frame * float(step)) for frame in range(time)]
-    check_count(f"the last frame of {name}", frames[-1], smallest=0)
     ids = grid_positions(time, height, width, device=device)
     ids[0] = torch.tensor(frames, device=device)[ids[0]]
     return ids, 1 + max(frames[-1], height - 1, width - 1)

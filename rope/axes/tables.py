@@ -46,7 +46,6 @@ def axis_tables(
     if position_ids.is_floating_point():
         way_out = "give padding any finite position and mask it in the attention"
         check_finite("position_ids", position_ids, way_out)
-
     rows = position_ids.to(torch.float64).unsqueeze(-1)  # [A, S, 1] or [A, B, S, 1]
     per_head = frequencies.dim() == 3
     if per_head and rows.dim() == 4:

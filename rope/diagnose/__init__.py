@@ -25,7 +25,7 @@ from rope.diagnose.probe import WIDEST_FIRST, Probe, Refusal
 from rope.diagnose.report import Finding, Report, Rotation, finding
 from rope.frequencies import inverse_frequencies
 from rope.module import RotaryEmbedding
-from rope.scalars import check_dim
+from rope.scalars import check_dim, check_flag
 
 __all__ = [
     "CODES",
@@ -78,6 +78,7 @@ def diagnose(
     for name, count in (("num_heads", num_heads), ("num_kv_heads", num_kv_heads)):
         check_count(name, count)
     check_count("max_position", max_position, smallest=32)
+    check_flag("cache", cache)
     if dtype is not None and dtype not in FLOATING:
         raise TypeError(
             f"dtype is {dtype!r}; it must be float64, float32, bfloat16 or float16: leave it out "

@@ -55,8 +55,7 @@ class Probe:
         Raises Refusal where it raises, ValueError where it returns something else.
         """
         dtype = dtype or self.dtype
-        ids = torch.as_tensor(position_ids, dtype=torch.int64)
-        ids = ids if ids.dim() == 2 else ids[None]
+        ids = torch.atleast_2d(torch.as_tensor(position_ids, dtype=torch.int64))
         arguments = {"q": x[0].to(dtype), "k": x[1].to(dtype), "position_ids": ids}
         try:
             copies = [value.to(self.device, copy=True) for value in arguments.values()]
@@ -68,13 +67,14 @@ class Probe:
             message = " ".join(str(error).split())[:200]
             raise Refusal(f"{type(error).__name__}: {message}") from error
         pair = result if isinstance(result, (tuple, list)) else [result]
-        shapes = [list(y.shape) if isinstance(y, Tensor) else type(y) for y in pair]
-        if shapes != [list(y.shape) for y in x] or not all(y.dtype in FLOATING for y in pair):
-            kinds = [getattr(y, "dtype", "no tensor") for y in pair]
+        taken = [y for y in pair if isinstance(y, Tensor) and y.dtype in FLOATING and not y.is_meta]
+        if len(taken) != len(pair) or [y.shape for y in taken] != [y.shape for y in x]:
+            kinds = [f"{y.dtype} {list(y.shape)} on {y.device}" for y in pair if torch.is_tensor(y)]
+            kinds += [f"a {type(y).__name__}" for y in pair if not torch.is_tensor(y)]
             raise ValueError(
-                f"rotate returned {kinds} of {shapes}; it must return the pair (q, k), floating, "
-                f"of {list(x[0].shape)} and {list(x[1].shape)}: wrap it in a function that "
-                "transposes, and keeps no keys of earlier calls"
+                f"rotate returned {' and '.join(kinds) or 'nothing'}; it must return the pair "
+                f"(q, k), floating, of {list(x[0].shape)} and {list(x[1].shape)}, and not on meta: "
+                "wrap it in a function that transposes, and keeps no keys of earlier calls"
             )
         self.returned[dtype] = pair[0].dtype if pair[0].dtype != dtype else pair[1].dtype
         y, z = (y.detach().to("cpu", torch.float64, copy=True) for y in pair)
@@ -90,10 +90,9 @@ class Probe:
         parts, middle = [], len(ids) // 2
         for part in (slice(middle), slice(middle, None)):
             q, k = (torch.cat((y[:, :, part], y[:, :, -1:]), dim=2) for y in x)
-            parts.append(self.long((q, k), [*ids[part], ids[-1]]))
-        y, z = (
-            torch.cat([half[:, :, :-1] for half in both], 2) for both in zip(*parts, strict=True)
-        )
+            y, z = self.long((q, k), [*ids[part], ids[-1]])
+            parts.append((y[:, :, :-1], z[:, :, :-1]))
+        y, z = (torch.cat(halves, dim=2) for halves in zip(*parts, strict=True))
         return y, z
 
     @property

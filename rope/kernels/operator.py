@@ -119,9 +119,8 @@ def operator_takes(xs: Sequence[Tensor], cos: Tensor, sin: Tensor) -> bool:
         return False
     if torch.is_grad_enabled() and (cos.requires_grad or sin.requires_grad):
         return False
-    dtypes = DTYPES[device]
     for x in (*xs, cos, sin):
-        if x.dtype not in dtypes or not (compiling or type(x) in _PLAIN):
+        if x.dtype not in DTYPES[device] or not (compiling or type(x) in _PLAIN):
             return False
     transformed = torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
     return compiling or not (transformed or torch.jit.is_tracing())  # type: ignore[attr-defined]

@@ -13,7 +13,6 @@ Shapes: B batch, H heads, S sequence, D head dimension, R rotated width, N table
 """
 
 from contextlib import nullcontext
-from typing import Any
 
 import torch
 import triton
@@ -187,7 +186,8 @@ def launch(
     programs = tiles * (triton.cdiv(heads_q, heads) + triton.cdiv(heads_k, heads))
     if programs == 0:
         return
-    with _device_of(q):
+    # Triton launches on the current device, which need not be that of q.
+    with torch.cuda.device_of(q) if q.is_cuda else nullcontext():
         _rotate_kernel[(programs,)](
             q, k, q_out, k_out, cos, sin, ids,
             *q.stride(), *k.stride(), *q_out.stride(), *k_out.stride(), *steps, *id_steps,
@@ -204,8 +204,3 @@ def launch(
             HEAD_TABLES=steps[1] != 0,
             num_warps=1 if tokens * planes_2 <= 128 else 4,
         )  # fmt: skip
-
-
-def _device_of(x: Tensor) -> Any:
-    """Triton launches on the current device, which need not be that of x."""
-    return torch.cuda.device_of(x) if x.is_cuda else nullcontext()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 from importlib.metadata import version
@@ -115,12 +116,21 @@ def list_arguments(
 ) -> None:
     """Show what a docstring says of each argument as a list.
 
-    In the code they are lines: `name, name: what it is`, `Returns ...`, `Raises ...`.
+    In the code they are lines: `name, name: what it is`, `Returns ...`, `Raises ...`. The names
+    are those of the signature; a class may go on with its attributes. In doctests there are none.
     """
+    try:
+        names = {*inspect.signature(obj).parameters}
+    except (TypeError, ValueError):  # what cannot be called
+        names = set()
     shown: list[str] = []
-    in_list = False
-    for line in lines:
-        if re.match(r"[A-Za-z_]\w*(, [A-Za-z_]\w*)*: |(Returns|Raises) ", line):
+    in_list = in_doctest = False
+    for number, line in enumerate(lines):
+        in_doctest = bool(line.strip()) and (in_doctest or ">>>" in line)
+        begun = re.match(r"([A-Za-z_]\w*(?:, [A-Za-z_]\w*)*): |(?:Returns|Raises) ", line)
+        given = begun[1].split(", ") if begun and begun[1] else []
+        fits = names.issuperset(given) or (number > 0 and not inspect.isroutine(obj))
+        if begun and fits and not in_doctest:
             shown += [f"- {line}"] if in_list else ["", f"- {line}"]
             in_list = True
         else:
