@@ -25,6 +25,7 @@ SPOILT = {
     "summary": ("## Summary", "## The end"),
     "form": ('"id": "68b0ff16"', '"id": "8aefb6a0"'),
     "figures": ('"caption": "', '"captions": "'),
+    "numbers": ('"## Summary\\n"', '"## Summary\\n", "One in 7,919 is prime.\\n"'),
     "ticks": ('"source_hidden": true', '"source_hidden": false'),
 }
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from rope.book.tools.execute import METADATA
 from rope.book.tools.minutes import limits, visible
+from rope.book.tools.numbers import claimed, claims, printed, stands
 from rope.book.tools.repository import IN_CELL, first_cell_source
 
 LONGEST_CELL = 12
@@ -245,10 +246,19 @@ def ticks(name: str, notebook: Notebook) -> Iterator[str]:
             yield f"{cell_name} is a check; it must assert, and print nothing"
 
 
+def numbers(name: str, notebook: Notebook) -> Iterator[str]:
+    """A number in a lead, a verdict, a caption, a claim or the summary is printed by a cell."""
+    known = printed(notebook)
+    for place, text in claims(notebook):
+        for number, value in claimed(text):
+            if not stands(number, value, known):
+                yield f"{number} is printed by no cell ({place}: {text.strip()[:70]})"
+
+
 RULES: dict[str, Callable[[str, Notebook], Iterator[str]]] = {
     rule.__name__: rule
     for rule in (
         runs, errors, ignored, paths, first_cell, goals, lengths, words, exercises, summary, form,
-        figures, ticks,
+        figures, ticks, numbers,
     )
 }  # fmt: skip
