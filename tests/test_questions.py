@@ -7,13 +7,18 @@ import re
 from pathlib import Path
 
 import pytest
+from nbformat.v4 import reads as read
+
+from rope.book.tools.numbers import claimed, printed, stands
 
 CHAPTERS = Path(__file__).parents[1] / "chapters"
 TEXT = (CHAPTERS / "questions.md").read_text(encoding="utf-8")
 ANSWERS = dict(re.findall(r"^(\S.*\?)\n: (.+)$", TEXT, re.M))
-PAGES = [path.read_text(encoding="utf-8") for path in CHAPTERS.glob("*.ipynb")]
+PAGES = {path.name: path.read_text(encoding="utf-8") for path in CHAPTERS.glob("*.ipynb")}
 LABELS = {
-    label for page in PAGES for pair in re.findall(r"\(([\w-]+)\)=|:label: ([\w-]+)", page)
+    label: name
+    for name, page in PAGES.items()
+    for pair in re.findall(r"\(([\w-]+)\)=|:label: ([\w-]+)", page)
     for label in pair if label
 }  # fmt: skip
 
@@ -26,8 +31,12 @@ def test_there_are_some_forty():
 def test_answer_is_short_and_points_somewhere(question):
     answer = ANSWERS[question]
     files = re.findall(r"\]\(([\w.]+)(?:#[\w-]+)?\)", answer)
-    labels = re.findall(r"\]\(#([\w-]+)\)|\{prf:ref\}`([\w-]+)`", answer)
+    labels = re.findall(r"(?<=\]\(#)[\w-]+(?=\))|(?<=\{prf:ref\}`)[\w-]+(?=`)", answer)
     assert files or labels, "the answer points nowhere"
     assert all((CHAPTERS / file).exists() for file in files)
-    assert {label for pair in labels for label in pair if label} <= LABELS
+    assert {*labels} <= {*LABELS}
     assert len(answer.split()) <= 60
+    pages = {*files, *(LABELS[label] for label in labels)} & {*PAGES}
+    known = [value for page in pages for value in printed(read(PAGES[page]))]
+    lost = [number for number, value in claimed(answer) if not stands(number, value, known)]
+    assert not lost, f"printed by no cell of {sorted(pages)}"

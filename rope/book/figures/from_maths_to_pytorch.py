@@ -56,7 +56,7 @@ def angle_error() -> Picture:
     ax.legend(loc="upper left")
     return picture(
         figure,
-        alt="With angles in float32 the error doubles when the position doubles, from below "
+        alt="With angles in float32 the error grows about as the position does, from below "
         "2^-23 at position 2 to several hundredths at a million. With angles in float64 it stays "
         "at 2^-25, the rounding of the cosine itself.",
     )

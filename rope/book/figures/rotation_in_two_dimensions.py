@@ -40,7 +40,7 @@ def score_tables(added: NDArray[Any], rotated: NDArray[Any]) -> Picture:
     return picture(
         figure,
         alt="Two square maps of scores over query and key. With position vectors added, the map "
-        "has one dark patch, and the colours change along every diagonal. With rotated vectors, "
+        "has one dark patch, and the colours change along most diagonals. With rotated vectors, "
         "the map is made of diagonal stripes: each diagonal has one colour.",
     )
 
