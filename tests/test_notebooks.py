@@ -60,6 +60,7 @@ def test_a_stop_needs_those_before_it_and_a_side_road_the_road(part):
     road = next(iter(parts.values()))
     for name in parts[part]:
         text = (FOLDER / f"{name}.ipynb").read_text(encoding="utf-8")
-        needed = re.findall(r"\((\w+)\.ipynb", re.search(r"\*\*Prerequisites:\*\*.*?\.[ \\]", text)[0])
+        box = re.search(r"\*\*Prerequisites:\*\*.*?\.[ \\]", text)[0]
+        needed = re.findall(r"\((\w+)\.ipynb", box)
         before = road[: road.index(name)] if name in road else road
         assert set(needed) <= {*before}, name

@@ -70,7 +70,8 @@ def claims(notebook: dict[str, Any]) -> Iterator[tuple[str, str]]:
     for number, cell in enumerate(notebook["cells"]):
         place = f"cell {cell.get('id')}"
         if cell["cell_type"] == "code":
-            yield place, re.match(r"(?:# ✓(.*))?", cell["source"])[0]
+            first = cell["source"].partition("\n")[0]
+            yield place, first if first.startswith("# ✓") else ""
             yield place, cell["metadata"].get("mystnb", {}).get("figure", {}).get("caption", "")
             continue
         text = "\n".join(unfolded(cell["source"]))
