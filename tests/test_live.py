@@ -38,7 +38,7 @@ COUNTS = {
     "rotation_in_two_dimensions": 9,
     "two_layouts": 3,
     "what_the_model_uses": 2,
-    "why_position": 2,
+    "why_position": 3,
     "why_rotation": 9,
 }
 
