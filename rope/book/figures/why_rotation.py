@@ -191,7 +191,7 @@ def eigenvalue_map() -> Any:
             chart.slider("turns", 0, 2, 1, 0, "whole turns more"),
         ),
         alt_text="Left: the unit circle and the two eigenvalues of M, of absolute value e to the a "
-        "and angles plus and minus theta. Right: the score of two equal vectors against the offset "
+        "and angles plus and minus theta. Right: the score of two vectors against the offset "
         "n minus m, a dot at each whole offset and a curve through them; rings mark where the dots "
         "stood at the start. On the circle the score is a cosine. Outside it dies out towards the "
         "past and grows towards the future, as in xPos; inside, the other way round. A Jordan "
