@@ -264,7 +264,7 @@ class LearnedSmall(Learned):
 
 
 class T5Plain(T5Bias):
-    """T5's numbers without the factor sqrt(E), which makes their steps larger than all others.
+    """T5's numbers without the factor sqrt(E), which makes their steps as large as an embedding's.
 
     >>> from rope.book.training import Experiment
     >>> import torch
