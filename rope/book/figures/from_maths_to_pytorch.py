@@ -57,7 +57,7 @@ def angle_error() -> Picture:
     return picture(
         figure,
         alt="With angles in float32 the error grows about as the position does, from below "
-        "2^-23 at position 2 to several hundredths at a million. With angles in float64 it stays "
+        "2^-23 at position 2 to above 2^-6 at a million. With angles in float64 it stays "
         "at 2^-25, the rounding of the cosine itself.",
     )
 
