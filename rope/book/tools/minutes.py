@@ -24,7 +24,6 @@ ROAD, SIDE_ROAD, FRONT = (2000, 150), (2600, 200), (1000, 20)
 LONGER = {
     "beyond_the_trained_length": (2835, 158),
     "is_my_rope_right": (2610, 186),
-    "more_than_one_axis": (2919, 230),
     "precision": (2857, 300),
     "what_the_model_uses": (2887, 200),
 }
