@@ -6,6 +6,7 @@ wrong frequencies, or rounded tables.
 """
 
 from collections.abc import Mapping, Sequence
+from math import isnan
 from typing import Any
 
 import altair as alt
@@ -23,13 +24,14 @@ def position_shown(
     """Positions as up to three planes show them, and how far off they are, under a menu.
 
     positions: those given; patients: by name, the positions that each plane shows, by the plane's
-    name, which has no dot; findings: by name, what is written above.
+    name, which has no dot, NaN where none is drawn; findings: by name, what is written above.
     """
     planes: list[Any] = list(next(iter(patients.values())))
     rows = [
         (name, m, *places)
         for name, shown in patients.items()
         for m, *places in zip(positions, *shown.values(), strict=True)
+        if not isnan(places[0])
     ]
     ends = "; ".join(
         f"{name} " + ", ".join(f"{places[-1]:.0f}" for places in shown.values())
@@ -57,10 +59,9 @@ def position_shown(
 
 def _lines(curves: alt.Chart, planes: list[Any], legend: alt.Legend | None) -> alt.Chart:
     """Later planes are drawn thinner, so that those which agree are seen under each other."""
-    number = len(planes)
-    colours = alt.Scale(domain=planes, range=list(COLOURS[:number]))
-    dashes = alt.Scale(domain=planes, range=[list(dash) for dash in DASHES[:number]])
-    widths = alt.Scale(domain=planes, range=[4, 2.5, 1.5][:number])
+    colours = alt.Scale(domain=planes, range=list(COLOURS[: len(planes)]))
+    dashes = alt.Scale(domain=planes, range=[list(dash) for dash in DASHES[: len(planes)]])
+    widths = alt.Scale(domain=planes, range=[4, 2.5, 1.5][: len(planes)])
     return curves.mark_line().encode(
         color=alt.Color("plane:N", scale=colours, legend=legend),
         strokeDash=alt.StrokeDash("plane:N", scale=dashes, legend=legend),
