@@ -55,7 +55,7 @@ def rounded_angle() -> Any:
         alt_text="A unit circle with two arrows from its centre: one at the true angle, position "
         "times theta, and a dashed one at the angle that a number format with few significant bits "
         "makes of it. At small positions they coincide. With each doubling of the position "
-        "the angle between them doubles; each further bit halves it.",
+        "the angle between them doubles; each further bit halves its bound.",
     )
 
 
@@ -92,11 +92,10 @@ def score_shift(shifts: Sequence[int], moved: Mapping[str, Sequence[float]]) -> 
     ax.set(xlabel="both positions raised by", ylabel="largest change of a score")
     return picture(
         figure,
-        alt="Largest change of a score against the shift, from 1 to 131,072. With float64 angles "
-        "and float32 tables it is flat near 2e-6. With float32 angles it starts near 3e-5 and "
-        "grows in proportion to the shift from about 100 on, to nearly 0.1. With float16 tables "
-        "it is flat near 0.02, with bfloat16 tables flat near 0.1. With bfloat16 positions it is "
-        "above 10 from a shift of 256 on.",
+        alt="Largest change of a score against the shift, from 1 to 131,072. With float32 tables "
+        "of float64 angles it is flat near 2e-6. With float32 angles it starts near 3e-5 and "
+        "grows in proportion to the shift from about 100 on, to nearly 0.1. With bfloat16 tables "
+        "it is flat near 0.1. With bfloat16 positions it is above 10 from a shift of 256 on.",
     )
 
 
