@@ -26,7 +26,6 @@ LONGER = {
     "is_my_rope_right": (2610, 186),
     "more_than_one_axis": (2919, 230),
     "precision": (2857, 300),
-    "what_the_model_uses": (2887, 200),
 }
 FOLDED = {"check", "hide-input", "hide-cell", "remove-input"}
 MOVING = "application/vnd.vegalite.v5+json"
