@@ -22,7 +22,6 @@ WORDS_A_MINUTE, SECONDS_A_LINE = 130, 5  # a figure that moves takes a minute
 ROAD, SIDE_ROAD, FRONT = (2000, 150), (2600, 200), (1000, 20)
 # Side roads that are longer still; these numbers fall, and this table ends empty.
 LONGER = {
-    "beyond_the_trained_length": (2835, 158),
     "is_my_rope_right": (2610, 186),
     "more_than_one_axis": (2919, 230),
     "precision": (2857, 300),
