@@ -22,7 +22,6 @@ WORDS_A_MINUTE, SECONDS_A_LINE = 130, 5  # a figure that moves takes a minute
 ROAD, SIDE_ROAD, FRONT = (2000, 150), (2600, 200), (1000, 20)
 # Side roads that are longer still; these numbers fall, and this table ends empty.
 LONGER = {
-    "beyond_the_trained_length": (2835, 158),
 }
 FOLDED = {"check", "hide-input", "hide-cell", "remove-input"}
 MOVING = "application/vnd.vegalite.v5+json"
