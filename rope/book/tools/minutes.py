@@ -20,9 +20,6 @@ ROOT = Path(__file__).parents[3]
 WORDS_A_MINUTE, SECONDS_A_LINE = 130, 5  # a figure that moves takes a minute
 # The most words, exercises with them, and lines of code: of a stop of the road, of a side road.
 ROAD, SIDE_ROAD, FRONT = (2000, 150), (2600, 200), (1000, 20)
-# Side roads that are longer still; these numbers fall, and this table ends empty.
-LONGER = {
-}
 FOLDED = {"check", "hide-input", "hide-cell", "remove-input"}
 MOVING = "application/vnd.vegalite.v5+json"
 SOLUTION = re.compile(r"^:::\{solution-start\}.*?^:::\{solution-end\}\n:::$", re.M | re.S)
@@ -97,8 +94,7 @@ def count(text: str) -> int:
 def limits(name: str) -> tuple[int, int]:
     """The most words and lines of code that a chapter shows."""
     road, *_ = chapters(ROOT).values()
-    usual = FRONT if name == "intro" else ROAD if name in road else SIDE_ROAD
-    return LONGER.get(name, usual)
+    return FRONT if name == "intro" else ROAD if name in road else SIDE_ROAD
 
 
 def chapters(root: Path) -> dict[str, list[str]]:
