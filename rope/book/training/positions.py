@@ -141,7 +141,7 @@ class Rotary(NoPositions):
 
 
 class PartialRotary(Rotary):
-    """The first half of each head rotated, the rest left without a position, as in GPT-NeoX.
+    """The first half of each head rotated, the rest left without a position (GPT-NeoX: a quarter).
 
     >>> from rope.book.training import Experiment
     >>> PartialRotary(Experiment())(torch.arange(4)).query[0].shape
