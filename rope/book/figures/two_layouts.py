@@ -103,5 +103,5 @@ def wrong_layout() -> Picture:
         figure,
         alt=f"Two maps of attention weights, {SIZE} queries by {SIZE} keys. In the right layout a "
         f"dark diagonal runs {BACK} places left of the main one. In the other layout that "
-        "diagonal is gone, and each query attends to itself and to its neighbour.",
+        "diagonal is gone, and each query attends mostly to itself and the token before.",
     )
