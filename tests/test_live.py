@@ -18,7 +18,7 @@ from rope.book.live import bundle, pages
 from rope.book.live.__main__ import CANNOT
 from rope.book.live.pages import page_cells, stored_text
 from rope.book.live.running import run
-from rope.book.live.slicing import needed
+from rope.book.tools.slicing import needed
 
 ROOT = Path(__file__).parents[1]
 CHAPTERS = sorted((ROOT / "chapters").glob("*.ipynb"))

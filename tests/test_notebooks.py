@@ -26,6 +26,7 @@ SPOILT = {
     "form": ('"id": "68b0ff16"', '"id": "8aefb6a0"'),
     "figures": ('"caption": "', '"captions": "'),
     "numbers": ('"## Summary\\n"', '"## Summary\\n", "One in 7,919 is prime.\\n"'),
+    "names": ('"assert change_of', '"cmath = 1\\n", "assert change_of'),
     "ticks": ('"source_hidden": true', '"source_hidden": false'),
 }
 

@@ -37,7 +37,8 @@ OURS = (
     "book/__init__.py",
     "book/live/__init__.py",
     "book/live/running.py",
-    "book/live/slicing.py",
+    "book/tools/__init__.py",
+    "book/tools/slicing.py",
 )
 LICENCES = """\
 What runs the proofs in these pages, and its licences.

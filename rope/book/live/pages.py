@@ -15,8 +15,8 @@ from typing import Any
 
 import nbformat
 
-from rope.book.live.slicing import Statement, needed, statements
 from rope.book.tools.notebooks import ASSERTS, HIDDEN_SOLUTION, IGNORED, TICK, code_cells, marks
+from rope.book.tools.slicing import Statement, needed, statements
 
 OURS = {"rope.symbolic"}
 THEIRS = {"mpmath", "sympy"}

@@ -13,7 +13,7 @@ from contextlib import redirect_stderr, redirect_stdout
 from difflib import ndiff
 from typing import Any
 
-from rope.book.live.slicing import needed
+from rope.book.tools.slicing import needed
 
 CELL, ABOVE = "<cell>", "<cells above>"
 MOST_TEXT, MOST_LINES = 100_000, 200  # that a cell may print; that are shown of a difference

@@ -215,7 +215,8 @@ def heading(cell: NotebookNode, first: bool, fold: str, figure: str) -> str:
     if not tags & {"hide-input", "remove-input", "hide-cell"}:
         return ""
     number = re.search(r"\*\*(.*?)\*\*", figure)
-    return f"{number[1]}: its code" if number else "Code that the next cells use"
+    own = cell["metadata"].get("mystnb", {}).get("code_prompt_show", "Code that the next cells use")
+    return f"{number[1]}: its code" if number else own
 
 
 def code_cell(

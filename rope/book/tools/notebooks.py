@@ -15,6 +15,7 @@ from rope.book.tools.execute import METADATA
 from rope.book.tools.minutes import limits, visible
 from rope.book.tools.numbers import claimed, claims, printed, stands
 from rope.book.tools.repository import IN_CELL, first_cell_source
+from rope.book.tools.slicing import statements
 
 LONGEST_CELL = 12
 LONGEST_HIDDEN_CELL = 40
@@ -255,10 +256,24 @@ def numbers(name: str, notebook: Notebook) -> Iterator[str]:
                 yield f"{number} is printed by no cell ({place}: {text.strip()[:70]})"
 
 
+def names(name: str, notebook: Notebook) -> Iterator[str]:
+    """Who types the open cells misses no name that a tick or the code of a figure made last."""
+    folded: dict[str, str] = {}
+    for cell_name, cell in named(notebook):
+        own: set[str] = set()
+        for statement in statements(cell["source"]):
+            for missed in () if HIDDEN & marks(cell) else folded.keys() & statement.reads - own:
+                yield f"{cell_name} reads {missed}, which was made in {folded[missed]}"
+            own |= statement.binds
+        apart = "check" in marks(cell) or "figure" in cell["metadata"].get("mystnb", {})
+        folded = {key: place for key, place in folded.items() if key not in own}
+        folded |= dict.fromkeys(own if apart else (), cell_name)
+
+
 RULES: dict[str, Callable[[str, Notebook], Iterator[str]]] = {
     rule.__name__: rule
     for rule in (
         runs, errors, ignored, paths, first_cell, goals, lengths, words, exercises, summary, form,
-        figures, ticks, numbers,
+        figures, ticks, numbers, names,
     )
 }  # fmt: skip

@@ -64,7 +64,7 @@ def name_folds(app: Any, page: str, source: list[str]) -> None:
         elif "figure" in settings:
             said = "Code of the figure"
         else:
-            said = "Set-up" if number == 0 else "Code"
+            said = settings.get("code_prompt_show", "Code" if number else "Set-up")
         settings |= {"code_prompt_show": said, "code_prompt_hide": said}
     source[0] = nbformat.writes(notebook)
 
