@@ -59,7 +59,7 @@ def family_scores(families: Mapping[str, ArrayLike], q: ArrayLike, k: ArrayLike)
         alt="Four panels of scores against the offset, past on the left and future on the right. "
         "Identity: a flat line. Rotation: a cosine of constant height. Stretched rotation: a "
         "cosine that dies out towards the past and grows towards the future. Jordan block: a "
-        "straight line that grows without bound in both directions.",
+        "rising straight line, unbounded in both directions.",
     )
 
 
