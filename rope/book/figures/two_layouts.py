@@ -101,7 +101,8 @@ def wrong_layout() -> Picture:
     axes[0].invert_yaxis()
     return picture(
         figure,
-        alt=f"Two maps of attention weights, {SIZE} queries by {SIZE} keys. In the right layout a "
-        f"dark diagonal runs {BACK} places left of the main one. In the other layout that "
-        "diagonal is gone, and each query attends mostly to itself and the token before.",
+        alt=f"Two maps of attention weights, {SIZE} queries by {SIZE} keys. On the left, in its "
+        f"own layout, a dark diagonal runs {BACK} places left of the main one. On the right, in "
+        "the other, that diagonal is gone, and each query attends mostly to itself and the token "
+        "before.",
     )
