@@ -40,7 +40,7 @@ def rotary_embedding(
     interleaved: plane j holds coordinates (2j, 2j+1); otherwise (j, j + R/2).
     inverse: rotate back, by the negative angle; a scale within the tables is applied again and not
     undone (`RotaryEmbedding` undoes its own).
-    inplace: write into x, the same bits; autograd sees the change.
+    inplace: write into x, the same bits; autograd sees the change, and checkpointing repeats it.
     tensor_format: "bhsd", "bshd" or "thd", of x alone and not of the tables.
     Tables of transformers, `[B, S, R]`, hold each plane twice: pass `cos[:, None, :, :R//2]`, or
     `[:, None, :, ::2]` for Cohere, and sin likewise, or use `rope.adapters.transformers`.
