@@ -1,0 +1,176 @@
+"""How an answer is judged: against each right way, then against each wrong one that is known."""
+
+from __future__ import annotations
+
+import copy
+import math
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+Function = Callable[..., Any]
+EPS = {"bfloat16": 2.0**-8, "float16": 2.0**-11}  # of all other dtypes float32's, 2**-24
+
+
+class Unusable(Exception):
+    """An answer that cannot be compared; its message is the cause."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What is wrong: its cause, the smallest input that shows it, the chapter that explains it."""
+
+    cause: str
+    example: str = ""
+    chapter: str = ""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One function that a step asks for.
+
+    inputs: tuples of arguments, from the simplest on; right: every right way, by what is said of
+    it; wrong: formulas, by the cause; view: what of a result is compared; diagnose: of an answer
+    that is a whole rotation, what is wrong with it; calls: makes of an answer what the inputs are
+    given to; roundings: of the answer's dtype, which are forgiven.
+    """
+
+    name: str
+    chapter: str
+    inputs: Callable[[Random], list[tuple[Any, ...]]]
+    right: dict[str, Function]
+    wrong: dict[str, Function]
+    view: Function = lambda result: result
+    diagnose: Callable[[Function], Fault | None] = lambda answer: None
+    calls: Callable[[Function], Function] = lambda answer: answer
+    roundings: int = 8
+
+
+def judged(part: Part, answer: Function, draw: Random) -> Fault | str:
+    """The fault of an answer, or what was tried where it has none."""
+    tried: list[tuple[tuple[Any, ...], Any]] = []
+    for given in part.inputs(draw):
+        try:
+            tried.append((given, _run(part, answer, given)))
+            numbers(part.view(tried[-1][1]))
+        except Exception as error:
+            return Fault(
+                _raised(error, answer), f"The call was {_call(part, given)}.", part.chapter
+            )
+
+    def agrees(formula: Function) -> int:
+        """How many inputs it takes until a formula gives something else."""
+        apart = (
+            n for n, one in enumerate(tried) if _differs(part, _run(part, formula, one[0]), one[1])
+        )
+        return next(apart, len(tried))
+
+    how, formula = max(part.right.items(), key=lambda way: agrees(way[1]))
+    if (number := agrees(formula)) == len(tried):
+        return part.diagnose(answer) or f"{part.name} on {number} inputs{how}"
+    given, result = tried[number]
+    example = _example(part, given, result, _run(part, formula, given))
+    for cause, wrong in part.wrong.items():
+        if agrees(wrong) == len(tried):
+            return Fault(cause, example, part.chapter)
+    if found := part.diagnose(answer):
+        return Fault(found.cause, example, found.chapter)
+    if not all(map(math.isfinite, numbers(part.view(result)))):
+        return Fault(f"{part.name} gives NaN or infinity", example, part.chapter)
+    if shape(part.view(result)) != shape(part.view(_run(part, formula, given))):
+        return Fault(f"{part.name} gives another shape", example, part.chapter)
+    return Fault(f"{part.name} is wrong in a way unknown to the judge", example, part.chapter)
+
+
+def _run(part: Part, formula: Function, given: tuple[Any, ...]) -> Any:
+    return part.calls(formula)(*copy.deepcopy(given))
+
+
+def numbers(value: Any) -> list[float]:
+    """All numbers of a result, in order: of lists, arrays, tensors; a complex one is two.
+
+    >>> numbers([1, (2.5, 3j)])
+    [1.0, 2.5, 0.0, 3.0]
+    """
+    value = value.tolist() if hasattr(value, "tolist") else value
+    if isinstance(value, (list, tuple)):
+        return [number for part in value for number in numbers(part)]
+    if value is None or value is ...:
+        raise Unusable("nothing is returned yet")
+    return [value.real, value.imag] if isinstance(value, complex) else [float(value)]
+
+
+def shape(value: Any) -> list[int]:
+    """The lengths of a result's axes, as far as the first part of each shows them."""
+    if hasattr(value, "shape"):
+        return list(value.shape)
+    if isinstance(value, (list, tuple)):
+        return [len(value), *(shape(value[0]) if value else ())]
+    return []
+
+
+def shown(value: Any) -> str:
+    """A value in a sentence: its numbers where they are few, its shape where they are many.
+
+    >>> shown((1.0, [0.123456789, 2j])), shown([0.0] * 9)
+    ('(1, [0.12346, 0+2j])', 'shape [9]')
+    """
+    if shape(value) and len(numbers(value)) > 8:
+        return f"shape {shape(value)}"
+    value = value.tolist() if hasattr(value, "tolist") else value
+    if isinstance(value, (list, tuple)):
+        left, right = "[]" if isinstance(value, list) else "()"
+        return f"{left}{', '.join(map(shown, value))}{right}"
+    if isinstance(value, float):
+        return f"{round(value, 9) + 0.0:.5g}"  # no −0, no 6e-17
+    return f"{value:.5g}" if isinstance(value, complex) else repr(value)
+
+
+def _differs(part: Part, truth: Any, result: Any) -> bool:
+    """Whether a result is not the truth, beyond the rounding of its own dtype."""
+    a, b = part.view(result), part.view(truth)
+    if len(shape(b)) > 1 and shape(a) != shape(b):  # of numbers and lists the values alone count
+        return True
+    eps = max(map(_eps, result if isinstance(result, (tuple, list)) else (result,)), default=0)
+    within = min(
+        part.roundings
+        * eps
+        * (1 + max(filter(math.isfinite, map(abs, numbers(truth))), default=0)),
+        0.05,
+    )
+    a, b = numbers(a), numbers(b)
+    return len(a) != len(b) or not all(
+        abs(x - y) <= within or (x != x and y != y) for x, y in zip(a, b, strict=True)
+    )
+
+
+def _eps(value: Any) -> float:
+    return EPS.get(str(getattr(value, "dtype", "")).removeprefix("torch."), 2.0**-24)
+
+
+def _call(part: Part, given: tuple[Any, ...]) -> str:
+    return f"{part.name}({', '.join(map(shown, given))})"
+
+
+def _example(part: Part, given: tuple[Any, ...], result: Any, truth: Any) -> str:
+    """A call, what it gives and must give: all of it, or of many numbers the one farthest off."""
+    a, b, of = shown(result), shown(truth), ""
+    x, y = numbers(part.view(result)), numbers(part.view(truth))
+    if len(y) > 8 and len(x) == len(y):
+        at = max(range(len(y)), key=lambda n: math.inf if x[n] != x[n] else abs(x[n] - y[n]))
+        a, b, of = shown(x[at]), shown(y[at]), f" as number {at + 1} of {len(y)}"
+    return f"{_call(part, given)} gives {a}{of}; it must give {b}."
+
+
+def _raised(error: Exception, answer: Function) -> str:
+    """An exception of the reader's code as a sentence, with the reader's own line."""
+    if isinstance(error, Unusable):
+        return str(error)
+    code = getattr(answer, "__code__", None)
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if code and frame.filename == code.co_filename]
+    message = " ".join(str(error).split())[:200].rstrip(".")
+    where = f", in line {lines[-1]}" if lines else ""
+    return f"it raises {type(error).__name__}: {message}{where}"

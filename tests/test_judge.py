@@ -1,0 +1,69 @@
+"""The judge of "Build it yourself": answers that people wrote, and right ones in several styles.
+
+A file of tests/answers is a step. Its functions `wrong_...` are mistakes: the docstring has a line
+`Source:`, where it was made, and a last line `Cause:`, how the judge must begin. Its functions
+`right_...` must be accepted. Where a step asks for two functions, the line `Part:` says which one
+this is; the other is then the truth.
+"""
+
+import importlib.util
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+from rope.book import judge as package
+from rope.book.judge import judge, verdict
+
+ANSWERS = sorted((Path(__file__).parent / "answers").glob("step_*.py"))
+
+
+def load(path):
+    specification = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module
+
+
+def told(function, name):
+    """What stands behind a name in a function's docstring."""
+    found = re.search(rf"^\s*{name}: ((?:.|\n(?!\s*\w+: ))*)", inspect.getdoc(function) or "", re.M)
+    return " ".join(found[1].split()) if found else ""
+
+
+def given(step, function):
+    """The answers to a step, of which this function is one."""
+    asked = package.asked(step)
+    own = told(function, "Part") or asked[0].name
+    return [function if part.name == own else next(iter(part.right.values())) for part in asked]
+
+
+def functions(kind):
+    for path in ANSWERS:
+        step = int(path.stem.partition("_")[2])
+        for name, function in vars(load(path)).items():
+            if name.startswith(kind):
+                yield pytest.param(step, function, id=f"{step}-{name}")
+
+
+@pytest.mark.parametrize(("step", "wrong"), functions("wrong_"))
+def test_a_mistake_is_named(step, wrong):
+    said = verdict(step, *given(step, wrong))
+    assert told(wrong, "Source").startswith("https://")
+    assert not said.right
+    assert said.cause.startswith(told(wrong, "Cause")), said.text
+    assert "unknown to the judge" not in said.cause
+
+
+@pytest.mark.parametrize(("step", "right"), functions("right_"))
+def test_a_right_answer_is_accepted(step, right):
+    assert verdict(step, *given(step, right)).text.startswith("✓")
+
+
+@pytest.mark.parametrize("path", ANSWERS, ids=lambda path: path.stem)
+def test_each_step_has_eight_mistakes_of_different_causes_and_four_right_answers(path):
+    names = vars(load(path)).items()
+    causes = {told(function, "Cause") for name, function in names if name.startswith("wrong_")}
+    assert len(causes - {""}) >= 8
+    assert len([name for name, _ in names if name.startswith("right_")]) >= 4
