@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from rope.book import judge as package
-from rope.book.judge import judge, verdict
+from rope.book.judge import verdict
 
 ANSWERS = sorted((Path(__file__).parent / "answers").glob("step_*.py"))
 
@@ -47,7 +47,7 @@ def functions(kind):
                 yield pytest.param(step, function, id=f"{step}-{name}")
 
 
-@pytest.mark.parametrize(("step", "wrong"), functions("wrong_"))
+@pytest.mark.parametrize(("step", "wrong"), list(functions("wrong_")))
 def test_a_mistake_is_named(step, wrong):
     said = verdict(step, *given(step, wrong))
     assert told(wrong, "Source").startswith("https://")
@@ -56,7 +56,7 @@ def test_a_mistake_is_named(step, wrong):
     assert "unknown to the judge" not in said.cause
 
 
-@pytest.mark.parametrize(("step", "right"), functions("right_"))
+@pytest.mark.parametrize(("step", "right"), list(functions("right_")))
 def test_a_right_answer_is_accepted(step, right):
     assert verdict(step, *given(step, right)).text.startswith("✓")
 
