@@ -181,7 +181,7 @@ def _batch(interleaved: bool) -> Function:
 
 LAYOUTS = {", in halves": False, ", in neighbours": True}
 STEP_5 = Part(
-    "rotate",
+    "rotate_head",
     "Two layouts",
     _head_inputs,
     {
@@ -192,7 +192,7 @@ STEP_5 = Part(
     diagnose=lambda answer: _fault(_rows(answer)),
 )
 STEP_6 = Part(
-    "rotate",
+    "rotate_batch",
     "Rotary attention",
     _batch_inputs,
     {said: _batch(layout) for said, layout in LAYOUTS.items()},

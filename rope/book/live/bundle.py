@@ -30,11 +30,14 @@ PACKAGES = ("mpmath", "sympy")
 
 HERE = Path(__file__).parent
 PACKAGE = HERE.parents[1]
-ASSETS = ("buttons.css", "buttons.js", "python.js")  # what a page loads at once
+ASSETS = ("buttons.css", "buttons.js", "judge.js", "python.js")  # what a page loads at once
 OURS = (
     "__init__.py",
     "symbolic.py",
     "book/__init__.py",
+    "book/judge/__init__.py",
+    "book/judge/answers.py",
+    "book/judge/in_python.py",
     "book/live/__init__.py",
     "book/live/running.py",
     "book/tools/__init__.py",

@@ -52,6 +52,10 @@
 
     const cell = { data, number, stale: false, tell, busy, show, outdate };
     cells.push(cell);
+    if (data.judged) {
+      window.ropeJudge.equip(data, bar);
+      edit(); // to be written in
+    }
 
     function outdate() {
       cell.stale = true;
@@ -78,7 +82,12 @@
       const lines = document.createDocumentFragment(); // the page is told once, of all of them
       const line = (text, kind) => lines.append(element("span", kind, text + "\n"));
       const edited = data.edited !== undefined;
-      if (result.same && !result.text && edited) tell("✓ ran without an exception");
+      if (data.judged && !result.error) {
+        const { said, right, lines: below } = window.ropeJudge.read(data, result);
+        tell(said, right ? "right" : "wrong");
+        below.forEach((text) => line(text));
+        if (right) window.ropeJudge.open(input);
+      } else if (result.same && !result.text && edited) tell("✓ ran without an exception");
       else if (result.same && !result.text) tell("✓ ran, nothing to print, as in the book", "right");
       else if (result.same) tell("✓ as printed", "right");
       else if (result.error) tell("✗ the cell raises an exception", "wrong");
@@ -86,7 +95,7 @@
       if (result.error) {
         if (result.text) line(result.text);
         line(result.error, "rope-live-error");
-      } else {
+      } else if (!data.judged) {
         // Nothing where it is as printed: that stands below.
         result.difference.forEach((text) => {
           const kind = { "- ": "rope-live-less", "+ ": "rope-live-more" }[text.slice(0, 2)];
@@ -97,7 +106,7 @@
       output.hidden = !output.textContent;
     }
 
-    function edit() {
+    function edit(click) {
       if (editor) return leave();
       editor = element("textarea", "rope-live-editor");
       editor.value = data.edited ?? data.source;
@@ -115,6 +124,7 @@
         data.edited = editor.value === data.source ? undefined : editor.value;
         forget(number);
         resetButton.hidden = data.edited === undefined;
+        if (data.judged) window.ropeJudge.keep(data.judged, { code: editor.value });
         fit();
       });
       editor.addEventListener("keydown", (event) => {
@@ -130,7 +140,8 @@
       editing.append(numbers, editor);
       input.insertBefore(editing, bar);
       editButton.textContent = "Done";
-      editor.focus();
+      resetButton.hidden = data.edited === undefined;
+      if (click) editor.focus();
     }
 
     // What was changed stays, shown without colours: these belong to the book's code.
@@ -152,6 +163,7 @@
 
     function reset() {
       data.edited = undefined;
+      if (data.judged) window.ropeJudge.keep(data.judged, { code: undefined, right: false });
       resetButton.hidden = true;
       if (editor) leave();
       showCode();
@@ -174,6 +186,8 @@
   });
   // A page that is left forgets its edits, so the browser asks.
   window.addEventListener("beforeunload", (event) => {
-    if (cells.some((cell) => cell.data.edited !== undefined)) event.preventDefault();
+    const lost = ({ data }) =>
+      data.edited !== undefined && !(data.judged && window.ropeJudge.keeps());
+    if (cells.some(lost)) event.preventDefault();
   });
 })();

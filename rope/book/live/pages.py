@@ -18,12 +18,13 @@ import nbformat
 from rope.book.tools.notebooks import ASSERTS, HIDDEN_SOLUTION, IGNORED, TICK, code_cells, marks
 from rope.book.tools.slicing import Statement, needed, statements
 
-OURS = {"rope.symbolic"}
+OURS = {"rope.symbolic", "rope.book.judge"}
 THEIRS = {"mpmath", "sympy"}
 # What Python's library has and a browser has not, of what a chapter might import.
 ABSENT = {"ctypes", "multiprocessing", "socket", "subprocess", "threading"}
 # Between these marks stands what was put in, so that it can be put in again.
 START, END = "<!-- live -->", "<!-- /live -->"
+JUDGED = re.compile(r"^judge\((\d)", re.MULTILINE)
 GOALS = re.compile(r'<div class="goals admonition">.*?</div>\n', re.DOTALL)
 
 
@@ -75,17 +76,20 @@ def runs(above: list[str], cell: dict[str, Any]) -> bool:
 def page_cells(notebook: dict[str, Any]) -> list[dict[str, Any]]:
     """All code cells of a notebook as the page's script reads them; a cell that runs has `stored`.
 
-    The others are there because one that runs may need some of their lines.
+    The others are there because one that runs may need some of their lines. `judged` is the step
+    of a cell that is an answer to be judged.
     """
     cells = code_cells(notebook)
     # A claim stands above its fold, not in its code.
     sources = [TICK.sub("", cell["source"]) for cell in cells]
-    return [
-        {"source": source, "stored": stored_text(cell)}
-        if runs(sources[:number], cell)
-        else {"source": source}
-        for number, (source, cell) in enumerate(zip(sources, cells, strict=True))
-    ]
+    listed: list[dict[str, Any]] = []
+    for number, (source, cell) in enumerate(zip(sources, cells, strict=True)):
+        listed.append({"source": source})
+        if runs(sources[:number], cell):
+            listed[-1]["stored"] = stored_text(cell)
+            if "judge" in marks(cell) and (step := JUDGED.search(source)):
+                listed[-1]["judged"] = int(step[1])
+    return listed
 
 
 def folds(notebook: dict[str, Any]) -> Iterator[str]:
@@ -107,10 +111,12 @@ def note(name: str, notebook: dict[str, Any], cells: list[dict[str, Any]], size:
         return f"The cells of this page run in {link}its notebook</a>."
     verb, places = ("runs", "") if len(where) == 1 else ("run", "all ")
     places = "" if "" in where else f", {places}in the folded {' and '.join(sorted({*where}))}"
+    kept = "What you write is kept in this browser and sent nowhere. "
+    judged = any("judged" in cell for cell in cells)
     return (
         f"{len(where)} of this page’s {len(cells)} cells {verb} here{places}. "
         f"The first click on Run starts Python with SymPy ({size / 1e6:.0f} MB, part of this "
-        "book). Edit the code: turn a sign and see its proof fail. "
+        f"book). {kept if judged else 'Edit the code: turn a sign and see its proof fail. '}"
         f"The other cells run in {link}the notebook</a>; most need NumPy or PyTorch."
     )
 
@@ -142,10 +148,8 @@ def without(text: str) -> str:
     return re.sub(f"{START}.*?{END}", "", text, flags=re.DOTALL)
 
 
-def _scripts(cells: list[dict[str, str]], sizes: dict[str, int]) -> str:
+def _scripts(cells: list[dict[str, Any]], sizes: dict[str, int]) -> str:
     data = json.dumps({"cells": cells, "parts": sizes}).replace("<", r"\u003c")
-    return (
-        f'<script type="application/json" id="rope-live">{data}</script>'
-        f'<script defer="defer" src="../_static/live/python.js"></script>'
-        f'<script defer="defer" src="../_static/live/buttons.js"></script>'
-    )
+    names = ["python", *["judge"] * any("judged" in cell for cell in cells), "buttons"]
+    scripts = [f'<script defer="defer" src="../_static/live/{name}.js"></script>' for name in names]
+    return f'<script type="application/json" id="rope-live">{data}</script>' + "".join(scripts)

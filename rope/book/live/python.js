@@ -7,10 +7,12 @@ window.ropeLive = (function () {
   const PAGE = JSON.parse(document.getElementById("rope-live").textContent);
   const BYTES = Object.values(PAGE.parts).reduce((sum, bytes) => sum + bytes, 0);
   const MEGABYTES = Math.round(BYTES / 1e6);
+  const LONGEST = 10; // seconds, for an answer that a judge tries
 
   const files = {}; // filled by the scripts, by their names
   let loading = null; // a promise of them
   let worker = null;
+  let ready = false; // the worker has started
   let waiting = new Map(); // cells whose result has not come, by their number
 
   function tellAll(text) {
@@ -49,7 +51,11 @@ window.ropeLive = (function () {
     const started = (worker = new Worker(code, { type: "module" }));
     worker.onmessage = ({ data }) => {
       if (worker !== started) return; // what it said before it was ended
-      if (data.ready) tellAll("Running …");
+      if (data.ready) {
+        ready = true;
+        tellAll("Running …");
+        waiting.forEach(limit);
+      }
       if (data.failed) fail(data.failed);
       if (data.result) finish(data.number, data.result);
     };
@@ -63,6 +69,16 @@ window.ropeLive = (function () {
     worker.postMessage({ number, cell: { above, source: edited ?? source, stored } });
   }
 
+  // An answer may hold an endless loop, which only the end of Python ends.
+  function limit(cell) {
+    if (!cell.data.judged) return;
+    clearTimeout(cell.limit);
+    cell.limit = setTimeout(() => {
+      if (waiting.get(cell.number) !== cell) return;
+      end(`✗ Step ${cell.data.judged}: no end after ${LONGEST} s: is there an endless loop?`, "wrong");
+    }, LONGEST * 1000);
+  }
+
   function run(cell) {
     if (waiting.has(cell.number)) return;
     waiting.set(cell.number, cell);
@@ -71,6 +87,7 @@ window.ropeLive = (function () {
     if (worker) {
       cell.tell("Running …");
       ask(cell);
+      if (ready) limit(cell);
     } else {
       start().catch((error) => fail(error.message));
     }
@@ -79,6 +96,7 @@ window.ropeLive = (function () {
   function finish(number, result) {
     const cell = waiting.get(number);
     waiting.delete(number);
+    clearTimeout(cell.limit);
     cell.busy(false);
     cell.show(result);
   }
@@ -87,6 +105,7 @@ window.ropeLive = (function () {
   function end(text, kind) {
     if (worker) worker.terminate();
     worker = null;
+    ready = false;
     const ended = waiting;
     waiting = new Map();
     ended.forEach((cell) => {
