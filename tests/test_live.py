@@ -39,7 +39,7 @@ COUNTS = {
     "two_layouts": 3,
     "what_the_model_uses": 2,
     "why_position": 3,
-    "why_rotation": 9,
+    "why_rotation": 8,
 }
 
 
