@@ -28,7 +28,7 @@ def roofline() -> Any:
         chart.slider("arithmetic", 9, 14.5, 0.001, 13.826, "operations a second, power of ten"),
         chart.slider("memory", 9, 13.5, 0.001, 12.525, "bytes a second, power of ten"),
         chart.slider("e", 2, 4, 2, 2, "bytes an element"),
-        chart.slider("moved", 1, 12, 0.5, 1, "bytes moved, over the least"),
+        chart.slider("moved", 1, 12, 0.1, 1, "bytes moved, over the least"),
     )
     formulas = (
         chart.derived("peak", "pow(10, arithmetic)"),
