@@ -26,6 +26,7 @@ CHAPTERS = sorted((ROOT / "chapters").glob("*.ipynb"))
 COUNTS = {
     "across_devices": 1,
     "beyond_the_trained_length": 2,
+    "build_your_own": 7,
     "eulers_formula": 18,
     "finding_a_token": 1,
     "is_my_rope_right": 1,

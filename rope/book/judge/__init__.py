@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from importlib import import_module
 from random import Random
+from textwrap import fill
 
 from rope.book.judge.answers import Fault, Function, Part, judged
 
@@ -63,7 +64,8 @@ def verdict(step: int, *answers: Function) -> Verdict:
         said = judged(part, answer, Random(step))
         if isinstance(said, Fault):
             lines = [f"✗ Step {step}: {said.cause}.", said.example, f'See "{said.chapter}".']
-            return Verdict(False, "\n".join(filter(None, lines)), said.cause)
+            text = "\n".join(fill(line, 80, subsequent_indent="  ") for line in lines if line)
+            return Verdict(False, text, said.cause)
         tried.append(said)
     return Verdict(True, f"✓ Step {step}: right. Tried: {'; '.join(tried)}.")
 

@@ -53,7 +53,7 @@ def judged(part: Part, answer: Function, draw: Random) -> Fault | str:
     tried: list[tuple[tuple[Any, ...], Any]] = []
     for given in part.inputs(draw):
         try:
-            tried.append((given, _run(part, answer, given)))
+            tried.append((given, _run(part, _returning(answer), given)))
             numbers(part.view(tried[-1][1]))
         except Exception as error:
             return Fault(
@@ -88,6 +88,17 @@ def _run(part: Part, formula: Function, given: tuple[Any, ...]) -> Any:
     return part.calls(formula)(*copy.deepcopy(given))
 
 
+def _returning(answer: Function) -> Function:
+    """The answer, which must return something."""
+
+    def called(*given: Any) -> Any:
+        if (result := answer(*given)) is None or result is ...:
+            raise Unusable("nothing is returned yet")
+        return result
+
+    return called
+
+
 def numbers(value: Any) -> list[float]:
     """All numbers of a result, in order: of lists, arrays, tensors; a complex one is two.
 
@@ -97,8 +108,6 @@ def numbers(value: Any) -> list[float]:
     value = value.tolist() if hasattr(value, "tolist") else value
     if isinstance(value, (list, tuple)):
         return [number for part in value for number in numbers(part)]
-    if value is None or value is ...:
-        raise Unusable("nothing is returned yet")
     return [value.real, value.imag] if isinstance(value, complex) else [float(value)]
 
 

@@ -86,6 +86,8 @@
         const { said, right, lines: below } = window.ropeJudge.read(data, result);
         tell(said, right ? "right" : "wrong");
         below.forEach((text) => line(text));
+        const printed = input.parentElement.querySelector(".cell_output");
+        if (printed) printed.hidden = true; // which was of the empty function
         if (right) window.ropeJudge.open(input);
       } else if (result.same && !result.text && edited) tell("✓ ran without an exception");
       else if (result.same && !result.text) tell("✓ ran, nothing to print, as in the book", "right");

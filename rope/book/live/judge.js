@@ -41,7 +41,7 @@ window.ropeJudge = (function () {
 
   // What the judge has printed: its verdict, the lines below it; its own marks are those of Python.
   function read(data, result) {
-    const [said, ...rest] = result.text.split("\n");
+    const [said, ...rest] = result.text.replace(/\n {2}/g, " ").split("\n"); // lines unfolded
     const right = !result.error && said.startsWith("✓");
     keep(data.judged, { right });
     return { said, right, lines: rest.filter((line) => !/^1 [✓·]/.test(line)) };

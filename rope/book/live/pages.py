@@ -15,6 +15,7 @@ from typing import Any
 
 import nbformat
 
+from rope.book.judge import MODULES
 from rope.book.tools.notebooks import ASSERTS, HIDDEN_SOLUTION, IGNORED, TICK, code_cells, marks
 from rope.book.tools.slicing import Statement, needed, statements
 
@@ -24,7 +25,7 @@ THEIRS = {"mpmath", "sympy"}
 ABSENT = {"ctypes", "multiprocessing", "socket", "subprocess", "threading"}
 # Between these marks stands what was put in, so that it can be put in again.
 START, END = "<!-- live -->", "<!-- /live -->"
-JUDGED = re.compile(r"^judge\((\d)", re.MULTILINE)
+JUDGED = re.compile(r"\b(?:judge|verdict)\((\d)")
 GOALS = re.compile(r'<div class="goals admonition">.*?</div>\n', re.DOTALL)
 
 
@@ -65,7 +66,8 @@ def stored_text(cell: dict[str, Any]) -> str:
 def runs(above: list[str], cell: dict[str, Any]) -> bool:
     """Whether a cell can run in the page, and is worth it: it prints or asserts something."""
     own = statements(cell["source"])
-    if not own or marks(cell) & IGNORED:
+    step = JUDGED.search(cell["source"])
+    if not own or marks(cell) & IGNORED or (step and MODULES[int(step[1]) - 1] != "in_python"):
         return False
     chosen, unknown = needed(above, cell["source"])
     imported = modules([*chosen, *own])
