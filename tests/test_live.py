@@ -37,7 +37,7 @@ COUNTS = {
     "on_the_gpu": 5,
     "properties": 2,
     "rotation_in_two_dimensions": 9,
-    "two_layouts": 3,
+    "two_layouts": 2,
     "what_the_model_uses": 2,
     "why_position": 3,
     "why_rotation": 8,
