@@ -17,7 +17,7 @@ import rope
 from rope.book.paper.notebooks import make_notebooks
 from rope.book.paper.publish import offer
 from rope.book.tools import execute, repository
-from rope.book.tools.notebooks import TICK
+from rope.book.tools.minutes import TICK
 
 ROOT = Path(__file__).parents[1]
 SOURCES = sorted((ROOT / "chapters").glob("*.ipynb"))

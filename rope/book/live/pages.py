@@ -16,7 +16,8 @@ from typing import Any
 import nbformat
 
 from rope.book.judge import MODULES
-from rope.book.tools.notebooks import ASSERTS, HIDDEN_SOLUTION, IGNORED, TICK, code_cells, marks
+from rope.book.tools.minutes import TICK
+from rope.book.tools.notebooks import ASSERTS, HIDDEN_SOLUTION, IGNORED, code_cells, marks
 from rope.book.tools.slicing import Statement, needed, statements
 
 OURS = {"rope.symbolic", "rope.book.judge"}

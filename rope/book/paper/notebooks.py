@@ -29,7 +29,8 @@ from rope.book.paper.browser import DRAWN_BY_SCRIPT, photos
 from rope.book.paper.markdown import CELL, escaped, to_markdown, unfolding
 from rope.book.paper.pages import Book, Page
 from rope.book.paper.pictures import controls
-from rope.book.tools.notebooks import TICK, claim
+from rope.book.tools.minutes import TICK
+from rope.book.tools.notebooks import claim
 
 SET_UP = "Set-up: imports the book's package; on Colab it is installed first"
 # Of a cell's outputs: what shows without an extension, and without trust in the notebook.

@@ -23,6 +23,7 @@ ROAD, SIDE_ROAD, FRONT = (2000, 150), (2600, 200), (1000, 20)
 FOLDED = {"check", "hide-input", "hide-cell", "remove-input"}
 MOVING = "application/vnd.vegalite.v5+json"
 SOLUTION = re.compile(r"^:::\{solution-start\}.*?^:::\{solution-end\}\n:::$", re.M | re.S)
+TICK = re.compile(r"# (✓ .{12,120})\n")  # the one line that is seen of a cell that only checks
 CELL = re.compile(r"^\[\[code (\d+)\]\]$", re.MULTILINE)
 # A formula counts as one word, and so does a name in code type.
 FORMULA = re.compile(r"\$\$.*?\$\$|\$[^$]*\$|^```\{math\}.*?^```|`[^`]+`", re.DOTALL | re.MULTILINE)
@@ -32,17 +33,19 @@ TIME = re.compile(r"(?<=\*\*Time:\*\* )[^.]*\.")
 
 @dataclass(frozen=True)
 class Visible:
-    """What a chapter shows unfolded: words, those of exercises apart, lines of code, figures."""
+    """What a chapter shows unfolded: words, those of exercises and ticks apart, lines, figures."""
 
     words: int
     exercises: int
+    ticks: int
     lines: int
     moving: int
 
     @property
     def minutes(self) -> int:
         """The minutes that a reader is told."""
-        return round(self.words / WORDS_A_MINUTE + self.lines * SECONDS_A_LINE / 60 + self.moving)
+        read = (self.words + self.ticks) / WORDS_A_MINUTE
+        return round(read + self.lines * SECONDS_A_LINE / 60 + self.moving)
 
 
 def visible(notebook: dict[str, Any]) -> Visible:
@@ -55,9 +58,11 @@ def visible(notebook: dict[str, Any]) -> Visible:
     text = "\n".join(unfolded(SOLUTION.sub("", whole)))
     seen = [cells[int(number)] for number in CELL.findall(text)]
     lesson, _, exercises = CELL.sub("", text).partition("\n## Exercises\n")
+    titles = (TICK.match(cell["source"]) for cell in seen)
     return Visible(
         words=count(lesson),
         exercises=count(exercises),
+        ticks=sum(count(title[1]) for title in titles if title),
         lines=sum(
             len(cell["source"].splitlines())
             for cell in seen

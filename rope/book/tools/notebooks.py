@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from rope.book.tools.execute import METADATA
-from rope.book.tools.minutes import limits, visible
+from rope.book.tools.minutes import TICK, limits, visible
 from rope.book.tools.numbers import claimed, claims, printed, stands
 from rope.book.tools.repository import IN_CELL, first_cell_source
 from rope.book.tools.slicing import statements
@@ -38,7 +38,6 @@ MACHINES = re.compile(
 )
 GOALS = re.compile(r"^:::\{admonition\}.*\n:class: goals$", re.MULTILINE)
 EXERCISE = re.compile(r"^:::\{exercise\}.*\n:label: (\S+)$", re.MULTILINE)
-TICK = re.compile(r"# (✓ .{12,120})\n")
 HIDDEN_SOLUTION = re.compile(r"^:::\{solution-start\} (\S+)\n:class: dropdown$", re.MULTILINE)
 
 Cell = dict[str, Any]
