@@ -8,14 +8,19 @@ this is; the other is then the truth.
 
 import importlib.util
 import inspect
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
+import nbformat
 import pytest
 
 from rope.book import judge as package
 from rope.book.judge import verdict
 
+ROOT = Path(__file__).parents[1]
 ANSWERS = sorted((Path(__file__).parent / "answers").glob("step_*.py"))
 
 
@@ -67,3 +72,103 @@ def test_each_step_has_eight_mistakes_of_different_causes_and_four_right_answers
     causes = {told(function, "Cause") for name, function in names if name.startswith("wrong_")}
     assert len(causes - {""}) >= 8
     assert len([name for name, _ in names if name.startswith("right_")]) >= 4
+
+
+def blocks():
+    """The code of the page's fenced blocks by language, and its solutions."""
+    notebook = nbformat.read(ROOT / "chapters" / "build_your_own.ipynb", as_version=4)
+    text = "\n".join(cell["source"] for cell in notebook["cells"])
+    fenced = dict(re.findall(r"```(\w+)\n(.*?)```", text, re.DOTALL))
+    inside, solutions = False, []
+    for cell in notebook["cells"]:
+        if cell["cell_type"] == "code" and inside:
+            solutions.append(cell["source"])
+        elif "{solution-" in cell["source"]:
+            inside = "{solution-start}" in cell["source"]
+    return fenced, "\n".join(solutions)
+
+
+IMPORTS = """
+from math import cos, sin
+import torch
+from torch.nn.functional import linear, scaled_dot_product_attention
+from rope.book.judge import verdict
+"""
+
+
+@pytest.mark.parametrize(
+    "change", [None, ("x * c - y * s, x * s + y * c", "x * c + y * s, y * c - x * s")]
+)
+def test_a_file_of_answers_is_graded_as_the_page_says(tmp_path, change):
+    fenced, solutions = blocks()
+    answers = IMPORTS + re.sub(r"(?m)^assert .*$", "", solutions)
+    if change:
+        assert change[0] in answers
+        answers = answers.replace(*change, 1)
+    (tmp_path / "mine.py").write_text(answers)
+    (tmp_path / "test_steps.py").write_text(fenced["python"])
+    run = lambda *command: subprocess.run(
+        [sys.executable, "-m", *command], cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True, text=True,
+    )  # fmt: skip
+    done = run("pytest", "-q", "-p", "no:cacheprovider", "test_steps.py")
+    assert done.returncode == (1 if change else 0), done.stdout
+    if change:
+        assert "2 failed, 7 passed" in done.stdout  # the score of step 2 calls step 1
+        assert "✗ Step 1: the pair turns clockwise" in done.stdout
+    command = fenced["sh"].split()
+    assert command[:3] == ["python", "-m", "rope.diagnose"]
+    assert run(*command[2:]).returncode == 0
+
+
+def test_the_command_fails_for_a_wrong_rotation(tmp_path):
+    fenced, _ = blocks()
+    (tmp_path / "mine.py").write_text("def rotate_batch(q, k, position_ids):\n    return q, k\n")
+    done = subprocess.run(
+        [sys.executable, *fenced["sh"].split()[1:]], cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 1 and "positions-ignored" in done.stdout
+
+
+@pytest.mark.parametrize("step", range(1, 10))
+def test_nothing_is_answered_by_a_traceback(step):
+    """Nor by a right mark: nothing, a word, NaN, too many arguments, an exception, an ellipsis."""
+    for answer in (
+        lambda *given: None, lambda *given: "word", lambda *given: float("nan"),
+        lambda: 0, lambda *given: {}[0], lambda *given: ..., lambda *given: [[1.0], 2.0],
+        lambda *given: given,
+    ):  # fmt: skip
+        said = verdict(step, *[answer] * len(package.asked(step)))
+        assert not said.right and said.text.startswith(f"✗ Step {step}: ") and said.cause
+
+
+def test_a_memorised_output_is_not_enough():
+    known = {(1.0, 0.0): (0.0, 1.0), (0.0, 1.0): (-1.0, 0.0)}
+    assert not verdict(1, lambda x, y, angle: known.get((x, y), (0.0, 0.0))).right
+
+
+@pytest.mark.parametrize(
+    ("step", "answers"), [(0, []), (10, []), (1, []), (8, [len]), ("1", [len])]
+)
+def test_a_call_that_makes_no_sense_is_refused(step, answers):
+    with pytest.raises(ValueError, match=r"step (is|\d got)"):
+        verdict(step, *answers)
+
+
+def test_marks_are_kept(capsys):
+    package.passed.clear()
+    package.judge(3, lambda m, d, b: [m * b ** (-2 * j / d) for j in range(d // 2)])
+    assert capsys.readouterr().out.endswith("1 ·  2 ·  3 ✓  4 ·  5 ·  6 ·  7 ·  8 ·  9 ·\n")
+    package.judge(3, lambda m, d, b: [])
+    assert "✓" not in capsys.readouterr().out
+
+
+def test_chapters_are_named_as_they_are():
+    titles = {
+        nbformat.read(path, as_version=4)["cells"][0]["source"].split("\n")[0].lstrip("# ")
+        for path in (ROOT / "chapters").glob("*.ipynb")
+    }
+    for step in package.STEPS:
+        for part in package.asked(step):
+            assert any(title.startswith(part.chapter.split(": ")[0]) for title in titles)

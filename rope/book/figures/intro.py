@@ -16,7 +16,7 @@ COLUMNS, STEP, ROW = 4, 1.3, 0.6  # from one box to the next
 PART = 0.9  # from a part's last row to the next part
 BOX = "round,pad=0.02,rounding_size=0.08"
 
-COLOURS = (BLUE, GREEN, PURPLE, OCHRE, VERMILION, SKY)  # one a part
+COLOURS = (BLUE, INK, GREEN, PURPLE, OCHRE, VERMILION, SKY)  # one a part
 
 # README's picture. The key's n runs to LAST; the query is AHEAD of it (left), or stays at LAST.
 # Where nothing moves, n is LAST - AHEAD, and both halves show the same pair.
@@ -39,6 +39,7 @@ CHAPTERS = (
     (ROAD, "rotary_attention", "Rotary\nattention"),
     (ROAD, "on_the_gpu", "Bytes and\nkernels"),
     (ROAD, "training", "What\ntraining shows"),
+    ("Build it", "build_your_own", "Build it\nyourself"),
     ("Angles", "properties", "Properties"),
     ("Angles", "precision", "How exact\nmust it be?"),
     ("Angles", "longer_context", "Longer\ncontext"),
@@ -56,7 +57,7 @@ CHAPTERS = (
 
 def book_map() -> Picture:
     """The chapters, each part in a colour; on the built page each box is a link."""
-    figure, ax = subplots(height=6.3)
+    figure, ax = subplots(height=7.1)
     ax.set_axis_off()
     y, rows = 0.0, []
     for (part, chapters), colour in zip(groupby(CHAPTERS, key=itemgetter(0)), COLOURS, strict=True):

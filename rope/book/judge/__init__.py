@@ -15,7 +15,7 @@ from textwrap import fill
 
 from rope.book.judge.answers import Fault, Function, Part, judged
 
-__all__ = ["Verdict", "judge", "verdict"]
+__all__ = ["Verdict", "asked", "judge", "verdict"]
 
 STEPS = range(1, 10)
 MODULES = 3 * ["in_python"] + 3 * ["rotations"] + 2 * ["attention"] + ["checkpoint"]

@@ -124,7 +124,7 @@ def shown(value: Any) -> str:
     """A value in a sentence: its numbers where they are few, its shape where they are many.
 
     >>> shown((1.0, [0.123456789, 2j])), shown([0.0] * 9)
-    ('(1, [0.12346, 0+2j])', 'shape [9]')
+    ('(1, [0.12346, 0 + 2i])', 'shape [9]')
     """
     if shape(value) and len(numbers(value)) > 8:
         return f"shape {shape(value)}"
@@ -134,7 +134,9 @@ def shown(value: Any) -> str:
         return f"{left}{', '.join(map(shown, value))}{right}"
     if isinstance(value, float):
         return f"{round(value, 9) + 0.0:.5g}"  # no −0, no 6e-17
-    return f"{value:.5g}" if isinstance(value, complex) else repr(value)
+    if isinstance(value, complex):
+        return f"{shown(value.real)} {'+-'[value.imag < 0]} {shown(abs(value.imag))}i"
+    return repr(value)
 
 
 def _differs(part: Part, truth: Any, result: Any) -> bool:
