@@ -172,7 +172,7 @@ def arrow(
     ]
     if label is not None:
         up = "(datum.y - datum.y0)/max(datum.reach, 1e-9)"
-        up = "(datum.y < datum.y0 ? -1 : 1)" if len(label) > 3 else up  # a long word: above or below
+        up = "(datum.y < datum.y0 ? -1 : 1)" if len(label) > 3 else up  # long: above or below
         beyond = row.transform_calculate(
             x=f"datum.x + {0.11 * extent:g}*(datum.x - datum.x0)/max(datum.reach, 1e-9)",
             y=f"datum.y + {0.11 * extent:g}*{up}",
