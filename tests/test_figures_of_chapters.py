@@ -207,7 +207,7 @@ MASS = {"rope": {4: [0.5, 0.25, 0.25], 8: [0.4, 0.1, 0.2, 0.3]}, "learned": {4: 
 @pytest.mark.parametrize(("method", "step", "far"), [("RoPE", 0, 0), ("RoPE", 1, 30)])
 def test_the_far_keys_share_is_read_at_each_length(method, step, far):
     chart = attention_by_distance(MASS, STEPS, 4)
-    svg = rendered(chart, method=method, step=step)
+    svg = rendered(chart, method=method, read=str(4 * 2**step))
     assert f"from distance 4 on: {far}% (of the keys: {50 * step}%)" in svg
     assert f"{method}, {4 * 2**step} characters" in svg
     assert "RoPE: 30% from distance 4 on, at 8" in chart.to_dict()["description"]
@@ -566,7 +566,7 @@ def test_the_chart_draws_the_chosen_head(layer, head):
     }
     back = sum(w * (m - n) for m, row in enumerate(chosen) for n, w in enumerate(row)) / 3
     assert f"layer {layer}, head {head}: looks back {back:.1f} on average" in svg
-    assert svg.count(">␣</text>") == 2
+    assert svg.count(">·</text>") == 2
     said = chart.to_dict()["description"]
     assert "head 0 of layer 1 looks back the least, by 0.0 characters" in said
     assert "head 1 of layer 0 the most, by 1.0" in said

@@ -11,7 +11,7 @@ from typing import Any
 import altair as alt
 
 from rope.book.figures import Picture, chart, picture, shapes, subplots
-from rope.book.figures.seeds import Runs, Spread, draw, end_labels, label, look, spreads
+from rope.book.figures.seeds import Runs, Spread, draw, early_end, end_labels, label, look, spreads
 from rope.book.figures.style import BLUE, INK
 
 WIDTH = 250  # of the moving figure
@@ -35,9 +35,9 @@ def by_position(runs: Mapping[str, Runs], edges: Sequence[int], context: int) ->
         draw(ax, middles, line, style)
         if last + 1 < len(middles):
             words += f" (to {edges[last + 1]:,})"
-            cross = {"color": style["color"], "markersize": 9, "markeredgewidth": 2.5}
-            ax.plot([middles[last]], [line.mean[last]], "x", zorder=4, **cross)
-        ends.append((middles[last], line.mean[last], words))
+            early_end(ax, (middles[last], line.mean[last]), words, style["color"], 46)
+        else:
+            ends.append((middles[last], line.mean[last], words))
     shapes.mark(ax, context, f"trained length {context:,}")
     ticks = [float(context) * 4.0**power for power in range(-6, 7)]
     ticks = [tick for tick in ticks if edges[1] / 2 <= tick <= edges[-1] * 1.01]
@@ -76,8 +76,8 @@ def attention_by_distance(
     """The share of attention that each range of distances gets, by method and by length of text.
 
     attention: by method and length, the share of each range from one of `distances` to before the
-    next, as many as the length holds; context: the trained length, the slider's first, each further
-    one twice the last. A method that reads no such length has an empty chart there.
+    next, as many as the length holds; context: the trained length. A method that reads no such
+    length has an empty chart there.
     Raises ValueError for shares that are not one a range.
     """
     lengths = sorted({length for shares in attention.values() for length in shares})
@@ -93,14 +93,13 @@ def attention_by_distance(
             equal = [(high - low) / length for low, high in pairwise([*edges, length])]
             triples = list(zip(ranges[: len(edges)], values, equal, strict=True))
             far, even = (_far(parts, distances, context) for parts in (values, equal))
-            method = label(name), lengths.index(length), length
-            rows += [(*method, *triple, far, even) for triple in triples]
-    names = ("method", "step", "length", "range", "share", "equal", "far", "even")
+            rows += [(label(name), length, *triple, far, even) for triple in triples]
+    names = ("method", "length", "range", "share", "equal", "far", "even")
     shown = alt.Chart(chart.table(names, rows)).transform_filter(
-        "datum.method == method && datum.step == step"
+        "datum.method == method && format(datum.length, ',') == read"
     )
-    methods = [label(name) for name in attention]
-    top = max(part for row in rows for part in row[4:6]) * 1.04
+    methods, texts = [label(name) for name in attention], [f"{length:,}" for length in lengths]
+    top = max(part for row in rows for part in row[3:5]) * 1.04
     far_shares = "; ".join(
         f"{label(name)}: {_far(shares[max(shares)], distances, context):.0%} from distance "
         f"{context:,} on, at {max(shares):,} characters"
@@ -109,7 +108,7 @@ def attention_by_distance(
     return chart.finish(
         alt.vconcat(_words(shown, context), _bars(shown, ranges, top), spacing=8).add_params(
             chart.menu("method", methods, methods[0], "method"),
-            chart.slider("step", 0, len(lengths) - 1, 1, len(lengths) - 1, "length of the text"),
+            chart.menu("read", texts, texts[-1], "characters read"),
         ),
         alt_text="Bars: the share of a query's attention that keys at each range of distances get, "
         f"in the mean over heads, layers and seeds, for a text of {lengths[0]:,} to "

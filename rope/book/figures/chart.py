@@ -171,9 +171,11 @@ def arrow(
         head.encode(**xy, angle=alt.Angle("turn:Q", scale=None)),
     ]
     if label is not None:
+        up = "(datum.y - datum.y0)/max(datum.reach, 1e-9)"
+        up = "(datum.y < datum.y0 ? -1 : 1)" if len(label) > 3 else up  # long: above or below
         beyond = row.transform_calculate(
             x=f"datum.x + {0.11 * extent:g}*(datum.x - datum.x0)/max(datum.reach, 1e-9)",
-            y=f"datum.y + {0.11 * extent:g}*(datum.y - datum.y0)/max(datum.reach, 1e-9)",
+            y=f"datum.y + {0.11 * extent:g}*{up}",
         )
         text = beyond.mark_text(text=label, fontSize=16, fontWeight="bold", color=INK)
         layers.append(text.encode(**xy))

@@ -16,6 +16,7 @@ from rope.book.figures.seeds import (
     colours,
     curves_of_seeds,
     draw,
+    early_end,
     end_labels,
     label,
     look,
@@ -49,13 +50,15 @@ def found_by_distance(
             draw(ax, distances, line, look(name, lines))
             last = max(k for k, value in enumerate(line.mean) if value == value)
             ends.append((distances[last], line.mean[last], label(name)))
+            if distances[last] < distances[-1]:
+                early_end(ax, ends[-1][:2], label(name), look(name, lines)["color"], -46)
         shapes.mark(ax, context)
         ticks = [d for d in distances if (d + 1) & d == 0]  # one below a power of two
         ax.set(xlim=(distances[0], distances[-1]), xscale="log")
         ax.set(ylim=(-0.02, 1.04), ylabel="share found")
         ax.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
         ax.minorticks_off()
-        end_labels(ax, ends)
+        end_labels(ax, (end for end in ends if end[0] == distances[-1]))
         shares = ", ".join(f"{words} {share:.2f} at {int(at):,}" for at, share, words in ends)
         summaries.append(f"{title}: {shares}")
     axes.flat[-1].set_xlabel(f"distance (dotted: the trained length, {context})")

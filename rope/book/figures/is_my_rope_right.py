@@ -73,7 +73,7 @@ def _shown(curves: alt.Chart, planes: list[Any], last: int) -> alt.LayerChart:
     legend = alt.Legend(orient="top", title=None, symbolType="stroke", symbolSize=500)
     x, y = chart.x("m:Q", None, [0, last], grid=False), chart.y("shown:Q", "position shown")
     right = alt.Chart(chart.data(m=[0, last], shown=[0, last]))
-    line = right.mark_line(color=MUTED, strokeWidth=1.5, strokeDash=[1, 3])
+    line = right.mark_line(color=MUTED, strokeWidth=1, strokeDash=[1, 0])
     whole = alt.layer(line.encode(x=x, y=y), _lines(curves, planes, legend).encode(x=x, y=y))
     return whole.properties(width=WIDTH, height=190, name="shown")
 
@@ -81,7 +81,7 @@ def _shown(curves: alt.Chart, planes: list[Any], last: int) -> alt.LayerChart:
 def _off(curves: alt.Chart, planes: list[Any], last: int) -> alt.LayerChart:
     x = chart.x("m:Q", "position given", [0, last], grid=False)
     y = chart.y("off:Q", "shown less given")
-    zero = alt.Chart(chart.data(off=[0])).mark_rule(color=MUTED, strokeDash=[1, 3]).encode(y=y)
+    zero = alt.Chart(chart.data(off=[0])).mark_rule(color=MUTED).encode(y=y)
     # The axis is no shorter than this, or a right implementation would show its last digit.
     room = alt.Chart(chart.data(off=[-1, 1])).mark_point(opacity=0).encode(y=y)
     whole = alt.layer(room, zero, _lines(curves, planes, None).encode(x=x, y=y))

@@ -106,5 +106,5 @@ def _curves(x: Sequence[int], curves: Mapping[str, Sequence[float]]) -> tuple[Fi
         ax.plot(x, values, label=name)
     ax.set_xscale("log", base=2)
     ax.set_yscale("log")
-    figure.legend(loc="outside upper left", ncols=2)
+    figure.legend(loc="outside upper left", ncols=2, handlelength=3.5)
     return figure, ax

@@ -31,6 +31,8 @@ LOOKS: dict[str, tuple[str, str, style.Dash]] = {
 COLOURS = (*style.COLOURS, style.INK, style.MUTED)
 OTHERS = list(zip(COLOURS, (*style.DASHES, (5, 1, 1, 1), (1, 1)), strict=True))
 LINE_HEIGHT = 13.0  # points between the middles of two labels
+LEADER: dict[str, Any] = {"arrowstyle": "-", "color": style.MUTED, "linewidth": 0.7}
+LEADER |= {"relpos": (0, 0.5), "shrinkA": 1, "shrinkB": 1}
 
 
 class Spread(NamedTuple):
@@ -98,6 +100,13 @@ def draw(ax: Any, x: Sequence[float], curve: Spread, line: Mapping[str, Any]) ->
     ax.plot(x, curve.mean, **line)
 
 
+def early_end(ax: Any, end: tuple[float, float], words: str, colour: str, rise: float) -> None:
+    """A cross where a line ends before the others, and its words `rise` points above it."""
+    ax.plot(*end, "x", color=colour, markersize=9, markeredgewidth=2.5, zorder=4)
+    to = LEADER | {"relpos": (1, 0.5)}
+    ax.annotate(words, end, (-6, rise), textcoords="offset points", ha="right", arrowprops=to)
+
+
 def end_labels(ax: Any, ends: Iterable[tuple[float, float, str]]) -> None:
     """The words for each line right of the axes, as near the height of its end as they fit.
 
@@ -106,14 +115,12 @@ def end_labels(ax: Any, ends: Iterable[tuple[float, float, str]]) -> None:
     ax.figure.draw_without_rendering()
     ax.set(xlim=ax.get_xlim(), ylim=ax.get_ylim())
     height = ax.get_window_extent().height * 72 / ax.figure.dpi  # in points
-    leader = {"arrowstyle": "-", "color": style.MUTED, "linewidth": 0.7, "relpos": (0, 0.5)}
-    leader |= {"shrinkA": 1, "shrinkB": 1}
     in_order = sorted(ends, key=lambda end: end[1])
     points = ax.transData.transform([end[:2] for end in in_order])
     wanted = ax.transAxes.inverted().transform(points)[:, 1] * height
     for (x, y, words), place in zip(in_order, apart(wanted, LINE_HEIGHT, height), strict=True):
         text = ax.annotate(
-            words, (x, y), (1.06, place / height), textcoords="axes fraction", arrowprops=leader
+            words, (x, y), (1.06, place / height), textcoords="axes fraction", arrowprops=LEADER
         )
         text.set(va="center", annotation_clip=False)
 

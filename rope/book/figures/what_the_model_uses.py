@@ -17,7 +17,7 @@ from rope.book.figures.seeds import look, spreads
 from rope.book.figures.style import BLUE, GREEN, MUTED, VERMILION
 
 SIDE = 288  # pixels of a map: 32 cells of 9
-SHOWN = {" ": "␣", "\n": "↵", "\t": "⇥"}  # what leaves no mark gets one
+SHOWN = {" ": "·", "\n": "↵", "\t": "⇥"}  # what leaves no mark gets one
 NEAR, FAR = 16, 64  # a fall is the mean score at 0 ... NEAR-1 less that from FAR on
 
 Grid = Sequence[Sequence[Sequence[float]]]

@@ -29,6 +29,8 @@ MENDS = {
     # A list whose entries are none, and a role that is withdrawn.
     r' role="list"(?= class="citation-list")': "",
     r' role="doc-biblioentry"': "",
+    # A line would break between a formula and its comma.
+    r'[(“]*<span class="math [^<]*</span>[.,;:!?)”’]+': r'<span class="text-nowrap">\g<0></span>',
 }
 
 
