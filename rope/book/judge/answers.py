@@ -50,15 +50,21 @@ class Part:
 
 def judged(part: Part, answer: Function, draw: Random) -> Fault | str:
     """The fault of an answer, or what was tried where it has none."""
+    if not callable(answer):
+        return Fault(f"{part.name} must be a function; this is of type {type(answer).__name__}")
     tried: list[tuple[tuple[Any, ...], Any]] = []
+    raised = None
     for given in part.inputs(draw):
         try:
-            tried.append((given, _run(part, _returning(answer), given)))
-            numbers(part.view(tried[-1][1]))
+            result = _run(part, _returning(answer), given)
+            numbers(part.view(result))
         except Exception as error:
-            return Fault(
-                _raised(error, answer), f"The call was {_call(part, given)}.", part.chapter
-            )
+            call = f"The call was {_call(part, given)}."
+            raised = Fault(_raised(error, answer), call, part.chapter)
+            if len(tried) < 3:  # else what is wrong before it is told first
+                return raised
+            break
+        tried.append((given, result))
 
     def agrees(formula: Function) -> int:
         """How many inputs it takes until a formula gives something else."""
@@ -69,17 +75,19 @@ def judged(part: Part, answer: Function, draw: Random) -> Fault | str:
 
     how, formula = max(part.right.items(), key=lambda way: agrees(way[1]))
     if (number := agrees(formula)) == len(tried):
-        return part.diagnose(answer) or f"{part.name} on {number} inputs{how}"
+        return raised or part.diagnose(answer) or f"{part.name} on {number} inputs{how}"
     given, result = tried[number]
     example = _example(part, given, result, _run(part, formula, given))
     for cause, wrong in part.wrong.items():
         if agrees(wrong) == len(tried):
             return Fault(cause, example, part.chapter)
+    if raised:
+        return raised
     if found := part.diagnose(answer):
         return Fault(found.cause, example, found.chapter)
     if not all(map(math.isfinite, numbers(part.view(result)))):
         return Fault(f"{part.name} gives NaN or infinity", example, part.chapter)
-    if shape(part.view(result)) != shape(part.view(_run(part, formula, given))):
+    if not _fits(part.view(result), part.view(_run(part, formula, given))):
         return Fault(f"{part.name} gives another shape", example, part.chapter)
     return Fault(f"{part.name} is wrong in a way unknown to the judge", example, part.chapter)
 
@@ -108,7 +116,11 @@ def numbers(value: Any) -> list[float]:
     value = value.tolist() if hasattr(value, "tolist") else value
     if isinstance(value, (list, tuple)):
         return [number for part in value for number in numbers(part)]
-    return [value.real, value.imag] if isinstance(value, complex) else [float(value)]
+    if isinstance(value, complex):
+        return [value.real, value.imag]
+    if not hasattr(value, "__float__"):
+        raise Unusable(f"a {type(value).__name__} is returned; it must be numbers")
+    return [float(value)]
 
 
 def shape(value: Any) -> list[int]:
@@ -132,17 +144,22 @@ def shown(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         left, right = "[]" if isinstance(value, list) else "()"
         return f"{left}{', '.join(map(shown, value))}{right}"
-    if isinstance(value, float):
-        return f"{round(value, 9) + 0.0:.5g}"  # no −0, no 6e-17
     if isinstance(value, complex):
         return f"{shown(value.real)} {'+-'[value.imag < 0]} {shown(abs(value.imag))}i"
+    if isinstance(value, float):
+        return f"{round(value, 9) + 0.0:.5g}"  # no −0, no 6e-17
     return repr(value)
+
+
+def _fits(a: Any, b: Any) -> bool:
+    """Whether a result has the truth's shape; of numbers and lists their number alone counts."""
+    return len(numbers(a)) == len(numbers(b)) and (len(shape(b)) < 2 or shape(a) == shape(b))
 
 
 def _differs(part: Part, truth: Any, result: Any) -> bool:
     """Whether a result is not the truth, beyond the rounding of its own dtype."""
     a, b = part.view(result), part.view(truth)
-    if len(shape(b)) > 1 and shape(a) != shape(b):  # of numbers and lists the values alone count
+    if not _fits(a, b):
         return True
     eps = max(map(_eps, result if isinstance(result, (tuple, list)) else (result,)), default=0)
     within = min(
@@ -151,10 +168,8 @@ def _differs(part: Part, truth: Any, result: Any) -> bool:
         * (1 + max(filter(math.isfinite, map(abs, numbers(truth))), default=0)),
         0.05,
     )
-    a, b = numbers(a), numbers(b)
-    return len(a) != len(b) or not all(
-        abs(x - y) <= within or (x != x and y != y) for x, y in zip(a, b, strict=True)
-    )
+    pairs = zip(numbers(a), numbers(b), strict=True)
+    return not all(abs(x - y) <= within or (x != x and y != y) for x, y in pairs)
 
 
 def _eps(value: Any) -> float:
@@ -184,4 +199,4 @@ def _raised(error: Exception, answer: Function) -> str:
     lines = [frame.lineno for frame in frames if code and frame.filename == code.co_filename]
     message = " ".join(str(error).split())[:200].rstrip(".")
     where = f", in line {lines[-1]}" if lines else ""
-    return f"it raises {type(error).__name__}: {message}{where}"
+    return f"it raises {': '.join(filter(None, (type(error).__name__, message)))}{where}"
