@@ -497,7 +497,11 @@ def right_rows_in_memory(x, w, head_dim, position_ids, cache):
     """Memory for 64 tokens, written in place; softmax by hand."""
     q, k, v = projected(x, w, head_dim)
     if cache is None:
-        cache = [torch.zeros(*k.shape[:2], 64, head_dim), torch.zeros(*v.shape[:2], 64, head_dim), 0]
+        cache = [
+            torch.zeros(*k.shape[:2], 64, head_dim),
+            torch.zeros(*v.shape[:2], 64, head_dim),
+            0,
+        ]
     start, end = cache[2], cache[2] + x.shape[1]
     cache[0][:, :, start:end] = rotate(k, position_ids)
     cache[1][:, :, start:end] = v
