@@ -1,4 +1,4 @@
-"""layer(x, w, head_dim, position_ids, cache): attention, 4 query heads on 2 key heads, with a cache."""
+"""layer(x, w, head_dim, position_ids, cache): 4 heads of queries on 2 of keys, with a cache."""
 
 import math
 
@@ -95,7 +95,7 @@ def wrong_mask_with_offset_0(x, w, head_dim, position_ids, cache):
     cache = k, v = grown(cache, k, v)
     k, v = repeated(q, k, v)
     dot = q @ k.transpose(-2, -1) / math.sqrt(head_dim)
-    b, h, t, s = dot.shape
+    t, s = dot.shape[2:]
     later = torch.triu(torch.ones(t, s), diagonal=s - t).bool()
     dot = dot.masked_fill(later, float("-inf"))
     return joined(softmax(dot, dim=-1) @ v, w), cache
@@ -240,7 +240,7 @@ def wrong_scaled_by_channels(x, w, head_dim, position_ids, cache):
     Source: https://github.com/karpathy/ng-video-lecture/pull/6
     Cause: scores are divided by the root of the model's width
     """
-    B, T, C = x.shape
+    C = x.shape[-1]
     q, k, v = projected(x, w, head_dim)
     q, k = rotate(q, position_ids), rotate(k, position_ids)
     cache = k, v = grown(cache, k, v)
@@ -393,6 +393,24 @@ def wrong_first_row(x, w, head_dim, position_ids, cache):
     return joined(attend(q, k, v), w), cache
 
 
+TABLES = {}
+
+
+def wrong_tables_by_length(x, w, head_dim, position_ids, cache):
+    """Tables are kept under the length of the sequence, and its offset is left out of the key.
+
+    Source: https://github.com/lucidrains/rotary-embedding-torch/issues/11 (`freqs:{seq_len}`)
+    Cause: tables are kept by the length of a call
+    """
+    cache_key = f"freqs:{x.shape[1]}"
+    if cache_key not in TABLES:
+        TABLES[cache_key] = position_ids[:1]
+    q, k, v = projected(x, w, head_dim)
+    q, k = rotate(q, TABLES[cache_key]), rotate(k, TABLES[cache_key])
+    cache = k, v = grown(cache, k, v)
+    return joined(attend(q, k, v), w), cache
+
+
 def wrong_cache_not_read(x, w, head_dim, position_ids, cache=None, layer_past=None):
     """The cache arrives under a name that the layer does not read.
 
@@ -515,6 +533,15 @@ def right_rows_in_memory(x, w, head_dim, position_ids, cache):
     return joined(e / e.sum(-1, keepdim=True) @ v, w), cache
 
 
+def right_half_precision(x, w, head_dim, position_ids, cache):
+    """float16 throughout, but for the angles."""
+    x, w = x.half(), {name: each.half() for name, each in w.items()}
+    q, k, v = projected(x, w, head_dim)
+    q, k = rotate(q, position_ids), rotate(k, position_ids)
+    cache = k, v = grown(cache, k, v)
+    return joined(attend(q, k, v), w), cache
+
+
 def right_numpy(x, w, head_dim, position_ids, cache):
     """NumPy throughout, with a rotation matrix for each token; a list is returned."""
     x, ids = x.numpy().astype(np.float64), position_ids.numpy()
@@ -537,4 +564,4 @@ def right_numpy(x, w, head_dim, position_ids, cache):
     weights = np.exp(scores - scores.max(-1, keepdims=True))
     weights /= weights.sum(-1, keepdims=True)
     y = np.einsum("bhij,bjhd->bihd", weights, v).reshape(*x.shape[:2], -1)
-    return [torch.tensor(y @ w["o"].numpy().T), cache]
+    return [y @ w["o"].numpy().T, cache]

@@ -65,7 +65,7 @@ def wrong_cumsum_of_all(documents):
 def wrong_cumsum_without_minus(documents):
     """cumsum, of which nothing is taken away.
 
-    Source: https://github.com/Physical-Intelligence/openpi/issues/762 (asks why PaliGemma counts from 1)
+    Source: https://github.com/Physical-Intelligence/openpi/issues/762 (PaliGemma counts from 1)
     Part: position_ids
     Cause: positions run on over the documents of a row; each must start at 0; positions start
     """
@@ -85,7 +85,7 @@ def wrong_offset_by_padding(documents):
 def wrong_length_less_1(documents):
     """At a boundary the length of the document before is subtracted, less 1.
 
-    Source: https://github.com/swiss-ai/Megatron-LM/pull/40 (proposed in review: `i - prev_index - 1`)
+    Source: https://github.com/swiss-ai/Megatron-LM/pull/40 (review: `i - prev_index - 1`)
     Part: position_ids
     Cause: each document of a row starts one later than the one before
     """
@@ -117,7 +117,7 @@ def wrong_first_row(documents):
 def wrong_positions_of_1(documents):
     """Each document counts from 1.
 
-    Source: https://github.com/Physical-Intelligence/openpi/issues/762 (asks why PaliGemma counts from 1)
+    Source: https://github.com/Physical-Intelligence/openpi/issues/762 (PaliGemma counts from 1)
     Part: position_ids
     Cause: positions start at 1
     """
@@ -295,7 +295,7 @@ def right_positions_by_lengths(documents):
     for row in documents:
         lengths = torch.unique_consecutive(row, return_counts=True)[1]
         rows.append(torch.cat([torch.arange(length) for length in lengths.tolist()]))
-    return torch.stack(rows)
+    return rows
 
 
 def right_mask_with_heads(documents):
@@ -339,8 +339,16 @@ def right_lists(documents):
     Part: may_see
     """
     rows = documents.tolist()
-    return [[[int(t <= s and row[s] == row[t] > 0) for t in range(len(row))] for s in range(len(row))]
-            for row in rows]  # fmt: skip
+    every = range(documents.shape[1])
+    return [[[int(t <= s and row[s] == row[t] > 0) for t in every] for s in every] for row in rows]
+
+
+def right_list_of_tensors(documents):
+    """Row by row, and not stacked.
+
+    Part: may_see
+    """
+    return [(row[:, None] == row).tril() & (row > 0) for row in documents]
 
 
 def right_numpy(documents):

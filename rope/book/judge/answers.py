@@ -99,7 +99,10 @@ def numbers(value: Any) -> list[float]:
         return [number for part in value for number in numbers(part)]
     if value is None or value is ...:
         raise Unusable("nothing is returned yet")
-    return [value.real, value.imag] if isinstance(value, complex) else [float(value)]
+    try:
+        return [value.real, value.imag] if isinstance(value, complex) else [float(value)]
+    except (TypeError, ValueError):
+        raise Unusable(f"it must return numbers, not {type(value).__name__}") from None
 
 
 def shape(value: Any) -> list[int]:
@@ -173,4 +176,4 @@ def _raised(error: Exception, answer: Function) -> str:
     lines = [frame.lineno for frame in frames if code and frame.filename == code.co_filename]
     message = " ".join(str(error).split())[:200].rstrip(".")
     where = f", in line {lines[-1]}" if lines else ""
-    return f"it raises {type(error).__name__}: {message}{where}"
+    return f"it raises {type(error).__name__}{message and ': '}{message}{where}"

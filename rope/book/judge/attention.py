@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 import rope
-from rope.book.judge.answers import Function, Part, Unusable
+from rope.book.judge.answers import Function, Part, Unusable, numbers, shape
 from rope.book.judge.rotations import BASE, LAYOUTS, WIDTH
 
 # Step 7: attention with grouped heads, a causal mask and a cache.
@@ -32,7 +32,16 @@ class Text:
 
     def __repr__(self) -> str:
         rows = " and ".join(map(str, map(list, self.position_ids)))
-        return f"x of positions {rows}, {' + '.join(map(str, self.calls))} tokens a call"
+        return f"x at positions {rows}, in calls of {' + '.join(map(str, self.calls))}"
+
+
+def _tensor(result: Any) -> Tensor:
+    """What is returned, as a tensor: lists of tensors, too."""
+    if isinstance(result, (list, tuple)) and len({str(shape(row)) for row in result}) == 1:
+        return torch.stack([_tensor(row) for row in result])
+    if not hasattr(result, "shape"):
+        numbers(result)
+    return torch.as_tensor(result)
 
 
 def _texts(draw: Random) -> list[tuple[Any, ...]]:
@@ -59,8 +68,10 @@ def _played(layer: Function) -> Function:
             result = layer(here, w, WIDTH, at, cache)
             if not isinstance(result, (tuple, list)) or len(result) != 2:
                 raise Unusable("layer must return two things, y and the cache")
-            part, cache = result
-            parts.append(part)
+            parts.append(_tensor(result[0]))
+            if parts[-1].shape != here.shape:
+                raise Unusable(f"y must be [B, S, E], {list(here.shape)}, as x is")
+            cache = result[1]
         return torch.cat(parts, dim=1)
 
     return played
@@ -68,6 +79,7 @@ def _played(layer: Function) -> Function:
 
 def _layer(flaw: str = "", interleaved: bool = False) -> Function:
     """The layer of step 7, or one with a flaw."""
+    known: dict[int, Tensor] = {}
 
     def split(y: Tensor) -> Tensor:
         if flaw == "unsplit":
@@ -83,6 +95,7 @@ def _layer(flaw: str = "", interleaved: bool = False) -> Function:
         past = cache if cache and flaw != "forgotten" else none
         here, before = torch.arange(x.shape[1]).expand_as(ids), past[0].shape[2]
         other = {"counted": here, "cached count": here + before, "first row": ids[:1]}
+        other["stale"] = known.setdefault(x.shape[1], ids[:1])
         ids = other.get(flaw, ids).expand_as(ids)
         q = turned(q, here if flaw == "queries counted" else ids)
         bare, k = torch.cat((past[0], k), dim=2), torch.cat((past[0], turned(k, ids)), dim=2)
@@ -139,6 +152,7 @@ FLAWS = {
     "counted": "position_ids are not read: each call counts from 0",
     "cached count": "position_ids are not read: tokens are counted on from the cache",
     "queries counted": "queries are turned as if each call began at position 0; keys are right",
+    "stale": "tables are kept by the length of a call: its positions differ, and need their own",
     "first row": "all rows get the positions of the first",
     "forgotten": "keys and values of earlier calls are not used",
 }
@@ -148,7 +162,7 @@ STEP_7 = Part(
     _texts,
     {said: _layer(interleaved=layout) for said, layout in LAYOUTS.items()},
     {
-        sentence + (said if layout else ""): _layer(flaw, layout)
+        sentence + (f" ({said[2:]})" if layout else ""): _layer(flaw, layout)
         for said, layout in LAYOUTS.items()
         for flaw, sentence in FLAWS.items()
     },
@@ -171,17 +185,11 @@ def may_see(documents: Tensor) -> Tensor:
 
 def _rows_of_documents(draw: Random) -> list[tuple[Any, ...]]:
     rows: list[list[list[int]]] = [
-        [[1, 1, 1]], [[0, 1, 1]], [[1, 1, 2, 2, 2]], [[0, 0, 1, 1, 1], [1, 1, 1, 1, 1]],
-        [[1, 1, 1, 2, 3], [1, 2, 2, 2, 2]], [[0, 1, 1, 2, 2], [0, 0, 0, 1, 2]],
+        [[1, 1]], [[0, 1]], [[1, 2]], [[0, 1, 1]], [[1, 1, 2, 2, 2]],
+        [[0, 0, 1, 1, 1], [1, 1, 1, 1, 1]], [[1, 1, 1, 2, 3], [1, 2, 2, 2, 2]],
+        [[0, 1, 1, 2, 2], [0, 0, 0, 1, 2]],
     ]  # fmt: skip
     return [(torch.tensor(row),) for row in rows]
-
-
-def _tensor(result: Any) -> Tensor:
-    """What is returned, as a tensor."""
-    if result is None or result is ...:
-        raise Unusable("nothing is returned yet")
-    return torch.as_tensor(result)
 
 
 def _of_tokens(answer: Function) -> Function:
@@ -201,10 +209,11 @@ def _of_queries(answer: Function) -> Function:
 
     def mask(documents: Tensor) -> Tensor:
         seen = _tensor(answer(documents))
-        seen = seen > (-1e4 if seen.is_floating_point() and seen.max() <= 0 else 0)
         seen = seen[:, 0] if seen.ndim == 4 and seen.shape[1] == 1 else seen
-        fits = seen.shape == (*documents.shape, documents.shape[1])
-        return seen & (documents > 0)[:, :, None] if fits else seen
+        if seen.shape != (*documents.shape, documents.shape[1]):
+            return seen
+        seen = seen > (-1e3 if seen.is_floating_point() and seen.max() <= 0 else 0)
+        return seen & (documents > 0)[:, :, None]
 
     return mask
 
@@ -249,9 +258,9 @@ STEP_8 = (
         _rows_of_documents,
         {"": position_ids},
         {
-            "; ".join(filter(None, (what, start))): _counted(count, *numbers)
+            "; ".join(filter(None, (what, start))): _counted(count, *start_and_padding)
             for what, count in COUNTS.items()
-            for start, numbers in STARTS.items()
+            for start, start_and_padding in STARTS.items()
             if what or start
         },
         calls=_of_tokens,

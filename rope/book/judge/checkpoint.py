@@ -39,10 +39,10 @@ def yarn(head_dim: int, base: float, factor: float, trained: int, **options: Any
 
 
 def _weights(draw: Random) -> list[tuple[Any, ...]]:
-    shapes = [(4, 1, 4), (8, 1, 4), (8, 3, 8), (48, 5, 16)]
     noise = torch.Generator().manual_seed(9)
-    column = torch.arange(4.0)[:, None]
-    return [(column, 4), *((torch.randn(a, b, generator=noise), d) for a, b, d in shapes)]
+    counted = [(torch.arange(float(rows))[:, None], 4) for rows in (4, 8)]
+    drawn = [(torch.randn(rows, 5, generator=noise), d) for rows, d in ((8, 8), (48, 16))]
+    return [*counted, *drawn]
 
 
 def _longer(draw: Random) -> list[tuple[Any, ...]]:
@@ -154,7 +154,7 @@ STEP_9 = (
             for said, options in WAYS.items()
         },
         {
-            cause + (said if options else ""): _changed(cause, options)
+            cause + (f" ({said[2:]})" if options else ""): _changed(cause, options)
             for said, options in WAYS.items()
             for cause in (*FREQUENCIES, *SCALES)
         },
