@@ -185,12 +185,24 @@ def wrong_transposed(documents):
     return mask
 
 
+def wrong_not_inverted(documents):
+    """Above the diagonal stands 1, and `== 0` is forgotten.
+
+    Source: https://github.com/hkproj/pytorch-transformer/issues/19 (translate.py)
+    Part: may_see
+    Cause: tokens see later ones alone, not even themselves
+    """
+    batch, length = documents.shape
+    decoder_mask = torch.triu(torch.ones((batch, length, length)), diagonal=1).type(torch.int)
+    return decoder_mask * (documents[:, :, None] == documents[:, None, :])
+
+
 def wrong_true_is_masked(documents):
     """triu(1) is True where nn.MultiheadAttention must not look, and SDPA must.
 
     Source: https://github.com/rasbt/LLMs-from-scratch/issues/1061
     Part: may_see
-    Cause: True must stand where a query sees a key
+    Cause: True stands where a key must not be seen
     """
     length = documents.shape[1]
     future = torch.triu(torch.ones(length, length), diagonal=1).bool()
@@ -275,6 +287,14 @@ def right_positions_in_numpy(documents):
             ids[b, s] = count.get(int(document), 0) if document else 0
             count[int(document)] = ids[b, s] + 1
     return ids
+
+
+def right_positions_in_uint8(documents):
+    """Bytes are enough.
+
+    Part: position_ids
+    """
+    return right_positions_by_cummax(documents).to(torch.uint8)
 
 
 def right_positions_as_floats(documents):

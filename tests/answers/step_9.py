@@ -101,7 +101,7 @@ def wrong_positions_divided(head_dim, base, factor, trained):
 
     Source: https://github.com/rasbt/LLMs-from-scratch/issues/939 (Olmo 3)
     Part: yarn
-    Cause: all planes are divided by the factor
+    Cause: all planes are divided: that is
     """
     inv_freq = 1.0 / (base ** (torch.arange(0, head_dim, 2).float() / head_dim))
     positions = torch.tensor([1.0]) / factor

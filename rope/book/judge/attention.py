@@ -57,11 +57,8 @@ def _played(layer: Function) -> Function:
     def played(text: Text) -> Tensor:
         ids, noise = torch.tensor(text.position_ids), torch.Generator().manual_seed(7)
         x = torch.randn(*ids.shape, EMBED, generator=noise)
-        widths = dict(q=HEADS, k=KEY_HEADS, v=KEY_HEADS)
-        w = {
-            name: torch.randn(heads * WIDTH, EMBED, generator=noise) / 3
-            for name, heads in widths.items()
-        }
+        widths = {"q": HEADS * WIDTH, "k": KEY_HEADS * WIDTH, "v": KEY_HEADS * WIDTH}
+        w = {name: torch.randn(n, EMBED, generator=noise) / 3 for name, n in widths.items()}
         w["o"] = torch.randn(EMBED, HEADS * WIDTH, generator=noise) / 8
         parts, cache = [], None
         for here, at in zip(x.split(text.calls, 1), ids.split(text.calls, 1), strict=True):
@@ -82,9 +79,8 @@ def _layer(flaw: str = "", interleaved: bool = False) -> Function:
     known: dict[int, Tensor] = {}
 
     def split(y: Tensor) -> Tensor:
-        if flaw == "unsplit":
-            return y.reshape(y.shape[0], -1, y.shape[1], WIDTH)
-        return y.unflatten(-1, (-1, WIDTH)).transpose(1, 2)
+        heads = y.unflatten(-1, (-1, WIDTH)).transpose(1, 2)
+        return y.reshape(heads.shape) if flaw == "unsplit" else heads
 
     def turned(x: Tensor, at: Tensor) -> Tensor:
         return rope.RotaryEmbedding(WIDTH, base=BASE, interleaved=interleaved).rotate(x, at)
@@ -104,21 +100,18 @@ def _layer(flaw: str = "", interleaved: bool = False) -> Function:
         k = turned(bare, at) if flaw == "again" else k
         cache = bare if flaw in ("bare", "keys as they are") else k, v, at
         k = bare if flaw in ("late", "keys as they are") else k
-        groups = HEADS // KEY_HEADS
-        if flaw == "tiled":
-            k, v = k.repeat(1, groups, 1, 1), v.repeat(1, groups, 1, 1)
-        else:
-            k, v = k.repeat_interleave(groups, dim=1), v.repeat_interleave(groups, dim=1)
-        scale = SCALES.get(flaw, WIDTH**-0.5)
+        heads = torch.arange(HEADS)
+        heads = heads % KEY_HEADS if flaw == "tiled" else heads // (HEADS // KEY_HEADS)
+        k, v = k[:, heads], v[:, heads]
         first = {"top left": 0, "strict": before - 1}
         seen = torch.ones(x.shape[1], k.shape[2]).tril(first.get(flaw, before)).bool()
         seen |= flaw == "unmasked" or (flaw == "cache unmasked" and before > 0)
-        scores = q @ k.mT * scale
-        if not flaw.startswith("after"):
-            scores = scores.masked_fill(~seen, 0.0 if flaw == "zeros" else -torch.inf)
+        masked = lambda y: y.masked_fill(~seen, 0.0 if flaw in ("zeros", "after") else -torch.inf)
+        late = flaw in ("after", "after, −∞")
+        scores = q @ k.mT * SCALES.get(flaw, WIDTH**-0.5)
+        scores = scores if late else masked(scores)
         weights = scores.softmax(dim=-2 if flaw == "queries" else -1)
-        if flaw.startswith("after"):
-            weights = weights.masked_fill(~seen, 0.0 if flaw == "after" else -torch.inf)
+        weights = masked(weights) if late else weights
         y = weights @ v * (WIDTH**-0.5 if flaw == "scaled late" else 1)
         y = y if flaw == "unjoined" else y.transpose(1, 2)
         return linear(y.reshape(*x.shape[:2], -1), w["o"]), cache
@@ -167,6 +160,7 @@ STEP_7 = Part(
         for flaw, sentence in FLAWS.items()
     },
     calls=_played,
+    roundings=64,
 )
 
 
@@ -197,9 +191,8 @@ def _of_tokens(answer: Function) -> Function:
 
     def positions(documents: Tensor) -> Tensor:
         ids = _tensor(answer(documents))
-        if ids.shape != documents.shape:
-            return ids
-        return torch.where(documents > 0, ids, ids.clamp(-1, 0))
+        fits = ids.shape == documents.shape
+        return torch.where(documents > 0, ids, ids.clamp(-1, 0)) if fits else ids
 
     return positions
 
@@ -244,11 +237,23 @@ def _counted(count: Callable[[Tensor], Tensor], start: int, padding: int) -> Fun
     return lambda d: torch.where(d > 0, count(d) + start, padding)
 
 
+# Of documents a of queries, b of keys, and what is causal.
+SIGHTS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
+    "later tokens are seen: the mask is not causal": lambda a, b, low: a == b,
+    "a document sees the ones before it, and padding": lambda a, b, low: low & (a == a),
+    "a document sees the ones before it": lambda a, b, low: low & (b > 0),
+    "a token does not see itself": lambda a, b, low: (a == b) & low & ~low.T,
+    "queries and keys have changed places": lambda a, b, low: (a == b) & low.T,
+    "tokens see later ones alone, not even themselves": lambda a, b, low: (a == b) & ~low,
+    "True stands where a key must not be seen: turn it round": lambda a, b, low: (a != b) | ~low,
+    "nothing is masked": lambda a, b, low: (a == a) & (b == b),
+    "only padding is masked": lambda a, b, low: (b > 0) & (a == a),
+}
+
+
 def _sight(rule: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Function:
-    """A mask of documents a of queries, b of keys, and of what is causal."""
-    return lambda d: rule(
-        d[:, :, None], d[:, None, :], torch.ones(d.shape[1], d.shape[1]).tril().bool()
-    )
+    low = lambda d: torch.ones(d.shape[1], d.shape[1]).tril().bool()
+    return lambda d: rule(d[:, :, None], d[:, None, :], low(d))
 
 
 STEP_8 = (
@@ -270,22 +275,7 @@ STEP_8 = (
         "Rotary attention: padding",
         _rows_of_documents,
         {"": may_see},
-        {
-            "later tokens are seen: the mask is not causal": _sight(lambda a, b, low: a == b),
-            "a document sees the ones before it, and padding": _sight(
-                lambda a, b, low: low & (a == a)
-            ),
-            "a document sees the ones before it": _sight(lambda a, b, low: low & (b > 0)),
-            "a token does not see itself": _sight(lambda a, b, low: (a == b) & low & ~low.T),
-            "queries and keys have changed places: tokens see later ones alone": (
-                _sight(lambda a, b, low: (a == b) & low.T)
-            ),
-            "True must stand where a query sees a key, and stands where it does not": (
-                _sight(lambda a, b, low: ~((a == b) & low))
-            ),
-            "nothing is masked": _sight(lambda a, b, low: (a == a) & (b == b)),
-            "only padding is masked": _sight(lambda a, b, low: (b > 0) & (a == a)),
-        },
+        {cause: _sight(rule) for cause, rule in SIGHTS.items()},
         calls=_of_queries,
     ),
 )

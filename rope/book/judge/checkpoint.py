@@ -68,9 +68,7 @@ def _ntk(kept: Tensor, factor: float) -> Tensor:
 # In k, the frequencies as trained; r, the ramp, 0 where they are kept; s; the ramp of s L.
 FREQUENCIES: dict[str, Frequencies] = {
     "nothing is scaled": lambda k, r, s, long: k,
-    "all planes are divided by the factor: that is position interpolation": (
-        lambda k, r, s, long: k / s
-    ),
+    "all planes are divided: that is position interpolation": lambda k, r, s, long: k / s,
     "the base is changed: that is NTK-aware scaling": lambda k, r, s, long: _ntk(k, s),
     "the ramp is the wrong way round: fast planes must be kept, slow ones divided": (
         lambda k, r, s, long: _mix(k, k / s, 1 - r)
@@ -142,7 +140,6 @@ STEP_9 = (
             "columns are sorted; the coordinates of a head are rows": (
                 lambda w, d: torch.cat((w[:, ::2], w[:, 1::2]), dim=1)
             ),
-            "the rows are sorted twice": lambda w, d: convert(convert(w, d), d),
         },
     ),
     Part(
