@@ -119,7 +119,7 @@ def numbers(value: Any) -> list[float]:
     if isinstance(value, complex):
         return [value.real, value.imag]
     if not hasattr(value, "__float__"):
-        raise Unusable(f"a {type(value).__name__} is returned; it must be numbers")
+        raise Unusable(f"it must return numbers, not {type(value).__name__}")
     return [float(value)]
 
 
@@ -199,4 +199,4 @@ def _raised(error: Exception, answer: Function) -> str:
     lines = [frame.lineno for frame in frames if code and frame.filename == code.co_filename]
     message = " ".join(str(error).split())[:200].rstrip(".")
     where = f", in line {lines[-1]}" if lines else ""
-    return f"it raises {': '.join(filter(None, (type(error).__name__, message)))}{where}"
+    return f"it raises {type(error).__name__}{message and ': '}{message}{where}"

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 import rope
-from rope.book.judge.answers import Function, Part, Unusable
+from rope.book.judge.answers import Function, Part, Unusable, numbers, shape
 from rope.book.judge.rotations import BASE, LAYOUTS, WIDTH
 
 # Step 7: attention with grouped heads, a causal mask and a cache.
@@ -32,7 +32,16 @@ class Text:
 
     def __repr__(self) -> str:
         rows = " and ".join(map(str, map(list, self.position_ids)))
-        return f"x of positions {rows}, {' + '.join(map(str, self.calls))} tokens a call"
+        return f"x at positions {rows}, in calls of {' + '.join(map(str, self.calls))}"
+
+
+def _tensor(result: Any) -> Tensor:
+    """What is returned, as a tensor: lists of tensors, too."""
+    if isinstance(result, (list, tuple)) and len({str(shape(row)) for row in result}) == 1:
+        return torch.stack([_tensor(row) for row in result])
+    if not hasattr(result, "shape"):
+        numbers(result)
+    return torch.as_tensor(result)
 
 
 def _texts(draw: Random) -> list[tuple[Any, ...]]:
@@ -48,19 +57,18 @@ def _played(layer: Function) -> Function:
     def played(text: Text) -> Tensor:
         ids, noise = torch.tensor(text.position_ids), torch.Generator().manual_seed(7)
         x = torch.randn(*ids.shape, EMBED, generator=noise)
-        widths = dict(q=HEADS, k=KEY_HEADS, v=KEY_HEADS)
-        w = {
-            name: torch.randn(heads * WIDTH, EMBED, generator=noise) / 3
-            for name, heads in widths.items()
-        }
+        widths = {"q": HEADS * WIDTH, "k": KEY_HEADS * WIDTH, "v": KEY_HEADS * WIDTH}
+        w = {name: torch.randn(n, EMBED, generator=noise) / 3 for name, n in widths.items()}
         w["o"] = torch.randn(EMBED, HEADS * WIDTH, generator=noise) / 8
         parts, cache = [], None
         for here, at in zip(x.split(text.calls, 1), ids.split(text.calls, 1), strict=True):
             result = layer(here, w, WIDTH, at, cache)
             if not isinstance(result, (tuple, list)) or len(result) != 2:
                 raise Unusable("layer must return two things, y and the cache")
-            part, cache = result
-            parts.append(part)
+            parts.append(_tensor(result[0]))
+            if parts[-1].shape != here.shape:
+                raise Unusable(f"y must be [B, S, E], {list(here.shape)}, as x is")
+            cache = result[1]
         return torch.cat(parts, dim=1)
 
     return played
@@ -68,78 +76,77 @@ def _played(layer: Function) -> Function:
 
 def _layer(flaw: str = "", interleaved: bool = False) -> Function:
     """The layer of step 7, or one with a flaw."""
+    known: dict[int, Tensor] = {}
 
     def split(y: Tensor) -> Tensor:
-        if flaw == "unsplit":
-            return y.reshape(y.shape[0], -1, y.shape[1], WIDTH)
-        return y.unflatten(-1, (-1, WIDTH)).transpose(1, 2)
+        heads = y.unflatten(-1, (-1, WIDTH)).transpose(1, 2)
+        return y.reshape(heads.shape) if flaw == "unsplit" else heads
 
     def turned(x: Tensor, at: Tensor) -> Tensor:
         return rope.RotaryEmbedding(WIDTH, base=BASE, interleaved=interleaved).rotate(x, at)
 
     def layer(x: Tensor, w: dict[str, Tensor], head_dim: int, ids: Tensor, cache: Any) -> Any:
         q, k, v = (split(linear(x, w[name])) for name in "qkv")
-        if flaw == "counted":
-            ids = torch.arange(x.shape[1]).expand_as(ids)
-        elif flaw == "cached count":
-            ids = (torch.arange(x.shape[1]) + (cache[0].shape[2] if cache else 0)).expand_as(ids)
-        q = q if flaw == "key alone" else turned(q, ids)
-        kept = flaw in ("again", "bare")  # the cache holds keys as they are before this call turns
-        k = k if kept or flaw == "query alone" else turned(k, ids)
-        v = turned(v, ids) if flaw == "values" else v
-        new, at = ids, ids
-        if cache and flaw != "forgotten":
-            k, v = (torch.cat(pair, dim=2) for pair in zip(cache[:2], (k, v), strict=True))
-            at = torch.cat((cache[2], new), dim=1)
-        cache = k, v, at
-        if flaw == "again":
-            k = turned(k, at)
-            cache = k, v, at
-        elif flaw == "bare":
-            ours = torch.arange(k.shape[2]) >= k.shape[2] - x.shape[1]
-            k = torch.where(ours[:, None], turned(k, at), k)
-        groups = HEADS // KEY_HEADS
-        if flaw == "tiled":
-            k, v = k.repeat(1, groups, 1, 1), v.repeat(1, groups, 1, 1)
-        else:
-            k, v = k.repeat_interleave(groups, dim=1), v.repeat_interleave(groups, dim=1)
-        scale = {"unscaled": 1.0, "by D": 1 / WIDTH, "by E": EMBED**-0.5}.get(flaw, WIDTH**-0.5)
-        scores = q @ k.mT * scale
-        first = {"top left": 0, "strict": k.shape[2] - x.shape[1] - 1}
-        seen = torch.ones(scores.shape[-2:]).tril(first.get(flaw, k.shape[2] - x.shape[1])).bool()
-        if flaw != "unmasked":
-            scores = scores.masked_fill(~seen, 0.0 if flaw == "zeros" else -torch.inf)
+        none = k[:, :, :0], v[:, :, :0], ids[:, :0]
+        past = cache if cache and flaw != "forgotten" else none
+        here, before = torch.arange(x.shape[1]).expand_as(ids), past[0].shape[2]
+        other = {"counted": here, "cached count": here + before, "first row": ids[:1]}
+        other["stale"] = known.setdefault(x.shape[1], ids[:1])
+        ids = other.get(flaw, ids).expand_as(ids)
+        q = turned(q, here if flaw == "queries counted" else ids)
+        bare, k = torch.cat((past[0], k), dim=2), torch.cat((past[0], turned(k, ids)), dim=2)
+        v = torch.cat((past[1], turned(v, ids) if flaw == "values" else v), dim=2)
+        at = torch.cat((past[2], ids), dim=1)
+        k = turned(bare, at) if flaw == "again" else k
+        cache = bare if flaw in ("bare", "keys as they are") else k, v, at
+        k = bare if flaw in ("late", "keys as they are") else k
+        heads = torch.arange(HEADS)
+        heads = heads % KEY_HEADS if flaw == "tiled" else heads // (HEADS // KEY_HEADS)
+        k, v = k[:, heads], v[:, heads]
+        first = {"top left": 0, "strict": before - 1}
+        seen = torch.ones(x.shape[1], k.shape[2]).tril(first.get(flaw, before)).bool()
+        seen |= flaw == "unmasked" or (flaw == "cache unmasked" and before > 0)
+        masked = lambda y: y.masked_fill(~seen, 0.0 if flaw in ("zeros", "after") else -torch.inf)
+        late = flaw in ("after", "after, −∞")
+        scores = q @ k.mT * SCALES.get(flaw, WIDTH**-0.5)
+        scores = scores if late else masked(scores)
         weights = scores.softmax(dim=-2 if flaw == "queries" else -1)
-        if flaw == "after softmax":
-            weights = (q @ k.mT * scale).softmax(dim=-1) * seen
-        y = weights @ v
+        weights = masked(weights) if late else weights
+        y = weights @ v * (WIDTH**-0.5 if flaw == "scaled late" else 1)
         y = y if flaw == "unjoined" else y.transpose(1, 2)
         return linear(y.reshape(*x.shape[:2], -1), w["o"]), cache
 
     return layer
 
 
+SCALES = {"unscaled": 1.0, "scaled late": 1.0, "by D": 1 / WIDTH, "by E": EMBED**-0.5}
 FLAWS = {
     "unmasked": "tokens see later ones: the causal mask is missing",
+    "cache unmasked": "with a cache tokens see later ones: the mask is missing there",
     "strict": "a token does not see itself, and the first one sees nothing",
     "top left": "with a cache a token sees the oldest keys alone: the mask is aligned at its top "
     "left, and must be at its bottom right",
     "zeros": "masked scores are 0, which softmax gives a weight: make them −∞",
-    "after softmax": "the mask comes after the softmax, so weights no longer sum to 1",
+    "after": "the mask comes after the softmax, so weights no longer sum to 1: put it before",
+    "after, −∞": "the mask comes after the softmax, where −∞ is a weight: put it before",
     "queries": "softmax runs over the queries; it must run over the keys",
     "unscaled": "scores are not divided by √D",
-    "by D": "scores are divided by D, not by √D",
+    "scaled late": "weights are divided by √D after the softmax; scores must be, before it",
+    "by D": "scores are divided by D, or twice by √D, which is too much: divide once by √D",
     "by E": "scores are divided by the root of the model's width, not of the head's",
     "tiled": "heads are grouped by repeat; neighbours share a key head: use repeat_interleave",
     "unsplit": "[B, S, H·D] is reshaped to [B, H, S, D] without a transpose",
     "unjoined": "[B, H, S, D] is reshaped to [B, S, H·D] without a transpose",
     "values": "values are turned, too; they must not be",
-    "query alone": "keys are not turned",
-    "key alone": "queries are not turned",
+    "keys as they are": "keys are not turned",
+    "late": "attention gets the keys of a call before they are turned",
+    "bare": "keys go into the cache before they are turned, and come out unturned",
+    "again": "keys from the cache are turned again in each call",
     "counted": "position_ids are not read: each call counts from 0",
     "cached count": "position_ids are not read: tokens are counted on from the cache",
-    "again": "keys from the cache are turned again in each call",
-    "bare": "keys go into the cache before they are turned, and come out unturned",
+    "queries counted": "queries are turned as if each call began at position 0; keys are right",
+    "stale": "tables are kept by the length of a call: its positions differ, and need their own",
+    "first row": "all rows get the positions of the first",
     "forgotten": "keys and values of earlier calls are not used",
 }
 STEP_7 = Part(
@@ -148,11 +155,12 @@ STEP_7 = Part(
     _texts,
     {said: _layer(interleaved=layout) for said, layout in LAYOUTS.items()},
     {
-        sentence + (said if layout else ""): _layer(flaw, layout)
+        sentence + (f" ({said[2:]})" if layout else ""): _layer(flaw, layout)
         for said, layout in LAYOUTS.items()
         for flaw, sentence in FLAWS.items()
     },
     calls=_played,
+    roundings=64,
 )
 
 
@@ -171,22 +179,20 @@ def may_see(documents: Tensor) -> Tensor:
 
 def _rows_of_documents(draw: Random) -> list[tuple[Any, ...]]:
     rows: list[list[list[int]]] = [
-        [[1, 1, 1]], [[0, 1, 1]], [[1, 1, 2, 2, 2]], [[0, 0, 1, 1, 1], [1, 1, 1, 1, 1]],
-        [[1, 1, 1, 2, 3], [1, 2, 2, 2, 2]], [[0, 1, 1, 2, 2], [0, 0, 0, 1, 2]],
+        [[1, 1]], [[0, 1]], [[1, 2]], [[0, 1, 1]], [[1, 1, 2, 2, 2]],
+        [[0, 0, 1, 1, 1], [1, 1, 1, 1, 1]], [[1, 1, 1, 2, 3], [1, 2, 2, 2, 2]],
+        [[0, 1, 1, 2, 2], [0, 0, 0, 1, 2]],
     ]  # fmt: skip
     return [(torch.tensor(row),) for row in rows]
 
 
 def _of_tokens(answer: Function) -> Function:
-    """Positions; those of padding count as 0, unless they are negative."""
+    """Positions; those of padding count as 0, or as −1 where they are negative."""
 
     def positions(documents: Tensor) -> Tensor:
-        ids = torch.as_tensor(answer(documents))
-        return (
-            torch.where((documents == 0) & (ids > 0), 0, ids)
-            if ids.shape == documents.shape
-            else ids
-        )
+        ids = _tensor(answer(documents))
+        fits = ids.shape == documents.shape
+        return torch.where(documents > 0, ids, ids.clamp(-1, 0)) if fits else ids
 
     return positions
 
@@ -195,20 +201,59 @@ def _of_queries(answer: Function) -> Function:
     """A mask as bool `[B, S, S]`, of bool or of what is added to scores; False for padding."""
 
     def mask(documents: Tensor) -> Tensor:
-        seen = torch.as_tensor(answer(documents))
-        seen = seen > -1e4 if seen.is_floating_point() and seen.min() < 0 else seen.bool()
+        seen = _tensor(answer(documents))
         seen = seen[:, 0] if seen.ndim == 4 and seen.shape[1] == 1 else seen
-        fits = seen.shape == (*documents.shape, documents.shape[1])
-        return seen & (documents > 0)[:, :, None] if fits else seen
+        if seen.shape != (*documents.shape, documents.shape[1]):
+            return seen
+        seen = seen > (-1e3 if seen.is_floating_point() and seen.max() <= 0 else 0)
+        return seen & (documents > 0)[:, :, None]
 
     return mask
 
 
+COUNTS: dict[str, Callable[[Tensor], Tensor]] = {
+    "": position_ids,
+    "all rows count on: padding and documents are not read": (
+        lambda d: torch.arange(d.shape[1]).expand_as(d)
+    ),
+    "positions run on over the documents of a row; each must start at 0": (
+        lambda d: (d > 0).cumsum(dim=1) - 1
+    ),
+    "each document of a row starts one later than the one before; all must start at 0": (
+        lambda d: position_ids(d) + d - 1
+    ),
+    "all rows get the positions of the first": lambda d: position_ids(d)[:1].expand_as(d),
+}
+STARTS = {
+    "": (0, 0),
+    "positions start at 1; no score changes, but the last has no row in a full table": (1, 0),
+    "padding has a negative position: an index reads the last row, a kernel what is no table": (
+        (0, -1)
+    ),
+}
+
+
+def _counted(count: Callable[[Tensor], Tensor], start: int, padding: int) -> Function:
+    return lambda d: torch.where(d > 0, count(d) + start, padding)
+
+
+# Of documents a of queries, b of keys, and what is causal.
+SIGHTS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
+    "later tokens are seen: the mask is not causal": lambda a, b, low: a == b,
+    "a document sees the ones before it, and padding": lambda a, b, low: low & (a == a),
+    "a document sees the ones before it": lambda a, b, low: low & (b > 0),
+    "a token does not see itself": lambda a, b, low: (a == b) & low & ~low.T,
+    "queries and keys have changed places": lambda a, b, low: (a == b) & low.T,
+    "tokens see later ones alone, not even themselves": lambda a, b, low: (a == b) & ~low,
+    "True stands where a key must not be seen: turn it round": lambda a, b, low: (a != b) | ~low,
+    "nothing is masked": lambda a, b, low: (a == a) & (b == b),
+    "only padding is masked": lambda a, b, low: (b > 0) & (a == a),
+}
+
+
 def _sight(rule: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Function:
-    """A mask of documents a of queries, b of keys, and of what is causal."""
-    return lambda d: rule(
-        d[:, :, None], d[:, None, :], torch.ones(d.shape[1], d.shape[1]).tril().bool()
-    )
+    low = lambda d: torch.ones(d.shape[1], d.shape[1]).tril().bool()
+    return lambda d: rule(d[:, :, None], d[:, None, :], low(d))
 
 
 STEP_8 = (
@@ -218,32 +263,10 @@ STEP_8 = (
         _rows_of_documents,
         {"": position_ids},
         {
-            "all rows count 0, 1, 2, …: padding and documents are not read": (
-                lambda d: torch.arange(d.shape[1]).expand_as(d)
-            ),
-            "positions start at 1; no score changes, but the last has no row in a full table": (
-                lambda d: (position_ids(d) + 1) * (d > 0)
-            ),
-            "padding has position −1: an index reads the last row, and a kernel what is no table": (
-                lambda d: torch.where(d > 0, position_ids(d), -1)
-            ),
-            "positions run on over the documents of a row; each must start at 0": (
-                lambda d: ((d > 0).cumsum(dim=1) - 1).clamp(min=0)
-            ),
-            "positions run on over the documents of a row, and start at 1": (
-                lambda d: (d > 0).cumsum(dim=1) * (d > 0)
-            ),
-            "positions run on over the documents of a row, and padding has −1": (
-                lambda d: (d > 0).cumsum(dim=1) - 1
-            ),
-            "all rows get the positions of the first": lambda d: position_ids(d)[:1].expand_as(d),
-            "padding is counted: set it aside before counting": (
-                lambda d: torch.arange(d.shape[1]).expand_as(d) * (d > 0)
-            ),
-            "those are the numbers of the documents": lambda d: d,
-            "a position counts from the end of its document": lambda d: (
-                (d[:, :, None] == d[:, None, :]).triu(1).sum(dim=-1) * (d > 0)
-            ),
+            "; ".join(filter(None, (what, start))): _counted(count, *start_and_padding)
+            for what, count in COUNTS.items()
+            for start, start_and_padding in STARTS.items()
+            if what or start
         },
         calls=_of_tokens,
     ),
@@ -252,25 +275,7 @@ STEP_8 = (
         "Rotary attention: padding",
         _rows_of_documents,
         {"": may_see},
-        {
-            "later tokens are seen: the mask is not causal": _sight(lambda a, b, low: a == b),
-            "a document sees the ones before it, and padding": _sight(
-                lambda a, b, low: low & (a == a)
-            ),
-            "a document sees the ones before it": _sight(
-                lambda a, b, low: low & (b > 0) & (a == a)
-            ),
-            "a token does not see itself": _sight(lambda a, b, low: (a == b) & low & ~low.T),
-            "queries and keys have changed places: tokens see later ones alone": (
-                _sight(lambda a, b, low: (a == b) & low.T)
-            ),
-            "True must stand where a query sees a key, and stands where it does not": (
-                _sight(lambda a, b, low: ~((a == b) & low))
-            ),
-            "nothing is masked": _sight(lambda a, b, low: (a == a) & (b == b)),
-            "only padding is masked": _sight(lambda a, b, low: (b > 0) & (a == a)),
-            "all rows get the mask of the first": lambda d: may_see(d)[:1].expand(len(d), -1, -1),
-        },
+        {cause: _sight(rule) for cause, rule in SIGHTS.items()},
         calls=_of_queries,
     ),
 )

@@ -17,42 +17,98 @@ from torch import Tensor
 import rope
 from rope.book.judge.answers import Function, Part, Unusable
 from rope.book.judge.rotations import BASE
-from rope.extensions import NTK, YaRN
+from rope.extensions import YaRN
 
 
 # Step 9: a checkpoint of the other layout, and a longer context.
 def convert(weight: Tensor, head_dim: int) -> Tensor:
     """Rows `[H·D, E]` of neighbours, put in the order of halves, head by head."""
-    return weight.unflatten(0, (-1, head_dim // 2, 2)).transpose(1, 2).flatten(0, 2)
+    return _sorted(weight, head_dim // 2, 2)
+
+
+def _sorted(weight: Tensor, *sizes: int) -> Tensor:
+    """Rows, of which each head is an array of these sizes, column by column of that."""
+    return weight.unflatten(0, (-1, *sizes)).transpose(1, 2).flatten(0, 2)
 
 
 def yarn(head_dim: int, base: float, factor: float, trained: int, **options: Any) -> Any:
     """YaRN's frequencies, and what multiplies cos and sin."""
     extension = YaRN(factor, trained, **options)
-    return _scaled(head_dim, base, extension), extension.attention_scaling
-
-
-def _scaled(head_dim: int, base: float, extension: Any) -> Tensor:
-    return rope.inverse_frequencies(head_dim, base, extension=extension)
+    frequencies = rope.inverse_frequencies(head_dim, base, extension=extension)
+    return frequencies, extension.attention_scaling
 
 
 def _weights(draw: Random) -> list[tuple[Any, ...]]:
-    shapes = [(4, 1, 4), (8, 1, 4), (8, 3, 8), (48, 5, 16)]
     noise = torch.Generator().manual_seed(9)
-    column = torch.arange(4.0)[:, None]
-    return [(column, 4), *((torch.randn(a, b, generator=noise), d) for a, b, d in shapes)]
+    counted = [(torch.arange(float(rows))[:, None], 4) for rows in (4, 8)]
+    drawn = [(torch.randn(rows, 5, generator=noise), d) for rows, d in ((8, 8), (48, 16))]
+    return [*counted, *drawn]
 
 
 def _longer(draw: Random) -> list[tuple[Any, ...]]:
     return [(32, BASE, 8.0, 2048), (128, BASE, 4.0, 4096), (64, 500_000.0, 40.0, 8192)]
 
 
-def _changed(change: Callable[..., Any]) -> Function:
-    """YaRN, of which the frequencies and the factor are changed: f(kept, scaled, divided, a)."""
+Frequencies = Callable[[Tensor, Tensor, float, Tensor], Tensor]
+WAYS: dict[str, dict[str, Any]] = {
+    ", with whole planes as the ramp's ends": {},
+    ", with the ramp's ends as they are": {"truncate": False},
+}
+
+
+def _mix(kept: Tensor, scaled: Tensor, ramp: Tensor) -> Tensor:
+    return kept * (1 - ramp) + scaled * ramp
+
+
+def _ntk(kept: Tensor, factor: float) -> Tensor:
+    """Frequencies for the larger base of NTK-aware scaling."""
+    return kept * factor ** (-torch.arange(len(kept)) / (len(kept) - 1))
+
+
+# In k, the frequencies as trained; r, the ramp, 0 where they are kept; s; the ramp of s L.
+FREQUENCIES: dict[str, Frequencies] = {
+    "nothing is scaled": lambda k, r, s, long: k,
+    "all planes are divided: that is position interpolation": lambda k, r, s, long: k / s,
+    "the base is changed: that is NTK-aware scaling": lambda k, r, s, long: _ntk(k, s),
+    "the ramp is the wrong way round: fast planes must be kept, slow ones divided": (
+        lambda k, r, s, long: _mix(k, k / s, 1 - r)
+    ),
+    "the ramp counts turns within the extended length; it must be the trained one": (
+        lambda k, r, s, long: _mix(k, k / s, long)
+    ),
+    "wavelengths are mixed; frequencies must be": lambda k, r, s, long: k / (1 - r + s * r),
+    "slow planes have the factor inside the power: divide the frequency itself by it": (
+        lambda k, r, s, long: _mix(k, k * s ** (-torch.arange(len(k)) / len(k)), r)
+    ),
+    "fast planes have the base of NTK-aware scaling; they must be kept": (
+        lambda k, r, s, long: _mix(_ntk(k, s), k / s, r)
+    ),
+    "slow planes are one over the frequency, divided by the factor: invert once": (
+        lambda k, r, s, long: _mix(k, 1 / k / s, r)
+    ),
+}
+SCALES: dict[str, Callable[[float, float], float]] = {
+    "nothing multiplies cos and sin: the second result must be 0.1 ln(factor) + 1": (
+        lambda a, s: 1.0
+    ),
+    "the second result is squared: it multiplies q and k, each once": lambda a, s: a * a,
+    "the second result has the logarithm twice: 0.1 ln(factor) + 1 is all": (
+        lambda a, s: 0.1 * a * math.log(s) + 1
+    ),
+}
+
+
+def _changed(cause: str, options: dict[str, Any]) -> Function:
+    """YaRN, of which the frequencies or what multiplies cos and sin are changed."""
 
     def changed(head_dim: int, base: float, factor: float, trained: int) -> Any:
         kept = rope.inverse_frequencies(head_dim, base)
-        return change(kept, *yarn(head_dim, base, factor, trained), factor)
+        new, scaling = yarn(head_dim, base, factor, trained, **options)
+        if cause in SCALES:
+            return new, SCALES[cause](scaling, factor)
+        longer = yarn(head_dim, base, factor, int(trained * factor), **options)[0]
+        ramps = [(kept - each) / (kept - kept / factor) for each in (new, longer)]
+        return FREQUENCIES[cause](kept, ramps[0], factor, ramps[1]), scaling
 
     return changed
 
@@ -73,27 +129,17 @@ STEP_9 = (
         {
             "the rows are as they were": lambda w, d: w,
             "that is the way back: it makes neighbours of halves": (
-                lambda w, d: w.unflatten(0, (-1, 2, d // 2)).transpose(1, 2).flatten(0, 2)
+                lambda w, d: _sorted(w, 2, d // 2)
             ),
             "the rows of all heads are sorted together; each head must be sorted alone": (
                 lambda w, d: convert(w, len(w))
             ),
-            "the way back, with the rows of all heads together": (
-                lambda w, d: w.unflatten(0, (2, -1)).transpose(0, 1).flatten(0, 1)
+            "each head is sorted in two pieces: the number of heads is that of other weights": (
+                lambda w, d: convert(w, d // 2)
             ),
             "columns are sorted; the coordinates of a head are rows": (
                 lambda w, d: torch.cat((w[:, ::2], w[:, 1::2]), dim=1)
             ),
-            "second coordinates come before first ones": lambda w, d: (
-                w.unflatten(0, (-1, d // 2, 2)).transpose(1, 2).flip(1).flatten(0, 2)
-            ),
-            "only the two halves have changed places": (
-                lambda w, d: w.unflatten(0, (-1, 2, d // 2)).flip(1).flatten(0, 2)
-            ),
-            "only the two of each pair have changed places": (
-                lambda w, d: w.unflatten(0, (-1, d // 2, 2)).flip(2).flatten(0, 2)
-            ),
-            "the rows are sorted twice": lambda w, d: convert(convert(w, d), d),
         },
     ),
     Part(
@@ -101,42 +147,13 @@ STEP_9 = (
         "Longer than the training text",
         _longer,
         {
-            ", with whole planes as the ramp's ends": yarn,
-            ", with the ramp's ends as they are": lambda *given: yarn(*given, truncate=False),
+            said: lambda *given, options=options: yarn(*given, **options)
+            for said, options in WAYS.items()
         },
         {
-            "nothing is scaled": _changed(lambda kept, new, scaling, s: (kept, scaling)),
-            "all planes are divided by the factor: that is position interpolation": (
-                _changed(lambda kept, new, scaling, s: (kept / s, scaling))
-            ),
-            "the base is changed: that is NTK-aware scaling": lambda d, base, s, trained: (
-                _scaled(d, base, NTK(s)),
-                yarn(d, base, s, trained)[1],
-            ),
-            "the ramp is the wrong way round: fast planes must be kept, slow ones divided": (
-                _changed(lambda kept, new, scaling, s: (kept + kept / s - new, scaling))
-            ),
-            "nothing multiplies cos and sin: the second result must be 0.1 ln(factor) + 1": (
-                _changed(lambda kept, new, scaling, s: (new, 1.0))
-            ),
-            "the second result is squared: it multiplies q and k, each once": (
-                _changed(lambda kept, new, scaling, s: (new, scaling**2))
-            ),
-            "the second result has a logarithm to base 10; ln is meant": (
-                _changed(lambda kept, new, scaling, s: (new, 0.1 * math.log10(s) + 1))
-            ),
-            "the second result has a logarithm to base 2; ln is meant": (
-                _changed(lambda kept, new, scaling, s: (new, 0.1 * math.log2(s) + 1))
-            ),
-            "the second result is one over what it must be": (
-                _changed(lambda kept, new, scaling, s: (new, 1 / scaling))
-            ),
-            "the ramp counts turns within the extended length; it must be the trained one": (
-                lambda d, base, s, trained: (
-                    yarn(d, base, s, int(trained * s))[0],
-                    yarn(d, base, s, trained)[1],
-                )
-            ),
+            cause + (f" ({said[2:]})" if options else ""): _changed(cause, options)
+            for said, options in WAYS.items()
+            for cause in (*FREQUENCIES, *SCALES)
         },
         view=_two,
     ),
