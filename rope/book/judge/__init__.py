@@ -65,8 +65,7 @@ def verdict(step: int, *answers: Function) -> Verdict:
         if isinstance(said, Fault):
             lines = [f"✗ Step {step}: {said.cause}.", said.example]
             lines += [f'See "{said.chapter}".'] if said.chapter else []
-            text = "
-".join(fill(line, 80, subsequent_indent="  ") for line in lines if line)
+            text = "\n".join(fill(line, 80, subsequent_indent="  ") for line in lines if line)
             return Verdict(False, text, said.cause)
         tried.append(said)
     return Verdict(True, f"✓ Step {step}: right. Tried: {'; '.join(tried)}.")
