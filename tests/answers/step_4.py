@@ -2,6 +2,7 @@
 
 import math
 
+import mpmath
 import numpy as np
 import torch
 
@@ -240,3 +241,10 @@ def right_reduced_and_differentiable(position_ids, head_dim, base):
     )
     angles = torch.remainder(position_ids[:, None] * inv_freq, 2 * torch.pi).float()
     return (f(angles) for f in (torch.cos, torch.sin))
+
+
+def right_fifty_digits(position_ids, head_dim, base):
+    with mpmath.workdps(50):
+        theta = [mpmath.mpf(base) ** (-mpmath.mpf(2 * j) / head_dim) for j in range(head_dim // 2)]
+        rows = [[m * frequency for frequency in theta] for m in position_ids.tolist()]
+        return tuple([[f(a) for a in row] for row in rows] for f in (mpmath.cos, mpmath.sin))

@@ -225,3 +225,11 @@ def right_differentiable(x, cos, sin):
     """unflatten, unbind and stack; x asks for its gradient."""
     x1, x2 = x.detach().clone().requires_grad_().unflatten(-1, (-1, 2)).unbind(-1)
     return torch.stack((x1 * cos - x2 * sin, torch.addcmul(x1 * sin, x2, cos)), -1).view_as(x).to(x)
+
+
+def right_rows_in_a_list(x, cos, sin):
+    """A list with one tensor a batch, each by roll and signs."""
+    half = x.shape[-1] // 2
+    signs = torch.cat((-torch.ones(half), torch.ones(half)))
+    cos, sin = torch.cat((cos, cos), dim=-1), torch.cat((sin, sin), dim=-1)
+    return [(row * cos + row.roll(half, -1) * signs * sin).to(x.dtype) for row in x]

@@ -217,6 +217,18 @@ def right_from_a_table(q, k, position_ids):
     return [turned(q, cos, sin), turned(k, cos, sin)]
 
 
+GROWN = {}
+
+
+def right_table_that_grows(q, k, position_ids):
+    """One table a width, made anew for each longer text."""
+    length, dim = int(position_ids.max()) + 1, q.shape[-1]
+    if dim not in GROWN or len(GROWN[dim][0]) < length:
+        GROWN[dim] = [table[0, 0] for table in looked_up(torch.arange(length)[None], dim)]
+    cos, sin = (table[position_ids][:, None] for table in GROWN[dim])
+    return {"q": turned(q, cos, sin), "k": turned(k, cos, sin)}.values()
+
+
 def right_complex(q, k, position_ids):
     cis = torch.complex(*looked_up(position_ids, q.shape[-1]))
 

@@ -62,7 +62,8 @@ def verdict(step: int, *answers: Function) -> Verdict:
     for part, answer in zip(parts, answers, strict=True):
         said = judged(part, answer, Random(step))
         if isinstance(said, Fault):
-            lines = [f"✗ Step {step}: {said.cause}.", said.example, f'See "{said.chapter}".']
+            chapter = said.chapter or part.chapter
+            lines = [f"✗ Step {step}: {said.cause}.", said.example, f'See "{chapter}".']
             return Verdict(False, "\n".join(filter(None, lines)), said.cause)
         tried.append(said)
     return Verdict(True, f"✓ Step {step}: right. Tried: {'; '.join(tried)}.")

@@ -71,7 +71,7 @@ def judged(part: Part, answer: Function, draw: Random) -> Fault | str:
             try:
                 if _differs(part, _run(part, formula, given), result):
                     return number
-            except ArithmeticError:
+            except (ArithmeticError, Unusable):
                 return number
         return len(tried)
 

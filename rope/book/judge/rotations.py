@@ -6,6 +6,7 @@ S sequence, D head dimension. What is a whole rotation is diagnosed by `rope.dia
 
 from __future__ import annotations
 
+from functools import partial
 from math import cos, sin
 from random import Random
 from typing import Any
@@ -14,25 +15,25 @@ import torch
 from torch import Tensor
 
 import rope
-from rope import layouts, reference
-from rope.book.judge.answers import Fault, Function, Part, Unusable
-from rope.book.judge.in_python import ANGLES, PAIR
-from rope.book.judge.in_python import rotate as rotated_pair
+from rope import layouts
+from rope.book.judge import in_python
+from rope.book.judge.answers import Fault, Function, Part, Unusable, numbers, shape
 from rope.diagnose import diagnose
 
 BASE, WIDTH = 10000.0, 16
-LAYOUTS = {"in halves": False, "in neighbours": True}
+LAYOUTS = {", in halves": False, ", in neighbours": True}
 Pair = tuple[Tensor, Tensor]
 
 
-def _fault(rotation: Function, names: dict[str, str]) -> Fault | None:
-    """The first fault that `rope.diagnose` finds in a rotation of either layout, renamed."""
+def _fault(rotation: Function, name: str = "") -> Fault | None:
+    """The first fault that `rope.diagnose` finds in a rotation of either layout; of what it is."""
     for interleaved in LAYOUTS.values():
         expected = rope.RotaryEmbedding(WIDTH, base=BASE, interleaved=interleaved)
         try:
             report = diagnose(rotation, WIDTH, expected=expected, num_kv_heads=1)
         except ValueError as error:
-            return Fault(f"on other inputs {str(error).partition('; ')[0]}")
+            raised = str(error).partition("; ")[0].replace("rotate raised Unusable: ", "")
+            return Fault(f"on other inputs {raised}")
         meant = ("direction", "first-position")  # which other models may have otherwise
         faults = [one for one in report.findings if one.severity == "fault" or one.code in meant]
         if not faults:
@@ -42,34 +43,53 @@ def _fault(rotation: Function, names: dict[str, str]) -> Fault | None:
     cause = faults[0].sentence
     if not faults[0].remedy.startswith("nothing"):
         cause = f"{cause}; {faults[0].remedy}"
-    for old, new in names.items():
-        cause = cause.replace(old, new)
+    for old in ("the query", "k, q") if name else ():
+        cause = cause.replace(old, name)
     return Fault(cause, chapter=faults[0].section)
+
+
+def _rotation(head: Function, tables: Function) -> Function:
+    """A rotation of a batch, row by row: by tables, and by what turns one sequence by them."""
+
+    def turned(x: Tensor, position_ids: Tensor) -> Tensor:
+        dtype = torch.promote_types(x.dtype, torch.float32)
+        rows = zip(x, position_ids, strict=True)
+        both = lambda ids: (table.to(dtype) for table in tables(ids, WIDTH, BASE))
+        return torch.cat([head(row[None], *both(ids)) for row, ids in rows])
+
+    return lambda q, k, position_ids: (turned(q, position_ids), turned(k, position_ids))
 
 
 def _tensor(result: Any, dtype: torch.dtype | None = None) -> Tensor:
     """A result as a tensor; a list has the dtype that is given."""
-    if result is None or result is ...:
-        raise Unusable("nothing is returned yet")
-    return torch.as_tensor(result, dtype=dtype if isinstance(result, list) else None)
+    try:
+        return torch.as_tensor(result, dtype=dtype if isinstance(result, list) else None)
+    except (RuntimeError, TypeError, ValueError):  # numbers of other packages, rows in a list
+        return torch.tensor(numbers(result), dtype=dtype or torch.float64).view(shape(result))
 
 
 def _two(result: Any, asked: str) -> list[Any]:
     """The two parts of a result."""
-    if result is None or result is ...:
-        raise Unusable("nothing is returned yet")
-    if getattr(result, "ndim", 3) < 3 or len(parts := [*result]) != 2:
+    many = hasattr(result, "__iter__") and getattr(result, "ndim", 3) > 2
+    parts = [*result] if many else [_tensor(result)]
+    if len(parts) != 2:
         raise Unusable(f"two {asked}")
     return parts
 
 
 # Step 4: cos and sin of every position and plane.
-def tables(position_ids: Tensor, head_dim: int, base: float) -> Pair:
-    """cos and sin `[S, D/2]` of position_ids `[S]`, from angles in float64."""
-    angle = torch.from_numpy(
-        reference.angles(position_ids.numpy(), reference.inverse_frequencies(head_dim, base))
-    )
-    return angle.cos(), angle.sin()
+def _tables_by(angles: Function) -> Function:
+    """cos and sin `[S, D/2]` of the angles that a formula of step 3 gives for each position."""
+
+    def tables(position_ids: Tensor, head_dim: int, base: float) -> Pair:
+        rows = [angles(m, head_dim, base) for m in position_ids.tolist()]
+        angle = torch.tensor(rows, dtype=torch.float64)
+        return angle.cos(), angle.sin()
+
+    return tables
+
+
+tables = _tables_by(in_python.angles)
 
 
 def _table_inputs(draw: Random) -> list[tuple[Any, ...]]:
@@ -87,57 +107,34 @@ def _table_inputs(draw: Random) -> list[tuple[Any, ...]]:
 def _pair(answer: Function) -> Function:
     """Tables `[S, D/2]` of an answer that gives them so, or each number twice, or complex ones."""
 
-    def given(position_ids: Tensor, head_dim: int, base: float) -> Pair:
-        result, half = answer(position_ids, head_dim, base), head_dim // 2
-        if not isinstance(result, (tuple, list)) and "complex" in str(getattr(result, "dtype", "")):
+    def given(position_ids: Tensor, head_dim: int, base: float) -> tuple[Tensor, ...]:
+        result = answer(position_ids, head_dim, base)
+        if "complex" in str(getattr(result, "dtype", "")):
             result = (result.real, result.imag)
-        cos, sin = (_tensor(table) for table in _two(result, "tables are asked for, cos and sin"))
-        for first, second in (
-            (slice(half), slice(half, None)),
-            (slice(0, None, 2), slice(1, None, 2)),
-        ):
-            if cos.shape[-1] == head_dim and all(
-                torch.allclose(table[..., first], table[..., second], 0, 0, equal_nan=True)
-                for table in (cos, sin)
-            ):
-                cos, sin = cos[..., first], sin[..., first]
-        if {cos.shape, sin.shape} != {(len(position_ids), half)}:
-            raise Unusable(
-                f"cos has shape {list(cos.shape)} and sin {list(sin.shape)}; "
-                f"each must be [S, D/2], which is [{len(position_ids)}, {half}]"
-            )
-        return cos, sin
-
-    return given
-
-
-def _tables_by(angles: Function) -> Function:
-    """Tables of the angles that a formula gives for each position."""
-
-    def given(position_ids: Tensor, head_dim: int, base: float) -> Pair:
-        rows = [angles(m, head_dim, base) for m in position_ids.tolist()]
-        angle = torch.tensor(rows, dtype=torch.float64)
-        return angle.cos(), angle.sin()
+        parts = _two(result, "tables are asked for, cos and sin")
+        both = torch.stack([_tensor(part) for part in parts])
+        if both.shape[-1] == head_dim:
+            for twice in both.unflatten(-1, (2, -1)).mT, both.unflatten(-1, (-1, 2)):
+                if torch.allclose(twice[..., 0], twice[..., 1], 0, 0, equal_nan=True):
+                    both = twice[..., 0]
+                    break
+        size, asked = list(both.shape[1:]), [len(position_ids), head_dim // 2]
+        if size != asked:
+            raise Unusable(f"cos and sin have shape {size}; it must be [S, D/2], here {asked}")
+        return both.unbind()
 
     return given
 
 
 def _table_fault(answer: Function) -> Fault | None:
     """What a diagnosis finds in the tables, or that they are right for small positions alone."""
-
-    def turned(x: Tensor, position_ids: Tensor) -> Tensor:
-        rows = [torch.stack(_pair(answer)(ids, WIDTH, BASE)).double() for ids in position_ids]
-        cos, sin = torch.stack(rows, dim=1)[:, :, None]  # each [B, 1, S, D/2]
-        return rope.rotary_embedding(x, cos, sin)
-
-    def error(position_ids: Tensor) -> float:
-        both = _pair(answer)(position_ids, WIDTH, BASE), tables(position_ids, WIDTH, BASE)
-        return max((a - b).abs().max().item() for a, b in zip(*both, strict=True))
-
-    rotation = lambda q, k, position_ids: (turned(q, position_ids), turned(k, position_ids))
-    if found := _fault(rotation, {"the query": "the table"}):
+    if found := _fault(_rotation(rope.rotary_embedding, _pair(answer)), "the table"):
         return found
-    if not error(torch.arange(32)) < 1e-5 < error(2**20 - torch.arange(32)):
+    near, far = (
+        (torch.stack(_pair(answer)(ids, WIDTH, BASE)) - torch.stack(tables(ids, WIDTH, BASE)))
+        for ids in (torch.arange(32), 2**20 - torch.arange(32))
+    )
+    if not near.abs().max() < 1e-5 < far.abs().max():
         return None
     return Fault(
         "near position 0 the tables are right, and far out they are not: make frequencies and "
@@ -161,7 +158,7 @@ STEP_4 = Part(
             lambda ids, *given: tables(ids[0] + torch.arange(len(ids)), *given)
         ),
     }
-    | {cause: _tables_by(angles) for cause, angles in ANGLES.items()},
+    | {cause: _tables_by(angles) for cause, angles in in_python.ANGLES.items()},
     view=torch.stack,
     diagnose=_table_fault,
     calls=_pair,
@@ -213,29 +210,11 @@ def _both(answer: Function) -> Function:
     return given
 
 
-def _rows(answer: Function) -> Function:
-    """A rotation of a batch by a function of one sequence's tables, row by row."""
-
-    def turned(x: Tensor, position_ids: Tensor) -> Tensor:
-        dtype = torch.promote_types(x.dtype, torch.float32)
-        both = [[t.to(dtype) for t in tables(ids, x.shape[-1], BASE)] for ids in position_ids]
-        return torch.cat([_head(answer)(row[None], *both[n]) for n, row in enumerate(x)])
-
-    return lambda q, k, position_ids: (turned(q, position_ids), turned(k, position_ids))
-
-
-PAIRS: dict[str, Function] = {
-    "the part with the sine is missing": lambda x, y, angle: (x * cos(angle), y * cos(angle)),
-    "the pair and its quarter turn are not added": lambda x, y, a: (-y * cos(a), x * sin(a)),
-    "the pair is turned twice": lambda x, y, angle: rotated_pair(x, y, 2 * angle),
-}
-
-
 def _pairwise(formula: Function, interleaved: bool) -> Function:
     """A formula of step 1 for every pair of a head."""
 
     def turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        a, b = layouts.interleaved_to_half(x).chunk(2, -1) if interleaved else x.chunk(2, -1)
+        a, b = (layouts.interleaved_to_half(x) if interleaved else x).chunk(2, dim=-1)
         given = (t.flatten().tolist() for t in (a, b, torch.atan2(sin, cos).expand_as(a)))
         pairs = torch.tensor([formula(*one) for one in zip(*given, strict=True)]).T
         half = torch.cat([line.view_as(a) for line in pairs], dim=-1)
@@ -244,46 +223,47 @@ def _pairwise(formula: Function, interleaved: bool) -> Function:
     return turned
 
 
-def _batch(interleaved: bool) -> Function:
-    def rotated(q: Tensor, k: Tensor, position_ids: Tensor) -> Pair:
-        rotary = rope.RotaryEmbedding(q.shape[-1], base=BASE, interleaved=interleaved)
-        return rotary(q, k, position_ids)
-
-    return rotated
-
-
-def _head_in(interleaved: bool) -> Function:
-    return lambda *given: rope.rotary_embedding(*given, interleaved=interleaved)
-
-
+HALVES, NEIGHBOURS = (
+    partial(rope.rotary_embedding, interleaved=layout) for layout in LAYOUTS.values()
+)
+PAIR: dict[str, Function] = in_python.PAIR | {
+    "the part with the sine is missing": lambda x, y, angle: (x * cos(angle), y * cos(angle)),
+    "the pair and its quarter turn are not added": lambda x, y, a: (-y * cos(a), x * sin(a)),
+    "the pair is turned twice": lambda x, y, angle: in_python.rotate(x, y, 2 * angle),
+}
 STEP_5 = Part(
     "rotate",
     "Two layouts",
     _head_inputs,
-    {f", {said}": _head_in(layout) for said, layout in LAYOUTS.items()},
+    dict(zip(LAYOUTS, (HALVES, NEIGHBOURS), strict=True)),
     {
-        f"{said}, {cause}": _pairwise(formula, layout)
-        for cause, formula in (PAIR | PAIRS).items()
+        f"{said[2:]}, {cause}": _pairwise(formula, layout)
+        for cause, formula in PAIR.items()
         for said, layout in LAYOUTS.items()
     }
     | {
         "neighbours go in and halves come out: stack the results and flatten them": (
-            lambda *given: layouts.interleaved_to_half(_head_in(True)(*given))
+            lambda *given: layouts.interleaved_to_half(NEIGHBOURS(*given))
         ),
         "halves go in and neighbours come out: join the results with cat": (
-            lambda *given: layouts.half_to_interleaved(_head_in(False)(*given))
+            lambda *given: layouts.half_to_interleaved(HALVES(*given))
         ),
     },
-    diagnose=lambda answer: _fault(_rows(answer), {"the query": "x", "k, q": "x"}),
+    diagnose=lambda answer: _fault(_rotation(_head(answer), tables), "x"),
     calls=_head,
 )
 STEP_6 = Part(
     "rotate",
     "Rotary attention",
     _batch_inputs,
-    {f", {said}": _batch(layout) for said, layout in LAYOUTS.items()},
+    {
+        said: lambda q, k, position_ids, layout=layout: rope.RotaryEmbedding(
+            q.shape[-1], base=BASE, interleaved=layout
+        )(q, k, position_ids)
+        for said, layout in LAYOUTS.items()
+    },
     {},
-    diagnose=lambda answer: _fault(_both(answer), {}),
+    diagnose=lambda answer: _fault(_both(answer)),
     calls=_both,
 )
 
