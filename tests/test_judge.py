@@ -8,8 +8,10 @@ this is; the other is then the truth.
 
 import importlib.util
 import inspect
+import math
 import re
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -67,3 +69,47 @@ def test_each_step_has_eight_mistakes_of_different_causes_and_four_right_answers
     causes = {told(function, "Cause") for name, function in names if name.startswith("wrong_")}
     assert len(causes - {""}) >= 8
     assert len([name for name, _ in names if name.startswith("right_")]) >= 4
+
+
+def first_outputs(step):
+    """A function that knows the three simplest inputs by heart, and gives 0 for all others."""
+    part = package.asked(step)[0]
+    truth = next(iter(part.right.values()))
+    known = {repr(given): truth(*given) for given in part.inputs(Random(step))[:3]}
+    return lambda *given: known.get(repr(given), 0)
+
+
+NO_ANSWERS = {
+    "a float": 1.0,
+    "nothing": lambda *_: None,
+    "a string": lambda *_: "1.0",
+    "a dict": lambda *_: {"x": 1.0},
+    "a generator": lambda *_: (number for number in (0.0, 1.0)),
+    "NaN": lambda *_: math.nan,
+    "infinity": lambda *_: math.inf,
+    "an empty list": lambda *_: [],
+    "a ragged list": lambda *_: [[1.0], 2.0, [3.0, 4.0]],
+    "an exception": lambda *_: {}[0],
+    "an exception without a message": lambda *_: next(iter(())),
+    "too few parameters": lambda: 1.0,
+}
+
+
+@pytest.mark.parametrize("step", range(1, 7))
+@pytest.mark.parametrize("case", [*NO_ANSWERS, "first outputs"])
+def test_what_is_no_answer_gets_a_sentence(step, case):
+    said = verdict(step, NO_ANSWERS.get(case) or first_outputs(step))
+    assert not said.right
+    assert said.cause
+    assert not re.search(r': ,|: \.|""', said.text)
+
+
+@pytest.mark.parametrize("step", [4, 5, 6])
+def test_a_whole_rotation_is_not_learned_by_heart(step):
+    """Not even with every input of the judge: a diagnosis has others."""
+    part = package.asked(step)[0]
+    truth = next(iter(part.right.values()))
+    known = {repr(given): truth(*given) for given in part.inputs(Random(step))}
+    for otherwise in (lambda *given: None, lambda *given: next(iter(known.values())), truth):
+        answer = lambda *given, rest=otherwise: known.get(repr(given), rest(*given))
+        assert verdict(step, answer).right == (otherwise is truth)

@@ -11,7 +11,7 @@ def wrong_steps_of_one_over_the_width(position_ids, head_dim, base):
     """j / d, where d / 2 numbers j go up to d / 2.
 
     Source: https://github.com/rasbt/LLMs-from-scratch/issues/410, proposed as a correction
-    Cause: the exponent lacks its 2
+    Cause: −j is divided by head_dim
     """
     inv_freq = 1.0 / (base ** (torch.arange(0, head_dim // 2) / head_dim))
     angles = position_ids.unsqueeze(1) * inv_freq.unsqueeze(0)
@@ -22,7 +22,7 @@ def wrong_two_k_minus_one(position_ids, head_dim, base):
     """(2k − 1) / d with k from 1, as the handout had it.
 
     Source: https://github.com/stanford-cs336/assignment1-basics/issues/22, before 1.0.6
-    Cause: the exponent is half a step off
+    Cause: −2j − 1 is divided by head_dim
     """
     k = torch.arange(1, head_dim // 2 + 1, dtype=torch.float32)
     theta = position_ids[:, None] / base ** ((2 * k - 1) / head_dim)
@@ -33,7 +33,7 @@ def wrong_i_minus_one(position_ids, head_dim, base):
     """−2(i − 1) / d with i from 0, in two loops.
 
     Source: https://github.com/bkitano/llama-from-scratch/issues/8
-    Cause: the formula counts from 1 and the code from 0
+    Cause: −2j + 2 is divided by head_dim
     """
     cos, sin = (torch.zeros(len(position_ids), head_dim // 2) for _ in range(2))
     for row, position in enumerate(position_ids.tolist()):
@@ -47,7 +47,7 @@ def wrong_no_minus(position_ids, head_dim, base):
     """The frequencies of a docstring whose exponent lost its minus.
 
     Source: https://github.com/labmlai/annotated_deep_learning_paper_implementations/issues/313
-    Cause: the minus of the exponent is missing
+    Cause: 2j is divided by head_dim
     """
     theta = base ** (torch.arange(0, head_dim, 2).double() / head_dim)
     angles = torch.outer(position_ids.double(), theta)

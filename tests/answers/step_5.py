@@ -60,7 +60,7 @@ def wrong_minus_lost(x, cos, sin):
     """The quarter turn without its minus, as in a comment.
 
     Source: https://github.com/labmlai/annotated_deep_learning_paper_implementations/pull/193
-    Cause: in halves, both signs are +
+    Cause: in halves, the pair becomes cos·x + sin·y and sin·x + cos·y
     """
     x1, x2 = x.chunk(2, dim=-1)
     cos, sin = torch.cat((cos, cos), -1), torch.cat((sin, sin), -1)
@@ -83,7 +83,7 @@ def wrong_not_added(x, cos, sin):
     """The turned pair is multiplied by (cos, sin), and nothing is added.
 
     Source: https://github.com/NVIDIA/ngpt/issues/10
-    Cause: in neighbours, the pair and its quarter turn are not added
+    Cause: in neighbours, the pair becomes 0·x − cos·y and sin·x + 0·y
     """
     turned = torch.stack((-x[..., 1::2], x[..., ::2]), dim=-1)
     return (turned * torch.stack((cos, sin), dim=-1)).reshape(x.shape)
@@ -93,7 +93,7 @@ def wrong_no_sine(x, cos, sin):
     """The sines were read from the wrong place and are 0.
 
     Source: https://github.com/vllm-project/vllm-ascend/issues/12723
-    Cause: in halves, the part with the sine is missing
+    Cause: in halves, the pair becomes cos·x + 0·y and 0·x + cos·y
     """
     return x * torch.cat((cos, cos), dim=-1)
 

@@ -52,18 +52,25 @@ class Part:
 
 def judged(part: Part, answer: Function, draw: Random) -> Fault | str:
     """The fault of an answer, or what was tried where it has none."""
+    if not callable(answer):
+        return Fault(f"{part.name} must be a function; this is of type {type(answer).__name__}")
     tried: list[tuple[tuple[Any, ...], Any]] = []
+    raised = None
     for given in part.inputs(draw):
         try:
-            tried.append((given, _run(part, answer, given)))
-            numbers(part.view(tried[-1][1]))
+            result = _run(part, answer, given)
+            numbers(part.view(result))
         except Exception as error:
             call = f"The call was {_call(part, given)}."
-            raised = _raised(error, answer)
+            said = _raised(error, answer)
+            raised = Fault(said, call, part.chapter)
             found = None if isinstance(error, Unusable) else part.diagnose(answer)
             if found and found.chapter:
-                return Fault(found.cause, f"{call[:-1]}: {raised}.", found.chapter)
-            return Fault(raised, call, part.chapter)
+                raised = Fault(found.cause, f"{call[:-1]}: {said}.", found.chapter)
+            if len(tried) < 3:  # else what is wrong before it is told first
+                return raised
+            break
+        tried.append((given, result))
 
     def agrees(formula: Function) -> int:
         """How many inputs it takes until a formula gives something else, or nothing."""
@@ -77,12 +84,14 @@ def judged(part: Part, answer: Function, draw: Random) -> Fault | str:
 
     how, formula = max(part.right.items(), key=lambda way: agrees(way[1]))
     if (number := agrees(formula)) == len(tried):
-        return part.diagnose(answer) or f"{part.name} on {number} inputs{how}"
+        return raised or part.diagnose(answer) or f"{part.name} on {number} inputs{how}"
     given, result = tried[number]
     example = _example(part, given, result, _run(part, formula, given))
     for cause, wrong in part.wrong.items():
         if agrees(wrong) >= max(number + 1, len(tried[: part.near])):
             return Fault(cause, example, part.chapter)
+    if raised:
+        return raised
     if found := part.diagnose(answer):
         return Fault(found.cause, example, found.chapter)
     if not all(map(math.isfinite, numbers(part.view(result)))):
@@ -107,7 +116,11 @@ def numbers(value: Any) -> list[float]:
         return [number for part in value for number in numbers(part)]
     if value is None or value is ...:
         raise Unusable("nothing is returned yet")
-    return [value.real, value.imag] if isinstance(value, complex) else [float(value)]
+    if isinstance(value, complex):
+        return [value.real, value.imag]
+    if not hasattr(value, "__float__"):
+        raise Unusable(f"a {type(value).__name__} is returned; it must be numbers")
+    return [float(value)]
 
 
 def shape(value: Any) -> list[int]:
@@ -131,9 +144,10 @@ def shown(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         left, right = "[]" if isinstance(value, list) else "()"
         return f"{left}{', '.join(map(shown, value))}{right}"
-    if isinstance(value, float):
-        return f"{round(value, 9) + 0.0:.5g}"  # no −0, no 6e-17
-    return f"{value:.5g}" if isinstance(value, complex) else repr(value)
+    if isinstance(value, (float, complex)):
+        parts = [round(part, 9) + 0.0 for part in (value.real, value.imag)]  # no −0, no 6e-17
+        return f"{complex(*parts) if isinstance(value, complex) else parts[0]:.5g}"
+    return repr(value)
 
 
 def _differs(part: Part, truth: Any, result: Any) -> bool:
@@ -181,4 +195,4 @@ def _raised(error: Exception, answer: Function) -> str:
     lines = [frame.lineno for frame in frames if code and frame.filename == code.co_filename]
     message = " ".join(str(error).split())[:200].rstrip(".")
     where = f", in line {lines[-1]}" if lines else ""
-    return f"it raises {type(error).__name__}: {message}{where}"
+    return f"it raises {': '.join(filter(None, (type(error).__name__, message)))}{where}"

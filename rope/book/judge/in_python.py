@@ -1,17 +1,19 @@
 """Steps 1 to 3, in Python alone: a pair, a score, the angles of a head.
 
-Chapters "Rotation in two dimensions" and "Many dimensions".
+Chapters "Rotation in two dimensions" and "Many dimensions". The tables give each cause its formula.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from math import cos, sin
+from functools import partial
+from itertools import product
+from math import atan, atan2, cos, degrees, exp, hypot, log, pi, radians, sin, tau
+from operator import mul
 from random import Random
 from typing import Any
 
-from rope.book.judge.answers import Function, Part, numbers
+from rope.book.judge.answers import Function, Part, Unusable, numbers
 
 Pair = tuple[float, float]
 
@@ -26,133 +28,114 @@ def rotate(x: float, y: float, angle: float) -> Pair:
 
 
 def _pairs(draw: Random) -> list[tuple[Any, ...]]:
-    simple = [(1.0, 0.0, math.pi / 2), (0.0, 1.0, math.pi / 2), (3.0, 4.0, 1.0)]
-    return [*simple, *(tuple(draw.uniform(-3, 3) for _ in "xya") for _ in range(20))]
+    simple = [(1.0, 0.0, pi / 2), (-1.0, 1.0, pi / 2), (3.0, 4.0, 1.0)]
+    drawn = [tuple(draw.uniform(-3, 3) for _ in "xya") for _ in range(20)]
+    return [*simple, *drawn, (0.0, 1.0, pi / 2)]
 
 
-def _turned(formula: Callable[[float, float, float, float], Pair]) -> Function:
-    """A formula in x, y, c = cos and s = sin of the angle."""
-    return lambda x, y, angle: formula(x, y, cos(angle), sin(angle))
+FACTORS: dict[str, Callable[[float], float]] = {
+    "+ 0": lambda a: 0, "+ cos": cos, "+ sin": sin,
+    "− cos": lambda a: -cos(a), "− sin": lambda a: -sin(a),
+}  # fmt: skip
 
 
-PAIR = {
-    "the pair is not turned at all": _turned(lambda x, y, c, s: (x, y)),
-    "the pair turns clockwise: −sin belongs into the first line, +sin into the second": (
-        _turned(lambda x, y, c, s: (x * c + y * s, y * c - x * s))
-    ),
-    "the angle is in radians, and is taken for degrees": (
-        lambda x, y, angle: rotate(x, y, math.radians(angle))
-    ),
-    "cos and sin take radians, and are given degrees": (
-        lambda x, y, angle: rotate(x, y, math.degrees(angle))
-    ),
-    "the second line reads the new x; both lines must read the old one": (
-        _turned(lambda x, y, c, s: (x * c - y * s, (x * c - y * s) * s + y * c))
-    ),
-    "the first line reads the new y; both lines must read the old one": (
-        _turned(lambda x, y, c, s: (x * c - (x * s + y * c) * s, x * s + y * c))
-    ),
-    "both signs are +, or both −, so the pair changes its length": (
-        _turned(lambda x, y, c, s: (x * c + y * s, x * s + y * c))
-    ),
-    "both terms of the second line differ in sign: a reflection, not a rotation": (
-        _turned(lambda x, y, c, s: (x * c + y * s, x * s - y * c))
-    ),
-    "the first line is turned, and the second has the signs of a reflection": (
-        _turned(lambda x, y, c, s: (x * c - y * s, x * s - y * c))
-    ),
-    "cos and sin stand in each other's place": (
-        _turned(lambda x, y, c, s: (x * s - y * c, x * c + y * s))
-    ),
-    "the two results stand in each other's place": (
-        _turned(lambda x, y, c, s: (x * s + y * c, x * c - y * s))
-    ),
-    "each coordinate is multiplied alone; each must get something of the other": (
-        _turned(lambda x, y, c, s: (x * c, y * s))
-    ),
-    "the pair keeps its length and forgets its own direction": (
-        _turned(lambda x, y, c, s: (math.hypot(x, y) * c, math.hypot(x, y) * s))
-    ),
-    "atan(y / x) takes a pair for the opposite one: use atan2(y, x)": (
-        _turned(lambda x, y, c, s: rotate(math.hypot(x, y), 0, math.atan(y / x)))
-    ),
+def _matrix(*factors: str) -> Function:
+    a, b, c, d = (FACTORS[factor] for factor in factors)
+    return lambda x, y, t: (a(t) * x + b(t) * y, c(t) * x + d(t) * y)
+
+
+MATRICES = {
+    "{}·x {}·y and {}·x {}·y; it must be cos·x − sin·y and sin·x + cos·y".format(*four)
+    .replace("and + ", "and ")
+    .removeprefix("+ "): _matrix(*four)
+    for four in product(FACTORS, repeat=4)
 }
+# fmt: off
+PAIR: dict[str, Function] = {
+    "the pair is not turned at all": lambda x, y, a: (x, y),
+    "the pair turns clockwise: −sin belongs into the first line, +sin into the second":
+        lambda x, y, a: rotate(x, y, -a),
+    "the angle is in radians, and is taken for degrees": lambda x, y, a: rotate(x, y, radians(a)),
+    "cos and sin take radians, and are given degrees": lambda x, y, a: rotate(x, y, degrees(a)),
+    "the second line reads the new x; both lines must read the old one":
+        lambda x, y, a: (x := rotate(x, y, a)[0], rotate(x, y, a)[1]),
+    "the first line reads the new y; both lines must read the old one":
+        lambda x, y, a: (rotate(x, new := rotate(x, y, a)[1], a)[0], new),
+    "each coordinate is multiplied alone; sin must multiply the other one":
+        lambda x, y, a: (x * cos(a) - x * sin(a), y * cos(a) + y * sin(a)),
+    "the pair is turned to the angle; it must be turned by the angle":
+        lambda x, y, a: rotate(hypot(x, y), 0, a),
+    "the pair's own angle comes in twice; its coordinates hold it already":
+        lambda x, y, a: rotate(x, y, a + atan2(y, x)),
+    "atan(y / x) takes a pair for the opposite one: use atan2(y, x)":
+        lambda x, y, a: rotate(hypot(x, y), 0, a + atan(y / (x or 1e-99))),
+    "the results are cut to whole numbers": lambda x, y, a: tuple(map(int, rotate(x, y, a))),
+}
+# fmt: on
+LINES = {f"the pair becomes {lines}": turn for lines, turn in MATRICES.items()}
 
 
-def score(q: Pair, k: Pair, m: int, n: int, theta: float) -> float:
+def score(q: Pair, k: Pair, m: float, n: float, theta: float, turn: Function = rotate) -> float:
     """The dot product of q, turned to position m, and k, turned to position n.
 
     >>> score((1, 0), (1, 0), 5, 5, 0.3)
     1.0
     """
-    (a, b), (c, d) = rotate(*q, m * theta), rotate(*k, n * theta)
-    return a * c + b * d
+    (a, b), (c, d) = turn(*q, m * theta), turn(*k, n * theta)
+    return float(a * c + b * d)
 
 
 def _scores(draw: Random) -> list[tuple[Any, ...]]:
-    simple = [((1.0, 0.0), (1.0, 0.0), 0, 1, 0.5), ((1.0, 0.0), (0.0, 1.0), 1, 3, 0.5)]
-    pair = lambda: (draw.uniform(-3, 3), draw.uniform(-3, 3))
-    more = range(20)
-    return simple + [
-        (pair(), pair(), draw.randrange(30), draw.randrange(30), draw.uniform(0.1, 1)) for _ in more
-    ]
+    a, b = (1.0, 0.0), (0.0, 1.0)
+    simple = [(a, a, 0, 1, 0.5), (a, b, 1, 3, 0.5), (b, (2.0, 1.0), 3, 1, 0.5)]
+    one = lambda: (draw.uniform(-1, 1), draw.uniform(-1, 1))
+    more = ((one(), one(), draw.randrange(12), draw.randrange(12)) for _ in range(20))
+    return [*simple, *((*given, draw.uniform(0.1, 1)) for given in more)]
 
 
-def _complex(formula: Callable[..., Any]) -> Function:
-    """A formula in q, k as complex numbers, m, n and e(x), the unit number at the angle x theta."""
-    return lambda q, k, m, n, theta: formula(
-        complex(*q), complex(*k), m, n, lambda x: complex(cos(x * theta), sin(x * theta))
-    )
+def _real(result: Any) -> Any:
+    if isinstance(result, complex) or "complex" in str(getattr(result, "dtype", "")):
+        raise Unusable("it is a complex number; the score is its real part")
+    return result
 
 
-def _dot(a: complex, b: complex) -> float:
-    return (a.conjugate() * b).real
+def _knows(position: Callable[[int, int], int]) -> Function:
+    """A score that knows another function of m and n than n − m."""
+    return lambda q, k, m, n, theta: score(q, k, 0, position(m, n), theta)
 
 
-SCORE = {
-    "no position is used": _complex(lambda q, k, m, n, e: _dot(q, k)),
-    "only the query is turned": _complex(lambda q, k, m, n, e: _dot(q * e(m), k)),
-    "only the key is turned": _complex(lambda q, k, m, n, e: _dot(q, k * e(n))),
-    "both are turned to one position, so it knows none": (
-        _complex(lambda q, k, m, n, e: _dot(q * e(m), k * e(m)))
-    ),
-    "query and key are turned in opposite directions: it knows m + n": (
-        _complex(lambda q, k, m, n, e: _dot(q * e(m), k * e(-n)))
-    ),
-    "the key is turned clockwise and the query the other way: it knows m + n": (
-        _complex(lambda q, k, m, n, e: _dot(q * e(-m), k * e(n)))
-    ),
-    "the product of two complex numbers needs the conjugate of the query": (
-        _complex(lambda q, k, m, n, e: (q * e(m) * k * e(n)).real)
-    ),
-    "both turn clockwise, or the positions have changed places: it knows m − n": (
-        _complex(lambda q, k, m, n, e: _dot(q, k * e(m - n)))
-    ),
-    "the distance |n − m| is used: what comes before and what after are told apart no more": (
-        _complex(lambda q, k, m, n, e: _dot(q, k * e(abs(n - m))))
-    ),
-    "the part with the sine is missing": (
-        _complex(lambda q, k, m, n, e: _dot(q, k) * e(n - m).real)
-    ),
-    "that is the sine part alone: take the real part of the product": (
-        _complex(lambda q, k, m, n, e: (q.conjugate() * k * e(n - m)).imag)
-    ),
-    "it is a complex number; the score is its real part": (
-        _complex(lambda q, k, m, n, e: q.conjugate() * k * e(n - m))
-    ),
-    "positions are added to the vectors; they must turn them": (
-        lambda q, k, m, n, theta: sum((a + m) * (b + n) for a, b in zip(q, k, strict=True))
-    ),
-    "position vectors are added to query and key; positions must turn them": (
-        _complex(lambda q, k, m, n, e: _dot(q + e(m), k + e(n)))
-    ),
-    "the first coordinates alone are multiplied; a dot product adds both": (
-        _complex(lambda q, k, m, n, e: (q * e(m)).real * (k * e(n)).real)
-    ),
-    "it is divided by √2; scaling comes with the layer": (
-        _complex(lambda q, k, m, n, e: _dot(q * e(m), k * e(n)) / 2**0.5)
-    ),
-}
+# fmt: off
+SCORE: dict[str, Function] = {
+    "no position is used, or the same for both: turn q by m, and k by n": _knows(lambda m, n: 0),
+    "only the query is turned": _knows(lambda m, n: -m),
+    "only the key is turned": _knows(lambda m, n: n),
+    "the key turns the other way, so the score knows m + n: turn both alike":
+        _knows(lambda m, n: -n - m),
+    "the query turns the other way, so the score knows m + n: turn both alike":
+        _knows(lambda m, n: n + m),
+    "both turn clockwise, or the positions have changed places: it knows m − n":
+        _knows(lambda m, n: m - n),
+    "query and key are turned twice as far": _knows(lambda m, n: 2 * (n - m)),
+    "the key is turned twice": _knows(lambda m, n: 2 * n - m),
+    "the distance |n − m| is used: what comes before and what after are told apart no more":
+        _knows(lambda m, n: abs(n - m)),
+    "a position is divided by theta; it must be multiplied":
+        lambda q, k, m, n, theta: score(q, k, m, n, 1 / theta),
+    "the product of two complex numbers needs the conjugate of the query":
+        lambda q, k, m, n, theta: score((q[0], -q[1]), k, -m, n, theta),
+    "the turned query stands in the place of the key":
+        lambda q, k, m, n, theta: score(q, q, 0, m + n, theta),
+    "query and key are crossed: both lines of a rotation must read the same vector":
+        lambda q, k, m, n, t: rotate(q[0], q[1], m * t)[0] ** 2 + rotate(k[0], k[1], n * t)[1] ** 2,
+    "q[1] k[0] is under the cosine, where q[1] k[1] must be": lambda q, k, m, n, theta:
+        score(q, k, m, n, theta) + q[1] * (k[0] - k[1]) * cos((n - m) * theta),
+    "it is divided by √2; scaling comes with the layer": lambda *given: score(*given) / 2**0.5,
+} | {
+    f"k, turned by (n − m)·theta, becomes {lines}": lambda q, k, m, n, theta, turn=turn:
+        sum(map(mul, q, turn(*k, (n - m) * theta)))
+    for lines, turn in MATRICES.items()
+} | {f"in the rotation, {said}": partial(score, turn=wrong) for said, wrong in PAIR.items()}
+# fmt: on
 
 
 def angles(position: float, head_dim: int, base: float) -> list[float]:
@@ -166,61 +149,56 @@ def angles(position: float, head_dim: int, base: float) -> list[float]:
 
 def _positions(draw: Random) -> list[tuple[Any, ...]]:
     simple = [(1, 4, 100.0), (1, 6, 1000.0), (2, 8, 10000.0), (0, 4, 100.0)]
-    drawn = [
-        (draw.randrange(100), 2 * draw.randrange(3, 40), draw.uniform(50, 1e6)) for _ in "8" * 8
-    ]
-    return simple + drawn
+    more = ((draw.randrange(100), 2 * draw.randrange(3, 40)) for _ in range(8))
+    return [*simple, *((*given, draw.uniform(50, 1e6)) for given in more)]
 
 
 def _exponents(formula: Callable[[int, int], float]) -> Function:
     """The angles for another exponent of the base, a formula in j and head_dim."""
-    return lambda m, d, base: [m * float(base) ** formula(j, d) for j in range(d // 2)]
+    return lambda m, d, base: [m * base ** formula(j, d) for j in range(d // 2)]
 
 
-ANGLES = {
-    "the exponent lacks its 2: −j / d where −2j / d is meant": _exponents(lambda j, d: -j / d),
-    "the exponent has a 2 too many: a j that goes in steps of 2 is 2j already": (
-        _exponents(lambda j, d: -4 * j / d)
-    ),
-    "the formula counts from 1 and the code from 0: exponent −2(j − 1) / d": (
-        _exponents(lambda j, d: -2 * (j - 1) / d)
-    ),
-    "planes are counted from 1: the first must turn by the position itself": (
-        _exponents(lambda j, d: -2 * (j + 1) / d)
-    ),
-    "the exponent is half a step off: −(2j + 1) / d": _exponents(lambda j, d: -(2 * j + 1) / d),
-    "the minus of the exponent is missing, so angles grow from plane to plane": _exponents(
-        lambda j, d: 2 * j / d
-    ),
-    "the last plane has exponent −1: linspace has taken its end in": (
-        _exponents(lambda j, d: -j / (d // 2 - 1))
-    ),
-    "// makes whole numbers of the exponents: use /": _exponents(lambda j, d: -(2 * j // d)),
+def _over_head_dim(a: int, b: int) -> Function:
+    return _exponents(lambda j, d: (a * j + b) / d)
+
+
+TIMES = {"−j": -1, "−2j": -2, "−4j": -4, "j": 1, "2j": 2, "4j": 4}
+PLUS = {"": 0, " + 1": 1, " − 1": -1, " + 2": 2, " − 2": -2}
+# fmt: off
+ANGLES: dict[str, Function] = {
+    f"{by}{plus} is divided by head_dim, with j from 0; it must be −2j": _over_head_dim(a, b)
+    for (by, a), (plus, b) in product(TIMES.items(), PLUS.items())
+} | {
+    "the last exponent is −1, as of a linspace with its end: divide j by head_dim // 2":
+        _exponents(lambda j, d: -2 * j / (d - 2)),
+    "// makes whole numbers of the exponents, all 0: use /": _exponents(lambda j, d: 0),
     "// rounds the exponents down to whole numbers: use /": _exponents(lambda j, d: -2 * j // d),
+    "/ head_dim // 2 divides twice, and rounds: put head_dim // 2 in brackets":
+        lambda m, d, base: [m * exp(j * (-log(base) / d // 2)) for j in range(d // 2)],
+    "base and exponent stand in each other's place":
+        lambda m, d, base: [m * (2 * j / d) ** (1 / base) for j in range(d // 2)],
+    "j runs over the coordinates; it must run over the planes, range(head_dim // 2)":
+        lambda m, d, base: [m * base ** (-2 * j / d) for j in range(d)],
     "the base is always 10,000": lambda m, d, base: angles(m, d, 1e4),
     "the position is missing: these are the frequencies": lambda m, d, base: angles(1, d, base),
     "positions count from 0, and here from 1": lambda m, d, base: angles(m + 1, d, base),
-    "a factor 2π is too many: frequencies are in radians": (
-        lambda m, d, base: angles(2 * math.pi * m, d, base)
-    ),
-    "the slowest plane comes first": lambda m, d, base: angles(m, d, base)[::-1],
-    "each angle stands there twice, once a coordinate; give one for each plane": (
-        lambda m, d, base: [angle for angle in angles(m, d, base) for _ in "xy"]
-    ),
-    "all angles stand there twice, one list behind the other; give one for each plane": (
-        lambda m, d, base: angles(m, d, base) * 2
-    ),
+    "a factor π is too many: frequencies are in radians": lambda m, *to: angles(pi * m, *to),
+    "each angle stands there twice, once a coordinate; give one for each plane":
+        lambda *given: [angle for angle in angles(*given) for _ in "xy"],
+    "all angles stand there twice, one list behind the other; give one for each plane":
+        lambda *given: angles(*given) * 2,
 }
+# fmt: on
 
 
 def _on_the_circle(result: Any) -> list[Pair]:
     """Where angles point to: whole turns make no difference."""
-    return [(cos(angle), sin(angle)) for angle in numbers(result)]
+    return [(cos(angle % tau), sin(angle % tau)) for angle in numbers(result)]
 
 
 TWO, MANY = "Rotation in two dimensions", "Many dimensions"
 PARTS = {
-    1: (Part("rotate", TWO, _pairs, {"": rotate}, PAIR),),
-    2: (Part("score", TWO, _scores, {"": score}, SCORE),),
+    1: (Part("rotate", TWO, _pairs, {"": rotate}, PAIR | LINES),),
+    2: (Part("score", TWO, _scores, {"": score}, SCORE, view=_real, roundings=128),),
     3: (Part("angles", MANY, _positions, {"": angles}, ANGLES, view=_on_the_circle),),
 }

@@ -7,7 +7,6 @@ S sequence, D head dimension. What is a whole rotation is diagnosed by `rope.dia
 from __future__ import annotations
 
 from functools import partial
-from math import cos, sin
 from random import Random
 from typing import Any
 
@@ -226,11 +225,8 @@ def _pairwise(formula: Function, interleaved: bool) -> Function:
 HALVES, NEIGHBOURS = (
     partial(rope.rotary_embedding, interleaved=layout) for layout in LAYOUTS.values()
 )
-PAIR: dict[str, Function] = in_python.PAIR | {
-    "the part with the sine is missing": lambda x, y, angle: (x * cos(angle), y * cos(angle)),
-    "the pair and its quarter turn are not added": lambda x, y, a: (-y * cos(a), x * sin(a)),
-    "the pair is turned twice": lambda x, y, angle: in_python.rotate(x, y, 2 * angle),
-}
+TURNED = in_python.PAIR | in_python.LINES
+TURNED["the pair is turned twice"] = lambda x, y, angle: in_python.rotate(x, y, 2 * angle)
 STEP_5 = Part(
     "rotate",
     "Two layouts",
@@ -238,7 +234,7 @@ STEP_5 = Part(
     dict(zip(LAYOUTS, (HALVES, NEIGHBOURS), strict=True)),
     {
         f"{said[2:]}, {cause}": _pairwise(formula, layout)
-        for cause, formula in PAIR.items()
+        for cause, formula in TURNED.items()
         for said, layout in LAYOUTS.items()
     }
     | {

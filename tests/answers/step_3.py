@@ -1,0 +1,294 @@
+"""angles(position, head_dim, base): the angle of each plane."""
+
+import itertools
+import math
+from decimal import Decimal
+from fractions import Fraction
+
+import mpmath
+import numpy as np
+import torch
+
+
+def wrong_has_no_minus(position, head_dim, base):
+    """The exponent has no minus, counted from 1 as in the paper.
+
+    Source: https://github.com/labmlai/annotated_deep_learning_paper_implementations/issues/313
+        (issue 313: the docstring)
+    Cause: 2j is divided by head_dim
+    """
+    return [position * base ** (2 * (i - 1) / head_dim) for i in range(1, head_dim // 2 + 1)]
+
+
+def wrong_has_no_2(position, head_dim, base):
+    """j is divided by the whole width.
+
+    Source: https://github.com/rasbt/LLMs-from-scratch/issues/410 (issue 410: the code proposed)
+    Cause: −j is divided by head_dim
+    """
+    inv_freq = 1.0 / base ** (torch.arange(0, head_dim // 2) / head_dim)
+    return position * inv_freq
+
+
+def wrong_has_a_2_too_many(position, head_dim, base):
+    """An i in steps of 2 is multiplied by 2.
+
+    Source: https://github.com/SamLynnEvans/Transformer/issues/25 (issue 25)
+    Cause: −4j is divided by head_dim
+    """
+    return [position / base ** ((2 * i) / head_dim) for i in range(0, head_dim, 2)]
+
+
+def wrong_has_a_2_too_many_and_one(position, head_dim, base):
+    """The line below it, where i + 1 is meant to be the cosine's.
+
+    Source: https://github.com/YutaroOgawa/pytorch_advanced/issues/79 (issue 79)
+    Cause: −4j − 2 is divided by head_dim
+    """
+    return [position / base ** ((2 * (i + 1)) / head_dim) for i in range(0, head_dim, 2)]
+
+
+def wrong_counts_from_1_in_the_formula(position, head_dim, base):
+    """The paper's i − 1, with an i from 0.
+
+    Source: https://github.com/bkitano/llama-from-scratch/issues/8 (issue 8)
+    Cause: −2j + 2 is divided by head_dim
+    """
+    return [position * base ** (-2.0 * (i - 1) / head_dim) for i in range(head_dim // 2)]
+
+
+def wrong_is_half_a_step_off(position, head_dim, base):
+    """(2k − 1) / d, with a k from 1.
+
+    Source: https://github.com/stanford-cs336/assignment1-basics/issues/22 (issue 22: the handout
+        before 1.0.6)
+    Cause: −2j − 1 is divided by head_dim
+    """
+    k = np.arange(1, head_dim // 2 + 1)
+    return position / base ** ((2 * k - 1) / head_dim)
+
+
+def wrong_takes_odd_coordinates(position, head_dim, base):
+    """arange starts at 1, for the cosines.
+
+    Source: https://github.com/maxjcohen/transformer/issues/62 (issue 62)
+    Cause: −2j − 1 is divided by head_dim
+    """
+    return position / torch.pow(base, torch.arange(1, head_dim, 2, dtype=torch.float32) / head_dim)
+
+
+def wrong_spaces_by_linspace(position, head_dim, base):
+    """linspace from 0 to 1 takes the 1 in.
+
+    Source: https://github.com/microsoft/unilm/issues/1554 (issue 1554: YOCO)
+    Cause: the last exponent is −1
+    """
+    return position / base ** np.linspace(0, 1, head_dim // 2)
+
+
+def wrong_divides_by_one_less(position, head_dim, base):
+    """The logarithm is divided by half the width less 1.
+
+    Source: https://github.com/hojonathanho/diffusion/issues/15 (issue 15: get_timestep_embedding)
+    Cause: the last exponent is −1
+    """
+    half_dim = head_dim // 2
+    emb = math.log(base) / (half_dim - 1)
+    return position * np.exp(np.arange(half_dim) * -emb)
+
+
+def wrong_divides_whole_numbers(position, head_dim, base):
+    """The quotient of whole numbers is 0, in Python 2 and C.
+
+    Source: https://github.com/Kyubyong/transformer/pull/81 (pull request 81)
+    Cause: // makes whole numbers of the exponents
+    """
+    return [position / np.power(base, (i - i % 2) // head_dim) for i in range(0, head_dim, 2)]
+
+
+def wrong_divides_by_head_dim_and_by_2(position, head_dim, base):
+    """/ d // 2, where / (d // 2) is meant.
+
+    Source: https://github.com/zju3dv/LoFTR/issues/41 (issue 41)
+    Cause: / head_dim // 2 divides twice
+    """
+    steps = torch.arange(0, head_dim // 2, dtype=torch.float64)
+    div_term = torch.exp(steps * (-math.log(base) / head_dim // 2))
+    return position * div_term
+
+
+def wrong_has_the_power_the_other_way_round(position, head_dim, base):
+    """The exponent is raised to 1e-4, not 1e-4 to it.
+
+    Source: https://github.com/ivanvovk/WaveGrad/issues/12 (issue 12)
+    Cause: base and exponent stand in each other's place
+    """
+    exponents = np.arange(head_dim // 2, dtype=np.float64) / (head_dim // 2)
+    return position * exponents ** (1 / base)
+
+
+def wrong_runs_over_all_coordinates(position, head_dim, base):
+    """2 i / d, with an i for each coordinate.
+
+    Source: https://github.com/jadore801120/attention-is-all-you-need-pytorch/issues/32 (issue 32)
+    Cause: j runs over the coordinates
+    """
+    return [position / np.power(base, 2 * i / head_dim) for i in range(head_dim)]
+
+
+def wrong_has_a_fixed_base(position, head_dim, base):
+    """10,000 stands in the code.
+
+    Source: https://github.com/NVIDIA/TransformerEngine/issues/849 (issue 849)
+    Cause: the base is always 10,000
+    """
+    inv_freq = 1.0 / (10000 ** (torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim))
+    return torch.einsum("i , j -> i j", torch.tensor([float(position)]), inv_freq)
+
+
+def wrong_counts_positions_from_1(position, head_dim, base):
+    """position_ids are arange(1, n + 1).
+
+    Source: https://github.com/PrimeIntellect-ai/prime-rl/pull/3466 (pull request 3466)
+    Cause: positions count from 0
+    """
+    position_ids = np.arange(1, 1000)
+    return position_ids[position] * base ** (-np.arange(0, head_dim, 2) / head_dim)
+
+
+def wrong_multiplies_by_pi(position, head_dim, base):
+    """π, as cos and sin of a frequency seem to need it.
+
+    Source: https://github.com/ggml-org/llama.cpp/issues/1234 (issue 1234, which asks for it)
+    Cause: a factor π is too many
+    """
+    return [math.pi * position * base ** (-2 * j / head_dim) for j in range(head_dim // 2)]
+
+
+def wrong_repeats_each_angle(position, head_dim, base):
+    """Each angle twice, as neighbours need it.
+
+    Source: https://github.com/allenai/molmo/issues/49 (issue 49, which asks for repeat_interleave)
+    Cause: each angle stands there twice, once a coordinate
+    """
+    freqs = position * base ** (-torch.arange(0, head_dim, 2) / head_dim)
+    return freqs.repeat_interleave(2)
+
+
+def wrong_repeats_all_angles(position, head_dim, base):
+    """All angles twice, as halves need it.
+
+    Source: https://github.com/xiangking/ark-nlp/issues/47 (issue 47)
+    Cause: all angles stand there twice, one list behind the other
+    """
+    freqs = position * base ** (-torch.arange(0, head_dim, 2) / head_dim)
+    return freqs.repeat(2)
+
+
+def right_loop(position, head_dim, base):
+    result = []
+    for j in range(head_dim // 2):
+        theta = base ** (-2 * j / head_dim)
+        result.append(position * theta)
+    return result
+
+
+def right_in_steps_of_2(position, head_dim, base):
+    return tuple(position / base ** (i / head_dim) for i in range(0, head_dim, 2))
+
+
+def right_counts_from_1(position, head_dim, base):
+    return [position / base ** (2 * (i - 1) / head_dim) for i in range(1, head_dim // 2 + 1)]
+
+
+def right_over_half_the_width(position, head_dim, base):
+    half = head_dim // 2
+    return position * np.power(1.0 / base, np.arange(half) / half)
+
+
+def right_exponential(position, head_dim, base):
+    return position * np.exp(np.arange(0, head_dim, 2) * (-math.log(base) / head_dim))
+
+
+def right_logspace(position, head_dim, base):
+    return position * np.logspace(0, -1, head_dim // 2, endpoint=False, base=base)
+
+
+def right_linspace_without_its_end(position, head_dim, base):
+    return position / base ** np.linspace(0, 1, head_dim // 2 + 1)[:-1]
+
+
+def right_by_ratio(position, head_dim, base):
+    ratio = base ** (-2 / head_dim)
+    return list(
+        itertools.accumulate([position] + [ratio] * (head_dim // 2 - 1), lambda a, r: a * r)
+    )
+
+
+def right_within_a_turn(position, head_dim, base):
+    return [angle % (2 * math.pi) for angle in right_loop(position, head_dim, base)]
+
+
+def right_between_minus_pi_and_pi(position, head_dim, base):
+    turned = np.exp(1j * np.array(right_loop(position, head_dim, base)))
+    return np.angle(turned)
+
+
+def right_numpy_float32(position, head_dim, base):
+    exponents = np.arange(0, head_dim, 2, dtype=np.float32) / np.float32(head_dim)
+    return np.float32(position) / np.float32(base) ** exponents
+
+
+def right_numpy_row(position, head_dim, base):
+    return np.outer([position], base ** (-np.arange(0, head_dim, 2) / head_dim))
+
+
+def right_numpy_column(position, head_dim, base):
+    return right_numpy_row(position, head_dim, base).T
+
+
+def right_torch_float32(position, head_dim, base):
+    inv_freq = 1.0 / (base ** (torch.arange(0, head_dim, 2).float() / head_dim))
+    return torch.outer(torch.tensor([position]).float(), inv_freq)
+
+
+def right_torch_float64(position, head_dim, base):
+    inv_freq = base ** (-torch.arange(0, head_dim, 2, dtype=torch.float64) / head_dim)
+    return torch.einsum("i,j->ij", torch.tensor([position], dtype=torch.float64), inv_freq)
+
+
+def right_torch_of_float32_and_whole_positions(position, head_dim, base):
+    inv_freq = 1.0 / (base ** (torch.arange(0, head_dim, 2, dtype=torch.int64).float() / head_dim))
+    return (inv_freq[None, :, None] @ torch.tensor([[[position]]]).float()).transpose(1, 2)
+
+
+def right_torch_tensors_in_a_list(position, head_dim, base):
+    exponents = -torch.arange(0, head_dim, 2) / head_dim
+    return [position * base**one for one in exponents]
+
+
+def right_fractions(position, head_dim, base):
+    return [
+        position / Fraction(base ** float(Fraction(2 * j, head_dim))) for j in range(head_dim // 2)
+    ]
+
+
+def right_decimal(position, head_dim, base):
+    ratio = Decimal(base) ** (Decimal(-2) / Decimal(head_dim))
+    return [Decimal(position) * ratio**j for j in range(head_dim // 2)]
+
+
+def right_mpmath(position, head_dim, base):
+    with mpmath.workdps(40):
+        return [
+            position * mpmath.power(base, mpmath.mpf(-2 * j) / head_dim)
+            for j in range(head_dim // 2)
+        ]
+
+
+def right_object_array(position, head_dim, base):
+    return np.array(right_fractions(position, head_dim, base), dtype=object)
+
+
+def right_whole_zeros(position, head_dim, base):
+    return [0] * (head_dim // 2) if position == 0 else right_loop(position, head_dim, base)
