@@ -96,7 +96,7 @@ def judged(part: Part, answer: Function, draw: Random) -> Fault | str:
         return Fault(found.cause, example, found.chapter)
     if not all(map(math.isfinite, numbers(part.view(result)))):
         return Fault(f"{part.name} gives NaN or infinity", example, part.chapter)
-    if shape(part.view(result)) != shape(part.view(_run(part, formula, given))):
+    if not _fits(part.view(result), part.view(_run(part, formula, given))):
         return Fault(f"{part.name} gives another shape", example, part.chapter)
     return Fault(f"{part.name} is wrong in a way unknown to the judge", example, part.chapter)
 
@@ -150,10 +150,15 @@ def shown(value: Any) -> str:
     return repr(value)
 
 
+def _fits(a: Any, b: Any) -> bool:
+    """Whether a result has the truth's shape; of numbers and lists their number alone counts."""
+    return len(numbers(a)) == len(numbers(b)) and (len(shape(b)) < 2 or shape(a) == shape(b))
+
+
 def _differs(part: Part, truth: Any, result: Any) -> bool:
     """Whether a result is not the truth, beyond the rounding of its own dtype."""
     a, b = part.view(result), part.view(truth)
-    if len(shape(b)) > 1 and shape(a) != shape(b):  # of numbers and lists the values alone count
+    if not _fits(a, b):
         return True
     eps = max(map(_eps, result if isinstance(result, (tuple, list)) else (result,)), default=0)
     within = min(
@@ -162,10 +167,8 @@ def _differs(part: Part, truth: Any, result: Any) -> bool:
         * (1 + max(filter(math.isfinite, map(abs, numbers(truth))), default=0)),
         0.05,
     )
-    a, b = numbers(a), numbers(b)
-    return len(a) != len(b) or not all(
-        abs(x - y) <= within or (x != x and y != y) for x, y in zip(a, b, strict=True)
-    )
+    pairs = zip(numbers(a), numbers(b), strict=True)
+    return not all(abs(x - y) <= within or (x != x and y != y) for x, y in pairs)
 
 
 def _eps(value: Any) -> float:
