@@ -99,6 +99,17 @@ def wrong_offset(position_ids, head_dim, base):
     return angles.cos(), angles.sin()
 
 
+def wrong_sines_first(position_ids, head_dim, base):
+    """sin, cos: the order of many functions, and not of this one.
+
+    Source: https://github.com/morganmcg1/rotobart/pull/1, fixed_pos_embedding
+    Cause: cos and sin stand in each other's place
+    """
+    inv_freq = 1.0 / (base ** (np.arange(0, head_dim, 2) / head_dim))
+    sinusoid_inp = np.einsum("i , j -> i j", position_ids.flatten(), inv_freq)
+    return np.sin(sinusoid_inp), np.cos(sinusoid_inp)
+
+
 def wrong_from_one(position_ids, head_dim, base):
     """Positions are made one-indexed.
 
