@@ -23,7 +23,7 @@ FLOORS = (
     "layouts axes xpos attention parallel adapters",
     "diagnose",
     # The book's wing, of which the library imports nothing.
-    "book.__init__ book.tolerance book.measured",
+    "book.__init__ book.judge book.tolerance book.measured",
     "book.training",
     "book.figures",
     "book.mime",

@@ -200,10 +200,21 @@ NO_ANSWERS = {
 }
 
 
-@pytest.mark.parametrize("step", [1, 2, 3])
+@pytest.mark.parametrize("step", range(1, 7))
 @pytest.mark.parametrize("case", [*NO_ANSWERS, "first outputs"])
 def test_what_is_no_answer_gets_a_sentence(step, case):
     said = verdict(step, NO_ANSWERS.get(case) or first_outputs(step))
     assert not said.right
     assert said.cause
     assert not re.search(r': ,|: \.|""', said.text)
+
+
+@pytest.mark.parametrize("step", [4, 5, 6])
+def test_a_whole_rotation_is_not_learned_by_heart(step):
+    """Not even with every input of the judge: a diagnosis has others."""
+    part = package.asked(step)[0]
+    truth = next(iter(part.right.values()))
+    known = {repr(given): truth(*given) for given in part.inputs(Random(step))}
+    for otherwise in (lambda *given: None, lambda *given: next(iter(known.values())), truth):
+        answer = lambda *given, rest=otherwise: known.get(repr(given), rest(*given))
+        assert verdict(step, answer).right == (otherwise is truth)

@@ -63,8 +63,8 @@ def verdict(step: int, *answers: Function) -> Verdict:
     for part, answer in zip(parts, answers, strict=True):
         said = judged(part, answer, Random(step))
         if isinstance(said, Fault):
-            lines = [f"✗ Step {step}: {said.cause}.", said.example]
-            lines += [f'See "{said.chapter}".'] if said.chapter else []
+            chapter = said.chapter or part.chapter
+            lines = [f"✗ Step {step}: {said.cause}.", said.example, f'See "{chapter}".']
             text = "\n".join(fill(line, 80, subsequent_indent="  ") for line in lines if line)
             return Verdict(False, text, said.cause)
         tried.append(said)

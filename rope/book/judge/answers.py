@@ -32,9 +32,10 @@ class Part:
     """One function that a step asks for.
 
     inputs: tuples of arguments, from the simplest on; right: every right way, by what is said of
-    it; wrong: formulas, by the cause; view: what of a result is compared; diagnose: of an answer
-    that is a whole rotation, what is wrong with it; calls: makes of an answer what the inputs are
-    given to; roundings: of the answer's dtype, which are forgiven.
+    it; wrong: formulas, by the cause, which must meet the first `near` inputs, or all; view: what
+    of a result is compared; diagnose: of an answer that is a whole rotation, what is wrong with it;
+    calls: makes of an answer what the inputs are given to; roundings: of the answer's dtype, which
+    are forgiven.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Part:
     diagnose: Callable[[Function], Fault | None] = lambda answer: None
     calls: Callable[[Function], Function] = lambda answer: answer
     roundings: int = 8
+    near: int | None = None
 
 
 def judged(part: Part, answer: Function, draw: Random) -> Fault | str:
@@ -60,18 +62,25 @@ def judged(part: Part, answer: Function, draw: Random) -> Fault | str:
             numbers(part.view(result))
         except Exception as error:
             call = f"The call was {_call(part, given)}."
-            raised = Fault(_raised(error, answer), call, part.chapter)
+            said = _raised(error, answer)
+            raised = Fault(said, call, part.chapter)
+            found = None if isinstance(error, Unusable) else part.diagnose(answer)
+            if found and found.chapter:
+                raised = Fault(found.cause, f"{call[:-1]}: {said}.", found.chapter)
             if len(tried) < 3:  # else what is wrong before it is told first
                 return raised
             break
         tried.append((given, result))
 
     def agrees(formula: Function) -> int:
-        """How many inputs it takes until a formula gives something else."""
-        apart = (
-            n for n, one in enumerate(tried) if _differs(part, _run(part, formula, one[0]), one[1])
-        )
-        return next(apart, len(tried))
+        """How many inputs it takes until a formula gives something else, or nothing."""
+        for number, (given, result) in enumerate(tried):
+            try:
+                if _differs(part, _run(part, formula, given), result):
+                    return number
+            except (ArithmeticError, Unusable):
+                return number
+        return len(tried)
 
     how, formula = max(part.right.items(), key=lambda way: agrees(way[1]))
     if (number := agrees(formula)) == len(tried):
@@ -79,7 +88,7 @@ def judged(part: Part, answer: Function, draw: Random) -> Fault | str:
     given, result = tried[number]
     example = _example(part, given, result, _run(part, formula, given))
     for cause, wrong in part.wrong.items():
-        if agrees(wrong) == len(tried):
+        if agrees(wrong) >= max(number + 1, len(tried[: part.near])):
             return Fault(cause, example, part.chapter)
     if raised:
         return raised

@@ -6,7 +6,7 @@ S sequence, D head dimension. What is a whole rotation is diagnosed by `rope.dia
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -14,21 +14,81 @@ import torch
 from torch import Tensor
 
 import rope
-from rope import reference
-from rope.book.judge.answers import Fault, Function, Part
+from rope import layouts
+from rope.book.judge import in_python
+from rope.book.judge.answers import Fault, Function, Part, Unusable, numbers, shape
 from rope.diagnose import diagnose
 
 BASE, WIDTH = 10000.0, 16
+LAYOUTS = {", in halves": False, ", in neighbours": True}
 Pair = tuple[Tensor, Tensor]
 
 
+def _fault(rotation: Function, name: str = "") -> Fault | None:
+    """The first fault that `rope.diagnose` finds in a rotation of either layout; of what it is."""
+    for interleaved in LAYOUTS.values():
+        expected = rope.RotaryEmbedding(WIDTH, base=BASE, interleaved=interleaved)
+        try:
+            report = diagnose(rotation, WIDTH, expected=expected, num_kv_heads=1)
+        except ValueError as error:
+            raised = str(error).partition("; ")[0].replace("rotate raised Unusable: ", "")
+            return Fault(f"on other inputs {raised}")
+        meant = ("direction", "first-position")  # which other models may have otherwise
+        faults = [one for one in report.findings if one.severity == "fault" or one.code in meant]
+        if not faults:
+            return None
+        if faults[0].code != "layout":
+            break
+    cause = faults[0].sentence
+    if not faults[0].remedy.startswith("nothing"):
+        cause = f"{cause}; {faults[0].remedy}"
+    for old in ("the query", "k, q") if name else ():
+        cause = cause.replace(old, name)
+    return Fault(cause, chapter=faults[0].section)
+
+
+def _rotation(head: Function, tables: Function) -> Function:
+    """A rotation of a batch, row by row: by tables, and by what turns one sequence by them."""
+
+    def turned(x: Tensor, position_ids: Tensor) -> Tensor:
+        dtype = torch.promote_types(x.dtype, torch.float32)
+        rows = zip(x, position_ids, strict=True)
+        both = lambda ids: (table.to(dtype) for table in tables(ids, WIDTH, BASE))
+        return torch.cat([head(row[None], *both(ids)) for row, ids in rows])
+
+    return lambda q, k, position_ids: (turned(q, position_ids), turned(k, position_ids))
+
+
+def _tensor(result: Any, dtype: torch.dtype | None = None) -> Tensor:
+    """A result as a tensor; a list has the dtype that is given."""
+    try:
+        return torch.as_tensor(result, dtype=dtype if isinstance(result, list) else None)
+    except (RuntimeError, TypeError, ValueError):  # numbers of other packages, rows in a list
+        return torch.tensor(numbers(result), dtype=dtype or torch.float64).view(shape(result))
+
+
+def _two(result: Any, asked: str) -> list[Any]:
+    """The two parts of a result."""
+    many = hasattr(result, "__iter__") and getattr(result, "ndim", 3) > 2
+    parts = [*result] if many else [_tensor(result)]
+    if len(parts) != 2:
+        raise Unusable(f"two {asked}")
+    return parts
+
+
 # Step 4: cos and sin of every position and plane.
-def tables(position_ids: Tensor, head_dim: int, base: float) -> Pair:
-    """cos and sin `[S, D/2]` of position_ids `[S]`, from angles in float64."""
-    angle = torch.from_numpy(
-        reference.angles(position_ids.numpy(), reference.inverse_frequencies(head_dim, base))
-    )
-    return angle.cos(), angle.sin()
+def _tables_by(angles: Function) -> Function:
+    """cos and sin `[S, D/2]` of the angles that a formula of step 3 gives for each position."""
+
+    def tables(position_ids: Tensor, head_dim: int, base: float) -> Pair:
+        rows = [angles(m, head_dim, base) for m in position_ids.tolist()]
+        angle = torch.tensor(rows, dtype=torch.float64)
+        return angle.cos(), angle.sin()
+
+    return tables
+
+
+tables = _tables_by(in_python.angles)
 
 
 def _table_inputs(draw: Random) -> list[tuple[Any, ...]]:
@@ -43,69 +103,37 @@ def _table_inputs(draw: Random) -> list[tuple[Any, ...]]:
     ]
 
 
-def _table_view(result: Any) -> Any:
-    """cos and sin as one tensor; a complex table is both."""
-    if torch.is_tensor(result) and result.is_complex():
-        result = (result.real, result.imag)
-    return torch.stack([torch.as_tensor(table, dtype=torch.float64) for table in result])
+def _pair(answer: Function) -> Function:
+    """Tables `[S, D/2]` of an answer that gives them so, or each number twice, or complex ones."""
 
+    def given(position_ids: Tensor, head_dim: int, base: float) -> tuple[Tensor, ...]:
+        result = answer(position_ids, head_dim, base)
+        if "complex" in str(getattr(result, "dtype", "")):
+            result = (result.real, result.imag)
+        parts = _two(result, "tables are asked for, cos and sin")
+        both = torch.stack([_tensor(part) for part in parts])
+        if both.shape[-1] == head_dim:
+            for twice in both.unflatten(-1, (2, -1)).mT, both.unflatten(-1, (-1, 2)):
+                if torch.allclose(twice[..., 0], twice[..., 1], 0, 0, equal_nan=True):
+                    both = twice[..., 0]
+                    break
+        size, asked = list(both.shape[1:]), [len(position_ids), head_dim // 2]
+        if size != asked:
+            raise Unusable(f"cos and sin have shape {size}; it must be [S, D/2], here {asked}")
+        return both.unbind()
 
-def _each(change: Callable[[Tensor], Tensor]) -> Function:
-    """The right tables, both changed alike."""
-    return lambda *given: tuple(change(table) for table in tables(*given))
-
-
-def _one_a_plane(both: Tensor) -> Tensor:
-    """Tables `[2, S, D/2]` of those that hold each number twice, in either order."""
-    twice = both.unflatten(-1, (-1, 2))
-    if both.shape[-1] == WIDTH // 2:
-        return both
-    return twice[..., 0] if torch.equal(twice[..., 0], twice[..., 1]) else both[..., : WIDTH // 2]
-
-
-def _rotation_by(answer: Function) -> Function:
-    """A rotation that looks its cosines up in the tables of an answer."""
-
-    def turned(x: Tensor, position_ids: Tensor) -> Tensor:
-        rows = [_one_a_plane(_table_view(answer(ids, WIDTH, BASE))) for ids in position_ids]
-        cos, sin = torch.stack(rows, dim=1)[:, :, None]  # each [B, 1, S, D/2]
-        return rope.rotary_embedding(x, cos, sin)
-
-    return lambda q, k, position_ids: (turned(q, position_ids), turned(k, position_ids))
-
-
-def _fault(rotation: Function, **options: Any) -> Fault | None:
-    """The first fault that `rope.diagnose` finds in a rotation of either layout."""
-    for interleaved in (False, True):
-        expected = rope.RotaryEmbedding(WIDTH, base=BASE, interleaved=interleaved)
-        try:
-            report = diagnose(rotation, WIDTH, expected=expected, **options)
-        except ValueError as error:
-            return Fault(str(error))
-        meant = ("direction", "first-position")  # which other models may have otherwise
-        faults = [one for one in report.findings if one.severity == "fault" or one.code in meant]
-        if not faults:
-            return None
-        first = faults[0]
-        if first.code != "layout":
-            break
-    remedy = "" if first.remedy.startswith("nothing") else f"; {first.remedy}"
-    return Fault(first.sentence + remedy, chapter=first.section)
+    return given
 
 
 def _table_fault(answer: Function) -> Fault | None:
     """What a diagnosis finds in the tables, or that they are right for small positions alone."""
-    if found := _fault(_rotation_by(answer)):
+    if found := _fault(_rotation(rope.rotary_embedding, _pair(answer)), "the table"):
         return found
-    near, far = torch.arange(32), torch.arange(2**20 - 32, 2**20)
-    off = [
-        (
-            _one_a_plane(_table_view(answer(ids, WIDTH, BASE)))
-            - torch.stack(tables(ids, WIDTH, BASE))
-        )
-        for ids in (near, far)
-    ]
-    if off[0].abs().max() > 1e-5 or off[1].abs().max() < 1e-5:
+    near, far = (
+        (torch.stack(_pair(answer)(ids, WIDTH, BASE)) - torch.stack(tables(ids, WIDTH, BASE)))
+        for ids in (torch.arange(32), 2**20 - torch.arange(32))
+    )
+    if not near.abs().max() < 1e-5 < far.abs().max():
         return None
     return Fault(
         "near position 0 the tables are right, and far out they are not: make frequencies and "
@@ -118,22 +146,23 @@ STEP_4 = Part(
     "tables",
     "From maths to PyTorch",
     _table_inputs,
-    {
-        "": tables,
-        ", each number twice, for halves": _each(lambda table: torch.cat((table, table), dim=-1)),
-        ", each number twice, for neighbours": _each(lambda t: t.repeat_interleave(2, dim=-1)),
-    },
+    {"": tables},
     {
         "cos and sin stand in each other's place": lambda *given: tables(*given)[::-1],
         "the sine has the other sign": lambda ids, *given: tables(-ids, *given),
         "position_ids are not read, and the rows count from 0": (
             lambda ids, *given: tables(torch.arange(len(ids)), *given)
         ),
-        "rows are planes and columns positions; it must be [S, D/2]": _each(lambda table: table.T),
-    },
-    view=_table_view,
+        "of position_ids the first alone is read, and the rows count on from it": (
+            lambda ids, *given: tables(ids[0] + torch.arange(len(ids)), *given)
+        ),
+    }
+    | {cause: _tables_by(angles) for cause, angles in in_python.ANGLES.items()},
+    view=torch.stack,
     diagnose=_table_fault,
+    calls=_pair,
     roundings=128,
+    near=3,
 )
 
 
@@ -145,7 +174,7 @@ def _noise(*shape: int) -> Tensor:
 def _head_inputs(draw: Random) -> list[tuple[Any, ...]]:
     one = [table.float() for table in tables(torch.tensor([1]), 4, 100.0)]
     given: list[tuple[Any, ...]] = [(row[None, None, None], *one) for row in torch.eye(4)]
-    for b, h, s, d in ((1, 1, 3, 8), (2, 3, 5, 16)):
+    for b, h, s, d in ((1, 2, 3, 8), (2, 3, 5, 16)):
         ids = torch.tensor([draw.randrange(99) for _ in range(s)])
         given.append((_noise(b, h, s, d), *(table.float() for table in tables(ids, d, BASE))))
     return given
@@ -160,44 +189,78 @@ def _batch_inputs(draw: Random) -> list[tuple[Any, ...]]:
     return given
 
 
-def _rows(answer: Function) -> Function:
-    """A rotation of a batch by a function of one sequence's tables, row by row."""
-
-    def turned(x: Tensor, position_ids: Tensor) -> Tensor:
-        dtype = torch.promote_types(x.dtype, torch.float32)
-        both = [[t.to(dtype) for t in tables(ids, x.shape[-1], BASE)] for ids in position_ids]
-        return torch.cat([answer(row[None], *both[n]) for n, row in enumerate(x)])
-
-    return lambda q, k, position_ids: (turned(q, position_ids), turned(k, position_ids))
+def _like(name: str, x: Tensor, result: Any) -> Tensor:
+    """What came back for x, as a tensor; it must have kept its shape."""
+    y = _tensor(result, x.dtype)
+    if y.shape != x.shape:
+        raise Unusable(f"{name} has shape {list(x.shape)}, and comes back with {list(y.shape)}")
+    return y
 
 
-def _batch(interleaved: bool) -> Function:
-    def rotated(q: Tensor, k: Tensor, position_ids: Tensor) -> Pair:
-        rotary = rope.RotaryEmbedding(q.shape[-1], base=BASE, interleaved=interleaved)
-        return rotary(q, k, position_ids)
-
-    return rotated
+def _head(answer: Function) -> Function:
+    return lambda x, cos, sin: _like("x", x, answer(x, cos, sin))
 
 
-LAYOUTS = {", in halves": False, ", in neighbours": True}
+def _both(answer: Function) -> Function:
+    def given(q: Tensor, k: Tensor, position_ids: Tensor) -> Pair:
+        result = _two(answer(q, k, position_ids), "tensors are asked for, the rotated q and k")
+        return _like("q", q, result[0]), _like("k", k, result[1])
+
+    return given
+
+
+def _pairwise(formula: Function, interleaved: bool) -> Function:
+    """A formula of step 1 for every pair of a head."""
+
+    def turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        a, b = (layouts.interleaved_to_half(x) if interleaved else x).chunk(2, dim=-1)
+        given = (t.flatten().tolist() for t in (a, b, torch.atan2(sin, cos).expand_as(a)))
+        pairs = torch.tensor([formula(*one) for one in zip(*given, strict=True)]).T
+        half = torch.cat([line.view_as(a) for line in pairs], dim=-1)
+        return layouts.half_to_interleaved(half) if interleaved else half
+
+    return turned
+
+
+HALVES, NEIGHBOURS = (
+    partial(rope.rotary_embedding, interleaved=layout) for layout in LAYOUTS.values()
+)
+TURNED = in_python.PAIR | in_python.LINES
+TURNED["the pair is turned twice"] = lambda x, y, angle: in_python.rotate(x, y, 2 * angle)
 STEP_5 = Part(
     "rotate_head",
     "Two layouts",
     _head_inputs,
+    dict(zip(LAYOUTS, (HALVES, NEIGHBOURS), strict=True)),
     {
-        said: lambda *given, layout=layout: rope.rotary_embedding(*given, interleaved=layout)
+        f"{said[2:]}, {cause}": _pairwise(formula, layout)
+        for cause, formula in TURNED.items()
         for said, layout in LAYOUTS.items()
+    }
+    | {
+        "neighbours go in and halves come out: stack the results and flatten them": (
+            lambda *given: layouts.interleaved_to_half(NEIGHBOURS(*given))
+        ),
+        "halves go in and neighbours come out: join the results with cat": (
+            lambda *given: layouts.half_to_interleaved(HALVES(*given))
+        ),
     },
-    {},
-    diagnose=lambda answer: _fault(_rows(answer)),
+    diagnose=lambda answer: _fault(_rotation(_head(answer), tables), "x"),
+    calls=_head,
 )
 STEP_6 = Part(
     "rotate_batch",
     "Rotary attention",
     _batch_inputs,
-    {said: _batch(layout) for said, layout in LAYOUTS.items()},
+    {
+        said: lambda q, k, position_ids, layout=layout: rope.RotaryEmbedding(
+            q.shape[-1], base=BASE, interleaved=layout
+        )(q, k, position_ids)
+        for said, layout in LAYOUTS.items()
+    },
     {},
-    diagnose=_fault,
+    diagnose=lambda answer: _fault(_both(answer)),
+    calls=_both,
 )
 
 PARTS = {4: (STEP_4,), 5: (STEP_5,), 6: (STEP_6,)}

@@ -1,0 +1,235 @@
+"""rotate(x, cos, sin): x [B, H, S, D] by tables [S, D/2], in halves or in neighbours."""
+
+import numpy as np
+import torch
+
+
+def halves_turned(x):
+    x1, x2 = x.chunk(2, dim=-1)
+    return torch.cat((-x2, x1), dim=-1)
+
+
+def neighbours_turned(x):
+    return torch.stack((-x[..., 1::2], x[..., ::2]), dim=-1).flatten(-2)
+
+
+def wrong_angles_of_neighbours_in_halves(x, cos, sin):
+    """Angles by repeat_interleave, quarter turn of halves.
+
+    Source: https://github.com/raiyanyahya/how-to-train-your-gpt/issues/6, chapter 4
+    Cause: coordinates 0 and 8 of x do not turn as one plane
+    """
+    cos, sin = (table.repeat_interleave(2, dim=-1) for table in (cos, sin))
+    return (x * cos + halves_turned(x) * sin).to(x.dtype)
+
+
+def wrong_angles_of_halves_in_neighbours(x, cos, sin):
+    """Angles by repeat, quarter turn of neighbours.
+
+    Source: https://github.com/facebookresearch/vjepa2/pull/15, before it
+    Cause: coordinates 0 and 1 of x do not turn as one plane
+    """
+    cos, sin = cos.repeat(1, 2), sin.repeat(1, 2)
+    return (x * cos + neighbours_turned(x) * sin).to(x.dtype)
+
+
+def wrong_quarter_turn_in_another_order(x, cos, sin):
+    """The quarter turn takes neighbours apart and joins them as halves.
+
+    Source: https://github.com/Tongjilibo/bert4torch/issues/1, the lines commented out
+    Cause: coordinates 3 and 15 of x do not turn as one plane
+    """
+    turned = torch.cat([-x[..., 1::2], x[..., ::2]], dim=-1)
+    return (x * cos.repeat(1, 2) + turned * sin.repeat(1, 2)).to(x.dtype)
+
+
+def wrong_clockwise(x, cos, sin):
+    """The transpose of the textbook's matrix.
+
+    Source: https://github.com/karpathy/nanochat/pull/489, a convention that is kept there
+    Cause: in halves, the pair turns clockwise
+    """
+    d = x.shape[3] // 2
+    x1, x2 = x[..., :d], x[..., d:]
+    y1 = x1 * cos + x2 * sin
+    y2 = x1 * (-sin) + x2 * cos
+    return torch.cat([y1, y2], 3).to(x.dtype)
+
+
+def wrong_minus_lost(x, cos, sin):
+    """The quarter turn without its minus, as in a comment.
+
+    Source: https://github.com/labmlai/annotated_deep_learning_paper_implementations/pull/193
+    Cause: in halves, the pair becomes cos·x + sin·y and sin·x + cos·y
+    """
+    x1, x2 = x.chunk(2, dim=-1)
+    cos, sin = torch.cat((cos, cos), -1), torch.cat((sin, sin), -1)
+    return x * cos + torch.cat((x2, x1), dim=-1) * sin
+
+
+def wrong_reads_what_is_written(x, cos, sin):
+    """Each coordinate is written before its partner has been read.
+
+    Source: https://github.com/flagos-ai/FlagGems/issues/5142, what two warps may do
+    Cause: in halves, the second line reads the new x
+    """
+    out, d = x.clone(), x.shape[-1] // 2
+    out[..., :d] = out[..., :d] * cos - out[..., d:] * sin
+    out[..., d:] = out[..., d:] * cos + out[..., :d] * sin
+    return out
+
+
+def wrong_not_added(x, cos, sin):
+    """The turned pair is multiplied by (cos, sin), and nothing is added.
+
+    Source: https://github.com/NVIDIA/ngpt/issues/10
+    Cause: in neighbours, the pair becomes 0·x − cos·y and sin·x + 0·y
+    """
+    turned = torch.stack((-x[..., 1::2], x[..., ::2]), dim=-1)
+    return (turned * torch.stack((cos, sin), dim=-1)).reshape(x.shape)
+
+
+def wrong_no_sine(x, cos, sin):
+    """The sines were read from the wrong place and are 0.
+
+    Source: https://github.com/vllm-project/vllm-ascend/issues/12723
+    Cause: in halves, the pair becomes cos·x + 0·y and 0·x + cos·y
+    """
+    return x * torch.cat((cos, cos), dim=-1)
+
+
+def wrong_twice(x, cos, sin):
+    """Two lines rotate, one after the other.
+
+    Source: https://github.com/labmlai/annotated_deep_learning_paper_implementations/issues/251
+    Cause: in halves, the pair is turned twice
+    """
+    cos, sin = torch.cat((cos, cos), -1), torch.cat((sin, sin), -1)
+    x = x * cos + halves_turned(x) * sin
+    return x * cos + halves_turned(x) * sin
+
+
+def wrong_joined(x, cos, sin):
+    """Even and odd results are joined, not put back between each other.
+
+    Source: https://github.com/vllm-project/vllm-metal/pull/44, before it
+    Cause: neighbours go in and halves come out
+    """
+    evens, odds = x[..., ::2], x[..., 1::2]
+    return torch.cat((evens * cos - odds * sin, evens * sin + odds * cos), dim=-1)
+
+
+def wrong_heads_for_tokens(x, cos, sin):
+    """The tables lie along the heads.
+
+    Source: https://github.com/facebookresearch/xformers/issues/841, and mlfoundations/open_lm 4
+    Cause: heads of x are turned by their own number
+    """
+    cos, sin = cos[None, :, None, :], sin[None, :, None, :]
+    x1, x2 = x.chunk(2, dim=-1)
+    return torch.cat((x1 * cos - x2 * sin, x2 * cos + x1 * sin), dim=-1)
+
+
+def wrong_one_row_for_all(x, cos, sin):
+    """All tokens get the first row of the tables.
+
+    Source: https://github.com/hw-native-sys/pypto-lib/issues/462
+    Cause: x changes where the id has not changed
+    """
+    cos, sin = cos[0], sin[0]
+    x1, x2 = x.chunk(2, dim=-1)
+    return torch.cat((x1 * cos - x2 * sin, x2 * cos + x1 * sin), dim=-1).to(x.dtype)
+
+
+def wrong_dtype(x, cos, sin):
+    """Tables in float32 make float32 of half precision.
+
+    Source: https://github.com/huggingface/pytorch-image-models/pull/2794, apply_rot_embed_cat
+    Cause: given bfloat16, it returns float32
+    """
+    cos, sin = (table.repeat_interleave(2, dim=-1) for table in (cos, sin))
+    return x * cos + neighbours_turned(x) * sin
+
+
+def wrong_in_place(x, cos, sin):
+    """The result is written into x.
+
+    Source: https://github.com/unslothai/unsloth/issues/5001
+    Cause: it writes into x
+    """
+    x1, x2 = x[..., : x.shape[-1] // 2].clone(), x[..., x.shape[-1] // 2 :].clone()
+    x[..., : x.shape[-1] // 2] = x1 * cos - x2 * sin
+    x[..., x.shape[-1] // 2 :] = x2 * cos + x1 * sin
+    return x
+
+
+def right_halves(x, cos, sin):
+    x1, x2 = x.chunk(2, dim=-1)
+    return torch.cat((x1 * cos - x2 * sin, x2 * cos + x1 * sin), dim=-1).to(x.dtype)
+
+
+def right_rotate_half(x, cos, sin):
+    """In x's own precision."""
+    cos, sin = (torch.cat((table, table), dim=-1)[None, None].to(x.dtype) for table in (cos, sin))
+    return (x * cos) + (halves_turned(x) * sin)
+
+
+def right_neighbours(x, cos, sin):
+    out = torch.empty_like(x)
+    out[..., ::2] = x[..., ::2] * cos - x[..., 1::2] * sin
+    out[..., 1::2] = x[..., ::2] * sin + x[..., 1::2] * cos
+    return out
+
+
+def right_complex(x, cos, sin):
+    pairs = torch.view_as_complex(x.float().reshape(*x.shape[:-1], -1, 2))
+    turned = pairs * torch.complex(cos.float(), sin.float())
+    return torch.view_as_real(turned).flatten(3).type_as(x)
+
+
+def right_complex_halves(x, cos, sin):
+    x1, x2 = x.double().chunk(2, dim=-1)
+    turned = torch.complex(x1, x2) * torch.complex(cos.double(), sin.double())
+    return torch.cat((turned.real, turned.imag), dim=-1).to(x)
+
+
+def right_matrix(x, cos, sin):
+    """One matrix [D, D] a token, and einsum."""
+    d = x.shape[-1]
+    matrix = torch.zeros(len(cos), d, d, dtype=cos.dtype)
+    even = torch.arange(0, d, 2)
+    matrix[:, even, even] = matrix[:, even + 1, even + 1] = cos
+    matrix[:, even + 1, even] = sin
+    matrix[:, even, even + 1] = -sin
+    return torch.einsum("sij,bhsj->bhsi", matrix, x.to(cos.dtype)).to(x.dtype)
+
+
+def right_numpy(x, cos, sin):
+    x, cos, sin = x.numpy(), cos.numpy(), sin.numpy()
+    x1, x2 = np.split(x, 2, axis=-1)
+    return np.concatenate([x1 * cos - x2 * sin, x1 * sin + x2 * cos], axis=-1)
+
+
+def right_loops(x, cos, sin):
+    out = x.tolist()
+    for batch in out:
+        for head in batch:
+            for s, token in enumerate(head):
+                for j in range(cos.shape[1]):
+                    a, b, c, d = token[2 * j], token[2 * j + 1], cos[s, j].item(), sin[s, j].item()
+                    token[2 * j], token[2 * j + 1] = a * c - b * d, a * d + b * c
+    return out
+
+
+def right_differentiable(x, cos, sin):
+    """unflatten, unbind and stack; x asks for its gradient."""
+    x1, x2 = x.detach().clone().requires_grad_().unflatten(-1, (-1, 2)).unbind(-1)
+    return torch.stack((x1 * cos - x2 * sin, torch.addcmul(x1 * sin, x2, cos)), -1).view_as(x).to(x)
+
+
+def right_rows_in_a_list(x, cos, sin):
+    """A list with one tensor a batch, each by roll and signs."""
+    half = x.shape[-1] // 2
+    signs = torch.cat((-torch.ones(half), torch.ones(half)))
+    cos, sin = torch.cat((cos, cos), dim=-1), torch.cat((sin, sin), dim=-1)
+    return [(row * cos + row.roll(half, -1) * signs * sin).to(x.dtype) for row in x]
