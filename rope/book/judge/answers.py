@@ -94,7 +94,7 @@ def judged(part: Part, answer: Function, draw: Random) -> Fault | str:
         return raised
     if found := part.diagnose(answer):
         return Fault(found.cause, example, found.chapter)
-    if not all(map(math.isfinite, numbers(part.view(result)))):
+    if not all(map(math.isfinite, numbers(result))):
         return Fault(f"{part.name} gives NaN or infinity", example, part.chapter)
     if not _fits(part.view(result), part.view(_run(part, formula, given))):
         return Fault(f"{part.name} gives another shape", example, part.chapter)

@@ -100,11 +100,14 @@ def _layer(flaw: str = "", interleaved: bool = False) -> Function:
         k = turned(bare, at) if flaw == "again" else k
         cache = bare if flaw in ("bare", "keys as they are") else k, v, at
         k = bare if flaw in ("late", "keys as they are") else k
+        if flaw == "new first":
+            k, v = (torch.cat((y[:, :, before:], y[:, :, :before]), dim=2) for y in (k, v))
         heads = torch.arange(HEADS)
         heads = heads % KEY_HEADS if flaw == "tiled" else heads // (HEADS // KEY_HEADS)
         k, v = k[:, heads], v[:, heads]
         first = {"top left": 0, "strict": before - 1}
         seen = torch.ones(x.shape[1], k.shape[2]).tril(first.get(flaw, before)).bool()
+        seen ^= flaw == "inverted"
         seen |= flaw == "unmasked" or (flaw == "cache unmasked" and before > 0)
         masked = lambda y: y.masked_fill(~seen, 0.0 if flaw in ("zeros", "after") else -torch.inf)
         late = flaw in ("after", "after, −∞")
@@ -124,6 +127,8 @@ FLAWS = {
     "unmasked": "tokens see later ones: the causal mask is missing",
     "cache unmasked": "with a cache tokens see later ones: the mask is missing there",
     "strict": "a token does not see itself, and the first one sees nothing",
+    "inverted": "the mask is True where a key must not be seen; it must be True where it may",
+    "new first": "the new keys come before those of the cache, and must come behind them",
     "top left": "with a cache a token sees the oldest keys alone: the mask is aligned at its top "
     "left, and must be at its bottom right",
     "zeros": "masked scores are 0, which softmax gives a weight: make them −∞",
@@ -159,6 +164,7 @@ STEP_7 = Part(
         for said, layout in LAYOUTS.items()
         for flaw, sentence in FLAWS.items()
     },
+    view=torch.nan_to_num,  # of a token that sees nothing some functions make NaN, others 0
     calls=_played,
     roundings=64,
 )

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 import rope
-from rope.book.judge.answers import Function, Part, Unusable
+from rope.book.judge.answers import Function, Part, Unusable, shape
 from rope.book.judge.rotations import BASE
 from rope.extensions import YaRN
 
@@ -88,6 +88,7 @@ FREQUENCIES: dict[str, Frequencies] = {
     ),
 }
 SCALES: dict[str, Callable[[float, float], float]] = {
+    "the second result has another logarithm; ln is meant": lambda a, s: 0.1 * math.log10(s) + 1,
     "nothing multiplies cos and sin: the second result must be 0.1 ln(factor) + 1": (
         lambda a, s: 1.0
     ),
@@ -113,9 +114,16 @@ def _changed(cause: str, options: dict[str, Any]) -> Function:
     return changed
 
 
+def _by_turns(head_dim: int, base: float, factor: float, trained: int) -> Any:
+    """YaRN as its paper has it: the ramp is linear in turns, and not in the plane's number."""
+    kept = rope.inverse_frequencies(head_dim, base)
+    ramp = ((32 - trained * kept / (2 * math.pi)) / 31).clamp(0, 1)
+    return _mix(kept, kept / factor, ramp), yarn(head_dim, base, factor, trained)[1]
+
+
 def _two(result: Any) -> Any:
     """Frequencies and factor."""
-    if not isinstance(result, (tuple, list)) or len(result) != 2:
+    if not isinstance(result, (tuple, list)) or len(result) != 2 or shape(result[1]):
         raise Unusable("yarn must return two things, the frequencies and what multiplies cos, sin")
     return result
 
@@ -149,11 +157,17 @@ STEP_9 = (
         {
             said: lambda *given, options=options: yarn(*given, **options)
             for said, options in WAYS.items()
-        },
+        }
+        | {", with a ramp in turns, as the paper has it": _by_turns},
         {
             cause + (f" ({said[2:]})" if options else ""): _changed(cause, options)
             for said, options in WAYS.items()
             for cause in (*FREQUENCIES, *SCALES)
+        }
+        | {
+            "the base is always 10,000, whatever is given": lambda d, base, s, trained: yarn(
+                d, BASE, s, trained
+            ),
         },
         view=_two,
     ),

@@ -119,6 +119,8 @@ SCORE: dict[str, Function] = {
     "the key is turned twice": _knows(lambda m, n: 2 * n - m),
     "the distance |n − m| is used: what comes before and what after are told apart no more":
         _knows(lambda m, n: abs(n - m)),
+    "theta is not used: the angle is the position times theta":
+        lambda q, k, m, n, theta: score(q, k, m, n, 1),
     "a position is divided by theta; it must be multiplied":
         lambda q, k, m, n, theta: score(q, k, m, n, 1 / theta),
     "the product of two complex numbers needs the conjugate of the query":

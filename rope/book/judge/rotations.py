@@ -53,7 +53,7 @@ def _rotation(head: Function, tables: Function) -> Function:
     def turned(x: Tensor, position_ids: Tensor) -> Tensor:
         dtype = torch.promote_types(x.dtype, torch.float32)
         rows = zip(x, position_ids, strict=True)
-        both = lambda ids: (table.to(dtype) for table in tables(ids, WIDTH, BASE))
+        both = lambda ids: (table.to(dtype) for table in tables(ids, x.shape[-1], BASE))
         return torch.cat([head(row[None], *both(ids)) for row, ids in rows])
 
     return lambda q, k, position_ids: (turned(q, position_ids), turned(k, position_ids))
@@ -258,7 +258,7 @@ STEP_6 = Part(
         )(q, k, position_ids)
         for said, layout in LAYOUTS.items()
     },
-    {},
+    {cause: _rotation(formula, tables) for cause, formula in STEP_5.wrong.items()},
     diagnose=lambda answer: _fault(_both(answer)),
     calls=_both,
 )
