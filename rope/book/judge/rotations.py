@@ -25,7 +25,7 @@ Pair = tuple[Tensor, Tensor]
 
 
 def _fault(rotation: Function, name: str = "") -> Fault | None:
-    """The first fault that `rope.diagnose` finds in a rotation of either layout; of what it is."""
+    """The first fault that `rope.diagnose` finds in a rotation of either layout; name: of what."""
     for interleaved in LAYOUTS.values():
         expected = rope.RotaryEmbedding(WIDTH, base=BASE, interleaved=interleaved)
         try:
