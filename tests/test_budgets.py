@@ -22,7 +22,7 @@ BUDGETS = {
     "the library": ("rope", "**/* -symbolic.py -diagnose/**/* -book/**/*", 7708),
     "diagnose": ("rope/diagnose", "**/*", 2179),
     "rope in all": ("rope", "**/*", 26400),
-    "the tests": ("tests", "**/*.py", 19300),
+    "the tests": ("tests", "**/*.py", 21400),
 }
 
 

@@ -99,7 +99,7 @@ def wrong_clockwise(q, k, position_ids):
     """x cos − rotate_half(x) sin.
 
     Source: https://github.com/trymirai/lalamo/pull/268
-    Cause: query and key are both turned clockwise
+    Cause: in halves, the pair turns clockwise
     """
     cos, sin = looked_up(position_ids, q.shape[-1])
     return turned(q, cos, -sin), turned(k, cos, -sin)
