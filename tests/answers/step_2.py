@@ -72,7 +72,7 @@ def wrong_turns_both_clockwise(q, k, m, n, theta):
     """Both matrices are transposed, so the score knows m − n.
 
     Source: https://github.com/karpathy/nanochat/pull/489 (pull request 489)
-    Cause: both turn clockwise
+    Cause: that is the score of n and m: both turn clockwise
     """
 
     def apply(x, t):
@@ -126,7 +126,7 @@ def wrong_forgets_the_conjugate(q, k, m, n, theta):
     """The dot product of complex vectors conjugates none of them.
 
     Source: https://github.com/josdejong/mathjs/issues/1761 (issue 1761: `dot`)
-    Cause: the product of two complex numbers needs the conjugate of the query
+    Cause: the product of two complex numbers needs the conjugate of one of them
     """
     a = complex(*q) * cmath.exp(1j * m * theta)
     b = complex(*k) * cmath.exp(1j * n * theta)

@@ -182,7 +182,7 @@ def wrong_transposed(documents):
     for b, i, j in itertools.product(range(batch), range(length), range(length)):
         if j >= i and documents[b, i] == documents[b, j] != 0:
             mask[b, i, j] = 1
-    return mask
+    return mask.bool()
 
 
 def wrong_not_inverted(documents):

@@ -48,6 +48,7 @@ class Part:
     calls: Callable[[Function], Function] = lambda answer: answer
     roundings: int = 8
     near: int | None = None
+    sizes: str = ""
 
 
 def judged(part: Part, answer: Function, draw: Random) -> Fault | str:
@@ -63,6 +64,7 @@ def judged(part: Part, answer: Function, draw: Random) -> Fault | str:
         except Exception as error:
             call = f"The call was {_call(part, given)}."
             said = _raised(error, answer)
+            said += f"; {part.sizes}" if "size" in said and part.sizes else ""
             raised = Fault(said, call, part.chapter)
             found = None if isinstance(error, Unusable) else part.diagnose(answer)
             if found and found.chapter:
@@ -82,7 +84,12 @@ def judged(part: Part, answer: Function, draw: Random) -> Fault | str:
                 return number
         return len(tried)
 
-    how, formula = max(part.right.items(), key=lambda way: agrees(way[1]))
+    def near(formula: Function) -> tuple[int, int]:
+        """How near a formula comes: the inputs until it differs, and all numbers that agree."""
+        same = (_same(part, _run(part, formula, given), result) for given, result in tried)
+        return agrees(formula), sum(map(sum, same))
+
+    how, formula = max(part.right.items(), key=lambda way: near(way[1]))
     if (number := agrees(formula)) == len(tried):
         return raised or part.diagnose(answer) or f"{part.name} on {number} inputs{how}"
     given, result = tried[number]
@@ -166,10 +173,13 @@ def _fits(a: Any, b: Any) -> bool:
 
 
 def _differs(part: Part, truth: Any, result: Any) -> bool:
-    """Whether a result is not the truth, beyond the rounding of its own dtype."""
+    """Whether a result is not the truth."""
+    return not _fits(part.view(result), part.view(truth)) or not all(_same(part, truth, result))
+
+
+def _same(part: Part, truth: Any, result: Any) -> list[bool]:
+    """Which numbers are the truth's, but for the rounding of the result's own dtype."""
     a, b = part.view(result), part.view(truth)
-    if not _fits(a, b):
-        return True
     eps = max(map(_eps, result if isinstance(result, (tuple, list)) else (result,)), default=0)
     within = min(
         part.roundings
@@ -177,8 +187,22 @@ def _differs(part: Part, truth: Any, result: Any) -> bool:
         * (1 + max(filter(math.isfinite, map(abs, numbers(truth))), default=0)),
         0.05,
     )
-    pairs = zip(numbers(a), numbers(b), strict=True)
-    return not all(abs(x - y) <= within or (x != x and y != y) for x, y in pairs)
+    pairs = zip(numbers(a), numbers(b), strict=False)  # as far as there are both
+    return [abs(x - y) <= within or (x != x and y != y) for x, y in pairs]
+
+
+def _place(value: Any, at: int) -> list[int]:
+    """Where number `at` of a result stands: of which part, at which index.
+
+    >>> _place(([1, 2], [[3], [4]]), 3)
+    [1, 1, 0]
+    """
+    value = value.tolist() if hasattr(value, "tolist") else value
+    for place, part in enumerate(value if isinstance(value, (list, tuple)) else ()):
+        if at < (count := len(numbers(part))):
+            return [place, *_place(part, at)]
+        at -= count
+    return []
 
 
 def _eps(value: Any) -> float:
@@ -195,7 +219,7 @@ def _example(part: Part, given: tuple[Any, ...], result: Any, truth: Any) -> str
     x, y = numbers(part.view(result)), numbers(part.view(truth))
     if len(y) > 8 and len(x) == len(y):
         at = max(range(len(y)), key=lambda n: math.inf if x[n] != x[n] else abs(x[n] - y[n]))
-        a, b, of = shown(x[at]), shown(y[at]), f" as number {at + 1} of {len(y)}"
+        a, b, of = shown(x[at]), shown(y[at]), f" at {_place(part.view(truth), at)}"
     return f"{_call(part, given)} gives {a}{of}; it must give {b}."
 
 

@@ -93,13 +93,13 @@ def _layer(flaw: str = "", interleaved: bool = False) -> Function:
         other = {"counted": here, "cached count": here + before, "first row": ids[:1]}
         other["stale"] = known.setdefault(x.shape[1], ids[:1])
         ids = other.get(flaw, ids).expand_as(ids)
-        q = turned(q, here if flaw == "queries counted" else ids)
+        q = q if flaw == "unturned" else turned(q, here if flaw == "queries counted" else ids)
         bare, k = torch.cat((past[0], k), dim=2), torch.cat((past[0], turned(k, ids)), dim=2)
         v = torch.cat((past[1], turned(v, ids) if flaw == "values" else v), dim=2)
         at = torch.cat((past[2], ids), dim=1)
         k = turned(bare, at) if flaw == "again" else k
-        cache = bare if flaw in ("bare", "keys as they are") else k, v, at
-        k = bare if flaw in ("late", "keys as they are") else k
+        cache = bare if flaw in ("bare", "keys as they are", "unturned") else k, v, at
+        k = bare if flaw in ("late", "keys as they are", "unturned") else k
         if flaw == "new first":
             k, v = (torch.cat((y[:, :, before:], y[:, :, :before]), dim=2) for y in (k, v))
         heads = torch.arange(HEADS)
@@ -143,6 +143,7 @@ FLAWS = {
     "unsplit": "[B, S, H·D] is reshaped to [B, H, S, D] without a transpose",
     "unjoined": "[B, H, S, D] is reshaped to [B, S, H·D] without a transpose",
     "values": "values are turned, too; they must not be",
+    "unturned": "nothing is turned: rotate queries and keys before the scores",
     "keys as they are": "keys are not turned",
     "late": "attention gets the keys of a call before they are turned",
     "bare": "keys go into the cache before they are turned, and come out unturned",
@@ -167,6 +168,7 @@ STEP_7 = Part(
     view=torch.nan_to_num,  # of a token that sees nothing some functions make NaN, others 0
     calls=_played,
     roundings=64,
+    sizes="query heads share key heads: repeat k and v, or pass enable_gqa=True",
 )
 
 
@@ -211,7 +213,9 @@ def _of_queries(answer: Function) -> Function:
         seen = seen[:, 0] if seen.ndim == 4 and seen.shape[1] == 1 else seen
         if seen.shape != (*documents.shape, documents.shape[1]):
             return seen
-        seen = seen > (-1e3 if seen.is_floating_point() and seen.max() <= 0 else 0)
+        if seen.is_floating_point() and seen.max() > 0:
+            raise Unusable("a mask of floats is added to scores: make it bool, or 0 and −∞")
+        seen = seen > (-1e3 if seen.is_floating_point() else 0)
         return seen & (documents > 0)[:, :, None]
 
     return mask

@@ -113,7 +113,7 @@ SCORE: dict[str, Function] = {
         _knows(lambda m, n: -n - m),
     "the query turns the other way, so the score knows m + n: turn both alike":
         _knows(lambda m, n: n + m),
-    "both turn clockwise, or the positions have changed places: it knows m − n":
+    "that is the score of n and m: both turn clockwise, or the positions have changed places":
         _knows(lambda m, n: m - n),
     "query and key are turned twice as far": _knows(lambda m, n: 2 * (n - m)),
     "the key is turned twice": _knows(lambda m, n: 2 * n - m),
@@ -123,7 +123,7 @@ SCORE: dict[str, Function] = {
         lambda q, k, m, n, theta: score(q, k, m, n, 1),
     "a position is divided by theta; it must be multiplied":
         lambda q, k, m, n, theta: score(q, k, m, n, 1 / theta),
-    "the product of two complex numbers needs the conjugate of the query":
+    "the product of two complex numbers needs the conjugate of one of them":
         lambda q, k, m, n, theta: score((q[0], -q[1]), k, -m, n, theta),
     "the turned query stands in the place of the key":
         lambda q, k, m, n, theta: score(q, q, 0, m + n, theta),
@@ -171,6 +171,9 @@ ANGLES: dict[str, Function] = {
     f"{by}{plus} is divided by head_dim, with j from 0; it must be −2j": _over_head_dim(a, b)
     for (by, a), (plus, b) in product(TIMES.items(), PLUS.items())
 } | {
+    "angles are in radians, and these are in degrees": lambda m, d, base: [
+        degrees(angle) for angle in angles(m, d, base)
+    ],
     "the last exponent is −1, as of a linspace with its end: divide j by head_dim // 2":
         _exponents(lambda j, d: -2 * j / (d - 2)),
     "// makes whole numbers of the exponents, all 0: use /": _exponents(lambda j, d: 0),

@@ -149,6 +149,9 @@ STEP_4 = Part(
     {"": tables},
     {
         "cos and sin stand in each other's place": lambda *given: tables(*given)[::-1],
+        "those are the angles; their cosines and sines are asked for": lambda ids, *given: tuple(
+            torch.tensor([in_python.angles(m, *given) for m in ids.tolist()]) for _ in "cs"
+        ),
         "the sine has the other sign": lambda ids, *given: tables(-ids, *given),
         "position_ids are not read, and the rows count from 0": (
             lambda ids, *given: tables(torch.arange(len(ids)), *given)
@@ -261,6 +264,7 @@ STEP_6 = Part(
     {cause: _rotation(formula, tables) for cause, formula in STEP_5.wrong.items()},
     diagnose=lambda answer: _fault(_both(answer)),
     calls=_both,
+    sizes="the tables need an axis of length 1 for the heads, [B, 1, S, D/2]",
 )
 
 PARTS = {4: (STEP_4,), 5: (STEP_5,), 6: (STEP_6,)}
