@@ -259,7 +259,7 @@ def wrong_tiled_heads(x, w, head_dim, position_ids, cache):
     q, k, v = projected(x, w, head_dim)
     q, k = rotate(q, position_ids), rotate(k, position_ids)
     cache = k, v = grown(cache, k, v)
-    k, v = torch.tile(k, (1, 2, 1, 1)), torch.tile(v, (1, 2, 1, 1))
+    k, v = (torch.tile(y, (1, q.shape[1] // y.shape[1], 1, 1)) for y in (k, v))
     return joined(attend(q, k, v), w), cache
 
 

@@ -48,6 +48,7 @@ class Part:
     calls: Callable[[Function], Function] = lambda answer: answer
     roundings: int = 8
     near: int | None = None
+    far: Fault | None = None
     sizes: str = ""
 
 
@@ -59,9 +60,9 @@ def judged(part: Part, answer: Function, draw: Random) -> Fault | str:
     raised = None
     for given in part.inputs(draw):
         try:
-            result = _run(part, _returning(answer), given)
+            result = _run(part, answer, given)
             numbers(part.view(result))
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             call = f"The call was {_call(part, given)}."
             said = _raised(error, answer)
             said += f"; {part.sizes}" if "size" in said and part.sizes else ""
@@ -99,7 +100,8 @@ def judged(part: Part, answer: Function, draw: Random) -> Fault | str:
             return Fault(cause, example, part.chapter)
     if raised:
         return raised
-    if found := part.diagnose(answer):
+    far = part.far if number >= (part.near or 0) else None
+    if found := part.diagnose(answer) or far:
         return Fault(found.cause, example, found.chapter)
     if not all(map(math.isfinite, numbers(result))):
         return Fault(f"{part.name} gives NaN or infinity", example, part.chapter)
@@ -112,23 +114,14 @@ def _run(part: Part, formula: Function, given: tuple[Any, ...]) -> Any:
     return part.calls(formula)(*copy.deepcopy(given))
 
 
-def _returning(answer: Function) -> Function:
-    """The answer, which must return something."""
-
-    def called(*given: Any) -> Any:
-        if (result := answer(*given)) is None or result is ...:
-            raise Unusable("nothing is returned yet")
-        return result
-
-    return called
-
-
 def numbers(value: Any) -> list[float]:
     """All numbers of a result, in order: of lists, arrays, tensors; a complex one is two.
 
     >>> numbers([1, (2.5, 3j)])
     [1.0, 2.5, 0.0, 3.0]
     """
+    if value is None or value is ...:
+        raise Unusable("nothing is returned yet")
     value = value.tolist() if hasattr(value, "tolist") else value
     if isinstance(value, (list, tuple)):
         return [number for part in value for number in numbers(part)]
@@ -216,14 +209,14 @@ def _call(part: Part, given: tuple[Any, ...]) -> str:
 def _example(part: Part, given: tuple[Any, ...], result: Any, truth: Any) -> str:
     """A call, what it gives and must give: all of it, or of many numbers the one farthest off."""
     a, b, of = shown(result), shown(truth), ""
-    x, y = numbers(part.view(result)), numbers(part.view(truth))
+    x, y = numbers(result), numbers(truth)
     if len(y) > 8 and len(x) == len(y):
         at = max(range(len(y)), key=lambda n: math.inf if x[n] != x[n] else abs(x[n] - y[n]))
-        a, b, of = shown(x[at]), shown(y[at]), f" at {_place(part.view(truth), at)}"
+        a, b, of = shown(x[at]), shown(y[at]), f" at {_place(truth, at)}"
     return f"{_call(part, given)} gives {a}{of}; it must give {b}."
 
 
-def _raised(error: Exception, answer: Function) -> str:
+def _raised(error: BaseException, answer: Function) -> str:
     """An exception of the reader's code as a sentence, with the reader's own line."""
     if isinstance(error, Unusable):
         return str(error)

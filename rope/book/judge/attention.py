@@ -16,11 +16,11 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 import rope
-from rope.book.judge.answers import Function, Part, Unusable, numbers, shape
-from rope.book.judge.rotations import BASE, LAYOUTS, WIDTH
+from rope.book.judge.answers import Function, Part, Unusable
+from rope.book.judge.rotations import BASE, LAYOUTS, WIDTH, like, tensor, two
 
 # Step 7: attention with grouped heads, a causal mask and a cache.
-HEADS, KEY_HEADS, EMBED = 4, 2, 24
+HEADS, KEY_HEADS, EMBED = 6, 2, 24
 
 
 @dataclass(frozen=True)
@@ -35,20 +35,13 @@ class Text:
         return f"x at positions {rows}, in calls of {' + '.join(map(str, self.calls))}"
 
 
-def _tensor(result: Any) -> Tensor:
-    """What is returned, as a tensor: lists of tensors, too."""
-    if isinstance(result, (list, tuple)) and len({str(shape(row)) for row in result}) == 1:
-        return torch.stack([_tensor(row) for row in result])
-    if not hasattr(result, "shape"):
-        numbers(result)
-    return torch.as_tensor(result)
-
-
 def _texts(draw: Random) -> list[tuple[Any, ...]]:
     ids = (0, 1, 2, 3, 4), (2, 3, 7, 8, 11)
     calls = (1,), (5,), (4, 1), (1, 1, 1, 1, 1), (2, 3)
     one = [(Text((ids[0][: sum(each)],), each),) for each in calls]
-    return [*one, (Text((ids[1],), (5,)),), (Text((ids[1],), (2, 3)),), (Text(ids, (3, 1, 1)),)]
+    far = tuple(tuple(sorted(draw.sample(range(60), 20))) for _ in "ab")
+    rows = ((ids[1],), (5,)), ((ids[1],), (2, 3)), (ids, (3, 1, 1)), (far, (12, 1, 7))
+    return [*one, *((Text(*row),) for row in rows)]
 
 
 def _played(layer: Function) -> Function:
@@ -62,13 +55,9 @@ def _played(layer: Function) -> Function:
         w["o"] = torch.randn(EMBED, HEADS * WIDTH, generator=noise) / 8
         parts, cache = [], None
         for here, at in zip(x.split(text.calls, 1), ids.split(text.calls, 1), strict=True):
-            result = layer(here, w, WIDTH, at, cache)
-            if not isinstance(result, (tuple, list)) or len(result) != 2:
-                raise Unusable("layer must return two things, y and the cache")
-            parts.append(_tensor(result[0]))
-            if parts[-1].shape != here.shape:
-                raise Unusable(f"y must be [B, S, E], {list(here.shape)}, as x is")
-            cache = result[1]
+            result = layer(here.clone(), w, WIDTH, at, cache)
+            y, cache = two(result, "things are asked for, y and the cache")
+            parts.append(like("y", here, y, exact=False))
         return torch.cat(parts, dim=1)
 
     return played
@@ -191,6 +180,8 @@ def _rows_of_documents(draw: Random) -> list[tuple[Any, ...]]:
         [[0, 0, 1, 1, 1], [1, 1, 1, 1, 1]], [[1, 1, 1, 2, 3], [1, 2, 2, 2, 2]],
         [[0, 1, 1, 2, 2], [0, 0, 0, 1, 2]],
     ]  # fmt: skip
+    ends = [(draw.randrange(4), draw.randrange(5, 9), draw.randrange(9, 12)) for _ in range(3)]
+    rows.append([[sum(end <= s for end in row) for s in range(12)] for row in ends])
     return [(torch.tensor(row),) for row in rows]
 
 
@@ -198,7 +189,7 @@ def _of_tokens(answer: Function) -> Function:
     """Positions; those of padding count as 0, or as −1 where they are negative."""
 
     def positions(documents: Tensor) -> Tensor:
-        ids = _tensor(answer(documents))
+        ids = tensor(answer(documents))
         fits = ids.shape == documents.shape
         return torch.where(documents > 0, ids, ids.clamp(-1, 0)) if fits else ids
 
@@ -209,7 +200,7 @@ def _of_queries(answer: Function) -> Function:
     """A mask as bool `[B, S, S]`, of bool or of what is added to scores; False for padding."""
 
     def mask(documents: Tensor) -> Tensor:
-        seen = _tensor(answer(documents))
+        seen = tensor(answer(documents))
         seen = seen[:, 0] if seen.ndim == 4 and seen.shape[1] == 1 else seen
         if seen.shape != (*documents.shape, documents.shape[1]):
             return seen

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 import rope
-from rope.book.judge.answers import Function, Part, Unusable, shape
+from rope.book.judge.answers import Function, Part, Unusable, numbers, shape
 from rope.book.judge.rotations import BASE
 from rope.extensions import YaRN
 
@@ -42,11 +42,13 @@ def _weights(draw: Random) -> list[tuple[Any, ...]]:
     noise = torch.Generator().manual_seed(9)
     counted = [(torch.arange(float(rows))[:, None], 4) for rows in (4, 8)]
     drawn = [(torch.randn(rows, 5, generator=noise), d) for rows, d in ((8, 8), (48, 16))]
+    drawn.append((torch.randn(2 * (width := 2 * draw.randrange(3, 9)), 3, generator=noise), width))
     return [*counted, *drawn]
 
 
 def _longer(draw: Random) -> list[tuple[Any, ...]]:
-    return [(32, BASE, 8.0, 2048), (128, BASE, 4.0, 4096), (64, 500_000.0, 40.0, 8192)]
+    drawn = (2 * draw.randrange(16, 64), draw.uniform(1e4, 1e6), draw.uniform(2, 40), 3000)
+    return [(32, BASE, 8.0, 2048), (128, BASE, 4.0, 4096), (64, 500_000.0, 40.0, 8192), drawn]
 
 
 Frequencies = Callable[[Tensor, Tensor, float, Tensor], Tensor]
@@ -122,10 +124,12 @@ def _by_turns(head_dim: int, base: float, factor: float, trained: int) -> Any:
 
 
 def _two(result: Any) -> Any:
-    """Frequencies and factor."""
+    """Frequencies and factor, as they are compared."""
     if not isinstance(result, (tuple, list)) or len(result) != 2 or shape(result[1]):
         raise Unusable("yarn must return two things, the frequencies and what multiplies cos, sin")
-    return result
+    # As logarithms: a low frequency is to be as exact as a high one.
+    frequencies = [math.log(f) if 0 < f < math.inf else f for f in numbers(result[0])]
+    return frequencies, result[1]
 
 
 STEP_9 = (

@@ -29,7 +29,8 @@ def rotate(x: float, y: float, angle: float) -> Pair:
 
 def _pairs(draw: Random) -> list[tuple[Any, ...]]:
     simple = [(1.0, 0.0, pi / 2), (-1.0, 1.0, pi / 2), (3.0, 4.0, 1.0)]
-    drawn = [tuple(draw.uniform(-3, 3) for _ in "xya") for _ in range(20)]
+    pair = lambda: (draw.uniform(-3, 3), draw.uniform(-3, 3))
+    drawn = [(*pair(), draw.uniform(-size, size)) for size in (3, 20) for _ in range(10)]
     return [*simple, *drawn, (0.0, 1.0, pi / 2)]
 
 
@@ -49,6 +50,7 @@ MATRICES = {
     .replace("and + ", "and ")
     .removeprefix("+ "): _matrix(*four)
     for four in product(FACTORS, repeat=4)
+    if four != ("+ cos", "− sin", "+ sin", "+ cos")
 }
 # fmt: off
 PAIR: dict[str, Function] = {
@@ -169,7 +171,7 @@ PLUS = {"": 0, " + 1": 1, " − 1": -1, " + 2": 2, " − 2": -2}
 # fmt: off
 ANGLES: dict[str, Function] = {
     f"{by}{plus} is divided by head_dim, with j from 0; it must be −2j": _over_head_dim(a, b)
-    for (by, a), (plus, b) in product(TIMES.items(), PLUS.items())
+    for (by, a), (plus, b) in product(TIMES.items(), PLUS.items()) if (a, b) != (-2, 0)
 } | {
     "angles are in radians, and these are in degrees": lambda m, d, base: [
         degrees(angle) for angle in angles(m, d, base)
