@@ -65,7 +65,7 @@ def judged(part: Part, answer: Function, draw: Random) -> Fault | str:
         except (Exception, SystemExit) as error:
             call = f"The call was {_call(part, given)}."
             said = _raised(error, answer)
-            said += f"; {part.sizes}" if "size" in said and part.sizes else ""
+            said += f"; {part.sizes}" if "non-singleton dimension 1" in said and part.sizes else ""
             raised = Fault(said, call, part.chapter)
             found = None if isinstance(error, Unusable) else part.diagnose(answer)
             if found and found.chapter:

@@ -40,7 +40,12 @@ def _texts(draw: Random) -> list[tuple[Any, ...]]:
     calls = (1,), (5,), (4, 1), (1, 1, 1, 1, 1), (2, 3)
     one = [(Text((ids[0][: sum(each)],), each),) for each in calls]
     far = tuple(tuple(sorted(draw.sample(range(60), 20))) for _ in "ab")
-    rows = ((ids[1],), (5,)), ((ids[1],), (2, 3)), (ids, (3, 1, 1)), (far, (12, 1, 7))
+    rows = (
+        ((ids[1],), (5,)),
+        ((ids[1],), (2, 3)),
+        (ids, (3, 1, 1)),
+        (far, (12, 1, 7)),
+    )
     return [*one, *((Text(*row),) for row in rows)]
 
 

@@ -146,7 +146,7 @@ STEP_9 = (
             "the rows of all heads are sorted together; each head must be sorted alone": (
                 lambda w, d: convert(w, len(w))
             ),
-            "each head is sorted in two pieces: the number of heads is that of other weights": (
+            "each head is sorted in two pieces; its head_dim rows must be sorted together": (
                 lambda w, d: convert(w, d // 2)
             ),
             "columns are sorted; the coordinates of a head are rows": (

@@ -186,6 +186,7 @@ def _batch_inputs(draw: Random) -> list[tuple[Any, ...]]:
 def like(name: str, x: Tensor, result: Any, exact: bool = True) -> Tensor:
     """What came back for x, as a tensor; it must have kept its shape, and its dtype if exact."""
     y = tensor(result, x.dtype)
+    y = y if torch.is_tensor(result) else y.to(x.dtype)  # of other packages, not all have it
     if exact and torch.is_tensor(result) and y.dtype != x.dtype:
         raise Unusable(f"given {x.dtype}, {name} comes back as {y.dtype}: cast it at the end")
     if y.shape != x.shape:
@@ -257,6 +258,7 @@ STEP_6 = Part(
     {cause: _rotation(formula, tables) for cause, formula in STEP_5.wrong.items()},
     diagnose=lambda answer: _fault(_both(answer, False)),
     calls=_both,
+    roundings=128,  # float32 makes angles exact enough here, and not in step 4
     sizes="the tables need an axis of length 1 for the heads, [B, 1, S, D/2]",
 )
 
