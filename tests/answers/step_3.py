@@ -101,7 +101,7 @@ def wrong_divides_whole_numbers(position, head_dim, base):
     """The quotient of whole numbers is 0, in Python 2 and C.
 
     Source: https://github.com/Kyubyong/transformer/pull/81 (pull request 81)
-    Cause: // makes whole numbers of the exponents
+    Cause: all exponents are 0
     """
     return [position / np.power(base, (i - i % 2) // head_dim) for i in range(0, head_dim, 2)]
 

@@ -58,7 +58,7 @@ def wrong_whole_numbers(position_ids, head_dim, base):
     """The exponent is a quotient of two whole numbers, 0 for all planes.
 
     Source: https://github.com/xlite-dev/LeetCUDA/issues/289, the kernel rope_f32
-    Cause: // makes whole numbers of the exponents
+    Cause: all exponents are 0
     """
     exponents = torch.tensor([-(2 * j // head_dim) for j in range(head_dim // 2)])
     angles = position_ids[:, None] * float(base) ** exponents.double()

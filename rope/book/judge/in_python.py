@@ -178,8 +178,10 @@ ANGLES: dict[str, Function] = {
     ],
     "the last exponent is −1, as of a linspace with its end: divide j by head_dim // 2":
         _exponents(lambda j, d: -2 * j / (d - 2)),
-    "all exponents are 0, as // makes them; they must be −2j / head_dim": _exponents(lambda j, d: 0),
-    "// rounds the exponents down to whole numbers; they must be −2j / head_dim": _exponents(lambda j, d: -2 * j // d),
+    "all exponents are 0, as // makes them; they must be −2j / head_dim":
+        _exponents(lambda j, d: 0),
+    "// rounds the exponents down to whole numbers; they must be −2j / head_dim":
+        _exponents(lambda j, d: -2 * j // d),
     "/ head_dim // 2 divides twice, and rounds: put head_dim // 2 in brackets":
         lambda m, d, base: [m * exp(j * (-log(base) / d // 2)) for j in range(d // 2)],
     "base and exponent stand in each other's place":
