@@ -455,3 +455,21 @@ def test_a_browser_may_give_no_storage(visit):
     fill_in(page, RIGHT + "  # kept")
     page.reload()
     assert asked == ["beforeunload"]
+
+
+def test_a_queued_answer_is_not_blamed_for_the_loop_of_another(visit):
+    """Its time begins when it does; one that is stopped with another was not judged."""
+    page = visit(BUILD)
+    slow = "import time\ntime.sleep(6)\n"
+    first, second = fill_in(page, slow + RIGHT), fill_in(page, slow + SCORED, step=2)
+    press(first, "Run")
+    press(second, "Run")
+    assert said(first)[0].startswith("✓ Step 1"), "12 seconds are two answers' time"
+    assert said(second)[0].startswith("✓ Step 2"), "12 seconds are two answers' time"
+    assert answer(page, "while cos(0) < 1: pass\n" + RIGHT)[2].startswith("1 ✓  2 ✓")
+    write(bars(page).first, ("import cos, sin", "import sin as cos, sin"))
+    press(first, "Run")
+    press(second, "Run")
+    assert said(first)[0].startswith("✗ Step 1: no end after 10 s")
+    assert said(second)[0] == "■ stopped"
+    assert marks_of(second).startswith("1 ·  2 ✓")
