@@ -303,14 +303,30 @@ TURNED = """def rotate(x, y, angle):
     return complex(x, y) * cmath.exp({sign}1j * angle)
 
 judge(1, rotate)"""
+RIGHT = TURNED.format(sign="")
+SCORED = """def score(q, k, m, n, theta):
+    from cmath import exp
+    return (complex(*q) * complex(*k).conjugate() * exp(1j * (m - n) * theta)).real
+
+judge(2, score)"""
+KEY = "rope: build it yourself, step "
+
+
+def fill_in(page, code, step=1):
+    """Write an answer to a step; its buttons."""
+    bar = page.locator(".rope-live:has(.rope-judge-marks)").nth(step - 1)
+    bar.locator("xpath=preceding-sibling::*/textarea").fill(code)
+    return bar
+
+
+def marks_of(bar):
+    return bar.locator(".rope-judge-marks").inner_text()
 
 
 def answer(page, code, step=1):
     """Write an answer to a step and run it; what is said, and the marks."""
-    bar = page.locator(".rope-live:has(.rope-judge-marks)").nth(step - 1)
-    bar.locator("xpath=preceding-sibling::*/textarea").fill(code)
-    press(bar, "Run")
-    return *said(bar), bar.locator(".rope-judge-marks").inner_text()
+    press(bar := fill_in(page, code, step), "Run")
+    return *said(bar), marks_of(bar)
 
 
 def test_an_answer_is_judged_in_the_page(visit):
@@ -323,12 +339,12 @@ def test_an_answer_is_judged_in_the_page(visit):
     assert "✓" not in marks
     solution = page.locator(".solution.dropdown").first
     assert "toggle-hidden" in solution.get_attribute("class")
-    status, _, marks = answer(page, TURNED.format(sign=""))
+    status, _, marks = answer(page, RIGHT)
     assert status.startswith("✓ Step 1") and marks.startswith("1 ✓  2 ·")
     assert "toggle-hidden" not in solution.get_attribute("class"), "the book's own beside it"
     page.reload()
     editors = page.locator(".rope-live-editor")
-    assert editors.first.input_value() == TURNED.format(sign="")
+    assert editors.first.input_value() == RIGHT
     assert page.locator(".rope-judge-marks").nth(2).inner_text().startswith("1 ✓  2 ·")
     press(page.locator(".rope-live:has(.rope-judge-marks)").first, "Reset")
     assert page.locator(".rope-judge-marks").first.inner_text().startswith("1 ·")
@@ -350,4 +366,110 @@ def test_an_answer_is_judged_in_the_page(visit):
 def test_what_cannot_be_judged_is_said_in_a_sentence(visit, code, expected):
     page = visit(BUILD)
     assert answer(page, code)[0].startswith(expected)
-    assert answer(page, TURNED.format(sign=""))[0].startswith("✓ Step 1"), "and Python is well"
+    assert answer(page, RIGHT)[0].startswith("✓ Step 1"), "and Python is well"
+
+
+def test_an_answer_may_print(visit):
+    """The verdict is found in what is printed; what is the reader's stands below it."""
+    page = visit(BUILD)
+    printing = RIGHT.replace("    return", "    print('x\\n  y')\n    return")
+    status, output, marks = answer(page, printing)
+    assert status.startswith("✓ Step 1: right. Tried: rotate on") and marks.startswith("1 ✓")
+    assert output.startswith("Your code has printed:\nx\n  y\nx\n"), "it is not unfolded"
+    assert "Step" not in output and "2 ·" not in output
+    printing = TURNED.format(sign="-").replace("    return", "    print(x, end=' ')\n    return")
+    status, output, marks = answer(page, printing + "\nprint('end')")
+    assert status.startswith("✗ Step 1: the pair turns clockwise") and "✓" not in marks
+    starts = ["rotate(1", 'See "Rot', "Your cod", "1.0 -1.0", "end"]
+    assert [line[:8] for line in output.splitlines()] == starts
+    status, _, marks = answer(page, SCORED)
+    assert status == "✗ Step 1: the cell must end with judge(1, rotate)"
+    assert "✓" not in marks, "step 2 was judged, and this is step 1"
+
+
+def test_a_mark_stands_beside_the_code_that_was_judged(visit):
+    """Not beside what was typed since, nor where the same code raises an exception now."""
+    page = visit(BUILD)
+    assert answer(page, RIGHT)[2].startswith("1 ✓")
+    bar = fill_in(page, RIGHT + "  # again")
+    assert marks_of(bar).startswith("1 ·")
+    page.reload()
+    assert marks_of(bar).startswith("1 ·")
+    assert answer(page, "assert cos(0) == 1\n" + RIGHT)[2].startswith("1 ✓")
+    write(bars(page).first, ("import cos, sin", "import sin as cos, sin"))
+    press(bar, "Run")
+    assert said(bar)[0].startswith("✗ the cell raises")
+    assert marks_of(bar).startswith("1 ·")
+
+
+KEPT = [f'{{"code": "1", "right": true, "source": {source}}}' for source in ("7", '"old"', "null")]
+
+
+@pytest.mark.parametrize(
+    "content", ["5", '{"1":7}', '"abc"', "null", "[1]", "no JSON", '{"code":7,"right":true}', *KEPT]
+)
+def test_what_else_is_in_the_storage_is_no_answer(visit, content):
+    """Of another page, by hand, or of an older edition of the step."""
+    page = visit(BUILD)
+    editor = page.locator(".rope-live-editor").first
+    before = editor.input_value()
+    page.evaluate("all => localStorage.setItem(...all)", [KEY + "1", content])
+    page.reload()
+    assert editor.input_value() == before
+    assert "✓" not in page.locator(".rope-judge-marks").first.inner_text()
+    fill_in(page, RIGHT)
+    page.reload()
+    assert editor.input_value() == RIGHT
+
+
+def test_two_tabs_keep_two_steps(visit):
+    page = visit(BUILD)
+    other = page.context.new_page()
+    other.goto(page.url)
+    fill_in(page, RIGHT)
+    fill_in(other, SCORED, step=2)
+    page.reload()
+    editors = page.locator(".rope-live-editor")
+    assert [editors.nth(step).input_value() for step in range(2)] == [RIGHT, SCORED]
+
+
+def test_a_browser_may_give_no_storage(visit):
+    """It then asks before it forgets an answer; no more once one could be kept."""
+    page = visit(BUILD)
+    asked = []
+    page.on("dialog", lambda dialog: (asked.append(dialog.type), dialog.accept()))
+    page.add_init_script("""for (const name of ['getItem', 'setItem']) {
+        const own = Storage.prototype[name];
+        Storage.prototype[name] = function (key, ...value) {
+            if (key.startsWith('rope: ') && !window.allowed) throw new Error('no storage');
+            return own.call(this, key, ...value);
+        };
+    }""")
+    page.reload()
+    fill_in(page, SCORED, step=2)
+    assert answer(page, RIGHT)[2].startswith("1 ✓")
+    page.reload()
+    assert asked == ["beforeunload"]
+    fill_in(page, RIGHT)
+    page.evaluate("window.allowed = true")
+    fill_in(page, RIGHT + "  # kept")
+    page.reload()
+    assert asked == ["beforeunload"]
+
+
+def test_a_queued_answer_is_not_blamed_for_the_loop_of_another(visit):
+    """Its time begins when it does; one that is stopped with another was not judged."""
+    page = visit(BUILD)
+    slow = "import time\ntime.sleep(6)\n"
+    first, second = fill_in(page, slow + RIGHT), fill_in(page, slow + SCORED, step=2)
+    press(first, "Run")
+    press(second, "Run")
+    assert said(first)[0].startswith("✓ Step 1"), "12 seconds are two answers' time"
+    assert said(second)[0].startswith("✓ Step 2"), "12 seconds are two answers' time"
+    assert answer(page, "while cos(0) < 1: pass\n" + RIGHT)[2].startswith("1 ✓  2 ✓")
+    write(bars(page).first, ("import cos, sin", "import sin as cos, sin"))
+    press(first, "Run")
+    press(second, "Run")
+    assert said(first)[0].startswith("✗ Step 1: no end after 10 s")
+    assert said(second)[0] == "■ stopped"
+    assert marks_of(second).startswith("1 ·  2 ✓")

@@ -95,6 +95,7 @@
       else if (result.error) tell("✗ the cell raises an exception", "wrong");
       else tell("✗ not as printed: − the book, + now", "wrong");
       if (result.error) {
+        if (data.judged) window.ropeJudge.keep(data, { right: false });
         if (result.text) line(result.text);
         line(result.error, "rope-live-error");
       } else if (!data.judged) {
@@ -126,7 +127,7 @@
         data.edited = editor.value === data.source ? undefined : editor.value;
         forget(number);
         resetButton.hidden = data.edited === undefined;
-        if (data.judged) window.ropeJudge.keep(data.judged, { code: editor.value });
+        if (data.judged) window.ropeJudge.keep(data, { code: editor.value, right: false });
         fit();
       });
       editor.addEventListener("keydown", (event) => {
@@ -165,7 +166,7 @@
 
     function reset() {
       data.edited = undefined;
-      if (data.judged) window.ropeJudge.keep(data.judged, { code: undefined, right: false });
+      if (data.judged) window.ropeJudge.keep(data, { code: undefined, right: false });
       resetButton.hidden = true;
       if (editor) leave();
       showCode();
@@ -189,7 +190,7 @@
   // A page that is left forgets its edits, so the browser asks.
   window.addEventListener("beforeunload", (event) => {
     const lost = ({ data }) =>
-      data.edited !== undefined && !(data.judged && window.ropeJudge.keeps());
+      data.edited !== undefined && !(data.judged && window.ropeJudge.keeps(data.judged));
     if (cells.some(lost)) event.preventDefault();
   });
 })();

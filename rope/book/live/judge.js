@@ -2,29 +2,25 @@
 window.ropeJudge = (function () {
   "use strict";
 
-  const KEY = "rope: build it yourself";
+  const KEY = "rope: build it yourself, step "; // one for each, so that two tabs keep two steps
   const STEPS = [1, 2, 3, 4, 5, 6, 7, 8, 9];
   const bars = [];
-  let kept = {}; // by step: the code, and whether it was right
-  let keeps = true;
-  try {
-    kept = JSON.parse(localStorage.getItem(KEY)) || {};
-  } catch {
-    keeps = false; // the browser gives no storage, or has other things in it
-  }
+  const kept = {}; // by step: the code, the book's that it was made of, and whether it was right
+  const unkept = new Set(); // steps that the browser gave no storage
 
-  function keep(step, what) {
-    kept[step] = { ...kept[step], ...what };
+  function keep({ judged, source }, what) {
+    kept[judged] = { ...kept[judged], ...what, source };
     try {
-      localStorage.setItem(KEY, JSON.stringify(kept));
+      localStorage.setItem(KEY + judged, JSON.stringify(kept[judged]));
+      unkept.delete(judged);
     } catch {
-      keeps = false;
+      unkept.add(judged);
     }
     draw();
   }
 
   function draw() {
-    const line = STEPS.map((step) => `${step} ${kept[step] && kept[step].right ? "✓" : "·"}`);
+    const line = STEPS.map((step) => `${step} ${kept[step]?.right ? "✓" : "·"}`);
     bars.forEach((marks) => (marks.textContent = line.join("  ")));
   }
 
@@ -34,17 +30,31 @@ window.ropeJudge = (function () {
     marks.className = "rope-judge-marks";
     bar.append(marks);
     bars.push(marks);
+    try {
+      const { code, right, source } = JSON.parse(localStorage.getItem(KEY + data.judged));
+      if (typeof code === "string" && source === data.source) {
+        kept[data.judged] = { code, right };
+        if (code !== source) data.edited = code;
+      }
+    } catch {
+      // The browser gives no storage, or has nothing in it, or other things.
+    }
     draw();
-    const { code } = kept[data.judged] || {};
-    if (code !== undefined && code !== data.source) data.edited = code;
   }
 
-  // What the judge has printed: its verdict, the lines below it; its own marks are those of Python.
+  // What the judge has printed, its last verdict and the lines below that, up to its marks, which
+  // are those of Python; then what the reader's own code has printed, before it or after.
   function read(data, result) {
-    const [said, ...rest] = result.text.replace(/\n {2}/g, " ").split("\n"); // lines unfolded
-    const right = !result.error && said.startsWith("✓");
-    keep(data.judged, { right });
-    return { said, right, lines: rest.filter((line) => !/^1 [✓·]/.test(line)) };
+    const step = `Step ${data.judged}: `;
+    const verdict = new RegExp(`^([^]*)([✓✗] ${step}[^]*?)(?:\n1 [✓·]  2 .*\n?([^]*))?$`);
+    const none = `✗ ${step}the cell must end with ${data.source.split("\n").pop()}`;
+    const [, before, judged, after] = result.text.match(verdict) || ["", result.text, none];
+    const [said, ...lines] = judged.replace(/\n {2}/g, " ").split("\n"); // unfolded
+    const printed = [before.trimEnd(), after].filter(Boolean).join("\n");
+    if (printed) lines.push("Your code has printed:", printed);
+    const right = said.startsWith("✓");
+    keep(data, { right });
+    return { said, right, lines };
   }
 
   // The book's solution, the next one on the page, opens beside one that is right.
@@ -56,5 +66,5 @@ window.ropeJudge = (function () {
     }
   }
 
-  return { keep, equip, read, open, keeps: () => keeps };
+  return { keep, equip, read, open, keeps: (step) => !unkept.has(step) };
 })();

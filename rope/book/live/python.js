@@ -12,7 +12,6 @@ window.ropeLive = (function () {
   const files = {}; // filled by the scripts, by their names
   let loading = null; // a promise of them
   let worker = null;
-  let ready = false; // the worker has started
   let waiting = new Map(); // cells whose result has not come, by their number
 
   function tellAll(text) {
@@ -51,11 +50,8 @@ window.ropeLive = (function () {
     const started = (worker = new Worker(code, { type: "module" }));
     worker.onmessage = ({ data }) => {
       if (worker !== started) return; // what it said before it was ended
-      if (data.ready) {
-        ready = true;
-        tellAll("Running …");
-        waiting.forEach(limit);
-      }
+      if (data.ready) tellAll("Running …");
+      if ("begins" in data) limit(waiting.get(data.begins));
       if (data.failed) fail(data.failed);
       if (data.result) finish(data.number, data.result);
     };
@@ -71,11 +67,12 @@ window.ropeLive = (function () {
 
   // An answer may hold an endless loop, which only the end of Python ends.
   function limit(cell) {
-    if (!cell.data.judged) return;
-    clearTimeout(cell.limit);
+    const { judged } = cell.data;
+    if (!judged) return;
     cell.limit = setTimeout(() => {
-      if (waiting.get(cell.number) !== cell) return;
-      end(`✗ Step ${cell.data.judged}: no end after ${LONGEST} s: is there an endless loop?`, "wrong");
+      stop(); // which the others that wait are told
+      cell.tell(`✗ Step ${judged}: no end after ${LONGEST} s: is there an endless loop?`, "wrong");
+      window.ropeJudge.keep(cell.data, { right: false });
     }, LONGEST * 1000);
   }
 
@@ -87,7 +84,6 @@ window.ropeLive = (function () {
     if (worker) {
       cell.tell("Running …");
       ask(cell);
-      if (ready) limit(cell);
     } else {
       start().catch((error) => fail(error.message));
     }
@@ -105,10 +101,10 @@ window.ropeLive = (function () {
   function end(text, kind) {
     if (worker) worker.terminate();
     worker = null;
-    ready = false;
     const ended = waiting;
     waiting = new Map();
     ended.forEach((cell) => {
+      clearTimeout(cell.limit);
       cell.busy(false);
       cell.tell(text, kind);
     });

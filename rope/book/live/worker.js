@@ -56,6 +56,7 @@ onmessage = async ({ data }) => {
       postMessage({ ready: true });
     } else {
       const run = await python;
+      postMessage({ begins: data.number });
       postMessage({ number: data.number, result: JSON.parse(run(JSON.stringify(data.cell))) });
     }
   } catch (error) {
