@@ -126,7 +126,7 @@ def wrong_betas(head_dim, base, factor, trained):
 
     Source: https://github.com/pytorch/torchtitan/pull/3787 (CosSinRoPE before it)
     Part: yarn
-    Cause: the ramp is the wrong way round: fast planes must be kept, slow ones divided (with the
+    Cause: the ramp is the wrong way round: fast planes must be kept, slow ones divided
     """
     beta_fast, beta_slow = 32.0, 1.0
     freqs = base ** (torch.arange(0, head_dim, 2, dtype=torch.float64) / head_dim)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import copy
 import math
 import traceback
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
@@ -42,14 +42,14 @@ class Part:
     chapter: str
     inputs: Callable[[Random], list[tuple[Any, ...]]]
     right: dict[str, Function]
-    wrong: dict[str, Function]
+    wrong: Mapping[str, Function | tuple[Function, ...]]
     view: Function = lambda result: result
     diagnose: Callable[[Function], Fault | None] = lambda answer: None
     calls: Callable[[Function], Function] = lambda answer: answer
     roundings: int = 8
     near: int | None = None
     far: Fault | None = None
-    sizes: str = ""
+    sizes: dict[int, str] = field(default_factory=dict)
 
 
 def judged(part: Part, answer: Function, draw: Random) -> Fault | str:
@@ -65,7 +65,8 @@ def judged(part: Part, answer: Function, draw: Random) -> Fault | str:
         except (Exception, SystemExit) as error:
             call = f"The call was {_call(part, given)}."
             said = _raised(error, answer)
-            said += f"; {part.sizes}" if "non-singleton dimension 1" in said and part.sizes else ""
+            for axis, advice in part.sizes.items():
+                said += f"; {advice}" if f"non-singleton dimension {axis}" in said else ""
             raised = Fault(said, call, part.chapter)
             found = None if isinstance(error, Unusable) else part.diagnose(answer)
             if found and found.chapter:
@@ -95,9 +96,11 @@ def judged(part: Part, answer: Function, draw: Random) -> Fault | str:
         return raised or part.diagnose(answer) or f"{part.name} on {number} inputs{how}"
     given, result = tried[number]
     example = _example(part, given, result, _run(part, formula, given))
-    for cause, wrong in part.wrong.items():
-        if agrees(wrong) >= max(number + 1, len(tried[: part.near])):
-            return Fault(cause, example, part.chapter)
+    ways = ((cause, way if isinstance(way, tuple) else (way,)) for cause, way in part.wrong.items())
+    longest = {cause: max(map(agrees, way)) for cause, way in ways}
+    cause = max(longest, key=lambda one: longest[one])
+    if longest[cause] >= max(number + 1, len(tried[: part.near])):
+        return Fault(cause, example, part.chapter)
     if raised:
         return raised
     far = part.far if number >= (part.near or 0) else None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from math import log, tau
 from random import Random
 from typing import Any
 
@@ -51,14 +52,23 @@ def _longer(draw: Random) -> list[tuple[Any, ...]]:
     return [(32, BASE, 8.0, 2048), (128, BASE, 4.0, 4096), (64, 500_000.0, 40.0, 8192), drawn]
 
 
-Frequencies = Callable[[Tensor, Tensor, float, Tensor], Tensor]
-WAYS: dict[str, dict[str, Any]] = {
-    ", with whole planes as the ramp's ends": {},
-    ", with the ramp's ends as they are": {"truncate": False},
+WAYS: dict[str, bool] = {
+    ", with whole planes as the ramp's ends": True,
+    ", with the ramp's ends as they are": False,
 }
 
 
-def _mix(kept: Tensor, scaled: Tensor, ramp: Tensor) -> Tensor:
+def _ramp(
+    head_dim: int, base: float, trained: float, whole: bool, *, turn: float = tau, end: bool = True
+) -> Tensor:
+    """0 where 32 turns or more are made within the trained length, 1 up to one turn."""
+    low, high = (head_dim * log(trained / (turn * n)) / (2 * log(base)) for n in (32, 1))
+    low, high = (math.floor(low), math.ceil(high)) if whole else (low, high)
+    ramp = (torch.arange(head_dim // 2, dtype=torch.float64) - low) / (high - low)
+    return ramp.clamp(0, 1) if end else ramp
+
+
+def _mix(kept: Tensor | float, scaled: Tensor | float, ramp: Tensor) -> Tensor:
     return kept * (1 - ramp) + scaled * ramp
 
 
@@ -67,30 +77,42 @@ def _ntk(kept: Tensor, factor: float) -> Tensor:
     return kept * factor ** (-torch.arange(len(kept)) / (len(kept) - 1))
 
 
-# In k, the frequencies as trained; r, the ramp, 0 where they are kept; s; the ramp of s L.
-FREQUENCIES: dict[str, Frequencies] = {
-    "nothing is scaled": lambda k, r, s, long: k,
-    "all planes are divided: that is position interpolation": lambda k, r, s, long: k / s,
-    "the base is changed: that is NTK-aware scaling": lambda k, r, s, long: _ntk(k, s),
+# Of k, the frequencies as trained, ramp and the factor s; a ramp may be of another length.
+FREQUENCIES: dict[str, Callable[[Tensor, Callable[..., Tensor], float], Tensor]] = {
+    "nothing is scaled": lambda k, ramp, s: k,
+    "all planes are divided: that is position interpolation": lambda k, ramp, s: k / s,
+    "the base is changed: that is NTK-aware scaling": lambda k, ramp, s: _ntk(k, s),
     "the ramp is the wrong way round: fast planes must be kept, slow ones divided": (
-        lambda k, r, s, long: _mix(k, k / s, 1 - r)
+        lambda k, ramp, s: _mix(k, k / s, 1 - ramp())
     ),
     "the ramp counts turns within the extended length; it must be the trained one": (
-        lambda k, r, s, long: _mix(k, k / s, long)
+        lambda k, ramp, s: _mix(k, k / s, ramp(s))
     ),
-    "wavelengths are mixed; frequencies must be": lambda k, r, s, long: k / (1 - r + s * r),
+    "a turn is 2π radians: within L positions a plane makes L θ / 2π turns": (
+        lambda k, ramp, s: _mix(k, k / s, ramp(turn=1.0))
+    ),
+    "the ramp goes on below 0 and above 1: it must stop there": (
+        lambda k, ramp, s: _mix(k, k / s, ramp(end=False))
+    ),
+    "wavelengths are mixed; frequencies must be": lambda k, ramp, s: k / _mix(1, s, ramp()),
     "slow planes have the factor inside the power: divide the frequency itself by it": (
-        lambda k, r, s, long: _mix(k, k * s ** (-torch.arange(len(k)) / len(k)), r)
+        lambda k, ramp, s: _mix(k, k * s ** (-torch.arange(len(k)) / len(k)), ramp())
     ),
     "fast planes have the base of NTK-aware scaling; they must be kept": (
-        lambda k, r, s, long: _mix(_ntk(k, s), k / s, r)
+        lambda k, ramp, s: _mix(_ntk(k, s), k / s, ramp())
     ),
     "slow planes are one over the frequency, divided by the factor: invert once": (
-        lambda k, r, s, long: _mix(k, 1 / k / s, r)
+        lambda k, ramp, s: _mix(k, 1 / k / s, ramp())
     ),
 }
 SCALES: dict[str, Callable[[float, float], float]] = {
-    "the second result has another logarithm; ln is meant": lambda a, s: 0.1 * math.log10(s) + 1,
+    "the second result has the logarithm to base 10; ln is meant": (
+        lambda a, s: 0.1 * math.log10(s) + 1
+    ),
+    "the second result has the logarithm to base 2; ln is meant": (
+        lambda a, s: 0.1 * math.log2(s) + 1
+    ),
+    "the second result is the root of what it must be": lambda a, s: a**0.5,
     "nothing multiplies cos and sin: the second result must be 0.1 ln(factor) + 1": (
         lambda a, s: 1.0
     ),
@@ -101,17 +123,16 @@ SCALES: dict[str, Callable[[float, float], float]] = {
 }
 
 
-def _changed(cause: str, options: dict[str, Any]) -> Function:
+def _changed(cause: str, whole: bool) -> Function:
     """YaRN, of which the frequencies or what multiplies cos and sin are changed."""
 
     def changed(head_dim: int, base: float, factor: float, trained: int) -> Any:
-        kept = rope.inverse_frequencies(head_dim, base)
-        new, scaling = yarn(head_dim, base, factor, trained, **options)
+        new, scaling = yarn(head_dim, base, factor, trained, truncate=whole)
         if cause in SCALES:
             return new, SCALES[cause](scaling, factor)
-        longer = yarn(head_dim, base, factor, int(trained * factor), **options)[0]
-        ramps = [(kept - each) / (kept - kept / factor) for each in (new, longer)]
-        return FREQUENCIES[cause](kept, ramps[0], factor, ramps[1]), scaling
+        ramp = lambda times=1.0, **change: _ramp(head_dim, base, trained * times, whole, **change)
+        kept = rope.inverse_frequencies(head_dim, base)
+        return FREQUENCIES[cause](kept, ramp, factor), scaling
 
     return changed
 
@@ -159,13 +180,12 @@ STEP_9 = (
         "Longer than the training text",
         _longer,
         {
-            said: lambda *given, options=options: yarn(*given, **options)
-            for said, options in WAYS.items()
+            said: lambda *given, whole=whole: yarn(*given, truncate=whole)
+            for said, whole in WAYS.items()
         }
         | {", with a ramp in turns, as the paper has it": _by_turns},
         {
-            cause + (f" ({said[2:]})" if options else ""): _changed(cause, options)
-            for said, options in WAYS.items()
+            cause: tuple(_changed(cause, whole) for whole in WAYS.values())
             for cause in (*FREQUENCIES, *SCALES)
         }
         | {

@@ -20,6 +20,7 @@ from rope.book.judge.answers import Fault, Function, Part, Unusable, numbers, sh
 from rope.diagnose import diagnose
 
 BASE, WIDTH = 10000.0, 16
+WIDE = "cos and sin are D/2 wide: one number a plane, and not one a coordinate"
 LAYOUTS = {", in halves": False, ", in neighbours": True}
 Pair = tuple[Tensor, Tensor]
 
@@ -39,8 +40,8 @@ def _fault(rotation: Function, name: str = "") -> Fault | None:
             return None
         if faults[0].code != "layout":
             break
-    cause = faults[0].sentence
-    if not faults[0].remedy.startswith("nothing"):
+    cause = faults[0].sentence.replace(" and Default()", "")
+    if not faults[0].remedy.startswith(("nothing", "use base")) and not (name and "ids" in cause):
         cause = f"{cause}; {faults[0].remedy}"
     for old in ("the query", "k, q") if name else ():
         cause = cause.replace(old, name)
@@ -224,25 +225,26 @@ HALVES, NEIGHBOURS = (
 )
 TURNED = in_python.PAIR | in_python.LINES
 TURNED["the pair is turned twice"] = lambda x, y, angle: in_python.rotate(x, y, 2 * angle)
+OF_A_HEAD: dict[str, Function] = {
+    f"{said[2:]}, {cause}": _pairwise(formula, layout)
+    for cause, formula in TURNED.items()
+    for said, layout in LAYOUTS.items()
+} | {
+    "neighbours go in and halves come out: stack the results and flatten them": (
+        lambda *given: layouts.interleaved_to_half(NEIGHBOURS(*given))
+    ),
+    "halves go in and neighbours come out: join the results with cat": (
+        lambda *given: layouts.half_to_interleaved(HALVES(*given))
+    ),
+}
 STEP_5 = Part(
     "rotate_head",
     "Two layouts",
     _head_inputs,
     dict(zip(LAYOUTS, (HALVES, NEIGHBOURS), strict=True)),
-    {
-        f"{said[2:]}, {cause}": _pairwise(formula, layout)
-        for cause, formula in TURNED.items()
-        for said, layout in LAYOUTS.items()
-    }
-    | {
-        "neighbours go in and halves come out: stack the results and flatten them": (
-            lambda *given: layouts.interleaved_to_half(NEIGHBOURS(*given))
-        ),
-        "halves go in and neighbours come out: join the results with cat": (
-            lambda *given: layouts.half_to_interleaved(HALVES(*given))
-        ),
-    },
+    OF_A_HEAD,
     diagnose=lambda answer: _fault(_rotation(_head(answer, False), tables), "x"),
+    sizes={3: WIDE},
     calls=_head,
 )
 STEP_6 = Part(
@@ -255,11 +257,11 @@ STEP_6 = Part(
         )(q, k, position_ids)
         for said, layout in LAYOUTS.items()
     },
-    {cause: _rotation(formula, tables) for cause, formula in STEP_5.wrong.items()},
+    {cause: _rotation(formula, tables) for cause, formula in OF_A_HEAD.items()},
     diagnose=lambda answer: _fault(_both(answer, False)),
     calls=_both,
     roundings=128,  # float32 makes angles exact enough here, and not in step 4
-    sizes="the tables need an axis of length 1 for the heads, [B, 1, S, D/2]",
+    sizes={1: "the tables need an axis of length 1 for the heads, [B, 1, S, D/2]", 3: WIDE},
 )
 
 PARTS = {4: (STEP_4,), 5: (STEP_5,), 6: (STEP_6,)}
