@@ -101,12 +101,16 @@ def _layer(flaw: str = "", interleaved: bool = False) -> Function:
         k, v = k[:, heads], v[:, heads]
         first = {"top left": 0, "strict": before - 1}
         seen = torch.ones(x.shape[1], k.shape[2]).tril(first.get(flaw, before)).bool()
+        if flaw == "by place":
+            seen = torch.arange(k.shape[2]) <= ids[:, None, :, None]
+        if flaw == "upper":
+            seen = torch.ones(x.shape[1], k.shape[2]).triu(before).bool()
         seen ^= flaw == "inverted"
         seen |= flaw == "unmasked" or (flaw == "cache unmasked" and before > 0)
         masked = lambda y: y.masked_fill(~seen, 0.0 if flaw in ("zeros", "after") else -torch.inf)
         late = flaw in ("after", "after, −∞")
         scores = q @ k.mT * SCALES.get(flaw, WIDTH**-0.5)
-        scores = scores if late else masked(scores)
+        scores = scores + seen if flaw == "added" else scores if late else masked(scores)
         weights = scores.softmax(dim=-2 if flaw == "queries" else -1)
         weights = masked(weights) if late else weights
         y = weights @ v * (WIDTH**-0.5 if flaw == "scaled late" else 1)
@@ -121,6 +125,9 @@ FLAWS = {
     "unmasked": "tokens see later ones: the causal mask is missing",
     "cache unmasked": "with a cache tokens see later ones: the mask is missing there",
     "strict": "a token does not see itself, and the first one sees nothing",
+    "by place": "the mask compares places in the row with position_ids: count places alone",
+    "added": "a mask of floats is added to the scores, and hides nothing: make it bool",
+    "upper": "the mask keeps what triu keeps, later tokens; it must be what tril keeps",
     "inverted": "the mask is True where a key must not be seen; it must be True where it may",
     "new first": "the new keys come before those of the cache, and must come behind them",
     "top left": "with a cache a token sees the oldest keys alone: the mask is aligned at its top "
@@ -162,7 +169,10 @@ STEP_7 = Part(
     calls=_played,
     roundings=64,
     near=1,  # of several mistakes the one that the first wrong call shows
-    sizes={1: "query heads share key heads: repeat k and v, or pass enable_gqa=True"},
+    sizes={
+        1: "query heads share key heads (repeat k and v, or pass enable_gqa=True), and a mask "
+        "needs an axis of length 1 for the heads"
+    },
 )
 
 

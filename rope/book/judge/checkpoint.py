@@ -52,19 +52,23 @@ def _longer(draw: Random) -> list[tuple[Any, ...]]:
     return [(32, BASE, 8.0, 2048), (128, BASE, 4.0, 4096), (64, 500_000.0, 40.0, 8192), drawn]
 
 
-WAYS: dict[str, bool] = {
-    ", with whole planes as the ramp's ends": True,
-    ", with the ramp's ends as they are": False,
+WAYS = {
+    ", with whole planes as the ramp's ends": "whole planes",
+    ", with the ramp's ends as they are": "planes",
+    ", with a ramp in turns, as the paper has it": "turns",
 }
 
 
 def _ramp(
-    head_dim: int, base: float, trained: float, whole: bool, *, turn: float = tau, end: bool = True
+    kept: Tensor, base: float, trained: float, way: str, *, turn: float = tau, end: bool = True
 ) -> Tensor:
     """0 where 32 turns or more are made within the trained length, 1 up to one turn."""
-    low, high = (head_dim * log(trained / (turn * n)) / (2 * log(base)) for n in (32, 1))
-    low, high = (math.floor(low), math.ceil(high)) if whole else (low, high)
-    ramp = (torch.arange(head_dim // 2, dtype=torch.float64) - low) / (high - low)
+    if way == "turns":
+        ramp = (32 - trained * kept / turn) / 31
+    else:
+        low, high = (len(kept) * log(trained / (turn * n)) / log(base) for n in (32, 1))
+        low, high = (math.floor(low), math.ceil(high)) if way == "whole planes" else (low, high)
+        ramp = (torch.arange(len(kept), dtype=torch.float64) - low) / (high - low)
     return ramp.clamp(0, 1) if end else ramp
 
 
@@ -113,6 +117,8 @@ SCALES: dict[str, Callable[[float, float], float]] = {
         lambda a, s: 0.1 * math.log2(s) + 1
     ),
     "the second result is the root of what it must be": lambda a, s: a**0.5,
+    "the second result is one over what it must be": lambda a, s: 1 / a,
+    "the second result is the factor; it must be 0.1 ln(factor) + 1": lambda a, s: s,
     "nothing multiplies cos and sin: the second result must be 0.1 ln(factor) + 1": (
         lambda a, s: 1.0
     ),
@@ -123,25 +129,18 @@ SCALES: dict[str, Callable[[float, float], float]] = {
 }
 
 
-def _changed(cause: str, whole: bool) -> Function:
+def _changed(cause: str, way: str) -> Function:
     """YaRN, of which the frequencies or what multiplies cos and sin are changed."""
 
     def changed(head_dim: int, base: float, factor: float, trained: int) -> Any:
-        new, scaling = yarn(head_dim, base, factor, trained, truncate=whole)
-        if cause in SCALES:
-            return new, SCALES[cause](scaling, factor)
-        ramp = lambda times=1.0, **change: _ramp(head_dim, base, trained * times, whole, **change)
         kept = rope.inverse_frequencies(head_dim, base)
-        return FREQUENCIES[cause](kept, ramp, factor), scaling
+        ramp = lambda times=1.0, **change: _ramp(kept, base, trained * times, way, **change)
+        right = lambda k, ramp, s: _mix(k, k / s, ramp())
+        scaling = yarn(head_dim, base, factor, trained)[1]
+        number = SCALES[cause](scaling, factor) if cause in SCALES else scaling
+        return FREQUENCIES.get(cause, right)(kept, ramp, factor), number
 
     return changed
-
-
-def _by_turns(head_dim: int, base: float, factor: float, trained: int) -> Any:
-    """YaRN as its paper has it: the ramp is linear in turns, and not in the plane's number."""
-    kept = rope.inverse_frequencies(head_dim, base)
-    ramp = ((32 - trained * kept / (2 * math.pi)) / 31).clamp(0, 1)
-    return _mix(kept, kept / factor, ramp), yarn(head_dim, base, factor, trained)[1]
 
 
 def _two(result: Any) -> Any:
@@ -179,13 +178,9 @@ STEP_9 = (
         "yarn",
         "Longer than the training text",
         _longer,
+        {said: _changed("", way) for said, way in WAYS.items()},
         {
-            said: lambda *given, whole=whole: yarn(*given, truncate=whole)
-            for said, whole in WAYS.items()
-        }
-        | {", with a ramp in turns, as the paper has it": _by_turns},
-        {
-            cause: tuple(_changed(cause, whole) for whole in WAYS.values())
+            cause: tuple(_changed(cause, way) for way in WAYS.values())
             for cause in (*FREQUENCIES, *SCALES)
         }
         | {
