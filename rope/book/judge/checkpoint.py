@@ -98,6 +98,9 @@ FREQUENCIES: dict[str, Callable[[Tensor, Callable[..., Tensor], float], Tensor]]
     "the ramp goes on below 0 and above 1: it must stop there": (
         lambda k, ramp, s: _mix(k, k / s, ramp(end=False))
     ),
+    "slow planes are multiplied by the factor; divide them": (
+        lambda k, ramp, s: _mix(k, k * s, ramp())
+    ),
     "wavelengths are mixed; frequencies must be": lambda k, ramp, s: k / _mix(1, s, ramp()),
     "slow planes have the factor inside the power: divide the frequency itself by it": (
         lambda k, ramp, s: _mix(k, k * s ** (-torch.arange(len(k)) / len(k)), ramp())
