@@ -57,7 +57,7 @@ CHAPTERS = (
 
 def book_map() -> Picture:
     """The chapters, each part in a colour; on the built page each box is a link."""
-    figure, ax = subplots(height=7.1)
+    figure, ax = subplots(height=6.5)
     ax.set_axis_off()
     y, rows = 0.0, []
     for (part, chapters), colour in zip(groupby(CHAPTERS, key=itemgetter(0)), COLOURS, strict=True):
