@@ -11,8 +11,8 @@ from rope.book.figures.rotation_in_two_dimensions import THETA, K, Q
 from rope.book.figures.style import BLUE, GREEN, INK, MUTED, OCHRE, PAPER, PURPLE, SKY, VERMILION
 from rope.reference import score
 
-WIDTH, HEIGHT = 1.2, 0.5  # of a chapter's box
-COLUMNS, STEP, ROW = 4, 1.3, 0.6  # from one box to the next
+WIDTH, HEIGHT = 1.28, 0.5  # of a chapter's box
+COLUMNS, STEP, ROW = 4, 1.38, 0.6  # from one box to the next
 PART = 0.9  # from a part's last row to the next part
 BOX = "round,pad=0.02,rounding_size=0.08"
 
@@ -77,7 +77,7 @@ def book_map() -> Picture:
             labels.append(words.replace("\n", " "))
         rows.append(f"{part}: {', '.join(labels)}")
         y = at - PART
-    ax.set(xlim=(-0.05, 5.25), ylim=(y + 0.6, 0.62), aspect="equal")
+    ax.set(xlim=(-0.05, 5.5), ylim=(y + 0.6, 0.62), aspect="equal")
     return picture(
         figure,
         alt="The chapters, part by part, read from left to right and top to bottom; those of the "
