@@ -49,15 +49,15 @@ class NotebookError(Exception):
 
 
 @contextmanager
-def kernel_environment() -> Iterator[None]:
-    """The environment that kernels are started in; afterwards the former one is back."""
+def kernel_environment() -> Iterator[Path]:
+    """What kernels are started in, and a folder of its own; afterwards all is as before."""
     with (
         tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as settings,
         patch.dict(os.environ, ENVIRONMENT, IPYTHONDIR=settings),
     ):
         for name in NOT_INHERITED:
             os.environ.pop(name, None)
-        yield
+        yield Path(settings)
 
 
 def execute(notebook: Any, folder: Path, name: str, python: str = sys.executable) -> None:
@@ -80,22 +80,28 @@ def execute(notebook: Any, folder: Path, name: str, python: str = sys.executable
         if stderr and execute_reply["content"]["status"] == "ok":
             raise NotebookError(f"It wrote to stderr, which no cell may:\n{stderr.rstrip()}")
 
-    # The kernel of one interpreter, whatever kernels the machine has registered.
-    kernel: Any = AsyncKernelManager(kernel_spec_manager=KernelSpecManager(kernel_dirs=[]))
-    log = ["--IPKernelApp.log_level=CRITICAL"]
-    kernel.kernel_spec.argv = make_ipkernel_cmd(executable=python, extra_arguments=log)
-    client = NotebookClient(
-        notebook,
-        km=kernel,
-        timeout=SECONDS_PER_CELL,
-        coalesce_streams=True,
-        resources={"metadata": {"path": str(folder)}},
-        on_cell_execute=lambda cell, cell_index: started.append(cell),
-        on_cell_executed=refuse_stderr,
-    )
-    client.owns_km = True  # it is ended with the notebook
     try:
-        with kernel_environment():
+        with kernel_environment() as settings:
+            # The kernel of one interpreter, whatever kernels the machine has registered. Files
+            # are its channels where there can be: a port that was free here when it was chosen
+            # may be another's when the kernel opens it.
+            kernel: Any = AsyncKernelManager(
+                kernel_spec_manager=KernelSpecManager(kernel_dirs=[]),
+                transport="ipc" if os.name == "posix" else "tcp",
+                connection_file=str(settings / "kernel.json"),
+            )
+            log = ["--IPKernelApp.log_level=CRITICAL"]
+            kernel.kernel_spec.argv = make_ipkernel_cmd(executable=python, extra_arguments=log)
+            client = NotebookClient(
+                notebook,
+                km=kernel,
+                timeout=SECONDS_PER_CELL,
+                coalesce_streams=True,
+                resources={"metadata": {"path": str(folder)}},
+                on_cell_execute=lambda cell, cell_index: started.append(cell),
+                on_cell_executed=refuse_stderr,
+            )
+            client.owns_km = True  # it is ended with the notebook
             client.execute()
     except (CellExecutionError, CellTimeoutError, DeadKernelError, NotebookError) as error:
         cell, first = started[-1], started[-1].source.strip().splitlines()[0]
