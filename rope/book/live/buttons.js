@@ -85,7 +85,7 @@
       if (data.judged && !result.error) {
         const { said, right, lines: below } = window.ropeJudge.read(data, result);
         tell(said, right ? "right" : "wrong");
-        below.forEach((text) => line(text));
+        below.forEach((text) => lines.append(...window.ropeJudge.linked(text), "\n"));
         const printed = input.parentElement.querySelector(".cell_output");
         if (printed) printed.hidden = true; // which was of the empty function
         if (right) window.ropeJudge.open(input);

@@ -57,6 +57,14 @@ window.ropeJudge = (function () {
     return { said, right, lines };
   }
 
+  // The chapter that a line of the verdict names is a link, as where the step names it.
+  function linked(line) {
+    const [, title] = line.match(/^See "(.*)"\.$/) || [];
+    const links = Array.from(document.querySelectorAll("article a.internal"));
+    const link = title && links.find((one) => one.textContent === title);
+    return link ? ['See "', link.cloneNode(true), '".'] : [line];
+  }
+
   // The book's solution, the next one on the page, opens beside one that is right.
   function open(input) {
     const below = (one) => input.compareDocumentPosition(one) & Node.DOCUMENT_POSITION_FOLLOWING;
@@ -66,5 +74,5 @@ window.ropeJudge = (function () {
     }
   }
 
-  return { keep, equip, read, open, keeps: (step) => !unkept.has(step) };
+  return { keep, equip, read, linked, open, keeps: (step) => !unkept.has(step) };
 })();
