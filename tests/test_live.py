@@ -34,7 +34,7 @@ COUNTS = {
     "longer_context": 2,
     "many_dimensions": 5,
     "more_than_one_axis": 4,
-    "on_the_gpu": 5,
+    "on_the_gpu": 4,
     "properties": 2,
     "rotation_in_two_dimensions": 9,
     "two_layouts": 2,

@@ -130,12 +130,12 @@ def announced(root: Path) -> dict[str, str]:
 
 
 def hours_of(minutes: int) -> str:
-    """Minutes in hours, to a quarter.
+    """Minutes in hours, up to the next quarter: no sum is longer than what is said of it.
 
-    >>> hours_of(250), hours_of(60)
+    >>> hours_of(241), hours_of(60)
     ('4 ¼ hours', '1 hour')
     """
-    hours, quarters = divmod(round(minutes / 15), 4)
+    hours, quarters = divmod(-(-minutes // 15), 4)
     number = f"{hours} {' ¼½¾'[quarters]}".strip()
     return f"{number} hour{'s' if (hours, quarters) != (1, 0) else ''}"
 
