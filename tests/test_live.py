@@ -27,7 +27,7 @@ COUNTS = {
     "across_devices": 1,
     "beyond_the_trained_length": 2,
     "build_your_own": 7,
-    "eulers_formula": 18,
+    "eulers_formula": 15,
     "finding_a_token": 1,
     "is_my_rope_right": 1,
     "keys_that_move": 2,

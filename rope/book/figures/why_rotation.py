@@ -5,18 +5,17 @@ rotation for a = 0, and the xPos family (arXiv 2212.10554) otherwise. M = S R S^
 an ellipse, and queries along another.
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 import altair as alt
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from rope.book.figures import Picture, chart, picture, shapes, subplots
-from rope.book.figures.style import BLUE, GRID, INK, MUTED, VERMILION
+from rope.book.figures.style import BLUE, INK, MUTED, VERMILION
 from rope.reference import rotation_matrix, score
 
-REACH, DRAWN = 8, 24  # offsets of the moving figure, of the other
+REACH = 8  # offsets of the moving figure
 THETA = 0.6
 WIDTH, EXTENT = 290, 1.4
 BLOCKS = ("one pair of eigenvalues", "Jordan block")
@@ -39,28 +38,6 @@ PAIRS = {(2, 1): "-", (5, 4): shapes.DASHED}  # positions (m, n), and how they a
 def added(n: int) -> NDArray[Any]:
     """The sinusoid that is added to a key at position n."""
     return 0.5 * np.array([np.sin(0.8 * n), np.cos(0.8 * n)])
-
-
-def family_scores(families: Mapping[str, ArrayLike], q: ArrayLike, k: ArrayLike) -> Picture:
-    """q^T M^r k against the offset r = n - m, a panel for each matrix M of `families`."""
-    query, key = np.asarray(q, float), np.asarray(k, float)
-    offsets = range(-DRAWN, DRAWN + 1)
-    figure, axes = subplots(len(families), 1, height=1.5 * len(families), sharex=True)
-    for ax, (name, matrix) in zip(axes, families.items(), strict=True):
-        powers = [np.linalg.matrix_power(np.asarray(matrix, float), r) for r in offsets]
-        ax.axvspan(0, DRAWN, color=GRID, alpha=0.5, linewidth=0)
-        ax.plot(offsets, [query @ power @ key for power in powers], "-o", markersize=3, linewidth=1)
-        ax.set_title(name, loc="left")
-        ax.grid(visible=False)
-        ax.axhline(0, color=MUTED, linewidth=0.8, linestyle="-")
-    axes[-1].set_xlabel("offset $n - m$ (shaded: the future)")
-    return picture(
-        figure,
-        alt="Four panels of scores against the offset, past on the left and future on the right. "
-        "Identity: a flat line. Rotation: a cosine of constant height. Stretched rotation: a "
-        "cosine that dies out towards the past and grows towards the future. Jordan block: a "
-        "rising straight line, unbounded in both directions.",
-    )
 
 
 def on_ellipses(m: int, n: int) -> tuple[NDArray[Any], NDArray[Any]]:
