@@ -50,7 +50,7 @@ def measure(path: Path, rounds: int = ROUNDS, positions: int = POSITIONS) -> Non
     seconds = {}
     for count in COUNTS:
         x = torch.randn(count, positions, DIM)
-        calls = {program.__name__: partial(program, x, *t) for program, t in tables.items()}
+        calls = {program.__name__: partial(program, x, *t) for program, *t in tables}
         calls["copy"] = partial(torch.empty_like(x).copy_, x)
         taken, _ = time_all(calls, torch.device("cpu"), rounds=rounds, seconds=0)
         seconds[str(count)] = {name: min(times) for name, times in taken.items()}
