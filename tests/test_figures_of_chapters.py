@@ -521,22 +521,6 @@ def test_loss_curves_are_sorted_and_of_equal_steps():
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("one", "no positions ends at 2.500, +1.000 from"),
-        ("two", "no positions ends at 3.000, +1."),
-    ],
-)
-def test_learning_reads_the_chosen_method_on_the_chosen_text(text, words):
-    trainings = {"one": curves(none=2.5, rope=1.5), "two": curves(none=3.0, rope=2.0)}
-    chart = training.learning(trainings)
-    svg = rendered(chart, method="no positions", text=text)
-    assert any(each.startswith(words) for each in texts(svg))
-    assert svg.count('aria-roledescription="line mark"') == 2 * len(trainings["one"]["none"])
-    assert "one: no positions 2.500; one: RoPE 1.500" in chart.to_dict()["description"]
-
-
-@pytest.mark.parametrize(
     ("method", "t", "words"),
     [
         ("RoPE", 2, "0.80 right (seeds 0.70 to 0.90)"),
