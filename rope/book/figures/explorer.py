@@ -94,10 +94,10 @@ def explorer(
 
     text, tokens: the same S characters, as a string and as int64 `[S]`.
     stretches: what the reader may stretch the spectrum by, under the names they are shown by.
-    start: layer, head, query and key that it opens with, the last two as places in the text.
-    questions: what it asks; each has `ask`, `options`, `right` (which of them), `answer`, the
-    states `before` and `after` the guess, as `start` and with `distance`, `shift`, `stretch`, and
-    the panel to `see` then: "top" (heads and text), "dials", "curve" or "vectors".
+    start: layer, head, query and key that it opens with, the last two as places in the text; and,
+    if not 0 and three quarters of the planes, `fast` and `slow`, the planes that are large.
+    questions: what it asks; each has `ask`, `options`, `right` (which of them), `answer` and the
+    states `before` and `after` the guess, as `start` and with `distance`, `shift`, `stretch`.
     Raises ValueError for a text and tokens of unequal length, and as `vectors` does.
     """
     if len(text) != len(tokens):

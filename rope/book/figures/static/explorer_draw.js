@@ -1,11 +1,13 @@
-// How the explorer draws: the sixteen dials, the score at every distance, the rotated coordinates.
-// Colours are classes of explorer.css; sizes are pixels of the page, so that text keeps its size.
+// How the explorer draws: dials, large and small, the score at every distance, the rotated
+// coordinates. Colours are classes of explorer.css; sizes are pixels of the page, so that text keeps
+// its size.
 const ropeDraw = (function () {
   "use strict";
 
-  const SIDE = 76; // of a dial
-  const HAND = 26; // its longest hand
-  const RING = 33; // the radius of the arc of known angles
+  // A dial: half its side, the radius of the arc of known angles, a hand's length, the most width.
+  const LARGE = { half: 80, ring: 72, hand: 62, wide: 14, thick: 6, dot: 6 };
+  const SMALL = { half: 20, ring: 17, hand: 14, wide: 6, thick: 3, dot: 3 };
+  const NEAR = 16; // distances to each side of the present one
   const LEFT = 36, RIGHT = 14; // of the curve, beside its axes
 
   const plain = (value, decimals = 2) =>
@@ -28,56 +30,107 @@ const ropeDraw = (function () {
     return `<path class="known" d="M${radius} 0A${radius} ${radius} 0 ${angle > Math.PI ? 1 : 0} 1 ${x} ${y}"/>`;
   }
 
-  // A hand, its projection, the arc that training covered, and the mark of the angle (n - m) theta_j.
-  // longest: the longest hand of the sixteen, which sets their scale.
-  function dial(hand, longest) {
-    const [x, y] = on((HAND * hand.length) / longest, hand.angle);
-    const [mx, my] = on(RING, hand.at);
-    const mark = hand.inside
-      ? `<circle class="angle" cx="${mx}" cy="${my}" r="3"/>`
-      : `<path class="strange" d="M${mx - 5} ${my}L${mx} ${my - 5}L${mx + 5} ${my}L${mx} ${my + 5}Z"/>`;
-    const half = SIDE / 2;
+  // A hand, as wide as the product of the two vectors' lengths in its plane, relative to the longest
+  // of the sixteen; the mark of the angle (n - m) theta_j on the arc that training covered; below, the
+  // hand's horizontal part, as wide, so that its area is in proportion to the share.
+  function dial({ half, ring, hand, wide, thick, dot }, { length, angle, at, arc: reached, inside }, longest) {
+    const [x, y] = on(hand, angle);
+    const [mx, my] = on(ring, at);
+    const width = (wide * length) / longest;
+    const mark = inside
+      ? `<circle class="angle" cx="${mx}" cy="${my}" r="${dot}"/>`
+      : `<path class="angle strange" d="M${mx - 1.5 * dot} ${my}l${1.5 * dot} ${-1.5 * dot}l${1.5 * dot} ${1.5 * dot}l${-1.5 * dot} ${1.5 * dot}Z"/>`;
     return svg(
-      SIDE,
-      SIDE,
-      `<g transform="translate(${half} ${half})"><circle class="ring" r="${RING}"/>${arc(RING, hand.arc)}` +
-        `<line class="axis" x1="${-HAND}" x2="${HAND}"/>` +
-        `<line class="share ${x < 0 ? "less" : "more"}" x2="${x}"/>` +
-        `<line class="drop" x1="${x}" x2="${x}" y2="${y}"/>` +
-        `<line class="hand" x2="${x}" y2="${y}"/>${mark}</g>`,
+      2 * half,
+      2 * half + wide + 4,
+      `<g transform="translate(${half} ${half})"><circle class="ring" r="${ring}"/>` +
+        `<g stroke-width="${thick}">${arc(ring, reached)}</g>` +
+        `<line class="axis" y1="${half + 2}" y2="${half + wide + 2}"/>` +
+        `<line class="drop" x1="${x}" x2="${x}" y1="${y}" y2="${half + 2 + wide / 2}"/>` +
+        `<rect class="share ${x < 0 ? "less" : "more"}" x="${Math.min(0, x)}" width="${Math.abs(x)}" y="${half + 2 + (wide - width) / 2}" height="${width}"/>` +
+        `<line class="hand" x2="${x}" y2="${y}" stroke-width="${Math.max(1, width)}"/>${mark}</g>`,
     );
   }
+  const large = (hand, longest) => dial(LARGE, hand, longest);
+  const small = (hand, longest) => dial(SMALL, hand, longest);
 
-  // The score of one query and one key at every distance, and where they stand; distances are on a
-  // logarithmic axis, which begins at 0.
-  function curve(values, distance, trained, width) {
-    const farthest = values.length - 1;
-    const height = 170, bottom = 34, top = 8;
-    const low = Math.min(0, ...values), high = Math.max(0, ...values);
-    const across = (d) => LEFT + (Math.log2(1 + d) / Math.log2(1 + farthest)) * (width - LEFT - RIGHT);
+  // Heights of scores in a box, the line of zero and the numbers beside it.
+  function heights(values, height, bottom) {
+    const low = Math.min(0, ...values), high = Math.max(0, ...values), top = 8;
     const up = (s) => top + ((high - s) / (high - low || 1)) * (height - top - bottom);
-    const line = values.map((s, d) => `${across(d).toFixed(1)},${up(s).toFixed(1)}`).join(" ");
-    const ticks = [0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512].filter((d) => d <= farthest);
-    const marks = ticks
-      .map((d) => `<text class="tick" x="${across(d)}" y="${height - 18}" text-anchor="middle">${d}</text>`)
-      .join("");
     const levels = [low, 0, high]
       .filter((s, i, all) => i === 1 || Math.abs(up(s) - up(0)) > 14)
       .map((s) => `<text class="tick" x="${LEFT - 5}" y="${up(s) + 4}" text-anchor="end">${plain(s, 0)}</text>`)
       .join("");
+    return { up, levels, top, tall: height - top - bottom };
+  }
+
+  // What both curves have: the distances of training, the line of zero, the present distance.
+  function frame({ up, levels, top, tall }, across, values, { distance, trained, width, height, from, to }, inner, ticks, below, label) {
+    const end = Math.min(trained - 1, to);
+    const shade = end > from ? `<rect class="trained" x="${across(from)}" y="${top}" width="${across(end) - across(from)}" height="${tall}"/>` : "";
+    const marks = ticks
+      .map((d) => `<text class="tick" x="${across(d)}" y="${height - 18}" text-anchor="middle">${d}</text>`)
+      .join("");
     return svg(
       width,
       height,
-      `<rect class="trained" x="${across(0)}" y="${top}" width="${across(trained - 1) - across(0)}" height="${height - top - bottom}"/>` +
-        `<line class="axis" x1="${LEFT}" x2="${width - RIGHT}" y1="${up(0)}" y2="${up(0)}"/>` +
-        `<polyline class="curve" points="${line}"/>${marks}${levels}` +
+      `${shade}<line class="axis" x1="${LEFT}" x2="${width - RIGHT}" y1="${up(0)}" y2="${up(0)}"/>${inner}${marks}${levels}` +
         `<circle class="here" cx="${across(distance)}" cy="${up(values[distance])}" r="5"/>` +
-        `<text class="tick" x="${(LEFT + width) / 2}" y="${height - 3}" text-anchor="middle">distance m − n; shaded: as in training</text>`,
-      `The score of this query and this key at distances 0 to ${farthest}; ${plain(values[distance])} at ${distance}.`,
+        `<text class="tick" x="${(LEFT + width) / 2}" y="${height - 3}" text-anchor="middle">${below}</text>`,
+      label,
     );
   }
 
-  // The coordinates of one rotated vector, in their order, with the two of a plane joined.
+  // The score of one query and one key at every distance, on a logarithmic axis that begins at 0.
+  // Where distances stand closer than three pixels, a band from the lowest score to the highest of
+  // those three pixels takes the place of the line, which there is their mean.
+  function curve(values, distance, trained, width) {
+    const to = values.length - 1, height = 150;
+    const box = heights(values, height, 34);
+    const across = (d) => LEFT + (Math.log2(1 + d) / Math.log2(1 + to)) * (width - LEFT - RIGHT);
+    const bins = new Map();
+    values.forEach((score, d) => {
+      const apart = d < to ? across(d + 1) - across(d) : 0;
+      const bin = apart >= 3 ? d : "from " + Math.floor(across(d) / 3);
+      bins.set(bin, [...(bins.get(bin) || []), [d, score]]);
+    });
+    const line = [], upper = [], lower = [];
+    for (const bin of bins.values()) {
+      const scores = bin.map(([, score]) => score);
+      const x = across((bin[0][0] + bin.at(-1)[0]) / 2).toFixed(1);
+      const at = (score) => `${x},${box.up(score).toFixed(1)}`;
+      line.push(at(scores.reduce((sum, score) => sum + score, 0) / scores.length));
+      upper.push(at(Math.max(...scores)));
+      lower.unshift(at(Math.min(...scores)));
+    }
+    const inner = `<polygon class="band" points="${[...upper, ...lower].join(" ")}"/><polyline class="curve" points="${line.join(" ")}"/>`;
+    const ticks = [0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512].filter((d) => d <= to);
+    return frame(
+      box, across, values, { distance, trained, width, height, from: 0, to }, inner, ticks, "distance m − n",
+      `The score of this query and this key at distances 0 to ${to}; ${plain(values[distance])} at ${distance}.`,
+    );
+  }
+
+  // The same at the distances around one, each a dot.
+  const first = (values, middle) => Math.min(Math.max(0, middle - NEAR), values.length - 1 - 2 * NEAR);
+  function near(values, distance, middle, trained, width) {
+    const from = first(values, middle), to = from + 2 * NEAR, height = 118;
+    const box = heights(values, height, 34);
+    const across = (d) => LEFT + 8 + ((d - from) / (to - from)) * (width - LEFT - RIGHT - 8);
+    const all = Array.from({ length: 2 * NEAR + 1 }, (_, i) => from + i);
+    const inner =
+      `<polyline class="curve" points="${all.map((d) => `${across(d).toFixed(1)},${box.up(values[d]).toFixed(1)}`).join(" ")}"/>` +
+      all.map((d) => `<circle class="one" cx="${across(d)}" cy="${box.up(values[d])}" r="2.5"/>`).join("");
+    const ticks = all.filter((d) => d % 8 === 0);
+    return frame(
+      box, across, values, { distance, trained, width, height, from, to }, inner, ticks, "the same, one distance a dot",
+      `The same at distances ${from} to ${to}.`,
+    );
+  }
+
+  // The coordinates of one rotated vector, in their order, with the two of a plane joined; those of
+  // the chosen planes are marked.
   function coordinates(values, most, chosen, interleaved, width, label) {
     const height = 92, middle = 34, tall = 28;
     const planes = values.length / 2;
@@ -87,15 +140,15 @@ const ropeDraw = (function () {
     let inner = `<line class="axis" x1="0" x2="${width}" y1="${middle}" y2="${middle}"/>`;
     values.forEach((value, i) => {
       const size = (tall * Math.abs(value)) / most;
-      const at = planeOf(i) === chosen ? "bar chosen" : "bar";
-      inner += `<rect class="${at}" x="${centre(i) - step * 0.36}" y="${value < 0 ? middle : middle - size}" width="${step * 0.72}" height="${size}"/>`;
-      if (step > 15 || planeOf(i) === chosen)
-        inner += `<text class="tick${planeOf(i) === chosen ? " chosen" : ""}" x="${centre(i)}" y="${middle + tall + 13}" text-anchor="middle">${planeOf(i)}</text>`;
+      const marked = chosen.includes(planeOf(i)) ? " chosen" : "";
+      inner += `<rect class="bar${marked}" x="${centre(i) - step * 0.36}" y="${value < 0 ? middle : middle - size}" width="${step * 0.72}" height="${size}"/>`;
+      if (step > 15 || marked)
+        inner += `<text class="tick${marked}" x="${centre(i)}" y="${middle + tall + 13}" text-anchor="middle">${planeOf(i)}</text>`;
     });
     for (let j = 0; j < planes; j++) {
       const [a, b] = interleaved ? [2 * j, 2 * j + 1] : [j, j + planes];
       const from = centre(a), to = centre(b), y = middle + tall + 18;
-      inner += `<path class="pair${j === chosen ? " chosen" : ""}" d="M${from} ${y}C${from} ${y + 14} ${to} ${y + 14} ${to} ${y}"/>`;
+      inner += `<path class="pair${chosen.includes(j) ? " chosen" : ""}" d="M${from} ${y}C${from} ${y + 14} ${to} ${y + 14} ${to} ${y}"/>`;
     }
     return svg(width, height, inner, label);
   }
@@ -115,12 +168,15 @@ const ropeDraw = (function () {
     );
   }
 
-  // The distance that a press on the curve means.
-  function distanceAt(event, box, farthest) {
-    const { left, width } = box.querySelector("svg").getBoundingClientRect();
-    const share = (event.clientX - left - LEFT) / (width - LEFT - RIGHT);
-    return Math.round(Math.pow(1 + farthest, Math.min(1, Math.max(0, share))) - 1);
+  // The distances that a press on the curve means, and on the dots.
+  function pressed(event, box, left) {
+    const svg = box.querySelector("svg").getBoundingClientRect();
+    const share = (event.clientX - svg.left - left) / (svg.width - left - RIGHT);
+    return Math.min(1, Math.max(0, share));
   }
+  const onCurve = (event, box, values) => Math.round(Math.pow(values.length, pressed(event, box, LEFT)) - 1);
+  const onDots = (event, box, values, middle) =>
+    first(values, middle) + Math.round(2 * NEAR * pressed(event, box, LEFT + 8));
 
-  return { dial, curve, distanceAt, coordinates, thumbnail, signed, plain };
+  return { large, small, curve, near, onCurve, onDots, coordinates, thumbnail, signed, plain };
 })();

@@ -56,12 +56,11 @@ function ropeModel(data) {
   }
 
   // A plane that makes a full turn within the trained text knows every angle; any other one those
-  // from 0 to what it reached at the farthest trained distance.
-  function known(state, j) {
-    const reached = (trained - 1) * stretches[0].inv_freq[j];
-    const at = state.distance * stretches[state.stretch].inv_freq[j];
-    const full = trained * stretches[0].inv_freq[j] >= 2 * Math.PI;
-    return { at: -at, arc: full ? 2 * Math.PI : reached, inside: full || at <= reached };
+  // from 0 to what it reached at the farthest trained distance. `at` is (n - m) theta'_j.
+  function known(j, at) {
+    const [reached, turn] = [(trained - 1) * stretches[0].inv_freq[j], 2 * Math.PI];
+    const full = trained * stretches[0].inv_freq[j] >= turn;
+    return { at, arc: full ? turn : reached, inside: full || -at % turn <= reached };
   }
 
   // Positions are counted from 0: where the distance is more than m, the query stands that far on.
@@ -76,8 +75,16 @@ function ropeModel(data) {
     hands: (state) =>
       Array.from({ length: planes }, (_, j) => ({
         ...part(state, state.key, state.distance, j),
-        ...known(state, j),
+        ...known(j, -state.distance * stretches[state.stretch].inv_freq[j]),
       })),
+    // The hands on their way from one state to another, each turning by its own angle.
+    between: (before, after, way) =>
+      after.map((hand, j) => {
+        const mix = (name) => (1 - way) * before[j][name] + way * hand[name];
+        const [length, angle] = [mix("length"), mix("angle")];
+        return { length, angle, share: length * Math.cos(angle), ...known(j, mix("at")) };
+      }),
+    wavelength: (state, j) => (2 * Math.PI) / stretches[state.stretch].inv_freq[j],
     score: (state) => score(state, state.key, state.distance),
     // The softmax over the keys that the query sees; the chosen key stands where it was moved to.
     weights(state) {

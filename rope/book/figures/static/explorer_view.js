@@ -3,8 +3,10 @@ function ropeExplorer(root) {
   "use strict";
   const data = JSON.parse(root.querySelector('script[type="application/json"]').textContent);
   const model = ropeModel(data);
-  const { dial, curve, distanceAt, coordinates, thumbnail, signed, plain } = ropeDraw;
-  const first = { shift: 0, stretch: 0, plane: 0, interleaved: false, ...data.start };
+  const { large, small, curve, near, onCurve, onDots, coordinates, thumbnail, signed, plain } = ropeDraw;
+  const planes = { fast: 0, slow: Math.floor(0.75 * model.planes) };
+  const first = { shift: 0, stretch: 0, interleaved: false, ...planes, ...data.start };
+  let drawings = 0; // so that hands on their way stop for what is drawn later
   const state = { ...first, distance: first.query - first.key, wanted: first.key };
   let picks = "key"; // what the pointer over the text chooses
   let chosen = null; // query and key to go back to when the pointer leaves the text
@@ -12,7 +14,15 @@ function ropeExplorer(root) {
   const panel = document.createElement("div");
   panel.className = "panel";
   panel.innerHTML = `
-    <div class="guess" aria-live="polite"></div>
+    <div class="stage"><div class="guess" aria-live="polite"></div><div class="two"></div></div>
+    <p class="legend small">
+      <span class="more">■</span> adds to the score, +; <span class="less">■</span> takes from it, −;
+      <span class="known">━</span> angles that training reached;
+      ● the angle of the rotation, ◆ where training never had it
+    </p>
+    <div class="dials" role="group" aria-label="Planes, from the fastest to the slowest"></div>
+    <div class="curve"></div>
+    <div class="near"></div>
     <div class="top">
       <details><summary>Choose a head</summary><div class="heads" role="group" aria-label="Head"></div><p class="small">a row a layer, a column a head</p></details>
       <div class="reads">
@@ -20,8 +30,6 @@ function ropeExplorer(root) {
         <div class="pick" role="radiogroup" aria-label="The pointer on the text chooses"></div>
       </div>
     </div>
-    <div class="dials" role="group" aria-label="Planes"></div>
-    <div class="curve"></div>
     <div class="vectors"></div>
     <div class="strip">
       <p class="said" aria-live="polite"><span class="score"></span> <span class="where"></span></p>
@@ -38,6 +46,13 @@ function ropeExplorer(root) {
     return node;
   }
   const shown = (sign) => ({ "\n": "⏎", " ": "␣" })[sign] || sign;
+  // 6, 8, 9, 10 are "6, 8 to 10".
+  const ranges = (numbers) =>
+    numbers
+      .map((n, i) => (n !== numbers[i - 1] + 1 ? n : n + 1 !== numbers[i + 1] ? `to ${n}` : ""))
+      .filter((said) => said !== "")
+      .join(", ")
+      .replaceAll(", to", " to");
   const spoken = (sign) => ({ "\n": "end of line", " ": "space" })[sign] || sign;
 
   // Which head; on a phone they are folded.
@@ -90,10 +105,14 @@ function ropeExplorer(root) {
     label.firstChild.addEventListener("change", () => (picks = name));
   }
 
-  // Sixteen dials; one of them is the plane whose coordinates are marked.
+  // Two large dials, a fast plane's and a slow one's, chosen among all of the overview.
+  const LARGE = ["fast", "slow"];
+  const faces = LARGE.map((which) =>
+    add(part("two"), "div", { class: which }, '<p class="name"></p><div class="face"></div><p class="value"></p>'),
+  );
   const dials = Array.from({ length: model.planes }, (_, plane) => {
-    const button = add(part("dials"), "button", { type: "button" }, `<span class="face"></span><span class="name">${plane}</span> <span class="value"></span>`);
-    button.addEventListener("click", () => change({ plane }));
+    const button = add(part("dials"), "button", { type: "button" }, `<span class="face"></span><span class="name">${plane}</span><span class="value"></span>`);
+    button.addEventListener("click", () => change({ [LARGE[Number(plane >= model.planes / 2)]]: plane }));
     return button;
   });
 
@@ -118,6 +137,15 @@ function ropeExplorer(root) {
   function slider(name, label, most, get, say = String) {
     const row = add(part("controls"), "label", { class: "control" }, `<span>${label}</span><input type="range" name="${name}" min="0" step="1"><span class="value"></span>`);
     const [, input, value] = row.children;
+    // A step to each side, for a finger: keys have it on the slider itself.
+    for (const [sign, step] of [["−", -1], ["+", 1]]) {
+      const button = add(row, "button", { type: "button", tabindex: "-1", "aria-hidden": "true" }, sign);
+      button.addEventListener("pointerdown", (event) => event.preventDefault()); // the focus stays
+      button.addEventListener("click", () => {
+        input.stepUp(step);
+        change({ [name]: Number(input.value) });
+      });
+    }
     input.addEventListener("input", () => change({ [name]: Number(input.value) }));
     writers.push(() => {
       input.max = most();
@@ -143,16 +171,25 @@ function ropeExplorer(root) {
   const back = add(part("controls"), "button", { type: "button", class: "back" }, "put all back");
   back.addEventListener("click", () => change(first));
 
-  // The key is dragged on the curve as well.
-  part("curve").addEventListener("pointerdown", (event) => {
-    if (event.button !== 0) return;
-    part("curve").setPointerCapture(event.pointerId);
-    change({ distance: distanceAt(event, part("curve"), model.farthest) });
-  });
-  part("curve").addEventListener("pointermove", (event) => {
-    if (part("curve").hasPointerCapture(event.pointerId))
-      change({ distance: distanceAt(event, part("curve"), model.farthest) });
-  });
+  // The key is dragged on the curve as well, and on its dots, which stay where they are meanwhile.
+  let held = null; // the distance at which it was taken
+  for (const [name, distanceOf] of [["curve", onCurve], ["near", onDots]]) {
+    const box = part(name);
+    const drag = (event) => change({ distance: distanceOf(event, box, model.curve(state), held ?? state.distance) });
+    box.addEventListener("pointerdown", (event) => {
+      if (event.button !== 0) return;
+      box.setPointerCapture(event.pointerId);
+      held = state.distance;
+      drag(event);
+    });
+    box.addEventListener("lostpointercapture", () => {
+      held = null;
+      draw();
+    });
+    box.addEventListener("pointermove", (event) => {
+      if (box.hasPointerCapture(event.pointerId)) drag(event);
+    });
+  }
 
   // A new query or key stands where the text has it, until it is dragged. A query that comes before
   // the key that was chosen has itself for a key.
@@ -168,7 +205,6 @@ function ropeExplorer(root) {
   function draw() {
     const hands = model.hands(state);
     const weights = model.weights(state);
-    const longest = Math.max(...hands.map((hand) => hand.length));
     const { m, n } = model.positions(state);
     const strange = hands.map((hand, j) => (hand.inside ? -1 : j)).filter((j) => j >= 0);
     const read = { score: plain(model.score(state)), weight: (100 * weights[state.key]).toFixed(1) + "%", "planes at new angles": strange.length };
@@ -180,31 +216,66 @@ function ropeExplorer(root) {
     part("score").textContent = `score ${read.score} = the sum of ${model.planes} planes; weight ${read.weight}`;
     part("where").textContent =
       `layer ${state.layer}, head ${state.head}: query ‘${shown(model.text[state.query])}’ at ${m}, key ‘${shown(model.text[state.key])}’ at ${n}, distance ${state.distance}` +
-      (strange.length ? `; planes at new angles: ${strange[0]} to ${strange.at(-1)}` : "");
-    hands.forEach((hand, j) => {
-      const [face, , value] = dials[j].children;
-      face.innerHTML = dial(hand, longest);
-      value.textContent = signed(hand.share);
-      dials[j].setAttribute("aria-pressed", String(j === state.plane));
-      dials[j].setAttribute("aria-label", `plane ${j}: ${signed(hand.share)}${hand.inside ? "" : ", new angle"}`);
-    });
+      (strange.length ? `; planes at new angles: ${ranges(strange)}` : "");
+    drawings += 1;
+    drawDials(hands);
     heads.forEach(([layer, head, button]) =>
       button.setAttribute("aria-pressed", String(layer === state.layer && head === state.head)),
     );
     writers.forEach((write) => write());
 
     const width = Math.max(240, part("curve").clientWidth);
-    part("curve").innerHTML = curve(model.curve(state), state.distance, model.trained, width);
+    const scores = model.curve(state);
+    part("curve").innerHTML = curve(scores, state.distance, model.trained, width);
+    part("near").innerHTML = near(scores, state.distance, held ?? state.distance, model.trained, width);
     const both = ["q", "k"].map((which) => model.rotated(state, which, state.interleaved));
     part("vectors").innerHTML = both
       .map((values, i) => {
         const name = i ? `key at ${n}` : `query at ${m}`;
         const most = Math.max(...values.map(Math.abs));
-        return `<p>the rotated ${name}, coordinates by plane</p>` + coordinates(values, most, state.plane, state.interleaved, width, `The ${values.length} coordinates of the rotated ${name}.`);
+        return `<p>the rotated ${name}, coordinates by plane</p>` + coordinates(values, most, [state.fast, state.slow], state.interleaved, width, `The ${values.length} coordinates of the rotated ${name}.`);
       })
       .join("");
     root.dataset.ready = "true";
     return read;
+  }
+
+  function drawDials(hands) {
+    const longest = Math.max(...hands.map((hand) => hand.length));
+    faces.forEach((node, i) => {
+      const [name, face, value] = node.children;
+      const plane = state[LARGE[i]];
+      const { length, angle, share, inside } = hands[plane];
+      const wave = model.wavelength(state, plane);
+      const positions = plain(wave, wave < 100 ? 1 : 0).replace(/\B(?=(\d{3})+$)/g, ",");
+      name.innerHTML = `<strong>plane ${plane}</strong>, ${LARGE[i]}: a turn in ${positions} positions`;
+      face.innerHTML = large(hands[plane], longest);
+      const cosine = `${plain(length)} × (${plain(Math.cos(angle))})`.replace(/\(([^\u2212]+)\)/, "$1");
+      value.innerHTML = `share <strong class="${share < 0 ? "less" : "more"}">${signed(share)}</strong> <span class="product">= ${cosine}</span>${inside ? "" : " ◆"}`;
+    });
+    hands.forEach((hand, j) => {
+      const [face, , value] = dials[j].children;
+      face.innerHTML = small(hand, longest);
+      value.textContent = signed(hand.share);
+      dials[j].setAttribute("aria-pressed", String(LARGE.some((which) => j === state[which])));
+      dials[j].setAttribute("aria-label", `plane ${j}: ${signed(hand.share)}${hand.inside ? "" : ", new angle"}`);
+    });
+  }
+
+  // The hands turn from where they were to where they are; at once where less motion is wanted.
+  function play(before) {
+    const after = model.hands(state);
+    if (matchMedia("(prefers-reduced-motion: reduce)").matches) return;
+    const [begun, mine] = [performance.now(), drawings];
+    root.dataset.ready = "playing";
+    function step(now) {
+      if (mine !== drawings) return;
+      const way = Math.min(1, Math.max(0, (now - begun) / 1500));
+      drawDials(way < 1 ? model.between(before, after, way) : after);
+      if (way < 1) requestAnimationFrame(step);
+      else root.dataset.ready = "true";
+    }
+    step(begun);
   }
 
   // The weights of each head as the model has them, whatever is moved or stretched.
@@ -214,7 +285,14 @@ function ropeExplorer(root) {
   const paint = () =>
     heads.forEach(([, , , canvas], i) => thumbnail(canvas, maps[i], getComputedStyle(canvas).color));
 
-  ropeGuesses(panel, data.questions, (to) => change({ ...first, ...to }));
+  const show = (to) => change({ ...first, ...to });
+  ropeGuesses(panel, data.questions, show, (before, after) => {
+    const was = show(before);
+    const hands = model.hands(state);
+    const is = show(after);
+    play(hands);
+    return [was, is];
+  });
   draw();
   paint();
   rove(part("heads"));
@@ -227,52 +305,43 @@ function ropeExplorer(root) {
   }).observe(panel);
 }
 
-// Questions that are answered after a guess: the guess sets the figure to what shows the answer, and
-// the answer goes where the panel is that it speaks of.
-function ropeGuesses(panel, questions, show) {
+// Questions that are answered after a guess: the hands then turn to what shows the answer, which
+// stands beside the large dials.
+function ropeGuesses(panel, questions, show, play) {
   "use strict";
-  const box = panel.querySelector(".guess");
+  const [stage, box, two] = ["stage", "guess", "two"].map((name) => panel.querySelector("." + name));
   // At once: a step that is under way would mislead the next one.
   const reveal = (node) => node.scrollIntoView({ block: "nearest", behavior: "instant" });
   let number = 0;
   function pose() {
-    const { ask, options, right, answer, before, after, see } = questions[number];
-    const seen = panel.querySelector("." + see);
+    const { ask, options, right, answer, before, after } = questions[number];
     box.innerHTML = `<p class="ask"><strong>Guess ${number + 1} of ${questions.length}.</strong> ${ask}</p><p class="options"></p><p class="answer"></p>`;
-    panel.prepend(box);
     options.forEach((option, i) => {
       const button = document.createElement("button");
       button.type = "button";
       button.innerHTML = option;
       button.addEventListener("click", () => {
-        seen.before(box);
-        seen.classList.add("seen");
-        box.querySelectorAll(".options button").forEach((one, j) => {
-          one.disabled = true;
-          one.setAttribute("aria-pressed", String(j === i));
-          if (j === right) one.prepend("✓ ");
-        });
-        const was = show(before);
-        const changes = Object.entries(show(after))
-          .filter(([name, is]) => is || was[name])
-          .map(([name, is]) => `${name} ${was[name]} → ${is}`);
+        const [was, is] = play(before, after);
+        const changes = Object.keys(is)
+          .filter((name) => is[name] || was[name])
+          .map((name) => `${name} ${was[name]} → ${is[name]}`);
         const said = box.querySelector(".answer");
-        said.innerHTML = `<strong>${i === right ? "✓ So it is." : "Not so."}</strong> ${answer} <span class="changes">Before → after: ${changes.join("; ")}.</span> `;
+        said.innerHTML = `<strong>${i === right ? "✓ So it is" : "Not so"}: ${options[right]}.</strong> ${answer} <span class="changes">Before → after: ${changes.join("; ")}.</span> `;
+        box.querySelector(".options").remove();
         const next = document.createElement("button");
         next.type = "button";
         next.textContent = number + 1 < questions.length ? "next guess" : "ask again";
         next.addEventListener("click", () => {
           number = (number + 1) % questions.length;
-          seen.classList.remove("seen");
           show(questions[number].before);
           pose();
-          reveal(box);
+          reveal(stage);
           box.querySelector(".options button").focus({ preventScroll: true });
         });
         said.appendChild(next);
-        next.focus({ preventScroll: true }); // the guessed button no longer takes the focus
-        // Where there is no room for all, the question leaves first, then the panel's end.
-        [box, seen, said].forEach(reveal);
+        next.focus({ preventScroll: true }); // the guessed button is gone
+        // Where there is no room for all, the question leaves first.
+        [stage, two, said].forEach(reveal);
       });
       box.querySelector(".options").appendChild(button);
     });
