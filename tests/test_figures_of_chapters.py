@@ -111,7 +111,7 @@ DRAWINGS = {
     "falling": properties.falling,
     "ellipses": why.ellipses,
     "errors": lambda: precision.error_by_position([16, 256, 4096], ERRORS),
-    "shifts": lambda: precision.score_shift([16, 256, 4096], ERRORS),
+    "lost": lambda: precision.angles_lost([0.0, 0.5, 0.001, 0.1], 64),
     "hands": lambda: axes.hands(THETA, 2, 3),
     "sections": lambda: axes.section_map(1e6, **ORDERS),
     "mrope": lambda: axes.mrope_ids(SEGMENTS),
@@ -171,6 +171,9 @@ SAID = {
         "those of the planes from 2 on are longer than the trained 128",
     ],
     "base": ["within: 1.600 at 100, 1.250 at 10,000; beyond: 3.000 at 100"],
+    "lost": [
+        "of 4 planes 3 by more than 1/20 radian, 2 by more than 1/2 radian, 2 by more than half"
+    ],
     "by position": [
         "learned 1.80, 1.80 from 64 to 128, where it ends",
         "RoPE 1.80, 4.00 from 512 to 2,048",

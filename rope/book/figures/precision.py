@@ -6,13 +6,13 @@ Chapter "How exact must it be?". With rd(x) the number of p significant bits tha
 """
 
 from collections.abc import Mapping, Sequence
+from math import pi
 from typing import Any
 
 import altair as alt
-from matplotlib.figure import Figure
 
 from rope.book.figures import Picture, chart, picture, subplots
-from rope.book.figures.style import BLUE, INK, VERMILION
+from rope.book.figures.style import BLUE, INK, OCHRE, SKY, VERMILION
 
 DIM, BASE = 128, 10000.0
 BIG = 1.5 * 2.0**52  # adding it to a float64 and taking it away rounds to a whole number
@@ -71,7 +71,12 @@ def _nearest(name: str) -> tuple[alt.Parameter, alt.Parameter]:
 
 def error_by_position(positions: Sequence[int], errors: Mapping[str, Sequence[float]]) -> Picture:
     """Each implementation's largest error of a cosine against the position, both logarithmic."""
-    figure, ax = _curves(positions, errors)
+    figure, ax = subplots(height=4.2)
+    for name, values in errors.items():
+        ax.plot(positions, values, label=name)
+    ax.set_xscale("log", base=2)
+    ax.set_yscale("log")
+    figure.legend(loc="outside upper left", ncols=2, handlelength=3.5)
     ax.axhline(2**-25, color=INK, linestyle=":", linewidth=1)
     ax.text(positions[0], 2**-25 * 1.7, "rounding the table: $2^{-25}$")
     ax.set(xlabel="position", ylabel="largest error of a cosine")
@@ -86,25 +91,33 @@ def error_by_position(positions: Sequence[int], errors: Mapping[str, Sequence[fl
     )
 
 
-def score_shift(shifts: Sequence[int], moved: Mapping[str, Sequence[float]]) -> Picture:
-    """How far a score moves when both its positions are raised by a shift, both logarithmic."""
-    figure, ax = _curves(shifts, moved)
-    ax.set(xlabel="both positions raised by", ylabel="largest change of a score")
+def angles_lost(drift: Sequence[float], longest: int) -> Picture:
+    """Each plane as a bar, coloured by how far its angle is off, against the position.
+
+    drift: by how many radians a position each plane errs; longest: the last position.
+    """
+    figure, ax = subplots(height=4.8)
+    bounds = {
+        "1/20 radian": (0.05, SKY),
+        "1/2 radian": (0.5, OCHRE),
+        "half a turn": (pi, VERMILION),
+    }
+    counts = []
+    for words, (bound, colour) in bounds.items():
+        starts = {j: bound / off for j, off in enumerate(drift) if off * longest > bound}
+        widths = [longest - start for start in starts.values()]
+        ax.barh([*starts], widths, 1.0, [*starts.values()], color=colour, label=f"over {words}")
+        counts.append(f"{len(starts)} by more than {words}")
+    ax.set_xscale("log", base=2)
+    ax.set(xlim=(16, longest), ylim=(len(drift) - 0.5, -0.5))
+    ax.set(xlabel="position $m$", ylabel="plane $j$")
+    ax.grid(visible=False, axis="y")
+    figure.legend(loc="outside upper left", ncols=3, handlelength=1, columnspacing=1)
     return picture(
         figure,
-        alt="Largest change of a score against the shift, from 1 to 131,072. With float32 tables "
-        "of float64 angles it is flat near 2e-6. With float32 angles it starts near 3e-5 and "
-        "grows in proportion to the shift from about 100 on, to nearly 0.1. With bfloat16 tables "
-        "it is flat near 0.1. With bfloat16 positions it is above 10 from a shift of 256 on.",
+        alt="A bar for each plane, plane 0 on top, against the position, from 16 to "
+        f"{longest:,}. A bar begins where the plane's angle is off by more than 1/20 radian, and "
+        "changes its colour at 1/2 radian and at half a turn. The lower the frequency, the later "
+        f"most bars begin, with a ragged edge. At {longest:,}, of {len(drift)} planes "
+        f"{', '.join(counts)}.",
     )
-
-
-def _curves(x: Sequence[int], curves: Mapping[str, Sequence[float]]) -> tuple[Figure, Any]:
-    """A line a curve on two logarithmic axes, named above them."""
-    figure, ax = subplots(height=4.2)
-    for name, values in curves.items():
-        ax.plot(x, values, label=name)
-    ax.set_xscale("log", base=2)
-    ax.set_yscale("log")
-    figure.legend(loc="outside upper left", ncols=2, handlelength=3.5)
-    return figure, ax
