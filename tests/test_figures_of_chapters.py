@@ -98,6 +98,7 @@ MAPS = [
 ]
 SHOWN = {"late": {"p": [7, 12], "r": [8, 13]}, "doubled": {"p": [10, 20], "r": [11, 21]}}
 HANDS = torch.tensor([[[1, 1j]], [[-1, 1]], [[1j, 1j]]], dtype=torch.complex128)  # 3 frames
+PATH = torch.tensor([1 + 2j, 1.5 + 2j, 2.5 + 1j], dtype=torch.complex128)  # cells of 0.5
 HALVES = torch.tensor([[0.25, 0.75], [0.75, 0.25]], dtype=torch.float64)
 CALLS = {"dense": [12.0, 1.25], "halves": [4.5, 4.5]}, {"dense": [90.0, 18.0], "halves": [6.0, 7.0]}
 DRAWINGS = {
@@ -120,6 +121,7 @@ DRAWINGS = {
         FOUND, [31, 127, 255], 128, 1 / 16
     ),
     "above RoPE": lambda: training.above_reference({"short": ABOVE, "long": ABOVE}),
+    "cells": lambda: keys_that_move.cells(0.5, {3: (PATH, PATH[:1].expand(3)), 9: (PATH, PATH)}),
     "padded": lambda: attention.padded_picture(PADDED, PADDED[:, None] <= PADDED[:, :, None]),
     "cost": lambda: properties.cost_against_length([128, 256, 512], COST),
     "by plane": lambda: uses.by_plane(PLANES, WAVES, 128),
@@ -155,6 +157,11 @@ SAID = {
         "short: xPos -0.030 ± 0.127, no positions +0.600 ± 1.271",
         "Final loss minus RoPE's",
     ],
+    "cells": [
+        "Plane 3, 2 moves: the exact pair is in 3 cells and ends 3.0 cells right and 2.0 down; "
+        "the stored one is in 1 and ends 0.0 cells right and 0.0 down.",
+        "the stored one is in 3 and ends 3.0 cells right and 2.0 down.",
+    ],
     "padded": [
         "Row 0: slots 0 to 2 hold positions -1, 0, 1, the last one the next token's. In its mask "
         "6 of 9 cells are open; the lines of 0 slots are empty.",
@@ -181,6 +188,7 @@ SAID = {
 }
 WRITTEN = {
     "seen from q": {"area 3", "dot product 4"},
+    "cells": {"plane 3, 2 moves", "plane 9, 2 moves", "exact", "stored"},
     "padded": {"−1", "row 0: slots", "row 1: slots", "slot of the query"},
     "two orders": {"a b: b becomes (0.25, 0.75)", "0.75", "weight of b"},
     "by position": {"learned (to 128)", "trained length 128"},

@@ -1,20 +1,20 @@
-"""Keys moved one by one in their format, beside keys moved once: hands of clocks that stop.
+"""Keys moved one by one in their format: clocks whose hands stop, and the cells that hold a pair.
 
 Chapter "Keys that move". A row of dials is a key, a dial one of its planes: the pair of coordinates
 divided by its norm before any move. Everything that is drawn was computed by the package.
 
-Shapes: F frames, K keys, P planes.
+Shapes: F frames, K keys, P planes, S moves.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import altair as alt
 import numpy as np
 from torch import Tensor
 
-from rope.book.figures import chart
-from rope.book.figures.style import BLUE, GRID, VERMILION, Dash
+from rope.book.figures import Picture, chart, picture, subplots
+from rope.book.figures.style import BLUE, GRID, MUTED, VERMILION, Dash
 
 DIAL = 56  # pixels
 REACH = 0.44  # of a hand of length 1, in dials
@@ -52,7 +52,7 @@ def hands(
     heads = alt.Chart(names).mark_text(fontSize=13)
     heads = heads.encode(x=chart.bare(alt.X, "x:Q", 0, count), text="plane:N")
     title = chart.reading("'hands of planes'", y=8, size=13)
-    slider = chart.slider("s", 0, moves[-1], spacing, moves[len(moves) // 2], "moves by −1")
+    slider = chart.slider("s", 0, moves[-1], spacing, moves[-1], "moves by −1")
     last = ", ".join(
         f"plane {plane} {_apart(once[-1, :, p], steps[-1, :, p]):.0f}"
         for p, plane in enumerate(planes)
@@ -110,3 +110,40 @@ def _hand(
     shown = alt.Chart(table).transform_filter(frame)
     line = shown.mark_rule(color=colour, strokeWidth=width, strokeDash=list(dash), opacity=1)
     return line.encode(**_places(count, height), x2="x2:Q", y2="y2:Q")
+
+
+def cells(spacing: float, moved: Mapping[int, tuple[Tensor, Tensor]]) -> Picture:
+    """A pair among the numbers of its format: exact, and rounded after every move; a panel a plane.
+
+    spacing: of the format's numbers there. moved: by plane, the exact and the stored pair before
+    and after each move, complex `[S + 1]`; both begin at one pair of the format.
+    """
+    # In cells from the first pair: a cell is what is rounded to the number in its middle.
+    scaled = {plane: [(p - p[0]).numpy() / spacing for p in both] for plane, both in moved.items()}
+    every = np.concatenate([pair for both in scaled.values() for pair in both])
+    ends = [(part.min().round() - 1, part.max().round() + 1) for part in (every.real, every.imag)]
+    figure, axes = subplots(1, len(moved), height=3.2, sharex=True, sharey=True)
+    said = []
+    for ax, (plane, (exact, stored)) in zip(axes, scaled.items(), strict=True):
+        ax.fill_between([-0.5, 0.5], -0.5, 0.5, color=GRID, linewidth=0)
+        ax.plot(exact.real, exact.imag, "-o", color=BLUE, markersize=3, linewidth=1, label="exact")
+        ax.plot(stored.real, stored.imag, "--s", color=VERMILION, markersize=6, label="stored")
+        ax.set_title(f"plane {plane}, {len(exact) - 1} moves")
+        x, y = (np.arange(low, high) + 0.5 for low, high in ends)
+        ax.set(xticks=x, yticks=y, xlim=ends[0], ylim=ends[1], aspect="equal")
+        ax.tick_params(length=0, labelbottom=False, labelleft=False)
+        ax.spines[:].set(visible=True, color=MUTED)
+        visited = [len({(round(z.real), round(z.imag)) for z in way}) for way in (exact, stored)]
+        said.append(
+            f"Plane {plane}, {len(exact) - 1} moves: the exact pair is in {visited[0]} cells "
+            f"and ends {_words(exact[-1])}; the stored one is in {visited[1]} and ends "
+            f"{_words(stored[-1])}."
+        )
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    alt = "A grid of cells, each of the points that round to its middle. " + " ".join(said)
+    return picture(figure, alt=alt)
+
+
+def _words(place: complex) -> str:
+    """A place, in cells from the first."""
+    return f"{place.real:.1f} cells right and {0 - place.imag:.1f} down"
