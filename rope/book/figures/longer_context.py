@@ -1,17 +1,19 @@
-"""Every context extension as a change of the spectrum: the chapter "Longer than the training text".
+"""Context extensions as changes of the spectrum: the chapter "Longer than the training text".
 
-Above, the ratio theta'_j / theta_j plane by plane; below, how many turns a plane makes within the
-trained length L, and how many within s L once its frequency is changed. Vega recomputes the
-formulas of `rope.extensions` under the sliders; a test compares all planes of all methods with the
-package.
+One plane's circle shows the angles that a longer text brings. In the moving figure, above, the
+ratio theta'_j / theta_j plane by plane; below, how many turns a plane makes within the trained
+length L, and how many within s L once its frequency is changed. Vega recomputes the formulas of
+`rope.extensions` under the sliders; a test compares all planes of all methods with the package.
 """
 
+import math
+from collections.abc import Mapping
 from typing import Any
 
 import altair as alt
 
-from rope.book.figures import chart
-from rope.book.figures.style import BLUE, GRID, MUTED, VERMILION
+from rope.book.figures import Picture, chart, picture, shapes, subplots
+from rope.book.figures.style import BLUE, GRID, INK, MUTED, VERMILION
 
 DIM = 128
 KEPT = 0.75  # share of the planes that p-RoPE rotates
@@ -30,6 +32,47 @@ RATIOS = {
     LONGROPE: "1/datum.searched",
     PROPORTIONAL: f"(datum.j < floor({KEPT}*d/2) ? 1 : 0)",
 }
+
+
+def angles_met(theta: float, changed: Mapping[str, float], *, trained: int, length: int) -> Picture:
+    """An unfinished plane's circle, a dial a method: the angles of training, and those beyond them.
+
+    theta: radians per position in training; changed: by the name of the method, in a longer text;
+    trained, length: tokens of the two texts. A dot is a distance of a multiple of `trained`.
+    """
+    seen, farthest = (trained - 1) * theta, length - 1
+    figure, axes = subplots(1, len(changed), height=2.0)
+    said = []
+    for ax, (name, rate) in zip(axes, changed.items(), strict=True):
+        reached = farthest * rate
+        ax.plot(*shapes.arc((0, 0), (1, 1), 0, math.tau), color=GRID)
+        _sector(ax, 0, seen, BLUE)
+        if reached >= trained * theta:  # less than a step beyond is not new
+            _sector(ax, seen, min(reached, math.tau), VERMILION)
+            said.append(f"{name}: on to {reached:.2f}, new beyond {seen:.2f}")
+        else:
+            said.append(f"{name}: to {reached:.2f}, none new")
+        for distance in (*range(0, length, trained), farthest):
+            x, y = math.cos(distance * rate), math.sin(distance * rate)
+            ax.plot([x], [y], "o", color=INK, markersize=4)
+            if distance in (trained, farthest):
+                side = "left" if x > 0.3 else "right" if x < -0.3 else "center"
+                ax.text(1.15 * x, 1.2 * y, f"{distance}", ha=side, va="center")
+        ax.set(title=name, xlim=(-1.75, 1.75), ylim=(-1.45, 1.45), aspect="equal")
+        ax.text(0, -1.4, f"up to {reached:.2f}", ha="center", va="bottom")
+        ax.axis("off")
+    return picture(
+        figure,
+        alt=f"A circle for each method. Filled blue, from 0 to {seen:.2f} radians: the angles of "
+        f"the distances in {trained} tokens. In a text of {length}, {'; '.join(said)}. What is new "
+        "is filled orange.",
+    )
+
+
+def _sector(ax: Any, start: float, end: float, colour: str) -> None:
+    x, y = shapes.arc((0, 0), (1, 1), start, end)
+    ax.fill([0, *x], [0, *y], color=colour, alpha=0.45, linewidth=0)
+    ax.plot(x, y, color=colour, linestyle="-", linewidth=3)
 
 
 def spectrum(long_factor: tuple[float, ...], *, base: float, length: int, factor: float) -> Any:
@@ -62,7 +105,7 @@ def spectrum(long_factor: tuple[float, ...], *, base: float, length: int, factor
         "LongRoPE's searched factors are irregular; p-RoPE keeps high frequencies and stops the "
         "others. Below, on a logarithmic axis, the number of turns within the trained length L, a "
         "dashed grey line, and within s times L with the new frequencies, a dot each; a dot above "
-        "the line in a plane that never completed its first turn is an angle never trained.",
+        "the line in a plane that never completed its first turn has passed angles never trained.",
     )
 
 
@@ -80,7 +123,7 @@ def _planes(long_factor: tuple[float, ...]) -> alt.Chart:
         )
         .transform_calculate(ratio=chart.chosen("method", RATIOS))
         .transform_calculate(reached="datum.ratio*datum.turns*s")
-        # Untrained past L: it made no full turn within L, and now goes further.
+        # It made no full turn within L, and on its way past L meets angles that are new.
         .transform_calculate(new="datum.turns < 1 && datum.reached > 1.000001*datum.turns")
     )
 
