@@ -44,6 +44,7 @@ CHAPTERS = (
     ("Angles", "precision", "How exact\nmust it be?"),
     ("Angles", "longer_context", "Longer\ncontext"),
     ("Angles", "more_than_one_axis", "More than\none axis"),
+    ("Angles", "rotations_that_commute", "Rotations\nthat commute"),
     ("Decoding and devices", "keys_that_move", "Keys that\nmove"),
     ("Decoding and devices", "across_devices", "Across\ndevices"),
     ("At work", "using_rope", "Using\nrope"),
@@ -57,7 +58,7 @@ CHAPTERS = (
 
 def book_map() -> Picture:
     """The chapters, each part in a colour; on the built page each box is a link."""
-    figure, ax = subplots(height=6.5)
+    figure, ax = subplots(height=7.1)
     ax.set_axis_off()
     y, rows = 0.0, []
     for (part, chapters), colour in zip(groupby(CHAPTERS, key=itemgetter(0)), COLOURS, strict=True):

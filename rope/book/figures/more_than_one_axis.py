@@ -204,3 +204,32 @@ def mrope_ids(segments: Sequence[int | tuple[int, int, int]]) -> Picture:
         "and width runs through the columns of each row. Over a video time climbs by one a frame. "
         "Each part starts one above the largest position before it.",
     )
+
+
+def doubled_sections(**cuts: Sequence[int]) -> Picture:
+    """The axis of each coordinate, one panel a list of cuts; a pair's members stand in a column.
+
+    The keywords are the titles, an underscore for a space; a cut follows the next axis in turn.
+    """
+    figure, panels = subplots(len(cuts), 1, height=3.9, sharex=True)
+    for ax, (name, widths) in zip(panels, cuts.items(), strict=True):
+        axis = torch.arange(len(widths)).repeat_interleave(torch.tensor(widths)) % len(AXES)
+        for y, half in zip((1, 0), axis.chunk(2), strict=True):
+            start = 0
+            runs, lengths = torch.unique_consecutive(half, return_counts=True)
+            for run, length in zip(runs.tolist(), lengths.tolist(), strict=True):
+                label, style = [*AXES.items()][run]
+                ax.barh(y, length, left=start, height=0.34, color=style["color"])
+                ax.text(start + length / 2, y + 0.32, label, **shapes.CENTRED)
+                start += length
+        ax.set(title=f"{name.replace('_', ' ')}: {', '.join(map(str, widths))}", ylim=(-0.3, 1.6))
+        ax.set_yticks([1, 0], ["$j$", "$j + 64$"])
+        ax.grid(False)
+    panels[-1].set(xlabel="$j$", xlim=(0, 64), xticks=range(0, 65, 16))
+    return picture(
+        figure,
+        alt="Two panels, each with two bars one above the other: the axes of the coordinates 0 to "
+        "63, and below them those of 64 to 127. With the list doubled both bars are cut alike, "
+        "after 16 and 40. With the numbers doubled time ends at 32 above, and height at 16 below: "
+        "no coordinate has its own axis under it.",
+    )

@@ -1,0 +1,25 @@
+"""The figure of "Rotations that commute": what a score sees besides the displacement."""
+
+from collections.abc import Sequence
+
+from rope.book.figures import Picture, picture, subplots
+from rope.book.figures.style import BLUE, VERMILION
+
+
+def one_displacement(free: Sequence[float], commuting: Sequence[float]) -> Picture:
+    """The score of one displacement from row 0 and column 0, 1, ..., for two encodings."""
+    figure, ax = subplots(height=3.0)
+    lines = {
+        "generators that commute": (commuting, {"color": BLUE, "marker": "o"}),
+        "free generators": (free, {"color": VERMILION, "marker": "s", "linestyle": "--"}),
+    }
+    for label, (scores, style) in lines.items():
+        ax.plot(range(len(scores)), scores, label=label, markersize=4, **style)
+    ax.set(xlabel="column of the start", ylabel="score")
+    figure.legend(*ax.get_legend_handles_labels(), loc="outside upper center", ncols=2)
+    return picture(
+        figure,
+        alt="Scores of a patch with the one below it to the right, against the column of the "
+        "patch. With generators that commute the score is the same from every start; with "
+        "free generators it rises and falls.",
+    )
