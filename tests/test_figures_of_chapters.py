@@ -6,7 +6,7 @@ import json
 import math
 import re
 from functools import cache
-from itertools import pairwise
+from itertools import groupby, pairwise
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +26,7 @@ from rope.book.figures import (
     longer_context,
     precision,
     properties,
+    style,
     training,
     two_layouts,
     why_position,
@@ -96,7 +97,10 @@ MAPS = [
     [[[1, 0, 0], [0.25, 0.75, 0], [0.1, 0.2, 0.7]], [[1, 0, 0], [1, 0, 0], [1, 0, 0]]],
     [[[1, 0, 0], [0, 1, 0], [0, 0, 1]], [[1, 0, 0], [0.5, 0.5, 0], [0.123, 0.456, 0.421]]],
 ]
-SHOWN = {"late": {"p": [7, 12], "r": [8, 13]}, "doubled": {"p": [10, 20], "r": [11, 21]}}
+FAULTS = {
+    "late": (range(5, 8), {"p": [7, 9, 12], "r": [8, 11, 13]}),
+    "doubled": (range(9), {"p": [2 * m for m in range(9)], "r": [1.5 * m for m in range(9)]}),
+}
 HANDS = torch.tensor([[[1, 1j]], [[-1, 1]], [[1j, 1j]]], dtype=torch.complex128)  # 3 frames
 PATH = torch.tensor([1 + 2j, 1.5 + 2j, 2.5 + 1j], dtype=torch.complex128)  # cells of 0.5
 HALVES = torch.tensor([[0.25, 0.75], [0.75, 0.25]], dtype=torch.float64)
@@ -119,6 +123,9 @@ DRAWINGS = {
     "hands": lambda: axes.hands(THETA, 2, 3),
     "sections": lambda: axes.section_map(1e6, **ORDERS),
     "mrope": lambda: axes.mrope_ids(SEGMENTS),
+    "faults": lambda: is_my_rope_right.positions_shown(
+        FAULTS, {"late": "query-key-offset", "doubled": "frequencies"}
+    ),
     "loss curves": lambda: training.loss_curves(ALL),
     "found by distance": lambda: finding_a_token.found_by_distance(
         FOUND, [31, 127, 255], 128, 1 / 16
@@ -251,16 +258,22 @@ def test_the_chosen_moves_are_drawn_and_their_errors_read(frame):
     assert "after 80 moves, in degrees: plane 3 90, plane 9 0." in chart.to_dict()["description"]
 
 
-@pytest.mark.parametrize("name", SHOWN)
-def test_the_chosen_patient_is_drawn_and_its_finding_read(name):
-    found = {"late": "query-key-offset", "doubled": "frequencies"}
-    chart = is_my_rope_right.position_shown([5, 10], SHOWN, found)
-    svg = rendered(chart, patient=name)
-    assert f"finding: {found[name]}" in texts(svg)
-    for quantity, less in (("position shown", 0), ("shown less given", 5)):  # lines start at 5
-        starts = dict(re.findall(rf'5; {quantity}: ([-\d]+); plane: (\w)"', svg))
-        assert starts == {str(line[0] - less): plane for plane, line in SHOWN[name].items()}
-    assert "Shown at 10, in p, r: late 12, 13; doubled 20, 21." in chart.to_dict()["description"]
+def test_each_step_is_drawn_at_the_position_that_its_plane_shows():
+    made = drawn("faults")
+    assert {"a  late", "query-key-offset", "b  doubled", "frequencies"} <= {*texts(made.svg)}
+    assert "a, late (query-key-offset): at 7 they show 12, 13, off by up to 5, 6;" in made.alt
+    paths = re.findall(r'<path d="M ([^"]*?) " clip-path[^>]*stroke: (#\w+)', made.svg)
+    heights = [
+        (colour, [float(point.split()[1]) for point in path.split(" L ")]) for path, colour in paths
+    ]
+    lines = iter(line for line in heights if line[0] in (style.MUTED, *style.COLOURS))
+    for given, planes in FAULTS.values():
+        _, right = next(lines)  # the thin line gives the scale
+        for shown, colour in zip(planes.values(), style.COLOURS, strict=False):
+            drawn_in, stairs = next(lines)
+            part = (np.array(stairs) - right[0]) / (right[-1] - right[0])
+            steps = [step for step, _ in groupby((given[0] + part * (len(given) - 1)).round(1))]
+            assert (drawn_in, steps) == (colour, shown)
 
 
 @pytest.mark.parametrize(("m", "n", "shift"), [(0, 0, 0), (2, 8, 0), (2, 8, 30), (31, 4, 1)])

@@ -1,4 +1,4 @@
-"""A fault seen at a glance: the position that each plane shows, against the position it was given.
+"""Faults seen at a glance: the position that each plane shows, against the position it was given.
 
 Chapter "Is my RoPE right?". A plane of frequency theta that comes out at the angle a shows the
 position a / theta. Planes that are wrong alike were given a wrong position; planes that differ have
@@ -6,83 +6,52 @@ wrong frequencies, or rounded tables.
 """
 
 from collections.abc import Mapping, Sequence
-from math import isnan
-from typing import Any
+from string import ascii_lowercase
 
-import altair as alt
+from rope.book.figures import Picture, picture, subplots
+from rope.book.figures.style import COLOURS, DASHES, MUTED, line_style
 
-from rope.book.figures import chart
-from rope.book.figures.style import COLOURS, DASHES, MUTED
-
-WIDTH = 290
 Shown = Mapping[str, Sequence[float]]
 
 
-def position_shown(
-    positions: Sequence[int], patients: Mapping[str, Shown], findings: Mapping[str, str]
-) -> Any:
-    """Positions as up to three planes show them, and how far off they are, under a menu.
+def positions_shown(
+    patients: Mapping[str, tuple[range, Shown]], findings: Mapping[str, str]
+) -> Picture:
+    """A small picture a fault, lettered: stairs of the positions that up to three planes show.
 
-    positions: those given; patients: by name, the positions that each plane shows, by the plane's
-    name, which has no dot, NaN where none is drawn; findings: by name, what is written above.
+    patients: by name, the positions given and what each plane shows at them, by the plane's name;
+    findings: by the patient's name, written under it.
     """
-    planes: list[Any] = list(next(iter(patients.values())))
-    rows = [
-        (name, m, *places)
-        for name, shown in patients.items()
-        for m, *places in zip(positions, *shown.values(), strict=True)
-        if not isnan(places[0])
-    ]
-    ends = "; ".join(
-        f"{name} " + ", ".join(f"{places[-1]:.0f}" for places in shown.values())
-        for name, shown in patients.items()
-    )
-    chosen = "datum.patient == patient"
-    curves = alt.Chart().transform_filter(chosen).transform_fold(planes, as_=["plane", "shown"])
-    curves = curves.transform_calculate(off="datum.shown - datum.m")
-    sentences = chart.table(("patient", "finding"), findings.items())
-    finding = alt.Chart(sentences).transform_filter(chosen)
-    words = chart.reading("'finding: ' + datum.finding", y=8, size=15, of=finding)
-    return chart.finish(
-        alt.vconcat(
-            words.properties(width=WIDTH, height=16),
-            _shown(curves, planes, positions[-1]),
-            _off(curves, planes, positions[-1]),
-            data=chart.table(("patient", "m", *planes), rows),
-            spacing=14,
-        ).add_params(chart.menu("patient", patients, list(patients)[1], "patient")),
-        alt_text="Above, the position that three planes show against the position given, and the "
-        "line on which both are equal; below, the first less the second. "
-        f"Shown at {positions[-1]}, in {', '.join(planes)}: {ends}.",
+    rows = -(-len(patients) // 2)
+    figure, axes = subplots(rows, 2, height=0.45 + 1.62 * rows)
+    seen = []
+    lettered = zip(ascii_lowercase, patients.items(), axes.flat, strict=False)
+    for letter, (name, (given, shown)), ax in lettered:
+        ax.plot(given, given, "-", color=MUTED, linewidth=1)
+        # Later planes are drawn thinner, so that those which agree are seen under each other.
+        looks = zip(COLOURS, DASHES, (4, 2.2, 1.2), strict=False)
+        for (plane, places), (colour, dash, width) in zip(shown.items(), looks, strict=False):
+            style = {"color": colour, "linestyle": line_style(dash), "linewidth": width}
+            ax.step(given, places, where="mid", label=plane, **style)
+        ax.set_title(f"{letter}  {name}\n{findings[name]}", loc="left", fontsize=10)
+        ax.set_xticks([given[0], given[len(given) // 2], given[-1]])
+        ax.locator_params(axis="y", nbins=3)
+        seen.append(f"{letter}, {name} ({findings[name]}): {_told(given, shown)}")
+    handles, names = axes.flat[0].get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside upper center", ncols=3)
+    figure.supxlabel("position given", fontsize=10)
+    figure.supylabel("position shown", fontsize=10)
+    planes = ", ".join(next(iter(patients.values()))[1])
+    return picture(
+        figure,
+        alt="Small pictures, a fault each: the position shown against the position given, as "
+        f"stairs of {planes}, beside a thin line on which both are equal. {'; '.join(seen)}.",
     )
 
 
-def _lines(curves: alt.Chart, planes: list[Any], legend: alt.Legend | None) -> alt.Chart:
-    """Later planes are drawn thinner, so that those which agree are seen under each other."""
-    colours = alt.Scale(domain=planes, range=list(COLOURS[: len(planes)]))
-    dashes = alt.Scale(domain=planes, range=[list(dash) for dash in DASHES[: len(planes)]])
-    widths = alt.Scale(domain=planes, range=[4, 2.5, 1.5][: len(planes)])
-    return curves.mark_line().encode(
-        color=alt.Color("plane:N", scale=colours, legend=legend),
-        strokeDash=alt.StrokeDash("plane:N", scale=dashes, legend=legend),
-        strokeWidth=alt.StrokeWidth("plane:N", scale=widths, legend=legend),
-    )
-
-
-def _shown(curves: alt.Chart, planes: list[Any], last: int) -> alt.LayerChart:
-    legend = alt.Legend(orient="top", title=None, symbolType="stroke", symbolSize=500)
-    x, y = chart.x("m:Q", None, [0, last], grid=False), chart.y("shown:Q", "position shown")
-    right = alt.Chart(chart.data(m=[0, last], shown=[0, last]))
-    line = right.mark_line(color=MUTED, strokeWidth=1, strokeDash=[1, 0])
-    whole = alt.layer(line.encode(x=x, y=y), _lines(curves, planes, legend).encode(x=x, y=y))
-    return whole.properties(width=WIDTH, height=190, name="shown")
-
-
-def _off(curves: alt.Chart, planes: list[Any], last: int) -> alt.LayerChart:
-    x = chart.x("m:Q", "position given", [0, last], grid=False)
-    y = chart.y("off:Q", "shown less given")
-    zero = alt.Chart(chart.data(off=[0])).mark_rule(color=MUTED).encode(y=y)
-    # The axis is no shorter than this, or a right implementation would show its last digit.
-    room = alt.Chart(chart.data(off=[-1, 1])).mark_point(opacity=0).encode(y=y)
-    whole = alt.layer(room, zero, _lines(curves, planes, None).encode(x=x, y=y))
-    return whole.properties(width=WIDTH, height=150, name="off")
+def _told(given: range, shown: Shown) -> str:
+    """What the planes show at the last position, and the furthest off; once where they agree."""
+    ends = dict.fromkeys(f"{places[-1]:.4g}" for places in shown.values())
+    pairs = [zip(given, places, strict=True) for places in shown.values()]
+    most = dict.fromkeys(f"{max(abs(m - place) for m, place in pair):.3g}" for pair in pairs)
+    return f"at {given[-1]} they show {', '.join(ends)}, off by up to {', '.join(most)}"
