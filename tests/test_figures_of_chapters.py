@@ -38,7 +38,16 @@ from rope.book.figures import rotation_in_two_dimensions as plane
 from rope.book.figures import what_the_model_uses as uses
 from rope.book.figures import why_rotation as why
 from rope.book.figures.beyond_the_trained_length import attention_by_distance, by_position
-from rope.book.figures.on_the_gpu import LANES, LOADS, coalescing, lines_touched, roofline
+from rope.book.figures.on_the_gpu import (
+    LANES,
+    LOADS,
+    coalescing,
+    decoding,
+    lines_touched,
+    roofline,
+    step,
+    tiles,
+)
 from rope.book.figures.seeds import LINE_HEIGHT, label
 from rope.book.mime import THEME_COLOURS, inline_svg
 from rope.book.training import POSITIONS
@@ -132,6 +141,9 @@ DRAWINGS = {
     ),
     "above RoPE": lambda: training.above_reference({"short": ABOVE, "long": ABOVE}),
     "cells": lambda: keys_that_move.cells(0.5, {3: (PATH, PATH[:1].expand(3)), 9: (PATH, PATH)}),
+    "gaps": lambda: training.gap_curves(curves(none=0.5, learned=0.1)),
+    "tiles": lambda: tiles(5, (18, 9), 4, (0, 2)),
+    "decoding": lambda: decoding(7),
     "padded": lambda: attention.padded_picture(PADDED, PADDED[:, None] <= PADDED[:, :, None]),
     "cost": lambda: properties.cost_against_length([128, 256, 512], COST),
     "by plane": lambda: uses.by_plane(PLANES, WAVES, 128),
@@ -172,6 +184,9 @@ SAID = {
         "the stored one is in 1 and ends 0.0 cells right and 0.0 down.",
         "the stored one is in 3 and ends 3.0 cells right and 2.0 down.",
     ],
+    "gaps": ["no positions at most 4.60, after 0 steps, and 0.50 after 40"],
+    "tiles": ["2 times 8 tiles of 4 tokens and 4 heads, 5 across for queries and 3 for keys"],
+    "decoding": ["launches 9 kernels one after another, 7 of them the rotation's"],
     "padded": [
         "Row 0: slots 0 to 2 hold positions -1, 0, 1, the last one the next token's. In its mask "
         "6 of 9 cells are open; the lines of 0 slots are empty.",
@@ -207,6 +222,8 @@ WRITTEN = {
     "two orders": {"a b: b becomes (0.25, 0.75)", "0.75", "weight of b"},
     "by position": {"learned (to 128)", "trained length 128"},
     "base": {"bound 4,000"},
+    "tiles": {"18 heads of queries", "9 of keys", "cos, sin"},
+    "decoding": {"eager: 9 launches", "time, a scheme: lengths are chosen, not measured"},
 }
 
 
@@ -630,6 +647,21 @@ def test_every_lane_gets_its_plane_and_the_drawing_counts_the_lines():
             assert plane == ([lane, lane + LANES] if half else [2 * lane, 2 * lane + 1])
         assert sum(map(lines_touched, loads)) == lines and f"{name}: {lines} lines" in svg
     assert lines_touched([[32 * lane] for lane in range(LANES)]) == LANES
+
+
+def test_the_tile_of_a_program_is_filled_and_its_rows_of_the_tables():
+    svg = tiles(5, (18, 9), 4, (1, 7)).svg  # token 4, key head 8
+    assert len(re.findall(r"<path [^>]*fill: #b97f00", svg)) == 2
+    assert len(re.findall(r"<path [^>]*fill: #b97f00", drawn("tiles").svg)) == 4 * 4 + 4
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+def test_no_kernel_starts_before_its_launch_or_the_end_of_the_one_before(recorded):
+    host, device = step(3, recorded)
+    ends = [start + length for start, length, _ in host]
+    assert len(host) == (1 if recorded else len(device))
+    assert all(b[0] > a[0] + a[1] for a, b in pairwise(device))
+    assert all(box[0] > end for box, end in zip(device, ends, strict=False))
 
 
 def test_readme_opens_with_its_picture_which_moves_as_the_scores_do():

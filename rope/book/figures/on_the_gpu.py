@@ -16,10 +16,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import altair as alt
+from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator
 
-from rope.book.figures import Picture, chart, picture, style, subplots
-from rope.book.figures.style import BLUE, COLOURS, GRID, INK, MUTED, VERMILION
+from rope.book.figures import Picture, chart, picture, shapes, style, subplots
+from rope.book.figures.style import BLUE, COLOURS, GRID, INK, MUTED, OCHRE, VERMILION
 
 
 def roofline() -> Any:
@@ -136,6 +137,126 @@ def _row(ax: Any, loads: Sequence[Sequence[Sequence[int]]]) -> None:
         ax.plot([edge, edge], [-0.35, 1.45], color=MUTED, linewidth=1.2, linestyle="-")
     for start, word in ((0, "line 0: bytes 0 to 127"), (LANES, "line 1: bytes 128 to 255")):
         ax.text(start + LANES / 2, -0.95, word, color=INK, ha="center", va="center", fontsize=10)
+
+
+def tiles(tokens: int, heads: tuple[int, int], side: int, chosen: tuple[int, int]) -> Picture:
+    """The grid of programs over tokens and heads, with the tile of one of them filled.
+
+    heads: of queries, of keys; side: tokens, and heads, of a tile; chosen: the program's numbers.
+    A program's rows of the tables stand to the left of its tile, in the same colour.
+    """
+    down, across = -(-tokens // side), [-(-count // side) for count in heads]
+    bottom, right, first_key = side * down, side * sum(across), side * across[0]
+    exist = {*range(heads[0]), *range(first_key, first_key + heads[1])}
+    mine = [range(side * number, side * number + side) for number in chosen]
+    figure, ax = subplots(height=2.2)
+    ax.set_axis_off()
+    ax.set(xlim=(-6.8, right + 0.3), ylim=(bottom + 2.9, -1.7))
+    for row in range(bottom):
+        _cell(ax, -4.2, row, 3, row < tokens, row in mine[0])
+        for column in range(right):
+            there = row < tokens and column in exist
+            _cell(ax, column, row, 1, there, row in mine[0] and column in mine[1])
+    for x in range(0, right + 1, side):
+        heavy = x in (0, first_key, right)
+        ax.plot([x, x], [0, bottom], "-", color=INK, linewidth=2.2 if heavy else 1)
+    for y in range(0, bottom + 1, side):
+        ax.plot([0, right], [y, y], "-", color=INK, linewidth=1)
+    words = [(-2.7, -0.9, "cos, sin"), (right / 2, bottom + 2.2, "the program's second number")]
+    words += [(first_key / 2, -0.9, f"{heads[0]} heads of queries")]
+    words += [((first_key + right) / 2, -0.9, f"{heads[1]} of keys")]
+    words += [(side * (n + 0.5), bottom + 0.8, f"{n}") for n in range(sum(across))]
+    words += [(-5.2, row + 0.5, f"{row}") for row in range(tokens)]
+    for *place, text in words:
+        ax.text(*place, text, **shapes.CENTRED)
+    ax.text(-6.4, bottom / 2, "token", rotation=90, **shapes.CENTRED)
+    return picture(
+        figure,
+        alt=f"Cells, a row for each of {tokens} tokens and a column for each head: {heads[0]} of "
+        f"queries, then {heads[1]} of keys. Lines cut them into {down} times {sum(across)} tiles "
+        f"of {side} tokens and {side} heads, {across[0]} across for queries and {across[1]} for "
+        "keys; cells of a tile for which there is no token or no head are dotted. Filled is the "
+        f"tile of program {chosen}, and left of it its rows of the cosines and sines.",
+    )
+
+
+def _cell(ax: Any, x: float, y: float, width: float, there: bool, mine: bool) -> None:
+    """A box, filled for the chosen program, dotted for what a mask leaves out."""
+    edge = {"edgecolor": MUTED} if there else {"edgecolor": GRID, "linestyle": ":"}
+    face = OCHRE if there and mine else "none"
+    ax.bar(x + width / 2, 0.8, width - 0.2, y + 0.1, facecolor=face, linewidth=0.6, **edge)
+
+
+Lane = list[tuple[float, float, str]]  # boxes: start, length, kind
+#: Lengths in the scheme, chosen to be seen: a launch takes longer than a kernel.
+LAUNCH, GAP = 1.0, 0.2
+KERNELS = {"neighbour": 0.7, "rotation": 0.3}
+
+
+def step(operations: int, recorded: bool) -> tuple[Lane, Lane]:
+    """A rotation between two neighbours in a step of decoding: the lanes of host and device.
+
+    A kernel starts once it is launched and the one before it has ended.
+    operations: kernels of the rotation; recorded: one call of the host launches all kernels.
+
+    >>> host, device = step(1, recorded=False)
+    >>> [kind for _, _, kind in host], device[1]
+    (['neighbour', 'rotation', 'neighbour'], (2.2, 0.3, 'rotation'))
+    """
+    kinds = ["neighbour", *["rotation"] * operations, "neighbour"]
+    calls = ["graph"] if recorded else kinds
+    host = [(number * LAUNCH, LAUNCH, kind) for number, kind in enumerate(calls)]
+    device: Lane = []
+    free = 0.0
+    for number, kind in enumerate(kinds):
+        launched = LAUNCH * min(number + 1, len(calls))
+        start = max(free, launched) + GAP
+        free = start + KERNELS[kind]
+        device.append((round(start, 6), KERNELS[kind], kind))
+    return host, device
+
+
+def decoding(operations: int) -> Picture:
+    """A scheme of a decoding step on host and device: eager, compiled, and replayed as a graph.
+
+    operations: kernels of an eager rotation.
+    """
+    ways = {
+        f"eager: {operations + 2} launches": step(operations, recorded=False),
+        "compiled: 3 launches": step(1, recorded=False),
+        "compiled, recorded as a graph: 1 launch": step(1, recorded=True),
+    }
+    looks = {
+        "neighbour": (MUTED, "", "projection, attention"),
+        "rotation": (OCHRE, "///", "rotation"),
+        "graph": (BLUE, "xxx", "the whole graph"),
+    }
+    boxes: dict[str, dict[str, Any]] = {
+        kind: {"facecolor": "none" if hatch else colour, "edgecolor": colour, "hatch": hatch}
+        for kind, (colour, hatch, _) in looks.items()
+    }
+    figure, axes = subplots(len(ways), 1, height=4.2, sharex=True)
+    for ax, (words, lanes) in zip(axes, ways.items(), strict=True):
+        ax.set(ylim=(1.5, -0.5), xticks=(), xmargin=0.01)
+        ax.set_yticks((0, 1), ("host", "device"))
+        ax.tick_params(length=0)
+        ax.set_title(words, loc="left", fontsize=10)
+        ax.grid(visible=False)
+        for place, lane in enumerate(lanes):
+            for start, length, kind in lane:
+                ax.barh(place, length - 0.06, 0.6, start, **boxes[kind])
+    handles = [Patch(**boxes[kind], label=words) for kind, (_, _, words) in looks.items()]
+    figure.legend(handles=handles, loc="outside upper left", ncols=3, columnspacing=1)
+    axes[-1].set_xlabel("time, a scheme: lengths are chosen, not measured")
+    return picture(
+        figure,
+        alt="A scheme of three ways to run a projection, a rotation and an attention, a lane of "
+        f"boxes for the host above one for the device. Eager: the host launches {operations + 2} "
+        f"kernels one after another, {operations} of them the rotation's, and the device waits "
+        "for the next launch after each. Compiled: three launches, one of them the rotation's, and "
+        "the device still waits for each. As a graph: the host launches once, and the device runs "
+        "the three kernels one right after the other.",
+    )
 
 
 #: By competitor and its marker, one look in every figure, with another dash at each return of a

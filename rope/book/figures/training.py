@@ -1,8 +1,11 @@
 """How trainings went: chapter "What training shows". Numbers by method, losses in nats a token."""
 
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from statistics import fmean
 from typing import Any
+
+from matplotlib.ticker import AutoMinorLocator
 
 from rope.book.figures import Picture, picture, subplots
 from rope.book.figures.seeds import (
@@ -20,39 +23,84 @@ REFERENCE = "rope"
 BAND = "the band runs from the least to the greatest seed"
 
 
-def above_reference(values: Mapping[str, Mapping[str, Sequence[float]]]) -> Picture:
+def above_reference(
+    values: Mapping[str, Mapping[str, Sequence[float]]], near: float = 0.2
+) -> Picture:
     """Losses above the reference's: a panel a setting, a row a method, a dot a seed, a bar for the
-    95% t interval, a mark at its middle.
+    95% t interval, a mark at its middle. The methods whose means are all nearer than `near` stand
+    above the others, on a scale of their own.
 
     values: by the words for a setting ("text, 128"), by method, the differences seed by seed.
     Sorted by the first setting's means. Raises ValueError for a single seed.
     """
     first = next(iter(values.values()))
     names = sorted(first, key=lambda name: fmean(first[name]))
-    height, count = 1.1 + 0.32 * len(names), len(values)
-    figure, axes = subplots(1, count, height=height, sharex=True, sharey=True, squeeze=False)
-    settings = []
-    for (words, methods), ax in zip(values.items(), axes[0], strict=True):
-        ax.axvline(0, color=MUTED, linewidth=1)
-        means = []
-        for row, name in enumerate(names):
-            seeds, colour = methods[name], look(name, names)["color"]
-            line = interval(seeds)
-            ax.plot([line.low, line.high], [row, row], "-", color=colour, linewidth=1.5)
-            ax.plot(seeds, [row] * len(seeds), "o", linestyle="none", color=colour, markersize=3.5)
-            ax.plot([line.mean], [row], "|", color=INK, markersize=9, markeredgewidth=1.5)
-            means.append(f"{label(name)} {round(line.mean, 3) + 0:+.3f} ± {line.half:.3f}")
+    lines = {
+        words: {name: interval(found[name]) for name in names} for words, found in values.items()
+    }
+    close = [n for n in names if all(abs(found[n].mean) < near for found in lines.values())]
+    parts = [close, [name for name in names if name not in close]]
+    figure, axes = subplots(
+        2, len(values), height=1.6 + 0.3 * len(names), sharex="row", sharey="row", squeeze=False,
+        height_ratios=[len(part) for part in parts],
+    )  # fmt: skip
+    for part, row in zip(parts, axes, strict=True):
+        for (words, methods), ax in zip(values.items(), row, strict=True):
+            ax.axvline(0, color=MUTED, linewidth=1)
+            for place, name in enumerate(part):
+                seeds, line = methods[name], lines[words][name]
+                marks = {"color": look(name, names)["color"], "linewidth": 1.5, "markersize": 3.5}
+                ax.plot([line.low, line.high], [place, place], "-", **marks)
+                ax.plot(seeds, [place] * len(seeds), "o", **marks | {"linestyle": "none"})
+                ax.plot([line.mean], [place], "|", color=INK, markersize=9, markeredgewidth=1.5)
+            ax.tick_params(axis="y", length=0)
+            ax.grid(visible=False, axis="y")
+            ax.xaxis.set_minor_locator(AutoMinorLocator(2))
+            ax.grid(visible=True, which="minor", axis="x")
+        row[0].set_yticks(range(len(part)), [label(name) for name in part])
+        row[0].set_ylim(len(part) - 0.5, -0.5)
+    for words, ax in zip(values, axes[0], strict=True):
         ax.set_title(words)
-        ax.tick_params(axis="y", length=0)
-        ax.grid(visible=False, axis="y")
-        settings.append(f"{words}: {', '.join(means)}")
-    axes[0][0].set_yticks(range(len(names)), [label(name) for name in names])
-    axes[0][0].set_ylim(len(names) - 0.5, -0.5)
-    figure.supxlabel(f"final loss minus {label(REFERENCE)}'s, nats", fontsize=10)
+    figure.supxlabel(f"final loss minus {label(REFERENCE)}'s, nats; two scales", fontsize=10)
+    shown = (
+        f"{label(name)} {round(line.mean, 3) + 0:+.3f} ± {line.half:.3f}"
+        for found in lines.values()
+        for name, line in found.items()
+    )
+    settings = (f"{words}: {', '.join(islice(shown, len(names)))}" for words in values)
     return picture(
         figure,
         alt=f"Final loss minus {label(REFERENCE)}'s, a panel a setting, a row a method, a dot a "
-        f"seed, a bar for the 95% t interval of the mean. {'; '.join(settings)}.",
+        "seed, a bar for the 95% t interval of the mean; the nearest methods, in the upper panels, "
+        f"have a scale of their own. {'; '.join(settings)}.",
+    )
+
+
+def gap_curves(gaps: Mapping[str, Sequence[Curve]]) -> Picture:
+    """The loss above the reference's against the step, a label at each line's end.
+
+    gaps: by method, for each seed its steps under "step" and the differences under "loss".
+    Raises ValueError for seeds that were evaluated after different steps.
+    """
+    steps, means = curves_of_seeds(gaps, "step", "loss")
+    figure, ax = subplots(height=2.8)
+    for name, curve in means.items():
+        draw(ax, steps[name], curve, look(name, means))
+    ax.axhline(0, color=MUTED, linewidth=1)
+    ax.set(xlabel="step", ylabel=f"loss minus {label(REFERENCE)}'s, nats")
+    end_labels(
+        ax, [(steps[name][-1], curve.mean[-1], label(name)) for name, curve in means.items()]
+    )
+    courses = "; ".join(
+        f"{label(name)} at most {max(curve.mean):.2f}, after "
+        f"{steps[name][curve.mean.index(max(curve.mean))]:,} steps, and {curve.mean[-1]:.2f} "
+        f"after {steps[name][-1]:,}"
+        for name, curve in means.items()
+    )
+    return picture(
+        figure,
+        alt=f"Loss minus {label(REFERENCE)}'s against the training step, mean of {_seeds(gaps)}; "
+        f"{BAND}. {courses}.",
     )
 
 
