@@ -176,7 +176,7 @@ def _words(rows: alt.Chart) -> alt.LayerChart:
     here = rows.transform_filter("datum.j == min(plane, d/2 - 1)")
     count = rows.transform_aggregate(unseen="sum(new)")
     kept = "'plane ' + datum.j + ' has ' + format(datum.ratio, '.3f') + ' of its frequency'"
-    angles = "'at ' + format(s*L, ',') + ' tokens: new angles in ' + datum.unseen + ' planes'"
+    angles = "'within ' + format(s*L, ',') + ' tokens: new angles in ' + datum.unseen + ' planes'"
     return alt.layer(
         chart.reading(kept, y=12, size=15, of=here), chart.reading(angles, y=36, size=15, of=count)
     ).properties(width=WIDTH, height=44)

@@ -182,7 +182,7 @@ def tiles(tokens: int, heads: tuple[int, int], side: int, chosen: tuple[int, int
 
 def _cell(ax: Any, x: float, y: float, width: float, there: bool, mine: bool) -> None:
     """A box, filled for the chosen program, dotted for what a mask leaves out."""
-    edge = {"edgecolor": MUTED} if there else {"edgecolor": GRID, "linestyle": ":"}
+    edge = {"edgecolor": MUTED} if there else {"edgecolor": MUTED, "linestyle": ":"}
     face = OCHRE if there and mine else "none"
     ax.bar(x + width / 2, 0.8, width - 0.2, y + 0.1, facecolor=face, linewidth=0.6, **edge)
 

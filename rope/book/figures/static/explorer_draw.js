@@ -5,8 +5,8 @@ const ropeDraw = (function () {
   "use strict";
 
   // A dial: half its side, the radius of the arc of known angles, a hand's length, the most width.
-  const LARGE = { half: 80, ring: 72, hand: 62, wide: 14, thick: 6, dot: 6 };
-  const SMALL = { half: 20, ring: 17, hand: 14, wide: 6, thick: 3, dot: 3 };
+  const LARGE = { half: 80, ring: 72, hand: 62, wide: 14, thick: 6, dot: 4 };
+  const SMALL = { half: 20, ring: 17, hand: 14, wide: 6, thick: 3, dot: 2.5 };
   const NEAR = 16; // distances to each side of the present one
   const LEFT = 36, RIGHT = 14; // of the curve, beside its axes
 

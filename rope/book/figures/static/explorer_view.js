@@ -250,7 +250,7 @@ function ropeExplorer(root) {
       const positions = plain(wave, wave < 100 ? 1 : 0).replace(/\B(?=(\d{3})+$)/g, ",");
       name.innerHTML = `<strong>plane ${plane}</strong>, ${LARGE[i]}: a turn in ${positions} positions`;
       face.innerHTML = large(hands[plane], longest);
-      const cosine = `${plain(length)} × (${plain(Math.cos(angle))})`.replace(/\(([^\u2212]+)\)/, "$1");
+      const cosine = `${plain(length)} × cosine ${plain(Math.cos(angle))}`;
       value.innerHTML = `share <strong class="${share < 0 ? "less" : "more"}">${signed(share)}</strong> <span class="product">= ${cosine}</span>${inside ? "" : " ◆"}`;
     });
     hands.forEach((hand, j) => {
