@@ -200,7 +200,7 @@ SAID = {
     "falling": ["plane 40 at 0.94, plane 50 at -1.00, plane 63 at 0.89, the mean at -0.09"],
     "angles met": [
         "from 0 to 0.99 radians: the angles of the distances in 100 tokens. In a text of 400, as "
-        "trained: on to 3.99, new beyond 0.99; PI: to 1.00, none new; long: on to 7.98,"
+        "trained: on to 3.99, new from 1.00; PI: to 1.00, none new; long: on to 7.98,"
     ],
     "by plane": [
         "stopped: 0.100, 0.200, 0.000; silenced: 0.200, 0.100, 0.500",
@@ -442,7 +442,7 @@ def test_every_plane_is_drawn_at_the_packages_ratio(method, s, power, logbase):
     torch.testing.assert_close(ratios, changed / plain, rtol=1e-6, atol=1e-6)
     angles = torch.arange(longest)[:, None] * changed % (2 * torch.pi)
     unseen = int((angles >= plain * length).any(dim=0).sum())  # at some distance
-    assert f"at {longest:,} tokens: new angles in {unseen} planes" in svg
+    assert f"within {longest:,} tokens: new angles in {unseen} planes" in svg
 
 
 def test_the_reading_follows_its_slider_and_stays_on_a_plane():

@@ -48,8 +48,8 @@ def angles_met(theta: float, changed: Mapping[str, float], *, trained: int, leng
         ax.plot(*shapes.arc((0, 0), (1, 1), 0, math.tau), color=GRID)
         _sector(ax, 0, seen, BLUE)
         if reached >= trained * theta:  # less than a step beyond is not new
-            _sector(ax, seen, min(reached, math.tau), VERMILION)
-            said.append(f"{name}: on to {reached:.2f}, new beyond {seen:.2f}")
+            _sector(ax, trained * theta, min(reached, math.tau), VERMILION)
+            said.append(f"{name}: on to {reached:.2f}, new from {trained * theta:.2f}")
         else:
             said.append(f"{name}: to {reached:.2f}, none new")
         for distance in (*range(0, length, trained), farthest):

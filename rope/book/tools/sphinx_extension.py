@@ -64,7 +64,7 @@ def name_folds(app: Any, page: str, source: list[str]) -> None:
         if said:
             cell["source"] = cell["source"].partition("\n")[2]
         elif "figure" in settings:
-            said = settings.get("code_prompt_show", "Code of the figure")
+            said = "Code of the figure"
         else:
             said = settings.get("code_prompt_show", "Code" if number else "Set-up")
         settings |= {"code_prompt_show": said, "code_prompt_hide": said}

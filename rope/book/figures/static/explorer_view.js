@@ -251,7 +251,7 @@ function ropeExplorer(root) {
       name.innerHTML = `<strong>plane ${plane}</strong>, ${LARGE[i]}: a turn in ${positions} positions`;
       face.innerHTML = large(hands[plane], longest);
       const cosine = `${plain(length)} × cosine ${plain(Math.cos(angle))}`;
-      value.innerHTML = `share <strong class="${share < 0 ? "less" : "more"}">${signed(share)}</strong> <span class="product">= ${cosine}</span>${inside ? "" : " ◆"}`;
+      value.innerHTML = `share <strong>${signed(share)}</strong> <span class="product">= ${cosine}</span>${inside ? "" : " ◆"}`;
     });
     hands.forEach((hand, j) => {
       const [face, , value] = dials[j].children;
