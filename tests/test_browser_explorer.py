@@ -211,7 +211,7 @@ def drawn_dials(drawn, state, expected):
         assert dial["strange"] == (clockwise(dial["mark"]) > reached + 1e-9)
     for said, j in zip(drawn["two"], planes, strict=False):
         share = hands[j].real.item()
-        assert f"plane {j}, " in said
+        assert f"plane {j}: " in said
         assert f"share {share:+.2f}".replace("-", "\u2212") in said
         wave = 2 * math.pi / expected.inv_freq[j].item()
         assert f"a turn in {wave:,.{int(wave < 100)}f} positions" in said

@@ -248,7 +248,7 @@ function ropeExplorer(root) {
       const { length, angle, share, inside } = hands[plane];
       const wave = model.wavelength(state, plane);
       const positions = plain(wave, wave < 100 ? 1 : 0).replace(/\B(?=(\d{3})+$)/g, ",");
-      name.innerHTML = `<strong>plane ${plane}</strong>, ${LARGE[i]}: a turn in ${positions} positions`;
+      name.innerHTML = `<strong>plane ${plane}</strong>: a turn in ${positions} positions`;
       face.innerHTML = large(hands[plane], longest);
       const cosine = `${plain(length)} × cosine ${plain(Math.cos(angle))}`;
       value.innerHTML = `share <strong>${signed(share)}</strong> <span class="product">= ${cosine}</span>${inside ? "" : " ◆"}`;
