@@ -26,7 +26,7 @@ BAND = "the band runs from the least to the greatest seed"
 def above_reference(
     values: Mapping[str, Mapping[str, Sequence[float]]], near: float = 0.2
 ) -> Picture:
-    """Losses above the reference's: a panel a setting, a row a method, a dot a seed, a bar for the
+    """Losses above the reference's: a column a setting, a row a method, a dot a seed, a bar for the
     95% t interval, a mark at its middle. The methods whose means are all nearer than `near` stand
     above the others, on a scale of their own.
 
@@ -70,8 +70,8 @@ def above_reference(
     settings = (f"{words}: {', '.join(islice(shown, len(names)))}" for words in values)
     return picture(
         figure,
-        alt=f"Final loss minus {label(REFERENCE)}'s, a panel a setting, a row a method, a dot a "
-        "seed, a bar for the 95% t interval of the mean; the nearest methods, in the upper panels, "
+        alt=f"Final loss minus {label(REFERENCE)}'s, a column a setting, a row a method, a dot a "
+        "seed, a bar for the 95% t interval of the mean; the methods in the upper panels "
         f"have a scale of their own. {'; '.join(settings)}.",
     )
 
