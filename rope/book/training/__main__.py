@@ -95,7 +95,9 @@ def _parser() -> argparse.ArgumentParser:
 
     whole = commands.add_parser("sweep", help="train and measure every run of a plan")
     whole.set_defaults(command=_sweep)
-    whole.add_argument("--plan", choices=("first", "second"), default="first", help="(%(default)s)")
+    whole.add_argument(
+        "--plan", choices=("first", "second", "third"), default="first", help="(%(default)s)"
+    )
     whole.add_argument("--output", type=Path, default=Path("sweep.json"), help="(%(default)s)")
     whole.add_argument("--workers", type=int, default=2, help="processes (%(default)s)")
 

@@ -100,18 +100,13 @@ def by_extension(model: Decoder, data: TextData) -> dict[str, dict[str, Any]]:
     return found
 
 
-def by_clamp(model: Decoder, data: TextData) -> dict[str, Any]:
-    """The loss of the judged characters when groups of planes meet no new distance.
-
-    A plane is unfinished if it makes less than a turn within the trained context. Returns `planes`,
-    the groups by name; `ratio`, CLAMPED; `loss`, by name that of both halves of the text: so each
-    group's part can be told with the others clamped before it, and after.
-    """
+def groups_of_planes(model: Decoder) -> dict[str, list[int]]:
+    """Planes by name: a plane is unfinished if it makes less than a turn within the context."""
     context, rotary = model.experiment.context, check_rotary(model)
     turns = context * rotary.frequencies(context, torch.device("cpu")) / (2 * math.pi)
     unfinished = [plane for plane, count in enumerate(turns.tolist()) if count < 1]
     every = range(len(turns))
-    groups: dict[str, list[int]] = {
+    return {
         "none": [],
         "unfinished": unfinished,
         "finished": [plane for plane in every if plane not in unfinished],
@@ -119,6 +114,16 @@ def by_clamp(model: Decoder, data: TextData) -> dict[str, Any]:
         "other unfinished": unfinished[2:],
         "all": list(every),
     }
+
+
+def by_clamp(model: Decoder, data: TextData) -> dict[str, Any]:
+    """The loss of the judged characters when groups of planes meet no new distance.
+
+    Returns `planes`, those of `groups_of_planes`; `ratio`, CLAMPED; `loss`, by name that of both
+    halves of the text: so each group's part can be told with the others clamped before it, and
+    after.
+    """
+    context, groups = model.experiment.context, groups_of_planes(model)
     inputs, targets = (part[:, -CLAMPED * context :] for part in endings(data, context))
     losses = {}
     for name, planes in groups.items():

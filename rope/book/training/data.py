@@ -2,8 +2,8 @@
 
 `TextData` cuts a `Corpus` at random, `ShuffledData` also puts each window's characters in a random
 order; `RecallData` asks for the symbol an exact distance back, `LookupData` for the symbol of a
-name. All give `(inputs, targets)` int64 `[B, S]`, targets -1 where nothing is asked.
-The batch of a step follows from seed and step alone.
+name, `EvenLookupData` equally often from each distance. All give `(inputs, targets)` int64
+`[B, S]`, targets -1 where nothing is asked. The batch of a step follows from seed and step alone.
 """
 
 from abc import ABC, abstractmethod
@@ -206,6 +206,32 @@ class LookupData(Drawn):
         return torch.stack((statement, SYMBOLS * NAMES + asked), dim=-1).flatten(1), _asked(answer)
 
 
+class EvenLookupData(LookupData):
+    """Lookups that ask equally often from each odd distance up to S - NAMES + 1, of S tokens.
+
+    Half of the names are stated in the first places, once each, and asked for from then on; all
+    later statements are of the other half. So each of these distances has as many pairs of a
+    question and a statement, NAMES/2.
+
+    >>> inputs, targets = EvenLookupData(Experiment(task="even lookup")).training(0)
+    >>> name = int(inputs[0, 127]) - SYMBOLS * NAMES
+    >>> SYMBOLS * name + int(targets[0, 127]) in inputs[0, :NAMES:2]
+    True
+    """
+
+    def _drawn(self, random: torch.Generator, sequences: int, length: int) -> tuple[Tensor, Tensor]:
+        symbol = torch.randint(SYMBOLS, (sequences, NAMES), generator=random)
+        half, shape = NAMES // 2, (sequences, (length + 1) // 2)
+        stated, others = (
+            torch.rand(sequences, NAMES, generator=random).argsort(dim=1).split(half, dim=1)
+        )
+        told = others.gather(1, torch.randint(half, shape, generator=random))
+        asked = stated.gather(1, torch.randint(half, shape, generator=random))
+        told[:, :half] = stated[:, : shape[1]]
+        inputs, targets = self._written(told, asked, symbol)
+        return inputs[:, :length], targets[:, :length]
+
+
 def _asked(answer: Tensor) -> Tensor:
     """Targets that ask at the odd places alone: from `[B, S/2]` to `[B, S]`."""
     return torch.stack((torch.full_like(answer, IGNORED), answer), dim=-1).flatten(1)
@@ -216,13 +242,18 @@ Data = TextData | RecallData | LookupData
 
 def data_for(experiment: Experiment, corpus: Corpus | None = None) -> Data:
     """The data of an experiment's task; corpus: of a task of text, that of its name when None."""
-    if experiment.task in ("recall", "lookup"):
+    drawn: dict[str, type[RecallData | LookupData]] = {
+        "recall": RecallData,
+        "lookup": LookupData,
+        "even lookup": EvenLookupData,
+    }
+    if experiment.task in drawn:
         if corpus is not None:
             raise ValueError(
                 f"a corpus was passed with task {experiment.task!r}, which draws its own tokens: "
                 "leave it out, or use task='text'"
             )
-        return (RecallData if experiment.task == "recall" else LookupData)(experiment)
+        return drawn[experiment.task](experiment)
     if corpus is None:
         corpus = load_library() if experiment.task == "code" else load_corpus()
     return (ShuffledData if experiment.task == "shuffled" else TextData)(experiment, corpus)

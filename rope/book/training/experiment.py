@@ -13,7 +13,7 @@ from rope.checks import check_count
 from rope.scalars import check_base
 
 ATTENTIONS = ("softmax", "linear")
-TASKS = ("text", "code", "shuffled", "recall", "lookup")
+TASKS = ("text", "code", "shuffled", "recall", "lookup", "even lookup")
 CHOICES = {"task": TASKS, "attention": ATTENTIONS, "position": METHODS}
 FARTHEST = 32  # questions that the recall task knows
 
@@ -23,7 +23,8 @@ class Experiment:
     """One model, its data and its budget; everything that is chosen, and nothing that is measured.
 
     task: the next character of "text" (CPython's topics), of "code" (its library), of "shuffled"
-    text; "recall", the symbol a told number of places back; "lookup", the symbol of a told name.
+    text; "recall", the symbol a told number of places back; "lookup", the symbol of a told name;
+    "even lookup", the same asked equally often from each distance.
     position: a name of `rope.book.training.POSITIONS` or of its variants; attention: "softmax" or
     "linear".
     layers, width (E), heads: of the decoder; context: tokens in a sequence, in training.

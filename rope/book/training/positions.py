@@ -1,4 +1,4 @@
-"""Eight methods to tell a model where its tokens stand, and three variants of them.
+"""Eight methods to tell a model where its tokens stand, and four variants of them.
 
 Chapter "What training shows". All come down to three places: a vector added to the embedding, a
 linear map of query and key, a number added to the score. `Places` holds them for the positions of
@@ -247,7 +247,7 @@ POSITIONS: dict[str, type[NoPositions]] = {
 }
 
 
-# Three variants, each to answer one question about one of the eight.
+# Four variants, each to answer one question about one of the eight.
 
 
 class LearnedSmall(Learned):
@@ -280,6 +280,25 @@ class T5Plain(T5Bias):
         return Places(bias=bias / math.sqrt(self.experiment.width))
 
 
+class T5Exact(T5Bias):
+    """T5's bias without buckets: a trained number for each distance within the context.
+
+    >>> from rope.book.training import Experiment
+    >>> T5Exact(Experiment(context=64)).numbers.weight.shape
+    torch.Size([64, 4])
+    """
+
+    def __init__(self, experiment: "Experiment") -> None:
+        super().__init__(experiment)
+        self.reach = experiment.context
+        self.numbers = nn.Embedding(experiment.context, experiment.heads)
+
+    @staticmethod
+    def bucket(distance: Tensor) -> Tensor:
+        """The distance itself; keys that lie ahead are masked and get the first number."""
+        return distance.clamp(min=0)
+
+
 class ProportionalRotary(Rotary):
     """p-RoPE with p = 1/2: the slower half of the planes stands still (arXiv 2410.06205).
 
@@ -299,5 +318,6 @@ class ProportionalRotary(Rotary):
 METHODS: dict[str, type[NoPositions]] = POSITIONS | {
     "learned-small": LearnedSmall,
     "t5-plain": T5Plain,
+    "t5-exact": T5Exact,
     "p-rope": ProportionalRotary,
 }

@@ -16,6 +16,7 @@ from unittest.mock import patch
 import torch
 from torch import Tensor, nn
 
+from rope.book.training.corpus import generator
 from rope.book.training.decoder import Attention, Block, Decoder, keys_ahead
 from rope.book.training.defects import check_softmax, check_undecayed
 from rope.book.training.inside import calls, diagonal_means, plane_mask
@@ -73,14 +74,18 @@ def windowed(model: Decoder, sinks: int = 0, *, moved: bool = True) -> Iterator[
 
 
 @contextmanager
-def clamped(model: Decoder, planes: Iterable[int]) -> Iterator[None]:
-    """Within it these planes take every distance of L or more for L - 1, the farthest trained.
+def clamped(
+    model: Decoder, planes: Iterable[int], length: int | None = None, *, draw: int | None = None
+) -> Iterator[None]:
+    """Within it these planes take every distance of `length` or more for length - 1.
 
     planes: numbers 0 ... R/2 - 1, as for `rope.book.training.inside.frozen`, and the same errors;
-    ValueError for xPos too, whose tables hold a decay.
+    ValueError for xPos too, whose tables hold a decay. length: L when None, so that length - 1 is
+    the farthest trained distance. draw: the seed of another replacement: each far key takes a
+    distance of its own, drawn from 0 ... length - 1, and the same in all layers.
     """
     rotary = check_undecayed(model)
-    chosen, context = plane_mask(planes, rotary), model.experiment.context
+    chosen, context = plane_mask(planes, rotary), length or model.experiment.context
 
     def scores(attention: Attention, q: Tensor, k: Tensor, places: Places) -> Tensor:
         near = attention.scores(q, k, places)
@@ -88,7 +93,10 @@ def clamped(model: Decoder, planes: Iterable[int]) -> Iterator[None]:
             return near
         assert places.query is not None and places.key is not None
         query = [torch.where(chosen, table[context - 1], table) for table in places.query]
-        key = [torch.where(chosen, table[0], table) for table in places.key]
+        at = torch.zeros(near.shape[-1], dtype=torch.long)
+        if draw is not None:
+            at = torch.randint(context, at.shape, generator=generator(draw, "distances"))
+        key = [torch.where(chosen, table[at], table) for table in places.key]
         far = attention.scores(q, k, Places(query=(query[0], query[1]), key=(key[0], key[1])))
         return torch.where(_distance(near) < context, near, far)
 
@@ -113,23 +121,26 @@ def profiles(model: Decoder, inputs: Tensor) -> Tensor:
 
 
 @contextmanager
-def profiled(model: Decoder, profile: Tensor) -> Iterator[None]:
+def profiled(model: Decoder, profile: Tensor, learned: Tensor | None = None) -> Iterator[None]:
     """Within it a score is its content part and the head's profile at the distance, and no more.
 
     So all queries of a head like the same offsets. profile: `[layers, H, S]` of `profiles`, for
-    texts of up to S tokens. Raises ValueError as `clamped` does.
+    texts of up to S tokens. learned: as large, added to it times sqrt(E), as T5's numbers are, so
+    that it can be trained. Raises ValueError as `clamped` does.
     """
     rotary = check_undecayed(model)
+    scale = math.sqrt(model.experiment.width)
 
-    def scores(lines: Tensor) -> Scores:
+    def scores(layer: int, lines: Tensor) -> Scores:
         def of(attention: Attention, q: Tensor, k: Tensor, places: Places) -> Tensor:
             content = _content(attention, rotary, q, k)
-            score = content + lines[:, _distance(content).clamp(min=0)]
+            beyond = lines if learned is None else lines + scale * learned[layer]
+            score = content + beyond[:, _distance(content).clamp(min=0)]
             return score.masked_fill(keys_ahead(score), -math.inf)
 
         return of
 
-    with _scoring(model, [scores(lines.float()) for lines in profile]):
+    with _scoring(model, [scores(*line) for line in enumerate(profile.float())]):
         yield
 
 

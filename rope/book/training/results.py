@@ -20,7 +20,7 @@ from rope.book.training.decoder import Decoder
 from rope.book.training.experiment import TEXT, Experiment
 
 RECORDED = Path(__file__).parent / "recorded"
-FILES = {"first": "sweep.json", "second": "second.json"}
+FILES = {"first": "sweep.json", "second": "second.json", "third": "third.json"}
 Run = dict[str, Any]
 
 __all__ = ["Interval", "Kept", "interval", "recorded", "runs", "steps_to", "trained"]
@@ -28,7 +28,7 @@ __all__ = ["Interval", "Kept", "interval", "recorded", "runs", "steps_to", "trai
 
 @cache
 def recorded(plan: str = "first") -> dict[str, Any]:
-    """The record of the plan "first" or "second": `metadata` and `runs`."""
+    """The record of the plan "first", "second" or "third": `metadata` and `runs`."""
     return json.loads((RECORDED / FILES[plan]).read_text(encoding="utf-8"))
 
 
@@ -51,8 +51,8 @@ def runs(of: Experiment = TEXT, *, plan: str = "first", **changed: Any) -> list[
     if not found:
         raise ValueError(
             f"no recorded run of the {plan} plan is {wanted}: its runs are in "
-            "rope.book.training.experiment.PLAN, those of the second in "
-            "rope.book.training.second.SECOND"
+            "rope.book.training.experiment.PLAN, those of the others in "
+            "rope.book.training.second.SECOND and rope.book.training.third.THIRD"
         )
     return sorted(found, key=lambda run: run["experiment"]["seed"])
 

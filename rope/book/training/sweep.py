@@ -21,7 +21,7 @@ from tqdm import tqdm
 
 from rope.book.measured.machine import about_here, commit, cpu_model
 from rope.book.measured.record import rounded, write
-from rope.book.training import second
+from rope.book.training import second, third
 from rope.book.training.corpus import Corpus, load_corpus
 from rope.book.training.data import TextData
 from rope.book.training.defects import DEFECTS, check_rotary, defect
@@ -32,14 +32,14 @@ from rope.book.training.lengths import FACTOR, OFFSETS, by_extension, by_positio
 from rope.book.training.library import library_files, load_library
 from rope.book.training.loop import EVALUATED, Trained, train, validation_loss
 
-PLANS = {"first": PLAN, "second": second.SECOND}
+PLANS = {"first": PLAN, "second": second.SECOND, "third": third.THIRD}
 DIGITS = 4  # of a recorded number
 LONG_WINDOWS, BANDS = 16, 4
 Entry = dict[str, Any]
 
 
 def sweep(output: Path, workers: int = 2, plan: str = "first") -> Entry:
-    """Train and measure the runs of the plan, "first" or "second"; returns the record, written.
+    """Train and measure the runs of the plan, one of PLANS; returns the record, written.
 
     The model of the first plan's first rotary run is written beside it, small, as rope.pt. workers:
     processes. Each run keeps the commit and the CPU that it was made at, of which one record may
@@ -56,7 +56,7 @@ def sweep(output: Path, workers: int = 2, plan: str = "first") -> Entry:
 
     def record() -> Entry:
         whole: Entry = {"metadata": about, "runs": [done[key] for key in runs if key in done]}
-        if plan == "second":
+        if plan != "first":
             whole["files"] = {name: len(text) for name, text in library_files().items()}
         return whole
 
@@ -79,6 +79,8 @@ def run(experiment: Experiment, weights: Path, plan: str = "first") -> Entry:
     trained = train(experiment, progress=False)
     if plan == "second":
         return rounded(basics(trained) | second.measure(trained), DIGITS)
+    if plan == "third":
+        return rounded(basics(trained) | third.measure(trained), DIGITS)
     if experiment == TEXT:
         keep(trained, weights)
     thoroughly = replace(experiment, seed=0) == TEXT
@@ -96,8 +98,8 @@ def metadata(plan: str = "first") -> Entry:
         }
 
     command, found = "python -m rope.book.training sweep", {"corpus": about(load_corpus())}
-    if plan == "second":
-        command += " --plan second"
+    if plan != "first":
+        command += f" --plan {plan}"
         library = {"files": len(library_files()), "validation": len(load_library().validation)}
         found["library"] = about(load_library()) | library
     here = about_here(("torch",))
