@@ -33,7 +33,7 @@ COUNTS = {
     "keys_that_move": 4,
     "longer_context": 2,
     "many_dimensions": 2,
-    "more_than_one_axis": 3,
+    "more_than_one_axis": 2,
     "on_the_gpu": 4,
     "properties": 2,
     "rotation_in_two_dimensions": 8,
