@@ -76,7 +76,6 @@ def test_the_record_is_this_programs():
             assert found["error"][str(s)] == pytest.approx(float(error[s - 1]), rel=0.02)
     assert COMMITTED["float32"]["largest_ratio"] < 5
     assert 0.5 < COMMITTED["bfloat16"]["error"]["1000"] < 1
-    assert 14 < sum(COMMITTED["bfloat16"]["stood"]) < 17
 
 
 def test_the_program_writes_what_it_measured(tmp_path, monkeypatch):
@@ -91,8 +90,7 @@ def test_the_program_writes_what_it_measured(tmp_path, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", moving.DTYPES)
 def test_the_whole_record_comes_out_again(dtype):
-    error, ratio, stood = moving.moved(dtype)
+    error, ratio = moving.moved(dtype)
     found = COMMITTED[str(dtype).removeprefix("torch.")]
     assert ratio.min() >= 1
     assert float(error[-1]) == pytest.approx(found["error"]["4000"], rel=0.1)
-    assert float(stood.sum()) == pytest.approx(sum(found["stood"]), abs=0.5)
