@@ -31,9 +31,9 @@ STEPS, KEYS, START, SEED = 4000, 32, 8000, 21
 
 
 class Moved(NamedTuple):
-    """error: by s, the largest |k_s - R_{s delta} k_0| / |k_0| of the N keys.
+    """error: by s, the largest |k_s - R_{s delta} k_0| / |k_0| of the N keys, `[steps]`.
 
-    ratio: by s, bound over error of the pair that comes closest to its bound. Both `[steps]`, float64.
+    ratio: by s, bound over error of the pair that comes closest to its bound, `[steps]`.
     """
 
     error: Tensor
