@@ -30,7 +30,7 @@ COUNTS = {
     "eulers_formula": 15,
     "finding_a_token": 1,
     "is_my_rope_right": 1,
-    "keys_that_move": 4,
+    "keys_that_move": 3,
     "longer_context": 2,
     "many_dimensions": 2,
     "more_than_one_axis": 2,

@@ -23,7 +23,7 @@ def test_rho_is_the_roundings_of_one_move():
 @pytest.mark.parametrize("dtype", moving.DTYPES)
 def test_errors_are_those_of_the_matrices(dtype):
     """The keys of the program, moved by itself, against the definition's rotation in float64."""
-    error, ratio, _ = moving.moved(dtype, steps=3, delta=-5, keys=4)
+    error, ratio = moving.moved(dtype, steps=3, delta=-5, keys=4)
     rotary, random = RotaryEmbedding(128), torch.Generator().manual_seed(moving.SEED)
     k = torch.randn(1, 1, 4, 128, generator=random, dtype=torch.float64).to(dtype)
     k = rotary.rotate(k, offset=moving.START)
@@ -41,7 +41,7 @@ def test_errors_are_those_of_the_matrices(dtype):
 @pytest.mark.parametrize("delta", [-1, 7, -300])
 @pytest.mark.parametrize("dtype", moving.DTYPES)
 def test_no_pair_exceeds_its_bound(dtype, delta):
-    error, ratio, _ = moving.moved(dtype, steps=200, delta=delta, keys=8)
+    error, ratio = moving.moved(dtype, steps=200, delta=delta, keys=8)
     assert (ratio >= 1).all() and (error[-1] > 2 * error[0])
     if dtype == torch.float32:
         assert ratio.max() < 5  # the bound is no idle one
@@ -76,7 +76,6 @@ def test_the_record_is_this_programs():
             assert found["error"][str(s)] == pytest.approx(float(error[s - 1]), rel=0.02)
     assert COMMITTED["float32"]["largest_ratio"] < 5
     assert 0.5 < COMMITTED["bfloat16"]["error"]["1000"] < 1
-    assert 14 < sum(COMMITTED["bfloat16"]["stood"]) < 17
 
 
 def test_the_program_writes_what_it_measured(tmp_path, monkeypatch):
@@ -91,8 +90,7 @@ def test_the_program_writes_what_it_measured(tmp_path, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", moving.DTYPES)
 def test_the_whole_record_comes_out_again(dtype):
-    error, ratio, stood = moving.moved(dtype)
+    error, ratio = moving.moved(dtype)
     found = COMMITTED[str(dtype).removeprefix("torch.")]
     assert ratio.min() >= 1
     assert float(error[-1]) == pytest.approx(found["error"]["4000"], rel=0.1)
-    assert float(stood.sum()) == pytest.approx(sum(found["stood"]), abs=0.5)

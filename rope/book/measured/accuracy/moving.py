@@ -34,12 +34,10 @@ class Moved(NamedTuple):
     """error: by s, the largest |k_s - R_{s delta} k_0| / |k_0| of the N keys, `[steps]`.
 
     ratio: by s, bound over error of the pair that comes closest to its bound, `[steps]`.
-    stood: by plane, the share of keys whose pair no move changed, `[P]`. All float64.
     """
 
     error: Tensor
     ratio: Tensor
-    stood: Tensor
 
 
 def rho(dtype: torch.dtype) -> float:
@@ -65,18 +63,15 @@ def moved(dtype: torch.dtype, steps: int = STEPS, delta: int = -1, keys: int = K
     first = pairs = _pairs(k)
     step = delta * rotary.inv_freq
     bound, one = torch.zeros_like(pairs.real), torch.ones_like(step)
-    errors, ratios, stood = [], [], None
+    errors, ratios = [], []
     for s in range(1, steps + 1):
         bound += rho(dtype) * pairs.abs()
         k = rotary.shift(k, delta)
         pairs = _pairs(k)
-        if stood is None:  # what one move leaves, so do all
-            stood = (pairs == first).double().mean(dim=0)
         off = (pairs - first * torch.polar(one, s * step)).abs()
         errors.append((off.norm(dim=-1) / first.abs().norm(dim=-1)).max())
         ratios.append((bound / off).min())
-    assert stood is not None
-    return Moved(torch.stack(errors), torch.stack(ratios), stood)
+    return Moved(torch.stack(errors), torch.stack(ratios))
 
 
 def _pairs(k: Tensor) -> Tensor:
@@ -95,15 +90,14 @@ def committed() -> dict[str, Any]:
 
 
 def main(path: Path = RESULT) -> None:
-    """Measure, and write for each format some errors, the extreme ratios and the planes at rest."""
+    """Measure, and write for each format some errors and the extreme ratios."""
     report: dict[str, Any] = {"steps": STEPS, "keys": KEYS, "delta": -1, "dim": DIM}
     for dtype in DTYPES:
-        error, ratio, stood = moved(dtype)
+        error, ratio = moved(dtype)
         report[str(dtype).removeprefix("torch.")] = {
             "error": {str(s): float(error[s - 1]) for s in (1, 10, 100, 1000, STEPS)},
             "least_ratio": float(ratio.min()),
             "largest_ratio": float(ratio.max()),
-            "stood": stood.tolist(),
         }
     write(path, rounded(report))
 
