@@ -70,7 +70,7 @@ def _nearest(name: str) -> tuple[alt.Parameter, alt.Parameter]:
 
 
 def error_by_position(positions: Sequence[int], errors: Mapping[str, Sequence[float]]) -> Picture:
-    """Each implementation's largest error of a cosine against the position, both logarithmic."""
+    """Each library's largest error of a cosine against the position, both logarithmic."""
     figure, ax = subplots(height=4.2)
     for name, values in errors.items():
         ax.plot(positions, values, label=name)
@@ -87,7 +87,7 @@ def error_by_position(positions: Sequence[int], errors: Mapping[str, Sequence[fl
         "position, from 7e-7 to 0.05. With a bfloat16 input its tables start at 0.002 and join "
         "that line near 100,000. Cast to bfloat16 it rises from 0.02 and reaches 2, the largest "
         "error there is, near 2,000. rotary-embedding-torch with bfloat16 stays at 0.002 up to "
-        "256 and then jumps to 2. Emulated TF32 rises from 0.004 and jumps past 2,048.",
+        "256 and then jumps to 2.",
     )
 
 
