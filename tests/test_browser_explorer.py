@@ -179,7 +179,7 @@ def test_it_shows_what_the_package_computes(visitors, data, width, states, subte
             close(shares, expected.shares, 0.00501)
             close(weight, 100 * expected.weights[state["key"]], 0.0501)
             where = page.locator(".rope-explorer .where").inner_text()
-            assert f" at {expected.m}, key" in where
+            assert f" at position {expected.m}, key" in where
             assert f" at {expected.m - expected.distance}," in where
             drawn = page.evaluate(DRAWN)
             drawn_dials(drawn, state, expected)
@@ -299,10 +299,8 @@ def drawn_vectors(drawn, state, expected):
         marked = [plane for plane, bar in zip(planes.tolist(), bars, strict=True) if bar[-1]]
         chosen = [plane for plane in planes.tolist() if plane in two]
         assert marked == chosen
-        named = drawn["planes"][which]
-        assert (
-            named == planes.tolist() or named == chosen
-        )  # where there is room, or the marked ones
+        # Where there is room all are named, or the marked ones.
+        assert drawn["planes"][which] in (planes.tolist(), chosen)
         centres = [x + wide / 2 for x, _, _, wide, _ in bars]
         for j, pair in enumerate(drawn["pairs"][which]):
             close(pair, [centres[i] for i in (planes == j).nonzero().flatten()], 1e-6)
@@ -333,7 +331,7 @@ def test_the_pointer_tries_a_key_and_a_press_keeps_it(visitors):  # noqa: F811
     assert "at 38, distance 5" in where.inner_text()
     page.locator('input[name="shift"]').press("ArrowRight")  # the pointer still tries
     away.hover()
-    assert "at 44, key" in where.inner_text() and "at 43, distance 1" in where.inner_text()
+    assert "at position 44, key" in where.inner_text() and "at 43, distance 1" in where.inner_text()
     page.locator(".back").click()
     key.click()
     away.hover()
@@ -342,9 +340,11 @@ def test_the_pointer_tries_a_key_and_a_press_keeps_it(visitors):  # noqa: F811
     assert "at 38, distance 5" in where.inner_text()
     page.get_by_label("query", exact=True).check()
     text.locator('[data-place="20"]').click()
-    assert "at 20, key" in where.inner_text() and "at 20, distance 0" in where.inner_text()
+    assert "at position 20, key" in where.inner_text() and "at 20, distance 0" in where.inner_text()
     text.locator('[data-place="60"]').click()  # the key that was chosen is there again
-    assert "at 60, key" in where.inner_text() and "at 38, distance 22" in where.inner_text()
+    assert (
+        "at position 60, key" in where.inner_text() and "at 38, distance 22" in where.inner_text()
+    )
 
 
 def test_the_key_is_dragged_on_the_curve_and_on_its_dots(visitors):  # noqa: F811
@@ -460,7 +460,9 @@ def test_what_is_asked_and_answered_is_what_is_drawn(visitors, data):  # noqa: F
     assert falls.index(max(falls)) == drag["right"]
     for option, (first, last) in zip(drag["options"], parts, strict=True):
         assert option.endswith(f", {first} to {last}")
-    assert drag["answer"].startswith(f"Plane 0 alone {lost[0]:.1f} of {score - less:.1f}: ")
+    assert drag["answer"].startswith(
+        f"Plane 0 alone takes {lost[0]:.1f} of the {score - less:.1f}: "
+    )
     assert "its hand has gone from right to left." in drag["answer"]
     (x, *_), (then, *_) = before["dials"][0]["hand"], after["dials"][0]["hand"]
     assert x > 0.9 * 62 and then < -0.9 * 62
@@ -479,7 +481,7 @@ def test_what_is_asked_and_answered_is_what_is_drawn(visitors, data):  # noqa: F
     assert [bool(outside) for outside in found] == [i == stretch["right"] for i in range(3)]
     slower = THETA / torch.tensor(data["stretches"][2]["inv_freq"], dtype=torch.float64)
     assert stretch["answer"].startswith(
-        f"It slows plane 7 down by {slower[7]:.1f}, and only plane 15 by {slower[15]:.0f}:"
+        f"It slows plane 7 by a factor of {slower[7]:.1f}, and only plane 15 by {slower[15]:.0f}:"
     )
     assert slower[14] < 3.7 and "eight of the nine stay outside." in stretch["answer"]
 
@@ -555,11 +557,13 @@ def test_after_a_guess_the_answer_and_its_dials_are_in_sight(visitors, data, siz
         assert 0 < answer[0] < answer[1] <= strip[0] and 0 < two[0] < faces[1] <= strip[0]
         changes = page.locator(".changes").inner_text()
         states = [Expected(data, START | question[when]) for when in ("before", "after")]
-        scores = re.search(r"score (\S+) → (\S+);", changes).groups()
-        close([number(score) for score in scores], [state.score for state in states], 0.00501)
-        shown = re.search(r"weight (\S+)% → (\S+)%", changes).groups()
-        weights = [100 * state.weights[state.key] for state in states]
-        close([number(weight) for weight in shown], weights, 0.0501)
+        computed = [(x.score, 100 * x.weights[x.key], x.vectors[0][2]) for x in states]
+        names = ("score", "weight", "coordinate 2 of the query")
+        for name, *pair in zip(names, *computed, strict=True):
+            shown = re.findall(rf"{name}: (\S*\d)%? → (\S*\d)%?[;.]", changes)
+            assert len(shown) == (name in question["numbers"])
+            for two in shown:
+                close([number(x) for x in two], pair, 0.0501 if name == "weight" else 0.00501)
         page.locator(".guess .answer button").click()
         assert 0 < edges(page, ".guess")[0] < edges(page, ".guess")[1] < edges(page, ".strip")[0]
     assert "9 → 8" in changes  # planes at new angles, of the last question

@@ -141,8 +141,8 @@ def test_figures_drawn_by_their_own_scripts_are_pictures(pair):
         assert node["alt"] == box["aria-label"]
         data = b64decode(node["src"].partition(",")[2])
         image = np.asarray(Image.open(BytesIO(data)).convert("RGB")).astype(int)
-        coloured = (image.max(-1) - image.min(-1) > 60).mean()
-        assert image.shape[1] > 1000 and coloured > 0.005
+        coloured = (image.max(-1) - image.min(-1) > 15).mean()
+        assert image.shape[1] > 1000 and coloured > 0.1
 
 
 @pytest.mark.parametrize("what", [".caption-number", ".section-number", ".eqno", "figcaption"])

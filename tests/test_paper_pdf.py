@@ -211,11 +211,11 @@ def test_no_figure_is_blank_and_none_is_cut_from_its_caption(articles, drawn, te
 
 
 def colour_above(page, words: str) -> int:
-    """Coloured pixels in the 140 millimetres above a caption, where the page is 72 to the inch."""
+    """Coloured pixels in the 60 millimetres above a caption, where the page is 72 to the inch."""
     textpage = page.get_textpage()
     first, _ = textpage.search(words).get_next()
     bottom = int(page.get_height() - textpage.get_charbox(first)[3])
     image = np.asarray(page.render(scale=1).to_pil().convert("RGB")).astype(int)
-    band = image[max(0, bottom - 400) : bottom]
+    band = image[max(0, bottom - 170) : bottom]
     is_link = np.abs(band - np.array(LINK)).max(-1) < 60
     return int(((band.max(-1) - band.min(-1) > 15) & ~is_link).sum())

@@ -96,8 +96,9 @@ def explorer(
     stretches: what the reader may stretch the spectrum by, under the names they are shown by.
     start: layer, head, query and key that it opens with, the last two as places in the text; and,
     if not 0 and three quarters of the planes, `fast` and `slow`, the planes that are large.
-    questions: what it asks; each has `ask`, `options`, `right` (which of them), `answer` and the
-    states `before` and `after` the guess, as `start` and with `distance`, `shift`, `stretch`.
+    questions: what it asks; each has `ask`, `options`, `right` (which of them), `answer`, the
+    `numbers` that it says before and after the guess, and the states `before` and `after` it, as
+    `start` and with `distance`, `shift`, `stretch`.
     Raises ValueError for a text and tokens of unequal length, and as `vectors` does.
     """
     if len(text) != len(tokens):

@@ -35,7 +35,7 @@ DRAWN_BY_SCRIPT = "[aria-label]:not(.rope-chart):has(> script):has(> noscript)"
 
 # For a photo: no part of the page over the figure, and in it nothing to press or to be asked.
 BARE = """header, .skip-link, .pst-skip-link, #pst-skip-link, .bd-header-article,
-label:has(:is(input, select)), .guess, .pick, .back { display: none !important }"""
+.guess, .pick, .strip { display: none !important }"""
 
 
 def mathjax(html: Path) -> str:

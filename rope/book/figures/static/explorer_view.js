@@ -21,16 +21,16 @@ function ropeExplorer(root) {
       ● the angle of the rotation, ◆ where training never had it
     </p>
     <div class="dials" role="group" aria-label="Planes, from the fastest to the slowest"></div>
-    <div class="curve"></div>
-    <div class="near"></div>
     <div class="top">
       <details><summary>Choose a head</summary><div class="heads" role="group" aria-label="Head"></div><p class="small">a row a layer, a column a head</p></details>
       <div class="reads">
         <p class="text" aria-hidden="true"></p>
-        <div class="pick" role="radiogroup" aria-label="The pointer on the text chooses"></div>
+        <div class="pick" role="radiogroup" aria-label="A press on the text chooses"></div>
       </div>
     </div>
     <div class="vectors"></div>
+    <div class="curve"></div>
+    <div class="near"></div>
     <div class="strip">
       <p class="said" aria-live="polite"><span class="score"></span> <span class="where"></span></p>
       <div class="controls"></div>
@@ -98,7 +98,7 @@ function ropeExplorer(root) {
     if (chosen) change(chosen);
     chosen = null;
   });
-  add(part("pick"), "span", {}, "the pointer chooses:");
+  add(part("pick"), "span", {}, "a press chooses:");
   for (const name of ["key", "query"]) {
     const label = add(part("pick"), "label", {}, `<input type="radio" name="picks" value="${name}"> ${name}`);
     label.firstChild.checked = name === picks;
@@ -201,21 +201,27 @@ function ropeExplorer(root) {
     return draw();
   }
 
-  // Returns what stands in the line of the score, as numbers.
+  // Returns the numbers that a question can compare.
   function draw() {
     const hands = model.hands(state);
     const weights = model.weights(state);
     const { m, n } = model.positions(state);
     const strange = hands.map((hand, j) => (hand.inside ? -1 : j)).filter((j) => j >= 0);
-    const read = { score: plain(model.score(state)), weight: (100 * weights[state.key]).toFixed(1) + "%", "planes at new angles": strange.length };
+    const rotated = ["q", "k"].map((which) => model.rotated(state, which, state.interleaved));
+    const read = {
+      score: plain(model.score(state)),
+      weight: (100 * weights[state.key]).toFixed(1) + "%",
+      "coordinate 2 of the query": plain(rotated[0][2]),
+      "planes at new angles": strange.length,
+    };
 
     signs.forEach((node, place) => {
       node.style.setProperty("--weight", place <= state.query ? Math.sqrt(weights[place]).toFixed(3) : "0");
       node.className = place === state.query ? "query" : place === state.key ? "key" : place > state.query ? "ahead" : "";
     });
-    part("score").textContent = `score ${read.score} = the sum of ${model.planes} planes; weight ${read.weight}`;
+    part("score").textContent = `score ${read.score} = the sum of ${model.planes} shares; weight ${read.weight}`;
     part("where").textContent =
-      `layer ${state.layer}, head ${state.head}: query ‘${shown(model.text[state.query])}’ at ${m}, key ‘${shown(model.text[state.key])}’ at ${n}, distance ${state.distance}` +
+      `layer ${state.layer}, head ${state.head}: query ‘${shown(model.text[state.query])}’ at position ${m}, key ‘${shown(model.text[state.key])}’ at ${n}, distance ${state.distance}` +
       (strange.length ? `; planes at new angles: ${ranges(strange)}` : "");
     drawings += 1;
     drawDials(hands);
@@ -228,10 +234,9 @@ function ropeExplorer(root) {
     const scores = model.curve(state);
     part("curve").innerHTML = curve(scores, state.distance, model.trained, width);
     part("near").innerHTML = near(scores, state.distance, held ?? state.distance, model.trained, width);
-    const both = ["q", "k"].map((which) => model.rotated(state, which, state.interleaved));
-    part("vectors").innerHTML = both
+    part("vectors").innerHTML = rotated
       .map((values, i) => {
-        const name = i ? `key at ${n}` : `query at ${m}`;
+        const name = i ? `key at position ${n}` : `query at position ${m}`;
         const most = Math.max(...values.map(Math.abs));
         return `<p>the rotated ${name}, coordinates by plane</p>` + coordinates(values, most, [state.fast, state.slow], state.interleaved, width, `The ${values.length} coordinates of the rotated ${name}.`);
       })
@@ -314,7 +319,7 @@ function ropeGuesses(panel, questions, show, play) {
   const reveal = (node) => node.scrollIntoView({ block: "nearest", behavior: "instant" });
   let number = 0;
   function pose() {
-    const { ask, options, right, answer, before, after } = questions[number];
+    const { ask, options, right, answer, numbers, before, after } = questions[number];
     box.innerHTML = `<p class="ask"><strong>Guess ${number + 1} of ${questions.length}.</strong> ${ask}</p><p class="options"></p><p class="answer"></p>`;
     options.forEach((option, i) => {
       const button = document.createElement("button");
@@ -322,9 +327,7 @@ function ropeGuesses(panel, questions, show, play) {
       button.innerHTML = option;
       button.addEventListener("click", () => {
         const [was, is] = play(before, after);
-        const changes = Object.keys(is)
-          .filter((name) => is[name] || was[name])
-          .map((name) => `${name} ${was[name]} → ${is[name]}`);
+        const changes = numbers.map((name) => `${name}: ${was[name]} → ${is[name]}`);
         const said = box.querySelector(".answer");
         said.innerHTML = `<strong>${i === right ? "✓ So it is" : "Not so"}: ${options[right]}.</strong> ${answer} <span class="changes">Before → after: ${changes.join("; ")}.</span> `;
         box.querySelector(".options").remove();
