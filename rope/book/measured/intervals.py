@@ -1,6 +1,7 @@
 """A mean with its interval: what a few independent measurements say, and how surely.
 
 95% intervals by Student's t: mean ± t s / sqrt(n), s the standard deviation of the n values.
+A difference is *clear* if its mean is at least twice the half-width, the one rule of all chapters.
 """
 
 import math
@@ -10,18 +11,21 @@ from statistics import stdev
 
 #: What 95% of Student's distribution lies within, for 1, 2, ... degrees of freedom.
 T_95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
+#: The probability that equals are called clear: of 2 T_95 or more, on either side.
+EQUALS_CLEAR = (0.025, 0.0132, 0.0078, 0.0051, 0.0036, 0.0027, 0.0021, 0.0017, 0.0014, 0.0012)
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean and half the width of its 95% interval.
+    """A mean and half the width of its 95% interval, over so many seeds.
 
-    >>> Interval(2.0, 0.5).low, Interval(2.0, 0.5).high
-    (1.5, 2.5)
+    >>> Interval(2.0, 0.5).low, Interval(2.0, 0.5).high, Interval(2.0, 1.5).clear
+    (1.5, 2.5, False)
     """
 
     mean: float
     half: float
+    seeds: int = 5
 
     @property
     def low(self) -> float:
@@ -32,6 +36,11 @@ class Interval:
     def high(self) -> float:
         """The upper end."""
         return self.mean + self.half
+
+    @property
+    def clear(self) -> bool:
+        """Whether a difference is clear."""
+        return self.mean != 0 and abs(self.mean) >= 2 * self.half
 
     def __str__(self) -> str:
         return f"{self.mean:.3f} ± {self.half:.3f}"
@@ -49,4 +58,35 @@ def interval(values: Sequence[float]) -> Interval:
             f"values has {count} numbers; it must have 2 to {len(T_95) + 1}, such as one for each "
             "seed: measure more of them, or fewer"
         )
-    return Interval(sum(values) / count, T_95[count - 2] * stdev(values) / math.sqrt(count))
+    half = T_95[count - 2] * stdev(values) / math.sqrt(count)
+    return Interval(sum(values) / count, half, count)
+
+
+def verdict(one: Sequence[float], other: Sequence[float] | None = None, form: str = "+.2f") -> str:
+    """A paired comparison in words: by how much one is above the other, and whether it is clear.
+
+    one, other: a value for each seed, in the same order; `one` alone: the differences themselves.
+    form: how the mean is written; its half-width without the sign.
+
+    >>> verdict([1.2, 1.3, 1.1], [1.0, 1.0, 1.0])
+    '+0.20 ± 0.25, not clear, 3 seeds'
+    >>> verdict([0.2, 0.21, 0.19], form="+.0%")
+    '+20% ± 2%, clear, 3 seeds'
+    """
+    pairs = zip(one, other, strict=True) if other is not None else ((a, 0.0) for a in one)
+    of = interval([a - b for a, b in pairs])
+    word = "clear" if of.clear else "not clear"
+    return f"{of.mean:{form}} ± {of.half:{form.lstrip('+')}}, {word}, {of.seeds} seeds"
+
+
+def false_clears(comparisons: int, seeds: int = 5) -> str:
+    """What the rule lets through: of so many comparisons of equals, how many come out clear.
+
+    >>> false_clears(21)
+    'of 21 comparisons of equals, 5 seeds each, 0.11 would be called clear on average'
+    """
+    expected = comparisons * EQUALS_CLEAR[seeds - 2]
+    return (
+        f"of {comparisons} comparisons of equals, {seeds} seeds each, {expected:.2f} would be "
+        "called clear on average"
+    )

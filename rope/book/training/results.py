@@ -1,7 +1,8 @@
 """The recorded comparison, read: chapters "What training shows" and those after it.
 
 `recorded()` is the record that `python -m rope.book.training sweep` wrote; `trained()` the model of
-its first rotary run; `interval` says what the seeds of a method agree on.
+its first rotary run; `interval` says what the seeds of a method agree on,
+`verdict` what they say of two.
 """
 
 import json
@@ -14,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from rope.book.measured.intervals import Interval, interval
+from rope.book.measured.intervals import Interval, false_clears, interval, verdict
 from rope.book.training.corpus import Corpus
 from rope.book.training.decoder import Decoder
 from rope.book.training.experiment import TEXT, Experiment
@@ -23,7 +24,8 @@ RECORDED = Path(__file__).parent / "recorded"
 FILES = {"first": "sweep.json", "second": "second.json", "third": "third.json"}
 Run = dict[str, Any]
 
-__all__ = ["Interval", "Kept", "interval", "recorded", "runs", "steps_to", "trained"]
+__all__ = ["Interval", "Kept", "false_clears", "interval", "recorded", "runs", "steps_to",
+           "trained", "verdict"]  # fmt: skip
 
 
 @cache
