@@ -24,7 +24,6 @@ from rope.book.training.reading import clamped, profiled, profiles
 from rope.book.training.second import (
     ADJUSTING_STEPS,
     CODE,
-    CODE_METHODS,
     FAR,
     FINDERS,
     LONG_SEQUENCES,
@@ -45,11 +44,12 @@ EXACT = replace(RECALLED, position="t5-exact")
 ONE_LAYER = [
     replace(RECALLED, layers=1, questions=4, position=name) for name in ("rope", "t5-exact")
 ]
+SHORT_METHODS = ("rope", "none", "sinusoidal", "learned")  # and those it leads most
 GROUPS = ("none", "unfinished", "finished", "all")
 RANGES = ((0, 16), (16, 64), (64, 128))  # of distances, whose mean scores are compared
 
 _BY_BASE = [replace(EVEN, base=base) for base in BASES]
-_SHORT = [replace(CODE_SHORT, position=name) for name in CODE_METHODS]
+_SHORT = [replace(CODE_SHORT, position=way) for way in SHORT_METHODS]
 _FINDERS = [replace(LOOKUP, position=name) for name in FINDERS]
 
 THIRD = (
@@ -58,7 +58,8 @@ THIRD = (
     *seeded(_BY_BASE, [0, 1, 2]),
     *seeded([replace(TEXT, position="none")]),
     *seeded(_SHORT, [0, 1, 2]),
-    *seeded(_FINDERS, [0, 1, 2]),
+    *seeded(_FINDERS, [0]),
+    *seeded(_FINDERS, [1, 2]),
 )
 
 
