@@ -141,7 +141,6 @@ DRAWINGS = {
     ),
     "above RoPE": lambda: training.above_reference({"short": ABOVE, "long": ABOVE}),
     "cells": lambda: keys_that_move.cells(0.5, {3: (PATH, PATH[:1].expand(3)), 9: (PATH, PATH)}),
-    "gaps": lambda: training.gap_curves(curves(none=0.5, learned=0.1)),
     "tiles": lambda: tiles(5, (18, 9), 4, (0, 2)),
     "decoding": lambda: decoding(7),
     "padded": lambda: attention.padded_picture(PADDED, PADDED[:, None] <= PADDED[:, :, None]),
@@ -184,7 +183,6 @@ SAID = {
         "the stored one is in 1 and ends 0.0 cells right and 0.0 down.",
         "the stored one is in 3 and ends 3.0 cells right and 2.0 down.",
     ],
-    "gaps": ["no positions at most 4.60, after 0 steps, and 0.50 after 40"],
     "tiles": ["2 times 8 tiles of 4 tokens and 4 heads, 5 across for queries and 3 for keys"],
     "decoding": ["launches 9 kernels one after another, 7 of them the rotation's"],
     "padded": [

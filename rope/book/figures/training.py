@@ -27,8 +27,8 @@ def above_reference(
     values: Mapping[str, Mapping[str, Sequence[float]]], near: float = 0.2
 ) -> Picture:
     """Losses above the reference's: a column a setting, a row a method, a dot a seed, a bar for the
-    95% t interval, a mark at its middle. The methods whose means are all nearer than `near` stand
-    above the others, on a scale of their own.
+    95% t interval, a mark at its middle. The methods whose means are all nearer than `near`
+    stand above the others, if both are there, on a scale of their own.
 
     values: by the words for a setting ("text, 128"), by method, the differences seed by seed.
     Sorted by the first setting's means. Raises ValueError for a single seed.
@@ -39,11 +39,12 @@ def above_reference(
         words: {name: interval(found[name]) for name in names} for words, found in values.items()
     }
     close = [n for n in names if all(abs(found[n].mean) < near for found in lines.values())]
-    parts = [close, [name for name in names if name not in close]]
+    parts = [part for part in (close, [name for name in names if name not in close]) if part]
     figure, axes = subplots(
-        2, len(values), height=1.6 + 0.3 * len(names), sharex="row", sharey="row", squeeze=False,
-        height_ratios=[len(part) for part in parts],
+        len(parts), len(values), height=0.8 * len(parts) + 0.3 * len(names), sharex="row",
+        sharey="row", squeeze=False, height_ratios=[len(part) for part in parts],
     )  # fmt: skip
+    two = len(parts) == 2
     for part, row in zip(parts, axes, strict=True):
         for (words, methods), ax in zip(values.items(), row, strict=True):
             ax.axvline(0, color=MUTED, linewidth=1)
@@ -61,7 +62,8 @@ def above_reference(
         row[0].set_ylim(len(part) - 0.5, -0.5)
     for words, ax in zip(values, axes[0], strict=True):
         ax.set_title(words)
-    figure.supxlabel(f"final loss minus {label(REFERENCE)}'s, nats; two scales", fontsize=10)
+    axis = f"final loss minus {label(REFERENCE)}'s, nats{'; two scales' * two}"
+    figure.supxlabel(axis, fontsize=10)
     shown = (
         f"{label(name)} {round(line.mean, 3) + 0:+.3f} ± {line.half:.3f}"
         for found in lines.values()
@@ -71,36 +73,9 @@ def above_reference(
     return picture(
         figure,
         alt=f"Final loss minus {label(REFERENCE)}'s, a column a setting, a row a method, a dot a "
-        "seed, a bar for the 95% t interval of the mean; the methods in the upper panels "
-        f"have a scale of their own. {'; '.join(settings)}.",
-    )
-
-
-def gap_curves(gaps: Mapping[str, Sequence[Curve]]) -> Picture:
-    """The loss above the reference's against the step, a label at each line's end.
-
-    gaps: by method, for each seed its steps under "step" and the differences under "loss".
-    Raises ValueError for seeds that were evaluated after different steps.
-    """
-    steps, means = curves_of_seeds(gaps, "step", "loss")
-    figure, ax = subplots(height=2.8)
-    for name, curve in means.items():
-        draw(ax, steps[name], curve, look(name, means))
-    ax.axhline(0, color=MUTED, linewidth=1)
-    ax.set(xlabel="step", ylabel=f"loss minus {label(REFERENCE)}'s, nats")
-    end_labels(
-        ax, [(steps[name][-1], curve.mean[-1], label(name)) for name, curve in means.items()]
-    )
-    courses = "; ".join(
-        f"{label(name)} at most {max(curve.mean):.2f}, after "
-        f"{steps[name][curve.mean.index(max(curve.mean))]:,} steps, and {curve.mean[-1]:.2f} "
-        f"after {steps[name][-1]:,}"
-        for name, curve in means.items()
-    )
-    return picture(
-        figure,
-        alt=f"Loss minus {label(REFERENCE)}'s against the training step, mean of {_seeds(gaps)}; "
-        f"{BAND}. {courses}.",
+        "seed, a bar for the 95% t interval of the mean"
+        f"{'; the methods in the upper panels have a scale of their own' * two}. "
+        f"{'; '.join(settings)}.",
     )
 
 
