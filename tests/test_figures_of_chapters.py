@@ -97,6 +97,7 @@ FOUND = {
     "methods": {"none": [[1.0, 1.0, 0.9], [1.0, 1.0, 0.7]], "learned": [[1.0, 0.9, None]]},
     "bases": {"100": [[1.0, 0.5, 0.1]], "10,000": [[1.0, 1.0, 0.4]]},
 }
+ENDS = {"negative": [28], "lost": [119, 127], "lost too": [191]}
 PADDED = torch.tensor([[-1, 0, 1], [0, 1, 2]])
 COST = {"seconds": {"softmax": [1.0, 4.0, 16.0], "linear": [2.0, 4.0, None]}}
 FLOORS = {"commonest": 0.16, "guessing": 1 / 16}
@@ -139,6 +140,9 @@ DRAWINGS = {
     "found by distance": lambda: finding_a_token.found_by_distance(
         FOUND, [31, 127, 255], 128, 1 / 16
     ),
+    "predicted": lambda: finding_a_token.predicted(
+        {"half": ([1.5, -2.0], [[1.0, 0.75], [1.0, 0.25]])}, [31, 255], {"100": ENDS}, 128
+    ),
     "above RoPE": lambda: training.above_reference({"short": ABOVE, "long": ABOVE}),
     "cells": lambda: keys_that_move.cells(0.5, {3: (PATH, PATH[:1].expand(3)), 9: (PATH, PATH)}),
     "tiles": lambda: tiles(5, (18, 9), 4, (0, 2)),
@@ -173,6 +177,9 @@ SAID = {
     "loss curves": [
         "mean of 2 seeds",
         "After 40 steps, lowest first: no positions 2.000 (1.900 to 2.100)",
+    ],
+    "predicted": [
+        "half: 31: 1.5, 1.00, 255: -2.0, 0.50. base 100: negative 28; lost 119, 127; lost too 191."
     ],
     "above RoPE": [
         "short: xPos -0.030 ± 0.127, no positions +0.600 ± 1.271",

@@ -20,9 +20,10 @@ from rope.book.figures.seeds import (
     end_labels,
     label,
     look,
+    spread,
     spreads,
 )
-from rope.book.figures.style import GRID, INK, MUTED, OCHRE, VERMILION
+from rope.book.figures.style import BLUE, GREEN, GRID, INK, MUTED, OCHRE, VERMILION
 
 REFERENCE = "rope"
 SHOWN = 17  # the question that the moving figure begins with
@@ -66,6 +67,58 @@ def found_by_distance(
         figure,
         alt="Share of names whose symbol is found, against its distance, mean over seeds in a "
         f"band from the least to the greatest; a guess finds {guess:.2f}. {'. '.join(summaries)}.",
+    )
+
+
+def predicted(
+    panels: Mapping[str, tuple[Sequence[float], Runs]],
+    distances: Sequence[int],
+    starts: Mapping[str, Mapping[str, Sequence[int]]],
+    context: int,
+) -> Picture:
+    """What a sum of cosines predicts, and what was found: by distance, and where finding ends.
+
+    panels: by title, the sum at each distance, a line, and the share found, dots for each seed.
+    starts: by base, by words, the distances at which something begins, one or one for each seed.
+    """
+    figure, axes = subplots(len(panels) + 1, 1, height=2.1 * len(panels) + 2.9)
+    said = []
+    for (title, (sums, seeds)), ax in zip(panels.items(), axes, strict=False):
+        ax.set_title(title, loc="left", fontsize=10)
+        ax.plot(distances, sums, "s-", color=OCHRE, markersize=4, linewidth=1.2)
+        share = ax.twinx()
+        for seed in seeds:
+            share.plot(distances, seed, "o", color=BLUE, markersize=4, alpha=0.75)
+        share.set(ylim=(-0.04, 1.04))
+        share.set_ylabel("share found (dots)", color=BLUE)
+        share.grid(False)
+        ax.set_ylabel("sum of cosines (line)", color=OCHRE)
+        means = spread(seeds).mean
+        each = zip(distances, sums, means, strict=True)
+        said.append(title + ": " + ", ".join(f"{d:,}: {c:.1f}, {m:.2f}" for d, c, m in each))
+    last = axes[-1]
+    last.set_title("first distance at which …, by base", loc="left", fontsize=10)
+    looks = zip("xos", (OCHRE, BLUE, GREEN), (0, -0.2, 0.14), strict=True)
+    kinds = dict(zip(next(iter(starts.values())), looks, strict=True))
+    for row, (base, found) in enumerate(starts.items()):
+        for words, places in found.items():
+            mark, colour, aside = kinds[words]
+            heights = [row + aside + 0.06 * seed for seed in range(len(places))]
+            name = words if row == 0 else None
+            last.plot(places, heights, mark, color=colour, markersize=5, label=name)
+        shown = "; ".join(f"{words} {', '.join(map(str, at))}" for words, at in found.items())
+        said.append(f"base {base}: {shown}")
+    last.set_yticks(range(len(starts)), list(starts))
+    last.set(ylim=(len(starts) - 0.4, -0.5))
+    last.legend(loc="upper center", bbox_to_anchor=(0.45, -0.28), labelspacing=0.2)
+    for ax in axes:
+        shapes.mark(ax, context)
+        ax.set(xlim=(25, 4000), xscale="log")
+        ax.set_xticks([32, 128, 512, 2048], ["32", "128", "512", "2,048"])
+        ax.minorticks_off()
+    last.set_xlabel(f"distance (dotted: the trained length, {context})")
+    return picture(
+        figure, alt=f"By distance, a sum of cosines and the mean share found. {'. '.join(said)}."
     )
 
 
