@@ -88,7 +88,6 @@ LATE["learned"] = [[2.0, 1.9, 1.8, None, None]] * 2
 WAVES = [6.28, 62.8, 628.0]
 ABOVE = {"none": [0.5, 0.7], "xpos": [-0.02, -0.04]}
 PLANES = {"stopped": [[0.1, 0.3, 0.0], [0.1, 0.1, 0.0]], "silenced": [[0.2, 0.1, 0.5]]}
-PARTS = [[0.5] * 128, [1.0] * 16 + [0.25] * 112, [2.0] * 64 + [-1.0] * 64]
 RECALL = {
     name: [{"distance": [1, 2], "accuracy": [0.9, share]} for share in shares]
     for name, shares in (("none", (0.1, 0.3)), ("rope", (0.7, 0.9)))
@@ -150,6 +149,7 @@ DRAWINGS = {
     "padded": lambda: attention.padded_picture(PADDED, PADDED[:, None] <= PADDED[:, :, None]),
     "cost": lambda: properties.cost_against_length([128, 256, 512], COST),
     "by plane": lambda: uses.by_plane(PLANES, WAVES, 128),
+    "drop": lambda: uses.drop_by_plane({"far": (WAVES, [WAVES], [WAVES, WAVES])}),
     "base": lambda: uses.base_curve([100, 10_000], LOSSES, bound=4000),
     "by position": lambda: by_position(LATE, EDGES, 128),
 }
@@ -607,13 +607,6 @@ def test_the_chart_draws_the_chosen_head(layer, head):
     said = chart.to_dict()["description"]
     assert "head 0 of layer 1 looks back the least, by 0.0 characters" in said
     assert "head 1 of layer 0 the most, by 1.0" in said
-
-
-@pytest.mark.parametrize(("first", "last", "fall"), [(0, 2, 3.75), (1, 1, 0.75), (2, 0, 3.75)])
-def test_the_chart_adds_up_the_chosen_planes(first, last, fall):
-    svg = rendered(uses.fall_by_planes(PARTS, 1, 2), first=first, last=last)
-    low, high = sorted((first, last))
-    assert f"planes {low} to {high}: {fall:.2f} of a fall of 3.75" in texts(svg)
 
 
 SIZES = {"M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}

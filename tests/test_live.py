@@ -39,7 +39,7 @@ COUNTS = {
     "rotation_in_two_dimensions": 8,
     "rotations_that_commute": 2,
     "two_layouts": 2,
-    "what_the_model_uses": 2,
+    "what_the_model_uses": 3,
     "why_position": 3,
     "why_rotation": 8,
 }

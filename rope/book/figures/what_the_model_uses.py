@@ -13,12 +13,11 @@ import altair as alt
 import numpy as np
 
 from rope.book.figures import Picture, chart, picture, shapes, subplots
-from rope.book.figures.seeds import look, spreads
+from rope.book.figures.seeds import Runs, look, spread, spreads
 from rope.book.figures.style import BLUE, GREEN, MUTED, VERMILION
 
 SIDE = 288  # pixels of a map: 32 cells of 9
 SHOWN = {" ": "·", "\n": "↵", "\t": "⇥"}  # what leaves no mark gets one
-NEAR, FAR = 16, 64  # a fall is the mean score at 0 ... NEAR-1 less that from FAR on
 
 Grid = Sequence[Sequence[Sequence[float]]]
 
@@ -64,58 +63,44 @@ def by_plane(
     )
 
 
-def fall_by_planes(parts: Sequence[Sequence[float]], first: int, last: int) -> Any:
-    """The mean score against the distance, and the part of it that a range of planes makes.
+def drop_by_plane(
+    panels: Mapping[str, tuple[Sequence[float], Runs, Runs]],
+) -> Picture:
+    """Each plane's share of a drop of the mean score, in percent: predictions, and seeds on them.
 
-    parts: `[P][S]`, what each plane adds to the mean score at each distance; first, last: the range
-    that the sliders open on.
+    panels: by the words above the panel, the shares with equal norms, and for each seed those with
+    its mean norms, both without phases, and those of its model.
     """
-    planes, size = len(parts), len(parts[0])
-    rows = alt.Chart(alt.sequence(0, planes * size, as_="k")).transform_calculate(
-        plane=f"floor(datum.k/{size})", distance=f"datum.k % {size}"
-    )
-    rows = rows.transform_calculate(part="parts[datum.plane][datum.distance]")
-    inside = "datum.plane >= min(first, last) && datum.plane <= max(first, last)"
-    places: dict[str, Any] = {
-        "x": chart.x("distance:Q", "distance δ", (0, size - 1)),
-        "y": chart.y("score:Q", "mean score"),
-    }
-    total: dict[str, Any] = {"score": "sum(part)", "groupby": ["distance"]}
-    every, chosen = (
-        kept.transform_aggregate(**total).encode(**places)
-        for kept in (rows, rows.transform_filter(inside))
-    )
-    weight = (
-        f"datum.distance < {NEAR} ? {1 / NEAR} : datum.distance < {FAR} ? 0 : {-1 / (size - FAR)}"
-    )
-    falls = rows.transform_calculate(
-        fall=f"datum.part*({weight})", kept=f"{inside} ? 1 : 0"
-    ).transform_calculate(inside="datum.fall*datum.kept")
-    words = chart.reading(
-        "'planes ' + min(first, last) + ' to ' + max(first, last) + ': '"
-        " + format(datum.inside, '.2f') + ' of a fall of ' + format(datum.whole, '.2f')",
-        y=10,
-        x=4,
-        size=14,
-        of=falls.transform_aggregate(inside="sum(inside)", whole="sum(fall)"),
-    ).properties(width=300, height=20)
-    lines = alt.layer(
-        every.mark_line(color=MUTED, strokeWidth=1.5, strokeDash=[4, 2]),
-        chosen.mark_line(color=BLUE, strokeWidth=3, strokeDash=[1, 0]),
-    ).properties(width=300, height=240)
-    table = np.asarray(parts)
-    fall = table[:, :NEAR].mean(axis=1) - table[:, FAR:].mean(axis=1)
-    falls_by_plane = ", ".join(f"{value:.2f}" for value in fall)
-    return chart.finish(
-        alt.vconcat(words, lines, spacing=6).add_params(
-            chart.slider("first", 0, planes - 1, 1, first, "first plane"),
-            chart.slider("last", 0, planes - 1, 1, last, "last plane"),
-            alt.param(name="parts", value=[[round(x, 3) for x in line] for line in table.tolist()]),
-        ),
-        alt_text=f"The mean score against distances 0 to {size - 1}, dashed, and the part of it "
-        "that the chosen planes make, bold. The fall from the distances below "
-        f"{NEAR} to those from {FAR} on is {fall.sum():.2f}; plane by plane, highest frequency "
-        f"first: {falls_by_plane}.",
+    planes = np.arange(len(next(iter(panels.values()))[0]))
+    figure, _ = subplots(len(panels), 1, height=1.1 + 2.2 * len(panels), sharex=True)
+    summaries = []
+    for ax, (title, (equal, norms, models)) in zip(figure.axes, panels.items(), strict=True):
+        bar: dict[str, Any] = {"color": MUTED, "alpha": 0.35, "width": 0.8}
+        ax.bar(planes, equal, label="geometry: equal norms, no phases", **bar)
+        dot: dict[str, Any] = {"linestyle": "none", "markeredgewidth": 0}
+        means = np.array(spread(norms).mean)
+        ax.plot(planes - 0.22, means, "D", color=VERMILION, markersize=5, **dot)
+        for seed in np.array(models, dtype=float):
+            ax.plot(planes + 0.16, seed, "o", color=BLUE, markersize=4.5, alpha=0.7, **dot)
+        ax.axhline(0, color=MUTED, linewidth=1)
+        ax.set_title(title, loc="left", fontsize=10)
+        shown = {"geometry": equal, "mean norms": means, "models": spread(models).mean}
+        summaries += [
+            f"{title}, {name}: " + ", ".join(f"{value:.0f}" for value in values)
+            for name, values in shown.items()
+        ]
+    ax.lines[0].set_label("their mean norms, no phases (mean)")
+    ax.lines[1].set_label("these models, a dot a seed")
+    ax.set(xlabel="plane $j$", xticks=planes[::2])
+    marks, words = ax.get_legend_handles_labels()  # lines come first
+    figure.legend([marks[2], *marks[:2]], [words[2], *words[:2]], loc="outside upper left")
+    figure.supylabel("share of the drop, %", fontsize=10)
+    return picture(
+        figure,
+        alt=f"{len(panels)} panels over {len(planes)} planes, highest frequency first: bars for "
+        "the share of a drop that geometry predicts, diamonds for that of the models' mean norms "
+        "without phases, dots for that of each model. In percent, means over seeds. "
+        f"{'; '.join(summaries)}.",
     )
 
 
