@@ -37,7 +37,11 @@ from rope.book.figures import rotary_attention as attention
 from rope.book.figures import rotation_in_two_dimensions as plane
 from rope.book.figures import what_the_model_uses as uses
 from rope.book.figures import why_rotation as why
-from rope.book.figures.beyond_the_trained_length import attention_by_distance, by_position
+from rope.book.figures.beyond_the_trained_length import (
+    attention_by_distance,
+    by_position,
+    undone,
+)
 from rope.book.figures.on_the_gpu import (
     LANES,
     LOADS,
@@ -152,6 +156,7 @@ DRAWINGS = {
     "drop": lambda: uses.drop_by_plane({"far": (WAVES, [WAVES], [WAVES, WAVES])}),
     "base": lambda: uses.base_curve([100, 10_000], LOSSES, bound=4000),
     "by position": lambda: by_position(LATE, EDGES, 128),
+    "undone": lambda: undone({"few": {"last": [0.5, 0.7], "random": [0.1, 0.1]}}, {"few": 1}),
 }
 
 
@@ -219,6 +224,7 @@ SAID = {
         "learned 1.80, 1.80 from 64 to 128, where it ends",
         "RoPE 1.80, 4.00 from 512 to 2,048",
     ],
+    "undone": ["few: expected 100%, last 60% ± 127%, random 10% ± 0%."],
 }
 WRITTEN = {
     "seen from q": {"area 3", "dot product 4"},
@@ -226,6 +232,7 @@ WRITTEN = {
     "padded": {"−1", "row 0: slots", "row 1: slots", "slot of the query"},
     "two orders": {"a b: b becomes (0.25, 0.75)", "0.75", "weight of b"},
     "by position": {"learned (to 128)", "trained length 128"},
+    "undone": {"few: last", "few: random", "share of the rise undone"},
     "base": {"bound 4,000"},
     "tiles": {"18 heads of queries", "9 of keys", "cos, sin"},
     "decoding": {"eager: 9 launches", "time, a scheme: lengths are chosen, not measured"},

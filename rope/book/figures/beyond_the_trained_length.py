@@ -1,6 +1,7 @@
 """The loss and the attention of trained models up to many times the trained length.
 
-Chapter "Beyond the trained length": the loss at each position, and how much attention goes how far.
+Chapter "Beyond the trained length": the loss at each position, how much attention goes how far, and
+what of the rise replaced distances undo.
 """
 
 import math
@@ -9,13 +10,17 @@ from itertools import pairwise
 from typing import Any
 
 import altair as alt
+from matplotlib.ticker import PercentFormatter
 
 from rope.book.figures import Picture, chart, picture, shapes, subplots
 from rope.book.figures.seeds import Runs, Spread, draw, early_end, end_labels, label, look, spreads
-from rope.book.figures.style import BLUE, INK
+from rope.book.figures.style import BLUE, INK, MUTED, VERMILION
+from rope.book.measured.intervals import interval
 
 WIDTH = 250  # of the moving figure
 ROW = 20  # pixels of one range of distances
+
+WAYS = ((BLUE, "o"), (VERMILION, "s"))  # of replacing a distance
 
 Shares = Mapping[int, Sequence[float]]  # by the length of the text, one a range of distances
 
@@ -67,6 +72,42 @@ def _losses(lines: Mapping[str, Spread], edges: Sequence[int], context: int) -> 
         f"{edges[-1]:,}, mean of the seeds; the band runs from the least to the greatest seed; a "
         f"dotted line marks the trained length, {context:,}. From {edges[within]:,} to "
         f"{edges[within + 1]:,}, and then at the end of the line: " + "; ".join(losses) + "."
+    )
+
+
+def undone(
+    shares: Mapping[str, Mapping[str, Sequence[float]]], predicted: Mapping[str, float]
+) -> Picture:
+    """The share of a rise that each way undoes in each group of planes, a mark a seed, a bar for
+    the 95% t interval; a line across the group's rows where a theory expects them.
+
+    shares: by group, by way (two at most), seed by seed; predicted: by group.
+    Raises ValueError for a single seed.
+    """
+    rows = [(group, way, seeds) for group, ways in shares.items() for way, seeds in ways.items()]
+    figure, ax = subplots(height=1.2 + 0.36 * len(rows))
+    said, places = [], iter(range(len(rows)))
+    for group, ways in shares.items():
+        said.append(f"{group}: expected {predicted[group]:.0%}")
+        for (way, seeds), (colour, marker) in zip(ways.items(), WAYS, strict=False):
+            line, place = interval(seeds), next(places)
+            ax.plot([line.low, line.high], [place, place], "-", color=colour, linewidth=1.5)
+            ax.plot(seeds, [place] * len(seeds), marker, color=colour, markersize=4.5)
+            ax.plot([line.mean], [place], "|", color=INK, markersize=11, markeredgewidth=1.5)
+            said[-1] += f", {way} {line.mean:.0%} ± {line.half:.0%}"
+        top = place - len(ways) + 0.6
+        ax.vlines(predicted[group], top, place + 0.4, INK, linewidth=4, alpha=0.3)
+        ax.axhline(place + 0.5, color=MUTED, linewidth=0.7)
+    ax.set_yticks(range(len(rows)), [f"{group}: {way}" for group, way, _ in rows])
+    ax.set(ylim=(len(rows) - 0.5, -0.5), xlabel="share of the rise undone")
+    ax.xaxis.set_major_formatter(PercentFormatter(1.0))
+    ax.tick_params(axis="y", length=0)
+    ax.grid(visible=False, axis="y")
+    return picture(
+        figure,
+        alt="Share of the rise undone, a row a group of planes and a way to replace far distances, "
+        "a mark a seed, a bar for the 95% t interval of the mean, a broad line where it should "
+        f"be if new angles were all that breaks. {'; '.join(said)}.",
     )
 
 
