@@ -92,7 +92,7 @@ def predicted(
         share.set(ylim=(-0.04, 1.04))
         share.set_ylabel("share found (dots)", color=BLUE)
         share.grid(False)
-        ax.set_ylabel("sum of cosines (line)", color=OCHRE)
+        ax.set_ylabel("sum of cosines (line)")
         means = spread(seeds).mean
         each = zip(distances, sums, means, strict=True)
         said.append(title + ": " + ", ".join(f"{d:,}: {c:.1f}, {m:.2f}" for d, c, m in each))
