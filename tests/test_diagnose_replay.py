@@ -20,7 +20,7 @@ from rope.diagnose.files import read, write
 from rope.diagnose.replay import SHIFT, diagnose_answers, write_probes
 from rope.extensions import YaRN
 
-ENGINES = Path(__file__).parent / "foreign"
+HERE = Path(__file__).parent
 # What a file cannot show: writing into the input, the dtype that an input had, and a NaN's begin.
 UNSEEN = {
     "lucidrains_xpos_dtype", "modalities_activation_dtype", "neox_returns_float32",
@@ -131,7 +131,7 @@ def compiled(source, folder):
     return folder / "engine"
 
 
-C = (ENGINES / "ggml.c").read_text()
+C = (HERE / "foreign/ggml.c").read_text()
 # What is changed in the C program to what, and how the command then names it.
 COSINE = "*a = x0 * cosf(theta) - x1 * sinf(theta)"
 IN_C = [
@@ -166,7 +166,10 @@ def test_a_program_in_javascript_is_diagnosed(tmp_path, capsys):
     probes, answers = tmp_path / "probes.json", tmp_path / "answers.json"
     assert main(["probes", "--head-dim", "128", "-o", str(probes)]) == 0
     assert probes.stat().st_size < 5_000_000
-    run(node, ENGINES / "rotate_half.mjs", "500000", probes=probes, answers=answers)
+    page = json.loads((HERE.parent / "chapters/is_my_rope_right.ipynb").read_text())
+    text = "".join(line for cell in page["cells"] for line in cell["source"])
+    (tmp_path / "engine.mjs").write_text(text.partition("```js\n")[2].partition("```")[0])
+    run(node, tmp_path / "engine.mjs", "500000", probes=probes, answers=answers)
     config = tmp_path / "config.json"
     facts = {"model_type": "llama", "head_dim": 128, "max_position_embeddings": 8192}
     for theta, status in ((5e5, 0), (1e4, 1)):
