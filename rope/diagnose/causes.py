@@ -151,7 +151,11 @@ def _positions(measured: Measured, which: int, probe: Probe) -> Iterator[Finding
     low, high = int(m[first - 1]), int(m[first])
     while high - low > 1 and multiples:
         middle = (low + high) // 2
-        low, high = (low, middle) if _is_wrong(middle, which, measured, probe) else (middle, high)
+        try:
+            wrong_there = _is_wrong(middle, which, measured, probe)
+        except Refusal:  # of what was not asked beforehand
+            break
+        low, high = (low, middle) if wrong_there else (middle, high)
     phases = measured.turns.alpha.angle()
     beyond = phases[first:]
     if len(beyond) > 1 and wrapped(beyond - beyond[-1]).abs().max() < 8 * measured.noise:

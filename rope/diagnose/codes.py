@@ -184,6 +184,16 @@ CODES = {
         "leave what is beyond the rotated width as it is",
         "Rotary attention: part of a head",
     ),
+    "cache-shift": Kind(
+        {
+            "still": "a key in the cache, shifted by {shift:+d}, is left where it was",
+            "reversed": "a key in the cache, shifted by {shift:+d}, goes the other way",
+            "sized": "a key in the cache, shifted by {shift:+d}, is multiplied by {factor:.6g}",
+            "moved": "a key in the cache, shifted by {shift:+d}, is off by {off:.2g}",
+        },
+        "rotate it by the shift: same planes and frequencies, cos and sin of radius 1",
+        "Keys that move",
+    ),
     "input-changed": Kind(
         "it writes into {name}",
         "write into a new tensor, or clone first",

@@ -1,7 +1,7 @@
 """Calling a rotation that we do not know: on copies, in the widest dtype, with refusals kept apart.
 
-Most probing vectors have entries ±1. All have one norm, so that whatever normalises them first
-multiplies them all alike, and they are exact in every dtype.
+Probing vectors are exact in every dtype. Most have entries ±1, and so one norm: whatever normalises
+them first multiplies them all alike.
 
 Shapes: B batch, H heads, S sequence, D head dimension.
 """
@@ -47,7 +47,7 @@ class Probe:
         noise = torch.Generator().manual_seed(seed)
         shapes = [(1, heads, tokens, self.head_dim) for heads in self.heads]
         q, k = (torch.randn(shape, generator=noise, dtype=torch.float64) for shape in shapes)
-        return (q.sign(), k.sign()) if signs else (q, k)
+        return (q.sign(), k.sign()) if signs else ((32 * q).round() / 32, (32 * k).round() / 32)
 
     def __call__(self, x: Pair, position_ids: Any, dtype: torch.dtype | None = None) -> Pair:
         """What it makes of x at these positions `[S]` or `[B, S]`, in float64 on the CPU.

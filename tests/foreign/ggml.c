@@ -1,0 +1,62 @@
+// The two rotations of ggml, written from the formulas of ggml_compute_forward_rope (NORMAL pairs
+// neighbours, NEOX pairs halves; theta is multiplied up in float), on a .safetensors of probes made
+// with --axes bshd, as ggml's tensors lie: probes in at stdin, answers out at stdout.
+//
+//     cc -O2 ggml.c -o ggml -lm;  ./ggml neox 10000 < probes.safetensors > answers.safetensors
+#include <math.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static char *header, *data;
+
+// Where the tensor of call `call` called `part` begins, its shape in `shape`; NULL if there is none.
+static void *tensor(int call, const char *part, long shape[4]) {
+    char key[32];
+    snprintf(key, sizeof key, "\"%02d.%s\":", call, part);
+    char *at = strstr(header, key);
+    if (at == NULL) return NULL;
+    char *number = strchr(at, '[') + 1;
+    for (int axis = 0; axis < 4; axis++) {
+        shape[axis] = strtol(number, &number, 10);
+        if (*number++ == ']') break;
+    }
+    return data + strtol(strchr(strstr(at, "\"data_offsets\""), '[') + 1, NULL, 10);
+}
+
+static void rope(float *x, const long shape[4], const int32_t *pos, int step, int neox, float base) {
+    long heads = shape[2], dims = shape[3];
+    float theta_scale = powf(base, -2.0f / dims);
+    for (long token = 0; token < shape[0] * shape[1]; token++)
+        for (long head = 0; head < heads; head++) {
+            float *row = x + (token * heads + head) * dims, theta = pos[token * step];
+            for (long i = 0; i < dims; i += 2, theta *= theta_scale) {
+                float *a = row + (neox ? i / 2 : i), *b = a + (neox ? dims / 2 : 1);
+                float x0 = *a, x1 = *b;
+                *a = x0 * cosf(theta) - x1 * sinf(theta);
+                *b = x0 * sinf(theta) + x1 * cosf(theta);
+            }
+        }
+}
+
+int main(int count, char **words) {
+    size_t size = 0, room = 1 << 20, got;
+    char *file = malloc(room);
+    while ((got = fread(file + size, 1, room - size, stdin)) > 0)
+        if ((size += got) == room) file = realloc(file, room *= 2);
+    if (count != 3 || size < 8) return 1;
+    header = file + 8, data = header + *(uint64_t *)file;
+    int neox = strcmp(words[1], "neox") == 0;
+    long shape[4];
+    int32_t *pos, *shift;
+    for (int call = 0; (pos = tensor(call, "position_ids", shape)) != NULL; call++)
+        for (const char **part = (const char *[]){"q", "k", NULL}; *part; part++) {
+            float *x = tensor(call, *part, shape);
+            if (x == NULL) continue;
+            rope(x, shape, pos, 1, neox, atof(words[2]));
+            if ((shift = tensor(call, "shift", (long[4]){0})) != NULL)  // keys in the cache move
+                rope(x, shape, shift, 0, neox, atof(words[2]));
+        }
+    return fwrite(file, 1, size, stdout) != size;
+}
