@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from torch import nn
 
 from rope import RotaryEmbedding
 from rope.attention.compressed import CompressedAttention, CompressedCache
@@ -103,3 +102,57 @@ def test_yarn_multiplies_nothing_there():
         rotary = RotaryEmbedding(R, base=160_000.0, interleaved=True, extension=yarn)
         found = in_parts(ours(KINDS[1], theirs.layer.state_dict(), rotary), x, [23])
         assert torch.allclose(found, expected, rtol=0, atol=2.0**-18) == same
+
+
+def exact(kind, seed=0):
+    return ours(kind, seed=seed).double()
+
+
+@pytest.mark.parametrize("parts", PARTS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_shift_by_a_multiple_of_the_ratio_changes_nothing_and_another_does(kind, parts):
+    layer, x = exact(kind), tokens(23).double()
+    first = in_parts(layer, x, [23])
+    for start in (0, RATIO, 1000 * RATIO, 1, 2, 3, 1001):
+        off = (in_parts(layer, x, PARTS[parts], start) - first).abs().amax(dim=(0, 2))  # [S]
+        if kind == KINDS[0] or start % RATIO == 0:
+            assert off.max() < 2.0**-36
+        else:
+            assert off[8:].min() > 2.0**-8  # from where an entry is read
+
+
+def test_what_is_read_is_rotated_by_differences():
+    """The sum itself, with matrices: o_m = sum_n w_mn R_{n-m} v_n, and without the way back not."""
+    rotary, noise = RotaryEmbedding(D, interleaved=True), torch.Generator().manual_seed(3)
+    v = torch.randn(9, D, generator=noise, dtype=torch.float64)
+    weights = torch.rand(9, 9, generator=noise, dtype=torch.float64).tril()
+
+    def read(start, back=True):
+        turned = rotary.rotate(v[None, None], offset=start)
+        out = weights @ turned
+        return rotary.rotate(out, offset=start, inverse=True)[0, 0] if back else out[0, 0]
+
+    by_matrices = torch.zeros(9, D, dtype=torch.float64)
+    for m in range(9):
+        for n in range(m + 1):
+            turned = rotary.rotate(v[None, None, n : n + 1], offset=m - n, inverse=True)
+            by_matrices[m] += weights[m, n] * turned[0, 0, 0]
+    assert (read(0) - by_matrices).abs().max() < 2.0**-44
+    assert (read(1000) - read(0)).abs().max() < 2.0**-36
+    assert (read(1000, back=False) - read(0, back=False)).abs().max() > 1
+
+
+def test_it_takes_what_is_given_and_refuses_what_does_not_fit():
+    layer = ours(KINDS[2])
+    with pytest.raises(ValueError, match="rotary turns 16 coordinates; it must turn at most 12"):
+        ours(KINDS[2], rotary=RotaryEmbedding(16))
+    assert ours(KINDS[1], rotary=RotaryEmbedding(16))(tokens(9)).shape == (2, 9, E)
+    for start in (0, 2):  # no entry yet, or no whole group
+        assert in_parts(layer, tokens(3), [1, 2], start).isfinite().all()
+    loss = layer(tokens(9)).square().sum()
+    loss.backward()
+    assert all(p.grad is not None for n, p in layer.named_parameters() if "indexer" not in n)
+    one = CompressedAttention(
+        E, H, D, query_dim=12, groups=2, group_dim=6, window=1, rotary=RotaryEmbedding(8)
+    )
+    torch.testing.assert_close(in_parts(one, tokens(4), [1] * 4), in_parts(one, tokens(4), [4]))

@@ -119,8 +119,7 @@ class CompressedAttention(nn.Module):
                 f"rotary turns {rotary.dim} coordinates; it must turn at most {narrow}, those of a "
                 f"head, the indexer's too: pass RotaryEmbedding({narrow}), or a narrower one"
             )
-        self.num_heads, self.head_dim, self.window = num_heads, head_dim, window
-        self.rotary, self.groups = rotary, groups
+        self.head_dim, self.window, self.groups, self.rotary = head_dim, window, groups, rotary
         self.q_a_proj = nn.Linear(embed_dim, query_dim, bias=False)
         self.q_a_norm = nn.RMSNorm(query_dim, eps=1e-6)
         self.q_b_proj = nn.Linear(query_dim, num_heads * head_dim, bias=False)
