@@ -4,11 +4,13 @@ import pytest
 import torch
 
 from rope import RotaryEmbedding
-from rope.attention.compressed import CompressedAttention, CompressedCache
+from rope.attention.compressed import CompressedAttention, CompressedCache, Indexer
+from rope.diagnose import diagnose
 from rope.extensions import YaRN
 
 KINDS = ("sliding_attention", "heavily_compressed_attention", "compressed_sparse_attention")
 E, H, D, R, RATIO, WINDOW, TOP = 24, 4, 16, 8, 4, 5, 3
+# Of an indexer with few heads many sums of relu are exactly 0, and ties are broken by chance.
 YARN = {"rope_type": "yarn", "factor": 16.0, "original_max_position_embeddings": 64}
 
 
@@ -35,7 +37,7 @@ class Theirs:
         config = DeepseekV4Config(
             hidden_size=E, num_attention_heads=H, head_dim=D, q_lora_rank=12, o_groups=2,
             o_lora_rank=6, num_hidden_layers=1, layer_types=[kind], sliding_window=WINDOW,
-            index_n_heads=3, index_head_dim=12, index_topk=TOP, partial_rotary_factor=R / D,
+            index_n_heads=16, index_head_dim=12, index_topk=TOP, partial_rotary_factor=R / D,
             compress_rates=dict.fromkeys(KINDS[1:], RATIO), rope_parameters=scaling,
             attn_implementation="eager",
         )  # fmt: skip
@@ -60,7 +62,8 @@ def ours(kind, weights=None, rotary=None, seed=0):
     plain = RotaryEmbedding(R, base=1e4 if kind == KINDS[0] else 160_000.0, interleaved=True)
     layer = CompressedAttention(
         E, H, D, query_dim=12, groups=2, group_dim=6, window=WINDOW, rotary=rotary or plain,
-        ratio=None if kind == KINDS[0] else RATIO, index=(3, 12, TOP) if kind == KINDS[2] else None,
+        ratio=None if kind == KINDS[0] else RATIO,
+        index=(16, 12, TOP) if kind == KINDS[2] else None,
     )  # fmt: skip
     if weights is None:
         return random_(layer, seed)
@@ -156,3 +159,134 @@ def test_it_takes_what_is_given_and_refuses_what_does_not_fit():
         E, H, D, query_dim=12, groups=2, group_dim=6, window=1, rotary=RotaryEmbedding(8)
     )
     torch.testing.assert_close(in_parts(one, tokens(4), [1] * 4), in_parts(one, tokens(4), [4]))
+
+
+def patched(kind, **methods):
+    """A layer some of whose methods are wrong ones, which get the right one first."""
+    layer = exact(kind)
+    for name, wrong in methods.items():
+        right = getattr(layer, name)
+        setattr(layer, name, lambda *a, wrong=wrong, right=right, **k: wrong(right, *a, **k))
+    return layer
+
+
+def with_rotary(kind, **change):
+    base = 1e4 if kind == KINDS[0] else 160_000.0
+    return ours(kind, rotary=RotaryEmbedding(R, **({"base": base, "interleaved": True} | change)))
+
+
+def at_other_base(right, x, ids, inverse=False):
+    """The base of the sliding layers for queries, window and output, and not for entries."""
+    plain = RotaryEmbedding(R, interleaved=True)
+    return torch.cat((x[..., :-R], plain.rotate(x[..., -R:], ids, inverse=inverse)), dim=-1)
+
+
+def first_turned(right, x, ids, inverse=False):
+    return right(x.roll(-R, dims=-1), ids, inverse).roll(R, dims=-1)
+
+
+def indexer_by_halves(right, c, whole, at):
+    if not isinstance(c, Indexer) or not len(at):
+        return right(c, whole, at)
+    entries = c(whole)[:, None, -len(at) :]
+    halves = RotaryEmbedding(R, base=160_000.0)
+    return torch.cat((entries[..., :-R], halves.rotate(entries[..., -R:], at)), dim=-1)
+
+
+SLIDING, HEAVY, SPARSE = KINDS
+SPREAD = YaRN(16.0, 64)  # multiplies cos and sin by 1.277
+EXACTLY = YaRN(16.0, 64, attention_factor=1.0)
+#: What went wrong in public, by the kind of layer: the thread, the layer with the fault, and the
+#: first token whose output must move.
+PLANTED = {
+    "output not rotated back": (
+        "Avarok-Cybersecurity/atlas#186", HEAVY, 1,
+        lambda kind: patched(kind, _turned=lambda right, x, ids, inverse=False: (
+            x if inverse else right(x, ids))),
+    ),
+    "output rotated on": (
+        "ggml-org/llama.cpp#24162", HEAVY, 1,
+        lambda kind: patched(kind, _turned=lambda right, x, ids, inverse=False: right(x, ids)),
+    ),
+    "two bases in one layer": (
+        "huggingface/transformers#45910", HEAVY, 1,
+        lambda kind: patched(kind, _turned=at_other_base, _made=lambda right, c, whole, at: (
+            exact(kind)._turned(c(whole)[:, None, -len(at) :], at) if len(at)
+            else right(c, whole, at))),
+    ),
+    "the other layers' base": (
+        "Avarok-Cybersecurity/atlas#276", SLIDING, 1,
+        lambda kind: with_rotary(kind, base=160_000.0),
+    ),
+    "YaRN where there is none": (
+        "sgl-project/sglang#34788", SLIDING, 1,
+        lambda kind: with_rotary(kind, extension=EXACTLY),
+    ),
+    "the factor of YaRN": (
+        "Avarok-Cybersecurity/atlas#342", HEAVY, 0,
+        lambda kind: with_rotary(kind, extension=SPREAD),
+    ),
+    "entries not rotated": (
+        "ml-explore/mlx-lm#1189", HEAVY, 2 * RATIO - 1,
+        lambda kind: patched(kind, _made=lambda right, c, whole, at: right(c, whole, 0 * at)),
+    ),
+    "entries at their number": (
+        "AMD-AGI/Primus#928", HEAVY, 2 * RATIO - 1,
+        lambda kind: patched(kind, _made=lambda right, c, whole, at: right(c, whole, at // RATIO)),
+    ),
+    "the indexer by halves": (
+        "huggingface/transformers#46842", SPARSE, (TOP + 1) * RATIO - 1,
+        lambda kind: patched(kind, _made=indexer_by_halves),
+    ),
+    "the first coordinates": (
+        "ml-explore/mlx-lm#1189", HEAVY, 1, lambda kind: patched(kind, _turned=first_turned),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_public_fault_moves_what_is_read(name):
+    _, kind, first, faulty = PLANTED[name]
+    x = tokens(64).double()
+    scaled = name == "the factor of YaRN"
+    right = with_rotary(kind, extension=EXACTLY).double() if scaled else exact(kind)
+    wrong = faulty(kind).double()
+    off = (in_parts(wrong, x, [64]) - in_parts(right, x, [64])).abs().amax(dim=(0, 2))
+    assert off[:first].sum() < 2.0**-36 < 2.0**-10 < off[first:].max()
+    assert int((off > 2.0**-20).nonzero()[0]) == first
+
+
+def queries_and_keys(layer, turn):
+    """How a layer turns its queries, and keys or entries: all that `diagnose` looks at."""
+    return lambda q, k, ids: (layer._turned(q, ids), turn(k, ids))
+
+
+def test_a_diagnosis_names_those_of_queries_and_keys():
+    plain, wide = RotaryEmbedding(R, interleaved=True), exact(HEAVY)
+    halves = RotaryEmbedding(R, base=160_000.0)
+
+    def by_halves(k, ids):
+        return torch.cat((k[..., :-R], halves.rotate(k[..., -R:], ids)), dim=-1)
+
+    layers = {name: faulty(kind) for name, (_, kind, _, faulty) in PLANTED.items()}
+    seen = {
+        "two bases in one layer": (wide._turned, None, "spectra-differ"),
+        "the other layers' base": (None, plain, "frequencies"),
+        "YaRN where there is none": (None, plain, "frequencies"),
+        "the factor of YaRN": (None, with_rotary(HEAVY, extension=EXACTLY).rotary, "attention-sc"),
+        "entries not rotated": (lambda k, ids: k.clone(), None, "key-unrotated"),
+        "entries at their number": (
+            lambda k, ids: wide._turned(k, ids // RATIO),
+            None,
+            "spectra-differ",
+        ),
+        "the indexer by halves": (by_halves, None, "layouts-differ"),
+    }
+    for name, (turn, expected, code) in seen.items():
+        rotate = queries_and_keys(layers[name], turn or layers[name]._turned)
+        (found,) = diagnose(rotate, D, expected=expected, max_position=4096).findings
+        assert found.code.startswith(code), (name, found)
+    for name in layers.keys() - seen.keys():  # the way back, and which coordinates turn
+        layer = layers[name]
+        rotate = queries_and_keys(layer, layer._turned)
+        assert diagnose(rotate, D, expected=wide.rotary, max_position=4096).ok
