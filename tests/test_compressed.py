@@ -275,11 +275,7 @@ def test_a_diagnosis_names_those_of_queries_and_keys():
         "YaRN where there is none": (None, plain, "frequencies"),
         "the factor of YaRN": (None, with_rotary(HEAVY, extension=EXACTLY).rotary, "attention-sc"),
         "entries not rotated": (lambda k, ids: k.clone(), None, "key-unrotated"),
-        "entries at their number": (
-            lambda k, ids: wide._turned(k, ids // RATIO),
-            None,
-            "spectra-differ",
-        ),
+        "entries at their number": (lambda k, n: wide._turned(k, n // RATIO), None, "spectra"),
         "the indexer by halves": (by_halves, None, "layouts-differ"),
     }
     for name, (turn, expected, code) in seen.items():
