@@ -19,10 +19,10 @@ kernels/**/* extensions/**/*
 # The wing: its folder, its files in there, its most lines.
 BUDGETS = {
     "the lecture's house": ("rope", LECTURE, 3521),
-    "the library": ("rope", "**/* -symbolic.py -diagnose/**/* -book/**/*", 7708),
+    "the library": ("rope", "**/* -symbolic.py -diagnose/**/* -book/**/*", 7915),
     "diagnose": ("rope/diagnose", "**/*", 2499),
-    "rope in all": ("rope", "**/*", 27510),
-    "the tests": ("tests", "**/*.py", 22260),
+    "rope in all": ("rope", "**/*", 27770),
+    "the tests": ("tests", "**/*.py", 22550),
 }
 
 

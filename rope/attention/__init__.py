@@ -1,11 +1,13 @@
 """Attention with rotary positions: chapters "Rotary attention" and "Keys that move".
 
-`layer` is the layer, `latent` that of DeepSeek, `decoding` one call of either. `cache` holds their
-keys and values, `slots` where those stand, `sight` says who sees whom; `linear` is the linear-time
-form of RoFormer's equation 19.
+`layer` is the layer, `latent` that of DeepSeek-V2, `decoding` one call of either. `cache` holds
+their keys and values, `slots` where those stand, `sight` says who sees whom. `compressed` is
+DeepSeek-V4's layer, whose values are rotated too, with a cache of its own; `linear` is the
+linear-time form of RoFormer's equation 19.
 """
 
 from rope.attention.cache import KVCache
+from rope.attention.compressed import CompressedAttention, CompressedCache
 from rope.attention.latent import LatentAttention
 from rope.attention.layer import RotaryAttention
 from rope.attention.linear import elu_plus_one, linear_attention, linear_attention_quadratic
@@ -14,6 +16,8 @@ from rope.attention.slots import Positions
 from rope.positions import packed_position_ids
 
 __all__ = [
+    "CompressedAttention",
+    "CompressedCache",
     "KVCache",
     "LatentAttention",
     "Positions",

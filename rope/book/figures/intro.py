@@ -46,6 +46,7 @@ CHAPTERS = (
     ("Angles", "more_than_one_axis", "More than\none axis"),
     ("Angles", "rotations_that_commute", "Rotations\nthat commute"),
     ("Decoding and devices", "keys_that_move", "Keys that\nmove"),
+    ("Decoding and devices", "rotated_values", "Rotated\nvalues"),
     ("Decoding and devices", "across_devices", "Across\ndevices"),
     ("At work", "using_rope", "Using\nrope"),
     ("At work", "is_my_rope_right", "Is my RoPE\nright?"),
