@@ -25,7 +25,7 @@ def in_sight(query: int, ratio: int, window: int, tokens: int) -> Picture:
     for g in range(tokens // ratio):
         read, left = g < last, g * ratio
         colour = VERMILION if read else GRID
-        ax.plot([left + 0.1, left + ratio - 0.1], [1.1, 1.1], color=colour, linewidth=2)
+        ax.plot([left + 0.1, left + ratio - 0.1], [1.1, 1.1], "-", color=colour, linewidth=2)
         ax.plot([left + 0.5], [1.1], "o", color=colour, markersize=8)
         ax.text(left + 0.5, 0.55, str(left), ha="center", va="center", color=INK)
     ax.text(query + 0.5, 2.85, "query", ha="center", va="center", color=INK)
