@@ -36,6 +36,7 @@ COUNTS = {
     "more_than_one_axis": 2,
     "on_the_gpu": 4,
     "properties": 2,
+    "rotated_values": 1,
     "rotation_in_two_dimensions": 8,
     "rotations_that_commute": 2,
     "two_layouts": 2,

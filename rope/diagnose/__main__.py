@@ -32,7 +32,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m rope.diagnose", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("subject", help="package.module:function, config.json or a model's folder")
-    parser.add_argument("answers", nargs="?", default="answers.safetensors", help="their file")
+    parser.add_argument("answers", nargs="?", help="their file, answers.safetensors if none")
     parser.add_argument("--head-dim", type=int, help="of the function's queries and keys")
     parser.add_argument("--heads", type=int, nargs=2, default=(), metavar=("H", "H_KV"))
     parser.add_argument("--expected", help="a configuration that the function should follow")
@@ -40,15 +40,13 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--length", type=int, help="the length in use, the model's own otherwise")
     parser.add_argument("--cache", action="store_true", help="keys of earlier calls are kept")
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--probes", "-o", default="probes.safetensors", help="or .npz, or .json")
+    parser.add_argument("-o", "--output", help="the probes to write, probes.safetensors if none")
+    parser.add_argument("--probes", help="those that are answered, probes.safetensors if none")
     parser.add_argument("--axes", default="bhsd", help="of the probes' q and k: bhsd or bshd")
     arguments = parser.parse_args(argv)
     try:
         if arguments.subject == "probes":
-            write_probes(
-                arguments.probes, arguments.head_dim, axes=arguments.axes, **_numbers(arguments)
-            )
-            return 0
+            return _probes(arguments)
         answered = arguments.subject == "answers"
         probed = ":" in arguments.subject and not Path(arguments.subject).exists()
         judge = _answers if answered else _function if probed else _configuration
@@ -72,8 +70,21 @@ def _function(arguments: argparse.Namespace) -> Report:
     return diagnose(rotate, arguments.head_dim, **options)  # type: ignore[arg-type]
 
 
+def _probes(arguments: argparse.Namespace) -> int:
+    if arguments.answers or arguments.probes or arguments.expected:
+        raise ValueError("probes are written to -o, and know no answers and no --expected")
+    path = arguments.output or "probes.safetensors"
+    write_probes(path, arguments.head_dim, axes=arguments.axes, **_numbers(arguments))
+    return 0
+
+
 def _answers(arguments: argparse.Namespace) -> Report:
-    return diagnose_answers(arguments.answers, arguments.probes, **_expected(arguments))
+    if arguments.output:
+        raise ValueError("-o is for probes, and answers are read: leave it out")
+    answers, probes = arguments.answers, arguments.probes
+    return diagnose_answers(
+        answers or "answers.safetensors", probes or "probes.safetensors", **_expected(arguments)
+    )
 
 
 def _expected(arguments: argparse.Namespace) -> dict[str, Any]:

@@ -17,6 +17,8 @@ from torch import Tensor
 
 def write(path: str | Path, tensors: dict[str, Tensor]) -> None:
     """Write them in the format that the name ends in."""
+    if not Path(path).parent.is_dir():
+        raise FileNotFoundError(f"{path}: there is no folder {Path(path).parent}: make it first")
     tensors = {name: x.clone(memory_format=torch.contiguous_format) for name, x in tensors.items()}
     if (suffix := _suffix(path)) == ".safetensors":
         import_module("safetensors.torch").save_file(tensors, path)

@@ -11,7 +11,7 @@ those that the engine itself rotates at the new positions.
 Shapes: B batch, H heads, S sequence, D head dimension.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -45,10 +45,12 @@ def write_probes(
 
     Call 7, say, is `07.q` `[B, H, S, D]` and `07.k` `[B, H_kv, S, D]`, float32 of numbers that
     16 bits hold, and `07.position_ids` `[B, S]`, int32; `07.q` and `07.k` answer it. A call with
-    a `shift` `[1]` has no q; k, rotated at position_ids and then shifted, answers it.
+    a `shift` `[1]` has no q; k, rotated at position_ids and then shifted, in a cache of the
+    answers' format, answers it. They are answered in this order, by one process.
     path: ends in .safetensors, .npz or .json. axes: "bhsd", or "bshd" for `[B, S, H, D]`. The
-    others: as `diagnose` has them. Raises TypeError and ValueError for bad numbers, ending or
-    axes; ImportError where the format needs a library.
+    others: as `diagnose` has them, with fewer heads for a small file.
+    Raises TypeError and ValueError for bad numbers, ending or axes; OSError for a folder that is
+    not there; ImportError where the format needs a library.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -56,7 +58,9 @@ def write_probes(
     40
     """
     check_dim(head_dim, "head_dim")
-    check_whole("max_position", max_position, smallest=128, largest=2**31 - 1)
+    check_whole("max_position", max_position, smallest=128)
+    if max_position >= 2**31:
+        raise ValueError(f"max_position is {max_position}; it must be below 2**31: pass a smaller")
     if axes not in ("bhsd", "bshd"):
         raise ValueError(f"axes is {axes!r}; it must be 'bhsd' or 'bshd': pass one of the two")
     calls = _asked(head_dim, num_heads, num_kv_heads, max_position)
@@ -72,9 +76,10 @@ def diagnose_answers(
     """`diagnose` the engine that answered the probes of one file in another.
 
     A call of three rows, of one token, or of a shift may be left out. expected, cache: as
-    `diagnose` has them. The dtype is the narrowest that holds all answers.
+    `diagnose` has them. The dtype is the narrowest that holds all q, or all k, whichever is
+    narrower. Where an answer is not finite, that is the finding, and nothing else is looked at.
     Raises OSError and ValueError for files that cannot be read, ValueError for answers that lack
-    or have another shape, or whose sizes leave their dtype; ImportError where a format needs a
+    or have another shape, or sizes that need other probes; ImportError where a format needs a
     library.
 
     >>> from tempfile import TemporaryDirectory
@@ -96,14 +101,18 @@ def diagnose_answers(
         raise ValueError(f"{probes} holds no probes: write them by write_probes")
     told = _calls(answers, PARTS[:2])[: len(asked)]
     _check(asked, told, answers)
-    if asked[0]["q"].shape[2] != asked[0]["position_ids"].shape[1]:
+    if any(call["k"].shape[2] != call["position_ids"].shape[1] for call in asked):
         asked, told = _transposed(asked), _transposed(told)
-    results = [x.flatten().double() for call in told for x in call.values()]
-    flat = torch.cat(results).nan_to_num()
-    dtype = next(d for d in NARROWEST_FIRST if flat.to(d).double().equal(flat))
-    told = [{name: x.to(dtype) for name, x in call.items()} for call in told]
     q, k, far = asked[0]["q"], asked[0]["k"], max(int(call["position_ids"].max()) for call in asked)
-    tape = Tape(asked, told)
+    for call, answer in zip(asked, told, strict=True):
+        for finite in (x.isfinite().all(-1).all(1) for x in answer.values()):  # [B, S]
+            if not finite.all():
+                begin = int(call["position_ids"][~finite].min())
+                return Report(findings=[finding("not-finite", begin=begin)], reach=far)
+    held = [_narrowest(call[name] for call in told[:-1] if call) for name in ("q", "k")]
+    dtype = min(held, key=NARROWEST_FIRST.index)
+    shifted = [*_shifted(told, dtype)]
+    tape = Tape(asked, [{name: x.to(dtype) for name, x in call.items()} for call in told])
     try:
         report = diagnose(
             tape, q.shape[3], expected=expected, num_heads=q.shape[1], num_kv_heads=k.shape[1],
@@ -113,12 +122,10 @@ def diagnose_answers(
         if not tape.unasked:
             raise
         raise ValueError(
-            f"positions up to {far} give what is not finite, or 1000 times as large as others, and "
-            "the probes do not ask where that begins: write others with a smaller max_position"
+            f"positions up to {far} give sizes 1000 times as large as others, or more, and the "
+            "probes do not ask where that begins: write others with a smaller max_position"
         ) from error
-    return replace(
-        report, findings=[*report.findings, *(_shifted(told, dtype) if report.ok else ())]
-    )
+    return replace(report, findings=report.findings + (shifted if report.ok else []))
 
 
 class Tape:
@@ -147,7 +154,7 @@ def _same(call: Call, other: Call) -> bool:
 
 
 def _asked(head_dim: int, num_heads: int, num_kv_heads: int, max_position: int) -> list[Call]:
-    """All calls: those of `diagnose`, recorded, and the five of a shift last."""
+    """All calls: those of `diagnose`, recorded, and the four of a shift last."""
     calls: list[Call] = []
 
     def record(rotate: Callable[..., Any], again: bool) -> None:
@@ -175,7 +182,8 @@ def _shifted(told: list[Call], dtype: torch.dtype) -> Iterator[Finding]:
     if not told[-1]:
         return
     here, there, opposite, shifted = (call["k"].double() for call in told[-4:])
-    slack = 16 * torch.finfo(dtype).eps + 2.0**-20 * max(WAITING)
+    narrower = min(dtype, _narrowest([told[-1]["k"]]), key=NARROWEST_FIRST.index)
+    slack = 4 * torch.finfo(narrower).eps + 2.0**-20 * max(WAITING)
 
     def near(x: Tensor) -> bool:
         return bool(((shifted - x).abs() <= slack * x.abs().max()).all())
@@ -183,7 +191,8 @@ def _shifted(told: list[Call], dtype: torch.dtype) -> Iterator[Finding]:
     factor = float((shifted * there).sum() / there.square().sum())
     cases = {"still": here, "reversed": opposite, "sized": factor * there}
     variant = next((name for name, x in cases.items() if near(x)), "moved")
-    if not near(there):
+    # The factor is a mean over many roundings, and so is known better than one coordinate.
+    if not near(there) or abs(factor - 1) > slack:
         off = float((shifted - there).abs().max())
         yield finding("cache-shift", variant, shift=SHIFT, factor=factor, off=off)
 
@@ -211,6 +220,12 @@ def _check(asked: list[Call], told: list[Call], path: str | Path) -> None:
                     f"{path}: {i:02d}.{name} is {shape}; it must be {list(call[name].shape)}, as "
                     "in the probes: answer each call, in the order of its axes"
                 )
+
+
+def _narrowest(xs: Iterable[Tensor]) -> torch.dtype:
+    """The narrowest dtype that holds all these numbers."""
+    flat = torch.cat([x.flatten().double() for x in xs])
+    return next(d for d in NARROWEST_FIRST if flat.to(d).double().equal(flat))
 
 
 def _transposed(calls: list[Call]) -> list[Call]:
