@@ -53,7 +53,11 @@ def _suffix(path: str | Path) -> str:
 
 
 def _numbers(x: Tensor) -> list[Any]:
-    return [int(value) if value == int(value) else value for value in x.flatten().tolist()]
+    def number(value: float) -> float | None:
+        whole = math.isfinite(value) and value == int(value)
+        return int(value) if whole else value if math.isfinite(value) else None
+
+    return [number(value) for value in x.flatten().tolist()]
 
 
 def _tensor(shape: list[int], data: list[Any]) -> Tensor:

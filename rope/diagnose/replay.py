@@ -2,8 +2,8 @@
 
 `diagnose` asks a function more where it sees something wrong. Here all is asked beforehand: what a
 right rotation is asked, and what one that never turns is, recorded from `diagnose` itself, which is
-then run on the answers. The report is the same, but for what only more questions would tell: other
-dtypes, and where between two of the positions a change begins.
+then run on the answers. The report is the same, but for what a call or more questions would tell:
+whether the input is overwritten, other dtypes, and where between two positions a change begins.
 
 Besides, keys that wait rotated in a cache may be shifted, since R_s R_n k = R_{n+s} k: they must be
 those that the engine itself rotates at the new positions.

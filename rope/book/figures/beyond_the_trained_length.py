@@ -153,8 +153,8 @@ def attention_by_distance(
         ),
         alt_text="Bars: the share of a query's attention that keys at each range of distances get, "
         f"in the mean over heads, layers and seeds, for a text of {lengths[0]:,} to "
-        f"{lengths[-1]:,} characters; models were trained on {context:,}. Ticks: the shares if all "
-        f"keys had equal weights. {far_shares}.",
+        f"{lengths[-1]:,} characters; models were trained on {context:,}. Ticks: the shares if the "
+        f"last query gave all its keys equal weights. {far_shares}.",
     )
 
 
