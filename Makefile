@@ -1,7 +1,7 @@
 # The book's commands; `make` alone lists them. They work in .venv, which the first one sets up, or
 # in an environment of your own: make test PYTHON=/path/to/python
 .DEFAULT_GOAL := help
-.PHONY: help book live pdf epub notebooks test execute lab check clean repository environment code chapters pages
+.PHONY: gpu help book live pdf epub notebooks test execute lab check clean repository environment code chapters pages
 # A part of the tests that fails keeps none of the others from running.
 MAKEFLAGS += --keep-going
 SHELL := bash
@@ -69,6 +69,11 @@ check: $(READY) ## ruff, formatting, mypy
 	@$(PYTHON) -m ruff check .
 	@$(PYTHON) -m ruff format --check .
 	@$(PYTHON) -m mypy
+
+# It needs torch and Triton alone, and so no environment of the book.
+gpu: ## check, tune and time the kernel on a GPU and write its record; again where time ran out
+	@PYTHONPATH="$(CURDIR)" $(if $(wildcard $(PYTHON)),$(PYTHON),$(if $(filter .venv/%,$(PYTHON)),python3,$(PYTHON))) \
+		-m rope.book.measured.gpu $(if $(MINUTES),--minutes $(MINUTES))
 
 repository: $(READY) ## set the book's address everywhere: URL=https://... (URL= takes it away)
 	@$(RUN) -m rope.book.tools.repository "$(URL)"

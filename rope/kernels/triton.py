@@ -19,11 +19,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-# The tile: enough elements for 16-byte loads by every thread of its warps, and a few heads to have
-# loads in flight while others are rotated.
-_TILE_PLANES = 1024
-_HEADS = 4
-
 
 @triton.jit
 def _rotate_kernel(
@@ -143,6 +138,16 @@ def _rotate_heads(
             tl.store(o_row + (r + 2 * PLANES) * o_d, rest, mask=rest_mask)
 
 
+def tile(planes: int, length: int, heads: int) -> tuple[int, int, int]:
+    """Tokens and heads of a program, and its warps, for so many planes, a power of two.
+
+    Enough elements for 16-byte loads by every thread, and a few heads to have loads in flight while
+    others are rotated. Two kinds, so that a new length compiles nothing: one token, or 16 at most.
+    """
+    tokens = 1 if length == 1 else max(1, min(16, 1024 // planes))
+    return tokens, min(4, triton.next_power_of_2(max(1, heads))), 1 if tokens * planes <= 128 else 4
+
+
 def launch(
     q: Tensor,
     k: Tensor,
@@ -179,9 +184,7 @@ def launch(
     steps = [0, 0, *steps] if cos.dim() == 2 else steps
     rest = 0 if q_out is q else head_dim - 2 * planes
     planes_2 = triton.next_power_of_2(planes)
-    # Two kinds of tile, so that a new length compiles nothing: one token, or as many as fit.
-    tokens = 1 if length == 1 else max(1, min(16, _TILE_PLANES // planes_2))
-    heads = min(_HEADS, triton.next_power_of_2(max(1, heads_q)))
+    tokens, heads, warps = tile(planes_2, length, heads_q)
     tiles = batch * triton.cdiv(length, tokens)
     programs = tiles * (triton.cdiv(heads_q, heads) + triton.cdiv(heads_k, heads))
     if programs == 0:
@@ -202,5 +205,5 @@ def launch(
             INVERSE=inverse,
             HAS_IDS=position_ids is not None,
             HEAD_TABLES=steps[1] != 0,
-            num_warps=1 if tokens * planes_2 <= 128 else 4,
+            num_warps=warps,
         )  # fmt: skip

@@ -2,11 +2,10 @@
 
 import json
 import os
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
-
-from tqdm import tqdm
 
 DIGITS = 3  # of a measured number
 
@@ -40,8 +39,7 @@ def measured(
     output.parent.mkdir(parents=True, exist_ok=True)
     earlier = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else {}
     done = earlier["done"] if earlier.get("program") == program else {}
-    for name, job in (bar := tqdm(jobs.items())):
-        bar.set_description(name)
+    for name, job in _shown(jobs):
         if name not in done:
             done[name] = rounded(job())
             write(kept, {"program": program, "done": done})
@@ -49,6 +47,20 @@ def measured(
     write(output, record)
     kept.unlink(missing_ok=True)
     return record
+
+
+def _shown(jobs: Mapping[str, Callable[[], Any]]) -> Iterator[tuple[str, Callable[[], Any]]]:
+    """The jobs, with a bar; where tqdm is not installed, as on a bare GPU machine, a line each."""
+    try:
+        from tqdm import tqdm
+    except ImportError:
+        for number, (name, job) in enumerate(jobs.items(), start=1):
+            print(f"{number}/{len(jobs)} {name}", file=sys.stderr, flush=True)
+            yield name, job
+        return
+    for name, job in (bar := tqdm(jobs.items())):
+        bar.set_description(name)
+        yield name, job
 
 
 def write(path: Path, value: dict[str, Any]) -> None:

@@ -1,0 +1,207 @@
+"""`make gpu` without a GPU: its checks under the interpreter, its logic by a stand-in clock."""
+
+import json
+from dataclasses import replace
+from unittest.mock import patch
+
+import pytest
+import torch
+
+pytest.importorskip("triton", reason="Triton has no wheels for this system")
+
+from rope.book.measured import clock
+from rope.book.measured.bench.cases import Case
+from rope.book.measured.gpu import __main__ as program
+from rope.book.measured.gpu import checks, decoding, records, tiles
+from rope.kernels import triton as kernel
+
+CUDA = torch.cuda.is_available()
+DEVICE = torch.device("cuda" if CUDA else "cpu")
+
+
+@pytest.mark.parametrize("name", checks.CHECKS)
+def test_the_kernel_passes(name):
+    assert not checks.check(name, DEVICE).startswith("wrong")
+
+
+def broken(old, new):
+    """The kernel's launch with one thing wrong."""
+
+    def launch(q, k, q_out, k_out, cos, sin, ids, *, interleaved, inverse, right=kernel.launch):
+        given = dict(cos=cos, sin=sin, ids=ids, interleaved=interleaved, inverse=inverse)
+        given[old] = new(given[old])
+        flags = {name: given.pop(name) for name in ("interleaved", "inverse")}
+        right(q, k, q_out, k_out, *given.values(), **flags)
+
+    return launch
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "seen"),
+    [
+        ("sin", lambda sin: -sin, {"values"}),
+        ("interleaved", lambda inter: not inter, {"values"}),
+        ("inverse", lambda inverse: False, {"values"}),
+        ("ids", lambda ids: ids if ids is None else (ids + 1) % checks.ROWS, {"values", "outside"}),
+        ("ids", lambda ids: ids if ids is None else ids.clamp(0, checks.ROWS - 1), {"outside"}),
+    ],
+    ids=["sign", "layout", "never back", "shifted", "clamped"],
+)
+def test_a_fault_in_the_kernel_is_found(old, new, seen, monkeypatch):
+    monkeypatch.setattr(checks, "SHAPES", 2 * checks.SHAPES[1:2])
+    monkeypatch.setattr(checks, "DTYPES", checks.DTYPES[:1])
+    with patch.object(kernel, "launch", broken(old, new)):
+        asked = ("values", "outside")
+        found = {name for name in asked if checks.check(name, DEVICE).startswith("wrong")}
+    assert found == seen
+
+
+def test_launches_are_counted():
+    with checks.by_triton(DEVICE) as launches:
+        q, k, cos, sin, ids = checks.made(checks.SHAPES[0], torch.float32, DEVICE)
+        for _ in range(2):
+            checks.ROTATE.rotate(q, k, cos, sin, ids, False, False)
+    assert len(launches) == 2
+
+
+@pytest.fixture
+def stand_in(monkeypatch):
+    """A clock by which a tile takes as long as it is far from 8 tokens, 2 heads, 4 warps."""
+
+    def time_all(calls, device, **effort):
+        seconds = {}
+        for name, call in calls.items():
+            call()
+            parts = name.split("×")
+            far = sum(abs(int(a) - b) for a, b in zip(parts, (8, 2, 4), strict=False)) if (
+                len(parts) == 3) else 5  # fmt: skip
+            seconds[name] = [1.0 + far, 1.0 + far]
+        return seconds, {}
+
+    monkeypatch.setattr(tiles, "time_all", time_all)
+    for name, few in (("TOKENS", (2, 8)), ("HEADS", (2,)), ("WARPS", (1, 4))):
+        monkeypatch.setattr(tiles, name, few)
+    monkeypatch.setattr(clock, "_times", lambda call, device, seconds: [1.0])
+
+
+def test_the_best_tile_is_found_and_the_rule_beside_it(stand_in):
+    small = Case(1, 4, 2, 20, 64)
+    with patch.object(tiles, "ours", through_the_kernel):
+        found = tiles.sweep(small, DEVICE, {})
+    assert found["best"] == "8×2×4" and found["seconds"] == {"8×2×4": 1.0, "rule": 6.0, "copy": 6.0}
+    assert found["not right"] == [] and Case(**found["case"]) == small
+    assert "8×2×4       6.00       0.17" in tiles.table([found])
+
+
+def through_the_kernel(made):
+    """The kernel on any device, as `ours` has it on a GPU."""
+
+    def rotate(q, k):
+        outs = torch.empty_like(q), torch.empty_like(k)
+        flags = {"interleaved": made.case.interleaved, "inverse": False}
+        kernel.launch(q, k, *outs, made.cos, made.sin, None, **flags)
+        return outs
+
+    return rotate
+
+
+def test_a_tile_with_other_bits_is_left_out(stand_in):
+    def wrong(made):
+        right = through_the_kernel(made)
+
+        def rotate(q, k):
+            found = right(q, k)
+            return (found[0] + 1, found[1]) if kernel.tile(32, 2, 2)[0] == 2 else found
+
+        return rotate
+
+    with patch.object(tiles, "ours", wrong):
+        found = tiles.sweep(Case(1, 4, 2, 20, 64), DEVICE, {})
+    assert found["not right"] and all(
+        name.startswith("2×") and name.endswith("other bits") for name in found["not right"]
+    )
+
+
+def test_every_case_has_tiles_and_the_rule_is_among_those_tried():
+    for case in tiles.cases():
+        rule = kernel.tile(case.head_dim // 2, case.seq, case.heads)
+        assert rule in tiles.candidates(case), (case.name, rule)
+        assert len({tuple(tile) for tile in tiles.candidates(case)}) > 8
+
+
+@pytest.fixture
+def command(monkeypatch, tmp_path, stand_in):
+    """The command on the CPU, with three small parts; what is done, in order."""
+    done = []
+
+    def parts(device, effort, versions, quick):
+        small = replace(Case(1, 2, 1, 4, 8), batch=1)
+        entry = {"case": small.changes, "times": {}, "not timed": {}}
+        tile = {"case": small.changes, "best": "rule", "seconds": {"rule": 1.0, "copy": 1.0}}
+
+        def job(name, result):
+            def do():
+                done.append(name)
+                if isinstance(result, Exception):
+                    raise result
+                return result
+
+            return do
+
+        results = {
+            "check: values": "right", "bench: a": entry, "bench: b": ValueError("no memory\nat 2"),
+            "decoding: 1": {"batch": 1, "seconds": {"rope, eager": 2e-6}, "not timed": {}},
+            "tile: a": tile,
+        }  # fmt: skip
+        return {name: job(name, result) for name, result in results.items()}
+
+    monkeypatch.setattr(program, "parts", parts)
+
+    def run(minutes=9.0):
+        done.clear()
+        status = program.run(tmp_path / "gpu-x.json", "X", torch.device("cpu"), minutes, False)
+        return status, list(done)
+
+    return run, tmp_path / "gpu-x.json"
+
+
+def test_a_part_that_fails_is_a_sentence_and_the_rest_goes_on(command, capsys):
+    run, path = command
+    status, done = run()
+    assert status == 0 and len(done) == 5
+    record = json.loads(path.read_text())
+    assert record["not measured"] == {"bench: b": "ValueError: no memory"}
+    assert record["device"] == "X" and "versions" in record["metadata"]
+    assert record["metadata"]["clocks"] and len(record["cases"]) == len(record["tiles"]) == 1
+    out, err = capsys.readouterr()
+    assert "values: right" in out and "bench: b: ValueError: no memory" in out
+    assert "rope, eager 2.00" in out and "liger-kernel is not installed: it is left out." in err
+
+
+def test_it_stops_when_its_minutes_are_over_and_goes_on_from_there(command, monkeypatch, capsys):
+    run, path = command
+    now = iter([0.0, 1.0, 2.0, 700.0])
+    monkeypatch.setattr(program.time, "monotonic", lambda: next(now))
+    assert run() == (program.AGAIN, ["check: values", "bench: a"])
+    assert "9 minutes are over before bench: b: start it again." in capsys.readouterr().err
+    assert not path.exists()
+    monkeypatch.setattr(program.time, "monotonic", lambda: 0.0)
+    status, done = run()
+    assert status == 0 and done == ["bench: b", "decoding: 1", "tile: a"] and path.exists()
+
+
+def test_a_wrong_kernel_makes_it_fail(command, monkeypatch):
+    run, path = command
+    parts = program.parts
+    wrong = {"check: values": lambda: "wrong: off by 3"}
+    monkeypatch.setattr(program, "parts", lambda *given: parts(*given) | wrong)
+    assert run()[0] == 1 and json.loads(path.read_text())["checks"]["values"].startswith("wrong")
+
+
+@pytest.mark.skipif(CUDA, reason="there is a GPU")
+def test_without_a_gpu_it_says_so(capsys):
+    assert program.main([]) == 2
+    assert "no CUDA device with Triton here" in capsys.readouterr().err
+    with pytest.raises(ValueError, match="device is cpu; graphs are of CUDA devices"):
+        decoding.steps(1, torch.device("cpu"), {})
+    assert records() == {}  # none is recorded yet
