@@ -43,7 +43,7 @@ def make(*arguments):
 
 def test_make_alone_lists_the_commands():
     listed = re.findall(r"^  make (\w+)  ", make().stdout, re.M)
-    commands = "help book live pdf epub notebooks test execute lab check repository clean"
+    commands = "help book live pdf epub notebooks test execute lab check gpu repository clean"
     assert listed == commands.split()
 
 

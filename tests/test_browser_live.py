@@ -330,9 +330,13 @@ def answer(page, code, step=1):
 
 
 def again(page):
-    """The page anew; Chromium hands on what a page stores a moment later."""
-    page.wait_for_timeout(1000)
-    page.reload()
+    """The page anew; once more where Chromium has not yet handed on what the page has stored."""
+    stored = page.evaluate("({...localStorage})")
+    for _ in range(10):
+        page.wait_for_timeout(1000)
+        page.reload()
+        if page.evaluate("({...localStorage})") == stored:
+            return
 
 
 def test_an_answer_is_judged_in_the_page(visit):
