@@ -392,6 +392,21 @@ rope/attention/latent.py
 -        q = q.roll(self.rope_dim, dims=-1)  #
 +        #
 
+what is read of rotated values not rotated back: compressed, rotated_values
+rope/attention/compressed.py
+-        out = self._turned(weights @ kv, ids, inverse=True).transpose(1, 2)
++        out = (weights @ kv).transpose(1, 2)
+
+an entry at the last of its tokens: compressed, rotated_values
+rope/attention/compressed.py
+-        return self._turned(c(whole)[:, None, -len(at) :], at)
++        return self._turned(c(whole)[:, None, -len(at) :], at + c.ratio - 1)
+
+an entry is read before its group has ended: compressed, rotated_values
+rope/attention/compressed.py
+-        read = (ends <= ids[:, None] + 1).expand(len(x), -1, -1)  # [B, S, T]: all in the past
++        read = (ends <= ids[:, None] + 2).expand(len(x), -1, -1)  # [B, S, T]: all in the past
+
 an extension that is set and not used: training_record, beyond_the_trained_length
 rope/book/training/positions.py
 -            extension=self.extension,
