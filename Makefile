@@ -73,7 +73,7 @@ check: $(READY) ## ruff, formatting, mypy
 # It needs torch and Triton alone, and so no environment of the book.
 gpu: ## check, tune and time the kernel on a GPU and write its record; again where time ran out
 	@PYTHONPATH="$(CURDIR)" $(if $(wildcard $(PYTHON)),$(PYTHON),$(if $(filter .venv/%,$(PYTHON)),python3,$(PYTHON))) \
-		-m rope.book.measured.gpu $(if $(MINUTES),--minutes $(MINUTES))
+		-m rope.book.measured.gpu $(if $(MINUTES),--minutes $(MINUTES)) $(if $(OUTPUT),--output $(OUTPUT))
 
 repository: $(READY) ## set the book's address everywhere: URL=https://... (URL= takes it away)
 	@$(RUN) -m rope.book.tools.repository "$(URL)"

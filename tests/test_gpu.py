@@ -1,7 +1,9 @@
 """`make gpu` without a GPU: its checks under the interpreter, its logic by a stand-in clock."""
 
 import json
+import time
 from dataclasses import replace
+from pathlib import Path
 from unittest.mock import patch
 
 import pytest
@@ -9,7 +11,7 @@ import torch
 
 pytest.importorskip("triton", reason="Triton has no wheels for this system")
 
-from rope.book.measured import clock
+from rope.book.measured import clock, gpu
 from rope.book.measured.bench.cases import Case
 from rope.book.measured.gpu import __main__ as program
 from rope.book.measured.gpu import checks, decoding, records, tiles
@@ -56,6 +58,33 @@ def test_a_fault_in_the_kernel_is_found(old, new, seen, monkeypatch):
     assert found == seen
 
 
+def test_arithmetic_in_the_format_of_the_vectors_is_found(monkeypatch):
+    """Tables, products and sums round to bfloat16, where the store alone may."""
+    monkeypatch.setattr(checks, "DTYPES", (torch.bfloat16,))
+
+    def narrow(q, k, q_out, k_out, cos, sin, ids, *, interleaved, inverse):
+        cos, sin = (t.bfloat16() for t in checks.rows_of(cos, sin, ids, inverse))
+        for x, out in ((q, q_out), (k, k_out)):
+            a, b = pairs(x, 2 * cos.shape[-1], interleaved)
+            y, z = pairs(out, 2 * cos.shape[-1], interleaved)
+            c, d = a * cos - b * sin, b * cos + a * sin
+            out[..., 2 * cos.shape[-1] :] = x[..., 2 * cos.shape[-1] :]
+            y.copy_(c), z.copy_(d)
+
+    def pairs(x, width, interleaved):
+        split = x[..., :width].unflatten(-1, (-1, 2) if interleaved else (2, -1))
+        return split.unbind(-1 if interleaved else -2)
+
+    with patch.object(kernel, "launch", narrow):
+        assert checks.check("values", DEVICE).startswith("wrong: AssertionError: a pair is off by")
+
+
+def test_tables_of_each_head_are_told_from_the_first_ones(monkeypatch):
+    first = broken("cos", lambda cos: cos if cos.dim() == 2 else cos[:, :1].expand_as(cos))
+    with patch.object(kernel, "launch", first):
+        assert checks.check("heads", DEVICE).startswith("wrong")
+
+
 def test_launches_are_counted():
     with checks.by_triton(DEVICE) as launches:
         q, k, cos, sin, ids = checks.made(checks.SHAPES[0], torch.float32, DEVICE)
@@ -81,13 +110,13 @@ def stand_in(monkeypatch):
     monkeypatch.setattr(tiles, "time_all", time_all)
     for name, few in (("TOKENS", (2, 8)), ("HEADS", (2,)), ("WARPS", (1, 4))):
         monkeypatch.setattr(tiles, name, few)
-    monkeypatch.setattr(clock, "_times", lambda call, device, seconds: [1.0])
+    monkeypatch.setattr(clock, "_times", lambda call, device, seconds, in_a_row: [1.0])
 
 
 def test_the_best_tile_is_found_and_the_rule_beside_it(stand_in):
     small = Case(1, 4, 2, 20, 64)
     with patch.object(tiles, "ours", through_the_kernel):
-        found = tiles.sweep(small, DEVICE, {})
+        found = tiles.sweep(small, DEVICE, {}, torch.inf)
     assert found["best"] == "8×2×4" and found["seconds"] == {"8×2×4": 1.0, "rule": 6.0, "copy": 6.0}
     assert found["not right"] == [] and Case(**found["case"]) == small
     assert "8×2×4       6.00       0.17" in tiles.table([found])
@@ -116,10 +145,16 @@ def test_a_tile_with_other_bits_is_left_out(stand_in):
         return rotate
 
     with patch.object(tiles, "ours", wrong):
-        found = tiles.sweep(Case(1, 4, 2, 20, 64), DEVICE, {})
+        found = tiles.sweep(Case(1, 4, 2, 20, 64), DEVICE, {}, torch.inf)
     assert found["not right"] and all(
         name.startswith("2×") and name.endswith("other bits") for name in found["not right"]
     )
+
+
+def test_a_sweep_ends_when_its_time_is_over(stand_in):
+    over = patch.object(tiles, "ours", through_the_kernel)
+    with over, pytest.raises(gpu.OutOfTime, match="amid the tiles of 1×4/2×20×64"):
+        tiles.sweep(Case(1, 4, 2, 20, 64), DEVICE, {}, time.monotonic() - 1)
 
 
 def test_every_case_has_tiles_and_the_rule_is_among_those_tried():
@@ -134,7 +169,9 @@ def command(monkeypatch, tmp_path, stand_in):
     """The command on the CPU, with three small parts; what is done, in order."""
     done = []
 
-    def parts(device, effort, versions, quick):
+    monkeypatch.setattr(checks, "CHECKS", {"values": lambda device: "right"})
+
+    def parts(device, effort, versions, quick, until):
         small = replace(Case(1, 2, 1, 4, 8), batch=1)
         entry = {"case": small.changes, "times": {}, "not timed": {}}
         tile = {"case": small.changes, "best": "rule", "seconds": {"rule": 1.0, "copy": 1.0}}
@@ -149,7 +186,7 @@ def command(monkeypatch, tmp_path, stand_in):
             return do
 
         results = {
-            "check: values": "right", "bench: a": entry, "bench: b": ValueError("no memory\nat 2"),
+            "bench: a": entry, "bench: b": ValueError("no memory\nat 2"),
             "decoding: 1": {"batch": 1, "seconds": {"rope, eager": 2e-6}, "not timed": {}},
             "tile: a": tile,
         }  # fmt: skip
@@ -168,7 +205,7 @@ def command(monkeypatch, tmp_path, stand_in):
 def test_a_part_that_fails_is_a_sentence_and_the_rest_goes_on(command, capsys):
     run, path = command
     status, done = run()
-    assert status == 0 and len(done) == 5
+    assert status == 1 and len(done) == 4, "a hole in the record is no success"
     record = json.loads(path.read_text())
     assert record["not measured"] == {"bench: b": "ValueError: no memory"}
     assert record["device"] == "X" and "versions" in record["metadata"]
@@ -180,22 +217,60 @@ def test_a_part_that_fails_is_a_sentence_and_the_rest_goes_on(command, capsys):
 
 def test_it_stops_when_its_minutes_are_over_and_goes_on_from_there(command, monkeypatch, capsys):
     run, path = command
-    now = iter([0.0, 1.0, 2.0, 700.0])
+    now = iter([0.0, 1.0, 700.0])
     monkeypatch.setattr(program.time, "monotonic", lambda: next(now))
-    assert run() == (program.AGAIN, ["check: values", "bench: a"])
-    assert "9 minutes are over before bench: b: start it again." in capsys.readouterr().err
-    assert not path.exists()
+    assert run() == (program.AGAIN, ["bench: a"])
+    assert "its time is over before bench: b: start it again." in capsys.readouterr().err
+    assert not path.exists() and path.with_suffix(".partial.json").exists()
+    monkeypatch.setattr(gpu, "RECORDED", path.parent)
+    assert records() == {}, "a part is no record"
     monkeypatch.setattr(program.time, "monotonic", lambda: 0.0)
-    status, done = run()
-    assert status == 0 and done == ["bench: b", "decoding: 1", "tile: a"] and path.exists()
+    done = run()[1]
+    assert done == ["bench: b", "decoding: 1", "tile: a"] and list(records()) == ["X"]
+
+
+def test_parts_of_two_versions_are_no_one_record(command, monkeypatch, capsys):
+    run, _ = command
+    now = iter([0.0, 1.0, 700.0])
+    monkeypatch.setattr(program.time, "monotonic", lambda: next(now))
+    run()
+    monkeypatch.setattr(program.time, "monotonic", lambda: 0.0)
+    monkeypatch.setattr(program, "sources", lambda: "another")
+    assert run()[1][0] == "bench: a"
+    assert (
+        "gpu-x.partial.json was measured otherwise, and is begun anew." in capsys.readouterr().err
+    )
+
+
+def test_on_a_lost_device_nothing_begins(command, monkeypatch, capsys):
+    """The job that lost it is written down, so that the next start goes past it."""
+    _, path = command
+    lost = iter([None, None, RuntimeError("illegal memory access")])
+
+    def synchronize():
+        if error := next(lost):
+            raise error
+
+    monkeypatch.setattr(torch.cuda, "synchronize", synchronize)
+    jobs = program.parts(None, None, None, False, 0)
+    on = program.within(jobs, torch.device("cuda"), torch.inf)
+    with pytest.raises(gpu.OutOfTime, match="the device was lost before decoding: 1"):
+        program.measured(path, "p", on, dict)
+    kept = json.loads(path.with_suffix(".partial.json").read_text())["done"]
+    assert list(kept) == ["bench: a", "bench: b"] and "not measured" in kept["bench: b"]
 
 
 def test_a_wrong_kernel_makes_it_fail(command, monkeypatch):
     run, path = command
-    parts = program.parts
-    wrong = {"check: values": lambda: "wrong: off by 3"}
-    monkeypatch.setattr(program, "parts", lambda *given: parts(*given) | wrong)
-    assert run()[0] == 1 and json.loads(path.read_text())["checks"]["values"].startswith("wrong")
+    path.write_text("an earlier record")
+    monkeypatch.setattr(checks, "check", lambda name, device: "wrong: off by 3")
+    assert run() == (1, []) and path.read_text() == "an earlier record"
+
+
+def test_where_the_bench_finds_it_wrong_the_record_says_so():
+    case = {"case": {}, "times": {}, "not timed": {"rope": "off by 3", "Liger": "not this layout"}}
+    record = program.whole("X", {}, {}, {"bench: a": case})
+    assert record["not measured"] == {"bench: a, rope": "off by 3"}
 
 
 @pytest.mark.skipif(CUDA, reason="there is a GPU")
@@ -204,4 +279,11 @@ def test_without_a_gpu_it_says_so(capsys):
     assert "no CUDA device with Triton here" in capsys.readouterr().err
     with pytest.raises(ValueError, match="device is cpu; graphs are of CUDA devices"):
         decoding.steps(1, torch.device("cpu"), {})
-    assert records() == {}  # none is recorded yet
+
+
+def test_every_record_is_whole_and_the_page_is_of_them():
+    page = (Path(__file__).parents[1] / "chapters/on_the_gpu.ipynb").read_text(encoding="utf-8")
+    assert ("No GPU was at hand" in page) == (not records())
+    for device, record in records().items():
+        assert device in page and record["cases"] and record["decoding"] and record["tiles"]
+        assert not any(said.startswith("wrong") for said in record["checks"].values())

@@ -39,6 +39,8 @@ def measured(
     output.parent.mkdir(parents=True, exist_ok=True)
     earlier = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else {}
     done = earlier["done"] if earlier.get("program") == program else {}
+    if earlier and not done:
+        print(f"{kept} was measured otherwise, and is begun anew.", file=sys.stderr)
     for name, job in _shown(jobs):
         if name not in done:
             done[name] = rounded(job())

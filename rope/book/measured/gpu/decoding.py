@@ -1,7 +1,8 @@
 """A token at a time: the rotation called eagerly, compiled, and replayed from a CUDA graph.
 
-The times are of many calls that the device makes one after another, so they hold what the host adds
-to each launch; a copy of the same tensors stands beside, called in the same three ways.
+The times are of many calls one after another, by the host's clock, so they hold what the host adds
+to each launch, and vectors lie in the cache. A copy of the same tensors stands beside, eagerly and
+from a graph.
 """
 
 from collections.abc import Callable
@@ -48,7 +49,7 @@ def steps(batch: int, device: torch.device, effort: dict[str, Any]) -> dict[str,
             left_out[f"{name}, graph"] = f"{type(error).__name__}: {error}"[:200]
         if name != "copy":
             calls[f"{name}, compiled"] = torch.compile(call, dynamic=False)
-    taken, failed = time_all(calls, device, **effort)
+    taken, failed = time_all(calls, device, **effort, in_a_row=True)
     left_out |= {name: f"{type(error).__name__}: {error}"[:200] for name, error in failed.items()}
     seconds = {name: quartiles(times)["median"] for name, times in taken.items()}
     for name in seconds:

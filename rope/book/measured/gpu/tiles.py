@@ -5,6 +5,7 @@ the rule's bits and timed in turns with it and with a copy of the same bytes. Wh
 the best, and the rule's time over it: a rule that is within a few hundredths stays as it is.
 """
 
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import product
@@ -17,6 +18,7 @@ from rope.book.measured.bench.cases import Case
 from rope.book.measured.bench.field import ours, setting
 from rope.book.measured.bench.run import random_pair
 from rope.book.measured.clock import SEED, quartiles, time_all
+from rope.book.measured.gpu import OutOfTime
 from rope.kernels import triton as kernel
 
 PREFILL, DECODING = (128, 4096, 131_072), (1, 32, 256)
@@ -56,8 +58,12 @@ def candidates(case: Case) -> list[tuple[int, int, int]]:
     ]
 
 
-def sweep(case: Case, device: torch.device, effort: dict[str, Any]) -> dict[str, Any]:
-    """The best tile of a case, its seconds, the rule's and a copy's; and every one that failed."""
+def sweep(case: Case, device: torch.device, effort: dict[str, Any], until: float) -> dict[str, Any]:
+    """The best tile of a case, its seconds, the rule's and a copy's; and every one that failed.
+
+    until: when, by `time.monotonic`, no more is tried; what is compiled by then Triton keeps.
+    Raises OutOfTime then.
+    """
     made, (q, k) = setting(case, device), random_pair(case, device, SEED)
     rotate, outs = ours(made), (torch.empty_like(q), torch.empty_like(k))
     right = rotate(q, k)
@@ -67,10 +73,16 @@ def sweep(case: Case, device: torch.device, effort: dict[str, Any]) -> dict[str,
     }
     wrong: list[str] = []
     for tile in candidates(case):
+        if time.monotonic() > until:
+            raise OutOfTime(f"its time is over amid the tiles of {case.name}: start it again.")
         call, name = _with(tile, rotate, q, k), "×".join(map(str, tile))
+        spent = [torch.full_like(x, torch.nan) for x in right]
+        del spent  # the next results are given its memory, and not that of the last ones
         try:
             same = all(map(torch.equal, call(), right))
         except Exception as error:  # of registers or memory that a tile asks too much of
+            if device.type == "cuda":
+                torch.cuda.synchronize()  # raises where no later call can be right
             wrong.append(f"{name}: {type(error).__name__}")
             continue
         if same:
