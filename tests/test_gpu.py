@@ -269,8 +269,12 @@ def test_a_wrong_kernel_makes_it_fail(command, monkeypatch):
 
 def test_where_the_bench_finds_it_wrong_the_record_says_so():
     case = {"case": {}, "times": {}, "not timed": {"rope": "off by 3", "Liger": "not this layout"}}
-    record = program.whole("X", {}, {}, {"bench: a": case})
-    assert record["not measured"] == {"bench: a, rope": "off by 3"}
+    steps = {"batch": 1, "seconds": {}, "not timed": {"rope, graph": "no"}}
+    record = program.whole("X", {}, {}, {"bench: a": case, "decoding: 1": steps})
+    assert record["not measured"] == {
+        "bench: a, rope": "off by 3",
+        "decoding: 1, rope, graph": "no",
+    }
 
 
 @pytest.mark.skipif(CUDA, reason="there is a GPU")

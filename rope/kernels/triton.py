@@ -195,8 +195,7 @@ def launch(
             q, k, q_out, k_out, cos, sin, ids,
             *q.stride(), *k.stride(), *q_out.stride(), *k_out.stride(), *steps, *id_steps,
             heads_q, heads_k, length, rows,
-            PLANES=planes,
-            PLANES_2=planes_2,
+            PLANES=planes, PLANES_2=planes_2,
             REST=rest,
             REST_2=triton.next_power_of_2(max(rest, 1)),
             TOKENS=tokens,
@@ -206,4 +205,5 @@ def launch(
             HAS_IDS=position_ids is not None,
             HEAD_TABLES=steps[1] != 0,
             num_warps=warps,
+            enable_fp_fusion=False,  # so that the bits are those of the formula, in every layout
         )  # fmt: skip

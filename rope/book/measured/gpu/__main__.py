@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,6 @@ from rope.book.measured.bench import RECORDED, cases, report
 from rope.book.measured.bench.field import FIELD
 from rope.book.measured.bench.run import FULL, QUICK, measure, metadata
 from rope.book.measured.gpu import OutOfTime
-from rope.book.measured.machine import installed
 from rope.book.measured.record import measured
 
 AGAIN = 75  # as sysexits.h has it: try again
@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="small cases, to try the command")
     parser.add_argument("--output", type=Path, help="the record (gpu-NAME.json of the benchmark)")
     options = parser.parse_args(arguments)
-    if not torch.cuda.is_available() or installed("triton") == "absent":
+    if not torch.cuda.is_available() or find_spec("triton") is None:
         print("There is no CUDA device with Triton here: nothing is measured.", file=sys.stderr)
         return 2
     name = torch.cuda.get_device_name()
@@ -67,8 +67,9 @@ def run(path: Path, name: str, device: torch.device, minutes: float, quick: bool
         if about["versions"][package] == "absent":
             print(f"{package} is not installed: it is left out.", file=sys.stderr)
     jobs = parts(device, effort, about["versions"], quick, until)
-    # Clocks move while it runs, and are no reason to begin again.
-    program = json.dumps({k: v for k, v in about.items() if k != "clocks"}, sort_keys=True)
+    # Clocks move while it runs, and a lent machine may come back with another kernel of Linux.
+    same = {name: known for name, known in about.items() if name not in ("clocks", "platform")}
+    program = json.dumps(same, sort_keys=True)
     try:
         record = measured(
             path,
@@ -132,7 +133,7 @@ def whole(
 ) -> dict[str, Any]:
     """The record: device, metadata, checks, the benchmark's cases, decoding, tiles, failures.
 
-    A failure is a job that raised, and a case in which the bench did not find our kernel right.
+    A failure is a job that raised, and a case in which our kernel was not right or not timed.
     """
     record: dict[str, Any] = {"device": name, "metadata": about, "checks": passed}
     record["not measured"] = {}
@@ -143,8 +144,9 @@ def whole(
             record["not measured"][job] = result["not measured"]
             continue
         record[lists[job.partition(": ")[0]]].append(result)
-        if why := result.get("not timed", {}).get("rope"):
-            record["not measured"][f"{job}, rope"] = why
+        for who, why in result.get("not timed", {}).items():
+            if who.partition(",")[0] == "rope":
+                record["not measured"][f"{job}, {who}"] = why
     return record
 
 
