@@ -3,6 +3,7 @@
 import os
 import re
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
@@ -88,12 +89,21 @@ def browser(chromium):
 
 
 class Visitor:
-    """A page of an offline browser that writes down what goes wrong."""
+    """A page of an offline browser that writes down what goes wrong.
 
-    def __init__(self, browser, width: int, **settings) -> None:
+    It reads the built files, or the same under the address of a site that is answered from them.
+    """
+
+    def __init__(self, browser, width: int, site: str | None = None, **settings) -> None:
         size = {"width": width, "height": 844}
         settings = {"reduced_motion": "reduce"} | settings
         self.context = browser.new_context(offline=True, viewport=size, **settings)
+        self.root = site or HTML.as_uri()
+        if site:
+            self.context.route(
+                f"{site}/**",
+                lambda route: route.fulfill(path=HTML / urlsplit(route.request.url).path[1:]),
+            )
         self.page: Page = self.context.new_page()
         self.faults: list[str] = []
         self.page.on("pageerror", lambda error: self.faults.append(f"page error: {error}"))
@@ -106,13 +116,13 @@ class Visitor:
             self.faults.append(f"console: {message.text}")
 
     def _request(self, request) -> None:
-        if re.match(r"(https?|wss?):", request.url):
+        if re.match(r"(https?|wss?):", request.url.removeprefix(self.root)):
             self.faults.append(f"outside request: {request.url}")
 
     def open(self, name: str, *, wait: bool = True) -> Page:
         self.faults.clear()
         path, _, query = name.partition("?")
-        self.page.goto((HTML / f"{path}.html").as_uri() + (f"?{query}" if query else ""))
+        self.page.goto(f"{self.root}/{path}.html" + (f"?{query}" if query else ""))
         if wait:
             self.page.wait_for_function(READY, timeout=20_000)
         return self.page

@@ -41,8 +41,8 @@ def visit(browser):  # noqa: F811
     """A function that opens a page in a new, offline window; faults of the console fail."""
     visitors = []
 
-    def opened(name=PAGE, width=WIDE, change=None):
-        visitors.append(visitor := Visitor(browser, width))
+    def opened(name=PAGE, width=WIDE, change=None, site=None):
+        visitors.append(visitor := Visitor(browser, width, site=site))
         if change:
             text = (HTML / f"{name}.html").read_text(encoding="utf-8")
             assert change[0] in text
@@ -298,6 +298,9 @@ def test_every_cell_agrees(visit, name):
 
 
 BUILD = "chapters/build_your_own"
+# Where a page comes again. Under load Chromium 156 gives 1 to 4 in 100 files another, empty storage
+# when they are loaded anew, and never did so (0 of 600) to a page of a site.
+SITE = "http://the.book"
 TURNED = """def rotate(x, y, angle):
     import cmath
     return complex(x, y) * cmath.exp({sign}1j * angle)
@@ -329,19 +332,9 @@ def answer(page, code, step=1):
     return *said(bar), marks_of(bar)
 
 
-def again(page):
-    """The page anew; once more where Chromium has not yet handed on what the page has stored."""
-    stored = page.evaluate("({...localStorage})")
-    for _ in range(10):
-        page.wait_for_timeout(1000)
-        page.reload()
-        if page.evaluate("({...localStorage})") == stored:
-            return
-
-
 def test_an_answer_is_judged_in_the_page(visit):
     """Right or wrong, and why; what was written and the marks are there at the next visit."""
-    page = visit(BUILD)
+    page = visit(BUILD, site=SITE)
     assert page.locator(".rope-live-editor").count() == 3, "steps 1 to 3 can be written at once"
     status, output, marks = answer(page, TURNED.format(sign="-"))
     assert status.startswith("✗ Step 1: the pair turns clockwise")
@@ -355,7 +348,7 @@ def test_an_answer_is_judged_in_the_page(visit):
     status, _, marks = answer(page, RIGHT)
     assert status.startswith("✓ Step 1") and marks.startswith("1 ✓  2 ·")
     assert "toggle-hidden" not in solution.get_attribute("class"), "the book's own beside it"
-    again(page)
+    page.reload()
     editors = page.locator(".rope-live-editor")
     assert editors.first.input_value() == RIGHT
     assert page.locator(".rope-judge-marks").nth(2).inner_text().startswith("1 ✓  2 ·")
@@ -402,11 +395,11 @@ def test_an_answer_may_print(visit):
 
 def test_a_mark_stands_beside_the_code_that_was_judged(visit):
     """Not beside what was typed since, nor where the same code raises an exception now."""
-    page = visit(BUILD)
+    page = visit(BUILD, site=SITE)
     assert answer(page, RIGHT)[2].startswith("1 ✓")
     bar = fill_in(page, RIGHT + "  # again")
     assert marks_of(bar).startswith("1 ·")
-    again(page)
+    page.reload()
     assert marks_of(bar).startswith("1 ·")
     assert answer(page, "assert cos(0) == 1\n" + RIGHT)[2].startswith("1 ✓")
     write(bars(page).first, ("import cos, sin", "import sin as cos, sin"))
@@ -423,25 +416,25 @@ KEPT = [f'{{"code": "1", "right": true, "source": {source}}}' for source in ("7"
 )
 def test_what_else_is_in_the_storage_is_no_answer(visit, content):
     """Of another page, by hand, or of an older edition of the step."""
-    page = visit(BUILD)
+    page = visit(BUILD, site=SITE)
     editor = page.locator(".rope-live-editor").first
     before = editor.input_value()
     page.evaluate("all => localStorage.setItem(...all)", [KEY + "1", content])
-    again(page)
+    page.reload()
     assert editor.input_value() == before
     assert "✓" not in page.locator(".rope-judge-marks").first.inner_text()
     fill_in(page, RIGHT)
-    again(page)
+    page.reload()
     assert editor.input_value() == RIGHT
 
 
 def test_two_tabs_keep_two_steps(visit):
-    page = visit(BUILD)
+    page = visit(BUILD, site=SITE)
     other = page.context.new_page()
     other.goto(page.url)
     fill_in(page, RIGHT)
     fill_in(other, SCORED, step=2)
-    again(page)
+    page.reload()
     editors = page.locator(".rope-live-editor")
     assert [editors.nth(step).input_value() for step in range(2)] == [RIGHT, SCORED]
 
@@ -458,15 +451,15 @@ def test_a_browser_may_give_no_storage(visit):
             return own.call(this, key, ...value);
         };
     }""")
-    again(page)
+    page.reload()
     fill_in(page, SCORED, step=2)
     assert answer(page, RIGHT)[2].startswith("1 ✓")
-    again(page)
+    page.reload()
     assert asked == ["beforeunload"]
     fill_in(page, RIGHT)
     page.evaluate("window.allowed = true")
     fill_in(page, RIGHT + "  # kept")
-    again(page)
+    page.reload()
     assert asked == ["beforeunload"]
 
 
