@@ -1,6 +1,6 @@
 """The rotation on a CPU: one loop in C, built at installation, or else the formula in blocks.
 
-Chapter "Bytes, kernels, launches", section on the CPU. The loop (`rotate.c`) reads each number once
+Chapter "Bytes, kernels, launches". The loop (`rotate.c`) reads each number once
 and writes it once. Without it the formula goes through a block of the sequence at a time, so that
 what lies between its operations stays in the cache. Both give the bits of `rope.kernels.formula`.
 

@@ -1,6 +1,6 @@
 /* Equation 34 as one loop for a CPU: each number is read once and written once.
 
-   Chapter "Bytes, kernels, launches", section on the CPU. With x, y the coordinates of a plane,
+   Chapter "Bytes, kernels, launches". With x, y the coordinates of a plane,
 
        x' = x cos - y sin,        y' = y cos + x sin,
 
