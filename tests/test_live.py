@@ -322,6 +322,7 @@ ENDS = dict(cell_type="markdown", source=":::{solution-end}\n:::")
         ([STARTS, PLAIN, ENDS, PLAIN], "2 of this page’s 2 cells run here. "),
         ([STARTS, PLAIN, ENDS, TICK], "2 of this page’s 2 cells run here, all in the folded lines "
          "marked ✓ and solutions. The first click on Run starts Python with SymPy (2 MB, "),
+        ([cell("print(1)", [{"text": "1"}])], "1 of this page’s 1 cells runs here. The first"),
         ([cell("import torch")], "The cells of this page run in <a "),
     ],
 )  # fmt: skip
@@ -329,6 +330,7 @@ def test_a_page_says_which_cells_run_and_where_they_are(cells, begins):
     notebook = {"cells": cells}
     said = pages.note("one", notebook, page_cells(notebook), 2_000_000)
     assert said.startswith(begins)
+    assert ("see its proof fail" in said) == any("assert" in one["source"] for one in cells)
     assert '<a href="../_sources/chapters/one.ipynb" download>' in said
 
 

@@ -114,12 +114,14 @@ def note(name: str, notebook: dict[str, Any], cells: list[dict[str, Any]], size:
         return f"The cells of this page run in {link}its notebook</a>."
     verb, places = ("runs", "") if len(where) == 1 else ("run", "all ")
     places = "" if "" in where else f", {places}in the folded {' and '.join(sorted({*where}))}"
-    kept = "What you write is kept in this browser and sent nowhere. "
-    judged = any("judged" in cell for cell in cells)
+    proves = any("stored" in cell and ASSERTS.search(cell["source"]) for cell in cells)
+    edit = f"Edit the code{': turn a sign and see its proof fail' if proves else ' as you like'}. "
+    if any("judged" in cell for cell in cells):
+        edit = "What you write is kept in this browser and sent nowhere. "
     return (
         f"{len(where)} of this page’s {len(cells)} cells {verb} here{places}. "
         f"The first click on Run starts Python with SymPy ({size / 1e6:.0f} MB, part of this "
-        f"book). {kept if judged else 'Edit the code: turn a sign and see its proof fail. '}"
+        f"book). {edit}"
         f"The other cells run in {link}the notebook</a>; most need NumPy or PyTorch."
     )
 
