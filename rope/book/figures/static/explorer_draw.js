@@ -83,26 +83,17 @@ const ropeDraw = (function () {
   }
 
   // The score of one query and one key at every distance, on a logarithmic axis that begins at 0.
-  // Where distances stand closer than three pixels, a band from the lowest score to the highest of
-  // those three pixels takes the place of the line, which there is their mean.
+  // Where several distances share a point, a band holds their scores and the line is their mean.
   function curve(values, distance, trained, width) {
     const to = values.length - 1, height = 150;
     const box = heights(values, height, 34);
     const across = (d) => LEFT + (Math.log2(1 + d) / Math.log2(1 + to)) * (width - LEFT - RIGHT);
-    const bins = new Map();
-    values.forEach((score, d) => {
-      const apart = d < to ? across(d + 1) - across(d) : 0;
-      const bin = apart >= 3 ? d : "from " + Math.floor(across(d) / 3);
-      bins.set(bin, [...(bins.get(bin) || []), [d, score]]);
-    });
     const line = [], upper = [], lower = [];
-    for (const bin of bins.values()) {
-      const scores = bin.map(([, score]) => score);
-      const x = across((bin[0][0] + bin.at(-1)[0]) / 2).toFixed(1);
-      const at = (score) => `${x},${box.up(score).toFixed(1)}`;
-      line.push(at(scores.reduce((sum, score) => sum + score, 0) / scores.length));
-      upper.push(at(Math.max(...scores)));
-      lower.unshift(at(Math.min(...scores)));
+    for (const { first, last, mean, most, least } of ropeBins(values, across)) {
+      const at = (score) => `${across((first + last) / 2).toFixed(1)},${box.up(score).toFixed(1)}`;
+      line.push(at(mean));
+      upper.push(at(most));
+      lower.unshift(at(least));
     }
     const inner = `<polygon class="band" points="${[...upper, ...lower].join(" ")}"/><polyline class="curve" points="${line.join(" ")}"/>`;
     const ticks = [0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512].filter((d) => d <= to);
@@ -133,8 +124,7 @@ const ropeDraw = (function () {
   // the chosen planes are marked.
   function coordinates(values, most, chosen, interleaved, width, label) {
     const height = 92, middle = 34, tall = 28;
-    const planes = values.length / 2;
-    const step = width / values.length;
+    const planes = values.length / 2, step = width / values.length;
     const planeOf = (i) => (interleaved ? Math.floor(i / 2) : i % planes);
     const centre = (i) => (i + 0.5) * step;
     let inner = `<line class="axis" x1="0" x2="${width}" y1="${middle}" y2="${middle}"/>`;
@@ -155,8 +145,7 @@ const ropeDraw = (function () {
 
   // A head's weights as a small map, a row a query; opacity is the root of the weight.
   function thumbnail(canvas, rows, colour) {
-    const side = rows.length;
-    canvas.width = canvas.height = side;
+    canvas.width = canvas.height = rows.length;
     const context = canvas.getContext("2d");
     context.fillStyle = colour;
     rows.forEach((row, m) =>

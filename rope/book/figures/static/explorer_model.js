@@ -14,8 +14,7 @@ function ropeModel(data) {
   const tokens = text.length;
   const planes = stretches[0].inv_freq.length;
   const width = 2 * planes;
-  const q = halves(data.q);
-  const k = halves(data.k);
+  const [q, k] = [halves(data.q), halves(data.k)];
 
   // IEEE 754 half precision, little-endian, as base64.
   function halves(base64) {
@@ -24,11 +23,8 @@ function ropeModel(data) {
     const values = new Float64Array(bytes.length / 2);
     for (let i = 0; i < values.length; i++) {
       const bits = view.getUint16(2 * i, true);
-      const exponent = (bits >> 10) & 31;
-      const fraction = bits & 1023;
-      const size = exponent
-        ? Math.pow(2, exponent - 15) * (1 + fraction / 1024)
-        : fraction * Math.pow(2, -24);
+      const [exponent, fraction] = [(bits >> 10) & 31, bits & 1023];
+      const size = Math.pow(2, Math.max(exponent, 1) - 25) * (exponent ? 1024 + fraction : fraction);
       values[i] = bits >> 15 ? -size : size;
     }
     return values;
@@ -88,9 +84,8 @@ function ropeModel(data) {
     score: (state) => score(state, state.key, state.distance),
     // The softmax over the keys that the query sees; the chosen key stands where it was moved to.
     weights(state) {
-      const scores = [];
-      for (let key = 0; key <= state.query; key++)
-        scores.push(score(state, key, key === state.key ? state.distance : state.query - key));
+      const at = (key) => (key === state.key ? state.distance : state.query - key);
+      const scores = Array.from({ length: state.query + 1 }, (_, key) => score(state, key, at(key)));
       const most = Math.max(...scores);
       const powers = scores.map((one) => Math.exp(one - most));
       const sum = powers.reduce((total, one) => total + one, 0);
@@ -116,4 +111,20 @@ function ropeModel(data) {
       return found;
     },
   };
+}
+
+// The points of a curve. Distances closer than three pixels share one: the first and the last of
+// them, and the mean, the highest and the lowest of their scores. across(d) is where d stands.
+function ropeBins(values, across) {
+  const bins = new Map();
+  values.forEach((_, d) => {
+    const alone = d + 1 < values.length && across(d + 1) - across(d) >= 3;
+    const bin = alone ? d : "from " + Math.floor(across(d) / 3);
+    bins.set(bin, [...(bins.get(bin) || []), d]);
+  });
+  return [...bins.values()].map((inside) => {
+    const [first, last, scores] = [inside[0], inside.at(-1), inside.map((d) => values[d])];
+    const mean = scores.reduce((sum, score) => sum + score, 0) / scores.length;
+    return { first, last, mean, most: Math.max(...scores), least: Math.min(...scores) };
+  });
 }
