@@ -1,7 +1,7 @@
 # The book's commands; `make` alone lists them. They work in .venv, which the first one sets up, or
 # in an environment of your own: make test PYTHON=/path/to/python
 .DEFAULT_GOAL := help
-.PHONY: gpu help book live pdf epub notebooks test execute lab check clean repository environment code chapters pages
+.PHONY: gpu help book live pdf epub notebooks test mutation execute lab check clean repository environment code chapters pages bare
 # A part of the tests that fails keeps none of the others from running.
 MAKEFLAGS += --keep-going
 SHELL := bash
@@ -24,6 +24,9 @@ LIVE := $(RUN) -m rope.book.live
 # Tests of the built pages.
 PAGE_TESTS := $(wildcard tests/test_browser*.py) tests/test_anchors.py \
 	$(wildcard tests/test_paper_*.py)
+# Tests that need a program beside Python: a Chromium, Node.js, a compiler.
+PROGRAM_TESTS := $(PAGE_TESTS) $(wildcard tests/test_diagnose_replay.py \
+	tests/test_diagnose_foreign.py tests/test_explorer.py tests/test_live.py tests/test_operator.py)
 
 help: ## list the commands
 	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
@@ -51,12 +54,19 @@ code: $(READY) # unit tests, rules for notebooks, doctests
 	@$(PYTEST) --dist worksteal $(PAGE_TESTS:%=--ignore %) tests rope
 
 chapters: $(READY) # every cell again, its output compared with the stored one
-	@$(PYTEST) --dist loadfile --nbval --nbval-current-env --nbval-cell-timeout=600 chapters
+	@$(PYTEST) --dist loadfile -p rope.book.tools.kernels --nbval --nbval-current-env \
+		--nbval-cell-timeout=600 chapters
 
 pages: $(READY) # the strict build, and its pages in a browser
 	@$(BUILD) --quiet | $(WITHOUT_TRACEBACK)
 	@$(LIVE) || [ $$? -eq 3 ]
 	@$(PYTEST) --dist worksteal $(PAGE_TESTS)
+
+mutation: $(READY) ## plant each known mistake and name those that no test notices; NAMES="kernels" for some
+	@$(RUN) tests/mutation.py $(if $(SAMPLE),--sample $(SAMPLE)) $(NAMES)
+
+bare: # tests of what a machine lacks, run by .ci/bare on the pages that were built last
+	@$(PYTEST) --dist loadfile $(PROGRAM_TESTS)
 
 execute: $(READY) ## run the notebooks and store their outputs; NB=chapters/x.ipynb for one
 	@$(RUN) -m rope.book.tools.execute $(NB)
