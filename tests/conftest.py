@@ -1,4 +1,4 @@
-"""Settings of the tests: which are slow, and how Hypothesis draws."""
+"""Configure the tests: which ones are slow, how Hypothesis draws, and fixtures they share."""
 
 import os
 import shutil
@@ -14,15 +14,14 @@ if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
 ROOT = Path(__file__).parents[1]
-YES = {
-    name
-    for name in ("CI", "SLOW")
-    if os.environ.get(name, "").lower() not in ("", "0", "no", "false")
-}
+CI, SLOW = (
+    os.environ.get(name, "").lower() not in ("", "0", "no", "false") for name in ("CI", "SLOW")
+)
 
-# A busy machine is no fault of the code; a failure in CI must come back when it is run again.
-settings.register_profile("book", deadline=None, derandomize="CI" in YES, print_blob=True)
-# A planted fault is to be found; making its example small takes minutes that nobody reads.
+# No deadline, because a busy machine is no fault of the code. In CI the examples are the same in
+# each run, so that a failure comes back when it is run again.
+settings.register_profile("book", deadline=None, derandomize=CI, print_blob=True)
+# A planted fault only has to be found; shrinking its example takes minutes and nobody reads it.
 found = [phase for phase in Phase if phase not in (Phase.shrink, Phase.explain)]
 settings.register_profile("planted", settings.get_profile("book"), phases=found)
 settings.load_profile("book")
@@ -51,8 +50,8 @@ def traced():
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave out what is marked slow, unless CI or SLOW is set."""
-    if YES:
+    """Leave out what is marked slow, unless SLOW is set."""
+    if SLOW:
         return
     skip = pytest.mark.skip(reason="slow; make test SLOW=1 runs them")
     for item in items:
@@ -61,8 +60,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def give_up(why: str) -> None:
-    """What is missing is a failure where everything should be there."""
-    (pytest.fail if os.environ.get("CI") else pytest.skip)(why)
+    """Skip the test for what this machine lacks; fail in CI, where nothing should be missing."""
+    (pytest.fail if CI else pytest.skip)(why)
 
 
 @pytest.fixture(scope="session")

@@ -18,6 +18,7 @@ from IPython.core.inputtransformer2 import TransformerManager
 import rope
 from rope.axes.module import AxisRotation
 from rope.book.tools import execute, repository
+from rope.book.tools.left_out import left_out
 from rope.book.tools.repository import IN_CELL, first_cell_source
 from rope.book.tools.sphinx_extension import list_arguments
 from rope.config import rotary_settings
@@ -37,64 +38,35 @@ def run(*command, **settings):
 # The commands
 
 
-def make(*arguments):
-    return run("make", *arguments, env={**os.environ, "MAKEFLAGS": ""})
-
-
 def test_make_alone_lists_the_commands():
-    listed = re.findall(r"^  make (\w+)  ", make().stdout, re.M)
-    commands = "help book live pdf epub notebooks test execute lab check gpu repository clean"
-    assert listed == commands.split()
-
-
-@pytest.mark.parametrize(
-    ("failing", "last"), [("--nbval", "worksteal"), ("jupyter_book", "--quiet")]
-)
-def test_a_part_that_fails_stops_no_other_and_fails_the_whole(tmp_path, failing, last):
-    """But pages that were not built are not looked at."""
-    python, log = tmp_path / "python", tmp_path / "log"
-    python.write_text(f'#!/bin/sh\necho "$*" >>{log}\ncase "$*" in *{failing}*) exit 1 ;; esac\n')
-    python.chmod(0o755)
-    assert make("test", f"PYTHON={python}").returncode != 0
-    packages, code, chapters, *pages = log.read_text().splitlines()
-    assert "packages.py" in packages and "tests rope" in code and "--nbval" in chapters
-    assert "build ." in pages[0] and last in pages[-1]
-
-
-SKIPPING = """
-import pytest
-
-@pytest.mark.parametrize("number", range(3))
-@pytest.mark.skip(reason="no lamp; buy one")
-def test_light(number): ...
-
-def test_sound(): pytest.skip("no drum; make one")
-
-def test_silence(): ...
-"""
+    listed = re.findall(r"^  make (\w+)  ", run("make", env={**os.environ}).stdout, re.M)
+    assert {"help", "book", "test", "mutation", "execute", "check"} <= {*listed}
 
 
 def test_what_was_left_out_is_named_at_the_end(tmp_path):
-    (tmp_path / "test_senses.py").write_text(SKIPPING)
-    command = [sys.executable, "-m", "pytest", "test_senses.py", "--junitxml"]
-    report = [sys.executable, "-m", "rope.book.tools.left_out"]
-    results = [tmp_path / "all.xml", tmp_path / "silence.xml"]
-    for path, some in zip(results, ([], ["-k", "silence"]), strict=True):
-        assert run(*command, path, *some, cwd=tmp_path).returncode == 0
-    assert run(*report, *results).stdout.splitlines() == [
-        "Left out were 4 tests.",
-        "  3 of them: no lamp; buy one",
-        "  1 of them: no drum; make one",
-    ]
-    assert run(*report, results[1]).stdout == "Nothing was left out.\n"
+    skipped = '<testcase><skipped message="no {}"/></testcase>'
+    results = []
+    for part, whats in (("code", ["lamp", "drum", "lamp"]), ("pages", [])):
+        results.append(tmp_path / f"{part}.xml")
+        results[-1].write_text(f"<testsuite>{''.join(map(skipped.format, whats))}</testsuite>")
+    lines = left_out(results).splitlines()
+    assert "3" in lines[0] and [lines[1].split()[0], lines[1][-7:]] == ["2", "no lamp"]
+    assert [lines[2].split()[0], lines[2][-7:]] == ["1", "no drum"]
+    assert "3" not in left_out(results[1:])
+
+
+def test_workflows_pass_zizmor():
+    """It looks at permissions, triggers, credentials, and actions that are not pinned."""
+    done = run(Path(sys.executable).with_name("zizmor"), "--offline", ".github/workflows")
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_missing_packages_are_named():
     command = ROOT / "rope" / "book" / "tools" / "packages.py"
     done = run(sys.executable, "-I", "-S", command)
     assert done.returncode == 1
-    assert f"{sys.executable} lacks torch, numpy, " in done.stderr
-    assert "zipp" not in done.stderr  # what others need is not asked for
+    assert {"torch", "numpy"} <= {*re.findall(r"[\w-]+", done.stderr)}
+    assert "zipp" not in done.stderr  # only what the book itself needs
     assert run(sys.executable, command).returncode == 0
 
 
@@ -102,7 +74,7 @@ def test_set_up_says_what_is_missing(tmp_path):
     (tmp_path / "sh").symlink_to(shutil.which("sh"))
     done = run("sh", ROOT / ".ci" / "setup", cwd=tmp_path, env={"PATH": str(tmp_path)})
     assert done.returncode == 1
-    assert "needs Python 3.11 or later" in done.stderr and "python3-venv" in done.stderr
+    assert "3.11" in done.stderr and "python3-venv" in done.stderr
     assert not (tmp_path / ".venv").exists()
 
 
@@ -148,18 +120,25 @@ def test_execute_stores_the_same_bytes_again(tmp_path):
         ("x = [1, 2]\nx[2]", "IndexError"),
         ("import warnings; warnings.warn('careful')", "careful"),
         ("import os; os._exit(1)", "Kernel died"),
-        ("import time; time.sleep(60)", "timed out"),
     ],
 )
-def test_failing_cell_is_named_and_nothing_is_stored(tmp_path, capsys, monkeypatch, source, said):
-    monkeypatch.setattr(execute, "SECONDS_PER_CELL", 2 if "sleep" in source else 600)
+def test_failing_cell_is_named_and_nothing_is_stored(tmp_path, capsys, source, said):
     path = write_notebook(tmp_path / "bad.ipynb", "fine = 1", source)
     before = path.read_bytes()
     assert execute.main([str(path)]) == 1
     error = capsys.readouterr().err
-    assert re.search(r"bad\.ipynb: code cell 2 \(id \w+\) failed: ", error)
+    assert re.search(r"bad\.ipynb: code cell 2 \(id \w+\)", error)
     assert source.splitlines()[0] in error and said in error
     assert path.read_bytes() == before
+
+
+def test_a_cell_that_never_ends_is_ended_and_named(tmp_path, capsys, monkeypatch):
+    """It is the only cell, so that whatever is slow, it is what the limit meets."""
+    monkeypatch.setattr(execute, "SECONDS_PER_CELL", 1)
+    path = write_notebook(tmp_path / "bad.ipynb", "while True: pass")
+    assert execute.main([str(path)]) == 1
+    error = capsys.readouterr().err
+    assert "bad.ipynb: code cell 1 " in error and "while True: pass" in error
 
 
 # The address, and the first cell
@@ -182,6 +161,8 @@ def test_version_stands_the_same_everywhere():
     citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
     assert re.search(r"^version: *(\S+)$", citation, re.MULTILINE)[1] == rope.__version__
     assert project["version"] == rope.__version__
+    changes = (ROOT / "chapters" / "changelog.md").read_text(encoding="utf-8")
+    assert re.search(r"^## Version (\S+)$", changes, re.M)[1] == rope.__version__
 
 
 @pytest.mark.parametrize(
@@ -223,14 +204,12 @@ def texts(book):
 
 def test_address_is_set_everywhere_and_taken_away_again(book):
     before = texts(book)
-    command = (sys.executable, "-m", "rope.book.tools.repository")
-    settings = {"cwd": book, "env": {**os.environ, "PYTHONPATH": str(ROOT)}}
-    assert f"{ADDRESS}: set in _config.yml" in run(*command, ADDRESS, **settings).stdout
+    repository.set_address(book, ADDRESS)
     config, *notebooks = texts(book)
     url = f'\nrepository:\n  url: "{ADDRESS}"\n'
     assert config.read_text() == before[config].replace('\nrepository:\n  url: ""\n', url)
     assert {first_cell(path) for path in notebooks} == {first_cell_source(ADDRESS, TAG)}
-    assert run(*command, "", **settings).returncode == 0
+    repository.set_address(book, "")
     assert texts(book) == before
 
 
@@ -240,7 +219,7 @@ def test_address_is_set_everywhere_and_taken_away_again(book):
 )
 def test_what_is_no_address_changes_nothing(book, address):
     before = texts(book)
-    with pytest.raises(ValueError, match="is no address"):
+    with pytest.raises(ValueError, match=re.escape(repr(address))):
         repository.set_address(book, address)
     assert texts(book) == before
 
@@ -249,7 +228,7 @@ def test_one_altered_notebook_stops_all(book):
     path = book / "chapters" / CHAPTERS[1].name
     path.write_text(path.read_text().replace("REPOSITORY, TAG", "SOMETHING"))
     before = texts(book)
-    with pytest.raises(ValueError, match=rf"{path.name}: it names the address in 0 places"):
+    with pytest.raises(ValueError, match=rf"{path.name}.* 0 "):
         repository.set_address(book, ADDRESS)
     assert texts(book) == before
 

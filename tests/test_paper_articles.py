@@ -22,7 +22,7 @@ TOC = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))
 FILES = [TOC["root"], *(c["file"] for part in TOC["parts"] for c in part["chapters"])]
 SVG = "{http://www.w3.org/2000/svg}"
 MARKS = ("path", "line", "rect", "circle", "polygon", "text", "use", "image")
-pytestmark = pytest.mark.browser  # of the stage of `make test` that has the pages
+pytestmark = [pytest.mark.slow, pytest.mark.browser]
 
 
 @pytest.fixture(scope="module")
@@ -32,10 +32,10 @@ def pages(book):
     return [BeautifulSoup(text, "html.parser").select_one("article") for text in texts]
 
 
-@pytest.fixture(params=range(len(FILES)), ids=[Path(file).name for file in FILES])
-def pair(request, articles, pages):
-    """A page's article for paper, and as it was built."""
-    return articles[request.param], pages[request.param]
+@pytest.fixture
+def pairs(articles, pages):
+    """Each page's article for paper, and the article as it was built."""
+    return list(zip(articles, pages, strict=True))
 
 
 def words(node) -> str:
@@ -73,44 +73,46 @@ def test_every_link_leads_somewhere(articles):
     assert {f"#{Path(file).name}" for file in FILES if "Reference" not in file} & inside
 
 
-def test_links_between_pages_are_as_many_as_on_the_pages(pair):
+def test_links_between_pages_are_as_many_as_on_the_pages(pairs):
     """All but those to what is not in the book, such as the index."""
-    article, page = pair
-    names = {Path(file).name for file in FILES}
-    expected = sum(
-        node["href"].startswith(("#", "http")) or node["href"].partition(".html")[0] in names
-        for node in page.select("a[href]:not(.headerlink, details *)")
-    )
-    solutions = len(page.select(".solution"))
-    assert len(article.body.select("a[href]")) == expected + solutions
+    for article, page in pairs:
+        names = {Path(file).name for file in FILES}
+        expected = sum(
+            node["href"].startswith(("#", "http")) or node["href"].partition(".html")[0] in names
+            for node in page.select("a[href]:not(.headerlink, details *)")
+        )
+        solutions = len(page.select(".solution"))
+        assert len(article.body.select("a[href]")) == expected + solutions
 
 
-def test_nothing_is_left_that_paper_cannot_do(pair):
-    article, _ = pair
-    text = article.html()
-    assert not re.search(r"<(button|input|select|details|summary|script|noscript|iframe)\b", text)
-    assert "Code of the figure" not in text and "This has moved" not in text
-    assert "cells of this page run" not in text and "The first click on Run" not in text
-    assert article.body.select(".headerlink, .toctree-wrapper") == []
-    assert re.findall(r"var\(--rope|currentColor|\[\[\w+ [a-z]+ \d+\]\]", text) == []
+def test_nothing_is_left_that_paper_cannot_do(pairs):
+    for article, _ in pairs:
+        text = article.html()
+        assert not re.search(
+            r"<(button|input|select|details|summary|script|noscript|iframe)\b", text
+        )
+        assert "Code of the figure" not in text and "This has moved" not in text
+        assert "cells of this page run" not in text and "The first click on Run" not in text
+        assert article.body.select(".headerlink, .toctree-wrapper") == []
+        assert re.findall(r"var\(--rope|currentColor|\[\[\w+ [a-z]+ \d+\]\]", text) == []
 
 
-def test_moving_figures_stand_still_and_say_what_moves_them(pair):
-    article, page = pair
-    specs = [json.loads(one.get_text()) for one in page.select(".rope-chart script")]
-    drawn = article.body.select(".picture.chart")
-    assert len(drawn) == len(specs) == page.decode().count('class="rope-chart"')
-    for spec, picture in zip(specs, drawn, strict=True):
-        svg = ElementTree.fromstring(article.pictures[picture.get_text()])
-        assert svg.get("aria-label") == spec["description"]
-        assert_drawn(svg)
-        line = words(picture.find_next_sibling("p", class_="moves"))
-        for one in spec["params"]:
-            if "bind" in one:
-                assert one["bind"]["name"] in line
-                value = one["value"]
-                minus = isinstance(value, float | int) and value < 0
-                assert (f"−{-value}" if minus else str(value)) in line
+def test_moving_figures_stand_still_and_say_what_moves_them(pairs):
+    for article, page in pairs:
+        specs = [json.loads(one.get_text()) for one in page.select(".rope-chart script")]
+        drawn = article.body.select(".picture.chart")
+        assert len(drawn) == len(specs) == page.decode().count('class="rope-chart"')
+        for spec, picture in zip(specs, drawn, strict=True):
+            svg = ElementTree.fromstring(article.pictures[picture.get_text()])
+            assert svg.get("aria-label") == spec["description"]
+            assert_drawn(svg)
+            line = words(picture.find_next_sibling("p", class_="moves"))
+            for one in spec["params"]:
+                if "bind" in one:
+                    assert one["bind"]["name"] in line
+                    value = one["value"]
+                    minus = isinstance(value, float | int) and value < 0
+                    assert (f"−{-value}" if minus else str(value)) in line
 
 
 def assert_drawn(svg: ElementTree.Element) -> None:
@@ -122,64 +124,64 @@ def assert_drawn(svg: ElementTree.Element) -> None:
     assert "NaN" not in ElementTree.tostring(svg, encoding="unicode")
 
 
-def test_drawings_are_whole_and_described(pair):
-    article, page = pair
-    stored = [svg["aria-label"] for svg in page.select(".rope-picture > svg")]
-    drawings = article.body.select(".picture:not(.chart, .photo)")
-    svgs = [ElementTree.fromstring(article.pictures[one.get_text()]) for one in drawings]
-    assert [svg.get("aria-label") for svg in svgs] == stored
-    assert all(svg.get("role") == "img" and len(list(svg.iter())) > 10 for svg in svgs)
+def test_drawings_are_whole_and_described(pairs):
+    for article, page in pairs:
+        stored = [svg["aria-label"] for svg in page.select(".rope-picture > svg")]
+        drawings = article.body.select(".picture:not(.chart, .photo)")
+        svgs = [ElementTree.fromstring(article.pictures[one.get_text()]) for one in drawings]
+        assert [svg.get("aria-label") for svg in svgs] == stored
+        assert all(svg.get("role") == "img" and len(list(svg.iter())) > 10 for svg in svgs)
 
 
-def test_figures_drawn_by_their_own_scripts_are_pictures(pair):
-    article, page = pair
-    boxes = page.select(".rope-explorer")
-    photos = [article.pictures[one.get_text()] for one in article.body.select(".photo")]
-    assert len(photos) == len(boxes)
-    for box, photo in zip(boxes, photos, strict=True):
-        node = BeautifulSoup(photo, "html.parser").img
-        assert node["alt"] == box["aria-label"]
-        data = b64decode(node["src"].partition(",")[2])
-        image = np.asarray(Image.open(BytesIO(data)).convert("RGB")).astype(int)
-        coloured = (image.max(-1) - image.min(-1) > 15).mean()
-        assert image.shape[1] > 1000 and coloured > 0.1
+def test_figures_drawn_by_their_own_scripts_are_pictures(pairs):
+    for article, page in pairs:
+        boxes = page.select(".rope-explorer")
+        photos = [article.pictures[one.get_text()] for one in article.body.select(".photo")]
+        assert len(photos) == len(boxes)
+        for box, photo in zip(boxes, photos, strict=True):
+            node = BeautifulSoup(photo, "html.parser").img
+            assert node["alt"] == box["aria-label"]
+            data = b64decode(node["src"].partition(",")[2])
+            image = np.asarray(Image.open(BytesIO(data)).convert("RGB")).astype(int)
+            coloured = (image.max(-1) - image.min(-1) > 15).mean()
+            assert image.shape[1] > 1000 and coloured > 0.1
 
 
 @pytest.mark.parametrize("what", [".caption-number", ".section-number", ".eqno", "figcaption"])
-def test_every_number_of_the_pages_is_there(pair, what):
-    article, page = pair
-    there = Counter(words(node).removesuffix("#") for node in page.select(what))
-    assert Counter(words(node) for node in article.body.select(what)) == there
+def test_every_number_of_the_pages_is_there(pairs, what):
+    for article, page in pairs:
+        there = Counter(words(node).removesuffix("#") for node in page.select(what))
+        assert Counter(words(node) for node in article.body.select(what)) == there
 
 
-def test_solutions_stand_at_the_end_once(pair):
-    article, page = pair
-    expected = [words(one.select_one(".admonition-title")) for one in page.select(".solution")]
-    solutions = article.body.select(".solution")
-    assert [words(one.select_one(".admonition-title")) for one in solutions] == expected
-    if not expected:
-        return
-    section = article.body.select("section.solutions")
-    assert len(section) == 1 and section[0].find_next_sibling() is None
-    assert section[0].select(".solution") == solutions
-    order = [node.get("id") for node in article.body.find_all(True)]
-    for solution in solutions:
-        exercise = solution.select_one(".admonition-title a")["href"][1:]
-        assert order.index(exercise) < order.index(solution["id"])
-        back = article.body.select(f'[id="{exercise}"] .to-solution a')
-        assert [one["href"] for one in back] == [f"#{solution['id']}"]
+def test_solutions_stand_at_the_end_once(pairs):
+    for article, page in pairs:
+        expected = [words(one.select_one(".admonition-title")) for one in page.select(".solution")]
+        solutions = article.body.select(".solution")
+        assert [words(one.select_one(".admonition-title")) for one in solutions] == expected
+        if not expected:
+            continue
+        section = article.body.select("section.solutions")
+        assert len(section) == 1 and section[0].find_next_sibling() is None
+        assert section[0].select(".solution") == solutions
+        order = [node.get("id") for node in article.body.find_all(True)]
+        for solution in solutions:
+            exercise = solution.select_one(".admonition-title a")["href"][1:]
+            assert order.index(exercise) < order.index(solution["id"])
+            back = article.body.select(f'[id="{exercise}"] .to-solution a')
+            assert [one["href"] for one in back] == [f"#{solution['id']}"]
 
 
-def test_a_check_is_one_line(pair):
-    article, page = pair
-    lines = Counter(words(one.summary.p) for one in page.select(".tag_check details"))
-    assert Counter(map(words, article.body.select("p.tick"))) == lines
-    assert all(line.startswith("✓") for line in lines)
-    for cell in article.body.select(".tag_check"):
-        assert cell.select("pre") == [] or not cell.select(".cell_input")
+def test_a_check_is_one_line(pairs):
+    for article, page in pairs:
+        lines = Counter(words(one.summary.p) for one in page.select(".tag_check details"))
+        assert Counter(map(words, article.body.select("p.tick"))) == lines
+        assert all(line.startswith("✓") for line in lines)
+        for cell in article.body.select(".tag_check"):
+            assert cell.select("pre") == [] or not cell.select(".cell_input")
 
 
-def test_open_code_and_outputs_are_those_of_the_pages(pair):
-    article, page = pair
-    there = Counter(one.get_text() for one in page.select("pre:not(details *)"))
-    assert Counter(one.get_text() for one in article.body.select("pre")) == there
+def test_open_code_and_outputs_are_those_of_the_pages(pairs):
+    for article, page in pairs:
+        there = Counter(one.get_text() for one in page.select("pre:not(details *)"))
+        assert Counter(one.get_text() for one in article.body.select("pre")) == there
