@@ -1,14 +1,12 @@
 """Train small language models that differ in how they know positions.
 
-`python -m rope.book.training train --position rope` trains one, `torchrun --nproc-per-node 2 -m
-rope.book.training train --across data` one in two processes; `sweep` makes the recorded comparison,
-and goes on where it was stopped; `cost` times a step and an attention layer; `policies` reads texts
-longer than the cache.
+`python -m rope.book.training train --position rope` trains one; `sweep` makes the recorded
+comparison, and goes on where it was stopped; `cost` times a step and an attention layer; `policies`
+reads texts longer than the cache.
 """
 
 import argparse
 import json
-import os
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, fields
@@ -36,14 +34,7 @@ def _train(options: argparse.Namespace) -> None:
 
     chosen = {field.name: getattr(options, field.name) for field in fields(Experiment)}
     experiment = Experiment(**chosen)
-    if options.across is not None:
-        from rope.book.training.across import train_across
-
-        trained = train_across(experiment, options.across, device=options.device)
-        if os.environ["RANK"] != "0":
-            return
-    else:
-        trained = train(experiment, device=options.device)
+    trained = train(experiment, device=options.device)
     print(json.dumps({"experiment": asdict(experiment), **trained.metrics[-1]}))
 
 
@@ -91,7 +82,6 @@ def _parser() -> argparse.ArgumentParser:
                 name, default=default, type=kind, choices=choices, help="(%(default)s)"
             )
     one.add_argument("--device", default="cpu", help="(%(default)s)")
-    one.add_argument("--across", choices=("data", "context"), help="processes of torchrun share it")
 
     whole = commands.add_parser("sweep", help="train and measure every run of a plan")
     whole.set_defaults(command=_sweep)

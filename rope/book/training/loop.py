@@ -8,11 +8,10 @@ import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import cross_entropy
 from tqdm import tqdm
 
@@ -58,16 +57,10 @@ def train(
     data = data_for(experiment, corpus)
     model = Decoder(experiment, data.tokens).to(device)
     optimizer = make_optimizer(model, experiment)
-    return run(model, data, partial(training_step, model, optimizer, data, experiment), progress)
-
-
-def run(model: Decoder, data: Data, take: Callable[[int], Any], progress: bool) -> Trained:
-    """Take the steps 1, 2, ... of the model's experiment, and evaluate it every few of them."""
-    experiment = model.experiment
     metrics = [{"step": 0, "loss": validation_loss(model, data)}]
     steps = range(1, experiment.steps + 1)
     for step in (bar := tqdm(steps, experiment.name, unit="step", disable=not progress)):
-        take(step)
+        training_step(model, optimizer, data, experiment, step)
         if step % experiment.evaluate_every == 0 or step == experiment.steps:
             metrics.append({"step": step, "loss": validation_loss(model, data)})
             bar.set_postfix(loss=f"{metrics[-1]['loss']:.3f}")
@@ -143,25 +136,18 @@ def learning_rate(experiment: Experiment, step: int) -> float:
 
 
 def training_step(
-    model: nn.Module,
+    model: Decoder,
     optimizer: torch.optim.Optimizer,
     data: Data,
     experiment: Experiment,
     step: int,
-    part: Callable[[Tensor], Tensor] | None = None,
-    position_ids: Tensor | None = None,
 ) -> float:
-    """Step 1, 2, ... of an experiment; returns the loss of its batch before the step.
-
-    part: of inputs and targets `[B, S]`, what this process has of them; position_ids: of its
-    tokens, 0 ... S-1 when None.
-    """
+    """Take step 1, 2, ... of an experiment; return the loss of its batch before the step."""
     device = next(model.parameters()).device
-    batch = data.training(step)
-    inputs, targets = (x.to(device) for x in (batch if part is None else map(part, batch)))
+    inputs, targets = (x.to(device) for x in data.training(step))
     for group in optimizer.param_groups:
         group["lr"] = learning_rate(experiment, step)
-    logits = model(inputs, position_ids)
+    logits = model(inputs)
     loss = cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=IGNORED)
     if not torch.isfinite(loss):
         raise RuntimeError(
