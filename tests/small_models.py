@@ -1,5 +1,6 @@
 """Small models and texts for the tests of `rope.book.training`."""
 
+import math
 import random
 from dataclasses import replace
 
@@ -33,6 +34,23 @@ def heard(model, inputs, layer=0):
     return caught[0]
 
 
+def heads(model, text, layer=0):
+    """q, k, v of a layer before any rotation, float64 `[B, H, S, D]`, and what it is told."""
+    x, places, _ = heard(model, text, layer)
+    project = model.blocks[layer].attention.project.weight.detach().double()
+    split = (x.double() @ project.T).unflatten(-1, (3, model.experiment.heads, -1))
+    return *split.permute(2, 0, 3, 1, 4), places
+
+
+def exact_scores(model, text, layer=0, **changed):
+    """By the definition, in float64; changed: what the layer is told otherwise."""
+    q, k, _, places = heads(model, text, layer)
+    places, interleaved = places._replace(**changed), model.experiment.interleaved
+    q, k = turned(q, places.query, interleaved), turned(k, places.key, interleaved)
+    score = q @ k.mT / math.sqrt(q.shape[-1])
+    return score if places.bias is None else score + places.bias.double()
+
+
 def lines(count, seed):
     """So many random letters, in words and lines."""
     return "".join(random.Random(seed).choices("abcdefgh \n", k=count))
@@ -42,3 +60,57 @@ def random_text(sequences=3, length=24, seed=0):
     """int64 `[sequences, length]`."""
     drawn = torch.Generator().manual_seed(seed)
     return torch.randint(TOKENS, (sequences, length), generator=drawn)
+
+
+def plain_logits(model, tokens, position_ids):
+    """The decoder's logits by its definition, in float64: `[B, S, tokens]`.
+
+    What the method tells it of its positions is taken from the method, whose values have tests of
+    their own.
+    """
+    made, places = model.experiment, model.positions(position_ids)
+    weight = {name: value.detach().double() for name, value in model.named_parameters()}
+    root, ahead = math.sqrt(made.width), torch.ones(2 * tokens.shape[1:]).triu(1).bool()
+
+    def norm(x, gain):
+        eps = torch.finfo(torch.float32).eps  # as RMSNorm takes it from its weights
+        return x * (x.square().mean(dim=-1, keepdim=True) + eps).rsqrt() * weight[gain]
+
+    x = weight["embedding.weight"][tokens] * root
+    if places.added is not None:
+        x = x + places.added.detach().double()
+    for layer in range(made.layers):
+        at = f"blocks.{layer}"
+        projected = (
+            norm(x, f"{at}.before_attention.weight") @ weight[f"{at}.attention.project.weight"].T
+        )
+        q, k, v = projected.unflatten(-1, (3, made.heads, -1)).permute(2, 0, 3, 1, 4)
+        if made.attention == "linear":
+            q, k = (torch.where(y > 0, y + 1, y.exp()) for y in (q, k))
+        total = (q @ k.mT).masked_fill(ahead, 0).sum(dim=-1, keepdim=True)
+        q, k = turned(q, places.query, made.interleaved), turned(k, places.key, made.interleaved)
+        if made.attention == "linear":
+            share = (q @ k.mT).masked_fill(ahead, 0) / total
+        else:
+            bias = 0 if places.bias is None else places.bias.detach().double()
+            score = q @ k.mT / math.sqrt(made.head_dim) + bias
+            share = score.masked_fill(ahead, -math.inf).softmax(dim=-1)
+        mixed = (share @ v).transpose(1, 2).flatten(2)
+        x = x + mixed @ weight[f"{at}.attention.out.weight"].T
+        hidden = norm(x, f"{at}.before_mlp.weight") @ weight[f"{at}.up.weight"].T
+        hidden = hidden * (1 + torch.erf(hidden / math.sqrt(2))) / 2
+        x = x + hidden @ weight[f"{at}.down.weight"].T
+    return norm(x, "norm.weight") @ weight["head.weight"].T
+
+
+def turned(x, tables, interleaved):
+    """x times cos + i sin, pair by pair: the first coordinates of `[B, H, S, D]`."""
+    if tables is None:
+        return x
+    turn = torch.complex(*(table.double() for table in tables))  # [S, R/2]
+    planes = turn.shape[-1]
+    shape, axis = ((planes, 2), -1) if interleaved else ((2, planes), -2)
+    pairs = x[..., : 2 * planes].unflatten(-1, shape)
+    product = torch.complex(*pairs.unbind(axis)) * turn
+    parts = torch.stack((product.real, product.imag), dim=axis).flatten(-2)
+    return torch.cat((parts, x[..., 2 * planes :]), dim=-1)

@@ -33,14 +33,8 @@ SMALL = Experiment(
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-def trained(experiment=SMALL, **keywords):
-    corpus = CORPUS if experiment.task == "text" else None
-    return train(experiment, corpus=corpus, progress=False, **keywords)
-
-
-def same(one, other):
-    one, other = (run.model.state_dict() for run in (one, other))
-    return one.keys() == other.keys() and all(torch.equal(one[key], other[key]) for key in one)
+def trained(experiment=SMALL):
+    return train(experiment, corpus=CORPUS, progress=False)
 
 
 # The experiment.
@@ -49,22 +43,18 @@ def same(one, other):
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        (dict(task="translation"), "task is 'translation'; it must be one of text, code"),
-        (dict(position="rotary"), "position is 'rotary'; it must be one of none, "),
-        (dict(attention="flash"), "attention is 'flash'; it must be one of softmax, linear"),
-        *(({name: 0}, f"{name} is 0; it must be at least 1")
-          for name in ("layers", "width", "heads", "context", "batch", "steps", "evaluate_every",
-                       "questions")),
-        *(({name: -1}, f"{name} is -1; it must be at least 0") for name in ("warmup", "seed")),
-        (dict(questions=33), "questions is 33; it must be at most 32"),
-        (dict(base=-1.0), "base is -1; it must be positive"),
-        (dict(heads=3), "width is 128 for 3 heads; each head must get a multiple of 4"),
-        (dict(width=24), "width is 24 for 4 heads; each head must get a multiple of 4"),
-        *((dict(position=name, attention="linear"), f"position is '{name}' with linear attention")
+        (dict(task="translation"), "task.*translation.*code"),
+        (dict(position="rotary"), "position.*rotary.*rope"),
+        (dict(layers=0), "layers.*0"),
+        (dict(seed=-1), "seed.*-1"),
+        (dict(questions=33), "questions.*33.*32"),
+        (dict(base=-1.0), "base.*-1"),
+        (dict(width=24), "width.*24.*4"),
+        *((dict(position=name, attention="linear"), f"position.*{name}.*linear")
           for name in ("alibi", "t5", "xpos")),
     ],
 )  # fmt: skip
-def test_what_no_run_could_be_made_of_is_refused(changes, says):
+def test_an_experiment_that_cannot_run_is_refused(changes, says):
     with pytest.raises(ValueError, match=says):
         Experiment(**changes)
 
@@ -90,23 +80,17 @@ def test_the_corpus_is_all_of_pydoc():
     assert corpus.vocabulary == "".join(sorted(set(text)))
 
 
-def test_encoding_is_undone_by_decoding():
-    for text in ("abcba", ""):
-        tokens = CORPUS.encode(text)
-        assert tokens.dtype == torch.int64 and CORPUS.decode(tokens) == text
-
-
 def test_a_python_without_its_topics_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "pydoc_data.topics", None)
-    with pytest.raises(RuntimeError, match=r"no pydoc_data\.topics, .*\.corpus\.corpus_of\(text\)"):
+    with pytest.raises(RuntimeError, match=r"pydoc_data.topics"):
         load_corpus.__wrapped__()
 
 
 def test_too_little_text_is_refused():
     short = corpus_of("ab" * 50)
-    with pytest.raises(ValueError, match=r"the training text has 90 characters; .* 90 of a seq"):
+    with pytest.raises(ValueError, match=r"training.* 90 .* 90 "):
         TextData(replace(SMALL, context=90), short)
-    with pytest.raises(ValueError, match=r"the validation text has 10 characters; .* 16 of a"):
+    with pytest.raises(ValueError, match=r"validation.* 10 .* 16 "):
         train(SMALL, corpus=short, progress=False)
 
 
@@ -124,24 +108,22 @@ def test_windows_are_text_and_the_text_one_further():
 
 @pytest.mark.parametrize("task", ["text", "recall"])
 def test_a_batch_follows_from_seed_and_step_alone(task):
+    """In any order of steps, for every method; validation is the same for every seed."""
     experiment = replace(SMALL, task=task, context=64)
     corpus = CORPUS if task == "text" else None
-    first, again = (data_for(experiment, corpus) for _ in range(2))
-    ahead = [again.training(step) for step in (5, 4, 3, 2, 1)][::-1]
+    first = data_for(experiment, corpus)
+    again = data_for(replace(experiment, position="alibi"), corpus)
+    ahead = [again.training(step) for step in (3, 2, 1)][::-1]
     again.validation(3, 64)
-    drawn = [first.training(step) for step in (1, 2, 3, 4, 5)]
-    for one, other in zip(drawn, ahead, strict=True):
-        assert all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
-    assert len({tuple(inputs.flatten().tolist()) for inputs, _ in drawn}) == 5
+    for step, wanted in enumerate(ahead, 1):
+        assert all(map(torch.equal, first.training(step), wanted))
     other = data_for(replace(experiment, seed=1), corpus)
-    assert not torch.equal(other.training(1)[0], drawn[0][0])
-    for a, b in zip(other.validation(3, 64), first.validation(3, 64), strict=True):
-        assert torch.equal(a, b)  # seeds are compared on the same text
-    method = data_for(replace(experiment, position="alibi"), corpus)
-    assert torch.equal(method.training(1)[0], drawn[0][0])  # and so are methods
+    assert all(map(torch.equal, other.validation(3, 64), first.validation(3, 64)))
+    drawn = [other.training(1), *map(first.training, range(1, 4))]  # none is drawn twice
+    assert len({tuple(inputs.flatten().tolist()) for inputs, _ in drawn}) == 4
 
 
-@pytest.mark.parametrize(("length", "questions"), [(64, 32), (65, 3), (130, 1)])
+@pytest.mark.parametrize(("length", "questions"), [(64, 32), (65, 3)])
 def test_recall_answers(length, questions):
     fields = dict(task="recall", context=length, batch=32, questions=questions)
     data = RecallData(replace(SMALL, **fields))
@@ -161,9 +143,9 @@ def test_recall_answers(length, questions):
 
 def test_what_does_not_fit_the_recall_task_is_refused():
     # Shorter than two times the farthest, a batch may ask for nothing, and its loss is 0/0.
-    with pytest.raises(ValueError, match="context is 16; "):
+    with pytest.raises(ValueError, match=r"context.*16"):
         train(replace(SMALL, task="recall"), progress=False)
-    with pytest.raises(ValueError, match="a corpus was passed with task 'recall'"):
+    with pytest.raises(ValueError, match=r"corpus.*recall"):
         train(Experiment(task="recall"), corpus=CORPUS)
 
 
@@ -213,19 +195,17 @@ def test_a_step_is_adamw_s():
         torch.testing.assert_close(step[clear], wanted, rtol=0.01, atol=allowed)
 
 
-@pytest.mark.parametrize("task", ["text", "recall"])
-def test_training_lowers_the_loss(task):
-    run = trained(replace(SMALL, task=task, context=64, steps=60))
+def test_training_lowers_the_loss_and_repeats_bit_for_bit():
+    """From that of a guess; evaluated every few steps, and after the last one."""
+    run, again = trained(), trained()
     losses = [line["loss"] for line in run.metrics]
-    kinds = run.data.tokens
-    # At the start nothing is known. In the recall task symbols alone are answers, 16 of 48 tokens.
-    assert abs(losses[0] - math.log(kinds)) < 0.2
-    assert losses[-1] < losses[0] - 0.5
+    assert [line["step"] for line in run.metrics] == [0, 4, 8, 12, 16, 17]
+    assert abs(losses[0] - math.log(run.data.tokens)) < 0.2
+    assert losses[-1] < losses[0] - 0.02
     assert losses[-1] == validation_loss(run.model, run.data)
-
-
-def test_evaluations_are_where_they_should_be():
-    assert [line["step"] for line in trained().metrics] == [0, 4, 8, 12, 16, 17]
+    assert again.metrics == run.metrics
+    state = again.model.state_dict()
+    assert all(torch.equal(weight, state[key]) for key, weight in run.model.state_dict().items())
 
 
 def test_the_validation_loss_is_the_mean_over_what_is_asked():
@@ -241,26 +221,9 @@ def test_the_validation_loss_is_the_mean_over_what_is_asked():
     assert validation_loss(model, data, 6) == mean
 
 
-def test_a_seed_gives_one_run():
-    one, again, other = trained(), trained(), trained(replace(SMALL, seed=1))
-    assert same(one, again) and one.metrics == again.metrics
-    assert not same(one, other)
-    assert all(a["loss"] != b["loss"] for a, b in zip(one.metrics, other.metrics, strict=True))
-
-
 def test_a_run_that_diverges_says_so():
-    with pytest.raises(RuntimeError, match="it must be finite: lower learning_rate"):
+    with pytest.raises(RuntimeError, match=r"loss of step.*learning_rate"):
         train(replace(SMALL, learning_rate=1e30), progress=False)
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_elsewhere_the_losses_are_the_same():
-    experiment = replace(SMALL, evaluate_every=1, steps=8)
-    here, there = trained(experiment), trained(experiment, device="cuda")
-    for one, other in zip(here.metrics, there.metrics, strict=True):
-        # Sums of up to 64 terms in another order; at this size training does not amplify it.
-        allowed = tolerance(torch.float32, scale=one["loss"], operations=64)
-        assert abs(one["loss"] - other["loss"]) <= allowed
 
 
 def test_one_model_is_trained_by_a_command(capsys):
@@ -270,4 +233,5 @@ def test_one_model_is_trained_by_a_command(capsys):
     assert line["experiment"]["learning_rate"] == 0.01 and line["experiment"]["interleaved"]
     assert line["step"] == 2 and math.isfinite(line["loss"])
     assert main(["train", "--position=alibi", "--attention=linear"]) == 1
-    assert capsys.readouterr().err.startswith("error: position is 'alibi' with linear attention")
+    said = capsys.readouterr().err
+    assert all(word in said for word in ("position", "alibi", "linear"))
