@@ -1,7 +1,6 @@
-"""How large each wing of the house may be, in lines of Python, C, JavaScript and CSS.
+"""Check how many lines of Python, C, JavaScript and CSS each part of the project has.
 
-A number may fall with any change; it rises only together with a line in the changelog that says
-what was bought with it.
+A number here only falls. What is new replaces something old.
 """
 
 from pathlib import Path
@@ -11,24 +10,24 @@ import pytest
 ROOT = Path(__file__).parents[1]
 KINDS = {".py", ".c", ".css", ".js", ".mjs"}
 # Patterns of files; those behind a minus are not counted.
-LECTURE = """
+CORE = """
 __init__.py reference.py scalars.py checks.py frequencies.py positions.py layouts.py functional.py
 module.py tables.py following.py writable.py
 kernels/**/* extensions/**/*
 """
-# The wing: its folder, its files in there, its most lines.
+# Part: its folder, the files in it, the most lines.
 BUDGETS = {
-    "the lecture's house": ("rope", LECTURE, 3521),
+    "the core path": ("rope", CORE, 3521),
     "the library": ("rope", "**/* -symbolic.py -diagnose/**/* -book/**/*", 7915),
     "diagnose": ("rope/diagnose", "**/*", 2531),
     "rope in all": ("rope", "**/*", 28470),
-    "the tests": ("tests", "**/*.py", 22910),
+    "the tests": ("tests", "**/*.py", 18500),
 }
 
 
-@pytest.mark.parametrize("wing", BUDGETS)
-def test_a_wing_stays_within_its_lines(wing):
-    folder, patterns, most = BUDGETS[wing]
+@pytest.mark.parametrize("part", BUDGETS)
+def test_a_part_stays_within_its_lines(part):
+    folder, patterns, most = BUDGETS[part]
     files = set()
     for pattern in patterns.split():
         matches = {*(ROOT / folder).glob(pattern.removeprefix("-"))}
