@@ -1,64 +1,172 @@
-"""The explorer's data: the model's own vectors, and what is refused."""
+"""The explorer: its model in Node against the package, what its page holds, what it refuses."""
 
 import json
+import math
 import re
+import shutil
+import subprocess
+from functools import cache
 
+import nbformat
 import pytest
 import torch
+from conftest import ROOT, give_up
 
 import rope
-from rope.book.figures.explorer import explorer, stored
+from rope.book.figures import explorer as figure
 from rope.book.training import Decoder, Experiment
-from rope.book.training.inside import scores
-from rope.extensions import YaRN
+from rope.extensions import NTK, Linear, YaRN
+from rope.layouts import half_to_interleaved
 
-SMALL = Experiment(layers=3, width=24, heads=2, context=8)  # 3 layers, 2 heads, S = 8, D = 12
-TOKENS = torch.arange(8)
-START = {"layer": 0, "head": 1, "query": 5, "key": 2}
+EXTENSIONS = [None, Linear(4.0), NTK(4.0), YaRN(4.0, 128)]
+START = {"layer": 1, "head": 2, "query": 43, "key": 42, "distance": 1, "shift": 0, "stretch": 0}
+STATES = [
+    START,
+    START | {"shift": 1000},
+    START | {"distance": 500, "stretch": 2},
+    START | {"distance": 500, "stretch": 3, "shift": 17, "query": 112},  # with a subnormal half
+    START | {"distance": 127},
+    START | {"distance": 128, "layer": 3, "head": 3, "query": 127, "key": 0},
+    START | {"distance": 10, "query": 10, "key": 0, "stretch": 1},
+    START | {"distance": 0, "query": 0, "key": 0},
+]
+CALLS = """
+const { data, states } = JSON.parse(require("fs").readFileSync(0, "utf8"));
+const model = ropeModel(data);
+const across = (d) => 100 * Math.log2(1 + d); // up to 47 three pixels apart or more
+console.log(JSON.stringify(states.map((state) => ({
+    ...model.positions(state), score: model.score(state), weights: model.weights(state),
+    hands: model.hands(state), curve: model.curve(state),
+    rotated: [false, true].map((layout) => ["q", "k"].map((x) => model.rotated(state, x, layout))),
+    bins: ropeBins(model.curve(state), across),
+}))));
+"""
 
 
-def made(model=None, text="abcdefgh", **changed):
-    model = model or Decoder(SMALL, tokens=8)
-    settings = {"stretches": {}, "start": START, "questions": [], "alt": "A figure."} | changed
-    return explorer(model, text, TOKENS, **settings)
+@cache
+def stored_figure():
+    """The figure as the chapter stores it, which is what the book's page shows, and its data."""
+    notebook = nbformat.read(ROOT / "chapters/explorer.ipynb", as_version=4)
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+    pages = [output.get("data", {}).get("text/html", "") for output in outputs]
+    (page,) = [page for page in pages if "rope-explorer" in page]
+    return page, held(page)
 
 
-def test_it_holds_the_vectors_before_the_rotation():
-    model = Decoder(SMALL, tokens=8)
-    q, k = (x.double() for x in stored(made(model).data))
-    assert q.shape == k.shape == (3, 2, 8, 12)
-    tables = rope.rotary_tables(8, rope.inverse_frequencies(12), dtype=torch.float64)
-    for layer in range(3):
-        own = scores(model, TOKENS[None], layer)[0].double()
-        q_m, k_n = (rope.rotary_embedding(x[layer][None], *tables)[0] for x in (q, k))
-        size = q_m.norm(dim=-1)[..., None] * k_n.norm(dim=-1)[:, None] / 12**0.5
-        seen = own.isfinite()
-        off = (q_m @ k_n.mT / 12**0.5 - own).abs()
-        assert (off <= 2.5 * 2.0**-11 * size)[seen].all()  # two factors in half precision
+def held(page):
+    return json.loads(re.search(r'"application/json">(.*?)</script>', page, re.S)[1])
+
+
+def computed(state):
+    """What the figure must show in a state, from the package in float64."""
+    extension = EXTENSIONS[state["stretch"]]
+    inv_freq = rope.inverse_frequencies(32, extension=extension)
+    scale = extension.attention_scaling if extension else 1.0
+    q, k = (x[state["layer"], state["head"]].double() for x in figure.stored(stored_figure()[1]))
+    query, key, distance = (state[name] for name in ("query", "key", "distance"))
+
+    def rotated(x, positions):
+        tables = rope.rotary_tables(positions, inv_freq, dtype=torch.float64, scale=scale)
+        return rope.rotary_embedding(x[None, None], *tables)[0, 0]
+
+    m = max(query + state["shift"], distance)
+    places = m - query + torch.arange(query + 1)
+    places[key] = m - distance
+    q_m, k_n = rotated(q[[query]], torch.tensor([m])), rotated(k[: query + 1], places)
+    scores = k_n @ q_m[0] / 32**0.5
+    half = torch.stack([q_m[0], k_n[key]])
+    q_j, k_j = torch.complex(*half.chunk(2, dim=-1))
+    q_far = rotated(q[[query]].expand(513, -1), torch.arange(513))
+    theta, turn = rope.inverse_frequencies(32), 2 * math.pi
+    return {
+        "m": m,
+        "n": m - distance,
+        "score": scores[key],
+        "weights": scores.softmax(dim=0),
+        "hands": q_j.conj() * k_j / 32**0.5,
+        "new": (distance * inv_freq % turn > 127 * theta) & (128 * theta < turn),
+        "rotated": torch.stack([half, half_to_interleaved(half)]),
+        "curve": q_far @ rotated(k[[key]], torch.tensor([0]))[0] / 32**0.5,
+    }
+
+
+def close(shown, expected, atol=1e-9):
+    shown = torch.as_tensor(shown, dtype=torch.float64)
+    torch.testing.assert_close(shown, torch.as_tensor(expected).double(), rtol=0, atol=atol)
+
+
+@pytest.fixture(scope="module")
+def shown():
+    """What the model gives in Node for each state."""
+    node = shutil.which("node")
+    if node is None:
+        give_up("no node in the PATH, which runs the explorer's model")
+    script = (figure.STATIC / "explorer_model.js").read_text(encoding="utf-8") + CALLS
+    given = json.dumps({"data": stored_figure()[1], "states": STATES})
+    done = subprocess.run([node, "-e", script], input=given, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("number", range(len(STATES)))
+def test_the_model_gives_what_the_package_computes(shown, number):
+    given, expected = shown[number], computed(STATES[number])
+    for name in ("m", "n", "score", "weights", "rotated", "curve"):
+        close(given[name], expected[name])
+    for hand, plane in zip(given["hands"], expected["hands"].tolist(), strict=True):
+        assert hand["share"] == pytest.approx(plane.real, abs=1e-9)
+        assert hand["length"] * math.sin(hand["angle"]) == pytest.approx(plane.imag, abs=1e-9)
+    assert [not hand["inside"] for hand in given["hands"]] == expected["new"].tolist()
+
+
+def test_a_point_of_the_curve_holds_the_scores_within_three_pixels(shown):
+    curve, bins = shown[0]["curve"], shown[0]["bins"]
+    groups = [range(point["first"], point["last"] + 1) for point in bins]
+    assert [distance for group in groups for distance in group] == list(range(513))
+    assert [len(group) for group in groups[:48]] == [1] * 48
+    for group, point in zip(groups, bins, strict=True):
+        assert 100 * math.log2((1 + group[-1]) / (1 + group[0])) < 3
+        some = curve[group.start : group.stop]
+        assert (point["most"], point["least"]) == (max(some), min(some))
+        assert point["mean"] == pytest.approx(sum(some) / len(some), abs=1e-12)
+
+
+def test_the_right_options_are_right():
+    shift, drag, stretch = stored_figure()[1]["questions"]
+    assert shift["options"][shift["right"]] == "none"  # both states have the same distance
+    before, after = (computed(START | drag[when])["hands"].real for when in ("before", "after"))
+    lost = before - after
+    assert drag["right"] == torch.stack([part.sum() for part in lost.split([4, 4, 8])]).argmax()
+    assert f"{lost[0]:.1f} of the {lost.sum():.1f}" in drag["answer"]
+    states = [START | stretch["before"] | {"stretch": number} for number in range(4)]
+    assert [computed(state)["new"].sum() for state in states] == [9, 0, 8, 0]
+    assert stretch["options"][stretch["right"]] == "NTK"
+
+
+def made(text="abcdefgh", stretches=(), **changes):
+    model = Decoder(Experiment(width=32, heads=2, context=8, **changes), tokens=8)
+    settings = {"stretches": dict(stretches), "start": {}, "questions": [], "alt": "A figure."}
+    return figure.explorer(model, text, torch.arange(8), **settings)
 
 
 def test_its_page_holds_its_data_and_asks_for_nothing():
-    stretched = made(
-        text="a</scr>h", stretches={"YaRN": YaRN(4.0, 8, beta_fast=1.0, beta_slow=0.1)}
-    )
-    bundle = stretched._repr_mimebundle_()
-    page = bundle["text/html"]
-    inside = re.search(r'<script type="application/json">(.*?)</script>', page, re.S)[1]
-    assert json.loads(inside) == stretched.data
-    assert len(stretched.data["stretches"]) == 2 and stretched.data["stretches"][1]["scale"] > 1
+    yarn = YaRN(4.0, 8, beta_fast=1.0, beta_slow=0.1)
+    stretched = made("a</scr>h", {"YaRN": yarn})
+    page = stretched.html()
+    assert held(page) == stretched.data
+    assert stretched.data["stretches"][1]["scale"] == yarn.attention_scaling
     assert not re.search(r"(src|href)=|https?:|\bfetch\(", page)
-    assert bundle["text/plain"] == "Figure: A figure."
 
 
 @pytest.mark.parametrize(
-    ("model", "text", "sentence"),
+    ("changes", "words"),
     [
-        (None, "abc", "text has 3 characters and tokens 8"),
-        (Decoder(Experiment(position="none", width=16, heads=2), 8), "abcdefgh", "position is"),
-        (Decoder(Experiment(interleaved=True, width=16, heads=2), 8), "abcdefgh", "interleaved is"),
-        (Decoder(Experiment(position="partial", width=32, heads=2), 8), "abcdefgh", "8 of 16"),
+        ({"text": "abc"}, "text has 3 .*tokens 8"),
+        ({"position": "none"}, "position is"),
+        ({"interleaved": True}, "interleaved is True"),
+        ({"position": "partial"}, "8 of 16"),
     ],
-)  # fmt: skip
-def test_what_it_cannot_show_is_refused(model, text, sentence):
-    with pytest.raises(ValueError, match=sentence):
-        made(model, text)
+)
+def test_what_it_cannot_show_is_refused(changes, words):
+    with pytest.raises(ValueError, match=words):
+        made(**changes)
