@@ -9,7 +9,6 @@ import pytest
 import torch
 from strategies import tolerance
 from torch.nn.functional import cross_entropy
-from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR
 
 from rope.book.training import Decoder, Experiment, load_corpus, train
 from rope.book.training.__main__ import main
@@ -17,7 +16,6 @@ from rope.book.training.corpus import corpus_of
 from rope.book.training.data import IGNORED, SYMBOLS, RecallData, TextData, data_for
 from rope.book.training.experiment import FARTHEST
 from rope.book.training.loop import (
-    learning_rate,
     make_optimizer,
     token_losses,
     training_step,
@@ -150,28 +148,6 @@ def test_what_does_not_fit_the_recall_task_is_refused():
 
 
 # The loop.
-
-
-@pytest.mark.parametrize(("warmup", "steps"), [(10, 100), (1, 7), (20, 5)])
-def test_the_learning_rate_is_that_of_torch_s_schedules(warmup, steps):
-    experiment = replace(SMALL, warmup=warmup, steps=steps)
-    optimizer = torch.optim.SGD([torch.zeros(1)], lr=experiment.learning_rate)
-    expected = []
-    rise = LinearLR(optimizer, 1 / warmup, 1.0, max(1, warmup - 1))
-    for _ in range(warmup):
-        expected += rise.get_last_lr()
-        optimizer.step(), rise.step()
-    optimizer = torch.optim.SGD([torch.zeros(1)], lr=experiment.learning_rate)
-    if steps > warmup:
-        fall = CosineAnnealingLR(optimizer, steps - warmup, experiment.learning_rate / 10)
-        for _ in range(steps - warmup):
-            optimizer.step(), fall.step()
-            expected += fall.get_last_lr()
-    ours = [learning_rate(experiment, step) for step in range(1, steps + 1)]
-    if warmup == 1:
-        expected[0] = experiment.learning_rate
-    assert ours == pytest.approx(expected[:steps], rel=1e-12)  # float64; torch's is recursive
-    assert learning_rate(replace(SMALL, warmup=0), SMALL.steps) == pytest.approx(3e-4)
 
 
 def test_a_step_is_adamw_s():

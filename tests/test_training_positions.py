@@ -212,14 +212,3 @@ def test_methods_start_from_the_same_weights(name):
     )
     assert set(one) == {key for key in other if not key.startswith("positions.")}
     assert all(torch.equal(one[key], other[key]) for key in one)
-
-
-def test_what_each_method_adds_to_the_weights():
-    count = {
-        name: sum(weight.numel() for weight in Decoder(experiment(name), TOKENS).parameters())
-        for name in POSITIONS
-    }
-    more = {name: number - count["none"] for name, number in count.items()}
-    assert more == dict.fromkeys(POSITIONS, 0) | {"learned": 64 * 32, "t5": 32 * 2}
-    # Embedding and head, and in each layer 12 E^2 and two norms; one more norm at the end.
-    assert count["none"] == 2 * TOKENS * 32 + 2 * (12 * 32**2 + 2 * 32) + 32

@@ -10,12 +10,11 @@ import torch
 from small_models import plain_logits
 from strategies import normal, tolerance
 from torch.nn.functional import scaled_dot_product_attention
-from torch.utils.flop_counter import FlopCounterMode
 
 from rope import reference
 from rope.attention.linear import linear_attention_quadratic
 from rope.book.measured.record import write
-from rope.book.training import POSITIONS, Experiment, cost, load_corpus, train
+from rope.book.training import Experiment, cost, load_corpus, train
 from rope.book.training import sweep as sweep_module
 from rope.book.training.corpus import corpus_of
 from rope.book.training.data import IGNORED, SYMBOLS
@@ -252,32 +251,3 @@ def test_the_attentions_are_what_their_names_say():
         ("linear rotated", linear_attention_quadratic(q, k, v, *tables)),
     ):
         torch.testing.assert_close(found[name], expected, rtol=0, atol=allowed)
-
-
-def test_the_record_of_costs_has_the_form_that_is_committed(monkeypatch):
-    monkeypatch.setattr(cost, "Experiment", lambda position: Experiment(position=position, **TINY))
-    found = json.loads(json.dumps(cost.costs((8, 16), rounds=2)))
-    committed = json.loads((RECORDED / "cost.json").read_text(encoding="utf-8"))
-    assert set(committed) == set(found) | {"metadata"}
-    assert found["threads"] == 1 and list(found["step"]) == list(POSITIONS)
-    attention = found["attention"]
-    assert set(attention) == set(committed["attention"]) and attention["lengths"] == [8, 16]
-    for name in cost.ATTENTIONS:
-        quartiles = (attention[quantity][name] for quantity in ("lower", "seconds", "upper"))
-        assert all(0 < a <= b <= c for a, b, c in zip(*quartiles, strict=True))
-
-
-def test_matmuls_grow_with_the_length_or_with_its_square():
-    def flops(call):
-        with FlopCounterMode(display=False) as counter:
-            call()
-        return counter.get_total_flops()
-
-    lengths = (128, 256, 384)
-    calls = [cost.attention_calls((1, 2, length, 16)) for length in lengths]
-    counted = {name: [flops(at[name]) for at in calls] for name in cost.ATTENTIONS}
-    for name in ("linear", "linear rotated"):
-        a, b, c = counted[name]
-        assert c - b == b - a > 0  # the first and the last chunk lack a product in the backward
-    # Six products of 2 B H S^2 D: two forward, four backward.
-    assert counted["softmax by matrix"] == [6 * 2 * 2 * s**2 * 16 for s in lengths]
