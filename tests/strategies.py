@@ -81,6 +81,15 @@ def assert_refused(message, values, types):
     assert any(mark in str(caught.value) for mark in (":", ";", ","))
 
 
+def check_refused(call, kind, words):
+    """The call raises this very type, and its message names each of the words."""
+    with pytest.raises(kind) as caught:
+        call()
+    assert caught.type is kind
+    message = str(caught.value)
+    assert not [word for word in words.split() if word not in message], message
+
+
 seeds = st.integers(0, 2**31)
 even = st.integers(1, 8).map(lambda planes: 2 * planes)
 sizes = st.integers(1, 4)

@@ -207,3 +207,25 @@ def test_the_callers_layout_wins_for_converted_weights():
     for interleaved in (True, False):
         for config in (LLAMA, example("gpt-j-6b"), {**LLAMA, "model_type": "mine"}):
             assert rotary_settings(config, interleaved=interleaved).interleaved is interleaved
+
+
+def test_every_nth_layer_is_left_unrotated():
+    facts = LLAMA | {"no_rope_layer_interval": 3, "num_hidden_layers": 8}
+    rotates = rotary_settings(facts).rotates
+    assert rotates == (True, True, False, True, True, False, True, True)
+    smollm3 = auto.CONFIG_MAPPING["smollm3"](num_hidden_layers=8, no_rope_layer_interval=3)
+    assert smollm3.no_rope_layers == list(map(int, rotates))
+
+
+def test_each_name_of_a_number_is_read():
+    sizes, base = {"hidden_size": 64, "num_attention_heads": 4}, {"rope_theta": 5e5}
+    for facts, expected in (
+        (base | {"max_position_embeddings": 512}, (16, 16, 5e5, 512)),
+        ({"rotary_emb_base": 5e5, "n_positions": 512}, (16, 16, 5e5, 512)),
+        (base | {"head_dim": 32, "max_seq_len": 512}, (32, 32, 5e5, 512)),
+        (base | {"rotary_pct": 0.5, "kv_channels": 32}, (16, 32, 5e5, None)),
+        (base | {"partial_rotary_factor": 0.25}, (4, 16, 5e5, None)),
+        (base | {"rotary_dim": 6}, (6, 16, 5e5, None)),
+    ):
+        found = rotary_settings(sizes | facts | {"model_type": "mine"}, interleaved=False)
+        assert (found.dim, found.head_dim, found.base, found.max_position_embeddings) == expected
