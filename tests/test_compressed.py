@@ -1,20 +1,30 @@
-"""Rotated values and compressed entries: DeepSeek-V4's attention, beside transformers' own."""
+"""Rotated values and compressed entries, beside transformers and beside the formula in loops."""
 
 import pytest
 import torch
+from strategies import normal
 
-from rope import RotaryEmbedding
+from rope import RotaryEmbedding, reference
 from rope.attention.compressed import CompressedAttention, CompressedCache, Indexer
-from rope.diagnose import diagnose
 from rope.extensions import YaRN
 
+DOUBLE = torch.float64
 KINDS = ("sliding_attention", "heavily_compressed_attention", "compressed_sparse_attention")
-E, H, D, R, RATIO, WINDOW, TOP = 24, 4, 16, 8, 4, 5, 3
-# Of an indexer with few heads many sums of relu are exactly 0, and ties are broken by chance.
-YARN = {"rope_type": "yarn", "factor": 16.0, "original_max_position_embeddings": 64}
+SLIDING, HEAVY, SPARSE = KINDS
+E, H, D, R, RATIO, WINDOW, TOP, LENGTH = 24, 4, 16, 8, 4, 5, 3, 23
+# An indexer with few heads has many sums of relu that are exactly 0, and ties are broken by chance.
+SIZES = {"query_dim": 12, "groups": 2, "group_dim": 6}
+PARTS = {
+    "at once": [LENGTH],
+    "token by token": [1] * LENGTH,
+    "prefill, then tokens": [10, *[1] * 13],
+    "in pieces": [3, 7, 1, 12],
+}
+# The layer takes the softmax of an entry's gates, and the indexer's scores, in float32.
+ROUNDING = 2.0**-18
 
 
-def random_(layer, seed):
+def random_weights(layer, seed=0):
     """Weights whose products have the size of their inputs; sinks and biases of size 1."""
     noise = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -24,165 +34,218 @@ def random_(layer, seed):
     return layer
 
 
-class Theirs:
-    """transformers' layer alone: rotation, mask and cache are made as its model makes them."""
-
-    def __init__(self, kind, seed=0, scaling=None):
-        self.modeling = pytest.importorskip(
-            "transformers.models.deepseek_v4.modeling_deepseek_v4", reason="no DeepSeek-V4 there"
-        )
-        from transformers import DeepseekV4Config
-        from transformers.cache_utils import DynamicCache
-
-        config = DeepseekV4Config(
-            hidden_size=E, num_attention_heads=H, head_dim=D, q_lora_rank=12, o_groups=2,
-            o_lora_rank=6, num_hidden_layers=1, layer_types=[kind], sliding_window=WINDOW,
-            index_n_heads=16, index_head_dim=12, index_topk=TOP, partial_rotary_factor=R / D,
-            compress_rates=dict.fromkeys(KINDS[1:], RATIO), rope_parameters=scaling,
-            attn_implementation="eager",
-        )  # fmt: skip
-        self.layer = random_(self.modeling.DeepseekV4Attention(config, 0), seed)
-        self.rotary = self.modeling.DeepseekV4RotaryEmbedding(config)
-        self.cache, self.next, self.kinds = DynamicCache(config=config), 0, ("main", "compress")
-
-    def __call__(self, x):
-        ids = torch.arange(self.next, self.next + x.shape[1])
-        kept = min(self.next, WINDOW - 1)
-        behind = ids[:, None] - torch.arange(self.next - kept, self.next + x.shape[1])
-        mask = torch.zeros(len(x), 1, *behind.shape)
-        mask.masked_fill_((behind < 0) | (behind >= WINDOW), -torch.inf)
-        rows = ids.expand(len(x), -1)
-        tables = {kind: self.rotary(x, rows, layer_type=kind) for kind in self.kinds}
-        self.next += x.shape[1]
-        with torch.no_grad():
-            return self.layer(x, tables, rows, mask, past_key_values=self.cache)[0]
-
-
-def ours(kind, weights=None, rotary=None, seed=0):
-    plain = RotaryEmbedding(R, base=1e4 if kind == KINDS[0] else 160_000.0, interleaved=True)
+def make(kind, *, ratio=RATIO, window=WINDOW, dtype=DOUBLE, **rotation):
+    base = 1e4 if kind == SLIDING else 160_000.0
     layer = CompressedAttention(
-        E, H, D, query_dim=12, groups=2, group_dim=6, window=WINDOW, rotary=rotary or plain,
-        ratio=None if kind == KINDS[0] else RATIO,
-        index=(16, 12, TOP) if kind == KINDS[2] else None,
-    )  # fmt: skip
-    if weights is None:
-        return random_(layer, seed)
-    layer.load_state_dict(weights)  # under the same names
-    return layer
+        E,
+        H,
+        D,
+        **SIZES,
+        window=window,
+        rotary=RotaryEmbedding(**({"dim": R, "base": base, "interleaved": True} | rotation)),
+        ratio=None if kind == SLIDING else ratio,
+        index=(16, 12, TOP) if kind == SPARSE else None,
+    )
+    return random_weights(layer).to(dtype)
 
 
-def tokens(length, seed=1, rows=2):
-    noise = torch.Generator().manual_seed(seed)
-    return torch.randn(rows, length, E, generator=noise)
-
-
+@torch.no_grad()
 def in_parts(layer, x, parts, start=0):
     cache = CompressedCache(start)
-    with torch.no_grad():
-        return torch.cat([layer(part, cache) for part in x.split(parts, dim=1)], dim=1)
+    return torch.cat([layer(part, cache) for part in x.split(parts, dim=1)], dim=1), cache
 
 
-PARTS = {"at once": [23], "token by token": [1] * 23, "prefill, then tokens": [10, *[1] * 13],
-         "in pieces": [3, 7, 1, 12]}  # fmt: skip
+def rms(x, gain=1.0):
+    return x / (x.square().mean(-1, keepdim=True) + 1e-6).sqrt() * gain
 
 
-@pytest.mark.parametrize("parts", PARTS)
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("seed", [0, 1])
-def test_it_is_that_of_transformers(kind, parts, seed):
-    theirs, x = Theirs(kind, seed), tokens(23)
-    expected = torch.cat([theirs(part) for part in x.split(PARTS[parts], dim=1)], dim=1)
-    found = in_parts(ours(kind, theirs.layer.state_dict()), x, PARTS[parts])
-    torch.testing.assert_close(found, expected, rtol=0, atol=2.0**-18)
+def turned(x, positions, base):
+    """Rows x `[n, D]` with their last R coordinates rotated, by the matrices of the definition."""
+    theta = reference.inverse_frequencies(R, base)
+    rotated = reference.rotate_matrix(x[:, -R:].numpy(), positions, theta)
+    return torch.cat((x[:, :-R], torch.from_numpy(rotated)), dim=1)
 
 
-def test_yarn_multiplies_nothing_there():
-    """The configuration sets attention_factor to 1, where YaRN's formula gives 1.277."""
-    theirs, x = Theirs(KINDS[1], scaling=YARN), tokens(23)
-    expected = theirs(x)
-    for factor, same in ((1.0, True), (None, False)):
-        yarn = YaRN(16.0, 64, attention_factor=factor)
-        rotary = RotaryEmbedding(R, base=160_000.0, interleaved=True, extension=yarn)
-        found = in_parts(ours(KINDS[1], theirs.layer.state_dict(), rotary), x, [23])
-        assert torch.allclose(found, expected, rtol=0, atol=2.0**-18) == same
+def entries_of(c, x, start):
+    """The positions of all whole groups among the tokens x `[S, E]`, and their entries."""
+    width, first = len(c.kv_norm.weight), start + -start % c.ratio
+    kv, gate = c.kv_proj(x), c.gate_proj(x)
+    at, made = list(range(first, start + len(x) - c.ratio + 1, c.ratio)), []
+    for g in at:
+        group = slice(g - start, g - start + c.ratio)
+        values, gates = kv[group, -width:], (gate[group] + c.position_bias)[:, -width:]
+        if c.overlap and g > first:
+            before = slice(g - start - c.ratio, g - start)
+            values = torch.cat((values, kv[before, :width]))
+            gates = torch.cat((gates, (gate[before] + c.position_bias)[:, :width]))
+        made.append(rms((gates.softmax(0) * values).sum(0), c.kv_norm.weight))
+    return at, torch.stack(made) if made else kv.new_zeros(0, width)
 
 
-def exact(kind, seed=0):
-    return ours(kind, seed=seed).double()
+@torch.no_grad()
+def by_the_formula(layer, x, start):
+    """The outputs for tokens x `[S, E]` from start on: every score and every sum by differences.
+
+    s_mn = q_m . R_{n-m} v_n,    o_m = sum_n w_mn R_{n-m} v_n.
+    """
+    c, base = layer.compressor, layer.rotary.base
+    latent = rms(layer.q_a_proj(x), layer.q_a_norm.weight)
+    q = rms(layer.q_b_proj(latent).unflatten(-1, (H, D)))
+    v, out = rms(layer.kv_proj(x), layer.kv_norm.weight), []
+    if c is not None:
+        at, entries = entries_of(c, x, start)
+        if c.indexer is not None:
+            keys, width = entries_of(c.indexer, x, start)[1], c.indexer.width
+    for m in range(len(x)):
+        first = max(0, m - layer.window + 1)
+        vectors, positions = v[first : m + 1], list(range(first + start, m + 1 + start))
+        if c is not None:
+            read = [i for i, g in enumerate(at) if g + c.ratio <= start + m + 1]
+            if c.indexer is not None and len(read) > TOP:
+                each = c.indexer.q_b_proj(latent[m]).view(-1, width)
+                each = each @ turned(keys[read], [at[i] - start - m for i in read], base).T
+                of_heads = c.indexer.scorer["weights_proj"](x[m])
+                read = (of_heads @ each.relu()).topk(TOP).indices.tolist()
+            vectors = torch.cat((vectors, entries[read]))
+            positions += [at[i] for i in read]
+        seen = turned(vectors, [n - start - m for n in positions], base)
+        scores = torch.cat((q[m] @ seen.T * D**-0.5, layer.sinks[:, None]), dim=1)
+        heads = (scores.softmax(dim=1)[:, :-1] @ seen).view(layer.groups, -1)
+        parts = layer.o_a_proj.weight.unflatten(0, (layer.groups, -1))
+        out.append(torch.cat([part @ head for part, head in zip(parts, heads, strict=True)]))
+    return layer.o_b_proj(torch.stack(out))
 
 
-@pytest.mark.parametrize("parts", PARTS)
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_shift_by_a_multiple_of_the_ratio_changes_nothing_and_another_does(kind, parts):
-    layer, x = exact(kind), tokens(23).double()
-    first = in_parts(layer, x, [23])
-    for start in (0, RATIO, 1000 * RATIO, 1, 2, 3, 1001):
-        off = (in_parts(layer, x, PARTS[parts], start) - first).abs().amax(dim=(0, 2))  # [S]
-        if kind == KINDS[0] or start % RATIO == 0:
-            assert off.max() < 2.0**-36
-        else:
-            assert off[8:].min() > 2.0**-8  # from where an entry is read
+@pytest.mark.parametrize("start", [0, 1, 6, 1001, 4000])
+@pytest.mark.parametrize(("kind", "ratio"), [(SLIDING, None), (HEAVY, 4), (HEAVY, 3), (SPARSE, 2)])
+def test_outputs_and_entries_are_those_of_the_formula(kind, ratio, start):
+    """An entry stands at the first of its tokens, a multiple of the ratio wherever x begins."""
+    layer, x = make(kind, ratio=ratio), normal((1, LENGTH, E), 1)
+    expected = by_the_formula(layer, x[0], start)
+    for parts in PARTS.values():
+        found, cache = in_parts(layer, x, parts, start)
+        assert (found[0] - expected).abs().max() < ROUNDING
+        if ratio is not None:
+            with torch.no_grad():
+                at, entries = entries_of(layer.compressor, x[0], start)
+            assert cache.first == at[0] and at[0] % ratio == 0 <= at[0] - start < ratio
+            off = cache.entries[0, 0] - turned(entries, at, layer.rotary.base)
+            assert off.abs().max() < ROUNDING
 
 
-def test_what_is_read_is_rotated_by_differences():
-    """The sum itself, with matrices: o_m = sum_n w_mn R_{n-m} v_n, and without the way back not."""
-    rotary, noise = RotaryEmbedding(D, interleaved=True), torch.Generator().manual_seed(3)
-    v = torch.randn(9, D, generator=noise, dtype=torch.float64)
-    weights = torch.rand(9, 9, generator=noise, dtype=torch.float64).tril()
-
-    def read(start, back=True):
-        turned = rotary.rotate(v[None, None], offset=start)
-        out = weights @ turned
-        return rotary.rotate(out, offset=start, inverse=True)[0, 0] if back else out[0, 0]
-
-    by_matrices = torch.zeros(9, D, dtype=torch.float64)
-    for m in range(9):
-        for n in range(m + 1):
-            turned = rotary.rotate(v[None, None, n : n + 1], offset=m - n, inverse=True)
-            by_matrices[m] += weights[m, n] * turned[0, 0, 0]
-    assert (read(0) - by_matrices).abs().max() < 2.0**-44
-    assert (read(1000) - read(0)).abs().max() < 2.0**-36
-    assert (read(1000, back=False) - read(0, back=False)).abs().max() > 1
+@pytest.mark.parametrize("start", [0, 6, 1001])
+@pytest.mark.parametrize(("kind", "ratio"), [(SLIDING, None), (HEAVY, 4), (SPARSE, 2), (SPARSE, 4)])
+def test_no_output_depends_on_a_later_token(kind, ratio, start):
+    """Row t has another token t: its outputs before t are those of the last row, unchanged."""
+    layer, x = make(kind, ratio=ratio), normal((1, LENGTH, E), 1).repeat(LENGTH + 1, 1, 1)
+    x[range(LENGTH), range(LENGTH)] = normal((LENGTH, E), 2)
+    for parts in PARTS.values():
+        found, _ = in_parts(layer, x, parts, start)
+        off = (found[:-1] - found[-1]).abs().amax(dim=2)  # [changed token, output]
+        assert off.tril(-1).max() < 2.0**-44
+        assert off.diagonal().min() > 2.0**-10  # the control: each token moves its own output
 
 
-def test_it_takes_what_is_given_and_refuses_what_does_not_fit():
-    layer = ours(KINDS[2])
-    with pytest.raises(ValueError, match="rotary turns 16 coordinates; it must turn at most 12"):
-        ours(KINDS[2], rotary=RotaryEmbedding(16))
-    assert ours(KINDS[1], rotary=RotaryEmbedding(16))(tokens(9)).shape == (2, 9, E)
-    for start in (0, 2):  # no entry yet, or no whole group
-        assert in_parts(layer, tokens(3), [1, 2], start).isfinite().all()
-    loss = layer(tokens(9)).square().sum()
-    loss.backward()
-    assert all(p.grad is not None for n, p in layer.named_parameters() if "indexer" not in n)
-    one = CompressedAttention(
-        E, H, D, query_dim=12, groups=2, group_dim=6, window=1, rotary=RotaryEmbedding(8)
+def theirs(kind, weights, x, scaling):
+    """transformers' layer on the whole of x: with the rotation and the mask of its model."""
+    modeling = pytest.importorskip(
+        "transformers.models.deepseek_v4.modeling_deepseek_v4", reason="no DeepSeek-V4 there"
     )
-    torch.testing.assert_close(in_parts(one, tokens(4), [1] * 4), in_parts(one, tokens(4), [4]))
+    from transformers import DeepseekV4Config
+
+    config = DeepseekV4Config(
+        hidden_size=E,
+        num_attention_heads=H,
+        head_dim=D,
+        q_lora_rank=12,
+        o_groups=2,
+        o_lora_rank=6,
+        num_hidden_layers=1,
+        layer_types=[kind],
+        sliding_window=WINDOW,
+        index_n_heads=16,
+        index_head_dim=12,
+        index_topk=TOP,
+        partial_rotary_factor=R / D,
+        compress_rates=dict.fromkeys(KINDS[1:], RATIO),
+        rope_parameters=scaling,
+        attn_implementation="eager",
+    )
+    layer, rotary = modeling.DeepseekV4Attention(config, 0), modeling.DeepseekV4RotaryEmbedding
+    layer.load_state_dict(weights)  # under the same names
+    ids = torch.arange(x.shape[1]).expand(len(x), -1)
+    behind = ids[0, :, None] - ids[0]
+    mask = torch.zeros(len(x), 1, *behind.shape)
+    mask.masked_fill_((behind < 0) | (behind >= WINDOW), -torch.inf)
+    tables = {name: rotary(config)(x, ids, layer_type=name) for name in ("main", "compress")}
+    with torch.no_grad():
+        return layer(x, tables, ids, mask)[0]
+
+
+# Its configuration sets attention_factor to 1, where YaRN's formula gives 1.277.
+YARN = {"rope_type": "yarn", "factor": 16.0, "original_max_position_embeddings": 64}
+SPREAD, EXACTLY = YaRN(16.0, 64), YaRN(16.0, 64, attention_factor=1.0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "scaling", "extension"),
+    [(SLIDING, None, None), (HEAVY, None, None), (SPARSE, None, None), (HEAVY, YARN, EXACTLY)],
+)
+def test_parity_with_transformers(kind, scaling, extension):
+    layer = make(kind, dtype=torch.float32, extension=extension)
+    x = normal((2, LENGTH, E), 1, torch.float32)
+    expected = theirs(kind, layer.state_dict(), x, scaling)
+    for parts in PARTS.values():
+        found, _ = in_parts(layer, x, parts)
+        torch.testing.assert_close(found, expected, rtol=0, atol=2.0**-18)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_weight_that_is_read_has_a_gradient(kind):
+    """All but the indexer's, which chooses entries and adds to no sum."""
+    layer = make(kind)
+    layer(normal((1, 12, E), 1)).square().sum().backward()
+    for name, weight in layer.named_parameters():
+        if "indexer" in name:
+            assert weight.grad is None
+        else:
+            assert weight.grad.isfinite().all() and weight.grad.abs().max() > 0, name
+
+
+@pytest.mark.parametrize(("kind", "window"), [(HEAVY, WINDOW), (SPARSE, WINDOW), (SLIDING, 1)])
+def test_a_text_without_a_whole_group_reads_its_window_alone(kind, window):
+    layer, x = make(kind, window=window), normal((1, 4, E), 1)
+    for start in (1, 2):
+        found, _ = in_parts(layer, x, [1, 2, 1], start)
+        assert (found[0] - by_the_formula(layer, x[0], start)).abs().max() < ROUNDING
+
+
+@pytest.mark.parametrize(("kind", "narrow"), [(HEAVY, 16), (SPARSE, 12)])
+def test_a_rotation_wider_than_a_head_is_an_error(kind, narrow):
+    assert make(kind, dim=narrow)(normal((1, 9, E), 1)).shape == (1, 9, E)
+    with pytest.raises(ValueError, match=rf"rotary.* {narrow + 2} .* {narrow},"):
+        make(kind, dim=narrow + 2)
 
 
 def patched(kind, **methods):
     """A layer some of whose methods are wrong ones, which get the right one first."""
-    layer = exact(kind)
+    layer = make(kind)
     for name, wrong in methods.items():
         right = getattr(layer, name)
         setattr(layer, name, lambda *a, wrong=wrong, right=right, **k: wrong(right, *a, **k))
     return layer
 
 
-def with_rotary(kind, **change):
-    base = 1e4 if kind == KINDS[0] else 160_000.0
-    return ours(kind, rotary=RotaryEmbedding(R, **({"base": base, "interleaved": True} | change)))
-
-
 def at_other_base(right, x, ids, inverse=False):
-    """The base of the sliding layers for queries, window and output, and not for entries."""
+    """Rotate queries, window and output by the sliding layers' base, and entries by their own."""
     plain = RotaryEmbedding(R, interleaved=True)
     return torch.cat((x[..., :-R], plain.rotate(x[..., -R:], ids, inverse=inverse)), dim=-1)
 
 
-def first_turned(right, x, ids, inverse=False):
-    return right(x.roll(-R, dims=-1), ids, inverse).roll(R, dims=-1)
+def entries_at_their_base(right, c, whole, at):
+    return (
+        make(HEAVY)._turned(c(whole)[:, None, -len(at) :], at) if len(at) else right(c, whole, at)
+    )
 
 
 def indexer_by_halves(right, c, whole, at):
@@ -193,96 +256,20 @@ def indexer_by_halves(right, c, whole, at):
     return torch.cat((entries[..., :-R], halves.rotate(entries[..., -R:], at)), dim=-1)
 
 
-SLIDING, HEAVY, SPARSE = KINDS
-SPREAD = YaRN(16.0, 64)  # multiplies cos and sin by 1.277
-EXACTLY = YaRN(16.0, 64, attention_factor=1.0)
-#: What went wrong in public, by the kind of layer: the thread, the layer with the fault, and the
-#: first token whose output must move.
-PLANTED = {
-    "output not rotated back": (
-        "Avarok-Cybersecurity/atlas#186", HEAVY, 1,
-        lambda kind: patched(kind, _turned=lambda right, x, ids, inverse=False: (
-            x if inverse else right(x, ids))),
-    ),
-    "output rotated on": (
-        "ggml-org/llama.cpp#24162", HEAVY, 1,
-        lambda kind: patched(kind, _turned=lambda right, x, ids, inverse=False: right(x, ids)),
-    ),
-    "two bases in one layer": (
-        "huggingface/transformers#45910", HEAVY, 1,
-        lambda kind: patched(kind, _turned=at_other_base, _made=lambda right, c, whole, at: (
-            exact(kind)._turned(c(whole)[:, None, -len(at) :], at) if len(at)
-            else right(c, whole, at))),
-    ),
-    "the other layers' base": (
-        "Avarok-Cybersecurity/atlas#276", SLIDING, 1,
-        lambda kind: with_rotary(kind, base=160_000.0),
-    ),
-    "YaRN where there is none": (
-        "sgl-project/sglang#34788", SLIDING, 1,
-        lambda kind: with_rotary(kind, extension=EXACTLY),
-    ),
-    "the factor of YaRN": (
-        "Avarok-Cybersecurity/atlas#342", HEAVY, 0,
-        lambda kind: with_rotary(kind, extension=SPREAD),
-    ),
-    "entries not rotated": (
-        "ml-explore/mlx-lm#1189", HEAVY, 2 * RATIO - 1,
-        lambda kind: patched(kind, _made=lambda right, c, whole, at: right(c, whole, 0 * at)),
-    ),
-    "entries at their number": (
-        "AMD-AGI/Primus#928", HEAVY, 2 * RATIO - 1,
-        lambda kind: patched(kind, _made=lambda right, c, whole, at: right(c, whole, at // RATIO)),
-    ),
-    "the indexer by halves": (
-        "huggingface/transformers#46842", SPARSE, (TOP + 1) * RATIO - 1,
-        lambda kind: patched(kind, _made=indexer_by_halves),
-    ),
-    "the first coordinates": (
-        "ml-explore/mlx-lm#1189", HEAVY, 1, lambda kind: patched(kind, _turned=first_turned),
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", PLANTED)
-def test_a_public_fault_moves_what_is_read(name):
-    _, kind, first, faulty = PLANTED[name]
-    x = tokens(64).double()
-    scaled = name == "the factor of YaRN"
-    right = with_rotary(kind, extension=EXACTLY).double() if scaled else exact(kind)
-    wrong = faulty(kind).double()
-    off = (in_parts(wrong, x, [64]) - in_parts(right, x, [64])).abs().amax(dim=(0, 2))
-    assert off[:first].sum() < 2.0**-36 < 2.0**-10 < off[first:].max()
-    assert int((off > 2.0**-20).nonzero()[0]) == first
-
-
-def queries_and_keys(layer, turn):
-    """How a layer turns its queries, and keys or entries: all that `diagnose` looks at."""
-    return lambda q, k, ids: (layer._turned(q, ids), turn(k, ids))
-
-
-def test_a_diagnosis_names_those_of_queries_and_keys():
-    plain, wide = RotaryEmbedding(R, interleaved=True), exact(HEAVY)
-    halves = RotaryEmbedding(R, base=160_000.0)
-
-    def by_halves(k, ids):
-        return torch.cat((k[..., :-R], halves.rotate(k[..., -R:], ids)), dim=-1)
-
-    layers = {name: faulty(kind) for name, (_, kind, _, faulty) in PLANTED.items()}
-    seen = {
-        "two bases in one layer": (wide._turned, None, "spectra-differ"),
-        "the other layers' base": (None, plain, "frequencies"),
-        "YaRN where there is none": (None, plain, "frequencies"),
-        "the factor of YaRN": (None, with_rotary(HEAVY, extension=EXACTLY).rotary, "attention-sc"),
-        "entries not rotated": (lambda k, ids: k.clone(), None, "key-unrotated"),
-        "entries at their number": (lambda k, n: wide._turned(k, n // RATIO), None, "spectra"),
-        "the indexer by halves": (by_halves, None, "layouts-differ"),
-    }
-    for name, (turn, expected, code) in seen.items():
-        rotate = queries_and_keys(layers[name], turn or layers[name]._turned)
-        (found,) = diagnose(rotate, D, expected=expected, max_position=4096).findings
-        assert found.code.startswith(code), (name, found)
-    for name in layers.keys() - seen.keys():  # the way back, and which coordinates turn
-        layer = layers[name]
-        rotate = queries_and_keys(layer, layer._turned)
-        assert diagnose(rotate, D, expected=wide.rotary, max_position=4096).ok
+@pytest.mark.parametrize(
+    ("kind", "first", "faulty"),
+    [
+        (HEAVY, 1, lambda: patched(HEAVY, _turned=at_other_base, _made=entries_at_their_base)),
+        (SLIDING, 1, lambda: make(SLIDING, base=160_000.0)),
+        (SLIDING, 1, lambda: make(SLIDING, extension=EXACTLY)),
+        (HEAVY, 0, lambda: make(HEAVY, extension=SPREAD)),
+        (SPARSE, (TOP + 1) * RATIO - 1, lambda: patched(SPARSE, _made=indexer_by_halves)),
+    ],
+    ids=["two bases", "the other base", "YaRN", "the factor of YaRN", "the indexer by halves"],
+)
+def test_a_public_fault_first_shows_at_the_token_that_the_chapter_names(kind, first, faulty):
+    """Those rows of the table in "When values are rotated too" that no cell there checks."""
+    wrong, x = faulty(), normal((2, 64, E), 1)
+    right = make(kind, extension=EXACTLY) if wrong.rotary.extension is SPREAD else make(kind)
+    off = (in_parts(wrong, x, [64])[0] - in_parts(right, x, [64])[0]).abs().amax(dim=(0, 2))
+    assert off[:first].sum() < 2.0**-36 and int((off > 2.0**-20).nonzero()[0]) == first
