@@ -15,6 +15,7 @@ from torch import nn
 import rope
 from rope.adapters import parts
 from rope.adapters.transformers import PositionEmbeddings, apply_rotary_pos_emb, restore, use_rope
+from rope.book.measured.accuracy import truth
 
 transformers = pytest.importorskip("transformers")
 transformers.logging.set_verbosity_error()  # of token ids that a tiny vocabulary lacks
@@ -54,8 +55,8 @@ MODELS = {
     "GPTJ": GPTJ | dict(rotary=True),  # as its published configuration has it
     "CodeGen": GPTJ | dict(n_ctx=64),
 }
-# Calls of the rotation: one a layer that rotates, or two, for queries and for keys.
-ROTATING = {"Cohere2": 1, "SmolLM3": 1, "Exaone4": 1}
+# Calls of our rotation: one in each layer that rotates.
+ROTATING = {"Cohere2": 1, "SmolLM3": 1, "Exaone4": 1, "GPTJ": 0, "CodeGen": 0}
 
 
 def build(name, **more):
@@ -94,12 +95,22 @@ def logits(model, **options):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_logits_and_gradients_are_those_of_the_model(name):
-    results = []
-    for model in both(name):
+def test_logits_and_gradients_are_those_of_the_model(name, monkeypatch):
+    """By our function alone, in the layers that rotate; GPT-J keeps its own, with our tables."""
+    models, rotate = both(name), parts.apply_rotary_pos_emb
+    calls, results = [], []
+
+    def counted(*args, **options):
+        calls.append(args)
+        return rotate(*args, **options)
+
+    monkeypatch.setattr(parts, "apply_rotary_pos_emb", counted)
+    for model in models:
+        assert not calls
         found = model(tokens()).logits
         gradients = torch.autograd.grad((found**2).mean(), list(model.parameters()))
         results.append((found, *gradients))
+    assert len(calls) == ROTATING.get(name, 2)
     for theirs, ours in zip(*results, strict=True):
         assert float((ours - theirs).detach().abs().max()) <= bound(theirs)
 
@@ -115,23 +126,6 @@ def test_a_padded_batch_is_continued_with_the_same_tokens(name):
     assert torch.equal(theirs.sequences, ours.sequences)
     for a, b in zip(theirs.logits, ours.logits, strict=True):
         assert float((a - b).abs().max()) <= bound(a)
-
-
-@pytest.mark.parametrize("name", [name for name in MODELS if name not in ("GPTJ", "CodeGen")])
-def test_every_rotating_layer_rotates_by_rope_alone(name, monkeypatch):
-    """Without our rotation the logits are others; layers without one do not call it."""
-    theirs, ours = both(name)
-    calls = []
-
-    def planted(*vectors, **_):
-        calls.append(vectors)
-        return vectors[:2]
-
-    expected = logits(theirs)
-    monkeypatch.setattr(parts, "apply_rotary_pos_emb", planted)
-    assert float((logits(ours) - expected).abs().max()) > 1000 * bound(expected)
-    assert len(calls) == ROTATING.get(name, 2)
-    assert torch.equal(logits(theirs), expected)
 
 
 @pytest.mark.parametrize("name", ["Llama", "Gemma3", "GPTJ"])
@@ -199,13 +193,6 @@ def test_gptj_gets_exact_tables_for_its_own_function(name):
     )
 
 
-def test_compiled_in_one_graph():
-    theirs, ours = both("Llama")
-    compiled = torch.compile(ours, fullgraph=True, backend="eager")
-    expected = logits(theirs, use_cache=False)
-    assert float((logits(compiled, use_cache=False) - expected).abs().max()) <= bound(expected)
-
-
 def test_a_function_that_kernels_made_a_module_of(monkeypatch):
     """As the package `kernels` does, where it is installed."""
     file = transformers.models.olmo.modeling_olmo
@@ -254,16 +241,28 @@ def test_a_model_cast_to_half_or_made_on_meta_is_taken():
     assert torch.equal(logits(empty), expected)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_compiled_tables_are_those_of_a_plain_call(dtype):
-    """Made otherwise there, from the frequencies: with the attention factor, in the right dtype."""
+SPECTRA = pytest.mark.parametrize("parameters", [YARN, DYNAMIC, LONG], ids=lambda p: p["rope_type"])
+
+
+@SPECTRA
+def test_compiled_tables_have_the_spectrum_of_the_fixed_length(parameters):
+    """And the attention factor, in the right dtype: the cosines and sines of the formula."""
     torch.compiler.reset()
-    tables = PositionEmbeddings(transformers.LlamaConfig(**SIZES, rope_parameters=YARN))
-    x, ids = torch.zeros(1, dtype=dtype), torch.tensor([[0, 1, 2], [7, 50, 9]])
+    tables = PositionEmbeddings(transformers.LlamaConfig(**SIZES, rope_parameters=parameters))
+    (rotary,) = tables.layers.values()
+    rotary.fix_length(8192)
+    theta = list(map(float, truth.spectrum(8, 1e4, rotary.extension, 8192)))
+    ids = torch.tensor([[0, 1, 2], [7, 50, 8191]])
+    angles = torch.from_numpy(rope.reference.angles(ids.flatten(), theta)).view(2, 1, 3, 4)
+    scale = float(truth.attention_scaling(rotary.extension))
     compiled = torch.compile(tables, fullgraph=True, backend="eager")
-    found, expected = compiled(x, ids), tables(x, ids)
-    assert all(map(torch.equal, found, expected)) and found[0].dtype == dtype
-    assert (found[0][0, 0, 0] > 1).all()  # at position 0, where each cosine is 1
+    for dtype in (torch.float32, torch.float64):
+        x = torch.zeros(1, dtype=dtype)
+        slack = tolerance(dtype, scale, 2) + tolerance(torch.float64, 8192 * scale)
+        for found in (compiled(x, ids), tables(x, ids)):
+            for table, exact in zip(found, (angles.cos(), angles.sin()), strict=True):
+                assert table.dtype == dtype
+                assert float((table.double() - scale * exact).abs().max()) <= slack
 
 
 def changed_by_hand():
@@ -273,25 +272,16 @@ def changed_by_hand():
 
 
 @torch.no_grad()
-@pytest.mark.slow
 def test_compiled_one_after_the_other():
-    """With spectra of another kind: what one graph made of its numbers must not reach the other."""
+    """What a graph made of one model's spectrum must not reach the next, however far it goes."""
     torch.compiler.reset()
-    for parameters in (None, YARN, LLAMA3):
-        model = use_rope(build("Llama", **({"rope_parameters": parameters} if parameters else {})))
-        expected = logits(model, use_cache=False)
-        found = logits(torch.compile(model, backend="eager"), use_cache=False)
-        assert float((found - expected).abs().max()) <= bound(expected)
-
-
-@torch.no_grad()
-def test_compiled_past_the_length_of_the_configuration():
-    theirs, ours = build("Mistral"), use_rope(build("Mistral"))
-    compiled = torch.compile(ours, fullgraph=True, backend="eager")
-    far = torch.arange(1000, 1000 + LENGTH)[None]  # of 64
-    expected = theirs(tokens(), position_ids=far, use_cache=False).logits
-    found = compiled(tokens(), position_ids=far, use_cache=False).logits
-    assert float((found - expected).abs().max()) <= 1000 / LENGTH * bound(expected)
+    for name, start in (("Llama", 0), ("Qwen2", 1000)):  # of 64 positions
+        theirs = build(name, num_hidden_layers=1).double()
+        ours = torch.compile(use_rope(copy.deepcopy(theirs)), fullgraph=True, backend="eager")
+        options = dict(position_ids=start + torch.arange(LENGTH)[None], use_cache=False)
+        expected, found = logits(theirs, **options), logits(ours, **options)
+        slack = (start / LENGTH + 1) * bound(expected)
+        assert float((found - expected).abs().max()) <= slack
 
 
 def test_models_that_are_not_served_stay_as_they_are():

@@ -20,7 +20,7 @@ from torch.utils.checkpoint import checkpoint
 from rope import RotaryEmbedding, rotary_embedding
 from rope.extensions import YaRN
 
-LENGTHS = (8, 5, 2, 40)  # 2 is the batch too; 0 and 1 are special to the compiler
+LENGTHS = (8, 2, 40)  # 2 is the batch too; 0 and 1 are special to the compiler
 
 
 class Counter:
@@ -65,10 +65,8 @@ def make(name, rows=256, **options):
     [
         ("none", "offset", True),
         ("none", "ids", False),
-        ("none", "batched ids", True),
         ("yarn", "inverse", False),
-        ("dynamic", "ids", True),
-        ("longrope", "batched ids", False),
+        ("longrope", "batched ids", True),
     ],
 )
 def test_another_length_is_no_other_graph(name, where, interleaved):
@@ -85,47 +83,37 @@ def test_another_length_is_no_other_graph(name, where, interleaved):
     assert graphs_of(make(name, interleaved=interleaved), calls) <= 2
 
 
-@pytest.mark.parametrize("name", EXTENSIONS)
+@pytest.mark.parametrize("name", ["none", "dynamic"])
 def test_decoding_step_by_step_is_one_graph(name):
     """S = 1 and a growing offset, as with a cache whose final length is known."""
-    calls = [(pair(1), {"offset": offset, "seq_len": 200}) for offset in (2, 3, 7, 40, 41)]
+    calls = [(pair(1), {"offset": offset, "seq_len": 200}) for offset in (2, 3, 7, 40)]
     assert graphs_of(make(name), calls) <= 2
 
 
 @pytest.mark.parametrize("name", ["dynamic", "longrope"])
 def test_a_length_that_changes_the_spectrum_is_compiled_right(name):
     """seq_len through both regimes; the answer is eager's, the graphs stay few."""
-    calls = [(pair(8), {"seq_len": seq_len}) for seq_len in (20, 31, 33, 64, 24)]
+    calls = [(pair(8), {"seq_len": seq_len}) for seq_len in (20, 33, 64, 24)]
     # For either regime a graph of a first length and one of all lengths.
     assert graphs_of(make(name), calls) <= 4
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["dynamic", "longrope"])
-def test_following_the_length_of_the_call(name):
+def test_the_length_of_the_call_is_followed():
     """Without ids the length is a shape, so that even unfixed extensions compile."""
-    assert graphs_of(make(name), [(pair(length), {}) for length in (8, 9, 30, 40, 63)]) <= 4
+    assert graphs_of(make("longrope"), [(pair(length), {}) for length in (8, 9, 40)]) <= 3
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "dtype"),
-    [("none", torch.float64), ("yarn", torch.bfloat16), ("dynamic", torch.float64)],
-)
+@pytest.mark.parametrize(("name", "dtype"), [("none", torch.float64), ("yarn", torch.bfloat16)])
 def test_other_dtypes(name, dtype):
     calls = [
-        (pair(length, dtype), {**where, "seq_len": 99})
-        for length in LENGTHS
-        for where in ({"offset": 7}, {"position_ids": torch.arange(length) + 7})
+        ((*pair(length, dtype), torch.arange(length) + 7), {"seq_len": 99}) for length in (8, 5)
     ]
-    # Two kinds of call, two graphs each; offset 7 is a constant of the graph, then a symbol.
-    assert graphs_of(make(name), calls) <= 4
+    assert graphs_of(make(name), calls) <= 2
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["none", "dynamic"])
-def test_tables_too_short_grow_under_compilation(name):
-    calls = [(pair(length), {"seq_len": 200}) for length in (8, 5, 17, 40)]
+def test_tables_too_short_are_made_longer_by_compiled_code(name):
+    calls = [(pair(length), {"seq_len": 200}) for length in (8, 40)]
     graphs_of(make(name, rows=4), calls, fresh=make(name))
 
 
@@ -135,11 +123,11 @@ def test_seq_len_grows_tables_that_compiled_code_then_need_not():
     assert_same(compiled(q, k, ids, seq_len=32), make("none")(q, k, ids))
 
 
-@pytest.mark.parametrize("inplace", [False, True])
 @pytest.mark.parametrize(
-    ("given", "interleaved"), [("rows", False), ("ids", True), ("four axes", True)]
+    ("given", "interleaved", "inplace"),
+    [("rows", False, False), ("ids", True, True), ("four axes", True, False)],
 )
-def test_functions(inplace, given, interleaved):
+def test_functions(given, interleaved, inplace):
     counter = Counter()
     compiled = counter.compile(rotary_embedding)
     flags = {"interleaved": interleaved, "inplace": inplace}
@@ -167,30 +155,29 @@ def test_compiled_gradients_are_eager_ones(inplace):
         return (q.square() * torch.arange(10)).sum() + k[..., 0].sum()
 
     compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
-    for length in (4, 9):
-        inputs = [x.requires_grad_() for x in pair(length)]
-        for a, b in zip(
-            *(torch.autograd.grad(f(*inputs), inputs) for f in (compiled, loss)), strict=True
-        ):
-            size = float(b.abs().max())
-            torch.testing.assert_close(a, b, rtol=0, atol=tolerance(torch.float32, size, 8))
+    inputs = [x.requires_grad_() for x in pair(4)]
+    found, expected = (torch.autograd.grad(f(*inputs), inputs) for f in (compiled, loss))
+    for a, b in zip(found, expected, strict=True):
+        size = float(b.abs().max())
+        torch.testing.assert_close(a, b, rtol=0, atol=tolerance(torch.float32, size, 8))
 
 
 def test_a_bad_call_is_refused_when_compiled_too():
     torch.compiler.reset()
     q, k = pair(3)
-    for backend in ("eager", "aot_eager"):
-        compiled = torch.compile(make("none", rows=16), backend=backend)
-        with pytest.raises(RuntimeError, match=r"within the 16 rows .*max_seq_len or grow"):
-            compiled(q, k, torch.tensor([0, 1, 16]))
-        for starts in ([14, 0], [0, -1]):
-            with pytest.raises(RuntimeError, match="within the 16 rows"):
-                compiled(q, k, offset=torch.tensor(starts))
-        with pytest.raises(RuntimeError, match=r"position_ids must be at least 0"):
-            compiled(q.double(), k.double(), torch.tensor([0, 1, -1]))
+    compiled = torch.compile(make("none", rows=16), backend="aot_eager")
+    for options in (
+        {"position_ids": torch.tensor([0, 1, 16])},
+        {"offset": torch.tensor([14, 0])},
+        {"offset": torch.tensor([0, -1])},
+    ):
+        with pytest.raises(RuntimeError, match="16 rows"):
+            compiled(q, k, **options)
+    with pytest.raises(RuntimeError, match=r"position_ids.*0"):
+        compiled(q.double(), k.double(), torch.tensor([0, 1, -1]))
     compiled = torch.compile(rotary_embedding, fullgraph=True, backend="eager")
     for outside in (9, -1):
-        with pytest.raises(RuntimeError, match=r"within the 9 rows of the tables"):
+        with pytest.raises(RuntimeError, match="9 rows"):
             compiled(q, *tables(9, 8), torch.tensor([0, outside, 2]))
 
 
@@ -199,31 +186,27 @@ def test_compiled_code_asks_for_the_length_it_cannot_read():
     compiled = Counter().compile(rotary)
     assert_same(compiled(q, k, ids, seq_len=41), rotary(q, k, ids))
     # torch 2.6 says that there was a refusal, and not which.
-    with pytest.raises(Exception, match=r"pass seq_len, or call fix_length|Observed exception"):
+    with pytest.raises(Exception, match=r"seq_len.*fix_length|Observed exception"):
         compiled(q, k, ids)
     rotary.fix_length(41)
     assert_same(compiled(q, k, ids), rotary(q, k, ids))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("interleaved", [False, True])
-def test_inductor(interleaved):
+def test_inductor():
     """Its own C++: it may fuse a product and a sum, which rounds once less."""
     torch.compiler.reset()
-    rotary = make("yarn", interleaved=interleaved)
+    rotary, (q, k) = make("yarn", interleaved=True), pair(40)
     compiled = torch.compile(rotary, fullgraph=True)
-    for dtype in (torch.float32, torch.bfloat16):
-        q, k = pair(40, dtype)
-        try:
-            outs = compiled(q, k, offset=3)
-        except Exception as error:
-            if "compiler" in str(error).lower():
-                pytest.skip(f"Inductor finds no C++ compiler: {error}")
-            raise
-        for a, b in zip(outs, rotary(q, k, offset=3), strict=True):
-            size = float(b.abs().max()) * rotary.attention_scaling
-            atol = tolerance(torch.float32, size, 6) + tolerance(dtype, size, 2)
-            torch.testing.assert_close(a, b, rtol=0, atol=atol)
+    try:
+        outs = compiled(q, k, offset=3)
+    except Exception as error:
+        if "compiler" in str(error).lower():
+            pytest.skip(f"Inductor finds no C++ compiler: {error}")
+        raise
+    for a, b in zip(outs, rotary(q, k, offset=3), strict=True):
+        size = float(b.abs().max()) * rotary.attention_scaling
+        torch.testing.assert_close(a, b, rtol=0, atol=tolerance(torch.float32, size, 8))
 
 
 class Block(nn.Module):
@@ -251,7 +234,7 @@ def inputs(length):
 def test_exported_with_a_dynamic_length():
     block = Block()
     program = torch.export.export(block, inputs(6), dynamic_shapes=DYNAMIC).module()
-    for length in (2, 6, 31, 48):
+    for length in (2, 6, 48):
         assert_same(program(*inputs(length)), block(*inputs(length)))
 
 
@@ -273,7 +256,7 @@ def test_onnx_runs_to_the_same_numbers(tmp_path, capsys):
         )
     capsys.readouterr()
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-    for size in (2, 6, 31, 48):
+    for size in (2, 6, 48):
         found = session.run(None, {n: x.numpy() for n, x in zip(names, inputs(size), strict=True)})
         for out, expected in zip(found, block(*inputs(size)), strict=True):
             # Three rotations of two products and a sum, on either side.
