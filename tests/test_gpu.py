@@ -1,7 +1,6 @@
 """`make gpu` without a GPU: its checks under the interpreter, its logic by a stand-in clock."""
 
 import json
-import time
 from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
@@ -21,9 +20,25 @@ CUDA = torch.cuda.is_available()
 DEVICE = torch.device("cuda" if CUDA else "cpu")
 
 
-@pytest.mark.parametrize("name", checks.CHECKS)
-def test_the_kernel_passes(name):
-    assert not checks.check(name, DEVICE).startswith("wrong")
+# Triton's interpreter is slow, and the kernel's tiles are the same: one token; a rest; five key
+# heads, of which a program takes four; two tiles of tokens; one tensor.
+SMALL = ((1, 4, 1, 1, 8, 8), (2, 3, 2, 5, 8, 4), (1, 4, 5, 3, 4, 4), (1, 1, 1, 17, 4, 4),
+         (1, 3, 0, 2, 4, 4))  # fmt: skip
+RUNS = dict.fromkeys(checks.CHECKS, (SMALL, checks.DTYPES[:1])) | {
+    f"{name} in half": (((1, 1, 0, 1, 4, 4), SMALL[1]), checks.DTYPES[1:])
+    for name in ("values", "heads", "strides")
+}
+if CUDA:
+    RUNS = dict.fromkeys(checks.CHECKS, (checks.SHAPES, checks.DTYPES))
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_the_kernel_passes(run, monkeypatch):
+    shapes, dtypes = RUNS[run]
+    monkeypatch.setattr(checks, "SHAPES", shapes)
+    monkeypatch.setattr(checks, "DTYPES", dtypes)
+    said = checks.check(run.split()[0], DEVICE)
+    assert not said.startswith("wrong"), said
 
 
 def broken(old, new):
@@ -39,28 +54,26 @@ def broken(old, new):
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "seen"),
+    ("name", "old", "new"),
     [
-        ("sin", lambda sin: -sin, {"values"}),
-        ("interleaved", lambda inter: not inter, {"values"}),
-        ("inverse", lambda inverse: False, {"values"}),
-        ("ids", lambda ids: ids if ids is None else (ids + 1) % checks.ROWS, {"values", "outside"}),
-        ("ids", lambda ids: ids if ids is None else ids.clamp(0, checks.ROWS - 1), {"outside"}),
+        ("values", "sin", lambda sin: -sin),
+        ("values", "inverse", lambda inverse: False),
+        ("outside", "ids", lambda ids: ids.clamp(0, checks.ROWS - 1)),
+        ("heads", "cos", lambda t: t if t.dim() == 2 else t[:, :1].expand_as(t)),
     ],
-    ids=["sign", "layout", "never back", "shifted", "clamped"],
+    ids=["sign", "never back", "clamped", "tables of the first head"],
 )
-def test_a_fault_in_the_kernel_is_found(old, new, seen, monkeypatch):
-    monkeypatch.setattr(checks, "SHAPES", 2 * checks.SHAPES[1:2])
+def test_a_fault_in_the_kernel_is_found(name, old, new, monkeypatch):
+    monkeypatch.setattr(checks, "SHAPES", 2 * SMALL[1:2])
     monkeypatch.setattr(checks, "DTYPES", checks.DTYPES[:1])
     with patch.object(kernel, "launch", broken(old, new)):
-        asked = ("values", "outside")
-        found = {name for name in asked if checks.check(name, DEVICE).startswith("wrong")}
-    assert found == seen
+        assert checks.check(name, DEVICE).startswith("wrong: AssertionError")
 
 
 def test_arithmetic_in_the_format_of_the_vectors_is_found(monkeypatch):
     """Tables, products and sums round to bfloat16, where the store alone may."""
     monkeypatch.setattr(checks, "DTYPES", (torch.bfloat16,))
+    monkeypatch.setattr(checks, "SHAPES", SMALL)
 
     def narrow(q, k, q_out, k_out, cos, sin, ids, *, interleaved, inverse):
         cos, sin = (t.bfloat16() for t in checks.rows_of(cos, sin, ids, inverse))
@@ -77,20 +90,6 @@ def test_arithmetic_in_the_format_of_the_vectors_is_found(monkeypatch):
 
     with patch.object(kernel, "launch", narrow):
         assert checks.check("values", DEVICE).startswith("wrong: AssertionError: a pair is off by")
-
-
-def test_tables_of_each_head_are_told_from_the_first_ones(monkeypatch):
-    first = broken("cos", lambda cos: cos if cos.dim() == 2 else cos[:, :1].expand_as(cos))
-    with patch.object(kernel, "launch", first):
-        assert checks.check("heads", DEVICE).startswith("wrong")
-
-
-def test_launches_are_counted():
-    with checks.by_triton(DEVICE) as launches:
-        q, k, cos, sin, ids = checks.made(checks.SHAPES[0], torch.float32, DEVICE)
-        for _ in range(2):
-            checks.ROTATE.rotate(q, k, cos, sin, ids, False, False)
-    assert len(launches) == 2
 
 
 @pytest.fixture
@@ -153,8 +152,8 @@ def test_a_tile_with_other_bits_is_left_out(stand_in):
 
 def test_a_sweep_ends_when_its_time_is_over(stand_in):
     over = patch.object(tiles, "ours", through_the_kernel)
-    with over, pytest.raises(gpu.OutOfTime, match="amid the tiles of 1×4/2×20×64"):
-        tiles.sweep(Case(1, 4, 2, 20, 64), DEVICE, {}, time.monotonic() - 1)
+    with over, pytest.raises(gpu.OutOfTime, match="1×4/2×20×64"):
+        tiles.sweep(Case(1, 4, 2, 20, 64), DEVICE, {}, -torch.inf)
 
 
 def test_every_case_has_tiles_and_the_rule_is_among_those_tried():
@@ -212,7 +211,7 @@ def test_a_part_that_fails_is_a_sentence_and_the_rest_goes_on(command, capsys):
     assert record["metadata"]["clocks"] and len(record["cases"]) == len(record["tiles"]) == 1
     out, err = capsys.readouterr()
     assert "values: right" in out and "bench: b: ValueError: no memory" in out
-    assert "rope, eager 2.00" in out and "liger-kernel is not installed: it is left out." in err
+    assert "rope, eager 2.00" in out and "liger-kernel" in err
 
 
 def test_it_stops_when_its_minutes_are_over_and_goes_on_from_there(command, monkeypatch, capsys):
@@ -220,7 +219,7 @@ def test_it_stops_when_its_minutes_are_over_and_goes_on_from_there(command, monk
     now = iter([0.0, 1.0, 700.0])
     monkeypatch.setattr(program.time, "monotonic", lambda: next(now))
     assert run() == (program.AGAIN, ["bench: a"])
-    assert "its time is over before bench: b: start it again." in capsys.readouterr().err
+    assert "bench: b" in capsys.readouterr().err
     assert not path.exists() and path.with_suffix(".partial.json").exists()
     monkeypatch.setattr(gpu, "RECORDED", path.parent)
     assert records() == {}, "a part is no record"
@@ -237,9 +236,7 @@ def test_parts_of_two_versions_are_no_one_record(command, monkeypatch, capsys):
     monkeypatch.setattr(program.time, "monotonic", lambda: 0.0)
     monkeypatch.setattr(program, "sources", lambda: "another")
     assert run()[1][0] == "bench: a"
-    assert (
-        "gpu-x.partial.json was measured otherwise, and is begun anew." in capsys.readouterr().err
-    )
+    assert "gpu-x.partial.json" in capsys.readouterr().err
 
 
 def test_on_a_lost_device_nothing_begins(command, monkeypatch, capsys):
@@ -254,7 +251,7 @@ def test_on_a_lost_device_nothing_begins(command, monkeypatch, capsys):
     monkeypatch.setattr(torch.cuda, "synchronize", synchronize)
     jobs = program.parts(None, None, None, False, 0)
     on = program.within(jobs, torch.device("cuda"), torch.inf)
-    with pytest.raises(gpu.OutOfTime, match="the device was lost before decoding: 1"):
+    with pytest.raises(gpu.OutOfTime, match="lost before decoding: 1"):
         program.measured(path, "p", on, dict)
     kept = json.loads(path.with_suffix(".partial.json").read_text())["done"]
     assert list(kept) == ["bench: a", "bench: b"] and "not measured" in kept["bench: b"]
@@ -280,8 +277,8 @@ def test_where_the_bench_finds_it_wrong_the_record_says_so():
 @pytest.mark.skipif(CUDA, reason="there is a GPU")
 def test_without_a_gpu_it_says_so(capsys):
     assert program.main([]) == 2
-    assert "no CUDA device with Triton here" in capsys.readouterr().err
-    with pytest.raises(ValueError, match="device is cpu; graphs are of CUDA devices"):
+    assert "CUDA" in capsys.readouterr().err
+    with pytest.raises(ValueError, match=r"device.*cpu.*CUDA"):
         decoding.steps(1, torch.device("cpu"), {})
 
 
