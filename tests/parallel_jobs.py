@@ -1,4 +1,4 @@
-"""What each process of `test_parallel` does; new processes import it by name."""
+"""Run by each process of `test_parallel`; new processes import it by name."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -8,6 +8,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.checkpoint import save
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
@@ -132,34 +133,36 @@ def otherwise() -> dict[str, Any]:
     return found
 
 
-def raised(call: Any) -> str:
+def raises(words: str, call: Any) -> bool:
+    """Whether a call raises an error of this type, whose message holds all these words."""
+    kind, *rest = words.split(" … ")
     try:
         call()
     except (TypeError, ValueError) as error:
-        return f"{type(error).__name__}: {error}"
-    return "nothing"
+        return type(error).__name__ == kind and all(word in str(error) for word in rest)
+    return False
 
 
-def refusals() -> dict[str, str]:
-    """Sentences, and what is raised by the bad arguments that they name; nothing is sent."""
+def refusals() -> dict[str, bool]:
+    """By type and words of the message: whether bad arguments raise it; nothing is sent."""
     mesh, n = mesh_of_all(), dist.get_world_size()
     shards = parallel.head_tail(8 * n, n)
     q = torch.zeros(1, 3, 8, 4)
     two, more = init_device_mesh("cpu", (1, n)), parallel.head_tail(8 * (n + 1), n + 1)
     call = partial(context_parallel_attention, mesh=mesh, shards=shards)
-    calls = {
-        "ValueError: method is 'rings'; it must be": lambda: call(q, q, q, method="rings"),
-        f"ValueError: q has 3 heads for {n} devices": lambda: call(q, q, q, method="ulysses"),
-        "ValueError: q has 3 heads and k 2; those": lambda: call(q, q[:, :2], q[:, :2]),
-        "ValueError: q, k and v have 7, 8 and 8 tokens": lambda: call(q[:, :, :7], q, q),
-        "TypeError: q is torch.float32, k torch.float64": lambda: call(q, q.double(), q),
-        "ValueError: q has shape [3, 8, 4]; it must be": lambda: call(q[0], q, q),
-        "ValueError: q, k and v have shapes [1, 3, 8, 4]": lambda: call(q, q[..., :2], q),
-        "TypeError: scale is 'a tenth'": lambda: call(q, q, q, scale="a tenth"),
-        f"ValueError: mesh has shape [1, {n}] and": lambda: call(q, q, q, mesh=two),
-        f"ValueError: mesh has shape [{n}] and shards": lambda: call(q, q, q, shards=more),
+    calls: dict[str, Any] = {
+        "ValueError … method … 'rings'": lambda: call(q, q, q, method="rings"),
+        f"ValueError … q … 3 heads … {n}": lambda: call(q, q, q, method="ulysses"),
+        "ValueError … q … 3 heads … k … 2": lambda: call(q, q[:, :2], q[:, :2]),
+        "ValueError … q, k and v … 7, 8 and 8": lambda: call(q[:, :, :7], q, q),
+        "TypeError … torch.float32 … torch.float64": lambda: call(q, q.double(), q),
+        "ValueError … q … [3, 8, 4]": lambda: call(q[0], q, q),
+        "ValueError … q, k and v … [1, 3, 8, 4]": lambda: call(q, q[..., :2], q),
+        "TypeError … scale … 'a tenth'": lambda: call(q, q, q, scale="a tenth"),
+        f"ValueError … mesh … [1, {n}]": lambda: call(q, q, q, mesh=two),
+        f"ValueError … mesh … [{n}] … shards": lambda: call(q, q, q, shards=more),
     }
-    return {sentence: raised(call) for sentence, call in calls.items()}
+    return {words: raises(words, call) for words, call in calls.items()}
 
 
 def dtensors() -> dict[str, bool]:
@@ -215,14 +218,14 @@ def dtensors() -> dict[str, bool]:
     cut = DTensor.from_local(uneven, mesh, [Shard(2)], shape=(1, 1, n * n, 8),
                              stride=(8 * n * n, 8 * n * n, 8, 1))  # fmt: skip
     refused: dict[str, Any] = {
-        "ValueError: this process has": lambda: rotary.rotate(cut),
-        "ValueError: x is split inside its heads, Shard(3)": lambda: rotary.rotate(halves),
-        "ValueError: x is placed P(sum); it must be a Shard": lambda: rotary.rotate(summed),
-        "ValueError: inplace is True for a DTensor": lambda: rotary.rotate(split, inplace=True),
-        "TypeError: cos is a DTensor; beside a": lambda: rope.rotary_embedding(split, *tables),
-        "TypeError: one of q and k is a DTensor": lambda: rotary(split, k),
+        "ValueError … this process": lambda: rotary.rotate(cut),
+        "ValueError … x … Shard(3)": lambda: rotary.rotate(halves),
+        "ValueError … x … P(sum)": lambda: rotary.rotate(summed),
+        "ValueError … inplace … DTensor": lambda: rotary.rotate(split, inplace=True),
+        "TypeError … cos … DTensor": lambda: rope.rotary_embedding(split, *tables),
+        "TypeError … q … k … DTensor": lambda: rotary(split, k),
     }
-    return found | {text: raised(call).startswith(text) for text, call in refused.items()}
+    return found | {words: raises(words, call) for words, call in refused.items()}
 
 
 class Layer(torch.nn.Module):
@@ -238,11 +241,12 @@ class Layer(torch.nn.Module):
         return self.rotary.rotate(self.project(x)[:, None])
 
 
-def fully_sharded() -> dict[str, Any]:
-    """FSDP2 splits the weights; the tables stay whole and where they are."""
+def fully_sharded(folder: str) -> dict[str, Any]:
+    """FSDP2 splits the weights; the tables stay whole. All processes write a checkpoint."""
     layer, x = Layer(), torch.arange(48.0).reshape(1, 6, 8) / 48
     wanted = layer(x).detach()
     fully_shard(layer, mesh=mesh_of_all())
+    save(layer.state_dict(), checkpoint_id=folder)
     return {
         "output": torch.equal(layer(x).detach(), wanted),
         "keys": sorted(layer.state_dict()),
@@ -250,16 +254,7 @@ def fully_sharded() -> dict[str, Any]:
     }
 
 
-def saved(folder: str) -> None:
-    """A checkpoint of the split model, written by all processes."""
-    from torch.distributed.checkpoint import save
-
-    layer = Layer()
-    fully_shard(layer, mesh=mesh_of_all())
-    save(layer.state_dict(), checkpoint_id=folder)
-
-
-def everything() -> dict[str, Any]:
+def everything(checkpoint: str) -> dict[str, Any]:
     """All of the above in one start."""
     return {
         "float64": attention(),
@@ -268,7 +263,7 @@ def everything() -> dict[str, Any]:
         "otherwise": otherwise(),
         "sent": {sizes: sent(mesh_of_all(), torch.bfloat16, sizes) for sizes in SENT},
         "dtensors": dtensors(),
-        "fsdp": fully_sharded(),
+        "fsdp": fully_sharded(checkpoint),
     }
 
 

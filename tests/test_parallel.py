@@ -1,11 +1,8 @@
-"""Positions, attention and DTensors over several processes, against one that has everything."""
+"""Compare positions, attention and DTensors over several processes with a single process."""
 
 import math
-import re
 import subprocess
 import sys
-from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -25,48 +22,41 @@ from rope.book.measured.processes import across, available
 from rope.extensions import DynamicNTK
 from rope.parallel import METHODS, ring
 
-PROCESSES = (2, 4)
+PROCESSES = 4
 TWO = torch.arange(2)
 ULPS = 16  # of the largest number
 needs_gloo = pytest.mark.skipif(not available(), reason="this PyTorch was built without gloo")
 
 
 @pytest.fixture(scope="session")
-def found(tmp_path_factory, request) -> Callable[[int], list[dict[str, Any]]]:
-    """What so many processes found; they are started once, whichever worker asks first."""
+def found(tmp_path_factory, request) -> tuple[list[dict[str, Any]], Path]:
+    """Return what each process found, and their checkpoint; they start once for all workers."""
     folder = tmp_path_factory.getbasetemp()
     folder = folder.parent if hasattr(request.config, "workerinput") else folder
-
-    @cache
-    def of(processes: int) -> list[dict[str, Any]]:
-        kept = folder / f"{processes}-processes.pt"
-        with FileLock(f"{kept}.lock"):
-            if not kept.exists():
-                torch.save(None, kept)  # should they fail, they are not started again and again
-                torch.save(across(jobs.everything, processes), kept)
-        results = torch.load(kept)
-        assert results is not None, "the processes failed: see the first test that asked"
-        return results
-
-    return of
+    kept, checkpoint = folder / "processes.pt", folder / "checkpoint"
+    with FileLock(f"{kept}.lock"):
+        if not kept.exists():
+            torch.save(None, kept)  # should they fail, they are not started again and again
+            torch.save(across(jobs.everything, PROCESSES, str(checkpoint)), kept)
+    results = torch.load(kept)
+    assert results is not None, "the processes failed: see the first test that asked"
+    return results, checkpoint
 
 
 @needs_gloo
-@pytest.mark.parametrize("processes", PROCESSES)
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize(("split", "heads"), CASES)
-def test_attention_is_that_of_one_process(found, processes, split, heads, method):
+def test_attention_is_that_of_one_process(found, split, heads, method):
     name = f"{split}, {heads[0]} heads over {heads[1]}, {method}"
-    for here in found(processes):
+    for here in found[0]:
         assert len(here["float64"][name]) == 4
         assert all(off <= ULPS for off in here["float64"][name])  # nor any NaN
 
 
 @needs_gloo
-@pytest.mark.parametrize("processes", PROCESSES)
 @pytest.mark.parametrize("method", METHODS)
-def test_attention_in_other_settings(found, processes, method):
-    for here in found(processes):
+def test_attention_in_other_settings(found, method):
+    for here in found[0]:
         rounded = here["bfloat16"][f"packed, 4 heads over 2, {method}"]
         assert len(rounded) == 4 and all(off <= 1 for off in rounded)
         some = {name: off for (name, of), off in here["otherwise"].items() if of == method}
@@ -76,50 +66,45 @@ def test_attention_in_other_settings(found, processes, method):
 
 
 @needs_gloo
-@pytest.mark.parametrize("processes", PROCESSES)
-def test_bad_arguments_are_refused_in_every_process_alike(found, processes):
-    for here in found(processes):
-        for sentence, raised in here["refusals"].items():
-            assert raised.startswith(sentence)
+def test_bad_arguments_are_refused_in_every_process_alike(found):
+    for here in found[0]:
+        assert [raised for raised, right in here["refusals"].items() if not right] == []
 
 
 @needs_gloo
-@pytest.mark.parametrize("processes", PROCESSES)
-def test_bytes_and_messages_are_those_of_the_chapter(found, processes):
+def test_bytes_and_messages_are_those_of_the_chapter(found):
     """In bfloat16, of which a ring's gradients travel in float32."""
-    tokens = devices.S // processes
-    for here in found(processes):
+    tokens = devices.S // PROCESSES
+    for here in found[0]:
         assert set(here["sent"]) == set(jobs.SENT)
         for (heads, key_heads), counted in here["sent"].items():
             keys = tokens * 2 * key_heads * devices.D
-            least = math.lcm(key_heads, processes)
-            parts = tokens * 2 * (heads + least) * devices.D * (processes - 1) // processes
-            others = processes - 1
+            least = math.lcm(key_heads, PROCESSES)
+            parts = tokens * 2 * (heads + least) * devices.D * (PROCESSES - 1) // PROCESSES
+            others = PROCESSES - 1
             assert counted["all_gather"] == [2 * others * keys, others] * 2
-            back = 2 * others * keys + 4 * processes * keys
-            ring = [2 * others * keys, 2 * others, back, 2 * others + 2 * processes]
+            back = 2 * others * keys + 4 * PROCESSES * keys
+            ring = [2 * others * keys, 2 * others, back, 2 * others + 2 * PROCESSES]
             assert counted["ring"] == ring
             assert counted["ulysses"] == [2 * parts, 2 * others] * 2
 
 
 @needs_gloo
-@pytest.mark.parametrize("processes", PROCESSES)
-def test_dtensors_are_rotated_where_they_are(found, processes):
-    for here in found(processes):
+def test_dtensors_are_rotated_where_they_are(found):
+    for here in found[0]:
         assert [name for name, right in here["dtensors"].items() if not right] == []
 
 
 @needs_gloo
 @pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
-def test_fsdp_and_checkpoints_leave_the_tables_alone(found, tmp_path):
+def test_fsdp_and_checkpoints_leave_the_tables_alone(found):
     from torch.distributed.checkpoint import load
 
-    for here in found(2):
+    for here in found[0]:
         assert here["fsdp"] == {"output": True, "keys": ["project.weight"], "tables": True}
-    across(jobs.saved, 2, str(tmp_path))
     layer = jobs.Layer()
     kept = {"project.weight": torch.zeros(8, 8)}
-    load(kept, checkpoint_id=str(tmp_path), no_dist=True)  # by one process, what two have written
+    load(kept, checkpoint_id=str(found[1]), no_dist=True)  # by one process, what four have written
     assert torch.equal(kept["project.weight"], layer.project.weight)
 
 
@@ -168,19 +153,20 @@ def test_shards_are_those_of_pytorch(devices):
 def test_length_dependent_extensions_are_told_the_whole_length():
     rotary, x = rope.RotaryEmbedding(8, extension=DynamicNTK(4.0, 8)), torch.randn(1, 1, 16, 8)
     whole, shards = rotary.rotate(x), parallel.contiguous(16, 2)
-    for device, equal in ((0, False), (1, True)):
+    for device, own_length in ((0, 8), (1, 16)):
         part, ids = shards.of(x, device), shards.position_ids(device)
         told = rotary.rotate(part, ids, seq_len=int(shards.at.max()) + 1)
         assert torch.equal(told, shards.of(whole, device))
-        assert torch.equal(rotary.rotate(part, ids), shards.of(whole, device)) == equal
+        untold = rotary.rotate(x, seq_len=own_length)  # the largest position that it sees
+        assert torch.equal(rotary.rotate(part, ids), shards.of(untold, device))
 
 
 @needs_gloo
-def test_rings_hold_few_scores_at_a_time(monkeypatch):
+def test_rings_hold_few_scores_at_a_time(monkeypatch, tmp_path):
     """In stretches of three queries, the numbers are those of one stretch."""
     monkeypatch.setattr(ring, "ROWS", 3)
-    meet = {"init_method": "tcp://127.0.0.1:0", "rank": 0, "world_size": 1}
-    torch.distributed.init_process_group("gloo", **meet)
+    meet = f"file://{tmp_path}/meet"  # no port, which another program may take
+    torch.distributed.init_process_group("gloo", init_method=meet, rank=0, world_size=1)
     try:
         shards = parallel.contiguous(8, 1)
         whole = jobs.random_heads(shards, (4, 2), torch.float64)
@@ -197,7 +183,7 @@ def test_rings_hold_few_scores_at_a_time(monkeypatch):
 @pytest.mark.parametrize("script", sorted((Path(__file__).parent / "upstream").glob("*.py")))
 def test_findings_in_pytorch_hold(script):
     """Each ends with 0 where it still finds what the chapter says."""
-    subprocess.run([sys.executable, "-W", "ignore", str(script)], check=True, timeout=120)
+    subprocess.run([sys.executable, "-W", "ignore", str(script)], check=True)
 
 
 def test_packed_positions_are_those_of_each_document():
@@ -214,29 +200,27 @@ def test_round_robin_deals_from_the_first_device_on():
 
 
 @pytest.mark.parametrize(
-    ("call", "says"),
+    ("call", "words"),
     [
-        (lambda: parallel.head_tail(18, 2), "seq_len is 18 for 2 devices; it must be a multiple"),
-        (lambda: parallel.packed([8, 6], 2), "seq_len is 6 for 2 devices"),
-        (lambda: parallel.packed([4], 0), "devices"),
-        (lambda: parallel.contiguous(8, 2).position_ids(-1), "device is -1; it must be one of 0"),
-        (lambda: parallel.Shards((TWO, TWO), torch.arange(4)), "tokens holds the numbers [0, 1, 0"),
-        (lambda: parallel.Shards((TWO,), torch.arange(4)), "at is torch.int64 of shape [4]"),
-        (lambda: parallel.contiguous(8, 2).of(torch.zeros(1, 1, 7), 0), "x has 7 tokens along"),
+        (lambda: parallel.head_tail(18, 2), r"seq_len.*18.*2"),
+        (lambda: parallel.packed([8, 6], 2), r"seq_len.*6.*2"),
+        (lambda: parallel.packed([4], 0), r"devices"),
+        (lambda: parallel.contiguous(8, 2).position_ids(-1), r"device.*-1"),
+        (lambda: parallel.Shards((TWO, TWO), torch.arange(4)), r"tokens.*\[0, 1, 0"),
+        (lambda: parallel.Shards((TWO,), torch.arange(4)), r"at .*\[4\]"),
+        (lambda: parallel.contiguous(8, 2).of(torch.zeros(1, 1, 7), 0), r"x .*7"),
         (
-            lambda: parallel.contiguous(8, 2).together(
-                [torch.zeros(1, 1, 5), torch.zeros(1, 1, 3)]
-            ),
-            "the parts have [5, 3] tokens along axis 2; they must have [4, 4]",
+            lambda: parallel.contiguous(8, 2).together([torch.zeros(1, 1, n) for n in (5, 3)]),
+            r"parts.*\[5, 3\].*\[4, 4\]",
         ),
     ],
 )
-def test_bad_splits_are_refused(call, says):
-    with pytest.raises(ValueError, match=re.escape(says)):
+def test_bad_splits_raise(call, words):
+    with pytest.raises(ValueError, match=words):
         call()
 
 
 @needs_gloo
 def test_a_process_that_fails_ends_the_others():
-    with pytest.raises(RuntimeError, match="process 1 of 2 failed: RuntimeError: no such method"):
+    with pytest.raises(RuntimeError, match=r"process 1 of 2.*RuntimeError: no such method"):
         across(jobs.fails_on_one, 2)

@@ -5,6 +5,7 @@ Chapter "Across devices". Each process stands for a device; they talk through gl
 
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -46,14 +47,10 @@ def across(function: Callable[..., Any], processes: int, *arguments: Any) -> lis
         try:
             spawn(_run, (function, processes, Path(folder), arguments), processes)
         except (ProcessRaisedException, ProcessExitedException) as error:
-            # The others fail too, when it has left them: the first one has written first.
-            said = sorted(Path(folder).glob("*.txt"), key=lambda each: each.stat().st_mtime_ns)
-            if not said:
+            first = Path(folder, "failed.txt")  # the others fail too, when it has left them
+            if not first.exists():
                 raise RuntimeError(f"a process was ended: {error}") from error
-            first = said[0]
-            raise RuntimeError(
-                f"process {first.stem} of {processes} failed: {first.read_text(encoding='utf-8')}"
-            ) from error
+            raise RuntimeError(first.read_text(encoding="utf-8")) from error
         return [
             torch.load(Path(folder, f"{rank}.pt"), weights_only=False) for rank in range(processes)
         ]
@@ -74,8 +71,9 @@ def _run(
         torch.save(function(*arguments), folder / f"{rank}.pt")
         dist.barrier()  # none leaves while another still asks
     except Exception as error:
-        said = f"{type(error).__name__}: {error}"
-        (folder / f"{rank}.txt").write_text(said, encoding="utf-8")
+        said = f"process {rank} of {processes} failed: {type(error).__name__}: {error}"
+        with suppress(FileExistsError), open(folder / "failed.txt", "x", encoding="utf-8") as file:
+            file.write(said)
         raise
     finally:
         dist.destroy_process_group()
