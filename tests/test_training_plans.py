@@ -14,7 +14,7 @@ from rope.book.training.data import IGNORED, NAMES, SYMBOLS, EvenLookupData
 from rope.book.training.experiment import TEXT
 from rope.book.training.inside import by_distance, by_plane, diagonal_means, erased, scores, weights
 from rope.book.training.lengths import EXTENSIONS
-from rope.book.training.loop import validation_loss
+from rope.book.training.loop import token_losses, validation_loss
 from rope.book.training.positions import T5Exact
 from rope.book.training.reading import clamped, without_head
 
@@ -63,6 +63,14 @@ def test_each_kind_of_run_of_the_second_plan_is_measured():
     parts = found["copied"]
     whole = parts["share"] * parts["inside"] + (1 - parts["share"]) * parts["outside"]
     assert whole == pytest.approx(found["loss"])
+    kept, read = (WORDS.decode(part) for part in (WORDS.validation, WORDS.training))
+    starts = [at for at in range(len(kept) - 31) if kept[at : at + 32] in read]
+    copied = sorted({at + step for at in starts for step in range(32)})
+    last = (len(kept) - 1) // 16 * 16
+    windows = [WORDS.validation[at : last + at].view(-1, 16) for at in (0, 1)]
+    loss = token_losses(run.model, *windows).flatten()  # place t holds that of character t + 1
+    expected = np.mean([loss[at - 1].item() for at in copied if 1 <= at <= last])
+    assert parts["inside"] == pytest.approx(expected, rel=1e-5)
     _, found = entry(second, replace(TEXT, context=16, position="learned"), corpus=WORDS)
     assert set(found["by_ratio"]) == {"as it is"} and "extensions" not in found
     _, found = entry(second, replace(second.SHUFFLED, context=16), corpus=WORDS)
