@@ -34,91 +34,82 @@ LIBRARY = {room for rooms in FLOORS[:5] for room in rooms.split()} | {"__init__"
 HEAVY = {"book", "diagnose", "reference", "symbolic"}
 
 
-def run(code):
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert result.returncode == 0, result.stderr
-    return result.stdout.split()
-
-
-def test_importing_rope_and_rotating_adds_nothing_beside_torch():
-    """Not the rooms that need more, nor Triton, which a CPU has no use for."""
-    added = run(
-        "import os, sys, torch; os.environ['TRITON_INTERPRET'] = '0'\n"
-        "before = set(sys.modules); import rope; own = set(sys.modules) - before\n"
-        "rope.RotaryEmbedding(4)(*[torch.ones(1, 1, 3, 4)] * 2)\n"
-        "assert 'triton' not in set(sys.modules) - before\n"
-        "print(*own)"
+def run(*lines, folder=None):
+    """Run code in a new interpreter, which has imported nothing, and return what it prints."""
+    return subprocess.run(
+        [sys.executable, "-c", "\n".join(lines)], cwd=folder, capture_output=True, text=True
     )
-    assert {name.split(".")[0] for name in added} == {"rope"}
-    assert not {name.split(".")[1] for name in added if "." in name} & HEAVY
+
+
+def test_rope_beside_torch_imports_nothing_and_compiles_when_first_named():
+    """Nor does a rotation on a CPU import the module that needs Triton."""
+    done = run(
+        "import sys, torch",
+        "before = set(sys.modules); import rope; own = set(sys.modules) - before",
+        "assert {each.split('.')[0] for each in own} == {'rope'}, own",
+        f"assert not {{each.split('.')[1] for each in own if '.' in each}} & {HEAVY}, own",
+        "x = torch.ones(1, 1, 3, 4)",
+        "@torch.compile(fullgraph=True, backend='eager')",
+        "def rotate(x):",
+        "    tables = rope.rotary_tables(3, rope.inverse_frequencies(4))",
+        "    return rope.rotary_embedding(x, *tables)",
+        "assert torch.equal(rotate(x), rope.RotaryEmbedding(4).rotate(x))",
+        "assert 'rope.kernels.triton' not in sys.modules",
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def test_rope_works_without_numpy():
-    code = (
-        "import sys\n"
-        "absent = ('numpy', 'sympy', 'matplotlib', 'altair', 'triton')\n"
-        "sys.modules.update(dict.fromkeys(absent))\n"
-        "import warnings; warnings.simplefilter('ignore')\n"
-        "import torch, rope, rope.attention, rope.axes, rope.config, rope.diagnose, rope.layouts\n"
-        "import rope.xpos\n"
-        "x = torch.ones(1, 1, 3, 4)\n"
-        "print(*rope.RotaryEmbedding(4)(x, x)[0].shape)"
+    done = run(
+        "import sys, warnings; warnings.simplefilter('ignore')",
+        "absent = ('numpy', 'sympy', 'matplotlib', 'altair', 'triton')",
+        "sys.modules.update(dict.fromkeys(absent))",
+        "import torch, rope, rope.attention, rope.axes, rope.config, rope.diagnose, rope.layouts",
+        "import rope.xpos",
+        "x = torch.eye(4)[None, None, :3]",
+        "y = rope.RotaryEmbedding(4).rotate(x)[0, 0, 1]",
+        "right = torch.tensor([0, torch.tensor(0.01).cos(), 0, torch.tensor(0.01).sin()])",
+        "assert torch.allclose(y, right), y",
     )
-    assert run(code) == ["1", "1", "3", "4"]
+    assert done.returncode == 0, done.stderr
 
 
 def test_definitions_and_proofs_need_no_torch():
-    """And what does need it says so, and which ones do not, however it is named."""
-    code = (
-        "import sys; sys.modules['torch'] = None\n"
-        "import rope, rope.reference\n"
-        "from rope.symbolic import prove_equal, real_symbols, rotation\n"
-        "m, n, theta = real_symbols('m n theta')\n"
-        "left = rotation(m * theta).T * rotation(n * theta)\n"
-        "prove_equal(left, rotation((n - m) * theta))\n"
-        "for code in ('rope.RotaryEmbedding', 'from rope import rotary_tables', 'rope.layouts'):\n"
-        "    try: exec(code)\n"
-        "    except ModuleNotFoundError as error: print(error)\n"
-        "print(rope.reference.inverse_frequencies(4).sum())"
+    """What needs it says so, and names what does not."""
+    done = run(
+        "import sys, rope",
+        "assert not {'torch', 'numpy', 'sympy'} & {*sys.modules}",
+        "sys.modules['torch'] = None",
+        "import rope.reference",
+        "from rope.symbolic import prove_equal, real_symbols, rotation",
+        "m, n, theta = real_symbols('m n theta')",
+        "left = rotation(m * theta).T * rotation(n * theta)",
+        "prove_equal(left, rotation((n - m) * theta))",
+        "assert rope.reference.inverse_frequencies(4).sum() == 1.01",
+        "for code in ('rope.RotaryEmbedding', 'from rope import rotary_tables', 'rope.layouts'):",
+        "    try: exec(code)",
+        "    except ModuleNotFoundError as error: print(error)",
     )
-    told = " ".join(run(code))
-    assert told.count("; pip install torch, or stay with rope.reference and rope.symbolic") == 3
-    assert told.endswith(" 1.01")
-
-
-def test_importing_rope_alone_imports_nothing():
-    assert run("import sys, rope; print({'torch', 'numpy', 'sympy'} & {*sys.modules})") == ["set()"]
-
-
-def test_compiled_code_may_name_a_function_first():
-    code = (
-        "import torch, rope\n"
-        "@torch.compile(fullgraph=True, backend='eager')\n"
-        "def turned(x):\n"
-        "    return rope.rotary_embedding(x, *rope.rotary_tables(3, rope.inverse_frequencies(4)))\n"
-        "print(*turned(torch.ones(1, 1, 3, 4)).shape)"
-    )
-    assert run(code) == ["1", "1", "3", "4"]
+    assert done.returncode == 0, done.stderr
+    told = done.stdout.splitlines()
+    assert len(told) == 3
+    for line in told:
+        assert all(word in line for word in ("torch", "rope.reference", "rope.symbolic"))
 
 
 def test_submodules_load_when_named():
-    rooms = {path.stem for path in PACKAGE.iterdir()} & set(run("import rope; print(*dir(rope))"))
+    rooms = {path.stem for path in PACKAGE.iterdir()} & {*dir(rope)}
     assert {"kernels", "layouts", "reference", "book"} <= rooms
-    names = sorted(rooms)
-    code = "import rope; print(" + ", ".join(f"rope.{name}.__name__" for name in names) + ")"
-    assert run(code) == [f"rope.{name}" for name in names]
+    for name in rooms:
+        assert rope.__getattr__(name) is sys.modules[f"rope.{name}"]
 
 
-def test_beside_the_other_rope_the_import_is_refused(tmp_path):
+def test_beside_the_other_rope_the_import_raises(tmp_path):
     """One folder with the files of both, as pip leaves it without a word."""
-    shutil.copytree(
-        PACKAGE, tmp_path / "rope", ignore=shutil.ignore_patterns("__pycache__", "*.so")
-    )
-    (tmp_path / "rope" / "refactor").mkdir()
-    result = subprocess.run(
-        [sys.executable, "-c", "import rope"], cwd=tmp_path, capture_output=True, text=True
-    )
-    assert "ImportError" in result.stderr and "pip uninstall rope rope-book" in result.stderr
+    (tmp_path / "rope" / "refactor").mkdir(parents=True)
+    shutil.copy(PACKAGE / "__init__.py", tmp_path / "rope")
+    said = run("import rope", folder=tmp_path).stderr
+    assert "ImportError" in said and "pip uninstall rope rope-book" in said
 
 
 def test_type_checkers_see_into_submodules(tmp_path):
