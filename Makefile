@@ -1,7 +1,7 @@
 # The book's commands; `make` alone lists them. They work in .venv, which the first one sets up, or
 # in an environment of your own: make test PYTHON=/path/to/python
 .DEFAULT_GOAL := help
-.PHONY: gpu help book live pdf epub notebooks test mutation execute lab check clean repository environment code chapters pages bare
+.PHONY: gpu help book live pdf notebooks test mutation execute lab check clean repository environment code chapters pages bare
 # A part of the tests that fails keeps none of the others from running.
 MAKEFLAGS += --keep-going
 SHELL := bash
@@ -40,9 +40,6 @@ live: $(READY) ## give the built pages their Run buttons; needs npm once
 
 pdf: $(READY) ## print the built pages as one PDF, _build/rope-book.pdf; needs a Chromium
 	@$(RUN) -m rope.book.paper pdf
-
-epub: $(READY) ## make them one EPUB, _build/rope-book.epub; needs a Chromium
-	@$(RUN) -m rope.book.paper epub
 
 notebooks: $(READY) ## make flat notebooks of them, _build/notebooks/, that any Jupyter shows
 	@$(RUN) -m rope.book.paper notebooks

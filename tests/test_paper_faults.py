@@ -1,4 +1,4 @@
-"""What the making of the PDF and the EPUB refuses, and what publishing writes; without pages."""
+"""What stops the making of the PDF, and what publishing writes; without built pages."""
 
 import re
 import shutil
@@ -9,7 +9,6 @@ import pytest
 
 from rope.book.mime import still_chart
 from rope.book.paper.articles import clean, link
-from rope.book.paper.mathml import one_letter
 from rope.book.paper.pages import Page, read_book
 from rope.book.paper.pictures import controls
 from rope.book.paper.publish import publish
@@ -102,35 +101,22 @@ def test_narrow_charts_stack_their_panels():
     assert width[1] < 0.7 * width[0]
 
 
-def test_letters_of_formulas():
-    assert one_letter("R", "double-struck") == "ℝ"
-    assert one_letter("k", "double-struck") == "𝕜"
-    assert one_letter("n", "bold") == "𝐧"
-    assert one_letter("δ", "bold-italic") == "𝜹"
-    with pytest.raises(ValueError, match="no sign for '⊤' in the variant bold"):
-        one_letter("⊤", "bold")
-
-
-def test_publishing_links_what_was_made_and_nothing_else(tmp_path):
-    html = tmp_path / "html"
+def test_publishing_links_the_pdf_if_there_is_one(tmp_path):
+    html, pdf = tmp_path / "html", tmp_path / "rope-book.pdf"
     (html / "chapters").mkdir(parents=True)
     built = '<article></article><div class="extra_footer">\n  <p>Licence</p></div>'
     pages = {up: html / path for up, path in (("", "search.html"), ("../", "chapters/one.html"))}
     for page in pages.values():
         page.write_text(built, encoding="utf-8")
     (html / "index.html").write_text("<meta>", encoding="utf-8")
-    # A second time changes nothing; what is gone is taken out again.
-    for kinds in (["pdf", "epub"], ["pdf", "epub"], ["epub"], []):
-        for kind in ("pdf", "epub"):
-            (tmp_path / f"rope-book.{kind}").unlink(missing_ok=True)
-        for kind in kinds:
-            (tmp_path / f"rope-book.{kind}").write_bytes(b"made")
-        assert publish(SimpleNamespace(html=html), tmp_path) == kinds
-        assert [path.suffix[1:] for path in sorted(html.glob("rope-book.*"))] == sorted(kinds)
+    # A second time changes nothing; if the PDF is gone, so are its links.
+    for made in (True, True, False):
+        pdf.write_bytes(b"made") if made else pdf.unlink()
+        assert publish(SimpleNamespace(html=html), pdf) == made == (html / pdf.name).exists()
         for up, page in pages.items():
             text = page.read_text(encoding="utf-8")
-            assert re.findall('href="(.*?)"', text) == [f"{up}rope-book.{kind}" for kind in kinds]
-            assert kinds or text == built
+            assert re.findall('href="(.*?)"', text) == [f"{up}{pdf.name}"] * made
+            assert made or text == built
     (html / "bare.html").write_text("<article></article>", encoding="utf-8")
-    with pytest.raises(ValueError, match=r"bare\.html has no footer"):
-        publish(SimpleNamespace(html=html), tmp_path)
+    with pytest.raises(ValueError, match=r"bare\.html"):
+        publish(SimpleNamespace(html=html), pdf)

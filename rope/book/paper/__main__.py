@@ -1,8 +1,8 @@
-"""`python -m rope.book.paper pdf`, `epub`, `notebooks` or `publish`.
+"""`python -m rope.book.paper pdf`, `notebooks` or `publish`.
 
-`pdf` and `epub` make `_build/rope-book.pdf` and `.epub` of the pages that were built last;
-`notebooks` makes `_build/notebooks/`, and puts each where its page's download button leads;
-`publish` copies those that are there beside the pages and links to them from each footer.
+`pdf` makes `_build/rope-book.pdf` of the pages that were built last; `notebooks` makes
+`_build/notebooks/`, and puts each where its page's download button leads; `publish` copies the PDF,
+if there is one, next to the pages and links to it from each footer.
 """
 
 from __future__ import annotations
@@ -11,14 +11,13 @@ import argparse
 import sys
 from pathlib import Path
 
-from rope.book.paper.epub import make_epub
 from rope.book.paper.notebooks import make_notebooks
 from rope.book.paper.pages import read_book
 from rope.book.paper.pdf import make_pdf
 from rope.book.paper.publish import offer, publish
 
 ROOT = Path(__file__).parents[3]
-MAKE = {"pdf": make_pdf, "epub": make_epub}
+PDF = ROOT / "_build" / "rope-book.pdf"
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -27,22 +26,21 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m rope.book.paper", description=__doc__, formatter_class=formatter
     )
-    parser.add_argument("what", choices=[*MAKE, "notebooks", "publish"])
+    parser.add_argument("what", choices=["pdf", "notebooks", "publish"])
     chosen = parser.parse_args(arguments).what
     try:
         book = read_book(ROOT)
         if chosen == "publish":
-            there = publish(book, ROOT / "_build")
-            print(f"Beside the pages: {', '.join(there) or 'nothing, as nothing was made'}.")
+            found = publish(book, PDF)
+            print(f"Next to the pages: {PDF.name if found else 'nothing; run `make pdf` first'}.")
         elif chosen == "notebooks":
             target = ROOT / "_build" / "notebooks"
             written = make_notebooks(book, target)
             offer(book, written)
             print(f"{target}, {len(written)} notebooks")
         else:
-            target = ROOT / "_build" / f"rope-book.{chosen}"
-            MAKE[chosen](book, target)
-            print(f"{target}, {target.stat().st_size / 1e6:.1f} MB")
+            make_pdf(book, PDF)
+            print(f"{PDF}, {PDF.stat().st_size / 1e6:.1f} MB")
     except (FileNotFoundError, RuntimeError, ValueError) as error:
         print(error, file=sys.stderr)
         return 1

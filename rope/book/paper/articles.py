@@ -39,33 +39,29 @@ class Article:
         return put_back(str(self.body), self.pictures)
 
 
-def read_articles(book: Book, *, narrow: bool = False) -> list[Article]:
+def read_articles(book: Book) -> list[Article]:
     """Every page of the book, cleaned, in order.
-
-    narrow: charts of several panels stack them.
 
     Raises ValueError: a page holds what has no form on paper, or a link leads nowhere.
     """
-    articles = [clean(page, narrow=narrow) for page in book.pages]
+    articles = [clean(page) for page in book.pages]
     link(articles)
     return articles
 
 
-def clean(page: Page, *, narrow: bool = False) -> Article:
+def clean(page: Page) -> Article:
     """One page's article; its links still lead where the page's do."""
     text, pictures = take_out_drawings(page.file.read_text(encoding="utf-8"), page.name)
     article = BeautifulSoup(text, "html.parser").select_one("article")
     if article is None or article.h1 is None:
         raise ValueError(f"{page.file} has no article with a heading")
-    stop_charts(article, pictures, page.name, narrow)
+    stop_charts(article, pictures, page.name)
     take_photos(article, pictures, page)
     for node in article.select(NOT_ON_PAPER):
         node.decompose()
     unfold(article)
     own_ids(article, page.name)
     move_solutions(article, page.name)
-    for entry in article.select('[role="doc-biblioentry"]'):
-        del entry["role"]  # deprecated; epubcheck warns of each
     for code in article.select("pre"):
         code.string = code.get_text()  # black on paper, and a tenth of the elements
     for wide in article.select(".pst-scrollable-table-container"):
@@ -95,7 +91,7 @@ def put_back(text: str, pictures: dict[str, str]) -> str:
     return TOKEN.sub(lambda found: pictures[found[0]], text)
 
 
-def stop_charts(article: Tag, pictures: dict[str, str], name: str, narrow: bool) -> None:
+def stop_charts(article: Tag, pictures: dict[str, str], name: str) -> None:
     """Put each moving figure's stored state in its place, with a line on what moves it."""
     for number, box in enumerate(article.select(".rope-chart")):
         script = box.select_one('script[type="application/json"]')
@@ -103,7 +99,7 @@ def stop_charts(article: Tag, pictures: dict[str, str], name: str, narrow: bool)
             raise ValueError(f"{name}: chart {number} has no JSON")
         spec = json.loads(script.get_text())
         token = f"[[{name} chart {number}]]"
-        pictures[token] = still_chart(spec, f"{name}-{number}", narrow=narrow)
+        pictures[token] = still_chart(spec, f"{name}-{number}")
         picture = fragment(f'<div class="picture chart">{token}</div>')
         box.replace_with(picture, fragment(f'<p class="moves">{controls(spec)}</p>'))
 
