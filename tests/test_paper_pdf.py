@@ -1,7 +1,6 @@
 """The PDF, made of the built pages and read again. Slow: it is made here."""
 
 import re
-from bisect import bisect
 from collections import Counter
 from html import unescape
 
@@ -14,8 +13,6 @@ from pypdf.generic import NullObject
 from rope.book.paper.pdf import make_pdf
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser]
-
-LINK = (0x00, 0x45, 0x6B)  # the colour of links in print.css
 
 
 @pytest.fixture(scope="module")
@@ -85,20 +82,6 @@ def test_outline_is_the_headings_of_the_book(articles, outline, book):
     assert pages == sorted(pages)
 
 
-def test_each_page_has_its_number_and_its_chapters_title(articles, starts, texts):
-    """The first page of a chapter has the title itself too, and of a part's first one its name."""
-    assert len(set(starts)) == len(articles)
-    part = ""
-    for number in range(starts[0], len(texts)):
-        article = articles[bisect(starts, number) - 1]
-        head = f"{article.page.part} {article.title} {number + 1} ".lstrip()
-        if number in starts:
-            head += f"{article.page.part} " if article.page.part != part else ""
-            head += article.title
-            part = article.page.part
-        assert texts[number].startswith(head), f"page {number + 1}"
-
-
 def test_no_page_is_empty(drawn, starts):
     """Between the running title and the page's number are two lines or more, as `widows` asks."""
     for number in range(starts[0], len(drawn)):
@@ -123,17 +106,6 @@ def test_every_figure_has_words_for_who_does_not_see_it(pdf, articles):
     labels = re.findall(r'<(?:svg role="img" aria-label|img alt)="([^"]*)"', pictures)
     assert {*map(unescape, labels)} <= {*descriptions}
     assert len(labels) == sum(len(one.body.select(".picture")) for one in articles)
-
-
-def test_contents_name_the_pages(pdf, articles, starts):
-    pages = [page.extract_text() for page in pdf.pages[1 : starts[0]]]
-    lines = [line for page in pages for line in page.splitlines()]
-    captions = {article.page.part for article in articles}
-    rows = zip(articles, starts, strict=True)
-    assert [line for line in lines if line not in captions] == [
-        "Contents",
-        *(f"{article.title} {start + 1}" for article, start in rows),
-    ]
 
 
 def test_every_number_is_printed_in_its_chapter_in_order(articles, starts, texts):
@@ -195,27 +167,3 @@ def test_theorems_are_where_their_links_lead(pdf, articles, texts):
             assert " ".join(number.get_text().split()) in texts[page], node["id"]
             checked += 1
     assert checked > len(articles)
-
-
-def test_no_figure_is_blank_and_none_is_cut_from_its_caption(articles, drawn, texts, starts):
-    ends = [*starts[1:], len(texts)]
-    for article, start, end in zip(articles, starts, ends, strict=True):
-        for caption in article.body.select("figcaption"):
-            number = " ".join(caption.select_one(".caption-number").get_text().split())
-            if not number.startswith("Fig."):
-                continue
-            words = " ".join(re.split(r"\\\(", caption.get_text())[0].split()[:6])
-            pages = [n for n in range(start, end) if words in texts[n]]
-            assert len(pages) == 1, words
-            assert colour_above(drawn[pages[0]], words) > 400, words
-
-
-def colour_above(page, words: str) -> int:
-    """Coloured pixels in the 60 millimetres above a caption, where the page is 72 to the inch."""
-    textpage = page.get_textpage()
-    first, _ = textpage.search(words).get_next()
-    bottom = int(page.get_height() - textpage.get_charbox(first)[3])
-    image = np.asarray(page.render(scale=1).to_pil().convert("RGB")).astype(int)
-    band = image[max(0, bottom - 170) : bottom]
-    is_link = np.abs(band - np.array(LINK)).max(-1) < 60
-    return int(((band.max(-1) - band.min(-1) > 15) & ~is_link).sum())
