@@ -3,31 +3,99 @@
 import copy
 import gc
 import io
+import math
 import pickle
 import weakref
 
+import numpy as np
 import pytest
 import torch
-from strategies import normal
+from strategies import check_refused, normal, tolerance
 
-from rope import RotaryEmbedding, inverse_frequencies, rotary_embedding
+from rope import (
+    RotaryEmbedding,
+    inverse_frequencies,
+    reference,
+    rotary_embedding,
+    rotary_tables,
+)
 from rope.axes import MultiAxisRotaryEmbedding
 from rope.config import example, rotary_settings
-from rope.extensions import DynamicNTK, Linear
+from rope.extensions import DynamicNTK, Linear, YaRN
+
+DEVICE = "cuda" if torch.cuda.is_available() else "meta"
+PLAIN = {"dim": 16, "max_seq_len": 16, "extension": YaRN(16.0, 4096)}
+#: By what sets the other module apart: its arguments, and the dtype of the vectors it rotates.
+DIFFERENT = {
+    "base": {"base": 5e5},
+    "dim": {"dim": 8},
+    "rows": {"max_seq_len": 5},
+    "factor": {"extension": YaRN(8.0, 4096)},
+    "attention factor": {"extension": YaRN(16.0, 4096, attention_factor=1.0)},
+    "parameter": {"extension": YaRN(16.0, 4096, beta_fast=8.0)},
+    "extension": {"extension": Linear(16.0)},
+    "layout": {"interleaved": True},
+    "device": {"device": DEVICE},
+    "float64": {"dtype": torch.float64},
+    "bfloat16": {"dtype": torch.bfloat16},
+}
+
+
+def factor_of(extension):
+    """The attention factor by the paper's formula (YaRN, equation 22) unless it is given."""
+    if isinstance(extension, Linear):
+        return 1.0
+    return extension.attention_factor or 0.1 * math.log(extension.factor) + 1
+
+
+def assert_values(rotary, theta, factor, dtype):
+    """Tables, and vectors rotated within, at the end of and far beyond them, are the reference's.
+
+    A table entry is rounded once to float32; a vector is rotated in float32 or wider, then rounded.
+    """
+    x, rows = normal((1, 1, 3, rotary.dim), 0, dtype), len(rotary.cos)
+    wide = torch.promote_types(dtype, torch.float32)
+    for start in (0, rows - 2, 40, 2**18):
+        where = np.arange(start, start + 3)
+        right = factor * reference.rotate_matrix(
+            x.double().numpy(), where, theta, interleaved=rotary.interleaved
+        )
+        atol = tolerance(wide, 8 * factor) + start * tolerance(torch.float64, 8 * factor)
+        allowed = {"rtol": tolerance(dtype, operations=1.01), "atol": atol}
+        for out in (rotary.rotate(x, offset=start), rotary.rotate(x, torch.from_numpy(where))):
+            np.testing.assert_allclose(out.double(), right, **allowed)
+        back = rotary.rotate(torch.from_numpy(right), offset=start, inverse=True)
+        np.testing.assert_allclose(back, x.double(), rtol=0, atol=atol)
+    angles = reference.angles(np.arange(len(rotary.cos)), theta)
+    for table, right in ((rotary.cos, np.cos(angles)), (rotary.sin, np.sin(angles))):
+        assert table.dtype == torch.float32
+        atol = tolerance(torch.float32, factor, operations=1.01)
+        np.testing.assert_allclose(table, factor * right, rtol=0, atol=atol)
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+@pytest.mark.parametrize("name", DIFFERENT)
+def test_two_modules_that_differ_in_one_thing_each_have_their_own_values(name, swapped):
+    """Both are alive, so that the second could take the tables of the first."""
+    made = []
+    for options in (PLAIN, PLAIN | DIFFERENT[name])[:: -1 if swapped else 1]:
+        options = {"dtype": torch.float32, "device": "cpu", **options}
+        dtype = options.pop("dtype")
+        made.append((RotaryEmbedding(**options).to(dtype), dtype))
+        assert made[-1][0].cos.device.type == options["device"]
+    for rotary, dtype in made:  # each grows on the way
+        theta = inverse_frequencies(rotary.dim, rotary.base, extension=rotary.extension)
+        assert_values(rotary, theta.numpy(), factor_of(rotary.extension), dtype)
 
 
 def test_modules_of_one_spectrum_hold_one_pair_of_tables():
     layers = [RotaryEmbedding(8, 512, base=77.0, interleaved=bool(i % 2)) for i in range(4)]
-    assert len({id(layer.cos) for layer in layers}) == len({id(layer.sin) for layer in layers}) == 1
-    for layer in layers:
-        layer.grow(5000)
-    assert len({id(layer.cos) for layer in layers}) == 1 and len(layers[0].cos) == 8192
-    for other in (
-        RotaryEmbedding(8, 8192, base=78.0),
-        RotaryEmbedding(8, 8192, base=77.0, extension=Linear(2.0)),
-        RotaryEmbedding(8, 4096, base=77.0),
-    ):
-        assert other.cos is not layers[0].cos
+    for rows in (512, 8192):
+        for layer in layers:
+            layer.grow(rows - 5)
+        assert len(layers[0].cos) == rows
+        assert len({id(layer.cos) for layer in layers}) == 1
+        assert len({id(layer.sin) for layer in layers}) == 1
 
 
 def test_shared_tables_go_with_the_last_module():
@@ -42,32 +110,28 @@ def test_shared_tables_go_with_the_last_module():
     assert held() is None
 
 
-def saved(module):
+def through_file(module):
     stream = io.BytesIO()
     torch.save(module, stream)
-    size = stream.tell()
+    assert stream.tell() < 10_000  # which holds no tables
     stream.seek(0)
-    return torch.load(stream, weights_only=False), size
+    return torch.load(stream, weights_only=False)
 
 
-@pytest.mark.parametrize("way", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))])
+@pytest.mark.parametrize(
+    "way", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m)), through_file]
+)
 def test_copies_make_their_tables_again(way):
-    rotary = RotaryEmbedding(8, 300, extension=DynamicNTK(2.0, 100))
-    rotary.fix_length(500)
+    rotary = RotaryEmbedding(8, 3000, extension=DynamicNTK(2.0, 100))
+    rotary.fix_length(5000)
     twin = way(rotary)
     assert torch.equal(twin.cos, rotary.cos) and torch.equal(twin.sin, rotary.sin)
     assert repr(twin) == repr(rotary)
-    twin.grow(1000)
-    assert (len(rotary.cos), len(twin.cos)) == (500, 1024)
+    twin.grow(10_000)
+    assert (len(rotary.cos), len(twin.cos)) == (5000, 16_384)
     assert way(rotary.to("meta")).cos.is_meta
-
-
-def test_no_file_holds_tables():
-    rotary = RotaryEmbedding(128, 100_000)
-    twin, size = saved(rotary)
-    assert size < 10_000 and torch.equal(twin.cos, rotary.cos)
-    axial, _ = saved(MultiAxisRotaryEmbedding.axial(8))
-    assert torch.equal(axial.frequencies, MultiAxisRotaryEmbedding.axial(8).frequencies)
+    axial = MultiAxisRotaryEmbedding.axial(8)
+    assert torch.equal(way(axial).frequencies, axial.frequencies)
 
 
 def test_what_the_tables_are_made_with_cannot_be_changed():
@@ -78,23 +142,29 @@ def test_what_the_tables_are_made_with_cannot_be_changed():
     ):
         for name in names:
             before = getattr(module, name)
-            with pytest.raises(AttributeError, match=rf"{name} is .*make a new module"):
+            with pytest.raises(AttributeError, match=f"{name}.*new module"):
                 setattr(module, name, 4)
             assert getattr(module, name) == before
     rotary.softmax_scale = 2.0  # which no table holds
 
 
-def test_a_fixed_length_makes_its_rows():
+def test_a_fixed_length_makes_its_rows_of_its_spectrum():
     rotary = RotaryEmbedding(8, 16, extension=DynamicNTK(2.0, 100))
+    for length, rows in ((400, 400), (300, 400), (None, 400)):
+        rotary.fix_length(length)
+        assert (rotary.fixed_length, len(rotary.cos)) == (length, rows)
+        # Dynamic NTK: base (2 n / 100 - 1)^(8/6) for a length n beyond 100.
+        base = 1e4 * (2 * (length or 100) / 100 - 1) ** (8 / 6)
+        right = rotary_tables(rows, inverse_frequencies(8, base))
+        torch.testing.assert_close((rotary.cos, rotary.sin), right, rtol=0, atol=1e-7)
     rotary.fix_length(400)
-    assert len(rotary.cos) == 400 and rotary.fixed_length == 400
-    rotary.fix_length(None)
-    assert rotary.fixed_length is None
-    assert torch.equal(rotary.cos[:16], RotaryEmbedding(8, 16).cos)
+    rotary.grow(500)
+    right = rotary_tables(512, inverse_frequencies(8, 1e4 * 7 ** (8 / 6)))
+    torch.testing.assert_close((rotary.cos, rotary.sin), right, rtol=0, atol=1e-7)
 
 
 @pytest.mark.parametrize("huge", [10**30, 10**400])
-def test_huge_lengths_are_refused_in_a_sentence(huge):
+def test_huge_lengths_raise(huge):
     rotary = RotaryEmbedding(8, 16, extension=DynamicNTK(2.0, 100))
     for call in (
         lambda: rotary.fix_length(huge),
@@ -104,8 +174,7 @@ def test_huge_lengths_are_refused_in_a_sentence(huge):
         lambda: rotary.rotate(torch.ones(1, 1, 1, 8), offset=huge),
         lambda: rotary.rotate(torch.ones(1, 1, 1, 8), seq_len=huge),
     ):
-        with pytest.raises(ValueError, match=r"bits; it must be at most 2\*\*53"):
-            call()
+        check_refused(call, ValueError, f"{huge.bit_length()} 2**53")
     assert rotary.fixed_length is None and len(rotary.cos) == 16
 
 
@@ -113,9 +182,8 @@ def test_the_farthest_position_is_the_farthest_offset():
     rotary, x = RotaryEmbedding(8, 16), torch.ones(1, 1, 1, 8)
     last = rotary.rotate(x, torch.tensor([2**53]))
     assert torch.equal(last, rotary.rotate(x, offset=2**53))
-    words = r"position_ids has 54 bits; it must be at most 2\*\*53"
-    with pytest.raises(ValueError, match=words):
-        rotary.rotate(x, torch.tensor([2**53 + 1]))
+    beyond = torch.tensor([2**53 + 1])
+    check_refused(lambda: rotary.rotate(x, beyond), ValueError, "position_ids 54 2**53")
     assert rotary.rotate(x[:, :, :0], torch.tensor([], dtype=torch.long)).shape == (1, 1, 0, 8)
 
 
@@ -155,9 +223,13 @@ def test_frequencies_in_a_checkpoint_must_be_ours(name):
     for half in (torch.float32, torch.bfloat16, torch.float16):  # and widened again
         upcast = inverse_frequencies(8).to(half).float()
         assert model.load_state_dict({f"rotary_emb.{name}": upcast})
+    yarn = torch.nn.ModuleDict({"rotary_emb": RotaryEmbedding(8, extension=YaRN(4.0, 64))})
+    for extension in (None, YaRN(4.0, 64)):  # some hold those before the extension
+        theta = inverse_frequencies(8, extension=extension).float()
+        assert yarn.load_state_dict({f"rotary_emb.{name}": theta}).unexpected_keys == []
     wrong_ones = (inverse_frequencies(8, base=10090.0).float(), inverse_frequencies(6))
     for wrong in (*wrong_ones, inverse_frequencies(8, base=500.0).bfloat16()):
-        with pytest.raises(RuntimeError, match=rf"rotary_emb.{name} of the checkpoint is not"):
+        with pytest.raises(RuntimeError, match=f"rotary_emb.{name}"):
             model.load_state_dict({f"rotary_emb.{name}": wrong})
     with pytest.raises(RuntimeError, match="Unexpected"):
         model.load_state_dict({"rotary_emb.weight": kept})
