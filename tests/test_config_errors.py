@@ -174,6 +174,9 @@ def test_single_layers_count_where_their_type_is_read():
         assert read().head_dim == width
     config["per_layer_config"] = {"0": {"head_dim": 64}}
     check_refused(read, ValueError, "'full_attention' [64, 256]")
+    for layer_type, width in (("full_attention", 64), ("sliding_attention", 256)):
+        named = GEMMA | {"global_head_dim": 64}
+        assert rotary_settings(named, layer_type=layer_type).head_dim == width
     empty = LLAMA | {"per_layer_config": {"7": {"head_dim": None, "intermediate_size": 3}}}
     assert rotary_settings(empty) == rotary_settings(LLAMA)
 
