@@ -14,8 +14,6 @@ from rope.attention import (
     packed_position_ids,
     segment_ids,
 )
-from rope.config import example
-from rope.extensions import DynamicNTK, YaRN
 from rope.positions import left_padded_position_ids
 
 DOUBLE = torch.float64
@@ -26,8 +24,9 @@ KINDS = {
     "partial": {"rotary": RotaryEmbedding(4)},
     "interleaved": {"rotary": RotaryEmbedding(8, interleaved=True), "bias": True},
     "wide heads": {"head_dim": 12},
-    "another base": {"rotary": RotaryEmbedding(8, base=100.0)},
+    "another base, scaled scores": {"rotary": RotaryEmbedding(8, base=100.0)},
 }
+KINDS["another base, scaled scores"]["rotary"].softmax_scale = 1.7
 
 
 def make(kind, dtype=torch.float64):
@@ -41,34 +40,37 @@ def close(actual, expected, dtype=torch.float64, operations=64):
     torch.testing.assert_close(actual, expected, rtol=0, atol=tolerance(dtype, scale, operations))
 
 
+@pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("kind", KINDS)
-def test_equal_to_the_formula(kind):
+def test_equal_to_the_formula(kind, causal):
     """Token by token, head by head, with the float64 reference and plain loops."""
     layer, x = make(kind), normal((2, 6, 32), 1)
-    dim, width = layer.head_dim, layer.rotary.dim
+    ids = torch.tensor([[0, 1, 2, 3, 4, 5], [7, 8, 11, 12, 20, 1001]])
+    dim, width, interleaved = layer.head_dim, layer.rotary.dim, layer.rotary.interleaved
     theta = reference.inverse_frequencies(width, layer.rotary.base)
+
+    def rotated(y, at):
+        turned = reference.rotate_matrix(
+            y[None, :width].numpy(), [at], theta, interleaved=interleaved
+        )
+        return torch.cat((torch.from_numpy(turned)[0], y[width:]))
+
     q, k, v = (
         p(x).unflatten(-1, (-1, dim)).detach() for p in (layer.q_proj, layer.k_proj, layer.v_proj)
     )
     group = q.shape[2] // k.shape[2]
     heads = torch.zeros(2, 6, 4, dim, dtype=torch.float64)
     for b, h, m in itertools.product(range(2), range(4), range(6)):
-        scores = []
-        for n in range(m + 1):
-            query, key = q[b, m, h], k[b, n, h // group]
-            turned = [
-                torch.from_numpy(
-                    reference.rotate_matrix(
-                        y[None, :width].numpy(), [at], theta, interleaved=layer.rotary.interleaved
-                    )
-                )[0]
-                for y, at in ((query, m), (key, n))
-            ]
-            scores.append(turned[0] @ turned[1] + query[width:] @ key[width:])
-        weights = (torch.stack(scores) / dim**0.5).softmax(0)
-        heads[b, m, h] = weights @ v[b, : m + 1, h // group]
-    # The layer's tables are float32: scores carry their rounding.
-    close(layer(x), layer.o_proj(heads.flatten(2)), torch.float32, operations=8)
+        seen = range(m + 1 if causal else 6)
+        query = rotated(q[b, m, h], int(ids[b, m]))
+        scores = [query @ rotated(k[b, n, h // group], int(ids[b, n])) for n in seen]
+        weights = (layer.rotary.softmax_scale * torch.stack(scores) / dim**0.5).softmax(0)
+        heads[b, m, h] = weights @ v[b, : len(seen), h // group]
+    expected = layer.o_proj(heads.flatten(2))
+    # Given ids have float64 angles: that of 1001 is off by some 1001 roundings.
+    close(layer(x, ids, causal=causal), expected, operations=2**12)
+    if causal:
+        close(layer(x)[:1], expected[:1], torch.float32, operations=8)  # by the float32 tables
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -142,24 +144,6 @@ def test_segments_may_begin_with_a_prompt_of_no_tokens():
     close(layer(x, cache=cache), layer(x))
 
 
-def test_later_tokens_do_not_matter():
-    layer, x = make("grouped"), normal((1, 8, 32), 1)
-    changed = x.clone()
-    changed[:, 5:] += 1
-    close(layer(changed)[:, :5], layer(x)[:, :5])
-    assert (layer(changed, causal=False)[:, :5] - layer(x, causal=False)[:, :5]).abs().max() > 1e-3
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("shift", [1, 1000])
-def test_shifting_all_positions_changes_nothing(kind, shift):
-    layer, x = make(kind), normal((1, 8, 32), 1)
-    shifted = layer(x, torch.arange(8) + shift)
-    close(shifted, layer(x), torch.float32, operations=8)  # tables are float32
-    stretched = layer(x, torch.arange(8) * 3)
-    assert (stretched - layer(x)).abs().max() > 1e-3
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_packed_sequences_equal_separate_runs(kind):
     layer, lengths = make(kind), [3, 1, 5]
@@ -170,14 +154,6 @@ def test_packed_sequences_equal_separate_runs(kind):
     alone = torch.cat([layer(piece, causal=False) for piece in x.split(lengths, dim=1)], dim=1)
     packed = layer(x, packed_position_ids(lengths), segment_ids=segments, causal=False)
     close(packed, alone)
-
-
-def test_without_positions_order_is_lost():
-    """The control: rotation makes the order of earlier tokens matter, equal ids do not."""
-    layer, x = make("full"), normal((1, 3, 32), 1)
-    swapped, same = x[:, [1, 0, 2]], torch.zeros(3, dtype=torch.long)
-    close(layer(swapped, same)[:, 2], layer(x, same)[:, 2])
-    assert (layer(swapped)[:, 2] - layer(x)[:, 2]).abs().max() > 1e-3
 
 
 @pytest.mark.parametrize("shape", [(0, 4, 32), (2, 0, 32), (2, 1, 32)])
@@ -196,7 +172,7 @@ def linear_inputs(seq_len, dtype=torch.float64):
     return q, k, v, *rotary_tables(seq_len, inverse_frequencies(6), dtype=torch.float64)
 
 
-@pytest.mark.parametrize("seq_len", [0, 1, 63, 64, 65, 200])
+@pytest.mark.parametrize("seq_len", [0, 1, 64, 65, 200])
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("rotate", [True, False])
 def test_linear_attention_equals_its_quadratic_form(seq_len, causal, rotate):
@@ -225,17 +201,6 @@ def test_linear_attention_equals_the_formula():
     close(out[1, 2, m], numerator / denominator)
 
 
-def test_linear_attention_gradients_and_low_precision():
-    q, k, v, cos, sin = linear_inputs(3)
-    inputs = [x.requires_grad_() for x in (q, k, v)]
-    assert torch.autograd.gradcheck(lambda q, k, v: linear_attention(q, k, v, cos, sin), inputs)
-    low = [x.detach().bfloat16() for x in inputs]
-    out = linear_attention(*low, cos, sin)
-    wide = linear_attention(*(x.float() for x in low), cos, sin)
-    assert out.dtype == torch.bfloat16
-    assert torch.equal(out, wide.bfloat16())
-
-
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("form", [linear_attention, linear_attention_quadratic])
 def test_linear_attention_never_narrows(form, causal):
@@ -247,7 +212,11 @@ def test_linear_attention_never_narrows(form, causal):
     low = [x.float() for x in (q, k, v)]
     with torch.autocast("cpu", torch.bfloat16):
         inside = form(*low, cos, sin, causal=causal)
-    assert torch.equal(inside, form(*low, cos, sin, causal=causal))
+    outside = form(*low, cos, sin, causal=causal)
+    assert torch.equal(inside, outside)
+    half = [x.bfloat16() for x in low]
+    widened = form(*(x.float() for x in half), cos, sin, causal=causal)
+    assert torch.equal(form(*half, cos, sin, causal=causal), widened.bfloat16())
     meta = (x.to("meta") for x in (q, k, v, cos, sin))
     assert form(*meta, causal=causal).shape == v.shape
 
@@ -263,11 +232,12 @@ def test_compiled_decoding_does_not_recompile_at_each_token(traced):
     assert len(graphs) == (2 if tuple(map(int, torch.__version__.split(".")[:2])) > (2, 6) else 3)
 
 
-@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
-@pytest.mark.parametrize("cached", [False, True], ids=["alone", "cached"])
-@pytest.mark.parametrize("latent", [False, True], ids=["heads", "latents"])
+@pytest.mark.parametrize(
+    ("latent", "cached", "compiled"),
+    [(False, False, False), (False, True, False), (True, True, False), (True, False, True)],
+)
 @torch.no_grad()
-def test_a_token_before_the_first_position_is_refused_under_a_mask_too(latent, cached, compiled):
+def test_a_real_token_before_the_first_position_is_an_error(latent, cached, compiled):
     """Padding has position -1 within; a token that the mask calls real must not pass for it."""
     torch.compiler.reset()
     layer, cache = RotaryAttention(32, 4), KVCache(1, 4, 4, 8)
@@ -275,49 +245,27 @@ def test_a_token_before_the_first_position_is_refused_under_a_mask_too(latent, c
         layer = LatentAttention(32, 4, latent_dim=12, rope_dim=4, nope_dim=6, value_dim=5)
         cache = KVCache(1, 1, 4, 16, value_dim=0)
     call = torch.compile(layer, fullgraph=True, backend="eager") if compiled else layer
-    given = {"attention_mask": torch.ones(1, 3).long(), "cache": cache if cached else None}
-    ids = torch.tensor([[-1, 0, 1]])
+    x, mask, ids = (
+        normal((1, 3, 32), 1, torch.float32),
+        torch.ones(1, 3).long(),
+        torch.tensor([[-1, 0, 1]]),
+    )
+    given = {"attention_mask": mask, "cache": cache if cached else None}
     with pytest.raises(RuntimeError if compiled else ValueError, match="position_ids"):
-        call(torch.ones(1, 3, 32), ids, **given)
+        call(x, ids, **given)
     assert cache.length == 0 and cache.keys.sum() == 0
     assert cache.tokens.next_ids(1) == (None, None)
-    given["attention_mask"][0, 0] = 0
-    assert call(torch.ones(1, 3, 32), ids, **given).isfinite().all()
+    mask[0, 0] = 0
+    close(call(x, ids, **given)[:, 1:], layer(x[:, 1:]), torch.float32)
 
 
 @torch.no_grad()
 def test_a_cache_under_autocast_has_its_dtype():
-    """The refusal names the dtype, and with that dtype decoding is the full pass."""
+    """The error names the dtype, and with that dtype decoding is the full pass."""
     layer, x = make("grouped", torch.float32), normal((2, 9, 32), 1, torch.float32)
     with torch.autocast("cpu", torch.bfloat16):
-        with pytest.raises(TypeError, match=r"with dtype=torch.bfloat16 \(under autocast the keys"):
+        with pytest.raises(TypeError, match=r"dtype=torch.bfloat16.*autocast"):
             layer(x, cache=KVCache(2, 2, 9, 8))
         cache = KVCache(2, 2, 9, 8, dtype=torch.bfloat16)
         pieces = [layer(piece, cache=cache) for piece in x.split((3, 1, 4, 1), dim=1)]
         close(torch.cat(pieces, dim=1), layer(x), torch.bfloat16, operations=16)
-
-
-@pytest.mark.parametrize("extension", [DynamicNTK(4.0, 8), YaRN(4.0, 8)], ids=str)
-def test_cached_keys_fit_later_queries_under_an_extension(extension):
-    """Token by token past the trained length, and all at once: the same numbers."""
-    torch.manual_seed(0)
-    rotary, x = RotaryEmbedding(8, extension=extension), torch.randn(1, 24, 16)
-    layer = RotaryAttention(16, 2, rotary=rotary)
-    cache = KVCache(1, 2, 24, 8)
-    with torch.no_grad():
-        stepwise = torch.cat([layer(x[:, s : s + 1], cache=cache) for s in range(24)], dim=1)
-        layer.rotary.fix_length(24)
-        close(stepwise, layer(x), torch.float32)
-
-
-def test_the_temperature_of_a_configuration_scales_the_scores():
-    """DeepSeek-V3's softmax scale: queries that are longer by it give the same."""
-    rotary = RotaryEmbedding.from_config(example("deepseek-v3"), max_seq_len=16)
-    assert rotary.softmax_scale > 1.8
-    torch.manual_seed(0)
-    layer = RotaryAttention(128, 2, rotary=rotary).double()
-    x, scaled = normal((1, 9, 128), 0), layer(normal((1, 9, 128), 0))
-    with torch.no_grad():
-        layer.q_proj.weight.mul_(rotary.softmax_scale)
-    rotary.softmax_scale = 1.0
-    close(layer(x), scaled)

@@ -4,7 +4,6 @@ The oracle is a plain loop: one row at a time, without padding or a cache, a sco
 """
 
 import copy
-from collections import deque
 
 import pytest
 import torch
@@ -16,7 +15,6 @@ from rope import RotaryEmbedding, reference
 from rope.attention import KVCache, RotaryAttention
 from rope.book.tolerance import within
 from rope.extensions import DynamicNTK
-from rope.positions import left_padded_position_ids
 
 DOUBLE, WIDTH = torch.float64, 12
 POLICIES = ("rotated", "plain")
@@ -79,7 +77,7 @@ def texts(draw):
     return window, sinks if window else 0, calls, real, room
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(text=texts(), policy=st.sampled_from(POLICIES))
 @torch.no_grad()
 def test_padded_rows_with_a_window_are_the_rows_alone(text, policy):
@@ -118,10 +116,6 @@ def test_a_full_cache_goes_on_for_ever(policy, extra):
     assert where == (cache.keys.data_ptr(), cache.values.data_ptr())
     held = sorted(set(cache.positions[0].tolist()) - {-1})
     assert held[:sinks] == [0, 1] and held[-window:] == list(range(40 - window, 40))
-    stored = layer.k_proj(x[:1]).unflatten(-1, (1, -1)).transpose(1, 2)
-    if policy == "rotated":  # what is stored is what came, the sinks too
-        rotated = layer.rotary.rotate(stored)[0, 0, held]
-        assert equal(cache.keys[0, 0, cache.positions[0].argsort()][-len(held) :], rotated)
 
 
 class Rows:
@@ -159,7 +153,7 @@ def draw_mask(data, rows, columns):
     return torch.tensor(flags, dtype=torch.bool).view(rows, columns)
 
 
-@settings(max_examples=80)
+@settings(max_examples=60)
 @given(data=st.data(), policy=st.sampled_from(POLICIES))
 @torch.no_grad()
 def test_after_any_moves_keys_stand_where_positions_say(data, policy):
@@ -184,7 +178,7 @@ def test_after_any_moves_keys_stand_where_positions_say(data, policy):
             slots = draw_mask(data, batch, room) if data.draw(st.booleans()) else None
             moved = held if slots is None else held & slots
             if (moved & (cache.positions + delta[:, None] < 0)).any():
-                with pytest.raises(ValueError, match="moves a token to -"):
+                with pytest.raises(ValueError, match=r"delta.* -"):
                     cache.shift(delta, slots)
                 assert same(cache, before)
             else:
@@ -246,42 +240,18 @@ def test_moves_of_different_tokens_all_count_before_a_read(policy):
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
 @torch.no_grad()
 def test_a_thousand_moves_are_one_rotation(dtype, policy):
-    """Read in between, at random; step by step a key in bfloat16 ends 60 % off."""
-    rotary, k = RotaryEmbedding(128), normal((1, 2, 16, 128), 0)
-    k = k.to(dtype)
+    """With a read after every seventh one; moved step by step, bfloat16 keys end 60 % off."""
+    rotary, k = RotaryEmbedding(128), normal((1, 2, 16, 128), 0, dtype)
     cache = KVCache(1, 2, 16, 128, policy=policy, dtype=dtype)
     ids = torch.arange(5000, 5016)
     cache.append(k if policy == "plain" else rotary.rotate(k, ids), k, ids, rotary=rotary)
-    generator, left = torch.Generator().manual_seed(0), 1000
-    while left:
-        step = min(left, int(torch.randint(1, 8, (), generator=generator)))
-        cache.shift(-step)
-        left -= step
-        if left % 3 == 0:
+    for step in range(1000):
+        cache.shift(-1)
+        if step % 7 == 0:
             cache.read(rotary)
     right = rotary.rotate(k.double(), ids - 1000)
     off = (cache.read(rotary)[0].double() - right).norm(dim=-1) / right.norm(dim=-1)
-    assert off.max() <= 2 * torch.finfo(dtype).eps
-    assert dtype != torch.bfloat16 or off.max() <= 0.004
-    stepwise = rotary.rotate(k, ids)
-    for _ in range(1000):
-        stepwise = rotary.shift(stepwise, -1)
-    far = (stepwise.double() - right).norm(dim=-1) / right.norm(dim=-1)
-    assert dtype != torch.bfloat16 or far.mean() > 0.4
-
-
-@pytest.mark.parametrize("policy", POLICIES)
-@torch.no_grad()
-def test_a_shifted_text_goes_on_as_if_it_had_begun_there(policy):
-    """Drop the oldest, move the others back: the pass over the rest, its positions from 0."""
-    layer, x = make(), normal((2, 12, WIDTH), 1)
-    cache = hold(layer, 2, 8, policy=policy)
-    layer(x[:, :8], cache=cache)
-    cache.drop(cache.positions < 5)
-    cache.shift(-5)
-    out = torch.cat([layer(part, cache=cache) for part in x[:, 8:].split((3, 1), dim=1)], dim=1)
-    assert equal(out, layer(x[:, 5:])[:, 3:])
-    assert sorted(cache.positions[0].tolist()) == [-1, *range(7)]
+    assert off.max() <= torch.finfo(dtype).eps * (2 if dtype == torch.float32 else 1)
 
 
 @torch.no_grad()
@@ -298,22 +268,24 @@ def test_a_spectrum_that_follows_the_length_is_that_of_the_room():
         other.rotary.fix_length(24)
         assert equal(out, other(x[:, 3:])[:, -4:])
         cache.shift(1)
-        with pytest.raises(ValueError, match="seq_len is None for dynamic"):
+        with pytest.raises(ValueError, match=r"seq_len.*dynamic"):
             cache.read(rotary)
 
 
 def test_a_cache_filled_under_inference_mode_goes_on_outside():
+    """As one that was filled outside of it, moved and reordered alike."""
     layer, x = make(window=4), normal((2, 9, WIDTH), 1)
-    cache = hold(layer, 2, 5, policy="plain")
-    real = torch.tensor([[0, 1, 1], [1, 1, 1]])
-    with torch.inference_mode():
-        layer(x[:, :3], cache=cache, attention_mask=real)
-        cache.shift(1)
-        cache.reorder(torch.tensor([1, 0]))
-    with torch.no_grad():
-        for part in x[:, 3:].split(1, dim=1):
-            layer(part, cache=cache)
-    assert cache.positions.amax(1).tolist() == [9, 8]
+    real, outs = torch.tensor([[0, 1, 1], [1, 1, 1]]), []
+    for mode in (torch.inference_mode, torch.no_grad):
+        cache = hold(layer, 2, 5, policy="plain")
+        with mode():
+            layer(x[:, :3], cache=cache, attention_mask=real)
+            cache.shift(1)
+            cache.reorder(torch.tensor([1, 0]))
+        with torch.no_grad():
+            outs.append(torch.cat([layer(part, cache=cache) for part in x[:, 3:].split(1, 1)], 1))
+        assert cache.positions.amax(1).tolist() == [9, 8]
+    assert torch.equal(*outs)
 
 
 def started(**options):
@@ -322,40 +294,28 @@ def started(**options):
     return cache
 
 
-ONES, MASK = torch.ones(2, 1, 1, 4), torch.zeros(2, 7).bool()
-REFUSED = {
-    "delta moves a token to -1; positions must be at least 0": lambda c: c.shift(-3),
-    r"delta is torch\.float32": lambda c: c.shift(torch.ones(2)),
-    r"delta has shape \[3\]; it must be an integer, or \[2\]": lambda c: c.shift(torch.arange(3)),
-    r"slots is torch\.int64 \[2, 7\]; it must be torch\.bool": lambda c: c.shift(1, MASK.long()),
+ONES = torch.ones(2, 1, 1, 4)
+WRONG = {
+    r"delta .*-1": lambda c: c.shift(-3),
+    r"delta .*9007199254740994": lambda c: c.shift(torch.tensor([2**53 - 1, 0])),
+    r"delta .*float32": lambda c: c.shift(torch.ones(2)),
+    r"delta .*\[3\].*\[2\]": lambda c: c.shift(torch.arange(3)),
+    r"slots .*int64 \[2, 7\].*bool": lambda c: c.shift(1, torch.zeros(2, 7).long()),
     "out of range": lambda c: c.reorder(torch.tensor([0, 2])),
-    "position_ids holds -2; it must be -1, padding, or more": lambda c: c.append(
-        ONES, ONES, torch.tensor([-2])
-    ),
-    "position_ids holds 6; it must rise along each row": lambda c: c.check(
-        ONES, ONES, torch.tensor([[7], [6]]), window=3
-    ),
-    "the cache holds 3 of 7 tokens; 5 more.*grow it to 8": lambda c: c.check(
-        *torch.ones(2, 2, 1, 5, 4)
-    ),
-    "3 of 7 tokens; 9 more.*grow it to 9": lambda c: c.check(
-        *torch.ones(2, 2, 1, 9, 4), window=6, sinks=3
-    ),
-    "delta moves a token to 9007199254740994; positions must be": lambda c: c.shift(
-        torch.tensor([2**53 - 1, 0])
-    ),
-    "position_ids holds 9007199254740992; .* or more, below 9007199254740992": lambda c: c.append(
-        ONES, ONES, torch.tensor([2**53])
-    ),
+    r"position_ids .*-2.* -1": lambda c: c.append(ONES, ONES, torch.tensor([-2])),
+    r"position_ids .*9007199254740992": lambda c: c.append(ONES, ONES, torch.tensor([2**53])),
+    r"position_ids .*6.*window": lambda c: c.check(ONES, ONES, torch.tensor([[7], [6]]), window=3),
+    r"3 of 7 .*5 .*grow.* 8": lambda c: c.check(*torch.ones(2, 2, 1, 5, 4)),
+    r"3 of 7 .*9 .*grow.* 9": lambda c: c.check(*torch.ones(2, 2, 1, 9, 4), window=6, sinks=3),
 }
 
 
-@pytest.mark.parametrize("message", REFUSED)
-def test_a_refused_call_leaves_the_cache_as_it_was(message):
+@pytest.mark.parametrize("names", WRONG)
+def test_a_call_that_fails_leaves_the_cache_as_it_was(names):
     cache = started()
     before = cache.fork()
-    with pytest.raises((ValueError, TypeError, IndexError), match=message):
-        REFUSED[message](cache)
+    with pytest.raises((ValueError, TypeError, IndexError), match=names):
+        WRONG[names](cache)
     assert same(cache, before)
 
 
@@ -375,35 +335,33 @@ def test_a_fork_and_its_cache_go_on_by_themselves(policy, moved):
 def test_a_plain_cache_needs_what_rotates_it():
     cache = started(policy="plain")
     before = cache.fork()
-    with pytest.raises(ValueError, match="the tables rotate 8 coordinates but x has head_dim 4"):
+    with pytest.raises(ValueError, match=r"8 .*head_dim 4"):
         cache.append(ONES, ONES, rotary=RotaryEmbedding(8))
     assert same(cache, before)
     for call in (lambda: cache.append(ONES, ONES), lambda: (cache.shift(1), cache.read())):
-        with pytest.raises(ValueError, match="rotary is None, and the cache has keys to rotate"):
+        with pytest.raises(ValueError, match=r"rotary is None"):
             call()
-    with pytest.raises(ValueError, match="policy is 'raw'; it must be one of"):
+    with pytest.raises(ValueError, match=r"policy.*'raw'.*rotated.*plain"):
         KVCache(1, 1, 1, 4, policy="raw")
     cache.shift(-1)
     assert torch.equal(cache.keys, before.keys) and torch.equal(cache.positions, before.positions)
 
 
-LAYER_REFUSED = {
-    "sinks is 2 and window None": lambda: make(sinks=2),
-    "window is 1; it must be at least 2": lambda: make(window=1),
-    "window is 4; tokens must be causal": lambda: make(window=4)(X, causal=False),
-    r"attention_mask has shape \[8\]; it must be \[2, 8\]": lambda: make()(
-        X, attention_mask=torch.ones(8).long()
-    ),
-    "attention_mask holds 3": lambda: make()(X, attention_mask=torch.full((2, 8), 3)),
-    r"attention_mask is torch\.float32": lambda: make()(X, attention_mask=torch.ones(2, 8)),
+LAYER_WRONG = {
+    "sinks.* 2 .*window.*None": lambda: make(sinks=2),
+    "window.* 1; .*2": lambda: make(window=1),
+    "window.* 4; .*causal": lambda: make(window=4)(X, causal=False),
+    r"attention_mask.*\[8\].*\[2, 8\]": lambda: make()(X, attention_mask=torch.ones(8).long()),
+    "attention_mask.* 3": lambda: make()(X, attention_mask=torch.full((2, 8), 3)),
+    "attention_mask.*float32": lambda: make()(X, attention_mask=torch.ones(2, 8)),
 }
 X = normal((2, 8, WIDTH), 0)
 
 
-@pytest.mark.parametrize("message", LAYER_REFUSED)
-def test_the_layer_says_what_it_cannot_do(message):
-    with pytest.raises((ValueError, TypeError), match=message):
-        LAYER_REFUSED[message]()
+@pytest.mark.parametrize("names", LAYER_WRONG)
+def test_an_argument_that_the_layer_cannot_take_is_named(names):
+    with pytest.raises((ValueError, TypeError), match=names):
+        LAYER_WRONG[names]()
 
 
 @torch.no_grad()
@@ -420,32 +378,37 @@ def test_compiled_steps_at_a_full_cache_are_traced_once(traced):
 
 
 @torch.no_grad()
-def test_ids_with_gaps_meet_the_window_without_a_cache_too():
-    layer, x = make(window=4), torch.randn(1, 3, 12, dtype=torch.float64)
-    ids = torch.tensor([0, 1, 100])
-    cached = layer(x, ids, cache=KVCache(1, 1, 9, 4, dtype=torch.float64))
-    assert within(layer(x, ids), cached, roundings=256, size=16.0)
+def test_ids_with_gaps_meet_the_window_with_a_cache_and_without():
+    layer, x, ids = make(window=4), normal((1, 3, WIDTH), 1), [0, 1, 100]
+    expected = row_by_row(
+        layer, x[0], lambda m, n: 1 if (m, n) == (1, 0) else 0 if m == n else None
+    )
+    for cache in (None, hold(layer, 1, 9)):
+        assert equal(layer(x, torch.tensor(ids), cache=cache)[0], expected)
 
 
+@pytest.mark.parametrize("padding", [-1, 0])
 @torch.no_grad()
-def test_ids_of_padding_are_masked_before_they_are_judged():
-    layer, x = make(window=4), torch.randn(1, 5, 12, dtype=torch.float64)
-    mask = torch.tensor([[0, 0, 1, 1, 1]])
-    cache = KVCache(1, 1, 9, 4, dtype=torch.float64)
-    out = layer(x, left_padded_position_ids(mask), cache=cache, attention_mask=mask)
+def test_padding_may_have_any_id(padding):
+    layer, x = make(window=4), normal((1, 5, WIDTH), 1)
+    mask, ids = torch.tensor([[0, 0, 1, 1, 1]]), torch.tensor([[padding, padding, 0, 1, 2]])
+    cache = hold(layer, 1, 9)
+    for out in (
+        layer(x, ids, attention_mask=mask),
+        layer(x, ids, cache=cache, attention_mask=mask),
+    ):
+        assert equal(out[:, 2:], layer(x[:, 2:]))
     assert cache.positions.tolist()[0][:5] == [-1, -1, 0, 1, 2]
-    assert within(out[:, 2:], layer(x[:, 2:]), roundings=256, size=16.0)
 
 
 @torch.no_grad()
 def test_a_cache_rolled_back_reads_no_more_than_it_holds():
-    layer, x = make(), torch.randn(1, 40, 12, dtype=torch.float64)
-    cache = KVCache(1, 1, 64, 4, dtype=torch.float64)
+    layer, x = make(), normal((1, 40, WIDTH), 1)
+    cache = hold(layer, 1, 64)
     layer(x, cache=cache)
     cache.keep((cache.positions >= 0) & (cache.positions < 10))
     assert cache.read()[0].shape[2] == cache.length == 10
-    again = layer(x[:, 10:12], cache=cache)
-    assert within(again, layer(x[:, :12])[:, 10:], roundings=256, size=16.0)
+    assert equal(layer(x[:, 10:12], cache=cache), layer(x[:, :12])[:, 10:])
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -477,7 +440,7 @@ def test_keys_of_two_lengths_are_not_mixed():
     x, cache = normal((1, 24, WIDTH), 1), hold(layer, 1, 12)
     layer(x[:, :12], cache=cache)
     cache.grow(24)
-    with pytest.raises(ValueError, match="keys scaled to 12 tokens, and has room for 24 now"):
+    with pytest.raises(ValueError, match=r"12 .*24 .*fix_length"):
         layer(x[:, 12:], cache=cache)
     cache.reset()
     early = hold(layer, 1, 24)
@@ -505,72 +468,42 @@ def test_rows_that_are_left_say_how_long_the_cache_is():
     assert sorted(cache.positions[0].tolist()) == [-1, 0, 1, 2, 3, 4]
 
 
-@torch.no_grad()
-def test_a_room_of_one_slot_less_than_window_and_sinks():
-    """It holds what the first tokens see, and says how much more it needs."""
-    layer, x = make(window=6, sinks=2), normal((1, 12, WIDTH), 1)
-    cache = hold(layer, 1, 7)
-    assert equal(layer(x[:, :7], cache=cache), layer(x[:, :7]))
-    with pytest.raises(ValueError, match="grow it to 8"):
-        layer(x[:, 7:], cache=cache)
-    cache.grow(8)
-    assert equal(layer(x[:, 7:], cache=cache), layer(x)[:, 7:])
-
-
-def test_ids_of_padding_may_be_minus_one_without_a_cache_too():
-    layer, x = make(), normal((1, 3, WIDTH), 1)
-    ids = torch.tensor([[-1, 0, 1]])
-    assert equal(layer(x, ids, attention_mask=ids >= 0)[:, 1:], layer(x[:, 1:]))
-
-
-def test_moves_of_nothing_leave_a_cache_as_it_was():
-    cache, x = KVCache(1, 1, 4, 2), torch.ones(1, 1, 2, 2)
-    cache.append(x, x)
-    cache.shift(0)
-    assert cache.append(x, x)[0].data_ptr() == cache.keys.data_ptr()
-
-
-def test_a_row_of_padding_alone_goes_on_with_its_sequence():
-    cache, x = KVCache(2, 1, 9, 4), torch.ones(2, 1, 2, 4)
-    cache.append(x, x, torch.tensor([0, 1]), torch.tensor([1, 1]))
-    x, ids = x[:, :, :1], torch.tensor([[2], [-1]])
-    cache.append(x, x, ids, torch.tensor([[1], [0]]))
-    positions, segments = cache.tokens.next_ids(1)
-    assert positions.tolist() == [[3], [2]] and segments.tolist() == [[1], [1]]
-
-
-def test_a_row_goes_on_with_the_sequence_before_its_padding():
+def test_each_row_goes_on_with_the_sequence_before_its_padding():
     cache, x = KVCache(2, 1, 9, 4), torch.ones(2, 1, 3, 4)
     cache.append(x, x, torch.tensor([[0, 1, -1], [0, 1, 0]]), torch.tensor([[1, 1, 0], [1, 1, 2]]))
     positions, segments = cache.tokens.next_ids(1)
     assert positions.tolist() == [[2], [1]] and segments.tolist() == [[1], [2]]
+    x = x[:, :, :1]
+    cache.append(x, x, torch.tensor([[2], [-1]]), torch.tensor([[1], [0]]))  # a row of padding
+    positions, segments = cache.tokens.next_ids(1)
+    assert positions.tolist() == [[3], [1]] and segments.tolist() == [[1], [2]]
+    with pytest.raises(ValueError, match=r"segment_ids.*position_ids"):
+        cache.append(x, x, segment_ids=segments - 1)  # another sequence must say where it is
+    cache.append(x, x, segment_ids=segments)
+    cache.append(x, x, torch.tensor([[9], [8]]), segments - 1)
+    assert cache.positions[:, :6].tolist() == [[0, 1, -1, 2, 3, 9], [0, 1, 0, -1, 1, 8]]
 
 
-def test_another_sequence_must_say_its_positions():
-    cache, x = KVCache(1, 1, 9, 4), torch.ones(1, 1, 4, 4)
-    cache.append(x, x, torch.tensor([0, 1, 2, 0]), torch.tensor([0, 0, 0, 1]))
-    x, first = x[:, :, :1], torch.tensor([0])
-    with pytest.raises(ValueError, match="without position_ids"):
-        cache.append(x, x, segment_ids=first)
-    cache.append(x, x, segment_ids=first + 1)
-    cache.append(x, x, torch.tensor([3]), first)
-    assert cache.positions[0, :6].tolist() == [0, 1, 2, 0, 1, 3]
-
-
-@torch.no_grad()
 @pytest.mark.parametrize("how", ["ids that stay", "a shift onto others"])
+@torch.no_grad()
 def test_compiled_steps_overwrite_no_token_that_is_seen(how):
-    """What eager code refuses by reading positions fails there, and not in silence."""
+    """What eager code rejects by reading positions fails there, and not in silence."""
     torch.compiler.reset()
     layer, x = make(window=4), normal((1, 12, WIDTH), 1)
     cache = hold(layer, 1, 6)
-    step = torch.compile(layer, backend="eager")
-    ids = [torch.tensor([[min(i, 3)]]) for i in range(9)]
-    if how != "ids that stay":
+    step = torch.compile(layer, backend="eager", fullgraph=True)
+    if how == "ids that stay":
+        layer(x[:, :4], cache=cache)
+        ids = torch.tensor([[3]])
+    else:
         layer(x[:, :6], cache=cache)
+        ids = None
         for at in range(5):
             cache.shift(5 - at, cache.positions == at)
-        ids = [None] * 9
-    calls = zip(x.split(1, dim=1), ids, strict=False)
-    with pytest.raises(RuntimeError, match="no slot is empty"):
-        deque((step(token, at, cache=cache) for token, at in calls), maxlen=0)
+
+    def go_on():
+        for token in x[:, 6:].split(1, dim=1):
+            step(token, ids, cache=cache)
+
+    with pytest.raises(RuntimeError, match="no slot"):
+        go_on()

@@ -20,7 +20,7 @@ SIZES = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, num_key
 SIZES |= dict(
     intermediate_size=32, vocab_size=40, initializer_range=0.3, max_position_embeddings=64
 )
-WINDOW, PROMPT, STEPS = 6, 9, 8
+WINDOW, PROMPT, STEPS = 6, 9, 5
 
 
 class Ours(nn.Module):
@@ -54,16 +54,22 @@ def ours(name, batch):
     return model
 
 
+def assert_close(found, expected):
+    most = tolerance(torch.float32, 32 * float(expected.abs().max()))
+    torch.testing.assert_close(found, expected, rtol=0, atol=most)
+
+
 def caches(model):
     return [block.self_attn for block in model.model.layers]
 
 
-@pytest.mark.parametrize("kind", ["dynamic", "static", "sliding"])
-@pytest.mark.parametrize("side", ["left", "right"])
+# With its other caches transformers gives the next token to a row's last slot: no right padding.
+@pytest.mark.parametrize(
+    ("kind", "side"),
+    [("dynamic", "left"), ("dynamic", "right"), ("static", "left"), ("sliding", "left")],
+)
 @torch.no_grad()
 def test_padded_batches_decode_as_with_caches_of_transformers(kind, side):
-    if kind != "dynamic" and side == "right":
-        pytest.skip("transformers gives its next token to a row's last slot")
     name = "Mistral" if kind == "sliding" else "Llama"
     theirs, mine = build(name), ours(name, 3)
     text = torch.randint(0, 40, (3, PROMPT + STEPS), generator=torch.Generator().manual_seed(0))
@@ -88,8 +94,7 @@ def test_padded_batches_decode_as_with_caches_of_transformers(kind, side):
             attention.mask = mask[:, new] if start == 0 else None  # later steps need none
         found = mine(text[:, new], use_cache=False).logits
         real = mask[:, new] > 0
-        most = tolerance(torch.float32, 32 * float(expected.abs().max()))
-        assert (found - expected)[real].abs().max() <= most, (kind, start)
+        assert_close(found[real], expected[real])
 
 
 @torch.no_grad()
@@ -104,6 +109,4 @@ def test_beams_are_reordered_as_by_transformers():
         attention.cache.reorder(rows)
     expected = theirs(text[:, 6:], past_key_values=kept).logits
     found = mine(text[:, 6:], use_cache=False).logits
-    assert (found - expected).abs().max() <= tolerance(
-        torch.float32, 32 * float(expected.abs().max())
-    )
+    assert_close(found, expected)

@@ -4,7 +4,6 @@ import importlib
 import itertools
 
 import pytest
-import sympy as sp
 import torch
 from strategies import normal
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -14,7 +13,6 @@ from rope import RotaryEmbedding, reference
 from rope.attention import KVCache, LatentAttention, latent
 from rope.book.tolerance import within
 from rope.extensions import YaRN
-from rope.symbolic import prove_equal, real_symbols, rotation
 
 DOUBLE = torch.float64
 SIZES = {"latent_dim": 12, "rope_dim": 4, "nope_dim": 6, "value_dim": 5}
@@ -101,15 +99,6 @@ def test_both_forms_agree_and_so_do_their_gradients(kind):
         assert naive.abs().max() > 0.1 and close(absorbed, naive)
 
 
-def test_gradients_are_the_slopes():
-    layer = make()
-    for absorbed in (False, True):
-        x = normal((1, 3, 32), 90).requires_grad_()
-        assert torch.autograd.gradcheck(
-            lambda x, absorbed=absorbed: layer(x, absorbed=absorbed), x, fast_mode=True
-        )
-
-
 def test_the_cheaper_form_is_taken():
     layer, x = make(), normal((1, 9, 32), 90)
     assert torch.equal(layer(x), layer(x, absorbed=False))
@@ -121,22 +110,23 @@ def test_the_cheaper_form_is_taken():
         assert torch.equal(*(layer(last, cache=c, **s) for c, s in zip(caches, step, strict=True)))
 
 
-@pytest.mark.parametrize("pieces", [(3, 1, 4, 1), (1,) * 9, (9,)], ids=str)
 @pytest.mark.parametrize("absorbed", [False, True, None])
 @pytest.mark.parametrize("kind", KINDS)
 @torch.no_grad()
-def test_decoding_with_a_cache_equals_the_full_pass(kind, absorbed, pieces):
+def test_decoding_with_a_cache_equals_the_full_pass(kind, absorbed):
     layer, x = make(kind), normal((2, 9, 32), 90)
     cache = cache_for(layer)
     for ids in (None, torch.tensor([3, 4, 5, 9, 10, 20, 21, 22, 40])):
-        split = [None] * len(pieces) if ids is None else ids.split(pieces)
-        out = [
-            layer(piece, at, cache=cache, absorbed=absorbed)
-            for piece, at in zip(x.split(pieces, dim=1), split, strict=True)
-        ]
-        assert close(torch.cat(out, dim=1), layer(x, ids, absorbed=False), roundings=1024)
-        assert cache.length == 9
-        cache.reset()
+        expected = layer(x, ids, absorbed=False)
+        for pieces in ((3, 1, 4, 1), (1,) * 9, (9,)):
+            split = [None] * len(pieces) if ids is None else ids.split(pieces)
+            out = [
+                layer(piece, at, cache=cache, absorbed=absorbed)
+                for piece, at in zip(x.split(pieces, dim=1), split, strict=True)
+            ]
+            assert close(torch.cat(out, dim=1), expected, roundings=1024)
+            assert cache.length == 9
+            cache.reset()
 
 
 @pytest.mark.parametrize("absorbed", [False, True])
@@ -215,28 +205,6 @@ def test_dropped_and_shifted_is_recomputed_without_what_was_dropped(kind, absorb
     assert close(after, layer(rest)[:, 6:], roundings=1024)
     kept = [0, 1, 5, 6, 7, 8]
     assert torch.equal(cache.read(layer.rotary)[0][:, :, kept, 4:], latents[:, :, kept])
-    fresh = cache_for(layer)
-    layer(rest, cache=fresh)
-    (moved, _), (right, _) = (each.read(layer.rotary) for each in (cache, fresh))
-    order = cache.positions.masked_fill(cache.positions < 0, 99).argsort(dim=1)[:, :9]
-    moved = moved.gather(2, order[:, None, :, None].expand_as(right))
-    assert close(moved, right)
-
-
-@pytest.mark.parametrize("absorbed", [False, True])
-def test_a_shift_of_all_positions_changes_nothing_and_a_stretch_does(absorbed):
-    layer, x = make(), normal((1, 8, 32), 90)
-    shifted = layer(x, torch.arange(8) + 1000, absorbed=absorbed)
-    assert within(shifted, layer(x), roundings=16, size=1000 * x.abs().max().item())
-    assert (layer(x, torch.arange(8) * 3, absorbed=absorbed) - layer(x)).abs().max() > 1e-2
-
-
-def test_without_a_rotated_part_of_their_own_keys_have_no_order():
-    """The latent carries none: with equal positions earlier tokens may change places."""
-    layer, x = make(), normal((1, 3, 32), 90)
-    swapped, same = x[:, [1, 0, 2]], torch.zeros(3, dtype=torch.long)
-    assert close(layer(swapped, same)[:, 2], layer(x, same)[:, 2])
-    assert (layer(swapped)[:, 2] - layer(x)[:, 2]).abs().max() > 1e-2
 
 
 # Their norms and rotations are float32 whatever the weights are, so that is the arithmetic.
@@ -287,38 +255,38 @@ def theirs_and_ours(version, rope, query_latent_dim, **more):
     return theirs, getattr(modeling, f"DeepseekV{version}RotaryEmbedding")(config), ours
 
 
-def run(theirs, rotary, x, ids, cache=None):
+def run(theirs, rotary, x, ids):
     tables = rotary(x.float(), ids[None])
-    return theirs(x, position_embeddings=tables, attention_mask=None, past_key_values=cache)[0]
+    return theirs(x, position_embeddings=tables, attention_mask=None)[0]
 
 
-@pytest.mark.parametrize("query_latent_dim", [None, 10])
-@pytest.mark.parametrize("rope", ROPES)
 @pytest.mark.parametrize(
-    ("version", "more"),
-    [(2, {}), (3, {}), (3, {"rope_interleave": False})],
-    ids=["V2", "V3", "V3 half-split"],
+    ("version", "rope", "query_latent_dim", "more"),
+    [
+        (2, "default", 10, {}),
+        (2, "DeepSeek-V2", None, {}),
+        (2, "in cos and sin", 10, {}),
+        (3, "DeepSeek-V3", 10, {}),
+        (3, "both", None, {}),
+        (3, "DeepSeek-V3", None, {"rope_interleave": False}),
+    ],
 )
 @torch.no_grad()
-def test_parity_with_transformers(version, more, rope, query_latent_dim):
-    """A whole sequence and token by token, each against theirs."""
+def test_parity_with_transformers(version, rope, query_latent_dim, more):
+    """A whole sequence, and a prompt and single tokens, each against theirs."""
     theirs, rotary, ours = theirs_and_ours(version, ROPES[rope], query_latent_dim, **more)
     x, ids = normal((2, 40, 32), 90), torch.arange(40)
     expected = run(theirs, rotary, x, ids)
-    cache = importlib.import_module("transformers").DynamicCache(config=theirs.config)
     mine = cache_for(ours, room=40)
     for absorbed in (False, True):
         assert close(ours(x, absorbed=absorbed), expected, torch.float32, roundings=40)
-    for at in range(40):
-        piece = slice(at, at + 1)
-        step = run(theirs, rotary, x[:, piece], ids[piece], cache)
-        assert close(ours(x[:, piece], cache=mine), step, torch.float32, roundings=40)
-        assert close(step, expected[:, piece], torch.float32, roundings=40)
+    out = torch.cat([ours(piece, cache=mine) for piece in x.split((30, *[1] * 10), dim=1)], dim=1)
+    assert close(out, expected, torch.float32, roundings=40)
 
 
 @pytest.mark.parametrize("absorbed", [False, True])
 @pytest.mark.parametrize(("queries", "keys"), [(1, 9), (4, 9), (9, 9)])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["plain", "wide values"])
 @torch.no_grad()
 def test_multiply_adds_are_those_that_torch_counts(kind, queries, keys, absorbed):
     layer, x = make(kind), normal((1, keys, 32), 90)
@@ -346,34 +314,20 @@ def test_compiled_decoding_does_not_recompile_at_each_token(traced):
     assert len(graphs) <= 3  # the prompt, the single token, and in older versions its first one
 
 
-def test_a_rotation_between_the_projections_leaves_no_matrix_to_absorb():
-    """U^T R W = cos t U^T W + sin t U^T J W is the same at all angles if both matrices are 0."""
-    queries, keys = (sp.Matrix(2, 2, real_symbols(names)) for names in ("w x y z", "a b c d"))
-    (angle,) = real_symbols("t")
-    product = queries.T * rotation(angle) * keys
-    parts = queries.T * keys, queries.T * rotation(sp.pi / 2) * keys
-    prove_equal(product, sp.cos(angle) * parts[0] + sp.sin(angle) * parts[1])
-    # Half a turn on it is its own opposite: what does not change is 0.
-    prove_equal(queries.T * rotation(angle + sp.pi) * keys, -product)
-    prove_equal(product.det(), queries.det() * keys.det())
-
-
-REFUSED = {
-    "rotary turns 6 coordinates and rope_dim is 4": lambda _, x: LatentAttention(
+WRONG = {
+    r"rotary.* 6 .*rope_dim.* 4": lambda _, x: LatentAttention(
         32, 4, **SIZES, rotary=RotaryEmbedding(6)
     ),
-    r"position_ids has shape \[4\]": lambda layer, x: layer(x, torch.arange(4)),
-    r"attention_mask has shape \[2, 2\]": lambda layer, x: layer(
-        x, attention_mask=torch.ones(2, 2).long()
-    ),
-    r"k has shape \[2, 1, 3, 16\]; the cache takes \[2, 1, S, 4\]": lambda layer, x: layer(
+    r"position_ids.*\[4\]": lambda layer, x: layer(x, torch.arange(4)),
+    r"attention_mask.*\[2, 2\]": lambda layer, x: layer(x, attention_mask=torch.ones(2, 2).long()),
+    r"k .*\[2, 1, 3, 16\].*\[2, 1, S, 4\]": lambda layer, x: layer(
         x, cache=KVCache(2, 1, 12, 4, dtype=DOUBLE)
     ),
 }
 
 
-@pytest.mark.parametrize("message", REFUSED)
+@pytest.mark.parametrize("names", WRONG)
 @torch.no_grad()
-def test_what_does_not_fit_is_refused(message):
-    with pytest.raises(ValueError, match=message):
-        REFUSED[message](make(), normal((2, 3, 32), 90))
+def test_an_argument_of_the_wrong_size_is_named(names):
+    with pytest.raises(ValueError, match=names):
+        WRONG[names](make(), normal((2, 3, 32), 90))
