@@ -5,6 +5,7 @@ import json
 import mpmath
 import pytest
 import torch
+from strategies import normal
 
 from rope import RotaryEmbedding, inverse_frequencies, reference
 from rope.book.measured.accuracy import moving
@@ -38,13 +39,10 @@ def test_errors_are_those_of_the_matrices(dtype):
     assert (ratio >= 1).all()
 
 
-@pytest.mark.parametrize("delta", [-1, 7, -300])
-@pytest.mark.parametrize("dtype", moving.DTYPES)
+@pytest.mark.parametrize(("dtype", "delta"), [(torch.bfloat16, -300), (torch.float16, 7)])
 def test_no_pair_exceeds_its_bound(dtype, delta):
-    error, ratio = moving.moved(dtype, steps=200, delta=delta, keys=8)
-    assert (ratio >= 1).all() and (error[-1] > 2 * error[0])
-    if dtype == torch.float32:
-        assert ratio.max() < 5  # the bound is no idle one
+    """By other steps than that of the record, which keeps the least ratio of its own."""
+    assert (moving.moved(dtype, steps=200, delta=delta, keys=8).ratio >= 1).all()
 
 
 @pytest.mark.parametrize("dtype", HALVES)
@@ -52,7 +50,7 @@ def test_pairs_of_slow_planes_in_one_binade_stand(dtype):
     """All of them, by every move as far as the theorem has it, and none farther on."""
     u = torch.finfo(dtype).eps / 2
     rotary = RotaryEmbedding(128)
-    k = rotary.rotate(torch.randn(1, 1, 500, 128, dtype=torch.float64).to(dtype), offset=77)
+    k = rotary.rotate(normal((1, 1, 500, 128), 0, dtype), offset=77)
     moves, one = rotary.shift(k, -1) == k, k.abs().frexp()
     inside = one.mantissa != 0.5  # no power of two
     both = (inside & moves, inside, one.exponent)
@@ -65,32 +63,24 @@ def test_pairs_of_slow_planes_in_one_binade_stand(dtype):
 
 
 def test_the_record_is_this_programs():
+    """Up to 1,000 of its 4,000 moves are made again."""
     assert moving.committed() == COMMITTED
     assert layout(COMMITTED) + "\n" == moving.RESULT.read_text(encoding="utf-8")
     assert [COMMITTED[name] for name in ("steps", "keys", "delta")] == [4000, 32, -1]
     for dtype in moving.DTYPES:
-        found = COMMITTED[str(dtype).removeprefix("torch.")]
-        assert found["least_ratio"] >= 1
-        error = moving.moved(dtype, steps=10).error
-        for s in (1, 10):
-            assert found["error"][str(s)] == pytest.approx(float(error[s - 1]), rel=0.02)
-    assert COMMITTED["float32"]["largest_ratio"] < 5
-    assert 0.5 < COMMITTED["bfloat16"]["error"]["1000"] < 1
+        record = COMMITTED[str(dtype).removeprefix("torch.")]
+        error, ratio = moving.moved(dtype, steps=1000)
+        for s in (1, 10, 100, 1000):
+            assert float(error[s - 1]) == pytest.approx(record["error"][str(s)], rel=0.02)
+        assert ratio.min() >= record["least_ratio"] * 0.98 >= 0.98
+    assert COMMITTED["float32"]["largest_ratio"] < 5  # the bound is no idle one
 
 
 def test_the_program_writes_what_it_measured(tmp_path, monkeypatch):
-    monkeypatch.setattr(moving, "STEPS", 4)
     short = moving.moved
     monkeypatch.setattr(moving, "moved", lambda dtype: short(dtype, steps=1000, keys=1))
+    monkeypatch.setattr(moving, "STEPS", 1000)
     moving.main(tmp_path / "moving.json")
     written = json.loads((tmp_path / "moving.json").read_text(encoding="utf-8"))
-    assert set(written) == set(COMMITTED) and written["float32"]["least_ratio"] >= 1
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("dtype", moving.DTYPES)
-def test_the_whole_record_comes_out_again(dtype):
-    error, ratio = moving.moved(dtype)
-    found = COMMITTED[str(dtype).removeprefix("torch.")]
-    assert ratio.min() >= 1
-    assert float(error[-1]) == pytest.approx(found["error"]["4000"], rel=0.1)
+    assert set(written) == set(COMMITTED) and written["steps"] == 1000
+    assert written["float32"]["least_ratio"] >= 1

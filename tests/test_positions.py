@@ -38,23 +38,27 @@ def padded(*values, **options):
     return lambda: left_padded_position_ids(torch.tensor(values, **options))
 
 
-BAD = {
-    "floats": (cumulative(0.0, 3.0), TypeError, "float32.*int"),
-    "two axes": (cumulative([0, 3]), ValueError, r"shape \[1, 2\] begins with \[0\].*one row"),
-    "empty": (cumulative(dtype=torch.long), ValueError, r"shape \[0\] begins with \[\]; it must"),
-    "no zero": (cumulative(3, 5), ValueError, r"begins with \[3\].*starts with 0.*put a 0"),
-    "lengths": (cumulative(0, 5, 3), ValueError, r"shape \[3\] falls after index 1;.*cumsum"),
-    "many": (cumulative(*range(1, 1000)), ValueError, r"shape \[999\] begins with \[1\]"),
-    "mask floats": (padded([0.0, 1.0]), TypeError, "float32.*int"),
-    "mask of one axis": (padded(0, 1), ValueError, r"shape \[2\] is not \[B, S\]"),
-    "mask of ids": (padded([0, 1, 2]), ValueError, "holds 2.*0 for padding"),
-    "right padding": (padded([1, 1, 0]), ValueError, "a 0 after a 1.*leave position_ids out"),
+WRONG = {
+    "floats": (cumulative(0.0, 3.0), TypeError, "float32"),
+    "two axes": (cumulative([0, 3]), ValueError, r"\[1, 2\]"),
+    "empty": (cumulative(dtype=torch.long), ValueError, r"\[0\]"),
+    "no zero": (cumulative(3, 5), ValueError, r"\[3\].* 0"),
+    "lengths": (cumulative(0, 5, 3), ValueError, r"\[3\].*index 1.*cumsum"),
+    "mask floats": (padded([0.0, 1.0]), TypeError, "float32"),
+    "mask of one axis": (padded(0, 1), ValueError, r"\[2\].*\[B, S\]"),
+    "mask of ids": (padded([0, 1, 2]), ValueError, "holds 2"),
+    "right padding": (padded([1, 1, 0]), ValueError, "0 after a 1"),
 }
 
 
-@pytest.mark.parametrize("case", BAD)
-def test_bad_calls(case):
-    call, kind, message = BAD[case]
-    with pytest.raises(kind, match=message) as caught:
+@pytest.mark.parametrize("case", WRONG)
+def test_a_wrong_argument_is_an_error(case):
+    call, kind, names = WRONG[case]
+    with pytest.raises(kind, match=names):
         call()
+
+
+def test_the_message_for_many_values_is_short():
+    with pytest.raises(ValueError, match=r"\[999\].*\[1\]") as caught:
+        cumulative_position_ids(torch.arange(1, 1000))
     assert len(str(caught.value)) < 300
