@@ -228,17 +228,6 @@ def test_it_stops_when_its_minutes_are_over_and_goes_on_from_there(command, monk
     assert done == ["bench: b", "decoding: 1", "tile: a"] and list(records()) == ["X"]
 
 
-def test_parts_of_two_versions_are_no_one_record(command, monkeypatch, capsys):
-    run, _ = command
-    now = iter([0.0, 1.0, 700.0])
-    monkeypatch.setattr(program.time, "monotonic", lambda: next(now))
-    run()
-    monkeypatch.setattr(program.time, "monotonic", lambda: 0.0)
-    monkeypatch.setattr(program, "sources", lambda: "another")
-    assert run()[1][0] == "bench: a"
-    assert "gpu-x.partial.json" in capsys.readouterr().err
-
-
 def test_on_a_lost_device_nothing_begins(command, monkeypatch, capsys):
     """The job that lost it is written down, so that the next start goes past it."""
     _, path = command
