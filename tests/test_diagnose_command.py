@@ -1,9 +1,11 @@
-"""`python -m rope.diagnose`: what it prints, and its exit status."""
+"""Test what `python -m rope.diagnose` prints, and its exit status."""
 
 import json
 
 import pytest
+import torch
 
+import rope
 from rope.config import example
 from rope.diagnose.__main__ import main
 
@@ -22,16 +24,17 @@ def config(tmp_path):
 
 def test_a_function_is_probed(capsys, config):
     assert main([RIGHT, "--head-dim", "64"]) == 0
-    assert capsys.readouterr().out.startswith("no fault found (probed in float64 up to")
+    out = capsys.readouterr().out
+    assert "float64" in out and "131071" in out and "base 10000" in out
     assert main([WRONG, "--head-dim", "64", "--heads", "2", "2", "--length", "4096"]) == 1
     out = capsys.readouterr().out
-    assert out.startswith("not right (probed in float64 up to position 4095)")
-    assert "fault frequencies: Plane 0 of the query turns by 2 a position, and" in out
+    assert "4095" in out and "fault frequencies" in out and "query turns by 2 " in out
     expected = config(example("llama-3.1-8b") | {"head_dim": 64})
     assert main([RIGHT, "--head-dim", "64", "--expected", expected, "--json"]) == 1
     report = json.loads(capsys.readouterr().out)
     assert [finding["code"] for finding in report["findings"]] == ["frequencies"]
-    assert report["query"]["layout"] == "half" and len(report["query"]["inv_freq"]) == 32
+    query, theta = report["query"], rope.inverse_frequencies(64)
+    assert query["layout"] == "half" and query["inv_freq"] == pytest.approx(theta.tolist())
 
 
 def test_a_cache_makes_what_follows_the_length_a_fault(capsys):
@@ -43,16 +46,19 @@ def test_a_cache_makes_what_follows_the_length_a_fault(capsys):
 
 def test_a_configuration_is_explained(capsys, config):
     path = config(example("llama-3.1-8b"))
-    for length, planes in (([], "131072: 39"), (["--length", "8192"], "8192: 32")):
-        assert main([path, *length]) == 0
-        assert f"planes that finish a turn within {planes} of 64" in capsys.readouterr().out
+    theta = rope.RotaryEmbedding.from_config(path).inv_freq
+    for arguments, length in (([], 131072), (["--length", "8192"], 8192)):
+        assert main([path, *arguments]) == 0
+        turned = int((theta * length >= 2 * torch.pi).sum())
+        assert f"{length}: {turned} of 64" in capsys.readouterr().out
     assert main([path, "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     settings = report["settings"]["all layers"]
     assert settings["base"] == 5e5 and settings["extension"]["name"] == "llama3"
     assert [finding["code"] for finding in report["findings"]] == ["moved-base"]
     assert main([config(example("llama-3.1-8b") | {"rope_scaling": {"factor": 8.0}})]) == 1
-    assert "fault configuration: 'factor' is no parameter" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "fault configuration" in out and "'factor'" in out
 
 
 def test_layer_types_are_explained_one_by_one(capsys, config):
@@ -66,14 +72,14 @@ def test_layer_types_are_explained_one_by_one(capsys, config):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "name"),
     [
-        ([RIGHT], "--head-dim is missing"),
-        (["config.json", "--expected", "config.json"], "--expected is for a function"),
-        (["nothing.there:rotate", "--head-dim", "64"], "No module named 'nothing'"),
-        (["rope:nothing", "--head-dim", "64"], "no attribute 'nothing'"),
+        ([RIGHT], "--head-dim"),
+        (["config.json", "--expected", "config.json"], "--expected"),
+        (["nothing.there:rotate", "--head-dim", "64"], "'nothing'"),
+        (["rope:nothing", "--head-dim", "64"], "'nothing'"),
     ],
 )
-def test_what_can_be_neither_called_nor_read(arguments, words, capsys):
+def test_what_can_be_neither_called_nor_read(arguments, name, capsys):
     assert main(arguments) == 2
-    assert words in capsys.readouterr().err
+    assert name in capsys.readouterr().err

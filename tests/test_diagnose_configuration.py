@@ -1,14 +1,14 @@
-"""Dangers in configurations: none in real ones, each one planted, and what transformers does."""
+"""Test the dangers of configurations: none in real ones, each planted, and transformers' code."""
 
 import copy
 import importlib
-import re
 from dataclasses import replace
 
 import pytest
 import test_config_models as models
 import torch
 from strategies import LLAMA
+from test_diagnose import words
 
 import rope
 from rope.config import EXAMPLES, example, rotary_settings
@@ -17,21 +17,28 @@ from rope.diagnose import DANGERS, diagnose_configuration
 OLD = example("llama-3.1-8b")
 QWEN = example("qwen2.5-7b-yarn")
 PLAIN = LLAMA | {"num_hidden_layers": 8}
+
+
+def without(config, key):
+    return {name: value for name, value in config.items() if name != key}
+
+
+BASELESS = without(PLAIN, "rope_theta")
 SMOL = PLAIN | {"model_type": "smollm3"}
 YARN = {"rope_type": "yarn", "factor": 16.0, "original_max_position_embeddings": 4096}
 LONG = PLAIN | {"head_dim": 64, "max_position_embeddings": 65536, "rope_scaling": YARN}
+UNTRAINED = without(YARN, "original_max_position_embeddings")
 NEW = {"rope_type": "default", "rope_theta": 5e5}
+TWO_HOLDERS = without(OLD, "rope_theta") | {"rope_parameters": {"rope_theta": 5e5}}
 TWO = {
     "full_attention": NEW | YARN,
     "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
 }
 QWEN_35 = {"model_type": "qwen3_5_text", "head_dim": 64, "max_position_embeddings": 2048}
 SECTIONS = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [3, 3, 2]}
-PARTIAL = SECTIONS | {"mrope_section": [2, 1, 1], "partial_rotary_factor": 0.5}
-
-
-def without(config, key):
-    return {name: value for name, value in config.items() if name != key}
+SHARE = {"partial_rotary_factor": 0.5}
+PARTIAL = SECTIONS | {"mrope_section": [2, 1, 1]} | SHARE
+M_ROPE = {"model_type": "qwen2_vl_text", "rope_parameters": PARTIAL}
 
 
 def yarn(**changed):
@@ -65,67 +72,40 @@ def test_plain_ones_have_nothing(config):
     assert not set(found(config)) - {"unrotated-layers"}
 
 
+# A configuration with a danger, its code, and numbers and names that the sentence must have.
 PLANTED = [
-    ("configuration", PLAIN | {"rope_scaling": {"factor": 8.0}}, "'factor' is no parameter of"),
-    ("ignored-key", PLAIN | {"partial_rotary_factor": 0.5}, r"0.5: dim is 16, not 8"),
-    ("ignored-key", PLAIN | {"rotary_dim": 8}, r"no code of llama .* rotary_dim = 8: dim is 16"),
+    (PLAIN | {"rope_scaling": {"factor": 8.0}}, "configuration", "factor"),
+    (PLAIN | {"partial_rotary_factor": 0.5}, "ignored-key", "partial_rotary_factor 0.5 dim 16 8"),
+    (PLAIN | {"rotary_dim": 8}, "ignored-key", "llama rotary_dim dim 16 8"),
+    (PLAIN | {"rope_parameters": NEW | SHARE, "rope_theta": 5e5}, "ignored-key", "dim 16 8"),
+    (PLAIN | {"no_rope_layers": [1, 1, 1, 0] * 2}, "ignored-key", "no_rope_layers 3 7"),
+    (PLAIN | M_ROPE, "ignored-key", "partial_rotary_factor 0.5 mrope_section 2 1 4"),
+    (TWO_HOLDERS, "two-holders", "rope_theta"),
     (
-        "ignored-key",
-        PLAIN | {"rope_parameters": NEW | {"partial_rotary_factor": 0.5}, "rope_theta": 5e5},
-        "dim",
-    ),
-    (
-        "ignored-key",
-        PLAIN | {"no_rope_layers": [1, 1, 1, 0] * 2},
-        "true in all layers, not false in 3, 7",
-    ),
-    (
-        "ignored-key",
-        PLAIN | {"model_type": "qwen2_vl_text"} | {"rope_parameters": PARTIAL},
-        "partial_rotary_factor = 0.5: without it, mrope_section is .2, 1, 1., 4 planes",
-    ),
-    (
-        "two-holders",
-        without(OLD, "rope_theta") | {"rope_parameters": {"rope_theta": 5e5}},
-        "drops rope_theta of",
-    ),
-    (
+        BASELESS | {"rope_parameters": {"full_attention": NEW}},
         "nested-parameters",
-        without(PLAIN, "rope_theta") | {"rope_parameters": {"full_attention": NEW}},
-        "full_att",
+        "full_attention",
     ),
-    ("no-rope-reversed", SMOL | {"no_rope_layers": [0, 0, 0, 1] * 2}, "interval 4: 2 of 8 layers"),
-    ("no-rope-flags", SMOL | {"no_rope_layers": [1, 1, 0, 1] * 2}, "these do not: 2, 6"),
-    ("unrotated-layers", SMOL, "have rotated all: 3, 7"),
-    ("moved-base", PLAIN | {"rope_theta": 5e5}, "500000 is rope_theta at the top"),
-    ("moved-base", without(PLAIN, "rope_theta") | {"rope_parameters": NEW}, "in rope_parameters"),
+    (SMOL | {"no_rope_layers": [0, 0, 0, 1] * 2}, "no-rope-reversed", "4 2 8"),
+    (SMOL | {"no_rope_layers": [1, 1, 0, 1] * 2}, "no-rope-flags", "2 6"),
+    (SMOL, "unrotated-layers", "3 7"),
+    (PLAIN | {"rope_theta": 5e5}, "moved-base", "500000 top"),
+    (BASELESS | {"rope_parameters": NEW}, "moved-base", "500000 rope_parameters"),
+    (PLAIN | {"rope_parameters": NEW, "rope_theta": 5e5}, "moved-base", "top rope_parameters"),
+    (LONG | {"rope_scaling": UNTRAINED}, "trained-length", "65536"),
+    (yarn(factor=8.0), "lengths", "8 32768 4096 65536"),
+    (OLD | {"max_position_embeddings": 4096}, "lengths", "8 65536 8192 4096"),
+    (yarn(mscale=1.0, mscale_all_dim=1.0), "mscale", "1.0 1 1.27726"),
+    (yarn(mscale=0.707), "mscale-alone", "mscale"),
+    (yarn(attention_factor=1.0), "attention-factor", "1 1.27726"),
     (
-        "moved-base",
-        PLAIN | {"rope_parameters": NEW, "rope_theta": 5e5},
-        "top and in rope_parameters",
-    ),
-    (
-        "trained-length",
-        LONG | {"rope_scaling": without(YARN, "original_max_position_embeddings")},
-        "65536, stands",
-    ),
-    ("lengths", yarn(factor=8.0), "factor 8 makes 32768 of the trained 4096, not the 65536"),
-    ("lengths", OLD | {"max_position_embeddings": 4096}, "trained 8192, not the 4096"),
-    ("mscale", yarn(mscale=1.0, mscale_all_dim=1.0), "take 1, or 1.27726 unread"),
-    ("mscale-alone", yarn(mscale=0.707), "only mscale is given"),
-    ("attention-factor", yarn(attention_factor=1.0), "is 1, and .* take 1.27726"),
-    (
-        "partial-mrope",
         QWEN_35 | {"rope_parameters": SECTIONS | {"partial_rotary_factor": 0.25}},
-        "of 64 .* 16",
+        "partial-mrope",
+        "64 16",
     ),
-    (
-        "length-dependent",
-        PLAIN | {"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}},
-        "beyond 256",
-    ),
+    (PLAIN | {"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}, "length-dependent", "256"),
 ]
-GEMMA = without(PLAIN, "rope_theta") | {
+GEMMA = BASELESS | {
     "model_type": "gemma3_text",
     "head_dim": 64,
     "max_position_embeddings": 65536,
@@ -134,13 +114,11 @@ GEMMA = without(PLAIN, "rope_theta") | {
 }
 
 
-@pytest.mark.parametrize(
-    ("code", "config", "words"), PLANTED, ids=[f"{i}-{each[0]}" for i, each in enumerate(PLANTED)]
-)
-def test_a_planted_danger_is_named(code, config, words):
+@pytest.mark.parametrize(("config", "code", "told"), PLANTED)
+def test_a_planted_danger_is_named(config, code, told):
     report = diagnose_configuration(config)
     (each,) = [each for each in report.findings if each.code == code]
-    assert re.search(words, each.sentence), each.sentence
+    assert set(told.split()) <= words(each), each.sentence
     assert each.severity == DANGERS[code].severity and each.remedy and each.source
     assert report.ok == all(one.severity == "note" for one in report.findings)
 
@@ -149,19 +127,19 @@ def test_dangers_that_depend_on_the_layer_type():
     pytest.importorskip("transformers")
     codes = found(GEMMA)
     assert set(codes) == {"layer-types", "truncate-nested", "moved-base"}
-    assert "full_attention base 500000, yarn; sliding_attention base 10000, default" in str(
-        codes["layer-types"]
-    )
+    spectra = {"full_attention", "500000", "yarn", "sliding_attention", "10000", "default"}
+    assert spectra <= words(codes["layer-types"])
+    assert "full_attention" in words(codes["truncate-nested"])
     assert not found(GEMMA, layer_type="sliding_attention")
 
 
 def test_the_length_in_use_is_held_against_the_reach():
     assert "beyond-reach" not in found(QWEN, length=131072)  # 4 times the trained 32768
-    assert "131073 is beyond the 131072" in found(QWEN, length=131073)["beyond-reach"].sentence
+    assert {"131073", "131072"} <= words(found(QWEN, length=131073)["beyond-reach"])
 
 
 def test_every_danger_is_planted():
-    planted = {code for code, *_ in PLANTED} | {"truncate-nested", "layer-types", "beyond-reach"}
+    planted = {code for _, code, _ in PLANTED} | {"truncate-nested", "layer-types", "beyond-reach"}
     assert planted == set(DANGERS)
 
 
@@ -178,7 +156,7 @@ def built(config):
 
 def test_version_5_has_no_rope_theta_and_scaling_replaces_parameters():
     assert not hasattr(built(PLAIN | {"rope_theta": 5e5}), "rope_theta")
-    config = built(without(OLD, "rope_theta") | {"rope_parameters": {"rope_theta": 5e5}})
+    config = built(TWO_HOLDERS)
     assert config.rope_parameters["rope_theta"] == 10000.0
     assert (
         built(OLD | {"rope_parameters": {"rope_theta": 5e5}}).rope_parameters["rope_theta"] == 5e5
@@ -186,7 +164,7 @@ def test_version_5_has_no_rope_theta_and_scaling_replaces_parameters():
 
 
 def test_a_class_without_layer_types_takes_base_10000():
-    config = built(without(PLAIN, "rope_theta") | {"rope_parameters": {"full_attention": NEW}})
+    config = built(BASELESS | {"rope_parameters": {"full_attention": NEW}})
     assert config.rope_parameters["rope_theta"] == 10000.0
 
 
@@ -196,7 +174,7 @@ def test_yarn_in_transformers():
     _, plain = frequencies(built(LONG), "cpu")
     assert frequencies(built(yarn(mscale=0.707)), "cpu")[1] == plain
     assert frequencies(built(yarn(mscale=1.0, mscale_all_dim=1.0)), "cpu")[1] == 1.0 != plain
-    config = built(LONG | {"rope_scaling": without(YARN, "original_max_position_embeddings")})
+    config = built(LONG | {"rope_scaling": UNTRAINED})
     assert config.rope_parameters["original_max_position_embeddings"] == 65536
     theirs, _ = frequencies(built(GEMMA), "cpu", layer_type="full_attention")
     settings = rotary_settings(GEMMA, layer_type="full_attention")
@@ -213,11 +191,8 @@ def test_flags_of_layers_in_transformers():
     assert rotates == [True, True, False, True]
 
 
-MODELS = ["llama", "qwen2", "qwen3", "olmo2", "phi3", "glm4", "stablelm", "minimax_m2"]
-
-
 @pytest.mark.parametrize("key", ["partial_rotary_factor", "rotary_dim"])
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", ["llama", "qwen3", "phi3", "glm4", "stablelm", "minimax_m2"])
 def test_a_key_is_ignored_where_the_model_ignores_it(model, key):
     """The oracle: how many frequencies the model's own module makes, with the key and without."""
     config = PLAIN | {"model_type": model, "head_dim": 16}
@@ -233,7 +208,6 @@ def test_a_key_is_ignored_where_the_model_ignores_it(model, key):
         assert ("ignored-key" in codes) == (with_key == without_key != 4)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("model", models.MODELS)
 def test_no_configuration_of_transformers_has_a_fault(model):
     """As each class writes it with its defaults, completed as its checkpoints are."""

@@ -1,9 +1,8 @@
-"""The corpus: public defects that must be named, and right implementations never accused.
+"""Test `rope.diagnose` on public defects, and on right implementations in transformers.
 
-A file of tests/defects has `rotate`, the faulty rotation as a function of ours for heads 64 wide,
-`EXPECTED`, the code, and perhaps `AGAINST`, the expectation without which nothing would be wrong,
-and `HEADS`, where queries and keys must have as many. The right ones are classes of transformers,
-with their own rotary modules and functions.
+A file in tests/defects has `rotate`, the faulty rotation for heads 64 wide, and `EXPECTED`, the
+code of its finding. It may have `AGAINST`, an expectation without which nothing is wrong, and
+`HEADS`, the number of key heads. The models of transformers use their own modules and functions.
 """
 
 import importlib.util
@@ -13,41 +12,26 @@ from pathlib import Path
 
 import pytest
 import torch
-from test_config_models import annotation, configuration, layer_types, modeling
+from test_config_models import MODELS, annotation, configuration, layer_types, modeling
 
+import rope
 from rope.config import rotary_settings
 from rope.diagnose import diagnose
 
 DEFECTS = sorted((Path(__file__).parent / "defects").glob("*.py"))
-MODELS = """
-    afmoe apertus arcee bamba bitnet chameleon codegen cohere cohere2 deepseek_v2 deepseek_v3
-    diffllama doge dots1 ernie4_5 eurobert exaone4 falcon falcon_h1 gemma gemma2 gemma3_text
-    gemma4_text glm glm4 gpt_neox gpt_neox_japanese gpt_oss gptj granite helium hunyuan_v1_dense
-    jetmoe lfm2 llama llama4_text minicpm3 minimax minimax_m2 ministral3 mistral mistral4 mixtral
-    moonshine_streaming nemotron olmo olmo2 olmo3 persimmon phi phi3 phimoe qwen2 qwen2_5_vl_text
-    qwen2_vl_text qwen3 qwen3_next qwen3_vl_text recurrent_gemma roformer seed_oss smollm3 stablelm
-    starcoder2 youtu zaya
-"""
-YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 4096}
+# One of each kind of module and function; the others are slow.
+SAMPLE = "codegen deepseek_v3 glm llama4_text mimo_v2_flash qwen2_vl_text recurrent_gemma roformer"
+YARN = dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=4096)
+LLAMA3 = dict(low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=8192)
+LONG = dict(short_factor=[1 + 0.01 * j for j in range(64)], original_max_position_embeddings=4096)
 SCALED = {
-    "linear": {"rope_type": "linear", "factor": 4.0},
-    "dynamic": {"rope_type": "dynamic", "factor": 4.0},
+    "linear": dict(rope_type="linear", factor=4.0),
+    "dynamic": dict(rope_type="dynamic", factor=4.0),
     "yarn": YARN,
-    "yarn not truncated": {**YARN, "truncate": False},
-    "llama3": {
-        "rope_type": "llama3",
-        "factor": 8.0,
-        "low_freq_factor": 1.0,
-        "high_freq_factor": 4.0,
-        "original_max_position_embeddings": 8192,
-    },
-    "longrope": {
-        "rope_type": "longrope",
-        "short_factor": [1.0 + 0.01 * j for j in range(64)],
-        "long_factor": [1.0 + 0.5 * j for j in range(64)],
-        "factor": 8.0,
-        "original_max_position_embeddings": 4096,
-    },
+    "yarn not truncated": YARN | dict(truncate=False),
+    "llama3": LLAMA3 | dict(rope_type="llama3", factor=8.0),
+    "longrope": LONG
+    | dict(rope_type="longrope", factor=8.0, long_factor=[1 + 0.5 * j for j in range(64)]),
 }
 
 
@@ -69,17 +53,6 @@ def test_a_public_defect_is_named_by_one_finding(path):
         num_kv_heads=getattr(defect, "HEADS", 2),
     )
     assert [each.code for each in report.findings] == [defect.EXPECTED], report
-
-
-def rotary_module(config, module):
-    kinds = [
-        kind
-        for name, kind in vars(module).items()
-        if name.endswith("RotaryEmbedding")
-        and not name.endswith(("VisionRotaryEmbedding", "DiTRotaryEmbedding"))
-    ]
-    named = [kind for kind in kinds if type(config).__name__ in str(annotation(kind))]
-    return (named or kinds)[0](config=config)
 
 
 def rotation_of(config, layer_type=None):
@@ -107,7 +80,13 @@ def rotation_of(config, layer_type=None):
             return apply(rows, q, q)[0], apply(rows, k, k)[0]
 
         return rotate
-    rotary = rotary_module(config, module)
+    kinds = [
+        each
+        for name, each in vars(module).items()
+        if name.endswith("RotaryEmbedding") and "Vision" not in name
+    ]
+    named = [each for each in kinds if type(config).__name__ in str(annotation(each))]
+    rotary = (named or kinds)[0](config=config)
     takes = inspect.signature(type(rotary).forward).parameters
     arguments = {"layer_type": layer_type} if "layer_type" in takes else {}
 
@@ -132,29 +111,61 @@ def rotation_of(config, layer_type=None):
     return rotate
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("model_type", MODELS.split())
-def test_a_model_of_transformers_is_not_accused(model_type):
+SLOW = [pytest.param(each, marks=pytest.mark.slow) for each in MODELS if each not in SAMPLE.split()]
+
+
+@pytest.mark.parametrize("model_type", [*SAMPLE.split(), *SLOW])
+def test_a_model_of_transformers_has_no_fault(model_type):
     config, facts = configuration(model_type)
     for layer_type in layer_types(facts):
         settings = rotary_settings(facts, layer_type=layer_type)
         rotate = rotation_of(config, layer_type)
         width = settings.head_dim if model_type in ("gptj", "codegen") else settings.dim
         width = 64 if model_type == "roformer" else width
-        report = diagnose(rotate, width)
-        assert report.ok, (layer_type, str(report))
-        report = diagnose(rotate, width, expected=settings)
-        assert report.ok, (layer_type, str(report))
+        for expected in (None, settings):
+            report = diagnose(rotate, width, expected=expected)
+            assert report.ok, (layer_type, str(report))
         assert report.query.rotary_dim == settings.dim
         assert report.query.layout == ("interleaved" if settings.interleaved else "half")
         assert report.query.direction == report.key.direction == 1
 
 
 @pytest.mark.parametrize("scaling", SCALED)
-def test_a_scaled_llama_is_not_accused(scaling):
+def test_a_scaled_llama_has_no_fault(scaling):
     config, _ = configuration("llama")
     config.head_dim = 128
     config.rope_parameters = {"rope_theta": 5e5, **SCALED[scaling]}
     for expected in (None, config):
         report = diagnose(rotation_of(config), 128, expected=expected)
         assert report.ok, str(report)
+
+
+def test_rotary_embedding_torch_has_no_fault():
+    peer = pytest.importorskip("rotary_embedding_torch")
+    theirs = peer.RotaryEmbedding(dim=32)
+
+    def rotate(q, k, ids):
+        freqs = theirs(ids)[:, None]
+        return peer.apply_rotary_emb(freqs, q), peer.apply_rotary_emb(freqs, k)
+
+    for expected in (None, rope.RotaryEmbedding(32, interleaved=True)):
+        report = diagnose(rotate, 64, expected=expected)
+        assert report.ok and not report.findings, str(report)
+        assert (report.query.layout, report.query.rotary_dim) == ("interleaved", 32)
+
+
+def test_rotary_embedding_torch_centered_on_the_text_decays():
+    """Its factors leave float32 at the ends of long texts, and follow the length nearer by."""
+    peer = pytest.importorskip("rotary_embedding_torch")
+    xpos = peer.RotaryEmbedding(dim=32, use_xpos=True)
+
+    def rotate(q, k, ids):
+        freqs, power = xpos(ids)[:, None], (ids - (ids.max() + 1) // 2) / xpos.scale_base
+        scale = (xpos.scale ** power[..., None]).repeat_interleave(2, -1)[:, None]
+        q = peer.apply_rotary_emb(freqs, q, scale=scale)
+        return q, peer.apply_rotary_emb(freqs, k, scale=1 / scale)
+
+    report = diagnose(rotate, 64)
+    assert report.ok and report.query.base == 10000, str(report)
+    codes = [each.code for each in report.findings]
+    assert codes == ["decay", "length-dependent", "reach"]
