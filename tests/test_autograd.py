@@ -2,10 +2,12 @@
 
 import itertools
 import random
+from functools import partial
 
+import numpy as np
 import pytest
 import torch
-from strategies import DTYPES, normal, tables, tolerance
+from strategies import check_refused, normal, tables, tolerance
 from torch.autograd import gradcheck, gradgradcheck
 
 from rope import RotaryEmbedding, rotary_embedding, rotary_embedding_qk
@@ -29,13 +31,11 @@ forms = pytest.mark.parametrize("form", [rotary_embedding, in_place])
 
 @forms
 @flags
-@pytest.mark.parametrize("dim", [2, 4])
-def test_first_and_second_order_both_modes(form, flags, dim):
-    x = normal((2, 1, 2, 4), 0).requires_grad_()
-    cos, sin = tables(9, dim)
+def test_first_and_second_order_both_modes(form, flags):
+    x, (cos, sin) = normal((1, 1, 2, 6), 0).requires_grad_(), tables(9, 4)
 
     def rotate(x):
-        return form(x, cos, sin, IDS[:, :2], **flags)
+        return form(x, cos, sin, IDS[0, 1:], **flags)
 
     assert gradcheck(rotate, x, check_forward_ad=True, check_batched_grad=True)
     # The map is linear: squared, so that the second derivative is not just zero.
@@ -46,17 +46,16 @@ def test_first_and_second_order_both_modes(form, flags, dim):
 @flags
 def test_tables_are_differentiable_too(form, flags):
     """As learned frequencies need it; in place, the old values are kept for it."""
-    x = normal((2, 1, 2, 4), 0).requires_grad_()
-    cos, sin = (table.requires_grad_() for table in tables(6, 2))
+    x = normal((2, 1, 2, 6), 0).requires_grad_()
+    cos, sin = (table.requires_grad_() for table in tables(3, 4))
 
     def rotate(x, cos, sin):
-        return form(x, cos, sin, IDS[:, 1:] % 6, **flags)
+        return form(x, cos, sin, IDS[:, 1:] % 3, **flags)
 
     assert gradcheck(rotate, (x, cos, sin), check_forward_ad=True)
 
 
-@pytest.mark.parametrize("inplace", [False, True])
-@pytest.mark.parametrize("inverse", [False, True])
+@pytest.mark.parametrize(("inplace", "inverse"), [(False, True), (True, False)])
 def test_the_layer_with_an_extension(inplace, inverse):
     rotary = RotaryEmbedding(4, 8, extension=YaRN(4.0, 4))
     q, k = (normal((1, heads, 2, 4), heads).requires_grad_() for heads in (1, 2))
@@ -122,8 +121,8 @@ def test_positions_are_vectorised_and_checked(dtype):
         for i in range(3):
             one = given[i] if in_dims[0] == 0 else given
             assert torch.equal(mapped[i], RotaryEmbedding(6, 64).rotate(one, ids[i]))
-    with pytest.raises(ValueError, match="holds -1"):
-        torch.func.vmap(rotary.rotate)(x, ids - 1 - ids.min())
+    below = ids - 1 - ids.min()
+    check_refused(lambda: torch.func.vmap(rotary.rotate)(x, below), ValueError, "position_ids -1")
 
 
 @pytest.mark.parametrize("learned", [(False, False), (True, False), (False, True)])
@@ -147,46 +146,23 @@ def test_one_of_two_records_gradients(learned):
                 assert torch.equal(gradient, rotary_embedding(expected, *rows, inverse=True))
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@flags
-def test_in_place_gradients_are_those_of_the_other_form(flags, dtype):
-    (cos, sin), upstream = tables(9, 4, torch.float32), normal(SHAPE, 1, dtype)
-    leaf = normal(SHAPE, 0, dtype).requires_grad_()
-    (expected,) = torch.autograd.grad(
-        rotary_embedding(leaf, cos, sin, IDS, **flags), leaf, upstream
-    )
-    (actual,) = torch.autograd.grad(in_place(leaf, cos, sin, IDS, **flags), leaf, upstream)
-    assert torch.equal(actual, expected)
-
-
-@flags
-def test_in_place_returns_x_and_says_that_it_changed(flags):
+def test_in_place_returns_x_and_says_that_it_changed():
     cos, sin = tables(9, 4)
     x = normal(SHAPE, 0)
     version, address = x._version, x.data_ptr()
-    assert rotary_embedding(x, cos, sin, IDS, **flags, inplace=True) is x
+    assert rotary_embedding(x, cos, sin, IDS, inplace=True) is x
     assert x._version > version
     assert x.data_ptr() == address
     view = x.transpose(1, 2)[:, :, :1]  # a view: its base knows too
     version = x._version
-    rotary_embedding(view, *tables(1, 4), **flags, inplace=True)
+    rotary_embedding(view, *tables(1, 4), inplace=True)
     assert x._version > version
 
 
-@flags
-def test_what_autograd_still_needs_is_not_overwritten_in_silence(flags):
-    """The square keeps its input for the backward pass; overwriting it must be an error there."""
-    cos, sin = tables(9, 4)
-    x = normal(SHAPE, 0).requires_grad_() * 1
-    loss = x.square().sum()
-    rotary_embedding(x, cos, sin, IDS, **flags, inplace=True)
-    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
-        loss.backward()
-
-
-@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
-def test_what_is_not_recorded_is_not_overwritten_in_silence_either(mode):
-    """Nothing but the operator itself then tells autograd that q and k have changed."""
+@pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad, torch.inference_mode])
+def test_what_autograd_still_needs_is_not_overwritten_in_silence(mode):
+    """A square keeps its input for the backward pass; where nothing is recorded, nothing but the
+    operator itself tells autograd that q and k have changed."""
     q, k = (normal(SHAPE, seed).requires_grad_() * 1 for seed in (0, 1))
     losses = [x.square().sum() for x in (q, k)]
     with mode():
@@ -217,50 +193,45 @@ def test_what_torch_will_not_write_into_is_refused_before_q_is_changed(name):
 
 
 @forms
-@flags
-def test_backward_leaves_the_gradient_it_is_given_alone(form, flags):
+def test_backward_leaves_the_gradient_it_is_given_alone(form):
     """Twice through one graph, and the gradient that came in is bit for bit what it was."""
     leaf, upstream = normal(SHAPE, 0).requires_grad_(), normal(SHAPE, 1)
     before, version = upstream.clone(), upstream._version
-    out = form(leaf, *tables(9, 4), IDS, **flags)
-    first, second = (
-        torch.autograd.grad(out, leaf, upstream, retain_graph=True)[0] for _ in range(2)
-    )
-    assert torch.equal(first, second)
+    out = form(leaf, *tables(9, 4), IDS)
+    right = rotary_embedding(upstream, *tables(9, 4), IDS, inverse=True)
+    for _ in range(2):
+        (found,) = torch.autograd.grad(out, leaf, upstream, retain_graph=True)
+        assert torch.equal(found, right)
     assert torch.equal(upstream, before)
     assert upstream._version == version
-    expanded = torch.ones((), dtype=torch.float64).expand(SHAPE)  # what sum() sends back
+    ones = torch.ones(SHAPE, dtype=torch.float64)
+    expanded = ones[0, 0, 0, 0].clone().expand(SHAPE)  # what sum() sends back
     (from_sum,) = torch.autograd.grad(out, leaf, expanded, retain_graph=True)
-    assert torch.equal(expanded, torch.ones(SHAPE, dtype=torch.float64))
-    torch.testing.assert_close(from_sum, torch.autograd.grad(out.sum(), leaf)[0], rtol=0, atol=0)
+    assert torch.equal(expanded, ones)
+    assert torch.equal(from_sum, rotary_embedding(ones, *tables(9, 4), IDS, inverse=True))
 
 
 @forms
-@flags
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
-def test_no_activation_is_kept_for_the_backward_pass(form, flags, dtype):
+def test_no_activation_is_kept_for_the_backward_pass(form, dtype):
     """The map is linear with given tables: those alone are saved."""
     kept = []
     x = normal((2, 8, 3, 6), 0, dtype).requires_grad_()
     with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t) or t, lambda t: t):
-        form(x, *tables(9, 4, torch.float32), IDS, **flags)
+        form(x, *tables(9, 4, torch.float32), IDS)
     assert kept
     assert all(t.numel() <= 9 * 4 / 2 for t in kept)  # the tables, or their rows
 
 
 @pytest.mark.parametrize("mode", [torch.inference_mode, torch.no_grad])
-@flags
-def test_without_autograd(mode, flags):
+def test_without_autograd(mode):
     x, (cos, sin) = normal(SHAPE, 0), tables(9, 4)
-    expected, leaf = rotary_embedding(x, cos, sin, IDS, **flags), x.clone().requires_grad_()
+    expected, leaf = rotary_embedding(x, cos, sin, IDS), x.clone().requires_grad_()
     with mode():
-        assert torch.equal(rotary_embedding(x, cos, sin, IDS, **flags), expected)
+        assert torch.equal(rotary_embedding(x, cos, sin, IDS), expected)
         for free in (x * 1, leaf):  # an inference tensor has no version to count
-            assert rotary_embedding(free, cos, sin, IDS, **flags, inplace=True) is free
+            assert rotary_embedding(free, cos, sin, IDS, inplace=True) is free
             assert torch.equal(free, expected)
-        rotary = RotaryEmbedding(4, 2, interleaved=flags["interleaved"])
-        q, _ = rotary(x * 1, x * 1, IDS, inverse=flags["inverse"], inplace=True)
-        torch.testing.assert_close(q, expected, rtol=0, atol=tolerance(torch.float64, 8.0))
 
 
 def test_the_backward_pass_itself_can_be_transformed():
@@ -289,42 +260,34 @@ def test_position_ids_may_change_or_come_from_inference():
 def test_one_memory_given_as_both_is_refused_in_place():
     """Seen through a view, or in another order of the axes, it would be rotated twice."""
     rotary, q = RotaryEmbedding(4), torch.ones(1, 2, 2, 4)
-    part, shifted = q[:, :1], q[:, 1:]
     for k, options in (
         (q, {"tensor_format": "bshd"}),
         (q.view_as(q), {}),
-        (part, {}),
-        (shifted, {}),
+        (q[:, :1], {}),
+        (q[:, 1:], {}),
     ):
-        with pytest.raises(ValueError, match=r"share places.*rotated twice"):
-            rotary(q, k, inplace=True, **options)
-    with pytest.raises(ValueError, match="share places"):
-        rotary(q[0], q[0], inplace=True, tensor_format="thd")
+        check_refused(partial(rotary, q, k, inplace=True, **options), ValueError, "q k k.clone()")
+    packed = partial(rotary, q[0], q[0], inplace=True, tensor_format="thd")
+    check_refused(packed, ValueError, "q k k.clone()")
     assert torch.equal(q, torch.ones_like(q))
 
 
-@pytest.mark.parametrize("cut", ["heads", "third axis", "within a head", "flat"])
+CUTS = {  # of one projection [B, S, 3 * H * D] with H = 2, D = 4: the queries and the keys
+    "heads": ((2, 3, 6, 4), np.s_[:, :, :2], np.s_[:, :, 2:4]),
+    "third axis": ((2, 3, 3, 2, 4), np.s_[:, :, 0], np.s_[:, :, 1]),
+    "within a head": ((2, 3, 2, 12), np.s_[..., :4], np.s_[..., 4:8]),
+}
+
+
+@pytest.mark.parametrize("cut", CUTS)
 def test_slices_of_one_projection_are_apart(cut):
-    fused = normal((2, 3, 24), 0)  # [B, S, 3 * H * D] with H = 2, D = 4
-    rotary, parts = (
-        RotaryEmbedding(4, interleaved=True),
-        {
-            "heads": lambda x: (x.view(2, 3, 6, 4)[:, :, :2], x.view(2, 3, 6, 4)[:, :, 2:4]),
-            "third axis": lambda x: (
-                x.view(2, 3, 3, 2, 4)[:, :, 0],
-                x.view(2, 3, 3, 2, 4)[:, :, 1],
-            ),
-            "within a head": lambda x: (
-                x.view(2, 3, 2, 12)[..., :4],
-                x.view(2, 3, 2, 12)[..., 4:8],
-            ),
-            "flat": lambda x: (x[..., :8].view(2, 3, 2, 4), x[..., 8:16].view(2, 3, 2, 4)),
-        }[cut],
-    )
-    expected = rotary(*parts(fused), tensor_format="bshd")
-    rotary(*parts(fused), tensor_format="bshd", inplace=True)
-    for one, right in zip(parts(fused), expected, strict=True):
-        assert torch.equal(one, right)
+    shape, *slices = CUTS[cut]
+    q, k = (normal((2, 3, 24), 0).view(shape)[at] for at in slices)
+    fused = normal((2, 3, 24), 0).view(shape)
+    rotary = RotaryEmbedding(4, interleaved=True)
+    rotary(*(fused[at] for at in slices), tensor_format="bshd", inplace=True)
+    for at, right in zip(slices, rotary(q, k, tensor_format="bshd"), strict=True):
+        assert torch.equal(fused[at], right)
 
 
 def places(x):
@@ -336,7 +299,7 @@ def places(x):
 def test_a_shared_place_is_refused_in_place_and_nothing_else():
     """Two random slices of one buffer; only where strides differ may caution refuse too much."""
     draw, seen = random.Random(0), {True: 0, False: 0}
-    for _ in range(400):
+    for _ in range(200):
         buffer, axes = torch.ones(4, 3, 4, 4), draw.sample(range(3), 3)
         sizes = [draw.randint(1, size) for size in (4, 3, 4)]
         heads, pair = draw.randrange(3), []
@@ -365,7 +328,7 @@ def test_a_shared_place_is_refused_in_place_and_nothing_else():
         assert (buffer < 0).sum() == turned, axes  # each place once, or none
         assert refused == shared or (unlike and refused), axes
         seen[shared] += 1
-    assert min(seen.values()) > 50
+    assert min(seen.values()) > 25
 
 
 def test_unlike_steps_along_one_head_hide_nothing():
@@ -374,8 +337,7 @@ def test_unlike_steps_along_one_head_hide_nothing():
     q, tail = flat[: 33 * 1024].view(1, 33, 16, 64), flat[32 * 1024 : 33 * 1024]
     thin = tail.view(torch.bfloat16)[: 16 * 64].view(1, 1, 16, 64)
     for k in (tail.view(1, 1, 16, 64), tail.as_strided((1, 1, 16, 64), (7, 7, 64, 1)), thin):
-        with pytest.raises(ValueError, match="share places"):
-            RotaryEmbedding(64)(q, k, inplace=True)
+        check_refused(partial(RotaryEmbedding(64), q, k, inplace=True), ValueError, "q k.clone()")
     assert torch.equal(flat, torch.ones_like(flat))
 
 
@@ -383,6 +345,5 @@ def test_a_refused_key_leaves_no_trace_on_the_query():
     leaf = torch.ones(1, 2, 2, 4, requires_grad=True)
     q, (k, _) = leaf * 1, (leaf * 1).chunk(2, dim=1)
     loss = (q**2).sum()
-    with pytest.raises(ValueError, match="split or chunk"):
-        RotaryEmbedding(4)(q, k, inplace=True)
+    check_refused(partial(RotaryEmbedding(4), q, k, inplace=True), ValueError, "k chunk clone()")
     loss.backward()

@@ -1,10 +1,11 @@
 import math
+from functools import partial
 
 import mpmath
 import numpy as np
 import pytest
 import torch
-from strategies import tolerance
+from strategies import check_refused, tolerance
 
 from rope import inverse_frequencies, reference, rotary_tables
 
@@ -34,8 +35,8 @@ def test_tables_against_mpmath(position, scale):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 def test_tables_are_rounded_once(dtype):
     theta, allowed = inverse_frequencies(8), tolerance(dtype, operations=1.001)
-    exact = rotary_tables(100_000, theta, dtype=torch.float64)
-    for table, wide in zip(rotary_tables(100_000, theta, dtype=dtype), exact, strict=True):
+    exact = rotary_tables(10_000, theta, dtype=torch.float64)
+    for table, wide in zip(rotary_tables(10_000, theta, dtype=dtype), exact, strict=True):
         assert table.dtype == dtype
         torch.testing.assert_close(table.double(), wide, rtol=0, atol=allowed)
 
@@ -59,12 +60,11 @@ def test_negative_positions_turn_back():
     assert torch.equal(back_sin, -sin)
 
 
-@pytest.mark.parametrize("dim", [2, 4, 8, 96, 128, 1024])
-def test_a_base_so_small_that_angles_leave_float64_is_refused(dim):
+@pytest.mark.parametrize("dim", [2, 1024])
+def test_a_base_so_small_that_angles_leave_float64_raises(dim):
     """float64 ends at 2^1024, int64 at 2^63: frequencies up to 2^960 keep every angle finite."""
     last, smallest = torch.tensor([torch.iinfo(torch.int64).max]), 2.0**-960
     tables = rotary_tables(last, inverse_frequencies(dim, smallest))
     assert all(table.isfinite().all() for table in tables)
     for base in (math.nextafter(smallest, 0.0), 5e-324):
-        with pytest.raises(ValueError, match=r"at least 1\.03e-289, or angles leave float64: pass"):
-            inverse_frequencies(dim, base)
+        check_refused(partial(inverse_frequencies, dim, base), ValueError, "base 1.03e-289")

@@ -5,12 +5,24 @@ them in `test_kernels`.
 """
 
 import itertools
+from functools import partial
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import DTYPES, even, normal, positions, quick, seeds, sizes, tables, tolerance
+from strategies import (
+    DTYPES,
+    check_refused,
+    even,
+    normal,
+    positions,
+    quick,
+    seeds,
+    sizes,
+    tables,
+    tolerance,
+)
 
 from rope import (
     RotaryEmbedding,
@@ -18,7 +30,7 @@ from rope import (
     rotary_embedding,
     rotary_embedding_qk,
 )
-from rope.extensions import DynamicNTK, LongRoPE, YaRN
+from rope.extensions import DynamicNTK
 
 layouts = pytest.mark.parametrize("interleaved", [False, True])
 
@@ -106,12 +118,13 @@ def test_the_result_is_rounded_once(dtype):
 
 
 @pytest.mark.parametrize("shared", [(2, 1, 3, 6), (1, 2, 3, 6), (2, 2, 1, 6), (1, 1, 1, 1)])
-def test_memory_that_overlaps_is_refused_in_place(shared):
+def test_memory_that_overlaps_is_not_rotated_in_place(shared):
     x = normal(shared, 0).expand(2, 2, 3, 6)
     before = x.clone()
     for grad in (False, True):
-        with torch.set_grad_enabled(grad), pytest.raises(ValueError, match="place of its own"):
-            rotary_embedding(x, *tables(3, 4), inplace=True)
+        with torch.set_grad_enabled(grad):
+            in_place = partial(rotary_embedding, x, *tables(3, 4), inplace=True)
+            check_refused(in_place, ValueError, f"x {list(x.shape)} x.contiguous()")
     assert torch.equal(x, before)
 
 
@@ -122,12 +135,8 @@ def test_axes_of_one_element_do_not_overlap():
         assert torch.equal(rotary_embedding(storage, *tables(3, 4), inplace=True), expected)
 
 
-RAMP = (1.0, 1.5, 2.0, 3.0)
-EXTENSIONS = (None, YaRN(4.0, 8), DynamicNTK(4.0, 8), LongRoPE(RAMP, RAMP[::-1], 8, factor=4.0))
-
-
 @layouts
-@pytest.mark.parametrize("extension", EXTENSIONS, ids=str)
+@pytest.mark.parametrize("extension", [None, DynamicNTK(4.0, 8)], ids=str)
 def test_empty_axes(extension, interleaved):
     """Any of batch, heads and sequence may be 0; gradients and in place included."""
     rotary = RotaryEmbedding(8, 4, extension=extension, interleaved=interleaved)
@@ -146,18 +155,20 @@ def test_empty_axes(extension, interleaved):
 
 
 @layouts
-@pytest.mark.parametrize("length", [65_536, 131_073])
-def test_sequences_past_the_limit_of_a_grid_axis(length, interleaved):
+def test_sequences_past_the_limit_of_a_grid_axis(interleaved):
     """CUDA's grid.y and grid.z end at 65,535; positions there must not."""
+    length = 131_073
     x = normal((1, 1, 1, 4), 0, torch.float32).expand(1, 1, length, 4)
     rotary = RotaryEmbedding(4, 16, interleaved=interleaved)
     out = rotary.rotate(x)
     assert torch.equal(out, rotary.rotate(x.contiguous(), torch.arange(length)))
-    for at in (0, 65_534, 65_535, length - 1):
-        assert torch.equal(out[:, :, at : at + 1], rotary.rotate(x[:, :, :1], offset=at))
-    norms, wanted = out.double().norm(dim=-1), x.double().norm(dim=-1)
-    atol = tolerance(torch.float32, 2 * float(wanted.max()))
-    torch.testing.assert_close(norms, wanted, rtol=0, atol=atol)
+    where = [0, 65_534, 65_535, 65_536, length - 1]
+    theta = reference.inverse_frequencies(4)
+    right = reference.rotate_matrix(x[0, 0, where], where, theta, interleaved=interleaved)
+    atol = tolerance(torch.float32, 4 * float(x.abs().max()))
+    torch.testing.assert_close(
+        out[0, 0, where].double(), torch.from_numpy(right), rtol=0, atol=atol
+    )
 
 
 @pytest.mark.parametrize("shape", [(65_537, 1, 2, 4), (1, 65_537, 2, 4)])
@@ -168,43 +179,16 @@ def test_many_batches_and_many_heads(shape):
     )
 
 
-HUGE = (4, 64, 70_001, 128)  # 2.3e9 elements; expanded or on meta they take no memory
-
-
-def test_more_elements_than_an_int32_counts_on_meta():
-    q = torch.empty(HUGE, device="meta", dtype=torch.bfloat16)
-    k = torch.empty(HUGE[0], HUGE[2], 8, 128, device="meta", dtype=torch.bfloat16).transpose(1, 2)
-    assert q.numel() > 2**31
-    rotary = RotaryEmbedding(128, 16, device="meta")
-    for out, x in zip(rotary(q, k), (q, k), strict=True):
-        assert (out.shape, out.dtype) == (x.shape, x.dtype)
-    assert rotary(q, k, inplace=True)[0] is q
-    cos, sin = (torch.empty(HUGE[2], 64, device="meta") for _ in range(2))
-    assert rotary_embedding(q, cos, sin, interleaved=True).shape == q.shape
-
-
-def nested(layout):
-    """Sequences of two lengths; the ragged axis of "jagged" has to be the first after the batch."""
-    rows = [normal((length, 3, 8), length, torch.float32) for length in (2, 5)]
-    if layout == torch.strided:
-        return torch.nested.nested_tensor([row.transpose(0, 1) for row in rows])
-    return torch.nested.nested_tensor(rows, layout=layout).transpose(1, 2)
-
-
 UNSTRIDED = {
-    "nested": lambda x: nested(torch.strided),
-    "jagged": lambda x: nested(torch.jagged),
+    "nested": lambda x: torch.nested.nested_tensor([x[0], x[0, :, :2]]),
     "sparse": torch.Tensor.to_sparse,
-    "mkldnn": torch.Tensor.to_mkldnn,
 }
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors is in prototype")
 @pytest.mark.parametrize("kind", UNSTRIDED)
-def test_tensors_without_strides_are_refused(kind):
-    """Nested, sparse and oneDNN tensors: a sentence, never a wrong answer."""
-    if kind == "mkldnn" and not torch.backends.mkldnn.is_available():
-        pytest.skip("this torch has no oneDNN")
+def test_tensors_without_strides_raise(kind):
+    """Nested and sparse tensors raise and give no wrong answer."""
     x = UNSTRIDED[kind](normal((1, 2, 3, 8), 0, torch.float32))
     rotary, (cos, sin) = RotaryEmbedding(8, 16), tables(3, 8)
     for call in (

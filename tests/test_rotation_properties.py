@@ -133,16 +133,6 @@ def test_linear(case, a, b, seed):
 
 
 @quick
-@given(cases())
-def test_a_power_of_two_passes_through_exactly(case):
-    """float16 aside, where halving may meet the subnormal numbers."""
-    x = case.q.float() if case.q.dtype == torch.float16 else case.q
-    assert torch.equal(
-        case.rotary.rotate(4 * x, **case.where), 4 * case.rotary.rotate(x, **case.where)
-    )
-
-
-@quick
 @given(cases(), st.data())
 def test_each_vector_is_rotated_by_itself(case, data):
     """Bit for bit: what else is in the batch, the heads and the sequence does not matter."""
