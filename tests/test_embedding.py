@@ -224,6 +224,24 @@ def test_tables_of_a_checkpoint_are_never_copied(name, strict):
     assert_right(model[1], name)
 
 
+def test_from_pretrained_of_transformers_does_not_write_over_the_tables(tmp_path):
+    """It gives each non-persistent buffer new memory, and leaves what is in there."""
+    transformers = pytest.importorskip("transformers")
+
+    class Model(transformers.PreTrainedModel):
+        config_class = type("Config", (transformers.PretrainedConfig,), {"model_type": "rope_test"})
+
+        def __init__(self, config):
+            super().__init__(config)
+            self.linear, self.rotary = nn.Linear(DIM, DIM), make("none")
+            self.post_init()
+
+    Model(Model.config_class()).save_pretrained(tmp_path)
+    model = Model.from_pretrained(tmp_path, dtype=torch.bfloat16)
+    assert model.linear.weight.dtype == torch.bfloat16
+    assert_right(model.rotary, "none", torch.bfloat16)
+
+
 @extended
 @pytest.mark.parametrize("assign", BOTH)
 def test_built_on_meta_then_loaded(name, assign):
