@@ -60,61 +60,48 @@ def make(name, rows=256, **options):
     return RotaryEmbedding(8, rows, extension=EXTENSIONS[name], **options)
 
 
-@pytest.mark.parametrize(
-    ("name", "where", "interleaved"),
-    [
-        ("none", "offset", True),
-        ("none", "ids", False),
-        ("yarn", "inverse", False),
-        ("longrope", "batched ids", True),
-    ],
-)
-def test_another_length_is_no_other_graph(name, where, interleaved):
-    """One graph for the first call, one for every length and offset; the extension's is fixed."""
-    calls = []
-    for length in LENGTHS:
-        ids = {
-            "ids": torch.arange(length) * 3,
-            "batched ids": torch.arange(2 * length).view(2, length).flip(1),
-        }.get(where)
-        offset = 3 * length + 1 if where == "offset" else 0
-        options = {"seq_len": 200, "inverse": where == "inverse", "offset": offset}
-        calls.append(((*pair(length), ids), options))
-    assert graphs_of(make(name, interleaved=interleaved), calls) <= 2
+ROWS = torch.arange(80).view(2, 40).flip(1)
+FIXED = {"seq_len": 200}
+# The module, its calls (vectors, ids, options), and the graphs that they may need: one for the
+# first call, one for every length and offset; with an extension, for each regime.
+GRAPHS = {
+    "counted": (
+        make("none", interleaved=True),
+        [(n, None, {"offset": 3 * n + 1, "seq_len": 200}) for n in LENGTHS],
+        2,
+    ),
+    "ids": (make("none"), [(n, ROWS[0, :n], FIXED) for n in LENGTHS], 2),
+    "ids, back": (
+        make("yarn"),
+        [(n, ROWS[:, :n].contiguous(), {"inverse": True}) for n in LENGTHS],
+        2,
+    ),
+    "decoding": (make("none"), [(1, None, {"offset": n, **FIXED}) for n in (2, 3, 7, 40)], 2),
+    "decoding, scaled": (
+        make("dynamic"),
+        [(1, None, {"offset": n, **FIXED}) for n in (2, 3, 7, 40)],
+        2,
+    ),
+    "dynamic, given": (make("dynamic"), [(8, None, {"seq_len": n}) for n in (20, 33, 64, 24)], 4),
+    "longrope, given": (make("longrope"), [(8, None, {"seq_len": n}) for n in (20, 33, 64)], 4),
+    "longrope, followed": (make("longrope"), [(n, None, {}) for n in (8, 9, 40)], 3),
+    "longrope, ids": (make("longrope"), [(n, ROWS[:, :n].contiguous(), FIXED) for n in LENGTHS], 2),
+    "too few rows": (make("none", rows=4), [(n, None, FIXED) for n in (8, 40)], 2),
+    "too few scaled rows": (make("dynamic", rows=4), [(n, None, FIXED) for n in (8, 40)], 2),
+}
 
 
-@pytest.mark.parametrize("name", ["none", "dynamic"])
-def test_decoding_step_by_step_is_one_graph(name):
-    """S = 1 and a growing offset, as with a cache whose final length is known."""
-    calls = [(pair(1), {"offset": offset, "seq_len": 200}) for offset in (2, 3, 7, 40)]
-    assert graphs_of(make(name), calls) <= 2
-
-
-@pytest.mark.parametrize("name", ["dynamic", "longrope"])
-def test_a_length_that_changes_the_spectrum_is_compiled_right(name):
-    """seq_len through both regimes; the answer is eager's, the graphs stay few."""
-    calls = [(pair(8), {"seq_len": seq_len}) for seq_len in (20, 33, 64, 24)]
-    # For either regime a graph of a first length and one of all lengths.
-    assert graphs_of(make(name), calls) <= 4
-
-
-def test_the_length_of_the_call_is_followed():
-    """Without ids the length is a shape, so that even unfixed extensions compile."""
-    assert graphs_of(make("longrope"), [(pair(length), {}) for length in (8, 9, 40)]) <= 3
+@pytest.mark.parametrize(("rotary", "calls", "most"), GRAPHS.values(), ids=GRAPHS)
+def test_few_graphs_give_what_eager_gives(rotary, calls, most):
+    """Whatever the length, the offset and the number of rows."""
+    calls = [((*pair(length), ids), options) for length, ids, options in calls]
+    assert graphs_of(rotary, calls, fresh=copy.deepcopy(rotary)) <= most
 
 
 @pytest.mark.parametrize(("name", "dtype"), [("none", torch.float64), ("yarn", torch.bfloat16)])
 def test_other_dtypes(name, dtype):
-    calls = [
-        ((*pair(length, dtype), torch.arange(length) + 7), {"seq_len": 99}) for length in (8, 5)
-    ]
+    calls = [((*pair(n, dtype), ROWS[0, :n]), FIXED) for n in (8, 5)]
     assert graphs_of(make(name), calls) <= 2
-
-
-@pytest.mark.parametrize("name", ["none", "dynamic"])
-def test_tables_too_short_are_made_longer_by_compiled_code(name):
-    calls = [(pair(length), {"seq_len": 200}) for length in (8, 40)]
-    graphs_of(make(name, rows=4), calls, fresh=make(name))
 
 
 def test_seq_len_grows_tables_that_compiled_code_then_need_not():

@@ -130,15 +130,6 @@ def test_rotary_embedding_torch():
         torch.testing.assert_close(ours, theirs.detach(), rtol=0, atol=allowed)
 
 
-def test_a_key_is_the_same_vector_whatever_the_length_of_its_call():
-    """In rotary_embedding_torch its center moves with the length, and cached keys are missed."""
-    k, xpos = normal((1, 1, 1, 8), 0).expand(1, 1, 200, 8), XPos(8, centre=3, interleaved=True)
-    factors = (decay_rates(8) ** (3 / 512)).repeat_interleave(2)  # of position 0, not yet turned
-    for length in (10, 200):
-        first = xpos.rotate_keys(k[:, :, :length])[0, 0, 0]
-        torch.testing.assert_close(first, k[0, 0, 0] * factors, rtol=1e-14, atol=0)
-
-
 def test_tables_are_rounded_once():
     q = normal((1, 1, 64, 8), 0)
     exact = XPos(8, interleaved=True).rotate_queries(q.float().double(), offset=1900)
@@ -188,8 +179,7 @@ Q = torch.ones(1, 2, 3, 8)
 
 def test_the_offset_has_to_be_named_as_in_rotary_embedding():
     """By its place it could be taken for one of the flags, or for a length."""
-    xpos, rope = XPos(8), RotaryEmbedding(8)
-    for rotate in (partial(xpos, Q), partial(rope, Q), xpos.rotate_queries, xpos.rotate_keys):
+    for rotate in (XPos(8).rotate_queries, XPos(8).rotate_keys, partial(XPos(8), Q)):
         with pytest.raises(TypeError, match="positional argument"):
             rotate(Q, None, 4)
 
