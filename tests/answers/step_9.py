@@ -375,3 +375,13 @@ def right_yarn_by_periods(head_dim, base, factor, trained):
     mask = 1 - np.clip((np.arange(head_dim // 2) - low) / (high - low), 0, 1)
     periods = inter * extra / (inter * mask + extra * (1 - mask))
     return [1 / periods, math.sqrt((0.1 * math.log(factor) + 1) ** 2)]
+
+
+def right_yarn_linear_in_the_turns(head_dim, base, factor, trained):
+    """As in the paper, where γ is linear in the turns.
+
+    Part: yarn
+    """
+    theta = float(base) ** (-torch.arange(0, head_dim, 2, dtype=torch.float64) / head_dim)
+    gamma = ((trained * theta / math.tau - 1) / (32 - 1)).clamp(0, 1)
+    return (1 - gamma) * theta / factor + gamma * theta, 0.1 * math.log(factor) + 1
