@@ -267,6 +267,10 @@ def changed_by_hand():
     return model
 
 
+@pytest.mark.skipif(
+    tuple(map(int, torch.__version__.split(".")[:2])) < (2, 7),
+    reason="PyTorch 2.6 cannot compile the models of transformers 5 in one graph",
+)
 @torch.no_grad()
 def test_compiled_one_after_the_other():
     """What a graph made of one model's spectrum must not reach the next, however far it goes."""
