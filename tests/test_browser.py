@@ -1,15 +1,20 @@
-"""The built pages in a real browser, from file:// with no network, wide and narrow."""
+"""The built pages in a real browser, from file:// with no network.
+
+Each page is loaded once and checked for everything in that visit.
+"""
 
 import os
 import re
+from functools import cache
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import numpy as np
 import pytest
 import yaml
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Page, sync_playwright
+from conftest import give_up
+from playwright.sync_api import Page, TimeoutError, sync_playwright
 
 from rope.book.figures.rotation_in_two_dimensions import THETA, K, Q
 from rope.reference import score
@@ -19,15 +24,31 @@ pytestmark = pytest.mark.browser
 ROOT = Path(__file__).parents[1]
 HTML = Path(os.environ.get("ROPE_HTML", ROOT / "_build" / "html")).resolve()
 TOC = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))
-PAGES = [TOC["root"], *(c["file"] for part in TOC["parts"] for c in part["chapters"])]
+CHAPTERS = [TOC["root"], *(c["file"] for part in TOC["parts"] for c in part["chapters"])]
 WIDE, NARROW = 1300, 390
 SMALLEST_TEXT = 8.9  # pixels; the page's own rule is 9, and a browser rounds
+LIMIT = 60_000  # milliseconds until a state that does not come is a failure
+SHIFTS = """
+window.shifted = 0;
+window.shifts = new PerformanceObserver((list) =>
+    list.getEntries().forEach((one) => (shifted += one.value)));
+shifts.observe({ type: 'layout-shift', buffered: true });
+"""
+# Formulas are typeset, and charts drawn for the width that the page has.
 READY = """async () => {
-    if (window.MathJax?.startup?.promise) await MathJax.startup.promise;
+    await window.MathJax?.startup?.promise;
     const charts = [...document.querySelectorAll('.rope-chart')];
-    return charts.every((chart) => chart.dataset.ready);
+    return charts.every((chart) => chart.dataset.ready === chart.dataset.stacked);
 }"""
-# Each line is a fault a reader would see; an empty list is a good page.
+# The page has seen a new width or theme, and no color is still on its way to another.
+SETTLED = """async () => {
+    const frame = () => new Promise(requestAnimationFrame);
+    await frame();
+    await frame();
+    const moves = document.getAnimations().filter((one) =>
+        one instanceof CSSTransition && one.effect.target.checkVisibility()); // not in a closed fold
+    await Promise.allSettled(moves.map((one) => one.finished));
+}"""
 LOOK = """({narrow, smallest}) => {
     const faults = [];
     const article = document.querySelector('article') || document.body;
@@ -71,16 +92,72 @@ LOOK = """({narrow, smallest}) => {
     for (const node of all('.rope-chart input, .rope-play'))
         if (narrow && (node.closest('label') || node).getBoundingClientRect().height < 39.5)
             faults.push('a control too small for a finger');
+    for (const node of all('mjx-container')) {
+        if (node.tabIndex === 0) faults.push('a stop of the Tab key: ' + node.textContent);
+        if (!node.querySelector('mjx-assistive-mml math'))
+            faults.push('not for ears: ' + node.textContent);
+    }
+    for (const node of all('summary[aria-label]')) // its own words are its name
+        faults.push('a fold with another name: ' + node.textContent);
     const over = document.documentElement.scrollWidth - window.innerWidth;
     if (over > 0) faults.push(`the page is ${over} px too wide`);
     return [...new Set(faults)];
 }"""
+# What axe calls critical or serious. Of the texts that share color, size, and background, it
+# measures the contrast of the first; to measure each takes longer than all else.
+AXE = """async (rules) => {
+    const known = new Set();
+    const backdrop = (node) => {
+        if (!node) return '';
+        const { backgroundColor, backgroundImage, opacity } = getComputedStyle(node);
+        const own = [backgroundColor, backgroundImage, opacity].join();
+        return /^rgb\\(.*,none,1$/.test(own) ? own : own + backdrop(node.parentElement);
+    };
+    for (const node of document.body.querySelectorAll('*')) {
+        const text = [...node.childNodes].some((one) => one.nodeType === 3 && one.data.trim());
+        if (!text || !node.checkVisibility()) continue;
+        const { color, fontSize, fontWeight } = getComputedStyle(node);
+        const large = parseFloat(fontSize) >= (fontWeight >= 700 ? 18.6 : 24);
+        const look = [color, large, backdrop(node)].join();
+        node.toggleAttribute('data-first', !known.has(look));
+        known.add(look);
+    }
+    axe.configure({ rules: [{ id: 'color-contrast', selector: '[data-first]' }] });
+    const options = { preload: false, resultTypes: ['violations'] };
+    if (rules) options.runOnly = rules;
+    const { violations } = await axe.run(options);
+    return violations.filter(({ impact }) => ['critical', 'serious'].includes(impact))
+        .flatMap(({ id, nodes }) => nodes.map(({ html }) => `${id}: ${html.slice(0, 200)}`));
+}"""
+OF_COLOR = ["color-contrast", "link-in-text-block"]  # axe's rules that depend on the theme
+# Charts that are missing, and sliders that do not move their chart.
+STILL = """async (charts) => {
+    const boxes = [...document.querySelectorAll('.rope-chart')];
+    const faults = boxes.length === charts ? [] : ['charts are missing'];
+    for (const box of boxes)
+        for (const slider of box.querySelectorAll('input[type="range"]')) {
+            const before = box.querySelector('.rope-drawing svg').innerHTML;
+            slider.value = slider.value === slider.max ? slider.min : slider.max;
+            slider.dispatchEvent(new Event('input', { bubbles: true }));
+            await box.ropeView.runAsync();
+            if (box.querySelector('.rope-drawing svg').innerHTML === before)
+                faults.push(`${slider.name} does not move its chart`);
+        }
+    return faults;
+}"""
+FILLS = """() => {
+    const texts = document.querySelectorAll('.rope-picture text, .rope-drawing text');
+    const fill = (text) => getComputedStyle(text.querySelector('tspan') || text).fill;
+    return [...new Set([...texts].map(fill))];
+}"""
+LINKS = """() => [...document.querySelectorAll('[href], [src]')].map((node) =>
+    new URL(node.getAttribute('href') ?? node.getAttribute('src'), document.baseURI).href)"""
 
 
 @pytest.fixture(scope="module")
 def browser(chromium):
     if not (HTML / "index.html").exists():
-        pytest.fail(f"no built book at {HTML}: run `make book`, or set ROPE_HTML to its folder.")
+        give_up(f"no built book at {HTML}: run `make book`, or set ROPE_HTML to its folder.")
     with sync_playwright() as playwright:
         arguments = ["--no-sandbox", "--disable-gpu"]
         browser = playwright.chromium.launch(executable_path=chromium, args=arguments)
@@ -95,9 +172,11 @@ class Visitor:
     """
 
     def __init__(self, browser, width: int, site: str | None = None, **settings) -> None:
-        size = {"width": width, "height": 844}
+        self.size = {"width": width, "height": 844}
         settings = {"reduced_motion": "reduce"} | settings
-        self.context = browser.new_context(offline=True, viewport=size, **settings)
+        self.context = browser.new_context(offline=True, viewport=self.size, **settings)
+        self.context.set_default_timeout(LIMIT)
+        self.context.add_init_script(SHIFTS)
         self.root = site or HTML.as_uri()
         if site:
             self.context.route(
@@ -121,16 +200,41 @@ class Visitor:
 
     def open(self, name: str, *, wait: bool = True) -> Page:
         self.faults.clear()
+        self.page.set_viewport_size(self.size)
         path, _, query = name.partition("?")
         self.page.goto(f"{self.root}/{path}.html" + (f"?{query}" if query else ""))
         if wait:
-            self.page.wait_for_function(READY, timeout=20_000)
+            self.wait()
         return self.page
+
+    def wait(self) -> None:
+        """Wait until formulas and charts are drawn for the page's width."""
+        self.page.evaluate(SETTLED)
+        try:
+            self.page.wait_for_function(READY)
+        except TimeoutError:
+            self.faults.append("a formula or a chart is not drawn")
+
+    def resize(self, width: int) -> None:
+        self.page.set_viewport_size(self.size | {"width": width})
+        self.wait()
+
+    def theme(self, scheme: str) -> None:
+        self.page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+        self.page.wait_for_function(
+            "scheme => document.documentElement.dataset.theme === scheme", arg=scheme
+        )
+        self.page.evaluate(SETTLED)
+
+    def shifted(self) -> float:
+        """The cumulative layout shift; web.dev calls a page good up to 0.1."""
+        take = "shifts.takeRecords().reduce((sum, one) => sum + one.value, shifted)"
+        return self.page.evaluate(take)
 
 
 @pytest.fixture(scope="module")
 def visitors(browser):
-    """One visitor for each width and colour scheme, made when first asked for."""
+    """One visitor for each width and setting, made when first asked for."""
     made: dict[tuple, Visitor] = {}
 
     def visitor(width: int, **settings) -> Visitor:
@@ -144,43 +248,54 @@ def visitors(browser):
         one.context.close()
 
 
-@pytest.mark.parametrize("width", [WIDE, NARROW])
-@pytest.mark.parametrize("name", PAGES)
-def test_page_is_whole(visitors, name, width):
-    visitor = visitors(width)
+@pytest.mark.parametrize("name", [*CHAPTERS, "genindex", "search"])
+def test_page_is_whole(visitors, name):
+    visitor = visitors(WIDE)
     page = visitor.open(name)
-    narrow = width == NARROW
-    faults = page.evaluate(LOOK, {"narrow": narrow, "smallest": SMALLEST_TEXT})
-    for scheme in ("dark", "light"):
-        page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
-        page.wait_for_function(
-            "scheme => document.documentElement.dataset.theme === scheme", arg=scheme
-        )
+    faults = page.evaluate(LOOK, {"narrow": False, "smallest": SMALLEST_TEXT})
+    if (shifted := visitor.shifted()) >= 0.1:
+        faults.append(f"the page moves by {shifted:.2f} while it loads")
+    faults += lost(page.evaluate(LINKS))
+    page.evaluate(Axe().axe_script)
+    for scheme, rules in (("light", None), ("dark", OF_COLOR)):
+        visitor.theme(scheme)
         faults += [f"{scheme} theme: text in {fill}" for fill in unlike(page, scheme)]
-    if not narrow:  # once for each page: to draw its charts takes longer than to look at them
-        faults += still(page)
+        faults += [f"{scheme} theme: {fault}" for fault in page.evaluate(AXE, rules)]
+    visitor.resize(NARROW)
+    look = page.evaluate(LOOK, {"narrow": True, "smallest": SMALLEST_TEXT})
+    faults += [f"narrow: {fault}" for fault in look]
+    source = (HTML / f"{name}.html").read_text(encoding="utf-8")
+    faults += page.evaluate(STILL, source.count('class="rope-chart"'))
     assert visitor.faults + faults == []
 
 
-def still(page: Page) -> list[str]:
-    """Sliders that do not move their chart; a page must have the charts that its file has."""
-    charts = page.locator(".rope-chart").all()
-    source = (HTML / page.url.partition("/html/")[2]).read_text(encoding="utf-8")
-    found = [] if len(charts) == source.count('class="rope-chart"') else ["charts are missing"]
-    for number, chart in enumerate(charts, 1):
-        for slider in chart.locator('input[type="range"]').all():
-            before = chart.locator(".rope-drawing svg").inner_html()
-            least = slider.input_value() == slider.get_attribute("max")
-            slider.press("Home" if least else "End")
-            page.wait_for_timeout(60)
-            if chart.locator(".rope-drawing svg").inner_html() == before:
-                found.append(f"chart {number}: {slider.get_attribute('name')} does not move it")
+def lost(links: list[str]) -> list[str]:
+    """Links within the book that lead nowhere."""
+    found = []
+    for link in sorted({*links}):
+        place = urlsplit(link)
+        path = Path(unquote(place.path))
+        if place.scheme != "file" or (path.suffix != ".html" and path.is_file()):
+            continue
+        if not path.is_file() or (place.fragment and unquote(place.fragment) not in ids(path)):
+            found.append(f"a link to nowhere: {link}")
     return found
 
 
-def test_the_book_has_charts_that_move():
-    pages = [(HTML / f"{name}.html").read_text(encoding="utf-8") for name in PAGES]
-    assert sum('class="rope-chart"' in page for page in pages) > 5
+@cache
+def ids(path: Path) -> set[str]:
+    return {*re.findall(r'\sid="([^"]*)"', path.read_text(encoding="utf-8"))}
+
+
+def unlike(page: Page, scheme: str) -> list[str]:
+    """Colors of figures' text that is not light on the dark theme or dark on the light one."""
+    found = []
+    for fill in page.evaluate(FILLS):
+        red, green, blue = map(int, re.findall(r"\d+", fill)[:3])
+        brightness = (299 * red + 587 * green + 114 * blue) / 255_000
+        if (brightness > 0.5) != (scheme == "dark"):
+            found.append(fill)
+    return found
 
 
 def test_only_what_is_loaded_is_there(visitors):
@@ -196,112 +311,96 @@ def test_only_what_is_loaded_is_there(visitors):
     assert visitor.faults == []
 
 
-def unlike(page: Page, scheme: str) -> list[str]:
-    """Colours of figures' text that is not light on the dark theme or dark on the light one."""
-    fills = page.evaluate("""() => {
-        const texts = document.querySelectorAll('.rope-picture text, .rope-drawing text');
-        const fill = (text) => getComputedStyle(text.querySelector('tspan') || text).fill;
-        return [...new Set([...texts].map(fill))];
-    }""")
-    found = []
-    for fill in fills:
-        red, green, blue = map(int, re.findall(r"\d+", fill)[:3])
-        brightness = (299 * red + 587 * green + 114 * blue) / 255_000
-        if (brightness > 0.5) != (scheme == "dark"):
-            found.append(fill)
-    return found
+class Chart:
+    """The first chart of a page, moved and read as by its reader."""
+
+    def __init__(self, page: Page) -> None:
+        self.box = page.locator(".rope-chart").first
+        self.play = self.box.locator(".rope-play")
+
+    def move(self, **values: float) -> None:
+        for slider, value in values.items():
+            self.box.locator(f'input[name="{slider}"]').fill(f"{value:g}")
+        self.box.evaluate("async (box) => void (await box.ropeView.runAsync())")
+
+    def value(self, slider: str) -> float:
+        return float(self.box.locator(f'input[name="{slider}"]').input_value())
+
+    def reading(self, name: str) -> str:
+        text = self.box.locator(f".{name}_marks text").text_content()
+        return (text or "").replace("\u2212", "-")
 
 
-def move(page: Page, chart: int, slider: str, value: float) -> None:
-    """Set a chart's slider as a reader's hand does."""
-    control = page.locator(".rope-chart").nth(chart).locator(f'input[name="{slider}"]')
-    control.fill(f"{value:g}")
-    page.wait_for_timeout(60)
-
-
-def reading(page: Page, chart: int, name: str) -> str:
-    """The text of the named mark of a chart."""
-    text = page.locator(".rope-chart").nth(chart).locator(f".{name}_marks text").text_content()
-    return (text or "").replace("\u2212", "-")
-
-
-@pytest.mark.parametrize("width", [WIDE, NARROW])
-def test_score_follows_the_difference_alone(visitors, width, subtests):
-    visitor = visitors(width)
-    page = visitor.open(TOC["root"])
-    q, k = np.array(Q), np.array(K)
-    for m, n, shift in [(4, 9, 0), (4, 9, 21), (30, 3, 0), (30, 3, 2)]:
-        with subtests.test(m=m, n=n, shift=shift):
-            for slider, value in (("m", m), ("n", n), ("shift", shift)):
-                move(page, 0, slider, value)
-            expected = score(q, k, m, n, np.array([THETA]))
-            assert reading(page, 0, "score") == f"q · k = {expected:.3f}"
-            where = f"q at {m + shift}, k at {n + shift}, n - m = {n - m}"
-            assert reading(page, 0, "positions") == where
-    assert visitor.faults == []
-
-
-def test_play_moves_and_stops(visitors):
-    page = visitors(WIDE).open(TOC["root"])
-    button = page.locator(".rope-play").first
-    shift = page.locator('.rope-chart input[name="shift"]').first
-    before, start = reading(page, 0, "score"), shift.input_value()
-    button.click()
-    page.wait_for_function(
-        "start => document.querySelector('.rope-chart input[name=shift]').value !== start",
-        arg=start,
-        timeout=5_000,
-    )
-    assert reading(page, 0, "score") == before
-    button.click()
-    stopped = shift.input_value()
-    page.wait_for_timeout(900)
-    assert shift.input_value() == stopped
-
-
-def test_turning_a_phone_keeps_what_was_set(visitors):
+def test_score_follows_the_difference_alone(visitors, subtests):
+    """Wide and narrow; to turn a phone keeps what was set."""
     visitor = visitors(WIDE)
-    page = visitor.open(TOC["root"])
-    for slider, value in (("m", 4), ("n", 9), ("shift", 21)):
-        move(page, 0, slider, value)
-    before = reading(page, 0, "positions")
-    for width, stacked in ((NARROW, "true"), (WIDE, "false")):
-        page.set_viewport_size({"width": width, "height": 844})
-        page.locator(f'.rope-chart[data-stacked="{stacked}"] input[name="shift"]').wait_for()
-        assert reading(page, 0, "positions") == before == "q at 25, k at 30, n - m = 5"
-        assert page.locator('.rope-chart input[name="m"]').first.input_value() == "4"
-        assert "Play" in page.locator(".rope-play").first.inner_text()
-    page.locator(".rope-play").first.click()
-    page.set_viewport_size({"width": NARROW, "height": 844})
-    page.locator('.rope-chart[data-stacked="true"] .rope-play').wait_for()
-    assert "Pause" in page.locator(".rope-play").first.inner_text()
+    chart = Chart(visitor.open(TOC["root"]))
+    q, k = np.array(Q), np.array(K)
+    for width, turned in ((WIDE, NARROW), (NARROW, WIDE)):
+        for m, n, shift in [(30, 3, 0), (30, 3, 2), (4, 9, 0), (4, 9, 21)]:
+            with subtests.test(width=width, m=m, n=n, shift=shift):
+                chart.move(m=m, n=n, shift=shift)
+                expected = score(q, k, m, n, np.array([THETA]))
+                assert chart.reading("score") == f"q · k = {expected:.3f}"
+                where = f"q at {m + shift}, k at {n + shift}, n - m = {n - m}"
+                assert chart.reading("positions") == where
+        visitor.resize(turned)
+        assert chart.reading("positions") == "q at 25, k at 30, n - m = 5"
+        assert (chart.value("m"), chart.value("n"), chart.value("shift")) == (4, 9, 21)
+        assert "Play" in chart.play.inner_text()
     assert visitor.faults == []
 
 
-def first_result(page):
+def test_play_moves_by_the_clock_and_stops(browser):
+    visitor = Visitor(browser, WIDE)
+    visitor.page.clock.install()
+    page = visitor.open(TOC["root"])
+    chart = Chart(page)
+    spec = chart.box.locator("script").first.evaluate("node => JSON.parse(node.textContent)")
+    play = spec["usermeta"]["play"]
+    before, start = chart.reading("score"), chart.value("shift")
+    page.clock.pause_at(page.evaluate("Date.now() + 1000"))
+    chart.play.click()
+    page.clock.run_for(1000)
+    moved = (play["max"] - play.get("min", 0)) / play["seconds"]
+    assert chart.value("shift") == pytest.approx(start + moved, abs=play.get("step", 0.5))
+    assert chart.reading("score") == before
+    chart.play.click()
+    stopped = chart.value("shift")
+    page.clock.run_for(1000)
+    assert chart.value("shift") == stopped
+    chart.play.click()
+    page.clock.resume()
+    visitor.resize(NARROW)
+    assert "Pause" in chart.play.inner_text(), "a turned phone goes on"
+    assert visitor.faults == []
+    visitor.context.close()
+
+
+def first_result(page: Page):
     """Once the search has ended: its last word, a line above them, moves the results down."""
-    page.locator(".search-summary").filter(has_text="finished").wait_for(timeout=20_000)
-    return page.locator("#search-results a").first
+    page.locator(".search-summary").last.filter(has_text="finished").wait_for()
+    return page.locator("#search-results ul.search").last.locator("a").first
 
 
-def test_search_finds_a_page(visitors):
+def test_search_leads_to_the_place(visitors):
     visitor = visitors(WIDE)
     page = visitor.open(TOC["root"])
     page.keyboard.press("Control+k")
-    page.locator('input[type="search"]:visible').first.fill("rotation")
+    page.locator('input[type="search"]:visible').first.fill("why is V not rotated")
     page.keyboard.press("Enter")
-    page.wait_for_url("**/search.html?q=rotation*")
-    link = first_result(page)
-    link.click()
-    page.wait_for_url("**/chapters/*.html*")
-    assert "rotation" in page.locator("article").inner_text().lower()
+    page.wait_for_url("**/search.html?q=why*")
+    first_result(page).click()
+    page.wait_for_url("**/chapters/questions.html#why-is-v-not-rotated")
+    visitor.wait()
+    assert page.locator("#why-is-v-not-rotated").bounding_box()["y"] < 300
     assert visitor.faults == []
 
 
-@pytest.mark.parametrize(
-    ("query", "first"),
-    [
-        ("why is V not rotated", "questions.html#why-is-v-not-rotated"),
+def test_search_finds_the_place_first(visitors, subtests):
+    visitor = visitors(WIDE)
+    page = visitor.open("search")
+    for query, first in [
         ("left padding", "rotary_attention.html#padding-on-the-left"),
         ("is_neox_style", "notation.html#also-called"),
         ("GPT-NeoX layout", "notation.html#also-called"),
@@ -311,55 +410,33 @@ def test_search_finds_a_page(visitors):
         ("windows", "#"),
         ("KV cache", "#"),
         ("llama 3", "#"),
-    ],
-)
-def test_search_finds_the_place_first(visitors, query, first):
-    visitor = visitors(WIDE)
-    page = visitor.open(f"search?q={query}")
-    link = first_result(page)
-    assert first in link.get_attribute("href")
-    link.click()
-    page.wait_for_url("**/chapters/*.html*")
-    if place := page.url.partition("#")[2]:
-        assert page.locator(f"[id='{place}']").bounding_box()["y"] < 300
+    ]:
+        with subtests.test(query=query):
+            page.evaluate("query => Search.performSearch(query)", query)
+            assert first in first_result(page).get_attribute("href")
     assert visitor.faults == []
 
 
-@pytest.mark.parametrize("width", [WIDE, NARROW])
-def test_without_script_a_chart_shows_its_still(visitors, width):
-    page = visitors(width, java_script_enabled=False).open(TOC["root"], wait=False)
+def test_without_script_a_chart_shows_its_still(visitors):
+    visitor = visitors(WIDE, java_script_enabled=False)
+    page = visitor.open(TOC["root"], wait=False)
     instead = page.locator(".rope-chart noscript").first
     assert "needs JavaScript" in instead.inner_text()
     still = instead.locator("svg")
     assert "q · k = " in still.text_content() and len(still.get_attribute("aria-label")) > 100
-    box = still.bounding_box()
-    assert 250 < box["width"] <= width and box["x"] >= 0
+    for width in (WIDE, NARROW):
+        page.set_viewport_size(visitor.size | {"width": width})
+        box = still.bounding_box()
+        assert 250 < box["width"] <= width and box["x"] >= 0
 
 
-SLOW_PAGES = [pytest.param(name, marks=pytest.mark.slow) for name in PAGES[1:]]
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("name", [PAGES[0], *SLOW_PAGES])
-def test_axe_finds_nothing_critical_and_nothing_serious(visitors, name, scheme):
-    page = visitors(WIDE, color_scheme=scheme).open(name)
-    found = Axe().run(page, options={"resultTypes": ["violations"]}).response["violations"]
-    assert [
-        (fault["impact"], fault["id"], fault["nodes"][0]["html"][:200])
-        for fault in found
-        if fault["impact"] in ("critical", "serious")
-    ] == []
-
-
-def test_no_formula_is_a_stop_of_the_tab_key_and_each_is_there_for_ears(visitors):
-    page = visitors(WIDE).open("chapters/eulers_formula")
-    formulas = page.locator("mjx-container")
-    assert formulas.count() > 200
-    assert page.locator("mjx-container[tabindex='0']").count() == 0
-    assert page.locator("mjx-container mjx-assistive-mml math").count() == formulas.count()
-
-
-def test_a_fold_has_no_name_but_its_own_words(visitors):
-    page = visitors(WIDE).open("chapters/eulers_formula")
-    assert page.locator("summary").count() > 10
-    assert page.locator("summary[aria-label]").count() == 0
+def test_the_link_of_a_theorem_shows_at_the_keyboard(visitors):
+    page = visitors(WIDE).open("chapters/rotation_in_two_dimensions")
+    link = page.locator("#thm-rope-2d > .admonition-title > a.headerlink")
+    opacity = "link => getComputedStyle(link).opacity"
+    link.scroll_into_view_if_needed()
+    page.mouse.move(0, 0)
+    assert link.evaluate(opacity) == "0"
+    page.keyboard.press("Tab")  # so that what has the focus is known to be of the keyboard
+    link.focus()
+    page.wait_for_function("() => getComputedStyle(document.activeElement).opacity === '1'")

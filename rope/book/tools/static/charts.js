@@ -128,7 +128,7 @@
         scale(box);
         label(box);
         if (spec.usermeta && spec.usermeta.play) addPlay(box, result.view, spec.usermeta.play);
-        box.dataset.ready = "true";
+        box.dataset.ready = String(width < NARROW); // equals data-stacked once that is drawn
       })
       .catch(function (error) {
         drawing.textContent = "This chart could not be drawn (" + error.message + "). " + box.getAttribute("aria-label");
