@@ -136,7 +136,8 @@ class Tree:
 
     def fails(self, *arguments: str) -> bool:
         """Return True if these tests fail. Raises RuntimeError if they could not be run."""
-        done = self.run("-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *arguments)
+        plugins = ("-p", "no:cacheprovider", "-p", "rope.book.tools.kernels")
+        done = self.run("-m", "pytest", "-x", "-q", *plugins, *arguments)
         if done.returncode not in (0, 1):
             raise RuntimeError(f"pytest {' '.join(arguments)}:\n{done.stdout}{done.stderr}")
         return done.returncode == 1
@@ -272,6 +273,10 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     for fault in some:
         fault.planted()
+    if not list((ROOT / "rope" / "kernels").glob("*.so")):
+        compiled = [fault for fault in some if fault.file.endswith(".c")]
+        some = [fault for fault in some if fault not in compiled]
+        print(f"{len(compiled)} faults are left out: the loop in C was not compiled here.")
     state = digest()
     results = read_results(state)
     missing = [fault for fault in some if fault.key not in results]
