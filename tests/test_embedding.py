@@ -55,11 +55,11 @@ def expected(name, x, ids, seq_len, interleaved=False):
 
 
 def assert_right(rotary, name, dtype=torch.float32):
-    """At the trained length, beyond it, and back, by offset and by ids."""
-    for length, offset in ((5, 0), (50, 0), (3, 0), (1, 70), (7, 2)):
+    """At the trained length, beyond it, and back, by offset and by ids, for all and for each."""
+    for length, offset in ((5, 0), (50, 0), (3, TRAINED - 3), (3, TRAINED - 2), (1, 70), (7, 2)):
         q, k = normal((2, 3, length, 10), length, dtype), normal((2, 1, length, 10), 1, dtype)
         ids = torch.arange(offset, offset + length)
-        for where in ({"offset": offset}, {"position_ids": ids}):
+        for where in ({"offset": offset}, {"position_ids": ids}, {"position_ids": ids[None]}):
             for out, x in zip(rotary(q, k, **where), (q, k), strict=True):
                 assert out.dtype == dtype
                 assert torch.equal(out, expected(name, x, ids, offset + length))
@@ -89,19 +89,19 @@ def test_the_layer_is_the_function_on_both(interleaved, ids):
     assert_exact(rotary)
 
 
-@extended
-@pytest.mark.parametrize("offset", [0, TRAINED - 3, TRAINED - 2, 100])
-def test_each_call_has_the_spectrum_of_its_length(name, offset):
-    rotary, x = make(name, 4), normal((1, 2, 3, 8), 0, torch.float32)
-    rotary(x, x, offset=500)  # what was called before does not matter
-    ids = torch.arange(offset, offset + 3)
-    right = expected(name, x, ids, offset + 3)
-    assert torch.equal(rotary(x, x, offset=offset)[0], right)
-    assert torch.equal(rotary(x, x, ids)[1], right)
-    assert torch.equal(rotary(x, x, ids[None])[1], right)
-    assert torch.equal(rotary.rotate(x, offset=offset), right)
-    wide = expected(name, x.double(), ids, offset + 3)
-    assert torch.equal(rotary.rotate(x.double(), offset=offset), wide)
+def test_an_extension_reaches_the_vectors():
+    """Linear scaling by 4 puts position 4 m where m was; dynamic NTK has another base."""
+    x, ids = normal((1, 2, 3, 8), 0), torch.tensor([1, 5, 50])
+    theta, base = reference.inverse_frequencies(8), 1e4 * (4 * 400 / TRAINED - 3) ** (8 / 6)
+    for name, where, spectrum in (
+        ("linear", 4 * ids, theta),
+        ("dynamic", ids, reference.inverse_frequencies(8, base)),
+    ):
+        right = torch.from_numpy(
+            reference.rotate_matrix(x, ids.numpy(), spectrum, interleaved=False)
+        )
+        out = make(name).rotate(x, where, seq_len=400)
+        torch.testing.assert_close(out, right, rtol=0, atol=1e-12)
 
 
 @extended
@@ -205,23 +205,6 @@ def test_the_tables_are_no_buffers():
     assert not list(rotary.buffers())
     assert not list(rotary.parameters())
     assert not rotary.state_dict()
-
-
-@some
-@pytest.mark.parametrize("strict", BOTH)
-def test_tables_of_a_checkpoint_are_never_copied(name, strict):
-    """Another spectrum raises, strict or not, and tables are a key that nobody expects."""
-    model = nn.Sequential(nn.Linear(2, 2), make(name))
-    state = model.state_dict() | {"1.inv_freq": torch.full((DIM // 2,), 7.0)}
-    with pytest.raises(RuntimeError, match=r"1\.inv_freq"):
-        model.load_state_dict(state, strict=strict)
-    state = model.state_dict() | {"1.cos": torch.full((16, DIM // 2), 7.0)}
-    if strict:
-        with pytest.raises(RuntimeError, match=r"Unexpected key.*cos"):
-            model.load_state_dict(state)
-    else:
-        assert model.load_state_dict(state, strict=False).unexpected_keys == ["1.cos"]
-    assert_right(model[1], name)
 
 
 def test_from_pretrained_of_transformers_does_not_write_over_the_tables(tmp_path):

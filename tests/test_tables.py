@@ -230,7 +230,7 @@ def test_frequencies_in_a_checkpoint_must_be_ours(name):
     wrong_ones = (inverse_frequencies(8, base=10090.0).float(), inverse_frequencies(6))
     for wrong in (*wrong_ones, inverse_frequencies(8, base=500.0).bfloat16()):
         with pytest.raises(RuntimeError, match=f"rotary_emb.{name}"):
-            model.load_state_dict({f"rotary_emb.{name}": wrong})
+            model.load_state_dict({f"rotary_emb.{name}": wrong}, strict=False)
     with pytest.raises(RuntimeError, match="Unexpected"):
         model.load_state_dict({"rotary_emb.weight": kept})
 
