@@ -1,11 +1,10 @@
-"""The chapters' figures draw what the package computes, fit a phone, and say what they show."""
+"""Compare the chapters' moving figures with the package at a few positions of their sliders."""
 
 import cmath
 import html
 import json
 import math
 import re
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -14,38 +13,23 @@ import torch
 import vl_convert
 
 import rope
-from rope.axes import axis_tables
 from rope.book.figures import eulers_formula as euler
 from rope.book.figures import (
-    finding_a_token,
     intro,
-    keys_that_move,
     longer_context,
     precision,
     properties,
-    training,
 )
 from rope.book.figures import many_dimensions as many
-from rope.book.figures import more_than_one_axis as axes
 from rope.book.figures import rotation_in_two_dimensions as plane
-from rope.book.figures import what_the_model_uses as uses
 from rope.book.figures import why_rotation as why
-from rope.book.figures.beyond_the_trained_length import (
-    attention_by_distance,
-    by_position,
-    undone,
-)
+from rope.book.figures.beyond_the_trained_length import attention_by_distance
 from rope.book.figures.on_the_gpu import (
     LANES,
     LOADS,
     coalescing,
-    decoding,
     lines_touched,
-    roofline,
-    tiles,
 )
-from rope.book.figures.seeds import LINE_HEIGHT, label
-from rope.book.training import POSITIONS
 from rope.extensions import NTK, DynamicNTK, Linear, Llama3, LongRoPE, Proportional, YaRN
 from rope.reference import inverse_frequencies, rotation_matrix, score
 
@@ -63,91 +47,6 @@ def rendered(chart, **values):
 
 def texts(svg):
     return [html.unescape(text) for text in re.findall(r"<text[^>]*>([^<]*)</text>", svg)]
-
-
-def curves(**ends):
-    """Two seeds a method, 0.2 apart at the end."""
-    return {
-        name: [{"step": [0, 20, 40], "loss": [4.6, 3.0, end + shift]} for shift in (-0.1, 0.1)]
-        for name, end in ends.items()
-    }
-
-
-LATE = {name: [[2.0, 1.8, 1.7, 2.5, 3.5], [2.0, 1.8, 1.9, 2.7, 4.5]] for name in POSITIONS}
-LATE["learned"] = [[2.0, 1.9, 1.8, None, None]] * 2
-MAPS = [
-    [[[1, 0, 0], [0.25, 0.75, 0], [0.1, 0.2, 0.7]], [[1, 0, 0], [1, 0, 0], [1, 0, 0]]],
-    [[[1, 0, 0], [0, 1, 0], [0, 0, 1]], [[1, 0, 0], [0.5, 0.5, 0], [0.123, 0.456, 0.421]]],
-]
-HANDS = torch.tensor([[[1, 1j]], [[-1, 1]], [[1j, 1j]]], dtype=torch.complex128)  # 3 frames
-PATH = torch.tensor([1 + 2j, 1.5 + 2j, 2.5 + 1j], dtype=torch.complex128)  # cells of 0.5
-DRAWINGS = {
-    "falling": properties.falling,
-    "angles met": lambda: longer_context.angles_met(
-        0.01, {"as trained": 0.01, "PI": 0.0025, "long": 0.02}, trained=100, length=400
-    ),
-    "lost": lambda: precision.angles_lost([0.0, 0.5, 0.001, 0.1], 64),
-    "loss curves": lambda: training.loss_curves(
-        curves(**{name: 2 + 0.01 * k for k, name in enumerate(POSITIONS)})
-    ),
-    "above RoPE": lambda: training.above_reference(
-        {"short": {"none": [0.5, 0.7], "xpos": [-0.02, -0.04]}}
-    ),
-    "cells": lambda: keys_that_move.cells(0.5, {3: (PATH, PATH[:1].expand(3)), 9: (PATH, PATH)}),
-    "tiles": lambda: tiles(5, (18, 9), 4, (0, 2)),
-    "decoding": lambda: decoding(7),
-    "cost": lambda: properties.cost_against_length(
-        [128, 256, 512], {"seconds": {"softmax": [1.0, 4.0, 16.0], "linear": [2.0, 4.0, None]}}
-    ),
-    "by plane": lambda: uses.by_plane(
-        {"stopped": [[0.1, 0.3, 0.0], [0.1, 0.1, 0.0]], "silenced": [[0.2, 0.1, 0.5]]},
-        [6.28, 62.8, 628.0],
-        128,
-    ),
-    "by position": lambda: by_position(LATE, [0, 16, 64, 128, 512, 2048], 128),
-    "undone": lambda: undone({"few": {"last": [0.5, 0.7], "random": [0.1, 0.1]}}, {"few": 1}),
-}
-SAID = {
-    "falling": "plane 40 at 0.94, plane 50 at -1.00, plane 63 at 0.89, the mean at -0.09",
-    "angles met": "from 0 to 0.99 radians: the angles of the distances in 100 tokens. In a text "
-    "of 400, as trained: on to 3.99, new from 1.00; PI: to 1.00, none new; long: on to 7.98,",
-    "lost": "of 4 planes 3 by more than 1/20 radian, 2 by more than 1/2 radian, 2 by more than "
-    "half",
-    "loss curves": "After 40 steps, lowest first: no positions 2.000 (1.900 to 2.100)",
-    "above RoPE": "short: xPos -0.030 ± 0.127, no positions +0.600 ± 1.271",
-    "cells": "Plane 3, 2 moves: the exact pair is in 3 cells and ends 3.0 cells right and 2.0 "
-    "down; the stored one is in 1 and ends 0.0 cells right and 0.0 down.",
-    "tiles": "2 times 8 tiles of 4 tokens and 4 heads, 5 across for queries and 3 for keys",
-    "decoding": "launches 9 kernels one after another, 7 of them the rotation's",
-    "cost": "softmax: 1 at 128, 16 at 512, at the end growing as S to the power 2.0",
-    "by plane": "stopped: 0.100, 0.200, 0.000; silenced: 0.200, 0.100, 0.500",
-    "by position": "RoPE 1.80, 4.00 from 512 to 2,048",
-    "undone": "few: expected 100%, last 60% ± 127%, random 10% ± 0%.",
-}
-
-
-@pytest.mark.parametrize("name", SAID)
-def test_the_alternative_text_says_the_numbers_that_are_drawn(name):
-    made = DRAWINGS[name]()
-    assert SAID[name] in made.alt
-    assert not re.search(r"\bnan\b", made.svg + made.alt)
-
-
-def test_the_far_keys_share_is_read_at_each_length():
-    mass = {"rope": {4: [0.5, 0.25, 0.25], 8: [0.4, 0.1, 0.2, 0.3]}}
-    chart = attention_by_distance(mass, (0, 1, 2, 4, 8), 4)
-    assert "RoPE: 30% from distance 4 on, at 8" in chart.to_dict()["description"]
-    svg = rendered(chart, method="RoPE", read="8")
-    assert "from distance 4 on: 30% (of the keys: 50%)" in svg
-
-
-def test_the_errors_of_moved_keys_are_read_at_each_move():
-    still = HANDS[:1].expand(3, -1, -1)
-    off = torch.tensor([[0.0, 0.0], [0.002, 0.5], [0.003, 0.75]])
-    chart = keys_that_move.hands([0, 40, 80], [3, 9], HANDS, still, off)
-    assert "after 80 moves, in degrees: plane 3 90, plane 9 0." in chart.to_dict()["description"]
-    read = texts(rendered(chart, s=80))[:2]
-    assert read == ["— moved once: off by 0.3%", "- - one by one: off by 75%"]
 
 
 @pytest.mark.parametrize(("m", "n", "shift"), [(2, 8, 0), (31, 4, 30)])
@@ -176,15 +75,21 @@ def test_the_ellipses_are_the_orbits_of_one_matrix(m, n):
         assert f"stays at {query @ key:.3f}" in why.ellipses().alt
 
 
-@pytest.mark.parametrize("encoding", [why.ADDED, "rotated"])
-def test_the_third_key_lies_in_its_ring_unless_positions_are_added(encoding):
-    """It is a sum of the other two before they are moved, and after where the move is linear."""
-    shares, miss = np.array([-0.5, 0.9]), 0.0
-    if encoding == why.ADDED:
-        added = np.array([why.added(n + 1) - why.added(n) for n in why.PLACES.values()])
-        miss = np.linalg.norm(shares @ added[:2] - added[2])
-    svg = rendered(why.one_matrix(), encoding=encoding, first=shares[0], second=shares[1])
+def test_added_positions_move_the_third_key_off_its_ring():
+    """It is a sum of the other two before they are moved; a sum of vectors is not kept."""
+    shares = np.array([-0.5, 0.9])
+    added = np.array([why.added(n + 1) - why.added(n) for n in why.PLACES.values()])
+    miss = np.linalg.norm(shares @ added[:2] - added[2])
+    svg = rendered(why.one_matrix(), encoding=why.ADDED, first=shares[0], second=shares[1])
     assert f"off by {miss:.3f}" in texts(svg)
+
+
+def test_the_far_keys_share_is_read_at_each_length():
+    mass = {"rope": {4: [0.5, 0.25, 0.25], 8: [0.4, 0.1, 0.2, 0.3]}}
+    chart = attention_by_distance(mass, (0, 1, 2, 4, 8), 4)
+    assert "RoPE: 30% from distance 4 on, at 8" in chart.to_dict()["description"]
+    svg = rendered(chart, method="RoPE", read="8")
+    assert "from distance 4 on: 30% (of the keys: 50%)" in svg
 
 
 @pytest.mark.parametrize(
@@ -281,100 +186,11 @@ def test_the_head_weighs_its_keys_by_the_packages_scores():
     assert f"most at n - m = -2: {scores.softmax(0)[-3]:.3f}" in svg
 
 
-def package_scores(theta, places):
-    """Scores of the query at the origin with a key at each place, both (1, 0) in each plane."""
-    cos, sin = axis_tables(places, theta, dtype=torch.float64)
-    x = torch.tensor([1.0, 0.0, 1.0, 0.0], dtype=torch.float64).expand(1, 1, places.shape[1], 4)
-    keys = rope.rotary_embedding(x, cos, sin, interleaved=True)[0, 0]
-    return keys @ x[0, 0, 0]
-
-
-def test_two_waves_draw_the_packages_scores_and_mixed_difference():
-    values = {"direction_0": 30, "wave_0": 5, "direction_1": 135, "wave_1": 9.5}
-    svg = rendered(axes.two_waves(), **values)
-    directions, waves = (
-        torch.tensor([values[f"{name}_{j}"] for j in (0, 1)], dtype=torch.float64)
-        for name in ("direction", "wave")
-    )
-    turns = directions * (math.pi / 180)
-    theta = torch.stack([turns.cos(), turns.sin()]) * (math.tau / waves)
-    labels = re.findall(
-        r'aria-label="columns to the right: (-?\d+); rows down: (-?\d+); score: ([-\de.]+)"', svg
-    )
-    assert len(labels) == (2 * axes.REACH + 1) ** 2
-    columns, rows, scores = torch.tensor(
-        [[float(value) for value in found] for found in labels], dtype=torch.float64
-    ).T
-    expected = package_scores(theta, torch.stack([rows, columns]))
-    # Twelve significant digits of a number below 2: half of 1e-11, and what float64 rounds.
-    torch.testing.assert_close(scores, expected, rtol=0, atol=6e-12)
-    corners = torch.tensor([[1.0, 1.0, -1.0, -1.0], [1.0, -1.0, 1.0, -1.0]])
-    mixed = (package_scores(theta, corners) * torch.tensor([1, -1, -1, 1])).sum().item()
-    assert f"mixed difference: {mixed:.3f}" in svg
-
-
 def test_the_map_links_each_chapter_of_the_table_of_contents():
     toc = (Path(__file__).parents[1] / "_toc.yml").read_text(encoding="utf-8")
     chapters = re.findall(r"file: chapters/(\w+)", toc.split("caption: Reference")[0])
     links = re.findall(r'xlink:href="(\w+)\.html"', intro.book_map().svg)
     assert list(dict.fromkeys(links)) == [name for name in chapters if name != "intro"]
-
-
-@pytest.mark.parametrize("name", ["loss curves", "by position"])
-def test_labels_at_the_ends_of_lines_do_not_collide(name):
-    found = re.findall(r'<text [^>]*?y="([\d.]+)"[^>]*>([^<]+)</text>', DRAWINGS[name]().svg)
-    ends = [float(y) for y, words in found if words.split(" (")[0] in map(label, POSITIONS)]
-    assert len(ends) == len(POSITIONS)
-    # The layout moves the axes a little after the labels.
-    assert min(b - a for a, b in pairwise(sorted(ends))) > LINE_HEIGHT - 1
-
-
-def test_recall_reads_the_chosen_method_at_the_chosen_question():
-    answers = {
-        name: [{"distance": [1, 2], "accuracy": [0.9, share]} for share in shares]
-        for name, shares in (("none", (0.1, 0.3)), ("rope", (0.7, 0.9)))
-    }
-    floors = {"commonest": 0.16, "guessing": 1 / 16}
-    chart = finding_a_token.recall(answers, curves(none=2.7, rope=0.5), floors, 2.77)
-    said = chart.to_dict()["description"]
-    assert "commonest 0.16, guessing 0.06" in said and "no positions 0.55; RoPE 0.85" in said
-    read = texts(rendered(chart, method="no positions", t=2))
-    assert "no positions is asked for the symbol 3 places back:" in read
-    assert "0.20 right (seeds 0.10 to 0.30)" in read
-
-
-def test_the_chart_draws_the_chosen_head():
-    chart = uses.attention_maps(MAPS, "a b")
-    said = chart.to_dict()["description"]
-    assert "head 0 of layer 1 looks back the least, by 0.0 characters" in said
-    assert "head 1 of layer 0 the most, by 1.0" in said
-    svg = rendered(chart, layer=1, head=1)
-    found = re.findall(r'aria-label="key: (\d); query: (\d); weight: ([\d.]+)"', svg)
-    weight = {(int(m), int(n)): float(weight) for n, m, weight in found}
-    assert weight == {(m, n): MAPS[1][1][m][n] for m in range(3) for n in range(m + 1)}
-    back = (0.5 + 0.456 + 2 * 0.123) / 3
-    assert f"layer 1, head 1: looks back {back:.1f} on average" in svg
-
-
-SIZES = {"M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
-
-
-@pytest.mark.parametrize(
-    ("arithmetic", "memory", "e", "moved"),
-    [(11, 10, 4, 4.5), (9, 13.5, 2, 1)],  # below the ridge and above it
-)
-def test_the_roof_is_the_lower_of_two_limits(arithmetic, memory, e, moved):
-    peak, rate, intensity = 10**arithmetic, 10**memory, 6 / (4 * e * moved)
-    share = min(peak, intensity * rate) / peak
-    expected = [peak, rate, peak / rate, intensity, 100 * share]
-    svg = rendered(roofline(), arithmetic=arithmetic, memory=memory, e=e, moved=moved)
-    found = re.search(
-        r"machine: (\S+) operations/s, (\S+) bytes/s its ridge: (\S+) operations for each byte "
-        r"rotation: (\S+) for each byte, (\S+)% of the peak",
-        " ".join(texts(svg)),
-    )
-    read = [float(group.rstrip("MGTP")) * SIZES.get(group[-1], 1) for group in found.groups()]
-    assert read == pytest.approx(expected, rel=6e-3)  # three digits are shown
 
 
 def test_every_lane_gets_its_plane_and_the_drawing_counts_the_lines():
