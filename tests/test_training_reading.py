@@ -1,4 +1,4 @@
-"""Models that read otherwise, longer and longer texts, and go on training: against loops."""
+"""Check windows, clamped planes, longer texts and adjusted models against loops."""
 
 import copy
 import json
@@ -10,21 +10,19 @@ import numpy as np
 import pytest
 import small_models
 import torch
-from small_models import exact_scores, heads, heard, random_text
+from small_models import heads, heard, random_text
 from strategies import tolerance
 
 import rope
 from rope.book.measured.record import layout
-from rope.book.training import Experiment, context, policies, second, train
+from rope.book.training import Experiment, context, policies, train
 from rope.book.training.corpus import corpus_of
 from rope.book.training.data import TextData
 from rope.book.training.experiment import TEXT
 from rope.book.training.inside import frozen, weights
-from rope.book.training.lengths import extended
-from rope.book.training.loop import adjusted, make_optimizer, training_step, validation_loss
-from rope.book.training.reading import clamped, profiled, profiles, windowed, without_head
+from rope.book.training.loop import adjusted, make_optimizer, training_step
+from rope.book.training.reading import clamped, windowed
 from rope.book.training.results import RECORDED
-from rope.extensions import NTK
 
 LENGTH, CPU = 24, torch.device("cpu")
 SMALL = Experiment(layers=2, width=16, heads=2, context=8, batch=4, steps=6, warmup=1)
@@ -140,19 +138,6 @@ def test_the_record_of_policies():
 
 
 @pytest.mark.parametrize(
-    ("changes", "sinks", "says"),
-    [
-        (dict(), 8, "sinks.*8"),
-        (dict(), -1, "sinks.*-1"),
-        (dict(position="alibi"), 2, "position.*alibi"),
-    ],
-)
-def test_a_window_that_cannot_be_is_refused(changes, sinks, says):
-    with pytest.raises(ValueError, match=says), windowed(sharp(**changes), sinks):
-        pass
-
-
-@pytest.mark.parametrize(
     ("position", "interleaved", "planes"), [("rope", False, [1]), ("partial", True, "all")]
 )
 @torch.no_grad()
@@ -176,43 +161,6 @@ def complex_planes(x, count, interleaved):
     """The rotated coordinates `[B, H, S, R]` as complex numbers `[B, H, S, R/2]`."""
     shape, axis = ((count, 2), -1) if interleaved else ((2, count), -2)
     return torch.complex(*x[..., : 2 * count].unflatten(-1, shape).unbind(axis))
-
-
-@torch.no_grad()
-def test_a_profile_is_the_mean_score_at_a_distance_beyond_the_content():
-    """Content: the mean over the offsets 0 ... 7, as often as 8 tokens have them."""
-    model, text = sharp(interleaved=True), random_text(3, 8)
-    profile = profiles(model, text)
-    share = torch.arange(8, 0, -1).double() / 36
-    angle = torch.arange(8)[:, None] * model.positions.frequencies(8, CPU)
-    mean = torch.complex(share @ angle.cos(), share @ angle.sin())
-    contents = []
-    for layer in range(2):
-        q, k, _, _ = heads(model, text, layer)
-        one, other = (complex_planes(x, 4, True) for x in (q, k))
-        contents.append((one * mean @ other.conj().mT).real / math.sqrt(8))
-        rest = exact_scores(model, text, layer) - contents[layer]
-        for distance in range(8):
-            expected = rest.diagonal(-distance, 2, 3).mean(dim=(0, -1))
-            torch.testing.assert_close(profile[layer, :, distance], expected, rtol=0, atol=1e-4)
-    at = torch.arange(8)
-    with profiled(model, profile):
-        assert_heard(model, text, contents[0] + profile[0][:, (at[:, None] - at).clamp(min=0)])
-
-
-@torch.no_grad()
-def test_a_head_that_is_removed_adds_nothing():
-    model, text = sharp(), random_text(2, 8)
-    right = model(text)
-    with without_head(model, 1, 0):
-        got = model(text)
-    other = sharp()
-    other.blocks[1].attention.out.weight[:, :8] = 0  # the columns that read head 0
-    torch.testing.assert_close(got, other(text))
-    assert torch.equal(model(text), right)
-    for layer, head in ((2, 0), (0, 2)):
-        with pytest.raises(IndexError), without_head(model, layer, head):
-            pass
 
 
 # After more and more of the text.
@@ -242,38 +190,6 @@ def test_the_same_characters_are_judged_at_every_ratio(monkeypatch):
     assert all(row[0] is not None and row[1:] == [None] * 4 for row in rows)
 
 
-def test_extensions_follow_the_ratio_or_stay(monkeypatch):
-    monkeypatch.setattr(context, "JUDGED", 4)
-    run = trained(width=32)
-    with torch.no_grad():  # scores that a rotation can move
-        for block in run.model.blocks:
-            block.attention.project.weight.mul_(50)
-    ntk = {"ntk, twice the ratio": context.EXTENSIONS["ntk, twice the ratio"]}
-    monkeypatch.setattr(context, "EXTENSIONS", ntk)
-    found = context.by_extension(run.model, run.data)["ntk, twice the ratio"]
-    for kind, factor in (("ratio", 8.0), ("served", 32.0)):
-        with extended(run.model, NTK(factor)):
-            assert context.by_ratio(run.model, run.data)[1][2] == found[kind][1][2]
-
-
-def test_clamped_groups_are_the_planes_and_their_losses(monkeypatch):
-    monkeypatch.setattr(context, "JUDGED", 4)
-    run = trained(width=32)  # 8 planes: wavelengths 6.3, 19.9, 62.8, ...
-    with torch.no_grad():
-        for block in run.model.blocks:
-            block.attention.project.weight.mul_(50)
-    found = context.by_clamp(run.model, run.data)
-    planes = found["planes"]
-    assert planes["finished"] == [0] and planes["unfinished"] == list(range(1, 8))
-    assert planes["first two unfinished"] == [1, 2] and planes["all"] == list(range(8))
-    plain = context.by_ratio(run.model, run.data)
-    at = context.RATIOS.index(found["ratio"])
-    assert found["loss"]["none"] == pytest.approx([half[at] for half in plain], rel=1e-5)
-    inputs, targets = (part[:, -8 * found["ratio"] :] for part in context.endings(run.data, 8))
-    with clamped(run.model, range(8)):
-        assert found["loss"]["all"] == context.ending_loss(run.model, inputs, targets)
-
-
 def test_attention_mass_is_that_of_a_loop(monkeypatch):
     monkeypatch.setattr(context, "JUDGED", 5)
     model, text = sharp(), random_text(2)
@@ -286,19 +202,6 @@ def test_attention_mass_is_that_of_a_loop(monkeypatch):
             shares = [sum(weight[b, m, n] for n in range(m + 1) if low <= m - n < high)
                       for b in range(2) for m in range(LENGTH - 5, LENGTH)]  # fmt: skip
             assert got[layer, head, place].item() == pytest.approx(np.mean(shares), abs=1e-6)
-
-
-def test_mass_beyond_the_context_is_told_for_each_head(monkeypatch):
-    monkeypatch.setattr(context, "JUDGED", 4)
-    run = trained(position="alibi")
-    inputs, _ = context.endings(run.data, 8)
-    found = context.mass_by_ratio(run.model, run.data)
-    at = torch.arange(16)
-    for layer in range(2):
-        weight = weights(run.model, inputs[:, -16:], layer)[:, :, -4:].double()
-        share = (weight * (at[-4:, None] - at >= 8)).sum(-1).mean(dim=(0, 2))
-        assert found["beyond"][0][layer] == pytest.approx(share.tolist(), abs=1e-6)
-    assert found["mass"][-1] == context.attention_mass(run.model, inputs).mean(dim=(0, 1)).tolist()
 
 
 # Adjusting.
@@ -318,22 +221,3 @@ def test_a_model_adjusts_within_the_change_and_leaves_the_first_alone():
     for name, weight in plain.state_dict().items():
         assert torch.equal(after[name], weight)
         assert torch.equal(run.model.state_dict()[name], before[name])
-
-
-def test_forced_offsets_are_told_at_once_and_adjusted(monkeypatch):
-    monkeypatch.setattr(second, "PROFILE_WINDOWS", 8)
-    monkeypatch.setattr(second, "ADJUSTING_STEPS", 2)
-    run = trained()
-    found = second.offsets_forced(run)
-    assert {*found} == {"as it is", "profile", "no offsets"}
-    assert found["as it is"]["at once"] == validation_loss(run.model, run.data)
-    windows, _ = TextData(replace(SMALL, batch=8), WORDS).training(0)
-    profile = profiles(run.model, windows)
-    for name, change in (
-        ("no offsets", lambda model: frozen(model, range(4))),
-        ("profile", lambda model: profiled(model, profile)),
-    ):
-        after = adjusted(run, change, 2)
-        with change(run.model), change(after):
-            assert found[name]["at once"] == validation_loss(run.model, run.data)
-            assert found[name]["adjusted"] == validation_loss(after, run.data)

@@ -1,45 +1,32 @@
-"""The record: each run measured rightly, resumed after a stop, and read; what a step costs."""
+"""Check what the record holds: measurements by hand, a stopped sweep resumed, its plans."""
 
 import json
 from concurrent.futures import Future
 from dataclasses import asdict
-from unittest.mock import patch
 
 import pytest
 import torch
 from small_models import plain_logits
-from strategies import normal, tolerance
-from torch.nn.functional import scaled_dot_product_attention
 
-from rope import reference
-from rope.attention.linear import linear_attention_quadratic
 from rope.book.measured.record import write
-from rope.book.training import Experiment, cost, load_corpus, train
+from rope.book.training import Experiment, load_corpus, train
 from rope.book.training import sweep as sweep_module
-from rope.book.training.corpus import corpus_of
 from rope.book.training.data import IGNORED, SYMBOLS
-from rope.book.training.defects import DEFECTS
 from rope.book.training.experiment import PLAN, SEEDS, TEXT
-from rope.book.training.inside import erased, frozen
 from rope.book.training.lengths import (
     OFFSETS,
     by_distance,
     by_position,
     edges,
-    extended,
-    extensions_of,
     shifted,
-    tuned,
 )
 from rope.book.training.loop import token_losses, validation_loss
 from rope.book.training.results import FILES, RECORDED, recorded, runs, trained
 from rope.book.training.second import SECOND
-from rope.book.training.sweep import keep, measure, sweep
+from rope.book.training.sweep import sweep
 from rope.book.training.third import EVEN, THIRD
-from rope.frequencies import inverse_frequencies, rotary_tables
 
 TINY = dict(layers=1, width=16, heads=2, context=16, batch=8, steps=3, warmup=1, evaluate_every=2)
-SHORT = corpus_of("the quick brown fox jumps over the lazy dog. " * 130)
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -56,24 +43,6 @@ def test_loss_by_position_is_the_mean_over_the_tokens_of_each_bin():
     assert found["edges"] == edges(16) and found["edges"][-1] == 256
     for low, high, loss in zip(found["edges"], found["edges"][1:], found["loss"], strict=False):
         assert loss == pytest.approx(losses[:, low:high].mean().item(), rel=1e-5)
-
-
-def test_prefixes_let_a_dynamic_spectrum_follow_each_length():
-    """Each bin is read as a text that ends with it, by the frequencies of that length."""
-    run = tiny()
-    with torch.no_grad():  # scores that a rotation can move: three steps leave them near zero
-        run.model.blocks[0].attention.project.weight.mul_(100)
-    dynamic = extensions_of(run.model.experiment)["dynamic"]
-    with extended(run.model, dynamic):
-        found = by_position(run.model, run.data, 2, prefixes=True)
-    inputs, targets = run.data.validation(2, 256)
-    for low, high, loss in zip(found["edges"], found["edges"][1:], found["loss"], strict=False):
-        factor = max(1.0, high / 16)  # of the base, with R = 8: arXiv 2309.00071
-        base = 10000.0 * factor ** (8 / 6)
-        theta = torch.from_numpy(reference.inverse_frequencies(8, base))
-        with patch.object(run.model.positions, "frequencies", lambda *_, theta=theta: theta):
-            plain = token_losses(run.model, inputs[:, :high], targets[:, :high])[:, low:]
-        assert loss == pytest.approx(plain.mean().item(), rel=1e-5)
 
 
 def test_learned_vectors_end_with_the_trained_context():
@@ -111,36 +80,6 @@ def test_answers_by_distance_are_counted_as_by_hand():
         assert found[d - 1] == pytest.approx(right / len(asked))
     far = (inputs == SYMBOLS + 31) & (targets != IGNORED)
     assert (found[31] is None) == (not far.any())
-
-
-def test_a_model_is_tuned_on_longer_windows_that_training_did_not_draw(monkeypatch):
-    run, steps, yarn = tiny(), [], extensions_of(TEXT)["yarn"]
-
-    def step(model, optimizer, data, experiment, number):
-        steps.append((data.experiment.seed, experiment.context, model.positions.extension))
-
-    monkeypatch.setattr("rope.book.training.loop.training_step", step)
-    tuned(run, yarn)
-    assert set(steps) == {(1000, 8 * 16, yarn)} and run.model.experiment.seed != 1000
-
-
-def test_a_thorough_entry_has_what_the_chapters_read(monkeypatch):
-    monkeypatch.setattr("rope.book.training.lengths.TUNED_STEPS", 1)
-    run = tiny(SHORT, heads=1, batch=64)  # a text of two long windows, read in one batch
-    entry = measure(run, thoroughly=True)
-    plain = validation_loss(run.model, run.data)
-    assert entry["defects"]["none"] == plain and set(DEFECTS) < set(entry["defects"])
-    for name, change in (("frozen", frozen), ("erased", erased)):
-        for key, number, planes in ((name, 3, [3]), (f"{name}_bands", 1, range(2, 4))):
-            with change(run.model, planes):
-                found = validation_loss(run.model, run.data) - plain
-            assert entry["inside"][key][number] == found
-    assert [len(entry["inside"][f"frozen{of}"]) for of in ("", "_bands")] == [8, 4]
-    assert entry["extensions"]["default"]["loss"] == entry["by_position"]["loss"]
-    assert set(entry["extensions"]) == set(extensions_of(run.model.experiment))
-    assert entry["shifted"]["offset"] == list(OFFSETS)
-    assert entry["shifted"]["loss"]["exact"] == shifted(run.model, run.data)
-    assert {"bf16 tables", "float32 product"} < set(entry["shifted"]["loss"])
 
 
 class Serial:
@@ -221,33 +160,3 @@ def test_the_kept_model_reads_as_well_as_the_recorded_one():
     loss = token_losses(kept.model, kept.inputs, kept.targets).mean().item()
     assert loss == pytest.approx(runs(position="rope")[0]["loss"], abs=0.1)
     assert kept.model.experiment == TEXT
-
-
-def test_a_kept_model_is_the_trained_one_in_float16(tmp_path, monkeypatch):
-    run = tiny()
-    keep(run, tmp_path / "rope.pt", windows=4)
-    monkeypatch.setattr("rope.book.training.results.RECORDED", tmp_path)
-    kept = trained()
-    for name, weight in run.model.state_dict().items():
-        assert torch.equal(kept.model.state_dict()[name], weight.half().float())
-    inputs, _ = run.data.validation(4, 16)
-    assert torch.equal(kept.inputs, inputs)
-    assert kept.corpus.decode(inputs[0]) == load_corpus().decode(inputs[0])
-
-
-# What it costs. The seconds themselves are nobody's to test.
-
-
-def test_the_attentions_are_what_their_names_say():
-    q, k, v = normal((3, 2, 2, 70, 8), seed=0)  # more than a chunk of the linear one
-    tables = rotary_tables(70, inverse_frequencies(8), dtype=torch.float64)
-    found = {name: attend(q, k, v, *tables) for name, attend in cost.ATTENTIONS.items()}
-    # Sums of 8 and of up to 70 products, of values below 5.
-    allowed = tolerance(torch.float64, scale=5, operations=200)
-    for name, expected in (
-        ("softmax by matrix", scaled_dot_product_attention(q, k, v, is_causal=True)),
-        ("softmax fused", found["softmax by matrix"]),
-        ("linear", linear_attention_quadratic(q, k, v, *tables, rotate=False)),
-        ("linear rotated", linear_attention_quadratic(q, k, v, *tables)),
-    ):
-        torch.testing.assert_close(found[name], expected, rtol=0, atol=allowed)

@@ -1,4 +1,4 @@
-"""A second corpus, further tasks and methods: against searches, counts and definitions."""
+"""Check the second corpus and the lookup task against searches and counts."""
 
 from dataclasses import replace
 from functools import partial
@@ -7,24 +7,18 @@ import numpy as np
 import pytest
 import small_models
 import torch
-from small_models import lines, random_text
+from small_models import lines
 
-from rope.book.training import Decoder, Experiment, library
-from rope.book.training.corpus import corpus_of
+from rope.book.training import Experiment, library, second, train
 from rope.book.training.data import (
     IGNORED,
     NAMES,
     SYMBOLS,
     LookupData,
     RecallData,
-    ShuffledData,
-    TextData,
     commonest,
-    data_for,
     share_right,
 )
-from rope.book.training.experiment import TEXT
-from rope.book.training.inside import frozen
 
 SMALL = Experiment(layers=2, width=16, heads=2, context=8, batch=4, steps=6, warmup=1)
 sharp = partial(small_models.sharp, SMALL)
@@ -65,28 +59,7 @@ def test_shared_stretches_are_those_of_a_search(length):
     assert got.tolist() == expected.tolist() and expected.any()
 
 
-def test_the_library_is_python_s_own_without_tests():
-    files = library.library_files()
-    assert {"ast.py", "json/decoder.py"} < set(files) and list(files) == sorted(files)
-    assert library.LEFT_OUT.isdisjoint(part for name in files for part in name.split("/"))
-    assert all(text.isascii() and text for text in files.values())
-
-
 # Tasks.
-
-
-def test_a_shuffled_window_holds_what_the_window_held():
-    text = corpus_of("".join(map(chr, range(100, 400))))
-    plain, data = (kind(replace(SMALL, batch=300), text) for kind in (TextData, ShuffledData))
-    for batch, other in ((data.training(3), plain.training(3)),
-                         (data.validation(20, 8), plain.validation(20, 8))):  # fmt: skip
-        (inputs, targets), (right, after) = batch, other
-        assert torch.equal(inputs[:, 1:], targets[:, :-1])
-        held = torch.cat((inputs, targets[:, -1:]), dim=1)
-        assert torch.equal(held.sort().values, torch.cat((right, after[:, -1:]), dim=1))
-    inputs, _ = data_for(replace(SMALL, task="shuffled", batch=300), text).training(1)
-    rises = (inputs[:, 1:] > inputs[:, :-1]).double().mean()
-    assert abs(rises - 0.5) < 0.05  # 2,100 steps, either way alike
 
 
 def stated(tokens, at):
@@ -128,6 +101,16 @@ def test_far_answers_stand_exactly_so_far(distance):
         data.far(6, 30)
 
 
+def test_lookups_are_counted_as_by_hand():
+    run = train(replace(SMALL, task="lookup", context=128, steps=2), progress=False)
+    inputs, targets = run.data.far(second.SEQUENCES, 31)
+    with torch.no_grad():
+        guess = run.model(inputs).argmax(-1)
+    asked = list(map(tuple, (targets != IGNORED).nonzero().tolist()))
+    right = sum(bool(guess[place] == targets[place]) for place in asked)
+    assert second.answered(run.model, run.data, 31) == pytest.approx(right / len(asked))
+
+
 def test_the_floors_are_those_of_a_count():
     inputs, targets = RecallData(Experiment(task="recall")).validation(4, 100)
     for last in (None, 5):
@@ -138,22 +121,3 @@ def test_the_floors_are_those_of_a_count():
         asked = (targets != IGNORED).nonzero().tolist()
         right = sum(bool(guess[place] == targets[place]) for place in map(tuple, asked))
         assert share_right(guess, targets) == right / len(asked)
-
-
-# Methods beside the eight.
-
-
-def test_variants_differ_from_their_methods_in_one_thing():
-    one, other = (Decoder(replace(TEXT, position=name), 5) for name in ("learned", "learned-small"))
-    pairs = dict(one.named_parameters())
-    for name, weight in other.named_parameters():
-        shrink = 0.01 if name.startswith("positions.") else 1.0
-        assert torch.equal(pairs[name] * shrink, weight)
-    t5, plain = sharp(position="t5"), sharp(position="t5-plain")
-    at = torch.arange(6)
-    torch.testing.assert_close(plain.positions(at).bias * 4, t5.positions(at).bias)
-    model, text = sharp(position="p-rope"), random_text()
-    stopped = sharp(position="rope")
-    stopped.load_state_dict(model.state_dict())
-    with frozen(stopped, [2, 3]):
-        assert torch.equal(model(text), stopped(text))
