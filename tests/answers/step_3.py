@@ -3,21 +3,9 @@
 import itertools
 import math
 from decimal import Decimal
-from fractions import Fraction
 
-import mpmath
 import numpy as np
 import torch
-
-
-def wrong_has_no_minus(position, head_dim, base):
-    """The exponent has no minus, counted from 1 as in the paper.
-
-    Source: https://github.com/labmlai/annotated_deep_learning_paper_implementations/issues/313
-        (issue 313: the docstring)
-    Cause: 2j is divided by head_dim
-    """
-    return [position * base ** (2 * (i - 1) / head_dim) for i in range(1, head_dim // 2 + 1)]
 
 
 def wrong_has_no_2(position, head_dim, base):
@@ -30,33 +18,6 @@ def wrong_has_no_2(position, head_dim, base):
     return position * inv_freq
 
 
-def wrong_has_a_2_too_many(position, head_dim, base):
-    """An i in steps of 2 is multiplied by 2.
-
-    Source: https://github.com/SamLynnEvans/Transformer/issues/25 (issue 25)
-    Cause: −4j is divided by head_dim
-    """
-    return [position / base ** ((2 * i) / head_dim) for i in range(0, head_dim, 2)]
-
-
-def wrong_has_a_2_too_many_and_one(position, head_dim, base):
-    """The line below it, where i + 1 is meant to be the cosine's.
-
-    Source: https://github.com/YutaroOgawa/pytorch_advanced/issues/79 (issue 79)
-    Cause: −4j − 2 is divided by head_dim
-    """
-    return [position / base ** ((2 * (i + 1)) / head_dim) for i in range(0, head_dim, 2)]
-
-
-def wrong_counts_from_1_in_the_formula(position, head_dim, base):
-    """The paper's i − 1, with an i from 0.
-
-    Source: https://github.com/bkitano/llama-from-scratch/issues/8 (issue 8)
-    Cause: −2j + 2 is divided by head_dim
-    """
-    return [position * base ** (-2.0 * (i - 1) / head_dim) for i in range(head_dim // 2)]
-
-
 def wrong_is_half_a_step_off(position, head_dim, base):
     """(2k − 1) / d, with a k from 1.
 
@@ -66,24 +27,6 @@ def wrong_is_half_a_step_off(position, head_dim, base):
     """
     k = np.arange(1, head_dim // 2 + 1)
     return position / base ** ((2 * k - 1) / head_dim)
-
-
-def wrong_takes_odd_coordinates(position, head_dim, base):
-    """arange starts at 1, for the cosines.
-
-    Source: https://github.com/maxjcohen/transformer/issues/62 (issue 62)
-    Cause: −2j − 1 is divided by head_dim
-    """
-    return position / torch.pow(base, torch.arange(1, head_dim, 2, dtype=torch.float32) / head_dim)
-
-
-def wrong_spaces_by_linspace(position, head_dim, base):
-    """linspace from 0 to 1 takes the 1 in.
-
-    Source: https://github.com/microsoft/unilm/issues/1554 (issue 1554: YOCO)
-    Cause: the last exponent is −1
-    """
-    return position / base ** np.linspace(0, 1, head_dim // 2)
 
 
 def wrong_divides_by_one_less(position, head_dim, base):
@@ -156,15 +99,6 @@ def wrong_counts_positions_from_1(position, head_dim, base):
     return position_ids[position] * base ** (-np.arange(0, head_dim, 2) / head_dim)
 
 
-def wrong_multiplies_by_pi(position, head_dim, base):
-    """π, as cos and sin of a frequency seem to need it.
-
-    Source: https://github.com/ggml-org/llama.cpp/issues/1234 (issue 1234, which asks for it)
-    Cause: a factor π is too many
-    """
-    return [math.pi * position * base ** (-2 * j / head_dim) for j in range(head_dim // 2)]
-
-
 def wrong_repeats_each_angle(position, head_dim, base):
     """Each angle twice, as neighbours need it.
 
@@ -193,31 +127,6 @@ def right_loop(position, head_dim, base):
     return result
 
 
-def right_in_steps_of_2(position, head_dim, base):
-    return tuple(position / base ** (i / head_dim) for i in range(0, head_dim, 2))
-
-
-def right_counts_from_1(position, head_dim, base):
-    return [position / base ** (2 * (i - 1) / head_dim) for i in range(1, head_dim // 2 + 1)]
-
-
-def right_over_half_the_width(position, head_dim, base):
-    half = head_dim // 2
-    return position * np.power(1.0 / base, np.arange(half) / half)
-
-
-def right_exponential(position, head_dim, base):
-    return position * np.exp(np.arange(0, head_dim, 2) * (-math.log(base) / head_dim))
-
-
-def right_logspace(position, head_dim, base):
-    return position * np.logspace(0, -1, head_dim // 2, endpoint=False, base=base)
-
-
-def right_linspace_without_its_end(position, head_dim, base):
-    return position / base ** np.linspace(0, 1, head_dim // 2 + 1)[:-1]
-
-
 def right_by_ratio(position, head_dim, base):
     ratio = base ** (-2 / head_dim)
     return list(
@@ -229,37 +138,8 @@ def right_within_a_turn(position, head_dim, base):
     return [angle % (2 * math.pi) for angle in right_loop(position, head_dim, base)]
 
 
-def right_between_minus_pi_and_pi(position, head_dim, base):
-    turned = np.exp(1j * np.array(right_loop(position, head_dim, base)))
-    return np.angle(turned)
-
-
-def right_numpy_float32(position, head_dim, base):
-    exponents = np.arange(0, head_dim, 2, dtype=np.float32) / np.float32(head_dim)
-    return np.float32(position) / np.float32(base) ** exponents
-
-
 def right_numpy_row(position, head_dim, base):
     return np.outer([position], base ** (-np.arange(0, head_dim, 2) / head_dim))
-
-
-def right_numpy_column(position, head_dim, base):
-    return right_numpy_row(position, head_dim, base).T
-
-
-def right_torch_float32(position, head_dim, base):
-    inv_freq = 1.0 / (base ** (torch.arange(0, head_dim, 2).float() / head_dim))
-    return torch.outer(torch.tensor([position]).float(), inv_freq)
-
-
-def right_torch_float64(position, head_dim, base):
-    inv_freq = base ** (-torch.arange(0, head_dim, 2, dtype=torch.float64) / head_dim)
-    return torch.einsum("i,j->ij", torch.tensor([position], dtype=torch.float64), inv_freq)
-
-
-def right_torch_of_float32_and_whole_positions(position, head_dim, base):
-    inv_freq = 1.0 / (base ** (torch.arange(0, head_dim, 2, dtype=torch.int64).float() / head_dim))
-    return (inv_freq[None, :, None] @ torch.tensor([[[position]]]).float()).transpose(1, 2)
 
 
 def right_torch_tensors_in_a_list(position, head_dim, base):
@@ -267,28 +147,6 @@ def right_torch_tensors_in_a_list(position, head_dim, base):
     return [position * base**one for one in exponents]
 
 
-def right_fractions(position, head_dim, base):
-    return [
-        position / Fraction(base ** float(Fraction(2 * j, head_dim))) for j in range(head_dim // 2)
-    ]
-
-
 def right_decimal(position, head_dim, base):
     ratio = Decimal(base) ** (Decimal(-2) / Decimal(head_dim))
     return [Decimal(position) * ratio**j for j in range(head_dim // 2)]
-
-
-def right_mpmath(position, head_dim, base):
-    with mpmath.workdps(40):
-        return [
-            position * mpmath.power(base, mpmath.mpf(-2 * j) / head_dim)
-            for j in range(head_dim // 2)
-        ]
-
-
-def right_object_array(position, head_dim, base):
-    return np.array(right_fractions(position, head_dim, base), dtype=object)
-
-
-def right_whole_zeros(position, head_dim, base):
-    return [0] * (head_dim // 2) if position == 0 else right_loop(position, head_dim, base)

@@ -2,31 +2,8 @@
 
 import math
 
-import mpmath
 import numpy as np
 import torch
-
-
-def wrong_steps_of_one_over_the_width(position_ids, head_dim, base):
-    """j / d, where d / 2 numbers j go up to d / 2.
-
-    Source: https://github.com/rasbt/LLMs-from-scratch/issues/410, proposed as a correction
-    Cause: −j is divided by head_dim
-    """
-    inv_freq = 1.0 / (base ** (torch.arange(0, head_dim // 2) / head_dim))
-    angles = position_ids.unsqueeze(1) * inv_freq.unsqueeze(0)
-    return torch.cos(angles), torch.sin(angles)
-
-
-def wrong_two_k_minus_one(position_ids, head_dim, base):
-    """(2k − 1) / d with k from 1, as the handout had it.
-
-    Source: https://github.com/stanford-cs336/assignment1-basics/issues/22, before 1.0.6
-    Cause: −2j − 1 is divided by head_dim
-    """
-    k = torch.arange(1, head_dim // 2 + 1, dtype=torch.float32)
-    theta = position_ids[:, None] / base ** ((2 * k - 1) / head_dim)
-    return theta.cos(), theta.sin()
 
 
 def wrong_i_minus_one(position_ids, head_dim, base):
@@ -41,39 +18,6 @@ def wrong_i_minus_one(position_ids, head_dim, base):
             angle = position * base ** (-2.0 * (i - 1) / head_dim)
             cos[row, i], sin[row, i] = np.cos(angle), np.sin(angle)
     return cos, sin
-
-
-def wrong_no_minus(position_ids, head_dim, base):
-    """The frequencies of a docstring whose exponent lost its minus.
-
-    Source: https://github.com/labmlai/annotated_deep_learning_paper_implementations/issues/313
-    Cause: 2j is divided by head_dim
-    """
-    theta = base ** (torch.arange(0, head_dim, 2).double() / head_dim)
-    angles = torch.outer(position_ids.double(), theta)
-    return angles.cos(), angles.sin()
-
-
-def wrong_whole_numbers(position_ids, head_dim, base):
-    """The exponent is a quotient of two whole numbers, 0 for all planes.
-
-    Source: https://github.com/xlite-dev/LeetCUDA/issues/289, the kernel rope_f32
-    Cause: all exponents are 0
-    """
-    exponents = torch.tensor([-(2 * j // head_dim) for j in range(head_dim // 2)])
-    angles = position_ids[:, None] * float(base) ** exponents.double()
-    return angles.cos(), angles.sin()
-
-
-def wrong_hard_coded_base(position_ids, head_dim, base):
-    """10,000 is written into the code.
-
-    Source: https://github.com/karpathy/llama2.c/issues/356, run.c for Code Llama
-    Cause: the base is always 10,000
-    """
-    inv_freq = 10000.0 ** -(torch.arange(0, head_dim, 2, dtype=torch.float64) / head_dim)
-    angles = position_ids[:, None] * inv_freq
-    return angles.cos(), angles.sin()
 
 
 def wrong_positions_not_read(position_ids, head_dim, base):
@@ -110,28 +54,6 @@ def wrong_sines_first(position_ids, head_dim, base):
     return np.sin(sinusoid_inp), np.cos(sinusoid_inp)
 
 
-def wrong_from_one(position_ids, head_dim, base):
-    """Positions are made one-indexed.
-
-    Source: https://github.com/PrimeIntellect-ai/prime-rl/pull/3466, the fallback before it
-    Cause: positions count from 0, and here from 1
-    """
-    inv_freq = 1.0 / base ** (torch.arange(0, head_dim, 2).double() / head_dim)
-    angles = (position_ids + 1).double()[:, None] * inv_freq
-    return angles.cos(), angles.sin()
-
-
-def wrong_doubled(position_ids, head_dim, base):
-    """A scale of 2 is left where nothing is scaled.
-
-    Source: https://github.com/lablup/mlxcel/issues/1324, internlm3
-    Cause: plane 0 of the table turns by 2 a position, not 1
-    """
-    inv_freq = 1.0 / base ** (torch.arange(0, head_dim, 2).double() / head_dim)
-    angles = (2.0 * position_ids.double())[:, None] * inv_freq
-    return angles.cos(), angles.sin()
-
-
 def wrong_buffer_in_bfloat16(position_ids, head_dim, base):
     """inv_freq was a buffer, and was cast with the model.
 
@@ -140,17 +62,6 @@ def wrong_buffer_in_bfloat16(position_ids, head_dim, base):
     """
     inv_freq = (base ** -(torch.arange(0, head_dim, 2).double() / head_dim)).bfloat16()
     angles = position_ids.double()[:, None] * inv_freq.double()
-    return angles.cos(), angles.sin()
-
-
-def wrong_positions_in_bfloat16(position_ids, head_dim, base):
-    """Positions and frequencies take the model's dtype before they meet.
-
-    Source: https://github.com/huggingface/candle/pull/3520, qwen2 before it
-    Cause: the table is turned by rounded angles, from position 257 on
-    """
-    inv_freq = base ** -(torch.arange(0, head_dim, 2).double() / head_dim)
-    angles = position_ids.bfloat16().double()[:, None] * inv_freq
     return angles.cos(), angles.sin()
 
 
@@ -189,18 +100,6 @@ def wrong_tables_in_bfloat16(position_ids, head_dim, base):
     return angles.cos().bfloat16(), angles.sin().bfloat16()
 
 
-def right_outer(position_ids, head_dim, base):
-    inv_freq = 1.0 / base ** (torch.arange(0, head_dim, 2, dtype=torch.float64) / head_dim)
-    angles = torch.outer(position_ids.double(), inv_freq)
-    return angles.cos(), angles.sin()
-
-
-def right_rounded_once(position_ids, head_dim, base):
-    theta = base ** (-torch.arange(head_dim // 2).double() / (head_dim // 2))
-    angles = position_ids[:, None] * theta
-    return torch.cos(angles).float(), torch.sin(angles).float()
-
-
 def right_lists(position_ids, head_dim, base):
     angles = [
         [m * base ** (-2 * j / head_dim) for j in range(head_dim // 2)]
@@ -213,13 +112,6 @@ def right_numpy(position_ids, head_dim, base):
     inv_freq = np.exp(-np.log(base) * np.arange(0, head_dim, 2) / head_dim)
     angles = np.einsum("s,d->sd", np.asarray(position_ids, dtype=np.float64), inv_freq)
     return np.stack([np.cos(angles), np.sin(angles)])
-
-
-def right_halves(position_ids, head_dim, base):
-    inv_freq = base ** -(torch.arange(0, head_dim, 2).double() / head_dim)
-    freqs = torch.einsum("i,j->ij", position_ids.double(), inv_freq)
-    emb = torch.cat((freqs, freqs), dim=-1)
-    return emb.cos(), emb.sin()
 
 
 def right_neighbours(position_ids, head_dim, base):
@@ -238,11 +130,6 @@ def right_freqs_cis(position_ids, head_dim, base):
     return torch.polar(torch.ones_like(freqs), freqs)
 
 
-def right_complex_powers(position_ids, head_dim, base):
-    inv_freq = base ** -(np.arange(0, head_dim, 2) / head_dim)
-    return np.exp(1j * position_ids.numpy()[:, None] * inv_freq).astype(np.complex64)
-
-
 def right_reduced_and_differentiable(position_ids, head_dim, base):
     """Whole turns are taken off in float64; the frequencies are a parameter; a generator."""
     inv_freq = torch.tensor(
@@ -252,10 +139,3 @@ def right_reduced_and_differentiable(position_ids, head_dim, base):
     )
     angles = torch.remainder(position_ids[:, None] * inv_freq, 2 * torch.pi).float()
     return (f(angles) for f in (torch.cos, torch.sin))
-
-
-def right_fifty_digits(position_ids, head_dim, base):
-    with mpmath.workdps(50):
-        theta = [mpmath.mpf(base) ** (-mpmath.mpf(2 * j) / head_dim) for j in range(head_dim // 2)]
-        rows = [[m * frequency for frequency in theta] for m in position_ids.tolist()]
-        return tuple([[f(a) for a in row] for row in rows] for f in (mpmath.cos, mpmath.sin))

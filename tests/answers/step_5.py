@@ -23,16 +23,6 @@ def wrong_angles_of_neighbours_in_halves(x, cos, sin):
     return (x * cos + halves_turned(x) * sin).to(x.dtype)
 
 
-def wrong_angles_of_halves_in_neighbours(x, cos, sin):
-    """Angles by repeat, quarter turn of neighbours.
-
-    Source: https://github.com/facebookresearch/vjepa2/pull/15, before it
-    Cause: coordinates 0 and 1 of x do not turn as one plane
-    """
-    cos, sin = cos.repeat(1, 2), sin.repeat(1, 2)
-    return (x * cos + neighbours_turned(x) * sin).to(x.dtype)
-
-
 def wrong_quarter_turn_in_another_order(x, cos, sin):
     """The quarter turn takes neighbours apart and joins them as halves.
 
@@ -41,30 +31,6 @@ def wrong_quarter_turn_in_another_order(x, cos, sin):
     """
     turned = torch.cat([-x[..., 1::2], x[..., ::2]], dim=-1)
     return (x * cos.repeat(1, 2) + turned * sin.repeat(1, 2)).to(x.dtype)
-
-
-def wrong_clockwise(x, cos, sin):
-    """The transpose of the textbook's matrix.
-
-    Source: https://github.com/karpathy/nanochat/pull/489, a convention that is kept there
-    Cause: in halves, the pair turns clockwise
-    """
-    d = x.shape[3] // 2
-    x1, x2 = x[..., :d], x[..., d:]
-    y1 = x1 * cos + x2 * sin
-    y2 = x1 * (-sin) + x2 * cos
-    return torch.cat([y1, y2], 3).to(x.dtype)
-
-
-def wrong_minus_lost(x, cos, sin):
-    """The quarter turn without its minus, as in a comment.
-
-    Source: https://github.com/labmlai/annotated_deep_learning_paper_implementations/pull/193
-    Cause: in halves, the pair becomes cos·x + sin·y and sin·x + cos·y
-    """
-    x1, x2 = x.chunk(2, dim=-1)
-    cos, sin = torch.cat((cos, cos), -1), torch.cat((sin, sin), -1)
-    return x * cos + torch.cat((x2, x1), dim=-1) * sin
 
 
 def wrong_reads_what_is_written(x, cos, sin):
@@ -87,15 +53,6 @@ def wrong_not_added(x, cos, sin):
     """
     turned = torch.stack((-x[..., 1::2], x[..., ::2]), dim=-1)
     return (turned * torch.stack((cos, sin), dim=-1)).reshape(x.shape)
-
-
-def wrong_no_sine(x, cos, sin):
-    """The sines were read from the wrong place and are 0.
-
-    Source: https://github.com/vllm-project/vllm-ascend/issues/12723
-    Cause: in halves, the pair becomes cos·x + 0·y and 0·x + cos·y
-    """
-    return x * torch.cat((cos, cos), dim=-1)
 
 
 def wrong_twice(x, cos, sin):
@@ -130,17 +87,6 @@ def wrong_heads_for_tokens(x, cos, sin):
     return torch.cat((x1 * cos - x2 * sin, x2 * cos + x1 * sin), dim=-1)
 
 
-def wrong_one_row_for_all(x, cos, sin):
-    """All tokens get the first row of the tables.
-
-    Source: https://github.com/hw-native-sys/pypto-lib/issues/462
-    Cause: x changes where the id has not changed
-    """
-    cos, sin = cos[0], sin[0]
-    x1, x2 = x.chunk(2, dim=-1)
-    return torch.cat((x1 * cos - x2 * sin, x2 * cos + x1 * sin), dim=-1).to(x.dtype)
-
-
 def wrong_dtype(x, cos, sin):
     """Tables in float32 make float32 of half precision.
 
@@ -149,48 +95,6 @@ def wrong_dtype(x, cos, sin):
     """
     cos, sin = (table.repeat_interleave(2, dim=-1) for table in (cos, sin))
     return x * cos + neighbours_turned(x) * sin
-
-
-def wrong_in_place(x, cos, sin):
-    """The result is written into x.
-
-    Source: https://github.com/unslothai/unsloth/issues/5001
-    Cause: it writes into x
-    """
-    x1, x2 = x[..., : x.shape[-1] // 2].clone(), x[..., x.shape[-1] // 2 :].clone()
-    x[..., : x.shape[-1] // 2] = x1 * cos - x2 * sin
-    x[..., x.shape[-1] // 2 :] = x2 * cos + x1 * sin
-    return x
-
-
-def right_halves(x, cos, sin):
-    x1, x2 = x.chunk(2, dim=-1)
-    return torch.cat((x1 * cos - x2 * sin, x2 * cos + x1 * sin), dim=-1).to(x.dtype)
-
-
-def right_rotate_half(x, cos, sin):
-    """In x's own precision."""
-    cos, sin = (torch.cat((table, table), dim=-1)[None, None].to(x.dtype) for table in (cos, sin))
-    return (x * cos) + (halves_turned(x) * sin)
-
-
-def right_neighbours(x, cos, sin):
-    out = torch.empty_like(x)
-    out[..., ::2] = x[..., ::2] * cos - x[..., 1::2] * sin
-    out[..., 1::2] = x[..., ::2] * sin + x[..., 1::2] * cos
-    return out
-
-
-def right_complex(x, cos, sin):
-    pairs = torch.view_as_complex(x.float().reshape(*x.shape[:-1], -1, 2))
-    turned = pairs * torch.complex(cos.float(), sin.float())
-    return torch.view_as_real(turned).flatten(3).type_as(x)
-
-
-def right_complex_halves(x, cos, sin):
-    x1, x2 = x.double().chunk(2, dim=-1)
-    turned = torch.complex(x1, x2) * torch.complex(cos.double(), sin.double())
-    return torch.cat((turned.real, turned.imag), dim=-1).to(x)
 
 
 def right_matrix(x, cos, sin):
@@ -219,12 +123,6 @@ def right_loops(x, cos, sin):
                     a, b, c, d = token[2 * j], token[2 * j + 1], cos[s, j].item(), sin[s, j].item()
                     token[2 * j], token[2 * j + 1] = a * c - b * d, a * d + b * c
     return out
-
-
-def right_differentiable(x, cos, sin):
-    """unflatten, unbind and stack; x asks for its gradient."""
-    x1, x2 = x.detach().clone().requires_grad_().unflatten(-1, (-1, 2)).unbind(-1)
-    return torch.stack((x1 * cos - x2 * sin, torch.addcmul(x1 * sin, x2, cos)), -1).view_as(x).to(x)
 
 
 def right_rows_in_a_list(x, cos, sin):

@@ -21,15 +21,6 @@ def both(q, k, position_ids):
     return turned(q, cos, sin), turned(k, cos, sin)
 
 
-def wrong_ids_not_read(q, k, position_ids):
-    """The rows count from 0, whatever the ids say.
-
-    Source: https://github.com/NVIDIA/Megatron-LM/issues/453
-    Cause: the query is turned by its place in the call, and its id is not read
-    """
-    return both(q, k, torch.arange(q.shape[-2]).expand(len(q), -1))
-
-
 def wrong_first_row(q, k, position_ids):
     """All rows of a batch get the tables of the first.
 
@@ -58,15 +49,6 @@ def wrong_key_not_written_back(q, k, position_ids):
     return both(q, k, position_ids)[0], k
 
 
-def wrong_key_of_one_head(q, k, position_ids):
-    """A key of one head is left as it is.
-
-    Source: https://github.com/linkedin/Liger-Kernel/issues/342
-    Cause: 0 of 1 heads of the key follow the position
-    """
-    return both(q, k, position_ids) if k.shape[1] > 1 else (both(q, k, position_ids)[0], k)
-
-
 def wrong_opposite(q, k, position_ids):
     """The key's angle gets a minus, so that a difference appear.
 
@@ -75,15 +57,6 @@ def wrong_opposite(q, k, position_ids):
     """
     cos, sin = looked_up(position_ids, q.shape[-1])
     return turned(q, cos, sin), turned(k, cos, -sin)
-
-
-def wrong_query_counted_apart(q, k, position_ids):
-    """The query's position is one further than that of the key.
-
-    Source: https://github.com/sgl-project/sglang/pull/25015, draft steps before it
-    Cause: the query is turned by its position +1 and the key by +0
-    """
-    return both(q, k, position_ids + 1)[0], both(q, k, position_ids)[1]
 
 
 def wrong_from_one(q, k, position_ids):
@@ -105,16 +78,6 @@ def wrong_clockwise(q, k, position_ids):
     return turned(q, cos, -sin), turned(k, cos, -sin)
 
 
-def wrong_axis(q, k, position_ids):
-    """The tables are laid out for [B, S, H, D].
-
-    Source: https://github.com/vukrosic/leo-optimizer/pull/2, before it
-    Cause: heads of the query are turned by their own number
-    """
-    cos, sin = (table.transpose(1, 2) for table in looked_up(position_ids, q.shape[-1]))
-    return turned(q, cos, sin), turned(k, cos, sin)
-
-
 def wrong_no_axis_for_heads(q, k, position_ids):
     """cos[position_ids] lacks its unsqueeze, and rows meet heads.
 
@@ -125,30 +88,6 @@ def wrong_no_axis_for_heads(q, k, position_ids):
     return turned(q, cos, sin), turned(k, cos, sin)
 
 
-def wrong_rows_after_the_first(q, k, position_ids):
-    """Of one token a row, rows after the first are zeros.
-
-    Source: https://github.com/ml-explore/mlx/issues/3949
-    Cause: the query of row 1 of three differs
-    """
-    q, k = both(q, k, position_ids)
-    if q.shape[2] == 1:
-        q[1:], k[1:] = 0, 0
-    return q, k
-
-
-def wrong_heads_after_the_first(q, k, position_ids):
-    """Of one token, heads after the first are left as they are.
-
-    Source: https://github.com/oxiglade/mlx-rs/pull/357, before it
-    Cause: the query is turned otherwise in a call of one token
-    """
-    pair = zip((q, k), both(q, k, position_ids), strict=True)
-    if q.shape[2] > 1:
-        return tuple(y for x, y in pair)
-    return tuple(torch.cat((y[:, :1], x[:, 1:]), dim=1) for x, y in pair)
-
-
 def wrong_positions_in_the_dtype_of_vectors(q, k, position_ids):
     """Positions take the dtype of the vectors.
 
@@ -156,17 +95,6 @@ def wrong_positions_in_the_dtype_of_vectors(q, k, position_ids):
     Cause: the query given as bfloat16 is off by
     """
     return both(q, k, position_ids.to(q.dtype))
-
-
-def wrong_dtype(q, k, position_ids):
-    """float32 comes back for float16.
-
-    Source: https://github.com/NVIDIA/Megatron-LM/issues/643
-    Cause: given bfloat16, it returns float32
-    """
-    cos, sin = (t.float().repeat(1, 1, 1, 2) for t in looked_up(position_ids, q.shape[-1]))
-    half = q.shape[-1] // 2
-    return tuple(x * cos + torch.cat((-x[..., half:], x[..., :half]), -1) * sin for x in (q, k))
 
 
 def wrong_half_of_the_head(q, k, position_ids):
@@ -206,10 +134,6 @@ def wrong_kept_by_length(q, k, position_ids):
     return turned(q, *KEPT[key]), turned(k, *KEPT[key])
 
 
-def right_halves(q, k, position_ids):
-    return both(q, k, position_ids)
-
-
 def right_from_a_table(q, k, position_ids):
     """Rows of a long table in float32, as a list."""
     cos, sin = (t[0, 0].float() for t in looked_up(torch.arange(1 << 17)[None], q.shape[-1]))
@@ -229,16 +153,6 @@ def right_table_that_grows(q, k, position_ids):
     return {"q": turned(q, cos, sin), "k": turned(k, cos, sin)}.values()
 
 
-def right_complex(q, k, position_ids):
-    cis = torch.complex(*looked_up(position_ids, q.shape[-1]))
-
-    def rotated(x):
-        pairs = torch.view_as_complex(x.double().unflatten(-1, (-1, 2)).contiguous())
-        return torch.view_as_real(pairs * cis).flatten(-2).to(x.dtype)
-
-    return rotated(q), rotated(k)
-
-
 def right_neighbours_at_once(q, k, position_ids):
     """Queries and keys joined along their heads."""
     cos, sin = (t.repeat_interleave(2, -1) for t in looked_up(position_ids, q.shape[-1]))
@@ -247,25 +161,9 @@ def right_neighbours_at_once(q, k, position_ids):
     return (x * cos + quarter * sin).to(x.dtype).split((q.shape[1], k.shape[1]), dim=1)
 
 
-def right_row_by_row(q, k, position_ids):
-    """Loops over rows and heads."""
-    out_q, out_k = torch.zeros_like(q), torch.zeros_like(k)
-    for x, out in ((q, out_q), (k, out_k)):
-        for row, ids in enumerate(position_ids):
-            cos, sin = (table[0, 0] for table in looked_up(ids[None], q.shape[-1]))
-            for head in range(x.shape[1]):
-                out[row, head] = turned(x[row, head], cos, sin)
-    return out_q, out_k
-
-
 def right_numpy(q, k, position_ids):
     inv_freq = 10000.0 ** (-np.arange(0, q.shape[-1], 2) / q.shape[-1])
     cis = np.exp(1j * position_ids.numpy()[:, None, :, None] * inv_freq)
     pairs = [(x.numpy()[..., ::2] + 1j * x.numpy()[..., 1::2]) * cis for x in (q, k)]
     out = [np.stack((pair.real, pair.imag), -1).reshape(*pair.shape[:-1], -1) for pair in pairs]
     return tuple(y.astype(x.numpy().dtype) for x, y in zip((q, k), out, strict=True))
-
-
-def right_differentiable(q, k, position_ids):
-    """Gradients are asked for."""
-    return both(q.clone().requires_grad_(), k.clone().requires_grad_(), position_ids)

@@ -84,23 +84,6 @@ def wrong_mask_without_a_cache_alone(x, w, head_dim, position_ids, cache):
     return joined(softmax(scores, dim=-1) @ v, w), cache
 
 
-def wrong_mask_with_offset_0(x, w, head_dim, position_ids, cache):
-    """triu with offset 0 masks the diagonal, too.
-
-    Source: https://github.com/pbloem/former/issues/10 (the post's `triu_indices(t, t, offset=0)`)
-    Cause: a token does not see itself
-    """
-    q, k, v = projected(x, w, head_dim)
-    q, k = rotate(q, position_ids), rotate(k, position_ids)
-    cache = k, v = grown(cache, k, v)
-    k, v = repeated(q, k, v)
-    dot = q @ k.transpose(-2, -1) / math.sqrt(head_dim)
-    t, s = dot.shape[2:]
-    later = torch.triu(torch.ones(t, s), diagonal=s - t).bool()
-    dot = dot.masked_fill(later, float("-inf"))
-    return joined(softmax(dot, dim=-1) @ v, w), cache
-
-
 def wrong_is_causal_with_a_cache(x, w, head_dim, position_ids, cache):
     """is_causal lines the mask up at its upper left, so one query sees the oldest key alone.
 
@@ -111,22 +94,6 @@ def wrong_is_causal_with_a_cache(x, w, head_dim, position_ids, cache):
     q, k = rotate(q, position_ids), rotate(k, position_ids)
     cache = k, v = grown(cache, k, v)
     return joined(sdpa(q, k, v, is_causal=True, enable_gqa=True), w), cache
-
-
-def wrong_square_mask(x, w, head_dim, position_ids, cache):
-    """The mask is S × S, also where scores have the keys of a cache.
-
-    Source: https://github.com/meta-llama/llama/issues/899
-    Cause: it raises RuntimeError: The size of tensor a
-    """
-    q, k, v = projected(x, w, head_dim)
-    q, k = rotate(q, position_ids), rotate(k, position_ids)
-    cache = k, v = grown(cache, k, v)
-    k, v = repeated(q, k, v)
-    scores = q @ k.transpose(2, 3) / math.sqrt(head_dim)
-    if x.shape[1] > 1:
-        scores = scores + torch.full((x.shape[1], x.shape[1]), float("-inf")).triu(1)
-    return joined(softmax(scores, dim=-1) @ v, w), cache
 
 
 def wrong_masked_with_nearly_0(x, w, head_dim, position_ids, cache):
@@ -158,23 +125,6 @@ def wrong_mask_after_softmax(x, w, head_dim, position_ids, cache):
     return joined(weights @ v, w), cache
 
 
-def wrong_infinite_weights(x, w, head_dim, position_ids, cache):
-    """The line that masks, with -inf, stands below that of the softmax.
-
-    Source: https://github.com/huggingface/pytorch-image-models/pull/2236 (eva.py)
-    Cause: the mask comes after the softmax, where −∞ is a weight
-    """
-    q, k, v = projected(x, w, head_dim)
-    q, k = rotate(q, position_ids), rotate(k, position_ids)
-    cache = k, v = grown(cache, k, v)
-    k, v = repeated(q, k, v)
-    q = q * head_dim**-0.5
-    attn = q @ k.transpose(-2, -1)
-    attn = attn.softmax(dim=-1)
-    attn = attn.masked_fill(~causal(q, k), float("-inf"))
-    return joined(attn @ v, w), cache
-
-
 def wrong_softmax_over_queries(x, w, head_dim, position_ids, cache):
     """softmax with the dimension of the queries.
 
@@ -190,37 +140,6 @@ def wrong_softmax_over_queries(x, w, head_dim, position_ids, cache):
     return joined(torch.einsum("bhij,bhjd->bhid", weights, v), w), cache
 
 
-def wrong_not_scaled(x, w, head_dim, position_ids, cache):
-    """The code leaves out the 1 / √D that stands in the formula above it.
-
-    Source: https://github.com/huggingface/blog/pull/2893 (kv-cache.md)
-    Cause: scores are not divided by √D
-    """
-    q, k, v = projected(x, w, head_dim)
-    q, k = rotate(q, position_ids), rotate(k, position_ids)
-    cache = k, v = grown(cache, k, v)
-    k, v = repeated(q, k, v)
-    scores = torch.matmul(q, k.transpose(-2, -1))
-    scores = scores.masked_fill(causal(q, k).logical_not(), float("-inf"))
-    return joined(torch.matmul(torch.softmax(scores, dim=-1), v), w), cache
-
-
-def wrong_scaled_after_softmax(x, w, head_dim, position_ids, cache):
-    """The weights are scaled, not the scores.
-
-    Source: https://github.com/FrancescoSaverioZuppichini/ViT/issues/2
-    Cause: weights are divided by √D after the softmax
-    """
-    q, k, v = projected(x, w, head_dim)
-    q, k = rotate(q, position_ids), rotate(k, position_ids)
-    cache = k, v = grown(cache, k, v)
-    k, v = repeated(q, k, v)
-    energy = torch.einsum("bhqd, bhkd -> bhqk", q, k)
-    energy.masked_fill_(~causal(q, k), torch.finfo(torch.float32).min)
-    att = softmax(energy, dim=-1) / head_dim ** (1 / 2)
-    return joined(torch.einsum("bhal, bhlv -> bhav", att, v), w), cache
-
-
 def wrong_scaled_twice(x, w, head_dim, position_ids, cache):
     """Queries are scaled, and SDPA scales again.
 
@@ -232,22 +151,6 @@ def wrong_scaled_twice(x, w, head_dim, position_ids, cache):
     q, k = rotate(q, position_ids), rotate(k, position_ids)
     cache = k, v = grown(cache, k, v)
     return joined(attend(q, k, v), w), cache
-
-
-def wrong_scaled_by_channels(x, w, head_dim, position_ids, cache):
-    """C is the width of the input, not of the head.
-
-    Source: https://github.com/karpathy/ng-video-lecture/pull/6
-    Cause: scores are divided by the root of the model's width
-    """
-    C = x.shape[-1]
-    q, k, v = projected(x, w, head_dim)
-    q, k = rotate(q, position_ids), rotate(k, position_ids)
-    cache = k, v = grown(cache, k, v)
-    k, v = repeated(q, k, v)
-    wei = q @ k.transpose(-2, -1) * C**-0.5
-    wei = softmax(wei.masked_fill(causal(q, k) == 0, float("-inf")), dim=-1)
-    return joined(wei @ v, w), cache
 
 
 def wrong_tiled_heads(x, w, head_dim, position_ids, cache):
@@ -313,18 +216,6 @@ def wrong_queries_alone(x, w, head_dim, position_ids, cache):
     return joined(attend(q, k, v), w), cache
 
 
-def wrong_rotated_key_in_the_cache_alone(x, w, head_dim, position_ids, cache):
-    """The rotated key is written to the cache, and attention gets k as it was.
-
-    Source: https://github.com/kvcache-ai/sglang/pull/31 (fused_rope_store)
-    Cause: attention gets the keys of a call before they are turned
-    """
-    q, k, v = projected(x, w, head_dim)
-    q = rotate(q, position_ids)
-    after = grown(cache, rotate(k, position_ids), v)
-    return joined(attend(q, *grown(cache, k, v)), w), after
-
-
 def wrong_rotated_again(x, w, head_dim, position_ids, cache):
     """The whole cache is rotated in each call, and has been before.
 
@@ -368,49 +259,6 @@ def wrong_positions_from_the_cache(x, w, head_dim, position_ids, cache):
     return joined(attend(q, k, v), w), cache
 
 
-def wrong_query_offset(x, w, head_dim, position_ids, cache):
-    """The offset of queries is computed before the cache is joined on, and is 0.
-
-    Source: https://github.com/RobertCsordas/moeut/pull/6
-    Cause: queries are turned as if each call began at position 0
-    """
-    q, k, v = projected(x, w, head_dim)
-    offset = k.shape[2] - q.shape[2]
-    q = rotate(q, torch.arange(offset, offset + q.shape[2])[None])
-    cache = k, v = grown(cache, rotate(k, position_ids), v)
-    return joined(attend(q, k, v), w), cache
-
-
-def wrong_first_row(x, w, head_dim, position_ids, cache):
-    """The tables of the first row serve the batch.
-
-    Source: https://github.com/linkedin/Liger-Kernel/pull/477
-    Cause: all rows get the positions of the first
-    """
-    q, k, v = projected(x, w, head_dim)
-    q, k = rotate(q, position_ids[:1]), rotate(k, position_ids[:1])
-    cache = k, v = grown(cache, k, v)
-    return joined(attend(q, k, v), w), cache
-
-
-TABLES = {}
-
-
-def wrong_tables_by_length(x, w, head_dim, position_ids, cache):
-    """Tables are kept under the length of the sequence, and its offset is left out of the key.
-
-    Source: https://github.com/lucidrains/rotary-embedding-torch/issues/11 (`freqs:{seq_len}`)
-    Cause: tables are kept by the length of a call
-    """
-    cache_key = f"freqs:{x.shape[1]}"
-    if cache_key not in TABLES:
-        TABLES[cache_key] = position_ids[:1]
-    q, k, v = projected(x, w, head_dim)
-    q, k = rotate(q, TABLES[cache_key]), rotate(k, TABLES[cache_key])
-    cache = k, v = grown(cache, k, v)
-    return joined(attend(q, k, v), w), cache
-
-
 def wrong_cache_not_read(x, w, head_dim, position_ids, cache=None, layer_past=None):
     """The cache arrives under a name that the layer does not read.
 
@@ -421,48 +269,6 @@ def wrong_cache_not_read(x, w, head_dim, position_ids, cache=None, layer_past=No
     q, k = rotate(q, position_ids), rotate(k, position_ids)
     layer_past = k, v = grown(layer_past, k, v)
     return joined(attend(q, k, v), w), layer_past
-
-
-def right_sdpa(x, w, head_dim, position_ids, cache):
-    q, k, v = projected(x, w, head_dim)
-    q, k = rotate(q, position_ids), rotate(k, position_ids)
-    cache = k, v = grown(cache, k, v)
-    return joined(sdpa(q, k, v, attn_mask=causal(q, k), enable_gqa=True), w), cache
-
-
-def right_decoding_without_a_mask(x, w, head_dim, position_ids, cache):
-    """is_causal where there is no cache, no mask for one token, and a mask for several."""
-    q, k, v = projected(x, w, head_dim)
-    q, k = rotate(q, position_ids), rotate(k, position_ids)
-    first = cache is None
-    cache = [k, v] = grown(cache, k, v)
-    k, v = repeated(q, k, v)
-    if first:
-        y = sdpa(q, k, v, is_causal=True)
-    else:
-        y = sdpa(q, k, v, attn_mask=causal(q, k) if q.shape[2] > 1 else None)
-    return joined(y, w), cache
-
-
-def right_complex_neighbours(x, w, head_dim, position_ids, cache):
-    """Pairs as complex numbers, scores by einsum in groups, the cache a dict."""
-
-    def rotated(y):
-        turn = torch.polar(torch.ones(()).double(), angles(position_ids, head_dim))
-        pairs = torch.view_as_complex(y.double().unflatten(-1, (-1, 2)))
-        return torch.view_as_real(pairs * turn).flatten(-2).float()
-
-    q, k, v = projected(x, w, head_dim)
-    q, k = rotated(q), rotated(k)
-    cache = cache or {"k": [], "v": []}
-    cache["k"].append(k)
-    cache["v"].append(v)
-    k, v = torch.cat(cache["k"], 2), torch.cat(cache["v"], 2)
-    q = q.unflatten(1, (k.shape[1], -1))
-    scores = torch.einsum("bkgid,bkjd->bkgij", q, k) / math.sqrt(head_dim)
-    scores = scores + torch.full(scores.shape[-2:], -1e9).triu(1 + k.shape[2] - q.shape[3])
-    y = torch.einsum("bkgij,bkjd->bkgid", scores.softmax(-1), v).flatten(1, 2)
-    return joined(y, w), cache
 
 
 def right_bare_cache(x, w, head_dim, position_ids, cache):
@@ -477,60 +283,6 @@ def right_bare_cache(x, w, head_dim, position_ids, cache):
     seen = positions[:, None, None, :] <= position_ids[:, None, :, None]
     y = attend(rotate(q, position_ids), rotate(k, positions), v, mask=seen)
     return joined(y, w), cache
-
-
-def right_repeated_in_the_cache(x, w, head_dim, position_ids, cache):
-    """Heads are repeated before they are cached; queries and keys share the scale; float64."""
-    x, w = x.double(), {name: each.double() for name, each in w.items()}
-    q, k, v = projected(x, w, head_dim)
-    root = head_dim**-0.25
-    q, k = rotate(q, position_ids) * root, rotate(k, position_ids) * root
-    cache = k, v = grown(cache, *repeated(q, k, v))
-    scores = (q @ k.mT).masked_fill(~causal(q, k), -torch.inf)
-    return joined(scores.softmax(-1) @ v, w), cache
-
-
-def right_loops(x, w, head_dim, position_ids, cache):
-    """Head by head and token by token, with a list of keys for each row and head."""
-    B, S, _ = x.shape
-    q, k, v = projected(x, w, head_dim)
-    cache = cache or [[([], []) for _ in range(k.shape[1])] for _ in range(B)]
-    y = torch.zeros(B, q.shape[1], S, head_dim)
-    group = q.shape[1] // k.shape[1]
-    for b in range(B):
-        for s in range(S):
-            at = position_ids[b : b + 1, s : s + 1]
-            for h in range(k.shape[1]):
-                keys, values = cache[b][h]
-                keys.append(rotate(k[b : b + 1, h : h + 1, s : s + 1], at).flatten())
-                values.append(v[b, h, s])
-                for g in range(h * group, (h + 1) * group):
-                    query = rotate(q[b : b + 1, g : g + 1, s : s + 1], at).flatten()
-                    scores = torch.stack(keys) @ query / math.sqrt(head_dim)
-                    y[b, g, s] = scores.softmax(0) @ torch.stack(values)
-    return joined(y, w), cache
-
-
-def right_rows_in_memory(x, w, head_dim, position_ids, cache):
-    """Memory for 64 tokens, written in place; softmax by hand."""
-    q, k, v = projected(x, w, head_dim)
-    if cache is None:
-        cache = [
-            torch.zeros(*k.shape[:2], 64, head_dim),
-            torch.zeros(*v.shape[:2], 64, head_dim),
-            0,
-        ]
-    start, end = cache[2], cache[2] + x.shape[1]
-    cache[0][:, :, start:end] = rotate(k, position_ids)
-    cache[1][:, :, start:end] = v
-    cache[2] = end
-    q = rotate(q, position_ids)
-    k, v = repeated(q, cache[0], cache[1])
-    scores = q @ k.mT / head_dim**0.5
-    slots = torch.arange(64)
-    scores = scores.masked_fill(slots > torch.arange(start, end)[:, None], -1e30)
-    e = torch.exp(scores - scores.amax(-1, keepdim=True))
-    return joined(e / e.sum(-1, keepdim=True) @ v, w), cache
 
 
 def right_half_precision(x, w, head_dim, position_ids, cache):

@@ -7,17 +7,6 @@ import torch
 from torch.nn.attention.flex_attention import create_mask
 
 
-def wrong_cache_position(documents):
-    """One range serves all rows, whatever padding they have.
-
-    Source: https://github.com/unslothai/unsloth/pull/3795 (`position_ids = cache_position`)
-    Part: position_ids
-    Cause: all rows count on: padding and documents are not read
-    """
-    cache_position = torch.arange(documents.shape[1])
-    return cache_position[None].expand(documents.shape[0], -1)
-
-
 def wrong_from_1_where_not_padded(documents):
     """Index + 1 for words, 0 for padding.
 
@@ -28,48 +17,6 @@ def wrong_from_1_where_not_padded(documents):
     return np.array(
         [[i + 1 if word != 0 else 0 for i, word in enumerate(row)] for row in documents.tolist()]
     )
-
-
-def wrong_range_from_1(documents):
-    """arange(1, S + 1) where nothing is given.
-
-    Source: https://github.com/PrimeIntellect-ai/prime-rl/pull/1545 (lm_head.py, in review)
-    Part: position_ids
-    Cause: all rows count on: padding and documents are not read; positions start at 1
-    """
-    return torch.arange(1, documents.shape[1] + 1).unsqueeze(0).repeat(len(documents), 1)
-
-
-def wrong_global_positions(documents):
-    """Padding is left out, and the second document goes on where the first ends.
-
-    Source: https://github.com/allenai/OLMo-core/pull/591 (before it)
-    Part: position_ids
-    Cause: positions run on over the documents of a row; each must start at 0
-    """
-    real = documents.ne(0)
-    return (real.long().cumsum(-1) - 1).masked_fill(~real, 0)
-
-
-def wrong_cumsum_of_all(documents):
-    """cumsum - 1 and nothing else: padding on the left has -1.
-
-    Source: https://github.com/Physical-Intelligence/openpi/issues/762 (pi0.py, quoted)
-    Part: position_ids
-    Cause: positions run on over the documents of a row; each must start at 0; padding has a neg
-    """
-    attention_mask = (documents > 0).long()
-    return attention_mask.cumsum(-1) - 1
-
-
-def wrong_cumsum_without_minus(documents):
-    """cumsum, of which nothing is taken away.
-
-    Source: https://github.com/Physical-Intelligence/openpi/issues/762 (PaliGemma counts from 1)
-    Part: position_ids
-    Cause: positions run on over the documents of a row; each must start at 0; positions start
-    """
-    return torch.cumsum((documents > 0).int(), dim=1)
 
 
 def wrong_offset_by_padding(documents):
@@ -158,18 +105,6 @@ def wrong_causal_alone(documents):
     return torch.ones(length, length, dtype=torch.bool).tril().repeat(batch, 1, 1)
 
 
-def wrong_padding_of_queries(documents):
-    """unsqueeze(3) makes of the padding mask one of queries.
-
-    Source: https://github.com/hyunwoongko/transformer/pull/40
-    Part: may_see
-    Cause: a document sees the ones before it, and padding
-    """
-    pad_mask = (documents != 0).unsqueeze(1).unsqueeze(3)
-    low = torch.ones(documents.shape[1], documents.shape[1]).tril().bool()
-    return pad_mask & low
-
-
 def wrong_transposed(documents):
     """The loop allows j >= i.
 
@@ -183,18 +118,6 @@ def wrong_transposed(documents):
         if j >= i and documents[b, i] == documents[b, j] != 0:
             mask[b, i, j] = 1
     return mask.bool()
-
-
-def wrong_not_inverted(documents):
-    """Above the diagonal stands 1, and `== 0` is forgotten.
-
-    Source: https://github.com/hkproj/pytorch-transformer/issues/19 (translate.py)
-    Part: may_see
-    Cause: tokens see later ones alone, not even themselves
-    """
-    batch, length = documents.shape
-    decoder_mask = torch.triu(torch.ones((batch, length, length)), diagonal=1).type(torch.int)
-    return decoder_mask * (documents[:, :, None] == documents[:, None, :])
 
 
 def wrong_true_is_masked(documents):
@@ -244,17 +167,6 @@ def wrong_strict(documents):
     return bias.masked_fill(documents[:, :, None] != documents[:, None, :], float("-inf"))
 
 
-def right_positions_by_cummax(documents):
-    """The index of the token, less that where its document began.
-
-    Part: position_ids
-    """
-    index = torch.arange(documents.shape[1]).expand_as(documents)
-    starts = torch.ones_like(documents, dtype=torch.bool)
-    starts[:, 1:] = documents[:, 1:] != documents[:, :-1]
-    return index - (index * starts).cummax(dim=1).values
-
-
 def right_positions_by_groupby(documents):
     """A list of lists, in plain Python; padding counts, too.
 
@@ -275,75 +187,6 @@ def right_positions_with_1_for_padding(documents):
     return (alike.tril().sum(-1) - 1).masked_fill(documents == 0, 1)
 
 
-def right_positions_in_numpy(documents):
-    """int32, a loop, a dict of counts for each row.
-
-    Part: position_ids
-    """
-    ids = np.zeros(documents.shape, dtype=np.int32)
-    for b, row in enumerate(documents.numpy()):
-        count = {}
-        for s, document in enumerate(row):
-            ids[b, s] = count.get(int(document), 0) if document else 0
-            count[int(document)] = ids[b, s] + 1
-    return ids
-
-
-def right_positions_in_uint8(documents):
-    """Bytes are enough.
-
-    Part: position_ids
-    """
-    return right_positions_by_cummax(documents).to(torch.uint8)
-
-
-def right_positions_as_floats(documents):
-    """float64, from an einsum.
-
-    Part: position_ids
-    """
-    same = (documents[:, None, :] == documents[:, :, None]).double()
-    return torch.einsum("bst,st->bs", same, torch.ones(same.shape[-2:]).tril(-1).double())
-
-
-def right_positions_by_lengths(documents):
-    """torch.cat of ranges, one for each run; the numbers of documents are not looked at again.
-
-    Part: position_ids
-    """
-    rows = []
-    for row in documents:
-        lengths = torch.unique_consecutive(row, return_counts=True)[1]
-        rows.append(torch.cat([torch.arange(length) for length in lengths.tolist()]))
-    return rows
-
-
-def right_mask_with_heads(documents):
-    """[B, 1, S, S], bool.
-
-    Part: may_see
-    """
-    alike = documents[:, None, :, None] == documents[:, None, None, :]
-    return alike.tril() & (documents > 0)[:, None, None, :]
-
-
-def right_padding_sees_itself(documents):
-    """A row of padding is not empty, so its softmax is not NaN.
-
-    Part: may_see
-    """
-    return (documents[:, :, None] == documents[:, None, :]).tril()
-
-
-def right_additive(documents):
-    """0 and -inf, to be added to scores.
-
-    Part: may_see
-    """
-    alike = (documents[:, :, None] == documents[:, None, :]).tril()
-    return torch.zeros(alike.shape).masked_fill(~alike, -torch.inf)
-
-
 def right_additive_in_half_precision(documents):
     """0 and the most negative number of float16, [B, 1, S, S].
 
@@ -353,31 +196,12 @@ def right_additive_in_half_precision(documents):
     return (1 - alike.half()) * torch.finfo(torch.float16).min
 
 
-def right_lists(documents):
-    """0 and 1, in lists.
-
-    Part: may_see
-    """
-    rows = documents.tolist()
-    every = range(documents.shape[1])
-    return [[[int(t <= s and row[s] == row[t] > 0) for t in every] for s in every] for row in rows]
-
-
 def right_list_of_tensors(documents):
     """Row by row, and not stacked.
 
     Part: may_see
     """
     return [(row[:, None] == row).tril() & (row > 0) for row in documents]
-
-
-def right_numpy(documents):
-    """NumPy.
-
-    Part: may_see
-    """
-    d = documents.numpy()
-    return np.tril(np.equal(d[:, :, None], d[:, None])) & (d[:, None] != 0)
 
 
 def right_flex_attention(documents):
@@ -390,30 +214,3 @@ def right_flex_attention(documents):
         return (q_idx >= kv_idx) & (documents[b, q_idx] == documents[b, kv_idx])
 
     return create_mask(document_causal, len(documents), 1, *2 * [documents.shape[1]], device="cpu")
-
-
-def right_by_positions(documents):
-    """A key is seen from where its own document began, as torchtitan writes it.
-
-    Part: may_see
-    """
-    index = torch.arange(documents.shape[1])
-    alike = documents[:, :, None] == documents[:, None, :]
-    start = index - alike.tril(-1).sum(-1)
-    return (index[:, None] >= index) & (index >= start[:, :, None])
-
-
-def right_block_diag(documents):
-    """A block for each run of a row.
-
-    Part: may_see
-    """
-    rows = []
-    for row in documents:
-        values, lengths = torch.unique_consecutive(row, return_counts=True)
-        blocks = [
-            torch.ones(n, n).tril() * (v > 0)
-            for v, n in zip(values.tolist(), lengths.tolist(), strict=True)
-        ]
-        rows.append(torch.block_diag(*blocks))
-    return torch.stack(rows).bool()

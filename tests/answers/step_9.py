@@ -25,24 +25,6 @@ def scale(factor):
     return 0.1 * math.log(factor) + 1.0
 
 
-def wrong_not_permuted(weight, head_dim):
-    """A flag decides on the permutation, and nobody passes it.
-
-    Source: https://github.com/huggingface/nanotron/pull/427 (`interleave_qkv`)
-    Part: convert
-    Cause: the rows are as they were
-    """
-
-    def converted(weight, interleave_qkv=False):
-        if interleave_qkv:
-            return weight.view(-1, head_dim // 2, 2, weight.shape[1]).transpose(1, 2).reshape(
-                weight.shape
-            )  # fmt: skip
-        return weight
-
-    return converted(weight)
-
-
 def wrong_its_own_inverse(weight, head_dim):
     """The permutation is taken for its own inverse, which it is for a head of 4 alone.
 
@@ -108,19 +90,6 @@ def wrong_positions_divided(head_dim, base, factor, trained):
     return (positions[:, None] * inv_freq)[0], scale(factor)
 
 
-def wrong_ramp(head_dim, base, factor, trained):
-    """The ramp weighs the kept frequencies, and 1 - ramp the divided ones.
-
-    Source: https://github.com/Lightning-AI/litgpt/pull/2202 (as in 0.5.13)
-    Part: yarn
-    Cause: the ramp is the wrong way round
-    """
-    theta = 1.0 / (base ** (torch.arange(0, head_dim, 2).float() / head_dim))
-    low, high = correction_range(head_dim, base, trained)
-    extrapolation = ramp(low, high, head_dim // 2)
-    return theta / factor * (1 - extrapolation) + theta * extrapolation, scale(factor)
-
-
 def wrong_betas(head_dim, base, factor, trained):
     """A range whose parameters have each other's names gets the paper's numbers.
 
@@ -178,21 +147,6 @@ def wrong_factor_in_the_power(head_dim, base, factor, trained):
     return freq_inter * (1 - inv_freq_mask) + freq_extra * inv_freq_mask, scale(factor)
 
 
-def wrong_base_of_ntk(head_dim, base, factor, trained):
-    """The frequencies that are kept come from the base of NTK-aware scaling.
-
-    Source: https://github.com/paiml/aprender/pull/2161
-    Part: yarn
-    Cause: fast planes have the base of NTK-aware scaling
-    """
-    larger = base * factor ** (head_dim / (head_dim - 2))
-    j = np.arange(head_dim // 2)
-    low, high = correction_range(head_dim, base, trained)
-    g = np.clip((j - low) / (high - low), 0, 1)
-    kept, divided = larger ** (-2 * j / head_dim), base ** (-2 * j / head_dim) / factor
-    return kept * (1 - g) + divided * g, scale(factor)
-
-
 def wrong_inverted_twice(head_dim, base, factor, trained):
     """1 / (factor · x), where x is one over the frequency no more.
 
@@ -238,67 +192,6 @@ def wrong_factor_squared(head_dim, base, factor, trained):
     return yarn_frequencies(head_dim, base, factor, trained), scale(factor) * attn_factor
 
 
-def wrong_logarithm_twice(head_dim, base, factor, trained):
-    """The final factor is passed as mscale, and goes through 0.1 · mscale · ln s + 1.
-
-    Source: https://github.com/NVIDIA/TensorRT-LLM/pull/16379 (12.2 % too much at factor 64)
-    Part: yarn
-    Cause: the second result has the logarithm twice
-    """
-    mscale = scale(factor)
-    return yarn_frequencies(head_dim, base, factor, trained), 0.1 * mscale * math.log(factor) + 1
-
-
-def right_convert_by_view(weight, head_dim):
-    """As in the converter of transformers.
-
-    Part: convert
-    """
-    rows, width = weight.shape
-    w = weight.view(rows // head_dim, head_dim // 2, 2, width)
-    return w.transpose(1, 2).reshape(rows, width)
-
-
-def right_convert_by_an_index(weight, head_dim):
-    """One index for all rows.
-
-    Part: convert
-    """
-    one = torch.cat((torch.arange(0, head_dim, 2), torch.arange(1, head_dim, 2)))
-    starts = torch.arange(0, len(weight), head_dim)
-    return weight[(starts[:, None] + one).flatten()]
-
-
-def right_convert_by_slices(weight, head_dim):
-    """Head by head, by slices of step 2.
-
-    Part: convert
-    """
-    heads = weight.split(head_dim)
-    return torch.cat([part for head in heads for part in (head[0::2], head[1::2])])
-
-
-def right_convert_by_a_matrix(weight, head_dim):
-    """A permutation matrix, in float64.
-
-    Part: convert
-    """
-    p = torch.zeros(head_dim, head_dim, dtype=torch.float64)
-    for j in range(head_dim // 2):
-        p[j, 2 * j] = p[j + head_dim // 2, 2 * j + 1] = 1
-    p = torch.block_diag(*[p] * (len(weight) // head_dim))
-    return p @ weight.double()
-
-
-def right_convert_in_numpy(weight, head_dim):
-    """NumPy.
-
-    Part: convert
-    """
-    w = weight.numpy().reshape(-1, head_dim // 2, 2, weight.shape[1])
-    return np.swapaxes(w, 1, 2).reshape(weight.shape)
-
-
 def right_convert_lists(weight, head_dim):
     """Lists.
 
@@ -323,22 +216,6 @@ def right_convert_in_place(weight, head_dim):
     return weight
 
 
-def right_convert_in_half_precision(weight, head_dim):
-    """bfloat16, as checkpoints are.
-
-    Part: convert
-    """
-    return right_convert_by_view(weight, head_dim).bfloat16()
-
-
-def right_yarn_in_float32(head_dim, base, factor, trained):
-    """As in transformers: float32, whole planes.
-
-    Part: yarn
-    """
-    return yarn_frequencies(head_dim, base, factor, trained), scale(factor)
-
-
 def right_yarn_as_it_is(head_dim, base, factor, trained):
     """The ramp's ends are not rounded, as in gpt-oss; a list and a NumPy number.
 
@@ -351,17 +228,6 @@ def right_yarn_as_it_is(head_dim, base, factor, trained):
         part = min(max((j - low) / (high - low), 0), 1)
         result.append(plain * (1 - part) + plain / factor * part)
     return result, np.float64(0.1) * np.log(factor) + 1
-
-
-def right_yarn_by_turns(head_dim, base, factor, trained):
-    """γ from the turns of each plane, taken to the logarithm; the scale a tensor.
-
-    Part: yarn
-    """
-    theta = float(base) ** (-torch.arange(0, head_dim, 2, dtype=torch.float64) / head_dim)
-    turns = trained * theta / (2 * math.pi)
-    gamma = (turns.log() / math.log(32)).clamp(0, 1)
-    return (1 - gamma) * theta / factor + gamma * theta, 0.1 * torch.tensor(factor).log() + 1
 
 
 def right_yarn_by_periods(head_dim, base, factor, trained):
