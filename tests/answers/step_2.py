@@ -73,6 +73,17 @@ def wrong_turns_both_clockwise(q, k, m, n, theta):
     return a[0] * b[0] + a[1] * b[1]
 
 
+def wrong_doubles_positions(q, k, m, n, theta):
+    """scale is 2 where nothing says it.
+
+    Source: https://github.com/lablup/mlxcel/issues/1324 (issue 1324: InternLM3)
+    Cause: query and key are turned twice as far
+    """
+    scaling = {}
+    scale = scaling.get("linear", 2.0)
+    return turned(q, m * scale * theta) @ turned(k, n * scale * theta)
+
+
 def wrong_turns_the_cached_key_again(q, k, m, n, theta):
     """A key is turned where it goes into the cache and where it comes out.
 
@@ -91,6 +102,15 @@ def wrong_forgets_the_sign_of_the_distance(q, k, m, n, theta):
     """
     distance = abs(m - n)
     return np.dot(q, turned(k, distance * theta))
+
+
+def wrong_divides_by_theta(q, k, m, n, theta):
+    """The position is divided by the frequency.
+
+    Source: https://github.com/xlite-dev/LeetCUDA/issues/289 (issue 289)
+    Cause: a position is divided by theta
+    """
+    return turned(q, m / theta) @ turned(k, n / theta)
 
 
 def wrong_forgets_the_conjugate(q, k, m, n, theta):
@@ -115,6 +135,31 @@ def wrong_writes_the_query_into_the_key(q, k, m, n, theta):
     return float(np.array(q) @ k)
 
 
+def wrong_crosses_query_and_key(q, k, m, n, theta):
+    """Two of the four results come from the other vector.
+
+    Source: https://github.com/hpcaitech/ColossalAI/issues/6428 (issue 6428: fused_rotary_emb)
+    Cause: query and key are crossed
+    """
+    (q_0, q_1), (k_0, k_1) = q, k
+    out_q0 = q_0 * math.cos(m * theta) - q_1 * math.sin(m * theta)
+    out_q1 = k_0 * math.sin(n * theta) + k_1 * math.cos(n * theta)
+    out_k0 = q_0 * math.cos(m * theta) - q_1 * math.sin(m * theta)
+    out_k1 = k_0 * math.sin(n * theta) + k_1 * math.cos(n * theta)
+    return out_q0 * out_k0 + out_q1 * out_k1
+
+
+def wrong_index_in_the_last_term(q, k, m, n, theta):
+    """The last of four terms has the first coordinate of the key.
+
+    Source: https://github.com/labmlai/annotated_deep_learning_paper_implementations/pull/232 (pull
+        request 232: the formula in the docstring)
+    Cause: q[1] k[0] is under the cosine
+    """
+    c, s = math.cos((m - n) * theta), math.sin((m - n) * theta)
+    return q[0] * k[0] * c + q[0] * k[1] * s - q[1] * k[0] * s + q[1] * k[0] * c
+
+
 def wrong_returns_the_complex_product(q, k, m, n, theta):
     """The imaginary part is kept, as by `vdot`, which was taken for the sum of products.
 
@@ -126,12 +171,42 @@ def wrong_returns_the_complex_product(q, k, m, n, theta):
     return np.vdot(a, b)
 
 
+def wrong_rotation_reads_the_new_x(q, k, m, n, theta):
+    """In the rotation, x is overwritten before y is computed.
+
+    Source: https://github.com/FreeCAD/FreeCAD/pull/7128 (pull request 7128: Vector2d)
+    Cause: in the rotation, the second line reads the new x
+    """
+
+    def rotate(x, y, angle):
+        x = x * math.cos(angle) - y * math.sin(angle)
+        y = x * math.sin(angle) + y * math.cos(angle)
+        return x, y
+
+    (a, b), (c, d) = rotate(*q, m * theta), rotate(*k, n * theta)
+    return a * c + b * d
+
+
 def right_turns_the_key_by_the_distance(q, k, m, n, theta):
     return np.dot(q, turned(k, (n - m) * theta))
 
 
 def right_complex_with_the_key_conjugated(q, k, m, n, theta):
     return (complex(*q) * complex(*k).conjugate() * cmath.rect(1, (m - n) * theta)).real
+
+
+def torch_score(dtype):
+    def scored(q, k, m, n, theta):
+        turn = lambda x, t: x * t.cos() + torch.stack((-x[1], x[0])) * t.sin()
+        q, k = (torch.tensor(pair, dtype=dtype) for pair in (q, k))
+        theta = torch.tensor(theta, dtype=dtype)
+        return turn(q, m * theta) @ turn(k, n * theta)
+
+    return scored
+
+
+right_torch_float32 = torch_score(torch.float32)
+right_torch_float64 = torch_score(torch.float64)
 
 
 def right_torch_float16(q, k, m, n, theta):

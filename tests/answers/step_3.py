@@ -99,6 +99,15 @@ def wrong_counts_positions_from_1(position, head_dim, base):
     return position_ids[position] * base ** (-np.arange(0, head_dim, 2) / head_dim)
 
 
+def wrong_multiplies_by_pi(position, head_dim, base):
+    """π, as cos and sin of a frequency seem to need it.
+
+    Source: https://github.com/ggml-org/llama.cpp/issues/1234 (issue 1234, which asks for it)
+    Cause: a factor π is too many
+    """
+    return [math.pi * position * base ** (-2 * j / head_dim) for j in range(head_dim // 2)]
+
+
 def wrong_repeats_each_angle(position, head_dim, base):
     """Each angle twice, as neighbours need it.
 

@@ -54,6 +54,17 @@ def wrong_sines_first(position_ids, head_dim, base):
     return np.sin(sinusoid_inp), np.cos(sinusoid_inp)
 
 
+def wrong_doubled(position_ids, head_dim, base):
+    """A scale of 2 is left where nothing is scaled.
+
+    Source: https://github.com/lablup/mlxcel/issues/1324, internlm3
+    Cause: plane 0 of the table turns by 2 a position, not 1
+    """
+    inv_freq = 1.0 / base ** (torch.arange(0, head_dim, 2).double() / head_dim)
+    angles = (2.0 * position_ids.double())[:, None] * inv_freq
+    return angles.cos(), angles.sin()
+
+
 def wrong_buffer_in_bfloat16(position_ids, head_dim, base):
     """inv_freq was a buffer, and was cast with the model.
 
@@ -62,6 +73,17 @@ def wrong_buffer_in_bfloat16(position_ids, head_dim, base):
     """
     inv_freq = (base ** -(torch.arange(0, head_dim, 2).double() / head_dim)).bfloat16()
     angles = position_ids.double()[:, None] * inv_freq.double()
+    return angles.cos(), angles.sin()
+
+
+def wrong_positions_in_bfloat16(position_ids, head_dim, base):
+    """Positions and frequencies take the model's dtype before they meet.
+
+    Source: https://github.com/huggingface/candle/pull/3520, qwen2 before it
+    Cause: the table is turned by rounded angles, from position 257 on
+    """
+    inv_freq = base ** -(torch.arange(0, head_dim, 2).double() / head_dim)
+    angles = position_ids.bfloat16().double()[:, None] * inv_freq
     return angles.cos(), angles.sin()
 
 

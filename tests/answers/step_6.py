@@ -59,6 +59,15 @@ def wrong_opposite(q, k, position_ids):
     return turned(q, cos, sin), turned(k, cos, -sin)
 
 
+def wrong_query_counted_apart(q, k, position_ids):
+    """The query's position is one further than that of the key.
+
+    Source: https://github.com/sgl-project/sglang/pull/25015, draft steps before it
+    Cause: the query is turned by its position +1 and the key by +0
+    """
+    return both(q, k, position_ids + 1)[0], both(q, k, position_ids)[1]
+
+
 def wrong_from_one(q, k, position_ids):
     """Positions of both are one-indexed.
 
@@ -86,6 +95,18 @@ def wrong_no_axis_for_heads(q, k, position_ids):
     """
     cos, sin = (table[:, 0] for table in looked_up(position_ids, q.shape[-1]))
     return turned(q, cos, sin), turned(k, cos, sin)
+
+
+def wrong_heads_after_the_first(q, k, position_ids):
+    """Of one token, heads after the first are left as they are.
+
+    Source: https://github.com/oxiglade/mlx-rs/pull/357, before it
+    Cause: the query is turned otherwise in a call of one token
+    """
+    pair = zip((q, k), both(q, k, position_ids), strict=True)
+    if q.shape[2] > 1:
+        return tuple(y for x, y in pair)
+    return tuple(torch.cat((y[:, :1], x[:, 1:]), dim=1) for x, y in pair)
 
 
 def wrong_positions_in_the_dtype_of_vectors(q, k, position_ids):

@@ -96,6 +96,22 @@ def wrong_is_causal_with_a_cache(x, w, head_dim, position_ids, cache):
     return joined(sdpa(q, k, v, is_causal=True, enable_gqa=True), w), cache
 
 
+def wrong_square_mask(x, w, head_dim, position_ids, cache):
+    """The mask is S × S, also where scores have the keys of a cache.
+
+    Source: https://github.com/meta-llama/llama/issues/899
+    Cause: it raises RuntimeError: The size of tensor a
+    """
+    q, k, v = projected(x, w, head_dim)
+    q, k = rotate(q, position_ids), rotate(k, position_ids)
+    cache = k, v = grown(cache, k, v)
+    k, v = repeated(q, k, v)
+    scores = q @ k.transpose(2, 3) / math.sqrt(head_dim)
+    if x.shape[1] > 1:
+        scores = scores + torch.full((x.shape[1], x.shape[1]), float("-inf")).triu(1)
+    return joined(softmax(scores, dim=-1) @ v, w), cache
+
+
 def wrong_masked_with_nearly_0(x, w, head_dim, position_ids, cache):
     """-1e-9 is written where -1e9 is meant.
 
@@ -125,6 +141,23 @@ def wrong_mask_after_softmax(x, w, head_dim, position_ids, cache):
     return joined(weights @ v, w), cache
 
 
+def wrong_infinite_weights(x, w, head_dim, position_ids, cache):
+    """The line that masks, with -inf, stands below that of the softmax.
+
+    Source: https://github.com/huggingface/pytorch-image-models/pull/2236 (eva.py)
+    Cause: the mask comes after the softmax, where −∞ is a weight
+    """
+    q, k, v = projected(x, w, head_dim)
+    q, k = rotate(q, position_ids), rotate(k, position_ids)
+    cache = k, v = grown(cache, k, v)
+    k, v = repeated(q, k, v)
+    q = q * head_dim**-0.5
+    attn = q @ k.transpose(-2, -1)
+    attn = attn.softmax(dim=-1)
+    attn = attn.masked_fill(~causal(q, k), float("-inf"))
+    return joined(attn @ v, w), cache
+
+
 def wrong_softmax_over_queries(x, w, head_dim, position_ids, cache):
     """softmax with the dimension of the queries.
 
@@ -140,6 +173,37 @@ def wrong_softmax_over_queries(x, w, head_dim, position_ids, cache):
     return joined(torch.einsum("bhij,bhjd->bhid", weights, v), w), cache
 
 
+def wrong_not_scaled(x, w, head_dim, position_ids, cache):
+    """The code leaves out the 1 / √D that stands in the formula above it.
+
+    Source: https://github.com/huggingface/blog/pull/2893 (kv-cache.md)
+    Cause: scores are not divided by √D
+    """
+    q, k, v = projected(x, w, head_dim)
+    q, k = rotate(q, position_ids), rotate(k, position_ids)
+    cache = k, v = grown(cache, k, v)
+    k, v = repeated(q, k, v)
+    scores = torch.matmul(q, k.transpose(-2, -1))
+    scores = scores.masked_fill(causal(q, k).logical_not(), float("-inf"))
+    return joined(torch.matmul(torch.softmax(scores, dim=-1), v), w), cache
+
+
+def wrong_scaled_after_softmax(x, w, head_dim, position_ids, cache):
+    """The weights are scaled, not the scores.
+
+    Source: https://github.com/FrancescoSaverioZuppichini/ViT/issues/2
+    Cause: weights are divided by √D after the softmax
+    """
+    q, k, v = projected(x, w, head_dim)
+    q, k = rotate(q, position_ids), rotate(k, position_ids)
+    cache = k, v = grown(cache, k, v)
+    k, v = repeated(q, k, v)
+    energy = torch.einsum("bhqd, bhkd -> bhqk", q, k)
+    energy.masked_fill_(~causal(q, k), torch.finfo(torch.float32).min)
+    att = softmax(energy, dim=-1) / head_dim ** (1 / 2)
+    return joined(torch.einsum("bhal, bhlv -> bhav", att, v), w), cache
+
+
 def wrong_scaled_twice(x, w, head_dim, position_ids, cache):
     """Queries are scaled, and SDPA scales again.
 
@@ -151,6 +215,22 @@ def wrong_scaled_twice(x, w, head_dim, position_ids, cache):
     q, k = rotate(q, position_ids), rotate(k, position_ids)
     cache = k, v = grown(cache, k, v)
     return joined(attend(q, k, v), w), cache
+
+
+def wrong_scaled_by_channels(x, w, head_dim, position_ids, cache):
+    """C is the width of the input, not of the head.
+
+    Source: https://github.com/karpathy/ng-video-lecture/pull/6
+    Cause: scores are divided by the root of the model's width
+    """
+    C = x.shape[-1]
+    q, k, v = projected(x, w, head_dim)
+    q, k = rotate(q, position_ids), rotate(k, position_ids)
+    cache = k, v = grown(cache, k, v)
+    k, v = repeated(q, k, v)
+    wei = q @ k.transpose(-2, -1) * C**-0.5
+    wei = softmax(wei.masked_fill(causal(q, k) == 0, float("-inf")), dim=-1)
+    return joined(wei @ v, w), cache
 
 
 def wrong_tiled_heads(x, w, head_dim, position_ids, cache):
@@ -216,6 +296,18 @@ def wrong_queries_alone(x, w, head_dim, position_ids, cache):
     return joined(attend(q, k, v), w), cache
 
 
+def wrong_rotated_key_in_the_cache_alone(x, w, head_dim, position_ids, cache):
+    """The rotated key is written to the cache, and attention gets k as it was.
+
+    Source: https://github.com/kvcache-ai/sglang/pull/31 (fused_rope_store)
+    Cause: attention gets the keys of a call before they are turned
+    """
+    q, k, v = projected(x, w, head_dim)
+    q = rotate(q, position_ids)
+    after = grown(cache, rotate(k, position_ids), v)
+    return joined(attend(q, *grown(cache, k, v)), w), after
+
+
 def wrong_rotated_again(x, w, head_dim, position_ids, cache):
     """The whole cache is rotated in each call, and has been before.
 
@@ -255,6 +347,37 @@ def wrong_positions_from_the_cache(x, w, head_dim, position_ids, cache):
     position_ids = torch.arange(past_len, past_len + x.shape[1]).unsqueeze(0)
     q, k, v = projected(x, w, head_dim)
     q, k = rotate(q, position_ids), rotate(k, position_ids)
+    cache = k, v = grown(cache, k, v)
+    return joined(attend(q, k, v), w), cache
+
+
+def wrong_query_offset(x, w, head_dim, position_ids, cache):
+    """The offset of queries is computed before the cache is joined on, and is 0.
+
+    Source: https://github.com/RobertCsordas/moeut/pull/6
+    Cause: queries are turned as if each call began at position 0
+    """
+    q, k, v = projected(x, w, head_dim)
+    offset = k.shape[2] - q.shape[2]
+    q = rotate(q, torch.arange(offset, offset + q.shape[2])[None])
+    cache = k, v = grown(cache, rotate(k, position_ids), v)
+    return joined(attend(q, k, v), w), cache
+
+
+TABLES = {}
+
+
+def wrong_tables_by_length(x, w, head_dim, position_ids, cache):
+    """Tables are kept under the length of the sequence, and its offset is left out of the key.
+
+    Source: https://github.com/lucidrains/rotary-embedding-torch/issues/11 (`freqs:{seq_len}`)
+    Cause: tables are kept by the length of a call
+    """
+    cache_key = f"freqs:{x.shape[1]}"
+    if cache_key not in TABLES:
+        TABLES[cache_key] = position_ids[:1]
+    q, k, v = projected(x, w, head_dim)
+    q, k = rotate(q, TABLES[cache_key]), rotate(k, TABLES[cache_key])
     cache = k, v = grown(cache, k, v)
     return joined(attend(q, k, v), w), cache
 

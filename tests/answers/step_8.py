@@ -120,6 +120,18 @@ def wrong_transposed(documents):
     return mask.bool()
 
 
+def wrong_not_inverted(documents):
+    """Above the diagonal stands 1, and `== 0` is forgotten.
+
+    Source: https://github.com/hkproj/pytorch-transformer/issues/19 (translate.py)
+    Part: may_see
+    Cause: tokens see later ones alone, not even themselves
+    """
+    batch, length = documents.shape
+    decoder_mask = torch.triu(torch.ones((batch, length, length)), diagonal=1).type(torch.int)
+    return decoder_mask * (documents[:, :, None] == documents[:, None, :])
+
+
 def wrong_true_is_masked(documents):
     """triu(1) is True where nn.MultiheadAttention must not look, and SDPA must.
 

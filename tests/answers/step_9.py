@@ -25,6 +25,24 @@ def scale(factor):
     return 0.1 * math.log(factor) + 1.0
 
 
+def wrong_not_permuted(weight, head_dim):
+    """A flag decides on the permutation, and nobody passes it.
+
+    Source: https://github.com/huggingface/nanotron/pull/427 (`interleave_qkv`)
+    Part: convert
+    Cause: the rows are as they were
+    """
+
+    def converted(weight, interleave_qkv=False):
+        if interleave_qkv:
+            return weight.view(-1, head_dim // 2, 2, weight.shape[1]).transpose(1, 2).reshape(
+                weight.shape
+            )  # fmt: skip
+        return weight
+
+    return converted(weight)
+
+
 def wrong_its_own_inverse(weight, head_dim):
     """The permutation is taken for its own inverse, which it is for a head of 4 alone.
 
@@ -147,6 +165,21 @@ def wrong_factor_in_the_power(head_dim, base, factor, trained):
     return freq_inter * (1 - inv_freq_mask) + freq_extra * inv_freq_mask, scale(factor)
 
 
+def wrong_base_of_ntk(head_dim, base, factor, trained):
+    """The frequencies that are kept come from the base of NTK-aware scaling.
+
+    Source: https://github.com/paiml/aprender/pull/2161
+    Part: yarn
+    Cause: fast planes have the base of NTK-aware scaling
+    """
+    larger = base * factor ** (head_dim / (head_dim - 2))
+    j = np.arange(head_dim // 2)
+    low, high = correction_range(head_dim, base, trained)
+    g = np.clip((j - low) / (high - low), 0, 1)
+    kept, divided = larger ** (-2 * j / head_dim), base ** (-2 * j / head_dim) / factor
+    return kept * (1 - g) + divided * g, scale(factor)
+
+
 def wrong_inverted_twice(head_dim, base, factor, trained):
     """1 / (factor · x), where x is one over the frequency no more.
 
@@ -190,6 +223,17 @@ def wrong_factor_squared(head_dim, base, factor, trained):
     """
     attn_factor = scale(factor)
     return yarn_frequencies(head_dim, base, factor, trained), scale(factor) * attn_factor
+
+
+def wrong_logarithm_twice(head_dim, base, factor, trained):
+    """The final factor is passed as mscale, and goes through 0.1 · mscale · ln s + 1.
+
+    Source: https://github.com/NVIDIA/TensorRT-LLM/pull/16379 (12.2 % too much at factor 64)
+    Part: yarn
+    Cause: the second result has the logarithm twice
+    """
+    mscale = scale(factor)
+    return yarn_frequencies(head_dim, base, factor, trained), 0.1 * mscale * math.log(factor) + 1
 
 
 def right_convert_lists(weight, head_dim):
