@@ -26,132 +26,8 @@ HTML = Path(os.environ.get("ROPE_HTML", ROOT / "_build" / "html")).resolve()
 TOC = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))
 CHAPTERS = [TOC["root"], *(c["file"] for part in TOC["parts"] for c in part["chapters"])]
 WIDE, NARROW = 1300, 390
-SMALLEST_TEXT = 8.9  # pixels; the page's own rule is 9, and a browser rounds
 LIMIT = 60_000  # milliseconds until a state that does not come is a failure
-SHIFTS = """
-window.shifted = 0;
-window.shifts = new PerformanceObserver((list) =>
-    list.getEntries().forEach((one) => (shifted += one.value)));
-shifts.observe({ type: 'layout-shift', buffered: true });
-"""
-# Formulas are typeset, and charts drawn for the width that the page has.
-READY = """async () => {
-    await window.MathJax?.startup?.promise;
-    const charts = [...document.querySelectorAll('.rope-chart')];
-    return charts.every((chart) => chart.dataset.ready === chart.dataset.stacked);
-}"""
-# The page has seen a new width or theme, and no color is still on its way to another.
-SETTLED = """async () => {
-    const frame = () => new Promise(requestAnimationFrame);
-    await frame();
-    await frame();
-    const moves = document.getAnimations().filter((one) =>
-        one instanceof CSSTransition && one.effect.target.checkVisibility()); // not in a closed fold
-    await Promise.allSettled(moves.map((one) => one.finished));
-}"""
-LOOK = """({narrow, smallest}) => {
-    const faults = [];
-    const article = document.querySelector('article') || document.body;
-    const all = (what, where = article) => [...where.querySelectorAll(what)];
-    const shown = (node) => node.getClientRects().length > 0;
-    for (const node of all('.math'))
-        if (!node.querySelector('mjx-container')) faults.push('untypeset: ' + node.textContent);
-    for (const node of all('mjx-merror, [data-mjx-error]'))
-        faults.push('formula with an error: ' + node.textContent);
-    const words = document.createTreeWalker(article, NodeFilter.SHOW_TEXT);
-    for (let node; (node = words.nextNode()); ) {
-        if (node.parentElement.closest('pre, code, script, style, mjx-container')) continue;
-        const raw = node.data.match(/\\\\\\(|\\\\\\[|\\$\\$|\\{(prf:ref|numref|eq|cite:[tp])\\}/);
-        if (raw) faults.push('raw markup: ' + node.data.trim().slice(0, 80));
-    }
-    for (const node of all('img', document)) {
-        if (!node.complete || !node.naturalWidth) faults.push('broken image: ' + node.src);
-        if (!node.alt.trim()) faults.push('image without alt text: ' + node.src);
-    }
-    for (const node of all('svg')) {
-        if (node.closest('button, mjx-container, [aria-hidden="true"]')) continue;
-        const drawing = node.closest('[role="img"]') || node;
-        if (!drawing.getAttribute('aria-label')?.trim()) faults.push('drawing without alt text');
-    }
-    for (const node of all('.rope-chart'))
-        if (!node.getAttribute('aria-label')?.trim()) faults.push('chart without alt text');
-    for (const svg of all('.rope-picture > svg, .rope-drawing svg')) {
-        if (!shown(svg) || !svg.viewBox.baseVal) continue;
-        const scale = svg.getBoundingClientRect().width / svg.viewBox.baseVal.width;
-        for (const text of svg.querySelectorAll('text')) {
-            if (!text.textContent.trim()) continue;
-            // A formula's signs are tspans of their own size; raised signs may be smaller.
-            const signs = [...text.querySelectorAll('tspan')];
-            const sizes = (signs.length ? signs : [text])
-                .map((sign) => parseFloat(getComputedStyle(sign).fontSize));
-            const seen = Math.max(...sizes) * scale;
-            if (seen < smallest)
-                faults.push(`text of ${seen.toFixed(1)} px: ` + text.textContent.trim());
-        }
-    }
-    for (const node of all('.rope-chart input, .rope-play'))
-        if (narrow && (node.closest('label') || node).getBoundingClientRect().height < 39.5)
-            faults.push('a control too small for a finger');
-    for (const node of all('mjx-container')) {
-        if (node.tabIndex === 0) faults.push('a stop of the Tab key: ' + node.textContent);
-        if (!node.querySelector('mjx-assistive-mml math'))
-            faults.push('not for ears: ' + node.textContent);
-    }
-    for (const node of all('summary[aria-label]')) // its own words are its name
-        faults.push('a fold with another name: ' + node.textContent);
-    const over = document.documentElement.scrollWidth - window.innerWidth;
-    if (over > 0) faults.push(`the page is ${over} px too wide`);
-    return [...new Set(faults)];
-}"""
-# What axe calls critical or serious. Of the texts that share color, size, and background, it
-# measures the contrast of the first; to measure each takes longer than all else.
-AXE = """async (rules) => {
-    const known = new Set();
-    const backdrop = (node) => {
-        if (!node) return '';
-        const { backgroundColor, backgroundImage, opacity } = getComputedStyle(node);
-        const own = [backgroundColor, backgroundImage, opacity].join();
-        return /^rgb\\(.*,none,1$/.test(own) ? own : own + backdrop(node.parentElement);
-    };
-    for (const node of document.body.querySelectorAll('*')) {
-        const text = [...node.childNodes].some((one) => one.nodeType === 3 && one.data.trim());
-        if (!text || !node.checkVisibility()) continue;
-        const { color, fontSize, fontWeight } = getComputedStyle(node);
-        const large = parseFloat(fontSize) >= (fontWeight >= 700 ? 18.6 : 24);
-        const look = [color, large, backdrop(node)].join();
-        node.toggleAttribute('data-first', !known.has(look));
-        known.add(look);
-    }
-    axe.configure({ rules: [{ id: 'color-contrast', selector: '[data-first]' }] });
-    const options = { preload: false, resultTypes: ['violations'] };
-    if (rules) options.runOnly = rules;
-    const { violations } = await axe.run(options);
-    return violations.filter(({ impact }) => ['critical', 'serious'].includes(impact))
-        .flatMap(({ id, nodes }) => nodes.map(({ html }) => `${id}: ${html.slice(0, 200)}`));
-}"""
 OF_COLOR = ["color-contrast", "link-in-text-block"]  # axe's rules that depend on the theme
-# Charts that are missing, and sliders that do not move their chart.
-STILL = """async (charts) => {
-    const boxes = [...document.querySelectorAll('.rope-chart')];
-    const faults = boxes.length === charts ? [] : ['charts are missing'];
-    for (const box of boxes)
-        for (const slider of box.querySelectorAll('input[type="range"]')) {
-            const before = box.querySelector('.rope-drawing svg').innerHTML;
-            slider.value = slider.value === slider.max ? slider.min : slider.max;
-            slider.dispatchEvent(new Event('input', { bubbles: true }));
-            await box.ropeView.runAsync();
-            if (box.querySelector('.rope-drawing svg').innerHTML === before)
-                faults.push(`${slider.name} does not move its chart`);
-        }
-    return faults;
-}"""
-FILLS = """() => {
-    const texts = document.querySelectorAll('.rope-picture text, .rope-drawing text');
-    const fill = (text) => getComputedStyle(text.querySelector('tspan') || text).fill;
-    return [...new Set([...texts].map(fill))];
-}"""
-LINKS = """() => [...document.querySelectorAll('[href], [src]')].map((node) =>
-    new URL(node.getAttribute('href') ?? node.getAttribute('src'), document.baseURI).href)"""
 
 
 @pytest.fixture(scope="module")
@@ -166,23 +42,14 @@ def browser(chromium):
 
 
 class Visitor:
-    """A page of an offline browser that writes down what goes wrong.
+    """A page of an offline browser that writes down what goes wrong."""
 
-    It reads the built files, or the same under the address of a site that is answered from them.
-    """
-
-    def __init__(self, browser, width: int, site: str | None = None, **settings) -> None:
+    def __init__(self, browser, width: int, **settings) -> None:
         self.size = {"width": width, "height": 844}
         settings = {"reduced_motion": "reduce"} | settings
         self.context = browser.new_context(offline=True, viewport=self.size, **settings)
         self.context.set_default_timeout(LIMIT)
-        self.context.add_init_script(SHIFTS)
-        self.root = site or HTML.as_uri()
-        if site:
-            self.context.route(
-                f"{site}/**",
-                lambda route: route.fulfill(path=HTML / urlsplit(route.request.url).path[1:]),
-            )
+        self.context.add_init_script(path=Path(__file__).with_name("visit.js"))
         self.page: Page = self.context.new_page()
         self.faults: list[str] = []
         self.page.on("pageerror", lambda error: self.faults.append(f"page error: {error}"))
@@ -195,23 +62,22 @@ class Visitor:
             self.faults.append(f"console: {message.text}")
 
     def _request(self, request) -> None:
-        if re.match(r"(https?|wss?):", request.url.removeprefix(self.root)):
+        if re.match(r"(https?|wss?):", request.url):
             self.faults.append(f"outside request: {request.url}")
 
     def open(self, name: str, *, wait: bool = True) -> Page:
         self.faults.clear()
         self.page.set_viewport_size(self.size)
-        path, _, query = name.partition("?")
-        self.page.goto(f"{self.root}/{path}.html" + (f"?{query}" if query else ""))
+        self.page.goto(f"{HTML.as_uri()}/{name}.html")
         if wait:
             self.wait()
         return self.page
 
     def wait(self) -> None:
         """Wait until formulas and charts are drawn for the page's width."""
-        self.page.evaluate(SETTLED)
+        self.page.evaluate("visit.settled()")
         try:
-            self.page.wait_for_function(READY)
+            self.page.wait_for_function("() => visit.ready()")
         except TimeoutError:
             self.faults.append("a formula or a chart is not drawn")
 
@@ -224,12 +90,7 @@ class Visitor:
         self.page.wait_for_function(
             "scheme => document.documentElement.dataset.theme === scheme", arg=scheme
         )
-        self.page.evaluate(SETTLED)
-
-    def shifted(self) -> float:
-        """The cumulative layout shift; web.dev calls a page good up to 0.1."""
-        take = "shifts.takeRecords().reduce((sum, one) => sum + one.value, shifted)"
-        return self.page.evaluate(take)
+        self.page.evaluate("visit.settled()")
 
 
 @pytest.fixture(scope="module")
@@ -252,20 +113,22 @@ def visitors(browser):
 def test_page_is_whole(visitors, name):
     visitor = visitors(WIDE)
     page = visitor.open(name)
-    faults = page.evaluate(LOOK, {"narrow": False, "smallest": SMALLEST_TEXT})
-    if (shifted := visitor.shifted()) >= 0.1:
+    faults = page.evaluate("visit.look({narrow: false})")
+    if (shifted := page.evaluate("visit.shifted()")) >= 0.1:
         faults.append(f"the page moves by {shifted:.2f} while it loads")
-    faults += lost(page.evaluate(LINKS))
+    faults += lost(page.evaluate("visit.links()"))
     page.evaluate(Axe().axe_script)
     for scheme, rules in (("light", None), ("dark", OF_COLOR)):
         visitor.theme(scheme)
-        faults += [f"{scheme} theme: text in {fill}" for fill in unlike(page, scheme)]
-        faults += [f"{scheme} theme: {fault}" for fault in page.evaluate(AXE, rules)]
+        look = page.evaluate("scheme => visit.unlike(scheme)", scheme)
+        look += page.evaluate("rules => visit.axe(rules)", rules)
+        faults += [f"{scheme} theme: {fault}" for fault in look]
     visitor.resize(NARROW)
-    look = page.evaluate(LOOK, {"narrow": True, "smallest": SMALLEST_TEXT})
+    look = page.evaluate("visit.look({narrow: true})")
     faults += [f"narrow: {fault}" for fault in look]
     source = (HTML / f"{name}.html").read_text(encoding="utf-8")
-    faults += page.evaluate(STILL, source.count('class="rope-chart"'))
+    charts = source.count('class="rope-chart"')
+    faults += page.evaluate("charts => visit.still(charts)", charts)
     assert visitor.faults + faults == []
 
 
@@ -285,17 +148,6 @@ def lost(links: list[str]) -> list[str]:
 @cache
 def ids(path: Path) -> set[str]:
     return {*re.findall(r'\sid="([^"]*)"', path.read_text(encoding="utf-8"))}
-
-
-def unlike(page: Page, scheme: str) -> list[str]:
-    """Colors of figures' text that is not light on the dark theme or dark on the light one."""
-    found = []
-    for fill in page.evaluate(FILLS):
-        red, green, blue = map(int, re.findall(r"\d+", fill)[:3])
-        brightness = (299 * red + 587 * green + 114 * blue) / 255_000
-        if (brightness > 0.5) != (scheme == "dark"):
-            found.append(fill)
-    return found
 
 
 def test_only_what_is_loaded_is_there(visitors):
@@ -383,23 +235,13 @@ def first_result(page: Page):
     return page.locator("#search-results ul.search").last.locator("a").first
 
 
-def test_search_leads_to_the_place(visitors):
+def test_search_finds_the_place_first(visitors, subtests):
     visitor = visitors(WIDE)
     page = visitor.open(TOC["root"])
     page.keyboard.press("Control+k")
-    page.locator('input[type="search"]:visible').first.fill("why is V not rotated")
+    page.locator('input[type="search"]:visible').first.fill("left padding")
     page.keyboard.press("Enter")
-    page.wait_for_url("**/search.html?q=why*")
-    first_result(page).click()
-    page.wait_for_url("**/chapters/questions.html#why-is-v-not-rotated")
-    visitor.wait()
-    assert page.locator("#why-is-v-not-rotated").bounding_box()["y"] < 300
-    assert visitor.faults == []
-
-
-def test_search_finds_the_place_first(visitors, subtests):
-    visitor = visitors(WIDE)
-    page = visitor.open("search")
+    page.wait_for_url("**/search.html?q=left*")
     for query, first in [
         ("left padding", "rotary_attention.html#padding-on-the-left"),
         ("is_neox_style", "notation.html#also-called"),
@@ -410,10 +252,16 @@ def test_search_finds_the_place_first(visitors, subtests):
         ("windows", "#"),
         ("KV cache", "#"),
         ("llama 3", "#"),
+        ("why is V not rotated", "questions.html#why-is-v-not-rotated"),
     ]:
         with subtests.test(query=query):
-            page.evaluate("query => Search.performSearch(query)", query)
+            if query != "left padding":
+                page.evaluate("query => Search.performSearch(query)", query)
             assert first in first_result(page).get_attribute("href")
+    first_result(page).click()
+    page.wait_for_url("**/chapters/questions.html#why-is-v-not-rotated")
+    visitor.wait()
+    assert page.locator("#why-is-v-not-rotated").bounding_box()["y"] < 300
     assert visitor.faults == []
 
 

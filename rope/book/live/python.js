@@ -69,6 +69,7 @@ window.ropeLive = (function () {
   function limit(cell) {
     const { judged } = cell.data;
     if (!judged) return;
+    cell.tell("Running …", "limited");
     cell.limit = setTimeout(() => {
       stop(); // which the others that wait are told
       cell.tell(`✗ Step ${judged}: no end after ${LONGEST} s: is there an endless loop?`, "wrong");
