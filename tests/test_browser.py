@@ -79,7 +79,7 @@ class Visitor:
         try:
             self.page.wait_for_function("() => visit.ready()")
         except TimeoutError:
-            self.faults.append("a formula or a chart is not drawn")
+            self.faults.append("a chart is not drawn")
 
     def resize(self, width: int) -> None:
         self.page.set_viewport_size(self.size | {"width": width})

@@ -11,14 +11,12 @@ const SMALLEST_TEXT = 8.9; // pixels; the page's own rule is 9, and a browser ro
 const all = (what, where = document) => [...where.querySelectorAll(what)];
 
 window.visit = {
-  // Formulas are typeset, and charts drawn for the width that the page has.
-  async ready() {
-    await window.MathJax?.startup?.promise;
-    return all(".rope-chart").every(({ dataset }) => dataset.ready === dataset.stacked);
-  },
+  // Charts are drawn for the width that the page has. No promise: Playwright waits for none here.
+  ready: () => all(".rope-chart").every(({ dataset }) => dataset.ready === dataset.stacked),
 
-  // The page has seen a new width or theme, and no color is still on its way to another.
+  // Formulas are typeset, the page has seen a new width or theme, and no color is on its way.
   async settled() {
+    await window.MathJax?.startup?.promise;
     const frame = () => new Promise(requestAnimationFrame);
     await frame();
     await frame();
