@@ -166,38 +166,6 @@ def test_a_program_in_javascript_is_diagnosed(tmp_path, capsys):
     assert codes(diagnose_answers(answers, probes)) == ["low-precision-tables"]
 
 
-ONNX = """
-    <ir_version: 10, opset_import: ["" : 23]>
-    rotation (float[B, H, S, 64] x, float[131072, 32] cos, float[131072, 32] sin,
-              int64[B, S] position_ids) => (float[B, H, S, 64] y) {
-        y = RotaryEmbedding <interleaved = %d> (x, cos, sin, position_ids)
-    }
-"""
-
-
-@pytest.mark.parametrize("interleaved", [0, 1])
-def test_the_operator_of_onnx_runtime_is_diagnosed(tmp_path, interleaved):
-    onnx, onnxruntime = (pytest.importorskip(name) for name in ("onnx", "onnxruntime"))
-    model = onnx.parser.parse_model(ONNX % interleaved)
-    session = onnxruntime.InferenceSession(
-        model.SerializeToString(), providers=["CPUExecutionProvider"]
-    )
-    angles = torch.arange(1 << 17)[:, None] * rope.inverse_frequencies(64)
-    tables = {"cos": angles.cos().float().numpy(), "sin": angles.sin().float().numpy()}
-
-    def rotate(q, k, ids):
-        inputs = tables | {"position_ids": ids.numpy()}
-        return [torch.from_numpy(session.run(None, inputs | {"x": x.numpy()})[0]) for x in (q, k)]
-
-    probes, answers = tmp_path / "probes.npz", tmp_path / "answers.npz"
-    write_probes(probes, 64)
-    answer(rotate, probes, answers)
-    report = diagnose_answers(answers, probes)
-    assert report.ok, str(report)
-    assert report.query.layout == ("interleaved" if interleaved else "half")
-    assert report.query.base == 10000
-
-
 ROTARY = rope.RotaryEmbedding(D)
 SCALED = rope.RotaryEmbedding(D, extension=YaRN(4.0, 4096))
 FACTOR = SCALED.extension.attention_scaling
