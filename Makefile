@@ -1,13 +1,13 @@
 # The book's commands; `make` alone lists them. They work in .venv, which the first one sets up, or
 # in an environment of your own: make test PYTHON=/path/to/python
 .DEFAULT_GOAL := help
-.PHONY: gpu help book live pdf notebooks test mutation execute lab check clean repository environment code chapters pages bare
+.PHONY: gpu help book live pdf notebooks test mutation execute lab check clean repository code chapters pages bare
 # A part of the tests that fails keeps none of the others from running.
 MAKEFLAGS += --keep-going
 SHELL := bash
 
 ifdef PYTHON
-READY := environment
+READY :=
 else
 override PYTHON := .venv/bin/python
 READY := .venv/.ready
@@ -18,7 +18,7 @@ BUILD := set -o pipefail; $(RUN) -c "from jupyter_book.cli.main import main; mai
 	build . --all --warningiserror --nitpick --keep-going 2>&1
 WITHOUT_TRACEBACK := sed '/^Traceback (most recent call last)/,$$d'
 # One thread a process: two processes have two cores.
-PYTEST = OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(RUN) -m pytest -q -n 2 --junitxml _build/tests/$@.xml
+PYTEST = OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(RUN) -m pytest -q -rs -n 2
 # Buttons for the cells that run in the page; 3 says that there is no npm, or no registry for it.
 LIVE := $(RUN) -m rope.book.live
 # Tests of the built pages.
@@ -45,7 +45,6 @@ notebooks: $(READY) ## make flat notebooks of them, _build/notebooks/, that any 
 	@$(RUN) -m rope.book.paper notebooks
 
 test: code chapters pages ## run every test; SLOW=1 adds the slow ones
-	@$(RUN) -m rope.book.tools.left_out $(^:%=_build/tests/%.xml)
 
 code: $(READY) # unit tests, rules for notebooks, doctests
 	@$(PYTEST) --dist worksteal $(PAGE_TESTS:%=--ignore %) tests rope
@@ -91,6 +90,3 @@ clean: ## delete what was built; .venv stays
 
 .venv/.ready: requirements.txt pyproject.toml $(wildcard setup.py rope/kernels/*.c)
 	@sh .ci/setup
-
-environment:
-	@$(PYTHON) rope/book/tools/packages.py

@@ -23,18 +23,18 @@ def test_chapter_keeps_the_rules(path, subtests):
 
 def test_times_are_those_of_the_rule():
     """`python -m rope.book.tools.minutes` writes them."""
-    for name, said in minutes.announced(FOLDER.parent).items():
+    for name, sentence in minutes.announcements(FOLDER.parent).items():
         text = (FOLDER / f"{name}.ipynb").read_text(encoding="utf-8")
-        assert minutes.TIME.search(text)[0] == said, name
+        assert minutes.TIME.search(text)[0] == sentence, name
 
 
 @pytest.mark.parametrize("part", [*minutes.chapters(FOLDER.parent)][:-1])
-def test_a_stop_needs_those_before_it_and_a_side_road_the_road(part):
+def test_core_chapters_need_earlier_ones_and_further_chapters_only_the_core(part):
     parts = minutes.chapters(FOLDER.parent)
-    road = next(iter(parts.values()))
+    core = next(iter(parts.values()))
     for name in parts[part]:
         text = (FOLDER / f"{name}.ipynb").read_text(encoding="utf-8")
         box = re.search(r"\*\*Prerequisites:\*\*.*?\.[ \\]", text)[0]
         needed = re.findall(r"\((\w+)\.ipynb", box)
-        before = road[: road.index(name)] if name in road else road
+        before = core[: core.index(name)] if name in core else core
         assert set(needed) <= {*before}, name

@@ -17,7 +17,7 @@ import rope
 from rope.book.paper.notebooks import make_notebooks
 from rope.book.paper.publish import offer
 from rope.book.tools import execute, repository
-from rope.book.tools.minutes import TICK
+from rope.book.tools.minutes import CHECK
 
 ROOT = Path(__file__).parents[1]
 SOURCES = sorted((ROOT / "chapters").glob("*.ipynb"))
@@ -112,7 +112,7 @@ def test_code_is_the_chapters_own(notebooks, name):
     own = [cell.source for cell in stored.cells if cell.cell_type == "code"]
     flat = [cell.source for cell in notebooks[name].cells if cell.cell_type == "code"]
     assert [re.sub(r"\A#@title .*\n", "", source) for source in flat] == [
-        TICK.sub("", source) for source in own
+        CHECK.sub("", source) for source in own
     ]
 
 
@@ -188,7 +188,7 @@ def test_notebook_runs_alone(folder, name, python, address, tmp_path, monkeypatc
     if not list(new.glob("lib/*/site-packages/rope")):  # no chapter has installed it yet
         assert "No module named 'rope'" in run(python, "-c", "import torch, rope", cwd=new).stderr
     text = (folder / f"{name}.ipynb").read_text(encoding="utf-8")
-    text = repository.with_address(text, address)
+    text = repository.IN_NOTEBOOK.sub(rf'\\"{address}\\", \\"{TAG}\\"', text)
     execute.execute(nbformat.reads(text, as_version=4), tmp_path, name, python)
 
     ask = "import rope, torch; print(rope.__file__, torch.__version__, torch.__file__, sep='\\n')"

@@ -1,6 +1,6 @@
-"""The page of questions: each answer is short and points at a place that exists.
+"""Check that each answer on the page of questions is short and links to a place that exists.
 
-Headings that an answer names within a page are looked up by the strict build.
+The strict build looks up headings that a link names.
 """
 
 import re
@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from nbformat.v4 import reads as read
 
-from rope.book.tools.numbers import claimed, printed, stands
+from rope.book.tools.numbers import claimed, is_printed, printed
 
 CHAPTERS = Path(__file__).parents[1] / "chapters"
 TEXT = (CHAPTERS / "questions.md").read_text(encoding="utf-8")
-ANSWERS = dict(re.findall(r"^(\S.*\?)\n: (.+)$", TEXT, re.M))
+ANSWERS = dict(re.findall(r"^### (.+\?)\n\n(.+)$", TEXT, re.M))
 PAGES = {path.name: path.read_text(encoding="utf-8") for path in CHAPTERS.glob("*.ipynb")}
 LABELS = {
     label: name
@@ -24,7 +24,7 @@ LABELS = {
 
 
 def test_there_are_some_forty():
-    assert len(ANSWERS) == TEXT.count("\n: ") >= 40, "an entry is not a question and its answer"
+    assert len(ANSWERS) == TEXT.count("\n### ") >= 40, "an entry is not a question and its answer"
 
 
 @pytest.mark.parametrize("question", ANSWERS)
@@ -38,5 +38,5 @@ def test_answer_is_short_and_points_somewhere(question):
     assert len(answer.split()) <= 60
     pages = {*files, *(LABELS[label] for label in labels)} & {*PAGES}
     known = [value for page in pages for value in printed(read(PAGES[page]))]
-    lost = [number for number, value in claimed(answer) if not stands(number, value, known)]
+    lost = [number for number, value in claimed(answer) if not is_printed(number, value, known)]
     assert not lost, f"printed by no cell of {sorted(pages)}"

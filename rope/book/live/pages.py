@@ -1,6 +1,6 @@
-"""Gives the built pages their buttons: a style sheet, a script, the page's cells as JSON, a note.
+"""Give the built pages their buttons: a style sheet, scripts, the page's cells as JSON, a note.
 
-Those cells run in the page that need Python and SymPy alone.
+A cell runs in the page if it needs only Python and SymPy.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ import nbformat
 
 from rope.book.judge import MODULES
 from rope.book.tools.minutes import TICK
-from rope.book.tools.notebooks import ASSERTS, HIDDEN_SOLUTION, IGNORED, code_cells, marks
+from rope.book.tools.notebooks import ASSERTS, IGNORED, code_cells, marks
 from rope.book.tools.slicing import Statement, needed, statements
 
-OURS = {"rope.symbolic", "rope.book.judge"}
-THEIRS = {"mpmath", "sympy"}
-# What Python's library has and a browser has not, of what a chapter might import.
+BUNDLED = {"rope.symbolic", "rope.book.judge"}
+PACKAGES = {"mpmath", "sympy"}
+# Modules of Python's library that a chapter might import and that a browser doesn't have.
 ABSENT = {"ctypes", "multiprocessing", "socket", "subprocess", "threading"}
-# Between these marks stands what was put in, so that it can be put in again.
+# What is added to a page is between these marks, so that it can be replaced.
 START, END = "<!-- live -->", "<!-- /live -->"
 JUDGED = re.compile(r"\b(?:judge|verdict)\((\d)")
 GOALS = re.compile(r'<div class="goals admonition">.*?</div>\n', re.DOTALL)
 
 
 def modules(chosen: Iterable[Statement]) -> Iterator[str]:
-    """The modules that statements import, in functions too, or name as parts of `rope`.
+    """Yield the modules that statements import, in functions too, or name as parts of `rope`.
 
     >>> sorted(modules(statements("import math, torch; from rope import symbolic; rope.xpos")))
     ['math', 'rope.symbolic', 'rope.xpos', 'torch']
@@ -48,15 +48,15 @@ def modules(chosen: Iterable[Statement]) -> Iterator[str]:
                 yield f"rope.{node.attr}"
 
 
-def in_the_bundle(module: str) -> bool:
-    """Whether the browser has the module."""
+def in_browser(module: str) -> bool:
+    """Return True if the browser has the module."""
     root = module.partition(".")[0]
     standard = root in sys.stdlib_module_names and root not in ABSENT
-    return standard or root in THEIRS or module in OURS
+    return standard or root in PACKAGES or module in BUNDLED
 
 
 def stored_text(cell: dict[str, Any]) -> str:
-    """What the book has printed for a cell: its stream, and the text of what it shows."""
+    """Return what the book printed for a cell: its stream, then its value as text."""
     texts = [
         output.get("text", "") or output.get("data", {}).get("text/plain", "")
         for output in cell["outputs"]
@@ -65,96 +65,83 @@ def stored_text(cell: dict[str, Any]) -> str:
 
 
 def runs(above: list[str], cell: dict[str, Any]) -> bool:
-    """Whether a cell can run in the page, and is worth it: it prints or asserts something."""
+    """Return True if a cell can run in the page and prints or asserts something."""
     own = statements(cell["source"])
     step = JUDGED.search(cell["source"])
     if not own or marks(cell) & IGNORED or (step and MODULES[int(step[1]) - 1] != "in_python"):
         return False
+    if not (cell["outputs"] or ASSERTS.search(cell["source"])):
+        return False
     chosen, unknown = needed(above, cell["source"])
-    imported = modules([*chosen, *own])
-    worth_it = bool(cell["outputs"] or ASSERTS.search(cell["source"]))
-    return worth_it and not unknown and all(map(in_the_bundle, imported))
+    return not unknown and all(map(in_browser, modules([*chosen, *own])))
 
 
 def page_cells(notebook: dict[str, Any]) -> list[dict[str, Any]]:
-    """All code cells of a notebook as the page's script reads them; a cell that runs has `stored`.
+    """Return all code cells of a notebook for the page's script.
 
-    The others are there because one that runs may need some of their lines. `judged` is the step
-    of a cell that is an answer to be judged.
+    Each has its `source`, because cells below may need some of its lines. A cell that runs also has
+    `stored`, what the book printed for it, and an answer to be judged has `judged`, its step.
     """
     cells = code_cells(notebook)
-    # A claim stands above its fold, not in its code.
-    sources = [TICK.sub("", cell["source"]) for cell in cells]
-    listed: list[dict[str, Any]] = []
+    sources = [TICK.sub("", cell["source"]) for cell in cells]  # the page shows claims apart
+    entries: list[dict[str, Any]] = []
     for number, (source, cell) in enumerate(zip(sources, cells, strict=True)):
-        listed.append({"source": source})
+        entry: dict[str, Any] = {"source": source}
         if runs(sources[:number], cell):
-            listed[-1]["stored"] = stored_text(cell)
+            entry["stored"] = stored_text(cell)
             if "judge" in marks(cell) and (step := JUDGED.search(source)):
-                listed[-1]["judged"] = int(step[1])
-    return listed
+                entry["judged"] = int(step[1])
+        entries.append(entry)
+    return entries
 
 
-def folds(notebook: dict[str, Any]) -> Iterator[str]:
-    """What each code cell that may run is folded into; "" for one in plain sight."""
-    solution = False
-    for cell in notebook["cells"]:
-        if cell["cell_type"] == "code":
-            tick = "lines marked ✓" if "check" in marks(cell) else ""
-            yield "solutions" if solution else tick
-        elif "{solution-" in cell["source"]:
-            solution = bool(HIDDEN_SOLUTION.search(cell["source"]))
+def note(name: str, count: int, size: int) -> str:
+    """Return what a page says about running its cells.
 
-
-def note(name: str, notebook: dict[str, Any], cells: list[dict[str, Any]], size: int) -> str:
-    """What a page says of running its cells; size: of what the first click loads, in bytes."""
+    count: how many of them run in the page. size: the bytes that the first click loads.
+    """
     link = f'<a href="../_sources/chapters/{name}.ipynb" download>'
-    where = [fold for fold, cell in zip(folds(notebook), cells, strict=True) if "stored" in cell]
-    if not where:
+    if not count:
         return f"The cells of this page run in {link}its notebook</a>."
-    verb, places = ("runs", "") if len(where) == 1 else ("run", "all ")
-    places = "" if "" in where else f", {places}in the folded {' and '.join(sorted({*where}))}"
-    proves = any("stored" in cell and ASSERTS.search(cell["source"]) for cell in cells)
-    edit = f"Edit the code{': turn a sign and see its proof fail' if proves else ' as you like'}. "
-    if any("judged" in cell for cell in cells):
-        edit = "What you write is kept in this browser and sent nowhere. "
     return (
-        f"{len(where)} of this page’s {len(cells)} cells {verb} here{places}. "
-        f"The first click on Run starts Python with SymPy ({size / 1e6:.0f} MB, part of this "
-        f"book). {edit}"
-        f"The other cells run in {link}the notebook</a>; most need NumPy or PyTorch."
+        f"{count} cell{'s have' if count > 1 else ' has'} a Run button. The first click starts "
+        f"Python with SymPy ({size / 1e6:.0f} MB, part of this book). What you edit is sent "
+        f"nowhere. The other cells run in {link}the notebook</a>; most need NumPy or PyTorch."
     )
 
 
-def put_in(html: Path, chapters: Path, sizes: dict[str, int]) -> dict[str, int]:
-    """Put a note into each notebook's page, the script where cells run; return how many run."""
+def add_buttons(html: Path, chapters: Path, sizes: dict[str, int]) -> dict[str, int]:
+    """Add a note to each notebook's page, and the scripts to those where cells run.
+
+    sizes: the bytes of each script of the bundle. Returns the number of cells that run, per page.
+    """
     counts = {}
     for path in sorted(chapters.glob("*.ipynb")):
         page = html / chapters.name / f"{path.stem}.html"
         if not page.exists():
             continue
-        notebook = nbformat.read(path, as_version=4)
-        cells = page_cells(notebook)
-        said = note(path.stem, notebook, cells, sum(sizes.values()))
-        paragraph = f'{START}<p class="rope-live-note">{said}</p>{END}'
-        text = without(page.read_text(encoding="utf-8"))
-        text = GOALS.sub(rf"\g<0>{paragraph}", text, count=1)
+        cells = page_cells(nbformat.read(path, as_version=4))
+        count = sum("stored" in cell for cell in cells)
+        paragraph = f'<p class="rope-live-note">{note(path.stem, count, sum(sizes.values()))}</p>'
         tags = '<link rel="stylesheet" href="../_static/live/buttons.css">'
-        if count := sum("stored" in cell for cell in cells):
+        if count:
             counts[path.stem] = count
-            tags += _scripts(cells, sizes)
+            tags += scripts(cells, sizes)
+        text = without_buttons(page.read_text(encoding="utf-8"))
+        text = GOALS.sub(rf"\g<0>{START}{paragraph}{END}", text, count=1)
         text = text.replace("</head>", f"{START}{tags}{END}</head>", 1)
         page.write_text(text, encoding="utf-8")
     return counts
 
 
-def without(text: str) -> str:
-    """A page's text as it was built."""
+def without_buttons(text: str) -> str:
+    """Return a page's text as it was built."""
     return re.sub(f"{START}.*?{END}", "", text, flags=re.DOTALL)
 
 
-def _scripts(cells: list[dict[str, Any]], sizes: dict[str, int]) -> str:
+def scripts(cells: list[dict[str, Any]], sizes: dict[str, int]) -> str:
+    """Return the elements that hold the page's cells and load its scripts."""
     data = json.dumps({"cells": cells, "parts": sizes}).replace("<", r"\u003c")
     names = ["python", *["judge"] * any("judged" in cell for cell in cells), "buttons"]
-    scripts = [f'<script defer="defer" src="../_static/live/{name}.js"></script>' for name in names]
-    return f'<script type="application/json" id="rope-live">{data}</script>' + "".join(scripts)
+    tags = [f'<script defer="defer" src="../_static/live/{name}.js"></script>' for name in names]
+    return f'<script type="application/json" id="rope-live">{data}</script>' + "".join(tags)

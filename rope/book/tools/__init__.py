@@ -1,1 +1,1 @@
-"""The book's own tools: running its notebooks, their rules, its address, its pages."""
+"""Build, run and check the book; the package itself needs none of this."""

@@ -1,7 +1,7 @@
-"""Runs notebooks and stores their outputs in one fixed form, the form that nbval then compares.
+"""Run notebooks and store their outputs in one fixed form, which nbval then compares.
 
-`python -m rope.book.tools.execute` runs all of `chapters/`, or the notebooks that are named. A
-notebook that fails is left as it was; one that passes is replaced in one step.
+`python -m rope.book.tools.execute` runs every notebook in `chapters/`, or the ones you name. A
+notebook that fails keeps its old outputs.
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ from tqdm import tqdm
 CHAPTERS = Path("chapters")
 SECONDS_PER_CELL = 600
 
-# What a kernel must not take over from the machine it runs on: the number of threads (the order
-# of float sums), the way figures are drawn, a network, the user's own settings.
+# These settings change outputs: the number of threads changes the order of float sums.
 ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
     "MKL_NUM_THREADS": "1",
@@ -37,7 +36,7 @@ ENVIRONMENT = {
     "PYTHONHASHSEED": "0",
 }
 NOT_INHERITED = ("MATPLOTLIBRC", "PYTHONOPTIMIZE", "PYTHONSTARTUP", "PYTHONWARNINGS")
-# The stored metadata: no patch version of Python, no machine's name for its kernel.
+# The stored metadata names neither a patch version of Python nor a machine's kernel.
 METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
     "language_info": {"file_extension": ".py", "name": "python", "pygments_lexer": "ipython3"},
@@ -45,12 +44,12 @@ METADATA = {
 
 
 class NotebookError(Exception):
-    """A notebook that does not run: its message names the cell and says what happened."""
+    """Report a notebook that doesn't run; the message names the cell and says what happened."""
 
 
 @contextmanager
 def kernel_environment() -> Iterator[Path]:
-    """What kernels are started in, and a folder of its own; afterwards all is as before."""
+    """Set the environment in which kernels start and yield a temporary folder."""
     with (
         tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as settings,
         patch.dict(os.environ, ENVIRONMENT, IPYTHONDIR=settings),
@@ -61,30 +60,27 @@ def kernel_environment() -> Iterator[Path]:
 
 
 def execute(notebook: Any, folder: Path, name: str, python: str = sys.executable) -> None:
-    """Run a notebook's cells in order and bring it into its stored form, in place.
+    """Run a notebook's cells in order, in place, and normalize what they store.
 
-    The same cells give the same bytes, today and on another machine: no times, counts 1 ... n,
-    one output for all that a cell prints.
+    The same cells give the same bytes on any day and any machine: no times, counts 1 to n, one
+    output for everything that a cell prints.
 
-    notebook: as nbformat reads it.
-    folder: the working directory of its kernel.
-    name: what to call it in messages.
-    python: the interpreter that runs it.
+    notebook: as nbformat reads it; folder: the kernel's working directory; name: the notebook's
+    name in messages; python: the interpreter that runs the cells.
 
-    Raises NotebookError: a cell raised, wrote to stderr, took too long, or ended its kernel.
+    Raises NotebookError if a cell raises, writes to stderr, takes too long, or ends its kernel.
     """
     started: list[Any] = []
 
-    def refuse_stderr(cell: Any, cell_index: int, execute_reply: Any) -> None:
+    def reject_stderr(cell: Any, cell_index: int, execute_reply: Any) -> None:
         stderr = "".join(out.text for out in cell.outputs if out.get("name") == "stderr")
         if stderr and execute_reply["content"]["status"] == "ok":
-            raise NotebookError(f"It wrote to stderr, which no cell may:\n{stderr.rstrip()}")
+            raise NotebookError(f"The cell wrote to stderr, which no cell may:\n{stderr.rstrip()}")
 
     try:
         with kernel_environment() as settings:
-            # The kernel of one interpreter, whatever kernels the machine has registered. Files
-            # are its channels where there can be: a port that was free here when it was chosen
-            # may be another's when the kernel opens it.
+            # The kernel runs this interpreter whatever kernels the machine has registered. Its
+            # channels are files where possible, because another process can take a free port.
             kernel: Any = AsyncKernelManager(
                 kernel_spec_manager=KernelSpecManager(kernel_dirs=[]),
                 transport="ipc" if os.name == "posix" else "tcp",
@@ -97,31 +93,22 @@ def execute(notebook: Any, folder: Path, name: str, python: str = sys.executable
                 km=kernel,
                 timeout=SECONDS_PER_CELL,
                 coalesce_streams=True,
+                record_timing=False,
                 resources={"metadata": {"path": str(folder)}},
                 on_cell_execute=lambda cell, cell_index: started.append(cell),
-                on_cell_executed=refuse_stderr,
+                on_cell_executed=reject_stderr,
             )
-            client.owns_km = True  # it is ended with the notebook
+            client.owns_km = True  # so that the kernel ends with the notebook
             client.execute()
     except (CellExecutionError, CellTimeoutError, DeadKernelError, NotebookError) as error:
         cell, first = started[-1], started[-1].source.strip().splitlines()[0]
         where = f"{name}: code cell {len(started)} (id {cell.id}) failed: {first}"
         raise NotebookError(f"{where}\n{error}") from None
-    for cell in notebook.cells:
-        cell.metadata.pop("execution", None)
     notebook.metadata = nbformat.from_dict(METADATA)
 
 
-def store(notebook: Any, path: Path) -> None:
-    """Write a notebook in one step: a reader sees the old file or the new one, never a part."""
-    fresh = path.with_suffix(".new")
-    text = nbformat.writes(notebook).rstrip("\n") + "\n"
-    fresh.write_text(text, encoding="utf-8", newline="\n")
-    os.replace(fresh, path)
-
-
 def main(arguments: list[str] | None = None) -> int:
-    """Run notebooks and store what they print; all of chapters/ when none is named."""
+    """Run notebooks and store their outputs; every notebook in chapters/ by default."""
     parser = argparse.ArgumentParser(
         prog="python -m rope.book.tools.execute", description=main.__doc__
     )
@@ -131,12 +118,14 @@ def main(arguments: list[str] | None = None) -> int:
     for path in (bar := tqdm(paths, unit="notebook")):
         bar.set_description(path.name)
         try:
-            notebook = nbformat.v4.upgrade(nbformat.read(path, as_version=4))  # each cell has an id
+            notebook = nbformat.v4.upgrade(nbformat.read(path, as_version=4))  # adds missing ids
             execute(notebook, path.resolve().parent, path.name)
-            store(notebook, path)
         except NotebookError as error:
-            bar.write(f"\n{error}\n{path} is as it was.\n", file=sys.stderr)
+            bar.write(f"\n{error}\n{path} is unchanged.\n", file=sys.stderr)
             failed.append(path.name)
+        else:
+            text = nbformat.writes(notebook).rstrip("\n") + "\n"
+            path.write_text(text, encoding="utf-8", newline="\n")
     bar.write(f"{len(paths) - len(failed)} stored; failed: {', '.join(failed) or 'none'}")
     return 1 if failed else 0
 

@@ -1,7 +1,7 @@
 """Let nbval talk to its kernels through files: `pytest -p rope.book.tools.kernels --nbval`.
 
-A TCP port that is free when it is chosen may be taken when the kernel opens it; a file in a new
-folder is never taken.
+Another process can take a TCP port between its choice and its use. Nobody takes a file in a new
+folder.
 """
 
 import os
@@ -14,7 +14,7 @@ from jupyter_client.manager import KernelManager
 
 
 class FileKernelManager(KernelManager):
-    """Start kernels whose channels are files, where the system has sockets that are files."""
+    """Start kernels whose channels are files, on systems that have Unix domain sockets."""
 
     def __init__(self, **settings: Any) -> None:
         if os.name == "posix":

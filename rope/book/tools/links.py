@@ -1,4 +1,4 @@
-"""Links into the pages: ids that say what they name, and a link beside what has one."""
+"""Give proofs and solutions stable ids, and statements and exercises a link to themselves."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from sphinx_exercise.nodes import is_exercise_node, is_solution_node
 from sphinx_proof.nodes import NODE_TYPES, proof_node
 
 STATEMENTS = tuple(NODE_TYPES.values())
-OF_CONTENTS = {"proof-content", "exercise-content", "solution-content"}
+CONTENT_IDS = {"proof-content", "exercise-content", "solution-content"}
 PERMALINK = '<a class="headerlink" href="#{id}" title="Link to this {kind}">#</a>'
 
 
-def name_the_nameless(app: Any, doctree: nodes.document, page: str) -> None:
-    """Give proofs and solutions an id from what they belong to, and contents none.
+def set_ids(app: Any, doctree: nodes.document, page: str) -> None:
+    """Name each proof and solution after its statement or exercise.
 
-    The extensions count solutions over the whole book, and call every proof of a page "proof".
+    The extensions number solutions over the whole book, so their ids change with every edit, and
+    call every proof of a page "proof".
     """
     last = ""
     proofs: Counter[str] = Counter()
@@ -26,17 +27,17 @@ def name_the_nameless(app: Any, doctree: nodes.document, page: str) -> None:
             last = node["label"]
         elif isinstance(node, proof_node):
             proofs[last] += 1
-            again = f"-{proofs[last]}" if proofs[last] > 1 else ""
-            node[0]["ids"] = [f"proof-{last}{again}"]
+            suffix = f"-{proofs[last]}" if proofs[last] > 1 else ""
+            node[0]["ids"] = [f"proof-{last}{suffix}"]
         elif is_solution_node(node):
             node["ids"] = [f"solution-{node['target_label']}"]
-        elif OF_CONTENTS.intersection(node["ids"]):
+        elif CONTENT_IDS.intersection(node["ids"]):
             node["ids"] = []
 
 
 def link_titles(app: Any, doctree: nodes.document, page: str) -> None:
-    """Put a link to itself behind the title of each statement and exercise, as headings have."""
-    if not getattr(app.builder, "add_permalinks", False):  # a book on paper has none
+    """Add to each statement's and exercise's title a link to itself, as headings have."""
+    if app.builder.format != "html":
         return
     for node in doctree.findall(
         lambda node: isinstance(node, STATEMENTS) or is_exercise_node(node)
@@ -47,6 +48,6 @@ def link_titles(app: Any, doctree: nodes.document, page: str) -> None:
 
 def setup(app: Any) -> dict[str, Any]:
     """Register with Sphinx."""
-    app.connect("doctree-resolved", name_the_nameless)
+    app.connect("doctree-resolved", set_ids)
     app.connect("doctree-resolved", link_titles)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,8 +1,8 @@
-"""The numbers that a chapter claims, and those that its cells print.
+"""Find the numbers that a chapter claims and the numbers that its cells print.
 
-A reader who carries a number away from a lead, a verdict, a caption, a tick or a summary must find
-it in the output or the code of a cell: to the digits that are claimed, as a share or as per cent.
-Words for numbers and whole numbers up to twelve are counted in the text; formulas are not read.
+A number in a lead, verdict, caption, check label or summary must appear in the output or the code
+of a cell, to the digits that are claimed, as a fraction or a percentage. Formulas, numbers spelled
+as words, and whole numbers up to twelve are not examined.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any
 from rope.book.tools.minutes import unfolded
 
 SMALLEST = 13
-# What is not read: formulas, code, the targets of links; references and releases by number.
-UNREAD = re.compile(
+# Formulas, code, link targets, and the numbers of references and releases claim nothing.
+SKIPPED = re.compile(
     r"^```.*?^```|\$\$.*?\$\$|\$[^$]*\$|`[^`]*`|(?<=\])\([^)]*\)|^\*\*Time:.*?$"
     r"|\b(?:equation|figure|page|release|section|transformers|PyTorch|Python|Triton) [\d.]+",
     re.DOTALL | re.MULTILINE | re.IGNORECASE,
@@ -26,47 +26,46 @@ PRINTED = re.compile(r"(?<![\w.])\d[\d_,]*(?:\.\d+)?(?:e[+-]?\d{1,2})?(?!\w)")
 
 
 def decimals(pattern: re.Pattern[str], text: str) -> Iterator[tuple[str, Decimal]]:
-    """Each number that a pattern finds, as it stands and as a number."""
-    for found in pattern.finditer(text):
-        yield found[0], Decimal(re.sub(r"[,_](?=\d)|[,_]$", "", found[0]))
+    """Yield each number that a pattern matches, as text and as a number."""
+    for match in pattern.finditer(text):
+        yield match[0], Decimal(re.sub(r"[,_](?=\d)|[,_]$", "", match[0]))
 
 
 def claimed(text: str) -> Iterator[tuple[str, Decimal]]:
-    """The numbers of a piece of Markdown that need a cell.
+    """Yield the numbers in Markdown that a cell must print.
 
     >>> [number for number, _ in claimed("Of 16,384 scores $12.5$ lie 3 to 0.40 apart.")]
     ['16,384', '0.40']
     """
-    for number, value in decimals(CLAIMED, UNREAD.sub(" ", text)):
+    for number, value in decimals(CLAIMED, SKIPPED.sub(" ", text)):
         if "." in number or value >= SMALLEST:
             yield number, value
 
 
 def printed(notebook: dict[str, Any]) -> list[Decimal]:
-    """The numbers in the outputs and the code of a notebook, ticks' sentences apart."""
+    """Return the numbers in a notebook's outputs and code, not counting check labels."""
     texts = []
     for cell in notebook["cells"]:
         if cell["cell_type"] == "code":
             texts.append(re.sub(r"^# ✓.*", "", cell["source"]))
             for output in cell["outputs"]:
-                shown = output.get("data", {})
-                texts += [output.get("text", ""), shown.get("text/plain", "")]
+                texts += [output.get("text", ""), output.get("data", {}).get("text/plain", "")]
     return [*{value for _, value in decimals(PRINTED, "\n".join(texts))}]
 
 
-def stands(number: str, value: Decimal, among: list[Decimal]) -> bool:
-    """Whether a number is one of those, rounded to its own digits; 97 % may stand as 0.97.
+def is_printed(number: str, value: Decimal, numbers: list[Decimal]) -> bool:
+    """Return True if a number equals one of the others when rounded; 97% may be printed as 0.97.
 
-    >>> [stands("0.41", Decimal("0.41"), [Decimal(x)]) for x in ("0.4123", "41.2", "0.42")]
+    >>> [is_printed("0.41", Decimal("0.41"), [Decimal(x)]) for x in ("0.4123", "41.2", "0.42")]
     [True, True, False]
     """
     half = Decimal(1).scaleb(-len(number.partition(".")[2])) / 2
     bounds = [((value - half) * unit, (value + half) * unit) for unit in (Decimal("0.01"), 1, 100)]
-    return any(low <= other <= high for low, high in bounds for other in among)
+    return any(low <= other <= high for low, high in bounds for other in numbers)
 
 
 def claims(notebook: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """What a reader carries away, each with the cell it is in."""
+    """Yield each lead, verdict, caption, check label and summary with the cell it is in."""
     for number, cell in enumerate(notebook["cells"]):
         place = f"cell {cell.get('id')}"
         if cell["cell_type"] == "code":

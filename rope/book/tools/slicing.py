@@ -1,7 +1,7 @@
-"""What a cell needs from the cells above it: those of their statements that it depends on.
+"""Find the statements in earlier cells that a cell depends on.
 
-In the build this decides which cells a browser can run; in the browser, what is run before one.
-Scopes are read off the syntax tree: `symtable` gives others from Python 3.12 on.
+The build uses this to decide which cells a browser can run, and the browser uses it to decide what
+to run before a cell. Scopes come from the syntax tree because `symtable` changed in Python 3.12.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import builtins
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 
-# Statements after which a name is what they made it: what stood above no longer matters.
+# After one of these statements, a name no longer depends on the statements above it.
 _BINDING = (
     ast.Assign,
     ast.AnnAssign,
@@ -25,7 +25,7 @@ _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
 class Statement:
-    """One statement at the top level of a cell, and the names that it has to do with."""
+    """Hold one top-level statement of a cell and the names that it binds, reads and changes."""
 
     def __init__(self, node: ast.stmt) -> None:
         read = list(_read(node, frozenset(), called_later=False))
@@ -37,19 +37,19 @@ class Statement:
 
     @property
     def replaces(self) -> set[str]:
-        """The names that this statement binds whatever happens."""
+        """Return the names that this statement binds unconditionally."""
         return self.binds if isinstance(self.node, _BINDING) else set()
 
 
 def _before(own: Sequence[Statement], wanted: set[str]) -> set[str]:
-    """The names that are wanted before statements, if these are wanted behind them."""
+    """Return the names needed before these statements, given the names needed after them."""
     for statement in reversed(own):
         wanted = (wanted - statement.replaces) | statement.reads
     return wanted
 
 
 def _needs(node: ast.stmt) -> set[str]:
-    """The names that a statement reads before it binds them itself, as a loop binds its own."""
+    """Return the names that a statement reads before it binds them itself, as a loop does."""
     targets: list[ast.expr | None] = []
     if isinstance(node, ast.For):
         head, targets = [node.iter], [node.target]
@@ -67,7 +67,7 @@ def _needs(node: ast.stmt) -> set[str]:
 
 
 def _bound(nodes: Iterable[ast.AST]) -> Iterator[str]:
-    """The names that code binds in the scope that it stands in."""
+    """Yield the names that code binds in its own scope."""
     for node in nodes:
         if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
             yield node.id
@@ -77,7 +77,7 @@ def _bound(nodes: Iterable[ast.AST]) -> Iterator[str]:
             yield node.name
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             yield node.name
-        elif isinstance(node, _COMPREHENSIONS):  # of their own, but for x := 1
+        elif isinstance(node, _COMPREHENSIONS):  # only x := 1 binds a name outside them
             named = (part for part in ast.walk(node) if isinstance(part, ast.NamedExpr))
             yield from _bound(part.target for part in named)
         elif not isinstance(node, ast.Lambda):
@@ -85,7 +85,7 @@ def _bound(nodes: Iterable[ast.AST]) -> Iterator[str]:
 
 
 def _read(node: ast.AST, local: frozenset[str], called_later: bool) -> Iterator[tuple[str, bool]]:
-    """The global names that are read, and whether only when a function is called."""
+    """Yield each global name that is read, and whether only a later call reads it."""
     if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id not in local:
         yield node.id, called_later
     if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
@@ -107,7 +107,7 @@ def _read(node: ast.AST, local: frozenset[str], called_later: bool) -> Iterator[
 
 
 def _changed(node: ast.stmt) -> Iterator[str]:
-    """The names whose objects are written into: `x[0] = 1`, `x.a = 1`, `x.append(1)`."""
+    """Yield the names whose objects are modified: `x[0] = 1`, `x.a = 1`, `x.append(1)`."""
     for part in ast.walk(node):
         if isinstance(part, ast.Expr) and isinstance(part.value, ast.Call):
             target: ast.AST = part.value.func
@@ -124,7 +124,7 @@ def _changed(node: ast.stmt) -> Iterator[str]:
 
 @cache
 def statements(source: str) -> tuple[Statement, ...]:
-    """The statements of a cell; none where it is no Python alone, as the first cell of a notebook.
+    """Return a cell's statements; none if it isn't plain Python, like a notebook's first cell.
 
     >>> [sorted(one.binds) for one in statements("a = 1; b, c = a, 2")]
     [['a'], ['b', 'c']]
@@ -136,9 +136,10 @@ def statements(source: str) -> tuple[Statement, ...]:
 
 
 def needed(above: Sequence[str], source: str) -> tuple[list[Statement], set[str]]:
-    """The statements of the cells above that this one needs, in order, and the names nobody makes.
+    """Return the earlier statements that a cell needs, in order, and the names that no cell binds.
 
-    A function's body is read as if it ran where it is called: what it names may be made later.
+    A function's body counts as if it ran where the function is called, so the names in it may be
+    bound later.
 
     >>> above = ["import torch", "r = 2", "def area(): return pi * r**2", "pi = 3"]
     >>> chosen, unknown = needed(above, "print(area() + x)")
@@ -160,7 +161,7 @@ def needed(above: Sequence[str], source: str) -> tuple[list[Statement], set[str]
 
 
 def _backwards(earlier: Sequence[Statement], wanted: set[str]) -> tuple[list[Statement], set[str]]:
-    """The statements that make what is wanted, found from the last one upwards."""
+    """Return the statements that bind or change the wanted names, searching upward."""
     chosen = []
     for statement in reversed(earlier):
         if statement.changes & wanted:

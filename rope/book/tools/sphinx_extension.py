@@ -1,4 +1,4 @@
-"""The book's Sphinx extension: style sheet, charts, and what must not ask for the network."""
+"""Extend Sphinx for the book: style sheet, charts, folds, and pages that need no network."""
 
 from __future__ import annotations
 
@@ -13,29 +13,25 @@ import nbformat
 
 import rope
 from rope.book.figures.chart import VEGA_LITE
-from rope.book.tools.notebooks import claim, code_cells
+from rope.book.tools.notebooks import check_label, code_cells
 
 STATIC = Path(__file__).parent / "static"
-MATHJAX = "tex-chtml.js"  # the build of MathJax that the pages load
-# MathJax's other builds, the parts that this one holds, what serves no browser or a very old one.
-# What the menu of a formula loads stays.
-NOT_LOADED = ("mathjax/*.js", "mathjax/input/tex*.js", "locales/**/*.*", "**/*.map", "**/*.ttf")
-# What the theme and the extensions write into pages, and what shall stand there.
-MENDS = {
-    # An error on every page opened from file://.
+# HTML that the theme and the extensions write, and its replacement.
+REPLACEMENTS = {
+    # A preloaded font is an error on every page opened from file://.
     r'\s*<link rel="preload" as="font"[^>]*>': "",
-    # It would be read aloud in the place of the fold's own words, a tick's claim among them.
+    # A screen reader would read this label in place of the fold's own text.
     r'<summary aria-label="Toggle hidden content">': "<summary>",
-    # A list whose entries are none, and a role that is withdrawn.
+    # The list's entries lack the matching role, and the second role is deprecated.
     r' role="list"(?= class="citation-list")': "",
     r' role="doc-biblioentry"': "",
-    # A line would break between a formula and its comma.
+    # Without a wrapper, a line breaks between a formula and its comma.
     r'[(“]*<span class="math [^<]*</span>[.,;:!?)”’]+': r'<span class="text-nowrap">\g<0></span>',
 }
 
 
 def set_up_config(app: Any, config: Any) -> None:
-    """Say the version, show charts before their text form, offer Colab where it opens the book."""
+    """Fill in the version, prefer charts to their text, and offer Colab only for GitHub."""
     footer = config.html_theme_options.get("extra_footer", "")
     config.html_theme_options["extra_footer"] = footer.replace("{version}", rope.__version__)
     config.html_static_path.append(str(STATIC))
@@ -43,10 +39,10 @@ def set_up_config(app: Any, config: Any) -> None:
         *config.nb_mime_priority_overrides,
         ("html", "application/vnd.vegalite.v5+json", 5),
     ]
-    # Colab opens notebooks from GitHub alone, and the theme stops at an address it does not know.
+    # Colab opens only notebooks on GitHub, and the theme raises on an address it doesn't know.
     if not config.html_theme_options.get("repository_url", "").startswith("https://github.com/"):
         config.html_theme_options |= {"launch_buttons": {}, "repository_url": ""}
-    # Live kernels through thebe need a server elsewhere; its scripts are also emitted twice.
+    # Thebe's live kernels need a server elsewhere.
     for event, listeners in app.events.listeners.items():
         app.events.listeners[event] = [
             one for one in listeners if not one.handler.__module__.startswith("sphinx_thebe")
@@ -54,30 +50,30 @@ def set_up_config(app: Any, config: Any) -> None:
 
 
 def name_folds(app: Any, page: str, source: list[str]) -> None:
-    """Say of each folded cell what it holds: a check's claim is the first line of its code."""
+    """Label each folded cell: a check by its claim, other code by its kind."""
     if not app.env.doc2path(page).endswith(".ipynb"):
         return
     notebook = nbformat.reads(source[0], as_version=4)
     for number, cell in enumerate(code_cells(notebook)):
         settings = cell["metadata"].setdefault("mystnb", {})
-        said = claim(cell)
-        if said:
+        label = check_label(cell)
+        if label:
             cell["source"] = cell["source"].partition("\n")[2]
         elif "figure" in settings:
-            said = "Code of the figure"
+            label = "Code of the figure"
         else:
-            said = settings.get("code_prompt_show", "Code" if number else "Set-up")
-        settings |= {"code_prompt_show": said, "code_prompt_hide": said}
+            label = settings.get("code_prompt_show", "Code" if number else "Set-up")
+        settings |= {"code_prompt_show": label, "code_prompt_hide": label}
     source[0] = nbformat.writes(notebook)
 
 
 def write_in_parallel(app: Any, env: Any) -> None:
-    """Write the pages on all cores; they were read on one, as some extensions can only be."""
+    """Write pages on all cores. Reading stays on one because some extensions can't do more."""
     app.parallel = os.cpu_count() or 1
 
 
 def write_vega(app: Any) -> None:
-    """Write Vega, Vega-Lite and Vega-Embed as one classic script, which works from file://."""
+    """Bundle Vega, Vega-Lite and Vega-Embed as one classic script, which works from file://."""
     if app.builder.format != "html":
         return
     import vl_convert
@@ -91,48 +87,42 @@ def write_vega(app: Any) -> None:
     target.write_text(f"{made_by}(function () {{\n{bundle}\n}})();\n", encoding="utf-8")
 
 
-def leave_out_thebe(app: Any, page: str, template: str, context: Any, doctree: Any) -> None:
-    """Take thebe's style sheet, which is no longer there, out of the page's head."""
+def drop_thebe(app: Any, page: str, template: str, context: Any, doctree: Any) -> None:
+    """Remove thebe's style sheet, which no longer exists, from the page's head."""
     context["css_files"] = [css for css in context["css_files"] if "thebe" not in str(css.filename)]
 
 
-def leave_out_unused(app: Any, error: Exception | None) -> None:
-    """Take out files that no page loads; write out of the pages what `MENDS` names."""
+def replace_html(app: Any, error: Exception | None) -> None:
+    """Apply `REPLACEMENTS` to every page that was written."""
     if error is not None or app.builder.format != "html":
         return
-    static = Path(app.outdir) / "_static"
-    for pattern in NOT_LOADED:
-        for file in static.glob(pattern):
-            if file.name != MATHJAX:
-                file.unlink()
     for page in Path(app.outdir).rglob("*.html"):
-        text = mended = page.read_text(encoding="utf-8")
-        for fault, mend in MENDS.items():
-            mended = re.sub(fault, mend, mended)
-        if mended != text:
-            page.write_text(mended, encoding="utf-8")
+        text = page.read_text(encoding="utf-8")
+        for pattern, replacement in REPLACEMENTS.items():
+            text = re.sub(pattern, replacement, text)
+        page.write_text(text, encoding="utf-8")
 
 
 def list_arguments(
     app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]
 ) -> None:
-    """Show what a docstring says of each argument as a list.
+    """Show a docstring's arguments, results and errors as a list.
 
-    In the code they are lines: `name, name: what it is`, `Returns ...`, `Raises ...`. The names
-    are those of the signature; a class may go on with its attributes. In doctests there are none.
+    A docstring writes each as a line: `name, name: description`, `Returns ...`, `Raises ...`. The
+    names are the signature's; a class may list its attributes too. Lines of doctests stay as is.
     """
     try:
         names = {*inspect.signature(obj).parameters}
-    except (TypeError, ValueError):  # what cannot be called
+    except (TypeError, ValueError):  # the object can't be called
         names = set()
     shown: list[str] = []
     in_list = in_doctest = False
     for number, line in enumerate(lines):
         in_doctest = bool(line.strip()) and (in_doctest or ">>>" in line)
-        begun = re.match(r"([A-Za-z_]\w*(?:, [A-Za-z_]\w*)*): |(?:Returns|Raises) ", line)
-        given = begun[1].split(", ") if begun and begun[1] else []
-        fits = names.issuperset(given) or (number > 0 and not inspect.isroutine(obj))
-        if begun and fits and not in_doctest:
+        item = re.match(r"([A-Za-z_]\w*(?:, [A-Za-z_]\w*)*): |(?:Returns|Raises) ", line)
+        listed = item[1].split(", ") if item and item[1] else []
+        fits = names.issuperset(listed) or (number > 0 and not inspect.isroutine(obj))
+        if item and fits and not in_doctest:
             shown += [f"- {line}"] if in_list else ["", f"- {line}"]
             in_list = True
         else:
@@ -144,13 +134,12 @@ def list_arguments(
 def setup(app: Any) -> dict[str, Any]:
     """Register with Sphinx."""
     app.setup_extension("rope.book.tools.links")
-    app.setup_extension("rope.book.tools.places")
     app.connect("config-inited", set_up_config)
     app.connect("builder-inited", write_vega)
     app.connect("source-read", name_folds)
     app.connect("env-updated", write_in_parallel)
-    app.connect("html-page-context", leave_out_thebe)
-    app.connect("build-finished", leave_out_unused)
+    app.connect("html-page-context", drop_thebe)
+    app.connect("build-finished", replace_html)
     app.connect("autodoc-process-docstring", list_arguments, priority=900)
     app.add_css_file("book.css", priority=900)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
