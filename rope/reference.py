@@ -1,69 +1,59 @@
-"""The definitions as the book writes them, in NumPy and float64: the oracle for everything else.
+"""The book's definitions in NumPy and float64: the oracle for every faster implementation.
 
-Chapters "Rotation in two dimensions" and "Many dimensions". Plane j of d/2 turns by m theta_j,
-theta_j = base**(-2 j / d), counter-clockwise. The same map is written three times, as a matrix,
-as complex multiplication and elementwise, so that no one of them is taken on trust.
+Chapters "Rotation in two dimensions" and "Many dimensions": R_m rotates plane j of d/2
+counter-clockwise by the angle m theta_j, where theta_j = base**(-2 j / d). The map is written in
+three independent ways (matrix, complex multiplication, elementwise) so that each can be checked
+against the other two.
 
-Shapes: S sequence, d head dimension, ... any leading axes. Angles in radians.
+Shapes: S sequence, d head dimension, ... any leading axes. Angles are in radians.
 """
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rope.scalars import check_base, check_dim, check_flag
-
 Array = NDArray[np.float64]
 
 
 def inverse_frequencies(dim: int, base: float = 10000.0) -> Array:
-    """The d/2 angular frequencies theta_j = base**(-2j/d), in radians per position.
+    """Return the d/2 angular frequencies theta_j = base**(-2j/d), in radians per position.
 
-    Returns float64 `[dim/2]`, falling from theta_0 = 1 when base > 1.
-    Raises ValueError for a dim that is odd or below 2, or a base that is not positive and finite.
+    Returns float64 `[dim/2]`, decreasing from theta_0 = 1 if base > 1.
+    Raises ValueError if dim is odd or below 2, or if base is not positive and finite.
     RoFormer (arXiv 2104.09864), section 3.2.2, with j counted from 0.
 
     >>> inverse_frequencies(4)
     array([1.  , 0.01])
     """
-    check_dim(dim)
-    check_base(base)
+    if dim < 2 or dim % 2:
+        raise ValueError(f"dim is {dim}; it must be even because each plane takes two coordinates")
+    if not 0 < base < np.inf:
+        raise ValueError(f"base is {base}; it must be positive and finite, such as 10000.0")
     return float(base) ** (-2.0 * np.arange(dim // 2) / dim)
 
 
 def angles(positions: ArrayLike, inv_freq: ArrayLike) -> Array:
-    """The angles m theta_j, in radians.
+    """Return the angles m theta_j, in radians.
 
-    positions: a number, or `[S]` of them, real and finite; inv_freq: `[d/2]`.
+    positions: one real number or `[S]` real numbers; inv_freq: `[d/2]`.
     Returns float64 `[S, d/2]`; a single position gives one row.
-    Raises TypeError for values that are not real, ValueError for wrong shapes or non-finite values.
+    Raises TypeError if the values are not real.
 
     >>> angles(3, inverse_frequencies(4))
     array([[3.  , 0.03]])
     """
-    rows = np.atleast_1d(_real("positions", positions))
-    frequencies = _real("inv_freq", inv_freq)
-    for name, value in (("positions", rows), ("inv_freq", frequencies)):
-        if value.ndim != 1:
-            raise ValueError(
-                f"{name} has shape {list(value.shape)}; it must have one axis: use .ravel()"
-            )
-    return rows[:, None] * frequencies
+    return np.multiply.outer(_real("positions", positions).ravel(), _real("inv_freq", inv_freq))
 
 
 def rotation_matrix(position: float, inv_freq: ArrayLike) -> Array:
-    """The block-diagonal matrix R_m: plane j, coordinates (2j, 2j+1), turned by m theta_j.
+    """Return the block-diagonal matrix R_m, which rotates coordinates (2j, 2j+1) by m theta_j.
 
-    Returns float64 `[d, d]`. Raises as `angles` does, and ValueError for several positions.
-    RoFormer (arXiv 2104.09864), equation 15.
+    position: one real number; inv_freq: `[d/2]`. Returns float64 `[d, d]`.
+    Raises TypeError if the values are not real. RoFormer (arXiv 2104.09864), equation 15.
 
     >>> rotation_matrix(1, [np.pi / 2]).round(12) + 0.0
     array([[ 0., -1.],
            [ 1.,  0.]])
     """
-    if np.ndim(position) != 0:
-        raise ValueError(
-            f"position has shape {list(np.shape(position))}; it must be one number: call once each"
-        )
     (angle,) = angles(position, inv_freq)
     even = np.arange(0, 2 * angle.size, 2)
     matrix = np.zeros((2 * angle.size, 2 * angle.size))
@@ -76,68 +66,63 @@ def rotation_matrix(position: float, inv_freq: ArrayLike) -> Array:
 def rotate_matrix(
     x: ArrayLike, positions: ArrayLike, inv_freq: ArrayLike, *, interleaved: bool = True
 ) -> Array:
-    """R_m x_m for each row of x, by the d x d matrix: the definition.
+    """Return R_m x_m for each row of x, computed with the d x d matrix of the definition.
 
     x: `[..., S, d]` real; positions: `[S]`; inv_freq: `[d/2]`. Returns float64, shaped as x.
     `interleaved=False` keeps plane j in coordinates (j, j + d/2) instead of (2j, 2j+1).
-    Raises TypeError for values that are not real, ValueError for shapes that do not agree.
+    Raises TypeError if the values are not real, ValueError if the shapes do not agree.
 
     >>> rotate_matrix([[1.0, 0.0]], [1], [np.pi / 2]).round(12) + 0.0
     array([[0., 1.]])
     """
     rows, _ = _aligned(x, positions, inv_freq, interleaved)
-    matrices = [rotation_matrix(m, inv_freq) for m in np.atleast_1d(positions)]
-    turned = [matrix @ rows[..., s, :, None] for s, matrix in enumerate(matrices)]
-    stacked = np.stack(turned, axis=-3)[..., 0] if turned else rows
-    return _from_interleaved(stacked, interleaved)
+    rotated = np.empty_like(rows)
+    for s, position in enumerate(np.ravel(positions)):
+        rotated[..., s, :] = rows[..., s, :] @ rotation_matrix(position, inv_freq).T
+    return _from_interleaved(rotated, interleaved)
 
 
 def rotate_complex(
     x: ArrayLike, positions: ArrayLike, inv_freq: ArrayLike, *, interleaved: bool = True
 ) -> Array:
-    """The same map as multiplication: (x_2j + i x_2j+1) times e^{i m theta_j}.
+    """Return R_m x_m for each row of x, computed as (x_2j + i x_2j+1) e^{i m theta_j}.
 
-    Shapes, dtypes and errors are those of `rotate_matrix`. RoFormer, equation 12.
+    Takes the arguments and raises the errors of `rotate_matrix`. RoFormer, equation 12.
 
     >>> rotate_complex([[1.0, 0.0]], [1], [np.pi / 2]).round(12) + 0.0
     array([[0., 1.]])
     """
     rows, angle = _aligned(x, positions, inv_freq, interleaved)
-    turned = (rows[..., 0::2] + 1j * rows[..., 1::2]) * np.exp(1j * angle)
-    return _from_interleaved(_interleave(turned.real, turned.imag), interleaved)
+    rotated = (rows[..., 0::2] + 1j * rows[..., 1::2]) * np.exp(1j * angle)
+    return _from_interleaved(_interleave(rotated.real, rotated.imag), interleaved)
 
 
 def rotate_elementwise(
     x: ArrayLike, positions: ArrayLike, inv_freq: ArrayLike, *, interleaved: bool = True
 ) -> Array:
-    """The same map without matrices: x * cos plus the quarter-turned x * sin.
+    """Return R_m x_m for each row of x, computed as x * cos plus the quarter-turned x * sin.
 
-    Shapes, dtypes and errors are those of `rotate_matrix`. RoFormer, equation 34.
+    Takes the arguments and raises the errors of `rotate_matrix`. RoFormer, equation 34.
 
     >>> rotate_elementwise([[1.0, 0.0]], [1], [np.pi / 2]).round(12) + 0.0
     array([[0., 1.]])
     """
     rows, angle = _aligned(x, positions, inv_freq, interleaved)
     quarter_turned = _interleave(-rows[..., 1::2], rows[..., 0::2])
-    cos, sin = (np.repeat(table(angle), 2, axis=-1) for table in (np.cos, np.sin))
+    cos, sin = np.repeat(np.cos(angle), 2, axis=-1), np.repeat(np.sin(angle), 2, axis=-1)
     return _from_interleaved(rows * cos + quarter_turned * sin, interleaved)
 
 
 def score(q: ArrayLike, k: ArrayLike, m: float, n: float, inv_freq: ArrayLike) -> float:
-    """The attention score before scaling: (R_m q)^T (R_n k), which depends on n - m alone.
+    """Return the attention score (R_m q)^T (R_n k) before scaling.
 
-    q, k: `[d]` real. Raises as `rotate_matrix` does.
+    q, k: `[d]` real. The score depends on the positions only through n - m.
 
     >>> theta = inverse_frequencies(4)
     >>> q, k = [1.0, 2.0, 3.0, 4.0], [4.0, 3.0, 2.0, 1.0]
     >>> bool(np.isclose(score(q, k, 7, 4, theta), score(q, k, 103, 100, theta)))
     True
     """
-    for name, value in (("q", q), ("k", k)):
-        if np.ndim(value) != 1:
-            raise ValueError(
-                f"{name} has shape {list(np.shape(value))}; it must be one vector [d]: pass a row"
-            )
     (query,) = rotate_matrix(np.asarray(q)[None], [m], inv_freq)
     (key,) = rotate_matrix(np.asarray(k)[None], [n], inv_freq)
     return float(query @ key)
@@ -146,14 +131,18 @@ def score(q: ArrayLike, k: ArrayLike, m: float, n: float, inv_freq: ArrayLike) -
 def _aligned(
     x: ArrayLike, positions: ArrayLike, inv_freq: ArrayLike, interleaved: bool
 ) -> tuple[Array, Array]:
-    """x in the interleaved layout and the angles of its rows, once their shapes agree."""
-    check_flag("interleaved", interleaved)
+    """Return x in the interleaved layout and the angles of its rows.
+
+    Raises ValueError unless the last two axes of x are `[S, d]`.
+    """
+    if not isinstance(interleaved, bool):  # the string "half" would count as True
+        raise TypeError(f"interleaved is {interleaved!r}; it must be True or False")
     rows, angle = _real("x", x), angles(positions, inv_freq)
     expected = (angle.shape[0], 2 * angle.shape[1])
-    if rows.ndim < 2 or rows.shape[-2:] != expected:
+    if rows.shape[-2:] != expected:
         raise ValueError(
-            f"x has shape {list(rows.shape)}; its last two axes must be {list(expected)}, one row "
-            "a position and two coordinates a frequency: reshape x or give other positions"
+            f"x has shape {list(rows.shape)}; positions and inv_freq ask for [..., {expected[0]}, "
+            f"{expected[1]}]"
         )
     if not interleaved:
         rows = _interleave(*np.split(rows, 2, axis=-1))
@@ -161,21 +150,18 @@ def _aligned(
 
 
 def _interleave(first: Array, second: Array) -> Array:
-    """Plane j's two coordinates side by side: `[..., d/2]` twice gives `[..., d]`."""
+    """Return `[..., d]` from the planes' two coordinates, each `[..., d/2]`."""
     return np.stack([first, second], axis=-1).reshape(*first.shape[:-1], 2 * first.shape[-1])
 
 
 def _from_interleaved(x: Array, interleaved: bool) -> Array:
-    """x as it is, or with plane j moved to (j, j + d/2)."""
+    """Return x unchanged if interleaved, otherwise with plane j moved to (j, j + d/2)."""
     return x if interleaved else np.concatenate([x[..., 0::2], x[..., 1::2]], axis=-1)
 
 
 def _real(name: str, values: ArrayLike) -> Array:
-    """The values in float64, refused if they are not real and finite numbers."""
+    """Return the values in float64. Raise TypeError unless they are real numbers."""
     array = np.asarray(values)
-    if array.size and array.dtype.kind not in "iuf":
+    if array.dtype.kind not in "iuf":
         raise TypeError(f"{name} is {array.dtype}; it must hold real numbers: pass its real part")
-    array = array.astype(np.float64)
-    if not np.isfinite(array).all():
-        raise ValueError(f"{name} holds a value that is not finite; replace it by a finite number")
-    return array
+    return array.astype(np.float64)

@@ -1,7 +1,7 @@
-"""Rotations in SymPy and a proof that two expressions are equal: the difference is exactly 0.
+"""Rotations in SymPy, and proofs that two expressions are equal: their difference is exactly 0.
 
-Used by every chapter of parts I to IV. A proof here is an identity in symbols, not a check at
-numbers; a difference that cannot be reduced to 0 is reported, never waved through.
+Every chapter of parts I to IV uses these proofs. A proof is an identity in symbols, not a check at
+a few numbers; a difference that SymPy cannot reduce to 0 always raises NotEqual.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,7 +10,7 @@ import sympy as sp
 
 
 class NotEqual(AssertionError):
-    """The two sides differ, or SymPy cannot reduce their difference; it is kept as `.difference`.
+    """Report that two sides differ or that SymPy cannot reduce their `.difference` to 0.
 
     >>> try:
     ...     prove_equal(sp.Symbol("x"), 0)
@@ -25,7 +25,7 @@ class NotEqual(AssertionError):
 
 
 def rotation(angle: sp.Expr) -> sp.Matrix:
-    """The 2 x 2 rotation, counter-clockwise by `angle` radians.
+    """Return the 2 x 2 matrix that rotates counter-clockwise by `angle` radians.
 
     >>> rotation(sp.pi / 2)
     Matrix([
@@ -37,20 +37,18 @@ def rotation(angle: sp.Expr) -> sp.Matrix:
 
 
 def block_rotation(angles: Sequence[sp.Expr]) -> sp.Matrix:
-    """The block-diagonal rotation, plane j rotated by angles[j]: RoFormer, equation 15.
+    """Return the block-diagonal matrix that rotates plane j by angles[j]: RoFormer, equation 15.
 
-    Returns a 2p x 2p Matrix for p angles. Raises ValueError for no angles.
+    Returns a 2p x 2p Matrix for p angles.
 
     >>> block_rotation([0, sp.pi]).diagonal()
     Matrix([[1, 1, -1, -1]])
     """
-    if not angles:
-        raise ValueError("angles is empty; a rotation needs at least one plane: pass one angle")
     return sp.Matrix(sp.diag(*(rotation(angle) for angle in angles)))
 
 
 def complex_pair(name: str) -> tuple[sp.Matrix, sp.Expr]:
-    """One plane written twice: the real vector (a, b) and the complex number a + I b.
+    """Return one plane in two notations: the real vector (a, b) and the complex number a + I b.
 
     >>> vector, number = complex_pair("q")
     >>> vector.T, number
@@ -61,7 +59,7 @@ def complex_pair(name: str) -> tuple[sp.Matrix, sp.Expr]:
 
 
 def real_symbols(names: str) -> tuple[sp.Symbol, ...]:
-    """Real symbols, always as a tuple: `m, n, theta = real_symbols("m n theta")`.
+    """Return real symbols, always as a tuple: `m, n, theta = real_symbols("m n theta")`.
 
     >>> real_symbols("theta")
     (theta,)
@@ -70,90 +68,63 @@ def real_symbols(names: str) -> tuple[sp.Symbol, ...]:
 
 
 def difference(left: sp.Expr | sp.Matrix, right: sp.Expr | sp.Matrix) -> sp.Expr | sp.Matrix:
-    """left - right, simplified: exactly 0 (or a matrix of zeros) when SymPy proves them equal.
+    """Return left - right, simplified: exactly 0 (or a matrix of zeros) if SymPy proves them equal.
 
-    Scalars or matrices. Raises ValueError when the shapes differ, TypeError for other things, such
-    as lists, and for floating-point numbers, whose rounding no proof can vouch for.
+    left, right: scalars, or matrices of one shape. Raises TypeError for floating-point numbers,
+    because rounding can make different expressions equal.
 
     >>> x = sp.Symbol("x", real=True)
     >>> difference(sp.exp(sp.I * x), sp.cos(x) + sp.I * sp.sin(x))
     0
     """
-    left, right = sp.sympify(left), sp.sympify(right)
-    for name, side in (("left", left), ("right", right)):
-        if not isinstance(side, (sp.Expr, sp.MatrixBase)):
-            raise TypeError(
-                f"{name} is {side!r}; it must be an expression or a matrix: "
-                "wrap a list or an array in sympy.Matrix"
-            )
+    rest = sp.sympify(left) - sp.sympify(right)
+    for side in (sp.sympify(left), sp.sympify(right)):
         if side.has(sp.Float):
-            value = next(iter(side.atoms(sp.Float)))
             raise TypeError(
-                f"{name} holds the rounded number {value}; a proof needs exact ones: "
-                "write sympy.Rational or a symbol"
+                f"{next(iter(side.atoms(sp.Float)))} is a rounded number; a proof needs exact "
+                "numbers: use sympy.Rational or a symbol"
             )
-    shapes = tuple(getattr(side, "shape", "scalar") for side in (left, right))
-    if shapes[0] != shapes[1]:
-        raise ValueError(
-            f"left has shape {shapes[0]} and right {shapes[1]}; they must be the same: "
-            "reshape or transpose one of them"
-        )
-    if shapes[0] == "scalar":
-        return _simplified(left - right)
-    return (sp.Matrix(left) - sp.Matrix(right)).applyfunc(_simplified)
+    return rest.applyfunc(_simplified) if isinstance(rest, sp.MatrixBase) else _simplified(rest)
 
 
 def prove_equal(left: sp.Expr | sp.Matrix, right: sp.Expr | sp.Matrix) -> None:
     """Prove that two expressions are equal wherever both have a value.
 
-    Returns None. Raises NotEqual, naming the difference that is left; ValueError and TypeError as
-    `difference` does. SymPy failing to find 0 is not a proof that the sides differ.
+    Raises NotEqual with the remaining difference, which does not prove that the sides differ, and
+    TypeError as `difference` does.
 
     >>> m, n, theta = real_symbols("m n theta")
     >>> prove_equal(rotation(m * theta).T * rotation(n * theta), rotation((n - m) * theta))
     """
-    left_over = difference(left, right)
-    entries = list(left_over) if isinstance(left_over, sp.MatrixBase) else [left_over]
-    wrong = [(place, entry) for place, entry in enumerate(entries) if entry is not sp.S.Zero]
-    if not wrong:
-        return
-    place, entry = wrong[0]
-    where = ""
-    if isinstance(left_over, sp.MatrixBase):
-        row, column = divmod(place, left_over.cols)
-        where = f" in {len(wrong)} of {len(entries)} entries; at [{row}, {column}]"
-    raise NotEqual(left_over, f"left - right is not 0{where}: {entry} is left")
+    rest = difference(left, right)
+    entries = list(rest) if isinstance(rest, sp.MatrixBase) else [rest]
+    if any(entry is not sp.S.Zero for entry in entries):
+        raise NotEqual(rest, f"left - right is not 0: {rest} is left")
 
 
 def _without_complex_exponentials(expression: sp.Expr) -> sp.Expr:
-    """Real and imaginary parts apart; real expressions are left alone, since that can be slow."""
+    """Return a complex expression as real part + I * imaginary part, without e^{i ...}."""
     if not expression.has(sp.I, sp.re, sp.im, sp.conjugate, sp.Abs):
         return expression
     return sp.expand(expression.rewrite(sp.exp, sp.cos), complex=True)
 
 
-def _is_sine_power(expression: sp.Expr) -> bool:
-    return (
-        isinstance(expression, sp.Pow)
-        and isinstance(expression.base, sp.sin)
-        and expression.exp.is_Integer
-        and expression.exp > 1
-    )
-
-
-def _without_square(power: sp.Pow) -> sp.Expr:
-    cosine = sp.cos(power.base.args[0])
-    return (1 - cosine**2) ** (power.exp // 2) * power.base ** (power.exp % 2)
-
-
 def _pythagoras(expression: sp.Expr) -> sp.Expr:
-    """Write sin^2 as 1 - cos^2, which leaves at most one factor sin of each angle."""
-    return sp.expand(expression.replace(_is_sine_power, _without_square))
+    """Replace sin^2 by 1 - cos^2, which leaves at most one factor sin of each angle."""
+
+    def is_sine_power(e: sp.Expr) -> bool:
+        return e.is_Pow and isinstance(e.base, sp.sin) and e.exp.is_Integer and e.exp > 1
+
+    def reduced(power: sp.Pow) -> sp.Expr:
+        squares, rest = divmod(power.exp, 2)
+        return (1 - sp.cos(power.base.args[0]) ** 2) ** squares * power.base**rest
+
+    return sp.expand(expression.replace(is_sine_power, reduced))
 
 
-# Cheap and certain first. The first four decide every identity between polynomials in real
-# symbols and in the sines, cosines and e^{i ...} of their integer combinations; the last two
-# are for what is left: roots, quotients, half angles.
+# The cheap steps come first. The first four decide every identity between polynomials in real
+# symbols and in the sines, cosines and e^{i ...} of their integer combinations. The last two
+# handle roots, quotients and half angles.
 _STEPS: tuple[Callable[[sp.Expr], sp.Expr], ...] = (
     sp.expand,
     _without_complex_exponentials,
@@ -165,7 +136,7 @@ _STEPS: tuple[Callable[[sp.Expr], sp.Expr], ...] = (
 
 
 def _simplified(expression: sp.Expr) -> sp.Expr:
-    """0 as soon as a step reaches it, otherwise the shortest form met on the way."""
+    """Return 0 if one of the steps reaches it, otherwise the shortest form found."""
     forms = [expression]
     for step in _STEPS:
         forms.append(step(forms[-1]))

@@ -34,7 +34,7 @@ def test_numbers_by_hand(form):
     np.testing.assert_allclose(
         form(np.ones((1, 4)), [1], theta, interleaved=False),
         [[-0.30116868, 0.89517075, 1.3817732, 1.0948375]],
-        atol=5e-8,  # the given digits
+        atol=5e-8,  # the published digits
     )
 
 
@@ -45,7 +45,7 @@ def test_numbers_by_hand(form):
     strategies.layouts,
     st.lists(st.integers(-99, 9999), max_size=5),
 )
-def test_three_definitions_are_one_map(dim, seed, interleaved, positions):
+def test_the_three_definitions_agree(dim, seed, interleaved, positions):
     x = np.random.default_rng(seed).standard_normal((2, len(positions), dim))
     theta = reference.inverse_frequencies(dim)
     first, *others = (form(x, positions, theta, interleaved=interleaved) for form in FORMS)
