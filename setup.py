@@ -1,12 +1,12 @@
-"""Builds the loop in C; without a compiler, or where it fails, the package installs without it."""
+"""Build the loop in C; the package installs without it if there is no working compiler."""
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 from setuptools.errors import CompileError, LinkError
 
-# No fused multiply-adds and no fast arithmetic, so that the bits are those of the formula.
+# Without fused multiply-adds and fast arithmetic, the loop gives the formula's bits.
 FLAGS = ["-std=c11", "-O3", "-fno-fast-math", "-ffp-contract=off", "-fno-math-errno"]
-# With threads, or with vectors alone (Apple's clang), or as the compiler comes.
+# Try threads and vectors, then only vectors (Apple's clang), then neither.
 OPENMP = ["-fopenmp"], ["-fopenmp-simd"], []
 
 
@@ -24,7 +24,7 @@ class BuildLoop(build_ext):
 setup(
     cmdclass={"build_ext": BuildLoop},
     ext_modules=[
-        # A library for ctypes: nothing in it is Python's, so one serves every version of it.
+        # ctypes loads this library. It uses nothing of Python's, so it works with every version.
         Extension(
             "rope.kernels.rotate", ["rope/kernels/rotate.c"], optional=True, py_limited_api=True
         )
