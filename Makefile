@@ -1,8 +1,8 @@
-# The book's commands; `make` alone lists them. They work in .venv, which the first one sets up, or
-# in an environment of your own: make test PYTHON=/path/to/python
+# The book's commands; `make` lists them. They use .venv, which the first command creates, or your
+# own environment: make test PYTHON=/path/to/python
 .DEFAULT_GOAL := help
 .PHONY: gpu help book live pdf notebooks test mutation execute lab check clean repository code chapters pages bare
-# A part of the tests that fails keeps none of the others from running.
+# If one part of the tests fails, the others still run.
 MAKEFLAGS += --keep-going
 SHELL := bash
 
@@ -13,18 +13,18 @@ override PYTHON := .venv/bin/python
 READY := .venv/.ready
 endif
 RUN := PYTHONPATH="$(CURDIR)" $(PYTHON)
-# Jupyter Book's own traceback, behind Sphinx's warnings, says nothing more.
+# After Sphinx's warnings, Jupyter Book prints a traceback that adds nothing.
 BUILD := set -o pipefail; $(RUN) -c "from jupyter_book.cli.main import main; main()" \
 	build . --all --warningiserror --nitpick --keep-going 2>&1
 WITHOUT_TRACEBACK := sed '/^Traceback (most recent call last)/,$$d'
-# One thread a process: two processes have two cores.
+# Two processes share two cores, so each gets one thread.
 PYTEST = OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(RUN) -m pytest -q -rs -n 2
-# Buttons for the cells that run in the page; 3 says that there is no npm, or no registry for it.
+# Adds buttons to the cells that run in the page; status 3 means that npm or its registry is missing.
 LIVE := $(RUN) -m rope.book.live
-# Tests of the built pages.
+# These tests read the built pages.
 PAGE_TESTS := $(wildcard tests/test_browser*.py) tests/test_anchors.py \
 	$(wildcard tests/test_paper_*.py)
-# Tests that need a program beside Python: a Chromium, Node.js, a compiler.
+# These tests need another program: a Chromium, Node.js or a compiler.
 PROGRAM_TESTS := $(PAGE_TESTS) $(wildcard tests/test_diagnose_replay.py \
 	tests/test_diagnose_foreign.py tests/test_explorer.py tests/test_live.py tests/test_operator.py)
 
@@ -35,13 +35,13 @@ help: ## list the commands
 book: $(READY) ## build the HTML, strictly, and print the page to open
 	@$(BUILD) | $(WITHOUT_TRACEBACK)
 
-live: $(READY) ## give the built pages their Run buttons; needs npm once
+live: $(READY) ## add Run buttons to the built pages; needs npm once
 	@$(LIVE)
 
 pdf: $(READY) ## print the built pages as one PDF, _build/rope-book.pdf; needs a Chromium
 	@$(RUN) -m rope.book.paper pdf
 
-notebooks: $(READY) ## make flat notebooks of them, _build/notebooks/, that any Jupyter shows
+notebooks: $(READY) ## write notebooks in plain Markdown to _build/notebooks/, for any Jupyter
 	@$(RUN) -m rope.book.paper notebooks
 
 test: code chapters pages ## run every test; SLOW=1 adds the slow ones
@@ -49,22 +49,22 @@ test: code chapters pages ## run every test; SLOW=1 adds the slow ones
 code: $(READY) # unit tests, rules for notebooks, doctests
 	@$(PYTEST) --dist worksteal $(PAGE_TESTS:%=--ignore %) tests rope
 
-chapters: $(READY) # every cell again, its output compared with the stored one
+chapters: $(READY) # run every cell and compare its output with the stored one
 	@$(PYTEST) --dist loadfile -p rope.book.tools.kernels --nbval --nbval-current-env \
 		--nbval-cell-timeout=600 chapters
 
-pages: $(READY) # the strict build, and its pages in a browser
+pages: $(READY) # build strictly and visit each page in a browser
 	@$(BUILD) --quiet | $(WITHOUT_TRACEBACK)
 	@$(LIVE) || [ $$? -eq 3 ]
 	@$(PYTEST) --dist worksteal $(PAGE_TESTS)
 
-mutation: $(READY) ## plant each known mistake and name those that no test notices; NAMES="kernels" for some
+mutation: $(READY) ## plant each known mistake and name those that no test notices; NAMES="kernels" runs some
 	@$(RUN) tests/mutation.py $(if $(SAMPLE),--sample $(SAMPLE)) $(NAMES)
 
-bare: # tests of what a machine lacks, run by .ci/bare on the pages that were built last
+bare: # repeat the tests that need another program; .ci/bare hides those programs
 	@$(PYTEST) --dist loadfile $(PROGRAM_TESTS)
 
-execute: $(READY) ## run the notebooks and store their outputs; NB=chapters/x.ipynb for one
+execute: $(READY) ## run the notebooks and store their outputs; NB=chapters/x.ipynb runs one
 	@$(RUN) -m rope.book.tools.execute $(NB)
 
 lab: $(READY) ## open the notebooks in JupyterLab
@@ -76,15 +76,15 @@ check: $(READY) ## ruff, formatting, mypy
 	@$(PYTHON) -m ruff format --check .
 	@$(PYTHON) -m mypy
 
-# It needs torch and Triton alone, and so no environment of the book.
-gpu: ## check, tune and time the kernel on a GPU and write its record; again where time ran out
+# This needs only torch and Triton, not the book's environment.
+gpu: ## check, time and tune the kernel on a GPU and write its record; run it again to continue
 	@PYTHONPATH="$(CURDIR)" $(if $(wildcard $(PYTHON)),$(PYTHON),$(if $(filter .venv/%,$(PYTHON)),python3,$(PYTHON))) \
-		-m rope.book.measured.gpu $(if $(MINUTES),--minutes $(MINUTES)) $(if $(OUTPUT),--output $(OUTPUT))
+		-m rope.book.measured.bench --device cuda --minutes $(or $(MINUTES),8) $(if $(OUTPUT),--output $(OUTPUT))
 
-repository: $(READY) ## set the book's address everywhere: URL=https://... (URL= takes it away)
+repository: $(READY) ## set the book's address everywhere: URL=https://... (URL= removes it)
 	@$(RUN) -m rope.book.tools.repository "$(URL)"
 
-clean: ## delete what was built; .venv stays
+clean: ## delete build products; keep .venv
 	@rm -rf _build .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	@find rope tests chapters -name __pycache__ -prune -exec rm -rf {} +
 
