@@ -141,8 +141,8 @@ def _aligned(
     expected = (angle.shape[0], 2 * angle.shape[1])
     if rows.shape[-2:] != expected:
         raise ValueError(
-            f"x has shape {list(rows.shape)}; positions and inv_freq ask for [..., {expected[0]}, "
-            f"{expected[1]}]"
+            f"x has shape {list(rows.shape)}; its last two axes must be {list(expected)} for these "
+            "positions and frequencies"
         )
     if not interleaved:
         rows = _interleave(*np.split(rows, 2, axis=-1))
