@@ -20,15 +20,15 @@ CI, SLOW = (
 # No deadline, because a busy machine is no fault of the code. In CI the examples are the same in
 # each run, so that a failure comes back when it is run again.
 settings.register_profile("book", deadline=None, derandomize=CI, print_blob=True)
-# A planted fault only has to be found; shrinking its example takes minutes and nobody reads it.
-found = [phase for phase in Phase if phase not in (Phase.shrink, Phase.explain)]
-settings.register_profile("planted", settings.get_profile("book"), phases=found)
+# Shrinking the example that finds a planted fault takes minutes, and nobody reads it.
+phases = [phase for phase in Phase if phase not in (Phase.shrink, Phase.explain)]
+settings.register_profile("planted", settings.get_profile("book"), phases=phases)
 settings.load_profile("book")
 
 
 @pytest.fixture
 def one_thread():
-    """Small models are quickest, and repeat bit for bit, on one thread."""
+    """Run small models on one thread, which is fastest and repeats bit for bit."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -37,7 +37,7 @@ def one_thread():
 
 @pytest.fixture
 def traced():
-    """A backend for torch.compile that runs what it is given, and the graphs that it was given."""
+    """Return a backend for torch.compile that runs each graph as it is, and the list of graphs."""
     torch.compiler.reset()
     graphs = []
 
@@ -49,7 +49,7 @@ def traced():
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave out what is marked slow, unless SLOW is set."""
+    """Skip the tests marked slow unless SLOW is set."""
     if SLOW:
         return
     skip = pytest.mark.skip(reason="slow; make test SLOW=1 runs them")
@@ -59,7 +59,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def give_up(why: str) -> None:
-    """Skip the test for what this machine lacks; fail in CI, where nothing should be missing."""
+    """Skip the test if this machine lacks something; fail in CI, where nothing may be missing."""
     (pytest.fail if CI else pytest.skip)(why)
 
 

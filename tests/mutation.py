@@ -266,9 +266,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--sample", type=int, help="only so many, chosen by the commit's hash")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--list", action="store_true", help="print the names and stop")
-    given = parser.parse_args(arguments)
-    some = chosen(faults(), given.names, given.sample)
-    if given.list:
+    options = parser.parse_args(arguments)
+    some = chosen(faults(), options.names, options.sample)
+    if options.list:
         print(*(fault.key for fault in some), sep="\n")
         return 0
     for fault in some:
@@ -282,7 +282,7 @@ def main(arguments: list[str] | None = None) -> int:
     missing = [fault for fault in some if fault.key not in results]
     print(f"{len(some)} faults, {len(some) - len(missing)} of them done before.")
     if missing:
-        plant(missing, results, state, min(given.workers, len(missing)))
+        plant(missing, results, state, min(options.workers, len(missing)))
     survived = [fault for fault in some if results[fault.key]]
     for fault in survived:
         print(f"survived: {fault.key} ({fault.file}): not noticed by", *results[fault.key])

@@ -1,7 +1,6 @@
-"""Ids within the built pages: each thing that may be linked to has one of its own.
+"""Check that everything a reader may link to has a unique id on the built pages.
 
-The pages are those that were built last; `make test` builds them before it runs this file.
-test_browser.py checks that each link leads somewhere.
+`make test` builds the pages before it runs this file. test_browser.py checks that no link is dead.
 """
 
 import os
@@ -16,19 +15,19 @@ from conftest import ROOT, give_up
 import rope
 
 HTML = Path(os.environ.get("ROPE_HTML", ROOT / "_build" / "html")).resolve()
-# What a reader may link to; headings are told by their section.
+# A reader may link to these; a heading has its section's id.
 LINKED = "section[id] > :is(h1, h2, h3, h4, h5, h6), figure, table:has(caption), .proof, .exercise"
 LINKED += ", .solution, div.math:has(> .eqno), div.citation"
-# Left out, beside what stands in a drawing: places of citations, and the library's names.
+# Citations and the library's names may repeat an id.
 LEFT_OUT = ".bibtex-citation, dt, [id^='module-']"
 DRAWING = re.compile(r"<svg.*?</svg>", re.DOTALL)
-# An id that was counted, not given, is another one after an edit.
+# An id that is a running number changes with the next edit.
 COUNTED = re.compile(r"(\w+-|id)?\d+|proof|.*/.*")
 
 
 @pytest.fixture(scope="module")
 def pages():
-    """The text of every chapter's page, by its name."""
+    """Return the HTML of every chapter's page, keyed by its name."""
     paths = sorted((HTML / "chapters").glob("*.html"))
     if not paths:
         give_up(f"no built book at {HTML}: run `make book`, or set ROPE_HTML to its folder.")
@@ -37,7 +36,7 @@ def pages():
 
 @pytest.fixture(scope="module")
 def articles(pages):
-    """The article of each chapter, parsed, without its drawings."""
+    """Return the parsed article of each chapter, without its drawings."""
     texts = [DRAWING.sub("", text) for text in pages.values()]
     return [BeautifulSoup(text, "html.parser").article for text in texts]
 
@@ -47,8 +46,8 @@ def test_everything_that_may_be_linked_has_an_id_of_its_own(articles):
     for article in articles:
         left_out = {id(tag) for tag in article.select(LEFT_OUT)}
         ids = [tag["id"] for tag in article.select("[id]") if id(tag) not in left_out]
-        faults += [f"#{own} stands twice" for own, times in Counter(ids).items() if times > 1]
-        faults += [f"#{own} is counted" for own in ids if COUNTED.fullmatch(own)]
+        faults += [f"#{own} occurs twice" for own, times in Counter(ids).items() if times > 1]
+        faults += [f"#{own} is a running number" for own in ids if COUNTED.fullmatch(own)]
         for tag in article.select(LINKED):
             owner = tag.parent if re.fullmatch("h[1-6]", tag.name) else tag
             if not owner.get("id"):

@@ -42,7 +42,7 @@ def browser(chromium):
 
 
 class Visitor:
-    """A page of an offline browser that writes down what goes wrong."""
+    """Open pages in an offline browser and collect what goes wrong."""
 
     def __init__(self, browser, width: int, **settings) -> None:
         self.size = {"width": width, "height": 844}
@@ -95,17 +95,17 @@ class Visitor:
 
 @pytest.fixture(scope="module")
 def visitors(browser):
-    """One visitor for each width and setting, made when first asked for."""
-    made: dict[tuple, Visitor] = {}
+    """Return a function that creates one visitor per width and setting, on first use."""
+    visitors: dict[tuple, Visitor] = {}
 
     def visitor(width: int, **settings) -> Visitor:
         key = (width, *sorted(settings.items()))
-        if key not in made:
-            made[key] = Visitor(browser, width, **settings)
-        return made[key]
+        if key not in visitors:
+            visitors[key] = Visitor(browser, width, **settings)
+        return visitors[key]
 
     yield visitor
-    for one in made.values():
+    for one in visitors.values():
         one.context.close()
 
 
@@ -133,16 +133,16 @@ def test_page_is_whole(visitors, name):
 
 
 def lost(links: list[str]) -> list[str]:
-    """Links within the book that lead nowhere."""
-    found = []
+    """Return the links within the book that lead nowhere."""
+    dead = []
     for link in sorted({*links}):
         place = urlsplit(link)
         path = Path(unquote(place.path))
         if place.scheme != "file" or (path.suffix != ".html" and path.is_file()):
             continue
         if not path.is_file() or (place.fragment and unquote(place.fragment) not in ids(path)):
-            found.append(f"a link to nowhere: {link}")
-    return found
+            dead.append(f"a dead link: {link}")
+    return dead
 
 
 @cache
@@ -150,21 +150,8 @@ def ids(path: Path) -> set[str]:
     return {*re.findall(r'\sid="([^"]*)"', path.read_text(encoding="utf-8"))}
 
 
-def test_only_what_is_loaded_is_there(visitors):
-    """Beside the pages' own files, what a formula's menu or an unusual command loads."""
-    files = [path for path in (HTML / "_static").rglob("*.*") if "live" not in path.parts]
-    assert sum(path.stat().st_size for path in files) < 13e6
-    visitor = visitors(WIDE)
-    page = visitor.open("chapters/notation")
-    page.evaluate("MathJax.loader.load('input/mml', 'output/svg', '[tex]/cancel')")
-    # Speech asks for its words in a way that no browser allows a page from file://.
-    speech = {"mathjax/a11y/explorer.js", "mathjax/a11y/sre.js", "mathjax/sre/mathmaps/en.json"}
-    assert speech <= {path.relative_to(HTML / "_static").as_posix() for path in files}
-    assert visitor.faults == []
-
-
 class Chart:
-    """The first chart of a page, moved and read as by its reader."""
+    """Move and read the first chart of a page the way a reader does."""
 
     def __init__(self, page: Page) -> None:
         self.box = page.locator(".rope-chart").first
@@ -184,7 +171,7 @@ class Chart:
 
 
 def test_score_follows_the_difference_alone(visitors, subtests):
-    """Wide and narrow; to turn a phone keeps what was set."""
+    """Check both widths. Turning a phone keeps the sliders' values."""
     visitor = visitors(WIDE)
     chart = Chart(visitor.open(TOC["root"]))
     q, k = np.array(Q), np.array(K)
@@ -224,7 +211,7 @@ def test_play_moves_by_the_clock_and_stops(browser):
     chart.play.click()
     page.clock.resume()
     visitor.resize(NARROW)
-    assert "Pause" in chart.play.inner_text(), "a turned phone goes on"
+    assert "Pause" in chart.play.inner_text(), "turning a phone must not stop the animation"
     assert visitor.faults == []
     visitor.context.close()
 

@@ -1,4 +1,4 @@
-"""The page of claims: every claim has a verdict, and a link to an executed cell that asserts it."""
+"""Check that every claim on the page of claims has a verdict and a cell that asserts it."""
 
 import json
 import re
@@ -22,7 +22,7 @@ EXACT = ("prove_equal(", "sp.expand(", "sp.Poly(")
 
 
 def rows() -> dict[str, tuple[str, str]]:
-    """Verdict and link target of each row of the page."""
+    """Return the verdict and the link target of each row of the page."""
     text = (CHAPTERS / "claims.md").read_text(encoding="utf-8")
     found = re.findall(r"^\| \[(\w\d)\]\(#([\w-]+)\) \| .* \| (.*) \|$", text, re.M)
     assert len(found) == len({claim for claim, _, _ in found}), "a claim has two rows"
@@ -30,7 +30,7 @@ def rows() -> dict[str, tuple[str, str]]:
 
 
 def cells_under(target: str) -> list[dict]:
-    """The cells from the anchor to the next heading of its section's level, or above."""
+    """Return the cells from the anchor to the next heading of the same or a higher level."""
     sections = []
     for path in sorted(CHAPTERS.glob("*.ipynb")):
         cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
@@ -38,7 +38,7 @@ def cells_under(target: str) -> list[dict]:
             text = "".join(cell["source"])
             if cell["cell_type"] == "markdown" and f"({target})=" in text:
                 sections.append((cells[start:], text.split(f"({target})=", 1)[1]))
-    assert len(sections) == 1, f"{target} stands in {len(sections)} places, not in one"
+    assert len(sections) == 1, f"{target} occurs {len(sections)} times, not once"
     cells, text = sections[0]
     opening = re.match(r"\s*(?:\([\w-]+\)=\s*)*(#+) ", text)
     level = len(opening[1]) if opening else 6
@@ -59,7 +59,7 @@ def test_a_claim_has_a_verdict_and_a_cell_that_asserts(claim):
     code = [cell for cell in cells_under(target) if cell["cell_type"] == "code"]
     sources = ["".join(cell["source"]) for cell in code]
     assert any(word in source for source in sources for word in ASSERTS)
-    assert all(cell["execution_count"] for cell in code), "a cell that shows it was never run"
+    assert all(cell["execution_count"] for cell in code), "a cell was never run"
     if "proved symbolically" in verdict:
         assert any(word in source for source in sources for word in EXACT), "no symbols in a cell"
 
