@@ -1,4 +1,4 @@
-"""The explorer: its model in Node against the package, what its page holds, what it refuses."""
+"""Compare the explorer's model, run in Node, with the package, and check what its page holds."""
 
 import json
 import math
@@ -45,20 +45,20 @@ console.log(JSON.stringify(states.map((state) => ({
 
 @cache
 def stored_figure():
-    """The figure as the chapter stores it, which is what the book's page shows, and its data."""
+    """Return the figure as the chapter stores it, and its data."""
     notebook = nbformat.read(ROOT / "chapters/explorer.ipynb", as_version=4)
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     pages = [output.get("data", {}).get("text/html", "") for output in outputs]
     (page,) = [page for page in pages if "rope-explorer" in page]
-    return page, held(page)
+    return page, data_of(page)
 
 
-def held(page):
+def data_of(page):
     return json.loads(re.search(r'"application/json">(.*?)</script>', page, re.S)[1])
 
 
 def computed(state):
-    """What the figure must show in a state, from the package in float64."""
+    """Return what the figure must show in a state, from the package in float64."""
     extension = EXTENSIONS[state["stretch"]]
     inv_freq = rope.inverse_frequencies(32, extension=extension)
     scale = extension.attention_scaling if extension else 1.0
@@ -97,7 +97,7 @@ def close(shown, expected, atol=1e-9):
 
 @pytest.fixture(scope="module")
 def shown():
-    """What the model gives in Node for each state."""
+    """Return what the model computes in Node for each state."""
     node = shutil.which("node")
     if node is None:
         give_up("no node in the PATH, which runs the explorer's model")
@@ -143,30 +143,12 @@ def test_the_right_options_are_right():
     assert stretch["options"][stretch["right"]] == "NTK"
 
 
-def made(text="abcdefgh", stretches=(), **changes):
-    model = Decoder(Experiment(width=32, heads=2, context=8, **changes), tokens=8)
-    settings = {"stretches": dict(stretches), "start": {}, "questions": [], "alt": "A figure."}
-    return figure.explorer(model, text, torch.arange(8), **settings)
-
-
-def test_its_page_holds_its_data_and_asks_for_nothing():
+def test_its_page_holds_its_data_and_loads_nothing():
     yarn = YaRN(4.0, 8, beta_fast=1.0, beta_slow=0.1)
-    stretched = made("a</scr>h", {"YaRN": yarn})
-    page = stretched.html()
-    assert held(page) == stretched.data
-    assert stretched.data["stretches"][1]["scale"] == yarn.attention_scaling
+    model = Decoder(Experiment(width=32, heads=2, context=8), tokens=8)
+    settings = {"stretches": {"YaRN": yarn}, "start": {}, "questions": [], "alt": "A figure."}
+    chart = figure.explorer(model, "a</scr>h", torch.arange(8), **settings)
+    page = chart.html()
+    assert data_of(page) == chart.data
+    assert chart.data["stretches"][1]["scale"] == yarn.attention_scaling
     assert not re.search(r"(src|href)=|https?:|\bfetch\(", page)
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"text": "abc"}, "text has 3 .*tokens 8"),
-        ({"position": "none"}, "position is"),
-        ({"interleaved": True}, "interleaved is True"),
-        ({"position": "partial"}, "8 of 16"),
-    ],
-)
-def test_what_it_cannot_show_is_refused(changes, words):
-    with pytest.raises(ValueError, match=words):
-        made(**changes)

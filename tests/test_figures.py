@@ -1,4 +1,4 @@
-"""The figures' floor: one look, one stored form on every machine, legible in every theme."""
+"""Check what all figures share: one look, one stored form on every machine, every theme."""
 
 import json
 import re
@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rope.book.figures import Picture, chart, picture, style, subplots
-from rope.book.figures.seeds import LOOKS, OTHERS, apart, look, spread
+from rope.book.figures.seeds import LOOKS, OTHERS, apart, look
 from rope.book.mime import THEME_COLOURS, chart_box, inline_svg
 from rope.book.training import POSITIONS
 
@@ -22,9 +22,9 @@ CHAPTERS, CSS = ROOT / "chapters", ROOT / "rope" / "book" / "tools" / "static" /
 THEME_BACKGROUNDS = {"light": "#ffffff", "dark": "#121212"}  # of pydata-sphinx-theme 0.15
 
 
-def luminance(colour: str) -> float:
-    """Relative luminance as WCAG 2 defines it."""
-    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+def luminance(color: str) -> float:
+    """Return the relative luminance that WCAG 2 defines."""
+    parts = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
     linear = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
     return float(np.dot(linear, [0.2126, 0.7152, 0.0722]))
 
@@ -34,7 +34,7 @@ def contrast(one: str, other: str) -> float:
     return (high + 0.05) / (low + 0.05)
 
 
-def css_colours(theme: str) -> dict[str, str]:
+def css_colors(theme: str) -> dict[str, str]:
     selector = r"html\[data-theme=\"dark\"\]" if theme == "dark" else "html"
     block = re.search(rf"^{selector} \{{(.*?)\}}", CSS.read_text(encoding="utf-8"), re.M | re.S)
     assert block is not None
@@ -50,27 +50,27 @@ def drawing() -> Picture:
     return picture(figure, alt='A sine, "so called", with a < b & c.')
 
 
-@pytest.mark.parametrize("colour", style.COLOURS)
-def test_colours_are_told_from_any_background(colour):
+@pytest.mark.parametrize("color", style.COLORS)
+def test_colors_contrast_with_every_background(color):
     for background in (style.PAPER, *THEME_BACKGROUNDS.values()):
-        assert contrast(colour, background) >= 3
+        assert contrast(color, background) >= 3
 
 
 @pytest.mark.parametrize("theme", THEME_BACKGROUNDS)
-def test_page_colours_are_told_from_the_theme(theme):
-    colours = css_colours(theme)
+def test_page_colors_contrast_with_the_theme(theme):
+    colors = css_colors(theme)
     named = set(re.findall(r"var\((--rope-[a-z]+)\)", " ".join(THEME_COLOURS.values())))
-    assert named - {"--rope-paper"} == set(colours)
-    for name, colour in colours.items():
+    assert named - {"--rope-paper"} == set(colors)
+    for name, color in colors.items():
         if name != "--rope-grid":
-            assert contrast(colour, THEME_BACKGROUNDS[theme]) >= 3, name
+            assert contrast(color, THEME_BACKGROUNDS[theme]) >= 3, name
 
 
-def test_each_line_has_a_colour_and_a_dash_of_its_own():
-    assert len(set(style.COLOURS)) == len(set(style.DASHES)) == len(style.COLOURS)
+def test_each_line_has_its_own_color_and_dash():
+    assert len(set(style.COLORS)) == len(set(style.DASHES)) == len(style.COLORS)
 
 
-def test_a_picture_is_the_same_every_time_and_names_nothing_of_its_machine():
+def test_a_picture_is_identical_every_time_and_names_nothing_of_its_machine():
     one, two = drawing(), drawing()
     assert one.svg == two.svg
     assert not re.search(r"<dc:|matplotlib|\d{4}-\d{2}-\d{2}|<style|DOCTYPE", one.svg)
@@ -105,15 +105,9 @@ def test_numbers_in_a_picture_are_rounded_but_its_words_are_not():
     assert not re.search(r"\d\.\d{3,}", svg.replace("0.123456", ""))
 
 
-def test_a_picture_needs_alt_text():
-    figure, _ = subplots()
-    with pytest.raises(ValueError, match="alt"):
-        picture(figure, alt="  ")
-
-
-def test_the_page_takes_the_themes_colours_and_keeps_ids_apart():
+def test_the_page_takes_the_themes_colors_and_keeps_ids_apart():
     one, other = inline_svg(drawing().svg, "1-0"), inline_svg(drawing().svg, "2-0")
-    for stored in (style.INK, style.PAPER, *style.COLOURS):
+    for stored in (style.INK, style.PAPER, *style.COLORS):
         assert stored not in one
     assert "currentColor" in one
     assert "var(--rope-blue)" in one
@@ -144,30 +138,8 @@ def test_a_chart_on_the_page_cannot_end_its_script():
     assert "font-family" not in still[1] and style.INK not in still[1]
 
 
-def test_a_sliders_value_lies_on_it():
-    with pytest.raises(ValueError, match=r"9.*m.*0.*4"):
-        chart.slider("m", 0, 4, 1, 9, "position")
-
-
-def test_chart_data_is_rounded_and_of_one_length():
-    stored = chart.data(x=np.array([0.1 + 0.2, 1 / 3]), name=["a", "b"]).to_dict()
-    assert stored["values"] == [{"x": 0.3, "name": "a"}, {"x": 0.333333, "name": "b"}]
-    with pytest.raises(ValueError, match="zip"):
-        chart.data(x=[1, 2], y=[1])
-
-
-def test_a_chart_is_stored_with_alt_text_and_play():
-    bare = alt.Chart(chart.data(x=[1])).mark_point().encode(x="x:Q")
-    spec = chart.finish(bare, alt_text="One\n  point.", play={"signal": "x", "max": 2}).to_dict()
-    assert spec["description"] == "One point."
-    assert spec["usermeta"] == {"play": {"signal": "x", "max": 2}}
-    assert spec["background"] == style.PAPER
-    with pytest.raises(ValueError, match="alt_text"):
-        chart.finish(bare, alt_text="")
-
-
 def stored(mime):
-    """What the chapters' cells have shown, a chapter at a time: its name and each bundle."""
+    """Yield each stored output of this type and the name of its chapter."""
     for path in sorted(CHAPTERS.glob("*.ipynb")):
         for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
             for data in (output.get("data", {}) for output in cell.get("outputs", [])):
@@ -175,10 +147,10 @@ def stored(mime):
                     yield path.stem, data
 
 
-def test_each_stored_picture_fits_a_phone_and_says_what_it_shows():
-    found = list(stored("image/svg+xml"))
-    assert len(found) > 30
-    for chapter, data in found:
+def test_each_stored_picture_fits_a_phone_and_has_its_alt_text():
+    outputs = list(stored("image/svg+xml"))
+    assert len(outputs) > 30
+    for chapter, data in outputs:
         svg = "".join(data["image/svg+xml"])
         page = inline_svg(svg)
         narrowest = re.search(r"--rope-narrowest: (\d+)px", page)
@@ -190,28 +162,25 @@ def test_each_stored_picture_fits_a_phone_and_says_what_it_shows():
         assert ElementTree.fromstring(page)[0].get("aria-label") == described, chapter
 
 
-def test_each_stored_chart_is_described_where_it_is_not_drawn():
-    found = [data for _, data in stored(chart.MIME)]
-    assert len(found) > 10
-    for data in found:
+def test_each_chart_is_stored_with_its_description():
+    outputs = [data for _, data in stored(chart.MIME)]
+    assert len(outputs) > 10
+    for data in outputs:
         assert "".join(data["text/plain"]) == f"Figure: {data[chart.MIME]['description']}"
     bare = alt.Chart(chart.data(x=[1])).mark_point().encode(x="x:Q")
-    bundle = chart.finish(bare, alt_text="One point.")._repr_mimebundle_()
+    finished = chart.finish(bare, alt_text="One point.", play={"signal": "x", "max": 2})
+    bundle = finished._repr_mimebundle_()
     assert set(bundle) == {chart.MIME, "text/plain"}
     assert bundle["text/plain"] == "Figure: One point."
+    assert bundle[chart.MIME]["usermeta"] == {"play": {"signal": "x", "max": 2}}
 
 
-def test_each_of_the_eight_methods_has_a_look_of_its_own():
+def test_each_of_the_eight_methods_has_its_own_look():
     assert set(LOOKS) == {*POSITIONS, "p-rope"}
     assert len({look(name, LOOKS)["color"] for name in POSITIONS}) == len(POSITIONS)
     assert len({str(look(name, LOOKS)["linestyle"]) for name in LOOKS}) == len(LOOKS)
     assert len(set(OTHERS)) == len({dash for _, dash in OTHERS}) == len(OTHERS)
-    assert {colour for _, colour, _ in LOOKS.values()} <= set(THEME_COLOURS)
-
-
-def test_a_band_goes_from_the_least_to_the_greatest_seed():
-    mean, low, high = spread([[1, 5], [2, 3], [6, 4]])
-    assert (mean, low, high) == ([3, 4], [1, 3], [6, 5])
+    assert {color for _, color, _ in LOOKS.values()} <= set(THEME_COLOURS)
 
 
 @given(st.lists(st.floats(0, 100), min_size=1, max_size=8).map(sorted))

@@ -1,11 +1,11 @@
-"""The book's figures: one module a chapter, named as the chapter, in one style.
+"""Draw the book's figures: one module per chapter, named after the chapter, in one style.
 
-Static ones are Matplotlib's (`picture`, `subplots`, `shapes`), moving ones Altair's (`chart`);
-`seeds` draws a line and its band for each method that was trained. Figures of what was measured
-take plain numbers as the record holds them, and make their alternative texts from those.
+Static figures use Matplotlib (`picture`, `subplots`, `panels`, `shapes`), moving figures Altair
+(`chart`). `seeds` draws a line with a band for each trained method. Figures of measurements take
+plain numbers, as the record holds them, and build their alt texts from these numbers.
 """
 
 from rope.book.figures.picture import Picture, picture
-from rope.book.figures.style import subplots
+from rope.book.figures.style import panels, subplots
 
-__all__ = ["Picture", "picture", "subplots"]
+__all__ = ["Picture", "panels", "picture", "subplots"]

@@ -1,16 +1,16 @@
-"""Which device works on which pairs: chapter "Across devices"."""
+"""Show which device works on which pairs of query and key: chapter "Across devices"."""
 
 from typing import Any
 
 import altair as alt
 
 from rope.book.figures import chart
-from rope.book.figures.style import COLOURS, INK
+from rope.book.figures.style import COLORS, INK
 
 LENGTHS, DEVICES = (8, 16, 24), (2, 4)
 WIDTH, ROW = 300, 24
-LEFT = 66  # of the boxes beside the devices' names
-PART = "floor(datum.t*2*P/S)"  # of 2P equal stretches, the one that a token stands in
+LEFT = 66  # of the boxes, to the right of the devices' names
+PART = "floor(datum.t*2*P/S)"  # the one of 2P equal parts of the text that holds the token
 #: The device that holds token t, and the token's place there, as Vega expressions by scheme.
 DEVICE = {
     "contiguous": "floor(datum.t*P/S)",
@@ -22,48 +22,54 @@ PLACE = {
     "head-tail": f"(datum.t % (S/(2*P)) + ({PART} < P ? 0 : S/(2*P)))",
     "round robin": "floor(datum.t/P)",
 }
+#: The pixels of a device's row, from the top.
+LINES = {
+    "top": f"{ROW}*datum.device",
+    "bottom": f"{ROW}*datum.device + {ROW - 4}",
+    "center": f"{ROW}*datum.device + {ROW / 2 - 2}",
+}
 
 
 def split() -> Any:
-    """Tokens, positions and causal pairs of each device, under scheme, devices and length."""
+    """Show each device's tokens and causal pairs, with menus for scheme, devices and length."""
     return chart.finish(
         alt.vconcat(_tokens(), _pairs(), spacing=6).add_params(
             chart.menu("scheme", DEVICE, "head-tail", "scheme"),
             chart.menu("P", DEVICES, 2, "devices"),
             chart.menu("S", LENGTHS, 8, "tokens"),
         ),
-        alt_text="Above, a row a device: the positions of the tokens that it holds. Below, the "
-        "causal pairs of query and key, a triangle whose rows have the colour of the device that "
+        alt_text="Above, one row per device: the positions of the tokens that it holds. Below, the "
+        "causal pairs of query and key, a triangle whose rows have the color of the device that "
         "holds the query, and how many pairs each device has. Eight tokens over two "
-        "devices: head-tail gives 18 pairs to each, contiguous stretches 10 and 26, round robin "
+        "devices: head-tail gives 18 pairs to each, contiguous parts 10 and 26, round robin "
         "16 and 20.",
     )
 
 
 def _placed(tokens: alt.Chart) -> alt.Chart:
-    """Rows of tokens t below S, with the device and the place of each."""
+    """Return the rows of tokens t below S, with the device and the place of each token."""
     return tokens.transform_filter("datum.t < S").transform_calculate(
         device=chart.chosen("scheme", DEVICE), place=chart.chosen("scheme", PLACE)
     )
 
 
 def _tokens() -> alt.LayerChart:
-    """A row a device, a box a token, with its position."""
+    """Draw one row per device and one box per token, labeled with its position."""
     height = ROW * max(DEVICES)
     wide = (WIDTH - LEFT) / (max(LENGTHS) / min(DEVICES))
     tokens = _placed(alt.Chart(alt.sequence(0, max(LENGTHS), as_="t"))).transform_calculate(
         left=f"{LEFT} + {wide:g}*datum.place",
         right=f"{LEFT - 1} + {wide:g}*(datum.place + 1)",
         middle=f"{LEFT} + {wide:g}*(datum.place + 0.5)",
-        **_row("datum.device"),
+        **LINES,
     )
     devices = alt.Chart(alt.sequence(0, max(DEVICES), as_="device"))
     names = devices.transform_filter("datum.device < P").transform_calculate(
-        text="'device ' + datum.device", left="0", **_row("datum.device")
+        text="'device ' + datum.device", left="0", **LINES
     )
     numbers = tokens.mark_text(color=INK, fontSize=11).encode(
         x=chart.bare(alt.X, "middle:Q", 0, WIDTH),
-        y=chart.bare(alt.Y, "centre:Q", height, 0),
+        y=chart.bare(alt.Y, "center:Q", height, 0),
         text="t:N",
     )
     layers = [_boxes(tokens, height, opacity=0.45), _text(names, height), numbers]  # ink on top
@@ -71,10 +77,9 @@ def _tokens() -> alt.LayerChart:
 
 
 def _pairs() -> alt.LayerChart:
-    """A row a query, a column a key, in the colour of the query's device; and how many each has."""
+    """Draw one row per query and one column per key, and count the pairs of each device."""
     most = max(LENGTHS)
-    both = [(m, n) for m in range(most) for n in range(m + 1)]
-    rows = chart.data(t=[m for m, _ in both], n=[n for _, n in both])
+    rows = chart.table(("t", "n"), ((m, n) for m in range(most) for n in range(m + 1)))
     side = f"{WIDTH}/S"
     pairs = _placed(alt.Chart(rows)).transform_calculate(
         left=f"{side}*datum.n",
@@ -88,7 +93,7 @@ def _pairs() -> alt.LayerChart:
     words = counted.transform_calculate(
         text="'device ' + datum.device + ': ' + (datum.before + datum.own) + ' pairs'",
         left=f"{WIDTH - 130}",
-        **_row("datum.device"),
+        **LINES,
     )
     layers = [
         _boxes(pairs, WIDTH),
@@ -99,30 +104,21 @@ def _pairs() -> alt.LayerChart:
     return alt.layer(*layers).properties(width=WIDTH, height=WIDTH, name="pairs")
 
 
-def _row(device: str) -> dict[str, str]:
-    """Where the row of a device is, pixels from the top."""
-    return {
-        "top": f"{ROW}*{device}",
-        "bottom": f"{ROW}*{device} + {ROW - 4}",
-        "centre": f"{ROW}*{device} + {ROW / 2 - 2}",
-    }
-
-
 def _boxes(rows: alt.Chart, height: int, opacity: float = 1) -> alt.Chart:
-    """Rectangles from (left, top) to (right, bottom), pixels."""
+    """Draw rectangles from (left, top) to (right, bottom), in pixels."""
     some = max(DEVICES)
-    colours = alt.Scale(domain=[*range(some)], range=[*COLOURS[:some]])
+    colors = alt.Scale(domain=[*range(some)], range=[*COLORS[:some]])
     return rows.mark_rect(opacity=opacity).encode(
         x=chart.bare(alt.X, "left:Q", 0, WIDTH),
         x2="right:Q",
         y=chart.bare(alt.Y, "top:Q", height, 0),
         y2="bottom:Q",
-        color=alt.Color("device:N", scale=colours, legend=None),
+        color=alt.Color("device:N", scale=colors, legend=None),
     )
 
 
 def _text(rows: alt.Chart, height: int) -> alt.Chart:
-    """Words from (left, centre) on, pixels."""
+    """Write the column `text` from (left, center) on, in pixels."""
     words = rows.mark_text(align="left", color=INK, fontSize=13)
-    x, y = chart.bare(alt.X, "left:Q", 0, WIDTH), chart.bare(alt.Y, "centre:Q", height, 0)
+    x, y = chart.bare(alt.X, "left:Q", 0, WIDTH), chart.bare(alt.Y, "center:Q", height, 0)
     return words.encode(x=x, y=y, text="text:N")

@@ -1,7 +1,7 @@
-"""The loss and the attention of trained models up to many times the trained length.
+"""Plot loss and attention of trained models up to many times the trained length.
 
-Chapter "Beyond the trained length": the loss at each position, how much attention goes how far, and
-what of the rise replaced distances undo.
+Chapter "Beyond the trained length": the loss at each position, how far attention reaches, and how
+much of the rise it undoes to replace far distances.
 """
 
 import math
@@ -26,10 +26,10 @@ Shares = Mapping[int, Sequence[float]]  # by the length of the text, one a range
 
 
 def by_position(runs: Mapping[str, Runs], edges: Sequence[int], context: int) -> Picture:
-    """The loss against the position, logarithmic, one line a method, the trained length marked.
+    """Plot the loss against the position, logarithmic, with the trained length marked.
 
     runs: by method, for each seed one value between each two `edges` (positions), None where a
-    method has none: its line ends there in a cross. context: the trained length.
+    method has no value: there its line ends in a cross. context: the trained length.
     """
     middles = [(low + high) / 2 for low, high in pairwise(edges)]
     lines = spreads(runs)
@@ -47,19 +47,18 @@ def by_position(runs: Mapping[str, Runs], edges: Sequence[int], context: int) ->
     ticks = [float(context) * 4.0**power for power in range(-6, 7)]
     ticks = [tick for tick in ticks if edges[1] / 2 <= tick <= edges[-1] * 1.01]
     ax.set(xlim=(edges[1] / 2 * 0.95, edges[-1]), xlabel="position", xscale="log", ylabel="loss")
-    ax.set_xticks(ticks, [f"{tick:,.0f}" for tick in ticks])
-    ax.minorticks_off()
+    shapes.x_ticks(ax, ticks)
     end_labels(ax, ends)
     return picture(figure, alt=f"Loss {_losses(lines, edges, context)}")
 
 
 def _last(line: Spread) -> int:
-    """Where a line ends."""
+    """Return the index at which a line ends."""
     return max(place for place, value in enumerate(line.mean) if not math.isnan(value))
 
 
 def _losses(lines: Mapping[str, Spread], edges: Sequence[int], context: int) -> str:
-    """Each line's value at the end of the trained length and where it ends."""
+    """Describe each line at the end of the trained length and at its own end."""
     within = max(place for place, high in enumerate(edges[1:]) if high <= max(context, edges[1]))
     losses = []
     for name, line in lines.items():
@@ -78,23 +77,23 @@ def _losses(lines: Mapping[str, Spread], edges: Sequence[int], context: int) -> 
 def undone(
     shares: Mapping[str, Mapping[str, Sequence[float]]], predicted: Mapping[str, float]
 ) -> Picture:
-    """The share of a rise that each way undoes in each group of planes, a mark a seed, a bar for
-    the 95% t interval; a line across the group's rows where a theory expects them.
+    """Plot the share of a rise that each way undoes in each group of planes.
 
-    shares: by group, by way (two at most), seed by seed; predicted: by group.
+    Each seed is a mark; a bar is the 95% t interval; a broad line is what a theory expects.
+    shares: by group, by way (at most two), seed by seed; predicted: by group.
     Raises ValueError for a single seed.
     """
     rows = [(group, way, seeds) for group, ways in shares.items() for way, seeds in ways.items()]
     figure, ax = subplots(height=1.2 + 0.36 * len(rows))
-    said, places = [], iter(range(len(rows)))
+    summaries, places = [], iter(range(len(rows)))
     for group, ways in shares.items():
-        said.append(f"{group}: expected {predicted[group]:.0%}")
-        for (way, seeds), (colour, marker) in zip(ways.items(), WAYS, strict=False):
+        summaries.append(f"{group}: expected {predicted[group]:.0%}")
+        for (way, seeds), (color, marker) in zip(ways.items(), WAYS, strict=False):
             line, place = interval(seeds), next(places)
-            ax.plot([line.low, line.high], [place, place], "-", color=colour, linewidth=1.5)
-            ax.plot(seeds, [place] * len(seeds), marker, color=colour, markersize=4.5)
+            ax.plot([line.low, line.high], [place, place], "-", color=color, linewidth=1.5)
+            ax.plot(seeds, [place] * len(seeds), marker, color=color, markersize=4.5)
             ax.plot([line.mean], [place], "|", color=INK, markersize=11, markeredgewidth=1.5)
-            said[-1] += f", {way} {line.mean:.0%} ± {line.half:.0%}"
+            summaries[-1] += f", {way} {line.mean:.0%} ± {line.half:.0%}"
         top = place - len(ways) + 0.6
         ax.vlines(predicted[group], top, place + 0.4, INK, linewidth=4, alpha=0.3)
         ax.axhline(place + 0.5, color=MUTED, linewidth=0.7)
@@ -105,21 +104,20 @@ def undone(
     ax.grid(visible=False, axis="y")
     return picture(
         figure,
-        alt="Share of the rise undone, a row a group of planes and a way to replace far distances, "
-        "a mark a seed, a bar for the 95% t interval of the mean, a broad line where it should "
-        f"be if new angles were all that breaks. {'; '.join(said)}.",
+        alt="Share of the rise undone, one row per group of planes and way to replace far "
+        "distances, one mark per seed, a bar for the 95% t interval of the mean, a broad line at "
+        f"the share to expect if only new angles break the model. {'; '.join(summaries)}.",
     )
 
 
 def attention_by_distance(
     attention: Mapping[str, Shares], distances: Sequence[int], context: int
 ) -> Any:
-    """The share of attention that each range of distances gets, by method and by length of text.
+    """Show the share of attention that each range of distances gets, by method and text length.
 
-    attention: by method and length, the share of each range from one of `distances` to before the
-    next, as many as the length holds; context: the trained length. A method that reads no such
-    length has an empty chart there.
-    Raises ValueError for shares that are not one a range.
+    attention: by method and length, the share of each range from one of `distances` up to the
+    next, as many as the length contains; context: the trained length. The chart is empty for a
+    length that a method cannot read.
     """
     lengths = sorted({length for shares in attention.values() for length in shares})
     ranges = [
@@ -146,8 +144,20 @@ def attention_by_distance(
         f"{context:,} on, at {max(shares):,} characters"
         for name, shares in attention.items()
     )
+    row = shown.transform_aggregate(
+        length="min(length)", far="min(far)", even="min(even)", groupby=["method"]
+    )
+    title = "datum.method + ', ' + format(datum.length, ',') + ' characters'"
+    far_share = (
+        f"'from distance {context:,} on: ' + format(datum.far, '.0%')"
+        " + ' (of the keys: ' + format(datum.even, '.0%') + ')'"
+    )
+    words = alt.layer(
+        chart.reading(title, y=8, size=14, of=row, fontWeight="bold"),
+        chart.reading(far_share, y=30, size=14, of=row, name="far"),
+    ).properties(width=WIDTH, height=42)
     return chart.finish(
-        alt.vconcat(_words(shown, context), _bars(shown, ranges, top), spacing=8).add_params(
+        alt.vconcat(words, _bars(shown, ranges, top), spacing=8).add_params(
             chart.menu("method", methods, methods[0], "method"),
             chart.menu("read", texts, texts[-1], "characters read"),
         ),
@@ -159,23 +169,8 @@ def attention_by_distance(
 
 
 def _far(shares: Sequence[float], distances: Sequence[int], context: int) -> float:
-    """The share of the distances beyond the trained ones; none within the trained length."""
+    """Return the share of the distances beyond the trained length."""
     return sum(share for low, share in zip(distances, shares, strict=False) if low >= context)
-
-
-def _words(shown: alt.Chart, context: int) -> alt.LayerChart:
-    row = shown.transform_aggregate(
-        length="min(length)", far="min(far)", even="min(even)", groupby=["method"]
-    )
-    title = "datum.method + ', ' + format(datum.length, ',') + ' characters'"
-    far = (
-        f"'from distance {context:,} on: ' + format(datum.far, '.0%')"
-        " + ' (of the keys: ' + format(datum.even, '.0%') + ')'"
-    )
-    return alt.layer(
-        chart.reading(title, y=8, size=14, of=row, fontWeight="bold"),
-        chart.reading(far, y=30, size=14, of=row, name="far"),
-    ).properties(width=WIDTH, height=42)
 
 
 def _bars(shown: alt.Chart, ranges: Sequence[str], top: float) -> alt.LayerChart:

@@ -1,6 +1,6 @@
-"""Which tokens a model finds: chapter "Finding a token".
+"""Show which tokens a model finds: chapter "Finding a token".
 
-Shares of right answers: by the distance of what is looked up, and by the question of a recall.
+Shares of right answers, by the distance of what is looked up and by the question of a recall.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,12 +9,11 @@ from typing import Any
 
 import altair as alt
 
-from rope.book.figures import Picture, chart, picture, shapes, subplots
+from rope.book.figures import Picture, chart, panels, picture, shapes, subplots
 from rope.book.figures.seeds import (
     Curve,
     Runs,
-    colours,
-    curves_of_seeds,
+    colors,
     draw,
     early_end,
     end_labels,
@@ -31,22 +30,22 @@ WIDTH = 300
 
 
 def found_by_distance(
-    panels: Mapping[str, Mapping[str, Runs]], distances: Sequence[int], context: int, guess: float
+    comparisons: Mapping[str, Mapping[str, Runs]],
+    distances: Sequence[int],
+    context: int,
+    guess: float,
 ) -> Picture:
-    """The share found against the distance, logarithmic: a panel a comparison, a line a method.
+    """Plot the share found against the distance: one panel per comparison, one line per method.
 
-    panels: by title, by method, for each seed one share at each distance, None where the method
+    comparisons: by title, by method, for each seed one share per distance, None where the method
     has no positions left. context: the trained length, marked; guess: the share by chance, dashed.
     """
-    comparisons = {title: spreads(runs) for title, runs in panels.items()}
-    figure, axes = subplots(
-        len(comparisons), 1, height=0.5 + 2.5 * len(comparisons), sharex=True, squeeze=False
-    )
+    figure, items = panels(comparisons, height=0.5 + 2.5 * len(comparisons), sharex=True)
     summaries = []
-    for (title, lines), ax in zip(comparisons.items(), axes.flat, strict=True):
+    for ax, title, runs in items:
         ax.set_title(title, loc="left", fontsize=10)
         ax.axhline(guess, color=MUTED, linestyle=(0, (2, 3)), linewidth=1)
-        ends = []
+        ends, lines = [], spreads(runs)
         for name, line in lines.items():
             draw(ax, distances, line, look(name, lines))
             last = max(k for k, value in enumerate(line.mean) if value == value)
@@ -54,15 +53,13 @@ def found_by_distance(
             if distances[last] < distances[-1]:
                 early_end(ax, ends[-1][:2], label(name), look(name, lines)["color"], -46)
         shapes.mark(ax, context)
-        ticks = [d for d in distances if (d + 1) & d == 0]  # one below a power of two
         ax.set(xlim=(distances[0], distances[-1]), xscale="log")
         ax.set(ylim=(-0.02, 1.04), ylabel="share found")
-        ax.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
-        ax.minorticks_off()
+        shapes.x_ticks(ax, [d for d in distances if (d + 1) & d == 0])  # one below a power of two
         end_labels(ax, (end for end in ends if end[0] == distances[-1]))
         shares = ", ".join(f"{words} {share:.2f} at {int(at):,}" for at, share, words in ends)
         summaries.append(f"{title}: {shares}")
-    axes.flat[-1].set_xlabel(f"distance (dotted: the trained length, {context})")
+    ax.set_xlabel(f"distance (dotted: the trained length, {context})")
     return picture(
         figure,
         alt="Share of names whose symbol is found, against its distance, mean over seeds in a "
@@ -71,19 +68,19 @@ def found_by_distance(
 
 
 def predicted(
-    panels: Mapping[str, tuple[Sequence[float], Runs]],
+    predictions: Mapping[str, tuple[Sequence[float], Runs]],
     distances: Sequence[int],
     starts: Mapping[str, Mapping[str, Sequence[int]]],
     context: int,
 ) -> Picture:
-    """What a sum of cosines predicts, and what was found: by distance, and where finding ends.
+    """Plot what a sum of cosines predicts and what was found, by distance and by base.
 
-    panels: by title, the sum at each distance, a line, and the share found, dots for each seed.
-    starts: by base, by words, the distances at which something begins, one or one for each seed.
+    predictions: by title, the sum at each distance, a line, and the share found, dots per seed.
+    starts: by base, by words, the distances at which something begins, one or one per seed.
     """
-    figure, axes = subplots(len(panels) + 1, 1, height=2.1 * len(panels) + 2.9)
-    said = []
-    for (title, (sums, seeds)), ax in zip(panels.items(), axes, strict=False):
+    figure, axes = subplots(len(predictions) + 1, 1, height=2.1 * len(predictions) + 2.9)
+    summaries = []
+    for (title, (sums, seeds)), ax in zip(predictions.items(), axes, strict=False):
         ax.set_title(title, loc="left", fontsize=10)
         ax.plot(distances, sums, "s-", color=OCHRE, markersize=4, linewidth=1.2)
         share = ax.twinx()
@@ -93,33 +90,32 @@ def predicted(
         share.set_ylabel("share found (dots)", color=BLUE)
         share.grid(False)
         ax.set_ylabel("sum of cosines (line)")
-        means = spread(seeds).mean
-        each = zip(distances, sums, means, strict=True)
-        said.append(title + ": " + ", ".join(f"{d:,}: {c:.1f}, {m:.2f}" for d, c, m in each))
+        each = zip(distances, sums, spread(seeds).mean, strict=True)
+        summaries.append(title + ": " + ", ".join(f"{d:,}: {c:.1f}, {m:.2f}" for d, c, m in each))
     last = axes[-1]
     last.set_title("first distance at which …, by base", loc="left", fontsize=10)
     looks = zip("xos", (OCHRE, BLUE, GREEN), (0, -0.2, 0.14), strict=True)
     kinds = dict(zip(next(iter(starts.values())), looks, strict=True))
-    for row, (base, found) in enumerate(starts.items()):
-        for words, places in found.items():
-            mark, colour, aside = kinds[words]
+    for row, (base, kinds_of_base) in enumerate(starts.items()):
+        for words, places in kinds_of_base.items():
+            mark, color, aside = kinds[words]
             heights = [row + aside + 0.06 * seed for seed in range(len(places))]
             name = words if row == 0 else None
-            last.plot(places, heights, mark, color=colour, markersize=5, label=name)
-        shown = "; ".join(f"{words} {', '.join(map(str, at))}" for words, at in found.items())
-        said.append(f"base {base}: {shown}")
+            last.plot(places, heights, mark, color=color, markersize=5, label=name)
+        shown = "; ".join(
+            f"{words} {', '.join(map(str, at))}" for words, at in kinds_of_base.items()
+        )
+        summaries.append(f"base {base}: {shown}")
     last.set_yticks(range(len(starts)), list(starts))
     last.set(ylim=(len(starts) - 0.4, -0.5))
     last.legend(loc="upper center", bbox_to_anchor=(0.45, -0.28), labelspacing=0.2)
     for ax in axes:
         shapes.mark(ax, context)
         ax.set(xlim=(25, 4000), xscale="log")
-        ax.set_xticks([32, 128, 512, 2048], ["32", "128", "512", "2,048"])
-        ax.minorticks_off()
+        shapes.x_ticks(ax, [32, 128, 512, 2048])
     last.set_xlabel(f"distance (dotted: the trained length, {context})")
-    return picture(
-        figure, alt=f"By distance, a sum of cosines and the mean share found. {'. '.join(said)}."
-    )
+    alt = f"By distance, a sum of cosines and the mean share found. {'. '.join(summaries)}."
+    return picture(figure, alt=alt)
 
 
 def recall(
@@ -128,19 +124,27 @@ def recall(
     floors: Mapping[str, float],
     guess: float,
 ) -> Any:
-    """The recall task under the reader's method and question: answers above, losses below.
+    """Show the recall task for the chosen method and question: answers above, losses below.
 
     answers: by method, for each seed its questions under "distance" and shares of right answers,
     0 ... 1, under "accuracy". losses: its steps under "step" and losses under "loss". floors: by
     the words for a strategy that knows no position, its share. guess: the loss of an even guess.
-    Raises ValueError for seeds that were asked or evaluated at other points.
     """
-    curves_of_seeds(answers, "distance", "accuracy")
-    curves_of_seeds(losses, "step", "loss")
     farthest = int(max(next(iter(answers.values()))[0]["distance"]))
     shares = _rows(answers, "distance", "accuracy")
+    here = shares.transform_filter("datum.x == t").transform_aggregate(
+        mean="mean(y)", least="min(y)", most="max(y)"
+    )
+    asked = "method + ' is asked for the symbol ' + (2*t - 1) + ' places back:'"
+    right = (
+        "format(datum.mean, '.2f') + ' right (seeds ' + format(datum.least, '.2f') + ' to ' "
+        "+ format(datum.most, '.2f') + ')'"
+    )
+    words = alt.layer(
+        chart.reading(asked, y=10, size=14), chart.reading(right, y=32, size=14, of=here)
+    ).properties(width=WIDTH, height=42)
     whole = alt.vconcat(
-        _words(shares), _answers(shares, floors, farthest), _losses(losses, guess), spacing=14
+        words, _answers(shares, floors, farthest), _losses(losses, guess), spacing=14
     ).add_params(
         chart.menu("method", map(label, answers), label(REFERENCE), "method"),
         chart.slider("t", 1, farthest, 1, min(SHOWN, farthest), "question t, 2t − 1 places back"),
@@ -152,15 +156,15 @@ def recall(
     under = ", ".join(f"{words} {share:.2f}" for words, share in floors.items())
     return chart.finish(
         whole,
-        alt_text="Above, the share of right answers against the question, a dot a seed, for the "
-        f"chosen method; dashed lines are strategies that know no position: {under}. Below, its "
-        "validation loss against the training step, a line a seed, and a dashed line at "
+        alt_text="Above, the share of right answers against the question, one dot per seed, for "
+        f"the chosen method; dashed lines are strategies that know no position: {under}. Below, "
+        "its validation loss against the training step, one line per seed, and a dashed line at "
         f"{guess:.2f}, an even guess. Mean share over all questions: {means}.",
     )
 
 
 def _rows(runs: Mapping[str, Sequence[Curve]], x: str, y: str) -> alt.Chart:
-    """A row for each method, seed and point, those of the chosen method kept."""
+    """Return one row for each seed and point of the chosen method."""
     rows = (
         (label(name), seed, point, value)
         for name, seeds in runs.items()
@@ -171,30 +175,16 @@ def _rows(runs: Mapping[str, Sequence[Curve]], x: str, y: str) -> alt.Chart:
     return alt.Chart(table).transform_filter("datum.name == method")
 
 
-def _words(shares: alt.Chart) -> alt.LayerChart:
-    here = shares.transform_filter("datum.x == t").transform_aggregate(
-        mean="mean(y)", least="min(y)", most="max(y)"
-    )
-    asked = "method + ' is asked for the symbol ' + (2*t - 1) + ' places back:'"
-    right = (
-        "format(datum.mean, '.2f') + ' right (seeds ' + format(datum.least, '.2f') + ' to ' "
-        "+ format(datum.most, '.2f') + ')'"
-    )
-    return alt.layer(
-        chart.reading(asked, y=10, size=14), chart.reading(right, y=32, size=14, of=here)
-    ).properties(width=WIDTH, height=42)
-
-
 def _answers(shares: alt.Chart, floors: Mapping[str, float], farthest: int) -> alt.LayerChart:
     x = chart.x("x:Q", "question t", [0, farthest + 1], grid=False)
     y = chart.y("y:Q", "share of right answers", [0, 1.02], values=[0, 0.5, 1])
     layers = [chart.one(x="t").mark_rule(color=GRID, strokeWidth=6).encode(x=x)]
-    lines = zip(floors.items(), (VERMILION, OCHRE, MUTED), ((6, 3), (2, 2), (1, 3)), strict=False)
-    for (_, share), colour, dash in lines:
-        line = chart.one(y=f"{share:.6g}").mark_rule(color=colour, strokeDash=list(dash))
+    looks = zip((VERMILION, OCHRE, MUTED), ((6, 3), (2, 2), (1, 3)), strict=True)
+    for share, (color, dash) in zip(floors.values(), looks, strict=False):
+        line = chart.one(y=f"{share:.6g}").mark_rule(color=color, strokeDash=list(dash))
         layers.append(line.encode(y=y))
     dots = shares.mark_point(filled=True, size=22, opacity=0.8)
-    layers.append(dots.encode(x=x, y=y, color=colours()))
+    layers.append(dots.encode(x=x, y=y, color=colors()))
     return alt.layer(*layers).properties(width=WIDTH, height=170, name="answers")
 
 
@@ -203,5 +193,5 @@ def _losses(losses: Mapping[str, Sequence[Curve]], guess: float) -> alt.LayerCha
     x = chart.x("x:Q", "training step", grid=False)
     y = chart.y("y:Q", "validation loss", [0, 4], values=[0, 1, 2, 3, 4])
     even = chart.one(y=f"{guess:.6g}").mark_rule(color=INK, strokeDash=[4, 3]).encode(y=y)
-    lines = rows.encode(x=x, y=y, color=colours(), detail="seed:N")
+    lines = rows.encode(x=x, y=y, color=colors(), detail="seed:N")
     return alt.layer(even, lines).properties(width=WIDTH, height=130)

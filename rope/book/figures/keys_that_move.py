@@ -1,7 +1,7 @@
-"""Keys moved one by one in their format: clocks whose hands stop, and the cells that hold a pair.
+"""Show keys moved one position at a time in their format: chapter "Keys that move".
 
-Chapter "Keys that move". A row of dials is a key, a dial one of its planes: the pair of coordinates
-divided by its norm before any move. Everything that is drawn was computed by the package.
+Dials show hands that stop, and a grid shows the cells that hold a pair. A row of dials is a key
+and each dial is one of its planes: the pair of coordinates divided by its norm before any move.
 
 Shapes: F frames, K keys, P planes, S moves.
 """
@@ -13,8 +13,8 @@ import altair as alt
 import numpy as np
 from torch import Tensor
 
-from rope.book.figures import Picture, chart, picture, subplots
-from rope.book.figures.style import BLUE, GRID, MUTED, VERMILION, Dash
+from rope.book.figures import Picture, chart, panels, picture
+from rope.book.figures.style import BLUE, GRID, MUTED, VERMILION
 
 DIAL = 56  # pixels
 REACH = 0.44  # of a hand of length 1, in dials
@@ -23,127 +23,98 @@ REACH = 0.44  # of a hand of length 1, in dials
 def hands(
     moves: Sequence[int], planes: Sequence[int], once: Tensor, steps: Tensor, off: Tensor
 ) -> Any:
-    """A cache as rows of dials, under a slider of the moves made.
+    """Show a cache as rows of dials, with a slider for the number of moves made.
 
-    moves: `[F]`, the frames, from 0, evenly spaced; planes: `[P]`, their numbers; once, steps:
-    complex `[F, K, P]`, each hand moved there at once and one by one; off: `[F, 2]`, the relative
-    error of the keys, at once and one by one.
+    moves: `[F]`, the frames, from 0, evenly spaced. planes: `[P]`, their numbers.
+    once, steps: complex `[F, K, P]`, the hands moved at once and one position at a time.
+    off: `[F, 2]`, the relative error of the keys moved at once and one position at a time.
     """
-    spacing = moves[1] - moves[0]
-    count, height = len(planes), once.shape[1]
-    frame = "datum.s == s"
-    errors = chart.data(s=moves, once=off[:, 0].tolist(), steps=off[:, 1].tolist())
-    shown = alt.Chart(errors).transform_filter(frame)
-    lines = (
-        "'— moved once: off by ' + format(datum.once, '.1%')",
-        "'- - one by one: off by ' + format(datum.steps, '.0%')",
+    spacing, count, height = moves[1] - moves[0], len(planes), once.shape[1]
+    width = DIAL * count
+    places = {
+        "x": chart.bare(alt.X, "x:Q", 0, count),
+        "y": chart.bare(alt.Y, "y:Q", height, 0),  # from the top left
+    }
+
+    def hand(pairs: Tensor, **style: Any) -> alt.Chart:
+        rows = []
+        for (f, k, p), pair in np.ndenumerate(pairs.numpy() * REACH):
+            x, y = p + 0.5, k + 0.5
+            rows.append((moves[f], x, y, round(x + pair.real, 3), round(y - pair.imag, 3)))
+        table = alt.Chart(chart.table(("s", "x", "y", "x2", "y2"), rows))
+        line = table.transform_filter("datum.s == s").mark_rule(opacity=1, **style)
+        return line.encode(**places, x2="x2:Q", y2="y2:Q")
+
+    centers = ((p + 0.5, k + 0.5) for k in range(height) for p in range(count))
+    circles = alt.Chart(chart.table(("x", "y"), centers)).mark_point(
+        color=GRID, size=(2 * REACH * DIAL) ** 2, strokeWidth=1.5, fill=None, opacity=1
     )
-    words = [
-        chart.reading(line, y=10 + 20 * row, size=15, of=shown, color=colour)
-        for row, (line, colour) in enumerate(zip(lines, (BLUE, VERMILION), strict=True))
-    ]
-    size = {"width": DIAL * count, "height": DIAL * height}
     dials = alt.layer(
-        _dials(count, height),
-        _hand(moves, once, frame, BLUE, 5.0, (1, 0)),
-        _hand(moves, steps, frame, VERMILION, 2.5, (4, 2)),
-    ).properties(**size)
-    names = chart.data(x=[p + 0.5 for p in range(count)], plane=[f"{plane}" for plane in planes])
-    heads = alt.Chart(names).mark_text(fontSize=13)
-    heads = heads.encode(x=chart.bare(alt.X, "x:Q", 0, count), text="plane:N")
-    title = chart.reading("'hands of planes'", y=8, size=13)
-    slider = chart.slider("s", 0, moves[-1], spacing, moves[-1], "moves by −1")
-    last = ", ".join(
-        f"plane {plane} {_apart(once[-1, :, p], steps[-1, :, p]):.0f}"
-        for p, plane in enumerate(planes)
+        circles.encode(**places),
+        hand(once, color=BLUE, strokeWidth=5.0, strokeDash=[1, 0]),
+        hand(steps, color=VERMILION, strokeWidth=2.5, strokeDash=[4, 2]),
     )
+    errors = chart.data(s=moves, once=off[:, 0].tolist(), steps=off[:, 1].tolist())
+    shown = alt.Chart(errors).transform_filter("datum.s == s")
+    at_once = "'— moved once: off by ' + format(datum.once, '.1%')"
+    one_by_one = "'- - one by one: off by ' + format(datum.steps, '.0%')"
+    words = alt.layer(
+        chart.reading(at_once, y=10, size=15, of=shown, color=BLUE),
+        chart.reading(one_by_one, y=30, size=15, of=shown, color=VERMILION),
+    )
+    title = chart.reading("'hands of planes'", y=8, size=13)
+    names = chart.data(x=[p + 0.5 for p in range(count)], plane=[f"{plane}" for plane in planes])
+    heads = alt.Chart(names).mark_text(fontSize=13).encode(x=places["x"], text="plane:N")
+    apart = (once[-1] * steps[-1].conj()).angle().abs().rad2deg().mean(dim=0).tolist()
+    last = ", ".join(f"plane {j} {angle:.0f}" for j, angle in zip(planes, apart, strict=True))
     return chart.finish(
         alt.vconcat(
-            alt.layer(*words).properties(width=size["width"], height=40),
-            title.properties(width=size["width"], height=14),
-            heads.properties(width=size["width"], height=16),
-            dials,
+            words.properties(width=width, height=40),
+            title.properties(width=width, height=14),
+            heads.properties(width=width, height=16),
+            dials.properties(width=width, height=DIAL * height),
             spacing=4,
-        ).add_params(slider),
-        alt_text=f"{height} rows of dials, a key each, a dial for each of {count} planes. In every "
-        "dial two hands: one moved to its place at once, and a dashed one moved there by one "
-        "position at a time and rounded to the format each time. As the moves grow, solid hands "
-        "turn; dashed ones of low-frequency planes stand still. Mean angle between the two after "
-        f"{moves[-1]:,} moves, in degrees: {last}.",
+        ).add_params(chart.slider("s", 0, moves[-1], spacing, moves[-1], "moves by −1")),
+        alt_text=f"{height} rows of dials, one row per key, one dial for each of {count} planes. "
+        "Each dial has two hands: one moved to its place at once, and a dashed one moved there by "
+        "one position at a time and rounded to the format each time. As the moves grow, solid "
+        "hands turn; dashed hands of low-frequency planes stand still. Mean angle between the two "
+        f"after {moves[-1]:,} moves, in degrees: {last}.",
         play={"signal": "s", "min": 0, "max": moves[-1], "step": spacing, "seconds": 14},
     )
 
 
-def _apart(one: Tensor, other: Tensor) -> float:
-    """The mean angle between hands, in degrees."""
-    return float((one * other.conj()).angle().abs().rad2deg().mean())
-
-
-def _places(count: int, height: int) -> dict[str, Any]:
-    """The encodings of places in dials, from the top left."""
-    x, y = chart.bare(alt.X, "x:Q", 0, count), chart.bare(alt.Y, "y:Q", height, 0)
-    return {"x": x, "y": y}
-
-
-def _dials(count: int, height: int) -> alt.Chart:
-    centres = ((p + 0.5, k + 0.5) for k in range(height) for p in range(count))
-    circle = alt.Chart(chart.table(("x", "y"), centres)).mark_point(
-        color=GRID, size=(2 * REACH * DIAL) ** 2, strokeWidth=1.5, fill=None, opacity=1
-    )
-    return circle.encode(**_places(count, height))
-
-
-def _hand(
-    moves: Sequence[int],
-    pairs: Tensor,
-    frame: str,
-    colour: str,
-    width: float,
-    dash: Dash,
-) -> alt.LayerChart:
-    _, height, count = pairs.shape
-    rows = []
-    for (f, k, p), pair in np.ndenumerate(pairs.numpy() * REACH):
-        x, y = p + 0.5, k + 0.5
-        rows.append((moves[f], x, y, round(x + pair.real, 3), round(y - pair.imag, 3)))
-    table = chart.table(("s", "x", "y", "x2", "y2"), rows)
-    shown = alt.Chart(table).transform_filter(frame)
-    line = shown.mark_rule(color=colour, strokeWidth=width, strokeDash=list(dash), opacity=1)
-    return line.encode(**_places(count, height), x2="x2:Q", y2="y2:Q")
-
-
 def cells(spacing: float, moved: Mapping[int, tuple[Tensor, Tensor]]) -> Picture:
-    """A pair among the numbers of its format: exact, and rounded after every move; a panel a plane.
+    """Draw a pair among the numbers of its format, exact and rounded after every move.
 
     spacing: of the format's numbers there. moved: by plane, the exact and the stored pair before
     and after each move, complex `[S + 1]`; both begin at one pair of the format.
     """
-    # In cells from the first pair: a cell is what is rounded to the number in its middle.
-    scaled = {plane: [(p - p[0]).numpy() / spacing for p in both] for plane, both in moved.items()}
-    every = np.concatenate([pair for both in scaled.values() for pair in both])
+    # In cells from the first pair. All numbers in a cell round to the number in its center.
+    scaled = {
+        f"plane {plane}, {len(pairs[0]) - 1} moves": [
+            (pair - pair[0]).numpy() / spacing for pair in pairs
+        ]
+        for plane, pairs in moved.items()
+    }
+    every = np.concatenate([pair for pairs in scaled.values() for pair in pairs])
     ends = [(part.min().round() - 1, part.max().round() + 1) for part in (every.real, every.imag)]
-    figure, axes = subplots(1, len(moved), height=3.2, sharex=True, sharey=True)
-    said = []
-    for ax, (plane, (exact, stored)) in zip(axes, scaled.items(), strict=True):
+    figure, items = panels(scaled, columns=len(moved), height=3.2, sharex=True, sharey=True)
+    summaries = []
+    for ax, title, (exact, stored) in items:
         ax.fill_between([-0.5, 0.5], -0.5, 0.5, color=GRID, linewidth=0)
         ax.plot(exact.real, exact.imag, "-o", color=BLUE, markersize=3, linewidth=1, label="exact")
         ax.plot(stored.real, stored.imag, "--s", color=VERMILION, markersize=6, label="stored")
-        ax.set_title(f"plane {plane}, {len(exact) - 1} moves")
+        ax.set_title(title)
         x, y = (np.arange(low, high) + 0.5 for low, high in ends)
         ax.set(xticks=x, yticks=y, xlim=ends[0], ylim=ends[1], aspect="equal")
         ax.tick_params(length=0, labelbottom=False, labelleft=False)
         ax.spines[:].set(visible=True, color=MUTED)
-        visited = [len({(round(z.real), round(z.imag)) for z in way}) for way in (exact, stored)]
-        said.append(
-            f"Plane {plane}, {len(exact) - 1} moves: the exact pair is in {visited[0]} cells "
-            f"and ends {_words(exact[-1])}; the stored one is in {visited[1]} and ends "
-            f"{_words(stored[-1])}."
+        exact_end, stored_end = (
+            f"ends {pair[-1].real:.1f} cells to the right and {0 - pair[-1].imag:.1f} down"
+            for pair in (exact, stored)
         )
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
-    alt = "A grid of cells, each of the points that round to its middle. " + " ".join(said)
+        summaries.append(f"{title}: the exact pair {exact_end}; the stored pair {stored_end}.")
+    figure.legend(*items[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    alt = "A grid of cells; the points in a cell round to its center. " + " ".join(summaries)
     return picture(figure, alt=alt)
-
-
-def _words(place: complex) -> str:
-    """A place, in cells from the first."""
-    return f"{place.real:.1f} cells right and {0 - place.imag:.1f} down"

@@ -1,9 +1,9 @@
-"""Context extensions as changes of the spectrum: the chapter "Longer than the training text".
+"""Show context extensions as changes of the spectrum: chapter "Longer than the training text".
 
-One plane's circle shows the angles that a longer text brings. In the moving figure, above, the
-ratio theta'_j / theta_j plane by plane; below, how many turns a plane makes within the trained
-length L, and how many within s L once its frequency is changed. Vega recomputes the formulas of
-`rope.extensions` under the sliders; a test compares all planes of all methods with the package.
+One plane's circle shows the angles that a longer text adds. The moving figure shows, above, the
+ratio theta'_j / theta_j of each plane; below, how many turns a plane makes within the trained
+length L, and within s L after its frequency is changed. Vega evaluates the formulas of
+`rope.extensions` under the sliders; a test compares every plane and method with the package.
 """
 
 import math
@@ -12,7 +12,7 @@ from typing import Any
 
 import altair as alt
 
-from rope.book.figures import Picture, chart, picture, shapes, subplots
+from rope.book.figures import Picture, chart, panels, picture, shapes
 from rope.book.figures.style import BLUE, GRID, INK, MUTED, VERMILION
 
 DIM = 128
@@ -35,23 +35,26 @@ RATIOS = {
 
 
 def angles_met(theta: float, changed: Mapping[str, float], *, trained: int, length: int) -> Picture:
-    """An unfinished plane's circle, a dial a method: the angles of training, and those beyond them.
+    """Draw one circle per method: the angles of training and the angles beyond them.
 
-    theta: radians per position in training; changed: by the name of the method, in a longer text;
+    theta: radians per position in training; changed: the same in the longer text, by method.
     trained, length: tokens of the two texts. A dot is a distance of a multiple of `trained`.
     """
     seen, farthest = (trained - 1) * theta, length - 1
-    figure, axes = subplots(1, len(changed), height=2.0)
-    said = []
-    for ax, (name, rate) in zip(axes, changed.items(), strict=True):
+    figure, items = panels(changed, columns=len(changed), height=2.0)
+    summaries = []
+    for ax, name, rate in items:
         reached = farthest * rate
+        sectors, new = [(0.0, seen, BLUE)], "none new"
+        if reached >= trained * theta:  # less than one step beyond is not new
+            sectors.append((trained * theta, min(reached, math.tau), VERMILION))
+            new = f"new from {trained * theta:.2f}"
+        summaries.append(f"{name}: to {reached:.2f}, {new}")
         ax.plot(*shapes.arc((0, 0), (1, 1), 0, math.tau), color=GRID)
-        _sector(ax, 0, seen, BLUE)
-        if reached >= trained * theta:  # less than a step beyond is not new
-            _sector(ax, trained * theta, min(reached, math.tau), VERMILION)
-            said.append(f"{name}: on to {reached:.2f}, new from {trained * theta:.2f}")
-        else:
-            said.append(f"{name}: to {reached:.2f}, none new")
+        for start, end, color in sectors:
+            arc_x, arc_y = shapes.arc((0, 0), (1, 1), start, end)
+            ax.fill([0, *arc_x], [0, *arc_y], color=color, alpha=0.45, linewidth=0)
+            ax.plot(arc_x, arc_y, color=color, linestyle="-", linewidth=3)
         for distance in (*range(0, length, trained), farthest):
             x, y = math.cos(distance * rate), math.sin(distance * rate)
             ax.plot([x], [y], "o", color=INK, markersize=4)
@@ -64,22 +67,16 @@ def angles_met(theta: float, changed: Mapping[str, float], *, trained: int, leng
     return picture(
         figure,
         alt=f"A circle for each method. Filled blue, from 0 to {seen:.2f} radians: the angles of "
-        f"the distances in {trained} tokens. In a text of {length}, {'; '.join(said)}. What is new "
-        "is filled orange.",
+        f"the distances in {trained} tokens. In a text of {length}, {'; '.join(summaries)}. New "
+        "angles are filled orange.",
     )
 
 
-def _sector(ax: Any, start: float, end: float, colour: str) -> None:
-    x, y = shapes.arc((0, 0), (1, 1), start, end)
-    ax.fill([0, *x], [0, *y], color=colour, alpha=0.45, linewidth=0)
-    ax.plot(x, y, color=colour, linestyle="-", linewidth=3)
-
-
 def spectrum(long_factor: tuple[float, ...], *, base: float, length: int, factor: float) -> Any:
-    """The ratio of new to old frequency against the plane, under sliders for method, s, L and base.
+    """Show the ratio of new to old frequency per plane, with sliders for method, s, L and base.
 
-    long_factor: LongRoPE's searched factors, one a plane of a head of their own width; base, length
-    and factor: the model they belong to, which the sliders do not change.
+    long_factor: LongRoPE's searched factors, one per plane of its own head width. base, length
+    and factor belong to the model with these factors; the sliders don't change them.
     """
     searched = f"method == '{LONGROPE}'"
     parameters = [
@@ -95,26 +92,9 @@ def spectrum(long_factor: tuple[float, ...], *, base: float, length: int, factor
         chart.derived("low", "max(floor(d*log(L/(32*2*PI))/(2*log(b))), 0)"),
         chart.derived("high", "min(ceil(d*log(L/(2*PI))/(2*log(b))), d - 1)"),
     ]
-    rows = _planes(long_factor)
-    return chart.finish(
-        alt.vconcat(_words(rows), _ratios(rows), _turns(rows), spacing=14).add_params(*parameters),
-        alt_text="Above, one dot for each plane, the highest frequency on the left, at the ratio "
-        "of its new frequency to its old one, between 0 and 1. Position interpolation puts all "
-        "dots at one over s; NTK-aware scaling lets them fall smoothly from 1 to one over s; YaRN "
-        "and Llama 3 keep 1 for high frequencies, one over s for low ones, and a ramp between; "
-        "LongRoPE's searched factors are irregular; p-RoPE keeps high frequencies and stops the "
-        "others. Below, on a logarithmic axis, the number of turns within the trained length L, a "
-        "dashed grey line, and within s times L with the new frequencies, a dot each; a dot above "
-        "the line in a plane that never completed its first turn has passed angles never trained.",
-    )
-
-
-def _planes(long_factor: tuple[float, ...]) -> alt.Chart:
-    """A row per plane: its ratio, its turns within L and s L, whether it meets untrained angles."""
     padding = [1.0] * (DIM // 2 - len(long_factor))
-    table = chart.data(j=range(DIM // 2), searched=[*long_factor, *padding])
-    return (
-        alt.Chart(table)
+    rows = (
+        alt.Chart(chart.data(j=range(DIM // 2), searched=[*long_factor, *padding]))
         .transform_filter("datum.j < d/2")
         .transform_calculate(turns="L*pow(b, -2*datum.j/d)/(2*PI)")
         .transform_calculate(
@@ -123,8 +103,26 @@ def _planes(long_factor: tuple[float, ...]) -> alt.Chart:
         )
         .transform_calculate(ratio=chart.chosen("method", RATIOS))
         .transform_calculate(reached="datum.ratio*datum.turns*s")
-        # It made no full turn within L, and on its way past L meets angles that are new.
+        # The plane made no full turn within L, so beyond L it reaches angles that are new.
         .transform_calculate(new="datum.turns < 1 && datum.reached > 1.000001*datum.turns")
+    )
+    here = rows.transform_filter("datum.j == min(plane, d/2 - 1)")
+    count = rows.transform_aggregate(unseen="sum(new)")
+    kept = "'plane ' + datum.j + ' has ' + format(datum.ratio, '.3f') + ' of its frequency'"
+    angles = "'within ' + format(s*L, ',') + ' tokens: new angles in ' + datum.unseen + ' planes'"
+    words = alt.layer(
+        chart.reading(kept, y=12, size=15, of=here), chart.reading(angles, y=36, size=15, of=count)
+    ).properties(width=WIDTH, height=44)
+    return chart.finish(
+        alt.vconcat(words, _ratios(rows), _turns(rows), spacing=14).add_params(*parameters),
+        alt_text="Above, one dot for each plane, the highest frequency on the left, at the ratio "
+        "of its new frequency to its old one, between 0 and 1. Position interpolation puts all "
+        "dots at one over s; NTK-aware scaling lets them fall smoothly from 1 to one over s; YaRN "
+        "and Llama 3 keep 1 for high frequencies, one over s for low ones, and a ramp between; "
+        "LongRoPE's searched factors are irregular; p-RoPE keeps high frequencies and stops the "
+        "others. Below, on a logarithmic axis, the number of turns within the trained length L, a "
+        "dashed grey line, and within s times L with the new frequencies, a dot each; a dot above "
+        "the line in a plane that never completed its first turn has passed angles never trained.",
     )
 
 
@@ -138,7 +136,7 @@ def _marker() -> alt.Chart:
 
 
 def _ratios(rows: alt.Chart) -> alt.LayerChart:
-    # Not `format`, which would round the dots' own labels too.
+    # A `format` of the axis would round the dots' own labels too.
     axis = {"values": [0, 0.25, 0.5, 0.75, 1], "labelExpr": "format(datum.value, '.2f')"}
     y = chart.y("ratio:Q", "θ′ / θ", [0, 1.05], **axis)
     dots = rows.mark_point(filled=True, size=26, color=BLUE, opacity=1)
@@ -158,25 +156,15 @@ def _turns(rows: alt.Chart) -> alt.LayerChart:
         chart.y(field, "turns (log scale)", [1e-4, 1e6], log, **ticks)
         for field in ("turns:Q", "reached:Q")
     )
-    colours = alt.Scale(domain=[False, True], range=[BLUE, VERMILION])
+    colors = alt.Scale(domain=[False, True], range=[BLUE, VERMILION])
     shapes = alt.Scale(domain=[False, True], range=["circle", "triangle-up"])
     one = chart.one(turns="1").mark_rule(color=MUTED, strokeWidth=1)
     seen = rows.mark_line(color=MUTED, strokeWidth=2, strokeDash=[5, 3])
     dots = rows.mark_point(filled=True, size=26, opacity=1).encode(
-        color=alt.Color("new:N", scale=colours, legend=None),
+        color=alt.Color("new:N", scale=colors, legend=None),
         shape=alt.Shape("new:N", scale=shapes, legend=None),
     )
     x = _axis("plane j")
     return alt.layer(
         _marker(), one.encode(y=turns), seen.encode(x=x, y=turns), dots.encode(x=x, y=reached)
     ).properties(width=WIDTH, height=150)
-
-
-def _words(rows: alt.Chart) -> alt.LayerChart:
-    here = rows.transform_filter("datum.j == min(plane, d/2 - 1)")
-    count = rows.transform_aggregate(unseen="sum(new)")
-    kept = "'plane ' + datum.j + ' has ' + format(datum.ratio, '.3f') + ' of its frequency'"
-    angles = "'within ' + format(s*L, ',') + ' tokens: new angles in ' + datum.unseen + ' planes'"
-    return alt.layer(
-        chart.reading(kept, y=12, size=15, of=here), chart.reading(angles, y=36, size=15, of=count)
-    ).properties(width=WIDTH, height=44)

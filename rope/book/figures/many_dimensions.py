@@ -1,11 +1,11 @@
-"""Figures of "Many dimensions": the planes of one vector, and what their sum says of distance.
+"""Show the planes of one vector, and what their sum says about distance: "Many dimensions".
 
 Position m turns plane j by m theta_j with theta_j = b^(-2j/d). Each plane is a dial with one hand;
-all of them tell the position as the hands of a clock tell the time.
+together they tell the position as the hands of a clock tell the time.
 
 The score of a query at m and a key at n is the sum over planes of A_j cos((n - m) theta_j + phi_j):
 the amplitude A_j is the norm of the query in plane j times that of the key, and the phase phi_j the
-angle from the one to the other.
+angle from the query to the key.
 """
 
 from typing import Any
@@ -14,7 +14,7 @@ import altair as alt
 import numpy as np
 
 from rope.book.figures import chart
-from rope.book.figures.style import BLUE, COLOURS, GRID, INK, MUTED, VERMILION
+from rope.book.figures.style import BLUE, COLORS, GRID, INK, MUTED, VERMILION
 from rope.reference import inverse_frequencies, score
 
 DIALS_DIM, DIALS_LAST = 8, 100
@@ -30,9 +30,9 @@ LAST, TALLEST, WIDTH = 48, 8.0, 290
 
 
 def planes() -> Any:
-    """The dials of four planes, their hands set by one slider for the position m."""
+    """Show the dials of four planes, with one slider for the position m."""
     thetas = inverse_frequencies(DIALS_DIM).tolist()
-    dials = [_dial(j, theta, COLOURS[j]) for j, theta in enumerate(thetas)]
+    dials = [_dial(j, theta, COLORS[j]) for j, theta in enumerate(thetas)]
     # The page stacks the two pairs when it is narrow.
     pairs = [alt.hconcat(*dials[j : j + 2], spacing=16) for j in range(0, len(dials), 2)]
     position = chart.slider("m", 0, DIALS_LAST, 1, 23, "position m")
@@ -43,19 +43,20 @@ def planes() -> Any:
         alt_text=f"{len(thetas)} dials, one for each plane of a vector with {DIALS_DIM} "
         f"coordinates, each with one hand. Per position the hands turn by {speeds} radians. While "
         "the first hand goes round and round, the last has hardly left its start. Below each dial "
-        "stand its angle in radians and the number of turns.",
+        "are its angle in radians and the number of turns.",
         play={"signal": "m", "min": 0, "max": DIALS_LAST, "step": 0.05, "seconds": 30},
     )
 
 
-def _dial(j: int, theta: float, colour: str) -> alt.VConcatChart:
-    """One hand at the angle of plane j, the arc of its present turn, and both as numbers."""
+def _dial(j: int, theta: float, color: str) -> alt.VConcatChart:
+    """Draw one hand at the angle of plane j, the arc of its current turn, and both as numbers."""
     angle = f"angle_{j}"
-    face = alt.layer(
+    face = chart.square(
         chart.plane(EXTENT),
-        chart.arc("0", f"{angle} % (2*PI)", extent=EXTENT, radius="0.35", colour=MUTED),
-        chart.arrow(f"cos({angle})", f"sin({angle})", colour, extent=EXTENT, width=4),
-    ).properties(width=DIAL, height=DIAL)
+        chart.arc("0", f"{angle} % (2*PI)", extent=EXTENT, radius="0.35", color=MUTED),
+        chart.arrow(f"cos({angle})", f"sin({angle})", color, extent=EXTENT, width=4),
+        size=DIAL,
+    )
     look: dict[str, Any] = {"x": DIAL / 2, "align": "center", "size": 14}
     words = alt.layer(
         chart.reading(f"'plane {j}: θ = {theta:.3g}'", y=10, fontWeight=600, **look),
@@ -66,20 +67,24 @@ def _dial(j: int, theta: float, colour: str) -> alt.VConcatChart:
 
 
 def head_score() -> Any:
-    """Score and attention weight against n - m; it opens on a head that reads the previous token.
+    """Show score and attention weight against n - m for a head with amplitudes and phases to set.
 
-    The reader sets amplitudes and phases; the chart forms the sum and its softmax over the keys
-    n <= m. The data column `start` holds the opening head's scores, from `rope.reference.score`.
+    The chart forms the sum and its softmax over the keys n <= m. It opens on a head that reads
+    the previous token; the data column `start` holds its scores, from `rope.reference.score`.
     """
     sliders, terms = [], []
+    query, key = np.zeros(DIM), np.zeros(DIM)  # of the opening head
     for j, theta, amplitude, phase in zip(PLANES, THETAS, PREVIOUS, PHASES, strict=True):
         terms.append(f"amplitude_{j}*cos(datum.offset*{theta:.6g} + phase_{j})")
         sliders += [
             chart.slider(f"amplitude_{j}", 0, TALLEST, 0.1, amplitude, f"plane {j}: amplitude"),
             chart.slider(f"phase_{j}", -3.14, 3.14, 0.01, phase, f"plane {j}: phase (rad)"),
         ]
+        query[2 * j] = np.sqrt(amplitude)
+        key[2 * j : 2 * j + 2] = np.sqrt(amplitude) * np.array([np.cos(phase), np.sin(phase)])
     offset = range(-LAST, 1)
-    rows = alt.Chart(chart.data(offset=offset, start=_start(offset)))
+    start = [score(query, key, -n, 0, inverse_frequencies(DIM)) for n in offset]
+    rows = alt.Chart(chart.data(offset=offset, start=start))
     scored = rows.transform_calculate(score=" + ".join(terms))
     ticks = [-48, -36, -24, -12, -1]
     x = chart.x("offset:Q", "n − m", [-LAST - 0.5, 0.5], values=ticks, grid=False)
@@ -88,19 +93,10 @@ def head_score() -> Any:
         alt_text=f"Left: the score of a head against the offset n minus m, from minus {LAST} to 0, "
         "a sum of four cosines whose amplitudes and phases are set by sliders; a dashed curve "
         "keeps the opening head, which has its peak at minus 1. Right: the attention weights "
-        "that softmax makes of the scores, one bar a key; at first one bar, at minus 1, holds "
+        "that softmax makes of the scores, one bar per key; at first one bar, at minus 1, holds "
         "most of the weight. With all the amplitude on plane 7, the lowest, the curve is flat "
         "and all bars are equally low.",
     )
-
-
-def _start(offset: range) -> list[float]:
-    """The opening head's scores: in plane j, (sqrt A, 0) and a key as long at the angle phi_j."""
-    query, key = np.zeros(DIM), np.zeros(DIM)
-    for j, amplitude, phase in zip(PLANES, PREVIOUS, PHASES, strict=True):
-        query[2 * j] = np.sqrt(amplitude)
-        key[2 * j : 2 * j + 2] = np.sqrt(amplitude) * np.array([np.cos(phase), np.sin(phase)])
-    return [score(query, key, -n, 0, inverse_frequencies(DIM)) for n in offset]
 
 
 def _scores(scored: alt.Chart, x: alt.X) -> alt.LayerChart:

@@ -1,4 +1,4 @@
-"""Figures of "Images and video": patches, heads and position ids with more than one axis.
+"""Show patches, heads and position ids with more than one axis: chapter "Images and video".
 
 Plane j rotates by sum_a p_a Theta_{a,j}; Theta is `[A, R/2]`, float64, radians per position.
 Shapes: A axes, S tokens, R rotated width. In `two_waves`, Theta_{.,j} = (2 pi / lambda) (cos phi,
@@ -13,11 +13,10 @@ from typing import Any
 import altair as alt
 import numpy as np
 import torch
-from matplotlib.patches import Rectangle
 from torch import Tensor
 
 from rope.axes import axis_tables, grid_positions, mrope_position_ids, section_frequencies
-from rope.book.figures import Picture, chart, picture, shapes, subplots
+from rope.book.figures import Picture, chart, panels, picture, shapes, subplots
 from rope.book.figures.style import BLUE, GREEN, GRID, INK, MUTED, VERMILION
 from rope.frequencies import inverse_frequencies
 
@@ -29,14 +28,14 @@ AXES: dict[str, dict[str, Any]] = {
 }
 REACH = 6
 SIZE = 286  # pixels: 13 cells of 22
-# The page swaps the roles of rope.book.figures.style for its theme's colours, and Vega cannot blend
-# those; a scale that blends needs colours of its own.
+# The page replaces the roles of rope.book.figures.style with its theme's colors, and Vega cannot
+# blend those; a scale that blends needs its own colors.
 LOW_TO_HIGH = ["#c75300", "#fbfaf6", "#00639c"]
 START = {"direction_0": 0, "wave_0": 6, "direction_1": 90, "wave_1": 8}
 
 
 def hands(frequencies: Tensor, rows: int, columns: int) -> Picture:
-    """A grid of patches; in each, two dials whose hands stand at the angles of planes 0 and 1.
+    """Draw a grid of patches, each with two dials that show the angles of planes 0 and 1.
 
     frequencies: `[2, 2]`, axes row and column.
     """
@@ -46,59 +45,58 @@ def hands(frequencies: Tensor, rows: int, columns: int) -> Picture:
     ax.set(xlim=(-0.04, columns + 0.04), ylim=(rows + 0.04, -0.04), aspect="equal")
     ax.set_axis_off()
     for place, (row, column) in enumerate(positions.T.tolist()):
-        ax.add_patch(Rectangle((column + 0.02, row + 0.02), 0.96, 0.96, fill=False, ec=MUTED))
-        ax.text(column + 0.5, row + 0.16, f"({row}, {column})", **shapes.CENTRED)
-        for plane, (colour, dash) in enumerate(((BLUE, "-"), (VERMILION, (0, (4, 1.5))))):
+        shapes.box(ax, column + 0.02, row + 0.02, 0.96, 0.96, fill=False, ec=MUTED)
+        ax.text(column + 0.5, row + 0.16, f"({row}, {column})", **shapes.CENTERED)
+        for plane, (color, dash) in enumerate(((BLUE, "-"), (VERMILION, (0, (4, 1.5))))):
             x, y = column + 0.26 + 0.48 * plane, row + 0.55
             ring = shapes.arc((x, y), (0.21, 0.21), 0, math.tau, steps=48)
             ax.plot(*ring, color=GRID, linewidth=1.2, linestyle="-")
             # The y axis of the grid points down, so the sine is subtracted.
             tip = x + 0.21 * cos[place, plane].item(), y - 0.21 * sin[place, plane].item()
-            ax.plot((x, tip[0]), (y, tip[1]), color=colour, linewidth=2.4, linestyle=dash)
-            ax.text(x, row + 0.89, f"plane {plane}", **shapes.CENTRED)
+            ax.plot((x, tip[0]), (y, tip[1]), color=color, linewidth=2.4, linestyle=dash)
+            ax.text(x, row + 0.89, f"plane {plane}", **shapes.CENTERED)
     return picture(
         figure,
         alt=f"A grid of {rows} rows and {columns} columns of patches, each with two dials. The "
-        "hand of plane 0 stands further round in each row and is the same along a row; the hand "
-        "of plane 1 stands further round in each column and is the same down a column.",
+        "hand of plane 0 has turned further in each row and is the same along a row; the hand "
+        "of plane 1 has turned further in each column and is the same down a column.",
     )
 
 
 def attention_maps(**heads: Tensor) -> Picture:
-    """Attention weights over displacements, one map a head: `[2r+1, 2r+1]`, the query's patch in
-    the middle; weights above 0.1 are drawn as squares of that area, with their numbers beside them.
+    """Draw attention weights over displacements, one map per head.
 
-    The keywords are the titles, an underscore for a space.
+    heads: by title (underscores become spaces), `[2r+1, 2r+1]`, the query's patch in the middle.
+    A weight above 0.1 is a square of that area, with its number beside it.
     """
-    figure, axes = subplots(1, len(heads), height=3.2, sharey=True)
-    for ax, (name, weights) in zip(axes, heads.items(), strict=True):
+    figure, items = panels(heads, columns=len(heads), height=3.2, sharey=True)
+    for ax, name, weights in items:
         reach = len(weights) // 2
         for row, column in (weights > 0.1).nonzero().tolist():
             weight = weights[row, column].item()
             x, y, side = column - reach, row - reach, math.sqrt(weight)
-            # The area says it, not the shade: one colour is seen in both of the page's themes.
-            corner = (x - side / 2, y - side / 2)
-            ax.add_patch(Rectangle(corner, side, side, facecolor=BLUE))
+            # Area shows the weight, not shade: one color is visible in both of the page's themes.
+            shapes.box(ax, x - side / 2, y - side / 2, side, side, facecolor=BLUE)
             text = f"{weight:.2f}".lstrip("0")  # on the side away from the query
-            ax.text(1.9 * x, y, text, **shapes.CENTRED)
+            ax.text(1.9 * x, y, text, **shapes.CENTERED)
         ax.plot([0], [0], marker="+", color=INK, markersize=8)
         limits, ticks = (-reach - 0.5, reach + 0.5), range(-reach, reach + 1)
         ax.set(title=name.replace("_", " "), xlabel="columns to the right", aspect="equal")
         ax.set(xlim=limits, ylim=limits, xticks=ticks, yticks=ticks)
         ax.grid(False)
-    axes[0].set_ylabel("rows down")
-    axes[0].invert_yaxis()
+    figure.axes[0].set_ylabel("rows down")
+    figure.axes[0].invert_yaxis()
     return picture(
         figure,
         alt="Two maps of attention weights over the displacement from the query, seven by seven. "
-        "The axial head has a quarter on each of the four diagonal neighbours. The mixed head has "
-        "a half, a square of twice the area, on the neighbour above to the left and on the one "
+        "The axial head has a quarter on each of the four diagonal neighbors. The mixed head has "
+        "a half, a square of twice the area, on the neighbor above to the left and on the one "
         "below to the right.",
     )
 
 
 def two_waves() -> Any:
-    """The score over displacements, with sliders for both planes; it opens on an axial head."""
+    """Show the score over displacements, with sliders for both planes, opening on an axial head."""
     sliders = []
     for j in (0, 1):
         turn, wave = f"direction_{j}", f"wave_{j}"
@@ -108,22 +106,9 @@ def two_waves() -> Any:
         ]
     corners = f"{_score('1', '1')} - ({_score('1', '-1')}) - ({_score('-1', '1')})"
     mixed = chart.derived("mixed", f"{corners} + {_score('-1', '-1')}")
-    said = "'mixed difference: ' + format(abs(mixed) < 5e-10 ? 0 : mixed, '.3f')"
-    words = chart.reading(said, y=12, size=16, name="mixed").properties(width=SIZE, height=24)
-    return chart.finish(
-        alt.vconcat(words, _waves(), spacing=8).add_params(*sliders, mixed),
-        alt_text=f"A map of the score over displacements, up to {REACH} rows and columns from the "
-        "query. Each of two planes is a wave across the map, with a direction and a "
-        "wavelength set by sliders. At 0 and 90 degrees, as it opens, the waves follow the "
-        "rows and the columns, their sum is a pattern of rectangles, and the mixed difference "
-        "written above it is 0. In other directions the stripes are oblique, and the mixed "
-        "difference is in general not 0.",
-        play={"signal": "direction_1", "min": 0, "max": 175, "step": 1, "seconds": 18},
-    )
+    expression = "'mixed difference: ' + format(abs(mixed) < 5e-10 ? 0 : mixed, '.3f')"
+    words = chart.reading(expression, y=12, size=16, name="mixed").properties(width=SIZE, height=24)
 
-
-def _waves() -> alt.LayerChart:
-    """The score at each displacement as a square's colour, and a cross on the query."""
     row, column = np.mgrid[-REACH : REACH + 1, -REACH : REACH + 1].reshape(2, -1)
     cells = alt.Chart(chart.data(row=row, column=column))
     scored = cells.transform_calculate(score=_score("datum.row", "datum.column"))
@@ -139,16 +124,25 @@ def _waves() -> alt.LayerChart:
             legend=alt.Legend(orient="bottom", title="score", **numbers),
         ),
     )
-    # The query's own score is 2 whatever the waves, so its square has one colour in both themes.
+    # The query's own score is always 2, so its square has one color in both themes.
     here = alt.Chart(chart.data(row=[0], column=[0])).mark_point(
         shape="cross", filled=True, size=120, color="white", opacity=1
     )
-    image = alt.layer(squares, here.encode(x="column:O", y="row:O"))
-    return image.properties(width=SIZE, height=SIZE)
+    waves = chart.square(squares, here.encode(x="column:O", y="row:O"), size=SIZE)
+    return chart.finish(
+        alt.vconcat(words, waves, spacing=8).add_params(*sliders, mixed),
+        alt_text=f"A map of the score over displacements, up to {REACH} rows and columns from the "
+        "query. Each of two planes is a wave across the map, with a direction and a "
+        "wavelength set by sliders. At 0 and 90 degrees, as it opens, the waves follow the "
+        "rows and the columns, their sum is a pattern of rectangles, and the mixed difference "
+        "written above it is 0. In other directions the stripes are oblique, and the mixed "
+        "difference is in general not 0.",
+        play={"signal": "direction_1", "min": 0, "max": 175, "step": 1, "seconds": 18},
+    )
 
 
 def _score(row: str, column: str) -> str:
-    """The score at a displacement, as a Vega expression."""
+    """Return the score at a displacement, as a Vega expression."""
     terms = []
     for j in (0, 1):
         across = f"({row})*cos(direction_{j}*PI/180) + ({column})*sin(direction_{j}*PI/180)"
@@ -157,12 +151,12 @@ def _score(row: str, column: str) -> str:
 
 
 def section_map(base: float, **orders: tuple[Sequence[int], bool]) -> Picture:
-    """The wavelength of each plane and the axis that rotates it, one panel an order of sections.
+    """Plot the wavelength of each plane and the axis that rotates it, one panel per order.
 
-    The keywords are the titles, an underscore for a space; the values (sections, interleaved).
+    orders: sections and whether they are interleaved, by title (underscores become spaces).
     """
-    figure, _ = subplots(len(orders), 1, height=4.6, sharex=True)
-    for ax, (name, (sections, interleaved)) in zip(figure.axes, orders.items(), strict=True):
+    figure, items = panels(orders, height=4.6, sharex=True)
+    for ax, name, (sections, interleaved) in items:
         inv_freq = inverse_frequencies(2 * sum(sections), base)
         theta = section_frequencies(inv_freq, sections, interleaved_sections=interleaved)
         for (label, style), row in zip(AXES.items(), theta, strict=True):
@@ -180,39 +174,39 @@ def section_map(base: float, **orders: tuple[Sequence[int], bool]) -> Picture:
 
 
 def mrope_ids(segments: Sequence[int | tuple[int, int, int]]) -> Picture:
-    """The three position ids of each token of a mixed sequence, one panel an axis."""
+    """Plot the three position ids of each token of a mixed sequence, one panel per axis."""
     ids = mrope_position_ids(segments)
     top = ids.max().item()
-    figure, panels = subplots(3, 1, height=4.6, sharex=True, sharey=True)
+    figure, items = panels(AXES, height=4.6, sharex=True, sharey=True)
     start = 0
     for segment in segments:
         length = segment if isinstance(segment, int) else math.prod(segment)
         kind = "text" if isinstance(segment, int) else "image" if segment[0] == 1 else "video"
-        panels[0].text(start + (length - 1) / 2, top + 2, kind, **shapes.CENTRED)
+        items[0][0].text(start + (length - 1) / 2, top + 2, kind, **shapes.CENTERED)
         if start:
-            for ax in panels:
+            for ax in figure.axes:
                 ax.axvline(start - 0.5, color=MUTED, linewidth=1, linestyle=":")
         start += length
-    for ax, (label, style), line in zip(panels, AXES.items(), ids.tolist(), strict=True):
+    for (ax, label, style), line in zip(items, ids.tolist(), strict=True):
         ax.plot(line, **style)
         ax.set(ylabel=label, ylim=(-1, top + 1))
-    panels[-1].set_xlabel("token in the sequence")
+    ax.set_xlabel("token in the sequence")
     return picture(
         figure,
         alt="Three panels, the time, height and width position of each token. Over text all three "
-        "climb together, one a token. Over an image time stands still, height climbs by one a row "
-        "and width runs through the columns of each row. Over a video time climbs by one a frame. "
-        "Each part starts one above the largest position before it.",
+        "climb together, by one per token. Over an image time is constant, height climbs by one "
+        "per row and width runs through the columns of each row. Over a video time climbs by one "
+        "per frame. Each part starts one above the largest position before it.",
     )
 
 
 def doubled_sections(**cuts: Sequence[int]) -> Picture:
-    """The axis of each coordinate, one panel a list of cuts; a pair's members stand in a column.
+    """Draw the axis of each coordinate, one panel per list; the members of a pair form a column.
 
-    The keywords are the titles, an underscore for a space; a cut follows the next axis in turn.
+    cuts: widths in coordinates, assigned to the axes in turn, by title (underscores become spaces).
     """
-    figure, panels = subplots(len(cuts), 1, height=3.9, sharex=True)
-    for ax, (name, widths) in zip(panels, cuts.items(), strict=True):
+    figure, items = panels(cuts, height=3.9, sharex=True)
+    for ax, name, widths in items:
         axis = torch.arange(len(widths)).repeat_interleave(torch.tensor(widths)) % len(AXES)
         for y, half in zip((1, 0), axis.chunk(2), strict=True):
             start = 0
@@ -220,12 +214,12 @@ def doubled_sections(**cuts: Sequence[int]) -> Picture:
             for run, length in zip(runs.tolist(), lengths.tolist(), strict=True):
                 label, style = [*AXES.items()][run]
                 ax.barh(y, length, left=start, height=0.34, color=style["color"])
-                ax.text(start + length / 2, y + 0.32, label, **shapes.CENTRED)
+                ax.text(start + length / 2, y + 0.32, label, **shapes.CENTERED)
                 start += length
         ax.set(title=f"{name.replace('_', ' ')}: {', '.join(map(str, widths))}", ylim=(-0.3, 1.6))
         ax.set_yticks([1, 0], ["$j$", "$j + 64$"])
         ax.grid(False)
-    panels[-1].set(xlabel="$j$", xlim=(0, 64), xticks=range(0, 65, 16))
+    ax.set(xlabel="$j$", xlim=(0, 64), xticks=range(0, 65, 16))
     return picture(
         figure,
         alt="Two panels, each with two bars one above the other: the axes of the coordinates 0 to "

@@ -1,17 +1,16 @@
-"""The figures of "Bytes, kernels, launches": the roofline, the lines that a warp touches, times.
+"""Draw the figures of "Bytes, kernels, launches": the roofline, memory lines, tiles and times.
 
 The roofline: a program does I operations for each byte that it moves; the machine does F operations
-a second and moves W bytes a second. Then the program does at most
+per second and moves W bytes per second. Then the program does at most
 
-    min(F, I W)    operations a second, and a rotation has    I = 3 / (2 e moved),
+    min(F, I W)    operations per second, and a rotation has    I = 3 / (2 e moved),
 
-with e bytes an element, and `moved` times the bytes that must be moved. The times are in units of
-a plain copy of the same tensors, and the alternative texts made from the numbers that are drawn.
+with e bytes per element, and `moved` times the bytes that must be moved. Times are in units of a
+plain copy of the same tensors.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,19 +18,17 @@ import altair as alt
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator
 
-from rope.book.figures import Picture, chart, picture, shapes, style, subplots
-from rope.book.figures.style import BLUE, COLOURS, GRID, INK, MUTED, OCHRE, VERMILION
+from rope.book.figures import Picture, chart, panels, picture, shapes, style, subplots
+from rope.book.figures.style import BLUE, COLORS, GRID, INK, MUTED, OCHRE, VERMILION
 
 
 def roofline() -> Any:
-    """The roof and the rotation under it; sliders for F, W, bytes an element and bytes moved."""
-    sliders = (
+    """Show the roof and the rotation under it, with sliders for F, W, e and bytes moved."""
+    parameters = (
         chart.slider("arithmetic", 9, 14.5, 0.001, 13.826, "operations a second, power of ten"),
         chart.slider("memory", 9, 13.5, 0.001, 12.525, "bytes a second, power of ten"),
         chart.slider("e", 2, 4, 2, 2, "bytes an element"),
         chart.slider("moved", 1, 12, 0.1, 1, "bytes moved, over the least"),
-    )
-    formulas = (
         chart.derived("peak", "pow(10, arithmetic)"),
         chart.derived("rate", "pow(10, memory)"),
         chart.derived("ridge", "peak/rate"),
@@ -46,30 +43,24 @@ def roofline() -> Any:
     x = chart.x("x:Q", "operations for each byte", [1e-2, 1e2], log, **powers)
     speeds = {"values": [1e9, 1e11, 1e13, 1e15], "format": "~s"}
     y = chart.y("y:Q", "operations a second", [1e9, 1e15], log, **speeds)
-    roof = steps.mark_line(color=BLUE, strokeWidth=3).encode(x=x, y=y)
-    here = chart.one(x="intensity", y="reached")
+    here = chart.one(x="intensity", y="reached").encode(x="x:Q", y="y:Q")
     stem = here.mark_rule(color=VERMILION, strokeDash=[6, 2], strokeWidth=2)
-    dot = here.mark_point(filled=True, size=120, color=VERMILION, opacity=1)
-    label = here.mark_text(text="rotation", align="left", dx=10, dy=8, color=INK)
-    corner = chart.one(x="ridge").mark_rule(color=GRID, strokeWidth=1.5).encode(x="x:Q")
     lines = (
         "'machine: ' + format(peak, '.3s') + ' operations/s, ' + format(rate, '.3s') + ' bytes/s'",
         "'its ridge: ' + format(ridge, '.3g') + ' operations for each byte'",
         "'rotation: ' + format(intensity, '.3g') + ' for each byte, '"
         " + format(reached/peak, '.2%') + ' of the peak'",
     )
-    words = alt.layer(
-        *(chart.reading(line, y=10 + 20 * row, size=13) for row, line in enumerate(lines))
-    ).properties(width=290, height=60)
+    words = chart.readings(lines, size=13, y=10, step=20, width=290, height=60)
     drawn = alt.layer(
-        corner,
-        roof,
-        stem.encode(x="x:Q", y="y:Q", y2=alt.value(230)),
-        dot.encode(x="x:Q", y="y:Q"),
-        label.encode(x="x:Q", y="y:Q"),
+        chart.one(x="ridge").mark_rule(color=GRID, strokeWidth=1.5).encode(x="x:Q"),
+        steps.mark_line(color=BLUE, strokeWidth=3).encode(x=x, y=y),
+        stem.encode(y2=alt.value(230)),
+        here.mark_point(filled=True, size=120, color=VERMILION, opacity=1),
+        here.mark_text(text="rotation", align="left", dx=10, dy=8, color=INK),
     ).properties(width=290, height=230)
     return chart.finish(
-        alt.vconcat(words, drawn, spacing=8).add_params(*sliders, *formulas),
+        alt.vconcat(words, drawn, spacing=8).add_params(*parameters),
         alt_text="A roof over operations for each byte, both axes logarithmic: it rises in "
         "proportion up to the ridge and is level from there. The rotation is a dot on the rising "
         "part, far left of the ridge. Moving more bytes than must be moved slides the dot down the "
@@ -92,9 +83,9 @@ LOADS: dict[str, list[list[list[int]]]] = {
 
 
 def lines_touched(load: Sequence[Sequence[int]], line: int = LINE) -> int:
-    """Lines of memory that the lanes of one load touch together.
+    """Return how many lines of memory the lanes of one load touch together.
 
-    load: for each lane the elements it asks for; line: bytes in a line.
+    load: the elements that each lane asks for; line: bytes per line.
 
     >>> lines_touched([[lane] for lane in range(32)])
     1
@@ -105,14 +96,26 @@ def lines_touched(load: Sequence[Sequence[int]], line: int = LINE) -> int:
 
 
 def coalescing() -> Picture:
-    """A row of 64 elements for each way to load them, marked by the load that touches each."""
-    figure, axes = subplots(len(LOADS), 1, height=3.9)
+    """Draw a row of 64 elements for each way to load them, marked by the load that touches each."""
+    figure, items = panels(LOADS, height=3.9)
+    looks = ((BLUE, BLUE, ""), ("none", VERMILION, "///"))
     counts = []
-    for ax, (name, loads) in zip(axes, LOADS.items(), strict=True):
+    for ax, name, loads in items:
         total = f"{name}: {sum(map(lines_touched, loads))} lines"
-        ax.text(0, 1.75, total, color=INK, fontsize=10)
-        _row(ax, loads)
         counts.append(total + (" in one load" if len(loads) == 1 else f" in {len(loads)} loads"))
+        ax.text(0, 1.75, total, color=INK, fontsize=10)
+        ax.set_axis_off()
+        ax.set(xlim=(-0.5, 2 * LANES + 0.5), ylim=(-1.3, 2.4))
+        for number, (load, (face, color, hatch)) in enumerate(zip(loads, looks, strict=False)):
+            bottom = 0.7 - 0.75 * number
+            places = [place + 0.5 for lane in load for place in lane]
+            marks = {"facecolor": face, "edgecolor": color, "hatch": hatch, "linewidth": 0.6}
+            ax.bar(places, 0.6, 0.84, bottom, **marks)
+            ax.text(2 * LANES + 0.4, bottom + 0.3, str(number + 1), color=INK, va="center")
+        for edge in (0, LANES, 2 * LANES):
+            ax.plot([edge, edge], [-0.35, 1.45], color=MUTED, linewidth=1.2, linestyle="-")
+        for start, word in ((0, "line 0: bytes 0 to 127"), (LANES, "line 1: bytes 128 to 255")):
+            ax.text(start + LANES / 2, -0.95, word, color=INK, fontsize=10, **shapes.CENTERED)
     return picture(
         figure,
         alt="Three rows of 64 elements, 256 bytes, in two lines of 128 bytes. Half-split: the "
@@ -122,28 +125,11 @@ def coalescing() -> Picture:
     )
 
 
-def _row(ax: Any, loads: Sequence[Sequence[Sequence[int]]]) -> None:
-    """The elements as boxes, upper row for the first load and lower for the second."""
-    ax.set_axis_off()
-    ax.set(xlim=(-0.5, 2 * LANES + 0.5), ylim=(-1.3, 2.4))
-    looks = ((BLUE, BLUE, ""), ("none", VERMILION, "///"))
-    for number, (load, (face, colour, hatch)) in enumerate(zip(loads, looks, strict=False)):
-        bottom = 0.7 - 0.75 * number
-        places = [place + 0.5 for lane in load for place in lane]
-        marks = {"facecolor": face, "edgecolor": colour, "hatch": hatch, "linewidth": 0.6}
-        ax.bar(places, 0.6, 0.84, bottom, **marks)
-        ax.text(2 * LANES + 0.4, bottom + 0.3, str(number + 1), color=INK, va="center", ha="left")
-    for edge in (0, LANES, 2 * LANES):
-        ax.plot([edge, edge], [-0.35, 1.45], color=MUTED, linewidth=1.2, linestyle="-")
-    for start, word in ((0, "line 0: bytes 0 to 127"), (LANES, "line 1: bytes 128 to 255")):
-        ax.text(start + LANES / 2, -0.95, word, color=INK, ha="center", va="center", fontsize=10)
-
-
 def tiles(tokens: int, heads: tuple[int, int], side: int, chosen: tuple[int, int]) -> Picture:
-    """The grid of programs over tokens and heads, with the tile of one of them filled.
+    """Draw the grid of programs over tokens and heads, with the tile of one program filled.
 
     heads: of queries, of keys; side: tokens, and heads, of a tile; chosen: the program's numbers.
-    A program's rows of the tables stand to the left of its tile, in the same colour.
+    A program's rows of the tables are to the left of its tile, in the same color.
     """
     down, across = -(-tokens // side), [-(-count // side) for count in heads]
     bottom, right, first_key = side * down, side * sum(across), side * across[0]
@@ -155,8 +141,8 @@ def tiles(tokens: int, heads: tuple[int, int], side: int, chosen: tuple[int, int
     for row in range(bottom):
         _cell(ax, -4.2, row, 3, row < tokens, row in mine[0])
         for column in range(right):
-            there = row < tokens and column in exist
-            _cell(ax, column, row, 1, there, row in mine[0] and column in mine[1])
+            exists = row < tokens and column in exist
+            _cell(ax, column, row, 1, exists, row in mine[0] and column in mine[1])
     for x in range(0, right + 1, side):
         heavy = x in (0, first_key, right)
         ax.plot([x, x], [0, bottom], "-", color=INK, linewidth=2.2 if heavy else 1)
@@ -168,8 +154,8 @@ def tiles(tokens: int, heads: tuple[int, int], side: int, chosen: tuple[int, int
     words += [(side * (n + 0.5), bottom + 0.8, f"{n}") for n in range(sum(across))]
     words += [(-5.2, row + 0.5, f"{row}") for row in range(tokens)]
     for *place, text in words:
-        ax.text(*place, text, **shapes.CENTRED)
-    ax.text(-6.4, bottom / 2, "token", rotation=90, **shapes.CENTRED)
+        ax.text(*place, text, **shapes.CENTERED)
+    ax.text(-6.4, bottom / 2, "token", rotation=90, **shapes.CENTERED)
     return picture(
         figure,
         alt=f"Cells, a row for each of {tokens} tokens and a column for each head: {heads[0]} of "
@@ -180,24 +166,23 @@ def tiles(tokens: int, heads: tuple[int, int], side: int, chosen: tuple[int, int
     )
 
 
-def _cell(ax: Any, x: float, y: float, width: float, there: bool, mine: bool) -> None:
-    """A box, filled for the chosen program, dotted for what a mask leaves out."""
-    edge = {"edgecolor": MUTED} if there else {"edgecolor": MUTED, "linestyle": ":"}
-    face = OCHRE if there and mine else "none"
+def _cell(ax: Any, x: float, y: float, width: float, exists: bool, mine: bool) -> None:
+    """Draw a box, filled for the chosen program, dotted if a mask leaves it out."""
+    edge = {"edgecolor": MUTED} if exists else {"edgecolor": MUTED, "linestyle": ":"}
+    face = OCHRE if exists and mine else "none"
     ax.bar(x + width / 2, 0.8, width - 0.2, y + 0.1, facecolor=face, linewidth=0.6, **edge)
 
 
-Lane = list[tuple[float, float, str]]  # boxes: start, length, kind
-#: Lengths in the scheme, chosen to be seen: a launch takes longer than a kernel.
+#: The lengths in the scheme are chosen to be visible: a launch takes longer than a kernel.
 LAUNCH, GAP = 1.0, 0.2
 KERNELS = {"neighbour": 0.7, "rotation": 0.3}
 
 
-def step(operations: int, recorded: bool) -> tuple[Lane, Lane]:
-    """A rotation between two neighbours in a step of decoding: the lanes of host and device.
+def step(operations: int, recorded: bool) -> tuple[list[Any], list[Any]]:
+    """Return the lanes of host and device for a rotation between two neighbors in a decoding step.
 
-    A kernel starts once it is launched and the one before it has ended.
-    operations: kernels of the rotation; recorded: one call of the host launches all kernels.
+    A lane is a list of boxes: start, length, kind. A kernel starts after its launch and after the
+    previous kernel's end. operations: kernels of the rotation; recorded: launch all at once.
 
     >>> host, device = step(1, recorded=False)
     >>> [kind for _, _, kind in host], device[1]
@@ -206,8 +191,7 @@ def step(operations: int, recorded: bool) -> tuple[Lane, Lane]:
     kinds = ["neighbour", *["rotation"] * operations, "neighbour"]
     calls = ["graph"] if recorded else kinds
     host = [(number * LAUNCH, LAUNCH, kind) for number, kind in enumerate(calls)]
-    device: Lane = []
-    free = 0.0
+    device, free = [], 0.0
     for number, kind in enumerate(kinds):
         launched = LAUNCH * min(number + 1, len(calls))
         start = max(free, launched) + GAP
@@ -217,7 +201,7 @@ def step(operations: int, recorded: bool) -> tuple[Lane, Lane]:
 
 
 def decoding(operations: int) -> Picture:
-    """A scheme of a decoding step on host and device: eager, compiled, and replayed as a graph.
+    """Draw a scheme of a decoding step: eager, compiled, and replayed as a graph.
 
     operations: kernels of an eager rotation.
     """
@@ -232,11 +216,11 @@ def decoding(operations: int) -> Picture:
         "graph": (BLUE, "xxx", "the whole graph"),
     }
     boxes: dict[str, dict[str, Any]] = {
-        kind: {"facecolor": "none" if hatch else colour, "edgecolor": colour, "hatch": hatch}
-        for kind, (colour, hatch, _) in looks.items()
+        kind: {"facecolor": "none" if hatch else color, "edgecolor": color, "hatch": hatch}
+        for kind, (color, hatch, _) in looks.items()
     }
-    figure, axes = subplots(len(ways), 1, height=4.2, sharex=True)
-    for ax, (words, lanes) in zip(axes, ways.items(), strict=True):
+    figure, items = panels(ways, height=4.2, sharex=True)
+    for ax, words, lanes in items:
         ax.set(ylim=(1.5, -0.5), xticks=(), xmargin=0.01)
         ax.set_yticks((0, 1), ("host", "device"))
         ax.tick_params(length=0)
@@ -247,7 +231,7 @@ def decoding(operations: int) -> Picture:
                 ax.barh(place, length - 0.06, 0.6, start, **boxes[kind])
     handles = [Patch(**boxes[kind], label=words) for kind, (_, _, words) in looks.items()]
     figure.legend(handles=handles, loc="outside upper left", ncols=3, columnspacing=1)
-    axes[-1].set_xlabel("time, a scheme: lengths are chosen, not measured")
+    ax.set_xlabel("time, a scheme: lengths are chosen, not measured")
     return picture(
         figure,
         alt="A scheme of three ways to run a projection, a rotation and an attention, a lane of "
@@ -259,8 +243,8 @@ def decoding(operations: int) -> Picture:
     )
 
 
-#: By competitor and its marker, one look in every figure, with another dash at each return of a
-#: colour. Six apart stand those that share one.
+#: By competitor and its marker, one look in every figure. Competitors that share a color have
+#: different dashes.
 MARKERS = {
     "rope": "o",
     "transformers": "s",
@@ -274,7 +258,7 @@ MARKERS = {
 }
 LOOKS: dict[str, dict[str, Any]] = {
     name: {
-        "color": COLOURS[place % 6],
+        "color": COLORS[place % 6],
         "linestyle": style.line_style(style.DASHES[(place + place // 6) % 6]),
         "marker": marker,
     }
@@ -283,28 +267,23 @@ LOOKS: dict[str, dict[str, Any]] = {
 
 
 def by_length(lengths: Sequence[int], curves: Mapping[str, Sequence[float]]) -> Picture:
-    """Each competitor's time over a copy's against the sequence length, both logarithmic.
+    """Plot each competitor's time over a copy's against the sequence length, both logarithmic.
 
-    curves: by name, one value a length, NaN where none was measured.
+    curves: by name, one value per length, NaN if none was measured.
     """
     names = sorted(curves, key=list(LOOKS).index)
     figure, ax = subplots(height=3.2 + 0.26 * len(names) / 2)
+    courses = []
     for name in names:
         ax.plot(lengths, curves[name], label=name, markersize=5, **LOOKS[name])
+        known = [pair for pair in zip(lengths, curves[name], strict=True) if pair[1] == pair[1]]
+        (first, start), (last, end) = known[0], known[-1]
+        courses.append(f"{name}: {start:.2g} at {first:,}, {end:.2g} at {last:,}.")
     ax.axhline(1.0, color=INK, linestyle=":", linewidth=1)
     ax.set(xlabel="sequence length", ylabel="time over that of a copy", xscale="log", yscale="log")
-    ax.set_xticks(lengths, [f"{length:,}" for length in lengths], rotation=45)
-    ax.minorticks_off()
+    shapes.x_ticks(ax, lengths, rotation=45)
     # 1, 2, 5, 10, 20 ... instead of powers of ten.
     ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
     ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     figure.legend(loc="outside upper left", ncols=2)
-    courses = " ".join(f"{name}: {_course(lengths, curves[name])}." for name in names)
-    return picture(figure, alt=f"Time over that of a copy, by sequence length. {courses}")
-
-
-def _course(lengths: Sequence[int], values: Sequence[float]) -> str:
-    """Where a curve begins and where it ends."""
-    known = [pair for pair in zip(lengths, values, strict=True) if not math.isnan(pair[1])]
-    (first, start), (last, end) = known[0], known[-1]
-    return f"{start:.2g} at {first:,}, {end:.2g} at {last:,}"
+    return picture(figure, alt=f"Time over that of a copy, by sequence length. {' '.join(courses)}")

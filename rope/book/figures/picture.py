@@ -1,7 +1,7 @@
-"""Static figures: a Matplotlib figure as one SVG that is the same on every machine.
+"""Turn a Matplotlib figure into one SVG that is identical on every machine.
 
-The tests compare the stored SVG as a string, so it carries no date, no version and no random
-id, and its coordinates are rounded to a hundredth of a point.
+The tests compare the stored SVG as a string. Therefore it contains no date, version or random id,
+and its coordinates are rounded to a hundredth of a point.
 """
 
 import io
@@ -22,7 +22,7 @@ PIXELS_PER_POINT = 1.5  # ten-point text is shown at the size of the page's text
 
 @dataclass(frozen=True, repr=False)
 class Picture:
-    """A static figure: its SVG, and the sentence that stands for it where it is not seen."""
+    """Hold a static figure: its SVG, and the alt text for readers who don't see it."""
 
     svg: str
     alt: str
@@ -35,19 +35,16 @@ class Picture:
 
 
 def picture(figure: Figure, *, alt: str) -> Picture:
-    """A Matplotlib figure, best made by `rope.book.figures.subplots`, as a cell shows it.
+    """Return a Matplotlib figure as a cell's output.
 
-    alt: what is seen and what it shows, for readers who do not see it.
-    Raises ValueError where `alt` is empty.
+    figure: made by `rope.book.figures.subplots` or `panels`.
+    alt: what the figure looks like and what it shows, for readers who don't see it.
 
     >>> from rope.book.figures import picture, subplots
     >>> fig, ax = subplots()
     >>> picture(fig, alt="Empty axes.")
     Figure: Empty axes.
     """
-    alt = " ".join(alt.split())
-    if not alt:
-        raise ValueError("alt is empty: say in a sentence what the figure shows.")
     buffer = io.StringIO()
     with matplotlib.rc_context(SETTINGS):
         nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
@@ -57,13 +54,12 @@ def picture(figure: Figure, *, alt: str) -> Picture:
 
 
 def _settle(svg: str, alt: str, width: float, height: float) -> str:
-    """Matplotlib's SVG without what differs between machines, with a title and a size in points."""
+    """Drop what differs between machines; add a title and a size in points."""
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"\s*<metadata>.*?</metadata>|<!--.*?-->", "", svg, flags=re.S)
     svg = _short_ids(svg)
     svg = re.sub(r"<(?!svg)[^>]+>", lambda tag: NUMBER.sub(_round, tag[0]), svg)
-    # Said once at the root instead of at each text, and never in a <style>, which would rule
-    # the whole page that the SVG stands in.
+    # The root sets the font once. A <style> would apply to the whole page around the SVG.
     svg = re.sub(r"<style.*?</style>|\s*<defs>\s*<style.*?</style>\s*</defs>", "", svg, flags=re.S)
     svg = re.sub(r"font-family: 'DejaVu Sans'[^;\"]*; ?", "", svg)
     svg = re.sub(r' transform="rotate\(-?0 [^"]*"', "", svg)
@@ -80,7 +76,7 @@ def _settle(svg: str, alt: str, width: float, height: float) -> str:
 
 
 def _short_ids(svg: str) -> str:
-    """Drop the ids that nothing refers to and number the others in order."""
+    """Drop unused ids and number the other ids in order."""
     defines, refers = r'\s+id="([^"]*)"', r'(url\(#|href="#)([^)"]+)'
     used = {name for _, name in re.findall(refers, svg)}
     names = dict.fromkeys(name for name in re.findall(defines, svg) if name in used)
@@ -89,6 +85,6 @@ def _short_ids(svg: str) -> str:
     return re.sub(refers, lambda reference: reference[1] + short[reference[2]], svg)
 
 
-def _round(found: re.Match[str]) -> str:
-    """A number to two decimals; the factors of a matrix or scale as they are."""
-    return found[1] or f"{round(float(found[2]), 2) + 0:g}"
+def _round(match: re.Match[str]) -> str:
+    """Round a number to two decimals; leave the factors of a matrix or scale unchanged."""
+    return match[1] or f"{round(float(match[2]), 2) + 0:g}"

@@ -1,4 +1,4 @@
-"""An angle formed with few significant bits, and what the errors do: plots of measured numbers.
+"""Show an angle formed with few significant bits, and the errors of measured tables.
 
 Chapter "How exact must it be?". With rd(x) the number of p significant bits that is nearest to x,
 
@@ -15,12 +15,12 @@ from rope.book.figures import Picture, chart, picture, subplots
 from rope.book.figures.style import BLUE, INK, OCHRE, SKY, VERMILION
 
 DIM, BASE = 128, 10000.0
-BIG = 1.5 * 2.0**52  # adding it to a float64 and taking it away rounds to a whole number
+BIG = 1.5 * 2.0**52  # adding it to a float64 and subtracting it again rounds to a whole number
 EXTENT = 1.3
 
 
 def rounded_angle() -> Any:
-    """The unit vector at the true angle and at the rounded one; sliders for m, p and the plane."""
+    """Show the unit vector at the true and the rounded angle, with sliders for m, p and j."""
     parameters = (
         chart.slider("power", 0, 20, 0.01, 10.01, "position, power of two"),
         chart.slider("bits", 6, 32, 1, 8, "significant bits"),
@@ -35,11 +35,12 @@ def rounded_angle() -> Any:
         chart.derived("error", "product_near - angle"),
     )
     true, rounded = ((f"cos({angle})", f"sin({angle})") for angle in ("angle", "product_near"))
-    circle = alt.layer(
+    circle = chart.square(
         chart.plane(EXTENT),
         chart.arrow(*true, BLUE, extent=EXTENT, label="true", width=4),
         chart.arrow(*rounded, VERMILION, extent=EXTENT, dash=(6, 3), label="rounded"),
-    ).properties(width=300, height=300)
+        size=300,
+    )
     known = "bits == 8 ? ' (bfloat16)' : bits == 11 ? ' (float16, TF32)' : bits == 24 ? "
     lines = (
         f"'position ' + format(m, ',') + ', ' + bits + ' bits' + ({known} ' (float32)' : '')",
@@ -47,12 +48,10 @@ def rounded_angle() -> Any:
         "'cosine ' + format(cos(angle), '.4f') + ', rounded ' + format(cos(product_near), '.4f')",
         "'angle off by ' + format(abs(error), '.1e')",
     )
-    words = alt.layer(
-        *(chart.reading(line, y=12 + 24 * row, size=15) for row, line in enumerate(lines))
-    ).properties(width=300, height=96)
+    words = chart.readings(lines, size=15, y=12, step=24, width=300, height=96)
     return chart.finish(
         alt.vconcat(words, circle, spacing=8).add_params(*parameters),
-        alt_text="A unit circle with two arrows from its centre: one at the true angle, position "
+        alt_text="A unit circle with two arrows from its center: one at the true angle, position "
         "times theta, and a dashed one at the angle that a number format with few significant bits "
         "makes of it. At small positions they coincide. With each doubling of the position "
         "the angle between them doubles; each further bit halves its bound.",
@@ -60,17 +59,15 @@ def rounded_angle() -> Any:
 
 
 def _nearest(name: str) -> tuple[alt.Parameter, alt.Parameter]:
-    """The spacing of numbers with `bits` significant bits at a positive number, and the nearest.
-
-    The logarithm of a power of two may fall short of a whole number by its last bit.
-    """
+    """Return the spacing of numbers with `bits` significant bits, and the nearest such number."""
+    # Without the 1e-12, the logarithm of a power of two may be just below a whole number.
     spacing = f"pow(2, floor(log({name})/LN2 + 1e-12) - bits + 1)"
     rounded = f"({name}/{name}_step + {BIG:.0f} - {BIG:.0f})*{name}_step"
     return chart.derived(f"{name}_step", spacing), chart.derived(f"{name}_near", rounded)
 
 
 def error_by_position(positions: Sequence[int], errors: Mapping[str, Sequence[float]]) -> Picture:
-    """Each library's largest error of a cosine against the position, both logarithmic."""
+    """Plot each library's largest error of a cosine against the position, both logarithmic."""
     figure, ax = subplots(height=4.2)
     for name, values in errors.items():
         ax.plot(positions, values, label=name)
@@ -92,9 +89,9 @@ def error_by_position(positions: Sequence[int], errors: Mapping[str, Sequence[fl
 
 
 def angles_lost(drift: Sequence[float], longest: int) -> Picture:
-    """Each plane as a bar, coloured by how far its angle is off, against the position.
+    """Draw each plane as a bar, colored by the error of its angle, against the position.
 
-    drift: by how many radians a position each plane errs; longest: the last position.
+    drift: each plane's error in radians per position; longest: the last position.
     """
     figure, ax = subplots(height=4.8)
     bounds = {
@@ -103,10 +100,10 @@ def angles_lost(drift: Sequence[float], longest: int) -> Picture:
         "half a turn": (pi, VERMILION),
     }
     counts = []
-    for words, (bound, colour) in bounds.items():
+    for words, (bound, color) in bounds.items():
         starts = {j: bound / off for j, off in enumerate(drift) if off * longest > bound}
         widths = [longest - start for start in starts.values()]
-        ax.barh([*starts], widths, 1.0, [*starts.values()], color=colour, label=f"over {words}")
+        ax.barh([*starts], widths, 1.0, [*starts.values()], color=color, label=f"over {words}")
         counts.append(f"{len(starts)} by more than {words}")
     ax.set_xscale("log", base=2)
     ax.set(xlim=(16, longest), ylim=(len(drift) - 0.5, -0.5))
@@ -117,7 +114,7 @@ def angles_lost(drift: Sequence[float], longest: int) -> Picture:
         figure,
         alt="A bar for each plane, plane 0 on top, against the position, from 16 to "
         f"{longest:,}. A bar begins where the plane's angle is off by more than 1/20 radian, and "
-        "changes its colour at 1/2 radian and at half a turn. The lower the frequency, the later "
+        "changes its color at 1/2 radian and at half a turn. The lower the frequency, the later "
         f"most bars begin, with a ragged edge. At {longest:,}, of {len(drift)} planes "
         f"{', '.join(counts)}.",
     )

@@ -1,11 +1,11 @@
-"""Does a score decay with distance? The planes' cosines, their mean, and the RoFormer bound.
+"""Show whether a score decays with distance: the planes' cosines, their mean, the RoFormer bound.
 
 Chapter "Properties". At distance m, with theta_j = b^(-2j/d) and C_j the sum of e^{i m theta_l}
 over l < j,
 
     mean(m) = (2/d) sum_j cos(m theta_j),     bound(m) = (2/d) sum_j |C_j|, j = 1 ... d/2.
 
-And what attention costs against the length.
+The last figure plots the cost of attention against the length.
 """
 
 import math
@@ -15,23 +15,23 @@ from typing import Any
 import altair as alt
 import torch
 
-from rope.book.figures import Picture, chart, picture, subplots
+from rope.book.figures import Picture, chart, panels, picture, shapes, subplots
 from rope.book.figures.seeds import label, look
 from rope.book.figures.style import BLUE, DASHES, GRID, INK, MUTED, VERMILION
 from rope.frequencies import inverse_frequencies, rotary_tables
 
 PLANES, STEPS, DECADES = 64, 180, 5
 LENGTH, BASES = 4096, (10_000.0, 500_000.0, 1_000_000.0)  # of the wavelengths
-SHOWN, LOWEST = (40, 50, 63), 14  # planes whose cosine is drawn; those that only fall in LENGTH
+SHOWN, LOWEST = (40, 50, 63), 14  # planes whose cosine is drawn; planes that only fall in LENGTH
 
 
 def decay_chart() -> Any:
-    """Both curves against the distance, with sliders for the base, d, and one distance to read."""
+    """Show both curves against the distance, with sliders for the base, d and a distance."""
     grid = alt.Chart(alt.sequence(0, STEPS * PLANES, as_="k"))
     rows = _mean_over_planes(grid, f"floor(pow(10, {DECADES}*floor(datum.k/{PLANES})/{STEPS}))")
     names: list[Any] = ["mean", "bound"]
     legend = alt.Legend(orient="top", title=None, symbolType="stroke", symbolSize=400)
-    colours = alt.Scale(domain=names, range=[BLUE, VERMILION])
+    colors = alt.Scale(domain=names, range=[BLUE, VERMILION])
     dashes = alt.Scale(domain=names, range=[list(dash) for dash in DASHES[:2]])
     ticks = alt.Axis(values=[10**power for power in range(DECADES + 1)], grid=False)
     log, title = alt.Scale(type="log"), "distance δ (log scale)"
@@ -39,15 +39,15 @@ def decay_chart() -> Any:
     curves = folded.mark_line(strokeWidth=2).encode(
         x=alt.X("m:Q", scale=log, title=title, axis=ticks),
         y=alt.Y("value:Q", title=None, scale=alt.Scale(domain=[-0.4, 1])),
-        color=alt.Color("curve:N", scale=colours, legend=legend),
+        color=alt.Color("curve:N", scale=colors, legend=legend),
         strokeDash=alt.StrokeDash("curve:N", scale=dashes, legend=legend),
     )
     zero = alt.Chart(chart.data(value=[0])).mark_rule(color=MUTED).encode(y="value:Q")
     here = _mean_over_planes(alt.Chart(alt.sequence(0, PLANES, as_="k")), "distance")
     rule = chart.one(m="distance").mark_rule(color=GRID, strokeWidth=1.5).encode(x="m:Q")
     dot = here.mark_point(filled=True, size=80, color=BLUE, opacity=1)
-    said = "'mean at ' + format(distance, ',') + ': ' + format(datum.mean, '.3f')"
-    words = chart.reading(said, x=296, y=14, size=15, of=here, align="right")
+    expression = "'mean at ' + format(distance, ',') + ': ' + format(datum.mean, '.3f')"
+    words = chart.reading(expression, x=296, y=14, size=15, of=here, align="right")
     whole = alt.layer(zero, rule, curves, dot.encode(x="m:Q", y="mean:Q"), words)
     return chart.finish(
         whole.properties(width=300, height=260).add_params(
@@ -57,14 +57,14 @@ def decay_chart() -> Any:
         ),
         alt_text="Two curves against the distance on a logarithmic axis. The mean over planes "
         "falls from 1 along a nearly straight line with many wiggles and then oscillates around "
-        "zero. The bound, divided by its value at distance 0, falls too, with wiggles of its "
-        "own, and stays positive. A larger base moves both curves to the right; a smaller "
+        "zero. The bound, divided by its value at distance 0, falls too, with its own wiggles, "
+        "and stays positive. A larger base moves both curves to the right; a smaller "
         "head width makes the wiggles larger.",
     )
 
 
 def _mean_over_planes(rows: alt.Chart, m: str) -> alt.Chart:
-    """Columns m, mean and bound (divided by its value at 0) from rows numbered k."""
+    """Return columns m, mean and bound (divided by its value at 0) for rows numbered k."""
     rotated = (
         rows.transform_calculate(m=m, j=f"datum.k%{PLANES}")
         .transform_filter("datum.j < d/2")
@@ -82,7 +82,7 @@ def _mean_over_planes(rows: alt.Chart, m: str) -> alt.Chart:
 
 
 def falling() -> Picture:
-    """cos(m theta_j) of three planes, and the mean of all, within one context."""
+    """Plot cos(m theta_j) of three planes, and the mean of all planes, within one context."""
     distances = torch.arange(0, LENGTH, 8)
     cos, _ = rotary_tables(distances, inverse_frequencies(2 * PLANES), dtype=torch.float64)
     figure, ax = subplots(height=3.3)
@@ -103,7 +103,7 @@ def falling() -> Picture:
 
 
 def wavelengths() -> Picture:
-    """The wavelength of each plane for three bases, and those that a length completes."""
+    """Plot the wavelength of each plane for three bases, and a length as a dotted line."""
     figure, ax = subplots(height=3.1)
     for base in BASES:
         waves = 2 * torch.pi / inverse_frequencies(2 * PLANES, base)
@@ -123,16 +123,16 @@ def wavelengths() -> Picture:
 def cost_against_length(
     lengths: Sequence[int], costs: Mapping[str, Mapping[str, Sequence[float | None]]]
 ) -> Picture:
-    """What attention costs against the sequence length, both logarithmic: one panel a quantity.
+    """Plot the cost of attention against the length, both logarithmic, one panel per quantity.
 
-    costs: by the words for the quantity with its unit ("seconds"), then by name; one value a
-    length, None where none was measured.
+    costs: by the quantity's unit ("seconds"), then by name; one value per length, None if none
+    was measured.
     """
     names = list(dict.fromkeys(name for lines in costs.values() for name in lines))
     height = 0.8 + 2.1 * len(costs) + 0.1 * len(names)
-    figure, _ = subplots(len(costs), 1, height=height, sharex=True)
+    figure, items = panels(costs, height=height, sharex=True)
     growths = []
-    for ax, (title, lines) in zip(figure.axes, costs.items(), strict=True):
+    for ax, title, lines in items:
         for name, values in lines.items():
             known = [pair for pair in zip(lengths, values, strict=True) if pair[1]]
             x, y = zip(*known, strict=True)
@@ -141,8 +141,7 @@ def cost_against_length(
             ends = f"{y[0]:.2g} at {x[0]:,}, {y[-1]:.2g} at {x[-1]:,}, at the end growing"
             growths.append(f"{title} of {label(name)}: {ends} as S to the power {power:.1f}")
         ax.set(xscale="log", yscale="log", ylabel=title)
-    ax.set_xticks(lengths, [f"{length:,}" for length in lengths], rotation=45)
-    ax.minorticks_off()
+    shapes.x_ticks(ax, lengths, rotation=45)
     ax.set_xlabel("sequence length $S$")
     figure.legend(*ax.get_legend_handles_labels(), loc="outside upper left", ncols=2)
     return picture(figure, alt=f"Costs against the sequence length. {'; '.join(growths)}.")

@@ -1,7 +1,7 @@
-"""Decoding with a cache, padded rows, and documents packed into one row.
+"""Show decoding with a cache, padded rows, and documents packed into one row.
 
-Chapter "Rotary attention". A key is rotated once, to its own position; a rotary score sees the
-distance n - m and nothing else of the positions.
+Chapter "Rotary attention". A key is rotated once, to its own position; a rotary score depends on
+the positions only through n - m.
 """
 
 from collections.abc import Sequence
@@ -9,10 +9,9 @@ from itertools import accumulate
 from typing import Any
 
 import altair as alt
-from matplotlib.patches import Rectangle
 from torch import Tensor
 
-from rope.attention import packed_mask, packed_position_ids, segment_ids
+from rope.attention import packed_position_ids, segment_ids
 from rope.book.figures import Picture, chart, picture, shapes, subplots
 from rope.book.figures.style import BLUE, GRID, INK, MUTED, VERMILION
 
@@ -21,7 +20,7 @@ THETA = 0.35
 
 
 def decoding() -> Any:
-    """Keys that stay as they were stored, and a query that turns with each new token."""
+    """Show keys that stay as they were stored, and a query that turns with each new token."""
     rows = alt.Chart(chart.data(n=range(TOKENS))).transform_filter("datum.n < tokens")
     step = chart.slider("tokens", 1, TOKENS, 1, 4, "tokens decoded")
     return chart.finish(
@@ -36,7 +35,7 @@ def decoding() -> Any:
 
 
 def _circle(rows: alt.Chart) -> alt.LayerChart:
-    """A numbered spoke for each key, and the newest token's query."""
+    """Draw a numbered spoke for each key, and the newest token's query."""
     xy = chart.coordinates(1.3)
     placed = rows.transform_calculate(
         x=f"cos(datum.n*{THETA:g})", y=f"sin(datum.n*{THETA:g})", weight="datum.n == tokens - 1"
@@ -47,13 +46,14 @@ def _circle(rows: alt.Chart) -> alt.LayerChart:
         x=f"1.13*cos(datum.n*{THETA:g})", y=f"1.13*sin(datum.n*{THETA:g})"
     )
     angle = f"(tokens - 1)*{THETA:g}"
-    return alt.layer(
+    return chart.square(
         chart.plane(1.3),
         spokes.encode(**xy, x2="x0:Q", y2="y0:Q"),
         dots.encode(**xy),
         beyond.mark_text(fontSize=12, color=INK).encode(**xy, text="n:Q"),
         chart.arrow(f"0.8*cos({angle})", f"0.8*sin({angle})", VERMILION, extent=1.3, width=4),
-    ).properties(width=300, height=300)
+        size=300,
+    )
 
 
 def _scores(rows: alt.Chart) -> alt.LayerChart:
@@ -69,51 +69,52 @@ def _scores(rows: alt.Chart) -> alt.LayerChart:
 
 
 def padded_picture(positions: Tensor, mask: Tensor) -> Picture:
-    """The slots of a padded batch with the position in each, and below them who may attend.
+    """Draw the slots of a padded batch with the position in each, and below them the mask.
 
-    positions: integers `[B, T]`, -1 for padding; the last column is that of the next token, framed.
-    mask: bool `[B, T, T]`.
+    positions: integers `[B, T]`, -1 for padding; the last column belongs to the next token and
+    gets a frame. mask: bool `[B, T, T]`.
     """
     rows, size = positions.shape
     figure, axes = subplots(1, rows, height=3.4, squeeze=False)
-    said = []
-    for row, (ax, places, seen) in enumerate(zip(axes[0], positions.tolist(), mask, strict=True)):
+    frame: dict[str, Any] = {"fill": False, "clip_on": False}
+    summaries = []
+    for row, (ax, places, open_) in enumerate(zip(axes[0], positions.tolist(), mask, strict=True)):
         ax.set(xlim=(0, size), ylim=(size, -1.6), aspect="equal", title=f"row {row}: slots")
         ax.grid(False)
         ax.spines[:].set_visible(False)
         for slot, place in enumerate(places):
-            ax.text(slot + 0.5, -0.95, f"{place}".replace("-", "−"), **shapes.CENTRED)
-        frame: dict[str, Any] = {"fill": False, "clip_on": False}
-        ax.add_patch(Rectangle((0, -1.5), size - 1, 1, edgecolor=MUTED, **frame))
-        ax.add_patch(Rectangle((size - 1, -1.5), 1, 1, edgecolor=VERMILION, lw=2, **frame))
-        for m, n in seen.nonzero().tolist():
-            ax.add_patch(Rectangle((n, m), 1, 1, facecolor=BLUE, alpha=0.4, edgecolor=GRID))
-        ax.add_patch(Rectangle((0, 0), size, size, fill=False, edgecolor=GRID))
+            ax.text(slot + 0.5, -0.95, f"{place}".replace("-", "−"), **shapes.CENTERED)
+        shapes.box(ax, 0, -1.5, size - 1, edgecolor=MUTED, **frame)
+        shapes.box(ax, size - 1, -1.5, edgecolor=VERMILION, lw=2, **frame)
+        for m, n in open_.nonzero().tolist():
+            shapes.box(ax, n, m, facecolor=BLUE, alpha=0.4, edgecolor=GRID)
+        shapes.box(ax, 0, 0, size, size, fill=False, edgecolor=GRID)
         ax.xaxis.tick_top()
-        ax.set_xticks([slot + 0.5 for slot in range(size)], range(size))
-        ax.set_yticks([slot + 0.5 for slot in range(size)], range(size))
+        for axis in (ax.xaxis, ax.yaxis):
+            axis.set_ticks([slot + 0.5 for slot in range(size)], range(size))
         ax.tick_params(length=0)
-        blind = int((~seen.any(dim=1)).sum())
-        said.append(
+        blind = int((~open_.any(dim=1)).sum())
+        summaries.append(
             f"Row {row}: slots 0 to {size - 1} hold positions {', '.join(map(str, places))}, the "
-            f"last one the next token's. In its mask {int(seen.sum())} of {size**2} cells are "
+            f"last one the next token's. In its mask {int(open_.sum())} of {size**2} cells are "
             f"open; the lines of {blind} slots are empty."
         )
     axes[0, 0].set(ylabel="slot of the query")
-    return picture(figure, alt=" ".join(said))
+    return picture(figure, alt=" ".join(summaries))
 
 
 def packed_picture(lengths: Sequence[int]) -> Picture:
-    """The mask of packed documents, with the distance m - n written into each open cell."""
-    mask = packed_mask(segment_ids(lengths))
+    """Draw the mask of packed documents, with the distance m - n in each open cell."""
+    segments = segment_ids(lengths)
+    mask = (segments[:, None] == segments).tril()
     positions = packed_position_ids(lengths).tolist()
     size = len(positions)
     figure, ax = subplots(height=5.0)
     ax.set(xlim=(0, size), ylim=(size, 0), aspect="equal")
     ax.grid(False)
     for m, n in mask.nonzero().tolist():
-        ax.add_patch(Rectangle((n, m), 1, 1, facecolor=BLUE, alpha=0.22, linewidth=0))
-        ax.text(n + 0.5, m + 0.55, positions[m] - positions[n], **shapes.CENTRED)
+        shapes.box(ax, n, m, facecolor=BLUE, alpha=0.22, linewidth=0)
+        ax.text(n + 0.5, m + 0.55, positions[m] - positions[n], **shapes.CENTERED)
     for edge in accumulate(lengths[:-1]):
         ax.axhline(edge, color=GRID, linewidth=1.2)
         ax.axvline(edge, color=GRID, linewidth=1.2)
@@ -124,7 +125,7 @@ def packed_picture(lengths: Sequence[int]) -> Picture:
     ax.set(ylabel="position of the query, within its document")
     return picture(
         figure,
-        alt=f"A square of {size} queries by {size} keys. {len(lengths)} triangles stand on the "
-        "diagonal, one a document; each cell of a triangle holds the distance from query to key, "
+        alt=f"A square of {size} queries by {size} keys. {len(lengths)} triangles lie along the "
+        "diagonal, one per document; each cell of a triangle holds the distance from query to key, "
         "0 on the diagonal and growing to the left. All cells between documents are empty.",
     )

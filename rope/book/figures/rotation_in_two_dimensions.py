@@ -1,8 +1,8 @@
-"""Figures of "Rotation in two dimensions": what a relative score looks like, and its sign.
+"""Show what a relative score looks like, and its sign: chapter "Rotation in two dimensions".
 
-A score is relative when s_mn depends on the offset n - m alone: constant along the diagonals of
-its table. With the rotation, s_mn = q^T R_{n-m} k = |q| |k| cos((n - m) theta + phi), where phi is
-the angle from q to k.
+A score is relative when s_mn depends only on the offset n - m: it is constant along the diagonals
+of its table. With the rotation, s_mn = q^T R_{n-m} k = |q| |k| cos((n - m) theta + phi), where phi
+is the angle from q to k.
 """
 
 import math
@@ -12,7 +12,7 @@ import altair as alt
 import numpy as np
 from numpy.typing import NDArray
 
-from rope.book.figures import Picture, chart, picture, shapes, subplots
+from rope.book.figures import Picture, chart, panels, picture, shapes, subplots
 from rope.book.figures.style import BLUE, GRID, INK, MUTED, VERMILION
 from rope.reference import rotation_matrix, score
 
@@ -25,79 +25,69 @@ SEEN_THETA, LEAD = 0.4, 2  # radians per position; the second curve's phi, in po
 
 
 def score_tables(added: NDArray[Any], rotated: NDArray[Any]) -> Picture:
-    """Two tables of scores as maps over query m and key n: positions added, and rotated.
+    """Draw two tables of scores as maps over query m and key n.
 
-    added: scores `[N, N]` of one word with itself, position vectors added to it; rotated: those of
-    the same word, rotated. N at most 24 keeps the picture small.
+    added: scores `[N, N]` of one word with itself, position vectors added to it; rotated: scores
+    of the same word, rotated. N of at most 24 keeps the picture small.
     """
-    figure, axes = subplots(1, 2, height=3.1, sharey=True)
     tables = {"position added": added, "position rotated": rotated}
-    for ax, (title, table) in zip(axes, tables.items(), strict=True):
-        shapes.signed_map(ax, table.round(9), title)  # no last digit decides between two colours
+    figure, items = panels(tables, columns=2, height=3.1, sharey=True)
+    for ax, title, table in items:
+        shapes.signed_map(ax, table.round(9), title)  # no last digit decides between two colors
         ax.set(xlabel="key $n$", xticks=range(0, len(table), 3), yticks=range(0, len(table), 3))
-    axes[0].set_ylabel("query $m$")
-    axes[0].invert_yaxis()
+    figure.axes[0].set_ylabel("query $m$")
+    figure.axes[0].invert_yaxis()
     return picture(
         figure,
         alt="Two square maps of scores over query and key. With position vectors added, the map "
-        "has one dark patch, and the colours change along most diagonals. With rotated vectors, "
-        "the map is made of diagonal stripes: each diagonal has one colour.",
+        "has one dark patch, and the colors change along most diagonals. With rotated vectors, "
+        "the map is made of diagonal stripes: each diagonal has one color.",
     )
 
 
 def turning_pair(*, autoplay: bool = False) -> Any:
-    """The book's opening figure: q and k turn with their positions, and their score stands still.
+    """Show q and k turning with their positions while their score stands still.
 
-    Sliders set m, n and a shift of both. autoplay: whether the page starts shifting by itself.
+    Sliders set m, n and a shift of both. autoplay: whether the page starts to shift by itself.
     """
-    labels = {"m": "query position m", "n": "key position n", "shift": "shift both by"}
-    values = {"m": 2, "n": 8, "shift": 0}
-    sliders = [chart.slider(key, 0, LAST, 1, values[key], labels[key]) for key in labels]
-    # The score is formed in the chart from the rotated vectors, not from the difference.
-    formulas = [
-        *_rotated("q", Q, f"(m + shift)*{THETA:g}"),
-        *_rotated("k", K, f"(n + shift)*{THETA:g}"),
-        chart.derived("dot", "q_x*k_x + q_y*k_y"),
+    # The score is computed from the rotated vectors, not from the difference.
+    parameters = [
+        chart.slider("m", 0, LAST, 1, 2, "query position m"),
+        chart.slider("n", 0, LAST, 1, 8, "key position n"),
+        chart.slider("shift", 0, LAST, 1, 0, "shift both by"),
     ]
-    play = {"signal": "shift", "min": 0, "max": LAST, "step": 0.05, "seconds": 16}
-    return chart.finish(
-        alt.hconcat(_pair(), _curve(), spacing=36).add_params(*sliders, *formulas),
-        alt_text="Left: a query arrow q and a key arrow k in the plane, each turned "
-        "counter-clockwise from its dashed starting place by its position times theta. Right: "
-        "their dot product, the score, drawn as a cosine of n minus m, with a dot at the present "
-        "value. Moving one position moves the dot along the curve. Shifting both positions "
-        "turns both arrows together, and the score and the dot stay where they are.",
-        play=play | {"autoplay": autoplay},
-    )
-
-
-def _rotated(name: str, vector: tuple[float, float], angle: str) -> list[alt.Parameter]:
-    """The two coordinates of a vector rotated by a Vega expression."""
-    x, y = vector
-    return [
-        chart.derived(f"{name}_x", f"{x:g}*cos({angle}) - {y:g}*sin({angle})"),
-        chart.derived(f"{name}_y", f"{x:g}*sin({angle}) + {y:g}*cos({angle})"),
-    ]
-
-
-def _pair() -> alt.LayerChart:
-    """Both arrows, dashed where they started, and the angle between them."""
-    extent = 1.12
-    start = "atan2(q_y, q_x)"
+    for name, (x, y), position in (("q", Q, "m"), ("k", K, "n")):
+        angle = f"({position} + shift)*{THETA:g}"
+        parameters += [
+            chart.derived(f"{name}_x", f"{x:g}*cos({angle}) - {y:g}*sin({angle})"),
+            chart.derived(f"{name}_y", f"{x:g}*sin({angle}) + {y:g}*cos({angle})"),
+        ]
+    parameters.append(chart.derived("dot", "q_x*k_x + q_y*k_y"))
+    extent, start = 1.12, "atan2(q_y, q_x)"
     between = "atan2(q_x*k_y - q_y*k_x, q_x*k_x + q_y*k_y)"
     ghost: dict[str, Any] = {"extent": extent, "dash": (4, 4), "width": 1.5, "opacity": 0.75}
-    return alt.layer(
+    pair = chart.square(
         chart.plane(extent),
         chart.arrow(f"{Q[0]:g}", f"{Q[1]:g}", BLUE, **ghost),
         chart.arrow(f"{K[0]:g}", f"{K[1]:g}", VERMILION, **ghost),
         chart.arc(start, f"{start} + {between}", extent=extent, radius="0.3"),
         chart.arrow("q_x", "q_y", BLUE, extent=extent, label="q", width=4),
         chart.arrow("k_x", "k_y", VERMILION, extent=extent, label="k", width=4),
-    ).properties(width=chart.SIZE, height=chart.SIZE)
+    )
+    play = {"signal": "shift", "min": 0, "max": LAST, "step": 0.05, "seconds": 16}
+    return chart.finish(
+        alt.hconcat(pair, _curve(), spacing=36).add_params(*parameters),
+        alt_text="Left: a query arrow q and a key arrow k in the plane, each turned "
+        "counter-clockwise from its dashed starting place by its position times theta. Right: "
+        "their dot product, the score, drawn as a cosine of n minus m, with a dot at the current "
+        "value. Moving one position moves the dot along the curve. Shifting both positions "
+        "turns both arrows together, and the score and the dot stay where they are.",
+        play=play | {"autoplay": autoplay},
+    )
 
 
 def _curve() -> alt.VConcatChart:
-    """The score against n - m from the package's definition, and the present point on it."""
+    """Draw the score against n - m from the package's definition, and the current point on it."""
     distance = range(-LAST, LAST + 1)
     x = chart.x("distance:Q", "n − m", [-LAST, LAST], values=[-32, -16, 0, 16, 32], grid=False)
     y = chart.y("score:Q", "score", [-1, 1], values=[-1, 0, 1])
@@ -119,12 +109,12 @@ def _curve() -> alt.VConcatChart:
 
 
 def _scores(q: Any, k: Any, offsets: range, theta: float) -> list[float]:
-    """Scores by offset; positions count from zero, so the later token carries the offset."""
+    """Return scores by offset; positions count from 0, so the later token carries the offset."""
     return [score(np.array(q), np.array(k), max(-t, 0), max(t, 0), [theta]) for t in offsets]
 
 
 def seen_from_the_query() -> Picture:
-    """Above, the keys R_{n-m} k that a query meets at offsets n - m; below, their scores."""
+    """Draw the keys R_{n-m} k that a query meets at offsets n - m, and below them their scores."""
     figure, (plane, curve) = subplots(2, 1, height=5.2, height_ratios=(1.1, 1))
     for offset in OFFSETS:
         x, y = rotation_matrix(offset, [SEEN_THETA]) @ (0.0, LENGTH)
@@ -136,8 +126,8 @@ def seen_from_the_query() -> Picture:
         side = "left" if x > 0.1 else "right" if x < -0.1 else "center"
         plane.text(*at, name, ha=side, va="center")
     shapes.arrow(plane, (0, 0), (0.0, 1.0), BLUE)
-    plane.text(1.0, -0.12, "earlier: clockwise", **shapes.CENTRED)
-    plane.text(-1.0, -0.12, "later: counter-clockwise", **shapes.CENTRED)
+    plane.text(1.0, -0.12, "earlier: clockwise", **shapes.CENTERED)
+    plane.text(-1.0, -0.12, "later: counter-clockwise", **shapes.CENTERED)
     plane.set(xlim=(-1.75, 1.75), ylim=(-0.25, 1.3), aspect="equal")
     plane.axis("off")
 

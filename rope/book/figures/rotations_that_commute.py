@@ -1,4 +1,4 @@
-"""The figure of "Rotations that commute": what a score sees besides the displacement."""
+"""Show what a score sees besides the displacement: chapter "Rotations that commute"."""
 
 from collections.abc import Sequence
 
@@ -7,14 +7,11 @@ from rope.book.figures.style import BLUE, VERMILION
 
 
 def one_displacement(free: Sequence[float], commuting: Sequence[float]) -> Picture:
-    """The score of one displacement from row 0 and column 0, 1, ..., for two encodings."""
+    """Plot the score of one displacement from row 0 and column 0, 1, ... for two encodings."""
     figure, ax = subplots(height=3.0)
-    lines = {
-        "generators that commute": (commuting, {"color": BLUE, "marker": "o"}),
-        "free generators": (free, {"color": VERMILION, "marker": "s", "linestyle": "--"}),
-    }
-    for label, (scores, style) in lines.items():
-        ax.plot(range(len(scores)), scores, label=label, markersize=4, **style)
+    steps = range(len(free))
+    ax.plot(steps, commuting, "o-", color=BLUE, label="generators that commute", markersize=4)
+    ax.plot(steps, free, "s--", color=VERMILION, label="free generators", markersize=4)
     ax.set(xlabel="column of the start", ylabel="score")
     figure.legend(*ax.get_legend_handles_labels(), loc="outside upper center", ncols=2)
     return picture(

@@ -1,35 +1,42 @@
-"""Shapes of the static figures that several chapters draw: arrows, arcs, maps, marked places."""
+"""Draw what several static figures share: arrows, arcs, cells, maps, marked places, axis ticks."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from matplotlib.patches import Rectangle
 from numpy.typing import ArrayLike, NDArray
 
 from rope.book.figures.style import INK
 
-CENTRED: dict[str, Any] = {"ha": "center", "va": "center"}
+CENTERED: dict[str, Any] = {"ha": "center", "va": "center"}
 DASHED = (0, (4, 2))
 
 Point = tuple[float, ...]
 
 
-def arrow(ax: Any, start: Point, tip: Point, colour: str, **style: Any) -> None:
-    """An arrow whose ends are the two points; style: `linewidth`, `linestyle`."""
-    whole = {"arrowstyle": "-|>", "color": colour, "shrinkA": 0, "shrinkB": 0}
+def arrow(ax: Any, start: Point, tip: Point, color: str, **style: Any) -> None:
+    """Draw an arrow between two points; style: `linewidth`, `linestyle`."""
+    whole = {"arrowstyle": "-|>", "color": color, "shrinkA": 0, "shrinkB": 0}
     whole |= {"linewidth": 2.2, "mutation_scale": 13} | style
     ax.annotate("", xy=tip, xytext=start, arrowprops=whole)
 
 
 def arc(
-    centre: Point, radii: Point, start: float, end: float, steps: int = 40
+    center: Point, radii: Point, start: float, end: float, steps: int = 40
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """The coordinates x and y of points on an ellipse between two angles, for `ax.plot`."""
+    """Return the coordinates x and y of points on an ellipse between two angles, for `ax.plot`."""
     angles = np.linspace(start, end, steps + 1)
-    return centre[0] + radii[0] * np.cos(angles), centre[1] + radii[1] * np.sin(angles)
+    return center[0] + radii[0] * np.cos(angles), center[1] + radii[1] * np.sin(angles)
+
+
+def box(ax: Any, x: float, y: float, width: float = 1, height: float = 1, **style: Any) -> None:
+    """Draw a rectangle with one corner at (x, y); style: of Matplotlib's `Rectangle`."""
+    ax.add_patch(Rectangle((x, y), width, height, **style))
 
 
 def signed_map(ax: Any, table: ArrayLike, title: str) -> None:
-    """Numbers of either sign as a map whose cells are centred on their indices; white is 0."""
+    """Draw numbers of either sign as a map; each cell is centered on its indices, white is 0."""
     cells = np.asarray(table)
     top = float(abs(cells).max())
     edges = np.arange(len(cells) + 1) - 0.5
@@ -39,6 +46,12 @@ def signed_map(ax: Any, table: ArrayLike, title: str) -> None:
 
 
 def mark(ax: Any, x: float, words: str = "") -> None:
-    """A dotted line at x, with words above the axes."""
+    """Draw a dotted line at x, with words above the axes."""
     ax.axvline(x, color=INK, linestyle=":", linewidth=1)
     ax.text(x, 1.01, words, transform=ax.get_xaxis_transform(), ha="center", va="bottom")
+
+
+def x_ticks(ax: Any, values: Sequence[float], **text: Any) -> None:
+    """Label only these values of a logarithmic x axis, with thousands separators."""
+    ax.set_xticks(values, [f"{value:,.0f}" for value in values], **text)
+    ax.minorticks_off()

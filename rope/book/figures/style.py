@@ -1,13 +1,14 @@
-"""One look for every figure: colours, dashes and sizes, for Matplotlib and Altair alike.
+"""Define one look for every figure: colors, dashes and sizes, for Matplotlib and Altair alike.
 
-The colours follow Okabe and Ito's palette, darkened where needed: each has a contrast of at
-least 3:1 on white and on the dark theme's background. A dash goes with each colour, so that no
-line is told from another by colour alone. `INK`, `MUTED`, `GRID` and `PAPER` are roles, not
-colours: a stored figure is dark ink on opaque paper, legible in any notebook, and the built
-page puts its theme's own colours in their place.
+The colors follow Okabe and Ito's palette, darkened where needed: each has a contrast of at
+least 3:1 on white and on the dark theme's background. Each color comes with a dash, so that no
+reader has to tell two lines apart by color alone. `INK`, `MUTED`, `GRID` and `PAPER` are roles,
+not colors: a stored figure is dark ink on opaque paper, which any notebook can show, and the
+built page replaces these four with its theme's own colors.
 """
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, TypeVar
 
 import matplotlib
 from cycler import cycler
@@ -26,17 +27,18 @@ OCHRE = "#b97f00"
 SKY = "#3d97cc"
 
 Dash = tuple[int, ...]
+Value = TypeVar("Value")
 
-#: Colours in order of use, and the dash (on, off, in points) that goes with each.
-COLOURS = (BLUE, VERMILION, GREEN, PURPLE, OCHRE, SKY)
+#: Colors in order of use, and the dash (on, off, in points) that goes with each color.
+COLORS = (BLUE, VERMILION, GREEN, PURPLE, OCHRE, SKY)
 DASHES: tuple[Dash, ...] = ((1, 0), (6, 2), (2, 2), (8, 2, 2, 2), (4, 4), (8, 2, 2, 2, 2, 2))
 
-#: Width of a page's figure in inches. Ten-point text then stays readable on a narrow phone.
+#: The width of a page's figure in inches. Ten-point text then stays readable on a narrow phone.
 WIDTH = 5.2
 
 
 def line_style(dash: Dash) -> Any:
-    """A dash as Matplotlib's `linestyle`."""
+    """Return a dash as Matplotlib's `linestyle`."""
     return (0, tuple(map(float, dash))) if dash[1] else "-"
 
 
@@ -60,7 +62,7 @@ SETTINGS: dict[Any, Any] = {
     "grid.color": GRID,
     "grid.linewidth": 0.8,
     "lines.linewidth": 2.0,
-    "axes.prop_cycle": cycler(color=COLOURS) + cycler(linestyle=map(line_style, DASHES)),
+    "axes.prop_cycle": cycler(color=COLORS) + cycler(linestyle=map(line_style, DASHES)),
     "legend.frameon": False,
     "figure.constrained_layout.use": True,
 }
@@ -69,11 +71,10 @@ SETTINGS: dict[Any, Any] = {
 def subplots(
     rows: int = 1, columns: int = 1, *, height: float = 3.2, **keywords: Any
 ) -> tuple[Figure, Any]:
-    """A Matplotlib figure in the book's style, and its axes as `Figure.subplots` gives them.
+    """Return a Matplotlib figure in the book's style and its axes, as `Figure.subplots` does.
 
-    The settings hold from here on, for the calls that draw on the axes. The figure is not
-    registered with pyplot, so nothing shows it until `rope.book.figures.picture` makes an SVG of
-    it.
+    The settings stay active for the calls that draw on the axes. The figure is not registered
+    with pyplot, so it stays invisible until `rope.book.figures.picture` turns it into an SVG.
 
     height: in inches; keywords: of `Figure.subplots` (`sharex`, `width_ratios`, `subplot_kw`, ...).
 
@@ -84,3 +85,20 @@ def subplots(
     matplotlib.rcParams.update(SETTINGS)
     figure = Figure(figsize=(WIDTH, height))
     return figure, figure.subplots(rows, columns, **keywords)
+
+
+def panels(
+    items: Mapping[str, Value], *, columns: int = 1, **keywords: Any
+) -> tuple[Figure, list[tuple[Any, str, Value]]]:
+    """Return a figure with one panel per item, and the axes, name and value of each panel.
+
+    columns: panels per row; keywords: of `subplots`.
+
+    >>> figure, items = panels({"sine": [0, 1, 0], "cosine": [1, 0, -1]})
+    >>> [name for axes, name, values in items]
+    ['sine', 'cosine']
+    """
+    figure, axes = subplots(-(-len(items) // columns), columns, squeeze=False, **keywords)
+    return figure, [
+        (ax, name, value) for ax, (name, value) in zip(axes.flat, items.items(), strict=True)
+    ]

@@ -1,4 +1,4 @@
-"""One plane in each layout, which coordinates form one, and what the wrong layout does to a head.
+"""Draw one plane in each layout, the pairs of coordinates, and a head in the wrong layout.
 
 Chapter "Two layouts".
 """
@@ -8,8 +8,8 @@ import math
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from rope.book.figures import Picture, picture, shapes, subplots
-from rope.book.figures.style import BLUE, COLOURS, DASHES, INK, MUTED, line_style
+from rope.book.figures import Picture, panels, picture, shapes
+from rope.book.figures.style import BLUE, COLORS, DASHES, INK, MUTED, line_style
 from rope.frequencies import inverse_frequencies, rotary_tables
 from rope.functional import rotary_embedding
 from rope.layouts import permutation
@@ -19,19 +19,17 @@ BACK = 3  # how many tokens into the past it looks
 
 
 def one_plane() -> Picture:
-    """Plane 0 of (1, 1, 1, 1) at position 1, base 100, on the axes that each layout gives it."""
+    """Draw plane 0 of (1, 1, 1, 1) at position 1, base 100, on the axes of each layout."""
     cos, sin = rotary_tables(2, inverse_frequencies(4, base=100.0), dtype=torch.float64)
     ones, at_one = torch.ones(1, 1, 1, 4, dtype=torch.float64), torch.tensor([1])
-    figure, axes = subplots(1, 2, height=2.9)
-    for ax, (name, pair) in zip(
-        axes, {"interleaved": (0, 1), "half-split": (0, 2)}.items(), strict=True
-    ):
+    figure, items = panels({"interleaved": (0, 1), "half-split": (0, 2)}, columns=2, height=2.9)
+    for ax, name, pair in items:
         after = rotary_embedding(ones, cos, sin, at_one, interleaved=name == "interleaved")
         tip = tuple(after.flatten()[list(pair)].tolist())
         start, end = math.pi / 4, math.atan2(tip[1], tip[0])
         ax.plot(*shapes.arc((0, 0), (0.6, 0.6), start, end), color=INK, linewidth=1.2)
         middle = (start + end) / 2
-        ax.text(0.85 * math.cos(middle), 0.85 * math.sin(middle), r"$\theta_0$", **shapes.CENTRED)
+        ax.text(0.85 * math.cos(middle), 0.85 * math.sin(middle), r"$\theta_0$", **shapes.CENTERED)
         shapes.arrow(ax, (0, 0), (1, 1), MUTED, linestyle=shapes.DASHED)
         shapes.arrow(ax, (0, 0), tip, BLUE)
         ax.set(title=name, xlim=(-0.8, 1.6), ylim=(-0.3, 1.7), aspect="equal")
@@ -46,14 +44,14 @@ def one_plane() -> Picture:
 
 
 def pairing(dim: int) -> Picture:
-    """The coordinates of both layouts in a row each, an arc for each plane."""
-    figure, axes = subplots(2, 1, height=3.6)
+    """Draw one row of coordinates per layout, with an arc for each plane."""
     half = permutation(dim).tolist()
     layouts = {
         "interleaved": [(2 * j, 2 * j + 1) for j in range(dim // 2)],
         "half-split": [(half.index(2 * j), half.index(2 * j + 1)) for j in range(dim // 2)],
     }
-    for ax, (name, pairs) in zip(axes, layouts.items(), strict=True):
+    figure, items = panels(layouts, height=3.6)
+    for ax, name, pairs in items:
         ax.set_axis_off()
         ax.set(xlim=(-0.7, dim - 0.3), ylim=(-0.75, 2.5))
         ax.text(-0.6, 2.15, name, fontsize=11, fontweight="bold")
@@ -61,11 +59,11 @@ def pairing(dim: int) -> Picture:
             middle, reach = (first + second) / 2, (second - first) / 2
             height = 0.55 + 0.22 * reach + (0.16 * j if reach > 1 else 0.0)
             curve = shapes.arc((middle, 0), (reach, height), 0, math.pi)
-            ax.plot(*curve, color=COLOURS[j], linestyle=line_style(DASHES[j]))
-            ax.plot([first, second], [0, 0], linestyle="none", marker="o", color=COLOURS[j])
-            ax.text(middle, height + 0.18, str(j), **shapes.CENTRED)
+            ax.plot(*curve, color=COLORS[j], linestyle=line_style(DASHES[j]))
+            ax.plot([first, second], [0, 0], linestyle="none", marker="o", color=COLORS[j])
+            ax.text(middle, height + 0.18, str(j), **shapes.CENTERED)
         for coordinate in range(dim):
-            ax.text(coordinate, -0.45, str(coordinate), **shapes.CENTRED)
+            ax.text(coordinate, -0.45, str(coordinate), **shapes.CENTERED)
     return picture(
         figure,
         alt=f"Two rows of coordinates 0 to {dim - 1}. Interleaved: arcs join 0 with 1, 2 with 3, "
@@ -74,10 +72,10 @@ def pairing(dim: int) -> Picture:
 
 
 def wrong_layout() -> Picture:
-    """Weights of a head that looks `BACK` tokens into the past, in both layouts.
+    """Draw the weights of a head that looks `BACK` tokens into the past, in both layouts.
 
-    The query is the key rotated back, so that in each plane the score is largest at that offset,
-    and sqrt(dim) times as long, which undoes the softmax's divisor and keeps the weights sharp.
+    The query is the key rotated back, so that in each plane the score is largest at that offset.
+    It is sqrt(dim) times as long, which cancels the softmax's divisor and keeps the weights sharp.
     """
     cos, sin = rotary_tables(SIZE + BACK, inverse_frequencies(DIM), dtype=torch.float64)
     generator = torch.Generator().manual_seed(3)
@@ -86,19 +84,19 @@ def wrong_layout() -> Picture:
     query = rotary_embedding(key, cos, sin, shift, interleaved=True, inverse=True) * DIM**0.5
     ids = torch.arange(SIZE)
     each_key = torch.eye(SIZE, dtype=torch.float64).expand(1, 1, SIZE, SIZE)
-    figure, axes = subplots(1, 2, height=2.9, sharey=True)
     titles = {"its own layout": True, "the other layout": False}
+    figure, items = panels(titles, columns=2, height=2.9, sharey=True)
     places = range(0, SIZE, 5)
-    for ax, (title, interleaved) in zip(axes, titles.items(), strict=True):
+    for ax, title, interleaved in items:
         q, k = (rotary_embedding(t, cos, sin, ids, interleaved=interleaved) for t in (query, key))
         weights = scaled_dot_product_attention(q, k, each_key, is_causal=True)[0, 0]
         ax.pcolormesh(weights.numpy(), cmap="Blues", vmin=0, vmax=1, edgecolors="face")
         ax.set(title=title, xlabel="key position $n$", aspect="equal")
         ax.set_xticks([place + 0.5 for place in places], places)
         ax.grid(False)
-    axes[0].set_ylabel("query position $m$")
-    axes[0].set_yticks([place + 0.5 for place in places], places)
-    axes[0].invert_yaxis()
+    figure.axes[0].set_ylabel("query position $m$")
+    figure.axes[0].set_yticks([place + 0.5 for place in places], places)
+    figure.axes[0].invert_yaxis()
     return picture(
         figure,
         alt=f"Two maps of attention weights, {SIZE} queries by {SIZE} keys. On the left, in its "

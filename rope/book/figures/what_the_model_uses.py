@@ -1,7 +1,7 @@
-"""What a trained model does with its planes, its distances and its base: "What the model uses".
+"""Show what a trained model does with its planes, its distances and its base.
 
-Plane j has the wavelength 2 pi / theta_j positions; plane 0 has the highest frequency. Shapes:
-P planes, L layers, H heads, S tokens or distances.
+Chapter "What the model uses". Plane j has the wavelength 2 pi / theta_j positions; plane 0 has the
+highest frequency. Shapes: P planes, L layers, H heads, S tokens or distances.
 """
 
 import math
@@ -12,50 +12,43 @@ from typing import Any
 import altair as alt
 import numpy as np
 
-from rope.book.figures import Picture, chart, picture, shapes, subplots
-from rope.book.figures.seeds import Runs, look, spread, spreads
+from rope.book.figures import Picture, chart, panels, picture, shapes
+from rope.book.figures.seeds import Runs, look, spread
 from rope.book.figures.style import BLUE, GREEN, MUTED, VERMILION
 
 SIDE = 288  # pixels of a map: 32 cells of 9
-SHOWN = {" ": "·", "\n": "↵", "\t": "⇥"}  # what leaves no mark gets one
-
-Grid = Sequence[Sequence[Sequence[float]]]
+VISIBLE = {" ": "·", "\n": "↵", "\t": "⇥"}  # signs for white space
 
 
-def by_plane(
-    panels: Mapping[str, Sequence[Sequence[float]]], wavelengths: Sequence[float], context: int
-) -> Picture:
-    """What is measured of each plane: one panel each, a dot the mean over seeds.
+def by_plane(quantities: Mapping[str, Runs], wavelengths: Sequence[float], context: int) -> Picture:
+    """Plot what was measured of each plane: one panel per quantity, a dot at the mean over seeds.
 
-    panels: by the words beside the panel, for each seed one number a plane; wavelengths: of the
-    planes, in positions. A bar runs from the least to the greatest seed. A dotted line stands where
-    the wavelength passes the trained length `context`.
+    quantities: by label, for each seed one number per plane; wavelengths: of the planes, in
+    positions. A bar runs from the least to the greatest seed. A dotted line marks where the
+    wavelength passes the trained length `context`.
     """
-    lines = spreads(panels)
     planes = len(wavelengths)
     edge = float(np.interp(math.log(context), np.log(wavelengths), range(planes)))
-    figure, _ = subplots(len(lines), 1, height=1.2 + 1.5 * len(lines), sharex=True)
-    axes = figure.axes
+    figure, items = panels(quantities, height=1.2 + 1.5 * len(quantities), sharex=True)
     looks = cycle(((BLUE, "o"), (VERMILION, "s"), (GREEN, "D")))
     summaries = []
-    for ax, (name, (mean, low, high)), (colour, shape) in zip(
-        axes, lines.items(), looks, strict=False
-    ):
+    for (ax, name, runs), (color, shape) in zip(items, looks, strict=False):
+        mean, low, high = spread(runs)
         bars = np.subtract(mean, low), np.subtract(high, mean)
         marks: dict[str, Any] = {"linestyle": "none", "markersize": 5, "elinewidth": 1.5}
-        ax.errorbar(range(planes), mean, bars, color=colour, fmt=shape, **marks)
+        ax.errorbar(range(planes), mean, bars, color=color, fmt=shape, **marks)
         ax.axhline(0, color=MUTED, linewidth=1)
-        shapes.mark(ax, edge, f"trained length {context:,}" if ax is axes[-1] else "")
+        shapes.mark(ax, edge, f"trained length {context:,}" if ax is items[-1][0] else "")
         ax.set_ylabel(name)
         summaries.append(f"{name}: " + ", ".join(f"{value:.3f}" for value in mean))
     ticks = list(range(0, planes, max(1, planes // 8)))
-    axes[-1].set(xlabel="plane $j$", xticks=ticks)
-    top = axes[0].secondary_xaxis("top")
+    ax.set(xlabel="plane $j$", xticks=ticks)
+    top = items[0][0].secondary_xaxis("top")
     top.set_xticks(ticks[::2], [f"{wavelengths[j]:,.0f}" for j in ticks[::2]])
     top.set_xlabel("wavelength, in positions")
     return picture(
         figure,
-        alt=f"{len(lines)} panels over {planes} planes, highest frequency first; a dot for "
+        alt=f"{len(items)} panels over {planes} planes, highest frequency first; a dot for "
         "the mean over seeds, a bar from the least to the greatest seed. "
         f"Means, {'; '.join(summaries)}. Wavelengths run from {wavelengths[0]:,.1f} to "
         f"{wavelengths[-1]:,.0f} positions; those of the planes from {math.ceil(edge)} on are "
@@ -63,18 +56,16 @@ def by_plane(
     )
 
 
-def drop_by_plane(
-    panels: Mapping[str, tuple[Sequence[float], Runs, Runs]],
-) -> Picture:
-    """Each plane's share of a drop of the mean score, in percent: predictions, and seeds on them.
+def drop_by_plane(drops: Mapping[str, tuple[Sequence[float], Runs, Runs]]) -> Picture:
+    """Plot each plane's share of a drop of the mean score, in percent: predictions and seeds.
 
-    panels: by the words above the panel, the shares with equal norms, and for each seed those with
-    its mean norms, both without phases, and those of its model.
+    drops: by title, the shares with equal norms, and for each seed the shares with its mean
+    norms, both without phases, and the shares of its model.
     """
-    planes = np.arange(len(next(iter(panels.values()))[0]))
-    figure, _ = subplots(len(panels), 1, height=1.1 + 2.2 * len(panels), sharex=True)
+    planes = np.arange(len(next(iter(drops.values()))[0]))
+    figure, items = panels(drops, height=1.1 + 2.2 * len(drops), sharex=True)
     summaries = []
-    for ax, (title, (equal, norms, models)) in zip(figure.axes, panels.items(), strict=True):
+    for ax, title, (equal, norms, models) in items:
         bar: dict[str, Any] = {"color": MUTED, "alpha": 0.35, "width": 0.8}
         ax.bar(planes, equal, label="geometry: equal norms, no phases", **bar)
         dot: dict[str, Any] = {"linestyle": "none", "markeredgewidth": 0}
@@ -90,14 +81,14 @@ def drop_by_plane(
             for name, values in shown.items()
         ]
     ax.lines[0].set_label("their mean norms, no phases (mean)")
-    ax.lines[1].set_label("these models, a dot a seed")
+    ax.lines[1].set_label("these models, one dot per seed")
     ax.set(xlabel="plane $j$", xticks=planes[::2])
     marks, words = ax.get_legend_handles_labels()  # lines come first
     figure.legend([marks[2], *marks[:2]], [words[2], *words[:2]], loc="outside upper left")
     figure.supylabel("share of the drop, %", fontsize=10)
     return picture(
         figure,
-        alt=f"{len(panels)} panels over {len(planes)} planes, highest frequency first: bars for "
+        alt=f"{len(drops)} panels over {len(planes)} planes, highest frequency first: bars for "
         "the share of a drop that geometry predicts, diamonds for that of the models' mean norms "
         "without phases, dots for that of each model. In percent, means over seeds. "
         f"{'; '.join(summaries)}.",
@@ -107,61 +98,58 @@ def drop_by_plane(
 def base_curve(
     bases: Sequence[float], losses: Mapping[str, Sequence[Sequence[float]]], *, bound: float
 ) -> Picture:
-    """A loss against the base, logarithmic: one panel each, a dot a seed, a line through the means.
+    """Plot a loss against the base: one panel per range of positions, a line through the means.
 
-    losses: by the words above the panel ("within the trained length"), for each base its seeds.
-    bound: a base to mark, as the least one that a paper recommends.
+    losses: by title ("within the trained length"), for each base the losses of its seeds.
+    bound: a base to mark, such as the least one that a paper recommends.
     """
-    height = 0.5 + 1.8 * len(losses)
-    figure, _ = subplots(len(losses), 1, height=height, sharex=True)
-    panels, style, summaries = figure.axes, look("rope", ()), []
+    figure, items = panels(losses, height=0.5 + 1.8 * len(losses), sharex=True)
+    style, summaries = look("rope", ()), []
     dots = {"color": style["color"], "linestyle": "none", "alpha": 0.6, "markersize": 5}
-    for ax, (title, groups) in zip(panels, losses.items(), strict=True):
+    for ax, title, groups in items:
         means = [math.fsum(seeds) / len(seeds) for seeds in groups]
         for base, seeds in zip(bases, groups, strict=True):
             ax.plot([base] * len(seeds), seeds, "o", markeredgewidth=0, **dots)
         ax.plot(bases, means, **style)
         ax.set_xscale("log")
-        first = ax is panels[0]
+        first = ax is items[0][0]
         ax.set_title(title, loc="left", fontsize=10, pad=18 if first else 6)
         shapes.mark(ax, bound, f"bound {bound:,.0f}" if first else "")
         at = [f"{mean:.3f} at {base:,.0f}" for base, mean in zip(bases, means, strict=True)]
         summaries.append(f"{title}: {', '.join(at)}")
-    ax.set_xticks(bases, [f"{base:,.0f}" for base in bases])
-    ax.minorticks_off()
+    shapes.x_ticks(ax, bases)
     ax.set_xlabel("base $b$")
     figure.supylabel("validation loss", fontsize=10)
     return picture(
         figure,
-        alt="Validation loss against the base, a dot a seed, a line through the means. "
+        alt="Validation loss against the base, one dot per seed, a line through the means. "
         f"{'; '.join(summaries)}. A dotted line marks the bound, {bound:,.0f}.",
     )
 
 
-def attention_maps(weights: Sequence[Grid], text: str, *, layer: int = 0, head: int = 0) -> Any:
-    """The map of one head over a short text, with sliders for the layer and the head.
+def attention_maps(
+    weights: Sequence[Sequence[Sequence[Sequence[float]]]], text: str, *, layer: int, head: int
+) -> Any:
+    """Show the map of one head over a short text, with sliders for the layer and the head.
 
-    The chart carries the weights as text, two base-36 digits for a thousandth each and nothing
-    above the diagonal; Vega reads the digits of the chosen head.
-
-    weights: `[L][H][S][S]`, rows the queries, zero ahead of them; text: the S characters.
-    layer, head: what it opens on. Raises ValueError for a text that does not fit the weights.
+    weights: `[L][H][S][S]`, rows are queries, zero for later keys; text: S characters.
+    layer, head: what the figure opens on.
     """
     size, layers, heads = len(text), len(weights), len(weights[0])
-    if size != len(weights[0][0]):
-        raise ValueError(
-            f"text has {size} characters for {len(weights[0][0])} rows of weights; it must have "
-            "one a row: pass the stretch that was read"
-        )
-    chosen = f"maps[{heads}*layer + head]"
+    # A map is text: four digits per weight, in thousandths, for the keys up to each query. JSON
+    # numbers would take four times the space.
+    maps = [
+        "".join(f"{1000 * w:04.0f}" for m, row in enumerate(grid) for w in row[: m + 1])
+        for grids in weights
+        for grid in grids
+    ]
+    digits = f"slice(maps[{heads}*layer + head], 4*datum.at, 4*datum.at + 4)"
     cells = (
         alt.Chart(alt.sequence(0, size * size, as_="cell"))
         .transform_calculate(m=f"floor(datum.cell/{size})", n=f"datum.cell % {size}")
         .transform_filter("datum.n <= datum.m")
         .transform_calculate(at="datum.m*(datum.m + 1)/2 + datum.n")
-        .transform_calculate(
-            weight=f"parseInt(slice({chosen}, 2*datum.at, 2*datum.at + 2), 36)/1000"
-        )
+        .transform_calculate(weight=f"parseInt({digits}, 10)/1000")
     )
     reach = cells.transform_calculate(part="datum.weight*(datum.m - datum.n)")
     means = reach.transform_aggregate(part="sum(part)", whole="sum(weight)")
@@ -170,25 +158,24 @@ def attention_maps(weights: Sequence[Grid], text: str, *, layer: int = 0, head: 
         "format(datum.part/datum.whole, '.1f') + ' on average'"
     )
     words = chart.reading(reading, y=10, size=14, of=means).properties(width=SIDE, height=20)
-    shown = [SHOWN.get(character, character) for character in text]
+    visible = [VISIBLE.get(character, character) for character in text]
     return chart.finish(
         alt.vconcat(words, _squares(cells, size), spacing=6).add_params(
             chart.slider("layer", 0, layers - 1, 1, layer, "layer"),
             chart.slider("head", 0, heads - 1, 1, head, "head"),
-            alt.param(name="maps", value=[encode(grid) for grids in weights for grid in grids]),
-            alt.param(name="shown", value=shown),
+            alt.param(name="maps", value=maps),
+            alt.param(name="shown", value=visible),
         ),
         alt_text=f"A triangular map of attention weights over the {size} characters "
-        f"“{''.join(shown)}”: a row for each query, a column for each key up to it, the fuller in "
-        f"colour the more weight. Sliders choose one of {layers} layers and one of {heads} heads. "
-        f"On average over the queries, {_near_and_far(weights)}.",
+        f"“{''.join(visible)}”: one row per query, one column per key up to it, fuller in color "
+        f"for more weight. Sliders choose one of {layers} layers and one of {heads} heads.",
     )
 
 
 def _squares(cells: alt.Chart, size: int) -> alt.Chart:
-    """A square a cell, the fuller in colour the more weight, the text along both sides."""
+    """Draw one square per cell, fuller in color for more weight, with the text along both sides."""
     places = alt.Scale(domain=list(range(size)), paddingInner=0.06, paddingOuter=0)
-    look: dict[str, Any] = {
+    axis: dict[str, Any] = {
         "labelExpr": "shown[datum.value]",
         "labelAngle": 0,
         "labelFont": "monospace",
@@ -212,30 +199,8 @@ def _squares(cells: alt.Chart, size: int) -> alt.Chart:
     full = alt.Scale(type="sqrt", domain=[0, 1], range=[0.03, 1])
     step = {"step": SIDE / size}
     squares = cells.mark_rect(color=BLUE).encode(
-        x=alt.X("n:O", title="key", axis=alt.Axis(orient="top", **look), scale=places),
-        y=alt.Y("m:O", title="query", axis=alt.Axis(orient="left", **look), scale=places),
+        x=alt.X("n:O", title="key", axis=alt.Axis(orient="top", **axis), scale=places),
+        y=alt.Y("m:O", title="query", axis=alt.Axis(orient="left", **axis), scale=places),
         opacity=alt.Opacity("weight:Q", scale=full, legend=legend),
     )
     return squares.properties(width=step, height=step)
-
-
-def encode(weights: Sequence[Sequence[float]]) -> str:
-    """The lower triangle in thousandths, row by row, two base-36 digits each.
-
-    >>> encode([[1.0, 0.0], [0.25, 0.75]])  # 27*36 + 28 = 1000, 6*36 + 34 = 250
-    'rs6yku'
-    """
-    thousandths = [round(1000 * weight) for m, row in enumerate(weights) for weight in row[: m + 1]]
-    return "".join(np.base_repr(value, 36).lower().zfill(2) for value in thousandths)
-
-
-def _near_and_far(weights: Sequence[Grid]) -> str:
-    """The nearest-sighted and the farthest-sighted head."""
-    maps = np.array(weights)
-    places = np.arange(maps.shape[-1])
-    reach = (maps * (places[:, None] - places)).sum(axis=(2, 3)) / len(places)
-    near, far = (np.unravel_index(at, reach.shape) for at in (reach.argmin(), reach.argmax()))
-    return (
-        f"head {near[1]} of layer {near[0]} looks back the least, by {reach[near]:.1f} characters, "
-        f"and head {far[1]} of layer {far[0]} the most, by {reach[far]:.1f}"
-    )

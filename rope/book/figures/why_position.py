@@ -1,12 +1,12 @@
-"""Figures of "Why position?": one output for two orders; what adding a position vector does."""
+"""Show one output for two orders, and what adding a position vector does: "Why position?"."""
 
 import math
 from collections.abc import Sequence
 
 from torch import Tensor
 
-from rope.book.figures import Picture, picture, shapes, subplots
-from rope.book.figures.style import BLUE, COLOURS, GREEN, MUTED, VERMILION
+from rope.book.figures import Picture, panels, picture, shapes, subplots
+from rope.book.figures.style import BLUE, COLORS, GREEN, MUTED, VERMILION
 from rope.reference import rotation_matrix
 
 PLANES = (0, 4, 8, 16)  # the sine columns that are drawn
@@ -15,17 +15,17 @@ PLANES = (0, 4, 8, 16)  # the sine columns that are drawn
 def two_orders(
     word: str, sentences: Sequence[str], rows: Sequence[Tensor], outputs: Sequence[Tensor]
 ) -> Picture:
-    """The weights of one word's query over each sentence `[S]`, and its output `[D]` there.
+    """Draw the weights of one word's query over each sentence `[S]`, and its output `[D]` there.
 
-    Every sentence is another order of the first one's words; a word keeps its colour.
+    Every sentence is another order of the first sentence's words; a word keeps its color.
     """
-    colours = dict(zip(dict.fromkeys(sentences[0].split()), COLOURS, strict=False))
+    colors = dict(zip(dict.fromkeys(sentences[0].split()), COLORS, strict=False))
     figure, axes = subplots(len(sentences), 1, height=2.2 * len(sentences), sharey=True)
     top = 1.25 * max(row.max().item() for row in rows)
-    said = []
+    summaries = []
     for ax, sentence, row, output in zip(axes, sentences, rows, outputs, strict=True):
         order, shares = sentence.split(), [f"{weight:.2f}" for weight in row.tolist()]
-        bars = ax.bar(range(len(order)), row.tolist(), 0.7, color=[colours[w] for w in order])
+        bars = ax.bar(range(len(order)), row.tolist(), 0.7, color=[colors[w] for w in order])
         ax.bar_label(bars, shares, padding=2)
         vector = "(" + ", ".join(f"{x:.2f}" for x in output.tolist()) + ")"
         ax.set(title=f"{sentence}: {word} becomes {vector}", ylim=(0, top))
@@ -33,11 +33,11 @@ def two_orders(
         ax.set_ylabel(f"weight of {word}")
         ax.grid(False, axis="x")
         listed = ", ".join(f"{w} {share}" for w, share in zip(order, shares, strict=True))
-        said.append(f"{sentence}: {listed}; {word} becomes {vector}.")
+        summaries.append(f"{sentence}: {listed}; {word} becomes {vector}.")
     return picture(
         figure,
         alt=f"A bar chart for each sentence: the weight that {word} gives to each word. "
-        + " ".join(said)
+        + " ".join(summaries)
         + " Every word keeps its weight.",
     )
 
@@ -45,54 +45,55 @@ def two_orders(
 def four_terms(
     word: Tensor, p: Tensor, commuting: Tensor, general: Tensor, step: int = 4
 ) -> Picture:
-    """The terms of (x + p_m)^T W (x + p_n) that contain a position, as maps over m and n.
+    """Draw the terms of (x + p_m)^T W (x + p_n) that contain a position, as maps over m and n.
 
-    word: one embedding x `[D]`, of every token; p: position vectors `[S, D]`, of which every
-    `step`-th is drawn, 16 or so: the stored picture stays small; commuting: a matrix W `[D, D]`
-    that commutes with the rotations; general: one that does not, which also makes the two mixed
-    terms. Each map is less its mean.
+    word: one embedding x `[D]`, of every token. p: position vectors `[S, D]`; the maps use every
+    `step`-th, about 16, so that the stored picture stays small. commuting: a matrix W `[D, D]`
+    that commutes with the rotations; general: one that does not, also used for the two mixed
+    terms. Each map's mean is subtracted.
     """
     at = p[::step]
     x = word.expand(len(at), -1)
-    panels = {
+    terms = {
         "word–place": x @ general @ at.T,
         "place–word": at @ general @ x.T,
         "place–place, $W$ random": at @ general @ at.T,
         "place–place, $W$ commutes": at @ commuting @ at.T,
     }
-    figure, axes = subplots(2, 2, height=5.2, sharex=True, sharey=True)
-    for ax, (name, term) in zip(axes.flat, panels.items(), strict=True):
+    figure, items = panels(terms, columns=2, height=5.2, sharex=True, sharey=True)
+    for ax, name, term in items:
         shapes.signed_map(ax, term - term.mean(), name)
-    labelled = range(0, len(at), 4)
-    axes[0, 0].set_xticks(labelled, [f"{step * k}" for k in labelled])
-    axes[0, 0].set_yticks(labelled, [f"{step * k}" for k in labelled])
-    axes[0, 0].invert_yaxis()
+    labeled = range(0, len(at), 4)
+    corner = figure.axes[0]
+    corner.set_xticks(labeled, [f"{step * k}" for k in labeled])
+    corner.set_yticks(labeled, [f"{step * k}" for k in labeled])
+    corner.invert_yaxis()
     for k in range(2):
-        axes[1, k].set_xlabel("key $n$")
-        axes[k, 0].set_ylabel("query $m$")
+        figure.axes[2 + k].set_xlabel("key $n$")
+        figure.axes[2 * k].set_ylabel("query $m$")
     return picture(
         figure,
         alt="Four square maps over the query's and the key's position. Word–place has vertical "
-        "stripes: one colour for each position of the key. Place–word has horizontal stripes: one "
+        "stripes: one color for each position of the key. Place–word has horizontal stripes: one "
         "for each position of the query. Place–place with a random matrix changes along rows, "
         "columns and diagonals. Place–place with a matrix that commutes with the rotations has "
-        "one colour on each diagonal.",
+        "one color on each diagonal.",
     )
 
 
 def right_and_wrong(right: Tensor, wrong: Tensor) -> Picture:
-    """The sine columns of two position tables `[S, D]` against position, one curve a plane."""
+    """Plot the sine columns of two position tables `[S, D]`, one curve per plane."""
     tables = {
         r"right: $\sin(k / 10000^{2t/d})$": right,
         r"wrong: $\sin(k / 10000 \cdot 2t/d)$": wrong,
     }
-    figure, axes = subplots(2, 1, height=4.8, sharex=True, sharey=True)
-    for ax, (formula, table) in zip(axes, tables.items(), strict=True):
+    figure, items = panels(tables, height=4.8, sharex=True, sharey=True)
+    for ax, formula, table in items:
         for t in PLANES:
             ax.plot(table[:, 2 * t].tolist(), label=f"$t = {t}$")
         ax.set(title=formula, ylim=(-1.15, 1.15))
-    axes[1].set_xlabel("position $k$")
-    axes[1].legend(ncols=len(PLANES), loc="upper center", handlelength=3)
+    ax.set_xlabel("position $k$")
+    ax.legend(ncols=len(PLANES), loc="upper center", handlelength=3)
     return picture(
         figure,
         alt="Two panels of curves over position. With the exponent in place, plane 0 swings with "
@@ -102,24 +103,24 @@ def right_and_wrong(right: Tensor, wrong: Tensor) -> Picture:
 
 
 def length_and_angle(p: tuple[float, float], angle: float) -> Picture:
-    """Two words on one ray, (2, 0) and (4, 0): p added to both, and both rotated by `angle`."""
+    """Draw two words on one ray, (2, 0) and (4, 0): p added to both, and both rotated."""
     words = ((2.0, 0.0), (4.0, 0.0))
     matrix = rotation_matrix(1, [angle])
     added = [(x + p[0], y + p[1]) for x, y in words]
     rotated = [tuple((matrix @ word).tolist()) for word in words]
-    panels = (
-        ("adding $p$ to both", added, ((2.3, 1.45), (5.15, 1.0))),
-        ("rotating both", rotated, ((2.1, 0.55), (3.6, 2.05))),
-    )
+    ways = {
+        "adding $p$ to both": (added, ((2.3, 1.45), (5.15, 1.0))),
+        "rotating both": (rotated, ((2.1, 0.55), (3.6, 2.05))),
+    }
     thin = {"linewidth": 1.4, "linestyle": shapes.DASHED}
     circle = {"color": MUTED, "linewidth": 1.2, "linestyle": (0, (2, 2))}
-    figure, axes = subplots(2, 1, height=5.4, sharex=True)
-    for ax, (title, moved, labels) in zip(axes, panels, strict=True):
+    figure, items = panels(ways, height=5.4, sharex=True)
+    for ax, title, (moved, labels) in items:
         for at in (1, 0):  # the longer word first, so that the shorter one lies on top
-            word, tip, colour = words[at], moved[at], (VERMILION, BLUE)[at]
+            word, tip, color = words[at], moved[at], (VERMILION, BLUE)[at]
             ax.plot(*shapes.arc((0, 0), word[:1] * 2, -0.12, 0.72), **circle)
-            shapes.arrow(ax, (0, 0), word, colour, **thin)
-            shapes.arrow(ax, (0, 0), tip, colour)
+            shapes.arrow(ax, (0, 0), word, color, **thin)
+            shapes.arrow(ax, (0, 0), tip, color)
             turn, length = math.degrees(math.atan2(tip[1], tip[0])), math.hypot(*tip)
             ax.text(*labels[at], f"{turn:.1f}°\nlength {length:.2f}", va="center")
             if moved is added:
