@@ -73,21 +73,13 @@ def book():
 
 @pytest.fixture(scope="session")
 def chromium():
-    """A Chromium's path; without one, what needs it is left out."""
-    from rope.book.paper import browser
+    """Return the path of a Chromium; without one, skip the tests that need it."""
+    from rope.book.paper import pdf
 
     try:
-        return browser.chromium()
+        return pdf.chromium()
     except FileNotFoundError as error:
         give_up(str(error))
-
-
-@pytest.fixture(scope="session")
-def articles(book, chromium):
-    """Its pages' articles, cleaned for paper; no test changes them."""
-    from rope.book.paper.articles import read_articles
-
-    return read_articles(book)
 
 
 @pytest.fixture(scope="session")

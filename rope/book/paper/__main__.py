@@ -1,8 +1,8 @@
-"""`python -m rope.book.paper pdf`, `notebooks` or `publish`.
+"""Make the PDF or the flat notebooks from the pages that were built last.
 
-`pdf` makes `_build/rope-book.pdf` of the pages that were built last; `notebooks` makes
-`_build/notebooks/`, and puts each where its page's download button leads; `publish` copies the PDF,
-if there is one, next to the pages and links to it from each footer.
+`pdf` writes `_build/rope-book.pdf`. `publish` copies it next to the pages and links to it from each
+footer. `notebooks` writes `_build/notebooks/` and puts each notebook behind its page's download
+button.
 """
 
 from __future__ import annotations
@@ -14,34 +14,36 @@ from pathlib import Path
 from rope.book.paper.notebooks import make_notebooks
 from rope.book.paper.pages import read_book
 from rope.book.paper.pdf import make_pdf
-from rope.book.paper.publish import offer, publish
+from rope.book.paper.publish import publish_notebooks, publish_pdf
 
 ROOT = Path(__file__).parents[3]
 PDF = ROOT / "_build" / "rope-book.pdf"
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Do what is asked for; what hinders it is one line on stderr, and the exit code 1."""
-    formatter = argparse.RawDescriptionHelpFormatter
+    """Run one command; return 1, with one line on stderr, if it fails."""
     parser = argparse.ArgumentParser(
-        prog="python -m rope.book.paper", description=__doc__, formatter_class=formatter
+        prog="python -m rope.book.paper",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("what", choices=["pdf", "notebooks", "publish"])
-    chosen = parser.parse_args(arguments).what
+    parser.add_argument("command", choices=["pdf", "notebooks", "publish"])
+    command = parser.parse_args(arguments).command
     try:
         book = read_book(ROOT)
-        if chosen == "publish":
-            found = publish(book, PDF)
-            print(f"Next to the pages: {PDF.name if found else 'nothing; run `make pdf` first'}.")
-        elif chosen == "notebooks":
-            target = ROOT / "_build" / "notebooks"
-            written = make_notebooks(book, target)
-            offer(book, written)
-            print(f"{target}, {len(written)} notebooks")
-        else:
+        if command == "pdf":
             make_pdf(book, PDF)
             print(f"{PDF}, {PDF.stat().st_size / 1e6:.1f} MB")
-    except (FileNotFoundError, RuntimeError, ValueError) as error:
+        elif command == "publish":
+            published = publish_pdf(book, PDF)
+            print(
+                f"Next to the pages: {PDF.name if published else 'nothing; run `make pdf` first'}"
+            )
+        else:
+            notebooks = make_notebooks(book, ROOT / "_build" / "notebooks")
+            publish_notebooks(book, notebooks)
+            print(f"{ROOT / '_build' / 'notebooks'}, {len(notebooks)} notebooks")
+    except (FileNotFoundError, ValueError) as error:
         print(error, file=sys.stderr)
         return 1
     return 0

@@ -1,7 +1,7 @@
 """A built page's article as Markdown that Colab, GitHub, VS Code and Jupyter all show.
 
-markdownify turns HTML into Markdown. What is the book's own is here: formulas, numbered
-statements, solutions, links, and a mark in the place of each code cell.
+markdownify converts the HTML. This module adds what the book's pages have: formulas, numbered
+statements, folded solutions, links, and a mark in place of each code cell.
 """
 
 from __future__ import annotations
@@ -13,19 +13,20 @@ from collections.abc import Callable
 from bs4 import BeautifulSoup, Tag
 from markdownify import MarkdownConverter
 
+from rope.book.paper.pages import BROWSER_ONLY
+
 CELL = "[[cell]]"
-NOT_WORDS = ".headerlink, .toctree-wrapper, noscript, script, .rope-live-note"
 INLINE = {"a", "span", "p", "li", "dt", "td", "th"}
 
 
 def to_markdown(article: Tag, address: Callable[[str], str | None], targets: set[str]) -> str:
-    """An article, with the mark `CELL` in a line of its own for each code cell.
+    """Return an article as Markdown, with the line `CELL` in place of each code cell.
 
-    article: as the page was built, numbers in their places; it is changed on the way.
-    address: the place that a link leads to, from the page's `href`; None takes the link away.
-    targets: the ids that links lead to, which alone are written.
+    article: the article as the page was built; it is changed.
+    address: returns the address for a link's `href`, or None if the link is to be removed.
+    targets: the ids to keep as anchors, because links lead to them.
     """
-    for node in article.select(NOT_WORDS):
+    for node in article.select(f"{BROWSER_ONLY}, script"):
         node.decompose()
     for cell in article.select("div.cell"):
         cell.replace_with(BeautifulSoup(f"<p>{CELL}</p>", "html.parser"))
@@ -45,12 +46,12 @@ def to_markdown(article: Tag, address: Callable[[str], str | None], targets: set
     for fold in article.select("div.dropdown"):
         fold.name = "details"
         fold.strong.name = "summary"  # type: ignore[union-attr]
-    text: str = Writer(address, targets).convert_soup(article)
+    text: str = Converter(address, targets).convert_soup(article)
     return re.sub(r"\n{3,}", "\n\n", text).strip()
 
 
-class Writer(MarkdownConverter):
-    """HTML as Markdown; each method writes one element, given the Markdown within it."""
+class Converter(MarkdownConverter):
+    """A converter whose `convert_*` methods return one element, given the Markdown inside it."""
 
     class Options:
         """Headings with #, lists with -."""
@@ -63,12 +64,12 @@ class Writer(MarkdownConverter):
         self.address, self.targets = address, targets
 
     def escape(self, text: str, parent_tags: set[str]) -> str:
-        """Words with the signs that Markdown would read taken for signs."""
+        """Return plain words, escaped for Markdown and, in a table, for its cell."""
         text = escaped(text)
         return text.replace("|", r"\|") if in_table(parent_tags) else text
 
     def process_tag(self, node: Tag, parent_tags: set[str] | None = None) -> str:
-        """Any element, behind the id that a link leads to."""
+        """Return any element, after an anchor if links lead to it."""
         text: str = super().process_tag(node, parent_tags)
         own = node.get("id")
         if own not in self.targets:
@@ -80,7 +81,7 @@ class Writer(MarkdownConverter):
         return f"\n\n{anchor}\n\n{text.lstrip()}"
 
     def convert_span(self, node: Tag, text: str, parent_tags: set[str]) -> str:
-        """A formula within a line."""
+        """Return an inline formula between dollar signs."""
         if "math" not in classes(node):
             return text
         tex = formula(node)
@@ -89,49 +90,51 @@ class Writer(MarkdownConverter):
         return f"${tex}$"
 
     def convert_code(self, node: Tag, text: str, parent_tags: set[str]) -> str:
-        """Code within a line."""
+        """Return inline code, its bars escaped in a table."""
         code: str = super().convert_code(node, text, parent_tags)
         return code.replace("|", r"\|") if in_table(parent_tags) else code
 
     def convert_a(self, node: Tag, text: str, parent_tags: set[str]) -> str:
-        """A link, or its words where what it leads to is in no notebook."""
+        """Return a link, or only its words if its target is in no notebook."""
         place = self.address(str(node.get("href", "")))
         return text if place is None else f"[{text}]({place})"
 
     def convert_div(self, node: Tag, text: str, parent_tags: set[str]) -> str:
-        """A formula in lines of its own; a box, whose end is marked; or what is within."""
+        """Return a displayed formula with its number, or a box with a mark at its end."""
         kinds = classes(node)
         if "math" in kinds:
             number = node.select_one(".eqno")
             tag = f"\n\\tag{{{number.get_text()[1:-1]}}}" if number else ""
             return f"\n\n$$\n{formula(node)}{tag}\n$$\n\n"
+        following = node.find_next_sibling()
         if "proof" in kinds and text.lstrip().startswith("Proof."):
             text = f"**Proof.**{text.strip().removeprefix('Proof.')} $\\square$"
-        elif "admonition" in kinds and goes_on_in_words(node):
+        elif "admonition" in kinds and following and following.name in ("p", "ul", "ol"):
+            # Markdown has no frame around the box, so text that follows would seem to be inside.
             gap = "\n\n" if text.rstrip().endswith("$$") else " "
             text = f"{text.rstrip()}{gap}$\\triangleleft$"
-        whole: str = super().convert_div(node, text, parent_tags)
-        return whole
+        block: str = super().convert_div(node, text, parent_tags)
+        return block
 
     def convert_details(self, node: Tag, text: str, parent_tags: set[str]) -> str:
-        """What opens at a click."""
+        """Return a box that opens at a click."""
         return f"\n\n{unfolding(node.summary.get_text())}\n\n{text.strip()}\n\n</details>\n\n"  # type: ignore[union-attr]
 
     def convert_summary(self, node: Tag, text: str, parent_tags: set[str]) -> str:
-        """Nothing: `convert_details` writes it."""
+        """Return nothing, because `convert_details` writes the title."""
         return ""
 
     def convert_dt(self, node: Tag, text: str, parent_tags: set[str]) -> str:
-        """A term that is explained below it."""
+        """Return a defined term in bold."""
         return f"\n\n**{text.strip().strip('*')}**\n\n"
 
     def convert_dd(self, node: Tag, text: str, parent_tags: set[str]) -> str:
-        """What explains the term above it."""
+        """Return the definition of the term above it as a paragraph."""
         return f"\n\n{text.strip()}\n\n"
 
 
 def escaped(text: str) -> str:
-    r"""Words as Markdown: no emphasis, formula or element begins in them.
+    r"""Return words escaped for Markdown, so that no emphasis, formula or element begins in them.
 
     >>> escaped("a_b costs $1, a < b")
     'a\\_b costs \\$1, a &lt; b'
@@ -140,28 +143,22 @@ def escaped(text: str) -> str:
 
 
 def unfolding(title: str) -> str:
-    """The first line of what opens at a click."""
+    """Return the first line of a box that opens at a click."""
     return f"<details><summary>{html.escape(' '.join(title.split()), quote=False)}</summary>"
 
 
-def goes_on_in_words(node: Tag) -> bool:
-    """Whether ordinary text follows a box, which without its frame would seem to be in it."""
-    following = node.find_next_sibling()
-    return following is not None and following.name in ("p", "ul", "ol")
-
-
 def classes(node: Tag) -> set[str]:
-    """An element's classes."""
+    """Return an element's classes."""
     return set(node.get("class") or [])
 
 
 def in_table(parents: set[str]) -> bool:
-    """Whether an element with these parents stands in a table's cell."""
+    """Return True if one of the parents is a table's cell."""
     return bool({"td", "th"} & parents)
 
 
 def formula(node: Tag) -> str:
-    r"""The TeX of a page's formula, without its delimiters and its number.
+    r"""Return the TeX of a page's formula, without its delimiters and its number.
 
     >>> formula(BeautifulSoup(r'<span class="math">\(x\)</span>', "html.parser").span)
     'x'

@@ -25,8 +25,8 @@ from rope.book.figures.chart import VEGA_LITE
 from rope.book.mime import SVG, fonts
 from rope.book.paper.markdown import CELL, to_markdown, unfolding
 from rope.book.paper.pages import MOVES, Book, link_target
-from rope.book.tools.minutes import TICK
-from rope.book.tools.notebooks import claim
+from rope.book.tools.minutes import CHECK
+from rope.book.tools.notebooks import check_label
 
 SET_UP = "Set-up: imports the book's package; on Colab it is installed first"
 # The outputs that show without an extension and without trust in the notebook.
@@ -150,7 +150,7 @@ def heading(cell: NotebookNode, first: bool, fold: str, caption: str) -> str:
     """
     if first:
         return SET_UP
-    if said := claim(cell):
+    if said := check_label(cell):
         return said
     if fold:
         return f"{fold}: its code"
@@ -167,7 +167,7 @@ def code_cell(cell: NotebookNode, title: str, *, hidden: bool) -> NotebookNode:
     hidden: fold the outputs too.
     """
     metadata: dict[str, Any] = {}
-    code = TICK.sub("", cell["source"], count=1)
+    code = CHECK.sub("", cell["source"], count=1)
     if title:
         folds = {"source_hidden": True} | ({"outputs_hidden": True} if hidden else {})
         metadata = {"cellView": "form", "jupyter": folds}

@@ -1,39 +1,46 @@
-"""What is made into one volume: the built pages in order, their parts, the title page."""
+"""The built pages in the order of `_toc.yml`, for the PDF and the flat notebooks."""
 
 from __future__ import annotations
 
-import html
+import re
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
+from bs4 import BeautifulSoup, Tag
 
-DIFFERS = (
-    "This book is also web pages and notebooks, which can be run. Here, figures that move stand "
-    "still, and the code behind figures and checks is left out. A line that begins with ✓ states "
-    "what such a check asserts. Solutions stand at the end of each chapter."
-)
+# What a page has only for a reader in a browser.
+BROWSER_ONLY = ".headerlink, .toctree-wrapper, .rope-live-note, noscript"
+# What takes the place of a moving chart's controls.
+MOVES = "In the browser, this figure moves. Here it is as it opens."
 
 
 @dataclass(frozen=True)
 class Page:
-    """A built page: its name, which no other has, its part's caption, its file."""
+    """A built page: its unique name, the caption of its part, its file."""
 
     name: str
     part: str
     file: Path
 
+    def article(self) -> Tag:
+        """Parse the page and return its article. Raise ValueError if the page has none."""
+        soup = BeautifulSoup(self.file.read_text(encoding="utf-8"), "html.parser")
+        article = soup.select_one("article")
+        if article is None:
+            raise ValueError(f"{self.file} has no <article>; run `make book` again")
+        return article
+
 
 @dataclass(frozen=True)
 class Book:
-    """The whole book as it was built."""
+    """The whole book as it was built last. `html` and `chapters` are folders."""
 
     title: str
     author: str
     version: str
-    language: str
     licence: str
     address: str
     html: Path
@@ -42,9 +49,9 @@ class Book:
 
 
 def read_book(root: Path) -> Book:
-    """The book in a checkout, with the pages that were built from it.
+    """Return the book of a checkout, with the pages in its `_build/html`.
 
-    root: the folder of `_toc.yml` and `_config.yml`; the pages are in its `_build/html`.
+    root: the folder of `_toc.yml` and `_config.yml`.
 
     Raises FileNotFoundError: a page of `_toc.yml` was not built.
     """
@@ -58,14 +65,13 @@ def read_book(root: Path) -> Book:
     missing = [str(page.file) for page in pages if not page.file.exists()]
     if missing:
         raise FileNotFoundError(
-            f"{len(missing)} of {len(pages)} pages were not built, first {missing[0]}; "
-            "run `make book` and try again."
+            f"{len(missing)} of {len(pages)} pages were not built, for example {missing[0]}; "
+            "run `make book` first"
         )
     return Book(
         title=config["title"],
         author=config["author"],
         version=project["version"],
-        language=config["sphinx"]["config"]["language"],
         licence=config["html"]["extra_footer"].strip().format(version=project["version"]),
         address=config["repository"]["url"],
         html=built,
@@ -74,15 +80,17 @@ def read_book(root: Path) -> Book:
     )
 
 
-def cover(book: Book, edition: str) -> str:
-    """The title page in HTML that is XHTML too.
+def link_target(href: str, own: str) -> tuple[str, str]:
+    """Return the page that a link leads to, "" for the web, and the id on that page or "".
 
-    edition: what this form of the book is called.
+    own: the name of the page that has the link.
+
+    >>> link_target("two.html#there", "one"), link_target("#here", "one")
+    (('two', 'there'), ('one', 'here'))
+    >>> link_target("https://arxiv.org/abs/2104.09864", "one")
+    ('', '')
     """
-    address = html.escape(book.address)
-    link = f'<p><a href="{address}">{address}</a></p>' if address else ""
-    return (
-        f'<section class="cover"><h1>{html.escape(book.title)}</h1>'
-        f"<p>{html.escape(book.author)}</p><p>{edition} of version {html.escape(book.version)}</p>"
-        f'<div class="about"><p>{DIFFERS}</p>{book.licence}{link}</div></section>'
-    )
+    if re.match(r"https?:|mailto:", href):
+        return "", ""
+    path, _, place = href.partition("#")
+    return Path(path).stem if path else own, place

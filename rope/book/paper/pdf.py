@@ -1,7 +1,7 @@
-"""The PDF: all articles as one document, typeset and printed by Chromium.
+"""The PDF: all articles as one HTML document, in the style of the pages, printed by Chromium.
 
-It is printed three times: the first shows which chapters end on a nearly empty page, the second on
-which page each thing stands, as the contents and solutions say.
+The document has the style sheets of the built pages and `print.css`. Chromium turns headings into
+the PDF's outline, and links between chapters into links between its pages.
 """
 
 from __future__ import annotations
@@ -9,212 +9,188 @@ from __future__ import annotations
 import html
 import io
 import json
+import os
+import shutil
 from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
-from typing import cast
+from typing import Any
 
-from pypdf import PdfReader, PdfWriter
-from pypdf.generic import DictionaryObject, NameObject, TextStringObject
+from bs4 import BeautifulSoup, Tag
+from playwright.sync_api import sync_playwright
+from pypdf import PdfWriter
+from pypdf.generic import Destination, NameObject, TextStringObject
 
-from rope.book.mime import fonts
-from rope.book.paper.articles import Article, read_articles
-from rope.book.paper.browser import mathjax, offline_page
-from rope.book.paper.pages import Book, cover
+from rope.book.mime import still_chart
+from rope.book.paper.pages import BROWSER_ONLY, MOVES, Book, Page, link_target
 
-HERE = Path(__file__).parent
-COLUMN = 627  # CSS pixels between the margins of print.css
-DEJAVU = ("", "-Oblique", "-Bold", "-BoldOblique")
-FEW = 900  # characters, of some 3,000 that a page holds
-# Each family's files: regular, italic, bold, both.
-FACES = {
-    "STIX": [f"STIXGeneral{style}" for style in ("", "Italic", "Bol", "BolIta")],
-    "DejaVu Sans": [f"DejaVuSans{style}" for style in DEJAVU],
-    "DejaVu Sans Mono": [f"DejaVuSansMono{style}" for style in DEJAVU],
-}
-STYLES = ("", "font-style: italic", "font-weight: bold", "font-style: italic; font-weight: bold")
-# Formulas, then what is too wide or short enough to stay on one page.
-SET = """async (column) => {
-    await document.fonts.ready;
-    await MathJax.typesetPromise();
+NAMES = ["chromium", "chromium-browser", "google-chrome", "chrome"] + [
+    f"/Applications/{name}.app/Contents/MacOS/{name}" for name in ("Chromium", "Google Chrome")
+]
+COLUMN = 643  # CSS pixels between the margins of print.css
+DIFFERS = (
+    "This book is also a set of web pages and notebooks that you can run. In this PDF, moving "
+    "figures are shown as they open, and the code of figures and checks is left out: a line that "
+    "starts with ✓ states what a check asserts."
+)
+# MathJax's copy of each formula for screen readers would appear twice in the outline.
+MATHJAX = (
+    "<script>window.MathJax = {options: {enableMenu: false, renderActions: {assistiveMml: []}, "
+    'processHtmlClass: "math", ignoreHtmlClass: "chapter"}}</script>'
+    '<script src="{static}mathjax/tex-chtml.js"></script>'
+)
+# Formulas get their TeX as words. What is wider than the column is made smaller, because Chromium
+# would print the whole document smaller. The result is the headings as text.
+FINISH = """async (column) => {
+    await MathJax.startup.promise;
     for (const formula of MathJax.startup.document.math) {
-        // One image with words, and not an element of the PDF's structure for each sign.
         formula.typesetRoot.setAttribute('role', 'img');
         formula.typesetRoot.setAttribute('aria-label', formula.math);
     }
-    // The drawing in it is the figure that has words.
-    for (const figure of document.querySelectorAll('figure')) figure.setAttribute('role', 'group');
     for (const wide of document.querySelectorAll('table, div.math')) {
         const room = Math.min(column, wide.parentElement.clientWidth);
         if (wide.scrollWidth > room) wide.style.zoom = room / wide.scrollWidth;
     }
-    for (const [what, height] of [['pre', 190], ['.admonition', 380]])
-        for (const block of document.querySelectorAll(what))
-            if (block.clientHeight < height) block.classList.add('keep');
-    const wrong = '.math:not(:has(mjx-container)), mjx-merror, [data-mjx-error]';
-    return [document.querySelectorAll(wrong).length, document.documentElement.scrollWidth - column];
-}"""
-# A heading as text, a formula in it as the signs that it shows.
-HEADINGS = """async () => {
-    const texts = [];
-    for (const heading of document.querySelectorAll('h1, h2, h3, h4, h5, h6')) {
+    return Array.from(document.querySelectorAll('h1, h2, h3, h4, h5, h6'), (heading) => {
         const copy = heading.cloneNode(true);
-        for (const formula of copy.querySelectorAll('.math')) {
-            const tex = formula.textContent.trim().slice(2, -2);
-            const mathml = await MathJax.tex2mmlPromise(tex);
-            formula.innerHTML = mathml.replace(/>\\s+</g, '><');
-        }
-        texts.push(copy.textContent.trim().replace(/\\s+/g, ' '));
-    }
-    return texts;
+        for (const formula of copy.querySelectorAll('mjx-container'))
+            formula.replaceWith(formula.getAttribute('aria-label'));
+        return copy.textContent.trim().replace(/\\s+/g, ' ');
+    });
 }"""
-TIGHTEN = """(names) => {
-    for (const name of names) document.getElementById(name).classList.add('tight');
-}"""
-NUMBER = """(pages) => {
-    for (const link of document.querySelectorAll('a.paged'))
-        link.dataset.page = pages[link.getAttribute('href').slice(1)];
-}"""
+
+
+def chromium() -> str:
+    """Return the path of the Chromium that CHROMIUM names, or else of the first one on PATH.
+
+    Raises FileNotFoundError: there is none.
+    """
+    named = os.environ.get("CHROMIUM")
+    path = next(filter(None, map(shutil.which, [named] if named else NAMES)), None)
+    if path is None:
+        raise FileNotFoundError(
+            f"no Chromium found{f' at CHROMIUM={named}' if named else ''}; install one (Debian: "
+            "`apt-get install chromium`; macOS: `brew install --cask chromium`) or set CHROMIUM "
+            "to a browser's executable"
+        )
+    return path
 
 
 def make_pdf(book: Book, target: Path) -> None:
-    """Print the book.
+    """Print the book as a PDF with an outline.
 
-    target: where the PDF is written; the document that was printed stays beside it as `.html`.
-
-    Raises RuntimeError: a formula that MathJax cannot set, an error in the browser.
+    target: where to write the PDF; the printed document is written next to it as `.html`.
     """
     source = target.with_suffix(".html")
     source.parent.mkdir(parents=True, exist_ok=True)
-    articles = read_articles(book)
-    source.write_text(document(book, articles), encoding="utf-8")
-    with offline_page(source, width=COLUMN) as page:
-        headings = page.evaluate(HEADINGS)
-        wrong, over = page.evaluate(SET, COLUMN)
-        if over > 0:  # Chromium would print every page smaller
-            raise RuntimeError(f"something is {over} pixels wider than the column of {COLUMN}")
-        if wrong:
-            raise RuntimeError(f"{wrong} formulas cannot be set; the pages show them in red")
-        page.evaluate(TIGHTEN, nearly_empty(page.pdf(prefer_css_page_size=True), articles))
-        page.evaluate(NUMBER, places(page.pdf(prefer_css_page_size=True)))
-        second = page.pdf(prefer_css_page_size=True, outline=True, tagged=True)
-    finish(second, headings, book).write(target)
-
-
-def finish(pdf: bytes, headings: list[str], book: Book) -> PdfWriter:
-    """The PDF with its own data, and an outline that reads as the headings do.
-
-    Chromium writes formulas' TeX and some words twice.
-
-    Raises RuntimeError: the outline has another number of entries than there are headings.
-    """
-    writer = PdfWriter(clone_from=io.BytesIO(pdf))
-    entries = list(
-        outline_entries(cast(DictionaryObject, writer.root_object["/Outlines"].get_object()))
-    )
-    if len(entries) != len(headings):
-        raise RuntimeError(f"{len(entries)} entries in the outline of {len(headings)} headings")
-    for entry, heading in zip(entries, headings, strict=True):
-        entry[NameObject("/Title")] = TextStringObject(heading)
-    data = {"Title": book.title, "Author": book.author, "Subject": f"Version {book.version}"}
-    writer.metadata = None
-    writer.add_metadata({f"/{key}": value for key, value in data.items()})
-    return writer
-
-
-def outline_entries(node: DictionaryObject) -> Iterator[DictionaryObject]:
-    """The entries below a node of a PDF's outline, from the first to the last."""
-    child = node.get("/First")
-    while child is not None:
-        entry = child.get_object()
-        yield entry
-        yield from outline_entries(entry)
-        child = entry.get("/Next")
-
-
-def nearly_empty(pdf: bytes, articles: list[Article]) -> list[str]:
-    """The chapters whose last page has a few lines, which tighter lines bring onto the one before.
-
-    A last page that a figure fills may be among them, and loses nothing.
-    """
-    pages = PdfReader(io.BytesIO(pdf)).pages
-    starts = places(pdf)
-    ends = [starts[article.page.name] - 2 for article in articles[1:]] + [len(pages) - 1]
-    return [
-        article.page.name
-        for article, end in zip(articles, ends, strict=True)
-        if len(pages[end].extract_text()) < FEW
-    ]
-
-
-def places(pdf: bytes) -> dict[str, int]:
-    """The page, counted from 1, of every place in a PDF that a link leads to."""
-    reader = PdfReader(io.BytesIO(pdf))
-    numbers = {}
-    for name, destination in reader.named_destinations.items():
-        number = reader.get_destination_page_number(destination)
-        if number is not None:
-            numbers[name.removeprefix("/")] = number + 1
-    return numbers
-
-
-def document(book: Book, articles: list[Article]) -> str:
-    """The whole book as one HTML document."""
-    styles = [(HERE / name).read_text(encoding="utf-8") for name in ("shared.css", "print.css")]
-    styles += [face_rules(), running_titles(articles)]
-    body = [cover(book, "Paper edition"), contents(articles)]
-    for part, group in groupby(articles, lambda article: article.page.part):
-        chapters = list(group)
-        if part:  # on the first page of its first chapter
-            page = f'style="page: {chapters[0].page.name}"'
-            body.append(f'<section class="part" {page}><h1>{html.escape(part)}</h1></section>')
-        for article in chapters:
-            lower_headings(article, 1 if part else 0)
-            body.append(article.html())
-    return (
-        f'<!doctype html><html lang="{book.language}"><head><meta charset="utf-8">'
-        f"<title>{html.escape(book.title)}</title><style>{''.join(styles)}</style>"
-        f"{mathjax(book.html)}</head><body>{''.join(body)}</body></html>"
-    )
-
-
-def lower_headings(article: Article, levels: int) -> None:
-    """Put an article's headings so many levels lower; their class keeps their own level."""
-    for heading in article.body.select("h1, h2, h3, h4, h5"):
-        level = int(heading.name[1])
-        heading.name, heading["class"] = f"h{level + levels}", f"level-{level}"
-
-
-def face_rules() -> str:
-    """The fonts that Matplotlib brings, so that every machine prints the same pages."""
-    folder = fonts().as_uri()
-    return "\n".join(
-        f'@font-face {{ font-family: "{family}"; src: url("{folder}/{file}.ttf"); {style} }}'
-        for family, files in FACES.items()
-        for file, style in zip(files, STYLES, strict=True)
-    )
-
-
-def running_titles(articles: list[Article]) -> str:
-    """A kind of page for each chapter, with its title at the head."""
-    rule = "font: italic 9pt STIX, serif; vertical-align: bottom; padding-bottom: 4mm"
-    return "\n".join(
-        f"#{article.page.name} {{ page: {article.page.name} }} "
-        f"@page {article.page.name} {{ "
-        f"@top-right {{ content: {json.dumps(article.title, ensure_ascii=False)}; {rule} }} "
-        f"@top-left {{ content: {json.dumps(article.page.part, ensure_ascii=False)}; {rule} }} }}"
-        for article in articles
-    )
-
-
-def contents(articles: list[Article]) -> str:
-    """The table of contents, with room for three digits a page number."""
-    rows = []
-    for part, group in groupby(articles, lambda article: article.page.part):
-        lines = "".join(
-            f'<li><a class="paged" data-page="000" href="#{article.page.name}">'
-            f"<span>{html.escape(article.title)}</span></a></li>"
-            for article in group
+    source.write_text(document(book), encoding="utf-8")
+    with sync_playwright() as playwright:
+        arguments = ["--no-sandbox", "--disable-gpu"]
+        browser = playwright.chromium.launch(executable_path=chromium(), args=arguments)
+        page = browser.new_page(
+            viewport={"width": COLUMN, "height": 1000}, offline=True, reduced_motion="reduce"
         )
-        rows.append(f"<li><b>{html.escape(part)}</b><ol>{lines}</ol></li>" if part else lines)
-    return f'<section class="contents"><h1>Contents</h1><ol>{"".join(rows)}</ol></section>'
+        page.set_default_timeout(300_000)
+        page.emulate_media(media="print", color_scheme="light")
+        page.goto(source.resolve().as_uri())
+        headings = page.evaluate(FINISH, COLUMN)
+        pdf = page.pdf(prefer_css_page_size=True, tagged=True, outline=True)
+        browser.close()
+    writer = PdfWriter(clone_from=io.BytesIO(pdf))
+    # Chromium's own outline has some words twice, and no formulas.
+    for entry, heading in zip(outline_entries(writer.outline), headings, strict=True):
+        entry.node[NameObject("/Title")] = TextStringObject(heading)  # type: ignore[index]
+    writer.write(target)
+
+
+def outline_entries(outline: list[Any]) -> Iterator[Destination]:
+    """Yield the entries of a nested outline in reading order."""
+    for entry in outline:
+        if isinstance(entry, list):
+            yield from outline_entries(entry)
+        else:
+            yield entry
+
+
+def document(book: Book) -> str:
+    """Return the book as one HTML document: title page, contents, then each chapter."""
+    first = BeautifulSoup(book.pages[0].file.read_text(encoding="utf-8"), "html.parser")
+    static = f"{(book.html / '_static').resolve().as_uri()}/"
+    styles = "".join(map(str, first.select("head link[rel=stylesheet]")))
+    styles = styles.replace("../_static/", static)
+    own = Path(__file__).with_name("print.css").read_text(encoding="utf-8")
+    names = {page.name for page in book.pages}
+    articles = [printable(page, names) for page in book.pages]
+    entries = ""
+    for part, group in groupby(zip(book.pages, articles, strict=True), lambda pair: pair[0].part):
+        entries += f"<li><b>{html.escape(part)}</b></li>" if part else ""
+        for page, article in group:
+            title = article.h1.decode_contents()  # type: ignore[union-attr]
+            entries += f'<li><a href="#{page.name}">{title}</a></li>'
+    title = html.escape(book.title)
+    return (
+        '<!doctype html><html lang="en" data-theme="light"><head><meta charset="utf-8">'
+        f"<title>{title}</title>{styles}<style>{own}</style>"
+        f"{MATHJAX.replace('{static}', static)}</head><body>"
+        f'<section class="cover"><p class="title">{title}</p><p>{html.escape(book.author)}</p>'
+        f"<p>PDF edition of version {book.version}</p><p>{DIFFERS}</p>{book.licence}</section>"
+        f'<section class="contents"><h1>Contents</h1><ul>{entries}</ul></section>'
+        f"{''.join(map(str, articles))}</body></html>"
+    )
+
+
+def printable(page: Page, names: set[str]) -> Tag:
+    """Return a page's article without controls and folded code, its links within the document.
+
+    names: the names of all pages. An id becomes `page--id`, so that ids differ between chapters.
+
+    Raises ValueError: the article has no heading.
+    """
+    article = page.article()
+    if article.h1 is None:
+        raise ValueError(f"{page.file} has no heading; start the chapter with one")
+    draw_charts(article, page.name)
+    for node in article.select(BROWSER_ONLY):
+        node.decompose()
+    for code in article.select("pre"):
+        code.string = code.get_text()  # one element per line of colors is slow to print
+    unfold_checks(article)
+    for node in article.find_all(id=True):
+        if node.find_parent("svg") is None:
+            node["id"] = f"{page.name}--{node['id']}"
+    for node in article.find_all("a"):
+        key = "href" if "href" in node.attrs else "xlink:href"
+        name, place = link_target(str(node.get(key, "")), page.name)
+        if name in names:
+            node[key] = f"#{name}--{place}" if place else f"#{name}"
+        elif name:  # the index or a download, which the PDF doesn't have
+            node.unwrap()
+    article["class"], article["id"] = "bd-article chapter", page.name
+    return article
+
+
+def draw_charts(article: Tag, name: str) -> None:
+    """Replace each moving chart with a drawing of the state in which it opens."""
+    for number, box in enumerate(article.select(".rope-chart")):
+        spec = json.loads(box.select_one("script").get_text())  # type: ignore[union-attr]
+        picture = f'<div class="rope-picture">{still_chart(spec, f"{name}-{number}")}</div>'
+        box.replace_with(fragment(picture), fragment(f'<p class="moves">{MOVES}</p>'))
+
+
+def unfold_checks(article: Tag) -> None:
+    """Replace each folded check with the line that states its claim; remove other folded code."""
+    for fold in article.select("div.cell details"):
+        cell = fold.find_parent("div", class_="cell")
+        if "tag_check" in cell["class"]:  # type: ignore[index]
+            claim = fold.summary.p.get_text()  # type: ignore[union-attr]
+            fold.replace_with(fragment(f'<p class="check">{html.escape(claim.strip())}</p>'))
+        else:
+            fold.decompose()
+    for cell in article.select("div.cell"):
+        if not cell.get_text(strip=True):
+            cell.decompose()
+
+
+def fragment(text: str) -> Tag:
+    """Return the one element that the HTML describes."""
+    return BeautifulSoup(text, "html.parser").find()  # type: ignore[return-value]
