@@ -16,7 +16,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 import rope
 from rope import parallel
-from rope.book.measured.accuracy.devices import sent
+from rope.book.measured.devices import sent
 from rope.parallel import METHODS, Shards, context_parallel_attention
 
 SPLITS = {

@@ -1,25 +1,24 @@
-"""The error report: its oracle, its committed figures, and the field's published errors."""
-
-import json
+"""Test the accuracy report: its oracle, the shipped errors, and published errors of others."""
 
 import mpmath
 import pytest
 import torch
 
-from rope.book.measured.accuracy import RESULT, __main__, peers, tables, truth, vectors
-from rope.book.measured.accuracy.tables import CASES
-from rope.book.measured.record import layout, rounded
+from rope.book.measured import accuracy, truth
+from rope.book.measured.accuracy import CASES
+from rope.book.measured.baselines import COSINES
+from rope.book.measured.record import RECORDED, layout, recorded, rounded
 from rope.extensions import REGISTRY, Default
 
 HALF_UNIT = 2.0**-25  # the rounding of a cosine to float32
-ANGLE = 2.0**-30  # what a float64 angle may be off by, up to 2**20
-COMMITTED = json.loads(RESULT.read_text(encoding="utf-8"))
+ANGLE = 2.0**-30  # the largest error of a float64 angle up to 2**20
+SHIPPED = recorded("accuracy")
 DTYPE = {"float32": torch.float32, "float64": torch.float64}
-#: Each case of the report and each dtype, with what was found.
-FOUND = list(zip([case for case in CASES for _ in DTYPE], COMMITTED["tables"], strict=True))
+#: Each case of the report and each dtype, with its row.
+ROWS = list(zip([case for case in CASES for _ in DTYPE], SHIPPED["tables"], strict=True))
 
 
-def test_cheap_rows_are_as_exact_as_their_bound():
+def test_fast_rows_keep_to_their_bound():
     theta = truth.spectrum(128, 10000.0, Default())[:8]
     rows = truth.Rows(theta)
     generator = torch.Generator().manual_seed(0)
@@ -32,69 +31,64 @@ def test_cheap_rows_are_as_exact_as_their_bound():
                 assert abs(mpmath.mpf(table[-1, j].item()) - value) < truth.ROWS_ERROR
 
 
-def test_committed_figures_are_this_programs():
-    assert COMMITTED["program"] == __main__.fingerprint()
-    assert set(COMMITTED["versions"]) == set(__main__.PACKAGES)
-    assert layout(COMMITTED) + "\n" == RESULT.read_text(encoding="utf-8")
-    found = [
-        (row["base"], row["settings"], row["dim"], row["dtype"]) for row in COMMITTED["tables"]
-    ]
-    assert found == [(c.base, c.settings, c.dim, kind) for c in CASES for kind in DTYPE]
-    assert {row["extension"] for row in COMMITTED["tables"]} == set(REGISTRY)
-    assert COMMITTED["peers"]["positions"] == [round(2 ** (step / 2)) for step in range(41)]
+def test_the_shipped_record_is_this_programs():
+    assert SHIPPED["program"] == accuracy.fingerprint()
+    assert set(SHIPPED["versions"]) == set(accuracy.PACKAGES)
+    assert layout(SHIPPED) + "\n" == (RECORDED / "accuracy.json").read_text(encoding="utf-8")
+    rows = [(row["base"], row["settings"], row["dim"], row["dtype"]) for row in SHIPPED["tables"]]
+    assert rows == [(c.base, c.settings, c.dim, kind) for c in CASES for kind in DTYPE]
+    assert {row["extension"] for row in SHIPPED["tables"]} == set(REGISTRY)
+    assert SHIPPED["peers"]["positions"] == [round(2 ** (step / 2)) for step in range(41)]
 
 
 def test_every_error_is_within_its_bound():
-    """An attention factor above 1 lifts entries to where a unit is twice as large."""
-    for case, row in FOUND:
+    """An attention factor above 1 raises entries to where a unit is twice as large."""
+    for case, row in ROWS:
         unit = 2 if case.extension.attention_scaling > 1 else 1
         rounding = 0.0 if row["dtype"] == "float64" else unit * HALF_UNIT
         assert row["max_error"] <= rounding + ANGLE, row
         assert row["bound"] == rounded(rounding + ANGLE)
-    for row in COMMITTED["pairs"]:
+    for row in SHIPPED["pairs"]:
         assert row["max_error"] <= (1 if row["dtype"] == "float64" else 2) == row["bound"], row
-    for base in peers.PEER_BASES:
-        assert max(COMMITTED["peers"][f"base_{base:.0f}"]["ours"]) <= HALF_UNIT + ANGLE
+    for base in accuracy.PEER_BASES:
+        assert max(SHIPPED["peers"][f"base_{base:.0f}"]["ours"]) <= HALF_UNIT + ANGLE
 
 
-def test_committed_errors_are_found_again_where_they_are_said_to_be():
-    """Where another machine's `pow` rounds a frequency the other way, they move by 2**-30."""
-    for case, row in FOUND:
-        [errors] = tables.errors_at(case, [row["position"]], DTYPE[row["dtype"]])
+def test_shipped_errors_are_found_again_at_their_places():
+    """If another machine's `pow` rounds a frequency the other way, they move by 2**-30."""
+    for case, row in ROWS:
+        [errors] = accuracy.errors_at(case, [row["position"]], DTYPE[row["dtype"]])
         assert abs(errors[row["plane"]] - row["max_error"]) < ANGLE, row
 
 
 def test_no_sample_beats_the_pass_over_everything():
-    """Every second extension once, every base in turn."""
+    """Take every second extension once and every base in turn."""
     for number in range(0, len(CASES) // 4, 2):
-        for case, row in FOUND[8 * number + 2 * (number % 4) :][:2]:
-            errors = tables.errors_at(case, tables.sample_positions(), DTYPE[row["dtype"]])
+        for case, row in ROWS[8 * number + 2 * (number % 4) :][:2]:
+            errors = accuracy.errors_at(case, accuracy.sample_positions(), DTYPE[row["dtype"]])
             assert max(map(max, errors)) <= min(row["max_error"] + ANGLE, row["bound"]), row
 
 
-def test_the_program_repeats_the_committed_figures():
-    """All but the tables, which take minutes."""
+def test_the_program_repeats_the_shipped_errors():
+    """Except the tables, which take minutes."""
     pytest.importorskip("transformers")
     pytest.importorskip("rotary_embedding_torch")
-    jobs = __main__.jobs().items()
+    jobs = accuracy.jobs().items()
     fresh = {name: rounded(job()) for name, job in jobs if not name.startswith("tables")}
     pairs = [row for name in fresh if name.startswith("pairs") for row in fresh[name]]
     relativity = [fresh[name] for name in fresh if name.startswith("relativity")]
     assert all(row["max_error"] <= row["bound"] for row in pairs)
-    if {name: __main__.version_of(name) for name in __main__.PACKAGES} != COMMITTED["versions"]:
+    if {name: accuracy.version_of(name) for name in accuracy.PACKAGES} != SHIPPED["versions"]:
         pytest.skip(
-            f"the figures are those of {COMMITTED['versions']}: "
-            "run python -m rope.book.measured.accuracy"
+            f"the record is from {SHIPPED['versions']}: run python -m rope.book.measured.accuracy"
         )
-    for new, old in zip(
-        pairs + relativity, COMMITTED["pairs"] + COMMITTED["relativity"], strict=True
-    ):
+    for new, old in zip(pairs + relativity, SHIPPED["pairs"] + SHIPPED["relativity"], strict=True):
         assert new.keys() == old.keys()
         for key, value in new.items():  # a unit of the last of three digits
             same = value if isinstance(value, str) else pytest.approx(value, rel=0.01)
             assert old[key] == same, (new, old)
-    for base in peers.PEER_BASES:
-        new, old = fresh[f"peers: base_{base:.0f}"], COMMITTED["peers"][f"base_{base:.0f}"]
+    for base in accuracy.PEER_BASES:
+        new, old = fresh[f"peers: base_{base:.0f}"], SHIPPED["peers"][f"base_{base:.0f}"]
         assert sorted(new) == list(old)
         assert all(new[name] == pytest.approx(old[name], rel=0.01) for name in new)
 
@@ -102,22 +96,22 @@ def test_the_program_repeats_the_committed_figures():
 @pytest.mark.parametrize(
     ("last", "published"), [(8191, 2.8e-4), (131071, 4.2e-3), (1048575, 2.5e-2)]
 )
-def test_float32_angles_of_the_field(last, published):
-    """The last positions of 8K, 131K and 1M, base 10,000, d = 128; ours stays at 3e-8."""
+def test_float32_angles_are_off_as_published(last, published):
+    """At the last positions of 8K, 131K and 1M, base 10,000, d = 128; ours stays at 3e-8."""
     pytest.importorskip("transformers")
     position = torch.tensor([last])
     exact, _ = truth.exact_rows([last], truth.spectrum(128, 10000.0, Default()))
     for name in ("float32_angles", "transformers_float32"):
-        off = float((peers.RECIPES[name](position, 10000.0) - exact).abs().max())
+        off = float((COSINES[name](position, 10000.0) - exact).abs().max())
         assert off == pytest.approx(published, rel=0.02)  # two digits were published
-    ours = float((peers.RECIPES["ours"](position, 10000.0) - exact).abs().max())
+    ours = float((COSINES["ours"](position, 10000.0) - exact).abs().max())
     assert 2.5e-8 < ours <= HALF_UNIT + ANGLE
 
 
-def test_relativity_suffers_from_rounded_tables_as_published():
-    """Published without vectors or seed: the size must agree, within a factor of 1.5."""
-    found = {row["dtype"]: row for row in COMMITTED["relativity"]}
+def test_rounded_tables_break_relativity_as_published():
+    """Published without vectors or seed, so only the size must agree, within a factor of 1.5."""
+    rows = {row["dtype"]: row for row in SHIPPED["relativity"]}
     for dtype, published in (("bfloat16", 0.084), ("float16", 0.0135), ("float32", 1.6e-6)):
-        assert 1 / 1.5 < found[dtype]["score_error_norm_sqrt_dim"] / published < 1.5
-    assert found["bfloat16"]["norm_error"] == pytest.approx(0.0028, rel=0.02)
-    assert set(found) == {str(dtype).removeprefix("torch.") for dtype in vectors.HALVES}
+        assert 1 / 1.5 < rows[dtype]["score_error_norm_sqrt_dim"] / published < 1.5
+    assert rows["bfloat16"]["norm_error"] == pytest.approx(0.0028, rel=0.02)
+    assert set(rows) == {str(dtype).removeprefix("torch.") for dtype in accuracy.HALVES}

@@ -15,7 +15,7 @@ from torch import nn
 import rope
 from rope.adapters import parts
 from rope.adapters.transformers import PositionEmbeddings, apply_rotary_pos_emb, restore, use_rope
-from rope.book.measured.accuracy import truth
+from rope.book.measured import truth
 
 transformers = pytest.importorskip("transformers")
 transformers.logging.set_verbosity_error()  # of token ids that a tiny vocabulary lacks

@@ -15,7 +15,7 @@ from strategies import quick
 
 import rope.extensions
 from rope import inverse_frequencies
-from rope.book.measured.accuracy import truth
+from rope.book.measured import truth
 from rope.extensions import (
     NTK,
     REGISTRY,

@@ -17,8 +17,8 @@ from torch.distributed.tensor.experimental import _attention as theirs
 
 import rope
 from rope import parallel
-from rope.book.measured.accuracy import devices
-from rope.book.measured.processes import across, available
+from rope.book.measured import devices
+from rope.book.measured.devices import across, available
 from rope.extensions import DynamicNTK
 from rope.parallel import METHODS, ring
 

@@ -1,1 +1,1 @@
-"""What every measurement here shares: the machine, the record, intervals, memory traffic."""
+"""Measurements of the book: times, errors and traffic, and the records that they are kept in."""

@@ -1,7 +1,8 @@
-"""A mean with its interval: what a few independent measurements say, and how surely.
+"""Summarize a few independent measurements by their mean and its 95% interval.
 
-95% intervals by Student's t: mean ± t s / sqrt(n), s the standard deviation of the n values.
-A difference is *clear* if its mean is at least twice the half-width, the one rule of all chapters.
+With n values and their standard deviation s, the interval is mean ± t s / sqrt(n), where t comes
+from Student's distribution with n - 1 degrees of freedom. A difference is *clear* if its mean is at
+least twice the half-width. Every chapter uses this rule.
 """
 
 import math
@@ -9,15 +10,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import stdev
 
-#: What 95% of Student's distribution lies within, for 1, 2, ... degrees of freedom.
+#: 95% of Student's distribution lies within ±T_95[n - 1] for n = 1, 2, ... degrees of freedom.
 T_95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
-#: The probability that equals are called clear: of 2 T_95 or more, on either side.
+#: The probability that a difference of equals is called clear: beyond 2 T_95 on either side.
 EQUALS_CLEAR = (0.025, 0.0132, 0.0078, 0.0051, 0.0036, 0.0027, 0.0021, 0.0017, 0.0014, 0.0012)
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean and half the width of its 95% interval, over so many seeds.
+    """A mean and half the width of its 95% interval, over `seeds` values.
 
     >>> Interval(2.0, 0.5).low, Interval(2.0, 0.5).high, Interval(2.0, 1.5).clear
     (1.5, 2.5, False)
@@ -29,17 +30,17 @@ class Interval:
 
     @property
     def low(self) -> float:
-        """The lower end."""
+        """Return the lower end."""
         return self.mean - self.half
 
     @property
     def high(self) -> float:
-        """The upper end."""
+        """Return the upper end."""
         return self.mean + self.half
 
     @property
     def clear(self) -> bool:
-        """Whether a difference is clear."""
+        """Return True if the mean, taken as a difference, is clear."""
         return self.mean != 0 and abs(self.mean) >= 2 * self.half
 
     def __str__(self) -> str:
@@ -47,7 +48,9 @@ class Interval:
 
 
 def interval(values: Sequence[float]) -> Interval:
-    """Mean and 95% interval of 2 to 11 independent values; ValueError for another number of them.
+    """Return the mean and 95% interval of 2 to 11 independent values.
+
+    Raises ValueError for fewer or more values.
 
     >>> print(interval([1.0, 2.0, 3.0]))
     2.000 ± 2.484
@@ -55,18 +58,17 @@ def interval(values: Sequence[float]) -> Interval:
     count = len(values)
     if not 2 <= count <= len(T_95) + 1:
         raise ValueError(
-            f"values has {count} numbers; it must have 2 to {len(T_95) + 1}, such as one for each "
-            "seed: measure more of them, or fewer"
+            f"values has {count} numbers; pass 2 to {len(T_95) + 1}, such as one per seed"
         )
     half = T_95[count - 2] * stdev(values) / math.sqrt(count)
     return Interval(sum(values) / count, half, count)
 
 
 def verdict(one: Sequence[float], other: Sequence[float] | None = None, form: str = "+.2f") -> str:
-    """A paired comparison in words: by how much one is above the other, and whether it is clear.
+    """Describe a paired comparison: the mean difference, its interval, and whether it is clear.
 
-    one, other: a value for each seed, in the same order; `one` alone: the differences themselves.
-    form: how the mean is written; its half-width without the sign.
+    one, other: one value per seed, in the same order; without `other`, the differences themselves.
+    form: the format of the mean; the half-width has the same format without the sign.
 
     >>> verdict([1.2, 1.3, 1.1], [1.0, 1.0, 1.0])
     '+0.20 ± 0.25, not clear, 3 seeds'
@@ -74,13 +76,14 @@ def verdict(one: Sequence[float], other: Sequence[float] | None = None, form: st
     '+20% ± 2%, clear, 3 seeds'
     """
     pairs = zip(one, other, strict=True) if other is not None else ((a, 0.0) for a in one)
-    of = interval([a - b for a, b in pairs])
-    word = "clear" if of.clear else "not clear"
-    return f"{of.mean:{form}} ± {of.half:{form.lstrip('+')}}, {word}, {of.seeds} seeds"
+    difference = interval([a - b for a, b in pairs])
+    word = "clear" if difference.clear else "not clear"
+    half = f"{difference.half:{form.lstrip('+')}}"
+    return f"{difference.mean:{form}} ± {half}, {word}, {difference.seeds} seeds"
 
 
 def false_clears(comparisons: int, seeds: int = 5) -> str:
-    """What the rule lets through: of so many comparisons of equals, how many come out clear.
+    """Describe how many of so many comparisons of equals the rule calls clear on average.
 
     >>> false_clears(21)
     'of 21 comparisons of equals, 5 seeds each, 0.11 would be called clear on average'

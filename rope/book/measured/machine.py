@@ -1,4 +1,4 @@
-"""What a measurement depends on and can be known: machine, versions, commit; no date, no user."""
+"""Describe what a measurement depends on: machine, versions and commit, but no date and no user."""
 
 import os
 import platform
@@ -10,7 +10,7 @@ from typing import Any
 
 
 def about_here(packages: Sequence[str]) -> dict[str, Any]:
-    """Commit, platform, Python, cores, CPU, and the versions of these packages.
+    """Return the commit, platform, Python, cores, CPU, and the versions of these packages.
 
     >>> sorted(about_here(["torch"]))
     ['commit', 'cores', 'cpu', 'platform', 'python', 'versions']
@@ -26,7 +26,7 @@ def about_here(packages: Sequence[str]) -> dict[str, Any]:
 
 
 def installed(package: str) -> str:
-    """The version of a package.
+    """Return the version of a package, or "absent".
 
     >>> installed("no-such-package")
     'absent'
@@ -38,7 +38,7 @@ def installed(package: str) -> str:
 
 
 def cpu_model() -> str:
-    """The processor as Linux names it, or else what Python knows."""
+    """Return the name of the processor, from Linux where possible and else from Python."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -48,16 +48,21 @@ def cpu_model() -> str:
 
 
 def commit() -> str:
-    """The commit that this package is checked out at, with a word where files differ from it."""
+    """Return the checked-out commit of this package, with a note if files differ from it."""
+    command = ["git", "describe", "--always", "--abbrev=12", "--dirty= with changes", "--exclude=*"]
+    return command_output(command, Path(__file__).parent) or "unknown"
+
+
+def command_output(command: Sequence[str], folder: Path | None = None) -> str:
+    """Return what a command prints, stripped, or "" if it fails or takes over 30 seconds.
+
+    >>> command_output(["no-such-command"])
+    ''
+    """
     try:
-        found = subprocess.run(
-            ["git", "describe", "--always", "--abbrev=12", "--dirty= with changes", "--exclude=*"],
-            cwd=Path(__file__).parent,
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=10,
+        run = subprocess.run(
+            command, cwd=folder, capture_output=True, text=True, check=True, timeout=30
         )
     except (OSError, subprocess.SubprocessError):
-        return "unknown"
-    return found.stdout.strip() or "unknown"
+        return ""
+    return run.stdout.strip()

@@ -1,17 +1,43 @@
-"""Measurements kept in JSON: resumed after an interruption, written whole, easy to compare."""
+"""Keep measurements as JSON: resume them, write them atomically, lay them out for comparison.
+
+The records that the book shows are in the folder `recorded`.
+"""
 
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-DIGITS = 3  # of a measured number
+#: The folder of the records that the package ships.
+RECORDED = Path(__file__).with_name("recorded")
+DIGITS = 3  # the significant digits of a measured number
+
+
+def recorded(name: str) -> dict[str, Any]:
+    """Return a record that the package ships, such as "accuracy", "cpu", "moving" or "programs".
+
+    >>> recorded("moving")["steps"]
+    4000
+    """
+    record: dict[str, Any] = json.loads((RECORDED / f"{name}.json").read_text(encoding="utf-8"))
+    return record
+
+
+def gpu_records() -> dict[str, dict[str, Any]]:
+    """Return the records of GPUs that the package ships, keyed by the name of the device.
+
+    >>> all(record["device"] == name for name, record in gpu_records().items())
+    True
+    """
+    names = [path.stem for path in sorted(RECORDED.glob("gpu-*.json"))]
+    records = [recorded(name) for name in names if not name.endswith(".partial")]
+    return {record["device"]: record for record in records}
 
 
 def rounded(value: Any, digits: int = DIGITS) -> Any:
-    """Every float in nested lists and dicts rounded to so many significant digits.
+    """Return nested lists and dicts with every float rounded to so many significant digits.
 
     >>> rounded({"a": [0.0012345, 1048576, 10000.0, 2.0**-29]})
     {'a': [0.00123, 1048576, 10000.0, 1.86e-09]}
@@ -23,50 +49,37 @@ def rounded(value: Any, digits: int = DIGITS) -> Any:
     return float(f"{value:.{digits}g}") if isinstance(value, float) else value
 
 
-def measured(
+def run_jobs(
     output: Path,
     program: str,
     jobs: Mapping[str, Callable[[], Any]],
-    whole: Callable[[dict[str, Any]], dict[str, Any]],
+    assemble: Callable[[dict[str, Any]], dict[str, Any]],
 ) -> dict[str, Any]:
-    """Do every job, showing a bar, write `whole` of the results to `output`, and return it.
+    """Run every job, write the record that `assemble` makes of their results, and return it.
 
-    whole: makes the record of what the jobs returned, rounded, by name. What is measured so far
-    stands beside the output as `NAME.partial.json`; a run that was interrupted goes on from there,
-    if `program`, which says what the numbers depend on, is the same.
+    assemble: takes the rounded results by job name. They are kept in `NAME.partial.json` next to
+    the output until the record is written. An interrupted run resumes from that file unless
+    `program`, which describes what the numbers depend on, has changed.
     """
-    kept = output.with_suffix(".partial.json")
+    partial_path = output.with_suffix(".partial.json")
     output.parent.mkdir(parents=True, exist_ok=True)
-    earlier = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else {}
+    earlier = json.loads(partial_path.read_text("utf-8")) if partial_path.exists() else {}
     done = earlier["done"] if earlier.get("program") == program else {}
     if earlier and not done:
-        print(f"{kept} was measured otherwise, and is begun anew.", file=sys.stderr)
-    for name, job in _shown(jobs):
+        print(f"{partial_path} is from another program or machine; starting over.", file=sys.stderr)
+    for number, (name, job) in enumerate(jobs.items(), start=1):
         if name not in done:
+            print(f"{number}/{len(jobs)} {name}", file=sys.stderr, flush=True)
             done[name] = rounded(job())
-            write(kept, {"program": program, "done": done})
-    record = whole(done)
+            write(partial_path, {"program": program, "done": done})
+    record = assemble(done)
     write(output, record)
-    kept.unlink(missing_ok=True)
+    partial_path.unlink(missing_ok=True)
     return record
 
 
-def _shown(jobs: Mapping[str, Callable[[], Any]]) -> Iterator[tuple[str, Callable[[], Any]]]:
-    """The jobs, with a bar; where tqdm is not installed, as on a bare GPU machine, a line each."""
-    try:
-        from tqdm import tqdm
-    except ImportError:
-        for number, (name, job) in enumerate(jobs.items(), start=1):
-            print(f"{number}/{len(jobs)} {name}", file=sys.stderr, flush=True)
-            yield name, job
-        return
-    for name, job in (bar := tqdm(jobs.items())):
-        bar.set_description(name)
-        yield name, job
-
-
 def write(path: Path, value: dict[str, Any]) -> None:
-    """Replace the file in one step: an interrupted write leaves the old one.
+    """Replace the file in one step; an interrupted write leaves the old file.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -83,7 +96,7 @@ def write(path: Path, value: dict[str, Any]) -> None:
 
 
 def layout(value: Any, depth: int = 0) -> str:
-    """Sorted keys, and one line an innermost list or dict, so that a change is easy to see."""
+    """Return JSON with sorted keys and one line per innermost list or dict, for short diffs."""
     entries = list(value.values()) if isinstance(value, dict) else value
     if not isinstance(value, (dict, list)) or not any(
         isinstance(entry, (dict, list)) for entry in entries

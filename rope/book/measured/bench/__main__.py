@@ -1,44 +1,201 @@
-"""`python -m rope.book.measured.bench` times the rotation and its rivals, and writes a record."""
+"""Run the suites of the benchmark and write one record per device.
+
+correctness: is the Triton kernel right on this GPU? If not, nothing is timed.
+rotations: every case of `cases`, this package and the baselines next to a copy.
+decoding: one token per text, eagerly, compiled and from a CUDA graph.
+tiles: other tiles of the kernel.
+
+A CPU runs only "rotations". `make gpu` runs all of them on a GPU and needs only torch and Triton;
+baselines that aren't installed are left out. Started again, it resumes. The exit status is 0 if the
+record is complete, 1 if a check failed or something could not be measured, 2 without the device,
+75 if the minutes are over, 130 after an interruption. Make turns all but 0 into 2.
+"""
 
 from __future__ import annotations
 
 import argparse
+import hashlib
+import json
+import math
+import re
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from rope.book.measured.bench import cases
-from rope.book.measured.bench.field import FIELD
-from rope.book.measured.bench.report import table
-from rope.book.measured.bench.run import FULL, QUICK, run
+from rope import kernels
+from rope.book.measured.baselines import BASELINES
+from rope.book.measured.bench import cases, report, suites
+from rope.book.measured.bench.correctness import CHECKS, check_kernel
+from rope.book.measured.machine import about_here, command_output
+from rope.book.measured.record import RECORDED, run_jobs
+
+AGAIN = 75  # EX_TEMPFAIL of sysexits.h
+SUITES = ("correctness", "rotations", "decoding", "tiles")
+#: The key of the record for the results of a suite.
+KEYS = {"rotations": "cases", "decoding": "decoding", "tiles": "tiles"}
+BATCHES = (1, 8, 32, 256)
+PACKAGE = Path(__file__).parents[3]
+
+
+class OutOfTime(Exception):
+    """The minutes are over, or the device is lost; finished jobs are kept."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the cases, print the table; 130 when interrupted, as shells have it."""
-    parser = argparse.ArgumentParser(prog="python -m rope.book.measured.bench", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a few small cases, in under a minute")
-    parser.add_argument(
-        "--device",
-        choices=("cpu", "cuda"),
-        default="cuda" if torch.cuda.is_available() else "cpu",
-        help="where to run (%(default)s)",
+    """Run what has not been measured yet and return the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m rope.book.measured.bench",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument(
-        "--output", metavar="PATH", type=Path, help="the record to write (bench-DEVICE.json here)"
-    )
+    default = "cuda" if torch.cuda.is_available() else "cpu"
+    parser.add_argument("--suite", nargs="+", choices=SUITES, help="default: all for the device")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default=default)
+    parser.add_argument("--quick", action="store_true", help="a few small cases, in a minute")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="start no job after these")
+    parser.add_argument("--output", metavar="PATH", type=Path, help="the record to write")
     options = parser.parse_args(arguments)
-    grid, effort = (cases.quick, QUICK) if options.quick else (cases.full, FULL)
-    path = options.output or Path(f"bench-{options.device}.json")
+    until = time.monotonic() + 60 * options.minutes
+    device = torch.device(options.device)
+    on_gpu = device.type == "cuda"
+    if on_gpu and not (torch.cuda.is_available() and find_spec("triton")):
+        print("There is no CUDA device with Triton here, so nothing is measured.", file=sys.stderr)
+        return 2
+    chosen = options.suite or (SUITES if on_gpu else ["rotations"])
+    if not on_gpu and [*chosen] != ["rotations"]:
+        parser.error("on a CPU the only suite is rotations")
+    path = options.output or Path(f"bench-{device.type}.json")
+    if on_gpu and not (options.output or options.suite or options.quick):
+        path = RECORDED / f"gpu-{slug(torch.cuda.get_device_name())}.json"
+    return run(path, device, chosen, options.quick, until)
+
+
+def run(path: Path, device: torch.device, chosen: Iterable[str], quick: bool, until: float) -> int:
+    """Run suites on a device until a value of `time.monotonic`, and return the exit status."""
+    checks: dict[str, str] = {}
+    for name in CHECKS if "correctness" in chosen else ():
+        checks[name] = check_kernel(name, device)
+        print(f"{name}: {checks[name]}", flush=True)
+    if any(result.startswith("wrong") for result in checks.values()):
+        print("The kernel is wrong here, so nothing is timed.", file=sys.stderr)
+        return 1
+    effort = suites.QUICK if quick else suites.FULL
+    about = metadata(device, effort)
+    jobs = within(make_jobs(chosen, device, effort, about["versions"], quick), device, until)
+    # Clocks vary during a run, and another Linux kernel on the same machine changes no number.
+    program = {name: value for name, value in about.items() if name not in ("clocks", "platform")}
     try:
-        record = run(path, grid(options.device), FIELD, torch.device(options.device), effort)
+        record = run_jobs(
+            path, json.dumps(program, sort_keys=True), jobs, partial(assemble, about, checks)
+        )
+    except OutOfTime as error:
+        print(f"\n{error}; start it again to continue.", file=sys.stderr)
+        return AGAIN
     except KeyboardInterrupt:
-        print("\nInterrupted; run it again and it goes on from here.", file=sys.stderr)
+        print("\nInterrupted; run it again to continue.", file=sys.stderr)
         return 130
-    print(table(record))
+    print(report.table(record))
     print(f"Wrote {path}", file=sys.stderr)
-    return 0
+    return int(bool(record["not measured"]))
+
+
+def metadata(device: torch.device, effort: dict[str, Any]) -> dict[str, Any]:
+    """Return machine, device, versions, commit and effort, and what this package runs there."""
+    about = about_here(sorted({"triton", *(baseline.package for baseline in BASELINES)}))
+    about["device"] = {"kind": device.type, "threads": torch.get_num_threads()}
+    if device.type == "cuda":
+        query = "clocks.sm,clocks.mem,clocks.max.sm,clocks.max.mem,power.limit"
+        command = ["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader"]
+        about["device"]["gpu"] = torch.cuda.get_device_name(device)
+        about["clocks"] = f"{query}: {command_output(command) or 'unknown'}"
+    ours, _, _ = kernels.explain(device.type).partition(":")  # a path on this machine follows
+    return about | {"effort": effort, "rope": ours, "sources": sources()}
+
+
+def make_jobs(
+    chosen: Iterable[str],
+    device: torch.device,
+    effort: dict[str, Any],
+    versions: dict[str, str],
+    quick: bool,
+) -> dict[str, Callable[[], Any]]:
+    """Return the jobs of the suites by name, which begins with the suite, in their order."""
+    installed = [baseline for baseline in BASELINES if versions[baseline.package] != "absent"]
+    grid = cases.quick(device.type) if quick else cases.full(device.type)
+    tiled = list(suites.tile_cases())[: 2 if quick else None]
+    jobs: dict[str, dict[str, Callable[[], Any]]] = {
+        "rotations": {c.name: partial(suites.measure, c, installed, device, effort) for c in grid},
+        "decoding": {str(b): partial(suites.measure_decoding, b, device, effort) for b in BATCHES},
+        "tiles": {c.name: partial(suites.measure_tiles, c, device, suites.QUICK) for c in tiled},
+    }
+    order = [suite for suite in jobs if suite in chosen]
+    return {f"{suite}: {name}": job for suite in order for name, job in jobs[suite].items()}
+
+
+def within(
+    jobs: dict[str, Callable[[], Any]], device: torch.device, until: float
+) -> dict[str, Callable[[], Any]]:
+    """Return jobs that raise OutOfTime instead of starting late, and return why they failed."""
+
+    def timed(name: str, job: Callable[[], Any]) -> Any:
+        if time.monotonic() > until:
+            raise OutOfTime(f"time ran out before {name}")
+        try:
+            if device.type == "cuda":
+                torch.cuda.synchronize()
+        except Exception as error:
+            raise OutOfTime(f"the device was lost before {name}") from error
+        try:
+            return job()
+        except Exception as error:
+            return {"not measured": suites.first_line(error)}
+
+    return {name: partial(timed, name, job) for name, job in jobs.items()}
+
+
+def assemble(about: dict[str, Any], checks: dict[str, str], done: dict[str, Any]) -> dict[str, Any]:
+    """Return the record: device, metadata, checks, the results of each suite, and failures.
+
+    "not measured" names the jobs that raised, and those in which this package wasn't timed.
+    """
+    failures: dict[str, str] = {}
+    record: dict[str, Any] = {key: [] for key in KEYS.values()}
+    for job, result in done.items():
+        if "not measured" in result:
+            failures[job] = result["not measured"]
+            continue
+        record[KEYS[job.partition(": ")[0]]].append(result)
+        for name, reason in result.get("not timed", {}).items():
+            if name.partition(",")[0] == "rope":
+                failures[f"{job}, {name}"] = reason
+    device = about["device"].get("gpu", about["cpu"])
+    return record | {
+        "device": device,
+        "metadata": about,
+        "checks": checks,
+        "not measured": failures,
+    }
+
+
+def slug(name: str) -> str:
+    """Return a device's name as part of a file name.
+
+    >>> slug("NVIDIA H100 80GB HBM3")
+    'nvidia-h100-80gb-hbm3'
+    """
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+
+
+def sources() -> str:
+    """Return a digest of the kernels and of this program; parts of two versions don't mix."""
+    files = sorted([*PACKAGE.glob("kernels/*.py"), *PACKAGE.glob("book/measured/**/*.py")])
+    return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:12]
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""What is timed: one token, a prompt and the longest sequences, in each layout and format.
+"""Define the cases that are timed: one token, prompts and long sequences, by layout and dtype.
+
+A case must move at least 2 e B (H + H_kv) S D bytes, with e bytes per element.
 
 Shapes: B batch, H heads, S sequence, D head dimension, all of it rotated.
 """
@@ -9,9 +11,10 @@ from dataclasses import dataclass, fields, replace
 from itertools import product
 from typing import Any
 
+import torch
+
 DTYPES = ("float32", "bfloat16", "float16")
 MODES = ("forward", "backward", "in place")
-PAGES = ("kept", "new")
 STORAGES = ("[B,H,S,D]", "[B,S,H,D]")
 
 
@@ -19,10 +22,11 @@ STORAGES = ("[B,H,S,D]", "[B,S,H,D]")
 class Case:
     """One rotation of queries `[B, H, S, D]` and keys `[B, H_kv, S, D]`.
 
-    mode: "backward" times the gradient alone. pages: whether results on a CPU are in memory that
-    the C library kept, or in "new" pages, which the system clears first. storage: how both lie in
-    memory; "[B,S,H,D]" is seen through a transpose, as a projection makes it.
-    Raises ValueError for a word that is none of these.
+    mode: "forward", "in place", or "backward", which times only the gradient.
+    pages: on a CPU, whether results are in memory that the C library "kept" or in "new" pages,
+    which the system clears first.
+    storage: the order in memory; "[B,S,H,D]" is seen through a transpose, as projections make it.
+    Raises ValueError for other values of dtype, mode, pages or storage.
 
     >>> case = Case(1, 32, 8, 2048, 128)
     >>> case.name
@@ -43,22 +47,24 @@ class Case:
     storage: str = "[B,H,S,D]"
 
     def __post_init__(self) -> None:
-        known = {"dtype": DTYPES, "mode": MODES, "pages": PAGES, "storage": STORAGES}
-        for name, allowed in known.items():
+        choices = {"dtype": DTYPES, "mode": MODES, "pages": ("kept", "new"), "storage": STORAGES}
+        for name, allowed in choices.items():
             if getattr(self, name) not in allowed:
-                raise ValueError(
-                    f"{name} is {getattr(self, name)!r}; it must be one of {list(allowed)}: "
-                    f"pass {allowed[0]!r}"
-                )
+                raise ValueError(f"{name} is {getattr(self, name)!r}; use one of {list(allowed)}")
+
+    @property
+    def torch_dtype(self) -> torch.dtype:
+        """Return the dtype of queries and keys."""
+        return getattr(torch, self.dtype)
 
     @property
     def layout(self) -> str:
-        """Which coordinates make a pair."""
+        """Return "interleaved" or "half"."""
         return "interleaved" if self.interleaved else "half"
 
     @property
     def name(self) -> str:
-        """Everything that tells it from the other cases, its sizes first."""
+        """Return every field as one string, sizes first."""
         return (
             f"{self.batch}×{self.heads}/{self.kv_heads}×{self.seq}×{self.head_dim} "
             f"{self.dtype} {self.layout}, {self.mode}, {self.pages} pages, {self.storage}"
@@ -66,24 +72,24 @@ class Case:
 
     @property
     def changes(self) -> dict[str, Any]:
-        """The fields that are not the default: `Case(**case.changes) == case`."""
+        """Return the fields that differ from their default: `Case(**case.changes) == case`."""
         values = ((field, getattr(self, field.name)) for field in fields(self))
         return {field.name: value for field, value in values if value != field.default}
 
     @property
     def bytes(self) -> int:
-        """The least that must move: each element of q and k read once and written once."""
+        """Return the least bytes to move: each element of q and k read once and written once."""
         elements = self.batch * self.seq * (self.heads + self.kv_heads) * self.head_dim
-        return 2 * elements * (4 if self.dtype == "float32" else 2)
+        return 2 * elements * self.torch_dtype.itemsize
 
 
-#: A prompt, as a CPU is asked for it, and a batch that a GPU trains on.
+#: A prompt for a CPU, and a training batch for a GPU.
 PREFILL = Case(1, 32, 8, 2048, 128)
 TRAINING = Case(4, 32, 8, 4096, 128, "bfloat16")
 
 
 def variants(case: Case, **changes: tuple[Any, ...]) -> tuple[Case, ...]:
-    """The case in both layouts, and with every combination of these values of its fields.
+    """Return the case in both layouts, with every combination of these values of its fields.
 
     >>> [(case.seq, case.layout) for case in variants(PREFILL, seq=(1, 512))]
     [(1, 'half'), (1, 'interleaved'), (512, 'half'), (512, 'interleaved')]
@@ -96,11 +102,7 @@ def variants(case: Case, **changes: tuple[Any, ...]) -> tuple[Case, ...]:
 
 
 def quick(device: str) -> tuple[Case, ...]:
-    """A handful of small cases: every mode once, and on a CPU new pages.
-
-    >>> len(quick("cpu")), len(quick("cuda"))
-    (6, 5)
-    """
+    """Return a few small cases: every mode once, and on a CPU new pages."""
     small = Case(1, 8, 2, 256, 64)
     return (
         *([replace(small, pages="new")] if device == "cpu" else []),
@@ -113,7 +115,7 @@ def quick(device: str) -> tuple[Case, ...]:
 
 
 def full(device: str) -> tuple[Case, ...]:
-    """The grid of this kind of device; on new pages first.
+    """Return all cases for "cpu" or "cuda"; new pages come first.
 
     >>> len(full("cpu")), len(full("cuda"))
     (36, 40)
@@ -128,7 +130,7 @@ def full(device: str) -> tuple[Case, ...]:
             *variants(TRAINING, mode=("in place",)),
         )
     both = ("float32", "bfloat16")
-    # The tensors of a case stay below 1 GB: the longest sequences have fewer heads.
+    # The longest sequences have fewer heads, so that the tensors stay below 1 GB.
     long = replace(PREFILL, heads=4, kv_heads=1)
     return (
         *variants(PREFILL, dtype=both, pages=("new",)),

@@ -1,4 +1,7 @@
-"""A record in numbers and words: ratios within a case, along the lengths, and a table of all."""
+"""Read a record: ratios of medians within a case, curves along the lengths, and all of it as text.
+
+A ratio of the times of two calls in one case, such as rotation over copy, is what the book shows.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +15,12 @@ COPIES = ("copy", "clone")
 
 
 def times(record: dict[str, Any], case: Case) -> dict[str, dict[str, Any]]:
-    """Everybody's line in a case, by name; KeyError for a case that is not in the record."""
+    """Return the times of a case by name; raise KeyError if the record doesn't have the case."""
     return {Case(**entry["case"]): entry["times"] for entry in record["cases"]}[case]
 
 
 def ratio(record: dict[str, Any], case: Case, name: str, over: str = "copy") -> float:
-    """The median time of one competitor over that of another, or of "copy" or "clone".
-
-    NaN where one of the two was not timed.
-    """
+    """Return the median time of one name over that of another, or NaN if one wasn't timed."""
     lines = times(record, case)
     if name not in lines or over not in lines:
         return math.nan
@@ -30,10 +30,10 @@ def ratio(record: dict[str, Any], case: Case, name: str, over: str = "copy") -> 
 def by_length(
     record: dict[str, Any], case: Case, over: str = "copy"
 ) -> tuple[list[int], dict[str, list[float]]]:
-    """Lengths S, and by competitor the time over a copy's at each, NaN where it was not timed.
+    """Return the lengths S and, by baseline, the time over a copy's at each (NaN if not timed).
 
-    case: what the cases agree on beside the length; the heads may differ as well, as they do where
-    the longest sequences would not fit in memory.
+    The cases agree with `case` except for length and heads; the longest sequences have fewer heads,
+    to fit in memory.
     """
     every = [Case(**entry["case"]) for entry in record["cases"]]
     alike = [
@@ -50,10 +50,10 @@ def by_length(
 
 
 def table(record: dict[str, Any]) -> str:
-    """Every case with those who were timed, fastest first, then the others, each with its reason.
+    """Return every case as text: the timed baselines, fastest first, and why others weren't timed.
 
-    Times in milliseconds; x copy, x clone, x rope: the median over theirs; memory: the most that
-    was held over the size of the result; faults: pages that one call takes anew.
+    Times are in milliseconds; x copy, x clone and x rope are the median over theirs; memory is the
+    most bytes held, over the size of the result; faults are the new pages of one call.
     """
     about = record["metadata"]
     device = about["device"].get("gpu", f"{about['cpu']}, {about['device']['threads']} threads")
@@ -72,5 +72,6 @@ def table(record: dict[str, Any]) -> str:
             numbers += [ratio(record, case, name, over) for over in (*COPIES, "rope")]
             numbers += [line["memory"], line.get("faults", 0)]
             lines.append(f"  {name:24}" + "".join(f"{number:9.3g}" for number in numbers))
-        lines += [f"  {name}: {why}" for name, why in entry["not timed"].items()]
-    return "\n".join(lines)
+        lines += [f"  {name}: {reason}" for name, reason in entry["not timed"].items()]
+    failures = record.get("not measured", {}).items()
+    return "\n".join(lines + [f"{job}: {reason}" for job, reason in failures])

@@ -1,19 +1,17 @@
-"""Keys moved again and again in the format that they are stored in: chapter "Keys that move".
+"""Move rotated keys again and again in the dtype that they are stored in: chapter "Keys that move".
 
-A stored key k_0 is moved s times by delta, each time rounded to the format, which gives k_s. Each
-of its pairs of coordinates is then off by at most
+A stored key k_0 is moved s times by delta and rounded to its dtype each time, which gives k_s. Each
+of its pairs of coordinates is then off from the pair of R_{s delta} k_0 by at most
 
     rho (r_0 + r_1 + ... + r_{s-1}),        rho = u + (2 + sqrt 2) 2^-24,
 
-from the pair of R_{s delta} k_0, r_i being its norm after i moves and u the unit roundoff of a
-format of 16 bits, 0 for float32, which is not rounded to again. `python -m
-rope.book.measured.accuracy.moving` measures each s up to 4,000, in a minute, and writes moving.json
-in this folder.
+where r_i is its norm after i moves, and u the unit roundoff of a 16-bit dtype, or 0 for float32,
+which isn't rounded again. `python -m rope.book.measured.moving [PATH]` measures s up to 4,000 in a
+minute and writes `recorded/moving.json`.
 
 Shapes: N keys, R rotated width, P = R/2 planes.
 """
 
-import json
 import sys
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,19 +19,18 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from rope.book.measured.accuracy import DIM
-from rope.book.measured.record import rounded, write
+from rope.book.measured.record import RECORDED, rounded, write
 from rope.module import RotaryEmbedding
 
-RESULT = Path(__file__).with_name("moving.json")
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
-STEPS, KEYS, START, SEED = 4000, 32, 8000, 21
+DIM, STEPS, KEYS, START, SEED = 128, 4000, 32, 8000, 21
 
 
 class Moved(NamedTuple):
-    """error: by s, the largest |k_s - R_{s delta} k_0| / |k_0| of the N keys, `[steps]`.
+    """The error of moved keys, one entry per number of moves s.
 
-    ratio: by s, bound over error of the pair that comes closest to its bound, `[steps]`.
+    error: the largest |k_s - R_{s delta} k_0| / |k_0| of the N keys, float64 `[steps]`.
+    ratio: bound over error for the pair that is closest to its bound, float64 `[steps]`.
     """
 
     error: Tensor
@@ -41,7 +38,7 @@ class Moved(NamedTuple):
 
 
 def rho(dtype: torch.dtype) -> float:
-    """The largest relative error of one move, apart from underflow; dtype: one of DTYPES.
+    """Return the largest relative error of one move, except for underflow; dtype: one of DTYPES.
 
     >>> [f"{rho(dtype):.2g}" for dtype in DTYPES]
     ['0.0039', '0.00049', '2e-07']
@@ -51,7 +48,7 @@ def rho(dtype: torch.dtype) -> float:
 
 
 def moved(dtype: torch.dtype, steps: int = STEPS, delta: int = -1, keys: int = KEYS) -> Moved:
-    """Random keys moved in steps, with `RotaryEmbedding.shift`; dtype: one of DTYPES.
+    """Move random keys step by step with `RotaryEmbedding.shift`; dtype: one of DTYPES.
 
     >>> moved(torch.bfloat16, steps=3).error.shape
     torch.Size([3])
@@ -75,22 +72,12 @@ def moved(dtype: torch.dtype, steps: int = STEPS, delta: int = -1, keys: int = K
 
 
 def _pairs(k: Tensor) -> Tensor:
-    """Half-split keys `[1, 1, N, R]` as complex numbers `[N, P]`."""
+    """Return half-split keys `[1, 1, N, R]` as complex numbers `[N, P]`."""
     return torch.complex(*k[0, 0].double().chunk(2, dim=-1))
 
 
-def committed() -> dict[str, Any]:
-    """The record that the package ships.
-
-    >>> committed()["steps"]
-    4000
-    """
-    found: dict[str, Any] = json.loads(RESULT.read_text(encoding="utf-8"))
-    return found
-
-
-def main(path: Path = RESULT) -> None:
-    """Measure, and write for each format some errors and the extreme ratios."""
+def main(path: Path = RECORDED / "moving.json") -> None:
+    """Measure every dtype and write some of the errors and the extreme ratios."""
     report: dict[str, Any] = {"steps": STEPS, "keys": KEYS, "delta": -1, "dim": DIM}
     for dtype in DTYPES:
         error, ratio = moved(dtype)

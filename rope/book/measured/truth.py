@@ -1,7 +1,8 @@
-"""The truth: spectra, cosines and sines from mpmath with 50 digits, and cheap ones for all rows.
+"""Compute exact spectra, cosines and sines with mpmath: the oracle of the accuracy report.
 
-Each extension's formula is written here a second time, plane by plane and in mpmath, from its
-paper: nothing is shared with `rope.extensions` but the numbers in the object.
+theta'_j of each extension is written here a second time, plane by plane, from its paper; only the
+numbers in the extension object are shared with `rope.extensions`. A cosine is cos(m theta'_j) with
+50 digits, or, for every position, the addition theorem in float64.
 
 Shapes: P positions, R rotated width.
 """
@@ -16,20 +17,19 @@ import torch
 from mpmath import mpf
 from torch import Tensor
 
-from rope.book.measured.accuracy import LARGEST
-
+#: Positions 0 ... LARGEST are measured.
+LARGEST = 2**20
 DIGITS = 50
-
 RADIX = 32
-# A float64 seed is off by 2**-54. Adding two angles whose tables are off by e gives
-# 2 sqrt(2) e + 3 * 2**-54 at most, since |cos| + |sin| <= sqrt(2): 5.9, then 19.5, times 2**-54.
+# A float64 seed is off by 2**-54. Adding two angles whose tables are off by e gives an error of at
+# most 2 sqrt(2) e + 3 * 2**-54, since |cos| + |sin| <= sqrt(2): 5.9, then 19.5, times 2**-54.
 ROWS_ERROR = 2.0**-49
 
 Row = list[tuple[Any, Any]]
 
 
 def spectrum(dim: int, base: float, extension: Any, seq_len: int | None = None) -> list[Any]:
-    """The R/2 frequencies theta'_j of an extension, as mpmath numbers of 50 digits.
+    """Return the R/2 frequencies theta'_j of an extension, as mpmath numbers of 50 digits.
 
     >>> from rope.extensions import Linear
     >>> mpmath.nstr(spectrum(4, 10000.0, Linear(4.0))[1], 3)
@@ -40,11 +40,11 @@ def spectrum(dim: int, base: float, extension: Any, seq_len: int | None = None) 
 
 
 def attention_scaling(extension: Any) -> Any:
-    """The factor on cos and sin, with 50 digits: sqrt(1 + ln s/ln L), 0.1 m ln s + 1, or 1."""
+    """Return the factor on cos and sin, 50 digits: sqrt(1 + ln s/ln L), 0.1 m ln s + 1, or 1."""
     with mpmath.workdps(DIGITS):
-        given = getattr(extension, "attention_factor", None)
-        if given is not None:
-            return mpf(given)
+        factor = getattr(extension, "attention_factor", None)
+        if factor is not None:
+            return mpf(factor)
         if extension.name == "longrope":
             trained = extension.original_max_position_embeddings
             return mpmath.sqrt(1 + mpmath.log(extension.factor, trained))
@@ -58,14 +58,14 @@ def attention_scaling(extension: Any) -> Any:
 
 
 def exact_row(position: int, frequencies: Iterable[Any], scale: Any = 1) -> Row:
-    """The pairs (cos, sin) of position * theta_j, times the scale, with 50 digits."""
+    """Return the pairs (cos, sin) of position * theta_j, times the scale, with 50 digits."""
     with mpmath.workdps(DIGITS):
         pairs = (mpmath.cos_sin(position * theta) for theta in frequencies)
         return [(scale * cosine, scale * sine) for cosine, sine in pairs]
 
 
 def exact_rows(positions: Iterable[int], frequencies: Iterable[Any]) -> tuple[Tensor, Tensor]:
-    """The same for several positions, rounded to float64: cos and sin, `[P, R/2]`.
+    """Return cos and sin `[P, R/2]` of several positions, rounded to float64.
 
     >>> exact_rows([0, 1], [mpf(1)])[1]
     tensor([[0.0000],
@@ -79,11 +79,11 @@ def exact_rows(positions: Iterable[int], frequencies: Iterable[Any]) -> tuple[Te
 
 
 class Rows:
-    """cos and sin of every position 0 ... 2**20, off by less than 2**-49, without a cosine each.
+    """cos and sin of every position 0 ... 2**20, off by less than 2**-49.
 
-    A position is written in base 32, and mpmath gives the cosine and sine of each digit's angle;
-    the rest is the addition theorem in float64, whose error is bounded at ROWS_ERROR. No angle is
-    formed in floating point, so this shares no step with the tables that it judges.
+    Write a position in base 32. mpmath gives the cosine and sine of each digit's angle, and the
+    addition theorem in float64 combines them, within ROWS_ERROR. No angle is formed in floating
+    point, so the rows share no step with the tables that they judge.
 
     >>> rows = Rows([mpf(1) / 100])
     >>> cos, sin = rows.block(1024, 2048)
@@ -102,15 +102,15 @@ class Rows:
         self._coarse = _add_angles(digits[3], short[2])  # multiples of 1024, past 2**20
 
     def block(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
-        """Rows start ... stop - 1, float64 `[stop - start, R/2]`; start is a multiple of 1024.
+        """Return rows start ... stop - 1, float64 `[stop - start, R/2]`.
 
-        Raises ValueError for another start, or rows beyond 2**20.
+        Raises ValueError unless start is a multiple of 1024 and stop at most 2**20 + 1024.
         """
         step = RADIX**2
         if start % step or not 0 <= start < stop <= LARGEST + step:
             raise ValueError(
-                f"start is {start} and stop {stop}; start must be a multiple of {step} below stop "
-                f"and stop at most {LARGEST + step}: round start down"
+                f"start is {start} and stop is {stop}; start must be a multiple of {step} below "
+                f"stop, and stop at most {LARGEST + step}"
             )
         groups = slice(start // step, -(-stop // step))
         coarse = tuple(table[groups] for table in self._coarse)
@@ -119,13 +119,13 @@ class Rows:
 
 
 def _add_angles(left: tuple[Tensor, ...], right: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
-    """cos(a + b) and sin(a + b) for every row a of left and b of right, b running faster."""
+    """Return cos(a + b) and sin(a + b) for every row a of left and b of right, b running faster."""
     (c, s), (cos, sin) = (table[:, None] for table in left), right
     return (c * cos - s * sin).flatten(0, 1), (s * cos + c * sin).flatten(0, 1)
 
 
 def _frequency(extension: Any, j: int, dim: int, base: Any, seq_len: int | None) -> Any:
-    """theta'_j: the extensions' formulas side by side, each as its paper has it."""
+    """Return theta'_j by the formula of the extension's paper."""
 
     def plain(base: Any) -> Any:
         return base ** (-mpf(2 * j) / dim)
@@ -155,12 +155,12 @@ def _frequency(extension: Any, j: int, dim: int, base: Any, seq_len: int | None)
         case "llama3":
             periods = trained * theta / (2 * mpmath.pi)
             low, high = mpf(extension.low_freq_factor), mpf(extension.high_freq_factor)
-            kept = min(max((periods - low) / (high - low), mpf(0)), mpf(1))
-            return (1 - kept) * theta / factor + kept * theta
+            share = min(max((periods - low) / (high - low), mpf(0)), mpf(1))
+            return (1 - share) * theta / factor + share * theta
         case "longrope":
             longer = (seq_len or 0) > trained
             return theta / mpf((extension.long_factor if longer else extension.short_factor)[j])
         case "proportional":
             rotated = int(extension.partial_rotary_factor * dim // 2)
             return theta / factor if j < rotated else mpf(0)
-    raise ValueError(f"no formula for the extension {extension.name!r}: write it here")
+    raise ValueError(f"there is no exact formula for the extension {extension.name!r}; add it here")

@@ -1,0 +1,299 @@
+"""Check results before anything is timed: those of a baseline, and those of the kernel on a GPU.
+
+The oracle is z e^{i m theta_j} in complex128 (RoFormer, arXiv 2104.09864, equation 34), formed here
+from the numbers that the code under test gets. The gradient of a rotation is the rotation by the
+negative angle.
+
+Let u = eps/2 of a dtype. With a rounded table, rounded products and a rounded sum, x cos - y sin is
+off by at most ((1 + u)^3 - 1)(|x cos| + |y sin|), whose second factor is at most the pair's length
+(Cauchy-Schwarz). An angle that is off by a moves the pair by a times its length. The kernel gets
+its tables in float32 and is allowed one product, one sum and the store: (1 + u)^2 (1 + v) - 1 of
+the pair's length, with u = 2^-24 and v that of a narrower dtype.
+
+Shapes: B batch, H heads, S sequence, D head dimension, R rotated width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import product
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch import Tensor
+
+from rope.book.measured.baselines import Baseline, Pair, Rotate, Tables
+from rope.functional import rotary_embedding, rotary_embedding_qk
+from rope.kernels.formula import formula
+
+#: Elements compared at once, which keeps the float64 copies small.
+CHUNK = 2**21
+U32 = 2.0**-24
+
+
+def planes(x: Tensor, interleaved: bool, width: int | None = None) -> Tensor:
+    """Return the planes of the first R coordinates of x `[B, H, S, D]`, complex128 `[.., R/2]`."""
+    wide = x[..., :width].double()
+    if interleaved:
+        return torch.complex(wide[..., 0::2], wide[..., 1::2])
+    return torch.complex(*wide.chunk(2, dim=-1))
+
+
+def worst_share(actual: Tensor, exact: Tensor, limit: Tensor | float, dtype: torch.dtype) -> float:
+    """Return the largest error over what is allowed, where a NaN counts as infinite.
+
+    actual, exact: planes; limit: the allowed share of a pair's length; dtype: of the vectors.
+    """
+    error = torch.view_as_real(actual - exact).abs().amax(-1)
+    # Numbers below the smallest normal one have no relative precision.
+    floor = 2 * torch.finfo(dtype).smallest_normal * torch.finfo(dtype).eps
+    shares = (error / (exact.abs() * limit + floor)).nan_to_num(torch.inf)
+    return float(shares.max()) if shares.numel() else 0.0
+
+
+def check_baseline(
+    baseline: Baseline, rotate: Rotate, tables: Tables, inputs: Pair, grads: Pair | None
+) -> str:
+    """Return what is wrong with the results, and with their gradients if grads are given, or "".
+
+    inputs, grads: q and k, and the gradients of their results; all stay unchanged.
+    """
+    copies = [x.detach().clone().requires_grad_(grads is not None) for x in inputs]
+    results = rotate(copies[0], copies[1])
+    compared = [("q", results[0], inputs[0], 1), ("k", results[1], inputs[1], 1)]
+    if grads is not None:
+        back = torch.autograd.grad(results, copies, [grad.clone() for grad in grads])
+        compared += [(f"the gradient of {'qk'[i]}", back[i], grads[i], -1) for i in (0, 1)]
+    complaints = [
+        f"{name}: {complaint}"
+        for name, actual, x, sign in compared
+        if (complaint := _complaint(baseline, tables, actual.detach(), x, sign))
+    ]
+    if tables.case.mode == "in place" and any(
+        a.data_ptr() != b.data_ptr() for a, b in zip(results, copies, strict=True)
+    ):
+        complaints.append("the result is not in the memory of the input")
+    return "; ".join(complaints)
+
+
+def _complaint(baseline: Baseline, tables: Tables, actual: Tensor, x: Tensor, sign: int) -> str:
+    if actual.shape != x.shape or actual.dtype != x.dtype:
+        return f"is {actual.dtype} {list(actual.shape)} for {x.dtype} {list(x.shape)}"
+    limit, interleaved = allowed(baseline, tables, gradient=sign < 0), tables.case.interleaved
+    rows = max(1, CHUNK // (x.numel() // x.shape[2]))
+    share = 0.0
+    for start in range(0, x.shape[2], rows):
+        part = slice(start, start + rows)
+        exact = rotated(x[:, :, part], sign * tables.angles[part], interleaved)
+        found = planes(actual[:, :, part], interleaved)
+        share = max(share, worst_share(found, exact, limit[part, None], x.dtype))
+    return f"off by {share:.3g} times what is allowed" if share > 1 else ""
+
+
+def rotated(x: Tensor, angles: Tensor, interleaved: bool) -> Tensor:
+    """Return x `[B, H, S, D]` rotated by angles `[S, D/2]`: complex128 `[B, H, S, D/2]`."""
+    return planes(x, interleaved) * torch.polar(torch.ones_like(angles), angles)
+
+
+def allowed(baseline: Baseline, tables: Tables, *, gradient: bool = False) -> Tensor:
+    """Return the error allowed at each position, float64 `[S]`, as a share of a pair's length.
+
+    gradient: allow for the two parts in which a gradient reaches a vector that is used twice.
+    """
+    unit = torch.finfo(tables.case.torch_dtype).eps / 2
+    angles = baseline.extra_rounding == "angles"
+    if baseline.extra_rounding == "steps" or (gradient and angles):
+        steps = (1 + unit) ** 3 - 1
+    else:
+        last = unit if unit > U32 else 0.0
+        # Float32 cosines may be off by 2 units on a GPU; our tables are rounded once.
+        steps = (1 + U32) ** (7 if angles else 3) * (1 + last) - 1
+    # The largest angle at a position is that of plane 0.
+    return steps + angles * U32 * tables.angles[:, 0]
+
+
+# The suite "correctness": the Triton kernel, called through the public functions.
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+ROWS = 64  # of the tables
+#: B, H, H_kv, S, D, R: one token; unrotated coordinates; five key heads, of which a program takes
+#: four; more tokens than a tile; one tensor without keys.
+SHAPES = ((2, 4, 1, 1, 64, 64), (2, 3, 2, 5, 64, 20), (1, 9, 5, 7, 16, 16), (1, 2, 2, 34, 8, 8),
+          (1, 3, 0, 6, 32, 32))  # fmt: skip
+#: One or two tensors, cos, sin, position ids -> the rotated tensors.
+RotateAll = Callable[..., Sequence[Tensor]]
+
+
+def rotate_all(xs: Sequence[Tensor], *tables: Tensor | None, **flags: bool) -> Sequence[Tensor]:
+    """Rotate one tensor, or q and k together, through the package's public functions."""
+    arguments: tuple[Any, ...] = (*xs, *tables)
+    if len(xs) == 1:
+        return (rotary_embedding(*arguments, **flags),)
+    return rotary_embedding_qk(*arguments, **flags)
+
+
+def random_inputs(
+    shape: tuple[int, ...], dtype: torch.dtype, device: torch.device
+) -> tuple[list[Tensor], Tensor, Tensor, Tensor]:
+    """Return seeded [q, k] or [q], float32 cos and sin `[ROWS, R/2]`, position ids `[B, S]`."""
+    batch, heads, kv_heads, length, width, rotated_width = shape
+    noise = torch.Generator().manual_seed(length)
+    xs = [torch.randn(batch, h, length, width, generator=noise) for h in (heads, kv_heads) if h]
+    angle = torch.randn(ROWS, rotated_width // 2, generator=noise)
+    ids = torch.randint(ROWS, (batch, length), generator=noise)
+    cos, sin = angle.cos().to(device), angle.sin().to(device)
+    return [x.to(device, dtype) for x in xs], cos, sin, ids.to(device)
+
+
+def require(condition: bool, message: str) -> None:
+    """Raise AssertionError with the message unless the condition holds."""
+    if not condition:
+        raise AssertionError(message)
+
+
+def store_error(dtype: torch.dtype) -> float:
+    """Return the relative error of rounding a float32 number to the dtype when it is stored."""
+    return 0.0 if dtype == torch.float32 else torch.finfo(dtype).eps / 2
+
+
+def kernel_error(x: Tensor, y: Tensor, tables: Pair, *, interleaved: bool, inverse: bool) -> float:
+    """Return the largest error of y, the rotated x, over what is allowed.
+
+    tables: cos and sin of each token. Raises AssertionError for an error above 1, for changed
+    coordinates that aren't rotated, and in float32 for other bits than the formula's.
+    """
+    width = 2 * tables[0].shape[-1]
+    require(torch.equal(y[..., width:], x[..., width:]), "coordinates that aren't rotated changed")
+    x, y, cos, sin = (t.cpu() for t in (x, y, *tables))
+    sin = -sin if inverse else sin
+    if x.dtype == torch.float32:
+        same = torch.equal(formula(x, cos, sin, interleaved), y)
+        require(same, "float32 results have other bits than the formula's")
+    exact = planes(x, interleaved, width) * torch.complex(cos.double(), sin.double())
+    limit = (1 + U32) ** 2 * (1 + store_error(x.dtype)) - 1
+    error = worst_share(planes(y, interleaved, width), exact, limit, x.dtype)
+    require(error <= 1, f"a pair is off by {error:.3g} times what is allowed")
+    return error
+
+
+def values(rotate: RotateAll, device: torch.device) -> str:
+    """Check results, and results in place: by position ids, without, and with tables per head."""
+    worst = 0.0
+    for shape, dtype, interleaved in product(SHAPES, DTYPES, (False, True)):
+        xs, *tables, ids = random_inputs(shape, dtype, device)
+        # The rows of the tables, and the position ids if the rotation looks the rows up itself.
+        lookups = [(ids[:, None], ids), (ids[0], ids[0]), (ids[0], None)]
+        if len(xs) == 1:
+            per_head = torch.arange(xs[0].shape[:3].numel(), device=device) % ROWS
+            lookups.append((per_head.view(xs[0].shape[:3]), None))
+        for (rows, positions), inverse in product(lookups, (False, True)):
+            of_tokens = tables[0][rows], tables[1][rows]
+            arguments = (*(of_tokens if positions is None else tables), positions)
+            flags = {"interleaved": interleaved, "inverse": inverse}
+            copies = [x.clone() for x in xs]
+            rotate(copies, *arguments, inplace=True, **flags)
+            for x, y, z in zip(xs, rotate(xs, *arguments, **flags), copies, strict=True):
+                require(torch.equal(y, z), f"in place the result differs: {shape}, {dtype}")
+                worst = max(worst, kernel_error(x, y, of_tokens, **flags))
+    return f"within {worst:.2f} of what is allowed; float32 results have the formula's bits"
+
+
+@contextmanager
+def counted_launches() -> Iterator[list[int]]:
+    """Count the kernel's launches inside the `with` block: the list gets one entry per launch."""
+    from rope.kernels import triton as kernel
+
+    launches: list[int] = []
+    launch = kernel.launch
+
+    def counted(*arguments: Any, **flags: Any) -> None:
+        launches.append(1)
+        launch(*arguments, **flags)
+
+    with patch.object(kernel, "launch", counted):
+        yield launches
+
+
+def gradients(rotate: RotateAll, device: torch.device) -> str:
+    """Check that gradients are rotated back, with one launch forward and one backward."""
+    for dtype, interleaved in product(DTYPES, (False, True)):
+        xs, *tables = random_inputs(SHAPES[2], dtype, device)
+        leaves = [x.clone().requires_grad_() for x in xs]
+        with counted_launches() as launches:
+            results = rotate(leaves, *tables, interleaved=interleaved)
+            forward = len(launches)
+            grads = [torch.randn_like(y) for y in results]
+            back = torch.autograd.grad(results, leaves, grads)
+        counts = forward, len(launches) - forward
+        require(counts == (1, 1), f"{counts[0]} launches forward and {counts[1]} backward")
+        expected = rotate(grads, *tables, interleaved=interleaved, inverse=True)
+        require(all(map(torch.equal, back, expected)), f"gradients aren't rotated back: {dtype}")
+    return "rotated back; one launch forward, one backward"
+
+
+def strides(rotate: RotateAll, device: torch.device) -> str:
+    """Check views of every second element, stored by token, in buffers of NaN."""
+    for dtype, interleaved in product(DTYPES, (False, True)):
+        xs, *tables = random_inputs(SHAPES[1], dtype, device)
+        expected = rotate(xs, *tables, interleaved=interleaved)
+        views, buffers = [], []
+        for x in xs:
+            batch, heads, length, width = x.shape
+            shape = batch, length + 2, heads, 2 * width + 3  # a token before and one after
+            buffer = torch.full(shape, torch.nan, dtype=dtype, device=device)
+            buffers.append(buffer)
+            views.append(buffer[:, 1:-1, :, : 2 * width : 2].transpose(1, 2).copy_(x))
+        results = rotate(views, *tables, interleaved=interleaved)
+        require(all(map(torch.equal, results, expected)), f"strides change the result: {dtype}")
+        rotate(views, *tables, interleaved=interleaved, inplace=True)
+        require(all(map(torch.equal, views, expected)), f"in place, strides change it: {dtype}")
+        for view, buffer in zip(views, buffers, strict=True):
+            untouched = int(buffer.isnan().sum()) == buffer.numel() - view.numel()
+            require(untouched, "it wrote between the elements or next to them")
+    return "the same bits for every second element stored by token; nothing else is written"
+
+
+def outside(rotate: RotateAll, device: torch.device) -> str:
+    """Check that a position outside the tables gives NaN for its token only."""
+    xs, cos, sin, ids = random_inputs(SHAPES[1], torch.float32, device)
+    wrong = ids.clone()
+    wrong[0, 1], wrong[1, 3] = ROWS, -1
+    expected = rotate(xs, cos, sin, ids)
+    for y, z in zip(rotate(xs, cos, sin, wrong), expected, strict=True):
+        planes_of_y = y[..., : 2 * cos.shape[1]]
+        missing = planes_of_y[0, :, 1].isnan().all() and planes_of_y[1, :, 3].isnan().all()
+        require(bool(missing), "a position outside the tables gives numbers")
+        require(torch.equal(y[0, :, 2:], z[0, :, 2:]), "it changes other positions")
+    return "NaN for a position outside the tables, and for no other"
+
+
+def graph(rotate: RotateAll, device: torch.device) -> str:
+    """Check that a captured CUDA graph holds one launch and rotates new inputs on replay."""
+    if device.type != "cuda":
+        return "left out: needs a CUDA device"
+    xs, *tables = random_inputs(SHAPES[0], torch.bfloat16, device)
+    rotate(xs, *tables)  # compiles the kernel
+    torch.cuda.synchronize()
+    captured = torch.cuda.CUDAGraph()
+    with counted_launches() as launches, torch.cuda.graph(captured):
+        results = rotate(xs, *tables)
+    xs[0].normal_()
+    captured.replay()
+    torch.cuda.synchronize()
+    require(len(launches) == 1, f"{len(launches)} launches in the graph")
+    require(all(map(torch.equal, results, rotate(xs, *tables))), "replay gives another result")
+    return "one launch in a captured graph, right on replay"
+
+
+CHECKS: dict[str, Callable[[RotateAll, torch.device], str]] = {
+    check.__name__: check for check in (values, gradients, strides, outside, graph)
+}
+
+
+def check_kernel(name: str, device: torch.device, rotate: RotateAll = rotate_all) -> str:
+    """Return the sentence of one check, or "wrong: ..." if it fails, so that the others run."""
+    try:
+        return CHECKS[name](rotate, device)
+    except Exception as error:
+        return f"wrong: {type(error).__name__}: {' '.join(str(error).split())[:300]}"

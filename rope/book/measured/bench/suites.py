@@ -1,0 +1,255 @@
+"""Time the rotation: cases against the baselines, single tokens, and other tiles of the kernel.
+
+Each function measures one job of the command and returns one entry of its record. What is compared
+takes turns with a copy of the same tensors, which moves the least bytes that a rotation can move.
+
+Shapes: B batch, H heads, S sequence, D head dimension.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import product
+from typing import Any
+from unittest.mock import patch
+
+import torch
+
+from rope.book.measured.baselines import Baseline, Pair, Rotate, make_tables, ours, plain_formula
+from rope.book.measured.bench.cases import Case
+from rope.book.measured.bench.correctness import check_baseline
+from rope.book.measured.meters import (
+    SEED,
+    Call,
+    page_faults,
+    peak_memory,
+    quartiles,
+    settle_allocator,
+    time_all,
+)
+
+#: How long each call is timed: the arguments of `rope.book.measured.meters.time_all`.
+FULL = {"rounds": 5, "seconds": 0.05}
+QUICK = {"rounds": 3, "seconds": 0.01}
+GRAPH_CALLS = 16  # per CUDA graph, so that the graph's own launch hardly counts
+PREFILL, DECODING = (128, 4096, 131_072), (1, 32, 256)
+TOKENS, HEADS, WARPS = (1, 2, 4, 8, 16, 32), (1, 2, 4), (1, 2, 4, 8)
+Effort = dict[str, Any]
+
+
+def first_line(error: Exception) -> str:
+    """Return the type and the first line of an exception, which may have hundreds."""
+    return f"{type(error).__name__}: {error}".splitlines()[0][:200]
+
+
+def measure(
+    case: Case, baselines: Sequence[Baseline], device: torch.device, effort: Effort
+) -> dict[str, Any]:
+    """Check every baseline, then time those that are right, together with two plain copies.
+
+    "copy" fills existing tensors and "clone" makes new ones. Returns "case", its `changes`; "times"
+    by name, with the "lower", "median" and "upper" quartile of the seconds per call, "memory", the
+    most bytes that a call holds over those of its result, and "faults", the new pages that it
+    takes, unless 0; "not timed", the reason for every other baseline.
+    """
+    torch.compiler.reset()  # otherwise torch stops compiling after a few shapes
+    if device.type == "cpu":
+        settle_allocator(case.pages)
+    tables, inputs = make_tables(case, device), random_pair(case, device, SEED)
+    grads = random_pair(case, device, SEED + 1) if case.mode == "backward" else None
+    outs = [torch.empty_like(x) for x in inputs]
+    calls: dict[str, Call] = {
+        "copy": lambda: [y.copy_(x) for x, y in zip(inputs, outs, strict=True)],
+        "clone": lambda: [x.clone() for x in inputs],
+    }
+    not_timed: dict[str, str] = {}
+    for baseline in baselines:
+        reason = baseline.unsupported(case, device)
+        if not reason:
+            try:
+                rotate = baseline.prepare(tables)
+                reason = check_baseline(baseline, rotate, tables, inputs, grads)
+                if not reason:
+                    calls[baseline.name] = timed_call(rotate, inputs, grads)
+            except Exception as error:
+                reason = first_line(error)
+        if reason:
+            not_timed[baseline.name] = reason
+    times, failed = time_all(calls, device, **effort)
+    not_timed |= {name: first_line(error) for name, error in failed.items()}
+    lines: dict[str, dict[str, Any]] = {}
+    for name, seconds in times.items():
+        lines[name] = quartiles(seconds)
+        lines[name]["memory"] = peak_memory(calls[name], device) / (case.bytes / 2)
+        if device.type == "cpu" and (faults := page_faults(calls[name])):
+            lines[name]["faults"] = faults
+    return {"case": case.changes, "not timed": not_timed, "times": lines}
+
+
+def random_pair(case: Case, device: torch.device, seed: int) -> Pair:
+    """Return normally distributed q `[B, H, S, D]` and k `[B, H_kv, S, D]`, stored as in the case.
+
+    >>> q, k = random_pair(Case(2, 4, 1, 3, 8, storage="[B,S,H,D]"), torch.device("cpu"), 1)
+    >>> q.stride(), k.shape
+    ((96, 8, 32, 1), torch.Size([2, 1, 3, 8]))
+    """
+    generator = torch.Generator(device).manual_seed(seed)
+    empty = partial(torch.empty, dtype=case.torch_dtype, device=device)
+
+    def one(heads: int) -> torch.Tensor:
+        if case.storage == "[B,H,S,D]":
+            x = empty(case.batch, heads, case.seq, case.head_dim)
+        else:
+            x = empty(case.batch, case.seq, heads, case.head_dim).transpose(1, 2)
+        return x.normal_(generator=generator)
+
+    return one(case.heads), one(case.kv_heads)
+
+
+def timed_call(rotate: Rotate, inputs: Pair, grads: Pair | None) -> Call:
+    """Return the call that is timed: the rotation, or only its gradient if grads are given."""
+    if grads is None:
+        return partial(rotate, *inputs)
+    leaves = [x.detach().requires_grad_() for x in inputs]
+    results = rotate(leaves[0], leaves[1])
+    return partial(torch.autograd.grad, results, leaves, grads, retain_graph=True)
+
+
+def measure_decoding(batch: int, device: torch.device, effort: Effort) -> dict[str, Any]:
+    """Time one token of each of `batch` texts: eagerly, compiled, and replayed from a CUDA graph.
+
+    The host's clock times many calls in a row, so a time includes what the host adds to each launch
+    and the vectors are in the cache. The heads are those of a model with 8 billion parameters.
+    Returns "batch", "seconds" by way, and "not timed", the reasons by way.
+    """
+    torch.compiler.reset()  # otherwise torch stops compiling after a few batches
+    case = Case(batch, 32, 8, 1, 128, "bfloat16")
+    tables, (q, k) = make_tables(case, device), random_pair(case, device, SEED)
+    outs = [torch.empty_like(x) for x in (q, k)]
+    eager: dict[str, Call] = {
+        "copy": lambda: [y.copy_(x) for x, y in zip((q, k), outs, strict=True)],
+        "rope": partial(ours(tables), q, k),
+        "formula": partial(plain_formula(tables), q, k),
+    }
+    calls = {f"{name}, eager": call for name, call in eager.items()}
+    not_timed: dict[str, str] = {}
+    for name, call in eager.items():
+        ways: dict[str, Callable[[Call], Call]] = {"graph": captured, "compiled": compiled}
+        if name == "copy":
+            del ways["compiled"]
+        for way, prepare in ways.items():
+            try:
+                calls[f"{name}, {way}"] = prepare(call)
+            except Exception as error:
+                not_timed[f"{name}, {way}"] = first_line(error)
+    times, failed = time_all(calls, device, **effort, back_to_back=True)
+    not_timed |= {name: first_line(error) for name, error in failed.items()}
+    seconds = {
+        name: quartiles(taken)["median"] / (GRAPH_CALLS if name.endswith("graph") else 1)
+        for name, taken in times.items()
+    }
+    return {"batch": batch, "seconds": seconds, "not timed": not_timed}
+
+
+def compiled(call: Call) -> Call:
+    """Return the compiled call after its first run, so that no time includes the compiler."""
+    fast = torch.compile(call, dynamic=False)
+    fast()
+    return fast
+
+
+def captured(call: Call) -> Call:
+    """Return the replay of a CUDA graph of GRAPH_CALLS calls."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        call()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(GRAPH_CALLS):
+            call()
+    return graph.replay
+
+
+def tile_cases() -> Iterator[Case]:
+    """Yield head widths, layouts, prompts and batches of one token, in bfloat16 and float16.
+
+    >>> len(list(tile_cases()))
+    42
+    """
+    for width, interleaved in product((64, 128, 256), (False, True)):
+        one = Case(1, 32, 8, 1, width, "bfloat16", interleaved)
+        yield from (replace(one, seq=length) for length in PREFILL)
+        yield from (replace(one, batch=batch) for batch in DECODING)
+        yield replace(one, seq=PREFILL[1], dtype="float16")
+
+
+def tile_candidates(case: Case) -> list[tuple[int, int, int]]:
+    """Return tiles (tokens, heads, warps) with 32 to 1,024 planes per warp, or of one token.
+
+    Each tile is compiled, which takes most of the time. float16 moves the bytes of bfloat16, so it
+    gets only the tiles of four heads, to see if it differs.
+
+    >>> [len(tile_candidates(Case(1, 32, 8, seq, 128))) for seq in (1, 4096)]
+    [9, 60]
+    """
+    planes = case.head_dim // 2
+    tokens = (1,) if case.seq == 1 else TOKENS
+    heads = HEADS[-1:] if case.dtype == "float16" else HEADS
+    return [
+        (t, h, w)
+        for t, h, w in product(tokens, heads, WARPS)
+        if (32 * w <= t * planes <= 1024 * w if case.seq > 1 else w <= 4)
+    ]
+
+
+def measure_tiles(case: Case, device: torch.device, effort: Effort) -> dict[str, Any]:
+    """Put other tiles in the place of `rope.kernels.triton.tile` and time them.
+
+    Each tile must give the bits of the rule's tile. Returns "case"; "best", the fastest tile;
+    "seconds" of the best tile, of the rule's and of a copy; "not right", the tiles that failed.
+    """
+    from rope.kernels import triton as kernel
+
+    tables, (q, k) = make_tables(case, device), random_pair(case, device, SEED)
+    rotate, outs = ours(tables), (torch.empty_like(q), torch.empty_like(k))
+    expected = rotate(q, k)
+    calls: dict[str, Call] = {
+        "copy": lambda: [out.copy_(x) for out, x in zip(outs, (q, k), strict=True)],
+        "rule": partial(rotate, q, k),
+    }
+
+    def rotate_with(tile: tuple[int, int, int]) -> Pair:
+        with patch.object(kernel, "tile", lambda *_: tile):
+            return rotate(q, k)
+
+    wrong: list[str] = []
+    for tile in tile_candidates(case):
+        call, name = partial(rotate_with, tile), "×".join(map(str, tile))
+        # The next results get this memory, so elements that a tile skips stay NaN.
+        filler = [torch.full_like(x, torch.nan) for x in expected]
+        del filler
+        try:
+            same = all(map(torch.equal, call(), expected))
+        except Exception as error:  # a tile may need too many registers or too much memory
+            if device.type == "cuda":
+                torch.cuda.synchronize()  # raises if no later call can be right
+            wrong.append(f"{name}: {type(error).__name__}")
+            continue
+        if same:
+            calls[name] = call
+        else:
+            wrong.append(f"{name}: other bits")
+    times, failed = time_all(calls, device, **effort)
+    medians = {name: quartiles(taken)["median"] for name, taken in times.items()}
+    tried = {name: median for name, median in medians.items() if name not in ("copy", "rule")}
+    best = min(tried, key=tried.__getitem__, default="rule")
+    return {
+        "case": case.changes,
+        "best": best,
+        "seconds": {name: medians[name] for name in dict.fromkeys((best, "rule", "copy"))},
+        "not right": wrong + sorted(failed),
+    }

@@ -1,0 +1,301 @@
+"""Run attention over several processes that stand for devices, and compare it with one device.
+
+Chapter "Across devices". `across` starts the processes, which talk through gloo on a CPU;
+`everything` runs in each of them. An error is max |a - b| / max |b|, for the output or for the
+gradient of a query, key or value.
+
+Shapes: B batch, H heads, S tokens, D head dimension.
+"""
+
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import timedelta
+from functools import partial
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedException, spawn
+from torch.nn.functional import scaled_dot_product_attention
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from rope.frequencies import inverse_frequencies, rotary_tables
+from rope.functional import rotary_embedding
+from rope.layouts import interleaved_to_half
+from rope.module import RotaryEmbedding
+from rope.parallel import (
+    METHODS,
+    Shards,
+    context_parallel_attention,
+    contiguous,
+    head_tail,
+    packed,
+    round_robin,
+)
+
+TIMEOUT = timedelta(seconds=60)
+S, HEADS, KEY_HEADS, D = 32, 6, 3, 8
+SPLITS: dict[str, Callable[[int], Shards]] = {
+    "contiguous": partial(contiguous, S),
+    "head-tail": partial(head_tail, S),
+    "round robin": partial(round_robin, S),
+    "two documents": partial(packed, [8, S - 8]),
+}
+Heads = tuple[Tensor, Tensor, Tensor]
+Rotate = Callable[[Tensor, Tensor, Shards, int], tuple[Tensor, Tensor]]
+
+
+def available() -> bool:
+    """Return True if this PyTorch was built with gloo, through which the processes talk."""
+    return dist.is_available() and dist.is_gloo_available()
+
+
+def across(function: Callable[..., Any], processes: int, *arguments: Any) -> list[Any]:
+    """Return what `function(*arguments)` returns in each process, in the order of their ranks.
+
+    function: a function of an importable module, so that new processes can find it. It reaches the
+    other processes through `torch.distributed`, runs on one thread, and returns something that
+    `torch.save` accepts.
+    Raises RuntimeError with the error of the process that failed first; the others are then ended.
+
+    >>> across(dist.get_rank, 2)
+    [0, 1]
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            spawn(_run, (function, processes, Path(folder), arguments), processes)
+        except (ProcessRaisedException, ProcessExitedException) as error:
+            first = Path(folder, "failed.txt")  # the others fail too, once it has left them
+            if not first.exists():
+                raise RuntimeError(f"a process ended: {error}") from error
+            raise RuntimeError(first.read_text(encoding="utf-8")) from error
+        return [
+            torch.load(Path(folder, f"{rank}.pt"), weights_only=False) for rank in range(processes)
+        ]
+
+
+def _run(
+    rank: int, function: Callable[..., Any], processes: int, folder: Path, arguments: Any
+) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group(
+        "gloo",
+        init_method=f"file://{folder}/meet",
+        rank=rank,
+        world_size=processes,
+        timeout=TIMEOUT,
+    )
+    try:
+        torch.save(function(*arguments), folder / f"{rank}.pt")
+        dist.barrier()  # no process leaves while another still needs it
+    except Exception as error:
+        message = f"process {rank} of {processes} failed: {type(error).__name__}: {error}"
+        with suppress(FileExistsError), open(folder / "failed.txt", "x", encoding="utf-8") as file:
+            file.write(message)
+        raise
+    finally:
+        dist.destroy_process_group()
+
+
+def heads(dtype: torch.dtype = torch.float64, sizes: tuple[int, int] = (HEADS, KEY_HEADS)) -> Heads:
+    """Return q, k, v of all tokens, `[1, H, S, D]`, equal in every process; sizes: H and H_kv."""
+    generator = torch.Generator().manual_seed(0)
+    counts = sizes[0], sizes[1], sizes[1]
+    q, k, v = (torch.randn(1, n, S, D, generator=generator, dtype=torch.float64) for n in counts)
+    return q.to(dtype), k.to(dtype), v.to(dtype)
+
+
+def on_one_device(whole: Heads, shards: Shards) -> list[Tensor]:
+    """Return the output, and the gradients of its sum of squares, if one device has all tokens."""
+    q, k, v = (x.clone().requires_grad_() for x in whole)
+    tokens = torch.arange(S)
+    rotated_q, rotated_k = RotaryEmbedding(D)(q, k, shards.positions)
+    mask = shards.attention_mask(tokens, tokens)
+    out = scaled_dot_product_attention(rotated_q, rotated_k, v, mask, enable_gqa=True)
+    return [out.detach(), *torch.autograd.grad(out.square().sum(), (q, k, v))]
+
+
+def by_position(q: Tensor, k: Tensor, shards: Shards, here: int) -> tuple[Tensor, Tensor]:
+    """Rotate each token by its own position."""
+    return RotaryEmbedding(D)(q, k, shards.position_ids(here))
+
+
+def on_this_device(
+    whole: Heads,
+    shards: Shards,
+    mesh: DeviceMesh,
+    method: str,
+    rotate: Rotate = by_position,
+    masked_by: Shards | None = None,
+) -> list[Tensor]:
+    """Return the output and gradients of this device's tokens, computed with the other devices."""
+    here = mesh.get_local_rank()
+    q, k, v = (shards.local(x, here).requires_grad_() for x in whole)
+    rotated = rotate(q, k, shards, here)
+    out = context_parallel_attention(*rotated, v, mesh, masked_by or shards, method=method)
+    return [out.detach(), *torch.autograd.grad(out.square().sum(), (q, k, v))]
+
+
+def errors(parts: list[Tensor], whole: list[Tensor], shards: Shards, here: int) -> list[float]:
+    """Return the largest error of each tensor, over the largest number of the whole one."""
+    pairs = zip(parts, whole, strict=True)
+    return [((a - shards.local(b, here)).abs().max() / b.abs().max()).item() for a, b in pairs]
+
+
+def counted_here(q: Tensor, k: Tensor, shards: Shards, here: int) -> tuple[Tensor, Tensor]:
+    """Make a mistake: each device counts its own tokens from 0."""
+    return RotaryEmbedding(D)(q, k)
+
+
+def table_cut_otherwise(q: Tensor, k: Tensor, shards: Shards, here: int) -> tuple[Tensor, Tensor]:
+    """Make a mistake: the table is split contiguously, and the tokens are not."""
+    return RotaryEmbedding(D)(q, k, offset=here * q.shape[2])
+
+
+def counted_in_documents(q: Tensor, k: Tensor, shards: Shards, here: int) -> tuple[Tensor, Tensor]:
+    """Make a mistake: in each document, the device counts its own tokens from 0."""
+    assert shards.segments is not None
+    lengths = shards.segments[shards.tokens[here]].bincount()
+    ids = torch.cat([torch.arange(int(n)) for n in lengths])
+    return RotaryEmbedding(D)(q, k, ids)
+
+
+#: Mistakes: the split, how tokens are rotated, and the split whose token numbers make the mask.
+FAULTS: dict[str, tuple[str, Rotate, str]] = {
+    "counted here, contiguous": ("contiguous", counted_here, "contiguous"),
+    "counted here, head-tail": ("head-tail", counted_here, "head-tail"),
+    "table in stretches, head-tail": ("head-tail", table_cut_otherwise, "head-tail"),
+    "counted in each document": ("two documents", counted_in_documents, "two documents"),
+    "mask by place, head-tail": ("head-tail", by_position, "contiguous"),
+}
+
+
+def inside_heads(mesh: DeviceMesh) -> dict[str, float]:
+    """Return, by layout, the error if each device rotates its half of every head's coordinates."""
+    q, _, _ = heads()
+    rotary, here = RotaryEmbedding(D), mesh.get_local_rank()
+    cos, sin = rotary.tables_at(torch.arange(S), dtype=q.dtype)
+    tables_here = [table.chunk(mesh.size(), -1)[here] for table in (cos, sin)]
+    result = {}
+    for name, interleaved in (("interleaved", True), ("half-split", False)):
+        x = q if interleaved else interleaved_to_half(q)
+        whole = rotary_embedding(x, cos, sin, interleaved=interleaved)
+        part = x.chunk(mesh.size(), -1)[here]
+        part = rotary_embedding(part, *tables_here, interleaved=interleaved)
+        off = (part - whole.chunk(mesh.size(), -1)[here]).abs().max()
+        result[name] = (off / whole.abs().max()).item()
+    return result
+
+
+def dtensors(mesh: DeviceMesh) -> dict[str, bool]:
+    """Return, by the split axis, True if rotating a DTensor gives the bits of the whole tensor.
+
+    It is rotated and rotated back, by positions of each row and by tables of each head, on a mesh
+    of one axis and on a mesh of two.
+    """
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+
+    x, rotary, result = torch.cat(heads(sizes=(HEADS, HEADS))[:2]), RotaryEmbedding(D), {}
+    ids = torch.stack((torch.arange(S), torch.arange(S).flip(0)))  # [B, S]
+    of_all = rotary_tables(S, inverse_frequencies(D))
+    of_heads = rotary_tables(torch.arange(HEADS * S).view(1, HEADS, S), inverse_frequencies(D))
+    rotations: tuple[Callable[[Tensor], Any], ...] = (
+        rotary.rotate,
+        partial(rotary.rotate, inverse=True),
+        lambda x: rotary_embedding(x, *of_all, ids),
+        lambda x: rotary_embedding(x, *of_heads),
+    )
+    two_axes = init_device_mesh("cpu", (1, mesh.size()))
+    for dim, name in enumerate(("batch", "heads", "sequence")):
+        placements = (mesh, [Shard(dim)]), (two_axes, [Replicate(), Shard(dim)])
+        result[name] = all(
+            torch.equal(rotate(distribute_tensor(x, *placement)).full_tensor(), rotate(x))
+            for placement, rotate in product(placements, rotations)
+        )
+    return result
+
+
+class Sent(TorchDispatchMode):
+    """Count the bytes and messages that this process sends inside the `with` block.
+
+    It counts `torch.distributed.isend` and the all-to-all of all processes, where each of the
+    others gets one message. Raises NotImplementedError for other ways to send, and for an
+    all-to-all among some processes.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bytes = self.messages = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        space, name = func.namespace, func._schema.name.split("::")[-1]
+        if (space, name) == ("c10d", "send"):
+            self._count(*args[0])
+        elif (space, name) == ("c10d", "alltoall_base_"):
+            parts = list(args[1].split(args[4]))
+            if len(parts) != dist.get_world_size():
+                raise NotImplementedError("an all-to-all among some processes is not counted")
+            del parts[dist.get_rank()]  # the part that stays here
+            self._count(*parts)
+        elif "c10d" in space and name not in ("recv_", "wait_tensor", "_wrap_tensor_autograd"):
+            raise NotImplementedError(f"{func} sends in a way that is not counted")
+        return func(*args, **(kwargs or {}))
+
+    def _count(self, *tensors: Tensor) -> None:
+        self.bytes += sum(x.numel() * x.itemsize for x in tensors)
+        self.messages += sum(x.numel() > 0 for x in tensors)
+
+
+def sent(
+    mesh: DeviceMesh,
+    dtype: torch.dtype = torch.float32,
+    sizes: tuple[int, int] = (HEADS, KEY_HEADS),
+) -> dict[str, list[int]]:
+    """Return, by method, bytes and messages of the forward pass, then of the backward pass.
+
+    sizes: the numbers of query heads and key heads.
+    """
+    shards, here = SPLITS["head-tail"](mesh.size()), mesh.get_local_rank()
+    result = {}
+    for method in METHODS:
+        whole = heads(dtype, sizes)
+        q, k, v = (shards.local(x, here).requires_grad_() for x in whole)
+        with Sent() as forward:
+            out = context_parallel_attention(q, k, v, mesh, shards, method=method)
+        with Sent() as backward:
+            out.sum().backward()
+        result[method] = [forward.bytes, forward.messages, backward.bytes, backward.messages]
+    return result
+
+
+def everything() -> dict[str, Any]:
+    """Return this process's `right`, `faults`, `inside heads`, `dtensors`, `sent` and `narrow`.
+
+    `right` and `faults` hold errors; `narrow` is `sent` in bfloat16.
+    """
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    here, right, faults = mesh.get_local_rank(), {}, {}
+    for name, split in SPLITS.items():
+        shards, whole = split(mesh.size()), heads()
+        expected = on_one_device(whole, shards)
+        for method in METHODS:
+            parts = on_this_device(whole, shards, mesh, method)
+            right[name, method] = errors(parts, expected, shards, here)
+        for fault, (split_name, rotate, mask) in FAULTS.items():
+            if split_name == name:
+                masked_by = SPLITS[mask](mesh.size())
+                parts = on_this_device(whole, shards, mesh, "all_gather", rotate, masked_by)
+                faults[fault] = errors(parts, expected, shards, here)
+    return {
+        "right": right,
+        "faults": faults,
+        "inside heads": inside_heads(mesh),
+        "dtensors": dtensors(mesh),
+        "sent": sent(mesh),
+        "narrow": sent(mesh, torch.bfloat16),
+    }
