@@ -193,7 +193,7 @@ def test_guesses_come_before_answers_by_keyboard(visitors, width):  # noqa: F811
             page.keyboard.press("Tab")
         page.keyboard.press("Enter")
         check(page, OPENED | question["after"])
-        assert f"Not so: {question['options'][question['right']]}." in box.inner_text()
+        assert f"No: {question['options'][question['right']]}." in box.inner_text()
         assert question["answer"] in box.inner_text()
         answer, faces, strip = (edges(page, what) for what in (".answer", ".two .face", ".strip"))
         assert 0 < answer[0] < answer[1] <= strip[0] and 0 < faces[0] < faces[1] <= strip[0]
@@ -202,7 +202,7 @@ def test_guesses_come_before_answers_by_keyboard(visitors, width):  # noqa: F811
         assert 0 < edges(page, ".guess")[0] < edges(page, ".guess")[1] < strip[0]
     assert "planes at new angles: 9 → 8." in changes
     box.locator(".options button").nth(3).click()
-    assert "So it is: none." in box.inner_text()
+    assert "Correct: none." in box.inner_text()
     assert visitor.faults == []
 
 

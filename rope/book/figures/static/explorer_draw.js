@@ -1,14 +1,13 @@
-// How the explorer draws: dials, large and small, the score at every distance, the rotated
-// coordinates. Colours are classes of explorer.css; sizes are pixels of the page, so that text keeps
-// its size.
+// Draws the explorer's parts: dials, the score at every distance, the rotated coordinates. Colors
+// are classes of explorer.css; sizes are pixels of the page, so that text keeps its size.
 const ropeDraw = (function () {
   "use strict";
 
-  // A dial: half its side, the radius of the arc of known angles, a hand's length, the most width.
+  // A dial: half its side, the radius of its arc, the length and the greatest width of its hand.
   const LARGE = { half: 80, ring: 72, hand: 62, wide: 14, thick: 6, dot: 4 };
   const SMALL = { half: 20, ring: 17, hand: 14, wide: 6, thick: 3, dot: 2.5 };
-  const NEAR = 16; // distances to each side of the present one
-  const LEFT = 36, RIGHT = 14; // of the curve, beside its axes
+  const NEAR = 16; // distances on each side of the current one
+  const LEFT = 36, RIGHT = 14; // margins of the curve
 
   const plain = (value, decimals = 2) =>
     (Number(value.toFixed(decimals)) < 0 ? "\u2212" : "") + Math.abs(value).toFixed(decimals);
@@ -19,20 +18,21 @@ const ropeDraw = (function () {
     return `<svg ${name} width="${width}" height="${height}" viewBox="0 0 ${width} ${height}">${inner}</svg>`;
   }
 
-  // Angles grow counter-clockwise, as in the book; a page's y grows downwards. A key in the past has
-  // n - m < 0: with the distance its hand turns clockwise.
+  // Angles grow counter-clockwise, as in the book; a page's y grows downwards. An earlier key has
+  // n - m < 0, so its hand turns clockwise as the distance grows.
   const on = (radius, angle) => [radius * Math.cos(angle), -radius * Math.sin(angle)];
 
-  // The angles from 0 down to the one given.
+  // The arc from angle 0 down to -angle.
   function arc(radius, angle) {
     if (angle >= 2 * Math.PI - 1e-9) return `<circle class="known" r="${radius}"/>`;
     const [x, y] = on(radius, -angle);
     return `<path class="known" d="M${radius} 0A${radius} ${radius} 0 ${angle > Math.PI ? 1 : 0} 1 ${x} ${y}"/>`;
   }
 
-  // A hand, as wide as the product of the two vectors' lengths in its plane, relative to the longest
-  // of the sixteen; the mark of the angle (n - m) theta_j on the arc that training covered; below, the
-  // hand's horizontal part, as wide, so that its area is in proportion to the share.
+  // The hand's width is the product of the two vectors' lengths in this plane, relative to the
+  // greatest of the sixteen. The arc shows the angles that training covered, a mark the angle
+  // (n - m) theta_j. The bar below is the hand's horizontal part and as wide as the hand, so that its
+  // area is proportional to the share.
   function dial({ half, ring, hand, wide, thick, dot }, { length, angle, at, arc: reached, inside }, longest) {
     const [x, y] = on(hand, angle);
     const [mx, my] = on(ring, at);
@@ -51,22 +51,16 @@ const ropeDraw = (function () {
         `<line class="hand" x2="${x}" y2="${y}" stroke-width="${Math.max(1, width)}"/>${mark}</g>`,
     );
   }
-  const large = (hand, longest) => dial(LARGE, hand, longest);
-  const small = (hand, longest) => dial(SMALL, hand, longest);
 
-  // Heights of scores in a box, the line of zero and the numbers beside it.
-  function heights(values, height, bottom) {
-    const low = Math.min(0, ...values), high = Math.max(0, ...values), top = 8;
-    const up = (s) => top + ((high - s) / (high - low || 1)) * (height - top - bottom);
+  // Both plots of scores: the trained distances, the zero line, the current distance. across(d) is
+  // the x of a distance; inner(up) draws the rest, with up(s) the y of a score.
+  function plot(values, across, { distance, trained, width, height, from, to }, inner, ticks, below, label) {
+    const low = Math.min(0, ...values), high = Math.max(0, ...values), top = 8, tall = height - top - 34;
+    const up = (s) => top + ((high - s) / (high - low || 1)) * tall;
     const levels = [low, 0, high]
-      .filter((s, i, all) => i === 1 || Math.abs(up(s) - up(0)) > 14)
+      .filter((s, i) => i === 1 || Math.abs(up(s) - up(0)) > 14)
       .map((s) => `<text class="tick" x="${LEFT - 5}" y="${up(s) + 4}" text-anchor="end">${plain(s, 0)}</text>`)
       .join("");
-    return { up, levels, top, tall: height - top - bottom };
-  }
-
-  // What both curves have: the distances of training, the line of zero, the present distance.
-  function frame({ up, levels, top, tall }, across, values, { distance, trained, width, height, from, to }, inner, ticks, below, label) {
     const end = Math.min(trained - 1, to);
     const shade = end > from ? `<rect class="trained" x="${across(from)}" y="${top}" width="${across(end) - across(from)}" height="${tall}"/>` : "";
     const marks = ticks
@@ -75,7 +69,7 @@ const ropeDraw = (function () {
     return svg(
       width,
       height,
-      `${shade}<line class="axis" x1="${LEFT}" x2="${width - RIGHT}" y1="${up(0)}" y2="${up(0)}"/>${inner}${marks}${levels}` +
+      `${shade}<line class="axis" x1="${LEFT}" x2="${width - RIGHT}" y1="${up(0)}" y2="${up(0)}"/>${inner(up)}${marks}${levels}` +
         `<circle class="here" cx="${across(distance)}" cy="${up(values[distance])}" r="5"/>` +
         `<text class="tick" x="${(LEFT + width) / 2}" y="${height - 3}" text-anchor="middle">${below}</text>`,
       label,
@@ -83,44 +77,44 @@ const ropeDraw = (function () {
   }
 
   // The score of one query and one key at every distance, on a logarithmic axis that begins at 0.
-  // Where several distances share a point, a band holds their scores and the line is their mean.
+  // If several distances share a point, a band covers their scores and the line is their mean.
   function curve(values, distance, trained, width) {
-    const to = values.length - 1, height = 150;
-    const box = heights(values, height, 34);
+    const to = values.length - 1;
     const across = (d) => LEFT + (Math.log2(1 + d) / Math.log2(1 + to)) * (width - LEFT - RIGHT);
-    const line = [], upper = [], lower = [];
-    for (const { first, last, mean, most, least } of ropeBins(values, across)) {
-      const at = (score) => `${across((first + last) / 2).toFixed(1)},${box.up(score).toFixed(1)}`;
-      line.push(at(mean));
-      upper.push(at(most));
-      lower.unshift(at(least));
+    function inner(up) {
+      const line = [], upper = [], lower = [];
+      for (const { first, last, mean, most, least } of ropeBins(values, across)) {
+        const at = (score) => `${across((first + last) / 2).toFixed(1)},${up(score).toFixed(1)}`;
+        line.push(at(mean));
+        upper.push(at(most));
+        lower.unshift(at(least));
+      }
+      return `<polygon class="band" points="${[...upper, ...lower].join(" ")}"/><polyline class="curve" points="${line.join(" ")}"/>`;
     }
-    const inner = `<polygon class="band" points="${[...upper, ...lower].join(" ")}"/><polyline class="curve" points="${line.join(" ")}"/>`;
     const ticks = [0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512].filter((d) => d <= to);
-    return frame(
-      box, across, values, { distance, trained, width, height, from: 0, to }, inner, ticks, "distance m − n",
+    return plot(
+      values, across, { distance, trained, width, height: 150, from: 0, to }, inner, ticks, "distance m − n",
       `The score of this query and this key at distances 0 to ${to}; ${plain(values[distance])} at ${distance}.`,
     );
   }
 
-  // The same at the distances around one, each a dot.
+  // The scores at the distances around `middle`, one dot each.
   const first = (values, middle) => Math.min(Math.max(0, middle - NEAR), values.length - 1 - 2 * NEAR);
   function near(values, distance, middle, trained, width) {
-    const from = first(values, middle), to = from + 2 * NEAR, height = 118;
-    const box = heights(values, height, 34);
+    const from = first(values, middle), to = from + 2 * NEAR;
     const across = (d) => LEFT + 8 + ((d - from) / (to - from)) * (width - LEFT - RIGHT - 8);
     const all = Array.from({ length: 2 * NEAR + 1 }, (_, i) => from + i);
-    const inner =
-      `<polyline class="curve" points="${all.map((d) => `${across(d).toFixed(1)},${box.up(values[d]).toFixed(1)}`).join(" ")}"/>` +
-      all.map((d) => `<circle class="one" cx="${across(d)}" cy="${box.up(values[d])}" r="2.5"/>`).join("");
+    const inner = (up) =>
+      `<polyline class="curve" points="${all.map((d) => `${across(d).toFixed(1)},${up(values[d]).toFixed(1)}`).join(" ")}"/>` +
+      all.map((d) => `<circle class="one" cx="${across(d)}" cy="${up(values[d])}" r="2.5"/>`).join("");
     const ticks = all.filter((d) => d % 8 === 0);
-    return frame(
-      box, across, values, { distance, trained, width, height, from, to }, inner, ticks, "the same, one distance a dot",
-      `The same at distances ${from} to ${to}.`,
+    return plot(
+      values, across, { distance, trained, width, height: 118, from, to }, inner, ticks, "nearby distances, one dot each",
+      `The score at distances ${from} to ${to}.`,
     );
   }
 
-  // The coordinates of one rotated vector, in their order, with the two of a plane joined; those of
+  // The coordinates of one rotated vector, in order. An arc joins the two coordinates of each plane;
   // the chosen planes are marked.
   function coordinates(values, most, chosen, interleaved, width, label) {
     const height = 92, middle = 34, tall = 28;
@@ -143,7 +137,7 @@ const ropeDraw = (function () {
     return svg(width, height, inner, label);
   }
 
-  // A head's weights as a small map, a row a query; opacity is the root of the weight.
+  // A head's weights as a small map, one row per query; opacity is the root of the weight.
   function thumbnail(canvas, rows, colour) {
     canvas.width = canvas.height = rows.length;
     const context = canvas.getContext("2d");
@@ -157,7 +151,7 @@ const ropeDraw = (function () {
     );
   }
 
-  // The distances that a press on the curve means, and on the dots.
+  // The distances that a click on the curve, and on the dots, selects.
   function pressed(event, box, left) {
     const svg = box.querySelector("svg").getBoundingClientRect();
     const share = (event.clientX - svg.left - left) / (svg.width - left - RIGHT);
@@ -167,5 +161,7 @@ const ropeDraw = (function () {
   const onDots = (event, box, values, middle) =>
     first(values, middle) + Math.round(2 * NEAR * pressed(event, box, LEFT + 8));
 
+  const large = (hand, longest) => dial(LARGE, hand, longest);
+  const small = (hand, longest) => dial(SMALL, hand, longest);
   return { large, small, curve, near, onCurve, onDots, coordinates, thumbnail, signed, plain };
 })();

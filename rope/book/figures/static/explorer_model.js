@@ -1,8 +1,8 @@
-// What the explorer shows, as numbers; chapter "The explorer". No part of it knows of the page.
+// Computes the numbers that the explorer shows; chapter "The explorer". Nothing here uses the page.
 //
 // A state is { layer, head, query, key, distance, shift, stretch }: the places of query and key in
-// the text, the distance m - n of their positions, and what is added to both. With A_j the product
-// of the lengths of query and key in plane j, phi_j the angle from the one to the other before the
+// the text, the distance m - n of their positions, and the shift added to both. With A_j the product
+// of the lengths of query and key in plane j, phi_j the angle from query to key before the
 // rotation, theta'_j the stretched frequency, and f the factor of cos and sin, plane j adds
 //
 //     f^2 A_j cos(phi_j + (n - m) theta'_j) / sqrt(D)
@@ -30,7 +30,7 @@ function ropeModel(data) {
     return values;
   }
 
-  // Plane j of the token's vector, whose coordinates are stored half-split: j and j + D/2.
+  // The two coordinates of plane j. Vectors are stored half-split: j and j + D/2.
   function plane(vectors, state, token, j) {
     const start = ((state.layer * heads + state.head) * tokens + token) * width;
     return [vectors[start + j], vectors[start + j + planes]];
@@ -51,15 +51,15 @@ function ropeModel(data) {
     return sum;
   }
 
-  // A plane that makes a full turn within the trained text knows every angle; any other one those
-  // from 0 to what it reached at the farthest trained distance. `at` is (n - m) theta'_j.
+  // A plane that makes a full turn within the trained length knows every angle. Any other plane
+  // knows the angles up to that of the farthest trained distance. `at` is (n - m) theta'_j.
   function known(j, at) {
     const [reached, turn] = [(trained - 1) * stretches[0].inv_freq[j], 2 * Math.PI];
     const full = trained * stretches[0].inv_freq[j] >= turn;
     return { at, arc: full ? turn : reached, inside: full || -at % turn <= reached };
   }
 
-  // Positions are counted from 0: where the distance is more than m, the query stands that far on.
+  // Positions start at 0. If the distance exceeds m, the query moves to that position.
   function positions(state) {
     const m = Math.max(state.query + state.shift, state.distance);
     return { m, n: m - state.distance };
@@ -67,13 +67,13 @@ function ropeModel(data) {
 
   return {
     planes, tokens, layers, heads, text, farthest, trained, stretches, positions,
-    // Each plane: the length and the angle of its hand, its share of the score, what it knows.
+    // Each plane: the length and the angle of its hand, its share of the score, its known angles.
     hands: (state) =>
       Array.from({ length: planes }, (_, j) => ({
         ...part(state, state.key, state.distance, j),
         ...known(j, -state.distance * stretches[state.stretch].inv_freq[j]),
       })),
-    // The hands on their way from one state to another, each turning by its own angle.
+    // The hands between two states, each turning by its own angle.
     between: (before, after, way) =>
       after.map((hand, j) => {
         const mix = (name) => (1 - way) * before[j][name] + way * hand[name];
@@ -82,7 +82,7 @@ function ropeModel(data) {
       }),
     wavelength: (state, j) => (2 * Math.PI) / stretches[state.stretch].inv_freq[j],
     score: (state) => score(state, state.key, state.distance),
-    // The softmax over the keys that the query sees; the chosen key stands where it was moved to.
+    // The softmax over the keys up to the query; the chosen key is at its chosen distance.
     weights(state) {
       const at = (key) => (key === state.key ? state.distance : state.query - key);
       const scores = Array.from({ length: state.query + 1 }, (_, key) => score(state, key, at(key)));
@@ -99,22 +99,22 @@ function ropeModel(data) {
       const isQuery = which === "q";
       const position = isQuery ? positions(state).m : positions(state).n;
       const { inv_freq, scale } = stretches[state.stretch];
-      const found = new Array(width);
+      const coordinates = new Array(width);
       for (let j = 0; j < planes; j++) {
         const [a, b] = isQuery ? plane(q, state, state.query, j) : plane(k, state, state.key, j);
         const cos = scale * Math.cos(position * inv_freq[j]);
         const sin = scale * Math.sin(position * inv_freq[j]);
         const [first, second] = interleaved ? [2 * j, 2 * j + 1] : [j, j + planes];
-        found[first] = a * cos - b * sin;
-        found[second] = a * sin + b * cos;
+        coordinates[first] = a * cos - b * sin;
+        coordinates[second] = a * sin + b * cos;
       }
-      return found;
+      return coordinates;
     },
   };
 }
 
-// The points of a curve. Distances closer than three pixels share one: the first and the last of
-// them, and the mean, the highest and the lowest of their scores. across(d) is where d stands.
+// The points of a curve. Distances closer than three pixels share a point, with the first and the
+// last distance and the mean, the highest and the lowest score. across(d) is the x of a distance.
 function ropeBins(values, across) {
   const bins = new Map();
   values.forEach((_, d) => {

@@ -1,4 +1,4 @@
-// The explorer's controls: what a reader chooses becomes one state, and every part is drawn from it.
+// The explorer's controls: the reader's choices form one state, from which every part is drawn.
 function ropeExplorer(root) {
   "use strict";
   const data = JSON.parse(root.querySelector('script[type="application/json"]').textContent);
@@ -6,10 +6,10 @@ function ropeExplorer(root) {
   const { large, small, curve, near, onCurve, onDots, coordinates, thumbnail, signed, plain } = ropeDraw;
   const planes = { fast: 0, slow: Math.floor(0.75 * model.planes) };
   const first = { shift: 0, stretch: 0, interleaved: false, ...planes, ...data.start };
-  let drawings = 0; // so that hands on their way stop for what is drawn later
+  let drawings = 0; // an animation stops when this count changes
   const state = { ...first, distance: first.query - first.key, wanted: first.key };
-  let picks = "key"; // what the pointer over the text chooses
-  let chosen = null; // query and key to go back to when the pointer leaves the text
+  let picks = "key"; // what the pointer over the text selects
+  let chosen = null; // query and key to restore when the pointer leaves the text
 
   const panel = document.createElement("div");
   panel.className = "panel";
@@ -18,14 +18,14 @@ function ropeExplorer(root) {
     <p class="legend small">
       <span class="more">■</span> adds to the score, +; <span class="less">■</span> takes from it, −;
       <span class="known">━</span> angles that training reached;
-      ● the angle of the rotation, ◆ where training never had it
+      ● the rotation's angle, ◆ if training never reached it
     </p>
     <div class="dials" role="group" aria-label="Planes, from the fastest to the slowest"></div>
     <div class="top">
-      <details><summary>Choose a head</summary><div class="heads" role="group" aria-label="Head"></div><p class="small">a row a layer, a column a head</p></details>
+      <details><summary>Choose a head</summary><div class="heads" role="group" aria-label="Head"></div><p class="small">one row per layer, one column per head</p></details>
       <div class="reads">
         <p class="text" aria-hidden="true"></p>
-        <div class="pick" role="radiogroup" aria-label="A press on the text chooses"></div>
+        <div class="pick" role="radiogroup" aria-label="A click on the text selects"></div>
       </div>
     </div>
     <div class="vectors"></div>
@@ -46,16 +46,16 @@ function ropeExplorer(root) {
     return node;
   }
   const shown = (sign) => ({ "\n": "⏎", " ": "␣" })[sign] || sign;
-  // 6, 8, 9, 10 are "6, 8 to 10".
+  // Writes 6, 8, 9, 10 as "6, 8 to 10".
   const ranges = (numbers) =>
     numbers
       .map((n, i) => (n !== numbers[i - 1] + 1 ? n : n + 1 !== numbers[i + 1] ? `to ${n}` : ""))
-      .filter((said) => said !== "")
+      .filter((part) => part !== "")
       .join(", ")
       .replaceAll(", to", " to");
   const spoken = (sign) => ({ "\n": "end of line", " ": "space" })[sign] || sign;
 
-  // Which head; on a phone they are folded.
+  // One button per head; on a phone they are folded.
   const narrow = matchMedia("(max-width: 720px)");
   const fold = () => (panel.querySelector("details").open = !narrow.matches);
   narrow.addEventListener("change", fold);
@@ -69,7 +69,7 @@ function ropeExplorer(root) {
       heads.push([layer, head, button, add(button, "canvas", {})]);
     }
 
-  // The text: a character each; a press chooses, the pointer above shows what it would choose.
+  // The text, one span per character: a click selects, and the pointer previews what a click selects.
   const signs = model.text.map((sign, place) => {
     const node = add(part("text"), "span", { "data-place": place });
     node.textContent = sign === "\n" ? "⏎" : sign;
@@ -98,14 +98,14 @@ function ropeExplorer(root) {
     if (chosen) change(chosen);
     chosen = null;
   });
-  add(part("pick"), "span", {}, "a press chooses:");
+  add(part("pick"), "span", {}, "a click selects:");
   for (const name of ["key", "query"]) {
     const label = add(part("pick"), "label", {}, `<input type="radio" name="picks" value="${name}"> ${name}`);
     label.firstChild.checked = name === picks;
     label.firstChild.addEventListener("change", () => (picks = name));
   }
 
-  // Two large dials, a fast plane's and a slow one's, chosen among all of the overview.
+  // Two large dials, for a fast and a slow plane, chosen among the small dials of all planes.
   const LARGE = ["fast", "slow"];
   const faces = LARGE.map((which) =>
     add(part("two"), "div", { class: which }, '<p class="name"></p><div class="face"></div><p class="value"></p>'),
@@ -116,7 +116,7 @@ function ropeExplorer(root) {
     return button;
   });
 
-  // A row or grid of buttons is one stop of the Tab key, from which arrows lead to its others.
+  // The Tab key stops once at a group of buttons; arrow keys move within the group.
   function rove(group) {
     const buttons = [...group.querySelectorAll("button")];
     const stop = (chosen) => buttons.forEach((button) => (button.tabIndex = button === chosen ? 0 : -1));
@@ -126,21 +126,21 @@ function ropeExplorer(root) {
       const steps = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: columns, ArrowUp: -columns };
       const next = buttons[buttons.indexOf(event.target) + steps[event.key]];
       if (!next) return;
-      event.preventDefault(); // the page does not scroll
+      event.preventDefault(); // otherwise the page scrolls
       next.focus();
     });
     stop(group.querySelector('[aria-pressed="true"]'));
   }
 
-  // Sliders and choices; each writes the state and is written by it.
+  // Sliders and menus; each changes the state, and its writer shows the state.
   const writers = [];
   function slider(name, label, most, get, say = String) {
     const row = add(part("controls"), "label", { class: "control" }, `<span>${label}</span><input type="range" name="${name}" min="0" step="1"><span class="value"></span>`);
     const [, input, value] = row.children;
-    // A step to each side, for a finger: keys have it on the slider itself.
+    // Buttons for single steps, for fingers; arrow keys work on the slider itself.
     for (const [sign, step] of [["−", -1], ["+", 1]]) {
       const button = add(row, "button", { type: "button", tabindex: "-1", "aria-hidden": "true" }, sign);
-      button.addEventListener("pointerdown", (event) => event.preventDefault()); // the focus stays
+      button.addEventListener("pointerdown", (event) => event.preventDefault()); // keeps the focus
       button.addEventListener("click", () => {
         input.stepUp(step);
         change({ [name]: Number(input.value) });
@@ -168,11 +168,11 @@ function ropeExplorer(root) {
   slider("shift", "shift both by", () => 1000, () => state.shift);
   choice("stretch", "stretch", model.stretches.map((one) => one.name), (stretch) => ({ stretch }), () => state.stretch);
   choice("layout", "layout", ["half-split", "interleaved"], (layout) => ({ interleaved: layout === 1 }), () => Number(state.interleaved));
-  const back = add(part("controls"), "button", { type: "button", class: "back" }, "put all back");
+  const back = add(part("controls"), "button", { type: "button", class: "back" }, "reset");
   back.addEventListener("click", () => change(first));
 
-  // The key is dragged on the curve as well, and on its dots, which stay where they are meanwhile.
-  let held = null; // the distance at which it was taken
+  // The reader can also drag the key along the curve and its dots; the dots don't move meanwhile.
+  let held = null; // the distance at which the drag began
   for (const [name, distanceOf] of [["curve", onCurve], ["near", onDots]]) {
     const box = part(name);
     const drag = (event) => change({ distance: distanceOf(event, box, model.curve(state), held ?? state.distance) });
@@ -191,8 +191,8 @@ function ropeExplorer(root) {
     });
   }
 
-  // A new query or key stands where the text has it, until it is dragged. A query that comes before
-  // the key that was chosen has itself for a key.
+  // A new query or key starts at its distance in the text. If the query comes before the chosen key,
+  // the query is its own key.
   function change(to) {
     Object.assign(state, to);
     if ("key" in to) state.wanted = to.key;
@@ -201,7 +201,7 @@ function ropeExplorer(root) {
     return draw();
   }
 
-  // Returns the numbers that a question can compare.
+  // Draws everything and returns the numbers that a question can compare.
   function draw() {
     const hands = model.hands(state);
     const weights = model.weights(state);
@@ -253,7 +253,7 @@ function ropeExplorer(root) {
       const { length, angle, share, inside } = hands[plane];
       const wave = model.wavelength(state, plane);
       const positions = plain(wave, wave < 100 ? 1 : 0).replace(/\B(?=(\d{3})+$)/g, ",");
-      name.innerHTML = `<strong>plane ${plane}</strong>: a turn in ${positions} positions`;
+      name.innerHTML = `<strong>plane ${plane}</strong>: one turn in ${positions} positions`;
       face.innerHTML = large(hands[plane], longest);
       const cosine = `${plain(length)} × cosine ${plain(Math.cos(angle))}`;
       value.innerHTML = `share <strong>${signed(share)}</strong> <span class="product">= ${cosine}</span>${inside ? "" : " ◆"}`;
@@ -267,7 +267,7 @@ function ropeExplorer(root) {
     });
   }
 
-  // The hands turn from where they were to where they are; at once where less motion is wanted.
+  // Turns the hands from the old state to the new one; at once if the reader prefers less motion.
   function play(before) {
     const after = model.hands(state);
     if (matchMedia("(prefers-reduced-motion: reduce)").matches) return;
@@ -283,7 +283,7 @@ function ropeExplorer(root) {
     step(begun);
   }
 
-  // The weights of each head as the model has them, whatever is moved or stretched.
+  // The weights of each head in the model itself, without any move or stretch.
   const maps = heads.map(([layer, head]) =>
     model.text.map((_, query) => model.weights({ layer, head, query, key: query, distance: 0, stretch: 0 })),
   );
@@ -310,12 +310,12 @@ function ropeExplorer(root) {
   }).observe(panel);
 }
 
-// Questions that are answered after a guess: the hands then turn to what shows the answer, which
-// stands beside the large dials.
+// Questions with an answer after a guess: the hands turn to the state that shows the answer, which
+// appears next to the large dials.
 function ropeGuesses(panel, questions, show, play) {
   "use strict";
   const [stage, box, two] = ["stage", "guess", "two"].map((name) => panel.querySelector("." + name));
-  // At once: a step that is under way would mislead the next one.
+  // A smooth scroll that is still running would mislead the next one.
   const reveal = (node) => node.scrollIntoView({ block: "nearest", behavior: "instant" });
   let number = 0;
   function pose() {
@@ -328,8 +328,8 @@ function ropeGuesses(panel, questions, show, play) {
       button.addEventListener("click", () => {
         const [was, is] = play(before, after);
         const changes = numbers.map((name) => `${name}: ${was[name]} → ${is[name]}`);
-        const said = box.querySelector(".answer");
-        said.innerHTML = `<strong>${i === right ? "✓ So it is" : "Not so"}: ${options[right]}.</strong> ${answer} <span class="changes">Before → after: ${changes.join("; ")}.</span> `;
+        const result = box.querySelector(".answer");
+        result.innerHTML = `<strong>${i === right ? "✓ Correct" : "No"}: ${options[right]}.</strong> ${answer} <span class="changes">Before → after: ${changes.join("; ")}.</span> `;
         box.querySelector(".options").remove();
         const next = document.createElement("button");
         next.type = "button";
@@ -341,10 +341,10 @@ function ropeGuesses(panel, questions, show, play) {
           reveal(stage);
           box.querySelector(".options button").focus({ preventScroll: true });
         });
-        said.appendChild(next);
-        next.focus({ preventScroll: true }); // the guessed button is gone
-        // Where there is no room for all, the question leaves first.
-        [stage, two, said].forEach(reveal);
+        result.appendChild(next);
+        next.focus({ preventScroll: true }); // the clicked button is gone
+        // If the window is too small for all three, the question scrolls out first.
+        [stage, two, result].forEach(reveal);
       });
       box.querySelector(".options").appendChild(button);
     });
