@@ -1,7 +1,7 @@
-"""Tiny models of transformers, with their own rotation and with ours: the same numbers.
+"""Tiny models of transformers give the same numbers with their own rotation and with ours.
 
-The oracle is the same model before `use_rope`. In float64 the two differ only by the angles, which
-transformers makes in float32.
+The oracle is the model before `use_rope`. In float64 the two differ only by the angles, which
+transformers computes in float32.
 """
 
 import copy
@@ -10,15 +10,14 @@ import functools
 import pytest
 import torch
 from strategies import normal, tolerance
-from torch import nn
 
 import rope
 from rope.adapters import parts
-from rope.adapters.transformers import PositionEmbeddings, apply_rotary_pos_emb, restore, use_rope
+from rope.adapters.transformers import PositionEmbeddings, restore, use_rope
 from rope.book.measured import truth
 
 transformers = pytest.importorskip("transformers")
-transformers.logging.set_verbosity_error()  # of token ids that a tiny vocabulary lacks
+transformers.logging.set_verbosity_error()  # about token ids that a tiny vocabulary lacks
 
 LENGTH, VOCABULARY = 24, 48
 SIZES = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, max_position_embeddings=64)
@@ -34,7 +33,7 @@ LONG |= dict(short_factor=[1.0, 1.0, 1.5, 2.0], long_factor=[1.0, 2.0, 3.0, 4.0]
 LATENT = dict(num_key_value_heads=4, q_lora_rank=8, kv_lora_rank=8, qk_rope_head_dim=8)
 LATENT |= dict(qk_nope_head_dim=8, v_head_dim=8, first_k_dense_replace=2)
 SLIDING = dict(layer_types=["sliding_attention", "full_attention"], sliding_window=16)
-# The class, and what its configuration has beside the sizes.
+# Classes, and what their configurations have besides the sizes.
 MODELS = {
     "Llama": dict(rope_parameters=LLAMA3),
     "Mistral": dict(),
@@ -67,17 +66,17 @@ def build(name, **more):
 
 
 @functools.cache
-def made(name):
+def pair(name):
     theirs = build(name).double()
     return theirs, use_rope(copy.deepcopy(theirs))
 
 
 def both(name):
-    """The model with its own rotation, and with ours; in float64.
+    """Return the model with its own rotation and with ours, in float64.
 
-    Copies, since theirs remembers the longest text that it has seen, and scales to it.
+    They are copies because the model scales to the longest text that it has seen.
     """
-    return copy.deepcopy(made(name))
+    return copy.deepcopy(pair(name))
 
 
 def tokens():
@@ -85,7 +84,7 @@ def tokens():
 
 
 def bound(values):
-    """Angles up to LENGTH, whose frequency and product transformers rounds to float32."""
+    """Return the error of angles up to LENGTH, which transformers rounds to float32."""
     return tolerance(torch.float32, LENGTH * float(values.detach().abs().max()))
 
 
@@ -96,20 +95,19 @@ def logits(model, **options):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_logits_and_gradients_are_those_of_the_model(name, monkeypatch):
-    """By our function alone, in the layers that rotate; GPT-J keeps its own, with our tables."""
-    models, rotate = both(name), parts.apply_rotary_pos_emb
-    calls, results = [], []
+    """Our function runs once in each layer that rotates; GPT-J keeps its own, with our tables."""
+    calls, results, rotate = [], [], parts.rotary_embedding_qk
 
     def counted(*args, **options):
         calls.append(args)
         return rotate(*args, **options)
 
-    monkeypatch.setattr(parts, "apply_rotary_pos_emb", counted)
-    for model in models:
+    monkeypatch.setattr(parts, "rotary_embedding_qk", counted)
+    for model in both(name):
         assert not calls
-        found = model(tokens()).logits
-        gradients = torch.autograd.grad((found**2).mean(), list(model.parameters()))
-        results.append((found, *gradients))
+        output = model(tokens()).logits
+        gradients = torch.autograd.grad((output**2).mean(), list(model.parameters()))
+        results.append((output, *gradients))
     assert len(calls) == ROTATING.get(name, 2)
     for theirs, ours in zip(*results, strict=True):
         assert float((ours - theirs).detach().abs().max()) <= bound(theirs)
@@ -144,25 +142,8 @@ def test_other_models_of_the_class_keep_their_own_and_restore_undoes_it(name):
     assert [type(m) for m in model.modules()] == [type(m) for m in other.modules()]
 
 
-def test_the_last_model_restored_gives_the_file_its_function_back():
-    file = transformers.models.olmo.modeling_olmo
-    original = file.apply_rotary_pos_emb
-    models = [use_rope(build("Olmo")), use_rope(use_rope(build("Olmo")))]
-    models.append(copy.deepcopy(models[0]))
-    expected = logits(models[0])
-    for model in models:
-        assert file.apply_rotary_pos_emb is not original
-        assert torch.equal(logits(model), expected)
-        restore(model)
-    assert file.apply_rotary_pos_emb is original
-    assert float((logits(model) - expected).abs().max()) <= bound(expected)
-
-
-def test_bfloat16_differs_by_their_rounding_of_the_tables_alone(monkeypatch):
-    """Cohere rounds its tables, and then computes in float32 as ours does.
-
-    The cast of ours rounds the frequencies that it had, and does not matter.
-    """
+def test_bfloat16_differs_only_by_their_rounding_of_the_tables(monkeypatch):
+    """Cohere rounds its tables and then computes in float32, as ours does."""
     config = build("Cohere").config
     theirs = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).eval()
     ours = use_rope(copy.deepcopy(theirs).bfloat16()).bfloat16()
@@ -174,7 +155,7 @@ def test_bfloat16_differs_by_their_rounding_of_the_tables_alone(monkeypatch):
 
 @pytest.mark.parametrize("name", ["GPTJ", "CodeGen"])
 def test_gptj_gets_exact_tables_for_its_own_function(name):
-    """Its attention rounds them to its dtype, which float32 is spared."""
+    """Its attention would round them to its dtype, which for float32 changes nothing."""
     model = use_rope(build(name, max_position_embeddings=2048))
     exact = rope.RotaryEmbedding(4, 2048, interleaved=True)
     for block in model.transformer.h:
@@ -189,41 +170,9 @@ def test_gptj_gets_exact_tables_for_its_own_function(name):
     )
 
 
-def test_a_function_that_kernels_made_a_module_of(monkeypatch):
-    """As the package `kernels` does, where it is installed."""
-    file = transformers.models.olmo.modeling_olmo
-
-    class Function(nn.Module):
-        def forward(self, *args, **options):
-            return file_function(*args, **options)
-
-    file_function = file.apply_rotary_pos_emb
-    monkeypatch.setattr(file, "apply_rotary_pos_emb", Function())
-    model = build("Olmo")
-    expected = logits(model)
-    assert float((logits(use_rope(model)) - expected).abs().max()) <= bound(expected)
-
-
-def test_the_parts_are_of_use_alone():
-    tables = PositionEmbeddings(transformers.LlamaConfig(**SIZES))
-    q, k = normal((2, 4, LENGTH, 8), 1), normal((2, 2, LENGTH, 8), 2)
-    cos, sin = tables(q, torch.arange(LENGTH)[None])
-    assert cos.shape == (1, 1, LENGTH, 4) and cos.dtype == torch.float64
-    expected = rope.RotaryEmbedding(8, 64, interleaved=True)(q, k)
-    found = apply_rotary_pos_emb(q, k, cos, sin, interleaved=True)
-    swapped = [x.transpose(1, 2) for x in (q, k)]
-    other = apply_rotary_pos_emb(*swapped, cos, sin, unsqueeze_dim=2, interleaved=True)
-    for a, b, c in zip(expected, found, other, strict=True):
-        assert torch.equal(a, b) and torch.equal(a, c.transpose(1, 2))
-    with pytest.raises(ValueError, match=r"unsqueeze_dim.*0"):
-        apply_rotary_pos_emb(q, k, cos, sin, 0)
-    with pytest.raises(ValueError, match=r"layer_type.*None.*sliding_attention"):
-        PositionEmbeddings(build("Gemma3").config)(q, torch.arange(LENGTH)[None])
-
-
 @torch.no_grad()
-def test_a_model_cast_to_half_or_made_on_meta_is_taken():
-    config = build("Llama").config  # with slow planes, which float16 hardly holds
+def test_a_model_cast_to_half_or_created_on_meta_works():
+    config = build("Llama").config  # with slow planes, which float16 rounds strongly
     cast = build("Llama", rope_parameters=LLAMA3 | {"rope_theta": 5e5}).half()
     assert logits(use_rope(cast)).dtype == torch.float16
     with torch.device("meta"):
@@ -242,7 +191,7 @@ SPECTRA = pytest.mark.parametrize("parameters", [YARN, DYNAMIC, LONG], ids=lambd
 
 @SPECTRA
 def test_compiled_tables_have_the_spectrum_of_the_fixed_length(parameters):
-    """And the attention factor, in the right dtype: the cosines and sines of the formula."""
+    """They are the cosines and sines of the formula, with the attention factor, in x's dtype."""
     torch.compiler.reset()
     tables = PositionEmbeddings(transformers.LlamaConfig(**SIZES, rope_parameters=parameters))
     (rotary,) = tables.layers.values()
@@ -255,8 +204,8 @@ def test_compiled_tables_have_the_spectrum_of_the_fixed_length(parameters):
     for dtype in (torch.float32, torch.float64):
         x = torch.zeros(1, dtype=dtype)
         slack = tolerance(dtype, scale, 2) + tolerance(torch.float64, 8192 * scale)
-        for found in (compiled(x, ids), tables(x, ids)):
-            for table, exact in zip(found, (angles.cos(), angles.sin()), strict=True):
+        for result in (compiled(x, ids), tables(x, ids)):
+            for table, exact in zip(result, (angles.cos(), angles.sin()), strict=True):
                 assert table.dtype == dtype
                 assert float((table.double() - scale * exact).abs().max()) <= slack
 
@@ -272,23 +221,22 @@ def changed_by_hand():
     reason="PyTorch 2.6 cannot compile the models of transformers 5 in one graph",
 )
 @torch.no_grad()
-def test_compiled_one_after_the_other():
-    """What a graph made of one model's spectrum must not reach the next, however far it goes."""
+def test_models_compiled_one_after_the_other_keep_their_own_frequencies():
     torch.compiler.reset()
     for name, start in (("Llama", 0), ("Qwen2", 1000)):  # of 64 positions
         theirs = build(name, num_hidden_layers=1).double()
         ours = torch.compile(use_rope(copy.deepcopy(theirs)), fullgraph=True, backend="eager")
         options = dict(position_ids=start + torch.arange(LENGTH)[None], use_cache=False)
-        expected, found = logits(theirs, **options), logits(ours, **options)
+        expected, result = logits(theirs, **options), logits(ours, **options)
         slack = (start / LENGTH + 1) * bound(expected)
-        assert float((found - expected).abs().max()) <= slack
+        assert float((result - expected).abs().max()) <= slack
 
 
-def test_models_that_are_not_served_stay_as_they_are():
+def test_other_models_raise_and_stay_unchanged():
     tiny = dict(n_embd=32, n_head=4, n_layer=1, vocab_size=8)
     vision = dict(rope_parameters={"rope_type": "default", "mrope_section": [1, 1, 2]})
     vision = transformers.Qwen2VLTextConfig(**SIZES, **vision)
-    refused = {
+    rejected = {
         "rotary": transformers.GPT2LMHeadModel(transformers.GPT2Config(**tiny)),
         "Llama4TextAttention.*apply_rotary_emb": transformers.Llama4ForCausalLM(
             transformers.Llama4TextConfig(**SIZES, num_local_experts=1)
@@ -298,20 +246,8 @@ def test_models_that_are_not_served_stay_as_they_are():
         "inv_freq": changed_by_hand(),
         r"\[1, 1, 2\]": transformers.Qwen2VLTextModel(vision),
     }
-    for why, model in refused.items():
+    for words, model in rejected.items():
         before = [type(module) for module in model.modules()]
-        with pytest.raises(ValueError, match=why):
+        with pytest.raises(ValueError, match=words):
             use_rope(model)
         assert [type(module) for module in model.modules()] == before
-
-
-def test_a_function_that_rotates_otherwise_is_refused_before_anything_changes(monkeypatch):
-    file = transformers.models.olmo.modeling_olmo
-    theirs = file.apply_rotary_pos_emb
-    clockwise = lambda q, k, cos, sin, **more: theirs(q, k, cos, -sin, **more)
-    monkeypatch.setattr(file, "apply_rotary_pos_emb", clockwise)
-    model = build("Olmo")
-    with pytest.raises(ValueError, match="configuration"):
-        use_rope(model)
-    assert file.apply_rotary_pos_emb is clockwise
-    assert type(model.model.rotary_emb).__name__ == "OlmoRotaryEmbedding"

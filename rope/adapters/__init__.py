@@ -1,1 +1,1 @@
-"""This package inside other libraries: `rope.adapters.transformers`."""
+"""Use this package inside other libraries: `rope.adapters.transformers`."""

@@ -1,4 +1,4 @@
-"""What stands in a model of transformers in place of its own: a module, and a function.
+"""The module and the function that replace those of a transformers model.
 
 Shapes: B batch, H heads, S sequence, D head dimension, R rotated width.
 """
@@ -6,7 +6,6 @@ Shapes: B batch, H heads, S sequence, D head dimension, R rotated width.
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
-from weakref import WeakSet
 
 import torch
 from torch import Tensor, nn
@@ -17,15 +16,12 @@ from rope.frequencies import rotary_tables, table_dtype
 from rope.functional import rotary_embedding, rotary_embedding_qk
 from rope.module import RotaryEmbedding
 
-ALL = "all"  # the layer type of models whose layers rotate alike
-_FORMATS = {1: "bhsd", 2: "bshd"}  # by unsqueeze_dim, the axis where the heads stand
-
-#: Those that stand in a model: while one does, the functions that it needs stay in their files.
-IN_USE: WeakSet["PositionEmbeddings"] = WeakSet()
+ALL = "all"  # the layer type of models whose layers have the same frequencies
+_FORMATS = {1: "bhsd", 2: "bshd"}  # by unsqueeze_dim, the axis of the heads
 
 
 class PositionEmbeddings(nn.Module):
-    """What a rotary module of transformers does: cos and sin of positions.
+    """Compute cos and sin of positions, as the rotary modules of transformers do.
 
     config: the model's configuration. Raises as `RotaryEmbedding.from_config` does.
 
@@ -48,29 +44,19 @@ class PositionEmbeddings(nn.Module):
                 if entries[kind] is not None
             }
         )
-        # Compiled code takes the frequencies as they are, however far it goes.
+        # Compiled code computes tables from these, because stored ones would limit its length.
         self.spectra: Any = {kind: rotary.inv_freq for kind, rotary in self.layers.items()}
-        self.config, self.layer_types = config, tuple(self.layers)  # which some models read
-        self.functions: tuple[tuple[str, str], ...] = ()  # replaced for it: file and name of each
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        IN_USE.add(self)  # as a copy of a model in use needs the functions too
+        self.config, self.layer_types = config, tuple(self.layers)  # some models read these
 
     def forward(
         self, x: Tensor, position_ids: Tensor, layer_type: str | None = None
     ) -> tuple[Tensor, Tensor]:
-        """cos and sin `[B, 1, S, R/2]` of position_ids `[B, S]`, each plane once.
+        """Return cos and sin `[B, 1, S, R/2]` of position_ids `[B, S]`, one column per plane.
 
-        x: any tensor on the model's device and of its dtype; the tables are float32, or float64
-        where it is. Raises ValueError for an unknown layer_type, where the layers differ.
+        x: a tensor on the model's device; the tables are float64 if x is, otherwise float32.
+        layer_type: required if the layer types have different frequencies.
         """
         kind = ALL if ALL in self.layers else str(layer_type)
-        if kind not in self.layers:
-            raise ValueError(
-                f"layer_type is {layer_type!r}; it must be one of {', '.join(self.layers)}: pass "
-                "the type of the layer"
-            )
         rotary: Any = self.layers[kind]
         at = position_ids.to(x.device)
         if rotary.extension.length_dependent or not torch.compiler.is_compiling():
@@ -79,47 +65,21 @@ class PositionEmbeddings(nn.Module):
         return rotary_tables(at[:, None], theta, dtype=table_dtype(x), scale=scale)
 
 
-def apply_rotary_pos_emb(
-    q: Tensor,
-    k: Tensor | None,
-    cos: Tensor,
-    sin: Tensor,
-    unsqueeze_dim: int = 1,
-    *,
-    interleaved: bool = False,
-) -> tuple[Tensor, Tensor | None]:
-    """The function of this name in transformers, for the tables of `PositionEmbeddings`.
-
-    q, k: `[B, H, S, D]`, or `[B, S, H, D]` with unsqueeze_dim 2; without k, q alone is rotated.
-    interleaved: the model's layout. Raises as `rope.rotary_embedding_qk` does, and ValueError for
-    another unsqueeze_dim.
-
-    >>> q, sin = torch.ones(1, 2, 1, 4), torch.tensor([[[[1.0, -1.0]]]])
-    >>> apply_rotary_pos_emb(q, None, 0 * sin, sin)[0][0, 0, 0]
-    tensor([-1.,  1.,  1., -1.])
-    """
-    if unsqueeze_dim not in _FORMATS:
-        raise ValueError(
-            f"unsqueeze_dim is {unsqueeze_dim!r}; it must be 1 for vectors [B, H, S, D] or 2 for "
-            "[B, S, H, D]: transpose them to one of these"
-        )
-    how: Any = {"interleaved": interleaved, "tensor_format": _FORMATS[unsqueeze_dim]}
-    if k is None:
-        return rotary_embedding(q, cos, sin, **how), None
-    return rotary_embedding_qk(q, k, cos, sin, **how)
-
-
 @dataclass(frozen=True)
 class ByTables:
-    """Stands where a file's function stood, and knows the tables from here by their four axes."""
+    """Replace `apply_rotary_pos_emb` of transformers, but call the original for other tables.
 
-    theirs: Callable[..., Any]
+    Tables of `PositionEmbeddings` have four axes, those of transformers three. q and k are
+    `[B, H, S, D]`, or `[B, S, H, D]` if unsqueeze_dim is 2; interleaved: the model's layout.
+    """
+
+    original: Callable[..., Any]
     interleaved: bool
 
     def __call__(self, *args: Any, **options: Any) -> Any:
         *vectors, cos, sin = args if len(args) > 2 else (None, None)
         if not all(isinstance(table, Tensor) and table.dim() == 4 for table in (cos, sin)):
-            return self.theirs(*args, **options)
-        q, k = (*vectors, None)[:2]
-        q, k = apply_rotary_pos_emb(q, k, cos, sin, **options, interleaved=self.interleaved)
-        return q if len(vectors) == 1 else (q, k)
+            return self.original(*args, **options)
+        tensor_format = _FORMATS[options.get("unsqueeze_dim", 1)]
+        rotate: Any = rotary_embedding if len(vectors) == 1 else rotary_embedding_qk
+        return rotate(*vectors, cos, sin, interleaved=self.interleaved, tensor_format=tensor_format)

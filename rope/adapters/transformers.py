@@ -1,48 +1,43 @@
-"""This package's tables and rotation inside a model of transformers, in place of its own.
+"""Rotate in a loaded model of transformers with this package's tables and rotation.
 
-A model there rotates in two steps: a module makes `cos, sin` once a call, and every attention gives
-them to a function of its file, `apply_rotary_pos_emb`. `use_rope` replaces both. The model gets
-`PositionEmbeddings`; the function, which all models of that file share, rotates by tables of their
-shape, `[B, 1, S, R/2]`, and hands all others on to the one that it replaced. `restore` gives both
-back, the function with the last model that uses it.
+A model of transformers rotates in two steps: a module computes `cos, sin` once per call, and each
+attention layer passes them to the function `apply_rotary_pos_emb` of its file. `use_rope` replaces
+both. All models of that file share the function, so the new one rotates only by tables of shape
+`[B, 1, S, R/2]`, which are ours, and passes all other tables to the original. `restore` puts the
+modules back.
 
 Shapes: B batch, H heads, S sequence, D head dimension, R rotated width.
 """
 
-import sys
+import inspect
 from collections.abc import Iterator
 from typing import Any, TypeVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from rope.adapters.inspection import (
-    check_axes,
-    check_frequencies,
-    files_of,
-    function_for,
-    is_rotary,
-    refusal,
-    sinusoids,
-)
-from rope.adapters.parts import IN_USE, ByTables, PositionEmbeddings, apply_rotary_pos_emb
+from rope.adapters.parts import ByTables, PositionEmbeddings
+from rope.module import RotaryEmbedding
 
 Model = TypeVar("Model", bound=nn.Module)
-__all__ = ["PositionEmbeddings", "apply_rotary_pos_emb", "restore", "use_rope"]
+__all__ = ["PositionEmbeddings", "restore", "use_rope"]
+
+#: The functions that attention layers may call. The second returns interleaved queries and keys in
+#: the half-split order; ours keeps their order, and every score is the same.
+NAMES = ("apply_rotary_pos_emb", "apply_rotary_pos_emb_interleave")
 
 
 def use_rope(model: Model) -> Model:
-    """Rotate in a loaded model, in place, by this package; returns the model.
+    """Replace the rotation of a loaded model in place, and return the model.
 
-    model: of transformers, whose attention gives cos and sin to `apply_rotary_pos_emb` (Llama,
-    Mistral, Qwen, Gemma, Phi, GPT-NeoX, Cohere and most others). GPT-J and CodeGen keep their own
-    function and get exact tables. Layers that do not rotate stay so, and other models of the same
-    class keep their own. A model unpickled in another process needs the call again. Extensions that
-    depend on the length need `fix_length` of `model.model.rotary_emb.layers["all"]`, say, under
-    torch.compile.
-    Raises ValueError for any other model, for one whose function does not rotate as its
-    configuration says (some positions are tried), for frequencies changed by hand, and as
-    `RotaryEmbedding.from_config` does; nothing is then replaced.
+    model: a model of transformers whose attention calls `apply_rotary_pos_emb` (Llama, Mistral,
+    Qwen, Gemma, Phi, GPT-NeoX, Cohere and most others). GPT-J and CodeGen keep their own function
+    and get exact tables. Layers that don't rotate are unchanged, and so are other models of the
+    class. Call it again for a model that was unpickled in another process. If the frequencies
+    depend on the length, call `fix_length` of `model.model.rotary_emb.layers["all"]`, for example,
+    before you use torch.compile.
+    Raises ValueError for any other model, for frequencies that were changed by hand, and as
+    `RotaryEmbedding.from_config` does; the model is then unchanged.
 
     >>> import pytest
     >>> transformers = pytest.importorskip("transformers")
@@ -54,64 +49,110 @@ def use_rope(model: Model) -> Model:
     """
     restore(model)
     gptj: list[Any] = [part for part in model.modules() if hasattr(part, "pos_embd_dim")]
-    places = [place for place in _children(model) if is_rotary(place[2])]
-    files = files_of(model)
-    if not files or not (places or gptj):
-        raise refusal(model, "it has no rotary module, or nothing that uses one")
-    for *_, child in places:
-        check_axes(model, child)
+    places = [
+        (parent, name, child)
+        for parent, name, child in _children(model)
+        if type(child).__name__.endswith("RotaryEmbedding") and hasattr(child, "config")
+    ]
+    functions = _functions(model)
+    if not functions or not (places or gptj):
+        raise _error(model, "it has no rotary module, or nothing that uses one")
     with torch.device("cpu"):
-        replacements = {child: PositionEmbeddings(child.config) for *_, child in places}
-        sinusoid_tables = [sinusoids(model, attention) for attention in gptj]
-        for child, tables in replacements.items():
-            check_frequencies(model, child, tables)
-        ours = (
-            [] if gptj else [function_for(model, file[name], replacements) for file, name in files]
-        )
-    for (file, name), function in zip(files, ours, strict=False):
-        file[name] = function
-    for tables in () if gptj else replacements.values():
-        tables.functions = tuple((file["__name__"], name) for file, name in files)
-        IN_USE.add(tables)
+        replacements = {child: _tables(model, child) for *_, child in places}
+        sinusoids = [_sinusoids(model, attention) for attention in gptj]
     for parent, name, child in places:
         buffer = next(child.buffers())
-        if not buffer.is_meta:  # as it is where parameters were assigned to a model made on meta
+        if not buffer.is_meta:  # meta buffers remain if parameters were assigned to a meta model
             replacements[child].to(buffer.device)
         replacements[child].__dict__["replaced"] = child
         setattr(parent, name, replacements[child])
-    for attention, table in zip(gptj, sinusoid_tables, strict=True):
+        layout = next(iter(replacements[child].layers.values())).interleaved
+        for file, function in functions:
+            original = file[function]
+            original = original.original if isinstance(original, ByTables) else original
+            # A file with both functions chooses between them by the model's layout.
+            both = NAMES[1] in file
+            file[function] = ByTables(original, function == NAMES[1] if both else layout)
+    for attention, table in zip(gptj, sinusoids, strict=True):
         attention.__dict__["replaced"] = attention.embed_positions
         attention.embed_positions = table.to(attention.embed_positions.device)
     return model
 
 
 def restore(model: Model) -> Model:
-    """Give a model back what `use_rope` replaced in it; returns the model.
-
-    The function of its file stays while another model uses it, or a copy that is still in memory.
-    """
+    """Put back the modules that `use_rope` replaced, and return the model."""
     for parent, name, child in list(_children(model)):
         if isinstance(child, PositionEmbeddings):
             setattr(parent, name, child.__dict__["replaced"])
-            _give_back(child)
     for part in model.modules():
         if hasattr(part, "pos_embd_dim") and "replaced" in part.__dict__:
             part.embed_positions = part.__dict__.pop("replaced")
     return model
 
 
-def _give_back(tables: PositionEmbeddings) -> None:
-    """Put the functions back that these tables needed, and none in use still needs."""
-    IN_USE.discard(tables)
-    needed = {function for others in IN_USE for function in others.functions}
-    for file, name in {*tables.functions} - needed:
-        functions = vars(sys.modules[file])
-        if isinstance(functions[name], ByTables):
-            functions[name] = functions[name].theirs
-
-
 def _children(module: nn.Module) -> Iterator[tuple[nn.Module, str, nn.Module]]:
-    """Every place in a model: who holds it, its name there, and what it holds."""
+    """Yield each submodule with its parent and its name there."""
     for name, child in module.named_children():
         yield module, name, child
         yield from _children(child)
+
+
+def _error(model: nn.Module, reason: str) -> ValueError:
+    """Return the error for a model whose rotation cannot be replaced."""
+    return ValueError(
+        f"the model is a {type(model).__name__}, and {reason}; its attention must pass cos and sin "
+        f"to {NAMES[0]}: leave the model unchanged, or pass only its language_model"
+    )
+
+
+def _functions(model: nn.Module) -> list[tuple[dict[str, Any], str]]:
+    """Return the functions of NAMES that the model's attention calls, as (file, name).
+
+    Raises ValueError if a layer rotates in another way.
+    """
+    functions: dict[Any, Any] = {}
+    for kind in dict.fromkeys(type(module) for module in model.modules()):
+        forward: Any = inspect.unwrap(kind.forward)
+        code = getattr(forward, "__code__", None)
+        if code is None or kind.__name__.endswith("RotaryEmbedding"):
+            continue
+        names = {name for name in code.co_names if "apply" in name and "rot" in name}
+        if names - {*NAMES}:
+            raise _error(model, f"its {kind.__name__} calls {min(names - {*NAMES})}")
+        if {"cos", "sin"} & {*code.co_varnames} and not names:
+            raise _error(model, f"its {kind.__name__} uses cos and sin itself")
+        file = forward.__globals__
+        functions |= {(id(file), name): (file, name) for name in names}
+    return list(functions.values())
+
+
+def _tables(model: nn.Module, rotary: Any) -> PositionEmbeddings:
+    """Return the replacement of a rotary module.
+
+    Raises ValueError for M-RoPE, whose positions have several axes, and unless the frequencies are
+    those of the configuration.
+    """
+    sections = getattr(rotary, "mrope_section", None)
+    if sections is not None:
+        raise _error(model, f"its positions have several axes (M-RoPE, {list(sections)})")
+    tables = PositionEmbeddings(rotary.config)
+    layers: list[Any] = [*tables.layers.values()]
+    if not layers:
+        raise _error(model, f"no layer of its {type(rotary).__name__} rotates")
+    if any(layer.extension.length_dependent for layer in layers):
+        return tables  # the model's frequencies depend on the texts that it has seen
+    for name, expected in type(rotary)(rotary.config).named_buffers():
+        buffer = getattr(rotary, name)
+        # A cast to float16 rounds small frequencies to multiples of 2^-24.
+        if not buffer.is_meta and not torch.allclose(
+            buffer.cpu().float(), expected.float(), rtol=0.01, atol=2.0**-24
+        ):
+            raise _error(model, f"{name} of its rotary module differs from its configuration")
+    return tables
+
+
+def _sinusoids(model: Any, attention: Any) -> Tensor:
+    """Return GPT-J's buffer `[N, R]`: sin, then cos."""
+    rows = len(attention.embed_positions)
+    rotary = RotaryEmbedding.from_config(model.config, max_seq_len=rows)
+    return torch.cat((rotary.sin[:rows], rotary.cos[:rows]), dim=-1)
