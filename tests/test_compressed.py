@@ -1,4 +1,4 @@
-"""Rotated values and compressed entries, beside transformers and beside the formula in loops."""
+"""Rotated values and compressed entries, compared with transformers and with plain loops."""
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ DOUBLE = torch.float64
 KINDS = ("sliding_attention", "heavily_compressed_attention", "compressed_sparse_attention")
 SLIDING, HEAVY, SPARSE = KINDS
 E, H, D, R, RATIO, WINDOW, TOP, LENGTH = 24, 4, 16, 8, 4, 5, 3, 23
-# An indexer with few heads has many sums of relu that are exactly 0, and ties are broken by chance.
+# With few heads an indexer has many scores that are exactly 0, and ties are broken arbitrarily.
 SIZES = {"query_dim": 12, "groups": 2, "group_dim": 6}
 PARTS = {
     "at once": [LENGTH],
@@ -20,12 +20,12 @@ PARTS = {
     "prefill, then tokens": [10, *[1] * 13],
     "in pieces": [3, 7, 1, 12],
 }
-# The layer takes the softmax of an entry's gates, and the indexer's scores, in float32.
+# The layer computes the softmax of the gates and the scores of the indexer in float32.
 ROUNDING = 2.0**-18
 
 
 def random_weights(layer, seed=0):
-    """Weights whose products have the size of their inputs; sinks and biases of size 1."""
+    """Draw weights that keep the scale of their inputs, and sinks and biases of size 1."""
     noise = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, x in layer.named_parameters():
@@ -59,15 +59,15 @@ def rms(x, gain=1.0):
     return x / (x.square().mean(-1, keepdim=True) + 1e-6).sqrt() * gain
 
 
-def turned(x, positions, base):
-    """Rows x `[n, D]` with their last R coordinates rotated, by the matrices of the definition."""
+def rotate(x, positions, base):
+    """Return x `[n, D]` with its last R coordinates rotated by the float64 reference."""
     theta = reference.inverse_frequencies(R, base)
     rotated = reference.rotate_matrix(x[:, -R:].numpy(), positions, theta)
     return torch.cat((x[:, :-R], torch.from_numpy(rotated)), dim=1)
 
 
 def entries_of(c, x, start):
-    """The positions of all whole groups among the tokens x `[S, E]`, and their entries."""
+    """Return the positions of all whole groups of tokens x `[S, E]`, and their entries."""
     width, first = len(c.kv_norm.weight), start + -start % c.ratio
     kv, gate = c.kv_proj(x), c.gate_proj(x)
     at, made = list(range(first, start + len(x) - c.ratio + 1, c.ratio)), []
@@ -84,7 +84,7 @@ def entries_of(c, x, start):
 
 @torch.no_grad()
 def by_the_formula(layer, x, start):
-    """The outputs for tokens x `[S, E]` from start on: every score and every sum by differences.
+    """Return the outputs for tokens x `[S, E]` from start on, by offsets only:
 
     s_mn = q_m . R_{n-m} v_n,    o_m = sum_n w_mn R_{n-m} v_n.
     """
@@ -103,12 +103,12 @@ def by_the_formula(layer, x, start):
             read = [i for i, g in enumerate(at) if g + c.ratio <= start + m + 1]
             if c.indexer is not None and len(read) > TOP:
                 each = c.indexer.q_b_proj(latent[m]).view(-1, width)
-                each = each @ turned(keys[read], [at[i] - start - m for i in read], base).T
+                each = each @ rotate(keys[read], [at[i] - start - m for i in read], base).T
                 of_heads = c.indexer.scorer["weights_proj"](x[m])
                 read = (of_heads @ each.relu()).topk(TOP).indices.tolist()
             vectors = torch.cat((vectors, entries[read]))
             positions += [at[i] for i in read]
-        seen = turned(vectors, [n - start - m for n in positions], base)
+        seen = rotate(vectors, [n - start - m for n in positions], base)
         scores = torch.cat((q[m] @ seen.T * D**-0.5, layer.sinks[:, None]), dim=1)
         heads = (scores.softmax(dim=1)[:, :-1] @ seen).view(layer.groups, -1)
         parts = layer.o_a_proj.weight.unflatten(0, (layer.groups, -1))
@@ -116,10 +116,10 @@ def by_the_formula(layer, x, start):
     return layer.o_b_proj(torch.stack(out))
 
 
-@pytest.mark.parametrize("start", [0, 1, 6, 1001, 4000])
+@pytest.mark.parametrize("start", [0, 6, 1001])
 @pytest.mark.parametrize(("kind", "ratio"), [(SLIDING, None), (HEAVY, 4), (HEAVY, 3), (SPARSE, 2)])
 def test_outputs_and_entries_are_those_of_the_formula(kind, ratio, start):
-    """An entry stands at the first of its tokens, a multiple of the ratio wherever x begins."""
+    """An entry has the position of its first token, a multiple of the ratio wherever x starts."""
     layer, x = make(kind, ratio=ratio), normal((1, LENGTH, E), 1)
     expected = by_the_formula(layer, x[0], start)
     for parts in PARTS.values():
@@ -129,25 +129,12 @@ def test_outputs_and_entries_are_those_of_the_formula(kind, ratio, start):
             with torch.no_grad():
                 at, entries = entries_of(layer.compressor, x[0], start)
             assert cache.first == at[0] and at[0] % ratio == 0 <= at[0] - start < ratio
-            off = cache.entries[0, 0] - turned(entries, at, layer.rotary.base)
+            off = cache.entries[0, 0] - rotate(entries, at, layer.rotary.base)
             assert off.abs().max() < ROUNDING
 
 
-@pytest.mark.parametrize("start", [0, 6, 1001])
-@pytest.mark.parametrize(("kind", "ratio"), [(SLIDING, None), (HEAVY, 4), (SPARSE, 2), (SPARSE, 4)])
-def test_no_output_depends_on_a_later_token(kind, ratio, start):
-    """Row t has another token t: its outputs before t are those of the last row, unchanged."""
-    layer, x = make(kind, ratio=ratio), normal((1, LENGTH, E), 1).repeat(LENGTH + 1, 1, 1)
-    x[range(LENGTH), range(LENGTH)] = normal((LENGTH, E), 2)
-    for parts in PARTS.values():
-        found, _ = in_parts(layer, x, parts, start)
-        off = (found[:-1] - found[-1]).abs().amax(dim=2)  # [changed token, output]
-        assert off.tril(-1).max() < 2.0**-44
-        assert off.diagonal().min() > 2.0**-10  # the control: each token moves its own output
-
-
 def theirs(kind, weights, x, scaling):
-    """transformers' layer on the whole of x: with the rotation and the mask of its model."""
+    """Return the output of transformers' layer for all of x, with its model's rotation and mask."""
     modeling = pytest.importorskip(
         "transformers.models.deepseek_v4.modeling_deepseek_v4", reason="no DeepSeek-V4 there"
     )
@@ -182,7 +169,7 @@ def theirs(kind, weights, x, scaling):
         return layer(x, tables, ids, mask)[0]
 
 
-# Its configuration sets attention_factor to 1, where YaRN's formula gives 1.277.
+# DeepSeek-V4 sets attention_factor to 1; YaRN's formula gives 1.277.
 YARN = {"rope_type": "yarn", "factor": 16.0, "original_max_position_embeddings": 64}
 SPREAD, EXACTLY = YaRN(16.0, 64), YaRN(16.0, 64, attention_factor=1.0)
 
@@ -202,7 +189,7 @@ def test_parity_with_transformers(kind, scaling, extension):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_weight_that_is_read_has_a_gradient(kind):
-    """All but the indexer's, which chooses entries and adds to no sum."""
+    """The indexer only selects entries, so its weights have none."""
     layer = make(kind)
     layer(normal((1, 12, E), 1)).square().sum().backward()
     for name, weight in layer.named_parameters():
@@ -213,22 +200,15 @@ def test_every_weight_that_is_read_has_a_gradient(kind):
 
 
 @pytest.mark.parametrize(("kind", "window"), [(HEAVY, WINDOW), (SPARSE, WINDOW), (SLIDING, 1)])
-def test_a_text_without_a_whole_group_reads_its_window_alone(kind, window):
+def test_a_text_without_a_whole_group_reads_only_its_window(kind, window):
     layer, x = make(kind, window=window), normal((1, 4, E), 1)
     for start in (1, 2):
         found, _ = in_parts(layer, x, [1, 2, 1], start)
         assert (found[0] - by_the_formula(layer, x[0], start)).abs().max() < ROUNDING
 
 
-@pytest.mark.parametrize(("kind", "narrow"), [(HEAVY, 16), (SPARSE, 12)])
-def test_a_rotation_wider_than_a_head_is_an_error(kind, narrow):
-    assert make(kind, dim=narrow)(normal((1, 9, E), 1)).shape == (1, 9, E)
-    with pytest.raises(ValueError, match=rf"rotary.* {narrow + 2} .* {narrow},"):
-        make(kind, dim=narrow + 2)
-
-
 def patched(kind, **methods):
-    """A layer some of whose methods are wrong ones, which get the right one first."""
+    """Return a layer with methods replaced by wrong ones, whose first argument is the right one."""
     layer = make(kind)
     for name, wrong in methods.items():
         right = getattr(layer, name)
@@ -236,39 +216,47 @@ def patched(kind, **methods):
     return layer
 
 
-def at_other_base(right, x, ids, inverse=False):
-    """Rotate queries, window and output by the sliding layers' base, and entries by their own."""
+def other_base(right, x, ids, inverse=False):
+    """Rotate everything except entries by the base of the sliding layers."""
     plain = RotaryEmbedding(R, interleaved=True)
     return torch.cat((x[..., :-R], plain.rotate(x[..., -R:], ids, inverse=inverse)), dim=-1)
 
 
-def entries_at_their_base(right, c, whole, at):
-    return (
-        make(HEAVY)._turned(c(whole)[:, None, -len(at) :], at) if len(at) else right(c, whole, at)
-    )
+def own_base(right, c, whole, starts):
+    if not len(starts):
+        return right(c, whole, starts)
+    return make(HEAVY)._rotate(c(whole)[:, None, -len(starts) :], starts)
 
 
-def indexer_by_halves(right, c, whole, at):
-    if not isinstance(c, Indexer) or not len(at):
-        return right(c, whole, at)
-    entries = c(whole)[:, None, -len(at) :]
+def half_split(right, c, whole, starts):
+    if not isinstance(c, Indexer) or not len(starts):
+        return right(c, whole, starts)
+    entries = c(whole)[:, None, -len(starts) :]
     halves = RotaryEmbedding(R, base=160_000.0)
-    return torch.cat((entries[..., :-R], halves.rotate(entries[..., -R:], at)), dim=-1)
+    return torch.cat((entries[..., :-R], halves.rotate(entries[..., -R:], starts)), dim=-1)
 
 
 @pytest.mark.parametrize(
     ("kind", "first", "faulty"),
     [
-        (HEAVY, 1, lambda: patched(HEAVY, _turned=at_other_base, _made=entries_at_their_base)),
+        (
+            HEAVY,
+            1,
+            lambda: patched(HEAVY, _rotate=other_base, _rotated_entries=own_base),
+        ),
         (SLIDING, 1, lambda: make(SLIDING, base=160_000.0)),
         (SLIDING, 1, lambda: make(SLIDING, extension=EXACTLY)),
         (HEAVY, 0, lambda: make(HEAVY, extension=SPREAD)),
-        (SPARSE, (TOP + 1) * RATIO - 1, lambda: patched(SPARSE, _made=indexer_by_halves)),
+        (
+            SPARSE,
+            (TOP + 1) * RATIO - 1,
+            lambda: patched(SPARSE, _rotated_entries=half_split),
+        ),
     ],
     ids=["two bases", "the other base", "YaRN", "the factor of YaRN", "the indexer by halves"],
 )
 def test_a_public_fault_first_shows_at_the_token_that_the_chapter_names(kind, first, faulty):
-    """Those rows of the table in "When values are rotated too" that no cell there checks."""
+    """Rows of the table in "When values are rotated too" that no cell checks."""
     wrong, x = faulty(), normal((2, 64, E), 1)
     right = make(kind, extension=EXACTLY) if wrong.rotary.extension is SPREAD else make(kind)
     off = (in_parts(wrong, x, [64])[0] - in_parts(right, x, [64])[0]).abs().amax(dim=(0, 2))

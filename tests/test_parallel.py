@@ -13,7 +13,7 @@ from filelock import FileLock
 from hypothesis import given
 from hypothesis import strategies as st
 from parallel_jobs import CASES
-from torch.distributed.tensor.experimental import _attention as theirs
+from torch.distributed.tensor.experimental import _attention as torch_attention
 
 import rope
 from rope import parallel
@@ -29,34 +29,34 @@ needs_gloo = pytest.mark.skipif(not available(), reason="this PyTorch was built 
 
 
 @pytest.fixture(scope="session")
-def found(tmp_path_factory, request) -> tuple[list[dict[str, Any]], Path]:
-    """Return what each process found, and their checkpoint; they start once for all workers."""
+def results(tmp_path_factory, request) -> tuple[list[dict[str, Any]], Path]:
+    """Return the results of each process, and their checkpoint; they start once for all workers."""
     folder = tmp_path_factory.getbasetemp()
     folder = folder.parent if hasattr(request.config, "workerinput") else folder
-    kept, checkpoint = folder / "processes.pt", folder / "checkpoint"
-    with FileLock(f"{kept}.lock"):
-        if not kept.exists():
-            torch.save(None, kept)  # should they fail, they are not started again and again
-            torch.save(across(jobs.everything, PROCESSES, str(checkpoint)), kept)
-    results = torch.load(kept)
-    assert results is not None, "the processes failed: see the first test that asked"
-    return results, checkpoint
+    file, checkpoint = folder / "processes.pt", folder / "checkpoint"
+    with FileLock(f"{file}.lock"):
+        if not file.exists():
+            torch.save(None, file)  # if the processes fail, don't start them again
+            torch.save(across(jobs.everything, PROCESSES, str(checkpoint)), file)
+    loaded = torch.load(file)
+    assert loaded is not None, "the processes failed: see the first test that used them"
+    return loaded, checkpoint
 
 
 @needs_gloo
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize(("split", "heads"), CASES)
-def test_attention_is_that_of_one_process(found, split, heads, method):
+def test_attention_equals_that_of_one_process(results, split, heads, method):
     name = f"{split}, {heads[0]} heads over {heads[1]}, {method}"
-    for here in found[0]:
+    for here in results[0]:
         assert len(here["float64"][name]) == 4
-        assert all(off <= ULPS for off in here["float64"][name])  # nor any NaN
+        assert all(off <= ULPS for off in here["float64"][name])  # False for NaN too
 
 
 @needs_gloo
 @pytest.mark.parametrize("method", METHODS)
-def test_attention_in_other_settings(found, method):
-    for here in found[0]:
+def test_attention_in_other_settings(results, method):
+    for here in results[0]:
         rounded = here["bfloat16"][f"packed, 4 heads over 2, {method}"]
         assert len(rounded) == 4 and all(off <= 1 for off in rounded)
         some = {name: off for (name, of), off in here["otherwise"].items() if of == method}
@@ -66,16 +66,16 @@ def test_attention_in_other_settings(found, method):
 
 
 @needs_gloo
-def test_bad_arguments_are_refused_in_every_process_alike(found):
-    for here in found[0]:
-        assert [raised for raised, right in here["refusals"].items() if not right] == []
+def test_bad_arguments_raise_in_every_process(results):
+    for here in results[0]:
+        assert [name for name, raised in here["errors"].items() if not raised] == []
 
 
 @needs_gloo
-def test_bytes_and_messages_are_those_of_the_chapter(found):
-    """In bfloat16, of which a ring's gradients travel in float32."""
+def test_bytes_and_messages_are_those_of_the_chapter(results):
+    """In bfloat16; a ring sends gradients in float32."""
     tokens = devices.S // PROCESSES
-    for here in found[0]:
+    for here in results[0]:
         assert set(here["sent"]) == set(jobs.SENT)
         for (heads, key_heads), counted in here["sent"].items():
             keys = tokens * 2 * key_heads * devices.D
@@ -90,22 +90,22 @@ def test_bytes_and_messages_are_those_of_the_chapter(found):
 
 
 @needs_gloo
-def test_dtensors_are_rotated_where_they_are(found):
-    for here in found[0]:
+def test_dtensors_are_rotated_where_they_are(results):
+    for here in results[0]:
         assert [name for name, right in here["dtensors"].items() if not right] == []
 
 
 @needs_gloo
 @pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 @pytest.mark.skipif(not jobs.FSDP_ON_CPU, reason="PyTorch 2.6 has FSDP2 on a GPU only")
-def test_fsdp_and_checkpoints_leave_the_tables_alone(found):
+def test_fsdp_and_checkpoints_leave_the_tables_alone(results):
     from torch.distributed.checkpoint import load
 
-    for here in found[0]:
+    for here in results[0]:
         assert here["fsdp"] == {"output": True, "keys": ["project.weight"], "tables": True}
     layer = jobs.Layer()
     kept = {"project.weight": torch.zeros(8, 8)}
-    load(kept, checkpoint_id=str(found[1]), no_dist=True)  # by one process, what four have written
+    load(kept, checkpoint_id=str(results[1]), no_dist=True)  # in one process
     assert torch.equal(kept["project.weight"], layer.project.weight)
 
 
@@ -124,26 +124,29 @@ def test_every_token_is_in_one_part_and_comes_back(data):
     split, x = SPLITTERS[name], torch.randn(2, 3, sum(lengths))
     for shards in (split(sum(lengths), devices), parallel.packed(lengths, devices, split)):
         assert len(shards) == devices
-        parts = [shards.of(x, device) for device in range(devices)]
-        assert torch.equal(shards.together(parts), x)
+        parts = [shards.local(x, device) for device in range(devices)]
+        assert torch.equal(shards.full(parts), x)
         assert torch.cat(shards.tokens).sort().values.tolist() == list(range(sum(lengths)))
-        assert torch.equal(torch.cat(shards.tokens)[shards.back], torch.arange(sum(lengths)))
+        assert torch.equal(
+            torch.cat(shards.tokens)[shards.inverse_order], torch.arange(sum(lengths))
+        )
         if name == "head-tail":
             assert len({len(part) for part in shards.tokens}) == 1
 
 
 @pytest.mark.skipif(
-    not hasattr(theirs, "_HeadTailLoadBalancer"), reason="this PyTorch has no such balancers"
+    not hasattr(torch_attention, "_HeadTailLoadBalancer"),
+    reason="this PyTorch has no such balancers",
 )
 @pytest.mark.parametrize("devices", [1, 2, 3, 4])
 def test_shards_are_those_of_pytorch(devices):
     order = torch.cat(parallel.head_tail(24, devices).tokens)
-    balancer = theirs._HeadTailLoadBalancer(24, devices, "cpu")
+    balancer = torch_attention._HeadTailLoadBalancer(24, devices, "cpu")
     assert balancer._generate_indices()[0].tolist() == order.tolist()
     lengths = [2 * devices, 6 * devices]
-    balancer = theirs._PerDocumentHeadTailLoadBalancer([lengths], devices, "cpu")
-    # PyTorch 2.13 has all devices' parts of a document before the next document's, so that equal
-    # stretches of its order are not the parts that its documentation draws, which are ours.
+    balancer = torch_attention._PerDocumentHeadTailLoadBalancer([lengths], devices, "cpu")
+    # PyTorch 2.13 lists all parts of a document before those of the next one, so equal slices of
+    # its order are not the parts that its documentation shows.
     each = [torch.cat(parallel.head_tail(length, devices).tokens) for length in lengths]
     joined = torch.cat((each[0], lengths[0] + each[1]))
     assert balancer._generate_indices()[0].tolist() == joined.tolist()
@@ -154,30 +157,29 @@ def test_shards_are_those_of_pytorch(devices):
         assert not any(map(len, ours[len(chunks) :]))
 
 
-def test_length_dependent_extensions_are_told_the_whole_length():
+def test_length_dependent_extensions_need_the_whole_length():
     rotary, x = rope.RotaryEmbedding(8, extension=DynamicNTK(4.0, 8)), torch.randn(1, 1, 16, 8)
     whole, shards = rotary.rotate(x), parallel.contiguous(16, 2)
     for device, own_length in ((0, 8), (1, 16)):
-        part, ids = shards.of(x, device), shards.position_ids(device)
-        told = rotary.rotate(part, ids, seq_len=int(shards.at.max()) + 1)
-        assert torch.equal(told, shards.of(whole, device))
-        untold = rotary.rotate(x, seq_len=own_length)  # the largest position that it sees
-        assert torch.equal(rotary.rotate(part, ids), shards.of(untold, device))
+        part, ids = shards.local(x, device), shards.position_ids(device)
+        out = rotary.rotate(part, ids, seq_len=int(shards.positions.max()) + 1)
+        assert torch.equal(out, shards.local(whole, device))
+        wrong = rotary.rotate(x, seq_len=own_length)  # the spectrum without seq_len
+        assert torch.equal(rotary.rotate(part, ids), shards.local(wrong, device))
 
 
 @needs_gloo
-def test_rings_hold_few_scores_at_a_time(monkeypatch, tmp_path):
-    """In stretches of three queries, the numbers are those of one stretch."""
+def test_a_ring_in_blocks_of_rows(monkeypatch, tmp_path):
     monkeypatch.setattr(ring, "ROWS", 3)
-    meet = f"file://{tmp_path}/meet"  # no port, which another program may take
+    meet = f"file://{tmp_path}/meet"  # a port may be in use
     torch.distributed.init_process_group("gloo", init_method=meet, rank=0, world_size=1)
     try:
         shards = parallel.contiguous(8, 1)
         whole = jobs.random_heads(shards, (4, 2), torch.float64)
-        asked = torch.randn(2, 4, 8, 6, dtype=torch.float64)
-        here = jobs.together(jobs.mesh_of_all(), shards, whole, asked, "ring")
-        for ours, theirs in zip(here, jobs.alone(shards, whole, asked), strict=True):
-            assert jobs.ulps(ours, theirs, theirs) <= ULPS
+        grad = torch.randn(2, 4, 8, 6, dtype=torch.float64)
+        here = jobs.across_devices(jobs.mesh_of_all(), shards, whole, grad, "ring")
+        for ours, right in zip(here, jobs.on_one_device(shards, whole, grad), strict=True):
+            assert jobs.ulps(ours, right, right) <= ULPS
     finally:
         torch.distributed.destroy_process_group()
 
@@ -186,7 +188,7 @@ def test_rings_hold_few_scores_at_a_time(monkeypatch, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("script", sorted((Path(__file__).parent / "upstream").glob("*.py")))
 def test_findings_in_pytorch_hold(script):
-    """Each ends with 0 where it still finds what the chapter says."""
+    """Each script exits with 0 if PyTorch still behaves as the chapter says."""
     subprocess.run([sys.executable, "-W", "ignore", str(script)], check=True)
 
 
@@ -196,9 +198,6 @@ def test_packed_positions_are_those_of_each_document():
     assert [part.tolist() for part in shards.tokens] == [[0, 3, 4, 5, 10, 11], [1, 2, 6, 7, 8, 9]]
     assert shards.position_ids(0).tolist() == [0, 3, 0, 1, 6, 7]
     assert shards.position_ids(1).tolist() == [1, 2, 2, 3, 4, 5]
-
-
-def test_round_robin_deals_from_the_first_device_on():
     tokens = parallel.round_robin(7, 3).tokens
     assert [part.tolist() for part in tokens] == [[0, 3, 6], [1, 4], [2, 5]]
 
@@ -211,12 +210,7 @@ def test_round_robin_deals_from_the_first_device_on():
         (lambda: parallel.packed([4], 0), r"devices"),
         (lambda: parallel.contiguous(8, 2).position_ids(-1), r"device.*-1"),
         (lambda: parallel.Shards((TWO, TWO), torch.arange(4)), r"tokens.*\[0, 1, 0"),
-        (lambda: parallel.Shards((TWO,), torch.arange(4)), r"at .*\[4\]"),
-        (lambda: parallel.contiguous(8, 2).of(torch.zeros(1, 1, 7), 0), r"x .*7"),
-        (
-            lambda: parallel.contiguous(8, 2).together([torch.zeros(1, 1, n) for n in (5, 3)]),
-            r"parts.*\[5, 3\].*\[4, 4\]",
-        ),
+        (lambda: parallel.contiguous(8, 2).local(torch.zeros(1, 1, 7), 0), r"x .*7"),
     ],
 )
 def test_bad_splits_raise(call, words):

@@ -1,75 +1,31 @@
-"""One call of attention, with a cache or without: "Rotary attention", "Keys that move".
+"""One call of attention, with or without a cache: "Rotary attention", "Keys that move".
 
-Tokens are rotated to their positions, and attend to those in sight, in this call or in the cache.
-In a full cache a window makes room: the slot of a token that nobody sees any more is written over.
+Queries and keys are rotated to their positions. Each query then attends to the keys that the
+attention mask lets it see, of this call and of the cache. If a cache is full, a window evicts the
+tokens that no query sees any more.
 
 Shapes: B batch, H heads, H_kv key heads, S tokens of the call, T slots in use, D head dimension.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Self
 
 import torch
 from torch import Tensor
 
 from rope.attention.cache import KVCache
-from rope.attention.sight import in_sight
+from rope.attention.masks import build_attention_mask
 from rope.checks import check_devices
 from rope.module import RotaryEmbedding
 from rope.positions import check_attention_mask, check_position_ids
 
 
 @dataclass(frozen=True)
-class Ids:
-    """What a call says of its tokens, each None where it says nothing.
+class CoreAttention:
+    """Rotate queries and keys and attend to what is visible, for a layer.
 
-    position_ids, segment_ids: integers `[S]`, `[1, S]` or `[B, S]`; real: bool `[B, S]`, False for
-    padding, whose position is -1.
-    """
-
-    position_ids: Tensor | None
-    real: Tensor | None
-    segment_ids: Tensor | None
-
-    @classmethod
-    def of(
-        cls,
-        k: Tensor,
-        position_ids: Tensor | None,
-        attention_mask: Tensor | None,
-        segment_ids: Tensor | None = None,
-    ) -> Self:
-        """From a layer's arguments, of which mask and segments must fit k `[B, H_kv, S, D]`.
-
-        >>> k, mask = torch.ones(1, 1, 2, 4), torch.tensor([[0, 1]])
-        >>> Ids.of(k, torch.tensor([7, 8]), mask).position_ids
-        tensor([[-1,  8]])
-        """
-        if segment_ids is not None:
-            check_position_ids(segment_ids, k, "segment_ids")
-        if attention_mask is None:
-            return cls(position_ids, None, segment_ids)
-        check_devices(x=k, attention_mask=attention_mask)
-        size = [k.shape[0], k.shape[2]]
-        if list(attention_mask.shape) != size:
-            raise ValueError(
-                f"attention_mask has shape {list(attention_mask.shape)}; it must be {size}, one "
-                "number a token of this call: leave out those cached"
-            )
-        real = check_attention_mask(attention_mask)
-        if position_ids is not None:
-            check_position_ids(position_ids, k)
-            position_ids = position_ids.long().expand(real.shape).masked_fill(~real, -1)
-        return cls(position_ids, real, segment_ids)
-
-
-@dataclass(frozen=True)
-class Layer:
-    """What a layer sees, and how it attends to that.
-
-    attend: of q, k, v, both rotated, a mask `[B, S, T]` or None, and whether that means causal.
-    window, sinks: as in `RotaryAttention`.
+    attend: computes `[B, H, S, D_v]` from rotated q and k, v, a mask `[B, S, T]` or None, and
+    whether attention without a mask is causal. window, sinks: see `RotaryAttention`.
     """
 
     attend: Callable[[Tensor, Tensor, Tensor, Tensor | None, bool], Tensor]
@@ -77,7 +33,97 @@ class Layer:
     window: int | None = None
     sinks: int = 0
 
-    def turn(
+    def __call__(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        cache: KVCache | None,
+        position_ids: Tensor | None,
+        attention_mask: Tensor | None,
+        segment_ids: Tensor | None = None,
+        causal: bool = True,
+    ) -> Tensor:
+        """Return the heads `[B, H, S, D_v]` of q `[B, H, S, D]`, k and v `[B, H_kv, S, ...]`.
+
+        q and k are not rotated yet. Other arguments and errors: see `RotaryAttention.forward`.
+        """
+        if segment_ids is not None:
+            check_position_ids(segment_ids, k, "segment_ids")
+        is_token = None
+        if attention_mask is not None:
+            is_token = _check_padding(attention_mask, k)
+            if position_ids is not None:
+                check_position_ids(position_ids, k)
+                position_ids = position_ids.long().expand(is_token.shape)
+                position_ids = position_ids.masked_fill(~is_token, -1)
+        if cache is not None:
+            return self._with_cache(q, k, v, cache, position_ids, is_token)
+        if is_token is not None and position_ids is None:
+            position_ids = (is_token.cumsum(dim=1) - 1).masked_fill(~is_token, -1)
+        q, k = self._rotate(q, k, _without_padding(position_ids, is_token))
+        batch, _, seq_len, _ = q.shape
+        all_in_window = self.window is None or (position_ids is None and seq_len <= self.window)
+        if segment_ids is None and is_token is None and all_in_window:
+            return self.attend(q, k, v, None, causal)
+        if position_ids is None:
+            position_ids = torch.arange(seq_len, device=q.device)
+        position_ids = position_ids.long().expand(batch, -1)
+        earlier = torch.ones(seq_len, seq_len, dtype=torch.bool, device=q.device)
+        mask = build_attention_mask(
+            position_ids,
+            position_ids,
+            earlier.tril() if causal else earlier,
+            window=self.window,
+            sinks=self.sinks,
+            segment_ids=None if segment_ids is None else segment_ids.expand(batch, -1),
+        )
+        return self.attend(q, k, v, mask, False)
+
+    def _with_cache(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        cache: KVCache,
+        position_ids: Tensor | None,
+        is_token: Tensor | None,
+    ) -> Tensor:
+        """Append the tokens to the cache and return their heads."""
+        rotary, window, sinks, slots = self.rotary, self.window, self.sinks, cache.slots
+        cache.check(k, v, position_ids, window=window, sinks=sinks)
+        past = cache.length
+        position_ids = slots.next_position_ids(q.shape[2], position_ids, is_token)
+        seq_len = None
+        if rotary.fixed_length is None and rotary.extension.length_dependent:
+            seq_len = cache.keys.shape[2]  # all keys need one spectrum, that of a full cache
+        offset = past if position_ids is None else 0
+        ids = _without_padding(position_ids, is_token)
+        if cache.policy == "plain":
+            q = rotary.rotate(q, ids, offset=offset, seq_len=seq_len)
+        else:
+            q, k = self._rotate(q, k, ids, offset, seq_len)
+        sizes = [q.shape[2]]
+        if window is not None:
+            sizes = chunk_sizes(q.shape[2], past, cache.keys.shape[2], window - 1 + sinks)
+        outputs, start = [], 0
+        for size in sizes:
+            new = slice(start, start + size)
+            was_empty = not cache.length  # `== 0` would stay a symbol under torch.compile
+            slots.evict(size, window, sinks)
+            keys, values = cache.append(
+                k[:, :, new],
+                v[:, :, new],
+                None if position_ids is None else position_ids[..., new],
+                rotary=rotary,
+                seq_len=seq_len,
+            )
+            mask = slots.attention_mask(window, sinks)
+            outputs.append(self.attend(q[:, :, new], keys, values, mask, was_empty))
+            start += size
+        return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=2)
+
+    def _rotate(
         self,
         q: Tensor,
         k: Tensor,
@@ -85,96 +131,40 @@ class Layer:
         offset: int = 0,
         seq_len: int | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Both rotated, in one pass where their heads are equally wide."""
+        """Return q and k rotated, in one pass if they have the same head dimension."""
         if q.shape[-1] == k.shape[-1]:
             return self.rotary(q, k, position_ids, offset=offset, seq_len=seq_len)
         q = self.rotary.rotate(q, position_ids, offset=offset, seq_len=seq_len)
         return q, self.rotary.rotate(k, position_ids, offset=offset, seq_len=seq_len)
 
 
-def alone(layer: Layer, q: Tensor, k: Tensor, v: Tensor, ids: Ids, *, causal: bool) -> Tensor:
-    """Heads `[B, H, S, D]` over the tokens of this call, from q and k that are not rotated."""
-    batch, seq_len = q.shape[0], q.shape[2]
-    position_ids, real, window = ids.position_ids, ids.real, layer.window
-    if real is not None and position_ids is None:
-        position_ids = (real.cumsum(dim=1) - 1).masked_fill(~real, -1)
-    rotated = layer.turn(q, k, _places(position_ids, real))
-    windowed = window is not None and (position_ids is not None or seq_len > window)
-    if ids.segment_ids is None and real is None and not windowed:
-        return layer.attend(*rotated, v, None, causal)
-    if position_ids is None:
-        position_ids = torch.arange(seq_len, device=q.device)
-    at = position_ids.long().expand(batch, -1)
-    earlier = torch.ones(seq_len, seq_len, dtype=torch.bool, device=q.device)
-    mask = in_sight(
-        at,
-        at,
-        earlier.tril() if causal else earlier,
-        window=window,
-        sinks=layer.sinks,
-        segment_ids=None if ids.segment_ids is None else ids.segment_ids.expand(batch, -1),
-    )
-    return layer.attend(*rotated, v, mask, False)
-
-
-def decode(layer: Layer, cache: KVCache, q: Tensor, k: Tensor, v: Tensor, ids: Ids) -> Tensor:
-    """Heads `[B, H, S, D]` over what the cache holds and the tokens of this call, then held too.
-
-    k and v: `[B, H_kv, S, D]`, q and k not rotated. Raises as `KVCache.append` does; the cache is
-    then unchanged.
-    """
-    rotary, window, sinks, tokens = layer.rotary, layer.window, layer.sinks, cache.tokens
-    cache.check(k, v, ids.position_ids, ids.segment_ids, window=window, sinks=sinks)
-    past = cache.length
-    position_ids, segment_ids = tokens.next_ids(
-        q.shape[2], ids.position_ids, ids.segment_ids, attention_mask=ids.real
-    )
-    seq_len = None
-    if rotary.fixed_length is None and rotary.extension.length_dependent:
-        # Keys stay as they were rotated, so one length must hold for all: the longest.
-        seq_len = cache.keys.shape[2]
-        cache.scale_to(seq_len)
-    offset = past if position_ids is None else 0
-    at = _places(position_ids, ids.real)
-    if cache.policy == "plain":
-        q = rotary.rotate(q, at, offset=offset, seq_len=seq_len)
-    else:
-        q, k = layer.turn(q, k, at, offset, seq_len)
-    sizes = [q.shape[2]]
-    if window is not None:
-        sizes = pieces(q.shape[2], past, cache.keys.shape[2], window - 1 + sinks)
-    outs, start = [], 0
-    for size in sizes:
-        new = slice(start, start + size)
-        starts = not cache.length  # a bool under torch.compile too, where == 0 stays a symbol
-        tokens.make_room(size, window, sinks)
-        keys, values = cache.append(
-            k[:, :, new],
-            v[:, :, new],
-            None if position_ids is None else position_ids[..., new],
-            None if segment_ids is None else segment_ids[..., new],
-            rotary=rotary,
-            seq_len=seq_len,
+def _check_padding(attention_mask: Tensor, k: Tensor) -> Tensor:
+    """Return the padding mask as bool; raise unless it fits the batch and sequence of k."""
+    check_devices(x=k, attention_mask=attention_mask)
+    shape = [k.shape[0], k.shape[2]]
+    if list(attention_mask.shape) != shape:
+        raise ValueError(
+            f"attention_mask has shape {list(attention_mask.shape)}; it must be {shape}, one entry "
+            "per token of this call, without the cached tokens"
         )
-        mask = tokens.sight(window, sinks)
-        outs.append(layer.attend(q[:, :, new], keys, values, mask, starts))
-        start += size
-    return outs[0] if len(outs) == 1 else torch.cat(outs, dim=2)
+    return check_attention_mask(attention_mask)
 
 
-def _places(at: Tensor | None, real: Tensor | None) -> Tensor | None:
-    """Where tokens are rotated to; padding has no position, and may be rotated anywhere."""
-    return at if at is None or real is None else at.masked_fill(~real, 0)
+def _without_padding(position_ids: Tensor | None, is_token: Tensor | None) -> Tensor | None:
+    """Return position ids with padding at 0, because a rotation takes no negative position."""
+    if position_ids is None or is_token is None:
+        return position_ids
+    return position_ids.masked_fill(~is_token, 0)
 
 
-def pieces(seq_len: int, past: int, room: int, kept: int) -> list[int]:
-    """How many tokens at a time, so that a full cache still holds what each of them sees.
+def chunk_sizes(seq_len: int, past: int, slots: int, kept: int) -> list[int]:
+    """Return how many tokens to append at a time, so that a full cache holds all they see.
 
-    past: tokens held; kept: those that must stay for the next one.
+    past: tokens in the cache; kept: the number of cached tokens that the next token needs.
 
-    >>> pieces(10, past=2, room=6, kept=4)
+    >>> chunk_sizes(10, past=2, slots=6, kept=4)
     [4, 2, 2, 2]
     """
-    first, later = min(max(room - past, 0), seq_len), max(room - kept, 1)
-    sizes = [first, *(min(later, seq_len - at) for at in range(first, seq_len, later))]
+    first, later = min(max(slots - past, 0), seq_len), max(slots - kept, 1)
+    sizes = [first, *(min(later, seq_len - start) for start in range(first, seq_len, later))]
     return [size for size in sizes if size] or [0]

@@ -2,9 +2,9 @@
 
     o_m = sum_n softmax_n( (R_m q_m)^T (R_n k_n) / sqrt(D) ) v_n,
 
-q, k, v projections of x, H query heads sharing H_kv key heads (grouped queries).
+where q, k and v are projections of x, and H query heads share H_kv key heads (grouped queries).
 
-Shapes: B batch, S sequence, E embedding width, H heads, D head dimension, T keys in sight.
+Shapes: B batch, S sequence, E embedding width, H heads, D head dimension, T visible keys.
 """
 
 import math
@@ -13,23 +13,22 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
 from rope.attention.cache import KVCache
-from rope.attention.decoding import Ids, Layer, alone, decode
+from rope.attention.decoding import CoreAttention
 from rope.checks import check_count
 from rope.module import RotaryEmbedding
 
 
 class RotaryAttention(nn.Module):
-    """Multi-head or grouped-query attention whose queries and keys are rotated to their positions.
+    """Attend with multi-head or grouped queries, rotated like the keys to their positions.
 
-    num_kv_heads: H_kv, a divisor of H (all of them when None); head_dim: embed_dim / num_heads
-    when None; bias: of the four projections.
-    rotary: the `RotaryEmbedding`, which layers may share, say `RotaryEmbedding.from_config(...)`;
-    when None one of head_dim's width. Its softmax_scale multiplies the usual scale of the scores.
-    window: how many positions a token sees, its own among them, all when None; sinks: the positions
-    0 ... sinks-1 that stay in sight (StreamingLLM, arXiv 2309.17453), at distances in the text.
-    A configuration says more of attention (norms, soft caps) than this layer has, so there is no
-    from_config of it.
-    Raises ValueError for sizes that do not divide, and for sinks without a window.
+    num_kv_heads: H_kv, a divisor of H; H if None. head_dim: embed_dim / num_heads if None. bias:
+    add one to each of the four projections.
+    rotary: a `RotaryEmbedding`, which layers may share, such as `RotaryEmbedding.from_config(...)`;
+    if None, a new one of width head_dim. Its softmax_scale multiplies the scale of the scores.
+    window: how many positions a token sees, including its own; all if None. sinks: positions
+    0 ... sinks-1 stay visible (StreamingLLM, arXiv 2309.17453), at their distances in the text.
+    There is no from_config: configurations also set norms and soft caps, which this layer lacks.
+    Raises ValueError if num_heads doesn't divide embed_dim, and for sinks without a window.
 
     >>> import torch
     >>> layer = RotaryAttention(embed_dim=16, num_heads=4, num_kv_heads=2)
@@ -51,25 +50,20 @@ class RotaryAttention(nn.Module):
     ) -> None:
         super().__init__()
         num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
-        if num_heads % num_kv_heads:
-            raise ValueError(
-                f"num_kv_heads is {num_kv_heads}; it must divide num_heads, {num_heads}, so that "
-                "each key head serves as many query heads: pass one of its divisors"
-            )
         if head_dim is None:
             if embed_dim % num_heads:
                 raise ValueError(
-                    f"embed_dim is {embed_dim}; it must be a multiple of num_heads, {num_heads}: "
-                    "change one of them, or give head_dim"
+                    f"embed_dim is {embed_dim}; pass head_dim, or make embed_dim a multiple of "
+                    f"num_heads, which is {num_heads}"
                 )
             head_dim = embed_dim // num_heads
         check_count("sinks", sinks, smallest=0)
         if window is not None:
-            check_count("window", window, smallest=2)  # of one, a token sees itself alone
+            check_count("window", window, smallest=2)  # a window of 1 shows only the token itself
         elif sinks:
             raise ValueError(
-                f"sinks is {sinks} and window None; sinks are what stays in sight outside of a "
-                "window: pass window, or leave sinks out"
+                f"sinks is {sinks} but window is None; sinks only matter outside a window: pass "
+                "window too, or omit sinks"
             )
         self.num_heads, self.num_kv_heads, self.head_dim = num_heads, num_kv_heads, head_dim
         self.rotary = RotaryEmbedding(head_dim) if rotary is None else rotary
@@ -89,20 +83,21 @@ class RotaryAttention(nn.Module):
         segment_ids: Tensor | None = None,
         causal: bool = True,
     ) -> Tensor:
-        """Attend over x, or, with a cache, over everything the cache holds and x.
+        """Attend over x, or, with a cache, over x and everything in the cache.
 
-        x: `[B, S, E]`; position_ids: integers `[S]`, `[1, S]` or `[B, S]`, when None 0 ... S-1, or,
-        with a cache, counted on from each row's last; attention_mask: `[B, S]`, bool or integers,
-        0 for padding on either side, which no token sees and which counts for no position;
-        segment_ids: integers `[S]`, `[1, S]` or `[B, S]`, sequences of one row that do not see each
-        other; when None a cache goes on with each row's last. Each costs a mask `[B, S, T]`.
-        With a window a cache of window + sinks slots never fills; compiled steps still end with the
-        rotary tables, see `RotaryEmbedding.grow`. Given ids should rise: of two tokens whose ids
-        fall, the later one sees the other only in the same call. With a cache, an extension that
-        depends on the length scales to all that the cache has room for.
-        Returns `[B, S, E]` in x's dtype (autocast's under autocast); of padding, anything finite.
-        Raises ValueError for shapes or devices that do not fit, a cache that is full, is not causal
-        or gets segment_ids late, TypeError for wrong dtypes; the cache is then unchanged.
+        x: `[B, S, E]`. position_ids: integers `[S]`, `[1, S]` or `[B, S]`; if None, 0 ... S-1, or,
+        with a cache, each row continues after its largest position. They should increase along each
+        row: with a cache, a token doesn't see earlier calls' keys at larger positions.
+        attention_mask: `[B, S]`, bool or integers, 0 for padding on either side, which no token
+        sees and which takes no position. segment_ids: integers `[S]`, `[1, S]` or `[B, S]`; tokens
+        of one row with different ids don't see each other. Not with a cache.
+        With a window, a cache of window + sinks slots never fills. A compiled step still ends where
+        the rotary tables do, see `RotaryEmbedding.grow`. With a cache, an extension that depends on
+        the length uses max_seq_len.
+        Returns `[B, S, E]` in x's dtype (autocast's under autocast); padding gets finite values.
+        Raises ValueError for shapes or devices that don't fit, a full cache, or a cache together
+        with segment_ids or causal=False, and TypeError for wrong dtypes. The cache is then
+        unchanged.
 
         >>> import torch
         >>> layer = RotaryAttention(8, 2)
@@ -113,37 +108,30 @@ class RotaryAttention(nn.Module):
         >>> second.shape, cache.length
         (torch.Size([1, 1, 8]), 4)
         """
-        if cache is not None and not causal:
+        if not causal and (cache is not None or self.window is not None):
             raise ValueError(
-                "causal is False with a cache; cached tokens cannot see later ones: "
-                "leave the cache out"
+                "causal is False; attention with a cache or a window must be causal: omit causal"
             )
-        if self.window is not None and (
-            not causal or (cache is not None and segment_ids is not None)
-        ):
+        if cache is not None and segment_ids is not None:
             raise ValueError(
-                f"window is {self.window}; tokens must be causal, and in a cache of one sequence a "
-                "row: leave causal and segment_ids out (attention_mask tells padding)"
+                "segment_ids is given with a cache; each row of a cache holds one sequence: give "
+                "each sequence its own row, padded, with attention_mask"
             )
         q = self._heads(self.q_proj(x), self.num_heads)  # [B, H, S, D]
         k = self._heads(self.k_proj(x), self.num_kv_heads)  # [B, H_kv, S, D]
         v = self._heads(self.v_proj(x), self.num_kv_heads)  # [B, H_kv, S, D]
-        ids = Ids.of(k, position_ids, attention_mask, segment_ids)
-        layer = Layer(self._attend, self.rotary, self.window, self.sinks)
-        if cache is None:
-            out = alone(layer, q, k, v, ids, causal=causal)
-        else:
-            out = decode(layer, cache, q, k, v, ids)
+        core = CoreAttention(self._attend, self.rotary, self.window, self.sinks)
+        out = core(q, k, v, cache, position_ids, attention_mask, segment_ids, causal)
         return self.o_proj(out.transpose(1, 2).flatten(2))
 
     def _heads(self, x: Tensor, num_heads: int) -> Tensor:
-        """`[B, S, H*D]` to `[B, H, S, D]`."""
+        """Return `[B, H, S, D]` from `[B, S, H*D]`."""
         return x.unflatten(-1, (num_heads, self.head_dim)).transpose(1, 2)
 
     def _attend(
         self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, is_causal: bool
     ) -> Tensor:
-        """`[B, H, S, D]`; mask: bool `[B, S, T]`."""
+        """Return the heads `[B, H, S, D]`; mask: bool `[B, S, T]`."""
         scale = self.rotary.softmax_scale
         return scaled_dot_product_attention(
             q,

@@ -1,8 +1,8 @@
-"""Theta `[A, R/2]`: how fast each plane turns along each axis, in radians per position.
+"""Theta `[A, R/2]`: how fast each plane rotates along each axis, in radians per position.
 
-Axial RoPE and M-RoPE: every column has one non-zero entry at most, so that a plane follows one
-axis. They differ in the spectrum. Axial RoPE gives each axis a whole one, fast planes to slow;
-M-RoPE shares a single one out, and text, whose axes all agree, sees RoPE itself.
+In axial RoPE and M-RoPE each column has at most one nonzero entry, so a plane follows one axis.
+They differ in the spectrum. Axial RoPE gives each axis a whole spectrum, from fast planes to slow.
+M-RoPE shares one spectrum among the axes; text, whose positions agree on all axes, sees plain RoPE.
 
 Shapes: A axes, R the rotated width (`dim`). All float64.
 """
@@ -12,9 +12,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from rope.checks import check_count
+from rope.checks import check_count, check_flag
 from rope.frequencies import check_spectrum, inverse_frequencies
-from rope.scalars import check_dim, check_flag
 
 
 def axial_frequencies(
@@ -24,13 +23,12 @@ def axial_frequencies(
     *,
     device: torch.device | str | None = None,
 ) -> Tensor:
-    """Each axis has its own run of planes and in it a whole spectrum base**(-2j/width).
+    """Return Theta for axial RoPE, float64 `[A, dim/2]`: a spectrum base**(-2j/width) per axis.
 
-    axes: how many axes share dim equally, or the width of each one's run, such as (16, 56, 56).
-    Returns float64 `[A, dim/2]` on `device`; the first planes follow axis 0.
-    Raises ValueError for a dim that the axes cannot share in pairs of coordinates, or widths that
-    are odd or do not sum to dim; TypeError for what is no integer. RoPE-ViT (arXiv 2403.13298)
-    writes it for two axes.
+    axes: the number of axes, which share dim equally, or the width of each axis, such as
+    (16, 56, 56). The first planes follow axis 0. RoPE-ViT (arXiv 2403.13298) uses two axes.
+    Raises ValueError if the axes can't share dim in pairs of coordinates, or if widths are odd or
+    don't sum to dim.
 
     >>> axial_frequencies(8, base=100.0)
     tensor([[1.0000, 0.1000, 0.0000, 0.0000],
@@ -39,22 +37,36 @@ def axial_frequencies(
     tensor([[1.0000, 0.0000, 0.0000, 0.0000],
             [0.0000, 1.0000, 0.1000, 0.0100]], dtype=torch.float64)
     """
-    spectra = (inverse_frequencies(width, base, device=device) for width in _widths(dim, axes))
+    if isinstance(axes, Sequence):
+        if sum(axes) != dim:
+            raise ValueError(
+                f"axes is {tuple(axes)}, which sums to {sum(axes)}; the widths must sum to dim, "
+                f"which is {dim}"
+            )
+        widths = tuple(axes)
+    else:
+        if dim % (2 * axes):
+            raise ValueError(
+                f"dim is {dim}; {axes} axes share it in pairs of coordinates, so it must be a "
+                f"multiple of {2 * axes} (or pass the width of each axis as a tuple)"
+            )
+        widths = (dim // axes,) * axes
+    spectra = (inverse_frequencies(width, base, device=device) for width in widths)
     return torch.block_diag(*spectra)
 
 
 def section_frequencies(
     inv_freq: Tensor, sections: Sequence[int], *, interleaved_sections: bool = False
 ) -> Tensor:
-    """M-RoPE: one spectrum, whose planes are shared out to the axes; axis a gets sections[a].
+    """Return Theta for M-RoPE, float64 `[A, R/2]`: theta_j in one row of column j, 0 elsewhere.
 
-    inv_freq: float64 `[R/2]`; sections: A counts that sum to R/2, for time, height and width.
-    Contiguous (Qwen2-VL, arXiv 2409.12191, and Qwen2.5-VL): the first sections[0] planes follow
-    axis 0, the next sections[1] axis 1, and so on. interleaved_sections (Qwen3-VL): planes are
-    dealt like cards, T H W T H W ..., and when an axis has its share, axis 0 takes its turns.
-    Returns float64 `[A, R/2]` on inv_freq's device: column j is theta_j in one row, 0 elsewhere.
-    Raises ValueError for sections that do not sum to R/2, are negative, or that the interleaved
-    deal cannot serve; TypeError for what is no integer or not float64.
+    inv_freq: float64 `[R/2]`, on whose device the result is. sections: how many planes each axis
+    gets, A counts that sum to R/2, for time, height and width.
+    By default (Qwen2-VL, arXiv 2409.12191, and Qwen2.5-VL) the first sections[0] planes follow axis
+    0, the next sections[1] axis 1, and so on. interleaved_sections (Qwen3-VL) deals planes out in
+    turn, T H W T H W ..., until an axis has its share; the remaining planes follow axis 0.
+    Raises ValueError for sections that don't sum to R/2, are negative or too large to interleave,
+    and TypeError for what is not an integer or not float64.
 
     >>> theta = torch.tensor([4.0, 3.0, 2.0, 1.0]).double()
     >>> section_frequencies(theta, (2, 1, 1))
@@ -70,51 +82,16 @@ def section_frequencies(
     check_flag("interleaved_sections", interleaved_sections)
     for axis, count in enumerate(sections):
         check_count(f"sections[{axis}]", count, smallest=0)
-    counts, planes = tuple(map(int, sections)), inv_freq.shape[0]
-    if sum(counts) != planes:
+    axes, planes = len(sections), inv_freq.shape[0]
+    if sum(sections) != planes:
         raise ValueError(
-            f"sections {counts} sum to {sum(counts)}; they must sum to {planes}, the planes of "
-            "inv_freq: give counts of planes, not of coordinates"
+            f"sections is {tuple(sections)}, which sums to {sum(sections)}; it must sum to "
+            f"{planes}, the number of planes (not of coordinates)"
         )
-    owners = [axis for axis, count in enumerate(counts) for _ in range(count)]
-    rows = torch.tensor(_dealt(counts) if interleaved_sections else owners, device=inv_freq.device)
-    return inv_freq.where(rows == torch.arange(len(counts), device=rows.device)[:, None], 0.0)
-
-
-def _dealt(counts: tuple[int, ...]) -> list[int]:
-    """The axis of each plane in the interleaved order."""
-    axes, planes = len(counts), sum(counts)
-    owners = [0] * planes
-    for axis, count in enumerate(counts[1:], start=1):
-        most = len(owners[axis::axes])
-        if count > most:
-            raise ValueError(
-                f"sections {counts} give axis {axis} {count} planes; interleaved among {axes} "
-                f"axes, {planes} planes hold at most {most} for it: move planes to axis 0, "
-                "or use interleaved_sections=False"
-            )
-        owners[axis : axis + count * axes : axes] = [axis] * count
-    return owners
-
-
-def _widths(dim: int, axes: int | Sequence[int]) -> tuple[int, ...]:
-    """The rotated width of each axis."""
-    check_dim(dim)
-    if isinstance(axes, Sequence) and not isinstance(axes, str):
-        widths = tuple(axes)
-        for axis, width in enumerate(widths):
-            check_dim(width, f"axes[{axis}]")
-        if sum(widths) != dim:
-            raise ValueError(
-                f"axes {widths} sum to {sum(widths)}; the widths must sum to dim, {dim}: "
-                "change one of them, or dim"
-            )
-        return widths
-    check_count("axes", axes)
-    step = 2 * axes
-    if dim % step:
-        raise ValueError(
-            f"dim is {dim}; {axes} axes share it in pairs of coordinates, so it must be a multiple "
-            f"of {step}: pass {max(step, dim - dim % step)}, or the width of each axis as a tuple"
-        )
-    return (dim // axes,) * axes
+    axis_of = [axis for axis, count in enumerate(sections) for _ in range(count)]
+    if interleaved_sections:
+        axis_of = [0] * planes
+        for axis, count in enumerate(sections[1:], start=1):
+            axis_of[axis : axis + count * axes : axes] = [axis] * count
+    rows = torch.tensor(axis_of, device=inv_freq.device)
+    return inv_freq.where(rows == torch.arange(axes, device=rows.device)[:, None], 0.0)

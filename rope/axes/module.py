@@ -1,7 +1,8 @@
-"""What a layer on several axes does in a call, and the one with fixed frequencies: axial, M-RoPE.
+"""Rotary embedding on several axes: angle_j = sum over a of p_a Theta_{a, j}.
 
-Theta is the one thing kept, float64 whatever happens to the model. The tables are made in each
-call from its positions, since positions on several axes have no useful order to store them in.
+`AxisRotation` is what all layers share, `MultiAxisRotaryEmbedding` the one with fixed frequencies,
+axial or M-RoPE. Theta stays float64 whatever happens to the model. Tables are computed in each
+call, because positions on several axes have no useful order to store them in.
 
 Shapes: A axes, B batch, H heads, S sequence, D head dimension, R rotated width.
 """
@@ -13,19 +14,18 @@ import torch
 from torch import Tensor, nn
 
 from rope.axes.frequencies import axial_frequencies, section_frequencies
-from rope.axes.tables import axis_tables, check_axis_positions, check_frequencies
-from rope.checks import check_finite, check_heads, check_pair
+from rope.axes.positions import axis_tables, check_axis_positions, check_frequencies
+from rope.checks import check_finite, check_flag, check_heads, check_number, check_pair
 from rope.extensions.base import Extension
-from rope.following import Following, default_device
-from rope.frequencies import inverse_frequencies, table_dtype
+from rope.frequencies import inverse_frequencies
 from rope.kernels.operator import apply_rotation
-from rope.scalars import check_flag, check_number
+from rope.tables import DeviceTracking, default_device
 
 
 class AxisRotation(nn.Module):
-    """A layer with a Theta, which is all that a subclass adds.
+    """Rotate queries and keys by a Theta, which a subclass adds.
 
-    dim, axes: R and A; interleaved: plane j holds coordinates (2j, 2j+1), otherwise (j, j + R/2);
+    dim, axes: R and A; interleaved: plane j holds coordinates (2j, 2j+1) instead of (j, j + R/2);
     attention_scaling: a factor on cos and sin.
     """
 
@@ -35,22 +35,22 @@ class AxisRotation(nn.Module):
     attention_scaling: float = 1.0
 
     def _theta(self, device: torch.device) -> Tensor:
-        """Theta, float64 `[A, R/2]` or `[H, A, R/2]`, for vectors on a device."""
+        """Return Theta, float64 `[A, R/2]` or `[H, A, R/2]`, on the device."""
         raise NotImplementedError
 
     def _check_heads(self, name: str, x: Tensor) -> None:
-        """Refuse vectors that Theta does not fit."""
+        """Raise TypeError or ValueError for vectors that Theta does not fit."""
         check_heads(name, x, self.dim)
 
     def forward(
         self, q: Tensor, k: Tensor, position_ids: Tensor, *, inverse: bool = False
     ) -> tuple[Tensor, Tensor]:
-        """Rotate q and k to their positions, or back when inverse.
+        """Rotate q and k to their positions, or back if inverse.
 
-        q: `[B, H, S, D]`; k: `[B, H_kv, S, D]`; position_ids: `[A, S]` or `[A, B, S]`, integers or
-        real in float32 or float64. Returns the pair, shapes and dtypes kept; the tables are
-        float32, float64 for a float64 tensor. inverse also undoes attention_scaling.
-        Raises as `axis_tables` and `rotary_embedding` do, before anything is computed.
+        q: `[B, H, S, D]`; k: `[B, H_kv, S, D]`; position_ids: `[A, S]` or `[A, B, S]`, integers, or
+        real positions in float32 or float64. Returns both with their shapes and dtypes. Tables are
+        float64 if q or k is, otherwise float32. inverse also undoes attention_scaling.
+        Raises as `axis_tables` and `rotary_embedding` do.
 
         >>> from rope.axes import MultiAxisRotaryEmbedding
         >>> rotary, x = MultiAxisRotaryEmbedding.axial(4), torch.ones(1, 1, 1, 4)
@@ -60,10 +60,7 @@ class AxisRotation(nn.Module):
         self._check_heads("q", q)
         self._check_heads("k", k)
         check_pair(q, k)
-        if table_dtype(q) != table_dtype(k):
-            q = self.rotate(q, position_ids, inverse=inverse)
-            return q, self.rotate(k, position_ids, inverse=inverse)
-        cos, sin = self._tables(q, position_ids, inverse)
+        cos, sin = self._tables((q, k), position_ids, inverse)
         q, k = apply_rotation((q, k), cos, sin, None, self.interleaved, inverse)
         return q, k
 
@@ -77,28 +74,31 @@ class AxisRotation(nn.Module):
         True
         """
         self._check_heads("x", x)
-        cos, sin = self._tables(x, position_ids, inverse)
+        cos, sin = self._tables((x,), position_ids, inverse)
         return apply_rotation((x,), cos, sin, None, self.interleaved, inverse)[0]
 
-    def _tables(self, x: Tensor, position_ids: Tensor, inverse: bool) -> tuple[Tensor, Tensor]:
+    def _tables(
+        self, xs: Sequence[Tensor], position_ids: Tensor, inverse: bool
+    ) -> tuple[Tensor, Tensor]:
+        """Return cos and sin for x, or for q and k."""
         check_flag("inverse", inverse)
-        check_axis_positions(position_ids, self.axes, x)
+        check_axis_positions(position_ids, self.axes, xs[0])
         scale = 1 / self.attention_scaling if inverse else self.attention_scaling
-        theta = self._theta(x.device)
-        return axis_tables(position_ids, theta, dtype=table_dtype(x), scale=scale)
+        wide = any(x.dtype == torch.float64 for x in xs)
+        dtype = torch.float64 if wide else torch.float32
+        return axis_tables(position_ids, self._theta(xs[0].device), dtype=dtype, scale=scale)
 
 
-class MultiAxisRotaryEmbedding(Following, AxisRotation):
-    """Rotary embedding of queries and keys whose tokens have a position on each of A axes.
+class MultiAxisRotaryEmbedding(DeviceTracking, AxisRotation):
+    """Rotate queries and keys whose tokens have a position on each of A axes.
 
-    frequencies: Theta, float64 `[A, R/2]`, radians per position, finite; 2 (R/2) is at most the
-    head dimension. interleaved: plane j holds coordinates (2j, 2j+1); otherwise (j, j + R/2).
-    attention_scaling: a factor on cos and sin, 1.0 but for YaRN's kin. device: of `frequencies`,
-    torch's default when None.
-    `frequencies` is no buffer: it is in no state_dict, follows the model, or the queries, to
-    another device, and no cast or loading touches it. dim and axes: R and A.
-    Raises TypeError or ValueError for frequencies of another dtype or shape, on meta, in need of
-    a gradient or not finite.
+    frequencies: Theta, float64 `[A, R/2]`, finite, in radians per position; R is at most the head
+    dimension. interleaved: plane j holds coordinates (2j, 2j+1) instead of (j, j + R/2).
+    attention_scaling: a factor on cos and sin, such as YaRN's. device: torch's default if None.
+    `frequencies` is not a buffer: it is in no state_dict, no cast or loading changes it, and it
+    follows the model, or the queries, to another device. Attributes dim and axes: R and A.
+    Raises TypeError or ValueError for frequencies that have another dtype or shape, are on meta,
+    require gradients or are not finite.
 
     >>> rotary = MultiAxisRotaryEmbedding.axial(8, base=100.0).to(torch.bfloat16)
     >>> rotary.frequencies.dtype, list(rotary.state_dict())
@@ -122,22 +122,29 @@ class MultiAxisRotaryEmbedding(Following, AxisRotation):
         super().__init__()
         check_flag("interleaved", interleaved)
         check_number("attention_scaling", attention_scaling, above=0)
-        _check_fixed(frequencies)
+        check_frequencies(frequencies)
+        if frequencies.dim() != 2 or frequencies.is_meta or frequencies.requires_grad:
+            raise ValueError(
+                f"frequencies has shape {list(frequencies.shape)}, is on {frequencies.device} and "
+                f"has requires_grad={frequencies.requires_grad}; it must be [axes, planes] and "
+                "fixed: make it with device='cpu' and detach() it, or use MixedRotaryEmbedding"
+            )
+        check_finite("frequencies", frequencies, "correct that entry")
         self.axes, self.dim = frequencies.shape[0], 2 * frequencies.shape[1]
         self.interleaved, self.attention_scaling = interleaved, float(attention_scaling)
         with torch.inference_mode(False):
             self._source = frequencies.to("cpu", copy=True)
-            self._kept = self._build(default_device(device))
+            self._tensors = self._build(default_device(device))
 
     @property
     def frequencies(self) -> Tensor:
-        """Theta, float64 `[A, R/2]`, where the model or the last queries are.
+        """Return Theta, float64 `[A, R/2]`, on the device of the model or the last queries.
 
         >>> MultiAxisRotaryEmbedding.axial(4).half().frequencies
         tensor([[1., 0.],
                 [0., 1.]], dtype=torch.float64)
         """
-        return self._kept[0]
+        return self._tensors[0]
 
     @classmethod
     def axial(
@@ -149,7 +156,7 @@ class MultiAxisRotaryEmbedding(Following, AxisRotation):
         interleaved: bool = False,
         device: torch.device | str | None = None,
     ) -> Self:
-        """Each axis has planes of its own; arguments and refusals of `axial_frequencies`.
+        """Return an axial layer; arguments and errors are those of `axial_frequencies`.
 
         >>> MultiAxisRotaryEmbedding.axial(128, (16, 56, 56)).frequencies.shape
         torch.Size([3, 64])
@@ -169,10 +176,10 @@ class MultiAxisRotaryEmbedding(Following, AxisRotation):
         extension: Extension | None = None,
         device: torch.device | str | None = None,
     ) -> Self:
-        """One spectrum shared out; arguments and refusals of `section_frequencies`.
+        """Return an M-RoPE layer; arguments and errors are those of `section_frequencies`.
 
-        extension: a context extension whose spectrum does not depend on the length; one that does
-        is refused with ValueError, for this layer keeps one spectrum.
+        extension: a context extension. Raises ValueError if its spectrum depends on the length,
+        because this layer keeps one spectrum.
 
         >>> rotary = MultiAxisRotaryEmbedding.mrope(128, (16, 24, 24), base=1e6)
         >>> rotary.frequencies.count_nonzero(dim=1).tolist()
@@ -181,9 +188,9 @@ class MultiAxisRotaryEmbedding(Following, AxisRotation):
         inv_freq = inverse_frequencies(dim, base, extension=extension, device="cpu")
         if extension is not None and extension.length_dependent:
             raise ValueError(
-                f"extension is {extension}, whose frequencies depend on the length; this layer "
-                "keeps one spectrum: use a fixed extension such as YaRN, or build frequencies "
-                "for one length with inverse_frequencies(..., seq_len=...)"
+                f"extension is {extension}, whose spectrum depends on the length; use one that "
+                "does not, such as YaRN, or make frequencies with "
+                "inverse_frequencies(..., seq_len=...)"
             )
         scaling = 1.0 if extension is None else extension.attention_scaling
         theta = section_frequencies(inv_freq, sections, interleaved_sections=interleaved_sections)
@@ -198,10 +205,10 @@ class MultiAxisRotaryEmbedding(Following, AxisRotation):
         interleaved: bool | None = None,
         device: torch.device | str | None = None,
     ) -> Self:
-        """The M-RoPE of a model's configuration, as `rope.config.rotary_settings` reads it.
+        """Return the M-RoPE layer of a model's configuration.
 
-        Raises ValueError for a configuration without sections, and as `mrope` and
-        `rotary_settings` do.
+        Arguments: see `rope.config.rotary_settings`. Raises ValueError for a configuration without
+        mrope_section, and as `mrope` and `rotary_settings` do.
 
         >>> settings = {"model_type": "qwen2_vl", "head_dim": 128, "rope_theta": 1e6,
         ...             "max_position_embeddings": 32768,
@@ -214,8 +221,8 @@ class MultiAxisRotaryEmbedding(Following, AxisRotation):
         settings = rotary_settings(config, layer_type=layer_type, interleaved=interleaved)
         if settings.sections is None:
             raise ValueError(
-                "config has no mrope_section; this layer needs one to share the planes out: "
-                "use rope.RotaryEmbedding.from_config for positions on one axis"
+                "config has no mrope_section, which shares the planes among the axes; use "
+                "rope.RotaryEmbedding.from_config for positions on one axis"
             )
         return cls.mrope(
             settings.dim,
@@ -228,7 +235,7 @@ class MultiAxisRotaryEmbedding(Following, AxisRotation):
         )
 
     def _theta(self, device: torch.device) -> Tensor:
-        return self._on(device)[0]
+        return self._on(device, self._tensors)[0]
 
     def _build(self, device: torch.device) -> tuple[Tensor, ...]:
         return (self._source.to(device, copy=True),)
@@ -238,15 +245,3 @@ class MultiAxisRotaryEmbedding(Following, AxisRotation):
         if self.attention_scaling != 1:
             parts.append(f"attention_scaling={self.attention_scaling:.6g}")
         return ", ".join(parts)
-
-
-def _check_fixed(frequencies: Tensor) -> None:
-    """Refuse a Theta that is one a head, on meta, learned, or not finite."""
-    check_frequencies(frequencies)
-    if frequencies.dim() != 2 or frequencies.is_meta or frequencies.requires_grad:
-        raise ValueError(
-            f"frequencies has shape {list(frequencies.shape)}, is on {frequencies.device} and has "
-            f"requires_grad={frequencies.requires_grad}; it must be [axes, planes], fixed numbers: "
-            "make it with device='cpu' and detach() it, or use MixedRotaryEmbedding"
-        )
-    check_finite("frequencies", frequencies, "mend that entry")

@@ -1,10 +1,10 @@
-"""The positions themselves, one row an axis.
+"""Positions on several axes, and cos and sin of angle_j = sum over a of p_a Theta_{a, j}.
 
-A grid of patches counts its rows and columns. A sequence of text and vision counts as Qwen2-VL
-does (arXiv 2409.12191, section 2.1): text moves all three axes together, a grid spreads them, and
-whatever follows starts past the largest position so far.
+The tokens of a grid are numbered by row and column. A sequence of text and vision is numbered as in
+Qwen2-VL (arXiv 2409.12191, section 2.1): text advances all three axes together, a grid spreads over
+them, and what follows starts after the largest position so far.
 
-Shapes: A axes, S tokens. int64.
+Shapes: A axes, B batch, H heads, S sequence, D head dimension, R rotated width.
 """
 
 from collections.abc import Iterable
@@ -13,18 +13,25 @@ from math import floor
 import torch
 from torch import Tensor
 
-from rope.checks import check_count
-from rope.scalars import check_number
+from rope.checks import (
+    INTEGER,
+    check_count,
+    check_finite,
+    check_float64,
+    check_number,
+)
+from rope.frequencies import tables_of
 
 Segment = int | tuple[int, int, int] | tuple[int, int, int, float]
+REAL = (torch.float32, torch.float64)
 
 
 def grid_positions(*sizes: int, device: torch.device | str | None = None) -> Tensor:
-    """The coordinates of every cell of a grid, row-major: the last axis runs fastest.
+    """Return the coordinates of all cells of a grid, int64 `[A, S]`; the last axis runs fastest.
 
-    sizes: A counts, such as height and width. Returns int64 `[A, S]`, S their product.
-    A resized image keeps the extent it was trained with when these are multiplied by
-    trained_size / size, which makes real positions. Raises TypeError or ValueError for bad sizes.
+    sizes: A counts, such as height and width, whose product is S. For a resized image, multiply the
+    result by trained_size / size to keep the extent of training; that gives real positions.
+    Raises TypeError or ValueError for sizes that are not positive integers.
 
     >>> grid_positions(2, 3)
     tensor([[0, 0, 0, 1, 1, 1],
@@ -39,15 +46,14 @@ def grid_positions(*sizes: int, device: torch.device | str | None = None) -> Ten
 def mrope_position_ids(
     segments: Iterable[Segment], *, device: torch.device | str | None = None
 ) -> Tensor:
-    """Time, height and width of each token of a sequence that mixes text and vision.
+    """Return time, height and width of each token of text mixed with vision, int64 `[3, S]`.
 
-    segments: in the order of the sequence, an int n for n text tokens, (t, h, w) for a grid of
-    vision tokens (after patches are merged), or (t, h, w, step) for a video whose frames lie
-    `step` positions apart, rounded down (Qwen2.5-VL: tokens a second times seconds a frame).
-    Every segment starts at 1 + the largest position before it, the paper's rule: a video with more
-    frames than rows or columns pushes the text behind its last frame.
-    Returns int64 `[3, S]`; the next token of the sequence stands at its largest entry + 1.
-    Raises TypeError or ValueError for a segment that is neither, sizes below 1, frames past 2**53.
+    segments: in order, an int n for n text tokens, (t, h, w) for a grid of vision tokens (after
+    patches are merged), or (t, h, w, step) for a video whose frames are `step` positions apart,
+    rounded down (in Qwen2.5-VL, tokens per second times seconds per frame).
+    Each segment starts at 1 + the largest position before it. This is the paper's rule: text after
+    a video starts after the last frame, however many frames there are.
+    Raises TypeError or ValueError for anything else and for sizes below 1.
 
     >>> mrope_position_ids([2, (1, 2, 2), 1])
     tensor([[0, 1, 2, 2, 2, 2, 4],
@@ -64,24 +70,93 @@ def mrope_position_ids(
 
 
 def _segment(name: str, segment: Segment, device: torch.device | str | None) -> tuple[Tensor, int]:
-    """The segment's positions from zero, and how far it reaches: 1 + the largest of them."""
+    """Return a segment's positions from 0, and 1 + the largest of them."""
     if not isinstance(segment, (tuple, list)):
         check_count(name, segment, smallest=0)
         return torch.arange(segment, device=device).expand(3, -1), int(segment)
-    if len(segment) not in (3, 4):
-        raise ValueError(
-            f"{name} has {len(segment)} numbers; a grid must be (t, h, w) or (t, h, w, step), of a "
-            "video whose frames lie step positions apart: give a still image as (1, h, w)"
-        )
     time, height, width, step = segment if len(segment) == 4 else (*segment, 1)
     for axis, size in enumerate((time, height, width)):
         check_count(f"{name}[{axis}]", size)
     check_number(f"{name}[3]", step, at_least=0)
-    # Products in float64: a float32 one may fall to the other side of a whole number.
-    last = (time - 1) * float(step)
-    check_number(f"(t - 1) * step of {name}", last)
-    check_count(f"the last frame of {name}", floor(last), smallest=0)
+    # float32 products may fall on the other side of an integer.
     frames = [floor(frame * float(step)) for frame in range(time)]
     ids = grid_positions(time, height, width, device=device)
     ids[0] = torch.tensor(frames, device=device)[ids[0]]
     return ids, 1 + max(frames[-1], height - 1, width - 1)
+
+
+def axis_tables(
+    position_ids: Tensor,
+    frequencies: Tensor,
+    *,
+    dtype: torch.dtype = torch.float32,
+    scale: float = 1.0,
+) -> tuple[Tensor, Tensor]:
+    """Return the tables cos and sin for positions on A axes.
+
+    position_ids: `[A, S]`, `[A, 1, S]` or `[A, B, S]`, integers, or real positions in float32 or
+    float64, as resized images have them; may be negative. float32 skips integers past 2**24: pass
+    such positions as integers. frequencies: Theta, float64 `[A, R/2]`, or `[H, A, R/2]` if heads
+    differ, in radians per position. scale: a factor on both, an extension's `attention_scaling`.
+    Returns `[S, R/2]`, `[B, 1, S, R/2]`, `[1, H, S, R/2]` or `[B, H, S, R/2]`, ready for
+    `rotary_embedding(x, cos, sin)`. Angles are summed in float64 and rounded once to `dtype`.
+    Gradients reach frequencies and real positions.
+    Raises TypeError for positions in half types, which skip integers, or frequencies that are not
+    float64; ValueError for shapes that don't fit, a scale that is not positive, and
+    positions that are not finite (RuntimeError under `torch.compile` and on CUDA, asynchronously).
+
+    >>> theta = torch.tensor([[1.0, 0.0], [0.0, 1.0]]).double()
+    >>> cos, sin = axis_tables(torch.tensor([[0, 0, 3], [0, 2, 0]]), theta)
+    >>> cos
+    tensor([[ 1.0000,  1.0000],
+            [ 1.0000, -0.4161],
+            [-0.9900,  1.0000]])
+    """
+    check_frequencies(frequencies)
+    check_axis_positions(position_ids, frequencies.shape[-2])
+    if position_ids.is_floating_point():
+        check_finite("position_ids", position_ids, "give padding any finite position, and mask it")
+    rows = position_ids.to(torch.float64).unsqueeze(-1)  # [A, S, 1] or [A, B, S, 1]
+    per_head = frequencies.dim() == 3
+    if per_head and rows.dim() == 4:
+        rows = rows.unsqueeze(-3)  # [A, B, 1, S, 1]
+    theta = frequencies.unsqueeze(-2)  # [A, 1, R/2] or [H, A, 1, R/2]
+    # Don't use matmul here: TF32 rounds every position past 2,048.
+    angle = rows[0] * theta.select(-3, 0)
+    for axis in range(1, len(rows)):
+        angle = angle + rows[axis] * theta.select(-3, axis)
+    if angle.dim() == 3:  # [H, S, R/2] or [B, S, R/2]
+        angle = angle.unsqueeze(0 if per_head else 1)
+    return tables_of(angle, dtype, scale)
+
+
+def check_frequencies(frequencies: Tensor) -> None:
+    """Raise TypeError or ValueError unless frequencies is float64 `[A, R/2]` or `[H, A, R/2]`."""
+    check_float64("frequencies", frequencies, "axial_frequencies or section_frequencies")
+    if frequencies.dim() not in (2, 3) or 0 in frequencies.shape:
+        raise ValueError(
+            f"frequencies has shape {list(frequencies.shape)}; it must be [axes, planes] or "
+            "[heads, axes, planes], and not empty"
+        )
+
+
+def check_axis_positions(position_ids: Tensor, axes: int, x: Tensor | None = None) -> None:
+    """Raise TypeError or ValueError unless position_ids is `[A, S]`, `[A, 1, S]` or `[A, B, S]`.
+
+    x: the vectors `[B, H, S, D]` that set B and S, if they are known.
+    """
+    if position_ids.dtype not in (*INTEGER, *REAL):
+        raise TypeError(
+            f"position_ids is {position_ids.dtype}; it must be integers, float32 or float64, "
+            "because half types skip integers"
+        )
+    batch, seq_len = ("batch", "sequence") if x is None else (x.shape[0], x.shape[2])
+    shape = tuple(position_ids.shape)
+    fits = shape[:1] == (axes,) and len(shape) in (2, 3)
+    if not fits or (
+        x is not None and shape[1:] not in ((seq_len,), (1, seq_len), (batch, seq_len))
+    ):
+        raise ValueError(
+            f"position_ids has shape {list(shape)}; it must be [{axes}, {seq_len}] or "
+            f"[{axes}, {batch}, {seq_len}], one row per axis"
+        )

@@ -1,7 +1,7 @@
-"""A sequence over several devices: chapter "Across devices".
+"""Attention over a sequence that is split across devices: chapter "Across devices".
 
-`shards` says which tokens each device holds and where they stand, `attention` computes causal
-attention over all of them, `ring` is the way that holds the keys of three devices at most.
+`shards` splits the tokens and keeps their positions. `attention` computes causal attention over all
+of them, by all-gather, Ulysses or, in `ring`, ring attention, which holds few keys at a time.
 """
 
 from rope.parallel.attention import METHODS, context_parallel_attention

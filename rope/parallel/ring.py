@@ -1,12 +1,12 @@
-"""Ring attention: keys and values pass from device to device, and each adds what it sees.
+"""Ring attention: keys and values pass from device to device (arXiv 2310.01889).
 
-Chapter "Across devices" (Ring Attention, arXiv 2310.01889). Of a block of scores s with values v,
-and of what came before, its output o and the logarithm l of its softmax's denominator,
+Chapter "Across devices". Each device merges the block that arrives, with scores s and values v,
+into its output o and the logarithm l of its softmax's denominator:
 
     l' = log(e^l + sum_n e^{s_n}),      o' = e^{l - l'} o + sum_n e^{s_n - l'} v_n.
 
-Shapes: B batch, H heads, H_kv key heads, G = H / H_kv, S_i queries here, T keys of a block, D head
-dimension, P devices.
+Shapes: B batch, H heads, H_kv key heads, G = H / H_kv, S_i queries of this device, T keys of a
+block, D head dimension.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,28 +20,28 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from rope.parallel.shards import Shards
 
-ROWS = 512  # queries whose scores with a block are held at a time
+ROWS = 512  # queries per block of scores, to bound the memory
 
 
 class Ring(torch.autograd.Function):
-    """Outputs of this device's queries; scores are in float32 at least, ROWS of them at a time."""
+    """Compute the outputs of this device's queries, with scores in float32 or wider."""
 
     @staticmethod
     def forward(
         ctx: Any, q: Tensor, k: Tensor, v: Tensor, mesh: DeviceMesh, shards: Shards, scale: float
     ) -> Tensor:
         ctx.settings = mesh, shards, scale
-        held = torch.promote_types(q.dtype, torch.float32)
-        rows = _grouped(q, k.shape[1]).to(held)  # [B, H_kv, G, S_i, D]
+        wide = torch.promote_types(q.dtype, torch.float32)
+        rows = _grouped(q, k.shape[1]).to(wide)  # [B, H_kv, G, S_i, D]
         out = rows.new_zeros(*rows.shape[:-1], v.shape[-1])
-        total = rows.new_full((*rows.shape[:-1], 1), -torch.inf)  # of e^s, its logarithm
+        total = rows.new_full((*rows.shape[:-1], 1), -torch.inf)  # l, the logarithm
         block: Sequence[Tensor] = (k, v)
-        with torch.autocast(q.device.type, enabled=False):  # or it would undo the float32
+        with torch.autocast(q.device.type, enabled=False):  # it would round to a half type
             for step in range(len(shards)):
                 if step:
-                    block = _passed_on(block, step, mesh, shards)
-                keys, values = (x[:, :, None].to(held) for x in block)
-                for part, hidden in _parts(step, mesh, shards, q.device):
+                    block = _send_recv(block, step, mesh, shards)
+                keys, values = (x[:, :, None].to(wide) for x in block)
+                for part, hidden in _visible_parts(step, mesh, shards, q.device):
                     scores = (scale * rows[..., part, :] @ keys.mT).masked_fill_(hidden, -torch.inf)
                     before = total[..., part, :]
                     after = torch.logaddexp(before, scores.logsumexp(-1, keepdim=True))
@@ -54,7 +54,7 @@ class Ring(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        """The blocks go round once more, and their gradients with them, to where they came from."""
+        """Pass the blocks round again, with their gradients, which end up on their own device."""
         mesh, shards, scale = ctx.settings
         q, k, v, out, total = ctx.saved_tensors
         rows, grad = (_grouped(x, k.shape[1]).to(out.dtype) for x in (q, grad))
@@ -65,11 +65,11 @@ class Ring(torch.autograd.Function):
         with torch.autocast(q.device.type, enabled=False):
             for step in range(len(shards)):
                 if step:
-                    *block, k_grad, v_grad = _passed_on(
+                    *block, k_grad, v_grad = _send_recv(
                         (*block, k_grad, v_grad), step, mesh, shards
                     )
                 keys, values = (x[:, :, None].to(out.dtype) for x in block)
-                for part, hidden in _parts(step, mesh, shards, q.device):
+                for part, hidden in _visible_parts(step, mesh, shards, q.device):
                     queries, out_grad = rows[..., part, :], grad[..., part, :]
                     weights = (scale * queries @ keys.mT).sub_(total[..., part, :])
                     weights = weights.masked_fill_(hidden, -torch.inf).exp_()
@@ -79,32 +79,32 @@ class Ring(torch.autograd.Function):
                     q_grad[..., part, :] += scores_grad @ keys
                     k_grad = k_grad + (scores_grad.mT @ queries).sum(2)
             if len(shards) > 1:
-                k_grad, v_grad = _passed_on((k_grad, v_grad), len(shards), mesh, shards)
+                k_grad, v_grad = _send_recv((k_grad, v_grad), len(shards), mesh, shards)
         return q_grad.flatten(1, 2).to(q.dtype), k_grad.to(k.dtype), v_grad.to(v.dtype), *[None] * 3
 
 
 def _grouped(x: Tensor, heads: int) -> Tensor:
-    """Query heads beside the key head that they read: `[B, H_kv, G, S, D]`."""
+    """Return query heads grouped by the key head they read: `[B, H_kv, G, S, D]`."""
     return x.unflatten(1, (heads, -1))
 
 
-def _parts(
+def _visible_parts(
     step: int, mesh: DeviceMesh, shards: Shards, device: torch.device
 ) -> Iterator[tuple[slice, Tensor]]:
-    """Stretches of ROWS queries that see something of this step's block, and what they do not."""
+    """Yield slices of up to ROWS queries that see any key of the block, and the inverted mask."""
     here = mesh.get_local_rank()
     queries, keys = shards.tokens[here], shards.tokens[here - step]
     for start in range(0, len(queries), ROWS):
         part = slice(start, start + ROWS)
-        seen = shards.sees(queries[part], keys)
-        if seen.any():
-            yield part, ~seen.to(device)
+        mask = shards.attention_mask(queries[part], keys)
+        if mask.any():
+            yield part, ~mask.to(device)
 
 
-def _passed_on(
+def _send_recv(
     tensors: Sequence[Tensor], step: int, mesh: DeviceMesh, shards: Shards
 ) -> tuple[Tensor, ...]:
-    """These go to the next device, and those of the one before come, which began `step` back."""
+    """Send tensors to the next device; return the previous one's, which started `step` back."""
     group, here = mesh.get_group(), mesh.get_local_rank()
     there, back = (dist.get_global_rank(group, (here + n) % len(shards)) for n in (1, -1))
     length = len(shards.tokens[(here - step) % len(shards)])

@@ -1,7 +1,7 @@
-"""Which tokens each device holds, and where they stand: chapter "Across devices".
+"""Splits of a sequence over devices: chapter "Across devices".
 
-A rotation asks for a token's position alone, so any split of a sequence will do, as long as the
-positions travel with the tokens.
+A rotation depends only on a token's own position. Any split of a sequence therefore works, as long
+as each token keeps its position.
 
 Shapes: S sequence, P devices, S_i tokens of device i, which sum to S.
 """
@@ -12,19 +12,19 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from rope.attention.sight import segment_ids
+from rope.attention.masks import segment_ids
 from rope.checks import check_count
 from rope.positions import check_lengths, packed_position_ids
 
 
 @dataclass(frozen=True, eq=False)
 class Shards:
-    """A split of a sequence over devices, alike in every process, which nothing here can notice.
+    """Hold a split of a sequence over devices, which must be equal in every process.
 
-    tokens: of each device, in the order in which it holds them, int64 `[S_i]`; each of 0 ... S-1
-    stands in one of them. at: the position of every token, int64 `[S]`; segments: the number of
-    its document, int64 `[S]`, or None where there is one. All on the CPU.
-    Raises ValueError for what is no such split.
+    tokens: for each device, the indices of its tokens in their order there, int64 `[S_i]`; together
+    they hold each of 0 ... S-1 once. positions: the position of every token, int64 `[S]`. segments:
+    the index of each token's document, int64 `[S]`, or None if there is only one. All on the CPU.
+    Raises ValueError if tokens don't split 0 ... S-1.
 
     >>> shards = head_tail(8, devices=2)
     >>> [part.tolist() for part in shards.tokens]
@@ -32,97 +32,85 @@ class Shards:
     """
 
     tokens: tuple[Tensor, ...]
-    at: Tensor
+    positions: Tensor
     segments: Tensor | None = None
 
     def __post_init__(self) -> None:
-        every = torch.cat(self.tokens)
-        if not torch.equal(every.sort().values, torch.arange(len(every))):
+        indices = torch.cat(self.tokens)
+        if not torch.equal(indices.sort().values, torch.arange(len(indices))):
             raise ValueError(
-                f"tokens holds the numbers {every.tolist()[:20]} ...; together the devices must "
-                f"hold each of 0 ... {len(every) - 1} once, int64 on the CPU"
+                f"tokens holds {indices.tolist()[:20]} ...; together the devices must hold each of "
+                f"0 ... {len(indices) - 1} once, as int64 on the CPU"
             )
-        for name, numbers in {"at": self.at, "segments": self.segments}.items():
-            if numbers is not None and (
-                numbers.shape != every.shape or numbers.dtype != torch.int64
-            ):
-                raise ValueError(
-                    f"{name} is {numbers.dtype} of shape {list(numbers.shape)}; it must be int64 "
-                    f"[{len(every)}], a number for each token"
-                )
 
     def __len__(self) -> int:
         return len(self.tokens)
 
     def position_ids(self, device: int) -> Tensor:
-        """Where the tokens of a device stand: int64 `[S_i]`, for `RotaryEmbedding` and the like.
+        """Return the position ids of a device's tokens, int64 `[S_i]`, for `RotaryEmbedding`.
 
-        An extension whose spectrum depends on the length must be told that of the whole,
-        `seq_len=int(shards.at.max()) + 1`: the largest position here is this device's own.
+        If an extension's spectrum depends on the length, also pass `RotaryEmbedding` the length of
+        the whole sequence, `seq_len=int(shards.positions.max()) + 1`: a device sees only its part.
 
         >>> packed([4, 4], devices=2).position_ids(0)
         tensor([0, 3, 0, 3])
         """
-        return self.at[self._of(device)]
+        return self.positions[self._tokens_of(device)]
 
-    def of(self, x: Tensor, device: int, dim: int = 2) -> Tensor:
-        """A device's part of a whole tensor, whose sequence is `dim`.
+    def local(self, x: Tensor, device: int, dim: int = 2) -> Tensor:
+        """Return a device's part of a whole tensor; dim: the axis of the sequence.
 
-        >>> head_tail(8, devices=2).of(torch.arange(8), 1, dim=0)
+        >>> head_tail(8, devices=2).local(torch.arange(8), 1, dim=0)
         tensor([2, 3, 4, 5])
         """
-        if x.shape[dim] != len(self.at):
+        if x.shape[dim] != len(self.positions):
             raise ValueError(
-                f"x has {x.shape[dim]} tokens along axis {dim}; it must have {len(self.at)}, those "
-                "of the shards: pass the whole tensor, and the axis of its sequence as dim"
+                f"x has {x.shape[dim]} tokens along axis {dim}, but the shards have "
+                f"{len(self.positions)}; pass the whole tensor and the axis of its sequence as dim"
             )
-        return x.index_select(dim, self._of(device).to(x.device))
+        return x.index_select(dim, self._tokens_of(device).to(x.device))
 
-    def together(self, parts: Sequence[Tensor], dim: int = 2) -> Tensor:
-        """The whole tensor from the parts of all devices: the inverse of `of`.
+    def full(self, parts: Sequence[Tensor], dim: int = 2) -> Tensor:
+        """Return the whole tensor from the parts of all devices: the inverse of `local`.
 
         >>> shards = round_robin(5, devices=2)
-        >>> shards.together([shards.of(torch.arange(5), i, 0) for i in (0, 1)], dim=0)
+        >>> shards.full([shards.local(torch.arange(5), i, 0) for i in (0, 1)], dim=0)
         tensor([0, 1, 2, 3, 4])
         """
-        sizes, wanted = [part.shape[dim] for part in parts], [len(part) for part in self.tokens]
-        if sizes != wanted:
-            raise ValueError(
-                f"the parts have {sizes} tokens along axis {dim}; they must have {wanted}, those "
-                "of the shards, in the order of the devices"
-            )
-        return torch.cat([*parts], dim).index_select(dim, self.back.to(parts[0].device))
-
-    def _of(self, device: int) -> Tensor:
-        if not 0 <= device < len(self):
-            raise ValueError(f"device is {device}; it must be one of 0 ... {len(self) - 1}")
-        return self.tokens[device]
+        return torch.cat([*parts], dim).index_select(dim, self.inverse_order.to(parts[0].device))
 
     @property
-    def back(self) -> Tensor:
-        """Where each token stands once the parts are joined, int64 `[S]`.
+    def inverse_order(self) -> Tensor:
+        """Return where each token is after concatenating the devices' parts, int64 `[S]`.
 
-        >>> head_tail(4, devices=2).back
+        >>> head_tail(4, devices=2).inverse_order
         tensor([0, 2, 3, 1])
         """
         return torch.cat(self.tokens).argsort()
 
-    def sees(self, queries: Tensor, keys: Tensor) -> Tensor:
-        """Who sees whom: bool `[queries, keys]`, from the numbers of both tokens.
+    def attention_mask(self, queries: Tensor, keys: Tensor) -> Tensor:
+        """Return the causal mask, bool `[queries, keys]`, of the tokens with these indices.
 
-        >>> packed([1, 2], 1, contiguous).sees(torch.arange(3), torch.arange(3)).int()
+        >>> packed([1, 2], 1, contiguous).attention_mask(torch.arange(3), torch.arange(3)).int()
         tensor([[1, 0, 0],
                 [0, 1, 0],
                 [0, 1, 1]], dtype=torch.int32)
         """
-        seen = queries[:, None] >= keys
+        mask = queries[:, None] >= keys
         if self.segments is not None:
-            seen = seen & (self.segments[queries][:, None] == self.segments[keys])
-        return seen
+            mask = mask & (self.segments[queries][:, None] == self.segments[keys])
+        return mask
+
+    def _tokens_of(self, device: int) -> Tensor:
+        if not 0 <= device < len(self):
+            raise ValueError(f"device is {device}; it must be one of 0 ... {len(self) - 1}")
+        return self.tokens[device]
 
 
 def contiguous(seq_len: int, devices: int) -> Shards:
-    """One stretch a device, cut as DTensor and `torch.chunk` cut; the last may be short or empty.
+    """Give each device one contiguous chunk, as DTensor and `torch.chunk` do.
+
+    The last chunk may be short or empty.
 
     >>> [part.tolist() for part in contiguous(5, devices=2).tokens]
     [[0, 1, 2], [3, 4]]
@@ -133,12 +121,12 @@ def contiguous(seq_len: int, devices: int) -> Shards:
 
 
 def head_tail(seq_len: int, devices: int) -> Shards:
-    """Of 2P stretches device i has the i-th and the i-th last: zigzag, as it is called as well.
+    """Give device i the i-th and the i-th last of 2P chunks, also called zigzag.
 
-    So every device has equally many causal pairs.
+    Every device then has equally many causal pairs.
 
-    Raises ValueError for a length that 2P does not divide: PyTorch's `context_parallel` then cuts
-    contiguous stretches instead, and does not say so.
+    Raises ValueError for a length that 2P does not divide: PyTorch's `context_parallel` silently
+    cuts contiguous chunks for such a length.
 
     >>> head_tail(18, devices=2)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
@@ -155,7 +143,7 @@ def head_tail(seq_len: int, devices: int) -> Shards:
 
 
 def round_robin(seq_len: int, devices: int) -> Shards:
-    """Device i has tokens i, i + P, i + 2P, ...: striped, as it is called as well.
+    """Give device i the tokens i, i + P, i + 2P, ..., also called striped.
 
     >>> [part.tolist() for part in round_robin(5, devices=2).tokens]
     [[0, 2, 4], [1, 3]]
@@ -168,11 +156,10 @@ def round_robin(seq_len: int, devices: int) -> Shards:
 def packed(
     lengths: Sequence[int], devices: int, split: Callable[[int, int], Shards] = head_tail
 ) -> Shards:
-    """Several documents in one row, each split by itself, positions from 0 in each.
+    """Split each of several packed documents by itself, with positions from 0 in each.
 
-    lengths: of the documents, positive, summing to S; split: one of the three above, whose first
-    devices get what does not divide, of every document. Raises as it does, for the document that it
-    cannot split.
+    lengths: of the documents, positive ints that sum to S. split: one of the three functions above.
+    Raises as split does.
 
     >>> [part.tolist() for part in packed([4, 4], devices=2).tokens]
     [[0, 3, 4, 7], [1, 2, 5, 6]]
@@ -185,8 +172,8 @@ def packed(
         for part, tokens in zip(parts, split(length, devices).tokens, strict=True):
             part.append(start + tokens)
         start += length
-    joined = tuple(torch.cat(part) for part in parts)
-    return Shards(joined, packed_position_ids(lengths), segment_ids(lengths))
+    tokens = tuple(torch.cat(part) for part in parts)
+    return Shards(tokens, packed_position_ids(lengths), segment_ids(lengths))
 
 
 def _one_document(seq_len: int, parts: Sequence[Tensor]) -> Shards:

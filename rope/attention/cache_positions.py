@@ -1,0 +1,276 @@
+"""Positions of the tokens in a cache: chapter "Keys that move".
+
+Each row of a cache has N slots, and a slot holds one token. Attention depends on the token's
+position, never on the number of its slot. You can therefore drop tokens, reuse their slots and
+renumber positions without touching a key. Moves add up as integers: a key that has moved is rotated
+once, when it is read, so roundings don't accumulate.
+
+Shapes: B batch, N slots, S new tokens, T slots in use.
+"""
+
+import torch
+from torch import Tensor
+
+from rope.attention.masks import build_attention_mask
+from rope.checks import FARTHEST, check_count, check_devices, check_integer
+
+Slots = slice | Tensor  # the same slots in all rows, or integers [B, S]
+
+
+def write_slots(buffer: Tensor, slots: Slots, values: Tensor) -> None:
+    """Write `[B, S]` into slots of a buffer `[B, N]`, or `[B, H, S, D]` into `[B, H, N, D]`."""
+    dim = 1 if buffer.dim() == 2 else 2
+    if isinstance(slots, slice):
+        buffer.narrow(dim, slots.start, slots.stop - slots.start).copy_(values)
+        return
+    if dim == 2:
+        slots = slots[:, None, :, None].expand_as(values)
+    buffer.scatter_(dim, slots, values)
+
+
+class CachePositions:
+    """Track which slots of a `KVCache` hold tokens, and at which positions.
+
+    length: the largest number of slots taken in any row. used: T, one more than the last slot in
+    use. moved: bool `[B, N]`, True for tokens whose keys have yet to be rotated to their new
+    positions; None if there are none.
+    As long as each token's position is the number of its slot, no table of positions is written.
+    """
+
+    length: int
+    used: int
+    moved: Tensor | None
+    _positions: Tensor | None  # [B, N]; None while positions are the numbers of the slots
+    _stored_at: Tensor | None  # [B, N], like _positions
+    _latest_count: int  # S of the last call
+    _latest: Tensor | None  # slots of the last call's tokens, [B, S]; None for the last ones in use
+
+    def __init__(self, batch: int, slots: int, device: torch.device | str | None = None) -> None:
+        self._shape = (batch, slots)
+        self._device = torch.empty(0, device=device).device
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget all tokens."""
+        self.length = self.used = self._latest_count = 0
+        self.moved = self._positions = self._stored_at = self._latest = None
+
+    @property
+    def positions(self) -> Tensor:
+        """Return the position of the token in each slot, int64 `[B, N]`; -1 for an empty slot."""
+        if self._positions is not None:
+            return self._positions
+        slots = torch.arange(self._shape[1], device=self._device)
+        return slots.masked_fill(slots >= self.length, -1).expand(self._shape)
+
+    @property
+    def stored_at(self) -> Tensor:
+        """Return the position at which each token was appended, int64 `[B, N]`."""
+        return self.positions if self._stored_at is None else self._stored_at
+
+    def next_position_ids(
+        self,
+        seq_len: int,
+        position_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+    ) -> Tensor | None:
+        """Return the position ids of the next seq_len tokens, -1 for padding.
+
+        If position_ids is None, each row continues after its largest position, and padding, where
+        attention_mask `[B, S]` is 0, is not counted.
+        Returns None while positions are the numbers of the slots.
+
+        >>> cache_positions = CachePositions(1, 4)
+        >>> _ = cache_positions.allocate(2, torch.tensor([[5, 6]]))
+        >>> cache_positions.next_position_ids(2)
+        tensor([[7, 8]])
+        """
+        if attention_mask is not None:
+            is_token = attention_mask != 0
+            if position_ids is None:
+                position_ids = self._next() + is_token.cumsum(dim=1) - 1
+            return position_ids.long().expand(is_token.shape).masked_fill(~is_token, -1)
+        if position_ids is None and self._positions is not None:
+            return self._next() + torch.arange(seq_len, device=self._device)
+        return position_ids
+
+    def check_room(
+        self, seq_len: int, position_ids: Tensor | None, window: int | None, sinks: int
+    ) -> None:
+        """Raise ValueError if seq_len tokens don't fit, or if position_ids are not allowed."""
+        needed, slots = self.length + seq_len, self._shape[1]
+        if window is not None:  # tokens outside the window can be evicted, all but one at a time
+            needed = min(needed, window + sinks)
+        if needed > slots:
+            raise ValueError(
+                f"the cache holds {self.length} tokens in {slots} slots; {seq_len} more need "
+                f"max_seq_len={needed}: create a longer cache, or reset this one"
+            )
+        if position_ids is None or torch.compiler.is_compiling() or self._device.type != "cpu":
+            return  # don't read values on a GPU: the host would wait for the queue
+        ids, rule = position_ids.long().expand(self._shape[0], -1), "be at least -1 (padding)"
+        wrong = ids < -1
+        if window is not None:  # otherwise a window could hold more tokens than it has positions
+            previous = torch.cat((self._next() - 1, ids[:, :-1]), dim=1).cummax(dim=1).values
+            wrong, rule = wrong | ((ids >= 0) & (ids <= previous)), "increase inside a window"
+        if wrong.any():
+            raise ValueError(
+                f"position_ids holds {int(ids[wrong][0])}; positions must {rule} (omit them to "
+                "continue after the last token)"
+            )
+
+    def evict(self, seq_len: int, window: int | None, sinks: int) -> None:
+        """Empty the slots that no later token sees, if seq_len tokens don't fit otherwise.
+
+        >>> cache_positions = CachePositions(1, 4)
+        >>> _ = cache_positions.allocate(4, None)
+        >>> cache_positions.evict(1, window=3, sinks=1)
+        >>> cache_positions.positions
+        tensor([[ 0, -1,  2,  3]])
+        """
+        if window is None or self.length + seq_len <= self._shape[1]:
+            return
+        positions = self.positions
+        visible = (positions > self._next() - window) | (positions < sinks)
+        self._renumber(positions.masked_fill(~visible, -1))
+        self.length = min(self.length, window - 1 + sinks)  # holds as long as positions increase
+        if not torch.compiler.is_compiling() and positions.is_cpu:
+            self.length = self._largest_count()
+
+    def allocate(self, seq_len: int, position_ids: Tensor | None) -> Slots:
+        """Take slots for new tokens and record their positions; return the slots.
+
+        New slots follow the last one in use, unless earlier ones are empty.
+        """
+        if position_ids is not None:
+            self._write_table()
+        start, latest = self.length, None
+        end = start + seq_len
+        if self._positions is not None:
+            end = max(self.used, end)
+            if start < self.used:
+                latest = self._empty_slots(seq_len, end)
+        self.length, self.used = start + seq_len, end
+        self._latest_count, self._latest = seq_len, latest
+        slots = slice(start, end) if latest is None else latest
+        if self._positions is not None and self._stored_at is not None and position_ids is not None:
+            position_ids = position_ids.long().expand(self._shape[0], -1)
+            write_slots(self._positions, slots, position_ids)
+            write_slots(self._stored_at, slots, position_ids)
+        return slots
+
+    def shift(self, delta: int | Tensor, slots: Tensor | None) -> None:
+        """Move tokens by delta positions, as `KVCache.shift` describes."""
+        if isinstance(delta, Tensor):
+            check_integer("delta", delta)
+            if delta.shape != self._shape[:1]:
+                raise ValueError(
+                    f"delta has shape {list(delta.shape)}; it must be an int or "
+                    f"[{self._shape[0]}], one per row; use slots to move part of a row"
+                )
+            delta = delta.long()[:, None]
+        else:
+            check_count("delta", delta, smallest=-FARTHEST)
+        positions = self.positions
+        selected = positions >= 0
+        if slots is not None:
+            selected = selected & self._check_mask("slots", slots)
+        shifted = torch.where(selected, positions + delta, positions)
+        lowest = int(torch.where(selected, shifted, 0).min())
+        if lowest < 0:
+            raise ValueError(
+                f"delta moves a token to position {lowest}; positions must be at least 0: drop "
+                "those tokens first, or move by less"
+            )
+        changed = shifted != positions
+        if changed.any():
+            self.moved = changed if self.moved is None else self.moved | changed
+            self._renumber(shifted)
+
+    def keep(self, mask: Tensor) -> None:
+        """Empty all slots except those where the mask, bool `[B, N]`, is True."""
+        self._renumber(self.positions.masked_fill(~self._check_mask("mask", mask), -1))
+        occupied = (self.positions >= 0).any(dim=0).nonzero()
+        self.used = int(occupied[-1]) + 1 if len(occupied) else 0
+        self._latest_count, self._latest = 0, None  # the last call's slots may be empty now
+        self.length = self._largest_count()
+
+    def select(self, rows: Tensor) -> None:
+        """Replace row b by row rows[b]; rows: integers `[B']`, which sets the new batch size."""
+        for name, table in vars(self).items():
+            if isinstance(table, Tensor):
+                setattr(self, name, table.index_select(0, rows))
+        self._shape = (len(rows), self._shape[1])
+        if self._positions is not None:
+            self.length = self._largest_count()
+
+    def attention_mask(self, window: int | None = None, sinks: int = 0) -> Tensor | None:
+        """Return the attention mask of the last call's tokens, bool `[B, S, T]`.
+
+        window, sinks: see `build_attention_mask`. Returns None if every token sees all T keys, or
+        if the call filled an empty cache and needs only a causal mask.
+
+        >>> cache_positions = CachePositions(1, 4)
+        >>> _ = cache_positions.allocate(2, None), cache_positions.allocate(2, None)
+        >>> cache_positions.attention_mask().int()
+        tensor([[[1, 1, 1, 0],
+                 [1, 1, 1, 1]]], dtype=torch.int32)
+        """
+        used, seq_len = self.used, self._latest_count
+        in_order = self._positions is None and (window is None or used <= window)
+        if in_order and seq_len in (1, used):
+            return None
+        slots = self._latest
+        if slots is None:
+            slots = torch.arange(used - seq_len, used, device=self._device)
+            slots = slots.expand(self._shape[0], -1)
+        m, n = self.positions.gather(1, slots), self.positions[:, :used]
+        # Among tokens of one call the order decides, even if their positions don't increase.
+        causal = torch.ones(seq_len, seq_len, dtype=torch.bool, device=m.device).tril()
+        causal = causal.expand(len(m), -1, -1)
+        earlier = n[:, None] <= m[:, :, None]
+        earlier = earlier.scatter(2, slots[:, None].expand_as(causal), causal)
+        return build_attention_mask(m, n, earlier, window=window, sinks=sinks)
+
+    def _next(self) -> Tensor:
+        """Return the position that each row continues with, `[B, 1]`."""
+        return self.positions.amax(dim=1, keepdim=True) + 1
+
+    def _empty_slots(self, seq_len: int, end: int) -> Tensor:
+        """Return the first seq_len empty slots of each row among the first `end`, `[B, S]`."""
+        empty = (self.positions[:, :end] < 0).byte()
+        slots = empty.argmax(dim=1, keepdim=True)
+        if seq_len != 1:
+            slots = empty.topk(seq_len, dim=1).indices
+        if torch.compiler.is_compiling() or self._device.type != "cpu":
+            # The length is only an upper bound there, as long as positions increase.
+            torch._assert_async(
+                empty.gather(1, slots).all(),
+                "no slot is empty for a token: with a window, position_ids must increase",
+            )
+        return slots
+
+    def _write_table(self) -> None:
+        """Start the table of positions, before positions differ from the numbers of the slots."""
+        if self._positions is None:
+            positions = self.positions
+            with torch.inference_mode(False):  # inference tensors can't be written to outside it
+                self._positions, self._stored_at = positions.clone(), positions.clone()
+
+    def _renumber(self, positions: Tensor) -> None:
+        self._write_table()
+        self.positions.copy_(positions)
+
+    def _largest_count(self) -> int:
+        """Return the number of tokens in the fullest row; reads the data."""
+        return int((self.positions >= 0).sum(dim=1).max())
+
+    def _check_mask(self, name: str, mask: Tensor) -> Tensor:
+        """Return the mask; raise ValueError unless it is bool `[B, N]` on the cache's device."""
+        check_devices(**{"cache": self.positions, name: mask})
+        if mask.dtype != torch.bool or mask.shape != self._shape:
+            raise ValueError(
+                f"{name} is {mask.dtype} {list(mask.shape)}; it must be torch.bool "
+                f"{list(self._shape)}, one entry per slot, such as cache.positions < 5"
+            )
+        return mask

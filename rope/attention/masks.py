@@ -1,0 +1,66 @@
+"""Attention masks: chapters "Rotary attention" and "Keys that move".
+
+    query m sees key n  iff  n comes no later than m, n is a token and not padding, n lies in m's
+                             window or is a sink, and m and n belong to the same sequence.
+
+Several sequences may be packed into one row; `rope.positions` computes their position ids.
+
+Shapes: B batch, S queries, T keys.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from rope.positions import check_lengths
+
+
+def build_attention_mask(
+    position_ids: Tensor,
+    key_position_ids: Tensor,
+    earlier: Tensor,
+    *,
+    window: int | None = None,
+    sinks: int = 0,
+    segment_ids: Tensor | None = None,
+) -> Tensor:
+    """Return the attention mask, bool `[B, S, T]`: True where a query sees a key.
+
+    position_ids: `[B, S]`, of the queries; key_position_ids: `[B, T]`, where -1 marks padding or an
+    empty slot; earlier: bool `[S, T]` or `[B, S, T]`, True where the key comes no later than the
+    query.
+    window: how many positions a query sees, including its own; None for all of them. sinks: keys at
+    positions 0 ... sinks-1 stay visible outside the window.
+    segment_ids: `[B, S]`, the sequence that each token belongs to, if queries and keys are the same
+    tokens. Padding sees everything earlier, so that its softmax never divides by zero.
+
+    >>> ids = torch.arange(4)[None]
+    >>> build_attention_mask(ids, ids, torch.ones(4, 4).bool().tril(), window=2, sinks=1)[0].int()
+    tensor([[1, 0, 0, 0],
+            [1, 1, 0, 0],
+            [1, 1, 1, 0],
+            [1, 0, 1, 1]], dtype=torch.int32)
+    """
+    m, n = position_ids[:, :, None], key_position_ids[:, None]
+    visible = n >= 0
+    if window is not None:
+        visible = visible & ((m - n < window) | (n < sinks))
+    if segment_ids is not None:
+        visible = visible & (segment_ids[:, :, None] == segment_ids[:, None])
+    return earlier & (visible | (m < 0))
+
+
+def segment_ids(lengths: Sequence[int], *, device: torch.device | str | None = None) -> Tensor:
+    """Return the index of the sequence that each packed token belongs to, int64 `[S]`.
+
+    lengths: the length of each sequence, positive ints that sum to S.
+    Raises ValueError for an empty list or a length below 1, and TypeError for a length that is not
+    an int.
+
+    >>> segment_ids([3, 2])
+    tensor([0, 0, 0, 1, 1])
+    """
+    check_lengths(lengths)
+    indices = torch.arange(len(lengths), device=device)
+    return indices.repeat_interleave(torch.tensor(lengths, device=device), output_size=sum(lengths))
