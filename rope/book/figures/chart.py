@@ -153,28 +153,27 @@ def arrow(
     The label is drawn in ink. Give arrows that readers must tell apart different dashes or
     labels in addition to different colors.
     """
-    row = one(x=x, y=y, x0="0", y0="0").transform_calculate(
-        turn="90 - atan2(datum.y - datum.y0, datum.x - datum.x0)*180/PI",
-        reach="sqrt(pow(datum.x - datum.x0, 2) + pow(datum.y - datum.y0, 2))",
+    row = one(x=x, y=y).transform_calculate(
+        turn="90 - atan2(datum.y, datum.x)*180/PI",
+        reach="max(sqrt(datum.x*datum.x + datum.y*datum.y), 1e-9)",
     )
     xy = coordinates(extent)
-    shaft = row.transform_calculate(
-        # The shaft ends inside the head, whose tip is the vector's end.
-        x=f"datum.x0 + (datum.x - datum.x0)*max(0, 1 - {0.06 * extent:g}/datum.reach)",
-        y=f"datum.y0 + (datum.y - datum.y0)*max(0, 1 - {0.06 * extent:g}/datum.reach)",
-    ).mark_rule(color=color, strokeWidth=width, strokeDash=list(dash), opacity=opacity)
+    # The shaft ends inside the head, whose tip is the vector's end.
+    inside = f"max(0, 1 - {0.06 * extent:g}/datum.reach)"
+    shaft = row.transform_calculate(x=f"datum.x*{inside}", y=f"datum.y*{inside}").mark_rule(
+        color=color, strokeWidth=width, strokeDash=list(dash), opacity=opacity
+    )
     head = row.mark_point(
         shape=HEAD, filled=True, color=color, size=90 * width, opacity=opacity, strokeWidth=0
     )
     layers = [
-        shaft.encode(**xy, x2="x0:Q", y2="y0:Q"),
+        shaft.encode(**xy, x2=alt.datum(0), y2=alt.datum(0)),
         head.encode(**xy, angle=alt.Angle("turn:Q", scale=None)),
     ]
     if label:
-        up = "(datum.y - datum.y0)/max(datum.reach, 1e-9)"
-        up = "(datum.y < datum.y0 ? -1 : 1)" if len(label) > 3 else up  # long: above or below
+        up = "(datum.y < 0 ? -1 : 1)" if len(label) > 3 else "datum.y/datum.reach"
         beyond = row.transform_calculate(
-            x=f"datum.x + {0.11 * extent:g}*(datum.x - datum.x0)/max(datum.reach, 1e-9)",
+            x=f"datum.x + {0.11 * extent:g}*datum.x/datum.reach",
             y=f"datum.y + {0.11 * extent:g}*{up}",
         )
         text = beyond.mark_text(text=label, fontSize=16, fontWeight="bold", color=INK)

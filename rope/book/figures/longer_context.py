@@ -113,8 +113,12 @@ def spectrum(long_factor: tuple[float, ...], *, base: float, length: int, factor
     words = alt.layer(
         chart.reading(kept, y=12, size=15, of=here), chart.reading(angles, y=36, size=15, of=count)
     ).properties(width=WIDTH, height=44)
+    marker = chart.one(j="min(plane, d/2 - 1)").mark_rule(color=GRID, strokeWidth=2)
+    marker = marker.encode(x=_axis(None))
     return chart.finish(
-        alt.vconcat(words, _ratios(rows), _turns(rows), spacing=14).add_params(*parameters),
+        alt.vconcat(words, _ratios(rows, marker), _turns(rows, marker), spacing=14).add_params(
+            *parameters
+        ),
         alt_text="Above, one dot for each plane, the highest frequency on the left, at the ratio "
         "of its new frequency to its old one, between 0 and 1. Position interpolation puts all "
         "dots at one over s; NTK-aware scaling lets them fall smoothly from 1 to one over s; YaRN "
@@ -130,21 +134,16 @@ def _axis(title: str | None) -> alt.X:
     return chart.x("j:Q", title, [-1, DIM // 2], values=[0, 16, 32, 48, 63], grid=False)
 
 
-def _marker() -> alt.Chart:
-    rule = chart.one(j="min(plane, d/2 - 1)").mark_rule(color=GRID, strokeWidth=2)
-    return rule.encode(x=_axis(None))
-
-
-def _ratios(rows: alt.Chart) -> alt.LayerChart:
+def _ratios(rows: alt.Chart, marker: alt.Chart) -> alt.LayerChart:
     # A `format` of the axis would round the dots' own labels too.
     axis = {"values": [0, 0.25, 0.5, 0.75, 1], "labelExpr": "format(datum.value, '.2f')"}
     y = chart.y("ratio:Q", "θ′ / θ", [0, 1.05], **axis)
     dots = rows.mark_point(filled=True, size=26, color=BLUE, opacity=1)
-    whole = alt.layer(_marker(), dots.encode(x=_axis(None), y=y))
+    whole = alt.layer(marker, dots.encode(x=_axis(None), y=y))
     return whole.properties(width=WIDTH, height=150, name="ratios")
 
 
-def _turns(rows: alt.Chart) -> alt.LayerChart:
+def _turns(rows: alt.Chart, marker: alt.Chart) -> alt.LayerChart:
     ticks = {
         "values": [1e-4, 1e-2, 1, 1e2, 1e4, 1e6],
         "labelExpr": "datum.value < 1 ? datum.label : format(datum.value, ',')",
@@ -156,15 +155,17 @@ def _turns(rows: alt.Chart) -> alt.LayerChart:
         chart.y(field, "turns (log scale)", [1e-4, 1e6], log, **ticks)
         for field in ("turns:Q", "reached:Q")
     )
-    colors = alt.Scale(domain=[False, True], range=[BLUE, VERMILION])
-    shapes = alt.Scale(domain=[False, True], range=["circle", "triangle-up"])
+    new = {"domain": [False, True]}
+    colors = alt.Scale(range=[BLUE, VERMILION], **new)
+    marks = alt.Scale(range=["circle", "triangle-up"], **new)
     one = chart.one(turns="1").mark_rule(color=MUTED, strokeWidth=1)
     seen = rows.mark_line(color=MUTED, strokeWidth=2, strokeDash=[5, 3])
     dots = rows.mark_point(filled=True, size=26, opacity=1).encode(
+        x=_axis("plane j"),
+        y=reached,
         color=alt.Color("new:N", scale=colors, legend=None),
-        shape=alt.Shape("new:N", scale=shapes, legend=None),
+        shape=alt.Shape("new:N", scale=marks, legend=None),
     )
-    x = _axis("plane j")
-    return alt.layer(
-        _marker(), one.encode(y=turns), seen.encode(x=x, y=turns), dots.encode(x=x, y=reached)
-    ).properties(width=WIDTH, height=150)
+    seen = seen.encode(x=_axis("plane j"), y=turns)
+    whole = alt.layer(marker, one.encode(y=turns), seen, dots)
+    return whole.properties(width=WIDTH, height=150)

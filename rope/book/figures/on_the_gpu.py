@@ -173,63 +173,48 @@ def _cell(ax: Any, x: float, y: float, width: float, exists: bool, mine: bool) -
     ax.bar(x + width / 2, 0.8, width - 0.2, y + 0.1, facecolor=face, linewidth=0.6, **edge)
 
 
-#: The lengths in the scheme are chosen to be visible: a launch takes longer than a kernel.
+#: Lengths in the scheme, chosen to be visible: a launch takes longer than a kernel.
 LAUNCH, GAP = 1.0, 0.2
-KERNELS = {"neighbour": 0.7, "rotation": 0.3}
-
-
-def step(operations: int, recorded: bool) -> tuple[list[Any], list[Any]]:
-    """Return the lanes of host and device for a rotation between two neighbors in a decoding step.
-
-    A lane is a list of boxes: start, length, kind. A kernel starts after its launch and after the
-    previous kernel's end. operations: kernels of the rotation; recorded: launch all at once.
-
-    >>> host, device = step(1, recorded=False)
-    >>> [kind for _, _, kind in host], device[1]
-    (['neighbour', 'rotation', 'neighbour'], (2.2, 0.3, 'rotation'))
-    """
-    kinds = ["neighbour", *["rotation"] * operations, "neighbour"]
-    calls = ["graph"] if recorded else kinds
-    host = [(number * LAUNCH, LAUNCH, kind) for number, kind in enumerate(calls)]
-    device, free = [], 0.0
-    for number, kind in enumerate(kinds):
-        launched = LAUNCH * min(number + 1, len(calls))
-        start = max(free, launched) + GAP
-        free = start + KERNELS[kind]
-        device.append((round(start, 6), KERNELS[kind], kind))
-    return host, device
+KERNELS = {"neighbor": 0.7, "rotation": 0.3}
 
 
 def decoding(operations: int) -> Picture:
-    """Draw a scheme of a decoding step: eager, compiled, and replayed as a graph.
+    """Draw a scheme of a decoding step on host and device: eager, compiled, replayed as a graph.
 
+    A kernel starts after its launch and after the previous kernel's end.
     operations: kernels of an eager rotation.
     """
     ways = {
-        f"eager: {operations + 2} launches": step(operations, recorded=False),
-        "compiled: 3 launches": step(1, recorded=False),
-        "compiled, recorded as a graph: 1 launch": step(1, recorded=True),
+        f"eager: {operations + 2} launches": operations,
+        "compiled: 3 launches": 1,
+        "compiled, recorded as a graph: 1 launch": 1,
     }
     looks = {
-        "neighbour": (MUTED, "", "projection, attention"),
-        "rotation": (OCHRE, "///", "rotation"),
-        "graph": (BLUE, "xxx", "the whole graph"),
+        "neighbor": ("projection, attention", MUTED, MUTED, ""),
+        "rotation": ("rotation", "none", OCHRE, "///"),
+        "graph": ("the whole graph", "none", BLUE, "xxx"),
     }
     boxes: dict[str, dict[str, Any]] = {
-        kind: {"facecolor": "none" if hatch else color, "edgecolor": color, "hatch": hatch}
-        for kind, (color, hatch, _) in looks.items()
+        kind: {"label": label, "facecolor": face, "edgecolor": edge, "hatch": hatch}
+        for kind, (label, face, edge, hatch) in looks.items()
     }
     figure, items = panels(ways, height=4.2, sharex=True)
-    for ax, words, lanes in items:
+    for ax, words, rotations in items:
         ax.set(ylim=(1.5, -0.5), xticks=(), xmargin=0.01)
         ax.set_yticks((0, 1), ("host", "device"))
         ax.tick_params(length=0)
         ax.set_title(words, loc="left", fontsize=10)
         ax.grid(visible=False)
-        for place, lane in enumerate(lanes):
-            for start, length, kind in lane:
-                ax.barh(place, length - 0.06, 0.6, start, **boxes[kind])
-    handles = [Patch(**boxes[kind], label=words) for kind, (_, _, words) in looks.items()]
+        kinds = ["neighbor", *["rotation"] * rotations, "neighbor"]
+        launches = ["graph"] if "graph" in words else kinds
+        for number, kind in enumerate(launches):
+            ax.barh(0, LAUNCH - 0.06, 0.6, number * LAUNCH, **boxes[kind])
+        end = 0.0
+        for number, kind in enumerate(kinds, 1):
+            start = max(end, LAUNCH * min(number, len(launches))) + GAP
+            end = start + KERNELS[kind]
+            ax.barh(1, KERNELS[kind] - 0.06, 0.6, start, **boxes[kind])
+    handles = [Patch(**box) for box in boxes.values()]
     figure.legend(handles=handles, loc="outside upper left", ncols=3, columnspacing=1)
     ax.set_xlabel("time, a scheme: lengths are chosen, not measured")
     return picture(
