@@ -1,11 +1,10 @@
-"""Call what this package is compared with: other packages' rotations, and their cosines.
+"""Call this package and those that it is compared with, as their documentation or models do.
 
-A package is called as its documentation, or the models that use it, call it, in the fastest form it
-has. A rotation gets tables that are made before the clock starts, from the float64 angles
-m theta_j, in the shape and dtype that the package gets in practice: with the float32 angles that
-most packages make, long sequences would fail the check. `COSINES` measures those angles.
+Each is called in its fastest form. Its tables are made before the clock starts, from the float64
+angles m theta_j, in the shape and dtype that the package gets in practice. With the float32 angles
+that most packages make, long sequences would fail the check.
 
-Shapes: B batch, H heads, S sequence, D head dimension, P positions.
+Shapes: B batch, H heads, S sequence, D head dimension.
 """
 
 from __future__ import annotations
@@ -50,12 +49,7 @@ class Tables:
 
 
 def make_tables(case: Case, device: torch.device) -> Tables:
-    """Return the tables of a case; a single token has position 4,095, as in decoding.
-
-    >>> tables = make_tables(Case(1, 2, 1, 1, 8), torch.device("cpu"))
-    >>> tables.angles[:, 0].tolist(), tables.cos.shape
-    ([4095.0], torch.Size([1, 4]))
-    """
+    """Return the tables of a case; a single token has position 4,095, as in decoding."""
     first = DECODED if case.seq == 1 else 0
     positions = torch.arange(first, first + case.seq, device=device)
     inv_freq = inverse_frequencies(case.head_dim, BASE, device=device)
@@ -65,12 +59,9 @@ def make_tables(case: Case, device: torch.device) -> Tables:
 
 @dataclass(frozen=True)
 class Baseline:
-    """A rotation to time: its name, its package, and a function from tables to the call.
+    """A rotation to time: its name, its package, a function from tables to the call, its support.
 
-    modes, layouts, devices: those that it supports.
-    extra_rounding: what it rounds besides its result. "steps": it computes in the vectors' dtype.
-    "angles": it takes cosines of float32 angles, and autograd adds the two parts of its gradient in
-    the vectors' dtype. "": nothing.
+    rounds_more: True if it computes in the vectors' dtype or takes cosines of float32 angles.
     """
 
     name: str
@@ -79,14 +70,10 @@ class Baseline:
     modes: tuple[str, ...] = MODES
     layouts: tuple[str, ...] = ("half", "interleaved")
     devices: tuple[str, ...] = ("cpu", "cuda")
-    extra_rounding: str = ""
+    rounds_more: bool = False
 
     def unsupported(self, case: Case, device: torch.device) -> str:
-        """Return why it can't run this case, or "".
-
-        >>> BASELINES[-1].unsupported(Case(1, 2, 1, 1, 8), torch.device("cpu"))
-        'does not support cpu'
-        """
+        """Return why it can't run this case, or ""."""
         needs = (case.mode, self.modes), (case.layout, self.layouts), (device.type, self.devices)
         missing = [word for word, supported in needs if word not in supported]
         return f"does not support {', '.join(missing)}" if missing else ""
@@ -176,13 +163,13 @@ BASELINES = (
     ),
     Baseline("plain formula", "torch", plain_formula, OUT_OF_PLACE),
     Baseline("formula compiled", "torch", compiled(plain_formula), OUT_OF_PLACE),
-    Baseline("transformers", "transformers", transformers, OUT_OF_PLACE, extra_rounding="steps"),
+    Baseline("transformers", "transformers", transformers, OUT_OF_PLACE, rounds_more=True),
     Baseline(
         "transformers compiled",
         "transformers",
         compiled(transformers),
         OUT_OF_PLACE,
-        extra_rounding="steps",
+        rounds_more=True,
     ),
     Baseline(
         _RET,
@@ -190,69 +177,8 @@ BASELINES = (
         rotary_embedding_torch,
         OUT_OF_PLACE,
         layouts=("interleaved",),
-        extra_rounding="angles",
+        rounds_more=True,
     ),
-    Baseline("Liger", "liger-kernel", liger, OUT_OF_PLACE, ("half",), ("cuda",), "steps"),
-    Baseline("flash-attn", "flash-attn", flash_attn, devices=("cuda",), extra_rounding="steps"),
+    Baseline("Liger", "liger-kernel", liger, OUT_OF_PLACE, ("half",), ("cuda",), True),
+    Baseline("flash-attn", "flash-attn", flash_attn, devices=("cuda",), rounds_more=True),
 )
-
-#: The head dimension whose cosines are measured.
-DIM = 128
-
-
-def _float32_frequencies(base: float) -> Tensor:
-    return 1.0 / base ** (torch.arange(0, DIM, 2).float() / DIM)
-
-
-def _tf32(x: Tensor) -> Tensor:
-    """Return x rounded to 10 explicit bits of mantissa, to the nearest, ties to even.
-
-    >>> _tf32(torch.tensor([2049.0, 2050.0, 2051.0]))
-    tensor([2048., 2050., 2052.])
-    """
-    mantissa, exponent = torch.frexp(x)
-    return torch.ldexp(torch.round(mantissa * 2**11) / 2**11, exponent)
-
-
-def _transformers_cosines(positions: Tensor, base: float, *casts: torch.dtype) -> Tensor:
-    """Return the float32 cosines of LlamaRotaryEmbedding, after casts that reach its inv_freq."""
-    llama = import_module("transformers.models.llama.modeling_llama")
-    config = llama.LlamaConfig(
-        hidden_size=DIM,
-        num_attention_heads=1,
-        rope_parameters={"rope_type": "default", "rope_theta": base},
-    )
-    module = llama.LlamaRotaryEmbedding(config)
-    for dtype in casts:
-        module = module.to(dtype)
-    return module(torch.zeros(1), positions[None])[0][0, :, : DIM // 2]
-
-
-def _lucidrains_cosines(positions: Tensor, base: float, dtype: torch.dtype) -> Tensor:
-    """Return the cosines of rotary-embedding-torch, whose positions have the vectors' dtype."""
-    module = import_module("rotary_embedding_torch").RotaryEmbedding(dim=DIM, theta=base)
-    # The package forms a position as zero in the vectors' dtype, plus the offset.
-    rows = [module.get_seq_pos(1, dtype=dtype, offset=m) for m in positions.tolist()]
-    return module(torch.cat(rows)).detach().cos()[:, 0::2]
-
-
-#: The cosines `[P, D/2]` at positions m for a base, as each baseline makes them.
-COSINES: dict[str, Callable[[Tensor, float], Tensor]] = {
-    # This package: float64 angles, the cosine rounded once to float32.
-    "ours": lambda m, base: rotary_tables(m, inverse_frequencies(DIM, base))[0],
-    "transformers_float32": _transformers_cosines,
-    "transformers_bfloat16": lambda m, base: _transformers_cosines(m, base, torch.bfloat16),
-    "rotary_embedding_torch_float32": lambda m, base: _lucidrains_cosines(m, base, torch.float32),
-    "rotary_embedding_torch_bfloat16": lambda m, base: _lucidrains_cosines(m, base, torch.bfloat16),
-    # Everything in float32, as in torchtune, torchtitan and Llama's own code.
-    "float32_angles": lambda m, base: (m[:, None].float() * _float32_frequencies(base)).cos(),
-    # A TF32 matmul, emulated: both factors are rounded to 11 significant bits, so that their
-    # product is exact in float32.
-    "tf32_angles_emulated": lambda m, base: (
-        _tf32(m[:, None].float()) * _tf32(_float32_frequencies(base))
-    ).cos(),
-    # Exact angles, and the table rounded to bfloat16.
-    "bfloat16_tables": lambda m, base: rotary_tables(
-        m, inverse_frequencies(DIM, base), dtype=torch.bfloat16
-    )[0],
-}

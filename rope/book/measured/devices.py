@@ -46,8 +46,9 @@ SPLITS: dict[str, Callable[[int], Shards]] = {
     "round robin": partial(round_robin, S),
     "two documents": partial(packed, [8, S - 8]),
 }
+Pair = tuple[Tensor, Tensor]
 Heads = tuple[Tensor, Tensor, Tensor]
-Rotate = Callable[[Tensor, Tensor, Shards, int], tuple[Tensor, Tensor]]
+Rotate = Callable[[Tensor, Tensor, Shards, int], Pair]
 
 
 def available() -> bool:
@@ -120,7 +121,7 @@ def on_one_device(whole: Heads, shards: Shards) -> list[Tensor]:
     return [out.detach(), *torch.autograd.grad(out.square().sum(), (q, k, v))]
 
 
-def by_position(q: Tensor, k: Tensor, shards: Shards, here: int) -> tuple[Tensor, Tensor]:
+def by_position(q: Tensor, k: Tensor, shards: Shards, here: int) -> Pair:
     """Rotate each token by its own position."""
     return RotaryEmbedding(D)(q, k, shards.position_ids(here))
 
@@ -147,17 +148,17 @@ def errors(parts: list[Tensor], whole: list[Tensor], shards: Shards, here: int) 
     return [((a - shards.local(b, here)).abs().max() / b.abs().max()).item() for a, b in pairs]
 
 
-def counted_here(q: Tensor, k: Tensor, shards: Shards, here: int) -> tuple[Tensor, Tensor]:
+def counted_from_0(q: Tensor, k: Tensor, shards: Shards, here: int) -> Pair:
     """Make a mistake: each device counts its own tokens from 0."""
     return RotaryEmbedding(D)(q, k)
 
 
-def table_cut_otherwise(q: Tensor, k: Tensor, shards: Shards, here: int) -> tuple[Tensor, Tensor]:
-    """Make a mistake: the table is split contiguously, and the tokens are not."""
+def table_split_contiguously(q: Tensor, k: Tensor, shards: Shards, here: int) -> Pair:
+    """Make a mistake: the table is split contiguously although the tokens are not."""
     return RotaryEmbedding(D)(q, k, offset=here * q.shape[2])
 
 
-def counted_in_documents(q: Tensor, k: Tensor, shards: Shards, here: int) -> tuple[Tensor, Tensor]:
+def counted_in_documents(q: Tensor, k: Tensor, shards: Shards, here: int) -> Pair:
     """Make a mistake: in each document, the device counts its own tokens from 0."""
     assert shards.segments is not None
     lengths = shards.segments[shards.tokens[here]].bincount()
@@ -167,9 +168,9 @@ def counted_in_documents(q: Tensor, k: Tensor, shards: Shards, here: int) -> tup
 
 #: Mistakes: the split, how tokens are rotated, and the split whose token numbers make the mask.
 FAULTS: dict[str, tuple[str, Rotate, str]] = {
-    "counted here, contiguous": ("contiguous", counted_here, "contiguous"),
-    "counted here, head-tail": ("head-tail", counted_here, "head-tail"),
-    "table in stretches, head-tail": ("head-tail", table_cut_otherwise, "head-tail"),
+    "counted here, contiguous": ("contiguous", counted_from_0, "contiguous"),
+    "counted here, head-tail": ("head-tail", counted_from_0, "head-tail"),
+    "table in stretches, head-tail": ("head-tail", table_split_contiguously, "head-tail"),
     "counted in each document": ("two documents", counted_in_documents, "two documents"),
     "mask by place, head-tail": ("head-tail", by_position, "contiguous"),
 }
@@ -223,9 +224,8 @@ def dtensors(mesh: DeviceMesh) -> dict[str, bool]:
 class Sent(TorchDispatchMode):
     """Count the bytes and messages that this process sends inside the `with` block.
 
-    It counts `torch.distributed.isend` and the all-to-all of all processes, where each of the
-    others gets one message. Raises NotImplementedError for other ways to send, and for an
-    all-to-all among some processes.
+    It counts `torch.distributed.isend` and all-to-all, where each of the others gets one message.
+    Raises NotImplementedError for other ways to send, and for an all-to-all among some processes.
     """
 
     def __init__(self) -> None:
@@ -256,10 +256,7 @@ def sent(
     dtype: torch.dtype = torch.float32,
     sizes: tuple[int, int] = (HEADS, KEY_HEADS),
 ) -> dict[str, list[int]]:
-    """Return, by method, bytes and messages of the forward pass, then of the backward pass.
-
-    sizes: the numbers of query heads and key heads.
-    """
+    """Return, by method, bytes and messages forward, then backward; sizes: H and H_kv."""
     shards, here = SPLITS["head-tail"](mesh.size()), mesh.get_local_rank()
     result = {}
     for method in METHODS:
@@ -274,10 +271,7 @@ def sent(
 
 
 def everything() -> dict[str, Any]:
-    """Return this process's `right`, `faults`, `inside heads`, `dtensors`, `sent` and `narrow`.
-
-    `right` and `faults` hold errors; `narrow` is `sent` in bfloat16.
-    """
+    """Return the errors of right splits and of faults, and the results of the other functions."""
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
     here, right, faults = mesh.get_local_rank(), {}, {}
     for name, split in SPLITS.items():

@@ -1,11 +1,10 @@
 """Measure one call: its seconds, the memory that it holds, and the bytes that it moves.
 
-Calls that are compared take turns, so that a slow moment of the machine affects all of them.
-`torch.utils.benchmark` times on a CPU and `triton.testing.do_bench` on a GPU. The latter clears the
-L2 cache before each call; meanwhile the host launches, so the time is the device's only.
-
-A rotation does little arithmetic, so its cost is its memory traffic. At least, it reads and writes
-each element once. Chapters "From maths to PyTorch" and "Bytes, kernels, launches".
+Chapters "From maths to PyTorch" and "Bytes, kernels, launches". A rotation does little arithmetic,
+so its cost is its memory traffic: at least one read and one write of each element. Calls that are
+compared take turns, so that a slow moment of the machine affects all of them. On a GPU,
+`triton.testing.do_bench` clears the L2 cache before each call; meanwhile the host launches, so the
+time is the device's only.
 """
 
 from __future__ import annotations
@@ -156,11 +155,6 @@ class Traffic(TorchDispatchMode):
     ...     y = x.view(10, 100) * 2 + 1
     >>> traffic.operations, traffic.read, traffic.written
     (2, 8000, 8000)
-    >>> one = torch.zeros(1)
-    >>> with Traffic() as traffic:
-    ...     y = one.expand(1000) * 2
-    >>> traffic.operations, traffic.read, traffic.written
-    (1, 4, 4000)
     """
 
     def __init__(self) -> None:

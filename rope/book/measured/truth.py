@@ -65,12 +65,7 @@ def exact_row(position: int, frequencies: Iterable[Any], scale: Any = 1) -> Row:
 
 
 def exact_rows(positions: Iterable[int], frequencies: Iterable[Any]) -> tuple[Tensor, Tensor]:
-    """Return cos and sin `[P, R/2]` of several positions, rounded to float64.
-
-    >>> exact_rows([0, 1], [mpf(1)])[1]
-    tensor([[0.0000],
-            [0.8415]], dtype=torch.float64)
-    """
+    """Return cos and sin `[P, R/2]` of several positions, rounded to float64."""
     spectrum = list(frequencies)
     rows = [exact_row(position, spectrum) for position in positions]
     pairs = [[[float(cosine), float(sine)] for cosine, sine in row] for row in rows]

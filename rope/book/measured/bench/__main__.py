@@ -1,6 +1,6 @@
 """Run the suites of the benchmark and write one record per device.
 
-correctness: is the Triton kernel right on this GPU? If not, nothing is timed.
+correctness: the Triton kernel on this GPU; if it is wrong, nothing is timed.
 rotations: every case of `cases`, this package and the baselines next to a copy.
 decoding: one token per text, eagerly, compiled and from a CUDA graph.
 tiles: other tiles of the kernel.
@@ -44,7 +44,7 @@ PACKAGE = Path(__file__).parents[3]
 
 
 class OutOfTime(Exception):
-    """The minutes are over, or the device is lost; finished jobs are kept."""
+    """The minutes are over, or the device is lost."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -72,7 +72,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error("on a CPU the only suite is rotations")
     path = options.output or Path(f"bench-{device.type}.json")
     if on_gpu and not (options.output or options.suite or options.quick):
-        path = RECORDED / f"gpu-{slug(torch.cuda.get_device_name())}.json"
+        name = re.sub(r"[^a-z0-9]+", "-", torch.cuda.get_device_name().lower()).strip("-")
+        path = RECORDED / f"gpu-{name}.json"
     return run(path, device, chosen, options.quick, until)
 
 
@@ -115,7 +116,10 @@ def metadata(device: torch.device, effort: dict[str, Any]) -> dict[str, Any]:
         about["device"]["gpu"] = torch.cuda.get_device_name(device)
         about["clocks"] = f"{query}: {command_output(command) or 'unknown'}"
     ours, _, _ = kernels.explain(device.type).partition(":")  # a path on this machine follows
-    return about | {"effort": effort, "rope": ours, "sources": sources()}
+    # Parts that two versions of the code have measured must not mix, even without git.
+    files = sorted([*PACKAGE.glob("kernels/*.py"), *PACKAGE.glob("book/measured/**/*.py")])
+    sources = hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:12]
+    return about | {"effort": effort, "rope": ours, "sources": sources}
 
 
 def make_jobs(
@@ -129,13 +133,12 @@ def make_jobs(
     installed = [baseline for baseline in BASELINES if versions[baseline.package] != "absent"]
     grid = cases.quick(device.type) if quick else cases.full(device.type)
     tiled = list(suites.tile_cases())[: 2 if quick else None]
-    jobs: dict[str, dict[str, Callable[[], Any]]] = {
-        "rotations": {c.name: partial(suites.measure, c, installed, device, effort) for c in grid},
-        "decoding": {str(b): partial(suites.measure_decoding, b, device, effort) for b in BATCHES},
-        "tiles": {c.name: partial(suites.measure_tiles, c, device, suites.QUICK) for c in tiled},
+    jobs: dict[str, Callable[[], Any]] = {
+        f"rotations: {c.name}": partial(suites.measure, c, installed, device, effort) for c in grid
     }
-    order = [suite for suite in jobs if suite in chosen]
-    return {f"{suite}: {name}": job for suite in order for name, job in jobs[suite].items()}
+    jobs |= {f"decoding: {b}": partial(suites.measure_decoding, b, device, effort) for b in BATCHES}
+    jobs |= {f"tiles: {c.name}": partial(suites.measure_tiles, c, device) for c in tiled}
+    return {name: job for name, job in jobs.items() if name.partition(":")[0] in chosen}
 
 
 def within(
@@ -181,21 +184,6 @@ def assemble(about: dict[str, Any], checks: dict[str, str], done: dict[str, Any]
         "checks": checks,
         "not measured": failures,
     }
-
-
-def slug(name: str) -> str:
-    """Return a device's name as part of a file name.
-
-    >>> slug("NVIDIA H100 80GB HBM3")
-    'nvidia-h100-80gb-hbm3'
-    """
-    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
-
-
-def sources() -> str:
-    """Return a digest of the kernels and of this program; parts of two versions don't mix."""
-    files = sorted([*PACKAGE.glob("kernels/*.py"), *PACKAGE.glob("book/measured/**/*.py")])
-    return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:12]
 
 
 if __name__ == "__main__":

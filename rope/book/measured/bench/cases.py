@@ -115,11 +115,7 @@ def quick(device: str) -> tuple[Case, ...]:
 
 
 def full(device: str) -> tuple[Case, ...]:
-    """Return all cases for "cpu" or "cuda"; new pages come first.
-
-    >>> len(full("cpu")), len(full("cuda"))
-    (36, 40)
-    """
+    """Return all cases for "cpu" or "cuda"; new pages come first."""
     if device == "cuda":
         prompt = replace(TRAINING, batch=1)
         return (

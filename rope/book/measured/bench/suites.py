@@ -8,7 +8,7 @@ Shapes: B batch, H heads, S sequence, D head dimension.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import product
@@ -34,6 +34,7 @@ from rope.book.measured.meters import (
 FULL = {"rounds": 5, "seconds": 0.05}
 QUICK = {"rounds": 3, "seconds": 0.01}
 GRAPH_CALLS = 16  # per CUDA graph, so that the graph's own launch hardly counts
+#: Prompt lengths and numbers of texts whose tiles are tried, and the tiles.
 PREFILL, DECODING = (128, 4096, 131_072), (1, 32, 256)
 TOKENS, HEADS, WARPS = (1, 2, 4, 8, 16, 32), (1, 2, 4), (1, 2, 4, 8)
 Effort = dict[str, Any]
@@ -49,21 +50,16 @@ def measure(
 ) -> dict[str, Any]:
     """Check every baseline, then time those that are right, together with two plain copies.
 
-    "copy" fills existing tensors and "clone" makes new ones. Returns "case", its `changes`; "times"
-    by name, with the "lower", "median" and "upper" quartile of the seconds per call, "memory", the
-    most bytes that a call holds over those of its result, and "faults", the new pages that it
-    takes, unless 0; "not timed", the reason for every other baseline.
+    "copy" fills existing tensors and "clone" makes new ones. Returns "case"; "times" by name, with
+    quartiles of the seconds per call, "memory", the most bytes held over those of the result, and
+    "faults", the new pages that a call takes; "not timed", the reason for every other baseline.
     """
     torch.compiler.reset()  # otherwise torch stops compiling after a few shapes
     if device.type == "cpu":
         settle_allocator(case.pages)
     tables, inputs = make_tables(case, device), random_pair(case, device, SEED)
     grads = random_pair(case, device, SEED + 1) if case.mode == "backward" else None
-    outs = [torch.empty_like(x) for x in inputs]
-    calls: dict[str, Call] = {
-        "copy": lambda: [y.copy_(x) for x, y in zip(inputs, outs, strict=True)],
-        "clone": lambda: [x.clone() for x in inputs],
-    }
+    calls = {"copy": copy_of(inputs), "clone": lambda: [x.clone() for x in inputs]}
     not_timed: dict[str, str] = {}
     for baseline in baselines:
         reason = baseline.unsupported(case, device)
@@ -88,13 +84,14 @@ def measure(
     return {"case": case.changes, "not timed": not_timed, "times": lines}
 
 
-def random_pair(case: Case, device: torch.device, seed: int) -> Pair:
-    """Return normally distributed q `[B, H, S, D]` and k `[B, H_kv, S, D]`, stored as in the case.
+def copy_of(inputs: Pair) -> Call:
+    """Return a call that copies q and k into existing tensors."""
+    outs = [torch.empty_like(x) for x in inputs]
+    return lambda: [y.copy_(x) for x, y in zip(inputs, outs, strict=True)]
 
-    >>> q, k = random_pair(Case(2, 4, 1, 3, 8, storage="[B,S,H,D]"), torch.device("cpu"), 1)
-    >>> q.stride(), k.shape
-    ((96, 8, 32, 1), torch.Size([2, 1, 3, 8]))
-    """
+
+def random_pair(case: Case, device: torch.device, seed: int) -> Pair:
+    """Return normal random q `[B, H, S, D]` and k `[B, H_kv, S, D]`, stored as the case says."""
     generator = torch.Generator(device).manual_seed(seed)
     empty = partial(torch.empty, dtype=case.torch_dtype, device=device)
 
@@ -127,23 +124,19 @@ def measure_decoding(batch: int, device: torch.device, effort: Effort) -> dict[s
     torch.compiler.reset()  # otherwise torch stops compiling after a few batches
     case = Case(batch, 32, 8, 1, 128, "bfloat16")
     tables, (q, k) = make_tables(case, device), random_pair(case, device, SEED)
-    outs = [torch.empty_like(x) for x in (q, k)]
     eager: dict[str, Call] = {
-        "copy": lambda: [y.copy_(x) for x, y in zip((q, k), outs, strict=True)],
+        "copy": copy_of((q, k)),
         "rope": partial(ours(tables), q, k),
         "formula": partial(plain_formula(tables), q, k),
     }
     calls = {f"{name}, eager": call for name, call in eager.items()}
     not_timed: dict[str, str] = {}
-    for name, call in eager.items():
-        ways: dict[str, Callable[[Call], Call]] = {"graph": captured, "compiled": compiled}
-        if name == "copy":
-            del ways["compiled"]
-        for way, prepare in ways.items():
-            try:
-                calls[f"{name}, {way}"] = prepare(call)
-            except Exception as error:
-                not_timed[f"{name}, {way}"] = first_line(error)
+    for (name, call), prepare in product(eager.items(), (captured, compiled)):
+        way = f"{name}, {'graph' if prepare is captured else 'compiled'}"
+        try:
+            calls[way] = prepare(call)
+        except Exception as error:
+            not_timed[way] = first_line(error)
     times, failed = time_all(calls, device, **effort, back_to_back=True)
     not_timed |= {name: first_line(error) for name, error in failed.items()}
     seconds = {
@@ -175,11 +168,7 @@ def captured(call: Call) -> Call:
 
 
 def tile_cases() -> Iterator[Case]:
-    """Yield head widths, layouts, prompts and batches of one token, in bfloat16 and float16.
-
-    >>> len(list(tile_cases()))
-    42
-    """
+    """Yield head widths, layouts, prompts and batches of one token, in bfloat16 and float16."""
     for width, interleaved in product((64, 128, 256), (False, True)):
         one = Case(1, 32, 8, 1, width, "bfloat16", interleaved)
         yield from (replace(one, seq=length) for length in PREFILL)
@@ -192,9 +181,6 @@ def tile_candidates(case: Case) -> list[tuple[int, int, int]]:
 
     Each tile is compiled, which takes most of the time. float16 moves the bytes of bfloat16, so it
     gets only the tiles of four heads, to see if it differs.
-
-    >>> [len(tile_candidates(Case(1, 32, 8, seq, 128))) for seq in (1, 4096)]
-    [9, 60]
     """
     planes = case.head_dim // 2
     tokens = (1,) if case.seq == 1 else TOKENS
@@ -206,7 +192,7 @@ def tile_candidates(case: Case) -> list[tuple[int, int, int]]:
     ]
 
 
-def measure_tiles(case: Case, device: torch.device, effort: Effort) -> dict[str, Any]:
+def measure_tiles(case: Case, device: torch.device) -> dict[str, Any]:
     """Put other tiles in the place of `rope.kernels.triton.tile` and time them.
 
     Each tile must give the bits of the rule's tile. Returns "case"; "best", the fastest tile;
@@ -215,12 +201,9 @@ def measure_tiles(case: Case, device: torch.device, effort: Effort) -> dict[str,
     from rope.kernels import triton as kernel
 
     tables, (q, k) = make_tables(case, device), random_pair(case, device, SEED)
-    rotate, outs = ours(tables), (torch.empty_like(q), torch.empty_like(k))
+    rotate = ours(tables)
     expected = rotate(q, k)
-    calls: dict[str, Call] = {
-        "copy": lambda: [out.copy_(x) for out, x in zip(outs, (q, k), strict=True)],
-        "rule": partial(rotate, q, k),
-    }
+    calls: dict[str, Call] = {"copy": copy_of((q, k)), "rule": partial(rotate, q, k)}
 
     def rotate_with(tile: tuple[int, int, int]) -> Pair:
         with patch.object(kernel, "tile", lambda *_: tile):
@@ -243,7 +226,7 @@ def measure_tiles(case: Case, device: torch.device, effort: Effort) -> dict[str,
             calls[name] = call
         else:
             wrong.append(f"{name}: other bits")
-    times, failed = time_all(calls, device, **effort)
+    times, failed = time_all(calls, device, **QUICK)
     medians = {name: quartiles(taken)["median"] for name, taken in times.items()}
     tried = {name: median for name, median in medians.items() if name not in ("copy", "rule")}
     best = min(tried, key=tried.__getitem__, default="rule")
