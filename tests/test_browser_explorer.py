@@ -1,10 +1,9 @@
-"""The explorer on its built page: what only a browser shows."""
+"""Use the explorer on its built page, as a reader would."""
 
 import math
 import re
 
 import pytest
-import torch
 from test_browser import NARROW, WIDE, browser, visitors  # noqa: F401 (fixtures)
 from test_explorer import START, close, computed, stored_figure
 
@@ -36,7 +35,7 @@ def slider(page, name):
 
 
 def choose(page, state):
-    """Set a state with the controls, as a reader does."""
+    """Set a state with the controls."""
     page.locator(".rope-explorer details").evaluate("node => node.open = true")
     page.get_by_label(f"layer {state['layer']}, head {state['head']}", exact=True).click()
     for name in ("query", "key", "shift", "distance"):
@@ -48,12 +47,12 @@ def choose(page, state):
 
 
 def places(page):
-    """The query, the key and their distance that are chosen."""
+    """Return the chosen query and key and their distance."""
     return tuple(int(slider(page, name).input_value()) for name in ("query", "key", "distance"))
 
 
 def check(page, state):
-    """Compare what is shown in a state with what the package computes."""
+    """Compare what the page shows in a state with what the package computes."""
     expected, drawn = computed(state), page.evaluate(DRAWN)
     said = page.locator(".rope-explorer .said").inner_text().replace("\u2212", "-")
     score, weight = re.search(r"score (\S+) = .* weight (\S+)%", said).groups()
@@ -99,23 +98,23 @@ def test_it_shows_what_the_package_computes(visitors, width):  # noqa: F811
     assert visitor.faults == []
 
 
-def test_the_pointer_tries_a_key_and_a_press_keeps_it(visitors):  # noqa: F811
+def test_hovering_previews_a_key_and_a_click_selects_it(visitors):  # noqa: F811
     page = visitors(WIDE).open(PAGE)
     away, signs = (page.locator(f".rope-explorer {what}") for what in (".guess", ".text span"))
     signs.nth(38).hover()
     assert places(page) == (43, 38, 5)
-    slider(page, "shift").press("ArrowRight")  # the pointer still tries
+    slider(page, "shift").press("ArrowRight")  # the preview continues
     away.hover()
     assert places(page) == (43, 42, 1)
     signs.nth(38).click()
     away.hover()
     assert places(page) == (43, 38, 5)
-    signs.nth(90).click()  # after the query: no key of it
+    signs.nth(90).click()  # a later character cannot be its key
     assert places(page) == (43, 38, 5)
     page.get_by_label("query", exact=True).check()
     signs.nth(20).click()
     assert places(page) == (20, 20, 0)
-    signs.nth(60).click()  # the key that was chosen is there again
+    signs.nth(60).click()  # the chosen key is back
     assert places(page) == (60, 38, 22)
 
 
@@ -133,18 +132,18 @@ def test_the_key_is_dragged_on_the_curve_and_on_its_dots(visitors):  # noqa: F81
         page.mouse.down()
         assert places(page) == (43, 42, distance)
         page.mouse.up()
-    move_to(dots.nth(20))  # the dots are those of 480 to 512
+    move_to(dots.nth(20))  # the dots are at distances 480 to 512
     page.mouse.down()
     assert places(page) == (43, 42, 500)
     move_to(dots.nth(3))
-    assert places(page) == (43, 42, 483), "the dots stay while the key is held"
+    assert places(page) == (43, 42, 483), "the dots must not move during a drag"
     page.mouse.up()
     here = page.locator(".near .here").get_attribute("cx")
-    assert here == dots.nth(16).get_attribute("cx"), "and then it is in the middle"
+    assert here == dots.nth(16).get_attribute("cx"), "after the drag, the key is in the middle"
 
 
 def test_a_finger_has_room(visitors):  # noqa: F811
-    """Targets have 24 pixels, each slider a button to either side, and the heads are folded."""
+    """Targets are at least 24 pixels, sliders have step buttons, and the heads are folded."""
     page = visitors(NARROW).open(PAGE)
     assert not page.locator(".heads").is_visible()
     page.locator(".rope-explorer summary").click()
@@ -161,13 +160,13 @@ def test_a_finger_has_room(visitors):  # noqa: F811
 
 
 def edges(page, what):
-    """Where a part of the figure begins and ends on the screen."""
+    """Return the top and the bottom of a part of the figure on the screen."""
     box = page.locator(f".rope-explorer {what}").first.bounding_box()
     return box["y"], box["y"] + box["height"]
 
 
 @pytest.mark.parametrize("width", [WIDE, NARROW])
-def test_the_sliders_and_the_score_stay_in_sight(visitors, width):  # noqa: F811
+def test_the_sliders_and_the_score_stay_visible(visitors, width):  # noqa: F811
     page = visitors(width).open(PAGE)
     for moves, what in enumerate((".guess", ".text", ".dials", "div.curve", ".vectors"), 1):
         page.locator(f".rope-explorer {what}").evaluate("node => node.scrollIntoView()")
@@ -181,7 +180,7 @@ def test_the_sliders_and_the_score_stay_in_sight(visitors, width):  # noqa: F811
 
 @pytest.mark.parametrize("width", [WIDE, NARROW])
 def test_guesses_come_before_answers_by_keyboard(visitors, width):  # noqa: F811
-    """Where less motion is wanted answers come at once, in sight with their dials."""
+    """With reduced motion, answers appear at once and are visible together with their dials."""
     visitor = visitors(width)
     page = visitor.open(PAGE)
     box = page.locator(".rope-explorer .guess")
@@ -207,7 +206,7 @@ def test_guesses_come_before_answers_by_keyboard(visitors, width):  # noqa: F811
 
 
 def test_an_answer_plays_until_something_is_moved(visitors):  # noqa: F811
-    """The hands turn past what lies between, in a second and a half."""
+    """The hands turn from the old state to the new one in a second and a half."""
     page = visitors(WIDE, reduced_motion="no-preference").open(PAGE)
     drag, stretch = stored_figure()[1]["questions"][1:]
     states = (computed(START | drag[when]) for when in ("before", "after"))
@@ -234,7 +233,7 @@ def test_an_answer_plays_until_something_is_moved(visitors):  # noqa: F811
     check(page, OPENED | stretch["after"] | {"distance": 3})
 
 
-def test_a_group_of_buttons_is_one_stop_with_arrows(visitors):  # noqa: F811
+def test_arrow_keys_move_within_a_group_of_buttons(visitors):  # noqa: F811
     page = visitors(WIDE).open(PAGE)
     buttons = page.locator(".rope-explorer .heads button")
     buttons.first.focus()
@@ -247,25 +246,3 @@ def test_a_group_of_buttons_is_one_stop_with_arrows(visitors):  # noqa: F811
     assert "layer 1, head 1:" in page.locator(".rope-explorer .where").inner_text()
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.closest('.heads')") is None
-
-
-def test_the_maps_show_the_weights_in_the_colour_of_the_theme(visitors):  # noqa: F811
-    page = visitors(WIDE).open(PAGE)
-    opacity = 255 * computed(START)["weights"].sqrt()
-    for scheme in ("dark", "light"):
-        page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
-        page.locator(f"html[data-theme={scheme}]").wait_for()
-        colour, row = page.locator(".heads [aria-pressed=true] canvas").evaluate("""(canvas) => [
-            getComputedStyle(canvas).color.match(/\\d+/g).map(Number),
-            [...canvas.getContext('2d').getImageData(0, 43, 44, 1).data],
-        ]""")
-        row = torch.tensor(row).view(44, 4)
-        close(row[:, 3], opacity.where(opacity**2 > 130, 0), 1.01)
-        close(row[42, :3], colour, 1.01)
-        assert (sum(colour) > 3 * 128) == (scheme == "dark")
-
-
-def test_without_script_it_is_described(visitors):  # noqa: F811
-    page = visitors(WIDE, java_script_enabled=False).open(PAGE, wait=False)
-    text = page.locator(".rope-explorer noscript").inner_text()
-    assert "needs JavaScript" in text and "dials" in text

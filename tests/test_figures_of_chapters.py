@@ -18,8 +18,6 @@ from rope.book.figures import intro, longer_context, precision, properties
 from rope.book.figures import many_dimensions as many
 from rope.book.figures import rotation_in_two_dimensions as plane
 from rope.book.figures import why_rotation as why
-from rope.book.figures.beyond_the_trained_length import attention_by_distance
-from rope.book.figures.on_the_gpu import LANES, LOADS, coalescing, lines_touched
 from rope.extensions import NTK, DynamicNTK, Linear, Llama3, LongRoPE, Proportional, YaRN
 from rope.reference import inverse_frequencies, rotation_matrix, score
 
@@ -71,14 +69,6 @@ def test_added_positions_move_the_third_key_off_its_ring():
     miss = np.linalg.norm(shares @ added[:2] - added[2])
     svg = rendered(why.one_matrix(), encoding=why.ADDED, first=shares[0], second=shares[1])
     assert f"off by {miss:.3f}" in texts(svg)
-
-
-def test_the_far_keys_share_is_read_at_each_length():
-    mass = {"rope": {4: [0.5, 0.25, 0.25], 8: [0.4, 0.1, 0.2, 0.3]}}
-    chart = attention_by_distance(mass, (0, 1, 2, 4, 8), 4)
-    assert "RoPE: 30% from distance 4 on, at 8" in chart.to_dict()["description"]
-    svg = rendered(chart, method="RoPE", read="8")
-    assert "from distance 4 on: 30% (of the keys: 50%)" in svg
 
 
 @pytest.mark.parametrize(
@@ -180,22 +170,3 @@ def test_the_map_links_each_chapter_of_the_table_of_contents():
     chapters = re.findall(r"file: chapters/(\w+)", toc.split("caption: Reference")[0])
     links = re.findall(r'xlink:href="(\w+)\.html"', intro.book_map().svg)
     assert list(dict.fromkeys(links)) == [name for name in chapters if name != "intro"]
-
-
-def test_every_lane_gets_its_plane_and_the_figure_counts_the_lines():
-    svg = coalescing().svg
-    for (name, loads), lines in zip(LOADS.items(), (2, 4, 2), strict=True):
-        half = name.startswith("half")
-        for lane in range(LANES):
-            plane = [place for load in loads for place in load[lane]]
-            assert plane == ([lane, lane + LANES] if half else [2 * lane, 2 * lane + 1])
-        assert sum(map(lines_touched, loads)) == lines and f"{name}: {lines} lines" in svg
-
-
-def test_the_bar_in_the_picture_of_the_readme_is_the_score():
-    root = Path(__file__).parents[1]
-    svg = (root / "rope/book/figures/static/readme.svg").read_text(encoding="utf-8")
-    frames = dict(re.findall(r"@keyframes (\w+)\{(.*)\}", svg))
-    swung = [float(x) for x in re.findall(r"scale\(1,(\S+?)\)", frames["swing"])]
-    scores = [score(plane.Q, plane.K, 24, n, [plane.THETA]) for n in range(25)]
-    assert swung == pytest.approx(scores, abs=0.00051)
