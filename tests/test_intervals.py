@@ -1,4 +1,4 @@
-"""Intervals of Student's t, and the rule that calls a difference clear, against SciPy."""
+"""Test intervals of Student's t, and the rule that calls a difference clear, against SciPy."""
 
 import pytest
 from scipy import stats
@@ -8,15 +8,15 @@ from rope.book.measured.intervals import EQUALS_CLEAR, T_95, false_clears, inter
 
 def test_intervals_are_those_of_student():
     values = [1.5, 1.6, 1.55, 1.7, 1.52]
-    found = interval(values)
+    mean = interval(values)
     low, high = stats.t.interval(0.95, 4, loc=sum(values) / 5, scale=stats.sem(values))
-    assert (found.low, found.high) == pytest.approx((low, high), rel=1e-4)
+    assert (mean.low, mean.high) == pytest.approx((low, high), rel=1e-4)
     with pytest.raises(ValueError, match=r"values.* 1 "):
         interval([1.0])
 
 
-def test_equals_are_called_clear_as_seldom_as_the_table_says():
-    """Of equals with normal differences about one in 200 is called clear, with five seeds."""
+def test_equals_are_called_clear_as_rarely_as_the_table_says():
+    """With five seeds and normal differences, about one pair of equals in 200 is called clear."""
     for count in range(2, 12):
         edge = 2 * stats.t.ppf(0.975, count - 1)
         assert pytest.approx(edge / 2, abs=5e-4) == T_95[count - 2]

@@ -1,6 +1,5 @@
 """Test keys moved in the dtype they are stored in: the theorem's bounds, and unchanged planes."""
 
-import mpmath
 import pytest
 import torch
 from strategies import normal
@@ -9,14 +8,7 @@ from rope import RotaryEmbedding, inverse_frequencies, reference
 from rope.book.measured import moving
 from rope.book.measured.record import RECORDED, layout, recorded
 
-HALVES = (torch.bfloat16, torch.float16)
 SHIPPED = recorded("moving")
-
-
-def test_rho_is_the_roundings_of_one_move():
-    exact = (2 + mpmath.sqrt(2)) / 2**24
-    for dtype, storage in ((torch.bfloat16, 2.0**-8), (torch.float16, 2.0**-11), (None, 0.0)):
-        assert abs(moving.rho(dtype or torch.float32) - storage - exact) < 2.0**-60
 
 
 @pytest.mark.parametrize("dtype", moving.DTYPES)
@@ -37,13 +29,7 @@ def test_errors_are_those_of_the_matrices(dtype):
     assert (ratio >= 1).all()
 
 
-@pytest.mark.parametrize(("dtype", "delta"), [(torch.bfloat16, -300), (torch.float16, 7)])
-def test_no_pair_exceeds_its_bound(dtype, delta):
-    """With other steps than the record's, which keeps its own least ratio."""
-    assert (moving.moved(dtype, steps=200, delta=delta, keys=8).ratio >= 1).all()
-
-
-@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_pairs_of_slow_planes_in_one_binade_stay_unchanged(dtype):
     """Every such pair, as far as the theorem reaches, and none beyond it."""
     u = torch.finfo(dtype).eps / 2
