@@ -17,8 +17,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from tqdm import tqdm
 
 from rope.attention.linear import linear_attention
-from rope.book.measured.meters import peak_memory
-from rope.book.measured.meters import quartiles, time_all
+from rope.book.measured.meters import peak_memory, quartiles, time_all
 from rope.book.training.corpus import generator
 from rope.book.training.data import data_for
 from rope.book.training.decoder import Decoder, masked_scores
