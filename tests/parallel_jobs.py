@@ -16,7 +16,6 @@ from torch.nn.functional import scaled_dot_product_attention
 
 import rope
 from rope import parallel
-from rope.book.measured.devices import sent
 from rope.parallel import METHODS, Shards, context_parallel_attention
 
 SPLITS = {
@@ -31,7 +30,6 @@ SPLITS = {
 HEADS = ((4, 2), (4, 4), (8, 1))  # query heads over key heads
 #: Every split with grouped heads, and every kind of heads with shards of unlike lengths.
 CASES = [*((name, HEADS[0]) for name in SPLITS), *(("uneven", heads) for heads in HEADS[1:])]
-SENT = ((4, 1), (4, 2), (12, 3))  # heads whose bytes are counted
 Heads = tuple[Tensor, Tensor, Tensor]
 
 
@@ -268,7 +266,6 @@ def everything(checkpoint: str) -> dict[str, Any]:
         "bfloat16": attention(torch.bfloat16, [("packed", HEADS[0])]),
         "errors": errors(),
         "otherwise": otherwise(),
-        "sent": {sizes: sent(mesh_of_all(), torch.bfloat16, sizes) for sizes in SENT},
         "dtensors": dtensors(),
         "fsdp": fully_sharded(checkpoint) if FSDP_ON_CPU else None,
     }

@@ -118,18 +118,6 @@ def test_a_left_padded_batch_decodes_as_each_row_does(kind, pieces):
     close(layer(x, cache=cache), layer(x))  # no padding is left
 
 
-@torch.no_grad()
-def test_values_may_have_another_width():
-    k, v = normal((2, 1, 4, 2), 0, torch.float32), normal((2, 1, 4, 3), 1, torch.float32)
-    cache = KVCache(2, 1, 5, 2, value_dim=3)
-    cache.append(k[:, :, :0], v[:, :, :0], torch.ones(0).long())
-    cache.append(k[:, :, :3], v[:, :, :3])
-    keys, values = cache.append(k[:, :, 3:], v[:, :, 3:])
-    assert torch.equal(keys, k) and torch.equal(values, v)
-    with pytest.raises(ValueError, match=r"v has shape \[2, 1, 1, 2\].*\[2, 1, S, 3\]"):
-        cache.append(k[:, :, 3:], k[:, :, 3:])
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_packed_sequences_equal_separate_runs(kind):
     layer, lengths = make(kind), [3, 1, 5]

@@ -187,20 +187,6 @@ def test_compiles_without_a_break(make):
         compiled(X, X, ids * float("inf"))
 
 
-def test_exports():
-    class Model(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.rotary = axial()
-
-        def forward(self, x, ids):
-            return self.rotary.rotate(x, ids, inverse=True)
-
-    program = torch.export.export(Model(), (X, GRID))
-    assert torch.equal(program.module()(X, GRID), axial().rotate(X, GRID, inverse=True))
-    assert not program.state_dict
-
-
 @layers
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_frequencies_survive(make, change):
@@ -219,7 +205,6 @@ def test_fixed_frequencies_are_not_in_the_state_and_repr_names_the_arguments():
     assert repr(rotary) == "MultiAxisRotaryEmbedding(axes=3, dim=12, interleaved=False)"
     yarn = MultiAxisRotaryEmbedding.mrope(8, (2, 1, 1), extension=YaRN(4.0, 64))
     assert repr(yarn).endswith("interleaved=False, attention_scaling=1.13863)")
-    assert repr(mixed()).endswith("(dim=12, num_heads=4, axes=3, base=10.0, interleaved=False)")
 
 
 @pytest.mark.parametrize("fixed", ["axial", "mrope", "dealt"])

@@ -100,23 +100,6 @@ def test_padded_rows_with_a_window_equal_unpadded_rows(text, policy):
     assert equal(whole[real], out[real]) if real.any() else True
 
 
-@pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("extra", [0, 3])
-@torch.no_grad()
-def test_a_full_cache_continues(policy, extra):
-    """A prompt longer than the cache, then single tokens."""
-    window, sinks = 6, 2
-    layer = make(window=window, sinks=sinks)
-    x, cache = normal((2, 40, WIDTH), 1), cache_for(layer, 2, window + sinks + extra, policy=policy)
-    where = cache.keys.data_ptr(), cache.values.data_ptr()
-    out = torch.cat([layer(part, cache=cache) for part in x.split((25, *[1] * 15), dim=1)], dim=1)
-    for row in range(2):
-        assert equal(out[row], row_by_row(layer, x[row], windowed(window, sinks)))
-    assert where == (cache.keys.data_ptr(), cache.values.data_ptr())
-    held = sorted(set(cache.positions[0].tolist()) - {-1})
-    assert held[:sinks] == [0, 1] and held[-window:] == list(range(40 - window, 40))
-
-
 class Rows:
     """Model a cache: for each row a list of [position, key, value]."""
 
@@ -217,24 +200,6 @@ def same(cache, other):
     )
 
 
-@pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
-@torch.no_grad()
-def test_a_thousand_moves_are_one_rotation(dtype, policy):
-    """Moved step by step, bfloat16 keys would end 60 % off."""
-    rotary, k = RotaryEmbedding(128), normal((1, 2, 16, 128), 0, dtype)
-    cache = KVCache(1, 2, 16, 128, policy=policy, dtype=dtype)
-    ids = torch.arange(5000, 5016)
-    cache.append(k if policy == "plain" else rotary.rotate(k, ids), k, ids, rotary=rotary)
-    for step in range(1000):
-        cache.shift(-1)
-        if step % 7 == 0:
-            cache.read(rotary)
-    right = rotary.rotate(k.double(), ids - 1000)
-    off = (cache.read(rotary)[0].double() - right).norm(dim=-1) / right.norm(dim=-1)
-    assert off.max() <= torch.finfo(dtype).eps * (2 if dtype == torch.float32 else 1)
-
-
 @torch.no_grad()
 def test_a_length_dependent_spectrum_is_that_of_a_full_cache():
     rotary = RotaryEmbedding(4, extension=DynamicNTK(4.0, 8))
@@ -298,19 +263,6 @@ def test_a_call_that_fails_leaves_the_cache_as_it_was(names):
     with pytest.raises((ValueError, TypeError, IndexError), match=names):
         WRONG[names](cache)
     assert same(cache, before)
-
-
-@pytest.mark.parametrize("moved", [0, 1])
-@pytest.mark.parametrize("policy", POLICIES)
-@torch.no_grad()
-def test_a_fork_is_independent(policy, moved):
-    layer, x, y = make(), normal((2, 9, WIDTH), 1), normal((2, 5, WIDTH), 2)
-    cache = cache_for(layer, 2, 9, policy=policy)
-    layer(x[:, :4], cache=cache)
-    cache.shift(moved)
-    other = cache.fork()
-    assert equal(layer(y, cache=other), layer(torch.cat((x[:, :4], y), dim=1))[:, 4:])
-    assert equal(layer(x[:, 4:], cache=cache), layer(x)[:, 4:])
 
 
 def test_a_plain_cache_needs_a_rotary_embedding():

@@ -95,18 +95,3 @@ def test_padded_batches_decode_as_with_caches_of_transformers(kind, side):
         logits = mine(text[:, new], use_cache=False).logits
         real = mask[:, new] > 0
         assert_close(logits[real], expected[real])
-
-
-@torch.no_grad()
-def test_beams_are_reordered_as_by_transformers():
-    theirs, mine = build("Llama"), with_our_attention("Llama", 3)
-    text = torch.randint(0, 40, (3, 8), generator=torch.Generator().manual_seed(0))
-    their_cache, rows = transformers.DynamicCache(config=theirs.config), torch.tensor([2, 2, 0])
-    theirs(text[:, :6], past_key_values=their_cache)
-    mine(text[:, :6], use_cache=False)
-    their_cache.reorder_cache(rows)
-    for attention in caches(mine):
-        attention.cache.reorder(rows)
-    expected = theirs(text[:, 6:], past_key_values=their_cache).logits
-    logits = mine(text[:, 6:], use_cache=False).logits
-    assert_close(logits, expected)

@@ -37,14 +37,6 @@ class CachePositions:
     As long as each token's position is the number of its slot, no table of positions is written.
     """
 
-    length: int
-    used: int
-    moved: Tensor | None
-    _positions: Tensor | None  # [B, N]; None while positions are the numbers of the slots
-    _stored_at: Tensor | None  # [B, N], like _positions
-    _latest_count: int  # S of the last call
-    _latest: Tensor | None  # slots of the last call's tokens, [B, S]; None for the last ones in use
-
     def __init__(self, batch: int, slots: int, device: torch.device | str | None = None) -> None:
         self._shape = (batch, slots)
         self._device = torch.empty(0, device=device).device
@@ -52,8 +44,12 @@ class CachePositions:
 
     def reset(self) -> None:
         """Forget all tokens."""
-        self.length = self.used = self._latest_count = 0
-        self.moved = self._positions = self._stored_at = self._latest = None
+        self.length = self.used = 0
+        self.moved: Tensor | None = None
+        self._positions: Tensor | None = None  # [B, N]; None while positions are slot numbers
+        self._stored_at: Tensor | None = None  # [B, N], like _positions
+        self._latest_count = 0  # S of the last call
+        self._latest: Tensor | None = None  # its slots, [B, S]; None for the last ones in use
 
     @property
     def positions(self) -> Tensor:

@@ -52,7 +52,14 @@ class CoreAttention:
             check_position_ids(segment_ids, k, "segment_ids")
         is_token = None
         if attention_mask is not None:
-            is_token = _check_padding(attention_mask, k)
+            check_devices(x=k, attention_mask=attention_mask)
+            shape = [k.shape[0], k.shape[2]]
+            if list(attention_mask.shape) != shape:
+                raise ValueError(
+                    f"attention_mask has shape {list(attention_mask.shape)}; it must be {shape}, "
+                    "one entry per token of this call, without the cached tokens"
+                )
+            is_token = check_attention_mask(attention_mask)
             if position_ids is not None:
                 check_position_ids(position_ids, k)
                 position_ids = position_ids.long().expand(is_token.shape)
@@ -136,18 +143,6 @@ class CoreAttention:
             return self.rotary(q, k, position_ids, offset=offset, seq_len=seq_len)
         q = self.rotary.rotate(q, position_ids, offset=offset, seq_len=seq_len)
         return q, self.rotary.rotate(k, position_ids, offset=offset, seq_len=seq_len)
-
-
-def _check_padding(attention_mask: Tensor, k: Tensor) -> Tensor:
-    """Return the padding mask as bool; raise unless it fits the batch and sequence of k."""
-    check_devices(x=k, attention_mask=attention_mask)
-    shape = [k.shape[0], k.shape[2]]
-    if list(attention_mask.shape) != shape:
-        raise ValueError(
-            f"attention_mask has shape {list(attention_mask.shape)}; it must be {shape}, one entry "
-            "per token of this call, without the cached tokens"
-        )
-    return check_attention_mask(attention_mask)
 
 
 def _without_padding(position_ids: Tensor | None, is_token: Tensor | None) -> Tensor | None:

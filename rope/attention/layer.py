@@ -57,7 +57,6 @@ class RotaryAttention(nn.Module):
                     f"num_heads, which is {num_heads}"
                 )
             head_dim = embed_dim // num_heads
-        check_count("sinks", sinks, smallest=0)
         if window is not None:
             check_count("window", window, smallest=2)  # a window of 1 shows only the token itself
         elif sinks:

@@ -48,7 +48,8 @@ def linear_attention(
     wide = reduce(torch.promote_types, (x.dtype for x in (q, k, v)), torch.float32)
     q, k, values = elu(q.to(wide)) + 1, elu(k.to(wide)) + 1, v.to(wide)
     rotated = rotary_embedding_qk(q, k, cos, sin, interleaved=interleaved) if rotate else (q, k)
-    with _wide_sums(q):
+    # Autocast would round sums over a whole sequence to a half type.
+    with torch.autocast("cpu" if q.is_meta else q.device.type, enabled=False):
         if causal:
             numerator = _running_product(*rotated, values)
             key_sums = k.cumsum(dim=-2)  # [B, H, S, D]
@@ -57,11 +58,6 @@ def linear_attention(
             key_sums = k.sum(dim=-2, keepdim=True)  # [B, H, 1, D]
         denominator = (q * key_sums).sum(dim=-1, keepdim=True)  # [B, H, S, 1]
         return (numerator / denominator).to(v.dtype)
-
-
-def _wide_sums(x: Tensor) -> torch.autocast:
-    """Disable autocast, which would round sums over a whole sequence to a half type."""
-    return torch.autocast("cpu" if x.is_meta else x.device.type, enabled=False)
 
 
 def _running_product(q: Tensor, k: Tensor, v: Tensor) -> Tensor:

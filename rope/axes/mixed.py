@@ -112,7 +112,3 @@ class MixedRotaryEmbedding(AxisRotation):
         if was_meta and not self.frequencies.is_meta:
             self.reset_parameters()
         return self
-
-    def extra_repr(self) -> str:
-        names = ("dim", "num_heads", "axes", "base", "interleaved")
-        return ", ".join(f"{name}={getattr(self, name)}" for name in names)

@@ -138,12 +138,7 @@ class MultiAxisRotaryEmbedding(DeviceTracking, AxisRotation):
 
     @property
     def frequencies(self) -> Tensor:
-        """Return Theta, float64 `[A, R/2]`, on the device of the model or the last queries.
-
-        >>> MultiAxisRotaryEmbedding.axial(4).half().frequencies
-        tensor([[1., 0.],
-                [0., 1.]], dtype=torch.float64)
-        """
+        """Return Theta, float64 `[A, R/2]`, on the device of the model or the last queries."""
         return self._tensors[0]
 
     @classmethod

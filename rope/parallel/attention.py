@@ -8,7 +8,6 @@ devices.
 """
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -83,7 +82,7 @@ def all_gather(
     sizes = [len(part) for part in shards.tokens]
     rows = torch.cat((k, v), dim=-1).movedim(2, 0)  # one message for both
     rows = rows.repeat(len(sizes), 1, 1, 1)
-    rows = _all_to_all(rows, [q.shape[2]] * len(sizes), sizes, mesh)
+    rows = AllToAll.apply(rows, [q.shape[2]] * len(sizes), sizes, mesh.get_group())
     k, v = rows.movedim(0, 2).split((k.shape[-1], v.shape[-1]), dim=-1)
     mask = shards.attention_mask(shards.tokens[mesh.get_local_rank()], torch.cat(shards.tokens))
     grouped = q.shape[1] != k.shape[1]
@@ -107,7 +106,8 @@ def ulysses(
         x.unflatten(1, (devices, -1)).permute(1, 3, 0, 2, 4).flatten(0, 1).flatten(2)
         for x in (q, k, v)
     ]
-    rows = _all_to_all(torch.cat(parts, dim=-1), [here] * devices, sizes, mesh)
+    rows, group = torch.cat(parts, dim=-1), mesh.get_group()
+    rows = AllToAll.apply(rows, [here] * devices, sizes, group)
     q, k, v = (
         part.unflatten(2, (-1, x.shape[-1])).permute(1, 2, 0, 3).index_select(2, inverse)
         for part, x in zip(rows.split([x.shape[-1] for x in parts], dim=-1), (q, k, v), strict=True)
@@ -120,22 +120,15 @@ def ulysses(
         q, k, v, mask, is_causal=mask is None, scale=scale, enable_gqa=q.shape[1] != k.shape[1]
     )
     rows = out.index_select(2, order).permute(2, 0, 1, 3)
-    rows = _all_to_all(rows, sizes, [here] * devices, mesh).unflatten(0, (devices, here))
+    rows = AllToAll.apply(rows, sizes, [here] * devices, group).unflatten(0, (devices, here))
     return rows.permute(2, 0, 3, 1, 4).flatten(1, 2)
 
 
 METHODS = {"all_gather": all_gather, "ring": Ring.apply, "ulysses": ulysses}
 
 
-def _all_to_all(
-    rows: Tensor, sent: Sequence[int], received: Sequence[int], mesh: DeviceMesh
-) -> Tensor:
-    """Return the received rows; sent, received: the number of rows to and from each device."""
-    return _AllToAll.apply(rows, [*sent], [*received], mesh.get_group())
-
-
-class _AllToAll(torch.autograd.Function):
-    """Run `all_to_all_single`, and send gradients back the same way."""
+class AllToAll(torch.autograd.Function):
+    """Send and receive so many rows to and from each device, and gradients the other way."""
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, sent: list[int], received: list[int], group: Any) -> Tensor:
@@ -146,4 +139,4 @@ class _AllToAll(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        return _AllToAll.apply(grad, *ctx.back), None, None, None
+        return AllToAll.apply(grad, *ctx.back), None, None, None

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from rope.attention.masks import segment_ids
-from rope.checks import check_count
 from rope.positions import check_lengths, packed_position_ids
 
 
@@ -115,7 +114,6 @@ def contiguous(seq_len: int, devices: int) -> Shards:
     >>> [part.tolist() for part in contiguous(5, devices=2).tokens]
     [[0, 1, 2], [3, 4]]
     """
-    _check(seq_len, devices)
     parts = torch.arange(seq_len).chunk(devices)
     return _one_document(seq_len, [*parts, *[parts[0][:0]] * (devices - len(parts))])
 
@@ -132,7 +130,6 @@ def head_tail(seq_len: int, devices: int) -> Shards:
     Traceback (most recent call last):
     ValueError: seq_len is 18 for 2 devices; it must be a multiple of 4: pad it to 20, ...
     """
-    _check(seq_len, devices)
     if extra := seq_len % (2 * devices):
         raise ValueError(
             f"seq_len is {seq_len} for {devices} devices; it must be a multiple of {2 * devices}: "
@@ -148,7 +145,6 @@ def round_robin(seq_len: int, devices: int) -> Shards:
     >>> [part.tolist() for part in round_robin(5, devices=2).tokens]
     [[0, 2, 4], [1, 3]]
     """
-    _check(seq_len, devices)
     tokens = torch.arange(seq_len)
     return _one_document(seq_len, [tokens[i::devices] for i in range(devices)])
 
@@ -165,7 +161,6 @@ def packed(
     [[0, 3, 4, 7], [1, 2, 5, 6]]
     """
     check_lengths(lengths)
-    check_count("devices", devices)
     parts: list[list[Tensor]] = [[] for _ in range(devices)]
     start = 0
     for length in lengths:
@@ -178,8 +173,3 @@ def packed(
 
 def _one_document(seq_len: int, parts: Sequence[Tensor]) -> Shards:
     return Shards(tuple(parts), torch.arange(seq_len))
-
-
-def _check(seq_len: int, devices: int) -> None:
-    check_count("seq_len", seq_len)
-    check_count("devices", devices)
