@@ -1,31 +1,31 @@
-"""`python -m rope.book.live`: makes the bundle, unless it is there, and gives the pages buttons."""
+"""Make the bundle unless it exists, and give the pages their buttons: `make live`."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
-from rope.book.live.bundle import Unavailable, write
-from rope.book.live.pages import put_in
+from rope.book.live.bundle import Unavailable, write_bundle
+from rope.book.live.pages import add_buttons
 
 BUILD = Path("_build")
-CANNOT = 3  # the exit status where there is no npm, or it reaches no registry
+UNAVAILABLE = 3  # the exit status if npm is missing or reaches no registry
 
 
 def main() -> str | int:
-    """Do it in the book's folder; return the exit status, or what is wrong."""
+    """Work in the current folder, the book's; return the exit status or an error message."""
     html = BUILD / "html"
     if not (html / "index.html").exists():
-        return f"There are no pages in {html}: run `make book` first."
+        return f"{html} holds no pages; run `make book` first"
     try:
-        sizes = write(BUILD / "live", html / "_static" / "live")
+        sizes = write_bundle(BUILD / "live", html / "_static" / "live")
     except Unavailable as error:
-        print(f"The pages stay without buttons: {error}", file=sys.stderr)
-        return CANNOT
-    counts = put_in(html, Path("chapters"), sizes)
-    total = sum(sizes.values())
+        print(f"The pages get no buttons: {error}", file=sys.stderr)
+        return UNAVAILABLE
+    counts = add_buttons(html, Path("chapters"), sizes)
+    size = sum(sizes.values())
     print(
-        f"{sum(counts.values())} cells run in {len(counts)} pages; the bundle has {total:,} bytes."
+        f"{sum(counts.values())} cells run in {len(counts)} pages; the bundle has {size:,} bytes."
     )
     return 0
 

@@ -1,7 +1,7 @@
-"""Makes the bundle: Pyodide from npm, SymPy and mpmath of this environment, the book's own files.
+"""Make the bundle: Pyodide from npm, SymPy and mpmath of this environment, the book's own files.
 
-Browsers load no files from file://, but scripts; so each part is a script that holds its bytes,
-packed and written in base64. What takes long is done once and kept in the working folder.
+From file:// a browser loads scripts but no other files, so each part is a script that holds its
+bytes, compressed and in base64. Slow steps are done once and cached in the working folder.
 """
 
 from __future__ import annotations
@@ -21,30 +21,33 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 PYODIDE = "314.0.7"
-INTEGRITY = (
-    "0YvXxEhfEdpLfb/XkM2BFAeMROq0iMUX2bzzH9pOttyMcWkwq+HbE5uyuGD82LN7y2q+SNvi/6V5JEsOlD2R1A=="
-)
 FROM_NPM = ("pyodide.mjs", "pyodide.asm.mjs", "pyodide.asm.wasm")
 LIBRARY = "python_stdlib.zip"  # the name that Pyodide asks for
 PACKAGES = ("mpmath", "sympy")
 
 HERE = Path(__file__).parent
 PACKAGE = HERE.parents[1]
-ASSETS = ("buttons.css", "buttons.js", "judge.js", "python.js")  # what a page loads at once
+ASSETS = ("buttons.css", "buttons.js", "judge.js", "python.js")  # loaded with the page
 OURS = (
     "__init__.py",
     "symbolic.py",
     "book/__init__.py",
     "book/judge/__init__.py",
     "book/judge/answers.py",
+    "book/judge/compare.py",
     "book/judge/in_python.py",
+    "book/judge/mistakes/step_1.txt",
+    "book/judge/mistakes/step_2.txt",
+    "book/judge/mistakes/step_3.txt",
+    "book/judge/patches.py",
+    "book/judge/right.py",
     "book/live/__init__.py",
     "book/live/running.py",
     "book/tools/__init__.py",
     "book/tools/slicing.py",
 )
 LICENCES = """\
-What runs the proofs in these pages, and its licences.
+The software that runs the proofs in these pages, and its licences.
 
 Pyodide {pyodide}: Mozilla Public Licence 2.0, https://www.mozilla.org/MPL/2.0/
     source: https://github.com/pyodide/pyodide
@@ -55,32 +58,28 @@ rope, the book's package: MIT
 
 
 class Unavailable(Exception):
-    """The bundle cannot be made here: there is no npm, or the registry does not answer."""
+    """The bundle cannot be made here: npm is missing or the registry does not answer."""
 
 
 def _pyodide(folder: Path) -> Path:
-    """Fetch Pyodide's npm package into a folder and unpack it, if it is the pinned one."""
+    """Fetch Pyodide's npm package, unpack it, and return its folder."""
     npm = shutil.which("npm")
     if npm is None:
-        raise Unavailable("npm is missing: install Node.js, which brings npm")
+        raise Unavailable("npm is missing; install Node.js, which includes npm")
     print(f"Getting Pyodide {PYODIDE} with npm (6 MB, once).", flush=True)
     pack = ["pack", f"pyodide@{PYODIDE}", "--silent", f"--pack-destination={folder}"]
     done = subprocess.run([npm, *pack], capture_output=True, text=True)
     if done.returncode:
         raise Unavailable(f"npm pack pyodide@{PYODIDE} failed:\n{done.stderr.strip()}")
-    packed = folder / f"pyodide-{PYODIDE}.tgz"
-    digest = base64.b64encode(hashlib.sha512(packed.read_bytes()).digest()).decode()
-    if digest != INTEGRITY:
-        raise ValueError(f"npm gave sha512-{digest}; it must be sha512-{INTEGRITY}")
-    with tarfile.open(packed) as files:
+    with tarfile.open(folder / f"pyodide-{PYODIDE}.tgz") as files:
         files.extractall(folder, filter="data")
     return folder / "package"
 
 
 def _library(folder: Path, package: Path) -> bytes:
-    """Python's library, and SymPy and mpmath as this environment has them, without their tests.
+    """Return a zip of Python's library, SymPy and mpmath, compiled and without their tests.
 
-    Compiled: Pyodide's own archive of the library is source, which each start would compile again.
+    Pyodide's own archive holds sources, which the browser would compile at every start.
     """
     print("Compiling SymPy for the browser (half a minute, once).", flush=True)
     sources, compiled = folder / "sources.zip", folder / "compiled.zip"
@@ -94,18 +93,19 @@ def _library(folder: Path, package: Path) -> bytes:
     return compiled.read_bytes()
 
 
-def _script(name: str, content: bytes) -> str:
-    """A script that hands one file to the page; what is not code for the page is packed."""
+def _write_script(folder: Path, name: str, content: bytes) -> None:
+    """Write a script that hands one file to the page, compressed unless it is the worker's code."""
     if name != "worker.js":
         content = gzip.compress(content, 9, mtime=0)
-    return f'ropeLive.files["{name}"] = "{base64.b64encode(content).decode()}";\n'
+    script = f'ropeLive.files["{name}"] = "{base64.b64encode(content).decode()}";\n'
+    (folder / f"{name}.js").write_text(script, encoding="ascii")
 
 
 def python_and_sympy(work: Path) -> Path:
-    """The folder with the scripts that hold Pyodide and SymPy, made unless it is there."""
-    makers = (HERE / name for name in ("bundle.py", "precompile.mjs"))
-    recipe = [PYODIDE, *map(version, PACKAGES), *(path.read_text() for path in makers)]
-    bundle = work / hashlib.sha256(repr(recipe).encode()).hexdigest()[:16]
+    """Return the folder of the scripts that hold Pyodide and SymPy; make it unless it exists."""
+    recipes = ((HERE / name).read_text() for name in ("bundle.py", "precompile.mjs"))
+    key = repr([PYODIDE, *map(version, PACKAGES), *recipes])
+    bundle = work / hashlib.sha256(key.encode()).hexdigest()[:16]
     if bundle.exists():
         return bundle
     work.mkdir(parents=True, exist_ok=True)
@@ -114,19 +114,19 @@ def python_and_sympy(work: Path) -> Path:
         package = _pyodide(folder)
         info = json.loads((package / "pyodide-lock.json").read_text(encoding="utf-8"))["info"]
         files = {name: (package / name).read_bytes() for name in FROM_NPM}
-        # Of the list of Pyodide's packages, its head: there is nothing to load them from.
+        # The list of packages is empty: offline there is no place to load them from.
         files["pyodide-lock.json"] = json.dumps({"info": info, "packages": {}}).encode()
         files[LIBRARY] = _library(folder, package)
         scripts = folder / "scripts"
         scripts.mkdir()
         for name, content in files.items():
-            (scripts / f"{name}.js").write_text(_script(name, content), encoding="ascii")
+            _write_script(scripts, name, content)
         os.replace(scripts, bundle)
     return bundle
 
 
 def own_files() -> bytes:
-    """The book's own modules, as a zip."""
+    """Return a zip of the book's own modules."""
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as files:
         for name in OURS:
@@ -134,28 +134,23 @@ def own_files() -> bytes:
     return packed.getvalue()
 
 
-def licences() -> str:
-    """What is in the bundle and under which licence."""
-    texts = [
-        f"\n--- {name} ---\n{path.read_text()}"
-        for name in PACKAGES
-        for path in distribution(name).files or ()
-        if path.name == "LICENSE"
-    ]
-    versions = {name: version(name) for name in PACKAGES}
-    return LICENCES.format(pyodide=PYODIDE, **versions) + "".join(texts)
+def write_bundle(work: Path, target: Path) -> dict[str, int]:
+    """Write the bundle into the pages' folder; return the bytes of each script that a click loads.
 
-
-def write(work: Path, target: Path) -> dict[str, int]:
-    """Write the bundle into the pages' folder; return the size of each script to load, in bytes."""
+    work: where to cache the slow steps. target: the folder to replace.
+    """
     bundle = python_and_sympy(work)
     shutil.rmtree(target, ignore_errors=True)
     shutil.copytree(bundle, target)
-    own = {"rope.zip": own_files(), "worker.js": (HERE / "worker.js").read_bytes()}
-    for name, content in own.items():
-        (target / f"{name}.js").write_text(_script(name, content), encoding="ascii")
+    _write_script(target, "rope.zip", own_files())
+    _write_script(target, "worker.js", (HERE / "worker.js").read_bytes())
     sizes = {script.name: script.stat().st_size for script in sorted(target.glob("*.js"))}
     for name in ASSETS:
         shutil.copy(HERE / name, target)
-    (target / "LICENCES.txt").write_text(licences(), encoding="utf-8")
+    texts = [LICENCES.format(pyodide=PYODIDE, **{name: version(name) for name in PACKAGES})]
+    for name in PACKAGES:
+        for path in distribution(name).files or ():
+            if path.name == "LICENSE":
+                texts.append(f"\n--- {name} ---\n{path.read_text()}")
+    (target / "LICENCES.txt").write_text("".join(texts), encoding="utf-8")
     return sizes

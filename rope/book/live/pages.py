@@ -16,7 +16,7 @@ from typing import Any
 import nbformat
 
 from rope.book.judge import MODULES
-from rope.book.tools.minutes import TICK
+from rope.book.tools.minutes import CHECK
 from rope.book.tools.notebooks import ASSERTS, IGNORED, code_cells, marks
 from rope.book.tools.slicing import Statement, needed, statements
 
@@ -81,9 +81,11 @@ def page_cells(notebook: dict[str, Any]) -> list[dict[str, Any]]:
 
     Each has its `source`, because cells below may need some of its lines. A cell that runs also has
     `stored`, what the book printed for it, and an answer to be judged has `judged`, its step.
+    A cell of a solution has `solution`, because an answer must not use its functions.
     """
     cells = code_cells(notebook)
-    sources = [TICK.sub("", cell["source"]) for cell in cells]  # the page shows claims apart
+    solutions = _in_solutions(notebook)
+    sources = [CHECK.sub("", cell["source"]) for cell in cells]  # the page shows claims apart
     entries: list[dict[str, Any]] = []
     for number, (source, cell) in enumerate(zip(sources, cells, strict=True)):
         entry: dict[str, Any] = {"source": source}
@@ -91,8 +93,21 @@ def page_cells(notebook: dict[str, Any]) -> list[dict[str, Any]]:
             entry["stored"] = stored_text(cell)
             if "judge" in marks(cell) and (step := JUDGED.search(source)):
                 entry["judged"] = int(step[1])
+        if solutions[number]:
+            entry["solution"] = True
         entries.append(entry)
     return entries
+
+
+def _in_solutions(notebook: dict[str, Any]) -> list[bool]:
+    """Return for each code cell of a notebook whether it is in a solution."""
+    inside, cells = False, []
+    for cell in notebook["cells"]:
+        if cell["cell_type"] == "code":
+            cells.append(inside)
+        elif "{solution-" in cell["source"]:
+            inside = "{solution-start}" in cell["source"]
+    return cells
 
 
 def note(name: str, count: int, size: int) -> str:

@@ -1,5 +1,5 @@
-// Python for the page: loaded and started in a worker when a cell first runs, ended to stop one.
-// All of it comes as scripts that hold its files, since browsers load nothing else from file://.
+// Python for the page: starts in a worker when a cell first runs; stopping a cell ends the worker.
+// Its files come as scripts, because from file:// browsers load nothing else.
 window.ropeLive = (function () {
   "use strict";
 
@@ -7,12 +7,12 @@ window.ropeLive = (function () {
   const PAGE = JSON.parse(document.getElementById("rope-live").textContent);
   const BYTES = Object.values(PAGE.parts).reduce((sum, bytes) => sum + bytes, 0);
   const MEGABYTES = Math.round(BYTES / 1e6);
-  const LONGEST = 10; // seconds, for an answer that a judge tries
+  const LONGEST = 10; // seconds that a judged answer may take
 
-  const files = {}; // filled by the scripts, by their names
-  let loading = null; // a promise of them
+  const files = {}; // each script adds its file
+  const waiting = new Map(); // the cells without a result, by number
+  let loading = null; // a promise of all files
   let worker = null;
-  let waiting = new Map(); // cells whose result has not come, by their number
 
   function tellAll(text) {
     waiting.forEach((cell) => cell.tell(text));
@@ -30,48 +30,50 @@ window.ropeLive = (function () {
 
   function loadFiles() {
     let loaded = 0;
-    const all = Object.entries(PAGE.parts).map(([name, bytes]) =>
-      loadScript(name).then(() => {
+    return Promise.all(
+      Object.entries(PAGE.parts).map(async ([name, bytes]) => {
+        await loadScript(name);
         loaded += bytes;
         tellAll(`Loading Python, ${Math.round(loaded / 1e6)} of ${MEGABYTES} MB …`);
       })
     );
-    return Promise.all(all);
   }
 
   async function start() {
     tellAll(`Loading Python, ${MEGABYTES} MB …`);
     loading = loading || loadFiles();
     await loading;
-    if (worker || !waiting.size) return; // started by another click, or stopped meanwhile
+    if (worker || !waiting.size) return; // another click started it, or the reader pressed Stop
     tellAll("Starting Python …");
-    // Pyodide needs a module worker; from file:// that is one whose code is in its address.
+    // Pyodide needs a module worker; from file:// its code has to be in the address.
     const code = "data:text/javascript;base64," + files["worker.js"];
     const started = (worker = new Worker(code, { type: "module" }));
     worker.onmessage = ({ data }) => {
-      if (worker !== started) return; // what it said before it was ended
+      if (worker !== started) return; // a message sent before the worker was ended
       if (data.ready) tellAll("Running …");
       if ("begins" in data) limit(waiting.get(data.begins));
       if (data.failed) fail(data.failed);
-      if (data.result) finish(data.number, data.result);
+      if (data.result) release(data.number).show(data.result);
     };
     worker.onerror = (event) => fail(event.message);
     worker.postMessage({ files });
-    waiting.forEach(ask);
+    waiting.forEach(send);
   }
 
-  function ask({ number, data: { edited, source, stored } }) {
-    const above = PAGE.cells.slice(0, number).map((one) => one.edited ?? one.source);
+  // An answer is judged with the reader's own earlier functions, not with the book's solutions.
+  function send({ number, data: { edited, source, stored, judged } }) {
+    const cells = PAGE.cells.slice(0, number).filter((cell) => !(judged && cell.solution));
+    const above = cells.map((cell) => cell.edited ?? cell.source);
     worker.postMessage({ number, cell: { above, source: edited ?? source, stored } });
   }
 
-  // An answer may hold an endless loop, which only the end of Python ends.
+  // Only ending Python ends an endless loop in an answer.
   function limit(cell) {
     const { judged } = cell.data;
     if (!judged) return;
     cell.tell("Running …", "limited");
     cell.limit = setTimeout(() => {
-      stop(); // which the others that wait are told
+      stop();
       cell.tell(`✗ Step ${judged}: no end after ${LONGEST} s: is there an endless loop?`, "wrong");
       window.ropeJudge.keep(cell.data, { right: false });
     }, LONGEST * 1000);
@@ -82,33 +84,24 @@ window.ropeLive = (function () {
     waiting.set(cell.number, cell);
     cell.stale = false;
     cell.busy(true);
-    if (worker) {
-      cell.tell("Running …");
-      ask(cell);
-    } else {
-      start().catch((error) => fail(error.message));
-    }
+    cell.tell("Running …");
+    if (worker) send(cell);
+    else start().catch((error) => fail(error.message));
   }
 
-  function finish(number, result) {
+  function release(number) {
     const cell = waiting.get(number);
     waiting.delete(number);
     clearTimeout(cell.limit);
     cell.busy(false);
-    cell.show(result);
+    return cell;
   }
 
-  // Nothing else interrupts a worker; the next click starts another.
+  // A worker cannot be interrupted, only ended; the next click starts another.
   function end(text, kind) {
     if (worker) worker.terminate();
     worker = null;
-    const ended = waiting;
-    waiting = new Map();
-    ended.forEach((cell) => {
-      clearTimeout(cell.limit);
-      cell.busy(false);
-      cell.tell(text, kind);
-    });
+    [...waiting.keys()].forEach((number) => release(number).tell(text, kind));
   }
 
   function stop() {

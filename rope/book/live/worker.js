@@ -1,42 +1,38 @@
-// Python in a worker: it starts from the files that the page hands over, then runs cells.
-// The page ends the worker to stop a cell.
+// Python in a worker: starts from the files that the page sends, then runs cells.
 "use strict";
 
 let python; // a promise of the function that runs a cell
-
-// Browsers decode base64 quickest as the body of a data: address, which is no request.
 const fetchData = self.fetch.bind(self);
 
+// Browsers decode base64 fastest in a data: address, which makes no request.
 async function unpack(text) {
   const { body } = await fetchData("data:application/octet-stream;base64," + text);
   return new Response(body.pipeThrough(new DecompressionStream("gzip"))).arrayBuffer();
 }
 
-async function load(name, files) {
-  const code = new Blob([await unpack(files[name])], { type: "text/javascript" });
+async function load(text) {
+  const code = new Blob([await unpack(text)], { type: "text/javascript" });
   return import(URL.createObjectURL(code));
 }
 
 async function start(files) {
-  // Pyodide asks for its two large files by address; here they come from memory.
+  // Pyodide fetches its two large files by address; here they come from memory.
   self.fetch = async (address) => {
     const name = String(address.url || address).split("/").pop();
     const type = name.endsWith(".wasm") ? "application/wasm" : "application/octet-stream";
     return new Response(await unpack(files[name]), { headers: { "Content-Type": type } });
   };
-  const [{ loadPyodide }, { default: createPyodideModule }, lock] = await Promise.all([
-    load("pyodide.mjs", files),
-    load("pyodide.asm.mjs", files),
+  const [{ loadPyodide }, { default: createPyodideModule }, lock, rope] = await Promise.all([
+    load(files["pyodide.mjs"]),
+    load(files["pyodide.asm.mjs"]),
     unpack(files["pyodide-lock.json"]),
-  ]);
-  const [pyodide, rope] = await Promise.all([
-    loadPyodide({
-      indexURL: "https://memory.invalid/",
-      lockFileContents: new TextDecoder().decode(lock),
-      createPyodideModule,
-    }),
     unpack(files["rope.zip"]),
   ]);
+  const pyodide = await loadPyodide({
+    indexURL: "https://memory.invalid/",
+    lockFileContents: new TextDecoder().decode(lock),
+    createPyodideModule,
+  });
   pyodide.FS.writeFile("/rope.zip", new Uint8Array(rope));
   return pyodide.runPython(`
 import json, sys
