@@ -1,11 +1,13 @@
-"""Is my rotary embedding right? A rotation that we do not know, identified from outside.
+"""Diagnose a rotary embedding from outside: what does this function do, and is it right?
 
-A rotation is known by what it does to vectors at several positions. `diagnose` calls the function,
-recovers from its results which coordinates make a plane and how fast each turns, and names what is
-wrong by its cause. The modules, in order: `probe` calls it, `influence` sees what depends on what,
-`planes` and `spectrum` are the mathematics, `measure` puts them together, `causes` judges.
-A configuration is explained by `configuration`, with its `dangers`; what is no Python is asked and
-answers by files, `replay`. `codes` has every sentence.
+`diagnose` calls the function on vectors at several positions. From the results it recovers which
+coordinates form a plane and how fast each plane rotates, and names the cause of what is wrong:
+
+- `probe` calls the function; `influence` checks which inputs change which results
+- `planes` and `spectrum` fit planes, angles and frequencies; `measure` combines them
+- `causes` names the first cause, and `codes` has the texts of all findings
+- `replay` and `files` do the same for an engine in any language, through two files
+- `configuration` explains a configuration, with `config_warnings`
 """
 
 from collections.abc import Callable
@@ -14,23 +16,21 @@ from typing import Any
 
 import torch
 
-from rope.checks import FLOATING, check_count
+from rope.checks import check_count, check_dim
 from rope.config import RotarySettings, rotary_settings
 from rope.diagnose import causes
-from rope.diagnose.codes import CODES, DANGERS
+from rope.diagnose.codes import CODES
 from rope.diagnose.configuration import ConfigurationReport, diagnose_configuration
-from rope.diagnose.influence import SHORT, Influence, influences, short_text
+from rope.diagnose.influence import SHORT, Influence, measure_influence, short_text
 from rope.diagnose.measure import measure, rotation
-from rope.diagnose.planes import fit_structures, fit_turns
-from rope.diagnose.probe import WIDEST_FIRST, Probe, Refusal
+from rope.diagnose.planes import fit_angles, fit_structures
+from rope.diagnose.probe import WIDEST_FIRST, CallError, Probe
 from rope.diagnose.report import Finding, Report, Rotation, finding
 from rope.frequencies import inverse_frequencies
 from rope.module import RotaryEmbedding
-from rope.scalars import check_dim, check_flag
 
 __all__ = [
     "CODES",
-    "DANGERS",
     "ConfigurationReport",
     "Finding",
     "Report",
@@ -52,100 +52,87 @@ def diagnose(
     max_position: int = 1 << 17,
     cache: bool = False,
 ) -> Report:
-    """Identify a rotation by calling it, and name what is wrong with it.
+    """Return a report on a rotation: what it does, and the cause of what is wrong with it.
 
-    Of several faults the first is named, a cause before its consequences: mend it, and diagnose
-    again. The wrapper that makes such a function of your model is diagnosed along with it.
+    The report names one fault, the first cause: fix it, and diagnose again. If you wrap a model's
+    rotation in a function, the wrapper is diagnosed with it.
 
-    rotate: any callable of q `[B, H, S, D]`, k `[B, H_kv, S, D]` and position_ids `[B, S]`, int64,
-    that returns the pair rotated; it may normalise first, and gets copies. head_dim: D.
-    expected: what it should be: a RotaryEmbedding, a configuration, or `rope.config`'s settings.
-    num_heads, num_kv_heads: H and H_kv. dtype: of q and k, the widest that is taken when None.
-    device: where they are. max_position: positions probed lie below it. cache: keys of earlier
-    calls are kept and not rotated anew, so nothing may follow the length of a call.
-    Raises TypeError for an expected of another kind or a dtype that is not floating; ValueError for
-    an odd head_dim, other bad numbers, a rotate that refuses every call, or is no callable, or
-    returns something else than the pair.
+    rotate: a callable of q `[B, H, S, D]`, k `[B, H_kv, S, D]` and int64 position_ids `[B, S]`
+    that returns the rotated pair. It gets copies, and it may normalize before it rotates.
+    head_dim: D. expected: what rotate should do, as a RotaryEmbedding, a configuration or
+    `RotarySettings`. num_heads, num_kv_heads: H and H_kv. dtype: of q and k; the widest that rotate
+    supports if None. device: of q and k. max_position: only positions below it are probed.
+    cache: set it to True if keys of earlier calls are kept; results that depend on the length of
+    the text are then a fault.
+    Raises TypeError if expected is of another type; ValueError if head_dim is odd, if max_position
+    is below 32, or if rotate raises for every call or doesn't return the pair.
 
     >>> rotary = RotaryEmbedding(16)
     >>> report = diagnose(rotary, 16)
     >>> report.ok, report.query.layout, report.query.base
     (True, 'half', 10000.0)
     >>> late = diagnose(lambda q, k, ids: (rotary.rotate(q, ids + 1), rotary.rotate(k, ids)), 16)
-    >>> [each.code for each in late.findings]
+    >>> [finding.code for finding in late.findings]
     ['query-key-offset']
     """
     check_dim(head_dim, "head_dim")
-    for name, count in (("num_heads", num_heads), ("num_kv_heads", num_kv_heads)):
-        check_count(name, count)
     check_count("max_position", max_position, smallest=32)
-    check_flag("cache", cache)
-    if dtype is not None and dtype not in FLOATING:
-        raise TypeError(
-            f"dtype is {dtype!r}; it must be float64, float32, bfloat16 or float16: leave it out "
-            "for the widest that is taken"
-        )
     if expected is not None and not isinstance(expected, (RotaryEmbedding, RotarySettings)):
         expected = rotary_settings(expected)
     dtypes = WIDEST_FIRST if dtype is None else (dtype,)
-    probe = _begin(rotate, head_dim, (num_heads, num_kv_heads), dtypes, device)
+    # A function that rotates heads by their own index needs as many heads as tokens.
+    heads = [(num_heads, num_kv_heads), (len(SHORT), len(SHORT))]
+    probes = [Probe(rotate, head_dim, each, one, device) for each in heads for one in dtypes]
+    probe = _accepted(probes)
     query = key = Rotation()
     try:
-        influence = influences(probe, max_position, cache)
+        influence = measure_influence(probe, max_position)
         if influence.fault is not None:
             findings = [influence.fault]
-        elif probe.heads == (num_heads, num_kv_heads):
-            query, key, findings = _identified(probe, influence, expected)
+        elif probe.heads == heads[0]:
+            query, key, findings = _measured(probe, influence, expected, cache)
         else:
-            raise Refusal(f"an error unless there are {len(SHORT)} heads, as many as tokens")
-    except Refusal as error:
+            raise CallError(f"an error unless there are {len(SHORT)} heads, as many as tokens")
+    except CallError as error:
         raise ValueError(
-            f"rotate raised {error}; having taken {len(SHORT)} tokens it must take others: wrap it "
-            "in a function that does"
+            f"rotate raised {error}; it accepted {len(SHORT)} tokens, so it must accept this call, "
+            "too. Wrap it in a function that does"
         ) from error
     if probe.changed:
         findings.append(finding("input-changed", name=", ".join(sorted(probe.changed))))
-    return Report(
-        query, key, findings + influence.refused, influence.far, causes.plain(probe.dtype)
-    )
+    return Report(query, key, findings + influence.notes, influence.far, causes.plain(probe.dtype))
 
 
-def _begin(
-    rotate: Callable[..., Any],
-    head_dim: int,
-    heads: tuple[int, int],
-    dtypes: tuple[torch.dtype, ...],
-    device: torch.device | str | None,
-) -> Probe:
-    """A probe in the widest dtype that is taken and comes back, or else in the last one taken."""
-    taken, refused, length = None, "", len(SHORT)
-    for shape in (heads, (length, length)):  # positions along the heads need as many of them
-        for dtype in dtypes:
-            probe = Probe(rotate, head_dim, shape, dtype, device)
-            try:
-                probe(short_text(probe), SHORT)
-            except Refusal as error:
-                refused = refused or str(error)
-                continue
-            taken = probe
-            if probe.returned[dtype] == dtype:
-                break
-        if taken is not None:
-            return taken
+def _accepted(probes: list[Probe]) -> Probe:
+    """Return the first probe whose dtype rotate accepts and returns, or else only accepts."""
+    accepted, errors = [], []
+    for probe in probes:
+        if accepted and probe.heads != accepted[0].heads:
+            break
+        try:
+            probe(short_text(probe), SHORT)
+        except CallError as error:
+            errors.append(error)
+            continue
+        accepted.append(probe)
+        if probe.returned[probe.dtype] == probe.dtype:
+            break
+    if accepted:
+        return accepted[-1]
+    q, k = (list(x.shape) for x in short_text(probes[0]))
     raise ValueError(
-        f"rotate raised {refused}; it must take q [1, {heads[0]}, {length}, {head_dim}], k "
-        f"[1, {heads[1]}, {length}, {head_dim}] and position_ids [1, {length}]: wrap it in a "
-        "function that does, or pass num_heads, num_kv_heads, dtype or device"
+        f"rotate raised {errors[0]}; it must accept q {q}, k {k} and position_ids [1, {len(SHORT)}]"
+        ". Wrap it in a function that does, or pass num_heads, num_kv_heads, dtype or device"
     )
 
 
-def _identified(
-    probe: Probe, influence: Influence, expected: Any
+def _measured(
+    probe: Probe, influence: Influence, expected: Any, cache: bool
 ) -> tuple[Rotation, Rotation, list[Finding]]:
-    """The rotations of q and k, and the first cause, or notes."""
+    """Return the rotations of q and k, and the first fault or all notes."""
     structures = fit_structures(probe, influence.far)
-    turns = fit_turns(probe, structures, influence.far)
-    for fault in causes.of_structure(structures, turns, probe.eps):
+    fitted = fit_angles(probe, structures, influence.far)
+    for fault in causes.structure_faults(structures, fitted, probe.eps):
         return Rotation(), Rotation(), [fault]
     expected_theta = None
     if expected is not None:
@@ -157,18 +144,16 @@ def _identified(
             device="cpu",
         )
     q, k = (
-        measure(structure, turn, probe.eps).widened(expected_theta, influence.far)
-        for structure, turn in zip(structures, turns, strict=True)
+        measure(structure, angles, probe.eps, expected_theta)
+        for structure, angles in zip(structures, fitted, strict=True)
     )
-    query, key = (
-        rotation(measured, expected_theta, linear)
-        for measured, linear in zip((q, k), influence.linear, strict=True)
-    )
-    for fault in causes.in_order(probe, influence, q, k, expected, expected_theta):
+    query, key = (rotation(*each) for each in zip((q, k), influence.linear, strict=True))
+    for fault in causes.rotation_faults(probe, influence, q, k, expected, cache):
         return query, key, [fault]
     if influence.nan_from is not None:
         return query, key, [finding("not-finite", begin=influence.nan_from)]
     findings = list(causes.notes(q, k))
-    if influence.moved and expected is None:
-        findings.append(replace(influence.length_dependence(), severity="note"))
+    if influence.length_change and expected is None:
+        fault = finding("length-dependent", off=influence.length_change)
+        findings.append(replace(fault, severity="note"))
     return query, key, findings

@@ -1,4 +1,4 @@
-"""From measurements to causes, in an order in which a cause comes before its consequences.
+"""Name the cause of what was measured. Causes come before their consequences.
 
 Shapes: n planes, P positions, R rotated width.
 """
@@ -7,20 +7,21 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from rope.diagnose import spectrum
-from rope.diagnose.influence import NAMES, SHORT, Influence, differing, short_text
-from rope.diagnose.measure import Measured, factors
-from rope.diagnose.planes import Structure, Turns, wrapped
-from rope.diagnose.probe import Probe, Refusal
+from rope.diagnose.influence import NAMES, SHORT, Influence, changed_since, short_text
+from rope.diagnose.measure import Measurement, factors
+from rope.diagnose.planes import Angles, Structure, wrapped
+from rope.diagnose.probe import CallError, Probe
 from rope.diagnose.report import Finding, finding
 
 
-def of_structure(structures: list[Structure], turns: list[Turns], eps: float) -> Iterator[Finding]:
-    """Whether planes are turned at all."""
-    for name, structure, turn in zip(NAMES, structures, turns, strict=True):
-        # Roundings to bfloat16 on the way come to 2^-8; a mean or size that depends on m to more.
+def structure_faults(
+    structures: list[Structure], fitted: list[Angles], eps: float
+) -> Iterator[Finding]:
+    """Generate the faults of tensors that are not rotated in planes."""
+    for name, structure, angles in zip(NAMES, structures, fitted, strict=True):
+        # Roundings to bfloat16 on the way reach 2^-8. A mean or a size that depends on m is larger.
         mixed = structure.dense > max(structure.noise, 1e-3, 64 * eps)
         if (mixed and not len(structure.tangled)) or structure.misfit > max(0.01, 4 * eps):
             yield finding("norm-after", name=name, off=max(structure.dense, structure.misfit))
@@ -28,12 +29,12 @@ def of_structure(structures: list[Structure], turns: list[Turns], eps: float) ->
             a, b = int(structure.tangled[0]), int(structure.tangled[-1])
             yield finding("pairing", name=name, a=a, b=b, off=structure.dense)
         if len(structure.planes):
-            bent = turn.beta.abs() / torch.hypot(turn.alpha.abs(), turn.beta.abs())
-            # A gain after it makes (cos, −g sin; sin / g, cos): determinant 1, diagonal equal.
-            area = turn.alpha.abs().square() - turn.beta.abs().square() - 1
-            ellipse = torch.maximum(turn.beta.real.abs(), area.abs()).max() < 0.1 * bent.max()
+            bent = angles.beta.abs() / torch.hypot(angles.alpha.abs(), angles.beta.abs())
+            # A gain g afterwards gives (cos, −g sin; sin / g, cos): determinant 1, equal diagonal.
+            area = angles.alpha.abs().square() - angles.beta.abs().square() - 1
+            ellipse = torch.maximum(angles.beta.real.abs(), area.abs()).max() < 0.1 * bent.max()
             a, b = structure.planes[int(bent.amax(0).argmax())].tolist()
-            if bent.max() > max(64 * turn.misfit, 1e-5):
+            if bent.max() > max(64 * angles.misfit, 1e-5):
                 code = "norm-after" if ellipse else "pairing"
                 yield finding(code, name=name, a=a, b=b, off=float(bent.max()))
         if len(structure.lone):
@@ -42,29 +43,23 @@ def of_structure(structures: list[Structure], turns: list[Turns], eps: float) ->
         yield finding("positions-ignored", "unseen")
 
 
-def in_order(
-    probe: Probe,
-    influence: Influence,
-    q: Measured,
-    k: Measured,
-    expected: Any,
-    expected_theta: Tensor | None,
+def rotation_faults(
+    probe: Probe, influence: Influence, q: Measurement, k: Measurement, expected: Any, cache: bool
 ) -> Iterator[Finding]:
-    """What is wrong with two rotations; expected_theta: the frequencies of the one expected."""
-    yield from _pair(q, k)
-    yield from _dtypes(probe, influence.far)
-    assert influence.first is not None
+    """Generate the faults of two rotations; expected, cache: as in `diagnose`."""
+    yield from _differences(q, k)
+    yield from _narrow_inputs(probe, influence.far)
     again = probe(short_text(probe), SHORT)
-    if fault := differing(probe, influence.first, again, "later"):
+    if fault := changed_since(probe, influence.first, again, "later"):
         yield fault
     fixed = expected is not None and not expected.extension.length_dependent
-    if influence.moved and (fixed or (influence.cache and influence.kept)):
-        yield influence.length_dependence()
+    if influence.length_change and (fixed or (cache and influence.keys_change)):
+        yield finding("length-dependent", off=influence.length_change)
     for which, measured in enumerate((q, k)):
-        yield from _alone(probe, influence, measured, which, expected, expected_theta)
+        yield from _side_faults(probe, influence, measured, which, expected)
     if expected is not None and all(influence.linear) and None not in (q.scaling, k.scaling):
         scaling = expected.extension.attention_scaling
-        # Scores see the product; a query may carry the attention's 1/sqrt(D) besides.
+        # Scores only depend on the product, and a query may also carry the attention's 1/sqrt(D).
         product = q.scaling * k.scaling / scaling**2  # type: ignore[operator]
         if min(abs(product - 1), abs(product * probe.head_dim**0.5 - 1)) > max(1e-3, 4 * probe.eps):
             yield finding("attention-scaling", query=q.scaling, key=k.scaling, expected=scaling)
@@ -76,15 +71,10 @@ def in_order(
             yield finding("dtype-changed", dtype=plain(dtype), returned=plain(returned))
 
 
-def _alone(
-    probe: Probe,
-    influence: Influence,
-    measured: Measured,
-    which: int,
-    expected: Any,
-    expected_theta: Tensor | None,
+def _side_faults(
+    probe: Probe, influence: Influence, measured: Measurement, which: int, expected: Any
 ) -> Iterator[Finding]:
-    """What is wrong with one of them."""
+    """Generate the faults of one tensor, q for which = 0 and k for which = 1."""
     name = NAMES[which]
     yield from _positions(measured, which, probe)
     if measured.radial >= max(1e-5, 8 * probe.eps):
@@ -95,33 +85,34 @@ def _alone(
             yield finding("width", name=name, measured=measured.width, expected=expected.dim)
         if measured.layout != layout and expected.dim > 2:
             yield finding("layout", name=name, measured=measured.paired, expected=layout)
-    yield from _spectrum(measured, name, expected_theta, influence.moved > 0)
-    # Coordinates beyond the planes come out as they went in, or scaled alike, as all are.
+    yield from _frequencies(measured, name, influence.length_change > 0)
+    # Coordinates beyond the planes must come out unchanged, or scaled like all others.
     rest, scaling = measured.structure.rest_gain, measured.scaling
     if all(influence.linear) and scaling is not None and rest is not None and len(rest):
         if expected is None:
-            alike = float(rest.median()) or 1.0
+            common = float(rest.median()) or 1.0
         else:
-            alike = scaling / expected.extension.attention_scaling
-        allowed = torch.tensor([1.0, scaling, alike], dtype=torch.float64)
+            common = scaling / expected.extension.attention_scaling
+        allowed = torch.tensor([1.0, scaling, common], dtype=torch.float64)
         off, index = (rest - allowed[:, None]).abs().amin(0).max(dim=0)
         if off > max(1e-3, measured.structure.noise):
             a = int(measured.structure.rest[index])
             yield finding("rest-changed", "factor", name=name, a=a, factor=rest[index])
 
 
-def _pair(q: Measured, k: Measured) -> Iterator[Finding]:
-    """What must be alike in q and k."""
+def _differences(q: Measurement, k: Measurement) -> Iterator[Finding]:
+    """Generate the differences between q and k."""
     (planes, source), (others, sources) = (
         (side.structure.planes, side.structure.source) for side in (q, k)
     )
     common = (planes[:, None] == others).all(-1)  # [n_q, n_k]
-    alone = torch.cat((q.theta[~common.any(1)], k.theta[~common.any(0)])).abs()
-    # One may have slow planes more, which the other's roundings hide.
-    if (alone * q.turns.positions[-1] > 0.5).any():
+    single = torch.cat((q.theta[~common.any(1)], k.theta[~common.any(0)])).abs()
+    # One side may have more slow planes, which roundings hide on the other side.
+    if (single * q.angles.positions[-1] > 0.5).any():
         yield finding("layouts-differ", query=q.paired, key=k.paired)
     elif source is not None and sources is not None and not source.equal(sources):
-        yield finding("layouts-differ", query="permuted on the way", key="otherwise")
+        text = dict(query="after one permutation of its coordinates", key="after another")
+        yield finding("layouts-differ", **text)
     theta_q, theta_k = q.theta[common.any(1)], k.theta[common.any(0)]
     slack = 2 * spectrum.rounding(theta_q.abs()) + 8 * max(q.noise / q.last, k.noise / k.last)
     excess = (theta_q - theta_k).abs() - slack
@@ -135,15 +126,15 @@ def _pair(q: Measured, k: Measured) -> Iterator[Finding]:
         yield finding("query-key-offset", query=q.offset, key=k.offset)
 
 
-def _positions(measured: Measured, which: int, probe: Probe) -> Iterator[Finding]:
-    """Whether angles are multiples of the position."""
-    name, m = NAMES[which], measured.turns.positions
+def _positions(measured: Measurement, which: int, probe: Probe) -> Iterator[Finding]:
+    """Generate the faults of angles that are not multiples of the position."""
+    name, m = NAMES[which], measured.angles.positions
     size, off = m[:, None] * measured.theta.abs(), measured.off.abs()
     wrong = (off > measured.allowed).any(1)
     if not wrong.any():
         return
     first, multiples = int(wrong.nonzero()[0, 0]), measured.last > 1
-    # A position, a frequency and a product, each rounded to bfloat16, come to 3 of 2^-9.
+    # A position, a frequency and a product, each rounded to bfloat16, add up to 3 times 2^-9.
     within_a_turn = size * 2.0**-7 < 1
     if multiples and ((off <= measured.allowed + 2.0**-7 * size) | ~within_a_turn).all():
         facts = dict(begin=int(m[first]), off=float((off * within_a_turn).max()))
@@ -153,23 +144,23 @@ def _positions(measured: Measured, which: int, probe: Probe) -> Iterator[Finding
         middle = (low + high) // 2
         try:
             wrong_there = _is_wrong(middle, which, measured, probe)
-        except Refusal:  # of what was not asked beforehand
+        except CallError:  # the answers in a file don't cover this position
             break
         low, high = (low, middle) if wrong_there else (middle, high)
-    phases = measured.turns.alpha.angle()
+    phases = measured.angles.alpha.angle()
     beyond = phases[first:]
     if len(beyond) > 1 and wrapped(beyond - beyond[-1]).abs().max() < 8 * measured.noise:
         yield finding("clamped", name=name, begin=high)
-    for lowest in (0, -high) if multiples else ():  # a type without a sign, and one with it
-        taken = (m - lowest) % (high - lowest) + lowest
-        if (wrapped(phases - taken[:, None] * measured.theta).abs() <= measured.allowed).all():
+    for lowest in (0, -high) if multiples else ():  # unsigned and signed types
+        stored = (m - lowest) % (high - lowest) + lowest
+        if (wrapped(phases - stored[:, None] * measured.theta).abs() <= measured.allowed).all():
             yield finding("wraps", name=name, begin=high, lowest=lowest)
     yield finding("position-map", name=name, begin=high)
 
 
-def _is_wrong(position: int, which: int, measured: Measured, probe: Probe) -> bool:
-    """Whether some angle at one position is not that of the position."""
-    ids = [0, position, *[0] * (len(SHORT) - 3), int(measured.turns.positions[-1])]
+def _is_wrong(position: int, which: int, measured: Measurement, probe: Probe) -> bool:
+    """Return True if an angle at the position is not position times theta."""
+    ids = [0, position, *[0] * (len(SHORT) - 3), int(measured.angles.positions[-1])]
     y, (a, b) = probe(short_text(probe), ids)[which][0], measured.structure.planes.T
     z = torch.complex(y[:, :2, a], y[:, :2, b])  # [H, 2, n]
     off = wrapped((z[:, 1] * z[:, 0].conj()).sum(0).angle() - position * measured.theta)
@@ -177,38 +168,40 @@ def _is_wrong(position: int, which: int, measured: Measured, probe: Probe) -> bo
     return bool((off.abs() > slack).any())
 
 
-def _spectrum(
-    measured: Measured, name: str, expected_theta: Tensor | None, follows: bool
-) -> Iterator[Finding]:
-    """Whether the frequencies are those expected, or else of a known kind."""
-    (theta, slack), known = measured.spectrum, measured.known
+def _frequencies(measured: Measurement, name: str, length_dependent: bool) -> Iterator[Finding]:
+    """Generate the faults of frequencies that are neither the expected nor any known ones."""
+    (theta, slack), known, expected = measured.spectrum, measured.known, measured.expected_theta
     slack = slack + spectrum.rounding(theta)
-    sharp = slack < 2.0**-12 * theta  # by chance, one in sixteen is near a number of 8 bits
+    explained = known is not None and known[1] is not None
+    sharp = slack < 2.0**-12 * theta  # one number in sixteen is near a number of 8 bits by chance
     for dtype in (torch.bfloat16, torch.float16):
         near = (theta - theta.to(dtype).double()).abs() <= slack
-        if (known is None or known[1] is None) and sharp.sum() > 3 and near[sharp].all():
+        if not explained and sharp.sum() > 3 and near[sharp].all():
             yield finding("low-precision-angles", "frequencies", name=name, dtype=plain(dtype))
-    if expected_theta is not None and len(expected_theta) == len(theta):
-        excess = (expected_theta - theta).abs() - slack - spectrum.rounding(expected_theta)
+    if expected is not None and len(expected) == len(theta):
+        excess = (expected - theta).abs() - slack - spectrum.rounding(expected)
         worst = int(excess.argmax())
         if excess[worst] > 0:
-            facts = dict(measured=theta[worst], expected=expected_theta[worst], known=known)
-            variant = "named" if known else "expected"
-            yield finding("frequencies", variant, name=name, plane=worst, **facts)
+            base, extension = known or (None, None)
+            numbers = dict(measured=theta[worst], expected=expected[worst])
+            formula = dict(base=base, extension=extension)
+            variant = "named" if explained else "expected"
+            yield finding("frequencies", variant, name=name, plane=worst, **numbers, **formula)
         return
-    # One kept plane of four or fewer leaves too much open to tell a change from a fault.
+    # With four planes or fewer, one kept plane can't tell an extension from a fault.
     few = len(theta) <= 4 and theta[0] <= 1 + slack[0] and bool((theta.diff() <= 0).all())
-    strange = (known is None and not few) or not measured.direction
-    if strange and not follows and measured.layout != "other":
+    unknown = (known is None and not few) or not measured.direction
+    if unknown and not length_dependent and measured.layout != "other":
         yield finding("frequencies", "unknown", name=name, measured=theta[0])
 
 
 def plain(dtype: torch.dtype) -> str:
+    """Return the dtype's name without "torch."."""
     return str(dtype).removeprefix("torch.")
 
 
-def _dtypes(probe: Probe, far: int) -> Iterator[Finding]:
-    """The same vectors in float32 and bfloat16: their angles must stay."""
+def _narrow_inputs(probe: Probe, far: int) -> Iterator[Finding]:
+    """Generate the faults of angles that change with the dtype of q and k."""
     x = short_text(probe)
     ids = torch.tensor([min(m, far) for m in (3, 11, 263, 1021, 4093, 16381, far)])
     wide = probe(x, ids)
@@ -216,19 +209,19 @@ def _dtypes(probe: Probe, far: int) -> Iterator[Finding]:
         limits = torch.finfo(dtype)
         try:
             narrow = probe(x, ids, dtype) if limits.eps >= probe.eps else wide
-        except Refusal:
+        except CallError:
             continue
         for name, y, z in zip(NAMES, wide, narrow, strict=True):
             size, off = (entries.abs().amax(dim=(0, 1, 3)) for entries in (y, z - y))
             wrong = off > (16 * limits.eps + 2.0**-20 * ids) * size
-            wrong &= (limits.tiny < size) & (size < limits.max)  # a decay may leave it
+            wrong &= (limits.tiny < size) & (size < limits.max)  # a decay may leave the dtype
             if wrong.any():
                 facts = dict(dtype=plain(dtype), off=float(off.max()), begin=int(ids[wrong][0]))
                 yield finding("low-precision-angles", "narrower", name=name, **facts)
 
 
 def _scores(probe: Probe, far: int, tempered: bool) -> Iterator[Finding]:
-    """Scores before and after all positions move: what all this is about."""
+    """Generate a fault if scores change when all positions shift."""
     x, by, scores, sizes = probe.vectors(len(SHORT), seed=3), min(777, far - max(SHORT) - 1), [], []
     for shift in (0, by):
         q, k = (y[0, 0, :-1] for y in probe(x, [*(m + shift for m in SHORT[:-1]), far]))
@@ -240,13 +233,13 @@ def _scores(probe: Probe, far: int, tempered: bool) -> Iterator[Finding]:
         yield finding("not-relative", off=off, by=by)
 
 
-def notes(q: Measured, k: Measured) -> Iterator[Finding]:
-    """What is unusual and right."""
+def notes(q: Measurement, k: Measurement) -> Iterator[Finding]:
+    """Generate what is unusual but not wrong."""
     if q.direction == k.direction == -1:
         yield finding("direction")
     if q.offset is not None and q.offset == k.offset and q.offset:
         yield finding("first-position", offset=q.offset)
     yield from factors(q, k)
     if q.follows and k.follows:
-        growth = (q.turns.radius[-1].log() / q.turns.positions[-1]).flatten()
+        growth = (q.angles.radius[-1].log() / q.angles.positions[-1]).flatten()
         yield finding("decay", off=float(growth[growth.abs().argmax()]))

@@ -1,376 +1,250 @@
-"""Every finding by its code: what it says, how to mend it, and where the book explains it.
+"""The texts of all findings about a function: what is wrong, and what to do about it.
 
-`CODES` are those of a function, `DANGERS` those of a configuration. One fault has one code, that of
-its cause; a code whose causes are told apart has a sentence for each, by name.
+Each fault has one code, named after its cause. A code that covers several symptoms has one sentence
+for each. `FAULTS` must be fixed; `NOTES` describe what some models do on purpose.
 """
 
-from dataclasses import dataclass
-from typing import ClassVar
+from typing import NamedTuple
 
 
-@dataclass(frozen=True)
-class Kind:
-    """What all findings of a code say: a sentence, or several by name, whose braces take facts.
+class Text(NamedTuple):
+    """A sentence with {facts} to fill in, or one per variant; the remedy; a section of the book."""
 
-    source: of the claim, with the thread where it went wrong before; it has braces, too.
-    """
-
-    severity: ClassVar[str] = "fault"
     sentence: str | dict[str, str]
     remedy: str
     section: str
-    source: str = ""
 
 
-class Note(Kind):
-    """What may be meant so."""
-
-    severity = "note"
-
-
-CODES = {
-    "positions-ignored": Kind(
+FAULTS = {
+    "positions-ignored": Text(
         {
-            "still": "the {name} is alike at all positions",
-            "lone": "the {name} is turned otherwise in a call of one token than in a longer one",
-            "counted": "the {name} is turned by its place in the call, and its id is not read",
-            "others": "the {name} changes where the id has not changed: one id is taken for others",
-            "unseen": "the rotation is of no plane that can be seen",
+            "still": "the {name} is the same at every position",
+            "lone": "the {name} is rotated differently in a call with one token than in a longer "
+            "call",
+            "counted": "the {name} is rotated by its index in the call, and its position id is "
+            "not read",
+            "others": "the {name} changes at tokens whose position id did not change: the id of "
+            "one token is used for others",
+            "unseen": "no plane of the query or no plane of the key rotates visibly",
         },
-        "look cos and sin up by position_ids, row by row, in q and k",
+        "look up cos and sin by position_ids, row by row, for q and for k",
         "Rotary attention: padding",
     ),
-    "wrong-axis": Kind(
-        "heads of the {name} are turned by their own number, or by the id of that token",
-        "give cos and sin an axis for the heads, [B, 1, S, R]",
+    "wrong-axis": Text(
+        "heads of the {name} are rotated by their own index, not by the position of the token",
+        "give cos and sin an axis of length 1 for the heads: [B, 1, S, R]",
         "From maths to PyTorch",
     ),
-    "tokens-mixed": Kind(
-        "another {name} at one token changes the {other} elsewhere by up to {off:.2g}",
-        "normalise and rotate along the last axis, each token and tensor alone",
+    "tokens-mixed": Text(
+        "changing one token of the {name} changes the {other} elsewhere, by up to {off:.2g}",
+        "normalize and rotate along the last axis, separately for each token and for q and k",
         "Rotary attention",
     ),
-    "batch-mixed": Kind(
-        "the {name} of row {row} of three differs by {off:.2g} from that row alone",
+    "batch-mixed": Text(
+        "the {name} in row {row} of a batch of 3 differs by {off:.2g} from a call with only that "
+        "row",
         "keep the batch axis of position_ids in cos and sin",
         "Rotary attention: padding",
     ),
-    "query-unrotated": Kind(
-        "{share} of {heads} heads of the query follow the position",
-        "rotate all queries, as the keys are",
+    "query-unrotated": Text(
+        "{share} of {heads} query heads follow the position",
+        "rotate all query heads, as the keys are rotated",
         "Rotation in two dimensions",
     ),
-    "key-unrotated": Kind(
-        "{share} of {heads} heads of the key follow the position",
-        "rotate all keys, as the queries are",
+    "key-unrotated": Text(
+        "{share} of {heads} key heads follow the position",
+        "rotate all key heads, as the queries are rotated",
         "Rotation in two dimensions",
     ),
-    "directions-differ": Kind(
-        "query and key are turned in opposite directions",
-        "use one sign of sin for both",
+    "directions-differ": Text(
+        "the query and the key are rotated in opposite directions",
+        "use the same sign of sin for both",
         "Rotation in two dimensions: m − n or n − m?",
     ),
-    "layouts-differ": Kind(
-        "the query is {query} and the key {key}",
+    "layouts-differ": Text(
+        "the query is rotated {query}, but the key {key}",
         "pair the same coordinates in both",
         "Two layouts: which mixtures are not equivalent?",
     ),
-    "spectra-differ": Kind(
-        "plane {plane} turns by {query:.6g} a position in the query, {key:.6g} in the key",
+    "spectra-differ": Text(
+        "plane {plane} rotates by {query:.6g} radians per position in the query, but by {key:.6g} "
+        "in the key",
         "take the frequencies of both from one table",
         "Longer than the training text",
     ),
-    "query-key-offset": Kind(
-        "the query is turned by its position {query:+g} and the key by {key:+g}",
-        "count the positions of both from one origin",
+    "query-key-offset": Text(
+        "the query is rotated by its position {query:+g}, but the key by its position {key:+g}",
+        "count the positions of both from the same origin",
         "Rotary attention: the KV cache",
     ),
-    "pairing": Kind(
-        "coordinates {a} and {b} of the {name} do not turn as one plane: {off:.2g} is no rotation",
-        "one angle for both, cat((f, f)) for halves, repeat_interleave for neighbours",
+    "pairing": Text(
+        "coordinates {a} and {b} of the {name} do not rotate as one plane: they are off by "
+        "{off:.2g}",
+        "use one angle for both coordinates of a plane: cat((f, f)) for halves, repeat_interleave "
+        "for neighbors",
         "Two layouts",
     ),
-    "norm-after": Kind(
-        "the {name} is no rotation of what it is at position 0: a norm or gain adds {off:.2g}",
-        "normalise first, then rotate, or use one gain a plane",
+    "norm-after": Text(
+        "the {name} is not a rotation of its value at position 0: a norm or a gain after the "
+        "rotation adds {off:.2g}",
+        "normalize before you rotate, or use the same gain for both coordinates of a plane",
         "Rotary attention: QK-norm",
     ),
-    "frequencies": Kind(
+    "frequencies": Text(
         {
-            "expected": "plane {plane} of the {name} turns by {measured:.6g} a position, "
-            "not {expected:.6g}",
-            "named": "plane {plane} of the {name} turns by {measured:.6g} a position, "
-            "not {expected:.6g}, as of base {known[0]:.6g} and {known[1]}",
-            "unknown": "plane 0 of the {name} turns by {measured:.6g} a position, and all are "
-            "neither a ladder from at most 1 nor a known change of one",
+            "expected": "plane {plane} of the {name} rotates by {measured:.6g} radians per "
+            "position, not by {expected:.6g}",
+            "named": "plane {plane} of the {name} rotates by {measured:.6g} radians per position, "
+            "not by {expected:.6g}; its frequencies fit base {base:.6g} and {extension}",
+            "unknown": "plane 0 of the {name} rotates by {measured:.6g} radians per position, and "
+            "no base and known extension fit all frequencies",
         },
-        "use base**(−2j/R) and the extension: see rope.inverse_frequencies",
+        "use base**(−2j/R) and the model's extension, as rope.inverse_frequencies does",
         "Many dimensions",
     ),
-    "position-map": Kind(
-        "from position {begin} on the {name}'s angles are no multiples of the position",
-        "use the position itself, unless a method that groups positions is meant",
+    "position-map": Text(
+        "the angles of the {name} are not multiples of the position, from position {begin} on",
+        "rotate by the position itself, unless your method groups positions on purpose",
         "Many dimensions",
     ),
-    "low-precision-angles": Kind(
+    "low-precision-angles": Text(
         {
-            "positions": "the {name} is turned by rounded angles, from position {begin} on, "
-            "off by {off:.2g}",
-            "frequencies": "the {name} has frequencies rounded to {dtype}",
-            "narrower": "the {name} given as {dtype} is off by {off:.2g} from position {begin} on: "
-            "positions or frequencies are so rounded",
+            "positions": "the {name} is rotated by rounded angles, from position {begin} on, off "
+            "by up to {off:.2g} radians",
+            "frequencies": "the frequencies of the {name} are rounded to {dtype}",
+            "narrower": "the {name} is off by {off:.2g} from position {begin} on when q and k are "
+            "{dtype}: positions or frequencies are rounded to that dtype, too",
         },
-        "keep positions, frequencies and products in float32 or better",
+        "keep positions, frequencies and their products in float32 or float64",
         "How exact must it be?",
     ),
-    "low-precision-tables": Kind(
-        "cos and sin of the {name} are off by {off:.2g}, near and far alike: rounded",
-        "keep cos and sin, and the products with them, in float32",
+    "low-precision-tables": Text(
+        "cos and sin of the {name} are off by {off:.2g} at near and far positions alike: the "
+        "tables are rounded",
+        "keep cos and sin, and their products with q and k, in float32",
         "How exact must it be?",
     ),
-    "clamped": Kind(
-        "from position {begin} on the {name} is turned no further",
-        "make the table longer, or refuse what lies beyond it",
+    "clamped": Text(
+        "the angles of the {name} stay the same from position {begin} on",
+        "make the table longer, or raise an error for positions beyond it",
         "How exact must it be?",
     ),
-    "wraps": Kind(
-        "position {begin} of the {name} is turned as position {lowest}, and so on",
-        "make the table longer, and the type of the ids wide enough",
+    "wraps": Text(
+        "the {name} at position {begin} is rotated as if it were at position {lowest}, and the "
+        "positions repeat from there",
+        "make the table longer, and store the position ids in a wide enough integer type",
         "How exact must it be?",
     ),
-    "length-dependent": Kind(
-        {
-            "moved": "a longer text moves the same positions by {off:.2g} of their size",
-            "kept": "a longer text moves the same positions by {off:.2g} of their size; with a "
-            "cache, scores of keys from the shorter one are off by {kept:.2g} of |q| |k|",
-            "sized": "a longer text moves the same positions by {off:.2g} of their size; with a "
-            "cache, scores of keys from the shorter one are multiplied by up to {kept:.3g}",
-        },
-        "fix the length, or centre, that they follow before caching keys",
+    "length-dependent": Text(
+        "a longer text changes the results at the same positions by {off:.2g} of their size",
+        "fix the length that sets the frequencies, or xPos's center, before you cache keys",
         "Longer than the training text",
     ),
-    "stateful": Kind(
+    "stateful": Text(
         {
-            "again": "called once more with the same arguments, it returns another {name}, "
-            "{off:.2g} apart",
-            "later": "after longer calls with the same arguments, it returns another {name}, "
-            "{off:.2g} apart",
+            "again": "calling it again with the same arguments changes the {name} by {off:.2g}",
+            "later": "after longer calls, the same arguments give a different {name}, by {off:.2g}",
         },
-        "keep nothing of earlier calls; eval() stops dropout",
+        "keep no state from earlier calls, and switch dropout off with eval()",
         "Longer than the training text",
     ),
-    "layout": Kind(
-        "the {name} is {measured}, not {expected}",
-        "rotate in the weights' layout, or convert them by rope.layouts",
+    "layout": Text(
+        "the {name} is rotated {measured}, not in the {expected} layout",
+        "rotate in the layout of the weights, or convert the weights with rope.layouts",
         "Two layouts",
     ),
-    "width": Kind(
+    "width": Text(
         "{measured} coordinates of the {name} are rotated, not {expected}",
-        "rotate as many as the configuration says",
+        "rotate as many coordinates as the configuration says",
         "Rotary attention: part of a head",
     ),
-    "attention-scaling": Kind(
-        "the query is multiplied by {query:.6g}, the key by {key:.6g}, not {expected:.6g}",
-        "multiply cos and sin by attention_scaling, once",
+    "attention-scaling": Text(
+        "the query is multiplied by {query:.6g} and the key by {key:.6g}, instead of {expected:.6g}"
+        " each",
+        "multiply cos and sin by attention_scaling exactly once",
         "Longer than the training text",
     ),
-    "rest-changed": Kind(
+    "rest-changed": Text(
         {
-            "position": "coordinate {a} of the {name}, which has no plane, changes with the "
-            "position",
-            "factor": "coordinate {a} of the {name}, which has no plane, comes out multiplied by "
+            "position": "coordinate {a} of the {name} belongs to no plane, but it changes with "
+            "the position",
+            "factor": "coordinate {a} of the {name} belongs to no plane, but it is multiplied by "
             "{factor:.4g}",
         },
-        "leave what is beyond the rotated width as it is",
+        "leave the coordinates beyond the rotated width unchanged",
         "Rotary attention: part of a head",
     ),
-    "cache-shift": Kind(
+    "cache-shift": Text(
         {
-            "still": "a key in the cache, shifted by {shift:+d}, is left where it was",
-            "reversed": "a key in the cache, shifted by {shift:+d}, goes the other way",
-            "sized": "a key in the cache, shifted by {shift:+d}, is multiplied by {factor:.6g}",
-            "moved": "a key in the cache, shifted by {shift:+d}, is off by {off:.2g}",
+            "still": "shifting a cached key by {shift:+d} positions leaves it unchanged",
+            "reversed": "shifting a cached key by {shift:+d} positions rotates it the wrong way",
+            "sized": "shifting a cached key by {shift:+d} positions multiplies it by {factor:.6g}",
+            "moved": "a cached key that was shifted by {shift:+d} positions is off by {off:.2g}",
         },
-        "rotate it by the shift: same planes and frequencies, cos and sin of radius 1",
+        "rotate the key by the shift, in the same planes, with the same frequencies, and without "
+        "attention_scaling",
         "Keys that move",
     ),
-    "input-changed": Kind(
-        "it writes into {name}",
-        "write into a new tensor, or clone first",
+    "input-changed": Text(
+        "the function writes into {name}",
+        "write the result into a new tensor, or clone the input first",
         "From maths to PyTorch",
     ),
-    "dtype-changed": Kind(
-        "given {dtype}, it returns {returned}",
-        "cast the result to the dtype that was given",
+    "dtype-changed": Text(
+        "given {dtype}, the function returns {returned}",
+        "cast the result to the dtype of the input",
         "How exact must it be?",
     ),
-    "not-finite": Kind(
-        "from position {begin} on results are NaN or infinite",
-        "make angles in float32, and initialise what was built on meta",
+    "not-finite": Text(
+        "results are NaN or infinite from position {begin} on",
+        "compute the angles in float32, and initialize buffers that were created on meta",
         "How exact must it be?",
     ),
-    "not-relative": Kind(
-        "scores move by {off:.2g} of their size when positions shift by {by}",
-        "compare with rope.RotaryEmbedding at two positions",
+    "not-relative": Text(
+        "scores change by {off:.2g} of their size when all positions shift by {by}",
+        "compare the function with rope.RotaryEmbedding at two positions",
         "Rotation in two dimensions",
     ),
-    "direction": Note(
-        "query and key are both turned clockwise",
-        "nothing, if the weights were trained so",
+}
+
+NOTES = {
+    "direction": Text(
+        "the query and the key are both rotated clockwise",
+        "nothing to fix if the model was trained this way",
         "Rotation in two dimensions: m − n or n − m?",
     ),
-    "first-position": Note(
-        "position 0 is turned as position {offset:g}",
-        "nothing: no score changes",
+    "first-position": Text(
+        "position 0 is rotated as if it were position {offset:g}",
+        "nothing to fix, because no score changes",
         "Many dimensions: does it matter where positions start?",
     ),
-    "temperature": Note(
-        "the query is multiplied by a factor that follows its position, {off:+.0%} at {by}",
-        "nothing, if the model sharpens its softmax so",
+    "temperature": Text(
+        "the query is multiplied by a factor that depends on its position: {off:+.0%} at {by}",
+        "nothing to fix if the model sharpens its softmax this way",
         "Longer than the training text",
     ),
-    "decay": Note(
-        "queries change by e**{off:+.2g} a position in the fastest plane, and keys by the inverse",
-        "nothing, if xPos is meant",
+    "decay": Text(
+        "queries are multiplied by e**{off:+.2g} per position in the plane that decays fastest, "
+        "and keys by the inverse",
+        "nothing to fix if the model uses xPos",
         "Properties: is the decay real?",
     ),
-    "reach": Note(
+    "reach": Text(
         {
-            "refused": "position {position} was refused ({error})",
-            "others": "position {position} makes others 1000 times as large",
-            "sizes": "sizes follow the position, and at {position} are {sizes}",
+            "raised": "the function raised at position {position} ({error})",
+            "others": "position {position} makes the results at other positions more than 1,000 "
+            "times as large",
+            "sizes": "the results at position {position} are {sizes}, because their size depends "
+            "on the position",
         },
-        "nothing, if no position lies beyond",
+        "nothing to fix if no position is that large",
         "From maths to PyTorch",
     ),
-    "refused": Note(
-        "a batch of 3 rows of {length} was refused ({error})",
-        "nothing, if it is never called so",
+    "batch-rejected": Text(
+        "the function raised for a batch of 3 rows, {length} tokens each ({error})",
+        "nothing to fix if you never call it with such a batch",
         "From maths to PyTorch",
     ),
 }
 
-# A fault is what transformers reads otherwise than the file says; a note, what other code does.
-# Facts of transformers 5.23 are run by `tests/test_diagnose_configuration.py`.
-DANGERS = {
-    "configuration": Kind(
-        "{error}",
-        "correct it, since what it means cannot be known",
-        "Longer than the training text",
-        "rope.config",
-    ),
-    "ignored-key": Kind(
-        {
-            "changed": "no code of {model} in transformers reads {key} = {value!r}: {field} is "
-            "{read}, not {written}",
-            "unreadable": "no code of {model} in transformers reads {key} = {value!r}: without it, "
-            "{error}",
-        },
-        "remove the key, or name the class that reads it in model_type",
-        "Rotary attention: part of a head",
-        "transformers {version}, models/{model}; huggingface/transformers#48241",
-    ),
-    "two-holders": Kind(
-        "both rope_scaling and rope_parameters are given, and transformers "
-        "drops {lost} of the second",
-        "keep rope_parameters alone, with all in it",
-        "Longer than the training text: rope_theta",
-        "transformers 5.23, RotaryEmbeddingConfigMixin.convert_rope_params_to_dict",
-    ),
-    "nested-parameters": Kind(
-        "one dict a layer type is given ({kinds}), and {model} has no layer types: "
-        "it takes base 10000",
-        "write one flat dict, or name the class that has layer types",
-        "Longer than the training text",
-        "transformers {version}, RotaryEmbeddingConfigMixin.nested_rope_parameter_keys",
-    ),
-    "no-rope-reversed": Kind(
-        "the flags are the reverse of no_rope_layer_interval {interval}: "
-        "{turning} of {all} layers rotate",
-        "write 1 in no_rope_layers for each layer that rotates and 0 for the others",
-        "Rotary attention",
-        "transformers 5.23, SmolLM3Attention.use_rope; huggingface/transformers#43756",
-    ),
-    "truncate-nested": Note(
-        "for {kind} truncate is false, and transformers looks for it outside that dict: "
-        "it truncates",
-        "compare with what the model was trained by",
-        "Longer than the training text",
-        "transformers 5.23, _compute_yarn_parameters",
-    ),
-    "moved-base": Note(
-        'the base {base:g} is rope_theta {where}; getattr(config, "rope_theta", 1e4) gives 1e4',
-        'read config.rope_parameters["rope_theta"]',
-        "Longer than the training text: rope_theta",
-        "transformers 5.23; deepspeedai/DeepSpeed#8345, sgl-project/sglang#14745",
-    ),
-    "trained-length": Note(
-        "no original_max_position_embeddings is given; max_position_embeddings, {length}, "
-        "stands for it",
-        "add the length before the extension",
-        "Longer than the training text: what does factor mean?",
-        "transformers 5.23, standardize_rope_params; NVIDIA-NeMo/Automodel#2652",
-    ),
-    "lengths": Note(
-        "the factor {factor:g} makes {product} of the trained {trained}, "
-        "not the {longest} of the model",
-        "make the three agree",
-        "Longer than the training text: what does factor mean?",
-        "transformers 5.23 takes the factor, older ones the ratio: huggingface/transformers#38224",
-    ),
-    "mscale": Note(
-        "with mscale {mscale} and mscale_all_dim {mscale_all_dim} "
-        "cos and sin take {read:.6g}, or {unread:.6g} unread",
-        "compare the engine's tables at one position",
-        "Longer than the training text: attention_factor",
-        "vllm-project/vllm#48621 against turboderp-org/exllamav3#259",
-    ),
-    "mscale-alone": Note(
-        "only {key} is given, and transformers reads mscale and mscale_all_dim together or not",
-        "give both, or attention_factor",
-        "Longer than the training text: attention_factor",
-        "transformers 5.23, _compute_yarn_parameters",
-    ),
-    "attention-factor": Note(
-        "the attention_factor is {given:.6g}, and engines that do not read it take {formula:.6g}",
-        "compare the engine's tables at one position",
-        "Longer than the training text: attention_factor",
-        "vllm-project/vllm#48351, PrimeIntellect-ai/prime-rl#2802, ml-explore/mlx-lm#1507",
-    ),
-    "no-rope-flags": Note(
-        "the flag 1 of no_rope_layers is for layers that rotate; these do not: {layers}",
-        "read the flag as use_rope",
-        "Rotary attention",
-        "transformers 5.23, SmolLM3Attention.use_rope; huggingface/transformers#37344",
-    ),
-    "unrotated-layers": Note(
-        "some layers do not rotate, and engines have rotated all: {layers}",
-        "check such a layer's keys at two positions: they must be equal",
-        "Rotary attention",
-        "timtoole02/Camelid#535, airockchip/rknn-llm#501",
-    ),
-    "layer-types": Note(
-        "each layer type has a spectrum of its own: {spectra}",
-        "make one table for each",
-        "Longer than the training text",
-        "Avarok-Cybersecurity/atlas#276",
-    ),
-    "partial-mrope": Note(
-        "of {head_dim} coordinates {dim} rotate, and under M-RoPE that share has been dropped",
-        "check that the other {rest} come out as they went in",
-        "Rotary attention: part of a head",
-        "AI-Hypercomputer/maxtext#4616",
-    ),
-    "length-dependent": Note(
-        "beyond {trained} tokens all frequencies change, and keys cached before do not fit",
-        "fix the length before the first key is cached",
-        "Longer than the training text: the KV cache",
-        "huggingface/transformers#25104, vllm-project/vllm#5093",
-    ),
-    "beyond-reach": Note(
-        "the length {length} is beyond the {reach} that the configuration is made for",
-        "use an extension that reaches so far",
-        "Longer than the training text",
-        "this configuration",
-    ),
-}
+CODES = FAULTS | NOTES

@@ -1,6 +1,10 @@
-"""What a configuration means, by layer type, and what is dangerous in it."""
+"""Explain what a configuration says about rotation, and warn about settings that code has misread.
+
+Only a configuration that can't be read is a fault; the warnings are notes.
+"""
 
 import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from textwrap import shorten
 from typing import Any
@@ -8,18 +12,20 @@ from typing import Any
 from rope.checks import check_count
 from rope.config import RotarySettings, rotary_settings
 from rope.config.classes import class_facts
-from rope.config.parameters import layer_entries
+from rope.config.parameters import TRAINED, layer_entries
 from rope.config.source import read_config, text_facts
-from rope.diagnose.dangers import Case, dangers, unrotated
-from rope.diagnose.report import Finding, danger, faults, verdict
+from rope.diagnose.report import Finding, all_notes, verdict
+from rope.extensions import Llama3, LongRoPE, YaRN, mscale
 from rope.frequencies import inverse_frequencies
+
+LONGER = "Longer than the training text"
 
 
 @dataclass(frozen=True)
 class ConfigurationReport:
-    """A configuration explained: `settings` by layer type, and `findings`.
+    """An explained configuration: `settings` by layer type, and `findings`.
 
-    length: the one in use, for which it is explained; None for the model's own.
+    length: the length in use, or None for the model's own.
     """
 
     settings: dict[str, RotarySettings] = field(default_factory=dict)
@@ -28,39 +34,34 @@ class ConfigurationReport:
 
     @property
     def ok(self) -> bool:
-        """Whether no finding is a fault.
+        """Return True if no finding is a fault.
 
         >>> ConfigurationReport().ok
         True
         """
-        return not faults(self.findings)
+        return all_notes(self.findings)
 
     def __str__(self) -> str:
-        meant = [
+        explained = [
             "\n  ".join([f"{kind}:", *_explained(settings, self.length)])
             for kind, settings in self.settings.items()
         ]
-        return "\n".join([verdict(self.findings), *meant, *map(str, self.findings)])
+        return "\n".join([verdict(self.findings), *explained, *map(str, self.findings)])
 
 
 def diagnose_configuration(
     config: Any, *, layer_type: str | None = None, length: int | None = None
 ) -> ConfigurationReport:
-    """Explain what a configuration says about rotation, and name what is dangerous in it.
+    """Return what a configuration says about rotation, with warnings.
 
-    config: as `rope.config.rotary_settings` takes it. layer_type: that type alone; all without.
-    length: the length in use, where it is not the model's own.
-    A fault is what cannot be read, or what transformers reads otherwise than it is written; a
-    note, what other code has read otherwise. Raises TypeError for what is no configuration,
-    ValueError for a length below 1.
+    config: as in `rope.config.rotary_settings`. layer_type: explain only this type, or all if None.
+    length: the length in use, if it is not the model's own.
+    Raises TypeError if config is no configuration, ValueError for a length below 1.
 
     >>> from rope.config import example
     >>> report = diagnose_configuration(example("deepseek-v3"))
-    >>> report.ok, [each.code for each in report.findings]
-    (True, ['mscale'])
-    >>> plain = {"model_type": "llama", "head_dim": 64, "max_position_embeddings": 2048}
-    >>> [each.code for each in diagnose_configuration(plain | {"rotary_dim": 32}).findings]
-    ['ignored-key']
+    >>> report.ok, [finding.code for finding in report.findings]
+    (True, ['attention-factor'])
     """
     if length is not None:
         check_count("length", length)
@@ -68,20 +69,24 @@ def diagnose_configuration(
         facts = text_facts(read_config(config))
         entries = layer_entries(facts)
         standard = class_facts(facts, entries)  # what the model's class in transformers adds
-        theirs = {**layer_entries(standard), **entries}
-        types = {**standard, **facts}.get("layer_types") or theirs
-        named = [kind for kind in types if theirs.get(kind)]
+        complete = {**layer_entries(standard), **entries}
+        types = {**standard, **facts}.get("layer_types") or complete
+        named = [kind for kind in types if complete.get(kind)]
         kinds = dict.fromkeys([layer_type] if layer_type is not None else named)
         by_type = {kind: rotary_settings(config, layer_type=kind) for kind in kinds or (None,)}
     except ValueError as error:
-        return ConfigurationReport(findings=[danger("configuration", error=error)], length=length)
-    findings = dangers(Case(facts, standard, entries, by_type, length))
+        unreadable = ("configuration", "fault", str(error), "correct the configuration", LONGER)
+        return ConfigurationReport(findings=[Finding(*unreadable)], length=length)
+    findings: dict[Finding, None] = {}
+    for kind, ours in by_type.items():
+        entry = entries.get(kind) or entries.get(None) or {}
+        findings |= dict.fromkeys(config_warnings(facts, entry, ours))
     settings = {kind or "all layers": settings for kind, settings in by_type.items()}
-    return ConfigurationReport(settings, findings, length)
+    return ConfigurationReport(settings, list(findings), length)
 
 
 def _explained(settings: RotarySettings, length: int | None) -> list[str]:
-    """Lines for people: what these settings mean."""
+    """Return the settings in words, line by line."""
     length = length or settings.max_position_embeddings
     extension, width = settings.extension, settings.dim
     theta = inverse_frequencies(width, settings.base, extension=extension, seq_len=length)
@@ -96,9 +101,88 @@ def _explained(settings: RotarySettings, length: int | None) -> list[str]:
     ]
     if settings.sections is not None:
         lines.append(f"axes: M-RoPE, planes by axis {list(settings.sections)}")
-    if unrotated(settings.rotates):
-        lines.append(f"layers without rotation: {unrotated(settings.rotates)}")
+    if settings.rotates and not all(settings.rotates):
+        lines.append(f"layers without rotation: {_unrotated(settings)}")
     if length is not None:
-        turned = int((theta * length >= 2 * math.pi).sum())
-        lines.append(f"planes that finish a turn within {length}: {turned} of {width // 2}")
+        complete = int((theta * length >= 2 * math.pi).sum())
+        lines.append(f"planes that complete a turn within {length}: {complete} of {width // 2}")
     return lines
+
+
+def config_warnings(
+    facts: Mapping[str, Any], entry: Mapping[str, Any], settings: RotarySettings
+) -> Iterator[Finding]:
+    """Generate notes about one layer type; facts: the configuration; entry: its rotary keys."""
+    extension, longest = settings.extension, settings.max_position_embeddings
+    places = [("at the top", facts), ("in rope_parameters", entry)]
+    where = " and ".join(place for place, keys in places if "rope_theta" in keys)
+    if where and settings.base != 10000:
+        yield _note(
+            "moved-base",
+            f"the base {settings.base:g} is rope_theta {where}, but in transformers 5 "
+            'getattr(config, "rope_theta", 1e4) returns 1e4',
+            'read config.rope_parameters["rope_theta"]',
+            f"{LONGER}: rope_theta",
+            "transformers 5.23; deepspeedai/DeepSpeed#8345, sgl-project/sglang#14745",
+        )
+    if settings.rotates and not all(settings.rotates):
+        yield _note(
+            "unrotated-layers",
+            f"layers {_unrotated(settings)} don't rotate, but some engines have rotated all "
+            "layers; a 1 in no_rope_layers means that the layer rotates",
+            "check the keys of such a layer at two positions: they must be equal",
+            "Rotary attention",
+            "huggingface/transformers#37344, timtoole02/Camelid#535, airockchip/rknn-llm#501",
+        )
+    if isinstance(extension, (YaRN, LongRoPE, Llama3)):
+        trained, product = extension.original_max_position_embeddings, extension.reach
+        # Llama 3.1's own 8 x 8192 is half of its 131072.
+        fits = longest in (None, trained, product) or extension.name == "llama3"
+        if TRAINED not in entry and TRAINED not in facts:
+            yield _note(
+                "trained-length",
+                f"{TRAINED} is missing, so max_position_embeddings, {longest}, takes its place",
+                "add the length that the model was trained on before it was extended",
+                f"{LONGER}: what does factor mean?",
+                "transformers 5.23, standardize_rope_params; NVIDIA-NeMo/Automodel#2652",
+            )
+        elif not fits or (longest or trained) < trained:
+            yield _note(
+                "length-mismatch",
+                f"factor {extension.factor or 1:g} times the trained length {trained} is "
+                f"{product}, but max_position_embeddings is {longest}",
+                "make the three agree",
+                f"{LONGER}: what does factor mean?",
+                "transformers 5.23 uses the factor, older versions the ratio of the lengths: "
+                "huggingface/transformers#38224",
+            )
+    if extension.length_dependent:
+        yield _note(
+            "length-dependent",
+            f"beyond {getattr(extension, TRAINED)} tokens all frequencies change, and keys "
+            "that were cached before no longer fit",
+            "fix the length before you cache the first key",
+            f"{LONGER}: the KV cache",
+            "huggingface/transformers#25104, vllm-project/vllm#5093",
+        )
+    if isinstance(extension, YaRN):
+        factor, formula = extension.attention_scaling, mscale(extension.factor)
+        if abs(factor - formula) > 1e-6:
+            yield _note(
+                "attention-factor",
+                f"attention_factor or mscale sets the factor on cos and sin to {factor:.6g}, but "
+                f"engines that don't read these keys use {formula:.6g}",
+                "compare the engine's tables at one position",
+                f"{LONGER}: attention_factor",
+                "vllm-project/vllm#48351, vllm-project/vllm#48621, ml-explore/mlx-lm#1507",
+            )
+
+
+def _note(code: str, *texts: str) -> Finding:
+    return Finding(code, "note", *texts)
+
+
+def _unrotated(settings: RotarySettings) -> str:
+    """Return the numbers of the layers that don't rotate."""
+    layers = enumerate(settings.rotates or ())
+    return ", ".join(str(layer) for layer, rotates in layers if not rotates)

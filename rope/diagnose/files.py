@@ -1,6 +1,6 @@
-"""Named tensors in a file: .safetensors, .npz, or .json for whoever has neither library.
+"""Named tensors in a .safetensors, .npz or .json file. JSON needs no library in any language.
 
-In JSON a tensor is its shape and its numbers, row by row, with null for what is no number:
+In JSON, a tensor is its shape and its numbers in row-major order, with null for NaN and infinity:
 
     {"07.position_ids": {"shape": [1, 3], "data": [3, 11, 5]}, ...}
 """
@@ -16,12 +16,14 @@ from torch import Tensor
 
 
 def write(path: str | Path, tensors: dict[str, Tensor]) -> None:
-    """Write them in the format that the name ends in."""
-    if not Path(path).parent.is_dir():
-        raise FileNotFoundError(f"{path}: there is no folder {Path(path).parent}: make it first")
+    """Write tensors in the format that the path ends with.
+
+    Raises ValueError for another ending, OSError if there is no such folder.
+    """
+    suffix = _suffix(path)
     tensors = {name: x.clone(memory_format=torch.contiguous_format) for name, x in tensors.items()}
-    if (suffix := _suffix(path)) == ".safetensors":
-        import_module("safetensors.torch").save_file(tensors, path)
+    if suffix == ".safetensors":
+        Path(path).write_bytes(import_module("safetensors.torch").save(tensors))
     elif suffix == ".npz":
         import_module("numpy").savez(path, **{name: x.numpy() for name, x in tensors.items()})
     else:
@@ -30,34 +32,33 @@ def write(path: str | Path, tensors: dict[str, Tensor]) -> None:
 
 
 def read(path: str | Path) -> dict[str, Tensor]:
-    """Those of a file, JSON's float32 or int64; ValueError where it is not what its name says."""
+    """Return the tensors of a file; JSON gives float32 or int64.
+
+    Raises ValueError if the file doesn't have the format of its ending, OSError if it is missing.
+    """
     suffix = _suffix(path)
     try:
         if suffix == ".safetensors":
-            return dict(import_module("safetensors.torch").load_file(path))
+            return dict(import_module("safetensors.torch").load(Path(path).read_bytes()))
         if suffix == ".npz":
             with import_module("numpy").load(path) as arrays:
                 return {name: torch.from_numpy(arrays[name]) for name in arrays}
         return {name: _tensor(**x) for name, x in json.loads(Path(path).read_text()).items()}
     except (ImportError, OSError):
         raise
-    except Exception as error:  # each library has its own
-        raise ValueError(f"{path} is no {suffix} of tensors ({error}): write it anew") from error
+    except Exception as error:  # each library raises its own type
+        raise ValueError(f"{path} is not a valid {suffix} file of tensors: {error}") from error
 
 
 def _suffix(path: str | Path) -> str:
     suffix = Path(path).suffix
     if suffix not in (".safetensors", ".npz", ".json"):
-        raise ValueError(f"{path} must end in .safetensors, .npz or .json: rename it")
+        raise ValueError(f"the path is {path}; it must end with .safetensors, .npz or .json")
     return suffix
 
 
 def _numbers(x: Tensor) -> list[Any]:
-    def number(value: float) -> float | None:
-        whole = math.isfinite(value) and value == int(value)
-        return int(value) if whole else value if math.isfinite(value) else None
-
-    return [number(value) for value in x.flatten().tolist()]
+    return [x if math.isfinite(x) else None for x in x.flatten().tolist()]
 
 
 def _tensor(shape: list[int], data: list[Any]) -> Tensor:

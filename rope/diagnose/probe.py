@@ -1,12 +1,13 @@
-"""Calling a rotation that we do not know: on copies, in the widest dtype, with refusals kept apart.
+"""Call an unknown rotation on copies of its inputs, and keep its exceptions apart from ours.
 
-Probing vectors are exact in every dtype. Most have entries ±1, and so one norm: whatever normalises
-them first multiplies them all alike.
+The vectors are exact in every dtype. Most have entries ±1 and therefore the same norm, so a norm
+before the rotation multiplies all of them by the same factor.
 
 Shapes: B batch, H heads, S sequence, D head dimension.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -18,41 +19,38 @@ Pair = tuple[Tensor, Tensor]
 WIDEST_FIRST = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
 
-class Refusal(Exception):
-    """The callable raised: for these arguments there is no answer."""
+class CallError(Exception):
+    """The function under examination raised."""
 
 
+@dataclass
 class Probe:
-    """A callable under examination, and what was noticed on the way.
+    """Call the function under examination, and record what it does besides rotating.
 
-    rotate, heads `(H, H_kv)`, device: as `diagnose` has them; dtype: of the tensors given to it.
-    changed: which of its inputs it wrote to; returned: the dtypes that came back, by the one given.
+    rotate, heads `(H, H_kv)`, device: as in `diagnose`; dtype: of the vectors passed to rotate.
+    changed: the names of the inputs that rotate wrote into; returned: the dtype of the result for
+    each dtype passed.
     """
 
-    def __init__(
-        self,
-        rotate: Callable[..., Any],
-        head_dim: int,
-        heads: tuple[int, int],
-        dtype: torch.dtype,
-        device: torch.device | str | None,
-    ) -> None:
-        self.rotate, self.head_dim, self.heads = rotate, head_dim, heads
-        self.dtype, self.device = dtype, device
-        self.changed: set[str] = set()
-        self.returned: dict[torch.dtype, torch.dtype] = {}
+    rotate: Callable[..., Any]
+    head_dim: int
+    heads: tuple[int, int]
+    dtype: torch.dtype
+    device: torch.device | str | None
+    changed: set[str] = field(default_factory=set)
+    returned: dict[torch.dtype, torch.dtype] = field(default_factory=dict)
 
     def vectors(self, tokens: int, seed: int = 0, signs: bool = True) -> Pair:
-        """Queries `[1, H, S, D]` and keys `[1, H_kv, S, D]` of ±1, or normal ones; seeded."""
+        """Return random queries `[1, H, S, D]` and keys `[1, H_kv, S, D]`, of ±1 or normal."""
         noise = torch.Generator().manual_seed(seed)
         shapes = [(1, heads, tokens, self.head_dim) for heads in self.heads]
         q, k = (torch.randn(shape, generator=noise, dtype=torch.float64) for shape in shapes)
         return (q.sign(), k.sign()) if signs else ((32 * q).round() / 32, (32 * k).round() / 32)
 
     def __call__(self, x: Pair, position_ids: Any, dtype: torch.dtype | None = None) -> Pair:
-        """What it makes of x at these positions `[S]` or `[B, S]`, in float64 on the CPU.
+        """Rotate x at position_ids `[S]` or `[B, S]`; return float64 results on the CPU.
 
-        Raises Refusal where it raises, ValueError where it returns something else.
+        Raises CallError if rotate raises, ValueError if it doesn't return a pair like x.
         """
         dtype = dtype or self.dtype
         ids = torch.atleast_2d(torch.as_tensor(position_ids, dtype=torch.int64))
@@ -65,26 +63,28 @@ class Probe:
                 self.changed |= set() if torch.equal(value, copy.cpu()) else {name}
         except Exception as error:
             message = " ".join(str(error).split())[:200]
-            raise Refusal(f"{type(error).__name__}: {message}") from error
+            raise CallError(f"{type(error).__name__}: {message}") from error
         pair = result if isinstance(result, (tuple, list)) else [result]
-        taken = [y for y in pair if isinstance(y, Tensor) and y.dtype in FLOATING and not y.is_meta]
-        if len(taken) != len(pair) or [y.shape for y in taken] != [y.shape for y in x]:
-            kinds = [f"{y.dtype} {list(y.shape)} on {y.device}" for y in pair if torch.is_tensor(y)]
-            kinds += [f"a {type(y).__name__}" for y in pair if not torch.is_tensor(y)]
+        valid = [y for y in pair if isinstance(y, Tensor) and y.dtype in FLOATING and not y.is_meta]
+        if len(valid) != len(pair) or [y.shape for y in valid] != [y.shape for y in x]:
+            kinds = [f"{y.dtype} {list(y.shape)}" if torch.is_tensor(y) else repr(y) for y in pair]
             raise ValueError(
-                f"rotate returned {' and '.join(kinds) or 'nothing'}; it must return the pair "
-                f"(q, k), floating, of {list(x[0].shape)} and {list(x[1].shape)}, and not on meta: "
-                "wrap it in a function that transposes, and keeps no keys of earlier calls"
+                f"rotate returned {' and '.join(kinds)}; it must return a pair of floating "
+                f"tensors, q {list(x[0].shape)} and k {list(x[1].shape)}, and not on meta. Wrap it "
+                "in a function that does"
             )
         self.returned[dtype] = pair[0].dtype if pair[0].dtype != dtype else pair[1].dtype
         y, z = (y.detach().to("cpu", torch.float64, copy=True) for y in pair)
         return y, z
 
     def long(self, x: Pair, ids: list[int]) -> Pair:
-        """A call of many tokens; where so many are refused, halves, each with the last token."""
+        """Rotate many tokens; split the call if rotate raises, and repeat the last id in each part.
+
+        The last id is the largest, so a spectrum that follows the length stays the same.
+        """
         try:
             return self(x, ids)
-        except Refusal:
+        except CallError:
             if len(ids) < 16:
                 raise
         parts, middle = [], len(ids) // 2
@@ -97,5 +97,5 @@ class Probe:
 
     @property
     def eps(self) -> float:
-        """The spacing of the numbers that come back."""
+        """Return the machine epsilon of the dtype that rotate returns."""
         return float(torch.finfo(self.returned.get(self.dtype, self.dtype)).eps)

@@ -1,18 +1,21 @@
-"""What a diagnosis returns: the rotations that were recovered, and the findings."""
+"""What a diagnosis returns: the rotations that were measured, and the findings."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from rope.diagnose.codes import CODES, DANGERS, Kind
+from rope.diagnose.codes import CODES, NOTES
 from rope.extensions import Extension
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One cause: its code, "fault" or "note", a sentence, the remedy, the section of the book.
+    """One thing that was found: what it is, what to do about it, and where the book explains it.
 
-    source: whose code it is about, with its version or its thread; empty for the code at hand.
+    code: identifies the cause; severity: "fault" or "note"; sentence: what was measured; remedy:
+    what to do; section: of the book; source: the code or the issue that a warning about a
+    configuration refers to.
     """
 
     code: str
@@ -23,50 +26,46 @@ class Finding:
     source: str = ""
 
     def __str__(self) -> str:
-        sentence = self.sentence[:1].upper() + self.sentence[1:]
-        source = f"\n  source: {self.source}" if self.source else ""
+        sentence, remedy = (text[:1].upper() + text[1:] for text in (self.sentence, self.remedy))
+        source = f"\n  Source: {self.source}." if self.source else ""
         return (
-            f"{self.severity} {self.code}: {sentence}.\n  {self.remedy} ({self.section}).{source}"
+            f'{self.severity} {self.code}: {sentence}.\n  {remedy}. See "{self.section}".{source}'
         )
 
 
 def finding(code: str, variant: str = "", /, **facts: object) -> Finding:
-    """What a function shows, by its code and facts; variant: which sentence, of several."""
-    return _filled(CODES[code], code, variant, facts)
+    """Return the finding of a code; variant: which of its sentences; facts: what to fill in."""
+    text = CODES[code]
+    sentence = text.sentence if isinstance(text.sentence, str) else text.sentence[variant]
+    severity = "note" if code in NOTES else "fault"
+    return Finding(code, severity, sentence.format(**facts), text.remedy, text.section)
 
 
-def danger(code: str, variant: str = "", /, **facts: object) -> Finding:
-    """What a configuration shows, likewise."""
-    return _filled(DANGERS[code], code, variant, facts)
+def all_notes(findings: Iterable[Finding]) -> bool:
+    """Return True if no finding is a fault."""
+    return all(finding.severity == "note" for finding in findings)
 
 
-def _filled(kind: Kind, code: str, variant: str, facts: dict[str, object]) -> Finding:
-    sentence = kind.sentence if isinstance(kind.sentence, str) else kind.sentence[variant]
-    texts = (sentence, kind.remedy, kind.section, kind.source)
-    return Finding(code, kind.severity, *(text.format(**facts) for text in texts))
-
-
-def faults(findings: list[Finding]) -> list[Finding]:
-    """Those that are no notes."""
-    return [finding for finding in findings if finding.severity == "fault"]
-
-
-def verdict(findings: list[Finding]) -> str:
-    """The first line of a report."""
-    return "not right" if faults(findings) else "no fault found"
+def verdict(findings: Iterable[Finding]) -> str:
+    """Return the first line of a report."""
+    return "no fault found" if all_notes(findings) else "not right"
 
 
 @dataclass(frozen=True)
 class Rotation:
-    """What was recovered of one tensor's rotation; None where it could not be.
+    """What was measured of one tensor's rotation. A field is None if it could not be measured.
 
-    layout: "half", "interleaved" or "other", of the coordinates that go in; rotary_dim: R, as far
-    as planes are seen to turn. inv_freq: float64 `[R/2]`, radians per position, without sign;
-    base, extension: where they explain all angles, in as few digits as do. attention_scaling: None
-    after a norm, which hides it. direction: +1 counter-clockwise, −1 clockwise, 0 both. offset:
-    the turn at position 0, in positions. angle_error: the largest, in radians, against the
-    spectrum expected, or else named, or fitted; off_from: the first position probed where it
-    exceeds 0.01. table_error: of the radius of (cos, sin).
+    layout: of the coordinates of the input, "half", "interleaved" or "other".
+    rotary_dim: R, up to the last plane that visibly rotates.
+    inv_freq: float64 `[R/2]`, radians per position, without sign.
+    base, extension: of the formula that explains all angles, with as few digits as possible.
+    attention_scaling: the factor on cos and sin; None after a norm, which hides it.
+    direction: +1 if all planes rotate counter-clockwise, −1 if clockwise, 0 if they differ.
+    offset: the rotation at position 0, in positions.
+    angle_error: the largest error of an angle, in radians, against the expected frequencies, or
+    else against base and extension, or else against inv_freq.
+    off_from: the first probed position with an error above 0.01 radians.
+    table_error: the largest error of the radius of (cos, sin).
     """
 
     layout: str | None = None
@@ -83,24 +82,24 @@ class Rotation:
 
     def __str__(self) -> str:
         if self.inv_freq is None:
-            return "not recovered"
+            return "not measured"
         name = f"frequencies {self.inv_freq.max():.4g} to {self.inv_freq.min():.4g}"
         if self.base is not None:
-            name = f"base {self.base:.10g}, {self.extension or 'an extension without a name'}"
-        far = "" if self.off_from is None else f", more than 0.01 from {self.off_from}"
+            name = f"base {self.base:.10g}, {self.extension or 'an unknown extension'}"
+        far = "" if self.off_from is None else f", above 0.01 from position {self.off_from} on"
         factor = self.attention_scaling
         return (
             f"{self.layout}, rotary_dim {self.rotary_dim}; {name}; "
             f"attention_scaling {'hidden' if factor is None else f'{factor:.6g}'}; "
-            f"direction {self.direction:+d}; angles within {self.angle_error:.2g}{far}"
+            f"direction {self.direction:+d}; angle error {self.angle_error:.2g}{far}"
         )
 
 
 @dataclass(frozen=True)
 class Report:
-    """A diagnosis: `query` and `key` as recovered, and `findings`.
+    """The result of a diagnosis: the rotations of `query` and `key`, and the `findings`.
 
-    reach: the farthest position probed; dtype: of the tensors given.
+    reach: the farthest position that was probed; dtype: of the vectors that were passed.
     """
 
     query: Rotation = Rotation()
@@ -111,12 +110,12 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether no finding is a fault.
+        """Return True if no finding is a fault.
 
         >>> Report().ok
         True
         """
-        return not faults(self.findings)
+        return all_notes(self.findings)
 
     def __str__(self) -> str:
         lines = [f"{verdict(self.findings)} (probed in {self.dtype} up to position {self.reach})"]
