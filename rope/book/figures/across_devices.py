@@ -55,7 +55,6 @@ def _placed(tokens: alt.Chart) -> alt.Chart:
 
 def _tokens() -> alt.LayerChart:
     """Draw one row per device and one box per token, labeled with its position."""
-    height = ROW * max(DEVICES)
     wide = (WIDTH - LEFT) / (max(LENGTHS) / min(DEVICES))
     tokens = _placed(alt.Chart(alt.sequence(0, max(LENGTHS), as_="t"))).transform_calculate(
         left=f"{LEFT} + {wide:g}*datum.place",
@@ -67,20 +66,16 @@ def _tokens() -> alt.LayerChart:
     names = devices.transform_filter("datum.device < P").transform_calculate(
         text="'device ' + datum.device", left="0", **LINES
     )
-    numbers = tokens.mark_text(color=INK, fontSize=11).encode(
-        x=chart.bare(alt.X, "middle:Q", 0, WIDTH),
-        y=chart.bare(alt.Y, "center:Q", height, 0),
-        text="t:N",
-    )
-    layers = [_boxes(tokens, height, opacity=0.45), _text(names, height), numbers]  # ink on top
-    return alt.layer(*layers).properties(width=WIDTH, height=height, name="tokens")
+    numbers = tokens.mark_text(color=INK, fontSize=11)
+    numbers = numbers.encode(**chart.pixels("middle", "center"), text="t:N")
+    whole = alt.layer(_boxes(tokens, opacity=0.45), _text(names), numbers)  # ink on top
+    return whole.properties(width=WIDTH, height=ROW * max(DEVICES), name="tokens")
 
 
 def _pairs() -> alt.LayerChart:
     """Draw one row per query and one column per key, and count the pairs of each device."""
-    most = max(LENGTHS)
+    most, side = max(LENGTHS), f"{WIDTH}/S"
     rows = chart.table(("t", "n"), ((m, n) for m in range(most) for n in range(m + 1)))
-    side = f"{WIDTH}/S"
     pairs = _placed(alt.Chart(rows)).transform_calculate(
         left=f"{side}*datum.n",
         right=f"{side}*(datum.n + 1) - 1",
@@ -90,35 +85,24 @@ def _pairs() -> alt.LayerChart:
     counted = _placed(alt.Chart(alt.sequence(0, most, as_="t"))).transform_aggregate(
         before="sum(t)", own="count()", groupby=["device"]
     )
-    words = counted.transform_calculate(
-        text="'device ' + datum.device + ': ' + (datum.before + datum.own) + ' pairs'",
-        left=f"{WIDTH - 130}",
-        **LINES,
-    )
-    layers = [
-        _boxes(pairs, WIDTH),
-        _text(words, WIDTH),
-        chart.reading("'row: query'", x=WIDTH - 80, y=112, size=13),
-        chart.reading("'column: key'", x=WIDTH - 80, y=132, size=13),
-    ]
-    return alt.layer(*layers).properties(width=WIDTH, height=WIDTH, name="pairs")
+    count = "'device ' + datum.device + ': ' + (datum.before + datum.own) + ' pairs'"
+    words = counted.transform_calculate(text=count, left=f"{WIDTH - 130}", **LINES)
+    row = chart.reading("'row: query'", x=WIDTH - 80, y=112, size=13)
+    column = chart.reading("'column: key'", x=WIDTH - 80, y=132, size=13)
+    whole = alt.layer(_boxes(pairs), _text(words), row, column)
+    return whole.properties(width=WIDTH, height=WIDTH, name="pairs")
 
 
-def _boxes(rows: alt.Chart, height: int, opacity: float = 1) -> alt.Chart:
+def _boxes(rows: alt.Chart, opacity: float = 1) -> alt.Chart:
     """Draw rectangles from (left, top) to (right, bottom), in pixels."""
-    some = max(DEVICES)
-    colors = alt.Scale(domain=[*range(some)], range=[*COLORS[:some]])
-    return rows.mark_rect(opacity=opacity).encode(
-        x=chart.bare(alt.X, "left:Q", 0, WIDTH),
-        x2="right:Q",
-        y=chart.bare(alt.Y, "top:Q", height, 0),
-        y2="bottom:Q",
-        color=alt.Color("device:N", scale=colors, legend=None),
-    )
+    devices = range(max(DEVICES))
+    colors = alt.Scale(domain=[*devices], range=[*COLORS[: len(devices)]])
+    color = alt.Color("device:N", scale=colors, legend=None)
+    boxes = rows.mark_rect(opacity=opacity).encode(color=color, x2="right:Q", y2="bottom:Q")
+    return boxes.encode(**chart.pixels("left", "top"))
 
 
-def _text(rows: alt.Chart, height: int) -> alt.Chart:
+def _text(rows: alt.Chart) -> alt.Chart:
     """Write the column `text` from (left, center) on, in pixels."""
     words = rows.mark_text(align="left", color=INK, fontSize=13)
-    x, y = chart.bare(alt.X, "left:Q", 0, WIDTH), chart.bare(alt.Y, "center:Q", height, 0)
-    return words.encode(x=x, y=y, text="text:N")
+    return words.encode(**chart.pixels("left", "center"), text="text:N")

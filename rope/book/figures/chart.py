@@ -109,6 +109,14 @@ def bare(channel: Any, field: str, low: float, high: float, **scale: Any) -> Any
     return channel(field, axis=None, scale=alt.Scale(domain=[low, high], nice=False, **scale))
 
 
+def pixels(x: str, y: str) -> dict[str, Any]:
+    """Return encodings `x` and `y` for columns in pixels, from the top left of their view."""
+    return {
+        "x": alt.X(f"{x}:Q", scale=None, axis=None),
+        "y": alt.Y(f"{y}:Q", scale=None, axis=None),
+    }
+
+
 def coordinates(extent: float) -> dict[str, Any]:
     """Return encodings `x` and `y` for columns x, y on a fixed square plane without axes."""
     channels = {"x": alt.X, "y": alt.Y}

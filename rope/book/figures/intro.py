@@ -56,9 +56,8 @@ def book_map() -> Picture:
         labels = []
         for k, (_, name, words) in enumerate(chapters):
             x, at = 0.65 + STEP * (k % COLUMNS), y - ROW * (k // COLUMNS)
-            corner, style = (x - WIDTH / 2, at - HEIGHT / 2), {"edgecolor": color, "linewidth": 1.8}
-            url = f"{name}.html"
-            box = FancyBboxPatch(corner, WIDTH, HEIGHT, BOX, url=url, facecolor="none", **style)
+            corner, url = (x - WIDTH / 2, at - HEIGHT / 2), f"{name}.html"
+            box = FancyBboxPatch(corner, WIDTH, HEIGHT, BOX, url=url, fc="none", ec=color, lw=1.8)
             ax.add_patch(box)
             if part == ROAD:
                 words = f"{k + 1}. {words}"

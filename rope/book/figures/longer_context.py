@@ -155,9 +155,8 @@ def _turns(rows: alt.Chart, marker: alt.Chart) -> alt.LayerChart:
         chart.y(field, "turns (log scale)", [1e-4, 1e6], log, **ticks)
         for field in ("turns:Q", "reached:Q")
     )
-    new = {"domain": [False, True]}
-    colors = alt.Scale(range=[BLUE, VERMILION], **new)
-    marks = alt.Scale(range=["circle", "triangle-up"], **new)
+    colors = alt.Scale(domain=[False, True], range=[BLUE, VERMILION])
+    marks = alt.Scale(domain=[False, True], range=["circle", "triangle-up"])
     one = chart.one(turns="1").mark_rule(color=MUTED, strokeWidth=1)
     seen = rows.mark_line(color=MUTED, strokeWidth=2, strokeDash=[5, 3])
     dots = rows.mark_point(filled=True, size=26, opacity=1).encode(

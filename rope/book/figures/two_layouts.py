@@ -94,9 +94,10 @@ def wrong_layout() -> Picture:
         ax.set(title=title, xlabel="key position $n$", aspect="equal")
         ax.set_xticks([place + 0.5 for place in places], places)
         ax.grid(False)
-    figure.axes[0].set_ylabel("query position $m$")
-    figure.axes[0].set_yticks([place + 0.5 for place in places], places)
-    figure.axes[0].invert_yaxis()
+    left = items[0][0]
+    left.set_ylabel("query position $m$")
+    left.set_yticks([place + 0.5 for place in places], places)
+    left.invert_yaxis()
     return picture(
         figure,
         alt=f"Two maps of attention weights, {SIZE} queries by {SIZE} keys. On the left, in its "

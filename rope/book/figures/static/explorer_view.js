@@ -1,3 +1,11 @@
+// Appends an element to a parent and returns it.
+function ropeAdd(parent, tag, settings, inner = "") {
+  const node = document.createElement(tag);
+  for (const [name, value] of Object.entries(settings)) node.setAttribute(name, value);
+  node.innerHTML = inner;
+  return parent.appendChild(node);
+}
+
 // The explorer's controls: the reader's choices form one state, from which every part is drawn.
 function ropeExplorer(root) {
   "use strict";
@@ -11,9 +19,8 @@ function ropeExplorer(root) {
   let picks = "key"; // what the pointer over the text selects
   let chosen = null; // query and key to restore when the pointer leaves the text
 
-  const panel = document.createElement("div");
-  panel.className = "panel";
-  panel.innerHTML = `
+  const add = ropeAdd;
+  const panel = add(root, "div", { class: "panel" }, `
     <div class="stage"><div class="guess" aria-live="polite"></div><div class="two"></div></div>
     <p class="legend small">
       <span class="more">■</span> adds to the score, +; <span class="less">■</span> takes from it, −;
@@ -34,17 +41,9 @@ function ropeExplorer(root) {
     <div class="strip">
       <p class="said" aria-live="polite"><span class="score"></span> <span class="where"></span></p>
       <div class="controls"></div>
-    </div>`;
-  root.appendChild(panel);
+    </div>`);
   const part = (name) => panel.querySelector("." + name);
 
-  function add(parent, tag, settings, inner) {
-    const node = document.createElement(tag);
-    for (const [name, value] of Object.entries(settings)) node.setAttribute(name, value);
-    if (inner !== undefined) node.innerHTML = inner;
-    parent.appendChild(node);
-    return node;
-  }
   const shown = (sign) => ({ "\n": "⏎", " ": "␣" })[sign] || sign;
   // Writes 6, 8, 9, 10 as "6, 8 to 10".
   const ranges = (numbers) =>
@@ -72,7 +71,7 @@ function ropeExplorer(root) {
   // The text, one span per character: a click selects, and the pointer previews what a click selects.
   const signs = model.text.map((sign, place) => {
     const node = add(part("text"), "span", { "data-place": place });
-    node.textContent = sign === "\n" ? "⏎" : sign;
+    node.textContent = sign === "\n" ? "⏎" : sign; // not as HTML: it may be "<"
     if (sign === "\n") add(part("text"), "br", {});
     return node;
   });
@@ -322,18 +321,15 @@ function ropeGuesses(panel, questions, show, play) {
     const { ask, options, right, answer, numbers, before, after } = questions[number];
     box.innerHTML = `<p class="ask"><strong>Guess ${number + 1} of ${questions.length}.</strong> ${ask}</p><p class="options"></p><p class="answer"></p>`;
     options.forEach((option, i) => {
-      const button = document.createElement("button");
-      button.type = "button";
-      button.innerHTML = option;
+      const button = ropeAdd(box.querySelector(".options"), "button", { type: "button" }, option);
       button.addEventListener("click", () => {
         const [was, is] = play(before, after);
         const changes = numbers.map((name) => `${name}: ${was[name]} → ${is[name]}`);
         const result = box.querySelector(".answer");
         result.innerHTML = `<strong>${i === right ? "✓ Correct" : "No"}: ${options[right]}.</strong> ${answer} <span class="changes">Before → after: ${changes.join("; ")}.</span> `;
         box.querySelector(".options").remove();
-        const next = document.createElement("button");
-        next.type = "button";
-        next.textContent = number + 1 < questions.length ? "next guess" : "ask again";
+        const last = number + 1 === questions.length;
+        const next = ropeAdd(result, "button", { type: "button" }, last ? "ask again" : "next guess");
         next.addEventListener("click", () => {
           number = (number + 1) % questions.length;
           show(questions[number].before);
@@ -341,12 +337,10 @@ function ropeGuesses(panel, questions, show, play) {
           reveal(stage);
           box.querySelector(".options button").focus({ preventScroll: true });
         });
-        result.appendChild(next);
         next.focus({ preventScroll: true }); // the clicked button is gone
         // If the window is too small for all three, the question scrolls out first.
         [stage, two, result].forEach(reveal);
       });
-      box.querySelector(".options").appendChild(button);
     });
   }
   pose();
