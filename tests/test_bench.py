@@ -14,7 +14,7 @@ from rope.book.measured.baselines import BASELINES, Baseline, make_tables
 from rope.book.measured.bench import __main__ as program
 from rope.book.measured.bench import cases, correctness, report, suites
 from rope.book.measured.bench.cases import PREFILL, TRAINING, Case
-from rope.book.measured.record import RECORDED, recorded, rounded, write
+from rope.book.measured.record import recorded, rounded
 
 CPU = torch.device("cpu")
 SMALL = Case(2, 4, 2, 16, 8)
@@ -36,10 +36,6 @@ def fail_when_called(x, tables):
     raise RuntimeError("no memory\nat line 2")
 
 
-def fail_when_prepared(tables):
-    raise OSError("no file")
-
-
 @pytest.fixture
 def few(monkeypatch):
     """The command with planted baselines and two small cases."""
@@ -52,7 +48,7 @@ def few(monkeypatch):
         planted("slanted", lambda x, tables: right(x, tables) * (1 + 2**-20)),
         planted("breaking", fail_when_called),
         planted("elsewhere", right, devices=("cuda",)),
-        Baseline("failing", "torch", fail_when_prepared),
+        Baseline("failing", "torch", {}.__getitem__),
         planted("missing", right, package="no-such-package"),
     )
     monkeypatch.setattr(program, "BASELINES", chosen)
@@ -62,7 +58,6 @@ def few(monkeypatch):
 def test_a_run_times_the_right_ones_and_names_the_others(tmp_path, capsys, few):
     path = tmp_path / "out.json"
     assert program.main(["--quick", "--device", "cpu", "--output", str(path)]) == 0
-    assert [entry.name for entry in tmp_path.iterdir()] == ["out.json"]
     written = json.loads(path.read_text(), parse_constant=pytest.fail)  # no NaN
     assert [Case(**entry["case"]) for entry in written["cases"]] == list(few)
     for entry in written["cases"]:
@@ -72,10 +67,10 @@ def test_a_run_times_the_right_ones_and_names_the_others(tmp_path, capsys, few):
         assert entry["times"]["rope"]["memory"] >= 1 == entry["times"]["clone"]["memory"]
         not_timed = entry["not timed"]
         assert not_timed.pop("slanted").startswith("q: off by ")
+        assert not_timed.pop("failing").startswith("KeyError: ")
         assert not_timed == {
             "breaking": "RuntimeError: no memory",
             "elsewhere": "does not support cpu",
-            "failing": "OSError: no file",
         }
     about = written["metadata"]
     assert torch.__version__.startswith(about["versions"]["torch"])  # with or without its build
@@ -83,25 +78,6 @@ def test_a_run_times_the_right_ones_and_names_the_others(tmp_path, capsys, few):
     assert str(tmp_path) not in path.read_text()
     shown = capsys.readouterr().out
     assert "Not installed: no-such-package" in shown and "elsewhere: does not support cpu" in shown
-    assert all(case.name in shown for case in few)
-
-
-def test_an_interrupted_run_resumes_but_not_another_programs(tmp_path, monkeypatch, few):
-    path, measure, seen = tmp_path / "out.json", suites.measure, []
-    write(path.with_suffix(".partial.json"), {"program": "other", "done": {few[0].name: {}}})
-
-    def stopping(case, *others):
-        seen.append(case)
-        if len(seen) == 2:
-            raise KeyboardInterrupt
-        return measure(case, *others)
-
-    arguments = ["--quick", "--device", "cpu", "--output", str(path)]
-    monkeypatch.setattr(suites, "measure", stopping)
-    assert program.main(arguments) == 130 and not path.exists()
-    assert program.main(arguments) == 0
-    assert seen == [few[0], few[1], few[1]]
-    assert not path.with_suffix(".partial.json").exists()
 
 
 @pytest.mark.parametrize("interleaved", [False, True])
@@ -247,14 +223,6 @@ def test_ratios_are_within_a_case_and_figures_show_them():
     assert curves == ([128, 512], {"rope": [0.55, 0.55], "Liger": [2.0, 2.0]})
     assert "Liger: 2 at 128, 2 at 512." in by_length(*curves).alt
     assert {one.name for one in BASELINES} == set(LOOKS)
-
-
-def test_shipped_records_have_this_form_and_are_small():
-    for path in RECORDED.glob("*pu*.json"):
-        assert path.stat().st_size < 40_000
-        for entry in recorded(path.stem)["cases"]:
-            assert {"copy", "clone", "rope"} <= set(entry["times"]), entry["case"]
-        assert report.table(recorded(path.stem))
 
 
 def test_the_chapters_programs_are_timed_as_recorded(tmp_path, monkeypatch, one_thread):

@@ -23,32 +23,33 @@ SMALL = ((1, 4, 1, 1, 8, 8), (2, 3, 2, 5, 8, 4), (1, 4, 5, 3, 4, 4), (1, 1, 1, 1
          (1, 3, 0, 2, 4, 4))  # fmt: skip
 
 
+def launch(xs, outs, cos, sin, ids, flags):
+    """Launch the kernel on any device, and return the outputs."""
+    (q, q_out), (k, k_out) = [*zip(xs, outs, strict=True), (xs[0][:, :0], outs[0][:, :0])][:2]
+    kernel.launch(q, k, q_out, k_out, cos, sin, ids, **flags)
+    return tuple(outs)
+
+
 class Launched(torch.autograd.Function):
     """The kernel on any device, with its gradient."""
 
     @staticmethod
-    def forward(ctx, cos, sin, ids, flags, inplace, *xs):
-        ctx.save_for_backward(cos, sin, ids)
-        ctx.flags = flags
-        q, k = xs if len(xs) == 2 else (xs[0], xs[0][:, :0])
-        outs = (q, k) if inplace else (torch.empty_like(q), torch.empty_like(k))
-        kernel.launch(q, k, *outs, cos, sin, ids, **flags)
-        return outs[: len(xs)]
+    def forward(ctx, cos, sin, ids, flags, *xs):
+        ctx.tables, ctx.flags = (cos, sin, ids), flags
+        return launch(xs, [torch.empty_like(x) for x in xs], cos, sin, ids, flags)
 
     @staticmethod
     def backward(ctx, *grads):
         flags = ctx.flags | {"inverse": not ctx.flags["inverse"]}
-        return (*[None] * 5, *Launched.apply(*ctx.saved_tensors, flags, False, *grads))
+        return (*[None] * 4, *Launched.apply(*ctx.tables, flags, *grads))
 
 
 def by_kernel(xs, cos, sin, ids=None, *, interleaved=False, inverse=False, inplace=False):
     """Rotate as `correctness.rotate_all` does on a GPU."""
     flags = {"interleaved": interleaved, "inverse": inverse}
     if inplace:
-        return Launched.forward(
-            torch.autograd.function.FunctionCtx(), cos, sin, ids, flags, True, *xs
-        )
-    return Launched.apply(cos, sin, ids, flags, False, *xs)
+        return launch(xs, xs, cos, sin, ids, flags)
+    return Launched.apply(cos, sin, ids, flags, *xs)
 
 
 @pytest.fixture
@@ -83,15 +84,14 @@ def test_the_checks_call_the_public_functions(name):
 
 
 def broken(old, new):
-    """The kernel's launch with one thing wrong."""
+    """Return `by_kernel` with one argument changed."""
 
-    def launch(q, k, q_out, k_out, cos, sin, ids, *, interleaved, inverse, right=kernel.launch):
-        arguments = dict(cos=cos, sin=sin, ids=ids, interleaved=interleaved, inverse=inverse)
+    def rotate(xs, cos, sin, ids=None, inplace=False, **flags):
+        arguments = dict(cos=cos, sin=sin, ids=ids, interleaved=False, inverse=False) | flags
         arguments[old] = new(arguments[old])
-        flags = {name: arguments.pop(name) for name in ("interleaved", "inverse")}
-        right(q, k, q_out, k_out, *arguments.values(), **flags)
+        return by_kernel(xs, inplace=inplace, **arguments)
 
-    return launch
+    return rotate
 
 
 @pytest.mark.parametrize(
@@ -104,33 +104,20 @@ def broken(old, new):
     ],
     ids=["sign", "never inverse", "clamped", "tables of the first head"],
 )
-def test_a_fault_in_the_kernel_is_found(name, old, new, rotate, monkeypatch):
+def test_a_fault_in_the_kernel_is_found(name, old, new, monkeypatch):
     monkeypatch.setattr(correctness, "SHAPES", (SMALL[4], SMALL[1]))
     monkeypatch.setattr(correctness, "DTYPES", correctness.DTYPES[:1])
-    with patch.object(kernel, "launch", broken(old, new)):
-        assert correctness.check_kernel(name, DEVICE, rotate).startswith("wrong: AssertionError")
+    result = correctness.check_kernel(name, DEVICE, broken(old, new))
+    assert result.startswith("wrong: AssertionError")
 
 
-def test_arithmetic_in_the_dtype_of_the_vectors_is_found(monkeypatch):
-    """Tables, products and sums round to bfloat16, where only the store may."""
+def test_tables_in_the_dtype_of_the_vectors_are_found(monkeypatch):
+    def narrow(xs, cos, sin, *ids, **flags):
+        cos, sin = (table.bfloat16().float() for table in (cos, sin))
+        return correctness.rotate_all(xs, cos, sin, *ids, **flags)
+
     monkeypatch.setattr(correctness, "DTYPES", (torch.bfloat16,))
-    monkeypatch.setattr(correctness, "SHAPES", SMALL)
-
-    def narrow(xs, cos, sin, ids=None, *, interleaved, inverse=False, inplace=False):
-        rows = ids if ids is None or ids.dim() == 1 else ids[:, None]
-        cos, sin = (t.bfloat16() if rows is None else t.bfloat16()[rows] for t in (cos, sin))
-        results = [plain(x, cos, -sin if inverse else sin, interleaved) for x in xs]
-        return [x.copy_(y) for x, y in zip(xs, results, strict=True)] if inplace else results
-
-    def plain(x, cos, sin, interleaved):
-        width = 2 * cos.shape[-1]
-        split = x[..., :width].unflatten(-1, (-1, 2) if interleaved else (2, -1))
-        axis = -1 if interleaved else -2
-        a, b = split.unbind(axis)
-        pair = torch.stack((a * cos - b * sin, b * cos + a * sin), axis)
-        return torch.cat((pair.flatten(-2), x[..., width:]), -1)
-
-    result = correctness.check_kernel("values", DEVICE, narrow)
+    result = correctness.check_kernel("values", torch.device("cpu"), narrow)
     assert result.startswith("wrong: AssertionError: a pair is off by")
 
 
@@ -231,10 +218,12 @@ def test_a_job_that_fails_is_recorded_and_the_rest_goes_on(command, capsys):
 
 def test_it_stops_when_its_minutes_are_over_and_resumes(command, monkeypatch, capsys):
     run, path = command
+    record.write(path.with_suffix(".partial.json"), {"program": "other", "done": {"tiles: a": {}}})
     now = iter([1.0, 700.0])
     monkeypatch.setattr(program.time, "monotonic", lambda: next(now))
     assert run(until=540) == (program.AGAIN, ["rotations: a"])
-    assert "rotations: b" in capsys.readouterr().err
+    shown = capsys.readouterr().err
+    assert "starting over" in shown and "time ran out before rotations: b" in shown
     assert not path.exists() and path.with_suffix(".partial.json").exists()
     monkeypatch.setattr(record, "RECORDED", path.parent)
     assert record.gpu_records() == {}, "a partial file is no record"
