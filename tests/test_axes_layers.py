@@ -198,13 +198,10 @@ def test_frequencies_survive(make, change):
     assert after.rotate(X, GRID).isfinite().all()
 
 
-def test_fixed_frequencies_are_not_in_the_state_and_repr_names_the_arguments():
+def test_fixed_frequencies_are_not_in_the_state():
     rotary = axial()
     assert not [*rotary.buffers(), *rotary.parameters(), *rotary.state_dict()]
     assert (rotary.dim, rotary.axes) == (DIM, AXES)
-    assert repr(rotary) == "MultiAxisRotaryEmbedding(axes=3, dim=12, interleaved=False)"
-    yarn = MultiAxisRotaryEmbedding.mrope(8, (2, 1, 1), extension=YaRN(4.0, 64))
-    assert repr(yarn).endswith("interleaved=False, attention_scaling=1.13863)")
 
 
 @pytest.mark.parametrize("fixed", ["axial", "mrope", "dealt"])
@@ -251,20 +248,14 @@ mrope, LEARNED = MultiAxisRotaryEmbedding.mrope, MIXED.frequencies[0].double()
 V, T = ValueError, TypeError
 BAD = [  # the call, the exception, what its message names
     (lambda: MultiAxisRotaryEmbedding(THETA.expand(4, 2, 4)), V, "[4, 2, 4] Mixed"),
-    (lambda: MultiAxisRotaryEmbedding(THETA.to("meta")), V, "frequencies meta device='cpu'"),
-    (lambda: MultiAxisRotaryEmbedding(LEARNED), V, "requires_grad=True detach"),
+    (lambda: MultiAxisRotaryEmbedding(LEARNED), V, "requires_grad=True"),
     (lambda: MultiAxisRotaryEmbedding(THETA / 0), V, "frequencies inf"),
     (lambda: mrope(8, (2, 2), extension=DynamicNTK(2.0, 64)), V, "extension DynamicNTK seq_len"),
-    (lambda: FIXED.rotate(Q, IDS / 0.0), V, "position_ids nan"),
     (lambda: FIXED(Q, Q, IDS[:, :5]), V, "position_ids [2, 5] [2, 6]"),
     (lambda: MIXED(Q, Q, IDS[:, None].expand(2, 3, 6)), V, "[2, 3, 6] [2, 1, 6]"),
-    (lambda: FIXED(Q, Q[:, :, :3], IDS), V, "[1, 4, 6, 8] [1, 4, 3, 8]"),
     (lambda: FIXED(Q[..., :6], Q[..., :6], IDS), V, "q head_dim 6 8"),
     (lambda: MIXED(Q, Q[:, :1], IDS), V, "k 1 4 repeat_interleave"),
-    (lambda: MixedRotaryEmbedding(8, 0), V, "num_heads 0"),
     (lambda: MixedRotaryEmbedding(10, 2), V, "dim 10 2 4"),
-    (lambda: FIXED(Q, Q, IDS.bfloat16()), T, "position_ids torch.bfloat16"),
-    (lambda: FIXED(Q, Q, IDS, inverse=None), T, "inverse None"),
 ]
 
 

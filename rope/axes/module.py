@@ -97,8 +97,8 @@ class MultiAxisRotaryEmbedding(DeviceTracking, AxisRotation):
     attention_scaling: a factor on cos and sin, such as YaRN's. device: torch's default if None.
     `frequencies` is not a buffer: it is in no state_dict, no cast or loading changes it, and it
     follows the model, or the queries, to another device. Attributes dim and axes: R and A.
-    Raises TypeError or ValueError for frequencies that have another dtype or shape, are on meta,
-    require gradients or are not finite.
+    Raises TypeError or ValueError for frequencies that have another dtype or shape, require
+    gradients or are not finite.
 
     >>> rotary = MultiAxisRotaryEmbedding.axial(8, base=100.0).to(torch.bfloat16)
     >>> rotary.frequencies.dtype, list(rotary.state_dict())
@@ -123,11 +123,11 @@ class MultiAxisRotaryEmbedding(DeviceTracking, AxisRotation):
         check_flag("interleaved", interleaved)
         check_number("attention_scaling", attention_scaling, above=0)
         check_frequencies(frequencies)
-        if frequencies.dim() != 2 or frequencies.is_meta or frequencies.requires_grad:
+        if frequencies.dim() != 2 or frequencies.requires_grad:
             raise ValueError(
-                f"frequencies has shape {list(frequencies.shape)}, is on {frequencies.device} and "
-                f"has requires_grad={frequencies.requires_grad}; it must be [axes, planes] and "
-                "fixed: make it with device='cpu' and detach() it, or use MixedRotaryEmbedding"
+                f"frequencies has shape {list(frequencies.shape)} and requires_grad="
+                f"{frequencies.requires_grad}; it must be [axes, planes], without gradients (use "
+                "MixedRotaryEmbedding to learn frequencies per head)"
             )
         check_finite("frequencies", frequencies, "correct that entry")
         self.axes, self.dim = frequencies.shape[0], 2 * frequencies.shape[1]
@@ -209,7 +209,7 @@ class MultiAxisRotaryEmbedding(DeviceTracking, AxisRotation):
         ...             "max_position_embeddings": 32768,
         ...             "rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 24]}}
         >>> MultiAxisRotaryEmbedding.from_config(settings)
-        MultiAxisRotaryEmbedding(axes=3, dim=128, interleaved=False)
+        MultiAxisRotaryEmbedding(axes=3, dim=128, interleaved=False, attention_scaling=1.0)
         """
         from rope.config import rotary_settings
 
@@ -230,13 +230,11 @@ class MultiAxisRotaryEmbedding(DeviceTracking, AxisRotation):
         )
 
     def _theta(self, device: torch.device) -> Tensor:
-        return self._on(device, self._tensors)[0]
+        theta = self._tensors[0]
+        return theta if theta.device == device else self._on(device, self._tensors)[0]
 
     def _build(self, device: torch.device) -> tuple[Tensor, ...]:
         return (self._source.to(device, copy=True),)
 
     def extra_repr(self) -> str:
-        parts = [f"axes={self.axes}", f"dim={self.dim}", f"interleaved={self.interleaved}"]
-        if self.attention_scaling != 1:
-            parts.append(f"attention_scaling={self.attention_scaling:.6g}")
-        return ", ".join(parts)
+        return ", ".join(f"{name}={getattr(self, name)}" for name in self._fixed)

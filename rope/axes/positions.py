@@ -13,13 +13,7 @@ from math import floor
 import torch
 from torch import Tensor
 
-from rope.checks import (
-    INTEGER,
-    check_count,
-    check_finite,
-    check_float64,
-    check_number,
-)
+from rope.checks import INTEGER, check_count, check_finite, check_float64, check_number
 from rope.frequencies import tables_of
 
 Segment = int | tuple[int, int, int] | tuple[int, int, int, float]
