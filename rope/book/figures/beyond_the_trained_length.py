@@ -13,7 +13,7 @@ import altair as alt
 from matplotlib.ticker import PercentFormatter
 
 from rope.book.figures import Picture, chart, picture, shapes, subplots
-from rope.book.figures.seeds import Runs, Spread, draw, early_end, end_labels, label, look, spreads
+from rope.book.figures.seeds import Runs, draw, early_end, end_labels, label, look, spreads
 from rope.book.figures.style import BLUE, INK, MUTED, VERMILION
 from rope.book.measured.intervals import interval
 
@@ -22,7 +22,7 @@ ROW = 20  # pixels of one range of distances
 
 WAYS = ((BLUE, "o"), (VERMILION, "s"))  # of replacing a distance
 
-Shares = Mapping[int, Sequence[float]]  # by the length of the text, one a range of distances
+Shares = Mapping[int, Sequence[float]]  # by the length of the text, one per range of distances
 
 
 def by_position(runs: Mapping[str, Runs], edges: Sequence[int], context: int) -> Picture:
@@ -34,10 +34,12 @@ def by_position(runs: Mapping[str, Runs], edges: Sequence[int], context: int) ->
     middles = [(low + high) / 2 for low, high in pairwise(edges)]
     lines = spreads(runs)
     figure, ax = subplots(height=0.9 + max(2.6, 0.2 * len(lines) + 0.3))
-    ends: list[tuple[float, float, str]] = []
+    ends, losses = [], []
     for name, line in lines.items():
-        style, last, words = look(name, lines), _last(line), label(name)
+        style, words = look(name, lines), label(name)
+        last = max(place for place, value in enumerate(line.mean) if not math.isnan(value))
         draw(ax, middles, line, style)
+        losses.append(f"{words} {line.mean[last]:.2f} up to {edges[last + 1]:,}")
         if last + 1 < len(middles):
             words += f" (to {edges[last + 1]:,})"
             early_end(ax, (middles[last], line.mean[last]), words, style["color"], 46)
@@ -49,28 +51,11 @@ def by_position(runs: Mapping[str, Runs], edges: Sequence[int], context: int) ->
     ax.set(xlim=(edges[1] / 2 * 0.95, edges[-1]), xlabel="position", xscale="log", ylabel="loss")
     shapes.x_ticks(ax, ticks)
     end_labels(ax, ends)
-    return picture(figure, alt=f"Loss {_losses(lines, edges, context)}")
-
-
-def _last(line: Spread) -> int:
-    """Return the index at which a line ends."""
-    return max(place for place, value in enumerate(line.mean) if not math.isnan(value))
-
-
-def _losses(lines: Mapping[str, Spread], edges: Sequence[int], context: int) -> str:
-    """Describe each line at the end of the trained length and at its own end."""
-    within = max(place for place, high in enumerate(edges[1:]) if high <= max(context, edges[1]))
-    losses = []
-    for name, line in lines.items():
-        last = _last(line)
-        text = f"{label(name)} {line.mean[within]:.2f}" if last >= within else label(name)
-        text += f", {line.mean[last]:.2f} from {edges[last]:,} to {edges[last + 1]:,}"
-        losses.append(text + (", where it ends" if last + 1 < len(line.mean) else ""))
-    return (
-        f"against the position, on a logarithmic axis from {edges[0]:,} to "
-        f"{edges[-1]:,}, mean of the seeds; the band runs from the least to the greatest seed; a "
-        f"dotted line marks the trained length, {context:,}. From {edges[within]:,} to "
-        f"{edges[within + 1]:,}, and then at the end of the line: " + "; ".join(losses) + "."
+    return picture(
+        figure,
+        alt=f"Loss against the position, on a logarithmic axis up to {edges[-1]:,}, mean over "
+        "seeds in a band from the least to the greatest; a dotted line marks the trained length, "
+        f"{context:,}. At the end of each line: {'; '.join(losses)}.",
     )
 
 
