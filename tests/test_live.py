@@ -13,7 +13,7 @@ import pytest
 
 from rope.book.live import bundle, pages
 from rope.book.live.__main__ import UNAVAILABLE
-from rope.book.live.pages import page_cells, stored_text
+from rope.book.live.pages import page_cells
 from rope.book.live.running import run
 from rope.book.tools.slicing import needed
 
@@ -56,12 +56,6 @@ def test_every_cell_agrees_without_torch_and_numpy(cells):
     results = [json.loads(line) for line in done.stdout.splitlines()]
     assert len(results) == sum("stored" in cell for page in cells.values() for cell in page) > 50
     assert [result for result in results if not result[2]["same"]] == []
-
-
-def test_the_stored_text_is_the_stream_and_then_the_value():
-    stream = {"output_type": "stream", "text": "one\ntwo\n"}
-    value = {"output_type": "execute_result", "data": {"text/latex": "$x$", "text/plain": "x"}}
-    assert stored_text({"outputs": [stream, value]}) == "one\ntwo\nx"
 
 
 # A name for the case, the cells above, the cell, and the lines that it needs.
@@ -163,12 +157,6 @@ def test_each_run_starts_in_a_fresh_namespace():
 # --- The bundle ---
 
 
-def fake_npm(folder, monkeypatch, script):
-    (folder / "npm").write_text(f"#!{sys.executable}\n{script}")
-    (folder / "npm").chmod(0o755)
-    monkeypatch.setenv("PATH", str(folder))
-
-
 def test_without_npm_the_pages_stay_as_they_are(tmp_path):
     page = tmp_path / "_build" / "html" / "index.html"
     page.parent.mkdir(parents=True)
@@ -181,12 +169,6 @@ def test_without_npm_the_pages_stay_as_they_are(tmp_path):
     assert done.returncode == UNAVAILABLE and "npm" in done.stderr
     assert page.read_text() == "<head></head>" and not (page.parent / "_static").exists()
     assert list((tmp_path / "_build" / "live").iterdir()) == [], "nothing half made is left"
-
-
-def test_a_registry_that_fails_is_named(tmp_path, monkeypatch):
-    fake_npm(tmp_path, monkeypatch, "import sys; sys.exit('no answer')")
-    with pytest.raises(bundle.Unavailable, match=r"npm pack pyodide@.* failed:\nno answer"):
-        bundle.python_and_sympy(tmp_path / "work")
 
 
 def test_the_bundle_holds_our_files_and_names_the_licences(tmp_path, monkeypatch):

@@ -12,11 +12,9 @@ BUILD = Path("_build")
 UNAVAILABLE = 3  # the exit status if npm is missing or reaches no registry
 
 
-def main() -> str | int:
-    """Work in the current folder, the book's; return the exit status or an error message."""
+def main() -> int:
+    """Work in the current folder, which is the book's; return the exit status."""
     html = BUILD / "html"
-    if not (html / "index.html").exists():
-        return f"{html} holds no pages; run `make book` first"
     try:
         sizes = write_bundle(BUILD / "live", html / "_static" / "live")
     except Unavailable as error:

@@ -16,12 +16,12 @@ from typing import Any
 import nbformat
 
 from rope.book.judge import MODULES
+from rope.book.live.bundle import PACKAGES
 from rope.book.tools.minutes import CHECK
 from rope.book.tools.notebooks import ASSERTS, IGNORED, code_cells, marks
 from rope.book.tools.slicing import Statement, needed, statements
 
 BUNDLED = {"rope.symbolic", "rope.book.judge"}
-PACKAGES = {"mpmath", "sympy"}
 # Modules of Python's library that a chapter might import and that a browser doesn't have.
 ABSENT = {"ctypes", "multiprocessing", "socket", "subprocess", "threading"}
 # What is added to a page is between these marks, so that it can be replaced.
