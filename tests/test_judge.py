@@ -1,4 +1,4 @@
-"""Test the judge of "Build it yourself" on answers that people wrote.
+"""Test the judge of "Build it yourself" on answers that people wrote and on patched solutions.
 
 A file of tests/answers is a step. Its functions `wrong_...` are mistakes: the docstring has a line
 `Source:`, where it was made, and a last line `Cause:`, how the verdict must begin. Its functions
@@ -6,6 +6,8 @@ A file of tests/answers is a step. Its functions `wrong_...` are mistakes: the d
 this is; the other is then correct.
 """
 
+import ast
+import contextlib
 import importlib.util
 import inspect
 import math
@@ -16,10 +18,9 @@ from random import Random
 
 import nbformat
 import pytest
-import torch
 
 from rope.book import judge as package
-from rope.book.judge import answers, verdict
+from rope.book.judge import answers, patches, verdict
 from rope.diagnose import __main__ as command
 
 ROOT = Path(__file__).parents[1]
@@ -39,11 +40,11 @@ def field(function, name):
     return " ".join(found[1].split()) if found else ""
 
 
-def complete(step, function):
+def complete(step, function, name=""):
     """Return all answers to a step: this function, and correct ones for the other parts."""
     parts = package.asked(step)
-    own = field(function, "Part") or parts[0].name
-    return [function if part.name == own else next(iter(part.right.values())) for part in parts]
+    own = name or field(function, "Part") or parts[0].name
+    return [function if part.name == own else part.right() for part in parts]
 
 
 def functions(kind):
@@ -54,43 +55,17 @@ def functions(kind):
                 yield pytest.param(step, function, id=f"{step}-{name}")
 
 
-@pytest.fixture(scope="module")
-def shared_formulas():
-    """Run each formula that the judge knows once per input, not again for every answer."""
-    known, results, run = set(), {}, answers._run
-    for step in package.STEPS[3:]:
-        for part in package.asked(step):
-            for ways in (*part.right.values(), *part.wrong.values()):
-                known.update(ways if isinstance(ways, tuple) else (ways,))
-
-    def kept(value):
-        return (value.shape, value.numpy().tobytes()) if torch.is_tensor(value) else value
-
-    def run_once(part, formula, given):
-        if formula not in known:
-            return run(part, formula, given)
-        key = formula, *map(kept, given)
-        if key not in results:
-            results[key] = run(part, formula, given)
-        return results[key]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(answers, "_run", run_once)
-        yield
-
-
 @pytest.mark.parametrize(("step", "wrong"), list(functions("wrong_")))
-def test_a_mistake_is_named(shared_formulas, step, wrong):
-    said = verdict(step, *complete(step, wrong))
-    assert not said.right
-    assert said.cause.startswith(field(wrong, "Cause") or "no cause in the docstring"), said.text
-    assert "unknown to the judge" not in said.cause
+def test_a_mistake_is_named(step, wrong):
+    result = verdict(step, *complete(step, wrong))
+    assert not result.right
+    assert result.cause.startswith(field(wrong, "Cause") or "no cause in the docstring")
 
 
 @pytest.mark.parametrize(("step", "right"), list(functions("right_")))
-def test_a_right_answer_is_accepted(shared_formulas, step, right):
-    said = verdict(step, *complete(step, right))
-    assert said.right and said.text.startswith(f"✓ Step {step}"), said.text
+def test_a_right_answer_is_accepted(step, right):
+    result = verdict(step, *complete(step, right))
+    assert result.right and result.text.startswith(f"✓ Step {step}"), result.text
 
 
 def page():
@@ -117,12 +92,37 @@ CLOCKWISE = SOLVED.replace("x * c - y * s, x * s + y * c", "x * c + y * s, y * c
 UNROTATED = re.sub(r"return rotate_head\(q.*", "return q, k", SOLVED)
 
 
+def test_the_right_functions_are_the_solutions_of_the_chapter():
+    both = []
+    for source in (SOLUTIONS, patches.SOURCE):
+        nodes = [node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)]
+        both.append({node.name: ast.get_source_segment(source, node) for node in nodes})
+    assert both[0] == both[1] and len(both[0]) == 12
+
+
+@pytest.mark.parametrize("step", package.STEPS)
+def test_each_mistake_can_be_applied_and_is_wrong(step):
+    every, wrong = {mistake.sentence for mistake in patches.select("mistake", step)}, set()
+    for part in package.asked(step):
+        for sentence, function in part.mistakes():
+            trials = []
+            with contextlib.suppress(Exception):
+                for one in part.inputs(Random(step)) if sentence in every - wrong else ():
+                    trials.append(answers.tried(part, function, one))
+            agreements = [
+                answers.agreement(part, part.right(way), trials) for way in part.right_ways()
+            ]
+            if max(agreements) < len(trials):
+                wrong.add(sentence)
+    assert every == wrong
+
+
 @pytest.mark.parametrize(
     ("source", "failures", "status"),
     [
         (SOLVED, {}, 0),
-        (CLOCKWISE, {1: "the pair turns clockwise", 2: "clockwise"}, 0),  # 2 calls 1
-        (UNROTATED, {6: "in halves, the pair is not turned", 7: "nothing is turned"}, 1),
+        (CLOCKWISE, {1: "the pair turns clockwise", 2: "step 1 is not right yet"}, 0),
+        (UNROTATED, {6: "x is not rotated", 7: "step 6 is not right yet"}, 1),
     ],
     ids=["solved", "clockwise", "unrotated"],
 )
@@ -138,7 +138,7 @@ def test_a_file_of_answers_is_graded_as_the_page_says(
     exec(BLOCKS["python"], graded)
     for step in package.STEPS:
         if step in failures:
-            with pytest.raises(AssertionError, match=f"✗ Step {step}: .*{failures[step]}"):
+            with pytest.raises(AssertionError, match=rf"✗ Step {step}: (.|\n)*{failures[step]}"):
                 graded["test_step"](step)
         else:
             graded["test_step"](step)
@@ -158,7 +158,7 @@ NO_ANSWERS = {
     "infinity": lambda *_: math.inf,
     "an empty list": lambda *_: [],
     "a ragged list": lambda *_: [[1.0], 2.0, [3.0, 4.0]],
-    "its arguments": lambda *given: given,
+    "its arguments": lambda *arguments: arguments,
     "an exception": lambda *_: {}[0],
     "an exception without a message": lambda *_: next(iter(())),
     "too few parameters": lambda: 1.0,
@@ -166,23 +166,34 @@ NO_ANSWERS = {
 
 
 @pytest.mark.parametrize("step", package.STEPS)
-def test_what_is_no_answer_is_wrong_and_gets_a_sentence(shared_formulas, step):
+def test_what_is_no_answer_is_wrong_and_gets_a_sentence(step):
     for answer in NO_ANSWERS.values():
-        said = verdict(step, *[answer] * len(package.asked(step)))
-        assert not said.right and said.cause and said.text.startswith(f"✗ Step {step}: ")
-        assert not re.search(r': ,|: \.|""', said.text)
+        result = verdict(step, *[answer] * len(package.asked(step)))
+        assert not result.right and result.cause and result.text.startswith(f"✗ Step {step}: ")
+        assert not re.search(r': ,|: \.|""', result.text)
 
 
 @pytest.mark.parametrize("step", range(1, 7))
-def test_results_learned_by_heart_are_not_enough(shared_formulas, step):
-    """A diagnosis of a whole rotation, from step 4 on, has other inputs than the judge."""
+def test_results_learned_by_heart_are_not_enough(step):
     part = package.asked(step)[0]
-    truth = next(iter(part.right.values()))
-    inputs = part.inputs(Random(step))[: 3 if step < 4 else None]
-    known = {repr(given): truth(*given) for given in inputs}
-    for otherwise in (lambda *given: None, lambda *given: next(iter(known.values())), truth):
-        answer = lambda *given, rest=otherwise: known.get(repr(given), rest(*given))
+    truth = part.right()
+    known = {repr(one): truth(*one) for one in part.inputs(Random(step))[:3]}
+    for otherwise in (lambda *_: None, lambda *_: next(iter(known.values())), truth):
+        answer = lambda *one, rest=otherwise: known.get(repr(one), rest(*one))
         assert verdict(step, answer).right == (otherwise is truth)
+
+
+# What answers of newcomers did: the step and its function, how the cause begins, the edits.
+NEWCOMER = patches.parse((ROOT / "tests" / "answers" / "newcomer.txt").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("patch", NEWCOMER, ids=[patch.sentence for patch in NEWCOMER])
+def test_what_a_newcomer_tried_is_found(patch):
+    step, name, cause = re.match(r"(\d) (\w+): (.*)", patch.sentence).groups()
+    answer = patches.function(name, patch)
+    assert answer is not None, "the edits don't apply"
+    result = verdict(int(step), *complete(int(step), answer, name))
+    assert not result.right and result.cause.startswith(cause), result.text
 
 
 @pytest.mark.parametrize(
@@ -194,12 +205,14 @@ def test_a_call_that_makes_no_sense_raises(step, functions, words):
         verdict(step, *functions)
 
 
-def test_marks_are_kept(capsys):
+def test_marks_are_kept_and_a_long_search_is_announced(capsys):
     package.passed.clear()
     package.judge(3, lambda m, d, b: [m * b ** (-2 * j / d) for j in range(d // 2)])
     assert capsys.readouterr().out.endswith("1 ·  2 ·  3 ✓  4 ·  5 ·  6 ·  7 ·  8 ·  9 ·\n")
     package.judge(3, lambda m, d, b: [])
     assert "✓" not in capsys.readouterr().out
+    package.judge(5, lambda x, cos, sin: x)
+    assert capsys.readouterr().out.startswith("Step 5 is not right; comparing it with known")
 
 
 def test_the_chapters_that_the_judge_cites_exist():

@@ -10,7 +10,7 @@ def wrong_i_minus_one(position_ids, head_dim, base):
     """−2(i − 1) / d with i from 0, in two loops.
 
     Source: https://github.com/bkitano/llama-from-scratch/issues/8
-    Cause: −2j + 2 is divided by head_dim
+    Cause: the exponent is (−2j + 2) / head_dim
     """
     cos, sin = (torch.zeros(len(position_ids), head_dim // 2) for _ in range(2))
     for row, position in enumerate(position_ids.tolist()):
@@ -31,95 +31,37 @@ def wrong_positions_not_read(position_ids, head_dim, base):
     return angles.cos(), angles.sin()
 
 
-def wrong_offset(position_ids, head_dim, base):
-    """One offset for a row: the table is cut from there on.
-
-    Source: https://github.com/PaddlePaddle/PaddleNLP/pull/6616, before it
-    Cause: of position_ids the first alone is read
-    """
-    inv_freq = base ** -(torch.arange(0, head_dim, 2).double() / head_dim)
-    offset, length = int(position_ids[0]), len(position_ids)
-    angles = torch.outer(torch.arange(offset, offset + length).double(), inv_freq)
-    return angles.cos(), angles.sin()
-
-
 def wrong_sines_first(position_ids, head_dim, base):
     """sin, cos: the order of many functions, and not of this one.
 
     Source: https://github.com/morganmcg1/rotobart/pull/1, fixed_pos_embedding
-    Cause: cos and sin stand in each other's place
+    Cause: cos and sin are in each other's place
     """
     inv_freq = 1.0 / (base ** (np.arange(0, head_dim, 2) / head_dim))
     sinusoid_inp = np.einsum("i , j -> i j", position_ids.flatten(), inv_freq)
     return np.sin(sinusoid_inp), np.cos(sinusoid_inp)
 
 
-def wrong_doubled(position_ids, head_dim, base):
-    """A scale of 2 is left where nothing is scaled.
-
-    Source: https://github.com/lablup/mlxcel/issues/1324, internlm3
-    Cause: plane 0 of the table turns by 2 a position, not 1
-    """
-    inv_freq = 1.0 / base ** (torch.arange(0, head_dim, 2).double() / head_dim)
-    angles = (2.0 * position_ids.double())[:, None] * inv_freq
-    return angles.cos(), angles.sin()
-
-
 def wrong_buffer_in_bfloat16(position_ids, head_dim, base):
     """inv_freq was a buffer, and was cast with the model.
 
     Source: https://github.com/huggingface/transformers/issues/25681
-    Cause: the table has frequencies rounded to bfloat16
+    Cause: the frequencies are rounded to bfloat16
     """
     inv_freq = (base ** -(torch.arange(0, head_dim, 2).double() / head_dim)).bfloat16()
     angles = position_ids.double()[:, None] * inv_freq.double()
     return angles.cos(), angles.sin()
 
 
-def wrong_positions_in_bfloat16(position_ids, head_dim, base):
-    """Positions and frequencies take the model's dtype before they meet.
-
-    Source: https://github.com/huggingface/candle/pull/3520, qwen2 before it
-    Cause: the table is turned by rounded angles, from position 257 on
-    """
-    inv_freq = base ** -(torch.arange(0, head_dim, 2).double() / head_dim)
-    angles = position_ids.bfloat16().double()[:, None] * inv_freq
-    return angles.cos(), angles.sin()
-
-
-def wrong_all_in_half(position_ids, head_dim, base):
-    """Frequencies, positions, angles: all in float16, in which far positions are infinite.
-
-    Source: https://github.com/EleutherAI/gpt-neox/issues/1003
-    Cause: the table is turned by rounded angles
-    """
-    inv_freq = (1.0 / (base ** (torch.arange(0, head_dim, 2).float() / head_dim))).half()
-    t = position_ids.type_as(inv_freq)
-    freqs = torch.einsum("i,j->ij", t, inv_freq)
-    emb = torch.cat((freqs, freqs), dim=-1)
-    return emb.float().cos(), emb.float().sin()
-
-
 def wrong_frequencies_in_float32(position_ids, head_dim, base):
     """inv_freq is rounded to float32 before it meets the position.
 
     Source: https://github.com/NVIDIA/TensorRT-LLM/pull/18774, which measures it and keeps it
-    Cause: near position 0 the tables are right, and far out they are not
+    Cause: the tables are right near position 0 but not far out
     """
     inv_freq = (1.0 / base ** (np.arange(0, head_dim, 2) / head_dim)).astype(np.float32)
     angles = position_ids.numpy()[:, None].astype(np.float32) * inv_freq
     return np.cos(angles), np.sin(angles)
-
-
-def wrong_tables_in_bfloat16(position_ids, head_dim, base):
-    """cos and sin are kept in bfloat16.
-
-    Source: https://github.com/KellerJordan/modded-nanogpt/issues/39
-    Cause: cos and sin of the table are off by 0.0027
-    """
-    inv_freq = base ** -(torch.arange(0, head_dim, 2).double() / head_dim)
-    angles = torch.outer(position_ids.double(), inv_freq)
-    return angles.cos().bfloat16(), angles.sin().bfloat16()
 
 
 def right_lists(position_ids, head_dim, base):
@@ -134,16 +76,6 @@ def right_numpy(position_ids, head_dim, base):
     inv_freq = np.exp(-np.log(base) * np.arange(0, head_dim, 2) / head_dim)
     angles = np.einsum("s,d->sd", np.asarray(position_ids, dtype=np.float64), inv_freq)
     return np.stack([np.cos(angles), np.sin(angles)])
-
-
-def right_neighbours(position_ids, head_dim, base):
-    """The table of "Attention is all you need", taken apart."""
-    table = torch.zeros(len(position_ids), head_dim, dtype=torch.float64)
-    term = torch.exp(torch.arange(0, head_dim, 2).double() * -(math.log(base) / head_dim))
-    table[:, 0::2] = torch.sin(position_ids[:, None] * term)
-    table[:, 1::2] = torch.cos(position_ids[:, None] * term)
-    sin, cos = (table[:, start::2].repeat_interleave(2, dim=-1) for start in (0, 1))
-    return cos.float(), sin.float()
 
 
 def right_freqs_cis(position_ids, head_dim, base):

@@ -17,27 +17,17 @@ def wrong_angles_of_neighbours_in_halves(x, cos, sin):
     """Angles by repeat_interleave, quarter turn of halves.
 
     Source: https://github.com/raiyanyahya/how-to-train-your-gpt/issues/6, chapter 4
-    Cause: coordinates 0 and 8 of x do not turn as one plane
+    Cause: the pairs are halves, but the tables are repeated for neighbors
     """
     cos, sin = (table.repeat_interleave(2, dim=-1) for table in (cos, sin))
     return (x * cos + halves_turned(x) * sin).to(x.dtype)
-
-
-def wrong_quarter_turn_in_another_order(x, cos, sin):
-    """The quarter turn takes neighbours apart and joins them as halves.
-
-    Source: https://github.com/Tongjilibo/bert4torch/issues/1, the lines commented out
-    Cause: coordinates 3 and 15 of x do not turn as one plane
-    """
-    turned = torch.cat([-x[..., 1::2], x[..., ::2]], dim=-1)
-    return (x * cos.repeat(1, 2) + turned * sin.repeat(1, 2)).to(x.dtype)
 
 
 def wrong_reads_what_is_written(x, cos, sin):
     """Each coordinate is written before its partner has been read.
 
     Source: https://github.com/flagos-ai/FlagGems/issues/5142, what two warps may do
-    Cause: in halves, the second line reads the new x
+    Cause: the second line reads what the first line has just written
     """
     out, d = x.clone(), x.shape[-1] // 2
     out[..., :d] = out[..., :d] * cos - out[..., d:] * sin
@@ -45,32 +35,11 @@ def wrong_reads_what_is_written(x, cos, sin):
     return out
 
 
-def wrong_not_added(x, cos, sin):
-    """The turned pair is multiplied by (cos, sin), and nothing is added.
-
-    Source: https://github.com/NVIDIA/ngpt/issues/10
-    Cause: in neighbours, the pair becomes 0·x − cos·y and sin·x + 0·y
-    """
-    turned = torch.stack((-x[..., 1::2], x[..., ::2]), dim=-1)
-    return (turned * torch.stack((cos, sin), dim=-1)).reshape(x.shape)
-
-
-def wrong_twice(x, cos, sin):
-    """Two lines rotate, one after the other.
-
-    Source: https://github.com/labmlai/annotated_deep_learning_paper_implementations/issues/251
-    Cause: in halves, the pair is turned twice
-    """
-    cos, sin = torch.cat((cos, cos), -1), torch.cat((sin, sin), -1)
-    x = x * cos + halves_turned(x) * sin
-    return x * cos + halves_turned(x) * sin
-
-
 def wrong_joined(x, cos, sin):
     """Even and odd results are joined, not put back between each other.
 
     Source: https://github.com/vllm-project/vllm-metal/pull/44, before it
-    Cause: neighbours go in and halves come out
+    Cause: neighbors go in but halves come out
     """
     evens, odds = x[..., ::2], x[..., 1::2]
     return torch.cat((evens * cos - odds * sin, evens * sin + odds * cos), dim=-1)
@@ -80,7 +49,7 @@ def wrong_heads_for_tokens(x, cos, sin):
     """The tables lie along the heads.
 
     Source: https://github.com/facebookresearch/xformers/issues/841, and mlfoundations/open_lm 4
-    Cause: heads of x are turned by their own number
+    Cause: the tables lie along the heads, so a head is rotated by its own number
     """
     cos, sin = cos[None, :, None, :], sin[None, :, None, :]
     x1, x2 = x.chunk(2, dim=-1)
@@ -91,7 +60,7 @@ def wrong_dtype(x, cos, sin):
     """Tables in float32 make float32 of half precision.
 
     Source: https://github.com/huggingface/pytorch-image-models/pull/2794, apply_rot_embed_cat
-    Cause: given bfloat16, it returns float32
+    Cause: given float16, x comes back as float32
     """
     cos, sin = (table.repeat_interleave(2, dim=-1) for table in (cos, sin))
     return x * cos + neighbours_turned(x) * sin

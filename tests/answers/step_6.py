@@ -25,35 +25,17 @@ def wrong_first_row(q, k, position_ids):
     """All rows of a batch get the tables of the first.
 
     Source: https://github.com/linkedin/Liger-Kernel/pull/477, before it
-    Cause: the query of row 1 of three differs
+    Cause: every row of the batch gets the positions of the first row
     """
     cos, sin = (table[:1] for table in looked_up(position_ids, q.shape[-1]))
     return turned(q, cos, sin), turned(k, cos, sin)
-
-
-def wrong_one_position_for_a_window(q, k, position_ids):
-    """Each row's start is spread over its tokens.
-
-    Source: https://github.com/jundot/omlx/pull/2363, before it
-    Cause: the query changes where the id has not changed
-    """
-    return both(q, k, position_ids[:, :1].expand_as(position_ids))
-
-
-def wrong_key_not_written_back(q, k, position_ids):
-    """The rotated key goes elsewhere, and attention gets the old one.
-
-    Source: https://github.com/kvcache-ai/sglang/pull/66, before it
-    Cause: 0 of 1 heads of the key follow the position
-    """
-    return both(q, k, position_ids)[0], k
 
 
 def wrong_opposite(q, k, position_ids):
     """The key's angle gets a minus, so that a difference appear.
 
     Source: https://github.com/huggingface/transformers/issues/30900, proposed as a correction
-    Cause: query and key are turned in opposite directions
+    Cause: query and key turn in opposite directions
     """
     cos, sin = looked_up(position_ids, q.shape[-1])
     return turned(q, cos, sin), turned(k, cos, -sin)
@@ -63,45 +45,16 @@ def wrong_query_counted_apart(q, k, position_ids):
     """The query's position is one further than that of the key.
 
     Source: https://github.com/sgl-project/sglang/pull/25015, draft steps before it
-    Cause: the query is turned by its position +1 and the key by +0
+    Cause: the query is rotated by its position + 1, but the key by its position
     """
     return both(q, k, position_ids + 1)[0], both(q, k, position_ids)[1]
-
-
-def wrong_from_one(q, k, position_ids):
-    """Positions of both are one-indexed.
-
-    Source: https://github.com/PrimeIntellect-ai/prime-rl/pull/3466, the fallback before it
-    Cause: position 0 is turned as position 1
-    """
-    return both(q, k, position_ids + 1)
-
-
-def wrong_clockwise(q, k, position_ids):
-    """x cos − rotate_half(x) sin.
-
-    Source: https://github.com/trymirai/lalamo/pull/268
-    Cause: in halves, the pair turns clockwise
-    """
-    cos, sin = looked_up(position_ids, q.shape[-1])
-    return turned(q, cos, -sin), turned(k, cos, -sin)
-
-
-def wrong_no_axis_for_heads(q, k, position_ids):
-    """cos[position_ids] lacks its unsqueeze, and rows meet heads.
-
-    Source: https://github.com/morganmcg1/rotobart/pull/1, right for one row alone
-    Cause: it raises RuntimeError: The size of tensor a (4) must match the size of tensor b (3)
-    """
-    cos, sin = (table[:, 0] for table in looked_up(position_ids, q.shape[-1]))
-    return turned(q, cos, sin), turned(k, cos, sin)
 
 
 def wrong_heads_after_the_first(q, k, position_ids):
     """Of one token, heads after the first are left as they are.
 
     Source: https://github.com/oxiglade/mlx-rs/pull/357, before it
-    Cause: the query is turned otherwise in a call of one token
+    Cause: in a call with one token, only the first head is rotated
     """
     pair = zip((q, k), both(q, k, position_ids), strict=True)
     if q.shape[2] > 1:
@@ -109,31 +62,11 @@ def wrong_heads_after_the_first(q, k, position_ids):
     return tuple(torch.cat((y[:, :1], x[:, 1:]), dim=1) for x, y in pair)
 
 
-def wrong_positions_in_the_dtype_of_vectors(q, k, position_ids):
-    """Positions take the dtype of the vectors.
-
-    Source: https://github.com/huggingface/candle/pull/3520, qwen2 before it
-    Cause: the query given as bfloat16 is off by
-    """
-    return both(q, k, position_ids.to(q.dtype))
-
-
-def wrong_half_of_the_head(q, k, position_ids):
-    """A rotary width of half the head.
-
-    Source: https://github.com/lucidrains/rotary-embedding-torch/issues/4, asked about
-    Cause: 8 coordinates of the query are rotated, not 16
-    """
-    dim = q.shape[-1] // 2
-    cos, sin = looked_up(position_ids, dim)
-    return tuple(torch.cat((turned(x[..., :dim], cos, sin), x[..., dim:]), -1) for x in (q, k))
-
-
 def wrong_in_place(q, k, position_ids):
     """Queries and keys are overwritten.
 
     Source: https://github.com/unslothai/unsloth/issues/5001
-    Cause: it writes into k, q
+    Cause: it writes into q
     """
     for x, y in zip((q, k), both(q, k, position_ids), strict=True):
         x.copy_(y)
@@ -147,7 +80,7 @@ def wrong_kept_by_length(q, k, position_ids):
     """What was looked up is kept, and its key is the length alone.
 
     Source: https://github.com/lucidrains/rotary-embedding-torch/issues/11
-    Cause: the query is turned by its place in the call
+    Cause: the tables are kept by the length of a call
     """
     key = (*position_ids.shape, q.shape[-1])
     if key not in KEPT:

@@ -1,26 +1,31 @@
-"""How an answer is judged: against each right way, then against each wrong one that is known."""
+"""Judge an answer: compare it with the right functions, then with each known mistake."""
 
 from __future__ import annotations
 
-import copy
 import math
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator
+from copy import deepcopy
 from dataclasses import dataclass, field
+from inspect import signature
+from itertools import product, takewhile
 from random import Random
-from typing import Any
+from typing import Any, cast
 
-Function = Callable[..., Any]
-EPS = {"bfloat16": 2.0**-8, "float16": 2.0**-11}  # of all other dtypes float32's, 2**-24
+from rope.book.judge import patches
+from rope.book.judge.compare import Unusable, agreeing, numbers, shape, shown, tolerance
+from rope.book.judge.patches import CHAPTER, Function, Patch
 
-
-class Unusable(Exception):
-    """An answer that cannot be compared; its message is the cause."""
+Arguments = tuple[Any, ...]
+Trial = tuple[Arguments, Any, list[float]]  # a call, its result, the numbers that it held then
+EXACT = "How exact must it be?"
+WRITES = "it writes into {}: leave the arguments as they are"
+KEPT = "a later call changes an earlier result: return a new tensor from each call"
 
 
 @dataclass(frozen=True)
 class Fault:
-    """What is wrong: its cause, the smallest input that shows it, the chapter that explains it."""
+    """A cause, the smallest input that shows it, and the chapter that explains it."""
 
     cause: str
     example: str = ""
@@ -31,201 +36,165 @@ class Fault:
 class Part:
     """One function that a step asks for.
 
-    inputs: tuples of arguments, from the simplest on; right: every right way, by what is said of
-    it; wrong: formulas, by the cause, which must meet the first `near` inputs, or all; view: what
-    of a result is compared; diagnose: of an answer that is a whole rotation, what is wrong with it;
-    calls: makes of an answer what the inputs are given to; roundings: of the answer's dtype, which
-    are forgiven.
+    inputs: returns argument tuples, the simplest first.
+    ways: the steps whose other right ways count.
+    earlier: steps whose mistakes may show, too, each with what comes before their sentence.
+    call: calls an answer and checks the form of its result; view: what of a result is compared.
+    roundings: how many roundings of the result's dtype are forgiven.
+    near: how many inputs a mistake must reproduce to be named; None means all.
+    far: the cause if only inputs after the first `near` ones give wrong results.
+    check: looks for a cause in an answer whose results are right; it gets the right function, too.
     """
 
+    step: int
     name: str
     chapter: str
-    inputs: Callable[[Random], list[tuple[Any, ...]]]
-    right: dict[str, Function]
-    wrong: Mapping[str, Function | tuple[Function, ...]]
+    inputs: Callable[[Random], list[Arguments]]
+    ways: tuple[int, ...] = ()
+    earlier: dict[int, str] = field(default_factory=dict)
+    call: Callable[..., Any] = lambda answer, *arguments: answer(*arguments)
     view: Function = lambda result: result
-    diagnose: Callable[[Function], Fault | None] = lambda answer: None
-    calls: Callable[[Function], Function] = lambda answer: answer
     roundings: int = 8
     near: int | None = None
-    far: Fault | None = None
-    sizes: dict[int, str] = field(default_factory=dict)
+    far: str = ""
+    check: Callable[[Function, Function], str] = lambda answer, right: ""
+
+    def right(self, way: Patch = CHAPTER) -> Function:
+        """Return the right function in one of its ways, as a new function."""
+        return cast(Function, patches.function(self.name, way))
+
+    def right_ways(self) -> list[Patch]:
+        """Return the chapter's way and all others."""
+        return [CHAPTER, *patches.select("right", *self.ways)]
+
+    def mistakes(self) -> Iterator[tuple[str, Function]]:
+        """Yield each known mistake in each right way: its sentence and a new function."""
+        texts = [CHAPTER, *patches.select("same", self.step)]
+        for step, before in {self.step: "", **self.earlier}.items():
+            for mistake, way in product(patches.select("mistake", step), self.right_ways()):
+                functions = (patches.function(self.name, way, text, mistake) for text in texts)
+                if function := next(filter(None, functions), None):
+                    yield before + mistake.sentence, function
 
 
-def judged(part: Part, answer: Function, draw: Random) -> Fault | str:
-    """The fault of an answer, or what was tried where it has none."""
+def judged(
+    part: Part,
+    answer: Function,
+    earlier: Callable[[Function, BaseException | None], Fault | None] = lambda answer, error: None,
+    announce: Callable[[], None] = lambda: None,
+) -> Fault | str:
+    """Return the fault of an answer, or what was tried if it has none.
+
+    earlier: looks for a fault in the functions of earlier steps that a wrong answer calls.
+    announce: is called before the answer is compared with the known mistakes.
+    """
     if not callable(answer):
         return Fault(f"{part.name} must be a function; this is of type {type(answer).__name__}")
-    tried: list[tuple[tuple[Any, ...], Any]] = []
-    raised = None
-    for given in part.inputs(draw):
+    trials: list[Trial] = []
+    error = raised = None
+    for arguments in part.inputs(Random(part.step)):
         try:
-            result = _run(part, answer, given)
-            numbers(part.view(result))
-        except (Exception, SystemExit) as error:
-            call = f"The call was {_call(part, given)}."
-            said = _raised(error, answer)
-            for axis, advice in part.sizes.items():
-                said += f"; {advice}" if f"non-singleton dimension {axis}" in said else ""
-            raised = Fault(said, call, part.chapter)
-            found = None if isinstance(error, Unusable) else part.diagnose(answer)
-            if found and found.chapter:
-                raised = Fault(found.cause, f"{call[:-1]}: {said}.", found.chapter)
-            if len(tried) < 3:  # else what is wrong before it is told first
-                return raised
+            trials.append(tried(part, answer, arguments))
+        except (Exception, SystemExit) as exception:
+            error, raised = exception, _raised(part, answer, exception, arguments)
             break
-        tried.append((given, result))
-
-    def agrees(formula: Function) -> int:
-        """How many inputs it takes until a formula gives something else, or nothing."""
-        for number, (given, result) in enumerate(tried):
-            try:
-                if _differs(part, _run(part, formula, given), result):
-                    return number
-            except (ArithmeticError, Unusable):
-                return number
-        return len(tried)
-
-    def near(formula: Function) -> tuple[int, int]:
-        """How near a formula comes: the inputs until it differs, and all numbers that agree."""
-        same = (_same(part, _run(part, formula, given), result) for given, result in tried)
-        return agrees(formula), sum(map(sum, same))
-
-    how, formula = max(part.right.items(), key=lambda way: near(way[1]))
-    if (number := agrees(formula)) == len(tried):
-        return raised or part.diagnose(answer) or f"{part.name} on {number} inputs{how}"
-    given, result = tried[number]
-    example = _example(part, given, result, _run(part, formula, given))
-    ways = ((cause, way if isinstance(way, tuple) else (way,)) for cause, way in part.wrong.items())
-    longest = {cause: max(map(agrees, way)) for cause, way in ways}
-    cause = max(longest, key=lambda one: longest[one])
-    if longest[cause] >= max(number + 1, len(tried[: part.near])):
-        return Fault(cause, example, part.chapter)
-    if raised:
+    way = max(part.right_ways(), key=lambda way: [*_shares(part, part.right(way), trials)])
+    number = agreement(part, part.right(way), trials)
+    kept = all(all(agreeing(numbers(part.view(result)), held, 0)) for _, result, held in trials)
+    if not raised and number == len(trials):
+        if cause := part.check(answer, part.right(way)) if kept else KEPT:
+            return Fault(cause)
+        return f"{part.name} on {number} inputs{way.sentence.removeprefix('right')}"
+    if fault := earlier(answer, error):
+        return fault
+    if raised and (number == len(trials) or len(trials) < 3):
         return raised
-    far = part.far if number >= (part.near or 0) else None
-    if found := part.diagnose(answer) or far:
-        return Fault(found.cause, example, found.chapter)
-    if not all(map(math.isfinite, numbers(result))):
-        return Fault(f"{part.name} gives NaN or infinity", example, part.chapter)
-    if not _fits(part.view(result), part.view(_run(part, formula, given))):
-        return Fault(f"{part.name} gives another shape", example, part.chapter)
-    return Fault(f"{part.name} is wrong in a way unknown to the judge", example, part.chapter)
+    announce()
+    example = _example(part, trials[number], part.right(way))
+    if cause := _known_mistake(part, trials, number) or ("" if kept else KEPT):
+        return Fault(cause, example)
+    if not raised and part.far and number >= (part.near or 0):
+        return Fault(part.far, example, EXACT)
+    return raised or Fault(f"{part.name} is wrong in a way unknown to the judge", example)
 
 
-def _run(part: Part, formula: Function, given: tuple[Any, ...]) -> Any:
-    return part.calls(formula)(*copy.deepcopy(given))
+def tried(part: Part, answer: Function, arguments: Arguments) -> Trial:
+    """Call an answer. Raise Unusable if it writes into its arguments."""
+    own = deepcopy(arguments)
+    result = part.call(answer, *own)
+    values = numbers(part.view(result))
+    names = signature(part.right()).parameters
+    for name, before, after in zip(names, arguments, own, strict=False):
+        if hasattr(before, "tolist") and before.tolist() != after.tolist():
+            raise Unusable(WRITES.format(name))
+    return arguments, result, values
 
 
-def numbers(value: Any) -> list[float]:
-    """All numbers of a result, in order: of lists, arrays, tensors; a complex one is two.
+def _shares(part: Part, function: Function, trials: list[Trial]) -> Iterator[float]:
+    """Yield for each trial the share of the answer's numbers that a function gives, too.
 
-    >>> numbers([1, (2.5, 3j)])
-    [1.0, 2.5, 0.0, 3.0]
+    It is 0 if the function raises or gives another shape; of a list, only the length counts.
     """
-    if value is None or value is ...:
-        raise Unusable("nothing is returned yet")
-    value = value.tolist() if hasattr(value, "tolist") else value
-    if isinstance(value, (list, tuple)):
-        return [number for part in value for number in numbers(part)]
-    if isinstance(value, complex):
-        return [value.real, value.imag]
-    if not hasattr(value, "__float__"):
-        raise Unusable(f"it must return numbers, not {type(value).__name__}")
-    return [float(value)]
+    for arguments, result, given in trials:
+        try:
+            truth = part.call(function, *deepcopy(arguments))
+            values, size = numbers(part.view(truth)), shape(part.view(truth))
+        except Exception:
+            values, size = [], []
+        fits = len(size) < 2 or size == shape(
+            part.view(result)
+        )  # of a list, only the length counts
+        if fits and values and len(values) == len(given):
+            same = agreeing(given, values, tolerance(result, numbers(truth), part.roundings))
+            yield sum(same) / len(same)
+        else:
+            yield 0
 
 
-def shape(value: Any) -> list[int]:
-    """The lengths of a result's axes, as far as the first part of each shows them."""
-    if hasattr(value, "shape"):
-        return list(value.shape)
-    if isinstance(value, (list, tuple)):
-        return [len(value), *(shape(value[0]) if value else ())]
-    return []
+def agreement(part: Part, function: Function, trials: list[Trial]) -> int:
+    """Return on how many trials, from the first on, a function gives what the answer gave."""
+    return sum(1 for _ in takewhile(lambda share: share == 1, _shares(part, function, trials)))
 
 
-def shown(value: Any) -> str:
-    """A value in a sentence: its numbers where they are few, its shape where they are many.
+def _known_mistake(part: Part, trials: list[Trial], number: int) -> str:
+    """Return the sentence of the mistake that gives what the answer gave, or "".
 
-    >>> shown((1.0, [0.123456789, 2j])), shown([0.0] * 9)
-    ('(1, [0.12346, 0 + 2i])', 'shape [9]')
+    It must agree on the trial that first differs from the truth and on the first `near` ones.
     """
-    if shape(value) and len(numbers(value)) > 8:
-        return f"shape {shape(value)}"
-    value = value.tolist() if hasattr(value, "tolist") else value
-    if isinstance(value, (list, tuple)):
-        left, right = "[]" if isinstance(value, list) else "()"
-        return f"{left}{', '.join(map(shown, value))}{right}"
-    if isinstance(value, complex):
-        return f"{shown(value.real)} {'+-'[value.imag < 0]} {shown(abs(value.imag))}i"
-    if isinstance(value, float):
-        return f"{round(value, 9) + 0.0:.5g}"  # no −0, no 6e-17
-    return repr(value)
+    best, longest = "", max(number, len(trials[: part.near]) - 1)
+    for sentence, function in part.mistakes():
+        if (agreeing_trials := agreement(part, function, trials)) > longest:
+            best, longest = sentence, agreeing_trials
+        if longest == len(trials):
+            break
+    return best
 
 
-def _fits(a: Any, b: Any) -> bool:
-    """Whether a result has the truth's shape; of numbers and lists their number alone counts."""
-    return len(numbers(a)) == len(numbers(b)) and (len(shape(b)) < 2 or shape(a) == shape(b))
-
-
-def _differs(part: Part, truth: Any, result: Any) -> bool:
-    """Whether a result is not the truth."""
-    return not _fits(part.view(result), part.view(truth)) or not all(_same(part, truth, result))
-
-
-def _same(part: Part, truth: Any, result: Any) -> list[bool]:
-    """Which numbers are the truth's, but for the rounding of the result's own dtype."""
-    a, b = part.view(result), part.view(truth)
-    eps = max(map(_eps, result if isinstance(result, (tuple, list)) else (result,)), default=0)
-    within = min(
-        part.roundings
-        * eps
-        * (1 + max(filter(math.isfinite, map(abs, numbers(truth))), default=0)),
-        0.05,
-    )
-    pairs = zip(numbers(a), numbers(b), strict=False)  # as far as there are both
-    return [abs(x - y) <= within or (x != x and y != y) for x, y in pairs]
-
-
-def _place(value: Any, at: int) -> list[int]:
-    """Where number `at` of a result stands: of which part, at which index.
-
-    >>> _place(([1, 2], [[3], [4]]), 3)
-    [1, 1, 0]
-    """
-    value = value.tolist() if hasattr(value, "tolist") else value
-    for place, part in enumerate(value if isinstance(value, (list, tuple)) else ()):
-        if at < (count := len(numbers(part))):
-            return [place, *_place(part, at)]
-        at -= count
-    return []
-
-
-def _eps(value: Any) -> float:
-    return EPS.get(str(getattr(value, "dtype", "")).removeprefix("torch."), 2.0**-24)
-
-
-def _call(part: Part, given: tuple[Any, ...]) -> str:
-    return f"{part.name}({', '.join(map(shown, given))})"
-
-
-def _example(part: Part, given: tuple[Any, ...], result: Any, truth: Any) -> str:
-    """A call, what it gives and must give: all of it, or of many numbers the one farthest off."""
-    a, b, of = shown(result), shown(truth), ""
+def _example(part: Part, trial: Trial, right: Function) -> str:
+    """Return a call, its result and the truth; of many numbers only the one farthest off."""
+    arguments, result, _ = trial
+    truth = part.call(right, *deepcopy(arguments))
+    a, b = shown(result), shown(truth)
     x, y = numbers(result), numbers(truth)
     if len(y) > 8 and len(x) == len(y):
         at = max(range(len(y)), key=lambda n: math.inf if x[n] != x[n] else abs(x[n] - y[n]))
-        a, b, of = shown(x[at]), shown(y[at]), f" at {_place(truth, at)}"
-    return f"{_call(part, given)} gives {a}{of}; it must give {b}."
+        a, b = f"{shown(x[at])} as number {at} of {len(y)}", shown(y[at])
+    return f"{_call(part, arguments)} gives {a}; it must give {b}."
 
 
-def _raised(error: BaseException, answer: Function) -> str:
-    """An exception of the reader's code as a sentence, with the reader's own line."""
+def _call(part: Part, arguments: Arguments) -> str:
+    return f"{part.name}({', '.join(map(shown, arguments))})"
+
+
+def _raised(part: Part, answer: Function, error: BaseException, arguments: Arguments) -> Fault:
+    """Return an exception of the reader's code as a sentence with the reader's own line."""
+    call = f"The call was {_call(part, arguments)}."
     if isinstance(error, Unusable):
-        return str(error)
+        return Fault(str(error), call)
     code = getattr(answer, "__code__", None)
     frames = traceback.extract_tb(error.__traceback__)
     lines = [frame.lineno for frame in frames if code and frame.filename == code.co_filename]
     message = " ".join(str(error).split())[:200].rstrip(".")
     where = f", in line {lines[-1]}" if lines else ""
-    return f"it raises {type(error).__name__}{message and ': '}{message}{where}"
+    cause = f"it raises {type(error).__name__}{message and ': '}{message}{where}"
+    return Fault(cause, call)

@@ -1,0 +1,357 @@
+"""Give the inputs of steps 4 to 9: tables, a head, a batch, a layer, packed rows, a checkpoint.
+
+Shapes: B batch, H heads, S sequence, D head dimension, E width of the model.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from random import Random
+from reprlib import repr as shortened
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rope.book.judge.answers import WRITES, Arguments, Part
+from rope.book.judge.compare import EPS, Unusable, dtypes, numbers, shape
+from rope.book.judge.in_python import ROTATION
+from rope.book.judge.patches import Function
+from rope.book.judge.right import tables
+
+BASE = 10000.0
+TABLES = "in the tables, "
+
+
+def tensor(result: Any, dtype: torch.dtype | None = None) -> Tensor:
+    """Return a result as a tensor; a list gets the dtype that is passed."""
+    try:
+        if isinstance(result, (list, tuple)) and all(map(torch.is_tensor, result)) and result:
+            return torch.stack([*result])
+        return torch.as_tensor(result, dtype=dtype if isinstance(result, list) else None)
+    except (RuntimeError, TypeError, ValueError):  # numbers of other packages, rows in a list
+        return torch.tensor(numbers(result), dtype=dtype or torch.float64).view(shape(result))
+
+
+def two(result: Any, what: str) -> list[Any]:
+    """Return the two parts of a result. Raise Unusable if it has another number of parts."""
+    many = hasattr(result, "__iter__") and getattr(result, "ndim", 3) > 2
+    parts = [*result] if many else [tensor(result)]
+    if len(parts) != 2:
+        raise Unusable(f"it must return two things: {what}")
+    return parts
+
+
+def like(name: str, x: Tensor, result: Any) -> Tensor:
+    """Return what came back for x as a tensor.
+
+    Raises Unusable if its shape isn't that of x, or, for a tensor, its dtype.
+    """
+    y = tensor(result, x.dtype)
+    y = y if torch.is_tensor(result) else y.to(x.dtype)  # not every package has every dtype
+    if y.dtype != x.dtype:
+        before, after = dtypes([x, y])
+        raise Unusable(f"given {before}, {name} comes back as {after}: cast it at the end")
+    if y.shape != x.shape:
+        raise Unusable(f"{name} has shape {list(x.shape)} but comes back with {list(y.shape)}")
+    return y
+
+
+def noise(*size: int, dtype: torch.dtype = torch.float32, seed: int = 5) -> Tensor:
+    """Return normal numbers, always the same ones for a size and a seed."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(size, generator=generator, dtype=torch.float64).to(dtype)
+
+
+def gradients(call: Function, **leaves: Tensor) -> Callable[[Function, Function], str]:
+    """Return a check that the gradients of an answer are those of the right function.
+
+    call: calls a function on the leaves and returns a list of its results.
+    An answer that gives lists or NumPy's arrays has no gradients, and passes.
+    """
+
+    def of(function: Function) -> list[Any]:
+        given = [leaf.clone().requires_grad_() for leaf in leaves.values()]
+        total = torch.zeros((), requires_grad=True) * 1.0  # even if no result needs a gradient
+        for y in call(function, *given):
+            total = total + (y.double() * noise(*y.shape)).sum()
+        return [*torch.autograd.grad(total, given, allow_unused=True)]
+
+    def check(answer: Function, right: Function) -> str:
+        try:
+            mine = of(answer)
+        except Exception:
+            return ""
+        for name, one, other in zip(leaves, mine, of(right), strict=True):
+            if one is None or (one - other).abs().max() > 0.01 * other.abs().max():
+                return f"gradients stop before {name}: don't use detach(), .data or no_grad()"
+        return ""
+
+    return check
+
+
+# Step 4: cos and sin of each position and plane.
+def _table_inputs(draw: Random) -> list[Arguments]:
+    ids = lambda *positions: torch.tensor(positions)
+    spread = ids(*(draw.randrange(2 ** (bits - 1), 2**bits) for bits in range(7, 21)))
+    return [
+        (ids(0, 1), 4, 100.0),
+        (ids(3, 1), 4, 100.0),
+        (ids(*(draw.randrange(64) for _ in range(9))), 8, draw.uniform(100, 1000)),
+        (spread, 64, BASE),
+        (ids(5, 131_071), 64, BASE),
+        (ids(*(draw.randrange(2**20) for _ in range(6)), 2**20), 64, 500_000.0),
+    ]
+
+
+def _tables(answer: Function, position_ids: Tensor, head_dim: int, base: float) -> list[Tensor]:
+    """Return both tables of an answer; a complex table is taken for cos + i sin."""
+    result = answer(position_ids, head_dim, base)
+    if "complex" in str(getattr(result, "dtype", "")):
+        result = (result.real, result.imag)
+    both = [tensor(part) for part in two(result, "the tables cos and sin")]
+    if coarse := EPS.keys() & dtypes(both):
+        raise Unusable(f"the tables are {coarse.pop()}; they must be float32 or better")
+    for table in both:
+        if table.shape == (len(position_ids), head_dim):
+            raise Unusable("the tables are [S, D], but one number per plane is enough: [S, D/2]")
+        if table.shape != (wanted := (len(position_ids), head_dim // 2)):
+            raise Unusable(f"a table has shape {list(table.shape)}; it must be {list(wanted)}")
+    return both
+
+
+FAR = (
+    "right near position 0 but not far out: compute frequencies and angles in float64, round only "
+)
+FAR += "cos and sin, and don't let a table end"
+STEP_4 = Part(
+    4, "tables", "From maths to PyTorch", _table_inputs, call=_tables, view=torch.stack,
+    roundings=128, near=3, far=f"the tables are {FAR}",
+)  # fmt: skip
+
+
+# Step 5: one head in either layout.
+def _head_inputs(draw: Random) -> list[Arguments]:
+    one = tables(torch.tensor([1]), 4, 100.0)
+    inputs: list[Arguments] = [(row[None, None, None], *one) for row in torch.eye(4)]
+    sizes = (1, 3, 3, 8), (2, 5, 4, 16), (2, 5, 4, 16), (3, 1, 20, 64), (2, 3, 4, 2), (1, 2, 1, 128)
+    for seed, (b, h, s, d) in enumerate(sizes):
+        ids = torch.tensor([draw.randrange(99) for _ in range(s)])
+        inputs.append((noise(b, h, s, d, seed=seed), *tables(ids, d, BASE)))
+    for dtype in (torch.float16, torch.float64):
+        inputs.append((noise(2, 3, 4, 16, dtype=dtype), *tables(torch.arange(1, 5), 16, BASE)))
+    return inputs
+
+
+STEP_5 = Part(
+    5, "rotate_head", "Two layouts", _head_inputs, ways=(5,),
+    call=lambda answer, x, cos, sin: like("x", x, answer(x, cos, sin)),
+    check=gradients(
+        lambda function, x: [function(x, *tables(torch.arange(1, 4), 8, BASE))],
+        x=noise(1, 2, 3, 8),
+    ),
+)  # fmt: skip
+
+
+# Step 6: a batch by its position ids.
+def _batch_inputs(draw: Random) -> list[Arguments]:
+    def positions(b: int, s: int, first: int, last: int) -> Tensor:
+        return torch.tensor([[draw.randrange(first, last) for _ in range(s)] for _ in range(b)])
+
+    x = torch.tensor([[[[1.0, 0.0, 0.0, 0.0]]]])
+    inputs: list[Arguments] = [(x, x, torch.tensor([[1]]))]
+    sizes = (
+        (3, 3, 3, 3, 8), (3, 3, 3, 3, 8), (1, 2, 1, 3, 8), (3, 4, 2, 5, 16),
+        (2, 6, 3, 20, 64), (3, 4, 4, 1, 16), (2, 4, 4, 6, 2), (1, 2, 2, 4, 128),
+    )  # fmt: skip
+    for seed, (b, h, kv, s, d) in enumerate(sizes):
+        q, k = noise(b, h, s, d, seed=seed), noise(b, kv, s, d, seed=100 + seed)
+        inputs.append((q, k, positions(b, s, 1, 99)))
+    for dtype, first in ((torch.float64, 1), (torch.float16, 3000)):
+        q, k = noise(2, 3, 4, 16, dtype=dtype), noise(2, 3, 4, 16, dtype=dtype, seed=6)
+        inputs.append((q, k, positions(2, 4, first, first + 99)))
+    inputs.append((noise(2, 2, 4, 64), noise(2, 1, 4, 64), positions(2, 4, 2**16, 2**17)))
+    return inputs
+
+
+def _batch(answer: Function, q: Tensor, k: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
+    one, other = two(answer(q, k, position_ids), "the rotated q and k")
+    return like("q", q, one), like("k", k, other)
+
+
+STEP_6 = Part(
+    6, "rotate_batch", "Rotary attention", _batch_inputs, ways=(5,),
+    earlier={5: ROTATION, 4: TABLES}, call=_batch,
+    roundings=64, near=11, far=f"the rotation is {FAR}",
+    check=gradients(
+        lambda function, q, k: [*function(q, k, torch.arange(1, 7).view(2, 3))],
+        q=noise(2, 4, 3, 8), k=noise(2, 2, 3, 8, seed=6),
+    ),
+)  # fmt: skip
+
+
+# Step 7: attention with grouped heads, a causal mask and a cache.
+@dataclass(frozen=True)
+class Text:
+    """Tokens at positions, the number of tokens per call, and the sizes of the layer.
+
+    If there are several sequences, the layer gets a call of each in turn.
+    """
+
+    position_ids: tuple[tuple[int, ...], ...]
+    calls: tuple[int, ...]
+    H: int = 6
+    H_kv: int = 2
+    D: int = 16
+    E: int = 24
+    dtype: torch.dtype = torch.float32
+    sequences: int = 1
+
+    def __repr__(self) -> str:
+        rows = " and ".join(shortened([*row]) for row in self.position_ids)
+        text = f"x at positions {rows}, in calls of {' + '.join(map(str, self.calls))}"
+        others = [one for one in fields(self)[2:] if getattr(self, one.name) != one.default]
+        return ", ".join([text, *(f"{one.name} {getattr(self, one.name)}" for one in others)])
+
+
+def _texts(draw: Random) -> list[Arguments]:
+    some = lambda count, most: tuple(sorted(draw.sample(range(most), count)))
+    near, gaps = (0, 1, 2, 3, 4), (2, 3, 7, 8, 11)
+    calls = (1,), (5,), (4, 1), (1, 1, 1, 1, 1), (2, 3)
+    texts = [
+        *(Text((near[: sum(each)],), each) for each in calls),
+        Text((gaps,), (5,)),
+        Text((gaps,), (2, 3)),
+        Text((near, gaps), (3, 1, 1)),
+        Text((some(20, 60), some(20, 60)), (12, 1, 7)),
+        Text((some(6, 60), some(6, 60)), (3, 1, 1, 1), sequences=2),
+        Text((some(5, 60), some(5, 60), some(5, 60)), (3, 2), H=4, H_kv=4, D=8, E=32),
+        Text((some(5, 60),), (4, 1), H=3, H_kv=1, D=32, E=20),
+        Text((some(4, 60),), (2, 2), dtype=torch.float64),
+        Text((some(40, 400), some(40, 400)), (30, 10), H=4, E=12),
+        Text((some(6, 5000),), (5, 1), H=8, D=8, E=16),
+    ]
+    return [(text,) for text in texts]
+
+
+def _weights(text: Text) -> dict[str, Tensor]:
+    queries, keys = text.H * text.D, text.H_kv * text.D
+    sizes = dict(q=(queries, text.E), k=(keys, text.E), v=(keys, text.E), o=(text.E, queries))
+    return {
+        name: noise(*size, dtype=text.dtype, seed=seed) / 4
+        for seed, (name, size) in enumerate(sizes.items())
+    }
+
+
+def _play(layer: Function, text: Text) -> Tensor:
+    """Return what a layer gives call by call. Raise Unusable if it writes into its arguments."""
+    ids, w = torch.tensor(text.position_ids), _weights(text)
+    names = ["x", "position_ids", *(f'w["{name}"]' for name in w)]
+    caches: list[Any] = [None] * text.sequences
+    results: list[list[Tensor]] = [[] for _ in caches]
+    start = 0
+    for length, at in zip(text.calls, ids.split(text.calls, 1), strict=True):
+        for n in range(text.sequences):
+            x = noise(*ids.shape, text.E, dtype=text.dtype, seed=7 + n)[:, start : start + length]
+            given = x, at, *w.values()
+            own = [one.clone() for one in given]
+            weights = dict(zip(w, own[2:], strict=True))
+            y, caches[n] = two(layer(own[0], weights, text.D, own[1], caches[n]), "y and the cache")
+            for name, before, after in zip(names, given, own, strict=True):
+                if not torch.equal(before, after):
+                    raise Unusable(WRITES.format(name))
+            results[n].append(like("y", x, y))
+        start += length
+    return torch.cat([torch.cat(row, dim=1) for row in results])
+
+
+LEARNED = Text(((1, 3, 4), (0, 2, 5)), (3,))
+
+
+def _learned(function: Function, x: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor) -> Any:
+    ids = torch.tensor(LEARNED.position_ids)
+    return [next(iter(function(x, dict(q=q, k=k, v=v, o=o), LEARNED.D, ids, None)))]
+
+
+STEP_7 = Part(
+    7, "layer", "Rotary attention", _texts, ways=(5,),
+    earlier={5: ROTATION, 6: ROTATION, 4: TABLES},
+    call=_play,
+    view=torch.nan_to_num,  # for a token that sees nothing, some functions give NaN, others 0
+    roundings=64,
+    near=1,  # of several mistakes, name the one that the first wrong call shows
+    far="it is right for the first texts but not for this one: look for a size, a length or a "
+    "largest position that is fixed in the code, and for rounded angles",
+    check=gradients(_learned, x=noise(2, 3, LEARNED.E), **_weights(LEARNED)),
+)  # fmt: skip
+
+
+# Step 8: positions and masks of padded and packed rows.
+def _rows_of_documents(draw: Random) -> list[Arguments]:
+    rows: list[list[list[int]]] = [
+        [[1, 1]], [[0, 1]], [[1, 2]], [[0, 1, 1]], [[1, 1, 2, 2, 2]],
+        [[0, 0, 1, 1, 1], [1, 1, 1, 1, 1]], [[0, 1, 1, 2, 2], [0, 0, 0, 1, 2]],
+    ]  # fmt: skip
+    ends = [(draw.randrange(4), draw.randrange(5, 9), draw.randrange(9, 12)) for _ in range(3)]
+    rows.append([[sum(end <= s for end in row) for s in range(12)] for row in ends])
+    return [(torch.tensor(row),) for row in rows]
+
+
+def _token_positions(answer: Function, documents: Tensor) -> Tensor:
+    """Return positions; those of padding become 0, or −1 if they are negative."""
+    padding = documents == 0
+    ids = tensor(answer(documents))
+    return torch.where(padding, ids.clamp(-1, 0), ids) if ids.shape == padding.shape else ids
+
+
+def _attention_mask(answer: Function, documents: Tensor) -> Tensor:
+    """Return a mask as bool `[B, S, S]`, from bool or from 0 and −∞; False for padding."""
+    real = documents > 0
+    mask = tensor(answer(documents))
+    mask = mask[:, 0] if mask.ndim == 4 and mask.shape[1] == 1 else mask
+    if mask.shape != (*real.shape, real.shape[1]):
+        return mask
+    if mask.is_floating_point() and mask.max() > 0:
+        raise Unusable("a mask of floats is added to the scores: make it bool, or 0 and −∞")
+    mask = mask > (-1e3 if mask.is_floating_point() else 0)
+    return mask & real[:, :, None]
+
+
+PADDING = "Rotary attention: padding"
+STEP_8 = (
+    Part(8, "position_ids", PADDING, _rows_of_documents, call=_token_positions),
+    Part(8, "may_see", PADDING, _rows_of_documents, call=_attention_mask),
+)
+
+
+# Step 9: a checkpoint of the other layout, and YaRN for a longer context.
+def _rows(draw: Random) -> list[Arguments]:
+    counted = [(torch.arange(float(rows))[:, None], 4) for rows in (4, 8)]
+    width = 2 * draw.randrange(3, 9)
+    drawn = [(8, 5, 8), (48, 5, 16), (48, 5, 16), (2 * width, 3, width)]
+    return [*counted, *((noise(*size, seed=n), d) for n, (*size, d) in enumerate(drawn))]
+
+
+def _longer(draw: Random) -> list[Arguments]:
+    drawn = (2 * draw.randrange(16, 64), draw.uniform(1e4, 1e6), draw.uniform(2, 40), 3000)
+    return [(32, BASE, 8.0, 2048), (128, BASE, 4.0, 4096), (64, 500_000.0, 40.0, 8192), drawn]
+
+
+def _logarithms(result: Any) -> Any:
+    """Return YaRN's frequencies as logarithms, so that low ones must be as exact as high ones."""
+    if not isinstance(result, (tuple, list)) or len(result) != 2 or shape(result[1]):
+        raise Unusable("yarn must return two things, the frequencies and what multiplies cos, sin")
+    return [math.log(f) if 0 < f < math.inf else f for f in numbers(result[0])], result[1]
+
+
+CONVERT = Part(
+    9, "convert", "Two layouts", _rows,
+    check=gradients(lambda function, weight: [function(weight, 4)], weight=noise(8, 3)),
+)  # fmt: skip
+YARN = Part(
+    9, "yarn", "Longer than the training text", _longer, view=_logarithms, ways=(9,),
+)  # fmt: skip
+
+PARTS = {4: (STEP_4,), 5: (STEP_5,), 6: (STEP_6,), 7: (STEP_7,), 8: STEP_8, 9: (CONVERT, YARN)}
