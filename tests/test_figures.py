@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from rope.book.figures import Picture, chart, picture, style, subplots
 from rope.book.figures.seeds import LOOKS, OTHERS, apart, look
-from rope.book.mime import THEME_COLOURS, chart_box, inline_svg
+from rope.book.mime import THEME_COLORS, chart_box, inline_svg
 from rope.book.training import POSITIONS
 
 ROOT = Path(__file__).parents[1]
@@ -60,7 +60,7 @@ def test_colors_contrast_with_every_background(color):
 @pytest.mark.parametrize("theme", THEME_BACKGROUNDS)
 def test_page_colors_contrast_with_the_theme(theme):
     colors = css_colors(theme)
-    named = set(re.findall(r"var\((--rope-[a-z]+)\)", " ".join(THEME_COLOURS.values())))
+    named = set(re.findall(r"var\((--rope-[a-z]+)\)", " ".join(THEME_COLORS.values())))
     assert named - {"--rope-paper"} == set(colors)
     for name, color in colors.items():
         if name != "--rope-grid":
@@ -165,7 +165,7 @@ def test_each_of_the_eight_methods_has_its_own_look():
     assert len({look(name, LOOKS)["color"] for name in POSITIONS}) == len(POSITIONS)
     assert len({str(look(name, LOOKS)["linestyle"]) for name in LOOKS}) == len(LOOKS)
     assert len(set(OTHERS)) == len({dash for _, dash in OTHERS}) == len(OTHERS)
-    assert {color for _, color, _ in LOOKS.values()} <= set(THEME_COLOURS)
+    assert {color for _, color, _ in LOOKS.values()} <= set(THEME_COLORS)
 
 
 @given(st.lists(st.floats(0, 100), min_size=1, max_size=8).map(sorted))
