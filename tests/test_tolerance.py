@@ -1,19 +1,17 @@
-"""The rule by which chapters compare: it lets roundings through, and nothing else."""
+"""Test the rule by which chapters compare: it allows roundings and nothing else."""
 
 import math
-from functools import partial
 
 import numpy as np
 import pytest
 import torch
-from strategies import check_refused
 
 from rope.book.tolerance import allowed, within
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
 def test_one_rounding_is_half_a_unit_in_the_last_place(dtype):
-    """A number one unit off is two roundings away, and not one."""
+    """A number that is one unit off is two roundings away, not one."""
     right = torch.ones(3, dtype=dtype)
     off = right + torch.finfo(dtype).eps
     assert within(off, right, 2, dtype=dtype) and not within(off, right, 1, dtype=dtype)
@@ -32,17 +30,15 @@ def test_numbers_arrays_and_tensors_are_compared_entry_by_entry(right):
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("infinity", [math.inf, -math.inf, complex(math.inf, 0)])
-def test_an_infinity_agrees_with_itself_alone(infinity):
-    """As masked scores do, and without a warning."""
+def test_an_infinity_agrees_only_with_itself(infinity):
+    """As in masked scores, and without a warning."""
     scores = np.asarray([1.0, infinity])
     assert within(scores, scores, 1) and within(infinity, infinity, 1)
     assert not within(scores, -scores, 1) and not within(scores, [1.0, 2.0], 1)
     assert not within(scores, [1.0, math.nan], 1)
 
 
-@pytest.mark.parametrize(
-    ("left", "right", "roundings", "words"),
-    [([], [], 1, "[0]"), ([1, 2], [1, 2, 3], 1, "[2] [3]"), (1, 1, 0, "roundings 0")],
-)
-def test_what_cannot_be_compared_raises(left, right, roundings, words):
-    check_refused(partial(within, left, right, roundings), ValueError, words)
+@pytest.mark.parametrize(("left", "right"), [([], []), ([1, 2], [1, 2, 3])])
+def test_results_that_cannot_be_compared_raise(left, right):
+    with pytest.raises(ValueError, match=r"shapes are \["):
+        within(left, right, 1)
