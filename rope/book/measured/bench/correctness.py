@@ -115,7 +115,7 @@ SHAPES = ((2, 4, 1, 1, 64, 64), (2, 3, 2, 5, 64, 20), (1, 9, 5, 7, 16, 16), (1, 
 RotateAll = Callable[..., Sequence[Tensor]]
 
 
-def rotate_all(xs: Sequence[Tensor], *tables: Tensor | None, **flags: bool) -> Sequence[Tensor]:
+def rotate_all(xs: Sequence[Tensor], *tables: Tensor | None, **flags: Any) -> Sequence[Tensor]:
     """Rotate one tensor, or q and k together, through the package's public functions."""
     arguments: tuple[Any, ...] = (*xs, *tables)
     if len(xs) == 1:

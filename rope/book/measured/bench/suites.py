@@ -30,14 +30,14 @@ from rope.book.measured.meters import (
     time_all,
 )
 
+Effort = dict[str, Any]
 #: How long each call is timed: the arguments of `rope.book.measured.meters.time_all`.
-FULL = {"rounds": 5, "seconds": 0.05}
-QUICK = {"rounds": 3, "seconds": 0.01}
+FULL: Effort = {"rounds": 5, "seconds": 0.05}
+QUICK: Effort = {"rounds": 3, "seconds": 0.01}
 GRAPH_CALLS = 16  # per CUDA graph, so that the graph's own launch hardly counts
 #: Prompt lengths and numbers of texts whose tiles are tried, and the tiles.
 PREFILL, DECODING = (128, 4096, 131_072), (1, 32, 256)
 TOKENS, HEADS, WARPS = (1, 2, 4, 8, 16, 32), (1, 2, 4), (1, 2, 4, 8)
-Effort = dict[str, Any]
 
 
 def first_line(error: Exception) -> str:
