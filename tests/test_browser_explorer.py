@@ -21,7 +21,7 @@ DRAWN = """() => {
     const faces = all('.face'); // of the two large dials and of all
     return {
         hands: faces.map((face) => of(face.querySelector('.hand'), 'x2', 'y2')),
-        strange: faces.map((face) => face.querySelector('.strange') !== null),
+        unseen: faces.map((face) => face.querySelector('.unseen') !== null),
         shades: all('.text span').map((node) => Number(node.style.getPropertyValue('--weight'))),
         shares: all('.dials .value').map((node) => Number(node.innerText.replace('\u2212', '-'))),
         bars: all('.vectors .bar').map((bar) => of(bar, 'y', 'height')),
@@ -53,25 +53,25 @@ def places(page):
 
 def check(page, state):
     """Compare what the page shows in a state with what the package computes."""
-    expected, drawn = computed(state), page.evaluate(DRAWN)
-    said = page.locator(".rope-explorer .said").inner_text().replace("\u2212", "-")
-    score, weight = re.search(r"score (\S+) = .* weight (\S+)%", said).groups()
+    expected, shown = computed(state), page.evaluate(DRAWN)
+    readout = page.locator(".rope-explorer .readout").inner_text().replace("\u2212", "-")
+    score, weight = re.search(r"score (\S+) = .* weight (\S+)%", readout).groups()
     close(float(score), expected["score"], 0.00501)
     close(float(weight), 100 * expected["weights"][state["key"]], 0.0501)
-    assert f"position {expected['m']}, key" in said
-    assert f"at {expected['n']}, distance {state['distance']}" in said
+    assert f"position {expected['m']}, key" in readout
+    assert f"at {expected['n']}, distance {state['distance']}" in readout
     chosen = [state["fast"], state["slow"]]
     planes = [*chosen, *range(16)]
-    angles = [math.atan2(-y, x) for x, y in drawn["hands"]]  # y grows downwards
+    angles = [math.atan2(-y, x) for x, y in shown["hands"]]  # y grows downwards
     close(angles, expected["hands"][planes].angle())
-    close(drawn["shares"], expected["hands"].real, 0.00501)
-    assert drawn["strange"] == expected["new"][planes].tolist()
-    close(drawn["shades"][: state["query"] + 1], expected["weights"].sqrt(), 6e-4)
+    close(shown["shares"], expected["hands"].real, 0.00501)
+    assert shown["unseen"] == expected["new"][planes].tolist()
+    close(shown["shades"][: state["query"] + 1], expected["weights"].sqrt(), 6e-4)
     vectors = expected["rotated"][state["layout"]]
-    heights = [height if y < 34 else -height for y, height in drawn["bars"]]  # 34 is their zero
+    heights = [height if y < 34 else -height for y, height in shown["bars"]]  # 34 is their zero
     close(heights, (28 * vectors / vectors.abs().amax(dim=-1, keepdim=True)).flatten())
     plane_of = [i // 2 if state["layout"] else i % 16 for i in range(32)]
-    assert drawn["marked"] == 2 * [plane in chosen for plane in plane_of]
+    assert shown["marked"] == 2 * [plane in chosen for plane in plane_of]
 
 
 def test_the_chapter_stores_the_present_scripts():
@@ -100,21 +100,21 @@ def test_it_shows_what_the_package_computes(visitors, width):  # noqa: F811
 
 def test_hovering_previews_a_key_and_a_click_selects_it(visitors):  # noqa: F811
     page = visitors(WIDE).open(PAGE)
-    away, signs = (page.locator(f".rope-explorer {what}") for what in (".guess", ".text span"))
-    signs.nth(38).hover()
+    away, characters = (page.locator(f".rope-explorer {what}") for what in (".guess", ".text span"))
+    characters.nth(38).hover()
     assert places(page) == (43, 38, 5)
     slider(page, "shift").press("ArrowRight")  # the preview continues
     away.hover()
     assert places(page) == (43, 42, 1)
-    signs.nth(38).click()
+    characters.nth(38).click()
     away.hover()
     assert places(page) == (43, 38, 5)
-    signs.nth(90).click()  # a later character cannot be its key
+    characters.nth(90).click()  # a later character cannot be its key
     assert places(page) == (43, 38, 5)
     page.get_by_label("query", exact=True).check()
-    signs.nth(20).click()
+    characters.nth(20).click()
     assert places(page) == (20, 20, 0)
-    signs.nth(60).click()  # the chosen key is back
+    characters.nth(60).click()  # the chosen key is back
     assert places(page) == (60, 38, 22)
 
 
@@ -173,8 +173,8 @@ def test_the_sliders_and_the_score_stay_visible(visitors, width):  # noqa: F811
         slider(page, "query").press("ArrowLeft")
         assert places(page)[0] == 43 - moves
         top, bottom = edges(page, ".strip")
-        said, moved = edges(page, ".said"), edges(page, 'input[name="query"]')
-        assert top <= said[0] < said[1] <= moved[0] < moved[1] <= bottom <= 844
+        readout, moved = edges(page, ".readout"), edges(page, 'input[name="query"]')
+        assert top <= readout[0] < readout[1] <= moved[0] < moved[1] <= bottom <= 844
         assert 0 < edges(page, what)[0] < top - 80 and bottom - top <= 844 / 3
 
 

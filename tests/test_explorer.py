@@ -102,21 +102,21 @@ def shown():
     if node is None:
         give_up("no node in the PATH, which runs the explorer's model")
     script = (figure.STATIC / "explorer_model.js").read_text(encoding="utf-8") + CALLS
-    given = json.dumps({"data": stored_figure()[1], "states": STATES})
-    done = subprocess.run([node, "-e", script], input=given, capture_output=True, text=True)
+    request = json.dumps({"data": stored_figure()[1], "states": STATES})
+    done = subprocess.run([node, "-e", script], input=request, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
 
 @pytest.mark.parametrize("number", range(len(STATES)))
 def test_the_model_gives_what_the_package_computes(shown, number):
-    given, expected = shown[number], computed(STATES[number])
+    actual, expected = shown[number], computed(STATES[number])
     for name in ("m", "n", "score", "weights", "rotated", "curve"):
-        close(given[name], expected[name])
-    for hand, plane in zip(given["hands"], expected["hands"].tolist(), strict=True):
+        close(actual[name], expected[name])
+    for hand, plane in zip(actual["hands"], expected["hands"].tolist(), strict=True):
         assert hand["share"] == pytest.approx(plane.real, abs=1e-9)
         assert hand["length"] * math.sin(hand["angle"]) == pytest.approx(plane.imag, abs=1e-9)
-    assert [not hand["inside"] for hand in given["hands"]] == expected["new"].tolist()
+    assert [not hand["inside"] for hand in actual["hands"]] == expected["new"].tolist()
 
 
 def test_a_point_of_the_curve_holds_the_scores_within_three_pixels(shown):

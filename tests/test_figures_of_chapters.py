@@ -100,8 +100,8 @@ def test_the_chart_rounds_as_the_format_does(bits, dtype, power, place):
     m = round(2**power)
     svg = rendered(precision.rounded_angle(), power=power, bits=bits, plane=place)
     pattern = r"angle (\S+), rounded (\S+) cosine (\S+), rounded (\S+) angle off by (\S+)"
-    found = re.search(pattern, " ".join(texts(svg)))
-    angle, rounded, cosine, rounded_cosine, error = map(float, found.groups())
+    numbers = re.search(pattern, " ".join(texts(svg)))
+    angle, rounded, cosine, rounded_cosine, error = map(float, numbers.groups())
     theta = torch.tensor(inverse_frequencies(precision.DIM, precision.BASE)[place])
     product = torch.tensor(float(m)).double().to(dtype).double() * theta.to(dtype).double()
     expected, true = product.to(dtype).item(), m * theta.item()  # PyTorch's casts, from float64

@@ -73,7 +73,7 @@ def _grid(re: str, im: str) -> alt.Chart:
 
 
 def seen_from_q() -> Picture:
-    """Draw q, k, their parallelogram and the projection; and beside them both times q*."""
+    """Draw q, k, their parallelogram and the projection; to the right, q and k times q*."""
     figure, (left, right) = subplots(1, 2, height=2.7, width_ratios=(1, 1.35))
     both = Q.conjugate() * K
     corners = np.array([0, Q, Q + K, K])

@@ -108,10 +108,10 @@ def spectrum(long_factor: tuple[float, ...], *, base: float, length: int, factor
     )
     here = rows.transform_filter("datum.j == min(plane, d/2 - 1)")
     count = rows.transform_aggregate(unseen="sum(new)")
-    kept = "'plane ' + datum.j + ' has ' + format(datum.ratio, '.3f') + ' of its frequency'"
+    share = "'plane ' + datum.j + ' has ' + format(datum.ratio, '.3f') + ' of its frequency'"
     angles = "'within ' + format(s*L, ',') + ' tokens: new angles in ' + datum.unseen + ' planes'"
     words = alt.layer(
-        chart.reading(kept, y=12, size=15, of=here), chart.reading(angles, y=36, size=15, of=count)
+        chart.reading(share, y=12, size=15, of=here), chart.reading(angles, y=36, size=15, of=count)
     ).properties(width=WIDTH, height=44)
     marker = chart.one(j="min(plane, d/2 - 1)").mark_rule(color=GRID, strokeWidth=2)
     marker = marker.encode(x=_axis(None))

@@ -14,7 +14,7 @@ import altair as alt
 import numpy as np
 
 from rope.book.figures import chart
-from rope.book.figures.style import BLUE, COLORS, GRID, INK, MUTED, VERMILION
+from rope.book.figures.style import BLUE, COLORS, GRID, MUTED, VERMILION
 from rope.reference import inverse_frequencies, score
 
 DIALS_DIM, DIALS_LAST = 8, 100
@@ -124,17 +124,15 @@ def _weights(scored: alt.Chart, x: alt.X) -> alt.LayerChart:
     )
     y = chart.y("weight:Q", "attention weight", [0, 1], values=[0, 0.5, 1])
     bars = weighed.mark_bar(color=VERMILION, width=4).encode(x=x, y=y)
-    said = (
+    expression = (
         f"datum.weight < 1.5/{LAST + 1} ? 'no key above ' + format(datum.weight, '.3f')"
         " : 'most at n − m = ' + format(datum.offset, 'd') + ': ' + format(datum.weight, '.3f')"
     )
     heaviest = weighed.transform_window(
         place="row_number()", sort=[alt.SortField("weight", order="descending")]
     )
-    peak = heaviest.transform_filter("datum.place == 1").transform_calculate(said=said)
-    words = peak.mark_text(align="right", baseline="middle", color=INK, fontSize=14)
-    words = words.properties(name="peak").encode(
-        x=alt.value(WIDTH), y=alt.value(-12), text="said:N"
-    )
+    peak = heaviest.transform_filter("datum.place == 1")
+    place: dict[str, Any] = {"x": WIDTH, "y": -12, "size": 14, "align": "right"}
+    words = chart.reading(expression, of=peak, name="peak", **place)
     line = alt.Chart(alt.Data(values=[{"zero": 0}])).mark_rule(color=GRID).encode(y="zero:Q")
     return alt.layer(line, bars, words).properties(width=WIDTH, height=180)

@@ -40,9 +40,9 @@ def in_sight(query: int, ratio: int, window: int, tokens: int) -> Picture:
 def shifts(changes: Sequence[float], ratio: int) -> Picture:
     """Plot by how much an output changes when all positions move by 0, 1, 2, ..."""
     figure, ax = subplots(height=2.4)
-    kept = dict(list(enumerate(changes))[::ratio])
+    same = dict(list(enumerate(changes))[::ratio])
     changed = {by: change for by, change in enumerate(changes) if by % ratio}
-    ax.plot([*kept], [*kept.values()], "o", color=BLUE, markersize=6)
+    ax.plot([*same], [*same.values()], "o", color=BLUE, markersize=6)
     ax.plot([*changed], [*changed.values()], "s", color=VERMILION, markersize=6)
     ax.set(xlabel="shift of all positions", ylabel="largest change", ylim=(-0.05, None))
     ax.set_xticks(range(0, len(changes), ratio))

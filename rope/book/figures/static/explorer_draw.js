@@ -39,7 +39,7 @@ const ropeDraw = (function () {
     const width = (wide * length) / longest;
     const mark = inside
       ? `<circle class="angle" cx="${mx}" cy="${my}" r="${dot}"/>`
-      : `<path class="angle strange" d="M${mx - 1.5 * dot} ${my}l${1.5 * dot} ${-1.5 * dot}l${1.5 * dot} ${1.5 * dot}l${-1.5 * dot} ${1.5 * dot}Z"/>`;
+      : `<path class="angle unseen" d="M${mx - 1.5 * dot} ${my}l${1.5 * dot} ${-1.5 * dot}l${1.5 * dot} ${1.5 * dot}l${-1.5 * dot} ${1.5 * dot}Z"/>`;
     return svg(
       2 * half,
       2 * half + wide + 4,

@@ -18,7 +18,7 @@ function ropeModel(data) {
 
   // IEEE 754 half precision, little-endian, as base64.
   function halves(base64) {
-    const bytes = Uint8Array.from(atob(base64), (sign) => sign.charCodeAt(0));
+    const bytes = Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
     const view = new DataView(bytes.buffer);
     const values = new Float64Array(bytes.length / 2);
     for (let i = 0; i < values.length; i++) {
@@ -118,8 +118,8 @@ function ropeModel(data) {
 function ropeBins(values, across) {
   const bins = new Map();
   values.forEach((_, d) => {
-    const alone = d + 1 < values.length && across(d + 1) - across(d) >= 3;
-    const bin = alone ? d : "from " + Math.floor(across(d) / 3);
+    const separate = d + 1 < values.length && across(d + 1) - across(d) >= 3;
+    const bin = separate ? d : "from " + Math.floor(across(d) / 3);
     bins.set(bin, [...(bins.get(bin) || []), d]);
   });
   return [...bins.values()].map((inside) => {

@@ -39,12 +39,12 @@ function ropeExplorer(root) {
     <div class="curve"></div>
     <div class="near"></div>
     <div class="strip">
-      <p class="said" aria-live="polite"><span class="score"></span> <span class="where"></span></p>
+      <p class="readout" aria-live="polite"><span class="score"></span> <span class="where"></span></p>
       <div class="controls"></div>
     </div>`);
   const part = (name) => panel.querySelector("." + name);
 
-  const shown = (sign) => ({ "\n": "⏎", " ": "␣" })[sign] || sign;
+  const shown = (character) => ({ "\n": "⏎", " ": "␣" })[character] || character;
   // Writes 6, 8, 9, 10 as "6, 8 to 10".
   const ranges = (numbers) =>
     numbers
@@ -52,7 +52,7 @@ function ropeExplorer(root) {
       .filter((part) => part !== "")
       .join(", ")
       .replaceAll(", to", " to");
-  const spoken = (sign) => ({ "\n": "end of line", " ": "space" })[sign] || sign;
+  const spoken = (character) => ({ "\n": "end of line", " ": "space" })[character] || character;
 
   // One button per head; on a phone they are folded.
   const narrow = matchMedia("(max-width: 720px)");
@@ -69,10 +69,10 @@ function ropeExplorer(root) {
     }
 
   // The text, one span per character: a click selects, and the pointer previews what a click selects.
-  const signs = model.text.map((sign, place) => {
+  const characters = model.text.map((character, place) => {
     const node = add(part("text"), "span", { "data-place": place });
-    node.textContent = sign === "\n" ? "⏎" : sign; // not as HTML: it may be "<"
-    if (sign === "\n") add(part("text"), "br", {});
+    node.textContent = character === "\n" ? "⏎" : character; // not as HTML: it may be "<"
+    if (character === "\n") add(part("text"), "br", {});
     return node;
   });
   const places = () => ({ query: state.query, key: state.wanted, distance: state.distance });
@@ -160,9 +160,9 @@ function ropeExplorer(root) {
     select.addEventListener("change", () => change(set(Number(select.value))));
     writers.push(() => (select.value = get()));
   }
-  const character = (place) => `${place}, ${spoken(model.text[place])}`;
-  slider("query", "query: character", () => model.tokens - 1, () => state.query, character);
-  slider("key", "key: character", () => state.query, () => state.key, character);
+  const describe = (place) => `${place}, ${spoken(model.text[place])}`;
+  slider("query", "query: character", () => model.tokens - 1, () => state.query, describe);
+  slider("key", "key: character", () => state.query, () => state.key, describe);
   slider("distance", "key at distance", () => model.farthest, () => state.distance);
   slider("shift", "shift both by", () => 1000, () => state.shift);
   choice("stretch", "stretch", model.stretches.map((one) => one.name), (stretch) => ({ stretch }), () => state.stretch);
@@ -205,23 +205,23 @@ function ropeExplorer(root) {
     const hands = model.hands(state);
     const weights = model.weights(state);
     const { m, n } = model.positions(state);
-    const strange = hands.map((hand, j) => (hand.inside ? -1 : j)).filter((j) => j >= 0);
+    const unseen = hands.map((hand, j) => (hand.inside ? -1 : j)).filter((j) => j >= 0);
     const rotated = ["q", "k"].map((which) => model.rotated(state, which, state.interleaved));
     const read = {
       score: plain(model.score(state)),
       weight: (100 * weights[state.key]).toFixed(1) + "%",
       "coordinate 2 of the query": plain(rotated[0][2]),
-      "planes at new angles": strange.length,
+      "planes at new angles": unseen.length,
     };
 
-    signs.forEach((node, place) => {
+    characters.forEach((node, place) => {
       node.style.setProperty("--weight", place <= state.query ? Math.sqrt(weights[place]).toFixed(3) : "0");
       node.className = place === state.query ? "query" : place === state.key ? "key" : place > state.query ? "ahead" : "";
     });
     part("score").textContent = `score ${read.score} = the sum of ${model.planes} shares; weight ${read.weight}`;
     part("where").textContent =
       `layer ${state.layer}, head ${state.head}: query ‘${shown(model.text[state.query])}’ at position ${m}, key ‘${shown(model.text[state.key])}’ at ${n}, distance ${state.distance}` +
-      (strange.length ? `; planes at new angles: ${ranges(strange)}` : "");
+      (unseen.length ? `; planes at new angles: ${ranges(unseen)}` : "");
     drawings += 1;
     drawDials(hands);
     heads.forEach(([layer, head, button]) =>
