@@ -131,18 +131,6 @@ def test_a_point_of_the_curve_holds_the_scores_within_three_pixels(shown):
         assert point["mean"] == pytest.approx(sum(some) / len(some), abs=1e-12)
 
 
-def test_the_right_options_are_right():
-    shift, drag, stretch = stored_figure()[1]["questions"]
-    assert shift["options"][shift["right"]] == "none"  # both states have the same distance
-    before, after = (computed(START | drag[when])["hands"].real for when in ("before", "after"))
-    lost = before - after
-    assert drag["right"] == torch.stack([part.sum() for part in lost.split([4, 4, 8])]).argmax()
-    assert f"{lost[0]:.1f} of the {lost.sum():.1f}" in drag["answer"]
-    states = [START | stretch["before"] | {"stretch": number} for number in range(4)]
-    assert [computed(state)["new"].sum() for state in states] == [9, 0, 8, 0]
-    assert stretch["options"][stretch["right"]] == "NTK"
-
-
 def test_its_page_holds_its_data_and_loads_nothing():
     yarn = YaRN(4.0, 8, beta_fast=1.0, beta_slow=0.1)
     model = Decoder(Experiment(width=32, heads=2, context=8), tokens=8)

@@ -67,10 +67,6 @@ def test_page_colors_contrast_with_the_theme(theme):
             assert contrast(color, THEME_BACKGROUNDS[theme]) >= 3, name
 
 
-def test_each_line_has_its_own_color_and_dash():
-    assert len(set(style.COLORS)) == len(set(style.DASHES)) == len(style.COLORS)
-
-
 def test_a_picture_is_identical_every_time_and_names_nothing_of_its_machine():
     one, two = drawing(), drawing()
     assert one.svg == two.svg
@@ -160,7 +156,8 @@ def test_each_chart_is_stored_with_its_description():
     assert bundle[chart.MIME]["usermeta"] == {"play": {"signal": "x", "max": 2}}
 
 
-def test_each_of_the_eight_methods_has_its_own_look():
+def test_each_line_and_each_method_has_its_own_look():
+    assert len(set(style.COLORS)) == len(set(style.DASHES)) == len(style.COLORS)
     assert set(LOOKS) == {*POSITIONS, "p-rope"}
     assert len({look(name, LOOKS)["color"] for name in POSITIONS}) == len(POSITIONS)
     assert len({str(look(name, LOOKS)["linestyle"]) for name in LOOKS}) == len(LOOKS)
