@@ -67,14 +67,6 @@ def test_links_lead_to_places_in_the_document(tmp_path):
     assert re.findall(' id="(.*?)"', text) == ["one", "one--t", "one--here", "kept"]
 
 
-def test_a_page_without_article_or_heading_is_named(tmp_path):
-    empty = tmp_path / "empty.html"
-    for text, message in (("<main>", "no <article>"), ("<article>", "no heading")):
-        empty.write_text(text, encoding="utf-8")
-        with pytest.raises(ValueError, match=rf"empty\.html has {message}"):
-            printable(Page("empty", "", empty), set())
-
-
 def test_a_book_that_was_not_built_is_named(tmp_path):
     for name in ("_config.yml", "_toc.yml", "pyproject.toml"):
         shutil.copy(ROOT / name, tmp_path)

@@ -28,21 +28,14 @@ PACKAGES = ("mpmath", "sympy")
 HERE = Path(__file__).parent
 PACKAGE = HERE.parents[1]
 ASSETS = ("buttons.css", "buttons.js", "judge.js", "python.js")  # loaded with the page
+# Patterns of the book's own files that a cell in the browser may need.
 OURS = (
     "__init__.py",
     "symbolic.py",
     "book/__init__.py",
-    "book/judge/__init__.py",
-    "book/judge/answers.py",
-    "book/judge/compare.py",
-    "book/judge/in_python.py",
-    "book/judge/mistakes/step_1.txt",
-    "book/judge/mistakes/step_2.txt",
-    "book/judge/mistakes/step_3.txt",
-    "book/judge/patches.py",
-    "book/judge/right.py",
-    "book/live/__init__.py",
-    "book/live/running.py",
+    "book/judge/*.py",
+    "book/judge/mistakes/*.txt",
+    "book/live/*.py",
     "book/tools/__init__.py",
     "book/tools/slicing.py",
 )
@@ -129,8 +122,9 @@ def own_files() -> bytes:
     """Return a zip of the book's own modules."""
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as files:
-        for name in OURS:
-            files.writestr(zipfile.ZipInfo(f"rope/{name}"), (PACKAGE / name).read_bytes())
+        for path in sorted(path for pattern in OURS for path in PACKAGE.glob(pattern)):
+            name = path.relative_to(PACKAGE.parent).as_posix()
+            files.writestr(zipfile.ZipInfo(name), path.read_bytes())
     return packed.getvalue()
 
 
