@@ -131,7 +131,7 @@ def otherwise() -> dict[str, Any]:
         context_parallel_attention(
             q, k.requires_grad_(), v, mesh, shards, method=method
         ).sum().backward()
-        results["keys alone", method] = 0.0 if k.grad is not None and q.grad is None else torch.inf
+        results["only keys", method] = 0.0 if k.grad is not None and q.grad is None else torch.inf
     return results
 
 

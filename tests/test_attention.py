@@ -125,9 +125,9 @@ def test_packed_sequences_equal_separate_runs(kind):
     apart = torch.cat([layer(piece) for piece in x.split(lengths, dim=1)], dim=1)
     close(layer(x, packed_position_ids(lengths), segment_ids=segments), apart)
     close(layer(x, segment_ids=segments.expand(2, -1)), apart, torch.float32, operations=8)
-    alone = torch.cat([layer(piece, causal=False) for piece in x.split(lengths, dim=1)], dim=1)
+    apart = torch.cat([layer(piece, causal=False) for piece in x.split(lengths, dim=1)], dim=1)
     packed = layer(x, packed_position_ids(lengths), segment_ids=segments, causal=False)
-    close(packed, alone)
+    close(packed, apart)
 
 
 def linear_inputs(seq_len, dtype=torch.float64):

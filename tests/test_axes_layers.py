@@ -108,13 +108,13 @@ def test_mixed_is_the_complex_product_of_the_paper():
 
 
 @pytest.mark.parametrize(
-    ("version", "peer", "config", "sections", "dealt"),
+    ("version", "rotary_class", "config", "sections", "dealt"),
     [
         ("qwen2_vl", "Qwen2VLRotaryEmbedding", "Qwen2VLTextConfig", (16, 24, 24), False),
         ("qwen3_vl", "Qwen3VLTextRotaryEmbedding", "Qwen3VLTextConfig", (24, 20, 20), True),
     ],
 )
-def test_sections_of_qwen(version, peer, config, sections, dealt):
+def test_sections_of_qwen(version, rotary_class, config, sections, dealt):
     qwen = pytest.importorskip(f"transformers.models.{version}.modeling_{version}")
     width, base = 128, 1e6
     parameters = {"rope_type": "default", "rope_theta": base, "mrope_section": list(sections)}
@@ -123,7 +123,7 @@ def test_sections_of_qwen(version, peer, config, sections, dealt):
     )
     ids = mrope_position_ids([7, (1, 4, 6), 5, (3, 4, 2), 2])
     ids = torch.stack((ids, ids.flip(1)), dim=1)  # [3, B, S]
-    theirs = getattr(qwen, peer)(config)(torch.ones(1), ids)
+    theirs = getattr(qwen, rotary_class)(config)(torch.ones(1), ids)
     rotary = MultiAxisRotaryEmbedding.mrope(width, sections, base, interleaved_sections=dealt)
     # Their frequency and angle are float32: both round, and the table does once more.
     allowed = (int(ids.max()) + 1) * EPS
@@ -142,8 +142,8 @@ def test_sections_of_qwen(version, peer, config, sections, dealt):
 def test_axial_frequencies_of_rotary_embedding_torch(sizes):
     lucidrains = pytest.importorskip("rotary_embedding_torch")
     width = 16
-    peer = lucidrains.RotaryEmbedding(dim=width)
-    freqs = peer.get_axial_freqs(*sizes).flatten(0, -2).detach()  # [S, A width]
+    other = lucidrains.RotaryEmbedding(dim=width)
+    freqs = other.get_axial_freqs(*sizes).flatten(0, -2).detach()  # [S, A width]
     x = normal((2, 3, freqs.shape[0], freqs.shape[1]), 0)
     rotary = MultiAxisRotaryEmbedding.axial(width * len(sizes), len(sizes), interleaved=True)
     theirs = lucidrains.apply_rotary_emb(freqs.double(), x)
@@ -170,8 +170,8 @@ def test_gradients(make):
     theta = [p.requires_grad_() for p in learned.values()]
 
     def run(x, ids, *theta):
-        given = dict(zip(learned, theta, strict=True))
-        return torch.func.functional_call(rotary, given, (x, x, ids))
+        parameters = dict(zip(learned, theta, strict=True))
+        return torch.func.functional_call(rotary, parameters, (x, x, ids))
 
     assert torch.autograd.gradcheck(run, (x, ids, *theta))
 
@@ -218,8 +218,8 @@ def test_fixed_frequencies_are_made_again_after_meta(fixed):
     assert out.is_meta and out.shape == X.shape
     assert torch.equal(rotary.frequencies, expected.frequencies)
     with torch.inference_mode():
-        made = MAKE[fixed]().half()
-    made.rotate(X.clone().requires_grad_(), GRID).sum().backward()
+        built = MAKE[fixed]().half()
+    built.rotate(X.clone().requires_grad_(), GRID).sum().backward()
 
 
 def test_learned_frequencies_after_meta_and_from_a_checkpoint():

@@ -152,8 +152,10 @@ def test_after_any_moves_keys_are_rotated_to_their_positions(data, policy):
             v = torch.arange(count, count + batch * size, dtype=DOUBLE).view(batch, 1, size, 1)
             count += batch * size
             ids = cache.slots.next_position_ids(size, attention_mask=real)
-            at = ids.clamp(min=0)
-            cache.append(k if policy == "plain" else rotary.rotate(k, at), v, ids, rotary=rotary)
+            places = ids.clamp(min=0)
+            cache.append(
+                k if policy == "plain" else rotary.rotate(k, places), v, ids, rotary=rotary
+            )
             rows.append(k, v, real)
         elif choice == "shift":
             delta = torch.tensor([data.draw(st.integers(-4, 40)) for _ in range(batch)])

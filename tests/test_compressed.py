@@ -70,16 +70,16 @@ def entries_of(c, x, start):
     """Return the positions of all whole groups of tokens x `[S, E]`, and their entries."""
     width, first = len(c.kv_norm.weight), start + -start % c.ratio
     kv, gate = c.kv_proj(x), c.gate_proj(x)
-    at, made = list(range(first, start + len(x) - c.ratio + 1, c.ratio)), []
-    for g in at:
+    starts, entries = list(range(first, start + len(x) - c.ratio + 1, c.ratio)), []
+    for g in starts:
         group = slice(g - start, g - start + c.ratio)
         values, gates = kv[group, -width:], (gate[group] + c.position_bias)[:, -width:]
         if c.overlap and g > first:
             before = slice(g - start - c.ratio, g - start)
             values = torch.cat((values, kv[before, :width]))
             gates = torch.cat((gates, (gate[before] + c.position_bias)[:, :width]))
-        made.append(rms((gates.softmax(0) * values).sum(0), c.kv_norm.weight))
-    return at, torch.stack(made) if made else kv.new_zeros(0, width)
+        entries.append(rms((gates.softmax(0) * values).sum(0), c.kv_norm.weight))
+    return starts, torch.stack(entries) if entries else kv.new_zeros(0, width)
 
 
 @torch.no_grad()
@@ -108,9 +108,9 @@ def by_the_formula(layer, x, start):
                 read = (of_heads @ each.relu()).topk(TOP).indices.tolist()
             vectors = torch.cat((vectors, entries[read]))
             positions += [at[i] for i in read]
-        seen = rotate(vectors, [n - start - m for n in positions], base)
-        scores = torch.cat((q[m] @ seen.T * D**-0.5, layer.sinks[:, None]), dim=1)
-        heads = (scores.softmax(dim=1)[:, :-1] @ seen).view(layer.groups, -1)
+        rotated = rotate(vectors, [n - start - m for n in positions], base)
+        scores = torch.cat((q[m] @ rotated.T * D**-0.5, layer.sinks[:, None]), dim=1)
+        heads = (scores.softmax(dim=1)[:, :-1] @ rotated).view(layer.groups, -1)
         parts = layer.o_a_proj.weight.unflatten(0, (layer.groups, -1))
         out.append(torch.cat([part @ head for part, head in zip(parts, heads, strict=True)]))
     return layer.o_b_proj(torch.stack(out))
@@ -123,8 +123,8 @@ def test_outputs_and_entries_are_those_of_the_formula(kind, ratio, start):
     layer, x = make(kind, ratio=ratio), normal((1, LENGTH, E), 1)
     expected = by_the_formula(layer, x[0], start)
     for parts in PARTS.values():
-        found, cache = in_parts(layer, x, parts, start)
-        assert (found[0] - expected).abs().max() < ROUNDING
+        out, cache = in_parts(layer, x, parts, start)
+        assert (out[0] - expected).abs().max() < ROUNDING
         if ratio is not None:
             with torch.no_grad():
                 at, entries = entries_of(layer.compressor, x[0], start)
@@ -183,8 +183,8 @@ def test_parity_with_transformers(kind, scaling, extension):
     x = normal((2, LENGTH, E), 1, torch.float32)
     expected = theirs(kind, layer.state_dict(), x, scaling)
     for parts in PARTS.values():
-        found, _ = in_parts(layer, x, parts)
-        torch.testing.assert_close(found, expected, rtol=0, atol=2.0**-18)
+        out, _ = in_parts(layer, x, parts)
+        torch.testing.assert_close(out, expected, rtol=0, atol=2.0**-18)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -203,8 +203,8 @@ def test_every_weight_that_is_read_has_a_gradient(kind):
 def test_a_text_without_a_whole_group_reads_only_its_window(kind, window):
     layer, x = make(kind, window=window), normal((1, 4, E), 1)
     for start in (1, 2):
-        found, _ = in_parts(layer, x, [1, 2, 1], start)
-        assert (found[0] - by_the_formula(layer, x[0], start)).abs().max() < ROUNDING
+        out, _ = in_parts(layer, x, [1, 2, 1], start)
+        assert (out[0] - by_the_formula(layer, x[0], start)).abs().max() < ROUNDING
 
 
 @pytest.mark.parametrize(

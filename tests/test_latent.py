@@ -125,8 +125,8 @@ def test_dropped_and_shifted_is_recomputed_without_what_was_dropped(kind, absorb
     )
     rest = torch.cat((x[:, :2], x[:, 5:]), dim=1)
     assert close(after, layer(rest)[:, 6:], roundings=1024)
-    kept = [0, 1, 5, 6, 7, 8]
-    assert torch.equal(cache.read(layer.rotary)[0][:, :, kept, 4:], latents[:, :, kept])
+    slots = [0, 1, 5, 6, 7, 8]
+    assert torch.equal(cache.read(layer.rotary)[0][:, :, slots, 4:], latents[:, :, slots])
 
 
 # transformers runs norms and rotations in float32 for every dtype of the weights.

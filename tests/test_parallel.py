@@ -58,8 +58,8 @@ def test_attention_in_other_settings(results, method):
         rounded = here["bfloat16"][f"packed, 4 heads over 2, {method}"]
         assert len(rounded) == 4 and all(off <= 1 for off in rounded)
         some = {name: off for (name, of), off in here["otherwise"].items() if of == method}
-        assert set(some) == {"scale", "float16", "autocast", "keys alone", "some"}
-        assert some["scale"] <= ULPS and some["some"] <= ULPS and some["keys alone"] == 0
+        assert set(some) == {"scale", "float16", "autocast", "only keys", "some"}
+        assert some["scale"] <= ULPS and some["some"] <= ULPS and some["only keys"] == 0
         assert some["float16"] <= 1 and some["autocast"] <= 1
 
 
@@ -84,9 +84,9 @@ def test_fsdp_and_checkpoints_leave_the_tables_alone(results):
     for here in results[0]:
         assert here["fsdp"] == {"output": True, "keys": ["project.weight"], "tables": True}
     layer = jobs.Layer()
-    kept = {"project.weight": torch.zeros(8, 8)}
-    load(kept, checkpoint_id=str(results[1]), no_dist=True)  # in one process
-    assert torch.equal(kept["project.weight"], layer.project.weight)
+    state = {"project.weight": torch.zeros(8, 8)}
+    load(state, checkpoint_id=str(results[1]), no_dist=True)  # in one process
+    assert torch.equal(state["project.weight"], layer.project.weight)
 
 
 SPLITTERS = {

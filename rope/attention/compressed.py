@@ -68,7 +68,7 @@ def _with_previous(x: Tensor, fill: float) -> Tensor:
 
 
 class Indexer(Compressor):
-    """Rank entries by sum_h w_h relu(q_h . c), with keys c of its own; queries read the top."""
+    """Rank entries by sum_h w_h relu(q_h . c), with separate keys c; queries read the top ones."""
 
     def __init__(
         self, embed_dim: int, query_dim: int, ratio: int, num_heads: int, width: int, top: int

@@ -6,8 +6,8 @@
 
 for each head, with its query (q_m, p_m) and its matrices W_k and W_v, which turn latents into keys
 and values. The absorbed form computes (W_k^T q_m)^T c_n and W_v sum_n softmax_n(s_mn) c_n instead,
-so no head's key or value is ever formed. That only works because no rotation stands between q_m and
-W_k: with one, each distance would need its own matrix.
+so no head's key or value is ever formed. That only works because there is no rotation between q_m
+and W_k: with one, each distance would need its own matrix.
 
 Shapes: B batch, S sequence, E embedding width, H heads, T visible keys.
 """
@@ -89,7 +89,7 @@ class LatentAttention(nn.Module):
         x: `[B, S, E]`. position_ids, attention_mask: see `RotaryAttention.forward`. cache: a
         `KVCache(B, 1, N, rope_dim + latent_dim, value_dim=0)`, whose keys hold the rotated parts
         and then the latents.
-        absorbed: True compares queries with the latents, False with keys made from the latents;
+        absorbed: True compares queries with the latents, False with keys computed from them;
         both give the same result up to rounding. None picks the one with fewer multiplications. The
         absorbed form reads only kv_b_proj.weight: hooks and adapters of that module don't run.
         Returns `[B, S, E]` in x's dtype (autocast's under autocast).

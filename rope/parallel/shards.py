@@ -167,8 +167,8 @@ def packed(
         for part, tokens in zip(parts, split(length, devices).tokens, strict=True):
             part.append(start + tokens)
         start += length
-    tokens = tuple(torch.cat(part) for part in parts)
-    return Shards(tokens, packed_position_ids(lengths), segment_ids(lengths))
+    joined = tuple(torch.cat(part) for part in parts)
+    return Shards(joined, packed_position_ids(lengths), segment_ids(lengths))
 
 
 def _one_document(seq_len: int, parts: Sequence[Tensor]) -> Shards:
