@@ -2,7 +2,7 @@
 
 import torch
 
-from rope.diagnose.files import read, write
+from rope.diagnose.replay import read, write
 
 
 def answer(rotate, probes, answers, dtype=torch.float32, shift=None):

@@ -1,13 +1,9 @@
 """Diagnose a rotary embedding from outside: what does this function do, and is it right?
 
-`diagnose` calls the function on vectors at several positions. From the results it recovers which
-coordinates form a plane and how fast each plane rotates, and names the cause of what is wrong:
-
-- `probe` calls the function; `influence` checks which inputs change which results
-- `planes` and `spectrum` fit planes, angles and frequencies; `measure` combines them
-- `causes` names the first cause, and `codes` has the texts of all findings
-- `replay` and `files` do the same for an engine in any language, through two files
-- `configuration` explains a configuration, with `config_warnings`
+`probe` calls the function, and `influence` checks which inputs change which results. `planes` and
+`spectrum` fit planes, angles and frequencies, and `measure` combines them. `causes` names the first
+cause, with a text from `codes`. `replay` does the same for an engine in any language, through two
+files, and `configuration` explains a configuration.
 """
 
 from collections.abc import Callable

@@ -63,9 +63,7 @@ def rotation_faults(
         product = q.scaling * k.scaling / scaling**2  # type: ignore[operator]
         if min(abs(product - 1), abs(product * probe.head_dim**0.5 - 1)) > max(1e-3, 4 * probe.eps):
             yield finding("attention-scaling", query=q.scaling, key=k.scaling, expected=scaling)
-    by_position = list(factors(q, k))
-    yield from (factor for factor in by_position if factor.code == "not-relative")
-    yield from _scores(probe, influence.far, bool(by_position))
+    yield from (factor for factor in factors(q, k) if factor.code == "not-relative")
     for dtype, returned in probe.returned.items():
         if returned != dtype:
             yield finding("dtype-changed", dtype=plain(dtype), returned=plain(returned))
@@ -84,7 +82,7 @@ def _side_faults(
         if measured.width != expected.dim:
             yield finding("width", name=name, measured=measured.width, expected=expected.dim)
         if measured.layout != layout and expected.dim > 2:
-            yield finding("layout", name=name, measured=measured.paired, expected=layout)
+            yield finding("layout", name=name, measured=measured.layout, expected=layout)
     yield from _frequencies(measured, name, influence.length_change > 0)
     # Coordinates beyond the planes must come out unchanged, or scaled like all others.
     rest, scaling = measured.structure.rest_gain, measured.scaling
@@ -109,10 +107,10 @@ def _differences(q: Measurement, k: Measurement) -> Iterator[Finding]:
     single = torch.cat((q.theta[~common.any(1)], k.theta[~common.any(0)])).abs()
     # One side may have more slow planes, which roundings hide on the other side.
     if (single * q.angles.positions[-1] > 0.5).any():
-        yield finding("layouts-differ", query=q.paired, key=k.paired)
+        layouts = [f"{side.layout} over {side.width} coordinates" for side in (q, k)]
+        yield finding("layouts-differ", query=layouts[0], key=layouts[1])
     elif source is not None and sources is not None and not source.equal(sources):
-        text = dict(query="after one permutation of its coordinates", key="after another")
-        yield finding("layouts-differ", **text)
+        yield finding("layouts-differ", query="permuted beforehand", key="permuted differently")
     theta_q, theta_k = q.theta[common.any(1)], k.theta[common.any(0)]
     slack = 2 * spectrum.rounding(theta_q.abs()) + 8 * max(q.noise / q.last, k.noise / k.last)
     excess = (theta_q - theta_k).abs() - slack
@@ -218,19 +216,6 @@ def _narrow_inputs(probe: Probe, far: int) -> Iterator[Finding]:
             if wrong.any():
                 facts = dict(dtype=plain(dtype), off=float(off.max()), begin=int(ids[wrong][0]))
                 yield finding("low-precision-angles", "narrower", name=name, **facts)
-
-
-def _scores(probe: Probe, far: int, tempered: bool) -> Iterator[Finding]:
-    """Generate a fault if scores change when all positions shift."""
-    x, by, scores, sizes = probe.vectors(len(SHORT), seed=3), min(777, far - max(SHORT) - 1), [], []
-    for shift in (0, by):
-        q, k = (y[0, 0, :-1] for y in probe(x, [*(m + shift for m in SHORT[:-1]), far]))
-        row = (q @ k.T).norm(dim=1, keepdim=True) if tempered else 1.0
-        scores.append(q @ k.T / row)
-        sizes.append(q.norm(dim=-1)[:, None] * k.norm(dim=-1) / row)
-    off = float(((scores[1] - scores[0]).abs() / torch.maximum(*sizes)).max())
-    if off > max(1e-3, 8 * probe.eps):
-        yield finding("not-relative", off=off, by=by)
 
 
 def notes(q: Measurement, k: Measurement) -> Iterator[Finding]:

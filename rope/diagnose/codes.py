@@ -1,7 +1,7 @@
 """The texts of all findings about a function: what is wrong, and what to do about it.
 
-Each fault has one code, named after its cause. A code that covers several symptoms has one sentence
-for each. `FAULTS` must be fixed; `NOTES` describe what some models do on purpose.
+Each fault has one code, named after its cause; a code has one sentence per symptom. Models have the
+properties in `NOTES` on purpose.
 """
 
 from typing import NamedTuple
@@ -19,12 +19,9 @@ FAULTS = {
     "positions-ignored": Text(
         {
             "still": "the {name} is the same at every position",
-            "lone": "the {name} is rotated differently in a call with one token than in a longer "
-            "call",
-            "counted": "the {name} is rotated by its index in the call, and its position id is "
-            "not read",
-            "others": "the {name} changes at tokens whose position id did not change: the id of "
-            "one token is used for others",
+            "lone": "the {name} is rotated differently in a call with one token",
+            "counted": "the {name} is rotated by its index in the call, not by its position id",
+            "others": "the {name} changes at tokens whose position id did not change",
             "unseen": "no plane of the query or no plane of the key rotates visibly",
         },
         "look up cos and sin by position_ids, row by row, for q and for k",
@@ -41,8 +38,7 @@ FAULTS = {
         "Rotary attention",
     ),
     "batch-mixed": Text(
-        "the {name} in row {row} of a batch of 3 differs by {off:.2g} from a call with only that "
-        "row",
+        "the {name} in row {row} of a batch of 3 differs by {off:.2g} from that row by itself",
         "keep the batch axis of position_ids in cos and sin",
         "Rotary attention: padding",
     ),
@@ -62,13 +58,12 @@ FAULTS = {
         "Rotation in two dimensions: m − n or n − m?",
     ),
     "layouts-differ": Text(
-        "the query is rotated {query}, but the key {key}",
+        "the planes of the query are {query}, but those of the key {key}",
         "pair the same coordinates in both",
         "Two layouts: which mixtures are not equivalent?",
     ),
     "spectra-differ": Text(
-        "plane {plane} rotates by {query:.6g} radians per position in the query, but by {key:.6g} "
-        "in the key",
+        "plane {plane} rotates by {query:.6g} per position in the query, but {key:.6g} in the key",
         "take the frequencies of both from one table",
         "Longer than the training text",
     ),
@@ -78,15 +73,12 @@ FAULTS = {
         "Rotary attention: the KV cache",
     ),
     "pairing": Text(
-        "coordinates {a} and {b} of the {name} do not rotate as one plane: they are off by "
-        "{off:.2g}",
-        "use one angle for both coordinates of a plane: cat((f, f)) for halves, repeat_interleave "
-        "for neighbors",
+        "coordinates {a} and {b} of the {name} do not rotate as one plane: off by {off:.2g}",
+        "use one angle per plane: cat((f, f)) for halves, repeat_interleave for neighbors",
         "Two layouts",
     ),
     "norm-after": Text(
-        "the {name} is not a rotation of its value at position 0: a norm or a gain after the "
-        "rotation adds {off:.2g}",
+        "the {name} is not a rotation of its value at position 0: a norm or gain adds {off:.2g}",
         "normalize before you rotate, or use the same gain for both coordinates of a plane",
         "Rotary attention: QK-norm",
     ),
@@ -112,15 +104,14 @@ FAULTS = {
             "positions": "the {name} is rotated by rounded angles, from position {begin} on, off "
             "by up to {off:.2g} radians",
             "frequencies": "the frequencies of the {name} are rounded to {dtype}",
-            "narrower": "the {name} is off by {off:.2g} from position {begin} on when q and k are "
-            "{dtype}: positions or frequencies are rounded to that dtype, too",
+            "narrower": "the {name} is off by {off:.2g} from position {begin} on if it is {dtype}: "
+            "positions or frequencies are rounded to that dtype, too",
         },
         "keep positions, frequencies and their products in float32 or float64",
         "How exact must it be?",
     ),
     "low-precision-tables": Text(
-        "cos and sin of the {name} are off by {off:.2g} at near and far positions alike: the "
-        "tables are rounded",
+        "cos and sin of the {name} are off by {off:.2g}, near and far alike: they are rounded",
         "keep cos and sin, and their products with q and k, in float32",
         "How exact must it be?",
     ),
@@ -130,8 +121,7 @@ FAULTS = {
         "How exact must it be?",
     ),
     "wraps": Text(
-        "the {name} at position {begin} is rotated as if it were at position {lowest}, and the "
-        "positions repeat from there",
+        "the {name} at position {begin} is rotated like position {lowest}, and so on",
         "make the table longer, and store the position ids in a wide enough integer type",
         "How exact must it be?",
     ),
@@ -149,7 +139,7 @@ FAULTS = {
         "Longer than the training text",
     ),
     "layout": Text(
-        "the {name} is rotated {measured}, not in the {expected} layout",
+        "the layout of the {name} is {measured}, not {expected}",
         "rotate in the layout of the weights, or convert the weights with rope.layouts",
         "Two layouts",
     ),
@@ -159,17 +149,14 @@ FAULTS = {
         "Rotary attention: part of a head",
     ),
     "attention-scaling": Text(
-        "the query is multiplied by {query:.6g} and the key by {key:.6g}, instead of {expected:.6g}"
-        " each",
+        "the query is multiplied by {query:.6g} and the key by {key:.6g}, not by {expected:.6g}",
         "multiply cos and sin by attention_scaling exactly once",
         "Longer than the training text",
     ),
     "rest-changed": Text(
         {
-            "position": "coordinate {a} of the {name} belongs to no plane, but it changes with "
-            "the position",
-            "factor": "coordinate {a} of the {name} belongs to no plane, but it is multiplied by "
-            "{factor:.4g}",
+            "position": "coordinate {a} of the {name} is in no plane, but follows the position",
+            "factor": "coordinate {a} of the {name} is in no plane, but multiplied by {factor:.4g}",
         },
         "leave the coordinates beyond the rotated width unchanged",
         "Rotary attention: part of a head",
@@ -181,8 +168,7 @@ FAULTS = {
             "sized": "shifting a cached key by {shift:+d} positions multiplies it by {factor:.6g}",
             "moved": "a cached key that was shifted by {shift:+d} positions is off by {off:.2g}",
         },
-        "rotate the key by the shift, in the same planes, with the same frequencies, and without "
-        "attention_scaling",
+        "rotate it by the shift, with the same frequencies and without attention_scaling",
         "Keys that move",
     ),
     "input-changed": Text(
@@ -224,18 +210,15 @@ NOTES = {
         "Longer than the training text",
     ),
     "decay": Text(
-        "queries are multiplied by e**{off:+.2g} per position in the plane that decays fastest, "
-        "and keys by the inverse",
+        "queries are scaled by e**{off:+.2g} per position in one plane, keys by the inverse",
         "nothing to fix if the model uses xPos",
         "Properties: is the decay real?",
     ),
     "reach": Text(
         {
             "raised": "the function raised at position {position} ({error})",
-            "others": "position {position} makes the results at other positions more than 1,000 "
-            "times as large",
-            "sizes": "the results at position {position} are {sizes}, because their size depends "
-            "on the position",
+            "others": "position {position} makes other positions' results 1,000 times as large",
+            "sizes": "results change in size with the position, and at {position} are {sizes}",
         },
         "nothing to fix if no position is that large",
         "From maths to PyTorch",

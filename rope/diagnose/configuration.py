@@ -113,7 +113,7 @@ def config_warnings(
     facts: Mapping[str, Any], entry: Mapping[str, Any], settings: RotarySettings
 ) -> Iterator[Finding]:
     """Generate notes about one layer type; facts: the configuration; entry: its rotary keys."""
-    extension, longest = settings.extension, settings.max_position_embeddings
+    extension = settings.extension
     places = [("at the top", facts), ("in rope_parameters", entry)]
     where = " and ".join(place for place, keys in places if "rope_theta" in keys)
     if where and settings.base != 10000:
@@ -134,28 +134,15 @@ def config_warnings(
             "Rotary attention",
             "huggingface/transformers#37344, timtoole02/Camelid#535, airockchip/rknn-llm#501",
         )
-    if isinstance(extension, (YaRN, LongRoPE, Llama3)):
-        trained, product = extension.original_max_position_embeddings, extension.reach
-        # Llama 3.1's own 8 x 8192 is half of its 131072.
-        fits = longest in (None, trained, product) or extension.name == "llama3"
-        if TRAINED not in entry and TRAINED not in facts:
-            yield _note(
-                "trained-length",
-                f"{TRAINED} is missing, so max_position_embeddings, {longest}, takes its place",
-                "add the length that the model was trained on before it was extended",
-                f"{LONGER}: what does factor mean?",
-                "transformers 5.23, standardize_rope_params; NVIDIA-NeMo/Automodel#2652",
-            )
-        elif not fits or (longest or trained) < trained:
-            yield _note(
-                "length-mismatch",
-                f"factor {extension.factor or 1:g} times the trained length {trained} is "
-                f"{product}, but max_position_embeddings is {longest}",
-                "make the three agree",
-                f"{LONGER}: what does factor mean?",
-                "transformers 5.23 uses the factor, older versions the ratio of the lengths: "
-                "huggingface/transformers#38224",
-            )
+    if isinstance(extension, (YaRN, LongRoPE, Llama3)) and TRAINED not in {**entry, **facts}:
+        yield _note(
+            "trained-length",
+            f"{TRAINED} is missing, so max_position_embeddings, "
+            f"{settings.max_position_embeddings}, takes its place",
+            "add the length that the model was trained on before it was extended",
+            f"{LONGER}: what does factor mean?",
+            "transformers 5.23, standardize_rope_params; NVIDIA-NeMo/Automodel#2652",
+        )
     if extension.length_dependent:
         yield _note(
             "length-dependent",

@@ -13,12 +13,11 @@ from torch import Tensor
 from rope.diagnose import spectrum
 from rope.diagnose.planes import Angles, Structure, wrapped
 from rope.diagnose.report import Finding, Rotation, finding
-from rope.extensions import Default, Extension, Linear, Proportional
+from rope.extensions import Extension
 from rope.frequencies import inverse_frequencies
 
 #: Angles in float32 are off by a few 2^-24 of their size; in TF32 or less by 2^-12 and more.
 ANGLES = 2.0**-20
-PLAIN = (Default, Linear)
 FARTHEST = 1 << 17  # the largest offset at position 0 that is tried
 
 
@@ -63,11 +62,6 @@ class Measurement:
         return spectrum.name(*self.spectrum)
 
     @property
-    def paired(self) -> str:
-        """Return the layout in words."""
-        return f"in the {self.layout} layout over {self.width} coordinates"
-
-    @property
     def scaling(self) -> float | None:
         """Return the factor of all planes at position 0; None if a norm's gains differ."""
         gain, slack = self.structure.gain, max(1e-6, self.structure.noise)
@@ -77,25 +71,14 @@ class Measurement:
         return 1.0 if abs(middle - 1) < slack else middle
 
     def widened(self) -> "Measurement":
-        """Count planes that rotate too slowly to be seen, if they are expected.
-
-        Without expected frequencies, count them if the visible planes begin a known spectrum.
-        """
-        expected = self.expected_theta
-        width = 2 * len(self.structure.planes) + len(self.structure.rest)
-        if expected is not None:
-            width = 2 * len(expected)
-        if width <= self.width or (self.layout != "interleaved" and self.width != 2):
+        """Count the planes that are expected, but rotate too slowly to be seen."""
+        expected, pairs = self.expected_theta, self.layout == "interleaved" or self.width == 2
+        if expected is None or not pairs or 2 * len(expected) <= self.width:
             return self
-        wide = replace(self, layout="interleaved", width=width)
-        if expected is not None:
-            seen = 2 * max(self.noise, self.structure.noise) / float(self.angles.positions[-1])
-            return wide if float(expected[self.width // 2 :].max()) < seen else self
-        if int(self.structure.planes.min()) or wide.known is None or wide.known[0] >= 1e9:
+        seen = 2 * max(self.noise, self.structure.noise) / float(self.angles.positions[-1])
+        if float(expected[self.width // 2 :].max()) >= seen:
             return self
-        narrow, extension = self.known[1] if self.known else None, wide.known[1]
-        changed = not isinstance(narrow, PLAIN) and not isinstance(extension, Proportional | None)
-        return wide if isinstance(extension, PLAIN) or changed else self
+        return replace(self, layout="interleaved", width=2 * len(expected))
 
 
 def measure(
@@ -211,5 +194,4 @@ def rotation(measured: Measurement, linear: bool) -> Rotation:
         offset=measured.offset,
         angle_error=float(off.abs().max()),
         off_from=int(far[0]) if len(far) else None,
-        table_error=measured.radial,
     )

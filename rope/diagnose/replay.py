@@ -1,9 +1,8 @@
 """Diagnose an engine in any language: write probes to one file, read its answers from another.
 
-`diagnose` asks a function more questions where it sees something wrong. A file has to ask all of
-them beforehand: those that `diagnose` asks a correct rotation and a function that doesn't rotate,
-both recorded here. `diagnose` then runs on the answers. A few faults need more questions than that:
-inputs that are overwritten, other dtypes, and the exact position at which a change begins.
+The probes are the calls that `diagnose` makes of a correct rotation and of a function that doesn't
+rotate. It then runs on the answers. They can't show inputs that are overwritten, results in other
+dtypes, or the exact position at which a change begins.
 
 The last four probes are about keys that are shifted in a cache, by R_s R_n k = R_{n+s} k. They must
 equal the keys that the engine itself rotates at the new positions.
@@ -11,8 +10,11 @@ equal the keys that the engine itself rotates at the new positions.
 Shapes: B batch, H heads, S sequence, D head dimension.
 """
 
+import json
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,6 @@ from torch import Tensor
 
 from rope.checks import check_count, check_dim
 from rope.diagnose import Finding, Report, diagnose
-from rope.diagnose.files import read, write
 from rope.diagnose.report import finding
 from rope.module import RotaryEmbedding
 
@@ -47,15 +48,15 @@ def write_probes(
     16 bits hold exactly, and `07.position_ids` `[B, S]`, int32. Its answers are named `07.q` and
     `07.k`. A call with a `shift` `[1]` has only k: rotate it at position_ids, store it in the cache
     in the dtype of the answers, and shift it there.
-    path: ends with .safetensors, .npz or .json. axes: "bhsd", or "bshd" for `[B, S, H, D]`.
-    head_dim, num_heads, num_kv_heads, max_position: as in `diagnose`; few heads make a small file.
+    path: ends with .safetensors, .npz or .json. axes: "bhsd", or "bshd" for `[B, S, H, D]`. The
+    others: as in `diagnose`; few heads make a small file.
     Raises ValueError for another ending or other axes, for an odd head_dim, and unless max_position
     is from 128 to 2**31 - 1; OSError if there is no such folder.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
     ...     write_probes(f"{folder}/probes.json", 8)
-    40
+    38
     """
     check_dim(head_dim, "head_dim")
     check_count("max_position", max_position, smallest=128)
@@ -143,10 +144,7 @@ class Recording:
             ):
                 self.last = i
                 return result["q"], result["k"]
-        raise LookupError(
-            f"the file has no answer for position_ids up to {int(position_ids.max())}; answer all "
-            "probes, or write probes with a smaller max_position"
-        )
+        raise LookupError("no answer: answer all probes, or write some with a smaller max_position")
 
 
 def _same(call: Call, other: Call) -> bool:
@@ -223,3 +221,55 @@ def _transposed(calls: list[Call]) -> list[Call]:
         {name: x.transpose(1, 2) if x.ndim == 4 else x for name, x in call.items()}
         for call in calls
     ]
+
+
+def write(path: str | Path, tensors: dict[str, Tensor]) -> None:
+    """Write named tensors to a .safetensors, .npz or .json file.
+
+    In JSON a tensor is its shape and its numbers in row-major order, null for NaN and infinity:
+    `{"07.position_ids": {"shape": [1, 3], "data": [3, 11, 5]}, ...}`.
+    Raises ValueError for another ending, OSError if there is no such folder.
+    """
+    suffix = _suffix(path)
+    tensors = {name: x.clone(memory_format=torch.contiguous_format) for name, x in tensors.items()}
+    if suffix == ".safetensors":
+        Path(path).write_bytes(import_module("safetensors.torch").save(tensors))
+    elif suffix == ".npz":
+        import_module("numpy").savez(path, **{name: x.numpy() for name, x in tensors.items()})
+    else:
+        listed = {name: {"shape": x.shape, "data": _numbers(x)} for name, x in tensors.items()}
+        Path(path).write_text(json.dumps(listed, separators=(",", ":")))
+
+
+def read(path: str | Path) -> dict[str, Tensor]:
+    """Return the tensors of a file; JSON gives float32 or int64.
+
+    Raises ValueError if the file doesn't have the format of its ending, OSError if it is missing.
+    """
+    suffix = _suffix(path)
+    try:
+        if suffix == ".safetensors":
+            return dict(import_module("safetensors.torch").load(Path(path).read_bytes()))
+        if suffix == ".npz":
+            with import_module("numpy").load(path) as arrays:
+                return {name: torch.from_numpy(arrays[name]) for name in arrays}
+        return {name: _tensor(**x) for name, x in json.loads(Path(path).read_text()).items()}
+    except (ImportError, OSError):
+        raise
+    except Exception as error:  # each library raises its own type
+        raise ValueError(f"{path} is not a valid {suffix} file of tensors: {error}") from error
+
+
+def _suffix(path: str | Path) -> str:
+    suffix = Path(path).suffix
+    if suffix not in (".safetensors", ".npz", ".json"):
+        raise ValueError(f"the path is {path}; it must end with .safetensors, .npz or .json")
+    return suffix
+
+
+def _numbers(x: Tensor) -> list[Any]:
+    return [x if math.isfinite(x) else None for x in x.flatten().tolist()]
+
+
+def _tensor(shape: list[int], data: list[Any]) -> Tensor:
+    return torch.tensor([math.nan if x is None else x for x in data]).reshape(shape)

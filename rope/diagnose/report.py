@@ -65,7 +65,6 @@ class Rotation:
     angle_error: the largest error of an angle, in radians, against the expected frequencies, or
     else against base and extension, or else against inv_freq.
     off_from: the first probed position with an error above 0.01 radians.
-    table_error: the largest error of the radius of (cos, sin).
     """
 
     layout: str | None = None
@@ -78,7 +77,6 @@ class Rotation:
     offset: float | None = None
     angle_error: float | None = None
     off_from: int | None = None
-    table_error: float | None = None
 
     def __str__(self) -> str:
         if self.inv_freq is None:

@@ -61,7 +61,11 @@ def name(theta: Tensor, slack: Tensor) -> tuple[float, Extension | None] | None:
         allowed = slack + share * rounding(theta)
         bases, kept = _bases(theta, allowed, rotating)
         for base, extension in _candidates(theta, allowed, rotating, bases, kept):
-            if _fits(theta, allowed, base, extension):
+            try:
+                candidate = inverse_frequencies(2 * len(theta), base, extension=extension)
+            except ValueError:  # a length within which YaRN has no plane to interpolate
+                continue
+            if ((candidate - theta).abs() <= allowed).all():
                 return base, extension
     powers = inverse_frequencies(2 * len(theta), bases[0])[:rotating]
     slower = theta[:rotating] / powers
@@ -108,14 +112,6 @@ def _bases(theta: Tensor, slack: Tensor, rotating: int) -> tuple[tuple[float, ..
         if fits(base := math.exp(min(-slope * planes, 700))):
             return (_shortest(base, fits), base), kept
     return (10000.0,), 1  # every base has the same first plane
-
-
-def _fits(theta: Tensor, slack: Tensor, base: float, extension: Extension) -> bool:
-    try:
-        candidate = inverse_frequencies(2 * len(theta), base, extension=extension)
-    except ValueError:  # a length within which YaRN has no plane to interpolate
-        return False
-    return bool(((candidate - theta).abs() <= slack).all())
 
 
 def _shortest(value: float, fits: Callable[[float], object]) -> float:
