@@ -1,13 +1,11 @@
 """Attention with rotary positions: chapters "Rotary attention" and "Keys that move".
 
-| module | contents |
-| --- | --- |
-| `layer`, `latent` | multi-head and grouped-query attention; DeepSeek-V2's latent attention |
-| `decoding` | one call of either layer, with or without a cache |
-| `cache`, `cache_positions` | keys and values of earlier tokens, and their positions |
-| `masks` | attention masks: causal, windows, sinks, packed sequences |
-| `compressed` | DeepSeek-V4's attention, which rotates values too, with its own cache |
-| `linear` | linear attention, RoFormer's equation 19 |
+- `layer`, `latent`: multi-head and grouped-query attention; DeepSeek-V2's latent attention;
+- `decoding`: one call of either layer, with or without a cache;
+- `cache`, `cache_positions`: keys and values of earlier tokens, and their positions;
+- `masks`: attention masks for causality, windows, sinks and packed sequences;
+- `compressed`: DeepSeek-V4's attention, which also rotates values, with its own cache;
+- `linear`: linear attention, RoFormer's equation 19.
 """
 
 from rope.attention.cache import KVCache
