@@ -1,24 +1,25 @@
-"""Angles and their tables: theta_j = base**(-2j/d), then cos(m theta_j) and sin(m theta_j).
+"""Frequencies and tables: theta_j = base**(-2j/R), then cos(m theta_j) and sin(m theta_j).
 
-Chapter "Many dimensions". The angle is formed, reduced and evaluated in float64 and the table
-rounded once: a float32 angle is already wrong in the second decimal at a million positions.
+Chapter "Many dimensions". Angles are formed and evaluated in float64, and tables are rounded once:
+a float32 angle is already wrong in the second decimal at a million positions.
 
-Shapes: R or dim the rotated width, ... positions of any shape. Angles in radians.
+Shapes: R or dim the rotated width, ... positions of any shape. Angles are in radians.
 """
 
 import torch
 from torch import Tensor
 
 from rope.checks import (
+    check_base,
     check_count,
-    check_devices,
+    check_dim,
     check_finite,
     check_float64,
+    check_floating,
     check_integer,
-    check_table_dtype,
+    check_number,
 )
-from rope.extensions.base import Extension, check_scaled
-from rope.scalars import check_base, check_dim, check_number
+from rope.extensions.base import Extension
 
 
 def inverse_frequencies(
@@ -29,14 +30,13 @@ def inverse_frequencies(
     seq_len: int | None = None,
     device: torch.device | str | None = None,
 ) -> Tensor:
-    """The dim/2 angular frequencies theta_j = base**(-2j/dim), in radians per position.
+    """Return the dim/2 angular frequencies theta_j = base**(-2j/dim), in radians per position.
 
-    extension: a context extension, which changes them; seq_len: the length in use, for those that
-    depend on it. Returns float64 `[dim/2]` on `device` (torch's default device when None).
-    Raises ValueError for a dim that is odd or below 2, a base that is not positive and finite or
-    so small that angles leave float64, a negative seq_len, or an extension that does not fit dim
-    or gives frequencies of another shape, device or kind than finite; TypeError for a dim that is
-    no integer, an extension that is none, or one whose frequencies are not float64.
+    extension: a context extension that changes the frequencies; seq_len: the length in use, for
+    extensions that depend on it. Returns float64 `[dim/2]` on `device` (torch's default if None).
+    Raises ValueError if dim is odd or below 2, if base is not positive and finite or so small that
+    angles overflow float64, or if the extension returns a wrong shape or infinite values; TypeError
+    if dim is not an integer, extension is not an Extension, or its frequencies are not float64.
     RoFormer (arXiv 2104.09864), section 3.2.2.
 
     >>> inverse_frequencies(4)
@@ -48,36 +48,39 @@ def inverse_frequencies(
     check_dim(dim)
     check_base(base)
     check_extension(extension)
-    if seq_len is not None:
-        check_count("seq_len", seq_len, smallest=0)
     exponents = torch.arange(dim // 2, dtype=torch.float64, device=device) * (-2.0 / dim)
     plain = float(base) ** exponents
     if extension is None:
         return plain
     scaled = extension.scale(plain, float(base), seq_len)
-    check_scaled(extension, plain, scaled)
+    name = f"the result of {type(extension).__name__}.scale"
+    check_float64(name, scaled)
+    if scaled.shape != plain.shape:
+        raise ValueError(
+            f"{name} has shape {list(scaled.shape)}; it must be {list(plain.shape)}, one frequency "
+            "per plane"
+        )
+    check_finite(name, scaled, "use 0 for planes that do not rotate")
     return scaled
 
 
 def check_extension(extension: Extension | None) -> None:
-    """Refuse what is no context extension, such as its name."""
+    """Raise TypeError unless extension is an Extension or None."""
     if extension is not None and not isinstance(extension, Extension):
         raise TypeError(
-            f"extension is {extension!r}; it must be an object of rope.extensions such as "
-            "Linear(2.0), or None: make one from REGISTRY, or read a configuration with "
-            "RotaryEmbedding.from_config"
+            f"extension is {extension!r}; it must be an object such as rope.extensions.YaRN(4.0, L)"
         )
 
 
 def check_spectrum(name: str, spectrum: Tensor) -> None:
-    """Refuse what is not a float64 vector of frequencies."""
+    """Raise TypeError or ValueError unless spectrum is float64 `[planes]` and finite."""
     check_float64(name, spectrum)
-    if spectrum.dim() != 1 or spectrum.shape[0] == 0:
+    if spectrum.dim() != 1:
         raise ValueError(
-            f"{name} has shape {list(spectrum.shape)}; it must be [planes], one at least: "
-            "take it from inverse_frequencies"
+            f"{name} has shape {list(spectrum.shape)}; it must be [planes], as "
+            "inverse_frequencies returns it"
         )
-    check_finite(name, spectrum, "take it from inverse_frequencies")
+    check_finite(name, spectrum, "use inverse_frequencies")
 
 
 def rotary_tables(
@@ -87,17 +90,16 @@ def rotary_tables(
     dtype: torch.dtype = torch.float32,
     scale: float = 1.0,
 ) -> tuple[Tensor, Tensor]:
-    """The tables cos(m theta_j) and sin(m theta_j).
+    """Return the tables cos(m theta_j) and sin(m theta_j).
 
-    positions: an int N, meaning 0 ... N-1, or an integer tensor `[...]` (negative ones turn back);
-    inv_freq: float64 `[R/2]` on the same device; scale: what both are multiplied by, an
+    positions: an int N for positions 0 ... N-1, or an integer tensor `[...]` (may be negative);
+    inv_freq: float64 `[R/2]` on the same device; scale: a factor on both tables, such as an
     extension's `attention_scaling`.
-    Returns cos and sin, `[..., R/2]`, `[N, R/2]` for an int, computed in float64 and rounded once
-    to `dtype` (torch's own rounding to float16 and bfloat16, which passes through float32: ties may
-    fall the other way).
-    Raises TypeError for positions that are no integers, an inv_freq that is not float64 or a dtype
-    that is not floating; ValueError for a negative N, an inv_freq of another shape, two devices or
-    a scale that is not positive.
+    Returns cos and sin `[..., R/2]` (`[N, R/2]` for an int), computed in float64 and then rounded
+    to `dtype` by torch, which rounds to float16 and bfloat16 through float32.
+    Raises TypeError if positions are not integers, inv_freq is not float64 or dtype is not
+    floating; ValueError if N is negative, inv_freq has another shape or device, or scale is not
+    positive.
 
     >>> cos, sin = rotary_tables(2, inverse_frequencies(4))
     >>> cos
@@ -109,19 +111,18 @@ def rotary_tables(
     check_spectrum("inv_freq", inv_freq)
     if isinstance(positions, Tensor):
         check_integer("positions", positions)
-        check_devices(inv_freq=inv_freq, positions=positions)
     else:
         check_count("positions", positions, smallest=0)
         positions = torch.arange(positions, device=inv_freq.device)
-    # Elementwise, never a matmul: TF32 would round every position past 2,048.
+    # Don't use matmul here: TF32 rounds every position past 2,048.
     angle = positions.to(torch.float64).unsqueeze(-1) * inv_freq  # [..., R/2]
     return tables_of(angle, dtype, scale)
 
 
 def tables_of(angle: Tensor, dtype: torch.dtype, scale: float) -> tuple[Tensor, Tensor]:
-    """Cosine and sine of float64 angles, times scale, rounded once to dtype."""
+    """Return scale * cos and scale * sin of float64 angles `[...]`, rounded once to dtype."""
     check_number("scale", scale, above=0)
-    check_table_dtype(dtype)
+    check_floating("dtype", dtype)
     cos, sin = angle.cos(), angle.sin()
     if scale != 1:
         cos, sin = cos * scale, sin * scale
@@ -129,5 +130,5 @@ def tables_of(angle: Tensor, dtype: torch.dtype, scale: float) -> tuple[Tensor, 
 
 
 def table_dtype(x: Tensor) -> torch.dtype:
-    """The precision of x's arithmetic, and so of its tables: float64 for float64, else float32."""
+    """Return the dtype of the tables that rotate x: float64 for float64, otherwise float32."""
     return torch.float64 if x.dtype == torch.float64 else torch.float32

@@ -1,17 +1,17 @@
-"""Context extensions: how a model trained on L positions is made to read more of them.
+"""Context extensions: let a model trained on L positions read longer texts.
 
-Chapter "Longer than the training text". Each is a small frozen object that changes the spectrum,
-theta_j -> theta'_j, and is named as transformers names it. `REGISTRY` lists them; frequencies are
-made in one place, `rope.inverse_frequencies`, which takes any of them.
+Chapter "Longer than the training text". Each extension is a frozen dataclass that changes the
+frequencies, theta_j -> theta'_j, under the name that transformers uses. Pass one to
+`rope.inverse_frequencies` or `rope.RotaryEmbedding`; `REGISTRY` lists all of them.
 """
 
 from rope.extensions.bands import Llama3, Proportional
 from rope.extensions.base import Default, Extension
 from rope.extensions.longrope import LongRoPE
-from rope.extensions.stretch import NTK, DynamicNTK, Linear
+from rope.extensions.scaling import NTK, DynamicNTK, Linear
 from rope.extensions.yarn import YaRN, mscale
 
-#: Every extension by the name that configurations give it as `rope_type`; none has "ntk".
+#: All extensions by their `rope_type` in configurations ("ntk" occurs in none).
 REGISTRY: dict[str, type[Extension]] = {
     kind.name: kind
     for kind in (Default, Linear, NTK, DynamicNTK, YaRN, Llama3, LongRoPE, Proportional)

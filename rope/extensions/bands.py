@@ -1,4 +1,4 @@
-"""Planes treated by bands: Llama 3 slows the slow ones down, proportional RoPE stops them.
+"""Extensions that treat planes by frequency band: Llama 3 slows slow planes, p-RoPE stops them.
 
 Chapter "Longer than the training text". With r_j = L theta_j / 2pi the turns of plane j within the
 trained length L and s the factor, Llama 3 has
@@ -13,19 +13,18 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from rope.checks import check_count
+from rope.checks import check_count, check_number
 from rope.extensions.base import Extension
-from rope.scalars import check_number
 
 
 @dataclass(frozen=True)
 class Llama3(Extension):
-    """Llama 3.1's scaling: keep what turns often within L, divide what turns seldom, blend between.
+    """Keep fast planes, divide slow ones by s, and blend in between, as Llama 3.1 does.
 
     factor: s, at least 1; original_max_position_embeddings: L.
-    low_freq_factor, high_freq_factor: the turns at which the blend begins and ends. Reach: s L.
+    low_freq_factor, high_freq_factor: the turns within L at which the blend begins and ends.
     Raises ValueError or TypeError for bad numbers. The formula is that of the released code; the
-    report (arXiv 2407.21783, section 3.4.2) gives the base alone.
+    report (arXiv 2407.21783, section 3.4.2) gives only the base.
 
     >>> import rope
     >>> plain = rope.inverse_frequencies(128, 500_000.0)
@@ -35,7 +34,6 @@ class Llama3(Extension):
     """
 
     name: ClassVar[str] = "llama3"
-    paper: ClassVar[str] = "Llama 3.1's released code (2024); Llama 3, arXiv 2407.21783"
     factor: float
     original_max_position_embeddings: int
     low_freq_factor: float = 1.0
@@ -44,12 +42,10 @@ class Llama3(Extension):
     def __post_init__(self) -> None:
         check_number("factor", self.factor, at_least=1)
         check_count("original_max_position_embeddings", self.original_max_position_embeddings)
-        check_number("low_freq_factor", self.low_freq_factor, above=0)
-        check_number("high_freq_factor", self.high_freq_factor, above=0)
         if self.high_freq_factor <= self.low_freq_factor:
             raise ValueError(
-                f"high_freq_factor is {self.high_freq_factor} and low_freq_factor "
-                f"{self.low_freq_factor}; high_freq_factor must be the larger one: swap them"
+                f"high_freq_factor is {self.high_freq_factor}; it must be above low_freq_factor, "
+                f"which is {self.low_freq_factor}"
             )
 
     @property
@@ -65,12 +61,11 @@ class Llama3(Extension):
 
 @dataclass(frozen=True)
 class Proportional(Extension):
-    """p-RoPE: the first floor(p R/2) planes turn, with the frequencies they would have among all.
+    """Rotate only the first floor(p R/2) planes, at unchanged frequencies (p-RoPE).
 
     partial_rotary_factor: p, in 0 ... 1; factor: divides the frequencies, at least 1.
-    Unlike partial rotation, the spectrum is not squeezed into the planes that turn, and the two
-    coordinates of a still plane keep their places. Raises ValueError or TypeError for bad numbers.
-    Barbero et al., arXiv 2410.06205, section 6.1.
+    A smaller dim spreads the whole spectrum over the rotating planes; p-RoPE cuts it off instead.
+    Raises ValueError or TypeError for bad numbers. Barbero et al., arXiv 2410.06205, section 6.1.
 
     >>> import rope
     >>> Proportional(0.5).scale(rope.inverse_frequencies(8, base=16.0), 16.0)
@@ -78,20 +73,18 @@ class Proportional(Extension):
     """
 
     name: ClassVar[str] = "proportional"
-    paper: ClassVar[str] = "p-RoPE, arXiv 2410.06205, section 6.1"
     partial_rotary_factor: float = 1.0
     factor: float = 1.0
 
     def __post_init__(self) -> None:
-        check_number("partial_rotary_factor", self.partial_rotary_factor, at_least=0)
-        if self.partial_rotary_factor > 1:
+        if not 0 <= self.partial_rotary_factor <= 1:
             raise ValueError(
-                f"partial_rotary_factor is {self.partial_rotary_factor}; it must be at most 1, the "
-                "share of the planes that turn: pass 1.0 for all"
+                f"partial_rotary_factor is {self.partial_rotary_factor}; the share of the planes "
+                "that rotate must be in 0 ... 1"
             )
         check_number("factor", self.factor, at_least=1)
 
     def scale(self, inv_freq: Tensor, base: float, seq_len: int | None = None) -> Tensor:
-        turning = int(self.partial_rotary_factor * len(inv_freq))
+        rotating = int(self.partial_rotary_factor * len(inv_freq))
         j = torch.arange(len(inv_freq), device=inv_freq.device)
-        return torch.where(j < turning, inv_freq / self.factor, torch.zeros_like(inv_freq))
+        return torch.where(j < rotating, inv_freq / self.factor, torch.zeros_like(inv_freq))

@@ -1,10 +1,10 @@
-"""One number for all planes: slower positions, or a larger base.
+"""Extensions with one scale for all planes: slower positions, or a larger base.
 
-Chapter "Longer than the training text". With s the factor, d the rotated width and L the trained
+Chapter "Longer than the training text". With s the factor, R the rotated width and L the trained
 length,
 
     linear:   theta'_j = theta_j / s
-    NTK:      theta'_j = (base * s**(d/(d-2)))**(-2j/d) = theta_j * s**(-2j/(d-2))
+    NTK:      theta'_j = (base * s**(R/(R-2)))**(-2j/R) = theta_j * s**(-2j/(R-2))
     dynamic:  NTK with s replaced by s*n/L - (s-1) at a length n > L.
 """
 
@@ -14,17 +14,16 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from rope.checks import check_count
+from rope.checks import check_number
 from rope.extensions.base import Extension
-from rope.scalars import check_number
 
 
 @dataclass(frozen=True)
 class Linear(Extension):
-    """Position interpolation: every position is divided by the factor.
+    """Divide every position by a factor (position interpolation).
 
-    factor: s, at least 1; reach: s times the trained length, whatever that was.
-    Raises ValueError or TypeError for a bad factor. Chen et al., arXiv 2306.15595, section 3.2.
+    factor: s, at least 1. Raises ValueError or TypeError for a bad factor.
+    Chen et al., arXiv 2306.15595, equation 4.
 
     >>> import rope
     >>> Linear(4.0).scale(rope.inverse_frequencies(4), 10000.0)
@@ -32,7 +31,6 @@ class Linear(Extension):
     """
 
     name: ClassVar[str] = "linear"
-    paper: ClassVar[str] = "Position Interpolation, arXiv 2306.15595, equation 4"
     factor: float
 
     def __post_init__(self) -> None:
@@ -44,11 +42,10 @@ class Linear(Extension):
 
 @dataclass(frozen=True)
 class NTK(Extension):
-    """NTK-aware scaling: the base grows so that the slowest plane slows down by s, the first not.
+    """Enlarge the base so that the slowest plane slows down by s and the fastest not at all.
 
-    factor: s, at least 1. Raises ValueError or TypeError for a bad factor, and, in `scale`,
-    ValueError for a single plane. It has no paper; YaRN (arXiv 2309.00071), section 3.1, writes it
-    down.
+    factor: s, at least 1. Raises ValueError or TypeError for a bad factor. NTK-aware scaling has no
+    paper of its own; YaRN (arXiv 2309.00071), definition 1, gives its formula.
 
     >>> import rope
     >>> plain = rope.inverse_frequencies(8)
@@ -57,24 +54,22 @@ class NTK(Extension):
     """
 
     name: ClassVar[str] = "ntk"
-    paper: ClassVar[str] = "NTK-aware scaling (2023), in YaRN, arXiv 2309.00071, definition 1"
     factor: float
 
     def __post_init__(self) -> None:
         check_number("factor", self.factor, at_least=1)
 
     def scale(self, inv_freq: Tensor, base: float, seq_len: int | None = None) -> Tensor:
-        return _larger_base(inv_freq, self.factor)
+        return _with_larger_base(inv_freq, self.factor)
 
 
 @dataclass(frozen=True)
 class DynamicNTK(Extension):
-    """NTK-aware scaling by as much as the length in use asks for, and not at all up to L.
+    """Apply NTK-aware scaling only beyond the trained length, and more of it for longer texts.
 
-    factor: s, at least 1; original_max_position_embeddings: L. Keys rotated at one length do not
-    fit queries rotated at another: with a cache, fix seq_len at the final length.
-    Raises ValueError or TypeError for bad numbers, and, in `scale`, ValueError for a single plane.
-    It has no paper; YaRN (arXiv 2309.00071), section 3.3, discusses it.
+    factor: s, at least 1; original_max_position_embeddings: L. Keys that were cached at one length
+    don't match queries rotated at another, so fix seq_len at the final length if you use a cache.
+    Raises ValueError or TypeError for a bad factor. YaRN (arXiv 2309.00071), section 3.3.
 
     >>> import rope
     >>> plain, dynamic = rope.inverse_frequencies(8), DynamicNTK(1.0, 100)
@@ -85,19 +80,17 @@ class DynamicNTK(Extension):
     """
 
     name: ClassVar[str] = "dynamic"
-    paper: ClassVar[str] = "dynamic NTK scaling (2023), in YaRN, arXiv 2309.00071, section 3.3"
     factor: float
     original_max_position_embeddings: int
 
     def __post_init__(self) -> None:
         check_number("factor", self.factor, at_least=1)
-        check_count("original_max_position_embeddings", self.original_max_position_embeddings)
 
     def scale(self, inv_freq: Tensor, base: float, seq_len: int | None = None) -> Tensor:
         trained = self.original_max_position_embeddings
         if seq_len is None or seq_len <= trained:
             return inv_freq
-        return _larger_base(inv_freq, self.factor * seq_len / trained - (self.factor - 1))
+        return _with_larger_base(inv_freq, self.factor * seq_len / trained - (self.factor - 1))
 
     @property
     def length_dependent(self) -> bool:
@@ -108,13 +101,8 @@ class DynamicNTK(Extension):
         return seq_len if beyond else None
 
 
-def _larger_base(inv_freq: Tensor, factor: float) -> Tensor:
-    """theta_j * factor**(-2j/(d-2)): 1 at the first plane, 1/factor at the last."""
-    planes = len(inv_freq)
-    if planes < 2:
-        raise ValueError(
-            "dim is 2; NTK-aware scaling must have at least two planes, of which the first is kept "
-            "and the last slowed down: pass dim=4 or more, or use Linear"
-        )
+def _with_larger_base(inv_freq: Tensor, factor: float) -> Tensor:
+    """Return theta_j * factor**(-2j/(R-2)), `[R/2]`: 1 at the first plane, 1/factor at the last."""
+    planes = len(inv_freq)  # a single plane gives 0/0, which inverse_frequencies rejects
     j = torch.arange(planes, dtype=inv_freq.dtype, device=inv_freq.device)
     return inv_freq * torch.full_like(j, factor).pow(-j / (planes - 1))
