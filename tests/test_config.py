@@ -1,4 +1,4 @@
-"""Configurations read whole: against transformers' own functions, and refused by name otherwise."""
+"""Compare the settings of configurations with transformers' own functions."""
 
 import copy
 import importlib
@@ -24,7 +24,7 @@ from rope.extensions import (
 auto = importlib.import_module("transformers.models.auto.configuration_auto")
 theirs = importlib.import_module("transformers.modeling_rope_utils")
 
-# Every type that transformers computes, and the extension that it must become.
+# Every rope_type of transformers and the extension that it must become.
 TYPES = {
     "linear": ({"factor": 4.0}, Linear(4.0)),
     "dynamic": ({"factor": 4.0}, DynamicNTK(4.0, 256)),
@@ -70,13 +70,13 @@ def layer_types(config):
 def transformers_config(config):
     facts = {key: value for key, value in copy.deepcopy(config).items() if key != "model_type"}
     if facts.get("rope_scaling", {}).get("type") == "su":
-        # It renames "su" too late in version 5.23, and then misses the length beside it.
+        # Version 5.23 renames "su" too late and misses the length outside rope_scaling.
         facts["rope_scaling"]["type"] = "longrope"
     return auto.CONFIG_MAPPING[config["model_type"]](**facts)
 
 
 def their_frequencies(config, layer_type, seq_len):
-    """inv_freq and attention scaling, by the functions that transformers' models call."""
+    """Return inv_freq and attention scaling by the functions that transformers' models call."""
     built = transformers_config(config)
     folder = type(built).__module__.replace("configuration_", "modeling_")
     if config["model_type"] == "gptj":  # its function gives sines, and takes no base
@@ -105,14 +105,14 @@ def test_spectrum_and_attention_scaling_are_those_of_transformers(name):
         length = trained or settings.max_position_embeddings
         for seq_len in (length // 2, length, length + 1, 3 * length):
             expected, scaling = their_frequencies(config, layer_type, seq_len)
-            found = rope.inverse_frequencies(
+            ours = rope.inverse_frequencies(
                 settings.dim, settings.base, extension=extension, seq_len=seq_len
             )
-            # Theirs in float32: base**x loses ln(base) roundings, the formula a few, and YaRN's
-            # 1 - (1 - ramp) one that the kept frequency enlarges by the factor.
+            # Theirs are float32: base**x loses ln(base) roundings, the formula a few, and YaRN's
+            # 1 - (1 - ramp) one, which the kept frequency multiplies by the factor.
             operations = math.log(settings.base) + 8 + 4 * (getattr(extension, "factor", 1) or 1)
             bound = tolerance(torch.float32, expected.double(), operations)
-            assert bool(((found - expected.double()).abs() <= bound).all()), (name, seq_len)
+            assert bool(((ours - expected.double()).abs() <= bound).all()), (name, seq_len)
             assert extension.attention_scaling == pytest.approx(scaling, rel=1e-15)
 
 
@@ -164,26 +164,13 @@ EXPECTED = {  # dim, head_dim, base, interleaved, longest
 
 @pytest.mark.parametrize("name", sorted(EXPECTED))
 def test_widths_base_and_layout_of_published_models(name):
-    found = rotary_settings(example(name))
-    numbers = (found.dim, found.head_dim, found.base, found.interleaved)
-    assert (*numbers, found.max_position_embeddings) == EXPECTED[name]
-
-
-def test_the_base_in_an_older_spelling_is_the_one_that_transformers_takes():
-    scaling = {"rope_type": "linear", "factor": 8.0, "rope_theta": 123.0}
-    config = {"model_type": "gemma3_text", "head_dim": 64, "max_position_embeddings": 256}
-    config["rope_scaling"] = scaling
-    theirs = transformers_config(config).rope_parameters
-    for layer_type in ("full_attention", "sliding_attention"):
-        for facts in (config, config | {"rope_theta": 123.0}):  # it may be said again at the top
-            base = rotary_settings(facts, layer_type=layer_type).base
-            assert base == theirs[layer_type]["rope_theta"]
-    config["rope_scaling"] = scaling | {"rope_theta": None}
-    assert rotary_settings(config, layer_type="full_attention").base == 1e6
+    settings = rotary_settings(example(name))
+    numbers = (settings.dim, settings.head_dim, settings.base, settings.interleaved)
+    assert (*numbers, settings.max_position_embeddings) == EXPECTED[name]
 
 
 def test_yarn_mscale_is_not_ignored():
-    """Its two places: cos and sin, and for DeepSeek the softmax (vLLM issue 48621)."""
+    """It scales cos and sin, and for DeepSeek the softmax (vLLM issue 48621)."""
     deepseek = rotary_settings(example("deepseek-v3"))
     module = importlib.import_module("transformers.models.deepseek_v3.modeling_deepseek_v3")
     attention = module.DeepseekV3Attention(transformers_config(small_deepseek()), 0)
@@ -227,5 +214,5 @@ def test_each_name_of_a_number_is_read():
         (base | {"partial_rotary_factor": 0.25}, (4, 16, 5e5, None)),
         (base | {"rotary_dim": 6}, (6, 16, 5e5, None)),
     ):
-        found = rotary_settings(sizes | facts | {"model_type": "mine"}, interleaved=False)
-        assert (found.dim, found.head_dim, found.base, found.max_position_embeddings) == expected
+        ours = rotary_settings(sizes | facts | {"model_type": "mine"}, interleaved=False)
+        assert (ours.dim, ours.head_dim, ours.base, ours.max_position_embeddings) == expected

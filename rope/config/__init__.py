@@ -1,9 +1,9 @@
-"""Reading the rotation out of transformers' configurations, with nothing dropped in silence.
+"""Read the rotation out of transformers' configurations; nothing about it is silently dropped.
 
-Chapter "Longer than the training text". `import rope.config` needs torch alone. What a file leaves
-out, the model's class in transformers says; without transformers, the families of `models.GENERAL`
-are read by name, and others where model_type is left out. Of published configurations the rotary
-parts stand in `rope/config/examples`, a few lines each.
+Chapter "Longer than the training text". `import rope.config` needs only torch. A model's class in
+transformers supplies what a file leaves out; without transformers, you can read the families of
+`models.GENERAL`, and others if you leave model_type out. `rope/config/examples` holds the rotary
+parts of published configurations.
 """
 
 import json
@@ -21,13 +21,11 @@ EXAMPLES: tuple[str, ...] = tuple(sorted(file.stem for file in _FOLDER.glob("*.j
 
 
 def example(name: str) -> dict[str, Any]:
-    """The keys about rotation of one published configuration, a fresh dict each time.
+    """Return the keys about rotation of a published configuration, as a new dict.
 
-    Raises ValueError for a name that is not in EXAMPLES.
+    name: one of EXAMPLES.
 
     >>> example("gemma-7b")["head_dim"]
     256
     """
-    if name not in EXAMPLES:
-        raise ValueError(f"name is {name!r}; it must be one of {', '.join(EXAMPLES)}: pass one")
     return dict(json.loads((_FOLDER / f"{name}.json").read_text(encoding="utf-8")))

@@ -1,7 +1,7 @@
-"""What a model's class in transformers fills in where its configuration says nothing.
+"""Complete a configuration with the defaults of the model's class in transformers.
 
-An absent base, a head's width, the share that is rotated, the length. Nothing of transformers is
-loaded before it is asked; without it, the families of `models.GENERAL` are read.
+The defaults are the base, the head's width, the rotated share and the length. transformers is
+imported only if it is needed: the families of `models.GENERAL` can be read without it.
 """
 
 import copy
@@ -12,73 +12,63 @@ from typing import Any
 from rope.config.layers import longest_context
 from rope.config.models import GENERAL, LAYOUTS
 from rope.config.parameters import Entries
-from rope.config.source import held, text_facts
+from rope.config.source import HOLDERS, get_as, text_facts
 
-#: What no class may fill in: the sizes, which differ from model to model of one class.
+#: Sizes, which differ between models of one class, so its defaults must not be used.
 _SIZES = ("hidden_size", "n_embd", "d_model", "num_attention_heads", "n_head", "n_heads")
 
 
-def check_family(model_type: Any) -> None:
-    """Refuse a family of transformers whose rotation is not read here; of others nothing is known.
-
-    Raises ValueError, as well for what is not listed where transformers is not installed.
-    """
-    kind = None if model_type in LAYOUTS else _configuration_class(model_type)
-    if kind is not None and kind.__module__.startswith("transformers."):
-        raise ValueError(
-            f"model_type is {model_type!r}; it must be one of the {len(LAYOUTS)} that were "
-            "compared with their code in transformers, since no configuration says how the code "
-            "rotates: read there which planes turn, in which layers and how fast, and build "
-            "RotaryEmbedding(dim, max_seq_len, base, interleaved=...) yourself"
-        )
-
-
 def class_facts(facts: Mapping[str, Any], entries: Entries) -> dict[str, Any]:
-    """Widths and rotary keys as the model's class completes them; none for an unknown model.
+    """Return the configuration as the model's class completes it; empty for an unknown model.
 
-    entries: `layer_entries(facts)`, in the spelling of today.
-    Raises ValueError where transformers is not installed, or where its class refuses the numbers.
+    entries: `layer_entries(facts)`.
+    Raises ValueError if transformers is missing, if its class rejects the configuration, or if the
+    model type is one of transformers that is not in `models.LAYOUTS`.
     """
     model_type = facts.get("model_type")
-    # To those of the general families a class adds the length alone, where that is absent.
+    # For the general families, a class adds only a missing length.
     if model_type in GENERAL and (longest_context(facts) or find_spec("transformers") is None):
         return {}
     kind = _configuration_class(model_type)
     if kind is None:
         return {}
+    if model_type not in LAYOUTS and kind.__module__.startswith("transformers."):
+        raise ValueError(
+            f"model_type is {model_type!r}, which is not among the {len(LAYOUTS)} whose code was "
+            "compared with these settings; read its code and build RotaryEmbedding(dim, "
+            "max_seq_len, base, interleaved=...) yourself"
+        )
     arguments = {key: value for key, value in facts.items() if key != "model_type"}
     if "layer_types" in arguments:
-        arguments.setdefault("num_hidden_layers", len(held(list, "layer_types", facts)))
-    for holder in arguments.keys() & {"rope_parameters", "rope_scaling"}:
+        arguments.setdefault("num_hidden_layers", len(get_as(list, "layer_types", facts)))
+    for holder in arguments.keys() & {*HOLDERS}:
         arguments[holder] = entries.get(None, entries)
     try:
         built = kind(**copy.deepcopy(arguments))
         complete = text_facts(built.to_dict())
-    except Exception as error:  # each class has its own
+    except Exception as error:  # classes raise many types
         raise ValueError(
-            f"the class of model_type {model_type!r} in transformers does not take this "
-            f"configuration ({error}): correct it, or leave model_type out and pass interleaved=..."
+            f"the class of model_type {model_type!r} in transformers rejects this configuration "
+            f"({error}); correct it, or leave model_type out and pass interleaved=..."
         ) from error
     if "rope_parameters" in complete:
-        complete.pop("rope_scaling", None)  # some classes keep it beside
-    if getattr(built, "layer_types", None):  # a property of some
+        complete.pop("rope_scaling", None)  # some classes keep both
+    if getattr(built, "layer_types", None):  # a property of some classes
         complete["layer_types"] = list(built.layer_types)
     return {key: value for key, value in complete.items() if key not in _SIZES}
 
 
 def _configuration_class(model_type: Any) -> Any:
-    """The class in transformers; None for a model that it does not know."""
+    """Return the configuration class in transformers, or None for a model that it doesn't have."""
     if model_type is None:
         return None
     try:
         from transformers import CONFIG_MAPPING
     except ImportError:
         raise ValueError(
-            f"model_type is {model_type!r}, and what its class fills in is known to transformers "
-            "alone: install transformers, or leave model_type out and give interleaved=..., "
-            "rope_theta, head_dim and partial_rotary_factor (1.0 for a whole head) yourself"
+            f"model_type is {model_type!r}, whose defaults only transformers knows; install "
+            "transformers, or leave model_type out and give interleaved=..., rope_theta, head_dim "
+            "and partial_rotary_factor (1.0 for the whole head)"
         ) from None
-    try:
-        return CONFIG_MAPPING[model_type]  # it loads the class; get() would not
-    except KeyError:
-        return None
+    # get() would not load the class.
+    return CONFIG_MAPPING[model_type] if model_type in CONFIG_MAPPING else None  # noqa: SIM401

@@ -1,16 +1,16 @@
-"""What neither a configuration nor its class in transformers tells about a model, by its name.
+"""List what only a model's code says about its rotation, by model type.
 
-Facts of transformers 5.23, each run by `tests/test_config_models.py` against the model's own
-rotation. Text models alone: vision towers rotate along two axes, see `rope.axes`.
+The lists hold for transformers 5.23; `tests/test_config_models.py` compares each model type with
+the model's own rotation. They contain only text models: for vision towers, see `rope.axes`.
 """
 
 
 def _names(text: str) -> frozenset[str]:
-    """The words of a text, a list of names that reads as one."""
+    """Return the words of a text."""
     return frozenset(text.split())
 
 
-#: Families whose classes add nothing: base 10000, all of hidden_size / num_attention_heads turns.
+#: Families whose classes add no defaults: base 10000, and the whole head rotates.
 GENERAL = _names(
     "falcon granite llama ministral mistral olmo olmo2 olmoe phi3 qwen2 qwen2_moe "
     "qwen3_moe starcoder2"
@@ -32,29 +32,29 @@ _PAIRS = _names(
     "glm_moe_dsa gptj helium llama4_text longcat_flash moonshine_streaming roformer"
 )
 _BY_KEY = _names("deepseek_v3 glm4_moe_lite mistral4 youtu")
-#: Whether planes are (2j, 2j+1), and not (j, j + R/2); None where the key rope_interleave says it.
-#: Code that takes that key writes its result in halves, for queries and keys alike: one
-#: permutation of both, so every score is the interleaved one.
+#: True if planes are (2j, 2j+1), False if they are (j, j + R/2), and None if the key
+#: rope_interleave decides. Code with that key returns interleaved queries and keys in the
+#: half-split order, which changes no score.
 LAYOUTS: dict[str, bool | None] = {
     **dict.fromkeys(GENERAL | _HALVES, False),
     **dict.fromkeys(_PAIRS, True),
     **dict.fromkeys(_BY_KEY),
 }
 
-#: Models without a key for the base: their code says 10000.
+#: Models without a key for the base: their code has 10000.
 FIXED_BASE = _names("codegen gptj roformer")
 
-#: M-RoPE: the sections that the code takes where the configuration has none.
+#: M-RoPE: the sections that the code uses if the configuration has none.
 SECTIONS = {
     (8, 12, 12): _names("glm4v_moe_text glm4v_text"),
     (11, 11, 10): _names("qwen3_5_moe_text qwen3_5_text"),
     (16, 24, 24): _names("qwen2_5_omni_text qwen2_5_vl qwen2_5_vl_text qwen2_vl qwen2_vl_text"),
     (24, 20, 20): _names("qwen3_omni_moe_text qwen3_vl_moe_text qwen3_vl_text"),
 }
-#: Those whose axes take turns plane by plane (T H W T H W ...); the others' stand in blocks.
-TAKING_TURNS = SECTIONS[11, 11, 10] | SECTIONS[24, 20, 20]
+#: Models whose axes alternate plane by plane (T H W T H W ...); in the others they form blocks.
+INTERLEAVED_SECTIONS = SECTIONS[11, 11, 10] | SECTIONS[24, 20, 20]
 
-#: Models whose code rotates in layers with a sliding window alone, and those that do so where
-#: there is such a window, but rotate in all layers where sliding_window is None.
-WINDOWS_ALONE = _names("afmoe cohere2")
-ALL_OR_WINDOWS = _names("exaone4 exaone_moe")
+#: Models that rotate only in layers with a sliding window, and models that do so unless
+#: sliding_window is None; then they rotate in all layers.
+ONLY_WINDOWS = _names("afmoe cohere2")
+ONLY_WINDOWS_IF_ANY = _names("exaone4 exaone_moe")

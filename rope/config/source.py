@@ -1,154 +1,117 @@
-"""From whatever holds a configuration to the facts in it: a flat dict of the text model's keys.
+"""Read a configuration into a flat dict of the text model's keys.
 
-A transformers object, its dict, JSON text, a file or a model's folder; nothing is downloaded and
-nothing changed.
+The source is a transformers object, its dict, JSON text, a file or a model's folder. Nothing is
+downloaded and the source is not changed.
 """
 
 import json
 import os
 import re
 from collections.abc import Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-#: Keys about rotation, so that a new or misspelt one is refused rather than dropped.
-ABOUT_ROTATION = re.compile(r"(^|_)(m?rope|rotary|yarn|ntk|longrope)(_|$)")
+#: Names of keys about rotation. A new one raises an error because ignoring it could be wrong.
+ABOUT_ROTATION = re.compile(r"(^|_)(m?rope|rotary|yarn|ntk|longrope)(_|$)", re.IGNORECASE)
 
-#: Those that are read: how to rotate, and which layers or parts.
+#: The keys about rotation that are read.
 READ = (
     "rope_theta rotary_emb_base rope_local_base_freq global_rope_theta local_rope_theta "
     "rope_scaling rope_parameters partial_rotary_factor rotary_pct rotary_dim qk_rope_head_dim "
     "rope_interleave rotary rotary_value no_rope_layers no_rope_layer_interval "
     "indexer_rope_interleave"
 )
-#: All that a key may be a near miss of, and a neighbour of MLA's that is none.
-KNOWN = f"{READ} head_dim original_max_position_embeddings qk_nope_head_dim".split()
-ALSO_CALLED = {"theta": "rope_theta", "base": "rope_theta"}
-#: Read whole by `parameters`; and what says nothing of this model's rotation, beside parts that
-#: hold a model_type.
+#: The dicts whose contents `rope.config.parameters` checks.
 HOLDERS = ("rope_scaling", "rope_parameters")
+#: Parts that describe no text model, besides those with a model_type of their own.
 NOT_A_MODEL = ("vision_config", "audio_config", "label2id", "quantization_config")
-#: Where None is not as good as absent: a class would fill in a number.
-NONE_SAYS = ("rotary_dim", "sliding_window")
+#: Keys for which None means more than absence: a class would fill in a number.
+KEEP_NONE = ("rotary_dim", "sliding_window")
 
 
 def read_config(config: Any) -> dict[str, Any]:
-    """The whole of a configuration, a new dict.
+    """Return the whole configuration as a new dict.
 
-    config: an object with `to_dict`, a mapping, JSON text, or the path of a JSON file or of the
-    folder that holds its config.json.
-    Raises TypeError for anything else, ValueError for what is no JSON or says one key twice.
+    config: an object with `to_dict`, a mapping, JSON text, or the path of a JSON file or of a
+    folder that holds a config.json.
+    Raises TypeError for anything else, ValueError if there is no such file or it isn't JSON.
     """
     if isinstance(config, (str, os.PathLike)):
-        config = _parsed(os.fsdecode(config))
+        text = os.fsdecode(config).lstrip("\ufeff \t\r\n")
+        if not text.startswith("{"):
+            path = Path(config)
+            path = path / "config.json" if path.is_dir() else path
+            if not path.is_file():
+                raise ValueError(
+                    f"config is {text[:80]!r}; there is no such file, and nothing is downloaded: "
+                    "pass the path of a config.json or of its folder, its text or a dict"
+                )
+            text = path.read_text(encoding="utf-8-sig")
+        config = json.loads(text)
     elif callable(getattr(config, "to_dict", None)) and not isinstance(config, type):
         config = config.to_dict()
     if not isinstance(config, Mapping):
         raise TypeError(
-            f"config is a {type(config).__name__}; it must be a configuration object with "
-            "to_dict(), a dict, JSON text or the path of a JSON file: pass one of these"
+            f"config is a {type(config).__name__}; it must be an object with to_dict(), a dict, "
+            "JSON text or the path of a JSON file"
         )
     return dict(config)
 
 
 def text_facts(whole: Mapping[str, Any]) -> dict[str, Any]:
-    """The text model's keys, those that hold None left out unless None says something.
+    """Return the text model's keys without those that hold None, unless None has a meaning.
 
-    Where there is a `text_config`, that part is read.
-    Raises ValueError for a part that contradicts the whole.
+    Reads `text_config` if there is one. Raises ValueError if it contradicts the whole.
 
     >>> text_facts({"model_type": "llama", "rope_theta": 10000.0, "rope_scaling": None})
     {'model_type': 'llama', 'rope_theta': 10000.0}
     """
     facts = present(whole)
     if "text_config" in facts:
-        text = present(held(dict, "text_config", facts))
+        text = present(get_as(dict, "text_config", facts))
         for key in filter(ABOUT_ROTATION.search, facts):
-            agree(key, "outside text_config", facts[key], "inside", text.get(key))
+            check_equal(key, "outside text_config", facts[key], "inside", text.get(key))
         whole, facts = facts["text_config"], {"model_type": facts.get("model_type"), **text}
-    return facts | {key: None for key in NONE_SAYS if key in whole and whole[key] is None}
+    return facts | {key: None for key in KEEP_NONE if key in whole and whole[key] is None}
 
 
-def refuse_unread(part: Mapping[Any, Any], path: str = "") -> None:
-    """Refuse a key about rotation, or a near miss of one, where nothing here reads it.
+def check_unread(part: Mapping[Any, Any], path: str = "") -> None:
+    """Raise ValueError for a key about rotation in a place where nothing reads it.
 
-    path: where the part stands in the whole, "" for the whole itself.
+    path: the keys that lead to the part, "" for the whole configuration.
     """
-    read = path in ("", "text_config.")
+    is_read = path in ("", "text_config.")
     for key, value in part.items():
-        if value is not None:
-            _check_name(str(key), path, read)
+        about_rotation = value is not None and ABOUT_ROTATION.search(str(key))
+        if about_rotation and not (is_read and key in READ.split()):
+            raise ValueError(
+                f"the configuration has the unknown key {f'{path}{key}'!r}; remove it if rotation "
+                f"doesn't depend on it, or use one of these keys at the top: {READ}"
+            )
         inside = dict(enumerate(value)) if isinstance(value, (list, tuple)) else value
-        if not isinstance(inside, Mapping) or (read and key in HOLDERS):
+        if not isinstance(inside, Mapping) or (is_read and key in HOLDERS):
             continue
         other = key in NOT_A_MODEL or inside.get("model_type") or "num_hidden_layers" in inside
         if not other or f"{path}{key}" == "text_config":
-            refuse_unread(inside, f"{path}{key}.")
-
-
-def _check_name(key: str, path: str, read: bool) -> None:
-    """Refuse one key; path: where it stands; read: whether keys about rotation are read there."""
-    name = key.lower()
-    about = ABOUT_ROTATION.search(name)
-    if key in KNOWN and (read or not about):
-        return
-    rotating = read or re.search("att|pos|rope|rotar", path)  # elsewhere "base" means much
-    also = ALSO_CALLED.get(name, name) if rotating else name
-    meant = get_close_matches(also, KNOWN, 1, cutoff=0.9)
-    if about or meant:
-        way_out = f"rename it to {meant[0]}" if meant else f"the keys are {READ}: rename it"
-        raise ValueError(
-            f"the configuration holds {path + key!r}, which is not known here; "
-            f"{'move it to the top' if key in KNOWN else way_out}, or remove it if the rotation "
-            "does not depend on it"
-        )
+            check_unread(inside, f"{path}{key}.")
 
 
 def present(facts: Mapping[Any, Any]) -> dict[Any, Any]:
-    """What does not hold None."""
+    """Return the items whose value is not None."""
     return {key: value for key, value in facts.items() if value is not None}
 
 
-def held(kind: type, key: str, facts: Mapping[str, Any]) -> Any:
-    """The dict or list under a key, empty where there is none."""
+def get_as(kind: type, key: str, facts: Mapping[Any, Any]) -> Any:
+    """Return the dict or list under a key, empty if absent. Raise TypeError for another type."""
     value = facts.get(key, kind())
     if not isinstance(value, Mapping if kind is dict else (list, tuple)):
-        raise TypeError(f"{key} is {value!r}; it must be a {kind.__name__}: pass one, or None")
+        raise TypeError(f"{key} is {value!r}; it must be a {kind.__name__} or None")
     return kind(value)
 
 
-def agree(key: str, here: str, value: Any, there: str, other: Any) -> None:
-    """Refuse two values of one thing that differ."""
+def check_equal(key: str, here: str, value: Any, there: str, other: Any) -> None:
+    """Raise ValueError if two places give different values for a key."""
     if value != other:
         raise ValueError(
-            f"{key} is {value!r} {here} and {other!r} {there}; they must be the same: remove or "
-            "correct the one that is not meant"
+            f"{key} is {value!r} {here} but {other!r} {there}; correct or remove one of them"
         )
-
-
-def _parsed(text: str) -> Any:
-    """What JSON text holds, a file of it, or a model's folder."""
-    path = None
-    if not text.lstrip("\ufeff \t\r\n").startswith("{"):
-        path = os.path.join(text, "config.json") if os.path.isdir(text) else text
-        if not os.path.isfile(path):
-            raise ValueError(
-                f"config is {text[:80]!r}, and there is no file {path[-80:]!r}; nothing is "
-                "downloaded: pass the path of a config.json or its folder, its text or a dict"
-            )
-    text = Path(path).read_text(encoding="utf-8") if path else text
-    return json.loads(text.removeprefix("\ufeff"), object_pairs_hook=_once)
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object's keys, refused where one is said twice: Python would take the last."""
-    facts: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in facts:
-            raise ValueError(
-                f"config holds {key!r} twice, {facts[key]!r} and {value!r}; each key must stand "
-                "once in its object: remove the one that is not meant"
-            )
-        facts[key] = value
-    return facts
