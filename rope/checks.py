@@ -1,129 +1,239 @@
-"""Refusals of tensors, and of counts that may be traced; `rope.scalars` refuses plain numbers.
+"""Checks of arguments: numbers, tensors, and tensors that are to be rotated in place.
 
-Every check runs before anything is computed or changed. Shapes and dtypes are known without
-looking at data, so those checks cost nothing on an accelerator and trace under `torch.compile`.
+Every check runs before anything is computed or changed. The shape and dtype of a tensor are known
+without reading its data, so these checks cost nothing on a GPU and can be traced by
+`torch.compile`. What raises a clear error of its own one line later isn't checked here.
+
+Shapes: B batch, H heads, S sequence, D head dimension.
 """
 
-from numbers import Integral
+import math
+from collections.abc import Mapping
+from numbers import Integral, Real
 
 import torch
 from torch import Tensor
 
-from rope.scalars import FARTHEST, check_whole
-
 FLOATING = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 INTEGER = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+FARTHEST = 2**53  # float64 skips integers beyond this one
 
 
 def check_count(name: str, value: int, smallest: int = 1) -> None:
-    """Refuse anything but an integer that is at least `smallest`, or a length that is traced."""
-    if type(value) is int and not torch.compiler.is_compiling() and smallest <= value <= FARTHEST:
-        return  # as nearly every call has it
-    # torch.export traces a length as a SymInt, which Python does not count among the Integrals;
-    # a bound that the shapes did not have would narrow what the exported program takes.
-    largest = None if torch.compiler.is_compiling() else FARTHEST
-    check_whole(name, value, smallest, largest, kinds=(Integral, torch.SymInt))
+    """Raise TypeError unless value is an integer, ValueError unless smallest <= value <= 2**53.
+
+    Compiled code has no upper bound: it would narrow the lengths that an exported program takes.
+
+    >>> check_count("length", 3)
+    """
+    compiling = torch.compiler.is_compiling()
+    if type(value) is int and not compiling and smallest <= value <= FARTHEST:
+        return
+    # torch.export traces a length as a SymInt, which isn't an Integral.
+    if isinstance(value, bool) or not isinstance(value, (Integral, torch.SymInt)):
+        raise TypeError(f"{name} is {value!r}; it must be an integer (int)")
+    if value < smallest:
+        raise ValueError(f"{name} is {value}; it must be at least {smallest}")
+    if not compiling and value > FARTHEST:
+        raise ValueError(
+            f"{name} has {int(value).bit_length()} bits; it must be at most 2**53, because float64 "
+            "skips integers beyond that"
+        )
 
 
-def check_finite(what: str, tensor: Tensor, way_out: str) -> None:
-    """Refuse NaN and infinity; where reading would wait, or not trace, by an assertion queued."""
+def check_dim(dim: int, name: str = "dim") -> None:
+    """Raise TypeError or ValueError unless dim is an even integer, at least 2."""
+    check_count(name, dim, smallest=2)
+    if dim % 2:
+        raise ValueError(
+            f"{name} is {dim}; it must be even because each plane takes two coordinates: pass "
+            f"{dim - 1} to leave one coordinate unrotated"
+        )
+
+
+def check_number(
+    name: str, value: float, *, at_least: float | None = None, above: float | None = None
+) -> None:
+    """Raise TypeError unless value is a real number, ValueError unless it is finite and in range.
+
+    >>> check_number("factor", 4.0, at_least=1)
+    """
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise TypeError(f"{name} is {value!r}; it must be a real number (float)")
+    if not -math.inf < value < math.inf:  # torch.compile can't trace math.isfinite
+        raise ValueError(f"{name} is {value}; it must be finite")
+    if at_least is not None and value < at_least:
+        raise ValueError(f"{name} is {value}; it must be at least {at_least:g}")
+    if above is not None and value <= above:
+        raise ValueError(f"{name} is {value}; it must be above {above:g}")
+
+
+def check_base(base: float, name: str = "base") -> None:
+    """Raise TypeError or ValueError unless base is a positive, finite number."""
+    check_number(name, base, above=0)
+    if base < 2.0**-960:  # theta = 1/base times an int64 position would overflow float64
+        raise ValueError(f"{name} is {base}; it must be at least 1.03e-289 (a usual one is 1e4)")
+
+
+def check_flag(name: str, value: bool) -> None:
+    """Raise TypeError unless value is a bool: the string "half" would mean interleaved=True."""
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} is {value!r}; it must be True or False")
+
+
+def check_finite(name: str, tensor: Tensor, advice: str) -> None:
+    """Raise ValueError if the tensor holds NaN or infinity.
+
+    Compiled code and GPUs get an asynchronous assertion (RuntimeError), which nothing waits for.
+    """
     if tensor.is_meta:
         return
     finite = tensor.isfinite().all()
     if torch.compiler.is_compiling() or tensor.is_cuda:
-        torch._assert_async(finite, f"{what} must be finite")
+        torch._assert_async(finite, f"{name} must be finite")
         return
     try:
-        whole = bool(finite)
-    except RuntimeError:  # a tracer's tensor, which holds no numbers to look at
+        all_finite = bool(finite)
+    except RuntimeError:  # a tracer's tensor has no values to read
         return
-    if not whole:
+    if not all_finite:
         worst = tensor[~tensor.isfinite()][0].item()
-        raise ValueError(f"{what} holds {worst}; all must be finite: {way_out}")
+        raise ValueError(f"{name} contains {worst}; all values must be finite: {advice}")
 
 
-def check_floating(name: str, tensor: Tensor) -> None:
-    """Refuse numbers that are not float16, bfloat16, float32 or float64."""
-    if tensor.dtype not in FLOATING:
-        raise TypeError(
-            f"{name} is {tensor.dtype}; it must be a tensor of float16, bfloat16, float32 or "
-            f"float64: convert it with {name}.to(torch.float32), or with torch.view_as_real if it "
-            "is complex"
-        )
+def check_floating(name: str, dtype: torch.dtype) -> None:
+    """Raise TypeError unless dtype is float16, bfloat16, float32 or float64."""
+    if dtype not in FLOATING:
+        raise TypeError(f"{name} is {dtype}; it must be float16, bfloat16, float32 or float64")
 
 
 def check_float64(name: str, tensor: Tensor, maker: str = "inverse_frequencies") -> None:
-    """Refuse frequencies that are not float64; `maker` makes them."""
+    """Raise TypeError unless the frequencies, which `maker` makes, are float64."""
     if tensor.dtype != torch.float64:
         raise TypeError(
-            f"{name} is {tensor.dtype}; it must be a float64 tensor, or far positions get wrong "
-            f"angles: take it from {maker}"
+            f"{name} is {tensor.dtype}; it must be float64, or large positions get wrong angles: "
+            f"take it from {maker}"
         )
-
-
-def check_table_dtype(dtype: torch.dtype) -> None:
-    """Refuse tables of anything but floating numbers."""
-    if dtype not in FLOATING:
-        raise TypeError(
-            f"dtype is {dtype}; it must be float16, bfloat16, float32 or float64: "
-            "leave it out for float32"
-        )
-
-
-def is_plain(tensor: Tensor) -> bool:
-    """Whether a tensor is torch's own, and no wrapper of a tracer or of torch.func."""
-    return type(tensor) is Tensor and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
 
 
 def check_integer(name: str, tensor: Tensor) -> None:
-    """Refuse numbers that are not whole; booleans are a mask, not positions."""
-    if tensor.dtype not in INTEGER:
+    """Raise TypeError unless the argument is a tensor of integers (bool would be a mask)."""
+    if not isinstance(tensor, Tensor) or tensor.dtype not in INTEGER:
+        kind = tensor.dtype if isinstance(tensor, Tensor) else f"a {type(tensor).__name__}"
         raise TypeError(
-            f"{name} is {tensor.dtype}; it must be a tensor of uint8, int8, int16, int32 or int64, "
-            f"whole numbers: make it so from the start, or pass {name}.long() if they are whole"
+            f"{name} is {kind}; it must be a tensor of uint8, int8, int16, int32 or int64: "
+            f"pass torch.as_tensor({name}).long() if it holds integers"
         )
 
 
 def check_heads(name: str, x: Tensor, rotary_dim: int) -> None:
-    """Refuse vectors that are not [B, H, S, D] floating with D at least the rotated width."""
-    if x.dtype not in FLOATING:  # asked here too: a call of a layer counts its functions
-        check_floating(name, x)
+    """Raise TypeError or ValueError unless x is a floating `[B, H, S, D]` with D >= rotary_dim."""
+    if not isinstance(x, Tensor):
+        raise TypeError(f"{name} is {type(x).__name__}; it must be a tensor")
+    if x.dtype not in FLOATING:
+        check_floating(name, x.dtype)
     if x.is_nested or x.layout != torch.strided:
-        kind = "nested" if x.is_nested else str(x.layout)
         raise TypeError(
-            f"{name} is {kind}; it must be a dense, strided tensor: rotate each part of "
+            f"{name} is nested or sparse; it must be a dense, strided tensor: rotate each part of "
             f"{name}.unbind(), or pass {name}.to_dense()"
         )
     if x.dim() != 4:
         raise ValueError(
-            f"{name} has shape {list(x.shape)}; it must be [batch, heads, sequence, head_dim]: "
-            "add the missing axes with unsqueeze"
+            f"{name} has shape {list(x.shape)}; it must be [batch, heads, sequence, head_dim]"
         )
     if rotary_dim > x.shape[-1]:
         raise ValueError(
-            f"the tables rotate {rotary_dim} coordinates but {name} has head_dim {x.shape[-1]}; "
-            f"build them with dim at most {x.shape[-1]}"
+            f"the tables rotate {rotary_dim} coordinates, but {name} has head_dim {x.shape[-1]}; "
+            f"make the tables with dim at most {x.shape[-1]}"
         )
 
 
+def check_vectors(xs: Mapping[str, Tensor], rotary_dim: int) -> None:
+    """Raise TypeError or ValueError unless x, or q and k together, can be rotated."""
+    for name, x in xs.items():
+        check_heads(name, x, rotary_dim)
+    if len(xs) == 2:
+        check_pair(*xs.values())
+
+
 def check_pair(q: Tensor, k: Tensor) -> None:
-    """Refuse queries and keys that differ in more than their heads, or in their device."""
+    """Raise ValueError if q and k differ in batch, sequence, head_dim or device."""
     (batch, _, length, width), (batch_k, _, length_k, width_k) = q.shape, k.shape
     if batch != batch_k or length != length_k or width != width_k:
         raise ValueError(
-            f"q has shape {list(q.shape)} and k {list(k.shape)}; only their heads may differ: give "
-            "both the same batch, sequence and head_dim, or rotate each by itself"
+            f"q has shape {list(q.shape)} and k {list(k.shape)}; only their heads may differ: "
+            "rotate them separately (with `rotate`) if their lengths differ"
         )
     if q.device != k.device:
         check_devices(q=q, k=k)
 
 
 def check_devices(**tensors: Tensor) -> None:
-    """Refuse tensors that do not all live on one device."""
+    """Raise ValueError unless all tensors are on one device."""
     (first, reference), *others = tensors.items()
     for name, tensor in others:
         if tensor.device != reference.device:
             raise ValueError(
-                f"{first} is on {reference.device} and {name} on {tensor.device}; they must share "
-                f"a device: move {name} with .to({first}.device)"
+                f"{first} is on {reference.device} and {name} on {tensor.device}; they must be on "
+                f"one device: move {name} with .to({first}.device)"
             )
+
+
+def is_plain(tensor: Tensor) -> bool:
+    """Return True if the tensor is torch's own and not a wrapper of a tracer or of torch.func."""
+    return type(tensor) is Tensor and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+
+
+def check_inplace(xs: Mapping[str, Tensor], *tables: Tensor) -> None:
+    """Raise ValueError if writing into x, or q and k, would silently give wrong numbers.
+
+    That is the case if two elements share memory, because it would be rotated twice, and if the
+    tables are in the memory that is written to. Slices of one fused projection pass. Compiled code
+    knows no addresses, so there only expanded tensors and one tensor given twice are found. A
+    tensor that autograd doesn't allow to be written to raises torch's own RuntimeError.
+    """
+    for name, x in xs.items():
+        for stride, size in zip(x.stride(), x.shape, strict=True):
+            if stride == 0 and size > 1:
+                raise ValueError(
+                    f"{name} has shape {list(x.shape)} and strides {list(x.stride())}: it is "
+                    f"expanded, so its elements share memory; pass {name}.contiguous()"
+                )
+    x, *_, k = [*xs.values()] * 2  # x itself, if it is alone
+    shared = len(xs) == 2 and x is k
+    if not torch.compiler.is_compiling() and not x.is_meta and all(map(is_plain, (x, k, *tables))):
+        shared = shared or (len(xs) == 2 and not _apart(x, k))
+        written = {x.untyped_storage().data_ptr(), k.untyped_storage().data_ptr()}
+        if any(table.untyped_storage().data_ptr() in written for table in tables):
+            raise ValueError(
+                "the tables are in the memory that inplace writes to; pass cos.clone() and "
+                "sin.clone()"
+            )
+    if shared:
+        raise ValueError("q and k share memory, which inplace would rotate twice; pass k.clone()")
+
+
+def _apart(q: Tensor, k: Tensor) -> bool:
+    """Return True if two tensors have no memory in common; False also if that isn't clear.
+
+    Slices of one buffer have equal strides. The start of each slice then has coordinates in that
+    buffer, the quotients by the strides, and the slices are apart if their ranges are on one axis.
+    """
+    if q.untyped_storage().data_ptr() != k.untyped_storage().data_ptr() or 0 in (
+        *q.shape,
+        *k.shape,
+    ):
+        return True
+    axes = []
+    for step, step_k, n, m in zip(q.stride(), k.stride(), q.shape, k.shape, strict=True):
+        if n > 1 and m > 1 and step != step_k:
+            return False
+        if n > 1 or m > 1:  # the stride of an axis of one element says nothing
+            axes.append((step if n > 1 else step_k, n, m))
+    start_q, start_k, outer, apart = q.storage_offset(), k.storage_offset(), math.inf, False
+    for step, n, m in sorted(axes, reverse=True):
+        (i, start_q), (j, start_k) = divmod(start_q, step), divmod(start_k, step)
+        if max(i + n, j + m) * step > outer:  # the slice goes on in the next row
+            return False
+        apart, outer = apart or i + n <= j or j + m <= i, step
+    return q.dtype == k.dtype and (apart or start_q != start_k)

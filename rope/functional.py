@@ -1,23 +1,28 @@
-"""The operation: rotate plane j of each vector by the angle of its position.
+"""The operation on given tables: rotate plane j of each vector by the angle of its position.
 
 Chapter "From maths to PyTorch". With x_j, y_j the two coordinates of plane j,
 
     x_j' = x_j cos - y_j sin,        y_j' = y_j cos + x_j sin,
 
-which is multiplication by e^{i m theta_j} (RoFormer, arXiv 2104.09864, equation 34). Here the
-arguments are checked; `rope.kernels` computes.
+which is multiplication by e^{i m theta_j} (RoFormer, arXiv 2104.09864, equation 34). This module
+checks the arguments, and `rope.kernels` computes.
 
 Shapes: B batch, H heads, S sequence, D head dimension, R rotated width, N table rows.
 """
 
-import torch
+from collections.abc import Mapping, Sequence
+
 from torch import Tensor
 
-from rope.checks import FLOATING, check_devices, check_floating, check_heads, check_pair, is_plain
+from rope.checks import (
+    check_devices,
+    check_flag,
+    check_floating,
+    check_inplace,
+    check_vectors,
+)
 from rope.kernels.operator import apply_rotation
 from rope.positions import check_position_ids
-from rope.scalars import check_flag
-from rope.writable import check_writable
 
 
 def rotary_embedding(
@@ -31,28 +36,26 @@ def rotary_embedding(
     inplace: bool = False,
     tensor_format: str = "bhsd",
 ) -> Tensor:
-    """Rotate the first R of the D coordinates of each vector; the rest passes through untouched.
+    """Rotate the first R of the D coordinates of each vector and leave the others unchanged.
 
-    x: `[B, H, S, D]`, float16, bfloat16, float32 or float64, of any strides; with tensor_format
-    "bshd" `[B, S, H, D]`, with "thd" packed tokens `[T, H, D]`, whose positions are `[T]`.
-    cos, sin: `[N, R/2]`, whose rows are looked up by integer position_ids `[S]`, `[B, S]` or
-    `[1, S]`. Without position_ids: `[S, R/2]`, or four axes that broadcast to `[B, H, S, R/2]`.
+    x: `[B, H, S, D]`, float16, bfloat16, float32 or float64, with any strides.
+    cos, sin: `[N, R/2]`, with integer position_ids `[S]`, `[B, S]` or `[1, S]` that select their
+    rows. Without position_ids: `[S, R/2]`, or four axes that broadcast to `[B, H, S, R/2]`. For
+    tables of transformers, `[B, S, R]` with each plane twice, pass `cos[:, None, :, :R//2]`
+    (`[:, None, :, ::2]` for Cohere), or use `rope.adapters.transformers`.
     interleaved: plane j holds coordinates (2j, 2j+1); otherwise (j, j + R/2).
-    inverse: rotate back, by the negative angle; a scale within the tables is applied again and not
-    undone (`RotaryEmbedding` undoes its own).
-    inplace: write into x, the same bits; autograd sees the change, and checkpointing repeats it.
-    tensor_format: "bhsd", "bshd" or "thd", of x alone and not of the tables.
-    Tables of transformers, `[B, S, R]`, hold each plane twice: pass `cos[:, None, :, :R//2]`, or
-    `[:, None, :, ::2]` for Cohere, and sin likewise, or use `rope.adapters.transformers`.
-    Returns x, or a view of it in another format, or a new tensor of its shape and dtype; the
-    arithmetic is in float32, or float64 when x or the tables are, and its result is rounded to x's
-    dtype at the end alone.
-    Raises TypeError for integer or complex values and for boolean or floating position_ids,
-    ValueError for shapes or devices that do not agree and for positions outside the tables
-    (under `torch.compile` and on CUDA that last one is an asynchronous assertion; the Triton kernel
-    makes such a token NaN instead), and in place for a leaf that records gradients or memory in
-    which several elements of x share a place (under `torch.compile`, expansions alone); nothing is
-    then changed.
+    inverse: rotate by the negative angle. If the tables contain a scale, it is applied again
+    (`RotaryEmbedding` undoes its own).
+    inplace: write the result into x; autograd and checkpointing take notice.
+    tensor_format: "bhsd"; "bshd" for x `[B, S, H, D]`; "thd" for packed tokens `[T, H, D]`, whose
+    position_ids are `[T]`. It doesn't affect the tables.
+    Returns x if inplace (a view of it for another format), otherwise a new tensor with its shape
+    and dtype. The arithmetic is in float32, or in float64 if x or the tables are, and the result is
+    rounded once.
+    Raises TypeError for wrong dtypes, ValueError for shapes or devices that don't match, for tables
+    in half precision with wider x, for positions outside the tables, and if inplace would write to
+    memory twice. With `torch.compile` a position outside the tables fails an assertion, and the
+    Triton kernel makes its vector NaN.
 
     >>> import torch
     >>> from rope.frequencies import inverse_frequencies, rotary_tables
@@ -64,11 +67,8 @@ def rotary_embedding(
     >>> torch.allclose(rotary_embedding(rotated, cos, sin, interleaved=True, inverse=True), x)
     True
     """
-    if tensor_format != "bhsd":
-        (x,) = to_bhsd(tensor_format, x=x)
-    _check({"x": x}, cos, sin, position_ids, interleaved, inplace)
-    (x,) = apply_rotation((x,), cos, sin, position_ids, interleaved, inverse, inplace)
-    return x if tensor_format == "bhsd" else from_bhsd(tensor_format, x)[0]
+    tables, options = (cos, sin, position_ids), (interleaved, inverse, inplace)
+    return _rotate({"x": x}, *tables, *options, tensor_format)[0]
 
 
 def rotary_embedding_qk(
@@ -83,12 +83,10 @@ def rotary_embedding_qk(
     inplace: bool = False,
     tensor_format: str = "bhsd",
 ) -> tuple[Tensor, Tensor]:
-    """Rotate queries `[B, H, S, D]` and keys `[B, H_kv, S, D]` together: on a GPU, in one launch.
+    """Rotate queries `[B, H, S, D]` and keys `[B, H_kv, S, D]` together, on a GPU in one launch.
 
-    Arguments and errors are those of `rotary_embedding`. Raises ValueError for q and k that differ
-    in more than their heads, and in place for two that share memory, or lie among each other with
-    unlike strides (under `torch.compile`, for one tensor given as both alone); nothing is then
-    changed.
+    The arguments and errors are those of `rotary_embedding`. Raises ValueError also if q and k
+    differ in more than their heads, and for inplace if they share memory.
 
     >>> import torch
     >>> q, k = torch.ones(1, 4, 1, 2), torch.ones(1, 2, 1, 2)
@@ -97,131 +95,114 @@ def rotary_embedding_qk(
     >>> q.shape, k.flatten().tolist()
     (torch.Size([1, 4, 1, 2]), [-1.0, -1.0, -1.0, -1.0])
     """
-    if tensor_format != "bhsd":
-        q, k = to_bhsd(tensor_format, q=q, k=k)
-    _check({"q": q, "k": k}, cos, sin, position_ids, interleaved, inplace)
-    q, k = apply_rotation((q, k), cos, sin, position_ids, interleaved, inverse, inplace)
-    if tensor_format != "bhsd":
-        q, k = from_bhsd(tensor_format, q, k)
+    tables, options = (cos, sin, position_ids), (interleaved, inverse, inplace)
+    q, k = _rotate({"q": q, "k": k}, *tables, *options, tensor_format)
     return q, k
 
 
-def _check(
-    xs: dict[str, Tensor],
+def _rotate(
+    xs: Mapping[str, Tensor],
     cos: Tensor,
     sin: Tensor,
     position_ids: Tensor | None,
     interleaved: bool,
+    inverse: bool,
     inplace: bool,
-) -> None:
-    """Everything checked before anything is computed."""
+    tensor_format: str,
+) -> Sequence[Tensor]:
+    """Check everything, then rotate x, or q and k, which are given by name."""
     check_flag("interleaved", interleaved)
     _check_tables(cos, sin)
-    for name, x in xs.items():
-        check_heads(name, x, 2 * cos.shape[-1])
+    views = to_bhsd(tensor_format, xs)
+    check_vectors(views, 2 * cos.shape[-1])
+    for name, x in views.items():
         if x.device != cos.device:
             check_devices(**{name: x, "cos": cos})
-    if len(xs) == 2:
-        check_pair(**xs)
-    if position_ids is None:
-        for x in xs.values():
-            _check_lined_up(x, cos)
-    elif cos.dim() != 2:
-        raise ValueError(
-            f"cos has shape {list(cos.shape)}; with position_ids it must be [rows, planes]: "
-            "leave position_ids out when the tables are already lined up with x"
-        )
-    else:
+        if cos.dtype.itemsize == 2 < x.dtype.itemsize:
+            raise TypeError(
+                f"cos is {cos.dtype}, but {name} is {x.dtype}; pass float32 tables, because "
+                "cosines in half precision give wrong angles"
+            )
+        if position_ids is None:
+            _check_rows(cos, x)
+        elif cos.dim() != 2:
+            raise ValueError(
+                f"cos has shape {list(cos.shape)}; with position_ids it must be [rows, planes]"
+            )
+    if position_ids is not None:
         check_position_ids(position_ids, x)
     if inplace:
-        check_writable(**xs)
-        for name, x in xs.items():
-            _check_apart(name, x, cos, sin)
-
-
-def _check_apart(name: str, x: Tensor, *tables: Tensor) -> None:
-    """Refuse tables in the memory that is written to."""
-    if torch.compiler.is_compiling() or x.is_meta or not all(map(is_plain, (x, *tables))):
-        return
-    written = x.untyped_storage().data_ptr()
-    if any(table.untyped_storage().data_ptr() == written for table in tables):
-        raise ValueError(
-            f"{name} and the tables lie in one storage; in place the tables must lie elsewhere, or "
-            "they would be written over while they are read: pass cos.clone() and sin.clone()"
-        )
+        check_inplace(xs, cos, sin)
+    vectors = tuple(views.values())
+    rotated = apply_rotation(vectors, cos, sin, position_ids, interleaved, inverse, inplace)
+    return from_bhsd(tensor_format, rotated)
 
 
 def _check_tables(cos: Tensor, sin: Tensor) -> None:
-    """Refuse tables that are not floating, or not a pair of one shape, dtype and device."""
-    if cos.dtype not in FLOATING:
-        check_floating("cos", cos)
+    """Raise TypeError or ValueError unless cos and sin are floating tables of the same form."""
+    check_floating("cos", cos.dtype)
     if cos.shape != sin.shape or cos.dtype != sin.dtype:
         kind = ValueError if cos.dtype == sin.dtype else TypeError
         raise kind(
-            f"cos is {cos.dtype} {list(cos.shape)} and sin {sin.dtype} {list(sin.shape)}; they "
+            f"cos is {cos.dtype} {list(cos.shape)} and sin is {sin.dtype} {list(sin.shape)}; they "
             "must be the same: take both from one call of rotary_tables"
         )
     if cos.device != sin.device:
         check_devices(cos=cos, sin=sin)
     if cos.dim() not in (2, 4) or cos.shape[-1] == 0:
         raise ValueError(
-            f"cos has shape {list(cos.shape)}; it must be [rows, planes] or [B, H, S, planes], one "
-            "plane at least: add the missing axis with unsqueeze; tables of transformers, "
-            "[B, S, R], also hold each plane twice, so pass cos[:, None, :, : R // 2] "
-            "(cos[:, None, :, ::2] for Cohere)"
+            f"cos has shape {list(cos.shape)}; it must be [rows, planes] or [B, H, S, planes] with "
+            "at least one plane. Tables of transformers, [B, S, R], hold each plane twice: pass "
+            "cos[:, None, :, : R // 2] (cos[:, None, :, ::2] for Cohere)"
         )
 
 
-def _check_lined_up(x: Tensor, cos: Tensor) -> None:
-    """Refuse tables that, without position ids, do not line up with x."""
+def _check_rows(cos: Tensor, x: Tensor) -> None:
+    """Raise ValueError unless tables without position_ids have a row for each token of x."""
     if cos.dim() == 2:
         if cos.shape[0] != x.shape[2]:
             raise ValueError(
-                f"cos has {cos.shape[0]} rows and x a sequence of {x.shape[2]}; without "
-                "position_ids they must be equal: slice the tables (cos[:S]), build longer ones, "
-                "or say which rows with position_ids=torch.arange(S)"
+                f"cos has {cos.shape[0]} rows, but the sequence of x has {x.shape[2]}; slice the "
+                "tables (cos[:S]), or pass position_ids to select their rows"
             )
         return
     for axis, rows, size in zip("BHS", cos.shape[:3], x.shape[:3], strict=True):
-        if rows != 1 and rows != size:  # a traced size is in no tuple
+        if rows != 1 and rows != size:
             raise ValueError(
-                f"cos has shape {list(cos.shape)}, whose axis {axis} is {rows}; for x of shape "
-                f"{list(x.shape)} it must be 1 or {size}: slice or expand the tables"
+                f"cos has shape {list(cos.shape)} and x {list(x.shape)}; axis {axis} of cos is "
+                f"{rows}, but it must be 1 or {size}"
             )
 
 
-def to_bhsd(tensor_format: str, **tensors: Tensor) -> list[Tensor]:
-    """Tensors in the format "bshd" or "thd" seen as `[B, H, S, D]`, with B = 1 for packed ones.
+def to_bhsd(tensor_format: str, xs: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    """Return views of the tensors, given by name, as `[B, H, S, D]`; B = 1 for packed tokens.
 
-    tensors: by name. Raises ValueError for an unknown format or another number of axes.
+    Raises ValueError for an unknown format or a wrong number of axes.
 
-    >>> to_bhsd("thd", x=torch.ones(5, 3, 2))[0].shape
+    >>> to_bhsd("thd", {"x": torch.ones(5, 3, 2)})["x"].shape
     torch.Size([1, 3, 5, 2])
     """
+    if tensor_format == "bhsd":
+        return xs
     if tensor_format not in ("bshd", "thd"):
-        raise ValueError(
-            f"tensor_format is {tensor_format!r}; it must be 'bhsd', 'bshd' or 'thd': pass the one "
-            "whose letters name the axes (b batch, h heads, s sequence, t packed tokens)"
-        )
-    for name, x in tensors.items():
+        raise ValueError(f"tensor_format is {tensor_format!r}; it must be 'bhsd', 'bshd' or 'thd'")
+    for name, x in xs.items():
         if x.dim() != len(tensor_format):
             raise ValueError(
-                f"{name} has shape {list(x.shape)}; in the format {tensor_format!r} it must have "
-                f"{len(tensor_format)} axes: add the missing one, or name another format"
+                f"{name} has shape {list(x.shape)}; it must have {len(tensor_format)} axes with "
+                f"tensor_format {tensor_format!r}"
             )
-    views = [x.transpose(-3, -2) for x in tensors.values()]
-    views = [x[None] for x in views] if tensor_format == "thd" else views
-    first, *others = tensors.values()
-    if others and others[0] is first:
-        return views[:1] * 2  # one tensor as both stays one, by which in place it is refused
-    return views
+    views = {name: x.transpose(-3, -2) for name, x in xs.items()}
+    return {name: x[None] for name, x in views.items()} if tensor_format == "thd" else views
 
 
-def from_bhsd(tensor_format: str, *tensors: Tensor) -> tuple[Tensor, ...]:
-    """The way back: tensors `[B, H, S, D]` in the format "bshd" or "thd".
+def from_bhsd(tensor_format: str, xs: Sequence[Tensor]) -> Sequence[Tensor]:
+    """Return tensors `[B, H, S, D]` in the format that `to_bhsd` got them in.
 
-    >>> from_bhsd("bshd", torch.ones(1, 3, 5, 2))[0].shape
+    >>> from_bhsd("bshd", [torch.ones(1, 3, 5, 2)])[0].shape
     torch.Size([1, 5, 3, 2])
     """
-    views = (x[0] if tensor_format == "thd" else x for x in tensors)
+    if tensor_format == "bhsd":
+        return xs
+    views = (x[0] if tensor_format == "thd" else x for x in xs)
     return tuple(x.transpose(-3, -2) for x in views)

@@ -1,42 +1,41 @@
-"""The layer: queries and keys rotated together, by tables kept beside a model.
+"""The layer: rotates queries and keys together, with tables that it keeps.
 
-Chapter "From maths to PyTorch". Three duties stay apart: `frequencies` makes the tables, `tables`
-keeps them (exact, on the right device, long enough) and finds a call's rows, `kernels` rotates. A
-call goes `forward`, `_rotate`, `tables._tables_for`, `kernels.operator.apply_rotation`, and ends in
-`kernels/rotate.c`, `kernels/triton.py` or `kernels/formula.py`.
+Chapter "From maths to PyTorch". `frequencies` makes the tables, `tables` keeps them (exact, on the
+right device, long enough), and `kernels` rotates. The path of a query is `forward`, `_rotate`,
+`kernels.operator.apply_rotation`, and then `kernels/rotate.c` by way of `kernels/cpu.py`,
+`kernels/triton.py`, or `kernels/formula.py`.
 
 Shapes: B batch, H heads, S sequence, D head dimension, R rotated width.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from torch import Tensor
 
-from rope.checks import check_count, check_heads, check_pair
+from rope.checks import FARTHEST, check_count, check_heads, check_inplace, check_vectors
 from rope.functional import from_bhsd, to_bhsd
 from rope.kernels.operator import apply_rotation
-from rope.positions import check_packed_offset, check_position_ids
+from rope.positions import check_position_ids, ids_or_start
 from rope.tables import MOST_ROWS, RotaryTables
-from rope.writable import check_writable
 
 
 class RotaryEmbedding(RotaryTables):
     """Rotary position embedding for queries and keys (RoFormer, arXiv 2104.09864).
 
     dim: the rotated width R, even, at most the head dimension; base: of theta_j = base**(-2j/R).
-    max_seq_len: rows of the first tables; they grow on demand to the next power of two.
-    extension: a context extension of `rope.extensions`, none when None.
+    max_seq_len: the rows of the first tables; they grow to the next power of two when necessary.
+    extension: a context extension of `rope.extensions`, or None.
     interleaved: plane j holds coordinates (2j, 2j+1); otherwise (j, j + R/2).
-    device: of the tables, torch's default when None.
+    device: the device of the tables, torch's default when None.
     Raises ValueError or TypeError for a bad dim, base, max_seq_len or extension.
 
-    Its tables `cos` and `sin`, float32 `[N, R/2]`, are no buffers: they follow the model, or the
-    queries, to another device, no cast touches them, and they are in no state_dict. Vectors in
-    float64, and positions far beyond the tables, get rows made at each call. All that they are made
-    with is fixed; `softmax_scale`, which from_config sets, is what the attention is to multiply its
-    usual scale by.
+    The tables `cos` and `sin`, float32 `[N, R/2]`, aren't buffers: they follow the model, or the
+    queries, to another device, but casts don't change them and state_dict doesn't contain them.
+    Vectors in float64 and positions far beyond the tables get rows made in each call. The arguments
+    can't be changed later. `softmax_scale`, which `from_config` sets, is a factor for the usual
+    scale of the attention.
 
     >>> rotary = RotaryEmbedding(4, max_seq_len=8).to(torch.bfloat16)
     >>> rotary.cos.dtype, rotary.cos.shape
@@ -56,15 +55,14 @@ class RotaryEmbedding(RotaryTables):
         interleaved: bool | None = None,
         device: torch.device | str | None = None,
     ) -> Self:
-        """The embedding that a model's configuration describes; nothing in it is dropped.
+        """Return the embedding that a model's configuration describes.
 
-        config: a transformers configuration, its dict, or JSON; layer_type: which of its layers,
-        where they differ. Which layers rotate at all, `rope.config.rotary_settings` says: leave the
-        others' queries and keys as they are. max_seq_len: rows of the first tables, the model's
-        length when None, up to 131,072; it must be given where the model has none. interleaved: the
-        layout, where the type does not tell.
+        config: a transformers configuration, its dict, or JSON; layer_type: which kind of layer, if
+        they differ (`rope.config.rotary_settings` says which layers rotate at all). max_seq_len:
+        the rows of the first tables; when None, the model's length, at most 131,072. interleaved:
+        the layout, required if the model type doesn't determine it.
         Raises ValueError or TypeError as `rope.config.rotary_settings` does, and ValueError for
-        positions of several axes.
+        positions with several axes or without a length.
 
         >>> from rope.config import example
         >>> RotaryEmbedding.from_config(example("llama-3.1-8b")).extension.name
@@ -75,15 +73,14 @@ class RotaryEmbedding(RotaryTables):
         settings = rotary_settings(config, layer_type=layer_type, interleaved=interleaved)
         if settings.sections is not None:
             raise ValueError(
-                f"mrope_section is {list(settings.sections)}; positions must have one axis here: "
-                "use rope.axes.MultiAxisRotaryEmbedding.from_config"
+                f"mrope_section is {list(settings.sections)}, so positions have several axes; use "
+                "rope.axes.MultiAxisRotaryEmbedding.from_config"
             )
         if max_seq_len is None:
             if settings.max_position_embeddings is None:
                 raise ValueError(
-                    "the configuration has no max_position_embeddings, and no class in "
-                    "transformers fills it in; the tables must have a length: pass max_seq_len, or "
-                    "add max_position_embeddings"
+                    "the configuration has no max_position_embeddings; pass max_seq_len as the "
+                    "length of the tables"
                 )
             max_seq_len = min(settings.max_position_embeddings, MOST_ROWS)
         rotary = cls(
@@ -111,19 +108,18 @@ class RotaryEmbedding(RotaryTables):
     ) -> tuple[Tensor, Tensor]:
         """Rotate q and k to their positions.
 
-        q: `[B, H, S, D]`; k: `[B, H_kv, S, D]`; position_ids: integers `[S]`, `[B, S]` or `[1, S]`;
-        without them offset ... offset+S-1, offset counting the tokens before this call: an int, or
-        integers `[B]`, one a row, which become position_ids.
-        seq_len: the length that length-dependent extensions scale to; when None, that of
-        `fix_length`, or else the largest position of this call + 1. inverse: rotate back, and undo
-        the attention scaling. inplace: write into q and k. tensor_format: "bshd" for
-        `[B, S, H, D]`, "thd" for packed tokens `[T, H, D]` with position_ids `[T]`. Keys at other
-        positions than the queries, or of another number, go through `rotate`.
-        Returns the pair, shapes and dtypes kept.
-        Raises as `rotary_embedding` does. Eager calls with position_ids read the largest one, to
-        grow the tables; a GPU has to wait for that, unless seq_len or `fix_length` names a length
-        that all positions are below. Compiled calls never read data: name a length, or `grow`
-        the tables first.
+        q: `[B, H, S, D]`; k: `[B, H_kv, S, D]`. position_ids: integers `[S]`, `[B, S]` or `[1, S]`.
+        Without them the positions are offset ... offset+S-1; offset, the number of tokens before
+        this call, is an int or integers `[B]`, one per row.
+        seq_len: the length whose spectrum a length-dependent extension uses; when None, that of
+        `fix_length`, or the largest position of this call + 1. inverse: rotate back, and undo the
+        attention scaling. inplace: write into q and k. tensor_format: "bshd" for `[B, S, H, D]`,
+        "thd" for packed tokens `[T, H, D]` with position_ids `[T]`. Use `rotate` for keys that have
+        other positions, or another length, than the queries.
+        Returns the rotated pair with the same shapes and dtypes.
+        Raises as `rotary_embedding` does. With position_ids, eager code reads the largest one to
+        grow the tables, which makes a GPU wait unless seq_len or `fix_length` gives a length that
+        no position exceeds. Compiled code reads no data: give a length, or `grow` the tables first.
 
         >>> rotary, x = RotaryEmbedding(4), torch.ones(1, 1, 1, 4)
         >>> q, k = rotary(x, x, torch.tensor([5]))
@@ -133,22 +129,12 @@ class RotaryEmbedding(RotaryTables):
         >>> torch.equal(rows, torch.cat((x, q)))
         True
         """
-        if tensor_format != "bhsd":
-            check_packed_offset(tensor_format, offset)
-            q, k = to_bhsd(tensor_format, q=q, k=k)
-        check_heads("q", q, self.dim)
-        check_heads("k", k, self.dim)
-        check_pair(q, k)
-        if inplace:
-            check_writable(q=q, k=k)
-        arguments = position_ids, offset, seq_len, inverse, inplace
-        if q.dtype != k.dtype and torch.float64 in (q.dtype, k.dtype):  # each has its own tables
-            q, k = self._rotate((q,), *arguments)[0], self._rotate((k,), *arguments)[0]
-        else:
-            q, k = self._rotate((q, k), *arguments)
-        if tensor_format != "bhsd":
-            q, k = from_bhsd(tensor_format, q, k)
+        options = offset, seq_len, inverse, inplace, tensor_format
+        q, k = self._rotate({"q": q, "k": k}, position_ids, *options)
         return q, k
+
+    if TYPE_CHECKING:
+        __call__ = forward  # nn.Module declares that a call returns Any
 
     def rotate(
         self,
@@ -161,31 +147,65 @@ class RotaryEmbedding(RotaryTables):
         inplace: bool = False,
         tensor_format: str = "bhsd",
     ) -> Tensor:
-        """Rotate one tensor `[B, H, S, D]`: a key that all heads share, or a query alone.
+        """Rotate one tensor `[B, H, S, D]`, such as only queries, or a key that all heads share.
 
-        Arguments and errors are those of `forward`.
+        The arguments and errors are those of `forward`.
 
         >>> rotary, x = RotaryEmbedding(4), torch.ones(1, 1, 3, 4)
         >>> torch.equal(rotary.rotate(x), rotary(x, x)[0])
         True
         """
-        if tensor_format != "bhsd":
-            check_packed_offset(tensor_format, offset)
-            (x,) = to_bhsd(tensor_format, x=x)
-        check_heads("x", x, self.dim)
+        options = offset, seq_len, inverse, inplace, tensor_format
+        return self._rotate({"x": x}, position_ids, *options)[0]
+
+    def _rotate(
+        self,
+        xs: Mapping[str, Tensor],
+        position_ids: Tensor | None,
+        offset: int | Tensor,
+        seq_len: int | None,
+        inverse: bool,
+        inplace: bool,
+        tensor_format: str,
+    ) -> Sequence[Tensor]:
+        """Check x, or q and k, which are given by name; find their tables; rotate."""
+        views = to_bhsd(tensor_format, xs)
+        check_vectors(views, self.dim)
         if inplace:
-            check_writable(x=x)
-        (x,) = self._rotate((x,), position_ids, offset, seq_len, inverse, inplace)
-        return x if tensor_format == "bhsd" else from_bhsd(tensor_format, x)[0]
+            check_inplace(xs)
+        vectors = tuple(views.values())
+        x = vectors[0]
+        position_ids, start = ids_or_start(position_ids, offset, x)
+        length, seq_len = self._extent(position_ids, start + x.shape[2], seq_len)
+        wide = x.dtype == torch.float64 or vectors[-1].dtype == torch.float64
+        tables = self._kept(length, seq_len, wide, x.device)
+        if tables is None:
+            if position_ids is None:
+                position_ids = torch.arange(start, length, device=x.device)
+            cos, sin = self._fresh_rows(position_ids, seq_len, wide)
+            position_ids = None  # each token has its own row
+        elif position_ids is None:
+            cos, sin = (table[start:length] for table in tables)
+        else:
+            cos, sin = tables
+        if inverse and self.attention_scaling != 1:
+            # The tables are a cos and a sin, and the inverse of the map is (cos, -sin) / a.
+            square = self.attention_scaling**2
+            cos, sin = cos / square, sin / square
+        rotated = apply_rotation(
+            vectors, cos, sin, position_ids, self.interleaved, inverse, inplace
+        )
+        return from_bhsd(tensor_format, rotated)
 
     def shift(self, k: Tensor, delta: int | Tensor, *, seq_len: int | None = None) -> Tensor:
-        """Rotated keys moved by delta positions: R_delta R_n k = R_{n+delta} k.
+        """Return rotated keys moved by delta positions: R_delta R_n k = R_{n+delta} k.
 
-        k: rotated keys `[B, H_kv, S, D]`, their attention scaling in them; delta: an int for all
-        tokens, or integers `[S]`, `[B, S]` or `[1, S]`, below 0 to move back. seq_len: the length
-        that k was rotated with, for an extension that depends on it.
-        Returns a new tensor in k's dtype, rounded once; the roundings of many moves add up, so sum
-        the moves. Raises as `rotate` does, and ValueError where such a length is not known.
+        k: rotated keys `[B, H_kv, S, D]`, with the attention scaling; delta: an int for all tokens,
+        or integers `[S]`, `[B, S]` or `[1, S]`, negative to move back. seq_len: the length that k
+        was rotated with, if the extension depends on it.
+        Returns a new tensor with k's dtype, rounded once. Rounding errors of several moves add up,
+        so add up the moves instead. Raises as `rotate` does, and ValueError if the extension
+        depends on a length that isn't known.
 
         >>> rotary, k = RotaryEmbedding(4), torch.ones(1, 1, 3, 4, dtype=torch.float64)
         >>> there = rotary.shift(rotary.rotate(k, offset=7), -5)
@@ -195,35 +215,17 @@ class RotaryEmbedding(RotaryTables):
         check_heads("k", k, self.dim)
         if isinstance(delta, Tensor):
             check_position_ids(delta, k, "delta")
+            delta = delta.long() if delta.dim() == 2 else delta.long()[None]
         else:
-            check_count("delta", delta, smallest=-(2**53))
+            check_count("delta", delta, smallest=-FARTHEST)
             delta = torch.tensor([[delta]], device=k.device)  # the same for all tokens
         if self.extension.length_dependent and seq_len is None and self.fixed_length is None:
             raise ValueError(
-                f"seq_len is None for {self.extension.name}, whose spectrum depends on the length; "
-                "it must be the length that k was rotated with: pass it, or call fix_length first"
+                f"seq_len is None, but the spectrum of {self.extension.name} depends on the length"
+                "; pass the length that k was rotated with, or call fix_length first"
             )
-        delta = delta.long() if delta.dim() == 2 else delta.long()[None]
         cos, sin = self.tables_at(delta.abs(), dtype=k.dtype, seq_len=seq_len)
         sin = sin * delta[:, None, :, None].sign()
         if self.attention_scaling != 1:
             cos, sin = cos / self.attention_scaling, sin / self.attention_scaling
-        (k,) = apply_rotation((k,), cos, sin, None, self.interleaved, inverse=False)
-        return k
-
-    def _rotate(
-        self,
-        xs: Sequence[Tensor],
-        position_ids: Tensor | None,
-        offset: int | Tensor,
-        seq_len: int | None,
-        inverse: bool,
-        inplace: bool,
-    ) -> Sequence[Tensor]:
-        # ids: those whose rows are yet to be looked up, None where they are.
-        cos, sin, ids = self._tables_for(xs[0], position_ids, offset, seq_len)
-        if inverse and self.attention_scaling != 1:
-            # The tables hold a cos and a sin; the way back is (cos, -sin) / a.
-            square = self.attention_scaling**2
-            cos, sin = cos / square, sin / square
-        return apply_rotation(xs, cos, sin, ids, self.interleaved, inverse, inplace)
+        return apply_rotation((k,), cos, sin, None, self.interleaved, inverse=False)[0]

@@ -1,7 +1,7 @@
-"""Where each token stands: packed and padded batches, and what may be a position.
+"""The positions of tokens: packed and padded batches, and what a call may pass as positions.
 
-Chapter "Rotary attention". Scores depend on differences of positions, so only the differences
-within a sequence matter; starting each sequence at 0 keeps positions small.
+Chapter "Rotary attention". Scores depend only on differences of positions, so only differences
+within one sequence matter. Each sequence starts at 0 to keep its positions small.
 
 Shapes: B batch, S sequence.
 """
@@ -17,10 +17,10 @@ from rope.checks import check_count, check_devices, check_integer
 def packed_position_ids(
     lengths: Sequence[int], *, device: torch.device | str | None = None
 ) -> Tensor:
-    """The position of each token within its own sequence.
+    """Return the position of each token within its own sequence, for sequences packed in one row.
 
     lengths: positive ints that sum to S. Returns int64 `[S]`.
-    Raises ValueError for no lengths or one below 1, TypeError for one that is no int.
+    Raises ValueError if lengths is empty or one is below 1, TypeError if one isn't an int.
 
     >>> packed_position_ids([3, 2])
     tensor([0, 1, 2, 0, 1])
@@ -30,12 +30,12 @@ def packed_position_ids(
 
 
 def cumulative_position_ids(cu_seqlens: Tensor) -> Tensor:
-    """The same from cumulative lengths, as attention kernels for packed sequences take them.
+    """Return the same positions from the cumulative lengths that varlen attention kernels take.
 
     cu_seqlens: integers `[n+1]`, 0 = c_0 <= c_1 <= ... <= c_n = S; sequence i holds the tokens
     c_i ... c_{i+1} - 1. Returns int64 `[S]` on its device. Reads the data.
-    Raises TypeError for another dtype, ValueError for another shape, a first number that is not 0,
-    or numbers that fall.
+    Raises TypeError for another dtype, ValueError for another shape, a first value other than 0,
+    or values that decrease.
 
     >>> cumulative_position_ids(torch.tensor([0, 3, 3, 5]))
     tensor([0, 1, 2, 0, 1])
@@ -43,24 +43,23 @@ def cumulative_position_ids(cu_seqlens: Tensor) -> Tensor:
     check_integer("cu_seqlens", cu_seqlens)
     bounds = cu_seqlens.long().flatten()
     lengths, first = bounds.diff(), bounds[:1].tolist()
-    falls = (lengths < 0).nonzero()[:1, 0].tolist()
-    if cu_seqlens.dim() != 1 or first != [0] or falls:
-        how = f"falls after index {falls[0]}" if falls else f"begins with {first}"
+    if cu_seqlens.dim() != 1 or first != [0] or bool((lengths < 0).any()):
         raise ValueError(
-            f"cu_seqlens of shape {list(cu_seqlens.shape)} {how}; it must be one row that starts "
-            "with 0 and never falls: put a 0 before the sums lengths.cumsum(0), and do not pass "
-            "the lengths"
+            f"cu_seqlens has shape {list(cu_seqlens.shape)} and starts with {first}; it must be "
+            "one row that starts with 0 and never decreases: pass F.pad(lengths.cumsum(0), (1, 0))"
         )
     tokens = torch.arange(int(bounds[-1]), device=bounds.device)
     return tokens - bounds[:-1].repeat_interleave(lengths, output_size=len(tokens))
 
 
 def left_padded_position_ids(attention_mask: Tensor) -> Tensor:
-    """Positions that start at 0 with each row's first real token; padding gets 0, never less.
+    """Return positions that start at 0 with the first real token of each row; padding gets 0.
 
-    attention_mask: `[B, S]`, bool or integers 0 and 1, 1 for a token; the zeros of a row come
-    first. Returns int64 `[B, S]` on its device. Mask the padding in the attention. Reads the data.
-    Raises TypeError for another dtype, ValueError for another shape, other numbers, a 0 after a 1.
+    attention_mask: `[B, S]`, bool or integers, 1 for a token and 0 for padding, which comes first
+    in each row. Returns int64 `[B, S]` on its device. Reads the data. Mask the padding in the
+    attention.
+    Raises TypeError for another dtype, ValueError for another shape, other numbers, or a 0 after
+    a 1.
 
     >>> left_padded_position_ids(torch.tensor([[0, 0, 1, 1], [1, 1, 1, 1]]))
     tensor([[0, 0, 0, 1],
@@ -69,45 +68,47 @@ def left_padded_position_ids(attention_mask: Tensor) -> Tensor:
     mask = check_attention_mask(attention_mask).long()
     if mask.dim() != 2 or (mask.diff(dim=1) < 0).any():
         raise ValueError(
-            f"attention_mask of shape {list(mask.shape)} is not [B, S] or holds a 0 after a 1; the "
-            "padding of each row must come first: for padding at the end leave position_ids out"
+            f"attention_mask has shape {list(mask.shape)} or a 0 after a 1; it must be [B, S] with "
+            "the padding of each row first: leave position_ids out if the padding is last"
         )
     return (mask.cumsum(dim=1) - 1).clamp(min=0)
 
 
 def check_attention_mask(attention_mask: Tensor) -> Tensor:
-    """A mask as bool, refused if it is none and not of integers 0 and 1."""
+    """Return the mask as bool. Raise TypeError or ValueError unless it is bool or 0 and 1."""
     if attention_mask.dtype == torch.bool:
         return attention_mask
     check_integer("attention_mask", attention_mask)
     real = attention_mask != 0
     if not torch.compiler.is_compiling() and bool((attention_mask != real).any()):
         raise ValueError(
-            f"attention_mask holds {int(attention_mask[attention_mask != real][0])}; it must be 0 "
-            "for padding and 1 for a token: pass the mask itself, not ids or segment numbers"
+            f"attention_mask holds {int(attention_mask[attention_mask != real][0])}; it must be "
+            "1 for a token and 0 for padding"
         )
     return real
 
 
 def check_lengths(lengths: Sequence[int]) -> None:
-    """Refuse no lengths at all, or one that is not positive."""
+    """Raise ValueError or TypeError unless there are lengths and each is a positive int."""
     if len(lengths) == 0:
-        raise ValueError("lengths is empty; it must name at least one sequence: pass [S] for one")
+        raise ValueError("lengths is empty; it must have at least one sequence")
     for length in lengths:
         check_count("each of lengths", length)
 
 
 def check_position_ids(position_ids: Tensor, x: Tensor, name: str = "position_ids") -> None:
-    """Refuse position ids that are not integers `[S]`, `[1, S]` or `[B, S]`, where x is."""
+    """Raise TypeError or ValueError unless they are integers `[S]`, `[1, S]` or `[B, S]` on x's
+    device; x: `[B, H, S, D]`.
+    """
     check_integer(name, position_ids)
-    # Lengths first: in compiled code each comparison of sizes is a guard, as S != B would be.
-    shape, (batch, seq_len) = position_ids.shape, (x.shape[0], x.shape[2])
+    # Compare the lengths first: in compiled code each comparison of sizes is a guard, so S != B
+    # would be one too.
+    shape, (batch, _, seq_len, _) = position_ids.shape, x.shape
     rows = (1, *shape)[-2] if shape else 0
     if len(shape) not in (1, 2) or shape[-1] != seq_len or (rows != 1 and rows != batch):
-        shared_row = "" if batch == 1 else f", [1, {seq_len}]"
         raise ValueError(
-            f"{name} has shape {list(shape)}; it must be [{seq_len}]{shared_row} or "
-            f"[{batch}, {seq_len}], the sequence of x: slice it to one of these"
+            f"{name} has shape {list(shape)}; it must be [{seq_len}], [1, {seq_len}] or "
+            f"[{batch}, {seq_len}] to match x"
         )
     if position_ids.device != x.device:
         check_devices(**{"x": x, name: position_ids})
@@ -116,92 +117,81 @@ def check_position_ids(position_ids: Tensor, x: Tensor, name: str = "position_id
 def ids_or_start(
     position_ids: Tensor | None, offset: int | Tensor, x: Tensor
 ) -> tuple[Tensor | None, int]:
-    """Where a call's tokens stand: ids, checked, and 0; or None and the position of the first of S.
+    """Return checked position ids and 0; or None and the position of the first token.
 
-    offset: a count for all rows, or integers `[B]`, one a row, which become ids `[B, S]`.
+    offset: an int for all rows, or integers `[B]`, one start per row, which become ids `[B, S]`.
     """
-    if isinstance(offset, Tensor):
-        _check_offsets(offset, x)
-    else:
-        check_count("offset", offset, smallest=0)
     if position_ids is not None:
         if isinstance(offset, Tensor) or offset != 0:
             raise ValueError(
-                f"offset is {offset} beside position_ids, which already say where each token "
-                "stands; one of the two must be left out: add the offset to the ids"
+                f"offset is {offset}, but position_ids are given too; pass only one of them (you "
+                "can add the offset to the ids)"
             )
         check_position_ids(position_ids, x)
-    elif isinstance(offset, Tensor):
+        return position_ids, 0
+    if isinstance(offset, Tensor):
+        _check_offsets(offset, x)
         return offset[:, None] + torch.arange(x.shape[2], device=x.device), 0
-    return position_ids, offset
-
-
-def check_packed_offset(tensor_format: str, offset: int | Tensor) -> None:
-    """Refuse a start for each row of packed tokens, which have none."""
-    if tensor_format == "thd" and isinstance(offset, Tensor):
-        raise ValueError(
-            f"offset is a tensor of shape {list(offset.shape)} and tensor_format 'thd'; packed "
-            "tokens have no rows, so it must be an int: pass position_ids [T], which are "
-            "cumulative_position_ids(ends) + offset.repeat_interleave(ends.diff())"
-        )
+    check_count("offset", offset, smallest=0)
+    return None, offset
 
 
 def _check_offsets(offset: Tensor, x: Tensor) -> None:
-    """Refuse starts that are not counts [B], where x is.
+    """Raise TypeError or ValueError unless offset is non-negative integers `[B]` on x's device.
 
-    Compiled, and on a GPU, none is read: the check of positions refuses what is below 0.
+    Compiled code and GPUs don't read it: there the check of the positions finds negative ones.
     """
     check_integer("offset", offset)
     if offset.dim() != 1 or offset.shape[0] != x.shape[0]:
-        way_out = "take one number a row" if offset.dim() else f"pass offset.expand({x.shape[0]})"
         raise ValueError(
-            f"offset has shape {list(offset.shape)}; it must be an int, the same for all rows, or "
-            f"[{x.shape[0]}], a start for each row of the batch: {way_out}"
+            f"offset has shape {list(offset.shape)}; it must be an int, or [{x.shape[0]}] for one "
+            "start per row of the batch"
         )
-    if offset.device != x.device:
-        check_devices(x=x, offset=offset)
-    if torch.compiler.is_compiling() or offset.is_meta or offset.is_cuda:
-        return
-    check_no_negative("offset", position_range(offset)[0])
+    check_devices(x=x, offset=offset)
+    if not (torch.compiler.is_compiling() or offset.is_meta or offset.is_cuda):
+        check_no_negative("offset", position_range(offset)[0])
 
 
 def check_positions_in_table(position_ids: Tensor, rows: int) -> None:
-    """Refuse positions below 0 (they would wrap around in silence) or past the last row."""
+    """Raise ValueError for a position below 0, which would wrap around, or past the last row.
+
+    In compiled code and on a GPU it is an asynchronous assertion (RuntimeError).
+    """
     if position_ids.is_meta:
         return
     if torch.compiler.is_compiling() or position_ids.is_cuda:
-        # Reading a value would break a traced graph, and on a GPU make the host wait for the
-        # queue. The assertion rides in the queue instead and fails there.
+        # Don't read a value here: it would break a traced graph, and make the host wait for a GPU.
         inside = ((position_ids >= 0) & (position_ids < rows)).all()
         torch._assert_async(
             inside,
-            f"position_ids must lie within the {rows} rows of the tables, 0 ... {rows - 1}: make "
-            "more at the start, by max_seq_len or grow",
+            f"position_ids must be below the {rows} rows of the tables and not negative: make "
+            "longer tables with max_seq_len or grow",
         )
         return
     low, high = position_range(position_ids)
     check_no_negative("position_ids", low)
     if high >= rows:
         raise ValueError(
-            f"position_ids holds {high}; the tables have {rows} rows, positions 0 ... {rows - 1}: "
-            f"build longer ones with rotary_tables({high + 1}, inv_freq)"
+            f"position_ids holds {high}, but the tables have only {rows} rows (0 ... {rows - 1})"
+            f"; make longer ones with rotary_tables({high + 1}, inv_freq)"
         )
 
 
 def check_no_negative(name: str, low: int) -> None:
-    """Refuse the smallest position if it lies before the start: it would wrap around in silence."""
+    """Raise ValueError if the smallest position is negative: it would wrap around."""
     if low < 0:
         raise ValueError(
-            f"{name} holds {low}; positions start at 0: "
-            "give padding any valid position and mask it in the attention"
+            f"{name} holds {low}; positions start at 0 (give padding any valid position and "
+            "mask it in the attention)"
         )
 
 
 def position_range(position_ids: Tensor) -> tuple[int, int]:
-    """The smallest and largest position, (0, -1) when there are none. Reads the data."""
+    """Return the smallest and largest position, (0, -1) if there are none. Reads the data."""
     while torch._C._functorch.is_functorch_wrapped_tensor(position_ids):
-        position_ids = torch._C._functorch.get_unwrapped(position_ids)  # all that vmap runs over
-    if position_ids.numel() == 0:
-        return 0, -1
+        position_ids = torch._C._functorch.get_unwrapped(position_ids)  # everything vmap maps over
+    if position_ids.numel() <= 1:  # as in decoding, where aminmax would take 2 us
+        position = int(position_ids) if position_ids.numel() else None
+        return (0, -1) if position is None else (position, position)
     low, high = torch.aminmax(position_ids)
     return int(low), int(high)

@@ -1,38 +1,117 @@
-"""The tables of a model: exact, on its device, long enough, and of one spectrum.
+"""The tables of cosines and sines that a model keeps.
 
-Chapters "From maths to PyTorch" and "Longer than the training text". The spectrum is that of the
-extension at one length; a call for another length, or in float64, gets rows made for it alone.
+Chapters "From maths to PyTorch" and "Longer than the training text". The tables are exact, on the
+model's device, long enough for each call, and made with the spectrum that the extension has at one
+length. A call at another length, or in float64, gets rows made for that call only.
 
-The tables are no buffers; they follow the device alone (`rope.following`). Modules of one spectrum
-on one device share them: a model of 32 layers holds one pair, not 32, and no pickle holds any.
+The tables aren't buffers, because frameworks cast, broadcast, average and overwrite buffers. They
+follow the model to another device and ignore every other change (`DeviceTracking`). Modules with
+the same spectrum on the same device share one pair, and no pickle contains any.
 
 Shapes: B batch, H heads, S sequence, D head dimension, R rotated width, N table rows.
 """
 
 import threading
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Self
 from weakref import WeakValueDictionary
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from rope.checks import check_count, check_integer, check_table_dtype, is_plain
+from rope.checks import (
+    check_base,
+    check_count,
+    check_dim,
+    check_flag,
+    check_floating,
+    check_integer,
+    is_plain,
+)
 from rope.extensions import Default, Extension
-from rope.following import Following, default_device
-from rope.frequencies import check_extension, inverse_frequencies, rotary_tables, table_dtype
-from rope.kernels.operator import rows_of
-from rope.positions import check_no_negative, ids_or_start, position_range
-from rope.scalars import check_base, check_dim, check_flag
+from rope.frequencies import check_extension, inverse_frequencies, rotary_tables
+from rope.kernels.formula import rows_of
+from rope.positions import check_no_negative, position_range
 
-_CHANGING = threading.Lock()  # one for all: a lock of its own could not be copied or pickled
-#: Rows that tables grow to by themselves; for a call that goes farther they are made alone.
+_CHANGING = threading.Lock()  # one for all modules, because a module with a lock can't be pickled
+#: Tables grow only to this many rows; a call beyond them gets rows made for that call only.
 MOST_ROWS = 1 << 17
-#: By name, device, rows, scale and spectrum; an entry goes with the last module that holds it.
+#: By name, device, rows, scale and spectrum. An entry disappears with the last module that uses it.
 _SHARED: WeakValueDictionary[Any, Tensor] = WeakValueDictionary()
 
 
-class RotaryTables(Following):
-    """What `RotaryEmbedding` keeps; its arguments and tables are described there."""
+class DeviceTracking(nn.Module):
+    """A module whose tensors follow the model, or the vectors of a call, to another device.
+
+    A subclass sets `_tensors = _build(default_device(device))` in `__init__`. `_build` must run
+    outside inference mode, or its tensors couldn't be used in training.
+    """
+
+    _tensors: tuple[Tensor, ...]  # replaced as a whole: no thread sees a new cos with an old sin
+    _fixed: tuple[str, ...]  # the attributes that the tensors are made with
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Raise AttributeError for an attribute that the tensors were made with."""
+        if name in self._fixed and name in self.__dict__:
+            raise AttributeError(
+                f"{name} is fixed when the module is created (here {getattr(self, name)!r}); "
+                "create a new module to change it (or call fix_length to change the length)"
+            )
+        super().__setattr__(name, value)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the state without the values of the tensors, which `__setstate__` makes again."""
+        return {**self.__dict__, "_tensors": tuple(t.new_empty(len(t), 0) for t in self._tensors)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Restore the state and make the tensors on the device that they were on."""
+        super().__setstate__(state)
+        self._tensors = self._build(self._tensors[0].device)
+
+    def _build(self, device: torch.device) -> tuple[Tensor, ...]:
+        """Return new tensors on a device, as many rows as there are now."""
+        raise NotImplementedError
+
+    def _on(self, device: torch.device, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """Return the tensors on the device of a call, where they then stay unless it is meta."""
+        moved = self._moved(device, tensors)
+        return moved if device.type == "meta" else self._keep(moved)
+
+    def _moved(self, device: torch.device, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        if torch.compiler.is_compiling() and not tensors[0].is_meta:
+            return tuple(tensor.to(device) for tensor in tensors)
+        return self._build(device)
+
+    def _keep(self, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """Keep the tensors, unless they belong to a tracer or a transform and would outlive it."""
+        if torch.compiler.is_compiling() or all(map(is_plain, tensors)):
+            self._tensors = tensors
+        return tensors
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Follow a move to another device; ignore a cast and every other change."""
+        super()._apply(fn, recurse)
+        try:
+            device = fn(torch.empty(0, device=self._tensors[0].device)).device
+        except NotImplementedError:  # a meta tensor can't be moved, and doesn't need to be
+            device = fn(torch.empty(0, device="cpu")).device
+        if device != self._tensors[0].device:
+            self._tensors = self._moved(device, self._tensors)
+        return self
+
+
+def default_device(device: torch.device | str | None) -> torch.device:
+    """Return the device, or torch's default device for None."""
+    # torch.get_default_device doesn't see `with torch.device(...)` in torch 2.6.
+    return torch.empty(0, device=device).device
+
+
+class RotaryTables(DeviceTracking):
+    """The state of a `RotaryEmbedding`, where the arguments and the tables are described.
+
+    >>> RotaryTables(4, max_seq_len=3).cos.shape
+    torch.Size([3, 2])
+    """
 
     _fixed = ("dim", "base", "interleaved", "extension", "fixed_length")
 
@@ -54,34 +133,34 @@ class RotaryTables(Following):
         check_flag("interleaved", interleaved)
         self.dim, self.base, self.interleaved = dim, float(base), interleaved
         self.extension = Default() if extension is None else extension
-        self._length_dependent = self.extension.length_dependent  # asked at every call
+        self._length_dependent = self.extension.length_dependent
         self.fixed_length: int | None = None
         self.softmax_scale = 1.0
-        self._kept = self._build(default_device(device), max_seq_len)
+        self._tensors = self._build(default_device(device), max_seq_len)
 
     @property
     def cos(self) -> Tensor:
-        """The cosines, float32 `[N, R/2]`: row m for position m, times the attention scaling.
+        """Return the cosines, float32 `[N, R/2]`: row m is position m, times attention_scaling.
 
-        Other modules may hold the same tensor: not to be written to.
+        Don't write to them: other modules with the same spectrum share this tensor.
 
         >>> RotaryTables(4, max_seq_len=3).cos[:, 0]
         tensor([ 1.0000,  0.5403, -0.4161])
         """
-        return self._kept[0]
+        return self._tensors[0]
 
     @property
     def sin(self) -> Tensor:
-        """The sines, as `cos`.
+        """Return the sines, float32 `[N, R/2]`, which are shared and scaled as `cos` is.
 
         >>> RotaryTables(4, max_seq_len=3).sin[:, 0]
         tensor([0.0000, 0.8415, 0.9093])
         """
-        return self._kept[1]
+        return self._tensors[1]
 
     @property
     def inv_freq(self) -> Tensor:
-        """The frequencies of the tables, float64 `[R/2]`, made afresh from dim, base, extension.
+        """Return the frequencies of the tables, float64 `[R/2]`, in radians per position.
 
         >>> RotaryTables(4).half().inv_freq
         tensor([1.0000, 0.0100], dtype=torch.float64)
@@ -90,7 +169,7 @@ class RotaryTables(Following):
 
     @property
     def attention_scaling(self) -> float:
-        """What the extension multiplies cos and sin by; 1.0 for most.
+        """Return the factor of cos and sin that the extension asks for; 1.0 for most.
 
         >>> RotaryTables(4).attention_scaling
         1.0
@@ -98,12 +177,12 @@ class RotaryTables(Following):
         return self.extension.attention_scaling
 
     def fix_length(self, seq_len: int | None) -> None:
-        """Make length-dependent extensions scale to seq_len at every call; None lets them follow.
+        """Make length-dependent extensions use the spectrum of seq_len in every call.
 
-        Keys kept in a cache fit later queries only if one length holds for all of them: the
-        longest that will be reached, to which the tables grow. Call it before several threads share
-        the module, since it replaces both. Raises ValueError or TypeError for a bad length; nothing
-        is then changed.
+        Cached keys fit later queries only if all are rotated with one spectrum, so pass the longest
+        length that will be reached. The tables grow to it. None lets the spectrum depend on each
+        call again. Call this before several threads use the module.
+        Raises ValueError or TypeError for a bad length, and changes nothing then.
 
         >>> from rope.extensions import DynamicNTK
         >>> tables = RotaryTables(8, extension=DynamicNTK(1.0, 100))
@@ -116,15 +195,15 @@ class RotaryTables(Following):
             check_count("seq_len", seq_len)
             rows = max(rows, min(seq_len, MOST_ROWS))
         with _CHANGING:
-            kept = self._of_length(self.cos.device, rows, seq_len)
-            self.__dict__.update(_kept=kept, fixed_length=seq_len)
+            tensors = self._of_length(self.cos.device, rows, seq_len)
+            self.__dict__.update(_tensors=tensors, fixed_length=seq_len)
 
     def grow(self, length: int) -> None:
         """Make the tables hold positions 0 ... length-1; they never shrink.
 
-        length: a non-negative int; rows become the next power of two. Code under `torch.compile`
-        and `torch.export` does not grow them: do it before.
-        Raises ValueError or TypeError for a bad length.
+        The number of rows becomes the next power of two. Code under `torch.compile` or
+        `torch.export` can't grow tables, so grow them before.
+        Raises ValueError or TypeError unless length is a non-negative int.
 
         >>> tables = RotaryTables(4, max_seq_len=8)
         >>> tables.grow(100)
@@ -132,7 +211,7 @@ class RotaryTables(Following):
         128
         """
         check_count("length", length, smallest=0)
-        self._kept_rows(length, self.cos.device)
+        self._grown(length)
 
     def tables_at(
         self,
@@ -141,103 +220,99 @@ class RotaryTables(Following):
         dtype: torch.dtype = torch.float32,
         seq_len: int | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """cos and sin of these positions, as a call with them has: for code that rotates itself.
+        """Return the cos and sin that a call with these positions uses, for your own rotation.
 
-        position_ids: integers `[S]` or `[B, S]`; dtype: that of the vectors, whose tables are
-        float32, float64 for float64; seq_len: as in `RotaryEmbedding`.
-        Returns `[S, R/2]` or `[B, 1, S, R/2]`, which `rope.rotary_embedding` takes. Compiled code
-        makes them for these positions alone, however far. Raises as a call does.
+        position_ids: integers `[S]` or `[B, S]`; dtype: that of the vectors (the tables are
+        float32, or float64 for float64); seq_len: as in `RotaryEmbedding`.
+        Returns `[S, R/2]` or `[B, 1, S, R/2]`, which `rope.rotary_embedding` takes without
+        position_ids. Compiled code computes them, however large the positions.
+        Raises TypeError or ValueError as `RotaryEmbedding` does.
 
         >>> RotaryTables(4).tables_at(torch.tensor([[0, 1]]))[1].shape
         torch.Size([1, 1, 2, 2])
         """
         check_integer("position_ids", position_ids)
-        check_table_dtype(dtype)
-        batch, length = (1, 1, *position_ids.shape)[-2:]
-        x = torch.empty(batch, 0, length, 0, dtype=dtype, device=position_ids.device)
-        cos, sin, ids = self._tables_for(x, position_ids, 0, seq_len)
-        if ids is None:
-            return cos, sin
-        return self._fresh_rows(x, ids, 0, self.fixed_length if seq_len is None else seq_len)
+        check_floating("dtype", dtype)
+        if position_ids.dim() not in (1, 2):
+            raise ValueError(
+                f"position_ids has shape {list(position_ids.shape)}; it must be [S] or [B, S]"
+            )
+        length, seq_len = self._extent(position_ids, 0, seq_len)
+        wide, tables = dtype == torch.float64, None
+        if not (torch.compiler.is_compiling() or position_ids.is_cuda):
+            tables = self._kept(length, seq_len, wide, position_ids.device)
+        if tables is None:
+            return self._fresh_rows(position_ids, seq_len, wide)
+        return rows_of(*tables, position_ids)
 
-    def _tables_for(
-        self, x: Tensor, position_ids: Tensor | None, offset: int | Tensor, seq_len: int | None
-    ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """cos and sin for x, and the positions whose rows the operator has yet to look up."""
-        position_ids, offset = ids_or_start(position_ids, offset, x)
+    def _extent(
+        self, position_ids: Tensor | None, length: int, seq_len: int | None
+    ) -> tuple[int, int | None]:
+        """Return the rows that a call needs and the length whose spectrum it has.
+
+        length: the last position + 1, if there are no ids. Reading the ids makes a GPU wait, so a
+        length that is named saves it. Compiled code can't read them.
+        """
         if seq_len is not None:
             check_count("seq_len", seq_len)
-        spectrum_length = self.fixed_length if seq_len is None else seq_len
-        length, checked = offset + x.shape[2], False
+        else:
+            seq_len = self.fixed_length
         if position_ids is not None:
-            length, checked = self._length_of(position_ids, spectrum_length)
-        if spectrum_length is None and self._length_dependent:
-            spectrum_length = length
-        if not self._kept_serve(x.dtype, length, spectrum_length):
-            return *self._fresh_rows(x, position_ids, offset, spectrum_length), None
-        cos, sin = self._kept_rows(length, x.device)
-        if position_ids is None:
-            return cos[offset:length], sin[offset:length], None
-        # The ids were read and lie in the tables: looked up here, they are not read again below.
-        if checked and not position_ids.is_cuda:
-            return *rows_of(cos, sin, position_ids), None
-        return cos, sin, position_ids
-
-    def _kept_serve(self, dtype: torch.dtype, length: int, known: int | None) -> bool:
-        """Whether the kept tables, grown if need be, have the precision, length and spectrum."""
-        rows = self._kept[0].shape[0]
-        most = rows if torch.compiler.is_compiling() else max(rows, MOST_ROWS)
-        if dtype == torch.float64 or length > most:
-            return False
-        regime = self.extension.regime
-        return not self._length_dependent or regime(known) == regime(self.fixed_length)
-
-    def _kept_rows(self, length: int, device: torch.device) -> tuple[Tensor, ...]:
-        """The kept tables, for at least `length` positions, on a device."""
-        kept = self._kept  # looked at once: another thread may replace it
-        if length > kept[0].shape[0]:
-            kept = self._grown(length)
-        return kept if kept[0].device == device else self._on(device, kept)
-
-    def _length_of(self, position_ids: Tensor, known: int | None) -> tuple[int, bool]:
-        """Rows that the positions need, and whether they were read to tell, and so checked.
-
-        Reading costs a GPU a wait, which a known length saves; compiled code cannot read, and must
-        not guess the length that decides on the spectrum.
-        """
-        meta = position_ids.is_meta
-        if not (torch.compiler.is_compiling() or meta or (position_ids.is_cuda and known)):
+            compiling, meta = torch.compiler.is_compiling(), position_ids.is_meta
+            if compiling or meta or (position_ids.is_cuda and seq_len):
+                if seq_len is None and self._length_dependent and not meta:
+                    raise ValueError(
+                        f"seq_len is None, but the spectrum of {self.extension.name} depends on "
+                        "the length, which compiled code can't read from position_ids; pass "
+                        "seq_len, or call fix_length first"
+                    )
+                return seq_len or 0, seq_len
             low, high = position_range(position_ids)
             check_no_negative("position_ids", low)
-            check_count("the largest of position_ids", high, smallest=-1)  # of none: -1
-            return high + 1, True
-        if known is None and self._length_dependent and not meta:
-            raise ValueError(
-                f"seq_len is None for {self.extension.name}, whose spectrum depends on the length, "
-                "and compiled code does not read it from position_ids; it must be an integer: "
-                "pass seq_len, or call fix_length first"
-            )
-        return known or 0, False
+            check_count("the largest of position_ids", high, smallest=-1)  # -1 if there are none
+            length = high + 1
+        if seq_len is None and self._length_dependent:
+            seq_len = length
+        return length, seq_len
 
-    def _fresh_rows(
-        self, x: Tensor, position_ids: Tensor | None, offset: int, seq_len: int | None
-    ) -> tuple[Tensor, Tensor]:
-        """Rows of another spectrum or in float64, made on x's device for these positions alone."""
-        if position_ids is None:
-            position_ids = torch.arange(offset, offset + x.shape[2], device=x.device)
-        elif torch.compiler.is_compiling():
-            torch._assert_async((position_ids >= 0).all(), "position_ids must be at least 0")
-        inv_freq, scale = self._frequencies(seq_len, x.device), self.attention_scaling
-        cos, sin = rotary_tables(position_ids, inv_freq, dtype=table_dtype(x), scale=scale)
-        return (cos[:, None], sin[:, None]) if position_ids.dim() == 2 else (cos, sin)
+    def _kept(
+        self, length: int, seq_len: int | None, wide: bool, device: torch.device
+    ) -> tuple[Tensor, ...] | None:
+        """Return the tables on a device, with at least `length` rows; None if a call needs others.
+
+        That is the case for another spectrum, for float64 vectors (wide), and for positions so
+        large, or beyond the tables in compiled code, that the tables don't grow to them.
+        """
+        tensors = self._tensors  # read only once, because another thread may replace them
+        rows = tensors[0].shape[0]
+        if wide or length > (rows if torch.compiler.is_compiling() else max(rows, MOST_ROWS)):
+            return None
+        if self._length_dependent:
+            regime = self.extension.regime
+            if regime(seq_len) != regime(self.fixed_length):
+                return None
+        if length > rows:
+            tensors = self._grown(length)
+        return tensors if tensors[0].device == device else self._on(device, tensors)
 
     def _grown(self, length: int) -> tuple[Tensor, ...]:
-        """Tables for at least `length` positions, the next power of two, on their device."""
-        rows = 1 << (int(length) - 1).bit_length()
+        """Return the tables with at least `length` rows, the next power of two."""
         with _CHANGING:
-            if length <= len(self.cos):  # another thread has been here in the meantime
-                return self._kept
+            if length <= self.cos.shape[0]:  # another thread has grown them
+                return self._tensors
+            rows = 1 << (int(length) - 1).bit_length()
             return self._keep(self._build(self.cos.device, rows))
+
+    def _fresh_rows(
+        self, position_ids: Tensor, seq_len: int | None, wide: bool
+    ) -> tuple[Tensor, Tensor]:
+        """Return rows for these positions only, in float64 or with another spectrum."""
+        if torch.compiler.is_compiling():
+            torch._assert_async((position_ids >= 0).all(), "position_ids must be at least 0")
+        inv_freq = self._frequencies(seq_len, position_ids.device)
+        dtype = torch.float64 if wide else torch.float32
+        cos, sin = rotary_tables(position_ids, inv_freq, dtype=dtype, scale=self.attention_scaling)
+        return (cos[:, None], sin[:, None]) if position_ids.dim() == 2 else (cos, sin)
 
     def _frequencies(self, seq_len: int | None, device: torch.device | str) -> Tensor:
         return inverse_frequencies(
@@ -245,21 +320,18 @@ class RotaryTables(Following):
         )
 
     def _build(self, device: torch.device, rows: int | None = None) -> tuple[Tensor, ...]:
-        """cos and sin on a device, of `rows` positions or as many as are kept, of fixed length."""
         return self._of_length(device, len(self.cos) if rows is None else rows, self.fixed_length)
 
     def _of_length(
         self, device: torch.device, rows: int, seq_len: int | None
     ) -> tuple[Tensor, ...]:
-        """cos and sin for `rows` positions, with the spectrum of a length.
-
-        Tables made in inference mode could never be used in training; so they are made outside it.
-        """
+        """Return cos and sin with the spectrum of a length, made outside inference mode."""
         with torch.inference_mode(False):
             inv_freq = self._frequencies(seq_len, "cpu")
             return _shared_tables(inv_freq, rows, self.attention_scaling, device)
 
     def extra_repr(self) -> str:
+        """Return what the tables are made with, for `repr`."""
         parts = [f"dim={self.dim}", f"rows={len(self.cos)}", f"base={self.base}"]
         if self.extension != Default():
             parts.append(f"extension={self.extension}")
@@ -270,21 +342,21 @@ class RotaryTables(Following):
         return ", ".join([*parts, f"interleaved={self.interleaved}"])
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
-        """Older checkpoints hold the frequencies, of which this keeps no copy: they must agree."""
+        """Compare the frequencies that older checkpoints contain; a difference is an error."""
         for name in {"inv_freq", "freqs"} - {*self._parameters, *self._buffers}:
             stored = state_dict.get(prefix + name)
             if not isinstance(stored, Tensor):
                 continue
             del state_dict[prefix + name]
             if not (stored.is_meta or self._agrees(stored)):
-                rest[-1].append(  # which load_state_dict raises
-                    f"{prefix}{name} of the checkpoint is not the spectrum of {self}; they must be "
-                    "the same: make the module from the model's configuration, or delete the key"
+                rest[-1].append(  # load_state_dict raises these
+                    f"{prefix}{name} of the checkpoint isn't the spectrum of {self}; make the "
+                    "module from the model's configuration, or delete the key"
                 )
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def _agrees(self, stored: Tensor) -> bool:
-        """Whether frequencies are the plain or the extended ones, rounded as checkpoints are."""
+        """Return True for the plain or the extended frequencies, rounded as checkpoints are."""
         halves = (stored.to(half).to(stored.dtype) for half in (torch.bfloat16, torch.float16))
         rounded = any(stored.equal(half) for half in halves)
         rtol, atol = (2**-8, 2**-24) if rounded else (1e-5, 0.0)
@@ -299,7 +371,7 @@ class RotaryTables(Following):
 def _shared_tables(
     inv_freq: Tensor, rows: int, scale: float, device: torch.device
 ) -> tuple[Tensor, ...]:
-    """cos and sin `[N, R/2]`, float32, as another module holds them; new ones where none does.
+    """Return cos and sin, float32 `[N, R/2]`: those of another module if it has the same ones.
 
     inv_freq: float64 `[R/2]` on the CPU, where the tables are made before they are moved.
 
@@ -308,7 +380,7 @@ def _shared_tables(
     >>> _shared_tables(theta, 8, 1.0, cpu)[0] is cos
     True
     """
-    if torch.compiler.is_compiling() or not is_plain(inv_freq):  # a tracer's numbers are its own
+    if torch.compiler.is_compiling() or not is_plain(inv_freq):  # don't share a tracer's tensors
         return tuple(t.to(device) for t in rotary_tables(rows, inv_freq, scale=scale))
     keys = [(name, device, rows, scale, *inv_freq.tolist()) for name in ("cos", "sin")]
     tables = tuple(table for table in map(_SHARED.get, keys) if table is not None)

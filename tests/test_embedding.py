@@ -45,9 +45,9 @@ def exact(name, positions, seq_len=None, dtype=torch.float32):
     return rotary_tables(positions, theta, dtype=dtype, scale=scale)
 
 
-def expected(name, x, ids, seq_len, interleaved=False):
-    """From the frequencies alone: no module, so no state."""
-    wide = torch.float64 if x.dtype == torch.float64 else torch.float32
+def expected(name, x, ids, seq_len, interleaved=False, wide=torch.float32):
+    """Return x rotated by tables made only from the frequencies: no module, so no state."""
+    wide = torch.float64 if x.dtype == torch.float64 else wide
     tables = exact(name, ids.flatten(), seq_len, wide)
     if ids.dim() == 2:
         tables = [table.unflatten(0, ids.shape)[:, None] for table in tables]
@@ -78,14 +78,15 @@ IDS = [None, torch.tensor([3, 9, 9]), torch.tensor([[0, 1, 2], [7, 5, 3]])]
 @pytest.mark.parametrize("interleaved", BOTH)
 @pytest.mark.parametrize("ids", IDS, ids=["none", "of all", "of each"])
 def test_the_layer_is_the_function_on_both(interleaved, ids):
-    """Queries and keys of other dtypes too: float64 ones get float64 tables."""
+    """Also if their dtypes differ; if one is float64, both get float64 tables."""
     rotary, where = make("none", interleaved=interleaved), torch.arange(3) if ids is None else ids
     for q_dtype in DTYPES:
         for k_dtype in DTYPES:
             q, k = normal((2, 4, 3, 10), 0, q_dtype), normal((2, 2, 3, 10), 1, k_dtype)
             for out, x in zip(rotary(q, k, ids), (q, k), strict=True):
                 assert out.dtype == x.dtype
-                assert torch.equal(out, expected("none", x, where, None, interleaved))
+                wide = torch.float64 if torch.float64 in (q_dtype, k_dtype) else torch.float32
+                assert torch.equal(out, expected("none", x, where, None, interleaved, wide))
     assert_exact(rotary)
 
 

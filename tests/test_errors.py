@@ -30,7 +30,6 @@ COS_4, TWO_HEADS = COS[None, None], COS.expand(1, 2, 4, 4)
 META = torch.empty(2, 3, 4, 8, device="meta")
 LAYER = RotaryAttention(16, 4, 2)
 JOINT = torch.randn(1, 1, 4, 16)  # vectors and tables in one storage
-FUSED = torch.ones(2, 6, 4, 8).requires_grad_() * 1  # queries and keys of one projection
 SEGMENTS_ON_META = torch.zeros(5, device="meta").long()
 V, T = ValueError, TypeError
 
@@ -58,9 +57,8 @@ CALLS = [  # the exception, what its message names, the call
     (V, "dim 0 2", lambda: inverse_frequencies(0)),
     (V, "dim 7 even 6", lambda: inverse_frequencies(7)),
     (T, "dim True int", lambda: RotaryEmbedding(True)),
-    (V, "base 0 10000", lambda: inverse_frequencies(8, 0)),
+    (V, "base 0", lambda: inverse_frequencies(8, 0)),
     (V, "base nan finite", lambda: inverse_frequencies(8, float("nan"))),
-    (V, "base inf finite", lambda: RotaryEmbedding(8, base=10**400)),
     (T, "base '1e4' float", lambda: inverse_frequencies(8, "1e4")),
     (V, "max_seq_len 0 1", lambda: RotaryEmbedding(8, 0)),
     (T, "max_seq_len 1000.0 int", lambda: RotaryEmbedding(8, 1e3)),
@@ -77,12 +75,12 @@ CALLS = [  # the exception, what its message names, the call
     (V, "[2, 5, 64]", lambda: RotaryEmbedding(8).tables_at(IDS.new_ones(2, 5, 64))),
     (V, "position_ids -1", lambda: RotaryEmbedding(8).tables_at(-IDS[1:2])),
     # a rotation
-    (V, "x [4, 8] unsqueeze", lambda: rotate(X[0, 0])),
+    (V, "x [4, 8] heads", lambda: rotate(X[0, 0])),
     (V, "8 head_dim 6", lambda: rotate(X[..., :6])),
     (V, "cos sin [4, 4] [3, 4]", lambda: rotate(sin=SIN[:3])),
     (T, "cos sin float32 float64", lambda: rotate(sin=SIN.double())),
     (T, "cos int64", lambda: rotate(cos=COS.long())),
-    (V, "cos [1, 4, 4] unsqueeze", lambda: rotate(cos=COS[None], sin=SIN[None])),
+    (V, "cos [1, 4, 4] transformers", lambda: rotate(cos=COS[None], sin=SIN[None])),
     (V, "cos [4, 0]", lambda: rotate(cos=COS[:, :0], sin=SIN[:, :0])),
     (V, "cos 3 4 position_ids", lambda: rotate(cos=COS[:3], sin=SIN[:3])),
     (V, "cos H 2 1 3", lambda: rotate(cos=TWO_HEADS, sin=TWO_HEADS)),
@@ -96,10 +94,13 @@ CALLS = [  # the exception, what its message names, the call
     (V, "x cos meta cpu .to", lambda: rotate(META)),
     (V, "cos sin cpu meta", lambda: rotate(sin=SIN.to("meta"))),
     (V, "position_ids meta", lambda: rotate(ids=IDS.to("meta"))),
-    (V, "x cos.clone() sin.clone()", in_one_storage),
-    (V, "k split chunk", lambda: RotaryEmbedding(8)(*FUSED.chunk(2, dim=1), inplace=True)),
-    (T, "x int64 float32 .to", lambda: rotate(X.long())),
-    (T, "x complex64 view_as_real", lambda: rotate(X.cfloat())),
+    (V, "tables cos.clone() sin.clone()", in_one_storage),
+    (T, "x int64 float32", lambda: rotate(X.long())),
+    (T, "x complex64", lambda: rotate(X.cfloat())),
+    (T, "x list", lambda: rotate(X.tolist())),
+    (T, "position_ids list as_tensor", lambda: rotate(ids=[0, 1, 2, 3])),
+    (T, "position_ids ndarray as_tensor", lambda: rotate(ids=np.arange(4))),
+    (T, "cos float16 x float32 float32", lambda: rotate(cos=COS.half(), sin=SIN.half())),
     (T, "interleaved 1", lambda: rotate(interleaved=1)),
     (T, "position_ids bool", lambda: rotate(ids=IDS.bool())),
     (T, "position_ids float32", lambda: rotate(ids=IDS.float())),
@@ -111,7 +112,7 @@ CALLS = [  # the exception, what its message names, the call
     (V, "[4, 8] 3", lambda: layouts.projection_interleaved_to_half(X[0, 0], 3)),
     # attention
     (V, "embed_dim 18 4 head_dim", lambda: RotaryAttention(18, 4)),
-    (V, "[5, 4, 4] unsqueeze", lambda: attend(torch.ones(5, 16))),
+    (V, "[5, 4, 4] heads", lambda: attend(torch.ones(5, 16))),
     (V, "segment_ids cpu meta .to", lambda: attend(segment_ids=SEGMENTS_ON_META)),
     (T, "segment_ids bool", lambda: attend(segment_ids=torch.ones(5).bool())),
     (V, "causal False", lambda: attend(cache=cache(), causal=False)),
@@ -147,7 +148,6 @@ LAYER_CALLS = [
     (T, "seq_len '8k' int", lambda r, x: r(x, x, seq_len="8k")),
     (V, "seq_len -3 1", lambda r, x: r.fix_length(-3)),
     (V, "q k k.clone()", lambda r, x: r(x, x, inplace=True)),
-    (V, "x leaf x.clone()", lambda r, x: r.rotate(x.clone().requires_grad_(), inplace=True)),
     (
         V,
         "k [2, 3, 4, 8] [0, k.contiguous()",

@@ -16,10 +16,10 @@ import rope
 PACKAGE = Path(rope.__file__).parent
 # The floors of the house, lowest first: a room imports from its own floor or those below it.
 FLOORS = (
-    "scalars checks writable reference symbolic",  # definitions
+    "checks reference symbolic",  # definitions
     "extensions frequencies positions config",
     "kernels functional",  # the operation
-    "following tables module",  # the layer, and what keeps its tables
+    "tables module",  # the layer, and what keeps its tables
     "layouts axes xpos attention parallel adapters",
     "diagnose",
     # The book's wing, of which the library imports nothing.

@@ -13,8 +13,7 @@ from strategies import DTYPES, normal, tables
 
 from rope import rotary_embedding
 from rope.kernels import cpu
-from rope.kernels.formula import formula
-from rope.kernels.operator import rows_of
+from rope.kernels.formula import formula, rows_of
 
 CUDA = torch.cuda.is_available()
 with_loop = pytest.mark.skipif(
@@ -25,16 +24,14 @@ with_loop = pytest.mark.skipif(
 ROWS, BOTH = 40, (False, True)
 
 
-def on_the_cpu(rotate_into):
-    def engine(q, k, outs, cos, sin, ids, *, interleaved, inverse):
-        rotate_into(outs, (q, k), *rows_of(cos, sin, ids, inverse), interleaved)
-
-    return engine
+def loop(q, k, outs, cos, sin, ids, *, interleaved, inverse):
+    cpu.rotate_into(outs, (q, k), cos, sin, interleaved, ids, inverse)
 
 
-def in_blocks(outs, xs, *given):
-    for x, out in zip(xs, outs, strict=True):
-        cpu.in_blocks(x, out, *given)
+def blocks(q, k, outs, cos, sin, ids, *, interleaved, inverse):
+    cos, sin = (cos, sin) if ids is None else rows_of(cos, sin, ids)
+    for x, out in zip((q, k), outs, strict=True):
+        cpu.in_blocks(x, out, cos, -sin if inverse else sin, interleaved)
 
 
 def triton(q, k, outs, *tables, interleaved, inverse):
@@ -44,11 +41,7 @@ def triton(q, k, outs, *tables, interleaved, inverse):
     launch(q, k, *outs, *tables, interleaved=interleaved, inverse=inverse)
 
 
-ENGINES = {
-    "loop": on_the_cpu(cpu.rotate_into),
-    "blocks": on_the_cpu(in_blocks),
-    "triton": triton,
-}
+ENGINES = {"loop": loop, "blocks": blocks, "triton": triton}
 DEVICES = {"loop": "cpu", "blocks": "cpu", "triton": "cuda" if CUDA else "cpu"}
 LOOP = pytest.param("loop", marks=with_loop)
 

@@ -138,5 +138,3 @@ def test_an_offset_that_does_not_fit_the_other_arguments_is_named():
         layer(Q, K, offset=STARTS + 2**53)
     with pytest.raises(ValueError, match=r"offset.*position_ids"):
         layer(Q, K, torch.arange(5), offset=STARTS)
-    with pytest.raises(ValueError, match=r"thd.*repeat_interleave"):
-        layer.rotate(Q[0].transpose(0, 1), offset=STARTS[:1], tensor_format="thd")

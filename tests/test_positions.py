@@ -43,7 +43,7 @@ WRONG = {
     "two axes": (cumulative([0, 3]), ValueError, r"\[1, 2\]"),
     "empty": (cumulative(dtype=torch.long), ValueError, r"\[0\]"),
     "no zero": (cumulative(3, 5), ValueError, r"\[3\].* 0"),
-    "lengths": (cumulative(0, 5, 3), ValueError, r"\[3\].*index 1.*cumsum"),
+    "lengths": (cumulative(0, 5, 3), ValueError, r"\[3\].*cumsum"),
     "mask floats": (padded([0.0, 1.0]), TypeError, "float32"),
     "mask of one axis": (padded(0, 1), ValueError, r"\[2\].*\[B, S\]"),
     "mask of ids": (padded([0, 1, 2]), ValueError, "holds 2"),

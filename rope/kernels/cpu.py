@@ -1,16 +1,15 @@
-"""The rotation on a CPU: one loop in C, built at installation, or else the formula in blocks.
+"""The rotation on a CPU: one loop in C, built at installation, or the formula in blocks.
 
-Chapter "Bytes, kernels, launches". The loop (`rotate.c`) reads each number once
-and writes it once. Without it the formula goes through a block of the sequence at a time, so that
-what lies between its operations stays in the cache. Both give the bits of `rope.kernels.formula`.
+Chapter "Bytes, kernels, launches". The loop (`rotate.c`) reads each number once and writes it once.
+Without the loop, the formula works on one block of the sequence at a time, so that intermediate
+results stay in the cache. Both give the bits of `rope.kernels.formula`.
 
 Shapes: B batch, H heads, S sequence, D head dimension, R rotated width.
 """
 
 import ctypes
-import struct
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, lru_cache
 from importlib.machinery import EXTENSION_SUFFIXES
 from itertools import product
 from pathlib import Path
@@ -20,31 +19,75 @@ import torch
 from torch import Tensor
 
 from rope.checks import FLOATING
-from rope.kernels.formula import formula
+from rope.kernels.formula import formula, rows_of
+from rope.positions import check_positions_in_table
 
-# The order of `rows` in the C file, by the dtype of the vectors and that of the arithmetic.
+# The order of `row_functions` in the C file: the dtypes of the vectors and of the arithmetic.
 _DTYPES = {
     (torch.float32, torch.float32): 0,
     (torch.bfloat16, torch.float32): 1,
     (torch.float16, torch.float32): 2,
     (torch.float64, torch.float64): 3,
 }
-_WIDE = {  # of vectors and tables in these dtypes, that of the arithmetic
+_WIDE = {  # the dtype of the arithmetic, from the dtypes of the vectors and of the tables
     pair: torch.promote_types(torch.promote_types(*pair), torch.float32)
     for pair in product(FLOATING, FLOATING)
 }
-_CALL = struct.Struct("39q")
-_GRAIN = 1 << 15  # elements below which a second thread is not worth waking
-_BLOCK = 1 << 19  # elements that stay in the cache while the formula's operations pass over them
+_GRAIN = 1 << 15  # a second thread isn't worth waking for fewer elements
+_BLOCK = 1 << 19  # elements that stay in the cache between the operations of the formula
+
+
+class _Axes(ctypes.Structure):
+    """`struct axes` of the C file: the sizes and strides of a tensor `[B, H, S, last]`."""
+
+    _fields_ = (("size", ctypes.c_int64 * 4), ("stride", ctypes.c_int64 * 4))
+
+
+class _Layout(ctypes.Structure):
+    """`struct layout` of the C file: everything about a call except its addresses."""
+
+    _fields_ = (
+        ("dtype", ctypes.c_int64),
+        ("interleaved", ctypes.c_int64),
+        ("inverse", ctypes.c_int64),
+        ("threads", ctypes.c_int64),
+        ("x", _Axes),
+        ("out", _Axes),
+        ("cos", _Axes),
+        ("sin", _Axes),
+        ("ids", _Axes),
+    )
+
+
+@lru_cache(maxsize=1024)
+def _layout(flags: tuple[int, ...], *axes: tuple[int, ...]) -> _Layout:
+    """Return the layout of a call; calls with the same sizes and strides share it.
+
+    flags: dtype, interleaved, inverse, threads; axes: the size and the stride of x, out, cos, sin
+    and the position ids. Tables of two axes are the same for all B and H. The loop only reads the
+    layout, so several threads can use it at once.
+    """
+    int64s, each_axes = ctypes.c_int64 * 4, []
+    for size, stride in zip(axes[::2], axes[1::2], strict=True):
+        missing = 4 - len(size)
+        each_axes.append(_Axes(int64s(*(1,) * missing, *size), int64s(*(0,) * missing, *stride)))
+    return _Layout(*flags, *each_axes)
 
 
 def rotate_into(
-    outs: Sequence[Tensor], xs: Sequence[Tensor], cos: Tensor, sin: Tensor, interleaved: bool
+    outs: Sequence[Tensor],
+    xs: Sequence[Tensor],
+    cos: Tensor,
+    sin: Tensor,
+    interleaved: bool,
+    position_ids: Tensor | None = None,
+    inverse: bool = False,
 ) -> None:
-    """Write each of xs `[B, H, S, D]` rotated into its out, which is x itself or apart from it.
+    """Write each of xs `[B, H, S, D]`, rotated, into its out, which is x itself or apart from it.
 
-    cos, sin: `[S, R/2]`, or four axes that broadcast to `[B, H, S, R/2]`. Nothing is checked or
-    recorded.
+    cos, sin: `[N, R/2]` with position_ids `[S]` or `[B, S]`; otherwise `[S, R/2]`, or four axes
+    that broadcast to `[B, H, S, R/2]`. Shapes aren't checked, and autograd records nothing.
+    Raises ValueError, before it writes, for a position outside the tables.
 
     >>> x, zero = torch.tensor([[[[1.0, 0.0]]]]), torch.zeros(1, 1)
     >>> rotate_into([x], [x], zero, zero + 1, interleaved=False)
@@ -52,43 +95,40 @@ def rotate_into(
     tensor([0., 1.])
     """
     loop, _ = library()
-    packed_for: torch.dtype | None = None
-    of_tables: tuple[int, ...] = ()
+    if cos.stride(-1) != 1 or sin.stride(-1) != 1:
+        cos, sin = cos.contiguous(), sin.contiguous()
+    address, of_ids = 0, ((), ())
+    if position_ids is not None:
+        position_ids = position_ids.long()
+        size, stride = position_ids.shape, position_ids.stride()  # [S], or [B, S] as [B, 1, S, 1]
+        of_ids = ((*size[:-1], 1, size[-1], 1), (*stride[:-1], 0, stride[-1], 0))
+        address = position_ids.data_ptr()
     for x, out in zip(xs, outs, strict=True):
-        if x.numel() == 0:  # of no heads, say, which no table of as many heads fits
+        elements = x.numel()
+        if elements == 0:  # tables with heads of their own don't fit an x without heads
             continue
         wide = _WIDE[x.dtype, cos.dtype]
-        dtype, steps, out_steps = _DTYPES.get((x.dtype, wide)), x.stride(), out.stride()
-        if loop is None or dtype is None or steps[3] != 1 or out_steps[3] != 1:
-            in_blocks(x, out, cos, sin, interleaved)
+        dtype, stride, out_stride = _DTYPES.get((x.dtype, wide)), x.stride(), out.stride()
+        if loop is None or dtype is None or stride[3] != 1 or out_stride[3] != 1:
+            c, s = cos, sin
+            if position_ids is not None:
+                check_positions_in_table(position_ids, len(cos))
+                c, s = rows_of(cos, sin, position_ids)
+            in_blocks(x, out, c, -s if inverse else s, interleaved)
             continue
-        if wide is not packed_for:  # once for queries and keys
-            # _tables: held, or their memory were free before the loop reads it
-            packed_for, (_tables, of_tables) = wide, _packed(cos, sin, wide)
-        threads = min(torch.get_num_threads(), x.numel() // _GRAIN) or 1
-        vectors = x.data_ptr(), *x.shape, *steps, out.data_ptr(), *out.shape, *out_steps
-        loop(_CALL.pack(dtype, interleaved, threads, *vectors, *of_tables))
-
-
-def _packed(
-    cos: Tensor, sin: Tensor, wide: torch.dtype
-) -> tuple[tuple[Tensor, Tensor], tuple[int, ...]]:
-    """The tables as the loop takes them, and `struct tensor` of the C file for both.
-
-    The caller keeps the tables, or their memory would be free before the loop reads it. Tables of
-    two axes are the same for all B and H.
-    """
-    if cos.dtype != wide:
-        cos, sin = cos.to(wide), sin.to(wide)
-    if cos.stride()[-1] != 1 or sin.stride()[-1] != 1:
-        cos, sin = cos.contiguous(), sin.contiguous()
-    ones, zeros = ((1, 1), (0, 0)) if cos.dim() == 2 else ((), ())
-    of_cos = cos.data_ptr(), *ones, *cos.shape, *zeros, *cos.stride()
-    return (cos, sin), (*of_cos, sin.data_ptr(), *ones, *sin.shape, *zeros, *sin.stride())
+        c, s = (cos, sin) if cos.dtype == wide else (cos.to(wide), sin.to(wide))
+        threads = min(torch.get_num_threads(), elements // _GRAIN) or 1
+        flags, size, rows = (dtype, interleaved, inverse, threads), x.shape, c.shape
+        strides = (size, stride, size, out_stride, rows, c.stride(), rows, s.stride())
+        layout = _layout(flags, *strides, *of_ids)
+        if not loop(x.data_ptr(), out.data_ptr(), c.data_ptr(), s.data_ptr(), address, layout):
+            check_positions_in_table(position_ids, len(cos))  # this finds the wrong position
 
 
 def in_blocks(x: Tensor, out: Tensor, cos: Tensor, sin: Tensor, interleaved: bool) -> None:
-    """One tensor by the formula, for a block of the sequence at a time; arguments as above.
+    """Write x, rotated, into out by the formula, one block of the sequence at a time.
+
+    The arguments are those of `rotate_into`.
 
     >>> x, zero = torch.tensor([[[[1.0, 0.0]]]]), torch.zeros(1, 1)
     >>> in_blocks(x, x, zero, zero + 1, interleaved=False)
@@ -104,23 +144,23 @@ def in_blocks(x: Tensor, out: Tensor, cos: Tensor, sin: Tensor, interleaved: boo
 
 @cache
 def library() -> tuple[Any, str]:
-    """The loop, or None; and how it works and where it is, or why it is not there."""
+    """Return the loop in C, how it runs and where it is; or None and why there is none."""
     candidates = [Path(__file__).with_name("rotate" + suffix) for suffix in EXTENSION_SUFFIXES]
     path = next((path for path in candidates if path.exists()), None)
     if path is None:
         source = Path(__file__).parents[2]
         if (source / "setup.py").exists():
-            return None, f"it was not built in {source}, from which Python takes the package"
-        return None, "it was not built when the package was installed, for want of a C compiler"
+            return None, f"it was not built in {source}, where Python imports the package from"
+        return None, "it was not built when the package was installed, without a C compiler"
     try:
         loaded = ctypes.CDLL(str(path))
-        call_bytes, threaded = (
-            ctypes.c_int.in_dll(loaded, name).value for name in ("call_bytes", "threaded")
+        layout_bytes, threaded = (
+            ctypes.c_int.in_dll(loaded, name).value for name in ("layout_bytes", "threaded")
         )
     except (OSError, ValueError) as error:
         return None, f"it does not load ({error})"
-    if call_bytes != _CALL.size:
+    if layout_bytes != ctypes.sizeof(_Layout):
         return None, f"it was built from another version of its source ({path})"
-    loaded.rotate.argtypes, loaded.rotate.restype = (ctypes.c_char_p,), None
-    threads = "on all threads" if threaded else "on one thread, for want of OpenMP"
+    loaded.rotate.argtypes = (*(ctypes.c_void_p,) * 5, ctypes.POINTER(_Layout))
+    threads = "on all threads" if threaded else "on one thread, because OpenMP is missing"
     return loaded.rotate, f"{threads}: {path}"

@@ -2,12 +2,12 @@
 
 Chapter "From maths to PyTorch". With x_j, y_j the two coordinates of plane j,
 
-    x_j' = x_j cos - y_j sin,        y_j' = y_j cos + x_j sin,
+    x_j' = x_j cos - y_j sin,        y_j' = y_j cos + x_j sin.
 
-on any device and for whatever differentiates, maps, traces or compiles it. Each product and each
-sum is rounded by itself, with no fused multiply-add, so that the bits are the same in every layout.
+It runs on every device, and torch can differentiate, map, trace and compile it. Each product and
+each sum is rounded on its own, without fused multiply-adds, so both layouts give the same bits.
 
-Shapes: B batch, H heads, S sequence, D head dimension, R rotated width.
+Shapes: B batch, H heads, S sequence, D head dimension, R rotated width, N table rows.
 """
 
 import torch
@@ -15,11 +15,11 @@ from torch import Tensor
 
 
 def formula(x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool) -> Tensor:
-    """x `[B, H, S, D]` with its first R coordinates rotated; nothing is checked.
+    """Return x `[B, H, S, D]` with its first R coordinates rotated; nothing is checked.
 
-    cos, sin: what broadcasts to `[B, H, S, R/2]`; interleaved: plane j holds coordinates
-    (2j, 2j+1), otherwise (j, j + R/2). The arithmetic is in float32 at least, in float64 where x or
-    the tables are; its result is rounded once, to x's dtype.
+    cos, sin: tables that broadcast to `[B, H, S, R/2]`; interleaved: plane j holds coordinates
+    (2j, 2j+1), otherwise (j, j + R/2). The arithmetic is in float32, or in float64 if x or the
+    tables are, and the result is rounded once, to x's dtype.
 
     >>> x, zero = torch.tensor([[[[1.0, 0.0, 5.0]]]]), torch.zeros(1, 1)
     >>> formula(x, cos=zero, sin=zero + 1, interleaved=False).flatten()
@@ -32,6 +32,20 @@ def formula(x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool) -> Tensor:
     first, second, cos, sin = (t.to(dtype) for t in (*pair, cos, sin))  # each [..., R/2]
     pair = first * cos - second * sin, second * cos + first * sin
     rotated = torch.stack(pair, dim=-1).flatten(-2) if interleaved else torch.cat(pair, dim=-1)
-    if rest.shape[-1]:  # joined in float32 too: autocast joins no dtypes but that and its own
+    if rest.shape[-1]:  # in float32, because autocast can't concatenate other dtypes
         rotated = torch.cat((rotated, rest.to(dtype)), dim=-1)
     return rotated.to(x.dtype)
+
+
+def rows_of(cos: Tensor, sin: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the rows of the tables `[N, R/2]` at position_ids `[S]` or `[B, S]`, unchecked.
+
+    Returns `[S, R/2]` or `[B, 1, S, R/2]`.
+
+    >>> table = torch.tensor([[0.0], [1.0], [2.0]])
+    >>> rows_of(table, table, torch.tensor([[2, 0]]))[0].shape
+    torch.Size([1, 1, 2, 1])
+    """
+    rows = position_ids.long()  # uint8 would be read as a mask
+    rows = rows[:, None] if rows.dim() == 2 else rows
+    return cos[rows], sin[rows]

@@ -2,10 +2,11 @@
 
    Chapter "Bytes, kernels, launches". With x, y the coordinates of a plane,
 
-       x' = x cos - y sin,        y' = y cos + x sin,
+       x' = x cos - y sin,        y' = y cos + x sin.
 
-   each product and each sum rounded by itself: built without fused multiply-adds, this gives the
-   bits of `rope.kernels.formula`, but for NaN's. Built by setup.py, called by `rope.kernels.cpu`. */
+   Each product and each sum is rounded on its own. Because it is built without fused multiply-adds,
+   the loop gives the bits of `rope.kernels.formula` (except those of NaN). setup.py builds it, and
+   `rope.kernels.cpu` calls it. */
 
 #include <stdint.h>
 #include <string.h>
@@ -36,10 +37,10 @@ static inline uint16_t to_bfloat16(float x) {
     return x != x ? 0x7FC0 : (uint16_t)((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16);
 }
 
-/* float16 has 5 bits of exponent, biased by 15 where float32 has 8, biased by 127; the fractions
-   have 10 and 23 bits. Its least numbers have no leading 1. Added to 0.5, whose last bit is worth
-   2^-24 like theirs, they come to the right place and are rounded, and 0.5's bits are then taken
-   off; the way back subtracts 2^-14. */
+/* float16 has 5 exponent bits with bias 15 and 10 fraction bits; float32 has 8 with bias 127, and 23.
+   The smallest float16 numbers have no leading 1. Adding 0.5, whose last bit is worth 2^-24 as
+   theirs is, shifts and rounds such a number; subtracting the bits of 0.5 then leaves its own. The
+   conversion to float32 subtracts 2^-14 instead. */
 
 static inline float from_float16(uint16_t x) {
     uint32_t sign = (uint32_t)(x & 0x8000) << 16, rest = (uint32_t)(x & 0x7FFF) << 13;
@@ -58,27 +59,28 @@ static inline uint16_t to_float16(float x) {
     return (uint16_t)((bits >> 16 & 0x8000) | (rest >= (uint32_t)(127 + 16) << 23 ? beyond : near));
 }
 
-/* Compiled for several generations of vectors, among which the loader of glibc chooses. */
+/* Compile for several generations of CPUs; the loader of glibc chooses one. */
 #if defined(__x86_64__) && defined(__GLIBC__) && __GNUC__ >= 12 && !defined(__clang__)
 #define FOR_EACH_CPU __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
 #define FOR_EACH_CPU
 #endif
 
-/* Rotates one row of x into a row of out, which may be the same one: no plane reads what another
-   writes, hence `simd`. FIRST and SECOND are the places of plane j's coordinates. */
+/* Rotate one row of x into a row of out, which may be the same row: no plane reads what another
+   writes, so the loop may be `simd`. FIRST and SECOND are the indices of plane j's coordinates. */
 
 #define ROW(NAME, DTYPE, STORED, WIDE, FIRST, SECOND)                                             \
     FOR_EACH_CPU                                                                                  \
     static void NAME(const void *x_row, void *out_row, const void *cos_row, const void *sin_row,  \
-                     int64_t planes) {                                                            \
+                     int64_t planes, int64_t inverse) {                                           \
         const STORED *x = x_row;                                                                  \
-        const WIDE *cos = cos_row, *sin = sin_row;                                                \
+        const WIDE *cos = cos_row, *sin = sin_row, sign = inverse ? -1 : 1;                       \
         STORED *out = out_row;                                                                    \
         _Pragma("omp simd") for (int64_t j = 0; j < planes; j++) {                                \
             WIDE a = from_##DTYPE(x[FIRST]), b = from_##DTYPE(x[SECOND]);                         \
-            out[FIRST] = to_##DTYPE(a * cos[j] - b * sin[j]);                                     \
-            out[SECOND] = to_##DTYPE(b * cos[j] + a * sin[j]);                                    \
+            WIDE s = sign * sin[j];                                                               \
+            out[FIRST] = to_##DTYPE(a * cos[j] - b * s);                                          \
+            out[SECOND] = to_##DTYPE(b * cos[j] + a * s);                                         \
         }                                                                                         \
     }
 
@@ -91,7 +93,7 @@ BOTH_LAYOUTS(bfloat16, uint16_t, float)
 BOTH_LAYOUTS(float16, uint16_t, float)
 BOTH_LAYOUTS(float64, double, double)
 
-typedef void row_function(const void *, void *, const void *, const void *, int64_t);
+typedef void row_function(const void *, void *, const void *, const void *, int64_t, int64_t);
 
 static row_function *const row_functions[][2] = {
     {float32_halves, float32_pairs},
@@ -100,30 +102,37 @@ static row_function *const row_functions[][2] = {
     {float64_halves, float64_pairs},
 };
 
-/* A tensor of four axes B, H, S and the last, whose elements lie side by side; strides count
-   elements. A table that is the same all along an axis has a single row there. */
+/* The axes of a tensor [B, H, S, last]; strides count elements, and that of the last axis is 1. A
+   table or position that is the same all along an axis has size 1 there. `_Axes` and `_Layout` of
+   rope/kernels/cpu.py have the same fields. */
 
-struct tensor {
-    char *data;
+struct axes {
     int64_t size[4], stride[4];
 };
 
-struct call {
-    int64_t dtype, interleaved, threads;
-    struct tensor x, out, cos, sin;
+struct layout {
+    int64_t dtype, interleaved, inverse, threads;
+    struct axes x, out, cos, sin, ids;
 };
 
-_Static_assert(sizeof(struct call) == 39 * sizeof(int64_t), "the caller packs 39 of 64 bits");
+const int layout_bytes = sizeof(struct layout); /* cpu.py compares it with its own version */
 
-/* Where the rows of a tensor begin: bytes along the three axes, in a given order. */
+#ifdef _OPENMP
+const int threaded = 1;
+#else
+const int threaded = 0;
+#endif
+
+/* Where the rows of a tensor begin: the steps in bytes along three axes, in a given order. */
 
 struct places {
     char *data;
     int64_t step[3];
 };
 
-static struct places places_of(const struct tensor *t, int64_t bytes, const int *axis) {
-    struct places p = {t->data, {0, 0, 0}};
+static struct places places_of(const void *data, const struct axes *t, int64_t bytes,
+                               const int *axis) {
+    struct places p = {(char *)data, {0, 0, 0}};
     for (int n = 0; n < 3; n++)
         if (t->size[axis[n]] > 1) p.step[n] = t->stride[axis[n]] * bytes;
     return p;
@@ -133,38 +142,53 @@ static inline char *at(const struct places *p, int64_t i, int64_t j, int64_t k) 
     return p->data + i * p->step[0] + j * p->step[1] + k * p->step[2];
 }
 
-const int call_bytes = sizeof(struct call); /* by which a caller knows a library of its version */
+static int inside(const int64_t *ids, const struct axes *t, int64_t rows) {
+    for (int64_t b = 0; b < t->size[0]; b++)
+        for (int64_t s = 0; s < t->size[2]; s++) {
+            int64_t id = ids[b * t->stride[0] + s * t->stride[2]];
+            if (id < 0 || id >= rows) return 0;
+        }
+    return 1;
+}
 
-#ifdef _OPENMP
-const int threaded = 1;
-#else
-const int threaded = 0;
-#endif
+/* Rotates x into out, which may be x. ids: the row of the tables for each token, or NULL if row s
+   belongs to token s. Returns 0, and writes nothing, if an id is outside the tables; otherwise 1. */
 
-void rotate(const struct call *c) {
+int rotate(const void *x_data, void *out_data, const void *cos_data, const void *sin_data,
+           const int64_t *ids, const struct layout *l) {
     static const int64_t stored_bytes[] = {4, 2, 2, 8}, wide_bytes[] = {4, 4, 4, 8};
-    int64_t stored = stored_bytes[c->dtype], wide = wide_bytes[c->dtype];
-    int64_t planes = c->cos.size[3], width = 2 * planes * stored;
-    int64_t rest = c->x.size[3] * stored - width;
-    row_function *row = row_functions[c->dtype][c->interleaved];
+    int64_t stored = stored_bytes[l->dtype], wide = wide_bytes[l->dtype];
+    int64_t planes = l->cos.size[3], width = 2 * planes * stored;
+    int64_t rest = l->x.size[3] * stored - width;
+    row_function *row = row_functions[l->dtype][l->interleaved];
+    if (ids && !inside(ids, &l->ids, l->cos.size[2])) return 0;
 
-    int axis[3] = {0, 1, 2}; /* in the order in which x lies in memory, the longest stride first */
+    int axis[3] = {0, 1, 2}; /* in the order in which x is stored, the longest stride first */
     for (int n = 1; n < 3; n++)
-        for (int m = n; m > 0 && c->x.stride[axis[m]] > c->x.stride[axis[m - 1]]; m--) {
+        for (int m = n; m > 0 && l->x.stride[axis[m]] > l->x.stride[axis[m - 1]]; m--) {
             int swapped = axis[m];
             axis[m] = axis[m - 1], axis[m - 1] = swapped;
         }
-    int64_t n0 = c->x.size[axis[0]], n1 = c->x.size[axis[1]], n2 = c->x.size[axis[2]];
-    struct places x = places_of(&c->x, stored, axis), out = places_of(&c->out, stored, axis);
-    struct places cos = places_of(&c->cos, wide, axis), sin = places_of(&c->sin, wide, axis);
+    int64_t n0 = l->x.size[axis[0]], n1 = l->x.size[axis[1]], n2 = l->x.size[axis[2]];
+    struct places x = places_of(x_data, &l->x, stored, axis);
+    struct places out = places_of(out_data, &l->out, stored, axis);
+    struct places cos = places_of(cos_data, &l->cos, wide, axis);
+    struct places sin = places_of(sin_data, &l->sin, wide, axis);
+    struct places id = places_of(ids, &l->ids, sizeof *ids, axis);
+    int64_t cos_row = l->cos.stride[2] * wide, sin_row = l->sin.stride[2] * wide;
+    if (ids) /* the row comes from the id and from no axis */
+        for (int n = 0; n < 3; n++) cos.step[n] = sin.step[n] = 0;
 
-#pragma omp parallel for collapse(3) schedule(static) num_threads(c->threads) if (c->threads > 1)
+#pragma omp parallel for collapse(3) schedule(static) num_threads(l->threads) if (l->threads > 1)
     for (int64_t i = 0; i < n0; i++)
         for (int64_t j = 0; j < n1; j++)
             for (int64_t k = 0; k < n2; k++) {
+                int64_t m = ids ? *(const int64_t *)at(&id, i, j, k) : 0;
                 const char *from = at(&x, i, j, k);
+                const char *c = at(&cos, i, j, k) + m * cos_row, *s = at(&sin, i, j, k) + m * sin_row;
                 char *to = at(&out, i, j, k);
-                row(from, to, at(&cos, i, j, k), at(&sin, i, j, k), planes);
+                row(from, to, c, s, planes, l->inverse);
                 if (rest && from != to) memcpy(to + width, from + width, rest);
             }
+    return 1;
 }

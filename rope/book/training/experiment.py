@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from rope.book.training.positions import METHODS, POSITIONS
-from rope.checks import check_count
-from rope.scalars import check_base
+from rope.checks import check_base, check_count
 
 ATTENTIONS = ("softmax", "linear")
 TASKS = ("text", "code", "shuffled", "recall", "lookup", "even lookup")
