@@ -212,7 +212,7 @@ def test_marks_are_kept_and_a_long_search_is_announced(capsys):
     package.judge(3, lambda m, d, b: [])
     assert "✓" not in capsys.readouterr().out
     package.judge(5, lambda x, cos, sin: x)
-    assert capsys.readouterr().out.startswith("Step 5 is not right; comparing it with known")
+    assert capsys.readouterr().out.startswith("rotate_head is not right; comparing it with known")
 
 
 def test_the_chapters_that_the_judge_cites_exist():

@@ -1,4 +1,4 @@
-"""Judge an answer: compare it with the right functions, then with each known mistake."""
+"""Judge an answer: compare its numbers with the right ones, then with those of known mistakes."""
 
 from __future__ import annotations
 
@@ -6,21 +6,24 @@ import math
 import traceback
 from collections.abc import Callable, Iterator
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from inspect import signature
 from itertools import product, takewhile
 from random import Random
 from typing import Any, cast
 
 from rope.book.judge import patches
-from rope.book.judge.compare import Unusable, agreeing, numbers, shape, shown, tolerance
 from rope.book.judge.patches import CHAPTER, Function, Patch
 
 Arguments = tuple[Any, ...]
 Trial = tuple[Arguments, Any, list[float]]  # a call, its result, the numbers that it held then
-EXACT = "How exact must it be?"
 WRITES = "it writes into {}: leave the arguments as they are"
 KEPT = "a later call changes an earlier result: return a new tensor from each call"
+EPS = {"bfloat16": 2.0**-8, "float16": 2.0**-11}  # every other dtype gets float32's, 2**-24
+
+
+class Unusable(Exception):
+    """An answer that can't be compared; its message is the cause."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,7 @@ class Part:
 
     inputs: returns argument tuples, the simplest first.
     ways: the steps whose other right ways count.
-    earlier: steps whose mistakes may show, too, each with what comes before their sentence.
+    earlier: steps whose mistakes may show, too.
     call: calls an answer and checks the form of its result; view: what of a result is compared.
     roundings: how many roundings of the result's dtype are forgiven.
     near: how many inputs a mistake must reproduce to be named; None means all.
@@ -51,7 +54,7 @@ class Part:
     chapter: str
     inputs: Callable[[Random], list[Arguments]]
     ways: tuple[int, ...] = ()
-    earlier: dict[int, str] = field(default_factory=dict)
+    earlier: tuple[int, ...] = ()
     call: Callable[..., Any] = lambda answer, *arguments: answer(*arguments)
     view: Function = lambda result: result
     roundings: int = 8
@@ -70,23 +73,82 @@ class Part:
     def mistakes(self) -> Iterator[tuple[str, Function]]:
         """Yield each known mistake in each right way: its sentence and a new function."""
         texts = [CHAPTER, *patches.select("same", self.step)]
-        for step, before in {self.step: "", **self.earlier}.items():
+        for step in (self.step, *self.earlier):
+            before = "in the tables, " if step == 4 else "in the rotation, "
             for mistake, way in product(patches.select("mistake", step), self.right_ways()):
                 functions = (patches.function(self.name, way, text, mistake) for text in texts)
                 if function := next(filter(None, functions), None):
-                    yield before + mistake.sentence, function
+                    yield (step != self.step) * before + mistake.sentence, function
+
+
+def numbers(value: Any) -> list[float]:
+    """Return all numbers of lists, arrays and tensors, or raise Unusable; a complex one gives two.
+
+    >>> numbers([1, (2.5, 3j)])
+    [1.0, 2.5, 0.0, 3.0]
+    """
+    if value is None or value is ...:
+        raise Unusable("nothing is returned yet")
+    value = value.tolist() if hasattr(value, "tolist") else value
+    if isinstance(value, (list, tuple)):
+        return [number for part in value for number in numbers(part)]
+    if isinstance(value, complex):
+        return [value.real, value.imag]
+    if not hasattr(value, "__float__"):
+        raise Unusable(f"it must return numbers, not {type(value).__name__}")
+    return [float(value)]
+
+
+def shape(value: Any) -> list[int]:
+    """Return the lengths of a result's axes, which of nested lists the first items show."""
+    if hasattr(value, "shape"):
+        return list(value.shape)
+    if isinstance(value, (list, tuple)):
+        return [len(value), *(shape(value[0]) if value else ())]
+    return []
+
+
+def shown(value: Any) -> str:
+    """Return a value for a sentence: its numbers if they are few, its shape if they are many.
+
+    >>> shown((1.0, [0.123456789, 2j])), shown([0.0] * 9)
+    ('(1, [0.12346, 0 + 2i])', 'shape [9]')
+    """
+    if shape(value) and len(numbers(value)) > 8:
+        return f"shape {shape(value)}"
+    value = value.tolist() if hasattr(value, "tolist") else value
+    if isinstance(value, (list, tuple)):
+        left, right = "[]" if isinstance(value, list) else "()"
+        return f"{left}{', '.join(map(shown, value))}{right}"
+    if isinstance(value, complex):
+        return f"{shown(value.real)} {'+-'[value.imag < 0]} {shown(abs(value.imag))}i"
+    if isinstance(value, float):
+        return f"{round(value, 9) + 0.0:.5g}"  # no −0, no 6e-17
+    return repr(value)
+
+
+def dtypes(result: Any) -> list[str]:
+    """Return the dtypes of a result and its parts, as far as they have one."""
+    parts = [result, *result] if isinstance(result, (list, tuple)) else [result]
+    return [str(part.dtype).removeprefix("torch.") for part in parts if hasattr(part, "dtype")]
+
+
+def agreeing(result: list[float], truth: list[float], within: float) -> list[bool]:
+    """Return for each pair of numbers whether they agree; NaN agrees with NaN."""
+    pairs = zip(result, truth, strict=False)  # as far as both go
+    return [abs(x - y) <= within or (x != x and y != y) for x, y in pairs]
 
 
 def judged(
     part: Part,
     answer: Function,
     earlier: Callable[[Function, BaseException | None], Fault | None] = lambda answer, error: None,
-    announce: Callable[[], None] = lambda: None,
+    announce: Function = lambda text: None,
 ) -> Fault | str:
     """Return the fault of an answer, or what was tried if it has none.
 
     earlier: looks for a fault in the functions of earlier steps that a wrong answer calls.
-    announce: is called before the answer is compared with the known mistakes.
+    announce: prints a line before the answer is compared with the known mistakes.
     """
     if not callable(answer):
         return Fault(f"{part.name} must be a function; this is of type {type(answer).__name__}")
@@ -109,12 +171,12 @@ def judged(
         return fault
     if raised and (number == len(trials) or len(trials) < 3):
         return raised
-    announce()
+    announce(f"{part.name} is not right; comparing it with known mistakes …")
     example = _example(part, trials[number], part.right(way))
     if cause := _known_mistake(part, trials, number) or ("" if kept else KEPT):
         return Fault(cause, example)
     if not raised and part.far and number >= (part.near or 0):
-        return Fault(part.far, example, EXACT)
+        return Fault(part.far, example, "How exact must it be?")
     return raised or Fault(f"{part.name} is wrong in a way unknown to the judge", example)
 
 
@@ -135,20 +197,19 @@ def _shares(part: Part, function: Function, trials: list[Trial]) -> Iterator[flo
 
     It is 0 if the function raises or gives another shape; of a list, only the length counts.
     """
-    for arguments, result, given in trials:
+    for arguments, result, held in trials:
         try:
             truth = part.call(function, *deepcopy(arguments))
             values, size = numbers(part.view(truth)), shape(part.view(truth))
         except Exception:
             values, size = [], []
-        fits = len(size) < 2 or size == shape(
-            part.view(result)
-        )  # of a list, only the length counts
-        if fits and values and len(values) == len(given):
-            same = agreeing(given, values, tolerance(result, numbers(truth), part.roundings))
-            yield sum(same) / len(same)
-        else:
-            yield 0
+        if len(values) != len(held) or (len(size) > 1 and size != shape(part.view(result))):
+            yield 0.0
+            continue
+        eps = max(EPS.get(dtype, 2.0**-24) for dtype in ["", *dtypes(result), *dtypes(truth)])
+        largest = max(filter(math.isfinite, map(abs, numbers(truth))), default=0)
+        within = min(part.roundings * eps * (1 + largest), 0.05)
+        yield sum(agreeing(held, values, within)) / len(values)
 
 
 def agreement(part: Part, function: Function, trials: list[Trial]) -> int:
@@ -179,16 +240,12 @@ def _example(part: Part, trial: Trial, right: Function) -> str:
     if len(y) > 8 and len(x) == len(y):
         at = max(range(len(y)), key=lambda n: math.inf if x[n] != x[n] else abs(x[n] - y[n]))
         a, b = f"{shown(x[at])} as number {at} of {len(y)}", shown(y[at])
-    return f"{_call(part, arguments)} gives {a}; it must give {b}."
-
-
-def _call(part: Part, arguments: Arguments) -> str:
-    return f"{part.name}({', '.join(map(shown, arguments))})"
+    return f"{part.name}({', '.join(map(shown, arguments))}) gives {a}; it must give {b}."
 
 
 def _raised(part: Part, answer: Function, error: BaseException, arguments: Arguments) -> Fault:
     """Return an exception of the reader's code as a sentence with the reader's own line."""
-    call = f"The call was {_call(part, arguments)}."
+    call = f"The call was {part.name}({', '.join(map(shown, arguments))})."
     if isinstance(error, Unusable):
         return Fault(str(error), call)
     code = getattr(answer, "__code__", None)
@@ -196,5 +253,4 @@ def _raised(part: Part, answer: Function, error: BaseException, arguments: Argum
     lines = [frame.lineno for frame in frames if code and frame.filename == code.co_filename]
     message = " ".join(str(error).split())[:200].rstrip(".")
     where = f", in line {lines[-1]}" if lines else ""
-    cause = f"it raises {type(error).__name__}{message and ': '}{message}{where}"
-    return Fault(cause, call)
+    return Fault(f"it raises {type(error).__name__}{message and ': '}{message}{where}", call)

@@ -1,7 +1,4 @@
-"""Give the inputs of steps 1 to 3: a pair, a score, the angles of a head. They need no torch.
-
-Chapters "Rotation in two dimensions" and "Many dimensions".
-"""
+"""Give the inputs of steps 1 to 3: a pair, a score, the angles of a head. They need no torch."""
 
 from __future__ import annotations
 
@@ -9,8 +6,7 @@ from math import cos, pi, sin, tau
 from random import Random
 from typing import Any
 
-from rope.book.judge.answers import Arguments, Part
-from rope.book.judge.compare import EPS, Unusable, dtypes, numbers
+from rope.book.judge.answers import EPS, Arguments, Part, Unusable, dtypes, numbers
 
 
 def _pairs(draw: Random) -> list[Arguments]:
@@ -48,9 +44,8 @@ def _on_the_circle(result: Any) -> list[tuple[float, float]]:
 
 
 TWO, MANY = "Rotation in two dimensions", "Many dimensions"
-ROTATION = "in the rotation, "
 PARTS = {
     1: (Part(1, "rotate", TWO, _pairs),),
-    2: (Part(2, "score", TWO, _scores, earlier={1: ROTATION}, view=_real, roundings=128),),
+    2: (Part(2, "score", TWO, _scores, earlier=(1,), view=_real, roundings=128),),
     3: (Part(3, "angles", MANY, _positions, view=_on_the_circle),),
 }

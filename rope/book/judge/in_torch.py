@@ -15,47 +15,30 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rope.book.judge.answers import WRITES, Arguments, Part
-from rope.book.judge.compare import EPS, Unusable, dtypes, numbers, shape
-from rope.book.judge.in_python import ROTATION
+from rope.book.judge.answers import EPS, WRITES, Arguments, Part, Unusable, dtypes, numbers, shape
 from rope.book.judge.patches import Function
 from rope.book.judge.right import tables
 
 BASE = 10000.0
-TABLES = "in the tables, "
-
-
-def tensor(result: Any, dtype: torch.dtype | None = None) -> Tensor:
-    """Return a result as a tensor; a list gets the dtype that is passed."""
-    try:
-        if isinstance(result, (list, tuple)) and all(map(torch.is_tensor, result)) and result:
-            return torch.stack([*result])
-        return torch.as_tensor(result, dtype=dtype if isinstance(result, list) else None)
-    except (RuntimeError, TypeError, ValueError):  # numbers of other packages, rows in a list
-        return torch.tensor(numbers(result), dtype=dtype or torch.float64).view(shape(result))
 
 
 def two(result: Any, what: str) -> list[Any]:
     """Return the two parts of a result. Raise Unusable if it has another number of parts."""
-    many = hasattr(result, "__iter__") and getattr(result, "ndim", 3) > 2
-    parts = [*result] if many else [tensor(result)]
+    parts = [*result] if hasattr(result, "__iter__") and getattr(result, "ndim", 3) > 2 else []
     if len(parts) != 2:
+        numbers(result)  # raises if nothing is returned yet
         raise Unusable(f"it must return two things: {what}")
     return parts
 
 
-def like(name: str, x: Tensor, result: Any) -> Tensor:
-    """Return what came back for x as a tensor.
-
-    Raises Unusable if its shape isn't that of x, or, for a tensor, its dtype.
-    """
-    y = tensor(result, x.dtype)
-    y = y if torch.is_tensor(result) else y.to(x.dtype)  # not every package has every dtype
-    if y.dtype != x.dtype:
+def like(name: str, x: Tensor, y: Any) -> Any:
+    """Return y, which came back for x. Raise Unusable if it has another shape or dtype."""
+    numbers(y)
+    if torch.is_tensor(y) and y.dtype != x.dtype:
         before, after = dtypes([x, y])
         raise Unusable(f"given {before}, {name} comes back as {after}: cast it at the end")
-    if y.shape != x.shape:
-        raise Unusable(f"{name} has shape {list(x.shape)} but comes back with {list(y.shape)}")
+    if shape(y) != list(x.shape):
+        raise Unusable(f"{name} has shape {list(x.shape)} but comes back with {shape(y)}")
     return y
 
 
@@ -68,8 +51,7 @@ def noise(*size: int, dtype: torch.dtype = torch.float32, seed: int = 5) -> Tens
 def gradients(call: Function, **leaves: Tensor) -> Callable[[Function, Function], str]:
     """Return a check that the gradients of an answer are those of the right function.
 
-    call: calls a function on the leaves and returns a list of its results.
-    An answer that gives lists or NumPy's arrays has no gradients, and passes.
+    call: calls a function on the leaves and returns a list of its results; lists and arrays pass.
     """
 
     def of(function: Function) -> list[Any]:
@@ -106,28 +88,22 @@ def _table_inputs(draw: Random) -> list[Arguments]:
     ]
 
 
-def _tables(answer: Function, position_ids: Tensor, head_dim: int, base: float) -> list[Tensor]:
+def _tables(answer: Function, position_ids: Tensor, head_dim: int, base: float) -> list[Any]:
     """Return both tables of an answer; a complex table is taken for cos + i sin."""
     result = answer(position_ids, head_dim, base)
-    if "complex" in str(getattr(result, "dtype", "")):
+    if "complex" in " ".join(dtypes(result)):
         result = (result.real, result.imag)
-    both = [tensor(part) for part in two(result, "the tables cos and sin")]
+    both = two(result, "the tables cos and sin")
     if coarse := EPS.keys() & dtypes(both):
         raise Unusable(f"the tables are {coarse.pop()}; they must be float32 or better")
-    for table in both:
-        if table.shape == (len(position_ids), head_dim):
-            raise Unusable("the tables are [S, D], but one number per plane is enough: [S, D/2]")
-        if table.shape != (wanted := (len(position_ids), head_dim // 2)):
-            raise Unusable(f"a table has shape {list(table.shape)}; it must be {list(wanted)}")
+    if [len(position_ids), head_dim] in map(shape, both):
+        raise Unusable("the tables are [S, D], but one number per plane is enough: [S, D/2]")
     return both
 
 
-FAR = (
-    "right near position 0 but not far out: compute frequencies and angles in float64, round only "
-)
-FAR += "cos and sin, and don't let a table end"
+FAR = "right near position 0 but not far out: compute the angles in float64, and let no table end"
 STEP_4 = Part(
-    4, "tables", "From maths to PyTorch", _table_inputs, call=_tables, view=torch.stack,
+    4, "tables", "From maths to PyTorch", _table_inputs, call=_tables,
     roundings=128, near=3, far=f"the tables are {FAR}",
 )  # fmt: skip
 
@@ -149,8 +125,7 @@ STEP_5 = Part(
     5, "rotate_head", "Two layouts", _head_inputs, ways=(5,),
     call=lambda answer, x, cos, sin: like("x", x, answer(x, cos, sin)),
     check=gradients(
-        lambda function, x: [function(x, *tables(torch.arange(1, 4), 8, BASE))],
-        x=noise(1, 2, 3, 8),
+        lambda function, x: [function(x, *tables(torch.arange(3), 8, BASE))], x=noise(1, 2, 3, 8)
     ),
 )  # fmt: skip
 
@@ -182,8 +157,7 @@ def _batch(answer: Function, q: Tensor, k: Tensor, position_ids: Tensor) -> tupl
 
 
 STEP_6 = Part(
-    6, "rotate_batch", "Rotary attention", _batch_inputs, ways=(5,),
-    earlier={5: ROTATION, 4: TABLES}, call=_batch,
+    6, "rotate_batch", "Rotary attention", _batch_inputs, ways=(5,), earlier=(5, 4), call=_batch,
     roundings=64, near=11, far=f"the rotation is {FAR}",
     check=gradients(
         lambda function, q, k: [*function(q, k, torch.arange(1, 7).view(2, 3))],
@@ -195,10 +169,7 @@ STEP_6 = Part(
 # Step 7: attention with grouped heads, a causal mask and a cache.
 @dataclass(frozen=True)
 class Text:
-    """Tokens at positions, the number of tokens per call, and the sizes of the layer.
-
-    If there are several sequences, the layer gets a call of each in turn.
-    """
+    """Tokens at positions, tokens per call, sizes, and how many sequences are called in turn."""
 
     position_ids: tuple[tuple[int, ...], ...]
     calls: tuple[int, ...]
@@ -222,8 +193,7 @@ def _texts(draw: Random) -> list[Arguments]:
     calls = (1,), (5,), (4, 1), (1, 1, 1, 1, 1), (2, 3)
     texts = [
         *(Text((near[: sum(each)],), each) for each in calls),
-        Text((gaps,), (5,)),
-        Text((gaps,), (2, 3)),
+        *(Text((gaps,), each) for each in ((5,), (2, 3))),
         Text((near, gaps), (3, 1, 1)),
         Text((some(20, 60), some(20, 60)), (12, 1, 7)),
         Text((some(6, 60), some(6, 60)), (3, 1, 1, 1), sequences=2),
@@ -237,34 +207,30 @@ def _texts(draw: Random) -> list[Arguments]:
 
 
 def _weights(text: Text) -> dict[str, Tensor]:
-    queries, keys = text.H * text.D, text.H_kv * text.D
-    sizes = dict(q=(queries, text.E), k=(keys, text.E), v=(keys, text.E), o=(text.E, queries))
+    queries, keys = (text.H * text.D, text.E), (text.H_kv * text.D, text.E)
+    sizes = dict(q=queries, k=keys, v=keys, o=queries[::-1])
     return {
-        name: noise(*size, dtype=text.dtype, seed=seed) / 4
-        for seed, (name, size) in enumerate(sizes.items())
+        name: noise(*size, dtype=text.dtype, seed=ord(name)) / 4 for name, size in sizes.items()
     }
 
 
-def _play(layer: Function, text: Text) -> Tensor:
+def _play(layer: Function, text: Text) -> list[Any]:
     """Return what a layer gives call by call. Raise Unusable if it writes into its arguments."""
     ids, w = torch.tensor(text.position_ids), _weights(text)
     names = ["x", "position_ids", *(f'w["{name}"]' for name in w)]
     caches: list[Any] = [None] * text.sequences
-    results: list[list[Tensor]] = [[] for _ in caches]
-    start = 0
-    for length, at in zip(text.calls, ids.split(text.calls, 1), strict=True):
+    results = []
+    for call, at in enumerate(ids.split(text.calls, 1)):
         for n in range(text.sequences):
-            x = noise(*ids.shape, text.E, dtype=text.dtype, seed=7 + n)[:, start : start + length]
-            given = x, at, *w.values()
+            given = noise(*at.shape, text.E, dtype=text.dtype, seed=2 * call + n), at, *w.values()
             own = [one.clone() for one in given]
             weights = dict(zip(w, own[2:], strict=True))
             y, caches[n] = two(layer(own[0], weights, text.D, own[1], caches[n]), "y and the cache")
             for name, before, after in zip(names, given, own, strict=True):
                 if not torch.equal(before, after):
                     raise Unusable(WRITES.format(name))
-            results[n].append(like("y", x, y))
-        start += length
-    return torch.cat([torch.cat(row, dim=1) for row in results])
+            results.append(like("y", given[0], y))
+    return results
 
 
 LEARNED = Text(((1, 3, 4), (0, 2, 5)), (3,))
@@ -277,9 +243,9 @@ def _learned(function: Function, x: Tensor, q: Tensor, k: Tensor, v: Tensor, o: 
 
 STEP_7 = Part(
     7, "layer", "Rotary attention", _texts, ways=(5,),
-    earlier={5: ROTATION, 6: ROTATION, 4: TABLES},
-    call=_play,
-    view=torch.nan_to_num,  # for a token that sees nothing, some functions give NaN, others 0
+    earlier=(5, 6, 4), call=_play,
+    # For a token that sees nothing, some functions give NaN, others 0.
+    view=lambda results: [0.0 if x != x else x for x in numbers(results)],
     roundings=64,
     near=1,  # of several mistakes, name the one that the first wrong call shows
     far="it is right for the first texts but not for this one: look for a size, a length or a "
@@ -299,24 +265,28 @@ def _rows_of_documents(draw: Random) -> list[Arguments]:
     return [(torch.tensor(row),) for row in rows]
 
 
+def _tensor(result: Any) -> Tensor:
+    numbers(result)
+    plain = [one.tolist() if hasattr(one, "tolist") else one for one in result]
+    return torch.as_tensor(result if hasattr(result, "dtype") else plain)
+
+
 def _token_positions(answer: Function, documents: Tensor) -> Tensor:
     """Return positions; those of padding become 0, or −1 if they are negative."""
     padding = documents == 0
-    ids = tensor(answer(documents))
+    ids = _tensor(answer(documents))
     return torch.where(padding, ids.clamp(-1, 0), ids) if ids.shape == padding.shape else ids
 
 
 def _attention_mask(answer: Function, documents: Tensor) -> Tensor:
     """Return a mask as bool `[B, S, S]`, from bool or from 0 and −∞; False for padding."""
     real = documents > 0
-    mask = tensor(answer(documents))
+    mask = _tensor(answer(documents))
     mask = mask[:, 0] if mask.ndim == 4 and mask.shape[1] == 1 else mask
-    if mask.shape != (*real.shape, real.shape[1]):
-        return mask
     if mask.is_floating_point() and mask.max() > 0:
         raise Unusable("a mask of floats is added to the scores: make it bool, or 0 and −∞")
     mask = mask > (-1e3 if mask.is_floating_point() else 0)
-    return mask & real[:, :, None]
+    return mask & real[:, :, None] if mask.ndim == 3 else mask
 
 
 PADDING = "Rotary attention: padding"

@@ -8,6 +8,7 @@ another text of the solution, for mistakes in lines that the chapter's text does
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -45,17 +46,12 @@ def read(step: int) -> list[Patch]:
 
 def parse(text: str) -> list[Patch]:
     """Return the patches of a text."""
+    strip = lambda lines: "\n".join(line[1:] for line in lines.splitlines())
     patches = []
     for block in text.strip().split("\n\n"):
-        sentence: list[str] = []
-        edits: list[tuple[list[str], list[str]]] = []
-        for line in block.splitlines():
-            if line[0] == "-" and (not edits or edits[-1][1]):
-                edits.append(([], []))
-            lines = edits[-1][line[0] == "+"] if line[0] in "-+" else sentence
-            lines.append(line[1:] if line[0] in "-+" else line)
-        joined = tuple(("\n".join(old), "\n".join(new)) for old, new in edits)
-        patches.append(Patch(" ".join(sentence), joined))
+        sentence = " ".join(line for line in block.splitlines() if line[0] not in "-+")
+        edits = re.findall(r"((?:^-.*\n?)+)((?:^\+.*\n?)+)", block, re.MULTILINE)
+        patches.append(Patch(sentence, tuple((strip(old), strip(new)) for old, new in edits)))
     return patches
 
 

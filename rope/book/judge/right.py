@@ -1,8 +1,8 @@
 # mypy: ignore-errors
 """The solutions of *Build it yourself*, word for word as the chapter prints them.
 
-Steps 1 to 3 need only `math`; the others need torch. `mistakes/step_N.txt` holds edits of this
-file's text. Shapes: B batch, H heads, S sequence, D head dimension, E width of the model.
+`mistakes/step_N.txt` holds edits of this text. Shapes: B batch, H heads, S sequence, D head
+dimension, E width of the model.
 """
 
 from contextlib import suppress
