@@ -20,10 +20,13 @@ import nbformat
 import pytest
 
 from rope.book import judge as package
-from rope.book.judge import answers, patches, verdict
+from rope.book.judge import answers, patches, right, verdict
+from rope.book.live.pages import page_cells
+from rope.book.live.running import run
 from rope.diagnose import __main__ as command
 
 ROOT = Path(__file__).parents[1]
+CHAPTER = ROOT / "chapters" / "build_your_own.ipynb"
 ANSWERS = sorted((Path(__file__).parent / "answers").glob("step_*.py"))
 
 
@@ -62,15 +65,15 @@ def test_a_mistake_is_named(step, wrong):
     assert result.cause.startswith(field(wrong, "Cause") or "no cause in the docstring")
 
 
-@pytest.mark.parametrize(("step", "right"), list(functions("right_")))
-def test_a_right_answer_is_accepted(step, right):
-    result = verdict(step, *complete(step, right))
+@pytest.mark.parametrize(("step", "answer"), list(functions("right_")))
+def test_a_right_answer_is_accepted(step, answer):
+    result = verdict(step, *complete(step, answer))
     assert result.right and result.text.startswith(f"✓ Step {step}"), result.text
 
 
 def page():
     """Return the page's fenced blocks by language, and the code of its solutions."""
-    notebook = nbformat.read(ROOT / "chapters" / "build_your_own.ipynb", as_version=4)
+    notebook = nbformat.read(CHAPTER, as_version=4)
     text = "\n".join(cell["source"] for cell in notebook["cells"])
     inside, solutions = False, []
     for cell in notebook["cells"]:
@@ -98,6 +101,16 @@ def test_the_right_functions_are_the_solutions_of_the_chapter():
         nodes = [node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)]
         both.append({node.name: ast.get_source_segment(source, node) for node in nodes})
     assert both[0] == both[1] and len(both[0]) == 12
+
+
+def test_the_page_judges_with_the_readers_own_functions():
+    cells = page_cells(nbformat.read(CHAPTER, as_version=4))
+    number = next(n for n, cell in enumerate(cells) if cell.get("judged") == 2)
+    above = [cell["source"] for cell in cells[:number] if "solution" not in cell]
+    source = inspect.getsource(right.score) + "\njudge(2, score)"
+    assert "it calls rotate, and step 1 is not right yet" in run(above, source, "")["text"]
+    above.append(inspect.getsource(right.rotate))
+    assert run(above, source, "")["text"].startswith("✓ Step 2")
 
 
 @pytest.mark.parametrize("step", package.STEPS)

@@ -52,19 +52,6 @@ def wrong_extended_length(head_dim, base, factor, trained):
     return inv_freq / factor * (1 - mask) + inv_freq * mask, scale(factor)
 
 
-def wrong_wavelengths(head_dim, base, factor, trained):
-    """θ / ((1 - γ) s + γ), from wavelengths that are mixed.
-
-    Source: https://github.com/jquesnelle/yarn/issues/24 (proposed there)
-    Part: yarn
-    Cause: wavelengths are mixed
-    """
-    inv_freq = 1.0 / (base ** (torch.arange(0, head_dim, 2).float() / head_dim))
-    low, high = correction_range(head_dim, base, trained)
-    gamma = 1 - ramp(low, high, head_dim // 2)
-    return inv_freq / ((1 - gamma) * factor + gamma), scale(factor)
-
-
 def wrong_inverted_twice(head_dim, base, factor, trained):
     """1 / (factor · x), where x is one over the frequency no more.
 
