@@ -33,14 +33,14 @@ DIFFERS = (
     "figures are shown as they open, and the code of figures and checks is left out: a line that "
     "starts with ✓ states what a check asserts."
 )
-# MathJax's copy of each formula for screen readers would appear twice in the outline.
+# Formulas get no menu, and no second copy for screen readers: their TeX becomes their label.
 MATHJAX = (
     "<script>window.MathJax = {options: {enableMenu: false, renderActions: {assistiveMml: []}, "
     'processHtmlClass: "math", ignoreHtmlClass: "chapter"}}</script>'
     '<script src="{static}mathjax/tex-chtml.js"></script>'
 )
-# Formulas get their TeX as words. What is wider than the column is made smaller, because Chromium
-# would print the whole document smaller. The result is the headings as text.
+# Label the formulas, shrink what is wider than the column (or else Chromium would shrink the whole
+# document), and return the headings as text.
 FINISH = """async (column) => {
     await MathJax.startup.promise;
     for (const formula of MathJax.startup.document.math) {
