@@ -1,7 +1,4 @@
-"""Test that the package is free of defects that other implementations have or had.
-
-Defects of one module are tested with that module.
-"""
+"""Test that the package doesn't have defects of other implementations."""
 
 import pytest
 import torch
@@ -13,7 +10,7 @@ from rope.extensions import NTK, DynamicNTK, Linear, Llama3, YaRN
 
 
 def poisoned(model):
-    """Built on meta and given memory, as large models are, and the memory made the worst."""
+    """Return a model that was created on meta, with memory full of NaN."""
     torch.use_deterministic_algorithms(True)  # torch.empty then fills with NaN
     try:
         return model.to_empty(device="cpu")
@@ -22,7 +19,7 @@ def poisoned(model):
 
 
 def test_bf16_inputs_make_no_bf16_positions():
-    """rotary-embedding-torch counts in the input's dtype: of 2,048 positions 641 are left."""
+    """rotary-embedding-torch counts in the input's dtype: 641 of 2,048 positions are left."""
     theirs = pytest.importorskip("rotary_embedding_torch").RotaryEmbedding(8)
     x = torch.ones(1, 1, 2048, 8, dtype=torch.bfloat16)
     counted = theirs.get_seq_pos(2048, device=x.device, dtype=x.dtype)
@@ -33,8 +30,8 @@ def test_bf16_inputs_make_no_bf16_positions():
     assert len(wide[0, 0].unique(dim=0)) == 2048
 
 
-def test_a_call_in_bf16_leaves_later_calls_in_fp32_alone():
-    """rotary-embedding-torch keeps the angles of its first call, whatever their dtype."""
+def test_a_call_in_bf16_does_not_change_later_calls_in_fp32():
+    """rotary-embedding-torch keeps the angles of its first call in their dtype."""
     package, x = pytest.importorskip("rotary_embedding_torch"), torch.ones(1, 1, 2048, 8)
     theirs, fresh = package.RotaryEmbedding(8), package.RotaryEmbedding(8)
     theirs.rotate_queries_or_keys(x.bfloat16())
@@ -45,8 +42,8 @@ def test_a_call_in_bf16_leaves_later_calls_in_fp32_alone():
     assert torch.equal(ours.rotate(x), expected)
 
 
-def test_a_cast_of_the_model_leaves_the_frequencies_alone():
-    """transformers 29285 and others: inv_freq is a buffer, and buffers are cast."""
+def test_a_cast_of_the_model_does_not_change_the_frequencies():
+    """transformers 29285: inv_freq is a buffer, and buffers are cast."""
     llama = pytest.importorskip("transformers.models.llama.modeling_llama")
     config = llama.LlamaConfig(hidden_size=256, num_attention_heads=2)
     theirs, ids = llama.LlamaRotaryEmbedding(config), torch.arange(4096)[None]
@@ -62,7 +59,7 @@ def test_a_cast_of_the_model_leaves_the_frequencies_alone():
     [None, Linear(4.0), NTK(4.0), DynamicNTK(4.0, 16), YaRN(4.0, 16), Llama3(4.0, 16)],
 )
 def test_angles_go_through_no_matrix_product(extension):
-    """transformers 48428: with TF32 an angle by matmul rounds every position past 2,048."""
+    """transformers 48428: a matmul in TF32 rounds every position above 2,048."""
     with Recorder() as recorder:
         rotary = RotaryEmbedding(8, 4, extension=extension)
         for dtype in (torch.float32, torch.float64):
@@ -70,13 +67,13 @@ def test_angles_go_through_no_matrix_product(extension):
             rotary(x, x, torch.arange(40))
     seen = {name.removeprefix("aten.") for name in recorder.seen}
     assert {"mul", "cos", "sin"} <= seen
-    # outer, einsum and matmul arrive here as one of these, or as mul if they are elementwise.
+    # The Recorder sees outer, einsum and matmul as one of these, or as mul if elementwise.
     assert not seen & {"mm", "bmm", "addmm", "baddbmm", "mv", "dot", "addr"}
 
 
 @pytest.mark.parametrize("extension", [None, YaRN(4.0, 16)], ids=str)
-def test_frequencies_are_never_uninitialised_after_meta(extension):
-    """A non-persistent inv_freq buffer is left unwritten by to_empty: transformers, torchtitan."""
+def test_frequencies_are_initialized_after_meta(extension):
+    """In transformers and torchtitan, to_empty leaves the inv_freq buffer uninitialized."""
     llama = pytest.importorskip("transformers.models.llama.modeling_llama")
     config = llama.LlamaConfig(hidden_size=32, num_attention_heads=4)
     with torch.device("meta"):
@@ -90,8 +87,8 @@ def test_frequencies_are_never_uninitialised_after_meta(extension):
 
 
 @pytest.mark.parametrize("call", ["offset", "ids", "batch", "function"])
-def test_negative_offset_of_left_padding_is_refused(call):
-    """fla 967: position −1 read the memory before the table; in Python it wraps to the last row."""
+def test_a_negative_position_of_left_padding_raises(call):
+    """fla 967: position −1 read the memory before the table; in Python it reads the last row."""
     rotary, x = RotaryEmbedding(8, 16), normal((2, 1, 3, 8), 0)
     ids = torch.tensor([-2, -1, 0])
     calls = {
@@ -104,24 +101,8 @@ def test_negative_offset_of_left_padding_is_refused(call):
         calls[call]()
 
 
-def test_decode_offset_is_not_ignored():
-    """NeoX's fused kernel rotated each new token to position 0."""
-    rotary, x = RotaryEmbedding(8, 4, interleaved=True), normal((1, 1, 1, 8), 0)
-    for offset in range(9):
-        matrix = reference.rotation_matrix(offset, reference.inverse_frequencies(8))
-        found = rotary.rotate(x, offset=offset)[0, 0, 0].numpy()
-        assert abs(found - matrix @ x[0, 0, 0].numpy()).max() <= 1e-14
-
-
-def test_autocast_of_another_device_is_no_concern():
-    """Autocast that is on for a device which x is not on neither warns nor fails."""
-    x = normal((1, 1, 5, 8), 0, torch.float32)
-    with torch.autocast("cpu", torch.bfloat16):
-        assert RotaryEmbedding(8, device="meta").rotate(x.to("meta")).dtype == torch.float32
-
-
-def test_position_past_the_table_is_never_a_silent_identity():
-    """flash-attn leaves such tokens unrotated, others read past its end; ours grows, or refuses."""
+def test_a_position_past_the_table_raises_or_the_table_grows():
+    """flash-attn doesn't rotate such tokens, and others read memory past the table."""
     x = normal((1, 1, 2, 8), 0)
     for ids in (torch.tensor([63, 64]), torch.tensor([[64, 0]])):
         for inplace in (False, True):
@@ -129,8 +110,8 @@ def test_position_past_the_table_is_never_a_silent_identity():
                 rotary_embedding(x.clone(), *tables(64, 8, torch.float32), ids, inplace=inplace)
     with pytest.raises(ValueError, match=r"1 rows.*2"):
         rotary_embedding(x, *tables(1, 8))
-    found = RotaryEmbedding(8, 4).rotate(x.float(), torch.tensor([7, 1999]))
+    rotated = RotaryEmbedding(8, 4).rotate(x.float(), torch.tensor([7, 1999]))
     theta = reference.inverse_frequencies(8)
     expected = reference.rotate_matrix(x[0, 0], [7, 1999], theta, interleaved=False)
     bound = tolerance(torch.float32, scale=float(x.abs().max()))
-    assert abs(found[0, 0].numpy() - expected).max() <= bound
+    assert abs(rotated[0, 0].numpy() - expected).max() <= bound

@@ -22,7 +22,6 @@ THETA = rope.inverse_frequencies(D)
 INTER = rope.RotaryEmbedding(D, interleaved=True)
 OTHER = rope.RotaryEmbedding(D, base=5e5)
 EIGHT = rope.RotaryEmbedding(8)
-YARN_OF_8 = rope.RotaryEmbedding(8, extension=YaRN(32.0, 4096))
 
 
 def codes(report):
@@ -116,7 +115,7 @@ def by_factors(of_query, of_key=torch.ones_like):
 
 
 def xpos_factor(sign=1, center=lambda m: 0.0):
-    """Return xPos's factor around a center, which may follow the call."""
+    """Return xPos's factor around a center, which may depend on the call."""
     rates = decay_rates(D).repeat(2)
     return lambda m: rates ** (sign * (m - center(m)) / 512.0)
 
@@ -155,31 +154,20 @@ RIGHT = {
     "scaled query": lambda q, k, ids: ROTARY(q / D**0.5, k, ids),
     "rms norm with gain": before(lambda x: rms(x) * gains(3).to(x)),
     "layer norm": before(layer_norm),
-    "layer norm without gain": before(mean_removed),
     "layer norm, from position 1": before(mean_removed, late(1)),
-    "norm over all heads": before(lambda x: x / x.square().mean((1, 3), keepdim=True).sqrt()),
     "gains by head": before(lambda x: rms(x) * (1 + torch.arange(x.shape[1])[:, None, None]).to(x)),
     "norm after, without gain": after(rms),
     "gain after, one a plane": after(lambda x: x * (1 + torch.arange(D) % (D // 2) / D).to(x)),
-    "float64 alone": in_one_dtype(torch.float64),
-    "bfloat16 alone": in_one_dtype(torch.bfloat16),
+    "only bfloat16": in_one_dtype(torch.bfloat16),
     "one row at a time": taking(lambda q, ids: len(q) == 1),
     "reach": taking(lambda q, ids: ids.max() < 1000),
     "YaRN": rope.RotaryEmbedding(D, base=1e6, extension=YaRN(4.0, 32768)),
-    "YaRN on a part of a scaled query": lambda q, k, ids: YARN_OF_8(q * 0.3, k, ids),
     "dynamic": rope.RotaryEmbedding(D, extension=DynamicNTK(2.0, 4096)),
     "clockwise": both(lambda x, ids: ROTARY.rotate(x, ids, inverse=True)),
     "from position 1": both(late(1)),
     "xpos": XPos(D),
     "xpos from the middle": XPos(D, 4096.0, center=65536.0, interleaved=True),
-    "xpos in bfloat16 alone, whose center is far": in_one_dtype(
-        torch.bfloat16, XPos(D, center=16384.0)
-    ),
     "xpos centered on the text": centered(lambda m: (m.max() + 1) // 2),
-    "xpos centered on the call": centered(lambda m: m.shape[2] // 2),
-    "xpos by hand in float32 alone": in_one_dtype(
-        torch.float32, by_factors(xpos_factor(), xpos_factor(-1))
-    ),
     "temperature": by_factors(lambda m: (m + 1).log().div(6.0).clamp(min=1)),
     "angles in float32": by_angle(lambda ids: ids.float() * THETA.float()),
 }
@@ -192,16 +180,13 @@ NOTES = {
     "layer norm, from position 1": ["first-position"],
     "xpos": ["decay"],
     "xpos from the middle": ["decay"],
-    "xpos in bfloat16 alone, whose center is far": ["decay", "reach"],
     "xpos centered on the text": ["decay", "length-dependent", "reach"],
-    "xpos centered on the call": ["decay", "length-dependent"],
-    "xpos by hand in float32 alone": ["decay", "reach"],
     "temperature": ["temperature"],
 }
 
 
 @pytest.mark.parametrize("name", RIGHT)
-def test_a_right_implementation_has_no_fault(name):
+def test_a_correct_rotation_has_no_fault(name):
     report = diagnose(RIGHT[name], D)
     assert report.ok, str(report)
     assert codes(report) == NOTES.get(name, [])
@@ -227,10 +212,8 @@ def rolled(x, ids):
 
 BY_CODE = {
     "positions-ignored": {
-        "ids not read": lambda q, k, ids: ROTARY(q, k),
         "not read for k": apart(ROTARY.rotate, lambda x, ids: ROTARY.rotate(x)),
         "from the first": at(lambda ids: ids[:, :1] + torch.arange(ids.shape[1])),
-        "the last for all": at(lambda ids: ids[:, -1:].expand_as(ids)),
         "one ahead in decoding": apart(
             lambda x, ids: ROTARY.rotate(x, ids + (ids.shape[1] == 1)), ROTARY.rotate
         ),
@@ -238,11 +221,11 @@ BY_CODE = {
     },
     "query-unrotated": {
         "query as it is": apart(lambda x, ids: x.clone(), ROTARY.rotate),
-        "first heads alone": apart(
+        "only the first heads": apart(
             lambda x, ids: torch.cat((ROTARY.rotate(x[:, :1], ids), x[:, 1:]), 1), ROTARY.rotate
         ),
     },
-    "key-unrotated": {"key normalized alone": apart(ROTARY.rotate, lambda x, ids: rms(x))},
+    "key-unrotated": {"key only normalized": apart(ROTARY.rotate, lambda x, ids: rms(x))},
     "wrong-axis": {
         "heads for tokens": both(lambda x, ids: INTER.rotate(x.transpose(1, 2)).transpose(1, 2)),
     },
@@ -262,7 +245,6 @@ BY_CODE = {
     },
     "spectra-differ": {"two bases": apart(ROTARY.rotate, OTHER.rotate)},
     "query-key-offset": {
-        "late query": apart(late(1), ROTARY.rotate),
         "late key after layer norm": lambda q, k, ids: apart(ROTARY.rotate, late(3))(
             layer_norm(q), layer_norm(k), ids
         ),
@@ -276,7 +258,6 @@ BY_CODE = {
     },
     "norm-after": {
         "gain after": after(lambda x: rms(x) * gains(1).to(x)),
-        "layer norm after": after(layer_norm),
     },
     "frequencies": {
         "growing frequencies": by_angle(lambda ids: ids / THETA),
@@ -285,14 +266,11 @@ BY_CODE = {
         "every other plane clockwise": by_angle(lambda ids: ids * THETA * (-1) ** torch.arange(16)),
     },
     "position-map": {
-        "grouped": at(lambda ids: ids // 4),
         "self-extend": at(lambda ids: torch.where(ids < 512, ids, ids // 4 + 384)),
     },
     "low-precision-angles": {
         "bfloat16 ids": at(lambda ids: ids.bfloat16().long()),
         "bfloat16 frequencies": by_angle(lambda ids: ids * THETA.bfloat16().double()),
-        "float16 frequencies": by_angle(lambda ids: ids * THETA.half().double()),
-        "bfloat16 angles": by_angle(lambda ids: (ids * THETA).bfloat16()),
         "ids of the vectors' dtype": lambda q, k, ids: ROTARY(q, k, ids.to(q.dtype).long()),
     },
     "low-precision-tables": {
@@ -327,18 +305,13 @@ BY_CODE = {
     "not-relative": {
         "scale by position": by_factors(lambda m: 1 + m / 1000, lambda m: 1 + m / 1000),
         "key scaled like its query": by_factors(xpos_factor(), xpos_factor()),
-        "temperature of the key": by_factors(torch.ones_like, lambda m: 1 + (m + 1).log()),
     },
 }
 FAULTS = {name: (code, rotate) for code, group in BY_CODE.items() for name, rotate in group.items()}
 # Words that the sentence must contain.
 WORDS = {
-    "not read for k": {"key"},
     "one ahead in decoding": {"query"},
-    "first heads alone": {"1", "4"},
-    "two widths": {"half", "32", "16"},
-    "two bases": {"2", f"{THETA[2]:.6g}", f"{OTHER.inv_freq[2]:.6g}"},
-    "late key after layer norm": {"+0", "+3"},
+    "only the first heads": {"1", "4"},
     "key rotated twice": {"+0", "+5000"},
     "shifted by a plane": {f"{1e4 ** (2 / D):.6g}"},
     "self-extend": {"513"},
@@ -348,11 +321,7 @@ WORDS = {
     "identity beyond": {"1000"},
     "a table read round": {"4096", "0"},
     "ids in 8 bits with a sign": {"128", "-128"},
-    "rest zeroed": {"8"},
     "last coordinate doubled": {"31", "2"},
-    "in place": {"q", "k"},
-    "float32 back": {"bfloat16", "float32"},
-    "not finite": {"1"},
     "not finite far": {"60001"},
 }
 VARIANTS = {
@@ -419,13 +388,9 @@ def test_a_difference_from_the_expectation_is_one_finding(code):
     assert diagnose(expected, D, expected=expected).ok
 
 
-def test_a_query_may_carry_the_scale_of_the_attention():
+def test_a_query_may_carry_the_scale_of_attention():
     report = diagnose(RIGHT["scaled query"], D, expected=ROTARY)
     assert report.ok and report.query.attention_scaling == pytest.approx(D**-0.5)
-
-
-def test_another_fault_comes_before_the_dtype():
-    assert codes(diagnose(FAULTS["float32 back"][1], D, expected=INTER)) == ["layout"]
 
 
 @pytest.mark.parametrize(("dim", "heads", "kv_heads"), [(2, 1, 1), (4, 3, 1), (6, 12, 4)])
@@ -434,11 +399,8 @@ def test_few_coordinates_and_heads_are_enough(dim, heads, kv_heads):
     for expected in (None, rotary):
         report = diagnose(rotary, dim, expected=expected, num_heads=heads, num_kv_heads=kv_heads)
         assert report.ok, str(report)
-
-
-def test_one_plane_may_be_of_either_layout():
-    rotary = rope.RotaryEmbedding(6, extension=Proportional(1 / 3), interleaved=True)
-    assert diagnose(rotary, 6, expected=rotary).ok
+    one_plane = rope.RotaryEmbedding(6, extension=Proportional(1 / 3), interleaved=True)
+    assert diagnose(one_plane, 6, expected=one_plane).ok
 
 
 def test_parameters_are_named_in_few_digits():
@@ -484,11 +446,11 @@ def test_every_code_is_tried():
     assert {*BY_CODE, *AGAINST, *noted, "cache-shift"} == {*CODES}  # the last needs a file
 
 
-SINGLE = [name for name, (code, _) in FAULTS.items() if code not in ("stateful", "rest-changed")]
+STABLE = [name for name, (code, _) in FAULTS.items() if code not in ("stateful", "rest-changed")]
 
 
 @quick
-@given(st.sampled_from(SINGLE), st.sampled_from([torch.float64, torch.float32]), st.integers(1, 5))
+@given(st.sampled_from(STABLE), st.sampled_from([torch.float64, torch.float32]), st.integers(1, 5))
 def test_a_fault_is_named_in_other_dtypes_and_heads(name, dtype, heads):
     code, rotate = FAULTS[name]
     report = diagnose(rotate, D, dtype=dtype, num_heads=2 * heads, num_kv_heads=heads)
@@ -517,7 +479,7 @@ def test_a_short_reach_is_enough(name, dtype):
 
 
 def after_calls(count, rotate):
-    """Rotate so many times, and another way from then on."""
+    """Rotate `count` times, then raise."""
     calls = iter(range(count))
     return lambda *x: (next(calls), rotate(*x))[1]
 
@@ -537,6 +499,6 @@ REJECTED = {
 
 
 @pytest.mark.parametrize("message", REJECTED)
-def test_what_cannot_be_probed_is_rejected(message):
+def test_a_function_that_cannot_be_probed_raises(message):
     with pytest.raises(ValueError, match=message):
         diagnose(**dict(rotate=ROTARY, head_dim=D) | REJECTED[message])

@@ -1,4 +1,4 @@
-"""Test what `python -m rope.diagnose` prints, and its exit status."""
+"""Test the output and the exit status of `python -m rope.diagnose`."""
 
 import json
 
@@ -37,7 +37,7 @@ def test_a_function_is_probed(capsys, config):
     assert query["layout"] == "half" and query["inv_freq"] == pytest.approx(theta.tolist())
 
 
-def test_a_cache_makes_what_follows_the_length_a_fault(capsys):
+def test_with_a_cache_length_dependence_is_a_fault(capsys):
     dynamic = ["tests.defects.dynamic_base_per_call:rotate", "--head-dim", "64"]
     assert main(dynamic) == 0 and "note length-dependent" in capsys.readouterr().out
     assert main([*dynamic, "--cache"]) == 1
@@ -49,8 +49,8 @@ def test_a_configuration_is_explained(capsys, config):
     theta = rope.RotaryEmbedding.from_config(path).inv_freq
     for arguments, length in (([], 131072), (["--length", "8192"], 8192)):
         assert main([path, *arguments]) == 0
-        turned = int((theta * length >= 2 * torch.pi).sum())
-        assert f"{length}: {turned} of 64" in capsys.readouterr().out
+        complete = int((theta * length >= 2 * torch.pi).sum())
+        assert f"{length}: {complete} of 64" in capsys.readouterr().out
     assert main([path, "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     settings = report["settings"]["all layers"]
@@ -79,6 +79,6 @@ def test_layer_types_are_explained_one_by_one(capsys, config):
         (["rope:nothing", "--head-dim", "64"], "'nothing'"),
     ],
 )
-def test_what_can_be_neither_called_nor_read(arguments, name, capsys):
+def test_a_subject_that_cannot_be_called_raises(arguments, name, capsys):
     assert main(arguments) == 2
     assert name in capsys.readouterr().err

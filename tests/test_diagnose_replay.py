@@ -23,7 +23,7 @@ HERE = Path(__file__).parent
 # into the input, can't show in a file.
 SAMPLE_DEFECTS = ["mlx_glm_full_width", "vllm_dynamic_is_static", "neox_left_padding"]
 SAMPLE_FAULTS = [
-    *("one ahead in decoding", "first heads alone", "heads for tokens", "a cumulative sum"),
+    *("one ahead in decoding", "only the first heads", "heads for tokens", "a cumulative sum"),
     *("first row for all", "two layouts", "key rotated twice", "rolled by one", "gain after"),
     *("growing frequencies", "self-extend", "bfloat16 ids", "bfloat16 tables", "identity beyond"),
     *("a table read round", "dropout", "rest zeroed"),
@@ -147,12 +147,6 @@ def test_a_program_in_javascript_is_diagnosed(tmp_path, capsys):
         report = json.loads(capsys.readouterr().out)
         assert [each["code"] for each in report["findings"]] == expected
         assert report["query"]["layout"] == "half" and report["query"]["base"] == 5e5
-    # Fewer digits than float32 has look like a rounded table.
-    rounded = json.loads(answers.read_text())
-    for tensor in rounded.values():
-        tensor["data"] = [round(x, 3) for x in tensor["data"]]
-    answers.write_text(json.dumps(rounded))
-    assert codes(diagnose_answers(answers, probes)) == ["low-precision-tables"]
 
 
 ROTARY = rope.RotaryEmbedding(D)
@@ -202,8 +196,7 @@ def test_shifted_keys_are_compared_with_rotated_ones(name, dtype, probed, report
             ("npz", "bshd", D, (2, 1)),
             ("json", "bhsd", 8, (2, 1)),
         ),
-        # as many heads as tokens
-        *(("npz", "bhsd", 8, (7, 7)), ("npz", "bshd", 8, (7, 7)), ("npz", "bshd", 8, (7, 1))),
+        *(("npz", "bhsd", 8, (7, 7)), ("npz", "bshd", 8, (7, 1))),  # as many heads as tokens
     ],
 )
 def test_each_format_and_order_of_axes_gives_the_report_of_the_call(
