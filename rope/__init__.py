@@ -1,7 +1,7 @@
 """Rotary position embedding: the book's package, from the definition to the layer.
 
-Everything loads when it is first named: `import rope` needs nothing. The layer and its functions
-need torch alone; `reference` needs NumPy, `symbolic` SymPy, and the `book` more.
+Submodules load when they are first used, so `import rope` needs no other package. The layer and its
+functions need torch, `reference` needs NumPy, `symbolic` needs SymPy, and `book` needs more.
 """
 
 import importlib
@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 if Path(__file__).with_name("refactor").exists():
     raise ImportError(
-        f"{Path(__file__).parent} holds two packages called rope, this one and that for "
-        "refactoring, the files of one over the other's; an environment must have one of them: "
-        "pip uninstall rope rope-book, then install the one, or make an environment for each"
+        "the refactoring library that is also called rope is installed over this package; keep "
+        "only one: pip uninstall rope rope-book, then install the one you need"
     )
 
 __version__ = "0.2.0"
@@ -35,7 +34,7 @@ _HOMES = {
 }
 _SUBMODULES = frozenset(module.name for module in pkgutil.iter_modules(__path__))
 
-if TYPE_CHECKING:  # type checkers and editors read this in place of __getattr__
+if TYPE_CHECKING:  # type checkers and editors read this instead of __getattr__
     from rope import adapters as adapters
     from rope import attention as attention
     from rope import axes as axes
@@ -66,9 +65,9 @@ else:
             module = importlib.import_module(f"{__name__}.{_HOMES.get(name, name)}")
         except ModuleNotFoundError as error:
             if error.name == "torch":
-                error.msg += "; pip install torch, or stay with rope.reference and rope.symbolic"
+                error.msg += "; pip install torch (rope.reference and rope.symbolic don't need it)"
             raise
-        # Kept, so that it is not looked for again, and compiled code finds what does not change.
+        # Store it: later lookups skip this function, and compiled code needs a constant.
         return globals().setdefault(name, getattr(module, name) if name in _HOMES else module)
 
 

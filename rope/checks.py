@@ -230,7 +230,8 @@ def _apart(q: Tensor, k: Tensor) -> bool:
             return False
         if n > 1 or m > 1:  # the stride of an axis of one element says nothing
             axes.append((step if n > 1 else step_k, n, m))
-    start_q, start_k, outer, apart = q.storage_offset(), k.storage_offset(), math.inf, False
+    start_q, start_k = int(q.storage_offset()), int(k.storage_offset())
+    outer, apart = math.inf, False
     for step, n, m in sorted(axes, reverse=True):
         (i, start_q), (j, start_k) = divmod(start_q, step), divmod(start_k, step)
         if max(i + n, j + m) * step > outer:  # the slice goes on in the next row

@@ -243,7 +243,8 @@ class RotaryTables(DeviceTracking):
             tables = self._kept(length, seq_len, wide, position_ids.device)
         if tables is None:
             return self._fresh_rows(position_ids, seq_len, wide)
-        return rows_of(*tables, position_ids)
+        cos, sin = tables
+        return rows_of(cos, sin, position_ids)
 
     def _extent(
         self, position_ids: Tensor | None, length: int, seq_len: int | None

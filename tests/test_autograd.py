@@ -309,13 +309,3 @@ def test_a_shared_place_is_refused_in_place_and_nothing_else():
         assert refused == shared or (unlike and refused), axes
         seen[shared] += 1
     assert min(seen.values()) > 25
-
-
-def test_unlike_steps_along_one_head_hide_nothing():
-    """A step that is never taken says nothing; nor does the dtype through which memory is seen."""
-    flat = torch.ones(34 * 1024)
-    q, tail = flat[: 33 * 1024].view(1, 33, 16, 64), flat[32 * 1024 : 33 * 1024]
-    thin = tail.view(torch.bfloat16)[: 16 * 64].view(1, 1, 16, 64)
-    for k in (tail.view(1, 1, 16, 64), tail.as_strided((1, 1, 16, 64), (7, 7, 64, 1)), thin):
-        check_refused(partial(RotaryEmbedding(64), q, k, inplace=True), ValueError, "q k.clone()")
-    assert torch.equal(flat, torch.ones_like(flat))

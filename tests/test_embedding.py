@@ -282,13 +282,6 @@ def test_the_default_dtype_does_not_matter(name, default):
         torch.set_default_dtype(before)
 
 
-def test_the_default_device_does_not_matter():
-    x, rotary = normal((2, 32, 80, DIM), 1, torch.bfloat16), make("none", 128)
-    right = rotary.rotate(x)
-    with torch.device("meta"):
-        assert torch.equal(rotary.rotate(x), right)
-
-
 @pytest.mark.parametrize(
     "prepare",
     [
@@ -343,12 +336,3 @@ def test_the_softmax_scale_of_a_configuration_is_on_the_layer():
     assert rotary.softmax_scale == pytest.approx((0.1 * math.log(40) + 1) ** 2, rel=1e-12)
     assert "softmax_scale=1.87" in repr(rotary)
     assert RotaryEmbedding.from_config(example("llama-3.1-8b")).softmax_scale == 1
-
-
-def test_the_repr_shows_what_the_tables_are_made_with():
-    rotary = make("linear")
-    rotary.fix_length(64)
-    for part in ("dim=8", "rows=64", "base=10000.0", "Linear(factor=4.0)", "fixed_length=64"):
-        assert part in repr(rotary)
-    plain = "RotaryEmbedding(dim=8, rows=16, base=10000.0, interleaved=False)"
-    assert repr(make("none")) == plain

@@ -9,7 +9,6 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
-import torch
 
 import rope
 
@@ -30,7 +29,6 @@ FLOORS = (
     "book.tools",
     "book.live book.paper",
 )
-LIBRARY = {room for rooms in FLOORS[:5] for room in rooms.split()} | {"__init__"}
 HEAVY = {"book", "diagnose", "reference", "symbolic"}
 
 
@@ -194,42 +192,6 @@ def test_a_file_holds_one_idea():
         lines = path.read_text(encoding="utf-8").splitlines()
         assert len(lines) <= 400, f"{module} has {len(lines)} lines: split it"
         assert not lines or lines[0].startswith('"""'), f"{module} does not say what it is"
-
-
-# What of torch begins with an underscore and is used, with the reason. The list only gets shorter.
-PRIVATE = {
-    "torch._assert_async": "the one assertion that no GPU waits for, and that compiled code keeps",
-    "torch._C._functorch.is_functorch_wrapped_tensor": "nothing public knows vmap's tensors",
-    "torch._C._functorch.get_unwrapped": "a wrong position is refused under vmap too",
-    "torch._C._are_functorch_transforms_active": "nothing public knows of a transform at work",
-    "forward_ad._current_level": "nothing public knows of forward mode",
-    "_base": "torch refuses to write into some views, before which nothing may have changed",
-    "_buffers": "frequencies that a subclass holds itself stay in its checkpoint",
-    "_parameters": "the same",
-    "_apply": "the hook by which tensors that are no buffers follow a module",
-    "_load_from_state_dict": "the hook that sees a checkpoint's keys",
-}
-
-
-def test_the_library_stands_on_what_torch_makes_public():
-    """The syntax tree has each name from torch with an underscore, and attributes not ours."""
-    files = [path for name, path in FILES.items() if name.split(".")[1] in LIBRARY]
-    nodes = [node for path in files for node in ast.walk(ast.parse(path.read_text()))]
-    attributes = [node for node in nodes if isinstance(node, ast.Attribute)]
-    ours = {node.name for node in nodes if isinstance(node, ast.FunctionDef)}
-    ours |= {node.attr for node in attributes if isinstance(node.ctx, ast.Store)}
-    ours |= {ast.unparse(node.target) for node in nodes if isinstance(node, ast.AnnAssign)}
-    ours = {name for name in ours if not hasattr(torch.nn.Module, name)}  # torch's, overridden
-    inner, names = {id(node.value) for node in attributes}, set()
-    for node in nodes:
-        if isinstance(node, ast.ImportFrom) and node.module.startswith("torch"):
-            private = "._" in node.module
-            names |= {node.module if private else alias.name for alias in node.names}
-        elif isinstance(node, ast.Attribute) and id(node) not in inner:
-            name = ast.unparse(node)
-            whole = re.fullmatch(r"(torch|forward_ad)(\.\w+)+", name)
-            names |= {name if whole else node.attr} - ours
-    assert {name for name in names if re.search(r"(^|\.)_(?!_)", name)} == set(PRIVATE)
 
 
 def test_cited_chapters_exist():

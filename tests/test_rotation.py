@@ -171,14 +171,6 @@ def test_sequences_past_the_limit_of_a_grid_axis(interleaved):
     )
 
 
-@pytest.mark.parametrize("shape", [(65_537, 1, 2, 4), (1, 65_537, 2, 4)])
-def test_many_batches_and_many_heads(shape):
-    x, rows = normal((1, 1, 2, 4), 0), tables(2, 4)
-    assert torch.equal(
-        rotary_embedding(x.expand(shape), *rows), rotary_embedding(x, *rows).expand(shape)
-    )
-
-
 UNSTRIDED = {
     "nested": lambda x: torch.nested.nested_tensor([x[0], x[0, :, :2]]),
     "sparse": torch.Tensor.to_sparse,

@@ -1,8 +1,8 @@
-"""What rotates vectors fast: one loop in C for a CPU, one kernel in Triton for a GPU.
+"""Fast rotation: one loop in C for a CPU and one Triton kernel for a GPU.
 
-Chapter "Bytes, kernels, launches". `operator` is what PyTorch knows of both, `cpu` calls the loop
-of `rotate.c`, `triton` is the kernel, `formula` what both compute; `dtensors` parts what lies on
-several devices. Nothing here imports Triton before a GPU needs it.
+Chapter "Bytes, kernels, launches". `operator` chooses between them and `formula`, the computation
+that all share; `cpu` calls the loop of `rotate.c`; `triton` is the kernel; `dtensors` rotates
+tensors that lie on several devices. Nothing here imports Triton before a GPU needs it.
 """
 
 import torch
@@ -14,7 +14,7 @@ __all__ = ["disabled", "enabled", "explain"]
 
 
 def explain(device: torch.device | str = "cpu") -> str:
-    """One sentence: what rotates vectors on this kind of device, and why.
+    """Return one sentence that says what rotates vectors on this kind of device, and why.
 
     >>> with disabled():
     ...     explain("cpu")
@@ -29,9 +29,9 @@ def explain(device: torch.device | str = "cpu") -> str:
         if loop is not None:
             return f"On cpu the loop in C rotates, {how}."
         return (
-            "On cpu the formula rotates, a block of the sequence at a time, for want of the loop "
-            f"in C: {how}. With a C compiler, pip install --force-reinstall --no-cache-dir builds "
-            "it, and pip install -e the one in a clone."
+            f"On cpu the formula rotates block by block, without the loop in C: {how}. If you have "
+            "a C compiler, pip install --force-reinstall --no-cache-dir builds the loop, and pip "
+            "install -e builds it in a clone."
         )
     if kind in DTYPES:
         return f"On {kind} the Triton kernel rotates queries and keys in one launch."

@@ -33,6 +33,7 @@ _WIDE = {  # the dtype of the arithmetic, from the dtypes of the vectors and of 
     pair: torch.promote_types(torch.promote_types(*pair), torch.float32)
     for pair in product(FLOATING, FLOATING)
 }
+_NO_IDS: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())  # their size and stride
 _GRAIN = 1 << 15  # a second thread isn't worth waking for fewer elements
 _BLOCK = 1 << 19  # elements that stay in the cache between the operations of the formula
 
@@ -97,7 +98,7 @@ def rotate_into(
     loop, _ = library()
     if cos.stride(-1) != 1 or sin.stride(-1) != 1:
         cos, sin = cos.contiguous(), sin.contiguous()
-    address, of_ids = 0, ((), ())
+    address, of_ids = 0, _NO_IDS
     if position_ids is not None:
         position_ids = position_ids.long()
         size, stride = position_ids.shape, position_ids.stride()  # [S], or [B, S] as [B, 1, S, 1]
@@ -121,8 +122,9 @@ def rotate_into(
         flags, size, rows = (dtype, interleaved, inverse, threads), x.shape, c.shape
         strides = (size, stride, size, out_stride, rows, c.stride(), rows, s.stride())
         layout = _layout(flags, *strides, *of_ids)
-        if not loop(x.data_ptr(), out.data_ptr(), c.data_ptr(), s.data_ptr(), address, layout):
-            check_positions_in_table(position_ids, len(cos))  # this finds the wrong position
+        done = loop(x.data_ptr(), out.data_ptr(), c.data_ptr(), s.data_ptr(), address, layout)
+        if not done and position_ids is not None:
+            check_positions_in_table(position_ids, len(cos))  # raises for the wrong position
 
 
 def in_blocks(x: Tensor, out: Tensor, cos: Tensor, sin: Tensor, interleaved: bool) -> None:

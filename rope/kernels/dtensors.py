@@ -1,7 +1,7 @@
-"""Tensors that lie on several devices: chapter "Across devices".
+"""Rotation of DTensors, which lie on several devices: chapter "Across devices".
 
-A rotation needs a token's position and nothing of other tokens, so each device rotates its own part
-of a `torch.distributed.tensor.DTensor`: split in batch, heads, sequence, or not at all.
+A rotation needs the position of a token and no other token, so each process rotates its own part of
+a `torch.distributed.tensor.DTensor`, split along batch, heads or sequence, or not split.
 
 Shapes: B batch, H heads, S sequence, D head dimension, N table rows.
 """
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def is_dtensor(*tensors: Tensor | None) -> bool:
-    """Whether one of these lies on several devices; who has made one has imported its module.
+    """Return True if any tensor is a DTensor. Doesn't import torch.distributed.
 
     >>> is_dtensor(torch.ones(2))
     False
@@ -39,76 +39,58 @@ def rotate_parts(
     inplace: bool,
     rotate_part: Callable[..., Sequence[Tensor]],
 ) -> list[Tensor]:
-    """Each of xs `[B, H, S, D]` rotated where it is, a part in each process.
+    """Rotate each of xs `[B, H, S, D]` where it is: each process rotates its own part.
 
-    cos, sin, position_ids: plain tensors of all tokens, as `rope.rotary_embedding` has them.
-    rotate_part: what rotates a plain tensor, with the tables and positions of its part.
-    Raises ValueError in place, TypeError where one of q and k is no DTensor, and as `_part_of`.
+    cos, sin, position_ids: plain tensors for all tokens, as `rope.rotary_embedding` takes them.
+    rotate_part: rotates a plain tensor, given the tables and positions of its part.
+    Raises ValueError for inplace and for a placement that splits heads, is a partial sum or has
+    uneven parts; TypeError if only one of q and k, or a table, is a DTensor. Nothing is sent.
     """
     if inplace:
-        raise ValueError(
-            "inplace is True for a DTensor; it must be False: rotate x.to_local() in place"
-        )
-    outs: list[Tensor] = []
-    for x in xs:
-        if not is_dtensor(x):
-            raise TypeError(
-                "one of q and k is a DTensor; both must be, or neither: distribute the other "
-                "one too, or pass the local part of this one"
-            )
-        part, *rows = _part_of(cast("DTensor", x), cos, sin, position_ids)
-        (out,) = rotate_part((part,), *rows)
-        outs.append(_joined(out, cast("DTensor", x)))
-    return outs
-
-
-def _part_of(
-    x: "DTensor", cos: Tensor, sin: Tensor, position_ids: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-    """This device's part of x and what goes with it, from tables and positions of all tokens.
-
-    Raises ValueError for a split inside the heads, a sum that is not taken yet, parts of sizes that
-    DTensor does not cut, or a mesh without this process, TypeError for tables or positions that are
-    DTensors themselves; nothing is sent.
-    """
-    from torch.distributed.tensor import Replicate, Shard
-
-    if x.device_mesh.get_coordinate() is None:
-        raise ValueError("this process is not in x's mesh; only those in it may rotate their part")
-
-    for placement in x.placements:
-        if type(placement) not in (Shard, Replicate):
-            raise ValueError(
-                f"x is placed {placement}; it must be a Shard or Replicate: redistribute it first"
-            )
-        if placement.is_shard(3):
-            raise ValueError(
-                "x is split inside its heads, Shard(3), which parts coordinates that rotate "
-                "together; it must be split in batch, heads or sequence, Shard(0) to Shard(2): "
-                "redistribute it first"
-            )
+        raise ValueError("inplace is True for a DTensor; rotate x.to_local() in place instead")
+    if not all(map(is_dtensor, xs)):
+        raise TypeError("only one of q and k is a DTensor; distribute the other one too")
     for name, rows in {"cos": cos, "sin": sin, "position_ids": position_ids}.items():
         if is_dtensor(rows):
             raise TypeError(
-                f"{name} is a DTensor; beside a DTensor x it must be a plain tensor of all tokens, "
-                f"the same in every process: pass {name}.full_tensor(), made once"
+                f"{name} is a DTensor; it must be a plain tensor for all tokens, the same in every "
+                f"process: pass {name}.full_tensor(), made once"
             )
-    part = x.to_local()
-    wanted = [len(_part(torch.arange(n), [axis], x)) for axis, n in enumerate(x.shape)]
-    if list(part.shape) != wanted:
+    outs: list[Tensor] = []
+    for x in cast("Sequence[DTensor]", xs):
+        _check_placements(x)
+        if position_ids is not None:
+            ids = _part(position_ids, (2,) if position_ids.dim() == 1 else (0, 2), x)
+            (out,) = rotate_part((x.to_local(),), cos, sin, ids)
+        else:
+            axes = (2, 3) if cos.dim() == 2 else (0, 1, 2, 3)
+            tables = _part(cos, axes, x), _part(sin, axes, x)
+            (out,) = rotate_part((x.to_local(),), *tables, None)
+        outs.append(_joined(out, x))
+    return outs
+
+
+def _check_placements(x: "DTensor") -> None:
+    """Raise ValueError unless this process has a part of x that can be rotated on its own."""
+    from torch.distributed.tensor import Replicate, Shard
+
+    for placement in x.placements:
+        if type(placement) not in (Shard, Replicate) or placement.is_shard(3):
+            raise ValueError(
+                f"x is placed {placement}; it must be Replicate, or Shard(0) to Shard(2), because "
+                "coordinates of one head rotate together: redistribute it first"
+            )
+    part = list(x.to_local().shape)
+    expected = [len(_part(torch.arange(n), [axis], x)) for axis, n in enumerate(x.shape)]
+    if part != expected:
         raise ValueError(
-            f"this process has {list(part.shape)} of x, {list(x.shape)}; it must have {wanted}, as "
-            "DTensor cuts: use distribute_tensor"
+            f"this process has {part} of x, but DTensor splits {list(x.shape)} into {expected}; "
+            "use distribute_tensor"
         )
-    if position_ids is not None:
-        position_ids = _part(position_ids, (2,) if position_ids.dim() == 1 else (0, 2), x)
-        return part, cos, sin, position_ids
-    axes = (2, 3) if cos.dim() == 2 else (0, 1, 2, 3)
-    return part, _part(cos, axes, x), _part(sin, axes, x), None
 
 
 def _joined(out: Tensor, x: "DTensor") -> "DTensor":
-    """The rotated part, as a part of a tensor placed as x is."""
+    """Return the rotated part as a DTensor placed and strided as x is."""
     from torch.distributed.tensor import DTensor
 
     stride, size = [0] * out.dim(), 1
@@ -120,7 +102,7 @@ def _joined(out: Tensor, x: "DTensor") -> "DTensor":
 
 
 def _part(rows: Tensor, axes: Sequence[int], x: "DTensor") -> Tensor:
-    """This device's part of what has these axes of x, cut as DTensor cuts; those of 1 are whole."""
+    """Return this device's part of a tensor that has these axes of x; axes of size 1 stay whole."""
     split = [axis for axis, of_x in enumerate(axes) if rows.shape[axis] == x.shape[of_x]]
     for number, placement in enumerate(x.placements):
         for axis in split:

@@ -1,13 +1,14 @@
-"""The kernel: queries and keys read once, rotated, written once.
+"""The Triton kernel: it reads queries and keys once, rotates them, and writes them once.
 
-Chapter "Bytes, kernels, launches". A plane costs four multiplications and two additions, so the
-time is that of the bytes: with e bytes an element, q `[B, H, S, D]` and k `[B, H_kv, S, D]` move
+Chapter "Bytes, kernels, launches". A plane takes only four multiplications and two additions, so
+moving the bytes takes the time. With e bytes per element, q `[B, H, S, D]` and k `[B, H_kv, S, D]`
+move
 
     2 e B (H + H_kv) S D    bytes of vectors (one read, one write), and
     8 B S R/2 (H + H_kv) / HEADS    bytes of float32 tables, mostly from the cache.
 
-A program rotates TOKENS positions in HEADS heads of one sequence. It loads its rows of the tables
-once and uses them for each of its heads. The backward pass is the same kernel with INVERSE.
+A program rotates TOKENS positions in HEADS heads of one sequence. It loads its table rows once and
+uses them for each of its heads. The backward pass is the same kernel with INVERSE.
 
 Shapes: B batch, H heads, S sequence, D head dimension, R rotated width, N table rows.
 """
@@ -36,19 +37,19 @@ def _rotate_kernel(
     t_b, t_h, t_s, t_j,
     i_b, i_s,
     heads_q, heads_k, length, rows,
-    PLANES: tl.constexpr,  # R/2: the offsets of a row are known when the code is made
-    PLANES_2: tl.constexpr,  # the next power of two, which Triton's ranges ask for
-    REST: tl.constexpr,  # D - R coordinates to pass through, 0 in place
+    PLANES: tl.constexpr,  # R/2; as a constant it fixes the offsets within a row
+    PLANES_2: tl.constexpr,  # the next power of two, which Triton's ranges require
+    REST: tl.constexpr,  # D - R coordinates to copy, 0 if in place
     REST_2: tl.constexpr,
-    TOKENS: tl.constexpr,  # positions of a program
-    HEADS: tl.constexpr,  # heads of a program: the loop is unrolled, so their loads overlap
-    INTERLEAVED: tl.constexpr,  # which layout: a choice made here costs nothing when it runs
-    INVERSE: tl.constexpr,  # rotate back; forward and backward differ in this sign alone
-    HAS_IDS: tl.constexpr,  # look the rows up, instead of taking row s for token s
-    HEAD_TABLES: tl.constexpr,  # each head has tables of its own: load them in the loop
+    TOKENS: tl.constexpr,  # positions per program
+    HEADS: tl.constexpr,  # heads per program: the loop is unrolled, so their loads overlap
+    INTERLEAVED: tl.constexpr,  # the layout; a branch on a constant costs nothing
+    INVERSE: tl.constexpr,  # rotate back; forward and backward differ only in this sign
+    HAS_IDS: tl.constexpr,  # look up rows by position id; otherwise token s has row s
+    HEAD_TABLES: tl.constexpr,  # each head has its own tables, which the loop loads
 ):  # fmt: skip
-    # One axis of programs, since the other two stop at 65,535. Tokens run fastest: neighbouring
-    # programs then read neighbouring memory.
+    # Use only one axis of programs, because the other two end at 65,535. Tokens run fastest, so
+    # that neighboring programs read neighboring memory.
     program = tl.program_id(0).to(tl.int64)
     token_tiles = tl.cdiv(length, TOKENS)
     q_tiles = tl.cdiv(heads_q, HEADS)
@@ -57,7 +58,7 @@ def _rotate_kernel(
     head_tile = (program // token_tiles) % head_tiles
     b = program // token_tiles // head_tiles
 
-    # Where in the tables: a position outside them has no row, and NaN says so.
+    # A position outside the tables has no row; its vector becomes NaN.
     in_sequence = s < length
     row = s
     has_row = in_sequence
@@ -70,7 +71,7 @@ def _rotate_kernel(
     cos = tl.load(cos_ptr + table, mask=table_mask, other=float("nan")).to(tl.float32)
     sin = tl.load(sin_ptr + table, mask=table_mask, other=float("nan")).to(tl.float32)
 
-    # A tile lies in q or in k: one of two sets of pointers and steps, the same code after that.
+    # A tile is in q or in k; only the pointers and strides differ.
     if head_tile < q_tiles:
         first_head = head_tile * HEADS
         _rotate_heads(
@@ -95,7 +96,7 @@ def _rotate_heads(
     HEADS: tl.constexpr, INTERLEAVED: tl.constexpr, INVERSE: tl.constexpr,
     HEAD_TABLES: tl.constexpr,
 ):  # fmt: skip
-    """HEADS heads from first_head on, those that exist, at the positions s."""
+    """Rotate up to HEADS heads, starting with first_head, at the positions s."""
     j = tl.arange(0, PLANES_2).to(tl.int64)
     for i in tl.static_range(HEADS):
         h = first_head + i
@@ -107,7 +108,7 @@ def _rotate_heads(
         x_row = x_ptr + h * x_h + s[:, None] * x_s
         o_row = out_ptr + h * o_h + s[:, None] * o_s
         if INTERLEAVED:
-            # Both coordinates of a plane lie side by side: one load of whole lines, then a split.
+            # Load the pairs together: loading every second coordinate would read each line twice.
             at = tl.arange(0, 2 * PLANES_2).to(tl.int64)[None, :]
             pairs_mask = here[:, None] & (at < 2 * PLANES)
             pairs = tl.load(x_row + at * x_d, mask=pairs_mask).to(tl.float32)
@@ -123,7 +124,7 @@ def _rotate_heads(
         else:
             rotated_x = x * cos - y * sin
             rotated_y = y * cos + x * sin
-        # The one rounding to the dtype of the vectors is in the store.
+        # The store rounds to the dtype of the vectors; nothing before it does.
         kind = out_ptr.dtype.element_ty
         if INTERLEAVED:
             pairs = tl.reshape(tl.join(rotated_x, rotated_y), (s.shape[0], 2 * PLANES_2))
@@ -139,10 +140,10 @@ def _rotate_heads(
 
 
 def tile(planes: int, length: int, heads: int) -> tuple[int, int, int]:
-    """Tokens and heads of a program, and its warps, for so many planes, a power of two.
+    """Return the tokens and heads per program, and its warps; planes is a power of two.
 
-    Enough elements for 16-byte loads by every thread, and a few heads to have loads in flight while
-    others are rotated. Two kinds, so that a new length compiles nothing: one token, or 16 at most.
+    That gives each thread 16-byte loads, and a few heads whose loads overlap with the rotation of
+    others. Only two kinds of lengths differ, one token and more, so a new length compiles nothing.
     """
     tokens = 1 if length == 1 else max(1, min(16, 1024 // planes))
     return tokens, min(4, triton.next_power_of_2(max(1, heads))), 1 if tokens * planes <= 128 else 4
@@ -160,16 +161,16 @@ def launch(
     interleaved: bool,
     inverse: bool,
 ) -> None:
-    """Write the rotated q into q_out and k into k_out, in one launch; the outputs may be q and k.
+    """Write the rotated q into q_out and k into k_out in one launch; the outputs may be q and k.
 
-    q, q_out: `[B, H, S, D]`; k, k_out: `[B, H_kv, S, D]`, of no heads at all too; float16, bfloat16
-    or float32, of any strides. cos, sin: `[S, R/2]`, or four axes that broadcast to
-    `[B, H, S, R/2]`; or `[N, R/2]` with integer position_ids `[S]` or `[B, S]`, of which those
-    outside the tables give NaN: nothing is read on the host. The caller has checked all of it.
+    q, q_out: `[B, H, S, D]`; k, k_out: `[B, H_kv, S, D]`, H_kv may be 0; float16, bfloat16 or
+    float32, with any strides. cos, sin: `[S, R/2]`, or four axes that broadcast to
+    `[B, H, S, R/2]`; or `[N, R/2]` with integer position_ids `[S]` or `[B, S]`. A position outside
+    the tables gives NaN, because the host reads no data. The caller has checked everything else.
     """
     batch, heads_q, length, head_dim = q.shape
     heads_k = k.shape[1]
-    if heads_k == 0:  # no memory either: the kernel is given q's, and leaves it alone
+    if heads_k == 0:  # k has no memory; pass q's, which the kernel then doesn't use for k
         k, k_out = q, q_out
     planes = cos.shape[-1]
     if cos.stride() != sin.stride():
@@ -189,7 +190,7 @@ def launch(
     programs = tiles * (triton.cdiv(heads_q, heads) + triton.cdiv(heads_k, heads))
     if programs == 0:
         return
-    # Triton launches on the current device, which need not be that of q.
+    # Triton launches on the current device, which may not be that of q.
     with torch.cuda.device_of(q) if q.is_cuda else nullcontext():
         _rotate_kernel[(programs,)](
             q, k, q_out, k_out, cos, sin, ids,
@@ -205,5 +206,5 @@ def launch(
             HAS_IDS=position_ids is not None,
             HEAD_TABLES=steps[1] != 0,
             num_warps=warps,
-            enable_fp_fusion=False,  # so that the bits are those of the formula, in every layout
+            enable_fp_fusion=False,  # fused multiply-adds would give other bits than the formula
         )  # fmt: skip
