@@ -72,7 +72,7 @@ class Recorder(TorchDispatchMode):
         return [name for name in self.seen if name.startswith("rope.")]
 
 
-def check_refused(call, kind, words):
+def check_raises(call, kind, words):
     """The call raises this very type, and its message names each of the words."""
     with pytest.raises(kind) as caught:
         call()

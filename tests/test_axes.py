@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import check_refused, layouts, normal, quick, seeds, tolerance
+from strategies import check_raises, layouts, normal, quick, seeds, tolerance
 
 from rope import inverse_frequencies, rotary_embedding
 from rope.axes import (
@@ -221,4 +221,4 @@ BAD = [  # the call, the exception, what its message names
 
 @pytest.mark.parametrize(("call", "kind", "words"), BAD, ids=[bad[2] for bad in BAD])
 def test_bad_calls_raise(call, kind, words):
-    check_refused(call, kind, words)
+    check_raises(call, kind, words)

@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 import torch
-from strategies import CHANGES, DTYPES, check_refused, normal, tolerance
+from strategies import CHANGES, DTYPES, check_raises, normal, tolerance
 from torch import nn
 
 from rope import RotaryEmbedding, inverse_frequencies, rotary_embedding
@@ -261,4 +261,4 @@ BAD = [  # the call, the exception, what its message names
 
 @pytest.mark.parametrize(("call", "kind", "words"), BAD, ids=[bad[2] for bad in BAD])
 def test_bad_calls_raise(call, kind, words):
-    check_refused(call, kind, words)
+    check_raises(call, kind, words)

@@ -3,7 +3,7 @@
 import copy
 
 import pytest
-from strategies import LLAMA, check_refused
+from strategies import LLAMA, check_raises
 
 from rope import RotaryEmbedding
 from rope.config import rotary_settings
@@ -106,7 +106,7 @@ CASES = [(config, None, kind, words) for config, kind, words in BAD] + [
 )
 def test_a_bad_configuration_raises_and_is_not_changed(config, layer_type, kind, words):
     before = copy.deepcopy(config)
-    check_refused(lambda: rotary_settings(config, layer_type=layer_type), kind, words)
+    check_raises(lambda: rotary_settings(config, layer_type=layer_type), kind, words)
     assert config == before
 
 
@@ -141,7 +141,7 @@ def test_a_length_that_no_class_knows_is_required():
         (DYNAMIC | OLD, "64 None max_position_embeddings"),
         ({"rope_type": "yarn"} | OLD, "'yarn' 'factor'"),
     ):
-        check_refused(lambda s=scaling: create(s, max_seq_len=96), ValueError, words)
+        check_raises(lambda s=scaling: create(s, max_seq_len=96), ValueError, words)
 
 
 def test_none_counts_as_absent_and_two_names_may_agree():
@@ -154,5 +154,5 @@ def test_none_counts_as_absent_and_two_names_may_agree():
 
 def test_an_unknown_base_is_required_and_a_known_one_filled_in():
     config = without({**scaled(**YARN), "model_type": "mine"}, "rope_theta")
-    check_refused(lambda: rotary_settings(config, interleaved=True), ValueError, "rope_theta")
+    check_raises(lambda: rotary_settings(config, interleaved=True), ValueError, "rope_theta")
     assert rotary_settings({**config, "model_type": "gpt_oss"}).base == 1.5e5

@@ -11,7 +11,7 @@ import sys
 
 import pytest
 import torch
-from strategies import check_refused, normal, tolerance
+from strategies import check_raises, normal, tolerance
 
 import rope
 from rope.axes import axis_tables, section_frequencies
@@ -271,6 +271,6 @@ def test_other_families_need_transformers_or_explicit_values(monkeypatch):
             rotary_settings(config)
         else:
             words = f"{config['model_type']!r} transformers interleaved= rope_theta head_dim"
-            check_refused(lambda config=config: rotary_settings(config), ValueError, words)
+            check_raises(lambda config=config: rotary_settings(config), ValueError, words)
     bare = example("gemma-7b") | {"model_type": None}
     assert rotary_settings(bare, interleaved=False).dim == 256

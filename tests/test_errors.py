@@ -5,7 +5,7 @@ import copy
 import numpy as np
 import pytest
 import torch
-from strategies import EXTENSIONS, check_refused
+from strategies import EXTENSIONS, check_raises
 
 from rope import (
     RotaryEmbedding,
@@ -133,7 +133,7 @@ CALLS = [  # the exception, what its message names, the call
 
 @pytest.mark.parametrize(("kind", "words", "call"), CALLS)
 def test_bad_calls_raise(kind, words, call):
-    check_refused(call, kind, words)
+    check_raises(call, kind, words)
 
 
 LAYER_CALLS = [
@@ -161,23 +161,23 @@ LAYER_CALLS = [
 def test_a_bad_call_leaves_the_layer_and_the_vectors_unchanged(kind, words, call):
     rotary, x = RotaryEmbedding(8, 4, extension=DynamicNTK(4.0, 32)), X.clone()
     before = copy.deepcopy(rotary)
-    check_refused(lambda: call(rotary, x), kind, words)
+    check_raises(lambda: call(rotary, x), kind, words)
     assert torch.equal(rotary.cos, before.cos) and torch.equal(rotary.sin, before.sin)
     assert torch.equal(x, X) and rotary.fixed_length is None
 
 
 def test_tables_on_meta_stay_there_after_a_bad_call():
     rotary = RotaryEmbedding(8, 4, device="meta")
-    check_refused(lambda: rotary(X, X, IDS.float()), T, "position_ids float32")
+    check_raises(lambda: rotary(X, X, IDS.float()), T, "position_ids float32")
     assert rotary.cos.is_meta
 
 
 def test_a_bad_call_of_the_attention_grows_nothing():
     layer, cache = RotaryAttention(16, 4, rotary=RotaryEmbedding(4, 2)), KVCache(1, 4, 5, 4)
     bools = torch.ones(5).bool()
-    check_refused(lambda: layer(torch.ones(2, 5, 16), segment_ids=bools), T, "segment_ids bool")
+    check_raises(lambda: layer(torch.ones(2, 5, 16), segment_ids=bools), T, "segment_ids bool")
     with torch.no_grad():
-        check_refused(lambda: layer(torch.ones(1, 6, 16), cache=cache), V, "0 5 6")
+        check_raises(lambda: layer(torch.ones(1, 6, 16), cache=cache), V, "0 5 6")
     assert (len(layer.rotary.cos), cache.length) == (2, 0)
 
 
@@ -191,7 +191,7 @@ def test_a_bad_call_leaves_the_cache_unchanged():
         (good[0], good, V, "k [1, 3, 2]"),
         (good[:, :, :1], good[:, :, :1].clone().requires_grad_(), V, "no_grad"),
     ):
-        check_refused(lambda k=k, v=v: cache.append(k * 7, v * 7), kind, words)
+        check_raises(lambda k=k, v=v: cache.append(k * 7, v * 7), kind, words)
         assert cache.length == 3
         assert cache.keys.sum() == cache.values.sum() == 6
 
@@ -205,6 +205,6 @@ def test_a_bad_call_leaves_the_cache_unchanged():
 )
 def test_ids_that_do_not_fit_leave_the_cache_unchanged(kind, words, ids):
     held, good = cache(), torch.ones(2, 2, 3, 4)
-    check_refused(lambda: held.append(good, good, **ids), kind, words)
+    check_raises(lambda: held.append(good, good, **ids), kind, words)
     assert held.length == 0 and held.keys.sum() == 0
     assert held.slots.next_position_ids(1) is None

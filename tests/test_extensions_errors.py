@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 import torch
-from strategies import check_refused, normal, tolerance
+from strategies import check_raises, normal, tolerance
 
 from rope import RotaryEmbedding, inverse_frequencies, reference
 from rope.extensions import (
@@ -58,7 +58,7 @@ BAD = [  # the call, the exception, what its message names
 
 @pytest.mark.parametrize(("call", "kind", "words"), BAD, ids=[bad[2] for bad in BAD])
 def test_bad_numbers_are_named(call, kind, words):
-    check_refused(call, kind, words)
+    check_raises(call, kind, words)
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ RESULTS = [
 @pytest.mark.parametrize(("change", "kind", "words"), RESULTS, ids=[bad[2] for bad in RESULTS])
 def test_the_result_of_scale_is_checked(change, kind, words):
     for create in (inverse_frequencies, RotaryEmbedding):
-        check_refused(lambda create=create: create(8, extension=Custom(change)), kind, words)
+        check_raises(lambda create=create: create(8, extension=Custom(change)), kind, words)
 
 
 def test_frequencies_without_readable_values_are_accepted():

@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 import torch
-from strategies import check_refused, normal, tables
+from strategies import check_raises, normal, tables
 
 from rope import RotaryEmbedding, reference, rotary_embedding, rotary_embedding_qk
 from rope.axes import MixedRotaryEmbedding, MultiAxisRotaryEmbedding
@@ -47,7 +47,7 @@ def test_other_formats_are_rotated_where_they_lie(tensor_format, inplace):
 def test_an_unknown_format_or_shape_raises():
     rotary, x = RotaryEmbedding(8), torch.ones(2, 5, 3, 8)
     for name, words in (("sbhd", "'sbhd' 'bhsd' 'bshd' 'thd'"), ("thd", "q [2, 5, 3, 8] 'thd' 3")):
-        check_refused(partial(rotary, x, x, tensor_format=name), ValueError, words)
+        check_raises(partial(rotary, x, x, tensor_format=name), ValueError, words)
 
 
 def test_one_row_of_positions_serves_a_batch():
@@ -67,7 +67,7 @@ def test_queries_and_keys_of_other_lengths_go_one_by_one():
     """Cross attention, and several new keys beside one query."""
     rotary = RotaryEmbedding(8, interleaved=True)
     q, k = normal((1, 2, 1, 8), 0), normal((1, 2, 5, 8), 1)
-    check_refused(partial(rotary, q, k), ValueError, "q k [1, 2, 5, 8] rotate")
+    check_raises(partial(rotary, q, k), ValueError, "q k [1, 2, 5, 8] rotate")
     scores = rotary.rotate(q, offset=7) @ rotary.rotate(k, offset=3).mT
     theta = reference.inverse_frequencies(8)
     for head, n in itertools.product(range(2), range(5)):
@@ -85,6 +85,6 @@ def test_tables_of_transformers_come_in_by_a_slice():
         mine = rotary_embedding(x, *tables(5, width, torch.float32))
         torch.testing.assert_close(right, mine, rtol=0, atol=1e-6)
         given = partial(rotary_embedding, x, cos, sin)
-        check_refused(given, ValueError, f"cos [1, 5, {width}] transformers")
+        check_raises(given, ValueError, f"cos [1, 5, {width}] transformers")
     given = partial(rotary_embedding, x, cos[:, None], sin[:, None])
-    check_refused(given, ValueError, "32 head_dim 16")
+    check_raises(given, ValueError, "32 head_dim 16")

@@ -2,7 +2,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import check_refused, even, normal, quick, seeds, tolerance
+from strategies import check_raises, even, normal, quick, seeds, tolerance
 
 from rope import inverse_frequencies, layouts, rotary_embedding, rotary_tables
 
@@ -100,7 +100,7 @@ BAD = [  # heads by pattern, and what the message names
 @pytest.mark.parametrize(("heads", "words"), BAD, ids=[bad[1] for bad in BAD])
 def test_a_checkpoint_that_does_not_fit_raises(heads, words):
     convert = lambda: layouts.convert_state_dict(checkpoint(), heads, to_half=True)
-    check_refused(convert, ValueError, words)
+    check_raises(convert, ValueError, words)
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_a_checkpoint_that_does_not_fit_raises(heads, words):
 def test_tensors_without_one_row_per_coordinate_raise(name, dtype):
     state = {name: torch.ones(16, 6).to(dtype)}
     convert = lambda: layouts.convert_state_dict(state, {"*": 4}, to_half=True)
-    check_refused(convert, ValueError, name)
+    check_raises(convert, ValueError, name)
 
 
 def test_the_second_factor_of_lora_is_converted():

@@ -5,7 +5,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import DTYPES, check_refused, even, layouts, normal, quick, seeds, tolerance
+from strategies import DTYPES, check_raises, even, layouts, normal, quick, seeds, tolerance
 
 from rope import RotaryEmbedding
 from rope.layouts import half_to_interleaved
@@ -155,4 +155,4 @@ BAD = [  # the call, the exception, what its message names
 
 @pytest.mark.parametrize(("call", "kind", "words"), BAD, ids=[bad[2] for bad in BAD])
 def test_bad_calls_are_named(call, kind, words):
-    check_refused(call, kind, words)
+    check_raises(call, kind, words)
