@@ -46,6 +46,7 @@ class PositionEmbeddings(nn.Module):
         )
         # Compiled code computes tables from these, because stored ones would limit its length.
         self.spectra: Any = {kind: rotary.inv_freq for kind, rotary in self.layers.items()}
+        self.interleaved = any(rotary.interleaved for rotary in self.layers.values())
         self.config, self.layer_types = config, tuple(self.layers)  # some models read these
 
     def forward(

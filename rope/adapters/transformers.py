@@ -66,7 +66,7 @@ def use_rope(model: Model) -> Model:
             replacements[child].to(buffer.device)
         replacements[child].__dict__["replaced"] = child
         setattr(parent, name, replacements[child])
-        layout = next(iter(replacements[child].layers.values())).interleaved
+        layout = replacements[child].interleaved
         for file, function in functions:
             original = file[function]
             original = original.original if isinstance(original, ByTables) else original
