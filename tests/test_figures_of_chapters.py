@@ -59,7 +59,7 @@ def test_the_ellipses_are_the_orbits_of_one_matrix(m, n):
     power = np.linalg.matrix_power
     assert query == pytest.approx(power(np.linalg.inv(M).T, m) @ why.QUERY, abs=2**-44)
     assert key == pytest.approx(power(M, n) @ why.KEY, abs=2**-44)
-    if m - n == 1:
+    if m - n == 1:  # the arrows of the figure
         assert f"stays at {query @ key:.3f}" in why.ellipses().alt
 
 
