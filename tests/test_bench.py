@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 import torch
 
-from rope import reference, rotary_embedding
+from rope import rotary_embedding
 from rope.book.figures.on_the_gpu import LOOKS, by_length
 from rope.book.measured import meters, programs
-from rope.book.measured.baselines import BASELINES, Baseline, make_tables
+from rope.book.measured.baselines import BASELINES, Baseline
 from rope.book.measured.bench import __main__ as program
-from rope.book.measured.bench import cases, correctness, report, suites
+from rope.book.measured.bench import cases, report, suites
 from rope.book.measured.bench.cases import PREFILL, TRAINING, Case
 from rope.book.measured.record import recorded, rounded
 
@@ -78,17 +78,6 @@ def test_a_run_times_the_right_ones_and_names_the_others(tmp_path, capsys, few):
     assert str(tmp_path) not in path.read_text()
     shown = capsys.readouterr().out
     assert "Not installed: no-such-package" in shown and "elsewhere: does not support cpu" in shown
-
-
-@pytest.mark.parametrize("interleaved", [False, True])
-def test_the_oracle_is_that_of_the_book(interleaved):
-    case = replace(SMALL, interleaved=interleaved)
-    tables, x = make_tables(case, CPU), torch.randn(2, 4, 16, 8, dtype=torch.float64)
-    theta = reference.inverse_frequencies(8)
-    expected = reference.rotate_complex(x.numpy(), range(16), theta, interleaved=interleaved)
-    expected = correctness.planes(torch.from_numpy(expected), interleaved)
-    found = correctness.rotated(x, tables.angles, interleaved)
-    assert (found - expected).abs().max() < 1e-14
 
 
 class WrongGradient(torch.autograd.Function):
@@ -158,14 +147,6 @@ def test_decoding_names_the_ways_that_fail(monkeypatch):
     entry, names = suites.measure_decoding(2, CPU, BRIEF), ("copy", "rope", "formula")
     assert set(entry["seconds"]) == {f"{n}, {way}" for n in names for way in ("eager", "compiled")}
     assert set(entry["not timed"]) == {f"{name}, graph" for name in names}
-
-
-@pytest.mark.parametrize("case", [SMALL, replace(SMALL, dtype="bfloat16"), PREFILL])
-def test_bytes_are_those_of_a_copy(case):
-    q, k = suites.random_pair(case, CPU, seed=0)
-    with meters.Traffic() as traffic:
-        q.clone(), k.clone()
-    assert traffic.read + traffic.written == case.bytes
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])

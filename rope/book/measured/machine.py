@@ -1,4 +1,4 @@
-"""Describe what a measurement depends on: machine, versions and commit, but no date and no user."""
+"""Describe what a measurement depends on: machine, versions and commit; no date and no user."""
 
 import os
 import platform

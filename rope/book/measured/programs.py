@@ -1,9 +1,8 @@
 """Time the programs of chapter "From maths to PyTorch" at several numbers of vectors.
 
 `python -m rope.book.measured.programs` takes the programs from the chapter's cells tagged
-"programs", times them and a copy of the same vectors on one thread, and writes
-`recorded/programs.json`. It keeps the least of many times, because other work on the machine can
-only add to a time.
+"programs", times them and a copy of the same vectors on one thread, and writes the record. It keeps
+the least of many times, because other work on the machine can only add to a time.
 """
 
 import json
