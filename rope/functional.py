@@ -159,14 +159,12 @@ def _check_tables(cos: Tensor, sin: Tensor) -> None:
 
 def _check_rows(cos: Tensor, x: Tensor) -> None:
     """Raise ValueError unless tables without position_ids have a row for each token of x."""
-    if cos.dim() == 2:
-        if cos.shape[0] != x.shape[2]:
-            raise ValueError(
-                f"cos has {cos.shape[0]} rows, but the sequence of x has {x.shape[2]}; slice the "
-                "tables (cos[:S]), or pass position_ids to select their rows"
-            )
-        return
-    for axis, rows, size in zip("BHS", cos.shape[:3], x.shape[:3], strict=True):
+    if cos.dim() == 2 and cos.shape[0] != x.shape[2]:
+        raise ValueError(
+            f"cos has {cos.shape[0]} rows, but the sequence of x has {x.shape[2]}; slice them "
+            "(cos[:S]), or pass position_ids to select their rows"
+        )
+    for axis, rows, size in zip("SHB", cos.shape[-2::-1], x.shape[-2::-1], strict=False):
         if rows != 1 and rows != size:
             raise ValueError(
                 f"cos has shape {list(cos.shape)} and x {list(x.shape)}; axis {axis} of cos is "

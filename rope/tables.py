@@ -351,7 +351,7 @@ class RotaryTables(DeviceTracking):
             del state_dict[prefix + name]
             if not (stored.is_meta or self._agrees(stored)):
                 rest[-1].append(  # load_state_dict raises these
-                    f"{prefix}{name} of the checkpoint isn't the spectrum of {self}; make the "
+                    f"{prefix}{name} of the checkpoint is not the spectrum of {self}; make the "
                     "module from the model's configuration, or delete the key"
                 )
         super()._load_from_state_dict(state_dict, prefix, *rest)

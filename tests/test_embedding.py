@@ -227,21 +227,6 @@ def test_from_pretrained_of_transformers_does_not_write_over_the_tables(tmp_path
 
 
 @extended
-@pytest.mark.parametrize("assign", BOTH)
-def test_built_on_meta_then_loaded(name, assign):
-    source = nn.Sequential(nn.Linear(2, 2), make(name))
-    with torch.device("meta"):
-        model = nn.Sequential(nn.Linear(2, 2), make(name))
-    assert model[1].cos.is_meta and model[1].inv_freq.is_meta
-    if not assign:
-        model.to_empty(device="cpu")
-    result = model.load_state_dict(source.state_dict(), assign=assign)
-    assert not result.missing_keys + result.unexpected_keys
-    assert_right(model[1], name)
-    assert_right(model[1], name, torch.bfloat16)
-
-
-@extended
 def test_meta_vectors_get_shapes_and_leave_real_tables_where_they_are(name):
     q, k = torch.empty(2, 3, 50, 10, device="meta"), torch.empty(2, 1, 50, 10, device="meta")
     ids = torch.empty(2, 50, dtype=torch.long, device="meta")

@@ -61,6 +61,7 @@ CALLS = [  # the exception, what its message names, the call
     (V, "base nan finite", lambda: inverse_frequencies(8, float("nan"))),
     (T, "base '1e4' float", lambda: inverse_frequencies(8, "1e4")),
     (V, "max_seq_len 0 1", lambda: RotaryEmbedding(8, 0)),
+    (V, "max_seq_len 100 bits 2**53", lambda: RotaryEmbedding(8, 10**30)),
     (T, "max_seq_len 1000.0 int", lambda: RotaryEmbedding(8, 1e3)),
     (T, "interleaved 'half' True", lambda: RotaryEmbedding(8, interleaved="half")),
     (T, "extension 'yarn' YaRN", lambda: RotaryEmbedding(8, extension="yarn")),

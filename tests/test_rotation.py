@@ -154,23 +154,6 @@ def test_empty_axes(extension, interleaved):
             assert rotary.rotate(x.detach().double(), **where).shape == x.shape
 
 
-@layouts
-def test_sequences_past_the_limit_of_a_grid_axis(interleaved):
-    """CUDA's grid.y and grid.z end at 65,535; positions there must not."""
-    length = 131_073
-    x = normal((1, 1, 1, 4), 0, torch.float32).expand(1, 1, length, 4)
-    rotary = RotaryEmbedding(4, 16, interleaved=interleaved)
-    out = rotary.rotate(x)
-    assert torch.equal(out, rotary.rotate(x.contiguous(), torch.arange(length)))
-    where = [0, 65_534, 65_535, 65_536, length - 1]
-    theta = reference.inverse_frequencies(4)
-    right = reference.rotate_matrix(x[0, 0, where], where, theta, interleaved=interleaved)
-    atol = tolerance(torch.float32, 4 * float(x.abs().max()))
-    torch.testing.assert_close(
-        out[0, 0, where].double(), torch.from_numpy(right), rtol=0, atol=atol
-    )
-
-
 UNSTRIDED = {
     "nested": lambda x: torch.nested.nested_tensor([x[0], x[0, :, :2]]),
     "sparse": torch.Tensor.to_sparse,
