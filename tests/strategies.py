@@ -1,4 +1,4 @@
-"""What several test files share: draws of Hypothesis, tolerances, tensors, what torch runs."""
+"""What several test files share: Hypothesis strategies, tolerances, tensors, recorders."""
 
 import copy
 import pickle
@@ -30,7 +30,7 @@ EXTENSIONS = {  # for R = 8
     "dynamic": DynamicNTK(4.0, TRAINED),
     "longrope": LongRoPE((1.0, 1.5, 2.0, 2.5), (2.0, 3.0, 5.0, 8.0), TRAINED, factor=8.0),
 }
-CHANGES = {  # what happens to models, and must not reach what is kept beside them
+CHANGES = {  # what happens to models, and must not change the tables
     "bfloat16": lambda model: model.to(torch.bfloat16),
     "half": lambda model: model.half(),
     "double": lambda model: model.double(),
@@ -44,7 +44,7 @@ CHANGES = {  # what happens to models, and must not reach what is kept beside th
 
 
 def tolerance(dtype, scale=1.0, operations=4):
-    """Each of `operations` roundings moves a value of size `scale` by at most eps/2 of it."""
+    """Return the error of `operations` roundings, each at most eps/2 of a value of size `scale`."""
     return operations * torch.finfo(dtype).eps / 2 * scale
 
 
@@ -58,7 +58,7 @@ def tables(positions, dim, dtype=torch.float64):
 
 
 class Recorder(TorchDispatchMode):
-    """The names of the operations that run, and of those that are ours."""
+    """Records the names of the operations that run."""
 
     def __enter__(self):
         self.seen = []
@@ -73,7 +73,7 @@ class Recorder(TorchDispatchMode):
 
 
 def check_raises(call, kind, words):
-    """The call raises this very type, and its message names each of the words."""
+    """Check that the call raises exactly this type, with each of the words in its message."""
     with pytest.raises(kind) as caught:
         call()
     assert caught.type is kind

@@ -1,4 +1,4 @@
-"""Derivatives: of every order and direction, under every transform, out of place and in place."""
+"""Derivatives of each order, in both modes, under each transform, out of place and in place."""
 
 import itertools
 import random
@@ -22,7 +22,7 @@ flags = pytest.mark.parametrize(
 
 
 def in_place(x, *arguments, **options):
-    """On a copy, since a leaf cannot be overwritten."""
+    """Rotate a copy in place, because a leaf can't be overwritten."""
     return rotary_embedding(x.clone(), *arguments, **options, inplace=True)
 
 
@@ -45,7 +45,7 @@ def test_first_and_second_order_both_modes(form, flags):
 @forms
 @flags
 def test_tables_are_differentiable_too(form, flags):
-    """As learned frequencies need it; in place, the old values are kept for it."""
+    """Learned frequencies need this; in place, autograd needs the old values for it."""
     x = normal((2, 1, 2, 6), 0).requires_grad_()
     cos, sin = (table.requires_grad_() for table in tables(3, 4))
 
@@ -106,10 +106,10 @@ def test_queries_and_keys_vectorised_with_their_own_tables():
     angle = normal((4, 3, 3), 2)
     with_tables = torch.func.vmap(rotary_embedding)(q, angle.cos(), angle.sin())
     for i in range(4):
-        for both, alone in zip(mapped, rotary(q[i], k[i], offset=2), strict=True):
-            assert torch.equal(both[i], alone)
-        alone = rotary_embedding(q[i], angle[i].cos(), angle[i].sin())
-        assert torch.equal(with_tables[i], alone)
+        for pair, single in zip(mapped, rotary(q[i], k[i], offset=2), strict=True):
+            assert torch.equal(pair[i], single)
+        single = rotary_embedding(q[i], angle[i].cos(), angle[i].sin())
+        assert torch.equal(with_tables[i], single)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -127,9 +127,9 @@ def test_positions_are_vectorised_and_checked(dtype):
 
 @pytest.mark.parametrize("learned", [(False, False), (True, False), (False, True)])
 def test_one_of_two_records_gradients(learned):
-    """The numbers are the same, and the one that asks gets its gradient.
+    """Only the one that requires a gradient gets one.
 
-    The other gets none: else its next backward pass would walk a freed graph.
+    If the other got one too, its next backward pass would use a freed graph.
     """
     rows = tables(5, 6, torch.float32)
     q, k = (normal((2, n, 5, 8), n, torch.float32) for n in (4, 2))
@@ -146,7 +146,7 @@ def test_one_of_two_records_gradients(learned):
                 assert torch.equal(gradient, rotary_embedding(expected, *rows, inverse=True))
 
 
-def test_in_place_returns_x_and_says_that_it_changed():
+def test_in_place_returns_x_and_counts_as_a_change():
     cos, sin = tables(9, 4)
     x = normal(SHAPE, 0)
     version, address = x._version, x.data_ptr()
@@ -160,9 +160,9 @@ def test_in_place_returns_x_and_says_that_it_changed():
 
 
 @pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad, torch.inference_mode])
-def test_what_autograd_still_needs_is_not_overwritten_in_silence(mode):
-    """A square keeps its input for the backward pass; where nothing is recorded, nothing but the
-    operator itself tells autograd that q and k have changed."""
+def test_overwriting_what_autograd_needs_raises_in_the_backward_pass(mode):
+    """A square saves its input for the backward pass. Where autograd records nothing, only the
+    operator can report that q and k have changed."""
     q, k = (normal(SHAPE, seed).requires_grad_() * 1 for seed in (0, 1))
     losses = [x.square().sum() for x in (q, k)]
     with mode():
@@ -173,8 +173,8 @@ def test_what_autograd_still_needs_is_not_overwritten_in_silence(mode):
 
 
 @forms
-def test_backward_leaves_the_gradient_it_is_given_alone(form):
-    """Twice through one graph, and the gradient that came in is bit for bit what it was."""
+def test_backward_leaves_the_gradient_unchanged(form):
+    """Run backward twice; the incoming gradient must keep its bits."""
     leaf, upstream = normal(SHAPE, 0).requires_grad_(), normal(SHAPE, 1)
     before, version = upstream.clone(), upstream._version
     out = form(leaf, *tables(9, 4), IDS)
@@ -194,13 +194,13 @@ def test_backward_leaves_the_gradient_it_is_given_alone(form):
 @forms
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 def test_no_activation_is_kept_for_the_backward_pass(form, dtype):
-    """The map is linear with given tables: those alone are saved."""
-    kept = []
+    """The map is linear if the tables are given, so autograd saves only the tables."""
+    saved = []
     x = normal((2, 8, 3, 6), 0, dtype).requires_grad_()
-    with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t) or t, lambda t: t):
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t) or t, lambda t: t):
         form(x, *tables(9, 4, torch.float32), IDS)
-    assert kept
-    assert all(t.numel() <= 9 * 4 / 2 for t in kept)  # the tables, or their rows
+    assert saved
+    assert all(t.numel() <= 9 * 4 / 2 for t in saved)  # the tables and the position ids
 
 
 @pytest.mark.parametrize("mode", [torch.inference_mode, torch.no_grad])
@@ -215,7 +215,7 @@ def test_without_autograd(mode):
 
 
 def test_the_backward_pass_itself_can_be_transformed():
-    """A graph made before a transform begins, and differentiated inside it."""
+    """Differentiate a graph inside a transform that began after the graph was made."""
     q, t = normal(SHAPE, 0).requires_grad_(), normal(SHAPE, 1)
     y = rotary_embedding(q, *tables(9, 4), IDS)
 
@@ -228,17 +228,17 @@ def test_the_backward_pass_itself_can_be_transformed():
 
 def test_position_ids_may_change_or_come_from_inference():
     with torch.inference_mode():
-        kept = torch.arange(3)
+        saved = torch.arange(3)
     ids, x = torch.arange(3), normal(SHAPE, 0).requires_grad_()
-    y = rotary_embedding(x, *tables(9, 4), ids) + rotary_embedding(x, *tables(9, 4), kept)
+    y = rotary_embedding(x, *tables(9, 4), ids) + rotary_embedding(x, *tables(9, 4), saved)
     ids += 3
     (grad,) = torch.autograd.grad(y.sum(), x)
-    once = rotary_embedding(torch.ones_like(x), *tables(9, 4), kept, inverse=True)
+    once = rotary_embedding(torch.ones_like(x), *tables(9, 4), saved, inverse=True)
     torch.testing.assert_close(grad, 2 * once)
 
 
-def test_one_memory_given_as_both_is_refused_in_place():
-    """Seen through a view, or in another order of the axes, it would be rotated twice."""
+def test_q_and_k_in_one_memory_raise_in_place():
+    """They would be rotated twice; also through a view, or in another format."""
     rotary, q = RotaryEmbedding(4), torch.ones(1, 2, 2, 4)
     for k, options in (
         (q, {"tensor_format": "bshd"}),
@@ -271,13 +271,13 @@ def test_slices_of_one_projection_are_apart(cut):
 
 
 def places(x):
-    """The addresses of all elements, the slow way."""
+    """Return the addresses of all elements, one by one."""
     axes = (range(0, step * size, step) for step, size in zip(x.stride(), x.shape, strict=True))
     return {x.storage_offset() + sum(steps) for steps in itertools.product(*axes)}
 
 
-def test_a_shared_place_is_refused_in_place_and_nothing_else():
-    """Two random slices of one buffer; only where strides differ may caution refuse too much."""
+def test_shared_memory_raises_in_place_and_slices_do_not():
+    """For random pairs of slices of one buffer; slices with unlike strides may raise needlessly."""
     draw, seen = random.Random(0), {True: 0, False: 0}
     for _ in range(200):
         buffer, axes = torch.ones(4, 3, 4, 4), draw.sample(range(3), 3)
@@ -302,10 +302,10 @@ def test_a_shared_place_is_refused_in_place_and_nothing_else():
         try:
             rotary_embedding_qk(q, k, *half_turn, inplace=True)
         except ValueError:
-            refused, turned = True, 0
+            raised, rotated = True, 0
         else:
-            refused, turned = False, q.numel() + k.numel()
-        assert (buffer < 0).sum() == turned, axes  # each place once, or none
-        assert refused == shared or (unlike and refused), axes
+            raised, rotated = False, q.numel() + k.numel()
+        assert (buffer < 0).sum() == rotated, axes  # each place once, or none
+        assert raised == shared or (unlike and raised), axes
         seen[shared] += 1
     assert min(seen.values()) > 25

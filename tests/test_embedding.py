@@ -1,7 +1,7 @@
-"""`RotaryEmbedding`: exact tables, whatever length is called and whatever happens to the model.
+"""`RotaryEmbedding` is exact for each length, and whatever happens to the model.
 
-Casts, devices, meta, autocast, copies, checkpoints, threads. Compilers and transforms that see the
-layer are in `test_in_frameworks`, its bad calls in `test_errors`.
+Casts, devices, meta, autocast, copies, checkpoints, threads. Compilers and transforms are in
+`test_in_frameworks`, bad calls in `test_errors`.
 """
 
 import copy
@@ -38,7 +38,7 @@ def make(name, rows=16, **options):
 
 
 def exact(name, positions, seq_len=None, dtype=torch.float32):
-    """The definition: tables of these positions, from the spectrum of that length."""
+    """Return the tables of these positions by definition, with the spectrum of that length."""
     extension = EXTENSIONS[name]
     theta = inverse_frequencies(DIM, extension=extension, seq_len=seq_len)
     scale = 1.0 if extension is None else extension.attention_scaling
@@ -55,7 +55,7 @@ def expected(name, x, ids, seq_len, interleaved=False, wide=torch.float32):
 
 
 def assert_right(rotary, name, dtype=torch.float32):
-    """At the trained length, beyond it, and back, by offset and by ids, for all and for each."""
+    """Check calls within and beyond the trained length, with an offset and with ids."""
     for length, offset in ((5, 0), (50, 0), (3, TRAINED - 3), (3, TRAINED - 2), (1, 70), (7, 2)):
         q, k = normal((2, 3, length, 10), length, dtype), normal((2, 1, length, 10), 1, dtype)
         ids = torch.arange(offset, offset + length)
@@ -91,7 +91,7 @@ def test_the_layer_is_the_function_on_both(interleaved, ids):
 
 
 def test_an_extension_reaches_the_vectors():
-    """Linear scaling by 4 puts position 4 m where m was; dynamic NTK has another base."""
+    """Linear scaling by 4 rotates position 4 m as m; dynamic NTK uses another base."""
     x, ids = normal((1, 2, 3, 8), 0), torch.tensor([1, 5, 50])
     theta, base = reference.inverse_frequencies(8), 1e4 * (4 * 400 / TRAINED - 3) ** (8 / 6)
     for name, where, spectrum in (
@@ -106,7 +106,7 @@ def test_an_extension_reaches_the_vectors():
 
 
 @extended
-def test_a_length_can_be_said_or_fixed(name):
+def test_a_length_can_be_passed_or_fixed(name):
     rotary, x = make(name, 4), normal((1, 2, 3, 8), 0, torch.float32)
     ids = torch.tensor([[7, 1, 40]])
     assert torch.equal(rotary(x, x, ids, seq_len=200)[0], expected(name, x, ids, 200))
@@ -121,8 +121,8 @@ def test_a_length_can_be_said_or_fixed(name):
 
 @extended
 @pytest.mark.parametrize("interleaved", BOTH)
-def test_the_way_back_is_the_transpose_over_the_attention_factor(name, interleaved):
-    """Within the trained length and beyond it; R_m transposed is R of -m."""
+def test_the_inverse_is_the_transpose_over_the_attention_factor(name, interleaved):
+    """R_m transposed is R of -m, within the trained length and beyond it."""
     rotary, x = make(name, 4, interleaved=interleaved), normal((1, 2, 3, 8), 0)
     factor = {"yarn": 1 + 0.1 * math.log(4), "longrope": math.sqrt(1 + math.log(8, 32))}
     for offset in (0, 100):
@@ -130,7 +130,7 @@ def test_the_way_back_is_the_transpose_over_the_attention_factor(name, interleav
         theta = inverse_frequencies(DIM, extension=EXTENSIONS[name], seq_len=offset + 3)
         right = reference.rotate_matrix(x, -where, theta, interleaved=interleaved)
         right = torch.from_numpy(right / factor.get(name, 1.0))
-        for dtype in (torch.float32, torch.float64):  # the kept tables, and ones made for the call
+        for dtype in (torch.float32, torch.float64):  # stored tables, rows made for the call
             back = rotary.rotate(x.to(dtype), offset=offset, inverse=True)
             atol = tolerance(dtype, 8) + offset * tolerance(torch.float64, 8)
             torch.testing.assert_close(back.double(), right, rtol=0, atol=atol)
@@ -152,8 +152,8 @@ def test_tables_grow_on_demand_never_shrink_and_change_no_row():
 
 
 @pytest.mark.parametrize("far", [2**18 - 1, 2**20, 2**30, 2**40])
-def test_a_far_position_costs_its_row_alone(far):
-    """A table of all rows up to there would take gigabytes; the numbers are those it would hold."""
+def test_a_far_position_costs_only_its_own_row(far):
+    """A table of all rows up to it would take gigabytes."""
     rotary, x = make("none"), normal((1, 1, 2, DIM), 0, torch.float32)
     ids = torch.tensor([0, far])
     assert torch.equal(rotary.rotate(x, ids), expected("none", x, ids, None))
@@ -170,7 +170,7 @@ def through_file(model):
 
 
 def used(model):
-    """Called in half precision and grown: what was called before must not show."""
+    """Call the model in several dtypes and make its tables grow, which must change nothing."""
     for dtype in (torch.bfloat16, torch.float64, torch.float32):
         x = normal((1, 1, 40, DIM), 0, dtype)
         model[1](x, x)
@@ -201,7 +201,7 @@ def test_whatever_happens_to_the_model_the_rotation_stays(change, name):
 
 
 def test_the_tables_are_no_buffers():
-    """FSDP casts buffers, DDP broadcasts them, checkpoints hold them; all behind our back."""
+    """FSDP casts buffers, DDP broadcasts them, and checkpoints contain them."""
     rotary = make("none")
     assert not list(rotary.buffers())
     assert not list(rotary.parameters())
@@ -209,7 +209,7 @@ def test_the_tables_are_no_buffers():
 
 
 def test_from_pretrained_of_transformers_does_not_write_over_the_tables(tmp_path):
-    """It gives each non-persistent buffer new memory, and leaves what is in there."""
+    """It gives each non-persistent buffer new memory and doesn't initialize it."""
     transformers = pytest.importorskip("transformers")
 
     class Model(transformers.PreTrainedModel):
@@ -241,7 +241,7 @@ def test_meta_vectors_get_shapes_and_leave_real_tables_where_they_are(name):
 
 @some
 def test_autocast_changes_nothing(name):
-    """Rotation has no matrix product to lower, and its sums must not be lowered."""
+    """A rotation has no matrix product to lower, and its sums must stay in float32."""
     for dtype in DTYPES:
         q, k = normal((2, 3, 50, 10), 0, dtype), normal((2, 1, 50, 10), 1, dtype)
         right = [expected(name, x, torch.arange(50), 50) for x in (q, k)]
@@ -258,7 +258,7 @@ def test_autocast_changes_nothing(name):
 @some
 @pytest.mark.parametrize("default", [torch.float64, torch.bfloat16])
 def test_the_default_dtype_does_not_matter(name, default):
-    """A model is often built under torch.set_default_dtype."""
+    """Models are often built under torch.set_default_dtype."""
     before = torch.get_default_dtype()
     try:
         torch.set_default_dtype(default)
@@ -288,7 +288,7 @@ def test_tables_met_in_inference_mode_can_be_trained_with(prepare):
 @some
 @pytest.mark.parametrize("inference", BOTH)
 def test_threads_rotating_growing_casting_and_copying_at_once(name, inference):
-    """Eight threads, calls of many lengths through one module, each answer exact."""
+    """Eight threads call one module with many lengths, and each result is exact."""
     rotary, start = make(name), threading.Barrier(8)
     lengths = [1, 3, 17, 31, 32, 33, 64, 65, 130, 257, 600, 1025]
 

@@ -1,4 +1,4 @@
-"""Bad calls: the exception's type, and the argument and the values that its message names."""
+"""Bad calls: the type of the exception, and the names and values in its message."""
 
 import copy
 

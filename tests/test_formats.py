@@ -1,4 +1,4 @@
-"""The shapes that people have: other orders of the axes, packed tokens, one row of positions."""
+"""Other orders of the axes, packed tokens, and one row of positions for a batch."""
 
 import itertools
 from functools import partial
@@ -14,14 +14,14 @@ from rope.xpos import XPos
 
 
 def stored(x, tensor_format):
-    """`[B, H, S, D]`, B = 1, in another format, with memory in the order of its axes."""
+    """Return `[B, H, S, D]`, B = 1, in another format, contiguous."""
     x = x.transpose(1, 2).contiguous()
     return x[0] if tensor_format == "thd" else x
 
 
 @pytest.mark.parametrize("tensor_format", ["bshd", "thd"])
 @pytest.mark.parametrize("inplace", [False, True])
-def test_other_formats_are_rotated_where_they_lie(tensor_format, inplace):
+def test_other_formats_are_rotated_in_their_own_memory(tensor_format, inplace):
     q, k = normal((1, 4, 5, 8), 0), normal((1, 2, 5, 8), 1)
     ids = cumulative_position_ids(torch.tensor([0, 3, 5]))
     rotary = RotaryEmbedding(6)
@@ -39,9 +39,9 @@ def test_other_formats_are_rotated_where_they_lie(tensor_format, inplace):
         for out, right, x in zip(pair(*given, **flags), expected, given, strict=True):
             assert torch.equal(out, right) and out.is_contiguous()
             assert (out.data_ptr() == x.data_ptr()) == inplace
-        alone = stored(q, tensor_format)
-        assert torch.equal(single(alone, **flags), expected[0])
-        assert torch.equal(alone, expected[0]) == inplace
+        x_only = stored(q, tensor_format)
+        assert torch.equal(single(x_only, **flags), expected[0])
+        assert torch.equal(x_only, expected[0]) == inplace
 
 
 def test_an_unknown_format_or_shape_raises():
@@ -64,7 +64,7 @@ def test_one_row_of_positions_serves_a_batch():
 
 
 def test_queries_and_keys_of_other_lengths_go_one_by_one():
-    """Cross attention, and several new keys beside one query."""
+    """As in cross attention, or with several new keys for one query."""
     rotary = RotaryEmbedding(8, interleaved=True)
     q, k = normal((1, 2, 1, 8), 0), normal((1, 2, 5, 8), 1)
     check_raises(partial(rotary, q, k), ValueError, "q k [1, 2, 5, 8] rotate")
@@ -76,7 +76,7 @@ def test_queries_and_keys_of_other_lengths_go_one_by_one():
 
 
 def test_tables_of_transformers_come_in_by_a_slice():
-    """They are [1, S, R], each plane twice; those of a whole head's width do not fit it."""
+    """They are [1, S, R], with each plane twice, and unsliced they don't fit."""
     x = normal((1, 2, 5, 16), 0).float()
     for width in (4, 8, 16):  # a quarter, half and the whole of a head
         angles = torch.arange(5)[:, None] * 10000.0 ** (-torch.arange(0, width, 2) / width)

@@ -1,4 +1,4 @@
-"""What importing costs, which way imports point, and how long a file may be."""
+"""What imports cost, which modules may import which, and how long a file may be."""
 
 import ast
 import re
@@ -39,8 +39,8 @@ def run(*lines, folder=None):
     )
 
 
-def test_rope_beside_torch_imports_nothing_and_compiles_when_first_named():
-    """Nor does a rotation on a CPU import the module that needs Triton."""
+def test_rope_imports_nothing_but_torch_and_compiles_when_first_used():
+    """A rotation on a CPU doesn't import the module that needs Triton."""
     done = run(
         "import sys, torch",
         "before = set(sys.modules); import rope; own = set(sys.modules) - before",
@@ -73,7 +73,7 @@ def test_rope_works_without_numpy():
 
 
 def test_definitions_and_proofs_need_no_torch():
-    """What needs it says so, and names what does not."""
+    """What needs torch says so, and names what doesn't."""
     done = run(
         "import sys, rope",
         "assert not {'torch', 'numpy', 'sympy'} & {*sys.modules}",
@@ -89,9 +89,9 @@ def test_definitions_and_proofs_need_no_torch():
         "    except ModuleNotFoundError as error: print(error)",
     )
     assert done.returncode == 0, done.stderr
-    told = done.stdout.splitlines()
-    assert len(told) == 3
-    for line in told:
+    messages = done.stdout.splitlines()
+    assert len(messages) == 3
+    for line in messages:
         assert all(word in line for word in ("torch", "rope.reference", "rope.symbolic"))
 
 
@@ -102,21 +102,22 @@ def test_submodules_load_when_named():
         assert rope.__getattr__(name) is sys.modules[f"rope.{name}"]
 
 
-def test_beside_the_other_rope_the_import_raises(tmp_path):
-    """One folder with the files of both, as pip leaves it without a word."""
+def test_the_import_raises_if_the_other_rope_is_installed_too(tmp_path):
+    """pip installs the files of both into one folder."""
     (tmp_path / "rope" / "refactor").mkdir(parents=True)
     shutil.copy(PACKAGE / "__init__.py", tmp_path / "rope")
-    said = run("import rope", folder=tmp_path).stderr
-    assert "ImportError" in said and "pip uninstall rope rope-book" in said
+    error = run("import rope", folder=tmp_path).stderr
+    assert "ImportError" in error and "pip uninstall rope rope-book" in error
 
 
 def test_type_checkers_see_into_submodules(tmp_path):
     mypy, script = pytest.importorskip("mypy.api"), tmp_path / "script.py"
     script.write_text(
-        "import rope\nrope.attention.RotaryAttention(3, 'a')\nrope.kernels.explain(3)"
+        "import rope\nrope.attention.RotaryAttention(3, 'a')\nrope.kernels.explain(3)\n"
+        "rope.RotaryEmbedding(4)(1, offset=2)"
     )
-    told, _, _ = mypy.run([str(script)])
-    assert told.count("[arg-type]") == 2, told
+    output, _, _ = mypy.run([str(script)])
+    assert output.count("[arg-type]") == 3, output
 
 
 def test_the_public_names_are_there():

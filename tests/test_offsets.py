@@ -1,4 +1,4 @@
-"""`offset` as a tensor: a start for each row, in `RotaryEmbedding` and `XPos`."""
+"""`offset` as a tensor, one start per row, in `RotaryEmbedding` and `XPos`."""
 
 import pytest
 import torch
@@ -21,7 +21,7 @@ INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
 
 def rows(layer, q, k, **options):
-    """The oracle: each row by itself, at its own int."""
+    """Return the oracle: each row rotated separately, with its own int."""
     each = [
         layer(q[row : row + 1], k[row : row + 1], offset=start, **options)
         for row, start in enumerate(STARTS.tolist())
@@ -31,7 +31,7 @@ def rows(layer, q, k, **options):
 
 @pytest.mark.parametrize("name", LAYERS)
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_each_row_as_by_itself(name, dtype):
+def test_each_row_is_rotated_as_by_itself(name, dtype):
     layer, (q, k) = LAYERS[name], (Q.to(dtype), K.to(dtype))
     for inverse in (False, True):
         expected = rows(layer, q, k, inverse=inverse)
@@ -42,7 +42,7 @@ def test_each_row_as_by_itself(name, dtype):
         assert all(map(torch.equal, layer(q, k, offset=STARTS), rows(layer, q, k)))
 
 
-def test_the_other_ways_in():
+def test_rotate_formats_and_in_place_take_offsets_too():
     layer, xpos = LAYERS["plain"], LAYERS["xpos"]
     q, k = layer(Q, K, offset=STARTS)
     assert torch.equal(layer.rotate(Q, offset=STARTS), q)
@@ -56,7 +56,7 @@ def test_the_other_ways_in():
 
 @pytest.mark.parametrize("dtype", INTEGERS)
 def test_far_starts_do_not_wrap_in_a_narrow_dtype(dtype):
-    """The last start that each dtype holds, and the rows past it."""
+    """Start at the largest value of each dtype; the next rows are beyond it."""
     layer, x, most = RotaryEmbedding(8), normal((1, 2, 5, 8), 2), min(torch.iinfo(dtype).max, 2**40)
     offset = torch.tensor([most], dtype=dtype)
     assert torch.equal(layer.rotate(x, offset=offset), layer.rotate(x, offset=most))
@@ -69,8 +69,8 @@ def test_tables_grow_and_one_spectrum_holds_for_all_rows():
     layer = RotaryEmbedding(8, extension=DynamicNTK(4.0, 32))
     together = layer.rotate(Q, offset=STARTS)  # to position 34: the spectrum of 35
     for row, start in enumerate(STARTS.tolist()):
-        alone = layer.rotate(Q[row : row + 1], offset=start, seq_len=35)
-        assert torch.equal(together[row : row + 1], alone)
+        single = layer.rotate(Q[row : row + 1], offset=start, seq_len=35)
+        assert torch.equal(together[row : row + 1], single)
 
 
 @pytest.mark.parametrize("name", ["plain", "xpos"])
@@ -101,14 +101,14 @@ def test_exported_with_a_dynamic_batch():
 
 
 def test_packed_tokens_take_ids_made_of_their_sequences_starts():
-    """What the error for a tensor with "thd" says to pass."""
+    """Packed sequences get starts by way of position ids."""
     layer, ends, starts = LAYERS["plain"], torch.tensor([0, 2, 5]), torch.tensor([7, 30])
     x = Q[0].transpose(0, 1)  # [T, H, D]
     ids = cumulative_position_ids(ends) + starts.repeat_interleave(ends.diff())
     packed = layer.rotate(x, ids, tensor_format="thd")
     for first, last, start in ((0, 2, 7), (2, 5, 30)):
-        alone = layer.rotate(x[first:last], offset=start, tensor_format="thd")
-        assert torch.equal(packed[first:last], alone)
+        single = layer.rotate(x[first:last], offset=start, tensor_format="thd")
+        assert torch.equal(packed[first:last], single)
 
 
 WRONG = {

@@ -1,4 +1,4 @@
-"""Positions of packed and padded tokens, against loops that count."""
+"""Positions of packed and padded tokens, compared with loops that count."""
 
 import hypothesis.strategies as st
 import pytest

@@ -1,7 +1,7 @@
-"""The functions: numbers, dtypes, tables of every form, storage, from no element to 2^31 of them.
+"""The functions: numbers, dtypes, each form of tables, storage, and empty tensors.
 
-Their laws, over random shapes and strides, are in `test_rotation_properties`; the kernels behind
-them in `test_kernels`.
+Their laws, over random shapes and strides, are in `test_rotation_properties`; the kernels are in
+`test_kernels`.
 """
 
 import itertools
@@ -62,7 +62,7 @@ def test_equal_to_the_reference(dtype, interleaved, batch, heads, dim, spare, se
 @layouts
 @pytest.mark.parametrize("inverse", [False, True])
 def test_queries_and_keys_are_each_rotated_as_alone(interleaved, inverse, subtests):
-    """Other heads, other dtypes, positions of every form; out of place and in place."""
+    """With different heads and dtypes, and each form of positions; out of place and in place."""
     flags = {"interleaved": interleaved, "inverse": inverse}
     forms = {
         "rows": tables(5, 6, torch.float32),
@@ -73,15 +73,15 @@ def test_queries_and_keys_are_each_rotated_as_alone(interleaved, inverse, subtes
     for (form, rows), dtype in itertools.product(forms.items(), DTYPES):
         q, k = normal((2, 4, 5, 8), 0, torch.float32), normal((2, 2, 5, 8), 1, dtype)
         with subtests.test(form=form, dtype=dtype):
-            alone = [rotary_embedding(x, *rows, **flags) for x in (q, k)]
-            assert all(map(torch.equal, rotary_embedding_qk(q, k, *rows, **flags), alone))
+            single = [rotary_embedding(x, *rows, **flags) for x in (q, k)]
+            assert all(map(torch.equal, rotary_embedding_qk(q, k, *rows, **flags), single))
             assert rotary_embedding_qk(q, k, *rows, **flags, inplace=True)[0] is q
-            assert torch.equal(q, alone[0]) and torch.equal(k, alone[1])
+            assert torch.equal(q, single[0]) and torch.equal(k, single[1])
 
 
 @layouts
 def test_tables_line_up_with_axes_of_their_own(interleaved):
-    """By position ids of any integer dtype, or four axes that differ by sequence and by head."""
+    """With position ids of each integer dtype, and four axes that vary per sequence and head."""
     x, (cos, sin) = normal((2, 3, 4, 8), 0), tables(10, 8)
     ids = torch.tensor([[0, 1, 2, 3], [6, 2, 2, 9]])
     out = rotary_embedding(x, cos, sin, ids, interleaved=interleaved)
@@ -98,9 +98,9 @@ def test_tables_line_up_with_axes_of_their_own(interleaved):
         out = rotary_embedding(x, part.cos(), part.sin(), interleaved=interleaved)
         for b, h in itertools.product(range(2), range(3)):
             rows = part.expand(2, 3, 4, 3)[b, h]
-            alone = x[b : b + 1, h : h + 1]
-            alone = rotary_embedding(alone, rows.cos(), rows.sin(), interleaved=interleaved)
-            assert torch.equal(alone[0, 0], out[b, h])
+            single = x[b : b + 1, h : h + 1]
+            single = rotary_embedding(single, rows.cos(), rows.sin(), interleaved=interleaved)
+            assert torch.equal(single[0, 0], out[b, h])
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
@@ -138,7 +138,7 @@ def test_axes_of_one_element_do_not_overlap():
 @layouts
 @pytest.mark.parametrize("extension", [None, DynamicNTK(4.0, 8)], ids=str)
 def test_empty_axes(extension, interleaved):
-    """Any of batch, heads and sequence may be 0; gradients and in place included."""
+    """Batch, heads and sequence may be 0, also with gradients and in place."""
     rotary = RotaryEmbedding(8, 4, extension=extension, interleaved=interleaved)
     for shape in set(itertools.product((0, 2), (0, 3), (0, 4))) - {(2, 3, 4)}:
         x = torch.zeros(*shape, 10, requires_grad=True)
@@ -163,7 +163,7 @@ UNSTRIDED = {
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors is in prototype")
 @pytest.mark.parametrize("kind", UNSTRIDED)
 def test_tensors_without_strides_raise(kind):
-    """Nested and sparse tensors raise and give no wrong answer."""
+    """Nested and sparse tensors raise."""
     x = UNSTRIDED[kind](normal((1, 2, 3, 8), 0, torch.float32))
     rotary, (cos, sin) = RotaryEmbedding(8, 16), tables(3, 8)
     for call in (

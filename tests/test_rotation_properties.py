@@ -108,7 +108,7 @@ def test_group_law(case):
 
 @quick
 @given(cases(), st.integers(0, FAR))
-def test_scores_depend_on_relative_positions_alone(case, shift):
+def test_scores_depend_on_relative_positions_only(case, shift):
     near, far = (case.rotary(case.q, case.k, ids) for ids in (case.ids, case.ids + shift))
     scores = [(q.double()[:, :1] @ k.double()[:, :1].mT) for q, k in (near, far)]
     sizes = [x.abs().max() * x.shape[-1] for x in (case.q.double(), case.k.double())]
@@ -138,8 +138,8 @@ def test_each_vector_is_rotated_by_itself(case, data):
     """Bit for bit: what else is in the batch, the heads and the sequence does not matter."""
     whole = case.rotary.rotate(case.q, **case.where)
     b, h, s = (data.draw(st.integers(0, size - 1)) for size in case.q.shape[:3])
-    alone = case.rotary.rotate(case.q[b, h, s][None, None, None], case.ids[b, s : s + 1])
-    assert torch.equal(alone[0, 0, 0], whole[b, h, s])
+    single = case.rotary.rotate(case.q[b, h, s][None, None, None], case.ids[b, s : s + 1])
+    assert torch.equal(single[0, 0, 0], whole[b, h, s])
 
 
 @quick

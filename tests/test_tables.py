@@ -1,4 +1,4 @@
-"""The state of a layer: its tables are shared, are in no pickle, and cannot half change."""
+"""The tables of a layer are shared, aren't pickled, and change only as a pair."""
 
 import copy
 import gc
@@ -25,7 +25,7 @@ from rope.extensions import DynamicNTK, Linear, YaRN
 
 DEVICE = "cuda" if torch.cuda.is_available() else "meta"
 PLAIN = {"dim": 16, "max_seq_len": 16, "extension": YaRN(16.0, 4096)}
-#: By what sets the other module apart: its arguments, and the dtype of the vectors it rotates.
+#: What differs in the other module: its arguments, or the dtype of the vectors that it rotates.
 DIFFERENT = {
     "base": {"base": 5e5},
     "dim": {"dim": 8},
@@ -42,14 +42,14 @@ DIFFERENT = {
 
 
 def factor_of(extension):
-    """The attention factor by the paper's formula (YaRN, equation 22) unless it is given."""
+    """Return the attention factor by the paper's formula (YaRN, equation 22) unless it is given."""
     if isinstance(extension, Linear):
         return 1.0
     return extension.attention_factor or 0.1 * math.log(extension.factor) + 1
 
 
 def assert_values(rotary, theta, factor, dtype):
-    """Tables, and vectors rotated within, at the end of and far beyond them, are the reference's.
+    """Compare tables, and vectors rotated within and far beyond them, with the reference.
 
     A table entry is rounded once to float32; a vector is rotated in float32 or wider, then rounded.
     """
@@ -76,14 +76,14 @@ def assert_values(rotary, theta, factor, dtype):
 @pytest.mark.parametrize("swapped", [False, True])
 @pytest.mark.parametrize("name", DIFFERENT)
 def test_two_modules_that_differ_in_one_thing_each_have_their_own_values(name, swapped):
-    """Both are alive, so that the second could take the tables of the first."""
+    """Both exist at once, so the second could wrongly share the tables of the first."""
     made = []
     for options in (PLAIN, PLAIN | DIFFERENT[name])[:: -1 if swapped else 1]:
         options = {"dtype": torch.float32, "device": "cpu", **options}
         dtype = options.pop("dtype")
         made.append((RotaryEmbedding(**options).to(dtype), dtype))
         assert made[-1][0].cos.device.type == options["device"]
-    for rotary, dtype in made:  # each grows on the way
+    for rotary, dtype in made:  # each grows during the calls
         theta = inverse_frequencies(rotary.dim, rotary.base, extension=rotary.extension)
         assert_values(rotary, theta.numpy(), factor_of(rotary.extension), dtype)
 
@@ -98,7 +98,7 @@ def test_modules_of_one_spectrum_hold_one_pair_of_tables():
         assert len({id(layer.sin) for layer in layers}) == 1
 
 
-def test_shared_tables_go_with_the_last_module():
+def test_shared_tables_are_freed_with_the_last_module():
     layer = RotaryEmbedding(8, 64, base=79.0)
     held = weakref.ref(layer.cos)
     twin = RotaryEmbedding(8, 64, base=79.0)
@@ -113,7 +113,7 @@ def test_shared_tables_go_with_the_last_module():
 def through_file(module):
     stream = io.BytesIO()
     torch.save(module, stream)
-    assert stream.tell() < 10_000  # which holds no tables
+    assert stream.tell() < 10_000  # so it contains no tables
     stream.seek(0)
     return torch.load(stream, weights_only=False)
 
@@ -145,10 +145,10 @@ def test_what_the_tables_are_made_with_cannot_be_changed():
             with pytest.raises(AttributeError, match=f"{name}.*new module"):
                 setattr(module, name, 4)
             assert getattr(module, name) == before
-    rotary.softmax_scale = 2.0  # which no table holds
+    rotary.softmax_scale = 2.0  # no table depends on it
 
 
-def test_a_fixed_length_makes_its_rows_of_its_spectrum():
+def test_a_fixed_length_makes_tables_with_its_spectrum():
     rotary = RotaryEmbedding(8, 16, extension=DynamicNTK(2.0, 100))
     for length, rows in ((400, 400), (300, 400), (None, 400)):
         rotary.fix_length(length)
@@ -201,10 +201,10 @@ def test_compiled_decoding_reaches_far_with_few_graphs(traced):
 
 @pytest.mark.parametrize("name", ["inv_freq", "freqs"])
 def test_frequencies_in_a_checkpoint_must_be_ours(name):
-    """Old Llama files hold inv_freq, rotary-embedding-torch's freqs; both in half types too."""
+    """Old Llama files contain inv_freq, rotary-embedding-torch's freqs; also in half types."""
     model = torch.nn.ModuleDict({"rotary_emb": RotaryEmbedding(8)})
-    kept = inverse_frequencies(8).bfloat16()
-    assert model.load_state_dict({f"rotary_emb.{name}": kept}).unexpected_keys == []
+    stored = inverse_frequencies(8).bfloat16()
+    assert model.load_state_dict({f"rotary_emb.{name}": stored}).unexpected_keys == []
     for half in (torch.float32, torch.bfloat16, torch.float16):  # and widened again
         upcast = inverse_frequencies(8).to(half).float()
         assert model.load_state_dict({f"rotary_emb.{name}": upcast})
@@ -217,11 +217,11 @@ def test_frequencies_in_a_checkpoint_must_be_ours(name):
         with pytest.raises(RuntimeError, match=f"rotary_emb.{name}"):
             model.load_state_dict({f"rotary_emb.{name}": wrong}, strict=False)
     with pytest.raises(RuntimeError, match="Unexpected"):
-        model.load_state_dict({"rotary_emb.weight": kept})
+        model.load_state_dict({"rotary_emb.weight": stored})
 
 
 def test_a_module_on_meta_takes_a_checkpoint_and_moves():
-    """As from_pretrained loads: made on meta, parameters assigned, then moved."""
+    """from_pretrained makes models on meta, assigns parameters, and moves them."""
     with torch.device("meta"):
         model = torch.nn.ModuleDict({"rotary": RotaryEmbedding(8), "head": torch.nn.Linear(2, 2)})
     state = torch.nn.ModuleDict({"head": torch.nn.Linear(2, 2)}).state_dict()
