@@ -13,9 +13,17 @@ import altair as alt
 from matplotlib.ticker import PercentFormatter
 
 from rope.book.figures import Picture, chart, picture, shapes, subplots
-from rope.book.figures.seeds import Runs, draw, early_end, end_labels, label, look, spreads
+from rope.book.figures.seeds import (
+    Runs,
+    draw,
+    early_end,
+    end_labels,
+    interval_row,
+    label,
+    look,
+    spread,
+)
 from rope.book.figures.style import BLUE, INK, MUTED, VERMILION
-from rope.book.measured.intervals import interval
 
 WIDTH = 250  # of the moving figure
 ROW = 20  # pixels of one range of distances
@@ -32,7 +40,7 @@ def by_position(runs: Mapping[str, Runs], edges: Sequence[int], context: int) ->
     method has no value: there its line ends in a cross. context: the trained length.
     """
     middles = [(low + high) / 2 for low, high in pairwise(edges)]
-    lines = spreads(runs)
+    lines = {name: spread(seeds) for name, seeds in runs.items()}
     figure, ax = subplots(height=0.9 + max(2.6, 0.2 * len(lines) + 0.3))
     ends, losses = [], []
     for name, line in lines.items():
@@ -74,10 +82,8 @@ def undone(
     for group, ways in shares.items():
         summaries.append(f"{group}: expected {predicted[group]:.0%}")
         for (way, seeds), (color, marker) in zip(ways.items(), WAYS, strict=False):
-            line, place = interval(seeds), next(places)
-            ax.plot([line.low, line.high], [place, place], "-", color=color, linewidth=1.5)
-            ax.plot(seeds, [place] * len(seeds), marker, color=color, markersize=4.5)
-            ax.plot([line.mean], [place], "|", color=INK, markersize=11, markeredgewidth=1.5)
+            place = next(places)
+            line = interval_row(ax, seeds, place, color, marker)
             summaries[-1] += f", {way} {line.mean:.0%} ± {line.half:.0%}"
         top = place - len(ways) + 0.6
         ax.vlines(predicted[group], top, place + 0.4, INK, linewidth=4, alpha=0.3)

@@ -20,7 +20,6 @@ from rope.book.figures.seeds import (
     label,
     look,
     spread,
-    spreads,
 )
 from rope.book.figures.style import BLUE, GREEN, GRID, INK, MUTED, OCHRE, VERMILION
 
@@ -45,7 +44,7 @@ def found_by_distance(
     for ax, title, runs in items:
         ax.set_title(title, loc="left", fontsize=10)
         ax.axhline(guess, color=MUTED, linestyle=(0, (2, 3)), linewidth=1)
-        ends, lines = [], spreads(runs)
+        ends, lines = [], {name: spread(seeds) for name, seeds in runs.items()}
         for name, line in lines.items():
             draw(ax, distances, line, look(name, lines))
             last = max(k for k, value in enumerate(line.mean) if value == value)

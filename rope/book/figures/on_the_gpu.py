@@ -9,8 +9,6 @@ with e bytes per element, and `moved` times the bytes that must be moved. Times 
 plain copy of the same tensors.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

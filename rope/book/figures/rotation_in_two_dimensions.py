@@ -45,11 +45,8 @@ def score_tables(added: NDArray[Any], rotated: NDArray[Any]) -> Picture:
     )
 
 
-def turning_pair(*, autoplay: bool = False) -> Any:
-    """Show q and k turning with their positions while their score stands still.
-
-    Sliders set m, n and a shift of both. autoplay: whether the page starts to shift by itself.
-    """
+def turning_pair() -> Any:
+    """Show q and k turning with their positions while their score stays; sliders set m and n."""
     # The score is computed from the rotated vectors, not from the difference.
     parameters = [
         chart.slider("m", 0, LAST, 1, 2, "query position m"),
@@ -74,7 +71,6 @@ def turning_pair(*, autoplay: bool = False) -> Any:
         chart.arrow("q_x", "q_y", BLUE, extent=extent, label="q", width=4),
         chart.arrow("k_x", "k_y", VERMILION, extent=extent, label="k", width=4),
     )
-    play = {"signal": "shift", "min": 0, "max": LAST, "step": 0.05, "seconds": 16}
     return chart.finish(
         alt.hconcat(pair, _curve(), spacing=36).add_params(*parameters),
         alt_text="Left: a query arrow q and a key arrow k in the plane, each turned "
@@ -82,7 +78,7 @@ def turning_pair(*, autoplay: bool = False) -> Any:
         "their dot product, the score, drawn as a cosine of n minus m, with a dot at the current "
         "value. Moving one position moves the dot along the curve. Shifting both positions "
         "turns both arrows together, and the score and the dot stay where they are.",
-        play=play | {"autoplay": autoplay},
+        play=dict(signal="shift", min=0, max=LAST, step=0.05, seconds=16, autoplay=True),
     )
 
 

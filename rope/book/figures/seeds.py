@@ -13,6 +13,7 @@ import numpy as np
 from scipy.optimize import isotonic_regression
 
 from rope.book.figures import style
+from rope.book.measured.intervals import Interval, interval
 
 Runs = Sequence[Sequence[float | None]]  # one per seed; None where a seed was not measured
 Curve = Mapping[str, Sequence[float]]
@@ -53,11 +54,6 @@ def spread(runs: Runs) -> Spread:
     return Spread(*(reduce(table, axis=0).tolist() for reduce in (np.mean, np.min, np.max)))
 
 
-def spreads(runs: Mapping[str, Runs]) -> dict[str, Spread]:
-    """Return the spread of each method's runs."""
-    return {name: spread(seeds) for name, seeds in runs.items()}
-
-
 def label(name: str) -> str:
     """Return the words for a method, or the name itself if it has none."""
     return LOOKS[name][0] if name in LOOKS else name
@@ -75,6 +71,17 @@ def colors() -> alt.Color:
     known = {words: color for words, color, _ in LOOKS.values()}
     scale = alt.Scale(domain=list(known), range=list(known.values()))
     return alt.Color("name:N", scale=scale, legend=None)
+
+
+def interval_row(
+    ax: Any, seeds: Sequence[float], place: float, color: str, marker: str = "o"
+) -> Interval:
+    """Draw a row with one mark per seed and a bar for the 95% t interval; return the interval."""
+    line = interval(seeds)
+    ax.plot([line.low, line.high], [place, place], "-", color=color, linewidth=1.5)
+    ax.plot(seeds, [place] * len(seeds), marker, color=color, markersize=4)
+    ax.plot([line.mean], [place], "|", color=style.INK, markersize=10, markeredgewidth=1.5)
+    return line
 
 
 def draw(ax: Any, x: Sequence[float], curve: Spread, line: Mapping[str, Any]) -> None:

@@ -6,8 +6,8 @@ from statistics import fmean
 from matplotlib.ticker import AutoMinorLocator
 
 from rope.book.figures import Picture, picture, subplots
-from rope.book.figures.seeds import Curve, end_labels, label, look
-from rope.book.figures.style import INK, MUTED
+from rope.book.figures.seeds import Curve, end_labels, interval_row, label, look
+from rope.book.figures.style import MUTED
 from rope.book.measured.intervals import interval
 
 REFERENCE = "rope"
@@ -38,14 +38,10 @@ def above_reference(
     )  # fmt: skip
     two = len(parts) == 2
     for part, row in zip(parts, axes, strict=True):
-        for (words, methods), ax in zip(values.items(), row, strict=True):
+        for methods, ax in zip(values.values(), row, strict=True):
             ax.axvline(0, color=MUTED, linewidth=1)
             for place, name in enumerate(part):
-                seeds, line = methods[name], lines[words][name]
-                marks = {"color": look(name, names)["color"], "linewidth": 1.5, "markersize": 3.5}
-                ax.plot([line.low, line.high], [place, place], "-", **marks)
-                ax.plot(seeds, [place] * len(seeds), "o", **marks | {"linestyle": "none"})
-                ax.plot([line.mean], [place], "|", color=INK, markersize=9, markeredgewidth=1.5)
+                interval_row(ax, methods[name], place, look(name, names)["color"])
             ax.tick_params(axis="y", length=0)
             ax.grid(visible=False, axis="y")
             ax.xaxis.set_minor_locator(AutoMinorLocator(2))
