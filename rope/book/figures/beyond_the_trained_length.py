@@ -4,7 +4,6 @@ Chapter "Beyond the trained length": the loss at each position, how far attentio
 much of the rise it undoes to replace far distances.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
@@ -13,16 +12,7 @@ import altair as alt
 from matplotlib.ticker import PercentFormatter
 
 from rope.book.figures import Picture, chart, picture, shapes, subplots
-from rope.book.figures.seeds import (
-    Runs,
-    draw,
-    early_end,
-    end_labels,
-    interval_row,
-    label,
-    look,
-    spread,
-)
+from rope.book.figures.seeds import Runs, draw_runs, end_labels, interval_row, label
 from rope.book.figures.style import BLUE, INK, MUTED, VERMILION
 
 WIDTH = 250  # of the moving figure
@@ -40,25 +30,15 @@ def by_position(runs: Mapping[str, Runs], edges: Sequence[int], context: int) ->
     method has no value: there its line ends in a cross. context: the trained length.
     """
     middles = [(low + high) / 2 for low, high in pairwise(edges)]
-    lines = {name: spread(seeds) for name, seeds in runs.items()}
-    figure, ax = subplots(height=0.9 + max(2.6, 0.2 * len(lines) + 0.3))
-    ends, losses = [], []
-    for name, line in lines.items():
-        style, words = look(name, lines), label(name)
-        last = max(place for place, value in enumerate(line.mean) if not math.isnan(value))
-        draw(ax, middles, line, style)
-        losses.append(f"{words} {line.mean[last]:.2f} up to {edges[last + 1]:,}")
-        if last + 1 < len(middles):
-            words += f" (to {edges[last + 1]:,})"
-            early_end(ax, (middles[last], line.mean[last]), words, style["color"], 46)
-        else:
-            ends.append((middles[last], line.mean[last], words))
+    figure, ax = subplots(height=0.9 + max(2.6, 0.2 * len(runs) + 0.3))
+    ends = draw_runs(ax, middles, runs, 46, lambda last: f" (to {edges[last + 1]:,})")
     shapes.mark(ax, context, f"trained length {context:,}")
     ticks = [float(context) * 4.0**power for power in range(-6, 7)]
     ticks = [tick for tick in ticks if edges[1] / 2 <= tick <= edges[-1] * 1.01]
     ax.set(xlim=(edges[1] / 2 * 0.95, edges[-1]), xlabel="position", xscale="log", ylabel="loss")
     shapes.x_ticks(ax, ticks)
     end_labels(ax, ends)
+    losses = (f"{words} {loss:.2f} at {position:,.0f}" for position, loss, words in ends)
     return picture(
         figure,
         alt=f"Loss against the position, on a logarithmic axis up to {edges[-1]:,}, mean over "

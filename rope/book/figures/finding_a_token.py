@@ -10,17 +10,7 @@ from typing import Any
 import altair as alt
 
 from rope.book.figures import Picture, chart, panels, picture, shapes, subplots
-from rope.book.figures.seeds import (
-    Curve,
-    Runs,
-    colors,
-    draw,
-    early_end,
-    end_labels,
-    label,
-    look,
-    spread,
-)
+from rope.book.figures.seeds import Curve, Runs, colors, draw_runs, end_labels, label, spread
 from rope.book.figures.style import BLUE, GREEN, GRID, INK, MUTED, OCHRE, VERMILION
 
 REFERENCE = "rope"
@@ -44,18 +34,12 @@ def found_by_distance(
     for ax, title, runs in items:
         ax.set_title(title, loc="left", fontsize=10)
         ax.axhline(guess, color=MUTED, linestyle=(0, (2, 3)), linewidth=1)
-        ends, lines = [], {name: spread(seeds) for name, seeds in runs.items()}
-        for name, line in lines.items():
-            draw(ax, distances, line, look(name, lines))
-            last = max(k for k, value in enumerate(line.mean) if value == value)
-            ends.append((distances[last], line.mean[last], label(name)))
-            if distances[last] < distances[-1]:
-                early_end(ax, ends[-1][:2], label(name), look(name, lines)["color"], -46)
+        ends = draw_runs(ax, distances, runs, -46)
         shapes.mark(ax, context)
         ax.set(xlim=(distances[0], distances[-1]), xscale="log")
         ax.set(ylim=(-0.02, 1.04), ylabel="share found")
         shapes.x_ticks(ax, [d for d in distances if (d + 1) & d == 0])  # one below a power of two
-        end_labels(ax, (end for end in ends if end[0] == distances[-1]))
+        end_labels(ax, ends)
         shares = ", ".join(f"{words} {share:.2f} at {int(at):,}" for at, share, words in ends)
         summaries.append(f"{title}: {shares}")
     ax.set_xlabel(f"distance (dotted: the trained length, {context})")

@@ -5,7 +5,7 @@ line is the mean over seeds. Its band runs from the least seed to the greatest, 
 nothing about their distribution.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import altair as alt
@@ -17,6 +17,7 @@ from rope.book.measured.intervals import Interval, interval
 
 Runs = Sequence[Sequence[float | None]]  # one per seed; None where a seed was not measured
 Curve = Mapping[str, Sequence[float]]
+Note = Callable[[int], str]
 
 LOOKS: dict[str, tuple[str, str, style.Dash]] = {
     "none": ("no positions", style.MUTED, (2, 2)),
@@ -84,28 +85,40 @@ def interval_row(
     return line
 
 
-def draw(ax: Any, x: Sequence[float], curve: Spread, line: Mapping[str, Any]) -> None:
-    """Draw the mean as a line, on a band from the least to the greatest seed."""
-    ax.fill_between(x, curve.low, curve.high, color=line["color"], alpha=0.2, linewidth=0)
-    ax.plot(x, curve.mean, **line)
+def draw_runs(
+    ax: Any, x: Sequence[float], runs: Mapping[str, Runs], rise: float, note: Note = lambda last: ""
+) -> list[tuple[float, float, str]]:
+    """Draw one line per method, the mean, on a band from the least to the greatest seed.
+
+    A line that ends before the others gets a cross and, `rise` points above it, its words and the
+    note for its last index. Returns x, y and words of each line's end, for `end_labels`.
+    """
+    ends = []
+    for name, seeds in runs.items():
+        line, style, words = spread(seeds), look(name, runs), label(name)
+        ax.fill_between(x, line.low, line.high, color=style["color"], alpha=0.2, linewidth=0)
+        ax.plot(x, line.mean, **style)
+        last = max(place for place, value in enumerate(line.mean) if value == value)
+        end = x[last], line.mean[last]
+        ends.append((*end, words))
+        if last + 1 < len(x):
+            ax.plot(*end, "x", color=style["color"], markersize=9, markeredgewidth=2.5, zorder=4)
+            place = {"xytext": (-6, rise), "textcoords": "offset points", "ha": "right"}
+            leader = LEADER | {"relpos": (1, 0.5)}
+            ax.annotate(words + note(last), end, arrowprops=leader, **place)
+    return ends
 
 
-def early_end(ax: Any, end: tuple[float, float], words: str, color: str, rise: float) -> None:
-    """Draw a cross where a line ends before the others, and its words `rise` points above it."""
-    ax.plot(*end, "x", color=color, markersize=9, markeredgewidth=2.5, zorder=4)
-    to = LEADER | {"relpos": (1, 0.5)}
-    ax.annotate(words, end, (-6, rise), textcoords="offset points", ha="right", arrowprops=to)
-
-
-def end_labels(ax: Any, ends: Iterable[tuple[float, float, str]]) -> None:
-    """Write the words for each line to the right of the axes, as close to its end as they fit.
+def end_labels(ax: Any, ends: Sequence[tuple[float, float, str]]) -> None:
+    """Write the words for lines that end last to the right of the axes, close to their ends.
 
     ends: x, y and words of each line. Call this last, because it fixes the limits of the axes.
     """
     ax.figure.draw_without_rendering()
     ax.set(xlim=ax.get_xlim(), ylim=ax.get_ylim())
     height = ax.get_window_extent().height * 72 / ax.figure.dpi  # in points
-    in_order = sorted(ends, key=lambda end: end[1])
+    right = max(end[0] for end in ends)
+    in_order = sorted((end for end in ends if end[0] == right), key=lambda end: end[1])
     points = ax.transData.transform([end[:2] for end in in_order])
     wanted = ax.transAxes.inverted().transform(points)[:, 1] * height
     for (x, y, words), place in zip(in_order, apart(wanted, LINE_HEIGHT, height), strict=True):
