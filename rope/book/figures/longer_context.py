@@ -125,8 +125,9 @@ def spectrum(long_factor: tuple[float, ...], *, base: float, length: int, factor
         "and Llama 3 keep 1 for high frequencies, one over s for low ones, and a ramp between; "
         "LongRoPE's searched factors are irregular; p-RoPE keeps high frequencies and stops the "
         "others. Below, on a logarithmic axis, the number of turns within the trained length L, a "
-        "dashed grey line, and within s times L with the new frequencies, a dot each; a dot above "
-        "the line in a plane that never completed its first turn has passed angles never trained.",
+        "dashed gray line, and within s times L with the new frequencies, one dot each; a dot "
+        "above the line, in a plane that never completed its first turn, has passed untrained "
+        "angles.",
     )
 
 

@@ -1,6 +1,6 @@
 """Draw the figures of "Bytes, kernels, launches": the roofline, memory lines, tiles and times.
 
-The roofline: a program does I operations for each byte that it moves; the machine does F operations
+The roofline: a program does I operations per byte that it moves; the machine does F operations
 per second and moves W bytes per second. Then the program does at most
 
     min(F, I W)    operations per second, and a rotation has    I = 3 / (2 e moved),
@@ -23,9 +23,9 @@ from rope.book.figures.style import BLUE, COLORS, GRID, INK, MUTED, OCHRE, VERMI
 def roofline() -> Any:
     """Show the roof and the rotation under it, with sliders for F, W, e and bytes moved."""
     parameters = (
-        chart.slider("arithmetic", 9, 14.5, 0.001, 13.826, "operations a second, power of ten"),
-        chart.slider("memory", 9, 13.5, 0.001, 12.525, "bytes a second, power of ten"),
-        chart.slider("e", 2, 4, 2, 2, "bytes an element"),
+        chart.slider("arithmetic", 9, 14.5, 0.001, 13.826, "operations per second, power of ten"),
+        chart.slider("memory", 9, 13.5, 0.001, 12.525, "bytes per second, power of ten"),
+        chart.slider("e", 2, 4, 2, 2, "bytes per element"),
         chart.slider("moved", 1, 12, 0.1, 1, "bytes moved, over the least"),
         chart.derived("peak", "pow(10, arithmetic)"),
         chart.derived("rate", "pow(10, memory)"),
@@ -38,15 +38,15 @@ def roofline() -> Any:
     )
     log: dict[str, Any] = {"type": "log", "clamp": True}
     powers = {"values": [0.01, 0.1, 1, 10, 100], "format": "~g", "grid": False}
-    x = chart.x("x:Q", "operations for each byte", [1e-2, 1e2], log, **powers)
+    x = chart.x("x:Q", "operations per byte", [1e-2, 1e2], log, **powers)
     speeds = {"values": [1e9, 1e11, 1e13, 1e15], "format": "~s"}
-    y = chart.y("y:Q", "operations a second", [1e9, 1e15], log, **speeds)
+    y = chart.y("y:Q", "operations per second", [1e9, 1e15], log, **speeds)
     here = chart.one(x="intensity", y="reached").encode(x="x:Q", y="y:Q")
     stem = here.mark_rule(color=VERMILION, strokeDash=[6, 2], strokeWidth=2)
     lines = (
         "'machine: ' + format(peak, '.3s') + ' operations/s, ' + format(rate, '.3s') + ' bytes/s'",
-        "'its ridge: ' + format(ridge, '.3g') + ' operations for each byte'",
-        "'rotation: ' + format(intensity, '.3g') + ' for each byte, '"
+        "'its ridge: ' + format(ridge, '.3g') + ' operations per byte'",
+        "'rotation: ' + format(intensity, '.3g') + ' per byte, '"
         " + format(reached/peak, '.2%') + ' of the peak'",
     )
     words = chart.readings(lines, size=13, y=10, step=20, width=290, height=60)
@@ -59,10 +59,10 @@ def roofline() -> Any:
     ).properties(width=290, height=230)
     return chart.finish(
         alt.vconcat(words, drawn, spacing=8).add_params(*parameters),
-        alt_text="A roof over operations for each byte, both axes logarithmic: it rises in "
-        "proportion up to the ridge and is level from there. The rotation is a dot on the rising "
+        alt_text="A roof over operations per byte, both axes logarithmic: it rises in "
+        "proportion up to the ridge and is level beyond it. The rotation is a dot on the rising "
         "part, far left of the ridge. Moving more bytes than must be moved slides the dot down the "
-        "slope; a higher level roof leaves it where it is, more bytes a second lift it.",
+        "slope; a higher flat roof leaves it in place; more bytes per second lift it.",
     )
 
 
