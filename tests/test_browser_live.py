@@ -270,6 +270,10 @@ SCORED = """def score(q, k, m, n, theta):
     return (complex(*q) * complex(*k).conjugate() * exp(1j * (m - n) * theta)).real
 
 judge(2, score)"""
+CALLING = """def score(q, k, m, n, theta):
+    return (rotate(*q, m * theta) * rotate(*k, n * theta).conjugate()).real
+
+judge(2, score)"""
 KEY = "rope: build it yourself, step "
 
 
@@ -327,8 +331,11 @@ def test_an_answer_is_judged_in_the_page(visit):
     assert (kept(page)["code"], kept(page)["right"]) == (RIGHT, True)
     assert (kept(page, 2)["code"], kept(page, 2)["right"]) == (SCORED, False)
     assert marks_of(step(page, 3)).startswith("1 ✓  2 ·")
+    assert answer(page, CALLING, 2)[0].startswith("✓ Step 2"), "with the reader's own rotate"
     press(step(page, 1), "Reset")
     assert marks_of(step(page, 3)).startswith("1 ·") and "code" not in kept(page)
+    status, _, _ = answer(page, CALLING, 2)
+    assert status.startswith("✗ Step 2: it calls rotate, and step 1 is not right yet"), status
 
 
 def test_what_cannot_be_judged_is_said(visit, subtests):

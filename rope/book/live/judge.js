@@ -1,12 +1,13 @@
-// Cells that a judge answers: what is written there and the marks of all steps stay in the browser.
+// Keep in the browser what a reader wrote in the cells that a judge answers, and the marks of all
+// steps.
 window.ropeJudge = (function () {
   "use strict";
 
-  const KEY = "rope: build it yourself, step "; // one for each, so that two tabs keep two steps
+  const KEY = "rope: build it yourself, step "; // one key per step, so that two tabs can keep two steps
   const STEPS = [1, 2, 3, 4, 5, 6, 7, 8, 9];
   const bars = [];
-  const kept = {}; // by step: the code, the book's that it was made of, and whether it was right
-  const unkept = new Set(); // steps that the browser gave no storage
+  const kept = {}; // by step: the code, the book's code that it started from, and whether it was right
+  const unkept = new Set(); // steps that the browser couldn't store
 
   function keep({ judged, source }, what) {
     kept[judged] = { ...kept[judged], ...what, source };
@@ -24,7 +25,7 @@ window.ropeJudge = (function () {
     bars.forEach((marks) => (marks.textContent = line.join("  ")));
   }
 
-  // A line of marks for the bar of a cell, and what was written there when the page was left.
+  // Add a line of marks to the bar of a cell, and restore what the reader had written there.
   function equip(data, bar) {
     const marks = document.createElement("span");
     marks.className = "rope-judge-marks";
@@ -37,19 +38,19 @@ window.ropeJudge = (function () {
         if (code !== source) data.edited = code;
       }
     } catch {
-      // The browser gives no storage, or has nothing in it, or other things.
+      // The browser has no storage, or nothing of ours in it.
     }
     draw();
   }
 
-  // What the judge has printed, its last verdict and the lines below that, up to its marks, which
-  // are those of Python; then what the reader's own code has printed, before it or after.
+  // Return the judge's last verdict and the lines below it, without its marks, which are Python's;
+  // then what the reader's own code has printed before or after it.
   function read(data, result) {
     const step = `Step ${data.judged}: `;
     const verdict = new RegExp(`^([^]*)([✓✗] ${step}[^]*?)(?:\n1 [✓·]  2 .*\n?([^]*))?$`);
     const none = `✗ ${step}the cell must end with ${data.source.split("\n").pop()}`;
     const [, before, judged, after] = result.text.match(verdict) || ["", result.text, none];
-    const [said, ...lines] = judged.replace(/\n {2}/g, " ").split("\n"); // unfolded
+    const [said, ...lines] = judged.replace(/\n {2}/g, " ").split("\n"); // without line breaks of the judge
     const printed = [before.trimEnd(), after].filter(Boolean).join("\n");
     if (printed) lines.push("Your code has printed:", printed);
     const right = said.startsWith("✓");
@@ -57,7 +58,7 @@ window.ropeJudge = (function () {
     return { said, right, lines };
   }
 
-  // The chapter that a line of the verdict names is a link, as where the step names it.
+  // Turn the chapter that a verdict names into a link, copied from the step's own link.
   function linked(line) {
     const [, title] = line.match(/^See "(.*)"\.$/) || [];
     const links = Array.from(document.querySelectorAll("article a.internal"));
@@ -65,7 +66,7 @@ window.ropeJudge = (function () {
     return link ? ['See "', link.cloneNode(true), '".'] : [line];
   }
 
-  // The book's solution, the next one on the page, opens beside one that is right.
+  // Open the book's solution, the next one on the page, when an answer is right.
   function open(input) {
     const below = (one) => input.compareDocumentPosition(one) & Node.DOCUMENT_POSITION_FOLLOWING;
     const solution = Array.from(document.querySelectorAll(".solution.dropdown")).find(below);
