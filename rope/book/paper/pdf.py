@@ -9,6 +9,7 @@ from __future__ import annotations
 import html
 import io
 import json
+import logging
 import os
 import shutil
 from collections.abc import Iterator
@@ -96,6 +97,7 @@ def make_pdf(book: Book, target: Path) -> None:
         headings = page.evaluate(FINISH, COLUMN)
         pdf = page.pdf(prefer_css_page_size=True, tagged=True, outline=True)
         browser.close()
+    logging.getLogger("pypdf").setLevel(logging.ERROR)  # Chromium's trailer counts too few objects
     writer = PdfWriter(clone_from=io.BytesIO(pdf))
     # Chromium's own outline has some words twice, and no formulas.
     for entry, heading in zip(outline_entries(writer.outline), headings, strict=True):
