@@ -11,7 +11,6 @@ from test_diagnose import words
 from rope.config import EXAMPLES, example
 from rope.diagnose import diagnose_configuration
 
-OLD = example("llama-3.1-8b")
 PLAIN = LLAMA | {"num_hidden_layers": 8}
 
 
@@ -57,8 +56,6 @@ PLANTED = [
     (BASELESS | {"rope_parameters": NEW}, "moved-base", "500000 rope_parameters"),
     (PLAIN | {"rope_parameters": NEW, "rope_theta": 5e5}, "moved-base", "top rope_parameters"),
     (UNTRAINED, "trained-length", "65536"),
-    (yarn(factor=8.0), "length-mismatch", "8 32768 4096 65536"),
-    (OLD | {"max_position_embeddings": 4096}, "length-mismatch", "8 65536 8192 4096"),
     (yarn(mscale=1.0, mscale_all_dim=1.0), "attention-factor", "1 1.27726"),
     (yarn(attention_factor=1.0), "attention-factor", "1 1.27726"),
     (PLAIN | {"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}, "length-dependent", "256"),

@@ -101,7 +101,8 @@ def diagnose(
 
 def _accepted(probes: list[Probe]) -> Probe:
     """Return the first probe whose dtype rotate accepts and returns, or else only accepts."""
-    accepted, errors = [], []
+    accepted: list[Probe] = []
+    errors = []
     for probe in probes:
         if accepted and probe.heads != accepted[0].heads:
             break
@@ -130,14 +131,10 @@ def _measured(
     fitted = fit_angles(probe, structures, influence.far)
     for fault in causes.structure_faults(structures, fitted, probe.eps):
         return Rotation(), Rotation(), [fault]
-    expected_theta = None
+    expected_theta, length = None, influence.far + 1
     if expected is not None:
         expected_theta = inverse_frequencies(
-            expected.dim,
-            expected.base,
-            extension=expected.extension,
-            seq_len=influence.far + 1,
-            device="cpu",
+            expected.dim, expected.base, extension=expected.extension, seq_len=length, device="cpu"
         )
     q, k = (
         measure(structure, angles, probe.eps, expected_theta)

@@ -126,15 +126,18 @@ def _differences(q: Measurement, k: Measurement) -> Iterator[Finding]:
 
 def _positions(measured: Measurement, which: int, probe: Probe) -> Iterator[Finding]:
     """Generate the faults of angles that are not multiples of the position."""
-    name, m = NAMES[which], measured.angles.positions
-    size, off = m[:, None] * measured.theta.abs(), measured.off.abs()
-    wrong = (off > measured.allowed).any(1)
+    name, m, phases = NAMES[which], measured.angles.positions, measured.angles.alpha.angle()
+    size, off = m[:, None] * measured.theta.abs(), phases - m[:, None] * measured.theta
+    off = wrapped(off).abs()
+    # Angles in float32 are off by a few 2^-24 of their size; in TF32 or less by 2^-12 and more.
+    allowed = 2.0**-20 * size + 4 * measured.noise * (1 + m[:, None] / measured.last)
+    wrong = (off > allowed).any(1)
     if not wrong.any():
         return
     first, multiples = int(wrong.nonzero()[0, 0]), measured.last > 1
     # A position, a frequency and a product, each rounded to bfloat16, add up to 3 times 2^-9.
     within_a_turn = size * 2.0**-7 < 1
-    if multiples and ((off <= measured.allowed + 2.0**-7 * size) | ~within_a_turn).all():
+    if multiples and ((off <= allowed + 2.0**-7 * size) | ~within_a_turn).all():
         facts = dict(begin=int(m[first]), off=float((off * within_a_turn).max()))
         yield finding("low-precision-angles", "positions", name=name, **facts)
     low, high = int(m[first - 1]), int(m[first])
@@ -145,13 +148,12 @@ def _positions(measured: Measurement, which: int, probe: Probe) -> Iterator[Find
         except CallError:  # the answers in a file don't cover this position
             break
         low, high = (low, middle) if wrong_there else (middle, high)
-    phases = measured.angles.alpha.angle()
     beyond = phases[first:]
     if len(beyond) > 1 and wrapped(beyond - beyond[-1]).abs().max() < 8 * measured.noise:
         yield finding("clamped", name=name, begin=high)
     for lowest in (0, -high) if multiples else ():  # unsigned and signed types
         stored = (m - lowest) % (high - lowest) + lowest
-        if (wrapped(phases - stored[:, None] * measured.theta).abs() <= measured.allowed).all():
+        if (wrapped(phases - stored[:, None] * measured.theta).abs() <= allowed).all():
             yield finding("wraps", name=name, begin=high, lowest=lowest)
     yield finding("position-map", name=name, begin=high)
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from textwrap import shorten
 from typing import Any
 
-from rope.checks import check_count
 from rope.config import RotarySettings, rotary_settings
 from rope.config.classes import class_facts
 from rope.config.parameters import TRAINED, layer_entries
@@ -56,15 +55,13 @@ def diagnose_configuration(
 
     config: as in `rope.config.rotary_settings`. layer_type: explain only this type, or all if None.
     length: the length in use, if it is not the model's own.
-    Raises TypeError if config is no configuration, ValueError for a length below 1.
+    Raises TypeError if config is no configuration.
 
     >>> from rope.config import example
     >>> report = diagnose_configuration(example("deepseek-v3"))
     >>> report.ok, [finding.code for finding in report.findings]
     (True, ['attention-factor'])
     """
-    if length is not None:
-        check_count("length", length)
     try:
         facts = text_facts(read_config(config))
         entries = layer_entries(facts)
@@ -101,8 +98,6 @@ def _explained(settings: RotarySettings, length: int | None) -> list[str]:
     ]
     if settings.sections is not None:
         lines.append(f"axes: M-RoPE, planes by axis {list(settings.sections)}")
-    if settings.rotates and not all(settings.rotates):
-        lines.append(f"layers without rotation: {_unrotated(settings)}")
     if length is not None:
         complete = int((theta * length >= 2 * math.pi).sum())
         lines.append(f"planes that complete a turn within {length}: {complete} of {width // 2}")
@@ -125,10 +120,11 @@ def config_warnings(
             f"{LONGER}: rope_theta",
             "transformers 5.23; deepspeedai/DeepSpeed#8345, sgl-project/sglang#14745",
         )
-    if settings.rotates and not all(settings.rotates):
+    unrotated = [str(i) for i, rotates in enumerate(settings.rotates or ()) if not rotates]
+    if unrotated:
         yield _note(
             "unrotated-layers",
-            f"layers {_unrotated(settings)} don't rotate, but some engines have rotated all "
+            f"layers {', '.join(unrotated)} don't rotate, but some engines have rotated all "
             "layers; a 1 in no_rope_layers means that the layer rotates",
             "check the keys of such a layer at two positions: they must be equal",
             "Rotary attention",
@@ -167,9 +163,3 @@ def config_warnings(
 
 def _note(code: str, *texts: str) -> Finding:
     return Finding(code, "note", *texts)
-
-
-def _unrotated(settings: RotarySettings) -> str:
-    """Return the numbers of the layers that don't rotate."""
-    layers = enumerate(settings.rotates or ())
-    return ", ".join(str(layer) for layer, rotates in layers if not rotates)

@@ -16,8 +16,6 @@ from rope.diagnose.report import Finding, Rotation, finding
 from rope.extensions import Extension
 from rope.frequencies import inverse_frequencies
 
-#: Angles in float32 are off by a few 2^-24 of their size; in TF32 or less by 2^-12 and more.
-ANGLES = 2.0**-20
 FARTHEST = 1 << 17  # the largest offset at position 0 that is tried
 
 
@@ -25,7 +23,6 @@ FARTHEST = 1 << 17  # the largest offset at position 0 that is tried
 class Measurement:
     """theta `[n]`, with sign; last: the power of two up to which the angles double.
 
-    off `[P, n]`: the angles minus m theta; allowed `[P, n]`: how much of it rounding can explain.
     follows: whether sizes depend on the position; radial: the largest error of the radius besides
     that; noise: of an angle. slots `[n]`: the index of each plane among the R/2 planes. direction,
     offset: as in `Rotation`. expected_theta: the expected frequencies.
@@ -35,8 +32,6 @@ class Measurement:
     angles: Angles
     theta: Tensor
     last: int
-    off: Tensor
-    allowed: Tensor
     follows: bool
     radial: float
     noise: float
@@ -98,8 +93,6 @@ def measure(
     noise = max(4 * eps, 2 * radial if radial < 0.1 else 0.0, 1e-12)
     theta, last = spectrum.frequencies(angles.positions, angles.alpha.angle())
     theta = torch.where(theta.abs() > 4 * noise / last, theta, 0)
-    off = wrapped(angles.alpha.angle() - m * theta)
-    allowed = ANGLES * m * theta.abs() + 4 * noise * (1 + m / last)
     planes, signs = structure.planes, theta.sign()
     if structure.source is not None:
         planes = structure.source[planes]
@@ -108,7 +101,7 @@ def measure(
     directions = set(signs[theta != 0].tolist())
     direction = int(directions.pop()) if len(directions) == 1 else 0
     return Measurement(
-        structure, angles, theta, last, off, allowed, follows, radial, noise, layout, width, slots,
+        structure, angles, theta, last, follows, radial, noise, layout, width, slots,
         direction, _offset(structure, theta, eps), expected_theta,
     ).widened()  # fmt: skip
 

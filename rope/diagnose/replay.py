@@ -202,11 +202,8 @@ def _cache_shift(results: list[Call], dtype: torch.dtype) -> list[Finding]:
 def _calls(path: str | Path, parts: tuple[str, ...]) -> list[Call]:
     """Return the tensors of a file by call; a call that is missing is empty."""
     tensors = read(path)
-
-    def call(i: str) -> Call:
-        return {part: tensors[i + part] for part in parts if i + part in tensors}
-
-    return [call(f"{i:02d}.") for i in range(100)]
+    names = [{part: f"{i:02d}.{part}" for part in parts} for i in range(100)]
+    return [{part: tensors[x] for part, x in call.items() if x in tensors} for call in names]
 
 
 def _narrowest(tensors: Iterable[Tensor]) -> torch.dtype:
@@ -226,7 +223,7 @@ def _transposed(calls: list[Call]) -> list[Call]:
 def write(path: str | Path, tensors: dict[str, Tensor]) -> None:
     """Write named tensors to a .safetensors, .npz or .json file.
 
-    In JSON a tensor is its shape and its numbers in row-major order, null for NaN and infinity:
+    In JSON a tensor is its shape and its numbers in row-major order:
     `{"07.position_ids": {"shape": [1, 3], "data": [3, 11, 5]}, ...}`.
     Raises ValueError for another ending, OSError if there is no such folder.
     """
@@ -237,12 +234,12 @@ def write(path: str | Path, tensors: dict[str, Tensor]) -> None:
     elif suffix == ".npz":
         import_module("numpy").savez(path, **{name: x.numpy() for name, x in tensors.items()})
     else:
-        listed = {name: {"shape": x.shape, "data": _numbers(x)} for name, x in tensors.items()}
+        listed = {n: {"shape": x.shape, "data": x.flatten().tolist()} for n, x in tensors.items()}
         Path(path).write_text(json.dumps(listed, separators=(",", ":")))
 
 
 def read(path: str | Path) -> dict[str, Tensor]:
-    """Return the tensors of a file; JSON gives float32 or int64.
+    """Return the tensors of a file; JSON gives float32 or int64, and NaN for null.
 
     Raises ValueError if the file doesn't have the format of its ending, OSError if it is missing.
     """
@@ -265,10 +262,6 @@ def _suffix(path: str | Path) -> str:
     if suffix not in (".safetensors", ".npz", ".json"):
         raise ValueError(f"the path is {path}; it must end with .safetensors, .npz or .json")
     return suffix
-
-
-def _numbers(x: Tensor) -> list[Any]:
-    return [x if math.isfinite(x) else None for x in x.flatten().tolist()]
 
 
 def _tensor(shape: list[int], data: list[Any]) -> Tensor:
