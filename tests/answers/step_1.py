@@ -1,4 +1,4 @@
-"""rotate(x, y, angle): the pair turned counter-clockwise by an angle in radians."""
+"""rotate(x, y, angle): rotate the pair counterclockwise by an angle in radians."""
 
 import cmath
 import decimal

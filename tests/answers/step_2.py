@@ -1,4 +1,4 @@
-"""score(q, k, m, n, theta): q at position m and k at position n turned, and their dot product."""
+"""score(q, k, m, n, theta): rotate q to position m, k to position n; return q · k."""
 
 import cmath
 import math
@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 
-def turned(pair, angle):
+def rotated(pair, angle):
     x, y = pair
     c, s = math.cos(angle), math.sin(angle)
     return np.array([x * c - y * s, x * s + y * c])
@@ -20,7 +20,7 @@ def wrong_gives_both_one_position(q, k, m, n, theta):
     Cause: no position is used, or the same one for both
     """
     start = min(m, n)
-    return float(turned(q, start * theta) @ turned(k, start * theta))
+    return float(rotated(q, start * theta) @ rotated(k, start * theta))
 
 
 def wrong_negates_the_sine_of_the_key(q, k, m, n, theta):
@@ -78,7 +78,7 @@ def wrong_rotation_reads_the_new_x(q, k, m, n, theta):
 
 
 def right_turns_the_key_by_the_distance(q, k, m, n, theta):
-    return np.dot(q, turned(k, (n - m) * theta))
+    return np.dot(q, rotated(k, (n - m) * theta))
 
 
 def right_complex_with_the_key_conjugated(q, k, m, n, theta):
@@ -97,5 +97,5 @@ def right_torch_float16(q, k, m, n, theta):
 def right_torch_needs_a_gradient(q, k, m, n, theta):
     q = torch.tensor(q, dtype=torch.float64, requires_grad=True)
     t = (n - m) * theta
-    k = torch.tensor(turned(k, t))
+    k = torch.tensor(rotated(k, t))
     return (q * k).sum()

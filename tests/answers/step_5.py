@@ -4,12 +4,12 @@ import numpy as np
 import torch
 
 
-def halves_turned(x):
+def rotate_half(x):
     x1, x2 = x.chunk(2, dim=-1)
     return torch.cat((-x2, x1), dim=-1)
 
 
-def neighbours_turned(x):
+def rotate_neighbors(x):
     return torch.stack((-x[..., 1::2], x[..., ::2]), dim=-1).flatten(-2)
 
 
@@ -20,7 +20,7 @@ def wrong_angles_of_neighbours_in_halves(x, cos, sin):
     Cause: the pairs are halves, but the tables are repeated for neighbors
     """
     cos, sin = (table.repeat_interleave(2, dim=-1) for table in (cos, sin))
-    return (x * cos + halves_turned(x) * sin).to(x.dtype)
+    return (x * cos + rotate_half(x) * sin).to(x.dtype)
 
 
 def wrong_reads_what_is_written(x, cos, sin):
@@ -63,7 +63,7 @@ def wrong_dtype(x, cos, sin):
     Cause: given float16, x comes back as float32
     """
     cos, sin = (table.repeat_interleave(2, dim=-1) for table in (cos, sin))
-    return x * cos + neighbours_turned(x) * sin
+    return x * cos + rotate_neighbors(x) * sin
 
 
 def right_matrix(x, cos, sin):

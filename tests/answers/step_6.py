@@ -11,14 +11,14 @@ def looked_up(position_ids, dim):
     return angles.cos(), angles.sin()
 
 
-def turned(x, cos, sin):
+def rotated(x, cos, sin):
     x1, x2 = x.chunk(2, dim=-1)
     return torch.cat((x1 * cos - x2 * sin, x2 * cos + x1 * sin), dim=-1).to(x.dtype)
 
 
 def both(q, k, position_ids):
     cos, sin = looked_up(position_ids, q.shape[-1])
-    return turned(q, cos, sin), turned(k, cos, sin)
+    return rotated(q, cos, sin), rotated(k, cos, sin)
 
 
 def wrong_first_row(q, k, position_ids):
@@ -28,7 +28,7 @@ def wrong_first_row(q, k, position_ids):
     Cause: every row of the batch gets the positions of the first row
     """
     cos, sin = (table[:1] for table in looked_up(position_ids, q.shape[-1]))
-    return turned(q, cos, sin), turned(k, cos, sin)
+    return rotated(q, cos, sin), rotated(k, cos, sin)
 
 
 def wrong_opposite(q, k, position_ids):
@@ -38,7 +38,7 @@ def wrong_opposite(q, k, position_ids):
     Cause: query and key turn in opposite directions
     """
     cos, sin = looked_up(position_ids, q.shape[-1])
-    return turned(q, cos, sin), turned(k, cos, -sin)
+    return rotated(q, cos, sin), rotated(k, cos, -sin)
 
 
 def wrong_query_counted_apart(q, k, position_ids):
@@ -85,14 +85,14 @@ def wrong_kept_by_length(q, k, position_ids):
     key = (*position_ids.shape, q.shape[-1])
     if key not in KEPT:
         KEPT[key] = looked_up(position_ids, q.shape[-1])
-    return turned(q, *KEPT[key]), turned(k, *KEPT[key])
+    return rotated(q, *KEPT[key]), rotated(k, *KEPT[key])
 
 
 def right_from_a_table(q, k, position_ids):
     """Rows of a long table in float32, as a list."""
     cos, sin = (t[0, 0].float() for t in looked_up(torch.arange(1 << 17)[None], q.shape[-1]))
     cos, sin = cos[position_ids].unsqueeze(1), sin[position_ids].unsqueeze(1)
-    return [turned(q, cos, sin), turned(k, cos, sin)]
+    return [rotated(q, cos, sin), rotated(k, cos, sin)]
 
 
 GROWN = {}
@@ -104,7 +104,7 @@ def right_table_that_grows(q, k, position_ids):
     if dim not in GROWN or len(GROWN[dim][0]) < length:
         GROWN[dim] = [table[0, 0] for table in looked_up(torch.arange(length)[None], dim)]
     cos, sin = (table[position_ids][:, None] for table in GROWN[dim])
-    return {"q": turned(q, cos, sin), "k": turned(k, cos, sin)}.values()
+    return {"q": rotated(q, cos, sin), "k": rotated(k, cos, sin)}.values()
 
 
 def right_neighbours_at_once(q, k, position_ids):

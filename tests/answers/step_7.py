@@ -1,4 +1,4 @@
-"""layer(x, w, head_dim, position_ids, cache): 4 heads of queries on 2 of keys, with a cache."""
+"""layer(x, w, head_dim, position_ids, cache): grouped heads, a causal mask and a cache."""
 
 import math
 
