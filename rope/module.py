@@ -184,10 +184,10 @@ class RotaryEmbedding(RotaryTables):
                 position_ids = torch.arange(start, length, device=x.device)
             cos, sin = self._fresh_rows(position_ids, seq_len, wide)
             position_ids = None  # each token has its own row
-        elif position_ids is None:
-            cos, sin = (table[start:length] for table in tables)
         else:
             cos, sin = tables
+            if position_ids is None:
+                cos, sin = cos[start:length], sin[start:length]
         if inverse and self.attention_scaling != 1:
             # The tables are a cos and a sin, and the inverse of the map is (cos, -sin) / a.
             square = self.attention_scaling**2

@@ -61,7 +61,7 @@ def test_equal_to_the_reference(dtype, interleaved, batch, heads, dim, spare, se
 
 @layouts
 @pytest.mark.parametrize("inverse", [False, True])
-def test_queries_and_keys_are_each_rotated_as_alone(interleaved, inverse, subtests):
+def test_queries_and_keys_are_each_rotated_as_by_itself(interleaved, inverse, subtests):
     """With different heads and dtypes, and each form of positions; out of place and in place."""
     flags = {"interleaved": interleaved, "inverse": inverse}
     forms = {
