@@ -9,7 +9,7 @@ import functools
 
 import pytest
 import torch
-from strategies import normal, tolerance
+from strategies import tolerance
 
 import rope
 from rope.adapters import parts
@@ -140,34 +140,6 @@ def test_other_models_of_the_class_keep_their_own_and_restore_undoes_it(name):
     assert restore(model) is model
     assert torch.equal(logits(model), before)
     assert [type(m) for m in model.modules()] == [type(m) for m in other.modules()]
-
-
-def test_bfloat16_differs_only_by_their_rounding_of_the_tables(monkeypatch):
-    """Cohere rounds its tables and then computes in float32, as ours does."""
-    config = build("Cohere").config
-    theirs = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).eval()
-    ours = use_rope(copy.deepcopy(theirs).bfloat16()).bfloat16()
-    tables = PositionEmbeddings.forward
-    rounded = lambda *args, **more: [t.bfloat16().float() for t in tables(*args, **more)]
-    monkeypatch.setattr(PositionEmbeddings, "forward", rounded)
-    assert torch.equal(logits(ours), logits(theirs))
-
-
-@pytest.mark.parametrize("name", ["GPTJ", "CodeGen"])
-def test_gptj_gets_exact_tables_for_its_own_function(name):
-    """Its attention would round them to its dtype, which for float32 changes nothing."""
-    model = use_rope(build(name, max_position_embeddings=2048))
-    exact = rope.RotaryEmbedding(4, 2048, interleaved=True)
-    for block in model.transformer.h:
-        assert torch.equal(block.attn.embed_positions, torch.cat((exact.sin, exact.cos), dim=-1))
-    module = transformers.models.gptj.modeling_gptj
-    x, (sin, cos) = (
-        normal((1, 2048, 2, 4), 1).float(),
-        block.attn.embed_positions[None].chunk(2, -1),
-    )
-    assert torch.equal(
-        module.apply_rotary_pos_emb(x, sin, cos), exact.rotate(x, tensor_format="bshd")
-    )
 
 
 @torch.no_grad()

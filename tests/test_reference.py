@@ -20,24 +20,6 @@ def test_frequencies_by_hand_and_against_mpmath():
     np.testing.assert_allclose(reference.inverse_frequencies(96), exact, rtol=3e-15)
 
 
-def test_matrix_by_hand():
-    np.testing.assert_allclose(
-        reference.rotation_matrix(1, [np.pi / 2, np.pi]),
-        [[0, -1, 0, 0], [1, 0, 0, 0], [0, 0, -1, 0], [0, 0, 0, -1]],
-        atol=2.3e-16,  # cos and sin of a rounded pi
-    )
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_numbers_by_hand(form):
-    theta = reference.inverse_frequencies(4, base=100.0)
-    np.testing.assert_allclose(
-        form(np.ones((1, 4)), [1], theta, interleaved=False),
-        [[-0.30116868, 0.89517075, 1.3817732, 1.0948375]],
-        atol=5e-8,  # the published digits
-    )
-
-
 @strategies.quick
 @given(
     strategies.even,
