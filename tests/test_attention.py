@@ -79,14 +79,14 @@ def test_equal_to_the_formula(kind, causal):
 @torch.no_grad()
 def test_decoding_with_a_cache_equals_the_full_pass(kind, dtype):
     layer, x = make(kind, dtype), normal((2, 9, 32), 1, dtype)
-    cache = KVCache(2, layer.num_kv_heads, 9, layer.head_dim, dtype=dtype)
     full = layer(x)
-    for _ in range(2):
+    for policy in ("rotated", "plain"):
+        sizes = 2, layer.num_kv_heads, 9, layer.head_dim
+        cache = KVCache(*sizes, policy=policy, dtype=dtype)
         pieces = [layer(piece, cache=cache) for piece in x.split((3, 1, 4, 1), dim=1)]
         # Softmax and sums are rounded in another order.
         close(torch.cat(pieces, dim=1), full, dtype, operations=16)
         assert cache.length == 9
-        cache.reset()
 
 
 @pytest.mark.parametrize("pieces", [(8, 1, 2, 1), (2, 6, 4), (12,)], ids=str)

@@ -100,6 +100,31 @@ def test_padded_rows_with_a_window_equal_unpadded_rows(text, policy):
     assert equal(whole[real], out[real]) if real.any() else True
 
 
+@pytest.mark.parametrize("policy", POLICIES)
+@torch.no_grad()
+def test_a_full_cache_continues(policy):
+    """A prompt longer than the cache, then single tokens."""
+    window, sinks = 6, 2
+    layer = make(window=window, sinks=sinks)
+    x, cache = normal((1, 40, WIDTH), 1), cache_for(layer, 1, window + sinks, policy=policy)
+    out = torch.cat([layer(part, cache=cache) for part in x.split((25, *[1] * 15), dim=1)], dim=1)
+    expected = row_by_row(layer, x[0], windowed(window, sinks))
+    assert equal(out[0], expected) and equal(layer(x)[0], expected)
+    assert sorted(cache.positions[0].tolist()) == [0, 1, *range(34, 40)]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@torch.no_grad()
+def test_all_moves_before_a_read_count(policy):
+    rotary, k = RotaryEmbedding(4), normal((2, 1, 6, 6), 0)
+    cache, ids = KVCache(2, 1, 6, 6, policy=policy, dtype=DOUBLE), torch.arange(6).repeat(2, 1)
+    cache.append(k if policy == "plain" else rotary.rotate(k), k, rotary=rotary)
+    for delta, slots in ((torch.tensor([7, 0]), ids < 3), (100, ids % 2 == 1), (2, ids == 5)):
+        cache.shift(delta, slots)
+        ids = torch.where(slots, ids + torch.as_tensor(delta).view(-1, 1), ids)
+    assert within(cache.read(rotary)[0], rotary.rotate(k, ids), roundings=16, size=4 * 110)
+
+
 class Rows:
     """Model a cache: for each row a list of [position, key, value]."""
 
@@ -314,30 +339,6 @@ def test_a_window_counts_positions_not_tokens():
     )
     for cache in (None, cache_for(layer, 1, 9)):
         assert equal(layer(x, torch.tensor(ids), cache=cache)[0], expected)
-
-
-@pytest.mark.parametrize("padding", [-1, 0])
-@torch.no_grad()
-def test_padding_may_have_any_id(padding):
-    layer, x = make(window=4), normal((1, 5, WIDTH), 1)
-    mask, ids = torch.tensor([[0, 0, 1, 1, 1]]), torch.tensor([[padding, padding, 0, 1, 2]])
-    cache = cache_for(layer, 1, 9)
-    for out in (
-        layer(x, ids, attention_mask=mask),
-        layer(x, ids, cache=cache, attention_mask=mask),
-    ):
-        assert equal(out[:, 2:], layer(x[:, 2:]))
-    assert cache.positions.tolist()[0][:5] == [-1, -1, 0, 1, 2]
-
-
-@torch.no_grad()
-def test_a_cache_rolled_back_reads_no_more_than_it_holds():
-    layer, x = make(), normal((1, 40, WIDTH), 1)
-    cache = cache_for(layer, 1, 64)
-    layer(x, cache=cache)
-    cache.keep((cache.positions >= 0) & (cache.positions < 10))
-    assert cache.read()[0].shape[2] == cache.length == 10
-    assert equal(layer(x[:, 10:12], cache=cache), layer(x[:, :12])[:, 10:])
 
 
 @torch.no_grad()
