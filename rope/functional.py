@@ -177,6 +177,7 @@ def to_bhsd(tensor_format: str, xs: Mapping[str, Tensor]) -> Mapping[str, Tensor
 
     Raises ValueError for an unknown format or a wrong number of axes.
 
+    >>> import torch
     >>> to_bhsd("thd", {"x": torch.ones(5, 3, 2)})["x"].shape
     torch.Size([1, 3, 5, 2])
     """
@@ -197,6 +198,7 @@ def to_bhsd(tensor_format: str, xs: Mapping[str, Tensor]) -> Mapping[str, Tensor
 def from_bhsd(tensor_format: str, xs: Sequence[Tensor]) -> Sequence[Tensor]:
     """Return tensors `[B, H, S, D]` in the format that `to_bhsd` got them in.
 
+    >>> import torch
     >>> from_bhsd("bshd", [torch.ones(1, 3, 5, 2)])[0].shape
     torch.Size([1, 5, 3, 2])
     """
