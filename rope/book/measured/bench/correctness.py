@@ -83,8 +83,8 @@ def _complaint(baseline: Baseline, tables: Tables, actual: Tensor, x: Tensor, si
     for start in range(0, x.shape[2], rows):
         part = slice(start, start + rows)
         exact = rotated(x[:, :, part], sign * tables.angles[part], interleaved)
-        found = planes(actual[:, :, part], interleaved)
-        share = max(share, worst_share(found, exact, limit[part, None], x.dtype))
+        result = planes(actual[:, :, part], interleaved)
+        share = max(share, worst_share(result, exact, limit[part, None], x.dtype))
     return f"off by {share:.3g} times what is allowed" if share > 1 else ""
 
 
