@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from strategies import Recorder, normal, tables, tolerance
+from strategies import Recorder, normal, tables
 from torch import nn
 
-from rope import RotaryEmbedding, reference, rotary_embedding
+from rope import RotaryEmbedding, rotary_embedding
 from rope.extensions import NTK, DynamicNTK, Linear, Llama3, YaRN
 
 
@@ -101,7 +101,7 @@ def test_a_negative_position_of_left_padding_raises(call):
         calls[call]()
 
 
-def test_a_position_past_the_table_raises_or_the_table_grows():
+def test_a_position_past_the_table_raises():
     """flash-attn doesn't rotate such tokens, and others read memory past the table."""
     x = normal((1, 1, 2, 8), 0)
     for ids in (torch.tensor([63, 64]), torch.tensor([[64, 0]])):
@@ -110,8 +110,3 @@ def test_a_position_past_the_table_raises_or_the_table_grows():
                 rotary_embedding(x.clone(), *tables(64, 8, torch.float32), ids, inplace=inplace)
     with pytest.raises(ValueError, match=r"1 rows.*2"):
         rotary_embedding(x, *tables(1, 8))
-    rotated = RotaryEmbedding(8, 4).rotate(x.float(), torch.tensor([7, 1999]))
-    theta = reference.inverse_frequencies(8)
-    expected = reference.rotate_matrix(x[0, 0], [7, 1999], theta, interleaved=False)
-    bound = tolerance(torch.float32, scale=float(x.abs().max()))
-    assert abs(rotated[0, 0].numpy() - expected).max() <= bound

@@ -311,14 +311,12 @@ FAULTS = {name: (code, rotate) for code, group in BY_CODE.items() for name, rota
 # Words that the sentence must contain.
 WORDS = {
     "one ahead in decoding": {"query"},
-    "only the first heads": {"1", "4"},
     "key rotated twice": {"+0", "+5000"},
     "shifted by a plane": {f"{1e4 ** (2 / D):.6g}"},
     "self-extend": {"513"},
     "bfloat16 ids": {"257"},
     "ids of the vectors' dtype": {"bfloat16", "263"},
     "last row beyond": {"2048"},
-    "identity beyond": {"1000"},
     "a table read round": {"4096", "0"},
     "ids in 8 bits with a sign": {"128", "-128"},
     "last coordinate doubled": {"31", "2"},
@@ -432,13 +430,6 @@ def test_cached_keys_that_do_not_depend_on_the_length_are_no_fault():
     by_length = by_factors(lambda m: torch.full_like(m, 1 + m.shape[2] / 100))
     for rotate in (XPos(D), ROTARY, RIGHT["temperature"], by_length):
         assert diagnose(rotate, D, cache=True).ok
-
-
-def test_angles_are_compared_with_those_of_the_expected():
-    """At 2049, the farthest position, a table that ends at 2047 is two positions behind."""
-    rotate = FAULTS["last row beyond"][1]
-    query = diagnose(rotate, D, expected=ROTARY, max_position=2050).query
-    assert query.off_from == 2048 and query.angle_error == pytest.approx(2.0)
 
 
 def test_every_code_is_tried():

@@ -71,14 +71,9 @@ def test_layer_types_are_explained_one_by_one(capsys, config):
     assert "sliding" not in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("arguments", "name"),
-    [
-        ([RIGHT], "--head-dim"),
-        (["nothing.there:rotate", "--head-dim", "64"], "'nothing'"),
-        (["rope:nothing", "--head-dim", "64"], "'nothing'"),
-    ],
-)
-def test_a_subject_that_cannot_be_called_raises(arguments, name, capsys):
-    assert main(arguments) == 2
-    assert name in capsys.readouterr().err
+@pytest.mark.parametrize("subject", ["nothing.there:rotate", "rope:nothing"])
+def test_a_subject_that_cannot_be_called_raises(subject, capsys):
+    assert main([subject, "--head-dim", "64"]) == 2
+    assert "'nothing'" in capsys.readouterr().err
+    assert main([subject]) == 2
+    assert "--head-dim" in capsys.readouterr().err

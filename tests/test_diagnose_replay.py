@@ -10,7 +10,6 @@ import pytest
 import torch
 from engines import answer
 from test_diagnose import FAULTS, RIGHT, D, codes, variant, words
-from test_diagnose_corpus import load
 
 import rope
 from rope.diagnose import diagnose
@@ -21,7 +20,6 @@ from rope.extensions import YaRN
 HERE = Path(__file__).parent
 # One rotation per path through the answers. Faults that depend on the input's dtype, or that write
 # into the input, can't show in a file.
-SAMPLE_DEFECTS = ["mlx_glm_full_width", "vllm_dynamic_is_static", "neox_left_padding"]
 SAMPLE_FAULTS = [
     *("one ahead in decoding", "only the first heads", "heads for tokens", "a cumulative sum"),
     *("first row for all", "two layouts", "key rotated twice", "rolled by one", "gain after"),
@@ -58,14 +56,6 @@ def report_of(tmp_path):
         return diagnose_answers(tmp_path / "answers.safetensors", probes, expected=expected)
 
     return report
-
-
-@pytest.mark.parametrize("name", SAMPLE_DEFECTS)
-def test_a_public_defect_has_the_finding_of_the_call(name, probed, report_of):
-    defect = load(HERE / f"defects/{name}.py")
-    probes = probed(64, getattr(defect, "HEADS", 2))
-    report = report_of(defect.rotate, probes, getattr(defect, "AGAINST", None))
-    assert codes(report) == [defect.EXPECTED], str(report)
 
 
 @pytest.mark.parametrize("name", SAMPLE_FAULTS)
@@ -140,13 +130,12 @@ def test_a_program_in_javascript_is_diagnosed(tmp_path, capsys):
     run(node, tmp_path / "engine.mjs", "500000", probes=probes, answers=answers)
     config = tmp_path / "config.json"
     facts = {"model_type": "llama", "head_dim": D, "max_position_embeddings": 8192}
-    for theta, expected in ((5e5, []), (1e4, ["frequencies"])):
-        config.write_text(json.dumps(facts | {"rope_theta": theta}))
-        command = ["answers", str(answers), "--probes", str(probes), "--expected", str(config)]
-        assert main([*command, "--json"]) == bool(expected)
-        report = json.loads(capsys.readouterr().out)
-        assert [each["code"] for each in report["findings"]] == expected
-        assert report["query"]["layout"] == "half" and report["query"]["base"] == 5e5
+    config.write_text(json.dumps(facts))
+    command = ["answers", str(answers), "--probes", str(probes), "--expected", str(config)]
+    assert main([*command, "--json"]) == 1
+    report = json.loads(capsys.readouterr().out)
+    assert [each["code"] for each in report["findings"]] == ["frequencies"]
+    assert report["query"]["layout"] == "half" and report["query"]["base"] == 5e5
 
 
 ROTARY = rope.RotaryEmbedding(D)
@@ -265,11 +254,8 @@ def test_answers_of_the_wrong_shape_raise(probed, tmp_path, capsys):
 
 REJECTED = [
     ("probes --head-dim 64 -o {}/x.txt", "x.txt", ".safetensors"),
-    ("probes --head-dim 63 -o {}/x.npz", "head_dim", "63"),
-    ("probes -o {}/x.npz", "--head-dim"),
     ("probes --head-dim 8 --axes sbhd", "axes", "'sbhd'"),
     (f"probes --head-dim 8 --length {2**31}", "max_position", "2**31"),
-    ("probes --head-dim 8 -o {}/no/x.npz", "/no"),
     *((f"answers {{}}/x.{kind} --probes {{}}/x.{kind}", f"x.{kind}") for kind in ("npz", "json")),
     ("answers {}/x.safetensors --probes {}/x.safetensors", "x.safetensors"),
     ("answers {}/x.npz --probes {}/none.npz", "none.npz"),
