@@ -210,7 +210,6 @@ BAD = [  # the call, the exception, what its message names
     (lambda: sections((3, 3), interleaved_sections=1), T, "interleaved_sections 1"),
     (lambda: grid_positions(2.5, 2.5), T, "sizes[0] 2.5"),
     (lambda: segments([3, (1, 0, 2)]), V, "segments[1][1] 0"),
-    (lambda: segments([(2, 1, 1, -0.5)]), V, "segments[0][3] -0.5"),
     (lambda: axis_tables(IDS[:1], AXIAL), V, "position_ids [1, 6] 2"),
     (lambda: axis_tables(NAN, AXIAL), V, "position_ids nan"),
     (lambda: axis_tables(IDS, AXIAL[0]), V, "frequencies [4]"),

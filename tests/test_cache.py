@@ -304,11 +304,9 @@ def test_a_plain_cache_needs_a_rotary_embedding():
 X = normal((2, 8, WIDTH), 0)
 LAYER_WRONG = {
     "sinks.* 2 .*window.*None": lambda: make(sinks=2),
-    "window.* 1; .*2": lambda: make(window=1),
     "causal.*window": lambda: make(window=4)(X, causal=False),
     "segment_ids.*cache": lambda: make()(X, cache=started(), segment_ids=torch.ones(8).long()),
     r"attention_mask.*\[8\].*\[2, 8\]": lambda: make()(X, attention_mask=torch.ones(8).long()),
-    "attention_mask.* 3": lambda: make()(X, attention_mask=torch.full((2, 8), 3)),
 }
 
 
