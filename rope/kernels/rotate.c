@@ -37,10 +37,10 @@ static inline uint16_t to_bfloat16(float x) {
     return x != x ? 0x7FC0 : (uint16_t)((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16);
 }
 
-/* float16 has 5 exponent bits with bias 15 and 10 fraction bits; float32 has 8 with bias 127, and 23.
-   The smallest float16 numbers have no leading 1. Adding 0.5, whose last bit is worth 2^-24 as
-   theirs is, shifts and rounds such a number; subtracting the bits of 0.5 then leaves its own. The
-   conversion to float32 subtracts 2^-14 instead. */
+/* float16 has 5 exponent bits with bias 15 and 10 fraction bits; float32 has 8 with bias 127 and 23
+   fraction bits. The smallest float16 numbers have no leading 1. Adding 0.5, whose last bit is worth
+   2^-24 as theirs is, shifts and rounds such a number; subtracting the bits of 0.5 then leaves its
+   own. The conversion to float32 subtracts 2^-14 instead. */
 
 static inline float from_float16(uint16_t x) {
     uint32_t sign = (uint32_t)(x & 0x8000) << 16, rest = (uint32_t)(x & 0x7FFF) << 13;
@@ -142,6 +142,8 @@ static inline char *at(const struct places *p, int64_t i, int64_t j, int64_t k) 
     return p->data + i * p->step[0] + j * p->step[1] + k * p->step[2];
 }
 
+/* Return 1 if each position id is the number of a row. */
+
 static int inside(const int64_t *ids, const struct axes *t, int64_t rows) {
     for (int64_t b = 0; b < t->size[0]; b++)
         for (int64_t s = 0; s < t->size[2]; s++) {
@@ -151,8 +153,8 @@ static int inside(const int64_t *ids, const struct axes *t, int64_t rows) {
     return 1;
 }
 
-/* Rotates x into out, which may be x. ids: the row of the tables for each token, or NULL if row s
-   belongs to token s. Returns 0, and writes nothing, if an id is outside the tables; otherwise 1. */
+/* Rotate x into out, which may be x. ids: the row of the tables for each token, or NULL if token s
+   has row s. Returns 1; or 0, having written nothing, if an id is outside the tables. */
 
 int rotate(const void *x_data, void *out_data, const void *cos_data, const void *sin_data,
            const int64_t *ids, const struct layout *l) {
@@ -185,7 +187,8 @@ int rotate(const void *x_data, void *out_data, const void *cos_data, const void 
             for (int64_t k = 0; k < n2; k++) {
                 int64_t m = ids ? *(const int64_t *)at(&id, i, j, k) : 0;
                 const char *from = at(&x, i, j, k);
-                const char *c = at(&cos, i, j, k) + m * cos_row, *s = at(&sin, i, j, k) + m * sin_row;
+                const char *c = at(&cos, i, j, k) + m * cos_row;
+                const char *s = at(&sin, i, j, k) + m * sin_row;
                 char *to = at(&out, i, j, k);
                 row(from, to, c, s, planes, l->inverse);
                 if (rest && from != to) memcpy(to + width, from + width, rest);
