@@ -18,18 +18,6 @@ def poisoned(model):
         torch.use_deterministic_algorithms(False)
 
 
-def test_bf16_inputs_make_no_bf16_positions():
-    """rotary-embedding-torch counts in the input's dtype: 641 of 2,048 positions are left."""
-    theirs = pytest.importorskip("rotary_embedding_torch").RotaryEmbedding(8)
-    x = torch.ones(1, 1, 2048, 8, dtype=torch.bfloat16)
-    counted = theirs.get_seq_pos(2048, device=x.device, dtype=x.dtype)
-    assert len(counted.unique()) == 641
-    rotary = RotaryEmbedding(8, 16, interleaved=True)
-    wide = rotary.rotate(x.float())
-    assert torch.equal(rotary.rotate(x), wide.bfloat16())
-    assert len(wide[0, 0].unique(dim=0)) == 2048
-
-
 def test_a_call_in_bf16_does_not_change_later_calls_in_fp32():
     """rotary-embedding-torch keeps the angles of its first call in their dtype."""
     package, x = pytest.importorskip("rotary_embedding_torch"), torch.ones(1, 1, 2048, 8)

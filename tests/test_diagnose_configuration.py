@@ -4,7 +4,6 @@ import copy
 import importlib
 
 import pytest
-import test_config_models as models
 from strategies import LLAMA
 from test_diagnose import words
 
@@ -93,9 +92,3 @@ def test_what_the_warnings_say_of_transformers():
     _, plain = yarn_of(built(LONG), "cpu")
     assert yarn_of(built(yarn(mscale=0.707)), "cpu")[1] == plain
     assert yarn_of(built(yarn(mscale=1.0, mscale_all_dim=1.0)), "cpu")[1] == 1.0 != plain
-
-
-@pytest.mark.parametrize("model", ["gemma3_text", "llama4_text", "deepseek_v3", "qwen2_vl_text"])
-def test_a_configuration_with_the_defaults_of_its_class_is_readable(model):
-    report = diagnose_configuration(models.configuration(model)[1])
-    assert report.ok and report.settings, str(report)

@@ -26,7 +26,6 @@ YARN = dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=4096)
 LLAMA3 = dict(low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=8192)
 LONG = dict(short_factor=[1 + 0.01 * j for j in range(64)], original_max_position_embeddings=4096)
 SCALED = {
-    "dynamic": dict(rope_type="dynamic", factor=4.0),
     "yarn": YARN,
     "llama3": LLAMA3 | dict(rope_type="llama3", factor=8.0),
     "longrope": LONG
