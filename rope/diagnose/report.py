@@ -48,7 +48,7 @@ def all_notes(findings: Iterable[Finding]) -> bool:
 
 def verdict(findings: Iterable[Finding]) -> str:
     """Return the first line of a report."""
-    return "no fault found" if all_notes(findings) else "not right"
+    return "no fault found" if all_notes(findings) else "fault found"
 
 
 @dataclass(frozen=True)

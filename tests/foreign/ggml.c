@@ -1,6 +1,6 @@
-// The two rotations of ggml, written from the formulas of ggml_compute_forward_rope (NORMAL pairs
-// neighbours, NEOX pairs halves; theta is multiplied up in float), on a .safetensors of probes made
-// with --axes bshd, as ggml's tensors lie: probes in at stdin, answers out at stdout.
+// The two rotations of ggml_compute_forward_rope: NORMAL pairs neighbors, NEOX pairs halves. Each
+// theta is the one before times a factor, in float. Reads probes in .safetensors from stdin, with
+// --axes bshd like ggml's tensors, and writes the answers to stdout.
 //
 //     cc -O2 ggml.c -o ggml -lm;  ./ggml neox 10000 < probes.safetensors > answers.safetensors
 #include <math.h>
@@ -11,7 +11,7 @@
 
 static char *header, *data;
 
-// Where the tensor of call `call` called `part` begins, its shape in `shape`; NULL if there is none.
+// Return the data of a call's tensor and set its shape, or return NULL if there is none.
 static void *tensor(int call, const char *part, long shape[4]) {
     char key[32];
     snprintf(key, sizeof key, "\"%02d.%s\":", call, part);
@@ -40,23 +40,23 @@ static void rope(float *x, const long shape[4], const int32_t *pos, int step, in
         }
 }
 
-int main(int count, char **words) {
-    size_t size = 0, room = 1 << 20, got;
-    char *file = malloc(room);
-    while ((got = fread(file + size, 1, room - size, stdin)) > 0)
-        if ((size += got) == room) file = realloc(file, room *= 2);
-    if (count != 3 || size < 8) return 1;
+int main(int argc, char **argv) {
+    size_t size = 0, capacity = 1 << 20, got;
+    char *file = malloc(capacity);
+    while ((got = fread(file + size, 1, capacity - size, stdin)) > 0)
+        if ((size += got) == capacity) file = realloc(file, capacity *= 2);
+    if (argc != 3 || size < 8) return 1;
     header = file + 8, data = header + *(uint64_t *)file;
-    int neox = strcmp(words[1], "neox") == 0;
+    int neox = strcmp(argv[1], "neox") == 0;
     long shape[4];
     int32_t *pos, *shift;
     for (int call = 0; (pos = tensor(call, "position_ids", shape)) != NULL; call++)
         for (const char **part = (const char *[]){"q", "k", NULL}; *part; part++) {
             float *x = tensor(call, *part, shape);
             if (x == NULL) continue;
-            rope(x, shape, pos, 1, neox, atof(words[2]));
-            if ((shift = tensor(call, "shift", (long[4]){0})) != NULL)  // keys in the cache move
-                rope(x, shape, shift, 0, neox, atof(words[2]));
+            rope(x, shape, pos, 1, neox, atof(argv[2]));
+            if ((shift = tensor(call, "shift", (long[4]){0})) != NULL)  // move keys in the cache
+                rope(x, shape, shift, 0, neox, atof(argv[2]));
         }
     return fwrite(file, 1, size, stdout) != size;
 }
