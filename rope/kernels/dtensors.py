@@ -77,8 +77,8 @@ def _check_placements(x: "DTensor") -> None:
     for placement in x.placements:
         if type(placement) not in (Shard, Replicate) or placement.is_shard(3):
             raise ValueError(
-                f"x is placed {placement}; it must be Replicate, or Shard(0) to Shard(2), because "
-                "coordinates of one head rotate together: redistribute it first"
+                f"x is placed {placement}; it must be Replicate, or Shard(0) to Shard(2) (Shard(3) "
+                "splits coordinates that rotate together): redistribute it first"
             )
     part = list(x.to_local().shape)
     expected = [len(_part(torch.arange(n), [axis], x)) for axis, n in enumerate(x.shape)]
