@@ -1,1 +1,1 @@
-"""Measurements of the book: times, errors and traffic, and the records that they are kept in."""
+"""Measure times, errors and memory traffic for the book, and store the results as records."""

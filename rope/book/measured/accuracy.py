@@ -1,9 +1,10 @@
-"""Report the largest error of this package's tables over positions 0 ... 2**20.
+"""Measure the largest error in this package's tables over positions 0 ... 2**20.
 
-Chapter "How exact must it be?". An error is |cos - cos(m theta'_j)| or that of the sine, against
-mpmath with 50 digits, for every extension with four bases. `python -m rope.book.measured.accuracy
-[PATH]` measures in a few minutes and writes `recorded/accuracy.json`; an interrupted run resumes.
-The shipped record also has the sections `pairs`, `peers` and `relativity` of a former program.
+For the chapter "How exact must it be?". An error is |cos - cos(m theta'_j)| or the same for sin,
+where mpmath gives the exact value to 50 digits. Every extension is measured with four bases.
+`python -m rope.book.measured.accuracy [PATH]` takes a few minutes and writes
+`recorded/accuracy.json`; an interrupted run resumes. The shipped record also has the sections
+`pairs`, `peers` and `relativity`, which an earlier program wrote.
 
 Shapes: P positions, R rotated width.
 """
@@ -30,7 +31,7 @@ from rope.config import example, rotary_settings
 from rope.frequencies import inverse_frequencies, rotary_tables
 
 BASES = (10_000.0, 150_000.0, 500_000.0, 1_000_000.0)
-#: The extension and the rotated width, with the numbers of the model named in the comment.
+#: Extensions and rotated widths. A trailing comment names the model that uses these settings.
 EXTENSIONS: tuple[tuple[extensions.Extension, int], ...] = (
     (extensions.Default(), 128),
     (extensions.Linear(8.0), 128),
@@ -49,7 +50,7 @@ BLOCK = 4096
 
 @dataclass(frozen=True)
 class Case:
-    """One spectrum, whose tables are for a context of 2**20 + 1 positions."""
+    """Represent one frequency spectrum, with tables for a context of 2**20 + 1 positions."""
 
     base: float
     extension: extensions.Extension
@@ -57,7 +58,7 @@ class Case:
 
     @property
     def settings(self) -> str:
-        """Return the extension with its numbers; only the first and last factor of LongRoPE."""
+        """Return the extension as text; for LongRoPE, with only the first and last long factor."""
         if not isinstance(self.extension, extensions.LongRoPE):
             return repr(self.extension)
         first, *_, last = self.extension.long_factor
@@ -74,7 +75,7 @@ class Case:
         return truth.spectrum(self.dim, self.base, self.extension, LARGEST + 1)
 
     def tables(self, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """Return cos and sin `[P, R/2]` as this package makes them."""
+        """Return cos and sin `[P, R/2]` as this package computes them."""
         inv_freq = inverse_frequencies(
             self.dim, self.base, extension=self.extension, seq_len=LARGEST + 1
         )
@@ -82,10 +83,10 @@ class Case:
         return rotary_tables(positions, inv_freq, dtype=dtype, scale=scale)
 
     def bound(self, dtype: torch.dtype) -> float:
-        """Return what an entry may be off by: 2**-30 for its angle, plus the rounding to float32.
+        """Return the allowed error of an entry: 2**-30 for its angle, plus any float32 rounding.
 
-        The rounding is half a unit in the last place of the largest entry: 2**-25 up to 1, and
-        2**-24 if an attention factor raises entries above 1.
+        Rounding to float32 adds half a unit in the last place of the largest entry: 2**-25 for
+        entries up to 1, and 2**-24 if an attention factor raises entries above 1.
         """
         if dtype == torch.float64:
             return 2.0**-30
@@ -96,7 +97,7 @@ CASES = tuple(Case(base, extension, dim) for extension, dim in EXTENSIONS for ba
 
 
 def errors_at(case: Case, positions: Iterable[int], dtype: torch.dtype) -> list[list[float]]:
-    """Return the larger error of cos and sin against 50 digits, by position and plane."""
+    """Return the larger of the errors of cos and sin, to 50 digits, by position and plane."""
     rows = list(positions)
     theta = case.spectrum
     exact = [truth.exact_row(position, theta, case.scale) for position in rows]
@@ -112,9 +113,10 @@ def errors_at(case: Case, positions: Iterable[int], dtype: torch.dtype) -> list[
 
 
 def measure_tables(case: Case) -> list[dict[str, Any]]:
-    """Return one row per dtype: the largest error over positions 0 ... 2**20, and where it is.
+    """Return one row per dtype: the largest error over positions 0 ... 2**20, and its location.
 
-    Raises RuntimeError if 50 digits disagree there by more than the fast rows may be off.
+    Raises RuntimeError if that error, recomputed with 50 digits, differs by more than the error
+    bound of the fast float64 rows.
     """
     rows, scale = Rows(case.spectrum), float(case.scale)
     worst = dict.fromkeys(DTYPES, (-1.0, 0, 0))
@@ -137,11 +139,11 @@ def _confirmed(
     case: Case, dtype: torch.dtype, error: float, position: int, plane: int
 ) -> dict[str, Any]:
     exact = errors_at(case, [position], dtype)[0][plane]
-    # The attention factor is below 2; it scales the error of the rows and rounds once more.
+    # The attention factor, which is below 2, scales the rows' error and adds one rounding.
     if abs(exact - error) > 2 * ROWS_ERROR + 2.0**-52:
         raise RuntimeError(
             f"{case}, position {position}, plane {plane}: the error is {error:.3g} by the addition "
-            f"theorem and {exact:.3g} by 50 digits; one of them in truth.py is wrong"
+            f"theorem but {exact:.3g} with 50 digits; check both computations in truth.py"
         )
     return {
         "base": case.base,
@@ -157,8 +159,8 @@ def _confirmed(
 
 
 def report(done: dict[str, Any]) -> dict[str, Any]:
-    """Return the record made of the rows of all cases."""
-    # Without their builds (CPU or CUDA), which change no number here.
+    """Return the record: the rows of all cases, and the versions of mpmath and torch."""
+    # Leave out the build suffix (CPU or CUDA), which changes no number here.
     versions = {name: installed(name).split("+")[0] for name in ("mpmath", "torch")}
     return {"tables": [row for rows in done.values() for row in rows], "versions": versions}
 

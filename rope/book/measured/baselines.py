@@ -1,8 +1,8 @@
-"""Call this package and those that it is compared with, as their documentation or models do.
+"""Call this package and the packages that it is compared with, as their documentation does.
 
-Each is called in its fastest form. Its tables are made before the clock starts, from the float64
-angles m theta_j, in the shape and dtype that the package gets in practice. With the float32 angles
-that most packages make, long sequences would fail the check.
+Each package is called in its fastest form. Its tables are computed before the timing starts, from
+float64 angles m theta_j, in the shape and dtype that the package gets in practice. Most packages
+compute float32 angles, with which long sequences would fail the correctness check.
 
 Shapes: B batch, H heads, S sequence, D head dimension.
 """
@@ -25,13 +25,13 @@ from rope.kernels.formula import formula
 BASE, DECODED = 10000.0, 4095
 
 Pair = tuple[Tensor, Tensor]
-#: q and k -> q and k rotated.
+#: A function from q and k to rotated q and rotated k.
 Rotate = Callable[[Tensor, Tensor], Pair]
 
 
 @dataclass(frozen=True)
 class Tables:
-    """The tables of a case: angles in radians, float64 `[S, D/2]`; cos, sin: float32 `[S, D/2]`."""
+    """Hold a case's angles in radians, float64 `[S, D/2]`, with cos and sin, float32 `[S, D/2]`."""
 
     case: Case
     angles: Tensor
@@ -39,7 +39,7 @@ class Tables:
     sin: Tensor
 
     def doubled(self) -> Pair:
-        """Return cos and sin with both coordinates of each plane, `[1, S, D]`, in q's dtype."""
+        """Return cos and sin `[1, S, D]` in q's dtype, with each value at both coordinates."""
         wide = (
             torch.stack((t, t), -1).flatten(-2) if self.case.interleaved else torch.cat((t, t), -1)
             for t in (self.cos, self.sin)
@@ -49,7 +49,7 @@ class Tables:
 
 
 def make_tables(case: Case, device: torch.device) -> Tables:
-    """Return the tables of a case; a single token has position 4,095, as in decoding."""
+    """Return the tables for a case. A single token gets position 4,095, as in decoding."""
     first = DECODED if case.seq == 1 else 0
     positions = torch.arange(first, first + case.seq, device=device)
     inv_freq = inverse_frequencies(case.head_dim, BASE, device=device)
@@ -59,9 +59,10 @@ def make_tables(case: Case, device: torch.device) -> Tables:
 
 @dataclass(frozen=True)
 class Baseline:
-    """A rotation to time: its name, its package, a function from tables to the call, its support.
+    """A rotation to time, with the modes, layouts and devices that it supports.
 
-    rounds_more: True if it computes in the vectors' dtype or takes cosines of float32 angles.
+    prepare: a function from tables to the call that is timed.
+    rounds_more: True if the rotation computes in the dtype of q and k or from float32 angles.
     """
 
     name: str
@@ -73,14 +74,14 @@ class Baseline:
     rounds_more: bool = False
 
     def unsupported(self, case: Case, device: torch.device) -> str:
-        """Return why it can't run this case, or ""."""
+        """Return why this baseline can't run the case on the device, or "" if it can."""
         needs = (case.mode, self.modes), (case.layout, self.layouts), (device.type, self.devices)
         missing = [word for word, supported in needs if word not in supported]
         return f"does not support {', '.join(missing)}" if missing else ""
 
 
 def ours(tables: Tables) -> Rotate:
-    """Return this package's call for q and k, with the kernel that it chooses on the device."""
+    """Return this package's rotation of q and k; the package chooses the kernel for the device."""
     interleaved, inplace = tables.case.interleaved, tables.case.mode == "in place"
     return lambda q, k: rotary_embedding_qk(
         q, k, tables.cos, tables.sin, interleaved=interleaved, inplace=inplace
@@ -88,7 +89,7 @@ def ours(tables: Tables) -> Rotate:
 
 
 def ours_without_compiler(tables: Tables) -> Rotate:
-    """Return what this package runs on a CPU if its loop in C was not built."""
+    """Return the rotation that this package runs on a CPU if its C loop was not built."""
     cos, sin, interleaved = tables.cos[None, None], tables.sin[None, None], tables.case.interleaved
     inplace = tables.case.mode == "in place"
 
@@ -102,18 +103,18 @@ def ours_without_compiler(tables: Tables) -> Rotate:
 
 
 def plain_formula(tables: Tables) -> Rotate:
-    """Return this package's formula on the whole tensors, operation by operation."""
+    """Return this package's formula, applied to entire tensors one operation at a time."""
     cos, sin, interleaved = tables.cos[None, None], tables.sin[None, None], tables.case.interleaved
     return lambda q, k: (formula(q, cos, sin, interleaved), formula(k, cos, sin, interleaved))
 
 
 def compiled(prepare: Callable[[Tables], Rotate]) -> Callable[[Tables], Rotate]:
-    """Return a baseline's function whose call goes through `torch.compile` with fixed shapes."""
+    """Return a `prepare` function that compiles the call with `torch.compile` for fixed shapes."""
     return lambda tables: torch.compile(prepare(tables), dynamic=False)
 
 
 def transformers(tables: Tables) -> Rotate:
-    """Return `apply_rotary_pos_emb` of Llama, or of Cohere for the interleaved layout."""
+    """Return Llama's `apply_rotary_pos_emb`, or Cohere's for the interleaved layout."""
     model = "cohere" if tables.case.interleaved else "llama"
     apply = import_module(f"transformers.models.{model}.modeling_{model}").apply_rotary_pos_emb
     cos, sin = tables.doubled()
@@ -121,9 +122,9 @@ def transformers(tables: Tables) -> Rotate:
 
 
 def rotary_embedding_torch(tables: Tables) -> Rotate:
-    """Return `apply_rotary_emb` with ready angles; it takes their cosines at each call.
+    """Return `apply_rotary_emb` with precomputed angles; each call computes their cosines.
 
-    Its layer, which caches angles, is as fast with many tokens and slower with few.
+    The package's layer, which caches angles, is as fast for many tokens but slower for few tokens.
     """
     apply = import_module("rotary_embedding_torch").apply_rotary_emb
     freqs = tables.angles.float().repeat_interleave(2, dim=-1)
@@ -131,14 +132,14 @@ def rotary_embedding_torch(tables: Tables) -> Rotate:
 
 
 def liger(tables: Tables) -> Rotate:
-    """Return `liger_rotary_pos_emb`: one launch for q and k; it overwrites `[B, S, H, D]`."""
+    """Return `liger_rotary_pos_emb`: one launch for q and k, in place if stored `[B, S, H, D]`."""
     apply = import_module("liger_kernel.transformers.rope").liger_rotary_pos_emb
     cos, sin = tables.doubled()
     return lambda q, k: apply(q, k, cos, sin)
 
 
 def flash_attn(tables: Tables) -> Rotate:
-    """Return `apply_rotary_emb` on `[B, S, H, D]`, one call for q and one for k."""
+    """Return `apply_rotary_emb`, called on `[B, S, H, D]` views, once for q and once for k."""
     apply = import_module("flash_attn.layers.rotary").apply_rotary_emb
     cos, sin = (table.to(tables.case.torch_dtype) for table in (tables.cos, tables.sin))
     flags = {"interleaved": tables.case.interleaved, "inplace": tables.case.mode == "in place"}
@@ -151,7 +152,7 @@ def flash_attn(tables: Tables) -> Rotate:
 
 OUT_OF_PLACE = ("forward", "backward")
 _RET = "rotary-embedding-torch"
-#: Every baseline, this package first. Figures and records know them by these names.
+#: Every baseline, this package first. Figures and records use these names.
 BASELINES = (
     Baseline("rope", "torch", ours),
     Baseline(

@@ -1,8 +1,8 @@
-"""Run attention over several processes that stand for devices, and compare it with one device.
+"""Run attention across processes that simulate devices, and compare it with one device.
 
-Chapter "Across devices". `across` starts the processes, which talk through gloo on a CPU;
-`everything` runs in each of them. An error is max |a - b| / max |b|, for the output or for the
-gradient of a query, key or value.
+For the chapter "Across devices". `across` starts the processes, which communicate through gloo on a
+CPU. Each process runs `everything`. An error is max |a - b| / max |b|, where a is computed across
+devices and b on one device. a and b are outputs, or gradients of q, k or v.
 
 Shapes: B batch, H heads, S tokens, D head dimension.
 """
@@ -52,17 +52,17 @@ Rotate = Callable[[Tensor, Tensor, Shards, int], Pair]
 
 
 def available() -> bool:
-    """Return True if this PyTorch was built with gloo, through which the processes talk."""
+    """Return True if this PyTorch was built with gloo, which connects the processes."""
     return dist.is_available() and dist.is_gloo_available()
 
 
 def across(function: Callable[..., Any], processes: int, *arguments: Any) -> list[Any]:
-    """Return what `function(*arguments)` returns in each process, in the order of their ranks.
+    """Run `function(*arguments)` in each process and return the results in rank order.
 
-    function: a function of an importable module, so that new processes can find it. It reaches the
-    other processes through `torch.distributed`, runs on one thread, and returns something that
+    function: a function in an importable module, so that new processes can import it. It
+    communicates through `torch.distributed`, runs on one thread, and returns a value that
     `torch.save` accepts.
-    Raises RuntimeError with the error of the process that failed first; the others are then ended.
+    Raises RuntimeError with the error of the process that failed first, after terminating the rest.
 
     >>> across(dist.get_rank, 2)
     [0, 1]
@@ -71,9 +71,9 @@ def across(function: Callable[..., Any], processes: int, *arguments: Any) -> lis
         try:
             spawn(_run, (function, processes, Path(folder), arguments), processes)
         except (ProcessRaisedException, ProcessExitedException) as error:
-            first = Path(folder, "failed.txt")  # the others fail too, once it has left them
+            first = Path(folder, "failed.txt")  # its exit makes the other processes fail too
             if not first.exists():
-                raise RuntimeError(f"a process ended: {error}") from error
+                raise RuntimeError(f"a process died without a Python error: {error}") from error
             raise RuntimeError(first.read_text(encoding="utf-8")) from error
         return [
             torch.load(Path(folder, f"{rank}.pt"), weights_only=False) for rank in range(processes)
@@ -104,7 +104,7 @@ def _run(
 
 
 def heads(dtype: torch.dtype = torch.float64, sizes: tuple[int, int] = (HEADS, KEY_HEADS)) -> Heads:
-    """Return q, k, v of all tokens, `[1, H, S, D]`, equal in every process; sizes: H and H_kv."""
+    """Return q `[1, H, S, D]`, k, v `[1, H_kv, S, D]`, equal in every process; sizes: H, H_kv."""
     generator = torch.Generator().manual_seed(0)
     counts = sizes[0], sizes[1], sizes[1]
     q, k, v = (torch.randn(1, n, S, D, generator=generator, dtype=torch.float64) for n in counts)
@@ -112,7 +112,7 @@ def heads(dtype: torch.dtype = torch.float64, sizes: tuple[int, int] = (HEADS, K
 
 
 def on_one_device(whole: Heads, shards: Shards) -> list[Tensor]:
-    """Return the output, and the gradients of its sum of squares, if one device has all tokens."""
+    """Return the output and the gradients of its sum of squares, computed on one device."""
     q, k, v = (x.clone().requires_grad_() for x in whole)
     tokens = torch.arange(S)
     rotated_q, rotated_k = RotaryEmbedding(D)(q, k, shards.positions)
@@ -134,7 +134,11 @@ def on_this_device(
     rotate: Rotate = by_position,
     masked_by: Shards | None = None,
 ) -> list[Tensor]:
-    """Return the output and gradients of this device's tokens, computed with the other devices."""
+    """Compute attention across devices; return the output and gradients for this device's tokens.
+
+    rotate: how each device rotates its tokens. masked_by: the split whose token numbers build the
+    mask; default: `shards`.
+    """
     here = mesh.get_local_rank()
     q, k, v = (shards.local(x, here).requires_grad_() for x in whole)
     rotated = rotate(q, k, shards, here)
@@ -143,30 +147,30 @@ def on_this_device(
 
 
 def errors(parts: list[Tensor], whole: list[Tensor], shards: Shards, here: int) -> list[float]:
-    """Return the largest error of each tensor, over the largest number of the whole one."""
+    """Return each tensor's largest error, divided by the full tensor's largest absolute entry."""
     pairs = zip(parts, whole, strict=True)
     return [((a - shards.local(b, here)).abs().max() / b.abs().max()).item() for a, b in pairs]
 
 
 def counted_from_0(q: Tensor, k: Tensor, shards: Shards, here: int) -> Pair:
-    """Make a mistake: each device counts its own tokens from 0."""
+    """Rotate with a planted error: each device counts its own tokens from 0."""
     return RotaryEmbedding(D)(q, k)
 
 
 def table_split_contiguously(q: Tensor, k: Tensor, shards: Shards, here: int) -> Pair:
-    """Make a mistake: the table is split contiguously although the tokens are not."""
+    """Rotate with a planted error: the table is split contiguously, but the tokens are not."""
     return RotaryEmbedding(D)(q, k, offset=here * q.shape[2])
 
 
 def counted_in_documents(q: Tensor, k: Tensor, shards: Shards, here: int) -> Pair:
-    """Make a mistake: in each document, the device counts its own tokens from 0."""
+    """Rotate with a planted error: in each document, the device counts its tokens from 0."""
     assert shards.segments is not None
     lengths = shards.segments[shards.tokens[here]].bincount()
     ids = torch.cat([torch.arange(int(n)) for n in lengths])
     return RotaryEmbedding(D)(q, k, ids)
 
 
-#: Mistakes: the split, how tokens are rotated, and the split whose token numbers make the mask.
+#: Planted errors: the split, the rotation, and the split whose token numbers build the mask.
 FAULTS: dict[str, tuple[str, Rotate, str]] = {
     "counted here, contiguous": ("contiguous", counted_from_0, "contiguous"),
     "counted here, head-tail": ("head-tail", counted_from_0, "head-tail"),
@@ -177,7 +181,7 @@ FAULTS: dict[str, tuple[str, Rotate, str]] = {
 
 
 def inside_heads(mesh: DeviceMesh) -> dict[str, float]:
-    """Return, by layout, the error if each device rotates its half of every head's coordinates."""
+    """Return the error per layout if each device rotates its share of every head's coordinates."""
     q, _, _ = heads()
     rotary, here = RotaryEmbedding(D), mesh.get_local_rank()
     cos, sin = rotary.tables_at(torch.arange(S), dtype=q.dtype)
@@ -194,10 +198,10 @@ def inside_heads(mesh: DeviceMesh) -> dict[str, float]:
 
 
 def dtensors(mesh: DeviceMesh) -> dict[str, bool]:
-    """Return, by the split axis, True if rotating a DTensor gives the bits of the whole tensor.
+    """Return, per split axis, True if rotating a DTensor gives the same bits as the full tensor.
 
-    It is rotated and rotated back, by positions of each row and by tables of each head, on a mesh
-    of one axis and on a mesh of two.
+    Compares four rotations on a mesh with one axis and on a mesh with two axes: forward, inverse,
+    with position ids per row, and with tables per head.
     """
     from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 
@@ -224,8 +228,8 @@ def dtensors(mesh: DeviceMesh) -> dict[str, bool]:
 class Sent(TorchDispatchMode):
     """Count the bytes and messages that this process sends inside the `with` block.
 
-    It counts `torch.distributed.isend` and all-to-all, where each of the others gets one message.
-    Raises NotImplementedError for other ways to send, and for an all-to-all among some processes.
+    Counts `torch.distributed.isend` and all-to-all, which sends each other process one message.
+    Raises NotImplementedError for other kinds of communication and for an all-to-all in a subgroup.
     """
 
     def __init__(self) -> None:
@@ -239,11 +243,11 @@ class Sent(TorchDispatchMode):
         elif (space, name) == ("c10d", "alltoall_base_"):
             parts = list(args[1].split(args[4]))
             if len(parts) != dist.get_world_size():
-                raise NotImplementedError("an all-to-all among some processes is not counted")
-            del parts[dist.get_rank()]  # the part that stays here
+                raise NotImplementedError("Sent counts an all-to-all only among all processes")
+            del parts[dist.get_rank()]  # this part stays on this process
             self._count(*parts)
         elif "c10d" in space and name not in ("recv_", "wait_tensor", "_wrap_tensor_autograd"):
-            raise NotImplementedError(f"{func} sends in a way that is not counted")
+            raise NotImplementedError(f"Sent counts only isend and all-to-all, not {func}")
         return func(*args, **(kwargs or {}))
 
     def _count(self, *tensors: Tensor) -> None:
@@ -256,7 +260,7 @@ def sent(
     dtype: torch.dtype = torch.float32,
     sizes: tuple[int, int] = (HEADS, KEY_HEADS),
 ) -> dict[str, list[int]]:
-    """Return, by method, bytes and messages forward, then backward; sizes: H and H_kv."""
+    """Return, per method, the bytes and messages sent forward, then backward; sizes: H, H_kv."""
     shards, here = SPLITS["head-tail"](mesh.size()), mesh.get_local_rank()
     result = {}
     for method in METHODS:
@@ -271,7 +275,7 @@ def sent(
 
 
 def everything() -> dict[str, Any]:
-    """Return the errors of right splits and of faults, and the results of the other functions."""
+    """Return the errors with correct splits and with planted errors, and all other measurements."""
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
     here, right, faults = mesh.get_local_rank(), {}, {}
     for name, split in SPLITS.items():

@@ -1,8 +1,8 @@
 """Summarize a few independent measurements by their mean and its 95% interval.
 
 With n values and their standard deviation s, the interval is mean ± t s / sqrt(n), where t comes
-from Student's distribution with n - 1 degrees of freedom. A difference is *clear* if its mean is at
-least twice the half-width. Every chapter uses this rule.
+from Student's t distribution with n - 1 degrees of freedom. A difference is *clear* if the absolute
+value of its mean is at least twice the half-width. Every chapter uses this rule.
 """
 
 import math
@@ -10,15 +10,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import stdev
 
-#: 95% of Student's distribution lies within ±T_95[n - 1] for n = 1, 2, ... degrees of freedom.
+#: 95% of Student's t distribution lies within ±T_95[n - 1] for n = 1, 2, ... degrees of freedom.
 T_95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
-#: The probability that a difference of equals is called clear: beyond 2 T_95 on either side.
+#: The probability that |t| exceeds 2 T_95, so that two equal means are called clearly different.
 EQUALS_CLEAR = (0.025, 0.0132, 0.0078, 0.0051, 0.0036, 0.0027, 0.0021, 0.0017, 0.0014, 0.0012)
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean and half the width of its 95% interval, over `seeds` values.
+    """Hold a mean and the half-width of its 95% interval, computed from `seeds` values.
 
     >>> Interval(2.0, 0.5).low, Interval(2.0, 0.5).high, Interval(2.0, 1.5).clear
     (1.5, 2.5, False)
@@ -30,17 +30,17 @@ class Interval:
 
     @property
     def low(self) -> float:
-        """Return the lower end."""
+        """Return the lower end of the interval."""
         return self.mean - self.half
 
     @property
     def high(self) -> float:
-        """Return the upper end."""
+        """Return the upper end of the interval."""
         return self.mean + self.half
 
     @property
     def clear(self) -> bool:
-        """Return True if the mean, taken as a difference, is clear."""
+        """Return True if the mean is a clear difference (see the module docstring)."""
         return self.mean != 0 and abs(self.mean) >= 2 * self.half
 
     def __str__(self) -> str:
@@ -58,7 +58,7 @@ def interval(values: Sequence[float]) -> Interval:
     count = len(values)
     if not 2 <= count <= len(T_95) + 1:
         raise ValueError(
-            f"values has {count} numbers; pass 2 to {len(T_95) + 1}, such as one per seed"
+            f"values has {count} entries; pass 2 to {len(T_95) + 1}, for example one per seed"
         )
     half = T_95[count - 2] * stdev(values) / math.sqrt(count)
     return Interval(sum(values) / count, half, count)
@@ -67,8 +67,8 @@ def interval(values: Sequence[float]) -> Interval:
 def verdict(one: Sequence[float], other: Sequence[float] | None = None, form: str = "+.2f") -> str:
     """Describe a paired comparison: the mean difference, its interval, and whether it is clear.
 
-    one, other: one value per seed, in the same order; without `other`, the differences themselves.
-    form: the format of the mean; the half-width has the same format without the sign.
+    `one`, `other`: one value per seed, in the same order. Without `other`, `one` holds differences.
+    form: the format spec for the mean; the half-width uses the same format without the sign.
 
     >>> verdict([1.2, 1.3, 1.1], [1.0, 1.0, 1.0])
     '+0.20 ± 0.25, not clear, 3 seeds'
@@ -83,7 +83,7 @@ def verdict(one: Sequence[float], other: Sequence[float] | None = None, form: st
 
 
 def false_clears(comparisons: int, seeds: int = 5) -> str:
-    """Describe how many of so many comparisons of equals the rule calls clear on average.
+    """Describe how many of `comparisons` comparisons of equals would be called clear on average.
 
     >>> false_clears(21)
     'of 21 comparisons of equals, 5 seeds each, 0.11 would be called clear on average'

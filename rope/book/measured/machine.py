@@ -1,4 +1,4 @@
-"""Describe what a measurement depends on: machine, versions and commit; no date and no user."""
+"""Describe the machine, package versions and commit of a measurement, but no date and no user."""
 
 import os
 import platform
@@ -10,7 +10,7 @@ from typing import Any
 
 
 def about_here(packages: Sequence[str]) -> dict[str, Any]:
-    """Return the commit, platform, Python, cores, CPU, and the versions of these packages.
+    """Return the commit, platform, Python version, cores, CPU, and versions of these packages.
 
     >>> sorted(about_here(["torch"]))
     ['commit', 'cores', 'cpu', 'platform', 'python', 'versions']
@@ -38,7 +38,7 @@ def installed(package: str) -> str:
 
 
 def cpu_model() -> str:
-    """Return the name of the processor, from Linux where possible and else from Python."""
+    """Return the processor's name from /proc/cpuinfo, or from `platform` where that is missing."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -48,13 +48,13 @@ def cpu_model() -> str:
 
 
 def commit() -> str:
-    """Return the checked-out commit of this package, with a note if files differ from it."""
+    """Return the commit of this checkout, plus " with changes" if files differ, or "unknown"."""
     command = ["git", "describe", "--always", "--abbrev=12", "--dirty= with changes", "--exclude=*"]
     return command_output(command, Path(__file__).parent) or "unknown"
 
 
 def command_output(command: Sequence[str], folder: Path | None = None) -> str:
-    """Return what a command prints, stripped, or "" if it fails or takes over 30 seconds."""
+    """Return a command's stripped output, or "" if the command fails or takes over 30 seconds."""
     try:
         run = subprocess.run(
             command, cwd=folder, capture_output=True, text=True, check=True, timeout=30

@@ -1,10 +1,10 @@
-"""Measure one call: its seconds, the memory that it holds, and the bytes that it moves.
+"""Measure one call: its running time, its peak memory, and the bytes that it reads and writes.
 
-Chapters "From maths to PyTorch" and "Bytes, kernels, launches". A rotation does little arithmetic,
-so its cost is its memory traffic: at least one read and one write of each element. Calls that are
-compared take turns, so that a slow moment of the machine affects all of them. On a GPU,
-`triton.testing.do_bench` clears the L2 cache before each call; meanwhile the host launches, so the
-time is the device's only.
+For the chapters "From maths to PyTorch" and "Bytes, kernels, launches". A rotation does little
+arithmetic, so memory traffic dominates its cost: each element is read and written at least once.
+Calls that are compared are timed in turn, so that a slow moment of the machine affects all of them.
+On a GPU, `triton.testing.do_bench` clears the L2 cache before each call. The host launches the call
+during the clearing, so only the device's time is measured.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from torch.utils.benchmark import Timer
 
 SEED = 20
 Call = Callable[[], Any]
-#: Settings of glibc's malloc.h: M_MMAP_MAX, M_MMAP_THRESHOLD, M_TRIM_THRESHOLD. With "new", every
-#: block of 128 KiB or more goes back to the system, so its pages are new each time. With "kept",
-#: no block does.
+#: Arguments of glibc's mallopt: -4 is M_MMAP_MAX, -3 is M_MMAP_THRESHOLD, -1 is M_TRIM_THRESHOLD.
+#: With "new", each freed block of 128 KiB or more goes back to the system, so every allocation of
+#: that size gets new pages. With "kept", freed blocks stay in the process.
 ALLOCATOR = {
     "new": ((-4, 65536), (-3, 128 << 10), (-1, 128 << 10)),
     "kept": ((-4, 0), (-1, 2**31 - 1)),
@@ -43,12 +43,13 @@ def time_all(
     seconds: float = 0.05,
     back_to_back: bool = False,
 ) -> tuple[dict[str, list[float]], dict[str, Exception]]:
-    """Return the seconds of each call, many times over, and the exceptions of calls that raised.
+    """Return the measured times of each call in seconds, and the exceptions of calls that failed.
 
-    Both are keyed by name. Each round times every call for at least `seconds`, in a newly shuffled
-    order; with 0 seconds, once after one untimed call. A call that raises is not timed again.
-    back_to_back: use the host's clock on a GPU too, many calls in a row, so that the time includes
-    the launches and the caches are warm.
+    Both dicts are keyed by name. Each round times every call for at least `seconds`, in a newly
+    shuffled order. With `seconds=0`, a round times each call once, after one untimed call.
+    A call that raises is not timed again.
+    back_to_back: on a GPU too, use the host's clock and make many calls in a row. The time then
+    includes the launches, and the caches are warm.
 
     >>> seconds, failed = time_all({"nothing": int}, torch.device("cpu"), rounds=3, seconds=0)
     >>> len(seconds["nothing"]), failed
@@ -62,7 +63,7 @@ def time_all(
             try:
                 times[name] += _times(calls[name], device, seconds, back_to_back)
             except Exception as error:
-                error.__traceback__ = error.__context__ = None  # they keep a call's tensors alive
+                error.__traceback__ = error.__context__ = None  # both keep tensors alive
                 failed[name] = error
                 del times[name]
     return times, failed
@@ -89,11 +90,12 @@ def quartiles(times: Sequence[float]) -> dict[str, float]:
 
 
 def settle_allocator(pages: str) -> None:
-    """Fix whether the C library keeps freed memory ("kept") or returns it ("new"); glibc only.
+    """Make glibc keep freed memory ("kept") or return it to the system ("new").
 
-    By default glibc decides from the history of the process, so the same `clone()` takes new pages
-    in one program and kept ones in another, which can change its time fourfold. Kept blocks stay
-    kept, so measure with "new" pages first.
+    By default, glibc decides from the allocation history of the process. The same `clone()` can
+    then take new pages in one program and reuse pages in another, and its time can differ fourfold.
+    Memory that was kept stays in the process, so measure with "new" pages first. Without glibc,
+    this function does nothing.
     """
     with suppress(OSError, AttributeError, TypeError):
         mallopt = ctypes.CDLL(None).mallopt
@@ -102,7 +104,7 @@ def settle_allocator(pages: str) -> None:
 
 
 def page_faults(call: Call) -> int | None:
-    """Return how many pages of memory one call has to wait for, or None on Windows."""
+    """Return the number of minor page faults during one call, or None on Windows."""
     try:
         import resource
     except ImportError:
@@ -113,7 +115,7 @@ def page_faults(call: Call) -> int | None:
 
 
 def peak_memory(call: Call, device: torch.device) -> int:
-    """Return the most bytes that PyTorch holds at once during `call()`, including its result.
+    """Return the peak number of bytes that PyTorch allocates during `call()`, result included.
 
     >>> x = torch.ones(1000)
     >>> peak_memory(lambda: x.clone(), x.device)
@@ -128,14 +130,14 @@ def peak_memory(call: Call, device: torch.device) -> int:
         peak = torch.cuda.max_memory_allocated(device) - before
         del result
         return peak
-    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler would log to stderr
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # keep the profiler from logging to stderr
     with torch.profiler.profile(
         activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True, acc_events=True
     ) as profile:
         result = call()
     del result
     held = peak = 0
-    # Use the raw events: the list by operation nets what an operation allocates and releases.
+    # Use the raw events: the per-operation list shows only allocations minus releases.
     for event in profile.profiler.kineto_results.events():
         if event.name() == "[memory]":
             held += event.nbytes()
@@ -146,9 +148,9 @@ def peak_memory(call: Call, device: torch.device) -> int:
 class Traffic(TorchDispatchMode):
     """Count the operations inside the `with` block and the bytes that they read and write.
 
-    The counts follow from shapes; nothing is timed. `operations` doesn't include views, which move
-    nothing. `read` and `written` are bytes; each operation counts each of its tensors once, and an
-    expanded tensor counts with the elements that it stores.
+    The counts follow from shapes and strides; nothing is timed. `operations` doesn't include views,
+    which move no data. `read` and `written` are in bytes. Each operation counts each of its input
+    and output tensors once. For an expanded tensor, only the stored elements count.
 
     >>> x = torch.zeros(1000)
     >>> with Traffic() as traffic:
@@ -177,7 +179,7 @@ class Traffic(TorchDispatchMode):
 
 
 def _stored_bytes(tensor: Tensor) -> int:
-    """Return the bytes of the distinct elements: an axis of stride 0 repeats one element."""
+    """Return the bytes of a tensor's distinct elements; an axis of stride 0 repeats one element."""
     if tensor.layout != torch.strided:
         return _stored_bytes(tensor._indices()) + _stored_bytes(tensor._values())
     axes = zip(tensor.shape, tensor.stride(), strict=True)

@@ -1,13 +1,13 @@
-"""Move rotated keys again and again in the dtype that they are stored in: chapter "Keys that move".
+"""Move rotated keys repeatedly in their storage dtype, for the chapter "Keys that move".
 
-A stored key k_0 is moved s times by delta and rounded to its dtype each time, which gives k_s. Each
-of its pairs of coordinates is then off from the pair of R_{s delta} k_0 by at most
+A stored key k_0 is moved s times by delta and rounded to its dtype after each move, which gives
+k_s. Each coordinate pair of k_s then differs from the same pair of R_{s delta} k_0 by at most
 
     rho (r_0 + r_1 + ... + r_{s-1}),        rho = u + (2 + sqrt 2) 2^-24,
 
-where r_i is its norm after i moves, and u the unit roundoff of a 16-bit dtype, or 0 for float32,
-which isn't rounded again. `python -m rope.book.measured.moving [PATH]` measures s up to 4,000 in a
-minute and writes `recorded/moving.json`.
+where r_i is the pair's norm after i moves, and u is the unit roundoff of a 16-bit dtype, or 0 for
+float32, which isn't rounded again. `python -m rope.book.measured.moving [PATH]` measures s up to
+4,000 in about a minute and writes `recorded/moving.json`.
 
 Shapes: N keys, R rotated width, P = R/2 planes.
 """
@@ -27,10 +27,10 @@ DIM, STEPS, KEYS, START, SEED = 128, 4000, 32, 8000, 21
 
 
 class Moved(NamedTuple):
-    """The error of moved keys, one entry per number of moves s.
+    """Hold the errors of moved keys, with one entry per number of moves s.
 
-    error: the largest |k_s - R_{s delta} k_0| / |k_0| of the N keys, float64 `[steps]`.
-    ratio: bound over error for the pair that is closest to its bound, float64 `[steps]`.
+    error: the largest |k_s - R_{s delta} k_0| / |k_0| over the N keys, float64 `[steps]`.
+    ratio: the bound divided by the error for the pair closest to its bound, float64 `[steps]`.
     """
 
     error: Tensor
@@ -38,7 +38,7 @@ class Moved(NamedTuple):
 
 
 def rho(dtype: torch.dtype) -> float:
-    """Return the largest relative error of one move, except for underflow; dtype: one of DTYPES.
+    """Return rho, the bound on one move's relative error without underflow; dtype: one of DTYPES.
 
     >>> [f"{rho(dtype):.2g}" for dtype in DTYPES]
     ['0.0039', '0.00049', '2e-07']
@@ -48,7 +48,9 @@ def rho(dtype: torch.dtype) -> float:
 
 
 def moved(dtype: torch.dtype, steps: int = STEPS, delta: int = -1, keys: int = KEYS) -> Moved:
-    """Move random keys step by step with `RotaryEmbedding.shift`; dtype: one of DTYPES.
+    """Move random keys `steps` times with `RotaryEmbedding.shift`, and return their errors.
+
+    dtype: one of DTYPES. delta: the positions per move. keys: how many keys to move.
 
     >>> moved(torch.bfloat16, steps=3).error.shape
     torch.Size([3])
@@ -77,7 +79,7 @@ def _pairs(k: Tensor) -> Tensor:
 
 
 def main(path: Path = RECORDED / "moving.json") -> None:
-    """Measure every dtype and write some of the errors and the extreme ratios."""
+    """Measure every dtype; write the errors after 1 to 4,000 moves and the extreme ratios."""
     report: dict[str, Any] = {"steps": STEPS, "keys": KEYS, "delta": -1, "dim": DIM}
     for dtype in DTYPES:
         error, ratio = moved(dtype)

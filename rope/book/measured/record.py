@@ -1,6 +1,6 @@
-"""Keep measurements as JSON: resume them, write them atomically, lay them out for comparison.
+"""Store measurements as JSON: resume interrupted runs, write atomically, and keep diffs short.
 
-The records that the book shows are in the folder `recorded`.
+The folder `recorded` contains the records that the book shows.
 """
 
 import json
@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-#: The folder of the records that the package ships.
+#: The folder with the records that the package ships.
 RECORDED = Path(__file__).with_name("recorded")
 DIGITS = 3  # the significant digits of a measured number
 
@@ -26,14 +26,14 @@ def recorded(name: str) -> dict[str, Any]:
 
 
 def gpu_records() -> dict[str, dict[str, Any]]:
-    """Return the records of GPUs that the package ships, keyed by the name of the device."""
+    """Return the GPU records that the package ships, keyed by device name."""
     names = [path.stem for path in sorted(RECORDED.glob("gpu-*.json"))]
     records = [recorded(name) for name in names if not name.endswith(".partial")]
     return {record["device"]: record for record in records}
 
 
 def rounded(value: Any, digits: int = DIGITS) -> Any:
-    """Return nested lists and dicts with every float rounded to so many significant digits.
+    """Round every float in nested lists and dicts to `digits` significant digits.
 
     >>> rounded({"a": [0.0012345, 1048576, 10000.0, 2.0**-29]})
     {'a': [0.00123, 1048576, 10000.0, 1.86e-09]}
@@ -51,11 +51,11 @@ def run_jobs(
     jobs: Mapping[str, Callable[[], Any]],
     assemble: Callable[[dict[str, Any]], dict[str, Any]],
 ) -> dict[str, Any]:
-    """Run every job, write the record that `assemble` makes of their results, and return it.
+    """Run every job, then write and return the record that `assemble` builds from the results.
 
-    assemble: takes the rounded results by job name. They are kept in `NAME.partial.json` next to
-    the output until the record is written. An interrupted run resumes from that file unless
-    `program`, which describes what the numbers depend on, has changed.
+    assemble: takes a dict of the rounded results, keyed by job name. Until the record is written,
+    the results are kept in `NAME.partial.json` next to the output. An interrupted run resumes from
+    that file unless `program`, which describes what the numbers depend on, has changed.
     """
     partial_path = output.with_suffix(".partial.json")
     output.parent.mkdir(parents=True, exist_ok=True)
@@ -75,7 +75,7 @@ def run_jobs(
 
 
 def write(path: Path, value: dict[str, Any]) -> None:
-    """Replace the file in one step; an interrupted write leaves the old file.
+    """Write the value as JSON atomically; an interrupted write leaves the old file unchanged.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:

@@ -1,8 +1,8 @@
-"""Compute exact spectra, cosines and sines with mpmath: the oracle of the accuracy report.
+"""Compute exact spectra, cosines and sines with mpmath, as the oracle for the accuracy report.
 
-theta'_j of each extension is written here a second time, plane by plane, from its paper; only the
-numbers in the extension object are shared with `rope.extensions`. A cosine is cos(m theta'_j) with
-50 digits, or, for every position, the addition theorem in float64.
+This module implements theta'_j of each extension a second time, plane by plane, from the paper. It
+shares only the parameters in the extension object with `rope.extensions`. cos(m theta'_j) and
+sin(m theta'_j) are computed with 50 digits, or, for all positions, by angle addition in float64.
 
 Shapes: P positions, R rotated width.
 """
@@ -17,19 +17,20 @@ import torch
 from mpmath import mpf
 from torch import Tensor
 
-#: Positions 0 ... LARGEST are measured.
+#: The accuracy report covers positions 0 ... LARGEST.
 LARGEST = 2**20
 DIGITS = 50
 RADIX = 32
-# A float64 seed is off by 2**-54. Adding two angles whose tables are off by e gives an error of at
-# most 2 sqrt(2) e + 3 * 2**-54, since |cos| + |sin| <= sqrt(2): 5.9, then 19.5, times 2**-54.
+# Rounding an exact entry to float64 gives an error of at most 2**-54. If two tables have errors of
+# at most e, adding their angles gives at most 2 sqrt(2) e + 3 * 2**-54, since |cos| + |sin| <=
+# sqrt(2). That is below 5.9 * 2**-54 after one addition and below 19.7 * 2**-54 after two.
 ROWS_ERROR = 2.0**-49
 
 Row = list[tuple[Any, Any]]
 
 
 def spectrum(dim: int, base: float, extension: Any, seq_len: int | None = None) -> list[Any]:
-    """Return the R/2 frequencies theta'_j of an extension, as mpmath numbers of 50 digits.
+    """Return the R/2 frequencies theta'_j of an extension, as mpmath numbers with 50 digits.
 
     >>> from rope.extensions import Linear
     >>> mpmath.nstr(spectrum(4, 10000.0, Linear(4.0))[1], 3)
@@ -40,7 +41,12 @@ def spectrum(dim: int, base: float, extension: Any, seq_len: int | None = None) 
 
 
 def attention_scaling(extension: Any) -> Any:
-    """Return the factor on cos and sin, 50 digits: sqrt(1 + ln s/ln L), 0.1 m ln s + 1, or 1."""
+    """Return the factor on cos and sin with 50 digits.
+
+    It is the extension's `attention_factor` if that is set. Otherwise, it is
+    sqrt(1 + ln s / ln L) for LongRoPE; (0.1 m ln s + 1) / (0.1 m' ln s + 1) for YaRN with mscale m
+    and mscale_all_dim m'; 0.1 ln s + 1 for YaRN without both; and 1 for every other extension.
+    """
     with mpmath.workdps(DIGITS):
         factor = getattr(extension, "attention_factor", None)
         if factor is not None:
@@ -58,14 +64,14 @@ def attention_scaling(extension: Any) -> Any:
 
 
 def exact_row(position: int, frequencies: Iterable[Any], scale: Any = 1) -> Row:
-    """Return the pairs (cos, sin) of position * theta_j, times the scale, with 50 digits."""
+    """Return the pairs (cos, sin) of position * theta_j, multiplied by `scale`, with 50 digits."""
     with mpmath.workdps(DIGITS):
         pairs = (mpmath.cos_sin(position * theta) for theta in frequencies)
         return [(scale * cosine, scale * sine) for cosine, sine in pairs]
 
 
 def exact_rows(positions: Iterable[int], frequencies: Iterable[Any]) -> tuple[Tensor, Tensor]:
-    """Return cos and sin `[P, R/2]` of several positions, rounded to float64."""
+    """Return cos and sin `[P, R/2]` for these positions, rounded to float64."""
     spectrum = list(frequencies)
     rows = [exact_row(position, spectrum) for position in positions]
     pairs = [[[float(cosine), float(sine)] for cosine, sine in row] for row in rows]
@@ -74,11 +80,11 @@ def exact_rows(positions: Iterable[int], frequencies: Iterable[Any]) -> tuple[Te
 
 
 class Rows:
-    """cos and sin of every position 0 ... 2**20, off by less than 2**-49.
+    """Compute cos and sin for every position 0 ... 2**20 with an error below 2**-49 (ROWS_ERROR).
 
-    Write a position in base 32. mpmath gives the cosine and sine of each digit's angle, and the
-    addition theorem in float64 combines them, within ROWS_ERROR. No angle is formed in floating
-    point, so the rows share no step with the tables that they judge.
+    Each position is written in base 32. mpmath gives the cosine and sine of each digit's angle, and
+    the addition theorem combines them in float64. No angle is computed in float64, so the rows
+    share no step with the tables that they check.
 
     >>> rows = Rows([mpf(1) / 100])
     >>> cos, sin = rows.block(1024, 2048)
@@ -97,15 +103,16 @@ class Rows:
         self._coarse = _add_angles(digits[3], short[2])  # multiples of 1024, past 2**20
 
     def block(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
-        """Return rows start ... stop - 1, float64 `[stop - start, R/2]`.
+        """Return cos and sin for positions start ... stop - 1, float64 `[stop - start, R/2]`.
 
-        Raises ValueError unless start is a multiple of 1024 and stop at most 2**20 + 1024.
+        Raises ValueError unless start is a multiple of 1024, 0 <= start < stop, and
+        stop <= 2**20 + 1024.
         """
         step = RADIX**2
         if start % step or not 0 <= start < stop <= LARGEST + step:
             raise ValueError(
-                f"start is {start} and stop is {stop}; start must be a multiple of {step} below "
-                f"stop, and stop at most {LARGEST + step}"
+                f"start is {start} and stop is {stop}; start must be a multiple of {step}, with "
+                f"0 <= start < stop <= {LARGEST + step}"
             )
         groups = slice(start // step, -(-stop // step))
         coarse = tuple(table[groups] for table in self._coarse)
@@ -114,13 +121,13 @@ class Rows:
 
 
 def _add_angles(left: tuple[Tensor, ...], right: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
-    """Return cos(a + b) and sin(a + b) for every row a of left and b of right, b running faster."""
+    """Return cos(a + b) and sin(a + b) for each row a of left and b of right; b varies fastest."""
     (c, s), (cos, sin) = (table[:, None] for table in left), right
     return (c * cos - s * sin).flatten(0, 1), (s * cos + c * sin).flatten(0, 1)
 
 
 def _frequency(extension: Any, j: int, dim: int, base: Any, seq_len: int | None) -> Any:
-    """Return theta'_j by the formula of the extension's paper."""
+    """Return theta'_j by the formula in the extension's paper."""
 
     def plain(base: Any) -> Any:
         return base ** (-mpf(2 * j) / dim)
@@ -158,4 +165,4 @@ def _frequency(extension: Any, j: int, dim: int, base: Any, seq_len: int | None)
         case "proportional":
             rotated = int(extension.partial_rotary_factor * dim // 2)
             return theta / factor if j < rotated else mpf(0)
-    raise ValueError(f"there is no exact formula for the extension {extension.name!r}; add it here")
+    raise ValueError(f"no exact formula for the extension {extension.name!r}; add it to truth.py")

@@ -1,14 +1,15 @@
-"""Run the suites of the benchmark and write one record per device.
+"""Run the benchmark suites and write one record per device.
 
-correctness: the Triton kernel on this GPU; if it is wrong, nothing is timed.
-rotations: every case of `cases`, this package and the baselines next to a copy.
-decoding: one token per text, eagerly, compiled and from a CUDA graph.
-tiles: other tiles of the kernel.
+correctness: check the Triton kernel on this GPU. If a check fails, nothing is timed.
+rotations: time this package, the baselines and a copy in every case from `cases`.
+decoding: time one token per text: eager, compiled, and replayed from a CUDA graph.
+tiles: time alternative tiles for the kernel.
 
-A CPU runs only "rotations". `make gpu` runs all of them on a GPU and needs only torch and Triton;
-baselines that aren't installed are left out. Started again, it resumes. The exit status is 0 if the
-record is complete, 1 if a check failed or something could not be measured, 2 without the device,
-75 if the minutes are over, 130 after an interruption. Make turns all but 0 into 2.
+A CPU runs only "rotations". `make gpu` runs all suites on a GPU and needs only torch and Triton.
+Baselines that aren't installed are left out. An interrupted run resumes when you start it again.
+The exit status is 0 if the record is complete, 1 if a check or a job failed, 2 without the device,
+75 if time ran out or the device was lost, and 130 after an interruption. Make reports every status
+except 0 as 2.
 """
 
 from __future__ import annotations
@@ -37,39 +38,41 @@ from rope.book.measured.record import RECORDED, run_jobs
 
 AGAIN = 75  # EX_TEMPFAIL of sysexits.h
 SUITES = ("correctness", "rotations", "decoding", "tiles")
-#: The key of the record for the results of a suite.
+#: The record's key for each suite's results.
 KEYS = {"rotations": "cases", "decoding": "decoding", "tiles": "tiles"}
 BATCHES = (1, 8, 32, 256)
 PACKAGE = Path(__file__).parents[3]
 
 
 class OutOfTime(Exception):
-    """The minutes are over, or the device is lost."""
+    """Signal that the time limit was reached or the device was lost."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run what has not been measured yet and return the exit status."""
+    """Parse the arguments, run what has not been measured yet, and return the exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m rope.book.measured.bench",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     default = "cuda" if torch.cuda.is_available() else "cpu"
-    parser.add_argument("--suite", nargs="+", choices=SUITES, help="default: all for the device")
+    parser.add_argument("--suite", nargs="+", choices=SUITES, help="default: all on this device")
     parser.add_argument("--device", choices=("cpu", "cuda"), default=default)
-    parser.add_argument("--quick", action="store_true", help="a few small cases, in a minute")
-    parser.add_argument("--minutes", type=float, default=math.inf, help="start no job after these")
-    parser.add_argument("--output", metavar="PATH", type=Path, help="the record to write")
+    parser.add_argument("--quick", action="store_true", help="run a few small cases only")
+    parser.add_argument(
+        "--minutes", type=float, default=math.inf, help="time limit for starting jobs"
+    )
+    parser.add_argument("--output", metavar="PATH", type=Path, help="where to write the record")
     options = parser.parse_args(arguments)
     until = time.monotonic() + 60 * options.minutes
     device = torch.device(options.device)
     on_gpu = device.type == "cuda"
     if on_gpu and not (torch.cuda.is_available() and find_spec("triton")):
-        print("There is no CUDA device with Triton here, so nothing is measured.", file=sys.stderr)
+        print("No CUDA device with Triton is available, so nothing is measured.", file=sys.stderr)
         return 2
     chosen = options.suite or (SUITES if on_gpu else ["rotations"])
     if not on_gpu and [*chosen] != ["rotations"]:
-        parser.error("on a CPU the only suite is rotations")
+        parser.error("a CPU runs only the suite rotations; leave out the others")
     path = options.output or Path(f"bench-{device.type}.json")
     if on_gpu and not (options.output or options.suite or options.quick):
         name = re.sub(r"[^a-z0-9]+", "-", torch.cuda.get_device_name().lower()).strip("-")
@@ -78,28 +81,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run(path: Path, device: torch.device, chosen: Iterable[str], quick: bool, until: float) -> int:
-    """Run suites on a device until a value of `time.monotonic`, and return the exit status."""
+    """Run suites on a device until `time.monotonic()` reaches `until`; return the exit status."""
     checks: dict[str, str] = {}
     for name in CHECKS if "correctness" in chosen else ():
         checks[name] = check_kernel(name, device)
         print(f"{name}: {checks[name]}", flush=True)
     if any(result.startswith("wrong") for result in checks.values()):
-        print("The kernel is wrong here, so nothing is timed.", file=sys.stderr)
+        print("The kernel failed a check on this device, so nothing is timed.", file=sys.stderr)
         return 1
     effort = suites.QUICK if quick else suites.FULL
     about = metadata(device, effort)
     jobs = within(make_jobs(chosen, device, effort, about["versions"], quick), device, until)
-    # Clocks vary during a run, and another Linux kernel on the same machine changes no number.
+    # Clock rates vary during a run, and an updated Linux kernel doesn't change the results.
     program = {name: value for name, value in about.items() if name not in ("clocks", "platform")}
     try:
         record = run_jobs(
             path, json.dumps(program, sort_keys=True), jobs, partial(assemble, about, checks)
         )
     except OutOfTime as error:
-        print(f"\n{error}; start it again to continue.", file=sys.stderr)
+        print(f"\n{error}; run the command again to continue.", file=sys.stderr)
         return AGAIN
     except KeyboardInterrupt:
-        print("\nInterrupted; run it again to continue.", file=sys.stderr)
+        print("\nInterrupted; run the command again to continue.", file=sys.stderr)
         return 130
     print(report.table(record))
     print(f"Wrote {path}", file=sys.stderr)
@@ -107,7 +110,7 @@ def run(path: Path, device: torch.device, chosen: Iterable[str], quick: bool, un
 
 
 def metadata(device: torch.device, effort: dict[str, Any]) -> dict[str, Any]:
-    """Return machine, device, versions, commit and effort, and what this package runs there."""
+    """Return the machine, device, versions, commit and effort, and the kernel that rope uses."""
     about = about_here(sorted({"triton", *(baseline.package for baseline in BASELINES)}))
     about["device"] = {"kind": device.type, "threads": torch.get_num_threads()}
     if device.type == "cuda":
@@ -115,8 +118,8 @@ def metadata(device: torch.device, effort: dict[str, Any]) -> dict[str, Any]:
         command = ["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader"]
         about["device"]["gpu"] = torch.cuda.get_device_name(device)
         about["clocks"] = f"{query}: {command_output(command) or 'unknown'}"
-    ours, _, _ = kernels.explain(device.type).partition(":")  # a path on this machine follows
-    # Parts that two versions of the code have measured must not mix, even without git.
+    ours, _, _ = kernels.explain(device.type).partition(":")  # drop the local path
+    # Results from two versions of the code must not be mixed, even without git.
     files = sorted([*PACKAGE.glob("kernels/*.py"), *PACKAGE.glob("book/measured/**/*.py")])
     sources = hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:12]
     return about | {"effort": effort, "rope": ours, "sources": sources}
@@ -129,7 +132,7 @@ def make_jobs(
     versions: dict[str, str],
     quick: bool,
 ) -> dict[str, Callable[[], Any]]:
-    """Return the jobs of the suites by name, which begins with the suite, in their order."""
+    """Return the chosen suites' jobs, keyed by name; each name starts with its suite."""
     installed = [baseline for baseline in BASELINES if versions[baseline.package] != "absent"]
     grid = cases.quick(device.type) if quick else cases.full(device.type)
     tiled = list(suites.tile_cases())[: 2 if quick else None]
@@ -144,7 +147,7 @@ def make_jobs(
 def within(
     jobs: dict[str, Callable[[], Any]], device: torch.device, until: float
 ) -> dict[str, Callable[[], Any]]:
-    """Return jobs that raise OutOfTime instead of starting late, and return why they failed."""
+    """Wrap jobs: a late job raises OutOfTime, and a job that fails returns the reason."""
 
     def timed(name: str, job: Callable[[], Any]) -> Any:
         if time.monotonic() > until:
@@ -165,7 +168,7 @@ def within(
 def assemble(about: dict[str, Any], checks: dict[str, str], done: dict[str, Any]) -> dict[str, Any]:
     """Return the record: device, metadata, checks, the results of each suite, and failures.
 
-    "not measured" names the jobs that raised, and those in which this package wasn't timed.
+    "not measured" lists the jobs that raised and the calls of this package that weren't timed.
     """
     failures: dict[str, str] = {}
     record: dict[str, Any] = {key: [] for key in KEYS.values()}

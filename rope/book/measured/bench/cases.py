@@ -1,8 +1,8 @@
-"""Define the cases that are timed: one token, prompts and long sequences, by layout and dtype.
+"""Define the cases to time: single tokens, prompts and long sequences, by layout and dtype.
 
 A case must move at least 2 e B (H + H_kv) S D bytes, with e bytes per element.
 
-Shapes: B batch, H heads, S sequence, D head dimension, all of it rotated.
+Shapes: B batch, H heads, S sequence, D head dimension, all of which is rotated.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ STORAGES = ("[B,H,S,D]", "[B,S,H,D]")
 
 @dataclass(frozen=True)
 class Case:
-    """One rotation of queries `[B, H, S, D]` and keys `[B, H_kv, S, D]`.
+    """Describe one rotation of queries `[B, H, S, D]` and keys `[B, H_kv, S, D]`.
 
     mode: "forward", "in place", or "backward", which times only the gradient.
-    pages: on a CPU, whether results are in memory that the C library "kept" or in "new" pages,
+    pages: on a CPU, whether results go to memory that the C library has "kept" or to "new" pages,
     which the system clears first.
-    storage: the order in memory; "[B,S,H,D]" is seen through a transpose, as projections make it.
-    Raises ValueError for other values of dtype, mode, pages or storage.
+    storage: the order in memory. "[B,S,H,D]" is passed as a transposed view, as in a model.
+    Raises ValueError if dtype, mode, pages or storage has an unknown value.
 
     >>> case = Case(1, 32, 8, 2048, 128)
     >>> case.name
@@ -78,7 +78,7 @@ class Case:
 
     @property
     def bytes(self) -> int:
-        """Return the least bytes to move: each element of q and k read once and written once."""
+        """Return the bytes to move if each element of q and k is read once and written once."""
         elements = self.batch * self.seq * (self.heads + self.kv_heads) * self.head_dim
         return 2 * elements * self.torch_dtype.itemsize
 
@@ -89,7 +89,7 @@ TRAINING = Case(4, 32, 8, 4096, 128, "bfloat16")
 
 
 def variants(case: Case, **changes: tuple[Any, ...]) -> tuple[Case, ...]:
-    """Return the case in both layouts, with every combination of these values of its fields.
+    """Return the case in both layouts, with every combination of the given field values.
 
     >>> [(case.seq, case.layout) for case in variants(PREFILL, seq=(1, 512))]
     [(1, 'half'), (1, 'interleaved'), (512, 'half'), (512, 'interleaved')]
@@ -102,7 +102,7 @@ def variants(case: Case, **changes: tuple[Any, ...]) -> tuple[Case, ...]:
 
 
 def quick(device: str) -> tuple[Case, ...]:
-    """Return a few small cases: every mode once, and on a CPU new pages."""
+    """Return a few small cases that cover every mode and, on a CPU, new pages."""
     small = Case(1, 8, 2, 256, 64)
     return (
         *([replace(small, pages="new")] if device == "cpu" else []),
@@ -115,7 +115,7 @@ def quick(device: str) -> tuple[Case, ...]:
 
 
 def full(device: str) -> tuple[Case, ...]:
-    """Return all cases for "cpu" or "cuda"; new pages come first."""
+    """Return all cases for "cpu" or "cuda"; cases with new pages come first."""
     if device == "cuda":
         prompt = replace(TRAINING, batch=1)
         return (

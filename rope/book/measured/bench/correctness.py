@@ -1,10 +1,11 @@
-"""Check results before anything is timed: those of a baseline, and those of the kernel on a GPU.
+"""Check the results of the baselines and of the GPU kernel before anything is timed.
 
 The oracle is z e^{i m theta_j} in complex128 (RoFormer, arXiv 2104.09864, equation 34). Gradients
-are rotated by the negative angle. With a rounded table, products and sum, x cos - y sin is off by
-at most (1 + u)^3 - 1 of the pair's length, where u = eps/2 (Cauchy-Schwarz). An angle that is off
-by a adds a times the length. The kernel gets float32 tables, so it may round a product, a sum and
-the store: (1 + u)^2 (1 + v) - 1, with u = 2^-24 and v = eps/2 of a narrower dtype.
+are rotated by the negative angle. If the table, the products and the sum are rounded, x cos - y sin
+has an error of at most (1 + u)^3 - 1 times the pair's length, where u = eps/2 (Cauchy-Schwarz).
+An angle error of a adds a times the length. The kernel gets float32 tables, so it may round only a
+product, a sum and the stored result. Its limit is (1 + u)^2 (1 + v) - 1 times the length, with
+u = 2^-24, and v = eps/2 for a dtype narrower than float32 or 0 for float32.
 
 Shapes: B batch, H heads, S sequence, D head dimension, R rotated width.
 """
@@ -24,7 +25,7 @@ from rope.book.measured.baselines import Baseline, Pair, Rotate, Tables
 from rope.functional import rotary_embedding, rotary_embedding_qk
 from rope.kernels.formula import formula
 
-#: Elements compared at once, which keeps the float64 copies small.
+#: The number of elements compared at once, limited to keep the float64 copies small.
 CHUNK = 2**21
 U32 = 2.0**-24
 
@@ -38,12 +39,13 @@ def planes(x: Tensor, interleaved: bool, width: int | None = None) -> Tensor:
 
 
 def worst_share(actual: Tensor, exact: Tensor, limit: Tensor | float, dtype: torch.dtype) -> float:
-    """Return the largest error over what is allowed, where a NaN counts as infinite.
+    """Return the largest error divided by the allowed error; a NaN counts as infinite.
 
-    actual, exact: planes; limit: the allowed share of a pair's length; dtype: of the vectors.
+    actual, exact: planes. limit: the allowed error as a fraction of a pair's length. dtype: the
+    dtype of the vectors.
     """
     error = torch.view_as_real(actual - exact).abs().amax(-1)
-    # Numbers below the smallest normal one have no relative precision.
+    # Subnormal numbers have a fixed spacing, so two steps of it are always allowed.
     floor = 2 * torch.finfo(dtype).smallest_normal * torch.finfo(dtype).eps
     shares = (error / (exact.abs() * limit + floor)).nan_to_num(torch.inf)
     return float(shares.max()) if shares.numel() else 0.0
@@ -52,9 +54,9 @@ def worst_share(actual: Tensor, exact: Tensor, limit: Tensor | float, dtype: tor
 def check_baseline(
     baseline: Baseline, rotate: Rotate, tables: Tables, inputs: Pair, grads: Pair | None
 ) -> str:
-    """Return what is wrong with the results, and with their gradients if grads are given, or "".
+    """Return what is wrong with the results (and gradients, if `grads` is given), or "".
 
-    inputs, grads: q and k, and the gradients of their results; all stay unchanged.
+    inputs: q and k. grads: the gradients with respect to the results. All stay unchanged.
     """
     copies = [x.detach().clone().requires_grad_(grads is not None) for x in inputs]
     results = rotate(copies[0], copies[1])
@@ -85,7 +87,7 @@ def _complaint(baseline: Baseline, tables: Tables, actual: Tensor, x: Tensor, si
         exact = rotated(x[:, :, part], sign * tables.angles[part], interleaved)
         result = planes(actual[:, :, part], interleaved)
         share = max(share, worst_share(result, exact, limit[part, None], x.dtype))
-    return f"off by {share:.3g} times what is allowed" if share > 1 else ""
+    return f"off by {share:.3g} times the allowed error" if share > 1 else ""
 
 
 def rotated(x: Tensor, angles: Tensor, interleaved: bool) -> Tensor:
@@ -97,8 +99,8 @@ def allowed(baseline: Baseline, tables: Tables) -> Tensor:
     """Return the error allowed at each position, float64 `[S]`, as a share of a pair's length."""
     unit = torch.finfo(tables.case.torch_dtype).eps / 2
     if baseline.rounds_more:
-        # Four more roundings: cosines may be off by 2 units, and gradients come in two parts.
-        # The largest angle at a position is that of plane 0.
+        # Allow four more roundings: cosines may be off by 2 units, and gradients are sums of two
+        # parts. Plane 0 has the largest angle at each position.
         return (1 + unit) ** 7 - 1 + U32 * tables.angles[:, 0]
     steps = (1 + U32) ** 3 * (1 + (unit if unit > U32 else 0.0)) - 1
     return torch.full_like(tables.angles[:, 0], steps)
@@ -106,12 +108,12 @@ def allowed(baseline: Baseline, tables: Tables) -> Tensor:
 
 # The suite "correctness": the Triton kernel, called through the public functions.
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-ROWS = 64  # of the tables
-#: B, H, H_kv, S, D, R: one token; unrotated coordinates; five key heads, of which a program takes
-#: four; more tokens than a tile; one tensor without keys.
+ROWS = 64  # rows in the tables
+#: (B, H, H_kv, S, D, R): one token; unrotated coordinates; five key heads, four of which fit in one
+#: program; more tokens than fit in a tile; queries without keys.
 SHAPES = ((2, 4, 1, 1, 64, 64), (2, 3, 2, 5, 64, 20), (1, 9, 5, 7, 16, 16), (1, 2, 2, 34, 8, 8),
           (1, 3, 0, 6, 32, 32))  # fmt: skip
-#: One or two tensors, cos, sin, position ids -> the rotated tensors.
+#: A function from one or two tensors, cos, sin and position ids to the rotated tensors.
 RotateAll = Callable[..., Sequence[Tensor]]
 
 
@@ -126,7 +128,7 @@ def rotate_all(xs: Sequence[Tensor], *tables: Tensor | None, **flags: Any) -> Se
 def random_inputs(
     shape: tuple[int, ...], dtype: torch.dtype, device: torch.device
 ) -> tuple[list[Tensor], Tensor, Tensor, Tensor]:
-    """Return seeded [q, k] or [q], float32 cos and sin `[ROWS, R/2]`, position ids `[B, S]`."""
+    """Return seeded random [q, k] or [q], float32 cos and sin `[ROWS, R/2]`, and ids `[B, S]`."""
     batch, heads, kv_heads, length, width, rotated_width = shape
     noise = torch.Generator().manual_seed(length)
     xs = [torch.randn(batch, h, length, width, generator=noise) for h in (heads, kv_heads) if h]
@@ -148,30 +150,34 @@ def store_error(dtype: torch.dtype) -> float:
 
 
 def kernel_error(x: Tensor, y: Tensor, tables: Pair, *, interleaved: bool, inverse: bool) -> float:
-    """Return the largest error of y, the rotated x, over what is allowed; raise if it is above 1.
+    """Return the largest error of y, the rotated x, divided by the allowed error.
 
-    tables: cos and sin of each token.
+    tables: cos and sin for each token.
+    Raises AssertionError if the quotient is above 1, if the other coordinates of x changed, or if
+    y is float32 and differs from the formula's result in any bit.
     """
     width = 2 * tables[0].shape[-1]
-    require(torch.equal(y[..., width:], x[..., width:]), "coordinates that aren't rotated changed")
+    require(
+        torch.equal(y[..., width:], x[..., width:]), "coordinates beyond the rotated width changed"
+    )
     x, y, cos, sin = (t.cpu() for t in (x, y, *tables))
     sin = -sin if inverse else sin
     if x.dtype == torch.float32:
         same = torch.equal(formula(x, cos, sin, interleaved), y)
-        require(same, "float32 results have other bits than the formula's")
+        require(same, "float32 results differ from the formula's bits")
     exact = planes(x, interleaved, width) * torch.complex(cos.double(), sin.double())
     limit = (1 + U32) ** 2 * (1 + store_error(x.dtype)) - 1
     error = worst_share(planes(y, interleaved, width), exact, limit, x.dtype)
-    require(error <= 1, f"a pair is off by {error:.3g} times what is allowed")
+    require(error <= 1, f"a pair is off by {error:.3g} times the allowed error")
     return error
 
 
 def values(rotate: RotateAll, device: torch.device) -> str:
-    """Check results, and results in place: by position ids, without, and with tables per head."""
+    """Check new and in-place results with position ids, without ids, and with tables per head."""
     worst = 0.0
     for shape, dtype, interleaved in product(SHAPES, DTYPES, (False, True)):
         xs, *tables, ids = random_inputs(shape, dtype, device)
-        # The rows of the tables, and the position ids if the rotation looks the rows up itself.
+        # Each pair: the table rows to use, and the ids if the rotation looks the rows up itself.
         lookups = [(ids[:, None], ids), (ids[0], ids[0]), (ids[0], None)]
         if len(xs) == 1:
             per_head = torch.arange(xs[0].shape[:3].numel(), device=device) % ROWS
@@ -183,14 +189,14 @@ def values(rotate: RotateAll, device: torch.device) -> str:
             copies = [x.clone() for x in xs]
             rotate(copies, *arguments, inplace=True, **flags)
             for x, y, z in zip(xs, rotate(xs, *arguments, **flags), copies, strict=True):
-                require(torch.equal(y, z), f"in place the result differs: {shape}, {dtype}")
+                require(torch.equal(y, z), f"the in-place result differs: {shape}, {dtype}")
                 worst = max(worst, kernel_error(x, y, of_tokens, **flags))
-    return f"within {worst:.2f} of what is allowed; float32 results have the formula's bits"
+    return f"at most {worst:.2f} of the allowed error; float32 results have the formula's bits"
 
 
 @contextmanager
 def counted_launches() -> Iterator[list[int]]:
-    """Count the kernel's launches inside the `with` block: the list gets one entry per launch."""
+    """Count the kernel launches inside the `with` block; the list gets one entry per launch."""
     from rope.kernels import triton as kernel
 
     launches: list[int] = []
@@ -205,7 +211,7 @@ def counted_launches() -> Iterator[list[int]]:
 
 
 def gradients(rotate: RotateAll, device: torch.device) -> str:
-    """Check that gradients are rotated back, with one launch forward and one backward."""
+    """Check that gradients are rotated back, with one forward and one backward launch."""
     for dtype, interleaved in product(DTYPES, (False, True)):
         xs, *tables = random_inputs(SHAPES[2], dtype, device)
         leaves = [x.clone().requires_grad_() for x in xs]
@@ -215,32 +221,32 @@ def gradients(rotate: RotateAll, device: torch.device) -> str:
             grads = [torch.randn_like(y) for y in results]
             back = torch.autograd.grad(results, leaves, grads)
         counts = forward, len(launches) - forward
-        require(counts == (1, 1), f"{counts[0]} launches forward and {counts[1]} backward")
+        require(counts == (1, 1), f"{counts[0]} forward, {counts[1]} backward launches, not 1, 1")
         expected = rotate(grads, *tables, interleaved=interleaved, inverse=True)
-        require(all(map(torch.equal, back, expected)), f"gradients aren't rotated back: {dtype}")
-    return "rotated back; one launch forward, one backward"
+        require(all(map(torch.equal, back, expected)), f"{dtype} gradients aren't rotated back")
+    return "gradients are rotated back; one forward and one backward launch"
 
 
 def strides(rotate: RotateAll, device: torch.device) -> str:
-    """Check views of every second element, stored by token, in buffers of NaN."""
+    """Check strided views: every second element of token-major buffers filled with NaN."""
     for dtype, interleaved in product(DTYPES, (False, True)):
         xs, *tables = random_inputs(SHAPES[1], dtype, device)
         expected = rotate(xs, *tables, interleaved=interleaved)
         views, buffers = [], []
         for x in xs:
             batch, heads, length, width = x.shape
-            shape = batch, length + 2, heads, 2 * width + 3  # a token before and one after
+            shape = batch, length + 2, heads, 2 * width + 3  # one extra token before and after
             buffer = torch.full(shape, torch.nan, dtype=dtype, device=device)
             buffers.append(buffer)
             views.append(buffer[:, 1:-1, :, : 2 * width : 2].transpose(1, 2).copy_(x))
         results = rotate(views, *tables, interleaved=interleaved)
-        require(all(map(torch.equal, results, expected)), f"strides change the result: {dtype}")
+        require(all(map(torch.equal, results, expected)), f"strides change {dtype} results")
         rotate(views, *tables, interleaved=interleaved, inplace=True)
-        require(all(map(torch.equal, views, expected)), f"in place, strides change it: {dtype}")
+        require(all(map(torch.equal, views, expected)), f"strides change in-place {dtype} results")
         for view, buffer in zip(views, buffers, strict=True):
             untouched = int(buffer.isnan().sum()) == buffer.numel() - view.numel()
-            require(untouched, "it wrote between the elements or next to them")
-    return "the same bits for every second element stored by token; nothing else is written"
+            require(untouched, "the kernel wrote outside the view's elements")
+    return "strided views give the same bits; nothing outside the views is written"
 
 
 def outside(rotate: RotateAll, device: torch.device) -> str:
@@ -252,15 +258,18 @@ def outside(rotate: RotateAll, device: torch.device) -> str:
     for y, z in zip(rotate(xs, cos, sin, wrong), expected, strict=True):
         planes_of_y = y[..., : 2 * cos.shape[1]]
         missing = planes_of_y[0, :, 1].isnan().all() and planes_of_y[1, :, 3].isnan().all()
-        require(bool(missing), "a position outside the tables gives numbers")
-        require(torch.equal(y[0, :, 2:], z[0, :, 2:]), "it changes other positions")
-    return "NaN for a position outside the tables, and for no other"
+        require(bool(missing), "a position outside the tables doesn't give NaN")
+        require(
+            torch.equal(y[0, :, 2:], z[0, :, 2:]),
+            "a position outside the tables changes other tokens",
+        )
+    return "positions outside the tables, and no others, give NaN"
 
 
 def graph(rotate: RotateAll, device: torch.device) -> str:
     """Check that a captured CUDA graph holds one launch and rotates new inputs on replay."""
     if device.type != "cuda":
-        return "left out: needs a CUDA device"
+        return "skipped: needs a CUDA device"
     xs, *tables = random_inputs(SHAPES[0], torch.bfloat16, device)
     rotate(xs, *tables)  # compiles the kernel
     torch.cuda.synchronize()
@@ -270,9 +279,9 @@ def graph(rotate: RotateAll, device: torch.device) -> str:
     xs[0].normal_()
     captured.replay()
     torch.cuda.synchronize()
-    require(len(launches) == 1, f"{len(launches)} launches in the graph")
-    require(all(map(torch.equal, results, rotate(xs, *tables))), "replay gives another result")
-    return "one launch in a captured graph, right on replay"
+    require(len(launches) == 1, f"{len(launches)} launches in the graph, not 1")
+    require(all(map(torch.equal, results, rotate(xs, *tables))), "replay gives a wrong result")
+    return "a captured graph has one launch and replays correctly"
 
 
 CHECKS: dict[str, Callable[[RotateAll, torch.device], str]] = {
@@ -281,7 +290,7 @@ CHECKS: dict[str, Callable[[RotateAll, torch.device], str]] = {
 
 
 def check_kernel(name: str, device: torch.device, rotate: RotateAll = rotate_all) -> str:
-    """Return the sentence of one check, or "wrong: ..." if it fails, so that the others run."""
+    """Run one check; return its summary, or "wrong: ..." on failure, so that later checks run."""
     try:
         return CHECKS[name](rotate, device)
     except Exception as error:

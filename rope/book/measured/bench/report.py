@@ -1,6 +1,6 @@
-"""Read a record: ratios of medians within a case, curves along the lengths, and all of it as text.
+"""Read a benchmark record: ratios of median times, curves over the length, and a text table.
 
-A ratio of the times of two calls in one case, such as rotation over copy, is what the book shows.
+The book shows ratios of two times measured in the same case, such as rotation over copy.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ COPIES = ("copy", "clone")
 
 
 def times(record: dict[str, Any], case: Case) -> dict[str, dict[str, Any]]:
-    """Return the times of a case by name; raise KeyError if the record doesn't have the case."""
+    """Return a case's times, keyed by name. Raise KeyError if the record lacks the case."""
     return {Case(**entry["case"]): entry["times"] for entry in record["cases"]}[case]
 
 
 def ratio(record: dict[str, Any], case: Case, name: str, over: str = "copy") -> float:
-    """Return the median time of one name over that of another, or NaN if one wasn't timed."""
+    """Return the median time of `name` divided by `over`'s, or NaN if either wasn't timed."""
     lines = times(record, case)
     if name not in lines or over not in lines:
         return math.nan
@@ -30,10 +30,10 @@ def ratio(record: dict[str, Any], case: Case, name: str, over: str = "copy") -> 
 def by_length(
     record: dict[str, Any], case: Case, over: str = "copy"
 ) -> tuple[list[int], dict[str, list[float]]]:
-    """Return the lengths S and, by baseline, the time over a copy's at each (NaN if not timed).
+    """Return the lengths S and, per baseline, its `ratio` at each length (NaN if not timed).
 
-    The cases agree with `case` except for length and heads; the longest sequences have fewer heads,
-    to fit in memory.
+    The cases used match `case` except in length and number of heads. The longest sequences have
+    fewer heads, so that they fit in memory.
     """
     every = [Case(**entry["case"]) for entry in record["cases"]]
     alike = [
@@ -52,8 +52,9 @@ def by_length(
 def table(record: dict[str, Any]) -> str:
     """Return every case as text: the timed baselines, fastest first, and why others weren't timed.
 
-    Times are in milliseconds; x copy, x clone and x rope are the median over theirs; memory is the
-    most bytes held, over the size of the result; faults are the new pages of one call.
+    Times are in milliseconds. `x copy`, `x clone` and `x rope` are the median time divided by the
+    median time of the copy, the clone and this package. `memory` is the peak number of allocated
+    bytes divided by the size of the result. `faults` counts the page faults during one call.
     """
     about = record["metadata"]
     device = about["device"].get("gpu", f"{about['cpu']}, {about['device']['threads']} threads")

@@ -1,7 +1,7 @@
-"""Time the rotation: cases against the baselines, single tokens, and other tiles of the kernel.
+"""Time the rotation: cases against the baselines, single tokens, and alternative kernel tiles.
 
-Each function measures one job of the command and returns one entry of its record. What is compared
-takes turns with a copy of the same tensors, which moves the least bytes that a rotation can move.
+Each `measure` function runs one job of the command and returns one entry of its record. The calls
+are timed in turn with a copy of the same tensors, which moves as few bytes as a rotation can.
 
 Shapes: B batch, H heads, S sequence, D head dimension.
 """
@@ -31,28 +31,29 @@ from rope.book.measured.meters import (
 )
 
 Effort = dict[str, Any]
-#: How long each call is timed: the arguments of `rope.book.measured.meters.time_all`.
+#: How long each call is timed: keyword arguments for `rope.book.measured.meters.time_all`.
 FULL: Effort = {"rounds": 5, "seconds": 0.05}
 QUICK: Effort = {"rounds": 3, "seconds": 0.01}
-GRAPH_CALLS = 16  # per CUDA graph, so that the graph's own launch hardly counts
-#: Prompt lengths and numbers of texts whose tiles are tried, and the tiles.
+GRAPH_CALLS = 16  # calls per CUDA graph, so that the graph's own launch hardly counts
+#: The prompt lengths and batch sizes for which tiles are tried, and the sizes of the tiles.
 PREFILL, DECODING = (128, 4096, 131_072), (1, 32, 256)
 TOKENS, HEADS, WARPS = (1, 2, 4, 8, 16, 32), (1, 2, 4), (1, 2, 4, 8)
 
 
 def first_line(error: Exception) -> str:
-    """Return the type and the first line of an exception, which may have hundreds."""
+    """Return an exception's type and the first line of its message, at most 200 characters."""
     return f"{type(error).__name__}: {error}".splitlines()[0][:200]
 
 
 def measure(
     case: Case, baselines: Sequence[Baseline], device: torch.device, effort: Effort
 ) -> dict[str, Any]:
-    """Check every baseline, then time those that are right, together with two plain copies.
+    """Check every baseline, then time the correct baselines and two plain copies.
 
-    "copy" fills existing tensors and "clone" makes new ones. Returns "case"; "times" by name, with
-    quartiles of the seconds per call, "memory", the most bytes held over those of the result, and
-    "faults", the new pages that a call takes; "not timed", the reason for every other baseline.
+    "copy" fills existing tensors and "clone" allocates new tensors. Returns a dict with "case";
+    "times" by name, with the quartiles of the seconds per call, "memory" (peak bytes divided by the
+    bytes of the result) and "faults" (page faults per call); and "not timed", with the reason for
+    every other baseline.
     """
     torch.compiler.reset()  # otherwise torch stops compiling after a few shapes
     if device.type == "cpu":
@@ -91,7 +92,7 @@ def copy_of(inputs: Pair) -> Call:
 
 
 def random_pair(case: Case, device: torch.device, seed: int) -> Pair:
-    """Return normal random q `[B, H, S, D]` and k `[B, H_kv, S, D]`, stored as the case says."""
+    """Return random normal q `[B, H, S, D]` and k `[B, H_kv, S, D]`, stored in the case's order."""
     generator = torch.Generator(device).manual_seed(seed)
     empty = partial(torch.empty, dtype=case.torch_dtype, device=device)
 
@@ -106,7 +107,7 @@ def random_pair(case: Case, device: torch.device, seed: int) -> Pair:
 
 
 def timed_call(rotate: Rotate, inputs: Pair, grads: Pair | None) -> Call:
-    """Return the call that is timed: the rotation, or only its gradient if grads are given."""
+    """Return the call to time: the rotation, or only its gradient if `grads` is given."""
     if grads is None:
         return partial(rotate, *inputs)
     leaves = [x.detach().requires_grad_() for x in inputs]
@@ -115,13 +116,14 @@ def timed_call(rotate: Rotate, inputs: Pair, grads: Pair | None) -> Call:
 
 
 def measure_decoding(batch: int, device: torch.device, effort: Effort) -> dict[str, Any]:
-    """Time one token of each of `batch` texts: eagerly, compiled, and replayed from a CUDA graph.
+    """Time one token of each of `batch` texts: eager, compiled, and replayed from a CUDA graph.
 
-    The host's clock times many calls in a row, so a time includes what the host adds to each launch
-    and the vectors are in the cache. The heads are those of a model with 8 billion parameters.
-    Returns "batch", "seconds" by way, and "not timed", the reasons by way.
+    The host's clock times many calls in a row. So each time includes the host's launch overhead,
+    and the vectors are in the cache. The head counts are typical of an 8-billion-parameter model.
+    Returns a dict with "batch"; "seconds", keyed by call and mode, such as "rope, eager"; and
+    "not timed", the reasons with the same keys.
     """
-    torch.compiler.reset()  # otherwise torch stops compiling after a few batches
+    torch.compiler.reset()  # otherwise torch stops compiling after a few batch sizes
     case = Case(batch, 32, 8, 1, 128, "bfloat16")
     tables, (q, k) = make_tables(case, device), random_pair(case, device, SEED)
     eager: dict[str, Call] = {
@@ -147,14 +149,14 @@ def measure_decoding(batch: int, device: torch.device, effort: Effort) -> dict[s
 
 
 def compiled(call: Call) -> Call:
-    """Return the compiled call after its first run, so that no time includes the compiler."""
+    """Return the call compiled and run once, so that no measured time includes compilation."""
     fast = torch.compile(call, dynamic=False)
     fast()
     return fast
 
 
 def captured(call: Call) -> Call:
-    """Return the replay of a CUDA graph of GRAPH_CALLS calls."""
+    """Return a function that replays a CUDA graph with GRAPH_CALLS calls."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
@@ -168,7 +170,7 @@ def captured(call: Call) -> Call:
 
 
 def tile_cases() -> Iterator[Case]:
-    """Yield head widths, layouts, prompts and batches of one token, in bfloat16 and float16."""
+    """Yield bfloat16 prompts, one-token batches and a float16 prompt per head width and layout."""
     for width, interleaved in product((64, 128, 256), (False, True)):
         one = Case(1, 32, 8, 1, width, "bfloat16", interleaved)
         yield from (replace(one, seq=length) for length in PREFILL)
@@ -177,10 +179,11 @@ def tile_cases() -> Iterator[Case]:
 
 
 def tile_candidates(case: Case) -> list[tuple[int, int, int]]:
-    """Return tiles (tokens, heads, warps) with 32 to 1,024 planes per warp, or of one token.
+    """Return tiles (tokens, heads, warps) with 32 to 1,024 planes of a head per warp.
 
-    Each tile is compiled, which takes most of the time. float16 moves the bytes of bfloat16, so it
-    gets only the tiles of four heads, to see if it differs.
+    A single token gets tiles with one token and up to four warps. Compiling the tiles takes most of
+    the time. float16 moves as many bytes as bfloat16, so it gets only tiles with four heads, as a
+    spot check.
     """
     planes = case.head_dim // 2
     tokens = (1,) if case.seq == 1 else TOKENS
@@ -193,10 +196,11 @@ def tile_candidates(case: Case) -> list[tuple[int, int, int]]:
 
 
 def measure_tiles(case: Case, device: torch.device) -> dict[str, Any]:
-    """Put other tiles in the place of `rope.kernels.triton.tile` and time them.
+    """Time the kernel with tiles other than the choice of the rule, `rope.kernels.triton.tile`.
 
-    Each tile must give the bits of the rule's tile. Returns "case"; "best", the fastest tile;
-    "seconds" of the best tile, of the rule's and of a copy; "not right", the tiles that failed.
+    Each tile must give the same bits as the rule's tile. Returns a dict with "case"; "best", the
+    fastest tile; "seconds" for the best tile, the rule's tile and a copy; and "not right", the
+    tiles that failed.
     """
     from rope.kernels import triton as kernel
 
@@ -212,14 +216,14 @@ def measure_tiles(case: Case, device: torch.device) -> dict[str, Any]:
     wrong: list[str] = []
     for tile in tile_candidates(case):
         call, name = partial(rotate_with, tile), "×".join(map(str, tile))
-        # The next results get this memory, so elements that a tile skips stay NaN.
+        # The next results reuse this memory, so elements that a tile skips stay NaN.
         filler = [torch.full_like(x, torch.nan) for x in expected]
         del filler
         try:
             same = all(map(torch.equal, call(), expected))
         except Exception as error:  # a tile may need too many registers or too much memory
             if device.type == "cuda":
-                torch.cuda.synchronize()  # raises if no later call can be right
+                torch.cuda.synchronize()  # raises if the device is lost
             wrong.append(f"{name}: {type(error).__name__}")
             continue
         if same:
