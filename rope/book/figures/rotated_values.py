@@ -9,7 +9,7 @@ from rope.book.figures import Picture, picture, shapes, subplots
 from rope.book.figures.style import BLUE, GRID, INK, MUTED, VERMILION
 
 
-def in_sight(query: int, ratio: int, window: int, tokens: int) -> Picture:
+def visible(query: int, ratio: int, window: int, tokens: int) -> Picture:
     """Draw tokens as boxes, below them the groups with a dot per entry, and what a query reads."""
     figure, ax = subplots(height=2.5)
     text = {"color": INK, **shapes.CENTERED}
