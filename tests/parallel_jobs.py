@@ -16,6 +16,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 import rope
 from rope import parallel
+from rope.book.measured.devices import sent
 from rope.parallel import METHODS, Shards, context_parallel_attention
 
 SPLITS = {
@@ -266,6 +267,7 @@ def everything(checkpoint: str) -> dict[str, Any]:
         "bfloat16": attention(torch.bfloat16, [("packed", HEADS[0])]),
         "errors": errors(),
         "otherwise": otherwise(),
+        "sent": sent(mesh_of_all(), torch.bfloat16, HEADS[0]),
         "dtensors": dtensors(),
         "fsdp": fully_sharded(checkpoint) if FSDP_ON_CPU else None,
     }

@@ -16,6 +16,7 @@ from torch.distributed.tensor.experimental import _attention as torch_attention
 
 import rope
 from rope import parallel
+from rope.book.measured import devices
 from rope.book.measured.devices import across, available
 from rope.extensions import DynamicNTK
 from rope.parallel import METHODS, ring
@@ -61,6 +62,9 @@ def test_attention_in_other_settings(results, method):
         assert set(some) == {"scale", "float16", "autocast", "only keys", "some"}
         assert some["scale"] <= ULPS and some["some"] <= ULPS and some["only keys"] == 0
         assert some["float16"] <= 1 and some["autocast"] <= 1
+        keys = devices.S // PROCESSES * 2 * 2 * devices.D
+        sent = (2 * (PROCESSES - 1) + 4 * PROCESSES) * keys  # bfloat16, and float32 gradients
+        assert here["sent"]["ring"][2] == sent
 
 
 @needs_gloo
