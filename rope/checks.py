@@ -189,10 +189,15 @@ def check_inplace(xs: Mapping[str, Tensor], *tables: Tensor) -> None:
 
     That is the case if two elements share memory, because it would be rotated twice, and if the
     tables are in the memory that is written to. Slices of one fused projection pass. Compiled code
-    knows no addresses, so there only expanded tensors and one tensor given twice are found. A
-    tensor that autograd doesn't allow to be written to raises torch's own RuntimeError.
+    knows no addresses, so there only expanded tensors and one tensor given twice are found. A leaf
+    that requires a gradient raises too, before q is changed; torch rejects some views by itself.
     """
     for name, x in xs.items():
+        if x.is_leaf and x.requires_grad and torch.is_grad_enabled():
+            raise ValueError(
+                f"{name} is a leaf that requires a gradient, which can't be written in place; "
+                f"pass {name}.clone(), or omit inplace"
+            )
         for stride, size in zip(x.stride(), x.shape, strict=True):
             if stride == 0 and size > 1:
                 raise ValueError(

@@ -54,8 +54,8 @@ def rotary_embedding(
     rounded once.
     Raises TypeError for wrong dtypes, ValueError for shapes or devices that don't match, for tables
     in half precision with wider x, for positions outside the tables, and if inplace would write to
-    memory twice. With `torch.compile` a position outside the tables fails an assertion, and the
-    Triton kernel makes its vector NaN.
+    memory twice. Code compiled for a CPU fails an assertion for a position outside the tables, and
+    the Triton kernel makes its vector NaN.
 
     >>> import torch
     >>> from rope.frequencies import inverse_frequencies, rotary_tables
@@ -68,7 +68,7 @@ def rotary_embedding(
     True
     """
     tables, options = (cos, sin, position_ids), (interleaved, inverse, inplace)
-    return _rotate({"x": x}, *tables, *options, tensor_format)[0]
+    return _check_and_rotate({"x": x}, *tables, *options, tensor_format)[0]
 
 
 def rotary_embedding_qk(
@@ -96,11 +96,11 @@ def rotary_embedding_qk(
     (torch.Size([1, 4, 1, 2]), [-1.0, -1.0, -1.0, -1.0])
     """
     tables, options = (cos, sin, position_ids), (interleaved, inverse, inplace)
-    q, k = _rotate({"q": q, "k": k}, *tables, *options, tensor_format)
+    q, k = _check_and_rotate({"q": q, "k": k}, *tables, *options, tensor_format)
     return q, k
 
 
-def _rotate(
+def _check_and_rotate(
     xs: Mapping[str, Tensor],
     cos: Tensor,
     sin: Tensor,

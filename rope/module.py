@@ -16,8 +16,9 @@ from torch import Tensor
 
 from rope.checks import FARTHEST, check_count, check_heads, check_inplace, check_vectors
 from rope.functional import from_bhsd, to_bhsd
+from rope.kernels.formula import rows_of
 from rope.kernels.operator import apply_rotation
-from rope.positions import check_position_ids, ids_or_start
+from rope.positions import check_position_ids, check_positions_in_table, ids_or_start
 from rope.tables import MOST_ROWS, RotaryTables
 
 
@@ -176,9 +177,9 @@ class RotaryEmbedding(RotaryTables):
         vectors = tuple(views.values())
         x = vectors[0]
         position_ids, start = ids_or_start(position_ids, offset, x)
-        length, seq_len = self._extent(position_ids, start + x.shape[2], seq_len)
+        length, seq_len = self._rows_and_length(position_ids, start + x.shape[2], seq_len)
         wide = x.dtype == torch.float64 or vectors[-1].dtype == torch.float64
-        tables = self._kept(length, seq_len, wide, x.device)
+        tables = self._tables_for_call(length, seq_len, wide, x.device)
         if tables is None:
             if position_ids is None:
                 position_ids = torch.arange(start, length, device=x.device)
@@ -189,6 +190,10 @@ class RotaryEmbedding(RotaryTables):
             if position_ids is None:
                 cos, sin = cos[start:length], sin[start:length]
         if inverse and self.attention_scaling != 1:
+            if position_ids is not None:  # divide only the rows of this call
+                check_positions_in_table(position_ids, cos.shape[0])
+                cos, sin = rows_of(cos, sin, position_ids)
+                position_ids = None
             # The tables are a cos and a sin, and the inverse of the map is (cos, -sin) / a.
             square = self.attention_scaling**2
             cos, sin = cos / square, sin / square

@@ -72,17 +72,19 @@ class DeviceTracking(nn.Module):
         """Return new tensors on a device, as many rows as there are now."""
         raise NotImplementedError
 
-    def _on(self, device: torch.device, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    def _move_and_store(
+        self, device: torch.device, tensors: tuple[Tensor, ...]
+    ) -> tuple[Tensor, ...]:
         """Return the tensors on the device of a call, where they then stay unless it is meta."""
         moved = self._moved(device, tensors)
-        return moved if device.type == "meta" else self._keep(moved)
+        return moved if device.type == "meta" else self._store(moved)
 
     def _moved(self, device: torch.device, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         if torch.compiler.is_compiling() and not tensors[0].is_meta:
             return tuple(tensor.to(device) for tensor in tensors)
         return self._build(device)
 
-    def _keep(self, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    def _store(self, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """Keep the tensors, unless they belong to a tracer or a transform and would outlive it."""
         if torch.compiler.is_compiling() or all(map(is_plain, tensors)):
             self._tensors = tensors
@@ -211,7 +213,7 @@ class RotaryTables(DeviceTracking):
         128
         """
         check_count("length", length, smallest=0)
-        self._grown(length)
+        self._grow_to(length)
 
     def tables_at(
         self,
@@ -237,16 +239,16 @@ class RotaryTables(DeviceTracking):
             raise ValueError(
                 f"position_ids has shape {list(position_ids.shape)}; it must be [S] or [B, S]"
             )
-        length, seq_len = self._extent(position_ids, 0, seq_len)
+        length, seq_len = self._rows_and_length(position_ids, 0, seq_len)
         wide, tables = dtype == torch.float64, None
         if not (torch.compiler.is_compiling() or position_ids.is_cuda):
-            tables = self._kept(length, seq_len, wide, position_ids.device)
+            tables = self._tables_for_call(length, seq_len, wide, position_ids.device)
         if tables is None:
             return self._fresh_rows(position_ids, seq_len, wide)
         cos, sin = tables
         return rows_of(cos, sin, position_ids)
 
-    def _extent(
+    def _rows_and_length(
         self, position_ids: Tensor | None, length: int, seq_len: int | None
     ) -> tuple[int, int | None]:
         """Return the rows that a call needs and the length whose spectrum it has.
@@ -276,7 +278,7 @@ class RotaryTables(DeviceTracking):
             seq_len = length
         return length, seq_len
 
-    def _kept(
+    def _tables_for_call(
         self, length: int, seq_len: int | None, wide: bool, device: torch.device
     ) -> tuple[Tensor, ...] | None:
         """Return the tables on a device, with at least `length` rows; None if a call needs others.
@@ -293,16 +295,16 @@ class RotaryTables(DeviceTracking):
             if regime(seq_len) != regime(self.fixed_length):
                 return None
         if length > rows:
-            tensors = self._grown(length)
-        return tensors if tensors[0].device == device else self._on(device, tensors)
+            tensors = self._grow_to(length)
+        return tensors if tensors[0].device == device else self._move_and_store(device, tensors)
 
-    def _grown(self, length: int) -> tuple[Tensor, ...]:
+    def _grow_to(self, length: int) -> tuple[Tensor, ...]:
         """Return the tables with at least `length` rows, the next power of two."""
         with _CHANGING:
             if length <= self.cos.shape[0]:  # another thread has grown them
                 return self._tensors
             rows = 1 << (int(length) - 1).bit_length()
-            return self._keep(self._build(self.cos.device, rows))
+            return self._store(self._build(self.cos.device, rows))
 
     def _fresh_rows(
         self, position_ids: Tensor, seq_len: int | None, wide: bool

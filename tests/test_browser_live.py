@@ -1,6 +1,6 @@
-"""Cells run in the built page, in a real browser: from file://, with the network off.
+"""Run cells in the built pages, in a real browser from file:// without a network.
 
-Python takes seconds to start, so the tests of a page share one window and its Python.
+Python takes seconds to start, so the tests for a page share one window and its Python process.
 """
 
 import contextlib
@@ -17,9 +17,9 @@ pytestmark = pytest.mark.browser
 
 PAGE = "chapters/eulers_formula"
 BUILD = "chapters/build_your_own"
-LIMIT = 120_000  # milliseconds, for a busy machine
+LIMIT = 600_000  # milliseconds; only a state that never comes takes that long
 ENDED = "bar => '✓✗■'.includes(bar.querySelector('[role=status]').textContent[0] || 'x')"
-# Show every cell as the book has it, unfolded; the cells of a judge are open to be edited.
+# Restore every cell to the book's code, unfold it, and open the judged cells for editing.
 FRESH = """() => {
     const click = (text) => document.querySelectorAll('.rope-live button').forEach((button) => {
         if (button.textContent === text && !button.hidden) button.click();
@@ -38,19 +38,19 @@ FRESH = """() => {
 
 @pytest.fixture(scope="module", autouse=True)
 def live(browser):  # noqa: F811
-    """Give the built pages their buttons if the last build removed them."""
+    """Add the buttons to the built pages if the last build removed them."""
     if 'id="rope-live"' in (HTML / f"{PAGE}.html").read_text(encoding="utf-8"):
         return
     with contextlib.chdir(HTML.parents[1]):
         status = main()
     if status == UNAVAILABLE:
-        give_up("npm is missing or reaches no registry")
+        give_up("npm is missing or cannot reach a registry")
     assert status == 0
 
 
 @pytest.fixture(scope="module")
 def windows(browser):  # noqa: F811
-    """Return a function that opens one window per page and width, with a clock to put forward."""
+    """Return a function that opens one window per page and width, with a clock to advance."""
     visitors = {}
 
     def window(name, width):
@@ -67,7 +67,7 @@ def windows(browser):  # noqa: F811
 
 @pytest.fixture
 def visit(windows):
-    """Return a function that shows a page as it was built; fail on errors in the console."""
+    """Return a function that shows a page as it was built; fail on console errors afterward."""
     visitors = []
 
     def visited(name=PAGE, width=WIDE):
@@ -80,7 +80,7 @@ def visit(windows):
 
 
 def bars(page):
-    """Return the buttons of each cell."""
+    """Return the button bars of all cells."""
     return page.locator(".rope-live")
 
 
@@ -89,12 +89,12 @@ def press(bar, name):
 
 
 def asks(page):
-    """Return True if the page asks before it is left."""
+    """Return True if the page asks for confirmation before the reader leaves it."""
     return page.evaluate("!dispatchEvent(new Event('beforeunload', { cancelable: true }))")
 
 
 def result(bar):
-    """Wait until a cell has ended; return its status and its output."""
+    """Wait until a cell has ended; return its status text and its output."""
     page = bar.page
     page.wait_for_function(ENDED, arg=bar.element_handle(), timeout=LIMIT)
     output = bar.locator("xpath=following-sibling::pre")
@@ -102,12 +102,12 @@ def result(bar):
 
 
 def code_of(bar):
-    """Return the code of a cell, which becomes its editor."""
+    """Return the element with a cell's code, which also serves as the editor."""
     return bar.locator("xpath=..").locator("pre").first
 
 
 def write(bar, old, new):
-    """Edit a cell: replace old by new."""
+    """Edit a cell: replace `old` with `new`."""
     if code_of(bar).get_attribute("contenteditable") != "plaintext-only":
         press(bar, "Edit")
     before = code_of(bar).inner_text()
@@ -119,12 +119,12 @@ def test_a_reader_without_a_mouse_on_a_phone(visit):
     page = visit(width=NARROW)
     loaded = page.evaluate("[...document.scripts].map((one) => one.src)")
     names = [Path(name).name for name in loaded if "/_static/live/" in name]
-    assert names == ["python.js", "buttons.js"], "Python is loaded before a click"
+    assert names == ["python.js", "buttons.js"], "Python must not load before a click"
 
     bar = bars(page).first
     code_of(bar).evaluate("pre => (pre.tabIndex = 0)")
     code_of(bar).focus()
-    for _ in range(4):  # past the button that copies
+    for _ in range(4):  # skip the copy button
         if page.evaluate("document.activeElement.textContent") == "Run":
             break
         page.keyboard.press("Tab")
@@ -139,25 +139,25 @@ def test_a_reader_without_a_mouse_on_a_phone(visit):
     editor = page.locator(".rope-live-editor")
     assert editor.evaluate("node => node === document.activeElement")
     size = editor.evaluate("node => getComputedStyle(node).fontSize")
-    assert size == "16px", "iPhones zoom in on smaller text"
+    assert size == "16px", "iPhones zoom in when smaller text gets the focus"
     editor.fill("1 / 0")
     page.keyboard.press("Control+Enter")
     page.wait_for_selector(".rope-live-error")
     wide = "document.documentElement.scrollWidth - window.innerWidth"
     assert page.evaluate(wide) == 0
     page.keyboard.press("Tab")
-    assert page.evaluate("document.activeElement.tagName") == "BUTTON", "Tab is not trapped"
+    assert page.evaluate("document.activeElement.tagName") == "BUTTON", "Tab must leave the editor"
     code_of(bar).focus()
     page.keyboard.press("Escape")
     assert page.evaluate("document.activeElement.textContent") == "Edit" and not editor.count()
     target = (
         bar.locator("xpath=..").locator("button.copybtn").get_attribute("data-clipboard-target")
     )
-    assert page.locator(target).inner_text() == "1 / 0", "the shown code is copied"
+    assert page.locator(target).inner_text() == "1 / 0", "the copy button must copy the edited code"
     heights = bar.locator("button:visible").evaluate_all(
         "all => all.map((one) => one.getBoundingClientRect().height)"
     )
-    assert min(heights) >= 39.5, "too small for a finger"
+    assert min(heights) >= 39.5, "buttons must be large enough for a finger"
 
 
 def test_planted_errors_turn_red_and_a_cell_can_be_stopped(visit):
@@ -175,7 +175,7 @@ def test_planted_errors_turn_red_and_a_cell_can_be_stopped(visit):
     page.evaluate(change, [wrong, stored])
     assert status.startswith("✗ not as printed")
     assert output.splitlines()[:3] == ["− " + wrong, "+ " + stored, "  (-6+17j)"]
-    assert first.get_by_role("status").get_attribute("data-kind") == "wrong"  # which is red
+    assert first.get_by_role("status").get_attribute("data-kind") == "wrong"  # shown in red
     write(first, "a * c - b * d", "a * c + b * d")
     press(first, "Run")
     status, output = result(first)
@@ -186,7 +186,7 @@ def test_planted_errors_turn_red_and_a_cell_can_be_stopped(visit):
 
     write(second, "import cmath", "while True: pass\nimport cmath")
     press(second, "Run")
-    press(first, "Run")  # it waits behind the one that never ends
+    press(first, "Run")  # it waits for the endless cell
     press(second, "Stop")
     assert result(second)[0] == result(first)[0] == "■ stopped"
     press(second, "Reset")
@@ -204,7 +204,7 @@ def test_the_browser_asks_before_it_forgets_an_edit(visit):
 
 
 def test_an_edit_above_holds_below(visit):
-    """A cell runs the lines that it needs, even if the cells above have not been run."""
+    """Check that a cell runs the lines it needs from cells above that have not been run."""
     page = visit()
     all_bars = bars(page)
     write(all_bars.first, "(c + sp.I * d)", "(c + 2 * sp.I * d)")
@@ -250,7 +250,7 @@ def test_every_cell_of_the_other_pages_agrees(visit, subtests):
 
 
 def agree(visit, name):
-    """Run each cell that no judge answers, from the last to the first; the order is free."""
+    """Run all cells without a judge from last to first, because the order must not matter."""
     page = visit(name)
     all_bars = page.locator(".rope-live:not(:has(.rope-judge-marks))").all()
     for bar in reversed(all_bars):
@@ -278,12 +278,12 @@ KEY = "rope: build it yourself, step "
 
 
 def step(page, number):
-    """The buttons of a step that a judge answers."""
+    """Return the button bar of a judged step."""
     return page.locator(".rope-live:has(.rope-judge-marks)").nth(number - 1)
 
 
 def fill_in(page, code, number=1):
-    """Write an answer to a step; its buttons."""
+    """Write an answer into a step's cell and return its button bar."""
     bar = step(page, number)
     code_of(bar).fill(code)
     return bar
@@ -294,26 +294,26 @@ def marks_of(bar):
 
 
 def kept(page, number=1):
-    """What the browser has of a step."""
+    """Return what the browser has stored for a step."""
     return json.loads(page.evaluate("key => localStorage.getItem(key)", f"{KEY}{number}"))
 
 
 def answer(page, code, number=1):
-    """Write an answer to a step and run it; what is said, and the marks."""
+    """Write an answer to a step and run it; return the status, the output and the marks."""
     press(bar := fill_in(page, code, number), "Run")
     return *result(bar), marks_of(bar)
 
 
 def pass_limit(page, bar):
-    """Put the clock forward once a judge has begun with an answer, past the time that it has."""
+    """Wait until the judge has started on an answer, then advance the clock past its time limit."""
     bar.locator("[role=status][data-kind=limited]").wait_for(timeout=LIMIT)
     page.clock.fast_forward(10_000)
 
 
 def test_an_answer_is_judged_in_the_page(visit):
-    """Right or wrong, and why; what was written and the marks are kept, a key for each step."""
+    """Check the verdict and its reason, and that each step's code and mark have their own key."""
     page = visit(BUILD)
-    assert page.locator(".rope-live-editor").count() == 3, "steps 1 to 3 can be written at once"
+    assert page.locator(".rope-live-editor").count() == 3, "steps 1 to 3 must be open for editing"
     solution = page.locator(".solution.dropdown").first
     solution.evaluate("node => node.classList.add('toggle-hidden')")
     status, output, marks = answer(page, TURNED.format(sign="-"))
@@ -326,12 +326,16 @@ def test_an_answer_is_judged_in_the_page(visit):
     assert "toggle-hidden" in solution.get_attribute("class")
     status, _, marks = answer(page, RIGHT)
     assert status.startswith("✓ Step 1") and marks.startswith("1 ✓  2 ·")
-    assert "toggle-hidden" not in solution.get_attribute("class"), "the book's own beside it"
+    assert "toggle-hidden" not in solution.get_attribute("class"), (
+        "the book's solution must be unfolded"
+    )
     fill_in(page, SCORED, 2)
     assert (kept(page)["code"], kept(page)["right"]) == (RIGHT, True)
     assert (kept(page, 2)["code"], kept(page, 2)["right"]) == (SCORED, False)
     assert marks_of(step(page, 3)).startswith("1 ✓  2 ·")
-    assert answer(page, CALLING, 2)[0].startswith("✓ Step 2"), "with the reader's own rotate"
+    assert answer(page, CALLING, 2)[0].startswith("✓ Step 2"), (
+        "step 2 must use the reader's own rotate"
+    )
     press(step(page, 1), "Reset")
     assert marks_of(step(page, 3)).startswith("1 ·") and "code" not in kept(page)
     status, _, _ = answer(page, CALLING, 2)
@@ -348,11 +352,11 @@ def test_what_cannot_be_judged_is_said(visit, subtests):
         with subtests.test(body=body):
             code = f"def rotate(x, y, angle):\n    {body}\njudge(1, rotate)"
             assert answer(page, code)[0].startswith(said_of_it)
-    assert answer(page, RIGHT)[0].startswith("✓ Step 1"), "and Python is well"
+    assert answer(page, RIGHT)[0].startswith("✓ Step 1"), "Python must still work"
 
 
 def test_an_answer_without_end_is_ended(visit):
-    """Its time begins when it does; one that waits behind it was not judged, and keeps its mark."""
+    """Check that an answer's time limit starts when it runs; a waiting answer keeps its mark."""
     page = visit(BUILD)
     assert answer(page, SCORED, 2)[2].startswith("1 ·  2 ✓")
     first, second = fill_in(page, f"while True: pass\n{RIGHT}"), step(page, 2)
@@ -365,18 +369,22 @@ def test_an_answer_without_end_is_ended(visit):
     press(first, "Run")
     press(second, "Run")
     first.locator("[data-kind=limited]").wait_for(timeout=LIMIT)
-    assert second.locator("[data-kind=limited]").count() == 0, "it has not begun"
+    assert second.locator("[data-kind=limited]").count() == 0, (
+        "a waiting answer must not start its time limit"
+    )
     press(first, "Stop")
-    assert answer(page, RIGHT)[0].startswith("✓ Step 1"), "and Python is well"
+    assert answer(page, RIGHT)[0].startswith("✓ Step 1"), "Python must still work"
 
 
 def test_an_answer_may_print(visit):
-    """The verdict is found in what is printed; what is the reader's stands below it."""
+    """Check that the verdict is found in the output and the reader's own output follows it."""
     page = visit(BUILD)
     printing = RIGHT.replace("    return", "    print('x\\n  y')\n    return")
     status, output, marks = answer(page, printing)
     assert status.startswith("✓ Step 1: right. Tried: rotate on") and marks.startswith("1 ✓")
-    assert output.startswith("Your code has printed:\nx\n  y\nx\n"), "it is not unfolded"
+    assert output.startswith("Your code has printed:\nx\n  y\nx\n"), (
+        "the reader's output must stay as printed"
+    )
     assert "Step" not in output and "2 ·" not in output
     printing = TURNED.format(sign="-").replace("    return", "    print(x, end=' ')\n    return")
     status, output, marks = answer(page, printing + "\nprint('end')")
@@ -385,11 +393,11 @@ def test_an_answer_may_print(visit):
     assert [line[:8] for line in output.splitlines()] == starts
     status, _, marks = answer(page, SCORED)
     assert status == "✗ Step 1: the cell must end with judge(1, rotate)"
-    assert marks.startswith("1 ·"), "step 2 was judged, and this is step 1"
+    assert marks.startswith("1 ·"), "judging step 2 must not mark step 1"
 
 
 def test_a_mark_stands_beside_the_code_that_was_judged(visit):
-    """Not beside what was typed since, nor where the same code raises an exception now."""
+    """Check that a mark disappears after an edit, or if the same code now raises an exception."""
     page = visit(BUILD)
     assert answer(page, RIGHT)[2].startswith("1 ✓")
     bar = fill_in(page, RIGHT + "  # again")
@@ -412,18 +420,18 @@ KEPT = '{"code": "mine", "right": true, "source": %s}'
 
 
 def test_what_was_written_comes_back_and_nothing_else(visit, subtests):
-    """Other things in the storage are of another page, by hand, or of an older edition."""
+    """Check that stored values from another page, a hand edit or an older edition are ignored."""
     page = visit(BUILD)
     older = [KEPT % source for source in ("7", '"an older book"', "null")]
     for content in (*older, "5", '{"1":7}', '"abc"', "null", "no JSON"):
         with subtests.test(content=content):
             assert page.evaluate(RESTORED, [KEY + "1", content]) == [None, "1 ·"]
     assert page.evaluate(RESTORED, [KEY + "1", KEPT % '"the book"']) == ["mine", "1 ✓"]
-    fill_in(page, RIGHT)  # so that the page starts anew for the next test
+    fill_in(page, RIGHT)  # so that the next test starts from a fresh page
 
 
 def test_a_browser_may_give_no_storage(visit):
-    """It then asks before it forgets an answer; no more once one could be kept."""
+    """Check that the page asks before it loses an answer, until one can be stored again."""
     page = visit(BUILD)
     page.evaluate("""() => {
         window.own = Storage.prototype.setItem;

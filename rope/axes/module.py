@@ -231,7 +231,7 @@ class MultiAxisRotaryEmbedding(DeviceTracking, AxisRotation):
 
     def _theta(self, device: torch.device) -> Tensor:
         theta = self._tensors[0]
-        return theta if theta.device == device else self._on(device, self._tensors)[0]
+        return theta if theta.device == device else self._move_and_store(device, self._tensors)[0]
 
     def _build(self, device: torch.device) -> tuple[Tensor, ...]:
         return (self._source.to(device, copy=True),)

@@ -44,8 +44,8 @@ class _Axes(ctypes.Structure):
     _fields_ = (("size", ctypes.c_int64 * 4), ("stride", ctypes.c_int64 * 4))
 
 
-class _Layout(ctypes.Structure):
-    """`struct layout` of the C file: everything about a call except its addresses."""
+class _CallSpec(ctypes.Structure):
+    """`struct call_spec` of the C file: everything about a call except its addresses."""
 
     _fields_ = (
         ("dtype", ctypes.c_int64),
@@ -61,18 +61,18 @@ class _Layout(ctypes.Structure):
 
 
 @lru_cache(maxsize=1024)
-def _layout(flags: tuple[int, ...], *axes: tuple[int, ...]) -> _Layout:
-    """Return the layout of a call; calls with the same sizes and strides share it.
+def _call_spec(flags: tuple[int, ...], *axes: tuple[int, ...]) -> _CallSpec:
+    """Return the struct for a call; calls with the same sizes and strides share it.
 
     flags: dtype, interleaved, inverse, threads; axes: the size and the stride of x, out, cos, sin
     and the position ids. Tables of two axes are the same for all B and H. The loop only reads the
-    layout, so several threads can use it at once.
+    struct, so several threads can use it at once.
     """
     int64s, each_axes = ctypes.c_int64 * 4, []
     for size, stride in zip(axes[::2], axes[1::2], strict=True):
         missing = 4 - len(size)
         each_axes.append(_Axes(int64s(*(1,) * missing, *size), int64s(*(0,) * missing, *stride)))
-    return _Layout(*flags, *each_axes)
+    return _CallSpec(*flags, *each_axes)
 
 
 def rotate_into(
@@ -121,8 +121,8 @@ def rotate_into(
         threads = min(torch.get_num_threads(), elements // _GRAIN) or 1
         flags, size, rows = (dtype, interleaved, inverse, threads), x.shape, c.shape
         strides = (size, stride, size, out_stride, rows, c.stride(), rows, s.stride())
-        layout = _layout(flags, *strides, *of_ids)
-        done = loop(x.data_ptr(), out.data_ptr(), c.data_ptr(), s.data_ptr(), address, layout)
+        call = _call_spec(flags, *strides, *of_ids)
+        done = loop(x.data_ptr(), out.data_ptr(), c.data_ptr(), s.data_ptr(), address, call)
         if not done and position_ids is not None:
             check_positions_in_table(position_ids, len(cos))  # raises for the wrong position
 
@@ -156,13 +156,13 @@ def library() -> tuple[Any, str]:
         return None, "it was not built when the package was installed, without a C compiler"
     try:
         loaded = ctypes.CDLL(str(path))
-        layout_bytes, threaded = (
-            ctypes.c_int.in_dll(loaded, name).value for name in ("layout_bytes", "threaded")
+        call_spec_bytes, threaded = (
+            ctypes.c_int.in_dll(loaded, name).value for name in ("call_spec_bytes", "threaded")
         )
     except (OSError, ValueError) as error:
         return None, f"it does not load ({error})"
-    if layout_bytes != ctypes.sizeof(_Layout):
+    if call_spec_bytes != ctypes.sizeof(_CallSpec):
         return None, f"it was built from another version of its source ({path})"
-    loaded.rotate.argtypes = (*(ctypes.c_void_p,) * 5, ctypes.POINTER(_Layout))
+    loaded.rotate.argtypes = (*(ctypes.c_void_p,) * 5, ctypes.POINTER(_CallSpec))
     threads = "on all threads" if threaded else "on one thread, because OpenMP is missing"
     return loaded.rotate, f"{threads}: {path}"

@@ -80,12 +80,14 @@ def apply_rotation(
     tensor([ 0., -1.])
     """
     if is_dtensor(*xs):
-        rotate_part = partial(_rotate, interleaved=interleaved, inverse=inverse, inplace=False)
+        rotate_part = partial(
+            _rotate_plain, interleaved=interleaved, inverse=inverse, inplace=False
+        )
         return rotate_parts(xs, cos, sin, position_ids, inplace, rotate_part)
-    return _rotate(xs, cos, sin, position_ids, interleaved, inverse, inplace)
+    return _rotate_plain(xs, cos, sin, position_ids, interleaved, inverse, inplace)
 
 
-def _rotate(
+def _rotate_plain(
     xs: Sequence[Tensor],
     cos: Tensor,
     sin: Tensor,

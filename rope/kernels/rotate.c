@@ -103,19 +103,19 @@ static row_function *const row_functions[][2] = {
 };
 
 /* The axes of a tensor [B, H, S, last]; strides count elements, and that of the last axis is 1. A
-   table or position that is the same all along an axis has size 1 there. `_Axes` and `_Layout` of
+   table or position that is the same all along an axis has size 1 there. `_Axes` and `_CallSpec` of
    rope/kernels/cpu.py have the same fields. */
 
 struct axes {
     int64_t size[4], stride[4];
 };
 
-struct layout {
+struct call_spec {
     int64_t dtype, interleaved, inverse, threads;
     struct axes x, out, cos, sin, ids;
 };
 
-const int layout_bytes = sizeof(struct layout); /* cpu.py compares it with its own version */
+const int call_spec_bytes = sizeof(struct call_spec); /* cpu.py compares it with its own version */
 
 #ifdef _OPENMP
 const int threaded = 1;
@@ -144,7 +144,7 @@ static inline char *at(const struct places *p, int64_t i, int64_t j, int64_t k) 
 
 /* Return 1 if each position id is the number of a row. */
 
-static int inside(const int64_t *ids, const struct axes *t, int64_t rows) {
+static int ids_in_table(const int64_t *ids, const struct axes *t, int64_t rows) {
     for (int64_t b = 0; b < t->size[0]; b++)
         for (int64_t s = 0; s < t->size[2]; s++) {
             int64_t id = ids[b * t->stride[0] + s * t->stride[2]];
@@ -157,13 +157,13 @@ static int inside(const int64_t *ids, const struct axes *t, int64_t rows) {
    has row s. Returns 1; or 0, having written nothing, if an id is outside the tables. */
 
 int rotate(const void *x_data, void *out_data, const void *cos_data, const void *sin_data,
-           const int64_t *ids, const struct layout *l) {
+           const int64_t *ids, const struct call_spec *l) {
     static const int64_t stored_bytes[] = {4, 2, 2, 8}, wide_bytes[] = {4, 4, 4, 8};
     int64_t stored = stored_bytes[l->dtype], wide = wide_bytes[l->dtype];
     int64_t planes = l->cos.size[3], width = 2 * planes * stored;
     int64_t rest = l->x.size[3] * stored - width;
     row_function *row = row_functions[l->dtype][l->interleaved];
-    if (ids && !inside(ids, &l->ids, l->cos.size[2])) return 0;
+    if (ids && !ids_in_table(ids, &l->ids, l->cos.size[2])) return 0;
 
     int axis[3] = {0, 1, 2}; /* in the order in which x is stored, the longest stride first */
     for (int n = 1; n < 3; n++)
