@@ -1,14 +1,14 @@
-"""Plant every mistake we know, one at a time, and report the ones that nothing notices.
+"""Plant every known fault, one at a time, and report the faults that no test notices.
 
-`make mutation` runs all of them; `make mutation NAMES="kernels two_layouts"` runs those whose name,
-file, unit test or chapter contains one of the words. A run that was stopped goes on where it
-stopped, as long as `rope/`, `tests/` and `chapters/` have not changed.
+`make mutation` plants all faults. `make mutation NAMES="kernels two_layouts"` plants the faults
+whose name, file, unit test or chapter contains one of the words. An interrupted run resumes as long
+as `rope/`, `tests/` and `chapters/` have not changed.
 
-`package_faults/*.txt` holds mistakes in the package: a line `name: unit, chapter`, the file, and
-the edit. The unit test `tests/test_<unit>.py` and the chapter must both fail; a chapter `-` says
-that no chapter demonstrates it. `page_faults/<chapter>.txt` holds mistakes in the chapters' own
-cells: an assertion of the same chapter must fail, since a changed output would not count.
-In both, `-` lines are text that the file (or one cell) holds once, and `+` lines replace it.
+`package_faults/*.txt` contains faults in the package: a line `name: unit, chapter`, the file, and
+the edit. The unit test `tests/test_<unit>.py` and the chapter must both fail; the chapter `-` means
+that no chapter demonstrates the fault. `page_faults/<chapter>.txt` contains faults in the chapters'
+own cells. There, an assertion in the same chapter must fail; a changed output is not enough.
+In both, `-` lines are text that occurs once in the file (or in one cell); `+` lines replace it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ NO_CHAPTER = "-"
 
 @dataclass(frozen=True)
 class Fault:
-    """A mistake: where it is planted, and who must notice it."""
+    """Describe a fault: where it is planted, and which unit test and chapter must notice it."""
 
     name: str
     file: str
@@ -53,13 +53,13 @@ class Fault:
         return self.name if self.unit else f"{self.chapter}: {self.name}"
 
     def matches(self, word: str) -> bool:
-        """Return True if the word is a part of the name, the file, the unit or the chapter."""
+        """Return True if the word occurs in the fault's name, file, unit test or chapter."""
         return any(word in (text or "") for text in (self.key, self.file, self.unit, self.chapter))
 
     def planted(self, root: Path = ROOT) -> str:
-        """Return the file's text with the mistake in it.
+        """Return the file's text with the fault planted.
 
-        Raises ValueError if a text to be replaced is missing or occurs twice.
+        Raises ValueError unless each text to replace occurs exactly once.
         """
         path = root / self.file
         if path.suffix == ".ipynb":
@@ -67,7 +67,9 @@ class Fault:
         source = path.read_text(encoding="utf-8")
         for right, wrong in self.edits:
             if (found := source.count(right)) != 1:
-                raise ValueError(f"{self.key}: {self.file} holds {right!r} {found} times, not once")
+                raise ValueError(
+                    f"{self.key}: {right!r} must occur once in {self.file}, not {found} times"
+                )
             source = source.replace(right, wrong)
         return source
 
@@ -76,13 +78,13 @@ class Fault:
         for right, wrong in self.edits:
             holding = [cell for cell in notebook.cells if right in cell.source]
             if len(holding) != 1:
-                raise ValueError(f"{self.key}: {right!r} is in {len(holding)} cells, not in one")
+                raise ValueError(f"{self.key}: {right!r} must be in 1 cell, not in {len(holding)}")
             holding[0].source = holding[0].source.replace(right, wrong)
         return nbformat.writes(notebook)
 
 
 def edits(lines: list[str]) -> tuple[tuple[str, str], ...]:
-    """Read the replacements: so many - lines, and the + lines that follow them."""
+    """Parse the replacements: each is a run of - lines and the + lines that follow it."""
     found: list[tuple[list[str], list[str]]] = []
     for line in lines:
         if line[0] == "-" and (not found or found[-1][1]):
@@ -92,7 +94,7 @@ def edits(lines: list[str]) -> tuple[tuple[str, str], ...]:
 
 
 def blocks(folder: str) -> list[tuple[str, list[str]]]:
-    """Read the patches of a folder, each with the name of its file."""
+    """Read the fault blocks in a folder's text files; return (file stem, lines) pairs."""
     return [
         (path.stem, block.splitlines())
         for path in sorted((TESTS / folder).glob("*.txt"))
@@ -101,7 +103,7 @@ def blocks(folder: str) -> list[tuple[str, list[str]]]:
 
 
 def faults() -> list[Fault]:
-    """Read all faults, those in the package first."""
+    """Read all faults, with the faults in the package first."""
     found = []
     for _, (title, file, *lines) in blocks("package_faults"):
         name, _, catchers = title.rpartition(": ")
@@ -113,7 +115,7 @@ def faults() -> list[Fault]:
 
 
 class Tree:
-    """A private copy of the repository, in which one fault at a time is planted."""
+    """A private copy of the repository in which faults are planted, one at a time."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -127,7 +129,7 @@ class Tree:
         """Run Python in the copy, with the copy's own package."""
         own = {"PYTHONPATH": str(self.root), "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"}
         environment = {**os.environ, **own, "MKL_NUM_THREADS": "1"}
-        for name in ("PYTEST_ADDOPTS", "CI", "SLOW"):  # the quick tests must notice
+        for name in ("PYTEST_ADDOPTS", "CI", "SLOW"):  # the quick tests alone must notice
             environment.pop(name, None)
         words = [sys.executable, *command]
         return subprocess.run(
@@ -135,24 +137,25 @@ class Tree:
         )
 
     def fails(self, *arguments: str) -> bool:
-        """Return True if these tests fail. Raises RuntimeError if they could not be run."""
+        """Return True if these tests fail. Raise RuntimeError if pytest could not run them."""
         plugins = ("-p", "no:cacheprovider", "-p", "rope.book.tools.kernels")
         done = self.run("-m", "pytest", "-x", "-q", *plugins, *arguments)
         if done.returncode not in (0, 1):
-            raise RuntimeError(f"pytest {' '.join(arguments)}:\n{done.stdout}{done.stderr}")
+            failure = f"pytest {' '.join(arguments)} could not run"
+            raise RuntimeError(f"{failure}:\n{done.stdout}{done.stderr}")
         return done.returncode == 1
 
     def build(self) -> None:
-        """Compile the loop in C anew."""
+        """Recompile the C loop."""
         self.run("setup.py", "-q", "build_ext", "--inplace", "--force").check_returncode()
 
     def control(self) -> None:
-        """Check that the copy is what is imported and that it passes without a fault."""
+        """Check that the copy imports its own package and passes its tests without a fault."""
         where = self.run("-c", "import rope; print(rope.__file__)").stdout.strip()
         if not Path(where).is_relative_to(self.root):
             raise RuntimeError(f"the copy imports {where}, not its own package")
         if self.unit_fails("rotation") or self.chapter_fails("from_maths_to_pytorch"):
-            raise RuntimeError("the copy fails without any fault: run `make test` first")
+            raise RuntimeError("the copy fails without a planted fault; run `make test` first")
 
     def unit_fails(self, unit: str) -> bool:
         return self.fails("--hypothesis-profile", "planted", f"tests/test_{unit}.py")
@@ -161,14 +164,14 @@ class Tree:
         return self.fails("--nbval", "--nbval-current-env", f"chapters/{chapter}.ipynb")
 
     def page_fails(self, chapter: str) -> bool:
-        """Return True if an assertion of the chapter fails."""
+        """Return True if an assertion in the chapter fails."""
         done = self.run("-m", "rope.book.tools.execute", f"chapters/{chapter}.ipynb")
         return done.returncode == 1 and any(
             name in done.stderr for name in ("AssertionError", "NotEqual")
         )
 
     def unnoticed_by(self, fault: Fault) -> list[str]:
-        """Plant a fault, ask everyone who must notice it, and return those who do not."""
+        """Plant a fault, run the tests that must notice it, and return the tests that pass."""
         path = self.root / fault.file
         right = path.read_bytes()
         path.write_text(fault.planted(self.root), encoding="utf-8")
@@ -190,7 +193,7 @@ class Tree:
 
 
 def digest() -> str:
-    """Return a hash of everything that a result depends on."""
+    """Return a hash of all files on which a result depends."""
     total = hashlib.sha256()
     for folder in FOLDERS:
         for path in sorted((ROOT / folder).rglob("*")):
@@ -200,7 +203,7 @@ def digest() -> str:
 
 
 def read_results(state: str) -> dict[str, list[str]]:
-    """Read what an earlier run found, if it looked at the same files."""
+    """Return the results of an earlier run on the same files, or an empty dict."""
     try:
         stored = json.loads(RESULTS.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -217,9 +220,9 @@ def write_results(state: str, results: dict[str, list[str]]) -> None:
 
 
 def chosen(every: list[Fault], words: list[str], sample: int | None) -> list[Fault]:
-    """Return the faults that match a word, or so many drawn by the commit's hash."""
+    """Return the faults that match a word; with `sample`, a draw seeded by the commit's hash."""
     if unknown := [word for word in words if not any(fault.matches(word) for fault in every)]:
-        raise SystemExit(f"no fault, file, test or chapter has {', '.join(unknown)} in its name")
+        raise SystemExit(f"no fault, file, test or chapter name contains {', '.join(unknown)}")
     some = [fault for fault in every if not words or any(map(fault.matches, words))]
     if sample is None:
         return some
@@ -229,7 +232,7 @@ def chosen(every: list[Fault], words: list[str], sample: int | None) -> list[Fau
 
 
 def plant(some: list[Fault], results: dict[str, list[str]], state: str, workers: int) -> None:
-    """Plant faults side by side, and store and print each result as it comes."""
+    """Plant faults in parallel; store each result when it arrives, and print the survivors."""
     with tempfile.TemporaryDirectory(prefix="mutation-") as folder:
         trees: queue.SimpleQueue[Tree] = queue.SimpleQueue()
         for number in range(workers):
@@ -260,12 +263,12 @@ def plant(some: list[Fault], results: dict[str, list[str]], state: str, workers:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Plant mistakes one at a time and print the ones that no test notices."""
+    """Plant known faults one at a time and print the faults that no test notices."""
     parser = argparse.ArgumentParser(prog="make mutation", description=main.__doc__)
-    parser.add_argument("names", nargs="*", help="parts of a name, file, unit test or chapter")
-    parser.add_argument("--sample", type=int, help="only so many, chosen by the commit's hash")
+    parser.add_argument("names", nargs="*", help="plant only faults whose names contain these")
+    parser.add_argument("--sample", type=int, help="plant this many, drawn by the commit's hash")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--list", action="store_true", help="print the names and stop")
+    parser.add_argument("--list", action="store_true", help="print the names and exit")
     options = parser.parse_args(arguments)
     some = chosen(faults(), options.names, options.sample)
     if options.list:
@@ -276,11 +279,11 @@ def main(arguments: list[str] | None = None) -> int:
     if not list((ROOT / "rope" / "kernels").glob("*.so")):
         compiled = [fault for fault in some if fault.file.endswith(".c")]
         some = [fault for fault in some if fault not in compiled]
-        print(f"{len(compiled)} faults are left out: the loop in C was not compiled here.")
+        print(f"{len(compiled)} faults are left out, because the C loop was not compiled here.")
     state = digest()
     results = read_results(state)
     missing = [fault for fault in some if fault.key not in results]
-    print(f"{len(some)} faults, {len(some) - len(missing)} of them done before.")
+    print(f"{len(some)} faults, {len(some) - len(missing)} of them already planted.")
     if missing:
         plant(missing, results, state, min(options.workers, len(missing)))
     survived = [fault for fault in some if results[fault.key]]

@@ -1,4 +1,4 @@
-"""Derivatives of each order, in both modes, under each transform, out of place and in place."""
+"""Test first and second derivatives, in both modes, under transforms, and in place."""
 
 import itertools
 import random
@@ -38,14 +38,17 @@ def test_first_and_second_order_both_modes(form, flags):
         return form(x, cos, sin, IDS[0, 1:], **flags)
 
     assert gradcheck(rotate, x, check_forward_ad=True, check_batched_grad=True)
-    # The map is linear: squared, so that the second derivative is not just zero.
+    # The map is linear, so square it; otherwise, the second derivative would be zero.
     assert gradgradcheck(lambda x: rotate(x).square(), x, check_fwd_over_rev=True)
 
 
 @forms
 @flags
 def test_tables_are_differentiable_too(form, flags):
-    """Learned frequencies need this; in place, autograd needs the old values for it."""
+    """Check gradients of the tables, which learned frequencies need, also in place.
+
+    In place, autograd needs the old values of x for them.
+    """
     x = normal((2, 1, 2, 6), 0).requires_grad_()
     cos, sin = (table.requires_grad_() for table in tables(3, 4))
 
@@ -61,7 +64,7 @@ def test_the_layer_with_an_extension(inplace, inverse):
     q, k = (normal((1, heads, 2, 4), heads).requires_grad_() for heads in (1, 2))
 
     def rotate(q, k):
-        # x * 1: in place needs the result of an operation.
+        # In-place rotation needs the result of an operation, such as x * 1, and not a leaf.
         return rotary(q * 1, k * 1, offset=5, inverse=inverse, inplace=inplace)
 
     assert gradcheck(rotate, (q, k), check_forward_ad=True)
@@ -91,7 +94,7 @@ def test_function_transforms(form, flags):
     )
     value, directional = torch.func.jvp(rotate, (x,), (upstream,))
     assert torch.equal(value, one_by_one[0])
-    assert torch.equal(directional, one_by_one[1])  # linear: its own derivative
+    assert torch.equal(directional, one_by_one[1])  # a linear map is its own derivative
     gradient = torch.func.grad(lambda x: (rotate(x) * upstream).sum())(x)
     back = rotary_embedding(upstream, cos, sin, IDS, **{**flags, "inverse": not flags["inverse"]})
     torch.testing.assert_close(gradient, back, rtol=0, atol=tolerance(torch.float64, 4.0))
@@ -127,9 +130,9 @@ def test_positions_are_vectorised_and_checked(dtype):
 
 @pytest.mark.parametrize("learned", [(False, False), (True, False), (False, True)])
 def test_one_of_two_records_gradients(learned):
-    """Only the one that requires a gradient gets one.
+    """Check that only the tensor that requires a gradient gets one.
 
-    If the other got one too, its next backward pass would use a freed graph.
+    If the other tensor got one too, its next backward pass would use a freed graph.
     """
     rows = tables(5, 6, torch.float32)
     q, k = (normal((2, n, 5, 8), n, torch.float32) for n in (4, 2))
@@ -153,7 +156,7 @@ def test_in_place_returns_x_and_counts_as_a_change():
     assert rotary_embedding(x, cos, sin, IDS, inplace=True) is x
     assert x._version > version
     assert x.data_ptr() == address
-    view = x.transpose(1, 2)[:, :, :1]  # a view: its base knows too
+    view = x.transpose(1, 2)[:, :, :1]  # changing a view raises the version of its base
     version = x._version
     rotary_embedding(view, *tables(1, 4), inplace=True)
     assert x._version > version
@@ -161,8 +164,10 @@ def test_in_place_returns_x_and_counts_as_a_change():
 
 @pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad, torch.inference_mode])
 def test_overwriting_what_autograd_needs_raises_in_the_backward_pass(mode):
-    """A square saves its input for the backward pass. Where autograd records nothing, only the
-    operator can report that q and k have changed."""
+    """Check the error if q and k, which a square saved for its backward pass, are overwritten.
+
+    Where autograd records nothing, only the operator can report that q and k have changed.
+    """
     q, k = (normal(SHAPE, seed).requires_grad_() * 1 for seed in (0, 1))
     losses = [x.square().sum() for x in (q, k)]
     with mode():
@@ -174,7 +179,7 @@ def test_overwriting_what_autograd_needs_raises_in_the_backward_pass(mode):
 
 @forms
 def test_backward_leaves_the_gradient_unchanged(form):
-    """Run backward twice; the incoming gradient must keep its bits."""
+    """Run backward twice and check that the incoming gradient keeps its bits."""
     leaf, upstream = normal(SHAPE, 0).requires_grad_(), normal(SHAPE, 1)
     before, version = upstream.clone(), upstream._version
     out = form(leaf, *tables(9, 4), IDS)
@@ -185,7 +190,7 @@ def test_backward_leaves_the_gradient_unchanged(form):
     assert torch.equal(upstream, before)
     assert upstream._version == version
     ones = torch.ones(SHAPE, dtype=torch.float64)
-    expanded = ones[0, 0, 0, 0].clone().expand(SHAPE)  # what sum() sends back
+    expanded = ones[0, 0, 0, 0].clone().expand(SHAPE)  # as the backward pass of sum() returns it
     (from_sum,) = torch.autograd.grad(out, leaf, expanded, retain_graph=True)
     assert torch.equal(expanded, ones)
     assert torch.equal(from_sum, rotary_embedding(ones, *tables(9, 4), IDS, inverse=True))
@@ -194,13 +199,13 @@ def test_backward_leaves_the_gradient_unchanged(form):
 @forms
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 def test_no_activation_is_kept_for_the_backward_pass(form, dtype):
-    """The map is linear if the tables are given, so autograd saves only the tables."""
+    """Check that autograd saves only tables and ids, since the map is linear for fixed tables."""
     saved = []
     x = normal((2, 8, 3, 6), 0, dtype).requires_grad_()
     with torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t) or t, lambda t: t):
         form(x, *tables(9, 4, torch.float32), IDS)
     assert saved
-    assert all(t.numel() <= 9 * 4 / 2 for t in saved)  # the tables and the position ids
+    assert all(t.numel() <= 9 * 4 / 2 for t in saved)  # only tables and position ids are this small
 
 
 @pytest.mark.parametrize("mode", [torch.inference_mode, torch.no_grad])
@@ -215,7 +220,7 @@ def test_without_autograd(mode):
 
 
 def test_the_backward_pass_itself_can_be_transformed():
-    """Differentiate a graph inside a transform that began after the graph was made."""
+    """Differentiate a graph inside a transform that started after the graph was built."""
     q, t = normal(SHAPE, 0).requires_grad_(), normal(SHAPE, 1)
     y = rotary_embedding(q, *tables(9, 4), IDS)
 
@@ -238,7 +243,10 @@ def test_position_ids_may_change_or_come_from_inference():
 
 
 def test_q_and_k_in_one_memory_raise_in_place():
-    """They would be rotated twice; also through a view, or in another format."""
+    """Check the error for q and k that share memory, since they would be rotated twice.
+
+    q and k may be the same tensor, a view, or a slice, in any tensor format.
+    """
     rotary, q = RotaryEmbedding(4), torch.ones(1, 2, 2, 4)
     for k, options in (
         (q, {"tensor_format": "bshd"}),
@@ -252,7 +260,7 @@ def test_q_and_k_in_one_memory_raise_in_place():
     assert torch.equal(q, torch.ones_like(q))
 
 
-CUTS = {  # of one projection [B, S, 3 * H * D] with H = 2, D = 4: the queries and the keys
+CUTS = {  # how to slice q and k from one projection [B, S, 3 * H * D] with H = 2 and D = 4
     "heads": ((2, 3, 6, 4), np.s_[:, :, :2], np.s_[:, :, 2:4]),
     "third axis": ((2, 3, 3, 2, 4), np.s_[:, :, 0], np.s_[:, :, 1]),
     "within a head": ((2, 3, 2, 12), np.s_[..., :4], np.s_[..., 4:8]),
@@ -271,13 +279,16 @@ def test_slices_of_one_projection_are_apart(cut):
 
 
 def places(x):
-    """Return the addresses of all elements, one by one."""
+    """Return the set of the storage offsets of all elements."""
     axes = (range(0, step * size, step) for step, size in zip(x.stride(), x.shape, strict=True))
     return {x.storage_offset() + sum(steps) for steps in itertools.product(*axes)}
 
 
 def test_shared_memory_raises_in_place_and_slices_do_not():
-    """For random pairs of slices of one buffer; slices with unlike strides may raise needlessly."""
+    """Check random pairs of slices of one buffer.
+
+    Slices with unequal strides may raise even if they don't share memory.
+    """
     draw, seen = random.Random(0), {True: 0, False: 0}
     for _ in range(200):
         buffer, axes = torch.ones(4, 3, 4, 4), draw.sample(range(3), 3)
@@ -305,7 +316,7 @@ def test_shared_memory_raises_in_place_and_slices_do_not():
             raised, rotated = True, 0
         else:
             raised, rotated = False, q.numel() + k.numel()
-        assert (buffer < 0).sum() == rotated, axes  # each place once, or none
+        assert (buffer < 0).sum() == rotated, axes  # each element is rotated once, or none is
         assert raised == shared or (unlike and raised), axes
         seen[shared] += 1
     assert min(seen.values()) > 25

@@ -1,4 +1,4 @@
-"""Caches whose tokens are padded, moved, dropped and windowed.
+"""Test caches whose tokens are padded, moved, dropped and limited to a window.
 
 The oracle is a plain loop over scores, one row at a time, without padding or a cache.
 """
@@ -64,7 +64,7 @@ def windowed(window, sinks):
 
 @st.composite
 def texts(draw):
-    """Draw a window and calls on a batch whose rows are padded anywhere."""
+    """Draw a window, and calls on a batch whose rows are padded at random places."""
     window, sinks = draw(st.none() | st.integers(2, 5)), draw(st.integers(0, 2))
     batch, calls = (
         draw(st.integers(1, 3)),
@@ -103,7 +103,7 @@ def test_padded_rows_with_a_window_equal_unpadded_rows(text, policy):
 @pytest.mark.parametrize("policy", POLICIES)
 @torch.no_grad()
 def test_a_full_cache_continues(policy):
-    """A prompt longer than the cache, then single tokens."""
+    """Check a prompt longer than the cache, followed by single tokens."""
     window, sinks = 6, 2
     layer = make(window=window, sinks=sinks)
     x, cache = normal((1, 40, WIDTH), 1), cache_for(layer, 1, window + sinks, policy=policy)
@@ -126,7 +126,7 @@ def test_all_moves_before_a_read_count(policy):
 
 
 class Rows:
-    """Model a cache: for each row a list of [position, key, value]."""
+    """Model a cache: one list of [position, key, value] entries per row."""
 
     def __init__(self, batch):
         self.rows = [[] for _ in range(batch)]
@@ -213,13 +213,13 @@ def test_after_any_moves_keys_are_rotated_to_their_positions(data, policy):
             cache.reorder(torch.tensor(chosen))
             assert same(other, before)
             rows.rows = [[list(token) for token in rows.rows[b]] for b in chosen]
-        if data.draw(st.booleans()):  # a read in between may hide a move that got lost
+        if data.draw(st.booleans()):  # a read in between could hide a lost move
             assert rows.agrees(cache, rotary), choice
     assert rows.agrees(cache, rotary)
 
 
 def same(cache, other):
-    """Return True if two caches are equal to the last bit."""
+    """Return True if two caches are equal bit for bit."""
     mine, theirs = (vars(c) | vars(c.slots) | {"slots": None} for c in (cache, other))
     return mine.keys() == theirs.keys() and all(
         torch.equal(part, theirs[name]) if isinstance(part, torch.Tensor) else part == theirs[name]
@@ -341,7 +341,7 @@ def test_a_window_counts_positions_not_tokens():
 
 @torch.no_grad()
 def test_compiled_steps_overwrite_no_visible_token():
-    """Compiled code doesn't read position_ids, but must not overwrite keys silently."""
+    """Check that compiled code, which can't read position_ids, raises before it loses a key."""
     torch.compiler.reset()
     layer, x = make(window=4), normal((1, 12, WIDTH), 1)
     cache = cache_for(layer, 1, 6)

@@ -1,7 +1,8 @@
-"""Compilers, exporters, tracers and wrappers give the same numbers and leave nothing behind.
+"""Test that compilers, exporters, tracers and wrappers give the same numbers and leave no trace.
 
-torch.compile needs no graph break and no spurious recompilation. Also torch.export, ONNX, fake
-tensors, make_fx, functionalization, hooks and checkpointing. Derivatives are in `test_autograd`.
+torch.compile must need no graph break and no spurious recompilation. The tests also cover
+torch.export, ONNX, fake tensors, make_fx, functionalization, hooks and checkpointing. Derivatives
+are in `test_autograd`.
 """
 
 import copy
@@ -20,11 +21,11 @@ from torch.utils.checkpoint import checkpoint
 from rope import RotaryEmbedding, rotary_embedding
 from rope.extensions import YaRN
 
-LENGTHS = (8, 2, 40)  # 2 is the batch too; 0 and 1 are special to the compiler
+LENGTHS = (8, 2, 40)  # 2 equals the batch size; the compiler specializes 0 and 1
 
 
 class Counter:
-    """A backend that counts its graphs: one per compilation, and more for each graph break."""
+    """A backend that counts graphs: one per compilation, plus one per graph break."""
 
     def __init__(self):
         torch.compiler.reset()
@@ -39,7 +40,7 @@ class Counter:
 
 
 def graphs_of(rotary, calls, fresh=None):
-    """Return the number of graphs for these calls, each of which must give the eager result."""
+    """Return the number of graphs for these calls; check that each gives the eager result."""
     counter = Counter()
     compiled = counter.compile(rotary)
     for x, options in calls:
@@ -62,8 +63,8 @@ def make(name, rows=256, **options):
 
 ROWS = torch.arange(80).view(2, 40).flip(1)
 FIXED = {"seq_len": 200}
-# The module, its calls (length, ids, options), and the most graphs they may need: one for the first
-# call and one for all other lengths and offsets; with an extension, that many for each regime.
+# Each case: the module, its calls (length, ids, options), and the most graphs they may need. That
+# is one for the first call and one for all other lengths and offsets, per regime of an extension.
 GRAPHS = {
     "counted": (
         make("none", interleaved=True),
@@ -85,7 +86,7 @@ GRAPHS = {
 
 @pytest.mark.parametrize(("rotary", "calls", "most"), GRAPHS.values(), ids=GRAPHS)
 def test_few_graphs_give_what_eager_gives(rotary, calls, most):
-    """Lengths, offsets and the number of rows may vary."""
+    """Vary the length, the offset and the number of table rows."""
     calls = [((*pair(length), ids), options) for length, ids, options in calls]
     assert graphs_of(rotary, calls, fresh=copy.deepcopy(rotary)) <= most
 
@@ -158,7 +159,7 @@ def test_compiled_code_asks_for_the_length_it_cannot_read():
     rotary, (q, k), ids = make("dynamic"), pair(3), torch.tensor([0, 40, 2])
     compiled = Counter().compile(rotary)
     assert_same(compiled(q, k, ids, seq_len=41), rotary(q, k, ids))
-    # torch 2.6 says that something raised, but not what.
+    # torch 2.6 reports that an exception was raised, but not which one.
     with pytest.raises(Exception, match=r"seq_len.*fix_length|Observed exception"):
         compiled(q, k, ids)
     rotary.fix_length(41)
@@ -167,7 +168,7 @@ def test_compiled_code_asks_for_the_length_it_cannot_read():
 
 @pytest.mark.slow
 def test_inductor():
-    """Its C++ may fuse a product and a sum, which rounds only once."""
+    """Compare Inductor with eager; its C++ may fuse a product and a sum into one rounding."""
     torch.compiler.reset()
     rotary, (q, k) = make("yarn", interleaved=True), pair(40)
     compiled = torch.compile(rotary, fullgraph=True)
@@ -175,7 +176,7 @@ def test_inductor():
         outs = compiled(q, k, offset=3)
     except Exception as error:
         if "compiler" in str(error).lower():
-            pytest.skip(f"Inductor finds no C++ compiler: {error}")
+            pytest.skip(f"Inductor found no C++ compiler: {error}")
         raise
     for a, b in zip(outs, rotary(q, k, offset=3), strict=True):
         size = float(b.abs().max()) * rotary.attention_scaling
@@ -183,7 +184,7 @@ def test_inductor():
 
 
 class Block(nn.Module):
-    """Use both layouts, partial rotation, offsets and position ids."""
+    """A module that uses both layouts, partial rotation, offsets and position ids."""
 
     def __init__(self):
         super().__init__()
@@ -232,10 +233,10 @@ def test_onnx_runs_to_the_same_numbers(tmp_path, capsys):
     for size in (2, 6, 48):
         found = session.run(None, {n: x.numpy() for n, x in zip(names, inputs(size), strict=True)})
         for out, expected in zip(found, block(*inputs(size)), strict=True):
-            # Three rotations of two products and a sum, on either side.
+            # Each side computes three rotations, each with two products and a sum.
             atol = 2 * tolerance(torch.float32, float(expected.abs().max()) * 2, operations=9)
             torch.testing.assert_close(torch.from_numpy(out), expected, rtol=0, atol=atol)
-    # ONNX keeps no assertion, so position -1 takes the last row, as "Using rope" warns.
+    # ONNX drops the assertions, so position -1 selects the last row, as "Using rope" warns.
     given = {n: x.numpy() for n, x in zip(names, inputs(6), strict=True)}
     below, last = (
         session.run(None, given | {"position_ids": torch.full((2, 6), at).numpy()})

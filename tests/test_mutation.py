@@ -1,4 +1,4 @@
-"""Every known mistake can still be planted, so that a line that moves takes its fault along."""
+"""Check that every known fault can still be planted, so that edited lines keep their faults."""
 
 from collections import Counter
 
