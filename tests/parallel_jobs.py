@@ -1,4 +1,4 @@
-"""What each process of `test_parallel` runs."""
+"""Define the jobs that each process in `test_parallel` runs."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -28,8 +28,8 @@ SPLITS = {
     "packed": partial(parallel.packed, [8, 16]),
     "packed round robin": partial(parallel.packed, [3, 10, 1], split=parallel.round_robin),
 }
-HEADS = ((4, 2), (4, 4), (8, 1))  # query heads over key heads
-#: Every split with grouped heads, and every kind of heads with shards of unlike lengths.
+HEADS = ((4, 2), (4, 4), (8, 1))  # (query heads, key heads)
+#: Every split with grouped heads, and every pair of head counts with shards of unequal lengths.
 CASES = [*((name, HEADS[0]) for name in SPLITS), *(("uneven", heads) for heads in HEADS[1:])]
 Heads = tuple[Tensor, Tensor, Tensor]
 
@@ -39,7 +39,7 @@ def mesh_of_all() -> DeviceMesh:
 
 
 def random_heads(shards: Shards, heads: tuple[int, int], dtype: torch.dtype) -> Heads:
-    """Return q, k, v of all tokens, equal in every process; values are narrower than keys."""
+    """Return q, k, v for all tokens, equal in every process; v is narrower than k."""
     generator = torch.Generator().manual_seed(sum(heads))
     seq_len = len(shards.positions)
     shapes = ((2, heads[0], seq_len, 8), (2, heads[1], seq_len, 8), (2, heads[1], seq_len, 6))
@@ -48,7 +48,7 @@ def random_heads(shards: Shards, heads: tuple[int, int], dtype: torch.dtype) -> 
 
 
 def on_one_device(shards: Shards, whole: Heads, grad: Tensor) -> list[Tensor]:
-    """Return output and gradients from one process that has all tokens."""
+    """Return the output and gradients computed by one process that has all tokens."""
     q, k, v = (x.clone().requires_grad_() for x in whole)
     rotated = rope.RotaryEmbedding(8)(q, k, shards.positions)
     tokens = torch.arange(len(shards.positions))
@@ -63,7 +63,7 @@ def on_one_device(shards: Shards, whole: Heads, grad: Tensor) -> list[Tensor]:
 def across_devices(
     mesh: DeviceMesh, shards: Shards, whole: Heads, grad: Tensor, method: str
 ) -> Any:
-    """Return output and gradients of this process's part, together with the others."""
+    """Compute attention with all processes; return the output and gradients of this one's part."""
     here = mesh.get_local_rank()
     q, k, v = (shards.local(x, here).requires_grad_() for x in whole)
     rotated = rope.RotaryEmbedding(8)(q, k, shards.position_ids(here))
@@ -73,7 +73,7 @@ def across_devices(
 
 
 def ulps(actual: Tensor, expected: Tensor, of: Tensor) -> float:
-    """Return the largest difference in units of rounding of the largest number."""
+    """Return the largest difference, in units of eps times the largest absolute entry of `of`."""
     if actual.shape != expected.shape or actual.dtype != expected.dtype:
         return torch.inf
     if not actual.numel():
@@ -85,7 +85,7 @@ def ulps(actual: Tensor, expected: Tensor, of: Tensor) -> float:
 def attention(
     dtype: torch.dtype = torch.float64, cases: Sequence[tuple[str, tuple[int, int]]] = CASES
 ) -> dict[str, list[float]]:
-    """Return the errors of output and gradients, by split, heads and method."""
+    """Return the errors of the output and gradients, by split, head counts and method."""
     mesh, results = mesh_of_all(), {}
     for (name, heads), method in product(cases, METHODS):
         shards = SPLITS[name](mesh.size())
@@ -102,7 +102,7 @@ def attention(
 
 
 def whole_and_part(mesh: DeviceMesh, method: str, **more: Any) -> tuple[Tensor, Tensor]:
-    """Return this process's part of the output, from one process and from all."""
+    """Return this process's part of the output, computed by one process and by all processes."""
     shards, here = parallel.head_tail(8 * mesh.size(), mesh.size()), mesh.get_local_rank()
     whole = random_heads(shards, (4, 4), more.pop("dtype", torch.float64))
     scale = more.get("scale")
@@ -113,7 +113,7 @@ def whole_and_part(mesh: DeviceMesh, method: str, **more: Any) -> tuple[Tensor, 
 
 
 def otherwise() -> dict[str, Any]:
-    """Return errors by method: with a scale, float16, autocast, gradients of only k, a submesh."""
+    """Return errors by setting and method: scale, float16, autocast, submesh, only k needs grad."""
     results: dict[str, Any] = {}
     mesh, n = mesh_of_all(), dist.get_world_size()
     pairs = init_device_mesh("cpu", (n // 2, 2), mesh_dim_names=("data", "context"))["context"]
@@ -137,7 +137,7 @@ def otherwise() -> dict[str, Any]:
 
 
 def raises(words: str, call: Any) -> bool:
-    """Return True if a call raises an error of this type whose message contains all words."""
+    """Return True if a call raises the type that `words` starts with, naming its other words."""
     kind, *rest = words.split(" … ")
     try:
         call()
@@ -147,7 +147,7 @@ def raises(words: str, call: Any) -> bool:
 
 
 def errors() -> dict[str, bool]:
-    """Return by type and words of the message whether a bad call raises it."""
+    """Return, by error type and message words, True if a bad call raises that error."""
     mesh, n = mesh_of_all(), dist.get_world_size()
     shards = parallel.head_tail(8 * n, n)
     q = torch.zeros(1, 3, 8, 4)
@@ -164,7 +164,7 @@ def errors() -> dict[str, bool]:
 
 
 def dtensors() -> dict[str, bool]:
-    """Compare rotations of DTensors with those of plain tensors, and check their errors."""
+    """Compare rotated DTensors with rotated plain tensors, and check the errors of bad calls."""
     mesh, n = mesh_of_all(), dist.get_world_size()
     generator = torch.Generator().manual_seed(0)
     q, k = (
@@ -231,7 +231,7 @@ def dtensors() -> dict[str, bool]:
 
 
 class Layer(torch.nn.Module):
-    """A projection and its rotation, for FSDP2 to split."""
+    """A projection followed by a rotation, to be sharded by FSDP2."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -243,12 +243,12 @@ class Layer(torch.nn.Module):
         return self.rotary.rotate(self.project(x)[:, None])
 
 
-# PyTorch 2.6 asks a CPU's stream for events, which it doesn't have.
+# PyTorch 2.6 fails on a CPU, because it asks for stream events, which a CPU doesn't have.
 FSDP_ON_CPU = tuple(map(int, torch.__version__.split(".")[:2])) > (2, 6)
 
 
 def fully_sharded(folder: str) -> dict[str, Any]:
-    """Split the weights by FSDP2, check that the tables stay whole, and write a checkpoint."""
+    """Shard the weights with FSDP2, check that the tables stay whole, and write a checkpoint."""
     layer, x = Layer(), torch.arange(48.0).reshape(1, 6, 8) / 48
     expected = layer(x).detach()
     fully_shard(layer, mesh=mesh_of_all())
@@ -261,7 +261,7 @@ def fully_sharded(folder: str) -> dict[str, Any]:
 
 
 def everything(checkpoint: str) -> dict[str, Any]:
-    """Return all results."""
+    """Run all jobs and return their results."""
     return {
         "float64": attention(),
         "bfloat16": attention(torch.bfloat16, [("packed", HEADS[0])]),
@@ -274,7 +274,7 @@ def everything(checkpoint: str) -> dict[str, Any]:
 
 
 def fails_on_one() -> None:
-    """Raise in one process while the other waits for it."""
+    """Raise an error in process 1 while the other process waits for it."""
     if dist.get_rank() == 1:
         raise RuntimeError("no such method")
     dist.barrier()

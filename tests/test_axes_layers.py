@@ -1,4 +1,4 @@
-"""Layers with several axes: their results, other libraries' results, and changes of models."""
+"""Test layers with several axes: results, parity with other libraries, and changes to models."""
 
 import copy
 import math
@@ -25,7 +25,7 @@ GRID = grid_positions(2, 1, 3)  # [3, 6]
 X = normal((2, 4, 6, DIM), 0)
 F32, F64 = torch.float32, torch.float64
 EPS = torch.finfo(F32).eps
-# Two products of values below 6 and a sum: three roundings.
+# Two products of values below 6 and their sum are three roundings.
 EXACT = tolerance(F64, scale=6, operations=3)
 MAKE = {
     "axial": partial(MultiAxisRotaryEmbedding.axial, DIM, AXES),
@@ -91,12 +91,12 @@ def test_mixed_starts_as_axial_in_a_rotated_frame():
             frame.mT @ frame, torch.eye(axes).double().expand_as(frame), rtol=0, atol=1e-6
         )
         assert (torch.linalg.det(frame) > 0).all()
-        # For uniform frames, the mean of 500 entries of variance 1/A is 0 within 5 deviations.
+        # For uniform frames, the mean of 500 entries with variance 1/A is within 5 deviations of 0.
         assert axes == 1 or frame.mean(0).abs().max() < 5 / (axes * 500) ** 0.5
 
 
 def test_mixed_is_the_complex_product_of_the_paper():
-    """RoPE-ViT: x e^{i (theta_x p_x + theta_y p_y)} on pairs, per head."""
+    """Compare with RoPE-ViT's x e^{i (theta_x p_x + theta_y p_y)} on pairs, per head."""
     torch.manual_seed(0)
     rotary = MixedRotaryEmbedding(16, 3, interleaved=True)
     x, ids = normal((2, 3, 20, 16), 0), grid_positions(4, 5).flip(0)
@@ -125,11 +125,11 @@ def test_sections_of_qwen(version, rotary_class, config, sections, dealt):
     ids = torch.stack((ids, ids.flip(1)), dim=1)  # [3, B, S]
     theirs = getattr(qwen, rotary_class)(config)(torch.ones(1), ids)
     rotary = MultiAxisRotaryEmbedding.mrope(width, sections, base, interleaved_sections=dealt)
-    # Their frequency and angle are float32: both round, and the table does once more.
+    # Their frequencies and angles are float32 and both rounded; the table adds one more rounding.
     allowed = (int(ids.max()) + 1) * EPS
     for their, our in zip(theirs, axis_tables(ids, rotary.frequencies), strict=True):
         torch.testing.assert_close(their[..., : width // 2], our[:, 0], rtol=0, atol=allowed)
-    # The rotation, with equal tables.
+    # Compare the rotations with equal tables.
     q, k = normal((2, 4, ids.shape[-1], width), 0), normal((2, 2, ids.shape[-1], width), 1)
     tables = axis_tables(ids, rotary.frequencies, dtype=F64)
     doubled = (torch.cat((table[:, 0],) * 2, dim=-1) for table in tables)
@@ -246,7 +246,7 @@ THETA, IDS, Q = axial_frequencies(8), grid_positions(2, 3), torch.ones(1, 4, 6, 
 FIXED, MIXED = MultiAxisRotaryEmbedding.axial(8), MixedRotaryEmbedding(8, 4)
 mrope, LEARNED = MultiAxisRotaryEmbedding.mrope, MIXED.frequencies[0].double()
 V, T = ValueError, TypeError
-BAD = [  # the call, the exception, what its message names
+BAD = [  # (call, exception, words in its message)
     (lambda: MultiAxisRotaryEmbedding(THETA.expand(4, 2, 4)), V, "[4, 2, 4] Mixed"),
     (lambda: MultiAxisRotaryEmbedding(LEARNED), V, "requires_grad=True"),
     (lambda: MultiAxisRotaryEmbedding(THETA / 0), V, "frequencies inf"),

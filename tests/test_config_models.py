@@ -1,8 +1,8 @@
-"""Compare every model type that can be read with the model's own rotation in transformers.
+"""Compare the settings read for every supported model type with its rotation in transformers.
 
-The oracle is the configuration class with its defaults, the rotary module that it creates and the
-function that its attention calls. A test covers the whole chain: base, width, share, extension,
-attention factor and layout.
+The oracle is the configuration class with its defaults, the model's rotary module and the function
+that the model's attention calls. The tests cover the full chain: base, width, rotated share,
+extension, attention factor and layout.
 """
 
 import importlib
@@ -23,9 +23,9 @@ from rope.layouts import half_to_interleaved
 auto = importlib.import_module("transformers.models.auto.configuration_auto")
 
 LENGTH = 24
-# Two more text parts are saved under the name of the whole model.
+# qwen2_vl and qwen2_5_vl are names of full models under which text parts are saved.
 MODELS = sorted(LAYOUTS.keys() - {"qwen2_vl", "qwen2_5_vl"})
-# Values that a class's defaults lack, although its published configurations have them.
+# Values that published configurations contain but the class's defaults lack.
 COMPLETE = {
     "glm4_moe": {"head_dim": 128},
     "glm4v_moe_text": {"head_dim": 128},
@@ -34,14 +34,14 @@ COMPLETE = {
     "granitemoehybrid": {"position_embedding_type": "rope"},
     "recurrent_gemma": {"max_position_embeddings": 8192},
 }
-# Values that a configuration object keeps but to_dict() doesn't write.
+# Values that a configuration object has but to_dict() doesn't write.
 UNSAVED = ("max_position_embeddings", "head_dim", "partial_rotary_factor")
-# These models also scale queries by position, outside the rotation, with a key that raises.
+# These models also scale queries by position outside the rotation; our reader rejects the key.
 ELSEWHERE = {"ministral3", "mistral4"}
 
 
 def configuration(model_type):
-    """Return the completed configuration and its dict."""
+    """Return the model's configuration, with missing values filled in, and the dict to read."""
     completion = COMPLETE.get(model_type, {})
     config = auto.CONFIG_MAPPING[model_type](**completion)
     facts = config.to_dict() | {k: v for k, v in completion.items() if k in UNSAVED}
@@ -51,7 +51,7 @@ def configuration(model_type):
 
 
 def layer_types(facts):
-    """Return the layer types with parameters of their own, or [None]."""
+    """Return the layer types that have their own RoPE parameters, or [None]."""
     parameters = facts.get("rope_parameters") or {}
     nested = [key for key, value in parameters.items() if isinstance(value, dict)]
     return [key for key in nested if key in facts["layer_types"]] or [None]
@@ -62,7 +62,7 @@ def modeling(config):
 
 
 def their_tables(module, config, layer_type, position_ids=None):
-    """Return the tables of the model's rotary module: cos and sin, or cos + i sin."""
+    """Return the tables from the model's rotary module: cos and sin, or cos + i sin."""
     rotary_kinds = [
         kind
         for name, kind in vars(module).items()
@@ -125,7 +125,7 @@ def test_settings_rotate_as_the_model_does(model_type):
         cos, sin = rope.rotary_tables(LENGTH, inv_freq, scale=scale)
         ours = rope.rotary_embedding(x, cos, sin, interleaved=settings.interleaved)
         theirs = their_rotation(config, facts, layer_type, x)
-        # Their frequency and angle are float32: a few roundings, of an angle of up to LENGTH.
+        # Their frequencies and angles are float32: a few roundings of angles up to LENGTH.
         bound = tolerance(torch.float32, LENGTH * 2 * scale * float(x.abs().max()))
         assert float((ours - theirs).abs().max()) <= bound, (model_type, layer_type)
 
@@ -148,7 +148,7 @@ def test_sections_give_each_plane_the_axis_that_the_model_gives_it(model_type):
             ),
         )
         theirs = their_tables(modeling(config), config, layer_type, position_ids[:, None])[0][0]
-        # transformers repeats each column, next to it or in the other half.
+        # transformers repeats each column, either next to the original or in the other half.
         once = theirs[:, ::2] if settings.interleaved else theirs[:, : cos.shape[-1]]
         bound = tolerance(torch.float32, 2 * LENGTH)
         assert float((cos - once).abs().max()) <= bound
@@ -171,7 +171,7 @@ def test_what_is_absent_is_what_transformers_fills_in(model_type):
         assert rotary_settings(bare, **arguments) == rotary_settings(facts, **arguments)
 
 
-# Sizes for a quick run; each class gets those that it has.
+# Sizes for a quick run. Each class gets the sizes that it has as attributes.
 SMALL = {
     "hidden_size": 64,
     "intermediate_size": 32,
@@ -259,7 +259,7 @@ def test_general_families_are_read_without_transformers(model_type, monkeypatch)
     settings = rotary_settings({"model_type": model_type, **facts})
     assert settings == rotary_settings(config)
     assert (settings.dim, settings.head_dim, settings.base) == (24, 24, 1e4)
-    del facts["max_position_embeddings"]  # only its class has a default
+    del facts["max_position_embeddings"]  # only the class in transformers has a default
     assert rotary_settings({"model_type": model_type, **facts}).max_position_embeddings is None
 
 

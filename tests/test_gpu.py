@@ -1,4 +1,4 @@
-"""Test the benchmark's GPU suites without a GPU: in Triton's interpreter, with a fake clock."""
+"""Test the benchmark's GPU suites without a GPU, in Triton's interpreter and with a fake clock."""
 
 import json
 from pathlib import Path
@@ -17,8 +17,8 @@ from rope.kernels import triton as kernel
 
 CUDA = torch.cuda.is_available()
 DEVICE = torch.device("cuda" if CUDA else "cpu")
-# Small, because Triton's interpreter is slow, but the tiles are the same: one token; unrotated
-# coordinates; five key heads, of which a program takes four; two tiles of tokens; one tensor.
+# Small shapes, because Triton's interpreter is slow, but with tiles as on a GPU: one token;
+# unrotated coordinates; five key heads, four per program; two tiles of tokens; one tensor.
 SMALL = ((1, 4, 1, 1, 8, 8), (2, 3, 2, 5, 8, 4), (1, 4, 5, 3, 4, 4), (1, 1, 1, 17, 4, 4),
          (1, 3, 0, 2, 4, 4))  # fmt: skip
 
@@ -31,7 +31,7 @@ def launch(xs, outs, cos, sin, ids, flags):
 
 
 class Launched(torch.autograd.Function):
-    """The kernel on any device, with its gradient."""
+    """Call the kernel on any device, with a gradient."""
 
     @staticmethod
     def forward(ctx, cos, sin, ids, flags, *xs):
@@ -54,7 +54,7 @@ def by_kernel(xs, cos, sin, ids=None, *, interleaved=False, inverse=False, inpla
 
 @pytest.fixture
 def rotate(monkeypatch):
-    """The rotation of this device. The interpreter truncates to bfloat16 where a GPU rounds."""
+    """Return this device's rotation; the interpreter truncates to bfloat16 where a GPU rounds."""
     if CUDA:
         return correctness.rotate_all
     right = correctness.store_error
@@ -79,7 +79,7 @@ def test_the_kernel_passes(name, half, rotate, monkeypatch):
 
 @pytest.mark.parametrize("name", ["values", "strides"])
 def test_the_checks_call_the_public_functions(name):
-    """On a CPU these run the loop in C, which rounds as a GPU does."""
+    """Run two checks on a CPU, where the public functions call the C loop."""
     assert not correctness.check_kernel(name, torch.device("cpu")).startswith("wrong")
 
 
@@ -123,7 +123,7 @@ def test_tables_in_the_dtype_of_the_vectors_are_found(monkeypatch):
 
 @pytest.fixture
 def fake_clock(monkeypatch):
-    """A clock for which a tile takes longer the farther it is from 8 tokens, 2 heads, 4 warps."""
+    """Fake the times so that a tile is slower the more it differs from (8, 2, 4)."""
 
     def time_all(calls, device, **effort):
         seconds = {}
@@ -164,7 +164,10 @@ def test_every_case_has_tiles_and_the_rule_is_among_those_tried():
 
 @pytest.fixture
 def command(monkeypatch, tmp_path):
-    """The command on the CPU with four fake jobs; it returns its status and the jobs that ran."""
+    """Return a function that runs four fake jobs on the CPU, and the path of their record.
+
+    The function returns the exit status and the names of the jobs that ran.
+    """
     done = []
     results = {
         "rotations: a": {
@@ -202,7 +205,7 @@ def command(monkeypatch, tmp_path):
 def test_a_job_that_fails_is_recorded_and_the_rest_goes_on(command, capsys):
     run, path = command
     status, done = run()
-    assert status == 1 and len(done) == 4, "an incomplete record is no success"
+    assert status == 1 and len(done) == 4, "an incomplete record must not count as a success"
     written = json.loads(path.read_text())
     assert written["not measured"] == {
         "rotations: a, rope": "off by 3",
@@ -213,7 +216,7 @@ def test_a_job_that_fails_is_recorded_and_the_rest_goes_on(command, capsys):
     assert len(written["cases"]) == len(written["decoding"]) == len(written["tiles"]) == 1
     shown = capsys.readouterr().out
     assert "values: right" in shown and "rotations: b: ValueError: no memory" in shown
-    assert "liger-kernel" in shown, "what is not installed is named"
+    assert "liger-kernel" in shown, "missing packages must be named"
 
 
 def test_it_stops_when_its_minutes_are_over_and_resumes(command, monkeypatch, capsys):
@@ -226,14 +229,14 @@ def test_it_stops_when_its_minutes_are_over_and_resumes(command, monkeypatch, ca
     assert "starting over" in shown and "time ran out before rotations: b" in shown
     assert not path.exists() and path.with_suffix(".partial.json").exists()
     monkeypatch.setattr(record, "RECORDED", path.parent)
-    assert record.gpu_records() == {}, "a partial file is no record"
+    assert record.gpu_records() == {}, "a partial file must not count as a record"
     monkeypatch.setattr(program.time, "monotonic", lambda: 0.0)
     assert run(until=540)[1] == ["rotations: b", "decoding: 1", "tiles: a"]
     assert len(record.gpu_records()) == 1
 
 
 def test_on_a_lost_device_no_job_starts(command, monkeypatch):
-    """The job that lost it is recorded as failed, so that the next start goes past it."""
+    """Check that the job that lost the device is recorded as failed, so that a restart skips it."""
     _, path = command
     lost = iter([None, None, RuntimeError("illegal memory access")])
 

@@ -1,4 +1,4 @@
-"""Compare positions, attention and DTensors over several processes with a single process."""
+"""Compare positions, attention and DTensors across several processes with one process."""
 
 import subprocess
 import sys
@@ -23,13 +23,13 @@ from rope.parallel import METHODS, ring
 
 PROCESSES = 4
 TWO = torch.arange(2)
-ULPS = 16  # of the largest number
+ULPS = 16  # allowed error in units of rounding of the largest number
 needs_gloo = pytest.mark.skipif(not available(), reason="this PyTorch was built without gloo")
 
 
 @pytest.fixture(scope="session")
 def results(tmp_path_factory, request) -> tuple[list[dict[str, Any]], Path]:
-    """Return the results of each process, and their checkpoint; they start once for all workers."""
+    """Start the processes once for all workers; return each one's results, and the checkpoint."""
     folder = tmp_path_factory.getbasetemp()
     folder = folder.parent if hasattr(request.config, "workerinput") else folder
     file, checkpoint = folder / "processes.pt", folder / "checkpoint"
@@ -38,7 +38,7 @@ def results(tmp_path_factory, request) -> tuple[list[dict[str, Any]], Path]:
             torch.save(None, file)  # if the processes fail, don't start them again
             torch.save(across(jobs.everything, PROCESSES, str(checkpoint)), file)
     loaded = torch.load(file)
-    assert loaded is not None, "the processes failed: see the first test that used them"
+    assert loaded is not None, "the processes failed; see the first test that used them"
     return loaded, checkpoint
 
 
@@ -49,7 +49,7 @@ def test_attention_equals_that_of_one_process(results, split, heads, method):
     name = f"{split}, {heads[0]} heads over {heads[1]}, {method}"
     for here in results[0]:
         assert len(here["float64"][name]) == 4
-        assert all(off <= ULPS for off in here["float64"][name])  # False for NaN too
+        assert all(off <= ULPS for off in here["float64"][name])  # NaN fails too
 
 
 @needs_gloo
@@ -129,8 +129,8 @@ def test_shards_are_those_of_pytorch(devices):
     assert balancer._generate_indices()[0].tolist() == order.tolist()
     lengths = [2 * devices, 6 * devices]
     balancer = torch_attention._PerDocumentHeadTailLoadBalancer([lengths], devices, "cpu")
-    # PyTorch 2.13 lists all parts of a document before those of the next one, so equal slices of
-    # its order are not the parts that its documentation shows.
+    # PyTorch 2.13 lists all parts of a document before the parts of the next document. So equal
+    # slices of its order are not the parts that its documentation shows.
     each = [torch.cat(parallel.head_tail(length, devices).tokens) for length in lengths]
     joined = torch.cat((each[0], lengths[0] + each[1]))
     assert balancer._generate_indices()[0].tolist() == joined.tolist()
@@ -172,12 +172,12 @@ def test_a_ring_in_blocks_of_rows(monkeypatch, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("script", sorted((Path(__file__).parent / "upstream").glob("*.py")))
 def test_findings_in_pytorch_hold(script):
-    """Each script exits with 0 if PyTorch still behaves as the chapter says."""
+    """Run each script; it exits with 0 if PyTorch still behaves as the chapter says."""
     subprocess.run([sys.executable, "-W", "ignore", str(script)], check=True)
 
 
 def test_packed_positions_are_those_of_each_document():
-    """The THD form: the second device of two must not start from position 0 (megatron 5243)."""
+    """Check THD positions: the second device must not start at position 0 (Megatron issue 5243)."""
     shards = parallel.packed([4, 8], 2)
     assert [part.tolist() for part in shards.tokens] == [[0, 3, 4, 5, 10, 11], [1, 2, 6, 7, 8, 9]]
     assert shards.position_ids(0).tolist() == [0, 3, 0, 1, 6, 7]

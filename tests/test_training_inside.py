@@ -1,4 +1,4 @@
-"""What a model does with its positions, and what mistakes do: against loops, NumPy, itself."""
+"""Test how a model uses positions and how planted defects change it, against independent code."""
 
 import math
 from dataclasses import replace
@@ -86,18 +86,18 @@ def test_means_by_distance_are_those_of_a_loop():
 
 @torch.no_grad()
 def test_each_planes_part_of_the_scores():
-    """With one plane turning and the others silent, its part is the whole score."""
+    """Check that a plane's part is the entire score if all other planes are erased."""
     model, text = sharp(), random_text()
     found = by_plane(model, text)
     for plane in range(4):
         with erased(model, [j for j in range(4) if j != plane]):
-            alone = diagonal_means(scores(model, text, 0))  # of the first layer
+            alone = diagonal_means(scores(model, text, 0))  # in the first layer
         torch.testing.assert_close(found[plane, 0], alone)
 
 
 @pytest.mark.parametrize("position", ["rope", "t5"])
 def test_position_share_is_that_of_a_regression(position):
-    """NumPy's least squares with a dummy for each query and one for each distance."""
+    """Compare with NumPy's least squares, with a dummy variable per query and per distance."""
     model, text = sharp(position=position), random_text()
     got = position_share(model, text)
     pairs = [(b, m, n) for b in range(3) for m in range(LENGTH) for n in range(m + 1)]
@@ -161,7 +161,7 @@ CHANGES = {
 @pytest.mark.parametrize("name", CHANGES)
 @torch.no_grad()
 def test_the_model_is_as_before_afterwards(name):
-    """After an exception, too, and with an extension set."""
+    """Check that every change is undone, even after an exception and with an extension set."""
     model = sharp(context=64)
     text, ids = random_text(1, length=100), torch.arange(100) + 300
     model.positions.extension = Linear(2.0)
@@ -175,17 +175,17 @@ def test_the_model_is_as_before_afterwards(name):
     assert [dict(vars(part)) for part in model.modules()] == before
 
 
-# The mistakes.
+# The planted defects.
 
 
 def told(model, name, position_ids):
-    """cos and sin, of queries and keys, that the mistaken model is told."""
+    """Return the cos and sin tables for queries and keys in the model with a planted defect."""
     with defect(model, name):
         return model.places(position_ids)
 
 
 def bfloat16(values):
-    """Rounded to the upper half of float32, ties to even, by its bits."""
+    """Round to bfloat16, the upper half of float32, by its bits, with ties to even."""
     bits = np.asarray(values, np.float32).view(np.uint32)
     return ((bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000).view(np.float32)
 
@@ -225,13 +225,13 @@ def test_rotated_values_are_mixed_by_the_right_weights(position, interleaved):
     expected = mixed @ model.blocks[0].attention.out.weight.double().T
     with defect(model, "values rotated"):
         _, _, got = heard(model, TEXT)
-    # Sums of 16, of shares whose scores, of size 10, were rounded before.
+    # Sums of 16 terms, weighted by shares of rounded scores with a size of about 10.
     allowed = tolerance(torch.float32, expected.abs().max().item() * 16, operations=32)
     torch.testing.assert_close(got.double(), expected, rtol=0, atol=allowed)
 
 
 def test_bf16_positions_keep_as_many_as_another_library_keeps():
-    """rotary-embedding-torch counts in bfloat16: 641 of 2,048 are left."""
+    """Compare with rotary-embedding-torch in bfloat16, which keeps 641 of 2,048 positions."""
     theirs = pytest.importorskip("rotary_embedding_torch").RotaryEmbedding(8)
     kept = theirs.get_seq_pos(2048, device="cpu", dtype=torch.bfloat16)
     (cos, sin), ours = told(sharp(), "bf16 positions", torch.arange(2048)).query, kept.long()
@@ -253,7 +253,7 @@ def test_bf16_tables_are_the_right_ones_rounded(position):
 @kinds
 @pytest.mark.parametrize("first", [0, 65_536])
 def test_narrow_angles_are_formed_in_their_dtype(position, first):
-    """Operands and product rounded, by NumPy and by bits; then their exact cos and sin."""
+    """Compare with NumPy: operands and product rounded to the dtype, then float64 cos and sin."""
     model, ids = sharp(position=position), torch.arange(first, first + 128)
     theta = reference.inverse_frequencies(model.positions.dim)
     narrow = bfloat16(bfloat16(ids.numpy())[:, None] * bfloat16(theta))
