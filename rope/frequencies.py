@@ -1,9 +1,9 @@
-"""Frequencies and tables: theta_j = base**(-2j/R), then cos(m theta_j) and sin(m theta_j).
+"""Compute frequencies theta_j = base**(-2j/R) and tables of cos(m theta_j) and sin(m theta_j).
 
-Chapter "Many dimensions". Angles are formed and evaluated in float64, and tables are rounded once:
-a float32 angle is already wrong in the second decimal at a million positions.
+See the chapter "Many dimensions". Angles, cosines and sines are computed in float64, and tables are
+rounded only at the end: at position 1,000,000, a float32 angle is wrong in the second decimal.
 
-Shapes: R or dim the rotated width, ... positions of any shape. Angles are in radians.
+Shapes: R rotated width (the argument `dim`), ... any axes of the positions. Angles are in radians.
 """
 
 import torch
@@ -32,12 +32,13 @@ def inverse_frequencies(
 ) -> Tensor:
     """Return the dim/2 angular frequencies theta_j = base**(-2j/dim), in radians per position.
 
-    extension: a context extension that changes the frequencies; seq_len: the length in use, for
-    extensions that depend on it. Returns float64 `[dim/2]` on `device` (torch's default if None).
-    Raises ValueError if dim is odd or below 2, if base is not positive and finite or so small that
-    angles overflow float64, or if the extension returns a wrong shape or infinite values; TypeError
-    if dim is not an integer, extension is not an Extension, or its frequencies are not float64.
-    RoFormer (arXiv 2104.09864), section 3.2.2.
+    extension: a context extension that changes the frequencies; seq_len: the sequence length in
+    use, which some extensions depend on.
+    Returns float64 `[dim/2]` on `device`, or on torch's default device if it is None.
+    Raises ValueError if dim is odd or below 2, if base is infinite, NaN or below 2**-960, or if the
+    extension returns a wrong shape or non-finite values. Raises TypeError if dim is not an integer,
+    base is not a number, extension is not an Extension, or its frequencies are not float64.
+    See RoFormer (arXiv 2104.09864), section 3.2.2.
 
     >>> inverse_frequencies(4)
     tensor([1.0000, 0.0100], dtype=torch.float64)
@@ -68,19 +69,20 @@ def check_extension(extension: Extension | None) -> None:
     """Raise TypeError unless extension is an Extension or None."""
     if extension is not None and not isinstance(extension, Extension):
         raise TypeError(
-            f"extension is {extension!r}; it must be an object such as rope.extensions.YaRN(4.0, L)"
+            f"extension is {extension!r}; it must be None or an Extension object, such as "
+            "rope.extensions.YaRN(4.0, 4096)"
         )
 
 
 def check_spectrum(name: str, spectrum: Tensor) -> None:
-    """Raise TypeError or ValueError unless spectrum is float64 `[planes]` and finite."""
+    """Raise TypeError unless spectrum is float64, ValueError unless it is finite, `[planes]`."""
     check_float64(name, spectrum)
     if spectrum.dim() != 1:
         raise ValueError(
-            f"{name} has shape {list(spectrum.shape)}; it must be [planes], as "
-            "inverse_frequencies returns it"
+            f"{name} has shape {list(spectrum.shape)}; it must have one axis, [planes], like the "
+            "result of inverse_frequencies"
         )
-    check_finite(name, spectrum, "use inverse_frequencies")
+    check_finite(name, spectrum, "compute them with inverse_frequencies")
 
 
 def rotary_tables(
@@ -92,14 +94,14 @@ def rotary_tables(
 ) -> tuple[Tensor, Tensor]:
     """Return the tables cos(m theta_j) and sin(m theta_j).
 
-    positions: an int N for positions 0 ... N-1, or an integer tensor `[...]` (may be negative);
-    inv_freq: float64 `[R/2]` on the same device; scale: a factor on both tables, such as an
-    extension's `attention_scaling`.
-    Returns cos and sin `[..., R/2]` (`[N, R/2]` for an int), computed in float64 and then rounded
-    to `dtype` by torch, which rounds to float16 and bfloat16 through float32.
-    Raises TypeError if positions are not integers, inv_freq is not float64 or dtype is not
-    floating; ValueError if N is negative, inv_freq has another shape or device, or scale is not
-    positive.
+    positions: an int N for positions 0 ... N-1, or an integer tensor `[...]`, which may contain
+    negative positions; inv_freq: float64 `[R/2]` on the same device; scale: a factor for both
+    tables, such as an extension's `attention_scaling`.
+    Returns cos and sin, each `[..., R/2]` (`[N, R/2]` for an int), computed in float64 and then
+    rounded to `dtype` by torch, which rounds to float16 and bfloat16 by way of float32.
+    Raises TypeError if positions are not integers, inv_freq is not float64 or `dtype` is not a
+    floating-point dtype. Raises ValueError if N is negative, inv_freq is not finite and `[R/2]`, or
+    scale is not positive and finite. Raises torch's RuntimeError if the devices differ.
 
     >>> cos, sin = rotary_tables(2, inverse_frequencies(4))
     >>> cos
@@ -114,13 +116,13 @@ def rotary_tables(
     else:
         check_count("positions", positions, smallest=0)
         positions = torch.arange(positions, device=inv_freq.device)
-    # Don't use matmul here: TF32 rounds every position past 2,048.
+    # Don't use a float32 matmul here: in TF32, it would round positions above 2,048.
     angle = positions.to(torch.float64).unsqueeze(-1) * inv_freq  # [..., R/2]
     return tables_of(angle, dtype, scale)
 
 
 def tables_of(angle: Tensor, dtype: torch.dtype, scale: float) -> tuple[Tensor, Tensor]:
-    """Return scale * cos and scale * sin of float64 angles `[...]`, rounded once to dtype."""
+    """Return scale * cos(angle) and scale * sin(angle) for float64 angles, rounded to dtype."""
     check_number("scale", scale, above=0)
     check_floating("dtype", dtype)
     cos, sin = angle.cos(), angle.sin()
@@ -130,5 +132,5 @@ def tables_of(angle: Tensor, dtype: torch.dtype, scale: float) -> tuple[Tensor, 
 
 
 def table_dtype(x: Tensor) -> torch.dtype:
-    """Return the dtype of the tables that rotate x: float64 for float64, otherwise float32."""
+    """Return the dtype for tables that rotate x: float64 if x is float64, otherwise float32."""
     return torch.float64 if x.dtype == torch.float64 else torch.float32

@@ -1,9 +1,10 @@
-"""Convert between the interleaved and the half-split layout: one rotation, two coordinate orders.
+"""Convert tensors between the interleaved and half-split layouts, two orders of coordinates.
 
-Chapter "Two layouts": P R^inter P^T = R^half, with P the permutation below. Permuting the rows of
-W_q and W_k by P converts a checkpoint. W_v and W_o are not rotated and stay unchanged.
+See the chapter "Two layouts": P R^inter P^T = R^half, where P is the matrix of `permutation`. To
+convert a checkpoint, permute the rows of W_q and W_k by P within each head. W_v and W_o stay
+unchanged, because RoPE doesn't rotate values.
 
-Shapes: H heads, D head dimension, R rotated width (the first R of D), E embedding width.
+Shapes: H heads, D head dimension, R rotated width (the first R coordinates), E embedding width.
 """
 
 import re
@@ -16,13 +17,13 @@ from torch import Tensor
 
 from rope.checks import check_dim
 
-#: Tensors whose rows are not the coordinates of query or key heads: LoRA's first factor, and
-#: fused projections, which also hold the rows of the values.
+#: Matches names of tensors whose rows are not only coordinates of query or key heads: LoRA's first
+#: factor, and fused projections, which also contain the rows of the values.
 _OTHER_ROWS = re.compile(r"lora_?(a|down|embedding)|qkv|query_key_value|c_attn", re.IGNORECASE)
 
 
 def permutation(dim: int, *, device: torch.device | str | None = None) -> Tensor:
-    """Return the index p with half = interleaved[..., p]: even coordinates first, then odd ones.
+    """Return the index p with half = interleaved[..., p]: first even, then odd coordinates.
 
     Returns int64 `[dim]`. Raises ValueError if dim is odd or below 2.
 
@@ -36,8 +37,8 @@ def permutation(dim: int, *, device: torch.device | str | None = None) -> Tensor
 def interleaved_to_half(x: Tensor, rotary_dim: int | None = None) -> Tensor:
     """Move plane j from coordinates (2j, 2j+1) to (j, j + R/2) on the last axis.
 
-    x: `[..., D]` of any dtype; rotary_dim: R, or None for all of D. Coordinates past R stay.
-    Returns a new tensor. Raises ValueError if R is odd or wider than D.
+    x: `[..., D]` of any dtype; rotary_dim: R, or None if R = D. The last D - R coordinates stay.
+    Returns a new tensor. Raises ValueError if R is odd, below 2 or greater than D.
 
     >>> interleaved_to_half(torch.arange(6), rotary_dim=4)
     tensor([0, 2, 1, 3, 4, 5])
@@ -46,7 +47,7 @@ def interleaved_to_half(x: Tensor, rotary_dim: int | None = None) -> Tensor:
 
 
 def half_to_interleaved(x: Tensor, rotary_dim: int | None = None) -> Tensor:
-    """Move plane j from coordinates (j, j + R/2) to (2j, 2j+1): undo `interleaved_to_half`.
+    """Undo `interleaved_to_half`: move plane j from coordinates (j, j + R/2) to (2j, 2j+1).
 
     >>> half_to_interleaved(torch.tensor([0, 2, 1, 3, 4, 5]), rotary_dim=4)
     tensor([0, 1, 2, 3, 4, 5])
@@ -59,9 +60,9 @@ def projection_interleaved_to_half(
 ) -> Tensor:
     """Convert a query or key projection to the half-split layout, head by head.
 
-    weight: `[H*D, E]`, or a bias `[H*D]`; rotary_dim: R, or None for all of D.
-    Returns a new tensor. Raises ValueError unless the rows divide into num_heads heads that are at
-    least R wide.
+    weight: `[H*D, E]`, or a bias `[H*D]`; rotary_dim: R, or None if R = D.
+    Returns a new tensor. Raises ValueError if the number of rows is not divisible by num_heads, or
+    if R is odd or greater than D.
 
     >>> projection_interleaved_to_half(torch.arange(8), num_heads=2)
     tensor([0, 2, 1, 3, 4, 6, 5, 7])
@@ -74,7 +75,7 @@ def projection_half_to_interleaved(
 ) -> Tensor:
     """Convert a query or key projection to the interleaved layout, head by head.
 
-    Takes the arguments and raises the errors of `projection_interleaved_to_half`.
+    Takes the same arguments and raises the same errors as `projection_interleaved_to_half`.
 
     >>> projection_half_to_interleaved(torch.tensor([0, 2, 1, 3, 4, 6, 5, 7]), num_heads=2)
     tensor([0, 1, 2, 3, 4, 5, 6, 7])
@@ -89,17 +90,17 @@ def convert_state_dict(
     to_half: bool,
     rotary_dim: int | None = None,
 ) -> dict[str, Tensor]:
-    """Convert all query and key projections of a checkpoint, weights and biases.
+    """Convert the query and key projections of a checkpoint, both weights and biases.
 
-    heads: the number of heads for each name pattern (shell wildcards), such as {"*.q_proj.*": 32,
-    "*.k_proj.*": 8}. Leave out W_v and W_o. Include norm weights `[D]` within a head, such as
-    Qwen3's q_norm and k_norm, with 1 head.
-    to_half: True converts interleaved to half-split, False the reverse; rotary_dim: R, or None for
-    all of D. All heads in one call must have the same D; otherwise call once per D.
-    Returns a new dict in the same order; tensors that no pattern matches are not copied.
-    Raises ValueError if a pattern matches nothing, two patterns match one name, the heads differ in
-    width (as they do if key heads are counted as queries), or a tensor has no row per coordinate:
-    fused projections, which you must split first, LoRA's first factor and quantized weights.
+    heads: the number of heads for each name pattern (with shell wildcards), such as
+    {"*.q_proj.*": 32, "*.k_proj.*": 8}. Leave out W_v and W_o. Include norm weights `[D]` that act
+    within each head, such as Qwen3's q_norm and k_norm, with 1 head.
+    to_half: True converts interleaved to half-split, False converts half-split to interleaved;
+    rotary_dim: R, or None if R = D. If heads differ in D, call the function once per D.
+    Returns a new dict in the same order. Tensors whose names match no pattern are not copied.
+    Raises ValueError if a pattern matches no name, two patterns match the same name, or heads
+    differ in width, for example because the number of key heads is wrong. Also raises ValueError
+    for fused projections (split them first), LoRA's first factor and quantized weights.
 
     >>> converted = convert_state_dict(
     ...     {"q.weight": torch.arange(8), "v.weight": torch.arange(8)}, {"q.*": 2}, to_half=True
@@ -108,13 +109,16 @@ def convert_state_dict(
     ([0, 2, 1, 3, 4, 6, 5, 7], [0, 1, 2, 3, 4, 5, 6, 7])
     """
     convert = projection_interleaved_to_half if to_half else projection_half_to_interleaved
-    # copy() keeps the metadata of a module's state dict.
+    # copy() keeps the `_metadata` attribute of a module's state dict.
     converted = copy(state_dict) if isinstance(state_dict, dict) else dict(state_dict)
     widths: dict[str, int] = {}
     for pattern, num_heads in heads.items():
         names = [name for name in state_dict if fnmatchcase(name, pattern)]
         if not names:
-            raise ValueError(f"pattern {pattern!r} matches none of the {len(state_dict)} tensors")
+            raise ValueError(
+                f"pattern {pattern!r} matches none of the {len(state_dict)} tensor names; correct "
+                "the pattern or remove it"
+            )
         for name in names:
             if name in widths:
                 raise ValueError(
@@ -129,39 +133,40 @@ def convert_state_dict(
             widths[name] = len(state_dict[name]) // num_heads
     if len(set(widths.values())) > 1:
         raise ValueError(
-            f"the heads have widths {sorted(set(widths.values()))}; they must have one width: "
-            "correct the numbers of heads (keys often have fewer), or call once per width"
+            f"the heads have widths {sorted(set(widths.values()))}; all widths must be equal: "
+            "correct the numbers of heads (there are often fewer key heads than query heads), or "
+            "call once per width"
         )
     return converted
 
 
 def _check_rows(name: str, tensor: Tensor) -> None:
-    """Raise ValueError unless the tensor seems to have one row per coordinate of a head."""
+    """Raise ValueError unless the tensor appears to have one row per head coordinate."""
     plain = name.rpartition(".")[2] in ("weight", "bias") and not _OTHER_ROWS.search(name)
     if not plain or tensor.element_size() == 1 or tensor.dtype == torch.int32:
         raise ValueError(
-            f"{name!r} is a fused, low-rank or quantized tensor, not a plain weight or bias with "
-            "one row per coordinate: split it, or convert it before quantizing, and use "
-            "projection_interleaved_to_half"
+            f"{name!r} is fused, low-rank or quantized; it must be a plain weight or bias with one "
+            "row per coordinate: split a fused tensor first, convert weights before quantizing, or "
+            "use projection_interleaved_to_half yourself"
         )
 
 
 def _reorder(x: Tensor, rotary_dim: int | None, *, to_half: bool) -> Tensor:
-    """Return x `[..., D]` with its first R coordinates permuted."""
+    """Permute the first R coordinates of x, `[..., D]`, to half-split order or back."""
     width = x.shape[-1] if rotary_dim is None else rotary_dim
-    check_dim(width, "the last axis of x" if rotary_dim is None else "rotary_dim")
+    check_dim(width, "the width of x" if rotary_dim is None else "rotary_dim")
     if width > x.shape[-1]:
-        raise ValueError(f"rotary_dim is {width}; x has only {x.shape[-1]} coordinates")
+        raise ValueError(f"rotary_dim is {width}; it must be at most the width of x, {x.shape[-1]}")
     order = permutation(width, device=x.device)
     order = order if to_half else order.argsort()
     return torch.cat((x[..., :width][..., order], x[..., width:]), dim=-1)
 
 
 def _row_numbers(weight: Tensor, num_heads: int) -> Tensor:
-    """Return the row numbers of a projection, one head per row: `[H, D]`."""
+    """Return the row indices of a projection as `[H, D]`, with one row per head."""
     if weight.dim() not in (1, 2) or weight.shape[0] % num_heads:
         raise ValueError(
             f"weight has shape {list(weight.shape)}; it must be [H*D, E] or [H*D] with "
-            f"H = {num_heads}"
+            f"H = {num_heads} heads"
         )
     return torch.arange(weight.shape[0], device=weight.device).view(num_heads, -1)

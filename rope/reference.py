@@ -1,11 +1,11 @@
-"""The book's definitions in NumPy and float64: the oracle for every faster implementation.
+"""Define RoPE in NumPy and float64, as the oracle for every faster implementation.
 
-Chapters "Rotation in two dimensions" and "Many dimensions": R_m rotates plane j of d/2
-counter-clockwise by the angle m theta_j, where theta_j = base**(-2 j / d). The map is written in
-three independent ways (matrix, complex multiplication, elementwise) so that each can be checked
-against the other two.
+See the chapters "Rotation in two dimensions" and "Many dimensions". R_m rotates each plane j of the
+d/2 planes counter-clockwise by the angle m theta_j, where theta_j = base**(-2j/d). The rotation is
+implemented in three independent ways (matrix, complex multiplication, elementwise), so that each
+implementation can be checked against the other two.
 
-Shapes: S sequence, d head dimension, ... any leading axes. Angles are in radians.
+Shapes: S sequence length, d head dimension, ... any leading axes. Angles are in radians.
 """
 
 import numpy as np
@@ -15,28 +15,28 @@ Array = NDArray[np.float64]
 
 
 def inverse_frequencies(dim: int, base: float = 10000.0) -> Array:
-    """Return the d/2 angular frequencies theta_j = base**(-2j/d), in radians per position.
+    """Return the dim/2 angular frequencies theta_j = base**(-2j/dim), in radians per position.
 
     Returns float64 `[dim/2]`, decreasing from theta_0 = 1 if base > 1.
     Raises ValueError if dim is odd or below 2, or if base is not positive and finite.
-    RoFormer (arXiv 2104.09864), section 3.2.2, with j counted from 0.
+    See RoFormer (arXiv 2104.09864), section 3.2.2, which counts j from 1 instead of 0.
 
     >>> inverse_frequencies(4)
     array([1.  , 0.01])
     """
     if dim < 2 or dim % 2:
-        raise ValueError(f"dim is {dim}; it must be even because each plane takes two coordinates")
+        raise ValueError(f"dim is {dim}; it must be even and positive: a plane has 2 coordinates")
     if not 0 < base < np.inf:
         raise ValueError(f"base is {base}; it must be positive and finite, such as 10000.0")
     return float(base) ** (-2.0 * np.arange(dim // 2) / dim)
 
 
 def angles(positions: ArrayLike, inv_freq: ArrayLike) -> Array:
-    """Return the angles m theta_j, in radians.
+    """Return the angles m theta_j in radians, one row per position m.
 
     positions: one real number or `[S]` real numbers; inv_freq: `[d/2]`.
-    Returns float64 `[S, d/2]`; a single position gives one row.
-    Raises TypeError if the values are not real.
+    Returns float64 `[S, d/2]`, with S = 1 for a single position.
+    Raises TypeError if positions or inv_freq are not real numbers.
 
     >>> angles(3, inverse_frequencies(4))
     array([[3.  , 0.03]])
@@ -48,7 +48,7 @@ def rotation_matrix(position: float, inv_freq: ArrayLike) -> Array:
     """Return the block-diagonal matrix R_m, which rotates coordinates (2j, 2j+1) by m theta_j.
 
     position: one real number; inv_freq: `[d/2]`. Returns float64 `[d, d]`.
-    Raises TypeError if the values are not real. RoFormer (arXiv 2104.09864), equation 15.
+    Raises TypeError if an argument is not real. See RoFormer (arXiv 2104.09864), equation 15.
 
     >>> rotation_matrix(1, [np.pi / 2]).round(12) + 0.0
     array([[ 0., -1.],
@@ -66,11 +66,11 @@ def rotation_matrix(position: float, inv_freq: ArrayLike) -> Array:
 def rotate_matrix(
     x: ArrayLike, positions: ArrayLike, inv_freq: ArrayLike, *, interleaved: bool = True
 ) -> Array:
-    """Return R_m x_m for each row of x, computed with the d x d matrix of the definition.
+    """Return R_m x_m for each row x_m of x, computed with the d x d matrix R_m.
 
-    x: `[..., S, d]` real; positions: `[S]`; inv_freq: `[d/2]`. Returns float64, shaped as x.
-    `interleaved=False` keeps plane j in coordinates (j, j + d/2) instead of (2j, 2j+1).
-    Raises TypeError if the values are not real, ValueError if the shapes do not agree.
+    x: `[..., S, d]` real; positions: `[S]`; inv_freq: `[d/2]`. Returns float64, shaped like x.
+    interleaved: plane j has coordinates (2j, 2j+1) if True, (j, j + d/2) if False.
+    Raises TypeError if an argument has the wrong type, ValueError if the shapes don't match.
 
     >>> rotate_matrix([[1.0, 0.0]], [1], [np.pi / 2]).round(12) + 0.0
     array([[0., 1.]])
@@ -85,9 +85,10 @@ def rotate_matrix(
 def rotate_complex(
     x: ArrayLike, positions: ArrayLike, inv_freq: ArrayLike, *, interleaved: bool = True
 ) -> Array:
-    """Return R_m x_m for each row of x, computed as (x_2j + i x_2j+1) e^{i m theta_j}.
+    """Return R_m x_m for each row x_m of x, computed as (x_{2j} + i x_{2j+1}) e^{i m theta_j}.
 
-    Takes the arguments and raises the errors of `rotate_matrix`. RoFormer, equation 12.
+    Implements RoFormer, equation 12.
+    Takes the same arguments and raises the same errors as `rotate_matrix`.
 
     >>> rotate_complex([[1.0, 0.0]], [1], [np.pi / 2]).round(12) + 0.0
     array([[0., 1.]])
@@ -100,9 +101,10 @@ def rotate_complex(
 def rotate_elementwise(
     x: ArrayLike, positions: ArrayLike, inv_freq: ArrayLike, *, interleaved: bool = True
 ) -> Array:
-    """Return R_m x_m for each row of x, computed as x * cos plus the quarter-turned x * sin.
+    """Return R_m x_m for each row x_m of x, computed as x * cos + y * sin without a matrix.
 
-    Takes the arguments and raises the errors of `rotate_matrix`. RoFormer, equation 34.
+    Here y is x with every plane rotated by pi/2 (RoFormer, equation 34).
+    Takes the same arguments and raises the same errors as `rotate_matrix`.
 
     >>> rotate_elementwise([[1.0, 0.0]], [1], [np.pi / 2]).round(12) + 0.0
     array([[0., 1.]])
@@ -114,9 +116,9 @@ def rotate_elementwise(
 
 
 def score(q: ArrayLike, k: ArrayLike, m: float, n: float, inv_freq: ArrayLike) -> float:
-    """Return the attention score (R_m q)^T (R_n k) before scaling.
+    """Return the unscaled attention score (R_m q)^T (R_n k).
 
-    q, k: `[d]` real. The score depends on the positions only through n - m.
+    q, k: `[d]` real; m, n: their positions. The score depends on m and n only through n - m.
 
     >>> theta = inverse_frequencies(4)
     >>> q, k = [1.0, 2.0, 3.0, 4.0], [4.0, 3.0, 2.0, 1.0]
@@ -131,9 +133,9 @@ def score(q: ArrayLike, k: ArrayLike, m: float, n: float, inv_freq: ArrayLike) -
 def _aligned(
     x: ArrayLike, positions: ArrayLike, inv_freq: ArrayLike, interleaved: bool
 ) -> tuple[Array, Array]:
-    """Return x in the interleaved layout and the angles of its rows.
+    """Return x in the interleaved layout, and the angles `[S, d/2]`.
 
-    Raises ValueError unless the last two axes of x are `[S, d]`.
+    Raises TypeError unless interleaved is a bool, ValueError unless x has the shape `[..., S, d]`.
     """
     if not isinstance(interleaved, bool):  # the string "half" would count as True
         raise TypeError(f"interleaved is {interleaved!r}; it must be True or False")
@@ -141,8 +143,8 @@ def _aligned(
     expected = (angle.shape[0], 2 * angle.shape[1])
     if rows.shape[-2:] != expected:
         raise ValueError(
-            f"x has shape {list(rows.shape)}; its last two axes must be {list(expected)} for these "
-            "positions and frequencies"
+            f"x has shape {list(rows.shape)}; its last two axes must be {list(expected)}: the "
+            "number of positions, and twice the number of frequencies"
         )
     if not interleaved:
         rows = _interleave(*np.split(rows, 2, axis=-1))
@@ -150,18 +152,18 @@ def _aligned(
 
 
 def _interleave(first: Array, second: Array) -> Array:
-    """Return `[..., d]` from the planes' two coordinates, each `[..., d/2]`."""
+    """Interleave the first and second coordinates of the planes, `[..., d/2]`, into `[..., d]`."""
     return np.stack([first, second], axis=-1).reshape(*first.shape[:-1], 2 * first.shape[-1])
 
 
 def _from_interleaved(x: Array, interleaved: bool) -> Array:
-    """Return x unchanged if interleaved, otherwise with plane j moved to (j, j + d/2)."""
+    """Return x unchanged, or with plane j moved to (j, j + d/2) if interleaved is False."""
     return x if interleaved else np.concatenate([x[..., 0::2], x[..., 1::2]], axis=-1)
 
 
 def _real(name: str, values: ArrayLike) -> Array:
-    """Return the values in float64. Raise TypeError unless they are real numbers."""
+    """Return the values as a float64 array. Raise TypeError unless they are real numbers."""
     array = np.asarray(values)
     if array.dtype.kind not in "iuf":
-        raise TypeError(f"{name} is {array.dtype}; it must hold real numbers: pass its real part")
+        raise TypeError(f"{name} has dtype {array.dtype}; it must hold integers or real floats")
     return array.astype(np.float64)

@@ -1,7 +1,7 @@
-"""Rotations in SymPy, and proofs that two expressions are equal: their difference is exactly 0.
+"""Build rotations in SymPy, and prove identities by reducing differences to exactly 0.
 
-Every chapter of parts I to IV uses these proofs. A proof is an identity in symbols, not a check at
-a few numbers; a difference that SymPy cannot reduce to 0 always raises NotEqual.
+The chapters use these proofs. A proof shows an identity in symbols, not at a few sample values. If
+SymPy cannot reduce the difference of the two sides to 0, the proof raises NotEqual.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,7 +10,7 @@ import sympy as sp
 
 
 class NotEqual(AssertionError):
-    """Report that two sides differ or that SymPy cannot reduce their `.difference` to 0.
+    """Report a failed proof: SymPy cannot reduce `.difference`, left - right, to 0.
 
     >>> try:
     ...     prove_equal(sp.Symbol("x"), 0)
@@ -37,9 +37,9 @@ def rotation(angle: sp.Expr) -> sp.Matrix:
 
 
 def block_rotation(angles: Sequence[sp.Expr]) -> sp.Matrix:
-    """Return the block-diagonal matrix that rotates plane j by angles[j]: RoFormer, equation 15.
+    """Return the block-diagonal matrix that rotates plane j by angles[j] (RoFormer, equation 15).
 
-    Returns a 2p x 2p Matrix for p angles.
+    Returns a 2p x 2p Matrix for p angles in radians.
 
     >>> block_rotation([0, sp.pi]).diagonal()
     Matrix([[1, 1, -1, -1]])
@@ -48,7 +48,7 @@ def block_rotation(angles: Sequence[sp.Expr]) -> sp.Matrix:
 
 
 def complex_pair(name: str) -> tuple[sp.Matrix, sp.Expr]:
-    """Return one plane in two notations: the real vector (a, b) and the complex number a + I b.
+    """Return a 2-D vector in two notations: the real vector (a, b) and the complex a + I b.
 
     >>> vector, number = complex_pair("q")
     >>> vector.T, number
@@ -59,7 +59,7 @@ def complex_pair(name: str) -> tuple[sp.Matrix, sp.Expr]:
 
 
 def real_symbols(names: str) -> tuple[sp.Symbol, ...]:
-    """Return real symbols, always as a tuple: `m, n, theta = real_symbols("m n theta")`.
+    """Return a tuple of real symbols: `m, n, theta = real_symbols("m n theta")`.
 
     >>> real_symbols("theta")
     (theta,)
@@ -68,10 +68,10 @@ def real_symbols(names: str) -> tuple[sp.Symbol, ...]:
 
 
 def difference(left: sp.Expr | sp.Matrix, right: sp.Expr | sp.Matrix) -> sp.Expr | sp.Matrix:
-    """Return left - right, simplified: exactly 0 (or a matrix of zeros) if SymPy proves them equal.
+    """Return left - right, simplified to 0 or a zero matrix if SymPy proves that both are equal.
 
-    left, right: scalars, or matrices of one shape. Raises TypeError for floating-point numbers,
-    because rounding can make different expressions equal.
+    left, right: scalars, or matrices of the same shape. Raises TypeError for floating-point
+    numbers, because rounding can make different expressions equal.
 
     >>> x = sp.Symbol("x", real=True)
     >>> difference(sp.exp(sp.I * x), sp.cos(x) + sp.I * sp.sin(x))
@@ -81,17 +81,17 @@ def difference(left: sp.Expr | sp.Matrix, right: sp.Expr | sp.Matrix) -> sp.Expr
     for side in (sp.sympify(left), sp.sympify(right)):
         if side.has(sp.Float):
             raise TypeError(
-                f"{next(iter(side.atoms(sp.Float)))} is a rounded number; a proof needs exact "
-                "numbers: use sympy.Rational or a symbol"
+                f"{next(iter(side.atoms(sp.Float)))} is a floating-point number; a proof needs "
+                "exact numbers: use sympy.Rational or a symbol"
             )
     return rest.applyfunc(_simplified) if isinstance(rest, sp.MatrixBase) else _simplified(rest)
 
 
 def prove_equal(left: sp.Expr | sp.Matrix, right: sp.Expr | sp.Matrix) -> None:
-    """Prove that two expressions are equal wherever both have a value.
+    """Prove that two expressions are equal wherever both are defined.
 
-    Raises NotEqual with the remaining difference, which does not prove that the sides differ, and
-    TypeError as `difference` does.
+    Raises NotEqual if a difference remains, which does not prove that the sides differ.
+    Raises TypeError for floating-point numbers, as `difference` does.
 
     >>> m, n, theta = real_symbols("m n theta")
     >>> prove_equal(rotation(m * theta).T * rotation(n * theta), rotation((n - m) * theta))
@@ -103,14 +103,14 @@ def prove_equal(left: sp.Expr | sp.Matrix, right: sp.Expr | sp.Matrix) -> None:
 
 
 def _without_complex_exponentials(expression: sp.Expr) -> sp.Expr:
-    """Return a complex expression as real part + I * imaginary part, without e^{i ...}."""
+    """Rewrite a complex expression as real part + I * imaginary part, without e^{i ...}."""
     if not expression.has(sp.I, sp.re, sp.im, sp.conjugate, sp.Abs):
         return expression
     return sp.expand(expression.rewrite(sp.exp, sp.cos), complex=True)
 
 
 def _pythagoras(expression: sp.Expr) -> sp.Expr:
-    """Replace sin^2 by 1 - cos^2, which leaves at most one factor sin of each angle."""
+    """Replace sin^2 by 1 - cos^2, which leaves at most one sine factor per angle."""
 
     def is_sine_power(e: sp.Expr) -> bool:
         return e.is_Pow and isinstance(e.base, sp.sin) and e.exp.is_Integer and e.exp > 1
@@ -124,7 +124,7 @@ def _pythagoras(expression: sp.Expr) -> sp.Expr:
 
 # The cheap steps come first. The first four decide every identity between polynomials in real
 # symbols and in the sines, cosines and e^{i ...} of their integer combinations. The last two
-# handle roots, quotients and half angles.
+# handle roots, quotients and half-angles.
 _STEPS: tuple[Callable[[sp.Expr], sp.Expr], ...] = (
     sp.expand,
     _without_complex_exponentials,
@@ -136,7 +136,7 @@ _STEPS: tuple[Callable[[sp.Expr], sp.Expr], ...] = (
 
 
 def _simplified(expression: sp.Expr) -> sp.Expr:
-    """Return 0 if one of the steps reaches it, otherwise the shortest form found."""
+    """Return 0 if a step reduces the expression to 0, otherwise the shortest form found."""
     forms = [expression]
     for step in _STEPS:
         forms.append(step(forms[-1]))

@@ -1,14 +1,14 @@
-"""xPos: rotary embedding with a decay in every plane (Sun et al., arXiv 2212.10554).
+"""Implement xPos: rotary embedding with a decay in every plane (Sun et al., arXiv 2212.10554).
 
-The query is scaled by zeta_j^{(m-c)/B} and the key by zeta_j^{-(n-c)/B}, with
-zeta_j = (2j/R + gamma) / (1 + gamma), gamma = 0.4 and B the scale base. The center c cancels:
+xPos scales the query at position m by zeta_j^{(m-c)/B} and the key at n by zeta_j^{-(n-c)/B}, where
+zeta_j = (2j/R + gamma) / (1 + gamma), gamma = 0.4, and B is the scale base. The center c cancels:
 
     q_m^T k_n = sum over j of zeta_j^{(m-n)/B} Re(q_j k_j^* e^{i (m-n) theta_j}),
 
-so the score depends on the positions only through n - m, and it fades, fast planes first, as the
-key recedes into the past. Each of the two scales grows without bound and overflows the dtype at
-some distance from c. The center must not follow the length of a call, because cached keys would
-then have another center than later queries; it is therefore an argument of the layer.
+so the score depends on the positions only through n - m. Each plane's share of the score decays as
+the key gets farther into the past, most rapidly in the fast planes. The scales grow without bound
+and overflow the dtype at some distance from c. The center must not depend on the length of a call,
+because cached keys and later queries must have the same center. It is an argument of the layer.
 
 Shapes: B batch, H heads, S sequence, D head dimension, R rotated width.
 """
@@ -27,9 +27,10 @@ GAMMA = 0.4
 
 
 def decay_rates(dim: int, *, device: torch.device | str | None = None) -> Tensor:
-    """Return zeta_j = (2j/dim + 0.4) / 1.4, the decay of plane j over scale_base positions.
+    """Return zeta_j = (2j/dim + 0.4) / 1.4, the decay factor of plane j per scale_base positions.
 
-    Returns float64 `[dim/2]`, from 0.29 up to 1. Raises ValueError or TypeError for a bad dim.
+    Returns float64 `[dim/2]`, increasing from 2/7 to less than 1.
+    Raises ValueError if dim is odd or below 2, TypeError if it is not an integer.
 
     >>> decay_rates(4)
     tensor([0.2857, 0.6429], dtype=torch.float64)
@@ -40,13 +41,14 @@ def decay_rates(dim: int, *, device: torch.device | str | None = None) -> Tensor
 
 
 class XPos(nn.Module):
-    """Rotate and scale queries and keys of causal attention as xPos does.
+    """Rotate and scale the queries and keys of causal attention, as xPos does.
 
-    dim: the rotated width R, even; scale_base: B, positions over which plane j decays by zeta_j;
-    base: of theta_j = base**(-2j/R); center: c, the position at which both scales are 1. Use the
-    same center for all queries and keys that meet.
-    interleaved: plane j holds coordinates (2j, 2j+1) if True, (j, j + R/2) otherwise.
-    The module has no parameters or buffers. Raises ValueError or TypeError for a bad argument.
+    dim: the rotated width R, even; scale_base: B, the number of positions over which plane j decays
+    by the factor zeta_j; base: the base of the frequencies theta_j = base**(-2j/R).
+    center: c, the position at which both scales are 1. Use the same center for all queries and keys
+    in one attention.
+    interleaved: plane j has coordinates (2j, 2j+1) if True, (j, j + R/2) if False.
+    The module has no parameters or buffers. Raises ValueError or TypeError for an invalid argument.
 
     >>> xpos, ones = XPos(4), torch.ones(1, 1, 3, 4)
     >>> q, k = xpos(ones, ones)
@@ -76,8 +78,8 @@ class XPos(nn.Module):
     def reach(self, dtype: torch.dtype = torch.float32) -> float:
         """Return the largest allowed distance from the center, in positions.
 
-        At this distance the fastest plane's scale takes half of the dtype's exponents (2^63 in
-        float32 and bfloat16, 2^7 in float16), which leaves the other half to the scaled vectors.
+        At this distance, the scale of plane 0 reaches 2^63 in float32 and bfloat16, and 2^7 in
+        float16. The other half of the dtype's exponent range is left for the vectors.
 
         >>> round(XPos(64).reach()), round(XPos(64).reach(torch.float16))
         (17847, 1983)
@@ -94,14 +96,16 @@ class XPos(nn.Module):
         offset: int | Tensor = 0,
         inverse: bool = False,
     ) -> tuple[Tensor, Tensor]:
-        """Rotate q and k to their positions, scale q, and scale k by the reciprocal.
+        """Rotate q and k by their positions, scale q, and scale k by the reciprocal factors.
 
         q: `[B, H, S, D]`; k: `[B, H_kv, S, D]`; position_ids: integers `[S]` or `[B, S]`, which may
-        be negative; without them, offset ... offset+S-1, with offset an int or integers `[B]`.
-        inverse: undo both. Returns the pair with shapes and dtypes kept; tables and arithmetic are
-        float32, or float64 for a float64 tensor.
-        Raises as `rotary_embedding` does, and ValueError if offset is negative or a position is
-        beyond `reach` of its dtype (an asynchronous assertion under `torch.compile` and on CUDA).
+        be negative. Without position_ids, the positions are offset ... offset+S-1, where offset is
+        an int or an integer tensor `[B]`. inverse: undo the rotation and the scaling.
+        Returns q and k with unchanged shapes and dtypes; tables and arithmetic are float32, or
+        float64 for a float64 tensor.
+        Raises the errors of `rotary_embedding`. Raises ValueError if offset is negative or the
+        distance of a position from the center exceeds `reach` for the dtype (an asynchronous
+        assertion under `torch.compile` and on CUDA).
 
         >>> XPos(4)(*torch.ones(2, 1, 1, 1, 4), offset=512)[0]
         tensor([[[[-0.3075,  0.8450, -0.2621, -0.3353]]]])
@@ -118,7 +122,7 @@ class XPos(nn.Module):
         offset: int | Tensor = 0,
         inverse: bool = False,
     ) -> Tensor:
-        """Return only the queries of `forward`, `[B, H, S, D]`; use it if S differs for the keys.
+        """Rotate and scale only q, `[B, H, S, D]`, for example if k has another sequence length.
 
         >>> q = torch.ones(1, 1, 2, 4)
         >>> torch.equal(XPos(4).rotate_queries(q, offset=7), XPos(4)(q, q, offset=7)[0])
@@ -134,7 +138,7 @@ class XPos(nn.Module):
         offset: int | Tensor = 0,
         inverse: bool = False,
     ) -> Tensor:
-        """Return only the keys of `forward`, `[B, H_kv, S, D]`.
+        """Rotate and scale only k, `[B, H_kv, S, D]`, as `forward` does.
 
         >>> k = torch.ones(1, 1, 2, 4)
         >>> torch.equal(XPos(4).rotate_keys(k, offset=7), XPos(4)(k, k, offset=7)[1])
@@ -145,7 +149,7 @@ class XPos(nn.Module):
     def _rotate(
         self, x: Tensor, position_ids: Tensor | None, offset: int | Tensor, inverse: bool, sign: int
     ) -> Tensor:
-        """Rotate x and multiply plane j by zeta_j^{sign (m-c)/B}, or undo both."""
+        """Rotate x and multiply plane j by zeta_j^{sign (m-c)/B}; undo both if inverse is True."""
         check_heads("x", x, self.dim)
         check_flag("inverse", inverse)
         ids, start = ids_or_start(position_ids, offset, x)
@@ -163,20 +167,20 @@ class XPos(nn.Module):
         return rotary_embedding(x, cos, sin, interleaved=self.interleaved, inverse=inverse)
 
     def _check_reach(self, ids: Tensor, dtype: torch.dtype, nonnegative: bool) -> None:
-        """Raise ValueError if scales overflow the dtype at these positions, `[S]` or `[B, S]`."""
+        """Raise ValueError if a position is farther from the center than the dtype allows."""
         reach = self.reach(dtype)
         if torch.compiler.is_compiling() or ids.is_cuda:
-            # Reading a value would break a traced graph and make the host wait for a GPU.
+            # Reading a value would break the traced graph or make the host wait for the GPU.
             inside = ((ids.to(torch.float64) - self.center).abs() <= reach).all()
-            torch._assert_async(inside, f"position_ids must lie within {reach:.0f} of the center")
-            if nonnegative:  # ids_or_start could not read these offsets either
+            torch._assert_async(inside, f"positions must be within {reach:.0f} of the center")
+            if nonnegative:  # ids_or_start doesn't read these offsets
                 torch._assert_async((ids >= 0).all(), "offset must be at least 0")
         elif not ids.is_meta and ids.numel():
             position = max(position_range(ids), key=lambda place: abs(place - self.center))
             if abs(position - self.center) > reach:
                 raise ValueError(
-                    f"position {position} is {abs(position - self.center):g} from the center, "
-                    f"{self.center:g}; {dtype} and scale_base={self.scale_base:g} allow only "
+                    f"position {position} is {abs(position - self.center):g} away from the center "
+                    f"{self.center:g}; {dtype} with scale_base={self.scale_base:g} allows at most "
                     f"{math.floor(reach)}: move the center, raise scale_base, or use a wider dtype"
                 )
 
