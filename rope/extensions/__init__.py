@@ -1,8 +1,8 @@
-"""Context extensions: let a model trained on L positions read longer texts.
+"""Provide context extensions, which let a model trained on L positions read longer texts.
 
-Chapter "Longer than the training text". Each extension is a frozen dataclass that changes the
-frequencies, theta_j -> theta'_j, under the name that transformers uses. Pass one to
-`rope.inverse_frequencies` or `rope.RotaryEmbedding`; `REGISTRY` lists all of them.
+See the chapter "Longer than the training text". Each extension is a frozen dataclass that changes
+the frequencies, theta_j -> theta'_j. Pass an extension to `rope.inverse_frequencies` or
+`rope.RotaryEmbedding`. `REGISTRY` maps the name of each extension to its class.
 """
 
 from rope.extensions.bands import Llama3, Proportional
@@ -11,7 +11,7 @@ from rope.extensions.longrope import LongRoPE
 from rope.extensions.scaling import NTK, DynamicNTK, Linear
 from rope.extensions.yarn import YaRN, mscale
 
-#: All extensions by their `rope_type` in configurations ("ntk" occurs in none).
+#: Maps each `rope_type` to its extension class; configurations never contain "ntk".
 REGISTRY: dict[str, type[Extension]] = {
     kind.name: kind
     for kind in (Default, Linear, NTK, DynamicNTK, YaRN, Llama3, LongRoPE, Proportional)

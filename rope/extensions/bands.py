@@ -1,9 +1,11 @@
-"""Extensions that treat planes by frequency band: Llama 3 slows slow planes, p-RoPE stops them.
+"""Define extensions by frequency band: Llama 3 slows down slow planes, p-RoPE stops them.
 
-Chapter "Longer than the training text". With r_j = L theta_j / 2pi the turns of plane j within the
-trained length L and s the factor, Llama 3 has
+See the chapter "Longer than the training text". Within the trained length L, plane j makes
+r_j = L theta_j / (2 pi) turns. With the factor s, Llama 3 computes
 
-    theta'_j = (1 - t_j) theta_j / s + t_j theta_j,   t_j = (r_j - low)/(high - low) in 0 ... 1.
+    theta'_j = (1 - t_j) theta_j / s + t_j theta_j,
+
+where t_j = (r_j - low_freq_factor)/(high_freq_factor - low_freq_factor), clipped to 0 ... 1.
 """
 
 import math
@@ -19,12 +21,12 @@ from rope.extensions.base import Extension
 
 @dataclass(frozen=True)
 class Llama3(Extension):
-    """Keep fast planes, divide slow ones by s, and blend in between, as Llama 3.1 does.
+    """Keep fast frequencies, divide slow ones by s, and blend in between, as Llama 3.1 does.
 
-    factor: s, at least 1; original_max_position_embeddings: L.
+    factor: s, at least 1; original_max_position_embeddings: the trained length L.
     low_freq_factor, high_freq_factor: the turns within L at which the blend begins and ends.
-    Raises ValueError or TypeError for bad numbers. The formula is that of the released code; the
-    report (arXiv 2407.21783, section 3.4.2) gives only the base.
+    Raises ValueError or TypeError for invalid numbers. The formula comes from Llama's released
+    code; the report (arXiv 2407.21783, section 3.4.2) gives only the base.
 
     >>> import rope
     >>> plain = rope.inverse_frequencies(128, 500_000.0)
@@ -61,11 +63,12 @@ class Llama3(Extension):
 
 @dataclass(frozen=True)
 class Proportional(Extension):
-    """Rotate only the first floor(p R/2) planes, at unchanged frequencies (p-RoPE).
+    """Rotate only the first floor(p R/2) planes and leave all slower planes unrotated (p-RoPE).
 
-    partial_rotary_factor: p, in 0 ... 1; factor: divides the frequencies, at least 1.
-    A smaller dim spreads the whole spectrum over the rotating planes; p-RoPE cuts it off instead.
-    Raises ValueError or TypeError for bad numbers. Barbero et al., arXiv 2410.06205, section 6.1.
+    partial_rotary_factor: p, between 0 and 1; factor: divides the frequencies, at least 1.
+    A smaller dim would spread the entire spectrum over the rotating planes; p-RoPE cuts it off.
+    Raises ValueError or TypeError for invalid numbers.
+    See Barbero et al., arXiv 2410.06205, section 6.1.
 
     >>> import rope
     >>> Proportional(0.5).scale(rope.inverse_frequencies(8, base=16.0), 16.0)
@@ -79,8 +82,8 @@ class Proportional(Extension):
     def __post_init__(self) -> None:
         if not 0 <= self.partial_rotary_factor <= 1:
             raise ValueError(
-                f"partial_rotary_factor is {self.partial_rotary_factor}; the share of the planes "
-                "that rotate must be in 0 ... 1"
+                f"partial_rotary_factor is {self.partial_rotary_factor}; the share of rotating "
+                "planes must be between 0 and 1"
             )
         check_number("factor", self.factor, at_least=1)
 

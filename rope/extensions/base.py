@@ -1,7 +1,7 @@
-"""The interface of context extensions, theta_j -> theta'_j, and the one that changes nothing.
+"""Define the interface for context extensions, theta_j -> theta'_j, and the default extension.
 
-Chapter "Longer than the training text". Shapes: R rotated width; frequencies are float64 `[R/2]`,
-in radians per position.
+See the chapter "Longer than the training text". With the rotated width R, frequencies are float64
+`[R/2]`, in radians per position.
 """
 
 from abc import ABC, abstractmethod
@@ -14,12 +14,12 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Extension(ABC):
-    """Describe a change of the frequencies, theta_j -> theta'_j.
+    """Describe how an extension changes the frequencies, theta_j -> theta'_j.
 
-    name: the `rope_type` in configurations.
-    To write your own, put `@dataclass(frozen=True)` on a subclass, declare its numbers as fields
-    (tables are shared between extensions that compare equal), and implement `scale`. Override
-    `length_dependent` if the frequencies depend on the length in use.
+    name: the extension's `rope_type` in configurations.
+    To write your own extension, decorate a subclass with `@dataclass(frozen=True)`, declare its
+    numbers as fields, and implement `scale`. Extensions that compare equal share tables. Override
+    `length_dependent` if the frequencies depend on the sequence length in use.
 
     >>> @dataclass(frozen=True)
     ... class Half(Extension):
@@ -37,8 +37,8 @@ class Extension(ABC):
         """Return the changed frequencies, float64 `[R/2]`, in radians per position.
 
         inv_freq: the plain frequencies theta_j = base**(-2j/R), float64 `[R/2]`; seq_len: the
-        length in use, where None means at most the trained length. Raises ValueError if R or base
-        does not suit the formula.
+        sequence length in use, where None means at most the trained length.
+        Raises ValueError if the formula is not defined for this R or base.
 
         >>> import rope
         >>> Default().scale(rope.inverse_frequencies(4), 10000.0)
@@ -47,7 +47,7 @@ class Extension(ABC):
 
     @property
     def attention_scaling(self) -> float:
-        """Return the factor on cos and sin; scores change by its square.
+        """Return the factor for cos and sin; attention scores are scaled by its square.
 
         >>> Default().attention_scaling
         1.0
@@ -56,7 +56,7 @@ class Extension(ABC):
 
     @property
     def reach(self) -> int | None:
-        """Return the longest context that the formula is made for, or None if it names none.
+        """Return the longest sequence that the extension is meant for, or None if unspecified.
 
         >>> Default().reach
         """
@@ -64,7 +64,7 @@ class Extension(ABC):
 
     @property
     def length_dependent(self) -> bool:
-        """Return True if the frequencies depend on the length in use.
+        """Return True if the frequencies depend on the sequence length in use.
 
         >>> Default().length_dependent
         False
@@ -72,10 +72,10 @@ class Extension(ABC):
         return False
 
     def regime(self, seq_len: int | None) -> Hashable:
-        """Return a key that is equal for lengths with the same frequencies.
+        """Return a key that is equal for all lengths with the same frequencies.
 
-        The key of the trained length is None. By default, each length of a length-dependent
-        extension has its own key.
+        The key is None if seq_len is None. By default, a length-dependent extension gives every
+        length a separate key, and any other extension always returns None.
 
         >>> Default().regime(10**6)
         """
@@ -84,7 +84,7 @@ class Extension(ABC):
 
 @dataclass(frozen=True)
 class Default(Extension):
-    """Keep the frequencies of RoFormer (arXiv 2104.09864), section 3.2.2."""
+    """Keep the plain frequencies from RoFormer (arXiv 2104.09864), section 3.2.2."""
 
     name: ClassVar[str] = "default"
 

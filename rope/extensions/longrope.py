@@ -1,11 +1,11 @@
-"""LongRoPE: one searched factor per plane, with a second set beyond the trained length.
+"""Implement LongRoPE, which divides the frequency of each plane by a separate factor.
 
-Chapter "Longer than the training text". With L the trained length and n the length in use,
+See the chapter "Longer than the training text". With the trained length L and the length in use n,
 
-    theta'_j = theta_j / short_j for n <= L,   theta_j / long_j for n > L,
+    theta'_j = theta_j / short_j if n <= L,   theta'_j = theta_j / long_j if n > L,
 
 and cos and sin are multiplied by sqrt(1 + ln s / ln L) unless the attention factor is given.
-Ding et al., arXiv 2402.13753; the two sets and the attention factor are those of Phi-3's code.
+See Ding et al., arXiv 2402.13753. The two sets and the attention factor come from Phi-3's code.
 """
 
 import math
@@ -21,13 +21,15 @@ from rope.extensions.base import Extension
 
 @dataclass(frozen=True)
 class LongRoPE(Extension):
-    """Divide each plane's frequency by a searched factor, as Phi-3 does.
+    """Divide each plane's frequency by a separate factor, as Phi-3 does.
 
-    short_factor, long_factor: R/2 positive numbers each, kept as tuples.
-    original_max_position_embeddings: L; factor: s, at least 1, which sets the attention factor
-    unless attention_factor is given. Keys that were cached below L don't match queries rotated
-    above it, so fix seq_len at the final length if you use a cache.
-    Raises ValueError or TypeError for bad numbers, in `scale` also for a wrong number of factors.
+    short_factor, long_factor: R/2 positive numbers each, stored as tuples.
+    original_max_position_embeddings: the trained length L; factor: s, at least 1, which determines
+    the attention factor unless attention_factor is given.
+    If you use a cache, fix seq_len at the final length, because keys cached at a length up to L
+    don't match queries rotated at a length above L.
+    Raises ValueError or TypeError for invalid numbers. `scale` raises ValueError if short_factor or
+    long_factor doesn't have R/2 numbers.
 
     >>> import rope
     >>> long = LongRoPE((1.0, 1.0), (1.0, 4.0), 4096, factor=32.0)
@@ -48,13 +50,13 @@ class LongRoPE(Extension):
             check_number("attention_factor", self.attention_factor, above=0)
         elif self.factor is None:
             raise ValueError(
-                "factor and attention_factor are None; pass factor, the ratio of the extended to "
-                "the trained length"
+                "factor and attention_factor are both None; pass factor, the extended length "
+                "divided by the trained length"
             )
         if self.factor is not None:
             check_number("factor", self.factor, at_least=1)
         for name in ("short_factor", "long_factor"):
-            # A tuple can be hashed, so tables can be shared between equal extensions.
+            # Tuples are hashable, so equal extensions can share tables.
             object.__setattr__(self, name, tuple(map(float, getattr(self, name))))
 
     @property
@@ -83,8 +85,8 @@ class LongRoPE(Extension):
         planes = len(inv_freq)
         if not len(self.short_factor) == len(self.long_factor) == planes:
             raise ValueError(
-                f"short_factor has {len(self.short_factor)} numbers and long_factor "
-                f"{len(self.long_factor)}; dim {2 * planes} needs {planes}, one per plane"
+                f"short_factor has {len(self.short_factor)} numbers and long_factor has "
+                f"{len(self.long_factor)}; dim {2 * planes} needs {planes} in each, one per plane"
             )
         factors = self.short_factor if self.regime(seq_len) is None else self.long_factor
         return inv_freq / torch.tensor(factors, dtype=inv_freq.dtype, device=inv_freq.device)

@@ -1,7 +1,7 @@
-"""Extensions with one scale for all planes: slower positions, or a larger base.
+"""Define extensions with one factor, which divides all positions or enlarges the base.
 
-Chapter "Longer than the training text". With s the factor, R the rotated width and L the trained
-length,
+See the chapter "Longer than the training text". With the factor s, the rotated width R and the
+trained length L, the frequencies are
 
     linear:   theta'_j = theta_j / s
     NTK:      theta'_j = (base * s**(R/(R-2)))**(-2j/R) = theta_j * s**(-2j/(R-2))
@@ -22,8 +22,8 @@ from rope.extensions.base import Extension
 class Linear(Extension):
     """Divide every position by a factor (position interpolation).
 
-    factor: s, at least 1. Raises ValueError or TypeError for a bad factor.
-    Chen et al., arXiv 2306.15595, equation 4.
+    factor: s, at least 1. Raises ValueError or TypeError for an invalid factor.
+    See Chen et al., arXiv 2306.15595, equation 4.
 
     >>> import rope
     >>> Linear(4.0).scale(rope.inverse_frequencies(4), 10000.0)
@@ -42,10 +42,10 @@ class Linear(Extension):
 
 @dataclass(frozen=True)
 class NTK(Extension):
-    """Enlarge the base so that the slowest plane slows down by s and the fastest not at all.
+    """Enlarge the base so that the slowest plane becomes s times slower and the fastest stays.
 
-    factor: s, at least 1. Raises ValueError or TypeError for a bad factor. NTK-aware scaling has no
-    paper of its own; YaRN (arXiv 2309.00071), definition 1, gives its formula.
+    factor: s, at least 1. Raises ValueError or TypeError for an invalid factor. NTK-aware scaling
+    has no paper of its own; YaRN (arXiv 2309.00071), definition 1, gives the formula.
 
     >>> import rope
     >>> plain = rope.inverse_frequencies(8)
@@ -65,11 +65,12 @@ class NTK(Extension):
 
 @dataclass(frozen=True)
 class DynamicNTK(Extension):
-    """Apply NTK-aware scaling only beyond the trained length, and more of it for longer texts.
+    """Apply NTK-aware scaling beyond the trained length, with a factor that grows with length.
 
-    factor: s, at least 1; original_max_position_embeddings: L. Keys that were cached at one length
-    don't match queries rotated at another, so fix seq_len at the final length if you use a cache.
-    Raises ValueError or TypeError for a bad factor. YaRN (arXiv 2309.00071), section 3.3.
+    factor: s, at least 1; original_max_position_embeddings: the trained length L. If you use a
+    cache, fix seq_len at the final length, because keys cached at one length don't match queries
+    rotated at another length. Raises ValueError or TypeError for an invalid factor.
+    See YaRN (arXiv 2309.00071), section 3.3.
 
     >>> import rope
     >>> plain, dynamic = rope.inverse_frequencies(8), DynamicNTK(1.0, 100)
@@ -102,7 +103,7 @@ class DynamicNTK(Extension):
 
 
 def _with_larger_base(inv_freq: Tensor, factor: float) -> Tensor:
-    """Return theta_j * factor**(-2j/(R-2)), `[R/2]`: 1 at the first plane, 1/factor at the last."""
-    planes = len(inv_freq)  # a single plane gives 0/0, which inverse_frequencies rejects
+    """Return theta_j * factor**(-2j/(R-2)), `[R/2]`; the multiplier falls from 1 to 1/factor."""
+    planes = len(inv_freq)  # a single plane gives NaN, which inverse_frequencies rejects
     j = torch.arange(planes, dtype=inv_freq.dtype, device=inv_freq.device)
     return inv_freq * torch.full_like(j, factor).pow(-j / (planes - 1))

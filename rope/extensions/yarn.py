@@ -1,14 +1,14 @@
-"""YaRN: keep the frequencies of fast planes, interpolate slow ones, and join them with a ramp.
+"""Implement YaRN: keep fast frequencies, interpolate slow frequencies, and blend in between.
 
-Chapter "Longer than the training text". Plane j makes r_j = L theta_j / 2pi turns within the
-trained length L. With low and high the planes of beta_fast and beta_slow turns, s the factor and
-ramp_j = (j - low)/(high - low) clipped to 0 ... 1,
+See the chapter "Longer than the training text". Plane j makes r_j = L theta_j / (2 pi) turns within
+the trained length L. Let `low` and `high` be the planes that make beta_fast and beta_slow turns, s
+the factor, and ramp_j = (j - low)/(high - low), clipped to 0 ... 1. The frequencies are
 
     theta'_j = (1 - ramp_j) theta_j + ramp_j theta_j / s,
 
-and cos and sin are multiplied by the attention factor, 0.1 ln s + 1 unless it is given.
-Peng et al., arXiv 2309.00071, sections 3.2 and 3.4. The paper's ramp is linear in r_j; this one is
-linear in j, as in the authors' code and in every released model.
+and cos and sin are multiplied by the attention factor, which is 0.1 ln s + 1 by default.
+See Peng et al., arXiv 2309.00071, sections 3.2 and 3.4. The paper's ramp is linear in r_j; this
+ramp is linear in j, as in the authors' code and in every released model.
 """
 
 import math
@@ -24,16 +24,17 @@ from rope.extensions.base import Extension
 
 @dataclass(frozen=True)
 class YaRN(Extension):
-    """Interpolate only the slow planes and sharpen the scores (Qwen2.5, DeepSeek-V3, gpt-oss).
+    """Interpolate only slow planes and sharpen scores, as in Qwen2.5, DeepSeek-V3 and gpt-oss.
 
-    factor: s, at least 1; original_max_position_embeddings: L.
-    beta_fast, beta_slow: planes with more turns than beta_fast within L are kept, planes with
-    fewer than beta_slow are interpolated.
-    attention_factor: multiplies cos and sin. If None, it is mscale(s, mscale) / mscale(s,
-    mscale_all_dim) if both are given and not 0, otherwise mscale(s).
-    truncate: round the ramp's ends outwards to whole planes.
-    Raises ValueError or TypeError for bad numbers; `scale` raises ValueError if base is at most 1,
-    if no plane makes beta_slow turns within L, or if all make more than beta_fast.
+    factor: s, at least 1; original_max_position_embeddings: the trained length L.
+    beta_fast, beta_slow: planes that make more than beta_fast turns within L are kept; planes that
+    make fewer than beta_slow turns are interpolated.
+    attention_factor: multiplies cos and sin. None means mscale(s, mscale) / mscale(s,
+    mscale_all_dim) if `mscale` and `mscale_all_dim` are given and not 0, otherwise mscale(s).
+    truncate: if True, round the ends of the ramp outward to integers.
+    Raises ValueError or TypeError for invalid numbers. `scale` raises ValueError if base is at most
+    1, if every plane makes fewer than beta_slow turns within L, or if every plane makes more than
+    beta_fast turns.
 
     >>> yarn = YaRN(10.0, 2048)
     >>> yarn.correction_range(128, 10000.0), f"{yarn.attention_scaling:.4f}"
@@ -54,8 +55,8 @@ class YaRN(Extension):
         check_number("factor", self.factor, at_least=1)
         if self.beta_fast < self.beta_slow:
             raise ValueError(
-                f"beta_fast is {self.beta_fast} and beta_slow is {self.beta_slow}; swap them: fast "
-                "planes make more turns"
+                f"beta_fast is {self.beta_fast} and beta_slow is {self.beta_slow}; swap them, "
+                "because fast planes make more turns than slow planes"
             )
         if self.attention_factor is not None:
             check_number("attention_factor", self.attention_factor, above=0)
@@ -73,10 +74,10 @@ class YaRN(Extension):
         return int(self.factor * self.original_max_position_embeddings)
 
     def correction_range(self, dim: int, base: float) -> tuple[float, float]:
-        """Return the planes at which the ramp begins and ends, within 0 ... dim - 1.
+        """Return the planes at which the ramp begins and ends, clipped to 0 ... dim - 1.
 
-        The plane that makes beta turns within L is j = R ln(L / 2 pi beta) / (2 ln base), with
-        R = dim. Raises ValueError if base is at most 1 or the ramp misses all planes.
+        The plane that makes beta turns within L is j = dim ln(L / (2 pi beta)) / (2 ln base).
+        Raises ValueError if base is at most 1 or the ramp lies outside 0 ... dim - 1.
 
         >>> low, high = YaRN(10.0, 2048, truncate=False).correction_range(128, 10000.0)
         >>> f"{low:.3f} {high:.3f}"
@@ -92,13 +93,13 @@ class YaRN(Extension):
         low, high = plane(self.beta_fast), plane(self.beta_slow)
         if self.truncate:
             low, high = float(math.floor(low)), float(math.ceil(high))
-        # Clipping such a range would invert the ramp.
+        # Clipping a ramp that lies outside 0 ... dim - 1 would invert it.
         if high < 0 or low > dim - 1:
             few_or_many = "fewer than beta_slow" if high < 0 else "more than beta_fast"
             raise ValueError(
                 f"original_max_position_embeddings is {self.original_max_position_embeddings}; "
-                f"every plane makes {few_or_many} turns within it at dim {dim} and base {base:g}: "
-                f"use {'Linear' if high < 0 else 'Default'} or other betas"
+                f"within this length, every plane makes {few_or_many} turns at dim {dim} and base "
+                f"{base:g}: use {'Linear' if high < 0 else 'Default'}, or change the betas"
             )
         return max(low, 0.0), min(high, dim - 1.0)
 
@@ -112,7 +113,7 @@ class YaRN(Extension):
 
 
 def mscale(factor: float, weight: float = 1.0) -> float:
-    """Return 0.1 weight ln(factor) + 1, or 1 if factor is at most 1 (YaRN, equation 22).
+    """Return 0.1 * weight * ln(factor) + 1, or 1 if factor is at most 1 (YaRN, equation 22).
 
     >>> f"{mscale(16.0):.5f}"
     '1.27726'
