@@ -1,9 +1,9 @@
-"""Read the rotation out of transformers' configurations; nothing about it is silently dropped.
+"""Read RoPE settings from transformers configurations without silently dropping any of them.
 
-Chapter "Longer than the training text". `import rope.config` needs only torch. A model's class in
-transformers supplies what a file leaves out; without transformers, you can read the families of
-`models.GENERAL`, and others if you leave model_type out. `rope/config/examples` holds the rotary
-parts of published configurations.
+See the chapter "Longer than the training text". `import rope.config` needs only torch. The model's
+class in transformers supplies values that a file leaves out. Without transformers, you can read the
+model types in `models.GENERAL`, and other models if you leave model_type out.
+`rope/config/examples` contains the RoPE keys of published configurations.
 """
 
 import json
@@ -16,12 +16,12 @@ __all__ = ["EXAMPLES", "RotarySettings", "example", "rotary_settings"]
 
 _FOLDER = Path(__file__).with_name("examples")
 
-#: The names that `example` takes.
+#: The names that `example` accepts.
 EXAMPLES: tuple[str, ...] = tuple(sorted(file.stem for file in _FOLDER.glob("*.json")))
 
 
 def example(name: str) -> dict[str, Any]:
-    """Return the keys about rotation of a published configuration, as a new dict.
+    """Return the RoPE keys from a published configuration as a new dict.
 
     name: one of EXAMPLES.
 

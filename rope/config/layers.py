@@ -1,7 +1,7 @@
-"""Find out how wide the heads are, how long the context is, and which layers rotate.
+"""Determine the head dimension, rotated width, context length and rotating layers of a model.
 
 R is int(D * partial_rotary_factor), as in transformers; an odd R raises ValueError.
-`class_facts` supplies what a configuration leaves out.
+`class_facts` supplies the values that a configuration leaves out.
 
 Shapes: D head dimension, R rotated width.
 """
@@ -14,26 +14,26 @@ from rope.config.models import ONLY_WINDOWS, ONLY_WINDOWS_IF_ANY
 from rope.config.parameters import Entries, Parameters, not_rotating
 from rope.config.source import check_equal, get_as
 
-#: Types of layers that have no queries and keys, or do not rotate them.
+#: Layer types without queries and keys, or with queries and keys that are not rotated.
 _WITHOUT_ATTENTION = ("conv", "linear_attention", "mamba", "moe", "recurrent")
 
 
 def rotating_layers(
     facts: Mapping[str, Any], entries: Entries, layer_type: str | None
 ) -> tuple[bool, ...] | None:
-    """Return one flag per layer, True if it rotates; None if all layers rotate.
+    """Return one flag per layer, True if the layer rotates; or None if all layers rotate.
 
-    Raises ValueError if no layer of `layer_type` rotates or a list has fewer entries than layers.
+    Raises ValueError if no layer of `layer_type` rotates, or if a per-layer list is too short.
 
     >>> rotating_layers({"no_rope_layer_interval": 3, "num_hidden_layers": 4}, {}, None)
     (True, True, False, True)
     """
     kinds = get_as(list, "layer_types", facts)
     lists = {
-        "no_rope_layers": get_as(list, "no_rope_layers", facts),  # 1 for layers that do rotate
+        "no_rope_layers": get_as(list, "no_rope_layers", facts),  # 1 marks a layer that does rotate
         "layer_types": [_type_rotates(kind, facts, entries) for kind in kinds],
     }
-    crossing = get_as(list, "cross_attention_layers", facts)  # keys come from an image
+    crossing = get_as(list, "cross_attention_layers", facts)  # their keys come from an image
     interval = facts.get("no_rope_layer_interval")
     if interval is None and not any((*lists.values(), crossing)):
         return None
@@ -44,7 +44,7 @@ def rotating_layers(
     for key, flags in lists.items():
         if flags and len(flags) < number:
             raise ValueError(
-                f"{key} has {len(flags)} entries; it must have {number}, one per layer"
+                f"{key} has length {len(flags)}; it must have {number} entries, one per layer"
             )
     rotates = tuple(
         layer not in crossing and all(flags[layer] for flags in lists.values() if flags)
@@ -56,7 +56,7 @@ def rotating_layers(
 
 
 def _type_rotates(kind: str, facts: Mapping[str, Any], entries: Entries) -> bool:
-    """Return True if layers of this type rotate."""
+    """Return True if layers of this type rotate their queries and keys."""
     if kind in _WITHOUT_ATTENTION or entries.get(str(kind), {}) is None:
         return False
     model_type, window = facts.get("model_type"), facts.get("sliding_window")
@@ -66,16 +66,16 @@ def _type_rotates(kind: str, facts: Mapping[str, Any], entries: Entries) -> bool
 
 
 def longest_context(facts: Mapping[str, Any]) -> int | None:
-    """Return the context length of the model, or None if the configuration has none."""
+    """Return the model's context length, or None if the configuration doesn't specify it."""
     return _count(facts, "max_position_embeddings", "n_positions", "max_seq_len")
 
 
 def widths(
     facts: Mapping[str, Any], parameters: Parameters, layer_type: str | None
 ) -> tuple[int, int]:
-    """Return D and R. With multi-head latent attention both are qk_rope_head_dim.
+    """Return D and R. With multi-head latent attention, both equal qk_rope_head_dim.
 
-    Raises ValueError if keys contradict each other, or R is odd or exceeds D.
+    Raises ValueError if keys contradict each other, or if R is odd or exceeds D.
     """
     latent = _count(facts, "qk_rope_head_dim")
     head_dim = latent or _head_dim(facts, layer_type)
@@ -85,27 +85,27 @@ def widths(
         whole = facts.get("head_dim", latent) if latent else head_dim
         stated["partial_rotary_factor"] = int(whole * share)
     if parameters["rope_type"] == "proportional":
-        stated = {}  # here the share is that of the rotating planes, not the tables' width
+        stated = {}  # in p-RoPE, the share counts rotating planes and doesn't narrow the tables
     rotated = {name: width for name, width in stated.items() if width is not None}
     (first, dim), *others = (rotated or {"head_dim": head_dim}).items()
     for name, width in others:
-        check_equal("the rotated width", f"by {first}", dim, f"by {name}", width)
+        check_equal("the rotated width", f"from {first}", dim, f"from {name}", width)
     if dim % 2 or not 0 < dim <= head_dim:
         raise ValueError(
-            f"{first} gives a rotated width of {dim}; it must be even and at most the head's "
-            f"{head_dim}"
+            f"{first} gives the rotated width {dim}; it must be positive, even and at most the "
+            f"head dimension, {head_dim}"
         )
     return head_dim, dim
 
 
 def _head_dim(facts: Mapping[str, Any], layer_type: str | None) -> int:
-    """Return D: given by a key, or the model's width divided by its number of heads."""
+    """Return D, read from a key or computed as model width / number of heads."""
     kinds = get_as(list, "layer_types", facts)
     head_dim = _count(facts, "head_dim", "kv_channels", "attention_head_dim")
     if layer_type == "full_attention":
         head_dim = _count(facts, "global_head_dim") or head_dim
     for number, layer in get_as(dict, "per_layer_config", facts).items():
-        if layer_type and kinds[int(number)] == layer_type:  # Gemma 4's full attention is wider
+        if layer_type and kinds[int(number)] == layer_type:  # wider heads in Gemma 4
             head_dim = layer.get("head_dim") or head_dim
     if head_dim is not None:
         return head_dim
@@ -113,16 +113,16 @@ def _head_dim(facts: Mapping[str, Any], layer_type: str | None) -> int:
     heads = _count(facts, "num_attention_heads", "n_head", "n_heads")
     if width is None or heads is None or width % heads:
         raise ValueError(
-            f"hidden_size is {width} and num_attention_heads is {heads}, which gives no head_dim; "
-            "add head_dim, or pass the text model's part of the configuration"
+            f"hidden_size is {width} and num_attention_heads is {heads}, which don't determine "
+            "head_dim; add head_dim, or pass only the text model's configuration"
         )
     return width // heads
 
 
 def _count(facts: Mapping[str, Any], *names: str) -> int | None:
-    """Return a positive integer by the first of its names that is there, or None.
+    """Return the positive integer stored under one or more of the names, or None if absent.
 
-    Raises ValueError if the names contradict each other.
+    Raises ValueError if the values under two names differ.
     """
     spellings = [name for name in names if facts.get(name) is not None]
     if not spellings:
@@ -130,5 +130,5 @@ def _count(facts: Mapping[str, Any], *names: str) -> int | None:
     first, *others = spellings
     check_count(first, facts[first])
     for name in others:
-        check_equal(first, "by that name", facts[first], f"as {name}", facts[name])
+        check_equal(first, "under this name", facts[first], f"as {name}", facts[name])
     return int(facts[first])

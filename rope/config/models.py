@@ -1,16 +1,16 @@
-"""List what only a model's code says about its rotation, by model type.
+"""List, by model type, properties of the rotation that only the model's code specifies.
 
-The lists hold for transformers 5.23; `tests/test_config_models.py` compares each model type with
-the model's own rotation. They contain only text models: for vision towers, see `rope.axes`.
+The lists describe transformers 5.23; `tests/test_config_models.py` compares each model type with
+the model's own rotation. The lists contain only text models; for vision towers, see `rope.axes`.
 """
 
 
 def _names(text: str) -> frozenset[str]:
-    """Return the words of a text."""
+    """Return the set of whitespace-separated names in a text."""
     return frozenset(text.split())
 
 
-#: Families whose classes add no defaults: base 10000, and the whole head rotates.
+#: Model types whose classes add no defaults: the base is 10000, and the entire head rotates.
 GENERAL = _names(
     "falcon granite llama ministral mistral olmo olmo2 olmoe phi3 qwen2 qwen2_moe "
     "qwen3_moe starcoder2"
@@ -32,29 +32,29 @@ _PAIRS = _names(
     "glm_moe_dsa gptj helium llama4_text longcat_flash moonshine_streaming roformer"
 )
 _BY_KEY = _names("deepseek_v3 glm4_moe_lite mistral4 youtu")
-#: True if planes are (2j, 2j+1), False if they are (j, j + R/2), and None if the key
-#: rope_interleave decides. Code with that key returns interleaved queries and keys in the
-#: half-split order, which changes no score.
+#: Maps each model type to True for planes (2j, 2j+1), False for planes (j, j + R/2), or None if
+#: the key rope_interleave determines the layout. Model code that reads rope_interleave returns
+#: interleaved queries and keys in half-split order, which changes no score.
 LAYOUTS: dict[str, bool | None] = {
     **dict.fromkeys(GENERAL | _HALVES, False),
     **dict.fromkeys(_PAIRS, True),
     **dict.fromkeys(_BY_KEY),
 }
 
-#: Models without a key for the base: their code has 10000.
+#: Models without a key for the base; their code uses 10000.
 FIXED_BASE = _names("codegen gptj roformer")
 
-#: M-RoPE: the sections that the code uses if the configuration has none.
+#: M-RoPE sections, and the models whose code uses them if the configuration has no sections.
 SECTIONS = {
     (8, 12, 12): _names("glm4v_moe_text glm4v_text"),
     (11, 11, 10): _names("qwen3_5_moe_text qwen3_5_text"),
     (16, 24, 24): _names("qwen2_5_omni_text qwen2_5_vl qwen2_5_vl_text qwen2_vl qwen2_vl_text"),
     (24, 20, 20): _names("qwen3_omni_moe_text qwen3_vl_moe_text qwen3_vl_text"),
 }
-#: Models whose axes alternate plane by plane (T H W T H W ...); in the others they form blocks.
+#: Models whose axes alternate plane by plane (T H W T H W ...). In other models, axes form blocks.
 INTERLEAVED_SECTIONS = SECTIONS[11, 11, 10] | SECTIONS[24, 20, 20]
 
-#: Models that rotate only in layers with a sliding window, and models that do so unless
-#: sliding_window is None; then they rotate in all layers.
+#: Models that rotate only in layers with a sliding window. Models in ONLY_WINDOWS_IF_ANY do this
+#: if the configuration has a sliding_window; otherwise, they rotate in all layers.
 ONLY_WINDOWS = _names("afmoe cohere2")
 ONLY_WINDOWS_IF_ANY = _names("exaone4 exaone_moe")

@@ -1,8 +1,8 @@
-"""Collect the rotation's parameters from every spelling, and build the extension from them.
+"""Collect RoPE parameters from all spellings of a configuration, and build the extension.
 
-Version 4 of transformers has the base at the top and the extension in `rope_scaling`; version 5 has
-both in `rope_parameters`, which holds either parameters or one such dict per layer type. Each
-`rope_type` takes the fields of its extension's class by name.
+Version 4 of transformers stores the base at the top level and the extension in `rope_scaling`.
+Version 5 stores both in `rope_parameters`, either directly or in one dict per layer type. The
+parameters of each `rope_type` have the same names as the fields of its extension class.
 """
 
 from collections.abc import Mapping
@@ -15,11 +15,11 @@ from rope.config.source import HOLDERS, check_equal, get_as, present
 from rope.extensions import REGISTRY, Extension
 
 Parameters = dict[str, Any]
-#: The parameters of each layer type, None for types that don't rotate. A flat form has one entry,
-#: under None.
+#: Maps each layer type to its parameters, or to None if its layers don't rotate. Without layer
+#: types, the only key is None.
 Entries = dict[str | None, Parameters | None]
 
-#: Keys at the top and the parameter that each one gives to all layers.
+#: Maps each top-level key to the parameter that it sets for all layers.
 _TOP = {
     "rope_theta": "rope_theta",
     "rotary_emb_base": "rope_theta",
@@ -29,16 +29,16 @@ _TOP = {
 #: Parameters that every rope_type may have.
 COMMON = ["rope_type", "rope_theta", "partial_rotary_factor", "mrope_section", "mrope_interleaved"]
 TRAINED = "original_max_position_embeddings"
-#: Other spellings: Mistral's of the length, and Phi-3.5-MoE's of the attention factor for short
-#: and for long texts.
+#: Other parameter names: Mistral's name for the context length, and Phi-3.5-MoE's names for the
+#: attention factor of short and long texts.
 _ALSO = {"yarn": ("max_position_embeddings",), "longrope": ("short_mscale", "long_mscale")}
 
 
 def layer_entries(facts: Mapping[str, Any]) -> Entries:
     """Return the contents of `rope_scaling` and `rope_parameters` by layer type.
 
-    Raises TypeError for values of the wrong type, ValueError for an unknown rope_type or parameter
-    and for spellings that contradict each other.
+    Raises TypeError for values of the wrong type, and ValueError for an unknown rope_type, an
+    unknown parameter or contradictory spellings.
 
     >>> layer_entries({"rope_theta": 5e5, "rope_scaling": {"type": "linear", "factor": 2.0}})
     {None: {'rope_type': 'linear', 'factor': 2.0}}
@@ -62,16 +62,16 @@ def layer_entries(facts: Mapping[str, Any]) -> Entries:
         for key in entry.keys() - {*allowed}:
             raise ValueError(
                 f"{key!r} is not a parameter of rope_type {kind!r}, which takes "
-                f"{', '.join(allowed)}; remove it, or name the rope_type that takes it"
+                f"{', '.join(allowed)}; remove it, or set the rope_type that takes it"
             )
     return entries
 
 
 def _canonical(holder: Mapping[str, Any]) -> Parameters:
-    """Return the parameters that are not None, with the type's current name as `rope_type`."""
+    """Return the parameters that are not None, with the current name of the `rope_type`."""
     entry = present(holder)
     current = {"su": "longrope", "mrope": "default"}
-    if "short_factor" in entry:  # Phi-3
+    if "short_factor" in entry:  # Phi-3 also calls LongRoPE "yarn"
         current["yarn"] = "longrope"
     types = [entry.pop(key) for key in ("type", "rope_type") if key in entry]
     if "interleaved" in entry and "mrope_section" in entry:  # Qwen3-Omni's spelling
@@ -79,17 +79,17 @@ def _canonical(holder: Mapping[str, Any]) -> Parameters:
     if not types:
         return entry
     first, last = (current.get(types[n], types[n]) for n in (0, -1))
-    check_equal("the rope_type", "as type", first, "as rope_type", last)
+    check_equal("the rope_type", "under `type`", first, "under `rope_type`", last)
     return {"rope_type": last, **entry}
 
 
 def _parameter_names(kind: str) -> tuple[str, ...]:
-    """Return the names of a type's own parameters. Raise ValueError for an unknown type."""
+    """Return the parameter names of a rope_type. Raise ValueError if the type is unknown."""
     known = [name for name in REGISTRY if name != "ntk"]
     if kind not in known:
         raise ValueError(
-            f"rope_type is {kind!r}; it must be one of {', '.join(known)}: pass another extension "
-            "to RotaryEmbedding yourself"
+            f"rope_type is {kind!r}; it must be one of {', '.join(known)}: pass any other "
+            "extension directly to RotaryEmbedding"
         )
     return *(field.name for field in fields(REGISTRY[kind])), *_ALSO.get(kind, ())
 
@@ -100,11 +100,10 @@ def rope_parameters(
     standard: Mapping[str, Any],
     layer_type: str | None,
 ) -> Parameters:
-    """Return one layer type's parameters, completed from the top and by the model's class.
+    """Return one layer type's parameters, completed by top-level keys and the model's class.
 
-    standard: the configuration as the class completes it, empty if there is none.
-    Raises ValueError for a missing or unknown layer type, a missing base, and keys that contradict
-    each other.
+    standard: the configuration as completed by the class (see `class_facts`), or {}.
+    Raises ValueError for a missing or unknown layer type, a missing base, or contradictory keys.
 
     >>> entries = layer_entries({"rope_scaling": {"type": "linear", "factor": 2.0}})
     >>> rope_parameters({"rope_theta": 5e5}, entries, {}, None)
@@ -115,15 +114,15 @@ def rope_parameters(
         key, value = _TOP[alias], facts[alias]
         inside = [entry[key] for entry in (top, *entries.values()) if entry and key in entry]
         if inside and value not in inside:
-            check_equal(key, f"at the top ({alias})", value, "elsewhere", inside[0])
+            check_equal(key, f"at the top level ({alias})", value, "elsewhere", inside[0])
         top[key] = value
     by_class = layer_entries(standard)
     if None in entries and None not in by_class:
-        entries = by_class  # an older spelling: the class knows which layers its keys apply to
+        entries = by_class  # in an older spelling, only the class knows the keys' layers
     complete: Entries = {}
     for layer, entry in entries.items():
         defaults = by_class.get(layer, by_class.get(None)) or {}
-        if entry:  # the class's extension applies only to entries that are empty
+        if entry:  # the class's extension applies only to empty entries
             defaults = {key: defaults[key] for key in COMMON[1:] if key in defaults}
         complete[layer] = entry if entry is None else {**top, **defaults, **entry}
     own = _entry(complete, {**standard, **facts}, layer_type)
@@ -131,17 +130,17 @@ def rope_parameters(
     if facts.get("model_type") in GENERAL | FIXED_BASE:
         parameters.setdefault("rope_theta", 10000.0)
     if "rope_theta" not in parameters:
-        raise ValueError("the configuration has no rope_theta; add the base, 10000.0 in RoFormer")
+        raise ValueError("the configuration has no rope_theta; add this base (10000.0 in RoFormer)")
     check_base(parameters["rope_theta"], "rope_theta")
-    # Other types ignore this length, which then only describes the training.
+    # Other types ignore this length; for them, it only documents the training.
     if TRAINED in facts and TRAINED in _parameter_names(parameters["rope_type"]):
         trained = parameters.setdefault(TRAINED, facts[TRAINED])
-        check_equal(TRAINED, "at the top", facts[TRAINED], "inside", trained)
+        check_equal(TRAINED, "at the top level", facts[TRAINED], "inside", trained)
     return parameters
 
 
 def _entry(entries: Entries, facts: Mapping[str, Any], layer_type: str | None) -> Parameters:
-    """Return the entry of a layer type, or the only entry."""
+    """Return the entry that applies to layer_type, or the only entry if layer_type is None."""
     if None in entries and layer_type in (None, *get_as(list, "layer_types", facts)):
         layer_type = None
     elif layer_type is None and len(entries) == 1:
@@ -159,15 +158,15 @@ def _entry(entries: Entries, facts: Mapping[str, Any], layer_type: str | None) -
 def not_rotating(layer_type: str | None) -> ValueError:
     """Return the error for a layer type whose layers do not rotate."""
     return ValueError(
-        f"layers of type {layer_type!r} do not rotate; leave their queries and keys unchanged"
+        f"layers of type {layer_type!r} don't rotate their queries and keys; leave both unchanged"
     )
 
 
 def build_extension(parameters: Parameters, longest: int | None) -> Extension:
-    """Return the extension of these parameters, whose class checks the numbers.
+    """Build the extension from its parameters; the extension's class checks the numbers.
 
-    longest: max_position_embeddings, or None; it is the trained length if no key gives that.
-    Raises ValueError for missing, bad or contradictory numbers.
+    longest: max_position_embeddings, or None. It is the default for the trained length.
+    Raises ValueError for missing, invalid or contradictory numbers.
 
     >>> build_extension({"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 2.0}, 4096)
     DynamicNTK(factor=2.0, original_max_position_embeddings=4096)
@@ -177,9 +176,9 @@ def build_extension(parameters: Parameters, longest: int | None) -> Extension:
     arguments = {key: value for key, value in parameters.items() if key in names}
     if TRAINED in names and longest is not None:
         check_count(TRAINED, arguments.setdefault(TRAINED, longest))
-        if kind in ("yarn", "longrope"):  # as transformers does, for Phi-3 for example
+        if kind in ("yarn", "longrope"):  # as in transformers, for example for Phi-3
             arguments.setdefault("factor", longest / arguments[TRAINED])
-    if kind == "dynamic":  # transformers reads no other key
+    if kind == "dynamic":  # transformers reads only max_position_embeddings
         start = "as max_position_embeddings, where dynamic scaling starts"
         check_equal(TRAINED, "in the rope parameters", arguments.get(TRAINED), start, longest)
     inside = arguments.pop("max_position_embeddings", longest)
@@ -188,8 +187,8 @@ def build_extension(parameters: Parameters, longest: int | None) -> Extension:
         if key in arguments:
             factor = arguments.pop(key)
             used = arguments.setdefault("attention_factor", factor)
-            check_equal(key, "here", factor, "as attention_factor, one for all lengths", used)
+            check_equal(key, "here", factor, "for other lengths or as attention_factor", used)
     try:
         return REGISTRY[kind](**arguments)
-    except TypeError as error:  # a number is missing
-        raise ValueError(f"rope_type {kind!r} has incomplete parameters: {error}") from error
+    except TypeError as error:  # a number is missing or has the wrong type
+        raise ValueError(f"rope_type {kind!r} has missing or bad parameters: {error}") from error

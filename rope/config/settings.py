@@ -1,4 +1,4 @@
-"""Translate a transformers configuration into this package's settings.
+"""Translate a transformers configuration into settings for RotaryEmbedding.
 
 `tests/test_config_models.py` compares each model type with transformers 5.23.
 
@@ -22,14 +22,15 @@ from rope.extensions import Extension, YaRN, mscale
 class RotarySettings:
     """Hold the settings of one RotaryEmbedding.
 
-    dim: the rotated width R; head_dim: D of the tensor that is rotated. Multi-head latent attention
-    rotates a tensor of its own, whose width qk_rope_head_dim is both R and D.
-    max_position_embeddings: None if neither the configuration nor the model's class has it.
-    sections, interleaved_sections: M-RoPE's planes per axis, and whether the axes alternate.
-    softmax_scale: the factor on 1/sqrt(query width), which the attention must apply. DeepSeek's
-    models put YaRN's temperature here, as mscale(factor, mscale_all_dim)**2; it is 1.0 in others.
-    rotates: one flag per layer, True if it rotates, with these settings or those of another layer
-    type; None if all layers do.
+    dim: the rotated width R; head_dim: the head dimension D of the tensor that is rotated.
+    Multi-head latent attention rotates a separate tensor, whose width is both R and D.
+    max_position_embeddings: the context length, or None if it is unknown.
+    sections: M-RoPE's number of planes per axis; interleaved_sections: True if the axes alternate.
+    softmax_scale: the factor by which the attention must multiply its usual scale, 1/sqrt(query
+    width). In DeepSeek's models, it is YaRN's temperature, mscale(factor, mscale_all_dim)**2; in
+    most other models, it is 1.0.
+    rotates: one flag per layer, True if the layer rotates, with these settings or with the settings
+    of another layer type; or None if all layers rotate.
 
     >>> rotary_settings({"model_type": "llama", "head_dim": 64, "max_position_embeddings": 2048})
     RotarySettings(dim=64, head_dim=64, base=10000.0, extension=Default(), interleaved=False,
@@ -52,19 +53,19 @@ class RotarySettings:
 def rotary_settings(
     config: Any, *, layer_type: str | None = None, interleaved: bool | None = None
 ) -> RotarySettings:
-    """Return the rotation that a transformers configuration describes.
+    """Return the settings of the rotation that a transformers configuration describes.
 
-    config: the configuration object (anything with `to_dict`), its dict, its JSON text, or the path
-    of its JSON file or of the model's folder, in the spelling of version 4 or 5. Its `text_config`
-    is read if there is one; other models in it (such as vision_config) are ignored.
+    config: a configuration object (anything with `to_dict`), dict or JSON text, or the path of a
+    JSON file or of the model's folder, as written by transformers 4 or 5. If there is a
+    `text_config`, it is read; other models' parts, such as vision_config, are ignored.
     layer_type: a type of rotating layers, such as "full_attention"; required if the types differ.
-    interleaved: the layout of the weights. None means the model's own, which requires a known
-    model_type; pass a value for weights that were converted to the other layout.
-    An absent base, width, share or length gets the default of the model's class in transformers; a
-    key that holds None counts as absent.
-    Raises TypeError for a value of the wrong type, and ValueError, naming the key, for unknown,
-    contradictory, odd or missing values, for a key about rotation that nothing reads, and for
-    families of transformers whose code was not compared with these settings.
+    interleaved: the layout of the weights. None means the model's own layout, which requires a
+    known model_type. Pass True or False for weights that were converted to the other layout.
+    An absent base, width, rotated share or context length gets the default of the model's class in
+    transformers. A key whose value is None counts as absent.
+    Raises TypeError for a value of the wrong type. Raises ValueError, which names the key, for
+    missing, unknown or contradictory values, odd widths, unsupported RoPE keys, and models in
+    transformers whose code was not compared with these settings.
 
     >>> from rope.config import example
     >>> settings = rotary_settings(example("gpt-neox-20b"))
@@ -87,13 +88,13 @@ def rotary_settings(
     extension = build_extension(parameters, longest)
     softmax_scale, latent = 1.0, "qk_rope_head_dim" in facts
     if latent and isinstance(extension, YaRN) and extension.mscale_all_dim:
-        # YaRN's temperature applies to queries and keys, so the scores get its square.
+        # YaRN's temperature scales queries and keys, so its square scales the scores.
         softmax_scale = mscale(extension.factor, extension.mscale_all_dim) ** 2
     model_type = facts.get("model_type")
     usual = next((sections for sections, models in SECTIONS.items() if model_type in models), None)
     sections = parameters.get("mrope_section", usual)
     alternate = parameters.get("mrope_interleaved", False)
-    if usual:  # the code of these models doesn't read the key
+    if usual:  # the code of these models ignores mrope_interleaved
         alternate = model_type in INTERLEAVED_SECTIONS
     return RotarySettings(
         dim=dim,
@@ -110,9 +111,9 @@ def rotary_settings(
 
 
 def _check_model(facts: Mapping[str, Any]) -> None:
-    """Raise ValueError unless the model rotates exactly its queries and keys."""
+    """Raise ValueError unless the model rotates its queries and keys and nothing else."""
     model_type = facts.get("model_type")
-    # RoFormer's class writes BERT's "absolute" although it rotates; Granite 4 must have "rope".
+    # RoFormer rotates although its class has BERT's "absolute". Granite 4 rotates only by "rope".
     kinds = ("rope", "rotary", "absolute" if model_type == "roformer" else "rope")
     usual = None if model_type == "granitemoehybrid" else "rope"
     for key, rotates in {
@@ -123,20 +124,20 @@ def _check_model(facts: Mapping[str, Any]) -> None:
     }.items():
         if not rotates:
             raise ValueError(
-                f"{key} is {facts.get(key)!r}, so the model does not rotate exactly its queries "
-                "and keys; don't use RotaryEmbedding in it, or correct the key"
+                f"{key} is {facts.get(key)!r}, but RotaryEmbedding requires a model that rotates "
+                "its queries and keys and nothing else; correct the key or don't use it"
             )
 
 
 def _layout(facts: Mapping[str, Any]) -> bool:
-    """Return True if the model's code, or its key rope_interleave, has interleaved planes."""
+    """Return True if the model's code or its key rope_interleave uses interleaved planes."""
     model_type, by_key = facts.get("model_type"), facts.get("rope_interleave")
     known = LAYOUTS.get(str(model_type))
     if known is None and by_key is None:
         raise ValueError(
             f"model_type is {model_type!r}, whose layout is unknown; pass interleaved=True for "
-            "planes (2j, 2j+1), or False for (j, j + R/2)"
+            "planes (2j, 2j+1), or interleaved=False for planes (j, j + R/2)"
         )
     if None not in (known, by_key):
-        check_equal("rope_interleave", "here", by_key, f"in the code of {model_type}", known)
+        check_equal("rope_interleave", "here", by_key, f"in the code for {model_type}", known)
     return bool(by_key if known is None else known)

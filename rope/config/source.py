@@ -1,7 +1,7 @@
 """Read a configuration into a flat dict of the text model's keys.
 
-The source is a transformers object, its dict, JSON text, a file or a model's folder. Nothing is
-downloaded and the source is not changed.
+The source can be a transformers object, a dict, JSON text, a JSON file or a model's folder. Nothing
+is downloaded, and the source is not changed.
 """
 
 import json
@@ -11,30 +11,30 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-#: Names of keys about rotation. A new one raises an error because ignoring it could be wrong.
+#: Matches the names of RoPE keys. An unknown RoPE key raises an error instead of being ignored.
 ABOUT_ROTATION = re.compile(r"(^|_)(m?rope|rotary|yarn|ntk|longrope)(_|$)", re.IGNORECASE)
 
-#: The keys about rotation that are read.
+#: The RoPE keys that this package reads.
 READ = (
     "rope_theta rotary_emb_base rope_local_base_freq global_rope_theta local_rope_theta "
     "rope_scaling rope_parameters partial_rotary_factor rotary_pct rotary_dim qk_rope_head_dim "
     "rope_interleave rotary rotary_value no_rope_layers no_rope_layer_interval "
     "indexer_rope_interleave"
 )
-#: The dicts whose contents `rope.config.parameters` checks.
+#: The keys of the dicts whose contents `rope.config.parameters` checks.
 HOLDERS = ("rope_scaling", "rope_parameters")
-#: Parts that describe no text model, besides those with a model_type of their own.
+#: Parts that describe no text model. Parts that have a model_type are also ignored.
 NOT_A_MODEL = ("vision_config", "audio_config", "label2id", "quantization_config")
-#: Keys for which None means more than absence: a class would fill in a number.
+#: Keys whose None is kept, because the model's class would replace an absent key by a number.
 KEEP_NONE = ("rotary_dim", "sliding_window")
 
 
 def read_config(config: Any) -> dict[str, Any]:
-    """Return the whole configuration as a new dict.
+    """Return the entire configuration as a new dict.
 
     config: an object with `to_dict`, a mapping, JSON text, or the path of a JSON file or of a
-    folder that holds a config.json.
-    Raises TypeError for anything else, ValueError if there is no such file or it isn't JSON.
+    folder that contains a config.json.
+    Raises TypeError for any other type, and ValueError for a missing file or invalid JSON.
     """
     if isinstance(config, (str, os.PathLike)):
         text = os.fsdecode(config).lstrip("\ufeff \t\r\n")
@@ -43,8 +43,8 @@ def read_config(config: Any) -> dict[str, Any]:
             path = path / "config.json" if path.is_dir() else path
             if not path.is_file():
                 raise ValueError(
-                    f"config is {text[:80]!r}; there is no such file, and nothing is downloaded: "
-                    "pass the path of a config.json or of its folder, its text or a dict"
+                    f"config is {text[:80]!r}; this file doesn't exist, and nothing is downloaded: "
+                    "pass the path of a config.json or of its folder, JSON text, or a dict"
                 )
             text = path.read_text(encoding="utf-8-sig")
         config = json.loads(text)
@@ -52,16 +52,16 @@ def read_config(config: Any) -> dict[str, Any]:
         config = config.to_dict()
     if not isinstance(config, Mapping):
         raise TypeError(
-            f"config is a {type(config).__name__}; it must be an object with to_dict(), a dict, "
-            "JSON text or the path of a JSON file"
+            f"config has type {type(config).__name__}; it must be an object with to_dict(), a "
+            "dict, JSON text, or the path of a JSON file"
         )
     return dict(config)
 
 
 def text_facts(whole: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the text model's keys without those that hold None, unless None has a meaning.
+    """Return the text model's keys, without None values except where None has a meaning.
 
-    Reads `text_config` if there is one. Raises ValueError if it contradicts the whole.
+    Reads `text_config` if there is one. Raises ValueError if a key outside contradicts it.
 
     >>> text_facts({"model_type": "llama", "rope_theta": 10000.0, "rope_scaling": None})
     {'model_type': 'llama', 'rope_theta': 10000.0}
@@ -76,17 +76,17 @@ def text_facts(whole: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_unread(part: Mapping[Any, Any], path: str = "") -> None:
-    """Raise ValueError for a key about rotation in a place where nothing reads it.
+    """Raise ValueError for a RoPE key that this package would ignore.
 
-    path: the keys that lead to the part, "" for the whole configuration.
+    path: the keys that lead to the part, or "" for the entire configuration.
     """
     is_read = path in ("", "text_config.")
     for key, value in part.items():
         about_rotation = value is not None and ABOUT_ROTATION.search(str(key))
         if about_rotation and not (is_read and key in READ.split()):
             raise ValueError(
-                f"the configuration has the unknown key {f'{path}{key}'!r}; remove it if rotation "
-                f"doesn't depend on it, or use one of these keys at the top: {READ}"
+                f"the configuration has the unknown key {f'{path}{key}'!r}; remove it if the "
+                f"rotation doesn't depend on it, or use one of these top-level keys: {READ}"
             )
         inside = dict(enumerate(value)) if isinstance(value, (list, tuple)) else value
         if not isinstance(inside, Mapping) or (is_read and key in HOLDERS):
@@ -102,7 +102,7 @@ def present(facts: Mapping[Any, Any]) -> dict[Any, Any]:
 
 
 def get_as(kind: type, key: str, facts: Mapping[Any, Any]) -> Any:
-    """Return the dict or list under a key, empty if absent. Raise TypeError for another type."""
+    """Return the dict or list under a key, or an empty one. Raise TypeError for other types."""
     value = facts.get(key, kind())
     if not isinstance(value, Mapping if kind is dict else (list, tuple)):
         raise TypeError(f"{key} is {value!r}; it must be a {kind.__name__} or None")
