@@ -1,1 +1,1 @@
-"""Use this package inside other libraries: `rope.adapters.transformers`."""
+"""Use this package in other libraries; `rope.adapters.transformers` is for transformers."""

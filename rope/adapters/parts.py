@@ -1,4 +1,4 @@
-"""The module and the function that replace those of a transformers model.
+"""Define the module and the function that replace the rotation of a transformers model.
 
 Shapes: B batch, H heads, S sequence, D head dimension, R rotated width.
 """
@@ -16,14 +16,14 @@ from rope.frequencies import rotary_tables, table_dtype
 from rope.functional import rotary_embedding, rotary_embedding_qk
 from rope.module import RotaryEmbedding
 
-ALL = "all"  # the layer type of models whose layers have the same frequencies
-_FORMATS = {1: "bhsd", 2: "bshd"}  # by unsqueeze_dim, the axis of the heads
+ALL = "all"  # the key in `layers` if all layers have the same frequencies
+_FORMATS = {1: "bhsd", 2: "bshd"}  # the format for each unsqueeze_dim
 
 
 class PositionEmbeddings(nn.Module):
-    """Compute cos and sin of positions, as the rotary modules of transformers do.
+    """Compute cos and sin tables for given positions, like the rotary modules in transformers.
 
-    config: the model's configuration. Raises as `RotaryEmbedding.from_config` does.
+    config: the model's configuration. Raises the same errors as `RotaryEmbedding.from_config`.
 
     >>> from rope.config import example
     >>> tables = PositionEmbeddings(example("llama-3.1-8b"))
@@ -44,17 +44,17 @@ class PositionEmbeddings(nn.Module):
                 if entries[kind] is not None
             }
         )
-        # Compiled code computes tables from these, because stored ones would limit its length.
+        # Compiled code computes tables from these: stored tables would limit its length.
         self.spectra: Any = {kind: rotary.inv_freq for kind, rotary in self.layers.items()}
         self.interleaved = any(rotary.interleaved for rotary in self.layers.values())
-        self.config, self.layer_types = config, tuple(self.layers)  # some models read these
+        self.config, self.layer_types = config, tuple(self.layers)  # some models read them
 
     def forward(
         self, x: Tensor, position_ids: Tensor, layer_type: str | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Return cos and sin `[B, 1, S, R/2]` of position_ids `[B, S]`, one column per plane.
+        """Return tables cos, sin `[B, 1, S, R/2]` for position_ids `[B, S]`, one column per plane.
 
-        x: a tensor on the model's device; the tables are float64 if x is, otherwise float32.
+        x: a tensor on the model's device. The tables are float64 if x is float64, else float32.
         layer_type: required if the layer types have different frequencies.
         """
         kind = ALL if ALL in self.layers else str(layer_type)
@@ -68,10 +68,10 @@ class PositionEmbeddings(nn.Module):
 
 @dataclass(frozen=True)
 class ByTables:
-    """Replace `apply_rotary_pos_emb` of transformers, but call the original for other tables.
+    """Replace `apply_rotary_pos_emb`, but call the original function for transformers' own tables.
 
-    Tables of `PositionEmbeddings` have four axes, those of transformers three. q and k are
-    `[B, H, S, D]`, or `[B, S, H, D]` if unsqueeze_dim is 2; interleaved: the model's layout.
+    Tables from `PositionEmbeddings` have four axes; tables from transformers have three. q and k
+    are `[B, H, S, D]`, or `[B, S, H, D]` if unsqueeze_dim is 2. interleaved: the model's layout.
     """
 
     original: Callable[..., Any]

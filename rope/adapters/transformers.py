@@ -1,10 +1,10 @@
-"""Rotate in a loaded model of transformers with this package's tables and rotation.
+"""Make a loaded transformers model use this package's tables and rotation.
 
-A model of transformers rotates in two steps: a module computes `cos, sin` once per call, and each
-attention layer passes them to the function `apply_rotary_pos_emb` of its file. `use_rope` replaces
-both. All models of that file share the function, so the new one rotates only by tables of shape
-`[B, 1, S, R/2]`, which are ours, and passes all other tables to the original. `restore` puts the
-modules back.
+A transformers model rotates in two steps: a module computes `cos, sin` once per call, and each
+attention layer passes them to the function `apply_rotary_pos_emb` in its file. `use_rope` replaces
+the module and the function. All models in that file share the function, so the new function uses
+this package's rotation only for this package's tables, `[B, 1, S, R/2]`. It passes all other tables
+to the original function. `restore` puts the original modules back.
 
 Shapes: B batch, H heads, S sequence, D head dimension, R rotated width.
 """
@@ -22,22 +22,22 @@ from rope.module import RotaryEmbedding
 Model = TypeVar("Model", bound=nn.Module)
 __all__ = ["PositionEmbeddings", "restore", "use_rope"]
 
-#: The functions that attention layers may call. The second returns interleaved queries and keys in
-#: the half-split order; ours keeps their order, and every score is the same.
+#: The functions that attention layers may call. The second function returns interleaved queries and
+#: keys in half-split order. Its replacement keeps their order; every score is the same.
 NAMES = ("apply_rotary_pos_emb", "apply_rotary_pos_emb_interleave")
 
 
 def use_rope(model: Model) -> Model:
     """Replace the rotation of a loaded model in place, and return the model.
 
-    model: a model of transformers whose attention calls `apply_rotary_pos_emb` (Llama, Mistral,
-    Qwen, Gemma, Phi, GPT-NeoX, Cohere and most others). GPT-J and CodeGen keep their own function
-    and get exact tables. Layers that don't rotate are unchanged, and so are other models of the
-    class. Call it again for a model that was unpickled in another process. If the frequencies
-    depend on the length, call `fix_length` of `model.model.rotary_emb.layers["all"]`, for example,
-    before you use torch.compile.
-    Raises ValueError for any other model, for frequencies that were changed by hand, and as
-    `RotaryEmbedding.from_config` does; the model is then unchanged.
+    model: a transformers model whose attention calls `apply_rotary_pos_emb` (Llama, Mistral, Qwen,
+    Gemma, Phi, GPT-NeoX, Cohere and most others). GPT-J and CodeGen keep their own function and get
+    exact tables. Layers that don't rotate and other models of the same class stay unchanged.
+    Call `use_rope` again for a model that was unpickled in another process. If the frequencies
+    depend on the sequence length, fix the length before you use torch.compile, for example with
+    `model.model.rotary_emb.layers["all"].fix_length`.
+    Raises ValueError for any other model, and for frequencies that were changed by hand. Raises the
+    errors of `RotaryEmbedding.from_config`. After an error, the model has its original rotation.
 
     >>> import pytest
     >>> transformers = pytest.importorskip("transformers")
@@ -56,13 +56,13 @@ def use_rope(model: Model) -> Model:
     ]
     functions = _functions(model)
     if not functions or not (places or gptj):
-        raise _error(model, "it has no rotary module, or nothing that uses one")
+        raise _error(model, "it has no rotary module, or no layer that uses one")
     with torch.device("cpu"):
         replacements = {child: _tables(model, child) for *_, child in places}
         sinusoids = [_sinusoids(model, attention) for attention in gptj]
     for parent, name, child in places:
         buffer = next(child.buffers())
-        if not buffer.is_meta:  # meta buffers remain if parameters were assigned to a meta model
+        if not buffer.is_meta:  # assigning parameters to a meta model leaves its buffers on meta
             replacements[child].to(buffer.device)
         replacements[child].__dict__["replaced"] = child
         setattr(parent, name, replacements[child])
@@ -70,7 +70,7 @@ def use_rope(model: Model) -> Model:
         for file, function in functions:
             original = file[function]
             original = original.original if isinstance(original, ByTables) else original
-            # A file with both functions chooses between them by the model's layout.
+            # If a file has both functions, its models call the function for their layout.
             both = NAMES[1] in file
             file[function] = ByTables(original, function == NAMES[1] if both else layout)
     for attention, table in zip(gptj, sinusoids, strict=True):
@@ -91,7 +91,7 @@ def restore(model: Model) -> Model:
 
 
 def _children(module: nn.Module) -> Iterator[tuple[nn.Module, str, nn.Module]]:
-    """Yield each submodule with its parent and its name there."""
+    """Yield each submodule as (parent, name in the parent, submodule)."""
     for name, child in module.named_children():
         yield module, name, child
         yield from _children(child)
@@ -100,13 +100,13 @@ def _children(module: nn.Module) -> Iterator[tuple[nn.Module, str, nn.Module]]:
 def _error(model: nn.Module, reason: str) -> ValueError:
     """Return the error for a model whose rotation cannot be replaced."""
     return ValueError(
-        f"the model is a {type(model).__name__}, and {reason}; its attention must pass cos and sin "
-        f"to {NAMES[0]}: leave the model unchanged, or pass only its language_model"
+        f"use_rope can't change this {type(model).__name__}: {reason}. Its attention must pass cos "
+        f"and sin to {NAMES[0]}; don't use use_rope, or pass only the model's language_model"
     )
 
 
 def _functions(model: nn.Module) -> list[tuple[dict[str, Any], str]]:
-    """Return the functions of NAMES that the model's attention calls, as (file, name).
+    """Return the functions in NAMES that the model's attention calls, as (file globals, name).
 
     Raises ValueError if a layer rotates in another way.
     """
@@ -127,32 +127,32 @@ def _functions(model: nn.Module) -> list[tuple[dict[str, Any], str]]:
 
 
 def _tables(model: nn.Module, rotary: Any) -> PositionEmbeddings:
-    """Return the replacement of a rotary module.
+    """Return the replacement for a rotary module.
 
-    Raises ValueError for M-RoPE, whose positions have several axes, and unless the frequencies are
-    those of the configuration.
+    Raises ValueError for M-RoPE, whose positions have several axes, for a configuration
+    without rotating layers, and for frequencies that differ from the configuration.
     """
     sections = getattr(rotary, "mrope_section", None)
     if sections is not None:
-        raise _error(model, f"its positions have several axes (M-RoPE, {list(sections)})")
+        raise _error(model, f"its positions have several axes (M-RoPE {list(sections)})")
     tables = PositionEmbeddings(rotary.config)
     layers: list[Any] = [*tables.layers.values()]
     if not layers:
         raise _error(model, f"no layer of its {type(rotary).__name__} rotates")
     if any(layer.extension.length_dependent for layer in layers):
-        return tables  # the model's frequencies depend on the texts that it has seen
+        return tables  # the model's frequencies depend on the lengths that it has seen
     for name, expected in type(rotary)(rotary.config).named_buffers():
         buffer = getattr(rotary, name)
         # A cast to float16 rounds small frequencies to multiples of 2^-24.
         if not buffer.is_meta and not torch.allclose(
             buffer.cpu().float(), expected.float(), rtol=0.01, atol=2.0**-24
         ):
-            raise _error(model, f"{name} of its rotary module differs from its configuration")
+            raise _error(model, f"{name} in its rotary module contradicts its configuration")
     return tables
 
 
 def _sinusoids(model: Any, attention: Any) -> Tensor:
-    """Return GPT-J's buffer `[N, R]`: sin, then cos."""
+    """Return the table for GPT-J's buffer, `[N, R]`: sin columns, then cos columns."""
     rows = len(attention.embed_positions)
     rotary = RotaryEmbedding.from_config(model.config, max_seq_len=rows)
     return torch.cat((rotary.sin[:rows], rotary.cos[:rows]), dim=-1)
