@@ -1,6 +1,7 @@
-"""The book's wing: all that is not the library, which imports none of it.
+"""Draw, measure, check and build the book; the library itself uses none of these modules.
 
-`figures` draws, `measured` and `training` hold the measurements and the programs that made them,
-`tolerance` is the rule by which cells compare, `mime` shows stored figures. `tools` runs and builds
-the book, `live` and `paper` are its other forms; a wheel leaves those three out.
+`figures` draws the figures. `measured` and `training` hold the measurements and the programs that
+produced them. `judge` checks the reader's answers. `tolerance` defines the rule by which cells
+compare numbers, and `mime` renders stored figures on a page. `tools` runs and builds the book,
+`live` runs cells in the browser, and `paper` makes a PDF; a wheel leaves these three out.
 """

@@ -1,7 +1,8 @@
-"""Show stored figures on the built pages: inline the SVG, and put Vega-Lite into a box.
+"""Show stored figures on the built pages: inline SVG pictures, and wrap Vega-Lite charts in boxes.
 
-Stored figures have dark ink on paper. On a page, the roles of `rope.book.figures.style` become the
-theme's colors, so that a figure is light on a dark page. charts.js draws the boxes.
+Stored figures are drawn in dark ink on light paper. A page replaces the colors of
+`rope.book.figures.style` with the theme's colors, so a figure on a dark page has light ink.
+charts.js draws the charts in their boxes.
 """
 
 from __future__ import annotations
@@ -20,23 +21,23 @@ from rope.book.figures import style
 from rope.book.figures.chart import MIME, VEGA_LITE
 
 SVG = "image/svg+xml"
-EXPLORER = '<div class="rope-explorer"'  # has the theme's colors, unlike other HTML outputs
+EXPLORER = '<div class="rope-explorer"'  # uses the theme's colors, unlike other HTML outputs
 ROLES = ("muted", "grid", "paper", "blue", "vermilion", "green", "purple", "ochre", "sky")
 THEME_COLORS = {style.INK: "currentColor"}
 THEME_COLORS |= {getattr(style, role.upper()): f"var(--rope-{role})" for role in ROLES}
-# Charts on a page have the page's font. Stills need a font that can be measured here.
+# Charts on a page use the page's font. A still image needs a font that can be measured here.
 FONT = "DejaVu Sans"
-SMALLEST_TEXT = 9  # pixels; if a page is too narrow for this, the figure scrolls in its box
+SMALLEST_TEXT = 9  # pixels; if the page is too narrow for this size, the figure scrolls in its box
 
 
 class BookRenderer(NbElementRenderer):
-    """Extend MyST-NB's renderer by the figures of this book.
+    """Render the book's figures, and leave all other outputs to MyST-NB.
 
-    `_config.yml` selects it with `nb_render_plugin`; its name is an entry point in pyproject.toml.
+    `_config.yml` selects this class with `nb_render_plugin`; pyproject.toml has its entry point.
     """
 
     def render_mime_type(self, data: Any) -> list[nodes.Element]:
-        """Return nodes for a figure of this book, and MyST-NB's nodes for anything else."""
+        """Return raw HTML nodes for one of the book's figures, or MyST-NB's nodes otherwise."""
         if data.mime_type == SVG and 'role="img"' in data.string:
             place = f"{data.cell_index}-{data.output_index}"
             text = inline_svg(data.string, place)
@@ -53,14 +54,14 @@ class BookRenderer(NbElementRenderer):
 def inline_svg(svg: str, place: str = "") -> str:
     """Return a picture's SVG for a page, with the theme's colors, unique ids and alt text.
 
-    svg: as `rope.book.figures.picture` stores it.
-    place: distinguishes it from an equal picture elsewhere on the page.
+    svg: the text that `rope.book.figures.picture` stores.
+    place: distinguishes the picture from an identical one elsewhere on the page.
     Raises ValueError if the SVG has no title or no size.
     """
     title = re.search(r"<title>(.*?)</title>", svg, re.S)
     size = re.search(r'viewBox="0 0 ([\d.]+) [\d.]+" width="(\d+)"', svg)
     if title is None or size is None:
-        raise ValueError("an SVG with role img has no title or no size; make it with picture()")
+        raise ValueError("an SVG with role img has no title or no size; create it with picture()")
     own = hashlib.sha256((place + svg).encode()).hexdigest()[:8]
     svg = re.sub(r'(\sid="|url\(#|href="#)', rf"\g<1>f{own}-", svg)
     for stored, shown in THEME_COLORS.items():
@@ -75,10 +76,10 @@ def inline_svg(svg: str, place: str = "") -> str:
 
 
 def chart_box(spec: Any) -> str:
-    """Return the box that charts.js fills: the chart's JSON, its description, and a still.
+    """Return the HTML that charts.js fills: the chart's JSON, its description, and a still image.
 
-    Without JavaScript, the page shows the still. It has the chart's stored state, the page's font
-    and stacked panels, so that you can read it on a phone.
+    Without JavaScript, the page shows the still image. It draws the chart in its stored state, in
+    the page's font, and with stacked panels, so that it is readable on a phone.
     """
     label = html.escape(str(spec.get("description", "")), quote=True)
     own = hashlib.sha256(json.dumps(spec).encode()).hexdigest()[:8]
@@ -99,9 +100,9 @@ def chart_box(spec: Any) -> str:
 def still_chart(spec: dict[str, Any], own: str, *, narrow: bool = False) -> str:
     """Return the SVG of a Vega-Lite chart in its stored state.
 
-    spec: the chart as stored or, with the theme's colors, as on the page.
-    own: a prefix for the SVG's ids, which must differ from those of every other chart.
-    narrow: stack panels that are side by side, as on a narrow page.
+    spec: the chart's JSON, with either the stored colors or the theme's colors.
+    own: a prefix for the SVG's ids; it must be different for every chart.
+    narrow: stack side-by-side panels, as a narrow page does.
     """
     import vl_convert
 
@@ -116,7 +117,7 @@ def still_chart(spec: dict[str, Any], own: str, *, narrow: bool = False) -> str:
     vl_convert.register_font_directory(str(fonts()))
     svg = vl_convert.vegalite_to_svg(spec, VEGA_LITE)
     svg = re.sub(r'(\sid="|url\(#|href="#)', rf"\g<1>{own}-", svg)
-    # Vega-Lite describes the SVG too: replace its attributes with our description.
+    # Vega-Lite adds its own role and labels to the SVG: replace them with our description.
     label = html.escape(str(spec.get("description", "")), quote=True)
     svg = re.sub(r'^<svg (?:(?:role|aria-label|aria-roledescription)="[^"]*" )*', "<svg ", svg)
     svg = re.sub(r'^(<svg [^>]*?) role="[^"]*"', r"\1", svg)
@@ -124,7 +125,7 @@ def still_chart(spec: dict[str, Any], own: str, *, narrow: bool = False) -> str:
 
 
 def fonts() -> Path:
-    """Return the folder of Matplotlib's fonts, which figures and the printed text use."""
+    """Return the folder of Matplotlib's fonts, in which figures and still images are drawn."""
     import matplotlib
 
     return Path(matplotlib.get_data_path()) / "fonts" / "ttf"

@@ -1,8 +1,8 @@
-"""Compare results by one rule: allow a number of roundings, each of u times the size rounded.
+"""Compare results by one rule: allow a given number of roundings, each of at most u times the size.
 
-Chapter "How exact must it be?". u is the unit roundoff of the arithmetic, 2**-53 in float64. An
-angle of m radians is itself rounded by m u, so the size for a rotation is the largest angle times
-the largest entry.
+Chapter "How exact must it be?". u is the unit roundoff of the arithmetic, 2**-53 in float64, and
+the size is the largest number that is rounded. An angle of m radians is itself rounded by up to
+m u, so the size for a rotation is the largest angle times the largest entry.
 """
 
 import numpy as np
@@ -12,9 +12,9 @@ from torch import Tensor
 
 
 def allowed(roundings: int, size: float = 1.0, dtype: torch.dtype = torch.float64) -> float:
-    """Return the most that `roundings` roundings of numbers up to `size` add up to.
+    """Return the largest total error of `roundings` roundings of numbers up to `size`.
 
-    This is roundings * u * size. dtype: the dtype of the arithmetic.
+    The bound is roundings * u * size. dtype: the dtype of the arithmetic.
 
     >>> allowed(8) == 2**-50, allowed(1, dtype=torch.bfloat16) == 2**-8
     (True, True)
@@ -29,10 +29,10 @@ def within(
     size: float = 1.0,
     dtype: torch.dtype = torch.float64,
 ) -> bool:
-    """Return True if two results agree in every entry, up to so many roundings.
+    """Return True if two results agree in every entry to within `roundings` roundings.
 
-    left, right: real or complex numbers, arrays or tensors of the same shape; one of them may be a
-    single number. roundings, size and dtype are those of `allowed`. An infinity agrees only with
+    left, right: real or complex numbers, arrays or tensors of the same shape; either may be a
+    single number instead. roundings, size, dtype: as for `allowed`. An infinity agrees only with
     itself, and NaN agrees with nothing.
     Raises ValueError if the shapes differ or there are no entries.
 
@@ -51,7 +51,7 @@ def within(
 
 
 def _array(value: ArrayLike | Tensor) -> np.ndarray:
-    """Return the value in double precision, so that comparing rounds nothing that matters."""
+    """Return a float64 or complex128 array, so that the comparison adds no significant rounding."""
     if isinstance(value, Tensor):
         wide = torch.complex128 if value.is_complex() else torch.float64
         return value.detach().to("cpu", wide).numpy()
