@@ -1,8 +1,8 @@
-"""Show a trained model's queries and keys in one linked figure that moves without a kernel.
+"""Show a trained model's queries and keys in an interactive figure that needs no kernel.
 
-Chapter "The explorer". The output of a cell contains the whole figure: the vectors in half
-precision, the arithmetic (`explorer_model.js`), the drawings (`explorer_draw.js`), the controls
-(`explorer_view.js`) and the style (`explorer.css`).
+Chapter "The explorer". The cell's output contains the entire figure: the vectors in half
+precision, the arithmetic (`explorer_model.js`), the drawing code (`explorer_draw.js`), the
+controls (`explorer_view.js`) and the style sheet (`explorer.css`).
 """
 
 import base64
@@ -40,7 +40,7 @@ class Explorer:
         return {"text/html": self.html(), "text/plain": repr(self)}
 
     def html(self) -> str:
-        """Return the figure as a part of a page, with its scripts, its style and its data."""
+        """Return the figure as an HTML fragment with its scripts, style sheet and data."""
         # A "<" in the JSON could end the script element.
         text = json.dumps(self.data, ensure_ascii=False).replace("<", "\\u003c")
         style, *scripts = (
@@ -57,9 +57,9 @@ class Explorer:
 
 
 def vectors(model: Decoder, tokens: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the queries and keys of every head before their rotation, in half precision.
+    """Return every head's queries and keys before the rotation, in half precision.
 
-    model: must rotate the whole head, half-split. tokens: int64 `[S]`.
+    model: must rotate the entire head in the half-split layout. tokens: int64 `[S]`.
     Returns two float16 tensors `[layers, H, S, D]`.
 
     >>> from rope.book.training import Experiment
@@ -83,16 +83,17 @@ def explorer(
     questions: Sequence[Mapping[str, Any]],
     alt: str,
 ) -> Explorer:
-    """Return the figure of what a model's heads do with a text.
+    """Return an interactive figure of a model's queries, keys and attention on a text.
 
     model: as for `vectors`. text, tokens: the same S characters, as a string and as int64 `[S]`.
-    stretches: the extensions that a reader can choose, by the names shown.
-    start: layer, head, query and key to open with, the last two as places in the text; also
-    `fast` and `slow`, the planes of the large dials, unless they are plane 0 and the plane at
-    three quarters.
-    questions: each has `ask`, `options`, `right` (the index of the right option), `answer`, the
-    `numbers` to compare before and after the guess, and the states `before` and `after` it, like
-    `start` and with `distance`, `shift`, `stretch`.
+    stretches: by displayed name, the extensions that a reader can choose.
+    start: the `layer`, `head`, `query` and `key` to open with (query and key are indices into the
+    text) and, optionally, `fast` and `slow`, the planes on the two large dials (by default,
+    planes 0 and floor(0.75 P) of P planes).
+    questions: each has `ask`, `options`, `right` (the index of the right option), `answer`,
+    `numbers` (the names of the numbers to compare before and after the guess), and the states
+    `before` and `after` the guess. A state has the keys of `start` and may have `distance`,
+    `shift` and `stretch`.
     """
     experiment = model.experiment
     spectra: list[dict[str, Any]] = []
@@ -120,7 +121,7 @@ def explorer(
 
 
 def stored(data: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
-    """Return the queries and keys that a figure contains, like `vectors`."""
+    """Return the queries and keys from a figure's data, in the form that `vectors` returns."""
     shape = (data["layers"], data["heads"], len(data["text"]), -1)
     q, k = (
         torch.frombuffer(bytearray(base64.b64decode(data[name])), dtype=torch.float16).view(shape)

@@ -1,13 +1,14 @@
-// Draws the explorer's parts: dials, the score at every distance, the rotated coordinates. Colors
-// are classes of explorer.css; sizes are pixels of the page, so that text keeps its size.
+// Draws the explorer's parts: dials, plots of the score, and the rotated coordinates. Colors come
+// from classes in explorer.css. Sizes are in page pixels, so that text keeps its size.
 const ropeDraw = (function () {
   "use strict";
 
-  // A dial: half its side, the radius of its arc, the length and the greatest width of its hand.
+  // A dial: half its side, the arc's radius, the hand's length and greatest width, the arc's stroke
+  // width, and the radius of its mark.
   const LARGE = { half: 80, ring: 72, hand: 62, wide: 14, thick: 6, dot: 4 };
   const SMALL = { half: 20, ring: 17, hand: 14, wide: 6, thick: 3, dot: 2.5 };
-  const NEAR = 16; // distances on each side of the current one
-  const LEFT = 36, RIGHT = 14; // margins of the curve
+  const NEAR = 16; // distances on each side of the middle of the dots' plot
+  const LEFT = 36, RIGHT = 14; // margins of the plots, in pixels
 
   const plain = (value, decimals = 2) =>
     (Number(value.toFixed(decimals)) < 0 ? "\u2212" : "") + Math.abs(value).toFixed(decimals);
@@ -18,21 +19,21 @@ const ropeDraw = (function () {
     return `<svg ${name} width="${width}" height="${height}" viewBox="0 0 ${width} ${height}">${inner}</svg>`;
   }
 
-  // Angles grow counter-clockwise, as in the book; a page's y grows downwards. An earlier key has
+  // Angles grow counter-clockwise, as in the book; on a page, y grows downwards. An earlier key has
   // n - m < 0, so its hand turns clockwise as the distance grows.
   const on = (radius, angle) => [radius * Math.cos(angle), -radius * Math.sin(angle)];
 
-  // The arc from angle 0 down to -angle.
+  // Returns the arc from angle 0 clockwise to -angle.
   function arc(radius, angle) {
     if (angle >= 2 * Math.PI - 1e-9) return `<circle class="known" r="${radius}"/>`;
     const [x, y] = on(radius, -angle);
     return `<path class="known" d="M${radius} 0A${radius} ${radius} 0 ${angle > Math.PI ? 1 : 0} 1 ${x} ${y}"/>`;
   }
 
-  // The hand's width is the product of the two vectors' lengths in this plane, relative to the
-  // greatest of the sixteen. The arc shows the angles that training covered, a mark the angle
-  // (n - m) theta_j. The bar below is the hand's horizontal part and as wide as the hand, so that its
-  // area is proportional to the share.
+  // Returns a dial. The hand's width is the product of the two vectors' lengths in this plane,
+  // relative to the largest product of all planes. The arc shows the angles that training covered;
+  // the mark shows the angle (n - m) theta'_j. The bar below is as long as the hand's horizontal
+  // component and as thick as the hand, so that its area is proportional to the plane's share.
   function dial({ half, ring, hand, wide, thick, dot }, { length, angle, at, arc: reached, inside }, longest) {
     const [x, y] = on(hand, angle);
     const [mx, my] = on(ring, at);
@@ -52,8 +53,9 @@ const ropeDraw = (function () {
     );
   }
 
-  // Both plots of scores: the trained distances, the zero line, the current distance. across(d) is
-  // the x of a distance; inner(up) draws the rest, with up(s) the y of a score.
+  // Draws what both plots of scores share: the trained distances, the zero line and the current
+  // distance. across(d) is the x coordinate of distance d. inner(up) draws the rest; up(s) is the y
+  // coordinate of score s.
   function plot(values, across, { distance, trained, width, height, from, to }, inner, ticks, below, label) {
     const low = Math.min(0, ...values), high = Math.max(0, ...values), top = 8, tall = height - top - 34;
     const up = (s) => top + ((high - s) / (high - low || 1)) * tall;
@@ -76,8 +78,8 @@ const ropeDraw = (function () {
     );
   }
 
-  // The score of one query and one key at every distance, on a logarithmic axis that begins at 0.
-  // If several distances share a point, a band covers their scores and the line is their mean.
+  // Plots the score of one query and one key at every distance, on a logarithmic axis from 0. Where
+  // several distances share a point, a band covers their scores and the line shows their mean.
   function curve(values, distance, trained, width) {
     const to = values.length - 1;
     const across = (d) => LEFT + (Math.log2(1 + d) / Math.log2(1 + to)) * (width - LEFT - RIGHT);
@@ -98,7 +100,7 @@ const ropeDraw = (function () {
     );
   }
 
-  // The scores at the distances around `middle`, one dot each.
+  // Plots the scores at the distances around `middle`, one dot per distance.
   const first = (values, middle) => Math.min(Math.max(0, middle - NEAR), values.length - 1 - 2 * NEAR);
   function near(values, distance, middle, trained, width) {
     const from = first(values, middle), to = from + 2 * NEAR;
@@ -114,8 +116,8 @@ const ropeDraw = (function () {
     );
   }
 
-  // The coordinates of one rotated vector, in order. An arc joins the two coordinates of each plane;
-  // the chosen planes are marked.
+  // Draws the coordinates of one rotated vector, in order. An arc joins the two coordinates of each
+  // plane; the chosen planes are marked.
   function coordinates(values, most, chosen, interleaved, width, label) {
     const height = 92, middle = 34, tall = 28;
     const planes = values.length / 2, step = width / values.length;
@@ -137,7 +139,7 @@ const ropeDraw = (function () {
     return svg(width, height, inner, label);
   }
 
-  // A head's weights as a small map, one row per query; opacity is the root of the weight.
+  // Draws a head's weights as a map, one row per query. The opacity is the weight's square root.
   function thumbnail(canvas, rows, colour) {
     canvas.width = canvas.height = rows.length;
     const context = canvas.getContext("2d");
@@ -151,7 +153,7 @@ const ropeDraw = (function () {
     );
   }
 
-  // The distances that a click on the curve, and on the dots, selects.
+  // Convert a click to a share of the plot's width, then to a distance on the curve or the dots.
   function pressed(event, box, left) {
     const svg = box.querySelector("svg").getBoundingClientRect();
     const share = (event.clientX - svg.left - left) / (svg.width - left - RIGHT);

@@ -1,13 +1,13 @@
-// Computes the numbers that the explorer shows; chapter "The explorer". Nothing here uses the page.
+// Computes the numbers that the explorer shows, without using the page: chapter "The explorer".
 //
-// A state is { layer, head, query, key, distance, shift, stretch }: the places of query and key in
-// the text, the distance m - n of their positions, and the shift added to both. With A_j the product
-// of the lengths of query and key in plane j, phi_j the angle from query to key before the
-// rotation, theta'_j the stretched frequency, and f the factor of cos and sin, plane j adds
+// A state is { layer, head, query, key, distance, shift, stretch }. `query` and `key` are indices
+// into the text, `distance` is m - n, and `shift` is added to both positions. Let A_j be the
+// product of the lengths of query and key in plane j, phi_j the angle from query to key before the
+// rotation, theta'_j the scaled frequency, and f the factor on cos and sin. Then plane j adds
 //
 //     f^2 A_j cos(phi_j + (n - m) theta'_j) / sqrt(D)
 //
-// to the score. Everything is computed in double precision from the stored halves.
+// to the score. All arithmetic is in double precision, from vectors stored in half precision.
 function ropeModel(data) {
   "use strict";
   const { layers, heads, text, trained, farthest, stretches } = data;
@@ -16,7 +16,7 @@ function ropeModel(data) {
   const width = 2 * planes;
   const [q, k] = [halves(data.q), halves(data.k)];
 
-  // IEEE 754 half precision, little-endian, as base64.
+  // Decodes base64 of little-endian numbers in IEEE 754 half precision.
   function halves(base64) {
     const bytes = Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
     const view = new DataView(bytes.buffer);
@@ -30,7 +30,7 @@ function ropeModel(data) {
     return values;
   }
 
-  // The two coordinates of plane j. Vectors are stored half-split: j and j + D/2.
+  // Returns the two coordinates of plane j. Vectors are stored half-split: j pairs with j + D/2.
   function plane(vectors, state, token, j) {
     const start = ((state.layer * heads + state.head) * tokens + token) * width;
     return [vectors[start + j], vectors[start + j + planes]];
@@ -51,15 +51,16 @@ function ropeModel(data) {
     return sum;
   }
 
-  // A plane that makes a full turn within the trained length knows every angle. Any other plane
-  // knows the angles up to that of the farthest trained distance. `at` is (n - m) theta'_j.
+  // Returns which angles training covered. A plane that makes a full turn within the trained length
+  // has met every angle. Any other plane has met the angles up to the angle at the farthest trained
+  // distance. `at` is (n - m) theta'_j.
   function known(j, at) {
     const [reached, turn] = [(trained - 1) * stretches[0].inv_freq[j], 2 * Math.PI];
     const full = trained * stretches[0].inv_freq[j] >= turn;
     return { at, arc: full ? turn : reached, inside: full || -at % turn <= reached };
   }
 
-  // Positions start at 0. If the distance exceeds m, the query moves to that position.
+  // Positions start at 0. If the distance exceeds m, the query moves to m = distance.
   function positions(state) {
     const m = Math.max(state.query + state.shift, state.distance);
     return { m, n: m - state.distance };
@@ -67,13 +68,13 @@ function ropeModel(data) {
 
   return {
     planes, tokens, layers, heads, text, farthest, trained, stretches, positions,
-    // Each plane: the length and the angle of its hand, its share of the score, its known angles.
+    // Returns each plane's hand (length and angle), share of the score, and trained angles.
     hands: (state) =>
       Array.from({ length: planes }, (_, j) => ({
         ...part(state, state.key, state.distance, j),
         ...known(j, -state.distance * stretches[state.stretch].inv_freq[j]),
       })),
-    // The hands between two states, each turning by its own angle.
+    // Returns the hands at the fraction `way` between two states; each hand turns by its own angle.
     between: (before, after, way) =>
       after.map((hand, j) => {
         const mix = (name) => (1 - way) * before[j][name] + way * hand[name];
@@ -82,7 +83,7 @@ function ropeModel(data) {
       }),
     wavelength: (state, j) => (2 * Math.PI) / stretches[state.stretch].inv_freq[j],
     score: (state) => score(state, state.key, state.distance),
-    // The softmax over the keys up to the query; the chosen key is at its chosen distance.
+    // Returns the softmax over the keys up to the query; the chosen key is at its chosen distance.
     weights(state) {
       const at = (key) => (key === state.key ? state.distance : state.query - key);
       const scores = Array.from({ length: state.query + 1 }, (_, key) => score(state, key, at(key)));
@@ -91,10 +92,10 @@ function ropeModel(data) {
       const sum = powers.reduce((total, one) => total + one, 0);
       return powers.map((one) => one / sum);
     },
-    // The score of this query and this key at every distance.
+    // Returns the score of this query and this key at every distance.
     curve: (state) =>
       Array.from({ length: farthest + 1 }, (_, distance) => score(state, state.key, distance)),
-    // The D coordinates after the rotation, in the order of the layout.
+    // Returns the D coordinates after the rotation, in the order of the layout.
     rotated(state, which, interleaved) {
       const isQuery = which === "q";
       const position = isQuery ? positions(state).m : positions(state).n;
@@ -113,8 +114,9 @@ function ropeModel(data) {
   };
 }
 
-// The points of a curve. Distances closer than three pixels share a point, with the first and the
-// last distance and the mean, the highest and the lowest score. across(d) is the x of a distance.
+// Returns the points of a curve. Distances less than three pixels apart share a point, which holds
+// the first and the last distance and the mean, the highest and the lowest score. across(d) is the
+// x coordinate of distance d.
 function ropeBins(values, across) {
   const bins = new Map();
   values.forEach((_, d) => {

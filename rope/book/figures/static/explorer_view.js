@@ -6,7 +6,7 @@ function ropeAdd(parent, tag, settings, inner = "") {
   return parent.appendChild(node);
 }
 
-// The explorer's controls: the reader's choices form one state, from which every part is drawn.
+// Builds the explorer's controls. The reader's choices form one state; every part is drawn from it.
 function ropeExplorer(root) {
   "use strict";
   const data = JSON.parse(root.querySelector('script[type="application/json"]').textContent);
@@ -16,8 +16,8 @@ function ropeExplorer(root) {
   const first = { shift: 0, stretch: 0, interleaved: false, ...planes, ...data.start };
   let drawings = 0; // an animation stops when this count changes
   const state = { ...first, distance: first.query - first.key, wanted: first.key };
-  let picks = "key"; // what the pointer over the text selects
-  let chosen = null; // query and key to restore when the pointer leaves the text
+  let picks = "key"; // what a click on the text selects
+  let chosen = null; // what to restore when the pointer leaves the text
 
   const add = ropeAdd;
   const panel = add(root, "div", { class: "panel" }, `
@@ -54,7 +54,7 @@ function ropeExplorer(root) {
       .replaceAll(", to", " to");
   const spoken = (character) => ({ "\n": "end of line", " ": "space" })[character] || character;
 
-  // One button per head; on a phone they are folded.
+  // One button per head; on a phone, the buttons are folded away.
   const narrow = matchMedia("(max-width: 720px)");
   const fold = () => (panel.querySelector("details").open = !narrow.matches);
   narrow.addEventListener("change", fold);
@@ -68,10 +68,10 @@ function ropeExplorer(root) {
       heads.push([layer, head, button, add(button, "canvas", {})]);
     }
 
-  // The text, one span per character: a click selects, and the pointer previews what a click selects.
+  // The text, one span per character. A click selects a character; hovering previews the selection.
   const characters = model.text.map((character, place) => {
     const node = add(part("text"), "span", { "data-place": place });
-    node.textContent = character === "\n" ? "⏎" : character; // not as HTML: it may be "<"
+    node.textContent = character === "\n" ? "⏎" : character; // not innerHTML: the character may be "<"
     if (character === "\n") add(part("text"), "br", {});
     return node;
   });
@@ -104,7 +104,7 @@ function ropeExplorer(root) {
     label.firstChild.addEventListener("change", () => (picks = name));
   }
 
-  // Two large dials, for a fast and a slow plane, chosen among the small dials of all planes.
+  // Two large dials show a fast and a slow plane. A click on a small dial selects its plane.
   const LARGE = ["fast", "slow"];
   const faces = LARGE.map((which) =>
     add(part("two"), "div", { class: which }, '<p class="name"></p><div class="face"></div><p class="value"></p>'),
@@ -131,15 +131,15 @@ function ropeExplorer(root) {
     stop(group.querySelector('[aria-pressed="true"]'));
   }
 
-  // Sliders and menus; each changes the state, and its writer shows the state.
+  // Sliders and menus. Each control changes the state; its writer shows the state in the control.
   const writers = [];
   function slider(name, label, most, get, say = String) {
     const row = add(part("controls"), "label", { class: "control" }, `<span>${label}</span><input type="range" name="${name}" min="0" step="1"><span class="value"></span>`);
     const [, input, value] = row.children;
-    // Buttons for single steps, for fingers; arrow keys work on the slider itself.
+    // Buttons for single steps on touch screens; on a keyboard, the arrow keys move the slider.
     for (const [sign, step] of [["−", -1], ["+", 1]]) {
       const button = add(row, "button", { type: "button", tabindex: "-1", "aria-hidden": "true" }, sign);
-      button.addEventListener("pointerdown", (event) => event.preventDefault()); // keeps the focus
+      button.addEventListener("pointerdown", (event) => event.preventDefault()); // keeps the focus where it is
       button.addEventListener("click", () => {
         input.stepUp(step);
         change({ [name]: Number(input.value) });
@@ -170,7 +170,7 @@ function ropeExplorer(root) {
   const back = add(part("controls"), "button", { type: "button", class: "back" }, "reset");
   back.addEventListener("click", () => change(first));
 
-  // The reader can also drag the key along the curve and its dots; the dots don't move meanwhile.
+  // The reader can also drag the key along the curve and the dots; the dots' axis then stays fixed.
   let held = null; // the distance at which the drag began
   for (const [name, distanceOf] of [["curve", onCurve], ["near", onDots]]) {
     const box = part(name);
@@ -190,8 +190,8 @@ function ropeExplorer(root) {
     });
   }
 
-  // A new query or key starts at its distance in the text. If the query comes before the chosen key,
-  // the query is its own key.
+  // A new query or key starts at its distance in the text. If the query precedes the chosen key,
+  // the query's own key is used.
   function change(to) {
     Object.assign(state, to);
     if ("key" in to) state.wanted = to.key;
@@ -266,7 +266,7 @@ function ropeExplorer(root) {
     });
   }
 
-  // Turns the hands from the old state to the new one; at once if the reader prefers less motion.
+  // Turns the hands from the old state to the new one, at once if the reader prefers less motion.
   function play(before) {
     const after = model.hands(state);
     if (matchMedia("(prefers-reduced-motion: reduce)").matches) return;
@@ -282,7 +282,7 @@ function ropeExplorer(root) {
     step(begun);
   }
 
-  // The weights of each head in the model itself, without any move or stretch.
+  // Each head's weights as the model computes them, with no key moved and no frequency scaled.
   const maps = heads.map(([layer, head]) =>
     model.text.map((_, query) => model.weights({ layer, head, query, key: query, distance: 0, stretch: 0 })),
   );
@@ -309,12 +309,12 @@ function ropeExplorer(root) {
   }).observe(panel);
 }
 
-// Questions with an answer after a guess: the hands turn to the state that shows the answer, which
-// appears next to the large dials.
+// Asks the questions. After a guess, the hands turn to the state that shows the answer, and the
+// answer appears next to the large dials.
 function ropeGuesses(panel, questions, show, play) {
   "use strict";
   const [stage, box, two] = ["stage", "guess", "two"].map((name) => panel.querySelector("." + name));
-  // A smooth scroll that is still running would mislead the next one.
+  // A smooth scroll that is still running would disturb the next scroll.
   const reveal = (node) => node.scrollIntoView({ block: "nearest", behavior: "instant" });
   let number = 0;
   function pose() {
