@@ -1,8 +1,8 @@
-"""Build moving figures: the parts of an Altair chart that runs without a kernel or a network.
+"""Build animations: provide the parts of an Altair chart that runs without a kernel or a network.
 
-A chart is stored as Vega-Lite JSON, which the tests compare. All motion is formulas in that
-JSON: sliders set numbers by name, and positions and angles are Vega expressions in those names.
-The built page redraws the chart in its own theme (see `rope/book/tools/static/charts.js`).
+A chart is stored as Vega-Lite JSON, which the tests compare. Formulas in that JSON produce all
+motion: sliders set named numbers, and Vega expressions compute positions and angles from them. The
+built page redraws the chart in its own theme (see `rope/book/tools/static/charts.js`).
 """
 
 import sys
@@ -20,7 +20,7 @@ MIME = "application/vnd.vegalite.v5+json"
 
 
 def bundle(spec: dict[str, Any], **_: Any) -> dict[str, Any]:
-    """Return a chart as a cell's output: its JSON and, for plain viewers, its description."""
+    """Return a chart as a cell's output: its JSON and, for text-only viewers, its description."""
     return {MIME: spec, "text/plain": f"Figure: {spec.get('description', 'a chart')}"}
 
 
@@ -31,38 +31,38 @@ if "google.colab" not in sys.modules:
 
 SIZE = 340  # pixels: a plane that fits a page 390 pixels wide
 
-# An arrowhead that points up at angle 0; its tip is at the vector's end.
+# The SVG path of an arrowhead that points up at angle 0; its tip is at the vector's end.
 HEAD = "M0,0L0.62,1.5L0,1.2L-0.62,1.5Z"
 
 
 def slider(
     name: str, low: float, high: float, step: float, value: float, label: str
 ) -> alt.Parameter:
-    """Return a number that a labeled slider sets; expressions use it by its name."""
+    """Return a parameter that a labeled slider sets; expressions refer to it by `name`."""
     bind = alt.binding_range(min=low, max=high, step=step, name=label)
     return alt.param(name=name, value=value, bind=bind)
 
 
 def menu(name: str, options: Iterable[str | int], value: str | int, label: str) -> alt.Parameter:
-    """Return a value that a labeled list sets; expressions use it by its name."""
+    """Return a parameter that a labeled menu sets; expressions refer to it by `name`."""
     return alt.param(
         name=name, value=value, bind=alt.binding_select(options=[*options], name=label)
     )
 
 
 def chosen(name: str, cases: Mapping[str, str]) -> str:
-    """Return the expression whose key the menu shows, or the last expression for any other key."""
+    """Return a Vega expression for the case that a menu shows; the default is the last case."""
     *others, (_, last) = cases.items()
     return "".join(f"{name} == '{case}' ? {value} : " for case, value in others) + last
 
 
 def derived(name: str, expression: str) -> alt.Parameter:
-    """Return a number that a Vega expression computes from the sliders."""
+    """Return a parameter that a Vega expression computes from other parameters."""
     return alt.param(name=name, expr=expression)
 
 
 def data(**columns: Any) -> alt.Data:
-    """Return columns of equal length as chart data, numbers rounded to six significant digits.
+    """Return columns of equal length as chart data, with floats rounded to six significant digits.
 
     >>> data(n=[0, 1], score=[1.0, 0.5403023058681398]).to_dict()
     {'values': [{'n': 0, 'score': 1.0}, {'n': 1, 'score': 0.540302}]}
@@ -72,7 +72,7 @@ def data(**columns: Any) -> alt.Data:
 
 
 def table(names: Sequence[str], rows: Iterable[Iterable[Any]]) -> alt.Data:
-    """Return rows as chart data with these column names, numbers rounded as in `data`."""
+    """Return rows as chart data with these column names, and floats rounded as in `data`."""
     rounded = (
         [float(f"{value:.6g}") if isinstance(value, float) else value for value in row]
         for row in rows
@@ -81,16 +81,17 @@ def table(names: Sequence[str], rows: Iterable[Iterable[Any]]) -> alt.Data:
 
 
 def one(**expressions: str) -> alt.Chart:
-    """Return a chart of a single row whose columns are Vega expressions of the sliders."""
+    """Return a chart whose data is a single row; Vega expressions compute its columns."""
     return alt.Chart(alt.Data(values=[{}])).transform_calculate(**expressions)
 
 
 def _place(
     channel: Any, field: str, title: str | None, domain: Any = None, scale: Any = None, **axis: Any
 ) -> Any:
-    """Return the encoding of a place on an axis, its limits fixed if a domain is given.
+    """Return the encoding of a column on an axis, with fixed limits if a domain is given.
 
-    scale: more of `alt.Scale`, such as {"type": "log"}; axis: of `alt.Axis` (`values`, `grid`).
+    scale: more arguments for `alt.Scale`, such as {"type": "log"}; axis: arguments for `alt.Axis`
+    (`values`, `grid`).
     """
     encoding: dict[str, Any] = {"axis": alt.Axis(**axis)} if axis else {}
     if domain is not None:
@@ -102,15 +103,15 @@ x, y = partial(_place, alt.X), partial(_place, alt.Y)
 
 
 def bare(channel: Any, field: str, low: float, high: float, **scale: Any) -> Any:
-    """Return the encoding of a place between two limits, without an axis.
+    """Return the encoding of a column between two limits, without an axis.
 
-    channel: `alt.X` or `alt.Y`; scale: more of `alt.Scale`.
+    channel: `alt.X` or `alt.Y`; scale: more arguments for `alt.Scale`.
     """
     return channel(field, axis=None, scale=alt.Scale(domain=[low, high], nice=False, **scale))
 
 
 def pixels(x: str, y: str) -> dict[str, Any]:
-    """Return encodings `x` and `y` for columns in pixels, from the top left of their view."""
+    """Return encodings of columns that count pixels from the view's top left corner."""
     return {
         "x": alt.X(f"{x}:Q", scale=None, axis=None),
         "y": alt.Y(f"{y}:Q", scale=None, axis=None),
@@ -118,7 +119,7 @@ def pixels(x: str, y: str) -> dict[str, Any]:
 
 
 def coordinates(extent: float) -> dict[str, Any]:
-    """Return encodings `x` and `y` for columns x, y on a fixed square plane without axes."""
+    """Return encodings of the columns `x` and `y` on a fixed square plane without axes."""
     channels = {"x": alt.X, "y": alt.Y}
     return {
         name: bare(channel, f"{name}:Q", -extent, extent, zero=False)
@@ -136,7 +137,7 @@ def plane(extent: float) -> alt.LayerChart:
 
 
 def arc(start: str, end: str, *, extent: float, radius: str = "1", color: str = INK) -> alt.Chart:
-    """Return the arc around the origin between two angles, Vega expressions in radians."""
+    """Return an arc around the origin; Vega expressions give its two angles, in radians."""
     steps = alt.Chart(alt.sequence(0, 1.0001, 1 / 96, as_="part"))
     placed = steps.transform_calculate(
         turn=f"({start}) + datum.part*(({end}) - ({start}))"
@@ -156,10 +157,10 @@ def arrow(
     width: float = 3,
     opacity: float = 1,
 ) -> alt.LayerChart:
-    """Return an arrow from the origin to (x, y), Vega expressions, with a label beyond its tip.
+    """Return an arrow from the origin to (x, y), with a label beyond its tip.
 
-    The label is drawn in ink. Give arrows that readers must tell apart different dashes or
-    labels in addition to different colors.
+    x, y: Vega expressions. The label is drawn in ink. Give arrows that readers must tell apart
+    different dashes or labels in addition to different colors.
     """
     row = one(x=x, y=y).transform_calculate(
         turn="90 - atan2(datum.y, datum.x)*180/PI",
@@ -201,8 +202,8 @@ def reading(
 ) -> alt.Chart:
     """Return text that a Vega expression computes, at pixel (x, y) of its view.
 
-    of: the chart whose row the expression reads, if it reads more than the sliders.
-    name: becomes the class `name_marks` in the page, by which a test finds the text.
+    of: the chart whose row the expression reads; needed only if the expression reads columns.
+    name: becomes the CSS class `<name>_marks` on the page, which tests use to find the text.
     """
     text = {"align": "left", "baseline": "middle", "color": INK, "fontSize": size} | mark
     row = one(text=expression) if of is None else of.transform_calculate(text=expression)
@@ -213,23 +214,23 @@ def reading(
 def readings(
     lines: Sequence[str], *, size: int, y: float, step: float, width: float, height: float
 ) -> alt.LayerChart:
-    """Return a view with one line of text per expression, the first one at pixel y."""
+    """Return a view with one line of text per expression, from pixel `y`, `step` pixels apart."""
     texts = (reading(line, y=y + step * row, size=size) for row, line in enumerate(lines))
     return alt.layer(*texts).properties(width=width, height=height)
 
 
 def square(*layers: Any, size: int = SIZE) -> alt.LayerChart:
-    """Return layers as one square view, `size` pixels wide."""
+    """Combine layers into one square view, `size` pixels wide."""
     return alt.layer(*layers).properties(width=size, height=size)
 
 
 def finish(chart: Any, *, alt_text: str, play: dict[str, Any] | None = None) -> Any:
-    """Return the chart with alt text, the book's look and, if asked for, a Play button.
+    """Return the chart with alt text, the book's style and, if `play` is given, a Play button.
 
     chart: any Altair chart. The page stacks the panels of an `hconcat` if it is narrow.
-    alt_text: what a reader would see, and what moving it shows; stored as the description.
-    play: of the page's Play button. The slider "signal" runs from "min" to "max" in "seconds",
-    again and again; "step" and "autoplay" are optional.
+    alt_text: what the chart looks like and what its controls change; stored as the description.
+    play: settings for the page's Play button, which repeatedly moves the slider "signal" from
+    "min" to "max" in "seconds"; "step" and "autoplay" are optional.
     """
     meta = {} if play is None else {"usermeta": {"play": play}}
     ink = {"labelColor": INK, "titleColor": INK, "labelFontSize": 12, "titleFontSize": 13}

@@ -1,4 +1,4 @@
-"""Turn a Matplotlib figure into one SVG that is identical on every machine.
+"""Turn a Matplotlib figure into an SVG that is identical on every machine.
 
 The tests compare the stored SVG as a string. Therefore it contains no date, version or random id,
 and its coordinates are rounded to a hundredth of a point.
@@ -17,7 +17,7 @@ from rope.book.figures.style import SETTINGS
 
 FONTS = "'DejaVu Sans', Verdana, sans-serif"
 NUMBER = re.compile(r"((?:matrix|scale)\([^)]*\))|(-?\d+\.\d+(?:e-?\d+)?)")
-PIXELS_PER_POINT = 1.5  # ten-point text is shown at the size of the page's text
+PIXELS_PER_POINT = 1.5  # ten-point text then has the size of the page's text
 
 
 @dataclass(frozen=True, repr=False)
@@ -37,7 +37,7 @@ class Picture:
 def picture(figure: Figure, *, alt: str) -> Picture:
     """Return a Matplotlib figure as a cell's output.
 
-    figure: made by `rope.book.figures.subplots` or `panels`.
+    figure: created by `rope.book.figures.subplots` or `panels`.
     alt: what the figure looks like and what it shows, for readers who don't see it.
 
     >>> from rope.book.figures import picture, subplots
@@ -54,12 +54,12 @@ def picture(figure: Figure, *, alt: str) -> Picture:
 
 
 def _settle(svg: str, alt: str, width: float, height: float) -> str:
-    """Drop what differs between machines; add a title and a size in points."""
+    """Remove everything that differs between machines; add a title and a size."""
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"\s*<metadata>.*?</metadata>|<!--.*?-->", "", svg, flags=re.S)
     svg = _short_ids(svg)
     svg = re.sub(r"<(?!svg)[^>]+>", lambda tag: NUMBER.sub(_round, tag[0]), svg)
-    # The root sets the font once. A <style> would apply to the whole page around the SVG.
+    # The root element sets the font. A <style> element would apply to the entire page.
     svg = re.sub(r"<style.*?</style>|\s*<defs>\s*<style.*?</style>\s*</defs>", "", svg, flags=re.S)
     svg = re.sub(r"font-family: 'DejaVu Sans'[^;\"]*; ?", "", svg)
     svg = re.sub(r' transform="rotate\(-?0 [^"]*"', "", svg)
@@ -76,7 +76,7 @@ def _settle(svg: str, alt: str, width: float, height: float) -> str:
 
 
 def _short_ids(svg: str) -> str:
-    """Drop unused ids and number the other ids in order."""
+    """Remove unused ids and number the remaining ids in order."""
     defines, refers = r'\s+id="([^"]*)"', r'(url\(#|href="#)([^)"]+)'
     used = {name for _, name in re.findall(refers, svg)}
     names = dict.fromkeys(name for name in re.findall(defines, svg) if name in used)

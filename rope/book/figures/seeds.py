@@ -1,8 +1,8 @@
-"""Give the figures of trained models one look per method, and turn seeds into lines with bands.
+"""Give each method one look in all figures of trained models, and draw seeds as lines with bands.
 
 Chapter "What training shows" and the chapters after it. A method looks the same in every figure. A
-line is the mean over seeds. Its band runs from the least seed to the greatest, which assumes
-nothing about their distribution.
+line is the mean over seeds. Its band runs from the smallest value over seeds to the largest, which
+assumes nothing about how the values are distributed.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -38,7 +38,7 @@ LEADER |= {"relpos": (0, 0.5), "shrinkA": 1, "shrinkB": 1}
 
 
 class Spread(NamedTuple):
-    """Hold the mean, least and greatest seed at each point, NaN where a seed was not measured."""
+    """Hold the mean, minimum and maximum over seeds at each point, NaN where a value is missing."""
 
     mean: list[float]
     low: list[float]
@@ -46,7 +46,7 @@ class Spread(NamedTuple):
 
 
 def spread(runs: Runs) -> Spread:
-    """Return the mean, least and greatest of equally long runs.
+    """Return the mean, minimum and maximum over runs of equal length, point by point.
 
     >>> spread([[1.0, 2.0], [3.0, None]])
     Spread(mean=[2.0, nan], low=[1.0, nan], high=[3.0, nan])
@@ -56,19 +56,19 @@ def spread(runs: Runs) -> Spread:
 
 
 def label(name: str) -> str:
-    """Return the words for a method, or the name itself if it has none."""
+    """Return a method's label, or the name itself if the method has no label."""
     return LOOKS[name][0] if name in LOOKS else name
 
 
 def look(name: str, names: Iterable[str]) -> dict[str, Any]:
-    """Return color and dash of one line among `names`, as Matplotlib's `plot` takes them."""
+    """Return the color and dash of `name`, one of `names`, as keyword arguments for `plot`."""
     others = [other for other in names if other not in LOOKS]
     color, dash = LOOKS[name][1:] if name in LOOKS else OTHERS[others.index(name)]
     return {"color": color, "linestyle": style.line_style(dash)}
 
 
 def colors() -> alt.Color:
-    """Return the color of a method's words, for charts with a column `name`."""
+    """Return the color encoding for charts whose column `name` holds the methods' labels."""
     known = {words: color for words, color, _ in LOOKS.values()}
     scale = alt.Scale(domain=list(known), range=list(known.values()))
     return alt.Color("name:N", scale=scale, legend=None)
@@ -77,7 +77,7 @@ def colors() -> alt.Color:
 def interval_row(
     ax: Any, seeds: Sequence[float], place: float, color: str, marker: str = "o"
 ) -> Interval:
-    """Draw a row with one mark per seed and a bar for the 95% t interval; return the interval."""
+    """Draw one mark per seed and a bar for the 95% t interval in a row, and return the interval."""
     line = interval(seeds)
     ax.plot([line.low, line.high], [place, place], "-", color=color, linewidth=1.5)
     ax.plot(seeds, [place] * len(seeds), marker, color=color, markersize=4)
@@ -88,10 +88,11 @@ def interval_row(
 def draw_runs(
     ax: Any, x: Sequence[float], runs: Mapping[str, Runs], rise: float, note: Note = lambda last: ""
 ) -> list[tuple[float, float, str]]:
-    """Draw one line per method, the mean, on a band from the least to the greatest seed.
+    """Draw each method's mean over seeds as a line, on a band from the minimum to the maximum.
 
-    A line that ends before the others gets a cross and, `rise` points above it, its words and the
-    note for its last index. Returns x, y and words of each line's end, for `end_labels`.
+    A line that ends before the last x gets a cross and, `rise` points above the cross, its label
+    and the note for its last index. Returns (x, y, label) for each line's end, as `end_labels`
+    expects.
     """
     ends = []
     for name, seeds in runs.items():
@@ -110,9 +111,9 @@ def draw_runs(
 
 
 def end_labels(ax: Any, ends: Sequence[tuple[float, float, str]]) -> None:
-    """Write the words for lines that end last to the right of the axes, close to their ends.
+    """Label the lines that reach the largest x, to the right of the axes and close to their ends.
 
-    ends: x, y and words of each line. Call this last, because it fixes the limits of the axes.
+    ends: (x, y, label) per line. Call this function last, because it fixes the axes' limits.
     """
     ax.figure.draw_without_rendering()
     ax.set(xlim=ax.get_xlim(), ylim=ax.get_ylim())
@@ -129,9 +130,10 @@ def end_labels(ax: Any, ends: Sequence[tuple[float, float, str]]) -> None:
 
 
 def apart(places: Sequence[float], gap: float, top: float) -> list[float]:
-    """Move rising places as little as possible to be `gap` apart, within 0 ... top if they fit.
+    """Move ascending places as little as possible to be `gap` apart, within 0 ... top if they fit.
 
-    Less k gaps, the k-th place must not fall: a monotone regression, by least squares.
+    With k gaps subtracted, the k-th place must not decrease as k grows. The function therefore
+    solves an isotonic regression by least squares.
 
     >>> apart([1.0, 1.0, 9.0], gap=2.0, top=10.0)
     [0.0, 2.0, 9.0]

@@ -1,10 +1,10 @@
-"""Define one look for every figure: colors, dashes and sizes, for Matplotlib and Altair alike.
+"""Define one look for every figure: colors, dashes and sizes, for both Matplotlib and Altair.
 
 The colors follow Okabe and Ito's palette, darkened where needed: each has a contrast of at
 least 3:1 on white and on the dark theme's background. Each color comes with a dash, so that no
 reader has to tell two lines apart by color alone. `INK`, `MUTED`, `GRID` and `PAPER` are roles,
-not colors: a stored figure is dark ink on opaque paper, which any notebook can show, and the
-built page replaces these four with its theme's own colors.
+not colors. A stored figure is drawn in dark ink on opaque paper, which any notebook can show; the
+built page replaces the roles and the colors with its theme's colors.
 """
 
 from collections.abc import Mapping
@@ -29,20 +29,20 @@ SKY = "#3d97cc"
 Dash = tuple[int, ...]
 Value = TypeVar("Value")
 
-#: Colors in order of use, and the dash (on, off, in points) that goes with each color.
+#: Colors in order of use, and the dash (lengths on, off, ...) that goes with each color.
 COLORS = (BLUE, VERMILION, GREEN, PURPLE, OCHRE, SKY)
 DASHES: tuple[Dash, ...] = ((1, 0), (6, 2), (2, 2), (8, 2, 2, 2), (4, 4), (8, 2, 2, 2, 2, 2))
 
-#: The width of a page's figure in inches. Ten-point text then stays readable on a narrow phone.
+#: A static figure's width in inches, at which ten-point text stays readable on a narrow phone.
 WIDTH = 5.2
 
 
 def line_style(dash: Dash) -> Any:
-    """Return a dash as Matplotlib's `linestyle`."""
+    """Return a dash as a Matplotlib `linestyle`."""
     return (0, tuple(map(float, dash))) if dash[1] else "-"
 
 
-#: The `rcParams` of the book's static figures.
+#: The `rcParams` for the book's static figures.
 SETTINGS: dict[Any, Any] = {
     "font.family": ["DejaVu Sans"],
     "font.size": 10,
@@ -71,12 +71,12 @@ SETTINGS: dict[Any, Any] = {
 def subplots(
     rows: int = 1, columns: int = 1, *, height: float = 3.2, **keywords: Any
 ) -> tuple[Figure, Any]:
-    """Return a Matplotlib figure in the book's style and its axes, as `Figure.subplots` does.
+    """Return a Matplotlib figure in the book's style, and the axes that `Figure.subplots` returns.
 
     The settings stay active for the calls that draw on the axes. The figure is not registered
     with pyplot, so it stays invisible until `rope.book.figures.picture` turns it into an SVG.
 
-    height: in inches; keywords: of `Figure.subplots` (`sharex`, `width_ratios`, `subplot_kw`, ...).
+    height: in inches; keywords: for `Figure.subplots` (`sharex`, `width_ratios`, ...).
 
     >>> fig, ax = subplots()
     >>> ax.plot([0, 1], [0, 1])[0].get_color()
@@ -92,7 +92,7 @@ def panels(
 ) -> tuple[Figure, list[tuple[Any, str, Value]]]:
     """Return a figure with one panel per item, and the axes, name and value of each panel.
 
-    columns: panels per row; keywords: of `subplots`.
+    columns: panels per row; keywords: passed on to `subplots`.
 
     >>> figure, items = panels({"sine": [0, 1, 0], "cosine": [1, 0, -1]})
     >>> [name for axes, name, values in items]
