@@ -1,7 +1,7 @@
-"""Plot loss and attention of trained models up to many times the trained length.
+"""Plot the loss and the attention of trained models far beyond the trained length.
 
-Chapter "Beyond the trained length": the loss at each position, how far attention reaches, and how
-much of the rise it undoes to replace far distances.
+Chapter "Beyond the trained length". The figures show the loss at each position, how attention is
+spread over distances, and how much of the loss increase disappears when far distances are replaced.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,19 +15,20 @@ from rope.book.figures import Picture, chart, picture, shapes, subplots
 from rope.book.figures.seeds import Runs, draw_runs, end_labels, interval_row, label
 from rope.book.figures.style import BLUE, INK, MUTED, VERMILION
 
-WIDTH = 250  # of the moving figure
-ROW = 20  # pixels of one range of distances
+WIDTH = 250  # pixels, of the interactive chart
+ROW = 20  # pixels per range of distances
 
-WAYS = ((BLUE, "o"), (VERMILION, "s"))  # of replacing a distance
+WAYS = ((BLUE, "o"), (VERMILION, "s"))  # color and marker for each way to replace a distance
 
-Shares = Mapping[int, Sequence[float]]  # by the length of the text, one per range of distances
+Shares = Mapping[int, Sequence[float]]  # by text length, one share per range of distances
 
 
 def by_position(runs: Mapping[str, Runs], edges: Sequence[int], context: int) -> Picture:
-    """Plot the loss against the position, logarithmic, with the trained length marked.
+    """Plot the loss against the position on a logarithmic axis, with the trained length marked.
 
-    runs: by method, for each seed one value between each two `edges` (positions), None where a
-    method has no value: there its line ends in a cross. context: the trained length.
+    runs: by method, one list per seed with one loss per interval between neighboring `edges`
+    (positions), None where the method has no loss. A line that ends early ends in a cross.
+    context: the trained length.
     """
     middles = [(low + high) / 2 for low, high in pairwise(edges)]
     figure, ax = subplots(height=0.9 + max(2.6, 0.2 * len(runs) + 0.3))
@@ -42,7 +43,7 @@ def by_position(runs: Mapping[str, Runs], edges: Sequence[int], context: int) ->
     return picture(
         figure,
         alt=f"Loss against the position, on a logarithmic axis up to {edges[-1]:,}, mean over "
-        "seeds in a band from the least to the greatest; a dotted line marks the trained length, "
+        "seeds in a band from minimum to maximum; a dotted line marks the trained length, "
         f"{context:,}. At the end of each line: {'; '.join(losses)}.",
     )
 
@@ -50,10 +51,11 @@ def by_position(runs: Mapping[str, Runs], edges: Sequence[int], context: int) ->
 def undone(
     shares: Mapping[str, Mapping[str, Sequence[float]]], predicted: Mapping[str, float]
 ) -> Picture:
-    """Plot the share of a rise that each way undoes in each group of planes.
+    """Plot the share of the loss increase that each way to replace distances undoes, by group.
 
-    Each seed is a mark; a bar is the 95% t interval; a broad line is what a theory expects.
-    shares: by group, by way (at most two), seed by seed; predicted: by group.
+    A mark is a seed, a bar is a 95% t interval, and a broad line is the share a theory predicts.
+    shares: by group of planes and way (at most two ways), one share per seed.
+    predicted: by group of planes, one share.
     Raises ValueError for a single seed.
     """
     rows = [(group, way, seeds) for group, ways in shares.items() for way, seeds in ways.items()]
@@ -86,9 +88,9 @@ def attention_by_distance(
 ) -> Any:
     """Show the share of attention that each range of distances gets, by method and text length.
 
-    attention: by method and length, the share of each range from one of `distances` up to the
-    next, as many as the length contains; context: the trained length. The chart is empty for a
-    length that a method cannot read.
+    attention: by method and text length, one share per range of distances that begins within the
+    text. distances: the start of each range. context: the trained length. The chart is empty for
+    a length that a method cannot read.
     """
     lengths = sorted({length for shares in attention.values() for length in shares})
     ranges = [
@@ -140,7 +142,7 @@ def attention_by_distance(
 
 
 def _far(shares: Sequence[float], distances: Sequence[int], context: int) -> float:
-    """Return the share of the distances beyond the trained length."""
+    """Return the total share of the ranges that begin at or beyond the trained length."""
     return sum(share for low, share in zip(distances, shares, strict=False) if low >= context)
 
 

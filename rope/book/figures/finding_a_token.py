@@ -1,6 +1,6 @@
 """Show which tokens a model finds: chapter "Finding a token".
 
-Shares of right answers, by the distance of what is looked up and by the question of a recall.
+The lookup figures plot the share found by distance; `recall` plots right answers by question.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from rope.book.figures.seeds import Curve, Runs, colors, draw_runs, end_labels, 
 from rope.book.figures.style import BLUE, GREEN, GRID, INK, MUTED, OCHRE, VERMILION
 
 REFERENCE = "rope"
-SHOWN = 17  # the question that the moving figure begins with
+SHOWN = 17  # the question that the interactive chart opens with
 WIDTH = 300
 
 
@@ -26,8 +26,9 @@ def found_by_distance(
 ) -> Picture:
     """Plot the share found against the distance: one panel per comparison, one line per method.
 
-    comparisons: by title, by method, for each seed one share per distance, None where the method
-    has no positions left. context: the trained length, marked; guess: the share by chance, dashed.
+    comparisons: by title and method, one list per seed with one share per distance, None where the
+    distance exceeds the method's positions. context: the trained length, drawn as a dotted line;
+    guess: the share that is found by chance, drawn as a dashed line.
     """
     figure, items = panels(comparisons, height=0.5 + 2.5 * len(comparisons), sharex=True)
     summaries = []
@@ -38,7 +39,7 @@ def found_by_distance(
         shapes.mark(ax, context)
         ax.set(xlim=(distances[0], distances[-1]), xscale="log")
         ax.set(ylim=(-0.02, 1.04), ylabel="share found")
-        shapes.x_ticks(ax, [d for d in distances if (d + 1) & d == 0])  # one below a power of two
+        shapes.x_ticks(ax, [d for d in distances if (d + 1) & d == 0])  # a power of two minus 1
         end_labels(ax, ends)
         shares = ", ".join(f"{words} {share:.2f} at {int(at):,}" for at, share, words in ends)
         summaries.append(f"{title}: {shares}")
@@ -46,7 +47,7 @@ def found_by_distance(
     return picture(
         figure,
         alt="Share of names whose symbol is found, against its distance, mean over seeds in a "
-        f"band from the least to the greatest; a guess finds {guess:.2f}. {'. '.join(summaries)}.",
+        f"band from minimum to maximum; a guess finds {guess:.2f}. {'. '.join(summaries)}.",
     )
 
 
@@ -56,10 +57,11 @@ def predicted(
     starts: Mapping[str, Mapping[str, Sequence[int]]],
     context: int,
 ) -> Picture:
-    """Plot what a sum of cosines predicts and what was found, by distance and by base.
+    """Plot a sum of cosines and the share found by distance, and first distances by base.
 
-    predictions: by title, the sum at each distance, a line, and the share found, dots per seed.
-    starts: by base, by words, the distances at which something begins, one or one per seed.
+    predictions: by title, the sum at each distance (drawn as a line) and each seed's shares found
+    (drawn as dots). starts: by base and condition, the first distances at which the condition
+    holds: a single distance or one per seed. context: the trained length.
     """
     figure, axes = subplots(len(predictions) + 1, 1, height=2.1 * len(predictions) + 2.9)
     summaries = []
@@ -109,9 +111,10 @@ def recall(
 ) -> Any:
     """Show the recall task for the chosen method and question: answers above, losses below.
 
-    answers: by method, for each seed its questions under "distance" and shares of right answers,
-    0 ... 1, under "accuracy". losses: its steps under "step" and losses under "loss". floors: by
-    the words for a strategy that knows no position, its share. guess: the loss of an even guess.
+    answers: by method, one curve per seed, with the questions under "distance" and the shares of
+    right answers, 0 ... 1, under "accuracy". losses: by method, one curve per seed, with the steps
+    under "step" and the losses under "loss". floors: by the name of a strategy that ignores
+    positions, its share of right answers. guess: the loss of a uniform guess.
     """
     farthest = int(max(next(iter(answers.values()))[0]["distance"]))
     shares = _rows(answers, "distance", "accuracy")
@@ -147,7 +150,7 @@ def recall(
 
 
 def _rows(runs: Mapping[str, Sequence[Curve]], x: str, y: str) -> alt.Chart:
-    """Return one row for each seed and point of the chosen method."""
+    """Return a chart of the chosen method's points, with one row per seed and point."""
     rows = (
         (label(name), seed, point, value)
         for name, seeds in runs.items()

@@ -1,6 +1,6 @@
-"""Plot times of the programs against their bytes, and the error of a cosine against the position.
+"""Plot the programs' times against the bytes they move, and cosine errors against the position.
 
-Chapter "From maths to PyTorch". The errors are those of angles formed in float32 and in float64;
+Chapter "From maths to PyTorch". The errors come from angles computed in float32 and in float64;
 mpmath computes the true cosine to 30 digits.
 """
 
@@ -14,7 +14,7 @@ from rope.book.figures import Picture, picture, subplots
 from rope.book.figures.style import COLORS, INK, MUTED
 from rope.frequencies import inverse_frequencies, rotary_tables
 
-# Where a program's name is printed: its distance from the first point, in points, and the side.
+# Where to print a program's name: the offset from its first mark, in points, and the alignment.
 NAMED = {
     "halves": (-10, -6, "right"),
     "complex_product": (-6, 9, "left"),
@@ -59,10 +59,11 @@ def time_against_bytes(
     moved: Mapping[str, Sequence[float]],
     taken: Mapping[str, Sequence[float]],
 ) -> Picture:
-    """Plot each program's time against its bytes, one point per number of vectors per position.
+    """Plot each program's time against the bytes it moves, with one mark per entry of `counts`.
 
-    moved: bytes over the least, by program, one number per count.
-    taken: time over that of a copy, likewise. A dotted line shows a copy's pace.
+    counts: vectors per position. moved: by program, the bytes moved divided by the least possible,
+    one number per count. taken: by program, the time divided by a copy's time, one number per
+    count. A dotted line shows a copy's pace.
     """
     figure, ax = subplots(height=3.6)
     ax.axline((1, 1), slope=1, color=INK, linestyle=":", linewidth=1)
@@ -81,14 +82,15 @@ def time_against_bytes(
     for marker, count in zip("osD", counts, strict=False):
         ax.plot([], [], marker, color=MUTED, label=f"{count} vectors per position")
     ax.set(xscale="log", yscale="log", xlim=(0.85, 30), ylim=(0.85, 400))
-    ax.set(xlabel="bytes, over the least", ylabel="time, over that of a copy")
+    ax.set(xlabel="bytes moved / least possible", ylabel="time / time of a copy")
     ax.set_xticks([1, 2, 5, 10], ["1", "2", "5", "10"])
     ax.set_yticks([1, 10, 100], ["1", "10", "100"])
     ax.minorticks_off()
     ax.legend(loc="upper left")
     return picture(
         figure,
-        alt="Time over that of a copy against bytes over the least, both axes logarithmic, at "
+        alt="Time divided by a copy's time, against bytes divided by the least possible, on "
+        "logarithmic axes, at "
         f"{', '.join(map(str, counts))} vectors per position: {'; '.join(points)}. "
         "On the dotted line both are equal.",
     )

@@ -1,12 +1,12 @@
-"""Draw the figures of "Bytes, kernels, launches": the roofline, memory lines, tiles and times.
+"""Draw the figures for "Bytes, kernels, launches": the roofline, memory lines, tiles and times.
 
-The roofline: a program does I operations per byte that it moves; the machine does F operations
-per second and moves W bytes per second. Then the program does at most
+The roofline: a program performs I operations per byte that it moves. The machine performs at most
+F operations per second and moves at most W bytes per second. The program then reaches at most
 
-    min(F, I W)    operations per second, and a rotation has    I = 3 / (2 e moved),
+    min(F, I W)    operations per second. For a rotation,    I = 3 / (2 e moved),
 
-with e bytes per element, and `moved` times the bytes that must be moved. Times are in units of a
-plain copy of the same tensors.
+where e is the number of bytes per element, and `moved` is the number of bytes moved divided by the
+least possible. Times are divided by the time of a plain copy of the same tensors.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,12 +21,12 @@ from rope.book.figures.style import BLUE, COLORS, GRID, INK, MUTED, OCHRE, VERMI
 
 
 def roofline() -> Any:
-    """Show the roof and the rotation under it, with sliders for F, W, e and bytes moved."""
+    """Show the roofline and the rotation under it, with sliders for F, W, e and the bytes moved."""
     parameters = (
         chart.slider("arithmetic", 9, 14.5, 0.001, 13.826, "operations per second, power of ten"),
         chart.slider("memory", 9, 13.5, 0.001, 12.525, "bytes per second, power of ten"),
         chart.slider("e", 2, 4, 2, 2, "bytes per element"),
-        chart.slider("moved", 1, 12, 0.1, 1, "bytes moved, over the least"),
+        chart.slider("moved", 1, 12, 0.1, 1, "bytes moved / least possible"),
         chart.derived("peak", "pow(10, arithmetic)"),
         chart.derived("rate", "pow(10, memory)"),
         chart.derived("ridge", "peak/rate"),
@@ -68,7 +68,7 @@ def roofline() -> Any:
 
 LANES, LINE, ELEMENT = 32, 128, 4
 
-#: By name, the loads: in each, the elements that each lane asks for.
+#: By name, a list of loads; a load lists the elements that each lane requests.
 LOADS: dict[str, list[list[list[int]]]] = {
     "half-split, one load for each half": [
         [[lane + half] for lane in range(LANES)] for half in (0, LANES)
@@ -81,9 +81,9 @@ LOADS: dict[str, list[list[list[int]]]] = {
 
 
 def lines_touched(load: Sequence[Sequence[int]], line: int = LINE) -> int:
-    """Return how many lines of memory the lanes of one load touch together.
+    """Return how many memory lines the lanes of one load touch together.
 
-    load: the elements that each lane asks for; line: bytes per line.
+    load: the elements that each lane requests; line: bytes per line.
 
     >>> lines_touched([[lane] for lane in range(32)])
     1
@@ -94,7 +94,7 @@ def lines_touched(load: Sequence[Sequence[int]], line: int = LINE) -> int:
 
 
 def coalescing() -> Picture:
-    """Draw a row of 64 elements for each way to load them, marked by the load that touches each."""
+    """Draw 64 elements for each way to load them, and mark which load touches each element."""
     figure, items = panels(LOADS, height=3.9)
     looks = ((BLUE, BLUE, ""), ("none", VERMILION, "///"))
     counts = []
@@ -124,10 +124,11 @@ def coalescing() -> Picture:
 
 
 def tiles(tokens: int, heads: tuple[int, int], side: int, chosen: tuple[int, int]) -> Picture:
-    """Draw the grid of programs over tokens and heads, with the tile of one program filled.
+    """Draw the grid of programs over tokens and heads, with one program's tile filled.
 
-    heads: of queries, of keys; side: tokens, and heads, of a tile; chosen: the program's numbers.
-    A program's rows of the tables are to the left of its tile, in the same color.
+    heads: the numbers of query heads and of key heads; side: a tile's number of tokens and of
+    heads; chosen: the program's two indices. The table rows that the program reads are drawn to
+    the left of its tile, in the same color.
     """
     down, across = -(-tokens // side), [-(-count // side) for count in heads]
     bottom, right, first_key = side * down, side * sum(across), side * across[0]
@@ -165,22 +166,22 @@ def tiles(tokens: int, heads: tuple[int, int], side: int, chosen: tuple[int, int
 
 
 def _cell(ax: Any, x: float, y: float, width: float, exists: bool, mine: bool) -> None:
-    """Draw a box, filled for the chosen program, dotted if a mask leaves it out."""
+    """Draw a box: filled in the chosen program's tile, dotted if it has no token or no head."""
     edge = {"edgecolor": MUTED} if exists else {"edgecolor": MUTED, "linestyle": ":"}
     face = OCHRE if exists and mine else "none"
     ax.bar(x + width / 2, 0.8, width - 0.2, y + 0.1, facecolor=face, linewidth=0.6, **edge)
 
 
-#: Lengths in the scheme, chosen to be visible: a launch takes longer than a kernel.
+#: Durations in the diagram, chosen for visibility: a launch takes longer than a kernel.
 LAUNCH, GAP = 1.0, 0.2
 KERNELS = {"neighbor": 0.7, "rotation": 0.3}
 
 
 def decoding(operations: int) -> Picture:
-    """Draw a scheme of a decoding step on host and device: eager, compiled, replayed as a graph.
+    """Draw a diagram of a decoding step on host and device: eager, compiled, replayed as a graph.
 
     A kernel starts after its launch and after the previous kernel's end.
-    operations: kernels of an eager rotation.
+    operations: the number of kernels in an eager rotation.
     """
     ways = {
         f"eager: {operations + 2} launches": operations,
@@ -226,7 +227,7 @@ def decoding(operations: int) -> Picture:
     )
 
 
-#: By competitor and its marker, one look in every figure. Competitors that share a color have
+#: Each competitor's marker, the same in every figure. Competitors that share a color have
 #: different dashes.
 MARKERS = {
     "rope": "o",
@@ -250,9 +251,9 @@ LOOKS: dict[str, dict[str, Any]] = {
 
 
 def by_length(lengths: Sequence[int], curves: Mapping[str, Sequence[float]]) -> Picture:
-    """Plot each competitor's time over a copy's against the sequence length, both logarithmic.
+    """Plot each competitor's time, divided by a copy's, against the sequence length (log-log).
 
-    curves: by name, one value per length, NaN if none was measured.
+    curves: by name, one value per length, NaN where none was measured.
     """
     names = sorted(curves, key=list(LOOKS).index)
     figure, ax = subplots(height=3.2 + 0.26 * len(names) / 2)
@@ -263,10 +264,10 @@ def by_length(lengths: Sequence[int], curves: Mapping[str, Sequence[float]]) -> 
         (first, start), (last, end) = known[0], known[-1]
         courses.append(f"{name}: {start:.2g} at {first:,}, {end:.2g} at {last:,}.")
     ax.axhline(1.0, color=INK, linestyle=":", linewidth=1)
-    ax.set(xlabel="sequence length", ylabel="time over that of a copy", xscale="log", yscale="log")
+    ax.set(xlabel="sequence length", ylabel="time / time of a copy", xscale="log", yscale="log")
     shapes.x_ticks(ax, lengths, rotation=45)
-    # 1, 2, 5, 10, 20 ... instead of powers of ten.
+    # Label 1, 2, 5, 10, 20 ... instead of only the powers of ten.
     ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
     ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     figure.legend(loc="outside upper left", ncols=2)
-    return picture(figure, alt=f"Time over that of a copy, by sequence length. {' '.join(courses)}")
+    return picture(figure, alt=f"Time divided by a copy's time, by length. {' '.join(courses)}")

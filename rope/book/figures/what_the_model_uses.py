@@ -1,4 +1,4 @@
-"""Show what a trained model does with its planes, its distances and its base.
+"""Show how a trained model uses its planes, its distances and its base.
 
 Chapter "What the model uses". Plane j has the wavelength 2 pi / theta_j positions; plane 0 has the
 highest frequency. Shapes: P planes, L layers, H heads, S tokens or distances.
@@ -16,16 +16,16 @@ from rope.book.figures import Picture, chart, panels, picture, shapes
 from rope.book.figures.seeds import Runs, look, spread
 from rope.book.figures.style import BLUE, GREEN, MUTED, VERMILION
 
-SIDE = 288  # pixels of a map: 32 cells of 9
-VISIBLE = {" ": "·", "\n": "↵", "\t": "⇥"}  # signs for white space
+SIDE = 288  # the width of a map in pixels: 32 cells of 9
+VISIBLE = {" ": "·", "\n": "↵", "\t": "⇥"}  # visible symbols for white space
 
 
 def by_plane(quantities: Mapping[str, Runs], wavelengths: Sequence[float], context: int) -> Picture:
-    """Plot what was measured of each plane: one panel per quantity, a dot at the mean over seeds.
+    """Plot measured quantities by plane: one panel per quantity, a mark at the mean over seeds.
 
-    quantities: by label, for each seed one number per plane; wavelengths: of the planes, in
-    positions. A bar runs from the least to the greatest seed. A dotted line marks where the
-    wavelength passes the trained length `context`.
+    quantities: by label, one list per seed with one number per plane; wavelengths: one per plane,
+    in positions. A bar runs from the minimum over seeds to the maximum. A dotted line marks where
+    the wavelength passes the trained length `context`.
     """
     planes = len(wavelengths)
     edge = float(np.interp(math.log(context), np.log(wavelengths), range(planes)))
@@ -49,7 +49,7 @@ def by_plane(quantities: Mapping[str, Runs], wavelengths: Sequence[float], conte
     return picture(
         figure,
         alt=f"{len(items)} panels over {planes} planes, highest frequency first; a dot for "
-        "the mean over seeds, a bar from the least to the greatest seed. "
+        "the mean over seeds, a bar from the minimum over seeds to the maximum. "
         f"Means, {'; '.join(summaries)}. Wavelengths run from {wavelengths[0]:,.1f} to "
         f"{wavelengths[-1]:,.0f} positions; those of the planes from {math.ceil(edge)} on are "
         f"longer than the trained {context:,}.",
@@ -57,10 +57,10 @@ def by_plane(quantities: Mapping[str, Runs], wavelengths: Sequence[float], conte
 
 
 def drop_by_plane(drops: Mapping[str, tuple[Sequence[float], Runs, Runs]]) -> Picture:
-    """Plot each plane's share of a drop of the mean score, in percent: predictions and seeds.
+    """Plot each plane's predicted and measured share of a drop in the mean score, in percent.
 
-    drops: by title, the shares with equal norms, and for each seed the shares with its mean
-    norms, both without phases, and the shares of its model.
+    drops: by title, the shares predicted from equal norms, each seed's shares predicted from its
+    model's mean norms, and each seed's measured shares. Both predictions set the phases to 0.
     """
     planes = np.arange(len(next(iter(drops.values()))[0]))
     figure, items = panels(drops, height=1.1 + 2.2 * len(drops), sharex=True)
@@ -89,8 +89,8 @@ def drop_by_plane(drops: Mapping[str, tuple[Sequence[float], Runs, Runs]]) -> Pi
     return picture(
         figure,
         alt=f"{len(drops)} panels over {len(planes)} planes, highest frequency first: bars for "
-        "the share of a drop that geometry predicts, diamonds for that of the models' mean norms "
-        "without phases, dots for that of each model. In percent, means over seeds. "
+        "the shares of a drop that geometry predicts, diamonds for the shares predicted from the "
+        "models' mean norms without phases, dots for each model's shares. Means over seeds, in %. "
         f"{'; '.join(summaries)}.",
     )
 
@@ -100,8 +100,8 @@ def base_curve(
 ) -> Picture:
     """Plot a loss against the base: one panel per range of positions, a line through the means.
 
-    losses: by title ("within the trained length"), for each base the losses of its seeds.
-    bound: a base to mark, such as the least one that a paper recommends.
+    losses: by title ("within the trained length"), for each base one loss per seed.
+    bound: a base to mark, such as the smallest base that a paper recommends.
     """
     figure, items = panels(losses, height=0.5 + 1.8 * len(losses), sharex=True)
     style, summaries = look("rope", ()), []
@@ -130,13 +130,13 @@ def base_curve(
 def attention_maps(
     weights: Sequence[Sequence[Sequence[Sequence[float]]]], text: str, *, layer: int, head: int
 ) -> Any:
-    """Show the map of one head over a short text, with sliders for the layer and the head.
+    """Show one head's attention weights over a short text, with sliders for the layer and the head.
 
-    weights: `[L][H][S][S]`, rows are queries, zero for later keys; text: S characters.
-    layer, head: what the figure opens on.
+    weights: `[L][H][S][S]`, one row per query, zero for later keys; text: S characters.
+    layer, head: the layer and head that the figure shows first.
     """
     size, layers, heads = len(text), len(weights), len(weights[0])
-    # A map is text: four digits per weight, in thousandths, for the keys up to each query. JSON
+    # A map is a string: four digits per weight, in thousandths, for the keys up to each query. JSON
     # numbers would take four times the space.
     maps = [
         "".join(f"{1000 * w:04.0f}" for m, row in enumerate(grid) for w in row[: m + 1])
@@ -173,7 +173,7 @@ def attention_maps(
 
 
 def _squares(cells: alt.Chart, size: int) -> alt.Chart:
-    """Draw one square per cell, fuller in color for more weight, with the text along both sides."""
+    """Draw one square per cell, more opaque for a larger weight, with the text along two sides."""
     places = alt.Scale(domain=list(range(size)), paddingInner=0.06, paddingOuter=0)
     axis: dict[str, Any] = {
         "labelExpr": "shown[datum.value]",
