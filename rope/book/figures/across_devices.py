@@ -1,4 +1,4 @@
-"""Show which device works on which pairs of query and key: chapter "Across devices"."""
+"""Show which device computes which query-key pairs: chapter "Across devices"."""
 
 from typing import Any
 
@@ -9,9 +9,9 @@ from rope.book.figures.style import COLORS, INK
 
 LENGTHS, DEVICES = (8, 16, 24), (2, 4)
 WIDTH, ROW = 300, 24
-LEFT = 66  # of the boxes, to the right of the devices' names
-PART = "floor(datum.t*2*P/S)"  # the one of 2P equal parts of the text that holds the token
-#: The device that holds token t, and the token's place there, as Vega expressions by scheme.
+LEFT = 66  # pixels: where the boxes begin, to the right of the devices' names
+PART = "floor(datum.t*2*P/S)"  # which of the text's 2P equal parts holds token t
+#: By scheme, Vega expressions for the device that holds token t and for the token's place there.
 DEVICE = {
     "contiguous": "floor(datum.t*P/S)",
     "head-tail": f"({PART} < P ? {PART} : 2*P - 1 - {PART})",
@@ -22,7 +22,7 @@ PLACE = {
     "head-tail": f"(datum.t % (S/(2*P)) + ({PART} < P ? 0 : S/(2*P)))",
     "round robin": "floor(datum.t/P)",
 }
-#: The pixels of a device's row, from the top.
+#: The top, bottom and center of a device's row, in pixels from the top of the view.
 LINES = {
     "top": f"{ROW}*datum.device",
     "bottom": f"{ROW}*datum.device + {ROW - 4}",
@@ -47,7 +47,7 @@ def split() -> Any:
 
 
 def _placed(tokens: alt.Chart) -> alt.Chart:
-    """Return the rows of tokens t below S, with the device and the place of each token."""
+    """Keep the rows of tokens t below S, and add the columns `device` and `place`."""
     return tokens.transform_filter("datum.t < S").transform_calculate(
         device=chart.chosen("scheme", DEVICE), place=chart.chosen("scheme", PLACE)
     )
@@ -68,12 +68,12 @@ def _tokens() -> alt.LayerChart:
     )
     numbers = tokens.mark_text(color=INK, fontSize=11)
     numbers = numbers.encode(**chart.pixels("middle", "center"), text="t:N")
-    whole = alt.layer(_boxes(tokens, opacity=0.45), _text(names), numbers)  # ink on top
+    whole = alt.layer(_boxes(tokens, opacity=0.45), _text(names), numbers)  # the text on top
     return whole.properties(width=WIDTH, height=ROW * max(DEVICES), name="tokens")
 
 
 def _pairs() -> alt.LayerChart:
-    """Draw one row per query and one column per key, and count the pairs of each device."""
+    """Draw one row per query and one column per key, and print each device's number of pairs."""
     most, side = max(LENGTHS), f"{WIDTH}/S"
     rows = chart.table(("t", "n"), ((m, n) for m in range(most) for n in range(m + 1)))
     pairs = _placed(alt.Chart(rows)).transform_calculate(
@@ -103,6 +103,6 @@ def _boxes(rows: alt.Chart, opacity: float = 1) -> alt.Chart:
 
 
 def _text(rows: alt.Chart) -> alt.Chart:
-    """Write the column `text` from (left, center) on, in pixels."""
+    """Write the column `text`, left-aligned at the pixel (left, center)."""
     words = rows.mark_text(align="left", color=INK, fontSize=13)
     return words.encode(**chart.pixels("left", "center"), text="text:N")

@@ -1,8 +1,8 @@
 """Show what multiplication by a complex number does: chapter "Euler's formula".
 
 `product_of_numbers` draws w -> z w on a grid of unit squares: a rotation by the angle of z and a
-scaling by |z|. `seen_from_q` draws q* k, which is k seen from q: the projection of k onto q and
-the area of the parallelogram become its two coordinates.
+scaling by |z|. `seen_from_q` draws q* k, which is k seen from q: its two coordinates are the dot
+product of q and k and the area of their parallelogram.
 """
 
 from typing import Any
@@ -13,15 +13,15 @@ import numpy as np
 from rope.book.figures import Picture, chart, picture, shapes, subplots
 from rope.book.figures.style import BLUE, GREEN, GRID, MUTED, SKY, VERMILION
 
-EXTENT = 2.4  # of the moving figure's plane
-W = 1.2 + 0.5j  # the arrow that is multiplied
-FARTHEST = 5.8  # radians, so that the angle of z w stays below a whole turn
+EXTENT = 2.4  # half the width of the animation's plane
+W = 1.2 + 0.5j  # the number that z multiplies
+FARTHEST = 5.8  # radians, so that the angle of z w stays below a full turn
 
-Q, K = 2 + 1j, 1 + 2j  # of the picture
+Q, K = 2 + 1j, 1 + 2j  # the vectors that `seen_from_q` draws
 
 
 def product_of_numbers() -> Any:
-    """Show the grid, 1, i and w before and after, with sliders for angle and length of z."""
+    """Show a grid and w multiplied by z, with sliders for the angle and the length of z."""
     plane = chart.square(
         chart.plane(EXTENT),
         _grid("1", "0").mark_rule(color=MUTED, strokeWidth=1, strokeDash=[3, 3]),
@@ -61,7 +61,7 @@ def product_of_numbers() -> Any:
 
 
 def _grid(re: str, im: str) -> alt.Chart:
-    """Return the lines of four unit squares, multiplied by a complex number."""
+    """Return the lines of four unit squares, multiplied by the complex number re + i im."""
     ends = [(at, -1, at, 1) for at in (-1, 0, 1)] + [(-1, at, 1, at) for at in (-1, 0, 1)]
     placed = alt.Chart(chart.table(("a", "b", "c", "d"), ends)).transform_calculate(
         x=f"{re}*datum.a - {im}*datum.b",
@@ -73,14 +73,14 @@ def _grid(re: str, im: str) -> alt.Chart:
 
 
 def seen_from_q() -> Picture:
-    """Draw q, k, their parallelogram and the projection; to the right, q and k times q*."""
+    """Draw q, k, their parallelogram and a projection on the left; q* q and q* k on the right."""
     figure, (left, right) = subplots(1, 2, height=2.7, width_ratios=(1, 1.35))
     both = Q.conjugate() * K
     corners = np.array([0, Q, Q + K, K])
     left.fill(corners.real, corners.imag, color=SKY, alpha=0.2, linewidth=0)
     left.text(1.75, 1.75, f"area {both.imag:g}", **shapes.CENTERED)
     foot = Q * both.real / abs(Q) ** 2
-    corner = foot + 0.18 * Q / abs(Q) * np.array([-1, -1 + 1j, 1j])  # the mark of a right angle
+    corner = foot + 0.18 * Q / abs(Q) * np.array([-1, -1 + 1j, 1j])  # the right-angle mark
     left.plot(corner.real, corner.imag, color=MUTED, linewidth=1)
     left.plot([K.real, foot.real], [K.imag, foot.imag], color=MUTED, linestyle=shapes.DASHED)
     _arrows(left, {"$q$": (Q, BLUE), "$k$": (K, VERMILION)}, 1.12, foot)
@@ -105,7 +105,7 @@ def seen_from_q() -> Picture:
 
 
 def _arrows(ax: Any, named: dict[str, tuple[complex, str]], far: float, foot: complex) -> None:
-    """Draw axes, arrows with a name beyond each tip, and a projection that ends at `foot`."""
+    """Draw axes, arrows with a name beyond each tip, and a thick projection that ends at `foot`."""
     for name, (tip, color) in named.items():
         shapes.arrow(ax, (0, 0), (tip.real, tip.imag), color)
         ax.text(far * tip.real, far * tip.imag, name, **shapes.CENTERED)

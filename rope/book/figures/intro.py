@@ -8,15 +8,15 @@ from matplotlib.patches import FancyBboxPatch
 from rope.book.figures import Picture, picture, shapes, subplots
 from rope.book.figures.style import BLUE, GREEN, INK, OCHRE, PURPLE, SKY, VERMILION
 
-WIDTH, HEIGHT = 1.28, 0.5  # of a chapter's box
-COLUMNS, STEP, ROW = 4, 1.38, 0.6  # distances from one box to the next
-PART = 0.9  # from a part's last row to the next part
+WIDTH, HEIGHT = 1.28, 0.5  # the size of a chapter's box, in data units
+COLUMNS, STEP, ROW = 4, 1.38, 0.6  # columns, and the distances between columns and rows
+PART = 0.9  # the distance from a part's last row to the next part
 BOX = "round,pad=0.02,rounding_size=0.08"
 
-COLORS = (BLUE, INK, GREEN, PURPLE, OCHRE, VERMILION, SKY)  # one per part
+COLORS = (BLUE, INK, GREEN, PURPLE, OCHRE, VERMILION, SKY)  # one color per part
 
 ROAD = "The road"
-#: The part, the file name and the label of each chapter.
+#: Each chapter's part, file name and label.
 CHAPTERS = (
     (ROAD, "why_position", "Why\nposition?"),
     (ROAD, "eulers_formula", "Euler's\nformula"),
@@ -47,7 +47,7 @@ CHAPTERS = (
 
 
 def book_map() -> Picture:
-    """Draw the chapters, each part in its color; on the built page each box is a link."""
+    """Draw one box per chapter, in the color of its part; on the built page each box is a link."""
     figure, ax = subplots(height=7.1)
     ax.set_axis_off()
     y, rows = 0.0, []

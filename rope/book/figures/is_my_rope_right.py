@@ -1,6 +1,6 @@
-"""Show bugs at a glance: the position that each plane shows, against the position it was given.
+"""Show bugs at a glance: plot the position that each plane shows against the position it was given.
 
-Chapter "Is my RoPE right?". A plane of frequency theta that comes out at the angle a shows the
+Chapter "Is my RoPE right?". A plane of frequency theta that was rotated by the angle a shows the
 position a / theta. If all planes show the same wrong position, they were given that position; if
 the planes differ, their frequencies are wrong or their tables are rounded.
 """
@@ -15,16 +15,16 @@ from rope.book.figures.style import COLORS, DASHES, MUTED, line_style
 def positions_shown(
     cases: Mapping[str, tuple[range, Mapping[str, Sequence[float]]]], findings: Mapping[str, str]
 ) -> Picture:
-    """Draw one lettered panel per bug: the positions that up to three planes show, as stairs.
+    """Draw one lettered panel per bug: step lines of the positions that up to three planes show.
 
-    cases: by name, the positions given and what each plane shows there, by the plane's name.
-    findings: by the case's name, printed below the name.
+    cases: by the bug's name, the given positions and, by the plane's name, the positions that the
+    plane shows. findings: by the bug's name, the finding to print below it.
     """
     figure, items = panels(cases, columns=2, height=0.45 + 1.62 * -(-len(cases) // 2))
     summaries = []
     for letter, (ax, name, (given, shown)) in zip(ascii_lowercase, items, strict=False):
         ax.plot(given, given, "-", color=MUTED, linewidth=1)
-        # Later planes have thinner lines, so that planes that agree remain visible.
+        # Later planes get thinner lines, so that overlapping lines remain visible.
         looks = zip(COLORS, DASHES, (4, 2.2, 1.2), strict=False)
         for (plane, places), (color, dash, width) in zip(shown.items(), looks, strict=False):
             style = {"color": color, "linestyle": line_style(dash), "linewidth": width}

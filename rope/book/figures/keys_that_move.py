@@ -1,7 +1,8 @@
-"""Show keys moved one position at a time in their format: chapter "Keys that move".
+"""Show keys that are moved one position at a time and rounded each time: chapter "Keys that move".
 
-Dials show hands that stop, and a grid shows the cells that hold a pair. A row of dials is a key
-and each dial is one of its planes: the pair of coordinates divided by its norm before any move.
+`hands` draws one row of dials per key and one dial per plane. A dial's hand is the plane's pair of
+coordinates, divided by the pair's norm before any move. `cells` draws a pair on the grid of the
+numbers that its format can hold.
 
 Shapes: F frames, K keys, P planes, S moves.
 """
@@ -17,23 +18,24 @@ from rope.book.figures import Picture, chart, panels, picture
 from rope.book.figures.style import BLUE, GRID, MUTED, VERMILION
 
 DIAL = 56  # pixels
-REACH = 0.44  # of a hand of length 1, in dials
+REACH = 0.44  # the length of a unit hand, in dial widths
 
 
 def hands(
     moves: Sequence[int], planes: Sequence[int], once: Tensor, steps: Tensor, off: Tensor
 ) -> Any:
-    """Show a cache as rows of dials, with a slider for the number of moves made.
+    """Show a cache as rows of dials, with a slider for the number of moves.
 
-    moves: `[F]`, the frames, from 0, evenly spaced. planes: `[P]`, their numbers.
+    moves: `[F]`, the number of moves in each frame, evenly spaced from 0 on.
+    planes: `[P]`, the planes' indices.
     once, steps: complex `[F, K, P]`, the hands moved at once and one position at a time.
-    off: `[F, 2]`, the relative error of the keys moved at once and one position at a time.
+    off: `[F, 2]`, the relative errors of the keys moved at once and one position at a time.
     """
     spacing, count, height = moves[1] - moves[0], len(planes), once.shape[1]
     width = DIAL * count
     places = {
         "x": chart.bare(alt.X, "x:Q", 0, count),
-        "y": chart.bare(alt.Y, "y:Q", height, 0),  # from the top left
+        "y": chart.bare(alt.Y, "y:Q", height, 0),  # rows count from the top
     }
 
     def hand(pairs: Tensor, **style: Any) -> alt.Chart:
@@ -85,12 +87,13 @@ def hands(
 
 
 def cells(spacing: float, moved: Mapping[int, tuple[Tensor, Tensor]]) -> Picture:
-    """Draw a pair among the numbers of its format, exact and rounded after every move.
+    """Draw a moving pair on the grid of its format's numbers, exact and with rounding.
 
-    spacing: of the format's numbers there. moved: by plane, the exact and the stored pair before
-    and after each move, complex `[S + 1]`; both begin at one pair of the format.
+    spacing: the distance between neighboring numbers of the format near the pair. moved: by plane,
+    the exact and the stored pair, complex `[S + 1]`, before the first move and after each move;
+    both start at the same pair, which the format holds exactly.
     """
-    # In cells from the first pair. All numbers in a cell round to the number in its center.
+    # Offsets from the first pair, in cells. All numbers in a cell round to the cell's center.
     scaled = {
         f"plane {plane}, {len(pairs[0]) - 1} moves": [
             (pair - pair[0]).numpy() / spacing for pair in pairs

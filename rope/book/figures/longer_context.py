@@ -1,9 +1,9 @@
-"""Show context extensions as changes of the spectrum: chapter "Longer than the training text".
+"""Show how context extensions change the frequencies: chapter "Longer than the training text".
 
-One plane's circle shows the angles that a longer text adds. The moving figure shows, above, the
-ratio theta'_j / theta_j of each plane; below, how many turns a plane makes within the trained
-length L, and within s L after its frequency is changed. Vega evaluates the formulas of
-`rope.extensions` under the sliders; a test compares every plane and method with the package.
+`angles_met` draws the angles that a longer text adds in one plane. `spectrum` shows, above, the
+ratio theta'_j / theta_j of each plane and, below, how many turns each plane makes within the
+trained length L and, at its new frequency, within s L. Vega evaluates the formulas of
+`rope.extensions` at the sliders' values; a test compares every plane and method with the package.
 """
 
 import math
@@ -16,17 +16,17 @@ from rope.book.figures import Picture, chart, panels, picture, shapes
 from rope.book.figures.style import BLUE, GRID, INK, MUTED, VERMILION
 
 DIM = 128
-KEPT = 0.75  # share of the planes that p-RoPE rotates
+KEPT = 0.75  # the share of planes that p-RoPE rotates
 WIDTH = 300
 
 PI, NTK, DYNAMIC, YARN = "position interpolation", "NTK-aware", "dynamic NTK", "YaRN"
 LLAMA3, LONGROPE, PROPORTIONAL = "Llama 3", "LongRoPE (Phi-3)", "p-RoPE, p = 0.75"
 
-#: theta'_j / theta_j of each method, as a Vega expression.
+#: By method, theta'_j / theta_j as a Vega expression.
 RATIOS = {
     PI: "1/s",
     NTK: "pow(s, -2*datum.j/(d - 2))",
-    DYNAMIC: "pow(s*s - s + 1, -2*datum.j/(d - 2))",  # s n/L - (s - 1) at the length n = s L
+    DYNAMIC: "pow(s*s - s + 1, -2*datum.j/(d - 2))",  # s n/L - (s - 1) at the text length n = s L
     YARN: "datum.ramp/s + 1 - datum.ramp",
     LLAMA3: "(1 - datum.smooth)/s + datum.smooth",
     LONGROPE: "1/datum.searched",
@@ -35,10 +35,11 @@ RATIOS = {
 
 
 def angles_met(theta: float, changed: Mapping[str, float], *, trained: int, length: int) -> Picture:
-    """Draw one circle per method: the angles of training and the angles beyond them.
+    """Draw one circle per method, with the angles met in training and the new angles beyond them.
 
-    theta: radians per position in training; changed: the same in the longer text, by method.
-    trained, length: tokens of the two texts. A dot is a distance of a multiple of `trained`.
+    theta: the plane's frequency in training, in radians per position; changed: by method, its
+    frequency in the longer text. trained, length: the lengths of the two texts, in tokens. Dots
+    mark the multiples of `trained` among the distances, and the largest distance.
     """
     seen, farthest = (trained - 1) * theta, length - 1
     figure, items = panels(changed, columns=len(changed), height=2.0)
@@ -46,7 +47,7 @@ def angles_met(theta: float, changed: Mapping[str, float], *, trained: int, leng
     for ax, name, rate in items:
         reached = farthest * rate
         sectors, new = [(0.0, seen, BLUE)], "none new"
-        if reached >= trained * theta:  # less than one step beyond is not new
+        if reached >= trained * theta:  # less than one step beyond isn't counted as new
             sectors.append((trained * theta, min(reached, math.tau), VERMILION))
             new = f"new from {trained * theta:.2f}"
         summaries.append(f"{name}: to {reached:.2f}, {new}")
@@ -73,10 +74,10 @@ def angles_met(theta: float, changed: Mapping[str, float], *, trained: int, leng
 
 
 def spectrum(long_factor: tuple[float, ...], *, base: float, length: int, factor: float) -> Any:
-    """Show the ratio of new to old frequency per plane, with sliders for method, s, L and base.
+    """Show each plane's ratio of new to old frequency, with controls for method, s, L and base.
 
-    long_factor: LongRoPE's searched factors, one per plane of its own head width. base, length
-    and factor belong to the model with these factors; the sliders don't change them.
+    long_factor: LongRoPE's searched factors, one per plane of the model they were searched for.
+    base, length, factor: the settings of that model, which the sliders don't change.
     """
     searched = f"method == '{LONGROPE}'"
     parameters = [
@@ -103,7 +104,7 @@ def spectrum(long_factor: tuple[float, ...], *, base: float, length: int, factor
         )
         .transform_calculate(ratio=chart.chosen("method", RATIOS))
         .transform_calculate(reached="datum.ratio*datum.turns*s")
-        # The plane made no full turn within L, so beyond L it reaches angles that are new.
+        # A plane that makes no full turn within L reaches new angles beyond L.
         .transform_calculate(new="datum.turns < 1 && datum.reached > 1.000001*datum.turns")
     )
     here = rows.transform_filter("datum.j == min(plane, d/2 - 1)")
@@ -136,7 +137,7 @@ def _axis(title: str | None) -> alt.X:
 
 
 def _ratios(rows: alt.Chart, marker: alt.Chart) -> alt.LayerChart:
-    # A `format` of the axis would round the dots' own labels too.
+    # Setting the axis's `format` would also round the dots' own labels.
     axis = {"values": [0, 0.25, 0.5, 0.75, 1], "labelExpr": "format(datum.value, '.2f')"}
     y = chart.y("ratio:Q", "θ′ / θ", [0, 1.05], **axis)
     dots = rows.mark_point(filled=True, size=26, color=BLUE, opacity=1)

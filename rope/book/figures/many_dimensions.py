@@ -1,10 +1,10 @@
-"""Show the planes of one vector, and what their sum says about distance: "Many dimensions".
+"""Show the planes of one vector, and the score that they add up to: chapter "Many dimensions".
 
-Position m turns plane j by m theta_j with theta_j = b^(-2j/d). Each plane is a dial with one hand;
-together they tell the position as the hands of a clock tell the time.
+Position m rotates plane j by m theta_j with theta_j = b^(-2j/d). Each plane is drawn as a dial with
+one hand. The dials together show the position, as the hands of a clock show the time.
 
-The score of a query at m and a key at n is the sum over planes of A_j cos((n - m) theta_j + phi_j):
-the amplitude A_j is the norm of the query in plane j times that of the key, and the phase phi_j the
+The score of a query at m and a key at n is the sum over planes of A_j cos((n - m) theta_j + phi_j).
+In plane j, the amplitude A_j is the query's norm times the key's norm, and the phase phi_j is the
 angle from the query to the key.
 """
 
@@ -21,11 +21,11 @@ DIALS_DIM, DIALS_LAST = 8, 100
 DIAL = 150  # pixels: two dials side by side fit a page 390 pixels wide
 EXTENT = 1.1
 
-DIM = 16  # of the head whose score is drawn
-PLANES = (0, 1, 2, 7)  # the three highest frequencies and the lowest; no others
+DIM = 16  # the width of the head whose score is drawn
+PLANES = (0, 1, 2, 7)  # the planes in use: the three highest frequencies and the lowest
 THETAS = [float(theta) for theta in inverse_frequencies(DIM)[list(PLANES)]]
-PREVIOUS = (6.0, 6.0, 6.0, 0.0)  # amplitudes of a head that reads the previous token
-PHASES = [round(theta, 2) for theta in THETAS]  # and its phases
+PREVIOUS = (6.0, 6.0, 6.0, 0.0)  # the amplitudes of a head that reads the previous token
+PHASES = [round(theta, 2) for theta in THETAS]  # that head's phases
 LAST, TALLEST, WIDTH = 48, 8.0, 290
 
 
@@ -33,7 +33,7 @@ def planes() -> Any:
     """Show the dials of four planes, with one slider for the position m."""
     thetas = inverse_frequencies(DIALS_DIM).tolist()
     dials = [_dial(j, theta, COLORS[j]) for j, theta in enumerate(thetas)]
-    # The page stacks the two pairs when it is narrow.
+    # A narrow page stacks the two pairs of dials.
     pairs = [alt.hconcat(*dials[j : j + 2], spacing=16) for j in range(0, len(dials), 2)]
     position = chart.slider("m", 0, DIALS_LAST, 1, 23, "position m")
     angles = [chart.derived(f"angle_{j}", f"m*{theta:.6g}") for j, theta in enumerate(thetas)]
@@ -49,7 +49,7 @@ def planes() -> Any:
 
 
 def _dial(j: int, theta: float, color: str) -> alt.VConcatChart:
-    """Draw one hand at the angle of plane j, the arc of its current turn, and both as numbers."""
+    """Draw plane j's hand and the arc of its current turn, and print the angle."""
     angle = f"angle_{j}"
     face = chart.square(
         chart.plane(EXTENT),
@@ -67,13 +67,13 @@ def _dial(j: int, theta: float, color: str) -> alt.VConcatChart:
 
 
 def head_score() -> Any:
-    """Show score and attention weight against n - m for a head with amplitudes and phases to set.
+    """Show a head's score and weight against n - m, with sliders for amplitudes and phases.
 
-    The chart forms the sum and its softmax over the keys n <= m. It opens on a head that reads
-    the previous token; the data column `start` holds its scores, from `rope.reference.score`.
+    The chart computes the sum and its softmax over the keys n <= m. It opens with a head that reads
+    the previous token; `rope.reference.score` computes that head's scores, the column `start`.
     """
     sliders, terms = [], []
-    query, key = np.zeros(DIM), np.zeros(DIM)  # of the opening head
+    query, key = np.zeros(DIM), np.zeros(DIM)  # the vectors of the head that the chart opens with
     for j, theta, amplitude, phase in zip(PLANES, THETAS, PREVIOUS, PHASES, strict=True):
         terms.append(f"amplitude_{j}*cos(datum.offset*{theta:.6g} + phase_{j})")
         sliders += [

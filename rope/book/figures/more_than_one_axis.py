@@ -1,9 +1,9 @@
 """Show patches, heads and position ids with more than one axis: chapter "Images and video".
 
 Plane j rotates by sum_a p_a Theta_{a,j}; Theta is `[A, R/2]`, float64, radians per position.
-Shapes: A axes, S tokens, R rotated width. In `two_waves`, Theta_{.,j} = (2 pi / lambda) (cos phi,
-sin phi) adds cos(d_row Theta_{0,j} + d_column Theta_{1,j}) to the score at displacement (d_row,
-d_column): a wave across the image, with a direction phi and a wavelength lambda.
+Shapes: A axes, S tokens, R rotated width. In `two_waves`, plane j has Theta_{.,j} = (2 pi / lambda)
+(cos phi, sin phi). It adds cos(d_row Theta_{0,j} + d_column Theta_{1,j}) to the score at the
+displacement (d_row, d_column): a wave across the image with direction phi and wavelength lambda.
 """
 
 import math
@@ -28,8 +28,8 @@ AXES: dict[str, dict[str, Any]] = {
 }
 REACH = 6
 SIZE = 286  # pixels: 13 cells of 22
-# The page replaces the roles of rope.book.figures.style with its theme's colors, and Vega cannot
-# blend those; a scale that blends needs its own colors.
+# The page replaces the colors of rope.book.figures.style with CSS variables, which Vega cannot
+# interpolate. A continuous color scale therefore needs its own colors.
 LOW_TO_HIGH = ["#c75300", "#fbfaf6", "#00639c"]
 START = {"direction_0": 0, "wave_0": 6, "direction_1": 90, "wave_1": 8}
 
@@ -37,7 +37,7 @@ START = {"direction_0": 0, "wave_0": 6, "direction_1": 90, "wave_1": 8}
 def hands(frequencies: Tensor, rows: int, columns: int) -> Picture:
     """Draw a grid of patches, each with two dials that show the angles of planes 0 and 1.
 
-    frequencies: `[2, 2]`, axes row and column.
+    frequencies: `[2, 2]`, axes (row, column) by planes (0, 1).
     """
     positions = grid_positions(rows, columns)
     cos, sin = axis_tables(positions, frequencies, dtype=torch.float64)
@@ -51,7 +51,7 @@ def hands(frequencies: Tensor, rows: int, columns: int) -> Picture:
             x, y = column + 0.26 + 0.48 * plane, row + 0.55
             ring = shapes.arc((x, y), (0.21, 0.21), 0, math.tau, steps=48)
             ax.plot(*ring, color=GRID, linewidth=1.2, linestyle="-")
-            # The y axis of the grid points down, so the sine is subtracted.
+            # The grid's y axis points down, so the sine is subtracted.
             tip = x + 0.21 * cos[place, plane].item(), y - 0.21 * sin[place, plane].item()
             ax.plot((x, tip[0]), (y, tip[1]), color=color, linewidth=2.4, linestyle=dash)
             ax.text(x, row + 0.89, f"plane {plane}", **shapes.CENTERED)
@@ -64,10 +64,10 @@ def hands(frequencies: Tensor, rows: int, columns: int) -> Picture:
 
 
 def attention_maps(**heads: Tensor) -> Picture:
-    """Draw attention weights over displacements, one map per head.
+    """Draw attention weights against the displacement from the query, one map per head.
 
-    heads: by title (underscores become spaces), `[2r+1, 2r+1]`, the query's patch in the middle.
-    A weight above 0.1 is a square of that area, with its number beside it.
+    heads: by title (underscores become spaces), weights `[2r+1, 2r+1]` with the query's patch in
+    the middle. A weight above 0.1 is drawn as a square with that area and labeled with its value.
     """
     figure, items = panels(heads, columns=len(heads), height=3.2, sharey=True)
     for ax, name, weights in items:
@@ -75,9 +75,9 @@ def attention_maps(**heads: Tensor) -> Picture:
         for row, column in (weights > 0.1).nonzero().tolist():
             weight = weights[row, column].item()
             x, y, side = column - reach, row - reach, math.sqrt(weight)
-            # Area shows the weight, not shade: one color is visible in both of the page's themes.
+            # The area, not the shade, shows the weight: one color is visible in both themes.
             shapes.box(ax, x - side / 2, y - side / 2, side, side, facecolor=BLUE)
-            text = f"{weight:.2f}".lstrip("0")  # on the side away from the query
+            text = f"{weight:.2f}".lstrip("0")  # printed on the side away from the query
             ax.text(1.9 * x, y, text, **shapes.CENTERED)
         ax.plot([0], [0], marker="+", color=INK, markersize=8)
         limits, ticks = (-reach - 0.5, reach + 0.5), range(-reach, reach + 1)
@@ -96,7 +96,7 @@ def attention_maps(**heads: Tensor) -> Picture:
 
 
 def two_waves() -> Any:
-    """Show the score over displacements, with sliders for both planes, opening on an axial head."""
+    """Show the score over displacements, with sliders for two planes; it opens on an axial head."""
     sliders = []
     for j in (0, 1):
         turn, wave = f"direction_{j}", f"wave_{j}"
@@ -124,7 +124,7 @@ def two_waves() -> Any:
             legend=alt.Legend(orient="bottom", title="score", **numbers),
         ),
     )
-    # The query's own score is always 2, so its square has one color in both themes.
+    # The query's own score is always 2, so its square has the same color in both themes.
     here = alt.Chart(chart.data(row=[0], column=[0])).mark_point(
         shape="cross", filled=True, size=120, color="white", opacity=1
     )
@@ -153,7 +153,7 @@ def _score(row: str, column: str) -> str:
 def section_map(base: float, **orders: tuple[Sequence[int], bool]) -> Picture:
     """Plot the wavelength of each plane and the axis that rotates it, one panel per order.
 
-    orders: sections and whether they are interleaved, by title (underscores become spaces).
+    orders: by title (underscores become spaces), the sections and whether they are interleaved.
     """
     figure, items = panels(orders, height=4.6, sharex=True)
     for ax, name, (sections, interleaved) in items:
@@ -201,9 +201,9 @@ def mrope_ids(segments: Sequence[int | tuple[int, int, int]]) -> Picture:
 
 
 def doubled_sections(**cuts: Sequence[int]) -> Picture:
-    """Draw the axis of each coordinate, one panel per list; the members of a pair form a column.
+    """Draw the axis of each coordinate, one panel per list of widths; each pair forms a column.
 
-    cuts: widths in coordinates, assigned to the axes in turn, by title (underscores become spaces).
+    cuts: by title (underscores become spaces), widths in coordinates, assigned to the axes in turn.
     """
     figure, items = panels(cuts, height=3.9, sharex=True)
     for ax, name, widths in items:

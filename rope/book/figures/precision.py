@@ -1,6 +1,6 @@
-"""Show an angle formed with few significant bits, and the errors of measured tables.
+"""Show an angle computed with few significant bits, and measured errors of tables.
 
-Chapter "How exact must it be?". With rd(x) the number of p significant bits that is nearest to x,
+Chapter "How exact must it be?". Let rd(x) be the number with p significant bits nearest to x. Then
 
     angle = m theta_j,        rounded angle = rd(rd(m) rd(theta_j)).
 """
@@ -15,12 +15,12 @@ from rope.book.figures import Picture, chart, picture, subplots
 from rope.book.figures.style import BLUE, INK, OCHRE, SKY, VERMILION
 
 DIM, BASE = 128, 10000.0
-BIG = 1.5 * 2.0**52  # adding it to a float64 and subtracting it again rounds to a whole number
+BIG = 1.5 * 2.0**52  # adding it to a float64 and subtracting it again rounds to an integer
 EXTENT = 1.3
 
 
 def rounded_angle() -> Any:
-    """Show the unit vector at the true and the rounded angle, with sliders for m, p and j."""
+    """Show unit vectors at the true and at the rounded angle, with sliders for m, p and j."""
     parameters = (
         chart.slider("power", 0, 20, 0.01, 10.01, "position, power of two"),
         chart.slider("bits", 6, 32, 1, 8, "significant bits"),
@@ -59,15 +59,15 @@ def rounded_angle() -> Any:
 
 
 def _nearest(name: str) -> tuple[alt.Parameter, alt.Parameter]:
-    """Return the spacing of numbers with `bits` significant bits, and the nearest such number."""
-    # Without the 1e-12, the logarithm of a power of two may be just below a whole number.
+    """Return parameters for the spacing of `bits`-bit numbers near `name` and the nearest one."""
+    # Without the 1e-12, the computed logarithm of a power of two may be just below an integer.
     spacing = f"pow(2, floor(log({name})/LN2 + 1e-12) - bits + 1)"
     rounded = f"({name}/{name}_step + {BIG:.0f} - {BIG:.0f})*{name}_step"
     return chart.derived(f"{name}_step", spacing), chart.derived(f"{name}_near", rounded)
 
 
 def error_by_position(positions: Sequence[int], errors: Mapping[str, Sequence[float]]) -> Picture:
-    """Plot each library's largest error of a cosine against the position, both logarithmic."""
+    """Plot each library's largest cosine error against the position, both on logarithmic axes."""
     figure, ax = subplots(height=4.2)
     for name, values in errors.items():
         ax.plot(positions, values, label=name)
@@ -89,9 +89,9 @@ def error_by_position(positions: Sequence[int], errors: Mapping[str, Sequence[fl
 
 
 def angles_lost(drift: Sequence[float], longest: int) -> Picture:
-    """Draw each plane as a bar, colored by the error of its angle, against the position.
+    """Draw one bar per plane over the positions, colored by the error of the plane's angle.
 
-    drift: each plane's error in radians per position; longest: the last position.
+    drift: each plane's angle error, in radians per position; longest: the last position.
     """
     figure, ax = subplots(height=4.8)
     bounds = {

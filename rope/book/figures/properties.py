@@ -1,11 +1,11 @@
 """Show whether a score decays with distance: the planes' cosines, their mean, the RoFormer bound.
 
-Chapter "Properties". At distance m, with theta_j = b^(-2j/d) and C_j the sum of e^{i m theta_l}
-over l < j,
+Chapter "Properties". Let theta_j = b^(-2j/d), and let C_j be the sum of e^{i m theta_l} over l < j.
+At distance m,
 
     mean(m) = (2/d) sum_j cos(m theta_j),     bound(m) = (2/d) sum_j |C_j|, j = 1 ... d/2.
 
-The last figure plots the cost of attention against the length.
+`cost_against_length` plots the cost of attention against the sequence length.
 """
 
 import math
@@ -21,12 +21,12 @@ from rope.book.figures.style import BLUE, DASHES, GRID, INK, MUTED, VERMILION
 from rope.frequencies import inverse_frequencies, rotary_tables
 
 PLANES, STEPS, DECADES = 64, 180, 5
-LENGTH, BASES = 4096, (10_000.0, 500_000.0, 1_000_000.0)  # of the wavelengths
-SHOWN, LOWEST = (40, 50, 63), 14  # planes whose cosine is drawn; planes that only fall in LENGTH
+LENGTH, BASES = 4096, (10_000.0, 500_000.0, 1_000_000.0)  # the trained length, and bases to compare
+SHOWN, LOWEST = (40, 50, 63), 14  # planes to draw; number of planes that only fall
 
 
 def decay_chart() -> Any:
-    """Show both curves against the distance, with sliders for the base, d and a distance."""
+    """Show the mean and the bound against the distance, with sliders for base, d and a distance."""
     grid = alt.Chart(alt.sequence(0, STEPS * PLANES, as_="k"))
     rows = _mean_over_planes(grid, f"floor(pow(10, {DECADES}*floor(datum.k/{PLANES})/{STEPS}))")
     names: list[Any] = ["mean", "bound"]
@@ -64,7 +64,7 @@ def decay_chart() -> Any:
 
 
 def _mean_over_planes(rows: alt.Chart, m: str) -> alt.Chart:
-    """Return columns m, mean and bound (divided by its value at 0) for rows numbered k."""
+    """Compute the columns m, mean and bound (divided by its value at 0) from rows numbered k."""
     rotated = (
         rows.transform_calculate(m=m, j=f"datum.k%{PLANES}")
         .transform_filter("datum.j < d/2")
@@ -82,7 +82,7 @@ def _mean_over_planes(rows: alt.Chart, m: str) -> alt.Chart:
 
 
 def falling() -> Picture:
-    """Plot cos(m theta_j) of three planes, and the mean of all planes, within one context."""
+    """Plot cos(m theta_j) for three planes, and the mean over all planes, up to distance LENGTH."""
     distances = torch.arange(0, LENGTH, 8)
     cos, _ = rotary_tables(distances, inverse_frequencies(2 * PLANES), dtype=torch.float64)
     figure, ax = subplots(height=3.3)
@@ -103,7 +103,7 @@ def falling() -> Picture:
 
 
 def wavelengths() -> Picture:
-    """Plot the wavelength of each plane for three bases, and a length as a dotted line."""
+    """Plot each plane's wavelength for three bases, and the trained length as a dotted line."""
     figure, ax = subplots(height=3.1)
     for base in BASES:
         waves = 2 * torch.pi / inverse_frequencies(2 * PLANES, base)
@@ -123,10 +123,10 @@ def wavelengths() -> Picture:
 def cost_against_length(
     lengths: Sequence[int], costs: Mapping[str, Mapping[str, Sequence[float | None]]]
 ) -> Picture:
-    """Plot the cost of attention against the length, both logarithmic, one panel per quantity.
+    """Plot the cost of attention against the length (log-log), with one panel per quantity.
 
-    costs: by the quantity's unit ("seconds"), then by name; one value per length, None if none
-    was measured.
+    costs: by the quantity's unit ("seconds") and name, one value per length, None where none was
+    measured.
     """
     names = list(dict.fromkeys(name for lines in costs.values() for name in lines))
     height = 0.8 + 2.1 * len(costs) + 0.1 * len(names)
@@ -137,7 +137,7 @@ def cost_against_length(
             known = [pair for pair in zip(lengths, values, strict=True) if pair[1]]
             x, y = zip(*known, strict=True)
             ax.plot(x, y, marker="o", markersize=4, label=label(name), **look(name, names))
-            power = math.log(y[-1] / y[-2]) / math.log(x[-1] / x[-2])  # between the last two
+            power = math.log(y[-1] / y[-2]) / math.log(x[-1] / x[-2])  # between the last two points
             ends = f"{y[0]:.2g} at {x[0]:,}, {y[-1]:.2g} at {x[-1]:,}, at the end growing"
             growths.append(f"{title} of {label(name)}: {ends} as S to the power {power:.1f}")
         ax.set(xscale="log", yscale="log", ylabel=title)

@@ -20,7 +20,7 @@ THETA = 0.35
 
 
 def decoding() -> Any:
-    """Show keys that stay as they were stored, and a query that turns with each new token."""
+    """Show cached keys that stay as they are, and a query that rotates with each new token."""
     rows = alt.Chart(chart.data(n=range(TOKENS))).transform_filter("datum.n < tokens")
     step = chart.slider("tokens", 1, TOKENS, 1, 4, "tokens decoded")
     return chart.finish(
@@ -69,10 +69,10 @@ def _scores(rows: alt.Chart) -> alt.LayerChart:
 
 
 def padded_picture(positions: Tensor, mask: Tensor) -> Picture:
-    """Draw the slots of a padded batch with the position in each, and below them the mask.
+    """Draw the slots of a padded batch with their positions, and the attention mask below them.
 
-    positions: integers `[B, T]`, -1 for padding; the last column belongs to the next token and
-    gets a frame. mask: bool `[B, T, T]`.
+    positions: integers `[B, T]`, -1 for padding; the last column, drawn in a frame, belongs to the
+    next token. mask: bool `[B, T, T]`.
     """
     rows, size = positions.shape
     figure, axes = subplots(1, rows, height=3.4, squeeze=False)

@@ -1,4 +1,4 @@
-"""Show the positions of entries, and which shifts change a layer's output.
+"""Show the positions of compressed entries, and which shifts change a layer's output.
 
 Chapter "When values are rotated too".
 """
@@ -10,7 +10,11 @@ from rope.book.figures.style import BLUE, GRID, INK, MUTED, VERMILION
 
 
 def visible(query: int, ratio: int, window: int, tokens: int) -> Picture:
-    """Draw tokens as boxes, below them the groups with a dot per entry, and what a query reads."""
+    """Draw a row of tokens, the groups below with a dot per entry, and color what a query reads.
+
+    query: the position of the query; ratio: tokens per group; window: how many of the latest tokens
+    the query reads one by one.
+    """
     figure, ax = subplots(height=2.5)
     text = {"color": INK, **shapes.CENTERED}
     for n in range(tokens):
@@ -19,7 +23,7 @@ def visible(query: int, ratio: int, window: int, tokens: int) -> Picture:
         shapes.box(ax, n + 0.08, 1.6, 0.84, 0.8, **face)
         shapes.box(ax, n + 0.08, 1.6, 0.84, 0.8, facecolor="none", edgecolor=MUTED)
         ax.text(n + 0.5, 2.0, str(n), **text)
-    read = (query + 1) // ratio  # only complete groups of the past
+    read = (query + 1) // ratio  # only groups that are complete at the query
     for g in range(tokens // ratio):
         left, color = g * ratio, VERMILION if g < read else GRID
         ax.plot([left + 0.1, left + ratio - 0.1], [1.1, 1.1], "-", color=color, linewidth=2)
@@ -38,7 +42,7 @@ def visible(query: int, ratio: int, window: int, tokens: int) -> Picture:
 
 
 def shifts(changes: Sequence[float], ratio: int) -> Picture:
-    """Plot by how much an output changes when all positions move by 0, 1, 2, ..."""
+    """Plot how much an output changes when all positions are shifted by 0, 1, 2, ..."""
     figure, ax = subplots(height=2.4)
     same = dict(list(enumerate(changes))[::ratio])
     changed = {by: change for by, change in enumerate(changes) if by % ratio}

@@ -1,8 +1,8 @@
-"""Show what a relative score looks like, and its sign: chapter "Rotation in two dimensions".
+"""Show relative scores and the sign of the offset: chapter "Rotation in two dimensions".
 
-A score is relative when s_mn depends only on the offset n - m: it is constant along the diagonals
-of its table. With the rotation, s_mn = q^T R_{n-m} k = |q| |k| cos((n - m) theta + phi), where phi
-is the angle from q to k.
+A score s_mn is relative if it depends only on the offset n - m; a table of relative scores is
+constant along its diagonals. With the rotation, s_mn = q^T R_{n-m} k = |q| |k| cos((n - m) theta +
+phi), where phi is the angle from q to k.
 """
 
 import math
@@ -16,24 +16,24 @@ from rope.book.figures import Picture, chart, panels, picture, shapes, subplots
 from rope.book.figures.style import BLUE, GRID, INK, MUTED, VERMILION
 from rope.reference import rotation_matrix, score
 
-Q, K = (0.92, 0.25), (0.35, 0.75)  # of the moving figure
+Q, K = (0.92, 0.25), (0.35, 0.75)  # the vectors in the animation
 LAST, THETA = 32, 0.2
 
-OFFSETS = range(-3, 4)  # of the keys that are seen from the query
-LENGTH = 0.8  # of the key; the query has length 1, so that neither arrow hides the other
+OFFSETS = range(-3, 4)  # the offsets n - m of the keys in `seen_from_the_query`
+LENGTH = 0.8  # the key's length; the query's is 1, so that neither arrow hides the other
 SEEN_THETA, LEAD = 0.4, 2  # radians per position; the second curve's phi, in positions
 
 
 def score_tables(added: NDArray[Any], rotated: NDArray[Any]) -> Picture:
     """Draw two tables of scores as maps over query m and key n.
 
-    added: scores `[N, N]` of one word with itself, position vectors added to it; rotated: scores
-    of the same word, rotated. N of at most 24 keeps the picture small.
+    added: scores `[N, N]` of one word with itself after position vectors are added; rotated: the
+    scores after the word is rotated instead. Use N <= 24 to keep the picture small.
     """
     tables = {"position added": added, "position rotated": rotated}
     figure, items = panels(tables, columns=2, height=3.1, sharey=True)
     for ax, title, table in items:
-        shapes.signed_map(ax, table.round(9), title)  # no last digit decides between two colors
+        shapes.signed_map(ax, table.round(9), title)  # so that rounding errors don't change colors
         ax.set(xlabel="key $n$", xticks=range(0, len(table), 3), yticks=range(0, len(table), 3))
     figure.axes[0].set_ylabel("query $m$")
     figure.axes[0].invert_yaxis()
@@ -46,8 +46,8 @@ def score_tables(added: NDArray[Any], rotated: NDArray[Any]) -> Picture:
 
 
 def turning_pair() -> Any:
-    """Show q and k turning with their positions while their score stays; sliders set m and n."""
-    # The score is computed from the rotated vectors, not from the difference.
+    """Show q and k rotated to their positions, and their score; sliders set m, n and a shift."""
+    # The score is computed from the rotated vectors, not from n - m.
     parameters = [
         chart.slider("m", 0, LAST, 1, 2, "query position m"),
         chart.slider("n", 0, LAST, 1, 8, "key position n"),
@@ -83,7 +83,7 @@ def turning_pair() -> Any:
 
 
 def _curve() -> alt.VConcatChart:
-    """Draw the score against n - m from the package's definition, and the current point on it."""
+    """Draw the score against n - m, from `rope.reference.score`, and the current point on it."""
     distance = range(-LAST, LAST + 1)
     x = chart.x("distance:Q", "n − m", [-LAST, LAST], values=[-32, -16, 0, 16, 32], grid=False)
     y = chart.y("score:Q", "score", [-1, 1], values=[-1, 0, 1])
@@ -105,12 +105,12 @@ def _curve() -> alt.VConcatChart:
 
 
 def _scores(q: Any, k: Any, offsets: range, theta: float) -> list[float]:
-    """Return scores by offset; positions count from 0, so the later token carries the offset."""
+    """Return a score per offset, with the earlier token at position 0, the later at |offset|."""
     return [score(np.array(q), np.array(k), max(-t, 0), max(t, 0), [theta]) for t in offsets]
 
 
 def seen_from_the_query() -> Picture:
-    """Draw the keys R_{n-m} k that a query meets at offsets n - m, and below them their scores."""
+    """Draw the keys R_{n-m} k that a query meets, and plot their scores against n - m below."""
     figure, (plane, curve) = subplots(2, 1, height=5.2, height_ratios=(1.1, 1))
     for offset in OFFSETS:
         x, y = rotation_matrix(offset, [SEEN_THETA]) @ (0.0, LENGTH)

@@ -1,4 +1,4 @@
-"""Show what a score sees besides the displacement: chapter "Rotations that commute"."""
+"""Show whether a score depends only on the displacement: chapter "Rotations that commute"."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ from rope.book.figures.style import BLUE, VERMILION
 
 
 def one_displacement(free: Sequence[float], commuting: Sequence[float]) -> Picture:
-    """Plot the score of one displacement from row 0 and column 0, 1, ... for two encodings."""
+    """Plot the score at one displacement, from row 0 and columns 0, 1, ..., for two encodings."""
     figure, ax = subplots(height=3.0)
     steps = range(len(free))
     ax.plot(steps, commuting, "o-", color=BLUE, label="generators that commute", markersize=4)

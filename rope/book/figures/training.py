@@ -1,4 +1,4 @@
-"""Plot how trainings went: chapter "What training shows". Losses are in nats per token."""
+"""Plot the losses of training runs: chapter "What training shows". Losses are in nats per token."""
 
 from collections.abc import Mapping, Sequence
 from statistics import fmean
@@ -16,13 +16,13 @@ REFERENCE = "rope"
 def above_reference(
     values: Mapping[str, Mapping[str, Sequence[float]]], near: float = 0.2
 ) -> Picture:
-    """Plot losses above the reference's: one column per setting and one row per method.
+    """Plot each method's loss minus the reference's: one column per setting and one row per method.
 
-    Each seed is a dot; a bar is the 95% t interval, with a mark at its middle. If only some
-    methods have all means nearer than `near`, they go in their own row of panels, on top.
+    A dot is a seed; a bar is a 95% t interval, with a mark at the mean. If some methods, but not
+    all, have every mean within `near` of 0, these methods get their own row of panels, on top.
 
-    values: by setting ("text, 128"), by method, the differences seed by seed. Sorted by the first
-    setting's means. Raises ValueError for a single seed.
+    values: by setting ("text, 128") and method, one difference per seed. The methods are sorted by
+    their means in the first setting. Raises ValueError for a single seed.
     """
     first = next(iter(values.values()))
     names = sorted(first, key=lambda name: fmean(first[name]))
@@ -66,10 +66,11 @@ def above_reference(
 
 
 def loss_curves(curves: Mapping[str, Sequence[Curve]]) -> Picture:
-    """Plot the loss against the step, with a label at each line's end, for a few methods.
+    """Plot the loss against the step for a few methods, with a label at the end of each line.
 
     curves: by method, one run with its steps under "step" and losses under "loss". The first
-    loss, before any step, is out of range: all methods start there, far above the rest.
+    loss, measured before any step, lies outside the plot: for every method it is far above the
+    other losses.
     """
     runs = {name: run for name, [run] in curves.items()}
     runs = dict(sorted(runs.items(), key=lambda pair: pair[1]["loss"][-1]))

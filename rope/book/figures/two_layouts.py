@@ -14,12 +14,12 @@ from rope.frequencies import inverse_frequencies, rotary_tables
 from rope.functional import rotary_embedding
 from rope.layouts import permutation
 
-DIM, SIZE = 64, 16  # of the head whose weights are drawn, and its sequence
-BACK = 3  # how many tokens into the past it looks
+DIM, SIZE = 64, 16  # the head's width and the sequence length in `wrong_layout`
+BACK = 3  # how many tokens back that head looks
 
 
 def one_plane() -> Picture:
-    """Draw plane 0 of (1, 1, 1, 1) at position 1, base 100, on the axes of each layout."""
+    """Draw plane 0 of the vector (1, 1, 1, 1), at position 1 with base 100, in each layout."""
     cos, sin = rotary_tables(2, inverse_frequencies(4, base=100.0), dtype=torch.float64)
     ones, at_one = torch.ones(1, 1, 1, 4, dtype=torch.float64), torch.tensor([1])
     figure, items = panels({"interleaved": (0, 1), "half-split": (0, 2)}, columns=2, height=2.9)
@@ -72,10 +72,11 @@ def pairing(dim: int) -> Picture:
 
 
 def wrong_layout() -> Picture:
-    """Draw the weights of a head that looks `BACK` tokens into the past, in both layouts.
+    """Draw the attention weights of a head that looks `BACK` tokens back, in both layouts.
 
-    The query is the key rotated back, so that in each plane the score is largest at that offset.
-    It is sqrt(dim) times as long, which cancels the softmax's divisor and keeps the weights sharp.
+    The query is the key rotated by -BACK positions, so in each plane the score is largest at that
+    offset. The query is sqrt(DIM) times as long as the key, which cancels the division of the
+    scores by sqrt(DIM) and keeps the weights sharp.
     """
     cos, sin = rotary_tables(SIZE + BACK, inverse_frequencies(DIM), dtype=torch.float64)
     generator = torch.Generator().manual_seed(3)

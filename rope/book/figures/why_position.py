@@ -1,4 +1,4 @@
-"""Show one output for two orders, and what adding a position vector does: "Why position?"."""
+"""Show one output for two word orders, and what an added position vector does: "Why position?"."""
 
 import math
 from collections.abc import Sequence
@@ -9,15 +9,16 @@ from rope.book.figures import Picture, panels, picture, shapes, subplots
 from rope.book.figures.style import BLUE, COLORS, GREEN, MUTED, VERMILION
 from rope.reference import rotation_matrix
 
-PLANES = (0, 4, 8, 16)  # the sine columns that are drawn
+PLANES = (0, 4, 8, 16)  # the planes whose sine columns are drawn
 
 
 def two_orders(
     word: str, sentences: Sequence[str], rows: Sequence[Tensor], outputs: Sequence[Tensor]
 ) -> Picture:
-    """Draw the weights of one word's query over each sentence `[S]`, and its output `[D]` there.
+    """Draw one word's attention weights in each sentence, and print the word's output.
 
-    Every sentence is another order of the first sentence's words; a word keeps its color.
+    rows: weights `[S]`, one row per sentence. outputs: `[D]`, one per sentence. Every sentence has
+    the words of the first sentence in another order; a word keeps its color.
     """
     colors = dict(zip(dict.fromkeys(sentences[0].split()), COLORS, strict=False))
     figure, axes = subplots(len(sentences), 1, height=2.2 * len(sentences), sharey=True)
@@ -47,10 +48,10 @@ def four_terms(
 ) -> Picture:
     """Draw the terms of (x + p_m)^T W (x + p_n) that contain a position, as maps over m and n.
 
-    word: one embedding x `[D]`, of every token. p: position vectors `[S, D]`; the maps use every
-    `step`-th, about 16, so that the stored picture stays small. commuting: a matrix W `[D, D]`
-    that commutes with the rotations; general: one that does not, also used for the two mixed
-    terms. Each map's mean is subtracted.
+    word: the embedding x `[D]`, the same for every token. p: position vectors `[S, D]`; the maps
+    use every `step`-th vector, about 16 in all, so that the stored picture stays small. commuting:
+    a matrix W `[D, D]` that commutes with the rotations; general: a matrix that does not commute
+    with them, also used for the two mixed terms. Each map's mean is subtracted from the map.
     """
     at = p[::step]
     x = word.expand(len(at), -1)
@@ -103,7 +104,7 @@ def right_and_wrong(right: Tensor, wrong: Tensor) -> Picture:
 
 
 def length_and_angle(p: tuple[float, float], angle: float) -> Picture:
-    """Draw two words on one ray, (2, 0) and (4, 0): p added to both, and both rotated."""
+    """Draw the words (2, 0) and (4, 0) before and after adding p, and before and after rotating."""
     words = ((2.0, 0.0), (4.0, 0.0))
     matrix = rotation_matrix(1, [angle])
     added = [(x + p[0], y + p[1]) for x, y in words]

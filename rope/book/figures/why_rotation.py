@@ -1,8 +1,8 @@
 """Show what else gives relative scores: chapter "Why rotation, and what else would do".
 
-Relative scores are q^T M^(n-m) k. In the plane, complex-linear, M multiplies by e^(a + i theta): a
-rotation for a = 0, and the xPos family (arXiv 2212.10554) otherwise. M = S R S^-1 moves keys along
-one ellipse and queries along another.
+Relative scores have the form q^T M^(n-m) k. A complex-linear M in the plane multiplies by
+e^(a + i theta). It is a rotation for a = 0 and belongs to the xPos family (arXiv 2212.10554)
+otherwise. M = S R S^-1 moves keys along one ellipse and queries along another.
 """
 
 from typing import Any
@@ -15,22 +15,22 @@ from rope.book.figures import Picture, chart, picture, shapes, subplots
 from rope.book.figures.style import BLUE, INK, MUTED, VERMILION
 from rope.reference import rotation_matrix, score
 
-REACH = 8  # offsets of the moving figure
+REACH = 8  # the largest offset in `eigenvalue_map`
 THETA = 0.6
 WIDTH, EXTENT = 290, 1.4
 BLOCKS = ("one pair of eigenvalues", "Jordan block")
 
-KEYS = {"a": (0.9, -0.1), "b": (0.15, 0.8)}  # of two words
+KEYS = {"a": (0.9, -0.1), "b": (0.15, 0.8)}  # the keys of two words
 PLACES = {"a": 3, "b": 7, "c": 5}  # the positions of both keys and of a third key
 ADDED = "position added"
-MOVES = {  # what moves a key one position on
+MOVES = {  # the matrix that moves a key by one position
     "rotated": rotation_matrix(1, [0.5]),
     "rotated and stretched": 1.15 * rotation_matrix(1, [0.5]),
     "sheared": np.array([[1.0, 0.4], [0.0, 1.0]]),
-    ADDED: np.eye(2),  # and the step of a sinusoid
+    ADDED: np.eye(2),  # plus the step of a sinusoid
 }
 
-SCALE, ELLIPSE_THETA = np.diag([2.0, 1.0]), np.pi / 6  # M = S R_1 S^-1
+SCALE, ELLIPSE_THETA = np.diag([2.0, 1.0]), np.pi / 6  # S and theta in M = S R_1 S^-1
 QUERY, KEY = np.array([0.55, 0.55]), np.array([1.7, 0.3])
 PAIRS = {(2, 1): "-", (5, 4): shapes.DASHED}  # positions (m, n), and their line style
 
@@ -48,7 +48,7 @@ def on_ellipses(m: int, n: int) -> tuple[NDArray[Any], NDArray[Any]]:
 
 
 def ellipses() -> Picture:
-    """Draw the two ellipses with two pairs of arrows, and the norms and score of a moved pair."""
+    """Draw both ellipses with two query-key pairs, and plot a moving pair's norms and score."""
     figure, (plane, curve) = subplots(2, 1, height=5.0, height_ratios=(1.25, 1))
     for which, (name, color) in enumerate((("query", BLUE), ("key", VERMILION))):
         points = np.array([on_ellipses(step, step)[which] for step in range(13)])
@@ -84,7 +84,7 @@ def ellipses() -> Picture:
 
 
 def one_matrix() -> Any:
-    """Show that two keys and their successors give M, which then moves a third key."""
+    """Show that two keys and their successors determine M, which then moves a third key."""
     parameters = [
         chart.menu("encoding", MOVES, "rotated", "the keys are"),
         chart.slider("first", -1, 1, 0.05, 0.6, "share of the first key"),
@@ -121,7 +121,7 @@ def one_matrix() -> Any:
 
 
 def _corner(prefix: str, title: str, corner: str) -> alt.LayerChart:
-    """Draw two arrows, and the parallelogram of their shares with its far corner."""
+    """Draw two keys, the parallelogram of their shares, and an arrow to its far corner."""
     sides, arrows = [], []
     for share, name, word in (("first", "a", "1"), ("second", "b", "2")):
         x, y = f"{prefix}{name}_x", f"{prefix}{name}_y"
@@ -170,12 +170,13 @@ def eigenvalue_map() -> Any:
 
 
 def _scores() -> alt.LayerChart:
-    """Draw curve and dots, and rings at the opening's scores, from `rope.reference.score`."""
+    """Draw the score as a curve and dots, with rings at the scores of the rotation."""
     whole = range(-REACH, REACH + 1)
     start = [score([1, 0], [1, 0], max(0, -r), max(0, r), [THETA]) for r in whole]
     between = alt.Chart(alt.sequence(-REACH, REACH + 0.01, 0.03, as_="offset"))
     at = alt.Chart(chart.data(offset=whole, start=start))
-    # M^r of a Jordan block contains r M^(r-1); a key of norm 1/4 keeps the score on the page.
+    # For a Jordan block with eigenvalue z, M^r contains r z^(r-1). A key of norm 1/4 keeps the
+    # score within the axis.
     power = "exp(growth*{r})*cos({r}*(theta + 2*PI*turns))"
     value = (
         f"block == '{BLOCKS[0]}' ? {power.format(r='datum.offset')}"
