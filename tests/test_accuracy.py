@@ -1,4 +1,4 @@
-"""Test the accuracy report: its oracle, the shipped errors, and an error that others published."""
+"""Test the accuracy report: its oracle, the shipped errors, and published float32 errors."""
 
 import json
 
@@ -16,7 +16,7 @@ HALF_UNIT = 2.0**-25  # the rounding of a cosine to float32
 ANGLE = 2.0**-30  # the largest error of a float64 angle up to 2**20
 SHIPPED = recorded("accuracy")
 DTYPE = {"float32": torch.float32, "float64": torch.float64}
-#: Each case of the report and each dtype, with its row.
+#: Pairs of a case and its row in the shipped report, one pair per dtype.
 ROWS = list(zip([case for case in CASES for _ in DTYPE], SHIPPED["tables"], strict=True))
 
 
@@ -41,9 +41,9 @@ def test_the_shipped_record_is_this_programs():
 
 
 def test_shipped_errors_are_within_their_bounds_and_found_again():
-    """If another machine's `pow` rounds a frequency the other way, they move by 2**-30.
+    """Check shipped errors to within 2**-30, since another machine's `pow` may round differently.
 
-    An attention factor above 1 raises entries to where a unit is twice as large.
+    An attention factor above 1 raises entries above 1, where a unit in the last place doubles.
     """
     for case, row in ROWS:
         unit = 2 if case.extension.attention_scaling > 1 else 1
@@ -54,7 +54,7 @@ def test_shipped_errors_are_within_their_bounds_and_found_again():
 
 
 def test_no_sample_beats_the_pass_over_everything():
-    """Take every second extension once and every base in turn."""
+    """Check every second extension, each with a different base."""
     near = {2**power + step for power in range(21) for step in (-1, 0, 1)} - {2**20 + 1}
     for number in range(0, len(CASES) // 4, 2):
         for case, row in ROWS[8 * number + 2 * (number % 4) :][:2]:
@@ -76,7 +76,10 @@ def test_the_program_measures_up_to_a_position(tmp_path, monkeypatch):
     ("last", "published"), [(8191, 2.8e-4), (131071, 4.2e-3), (1048575, 2.5e-2)]
 )
 def test_float32_angles_are_off_as_published(last, published):
-    """At the last positions of 8K, 131K and 1M, base 10,000, d = 128; ours stays at 3e-8."""
+    """Check the last positions of 8K, 131K and 1M with base 10,000 and d = 128.
+
+    The error of our tables stays at 3e-8.
+    """
     exact, _ = truth.exact_rows([last], truth.spectrum(128, 10000.0, Default()))
     frequencies = 1.0 / 10000.0 ** (torch.arange(0, 128, 2).float() / 128)
     theirs = (last * frequencies).cos()

@@ -1,7 +1,7 @@
-"""Tiny models of transformers give the same numbers with their own rotation and with ours.
+"""Test that tiny transformers models give the same numbers with their own rotation and ours.
 
-The oracle is the model before `use_rope`. In float64 the two differ only by the angles, which
-transformers computes in float32.
+The oracle is the model before `use_rope`. In float64, the two models differ only in the angles,
+which transformers computes in float32.
 """
 
 import copy
@@ -17,7 +17,7 @@ from rope.adapters.transformers import PositionEmbeddings, restore, use_rope
 from rope.book.measured import truth
 
 transformers = pytest.importorskip("transformers")
-transformers.logging.set_verbosity_error()  # about token ids that a tiny vocabulary lacks
+transformers.logging.set_verbosity_error()  # no warnings about missing token ids
 
 LENGTH, VOCABULARY = 24, 48
 SIZES = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, max_position_embeddings=64)
@@ -33,7 +33,7 @@ LONG |= dict(short_factor=[1.0, 1.0, 1.5, 2.0], long_factor=[1.0, 2.0, 3.0, 4.0]
 LATENT = dict(num_key_value_heads=4, q_lora_rank=8, kv_lora_rank=8, qk_rope_head_dim=8)
 LATENT |= dict(qk_nope_head_dim=8, v_head_dim=8, first_k_dense_replace=2)
 SLIDING = dict(layer_types=["sliding_attention", "full_attention"], sliding_window=16)
-# Classes, and what their configurations have besides the sizes.
+# Model classes, and the values in their configurations besides SIZES.
 MODELS = {
     "Llama": dict(rope_parameters=LLAMA3),
     "Mistral": dict(),
@@ -51,10 +51,10 @@ MODELS = {
     "SmolLM3": dict(no_rope_layers=[1, 0]),
     "Exaone4": SLIDING,
     "DeepseekV3": LATENT,
-    "GPTJ": GPTJ | dict(rotary=True),  # as its published configuration has it
+    "GPTJ": GPTJ | dict(rotary=True),  # as in its published configuration
     "CodeGen": GPTJ | dict(n_ctx=64),
 }
-# Calls of our rotation: one in each layer that rotates.
+# Expected calls of our rotation: one per layer that rotates; 2 if not listed.
 ROTATING = {"Cohere2": 1, "SmolLM3": 1, "Exaone4": 1, "GPTJ": 0, "CodeGen": 0}
 
 
@@ -74,7 +74,7 @@ def pair(name):
 def both(name):
     """Return the model with its own rotation and with ours, in float64.
 
-    They are copies because the model scales to the longest text that it has seen.
+    Both are copies, because a model with dynamic scaling changes with the longest text it sees.
     """
     return copy.deepcopy(pair(name))
 
@@ -84,7 +84,7 @@ def tokens():
 
 
 def bound(values):
-    """Return the error of angles up to LENGTH, which transformers rounds to float32."""
+    """Return the error allowed for angles up to LENGTH, which transformers rounds to float32."""
     return tolerance(torch.float32, LENGTH * float(values.detach().abs().max()))
 
 
@@ -95,7 +95,7 @@ def logits(model, **options):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_logits_and_gradients_are_those_of_the_model(name, monkeypatch):
-    """Our function runs once in each layer that rotates; GPT-J keeps its own, with our tables."""
+    """Check that our function runs once per rotating layer; GPT-J calls its own with our tables."""
     calls, results, rotate = [], [], parts.rotary_embedding_qk
 
     def counted(*args, **options):
@@ -133,7 +133,7 @@ def test_other_models_of_the_class_keep_their_own_and_restore_undoes_it(name):
     use_rope(model)
     kinds = [type(module) for module in model.modules()]
     assert (PositionEmbeddings in kinds) == (name != "GPTJ")
-    use_rope(model)  # a second time changes nothing
+    use_rope(model)  # a second call must change nothing
     assert [type(module) for module in model.modules()] == kinds
     assert torch.equal(logits(other), before)
     assert model.state_dict().keys() == other.state_dict().keys()
@@ -144,7 +144,7 @@ def test_other_models_of_the_class_keep_their_own_and_restore_undoes_it(name):
 
 @torch.no_grad()
 def test_a_model_cast_to_half_or_created_on_meta_works():
-    config = build("Llama").config  # with slow planes, which float16 rounds strongly
+    config = build("Llama").config  # slow planes, which float16 rounds badly
     cast = build("Llama", rope_parameters=LLAMA3 | {"rope_theta": 5e5}).half()
     assert logits(use_rope(cast)).dtype == torch.float16
     with torch.device("meta"):
@@ -163,7 +163,7 @@ SPECTRA = pytest.mark.parametrize("parameters", [YARN, DYNAMIC, LONG], ids=lambd
 
 @SPECTRA
 def test_compiled_tables_have_the_spectrum_of_the_fixed_length(parameters):
-    """They are the cosines and sines of the formula, with the attention factor, in x's dtype."""
+    """Compare the tables with the formula's cos and sin times the attention factor."""
     torch.compiler.reset()
     tables = PositionEmbeddings(transformers.LlamaConfig(**SIZES, rope_parameters=parameters))
     (rotary,) = tables.layers.values()
@@ -195,7 +195,7 @@ def changed_by_hand():
 @torch.no_grad()
 def test_models_compiled_one_after_the_other_keep_their_own_frequencies():
     torch.compiler.reset()
-    for name, start in (("Llama", 0), ("Qwen2", 1000)):  # of 64 positions
+    for name, start in (("Llama", 0), ("Qwen2", 1000)):  # trained on 64 positions
         theirs = build(name, num_hidden_layers=1).double()
         ours = torch.compile(use_rope(copy.deepcopy(theirs)), fullgraph=True, backend="eager")
         options = dict(position_ids=start + torch.arange(LENGTH)[None], use_cache=False)

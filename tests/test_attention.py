@@ -1,4 +1,4 @@
-"""Attention against plain loops, its cache against the full pass, and linear attention."""
+"""Test attention against plain loops, its cache against the full pass, and linear attention."""
 
 import itertools
 
@@ -36,7 +36,7 @@ def make(kind, dtype=torch.float64):
 
 
 def close(actual, expected, dtype=torch.float64, operations=64):
-    """Sums of some 32 products on the way in and on the way out: 64 roundings."""
+    """Assert closeness; the projections sum about 32 products on each side, so 64 roundings."""
     scale = max(1.0, expected.abs().max().item())
     torch.testing.assert_close(actual, expected, rtol=0, atol=tolerance(dtype, scale, operations))
 
@@ -44,7 +44,7 @@ def close(actual, expected, dtype=torch.float64, operations=64):
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("kind", KINDS)
 def test_equal_to_the_formula(kind, causal):
-    """Token by token, head by head, with the float64 reference and plain loops."""
+    """Compare with plain loops over tokens and heads, rotated by the float64 reference."""
     layer, x = make(kind), normal((2, 6, 32), 1)
     ids = torch.tensor([[0, 1, 2, 3, 4, 5], [7, 8, 11, 12, 20, 1001]])
     dim, width, interleaved = layer.head_dim, layer.rotary.dim, layer.rotary.interleaved
@@ -68,10 +68,10 @@ def test_equal_to_the_formula(kind, causal):
         weights = (layer.rotary.softmax_scale * torch.stack(scores) / dim**0.5).softmax(0)
         heads[b, m, h] = weights @ v[b, : len(visible), h // group]
     expected = layer.o_proj(heads.flatten(2))
-    # The float64 angle of position 1001 is off by some 1001 roundings.
+    # The float64 angle at position 1001 has an error of about 1001 roundings.
     close(layer(x, ids, causal=causal), expected, operations=2**12)
     if causal:
-        close(layer(x)[:1], expected[:1], torch.float32, operations=8)  # from float32 tables
+        close(layer(x)[:1], expected[:1], torch.float32, operations=8)  # with float32 tables
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -84,7 +84,7 @@ def test_decoding_with_a_cache_equals_the_full_pass(kind, dtype):
         sizes = 2, layer.num_kv_heads, 9, layer.head_dim
         cache = KVCache(*sizes, policy=policy, dtype=dtype)
         pieces = [layer(piece, cache=cache) for piece in x.split((3, 1, 4, 1), dim=1)]
-        # Softmax and sums are rounded in another order.
+        # The softmax and the sums are rounded in a different order.
         close(torch.cat(pieces, dim=1), full, dtype, operations=16)
         assert cache.length == 9
 
@@ -93,7 +93,7 @@ def test_decoding_with_a_cache_equals_the_full_pass(kind, dtype):
 @pytest.mark.parametrize("kind", KINDS)
 @torch.no_grad()
 def test_a_left_padded_batch_decodes_as_each_row_does(kind, pieces):
-    """The mask comes with the prompt; afterwards each row continues by itself."""
+    """Pass the mask with the prompt only; afterward, each row must continue correctly."""
     layer, x, padding = make(kind), normal((2, 12, 32), 1), 3
     is_token = torch.ones(2, 12, dtype=torch.long)
     is_token[0, :padding] = 0
@@ -115,7 +115,7 @@ def test_a_left_padded_batch_decodes_as_each_row_does(kind, pieces):
     close(out[:1, padding:], layer(x[:1, padding:]))
     close(out[1:], layer(x[1:]))
     cache.reset()
-    close(layer(x, cache=cache), layer(x))  # no padding is left
+    close(layer(x, cache=cache), layer(x))  # reset must forget the padding
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -140,7 +140,7 @@ def linear_inputs(seq_len, dtype=torch.float64):
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("rotate", [True, False])
 def test_linear_attention_equals_the_formula(seq_len, causal, rotate):
-    """With all S x S weights, from rotations of the float64 reference."""
+    """Compare with all S x S weights, computed from rotations by the float64 reference."""
     q, k, v, cos, sin = linear_inputs(seq_len)
     out = linear_attention(q, k, v, cos, sin, causal=causal, interleaved=True, rotate=rotate)
     assert out.shape == (2, 3, seq_len, 5)
@@ -161,7 +161,7 @@ def test_linear_attention_equals_the_formula(seq_len, causal, rotate):
 
 @pytest.mark.parametrize("causal", [True, False])
 def test_linear_attention_never_narrows(causal):
-    """Neither autocast nor one float32 argument among float64 ones costs a digit."""
+    """Check that neither autocast nor mixed float32 and float64 arguments cost precision."""
     q, k, v, cos, sin = linear_inputs(70)
 
     def run(q, k, v):
@@ -184,7 +184,7 @@ def test_compiled_decoding_does_not_recompile_at_each_token(traced):
     step = torch.compile(layer, fullgraph=True, backend=backend)
     pieces = [step(piece, cache=cache) for piece in x.split((3, *[1] * 9), dim=1)]
     close(torch.cat(pieces, dim=1), layer(x))
-    # The prompt and the single token; older versions trace the first token after the prompt apart.
+    # One graph for the prompt and one for single tokens; PyTorch 2.6 traces the first token apart.
     assert len(graphs) == (2 if tuple(map(int, torch.__version__.split(".")[:2])) > (2, 6) else 3)
 
 
@@ -194,7 +194,7 @@ def test_compiled_decoding_does_not_recompile_at_each_token(traced):
 )
 @torch.no_grad()
 def test_a_token_at_a_negative_position_is_an_error(latent, cached, compiled):
-    """Padding has position -1 internally; a token of the mask must not be taken for padding."""
+    """Check the error for a token at position -1, which internally marks padding."""
     torch.compiler.reset()
     layer, cache = RotaryAttention(32, 4), KVCache(1, 4, 4, 8)
     if latent:
@@ -217,7 +217,7 @@ def test_a_token_at_a_negative_position_is_an_error(latent, cached, compiled):
 
 @torch.no_grad()
 def test_a_cache_under_autocast_has_its_dtype():
-    """The error names the dtype, and with that dtype decoding is the full pass."""
+    """Check that the error names the cache's dtype, and that decoding works with that dtype."""
     layer, x = make("grouped", torch.float32), normal((2, 9, 32), 1, torch.float32)
     with torch.autocast("cpu", torch.bfloat16):
         with pytest.raises(TypeError, match=r"dtype=torch.bfloat16.*autocast"):

@@ -1,4 +1,4 @@
-"""Positions on several axes: frequencies, positions, tables; against transformers and mpmath."""
+"""Test frequencies, positions and tables for several axes, against transformers and mpmath."""
 
 from functools import partial
 from types import SimpleNamespace
@@ -27,12 +27,12 @@ places = st.lists(st.integers(-500, 500), min_size=AXES, max_size=AXES).map(torc
 real_places = st.lists(st.floats(-500, 500), min_size=AXES, max_size=AXES).map(
     lambda p: torch.tensor(p, dtype=F64)
 )
-# Angles are below 18,000; three terms and two sums are rounded; coordinates are below 6.
+# Angles are below 18,000, three terms and two sums are rounded, and coordinates are below 6.
 ANGLE = 18_000 * tolerance(F64, operations=5, scale=6)
 
 
 def dense(seed):
-    """Draw a Theta with entries below 6."""
+    """Return a random frequency matrix Theta `[A, R/2]` with entries of size at most 6."""
     return normal((AXES, PLANES), seed).clamp(-6, 6)
 
 
@@ -136,7 +136,7 @@ def test_positions():
 
 
 def positions_of(version, name, segments, **video):
-    """Return position ids by a model's own rule, without building the model."""
+    """Return position ids computed by a model's own method, without building the model."""
     path = f"transformers.models.{version}.modeling_{version}"
     model = getattr(pytest.importorskip(path), name)
     kinds, images, videos = [], [], []
@@ -167,7 +167,7 @@ def test_positions_of_qwen(segments):
     assert torch.equal(mrope_position_ids(segments), theirs)
 
 
-@pytest.mark.parametrize("step", [4.0, 2.7])  # 2.7 twice is 5.4, 2.7 thrice 8.1: rounded down
+@pytest.mark.parametrize("step", [4.0, 2.7])  # 2 x 2.7 = 5.4 and 3 x 2.7 = 8.1 are rounded down
 def test_positions_of_qwen25_have_seconds(step):
     seconds, segments = torch.tensor([step / 4]), [2, (4, 15, 2), 4]
     theirs = positions_of("qwen2_5_vl", "Qwen2_5_VLModel", segments, second_per_grid_ts=seconds)
@@ -175,9 +175,9 @@ def test_positions_of_qwen25_have_seconds(step):
 
 
 def test_text_after_a_long_video_is_not_as_in_transformers():
-    """transformers numbers such text with positions of the video's frames.
+    """Check that text starts after the largest position, as in arXiv 2409.12191, section 2.1.
 
-    The paper (arXiv 2409.12191, section 2.1) starts it after the largest position so far.
+    transformers instead gives text after a long video the positions of the video's frames.
     """
     segments = [2, (9, 2, 2), 3]
     ours, theirs = mrope_position_ids(segments), positions_of("qwen2_vl", "Qwen2VLModel", segments)
@@ -193,7 +193,7 @@ def test_vision_of_qwen_is_axial():
     ids = grid_positions(30, 40)
     theirs = qwen2.Qwen2VLVisionRotaryEmbedding(config)(torch.ones(1), ids.T)
     for their, our in zip(theirs, axis_tables(ids, axial_frequencies(80)), strict=True):
-        # Their frequency and angle are float32: both round, and the table does once more.
+        # Their frequencies and angles are float32 and rounded; the table adds one more rounding.
         torch.testing.assert_close(their[:, :40], our, rtol=0, atol=41 * EPS)
         assert torch.equal(their[:, 40:], their[:, :40])
 
@@ -202,7 +202,7 @@ THETA, AXIAL, IDS = inverse_frequencies(12), axial_frequencies(8), grid_position
 NAN = torch.tensor([[0.0, float("nan")], [1.0, 1.0]])
 V, T = ValueError, TypeError
 sections, segments = partial(section_frequencies, THETA), mrope_position_ids
-BAD = [  # the call, the exception, what its message names
+BAD = [  # (call, exception, words in its message)
     (lambda: axial_frequencies(10), V, "dim 10 2 axes 4"),
     (lambda: axial_frequencies(8, (2, 4)), V, "axes (2, 4) 6 8"),
     (lambda: sections((2, 2, 1)), V, "sections (2, 2, 1) 5 6"),

@@ -1,4 +1,4 @@
-"""Test the benchmark: what it doesn't time, what it always names, and how it counts."""
+"""Test what the benchmark times, which failures it names, and how it measures."""
 
 import json
 import math
@@ -22,7 +22,7 @@ BRIEF = {"rounds": 2, "seconds": 0}
 
 
 def planted(name, rotate, package="torch", **keywords):
-    """A baseline from rotate(x, tables) -> x'."""
+    """Return a baseline that calls rotate(x, tables) for q and for k."""
     return Baseline(
         name, package, lambda tables: lambda *qk: tuple(rotate(x, tables) for x in qk), **keywords
     )
@@ -38,7 +38,7 @@ def fail_when_called(x, tables):
 
 @pytest.fixture
 def few(monkeypatch):
-    """The command with planted baselines and two small cases."""
+    """Give the command planted baselines and two small cases; return the cases."""
     monkeypatch.setattr(suites, "settle_allocator", lambda pages: None)  # affects the whole process
     pair = SMALL, replace(SMALL, mode="backward")
     monkeypatch.setattr(cases, "quick", lambda device: pair)
@@ -73,7 +73,7 @@ def test_a_run_times_the_right_ones_and_names_the_others(tmp_path, capsys, few):
             "elsewhere": "does not support cpu",
         }
     about = written["metadata"]
-    assert torch.__version__.startswith(about["versions"]["torch"])  # with or without its build
+    assert torch.__version__.startswith(about["versions"]["torch"])  # maybe with a build suffix
     assert {"commit", "cpu", "device", "effort", "platform", "python", "rope"} <= set(about)
     assert str(tmp_path) not in path.read_text()
     shown = capsys.readouterr().out
@@ -81,7 +81,7 @@ def test_a_run_times_the_right_ones_and_names_the_others(tmp_path, capsys, few):
 
 
 class WrongGradient(torch.autograd.Function):
-    """The rotation whose gradient is rotated forward."""
+    """Rotate, but with a planted error: gradients are rotated forward instead of back."""
 
     @staticmethod
     def forward(ctx, x, cos, sin):
@@ -116,7 +116,7 @@ def test_a_wrong_baseline_is_not_timed(complaint):
 @pytest.mark.parametrize("dtype", cases.DTYPES)
 @pytest.mark.parametrize("interleaved", [False, True])
 def test_every_baseline_here_is_right_or_unsupported(dtype, interleaved):
-    """In every mode, with the code of transformers and rotary-embedding-torch themselves."""
+    """Check every mode, with the real transformers and rotary-embedding-torch packages."""
     for package in ("transformers", "rotary_embedding_torch"):
         pytest.importorskip(package)
     chosen = [one for one in BASELINES if "cpu" in one.devices and "compiled" not in one.name]
@@ -145,7 +145,7 @@ def test_grids_are_distinct_ordered_and_fit_in_memory(device):
     for some in (grid, cases.quick(device)):
         assert set(cases.MODES) == {case.mode for case in some}
         assert sorted(some, key=lambda case: case.pages != "new") == list(some)
-    # The inputs, a copy, a result, and three more as large, which transformers makes.
+    # The inputs, a copy, a result, and three temporaries of the same size from transformers.
     assert max(case.bytes // 2 for case in cases.full("cpu")) * 6 < 4e9
 
 
@@ -166,7 +166,7 @@ def test_calls_take_turns_and_a_failure_stops_only_its_call():
     assert str(failed["c"]) == "late" and order.count("c") == 3
     rounds = [order[at : at + 4] for at in range(len(order) - 20, len(order), 4)]
     assert all(sorted(one) == ["a", "a", "b", "b"] for one in rounds)  # warmed up, then timed
-    assert len({one[0] for one in rounds}) == 2  # neither call goes first each time
+    assert len({one[0] for one in rounds}) == 2  # both calls go first in some rounds
 
 
 def test_peak_memory_counts_what_is_held_at_once():

@@ -1,4 +1,4 @@
-"""The book's tools: its commands, what they store, and what they say when a step cannot be done."""
+"""Test the book's tools: the commands, the files that they write, and their error messages."""
 
 import inspect
 import json
@@ -42,7 +42,7 @@ def test_make_alone_lists_the_commands():
 
 
 def test_workflows_pass_zizmor():
-    """It looks at permissions, triggers, credentials, and actions that are not pinned."""
+    """Run zizmor, which checks permissions, triggers, credentials and unpinned actions."""
     done = run(Path(sys.executable).with_name("zizmor"), "--offline", ".github/workflows")
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -59,7 +59,7 @@ def test_set_up_says_what_is_missing(tmp_path):
 
 
 def write_notebook(path, *sources):
-    """A notebook of an older format, whose cells have no ids."""
+    """Write a notebook in an older format, whose cells have no ids."""
     cells = [nbformat.v4.new_code_cell(source) for source in sources]
     notebook = json.loads(nbformat.writes(nbformat.v4.new_notebook(cells=cells)))
     for cell in notebook["cells"]:
@@ -110,7 +110,7 @@ def test_failing_cell_is_named_and_nothing_is_stored(tmp_path, capsys, source, s
 
 
 def test_a_cell_that_never_ends_is_ended_and_named(tmp_path, capsys, monkeypatch):
-    """It is the only cell, so that whatever is slow, it is what the limit meets."""
+    """Use one cell only, so that the time limit can only stop that cell on a slow machine."""
     monkeypatch.setattr(execute, "SECONDS_PER_CELL", 1)
     path = write_notebook(tmp_path / "bad.ipynb", "while True: pass")
     assert execute.main([str(path)]) == 1
@@ -167,7 +167,7 @@ def test_first_cell_prints_nothing_or_says_what_to_do(tmp_path, options, package
 
 @pytest.fixture
 def book(tmp_path):
-    """Copy the config and two chapters."""
+    """Copy the configuration and two chapters into a folder."""
     (tmp_path / "chapters").mkdir()
     for path in (ROOT / "_config.yml", *CHAPTERS[:2]):
         shutil.copy(path, tmp_path / path.relative_to(ROOT))
@@ -206,7 +206,7 @@ def test_a_notebook_without_an_address_stops_the_command(book):
 
 
 def test_other_books_are_built_as_if_this_one_were_not_installed(tmp_path):
-    """A picture and a chart of theirs, of the kinds that ours are."""
+    """Build another book's page with an SVG picture and a Vega-Lite chart, as in our pages."""
     svg = '<svg role="img" xmlns="http://www.w3.org/2000/svg"><rect width="9" height="9"/></svg>'
     chart = {"mark": "point", "data": {"values": []}}
     outputs = [

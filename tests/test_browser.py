@@ -1,6 +1,6 @@
-"""The built pages in a real browser, from file:// with no network.
+"""Test the built pages in a real browser, from file:// without a network.
 
-Each page is loaded once and checked for everything in that visit.
+Each page is loaded once, and that visit runs all of its checks.
 """
 
 import os
@@ -27,7 +27,7 @@ TOC = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))
 CHAPTERS = [TOC["root"], *(c["file"] for part in TOC["parts"] for c in part["chapters"])]
 WIDE, NARROW = 1300, 390
 LIMIT = 600_000  # milliseconds; only a state that never comes takes that long
-OF_COLOR = ["color-contrast", "link-in-text-block"]  # axe's rules that depend on the theme
+OF_COLOR = ["color-contrast", "link-in-text-block"]  # axe rules that depend on the theme
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,7 @@ def browser(chromium):
 
 
 class Visitor:
-    """Open pages in an offline browser and collect what goes wrong."""
+    """Open pages in an offline browser and collect all faults."""
 
     def __init__(self, browser, width: int, **settings) -> None:
         self.size = {"width": width, "height": 844}
@@ -74,7 +74,7 @@ class Visitor:
         return self.page
 
     def wait(self) -> None:
-        """Wait until formulas and charts are drawn for the page's width."""
+        """Wait until the formulas and charts are drawn for the page's width."""
         self.page.evaluate("visit.settled()")
         try:
             self.page.wait_for_function("() => visit.ready()")
@@ -133,7 +133,7 @@ def test_page_is_whole(visitors, name):
 
 
 def lost(links: list[str]) -> list[str]:
-    """Return the links within the book that lead nowhere."""
+    """Return the dead links within the book."""
     dead = []
     for link in sorted({*links}):
         place = urlsplit(link)
@@ -171,7 +171,7 @@ class Chart:
 
 
 def test_score_follows_the_difference_alone(visitors, subtests):
-    """Check both widths. Turning a phone keeps the sliders' values."""
+    """Check both widths, and that turning a phone keeps the sliders' values."""
     visitor = visitors(WIDE)
     chart = Chart(visitor.open(TOC["root"]))
     q, k = np.array(Q), np.array(K)
@@ -217,7 +217,7 @@ def test_play_moves_by_the_clock_and_stops(browser):
 
 
 def first_result(page: Page):
-    """Return the first result once the search has ended: its last word moves the results."""
+    """Wait until the search has finished, since that moves the results; return the first result."""
     page.locator(".search-summary").last.filter(has_text="finished").wait_for()
     return page.locator("#search-results ul.search").last.locator("a").first
 
@@ -258,6 +258,6 @@ def test_the_link_of_a_theorem_shows_at_the_keyboard(visitors):
     link.scroll_into_view_if_needed()
     page.mouse.move(0, 0)
     assert link.evaluate(opacity) == "0"
-    page.keyboard.press("Tab")  # so that what has the focus is known to be of the keyboard
+    page.keyboard.press("Tab")  # so that the focus counts as set by the keyboard
     link.focus()
     page.wait_for_function("() => getComputedStyle(document.activeElement).opacity === '1'")

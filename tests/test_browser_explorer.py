@@ -47,7 +47,7 @@ def choose(page, state):
 
 
 def places(page):
-    """Return the chosen query and key and their distance."""
+    """Return the chosen query, the chosen key and the distance."""
     return tuple(int(slider(page, name).input_value()) for name in ("query", "key", "distance"))
 
 
@@ -62,13 +62,13 @@ def check(page, state):
     assert f"at {expected['n']}, distance {state['distance']}" in readout
     chosen = [state["fast"], state["slow"]]
     planes = [*chosen, *range(16)]
-    angles = [math.atan2(-y, x) for x, y in shown["hands"]]  # y grows downwards
+    angles = [math.atan2(-y, x) for x, y in shown["hands"]]  # y grows downward
     close(angles, expected["hands"][planes].angle())
     close(shown["shares"], expected["hands"].real, 0.00501)
     assert shown["unseen"] == expected["new"][planes].tolist()
     close(shown["shades"][: state["query"] + 1], expected["weights"].sqrt(), 6e-4)
     vectors = expected["rotated"][state["layout"]]
-    heights = [height if y < 34 else -height for y, height in shown["bars"]]  # 34 is their zero
+    heights = [height if y < 34 else -height for y, height in shown["bars"]]  # 34 is the zero line
     close(heights, (28 * vectors / vectors.abs().amax(dim=-1, keepdim=True)).flatten())
     plane_of = [i // 2 if state["layout"] else i % 16 for i in range(32)]
     assert shown["marked"] == 2 * [plane in chosen for plane in plane_of]
@@ -77,7 +77,7 @@ def check(page, state):
 def test_the_chapter_stores_the_present_scripts():
     page, _ = stored_figure()
     for name in ("explorer.css", *SCRIPTS):
-        assert (STATIC / name).read_text(encoding="utf-8") in page, f"{name}: make execute"
+        assert (STATIC / name).read_text(encoding="utf-8") in page, f"{name}: run `make execute`"
 
 
 @pytest.mark.parametrize("width", [WIDE, NARROW])
@@ -89,7 +89,7 @@ def test_it_shows_what_the_package_computes(visitors, width):  # noqa: F811
     before = dials.inner_html()
     slider(page, "shift").fill("731")
     page.locator('select[name="layout"]').select_option("1")
-    assert dials.inner_html() == before, "a shift and a layout move no share"
+    assert dials.inner_html() == before, "a shift or another layout must not change a plane's share"
     choose(page, MOVED)
     check(page, MOVED)
     assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
@@ -109,12 +109,12 @@ def test_hovering_previews_a_key_and_a_click_selects_it(visitors):  # noqa: F811
     characters.nth(38).click()
     away.hover()
     assert places(page) == (43, 38, 5)
-    characters.nth(90).click()  # a later character cannot be its key
+    characters.nth(90).click()  # a later character cannot be the key
     assert places(page) == (43, 38, 5)
     page.get_by_label("query", exact=True).check()
     characters.nth(20).click()
     assert places(page) == (20, 20, 0)
-    characters.nth(60).click()  # the chosen key is back
+    characters.nth(60).click()  # the key chosen before is restored
     assert places(page) == (60, 38, 22)
 
 
@@ -139,11 +139,11 @@ def test_the_key_is_dragged_on_the_curve_and_on_its_dots(visitors):  # noqa: F81
     assert places(page) == (43, 42, 483), "the dots must not move during a drag"
     page.mouse.up()
     here = page.locator(".near .here").get_attribute("cx")
-    assert here == dots.nth(16).get_attribute("cx"), "after the drag, the key is in the middle"
+    assert here == dots.nth(16).get_attribute("cx"), "after the drag, the key must be in the middle"
 
 
 def test_a_finger_has_room(visitors):  # noqa: F811
-    """Targets are at least 24 pixels, sliders have step buttons, and the heads are folded."""
+    """Check that targets are at least 24 pixels, sliders have buttons and the heads are folded."""
     page = visitors(NARROW).open(PAGE)
     assert not page.locator(".heads").is_visible()
     page.locator(".rope-explorer summary").click()
@@ -160,7 +160,7 @@ def test_a_finger_has_room(visitors):  # noqa: F811
 
 
 def edges(page, what):
-    """Return the top and the bottom of a part of the figure on the screen."""
+    """Return the top and bottom screen coordinates of a part of the figure."""
     box = page.locator(f".rope-explorer {what}").first.bounding_box()
     return box["y"], box["y"] + box["height"]
 
@@ -180,7 +180,7 @@ def test_the_sliders_and_the_score_stay_visible(visitors, width):  # noqa: F811
 
 @pytest.mark.parametrize("width", [WIDE, NARROW])
 def test_guesses_come_before_answers_by_keyboard(visitors, width):  # noqa: F811
-    """With reduced motion, answers appear at once and are visible together with their dials."""
+    """Check that, with reduced motion, answers appear at once and are visible with their dials."""
     visitor = visitors(width)
     page = visitor.open(PAGE)
     box = page.locator(".rope-explorer .guess")
@@ -188,7 +188,7 @@ def test_guesses_come_before_answers_by_keyboard(visitors, width):  # noqa: F811
     for question in stored_figure()[1]["questions"]:
         assert question["answer"][:20] not in box.inner_text()
         check(page, OPENED | question["before"])
-        for _ in range((question["right"] + 1) % len(question["options"])):  # from the first one
+        for _ in range((question["right"] + 1) % len(question["options"])):  # from the first option
             page.keyboard.press("Tab")
         page.keyboard.press("Enter")
         check(page, OPENED | question["after"])
@@ -197,7 +197,7 @@ def test_guesses_come_before_answers_by_keyboard(visitors, width):  # noqa: F811
         answer, faces, strip = (edges(page, what) for what in (".answer", ".two .face", ".strip"))
         assert 0 < answer[0] < answer[1] <= strip[0] and 0 < faces[0] < faces[1] <= strip[0]
         changes = box.locator(".changes").inner_text()
-        page.keyboard.press("Enter")  # the next guess, which has the focus
+        page.keyboard.press("Enter")  # go on to the next guess, which has the focus
         assert 0 < edges(page, ".guess")[0] < edges(page, ".guess")[1] < strip[0]
     assert "planes at new angles: 9 → 8." in changes
     box.locator(".options button").nth(3).click()
@@ -206,7 +206,7 @@ def test_guesses_come_before_answers_by_keyboard(visitors, width):  # noqa: F811
 
 
 def test_an_answer_plays_until_something_is_moved(visitors):  # noqa: F811
-    """The hands turn from the old state to the new one in a second and a half."""
+    """Check that the hands turn from the old state to the new state in a second and a half."""
     page = visitors(WIDE, reduced_motion="no-preference").open(PAGE)
     drag, stretch = stored_figure()[1]["questions"][1:]
     states = (computed(START | drag[when]) for when in ("before", "after"))
@@ -223,7 +223,7 @@ def test_an_answer_plays_until_something_is_moved(visitors):  # noqa: F811
     guess.click()
     close(cosine(), before.cos())
     page.clock.run_for(750)
-    close(cosine(), ((before + after) / 2).cos(), 0.04)  # a frame is 0.032 radians
+    close(cosine(), ((before + after) / 2).cos(), 0.04)  # the hand turns 0.032 radians per frame
     page.clock.run_for(800)
     close(cosine(), after.cos())
     again.click()

@@ -1,4 +1,4 @@
-"""Rotated values and compressed entries, compared with transformers and with plain loops."""
+"""Compare rotated values and compressed entries with transformers and with plain loops."""
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ DOUBLE = torch.float64
 KINDS = ("sliding_attention", "heavily_compressed_attention", "compressed_sparse_attention")
 SLIDING, HEAVY, SPARSE = KINDS
 E, H, D, R, RATIO, WINDOW, TOP, LENGTH = 24, 4, 16, 8, 4, 5, 3, 23
-# With few heads an indexer has many scores that are exactly 0, and ties are broken arbitrarily.
+# The indexer gets 16 heads: with few, many scores are exactly 0, and ties are broken arbitrarily.
 SIZES = {"query_dim": 12, "groups": 2, "group_dim": 6}
 PARTS = {
     "at once": [LENGTH],
@@ -20,12 +20,12 @@ PARTS = {
     "prefill, then tokens": [10, *[1] * 13],
     "in pieces": [3, 7, 1, 12],
 }
-# The layer computes the softmax of the gates and the scores of the indexer in float32.
+# The layer computes the gates' softmax and the indexer's scores in float32.
 ROUNDING = 2.0**-18
 
 
 def random_weights(layer, seed=0):
-    """Draw weights that keep the scale of their inputs, and sinks and biases of size 1."""
+    """Draw weights that keep the scale of their inputs, and biases and sinks of size 0.5."""
     noise = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, x in layer.named_parameters():
@@ -67,7 +67,7 @@ def rotate(x, positions, base):
 
 
 def entries_of(c, x, start):
-    """Return the positions of all whole groups of tokens x `[S, E]`, and their entries."""
+    """Return the first positions of all complete groups in x `[S, E]`, and their entries."""
     width, first = len(c.kv_norm.weight), start + -start % c.ratio
     kv, gate = c.kv_proj(x), c.gate_proj(x)
     starts, entries = list(range(first, start + len(x) - c.ratio + 1, c.ratio)), []
@@ -84,7 +84,7 @@ def entries_of(c, x, start):
 
 @torch.no_grad()
 def by_the_formula(layer, x, start):
-    """Return the outputs for tokens x `[S, E]` from start on, by offsets only:
+    """Return the outputs for tokens x `[S, E]` from position `start` on, by offsets only:
 
     s_mn = q_m . R_{n-m} v_n,    o_m = sum_n w_mn R_{n-m} v_n.
     """
@@ -119,7 +119,7 @@ def by_the_formula(layer, x, start):
 @pytest.mark.parametrize("start", [0, 6, 1001])
 @pytest.mark.parametrize(("kind", "ratio"), [(SLIDING, None), (HEAVY, 4), (HEAVY, 3), (SPARSE, 2)])
 def test_outputs_and_entries_are_those_of_the_formula(kind, ratio, start):
-    """An entry has the position of its first token, a multiple of the ratio wherever x starts."""
+    """Check outputs and entries; an entry's position is a multiple of the ratio for any start."""
     layer, x = make(kind, ratio=ratio), normal((1, LENGTH, E), 1)
     expected = by_the_formula(layer, x[0], start)
     for parts in PARTS.values():
@@ -134,9 +134,10 @@ def test_outputs_and_entries_are_those_of_the_formula(kind, ratio, start):
 
 
 def theirs(kind, weights, x, scaling):
-    """Return the output of transformers' layer for all of x, with its model's rotation and mask."""
+    """Return the output of transformers' layer for x, with that model's rotation and mask."""
     modeling = pytest.importorskip(
-        "transformers.models.deepseek_v4.modeling_deepseek_v4", reason="no DeepSeek-V4 there"
+        "transformers.models.deepseek_v4.modeling_deepseek_v4",
+        reason="no DeepSeek-V4 in transformers",
     )
     from transformers import DeepseekV4Config
 
@@ -159,7 +160,7 @@ def theirs(kind, weights, x, scaling):
         attn_implementation="eager",
     )
     layer, rotary = modeling.DeepseekV4Attention(config, 0), modeling.DeepseekV4RotaryEmbedding
-    layer.load_state_dict(weights)  # under the same names
+    layer.load_state_dict(weights)  # both use the same names
     ids = torch.arange(x.shape[1]).expand(len(x), -1)
     behind = ids[0, :, None] - ids[0]
     mask = torch.zeros(len(x), 1, *behind.shape)
@@ -189,7 +190,7 @@ def test_parity_with_transformers(kind, scaling, extension):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_weight_that_is_read_has_a_gradient(kind):
-    """The indexer only selects entries, so its weights have none."""
+    """Check gradients; the indexer only selects entries, so its weights have no gradient."""
     layer = make(kind)
     layer(normal((1, 12, E), 1)).square().sum().backward()
     for name, weight in layer.named_parameters():
@@ -217,7 +218,7 @@ def test_a_text_without_a_whole_group_reads_only_its_window(kind, window):
     ids=["the other base", "YaRN", "the factor of YaRN"],
 )
 def test_a_public_fault_first_shows_at_the_token_that_the_chapter_names(kind, first, wrong):
-    """Rows of the table in "When values are rotated too" that no cell checks."""
+    """Check rows of the table in "When values are rotated too" that no cell checks."""
     x = normal((2, 64, E), 1)
     right = make(kind, extension=EXACTLY if kind == HEAVY else None)
     off = (in_parts(make(kind, **wrong), x, [64])[0] - in_parts(right, x, [64])[0]).abs()

@@ -1,9 +1,9 @@
-"""Test the judge of "Build it yourself" on answers that people wrote and on patched solutions.
+"""Test the judge in "Build it yourself" on answers that people wrote and on patched solutions.
 
-A file of tests/answers is a step. Its functions `wrong_...` are mistakes: the docstring has a line
-`Source:`, where it was made, and a last line `Cause:`, how the verdict must begin. Its functions
-`right_...` must be accepted. Where a step asks for two functions, the line `Part:` says which one
-this is; the other is then correct.
+Each file in tests/answers belongs to one step. Its functions `wrong_...` are mistakes: their
+docstring has a line `Source:`, which says where the mistake was made, and a last line `Cause:` with
+the beginning of the verdict. Its functions `right_...` must be accepted. If a step asks for two
+functions, the line `Part:` names the function; a correct one is used for the other part.
 """
 
 import ast
@@ -38,13 +38,13 @@ def load(path):
 
 
 def field(function, name):
-    """Read a field of a function's docstring."""
+    """Return a field from a function's docstring, or "" if it is missing."""
     found = re.search(rf"^\s*{name}: ((?:.|\n(?!\s*\w+: ))*)", inspect.getdoc(function) or "", re.M)
     return " ".join(found[1].split()) if found else ""
 
 
 def complete(step, function, name=""):
-    """Return all answers to a step: this function, and correct ones for the other parts."""
+    """Return all answers to a step: this function, and correct functions for the other parts."""
     parts = package.asked(step)
     own = name or field(function, "Part") or parts[0].name
     return [function if part.name == own else part.right() for part in parts]
@@ -72,7 +72,7 @@ def test_a_right_answer_is_accepted(step, answer):
 
 
 def page():
-    """Return the page's fenced blocks by language, and the code of its solutions."""
+    """Return the page's fenced code blocks by language, and the code of its solutions."""
     notebook = nbformat.read(CHAPTER, as_version=4)
     text = "\n".join(cell["source"] for cell in notebook["cells"])
     inside, solutions = False, []
@@ -145,7 +145,7 @@ def test_a_file_of_answers_is_graded_as_the_page_says(
     (tmp_path / "mine.py").write_text(source)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setitem(sys.modules, "mine", None)  # what is imported now is removed afterwards
+    monkeypatch.setitem(sys.modules, "mine", None)  # so that the module is removed afterward
     del sys.modules["mine"]
     graded = {}
     exec(BLOCKS["python"], graded)
@@ -196,7 +196,7 @@ def test_results_learned_by_heart_are_not_enough(step):
         assert verdict(step, answer).right == (otherwise is truth)
 
 
-# What answers of newcomers did: the step and its function, how the cause begins, the edits.
+# Newcomers' mistakes: the step and its function, the beginning of the cause, and the edits.
 NEWCOMER = patches.parse((ROOT / "tests" / "answers" / "newcomer.txt").read_text(encoding="utf-8"))
 
 

@@ -1,4 +1,4 @@
-"""Cells that run in the page: which ones run, what they need, and what they print without torch."""
+"""Test cells that run in the page: which can run, what they need, and what they print."""
 
 import ast
 import json
@@ -32,13 +32,13 @@ def needed_lines(above, source):
 
 
 def test_the_pages_of_proofs_have_cells_that_run(cells):
-    """A cell that drops out, because of an import for example, is seen here."""
+    """Check that no cell has stopped being runnable, for example because of a new import."""
     for name in ("eulers_formula", "rotation_in_two_dimensions", "why_rotation", "build_your_own"):
         assert sum("stored" in cell for cell in cells[name]) >= 7, name
 
 
 def test_every_cell_agrees_without_torch_and_numpy(cells):
-    """As in the browser, in fresh namespaces and without the libraries that the browser lacks."""
+    """Run as in the browser: in fresh namespaces, without the libraries that the browser lacks."""
     code = (
         "import json, sys\n"
         "sys.modules.update(dict.fromkeys(('torch', 'numpy', 'scipy', 'matplotlib')))\n"
@@ -59,7 +59,7 @@ def test_every_cell_agrees_without_torch_and_numpy(cells):
     assert [result for result in results if not result[2]["same"]] == []
 
 
-# A name for the case, the cells above, the cell, and the lines that it needs.
+# Each case: its name, the cells above, the cell, and the lines that the cell needs.
 NEEDS = [
     ("a name bound twice", ["x = 1", "x = 2"], "x", ["x = 2"]),
     ("what is changed by a call", ["x = []", "x.append(1)"], "x", ["x = []", "x.append(1)"]),
@@ -162,7 +162,7 @@ def test_an_exception_is_one_line(above, source, error):
 
 
 def test_each_run_starts_in_a_fresh_namespace():
-    """The order of clicks doesn't matter; an edit above does."""
+    """Check that the order of clicks doesn't matter, but an edit in a cell above does."""
     assert run(["%pip install x\nimport torch", "x = 1"], "x += 1\nx", "2")["same"]
     assert run(["x = 1"], "x += 1\nx", "2")["same"]
     assert run(["x = 5"], "x += 1\nx", "2")["text"] == "6"
@@ -184,7 +184,7 @@ def test_without_npm_the_pages_stay_as_they_are(tmp_path):
     )  # fmt: skip
     assert done.returncode == UNAVAILABLE and "npm" in done.stderr
     assert page.read_text() == "<head></head>" and not (page.parent / "_static").exists()
-    assert list((tmp_path / "_build" / "live").iterdir()) == [], "nothing half made is left"
+    assert list((tmp_path / "_build" / "live").iterdir()) == [], "no partial bundle must be left"
 
 
 def test_the_bundle_holds_our_files_and_names_the_licences(tmp_path, monkeypatch):

@@ -1,4 +1,4 @@
-"""Test keys moved in the dtype they are stored in: the theorem's bounds, and unchanged planes."""
+"""Test keys moved in their storage dtype: the theorem's error bounds, and unchanged planes."""
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ SHIPPED = recorded("moving")
 
 @pytest.mark.parametrize("dtype", moving.DTYPES)
 def test_errors_are_those_of_the_matrices(dtype):
-    """The program's keys, moved by `shift`, against the definition's rotation in float64."""
+    """Compare keys moved by `shift` with keys rotated by the float64 reference."""
     error, ratio = moving.moved(dtype, steps=3, delta=-5, keys=4)
     rotary, random = RotaryEmbedding(128), torch.Generator().manual_seed(moving.SEED)
     k = torch.randn(1, 1, 4, 128, generator=random, dtype=torch.float64).to(dtype)
@@ -31,12 +31,12 @@ def test_errors_are_those_of_the_matrices(dtype):
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_pairs_of_slow_planes_in_one_binade_stay_unchanged(dtype):
-    """Every such pair, as far as the theorem reaches, and none beyond it."""
+    """Check that all pairs within the theorem's bound stay unchanged, and no pair far beyond it."""
     u = torch.finfo(dtype).eps / 2
     rotary = RotaryEmbedding(128)
     k = rotary.rotate(normal((1, 1, 500, 128), 0, dtype), offset=77)
     unchanged, one = rotary.shift(k, -1) == k, k.abs().frexp()
-    inside = one.mantissa != 0.5  # no power of two
+    inside = one.mantissa != 0.5  # not a power of two
     both = (inside & unchanged, inside, one.exponent)
     stays, within, binade = (t[0, 0].chunk(2, dim=-1) for t in both)
     same = within[0] & within[1] & (binade[0] == binade[1])
@@ -47,7 +47,7 @@ def test_pairs_of_slow_planes_in_one_binade_stay_unchanged(dtype):
 
 
 def test_the_record_is_the_programs(tmp_path, monkeypatch):
-    """Up to 1,000 of its 4,000 moves are made again."""
+    """Repeat 1,000 of the record's 4,000 moves and compare the errors."""
     assert layout(SHIPPED) + "\n" == (RECORDED / "moving.json").read_text(encoding="utf-8")
     moved = {dtype: moving.moved(dtype, steps=1000) for dtype in moving.DTYPES}
     for dtype, (error, ratio) in moved.items():

@@ -1,8 +1,8 @@
-"""The laws of a rotation, over random shapes, strides, dtypes, layouts, positions and extensions.
+"""Test the laws of rotations for random shapes, strides, dtypes, layouts, positions, extensions.
 
-What is measured against float64 carries a bound; what needs no rounding to hold is held bit for
-bit. One rotation in the dtype of the arithmetic (unit roundoff u): table, product and sum, each
-once, on a vector of length at most sqrt(2) a in each plane; then one rounding to x's dtype.
+Laws that rounding disturbs are tested with an error bound, and all others bit for bit. The bound
+for one rotation counts one rounding each of table, product and sum in the arithmetic's dtype, on
+pairs of length at most sqrt(2) max |x|, and then one rounding to x's dtype.
 """
 
 import math
@@ -21,20 +21,20 @@ FAR = 2000  # the largest position drawn
 
 
 def allowed(x, times=1, reach=FAR):
-    """`times` rotations of vectors like x: the arithmetic, the rounding, the float64 angle."""
+    """Return the error bound for `times` rotations of x: arithmetic, rounding, float64 angle."""
     size = float(x.abs().max()) if x.numel() else 0.0
     wide = torch.promote_types(x.dtype, torch.float32)
     arithmetic = tolerance(wide, size * math.sqrt(2), operations=3)
     rounding = tolerance(x.dtype, size * math.sqrt(2), operations=1)
     subnormal = torch.finfo(x.dtype).smallest_normal * torch.finfo(x.dtype).eps
-    # theta, its product with the position, and the same two in the oracle.
+    # Roundings of theta and of its product with the position, here and in the oracle.
     angle = tolerance(torch.float64, reach * size * math.sqrt(2), operations=4)
     return times * (arithmetic + rounding + subnormal + angle)
 
 
 @st.composite
 def views(draw, shape, dtype):
-    """Random values of one shape, stored as tensors are found: dense, cut or expanded."""
+    """Draw a tensor of this shape with a random memory layout: dense, stepped, expanded, sliced."""
     seed, kind = draw(seeds), draw(st.sampled_from(("dense", "stepped", "expanded", "inner")))
     order = draw(st.permutations(range(4)))
     back = [order.index(axis) for axis in range(4)]
@@ -48,7 +48,7 @@ def views(draw, shape, dtype):
     if kind == "expanded":
         single = [1 if axis == at else size for axis, size in enumerate(stored)]
         return normal(single, seed, dtype).expand(stored).permute(back)
-    stored[at] += 3  # a slice out of a wider tensor, as q is out of qkv
+    stored[at] += 3  # a slice of a wider tensor, as q is of qkv
     return normal(stored, seed, dtype).narrow(at, 2, stored[at] - 3).permute(back)
 
 
@@ -58,7 +58,7 @@ class Case:
     k: torch.Tensor
     rotary: RotaryEmbedding
     where: dict  # the position arguments of a call
-    ids: torch.Tensor  # the same positions, written out, [B, S]
+    ids: torch.Tensor  # the same positions as ids [B, S]
 
 
 @st.composite
@@ -91,7 +91,7 @@ def cases(draw, dtypes=DTYPES):
 def test_norm_is_kept(case):
     out = case.rotary.rotate(case.q, **case.where)
     norms = [x.double().norm(dim=-1) for x in (out, case.q)]
-    # Each coordinate is off by `allowed`; together by at most sqrt(D) times that.
+    # Each coordinate is off by at most `allowed`, so the norm by at most sqrt(D) times that.
     atol = allowed(case.q) * math.sqrt(case.q.shape[-1])
     torch.testing.assert_close(*norms, rtol=0, atol=atol)
 
@@ -99,7 +99,7 @@ def test_norm_is_kept(case):
 @quick
 @given(cases())
 def test_group_law(case):
-    """R_a R_b = R_(a+b), with another b for every token."""
+    """Check R_a R_b = R_(a+b), with a different a and b for every token."""
     more = case.ids.flip(-1)
     twice = case.rotary.rotate(case.rotary.rotate(case.q, **case.where), more)
     once = case.rotary.rotate(case.q, case.ids + more)
@@ -113,7 +113,7 @@ def test_scores_depend_on_relative_positions_only(case, shift):
     scores = [(q.double()[:, :1] @ k.double()[:, :1].mT) for q, k in (near, far)]
     sizes = [x.abs().max() * x.shape[-1] for x in (case.q.double(), case.k.double())]
     atol = 2 * sum(
-        # Two scores, each with both vectors off, and the products of the two errors.
+        # Two scores, each with errors in both vectors, and the products of these errors.
         allowed(x, reach=2 * FAR) * float(size) * math.sqrt(2) * 2
         for x, size in zip((case.q, case.k), reversed(sizes), strict=True)
     )
@@ -126,7 +126,7 @@ def test_linear(case, a, b, seed):
     y = normal(case.q.shape, seed, case.q.dtype)
     of_sum = case.rotary.rotate(a * case.q + b * y, **case.where)
     x, y_rotated = (case.rotary.rotate(z, **case.where) for z in (case.q, y))
-    # On either side two products and a sum more than the rotation has.
+    # Both sides compute two products and a sum in addition to the rotation.
     atol = sum(4 * abs(factor) * allowed(z) for factor, z in ((a, case.q), (b, y)))
     tiny = torch.finfo(case.q.dtype).smallest_normal
     torch.testing.assert_close(of_sum, a * x + b * y_rotated, rtol=0, atol=atol + tiny)
@@ -135,7 +135,7 @@ def test_linear(case, a, b, seed):
 @quick
 @given(cases(), st.data())
 def test_each_vector_is_rotated_by_itself(case, data):
-    """Bit for bit: what else is in the batch, the heads and the sequence does not matter."""
+    """Check bit for bit that the other rows, heads and tokens don't affect a vector's rotation."""
     whole = case.rotary.rotate(case.q, **case.where)
     b, h, s = (data.draw(st.integers(0, size - 1)) for size in case.q.shape[:3])
     single = case.rotary.rotate(case.q[b, h, s][None, None, None], case.ids[b, s : s + 1])
@@ -156,7 +156,7 @@ def test_positions_of_every_form_are_the_same(case):
 @quick
 @given(cases(), layouts)
 def test_strides_do_not_show(case, inverse):
-    """A view gives what its copy gives, and is left as it was."""
+    """Check that a view gives the same result as its contiguous copy and stays unchanged."""
     before = case.q.clone(memory_format=torch.contiguous_format)
     out = case.rotary.rotate(case.q, **case.where, inverse=inverse)
     assert torch.equal(out, case.rotary.rotate(before, **case.where, inverse=inverse))
@@ -194,7 +194,7 @@ def extensions(dim):
 @quick
 @given(cases(), st.sampled_from((4, 8, 16)), st.booleans())
 def test_inverse_undoes_it(name, case, dim, inplace):
-    """The attention scaling too, which turning back divides by the square of."""
+    """Check that the inverse undoes the rotation, including the attention scaling."""
     extension = extensions(dim)[name]
     x = torch.cat([case.q] * math.ceil(dim / case.q.shape[-1]), dim=-1)
     rotary = RotaryEmbedding(dim, 4, extension=extension, interleaved=case.rotary.interleaved)
@@ -215,5 +215,5 @@ def test_backward_is_the_inverse_rotation(case, seed):
     upstream = normal(x.shape, seed, x.dtype)
     (gradient,) = torch.autograd.grad(case.rotary.rotate(x, **case.where), x, upstream)
     expected = case.rotary.rotate(upstream, **case.where, inverse=True)
-    # Both halves of the transpose are rounded to x's dtype before they are added.
+    # The two parts of the gradient are rounded to x's dtype before they are added.
     torch.testing.assert_close(gradient, expected, rtol=0, atol=4 * allowed(upstream))

@@ -33,7 +33,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def after(model, inputs, score):
-    """What the first layer's attention gives for these scores, float64 `[B, S, E]`."""
+    """Return the first layer's attention output for these scores, float64 `[B, S, E]`."""
     _, _, v, _ = heads(model, inputs)
     ahead = torch.ones(score.shape[-2:]).triu(1).bool()
     share = score.masked_fill(ahead, -math.inf).softmax(dim=-1)
@@ -42,21 +42,21 @@ def after(model, inputs, score):
 
 
 def assert_heard(model, inputs, score):
-    """The first layer reads by these scores."""
+    """Assert that the first layer attends with these scores."""
     expected = after(model, inputs, score)
     allowed = tolerance(torch.float32, expected.abs().max().item(), operations=200)
     torch.testing.assert_close(heard(model, inputs)[2].double(), expected, rtol=0, atol=allowed)
 
 
-# Reading otherwise.
+# Changed reading: windows and clamped planes.
 
 
 @pytest.mark.parametrize("position", ["rope", "alibi", "sinusoidal"])
 @torch.no_grad()
 def test_a_window_is_the_text_cut_for_each_query(position):
-    """In one layer: what a query gives is what it gives where the last 8 keys are all there is.
+    """Check that, in one layer, a windowed query gives what it gives on its last 8 tokens alone.
 
-    With its positions kept, so that added vectors are the same.
+    The positions are kept, so that added position vectors are the same.
     """
     model, text = sharp(position=position, layers=1), random_text(1)
     with windowed(model):
@@ -69,7 +69,7 @@ def test_a_window_is_the_text_cut_for_each_query(position):
 
 
 def streamed(model, text, sinks, moved):
-    """Logits of a model that reads a token at a time, with a cache of 8 unrotated keys a layer."""
+    """Return the logits if the model reads one token at a time with 8 unrotated keys per layer."""
     inv_freq = model.positions.frequencies(8, torch.device("cpu"))
     layout = dict(interleaved=model.experiment.interleaved)
     held, logits = [[] for _ in model.blocks], []
@@ -80,7 +80,7 @@ def streamed(model, text, sinks, moved):
             q, k, v = attention.heads(block.before_attention(x))
             cache.append((t, k, v))
             if len(cache) > 8:
-                del cache[sinks]  # the oldest that is no sink
+                del cache[sinks]  # the oldest token that isn't a sink
             keys, values = (torch.cat([row[i] for row in cache], dim=2) for i in (1, 2))
             at = torch.arange(len(cache)) if moved else torch.tensor([row[0] for row in cache])
             cos, sin = rope.rotary_tables(at, inv_freq)
@@ -111,7 +111,7 @@ def test_a_window_with_sinks_is_a_cache_that_drops_the_oldest_of_the_others(
 
 @torch.no_grad()
 def test_policies_judge_the_last_characters(monkeypatch):
-    """Of one layer a window is a reading anew; with sinks it is the cache above."""
+    """Check losses: in one layer, a window equals rereading the text; sinks equal `streamed`."""
     monkeypatch.setattr(policies, "JUDGED", 5)
     model, text = sharp(layers=1), random_text(2, LENGTH + 1)
     inputs, targets = text[:, :-1], text[:, 1:]
@@ -142,7 +142,7 @@ def test_the_record_of_policies():
 )
 @torch.no_grad()
 def test_clamped_planes_take_a_far_distance_for_the_farthest_trained(position, interleaved, planes):
-    """Scores plane by plane: the rotation of the offset, or of 7 where it is 8 or more."""
+    """Compare with scores summed over planes, with offsets clamped to 7 in the clamped planes."""
     model, text = sharp(position=position, interleaved=interleaved), random_text(2)
     q, k, _, _ = heads(model, text)
     count, at = model.positions.dim // 2, torch.arange(LENGTH)
@@ -158,12 +158,12 @@ def test_clamped_planes_take_a_far_distance_for_the_farthest_trained(position, i
 
 
 def complex_planes(x, count, interleaved):
-    """The rotated coordinates `[B, H, S, R]` as complex numbers `[B, H, S, R/2]`."""
+    """Return the rotated coordinates of `[B, H, S, D]` as complex numbers `[B, H, S, R/2]`."""
     shape, axis = ((count, 2), -1) if interleaved else ((2, count), -2)
     return torch.complex(*x[..., : 2 * count].unflatten(-1, shape).unbind(axis))
 
 
-# After more and more of the text.
+# Reading after increasingly long contexts.
 
 
 def trained(**changes):
@@ -204,11 +204,11 @@ def test_attention_mass_is_that_of_a_loop(monkeypatch):
             assert got[layer, head, place].item() == pytest.approx(np.mean(shares), abs=1e-6)
 
 
-# Adjusting.
+# Adjusting a model to a change.
 
 
 def test_a_model_adjusts_within_the_change_and_leaves_the_first_alone():
-    """By the loop that it stands for, on batches of a seed of its own."""
+    """Compare `adjusted` with its training loop, on batches drawn with a separate seed."""
     run = trained()
     before = copy.deepcopy(run.model.state_dict())
     after = adjusted(run, lambda model: frozen(model, range(4)), steps=3).state_dict()
