@@ -17,7 +17,7 @@ def wrong_gives_both_one_position(q, k, m, n, theta):
     """All tokens of a window get the position of its first.
 
     Source: https://github.com/jundot/omlx/pull/2363 (pull request 2363)
-    Cause: no position is used, or the same one for both
+    Cause: the positions are not used, or both use the same position
     """
     start = min(m, n)
     return float(rotated(q, start * theta) @ rotated(k, start * theta))
@@ -27,7 +27,7 @@ def wrong_negates_the_sine_of_the_key(q, k, m, n, theta):
     """Said to be needed for a difference of positions, it makes a sum.
 
     Source: https://github.com/huggingface/transformers/issues/30900 (issue 30900)
-    Cause: the key turns the other way, so the score depends on m + n
+    Cause: the key is rotated the other way, so the score depends on m + n
     """
     rotate_half = lambda x: torch.stack((-x[1], x[0]))
     q, k = torch.tensor(q), torch.tensor(k)

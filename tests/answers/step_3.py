@@ -22,7 +22,7 @@ def wrong_divides_by_one_less(position, head_dim, base):
     """The logarithm is divided by half the width less 1.
 
     Source: https://github.com/hojonathanho/diffusion/issues/15 (issue 15: get_timestep_embedding)
-    Cause: the last exponent is −1, as linspace with its endpoint makes it
+    Cause: the last exponent is −1, as when linspace includes its endpoint
     """
     half_dim = head_dim // 2
     emb = math.log(base) / (half_dim - 1)

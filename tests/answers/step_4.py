@@ -35,7 +35,7 @@ def wrong_sines_first(position_ids, head_dim, base):
     """sin, cos: the order of many functions, and not of this one.
 
     Source: https://github.com/morganmcg1/rotobart/pull/1, fixed_pos_embedding
-    Cause: cos and sin are in each other's place
+    Cause: cos and sin are swapped
     """
     inv_freq = 1.0 / (base ** (np.arange(0, head_dim, 2) / head_dim))
     sinusoid_inp = np.einsum("i , j -> i j", position_ids.flatten(), inv_freq)

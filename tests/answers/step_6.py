@@ -35,7 +35,7 @@ def wrong_opposite(q, k, position_ids):
     """The key's angle gets a minus, so that a difference appear.
 
     Source: https://github.com/huggingface/transformers/issues/30900, proposed as a correction
-    Cause: query and key turn in opposite directions
+    Cause: query and key are rotated in opposite directions
     """
     cos, sin = looked_up(position_ids, q.shape[-1])
     return rotated(q, cos, sin), rotated(k, cos, -sin)
@@ -80,7 +80,7 @@ def wrong_kept_by_length(q, k, position_ids):
     """What was looked up is kept, and its key is the length alone.
 
     Source: https://github.com/lucidrains/rotary-embedding-torch/issues/11
-    Cause: the tables are kept by the length of a call
+    Cause: the tables are cached by the length of a call
     """
     key = (*position_ids.shape, q.shape[-1])
     if key not in KEPT:

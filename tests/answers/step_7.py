@@ -58,7 +58,7 @@ def wrong_mask_without_a_cache_alone(x, w, head_dim, position_ids, cache):
     """`if cache is None` decides on the mask, and several tokens may follow a cache.
 
     Source: https://github.com/Mikyx-1/TinyLLM/issues/17
-    Cause: with a cache, tokens see later ones
+    Cause: with a cache, tokens see later tokens
     """
     q, k, v = projected(x, w, head_dim)
     q, k = rotate(q, position_ids), rotate(k, position_ids)
@@ -108,7 +108,7 @@ def wrong_tables_by_length(x, w, head_dim, position_ids, cache):
     """Tables are kept under the length of the sequence, and its offset is left out of the key.
 
     Source: https://github.com/lucidrains/rotary-embedding-torch/issues/11 (`freqs:{seq_len}`)
-    Cause: the tables are kept by the length of a call
+    Cause: the tables are cached by the length of a call
     """
     cache_key = f"freqs:{x.shape[1]}"
     if cache_key not in TABLES:

@@ -43,7 +43,7 @@ def wrong_binary_ids(documents):
 
     Source: https://github.com/axolotl-ai-cloud/axolotl/pull/2844 (flex_block_mask.py, in review)
     Part: may_see
-    Cause: a document sees the ones before it
+    Cause: a document sees the documents before it
     """
     document_ids = (documents > 0).int()
     causal = torch.tril(torch.ones(documents.shape[1], documents.shape[1], dtype=torch.bool))
@@ -55,7 +55,7 @@ def wrong_transposed(documents):
 
     Source: https://github.com/marin-community/levanter/pull/102 (docs/Overview.md)
     Part: may_see
-    Cause: queries and keys are in each other's place
+    Cause: queries and keys are swapped
     """
     batch, length = documents.shape
     mask = torch.zeros(batch, length, length)

@@ -30,7 +30,7 @@ def wrong_its_own_inverse(weight, head_dim):
 
     Source: https://github.com/huggingface/transformers/pull/45035 (a table of the docs)
     Part: convert
-    Cause: that is the way back
+    Cause: this is the inverse conversion
     """
     rows, width = weight.shape
     return (
@@ -57,7 +57,7 @@ def wrong_inverted_twice(head_dim, base, factor, trained):
 
     Source: https://github.com/microsoft/onnxruntime-genai/pull/2076 (its fourth fault)
     Part: yarn
-    Cause: slow planes have one over the frequency, divided by the factor
+    Cause: slow planes get the reciprocal of the frequency, divided by the factor
     """
     inv_freq = 1.0 / (base ** (torch.arange(0, head_dim, 2).double() / head_dim))
     low, high = correction_range(head_dim, base, trained)

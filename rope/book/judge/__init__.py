@@ -1,9 +1,9 @@
 """Judge the answers to "Build it yourself": right, or wrong and why.
 
-`judge(1, rotate)` tries an answer on inputs from the simplest to some that are drawn with a fixed
-seed. If it differs from the right function (`right.py`), it is compared with every known mistake
-(`mistakes/`), and the mistake that gives the same results is the cause. Steps 1 to 3 need only
-Python's standard library and run in the built page.
+`judge(1, rotate)` calls the reader's `rotate` on simple inputs, then on random inputs with a fixed
+seed. If a result differs from that of the right function (`right.py`), the judge compares the
+answer with every known mistake (`mistakes/`) and names the mistake that gives the same results.
+Steps 1 to 3 need only Python's standard library and run in the built page.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from rope.book.judge.patches import Function
 __all__ = ["Verdict", "asked", "judge", "verdict"]
 
 STEPS = range(1, 10)
-SLOW = range(4, 10)  # to compare with all mistakes takes up to some seconds
+SLOW = range(4, 10)  # comparing an answer with all mistakes can take seconds
 MODULES = 3 * ["in_python"] + 6 * ["in_torch"]
 passed: set[int] = set()
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the judge prints for an answer: `text`; `cause` if it isn't right."""
+    """Hold the verdict on an answer: the printed `text`, and the `cause` if the answer is wrong."""
 
     right: bool
     text: str
@@ -35,7 +35,7 @@ class Verdict:
 
 
 def judge(step: int, *answers: Function) -> None:
-    """Print the verdict on a step's answers, and a mark for each step.
+    """Print the verdict on the answers to a step, then a line with a mark for each step.
 
     >>> judge(1, lambda x, y, angle: (x, y))
     ✗ Step 1: the pair is not rotated at all.
@@ -50,13 +50,15 @@ def judge(step: int, *answers: Function) -> None:
 
 
 def verdict(step: int, *answers: Function, announce: Function = lambda text: None) -> Verdict:
-    """Return the verdict on the answers to a step, one function for each that it asks for.
+    """Return the verdict on the answers to a step. Pass each function that the step asks for.
 
-    announce: prints a line before a wrong answer is compared with the known mistakes.
-    Raises ValueError unless step is 1 to 9 and the number of answers is right.
+    announce: called with a line of text before a wrong answer is compared with known mistakes.
+    Raises ValueError unless `step` is 1 to 9 and the number of answers is right.
     """
     if step not in STEPS:
-        raise ValueError(f"step is {step!r}; it must be one of 1 to 9: judge(1, rotate)")
+        raise ValueError(
+            f"step is {step!r}; it must be an integer from 1 to 9, as in judge(1, rotate)"
+        )
     parts = asked(step)
     if len(answers) != len(parts):
         call = f"judge({step}, {', '.join(part.name for part in parts)})"
@@ -74,12 +76,12 @@ def verdict(step: int, *answers: Function, announce: Function = lambda text: Non
 
 
 def asked(step: int) -> tuple[Part, ...]:
-    """Return the functions that a step asks for; from step 4 on, this imports torch."""
+    """Return the parts of a step, one per function to write. Imports torch from step 4 on."""
     return import_module(f"rope.book.judge.{MODULES[step - 1]}").PARTS[step]
 
 
 def _fault_before(step: int) -> Callable[[Function, BaseException | None], Fault | None]:
-    """Return what looks for a fault in the functions of earlier steps that an answer calls."""
+    """Return a function that looks for a fault in earlier steps' functions that an answer calls."""
 
     def fault(answer: Function, error: BaseException | None) -> Fault | None:
         called = getclosurevars(answer).globals if isfunction(answer) else {}
@@ -87,7 +89,7 @@ def _fault_before(step: int) -> Callable[[Function, BaseException | None], Fault
             if isinstance(error, NameError) and error.name == part.name:
                 return Fault(f"it calls {part.name}, which does not exist: write step {number}")
             own, right = called.get(part.name), part.right()
-            # A function of the same name with other parameters is not meant for that step.
+            # A function with the same name but other parameters doesn't belong to that step.
             if isfunction(own) and own.__code__.co_argcount == right.__code__.co_argcount:
                 result = judged(part, own, _fault_before(number))
                 if isinstance(result, Fault):

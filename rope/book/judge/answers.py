@@ -1,4 +1,4 @@
-"""Judge an answer: compare its numbers with the right ones, then with those of known mistakes."""
+"""Judge an answer: compare its results with the right results, then with known mistakes."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from rope.book.judge import patches
 from rope.book.judge.patches import CHAPTER, Function, Patch
 
 Arguments = tuple[Any, ...]
-Trial = tuple[Arguments, Any, list[float]]  # a call, its result, the numbers that it held then
+Trial = tuple[Arguments, Any, list[float]]  # arguments, result, the result's numbers at that time
 WRITES = "it writes into {}: leave the arguments as they are"
 KEPT = "a later call changes an earlier result: return a new tensor from each call"
-EPS = {"bfloat16": 2.0**-8, "float16": 2.0**-11}  # every other dtype gets float32's, 2**-24
+EPS = {"bfloat16": 2.0**-8, "float16": 2.0**-11}  # for all other dtypes, float32's 2**-24
 
 
 class Unusable(Exception):
-    """An answer that can't be compared; its message is the cause."""
+    """Report an answer that can't be compared; the message is the cause."""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """A cause, the smallest input that shows it, and the chapter that explains it."""
+    """Hold a cause, the simplest input that shows the fault, and the chapter that explains it."""
 
     cause: str
     example: str = ""
@@ -37,16 +37,17 @@ class Fault:
 
 @dataclass(frozen=True)
 class Part:
-    """One function that a step asks for.
+    """Describe one function that a step asks for, and how to test it.
 
     inputs: returns argument tuples, the simplest first.
-    ways: the steps whose other right ways count.
-    earlier: steps whose mistakes may show, too.
-    call: calls an answer and checks the form of its result; view: what of a result is compared.
-    roundings: how many roundings of the result's dtype are forgiven.
-    near: how many inputs a mistake must reproduce to be named; None means all.
-    far: the cause if only inputs after the first `near` ones give wrong results.
-    check: looks for a cause in an answer whose results are right; it gets the right function, too.
+    ways: the steps whose alternative solutions are also accepted.
+    earlier: the earlier steps whose mistakes are tried, too.
+    call: calls an answer and checks its result's shape and dtype; view: returns the part of a
+    result that is compared.
+    roundings: the tolerance, in roundings of the result's dtype.
+    near: how many of the first inputs a mistake must reproduce to be named; None means all.
+    far: the cause if the results are wrong only after the first `near` inputs.
+    check: given a correct answer and the right function, returns the cause of a hidden fault or "".
     """
 
     step: int
@@ -63,15 +64,15 @@ class Part:
     check: Callable[[Function, Function], str] = lambda answer, right: ""
 
     def right(self, way: Patch = CHAPTER) -> Function:
-        """Return the right function in one of its ways, as a new function."""
+        """Return a new copy of the right function, as the patch `way` writes it."""
         return cast(Function, patches.function(self.name, way))
 
     def right_ways(self) -> list[Patch]:
-        """Return the chapter's way and all others."""
+        """Return the chapter's solution and all accepted alternatives, as patches."""
         return [CHAPTER, *patches.select("right", *self.ways)]
 
     def mistakes(self) -> Iterator[tuple[str, Function]]:
-        """Yield each known mistake in each right way: its sentence and a new function."""
+        """Yield a sentence and a new function for each known mistake in each accepted solution."""
         texts = [CHAPTER, *patches.select("same", self.step)]
         for step in (self.step, *self.earlier):
             before = "in the tables, " if step == 4 else "in the rotation, "
@@ -82,7 +83,9 @@ class Part:
 
 
 def numbers(value: Any) -> list[float]:
-    """Return all numbers of lists, arrays and tensors, or raise Unusable; a complex one gives two.
+    """Return all numbers in lists, arrays or tensors as floats; a complex number gives two.
+
+    Raises Unusable if the value holds anything else.
 
     >>> numbers([1, (2.5, 3j)])
     [1.0, 2.5, 0.0, 3.0]
@@ -100,7 +103,7 @@ def numbers(value: Any) -> list[float]:
 
 
 def shape(value: Any) -> list[int]:
-    """Return the lengths of a result's axes, which of nested lists the first items show."""
+    """Return a result's shape; in nested lists, the first item at each level sets the length."""
     if hasattr(value, "shape"):
         return list(value.shape)
     if isinstance(value, (list, tuple)):
@@ -109,7 +112,7 @@ def shape(value: Any) -> list[int]:
 
 
 def shown(value: Any) -> str:
-    """Return a value for a sentence: its numbers if they are few, its shape if they are many.
+    """Return a value as text: its numbers if there are at most eight, otherwise its shape.
 
     >>> shown((1.0, [0.123456789, 2j])), shown([0.0] * 9)
     ('(1, [0.12346, 0 + 2i])', 'shape [9]')
@@ -128,14 +131,14 @@ def shown(value: Any) -> str:
 
 
 def dtypes(result: Any) -> list[str]:
-    """Return the dtypes of a result and its parts, as far as they have one."""
+    """Return the names of the dtypes of a result and of its parts; skip parts without a dtype."""
     parts = [result, *result] if isinstance(result, (list, tuple)) else [result]
     return [str(part.dtype).removeprefix("torch.") for part in parts if hasattr(part, "dtype")]
 
 
 def agreeing(result: list[float], truth: list[float], within: float) -> list[bool]:
-    """Return for each pair of numbers whether they agree; NaN agrees with NaN."""
-    pairs = zip(result, truth, strict=False)  # as far as both go
+    """Return, for each pair, whether its numbers differ by at most `within` or are both NaN."""
+    pairs = zip(result, truth, strict=False)  # stop at the shorter list
     return [abs(x - y) <= within or (x != x and y != y) for x, y in pairs]
 
 
@@ -145,13 +148,13 @@ def judged(
     earlier: Callable[[Function, BaseException | None], Fault | None] = lambda answer, error: None,
     announce: Function = lambda text: None,
 ) -> Fault | str:
-    """Return the fault of an answer, or what was tried if it has none.
+    """Return the fault in an answer or, if the answer is right, a text that says what was tried.
 
-    earlier: looks for a fault in the functions of earlier steps that a wrong answer calls.
-    announce: prints a line before the answer is compared with the known mistakes.
+    earlier: looks for a fault in earlier steps' functions that a wrong answer calls.
+    announce: called with a line of text before the answer is compared with known mistakes.
     """
     if not callable(answer):
-        return Fault(f"{part.name} must be a function; this is of type {type(answer).__name__}")
+        return Fault(f"{part.name} must be a function, but it has type {type(answer).__name__}")
     trials: list[Trial] = []
     error = raised = None
     for arguments in part.inputs(Random(part.step)):
@@ -177,11 +180,13 @@ def judged(
         return Fault(cause, example)
     if not raised and part.far and number >= (part.near or 0):
         return Fault(part.far, example, "How exact must it be?")
-    return raised or Fault(f"{part.name} is wrong in a way unknown to the judge", example)
+    return raised or Fault(
+        f"{part.name} is wrong, but the judge doesn't recognize the mistake", example
+    )
 
 
 def tried(part: Part, answer: Function, arguments: Arguments) -> Trial:
-    """Call an answer. Raise Unusable if it writes into its arguments."""
+    """Call an answer and return the trial. Raise Unusable if the call changes an argument."""
     own = deepcopy(arguments)
     result = part.call(answer, *own)
     values = numbers(part.view(result))
@@ -193,9 +198,10 @@ def tried(part: Part, answer: Function, arguments: Arguments) -> Trial:
 
 
 def _shares(part: Part, function: Function, trials: list[Trial]) -> Iterator[float]:
-    """Yield for each trial the share of the answer's numbers that a function gives, too.
+    """Yield, for each trial, the share of the answer's numbers that a function reproduces.
 
-    It is 0 if the function raises or gives another shape; of a list, only the length counts.
+    The share is 0 if the function raises or returns another shape. With a single axis, only the
+    length counts.
     """
     for arguments, result, held in trials:
         try:
@@ -213,14 +219,14 @@ def _shares(part: Part, function: Function, trials: list[Trial]) -> Iterator[flo
 
 
 def agreement(part: Part, function: Function, trials: list[Trial]) -> int:
-    """Return on how many trials, from the first on, a function gives what the answer gave."""
+    """Return the number of initial trials on which a function reproduces the answer's results."""
     return sum(1 for _ in takewhile(lambda share: share == 1, _shares(part, function, trials)))
 
 
 def _known_mistake(part: Part, trials: list[Trial], number: int) -> str:
-    """Return the sentence of the mistake that gives what the answer gave, or "".
+    """Return the sentence of the mistake that best reproduces the answer's results, or "".
 
-    It must agree on the trial that first differs from the truth and on the first `near` ones.
+    It must reproduce the first `near` trials and all up to the first with a wrong result.
     """
     best, longest = "", max(number, len(trials[: part.near]) - 1)
     for sentence, function in part.mistakes():
@@ -232,7 +238,10 @@ def _known_mistake(part: Part, trials: list[Trial], number: int) -> str:
 
 
 def _example(part: Part, trial: Trial, right: Function) -> str:
-    """Return a call, its result and the truth; of many numbers only the one farthest off."""
+    """Return a sentence with a call, its result and the right result.
+
+    If there are more than eight numbers, it shows only the number with the largest error.
+    """
     arguments, result, _ = trial
     truth = part.call(right, *deepcopy(arguments))
     a, b = shown(result), shown(truth)
@@ -244,7 +253,7 @@ def _example(part: Part, trial: Trial, right: Function) -> str:
 
 
 def _raised(part: Part, answer: Function, error: BaseException, arguments: Arguments) -> Fault:
-    """Return an exception of the reader's code as a sentence with the reader's own line."""
+    """Return an exception in the reader's code as a fault that names the reader's own line."""
     call = f"The call was {part.name}({', '.join(map(shown, arguments))})."
     if isinstance(error, Unusable):
         return Fault(str(error), call)

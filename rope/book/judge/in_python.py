@@ -1,4 +1,4 @@
-"""Give the inputs of steps 1 to 3: a pair, a score, the angles of a head. They need no torch."""
+"""Define steps 1 to 3, which need no torch: rotate a pair, score two pairs, list the angles."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def _positions(draw: Random) -> list[Arguments]:
 
 def _real(result: Any) -> Any:
     if isinstance(result, complex) or "complex" in " ".join(dtypes(result)):
-        raise Unusable("it is a complex number; the score is its real part")
+        raise Unusable("the result is a complex number; return its real part, which is the score")
     return result
 
 
 def _on_the_circle(result: Any) -> list[tuple[float, float]]:
-    """Return where angles point to, so that whole turns make no difference."""
+    """Return the points at these angles on the unit circle, so that full turns don't matter."""
     if coarse := EPS.keys() & dtypes(result):
         raise Unusable(f"the angles are {coarse.pop()}, which is too coarse: use float32 or better")
     return [(cos(angle % tau), sin(angle % tau)) for angle in numbers(result)]

@@ -1,4 +1,4 @@
-"""Give the inputs of steps 4 to 9: tables, a head, a batch, a layer, packed rows, a checkpoint.
+"""Define steps 4 to 9: tables, one head, a batch, a layer, packed rows and a checkpoint.
 
 Shapes: B batch, H heads, S sequence, D head dimension, E width of the model.
 """
@@ -23,7 +23,7 @@ BASE = 10000.0
 
 
 def two(result: Any, what: str) -> list[Any]:
-    """Return the two parts of a result. Raise Unusable if it has another number of parts."""
+    """Return the two parts of a result. Raise Unusable unless it has exactly two parts."""
     parts = [*result] if hasattr(result, "__iter__") and getattr(result, "ndim", 3) > 2 else []
     if len(parts) != 2:
         numbers(result)  # raises if nothing is returned yet
@@ -32,31 +32,32 @@ def two(result: Any, what: str) -> list[Any]:
 
 
 def like(name: str, x: Tensor, y: Any) -> Any:
-    """Return y, which came back for x. Raise Unusable if it has another shape or dtype."""
+    """Return the result y unchanged. Raise Unusable unless it has the shape and dtype of x."""
     numbers(y)
     if torch.is_tensor(y) and y.dtype != x.dtype:
         before, after = dtypes([x, y])
-        raise Unusable(f"given {before}, {name} comes back as {after}: cast it at the end")
+        raise Unusable(f"given {before}, {name} comes back as {after}: cast the result at the end")
     if shape(y) != list(x.shape):
-        raise Unusable(f"{name} has shape {list(x.shape)} but comes back with {shape(y)}")
+        raise Unusable(f"{name} has shape {list(x.shape)} but comes back with shape {shape(y)}")
     return y
 
 
 def noise(*size: int, dtype: torch.dtype = torch.float32, seed: int = 5) -> Tensor:
-    """Return normal numbers, always the same ones for a size and a seed."""
+    """Return normal random numbers that depend only on the size and the seed."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(size, generator=generator, dtype=torch.float64).to(dtype)
 
 
 def gradients(call: Function, **leaves: Tensor) -> Callable[[Function, Function], str]:
-    """Return a check that the gradients of an answer are those of the right function.
+    """Return a check that an answer has the same gradients as the right function.
 
-    call: calls a function on the leaves and returns a list of its results; lists and arrays pass.
+    call: calls a function on the leaves and returns a list of its results.
+    Answers that return lists or arrays pass.
     """
 
     def of(function: Function) -> list[Any]:
         given = [leaf.clone().requires_grad_() for leaf in leaves.values()]
-        total = torch.zeros((), requires_grad=True) * 1.0  # even if no result needs a gradient
+        total = torch.zeros((), requires_grad=True) * 1.0  # grad() needs a graph
         for y in call(function, *given):
             total = total + (y.double() * noise(*y.shape)).sum()
         return [*torch.autograd.grad(total, given, allow_unused=True)]
@@ -74,7 +75,7 @@ def gradients(call: Function, **leaves: Tensor) -> Callable[[Function, Function]
     return check
 
 
-# Step 4: cos and sin of each position and plane.
+# Step 4: cos and sin for each position and plane.
 def _table_inputs(draw: Random) -> list[Arguments]:
     ids = lambda *positions: torch.tensor(positions)
     spread = ids(*(draw.randrange(2 ** (bits - 1), 2**bits) for bits in range(7, 21)))
@@ -89,7 +90,7 @@ def _table_inputs(draw: Random) -> list[Arguments]:
 
 
 def _tables(answer: Function, position_ids: Tensor, head_dim: int, base: float) -> list[Any]:
-    """Return both tables of an answer; a complex table is taken for cos + i sin."""
+    """Return the cos and sin tables from an answer; a complex table counts as cos + i·sin."""
     result = answer(position_ids, head_dim, base)
     if "complex" in " ".join(dtypes(result)):
         result = (result.real, result.imag)
@@ -97,18 +98,18 @@ def _tables(answer: Function, position_ids: Tensor, head_dim: int, base: float) 
     if coarse := EPS.keys() & dtypes(both):
         raise Unusable(f"the tables are {coarse.pop()}; they must be float32 or better")
     if [len(position_ids), head_dim] in map(shape, both):
-        raise Unusable("the tables are [S, D], but one number per plane is enough: [S, D/2]")
+        raise Unusable("the tables are [S, D]; use one column per plane, so that they are [S, D/2]")
     return both
 
 
-FAR = "right near position 0 but not far out: compute the angles in float64, and let no table end"
+FAR = "right near position 0 but not far out: compute the angles in float64, for any position"
 STEP_4 = Part(
     4, "tables", "From maths to PyTorch", _table_inputs, call=_tables,
     roundings=128, near=3, far=f"the tables are {FAR}",
 )  # fmt: skip
 
 
-# Step 5: one head in either layout.
+# Step 5: rotate one head, in either layout.
 def _head_inputs(draw: Random) -> list[Arguments]:
     one = tables(torch.tensor([1]), 4, 100.0)
     inputs: list[Arguments] = [(row[None, None, None], *one) for row in torch.eye(4)]
@@ -130,7 +131,7 @@ STEP_5 = Part(
 )  # fmt: skip
 
 
-# Step 6: a batch by its position ids.
+# Step 6: rotate a batch by its position ids.
 def _batch_inputs(draw: Random) -> list[Arguments]:
     def positions(b: int, s: int, first: int, last: int) -> Tensor:
         return torch.tensor([[draw.randrange(first, last) for _ in range(s)] for _ in range(b)])
@@ -169,7 +170,7 @@ STEP_6 = Part(
 # Step 7: attention with grouped heads, a causal mask and a cache.
 @dataclass(frozen=True)
 class Text:
-    """Tokens at positions, tokens per call, sizes, and how many sequences are called in turn."""
+    """Hold positions, tokens per call, sizes, and how many sequences take turns in the calls."""
 
     position_ids: tuple[tuple[int, ...], ...]
     calls: tuple[int, ...]
@@ -215,7 +216,7 @@ def _weights(text: Text) -> dict[str, Tensor]:
 
 
 def _play(layer: Function, text: Text) -> list[Any]:
-    """Return what a layer gives call by call. Raise Unusable if it writes into its arguments."""
+    """Return the output of each call of a layer. Raise Unusable if a call changes an argument."""
     ids, w = torch.tensor(text.position_ids), _weights(text)
     names = ["x", "position_ids", *(f'w["{name}"]' for name in w)]
     caches: list[Any] = [None] * text.sequences
@@ -244,17 +245,17 @@ def _learned(function: Function, x: Tensor, q: Tensor, k: Tensor, v: Tensor, o: 
 STEP_7 = Part(
     7, "layer", "Rotary attention", _texts, ways=(5,),
     earlier=(5, 6, 4), call=_play,
-    # For a token that sees nothing, some functions give NaN, others 0.
+    # For a token that sees no keys, some attention functions return NaN, others 0.
     view=lambda results: [0.0 if x != x else x for x in numbers(results)],
     roundings=64,
-    near=1,  # of several mistakes, name the one that the first wrong call shows
-    far="it is right for the first texts but not for this one: look for a size, a length or a "
-    "largest position that is fixed in the code, and for rounded angles",
+    near=1,  # among several mistakes, name the one that explains the first wrong text
+    far="it is right for the first texts but not for this one: look for rounded angles and for a "
+    "size, a length or a largest position that is fixed in the code",
     check=gradients(_learned, x=noise(2, 3, LEARNED.E), **_weights(LEARNED)),
 )  # fmt: skip
 
 
-# Step 8: positions and masks of padded and packed rows.
+# Step 8: compute positions and masks for padded and packed rows.
 def _rows_of_documents(draw: Random) -> list[Arguments]:
     rows: list[list[list[int]]] = [
         [[1, 1]], [[0, 1]], [[1, 2]], [[0, 1, 1]], [[1, 1, 2, 2, 2]],
@@ -272,19 +273,21 @@ def _tensor(result: Any) -> Tensor:
 
 
 def _token_positions(answer: Function, documents: Tensor) -> Tensor:
-    """Return positions; those of padding become 0, or −1 if they are negative."""
+    """Return an answer's positions, with those of padding set to 0, or to −1 if negative."""
     padding = documents == 0
     ids = _tensor(answer(documents))
     return torch.where(padding, ids.clamp(-1, 0), ids) if ids.shape == padding.shape else ids
 
 
 def _attention_mask(answer: Function, documents: Tensor) -> Tensor:
-    """Return a mask as bool `[B, S, S]`, from bool or from 0 and −∞; False for padding."""
+    """Return an answer's mask as bool `[B, S, S]`, with the rows of padding set to False."""
     real = documents > 0
     mask = _tensor(answer(documents))
     mask = mask[:, 0] if mask.ndim == 4 and mask.shape[1] == 1 else mask
     if mask.is_floating_point() and mask.max() > 0:
-        raise Unusable("a mask of floats is added to the scores: make it bool, or 0 and −∞")
+        raise Unusable(
+            "a floating-point mask is added to the scores: make it bool, or use 0 and −∞"
+        )
     mask = mask > (-1e3 if mask.is_floating_point() else 0)
     return mask & real[:, :, None] if mask.ndim == 3 else mask
 
@@ -296,7 +299,7 @@ STEP_8 = (
 )
 
 
-# Step 9: a checkpoint of the other layout, and YaRN for a longer context.
+# Step 9: convert a checkpoint to the other layout, and extend the context with YaRN.
 def _rows(draw: Random) -> list[Arguments]:
     counted = [(torch.arange(float(rows))[:, None], 4) for rows in (4, 8)]
     width = 2 * draw.randrange(3, 9)
@@ -310,9 +313,11 @@ def _longer(draw: Random) -> list[Arguments]:
 
 
 def _logarithms(result: Any) -> Any:
-    """Return YaRN's frequencies as logarithms, so that low ones must be as exact as high ones."""
+    """Return the logarithms of YaRN's frequencies, so that the tolerance is relative."""
     if not isinstance(result, (tuple, list)) or len(result) != 2 or shape(result[1]):
-        raise Unusable("yarn must return two things, the frequencies and what multiplies cos, sin")
+        raise Unusable(
+            "yarn must return two things: the frequencies and the factor for cos and sin"
+        )
     return [math.log(f) if 0 < f < math.inf else f for f in numbers(result[0])], result[1]
 
 

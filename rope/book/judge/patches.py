@@ -1,9 +1,9 @@
-"""Read the known mistakes: each is an edit of `right.py` with the sentence a reader gets.
+"""Read the known mistakes, each an edit of `right.py` with a sentence for the reader.
 
-`mistakes/step_N.txt` holds blocks separated by blank lines. A block is a sentence, then `-` lines,
-text that the source holds exactly once, and the `+` lines that replace it. A block `right, ...`
-isn't a mistake but another right way, in which every mistake is tried, too; a block `same, ...` is
-another text of the solution, for mistakes in lines that the chapter's text doesn't have.
+`mistakes/step_N.txt` holds blocks separated by blank lines. A block has a sentence, `-` lines with
+text that occurs exactly once in the source, and `+` lines that replace that text. A block
+`right, ...` is an alternative solution; every mistake is tried in it, too. A block `same, ...`
+rewrites the solution so that mistakes can edit lines that the chapter's code doesn't have.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SOURCE = (FOLDER / "right.py").read_text(encoding="utf-8")
 
 @dataclass(frozen=True)
 class Patch:
-    """Edits of `right.py`, and the sentence that names them."""
+    """Hold edits of `right.py` and the sentence that describes them."""
 
     sentence: str = ""
     edits: tuple[tuple[str, str], ...] = ()
@@ -40,12 +40,12 @@ CHAPTER = Patch()  # the solution as the chapter prints it
 
 @cache
 def read(step: int) -> list[Patch]:
-    """Return the patches of a step in the order of its file."""
+    """Return the patches for a step, in the order of its file."""
     return parse((FOLDER / "mistakes" / f"step_{step}.txt").read_text(encoding="utf-8"))
 
 
 def parse(text: str) -> list[Patch]:
-    """Return the patches of a text."""
+    """Parse the text of a mistakes file and return its patches."""
     strip = lambda lines: "\n".join(line[1:] for line in lines.splitlines())
     patches = []
     for block in text.strip().split("\n\n"):
@@ -56,7 +56,7 @@ def parse(text: str) -> list[Patch]:
 
 
 def select(kind: str, *steps: int) -> list[Patch]:
-    """Return the patches of some steps that are a "mistake", another "right" way or "same" text."""
+    """Return the patches of one kind for some steps: "mistake", "right" or "same"."""
     return [patch for step in steps for patch in read(step) if patch.kind == kind]
 
 
@@ -71,9 +71,9 @@ def _compiled(*patches: Patch) -> CodeType | None:
 
 
 def function(name: str, *patches: Patch) -> Function | None:
-    """Return a function of `right.py` after the patches, or None if one of them doesn't apply.
+    """Return a function from the patched `right.py`, or None if a patch doesn't apply.
 
-    The function is new, so it doesn't share what another one keeps between calls.
+    Each call builds a new function, so functions share no state that they keep between calls.
 
     >>> function("rotate", select("mistake", 1)[0])(1, 0, 1.5)
     (1, 0)
