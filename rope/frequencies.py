@@ -1,7 +1,7 @@
 """Compute frequencies theta_j = base**(-2j/R) and tables of cos(m theta_j) and sin(m theta_j).
 
-See the chapter "Many dimensions". Angles, cosines and sines are computed in float64, and tables are
-rounded only at the end: at position 1,000,000, a float32 angle is wrong in the second decimal.
+See the chapter "Many dimensions". Angles, cosines and sines are computed in float64, because a
+float32 angle at position 1,000,000 is wrong in the second decimal. Tables are rounded at the end.
 
 Shapes: R rotated width (the argument `dim`), ... any axes of the positions. Angles are in radians.
 """
@@ -75,7 +75,7 @@ def check_extension(extension: Extension | None) -> None:
 
 
 def check_spectrum(name: str, spectrum: Tensor) -> None:
-    """Raise TypeError unless spectrum is float64, ValueError unless it is finite, `[planes]`."""
+    """Raise TypeError unless spectrum is float64, ValueError unless it is finite and 1-D."""
     check_float64(name, spectrum)
     if spectrum.dim() != 1:
         raise ValueError(
@@ -100,7 +100,7 @@ def rotary_tables(
     Returns cos and sin, each `[..., R/2]` (`[N, R/2]` for an int), computed in float64 and then
     rounded to `dtype` by torch, which rounds to float16 and bfloat16 by way of float32.
     Raises TypeError if positions are not integers, inv_freq is not float64 or `dtype` is not a
-    floating-point dtype. Raises ValueError if N is negative, inv_freq is not finite and `[R/2]`, or
+    floating-point dtype. Raises ValueError if N is negative, inv_freq is not 1-D and finite, or
     scale is not positive and finite. Raises torch's RuntimeError if the devices differ.
 
     >>> cos, sin = rotary_tables(2, inverse_frequencies(4))

@@ -118,7 +118,7 @@ def rotate_elementwise(
 def score(q: ArrayLike, k: ArrayLike, m: float, n: float, inv_freq: ArrayLike) -> float:
     """Return the unscaled attention score (R_m q)^T (R_n k).
 
-    q, k: `[d]` real; m, n: their positions. The score depends on m and n only through n - m.
+    q, k: `[d]` real; m, n: the positions of q and k. The score depends on them only through n - m.
 
     >>> theta = inverse_frequencies(4)
     >>> q, k = [1.0, 2.0, 3.0, 4.0], [4.0, 3.0, 2.0, 1.0]
@@ -165,5 +165,5 @@ def _real(name: str, values: ArrayLike) -> Array:
     """Return the values as a float64 array. Raise TypeError unless they are real numbers."""
     array = np.asarray(values)
     if array.dtype.kind not in "iuf":
-        raise TypeError(f"{name} has dtype {array.dtype}; it must hold integers or real floats")
+        raise TypeError(f"{name} has dtype {array.dtype}; it must hold real numbers (int or float)")
     return array.astype(np.float64)

@@ -48,7 +48,7 @@ def block_rotation(angles: Sequence[sp.Expr]) -> sp.Matrix:
 
 
 def complex_pair(name: str) -> tuple[sp.Matrix, sp.Expr]:
-    """Return a 2-D vector in two notations: the real vector (a, b) and the complex a + I b.
+    """Return a 2-D vector both as the real vector (a, b) and as the complex number a + I b.
 
     >>> vector, number = complex_pair("q")
     >>> vector.T, number

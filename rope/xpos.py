@@ -1,14 +1,15 @@
 """Implement xPos: rotary embedding with a decay in every plane (Sun et al., arXiv 2212.10554).
 
-xPos scales the query at position m by zeta_j^{(m-c)/B} and the key at n by zeta_j^{-(n-c)/B}, where
-zeta_j = (2j/R + gamma) / (1 + gamma), gamma = 0.4, and B is the scale base. The center c cancels:
+In plane j, xPos multiplies the query at position m by zeta_j^{(m-c)/B} and the key at position n by
+zeta_j^{-(n-c)/B}. B is the scale base, and zeta_j = (2j/R + gamma) / (1 + gamma) with gamma = 0.4.
+The center c cancels in the score,
 
     q_m^T k_n = sum over j of zeta_j^{(m-n)/B} Re(q_j k_j^* e^{i (m-n) theta_j}),
 
 so the score depends on the positions only through n - m. Each plane's share of the score decays as
 the key gets farther into the past, most rapidly in the fast planes. The scales grow without bound
-and overflow the dtype at some distance from c. The center must not depend on the length of a call,
-because cached keys and later queries must have the same center. It is an argument of the layer.
+and overflow the dtype at some distance from c. The center is an argument of the layer and must not
+depend on the length of a call, because cached keys and later queries must have the same center.
 
 Shapes: B batch, H heads, S sequence, D head dimension, R rotated width.
 """
@@ -45,8 +46,8 @@ class XPos(nn.Module):
 
     dim: the rotated width R, even; scale_base: B, the number of positions over which plane j decays
     by the factor zeta_j; base: the base of the frequencies theta_j = base**(-2j/R).
-    center: c, the position at which both scales are 1. Use the same center for all queries and keys
-    in one attention.
+    center: c, the position at which both scales are 1. Queries must have the same center as the
+    keys that they attend to.
     interleaved: plane j has coordinates (2j, 2j+1) if True, (j, j + R/2) if False.
     The module has no parameters or buffers. Raises ValueError or TypeError for an invalid argument.
 
@@ -78,8 +79,8 @@ class XPos(nn.Module):
     def reach(self, dtype: torch.dtype = torch.float32) -> float:
         """Return the largest allowed distance from the center, in positions.
 
-        At this distance, the scale of plane 0 reaches 2^63 in float32 and bfloat16, and 2^7 in
-        float16. The other half of the dtype's exponent range is left for the vectors.
+        At this distance, the scale of plane 0 reaches 2^63 in float32 and bfloat16, 2^7 in float16.
+        This is half of the dtype's exponent range; the other half is left for the vectors.
 
         >>> round(XPos(64).reach()), round(XPos(64).reach(torch.float16))
         (17847, 1983)
@@ -173,7 +174,7 @@ class XPos(nn.Module):
             # Reading a value would break the traced graph or make the host wait for the GPU.
             inside = ((ids.to(torch.float64) - self.center).abs() <= reach).all()
             torch._assert_async(inside, f"positions must be within {reach:.0f} of the center")
-            if nonnegative:  # ids_or_start doesn't read these offsets
+            if nonnegative:  # ids_or_start doesn't read these offsets either
                 torch._assert_async((ids >= 0).all(), "offset must be at least 0")
         elif not ids.is_meta and ids.numel():
             position = max(position_range(ids), key=lambda place: abs(place - self.center))

@@ -17,7 +17,7 @@ from rope.functional import rotary_embedding, rotary_embedding_qk
 from rope.module import RotaryEmbedding
 
 ALL = "all"  # the key in `layers` if all layers have the same frequencies
-_FORMATS = {1: "bhsd", 2: "bshd"}  # the format for each unsqueeze_dim
+_FORMATS = {1: "bhsd", 2: "bshd"}  # the tensor format for each unsqueeze_dim
 
 
 class PositionEmbeddings(nn.Module):
@@ -44,7 +44,7 @@ class PositionEmbeddings(nn.Module):
                 if entries[kind] is not None
             }
         )
-        # Compiled code computes tables from these: stored tables would limit its length.
+        # Compiled code computes tables from these: stored tables would limit the length.
         self.spectra: Any = {kind: rotary.inv_freq for kind, rotary in self.layers.items()}
         self.interleaved = any(rotary.interleaved for rotary in self.layers.values())
         self.config, self.layer_types = config, tuple(self.layers)  # some models read them
@@ -52,9 +52,10 @@ class PositionEmbeddings(nn.Module):
     def forward(
         self, x: Tensor, position_ids: Tensor, layer_type: str | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Return tables cos, sin `[B, 1, S, R/2]` for position_ids `[B, S]`, one column per plane.
+        """Return the tables cos and sin, each `[B, 1, S, R/2]` with one column per plane.
 
-        x: a tensor on the model's device. The tables are float64 if x is float64, else float32.
+        position_ids: `[B, S]`; x: a tensor on the model's device. The tables are float64 if x is
+        float64, otherwise float32.
         layer_type: required if the layer types have different frequencies.
         """
         kind = ALL if ALL in self.layers else str(layer_type)

@@ -101,7 +101,7 @@ def _error(model: nn.Module, reason: str) -> ValueError:
     """Return the error for a model whose rotation cannot be replaced."""
     return ValueError(
         f"use_rope can't change this {type(model).__name__}: {reason}. Its attention must pass cos "
-        f"and sin to {NAMES[0]}; don't use use_rope, or pass only the model's language_model"
+        f"and sin to {NAMES[0]}; leave the model unchanged, or pass only its language_model"
     )
 
 

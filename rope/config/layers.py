@@ -21,7 +21,7 @@ _WITHOUT_ATTENTION = ("conv", "linear_attention", "mamba", "moe", "recurrent")
 def rotating_layers(
     facts: Mapping[str, Any], entries: Entries, layer_type: str | None
 ) -> tuple[bool, ...] | None:
-    """Return one flag per layer, True if the layer rotates; or None if all layers rotate.
+    """Return one flag per layer, True if the layer rotates, or None if all layers rotate.
 
     Raises ValueError if no layer of `layer_type` rotates, or if a per-layer list is too short.
 

@@ -44,7 +44,7 @@ LAYOUTS: dict[str, bool | None] = {
 #: Models without a key for the base; their code uses 10000.
 FIXED_BASE = _names("codegen gptj roformer")
 
-#: M-RoPE sections, and the models whose code uses them if the configuration has no sections.
+#: Maps M-RoPE sections to the models that use them if the configuration specifies no sections.
 SECTIONS = {
     (8, 12, 12): _names("glm4v_moe_text glm4v_text"),
     (11, 11, 10): _names("qwen3_5_moe_text qwen3_5_text"),

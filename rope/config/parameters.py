@@ -100,7 +100,7 @@ def rope_parameters(
     standard: Mapping[str, Any],
     layer_type: str | None,
 ) -> Parameters:
-    """Return one layer type's parameters, completed by top-level keys and the model's class.
+    """Return one layer type's parameters, completed with top-level keys and class defaults.
 
     standard: the configuration as completed by the class (see `class_facts`), or {}.
     Raises ValueError for a missing or unknown layer type, a missing base, or contradictory keys.
@@ -130,12 +130,12 @@ def rope_parameters(
     if facts.get("model_type") in GENERAL | FIXED_BASE:
         parameters.setdefault("rope_theta", 10000.0)
     if "rope_theta" not in parameters:
-        raise ValueError("the configuration has no rope_theta; add this base (10000.0 in RoFormer)")
+        raise ValueError("the configuration has no rope_theta; add this key (10000.0 in RoFormer)")
     check_base(parameters["rope_theta"], "rope_theta")
     # Other types ignore this length; for them, it only documents the training.
     if TRAINED in facts and TRAINED in _parameter_names(parameters["rope_type"]):
         trained = parameters.setdefault(TRAINED, facts[TRAINED])
-        check_equal(TRAINED, "at the top level", facts[TRAINED], "inside", trained)
+        check_equal(TRAINED, "at the top level", facts[TRAINED], "in the rope parameters", trained)
     return parameters
 
 

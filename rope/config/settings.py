@@ -25,7 +25,7 @@ class RotarySettings:
     dim: the rotated width R; head_dim: the head dimension D of the tensor that is rotated.
     Multi-head latent attention rotates a separate tensor, whose width is both R and D.
     max_position_embeddings: the context length, or None if it is unknown.
-    sections: M-RoPE's number of planes per axis; interleaved_sections: True if the axes alternate.
+    sections: planes per axis in M-RoPE, or None; interleaved_sections: True if the axes alternate.
     softmax_scale: the factor by which the attention must multiply its usual scale, 1/sqrt(query
     width). In DeepSeek's models, it is YaRN's temperature, mscale(factor, mscale_all_dim)**2; in
     most other models, it is 1.0.
@@ -56,9 +56,10 @@ def rotary_settings(
     """Return the settings of the rotation that a transformers configuration describes.
 
     config: a configuration object (anything with `to_dict`), dict or JSON text, or the path of a
-    JSON file or of the model's folder, as written by transformers 4 or 5. If there is a
-    `text_config`, it is read; other models' parts, such as vision_config, are ignored.
-    layer_type: a type of rotating layers, such as "full_attention"; required if the types differ.
+    JSON file or of the model's folder, as written by transformers 4 or 5. The function reads
+    `text_config` if there is one, and ignores parts for other models, such as vision_config.
+    layer_type: a type of rotating layers, such as "full_attention". It is required if the layer
+    types have different parameters.
     interleaved: the layout of the weights. None means the model's own layout, which requires a
     known model_type. Pass True or False for weights that were converted to the other layout.
     An absent base, width, rotated share or context length gets the default of the model's class in
@@ -113,7 +114,7 @@ def rotary_settings(
 def _check_model(facts: Mapping[str, Any]) -> None:
     """Raise ValueError unless the model rotates its queries and keys and nothing else."""
     model_type = facts.get("model_type")
-    # RoFormer rotates although its class has BERT's "absolute". Granite 4 rotates only by "rope".
+    # RoFormer rotates, although its class says "absolute". Granite 4 rotates only with "rope".
     kinds = ("rope", "rotary", "absolute" if model_type == "roformer" else "rope")
     usual = None if model_type == "granitemoehybrid" else "rope"
     for key, rotates in {
@@ -125,7 +126,7 @@ def _check_model(facts: Mapping[str, Any]) -> None:
         if not rotates:
             raise ValueError(
                 f"{key} is {facts.get(key)!r}, but RotaryEmbedding requires a model that rotates "
-                "its queries and keys and nothing else; correct the key or don't use it"
+                "its queries and keys and nothing else; correct the key if it is wrong"
             )
 
 

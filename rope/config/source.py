@@ -61,7 +61,7 @@ def read_config(config: Any) -> dict[str, Any]:
 def text_facts(whole: Mapping[str, Any]) -> dict[str, Any]:
     """Return the text model's keys, without None values except where None has a meaning.
 
-    Reads `text_config` if there is one. Raises ValueError if a key outside contradicts it.
+    Reads `text_config` if there is one. Raises ValueError if a RoPE key outside contradicts it.
 
     >>> text_facts({"model_type": "llama", "rope_theta": 10000.0, "rope_scaling": None})
     {'model_type': 'llama', 'rope_theta': 10000.0}

@@ -66,7 +66,7 @@ class Proportional(Extension):
     """Rotate only the first floor(p R/2) planes and leave all slower planes unrotated (p-RoPE).
 
     partial_rotary_factor: p, between 0 and 1; factor: divides the frequencies, at least 1.
-    A smaller dim would spread the entire spectrum over the rotating planes; p-RoPE cuts it off.
+    A smaller dim would spread the entire spectrum over the rotating planes; p-RoPE omits slow ones.
     Raises ValueError or TypeError for invalid numbers.
     See Barbero et al., arXiv 2410.06205, section 6.1.
 

@@ -1,4 +1,4 @@
-"""Implement LongRoPE, which divides the frequency of each plane by a separate factor.
+"""Implement LongRoPE, which divides the frequency of each plane by a factor found by search.
 
 See the chapter "Longer than the training text". With the trained length L and the length in use n,
 

@@ -42,7 +42,7 @@ class Linear(Extension):
 
 @dataclass(frozen=True)
 class NTK(Extension):
-    """Enlarge the base so that the slowest plane becomes s times slower and the fastest stays.
+    """Enlarge the base to make the slowest plane s times slower and keep the fastest unchanged.
 
     factor: s, at least 1. Raises ValueError or TypeError for an invalid factor. NTK-aware scaling
     has no paper of its own; YaRN (arXiv 2309.00071), definition 1, gives the formula.

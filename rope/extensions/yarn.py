@@ -98,8 +98,8 @@ class YaRN(Extension):
             few_or_many = "fewer than beta_slow" if high < 0 else "more than beta_fast"
             raise ValueError(
                 f"original_max_position_embeddings is {self.original_max_position_embeddings}; "
-                f"within this length, every plane makes {few_or_many} turns at dim {dim} and base "
-                f"{base:g}: use {'Linear' if high < 0 else 'Default'}, or change the betas"
+                f"at dim {dim} and base {base:g}, every plane makes {few_or_many} turns within "
+                f"this length: use {'Linear' if high < 0 else 'Default'}, or change the betas"
             )
         return max(low, 0.0), min(high, dim - 1.0)
 
