@@ -1,1 +1,1 @@
-"""Run cells in the built page: Python in the browser, from file:// and without a network."""
+"""Run cells of the built pages in the browser, from file:// and without a network."""

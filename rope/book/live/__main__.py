@@ -1,4 +1,4 @@
-"""Make the bundle unless it exists, and give the pages their buttons: `make live`."""
+"""Write the bundle and add Run buttons to the built pages: `make live`."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ UNAVAILABLE = 3  # the exit status if npm is missing or reaches no registry
 
 
 def main() -> int:
-    """Work in the current folder, which is the book's; return the exit status."""
+    """Run in the book's folder, the current directory, and return the exit status."""
     html = BUILD / "html"
     try:
         sizes = write_bundle(BUILD / "live", html / "_static" / "live")
     except Unavailable as error:
-        print(f"The pages get no buttons: {error}", file=sys.stderr)
+        print(f"The pages get no Run buttons: {error}", file=sys.stderr)
         return UNAVAILABLE
     counts = add_buttons(html, Path("chapters"), sizes)
     size = sum(sizes.values())
     print(
-        f"{sum(counts.values())} cells run in {len(counts)} pages; the bundle has {size:,} bytes."
+        f"{sum(counts.values())} cells run in {len(counts)} pages. The bundle has {size:,} bytes."
     )
     return 0
 

@@ -1,7 +1,8 @@
-"""Make the bundle: Pyodide from npm, SymPy and mpmath of this environment, the book's own files.
+"""Build the bundle for the browser from Pyodide, SymPy, mpmath and the book's own modules.
 
-From file:// a browser loads scripts but no other files, so each part is a script that holds its
-bytes, compressed and in base64. Slow steps are done once and cached in the working folder.
+Pyodide comes from npm; SymPy and mpmath come from this environment. From file:// a browser loads
+only scripts, so each file is packed into a script, compressed and base64-encoded. Slow steps run
+once, and their results are cached in the working folder.
 """
 
 from __future__ import annotations
@@ -22,13 +23,18 @@ from tempfile import TemporaryDirectory
 
 PYODIDE = "314.0.7"
 FROM_NPM = ("pyodide.mjs", "pyodide.asm.mjs", "pyodide.asm.wasm")
-LIBRARY = "python_stdlib.zip"  # the name that Pyodide asks for
+LIBRARY = "python_stdlib.zip"  # the file name that Pyodide requests
 PACKAGES = ("mpmath", "sympy")
 
 HERE = Path(__file__).parent
 PACKAGE = HERE.parents[1]
-ASSETS = ("buttons.css", "buttons.js", "judge.js", "python.js")  # loaded with the page
-# Patterns of the book's own files that a cell in the browser may need.
+ASSETS = (
+    "buttons.css",
+    "buttons.js",
+    "judge.js",
+    "python.js",
+)  # loaded with the page, not on a click
+# Glob patterns for the book's own files that a cell in the browser may need.
 OURS = (
     "__init__.py",
     "symbolic.py",
@@ -40,26 +46,26 @@ OURS = (
     "book/tools/slicing.py",
 )
 LICENCES = """\
-The software that runs the proofs in these pages, and its licences.
+This software runs the cells in these pages. Its licences are listed below.
 
 Pyodide {pyodide}: Mozilla Public Licence 2.0, https://www.mozilla.org/MPL/2.0/
     source: https://github.com/pyodide/pyodide
-CPython and its library, which Pyodide contains: PSF Licence, https://docs.python.org/3/license.html
-SymPy {sympy}: BSD 3-Clause; mpmath {mpmath}: BSD 3-Clause; their texts follow
+CPython and its library, included in Pyodide: PSF Licence, https://docs.python.org/3/license.html
+SymPy {sympy}: BSD 3-Clause; mpmath {mpmath}: BSD 3-Clause; the full texts follow
 rope, the book's package: MIT
 """
 
 
 class Unavailable(Exception):
-    """The bundle cannot be made here: npm is missing or the registry does not answer."""
+    """Report that the bundle can't be built: npm is missing or `npm pack` failed."""
 
 
 def _pyodide(folder: Path) -> Path:
-    """Fetch Pyodide's npm package, unpack it, and return its folder."""
+    """Download Pyodide's npm package, unpack it, and return its folder."""
     npm = shutil.which("npm")
     if npm is None:
-        raise Unavailable("npm is missing; install Node.js, which includes npm")
-    print(f"Getting Pyodide {PYODIDE} with npm (6 MB, once).", flush=True)
+        raise Unavailable("npm was not found; install Node.js, which includes it")
+    print(f"Downloading Pyodide {PYODIDE} with npm (6 MB, only once).", flush=True)
     pack = ["pack", f"pyodide@{PYODIDE}", "--silent", f"--pack-destination={folder}"]
     done = subprocess.run([npm, *pack], capture_output=True, text=True)
     if done.returncode:
@@ -70,11 +76,11 @@ def _pyodide(folder: Path) -> Path:
 
 
 def _library(folder: Path, package: Path) -> bytes:
-    """Return a zip of Python's library, SymPy and mpmath, compiled and without their tests.
+    """Return a zip of Python's standard library, SymPy and mpmath as bytecode, without tests.
 
-    Pyodide's own archive holds sources, which the browser would compile at every start.
+    Pyodide's own archive contains source files, which the browser would compile at every start.
     """
-    print("Compiling SymPy for the browser (half a minute, once).", flush=True)
+    print("Compiling SymPy for the browser (half a minute, only once).", flush=True)
     sources, compiled = folder / "sources.zip", folder / "compiled.zip"
     shutil.copy(package / LIBRARY, sources)
     with zipfile.ZipFile(sources, "a") as files:
@@ -87,7 +93,7 @@ def _library(folder: Path, package: Path) -> bytes:
 
 
 def _write_script(folder: Path, name: str, content: bytes) -> None:
-    """Write a script that hands one file to the page, compressed unless it is the worker's code."""
+    """Write a script that passes a file to the page; compress all files except worker.js."""
     if name != "worker.js":
         content = gzip.compress(content, 9, mtime=0)
     script = f'ropeLive.files["{name}"] = "{base64.b64encode(content).decode()}";\n'
@@ -95,7 +101,7 @@ def _write_script(folder: Path, name: str, content: bytes) -> None:
 
 
 def python_and_sympy(work: Path) -> Path:
-    """Return the folder of the scripts that hold Pyodide and SymPy; make it unless it exists."""
+    """Return the folder of scripts with Pyodide and SymPy, and build them if they don't exist."""
     recipes = ((HERE / name).read_text() for name in ("bundle.py", "precompile.mjs"))
     key = repr([PYODIDE, *map(version, PACKAGES), *recipes])
     bundle = work / hashlib.sha256(key.encode()).hexdigest()[:16]
@@ -107,7 +113,7 @@ def python_and_sympy(work: Path) -> Path:
         package = _pyodide(folder)
         info = json.loads((package / "pyodide-lock.json").read_text(encoding="utf-8"))["info"]
         files = {name: (package / name).read_bytes() for name in FROM_NPM}
-        # The list of packages is empty: offline there is no place to load them from.
+        # List no packages, because nothing can be downloaded offline.
         files["pyodide-lock.json"] = json.dumps({"info": info, "packages": {}}).encode()
         files[LIBRARY] = _library(folder, package)
         scripts = folder / "scripts"
@@ -119,7 +125,7 @@ def python_and_sympy(work: Path) -> Path:
 
 
 def own_files() -> bytes:
-    """Return a zip of the book's own modules."""
+    """Return a zip of the book's own files that match `OURS`."""
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as files:
         for path in sorted(path for pattern in OURS for path in PACKAGE.glob(pattern)):
@@ -129,9 +135,9 @@ def own_files() -> bytes:
 
 
 def write_bundle(work: Path, target: Path) -> dict[str, int]:
-    """Write the bundle into the pages' folder; return the bytes of each script that a click loads.
+    """Write the bundle to `target`; return the size in bytes of each script that a click loads.
 
-    work: where to cache the slow steps. target: the folder to replace.
+    work: the folder that caches the slow steps. target: the folder to replace.
     """
     bundle = python_and_sympy(work)
     shutil.rmtree(target, ignore_errors=True)

@@ -1,4 +1,4 @@
-// Gives each cell that can run in the page its buttons, an editor and a place for its output.
+// Add buttons, an editor and an output area to each cell that can run in the page.
 (function () {
   "use strict";
 
@@ -6,7 +6,7 @@
   const judge = window.ropeJudge; // only on the page whose answers are judged
   const HELP =
     "Runs this cell in a fresh namespace, after the lines that it needs from the cells above, " +
-    "including your edits. A change made through a second name is not seen";
+    "including your edits. Changes that those cells make through a second name are lost";
   const cells = [];
 
   function element(name, className, text = "") {
@@ -20,7 +20,7 @@
     return Object.assign(element("button", "", text), { type: "button", title, onclick });
   }
 
-  // An edit outdates the results of the cell and of the cells below it.
+  // Mark the results of the edited cell and of all cells below it as outdated.
   function outdate(number) {
     cells.filter((cell) => cell.number >= number).forEach((cell) => cell.outdate());
   }
@@ -36,8 +36,8 @@
     output.hidden = true;
     output.tabIndex = 0; // so that keys can scroll long output
     const runButton = button("Run", HELP, () => (cell.running ? stop() : run(cell)));
-    const editButton = button("Edit", "Changes this cell; Escape leaves, Ctrl+Enter runs", edit);
-    const resetButton = button("Reset", "Restores the code that the book printed", reset);
+    const editButton = button("Edit", "Edits this cell; Escape stops editing, Ctrl+Enter runs it", edit);
+    const resetButton = button("Reset", "Restores the book's code", reset);
     resetButton.hidden = true;
     bar.append(runButton, editButton, resetButton, status);
     input.append(bar, output);
@@ -58,7 +58,7 @@
     if (data.judged) {
       judge.equip(data, bar);
       showCode();
-      edit(); // the reader is to write here
+      edit(); // the reader writes the answer here
     }
 
     function tell(text, kind = "") {
@@ -75,12 +75,12 @@
     function busy(running) {
       cell.running = running;
       runButton.textContent = running ? "Stop" : "Run";
-      runButton.title = running ? "Ends Python, and with it every running cell" : HELP;
+      runButton.title = running ? "Stops Python and all running cells" : HELP;
       if (running) output.hidden = true;
     }
 
     function show(result) {
-      if (cell.stale) return tell("edited meanwhile: run it again");
+      if (cell.stale) return tell("edited meanwhile: run the cell again");
       const lines = [];
       if (result.error) {
         tell("✗ the cell raises an exception", "wrong");
@@ -92,10 +92,10 @@
         tell(said, right ? "right" : "wrong");
         details.forEach((text) => lines.push(...judge.linked(text), "\n"));
         const stored = input.parentElement.querySelector(".cell_output");
-        if (stored) stored.hidden = true; // the output of the empty function
+        if (stored) stored.hidden = true; // the verdict on the empty function
         if (right) judge.open(input);
       } else {
-        if (!result.same) tell("✗ not as printed: − the book, + now", "wrong");
+        if (!result.same) tell("✗ not as printed: − in the book, + now", "wrong");
         else if (result.text) tell("✓ as printed", "right");
         else if (data.edited !== undefined) tell("✓ ran without an exception");
         else tell("✓ ran, nothing to print, as in the book", "right");
@@ -128,7 +128,7 @@
       outdate(number);
     }
 
-    // The highlighting belongs to the book's code.
+    // Show syntax highlighting only for the book's own code.
     function showCode() {
       if (data.edited === undefined) printed.innerHTML = highlighted;
       else printed.textContent = data.edited;
@@ -145,16 +145,16 @@
     }
   }
 
-  // Cells are found by their code; each takes its own place on the page, even if two are equal.
+  // Find each cell on the page by its code. Cells with equal code are matched in order.
   const inputs = Array.from(document.querySelectorAll("div.cell .cell_input"));
   const code = (input) => input.querySelector("pre").textContent.trim();
   PAGE.cells.forEach((data, number) => {
     if (data.stored === undefined) return;
     const place = inputs.findIndex((input) => code(input) === data.source.trim());
-    if (place < 0) console.error("A cell is not on the page: " + data.source);
+    if (place < 0) console.error("The page doesn't contain the cell: " + data.source);
     else equip(data, number, inputs.splice(place, 1)[0]);
   });
-  // The page forgets edits when the reader leaves, so the browser asks first.
+  // Leaving the page discards edits, so let the browser ask for confirmation first.
   window.addEventListener("beforeunload", (event) => {
     const lost = ({ data }) =>
       data.edited !== undefined && !(data.judged && judge.keeps(data.judged));

@@ -1,12 +1,11 @@
-// Keep in the browser what a reader wrote in the cells that a judge answers, and the marks of all
-// steps.
+// Store the reader's code in judged cells and the marks for all steps in the browser.
 window.ropeJudge = (function () {
   "use strict";
 
-  const KEY = "rope: build it yourself, step "; // one key per step, so that two tabs can keep two steps
+  const KEY = "rope: build it yourself, step "; // one key per step, so that two tabs don't conflict
   const STEPS = [1, 2, 3, 4, 5, 6, 7, 8, 9];
   const bars = [];
-  const kept = {}; // by step: the code, the book's code that it started from, and whether it was right
+  const kept = {}; // by step: the reader's code, the book's code, and whether the answer was right
   const unkept = new Set(); // steps that the browser couldn't store
 
   function keep({ judged, source }, what) {
@@ -25,7 +24,7 @@ window.ropeJudge = (function () {
     bars.forEach((marks) => (marks.textContent = line.join("  ")));
   }
 
-  // Add a line of marks to the bar of a cell, and restore what the reader had written there.
+  // Add the marks to a cell's button bar, and restore the reader's stored code.
   function equip(data, bar) {
     const marks = document.createElement("span");
     marks.className = "rope-judge-marks";
@@ -38,19 +37,19 @@ window.ropeJudge = (function () {
         if (code !== source) data.edited = code;
       }
     } catch {
-      // The browser has no storage, or nothing of ours in it.
+      // The browser has no storage, or nothing usable is stored.
     }
     draw();
   }
 
-  // Return the judge's last verdict and the lines below it, without its marks, which are Python's;
-  // then what the reader's own code has printed before or after it.
+  // Return the judge's last verdict and its details, then whatever the reader's code printed before
+  // or after the verdict. Drop the printed line of marks, because the page draws its own.
   function read(data, result) {
     const step = `Step ${data.judged}: `;
     const verdict = new RegExp(`^([^]*)([✓✗] ${step}[^]*?)(?:\n1 [✓·]  2 .*\n?([^]*))?$`);
     const none = `✗ ${step}the cell must end with ${data.source.split("\n").pop()}`;
     const [, before, judged, after] = result.text.match(verdict) || ["", result.text, none];
-    const [said, ...lines] = judged.replace(/\n {2}/g, " ").split("\n"); // without line breaks of the judge
+    const [said, ...lines] = judged.replace(/\n {2}/g, " ").split("\n"); // undo line wrapping
     const printed = [before.trimEnd(), after].filter(Boolean).join("\n");
     if (printed) lines.push("Your code has printed:", printed);
     const right = said.startsWith("✓");
@@ -58,7 +57,7 @@ window.ropeJudge = (function () {
     return { said, right, lines };
   }
 
-  // Turn the chapter that a verdict names into a link, copied from the step's own link.
+  // Replace the chapter title in a verdict with a copy of the page's link to that chapter.
   function linked(line) {
     const [, title] = line.match(/^See "(.*)"\.$/) || [];
     const links = Array.from(document.querySelectorAll("article a.internal"));
@@ -66,7 +65,7 @@ window.ropeJudge = (function () {
     return link ? ['See "', link.cloneNode(true), '".'] : [line];
   }
 
-  // Open the book's solution, the next one on the page, when an answer is right.
+  // Open the next solution below a right answer.
   function open(input) {
     const below = (one) => input.compareDocumentPosition(one) & Node.DOCUMENT_POSITION_FOLLOWING;
     const solution = Array.from(document.querySelectorAll(".solution.dropdown")).find(below);

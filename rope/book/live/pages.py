@@ -1,6 +1,6 @@
-"""Give the built pages their buttons: a style sheet, scripts, the page's cells as JSON, a note.
+"""Add Run buttons to the built pages: a note, a style sheet, the cells as JSON, and scripts.
 
-A cell runs in the page if it needs only Python and SymPy.
+A cell runs in the page if it needs only Python's standard library, SymPy and bundled modules.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from rope.book.tools.notebooks import ASSERTS, IGNORED, code_cells, marks
 from rope.book.tools.slicing import Statement, needed, statements
 
 BUNDLED = {"rope.symbolic", "rope.book.judge"}
-# Modules of Python's library that a chapter might import and that a browser doesn't have.
+# Standard library modules that a chapter might import but that a browser doesn't have.
 ABSENT = {"ctypes", "multiprocessing", "socket", "subprocess", "threading"}
-# What is added to a page is between these marks, so that it can be replaced.
+# Additions to a page are enclosed in these marks, so that a later run can replace them.
 START, END = "<!-- live -->", "<!-- /live -->"
 JUDGED = re.compile(r"\b(?:judge|verdict)\((\d)")
 GOALS = re.compile(r'<div class="goals admonition">.*?</div>\n', re.DOTALL)
 
 
 def modules(chosen: Iterable[Statement]) -> Iterator[str]:
-    """Yield the modules that statements import, in functions too, or name as parts of `rope`.
+    """Yield the modules that statements import, even inside functions, or use as `rope.name`.
 
     >>> sorted(modules(statements("import math, torch; from rope import symbolic; rope.xpos")))
     ['math', 'rope.symbolic', 'rope.xpos', 'torch']
@@ -49,14 +49,14 @@ def modules(chosen: Iterable[Statement]) -> Iterator[str]:
 
 
 def in_browser(module: str) -> bool:
-    """Return True if the browser has the module."""
+    """Return True if the browser can import the module."""
     root = module.partition(".")[0]
     standard = root in sys.stdlib_module_names and root not in ABSENT
     return standard or root in PACKAGES or module in BUNDLED
 
 
 def stored_text(cell: dict[str, Any]) -> str:
-    """Return what the book printed for a cell: its stream, then its value as text."""
+    """Return the text that the book shows below a cell: printed text, then the last value."""
     texts = [
         output.get("text", "") or output.get("data", {}).get("text/plain", "")
         for output in cell["outputs"]
@@ -77,15 +77,15 @@ def runs(above: list[str], cell: dict[str, Any]) -> bool:
 
 
 def page_cells(notebook: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return all code cells of a notebook for the page's script.
+    """Return all code cells of a notebook as dicts for the page's scripts.
 
-    Each has its `source`, because cells below may need some of its lines. A cell that runs also has
-    `stored`, what the book printed for it, and an answer to be judged has `judged`, its step.
-    A cell of a solution has `solution`, because an answer must not use its functions.
+    source: the code, because cells below may need it. stored: the output in the book, if the cell
+    can run in the page. judged: the step, if the judge answers. solution: True if the cell is in a
+    solution, because an answer must not use the solution's functions.
     """
     cells = code_cells(notebook)
     solutions = _in_solutions(notebook)
-    sources = [CHECK.sub("", cell["source"]) for cell in cells]  # the page shows claims apart
+    sources = [CHECK.sub("", cell["source"]) for cell in cells]  # the page shows claims as labels
     entries: list[dict[str, Any]] = []
     for number, (source, cell) in enumerate(zip(sources, cells, strict=True)):
         entry: dict[str, Any] = {"source": source}
@@ -100,7 +100,7 @@ def page_cells(notebook: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _in_solutions(notebook: dict[str, Any]) -> list[bool]:
-    """Return for each code cell of a notebook whether it is in a solution."""
+    """Return, for each code cell in a notebook, whether it is in a solution."""
     inside, cells = False, []
     for cell in notebook["cells"]:
         if cell["cell_type"] == "code":
@@ -111,13 +111,13 @@ def _in_solutions(notebook: dict[str, Any]) -> list[bool]:
 
 
 def note(name: str, count: int, size: int) -> str:
-    """Return what a page says about running its cells.
+    """Return the HTML of the note that says where the page's cells run.
 
-    count: how many of them run in the page. size: the bytes that the first click loads.
+    count: the number of cells that run in the page. size: the bytes that the first click loads.
     """
     link = f'<a href="../_sources/chapters/{name}.ipynb" download>'
     if not count:
-        return f"The cells of this page run in {link}its notebook</a>."
+        return f"The cells of this page run in {link}the notebook</a>."
     return (
         f"{count} cell{'s have' if count > 1 else ' has'} a Run button. The first click starts "
         f"Python with SymPy ({size / 1e6:.0f} MB, part of this book). What you edit is sent "
@@ -126,9 +126,10 @@ def note(name: str, count: int, size: int) -> str:
 
 
 def add_buttons(html: Path, chapters: Path, sizes: dict[str, int]) -> dict[str, int]:
-    """Add a note to each notebook's page, and the scripts to those where cells run.
+    """Add a note to each notebook's page, and scripts to each page where cells run.
 
-    sizes: the bytes of each script of the bundle. Returns the number of cells that run, per page.
+    sizes: the size in bytes of each script in the bundle.
+    Returns the number of cells that run, for each page with such cells.
     """
     counts = {}
     for path in sorted(chapters.glob("*.ipynb")):
@@ -150,12 +151,12 @@ def add_buttons(html: Path, chapters: Path, sizes: dict[str, int]) -> dict[str, 
 
 
 def without_buttons(text: str) -> str:
-    """Return a page's text as it was built."""
+    """Return a page's HTML without the additions that `add_buttons` made."""
     return re.sub(f"{START}.*?{END}", "", text, flags=re.DOTALL)
 
 
 def scripts(cells: list[dict[str, Any]], sizes: dict[str, int]) -> str:
-    """Return the elements that hold the page's cells and load its scripts."""
+    """Return the HTML elements that hold the page's cells and load its scripts."""
     data = json.dumps({"cells": cells, "parts": sizes}).replace("<", r"\u003c")
     names = ["python", *["judge"] * any("judged" in cell for cell in cells), "buttons"]
     tags = [f'<script defer="defer" src="../_static/live/{name}.js"></script>' for name in names]

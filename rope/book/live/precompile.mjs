@@ -1,5 +1,5 @@
-// Compiles Python's library and SymPy with the browser's own Python: no reader waits for it.
-// node precompile.mjs FOLDER_OF_PYODIDE SOURCES.zip COMPILED.zip
+// Compile Python's library and SymPy with Pyodide ahead of time, so that no reader waits for it.
+// Usage: node precompile.mjs PYODIDE_FOLDER SOURCES.zip COMPILED.zip
 import { readFileSync, writeFileSync } from "node:fs";
 import { resolve } from "node:path";
 import { pathToFileURL } from "node:url";
@@ -8,11 +8,11 @@ const [folder, sources, compiled] = process.argv.slice(2).map((path) => resolve(
 const { loadPyodide } = await import(pathToFileURL(`${folder}/pyodide.mjs`));
 const python = await loadPyodide({ indexURL: folder });
 python.FS.writeFile("/sources.zip", readFileSync(sources));
-// A zip of .pyc files, stored as they are: it is packed once more as a whole, and better.
+// Write an uncompressed zip of .pyc files; compressing the entire zip later saves more space.
 python.runPython(`
 import os, py_compile, warnings, zipfile
 
-warnings.simplefilter("ignore")  # SymPy's own, about its code
+warnings.simplefilter("ignore")  # warnings about SymPy's own code
 unchecked = py_compile.PycInvalidationMode.UNCHECKED_HASH
 with zipfile.ZipFile("/sources.zip") as sources, zipfile.ZipFile("/compiled.zip", "w") as compiled:
     sources.extractall("/sources")

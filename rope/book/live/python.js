@@ -1,5 +1,5 @@
-// Python for the page: starts in a worker when a cell first runs; stopping a cell ends the worker.
-// Its files come as scripts, because from file:// browsers load nothing else.
+// Run Python for the page. It starts in a worker when a cell first runs; stopping a cell ends the
+// worker. Files are loaded as scripts, because from file:// browsers load only scripts.
 window.ropeLive = (function () {
   "use strict";
 
@@ -7,11 +7,11 @@ window.ropeLive = (function () {
   const PAGE = JSON.parse(document.getElementById("rope-live").textContent);
   const BYTES = Object.values(PAGE.parts).reduce((sum, bytes) => sum + bytes, 0);
   const MEGABYTES = Math.round(BYTES / 1e6);
-  const LONGEST = 10; // seconds that a judged answer may take
+  const LONGEST = 10; // time limit for a judged answer, in seconds
 
-  const files = {}; // each script adds its file
-  const waiting = new Map(); // the cells without a result, by number
-  let loading = null; // a promise of all files
+  const files = {}; // file contents by name; each loaded script adds one file
+  const waiting = new Map(); // cells that wait for a result, by number
+  let loading = null; // promise that resolves when all files are loaded
   let worker = null;
 
   function tellAll(text) {
@@ -23,7 +23,7 @@ window.ropeLive = (function () {
       const script = document.createElement("script");
       script.src = HERE + name;
       script.onload = resolve;
-      script.onerror = () => reject(new Error(name + " could not be loaded"));
+      script.onerror = () => reject(new Error(name + " could not be loaded; reload the page"));
       document.head.append(script);
     });
   }
@@ -45,11 +45,11 @@ window.ropeLive = (function () {
     await loading;
     if (worker || !waiting.size) return; // another click started it, or the reader pressed Stop
     tellAll("Starting Python …");
-    // Pyodide needs a module worker; from file:// its code has to be in the address.
+    // Pyodide needs a module worker; from file:// the worker's code must be in a data: URL.
     const code = "data:text/javascript;base64," + files["worker.js"];
     const started = (worker = new Worker(code, { type: "module" }));
     worker.onmessage = ({ data }) => {
-      if (worker !== started) return; // a message sent before the worker was ended
+      if (worker !== started) return; // ignore messages from a terminated worker
       if (data.ready) tellAll("Running …");
       if ("begins" in data) limit(waiting.get(data.begins));
       if (data.failed) fail(data.failed);
@@ -60,14 +60,14 @@ window.ropeLive = (function () {
     waiting.forEach(send);
   }
 
-  // An answer is judged with the reader's own earlier functions, not with the book's solutions.
+  // Judge an answer with the reader's own earlier functions, not with the book's solutions.
   function send({ number, data: { edited, source, stored, judged } }) {
     const cells = PAGE.cells.slice(0, number).filter((cell) => !(judged && cell.solution));
     const above = cells.map((cell) => cell.edited ?? cell.source);
     worker.postMessage({ number, cell: { above, source: edited ?? source, stored } });
   }
 
-  // Only ending Python ends an endless loop in an answer.
+  // End Python if a judged answer exceeds the time limit; nothing else stops an endless loop.
   function limit(cell) {
     const { judged } = cell.data;
     if (!judged) return;
@@ -97,7 +97,7 @@ window.ropeLive = (function () {
     return cell;
   }
 
-  // A worker cannot be interrupted, only ended; the next click starts another.
+  // Terminate the worker, because it can't be interrupted. The next click starts a new worker.
   function end(text, kind) {
     if (worker) worker.terminate();
     worker = null;
@@ -110,7 +110,7 @@ window.ropeLive = (function () {
 
   function fail(message) {
     loading = null;
-    end("✗ Python has stopped: " + message, "wrong");
+    end("✗ Python stopped: " + message, "wrong");
   }
 
   return { PAGE, files, run, stop };

@@ -1,6 +1,6 @@
 """Run one cell in a fresh namespace, after the statements it needs from the cells above it.
 
-The page's worker calls `run` in the browser; the tests call it without one.
+The page's worker calls `run` in the browser; the tests call it directly.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import Any
 from rope.book.tools.slicing import needed
 
 CELL, ABOVE = "<cell>", "<cells above>"
-MOST_TEXT = 100_000  # characters that a cell may print
+MOST_TEXT = 100_000  # the most characters that a cell may print
 ELSEWHERE = "the page has only Python and SymPy; the notebook has NumPy, PyTorch and all of rope"
 
 
 class _Output(io.StringIO):
-    """What a cell prints, up to a length that a page can show."""
+    """Collect a cell's output. Raise ValueError if it is longer than `MOST_TEXT`."""
 
     def write(self, text: str) -> int:
         if self.tell() + len(text) > MOST_TEXT:
@@ -30,14 +30,14 @@ class _Output(io.StringIO):
 
 
 def run(above: Sequence[str], source: str, stored: str) -> dict[str, Any]:
-    """Run a cell and compare what it prints with what the page shows.
+    """Run a cell and compare its output with the output in the book.
 
-    above: the sources of the cells above it; what they print is dropped.
-    stored: what the book printed for this cell, including an expression's value.
+    above: the sources of the cells above; their output is dropped.
+    stored: the cell's output in the book, including the value of its last expression.
 
-    Returns a dict. text: what the cell prints. same: True if text equals stored. difference: the
-    lines of both after `- ` (stored) and `+ ` (now), or [] if they are equal. error: the last line
-    of an exception, or "".
+    Returns a dict. text: the output. same: True if `text` equals `stored` and nothing was raised.
+    difference: a line-by-line diff, marked `- ` (stored) and `+ ` (now), or [] if `same` is True.
+    error: the exception as one line, or "".
 
     >>> result = run(["x = 2"], "print(x)\\nx + 1", "2\\n3")
     >>> result["text"], result["same"]
@@ -75,9 +75,9 @@ def run(above: Sequence[str], source: str, stored: str) -> dict[str, Any]:
 
 
 def _check_syntax(above: Sequence[str]) -> None:
-    """Raise ValueError if a cell isn't Python, unless it has one of IPython's own commands.
+    """Raise ValueError if a cell isn't valid Python, unless it contains an IPython command.
 
-    `needed` skips such a cell, so a typing error in it would silently remove its definitions.
+    `needed` skips an invalid cell, so a typo would silently remove the cell's definitions.
     """
     for number, source in enumerate(above, 1):
         try:
@@ -92,7 +92,7 @@ def _execute(nodes: list[ast.stmt], filename: str, namespace: dict[str, Any]) ->
 
 
 def _error_line(exception: BaseException, source: str) -> str:
-    """Return an exception as one line, with the line of the cell that raised it."""
+    """Return an exception as one line of text, with the number of the line that raised it."""
     message = str(exception)
     frames = traceback.extract_tb(exception.__traceback__)
     lines = [frame.lineno for frame in frames if frame.filename == CELL]

@@ -1,10 +1,10 @@
-// Python in a worker: starts from the files that the page sends, then runs cells.
+// Start Python in a worker from the files that the page sends, then run cells.
 "use strict";
 
-let python; // a promise of the function that runs a cell
+let python; // promise that resolves to the function that runs a cell
 const fetchData = self.fetch.bind(self);
 
-// Browsers decode base64 fastest in a data: address, which makes no request.
+// Decode base64 with a data: URL, which is fastest and makes no network request.
 async function unpack(text) {
   const { body } = await fetchData("data:application/octet-stream;base64," + text);
   return new Response(body.pipeThrough(new DecompressionStream("gzip"))).arrayBuffer();
@@ -16,7 +16,7 @@ async function load(text) {
 }
 
 async function start(files) {
-  // Pyodide fetches its two large files by address; here they come from memory.
+  // Pyodide fetches its two large files by URL; return them from memory instead.
   self.fetch = async (address) => {
     const name = String(address.url || address).split("/").pop();
     const type = name.endsWith(".wasm") ? "application/wasm" : "application/octet-stream";
