@@ -28,12 +28,7 @@ PACKAGES = ("mpmath", "sympy")
 
 HERE = Path(__file__).parent
 PACKAGE = HERE.parents[1]
-ASSETS = (
-    "buttons.css",
-    "buttons.js",
-    "judge.js",
-    "python.js",
-)  # loaded with the page, not on a click
+ASSETS = ("buttons.css", "buttons.js", "judge.js", "python.js")  # loaded with the page
 # Glob patterns for the book's own files that a cell in the browser may need.
 OURS = (
     "__init__.py",

@@ -1,1 +1,1 @@
-"""Make a PDF and flat notebooks from the built pages: `python -m rope.book.paper --help`."""
+"""Build a PDF and flat notebooks from the built pages: `python -m rope.book.paper --help`."""

@@ -1,8 +1,8 @@
-"""Make the PDF or the flat notebooks from the pages that were built last.
+"""Build the PDF or the flat notebooks from the most recently built pages.
 
-`pdf` writes `_build/rope-book.pdf`. `publish` copies it next to the pages and links to it from each
-footer. `notebooks` writes `_build/notebooks/` and puts each notebook behind its page's download
-button.
+`pdf` writes `_build/rope-book.pdf`. `publish` copies the PDF next to the pages and links to it from
+each footer. `notebooks` writes `_build/notebooks/` and makes each page's download button offer its
+flat notebook.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PDF = ROOT / "_build" / "rope-book.pdf"
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one command; return 1, with one line on stderr, if it fails."""
+    """Run one command. Return 0, or print the error to stderr and return 1."""
     parser = argparse.ArgumentParser(
         prog="python -m rope.book.paper",
         description=__doc__,
@@ -33,16 +33,18 @@ def main(arguments: list[str] | None = None) -> int:
         book = read_book(ROOT)
         if command == "pdf":
             make_pdf(book, PDF)
-            print(f"{PDF}, {PDF.stat().st_size / 1e6:.1f} MB")
+            print(f"Wrote {PDF} ({PDF.stat().st_size / 1e6:.1f} MB).")
         elif command == "publish":
             published = publish_pdf(book, PDF)
             print(
-                f"Next to the pages: {PDF.name if published else 'nothing; run `make pdf` first'}"
+                f"Copied {PDF.name} next to the pages."
+                if published
+                else f"Copied nothing: {PDF.name} doesn't exist; run `make pdf` first."
             )
         else:
             notebooks = make_notebooks(book, ROOT / "_build" / "notebooks")
             publish_notebooks(book, notebooks)
-            print(f"{ROOT / '_build' / 'notebooks'}, {len(notebooks)} notebooks")
+            print(f"Wrote {len(notebooks)} notebooks to {ROOT / '_build' / 'notebooks'}.")
     except (FileNotFoundError, ValueError) as error:
         print(error, file=sys.stderr)
         return 1

@@ -1,7 +1,7 @@
-"""A built page's article as Markdown that Colab, GitHub, VS Code and Jupyter all show.
+"""Convert a built page's article to Markdown that Colab, GitHub, VS Code and Jupyter can display.
 
-markdownify converts the HTML. This module adds what the book's pages have: formulas, numbered
-statements, folded solutions, links, and a mark in place of each code cell.
+markdownify converts plain HTML. This module handles the book's own elements: formulas, numbered
+statements, folded solutions and links. A placeholder marks each code cell.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ INLINE = {"a", "span", "p", "li", "dt", "td", "th"}
 def to_markdown(article: Tag, address: Callable[[str], str | None], targets: set[str]) -> str:
     """Return an article as Markdown, with the line `CELL` in place of each code cell.
 
-    article: the article as the page was built; it is changed.
-    address: returns the address for a link's `href`, or None if the link is to be removed.
-    targets: the ids to keep as anchors, because links lead to them.
+    article: the article of a built page; this function modifies the article.
+    address: given a link's `href`, returns the link's new target, or None to remove the link.
+    targets: the ids that links point to; each becomes an anchor.
     """
     for node in article.select(f"{BROWSER_ONLY}, script"):
         node.decompose()
@@ -51,10 +51,10 @@ def to_markdown(article: Tag, address: Callable[[str], str | None], targets: set
 
 
 class Converter(MarkdownConverter):
-    """A converter whose `convert_*` methods return one element, given the Markdown inside it."""
+    """Convert HTML. Each `convert_*` method turns one kind of element into Markdown."""
 
     class Options:
-        """Headings with #, lists with -."""
+        """Write headings with #, lists with -."""
 
         heading_style = "atx"
         bullets = "-"
@@ -64,12 +64,12 @@ class Converter(MarkdownConverter):
         self.address, self.targets = address, targets
 
     def escape(self, text: str, parent_tags: set[str]) -> str:
-        """Return plain words, escaped for Markdown and, in a table, for its cell."""
+        """Return plain text escaped for Markdown; in a table, escape vertical bars, too."""
         text = escaped(text)
         return text.replace("|", r"\|") if in_table(parent_tags) else text
 
     def process_tag(self, node: Tag, parent_tags: set[str] | None = None) -> str:
-        """Return any element, after an anchor if links lead to it."""
+        """Return any element as Markdown, with an anchor before it if a link points to it."""
         text: str = super().process_tag(node, parent_tags)
         own = node.get("id")
         if own not in self.targets:
@@ -81,26 +81,26 @@ class Converter(MarkdownConverter):
         return f"\n\n{anchor}\n\n{text.lstrip()}"
 
     def convert_span(self, node: Tag, text: str, parent_tags: set[str]) -> str:
-        """Return an inline formula between dollar signs."""
+        """Return a formula between dollar signs, and the text of any other span."""
         if "math" not in classes(node):
             return text
         tex = formula(node)
-        if in_table(parent_tags):  # a bar would end the table's cell
+        if in_table(parent_tags):  # a vertical bar would end the table cell
             tex = tex.replace(r"\|", r"\Vert ").replace("|", r"\vert ")
         return f"${tex}$"
 
     def convert_code(self, node: Tag, text: str, parent_tags: set[str]) -> str:
-        """Return inline code, its bars escaped in a table."""
+        """Return inline code; in a table, escape its vertical bars."""
         code: str = super().convert_code(node, text, parent_tags)
         return code.replace("|", r"\|") if in_table(parent_tags) else code
 
     def convert_a(self, node: Tag, text: str, parent_tags: set[str]) -> str:
-        """Return a link, or only its words if its target is in no notebook."""
+        """Return a link, or only its text if `address` returns None for the target."""
         place = self.address(str(node.get("href", "")))
         return text if place is None else f"[{text}]({place})"
 
     def convert_div(self, node: Tag, text: str, parent_tags: set[str]) -> str:
-        """Return a displayed formula with its number, or a box with a mark at its end."""
+        """Return a display formula with its number, or a box with a mark at its end."""
         kinds = classes(node)
         if "math" in kinds:
             number = node.select_one(".eqno")
@@ -110,14 +110,14 @@ class Converter(MarkdownConverter):
         if "proof" in kinds and text.lstrip().startswith("Proof."):
             text = f"**Proof.**{text.strip().removeprefix('Proof.')} $\\square$"
         elif "admonition" in kinds and following and following.name in ("p", "ul", "ol"):
-            # Markdown has no frame around the box, so text that follows would seem to be inside.
+            # Markdown draws no frame, so the text after the box would seem to belong to the box.
             gap = "\n\n" if text.rstrip().endswith("$$") else " "
             text = f"{text.rstrip()}{gap}$\\triangleleft$"
         block: str = super().convert_div(node, text, parent_tags)
         return block
 
     def convert_details(self, node: Tag, text: str, parent_tags: set[str]) -> str:
-        """Return a box that opens at a click."""
+        """Return a box that opens on a click."""
         return f"\n\n{unfolding(node.summary.get_text())}\n\n{text.strip()}\n\n</details>\n\n"  # type: ignore[union-attr]
 
     def convert_summary(self, node: Tag, text: str, parent_tags: set[str]) -> str:
@@ -129,12 +129,12 @@ class Converter(MarkdownConverter):
         return f"\n\n**{text.strip().strip('*')}**\n\n"
 
     def convert_dd(self, node: Tag, text: str, parent_tags: set[str]) -> str:
-        """Return the definition of the term above it as a paragraph."""
+        """Return the definition of a term as a paragraph."""
         return f"\n\n{text.strip()}\n\n"
 
 
 def escaped(text: str) -> str:
-    r"""Return words escaped for Markdown, so that no emphasis, formula or element begins in them.
+    r"""Return text with the characters escaped that would start Markdown, a formula or HTML.
 
     >>> escaped("a_b costs $1, a < b")
     'a\\_b costs \\$1, a &lt; b'
@@ -143,22 +143,22 @@ def escaped(text: str) -> str:
 
 
 def unfolding(title: str) -> str:
-    """Return the first line of a box that opens at a click."""
+    """Return the first line of a box that opens on a click."""
     return f"<details><summary>{html.escape(' '.join(title.split()), quote=False)}</summary>"
 
 
 def classes(node: Tag) -> set[str]:
-    """Return an element's classes."""
+    """Return the set of an element's CSS classes."""
     return set(node.get("class") or [])
 
 
 def in_table(parents: set[str]) -> bool:
-    """Return True if one of the parents is a table's cell."""
+    """Return True if any parent is a table cell."""
     return bool({"td", "th"} & parents)
 
 
 def formula(node: Tag) -> str:
-    r"""Return the TeX of a page's formula, without its delimiters and its number.
+    r"""Return the TeX code of a formula on a page, without delimiters and equation number.
 
     >>> formula(BeautifulSoup(r'<span class="math">\(x\)</span>', "html.parser").span)
     'x'

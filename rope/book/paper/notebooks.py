@@ -1,7 +1,7 @@
-"""The chapters as flat notebooks: Markdown and code cells that Colab, GitHub and Jupyter all show.
+"""Convert the chapters to flat notebooks that Colab, GitHub and Jupyter can display.
 
-The text, with all numbers, is converted from the built page. Code cells and outputs come from the
-committed notebook, with a picture of each figure. A page without code becomes a Markdown file.
+The text, including all reference numbers, comes from the built page. Code cells and outputs come
+from the committed notebook, and each figure becomes a PNG. A page without code becomes Markdown.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from rope.book.paper.pages import MOVES, Book, link_target
 from rope.book.tools.minutes import CHECK
 from rope.book.tools.notebooks import check_label
 
-SET_UP = "Set-up: imports the book's package; on Colab it is installed first"
-# The outputs that show without an extension and without trust in the notebook.
+SET_UP = "Setup: imports the book's package (on Colab, installs it first)"
+# Output types that display without an extension and in an untrusted notebook.
 SHOWN = ("text/plain", "text/latex", "image/png", CHART)
-# The pages that list the package's names; a notebook has `help` for that.
+# Name prefix of the API pages, which are left out; in a notebook, `help` shows their content.
 REFERENCE = "api"
 
 ToMarkdown = Callable[[Tag, str], str]
 
 
 def make_notebooks(book: Book, folder: Path) -> list[Path]:
-    """Write every chapter as a flat notebook, and the pages without code as Markdown files.
+    """Write each chapter as a flat notebook, and each page without code as a Markdown file.
 
-    folder: where to write; it is emptied first. Returns the paths of the notebooks.
+    folder: the output folder, which is emptied first. Returns the paths of the notebooks.
 
-    Raises ValueError: a page was built from another version of its notebook.
+    Raises ValueError if a page and its notebook have different numbers of code cells.
     """
     pages = [page for page in book.pages if not page.name.startswith(REFERENCE)]
     sources = {page.name: book.chapters / f"{page.name}.ipynb" for page in pages}
@@ -67,10 +67,10 @@ def make_notebooks(book: Book, folder: Path) -> list[Path]:
 
 
 def converter(articles: dict[str, Tag], files: dict[str, str], prefix: str) -> ToMarkdown:
-    """Return a function that converts an article, or a part of it, given its page's name.
+    """Return a function that converts an article, or part of it, given the name of its page.
 
-    files: the file written for each page.
-    prefix: what precedes a file's name in a link; "" for files in the same folder.
+    files: the name of the file that is written for each page.
+    prefix: the text before each file name in a link; "" if all files are in one folder.
     """
     targets = {
         link_target(str(node["href"]), own)
@@ -96,12 +96,15 @@ def converter(articles: dict[str, Tag], files: dict[str, str], prefix: str) -> T
 def flat_cells(
     article: Tag, name: str, source: NotebookNode, convert: ToMarkdown
 ) -> Iterator[NotebookNode]:
-    """Yield a chapter's cells: Markdown between the code cells, a caption below each figure."""
+    """Yield a chapter's cells: Markdown, code cells, and a caption below each figure.
+
+    Raises ValueError if the page and the notebook have different numbers of code cells.
+    """
     code = [cell for cell in source["cells"] if cell["cell_type"] == "code"]
     boxes = article.select("div.cell")
     if len(code) != len(boxes):
         raise ValueError(
-            f"{name}: the page has {len(boxes)} code cells, the notebook {len(code)}; "
+            f"{name}: the page has {len(boxes)} code cells, but the notebook has {len(code)}; "
             "run `make book` first"
         )
     captions = []
@@ -120,15 +123,15 @@ def flat_cells(
             title = heading(cell, cell is code[0], fold, caption)
             yield code_cell(cell, title, hidden=bool(fold))
         if caption and fold:
-            caption = f"{unfolding(f'{fold}: its figure')}\n\n{caption}\n\n</details>"
+            caption = f"{unfolding(f'{fold}: figure')}\n\n{caption}\n\n</details>"
         if caption:
             yield new_markdown_cell(caption)
 
 
 def pieces(text: str) -> Iterator[tuple[str, str]]:
-    """Split Markdown at its code cells; yield each piece with the fold that the next cell is in.
+    """Split Markdown at its code cells; yield each piece with the title of the fold at its end.
 
-    A fold is closed before a code cell and opened again after it.
+    The title is "" outside folds. A fold is closed before a code cell and reopened after it.
 
     >>> list(pieces(f"a\\n\\n{unfolding('T')}\\n\\nb\\n\\n{CELL}\\n\\n</details>"))[0]
     ('a\\n\\n<details><summary>T</summary>\\n\\nb\\n\\n</details>', 'T')
@@ -144,27 +147,28 @@ def pieces(text: str) -> Iterator[tuple[str, str]]:
 
 
 def heading(cell: NotebookNode, first: bool, fold: str, caption: str) -> str:
-    """Return the title of a folded code cell, or "" for an open one.
+    """Return the title of a folded code cell, or "" for an open code cell.
 
-    fold: the title of the solution that the cell belongs to. caption: its figure's caption.
+    fold: the title of the solution that contains the cell, or "".
+    caption: the caption of the cell's figure, or "".
     """
     if first:
         return SET_UP
     if said := check_label(cell):
         return said
     if fold:
-        return f"{fold}: its code"
+        return f"{fold}: code"
     if not {"hide-input", "remove-input", "hide-cell"} & set(cell["metadata"].get("tags", [])):
         return ""
     number = re.search(r"\*\*(.*?)\*\*", caption)
-    own = cell["metadata"].get("mystnb", {}).get("code_prompt_show", "Code that the next cells use")
-    return f"{number[1]}: its code" if number else own
+    own = cell["metadata"].get("mystnb", {}).get("code_prompt_show", "Code for the next cells")
+    return f"{number[1]}: code" if number else own
 
 
 def code_cell(cell: NotebookNode, title: str, *, hidden: bool) -> NotebookNode:
-    """Return a code cell with its outputs; a title folds its code, as a form on Colab.
+    """Return a code cell with its outputs. If it has a title, fold its code (on Colab, as a form).
 
-    hidden: fold the outputs too.
+    hidden: also fold the outputs.
     """
     metadata: dict[str, Any] = {}
     code = CHECK.sub("", cell["source"], count=1)
@@ -178,7 +182,7 @@ def code_cell(cell: NotebookNode, title: str, *, hidden: bool) -> NotebookNode:
 
 
 def with_picture(output: NotebookNode) -> NotebookNode:
-    """Return an output whose figure, if it has one, is a PNG with two dots per pixel."""
+    """Return an output with its figure, if any, converted to a PNG at twice the resolution."""
     if "data" not in output:
         return output
     data, metadata = dict(output["data"]), dict[str, Any]()

@@ -1,4 +1,4 @@
-"""The built pages in the order of `_toc.yml`, for the PDF and the flat notebooks."""
+"""Read the built pages in the order of `_toc.yml`, for the PDF and the flat notebooks."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from typing import Any
 import yaml
 from bs4 import BeautifulSoup, Tag
 
-# What a page has only for a reader in a browser.
+# Elements of a page that only help a reader in a browser.
 BROWSER_ONLY = ".headerlink, .toctree-wrapper, .rope-live-note, noscript"
-# What takes the place of a moving chart's controls.
-MOVES = "In the browser, this figure moves. Here it is as it opens."
+# The text that replaces the controls of an interactive chart.
+MOVES = "This figure is interactive in the browser. Here you see its initial state."
 
 
 @dataclass(frozen=True)
 class Page:
-    """A built page: its unique name, the caption of its part, its file."""
+    """Represent a built page: its unique name, the caption of its part, and its HTML file."""
 
     name: str
     part: str
     file: Path
 
     def article(self) -> Tag:
-        """Parse the page and return its article. Raise ValueError if the page has none."""
+        """Parse the page and return its article. Raise ValueError if it has no <article>."""
         soup = BeautifulSoup(self.file.read_text(encoding="utf-8"), "html.parser")
         article = soup.select_one("article")
         if article is None:
@@ -36,7 +36,7 @@ class Page:
 
 @dataclass(frozen=True)
 class Book:
-    """The whole book as it was built last. `html` and `chapters` are folders."""
+    """Represent the most recently built book. `html` and `chapters` are folders."""
 
     title: str
     author: str
@@ -49,11 +49,11 @@ class Book:
 
 
 def read_book(root: Path) -> Book:
-    """Return the book of a checkout, with the pages in its `_build/html`.
+    """Return the book in a checkout, with the pages from its `_build/html`.
 
-    root: the folder of `_toc.yml` and `_config.yml`.
+    root: the checkout's folder, which contains `_toc.yml` and `_config.yml`.
 
-    Raises FileNotFoundError: a page of `_toc.yml` was not built.
+    Raises FileNotFoundError if a page in `_toc.yml` was not built.
     """
     built = root / "_build" / "html"
     config: dict[str, Any] = yaml.safe_load((root / "_config.yml").read_text(encoding="utf-8"))
@@ -81,9 +81,9 @@ def read_book(root: Path) -> Book:
 
 
 def link_target(href: str, own: str) -> tuple[str, str]:
-    """Return the page that a link leads to, "" for the web, and the id on that page or "".
+    """Return the name of the page and the id that a link points to; ("", "") for a web address.
 
-    own: the name of the page that has the link.
+    own: the name of the page that contains the link. The id is "" if the link has none.
 
     >>> link_target("two.html#there", "one"), link_target("#here", "one")
     (('two', 'there'), ('one', 'here'))

@@ -1,7 +1,7 @@
-"""The PDF: all articles as one HTML document, in the style of the pages, printed by Chromium.
+"""Build the PDF: join all articles into one HTML document and print it with Chromium.
 
-The document has the style sheets of the built pages and `print.css`. Chromium turns headings into
-the PDF's outline, and links between chapters into links between its pages.
+The document uses the style sheets of the built pages and `print.css`. Chromium turns headings into
+the PDF's outline, and links between chapters into links within the PDF.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ NAMES = ["chromium", "chromium-browser", "google-chrome", "chrome"] + [
 ]
 COLUMN = 643  # CSS pixels between the margins of print.css
 DIFFERS = (
-    "This book is also a set of web pages and notebooks that you can run. In this PDF, moving "
-    "figures are shown as they open, and the code of figures and checks is left out: a line that "
-    "starts with ✓ states what a check asserts."
+    "This book is also available as web pages and as notebooks that you can run. This PDF shows "
+    "the initial state of each interactive figure and leaves out the code of figures and checks. "
+    "A line that starts with ✓ states the claim that a check asserts."
 )
-# Formulas get no menu, and no second copy for screen readers: their TeX becomes their label.
+# Give formulas no menu and no hidden MathML; FINISH labels them with their TeX instead.
 MATHJAX = (
     "<script>window.MathJax = {options: {enableMenu: false, renderActions: {assistiveMml: []}, "
     'processHtmlClass: "math", ignoreHtmlClass: "chapter"}}</script>'
     '<script src="{static}mathjax/tex-chtml.js"></script>'
 )
-# Label the formulas, shrink what is wider than the column (or else Chromium would shrink the whole
-# document), and return the headings as text.
+# Label the formulas, shrink tables and formulas that are wider than the column (otherwise Chromium
+# would shrink the entire document), and return the headings as text.
 FINISH = """async (column) => {
     await MathJax.startup.promise;
     for (const formula of MathJax.startup.document.math) {
@@ -62,15 +62,15 @@ FINISH = """async (column) => {
 
 
 def chromium() -> str:
-    """Return the path of the Chromium that CHROMIUM names, or else of the first one on PATH.
+    """Return the path of the browser named by CHROMIUM or, if unset, of the first in `NAMES`.
 
-    Raises FileNotFoundError: there is none.
+    Raises FileNotFoundError if no such executable exists.
     """
     named = os.environ.get("CHROMIUM")
     path = next(filter(None, map(shutil.which, [named] if named else NAMES)), None)
     if path is None:
         raise FileNotFoundError(
-            f"no Chromium found{f' at CHROMIUM={named}' if named else ''}; install one (Debian: "
+            f"Chromium not found{f' at CHROMIUM={named}' if named else ''}; install it (Debian: "
             "`apt-get install chromium`; macOS: `brew install --cask chromium`) or set CHROMIUM "
             "to a browser's executable"
         )
@@ -78,9 +78,9 @@ def chromium() -> str:
 
 
 def make_pdf(book: Book, target: Path) -> None:
-    """Print the book as a PDF with an outline.
+    """Print the book to a PDF file with an outline.
 
-    target: where to write the PDF; the printed document is written next to it as `.html`.
+    target: the path of the PDF. The HTML document is written next to it, with suffix `.html`.
     """
     source = target.with_suffix(".html")
     source.parent.mkdir(parents=True, exist_ok=True)
@@ -97,9 +97,10 @@ def make_pdf(book: Book, target: Path) -> None:
         headings = page.evaluate(FINISH, COLUMN)
         pdf = page.pdf(prefer_css_page_size=True, tagged=True, outline=True)
         browser.close()
-    logging.getLogger("pypdf").setLevel(logging.ERROR)  # Chromium's trailer counts too few objects
+    # Silence a warning: Chromium's trailer counts too few objects.
+    logging.getLogger("pypdf").setLevel(logging.ERROR)
     writer = PdfWriter(clone_from=io.BytesIO(pdf))
-    # Chromium's own outline has some words twice, and no formulas.
+    # Chromium's outline repeats some words and lacks formulas, so replace its titles.
     for entry, heading in zip(outline_entries(writer.outline), headings, strict=True):
         entry.node[NameObject("/Title")] = TextStringObject(heading)  # type: ignore[index]
     writer.write(target)
@@ -115,7 +116,7 @@ def outline_entries(outline: list[Any]) -> Iterator[Destination]:
 
 
 def document(book: Book) -> str:
-    """Return the book as one HTML document: title page, contents, then each chapter."""
+    """Return the book as one HTML document: title page, table of contents, and all chapters."""
     first = BeautifulSoup(book.pages[0].file.read_text(encoding="utf-8"), "html.parser")
     static = f"{(book.html / '_static').resolve().as_uri()}/"
     styles = "".join(map(str, first.select("head link[rel=stylesheet]")))
@@ -142,11 +143,11 @@ def document(book: Book) -> str:
 
 
 def printable(page: Page, names: set[str]) -> Tag:
-    """Return a page's article without controls and folded code, its links within the document.
+    """Return a page's article for print: no controls, no folded code, links within the document.
 
-    names: the names of all pages. An id becomes `page--id`, so that ids differ between chapters.
+    names: the names of all pages. Each id becomes `page--id`, so that ids are unique in the book.
 
-    Raises ValueError: the article has no heading.
+    Raises ValueError if the article has no <h1> heading.
     """
     article = page.article()
     if article.h1 is None:
@@ -155,7 +156,7 @@ def printable(page: Page, names: set[str]) -> Tag:
     for node in article.select(BROWSER_ONLY):
         node.decompose()
     for code in article.select("pre"):
-        code.string = code.get_text()  # one element per line of colors is slow to print
+        code.string = code.get_text()  # printing highlighted code is slow, so drop the highlighting
     unfold_checks(article)
     for node in article.find_all(id=True):
         if node.find_parent("svg") is None:
@@ -165,14 +166,14 @@ def printable(page: Page, names: set[str]) -> Tag:
         name, place = link_target(str(node.get(key, "")), page.name)
         if name in names:
             node[key] = f"#{name}--{place}" if place else f"#{name}"
-        elif name:  # the index or a download, which the PDF doesn't have
+        elif name:  # a link to the index or a download, which the PDF lacks
             node.unwrap()
     article["class"], article["id"] = "bd-article chapter", page.name
     return article
 
 
 def draw_charts(article: Tag, name: str) -> None:
-    """Replace each moving chart with a drawing of the state in which it opens."""
+    """Replace each interactive chart with a drawing of its initial state."""
     for number, box in enumerate(article.select(".rope-chart")):
         spec = json.loads(box.select_one("script").get_text())  # type: ignore[union-attr]
         picture = f'<div class="rope-picture">{still_chart(spec, f"{name}-{number}")}</div>'
@@ -180,7 +181,7 @@ def draw_charts(article: Tag, name: str) -> None:
 
 
 def unfold_checks(article: Tag) -> None:
-    """Replace each folded check with the line that states its claim; remove other folded code."""
+    """Replace each folded check with the claim that it asserts; remove all other folded code."""
     for fold in article.select("div.cell details"):
         cell = fold.find_parent("div", class_="cell")
         if "tag_check" in cell["class"]:  # type: ignore[index]
@@ -194,5 +195,5 @@ def unfold_checks(article: Tag) -> None:
 
 
 def fragment(text: str) -> Tag:
-    """Return the one element that the HTML describes."""
+    """Parse HTML and return its first element."""
     return BeautifulSoup(text, "html.parser").find()  # type: ignore[return-value]

@@ -9,14 +9,14 @@ from pathlib import Path
 from rope.book.paper.pages import Book
 
 LINK = re.compile(r'\s*<p class="rope-paper">.*?</p>', re.DOTALL)
-# The link goes into every page's footer and, on the front page, below the first links.
+# Insert the link in each page's footer and, on the front page, below the first links.
 PLACES = re.compile(r'<div class="extra_footer">|<p class="rope-way-in">.*?</p>', re.DOTALL)
 
 
 def publish_pdf(book: Book, pdf: Path) -> bool:
-    """Copy the PDF next to the pages and link to it from each; return True if the PDF exists.
+    """Copy the PDF next to the pages and add a link to each page. Return True if the PDF exists.
 
-    If it doesn't, remove an earlier copy and the links to it.
+    If the PDF doesn't exist, remove an earlier copy and the links to the copy.
     """
     copy = book.html / pdf.name
     copy.unlink(missing_ok=True)
@@ -25,7 +25,7 @@ def publish_pdf(book: Book, pdf: Path) -> bool:
     for page in sorted(book.html.rglob("*.html")):
         text = page.read_text(encoding="utf-8")
         address = "../" * len(page.relative_to(book.html).parents[1:]) + pdf.name
-        link = f'\n  <p class="rope-paper">The whole book as <a href="{address}">PDF</a>.</p>'
+        link = f'\n  <p class="rope-paper">The entire book as a <a href="{address}">PDF</a>.</p>'
         linked = PLACES.sub(rf"\g<0>{link if pdf.exists() else ''}", LINK.sub("", text))
         if linked != text:
             page.write_text(linked, encoding="utf-8")
@@ -33,6 +33,6 @@ def publish_pdf(book: Book, pdf: Path) -> bool:
 
 
 def publish_notebooks(book: Book, notebooks: list[Path]) -> None:
-    """Copy flat notebooks to where the pages' download buttons lead."""
+    """Copy the flat notebooks to the addresses of the pages' download buttons."""
     for path in notebooks:
         shutil.copyfile(path, book.html / "_sources" / "chapters" / path.name)
