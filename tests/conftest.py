@@ -1,4 +1,4 @@
-"""Configure the tests: which ones are slow, how Hypothesis draws, and fixtures they share."""
+"""Configure the tests: skip slow tests, set up Hypothesis, and define shared fixtures."""
 
 import os
 from pathlib import Path
@@ -8,7 +8,7 @@ import torch
 from filelock import FileLock
 from hypothesis import Phase, settings
 
-# Triton reads this when it is first imported: without a GPU its kernels run in its interpreter.
+# Triton reads this variable when it is first imported. Without a GPU, use Triton's interpreter.
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
@@ -17,10 +17,10 @@ CI, SLOW = (
     os.environ.get(name, "").lower() not in ("", "0", "no", "false") for name in ("CI", "SLOW")
 )
 
-# No deadline, because a busy machine is no fault of the code. In CI the examples are the same in
-# each run, so that a failure comes back when it is run again.
+# Set no deadline, because tests may be slow on a busy machine. In CI, the examples are the same in
+# each run, so that a failure can be reproduced.
 settings.register_profile("book", deadline=None, derandomize=CI, print_blob=True)
-# Shrinking the example that finds a planted fault takes minutes, and nobody reads it.
+# Shrinking the example that finds a planted fault takes minutes, and nobody reads the result.
 phases = [phase for phase in Phase if phase not in (Phase.shrink, Phase.explain)]
 settings.register_profile("planted", settings.get_profile("book"), phases=phases)
 settings.load_profile("book")
@@ -28,7 +28,7 @@ settings.load_profile("book")
 
 @pytest.fixture
 def one_thread():
-    """Run small models on one thread, which is fastest and repeats bit for bit."""
+    """Run small models on one thread, which is fastest and reproducible bit for bit."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -37,7 +37,7 @@ def one_thread():
 
 @pytest.fixture
 def traced():
-    """Return a backend for torch.compile that runs each graph as it is, and the list of graphs."""
+    """Return a torch.compile backend that runs graphs unchanged, and the list of its graphs."""
     torch.compiler.reset()
     graphs = []
 
@@ -52,7 +52,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skip the tests marked slow unless SLOW is set."""
     if SLOW:
         return
-    skip = pytest.mark.skip(reason="slow; make test SLOW=1 runs them")
+    skip = pytest.mark.skip(reason="slow; run with make test SLOW=1")
     for item in items:
         if item.get_closest_marker("slow"):
             item.add_marker(skip)
@@ -65,7 +65,7 @@ def give_up(why: str) -> None:
 
 @pytest.fixture(scope="session")
 def book():
-    """The book as it was built last, for the tests of what is made of its pages."""
+    """Return the last built book, for tests of the files that are made from its pages."""
     from rope.book.paper.pages import read_book
 
     return read_book(ROOT)
@@ -84,7 +84,7 @@ def chromium():
 
 @pytest.fixture(scope="session")
 def made(book, tmp_path_factory):
-    """A function: the file that the first process of the tests makes for all of them."""
+    """Return a function that makes a file from the book once and shares it among all workers."""
 
     def once(make, name: str) -> Path:
         several = "PYTEST_XDIST_WORKER" in os.environ

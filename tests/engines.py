@@ -6,7 +6,7 @@ from rope.diagnose.replay import read, write
 
 
 def answer(rotate, probes, answers, dtype=torch.float32, shift=None):
-    """Write the answers of `rotate(q, k, position_ids)`; shift(k, by) moves keys in the cache."""
+    """Answer each probe with `rotate(q, k, position_ids)`, or with `shift(k, by)` to move keys."""
     tensors, results = read(probes), {}
     for i in sorted({name.partition(".")[0] for name in tensors}):
         q, k, ids, by = (tensors.get(f"{i}.{part}") for part in ("q", "k", "position_ids", "shift"))

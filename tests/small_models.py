@@ -1,4 +1,4 @@
-"""Small models and texts for the tests of `rope.book.training`."""
+"""Provide small models and texts for the tests of `rope.book.training`."""
 
 import math
 import random
@@ -13,7 +13,7 @@ TOKENS = 11
 
 
 def sharp(experiment, **changes):
-    """A model with large weights of every kind, whose attention prefers some keys clearly."""
+    """Return a model with large weights, whose attention clearly prefers some keys."""
     model = Decoder(replace(experiment, **changes), TOKENS)
     with torch.no_grad():
         for seed, (name, weight) in enumerate(model.named_parameters()):
@@ -23,7 +23,7 @@ def sharp(experiment, **changes):
 
 
 def heard(model, inputs, layer=0):
-    """What a layer's attention was called with, and what it gave: x, places, result."""
+    """Run the model; return what a layer's attention got and returned: x, places, result."""
     caught = []
     handle = model.blocks[layer].attention.register_forward_hook(
         lambda _, arguments, result: caught.append((*arguments, result))
@@ -35,7 +35,7 @@ def heard(model, inputs, layer=0):
 
 
 def heads(model, text, layer=0):
-    """q, k, v of a layer before any rotation, float64 `[B, H, S, D]`, and what it is told."""
+    """Return a layer's unrotated q, k, v, float64 `[B, H, S, D]`, and its `places` argument."""
     x, places, _ = heard(model, text, layer)
     project = model.blocks[layer].attention.project.weight.detach().double()
     split = (x.double() @ project.T).unflatten(-1, (3, model.experiment.heads, -1))
@@ -43,7 +43,7 @@ def heads(model, text, layer=0):
 
 
 def exact_scores(model, text, layer=0, **changed):
-    """By the definition, in float64; changed: what the layer is told otherwise."""
+    """Return the scores by the definition, in float64; changed: fields of `places` to replace."""
     q, k, _, places = heads(model, text, layer)
     places, interleaved = places._replace(**changed), model.experiment.interleaved
     q, k = turned(q, places.query, interleaved), turned(k, places.key, interleaved)
@@ -52,28 +52,28 @@ def exact_scores(model, text, layer=0, **changed):
 
 
 def lines(count, seed):
-    """So many random letters, in words and lines."""
+    """Return `count` random letters, spaces and line breaks."""
     return "".join(random.Random(seed).choices("abcdefgh \n", k=count))
 
 
 def random_text(sequences=3, length=24, seed=0):
-    """int64 `[sequences, length]`."""
+    """Return random tokens, int64 `[sequences, length]`."""
     drawn = torch.Generator().manual_seed(seed)
     return torch.randint(TOKENS, (sequences, length), generator=drawn)
 
 
 def plain_logits(model, tokens, position_ids):
-    """The decoder's logits by its definition, in float64: `[B, S, tokens]`.
+    """Return the decoder's logits by its definition, float64 `[B, S, tokens]`.
 
-    What the method tells it of its positions is taken from the method, whose values have tests of
-    their own.
+    The position method itself provides the tables, biases and added vectors; other tests check
+    them.
     """
     made, places = model.experiment, model.positions(position_ids)
     weight = {name: value.detach().double() for name, value in model.named_parameters()}
     root, ahead = math.sqrt(made.width), torch.ones(2 * tokens.shape[1:]).triu(1).bool()
 
     def norm(x, gain):
-        eps = torch.finfo(torch.float32).eps  # as RMSNorm takes it from its weights
+        eps = torch.finfo(torch.float32).eps  # RMSNorm's default for float32 weights
         return x * (x.square().mean(dim=-1, keepdim=True) + eps).rsqrt() * weight[gain]
 
     x = weight["embedding.weight"][tokens] * root
@@ -104,7 +104,7 @@ def plain_logits(model, tokens, position_ids):
 
 
 def turned(x, tables, interleaved):
-    """x times cos + i sin, pair by pair: the first coordinates of `[B, H, S, D]`."""
+    """Return x `[B, H, S, D]` with its first 2 * planes coordinates multiplied by cos + i sin."""
     if tables is None:
         return x
     turn = torch.complex(*(table.double() for table in tables))  # [S, R/2]

@@ -1,4 +1,4 @@
-"""What several test files share: Hypothesis strategies, tolerances, tensors, recorders."""
+"""Provide what several test files share: Hypothesis strategies, tolerances, tensors, recorders."""
 
 import copy
 import pickle
@@ -22,7 +22,7 @@ LLAMA = {
     "rope_theta": 10000.0,
 }
 TRAINED = 32
-EXTENSIONS = {  # for R = 8
+EXTENSIONS = {  # for rotated width R = 8
     "none": None,
     "linear": Linear(4.0),
     "yarn": YaRN(4.0, TRAINED),
@@ -30,7 +30,7 @@ EXTENSIONS = {  # for R = 8
     "dynamic": DynamicNTK(4.0, TRAINED),
     "longrope": LongRoPE((1.0, 1.5, 2.0, 2.5), (2.0, 3.0, 5.0, 8.0), TRAINED, factor=8.0),
 }
-CHANGES = {  # what happens to models, and must not change the tables
+CHANGES = {  # common changes to a model, which must not change its tables
     "bfloat16": lambda model: model.to(torch.bfloat16),
     "half": lambda model: model.half(),
     "double": lambda model: model.double(),
@@ -44,7 +44,7 @@ CHANGES = {  # what happens to models, and must not change the tables
 
 
 def tolerance(dtype, scale=1.0, operations=4):
-    """Return the error of `operations` roundings, each at most eps/2 of a value of size `scale`."""
+    """Return the error of `operations` roundings, each at most eps/2 times `scale`."""
     return operations * torch.finfo(dtype).eps / 2 * scale
 
 
@@ -58,7 +58,7 @@ def tables(positions, dim, dtype=torch.float64):
 
 
 class Recorder(TorchDispatchMode):
-    """Records the names of the operations that run."""
+    """Record the names of the operations that run inside the `with` block."""
 
     def __enter__(self):
         self.seen = []
@@ -73,7 +73,7 @@ class Recorder(TorchDispatchMode):
 
 
 def check_raises(call, kind, words):
-    """Check that the call raises exactly this type, with each of the words in its message."""
+    """Check that the call raises exactly this type, and that its message contains each word."""
     with pytest.raises(kind) as caught:
         call()
     assert caught.type is kind

@@ -1,4 +1,4 @@
-"""Compare the settings of configurations with transformers' own functions."""
+"""Compare the settings read from configurations with the functions in transformers."""
 
 import copy
 import importlib
@@ -24,7 +24,7 @@ from rope.extensions import (
 auto = importlib.import_module("transformers.models.auto.configuration_auto")
 theirs = importlib.import_module("transformers.modeling_rope_utils")
 
-# Every rope_type of transformers and the extension that it must become.
+# Every rope_type in transformers, its parameters, and the extension that they must give.
 TYPES = {
     "linear": ({"factor": 4.0}, Linear(4.0)),
     "dynamic": ({"factor": 4.0}, DynamicNTK(4.0, 256)),
@@ -70,16 +70,16 @@ def layer_types(config):
 def transformers_config(config):
     facts = {key: value for key, value in copy.deepcopy(config).items() if key != "model_type"}
     if facts.get("rope_scaling", {}).get("type") == "su":
-        # Version 5.23 renames "su" too late and misses the length outside rope_scaling.
+        # transformers 5.23 renames "su" too late and misses the length outside rope_scaling.
         facts["rope_scaling"]["type"] = "longrope"
     return auto.CONFIG_MAPPING[config["model_type"]](**facts)
 
 
 def their_frequencies(config, layer_type, seq_len):
-    """Return inv_freq and attention scaling by the functions that transformers' models call."""
+    """Return inv_freq and the attention scaling from the functions that the models call."""
     built = transformers_config(config)
     folder = type(built).__module__.replace("configuration_", "modeling_")
-    if config["model_type"] == "gptj":  # its function gives sines, and takes no base
+    if config["model_type"] == "gptj":  # GPT-J's function returns sines and takes no base
         table = importlib.import_module(folder).create_sinusoidal_positions(2, config["rotary_dim"])
         return table[1, : config["rotary_dim"] // 2].double().asin(), 1.0
     parameters = built.rope_parameters[layer_type] if layer_type else built.rope_parameters
@@ -108,8 +108,8 @@ def test_spectrum_and_attention_scaling_are_those_of_transformers(name):
             ours = rope.inverse_frequencies(
                 settings.dim, settings.base, extension=extension, seq_len=seq_len
             )
-            # Theirs are float32: base**x loses ln(base) roundings, the formula a few, and YaRN's
-            # 1 - (1 - ramp) one, which the kept frequency multiplies by the factor.
+            # Their values are float32. base**x costs ln(base) roundings, the formula a few more,
+            # and YaRN's 1 - (1 - ramp) one, which a kept frequency multiplies by the factor.
             operations = math.log(settings.base) + 8 + 4 * (getattr(extension, "factor", 1) or 1)
             bound = tolerance(torch.float32, expected.double(), operations)
             assert bool(((ours - expected.double()).abs() <= bound).all()), (name, seq_len)
@@ -170,7 +170,7 @@ def test_widths_base_and_layout_of_published_models(name):
 
 
 def test_yarn_mscale_is_not_ignored():
-    """It scales cos and sin, and for DeepSeek the softmax (vLLM issue 48621)."""
+    """Check mscale in cos and sin, and in DeepSeek's softmax scale (vLLM issue 48621)."""
     deepseek = rotary_settings(example("deepseek-v3"))
     module = importlib.import_module("transformers.models.deepseek_v3.modeling_deepseek_v3")
     attention = module.DeepseekV3Attention(transformers_config(small_deepseek()), 0)

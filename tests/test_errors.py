@@ -1,4 +1,4 @@
-"""Bad calls: the type of the exception, and the names and values in its message."""
+"""Test bad calls: the exception's type, and the names and values in its message."""
 
 import copy
 
@@ -52,7 +52,7 @@ def cache(heads=2, rows=9, **options):
     return KVCache(2, heads, rows, 4, **options)
 
 
-CALLS = [  # the exception, what its message names, the call
+CALLS = [  # (exception, words in its message, call)
     # frequencies and tables
     (V, "dim 0 2", lambda: inverse_frequencies(0)),
     (V, "dim 7 even 6", lambda: inverse_frequencies(7)),

@@ -1,4 +1,4 @@
-"""Context extensions against transformers, the formulas of the papers and published numbers."""
+"""Test context extensions against transformers, the papers' formulas and published numbers."""
 
 import math
 from dataclasses import asdict, replace
@@ -27,7 +27,7 @@ from rope.extensions import (
 L = 4096
 SHORT = tuple(1 + j / 100 for j in range(64))
 LONG = tuple(1 + j for j in range(64))
-# Extension, dim, base, and how strongly a blend feels the error of what it is computed from.
+# Extension, dim, base, and how much a blend amplifies the error of its inputs.
 CASES = {
     "default": (Default(), 128, 10000.0, 0),
     "linear": (Linear(8.0), 128, 10000.0, 0),
@@ -55,16 +55,16 @@ LENGTHS = (None, 1, L - 1, L, L + 1, 4 * L)
 
 
 def allowed(dtype, base, gain):
-    """As a share of the plain frequency.
+    """Return the allowed error as a fraction of the plain frequency.
 
-    The exponent's two roundings move the power by 2 ln(base) half-units, the power is good to two;
-    six more follow at most, and a blend's weight repeats them all, times the gain.
+    The exponent's two roundings change the power by 2 ln(base) half-units. The power adds two and
+    later operations at most six. A blend's weight has the same error, multiplied by the gain.
     """
     return (1 + gain) * (math.log(base) + 5) * torch.finfo(dtype).eps
 
 
 def llama(extension, dim, base):
-    """transformers' configuration from the extension's own field names."""
+    """Return a transformers configuration with the extension's own field names and values."""
     config = pytest.importorskip("transformers").LlamaConfig
     numbers = {key: value for key, value in asdict(extension).items() if value is not None}
     for key in ("short_factor", "long_factor"):
@@ -95,7 +95,7 @@ def test_transformers_makes_the_same_spectrum(name):
 
 @EACH
 def test_fifty_digits_of_the_papers_formula(extension, dim, base, gain):
-    """The oracle is written from the papers, with mpmath."""
+    """Compare with the formulas in the papers, computed with mpmath."""
     slack = (allowed(torch.float64, base, gain) * inverse_frequencies(dim, base)).tolist()
     for length in LENGTHS:
         ours = inverse_frequencies(dim, base, extension=extension, seq_len=length).tolist()
@@ -106,7 +106,7 @@ def test_fifty_digits_of_the_papers_formula(extension, dim, base, gain):
 
 
 def agrees(value, text):
-    """The value, written with as many digits as the published one."""
+    """Return True if the value, rounded to as many digits as the text has, equals the text."""
     digits = len(text.split("e")[0].replace(".", "").lstrip("0"))
     return float(f"{value:.{digits - 1}e}") == float(text)
 
@@ -123,7 +123,7 @@ PUBLISHED = [
 
 @pytest.mark.parametrize(("extension", "base", "length", "numbers"), PUBLISHED)
 def test_published_frequencies(extension, base, length, numbers):
-    """Those of Llama 3.1 were computed in float32, so seven of their nine digits count."""
+    """Compare with published values; Llama 3.1's are float32, so only seven digits count."""
     theta = inverse_frequencies(128, base, extension=extension, seq_len=length).tolist()
     assert all(agrees(theta[j], text) for j, text in numbers.items())
 
@@ -139,7 +139,7 @@ def test_published_frequencies(extension, base, length, numbers):
 )
 def test_published_correction_dimensions(yarn, dim, base, low, high):
     ends = yarn.correction_range(dim, base)
-    assert ends == pytest.approx((low, high), abs=1e-3)  # a unit of their last digit
+    assert ends == pytest.approx((low, high), abs=1e-3)  # one unit in the last published digit
     whole = replace(yarn, truncate=True).correction_range(dim, base)
     assert whole == (math.floor(ends[0]), math.ceil(ends[1]))
 
@@ -152,7 +152,7 @@ def test_published_attention_factors():
 
 @pytest.mark.parametrize(("beta", "end"), [(1.5, 42.21), (1.6, 41.76)])
 def test_equal_betas_make_a_step(beta, end):
-    """All planes before the step are kept, all planes after it are divided."""
+    """Check that all planes before the step are kept and all planes after it are divided."""
     yarn, plain = YaRN(4.0, L, beta, beta, truncate=False), inverse_frequencies(128)
     assert yarn.correction_range(128, 10000.0) == pytest.approx((end, end), abs=0.005)
     expected = torch.where(torch.arange(64) < end, plain, plain / 4)

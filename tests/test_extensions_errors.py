@@ -1,4 +1,4 @@
-"""Bad extensions, user-defined extensions, and extensions that depend on the length."""
+"""Test bad extensions, user-defined extensions, and extensions that depend on the length."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -29,7 +29,7 @@ def longrope(short=ONES, long=ONES, **options):
     return LongRoPE(short, long, 64, **{"factor": 4.0, **options})
 
 
-BAD = [  # the call, the exception, what its message names
+BAD = [  # (call, exception, words in its message)
     (lambda: Linear(0.5), V, "factor 0.5"),
     (lambda: Linear(float("nan")), V, "factor nan"),
     (lambda: Linear("2"), T, "factor '2'"),
@@ -42,7 +42,7 @@ BAD = [  # the call, the exception, what its message names
     (lambda: yarn(1.0, 32.0), V, "beta_fast 1.0 beta_slow 32.0"),
     (lambda: yarn(attention_factor=0.0), V, "attention_factor 0.0"),
     (lambda: freq(8, 1.0, extension=yarn()), V, "base 1.0 YaRN"),
-    # Within 4 positions no plane turns once, within 32,768 at base 10 each turns 540 times.
+    # In 4 positions, no plane turns once; in 32,768 at base 10, each plane turns over 500 times.
     (lambda: YaRN(4.0, 4).scale(freq(128), 1e4), V, "4 128 10000 beta_slow Linear"),
     (lambda: freq(128, 10.0, extension=YaRN(4.0, 32768)), V, "32768 128 beta_fast Default"),
     (lambda: Llama3(2.0, 64, 4.0, 4.0), V, "high_freq_factor 4.0 low_freq_factor"),
@@ -63,7 +63,7 @@ def test_bad_numbers_are_named(call, kind, words):
 
 @dataclass(frozen=True)
 class ByLength(Extension):
-    """Divide the frequencies by the length in use; `regime` is inherited."""
+    """An extension that divides the frequencies by the length in use and inherits `regime`."""
 
     name = "by length"
 
@@ -77,7 +77,7 @@ class ByLength(Extension):
 
 @dataclass(frozen=True, slots=True)
 class Custom(Extension):
-    """Apply a function to the frequencies."""
+    """An extension that applies the function `change` to the frequencies."""
 
     change: object
     name = "custom"
@@ -115,7 +115,7 @@ def test_the_result_of_scale_is_checked(change, kind, words):
 
 
 def test_frequencies_without_readable_values_are_accepted():
-    """On meta, in a tracer and in compiled code, reading the values would fail."""
+    """Check meta tensors, tracers and compiled code, where values cannot be read."""
     plain = inverse_frequencies(8)
     make = lambda **options: inverse_frequencies(8, extension=Custom(halved), **options)
     assert make(device="meta").is_meta
@@ -133,7 +133,7 @@ def test_frequencies_without_readable_values_are_accepted():
 
 
 def dynamic(theta, n):
-    """Apply the rule of YaRN's section 3.3 for L = 64 and s = 2: the factor 2 n/64 - 1 past 64."""
+    """Apply the rule in YaRN, section 3.3, for L = 64 and s = 2: the factor 2 n/64 - 1 past 64."""
     scale = max(1.0, 2 * n / 64 - 1)
     return theta * [scale ** (-j / 7) for j in range(8)]
 
@@ -150,9 +150,9 @@ LENGTH_RULES = {
 
 @pytest.mark.parametrize(("extension", "rule", "scale"), LENGTH_RULES.values(), ids=LENGTH_RULES)
 def test_frequencies_depend_only_on_the_length_of_the_call(extension, rule, scale):
-    """In transformers they also depend on earlier calls (issue 46624).
+    """Check that no earlier call matters, unlike in transformers (issue 46624).
 
-    A fixed length gives cached keys and later queries the same frequencies (issue 33129).
+    With a fixed length, cached keys and later queries have the same frequencies (issue 33129).
     """
     rotary = RotaryEmbedding(16, 64, extension=extension)
     x = normal((1, 1, 256, 16), 0)

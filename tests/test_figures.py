@@ -1,4 +1,4 @@
-"""Check what all figures share: one look, one stored form on every machine, every theme."""
+"""Test what all figures share: their look, their stored form, and their colors in each theme."""
 
 import json
 import re
@@ -122,10 +122,10 @@ def test_each_stored_picture_fits_a_phone_and_has_its_alt_text():
         svg = "".join(data["image/svg+xml"])
         page = inline_svg(svg)
         narrowest = re.search(r"--rope-narrowest: (\d+)px", page)
-        # Ten-point text on 5.2 inches, shown at 9 px.
+        # Ten-point text in a figure 5.2 inches wide, displayed at 9 px.
         assert int(narrowest[1]) <= 0.9 * 5.2 * 72 + 1, chapter
         assert not re.search(r"\bnan\b", svg), chapter
-        assert "<image" not in svg, chapter  # its bytes would follow the machine's zlib
+        assert "<image" not in svg, chapter  # its bytes would depend on the machine's zlib
         described = "".join(data["text/plain"]).removeprefix("Figure: ")
         assert ElementTree.fromstring(page)[0].get("aria-label") == described, chapter
 

@@ -1,4 +1,4 @@
-"""Compare the chapters' moving figures with the package at a few positions of their sliders."""
+"""Compare the chapters' interactive figures with the package at a few slider settings."""
 
 import cmath
 import html
@@ -23,7 +23,7 @@ from rope.reference import inverse_frequencies, rotation_matrix, score
 
 
 def rendered(chart, **values):
-    """Return a moving figure as SVG with its sliders at these values."""
+    """Render an interactive figure as SVG with its sliders at these values."""
     spec = chart.to_dict()
     for parameter in spec["params"]:
         if parameter["name"] in values:
@@ -59,7 +59,7 @@ def test_the_ellipses_are_the_orbits_of_one_matrix(m, n):
     power = np.linalg.matrix_power
     assert query == pytest.approx(power(np.linalg.inv(M).T, m) @ why.QUERY, abs=2**-44)
     assert key == pytest.approx(power(M, n) @ why.KEY, abs=2**-44)
-    if m - n == 1:  # the arrows of the figure
+    if m - n == 1:  # as in the figure's arrows
         assert f"stays at {query @ key:.3f}" in why.ellipses().alt
 
 
@@ -91,7 +91,7 @@ def test_the_scores_beside_the_eigenvalues_are_powers_of_the_matrix(block, growt
 @pytest.mark.parametrize(
     ("bits", "dtype", "power", "place"),
     [
-        (8, torch.bfloat16, 8.006, 0),  # position 257, which bfloat16 holds as 256
+        (8, torch.bfloat16, 8.006, 0),  # position 257, which bfloat16 rounds to 256
         (8, torch.bfloat16, 10.01, 2),
         (11, torch.float16, 13, 31),
     ],
@@ -139,14 +139,14 @@ def test_every_plane_is_drawn_at_the_packages_ratio(method):
     chart = longer_context.spectrum(LONG, **SEARCHED)
     svg = rendered(chart, method=method, factor=s, loglength=power, logbase=logbase, plane=plane)
     dim, base, length = longer_context.DIM, 10.0**logbase, 2**power
-    if method == longer_context.LONGROPE:  # the sliders do not move it
+    if method == longer_context.LONGROPE:  # the sliders do not change it
         dim, base, length, s = 2 * len(LONG), *SEARCHED.values()
     longest = int(s * length)
     plain = rope.inverse_frequencies(dim, base)
     changed = EXTENSIONS[method](float(s), length).scale(plain, base, longest)
     dots = dict(re.findall(r'aria-label="j: (\d+); θ′ / θ: ([\d.e-]+)"', svg))
     ratios = torch.tensor([float(dots[str(j)]) for j in range(len(dots))], dtype=torch.float64)
-    # Vega's labels hold 12 decimals and the searched factors six significant digits.
+    # Vega's labels have 12 decimals, and the searched factors have six significant digits.
     torch.testing.assert_close(ratios, changed / plain, rtol=1e-6, atol=1e-6)
     angles = torch.arange(longest)[:, None] * changed % (2 * torch.pi)
     unseen = int((angles >= plain * length).any(dim=0).sum())  # at some distance

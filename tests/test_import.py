@@ -1,4 +1,4 @@
-"""What imports cost, which modules may import which, and how long a file may be."""
+"""Test what an import loads, which modules may import each other, and the length of files."""
 
 import ast
 import re
@@ -13,15 +13,15 @@ import pytest
 import rope
 
 PACKAGE = Path(rope.__file__).parent
-# The floors of the house, lowest first: a room imports from its own floor or those below it.
+# The layers of the package, lowest first. A module imports only from its own layer or from below.
 FLOORS = (
     "checks reference symbolic",  # definitions
     "extensions frequencies positions config",
     "kernels functional",  # the operation
-    "tables module",  # the layer, and what keeps its tables
+    "tables module",  # the PyTorch module and its tables
     "layouts axes xpos attention parallel adapters",
     "diagnose",
-    # The book's wing, of which the library imports nothing.
+    # The book, from which the library imports nothing.
     "book.__init__ book.judge book.tolerance book.measured",
     "book.training",
     "book.figures",
@@ -33,14 +33,14 @@ HEAVY = {"book", "diagnose", "reference", "symbolic"}
 
 
 def run(*lines, folder=None):
-    """Run code in a new interpreter, which has imported nothing, and return what it prints."""
+    """Run lines of code in a new interpreter and return the completed process."""
     return subprocess.run(
         [sys.executable, "-c", "\n".join(lines)], cwd=folder, capture_output=True, text=True
     )
 
 
 def test_rope_imports_nothing_but_torch_and_compiles_when_first_used():
-    """A rotation on a CPU doesn't import the module that needs Triton."""
+    """Check imports, and that a rotation on a CPU doesn't import the module that needs Triton."""
     done = run(
         "import sys, torch",
         "before = set(sys.modules); import rope; own = set(sys.modules) - before",
@@ -73,7 +73,7 @@ def test_rope_works_without_numpy():
 
 
 def test_definitions_and_proofs_need_no_torch():
-    """What needs torch says so, and names what doesn't."""
+    """Check that code without torch works, and that an error without torch names that code."""
     done = run(
         "import sys, rope",
         "assert not {'torch', 'numpy', 'sympy'} & {*sys.modules}",
@@ -103,7 +103,7 @@ def test_submodules_load_when_named():
 
 
 def test_the_import_raises_if_the_other_rope_is_installed_too(tmp_path):
-    """pip installs the files of both into one folder."""
+    """Check the error if pip has installed the files of both packages into one folder."""
     (tmp_path / "rope" / "refactor").mkdir(parents=True)
     shutil.copy(PACKAGE / "__init__.py", tmp_path / "rope")
     error = run("import rope", folder=tmp_path).stderr
@@ -134,7 +134,7 @@ FILES = {
 
 
 def imported(path):
-    """The names of rope that a file imports, inside functions too, and by import_module."""
+    """Yield the names that a file imports, also inside functions and with import_module."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     for_types = [node for node in tree.body if ast.unparse(node).startswith("if TYPE_CHECKING")]
     tree.body = [node for node in tree.body if node not in for_types]
@@ -149,7 +149,7 @@ def imported(path):
 
 
 def modules(name):
-    """The files that importing this name runs: the module itself, or the one that defines it."""
+    """Return the module that importing this name runs, as a set: itself, or its package."""
     parts = name.split(".")
     for end in range(len(parts), 1, -1):
         module = ".".join(parts[:end])
@@ -167,8 +167,8 @@ GRAPH = {
 
 
 def test_imports_make_no_circle():
-    """Between files, those inside functions included."""
-    list(TopologicalSorter(GRAPH).static_order())  # raises CycleError, which names the circle
+    """Check imports between files, including imports inside functions."""
+    list(TopologicalSorter(GRAPH).static_order())  # raises CycleError, which names the cycle
 
 
 def test_imports_point_down():
@@ -183,7 +183,7 @@ def test_imports_point_down():
         if room == "__init__":
             continue
         for other in map(room_of, others):
-            # The package's own front gives what the layer and the floors below it define.
+            # rope/__init__.py exports names from "module" and the layers below it.
             level = floor["module"] if other == "__init__" else floor[other]
             assert level <= floor[room], f"{module} imports {other}"
 
@@ -191,17 +191,17 @@ def test_imports_point_down():
 def test_a_file_holds_one_idea():
     for module, path in FILES.items():
         text = path.read_text(encoding="utf-8")
-        assert len(text.splitlines()) <= 400, f"{module} is longer than 400 lines: split it"
+        assert len(text.splitlines()) <= 400, f"{module} is longer than 400 lines; split it"
         assert not text or ast.get_docstring(ast.parse(text)), f"{module} has no docstring"
 
 
 def test_cited_chapters_exist():
-    """In Python and C, by the title with which a page begins, or the beginning of it."""
+    """Check chapter titles cited in Python and C files; a page's title must start that way."""
     chapters = PACKAGE.parent / "chapters"
     pages = [*chapters.glob("*.ipynb"), *chapters.glob("*.md")]
     first = (re.search(r'"?# ([^"\\\n]+)', page.read_text(encoding="utf-8")) for page in pages)
     titles = [heading[1] for heading in first]
-    cited = r'Chapters? ("[^"]+"(?:(?:,| and) "[^"]+")*)'
+    cited = r'[Cc]hapters? ("[^"]+"(?:(?:,| and) "[^"]+")*)'
     for path in (*PACKAGE.rglob("*.py"), *PACKAGE.rglob("*.c")):
         text = " ".join(path.read_text(encoding="utf-8").split())
         for title in re.findall(r'"([^"]+)"', " ".join(re.findall(cited, text))):

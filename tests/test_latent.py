@@ -1,4 +1,4 @@
-"""Latent attention compared with transformers, and its two forms with each other."""
+"""Compare latent attention with transformers, and its two forms with each other."""
 
 import importlib
 
@@ -23,7 +23,7 @@ KINDS = {
 
 
 def make(kind="plain", dtype=DOUBLE):
-    """Draw weights large enough for attention to prefer some keys."""
+    """Return a layer with weights large enough that attention prefers some keys."""
     layer = LatentAttention(32, 4, **(SIZES | KINDS[kind])).to(dtype)
     if kind == "scaled":
         layer.rotary.softmax_scale = 1.7
@@ -38,7 +38,7 @@ def cache_for(layer, batch=2, room=12, dtype=DOUBLE):
 
 
 def close(actual, expected, dtype=DOUBLE, roundings=256):
-    """Allow for about eight sums of up to 32 products each."""
+    """Return True if the two agree, allowing for about eight sums of up to 32 products each."""
     return within(actual, expected, roundings, max(1.0, expected.abs().max().item()), dtype)
 
 
@@ -97,7 +97,7 @@ def test_other_dtypes_lose_only_their_rounding(dtype):
 @pytest.mark.parametrize("widened", [False, True], ids=["as on a CPU", "as on a GPU"])
 @torch.no_grad()
 def test_autocast_decodes_in_its_dtype(widened):
-    """Autocast runs norms in float32 on GPUs, but not on CPUs."""
+    """Check decoding under autocast, which runs norms in float32 on GPUs but not on CPUs."""
     layer, x = make(dtype=torch.float32), normal((2, 9, 32), 90, torch.float32)
     if widened:
         layer.kv_a_layernorm.register_forward_hook(lambda norm, args, out: out.float())
@@ -112,7 +112,7 @@ def test_autocast_decodes_in_its_dtype(widened):
 @pytest.mark.parametrize("kind", KINDS)
 @torch.no_grad()
 def test_dropped_and_shifted_is_recomputed_without_what_was_dropped(kind, absorbed, policy):
-    """Drop tokens 2, 3, 4 and move later ones up: only the rotated part of the keys changes."""
+    """Drop tokens 2, 3, 4 and move later tokens up; only the rotated part of the keys changes."""
     layer, x = make(kind), normal((2, 12, 32), 90)
     cache = KVCache(2, 1, 12, 16, value_dim=0, policy=policy, dtype=DOUBLE)
     layer(x[:, :9], cache=cache)
@@ -190,7 +190,7 @@ def theirs_and_ours(version, rope, query_latent_dim, **more):
 )
 @torch.no_grad()
 def test_parity_with_transformers(version, rope, query_latent_dim, more):
-    """Both for a whole sequence and for a prompt followed by single tokens."""
+    """Compare for a full sequence, and for a prompt followed by single tokens."""
     theirs, rotary, ours = theirs_and_ours(version, ROPES[rope], query_latent_dim, **more)
     x, ids = normal((2, 40, 32), 90), torch.arange(40)
     tables = rotary(x.float(), ids[None])

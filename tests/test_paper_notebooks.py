@@ -1,4 +1,4 @@
-"""The flat notebooks, made from the built pages: no MyST markup, all numbers, all links."""
+"""Test the flat notebooks made from the built pages: no MyST markup, all numbers, all links."""
 
 import re
 import shutil
@@ -25,7 +25,7 @@ TAG = f"v{rope.__version__}"
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser]
 
-# Markup that only MyST, or a page, understands.
+# Markup that works only in MyST or on a built page.
 RAW = (
     r"^\s*(:{3,}|`{3,}) *\{",
     r"^\s*:{3,}\s*$",
@@ -126,8 +126,8 @@ def run(*command, **settings):
     return subprocess.run(command, capture_output=True, text=True, check=False, **settings)
 
 
-# Each notebook runs by itself in an empty folder, with torch but without `rope`, as on Colab. The
-# new environment has links to all packages of this one except the book's own.
+# Each notebook runs alone in an empty folder, with torch but without `rope`, as on Colab. The new
+# environment links to all packages in the current environment except the book's own.
 
 
 @pytest.fixture(scope="module")
@@ -174,6 +174,6 @@ def test_notebook_runs_alone(folder, name, python, address, tmp_path, monkeypatc
 
     ask = "import rope, torch; print(rope.__file__, torch.__version__, torch.__file__, sep='\\n')"
     rope_file, version, torch_file = run(python, "-c", ask, cwd=new).stdout.splitlines()
-    assert Path(rope_file).is_relative_to(new), "rope is not the one that the cell installed"
+    assert Path(rope_file).is_relative_to(new), "rope must be the copy that the cell installed"
     assert version == torch.__version__
-    assert not Path(torch_file).is_relative_to(new), "the cell installed a torch of its own"
+    assert not Path(torch_file).is_relative_to(new), "the cell must not install another torch"

@@ -1,7 +1,7 @@
-"""The functions: numbers, dtypes, each form of tables, storage, and empty tensors.
+"""Test the rotation functions: numbers, dtypes, shapes of tables, storage, and empty tensors.
 
-Their laws, over random shapes and strides, are in `test_rotation_properties`; the kernels are in
-`test_kernels`.
+`test_rotation_properties` tests the laws of rotations for random shapes and strides, and
+`test_kernels` tests the kernels.
 """
 
 import itertools
@@ -40,7 +40,7 @@ layouts = pytest.mark.parametrize("interleaved", [False, True])
 @quick
 @given(sizes, sizes, even, st.integers(0, 5), seeds, st.lists(positions, max_size=4))
 def test_equal_to_the_reference(dtype, interleaved, batch, heads, dim, spare, seed, where):
-    """Table, two products and a sum in float32 or wider, then one rounding to the dtype."""
+    """Compare with the float64 reference: float32 or wider arithmetic, then one rounding."""
     x = normal((batch, heads, len(where), dim + spare), seed, dtype)
     ids = torch.tensor(where, dtype=torch.long)
     out = rotary_embedding(x, *tables(5001, dim), ids, interleaved=interleaved)
@@ -62,7 +62,7 @@ def test_equal_to_the_reference(dtype, interleaved, batch, heads, dim, spare, se
 @layouts
 @pytest.mark.parametrize("inverse", [False, True])
 def test_queries_and_keys_are_each_rotated_as_by_itself(interleaved, inverse, subtests):
-    """With different heads and dtypes, and each form of positions; out of place and in place."""
+    """Check q and k with different heads and dtypes, every shape of tables, and in place."""
     flags = {"interleaved": interleaved, "inverse": inverse}
     forms = {
         "rows": tables(5, 6, torch.float32),
@@ -81,7 +81,7 @@ def test_queries_and_keys_are_each_rotated_as_by_itself(interleaved, inverse, su
 
 @layouts
 def test_tables_line_up_with_axes_of_their_own(interleaved):
-    """With position ids of each integer dtype, and four axes that vary per sequence and head."""
+    """Check position ids of each integer dtype, and tables that vary per sequence and head."""
     x, (cos, sin) = normal((2, 3, 4, 8), 0), tables(10, 8)
     ids = torch.tensor([[0, 1, 2, 3], [6, 2, 2, 9]])
     out = rotary_embedding(x, cos, sin, ids, interleaved=interleaved)
@@ -105,7 +105,7 @@ def test_tables_line_up_with_axes_of_their_own(interleaved):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 def test_the_result_is_rounded_once(dtype):
-    """Wide tables widen the arithmetic; tables as narrow as x leave it in float32."""
+    """Check that wide tables widen the arithmetic and narrow tables leave it in float32."""
     x = normal((1, 2, 64, 8), 0, dtype)
     for stored, wide in (
         (torch.float64, torch.float64),
@@ -138,7 +138,7 @@ def test_axes_of_one_element_do_not_overlap():
 @layouts
 @pytest.mark.parametrize("extension", [None, DynamicNTK(4.0, 8)], ids=str)
 def test_empty_axes(extension, interleaved):
-    """Batch, heads and sequence may be 0, also with gradients and in place."""
+    """Check axes of size 0 for batch, heads and sequence, also with gradients and in place."""
     rotary = RotaryEmbedding(8, 4, extension=extension, interleaved=interleaved)
     for shape in set(itertools.product((0, 2), (0, 3), (0, 4))) - {(2, 3, 4)}:
         x = torch.zeros(*shape, 10, requires_grad=True)
@@ -163,7 +163,7 @@ UNSTRIDED = {
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors is in prototype")
 @pytest.mark.parametrize("kind", UNSTRIDED)
 def test_tensors_without_strides_raise(kind):
-    """Nested and sparse tensors raise."""
+    """Check that nested and sparse tensors raise."""
     x = UNSTRIDED[kind](normal((1, 2, 3, 8), 0, torch.float32))
     rotary, (cos, sin) = RotaryEmbedding(8, 16), tables(3, 8)
     for call in (

@@ -1,4 +1,4 @@
-"""Training: experiments, their data and the loop."""
+"""Test training: experiments, their data and the training loop."""
 
 import json
 import math
@@ -80,10 +80,10 @@ def test_the_corpus_is_all_of_pydoc():
 def test_windows_are_text_and_the_text_one_further():
     data = TextData(replace(SMALL, batch=400), corpus_of("".join(map(chr, range(100, 160)))))
     inputs, targets = data.training(1)
-    # Each character stands once, so that a window tells where it was cut.
+    # Each character occurs once, so a window's characters show where it was cut.
     assert torch.equal(inputs, inputs[:, :1] + torch.arange(16))
     assert torch.equal(targets, inputs + 1)
-    assert inputs[:, 0].unique().tolist() == list(range(54 - 16))  # any that has a target
+    assert inputs[:, 0].unique().tolist() == list(range(54 - 16))  # all that have a target
     inputs, targets = data.validation(2, 4)
     assert inputs.tolist() == [[54, 55, 56, 57], [55, 56, 57, 58]]
     assert torch.equal(targets, inputs + 1)
@@ -91,7 +91,7 @@ def test_windows_are_text_and_the_text_one_further():
 
 @pytest.mark.parametrize("task", ["text", "recall"])
 def test_a_batch_follows_from_seed_and_step_alone(task):
-    """In any order of steps, for every method; validation is the same for every seed."""
+    """Check steps in any order and another method; validation data must not depend on the seed."""
     experiment = replace(SMALL, task=task, context=64)
     corpus = CORPUS if task == "text" else None
     first = data_for(experiment, corpus)
@@ -102,7 +102,7 @@ def test_a_batch_follows_from_seed_and_step_alone(task):
         assert all(map(torch.equal, first.training(step), wanted))
     other = data_for(replace(experiment, seed=1), corpus)
     assert all(map(torch.equal, other.validation(3, 64), first.validation(3, 64)))
-    drawn = [other.training(1), *map(first.training, range(1, 4))]  # none is drawn twice
+    drawn = [other.training(1), *map(first.training, range(1, 4))]  # no batch is drawn twice
     assert len({tuple(inputs.flatten().tolist()) for inputs, _ in drawn}) == 4
 
 
@@ -149,7 +149,7 @@ def test_a_step_is_adamw_s():
 
 
 def test_training_lowers_the_loss_and_repeats_bit_for_bit():
-    """From that of a guess; evaluated every few steps, and after the last one."""
+    """Check that the loss starts at a guess's, falls, and is evaluated after the last step too."""
     run, again = trained(), trained()
     losses = [line["loss"] for line in run.metrics]
     assert [line["step"] for line in run.metrics] == [0, 4, 8, 12, 16, 17]

@@ -1,4 +1,4 @@
-"""The eight methods to know positions: each against code or a formula that is not ours."""
+"""Test the eight position methods, each against independent code or a published formula."""
 
 import math
 
@@ -36,7 +36,7 @@ def experiment(position, **changes):
 
 
 def decoder(position, **changes):
-    """A model that cares: at the start its scores are near 0, and the numbers of T5 are 0."""
+    """Return a decoder with large weights; fresh weights give scores near 0 and T5 biases of 0."""
     model = Decoder(experiment(position, **changes), TOKENS)
     with torch.no_grad():
         for block in model.blocks:
@@ -53,7 +53,7 @@ def sequences(seed=0):
 
 
 def rotated(position, q, k, position_ids=None, **changes):
-    """q and k, `[B, H, S, D]`, as the layers rotate them."""
+    """Return q and k `[B, H, S, D]`, rotated as the layers rotate them."""
     made = experiment(position, width=q.shape[1] * q.shape[3], heads=q.shape[1], **changes)
     if position_ids is None:
         position_ids = torch.arange(q.shape[2])
@@ -69,7 +69,7 @@ def test_sinusoidal_is_the_formula_of_its_paper():
                 power = mpmath.mpf(2 * (column // 2)) / width
                 angle = place / mpmath.mpf(10000) ** power
                 exact = mpmath.cos(angle) if column % 2 else mpmath.sin(angle)
-                # One rounding to float32, of an angle that float64 holds to 65,536 eps.
+                # One rounding to float32; the float64 angle has an error of about 65,536 eps.
                 assert abs(value - exact) <= tolerance(F32, operations=1) + 1e-11
     assert added.added.dtype == F32 and added.query is added.key is added.bias is None
 
@@ -94,7 +94,7 @@ def test_rope_rotates_as_llama_does():
     for ours, theirs in zip(
         rotated("rope", q, k), llama.apply_rotary_pos_emb(q, k, *tables), strict=True
     ):
-        # Angles up to 11 in float32 on their side, then four roundings on each.
+        # Their angles, up to 11, are float32; each side then rounds four times.
         allowed = tolerance(F32, scale=4, operations=2 * LENGTH + 8)
         torch.testing.assert_close(ours, theirs, rtol=0, atol=allowed)
 
@@ -108,7 +108,7 @@ def test_rotary_methods_take_base_and_extension(name):
         method.dim, 500.0, extension=yarn
     )
     (cos_q, sin_q), (cos_k, sin_k) = method(torch.arange(5))[1:3]
-    scale = 0.1 * math.log(4.0) + 1  # of YaRN's paper, on q and k alike
+    scale = 0.1 * math.log(4.0) + 1  # from YaRN's paper, applied to q and k
     for product, exact in ((cos_q * cos_k, angle.cos()), (sin_q * sin_k, angle.sin())):
         expected = (exact * scale).square().float()  # the decay of xPos cancels at one position
         torch.testing.assert_close(product, expected, rtol=0, atol=tolerance(F32, scale=scale**2))
@@ -121,7 +121,7 @@ def test_xpos_scores_are_those_of_the_layer():
         q_layer, k_layer = layer(q, k)
         q_here, k_here = rotated("xpos", q, k, base=100.0, interleaved=interleaved)
         expected = (q_layer @ k_layer.mT).tril()
-        # 16 products of two vectors, each rotated with four roundings; keys of the past shrink.
+        # 16 products of two vectors, each rotated with four roundings; earlier keys shrink.
         bound = (q_layer.abs() @ k_layer.abs().mT).tril()
         assert (
             ((q_here @ k_here.mT).tril() - expected)
@@ -166,8 +166,8 @@ def logits(model, tokens, position_ids=None):
     return model(tokens, position_ids)
 
 
-# Roundings on the longest way from a token to a logit: each sum counts its terms. Per layer two
-# norms (E), projections (E, E, E, 4 E), scores (D), rotation and softmax (about 20), values (S).
+# Roundings on the longest path from a token to a logit, where each sum counts its terms. Each layer
+# has two norms (E), projections (E, E, E, 4 E), scores (D), rotation and softmax (20), values (S).
 ROUNDINGS = 2 * (9 * 32 + 16 + 20 + LENGTH) + 2 * 32
 
 
@@ -186,7 +186,7 @@ def test_relative_methods_know_differences_alone(name, attention, shift):
 @pytest.mark.parametrize("interleaved", [False, True])
 @pytest.mark.parametrize(("name", "attention"), PAIRS)
 def test_the_decoder_is_its_definition_in_float64(name, attention, interleaved):
-    """At positions that are not 0, 1, 2, ..., so that what the method says of them shows."""
+    """Compare at positions other than 0, 1, 2, ..., so that the given positions must be used."""
     model = decoder(name, attention=attention, interleaved=interleaved)
     tokens, places = sequences(), torch.arange(LENGTH) * 3 + 5
     exact = plain_logits(model, tokens, places)

@@ -1,4 +1,4 @@
-"""Check what the record holds: measurements by hand, a stopped sweep resumed, its plans."""
+"""Test the training record: its measurements, a resumed sweep, and the plans of its runs."""
 
 import json
 from concurrent.futures import Future
@@ -53,7 +53,7 @@ def test_learned_vectors_end_with_the_trained_context():
 
 def test_a_shift_of_all_positions_moves_sinusoids_and_no_rotations():
     rotary, sinusoidal = (tiny(position=name) for name in ("rope", "sinusoidal"))
-    # A table entry is within 2^-25 of its value, a score within a few of those.
+    # A table entry has an error of at most 2^-25, and a score has a few times that error.
     plain = validation_loss(rotary.model, rotary.data, 4)
     assert shifted(rotary.model, rotary.data, 4) == pytest.approx([plain] * len(OFFSETS), abs=1e-5)
     inputs, targets = sinusoidal.data.validation(4, 16)
@@ -83,7 +83,7 @@ def test_answers_by_distance_are_counted_as_by_hand():
 
 
 class Serial:
-    """An executor without processes: each call is made where it is submitted."""
+    """An executor without processes, which runs each call when it is submitted."""
 
     def __init__(self, *_, **__):
         pass
@@ -101,7 +101,7 @@ class Serial:
 
 
 def test_a_sweep_goes_on_with_the_runs_that_are_missing(tmp_path, monkeypatch):
-    """Stopped by a run that diverges; what an earlier one has measured is not measured again."""
+    """Check a sweep stopped by a diverging run, and that a restart keeps all earlier runs."""
     monkeypatch.setattr(sweep_module, "ProcessPoolExecutor", Serial)
     monkeypatch.setattr(sweep_module, "as_completed", list)  # in the order of the plan
     output = tmp_path / "sweep.json"
@@ -118,7 +118,7 @@ def test_a_sweep_goes_on_with_the_runs_that_are_missing(tmp_path, monkeypatch):
     first, second = json.loads(output.read_text())["runs"]
     assert first == earlier and second["experiment"] == asdict(good)
     weights = tmp_path / "rope.pt"
-    assert not weights.exists()  # of another run than the one that the book reads
+    assert not weights.exists()  # only the run that the book reads is kept
     monkeypatch.setattr(sweep_module, "TEXT", good)
     again = sweep_module.run(good, weights) | {name: second[name] for name in ("commit", "cpu")}
     assert second == json.loads(json.dumps(again))
