@@ -1,6 +1,6 @@
-"""Check that everything a reader may link to has a unique id on the built pages.
+"""Test that everything a reader may link to has a unique id on the built pages.
 
-`make test` builds the pages before it runs this file. test_browser.py checks that no link is dead.
+`make test` builds the pages before it runs this file. test_browser.py tests that no link is dead.
 """
 
 import os
@@ -15,10 +15,10 @@ from conftest import ROOT, give_up
 import rope
 
 HTML = Path(os.environ.get("ROPE_HTML", ROOT / "_build" / "html")).resolve()
-# A reader may link to these; a heading has its section's id.
+# Elements that a reader may link to. A heading has its section's id.
 LINKED = "section[id] > :is(h1, h2, h3, h4, h5, h6), figure, table:has(caption), .proof, .exercise"
 LINKED += ", .solution, div.math:has(> .eqno), div.citation"
-# Citations and the library's names may repeat an id.
+# Elements that may repeat an id: citations and the library's names.
 LEFT_OUT = ".bibtex-citation, dt, [id^='module-']"
 DRAWING = re.compile(r"<svg.*?</svg>", re.DOTALL)
 # An id that is a running number changes with the next edit.
@@ -73,7 +73,7 @@ def test_proofs_and_solutions_are_named_after_what_they_belong_to(articles):
         for solution in article.select(".solution"):
             exercise = solution.select_one(".admonition-title a")["href"].partition("#")[2]
             assert solution["id"] == f"solution-{exercise}"
-    assert any(name.endswith("-2") for name in names), "no statement has two proofs any more"
+    assert any(name.endswith("-2") for name in names), "no statement has two proofs anymore"
 
 
 def test_statements_and_exercises_link_to_themselves(articles):

@@ -1,7 +1,7 @@
-"""Models of transformers whose attention is replaced by `RotaryAttention` and its cache.
+"""Test transformers models whose attention is replaced by `RotaryAttention` and its cache.
 
-The oracle is the original model with its own caches: dynamic, static and sliding. Both have the
-same weights and run in float64; transformers computes the angles in float32.
+The oracle is the original model with its own caches: dynamic, static and sliding. Both models have
+the same weights and run in float64, but transformers computes the angles in float32.
 """
 
 import itertools
@@ -24,7 +24,7 @@ WINDOW, PROMPT, STEPS = 6, 9, 5
 
 
 class Ours(nn.Module):
-    """Replace a layer's attention; hold the cache and the padding mask."""
+    """Replace a layer's attention, and hold the cache and the padding mask."""
 
     def __init__(self, theirs, rotary, window, batch, room):
         super().__init__()
@@ -91,7 +91,7 @@ def test_padded_batches_decode_as_with_caches_of_transformers(kind, side):
             past_key_values=their_cache,
         ).logits
         for attention in caches(mine):
-            attention.mask = mask[:, new] if start == 0 else None  # later steps need none
+            attention.mask = mask[:, new] if start == 0 else None  # later steps need no mask
         logits = mine(text[:, new], use_cache=False).logits
         real = mask[:, new] > 0
         assert_close(logits[real], expected[real])

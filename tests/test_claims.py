@@ -1,4 +1,4 @@
-"""Check that every claim on the page of claims has a verdict and a cell that asserts it."""
+"""Test that every claim on the claims page has a verdict and a cell that asserts the claim."""
 
 import json
 import re
@@ -22,7 +22,7 @@ EXACT = ("prove_equal(", "sp.expand(", "sp.Poly(")
 
 
 def rows() -> dict[str, tuple[str, str]]:
-    """Return the verdict and the link target of each row of the page."""
+    """Return the verdict and the link target of each row on the claims page."""
     text = (CHAPTERS / "claims.md").read_text(encoding="utf-8")
     found = re.findall(r"^\| \[(\w\d)\]\(#([\w-]+)\) \| .* \| (.*) \|$", text, re.M)
     assert len(found) == len({claim for claim, _, _ in found}), "a claim has two rows"
@@ -38,7 +38,7 @@ def cells_under(target: str) -> list[dict]:
             text = "".join(cell["source"])
             if cell["cell_type"] == "markdown" and f"({target})=" in text:
                 sections.append((cells[start:], text.split(f"({target})=", 1)[1]))
-    assert len(sections) == 1, f"{target} occurs {len(sections)} times, not once"
+    assert len(sections) == 1, f"{target} must occur once, not {len(sections)} times"
     cells, text = sections[0]
     opening = re.match(r"\s*(?:\([\w-]+\)=\s*)*(#+) ", text)
     level = len(opening[1]) if opening else 6
@@ -54,14 +54,16 @@ def cells_under(target: str) -> list[dict]:
 @pytest.mark.parametrize("claim", IDS)
 def test_a_claim_has_a_verdict_and_a_cell_that_asserts(claim):
     verdict, target = rows()[claim]
-    assert verdict.startswith(VERDICTS), f"no such verdict: {verdict!r}"
+    assert verdict.startswith(VERDICTS), f"unknown verdict: {verdict!r}"
     assert target == f"claim-{claim.lower()}"
     code = [cell for cell in cells_under(target) if cell["cell_type"] == "code"]
     sources = ["".join(cell["source"]) for cell in code]
     assert any(word in source for source in sources for word in ASSERTS)
     assert all(cell["execution_count"] for cell in code), "a cell was never run"
     if "proved symbolically" in verdict:
-        assert any(word in source for source in sources for word in EXACT), "no symbols in a cell"
+        assert any(word in source for source in sources for word in EXACT), (
+            "no symbolic proof in a cell"
+        )
 
 
 def test_each_claim_has_one_row():

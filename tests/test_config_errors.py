@@ -1,4 +1,4 @@
-"""Bad configurations raise errors that name the key and its value."""
+"""Test that bad configurations raise errors that name the key and its value."""
 
 import copy
 
@@ -34,7 +34,7 @@ LATENT = LLAMA | {"model_type": "deepseek_v3", "qk_rope_head_dim": 16}
 FRESH = {"fresh": 1}
 DEFAULT = {"type": "default", "rope_theta": 123.0}
 V, T = ValueError, TypeError
-BAD = [  # the configuration, the exception, what its message names
+BAD = [  # (configuration, exception, words in its message)
     # the source
     (7, T, "config int"),
     ("meta-llama/Llama-3.1-8B", V, "meta-llama/Llama-3.1-8B config.json"),
@@ -86,7 +86,7 @@ BAD = [  # the configuration, the exception, what its message names
     (GEMMA, V, "layer_type None full_attention sliding_attention"),
     (GEMMA | {"rope_scaling": {"factor": 2.0}}, T, "factor 2.0 dict"),
 ]
-BAD_LAYERS = [  # with a layer type
+BAD_LAYERS = [  # (configuration, layer type, words in the message)
     (GEMMA, "linear_attention", "'linear_attention' full_attention chunked_attention"),
     (GEMMA, "chunked_attention", "'chunked_attention'"),
     (LLAMA, "full_attention", "layer_type 'full_attention'"),
@@ -118,7 +118,7 @@ def test_a_layer_type_without_a_base_has_that_of_its_family():
 
 
 def test_layer_types_may_differ_in_width():
-    """Gemma 4's full attention has wider heads."""
+    """Check layer types with different head widths, as in Gemma 4's full attention."""
     kinds = {"layer_types": ["full_attention", "sliding_attention", "full_attention"]}
     wider = {"per_layer_config": {str(number): {"head_dim": 64} for number in (0, 2)}}
     for config in (GEMMA | kinds | wider, GEMMA | {"global_head_dim": 64}):
@@ -135,7 +135,7 @@ def test_a_length_that_no_class_knows_is_required():
     )
     whole = RotaryEmbedding.from_config(LLAMA | {"rope_scaling": YARN})
     assert create(YARN, max_seq_len=96).inv_freq.equal(whole.inv_freq)
-    # The length of the tables is not the trained length.
+    # The length of the tables must not be taken for the trained length.
     for scaling, words in (
         (DYNAMIC, "'dynamic' original_max_position_embeddings"),
         (DYNAMIC | OLD, "64 None max_position_embeddings"),

@@ -1,4 +1,4 @@
-"""Test that the package doesn't have defects of other implementations."""
+"""Test that the package doesn't have the defects of other implementations."""
 
 import pytest
 import torch
@@ -10,7 +10,7 @@ from rope.extensions import NTK, DynamicNTK, Linear, Llama3, YaRN
 
 
 def poisoned(model):
-    """Return a model that was created on meta, with memory full of NaN."""
+    """Return a model from meta with uninitialized memory, which is filled with NaN."""
     torch.use_deterministic_algorithms(True)  # torch.empty then fills with NaN
     try:
         return model.to_empty(device="cpu")
@@ -19,7 +19,7 @@ def poisoned(model):
 
 
 def test_a_call_in_bf16_does_not_change_later_calls_in_fp32():
-    """rotary-embedding-torch keeps the angles of its first call in their dtype."""
+    """Check dtypes per call; rotary-embedding-torch keeps its first call's angles in that dtype."""
     package, x = pytest.importorskip("rotary_embedding_torch"), torch.ones(1, 1, 2048, 8)
     theirs, fresh = package.RotaryEmbedding(8), package.RotaryEmbedding(8)
     theirs.rotate_queries_or_keys(x.bfloat16())
@@ -31,7 +31,7 @@ def test_a_call_in_bf16_does_not_change_later_calls_in_fp32():
 
 
 def test_a_cast_of_the_model_does_not_change_the_frequencies():
-    """transformers 29285: inv_freq is a buffer, and buffers are cast."""
+    """Check casts (transformers issue 29285: inv_freq is a buffer, and buffers are cast)."""
     llama = pytest.importorskip("transformers.models.llama.modeling_llama")
     config = llama.LlamaConfig(hidden_size=256, num_attention_heads=2)
     theirs, ids = llama.LlamaRotaryEmbedding(config), torch.arange(4096)[None]
@@ -47,7 +47,7 @@ def test_a_cast_of_the_model_does_not_change_the_frequencies():
     [None, Linear(4.0), NTK(4.0), DynamicNTK(4.0, 16), YaRN(4.0, 16), Llama3(4.0, 16)],
 )
 def test_angles_go_through_no_matrix_product(extension):
-    """transformers 48428: a matmul in TF32 rounds every position above 2,048."""
+    """Check for matmuls (transformers 48428: one in TF32 rounds every position above 2,048)."""
     with Recorder() as recorder:
         rotary = RotaryEmbedding(8, 4, extension=extension)
         for dtype in (torch.float32, torch.float64):
@@ -55,13 +55,13 @@ def test_angles_go_through_no_matrix_product(extension):
             rotary(x, x, torch.arange(40))
     seen = {name.removeprefix("aten.") for name in recorder.seen}
     assert {"mul", "cos", "sin"} <= seen
-    # The Recorder sees outer, einsum and matmul as one of these, or as mul if elementwise.
+    # The Recorder sees outer, einsum and matmul as one of these operations, or as mul.
     assert not seen & {"mm", "bmm", "addmm", "baddbmm", "mv", "dot", "addr"}
 
 
 @pytest.mark.parametrize("extension", [None, YaRN(4.0, 16)], ids=str)
 def test_frequencies_are_initialized_after_meta(extension):
-    """In transformers and torchtitan, to_empty leaves the inv_freq buffer uninitialized."""
+    """Check to_empty, which in transformers and torchtitan leaves inv_freq uninitialized."""
     llama = pytest.importorskip("transformers.models.llama.modeling_llama")
     config = llama.LlamaConfig(hidden_size=32, num_attention_heads=4)
     with torch.device("meta"):
@@ -76,7 +76,7 @@ def test_frequencies_are_initialized_after_meta(extension):
 
 @pytest.mark.parametrize("call", ["offset", "ids", "batch", "function"])
 def test_a_negative_position_of_left_padding_raises(call):
-    """fla 967: position −1 read the memory before the table; in Python it reads the last row."""
+    """Check negative positions, which read before the table (fla issue 967) or its last row."""
     rotary, x = RotaryEmbedding(8, 16), normal((2, 1, 3, 8), 0)
     ids = torch.tensor([-2, -1, 0])
     calls = {
@@ -90,7 +90,7 @@ def test_a_negative_position_of_left_padding_raises(call):
 
 
 def test_a_position_past_the_table_raises():
-    """flash-attn doesn't rotate such tokens, and others read memory past the table."""
+    """Check the error; flash-attn doesn't rotate such tokens, and others read past the table."""
     x = normal((1, 1, 2, 8), 0)
     for ids in (torch.tensor([63, 64]), torch.tensor([[64, 0]])):
         for inplace in (False, True):

@@ -34,7 +34,7 @@ def words(finding):
 
 
 def variant(finding):
-    """Return the variant of a finding's sentence."""
+    """Return the name of the sentence variant that a finding uses."""
     for name, sentence in CODES[finding.code].sentence.items():
         pattern = re.sub(r"\\{.*?\\}", ".*", re.escape(sentence))
         if re.fullmatch(pattern, finding.sentence):
@@ -43,7 +43,7 @@ def variant(finding):
 
 
 def apart(of_query, of_key):
-    """Rotate q by one function of x and position_ids, and k by another."""
+    """Return a rotation that applies one function of (x, position_ids) to q and another to k."""
     return lambda q, k, ids: (of_query(q, ids), of_key(k, ids))
 
 
@@ -52,7 +52,7 @@ def both(rotate):
 
 
 def at(moved):
-    """Rotate at positions that a function of the ids returns."""
+    """Return a rotation at the positions that a function computes from the ids."""
     return lambda q, k, ids: ROTARY(q, k, moved(ids))
 
 
@@ -61,12 +61,12 @@ def late(by):
 
 
 def before(norm, rotate=ROTARY.rotate):
-    """Apply a norm, then rotate."""
+    """Return a rotation that first applies a norm."""
     return both(lambda x, ids: rotate(norm(x), ids))
 
 
 def after(norm):
-    """Rotate, then apply a norm."""
+    """Return a rotation that applies a norm afterward."""
     return both(lambda x, ids: norm(ROTARY.rotate(x, ids)))
 
 
@@ -75,7 +75,7 @@ def tables(ids, dtype=torch.float64):
 
 
 def by_angle(angle):
-    """Rotate by the angles `[B, 1, S, D/2]` that a function returns for ids `[B, 1, S, 1]`."""
+    """Return a rotation by angles `[B, 1, S, D/2]` that `angle` gives for ids `[B, 1, S, 1]`."""
 
     def rotate(x, ids):
         angles = angle(ids[:, None, :, None]).double()
@@ -105,7 +105,7 @@ def layer_norm(x):
 
 
 def by_factors(of_query, of_key=torch.ones_like):
-    """Rotate, then multiply query and key by factors `[B, 1, S, 1 or D]` of the ids."""
+    """Return a rotation that then multiplies q and k by factors `[B, 1, S, 1 or D]` of the ids."""
 
     def rotate(q, k, ids):
         pairs = zip(ROTARY(q, k, ids), (of_query, of_key), strict=True)
@@ -115,7 +115,7 @@ def by_factors(of_query, of_key=torch.ones_like):
 
 
 def xpos_factor(sign=1, center=lambda m: 0.0):
-    """Return xPos's factor around a center, which may depend on the call."""
+    """Return xPos's factor as a function of m, around a center that may depend on the call."""
     rates = decay_rates(D).repeat(2)
     return lambda m: rates ** (sign * (m - center(m)) / 512.0)
 
@@ -125,7 +125,7 @@ def centered(center):
 
 
 def taking(fits, rotate=ROTARY):
-    """Rotate calls that fit, and raise for all others."""
+    """Return a rotation that raises unless `fits(q, ids)` is true."""
 
     def checked(q, k, ids):
         if not fits(q, ids):
@@ -183,7 +183,7 @@ def test_a_correct_rotation_has_no_fault(name):
 
 
 def with_rest(change):
-    """Rotate 8 coordinates, and change the others by a function of them and the ids."""
+    """Return a rotation of 8 coordinates that applies `change` to the remaining coordinates."""
     return both(
         lambda x, ids: torch.cat((EIGHT.rotate(x[..., :8], ids), change(x[..., 8:], ids)), -1)
     )
@@ -296,7 +296,7 @@ BY_CODE = {
     },
 }
 FAULTS = {name: (code, rotate) for code, group in BY_CODE.items() for name, rotate in group.items()}
-# Words that the sentence must contain.
+# Words that each finding's sentence must contain.
 WORDS = {
     "one ahead in decoding": {"query"},
     "key rotated twice": {"+0", "+5000"},
@@ -390,7 +390,7 @@ def test_few_coordinates_and_heads_are_enough(dim, heads, kv_heads):
 
 def test_parameters_are_named_in_few_digits():
     spectrum = rope.inverse_frequencies(D, 5e5, extension=Llama3(8.0, 8192))
-    spectrum[-1] *= 1 + 1.3e-5  # as far as powers in float32 may leave it
+    spectrum[-1] *= 1 + 1.3e-5  # as far off as float32 powers may be
     assert diagnose(by_angle(lambda ids: ids * spectrum), D).query.extension == Llama3(8.0, 8192)
 
 
@@ -452,7 +452,7 @@ def test_a_short_reach_is_enough(name, dtype):
 
 
 def after_calls(count, rotate):
-    """Rotate `count` times, then raise."""
+    """Return a rotation that works `count` times and then raises."""
     calls = iter(range(count))
     return lambda *x: (next(calls), rotate(*x))[1]
 

@@ -1,4 +1,4 @@
-"""Test the warnings about configurations, and their claims about transformers."""
+"""Test the warnings about configurations, and what the warnings claim about transformers."""
 
 import copy
 import importlib
@@ -29,7 +29,7 @@ def yarn(**changed):
     return LONG | {"rope_scaling": YARN | changed}
 
 
-# The warnings about published configurations; the others have none.
+# The warnings about published configurations; the configurations not listed have no warning.
 PUBLISHED = {
     "deepseek-v3": ["attention-factor"],
     "gemma-3-27b": ["moved-base"],
@@ -47,7 +47,7 @@ def test_published_configurations_have_no_fault(name):
     assert [finding.code for finding in report.findings] == PUBLISHED.get(name, [])
 
 
-# A configuration, the code of its warning, and words that the sentence must contain.
+# Each case: a configuration, the code of its warning, and words that the warning must contain.
 PLANTED = [
     (PLAIN | {"rope_scaling": {"factor": 8.0}}, "configuration", "factor"),
     (SMOL, "unrotated-layers", "3 7"),
@@ -78,12 +78,12 @@ def test_a_plain_configuration_has_no_warning(config):
 
 def built(config):
     auto = pytest.importorskip("transformers.models.auto.configuration_auto")
-    facts = copy.deepcopy(without(config, "model_type"))  # the class writes into its dicts
+    facts = copy.deepcopy(without(config, "model_type"))  # the class modifies its dicts
     return auto.CONFIG_MAPPING[config["model_type"]](**facts)
 
 
 def test_what_the_warnings_say_of_transformers():
-    """The base moved, the trained length is filled in, and mscale only counts as a pair."""
+    """Check that transformers moves the base, fills in the length, and uses mscale as a pair."""
     assert not hasattr(built(PLAIN | {"rope_theta": 5e5}), "rope_theta")
     assert built(UNTRAINED).rope_parameters["original_max_position_embeddings"] == 65536
     yarn_of = importlib.import_module("transformers.modeling_rope_utils").ROPE_INIT_FUNCTIONS[

@@ -1,7 +1,7 @@
 """Test `rope.diagnose` on public defects, and on correct implementations by others.
 
-A file in tests/defects has `rotate`, the faulty rotation for 64 coordinates, and `EXPECTED`, the
-code of its finding. It may have `AGAINST`, what the rotation should be, and `HEADS`, the number of
+A file in tests/defects defines `rotate`, the faulty rotation for 64 coordinates, and `EXPECTED`,
+the code of its finding. It may define `AGAINST`, the correct rotation, and `HEADS`, the number of
 key heads.
 """
 
@@ -19,7 +19,7 @@ from rope.config import rotary_settings
 from rope.diagnose import diagnose
 
 DEFECTS = sorted((Path(__file__).parent / "defects").glob("*.py"))
-# One model for each kind of module and function; the others are slow.
+# One model for each kind of module and function; the tests of all other models are slow.
 SAMPLE = "deepseek_v3 glm llama4_text mimo_v2_flash qwen2_vl_text recurrent_gemma"
 OWN_TABLES = {"codegen", "gptj", "roformer"}  # their models have no rotary module
 YARN = dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=4096)
@@ -54,7 +54,7 @@ def test_a_public_defect_is_named_by_one_finding(path):
 
 
 def rotation_of(config, layer_type=None):
-    """The model's own rotation as a function of q, k and position_ids."""
+    """Return the model's own rotation as a function of q, k and position_ids."""
     module, kind = modeling(config), config.model_type
     kinds = [
         each

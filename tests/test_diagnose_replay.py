@@ -1,4 +1,4 @@
-"""Test the diagnosis through two files: its report is that of a call, in any language."""
+"""Test the diagnosis through files: an engine in any language gets the report of a direct call."""
 
 import json
 import re
@@ -18,8 +18,8 @@ from rope.diagnose.replay import SHIFT, diagnose_answers, read, write, write_pro
 from rope.extensions import YaRN
 
 HERE = Path(__file__).parent
-# One rotation per path through the answers. Faults that depend on the input's dtype, or that write
-# into the input, can't show in a file.
+# One rotation per code path. Files can't show faults that depend on the input's dtype or that write
+# into the input.
 SAMPLE_FAULTS = [
     *("one ahead in decoding", "only the first heads", "heads for tokens", "a cumulative sum"),
     *("first row for all", "two layouts", "key rotated twice", "rolled by one", "gain after"),
@@ -33,7 +33,7 @@ SAMPLE_RIGHT = [
 
 @pytest.fixture(scope="module")
 def probed(tmp_path_factory):
-    """Return the path of the probes for a width, which are written once."""
+    """Return a function that writes the probes for a width once and returns their path."""
     folder = tmp_path_factory.mktemp("probes")
 
     def path(head_dim=D, num_kv_heads=2, max_position=1 << 17):
@@ -49,7 +49,7 @@ def probed(tmp_path_factory):
 
 @pytest.fixture
 def report_of(tmp_path):
-    """Return a function that answers probes and diagnoses the answers."""
+    """Return a function that lets a rotation answer probes and diagnoses the answers."""
 
     def report(rotate, probes, expected=None, **options):
         answer(rotate, probes, tmp_path / "answers.safetensors", **options)
@@ -80,13 +80,13 @@ def test_a_correct_rotation_has_no_fault(name, dtype, probed, report_of):
 
 
 def run(*command, **files):
-    """Run a program that reads one file and writes another."""
+    """Run a program that reads the probes from stdin and writes the answers to stdout."""
     with files["probes"].open("rb") as probes, files["answers"].open("wb") as answers:
         subprocess.run(command, stdin=probes, stdout=answers, check=True)
 
 
 C = (HERE / "foreign/ggml.c").read_text()
-# The text to replace in the C program, its replacement, the layout, and the finding's code.
+# Each case: the text to replace in the C program, its replacement, the layout, the finding's code.
 IN_C = [
     ("", "", "neox", ""),
     ("", "", "norm", ""),
@@ -114,7 +114,7 @@ def test_a_program_in_c_is_diagnosed(tmp_path, capsys, old, new, mode, code):
     if not code:
         query = report["query"]
         assert query["layout"] == ("half" if mode == "neox" else "interleaved")
-        # powf in float32, multiplied up over the planes
+        # The C program multiplies float32 powers up over the planes.
         assert query["rotary_dim"] == 64 and query["base"] == pytest.approx(10000, rel=1e-5)
 
 
@@ -144,11 +144,11 @@ FACTOR = SCALED.extension.attention_scaling
 
 
 def back(rotary, factor=1.0):
-    """Move keys by a negative number of positions, and multiply them by a factor."""
+    """Return a function that moves keys by a negative number of positions and scales them."""
     return lambda k, by: rotary.rotate(k, offset=-by, inverse=True) * factor
 
 
-# The rotation, how the cache shifts keys, the variant of the finding, and the factor it names.
+# Each case: the rotation, the cache's shift, the finding's variant, and the factor that it names.
 IN_CACHE = {
     "right": (ROTARY, back(ROTARY), None, None),
     "left out": (ROTARY, None, None, None),

@@ -1,7 +1,7 @@
 """Test that `rope.diagnose` recovers random widths, bases, extensions and decays.
 
-A base and extension that it names without an expectation must explain every measured angle, up to
-the rounding of float64 or float32, or of the vectors in bfloat16.
+If the diagnosis names a base and extension without an expectation, they must explain every measured
+angle, up to rounding in float64 or float32, or to the rounding of bfloat16 vectors.
 """
 
 import random
@@ -16,12 +16,12 @@ from rope.extensions import NTK, DynamicNTK, Linear, Llama3, LongRoPE, Proportio
 from rope.xpos import decay_rates
 
 WIDTHS = (32, 64, 128, 256)
-#: Errors of angles: rounding in float64; 2^-24 of 2^17; 64 roundings of bfloat16 vectors.
+#: Allowed errors of angles: rounding in float64, rounding in float32, rounded bfloat16 vectors.
 ALLOWED = {torch.float64: 2.0**-30, torch.float32: 2.0**-10, torch.bfloat16: 2.0**-1}
 
 
 def check(report, true, allowed=ALLOWED[torch.float64]):
-    """Assert that the named base and extension have the true angles."""
+    """Assert that the named base and extension give the true angles."""
     for side in (report.query, report.key):
         assert side.rotary_dim == 2 * len(true), str(report)
         if side.extension is not None:
@@ -31,7 +31,7 @@ def check(report, true, allowed=ALLOWED[torch.float64]):
 
 
 def drawn(draw):
-    """Return random settings of a rotation that can be recovered."""
+    """Draw the settings of a rotation that can be recovered."""
     dim = draw.choice([4, 6, 8, *WIDTHS])
     rotary_dim = draw.choice([dim, dim, *(each for each in (4, 8, 32, 64) if each < dim)])
     base = 10 ** draw.uniform(2, 8)
@@ -60,7 +60,7 @@ def recovered(draw, dtypes, decays=False):
         rotary = rope.RotaryEmbedding(
             rotary_dim, base=base, extension=extension, interleaved=interleaved
         )
-    except ValueError:  # a spectrum in which YaRN has no plane to change
+    except ValueError:  # YaRN has no plane to change in this spectrum
         return
     if interleaved and isinstance(extension, Proportional):
         return  # planes at the end that don't rotate can't be seen
@@ -114,7 +114,7 @@ def test_random_rotations_are_recovered_without_an_expectation(seed, decays):
 
 
 def test_learned_frequencies_have_no_name():
-    """Near those of a base, but not as near as powers in float32 are."""
+    """Check frequencies close to a base's, but farther off than powers computed in float32."""
     noise = torch.Generator().manual_seed(0)
     for dim, off in product((32, 64), (1e-4, 1e-2)):
         theta = rope.inverse_frequencies(dim)

@@ -1,7 +1,7 @@
-"""`RotaryEmbedding` is exact for each length, and whatever happens to the model.
+"""Test that `RotaryEmbedding` is exact for each length, whatever happens to the model.
 
-Casts, devices, meta, autocast, copies, checkpoints, threads. Compilers and transforms are in
-`test_in_frameworks`, bad calls in `test_errors`.
+The tests cover casts, devices, meta, autocast, copies, checkpoints and threads.
+`test_in_frameworks` tests compilers and transforms, and `test_errors` tests bad calls.
 """
 
 import copy
@@ -29,7 +29,7 @@ from rope.kernels import disabled
 DIM = 8
 BOTH = (False, True)
 extended = pytest.mark.parametrize("name", EXTENSIONS)
-#: One spectrum, one for each length, and two with an attention factor.
+#: One spectrum, one spectrum per length, and two spectra with an attention factor.
 some = pytest.mark.parametrize("name", ["none", "dynamic", "longrope"])
 
 
@@ -38,7 +38,7 @@ def make(name, rows=16, **options):
 
 
 def exact(name, positions, seq_len=None, dtype=torch.float32):
-    """Return the tables of these positions by definition, with the spectrum of that length."""
+    """Return the tables at these positions by definition, with the spectrum for this length."""
     extension = EXTENSIONS[name]
     theta = inverse_frequencies(DIM, extension=extension, seq_len=seq_len)
     scale = 1.0 if extension is None else extension.attention_scaling
@@ -46,7 +46,7 @@ def exact(name, positions, seq_len=None, dtype=torch.float32):
 
 
 def expected(name, x, ids, seq_len, interleaved=False, wide=torch.float32):
-    """Return x rotated by tables made only from the frequencies: no module, so no state."""
+    """Return x rotated with tables computed from the frequencies, without a module's state."""
     wide = torch.float64 if x.dtype == torch.float64 else wide
     tables = exact(name, ids.flatten(), seq_len, wide)
     if ids.dim() == 2:
@@ -78,7 +78,7 @@ IDS = [None, torch.tensor([3, 9, 9]), torch.tensor([[0, 1, 2], [7, 5, 3]])]
 @pytest.mark.parametrize("interleaved", BOTH)
 @pytest.mark.parametrize("ids", IDS, ids=["none", "of all", "of each"])
 def test_the_layer_is_the_function_on_both(interleaved, ids):
-    """Also if their dtypes differ; if one is float64, both get float64 tables."""
+    """Check q and k with all pairs of dtypes; if one is float64, both get float64 tables."""
     rotary, where = make("none", interleaved=interleaved), torch.arange(3) if ids is None else ids
     for q_dtype in DTYPES:
         for k_dtype in DTYPES:
@@ -91,7 +91,7 @@ def test_the_layer_is_the_function_on_both(interleaved, ids):
 
 
 def test_an_extension_reaches_the_vectors():
-    """Linear scaling by 4 rotates position 4 m as m; dynamic NTK uses another base."""
+    """Check that linear scaling by 4 rotates 4m like m, and dynamic NTK changes the base."""
     x, ids = normal((1, 2, 3, 8), 0), torch.tensor([1, 5, 50])
     theta, base = reference.inverse_frequencies(8), 1e4 * (4 * 400 / TRAINED - 3) ** (8 / 6)
     for name, where, spectrum in (
@@ -122,7 +122,7 @@ def test_a_length_can_be_passed_or_fixed(name):
 @extended
 @pytest.mark.parametrize("interleaved", BOTH)
 def test_the_inverse_is_the_transpose_over_the_attention_factor(name, interleaved):
-    """R_m transposed is R of -m, within the trained length and beyond it."""
+    """Check that R_m transposed is R_{-m}, within the trained length and beyond it."""
     rotary, x = make(name, 4, interleaved=interleaved), normal((1, 2, 3, 8), 0)
     factor = {"yarn": 1 + 0.1 * math.log(4), "longrope": math.sqrt(1 + math.log(8, 32))}
     for offset in (0, 100):
@@ -130,7 +130,7 @@ def test_the_inverse_is_the_transpose_over_the_attention_factor(name, interleave
         theta = inverse_frequencies(DIM, extension=EXTENSIONS[name], seq_len=offset + 3)
         right = reference.rotate_matrix(x, -where, theta, interleaved=interleaved)
         right = torch.from_numpy(right / factor.get(name, 1.0))
-        for dtype in (torch.float32, torch.float64):  # stored tables, rows made for the call
+        for dtype in (torch.float32, torch.float64):  # stored tables; rows computed for the call
             back = rotary.rotate(x.to(dtype), offset=offset, inverse=True)
             atol = tolerance(dtype, 8) + offset * tolerance(torch.float64, 8)
             torch.testing.assert_close(back.double(), right, rtol=0, atol=atol)
@@ -153,7 +153,7 @@ def test_tables_grow_on_demand_never_shrink_and_change_no_row():
 
 @pytest.mark.parametrize("far", [2**18 - 1, 2**20, 2**30, 2**40])
 def test_a_far_position_costs_only_its_own_row(far):
-    """A table of all rows up to it would take gigabytes."""
+    """Check far positions, for which a table of all rows would take gigabytes."""
     rotary, x = make("none"), normal((1, 1, 2, DIM), 0, torch.float32)
     ids = torch.tensor([0, far])
     assert torch.equal(rotary.rotate(x, ids), expected("none", x, ids, None))
@@ -170,7 +170,7 @@ def through_file(model):
 
 
 def used(model):
-    """Call the model in several dtypes and make its tables grow, which must change nothing."""
+    """Call the model in several dtypes and grow its tables, which must change no result."""
     for dtype in (torch.bfloat16, torch.float64, torch.float32):
         x = normal((1, 1, 40, DIM), 0, dtype)
         model[1](x, x)
@@ -201,7 +201,7 @@ def test_whatever_happens_to_the_model_the_rotation_stays(change, name):
 
 
 def test_the_tables_are_no_buffers():
-    """FSDP casts buffers, DDP broadcasts them, and checkpoints contain them."""
+    """Check that tables aren't buffers, which FSDP casts, DDP broadcasts and checkpoints store."""
     rotary = make("none")
     assert not list(rotary.buffers())
     assert not list(rotary.parameters())
@@ -209,7 +209,7 @@ def test_the_tables_are_no_buffers():
 
 
 def test_from_pretrained_of_transformers_does_not_write_over_the_tables(tmp_path):
-    """It gives each non-persistent buffer new memory and doesn't initialize it."""
+    """Check from_pretrained, which gives non-persistent buffers new, uninitialized memory."""
     transformers = pytest.importorskip("transformers")
 
     class Model(transformers.PreTrainedModel):
@@ -241,7 +241,7 @@ def test_meta_vectors_get_shapes_and_leave_real_tables_where_they_are(name):
 
 @some
 def test_autocast_changes_nothing(name):
-    """A rotation has no matrix product to lower, and its sums must stay in float32."""
+    """Check autocast: a rotation has no matrix product, and its sums must stay in float32."""
     for dtype in DTYPES:
         q, k = normal((2, 3, 50, 10), 0, dtype), normal((2, 1, 50, 10), 1, dtype)
         right = [expected(name, x, torch.arange(50), 50) for x in (q, k)]
@@ -258,7 +258,7 @@ def test_autocast_changes_nothing(name):
 @some
 @pytest.mark.parametrize("default", [torch.float64, torch.bfloat16])
 def test_the_default_dtype_does_not_matter(name, default):
-    """Models are often built under torch.set_default_dtype."""
+    """Build the layer under torch.set_default_dtype, as models often are."""
     before = torch.get_default_dtype()
     try:
         torch.set_default_dtype(default)
@@ -288,7 +288,7 @@ def test_tables_met_in_inference_mode_can_be_trained_with(prepare):
 @some
 @pytest.mark.parametrize("inference", BOTH)
 def test_threads_rotating_growing_casting_and_copying_at_once(name, inference):
-    """Eight threads call one module with many lengths, and each result is exact."""
+    """Call one module from eight threads with many lengths; each result must be exact."""
     rotary, start = make(name), threading.Barrier(8)
     lengths = [1, 3, 17, 31, 32, 33, 64, 65, 130, 257, 600, 1025]
 
@@ -316,7 +316,7 @@ def test_threads_rotating_growing_casting_and_copying_at_once(name, inference):
 
 
 def test_the_softmax_scale_of_a_configuration_is_on_the_layer():
-    """DeepSeek-V3: (0.1 ln 40 + 1)^2."""
+    """Check DeepSeek-V3's softmax scale, (0.1 ln 40 + 1)^2."""
     rotary = RotaryEmbedding.from_config(example("deepseek-v3"))
     assert rotary.softmax_scale == pytest.approx((0.1 * math.log(40) + 1) ** 2, rel=1e-12)
     assert "softmax_scale=1.87" in repr(rotary)

@@ -1,4 +1,4 @@
-"""Compare the explorer's model, run in Node, with the package, and check what its page holds."""
+"""Compare the explorer's model, run in Node, with the package, and check its page."""
 
 import json
 import math
@@ -24,7 +24,7 @@ STATES = [
     START,
     START | {"shift": 1000},
     START | {"distance": 500, "stretch": 2},
-    START | {"distance": 500, "stretch": 3, "shift": 17, "query": 112},  # with a subnormal half
+    START | {"distance": 500, "stretch": 3, "shift": 17, "query": 112},  # has a subnormal float16
     START | {"distance": 127},
     START | {"distance": 128, "layer": 3, "head": 3, "query": 127, "key": 0},
     START | {"distance": 10, "query": 10, "key": 0, "stretch": 1},
@@ -58,7 +58,7 @@ def data_of(page):
 
 
 def computed(state):
-    """Return what the figure must show in a state, from the package in float64."""
+    """Return the values that the figure must show in a state, from the package in float64."""
     extension = EXTENSIONS[state["stretch"]]
     inv_freq = rope.inverse_frequencies(32, extension=extension)
     scale = extension.attention_scaling if extension else 1.0
@@ -97,10 +97,10 @@ def close(shown, expected, atol=1e-9):
 
 @pytest.fixture(scope="module")
 def shown():
-    """Return what the model computes in Node for each state."""
+    """Return the results of the explorer's model, run in Node, for each state."""
     node = shutil.which("node")
     if node is None:
-        give_up("no node in the PATH, which runs the explorer's model")
+        give_up("node, which runs the explorer's model, is not in the PATH")
     script = (figure.STATIC / "explorer_model.js").read_text(encoding="utf-8") + CALLS
     request = json.dumps({"data": stored_figure()[1], "states": STATES})
     done = subprocess.run([node, "-e", script], input=request, capture_output=True, text=True)

@@ -1,4 +1,4 @@
-"""Other orders of the axes, packed tokens, and one row of positions for a batch."""
+"""Test other orders of the axes, packed tokens, and one row of positions for a batch."""
 
 import itertools
 from functools import partial
@@ -14,7 +14,7 @@ from rope.xpos import XPos
 
 
 def stored(x, tensor_format):
-    """Return `[B, H, S, D]`, B = 1, in another format, contiguous."""
+    """Return x `[1, H, S, D]` as a contiguous tensor in another format."""
     x = x.transpose(1, 2).contiguous()
     return x[0] if tensor_format == "thd" else x
 
@@ -64,7 +64,7 @@ def test_one_row_of_positions_serves_a_batch():
 
 
 def test_queries_and_keys_of_other_lengths_go_one_by_one():
-    """As in cross attention, or with several new keys for one query."""
+    """Rotate q and k separately, as in cross-attention or with several new keys for one query."""
     rotary = RotaryEmbedding(8, interleaved=True)
     q, k = normal((1, 2, 1, 8), 0), normal((1, 2, 5, 8), 1)
     check_raises(partial(rotary, q, k), ValueError, "q k [1, 2, 5, 8] rotate")
@@ -76,9 +76,9 @@ def test_queries_and_keys_of_other_lengths_go_one_by_one():
 
 
 def test_tables_of_transformers_come_in_by_a_slice():
-    """They are [1, S, R], with each plane twice, and unsliced they don't fit."""
+    """Check that tables `[1, S, R]`, which repeat each plane, must be sliced before use."""
     x = normal((1, 2, 5, 16), 0).float()
-    for width in (4, 8, 16):  # a quarter, half and the whole of a head
+    for width in (4, 8, 16):  # a quarter of a head, half of it, and all of it
         angles = torch.arange(5)[:, None] * 10000.0 ** (-torch.arange(0, width, 2) / width)
         cos, sin = (torch.cat((t, t), dim=-1)[None] for t in (angles.cos(), angles.sin()))
         right = rotary_embedding(x, cos[:, None, :, : width // 2], sin[:, None, :, : width // 2])

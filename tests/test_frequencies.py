@@ -13,7 +13,7 @@ from rope import inverse_frequencies, rotary_tables
 @pytest.mark.parametrize("scale", [1.0, 1.25])
 @pytest.mark.parametrize("position", [1, 4095, 131071, 1_000_003, 2**33 + 1])
 def test_tables_against_mpmath(position, scale):
-    """The angle has two roundings of eps/2 of its size; cos, sin and scale add one each."""
+    """Compare with 50 digits; the angle, cos or sin, and the scale are each rounded."""
     ids, theta = torch.tensor([position]), inverse_frequencies(64)
     cos, sin = rotary_tables(ids, theta, dtype=torch.float64, scale=scale)
     with mpmath.workdps(50):
@@ -55,7 +55,7 @@ def test_negative_positions_rotate_back():
 
 @pytest.mark.parametrize("dim", [2, 1024])
 def test_a_base_so_small_that_angles_overflow_raises(dim):
-    """float64 ends at 2^1024 and int64 at 2^63, so frequencies up to 2^960 keep angles finite."""
+    """Check the smallest base: frequencies up to 2^960 times int64 positions stay below 2^1024."""
     last, smallest = torch.tensor([torch.iinfo(torch.int64).max]), 2.0**-960
     tables = rotary_tables(last, inverse_frequencies(dim, smallest))
     assert all(table.isfinite().all() for table in tables)

@@ -1,7 +1,7 @@
-"""The loop in C, the formula in blocks and the Triton kernel give the bits of the formula.
+"""Test that the C loop, the blocked formula and the Triton kernel give the formula's bits.
 
-Each is compared with `rope.kernels.formula`, bit for bit, and with complex products in float64.
-Without a GPU the Triton kernel runs in Triton's interpreter. `test_operator` tests their callers.
+Each kernel is compared with `rope.kernels.formula`, bit for bit, and with float64 complex products.
+Without a GPU, the Triton kernel runs in Triton's interpreter. `test_operator` tests the callers.
 """
 
 import itertools
@@ -18,8 +18,8 @@ from rope.kernels.formula import formula, rows_of
 CUDA = torch.cuda.is_available()
 with_loop = pytest.mark.skipif(
     cpu.library()[0] is None,
-    reason="no loop in C was built; with a compiler (Debian: apt-get install gcc), "
-    "rm .venv/.ready and make again",
+    reason="the C loop was not built; install a compiler (Debian: apt-get install gcc), "
+    "remove .venv/.ready and run make again",
 )
 ROWS, BOTH = 40, (False, True)
 
@@ -47,7 +47,7 @@ LOOP = pytest.param("loop", marks=with_loop)
 
 
 def lined_up(x, cos, sin, ids):
-    """Return the tables of each token of x, `[B, H, S, R/2]`."""
+    """Return cos and sin for each token of x, `[B, H, S, R/2]`."""
     if ids is not None:
         cos, sin = (t[ids.long()] for t in (cos, sin))
         if ids.dim() == 2:
@@ -68,14 +68,16 @@ def in_complex_numbers(x, cos, sin, interleaved):
 
 
 def assert_right(found, x, cos, sin, ids, *, interleaved, inverse, bits=True):
-    """Check that each pair is within 2 eps of its length, the package's bound; NaN never passes.
+    """Check that each pair's error is at most 2 eps times its length; NaN never passes.
 
-    The interpreter needs that much, because it truncates bfloat16 where a GPU rounds.
+    Triton's interpreter needs that much, because it truncates to bfloat16 where a GPU rounds.
     """
     found, x, cos, sin = (t.cpu() for t in (found, x, *lined_up(x, cos, sin, ids)))
     sin = -sin if inverse else sin
     width = 2 * cos.shape[-1]
-    assert torch.equal(found[..., width:], x[..., width:]), "what is not rotated must not change"
+    assert torch.equal(found[..., width:], x[..., width:]), (
+        "coordinates that are not rotated must not change"
+    )
     if bits:
         assert torch.equal(found, formula(x, cos, sin, interleaved))
     expected, lengths = in_complex_numbers(x, cos, sin, interleaved)
@@ -86,7 +88,7 @@ def assert_right(found, x, cos, sin, ids, *, interleaved, inverse, bits=True):
 
 
 def stored(shape, order, step, dtype, device, seed=None):
-    """Return a tensor stored in this order of axes, with this stride, inside a buffer of NaN."""
+    """Return a buffer of NaN and, inside it, a view with this order of axes and last stride."""
     sizes = [shape[axis] for axis in order]
     buffer = torch.full((*sizes[:3], sizes[3] * step + 3), math.nan, dtype=dtype, device=device)
     view = buffer[..., : sizes[3] * step : step].permute([order.index(axis) for axis in range(4)])
@@ -95,11 +97,11 @@ def stored(shape, order, step, dtype, device, seed=None):
     return buffer, view
 
 
-# D, R; B, H, H_kv, S; order in memory, step. A tile of the Triton kernel has four heads.
+# (D, R), (B, H, H_kv, S), order in memory, step. A tile of the Triton kernel has four heads.
 CASES = (
     ((8, 8), (1, 5, 6, 1), (0, 1, 2, 3), 1),  # one token; two tiles of query and of key heads
     ((12, 6), (1, 2, 5, 3), (0, 2, 1, 3), 1),  # part of the head; only k has a second tile of heads
-    ((24, 24), (1, 1, 1, 3), (2, 0, 3, 1), 1),  # no power of two
+    ((24, 24), (1, 1, 1, 3), (2, 0, 3, 1), 1),  # not a power of two
     ((10, 2), (1, 1, 1, 18), (0, 2, 1, 3), 1),  # one plane; more than a tile of tokens
     ((64, 20), (1, 2, 2, 2), (0, 1, 2, 3), 1),  # a long rest
     ((6, 6), (2, 2, 2, 2), (3, 1, 0, 2), 1),  # coordinates far apart, sequences adjacent
@@ -109,7 +111,7 @@ FORMS = ("rows", "one row", "ids of all", "ids of each", "each sequence", "each 
 
 
 def tables_of(form, batch, heads, length, width, dtype, device):
-    """Return cosines, sines and position ids; sines and cosines have different strides."""
+    """Return cos, sin and position ids; cos and sin have different strides."""
     sizes = {
         "rows": (length,),
         "one row": (1, 1, 1),
@@ -137,13 +139,13 @@ EACH = [
 @pytest.mark.parametrize("interleaved", [False, True])
 @pytest.mark.parametrize(("engine", "dtype"), EACH, ids=str)
 def test_every_combination(engine, dtype, interleaved, subtests):
-    """Run all cases, but only one of them per combination in Triton's slow interpreter."""
+    """Run all cases, but only one case per combination in Triton's slow interpreter."""
     wide, device = torch.promote_types(dtype, torch.float32), DEVICES[engine]
     bits = engine != "triton" or not (CUDA or dtype == torch.bfloat16)
     first = DTYPES.index(dtype) + 4 * interleaved
     for i, (form, inverse, inplace) in enumerate(itertools.product(FORMS, BOTH, BOTH)):
         cases, flags = CASES, {"interleaved": interleaved, "inverse": inverse}
-        if engine == "triton":  # half of them, where only load and store differ
+        if engine == "triton":  # fewer for dtypes that differ only in load and store
             other = dtype != torch.float32 and (i + i // 4 + interleaved) % 2
             cases = () if other else (CASES[(i + first) % len(CASES)],)
         for (dim, width), (batch, heads, heads_k, length), order, step in cases:
@@ -160,7 +162,7 @@ def test_every_combination(engine, dtype, interleaved, subtests):
                 for out, x, buffer in zip(outs, before, around, strict=True):
                     assert_right(out.clone(), x, cos, sin, ids, **flags, bits=bits)
                     out.fill_(math.nan)
-                    assert buffer.isnan().all(), "wrote outside the output"
+                    assert buffer.isnan().all(), "the kernel must not write outside the output"
 
 
 FORWARD = {"interleaved": False, "inverse": False}
@@ -169,7 +171,7 @@ FORWARD = {"interleaved": False, "inverse": False}
 @pytest.mark.parametrize("engine", [LOOP, "blocks", "triton"])
 @pytest.mark.parametrize("axis", [0, 3])
 def test_offsets_have_64_bits(engine, axis):
-    """Two sequences, or coordinates, are 2**31 elements apart; nothing in between is touched."""
+    """Place sequences or coordinates over 2**31 elements apart, in a mostly untouched buffer."""
     apart = 2**31 + 64
     buffer = torch.empty(apart + 8, dtype=torch.float16, device=DEVICES[engine])
     steps = (apart, 8, 8, 1) if axis == 0 else (8, 8, 8, apart // 7)
@@ -214,7 +216,7 @@ SPECIAL = (0.0, -0.0, 1.0, 3e-45, -1e-40, 6e-8, 6.1e-5, 65519.0, 65520.0, 3e38, 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("interleaved", [False, True])
 def test_the_loop_rounds_every_kind_of_number_as_torch_does(dtype, interleaved):
-    """Signed zeros, the smallest numbers, ties, overflow, infinity and NaN."""
+    """Check signed zeros, subnormal numbers, ties, overflow, infinity and NaN."""
     edges = torch.tensor(SPECIAL, dtype=torch.float64)
     bits = torch.arange(2**16, dtype=torch.int32).to(torch.int16).view(torch.bfloat16)
     values = torch.cat((edges, -edges, bits.double(), normal((4107,), 2))).to(dtype)
@@ -233,7 +235,7 @@ def test_the_loop_rounds_every_kind_of_number_as_torch_does(dtype, interleaved):
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int32, torch.int64], ids=str)
 def test_to_triton_a_position_outside_the_tables_is_nan(dtype):
-    """The host can't check positions, and a wrong row would go unnoticed."""
+    """Check that outside positions give NaN, because the host can't check positions on a GPU."""
     cos, sin = (t.to(DEVICES["triton"]) for t in tables(4, 6, torch.float32))
     ids = torch.tensor([3, 200 if dtype == torch.uint8 else -1, 0, 4]).to(cos.device, dtype)
     x = normal((2, 1, 4, 8), 1, torch.float32).to(cos.device)
@@ -246,7 +248,7 @@ def test_to_triton_a_position_outside_the_tables_is_nan(dtype):
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(4))))
 def test_results_are_stored_as_x_is_and_are_no_views(order):
-    """Autograd would forbid to change such a view in place."""
+    """Check strides, and that results aren't views, which autograd may not change in place."""
     shape, back = (2, 3, 5, 8), [order.index(axis) for axis in range(4)]
     x = normal([shape[axis] for axis in order], 0, torch.float32).permute(back)
     for interleaved, grad in itertools.product(BOTH, BOTH):
@@ -258,7 +260,7 @@ def test_results_are_stored_as_x_is_and_are_no_views(order):
 
 
 def test_memory_that_is_not_what_it_seems():
-    """Negated and zero tensors store other values; functional tensors have no memory."""
+    """Check negated and zero tensors, which store other values, and functional tensors."""
     cos, sin = tables(5, 8, torch.float32)
     x = normal((2, 3, 5, 8), 1, torch.float32)
     right = rotary_embedding(x, cos, sin)

@@ -62,7 +62,7 @@ def test_a_converted_projection_gives_the_same_scores():
 
 
 def checkpoint(num_layers=2):
-    """Two query heads of 8 coordinates and one key head, as a state dict names them."""
+    """Return a state dict with two query heads and one key head of 8 coordinates each."""
     return {
         f"layers.{layer}.{name}.{kind}": torch.randn(shape)
         for layer in range(num_layers)
@@ -89,7 +89,7 @@ def test_a_whole_checkpoint_is_converted_by_name_patterns(rotary_dim):
     assert all(torch.equal(back[name], before[name]) for name in before)
 
 
-BAD = [  # heads by pattern, and what the message names
+BAD = [  # (heads by pattern, words in the message)
     ({"*.query.*": 2}, "*.query.* 16"),
     ({"*.q_proj.*": 2, "layers.0.*": 1}, "layers.0.q_proj.weight layers.0.*"),
     ({"*.q_proj.*": 3}, "layers.0.q_proj.weight 3"),

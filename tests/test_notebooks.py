@@ -1,10 +1,10 @@
-"""Every chapter keeps the rules for notebooks."""
+"""Test that every chapter follows the rules for notebooks."""
 
 import re
 from pathlib import Path
 
 import pytest
-from nbformat.v4 import reads as read  # which mends nothing: nbformat.read gives lost ids anew
+from nbformat.v4 import reads as read  # unlike nbformat.read, adds no missing ids
 
 from rope.book.tools import minutes
 from rope.book.tools.notebooks import RULES
@@ -22,7 +22,7 @@ def test_chapter_keeps_the_rules(path, subtests):
 
 
 def test_times_are_those_of_the_rule():
-    """`python -m rope.book.tools.minutes` writes them."""
+    """Check the reading times, which `python -m rope.book.tools.minutes` writes."""
     for name, sentence in minutes.announcements(FOLDER.parent).items():
         text = (FOLDER / f"{name}.ipynb").read_text(encoding="utf-8")
         assert minutes.TIME.search(text)[0] == sentence, name

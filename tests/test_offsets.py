@@ -1,4 +1,4 @@
-"""`offset` as a tensor, one start per row, in `RotaryEmbedding` and `XPos`."""
+"""Test `offset` as a tensor, one start per row, in `RotaryEmbedding` and `XPos`."""
 
 import pytest
 import torch
@@ -21,7 +21,7 @@ INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
 
 def rows(layer, q, k, **options):
-    """Return the oracle: each row rotated separately, with its own int."""
+    """Return the oracle: each row rotated separately, with its start as an int."""
     each = [
         layer(q[row : row + 1], k[row : row + 1], offset=start, **options)
         for row, start in enumerate(STARTS.tolist())
@@ -67,7 +67,7 @@ def test_tables_grow_and_one_spectrum_holds_for_all_rows():
     layer.rotate(Q.float(), offset=STARTS)
     assert len(layer.cos) == 64
     layer = RotaryEmbedding(8, extension=DynamicNTK(4.0, 32))
-    together = layer.rotate(Q, offset=STARTS)  # to position 34: the spectrum of 35
+    together = layer.rotate(Q, offset=STARTS)  # up to position 34, so the spectrum for length 35
     for row, start in enumerate(STARTS.tolist()):
         single = layer.rotate(Q[row : row + 1], offset=start, seq_len=35)
         assert torch.equal(together[row : row + 1], single)
@@ -101,7 +101,7 @@ def test_exported_with_a_dynamic_batch():
 
 
 def test_packed_tokens_take_ids_made_of_their_sequences_starts():
-    """Packed sequences get starts by way of position ids."""
+    """Check packed sequences with starts, which must be passed as position ids."""
     layer, ends, starts = LAYERS["plain"], torch.tensor([0, 2, 5]), torch.tensor([7, 30])
     x = Q[0].transpose(0, 1)  # [T, H, D]
     ids = cumulative_position_ids(ends) + starts.repeat_interleave(ends.diff())

@@ -1,4 +1,4 @@
-"""The operator `rope::rotate`: its gradient, its calls, and how to learn which kernel runs."""
+"""Test the operator `rope::rotate`: its gradient, its calls, and the report of its kernel."""
 
 import inspect
 import itertools
@@ -69,7 +69,7 @@ def test_the_gradient_of_the_operator_is_its_inverse(form, interleaved, inverse)
 
     found = torch.autograd.grad(rotate(q, k), (q, k), upstream)
     assert all(map(torch.equal, found, rotate(*upstream, not inverse)))
-    # With half of it missing, and the gradient of a gradient.
+    # Also check the gradient of q alone, and the gradient of a gradient.
     (half,) = torch.autograd.grad(rotate(q, k)[0].pow(3).sum(), q, create_graph=True)
     (second,) = torch.autograd.grad(half.pow(2).sum(), q)
     x = q.detach().clone().requires_grad_()
@@ -101,7 +101,7 @@ def test_explain_says_which_kernel_runs():
 
 @pytest.fixture
 def tree(tmp_path):
-    """Copy the files that install the package, without the loop."""
+    """Copy the files that install the package, without the compiled loop."""
     ignored = shutil.ignore_patterns("__pycache__", "*.so", "*.pyd", "recorded", "book")
     shutil.copytree(PACKAGE, tmp_path / "rope", ignore=ignored)
     for name in ("setup.py", "pyproject.toml", "README.md"):
@@ -179,10 +179,10 @@ assert ended == 0, ended
 
 
 def test_without_the_loop_the_bits_are_the_same_and_it_says_so(tree):
-    """The loop isn't built, can't be loaded, or comes from an earlier checkout.
+    """Check a loop that isn't built, can't be loaded, or comes from another version of its source.
 
-    The last one has a layout of another size, so it must not be called. The gradient must work if
-    only the kernels are imported.
+    The other version's arguments have a different size, so the loop must not be called. The
+    gradient must work if only the kernels are imported.
     """
     build(tree, CC="false", LDSHARED="false")
     assert not list(tree.rglob("*.so"))
@@ -197,10 +197,10 @@ def test_without_the_loop_the_bits_are_the_same_and_it_says_so(tree):
 
 
 @with_loop
-@pytest.mark.skipif(not COMPILER, reason="no C compiler is here; Debian: apt-get install gcc")
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+@pytest.mark.skipif(not COMPILER, reason="no C compiler was found; Debian: apt-get install gcc")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 def test_the_loop_is_exact_whatever_the_compiler_is_told_and_survives_a_fork(tree):
-    """A fork copies none of its parent's threads, and GNU's OpenMP would wait for them forever."""
+    """Check compiler flags and a fork, which lacks the threads that GNU's OpenMP would wait for."""
     build(tree, CFLAGS="-ffast-math -march=native")
     run(tree, "-c", ALONE + CHECK + BUILT)
 
@@ -209,8 +209,9 @@ def test_the_loop_is_exact_whatever_the_compiler_is_told_and_survives_a_fork(tre
 @pytest.mark.parametrize("grad", [False, True])
 @pytest.mark.parametrize("where", ["nowhere", "offset", "offsets", "position_ids"])
 def test_a_call_is_short(where, grad):
-    """Make at most 26 calls of our functions in at most 8 files, and go back up at most 4 times:
-    a reader has to return to an outer function there.
+    """Check that a call runs at most 26 of our functions in at most 8 files.
+
+    It may return to an outer function and go on there at most 4 times, so that readers can follow.
     """
     rotary = RotaryEmbedding(128)
     q, k = torch.ones(1, 32, 9, 128, requires_grad=grad), torch.ones(1, 8, 9, 128)

@@ -1,4 +1,4 @@
-"""How a page becomes a chapter of the PDF, and what is published; without built pages."""
+"""Test how a page becomes a PDF chapter and how files are published, without built pages."""
 
 import json
 import re
@@ -98,7 +98,7 @@ def test_publishing_links_the_pdf_if_there_is_one(tmp_path):
     pages = {up: html / path for up, path in (("", "search.html"), ("../", "chapters/one.html"))}
     for page in pages.values():
         page.write_text(built, encoding="utf-8")
-    # A second call changes nothing; once the PDF is gone, so are its links.
+    # A second call must change nothing. Without the PDF, its links must be removed.
     for exists in (True, True, False):
         pdf.write_bytes(b"PDF") if exists else pdf.unlink()
         assert publish_pdf(SimpleNamespace(html=html), pdf) == exists == (html / pdf.name).exists()

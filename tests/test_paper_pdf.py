@@ -1,4 +1,4 @@
-"""The PDF, made from the built pages and read again. Slow, because it is made here."""
+"""Test the PDF that is made here from the built pages, which takes a while."""
 
 import re
 from collections import Counter
@@ -25,14 +25,14 @@ def pdf(file):
 
 @pytest.fixture(scope="module")
 def texts(file):
-    """The words of each page, with single spaces."""
+    """Return the text of each page, with single spaces."""
     with pypdfium2.PdfDocument(file) as pages:
         return [" ".join(page.get_textpage().get_text_range().split()) for page in pages]
 
 
 @pytest.fixture(scope="module")
 def chapters(book):
-    """The chapters of the printed document."""
+    """Return the chapters of the document to print."""
     return BeautifulSoup(document(book), "html.parser").select("article")
 
 

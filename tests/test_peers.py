@@ -1,4 +1,4 @@
-"""Compare with transformers, rotary-embedding-torch and mpmath: oracles that are not ours."""
+"""Compare with independent oracles: transformers, rotary-embedding-torch and mpmath."""
 
 import mpmath
 import pytest
@@ -11,9 +11,9 @@ llama = pytest.importorskip("transformers.models.llama.modeling_llama")
 lucidrains = pytest.importorskip("rotary_embedding_torch")
 
 DIM, LENGTH = 64, 50
-# Two products of values below 6 and a sum: three roundings.
+# Two products of values below 6 and their sum are three roundings.
 EXACT = tolerance(torch.float64, scale=6, operations=3)
-# Both packages form angles as float32 products, off by up to eps of the largest.
+# Both packages compute angles as float32 products, with errors up to eps times the largest angle.
 ANGLE = LENGTH * torch.finfo(torch.float32).eps
 
 
@@ -52,7 +52,7 @@ def test_their_layers_agree_up_to_float32_angles():
 @pytest.mark.parametrize("m", [1234, 1_000_003])
 @pytest.mark.parametrize("interleaved", [False, True])
 def test_against_mpmath(interleaved, m):
-    """Each plane is one complex product in 40 digits; a float32 angle would be off by 0.02."""
+    """Compare each plane with a complex product in 40 digits; float32 angles could not pass."""
     x = normal((1, 1, 1, 8), 0)
     cos, sin = rotary_tables(torch.tensor([m]), inverse_frequencies(8), dtype=torch.float64)
     out = rotary_embedding(x, cos, sin, interleaved=interleaved)[0, 0, 0]

@@ -1,4 +1,4 @@
-"""Positions of packed and padded tokens, compared with loops that count."""
+"""Compare the positions of packed and padded tokens with loops that count."""
 
 import hypothesis.strategies as st
 import pytest

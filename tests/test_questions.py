@@ -1,6 +1,6 @@
-"""Check that each answer on the page of questions is short and links to a place that exists.
+"""Test that each answer on the questions page is short and links to an existing place.
 
-The strict build looks up headings that a link names.
+The strict build checks the headings that links name.
 """
 
 import re
@@ -24,7 +24,7 @@ LABELS = {
 
 
 def test_there_are_some_forty():
-    assert len(ANSWERS) == TEXT.count("\n### ") >= 40, "an entry is not a question and its answer"
+    assert len(ANSWERS) == TEXT.count("\n### ") >= 40, "an entry lacks a question or an answer"
 
 
 @pytest.mark.parametrize("question", ANSWERS)
@@ -32,11 +32,11 @@ def test_answer_is_short_and_points_somewhere(question):
     answer = ANSWERS[question]
     files = re.findall(r"\]\(([\w.]+)(?:#[\w-]+)?\)", answer)
     labels = re.findall(r"(?<=\]\(#)[\w-]+(?=\))|(?<=\{prf:ref\}`)[\w-]+(?=`)", answer)
-    assert files or labels, "the answer points nowhere"
+    assert files or labels, "the answer links to no page"
     assert all((CHAPTERS / file).exists() for file in files)
     assert {*labels} <= {*LABELS}
     assert len(answer.split()) <= 60
     pages = {*files, *(LABELS[label] for label in labels)} & {*PAGES}
     known = [value for page in pages for value in printed(read(PAGES[page]))]
     lost = [number for number, value in claimed(answer) if not is_printed(number, value, known)]
-    assert not lost, f"printed by no cell of {sorted(pages)}"
+    assert not lost, f"no cell of {sorted(pages)} prints {lost}"

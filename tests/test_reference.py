@@ -16,7 +16,7 @@ def test_frequencies_by_hand_and_against_mpmath():
     assert (theta[0], round(theta[1], 5), round(theta[63], 8)) == (1, 0.86596, 1.1548e-4)
     with mpmath.workdps(40):
         exact = [float(mpmath.mpf(10000) ** (-mpmath.mpf(2 * j) / 96)) for j in range(48)]
-    # One division, one multiplication and one power: three roundings of eps/2, at most doubled.
+    # A division, a multiplication and a power give three roundings of eps/2, at most doubled.
     np.testing.assert_allclose(reference.inverse_frequencies(96), exact, rtol=3e-15)
 
 
@@ -41,7 +41,7 @@ def test_the_three_definitions_agree(dim, seed, interleaved, positions):
 def test_group_law(dim, m, n):
     theta = reference.inverse_frequencies(dim)
     product = reference.rotation_matrix(m, theta).T @ reference.rotation_matrix(n, theta)
-    # An angle below 1000 is rounded by at most 1000 eps/2.
+    # Rounding changes an angle below 1000 by at most 1000 eps/2.
     np.testing.assert_allclose(product, reference.rotation_matrix(n - m, theta), atol=1e-12)
 
 

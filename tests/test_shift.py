@@ -1,4 +1,4 @@
-"""Rotated keys moved without their originals: `RotaryEmbedding.shift`."""
+"""Test `RotaryEmbedding.shift`, which moves rotated keys without their originals."""
 
 import math
 
@@ -14,7 +14,7 @@ from rope.extensions import DynamicNTK, YaRN
 from rope.kernels import disabled
 
 HALVES = (torch.bfloat16, torch.float16)
-ARITHMETIC = 2 + math.sqrt(2)  # roundings of a product by a rounded matrix: it, products, a sum
+ARITHMETIC = 2 + math.sqrt(2)  # roundings of one move: the matrix, the products and the sum
 
 
 def size(x):
@@ -29,7 +29,7 @@ def size(x):
     targets=st.lists(st.integers(0, 3000), min_size=6, max_size=6),
 )
 def test_moved_keys_are_those_rotated_there(interleaved, extension, places, targets):
-    """One int for all, ids for all rows, or each its own; also where a part of a head rotates."""
+    """Move keys by one int, by a shift per token, or by one per row and token."""
     rotary = RotaryEmbedding(8, extension=extension, interleaved=interleaved)
     k, places, targets = normal((2, 3, 3, 10), 0), torch.tensor(places), torch.tensor(targets)
     places, targets = places.view(2, 3), targets.view(2, 3)

@@ -1,4 +1,4 @@
-"""The tables of a layer are shared, aren't pickled, and change only as a pair."""
+"""Test that a layer's tables are shared, aren't pickled, and have the values of its settings."""
 
 import copy
 import gc
@@ -25,7 +25,7 @@ from rope.extensions import DynamicNTK, Linear, YaRN
 
 DEVICE = "cuda" if torch.cuda.is_available() else "meta"
 PLAIN = {"dim": 16, "max_seq_len": 16, "extension": YaRN(16.0, 4096)}
-#: What differs in the other module: its arguments, or the dtype of the vectors that it rotates.
+#: The difference of the other module: an argument, or the dtype of the vectors that it rotates.
 DIFFERENT = {
     "base": {"base": 5e5},
     "dim": {"dim": 8},
@@ -42,7 +42,7 @@ DIFFERENT = {
 
 
 def factor_of(extension):
-    """Return the attention factor by the paper's formula (YaRN, equation 22) unless it is given."""
+    """Return the given attention factor, or the factor by the YaRN paper's equation 22."""
     if isinstance(extension, Linear):
         return 1.0
     return extension.attention_factor or 0.1 * math.log(extension.factor) + 1
@@ -51,7 +51,7 @@ def factor_of(extension):
 def assert_values(rotary, theta, factor, dtype):
     """Compare tables, and vectors rotated within and far beyond them, with the reference.
 
-    A table entry is rounded once to float32; a vector is rotated in float32 or wider, then rounded.
+    A table entry is rounded once to float32. A vector is rotated in float32 or wider, then rounded.
     """
     x, rows = normal((1, 1, 3, rotary.dim), 0, dtype), len(rotary.cos)
     wide = torch.promote_types(dtype, torch.float32)
@@ -76,7 +76,7 @@ def assert_values(rotary, theta, factor, dtype):
 @pytest.mark.parametrize("swapped", [False, True])
 @pytest.mark.parametrize("name", DIFFERENT)
 def test_two_modules_that_differ_in_one_thing_each_have_their_own_values(name, swapped):
-    """Both exist at once, so the second could wrongly share the tables of the first."""
+    """Check two modules that exist at once, so that they could wrongly share tables."""
     made = []
     for options in (PLAIN, PLAIN | DIFFERENT[name])[:: -1 if swapped else 1]:
         options = {"dtype": torch.float32, "device": "cpu", **options}
@@ -201,15 +201,15 @@ def test_compiled_decoding_reaches_far_with_few_graphs(traced):
 
 @pytest.mark.parametrize("name", ["inv_freq", "freqs"])
 def test_frequencies_in_a_checkpoint_must_be_ours(name):
-    """Old Llama files contain inv_freq, rotary-embedding-torch's freqs; also in half types."""
+    """Check stored frequencies: Llama's inv_freq and rotary-embedding-torch's freqs, any dtype."""
     model = torch.nn.ModuleDict({"rotary_emb": RotaryEmbedding(8)})
     stored = inverse_frequencies(8).bfloat16()
     assert model.load_state_dict({f"rotary_emb.{name}": stored}).unexpected_keys == []
-    for half in (torch.float32, torch.bfloat16, torch.float16):  # and widened again
+    for half in (torch.float32, torch.bfloat16, torch.float16):  # then widened again
         upcast = inverse_frequencies(8).to(half).float()
         assert model.load_state_dict({f"rotary_emb.{name}": upcast})
     yarn = torch.nn.ModuleDict({"rotary_emb": RotaryEmbedding(8, extension=YaRN(4.0, 64))})
-    for extension in (None, YaRN(4.0, 64)):  # some hold those before the extension
+    for extension in (None, YaRN(4.0, 64)):  # some files lack the extension
         theta = inverse_frequencies(8, extension=extension).float()
         assert yarn.load_state_dict({f"rotary_emb.{name}": theta}).unexpected_keys == []
     wrong_ones = (inverse_frequencies(8, base=10090.0).float(), inverse_frequencies(6))
@@ -221,7 +221,7 @@ def test_frequencies_in_a_checkpoint_must_be_ours(name):
 
 
 def test_a_module_on_meta_takes_a_checkpoint_and_moves():
-    """from_pretrained makes models on meta, assigns parameters, and moves them."""
+    """Follow from_pretrained, which builds models on meta, assigns parameters and moves them."""
     with torch.device("meta"):
         model = torch.nn.ModuleDict({"rotary": RotaryEmbedding(8), "head": torch.nn.Linear(2, 2)})
     state = torch.nn.ModuleDict({"head": torch.nn.Linear(2, 2)}).state_dict()

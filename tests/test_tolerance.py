@@ -1,4 +1,4 @@
-"""Test the rule by which chapters compare: it allows roundings and nothing else."""
+"""Test the rule by which chapters compare numbers: it allows roundings and nothing else."""
 
 import math
 
@@ -11,7 +11,7 @@ from rope.book.tolerance import allowed, within
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
 def test_one_rounding_is_half_a_unit_in_the_last_place(dtype):
-    """A number that is one unit off is two roundings away, not one."""
+    """Check that a number that is one unit off is two roundings away, not one."""
     right = torch.ones(3, dtype=dtype)
     off = right + torch.finfo(dtype).eps
     assert within(off, right, 2, dtype=dtype) and not within(off, right, 1, dtype=dtype)
@@ -31,7 +31,7 @@ def test_numbers_arrays_and_tensors_are_compared_entry_by_entry(right):
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("infinity", [math.inf, -math.inf, complex(math.inf, 0)])
 def test_an_infinity_agrees_only_with_itself(infinity):
-    """As in masked scores, and without a warning."""
+    """Check infinities, as in masked scores; the comparison must not warn."""
     scores = np.asarray([1.0, infinity])
     assert within(scores, scores, 1) and within(infinity, infinity, 1)
     assert not within(scores, -scores, 1) and not within(scores, [1.0, 2.0], 1)

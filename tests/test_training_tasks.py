@@ -1,4 +1,4 @@
-"""Check the second corpus and the lookup task against searches and counts."""
+"""Test the second corpus and the lookup task against plain searches and counts."""
 
 from dataclasses import replace
 from functools import partial
@@ -30,13 +30,13 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def test_no_long_stretch_stands_in_both_parts():
-    """Copied whole, at the ends, twice, overlapping, and where striking out joins two halves."""
+    """Check shared text that is whole, at an end, repeated, overlapping, or joined by a removal."""
     files = {f"{i:02}.py": lines(400, i) for i in range(20)}
     license = lines(200, 100)
     for name in ("00.py", "03.py", "10.py", "19.py"):
         files[name] = license + files[name] + license[:100]
     kept = files["10.py"][250:320]
-    files["05.py"] = kept[:40] + license[:90] + kept[40:]  # joined, it would be a stretch of 70
+    files["05.py"] = kept[:40] + license[:90] + kept[40:]  # once joined, 70 shared characters
     corpus = library.split(files)
     training, validation = (corpus.decode(part) for part in (corpus.training, corpus.validation))
     assert validation == files["00.py"] + files["10.py"]
@@ -63,7 +63,7 @@ def test_shared_stretches_are_those_of_a_search(length):
 
 
 def stated(tokens, at):
-    """The name asked for at a place, and where it was stated before, with which symbols."""
+    """Return where the name asked for at `at` was stated before, and the set of its symbols."""
     name = tokens[at] - SYMBOLS * NAMES
     before = [n for n in range(0, at, 2) if tokens[n] // SYMBOLS == name]
     return before, {tokens[n] % SYMBOLS for n in before}

@@ -14,7 +14,7 @@ from rope.xpos import XPos
 positions = st.integers(0, 2000)
 centers = st.integers(-1000, 3000)
 F64 = torch.float64
-# Angles up to 2,000 and powers of zeta up to 3,000/512 ln 3.5 = 7.4 are rounded, and what follows.
+# Roundings of angles up to 2,000, of exponents up to 3,000/512 ln 3.5 = 7.4, and of later steps.
 RELATIVE = 2000 * tolerance(F64, operations=4) + 7.4 * tolerance(F64, operations=8)
 
 
@@ -47,7 +47,7 @@ def test_the_score_law(dim, m, n, center, interleaved, seed):
     xpos = XPos(dim, center=center, interleaved=interleaved)
     q, k = q.expand(1, 1, 1, dim), k.expand(1, 1, 1, dim)
     score = (xpos.rotate_queries(q, at(m)) * xpos.rotate_keys(k, at(n))).sum()
-    # A key in the future is amplified, up to 3.5 ** (2,000/512).
+    # A key at a later position is amplified by up to 3.5 ** (2,000/512).
     allowed = RELATIVE * float(q.norm() * k.norm()) * max(1.0, 3.5 ** ((n - m) / 512))
     assert abs(score.item() - expected) <= allowed
 
@@ -80,7 +80,7 @@ def test_within_reach_the_scales_take_half_of_the_exponents(dtype):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_without_decay_it_is_rope(dtype):
-    """A scale_base so large that every scale rounds to 1 gives RotaryEmbedding, bit for bit."""
+    """Check that a huge scale_base, where every scale rounds to 1, gives RotaryEmbedding's bits."""
     q, k = normal((2, 4, 9, 10), 0, dtype), normal((2, 2, 9, 10), 1, dtype)
     plain = RotaryEmbedding(8)(q, k, offset=5)
     for ours, theirs in zip(XPos(8, scale_base=1e30)(q, k, offset=5), plain, strict=True):
@@ -100,7 +100,7 @@ def test_positions_can_be_given_in_every_way():
 
 
 def test_decoding_with_a_cache_is_the_whole_sequence():
-    """Keys that were rotated once and cached share the center of later queries."""
+    """Check that keys rotated once and cached share the center with later queries."""
     xpos = XPos(8, scale_base=16.0, center=20)
     q, k = normal((1, 2, 40, 8), 0), normal((1, 2, 40, 8), 1)
     whole_q, whole_k = xpos(q, k)
@@ -115,7 +115,7 @@ def test_rotary_embedding_torch():
     peer = peer_module.RotaryEmbedding(dim=dim, use_xpos=True)
     q, k = normal((2, 1, 2, length, dim), 0, torch.float32)
     xpos = XPos(dim, center=length // 2, interleaved=True)
-    # Their angles, up to 50, and their scales are float32.
+    # Their angles, up to 50, and their scales are in float32.
     allowed = 12 * (length + 8) * torch.finfo(torch.float32).eps
     for ours, theirs in zip(xpos(q, k), peer.rotate_queries_and_keys(q, k), strict=True):
         torch.testing.assert_close(ours, theirs.detach(), rtol=0, atol=allowed)
@@ -137,7 +137,7 @@ def test_compiles_without_a_break():
 
 Q = torch.ones(1, 2, 3, 8)
 V, T = ValueError, TypeError
-BAD = [  # the call, the exception, what its message names
+BAD = [  # (call, exception, words in its message)
     (lambda: XPos(7), V, "dim 7"),
     (lambda: XPos(8, 0.0), V, "scale_base 0.0"),
     (lambda: XPos(8, center=float("nan")), V, "center nan"),
