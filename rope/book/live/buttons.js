@@ -36,7 +36,7 @@
     output.hidden = true;
     output.tabIndex = 0; // so that keys can scroll long output
     const runButton = button("Run", HELP, () => (cell.running ? stop() : run(cell)));
-    const editButton = button("Edit", "Edits this cell; Escape ends, Ctrl+Enter runs the cell", edit);
+    const editButton = button("Edit", "Edits this cell; Escape ends, Ctrl+Enter runs it", edit);
     const resetButton = button("Reset", "Restores the book's code", reset);
     resetButton.hidden = true;
     bar.append(runButton, editButton, resetButton, status);

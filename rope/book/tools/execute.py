@@ -1,7 +1,7 @@
-"""Run notebooks and store their outputs in one fixed form, which nbval then compares.
+"""Run notebooks and store their outputs in a reproducible form, which nbval later compares.
 
-`python -m rope.book.tools.execute` runs every notebook in `chapters/`, or the ones you name. A
-notebook that fails keeps its old outputs.
+`python -m rope.book.tools.execute` runs every notebook in `chapters/`, or only the notebooks that
+you name. A notebook that fails keeps its old outputs.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tqdm import tqdm
 CHAPTERS = Path("chapters")
 SECONDS_PER_CELL = 600
 
-# These settings change outputs: the number of threads changes the order of float sums.
+# Fix settings that can change outputs; for example, thread counts change sums.
 ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
     "MKL_NUM_THREADS": "1",
@@ -36,7 +36,7 @@ ENVIRONMENT = {
     "PYTHONHASHSEED": "0",
 }
 NOT_INHERITED = ("MATPLOTLIBRC", "PYTHONOPTIMIZE", "PYTHONSTARTUP", "PYTHONWARNINGS")
-# The stored metadata names neither a patch version of Python nor a machine's kernel.
+# Store metadata that doesn't depend on the Python version or the machine's kernels.
 METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
     "language_info": {"file_extension": ".py", "name": "python", "pygments_lexer": "ipython3"},
@@ -49,7 +49,7 @@ class NotebookError(Exception):
 
 @contextmanager
 def kernel_environment() -> Iterator[Path]:
-    """Set the environment in which kernels start and yield a temporary folder."""
+    """Set the environment variables for kernels, and yield a temporary folder."""
     with (
         tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as settings,
         patch.dict(os.environ, ENVIRONMENT, IPYTHONDIR=settings),
@@ -60,13 +60,13 @@ def kernel_environment() -> Iterator[Path]:
 
 
 def execute(notebook: Any, folder: Path, name: str, python: str = sys.executable) -> None:
-    """Run a notebook's cells in order, in place, and normalize what they store.
+    """Run a notebook's cells in order, and store normalized outputs in the notebook object.
 
-    The same cells give the same bytes on any day and any machine: no times, counts 1 to n, one
-    output for everything that a cell prints.
+    Times are not stored, execution counts run from 1 to n, and each cell's printed text is one
+    output, so the same cells give the same bytes on any day and machine.
 
-    notebook: as nbformat reads it; folder: the kernel's working directory; name: the notebook's
-    name in messages; python: the interpreter that runs the cells.
+    notebook: the notebook as nbformat reads it. folder: the kernel's working directory.
+    name: the notebook's name in messages. python: the interpreter that runs the cells.
 
     Raises NotebookError if a cell raises, writes to stderr, takes too long, or ends its kernel.
     """
@@ -75,12 +75,14 @@ def execute(notebook: Any, folder: Path, name: str, python: str = sys.executable
     def reject_stderr(cell: Any, cell_index: int, execute_reply: Any) -> None:
         stderr = "".join(out.text for out in cell.outputs if out.get("name") == "stderr")
         if stderr and execute_reply["content"]["status"] == "ok":
-            raise NotebookError(f"The cell wrote to stderr, which no cell may:\n{stderr.rstrip()}")
+            raise NotebookError(
+                f"The cell must not write to stderr, but it wrote:\n{stderr.rstrip()}"
+            )
 
     try:
         with kernel_environment() as settings:
-            # The kernel runs this interpreter whatever kernels the machine has registered. Its
-            # channels are files where possible, because another process can take a free port.
+            # Ignore the machine's registered kernels. Where possible, use socket files instead of
+            # TCP ports, because another process can take a free port.
             kernel: Any = AsyncKernelManager(
                 kernel_spec_manager=KernelSpecManager(kernel_dirs=[]),
                 transport="ipc" if os.name == "posix" else "tcp",
@@ -108,7 +110,7 @@ def execute(notebook: Any, folder: Path, name: str, python: str = sys.executable
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run notebooks and store their outputs; every notebook in chapters/ by default."""
+    """Run notebooks and store their outputs. The default is every notebook in chapters/."""
     parser = argparse.ArgumentParser(
         prog="python -m rope.book.tools.execute", description=main.__doc__
     )
@@ -121,12 +123,14 @@ def main(arguments: list[str] | None = None) -> int:
             notebook = nbformat.v4.upgrade(nbformat.read(path, as_version=4))  # adds missing ids
             execute(notebook, path.resolve().parent, path.name)
         except NotebookError as error:
-            bar.write(f"\n{error}\n{path} is unchanged.\n", file=sys.stderr)
+            bar.write(f"\n{error}\n{path} was not changed.\n", file=sys.stderr)
             failed.append(path.name)
         else:
             text = nbformat.writes(notebook).rstrip("\n") + "\n"
             path.write_text(text, encoding="utf-8", newline="\n")
-    bar.write(f"{len(paths) - len(failed)} stored; failed: {', '.join(failed) or 'none'}")
+    bar.write(
+        f"Stored {len(paths) - len(failed)} notebooks. Failed: {', '.join(failed) or 'none'}."
+    )
     return 1 if failed else 0
 
 

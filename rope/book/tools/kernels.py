@@ -1,7 +1,7 @@
-"""Let nbval talk to its kernels through files: `pytest -p rope.book.tools.kernels --nbval`.
+"""Connect nbval to its kernels through socket files: `pytest -p rope.book.tools.kernels --nbval`.
 
-Another process can take a TCP port between its choice and its use. Nobody takes a file in a new
-folder.
+Another process can take a TCP port after a kernel chooses the port and before it opens it. A socket
+file in a new temporary folder can't be taken.
 """
 
 import os
@@ -14,7 +14,7 @@ from jupyter_client.manager import KernelManager
 
 
 class FileKernelManager(KernelManager):
-    """Start kernels whose channels are files, on systems that have Unix domain sockets."""
+    """Start kernels that communicate through socket files; on Windows, through TCP ports."""
 
     def __init__(self, **settings: Any) -> None:
         if os.name == "posix":

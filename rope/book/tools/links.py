@@ -1,4 +1,4 @@
-"""Give proofs and solutions stable ids, and statements and exercises a link to themselves."""
+"""Give proofs and solutions stable ids; add permalinks to statements and exercises."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ PERMALINK = '<a class="headerlink" href="#{id}" title="Link to this {kind}">#</a
 
 
 def set_ids(app: Any, doctree: nodes.document, page: str) -> None:
-    """Name each proof and solution after its statement or exercise.
+    """Set the id of each proof and solution from its statement's or exercise's label.
 
-    The extensions number solutions over the whole book, so their ids change with every edit, and
-    call every proof of a page "proof".
+    By default, solutions are numbered across the book, so their ids change when solutions are
+    added, and all proofs on a page have the id "proof".
     """
     last = ""
     proofs: Counter[str] = Counter()
@@ -36,7 +36,7 @@ def set_ids(app: Any, doctree: nodes.document, page: str) -> None:
 
 
 def link_titles(app: Any, doctree: nodes.document, page: str) -> None:
-    """Add to each statement's and exercise's title a link to itself, as headings have."""
+    """Add a permalink to the title of each statement and exercise, as headings have."""
     if app.builder.format != "html":
         return
     for node in doctree.findall(
@@ -47,7 +47,7 @@ def link_titles(app: Any, doctree: nodes.document, page: str) -> None:
 
 
 def setup(app: Any) -> dict[str, Any]:
-    """Register with Sphinx."""
+    """Register the extension with Sphinx."""
     app.connect("doctree-resolved", set_ids)
     app.connect("doctree-resolved", link_titles)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

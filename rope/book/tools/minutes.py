@@ -1,8 +1,8 @@
-"""Compute how many minutes each chapter takes, from what a reader sees unfolded.
+"""Compute each chapter's reading time from the text, code and figures that are not folded.
 
-`python -m rope.book.tools.minutes` writes the times into every chapter's box of goals, and the
-sums for the core and the further chapters on the front page. Folded text and code, solutions and
-exercises don't count.
+`python -m rope.book.tools.minutes` writes each time into its chapter's box of learning goals. On
+the front page, it writes the total times for the core and the further chapters. Folded text and
+code, solutions and exercises don't count.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from typing import Any
 import yaml
 
 ROOT = Path(__file__).parents[3]
-WORDS_PER_MINUTE, SECONDS_PER_LINE = 130, 5  # a figure that moves takes a minute
+WORDS_PER_MINUTE, SECONDS_PER_LINE = 130, 5  # an interactive figure takes a minute
 FOLDED = {"check", "hide-input", "hide-cell", "remove-input"}
 MOVING = "application/vnd.vegalite.v5+json"
 SOLUTION = re.compile(r"^:::\{solution-start\}.*?^:::\{solution-end\}\n:::$", re.M | re.S)
-CHECK = re.compile(r"# (✓ .{12,120})\n")  # the visible line of a cell that only checks
+CHECK = re.compile(r"# (✓ .{12,120})\n")  # the label of a check cell
 CELL = re.compile(r"^\[\[code (\d+)\]\]$", re.MULTILINE)
-# A formula counts as one word, and so does a name in code type.
+# Count each formula and each piece of inline code as one word.
 FORMULA = re.compile(r"\$\$.*?\$\$|\$[^$]*\$|^```\{math\}.*?^```|`[^`]+`", re.DOTALL | re.MULTILINE)
 WORD = re.compile(r"[^\W_][\w’'-]*")
 TIME = re.compile(r"(?<=\*\*Time:\*\* )[^.]*\.")
 
 
 def minutes(notebook: dict[str, Any]) -> int:
-    """Return a notebook's reading time; its sources are strings, as nbformat reads them."""
+    """Return a notebook's reading time in minutes. Each cell's source must be one string."""
     cells = notebook["cells"]
     whole = "\n".join(
         cell["source"] if cell["cell_type"] == "markdown" else f"[[code {number}]]"
@@ -50,7 +50,7 @@ def minutes(notebook: dict[str, Any]) -> int:
 
 
 def unfolded(text: str) -> Iterator[str]:
-    """Yield the lines of Markdown outside boxes of the class dropdown.
+    """Yield the lines of Markdown text that are outside boxes with the class `dropdown`.
 
     >>> list(unfolded("a\\n:::{admonition} b\\n:class: dropdown\\nc\\n:::\\nd"))
     ['a', 'd']
@@ -69,12 +69,12 @@ def unfolded(text: str) -> Iterator[str]:
 
 
 def count(text: str) -> int:
-    """Count the words of Markdown paragraph by paragraph, so that a lone dollar sign ends there."""
+    """Count words in Markdown by paragraph, so that an unpaired $ affects only one paragraph."""
     return sum(len(WORD.findall(FORMULA.sub(" x ", part))) for part in text.split("\n\n"))
 
 
 def chapters(root: Path) -> dict[str, list[str]]:
-    """Return the notebooks of each part of the book, keyed by the part's caption."""
+    """Return the names of the notebooks in each part of the book, keyed by the part's caption."""
     toc = yaml.safe_load((root / "_toc.yml").read_text(encoding="utf-8"))
     parts = {
         part["caption"]: [Path(chapter["file"]).name for chapter in part["chapters"]]
@@ -87,7 +87,7 @@ def chapters(root: Path) -> dict[str, list[str]]:
 
 
 def announcements(root: Path) -> dict[str, str]:
-    """Return the sentence about its time for each notebook's box of goals."""
+    """Return, for each notebook, the sentence about reading time for its box of goals."""
     times = {path.stem: minutes(read(path)) for path in (root / "chapters").glob("*.ipynb")}
     sentences = {name: f"about {time} minutes, exercises apart." for name, time in times.items()}
     core, *others = chapters(root).values()
@@ -101,7 +101,7 @@ def announcements(root: Path) -> dict[str, str]:
 
 
 def hours(minutes: int) -> str:
-    """Convert minutes to hours, rounded up to a quarter of an hour.
+    """Return a time as text in hours, rounded up to a quarter of an hour.
 
     >>> hours(241), hours(60)
     ('4 ¼ hours', '1 hour')
@@ -112,7 +112,7 @@ def hours(minutes: int) -> str:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Read a notebook, each text as one string."""
+    """Read a notebook and join each cell's source into one string."""
     notebook: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     for cell in notebook["cells"]:
         cell["source"] = "".join(cell["source"])
@@ -120,7 +120,7 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Write the times into the chapters."""
+    """Write the reading times into the chapters and print each change."""
     for name, sentence in announcements(ROOT).items():
         path = ROOT / "chapters" / f"{name}.ipynb"
         text = path.read_text(encoding="utf-8")

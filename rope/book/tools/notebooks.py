@@ -1,7 +1,7 @@
-"""Check that a chapter's notebook is in a state in which nbval's verdict means something.
+"""Check that chapters' notebooks keep the book's rules, so that passing nbval means something.
 
-nbval compares only cells that were run: a notebook without outputs passes, and so does a cell that
-asks to be ignored. Each rule yields one sentence per fault and names the cell.
+nbval compares only stored outputs, so a notebook without outputs passes, and so does a cell with a
+tag that skips the comparison. Each rule yields one sentence per fault and names the cell.
 """
 
 from __future__ import annotations
@@ -38,23 +38,23 @@ EXERCISE = re.compile(r"^:::\{exercise\}.*\n:label: (\S+)$", re.MULTILINE)
 HIDDEN_SOLUTION = re.compile(r"^:::\{solution-start\} (\S+)\n:class: dropdown$", re.MULTILINE)
 
 Cell = dict[str, Any]
-Notebook = dict[str, Any]  # as nbformat reads it: each text is one string
+Notebook = dict[str, Any]  # as nbformat reads it: each source is one string
 
 
 def code_cells(notebook: Notebook) -> list[Cell]:
-    """Return the code cells in order."""
+    """Return a notebook's code cells in order."""
     return [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
 
 
 def named(notebook: Notebook) -> Iterator[tuple[str, Cell]]:
-    """Yield each code cell after its name for messages: its number, id and first line."""
+    """Yield pairs: a code cell's name for messages (number, id and first line), and the cell."""
     for number, cell in enumerate(code_cells(notebook), start=1):
         first = next(iter(cell["source"].strip().splitlines()), "(empty)")
         yield f"code cell {number} (id {cell.get('id')}, `{first}`)", cell
 
 
 def texts(cell: Cell) -> Iterator[str]:
-    """Yield the text of a code cell's outputs, not counting bitmaps."""
+    """Yield the text in a code cell's outputs; skip bitmaps."""
     for output in cell["outputs"]:
         yield output.get("text", "")
         for kind, value in output.get("data", {}).items():
@@ -69,59 +69,59 @@ def marks(cell: Cell) -> set[str]:
 
 
 def check_label(cell: Cell) -> str:
-    """Return the claim that a check cell asserts, from its first line; "" for other cells."""
+    """Return the claim in a check cell's first line, or "" for any other cell."""
     match = CHECK.match(cell["source"])
     return match[1] if match else ""
 
 
 def runs(name: str, notebook: Notebook) -> Iterator[str]:
-    """Require that every code cell was run once, in order, in a new kernel."""
+    """Require that each code cell was run exactly once, in order, in a new kernel."""
     counts = [cell.get("execution_count") for cell in code_cells(notebook)]
     if counts != [*range(1, len(counts) + 1)]:
-        yield f"the cells were not run once each, in order: their counts are {counts}"
+        yield f"the code cells were not each run once, in order: the counts are {counts}"
 
 
 def errors(name: str, notebook: Notebook) -> Iterator[str]:
-    """Require that no output is an error or went to stderr, and that no tag expects one."""
+    """Require that no output is an error or stderr text, and that no tag permits an error."""
     for cell_name, cell in named(notebook):
         for output in cell["outputs"]:
             if output["output_type"] == "error":
-                yield f"{cell_name} holds an error: {output['ename']}: {output['evalue']}"
+                yield f"{cell_name} raised an exception: {output['ename']}: {output['evalue']}"
             if output.get("name") == "stderr":
                 yield f"{cell_name} wrote to stderr: {output['text'][:200]}"
         for tag in sorted(marks(cell) & FORBIDDEN):
-            yield f"{cell_name} has the tag {tag}, which no cell may have"
+            yield f"{cell_name} has the tag {tag}; remove it, because no cell may have it"
 
 
 def ignored(name: str, notebook: Notebook) -> Iterator[str]:
-    """Require that a cell whose output isn't compared asserts something, and allow few of them."""
+    """Require that cells with ignored outputs are few and that each contains an assertion."""
     total = len(code_cells(notebook))
     cells = [(cell_name, cell) for cell_name, cell in named(notebook) if marks(cell) & IGNORED]
     for cell_name, cell in cells:
         if not ASSERTS.search(cell["source"]):
-            yield f"{cell_name} is not compared and asserts nothing"
+            yield f"{cell_name} has an ignored output, so it must assert something"
     if len(cells) > MOST_IGNORED * total:
-        yield f"{len(cells)} of {total} code cells are not compared; at most one in ten may be"
+        yield f"{len(cells)} of {total} code cells have ignored outputs; at most one in ten may"
 
 
 def paths(name: str, notebook: Notebook) -> Iterator[str]:
-    """Require that nothing names the machine on which the notebook ran."""
+    """Require that no source or output reveals the machine on which the notebook ran."""
     for cell in notebook["cells"]:
         if path := PATHS.search(cell["source"]):
-            yield f"cell {cell.get('id')} names a machine's path: {path[0]}"
+            yield f"cell {cell.get('id')} contains a path of one machine: {path[0]}"
     for cell_name, cell in named(notebook):
         for text in texts(cell):
             if machine := PATHS.search(text) or MACHINES.search(text):
-                yield f"{cell_name} printed something only this machine has: {machine[0]}"
+                yield f"{cell_name} printed text that reveals the machine: {machine[0]}"
 
 
 def first_cell(name: str, notebook: Notebook) -> Iterator[str]:
-    """Require that the first code cell equals the front page's, is folded, and prints nothing."""
+    """Require that the first code cell matches intro.ipynb, is folded, and prints nothing."""
     cell, (front, *_) = code_cells(notebook)[0], code_cells(read(ROOT / "chapters/intro.ipynb"))
     if cell["source"] != front["source"]:
-        yield "the first code cell differs from that of intro.ipynb; copy it"
+        yield "the first code cell differs from the one in intro.ipynb; copy that cell"
     if cell["outputs"]:
-        yield "the first code cell printed something"
+        yield "the first code cell must not print anything"
     if "hide-input" not in marks(cell):
         yield "the first code cell lacks the tag hide-input"
 
@@ -132,14 +132,14 @@ def lengths(name: str, notebook: Notebook) -> Iterator[str]:
         lines = len(cell["source"].splitlines())
         limit = LONGEST_HIDDEN_CELL if marks(cell) & HIDDEN else LONGEST_CELL
         if lines > limit:
-            yield f"{cell_name} has {lines} lines; it may have at most {limit}"
+            yield f"{cell_name} has {lines} lines; shorten it to at most {limit}"
 
 
 def exercises(name: str, notebook: Notebook) -> Iterator[str]:
     """Require at least three exercises, each with a label and a folded solution that was run."""
     labels: list[str] = []
     solved = set()
-    current: list[str] = []  # the exercise whose solution the cell belongs to, if any
+    current: list[str] = []  # the label of the exercise that the current solution solves
     for cell in notebook["cells"]:
         text = cell["source"]
         if cell["cell_type"] == "code":
@@ -149,27 +149,27 @@ def exercises(name: str, notebook: Notebook) -> Iterator[str]:
         labels_here = EXERCISE.findall(text)
         labels += labels_here
         if len(labels_here) < text.count("{exercise}"):
-            yield f"an exercise has no label (cell {cell.get('id')})"
+            yield f"cell {cell.get('id')} has an exercise without a label; add `:label:`"
         if "{solution-" in text:
             current = HIDDEN_SOLUTION.findall(text)
     for label in labels:
         if label not in solved:
-            yield f"exercise {label} has no solution-start of `:class: dropdown` with executed code"
+            yield f"exercise {label} has no solution with `:class: dropdown` and executed code"
     if name != FRONT_PAGE and len(labels) < FEWEST_EXERCISES:
-        yield f"there are {len(labels)} exercises; a chapter has at least {FEWEST_EXERCISES}"
+        yield f"there are {len(labels)} exercises; a chapter needs at least {FEWEST_EXERCISES}"
 
 
 def form(name: str, notebook: Notebook) -> Iterator[str]:
-    """Require the form that `execute` stores: a unique id per cell, no times, no versions."""
+    """Require what `execute` stores: a unique id per cell, no execution times, fixed metadata."""
     times = Counter(cell.get("id") for cell in notebook["cells"])
     for cell_id, number in times.items():
         if number > 1 or not cell_id:
             yield f"the id {cell_id} occurs {number} times; each cell needs a unique id"
     for cell in notebook["cells"]:
         if "execution" in cell["metadata"]:
-            yield f"cell {cell.get('id')} holds execution times"
+            yield f"cell {cell.get('id')} stores execution times; run `rope.book.tools.execute`"
     if notebook["metadata"] != METADATA:
-        yield f"its metadata are not {METADATA}"
+        yield f"the notebook's metadata must be {METADATA}"
 
 
 def figures(name: str, notebook: Notebook) -> Iterator[str]:
@@ -188,20 +188,20 @@ def figures(name: str, notebook: Notebook) -> Iterator[str]:
                 else:
                     continue
                 if not description.strip():
-                    yield f"{cell_name}: its {kind} has no text alternative"
+                    yield f"{cell_name}: the {kind} output has no text alternative"
                 if not settings.get("figure", {}).get("caption", "").strip():
-                    yield f"{cell_name}: its metadata have no mystnb.figure.caption"
+                    yield f"{cell_name}: the metadata lack mystnb.figure.caption"
 
 
 def checks(name: str, notebook: Notebook) -> Iterator[str]:
-    """Require that a cell that only checks is folded under its label and prints nothing."""
+    """Require that a check cell has a label, is folded, asserts, and prints nothing."""
     for cell_name, cell in named(notebook):
         if "check" not in marks(cell):
             if check_label(cell):
                 yield f"{cell_name} has a check's label but lacks the tag check"
             continue
         if not check_label(cell):
-            yield f"{cell_name}: its first line must be `# ✓ ` and 12 to 120 characters"
+            yield f"{cell_name}: the first line must be `# ✓ ` and a claim of 12 to 120 characters"
         folded = cell["metadata"].get("jupyter", {}).get("source_hidden")
         if "hide-input" not in marks(cell) or not folded:
             yield f"{cell_name} is a check; fold it with hide-input and source_hidden"
@@ -210,12 +210,12 @@ def checks(name: str, notebook: Notebook) -> Iterator[str]:
 
 
 def numbers(name: str, notebook: Notebook) -> Iterator[str]:
-    """Require that a cell prints every number in a lead, verdict, caption, label or summary."""
+    """Require that cells print all numbers in leads, verdicts, captions, labels and summaries."""
     known = printed(notebook)
     for place, text in claims(notebook):
         for number, value in claimed(text):
             if not is_printed(number, value, known):
-                yield f"no cell prints {number} ({place}: {text.strip()[:70]})"
+                yield f"no cell prints {number}, which {place} claims: {text.strip()[:70]}"
 
 
 RULES: dict[str, Callable[[str, Notebook], Iterator[str]]] = {

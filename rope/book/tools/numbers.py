@@ -1,8 +1,8 @@
 """Find the numbers that a chapter claims and the numbers that its cells print.
 
-A number in a lead, verdict, caption, check label or summary must appear in the output or the code
-of a cell, to the digits that are claimed, as a fraction or a percentage. Formulas, numbers spelled
-as words, and whole numbers up to twelve are not examined.
+Each number in a lead, verdict, caption, check label or summary must appear in some cell's output or
+code, rounded to the claimed digits. A fraction may appear as a percentage, and vice versa. The
+rules skip formulas, numbers spelled as words, and integers up to 12.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any
 
 from rope.book.tools.minutes import unfolded
 
-SMALLEST = 13
-# Formulas, code, link targets, and the numbers of references and releases claim nothing.
+SMALLEST = 13  # the smallest integer that is checked
+# Skip formulas, code, link targets, reading times, and reference and version numbers.
 SKIPPED = re.compile(
     r"^```.*?^```|\$\$.*?\$\$|\$[^$]*\$|`[^`]*`|(?<=\])\([^)]*\)|^\*\*Time:.*?$"
     r"|\b(?:equation|figure|page|release|section|transformers|PyTorch|Python|Triton) [\d.]+",
@@ -26,13 +26,13 @@ PRINTED = re.compile(r"(?<![\w.])\d[\d_,]*(?:\.\d+)?(?:e[+-]?\d{1,2})?(?!\w)")
 
 
 def decimals(pattern: re.Pattern[str], text: str) -> Iterator[tuple[str, Decimal]]:
-    """Yield each number that a pattern matches, as text and as a number."""
+    """Yield each number that a pattern matches, as text and as a Decimal."""
     for match in pattern.finditer(text):
         yield match[0], Decimal(re.sub(r"[,_](?=\d)|[,_]$", "", match[0]))
 
 
 def claimed(text: str) -> Iterator[tuple[str, Decimal]]:
-    """Yield the numbers in Markdown that a cell must print.
+    """Yield each number in Markdown that a cell must print, as text and as a Decimal.
 
     >>> [number for number, _ in claimed("Of 16,384 scores $12.5$ lie 3 to 0.40 apart.")]
     ['16,384', '0.40']
@@ -43,7 +43,7 @@ def claimed(text: str) -> Iterator[tuple[str, Decimal]]:
 
 
 def printed(notebook: dict[str, Any]) -> list[Decimal]:
-    """Return the numbers in a notebook's outputs and code, not counting check labels."""
+    """Return the distinct numbers in a notebook's outputs and code, except in check labels."""
     texts = []
     for cell in notebook["cells"]:
         if cell["cell_type"] == "code":
@@ -54,7 +54,7 @@ def printed(notebook: dict[str, Any]) -> list[Decimal]:
 
 
 def is_printed(number: str, value: Decimal, numbers: list[Decimal]) -> bool:
-    """Return True if a number equals one of the others when rounded; 97% may be printed as 0.97.
+    """Return True if any of `numbers` rounds to this number; 97% may be printed as 0.97.
 
     >>> [is_printed("0.41", Decimal("0.41"), [Decimal(x)]) for x in ("0.4123", "41.2", "0.42")]
     [True, True, False]
@@ -65,7 +65,7 @@ def is_printed(number: str, value: Decimal, numbers: list[Decimal]) -> bool:
 
 
 def claims(notebook: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield each lead, verdict, caption, check label and summary with the cell it is in."""
+    """Yield pairs: a cell's name, and a lead, verdict, caption, check label or summary in it."""
     for number, cell in enumerate(notebook["cells"]):
         place = f"cell {cell.get('id')}"
         if cell["cell_type"] == "code":

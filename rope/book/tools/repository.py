@@ -1,8 +1,8 @@
 """Set the book's address in `_config.yml` and in the first code cell of every notebook.
 
-`python -m rope.book.tools.repository URL [TAG]` sets it; `""` as the URL removes it. TAG names what
-Colab installs: a git tag or a commit, `v` and the package's version when it is left out. While
-there is no address, pages offer no Colab button and the first cell installs nothing.
+`python -m rope.book.tools.repository URL [TAG]` sets the address; the URL `""` removes it. TAG is
+the git tag or commit that Colab installs; the default is `v` and the package's version. Without an
+address, pages have no Colab button, and the first cell installs nothing.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ IN_NOTEBOOK = re.compile(r'(?<="REPOSITORY, TAG = )\\"[^"]*\\", \\"[^"]*\\"')
 
 
 def set_address(book: Path, url: str, tag: str = f"v{rope.__version__}") -> None:
-    """Set the address and the tag in the book's folder.
+    """Set the address and the tag in `_config.yml` and the notebooks of the folder `book`.
 
-    Raises ValueError, and changes no file, if the URL is malformed or if a file doesn't hold
+    Raises ValueError and changes no file if the URL is malformed or if a file doesn't contain
     exactly one address.
     """
     if not ADDRESS.fullmatch(url):
         raise ValueError(
-            f"{url!r} is not a repository's address; it must begin with https:// or file:// and"
-            " contain no spaces, quotes or trailing slash"
+            f"{url!r} is not a repository address; it must start with https:// or file:// and"
+            " contain no spaces, quotes, backslashes, braces or trailing slash"
         )
     changed = {}
     for path in [book / "_config.yml", *sorted((book / "chapters").glob("*.ipynb"))]:
@@ -36,7 +36,7 @@ def set_address(book: Path, url: str, tag: str = f"v{rope.__version__}") -> None
             pattern, value = IN_NOTEBOOK, rf'\\"{url}\\", \\"{tag}\\"'
         changed[path], count = pattern.subn(value, path.read_text(encoding="utf-8"))
         if count != 1:
-            raise ValueError(f"{path.name} holds {count} addresses; it must hold one")
+            raise ValueError(f"{path.name} contains {count} addresses; it must contain exactly one")
     for path, text in changed.items():
         path.write_text(text, encoding="utf-8")
 
@@ -46,4 +46,5 @@ if __name__ == "__main__":
         set_address(Path.cwd(), *sys.argv[1:])
     except (OSError, TypeError, ValueError) as error:
         sys.exit(f"Nothing was changed: {error}")
-    print(f"Set {sys.argv[1] or 'no address'} in _config.yml and in every notebook.")
+    done = f"Set the address {sys.argv[1]}" if sys.argv[1] else "Removed the address"
+    print(f"{done} in _config.yml and in every notebook.")

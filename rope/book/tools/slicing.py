@@ -1,7 +1,8 @@
 """Find the statements in earlier cells that a cell depends on.
 
-The build uses this to decide which cells a browser can run, and the browser uses it to decide what
-to run before a cell. Scopes come from the syntax tree because `symtable` changed in Python 3.12.
+The build uses this module to decide which cells a browser can run. The browser uses it to decide
+which statements to run before a cell. Scopes are derived from the syntax tree because the results
+of `symtable` changed in Python 3.12.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import builtins
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 
-# After one of these statements, a name no longer depends on the statements above it.
+# Statements that always bind their names, so that earlier values of the names don't matter.
 _BINDING = (
     ast.Assign,
     ast.AnnAssign,
@@ -49,7 +50,7 @@ def _before(own: Sequence[Statement], wanted: set[str]) -> set[str]:
 
 
 def _needs(node: ast.stmt) -> set[str]:
-    """Return the names that a statement reads before it binds them itself, as a loop does."""
+    """Return the names that a statement reads before it binds them; a loop binds its own target."""
     targets: list[ast.expr | None] = []
     if isinstance(node, ast.For):
         head, targets = [node.iter], [node.target]
@@ -85,7 +86,7 @@ def _bound(nodes: Iterable[ast.AST]) -> Iterator[str]:
 
 
 def _read(node: ast.AST, local: frozenset[str], called_later: bool) -> Iterator[tuple[str, bool]]:
-    """Yield each global name that is read, and whether only a later call reads it."""
+    """Yield pairs: a global name that code reads, and True if it is read only in a later call."""
     if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id not in local:
         yield node.id, called_later
     if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
@@ -124,7 +125,7 @@ def _changed(node: ast.stmt) -> Iterator[str]:
 
 @cache
 def statements(source: str) -> tuple[Statement, ...]:
-    """Return a cell's statements; none if it isn't plain Python, like a notebook's first cell.
+    """Return a cell's statements, or () if the cell isn't plain Python (for example `%pip`).
 
     >>> [sorted(one.binds) for one in statements("a = 1; b, c = a, 2")]
     [['a'], ['b', 'c']]
@@ -138,8 +139,8 @@ def statements(source: str) -> tuple[Statement, ...]:
 def needed(above: Sequence[str], source: str) -> tuple[list[Statement], set[str]]:
     """Return the earlier statements that a cell needs, in order, and the names that no cell binds.
 
-    A function's body counts as if it ran where the function is called, so the names in it may be
-    bound later.
+    A function body reads its global names when the function is called, so those names may be bound
+    after the function is defined.
 
     >>> above = ["import torch", "r = 2", "def area(): return pi * r**2", "pi = 3"]
     >>> chosen, unknown = needed(above, "print(area() + x)")
@@ -161,7 +162,10 @@ def needed(above: Sequence[str], source: str) -> tuple[list[Statement], set[str]
 
 
 def _backwards(earlier: Sequence[Statement], wanted: set[str]) -> tuple[list[Statement], set[str]]:
-    """Return the statements that bind or change the wanted names, searching upward."""
+    """Search upward for statements that bind or change wanted names.
+
+    Returns these statements in order, and the names that are still needed before them.
+    """
     chosen = []
     for statement in reversed(earlier):
         if statement.changes & wanted:

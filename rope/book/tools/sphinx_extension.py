@@ -1,4 +1,4 @@
-"""Extend Sphinx for the book: style sheet, charts, folds, and pages that need no network."""
+"""Extend Sphinx for the book: add styles and charts, label folds, and work without a network."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from rope.book.figures.chart import VEGA_LITE
 from rope.book.tools.notebooks import check_label, code_cells
 
 STATIC = Path(__file__).parent / "static"
-# HTML that the theme and the extensions write, and its replacement.
+# Patterns for HTML from the theme and its extensions, and the replacements.
 REPLACEMENTS = {
-    # A preloaded font is an error on every page opened from file://.
+    # Preloading a font causes an error on pages opened from file://.
     r'\s*<link rel="preload" as="font"[^>]*>': "",
-    # A screen reader would read this label in place of the fold's own text.
+    # A screen reader would read this label instead of the fold's own title.
     r'<summary aria-label="Toggle hidden content">': "<summary>",
-    # The list's entries lack the matching role, and the second role is deprecated.
+    # The entries of this list lack the role `listitem`, and `doc-biblioentry` is deprecated.
     r' role="list"(?= class="citation-list")': "",
     r' role="doc-biblioentry"': "",
-    # Without a wrapper, a line breaks between a formula and its comma.
+    # Wrap a formula and its punctuation, so that no line breaks between them.
     r'[(“]*<span class="math [^<]*</span>[.,;:!?)”’]+': r'<span class="text-nowrap">\g<0></span>',
 }
 
 
 def set_up_config(app: Any, config: Any) -> None:
-    """Fill in the version, prefer charts to their text, and offer Colab only for GitHub."""
+    """Fill in the version, show charts instead of their text, and offer Colab only for GitHub."""
     footer = config.html_theme_options.get("extra_footer", "")
     config.html_theme_options["extra_footer"] = footer.replace("{version}", rope.__version__)
     config.html_static_path.append(str(STATIC))
@@ -40,10 +40,10 @@ def set_up_config(app: Any, config: Any) -> None:
         *config.nb_mime_priority_overrides,
         ("html", "application/vnd.vegalite.v5+json", 5),
     ]
-    # Colab opens only notebooks on GitHub, and the theme raises on an address it doesn't know.
+    # Colab opens only notebooks on GitHub, and the theme raises an error for unknown hosts.
     if not config.html_theme_options.get("repository_url", "").startswith("https://github.com/"):
         config.html_theme_options |= {"launch_buttons": {}, "repository_url": ""}
-    # Thebe's live kernels need a server elsewhere.
+    # Disable Thebe, because its live kernels need an external server.
     for event, listeners in app.events.listeners.items():
         app.events.listeners[event] = [
             one for one in listeners if not one.handler.__module__.startswith("sphinx_thebe")
@@ -51,7 +51,7 @@ def set_up_config(app: Any, config: Any) -> None:
 
 
 def name_folds(app: Any, page: str, source: list[str]) -> None:
-    """Label each folded cell: a check by its claim, other code by its kind."""
+    """Label each folded code cell with a check's claim, or with the kind of code it contains."""
     if not app.env.doc2path(page).endswith(".ipynb"):
         return
     notebook = nbformat.reads(source[0], as_version=4)
@@ -63,18 +63,18 @@ def name_folds(app: Any, page: str, source: list[str]) -> None:
         elif "figure" in settings:
             label = "Code of the figure"
         else:
-            label = settings.get("code_prompt_show", "Code" if number else "Set-up")
+            label = settings.get("code_prompt_show", "Code" if number else "Setup")
         settings |= {"code_prompt_show": label, "code_prompt_hide": label}
     source[0] = nbformat.writes(notebook)
 
 
 def write_in_parallel(app: Any, env: Any) -> None:
-    """Write pages on all cores. Reading stays on one because some extensions can't do more."""
+    """Write pages on all cores. Pages are read on one core, as some extensions require."""
     app.parallel = os.cpu_count() or 1
 
 
 def write_vega(app: Any) -> None:
-    """Bundle Vega, Vega-Lite and Vega-Embed as one classic script, which works from file://."""
+    """Bundle Vega, Vega-Lite and Vega-Embed into one classic script, which works from file://."""
     if app.builder.format != "html":
         return
     import vl_convert
@@ -89,12 +89,12 @@ def write_vega(app: Any) -> None:
 
 
 def drop_thebe(app: Any, page: str, template: str, context: Any, doctree: Any) -> None:
-    """Remove thebe's style sheet, which no longer exists, from the page's head."""
+    """Remove Thebe's style sheet from the page, because the file doesn't exist."""
     context["css_files"] = [css for css in context["css_files"] if "thebe" not in str(css.filename)]
 
 
 def replace_html(app: Any, error: Exception | None) -> None:
-    """Apply `REPLACEMENTS` to every page that was written."""
+    """Apply `REPLACEMENTS` to every built page."""
     if error is not None or app.builder.format != "html":
         return
     for page in Path(app.outdir).rglob("*.html"):
@@ -107,10 +107,10 @@ def replace_html(app: Any, error: Exception | None) -> None:
 def list_arguments(
     app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]
 ) -> None:
-    """Show a docstring's arguments, results and errors as a list.
+    """Format a docstring's arguments, results and exceptions as a list.
 
-    A docstring writes each as a line: `name, name: description`, `Returns ...`, `Raises ...`. The
-    names are the signature's; a class may list its attributes too. Lines of doctests stay as is.
+    Each item starts a line: `name, name: description`, `Returns ...` or `Raises ...`. The names
+    must be parameters; a class may also list attributes. Doctests are not changed.
     """
     try:
         names = {*inspect.signature(obj).parameters}
@@ -133,7 +133,7 @@ def list_arguments(
 
 
 def setup(app: Any) -> dict[str, Any]:
-    """Register with Sphinx."""
+    """Register the extension with Sphinx."""
     app.setup_extension("rope.book.tools.links")
     app.connect("config-inited", set_up_config)
     app.connect("builder-inited", write_vega)

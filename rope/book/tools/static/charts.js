@@ -1,10 +1,10 @@
-// Draws every chart of the page with Vega-Embed, in the colours of the page's theme.
-// A classic script: browsers load no modules from file://.
+// Draw all charts on the page with Vega-Embed, in the colors of the page's theme.
+// This is a classic script because browsers load no modules from file://.
 (function () {
   "use strict";
 
-  var NARROW = 620; // pixels of column below which panels that stand side by side are stacked
-  var GROW = 1.3; // a chart is drawn up to this much larger than its own size
+  var NARROW = 620; // in a column narrower than this (in pixels), stack side-by-side panels
+  var GROW = 1.3; // the largest factor by which a chart is enlarged
 
   function prepare(spec, width) {
     spec = JSON.parse(JSON.stringify(spec));
@@ -20,7 +20,7 @@
     return spec;
   }
 
-  // The picture scales with its column; its text never leaves the page.
+  // Let the chart scale with its column, up to GROW, and label it for screen readers.
   function scale(box) {
     var svg = box.querySelector(".rope-drawing svg");
     if (!svg) return;
@@ -31,7 +31,7 @@
     svg.setAttribute("tabindex", "-1");
   }
 
-  // Vega shows a slider's number as it is in memory; show it with the slider's own decimals.
+  // Round the number shown beside each slider to the decimals of the slider's step.
   function label(box) {
     box.querySelectorAll(".vega-bind").forEach(function (bind) {
       var input = bind.querySelector("input");
@@ -51,14 +51,14 @@
     });
   }
 
-  // A Play button that runs one signal from its least to its greatest value, again and again.
+  // Add a Play button that repeatedly runs a signal from its minimum to its maximum.
   function addPlay(box, view, play) {
     var calm = window.matchMedia("(prefers-reduced-motion: reduce)").matches;
     var button = document.createElement("button");
     var low = play.min || 0;
     var span = play.max - low;
     var step = play.step || span / 200;
-    var running = false; // box.ropePlays holds it for the next drawing
+    var running = false; // box.ropePlays keeps this value when the chart is redrawn
     var last = 0;
     var value = view.signal(play.signal);
     button.type = "button";
@@ -72,11 +72,11 @@
       if (!running || box.ropeView !== view || !document.body.contains(box)) return;
       var place = box.getBoundingClientRect();
       if (place.bottom < 0 || place.top > window.innerHeight) {
-        last = now; // out of sight: wait
+        last = now; // pause while the chart is off screen
         return requestAnimationFrame(frame);
       }
       var shown = view.signal(play.signal);
-      // The reader has taken the slider: go on from there.
+      // If the reader has moved the slider, continue from there.
       if (Math.abs(shown - Math.round(value / step) * step) > step / 2) value = shown;
       value += (span * (now - last)) / (1000 * (play.seconds || 10));
       if (value > play.max) value = low;
@@ -89,7 +89,7 @@
       running = box.ropePlays = !running;
       show();
       if (!running) {
-        // Stop on a value that the slider can show.
+        // Stop at a value that the slider can show.
         var input = box.querySelector('input[name="' + play.signal + '"]');
         if (input) view.signal(play.signal, Number(input.value)).run();
       }
@@ -107,7 +107,7 @@
     var spec = JSON.parse(box.querySelector('script[type="application/json"]').textContent);
     var width = box.clientWidth || document.documentElement.clientWidth;
     var old = box.ropeView;
-    // What the reader has set stays when the page becomes narrow or wide.
+    // Keep the reader's settings when a change of width redraws the chart.
     if (old)
       (spec.params || []).forEach(function (one) {
         if (one.bind) one.value = old.signal(one.name);
@@ -128,7 +128,7 @@
         scale(box);
         label(box);
         if (spec.usermeta && spec.usermeta.play) addPlay(box, result.view, spec.usermeta.play);
-        box.dataset.ready = String(width < NARROW); // equals data-stacked once that is drawn
+        box.dataset.ready = String(width < NARROW); // equals data-stacked once drawn
       })
       .catch(function (error) {
         drawing.textContent = "This chart could not be drawn (" + error.message + "). " + box.getAttribute("aria-label");
@@ -136,7 +136,7 @@
       });
   }
 
-  // The page has been read: this script is deferred.
+  // The script is deferred, so the page is already parsed.
   var boxes = document.querySelectorAll(".rope-chart");
   boxes.forEach(draw);
   window.addEventListener("resize", function () {

@@ -1,4 +1,4 @@
-// Sphinx's scores for search results, except that a match in a section's title comes first.
+// Score search results as Sphinx does, but rank matches in section titles first.
 var Scorer = {
   score: ([page, title, anchor, description, score]) => score + (anchor && !description ? 100 : 0),
   objNameMatch: 11,
