@@ -1,7 +1,8 @@
-"""Rotary position embedding: the book's package, from the definition to the layer.
+"""Implement rotary position embedding (RoPE), from the definition to the PyTorch layer.
 
 Submodules load when they are first used, so `import rope` needs no other package. The layer and its
-functions need torch, `reference` needs NumPy, `symbolic` needs SymPy, and `book` needs more.
+functions need torch, `reference` needs NumPy, `symbolic` needs SymPy, and `book` needs the extra
+`notebooks`.
 """
 
 import importlib
@@ -67,7 +68,7 @@ else:
             if error.name == "torch":
                 error.msg += "; pip install torch (rope.reference and rope.symbolic don't need it)"
             raise
-        # Store it: later lookups skip this function, and compiled code needs a constant.
+        # Store the attribute: later lookups skip this function, and compiled code needs a constant.
         return globals().setdefault(name, getattr(module, name) if name in _HOMES else module)
 
 

@@ -1,8 +1,8 @@
-"""Checks of arguments: numbers, tensors, and tensors that are to be rotated in place.
+"""Check arguments: numbers, tensors, and tensors to be rotated in place.
 
 Every check runs before anything is computed or changed. The shape and dtype of a tensor are known
 without reading its data, so these checks cost nothing on a GPU and can be traced by
-`torch.compile`. What raises a clear error of its own one line later isn't checked here.
+`torch.compile`. An argument that causes a clear error on the next line anyway isn't checked here.
 
 Shapes: B batch, H heads, S sequence, D head dimension.
 """
@@ -16,13 +16,13 @@ from torch import Tensor
 
 FLOATING = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 INTEGER = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
-FARTHEST = 2**53  # float64 skips integers beyond this one
+FARTHEST = 2**53  # beyond this, float64 can't represent every integer
 
 
 def check_count(name: str, value: int, smallest: int = 1) -> None:
     """Raise TypeError unless value is an integer, ValueError unless smallest <= value <= 2**53.
 
-    Compiled code has no upper bound: it would narrow the lengths that an exported program takes.
+    Compiled code skips the upper bound, which would narrow the lengths an exported program accepts.
 
     >>> check_count("length", 3)
     """
@@ -37,7 +37,7 @@ def check_count(name: str, value: int, smallest: int = 1) -> None:
     if not compiling and value > FARTHEST:
         raise ValueError(
             f"{name} has {int(value).bit_length()} bits; it must be at most 2**53, because float64 "
-            "skips integers beyond that"
+            "can't represent every integer beyond that"
         )
 
 
@@ -71,12 +71,12 @@ def check_number(
 def check_base(base: float, name: str = "base") -> None:
     """Raise TypeError or ValueError unless base is a positive, finite number."""
     check_number(name, base, above=0)
-    if base < 2.0**-960:  # theta = 1/base times an int64 position would overflow float64
-        raise ValueError(f"{name} is {base}; it must be at least 1.03e-289 (a usual one is 1e4)")
+    if base < 2.0**-960:  # otherwise an int64 position times 1/base overflows float64
+        raise ValueError(f"{name} is {base}; it must be at least 1.03e-289 (1e4 is usual)")
 
 
 def check_flag(name: str, value: bool) -> None:
-    """Raise TypeError unless value is a bool: the string "half" would mean interleaved=True."""
+    """Raise TypeError unless value is a bool. (The string "half", for example, counts as True.)"""
     if not isinstance(value, bool):
         raise TypeError(f"{name} is {value!r}; it must be True or False")
 
@@ -84,7 +84,7 @@ def check_flag(name: str, value: bool) -> None:
 def check_finite(name: str, tensor: Tensor, advice: str) -> None:
     """Raise ValueError if the tensor holds NaN or infinity.
 
-    Compiled code and GPUs get an asynchronous assertion (RuntimeError), which nothing waits for.
+    In compiled code and on a GPU, the check is an asynchronous assertion (RuntimeError).
     """
     if tensor.is_meta:
         return
@@ -108,16 +108,16 @@ def check_floating(name: str, dtype: torch.dtype) -> None:
 
 
 def check_float64(name: str, tensor: Tensor, maker: str = "inverse_frequencies") -> None:
-    """Raise TypeError unless the frequencies, which `maker` makes, are float64."""
+    """Raise TypeError unless the frequencies are float64; maker: the function that returns them."""
     if tensor.dtype != torch.float64:
         raise TypeError(
-            f"{name} is {tensor.dtype}; it must be float64, or large positions get wrong angles: "
-            f"take it from {maker}"
+            f"{name} is {tensor.dtype}; it must be float64, because rounded frequencies give wrong "
+            f"angles at large positions: take it from {maker}"
         )
 
 
 def check_integer(name: str, tensor: Tensor) -> None:
-    """Raise TypeError unless the argument is a tensor of integers (bool would be a mask)."""
+    """Raise TypeError unless the argument is an integer tensor. (A bool tensor would be a mask.)"""
     if not isinstance(tensor, Tensor) or tensor.dtype not in INTEGER:
         kind = tensor.dtype if isinstance(tensor, Tensor) else f"a {type(tensor).__name__}"
         raise TypeError(
@@ -127,7 +127,7 @@ def check_integer(name: str, tensor: Tensor) -> None:
 
 
 def check_heads(name: str, x: Tensor, rotary_dim: int) -> None:
-    """Raise TypeError or ValueError unless x is a floating `[B, H, S, D]` with D >= rotary_dim."""
+    """Raise TypeError or ValueError unless x is floating-point `[B, H, S, D]`, D >= rotary_dim."""
     if not isinstance(x, Tensor):
         raise TypeError(f"{name} is {type(x).__name__}; it must be a tensor")
     if x.dtype not in FLOATING:
@@ -144,7 +144,7 @@ def check_heads(name: str, x: Tensor, rotary_dim: int) -> None:
     if rotary_dim > x.shape[-1]:
         raise ValueError(
             f"the tables rotate {rotary_dim} coordinates, but {name} has head_dim {x.shape[-1]}; "
-            f"make the tables with dim at most {x.shape[-1]}"
+            f"build the tables with dim at most {x.shape[-1]}"
         )
 
 
@@ -161,8 +161,8 @@ def check_pair(q: Tensor, k: Tensor) -> None:
     (batch, _, length, width), (batch_k, _, length_k, width_k) = q.shape, k.shape
     if batch != batch_k or length != length_k or width != width_k:
         raise ValueError(
-            f"q has shape {list(q.shape)} and k {list(k.shape)}; only their heads may differ: "
-            "rotate them separately (with `rotate`) if their lengths differ"
+            f"q has shape {list(q.shape)} and k has shape {list(k.shape)}; only the number of "
+            "heads may differ: if the lengths differ, rotate q and k separately (with `rotate`)"
         )
     if q.device != k.device:
         check_devices(q=q, k=k)
@@ -180,22 +180,23 @@ def check_devices(**tensors: Tensor) -> None:
 
 
 def is_plain(tensor: Tensor) -> bool:
-    """Return True if the tensor is torch's own and not a wrapper of a tracer or of torch.func."""
+    """Return True unless the tensor is of a subclass, or is wrapped by a tracer or torch.func."""
     return type(tensor) is Tensor and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
 
 
 def check_inplace(xs: Mapping[str, Tensor], *tables: Tensor) -> None:
     """Raise ValueError if writing into x, or q and k, would silently give wrong numbers.
 
-    That is the case if two elements share memory, because it would be rotated twice, and if the
-    tables are in the memory that is written to. Slices of one fused projection pass. Compiled code
-    knows no addresses, so there only expanded tensors and one tensor given twice are found. A leaf
-    that requires a gradient raises too, before q is changed; torch rejects some views by itself.
+    This happens if elements share memory, because that memory would be rotated twice, and if the
+    tables are in the memory that is written to. Separate slices of one fused projection are fine.
+    Compiled code knows no addresses, so there the check finds only expanded tensors and a tensor
+    that is passed as both q and k. Also raise ValueError, before q is changed, for a leaf that
+    requires a gradient. Torch itself rejects some views.
     """
     for name, x in xs.items():
         if x.is_leaf and x.requires_grad and torch.is_grad_enabled():
             raise ValueError(
-                f"{name} is a leaf that requires a gradient, which can't be written in place; "
+                f"{name} is a leaf that requires a gradient, so it can't be overwritten; "
                 f"pass {name}.clone(), or omit inplace"
             )
         for stride, size in zip(x.stride(), x.shape, strict=True):
@@ -204,7 +205,7 @@ def check_inplace(xs: Mapping[str, Tensor], *tables: Tensor) -> None:
                     f"{name} has shape {list(x.shape)} and strides {list(x.stride())}: it is "
                     f"expanded, so its elements share memory; pass {name}.contiguous()"
                 )
-    x, *_, k = [*xs.values()] * 2  # x itself, if it is alone
+    x, *_, k = [*xs.values()] * 2  # k is x if there is only x
     shared = len(xs) == 2 and x is k
     if not torch.compiler.is_compiling() and not x.is_meta and all(map(is_plain, (x, k, *tables))):
         shared = shared or (len(xs) == 2 and not _apart(x, k))
@@ -219,10 +220,10 @@ def check_inplace(xs: Mapping[str, Tensor], *tables: Tensor) -> None:
 
 
 def _apart(q: Tensor, k: Tensor) -> bool:
-    """Return True if two tensors have no memory in common; False also if that isn't clear.
+    """Return True if two tensors are known to share no memory, False if they do or may.
 
-    Slices of one buffer have equal strides. The start of each slice then has coordinates in that
-    buffer, the quotients by the strides, and the slices are apart if their ranges are on one axis.
+    Slices of one buffer have equal strides. Dividing the start of a slice by the strides gives its
+    coordinates in the buffer. The slices are apart if their ranges don't overlap along some axis.
     """
     if q.untyped_storage().data_ptr() != k.untyped_storage().data_ptr() or 0 in (
         *q.shape,
@@ -233,13 +234,13 @@ def _apart(q: Tensor, k: Tensor) -> bool:
     for step, step_k, n, m in zip(q.stride(), k.stride(), q.shape, k.shape, strict=True):
         if n > 1 and m > 1 and step != step_k:
             return False
-        if n > 1 or m > 1:  # the stride of an axis of one element says nothing
+        if n > 1 or m > 1:  # an axis of size 1 may have any stride
             axes.append((step if n > 1 else step_k, n, m))
     start_q, start_k = int(q.storage_offset()), int(k.storage_offset())
     outer, apart = math.inf, False
     for step, n, m in sorted(axes, reverse=True):
         (i, start_q), (j, start_k) = divmod(start_q, step), divmod(start_k, step)
-        if max(i + n, j + m) * step > outer:  # the slice goes on in the next row
+        if max(i + n, j + m) * step > outer:  # the slice continues in the next row
             return False
         apart, outer = apart or i + n <= j or j + m <= i, step
     return q.dtype == k.dtype and (apart or start_q != start_k)

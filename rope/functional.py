@@ -1,11 +1,11 @@
-"""The operation on given tables: rotate plane j of each vector by the angle of its position.
+"""Rotate plane j of each vector by the angle that given tables hold for its position.
 
 Chapter "From maths to PyTorch". With x_j, y_j the two coordinates of plane j,
 
     x_j' = x_j cos - y_j sin,        y_j' = y_j cos + x_j sin,
 
 which is multiplication by e^{i m theta_j} (RoFormer, arXiv 2104.09864, equation 34). This module
-checks the arguments, and `rope.kernels` computes.
+checks the arguments, and `rope.kernels` computes the result.
 
 Shapes: B batch, H heads, S sequence, D head dimension, R rotated width, N table rows.
 """
@@ -40,22 +40,22 @@ def rotary_embedding(
 
     x: `[B, H, S, D]`, float16, bfloat16, float32 or float64, with any strides.
     cos, sin: `[N, R/2]`, with integer position_ids `[S]`, `[B, S]` or `[1, S]` that select their
-    rows. Without position_ids: `[S, R/2]`, or four axes that broadcast to `[B, H, S, R/2]`. For
-    tables of transformers, `[B, S, R]` with each plane twice, pass `cos[:, None, :, :R//2]`
+    rows. Without position_ids: `[S, R/2]`, or four axes that broadcast to `[B, H, S, R/2]`. Tables
+    from transformers, `[B, S, R]`, hold each plane twice: pass `cos[:, None, :, :R//2]`
     (`[:, None, :, ::2]` for Cohere), or use `rope.adapters.transformers`.
     interleaved: plane j holds coordinates (2j, 2j+1); otherwise (j, j + R/2).
     inverse: rotate by the negative angle. If the tables contain a scale, it is applied again
-    (`RotaryEmbedding` undoes its own).
-    inplace: write the result into x; autograd and checkpointing take notice.
+    (`RotaryEmbedding` undoes its own scale).
+    inplace: write the result into x, in a way that autograd and checkpointing detect.
     tensor_format: "bhsd"; "bshd" for x `[B, S, H, D]`; "thd" for packed tokens `[T, H, D]`, whose
-    position_ids are `[T]`. It doesn't affect the tables.
-    Returns x if inplace (a view of it for another format), otherwise a new tensor with its shape
-    and dtype. The arithmetic is in float32, or in float64 if x or the tables are, and the result is
-    rounded once.
-    Raises TypeError for wrong dtypes, ValueError for shapes or devices that don't match, for tables
-    in half precision with wider x, for positions outside the tables, and if inplace would write to
-    memory twice. Code compiled for a CPU fails an assertion for a position outside the tables, and
-    the Triton kernel makes its vector NaN.
+    position_ids are `[T]`. The format doesn't affect the tables.
+    Returns x if inplace (for "bshd" and "thd" a view of x), otherwise a new tensor with x's shape
+    and dtype. The arithmetic is in float32, or in float64 if x or the tables are float64, and the
+    result is rounded once.
+    Raises TypeError for wrong dtypes, such as half-precision tables with wider x. Raises ValueError
+    for shapes or devices that don't match, for positions outside the tables, and if inplace would
+    write to the same memory twice. For a position outside the tables, code compiled for a CPU fails
+    an assertion, and the Triton kernel returns NaN.
 
     >>> import torch
     >>> from rope.frequencies import inverse_frequencies, rotary_tables
@@ -85,8 +85,8 @@ def rotary_embedding_qk(
 ) -> tuple[Tensor, Tensor]:
     """Rotate queries `[B, H, S, D]` and keys `[B, H_kv, S, D]` together, on a GPU in one launch.
 
-    The arguments and errors are those of `rotary_embedding`. Raises ValueError also if q and k
-    differ in more than their heads, and for inplace if they share memory.
+    Takes the arguments of `rotary_embedding` and raises the same errors. Also raises ValueError if
+    q and k differ in more than the number of heads, and for inplace if they share memory.
 
     >>> import torch
     >>> q, k = torch.ones(1, 4, 1, 2), torch.ones(1, 2, 1, 2)
@@ -110,7 +110,7 @@ def _check_and_rotate(
     inplace: bool,
     tensor_format: str,
 ) -> Sequence[Tensor]:
-    """Check everything, then rotate x, or q and k, which are given by name."""
+    """Check all arguments, then rotate x, or q and k, which xs holds by name."""
     check_flag("interleaved", interleaved)
     _check_tables(cos, sin)
     views = to_bhsd(tensor_format, xs)
@@ -121,7 +121,7 @@ def _check_and_rotate(
         if cos.dtype.itemsize == 2 < x.dtype.itemsize:
             raise TypeError(
                 f"cos is {cos.dtype}, but {name} is {x.dtype}; pass float32 tables, because "
-                "cosines in half precision give wrong angles"
+                "half-precision cosines give wrong angles"
             )
         if position_ids is None:
             _check_rows(cos, x)
@@ -139,20 +139,20 @@ def _check_and_rotate(
 
 
 def _check_tables(cos: Tensor, sin: Tensor) -> None:
-    """Raise TypeError or ValueError unless cos and sin are floating tables of the same form."""
+    """Raise TypeError or ValueError unless cos and sin are tables with one shape and dtype."""
     check_floating("cos", cos.dtype)
     if cos.shape != sin.shape or cos.dtype != sin.dtype:
         kind = ValueError if cos.dtype == sin.dtype else TypeError
         raise kind(
             f"cos is {cos.dtype} {list(cos.shape)} and sin is {sin.dtype} {list(sin.shape)}; they "
-            "must be the same: take both from one call of rotary_tables"
+            "must match: take both from one call of rotary_tables"
         )
     if cos.device != sin.device:
         check_devices(cos=cos, sin=sin)
     if cos.dim() not in (2, 4) or cos.shape[-1] == 0:
         raise ValueError(
             f"cos has shape {list(cos.shape)}; it must be [rows, planes] or [B, H, S, planes] with "
-            "at least one plane. Tables of transformers, [B, S, R], hold each plane twice: pass "
+            "at least one plane. Tables from transformers, [B, S, R], hold each plane twice: pass "
             "cos[:, None, :, : R // 2] (cos[:, None, :, ::2] for Cohere)"
         )
 
@@ -161,19 +161,19 @@ def _check_rows(cos: Tensor, x: Tensor) -> None:
     """Raise ValueError unless tables without position_ids have a row for each token of x."""
     if cos.dim() == 2 and cos.shape[0] != x.shape[2]:
         raise ValueError(
-            f"cos has {cos.shape[0]} rows, but the sequence of x has {x.shape[2]}; slice them "
+            f"cos has {cos.shape[0]} rows, but x has {x.shape[2]} tokens; slice cos and sin "
             "(cos[:S]), or pass position_ids to select their rows"
         )
     for axis, rows, size in zip("SHB", cos.shape[-2::-1], x.shape[-2::-1], strict=False):
         if rows != 1 and rows != size:
             raise ValueError(
-                f"cos has shape {list(cos.shape)} and x {list(x.shape)}; axis {axis} of cos is "
-                f"{rows}, but it must be 1 or {size}"
+                f"cos has shape {list(cos.shape)} and x {list(x.shape)}; axis {axis} of cos has "
+                f"size {rows}, but it must have size 1 or {size}"
             )
 
 
 def to_bhsd(tensor_format: str, xs: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-    """Return views of the tensors, given by name, as `[B, H, S, D]`; B = 1 for packed tokens.
+    """Return views `[B, H, S, D]` of the named tensors, with B = 1 for packed tokens.
 
     Raises ValueError for an unknown format or a wrong number of axes.
 
@@ -196,7 +196,7 @@ def to_bhsd(tensor_format: str, xs: Mapping[str, Tensor]) -> Mapping[str, Tensor
 
 
 def from_bhsd(tensor_format: str, xs: Sequence[Tensor]) -> Sequence[Tensor]:
-    """Return tensors `[B, H, S, D]` in the format that `to_bhsd` got them in.
+    """Return views of tensors `[B, H, S, D]` in tensor_format: the inverse of `to_bhsd`.
 
     >>> import torch
     >>> from_bhsd("bshd", [torch.ones(1, 3, 5, 2)])[0].shape

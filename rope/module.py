@@ -1,9 +1,9 @@
-"""The layer: rotates queries and keys together, with tables that it keeps.
+"""Define the layer, which rotates queries and keys together with tables that it keeps.
 
-Chapter "From maths to PyTorch". `frequencies` makes the tables, `tables` keeps them (exact, on the
-right device, long enough), and `kernels` rotates. The path of a query is `forward`, `_rotate`,
-`kernels.operator.apply_rotation`, and then `kernels/rotate.c` by way of `kernels/cpu.py`,
-`kernels/triton.py`, or `kernels/formula.py`.
+Chapter "From maths to PyTorch". `frequencies` computes the tables, `tables` keeps them (precise, on
+the right device, long enough), and `kernels` rotates. A query passes through `forward`, `_rotate`
+and `kernels.operator.apply_rotation`. The arithmetic is in `kernels/rotate.c`, which
+`kernels/cpu.py` calls, in `kernels/triton.py`, or in `kernels/formula.py`.
 
 Shapes: B batch, H heads, S sequence, D head dimension, R rotated width.
 """
@@ -23,20 +23,21 @@ from rope.tables import MOST_ROWS, RotaryTables
 
 
 class RotaryEmbedding(RotaryTables):
-    """Rotary position embedding for queries and keys (RoFormer, arXiv 2104.09864).
+    """Apply rotary position embedding to queries and keys (RoFormer, arXiv 2104.09864).
 
-    dim: the rotated width R, even, at most the head dimension; base: of theta_j = base**(-2j/R).
-    max_seq_len: the rows of the first tables; they grow to the next power of two when necessary.
-    extension: a context extension of `rope.extensions`, or None.
+    dim: the rotated width R, even, at most the head dimension.
+    base: the base in theta_j = base**(-2j/R).
+    max_seq_len: the initial number of table rows, which grows to the next power of two if needed.
+    extension: a context extension from `rope.extensions`, or None.
     interleaved: plane j holds coordinates (2j, 2j+1); otherwise (j, j + R/2).
-    device: the device of the tables, torch's default when None.
+    device: the device of the tables; when None, torch's default device.
     Raises ValueError or TypeError for a bad dim, base, max_seq_len or extension.
 
     The tables `cos` and `sin`, float32 `[N, R/2]`, aren't buffers: they follow the model, or the
     queries, to another device, but casts don't change them and state_dict doesn't contain them.
-    Vectors in float64 and positions far beyond the tables get rows made in each call. The arguments
-    can't be changed later. `softmax_scale`, which `from_config` sets, is a factor for the usual
-    scale of the attention.
+    For float64 vectors and positions far beyond the tables, each call computes its own rows. The
+    arguments can't be changed later. `softmax_scale`, which `from_config` sets, is a factor that
+    the attention must apply to its usual scale.
 
     >>> rotary = RotaryEmbedding(4, max_seq_len=8).to(torch.bfloat16)
     >>> rotary.cos.dtype, rotary.cos.shape
@@ -58,12 +59,12 @@ class RotaryEmbedding(RotaryTables):
     ) -> Self:
         """Return the embedding that a model's configuration describes.
 
-        config: a transformers configuration, its dict, or JSON; layer_type: which kind of layer, if
-        they differ (`rope.config.rotary_settings` says which layers rotate at all). max_seq_len:
-        the rows of the first tables; when None, the model's length, at most 131,072. interleaved:
-        the layout, required if the model type doesn't determine it.
-        Raises ValueError or TypeError as `rope.config.rotary_settings` does, and ValueError for
-        positions with several axes or without a length.
+        config: a transformers configuration, its dict, or JSON; layer_type: the type of layer, if
+        types differ (`rope.config.rotary_settings` says which layers rotate at all). max_seq_len:
+        the initial number of table rows; when None, the model's length, at most 131,072.
+        interleaved: the layout, required if the model type doesn't determine it.
+        Raises ValueError or TypeError as `rope.config.rotary_settings` does, and ValueError if
+        positions have several axes or if no length is given.
 
         >>> from rope.config import example
         >>> RotaryEmbedding.from_config(example("llama-3.1-8b")).extension.name
@@ -110,17 +111,18 @@ class RotaryEmbedding(RotaryTables):
         """Rotate q and k to their positions.
 
         q: `[B, H, S, D]`; k: `[B, H_kv, S, D]`. position_ids: integers `[S]`, `[B, S]` or `[1, S]`.
-        Without them the positions are offset ... offset+S-1; offset, the number of tokens before
-        this call, is an int or integers `[B]`, one per row.
-        seq_len: the length whose spectrum a length-dependent extension uses; when None, that of
-        `fix_length`, or the largest position of this call + 1. inverse: rotate back, and undo the
-        attention scaling. inplace: write into q and k. tensor_format: "bshd" for `[B, S, H, D]`,
-        "thd" for packed tokens `[T, H, D]` with position_ids `[T]`. Use `rotate` for keys that have
-        other positions, or another length, than the queries.
+        Without position_ids, the positions are offset ... offset+S-1. offset: the number of tokens
+        before this call, an int or integers `[B]`, one per row.
+        seq_len: the length whose spectrum a length-dependent extension uses; when None, the length
+        passed to `fix_length`, or else the largest position of this call + 1. inverse: rotate back,
+        and undo the attention scaling. inplace: write into q and k. tensor_format: "bshd" for
+        `[B, S, H, D]`, "thd" for packed tokens `[T, H, D]` with position_ids `[T]`. Call `rotate`
+        instead if the keys differ from the queries in position or length.
         Returns the rotated pair with the same shapes and dtypes.
         Raises as `rotary_embedding` does. With position_ids, eager code reads the largest one to
-        grow the tables, which makes a GPU wait unless seq_len or `fix_length` gives a length that
-        no position exceeds. Compiled code reads no data: give a length, or `grow` the tables first.
+        grow the tables. This makes the host wait for a GPU, unless seq_len or `fix_length` gives a
+        length that exceeds all positions. Compiled code reads no data, so give it a length, or
+        `grow` the tables first.
 
         >>> rotary, x = RotaryEmbedding(4), torch.ones(1, 1, 1, 4)
         >>> q, k = rotary(x, x, torch.tensor([5]))
@@ -150,7 +152,7 @@ class RotaryEmbedding(RotaryTables):
     ) -> Tensor:
         """Rotate one tensor `[B, H, S, D]`, such as only queries, or a key that all heads share.
 
-        The arguments and errors are those of `forward`.
+        Takes the arguments of `forward` and raises the same errors.
 
         >>> rotary, x = RotaryEmbedding(4), torch.ones(1, 1, 3, 4)
         >>> torch.equal(rotary.rotate(x), rotary(x, x)[0])
@@ -169,7 +171,7 @@ class RotaryEmbedding(RotaryTables):
         inplace: bool,
         tensor_format: str,
     ) -> Sequence[Tensor]:
-        """Check x, or q and k, which are given by name; find their tables; rotate."""
+        """Check x, or q and k, which xs holds by name; then find their tables and rotate."""
         views = to_bhsd(tensor_format, xs)
         check_vectors(views, self.dim)
         if inplace:
@@ -194,7 +196,7 @@ class RotaryEmbedding(RotaryTables):
                 check_positions_in_table(position_ids, cos.shape[0])
                 cos, sin = rows_of(cos, sin, position_ids)
                 position_ids = None
-            # The tables are a cos and a sin, and the inverse of the map is (cos, -sin) / a.
+            # The tables hold a cos and a sin, and the inverse map needs cos / a and -sin / a.
             square = self.attention_scaling**2
             cos, sin = cos / square, sin / square
         rotated = apply_rotation(
@@ -208,9 +210,9 @@ class RotaryEmbedding(RotaryTables):
         k: rotated keys `[B, H_kv, S, D]`, with the attention scaling; delta: an int for all tokens,
         or integers `[S]`, `[B, S]` or `[1, S]`, negative to move back. seq_len: the length that k
         was rotated with, if the extension depends on it.
-        Returns a new tensor with k's dtype, rounded once. Rounding errors of several moves add up,
-        so add up the moves instead. Raises as `rotate` does, and ValueError if the extension
-        depends on a length that isn't known.
+        Returns a new tensor with k's dtype, rounded once. Rounding errors accumulate over several
+        moves, so add up the moves and shift once. Raises as `rotate` does, and ValueError if the
+        extension depends on a length that isn't known.
 
         >>> rotary, k = RotaryEmbedding(4), torch.ones(1, 1, 3, 4, dtype=torch.float64)
         >>> there = rotary.shift(rotary.rotate(k, offset=7), -5)

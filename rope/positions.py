@@ -1,4 +1,4 @@
-"""The positions of tokens: packed and padded batches, and what a call may pass as positions.
+"""Number the tokens of packed and padded batches, and check the positions that a call passes.
 
 Chapter "Rotary attention". Scores depend only on differences of positions, so only differences
 within one sequence matter. Each sequence starts at 0 to keep its positions small.
@@ -20,7 +20,7 @@ def packed_position_ids(
     """Return the position of each token within its own sequence, for sequences packed in one row.
 
     lengths: positive ints that sum to S. Returns int64 `[S]`.
-    Raises ValueError if lengths is empty or one is below 1, TypeError if one isn't an int.
+    Raises ValueError if lengths is empty or a length is below 1, TypeError if one isn't an int.
 
     >>> packed_position_ids([3, 2])
     tensor([0, 1, 2, 0, 1])
@@ -30,10 +30,10 @@ def packed_position_ids(
 
 
 def cumulative_position_ids(cu_seqlens: Tensor) -> Tensor:
-    """Return the same positions from the cumulative lengths that varlen attention kernels take.
+    """Return each token's position, from the cumulative lengths that varlen attention takes.
 
     cu_seqlens: integers `[n+1]`, 0 = c_0 <= c_1 <= ... <= c_n = S; sequence i holds the tokens
-    c_i ... c_{i+1} - 1. Returns int64 `[S]` on its device. Reads the data.
+    c_i ... c_{i+1} - 1. Returns int64 `[S]` on the same device. Reads the values.
     Raises TypeError for another dtype, ValueError for another shape, a first value other than 0,
     or values that decrease.
 
@@ -46,18 +46,18 @@ def cumulative_position_ids(cu_seqlens: Tensor) -> Tensor:
     if cu_seqlens.dim() != 1 or first != [0] or bool((lengths < 0).any()):
         raise ValueError(
             f"cu_seqlens has shape {list(cu_seqlens.shape)} and starts with {first}; it must be "
-            "one row that starts with 0 and never decreases: pass F.pad(lengths.cumsum(0), (1, 0))"
+            "[n+1], start with 0 and never decrease: pass F.pad(lengths.cumsum(0), (1, 0))"
         )
     tokens = torch.arange(int(bounds[-1]), device=bounds.device)
     return tokens - bounds[:-1].repeat_interleave(lengths, output_size=len(tokens))
 
 
 def left_padded_position_ids(attention_mask: Tensor) -> Tensor:
-    """Return positions that start at 0 with the first real token of each row; padding gets 0.
+    """Return positions that start at 0 at the first real token of each row; padding also gets 0.
 
     attention_mask: `[B, S]`, bool or integers, 1 for a token and 0 for padding, which comes first
-    in each row. Returns int64 `[B, S]` on its device. Reads the data. Mask the padding in the
-    attention.
+    in each row. Returns int64 `[B, S]` on the same device. Reads the values. The attention must
+    still mask the padding.
     Raises TypeError for another dtype, ValueError for another shape, other numbers, or a 0 after
     a 1.
 
@@ -68,14 +68,14 @@ def left_padded_position_ids(attention_mask: Tensor) -> Tensor:
     mask = check_attention_mask(attention_mask).long()
     if mask.dim() != 2 or (mask.diff(dim=1) < 0).any():
         raise ValueError(
-            f"attention_mask has shape {list(mask.shape)} or a 0 after a 1; it must be [B, S] with "
-            "the padding of each row first: leave position_ids out if the padding is last"
+            f"attention_mask has shape {list(mask.shape)} or has a 0 after a 1; it must be [B, S] "
+            "with the padding of each row first: omit position_ids if the padding is last"
         )
     return (mask.cumsum(dim=1) - 1).clamp(min=0)
 
 
 def check_attention_mask(attention_mask: Tensor) -> Tensor:
-    """Return the mask as bool. Raise TypeError or ValueError unless it is bool or 0 and 1."""
+    """Return the mask as bool. Raise TypeError or ValueError unless it is bool or all 0 and 1."""
     if attention_mask.dtype == torch.bool:
         return attention_mask
     check_integer("attention_mask", attention_mask)
@@ -89,20 +89,21 @@ def check_attention_mask(attention_mask: Tensor) -> Tensor:
 
 
 def check_lengths(lengths: Sequence[int]) -> None:
-    """Raise ValueError or TypeError unless there are lengths and each is a positive int."""
+    """Raise ValueError or TypeError unless lengths is a non-empty sequence of positive ints."""
     if len(lengths) == 0:
-        raise ValueError("lengths is empty; it must have at least one sequence")
+        raise ValueError("lengths is empty; it must contain the length of at least one sequence")
     for length in lengths:
         check_count("each of lengths", length)
 
 
 def check_position_ids(position_ids: Tensor, x: Tensor, name: str = "position_ids") -> None:
-    """Raise TypeError or ValueError unless they are integers `[S]`, `[1, S]` or `[B, S]` on x's
-    device; x: `[B, H, S, D]`.
+    """Raise TypeError or ValueError unless the ids fit x `[B, H, S, D]`.
+
+    They must be integers `[S]`, `[1, S]` or `[B, S]` on x's device.
     """
     check_integer(name, position_ids)
-    # Compare the lengths first: in compiled code each comparison of sizes is a guard, so S != B
-    # would be one too.
+    # Compare the lengths first: in compiled code each comparison of sizes adds a guard, so an early
+    # comparison of S with B would add one too.
     shape, (batch, _, seq_len, _) = position_ids.shape, x.shape
     rows = (1, *shape)[-2] if shape else 0
     if len(shape) not in (1, 2) or shape[-1] != seq_len or (rows != 1 and rows != batch):
@@ -117,7 +118,7 @@ def check_position_ids(position_ids: Tensor, x: Tensor, name: str = "position_id
 def ids_or_start(
     position_ids: Tensor | None, offset: int | Tensor, x: Tensor
 ) -> tuple[Tensor | None, int]:
-    """Return checked position ids and 0; or None and the position of the first token.
+    """Return checked position ids and 0, or None and the position of the first token.
 
     offset: an int for all rows, or integers `[B]`, one start per row, which become ids `[B, S]`.
     """
@@ -139,7 +140,7 @@ def ids_or_start(
 def _check_offsets(offset: Tensor, x: Tensor) -> None:
     """Raise TypeError or ValueError unless offset is non-negative integers `[B]` on x's device.
 
-    Compiled code and GPUs don't read it: there the check of the positions finds negative ones.
+    In compiled code and on a GPU, a later check of the positions finds negative values instead.
     """
     check_integer("offset", offset)
     if offset.dim() != 1 or offset.shape[0] != x.shape[0]:
@@ -155,7 +156,7 @@ def _check_offsets(offset: Tensor, x: Tensor) -> None:
 def check_positions_in_table(position_ids: Tensor, rows: int) -> None:
     """Raise ValueError for a position below 0, which would wrap around, or past the last row.
 
-    In compiled code and on a GPU it is an asynchronous assertion (RuntimeError).
+    In compiled code and on a GPU, the check is an asynchronous assertion (RuntimeError).
     """
     if position_ids.is_meta:
         return
@@ -164,7 +165,7 @@ def check_positions_in_table(position_ids: Tensor, rows: int) -> None:
         inside = ((position_ids >= 0) & (position_ids < rows)).all()
         torch._assert_async(
             inside,
-            f"position_ids must be below the {rows} rows of the tables and not negative: make "
+            f"position_ids must be at least 0 and below {rows}, the number of table rows: build "
             "longer tables with max_seq_len or grow",
         )
         return
@@ -173,12 +174,12 @@ def check_positions_in_table(position_ids: Tensor, rows: int) -> None:
     if high >= rows:
         raise ValueError(
             f"position_ids holds {high}, but the tables have only {rows} rows (0 ... {rows - 1})"
-            f"; make longer ones with rotary_tables({high + 1}, inv_freq)"
+            f"; build longer tables with rotary_tables({high + 1}, inv_freq)"
         )
 
 
 def check_no_negative(name: str, low: int) -> None:
-    """Raise ValueError if the smallest position is negative: it would wrap around."""
+    """Raise ValueError if `low`, the smallest position, is negative, which would wrap around."""
     if low < 0:
         raise ValueError(
             f"{name} holds {low}; positions start at 0 (give padding any valid position and "
@@ -187,9 +188,9 @@ def check_no_negative(name: str, low: int) -> None:
 
 
 def position_range(position_ids: Tensor) -> tuple[int, int]:
-    """Return the smallest and largest position, (0, -1) if there are none. Reads the data."""
+    """Return the smallest and largest position, or (0, -1) if there are none. Reads the values."""
     while torch._C._functorch.is_functorch_wrapped_tensor(position_ids):
-        position_ids = torch._C._functorch.get_unwrapped(position_ids)  # everything vmap maps over
+        position_ids = torch._C._functorch.get_unwrapped(position_ids)  # all that vmap maps over
     if position_ids.numel() <= 1:  # as in decoding, where aminmax would take 2 us
         position = int(position_ids) if position_ids.numel() else None
         return (0, -1) if position is None else (position, position)

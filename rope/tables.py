@@ -1,12 +1,12 @@
-"""The tables of cosines and sines that a model keeps.
+"""Keep the tables of cosines and sines that a model uses.
 
-Chapters "From maths to PyTorch" and "Longer than the training text". The tables are exact, on the
-model's device, long enough for each call, and made with the spectrum that the extension has at one
-length. A call at another length, or in float64, gets rows made for that call only.
+Chapters "From maths to PyTorch" and "Longer than the training text". The tables are precise, on the
+model's device, long enough for each call, and computed from the extension's spectrum at one length.
+A call at another length, or in float64, computes its own rows.
 
 The tables aren't buffers, because frameworks cast, broadcast, average and overwrite buffers. They
 follow the model to another device and ignore every other change (`DeviceTracking`). Modules with
-the same spectrum on the same device share one pair, and no pickle contains any.
+the same spectrum on the same device share one pair of tables, and pickles contain no tables.
 
 Shapes: B batch, H heads, S sequence, D head dimension, R rotated width, N table rows.
 """
@@ -33,10 +33,10 @@ from rope.frequencies import check_extension, inverse_frequencies, rotary_tables
 from rope.kernels.formula import rows_of
 from rope.positions import check_no_negative, position_range
 
-_CHANGING = threading.Lock()  # one for all modules, because a module with a lock can't be pickled
-#: Tables grow only to this many rows; a call beyond them gets rows made for that call only.
+_CHANGING = threading.Lock()  # one lock for all modules: a module that holds one can't be pickled
+#: Tables grow to at most this many rows; a call with larger positions computes its own rows.
 MOST_ROWS = 1 << 17
-#: By name, device, rows, scale and spectrum. An entry disappears with the last module that uses it.
+#: Tables by name, device, rows, scale and spectrum. An entry disappears with its last user.
 _SHARED: WeakValueDictionary[Any, Tensor] = WeakValueDictionary()
 
 
@@ -48,10 +48,10 @@ class DeviceTracking(nn.Module):
     """
 
     _tensors: tuple[Tensor, ...]  # replaced as a whole: no thread sees a new cos with an old sin
-    _fixed: tuple[str, ...]  # the attributes that the tensors are made with
+    _fixed: tuple[str, ...]  # the attributes that determine the tensors
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Raise AttributeError for an attribute that the tensors were made with."""
+        """Set an attribute. Raise AttributeError if the existing tensors depend on it."""
         if name in self._fixed and name in self.__dict__:
             raise AttributeError(
                 f"{name} is fixed when the module is created (here {getattr(self, name)!r}); "
@@ -60,22 +60,22 @@ class DeviceTracking(nn.Module):
         super().__setattr__(name, value)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state without the values of the tensors, which `__setstate__` makes again."""
+        """Return the state without the values of the tensors, which `__setstate__` rebuilds."""
         return {**self.__dict__, "_tensors": tuple(t.new_empty(len(t), 0) for t in self._tensors)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Restore the state and make the tensors on the device that they were on."""
+        """Restore the state and rebuild the tensors on the device that they were on."""
         super().__setstate__(state)
         self._tensors = self._build(self._tensors[0].device)
 
     def _build(self, device: torch.device) -> tuple[Tensor, ...]:
-        """Return new tensors on a device, as many rows as there are now."""
+        """Return new tensors on a device, with the present number of rows."""
         raise NotImplementedError
 
     def _move_and_store(
         self, device: torch.device, tensors: tuple[Tensor, ...]
     ) -> tuple[Tensor, ...]:
-        """Return the tensors on the device of a call, where they then stay unless it is meta."""
+        """Return the tensors on a call's device. Keep them there unless the device is meta."""
         moved = self._moved(device, tensors)
         return moved if device.type == "meta" else self._store(moved)
 
@@ -109,7 +109,7 @@ def default_device(device: torch.device | str | None) -> torch.device:
 
 
 class RotaryTables(DeviceTracking):
-    """The state of a `RotaryEmbedding`, where the arguments and the tables are described.
+    """Hold the state of a `RotaryEmbedding`, which documents the arguments and the tables.
 
     >>> RotaryTables(4, max_seq_len=3).cos.shape
     torch.Size([3, 2])
@@ -142,9 +142,9 @@ class RotaryTables(DeviceTracking):
 
     @property
     def cos(self) -> Tensor:
-        """Return the cosines, float32 `[N, R/2]`: row m is position m, times attention_scaling.
+        """Return the cosines times attention_scaling, float32 `[N, R/2]`; row m is for position m.
 
-        Don't write to them: other modules with the same spectrum share this tensor.
+        Don't write to this tensor: other modules with the same spectrum share it.
 
         >>> RotaryTables(4, max_seq_len=3).cos[:, 0]
         tensor([ 1.0000,  0.5403, -0.4161])
@@ -153,7 +153,7 @@ class RotaryTables(DeviceTracking):
 
     @property
     def sin(self) -> Tensor:
-        """Return the sines, float32 `[N, R/2]`, which are shared and scaled as `cos` is.
+        """Return the sines, float32 `[N, R/2]`, scaled and shared like `cos`.
 
         >>> RotaryTables(4, max_seq_len=3).sin[:, 0]
         tensor([0.0000, 0.8415, 0.9093])
@@ -171,7 +171,7 @@ class RotaryTables(DeviceTracking):
 
     @property
     def attention_scaling(self) -> float:
-        """Return the factor of cos and sin that the extension asks for; 1.0 for most.
+        """Return the extension's factor on cos and sin, which is 1.0 for most extensions.
 
         >>> RotaryTables(4).attention_scaling
         1.0
@@ -179,12 +179,12 @@ class RotaryTables(DeviceTracking):
         return self.extension.attention_scaling
 
     def fix_length(self, seq_len: int | None) -> None:
-        """Make length-dependent extensions use the spectrum of seq_len in every call.
+        """Make a length-dependent extension use its spectrum for seq_len in every call.
 
-        Cached keys fit later queries only if all are rotated with one spectrum, so pass the longest
-        length that will be reached. The tables grow to it. None lets the spectrum depend on each
-        call again. Call this before several threads use the module.
-        Raises ValueError or TypeError for a bad length, and changes nothing then.
+        Cached keys match later queries only if one spectrum rotates them all, so pass the longest
+        length that the text will reach. The tables grow to that length (at most 131,072 rows). With
+        None, the spectrum depends on each call again. Call this before several threads use the
+        module. Raises ValueError or TypeError for a bad length, without changing anything.
 
         >>> from rope.extensions import DynamicNTK
         >>> tables = RotaryTables(8, extension=DynamicNTK(1.0, 100))
@@ -204,7 +204,7 @@ class RotaryTables(DeviceTracking):
         """Make the tables hold positions 0 ... length-1; they never shrink.
 
         The number of rows becomes the next power of two. Code under `torch.compile` or
-        `torch.export` can't grow tables, so grow them before.
+        `torch.export` can't grow tables, so call this method first.
         Raises ValueError or TypeError unless length is a non-negative int.
 
         >>> tables = RotaryTables(4, max_seq_len=8)
@@ -224,10 +224,10 @@ class RotaryTables(DeviceTracking):
     ) -> tuple[Tensor, Tensor]:
         """Return the cos and sin that a call with these positions uses, for your own rotation.
 
-        position_ids: integers `[S]` or `[B, S]`; dtype: that of the vectors (the tables are
-        float32, or float64 for float64); seq_len: as in `RotaryEmbedding`.
-        Returns `[S, R/2]` or `[B, 1, S, R/2]`, which `rope.rotary_embedding` takes without
-        position_ids. Compiled code computes them, however large the positions.
+        position_ids: integers `[S]` or `[B, S]`; dtype: the vectors' dtype (for float64 the tables
+        are float64, otherwise float32); seq_len: as in `RotaryEmbedding.forward`.
+        Returns `[S, R/2]` or `[B, 1, S, R/2]`, which `rope.rotary_embedding` accepts without
+        position_ids. Compiled code computes these rows, so no position is too large for it.
         Raises TypeError or ValueError as `RotaryEmbedding` does.
 
         >>> RotaryTables(4).tables_at(torch.tensor([[0, 1]]))[1].shape
@@ -251,10 +251,10 @@ class RotaryTables(DeviceTracking):
     def _rows_and_length(
         self, position_ids: Tensor | None, length: int, seq_len: int | None
     ) -> tuple[int, int | None]:
-        """Return the rows that a call needs and the length whose spectrum it has.
+        """Return the number of rows that a call needs, and the length that sets its spectrum.
 
-        length: the last position + 1, if there are no ids. Reading the ids makes a GPU wait, so a
-        length that is named saves it. Compiled code can't read them.
+        length: the last position + 1 of a call without ids. Reading ids from a GPU makes the host
+        wait, so this method doesn't read them if seq_len is known. Compiled code can't read them.
         """
         if seq_len is not None:
             check_count("seq_len", seq_len)
@@ -281,10 +281,10 @@ class RotaryTables(DeviceTracking):
     def _tables_for_call(
         self, length: int, seq_len: int | None, wide: bool, device: torch.device
     ) -> tuple[Tensor, ...] | None:
-        """Return the tables on a device, with at least `length` rows; None if a call needs others.
+        """Return the tables on a device, at least `length` rows; None if they don't fit the call.
 
-        That is the case for another spectrum, for float64 vectors (wide), and for positions so
-        large, or beyond the tables in compiled code, that the tables don't grow to them.
+        They don't fit another spectrum, float64 vectors (wide), or positions to which they don't
+        grow: in compiled code all positions beyond the tables, otherwise those beyond MOST_ROWS.
         """
         tensors = self._tensors  # read only once, because another thread may replace them
         rows = tensors[0].shape[0]
@@ -299,7 +299,7 @@ class RotaryTables(DeviceTracking):
         return tensors if tensors[0].device == device else self._move_and_store(device, tensors)
 
     def _grow_to(self, length: int) -> tuple[Tensor, ...]:
-        """Return the tables with at least `length` rows, the next power of two."""
+        """Grow the tables to the next power of two, at least `length` rows, and return them."""
         with _CHANGING:
             if length <= self.cos.shape[0]:  # another thread has grown them
                 return self._tensors
@@ -309,7 +309,7 @@ class RotaryTables(DeviceTracking):
     def _fresh_rows(
         self, position_ids: Tensor, seq_len: int | None, wide: bool
     ) -> tuple[Tensor, Tensor]:
-        """Return rows for these positions only, in float64 or with another spectrum."""
+        """Compute rows for these positions only, with the spectrum for seq_len."""
         if torch.compiler.is_compiling():
             torch._assert_async((position_ids >= 0).all(), "position_ids must be at least 0")
         inv_freq = self._frequencies(seq_len, position_ids.device)
@@ -328,13 +328,13 @@ class RotaryTables(DeviceTracking):
     def _of_length(
         self, device: torch.device, rows: int, seq_len: int | None
     ) -> tuple[Tensor, ...]:
-        """Return cos and sin with the spectrum of a length, made outside inference mode."""
+        """Return cos and sin with the spectrum for seq_len, built outside inference mode."""
         with torch.inference_mode(False):
             inv_freq = self._frequencies(seq_len, "cpu")
             return _shared_tables(inv_freq, rows, self.attention_scaling, device)
 
     def extra_repr(self) -> str:
-        """Return what the tables are made with, for `repr`."""
+        """Return the settings of the tables, for `repr`."""
         parts = [f"dim={self.dim}", f"rows={len(self.cos)}", f"base={self.base}"]
         if self.extension != Default():
             parts.append(f"extension={self.extension}")
@@ -345,21 +345,21 @@ class RotaryTables(DeviceTracking):
         return ", ".join([*parts, f"interleaved={self.interleaved}"])
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
-        """Compare the frequencies that older checkpoints contain; a difference is an error."""
+        """Check the frequencies that older checkpoints contain; report an error if they differ."""
         for name in {"inv_freq", "freqs"} - {*self._parameters, *self._buffers}:
             stored = state_dict.get(prefix + name)
             if not isinstance(stored, Tensor):
                 continue
             del state_dict[prefix + name]
             if not (stored.is_meta or self._agrees(stored)):
-                rest[-1].append(  # load_state_dict raises these
-                    f"{prefix}{name} of the checkpoint is not the spectrum of {self}; make the "
+                rest[-1].append(  # load_state_dict raises an error with these
+                    f"{prefix}{name} of the checkpoint is not the spectrum of {self}; build the "
                     "module from the model's configuration, or delete the key"
                 )
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def _agrees(self, stored: Tensor) -> bool:
-        """Return True for the plain or the extended frequencies, rounded as checkpoints are."""
+        """Return True if stored holds the plain or extended frequencies, up to rounding."""
         halves = (stored.to(half).to(stored.dtype) for half in (torch.bfloat16, torch.float16))
         rounded = any(stored.equal(half) for half in halves)
         rtol, atol = (2**-8, 2**-24) if rounded else (1e-5, 0.0)
@@ -374,9 +374,9 @@ class RotaryTables(DeviceTracking):
 def _shared_tables(
     inv_freq: Tensor, rows: int, scale: float, device: torch.device
 ) -> tuple[Tensor, ...]:
-    """Return cos and sin, float32 `[N, R/2]`: those of another module if it has the same ones.
+    """Return cos and sin, float32 `[N, R/2]`, shared with every module that has equal tables.
 
-    inv_freq: float64 `[R/2]` on the CPU, where the tables are made before they are moved.
+    inv_freq: float64 `[R/2]` on the CPU, where the tables are computed before they are moved.
 
     >>> theta, cpu = torch.ones(1).double(), torch.device("cpu")
     >>> cos, sin = _shared_tables(theta, 8, 1.0, cpu)

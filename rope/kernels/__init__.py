@@ -1,8 +1,9 @@
-"""Fast rotation: one loop in C for a CPU and one Triton kernel for a GPU.
+"""Rotate fast: with one loop in C on a CPU, and with one Triton kernel on a GPU.
 
-Chapter "Bytes, kernels, launches". `operator` chooses between them and `formula`, the computation
-that all share; `cpu` calls the loop of `rotate.c`; `triton` is the kernel; `dtensors` rotates
-tensors that lie on several devices. Nothing here imports Triton before a GPU needs it.
+Chapter "Bytes, kernels, launches". `operator` chooses between these two and `formula`, the same
+computation in plain PyTorch. `cpu` calls the loop in `rotate.c`, `triton` contains the kernel, and
+`dtensors` rotates tensors that are spread over several devices. Triton is imported only when a GPU
+needs it.
 """
 
 import torch

@@ -1,8 +1,8 @@
-"""The rotation on a CPU: one loop in C, built at installation, or the formula in blocks.
+"""Rotate on a CPU: with one loop in C, built at installation, or with the formula in blocks.
 
 Chapter "Bytes, kernels, launches". The loop (`rotate.c`) reads each number once and writes it once.
 Without the loop, the formula works on one block of the sequence at a time, so that intermediate
-results stay in the cache. Both give the bits of `rope.kernels.formula`.
+results stay in the cache. Both give the same bits as `rope.kernels.formula`.
 
 Shapes: B batch, H heads, S sequence, D head dimension, R rotated width.
 """
@@ -33,19 +33,19 @@ _WIDE = {  # the dtype of the arithmetic, from the dtypes of the vectors and of 
     pair: torch.promote_types(torch.promote_types(*pair), torch.float32)
     for pair in product(FLOATING, FLOATING)
 }
-_NO_IDS: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())  # their size and stride
+_NO_IDS: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())  # sizes and strides
 _GRAIN = 1 << 15  # a second thread isn't worth waking for fewer elements
 _BLOCK = 1 << 19  # elements that stay in the cache between the operations of the formula
 
 
 class _Axes(ctypes.Structure):
-    """`struct axes` of the C file: the sizes and strides of a tensor `[B, H, S, last]`."""
+    """Mirror `struct axes` of rotate.c: the sizes and strides of a tensor `[B, H, S, last]`."""
 
     _fields_ = (("size", ctypes.c_int64 * 4), ("stride", ctypes.c_int64 * 4))
 
 
 class _CallSpec(ctypes.Structure):
-    """`struct call_spec` of the C file: everything about a call except its addresses."""
+    """Mirror `struct call_spec` of rotate.c: everything about a call except its addresses."""
 
     _fields_ = (
         ("dtype", ctypes.c_int64),
@@ -64,9 +64,9 @@ class _CallSpec(ctypes.Structure):
 def _call_spec(flags: tuple[int, ...], *axes: tuple[int, ...]) -> _CallSpec:
     """Return the struct for a call; calls with the same sizes and strides share it.
 
-    flags: dtype, interleaved, inverse, threads; axes: the size and the stride of x, out, cos, sin
-    and the position ids. Tables of two axes are the same for all B and H. The loop only reads the
-    struct, so several threads can use it at once.
+    flags: dtype, interleaved, inverse, threads; axes: in turn the sizes and the strides of x, out,
+    cos, sin and the position ids. Tables with two axes apply to every sequence and head. The loop
+    only reads the struct, so several threads can use it at once.
     """
     int64s, each_axes = ctypes.c_int64 * 4, []
     for size, stride in zip(axes[::2], axes[1::2], strict=True):
@@ -84,7 +84,7 @@ def rotate_into(
     position_ids: Tensor | None = None,
     inverse: bool = False,
 ) -> None:
-    """Write each of xs `[B, H, S, D]`, rotated, into its out, which is x itself or apart from it.
+    """Rotate each x `[B, H, S, D]` into its out, which is x itself or shares no memory with x.
 
     cos, sin: `[N, R/2]` with position_ids `[S]` or `[B, S]`; otherwise `[S, R/2]`, or four axes
     that broadcast to `[B, H, S, R/2]`. Shapes aren't checked, and autograd records nothing.
@@ -106,7 +106,7 @@ def rotate_into(
         address = position_ids.data_ptr()
     for x, out in zip(xs, outs, strict=True):
         elements = x.numel()
-        if elements == 0:  # tables with heads of their own don't fit an x without heads
+        if elements == 0:  # tables that differ by head don't fit an x without heads
             continue
         wide = _WIDE[x.dtype, cos.dtype]
         dtype, stride, out_stride = _DTYPES.get((x.dtype, wide)), x.stride(), out.stride()
@@ -124,13 +124,13 @@ def rotate_into(
         call = _call_spec(flags, *strides, *of_ids)
         done = loop(x.data_ptr(), out.data_ptr(), c.data_ptr(), s.data_ptr(), address, call)
         if not done and position_ids is not None:
-            check_positions_in_table(position_ids, len(cos))  # raises for the wrong position
+            check_positions_in_table(position_ids, len(cos))  # raises ValueError
 
 
 def in_blocks(x: Tensor, out: Tensor, cos: Tensor, sin: Tensor, interleaved: bool) -> None:
-    """Write x, rotated, into out by the formula, one block of the sequence at a time.
+    """Rotate x into out by the formula, one block of the sequence at a time.
 
-    The arguments are those of `rotate_into`.
+    x, out, cos, sin: as in `rotate_into` without position_ids.
 
     >>> x, zero = torch.tensor([[[[1.0, 0.0]]]]), torch.zeros(1, 1)
     >>> in_blocks(x, x, zero, zero + 1, interleaved=False)
@@ -146,14 +146,14 @@ def in_blocks(x: Tensor, out: Tensor, cos: Tensor, sin: Tensor, interleaved: boo
 
 @cache
 def library() -> tuple[Any, str]:
-    """Return the loop in C, how it runs and where it is; or None and why there is none."""
+    """Return the loop in C and how and where it runs, or None and the reason why it is missing."""
     candidates = [Path(__file__).with_name("rotate" + suffix) for suffix in EXTENSION_SUFFIXES]
     path = next((path for path in candidates if path.exists()), None)
     if path is None:
         source = Path(__file__).parents[2]
         if (source / "setup.py").exists():
-            return None, f"it was not built in {source}, where Python imports the package from"
-        return None, "it was not built when the package was installed, without a C compiler"
+            return None, f"it was not built in {source}, from which Python imports the package"
+        return None, "it was not built when the package was installed, for lack of a C compiler"
     try:
         loaded = ctypes.CDLL(str(path))
         call_spec_bytes, threaded = (

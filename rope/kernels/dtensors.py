@@ -1,7 +1,7 @@
-"""Rotation of DTensors, which lie on several devices: chapter "Across devices".
+"""Rotate DTensors, which are spread over several devices: chapter "Across devices".
 
-A rotation needs the position of a token and no other token, so each process rotates its own part of
-a `torch.distributed.tensor.DTensor`, split along batch, heads or sequence, or not split.
+Rotating a token needs its position but no other token, so each process rotates its own part of a
+`torch.distributed.tensor.DTensor` that is replicated or split along batch, heads or sequence.
 
 Shapes: B batch, H heads, S sequence, D head dimension, N table rows.
 """
@@ -39,22 +39,23 @@ def rotate_parts(
     inplace: bool,
     rotate_part: Callable[..., Sequence[Tensor]],
 ) -> list[Tensor]:
-    """Rotate each of xs `[B, H, S, D]` where it is: each process rotates its own part.
+    """Rotate each x `[B, H, S, D]` where it is stored: each process rotates its own part.
 
     cos, sin, position_ids: plain tensors for all tokens, as `rope.rotary_embedding` takes them.
-    rotate_part: rotates a plain tensor, given the tables and positions of its part.
-    Raises ValueError for inplace and for a placement that splits heads, is a partial sum or has
-    uneven parts; TypeError if only one of q and k, or a table, is a DTensor. Nothing is sent.
+    rotate_part: rotates plain tensors, given the tables and positions of their part.
+    Raises ValueError for inplace, for a placement that splits the coordinates or is a partial sum,
+    and for parts of unexpected shapes. Raises TypeError if cos, sin, position_ids or only one of q
+    and k is a DTensor. The processes exchange no data.
     """
     if inplace:
         raise ValueError("inplace is True for a DTensor; rotate x.to_local() in place instead")
     if not all(map(is_dtensor, xs)):
-        raise TypeError("only one of q and k is a DTensor; distribute the other one too")
+        raise TypeError("only one of q and k is a DTensor; distribute the other tensor too")
     for name, rows in {"cos": cos, "sin": sin, "position_ids": position_ids}.items():
         if is_dtensor(rows):
             raise TypeError(
                 f"{name} is a DTensor; it must be a plain tensor for all tokens, the same in every "
-                f"process: pass {name}.full_tensor(), made once"
+                f"process: pass {name}.full_tensor(), computed once"
             )
     outs: list[Tensor] = []
     for x in cast("Sequence[DTensor]", xs):
@@ -77,20 +78,20 @@ def _check_placements(x: "DTensor") -> None:
     for placement in x.placements:
         if type(placement) not in (Shard, Replicate) or placement.is_shard(3):
             raise ValueError(
-                f"x is placed {placement}; it must be Replicate, or Shard(0) to Shard(2) (Shard(3) "
-                "splits coordinates that rotate together): redistribute it first"
+                f"x has placement {placement}; it must be Replicate, or Shard(0) to Shard(2) "
+                "(Shard(3) splits coordinates that rotate together): redistribute x first"
             )
     part = list(x.to_local().shape)
     expected = [len(_part(torch.arange(n), [axis], x)) for axis, n in enumerate(x.shape)]
     if part != expected:
         raise ValueError(
-            f"this process has {part} of x, but DTensor splits {list(x.shape)} into {expected}; "
-            "use distribute_tensor"
+            f"this process holds a part of x with shape {part}, but DTensor's split of "
+            f"{list(x.shape)} gives it {expected}; use distribute_tensor"
         )
 
 
 def _joined(out: Tensor, x: "DTensor") -> "DTensor":
-    """Return the rotated part as a DTensor placed and strided as x is."""
+    """Return the rotated part as a DTensor with x's placements and order of axes."""
     from torch.distributed.tensor import DTensor
 
     stride, size = [0] * out.dim(), 1
@@ -102,7 +103,7 @@ def _joined(out: Tensor, x: "DTensor") -> "DTensor":
 
 
 def _part(rows: Tensor, axes: Sequence[int], x: "DTensor") -> Tensor:
-    """Return this device's part of a tensor that has these axes of x; axes of size 1 stay whole."""
+    """Return this process's part of rows, which has these axes of x; size-1 axes aren't split."""
     split = [axis for axis, of_x in enumerate(axes) if rows.shape[axis] == x.shape[of_x]]
     for number, placement in enumerate(x.placements):
         for axis in split:

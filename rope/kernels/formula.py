@@ -1,11 +1,12 @@
-"""The rotation as plain tensor operations: equation 34 of RoFormer (arXiv 2104.09864).
+"""Rotate with plain tensor operations: equation 34 of RoFormer (arXiv 2104.09864).
 
 Chapter "From maths to PyTorch". With x_j, y_j the two coordinates of plane j,
 
     x_j' = x_j cos - y_j sin,        y_j' = y_j cos + x_j sin.
 
-It runs on every device, and torch can differentiate, map, trace and compile it. Each product and
-each sum is rounded on its own, without fused multiply-adds, so both layouts give the same bits.
+The formula runs on every device, and torch can differentiate, map, trace and compile it. Each
+product and each sum is rounded separately, without fused multiply-adds, so both layouts give the
+same bits.
 
 Shapes: B batch, H heads, S sequence, D head dimension, R rotated width, N table rows.
 """
@@ -19,7 +20,7 @@ def formula(x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool) -> Tensor:
 
     cos, sin: tables that broadcast to `[B, H, S, R/2]`; interleaved: plane j holds coordinates
     (2j, 2j+1), otherwise (j, j + R/2). The arithmetic is in float32, or in float64 if x or the
-    tables are, and the result is rounded once, to x's dtype.
+    tables are float64, and the result is rounded once, to x's dtype.
 
     >>> x, zero = torch.tensor([[[[1.0, 0.0, 5.0]]]]), torch.zeros(1, 1)
     >>> formula(x, cos=zero, sin=zero + 1, interleaved=False).flatten()

@@ -1,4 +1,4 @@
-"""The rotation as an operator of PyTorch: which implementation runs, and its gradient.
+"""Define the rotation as a PyTorch operator: choose the implementation, supply the gradient.
 
 Chapter "Bytes, kernels, launches". `rope::rotate` returns new tensors and `rope::rotate_` writes
 into its arguments. Both run the loop in C on a CPU and the Triton kernel on a GPU, and share one
@@ -26,9 +26,9 @@ from rope.kernels.dtensors import is_dtensor, rotate_parts
 from rope.kernels.formula import formula, rows_of
 from rope.positions import check_positions_in_table
 
-#: The dtypes that the kernel of each kind of device takes.
+#: The dtypes that the kernel for each kind of device accepts.
 DTYPES: dict[str, tuple[torch.dtype, ...]] = {"cpu": FLOATING}
-if find_spec("triton"):  # find_spec doesn't import it
+if find_spec("triton"):  # find_spec doesn't import Triton
     DTYPES["cuda"] = (torch.float16, torch.bfloat16, torch.float32)
 
 _PLAIN = (Tensor, nn.Parameter)
@@ -69,11 +69,11 @@ def apply_rotation(
     inverse: bool,
     inplace: bool = False,
 ) -> Sequence[Tensor]:
-    """Rotate x, or q and k, each `[B, H, S, D]`; of a DTensor each process rotates its own part.
+    """Rotate x, or q and k, each `[B, H, S, D]`. Each process rotates its own part of a DTensor.
 
     The caller has checked everything except that position_ids are inside the tables.
-    Returns new tensors, or xs if inplace. Raises ValueError for a position outside the tables,
-    where the Triton kernel gives NaN, and TypeError or ValueError as `rotate_parts` does.
+    Returns new tensors, or xs if inplace. Raises ValueError for a position outside the tables (the
+    Triton kernel returns NaN instead), and TypeError or ValueError as `rotate_parts` does.
 
     >>> x, zero = torch.tensor([[[[1.0, 0.0]]]]), torch.zeros(1, 1)
     >>> apply_rotation([x], zero, zero + 1, None, interleaved=False, inverse=True)[0].flatten()
@@ -96,7 +96,7 @@ def _rotate_plain(
     inverse: bool,
     inplace: bool,
 ) -> Sequence[Tensor]:
-    """Rotate plain tensors: by the operator if it takes them, otherwise by the formula."""
+    """Rotate plain tensors with the operator if it accepts them, otherwise with the formula."""
     if position_ids is not None and position_ids.shape[:-1] == (1,):
         position_ids = position_ids[0]
     if not operator_takes(xs, cos, sin):
@@ -104,19 +104,19 @@ def _rotate_plain(
             check_positions_in_table(position_ids, cos.shape[0])
             cos, sin = rows_of(cos, sin, position_ids)
         sin = -sin if inverse else sin
-        # For the gradient of learned tables, autograd needs x as it was before.
+        # For the gradient of learned tables, autograd needs x as it was before the rotation.
         rotated = [formula(x.clone() if inplace else x, cos, sin, interleaved) for x in xs]
         return [x.copy_(y) for x, y in zip(xs, rotated, strict=True)] if inplace else rotated
-    # The kernels look up the rows of the tables. One x goes in as queries, with keys of no heads.
+    # The kernels look up the rows of the tables. A single x is passed as q, with a k of 0 heads.
     q, k = xs if len(xs) == 2 else (xs[0], xs[0].new_empty(xs[0][:, :0].shape))
     recorded = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad)
     if recorded and position_ids is not None:
-        position_ids = position_ids.clone()  # autograd saves them, and the caller may change them
+        position_ids = position_ids.clone()  # autograd saves the ids; the caller may change them
     arguments = q, k, cos, sin, position_ids, interleaved, inverse
     if inplace and not recorded:
         ROTATE_INPLACE(*arguments)
         return xs
-    # The dispatcher calls _into_new. Calls without a gradient skip 5 us of Python.
+    # The dispatcher calls _into_new. ROTATE_ONLY skips 5 us of Python for the gradient.
     rotated = (ROTATE if recorded or torch.compiler.is_compiling() else ROTATE_ONLY)(*arguments)
     if inplace:
         return [x.copy_(y) for x, y in zip(xs, rotated[: len(xs)], strict=True)]
@@ -164,7 +164,7 @@ def _run_kernel(
     interleaved: bool,
     inverse: bool,
 ) -> None:
-    """Write the rotated q and k into outs, which may be q and k, by the kernel of their device."""
+    """Rotate q and k into outs, which may be q and k themselves, with their device's kernel."""
     if xs[0].is_cuda:
         from rope.kernels.triton import launch  # this imports Triton
 
@@ -183,10 +183,10 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tens
 
 
 def _backward(ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:
-    """Return the gradients of q and k: those of the outputs, rotated back.
+    """Return the gradients of q and k: the gradients of the outputs, rotated back.
 
-    A rotation is orthogonal, so its transpose is the rotation by the negative angle. It needs only
-    the tables, and q and k aren't saved.
+    A rotation is orthogonal, so its transpose is the rotation by the negative angle. The backward
+    pass needs only the tables and positions, so q and k aren't saved.
     """
     cos, sin, position_ids = ctx.saved_tensors
     if position_ids is not None and not position_ids.is_cuda:  # the forward pass checked them
@@ -216,6 +216,6 @@ def _define(name: str, schema: str, run: Callable[..., Any], fake: Callable[...,
 
 ROTATE = _define("rope::rotate", _NEW, _into_new, _shapes_only)
 torch.library.register_autograd("rope::rotate", _backward, setup_context=_setup_context)
-#: The same without a gradient, which saves 5 us of Python in each call.
+#: The same operator without a gradient, which saves 5 us of Python per call.
 ROTATE_ONLY = _define("rope::rotate_only", _NEW, _into_new, _shapes_only)
 ROTATE_INPLACE = _define("rope::rotate_", _ITSELF, _into_itself, lambda *_: None)

@@ -1,11 +1,11 @@
-/* Equation 34 as one loop for a CPU: each number is read once and written once.
+/* Compute equation 34 on a CPU in one loop, which reads and writes each number once.
 
    Chapter "Bytes, kernels, launches". With x, y the coordinates of a plane,
 
        x' = x cos - y sin,        y' = y cos + x sin.
 
-   Each product and each sum is rounded on its own. Because it is built without fused multiply-adds,
-   the loop gives the bits of `rope.kernels.formula` (except those of NaN). setup.py builds it, and
+   Each product and each sum is rounded separately. Because setup.py builds the loop without fused
+   multiply-adds, the loop gives the same bits as `rope.kernels.formula` (except for NaN).
    `rope.kernels.cpu` calls it. */
 
 #include <stdint.h>
@@ -28,7 +28,7 @@ static inline float to_float32(float x) { return x; }
 static inline double from_float64(double x) { return x; }
 static inline double to_float64(double x) { return x; }
 
-/* bfloat16 is the upper half of a float32, rounded to the nearest, ties to even. */
+/* bfloat16 is the upper half of a float32, rounded to nearest, ties to even. */
 
 static inline float from_bfloat16(uint16_t x) { return float_of((uint32_t)x << 16); }
 
@@ -37,10 +37,11 @@ static inline uint16_t to_bfloat16(float x) {
     return x != x ? 0x7FC0 : (uint16_t)((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16);
 }
 
-/* float16 has 5 exponent bits with bias 15 and 10 fraction bits; float32 has 8 with bias 127 and 23
-   fraction bits. The smallest float16 numbers have no leading 1. Adding 0.5, whose last bit is worth
-   2^-24 as theirs is, shifts and rounds such a number; subtracting the bits of 0.5 then leaves its
-   own. The conversion to float32 subtracts 2^-14 instead. */
+/* float16 has 5 exponent bits with bias 15 and 10 fraction bits; float32 has 8 exponent bits with
+   bias 127 and 23 fraction bits. The smallest float16 numbers have no leading 1, and their last bit
+   is worth 2^-24, as in the float32 number 0.5. So adding 0.5 shifts and rounds such a number, and
+   subtracting the bits of 0.5 leaves the bits of the float16. The conversion to float32 subtracts
+   2^-14 instead. */
 
 static inline float from_float16(uint16_t x) {
     uint32_t sign = (uint32_t)(x & 0x8000) << 16, rest = (uint32_t)(x & 0x7FFF) << 13;
@@ -59,15 +60,15 @@ static inline uint16_t to_float16(float x) {
     return (uint16_t)((bits >> 16 & 0x8000) | (rest >= (uint32_t)(127 + 16) << 23 ? beyond : near));
 }
 
-/* Compile for several generations of CPUs; the loader of glibc chooses one. */
+/* Compile one version for each of several CPU generations; glibc's loader chooses among them. */
 #if defined(__x86_64__) && defined(__GLIBC__) && __GNUC__ >= 12 && !defined(__clang__)
 #define FOR_EACH_CPU __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
 #define FOR_EACH_CPU
 #endif
 
-/* Rotate one row of x into a row of out, which may be the same row: no plane reads what another
-   writes, so the loop may be `simd`. FIRST and SECOND are the indices of plane j's coordinates. */
+/* Rotate one row of x into a row of out, which may be the same row. No plane reads what another
+   plane writes, so `omp simd` is safe. FIRST and SECOND index the coordinates of plane j. */
 
 #define ROW(NAME, DTYPE, STORED, WIDE, FIRST, SECOND)                                             \
     FOR_EACH_CPU                                                                                  \
@@ -102,9 +103,9 @@ static row_function *const row_functions[][2] = {
     {float64_halves, float64_pairs},
 };
 
-/* The axes of a tensor [B, H, S, last]; strides count elements, and that of the last axis is 1. A
-   table or position that is the same all along an axis has size 1 there. `_Axes` and `_CallSpec` of
-   rope/kernels/cpu.py have the same fields. */
+/* The axes of a tensor [B, H, S, last]; strides count elements, and the last stride is 1. If a
+   table or the positions are the same all along an axis, that axis has size 1. `_Axes` and
+   `_CallSpec` in rope/kernels/cpu.py have the same fields. */
 
 struct axes {
     int64_t size[4], stride[4];
@@ -115,7 +116,7 @@ struct call_spec {
     struct axes x, out, cos, sin, ids;
 };
 
-const int call_spec_bytes = sizeof(struct call_spec); /* cpu.py compares it with its own version */
+const int call_spec_bytes = sizeof(struct call_spec); /* cpu.py compares it with its own struct */
 
 #ifdef _OPENMP
 const int threaded = 1;
@@ -123,7 +124,7 @@ const int threaded = 1;
 const int threaded = 0;
 #endif
 
-/* Where the rows of a tensor begin: the steps in bytes along three axes, in a given order. */
+/* Where the rows of a tensor begin: the steps in bytes along three axes, in the loop's order. */
 
 struct places {
     char *data;
@@ -142,7 +143,7 @@ static inline char *at(const struct places *p, int64_t i, int64_t j, int64_t k) 
     return p->data + i * p->step[0] + j * p->step[1] + k * p->step[2];
 }
 
-/* Return 1 if each position id is the number of a row. */
+/* Return 1 if each position id is a row number of the tables, otherwise 0. */
 
 static int ids_in_table(const int64_t *ids, const struct axes *t, int64_t rows) {
     for (int64_t b = 0; b < t->size[0]; b++)
@@ -154,7 +155,7 @@ static int ids_in_table(const int64_t *ids, const struct axes *t, int64_t rows) 
 }
 
 /* Rotate x into out, which may be x. ids: the row of the tables for each token, or NULL if token s
-   has row s. Returns 1; or 0, having written nothing, if an id is outside the tables. */
+   uses row s. Returns 1, or 0 without writing anything if an id is outside the tables. */
 
 int rotate(const void *x_data, void *out_data, const void *cos_data, const void *sin_data,
            const int64_t *ids, const struct call_spec *l) {
@@ -165,7 +166,7 @@ int rotate(const void *x_data, void *out_data, const void *cos_data, const void 
     row_function *row = row_functions[l->dtype][l->interleaved];
     if (ids && !ids_in_table(ids, &l->ids, l->cos.size[2])) return 0;
 
-    int axis[3] = {0, 1, 2}; /* in the order in which x is stored, the longest stride first */
+    int axis[3] = {0, 1, 2}; /* in the order in which x is stored, the largest stride first */
     for (int n = 1; n < 3; n++)
         for (int m = n; m > 0 && l->x.stride[axis[m]] > l->x.stride[axis[m - 1]]; m--) {
             int swapped = axis[m];
@@ -178,7 +179,7 @@ int rotate(const void *x_data, void *out_data, const void *cos_data, const void 
     struct places sin = places_of(sin_data, &l->sin, wide, axis);
     struct places id = places_of(ids, &l->ids, sizeof *ids, axis);
     int64_t cos_row = l->cos.stride[2] * wide, sin_row = l->sin.stride[2] * wide;
-    if (ids) /* the row comes from the id and from no axis */
+    if (ids) /* the id alone determines the row */
         for (int n = 0; n < 3; n++) cos.step[n] = sin.step[n] = 0;
 
 #pragma omp parallel for collapse(3) schedule(static) num_threads(l->threads) if (l->threads > 1)

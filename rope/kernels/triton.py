@@ -1,14 +1,14 @@
-"""The Triton kernel: it reads queries and keys once, rotates them, and writes them once.
+"""Rotate queries and keys with one Triton kernel, which reads and writes each of them once.
 
-Chapter "Bytes, kernels, launches". A plane takes only four multiplications and two additions, so
-moving the bytes takes the time. With e bytes per element, q `[B, H, S, D]` and k `[B, H_kv, S, D]`
-move
+Chapter "Bytes, kernels, launches". A plane needs only four multiplications and two additions, so
+memory traffic determines the time. With e bytes per element, rotating q `[B, H, S, D]` and
+k `[B, H_kv, S, D]` moves
 
     2 e B (H + H_kv) S D    bytes of vectors (one read, one write), and
     8 B S R/2 (H + H_kv) / HEADS    bytes of float32 tables, mostly from the cache.
 
 A program rotates TOKENS positions in HEADS heads of one sequence. It loads its table rows once and
-uses them for each of its heads. The backward pass is the same kernel with INVERSE.
+uses them for each of its heads. The backward pass runs the same kernel with INVERSE.
 
 Shapes: B batch, H heads, S sequence, D head dimension, R rotated width, N table rows.
 """
@@ -48,8 +48,8 @@ def _rotate_kernel(
     HAS_IDS: tl.constexpr,  # look up rows by position id; otherwise token s has row s
     HEAD_TABLES: tl.constexpr,  # each head has its own tables, which the loop loads
 ):  # fmt: skip
-    # Use only one axis of programs, because the other two end at 65,535. Tokens run fastest, so
-    # that neighboring programs read neighboring memory.
+    # Use only one axis of the grid, because the other two allow at most 65,535 programs. Tokens
+    # vary fastest, so that neighboring programs read neighboring memory.
     program = tl.program_id(0).to(tl.int64)
     token_tiles = tl.cdiv(length, TOKENS)
     q_tiles = tl.cdiv(heads_q, HEADS)
@@ -71,7 +71,7 @@ def _rotate_kernel(
     cos = tl.load(cos_ptr + table, mask=table_mask, other=float("nan")).to(tl.float32)
     sin = tl.load(sin_ptr + table, mask=table_mask, other=float("nan")).to(tl.float32)
 
-    # A tile is in q or in k; only the pointers and strides differ.
+    # All heads of a program are in q or all are in k; only the pointers and strides differ.
     if head_tile < q_tiles:
         first_head = head_tile * HEADS
         _rotate_heads(
@@ -108,7 +108,7 @@ def _rotate_heads(
         x_row = x_ptr + h * x_h + s[:, None] * x_s
         o_row = out_ptr + h * o_h + s[:, None] * o_s
         if INTERLEAVED:
-            # Load the pairs together: loading every second coordinate would read each line twice.
+            # Load whole pairs: loading every second coordinate would read each cache line twice.
             at = tl.arange(0, 2 * PLANES_2).to(tl.int64)[None, :]
             pairs_mask = here[:, None] & (at < 2 * PLANES)
             pairs = tl.load(x_row + at * x_d, mask=pairs_mask).to(tl.float32)
@@ -124,7 +124,7 @@ def _rotate_heads(
         else:
             rotated_x = x * cos - y * sin
             rotated_y = y * cos + x * sin
-        # The store rounds to the dtype of the vectors; nothing before it does.
+        # Only the store rounds to the dtype of the vectors.
         kind = out_ptr.dtype.element_ty
         if INTERLEAVED:
             pairs = tl.reshape(tl.join(rotated_x, rotated_y), (s.shape[0], 2 * PLANES_2))
@@ -140,10 +140,11 @@ def _rotate_heads(
 
 
 def tile(planes: int, length: int, heads: int) -> tuple[int, int, int]:
-    """Return the tokens and heads per program, and its warps; planes is a power of two.
+    """Return the numbers of tokens, heads and warps per program; planes is a power of two.
 
-    That gives each thread 16-byte loads, and a few heads whose loads overlap with the rotation of
-    others. Only two kinds of lengths differ, one token and more, so a new length compiles nothing.
+    With these numbers each thread loads 16 bytes at a time, and the loads for one head overlap with
+    the rotation of another. Of the length, only whether it is 1 matters, so a new length doesn't
+    recompile the kernel.
     """
     tokens = 1 if length == 1 else max(1, min(16, 1024 // planes))
     return tokens, min(4, triton.next_power_of_2(max(1, heads))), 1 if tokens * planes <= 128 else 4
@@ -163,14 +164,15 @@ def launch(
 ) -> None:
     """Write the rotated q into q_out and k into k_out in one launch; the outputs may be q and k.
 
-    q, q_out: `[B, H, S, D]`; k, k_out: `[B, H_kv, S, D]`, H_kv may be 0; float16, bfloat16 or
+    q, q_out: `[B, H, S, D]`; k, k_out: `[B, H_kv, S, D]`, where H_kv may be 0; float16, bfloat16 or
     float32, with any strides. cos, sin: `[S, R/2]`, or four axes that broadcast to
     `[B, H, S, R/2]`; or `[N, R/2]` with integer position_ids `[S]` or `[B, S]`. A position outside
-    the tables gives NaN, because the host reads no data. The caller has checked everything else.
+    the tables gives NaN, because the host reads no positions. The caller has checked everything
+    else.
     """
     batch, heads_q, length, head_dim = q.shape
     heads_k = k.shape[1]
-    if heads_k == 0:  # k has no memory; pass q's, which the kernel then doesn't use for k
+    if heads_k == 0:  # k has no memory, so pass q; no program rotates a head of k
         k, k_out = q, q_out
     planes = cos.shape[-1]
     if cos.stride() != sin.stride():
@@ -190,7 +192,7 @@ def launch(
     programs = tiles * (triton.cdiv(heads_q, heads) + triton.cdiv(heads_k, heads))
     if programs == 0:
         return
-    # Triton launches on the current device, which may not be that of q.
+    # Triton launches on the current device, which may differ from q's device.
     with torch.cuda.device_of(q) if q.is_cuda else nullcontext():
         _rotate_kernel[(programs,)](
             q, k, q_out, k_out, cos, sin, ids,
@@ -206,5 +208,5 @@ def launch(
             HAS_IDS=position_ids is not None,
             HEAD_TABLES=steps[1] != 0,
             num_warps=warps,
-            enable_fp_fusion=False,  # fused multiply-adds would give other bits than the formula
+            enable_fp_fusion=False,  # fused multiply-adds would not give the formula's bits
         )  # fmt: skip
