@@ -49,7 +49,7 @@ def wrong_heads_for_tokens(x, cos, sin):
     """The tables lie along the heads.
 
     Source: https://github.com/facebookresearch/xformers/issues/841, and mlfoundations/open_lm 4
-    Cause: the tables lie along the heads, so a head is rotated by its own number
+    Cause: the tables lie along the heads, so each head is rotated by its index
     """
     cos, sin = cos[None, :, None, :], sin[None, :, None, :]
     x1, x2 = x.chunk(2, dim=-1)

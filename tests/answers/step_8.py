@@ -11,7 +11,7 @@ def wrong_length_less_1(documents):
 
     Source: https://github.com/swiss-ai/Megatron-LM/pull/40 (review: `i - prev_index - 1`)
     Part: position_ids
-    Cause: each document of a row starts one later than the document before it
+    Cause: each document of a row starts one position later than the document before it
     """
     rows = []
     for row in documents.tolist():

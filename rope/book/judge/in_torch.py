@@ -273,7 +273,7 @@ def _tensor(result: Any) -> Tensor:
 
 
 def _token_positions(answer: Function, documents: Tensor) -> Tensor:
-    """Return an answer's positions, with those of padding set to 0, or to −1 if negative."""
+    """Return an answer's positions; set padding positions to 0, or to −1 if negative."""
     padding = documents == 0
     ids = _tensor(answer(documents))
     return torch.where(padding, ids.clamp(-1, 0), ids) if ids.shape == padding.shape else ids

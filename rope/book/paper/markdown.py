@@ -134,7 +134,7 @@ class Converter(MarkdownConverter):
 
 
 def escaped(text: str) -> str:
-    r"""Return text with the characters escaped that would start Markdown, a formula or HTML.
+    r"""Escape the characters that would start Markdown emphasis, code, a formula or HTML.
 
     >>> escaped("a_b costs $1, a < b")
     'a\\_b costs \\$1, a &lt; b'

@@ -27,7 +27,7 @@ from tqdm import tqdm
 CHAPTERS = Path("chapters")
 SECONDS_PER_CELL = 600
 
-# Fix settings that can change outputs; for example, thread counts change sums.
+# Fix settings that change outputs. For example, thread counts change floating-point sums.
 ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
     "MKL_NUM_THREADS": "1",
@@ -44,7 +44,7 @@ METADATA = {
 
 
 class NotebookError(Exception):
-    """Report a notebook that doesn't run; the message names the cell and says what happened."""
+    """Report a notebook that failed; the message names the cell and the cause."""
 
 
 @contextmanager

@@ -127,7 +127,7 @@ def first_cell(name: str, notebook: Notebook) -> Iterator[str]:
 
 
 def lengths(name: str, notebook: Notebook) -> Iterator[str]:
-    """Require short code cells; folded cells may be longer."""
+    """Require at most 12 lines per code cell, or 40 if the cell is folded."""
     for cell_name, cell in named(notebook):
         lines = len(cell["source"].splitlines())
         limit = LONGEST_HIDDEN_CELL if marks(cell) & HIDDEN else LONGEST_CELL

@@ -1,4 +1,4 @@
-"""Extend Sphinx for the book: add styles and charts, label folds, and work without a network."""
+"""Extend Sphinx for the book: add styles and charts, label folds, and make pages work offline."""
 
 from __future__ import annotations
 
