@@ -1,11 +1,12 @@
-"""Attention with rotary positions: chapters "Rotary attention" and "Keys that move".
+"""Compute attention with rotary positions: chapters "Rotary attention" and "Keys that move".
 
-- `layer`, `latent`: multi-head and grouped-query attention; DeepSeek-V2's latent attention;
-- `decoding`: one call of either layer, with or without a cache;
-- `cache`, `cache_positions`: keys and values of earlier tokens, and their positions;
+- `layer`: multi-head and grouped-query attention;
+- `latent`: DeepSeek-V2's latent attention;
+- `decoding`: one attention call of either layer, with or without a cache;
+- `cache`, `cache_positions`: a cache of earlier tokens' keys and values, and its positions;
 - `masks`: attention masks for causality, windows, sinks and packed sequences;
-- `compressed`: DeepSeek-V4's attention, which also rotates values, with its own cache;
-- `linear`: linear attention, RoFormer's equation 19.
+- `compressed`: DeepSeek-V4's attention, which also rotates values, and its cache;
+- `linear`: linear attention (RoFormer, equation 19).
 """
 
 from rope.attention.cache import KVCache

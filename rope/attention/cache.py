@@ -1,9 +1,9 @@
-"""Keys and values of earlier tokens: chapters "Rotary attention" and "Keys that move".
+"""Cache keys and values of earlier tokens: chapters "Rotary attention" and "Keys that move".
 
-A rotated key can be moved to another position without its original: R_delta R_n k = R_{n+delta} k.
-A cache with the policy "rotated" stores each key as rotated to the position it was appended at. One
+A rotated key can be moved without the unrotated original: R_delta R_n k = R_{n+delta} k. A cache
+with the policy "rotated" stores each key rotated to the position at which it was appended. A cache
 with the policy "plain" stores keys before the rotation. In both, `shift` only changes integers;
-`read` rotates a moved key once, from what is stored, into a second buffer.
+`read` rotates each stored key that has moved once, and writes the result to a second buffer.
 
 Shapes: B batch, H_kv key heads, N slots, S new tokens, T slots in use, D head dimension, D_v width
 of the values.
@@ -23,15 +23,15 @@ from rope.positions import check_position_ids
 
 
 class KVCache:
-    """Hold up to max_seq_len keys and values of one layer, one token per slot.
+    """Hold one layer's keys and values for up to max_seq_len tokens per row, one token per slot.
 
-    head_dim: D; value_dim: D_v, head_dim if None, 0 for no values. policy: "rotated" or "plain",
-    how keys are stored. A cache whose policy is "plain", or whose keys have moved, holds keys
-    twice. dtype, device: torch's defaults if None. Under autocast, create the cache with autocast's
-    dtype, because keys have that dtype.
-    Attributes: keys `[B, H_kv, N, D]`, values `[B, H_kv, N, D_v]`, as stored, and slots, the
-    `CachePositions`.
-    For inference: `append` raises ValueError for tensors that record gradients.
+    head_dim: D. value_dim: D_v, which is head_dim if None; 0 means no values. policy: how keys are
+    stored, "rotated" or "plain". A cache whose policy is "plain", or whose keys have moved, stores
+    keys twice. dtype, device: torch's defaults if None. Under autocast, create the cache with
+    autocast's dtype, because keys have that dtype.
+    Attributes: the stored keys `[B, H_kv, N, D]`, the stored values `[B, H_kv, N, D_v]`, and slots,
+    a `CachePositions`.
+    For inference only: `append` raises ValueError for tensors that record gradients.
 
     >>> cache = KVCache(batch=1, num_kv_heads=2, max_seq_len=8, head_dim=4)
     >>> keys, values = cache.append(torch.ones(1, 2, 3, 4), torch.ones(1, 2, 3, 4))
@@ -58,7 +58,7 @@ class KVCache:
         self.values = self.keys.new_zeros(*shape, head_dim if value_dim is None else value_dim)
         self.policy = policy
         self.slots = CachePositions(batch, max_seq_len, self.keys.device)
-        self._rotated_keys: Tensor | None = None  # [B, H_kv, N, D], where `keys` can't be read
+        self._rotated_keys: Tensor | None = None  # [B, H_kv, N, D]; None if `keys` are read
 
     @property
     def length(self) -> int:
@@ -69,7 +69,7 @@ class KVCache:
     def positions(self) -> Tensor:
         """Return the position of the token in each slot, int64 `[B, N]`; -1 for an empty slot.
 
-        Don't write to it: use `shift`, `drop` and `keep`.
+        Don't write to this tensor; use `shift`, `drop` and `keep`.
         """
         return self.slots.positions
 
@@ -84,10 +84,10 @@ class KVCache:
     ) -> tuple[Tensor, Tensor]:
         """Store the next S tokens and return all keys and values, as `read` does.
 
-        k: `[B, H_kv, S, D]`, rotated unless the policy is "plain"; v: `[B, H_kv, S, D_v]`, both in
-        the cache's dtype and on its device. position_ids: integers `[S]`, `[1, S]` or `[B, S]`, -1
-        for padding; if None, each row continues after its largest position.
-        rotary, seq_len: see `read`; a "plain" cache needs rotary here.
+        k: `[B, H_kv, S, D]`, rotated unless the policy is "plain". v: `[B, H_kv, S, D_v]`. Both
+        must have the cache's dtype and device. position_ids: integers `[S]`, `[1, S]` or `[B, S]`,
+        with -1 for padding; if None, each row continues after its largest position.
+        rotary, seq_len: see `read`; rotary is always required if the policy is "plain".
         Raises ValueError for shapes or devices that don't fit, too many tokens, or tensors that
         record gradients, and TypeError for another dtype. The cache is then unchanged.
 
@@ -118,11 +118,11 @@ class KVCache:
     ) -> tuple[Tensor, Tensor]:
         """Return all keys, rotated to their positions, and all values.
 
-        rotary: rotates keys that have moved since the last read; required after `shift`. Pass the
-        layer's own, the same one in every call. seq_len: see `RotaryEmbedding`; required if the
-        extension depends on the length.
+        rotary: the layer's own `RotaryEmbedding`, which rotates keys that have moved since the last
+        read; required after `shift`. seq_len: see `RotaryEmbedding`; required if the extension
+        depends on the length, and the same in every call.
         Returns views `[B, H_kv, T, D]` and `[B, H_kv, T, D_v]`; empty slots hold arbitrary numbers.
-        Raises as `RotaryEmbedding.shift` does.
+        Raises ValueError if a required argument is missing, and as `RotaryEmbedding.shift` does.
 
         >>> cache, x = KVCache(1, 1, 2, 4), torch.ones(1, 1, 2, 4)
         >>> rotary = RotaryEmbedding(4)
@@ -138,12 +138,12 @@ class KVCache:
         return keys[:, :, :used], self.values[:, :, :used]
 
     def shift(self, delta: int | Tensor, slots: Tensor | None = None) -> None:
-        """Move tokens by delta positions; the next read rotates their keys, once.
+        """Move tokens by delta positions; the next `read` rotates each moved key once.
 
         delta: an int, or integers `[B]`, one per row; negative to move back. slots: bool `[B, N]`,
-        the tokens to move; all of them if None. Reads the data.
-        Raises ValueError if a position would become negative, and TypeError for other dtypes. The
-        cache is then unchanged.
+        True for each token to move; None moves all tokens. Waits for the device.
+        Raises ValueError if a position would become negative or `slots` is not bool `[B, N]`, and
+        TypeError if delta is not an integer. The cache is then unchanged.
 
         >>> cache, x = KVCache(1, 1, 4, 2), torch.ones(1, 1, 3, 2)
         >>> _ = cache.append(x, x, torch.tensor([7, 8, 9]))
@@ -156,8 +156,9 @@ class KVCache:
     def drop(self, mask: Tensor) -> None:
         """Empty the slots where the mask, bool `[B, N]`, is True; other tokens don't move.
 
-        Reads the data. Raises ValueError for another shape, dtype or device; the cache is then
-        unchanged.
+        Waits for the device.
+        Raises ValueError or TypeError for a mask of another shape, dtype or device. The cache is
+        then unchanged.
 
         >>> cache, x = KVCache(1, 1, 4, 2), torch.ones(1, 1, 3, 2)
         >>> _ = cache.append(x, x)
@@ -172,20 +173,20 @@ class KVCache:
         self.slots.keep(mask)
 
     def reset(self) -> None:
-        """Forget all tokens, but keep the memory."""
+        """Forget all tokens but keep the allocated memory."""
         self.slots.reset()
 
     def reorder(self, rows: Tensor) -> None:
-        """Replace row b by row rows[b], as beam search does.
+        """Replace row b with row rows[b], as beam search does.
 
-        rows: int32 or int64 `[B']`, which sets the new batch size.
+        rows: int32 or int64 `[B']`; B' becomes the batch size.
 
         >>> cache = KVCache(2, 1, 2, 4)
         >>> cache.reorder(torch.tensor([1, 1, 0]))
         >>> cache.keys.shape
         torch.Size([3, 1, 2, 4])
         """
-        with torch.inference_mode(False):  # inference tensors can't be written to outside it
+        with torch.inference_mode(False):  # inference tensors are read-only outside that mode
             self.keys = self.keys.index_select(0, rows)
             self.values = self.values.index_select(0, rows)
             if self._rotated_keys is not None:
@@ -193,7 +194,7 @@ class KVCache:
             self.slots.select(rows)
 
     def fork(self) -> KVCache:
-        """Return an independent copy.
+        """Return a copy that shares no memory with this cache.
 
         >>> cache, x = KVCache(1, 1, 2, 4), torch.ones(1, 1, 1, 4)
         >>> other = cache.fork()
@@ -201,7 +202,7 @@ class KVCache:
         >>> cache.length, other.length
         (0, 1)
         """
-        with torch.inference_mode(False):  # inference tensors can't be written to outside it
+        with torch.inference_mode(False):  # inference tensors are read-only outside that mode
             return copy.deepcopy(self)
 
     def check(
@@ -217,7 +218,7 @@ class KVCache:
 
         With a window, older tokens are evicted to make room, so position_ids must increase.
         """
-        # copy_ would broadcast another shape, convert another dtype and record gradients.
+        # Without these checks, copy_ would broadcast shapes, convert dtypes and record gradients.
         for name, tensor, buffer in (("k", k, self.keys), ("v", v, self.values)):
             batch, heads, _, width = buffer.shape
             if tensor.dim() != 4 or tensor.shape != (batch, heads, k.shape[2], width):
@@ -227,8 +228,8 @@ class KVCache:
                 )
             if tensor.dtype != buffer.dtype:
                 raise TypeError(
-                    f"{name} is {tensor.dtype} but the cache is {buffer.dtype}; create it with "
-                    f"dtype={tensor.dtype} (under autocast, keys have autocast's dtype)"
+                    f"{name} is {tensor.dtype} but the cache is {buffer.dtype}; create the cache "
+                    f"with dtype={tensor.dtype} (under autocast, keys have autocast's dtype)"
                 )
             check_devices(**{"cache.keys": buffer, name: tensor})
             if tensor.requires_grad and torch.is_grad_enabled():
@@ -241,7 +242,7 @@ class KVCache:
         self.slots.check_room(k.shape[2], position_ids, window, sinks)
 
     def _rotate_moved(self, rotary: RotaryEmbedding | None, seq_len: int | None) -> None:
-        """Rotate the keys that have moved to their positions, once, from what is stored."""
+        """Rotate each moved token's stored key to its new position, in the second buffer."""
         slots = self.slots
         if slots.moved is None:
             return
@@ -258,7 +259,7 @@ class KVCache:
         slots.moved = None
 
     def _second_buffer(self) -> Tensor:
-        """Return the buffer of rotated keys, created on first use."""
+        """Return the buffer that holds rotated keys; create it on first use."""
         if self._rotated_keys is None:
             with torch.inference_mode(False):
                 self._rotated_keys = self.keys.clone()
@@ -266,15 +267,14 @@ class KVCache:
 
 
 def _check_rotary(rotary: RotaryEmbedding | None, seq_len: int | None) -> RotaryEmbedding:
-    """Return rotary; raise ValueError if it, or the length its spectrum depends on, is missing."""
+    """Return rotary; raise ValueError if rotary or a required seq_len is missing."""
     if rotary is None:
         raise ValueError(
-            "rotary is None, but the cache holds keys that need a rotation; pass the "
-            "RotaryEmbedding of the layer"
+            "rotary is None, but this cache has keys to rotate; pass the layer's RotaryEmbedding"
         )
     if rotary.extension.length_dependent and rotary.fixed_length is None and seq_len is None:
         raise ValueError(
             f"seq_len is None, but the spectrum of {rotary.extension.name} depends on the length; "
-            "pass seq_len, the same one for all keys, or call fix_length first"
+            "pass the same seq_len for all keys, or call rotary.fix_length first"
         )
     return rotary

@@ -1,9 +1,9 @@
-"""Positions of the tokens in a cache: chapter "Keys that move".
+"""Track the positions of the tokens in a cache: chapter "Keys that move".
 
 Each row of a cache has N slots, and a slot holds one token. Attention depends on the token's
-position, never on the number of its slot. You can therefore drop tokens, reuse their slots and
-renumber positions without touching a key. Moves add up as integers: a key that has moved is rotated
-once, when it is read, so roundings don't accumulate.
+position, never on its slot number. You can therefore drop tokens, reuse their slots and renumber
+positions without touching a key. Moves add up as integers: a key that has moved is rotated once,
+when it is read, so rounding errors don't accumulate.
 
 Shapes: B batch, N slots, S new tokens, T slots in use.
 """
@@ -14,11 +14,11 @@ from torch import Tensor
 from rope.attention.masks import build_attention_mask
 from rope.checks import FARTHEST, check_count, check_devices, check_integer
 
-Slots = slice | Tensor  # the same slots in all rows, or integers [B, S]
+Slots = slice | Tensor  # one slice for all rows, or integers [B, S]
 
 
 def write_slots(buffer: Tensor, slots: Slots, values: Tensor) -> None:
-    """Write `[B, S]` into slots of a buffer `[B, N]`, or `[B, H, S, D]` into `[B, H, N, D]`."""
+    """Write `[B, S]` into slots of a `[B, N]` buffer, or `[B, H, S, D]` into `[B, H, N, D]`."""
     dim = 1 if buffer.dim() == 2 else 2
     if isinstance(slots, slice):
         buffer.narrow(dim, slots.start, slots.stop - slots.start).copy_(values)
@@ -31,10 +31,10 @@ def write_slots(buffer: Tensor, slots: Slots, values: Tensor) -> None:
 class CachePositions:
     """Track which slots of a `KVCache` hold tokens, and at which positions.
 
-    length: the largest number of slots taken in any row. used: T, one more than the last slot in
-    use. moved: bool `[B, N]`, True for tokens whose keys have yet to be rotated to their new
-    positions; None if there are none.
-    As long as each token's position is the number of its slot, no table of positions is written.
+    length: the largest number of slots taken in any row. used: T, one more than the number of the
+    last slot in use. moved: bool `[B, N]`, True for tokens whose keys have yet to be rotated to
+    their new positions; None if there are no such tokens.
+    As long as each token's position equals its slot number, no table of positions is stored.
     """
 
     def __init__(self, batch: int, slots: int, device: torch.device | str | None = None) -> None:
@@ -47,9 +47,9 @@ class CachePositions:
         self.length = self.used = 0
         self.moved: Tensor | None = None
         self._positions: Tensor | None = None  # [B, N]; None while positions are slot numbers
-        self._stored_at: Tensor | None = None  # [B, N], like _positions
-        self._latest_count = 0  # S of the last call
-        self._latest: Tensor | None = None  # its slots, [B, S]; None for the last ones in use
+        self._stored_at: Tensor | None = None  # [B, N]; None while _positions is
+        self._latest_count = 0  # S in the last call
+        self._latest: Tensor | None = None  # the last call's slots, [B, S]; None if at the end
 
     @property
     def positions(self) -> Tensor:
@@ -70,11 +70,11 @@ class CachePositions:
         position_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
     ) -> Tensor | None:
-        """Return the position ids of the next seq_len tokens, -1 for padding.
+        """Return the position ids of the next seq_len tokens, with -1 for padding.
 
-        If position_ids is None, each row continues after its largest position, and padding, where
-        attention_mask `[B, S]` is 0, is not counted.
-        Returns None while positions are the numbers of the slots.
+        If position_ids is None, each row continues after its largest position. Padding, where
+        attention_mask `[B, S]` is 0, takes no position.
+        Returns None if both arguments are None and each position equals its slot number.
 
         >>> cache_positions = CachePositions(1, 4)
         >>> _ = cache_positions.allocate(2, torch.tensor([[5, 6]]))
@@ -93,14 +93,14 @@ class CachePositions:
     def check_room(
         self, seq_len: int, position_ids: Tensor | None, window: int | None, sinks: int
     ) -> None:
-        """Raise ValueError if seq_len tokens don't fit, or if position_ids are not allowed."""
+        """Raise ValueError if seq_len tokens don't fit, or if a position id is not allowed."""
         needed, slots = self.length + seq_len, self._shape[1]
-        if window is not None:  # tokens outside the window can be evicted, all but one at a time
+        if window is not None:  # the cache can evict tokens and append one token at a time
             needed = min(needed, window + sinks)
         if needed > slots:
             raise ValueError(
-                f"the cache holds {self.length} tokens in {slots} slots; {seq_len} more need "
-                f"max_seq_len={needed}: create a longer cache, or reset this one"
+                f"the cache holds {self.length} tokens in {slots} slots; {seq_len} more tokens "
+                f"need max_seq_len={needed}: create a larger cache, or reset this one"
             )
         if position_ids is None or torch.compiler.is_compiling() or self._device.type != "cpu":
             return  # don't read values on a GPU: the host would wait for the queue
@@ -108,15 +108,15 @@ class CachePositions:
         wrong = ids < -1
         if window is not None:  # otherwise a window could hold more tokens than it has positions
             previous = torch.cat((self._next() - 1, ids[:, :-1]), dim=1).cummax(dim=1).values
-            wrong, rule = wrong | ((ids >= 0) & (ids <= previous)), "increase inside a window"
+            wrong, rule = wrong | ((ids >= 0) & (ids <= previous)), "increase if there is a window"
         if wrong.any():
             raise ValueError(
-                f"position_ids holds {int(ids[wrong][0])}; positions must {rule} (omit them to "
-                "continue after the last token)"
+                f"position_ids holds {int(ids[wrong][0])}; positions must {rule} (omit "
+                "position_ids to continue after the last token)"
             )
 
     def evict(self, seq_len: int, window: int | None, sinks: int) -> None:
-        """Empty the slots that no later token sees, if seq_len tokens don't fit otherwise.
+        """If seq_len tokens don't fit, empty the slots whose tokens no later token sees.
 
         >>> cache_positions = CachePositions(1, 4)
         >>> _ = cache_positions.allocate(4, None)
@@ -129,14 +129,14 @@ class CachePositions:
         positions = self.positions
         visible = (positions > self._next() - window) | (positions < sinks)
         self._renumber(positions.masked_fill(~visible, -1))
-        self.length = min(self.length, window - 1 + sinks)  # holds as long as positions increase
+        self.length = min(self.length, window - 1 + sinks)  # an upper bound if positions increase
         if not torch.compiler.is_compiling() and positions.is_cpu:
             self.length = self._largest_count()
 
     def allocate(self, seq_len: int, position_ids: Tensor | None) -> Slots:
-        """Take slots for new tokens and record their positions; return the slots.
+        """Allocate slots for new tokens, record the tokens' positions and return the slots.
 
-        New slots follow the last one in use, unless earlier ones are empty.
+        The slots follow the last slot in use, unless earlier slots are empty.
         """
         if position_ids is not None:
             self._write_table()
@@ -161,8 +161,8 @@ class CachePositions:
             check_integer("delta", delta)
             if delta.shape != self._shape[:1]:
                 raise ValueError(
-                    f"delta has shape {list(delta.shape)}; it must be an int or "
-                    f"[{self._shape[0]}], one per row; use slots to move part of a row"
+                    f"delta has shape {list(delta.shape)}; it must be an int, or have shape "
+                    f"[{self._shape[0]}], one entry per row: use slots to move part of a row"
                 )
             delta = delta.long()[:, None]
         else:
@@ -176,7 +176,7 @@ class CachePositions:
         if lowest < 0:
             raise ValueError(
                 f"delta moves a token to position {lowest}; positions must be at least 0: drop "
-                "those tokens first, or move by less"
+                "such tokens first, or move all tokens by less"
             )
         changed = shifted != positions
         if changed.any():
@@ -192,7 +192,7 @@ class CachePositions:
         self.length = self._largest_count()
 
     def select(self, rows: Tensor) -> None:
-        """Replace row b by row rows[b]; rows: integers `[B']`, which sets the new batch size."""
+        """Replace row b with row rows[b]; rows: integers `[B']`; B' becomes the batch size."""
         for name, table in vars(self).items():
             if isinstance(table, Tensor):
                 setattr(self, name, table.index_select(0, rows))
@@ -201,10 +201,11 @@ class CachePositions:
             self.length = self._largest_count()
 
     def attention_mask(self, window: int | None = None, sinks: int = 0) -> Tensor | None:
-        """Return the attention mask of the last call's tokens, bool `[B, S, T]`.
+        """Return the attention mask for the last call's tokens, bool `[B, S, T]`.
 
-        window, sinks: see `build_attention_mask`. Returns None if every token sees all T keys, or
-        if the call filled an empty cache and needs only a causal mask.
+        window, sinks: see `build_attention_mask`.
+        Returns None if every token sees all T keys, or if the call filled an empty cache and a
+        causal mask is enough.
 
         >>> cache_positions = CachePositions(1, 4)
         >>> _ = cache_positions.allocate(2, None), cache_positions.allocate(2, None)
@@ -221,7 +222,7 @@ class CachePositions:
             slots = torch.arange(used - seq_len, used, device=self._device)
             slots = slots.expand(self._shape[0], -1)
         m, n = self.positions.gather(1, slots), self.positions[:, :used]
-        # Among tokens of one call the order decides, even if their positions don't increase.
+        # Within one call, a token sees the tokens before it, even if positions don't increase.
         causal = torch.ones(seq_len, seq_len, dtype=torch.bool, device=m.device).tril()
         causal = causal.expand(len(m), -1, -1)
         earlier = n[:, None] <= m[:, :, None]
@@ -229,28 +230,28 @@ class CachePositions:
         return build_attention_mask(m, n, earlier, window=window, sinks=sinks)
 
     def _next(self) -> Tensor:
-        """Return the position that each row continues with, `[B, 1]`."""
+        """Return the next position in each row, `[B, 1]`: one more than the largest."""
         return self.positions.amax(dim=1, keepdim=True) + 1
 
     def _empty_slots(self, seq_len: int, end: int) -> Tensor:
-        """Return the first seq_len empty slots of each row among the first `end`, `[B, S]`."""
+        """Return seq_len empty slots of each row, all below slot number `end`: `[B, S]`."""
         empty = (self.positions[:, :end] < 0).byte()
         slots = empty.argmax(dim=1, keepdim=True)
         if seq_len != 1:
             slots = empty.topk(seq_len, dim=1).indices
         if torch.compiler.is_compiling() or self._device.type != "cpu":
-            # The length is only an upper bound there, as long as positions increase.
+            # Here `length` is only an upper bound, and only if positions increase.
             torch._assert_async(
                 empty.gather(1, slots).all(),
-                "no slot is empty for a token: with a window, position_ids must increase",
+                "no slot is empty for a new token; with a window, position_ids must increase",
             )
         return slots
 
     def _write_table(self) -> None:
-        """Start the table of positions, before positions differ from the numbers of the slots."""
+        """Create the table of positions, before a position differs from its slot number."""
         if self._positions is None:
             positions = self.positions
-            with torch.inference_mode(False):  # inference tensors can't be written to outside it
+            with torch.inference_mode(False):  # inference tensors are read-only outside that mode
                 self._positions, self._stored_at = positions.clone(), positions.clone()
 
     def _renumber(self, positions: Tensor) -> None:
@@ -258,7 +259,7 @@ class CachePositions:
         self.positions.copy_(positions)
 
     def _largest_count(self) -> int:
-        """Return the number of tokens in the fullest row; reads the data."""
+        """Return the number of tokens in the fullest row; waits for the device."""
         return int((self.positions >= 0).sum(dim=1).max())
 
     def _check_mask(self, name: str, mask: Tensor) -> Tensor:

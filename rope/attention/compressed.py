@@ -1,19 +1,19 @@
-"""Rotated values and compressed entries: the attention of DeepSeek-V4.
+"""Compute DeepSeek-V4's attention, with rotated values and compressed entries.
 
-One vector per token is both key and value, and is cached rotated. The output is rotated back at the
-query's position:
+One vector per token is both key and value, and is cached in rotated form. The output is rotated
+back by the query's position:
 
     o_m = R_m^T sum_n w_mn R_n v_n = sum_n w_mn R_{n-m} v_n.
 
-Besides a window of tokens, a query reads entries that each stand for `ratio` tokens. The entry of
-group g is rotated to the position of the group's first token, a multiple of ratio:
+Besides the tokens in its window, a query reads compressed entries. Each entry summarizes a group of
+`ratio` tokens. Group g's entry is rotated to the position of the group's first token, g ratio:
 
     c_g = norm(sum_i softmax_i(Z_i + B_i) * C_i),    R_{g ratio} c_g.
 
-Follows `deepseek_v4` of transformers 5.23, with the same parameter names. Only the last rotary.dim
-coordinates of a head rotate.
+Follows `deepseek_v4` in transformers 5.23 and uses its parameter names. Only the last rotary.dim
+coordinates of each head are rotated.
 
-Shapes: B batch, S sequence, E embedding width, H heads, D head dimension, T visible vectors.
+Shapes: B batch, S sequence, E embedding width, H heads, D head dimension, T keys or entries.
 """
 
 import torch
@@ -24,11 +24,12 @@ from rope.module import RotaryEmbedding
 
 
 class CompressedCache:
-    """Hold what a layer needs of earlier tokens; start: the position of the first token.
+    """Hold the state that a layer keeps from earlier tokens; start: the first token's position.
 
-    next: the position of the next token. window: rotated vectors `[B, 1, T, D]`, like entries and
-    index_keys. recent: inputs `[B, S, E]` from position begin on, whose first `emitted` groups
-    already have entries. first: the position of the first entry.
+    next: the position of the next token. window, entries: rotated keys `[B, 1, T, D]` of the window
+    and of the entries. index_keys: the indexer's rotated keys `[B, 1, T, width]`. recent: inputs
+    `[B, S, E]` from position `begin` on; the first `emitted` groups in `recent` already have
+    entries. first: the position of the first entry.
     """
 
     def __init__(self, start: int = 0) -> None:
@@ -40,7 +41,7 @@ class CompressedCache:
 
 
 class Compressor(nn.Module):
-    """Compute an entry per group of `ratio` tokens; with overlap, also from the group before."""
+    """Compute one entry per group of `ratio` tokens; with overlap, also from the previous group."""
 
     def __init__(self, embed_dim: int, width: int, ratio: int, overlap: bool) -> None:
         super().__init__()
@@ -52,23 +53,23 @@ class Compressor(nn.Module):
         self.indexer: Indexer | None = None
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the entries `[B, n, width]` of n groups x `[B, n ratio, E]`, not rotated."""
+        """Return unrotated entries `[B, n, width]` for x `[B, n ratio, E]`, which has n groups."""
         kv, gate = (y.unflatten(1, (-1, self.ratio)) for y in (self.kv_proj(x), self.gate_proj(x)))
         gate = gate + self.position_bias
-        if self.overlap:  # the group before the first one gets weights 0
+        if self.overlap:  # the first group has no predecessor: weights 0
             kv, gate = _with_previous(kv, 0.0), _with_previous(gate, -torch.inf)
         weights = gate.softmax(dim=2, dtype=torch.float32).to(kv.dtype)
         return self.kv_norm((kv * weights).sum(dim=2))
 
 
 def _with_previous(x: Tensor, fill: float) -> Tensor:
-    """Return `[B, n, 2 ratio, width]`: the first half of the group before, then the second half."""
+    """Return `[B, n, 2 ratio, width]`: the previous group's first half, this group's second."""
     previous, own = x.chunk(2, dim=-1)
     return torch.cat((pad(previous[:, :-1], (0, 0, 0, 0, 1, 0), value=fill), own), dim=2)
 
 
 class Indexer(Compressor):
-    """Rank entries by sum_h w_h relu(q_h . c), with separate keys c; queries read the top ones."""
+    """Rank entries by sum_h w_h relu(q_h . c), c a separate key; queries read the `top` best."""
 
     def __init__(
         self, embed_dim: int, query_dim: int, ratio: int, num_heads: int, width: int, top: int
@@ -79,20 +80,20 @@ class Indexer(Compressor):
         self.scorer = nn.ModuleDict({"weights_proj": nn.Linear(embed_dim, num_heads, bias=False)})
 
     def scores(self, q: Tensor, keys: Tensor, x: Tensor) -> Tensor:
-        """Return scores `[B, S, T]`; q `[B, H, S, width]`, keys `[B, 1, T, width]` are rotated."""
+        """Return scores `[B, S, T]` for rotated q `[B, H, S, width]`, keys `[B, 1, T, width]`."""
         weights = self.scorer["weights_proj"](x).float() * self.num_heads**-0.5  # [B, S, H]
         per_head = (q.float() @ keys.float().mT).relu() * self.width**-0.5  # [B, H, S, T]
         return torch.einsum("bhst,bsh->bst", per_head, weights)
 
 
 class CompressedAttention(nn.Module):
-    """Attend causally with keys that are also the values, over a window and compressed entries.
+    """Attend causally over a window and compressed entries, with keys that are also the values.
 
-    query_dim: width of the latent from which queries are projected; groups: of heads, each
-    projected to group_dim before o_b_proj; window: how many tokens are read uncompressed; rotary:
-    interleaved for DeepSeek's weights.
-    ratio: tokens per entry, None for a window without entries. index: (heads, width, top) of an
-    indexer, or None to read all entries; entries overlap only with an indexer.
+    query_dim: the width of the latent from which queries are projected. groups: how many groups the
+    heads form; each group is projected to group_dim before o_b_proj. window: how many tokens a
+    query reads uncompressed. rotary: must be interleaved for DeepSeek's weights.
+    ratio: tokens per entry; None means no entries. index: (heads, width, top) for an indexer; None
+    means that queries read all entries. Entries overlap only if there is an indexer.
 
     >>> rotary = RotaryEmbedding(4, interleaved=True)
     >>> sizes = dict(query_dim=8, groups=2, group_dim=8, window=4)
@@ -132,7 +133,7 @@ class CompressedAttention(nn.Module):
                 self.compressor.indexer = Indexer(embed_dim, query_dim, ratio, *index)
 
     def forward(self, x: Tensor, cache: CompressedCache | None = None) -> Tensor:
-        """Attend over x `[B, S, E]` and the cache, which takes x; positions start at cache.next."""
+        """Attend over x `[B, S, E]` and the cache, and cache x; positions start at cache.next."""
         cache = CompressedCache() if cache is None else cache
         ids = torch.arange(cache.next, cache.next + x.shape[1], device=x.device)
         latent = self.q_a_norm(self.q_a_proj(x))
@@ -158,7 +159,7 @@ class CompressedAttention(nn.Module):
     def _entries(
         self, c: Compressor, x: Tensor, latent: Tensor, ids: Tensor, cache: CompressedCache
     ) -> tuple[Tensor, Tensor]:
-        """Return all rotated entries `[B, 1, T, D]` and the mask of them `[B, 1, S, T]`."""
+        """Return all rotated entries `[B, 1, T, D]` and their attention mask `[B, 1, S, T]`."""
         start = cache.next - len(ids)
         if cache.recent is None:  # groups start at multiples of ratio, wherever x starts
             cache.begin = cache.first = -(-start // c.ratio) * c.ratio
@@ -183,13 +184,13 @@ class CompressedAttention(nn.Module):
         return cache.entries, past[:, None]
 
     def _rotated_entries(self, c: Compressor, whole: Tensor, starts: Tensor) -> Tensor:
-        """Return the rotated entries of the last groups of whole, those with these starts."""
+        """Return the rotated entries of the last groups in `whole`, at the positions `starts`."""
         if not len(starts):
             return whole.new_zeros(len(whole), 1, 0, c.kv_norm.normalized_shape[0])
         return self._rotate(c(whole)[:, None, -len(starts) :], starts)
 
     def _rotate(self, x: Tensor, ids: Tensor, inverse: bool = False) -> Tensor:
-        """Return x `[B, H, S, D]` with its last coordinates rotated, or rotated back."""
+        """Return x `[B, H, S, D]` with its last rotary.dim coordinates rotated, or rotated back."""
         unrotated, rotated = x[..., : -self.rotary.dim], x[..., -self.rotary.dim :]
         return torch.cat((unrotated, self.rotary.rotate(rotated, ids, inverse=inverse)), dim=-1)
 

@@ -1,10 +1,10 @@
-"""One call of attention, with or without a cache: "Rotary attention", "Keys that move".
+"""Compute one attention call: chapters "Rotary attention" and "Keys that move".
 
-Queries and keys are rotated to their positions. Each query then attends to the keys that the
-attention mask lets it see, of this call and of the cache. If a cache is full, a window evicts the
-tokens that no query sees any more.
+Queries and keys are rotated to their positions. Each query then attends to the keys that its mask
+makes visible, both from this call and from the cache if there is one. If a full cache is used with
+a window, the tokens that no later query can see are evicted.
 
-Shapes: B batch, H heads, H_kv key heads, S tokens of the call, T slots in use, D head dimension.
+Shapes: B batch, H heads, H_kv key heads, S tokens in the call, T slots in use, D head dimension.
 """
 
 from collections.abc import Callable
@@ -22,10 +22,11 @@ from rope.positions import check_attention_mask, check_position_ids
 
 @dataclass(frozen=True)
 class CoreAttention:
-    """Rotate queries and keys and attend to what is visible, for a layer.
+    """Rotate a layer's queries and keys, and attend to the visible keys.
 
-    attend: computes `[B, H, S, D_v]` from rotated q and k, v, a mask `[B, S, T]` or None, and
-    whether attention without a mask is causal. window, sinks: see `RotaryAttention`.
+    attend: a function that returns the heads' outputs `[B, H, S, D_v]`. Its arguments are rotated
+    q, rotated k, v, a mask `[B, S, T]` or None, and whether attention without a mask is causal.
+    window, sinks: see `RotaryAttention`.
     """
 
     attend: Callable[[Tensor, Tensor, Tensor, Tensor | None, bool], Tensor]
@@ -44,9 +45,10 @@ class CoreAttention:
         segment_ids: Tensor | None = None,
         causal: bool = True,
     ) -> Tensor:
-        """Return the heads `[B, H, S, D_v]` of q `[B, H, S, D]`, k and v `[B, H_kv, S, ...]`.
+        """Return the heads' outputs `[B, H, S, D_v]`.
 
-        q and k are not rotated yet. Other arguments and errors: see `RotaryAttention.forward`.
+        q: `[B, H, S, D]`; k, v: `[B, H_kv, S, ...]`. Pass q and k unrotated. For the other
+        arguments and the errors, see `RotaryAttention.forward`.
         """
         if segment_ids is not None:
             check_position_ids(segment_ids, k, "segment_ids")
@@ -96,14 +98,14 @@ class CoreAttention:
         position_ids: Tensor | None,
         is_token: Tensor | None,
     ) -> Tensor:
-        """Append the tokens to the cache and return their heads."""
+        """Append the tokens to the cache and return the heads' outputs."""
         rotary, window, sinks, slots = self.rotary, self.window, self.sinks, cache.slots
         cache.check(k, v, position_ids, window=window, sinks=sinks)
         past = cache.length
         position_ids = slots.next_position_ids(q.shape[2], position_ids, is_token)
         seq_len = None
         if rotary.fixed_length is None and rotary.extension.length_dependent:
-            seq_len = cache.keys.shape[2]  # all keys need one spectrum, that of a full cache
+            seq_len = cache.keys.shape[2]  # all keys need one spectrum: a full cache's
         offset = past if position_ids is None else 0
         ids = _without_padding(position_ids, is_token)
         if cache.policy == "plain":
@@ -138,7 +140,7 @@ class CoreAttention:
         offset: int = 0,
         seq_len: int | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Return q and k rotated, in one pass if they have the same head dimension."""
+        """Return rotated q and k, computed in one pass if their head dimensions are equal."""
         if q.shape[-1] == k.shape[-1]:
             return self.rotary(q, k, position_ids, offset=offset, seq_len=seq_len)
         q = self.rotary.rotate(q, position_ids, offset=offset, seq_len=seq_len)
@@ -146,16 +148,17 @@ class CoreAttention:
 
 
 def _without_padding(position_ids: Tensor | None, is_token: Tensor | None) -> Tensor | None:
-    """Return position ids with padding at 0, because a rotation takes no negative position."""
+    """Return position_ids with 0 for padding, because rotations reject negative positions."""
     if position_ids is None or is_token is None:
         return position_ids
     return position_ids.masked_fill(~is_token, 0)
 
 
 def chunk_sizes(seq_len: int, past: int, slots: int, kept: int) -> list[int]:
-    """Return how many tokens to append at a time, so that a full cache holds all they see.
+    """Return how many tokens to append at a time so that the cache holds every key they see.
 
-    past: tokens in the cache; kept: the number of cached tokens that the next token needs.
+    past: the number of tokens in the cache; slots: the number of slots in the cache; kept: the
+    number of cached tokens that the next token needs.
 
     >>> chunk_sizes(10, past=2, slots=6, kept=4)
     [4, 2, 2, 2]

@@ -1,13 +1,13 @@
-"""Latent attention with a decoupled rotary key: DeepSeek-V2 (arXiv 2405.04434), section 2.1.
+"""Compute latent attention with a decoupled rotary key (DeepSeek-V2, arXiv 2405.04434, sec. 2.1).
 
-    c_n = norm(W_c x_n),    r_n = R_n W_r x_n:    the cache keeps only these, for all heads;
+    c_n = norm(W_c x_n),    r_n = R_n W_r x_n    (the cache stores only c_n and r_n for all heads),
     s_mn = (q_m^T W_k c_n + (R_m p_m)^T r_n) / sqrt(nope_dim + rope_dim),
     o_m  = sum_n softmax_n(s_mn) W_v c_n,
 
-for each head, with its query (q_m, p_m) and its matrices W_k and W_v, which turn latents into keys
-and values. The absorbed form computes (W_k^T q_m)^T c_n and W_v sum_n softmax_n(s_mn) c_n instead,
-so no head's key or value is ever formed. That only works because there is no rotation between q_m
-and W_k: with one, each distance would need its own matrix.
+for each head, with its query (q_m, p_m) and its matrices W_k and W_v, which map latents to keys and
+values. The absorbed form computes (W_k^T q_m)^T c_n and W_v sum_n softmax_n(s_mn) c_n instead, so
+it never forms a key or value for any head. The absorbed form works only because there is no
+rotation between q_m and W_k; if there were, each distance would need its own matrix.
 
 Shapes: B batch, S sequence, E embedding width, H heads, T visible keys.
 """
@@ -27,13 +27,14 @@ from rope.module import RotaryEmbedding
 class LatentAttention(nn.Module):
     """Attend causally over cached latents, with one rotary key shared by all heads (MLA).
 
-    latent_dim: width of c_n. rope_dim: width of the rotated part of each query and of the one
-    rotated key. nope_dim, value_dim: width of each head's keys without position, and values.
-    query_latent_dim: width of a latent from which queries are projected; if None, they are
-    projected from x.
+    latent_dim: the width of c_n. rope_dim: the width of the shared rotated key and of each query's
+    rotated part. nope_dim: the width of the unrotated part of each head's queries and keys.
+    value_dim: the width of each head's values. query_latent_dim: the width of the latent from which
+    queries are projected; if None, queries are projected from x.
     rotary: a `RotaryEmbedding` of width rope_dim, whose softmax_scale multiplies the scale of all
-    scores; if None, a new half-split one. DeepSeek's weights are interleaved: use
-    `RotaryEmbedding.from_config` for them. Parameters are named as in DeepSeek's checkpoints.
+    scores; if None, the layer creates one with half-split pairs. DeepSeek's weights need
+    interleaved pairs: create rotary with `RotaryEmbedding.from_config`. Parameters are named as in
+    DeepSeek's checkpoints.
     Raises ValueError if rotary has another width.
 
     >>> layer = LatentAttention(16, 4, latent_dim=8, rope_dim=2, nope_dim=4, value_dim=4)
@@ -58,7 +59,7 @@ class LatentAttention(nn.Module):
         if rotary.dim != rope_dim:
             raise ValueError(
                 f"rotary.dim is {rotary.dim} but rope_dim is {rope_dim}; pass "
-                f"RotaryEmbedding({rope_dim}), because nope_dim is not rotated"
+                f"RotaryEmbedding({rope_dim}), because only rope_dim coordinates are rotated"
             )
         self.num_heads, self.query_latent_dim, self.rotary = num_heads, query_latent_dim, rotary
         self.latent_dim, self.rope_dim = latent_dim, rope_dim
@@ -84,15 +85,16 @@ class LatentAttention(nn.Module):
         attention_mask: Tensor | None = None,
         absorbed: bool | None = None,
     ) -> Tensor:
-        """Attend over x, or, with a cache, over x and everything in the cache.
+        """Attend over x and, if there is a cache, over all cached tokens.
 
         x: `[B, S, E]`. position_ids, attention_mask: see `RotaryAttention.forward`. cache: a
-        `KVCache(B, 1, N, rope_dim + latent_dim, value_dim=0)`, whose keys hold the rotated parts
-        and then the latents.
-        absorbed: True compares queries with the latents, False with keys computed from them;
-        both give the same result up to rounding. None picks the one with fewer multiplications. The
-        absorbed form reads only kv_b_proj.weight: hooks and adapters of that module don't run.
-        Returns `[B, S, E]` in x's dtype (autocast's under autocast).
+        `KVCache(B, 1, N, rope_dim + latent_dim, value_dim=0)`. Each key in it is the rotated part
+        followed by the latent.
+        absorbed: True compares queries with the latents; False compares queries with keys computed
+        from the latents. Both give the same result up to rounding. None picks the form with fewer
+        multiplications. The absorbed form reads only kv_b_proj.weight, so hooks and adapters on
+        kv_b_proj don't run.
+        Returns `[B, S, E]` in x's dtype (autocast's dtype under autocast).
         Raises as `RotaryAttention.forward` does; the cache is then unchanged.
 
         >>> layer = LatentAttention(8, 2, latent_dim=4, rope_dim=2, nope_dim=4, value_dim=4)
@@ -117,7 +119,7 @@ class LatentAttention(nn.Module):
         return self.o_proj(out.transpose(1, 2).flatten(2))
 
     def _multiplications(self, queries: int, keys: int, absorbed: bool) -> int:
-        """Count those of one row that the two forms don't share, masked scores included."""
+        """Count a row's multiplications that the forms don't share, masked scores included."""
         content = 2 * self.latent_dim if absorbed else self.nope_dim + self.value_dim
         expanded = (queries if absorbed else keys) * (self.nope_dim + self.value_dim)
         pairs = queries * keys * (content + self.rope_dim)
@@ -132,7 +134,7 @@ class LatentAttention(nn.Module):
         mask: Tensor | None,
         is_causal: bool,
     ) -> Tensor:
-        """Return the heads `[B, H, S, value_dim]`.
+        """Return the heads' outputs `[B, H, S, value_dim]`.
 
         q: `[B, H, S, rope_dim + nope_dim]`; k: `[B, 1, T, rope_dim + latent_dim]`; mask: bool
         `[B, S, T]`; is_causal: whether attention without a mask is causal, which implies S = T.
@@ -143,7 +145,7 @@ class LatentAttention(nn.Module):
         scale = self.rotary.softmax_scale / math.sqrt(self.nope_dim + self.rope_dim)
         causal = is_causal and mask is None
         latent = k[..., self.rope_dim :]
-        if absorbed:  # one key head; the queries of all heads become its rows
+        if absorbed:  # one key head; all heads' queries become its rows
             weights = self.kv_b_proj.weight.unflatten(0, (self.num_heads, -1))
             w_k, w_v = weights.split((self.nope_dim, self.value_dim), dim=1)  # [H, ..., latent_dim]
             rotated, q = q.split((self.rope_dim, self.nope_dim), dim=-1)

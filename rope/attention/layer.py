@@ -1,4 +1,4 @@
-"""Causal attention with rotary positions: chapter "Rotary attention".
+"""Compute causal attention with rotary positions: chapter "Rotary attention".
 
     o_m = sum_n softmax_n( (R_m q_m)^T (R_n k_n) / sqrt(D) ) v_n,
 
@@ -19,14 +19,14 @@ from rope.module import RotaryEmbedding
 
 
 class RotaryAttention(nn.Module):
-    """Attend with multi-head or grouped queries, rotated like the keys to their positions.
+    """Compute multi-head or grouped-query attention with rotated queries and keys.
 
-    num_kv_heads: H_kv, a divisor of H; H if None. head_dim: embed_dim / num_heads if None. bias:
-    add one to each of the four projections.
+    num_kv_heads: H_kv, a divisor of H; H if None. head_dim: D; embed_dim / num_heads if None. bias:
+    whether the four projections have a bias.
     rotary: a `RotaryEmbedding`, which layers may share, such as `RotaryEmbedding.from_config(...)`;
-    if None, a new one of width head_dim. Its softmax_scale multiplies the scale of the scores.
-    window: how many positions a token sees, including its own; all if None. sinks: positions
-    0 ... sinks-1 stay visible (StreamingLLM, arXiv 2309.17453), at their distances in the text.
+    if None, the layer creates one of width head_dim. rotary.softmax_scale multiplies all scores.
+    window: how many positions a token sees, including its own; None means all. sinks: positions
+    0 ... sinks-1 stay visible (StreamingLLM, arXiv 2309.17453) at their true distances.
     There is no from_config: configurations also set norms and soft caps, which this layer lacks.
     Raises ValueError if num_heads doesn't divide embed_dim, and for sinks without a window.
 
@@ -82,18 +82,20 @@ class RotaryAttention(nn.Module):
         segment_ids: Tensor | None = None,
         causal: bool = True,
     ) -> Tensor:
-        """Attend over x, or, with a cache, over x and everything in the cache.
+        """Attend over x and, if there is a cache, over all cached tokens.
 
         x: `[B, S, E]`. position_ids: integers `[S]`, `[1, S]` or `[B, S]`; if None, 0 ... S-1, or,
-        with a cache, each row continues after its largest position. They should increase along each
-        row: with a cache, a token doesn't see earlier calls' keys at larger positions.
-        attention_mask: `[B, S]`, bool or integers, 0 for padding on either side, which no token
-        sees and which takes no position. segment_ids: integers `[S]`, `[1, S]` or `[B, S]`; tokens
-        of one row with different ids don't see each other. Not with a cache.
-        With a window, a cache of window + sinks slots never fills. A compiled step still ends where
-        the rotary tables do, see `RotaryEmbedding.grow`. With a cache, an extension that depends on
-        the length uses max_seq_len.
-        Returns `[B, S, E]` in x's dtype (autocast's under autocast); padding gets finite values.
+        with a cache, each row continues after its largest position. Positions should increase along
+        each row: with a cache, a token doesn't see earlier calls' keys at larger positions.
+        attention_mask: `[B, S]`, bool or integers, 0 for padding, on either side. No token sees
+        padding, and padding takes no position. segment_ids: integers `[S]`, `[1, S]` or `[B, S]`;
+        tokens with different ids don't see each other. Can't be combined with a cache.
+        causal: False lets each token see the entire row, and excludes a cache and a window.
+        With a window, a cache with window + sinks slots never runs out of room. A compiled step is
+        still limited by the length of the rotary tables; see `RotaryEmbedding.grow`. With a cache,
+        an extension that depends on the length uses the cache's max_seq_len.
+        Returns `[B, S, E]` in x's dtype (autocast's dtype under autocast); padding gets finite
+        values.
         Raises ValueError for shapes or devices that don't fit, a full cache, or a cache together
         with segment_ids or causal=False, and TypeError for wrong dtypes. The cache is then
         unchanged.
@@ -113,8 +115,8 @@ class RotaryAttention(nn.Module):
             )
         if cache is not None and segment_ids is not None:
             raise ValueError(
-                "segment_ids is given with a cache; each row of a cache holds one sequence: give "
-                "each sequence its own row, padded, with attention_mask"
+                "segment_ids is given with a cache, but each row of a cache holds one sequence; "
+                "put each sequence in its own row, and mark padding with attention_mask"
             )
         q = self._heads(self.q_proj(x), self.num_heads)  # [B, H, S, D]
         k = self._heads(self.k_proj(x), self.num_kv_heads)  # [B, H_kv, S, D]
@@ -124,13 +126,13 @@ class RotaryAttention(nn.Module):
         return self.o_proj(out.transpose(1, 2).flatten(2))
 
     def _heads(self, x: Tensor, num_heads: int) -> Tensor:
-        """Return `[B, H, S, D]` from `[B, S, H*D]`."""
+        """Split x `[B, S, H*D]` into heads `[B, H, S, D]`."""
         return x.unflatten(-1, (num_heads, self.head_dim)).transpose(1, 2)
 
     def _attend(
         self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, is_causal: bool
     ) -> Tensor:
-        """Return the heads `[B, H, S, D]`; mask: bool `[B, S, T]`."""
+        """Return the heads' outputs `[B, H, S, D]`; mask: bool `[B, S, T]`."""
         scale = self.rotary.softmax_scale
         return scaled_dot_product_attention(
             q,

@@ -1,10 +1,10 @@
-"""Linear attention with rotary positions: RoFormer (arXiv 2104.09864), equation 19.
+"""Compute linear attention with rotary positions: RoFormer (arXiv 2104.09864), equation 19.
 
     o_m = sum_n (R_m phi(q_m))^T (R_n phi(k_n)) v_n  /  sum_n phi(q_m)^T phi(k_n),
 
-with n <= m if causal, and phi(x) = elu(x) + 1 (Katharopoulos et al., arXiv 2006.16236). Both sums
-run over products of a function of m and a function of n, so a running sum replaces the S x S
-matrix. Only the numerator is rotated: the denominator stays positive, but weights may be negative
+with n <= m if causal, and phi(x) = elu(x) + 1 (Katharopoulos et al., arXiv 2006.16236). Each term
+is a product of a function of m and a function of n, so a running sum replaces the S x S matrix.
+Only the numerator is rotated. The denominator therefore stays positive, but weights may be negative
 and don't have to sum to one.
 
 Shapes: B batch, H heads, S sequence, D head dimension, D_v width of the values.
@@ -18,7 +18,7 @@ from torch.nn.functional import elu
 
 from rope.functional import rotary_embedding_qk
 
-CHUNK = 64  # tokens per matrix product: large enough to be fast, small next to a long S
+CHUNK = 64  # tokens per matrix product: large enough to be fast, small compared with S
 
 
 def linear_attention(
@@ -32,12 +32,13 @@ def linear_attention(
     interleaved: bool = False,
     rotate: bool = True,
 ) -> Tensor:
-    """Return the values averaged by equation 19, in time linear in S.
+    """Return the outputs o of equation 19, computed in time linear in S.
 
-    q, k: `[B, H, S, D]`; v: `[B, H, S, D_v]`; cos, sin: as for `rotary_embedding` without
-    position_ids; rotate=False skips the rotation. Returns `[B, H, S, D_v]` in v's dtype, computed
-    in float32 or wider. Besides its inputs it needs one state `[B, H, D, D_v]`, one block of
-    weights `[B, H, CHUNK, CHUNK]` and running sums of the keys `[B, H, S, D]`.
+    q, k: `[B, H, S, D]`; v: `[B, H, S, D_v]`; cos, sin: as in `rotary_embedding` without
+    position_ids; rotate: False skips the rotation. The function allocates one state
+    `[B, H, D, D_v]`, one block of weights `[B, H, CHUNK, CHUNK]` and running sums of the keys
+    `[B, H, S, D]`.
+    Returns `[B, H, S, D_v]` in v's dtype, computed in float32 or wider.
     Raises as `rotary_embedding` does.
 
     >>> cos, sin = torch.ones(3, 1), torch.zeros(3, 1)
@@ -48,7 +49,7 @@ def linear_attention(
     wide = reduce(torch.promote_types, (x.dtype for x in (q, k, v)), torch.float32)
     q, k, values = elu(q.to(wide)) + 1, elu(k.to(wide)) + 1, v.to(wide)
     rotated = rotary_embedding_qk(q, k, cos, sin, interleaved=interleaved) if rotate else (q, k)
-    # Autocast would round sums over a whole sequence to a half type.
+    # Autocast would round sums over an entire sequence to half precision.
     with torch.autocast("cpu" if q.is_meta else q.device.type, enabled=False):
         if causal:
             numerator = _running_product(*rotated, values)
@@ -61,7 +62,7 @@ def linear_attention(
 
 
 def _running_product(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Return sum_{n <= m} (q_m^T k_n) v_n; earlier chunks enter through the state."""
+    """Return sum_{n <= m} (q_m^T k_n) v_n, with one state that sums over earlier chunks."""
     state = q.new_zeros(*q.shape[:2], k.shape[-1], v.shape[-1])  # sum of k_n v_n^T
     outputs = []
     for q_chunk, k_chunk, v_chunk in zip(*(x.split(CHUNK, dim=-2) for x in (q, k, v)), strict=True):

@@ -1,6 +1,6 @@
-"""Attention masks: chapters "Rotary attention" and "Keys that move".
+"""Build attention masks: chapters "Rotary attention" and "Keys that move".
 
-    query m sees key n  iff  n comes no later than m, n is a token and not padding, n lies in m's
+    query m sees key n  iff  n comes no later than m, n is a token and not padding, n is in m's
                              window or is a sink, and m and n belong to the same sequence.
 
 Several sequences may be packed into one row; `rope.positions` computes their position ids.
@@ -27,13 +27,13 @@ def build_attention_mask(
 ) -> Tensor:
     """Return the attention mask, bool `[B, S, T]`: True where a query sees a key.
 
-    position_ids: `[B, S]`, of the queries; key_position_ids: `[B, T]`, where -1 marks padding or an
-    empty slot; earlier: bool `[S, T]` or `[B, S, T]`, True where the key comes no later than the
-    query.
-    window: how many positions a query sees, including its own; None for all of them. sinks: keys at
+    position_ids: the queries' positions, `[B, S]`; key_position_ids: the keys' positions, `[B, T]`;
+    -1 marks padding or an empty slot. earlier: bool `[S, T]` or `[B, S, T]`, True where the key
+    comes no later than the query.
+    window: how many positions a query sees, including its own; None means all. sinks: keys at
     positions 0 ... sinks-1 stay visible outside the window.
-    segment_ids: `[B, S]`, the sequence that each token belongs to, if queries and keys are the same
-    tokens. Padding sees everything earlier, so that its softmax never divides by zero.
+    segment_ids: the index of each token's sequence, `[B, S]`; only if queries and keys are the same
+    tokens. Padding sees all earlier keys, so that its softmax never divides by zero.
 
     >>> ids = torch.arange(4)[None]
     >>> build_attention_mask(ids, ids, torch.ones(4, 4).bool().tril(), window=2, sinks=1)[0].int()
