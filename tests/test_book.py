@@ -19,7 +19,6 @@ import rope
 from rope.axes.module import AxisRotation
 from rope.book.tools import execute, repository
 from rope.book.tools.sphinx_extension import list_arguments
-from rope.config import rotary_settings
 from rope.parallel import head_tail
 
 ROOT = Path(__file__).parents[1]
@@ -229,7 +228,6 @@ def test_other_books_are_built_as_if_this_one_were_not_installed(tmp_path):
 @pytest.mark.parametrize(
     ("described", "listed"),
     {
-        rotary_settings: ["config", "layer_type", "interleaved"],
         head_tail: ["Raises ValueError for a length that 2P does not divide"],
         AxisRotation: ["dim, axes", "attention_scaling"],
     }.items(),
