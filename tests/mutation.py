@@ -141,8 +141,9 @@ class Tree:
         plugins = ("-p", "no:cacheprovider", "-p", "rope.book.tools.kernels")
         done = self.run("-m", "pytest", "-x", "-q", *plugins, *arguments)
         if done.returncode not in (0, 1):
-            failure = f"pytest {' '.join(arguments)} could not run"
-            raise RuntimeError(f"{failure}:\n{done.stdout}{done.stderr}")
+            raise RuntimeError(
+                f"pytest could not run {' '.join(arguments)}:\n{done.stdout}{done.stderr}"
+            )
         return done.returncode == 1
 
     def build(self) -> None:

@@ -1,6 +1,6 @@
-"""Check how many lines of Python, C, JavaScript and CSS each part of the project has.
+"""Check the number of lines of Python, C, JavaScript and CSS in each part of the project.
 
-These numbers only fall: something new replaces something old.
+The limits may only go down, so new code must replace old code.
 """
 
 from pathlib import Path
@@ -9,13 +9,13 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 KINDS = {".py", ".c", ".css", ".js", ".mjs"}
-# Patterns of files; a minus excludes files.
+# File patterns; a leading minus excludes the files that match.
 CORE = """
 __init__.py reference.py scalars.py checks.py frequencies.py positions.py layouts.py functional.py
 module.py tables.py following.py writable.py
 kernels/**/* extensions/**/*
 """
-# Part: its folder, its files, and the most lines it may have.
+# Each part: its folder, its file patterns, and the most lines that it may have.
 BUDGETS = {
     "the core path": ("rope", CORE, 3521),
     "the library": ("rope", "**/* -symbolic.py -diagnose/**/* -book/**/*", 7915),

@@ -19,7 +19,10 @@ def poisoned(model):
 
 
 def test_a_call_in_bf16_does_not_change_later_calls_in_fp32():
-    """Check dtypes per call; rotary-embedding-torch keeps its first call's angles in that dtype."""
+    """Check that a bfloat16 call leaves no trace.
+
+    rotary-embedding-torch caches the angles from its first call in the dtype of that call.
+    """
     package, x = pytest.importorskip("rotary_embedding_torch"), torch.ones(1, 1, 2048, 8)
     theirs, fresh = package.RotaryEmbedding(8), package.RotaryEmbedding(8)
     theirs.rotate_queries_or_keys(x.bfloat16())
@@ -31,7 +34,7 @@ def test_a_call_in_bf16_does_not_change_later_calls_in_fp32():
 
 
 def test_a_cast_of_the_model_does_not_change_the_frequencies():
-    """Check casts (transformers issue 29285: inv_freq is a buffer, and buffers are cast)."""
+    """Check a cast; transformers casts its frequencies with the model (issue 29285)."""
     llama = pytest.importorskip("transformers.models.llama.modeling_llama")
     config = llama.LlamaConfig(hidden_size=256, num_attention_heads=2)
     theirs, ids = llama.LlamaRotaryEmbedding(config), torch.arange(4096)[None]
@@ -47,7 +50,10 @@ def test_a_cast_of_the_model_does_not_change_the_frequencies():
     [None, Linear(4.0), NTK(4.0), DynamicNTK(4.0, 16), YaRN(4.0, 16), Llama3(4.0, 16)],
 )
 def test_angles_go_through_no_matrix_product(extension):
-    """Check for matmuls (transformers 48428: one in TF32 rounds every position above 2,048)."""
+    """Check that computing angles uses no matrix product.
+
+    In TF32, a matrix product rounds every position above 2,048 (transformers issue 48428).
+    """
     with Recorder() as recorder:
         rotary = RotaryEmbedding(8, 4, extension=extension)
         for dtype in (torch.float32, torch.float64):
@@ -61,7 +67,7 @@ def test_angles_go_through_no_matrix_product(extension):
 
 @pytest.mark.parametrize("extension", [None, YaRN(4.0, 16)], ids=str)
 def test_frequencies_are_initialized_after_meta(extension):
-    """Check to_empty, which in transformers and torchtitan leaves inv_freq uninitialized."""
+    """Check to_empty, which leaves inv_freq uninitialized in transformers and torchtitan."""
     llama = pytest.importorskip("transformers.models.llama.modeling_llama")
     config = llama.LlamaConfig(hidden_size=32, num_attention_heads=4)
     with torch.device("meta"):
@@ -76,7 +82,10 @@ def test_frequencies_are_initialized_after_meta(extension):
 
 @pytest.mark.parametrize("call", ["offset", "ids", "batch", "function"])
 def test_a_negative_position_of_left_padding_raises(call):
-    """Check negative positions, which read before the table (fla issue 967) or its last row."""
+    """Check that a negative position raises.
+
+    In fla issue 967, position −1 read memory before the table. Python indexing reads the last row.
+    """
     rotary, x = RotaryEmbedding(8, 16), normal((2, 1, 3, 8), 0)
     ids = torch.tensor([-2, -1, 0])
     calls = {
@@ -90,7 +99,10 @@ def test_a_negative_position_of_left_padding_raises(call):
 
 
 def test_a_position_past_the_table_raises():
-    """Check the error; flash-attn doesn't rotate such tokens, and others read past the table."""
+    """Check that a position past the table raises.
+
+    flash-attn leaves such tokens unrotated, and other libraries read memory past the table.
+    """
     x = normal((1, 1, 2, 8), 0)
     for ids in (torch.tensor([63, 64]), torch.tensor([[64, 0]])):
         for inplace in (False, True):

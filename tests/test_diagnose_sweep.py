@@ -16,7 +16,7 @@ from rope.extensions import NTK, DynamicNTK, Linear, Llama3, LongRoPE, Proportio
 from rope.xpos import decay_rates
 
 WIDTHS = (32, 64, 128, 256)
-#: Allowed errors of angles: rounding in float64, rounding in float32, rounded bfloat16 vectors.
+#: Allowed errors of angles, by the dtype of the vectors.
 ALLOWED = {torch.float64: 2.0**-30, torch.float32: 2.0**-10, torch.bfloat16: 2.0**-1}
 
 

@@ -271,9 +271,9 @@ def test_the_default_dtype_does_not_matter(name, default):
     "prepare",
     [
         lambda: make("none"),
-        lambda: make("none", 4),  # grows
+        lambda: make("none", 4),  # its tables grow
         lambda: make("none", device="meta").to_empty(device="cpu"),
-        lambda: make("none", device="meta"),  # filled at the first call
+        lambda: make("none", device="meta"),  # its tables are filled at the first call
     ],
 )
 def test_tables_met_in_inference_mode_can_be_trained_with(prepare):

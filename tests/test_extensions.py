@@ -38,8 +38,8 @@ CASES = {
     "yarn, attention factor": (YaRN(4.0, L, attention_factor=1.5), 128, 1e6, 0),
     "yarn, mscale": (YaRN(40.0, L, mscale=1.0, mscale_all_dim=0.7), 64, 10000.0, 0),
     "yarn, half of mscale": (YaRN(40.0, L, mscale=0.7), 64, 10000.0, 0),
-    "yarn, short": (YaRN(4.0, 128), 64, 10000.0, 0),  # the ramp would begin before 0
-    # and end past 15, twice the last
+    "yarn, short": (YaRN(4.0, 128), 64, 10000.0, 0),  # the ramp starts below 0
+    # Here, the ramp ends beyond dim - 1 = 15.
     "yarn, long": (YaRN(4.0, 10**6, beta_fast=1e4), 16, 100.0, 0),
     "yarn, betas": (YaRN(2.5, L, beta_fast=16.0, beta_slow=2.0), 96, 10000.0, 0),
     "yarn, not truncated": (YaRN(32.0, L, truncate=False), 64, 150000.0, 64 / 9),

@@ -102,8 +102,8 @@ CASES = (
     ((8, 8), (1, 5, 6, 1), (0, 1, 2, 3), 1),  # one token; two tiles of query and of key heads
     ((12, 6), (1, 2, 5, 3), (0, 2, 1, 3), 1),  # part of the head; only k has a second tile of heads
     ((24, 24), (1, 1, 1, 3), (2, 0, 3, 1), 1),  # not a power of two
-    ((10, 2), (1, 1, 1, 18), (0, 2, 1, 3), 1),  # one plane; more than a tile of tokens
-    ((64, 20), (1, 2, 2, 2), (0, 1, 2, 3), 1),  # a long rest
+    ((10, 2), (1, 1, 1, 18), (0, 2, 1, 3), 1),  # one plane; more tokens than fit in a tile
+    ((64, 20), (1, 2, 2, 2), (0, 1, 2, 3), 1),  # many unrotated coordinates
     ((6, 6), (2, 2, 2, 2), (3, 1, 0, 2), 1),  # coordinates far apart, sequences adjacent
     ((8, 4), (2, 1, 3, 2), (1, 2, 0, 3), 2),  # every second element
 )

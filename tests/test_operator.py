@@ -87,7 +87,7 @@ def test_explain_says_which_kernel_runs():
     right, usual = rotary_embedding(x, *rows), kernels.explain()
     assert "the loop in C" in usual
     with kernels.disabled():
-        with pytest.raises(KeyError), kernels.disabled():  # blocks are counted
+        with pytest.raises(KeyError), kernels.disabled():  # nested blocks are counted
             raise KeyError
         assert not kernels.enabled()
         assert "disabled() is in force" in kernels.explain(torch.device("cpu:0"))

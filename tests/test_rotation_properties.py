@@ -57,7 +57,7 @@ class Case:
     q: torch.Tensor
     k: torch.Tensor
     rotary: RotaryEmbedding
-    where: dict  # the position arguments of a call
+    where: dict  # the position arguments for a call
     ids: torch.Tensor  # the same positions as ids [B, S]
 
 
