@@ -1,4 +1,4 @@
-"""RoPE with several positions per token: rows and columns of an image, frames of a video.
+"""Rotate tokens by several positions, such as row and column in an image or frame in a video.
 
 One formula covers all methods. A token has A positions p_0 ... p_{A-1}, and plane j rotates by
 
@@ -8,9 +8,9 @@ Angles in a plane add, so R(p) R(q) = R(p + q) and R(p)^T R(q) = R(q - p): a sco
 positions only through the offset along each axis. The methods differ only in Theta:
 
 - axial: each axis has its own planes, so each column has one nonzero entry (`axial_frequencies`);
-- M-RoPE: the planes of one spectrum are shared among the axes, one nonzero entry per column
-  (Qwen2-VL, arXiv 2409.12191; Qwen3-VL interleaves them: `section_frequencies`);
-- mixed: a dense, learned matrix per head (RoPE-ViT, arXiv 2403.13298: `MixedRotaryEmbedding`).
+- M-RoPE: the axes share the planes of one spectrum, so each column has one nonzero entry (Qwen2-VL,
+  arXiv 2409.12191; Qwen3-VL interleaves the axes: `section_frequencies`);
+- mixed: each head learns a dense matrix (RoPE-ViT, arXiv 2403.13298: `MixedRotaryEmbedding`).
 
 Shapes: A axes, B batch, H heads, S sequence, D head dimension, R rotated width.
 """

@@ -1,10 +1,11 @@
-"""Theta `[A, R/2]`: how fast each plane rotates along each axis, in radians per position.
+"""Compute Theta `[A, R/2]`: how fast each plane rotates along each axis, in radians per position.
 
 In axial RoPE and M-RoPE each column has at most one nonzero entry, so a plane follows one axis.
-They differ in the spectrum. Axial RoPE gives each axis a whole spectrum, from fast planes to slow.
-M-RoPE shares one spectrum among the axes; text, whose positions agree on all axes, sees plain RoPE.
+They differ in the spectrum. Axial RoPE gives each axis a full spectrum, from fast to slow planes.
+M-RoPE divides one spectrum among the axes. Text has the same position on all axes, so for text
+M-RoPE equals plain RoPE.
 
-Shapes: A axes, R the rotated width (`dim`). All float64.
+Shapes: A axes, R rotated width (`dim`). All tensors are float64.
 """
 
 from collections.abc import Sequence
@@ -23,12 +24,12 @@ def axial_frequencies(
     *,
     device: torch.device | str | None = None,
 ) -> Tensor:
-    """Return Theta for axial RoPE, float64 `[A, dim/2]`: a spectrum base**(-2j/width) per axis.
+    """Return Theta for axial RoPE, float64 `[A, dim/2]`: one spectrum base**(-2j/width) per axis.
 
     axes: the number of axes, which share dim equally, or the width of each axis, such as
     (16, 56, 56). The first planes follow axis 0. RoPE-ViT (arXiv 2403.13298) uses two axes.
-    Raises ValueError if the axes can't share dim in pairs of coordinates, or if widths are odd or
-    don't sum to dim.
+    Raises ValueError if dim is not a multiple of 2A, or if the given widths are odd or don't sum to
+    dim.
 
     >>> axial_frequencies(8, base=100.0)
     tensor([[1.0000, 0.1000, 0.0000, 0.0000],
@@ -60,13 +61,14 @@ def section_frequencies(
 ) -> Tensor:
     """Return Theta for M-RoPE, float64 `[A, R/2]`: theta_j in one row of column j, 0 elsewhere.
 
-    inv_freq: float64 `[R/2]`, on whose device the result is. sections: how many planes each axis
-    gets, A counts that sum to R/2, for time, height and width.
+    inv_freq: the spectrum theta, float64 `[R/2]`; the result is on the same device. sections: how
+    many planes each axis gets, A counts that sum to R/2, usually for time, height and width.
     By default (Qwen2-VL, arXiv 2409.12191, and Qwen2.5-VL) the first sections[0] planes follow axis
-    0, the next sections[1] axis 1, and so on. interleaved_sections (Qwen3-VL) deals planes out in
-    turn, T H W T H W ..., until an axis has its share; the remaining planes follow axis 0.
+    0, the next sections[1] planes follow axis 1, and so on. interleaved_sections (Qwen3-VL) assigns
+    planes in turn, T H W T H W ..., until height and width have their counts; the remaining planes
+    follow axis 0.
     Raises ValueError for sections that don't sum to R/2, are negative or too large to interleave,
-    and TypeError for what is not an integer or not float64.
+    and TypeError if sections holds non-integers or inv_freq is not float64.
 
     >>> theta = torch.tensor([4.0, 3.0, 2.0, 1.0]).double()
     >>> section_frequencies(theta, (2, 1, 1))
@@ -86,7 +88,7 @@ def section_frequencies(
     if sum(sections) != planes:
         raise ValueError(
             f"sections is {tuple(sections)}, which sums to {sum(sections)}; it must sum to "
-            f"{planes}, the number of planes (not of coordinates)"
+            f"{planes}, the number of planes (half the number of coordinates)"
         )
     axis_of = [axis for axis, count in enumerate(sections) for _ in range(count)]
     if interleaved_sections:

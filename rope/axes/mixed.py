@@ -1,9 +1,9 @@
-"""Mixed RoPE (RoPE-ViT, arXiv 2403.13298): each plane of each head learns its own direction.
+"""Implement mixed RoPE (RoPE-ViT, arXiv 2403.13298): each head learns its planes' directions.
 
-A plane of axial RoPE follows rows or columns, so a score is a sum of a contribution from each
-offset. With a dense Theta, a plane can follow a diagonal. Each head starts from the axial
-frequencies in a randomly rotated frame: for two axes and the angle phi, half of its planes follow
-(cos phi, sin phi) and half (-sin phi, cos phi).
+In axial RoPE, a plane follows rows or columns, so a score is a sum of one term per axis, which
+depends only on that axis's offset. With a dense Theta, a plane can follow a diagonal. Each head
+starts from the axial frequencies in a randomly rotated frame. For two axes and the angle phi, half
+of the head's planes follow (cos phi, sin phi) and the other half follow (-sin phi, cos phi).
 
 Shapes: A axes, B batch, H heads, S sequence, D head dimension, R rotated width.
 """
@@ -20,15 +20,16 @@ from rope.checks import check_count, check_flag
 
 
 class MixedRotaryEmbedding(AxisRotation):
-    """Rotate queries and keys on A axes by frequencies that each head learns.
+    """Rotate queries and keys on A axes with frequencies that each head learns.
 
     dim: the rotated width R, a multiple of 2A. num_heads: H, the same for queries and keys. base:
-    of the initial frequencies; RoPE-ViT's mixed models use 10.0. interleaved: plane j holds
-    coordinates (2j, 2j+1), as in RoPE-ViT, instead of (j, j + R/2).
+    the base of the initial frequencies; RoPE-ViT's mixed models use 10.0. interleaved: whether
+    plane j holds coordinates (2j, 2j+1), as in RoPE-ViT, instead of (j, j + R/2).
     The parameter `frequencies`, float32 `[H, A, R/2]` in radians per position, is in the state_dict
-    and stays float32 when the model is cast; angles are computed from it in float64.
-    Raises ValueError or TypeError for a bad dim, num_heads, axes or base; when called, ValueError
-    for another number of heads, and TypeError if `load_state_dict(assign=True)` put in a half type.
+    and stays float32 when the model is cast. Angles are computed in float64.
+    Raises ValueError or TypeError for an invalid dim, num_heads, axes or base. A call raises
+    ValueError for another number of heads, and TypeError if `load_state_dict(assign=True)` made
+    `frequencies` half precision.
 
     >>> _ = torch.manual_seed(0)
     >>> rotary = MixedRotaryEmbedding(8, num_heads=3).to(torch.bfloat16)
@@ -54,7 +55,7 @@ class MixedRotaryEmbedding(AxisRotation):
         check_count("num_heads", num_heads)
         check_count("axes", axes)
         check_flag("interleaved", interleaved)
-        axial_frequencies(dim, axes, base, device="meta")  # raises for sizes that do not fit
+        axial_frequencies(dim, axes, base, device="meta")  # check dim, axes and base
         self.dim, self.axes, self.base = dim, axes, float(base)
         self.num_heads, self.interleaved = num_heads, interleaved
         empty = torch.empty(num_heads, axes, dim // 2, dtype=torch.float32, device=device)
@@ -63,7 +64,7 @@ class MixedRotaryEmbedding(AxisRotation):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Draw new frequencies: axial ones, in a random frame per head, from torch's generator.
+        """Draw new axial frequencies in a random frame per head, with torch's default generator.
 
         >>> rotary = MixedRotaryEmbedding(8, num_heads=2)
         >>> before = rotary.frequencies.clone()
@@ -77,7 +78,7 @@ class MixedRotaryEmbedding(AxisRotation):
         shape = (self.num_heads, self.axes, self.axes)
         draw = torch.randn(shape, dtype=torch.float64, device="cpu")
         frame, triangle = torch.linalg.qr(draw)
-        # A positive diagonal of the triangle and det = 1 make the frames uniform rotations.
+        # With a positive diagonal in the triangle and det = 1, the frames are uniform rotations.
         frame = frame * triangle.diagonal(dim1=-2, dim2=-1).sign().unsqueeze(-2)
         frame[..., 0] *= torch.linalg.det(frame).sign().unsqueeze(-1)
         runs = frame.repeat_interleave(self.dim // (2 * self.axes), dim=-1)  # [H, A, R/2]
@@ -86,22 +87,22 @@ class MixedRotaryEmbedding(AxisRotation):
     def _theta(self, device: torch.device) -> Tensor:
         if self.frequencies.dtype not in (torch.float32, torch.float64):
             raise TypeError(
-                f"frequencies is {self.frequencies.dtype}; it must be float32, because half types "
-                "round every angle: load the state_dict without assign=True"
+                f"frequencies is {self.frequencies.dtype}; it must be float32, because half "
+                "precision rounds every angle: load the state_dict without assign=True"
             )
         return self.frequencies.double()
 
     def _check_heads(self, name: str, x: Tensor) -> None:
-        """Raise ValueError for another number of heads: they would share a head's frequencies."""
+        """Raise ValueError unless x has num_heads heads, because each head has its frequencies."""
         super()._check_heads(name, x)
         if x.shape[1] != self.num_heads:
             raise ValueError(
                 f"{name} has {x.shape[1]} heads, but the layer has frequencies for "
-                f"{self.num_heads}; repeat shared keys with repeat_interleave(groups, dim=1)"
+                f"{self.num_heads}; repeat shared key heads with repeat_interleave(groups, dim=1)"
             )
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """Follow device moves, but keep float32; draw new frequencies after to_empty."""
+        """Move the frequencies but keep their dtype; draw them anew when they leave meta."""
 
         def move(tensor: Tensor) -> Tensor:
             moved = fn(tensor)

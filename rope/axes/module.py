@@ -1,8 +1,8 @@
-"""Rotary embedding on several axes: angle_j = sum over a of p_a Theta_{a, j}.
+"""Rotate queries and keys on several axes: angle_j = sum over a of p_a Theta_{a, j}.
 
-`AxisRotation` is what all layers share, `MultiAxisRotaryEmbedding` the one with fixed frequencies,
-axial or M-RoPE. Theta stays float64 whatever happens to the model. Tables are computed in each
-call, because positions on several axes have no useful order to store them in.
+`AxisRotation` is the base class of all layers. `MultiAxisRotaryEmbedding` has fixed frequencies,
+for axial RoPE or M-RoPE, and its Theta stays float64 when the model is cast. Each call computes
+cos and sin anew, because positions on several axes have no natural order for a stored table.
 
 Shapes: A axes, B batch, H heads, S sequence, D head dimension, R rotated width.
 """
@@ -23,10 +23,10 @@ from rope.tables import DeviceTracking, default_device
 
 
 class AxisRotation(nn.Module):
-    """Rotate queries and keys by a Theta, which a subclass adds.
+    """Rotate queries and keys by a Theta that a subclass provides.
 
-    dim, axes: R and A; interleaved: plane j holds coordinates (2j, 2j+1) instead of (j, j + R/2);
-    attention_scaling: a factor on cos and sin.
+    dim, axes: R and A; interleaved: whether plane j holds (2j, 2j+1) instead of (j, j + R/2).
+    attention_scaling: the factor on cos and sin.
     """
 
     dim: int
@@ -39,17 +39,18 @@ class AxisRotation(nn.Module):
         raise NotImplementedError
 
     def _check_heads(self, name: str, x: Tensor) -> None:
-        """Raise TypeError or ValueError for vectors that Theta does not fit."""
+        """Raise TypeError or ValueError unless x is `[B, H, S, D]` and fits Theta."""
         check_heads(name, x, self.dim)
 
     def forward(
         self, q: Tensor, k: Tensor, position_ids: Tensor, *, inverse: bool = False
     ) -> tuple[Tensor, Tensor]:
-        """Rotate q and k to their positions, or back if inverse.
+        """Rotate q and k to their positions, or rotate them back if inverse is True.
 
         q: `[B, H, S, D]`; k: `[B, H_kv, S, D]`; position_ids: `[A, S]` or `[A, B, S]`, integers, or
-        real positions in float32 or float64. Returns both with their shapes and dtypes. Tables are
-        float64 if q or k is, otherwise float32. inverse also undoes attention_scaling.
+        real positions in float32 or float64. inverse: True also divides by attention_scaling.
+        Returns rotated q and k; shapes and dtypes don't change. The tables cos and sin are float64
+        if q or k is float64, otherwise float32.
         Raises as `axis_tables` and `rotary_embedding` do.
 
         >>> from rope.axes import MultiAxisRotaryEmbedding
@@ -65,7 +66,7 @@ class AxisRotation(nn.Module):
         return q, k
 
     def rotate(self, x: Tensor, position_ids: Tensor, *, inverse: bool = False) -> Tensor:
-        """Rotate one tensor `[B, H, S, D]`, as `forward` does two.
+        """Rotate a single tensor x `[B, H, S, D]`; for the arguments, see `forward`.
 
         >>> from rope.axes import MultiAxisRotaryEmbedding
         >>> rotary, x = MultiAxisRotaryEmbedding.axial(4).double(), torch.ones(1, 1, 1, 4)
@@ -80,7 +81,7 @@ class AxisRotation(nn.Module):
     def _tables(
         self, xs: Sequence[Tensor], position_ids: Tensor, inverse: bool
     ) -> tuple[Tensor, Tensor]:
-        """Return cos and sin for x, or for q and k."""
+        """Return cos and sin for the tensors in xs, which are x, or q and k."""
         check_flag("inverse", inverse)
         check_axis_positions(position_ids, self.axes, xs[0])
         scale = 1 / self.attention_scaling if inverse else self.attention_scaling
@@ -93,10 +94,11 @@ class MultiAxisRotaryEmbedding(DeviceTracking, AxisRotation):
     """Rotate queries and keys whose tokens have a position on each of A axes.
 
     frequencies: Theta, float64 `[A, R/2]`, finite, in radians per position; R is at most the head
-    dimension. interleaved: plane j holds coordinates (2j, 2j+1) instead of (j, j + R/2).
-    attention_scaling: a factor on cos and sin, such as YaRN's. device: torch's default if None.
-    `frequencies` is not a buffer: it is in no state_dict, no cast or loading changes it, and it
-    follows the model, or the queries, to another device. Attributes dim and axes: R and A.
+    dimension. interleaved: whether plane j holds (2j, 2j+1) instead of (j, j + R/2).
+    attention_scaling: the factor on cos and sin, such as YaRN's. device: torch's default if None.
+    `frequencies` is not a buffer: it is not in the state_dict, and casting the model or loading
+    weights doesn't change it. It moves to another device with the model or the queries. The
+    attributes dim and axes are R and A.
     Raises TypeError or ValueError for frequencies that have another dtype or shape, require
     gradients or are not finite.
 
@@ -126,8 +128,8 @@ class MultiAxisRotaryEmbedding(DeviceTracking, AxisRotation):
         if frequencies.dim() != 2 or frequencies.requires_grad:
             raise ValueError(
                 f"frequencies has shape {list(frequencies.shape)} and requires_grad="
-                f"{frequencies.requires_grad}; it must be [axes, planes], without gradients (use "
-                "MixedRotaryEmbedding to learn frequencies per head)"
+                f"{frequencies.requires_grad}; it must be [axes, planes] without gradients "
+                "(use MixedRotaryEmbedding to learn frequencies per head)"
             )
         check_finite("frequencies", frequencies, "correct that entry")
         self.axes, self.dim = frequencies.shape[0], 2 * frequencies.shape[1]
@@ -138,7 +140,7 @@ class MultiAxisRotaryEmbedding(DeviceTracking, AxisRotation):
 
     @property
     def frequencies(self) -> Tensor:
-        """Return Theta, float64 `[A, R/2]`, on the device of the model or the last queries."""
+        """Return Theta, float64 `[A, R/2]`, on the device of the model or of the last queries."""
         return self._tensors[0]
 
     @classmethod
@@ -151,7 +153,7 @@ class MultiAxisRotaryEmbedding(DeviceTracking, AxisRotation):
         interleaved: bool = False,
         device: torch.device | str | None = None,
     ) -> Self:
-        """Return an axial layer; arguments and errors are those of `axial_frequencies`.
+        """Return a layer for axial RoPE; for arguments and errors, see `axial_frequencies`.
 
         >>> MultiAxisRotaryEmbedding.axial(128, (16, 56, 56)).frequencies.shape
         torch.Size([3, 64])
@@ -171,10 +173,11 @@ class MultiAxisRotaryEmbedding(DeviceTracking, AxisRotation):
         extension: Extension | None = None,
         device: torch.device | str | None = None,
     ) -> Self:
-        """Return an M-RoPE layer; arguments and errors are those of `section_frequencies`.
+        """Return a layer for M-RoPE; for arguments and errors, see `section_frequencies`.
 
-        extension: a context extension. Raises ValueError if its spectrum depends on the length,
-        because this layer keeps one spectrum.
+        extension: a context extension.
+        Raises ValueError if the extension's spectrum depends on the length, because this layer
+        keeps one spectrum.
 
         >>> rotary = MultiAxisRotaryEmbedding.mrope(128, (16, 24, 24), base=1e6)
         >>> rotary.frequencies.count_nonzero(dim=1).tolist()
@@ -183,8 +186,8 @@ class MultiAxisRotaryEmbedding(DeviceTracking, AxisRotation):
         inv_freq = inverse_frequencies(dim, base, extension=extension, device="cpu")
         if extension is not None and extension.length_dependent:
             raise ValueError(
-                f"extension is {extension}, whose spectrum depends on the length; use one that "
-                "does not, such as YaRN, or make frequencies with "
+                f"extension is {extension}, whose spectrum depends on the length; use an extension "
+                "with a fixed spectrum, such as YaRN, or compute the spectrum for one length with "
                 "inverse_frequencies(..., seq_len=...)"
             )
         scaling = 1.0 if extension is None else extension.attention_scaling
@@ -200,10 +203,11 @@ class MultiAxisRotaryEmbedding(DeviceTracking, AxisRotation):
         interleaved: bool | None = None,
         device: torch.device | str | None = None,
     ) -> Self:
-        """Return the M-RoPE layer of a model's configuration.
+        """Return the M-RoPE layer for a model's configuration.
 
-        Arguments: see `rope.config.rotary_settings`. Raises ValueError for a configuration without
-        mrope_section, and as `mrope` and `rotary_settings` do.
+        For the arguments, see `rope.config.rotary_settings`.
+        Raises ValueError for a configuration without mrope_section, and as `mrope` and
+        `rotary_settings` do.
 
         >>> settings = {"model_type": "qwen2_vl", "head_dim": 128, "rope_theta": 1e6,
         ...             "max_position_embeddings": 32768,
@@ -216,7 +220,7 @@ class MultiAxisRotaryEmbedding(DeviceTracking, AxisRotation):
         settings = rotary_settings(config, layer_type=layer_type, interleaved=interleaved)
         if settings.sections is None:
             raise ValueError(
-                "config has no mrope_section, which shares the planes among the axes; use "
+                "config has no mrope_section, which assigns planes to axes; use "
                 "rope.RotaryEmbedding.from_config for positions on one axis"
             )
         return cls.mrope(

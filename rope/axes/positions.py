@@ -1,8 +1,8 @@
-"""Positions on several axes, and cos and sin of angle_j = sum over a of p_a Theta_{a, j}.
+"""Compute positions on several axes, and cos and sin of angle_j = sum over a of p_a Theta_{a, j}.
 
 The tokens of a grid are numbered by row and column. A sequence of text and vision is numbered as in
 Qwen2-VL (arXiv 2409.12191, section 2.1): text advances all three axes together, a grid spreads over
-them, and what follows starts after the largest position so far.
+the axes, and the next segment starts after the largest position so far.
 
 Shapes: A axes, B batch, H heads, S sequence, D head dimension, R rotated width.
 """
@@ -24,7 +24,7 @@ def grid_positions(*sizes: int, device: torch.device | str | None = None) -> Ten
     """Return the coordinates of all cells of a grid, int64 `[A, S]`; the last axis runs fastest.
 
     sizes: A counts, such as height and width, whose product is S. For a resized image, multiply the
-    result by trained_size / size to keep the extent of training; that gives real positions.
+    result by trained_size / size to stay in the range seen in training; positions become real.
     Raises TypeError or ValueError for sizes that are not positive integers.
 
     >>> grid_positions(2, 3)
@@ -40,14 +40,14 @@ def grid_positions(*sizes: int, device: torch.device | str | None = None) -> Ten
 def mrope_position_ids(
     segments: Iterable[Segment], *, device: torch.device | str | None = None
 ) -> Tensor:
-    """Return time, height and width of each token of text mixed with vision, int64 `[3, S]`.
+    """Return each token's time, height and width, int64 `[3, S]`, for text mixed with vision.
 
     segments: in order, an int n for n text tokens, (t, h, w) for a grid of vision tokens (after
     patches are merged), or (t, h, w, step) for a video whose frames are `step` positions apart,
     rounded down (in Qwen2.5-VL, tokens per second times seconds per frame).
     Each segment starts at 1 + the largest position before it. This is the paper's rule: text after
     a video starts after the last frame, however many frames there are.
-    Raises TypeError or ValueError for anything else and for sizes below 1.
+    Raises TypeError or ValueError for any other segment and for sizes below 1.
 
     >>> mrope_position_ids([2, (1, 2, 2), 1])
     tensor([[0, 1, 2, 2, 2, 2, 4],
@@ -64,7 +64,7 @@ def mrope_position_ids(
 
 
 def _segment(name: str, segment: Segment, device: torch.device | str | None) -> tuple[Tensor, int]:
-    """Return a segment's positions from 0, and 1 + the largest of them."""
+    """Return a segment's positions, counted from 0, and 1 + the largest position."""
     if not isinstance(segment, (tuple, list)):
         check_count(name, segment, smallest=0)
         return torch.arange(segment, device=device).expand(3, -1), int(segment)
@@ -72,7 +72,7 @@ def _segment(name: str, segment: Segment, device: torch.device | str | None) -> 
     for axis, size in enumerate((time, height, width)):
         check_count(f"{name}[{axis}]", size)
     check_number(f"{name}[3]", step, at_least=0)
-    # float32 products may fall on the other side of an integer.
+    # In float32, a product could round to the other side of an integer.
     frames = [floor(frame * float(step)) for frame in range(time)]
     ids = grid_positions(time, height, width, device=device)
     ids[0] = torch.tensor(frames, device=device)[ids[0]]
@@ -89,14 +89,15 @@ def axis_tables(
     """Return the tables cos and sin for positions on A axes.
 
     position_ids: `[A, S]`, `[A, 1, S]` or `[A, B, S]`, integers, or real positions in float32 or
-    float64, as resized images have them; may be negative. float32 skips integers past 2**24: pass
-    such positions as integers. frequencies: Theta, float64 `[A, R/2]`, or `[H, A, R/2]` if heads
-    differ, in radians per position. scale: a factor on both, an extension's `attention_scaling`.
+    float64, such as those of resized images; may be negative. Above 2**24, float32 skips integers,
+    so pass such positions as integers. frequencies: Theta, float64 `[A, R/2]`, or `[H, A, R/2]` if
+    heads differ, in radians per position. scale: the factor on cos and sin, such as an extension's
+    `attention_scaling`.
     Returns `[S, R/2]`, `[B, 1, S, R/2]`, `[1, H, S, R/2]` or `[B, H, S, R/2]`, ready for
-    `rotary_embedding(x, cos, sin)`. Angles are summed in float64 and rounded once to `dtype`.
-    Gradients reach frequencies and real positions.
-    Raises TypeError for positions in half types, which skip integers, or frequencies that are not
-    float64; ValueError for shapes that don't fit, a scale that is not positive, and
+    `rotary_embedding(x, cos, sin)`. Angles are summed in float64; cos and sin are rounded once, to
+    `dtype`. Gradients reach frequencies and real positions.
+    Raises TypeError for positions in half precision, which skips integers, and for frequencies that
+    are not float64. Raises ValueError for shapes that don't fit, a scale that is not positive, and
     positions that are not finite (RuntimeError under `torch.compile` and on CUDA, asynchronously).
 
     >>> theta = torch.tensor([[1.0, 0.0], [0.0, 1.0]]).double()
@@ -115,7 +116,7 @@ def axis_tables(
     if per_head and rows.dim() == 4:
         rows = rows.unsqueeze(-3)  # [A, B, 1, S, 1]
     theta = frequencies.unsqueeze(-2)  # [A, 1, R/2] or [H, A, 1, R/2]
-    # Don't use matmul here: TF32 rounds every position past 2,048.
+    # Keep float64: a float32 matmul in TF32 would round positions past 2,048.
     angle = rows[0] * theta.select(-3, 0)
     for axis in range(1, len(rows)):
         angle = angle + rows[axis] * theta.select(-3, axis)
@@ -137,12 +138,12 @@ def check_frequencies(frequencies: Tensor) -> None:
 def check_axis_positions(position_ids: Tensor, axes: int, x: Tensor | None = None) -> None:
     """Raise TypeError or ValueError unless position_ids is `[A, S]`, `[A, 1, S]` or `[A, B, S]`.
 
-    x: the vectors `[B, H, S, D]` that set B and S, if they are known.
+    x: the vectors `[B, H, S, D]` to rotate, which determine B and S; None skips that check.
     """
     if position_ids.dtype not in (*INTEGER, *REAL):
         raise TypeError(
             f"position_ids is {position_ids.dtype}; it must be integers, float32 or float64, "
-            "because half types skip integers"
+            "because half precision can't represent all integers"
         )
     batch, seq_len = ("batch", "sequence") if x is None else (x.shape[0], x.shape[2])
     shape = tuple(position_ids.shape)

@@ -1,10 +1,10 @@
-"""Causal attention over a sequence that is split across devices: chapter "Across devices".
+"""Compute causal attention over a sequence split across devices: chapter "Across devices".
 
-Keys are rotated on the device of their tokens, to their own positions, before they are sent. The
-receiver needs no positions, only the order of the tokens, for the mask.
+Each device rotates its keys to their own positions before it sends them. The receiver needs no
+positions; it only needs the order of the tokens, which determines the mask.
 
-Shapes: B batch, H heads, H_kv key heads, S_i tokens of this device, S of all, D head dimension, P
-devices.
+Shapes: B batch, H heads, H_kv key heads, S_i tokens on this device, S tokens in all, D head
+dimension, D_v width of the values, P devices.
 """
 
 import math
@@ -30,46 +30,47 @@ def context_parallel_attention(
     method: str = "all_gather",
     scale: float | None = None,
 ) -> Tensor:
-    """Return causal attention of this device's queries over all keys, `[B, H, S_i, D_v]`.
+    """Return causal attention for this device's queries over all keys, `[B, H, S_i, D_v]`.
 
     Each token sees itself and the earlier tokens of its document. There is no window, bias or
     dropout.
 
-    q: `[B, H, S_i, D]`, k: `[B, H_kv, S_i, D]`, v: `[B, H_kv, S_i, D_v]`, of the tokens
-    `shards.tokens[i]` in their order, where i is this process's rank in the mesh; q and k rotated
-    to `shards.position_ids(i)`. Query head h reads key head h // (H / H_kv).
-    mesh: one-dimensional, over P devices. shards: equal on all of them. scale: of the scores,
-    1/sqrt(D) if None.
+    q: `[B, H, S_i, D]`, k: `[B, H_kv, S_i, D]`, v: `[B, H_kv, S_i, D_v]`, for the tokens
+    `shards.tokens[i]` in that order, where i is this process's rank in the mesh. q and k must be
+    rotated to `shards.position_ids(i)`. Query head h reads key head h // (H / H_kv).
+    mesh: a one-dimensional mesh of P devices. shards: the split, equal on all devices. scale: the
+    factor on the scores, 1/sqrt(D) if None.
     method: "all_gather" sends all keys and values to every device. "ulysses" sends heads, so that
-    each device has whole sequences of H/P heads (DeepSpeed-Ulysses, arXiv 2309.14509). "ring"
-    passes keys and values from device to device (Ring Attention, arXiv 2310.01889), and in the
-    backward pass again, with their gradients in float32 or wider.
+    each device has H/P heads of the entire sequence (DeepSpeed-Ulysses, arXiv 2309.14509). "ring"
+    passes keys and values from device to device (Ring Attention, arXiv 2310.01889). Its backward
+    pass sends them around again, with their gradients in float32 or wider.
     Gradients reach q, k and v on their own devices; "ring" has no second derivatives. "all_gather"
-    always builds a mask of this device's queries and all keys, "ulysses" one of all tokens for
-    packed documents.
-    Every process must call it, and the backward pass, with equal B, heads, D, dtype, scale, shards
-    and requires_grad; otherwise all processes wait until the group's timeout. On a device without a
-    loss, add 0 * out.sum() to one.
-    Raises ValueError, before anything is sent, for a mesh or a number of tokens that doesn't fit
-    the shards; torch raises for other shapes and dtypes that don't agree.
+    always builds a mask for this device's queries and all keys. "ulysses" builds a mask only for
+    packed documents, over all tokens.
+    Every process must call this function and run the backward pass, with equal B, H, H_kv, D, D_v,
+    dtype, scale, shards and requires_grad; otherwise all processes wait until the group's timeout.
+    On a device without a loss, use 0 * out.sum() as the loss.
+    Raises ValueError, before anything is sent, for an unknown method, or for a mesh, a number of
+    tokens or, with "ulysses", a number of heads that doesn't fit the shards. PyTorch raises for
+    other shapes and dtypes that don't match.
     """
     if method not in METHODS:
         raise ValueError(f"method is {method!r}; it must be one of {', '.join(METHODS)}")
     if mesh.ndim != 1 or mesh.size() != len(shards) or mesh.get_coordinate() is None:
         raise ValueError(
-            f"mesh has shape {list(mesh.shape)} for {len(shards)} shards; it must have one axis of "
-            "as many devices, including this process: pass mesh['name of the axis']"
+            f"mesh has shape {list(mesh.shape)} for {len(shards)} shards; it must have one axis, "
+            "with one device per shard, and include this process: pass mesh['name of the axis']"
         )
     tokens = len(shards.tokens[mesh.get_local_rank()])
-    if {x.shape[2] for x in (q, k, v)} != {tokens}:  # other devices would wait for the rest
+    if {x.shape[2] for x in (q, k, v)} != {tokens}:  # other devices would wait until the timeout
         raise ValueError(
             f"q, k and v have {q.shape[2]}, {k.shape[2]} and {v.shape[2]} tokens, but this "
-            f"device's shard has {tokens}; take them with shards.local"
+            f"device's shard has {tokens}; select q, k and v with shards.local"
         )
     if method == "ulysses" and q.shape[1] % len(shards):
         raise ValueError(
-            f"q has {q.shape[1]} heads for {len(shards)} devices; ulysses needs a multiple: use "
-            "method='ring' or 'all_gather'"
+            f"q has {q.shape[1]} heads for {len(shards)} devices; method='ulysses' needs a "
+            f"multiple of {len(shards)} heads: use method='ring' or 'all_gather'"
         )
     scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
     return METHODS[method](q, k, v, mesh, shards, scale)
@@ -78,9 +79,9 @@ def context_parallel_attention(
 def all_gather(
     q: Tensor, k: Tensor, v: Tensor, mesh: DeviceMesh, shards: Shards, scale: float
 ) -> Tensor:
-    """Attend to all keys and values, gathered in the order of the devices."""
+    """Gather all keys and values in the order of the devices, and attend to them."""
     sizes = [len(part) for part in shards.tokens]
-    rows = torch.cat((k, v), dim=-1).movedim(2, 0)  # one message for both
+    rows = torch.cat((k, v), dim=-1).movedim(2, 0)  # one message for k and v
     rows = rows.repeat(len(sizes), 1, 1, 1)
     rows = AllToAll.apply(rows, [q.shape[2]] * len(sizes), sizes, mesh.get_group())
     k, v = rows.movedim(0, 2).split((k.shape[-1], v.shape[-1]), dim=-1)
@@ -92,16 +93,16 @@ def all_gather(
 def ulysses(
     q: Tensor, k: Tensor, v: Tensor, mesh: DeviceMesh, shards: Shards, scale: float
 ) -> Tensor:
-    """Attend with a share of the heads over all tokens in order, and send their outputs back."""
+    """Attend with H/P heads over all tokens in order, and send the outputs to their devices."""
     devices, here = len(shards), q.shape[2]
     sizes = [len(part) for part in shards.tokens]
-    if k.shape[1] % devices:  # copy key heads until each device gets some
+    if k.shape[1] % devices:  # repeat key heads until P divides their number
         repeats = devices // math.gcd(devices, k.shape[1])
         k, v = (x.repeat_interleave(repeats, dim=1) for x in (k, v))
     order = torch.cat(shards.tokens).to(q.device)
     inverse = shards.inverse_order.to(q.device)
 
-    # From [B, H, S_i, D] to [P * S_i, B, H/P * D], and one message for all three.
+    # Reshape [B, H, S_i, D] to [P * S_i, B, H/P * D], and send q, k and v in one message.
     parts = [
         x.unflatten(1, (devices, -1)).permute(1, 3, 0, 2, 4).flatten(0, 1).flatten(2)
         for x in (q, k, v)
@@ -128,7 +129,7 @@ METHODS = {"all_gather": all_gather, "ring": Ring.apply, "ulysses": ulysses}
 
 
 class AllToAll(torch.autograd.Function):
-    """Send and receive so many rows to and from each device, and gradients the other way."""
+    """Exchange rows with every device; the backward pass exchanges gradients the other way."""
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, sent: list[int], received: list[int], group: Any) -> Tensor:

@@ -1,11 +1,11 @@
-"""Ring attention: keys and values pass from device to device (arXiv 2310.01889).
+"""Compute ring attention: keys and values pass from device to device (arXiv 2310.01889).
 
-Chapter "Across devices". Each device merges the block that arrives, with scores s and values v,
-into its output o and the logarithm l of its softmax's denominator:
+See chapter "Across devices". Each device merges every block that arrives, with scores s and values
+v, into its output o and into l, the logarithm of the softmax denominator:
 
     l' = log(e^l + sum_n e^{s_n}),      o' = e^{l - l'} o + sum_n e^{s_n - l'} v_n.
 
-Shapes: B batch, H heads, H_kv key heads, G = H / H_kv, S_i queries of this device, T keys of a
+Shapes: B batch, H heads, H_kv key heads, G = H / H_kv, S_i queries on this device, T keys in a
 block, D head dimension.
 """
 
@@ -24,7 +24,7 @@ ROWS = 512  # queries per block of scores, to bound the memory
 
 
 class Ring(torch.autograd.Function):
-    """Compute the outputs of this device's queries, with scores in float32 or wider."""
+    """Compute the outputs for this device's queries, with scores in float32 or wider."""
 
     @staticmethod
     def forward(
@@ -34,9 +34,9 @@ class Ring(torch.autograd.Function):
         wide = torch.promote_types(q.dtype, torch.float32)
         rows = _grouped(q, k.shape[1]).to(wide)  # [B, H_kv, G, S_i, D]
         out = rows.new_zeros(*rows.shape[:-1], v.shape[-1])
-        total = rows.new_full((*rows.shape[:-1], 1), -torch.inf)  # l, the logarithm
+        total = rows.new_full((*rows.shape[:-1], 1), -torch.inf)  # l in the formula above
         block: Sequence[Tensor] = (k, v)
-        with torch.autocast(q.device.type, enabled=False):  # it would round to a half type
+        with torch.autocast(q.device.type, enabled=False):  # autocast would round to half precision
             for step in range(len(shards)):
                 if step:
                     block = _send_recv(block, step, mesh, shards)
@@ -54,7 +54,7 @@ class Ring(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        """Pass the blocks round again, with their gradients, which end up on their own device."""
+        """Pass the blocks around again with their gradients, which end on the owner's device."""
         mesh, shards, scale = ctx.settings
         q, k, v, out, total = ctx.saved_tensors
         rows, grad = (_grouped(x, k.shape[1]).to(out.dtype) for x in (q, grad))
@@ -91,7 +91,7 @@ def _grouped(x: Tensor, heads: int) -> Tensor:
 def _visible_parts(
     step: int, mesh: DeviceMesh, shards: Shards, device: torch.device
 ) -> Iterator[tuple[slice, Tensor]]:
-    """Yield slices of up to ROWS queries that see any key of the block, and the inverted mask."""
+    """Yield slices of up to ROWS queries that see a key in the block, with the inverted mask."""
     here = mesh.get_local_rank()
     queries, keys = shards.tokens[here], shards.tokens[here - step]
     for start in range(0, len(queries), ROWS):
@@ -104,7 +104,7 @@ def _visible_parts(
 def _send_recv(
     tensors: Sequence[Tensor], step: int, mesh: DeviceMesh, shards: Shards
 ) -> tuple[Tensor, ...]:
-    """Send tensors to the next device; return the previous one's, which started `step` back."""
+    """Send tensors to the next device; return the tensors that started `step` devices back."""
     group, here = mesh.get_group(), mesh.get_local_rank()
     there, back = (dist.get_global_rank(group, (here + n) % len(shards)) for n in (1, -1))
     length = len(shards.tokens[(here - step) % len(shards)])

@@ -1,9 +1,9 @@
-"""Splits of a sequence over devices: chapter "Across devices".
+"""Split a sequence across devices: chapter "Across devices".
 
 A rotation depends only on a token's own position. Any split of a sequence therefore works, as long
 as each token keeps its position.
 
-Shapes: S sequence, P devices, S_i tokens of device i, which sum to S.
+Shapes: S sequence, P devices, S_i tokens on device i; the S_i sum to S.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,12 +18,12 @@ from rope.positions import check_lengths, packed_position_ids
 
 @dataclass(frozen=True, eq=False)
 class Shards:
-    """Hold a split of a sequence over devices, which must be equal in every process.
+    """Hold a split of a sequence across devices; every process must hold an equal split.
 
-    tokens: for each device, the indices of its tokens in their order there, int64 `[S_i]`; together
-    they hold each of 0 ... S-1 once. positions: the position of every token, int64 `[S]`. segments:
-    the index of each token's document, int64 `[S]`, or None if there is only one. All on the CPU.
-    Raises ValueError if tokens don't split 0 ... S-1.
+    tokens: for each device, the indices of its tokens in the device's order, int64 `[S_i]`; each of
+    0 ... S-1 occurs once. positions: the position of every token, int64 `[S]`. segments: the index
+    of each token's document, int64 `[S]`, or None for one document. All tensors are on the CPU.
+    Raises ValueError unless each of 0 ... S-1 occurs once in tokens.
 
     >>> shards = head_tail(8, devices=2)
     >>> [part.tolist() for part in shards.tokens]
@@ -46,10 +46,10 @@ class Shards:
         return len(self.tokens)
 
     def position_ids(self, device: int) -> Tensor:
-        """Return the position ids of a device's tokens, int64 `[S_i]`, for `RotaryEmbedding`.
+        """Return the position ids for a device's tokens, int64 `[S_i]`, for `RotaryEmbedding`.
 
-        If an extension's spectrum depends on the length, also pass `RotaryEmbedding` the length of
-        the whole sequence, `seq_len=int(shards.positions.max()) + 1`: a device sees only its part.
+        If an extension's spectrum depends on the length, also pass the full sequence's length,
+        `seq_len=int(shards.positions.max()) + 1`, because a device sees only its own part.
 
         >>> packed([4, 4], devices=2).position_ids(0)
         tensor([0, 3, 0, 3])
@@ -57,7 +57,7 @@ class Shards:
         return self.positions[self._tokens_of(device)]
 
     def local(self, x: Tensor, device: int, dim: int = 2) -> Tensor:
-        """Return a device's part of a whole tensor; dim: the axis of the sequence.
+        """Return a device's part of the full tensor x; dim: the axis of the sequence.
 
         >>> head_tail(8, devices=2).local(torch.arange(8), 1, dim=0)
         tensor([2, 3, 4, 5])
@@ -65,12 +65,12 @@ class Shards:
         if x.shape[dim] != len(self.positions):
             raise ValueError(
                 f"x has {x.shape[dim]} tokens along axis {dim}, but the shards have "
-                f"{len(self.positions)}; pass the whole tensor and the axis of its sequence as dim"
+                f"{len(self.positions)}; pass the full tensor as x, and its sequence axis as dim"
             )
         return x.index_select(dim, self._tokens_of(device).to(x.device))
 
     def full(self, parts: Sequence[Tensor], dim: int = 2) -> Tensor:
-        """Return the whole tensor from the parts of all devices: the inverse of `local`.
+        """Return the full tensor, joined from all devices' parts; this is the inverse of `local`.
 
         >>> shards = round_robin(5, devices=2)
         >>> shards.full([shards.local(torch.arange(5), i, 0) for i in (0, 1)], dim=0)
@@ -80,7 +80,7 @@ class Shards:
 
     @property
     def inverse_order(self) -> Tensor:
-        """Return where each token is after concatenating the devices' parts, int64 `[S]`.
+        """Return each token's index in the concatenation of the devices' parts, int64 `[S]`.
 
         >>> head_tail(4, devices=2).inverse_order
         tensor([0, 2, 3, 1])
@@ -88,7 +88,7 @@ class Shards:
         return torch.cat(self.tokens).argsort()
 
     def attention_mask(self, queries: Tensor, keys: Tensor) -> Tensor:
-        """Return the causal mask, bool `[queries, keys]`, of the tokens with these indices.
+        """Return the causal mask, bool `[queries, keys]`, for the tokens with these indices.
 
         >>> packed([1, 2], 1, contiguous).attention_mask(torch.arange(3), torch.arange(3)).int()
         tensor([[1, 0, 0],
@@ -109,7 +109,7 @@ class Shards:
 def contiguous(seq_len: int, devices: int) -> Shards:
     """Give each device one contiguous chunk, as DTensor and `torch.chunk` do.
 
-    The last chunk may be short or empty.
+    The last chunks may be shorter or empty.
 
     >>> [part.tolist() for part in contiguous(5, devices=2).tokens]
     [[0, 1, 2], [3, 4]]
@@ -119,12 +119,12 @@ def contiguous(seq_len: int, devices: int) -> Shards:
 
 
 def head_tail(seq_len: int, devices: int) -> Shards:
-    """Give device i the i-th and the i-th last of 2P chunks, also called zigzag.
+    """Give device i chunks i and 2P-1-i of 2P chunks, a split also called zigzag.
 
-    Every device then has equally many causal pairs.
+    Every device then computes the same number of causal query-key pairs.
 
     Raises ValueError for a length that 2P does not divide: PyTorch's `context_parallel` silently
-    cuts contiguous chunks for such a length.
+    switches to contiguous chunks for such a length.
 
     >>> head_tail(18, devices=2)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
@@ -140,7 +140,7 @@ def head_tail(seq_len: int, devices: int) -> Shards:
 
 
 def round_robin(seq_len: int, devices: int) -> Shards:
-    """Give device i the tokens i, i + P, i + 2P, ..., also called striped.
+    """Give device i the tokens i, i + P, i + 2P, ..., a split also called striped.
 
     >>> [part.tolist() for part in round_robin(5, devices=2).tokens]
     [[0, 2, 4], [1, 3]]
@@ -152,10 +152,11 @@ def round_robin(seq_len: int, devices: int) -> Shards:
 def packed(
     lengths: Sequence[int], devices: int, split: Callable[[int, int], Shards] = head_tail
 ) -> Shards:
-    """Split each of several packed documents by itself, with positions from 0 in each.
+    """Split each packed document separately; positions start at 0 in every document.
 
-    lengths: of the documents, positive ints that sum to S. split: one of the three functions above.
-    Raises as split does.
+    lengths: the documents' lengths, positive ints that sum to S. split: `contiguous`, `head_tail`
+    or `round_robin`.
+    Raises TypeError or ValueError for lengths that are not positive ints, and as split does.
 
     >>> [part.tolist() for part in packed([4, 4], devices=2).tokens]
     [[0, 3, 4, 7], [1, 2, 5, 6]]
