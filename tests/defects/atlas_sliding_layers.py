@@ -1,4 +1,4 @@
-"""Sliding layers get the long context's base and YaRN.
+"""Use the long-context base and YaRN in sliding-window layers, too.
 
 Source: Avarok-Cybersecurity/atlas#276
 """

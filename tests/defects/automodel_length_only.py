@@ -1,4 +1,4 @@
-"""Of the ids only their number is read, and the first rows are taken.
+"""Read only the number of position ids, and use the first rows of the tables.
 
 Source: NVIDIA-NeMo/Automodel#2377
 """

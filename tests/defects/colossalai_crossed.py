@@ -1,4 +1,4 @@
-"""Half of each result is made of the other tensor.
+"""Mix up the tensors: half of each result comes from the other tensor.
 
 Source: hpcaitech/ColossalAI#6428
 """

@@ -1,4 +1,4 @@
-"""(2k - 1) / d with k from 1 is half a step too slow.
+"""Use the exponent (2k - 1) / d with k from 1, which is half a step too slow.
 
 Source: stanford-cs336/assignment1-basics#22
 """

@@ -1,4 +1,4 @@
-"""Each call has its own base, and cached keys have another.
+"""Compute a new base in each call, although cached keys were rotated with another base.
 
 Source: huggingface/transformers#25104
 """

@@ -1,4 +1,4 @@
-"""After a long text the base is not scaled back for short ones.
+"""Keep the base scaled for the longest text so far, even for shorter texts.
 
 Source: huggingface/transformers#27227
 """

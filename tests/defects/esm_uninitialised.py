@@ -1,4 +1,4 @@
-"""Finite, but nearly 0 (6.93e-18 was seen), is what inv_freq holds.
+"""Use an uninitialized inv_freq, which is finite but nearly 0 (6.93e-18 was seen).
 
 Source: Synthyra/FastPLMs#47
 """

@@ -1,4 +1,4 @@
-"""Positions, frequencies and angles in the model's float16.
+"""Compute positions, frequencies and angles in the model's float16.
 
 Source: EleutherAI/gpt-neox#1003
 """

@@ -1,4 +1,4 @@
-"""Angles by repeat_interleave, pairs by halves.
+"""Repeat the angles for interleaved pairs, but rotate half-split pairs.
 
 Source: raiyanyahya/how-to-train-your-gpt#6
 """

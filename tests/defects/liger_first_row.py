@@ -1,4 +1,4 @@
-"""All rows of a batch get the tables of the first.
+"""Rotate every row of a batch with the tables for the first row.
 
 Source: linkedin/Liger-Kernel#477
 """

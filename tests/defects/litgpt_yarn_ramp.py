@@ -1,4 +1,4 @@
-"""YaRN's ramp the other way round: fast planes are interpolated and slow ones kept (litgpt 0.5.13).
+"""Reverse YaRN's ramp: interpolate fast planes and keep slow planes (litgpt 0.5.13).
 
 Source: Lightning-AI/litgpt#2202
 """

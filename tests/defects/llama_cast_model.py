@@ -1,4 +1,4 @@
-"""model.to(bfloat16) rounds inv_freq, a buffer.
+"""Store inv_freq as a buffer, which model.to(bfloat16) rounds.
 
 Source: huggingface/transformers#25681
 """

@@ -1,4 +1,4 @@
-"""10000 ** (-2 (i - 1) / d) with i from 0: the first plane turns too fast.
+"""Use 10000 ** (-2 (i - 1) / d) with i from 0, so that every plane rotates too fast.
 
 Source: bkitano/llama-from-scratch#8
 """

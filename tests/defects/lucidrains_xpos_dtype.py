@@ -1,4 +1,4 @@
-"""xPos's factors, in float32, make float32 of bfloat16.
+"""Multiply by xPos's float32 factors, which turns bfloat16 vectors into float32.
 
 Source: lucidrains/rotary-embedding-torch#9
 """

@@ -1,4 +1,4 @@
-"""partial_rotary_factor 0.25 is dropped under M-RoPE.
+"""Ignore partial_rotary_factor, here 0.25, under M-RoPE.
 
 Source: AI-Hypercomputer/maxtext#4616
 """

@@ -1,4 +1,4 @@
-"""Gemma 4's turning planes lack the still ones between, so pairs lie close.
+"""Omit Gemma 4's planes of frequency 0, so that the rotated pairs lie too close together.
 
 Source: NVIDIA-NeMo/Megatron-Bridge#4195
 """

@@ -1,4 +1,4 @@
-"""Ids are not read, so documents in one row never start again.
+"""Ignore the position ids, so that packed documents don't restart at 0.
 
 Source: NVIDIA/Megatron-LM#453
 """

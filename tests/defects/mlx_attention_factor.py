@@ -1,4 +1,4 @@
-"""The file's attention_factor, 1, is not read, and YaRN's own is used.
+"""Ignore the file's attention_factor, 1, and use YaRN's own factor.
 
 Source: ml-explore/mlx-lm#1507
 """

@@ -1,4 +1,4 @@
-"""partial_rotary_factor, 0.5 where GLM's file does not say it, is not read.
+"""Ignore GLM's partial_rotary_factor, which is 0.5 if the file doesn't contain it.
 
 Source: ml-explore/mlx-lm#1698
 """

@@ -1,4 +1,4 @@
-"""With one token a row, rows after the first are not written.
+"""Write only the first row of a batch if there is one token per row.
 
 Source: ml-explore/mlx#3949
 """

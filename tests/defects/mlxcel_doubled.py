@@ -1,4 +1,4 @@
-"""Positions are multiplied by 2 where nothing scales them.
+"""Multiply positions by 2 although no scaling is configured.
 
 Source: lablup/mlxcel#1324
 """

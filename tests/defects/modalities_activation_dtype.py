@@ -1,4 +1,4 @@
-"""Frequencies take the activations' dtype before they meet positions.
+"""Cast frequencies to the activations' dtype before multiplying them by positions.
 
 Source: Modalities/modalities#462
 """

@@ -1,4 +1,4 @@
-"""cos and sin are kept in bfloat16.
+"""Store cos and sin in bfloat16.
 
 Source: KellerJordan/modded-nanogpt#39
 """

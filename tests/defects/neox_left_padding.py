@@ -1,4 +1,4 @@
-"""A padded row is counted with its padding.
+"""Count the padding as tokens in the positions of a left-padded row.
 
 Source: huggingface/transformers#22161
 """

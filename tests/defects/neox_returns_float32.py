@@ -1,4 +1,4 @@
-"""Tables in float32 make float32 of half vectors.
+"""Multiply by float32 tables, which turns half-precision vectors into float32.
 
 Source: huggingface/transformers#24262
 """

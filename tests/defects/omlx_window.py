@@ -1,4 +1,4 @@
-"""All tokens of a window are turned as its first.
+"""Rotate all tokens in a window by the position of its first token.
 
 Source: jundot/omlx#2363
 """

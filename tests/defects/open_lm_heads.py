@@ -1,4 +1,4 @@
-"""Vectors [B, S, H, D] are turned along axis -2, the heads.
+"""Rotate vectors [B, S, H, D] along axis -2, which holds the heads, not the tokens.
 
 Source: mlfoundations/open_lm#4
 """

@@ -1,4 +1,4 @@
-"""One offset for a row, so tokens behind padding are counted on.
+"""Use one offset for all tokens, so that positions don't restart after padding.
 
 Source: PaddlePaddle/PaddleNLP#6616
 """

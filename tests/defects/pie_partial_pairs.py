@@ -1,4 +1,4 @@
-"""Of a partial rotation, pairs and ladder are those of the whole head.
+"""Use the full head's pairs and frequencies for a partial rotation.
 
 Source: pie-project/pie#602
 """

@@ -1,4 +1,4 @@
-"""Positions pass a matrix product in TF32, which keeps 11 bits.
+"""Compute angles by a matrix product in TF32, which keeps 11 bits of a position.
 
 Source: huggingface/transformers#48428
 """

@@ -1,4 +1,4 @@
-"""inv_freq is what was in memory after to_empty, here NaN.
+"""Use an inv_freq that to_empty left uninitialized, here NaN.
 
 Source: huggingface/transformers#45902
 """

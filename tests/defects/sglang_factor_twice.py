@@ -1,4 +1,4 @@
-"""The final attention_factor is multiplied by YaRN's own, 2.2058 for 1.4852.
+"""Multiply the final attention_factor by YaRN's own: 2.2058 instead of 1.4852.
 
 Source: sgl-project/sglang#33558
 """

@@ -1,4 +1,4 @@
-"""The fused kernel pairs neighbours where the model pairs halves.
+"""Pair adjacent coordinates in the fused kernel although the model pairs halves.
 
 Source: sgl-project/sglang#30342
 """

@@ -1,4 +1,4 @@
-"""The rotated key goes to the cache, and attention gets the one before.
+"""Write the rotated key to the cache, but pass the unrotated key to attention.
 
 Source: kvcache-ai/sglang#31
 """

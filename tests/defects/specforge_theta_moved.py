@@ -1,4 +1,4 @@
-"""rope_theta, looked for where transformers 5 has none, falls back to 10,000.
+"""Look for rope_theta where transformers 5 doesn't store it, and fall back to 10,000.
 
 Source: sgl-project/SpecForge#702
 """

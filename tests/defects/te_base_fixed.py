@@ -1,4 +1,4 @@
-"""The base is 10,000 whatever the model's is.
+"""Use the base 10,000, whatever the model's base is.
 
 Source: NVIDIA/TransformerEngine#849
 """

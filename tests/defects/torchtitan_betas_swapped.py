@@ -1,4 +1,4 @@
-"""YaRN's beta_fast and beta_slow stand for each other.
+"""Swap YaRN's beta_fast and beta_slow.
 
 Source: pytorch/torchtitan#3787
 """

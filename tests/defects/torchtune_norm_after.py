@@ -1,4 +1,4 @@
-"""Qwen3's norms, which have a gain a coordinate, follow the rotation.
+"""Apply Qwen3's norms, which have a gain per coordinate, after the rotation.
 
 Source: meta-pytorch/torchtune#2809
 """

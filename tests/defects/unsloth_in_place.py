@@ -1,4 +1,4 @@
-"""The kernel writes into the queries and keys that it is given.
+"""Write the result into the given queries and keys.
 
 Source: unslothai/unsloth#5001
 """

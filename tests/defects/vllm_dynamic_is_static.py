@@ -1,4 +1,4 @@
-"""Dynamic NTK scales short texts as the longest.
+"""Scale short texts the way that dynamic NTK scales the longest text.
 
 Source: vllm-project/vllm#5093
 """
