@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 import small_models
 import torch
-from small_models import TOKENS, exact_scores, heads, heard, turned
+from small_models import TOKENS, exact_scores, heads, heard
 from strategies import tolerance
 
-from rope import reference
 from rope.book.training import Decoder, Experiment
 from rope.book.training.defects import DEFECTS, defect
 from rope.book.training.inside import (
@@ -34,8 +33,6 @@ LENGTH = 12
 SMALL = Experiment(layers=2, width=16, heads=2, context=16)
 sharp = partial(small_models.sharp, SMALL)
 random_text = partial(small_models.random_text, length=LENGTH)
-TEXT = torch.arange(3 * LENGTH).view(3, LENGTH) * 7 % TOKENS
-kinds = pytest.mark.parametrize("position", ["rope", "partial"])
 layouts = pytest.mark.parametrize("interleaved", [False, True])
 
 
@@ -176,101 +173,3 @@ def test_the_model_is_as_before_afterwards(name):
 
 
 # The planted defects.
-
-
-def told(model, name, position_ids):
-    """Return the cos and sin tables for queries and keys in the model with a planted defect."""
-    with defect(model, name):
-        return model.places(position_ids)
-
-
-def bfloat16(values):
-    """Round to bfloat16, the upper half of float32, by its bits, with ties to even."""
-    bits = np.asarray(values, np.float32).view(np.uint32)
-    return ((bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000).view(np.float32)
-
-
-@kinds
-@layouts
-@torch.no_grad()
-def test_layout_is_the_model_of_the_other_layout(position, interleaved):
-    model = sharp(position=position, interleaved=interleaved)
-    other = sharp(position=position, interleaved=not interleaved)
-    other.load_state_dict(model.state_dict())
-    with defect(model, "layout"):
-        assert torch.equal(model(TEXT), other(TEXT))
-
-
-@kinds
-@layouts
-@torch.no_grad()
-def test_unrotated_keys_and_a_wrong_sign_change_the_scores_alone(position, interleaved):
-    model = sharp(position=position, interleaved=interleaved)
-    _, _, _, places = heads(model, TEXT)
-    cos, sin = places.query
-    for name, changed in (("keys unrotated", dict(key=None)), ("sign", dict(query=(cos, -sin)))):
-        with defect(model, name):
-            got = scores(model, TEXT, 0)
-        assert_scores(got, exact_scores(model, TEXT, **changed))
-
-
-@kinds
-@layouts
-@torch.no_grad()
-def test_rotated_values_are_mixed_by_the_right_weights(position, interleaved):
-    model = sharp(position=position, interleaved=interleaved)
-    _, _, v, places = heads(model, TEXT)
-    share = scores(model, TEXT, 0).double().softmax(-1)
-    mixed = (share @ turned(v, places.key, interleaved)).transpose(1, 2).flatten(2)
-    expected = mixed @ model.blocks[0].attention.out.weight.double().T
-    with defect(model, "values rotated"):
-        _, _, got = heard(model, TEXT)
-    # Sums of 16 terms, weighted by shares of rounded scores with a size of about 10.
-    allowed = tolerance(torch.float32, expected.abs().max().item() * 16, operations=32)
-    torch.testing.assert_close(got.double(), expected, rtol=0, atol=allowed)
-
-
-def test_bf16_positions_keep_as_many_as_another_library_keeps():
-    """Compare with rotary-embedding-torch in bfloat16, which keeps 641 of 2,048 positions."""
-    theirs = pytest.importorskip("rotary_embedding_torch").RotaryEmbedding(8)
-    kept = theirs.get_seq_pos(2048, device="cpu", dtype=torch.bfloat16)
-    (cos, sin), ours = told(sharp(), "bf16 positions", torch.arange(2048)).query, kept.long()
-    assert len(torch.cat((cos, sin), -1).unique(dim=0)) == len(kept.unique()) == 641
-    assert torch.equal(cos, sharp().places(ours).query[0])
-
-
-@kinds
-def test_bf16_tables_are_the_right_ones_rounded(position):
-    model, ids = sharp(position=position), torch.arange(5000, 5100)
-    places = told(model, "bf16 tables", ids)
-    right = model.places(ids)
-    for got, exact in ((places.query, right.query), (places.key, right.key)):
-        for table, fine in zip(got, exact, strict=True):
-            assert table.dtype == torch.float32
-            assert np.array_equal(table.numpy(), bfloat16(fine.numpy()))
-
-
-@kinds
-@pytest.mark.parametrize("first", [0, 65_536])
-def test_narrow_angles_are_formed_in_their_dtype(position, first):
-    """Compare with NumPy: operands and product rounded to the dtype, then float64 cos and sin."""
-    model, ids = sharp(position=position), torch.arange(first, first + 128)
-    theta = reference.inverse_frequencies(model.positions.dim)
-    narrow = bfloat16(bfloat16(ids.numpy())[:, None] * bfloat16(theta))
-    single = ids.numpy().astype(np.float32)[:, None] * theta.astype(np.float32)
-    for name, angle in (("bf16 angles", narrow), ("float32 product", single)):
-        places = told(model, name, ids)
-        for cos, sin in (places.query, places.key):
-            assert cos.dtype == sin.dtype == torch.float32
-            np.testing.assert_allclose(cos, np.cos(angle.astype(float)), rtol=0, atol=2**-24)
-            np.testing.assert_allclose(sin, np.sin(angle.astype(float)), rtol=0, atol=2**-24)
-
-
-@torch.no_grad()
-def test_restart_counts_from_0_every_64_tokens_wherever_it_began():
-    model, text = sharp(), torch.arange(150)[None] * 5 % TOKENS
-    wrong = torch.arange(150) % 64
-    got = model(text, wrong)
-    for shift in (0, 1000):
-        with defect(model, "restart"):
-            assert torch.equal(model(text, torch.arange(150) + shift), got)

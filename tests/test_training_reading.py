@@ -1,12 +1,10 @@
 """Check windows, clamped planes, longer texts and adjusted models against loops."""
 
 import copy
-import json
 import math
 from dataclasses import replace
 from functools import partial
 
-import numpy as np
 import pytest
 import small_models
 import torch
@@ -14,15 +12,12 @@ from small_models import heads, heard, random_text
 from strategies import tolerance
 
 import rope
-from rope.book.measured.record import layout
-from rope.book.training import Experiment, context, policies, train
+from rope.book.training import Experiment, train
 from rope.book.training.corpus import corpus_of
 from rope.book.training.data import TextData
-from rope.book.training.experiment import TEXT
-from rope.book.training.inside import frozen, weights
+from rope.book.training.inside import frozen
 from rope.book.training.loop import adjusted, make_optimizer, training_step
 from rope.book.training.reading import clamped, windowed
-from rope.book.training.results import RECORDED
 
 LENGTH, CPU = 24, torch.device("cpu")
 SMALL = Experiment(layers=2, width=16, heads=2, context=8, batch=4, steps=6, warmup=1)
@@ -109,34 +104,6 @@ def test_a_window_with_sinks_is_a_cache_that_drops_the_oldest_of_the_others(
     torch.testing.assert_close(got, expected, rtol=0, atol=bound)
 
 
-@torch.no_grad()
-def test_policies_judge_the_last_characters(monkeypatch):
-    """Check losses: in one layer, a window equals rereading the text; sinks equal `streamed`."""
-    monkeypatch.setattr(policies, "JUDGED", 5)
-    model, text = sharp(layers=1), random_text(2, LENGTH + 1)
-    inputs, targets = text[:, :-1], text[:, 1:]
-    found = policies.by_policy(model, inputs, targets)
-    assert found["recomputed"] == pytest.approx(found["window"], rel=1e-5)
-    for name, moved in (("cache", True), ("text", False)):
-        logits = streamed(model, inputs, policies.SINKS, moved)[:, 19:].mT
-        loss = torch.nn.functional.cross_entropy(logits, targets[:, 19:]).item()
-        assert found[f"sinks, positions in the {name}"] == pytest.approx(loss, rel=1e-5)
-    last = [model(inputs[:, t - 7 : t + 1], torch.arange(8))[:, -1] for t in range(19, 24)]
-    loss = torch.nn.functional.cross_entropy(torch.cat(last), targets[:, 19:].T.flatten())
-    assert found["recomputed"] == pytest.approx(loss.item(), rel=1e-5)
-
-
-def test_the_record_of_policies():
-    path = RECORDED / "policies.json"
-    record = json.loads(path.read_text(encoding="utf-8"))
-    assert layout(record) + "\n" == path.read_text(encoding="utf-8") and path.stat().st_size < 4000
-    assert Experiment(**record["experiment"]) == TEXT and record["seeds"] == [0, 1, 2]
-    assert set(record["loss"]) == {"recomputed", *policies.STREAMED}
-    assert "changes" not in record["metadata"]["commit"]
-    for window, anew in zip(record["loss"]["window"], record["loss"]["recomputed"], strict=True):
-        assert abs(window - anew) < 0.05 and 1.5 < anew < 2.2
-
-
 @pytest.mark.parametrize(
     ("position", "interleaved", "planes"), [("rope", False, [1]), ("partial", True, "all")]
 )
@@ -169,39 +136,6 @@ def complex_planes(x, count, interleaved):
 def trained(**changes):
     experiment = replace(SMALL, **changes)
     return train(experiment, corpus=WORDS, progress=False)
-
-
-def test_the_same_characters_are_judged_at_every_ratio(monkeypatch):
-    monkeypatch.setattr(context, "JUDGED", 4)
-    run = trained()
-    inputs, targets = context.endings(run.data, 8)
-    count = len(inputs)
-    assert count % 2 == 0 and count * 128 < len(run.data.corpus.validation) <= (count + 2) * 128 + 1
-    found = context.by_ratio(run.model, run.data)
-    for half, ratio in np.ndindex(2, 5):
-        length = 8 * context.RATIOS[ratio]
-        rows = slice(0, count // 2) if half == 0 else slice(count // 2, count)
-        with torch.no_grad():
-            logits = run.model(inputs[rows, -length:]).double()
-        judged = -logits.log_softmax(-1).gather(-1, targets[rows, -length:, None])[:, -4:]
-        assert found[half][ratio] == pytest.approx(judged.mean().item(), rel=1e-5)
-    learned = trained(position="learned")
-    rows = context.by_ratio(learned.model, learned.data)
-    assert all(row[0] is not None and row[1:] == [None] * 4 for row in rows)
-
-
-def test_attention_mass_is_that_of_a_loop(monkeypatch):
-    monkeypatch.setattr(context, "JUDGED", 5)
-    model, text = sharp(), random_text(2)
-    got = context.attention_mass(model, text)
-    edges = [0, 1, 2, 3, 4, 8, 16]
-    assert got.shape == (2, 2, len(edges))
-    for layer, head in np.ndindex(2, 2):
-        weight = weights(model, text, layer)[:, head].double().numpy()
-        for place, (low, high) in enumerate(zip(edges, (*edges[1:], 99), strict=True)):
-            shares = [sum(weight[b, m, n] for n in range(m + 1) if low <= m - n < high)
-                      for b in range(2) for m in range(LENGTH - 5, LENGTH)]  # fmt: skip
-            assert got[layer, head, place].item() == pytest.approx(np.mean(shares), abs=1e-6)
 
 
 # Adjusting a model to a change.

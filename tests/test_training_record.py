@@ -11,11 +11,9 @@ from small_models import plain_logits
 from rope.book.measured.record import write
 from rope.book.training import Experiment, load_corpus, train
 from rope.book.training import sweep as sweep_module
-from rope.book.training.data import IGNORED, SYMBOLS
 from rope.book.training.experiment import PLAN, SEEDS, TEXT
 from rope.book.training.lengths import (
     OFFSETS,
-    by_distance,
     by_position,
     edges,
     shifted,
@@ -61,25 +59,6 @@ def test_a_shift_of_all_positions_moves_sinusoids_and_no_rotations():
         logits = plain_logits(sinusoidal.model, inputs, torch.arange(16) + offset)
         exact = torch.nn.functional.cross_entropy(logits.mT, targets).item()
         assert loss == pytest.approx(exact, rel=1e-5)
-
-
-def test_answers_by_distance_are_counted_as_by_hand():
-    run = tiny(task="recall", context=64)
-    found = by_distance(run.model, run.data, 12)
-    inputs, targets = run.data.validation(12, 64)
-    with torch.no_grad():
-        guesses = run.model(inputs).argmax(-1)
-    for d in (1, 3, 9):
-        asked = [
-            (row, at)
-            for row in range(12)
-            for at in range(64)
-            if inputs[row, at] == SYMBOLS + d - 1 and targets[row, at] != IGNORED
-        ]
-        right = sum(bool(guesses[place] == targets[place]) for place in asked)
-        assert found[d - 1] == pytest.approx(right / len(asked))
-    far = (inputs == SYMBOLS + 31) & (targets != IGNORED)
-    assert (found[31] is None) == (not far.any())
 
 
 class Serial:
