@@ -7,14 +7,7 @@ functions need torch, `reference` needs NumPy, `symbolic` needs SymPy, and `book
 
 import importlib
 import pkgutil
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-if Path(__file__).with_name("refactor").exists():
-    raise ImportError(
-        "the refactoring library that is also called rope is installed over this package; keep "
-        "only one: pip uninstall rope rope-book, then install the one you need"
-    )
 
 __version__ = "0.2.0"
 __all__ = [

@@ -2,7 +2,6 @@
 
 import ast
 import re
-import shutil
 import subprocess
 import sys
 from graphlib import TopologicalSorter
@@ -100,14 +99,6 @@ def test_submodules_load_when_named():
     assert {"kernels", "layouts", "reference", "book"} <= rooms
     for name in rooms:
         assert rope.__getattr__(name) is sys.modules[f"rope.{name}"]
-
-
-def test_the_import_raises_if_the_other_rope_is_installed_too(tmp_path):
-    """Check the error if pip has installed the files of both packages into one folder."""
-    (tmp_path / "rope" / "refactor").mkdir(parents=True)
-    shutil.copy(PACKAGE / "__init__.py", tmp_path / "rope")
-    error = run("import rope", folder=tmp_path).stderr
-    assert "ImportError" in error and "pip uninstall rope rope-book" in error
 
 
 def test_type_checkers_see_into_submodules(tmp_path):
