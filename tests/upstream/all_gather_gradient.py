@@ -1,7 +1,7 @@
-"""PyTorch: on gloo, the gradient of `all_gather` is permuted where it arrives as a transposed view.
+"""Show that PyTorch permutes the gradient of `all_gather` on gloo if it is a transposed view.
 
-`torch.distributed.nn.functional.all_gather` (deprecated) hands its backward pass a gradient that
-need not be contiguous; gloo reads its memory as if it were. Run: python all_gather_gradient.py
+The backward pass of the deprecated `torch.distributed.nn.functional.all_gather` may get a gradient
+that isn't contiguous, but gloo reads its memory as if it were. Run: python all_gather_gradient.py
 """
 
 import tempfile
@@ -26,7 +26,7 @@ def run(rank: int, folder: str) -> None:
         print("torch", torch.__version__)
         print("expected", (2 * asked).flatten().tolist())
         print("got     ", x.grad.flatten().tolist())
-        assert not torch.equal(x.grad, 2 * asked), "PyTorch has mended it"
+        assert not torch.equal(x.grad, 2 * asked), "PyTorch has fixed this"
     dist.barrier()
     dist.destroy_process_group()
 

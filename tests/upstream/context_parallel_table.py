@@ -1,8 +1,8 @@
-"""PyTorch: `context_parallel` gives a longer table other rows than the tokens, without an error.
+"""Show that PyTorch's `context_parallel` silently splits a longer table unlike the tokens.
 
-Of each buffer it cuts equal stretches by that buffer's own length, head and tail where the first
-buffer's length is a multiple of twice the processes. With 18 tokens and a table of 64 rows, process
-1 has tokens 9-17 and rows 32-40. Run: python context_parallel_table.py
+Unless the first buffer's length is a multiple of twice the number of processes, it cuts each buffer
+into equal contiguous parts by that buffer's own length. With 18 tokens and a table of 64 rows,
+process 1 has tokens 9-17 but rows 32-40. Run: python context_parallel_table.py
 """
 
 import tempfile
@@ -28,7 +28,7 @@ def run(rank: int, folder: str) -> None:
                 print("  expected", tokens.tolist())
                 print("  got rows", table[:here].tolist())
                 wrong = tokens.tolist() != table[:here].tolist()
-                assert wrong == (length == 18), "PyTorch has changed it"
+                assert wrong == (length == 18), "PyTorch has changed this"
         dist.barrier()
     dist.destroy_process_group()
 
