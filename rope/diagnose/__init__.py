@@ -1,9 +1,9 @@
-"""Diagnose a rotary embedding from outside: what does this function do, and is it right?
+"""Diagnose a rotary embedding from its results: what does the function do, and is it right?
 
 `probe` calls the function, and `influence` checks which inputs change which results. `planes` and
 `spectrum` fit planes, angles and frequencies, and `measure` combines them. `causes` names the first
-cause, with a text from `codes`. `replay` does the same for an engine in any language, through two
-files, and `configuration` explains a configuration.
+cause, with a text from `codes`. `replay` diagnoses an engine in any language through two files, and
+`configuration` explains a configuration.
 """
 
 from collections.abc import Callable
@@ -48,20 +48,21 @@ def diagnose(
     max_position: int = 1 << 17,
     cache: bool = False,
 ) -> Report:
-    """Return a report on a rotation: what it does, and the cause of what is wrong with it.
+    """Return a report on a rotation: what it does and, if it is wrong, the cause.
 
-    The report names one fault, the first cause: fix it, and diagnose again. If you wrap a model's
-    rotation in a function, the wrapper is diagnosed with it.
+    The report names the first cause of a fault, and any inputs that rotate overwrites. Fix the
+    fault, then diagnose again. If you wrap a model's rotation in a function, the diagnosis covers
+    the wrapper, too.
 
-    rotate: a callable of q `[B, H, S, D]`, k `[B, H_kv, S, D]` and int64 position_ids `[B, S]`
-    that returns the rotated pair. It gets copies, and it may normalize before it rotates.
+    rotate: a callable that takes q `[B, H, S, D]`, k `[B, H_kv, S, D]` and int64 position_ids
+    `[B, S]` and returns the rotated pair. It receives copies, and may normalize before it rotates.
     head_dim: D. expected: what rotate should do, as a RotaryEmbedding, a configuration or
-    `RotarySettings`. num_heads, num_kv_heads: H and H_kv. dtype: of q and k; the widest that rotate
-    supports if None. device: of q and k. max_position: only positions below it are probed.
-    cache: set it to True if keys of earlier calls are kept; results that depend on the length of
-    the text are then a fault.
-    Raises TypeError if expected is of another type; ValueError if head_dim is odd, if max_position
-    is below 32, or if rotate raises for every call or doesn't return the pair.
+    `RotarySettings`. num_heads, num_kv_heads: H and H_kv. dtype: the dtype of q and k; when None,
+    the widest that rotate supports. device: the device of q and k. max_position: probe only
+    positions below it. cache: True if you keep keys from earlier calls; results that depend on the
+    length of the text are then a fault.
+    Raises TypeError if expected has another type; ValueError if head_dim is odd, if max_position is
+    below 32, or if rotate raises an error for every dtype or doesn't return the pair.
 
     >>> rotary = RotaryEmbedding(16)
     >>> report = diagnose(rotary, 16)
@@ -76,7 +77,7 @@ def diagnose(
     if expected is not None and not isinstance(expected, (RotaryEmbedding, RotarySettings)):
         expected = rotary_settings(expected)
     dtypes = WIDEST_FIRST if dtype is None else (dtype,)
-    # A function that rotates heads by their own index needs as many heads as tokens.
+    # A function that rotates heads by their index fails unless there are as many heads as tokens.
     heads = [(num_heads, num_kv_heads), (len(SHORT), len(SHORT))]
     probes = [Probe(rotate, head_dim, each, one, device) for each in heads for one in dtypes]
     probe = _accepted(probes)
@@ -88,11 +89,11 @@ def diagnose(
         elif probe.heads == heads[0]:
             query, key, findings = _measured(probe, influence, expected, cache)
         else:
-            raise CallError(f"an error unless there are {len(SHORT)} heads, as many as tokens")
+            raise CallError(f"an error unless the number of heads is that of tokens, {len(SHORT)}")
     except CallError as error:
         raise ValueError(
-            f"rotate raised {error}; it accepted {len(SHORT)} tokens, so it must accept this call, "
-            "too. Wrap it in a function that does"
+            f"rotate raised {error}; it accepted {len(SHORT)} tokens, so it must also accept this "
+            "call. Wrap it in a function that does"
         ) from error
     if probe.changed:
         findings.append(finding("input-changed", name=", ".join(sorted(probe.changed))))
@@ -100,7 +101,7 @@ def diagnose(
 
 
 def _accepted(probes: list[Probe]) -> Probe:
-    """Return the first probe whose dtype rotate accepts and returns, or else only accepts."""
+    """Return the first probe whose dtype rotate accepts and returns, or else one it accepts."""
     accepted: list[Probe] = []
     errors = []
     for probe in probes:

@@ -8,7 +8,7 @@ Diagnose an engine in any language through two files:
     python -m rope.diagnose probes --head-dim 128 -o probes.safetensors
     python -m rope.diagnose answers answers.safetensors --probes probes.safetensors
 
-The exit status is 1 for a fault, and 2 if something can't be called or read.
+The exit status is 1 for a fault, and 2 if a function can't be called or a file can't be read.
 """
 
 import argparse
@@ -33,17 +33,17 @@ def main(argv: list[str] | None = None) -> int:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     add = parser.add_argument
     add("subject", help="package.module:function, config.json, a model's folder, probes or answers")
-    add("answers", nargs="?", default="answers.safetensors", help="the engine's answers")
-    add("--head-dim", type=int, help="of the function's queries and keys")
-    add("--heads", type=int, nargs=2, default=(), metavar=("H", "H_KV"))
+    add("answers", nargs="?", default="answers.safetensors", help="the file of engine answers")
+    add("--head-dim", type=int, help="the head dimension of the queries and keys")
+    add("--heads", type=int, nargs=2, default=(), metavar=("H", "H_KV"), help="head counts")
     add("--expected", help="a configuration that the function should follow")
-    add("--layer-type", help="the type of layer, if types differ")
+    add("--layer-type", help="the layer type, if the configuration has several")
     add("--length", type=int, help="the length in use, if it is not the model's own")
-    add("--cache", action="store_true", help="the engine keeps keys of earlier calls")
+    add("--cache", action="store_true", help="the engine keeps keys from earlier calls")
     add("--json", action="store_true", help="print JSON")
-    add("-o", "--output", default="probes.safetensors", help="the file of probes to write")
-    add("--probes", default="probes.safetensors", help="the file of probes that were answered")
-    add("--axes", default="bhsd", help="of q and k in the probes: bhsd or bshd")
+    add("-o", "--output", default="probes.safetensors", help="the file to write probes to")
+    add("--probes", default="probes.safetensors", help="the file with the answered probes")
+    add("--axes", default="bhsd", help="the order of axes in the probes: bhsd or bshd")
     arguments = parser.parse_args(argv)
     try:
         report = _report(arguments)
@@ -77,7 +77,7 @@ def _report(arguments: argparse.Namespace) -> Report | ConfigurationReport | Non
     if subject == "answers":
         return diagnose_answers(arguments.answers, arguments.probes, **options)
     module, _, name = subject.partition(":")
-    sys.path.insert(0, "")  # like python -c
+    sys.path.insert(0, "")  # find modules in the current folder, as python -c does
     rotate = importlib.import_module(module)
     for part in name.split("."):
         rotate = getattr(rotate, part)
@@ -85,7 +85,7 @@ def _report(arguments: argparse.Namespace) -> Report | ConfigurationReport | Non
 
 
 def _plain(part: Any) -> Any:
-    """Return a tensor as a list, and a dataclass as a dict with an extension's name."""
+    """Return a tensor as a list, and a dataclass as a dict that also names an extension."""
     if isinstance(part, torch.Tensor):
         return part.tolist()
     name = {"name": part.name} if isinstance(part, Extension) else {}

@@ -1,4 +1,4 @@
-"""Name the cause of what was measured. Causes come before their consequences.
+"""Name the cause of a measured fault. Each cause is generated before its consequences.
 
 Shapes: n planes, P positions, R rotated width.
 """
@@ -21,7 +21,7 @@ def structure_faults(
 ) -> Iterator[Finding]:
     """Generate the faults of tensors that are not rotated in planes."""
     for name, structure, angles in zip(NAMES, structures, fitted, strict=True):
-        # Roundings to bfloat16 on the way reach 2^-8. A mean or a size that depends on m is larger.
+        # Intermediate rounding to bfloat16 adds up to 2^-8; a mean or size that depends on m, more.
         mixed = structure.dense > max(structure.noise, 1e-3, 64 * eps)
         if (mixed and not len(structure.tangled)) or structure.misfit > max(0.01, 4 * eps):
             yield finding("norm-after", name=name, off=max(structure.dense, structure.misfit))
@@ -30,7 +30,7 @@ def structure_faults(
             yield finding("pairing", name=name, a=a, b=b, off=structure.dense)
         if len(structure.planes):
             bent = angles.beta.abs() / torch.hypot(angles.alpha.abs(), angles.beta.abs())
-            # A gain g afterwards gives (cos, −g sin; sin / g, cos): determinant 1, equal diagonal.
+            # A later gain g gives [cos, −g sin; sin / g, cos]: determinant 1, equal diagonal.
             area = angles.alpha.abs().square() - angles.beta.abs().square() - 1
             ellipse = torch.maximum(angles.beta.real.abs(), area.abs()).max() < 0.1 * bent.max()
             a, b = structure.planes[int(bent.amax(0).argmax())].tolist()
@@ -59,7 +59,7 @@ def rotation_faults(
         yield from _side_faults(probe, influence, measured, which, expected)
     if expected is not None and all(influence.linear) and None not in (q.scaling, k.scaling):
         scaling = expected.extension.attention_scaling
-        # Scores only depend on the product, and a query may also carry the attention's 1/sqrt(D).
+        # Scores depend only on the product, and a query may also contain the scale 1/sqrt(D).
         product = q.scaling * k.scaling / scaling**2  # type: ignore[operator]
         if min(abs(product - 1), abs(product * probe.head_dim**0.5 - 1)) > max(1e-3, 4 * probe.eps):
             yield finding("attention-scaling", query=q.scaling, key=k.scaling, expected=scaling)
@@ -72,7 +72,7 @@ def rotation_faults(
 def _side_faults(
     probe: Probe, influence: Influence, measured: Measurement, which: int, expected: Any
 ) -> Iterator[Finding]:
-    """Generate the faults of one tensor, q for which = 0 and k for which = 1."""
+    """Generate the faults of one tensor: q if which is 0, k if which is 1."""
     name = NAMES[which]
     yield from _positions(measured, which, probe)
     if measured.radial >= max(1e-5, 8 * probe.eps):
@@ -84,7 +84,7 @@ def _side_faults(
         if measured.layout != layout and expected.dim > 2:
             yield finding("layout", name=name, measured=measured.layout, expected=layout)
     yield from _frequencies(measured, name, influence.length_change > 0)
-    # Coordinates beyond the planes must come out unchanged, or scaled like all others.
+    # Coordinates beyond the planes must stay unchanged, or be scaled like all other coordinates.
     rest, scaling = measured.structure.rest_gain, measured.scaling
     if all(influence.linear) and scaling is not None and rest is not None and len(rest):
         if expected is None:
@@ -99,13 +99,13 @@ def _side_faults(
 
 
 def _differences(q: Measurement, k: Measurement) -> Iterator[Finding]:
-    """Generate the differences between q and k."""
+    """Generate the faults in which q and k differ."""
     (planes, source), (others, sources) = (
         (side.structure.planes, side.structure.source) for side in (q, k)
     )
     common = (planes[:, None] == others).all(-1)  # [n_q, n_k]
     single = torch.cat((q.theta[~common.any(1)], k.theta[~common.any(0)])).abs()
-    # One side may have more slow planes, which roundings hide on the other side.
+    # One side may show more slow planes, because rounding hides them on the other side.
     if (single * q.angles.positions[-1] > 0.5).any():
         layouts = [f"{side.layout} over {side.width} coordinates" for side in (q, k)]
         yield finding("layouts-differ", query=layouts[0], key=layouts[1])
@@ -125,17 +125,17 @@ def _differences(q: Measurement, k: Measurement) -> Iterator[Finding]:
 
 
 def _positions(measured: Measurement, which: int, probe: Probe) -> Iterator[Finding]:
-    """Generate the faults of angles that are not multiples of the position."""
+    """Generate the faults of angles that are not proportional to the position."""
     name, m, phases = NAMES[which], measured.angles.positions, measured.angles.alpha.angle()
     size, off = m[:, None] * measured.theta.abs(), phases - m[:, None] * measured.theta
     off = wrapped(off).abs()
-    # Angles in float32 are off by a few 2^-24 of their size; in TF32 or less by 2^-12 and more.
+    # Angles in float32 have relative errors of a few 2^-24; in TF32 or narrower, 2^-12 and more.
     allowed = 2.0**-20 * size + 4 * measured.noise * (1 + m[:, None] / measured.last)
     wrong = (off > allowed).any(1)
     if not wrong.any():
         return
     first, multiples = int(wrong.nonzero()[0, 0]), measured.last > 1
-    # A position, a frequency and a product, each rounded to bfloat16, add up to 3 times 2^-9.
+    # Rounding a position, a frequency and their product to bfloat16 adds up to 3 times 2^-9.
     within_a_turn = size * 2.0**-7 < 1
     if multiples and ((off <= allowed + 2.0**-7 * size) | ~within_a_turn).all():
         facts = dict(begin=int(m[first]), off=float((off * within_a_turn).max()))
@@ -169,11 +169,11 @@ def _is_wrong(position: int, which: int, measured: Measurement, probe: Probe) ->
 
 
 def _frequencies(measured: Measurement, name: str, length_dependent: bool) -> Iterator[Finding]:
-    """Generate the faults of frequencies that are neither the expected nor any known ones."""
+    """Generate the faults of frequencies that match neither the expected nor a known spectrum."""
     (theta, slack), known, expected = measured.spectrum, measured.known, measured.expected_theta
     slack = slack + spectrum.rounding(theta)
     explained = known is not None and known[1] is not None
-    sharp = slack < 2.0**-12 * theta  # one number in sixteen is near a number of 8 bits by chance
+    sharp = slack < 2.0**-12 * theta  # by chance, one number in 16 is near an 8-bit number
     for dtype in (torch.bfloat16, torch.float16):
         near = (theta - theta.to(dtype).double()).abs() <= slack
         if not explained and sharp.sum() > 3 and near[sharp].all():
@@ -188,7 +188,7 @@ def _frequencies(measured: Measurement, name: str, length_dependent: bool) -> It
             variant = "named" if explained else "expected"
             yield finding("frequencies", variant, name=name, plane=worst, **numbers, **formula)
         return
-    # With four planes or fewer, one kept plane can't tell an extension from a fault.
+    # With at most four planes, one unscaled plane can't distinguish an extension from a fault.
     few = len(theta) <= 4 and theta[0] <= 1 + slack[0] and bool((theta.diff() <= 0).all())
     unknown = (known is None and not few) or not measured.direction
     if unknown and not length_dependent and measured.layout != "other":
@@ -214,14 +214,14 @@ def _narrow_inputs(probe: Probe, far: int) -> Iterator[Finding]:
         for name, y, z in zip(NAMES, wide, narrow, strict=True):
             size, off = (entries.abs().amax(dim=(0, 1, 3)) for entries in (y, z - y))
             wrong = off > (16 * limits.eps + 2.0**-20 * ids) * size
-            wrong &= (limits.tiny < size) & (size < limits.max)  # a decay may leave the dtype
+            wrong &= (limits.tiny < size) & (size < limits.max)  # a decay may go out of range
             if wrong.any():
                 facts = dict(dtype=plain(dtype), off=float(off.max()), begin=int(ids[wrong][0]))
                 yield finding("low-precision-angles", "narrower", name=name, **facts)
 
 
 def notes(q: Measurement, k: Measurement) -> Iterator[Finding]:
-    """Generate what is unusual but not wrong."""
+    """Generate notes about what is unusual but not wrong."""
     if q.direction == k.direction == -1:
         yield finding("direction")
     if q.offset is not None and q.offset == k.offset and q.offset:

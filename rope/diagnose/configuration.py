@@ -1,6 +1,6 @@
-"""Explain what a configuration says about rotation, and warn about settings that code has misread.
+"""Explain what a configuration says about rotation, and warn about settings that engines misread.
 
-Only a configuration that can't be read is a fault; the warnings are notes.
+Only a configuration that can't be read is a fault. The warnings are notes.
 """
 
 import math
@@ -22,9 +22,9 @@ LONGER = "Longer than the training text"
 
 @dataclass(frozen=True)
 class ConfigurationReport:
-    """An explained configuration: `settings` by layer type, and `findings`.
+    """Hold an explained configuration: the `settings` of each layer type, and the `findings`.
 
-    length: the length in use, or None for the model's own.
+    length: the length in use, or None for the model's own length.
     """
 
     settings: dict[str, RotarySettings] = field(default_factory=dict)
@@ -55,7 +55,7 @@ def diagnose_configuration(
 
     config: as in `rope.config.rotary_settings`. layer_type: explain only this type, or all if None.
     length: the length in use, if it is not the model's own.
-    Raises TypeError if config is no configuration.
+    Raises TypeError if config is not a configuration.
 
     >>> from rope.config import example
     >>> report = diagnose_configuration(example("deepseek-v3"))
@@ -107,14 +107,14 @@ def _explained(settings: RotarySettings, length: int | None) -> list[str]:
 def config_warnings(
     facts: Mapping[str, Any], entry: Mapping[str, Any], settings: RotarySettings
 ) -> Iterator[Finding]:
-    """Generate notes about one layer type; facts: the configuration; entry: its rotary keys."""
+    """Generate notes on one layer type; facts: the configuration; entry: the type's rotary keys."""
     extension = settings.extension
     places = [("at the top", facts), ("in rope_parameters", entry)]
     where = " and ".join(place for place, keys in places if "rope_theta" in keys)
     if where and settings.base != 10000:
         yield _note(
             "moved-base",
-            f"the base {settings.base:g} is rope_theta {where}, but in transformers 5 "
+            f"the base {settings.base:g} comes from rope_theta {where}, but in transformers 5 "
             'getattr(config, "rope_theta", 1e4) returns 1e4',
             'read config.rope_parameters["rope_theta"]',
             f"{LONGER}: rope_theta",
@@ -126,15 +126,15 @@ def config_warnings(
             "unrotated-layers",
             f"layers {', '.join(unrotated)} don't rotate, but some engines have rotated all "
             "layers; a 1 in no_rope_layers means that the layer rotates",
-            "check the keys of such a layer at two positions: they must be equal",
+            "compare the keys of such a layer at two positions: they must be equal",
             "Rotary attention",
             "huggingface/transformers#37344, timtoole02/Camelid#535, airockchip/rknn-llm#501",
         )
     if isinstance(extension, (YaRN, LongRoPE, Llama3)) and TRAINED not in {**entry, **facts}:
         yield _note(
             "trained-length",
-            f"{TRAINED} is missing, so max_position_embeddings, "
-            f"{settings.max_position_embeddings}, takes its place",
+            f"{TRAINED} is missing, so max_position_embeddings "
+            f"({settings.max_position_embeddings}) is used instead",
             "add the length that the model was trained on before it was extended",
             f"{LONGER}: what does factor mean?",
             "transformers 5.23, standardize_rope_params; NVIDIA-NeMo/Automodel#2652",
@@ -142,8 +142,8 @@ def config_warnings(
     if extension.length_dependent:
         yield _note(
             "length-dependent",
-            f"beyond {getattr(extension, TRAINED)} tokens all frequencies change, and keys "
-            "that were cached before no longer fit",
+            f"beyond {getattr(extension, TRAINED)} tokens all frequencies change, and keys that "
+            "were cached earlier no longer match",
             "fix the length before you cache the first key",
             f"{LONGER}: the KV cache",
             "huggingface/transformers#25104, vllm-project/vllm#5093",

@@ -1,4 +1,4 @@
-"""Which inputs change which results: vary one id, one vector or one row, and compare results.
+"""Find which inputs change which results: vary one id, one vector or one row, and compare.
 
 A rotation depends only on each token's own vector and position. That must hold before it makes
 sense to fit angles, so nothing is fitted here.
@@ -14,20 +14,20 @@ from torch import Tensor
 from rope.diagnose.probe import CallError, Pair, Probe
 from rope.diagnose.report import Finding, finding
 
-SHORT = [3, 11, 5, 14, 8, 1, 15]  # small, unordered, and as many as no other axis has entries
-OTHER = 13  # the position that replaces one of them
+SHORT = [3, 11, 5, 14, 8, 1, 15]  # small, unordered; no other axis has 7 entries
+OTHER = 13  # the position that replaces one in SHORT
 NAMES = ("query", "key")
 
 
 @dataclass
 class Influence:
-    """What the comparisons showed.
+    """Hold what the comparisons showed.
 
     first: the results at SHORT; far: the farthest position that can be probed; fault: the first
-    fault, if any; nan_from: the first position with NaN or infinity; notes: on calls that raised.
-    length_change: how much a longer text changes results at the same positions, relative to their
-    size; keys_change: whether keys are among them. linear: for q and k, whether doubled vectors
-    give doubled results.
+    fault, if any; nan_from: the first position with NaN or infinity; notes: on positions and
+    batches that can't be probed. length_change: how much a longer text changes results at the same
+    positions, relative to their size; keys_change: whether it changes keys. linear: for q and k,
+    whether doubled vectors give doubled results.
     """
 
     first: Pair
@@ -49,7 +49,7 @@ class Influence:
             scaled &= bool((factor > 0).all() and ((y - factor * z).abs() <= near).all())
             share = float(unlike(probe, y, z).max() / z.abs().max())
             self.length_change = max(self.length_change, share)
-        self.keys_change |= share > 0  # the last one is the key's
+        self.keys_change |= share > 0  # share is now the key's
         return scaled
 
 
@@ -57,7 +57,7 @@ def unlike(probe: Probe, left: Tensor, right: Tensor, along: int = -1) -> Tensor
     """Return |left − right|, with 0 where a few roundings can explain the difference.
 
     along: the axis whose largest entry sets the size of a rounding: -1 for the coordinates of a
-    token, 2 for the tokens of a coordinate. Roundings of float32 on the way count, too.
+    token, 2 for the tokens of a coordinate. Intermediate rounding to float32 is allowed, too.
     """
     size = torch.maximum(left.abs(), right.abs()).amax(along, keepdim=True)
     off = (left - right).abs()
@@ -65,7 +65,7 @@ def unlike(probe: Probe, left: Tensor, right: Tensor, along: int = -1) -> Tensor
 
 
 def changed_since(probe: Probe, first: Pair, again: Pair, variant: str) -> Finding | None:
-    """Return a finding if the same arguments give other results "again" (at once) or "later"."""
+    """Return a finding if repeating a call, "again" (at once) or "later", changes the results."""
     for name, y, z in zip(NAMES, first, again, strict=True):
         if (off := unlike(probe, z, y)).any():
             return finding("stateful", variant, name=name, off=float(off.max()))
@@ -83,10 +83,10 @@ def short_text(probe: Probe, rows: int = 1) -> Pair:
 def _farthest(probe: Probe, first: Pair, most: int) -> Influence:
     """Find the farthest position below `most` that can be probed; first: the results at SHORT."""
     x, small = probe.vectors(len(SHORT)), [y.abs().amax((1, 2)) for y in first]
-    decayed = {}  # by position: whether coordinates are 1000 times as large or small there
+    decayed = {}  # by position: whether sizes differ there by a factor of over 1,000
 
     def obstacle(position: int) -> Finding | str:
-        """Return a note, or how sizes leave the dtype, or "" if the position can be probed."""
+        """Return a note, "infinite" or "0" for unusable results, or "" if there is no obstacle."""
         try:
             result = probe(x, [*SHORT[:4], position, position, position])
         except CallError as error:
@@ -111,7 +111,7 @@ def _farthest(probe: Probe, first: Pair, most: int) -> Influence:
         else:
             low = middle
     if isinstance(beyond, str) and decayed.get(low):
-        # Go only half as far: numbers near 0 have fewer bits.
+        # Probe only half as far, because numbers near 0 have fewer bits.
         low, beyond = low // 2, finding("reach", "sizes", position=high, sizes=beyond)
     if isinstance(beyond, Finding):
         return Influence(first, low, notes=[beyond])
@@ -120,7 +120,7 @@ def _farthest(probe: Probe, first: Pair, most: int) -> Influence:
 
 
 def measure_influence(probe: Probe, max_position: int) -> Influence:
-    """Make all comparisons, up to the first that shows a fault."""
+    """Make all comparisons, or stop at the first that shows a fault."""
     x = short_text(probe)
     first, again = probe(x, SHORT), probe(x, SHORT)
     if not all(y.isfinite().all() for y in first):
@@ -128,7 +128,7 @@ def measure_influence(probe: Probe, max_position: int) -> Influence:
     if fault := changed_since(probe, first, again, "again"):
         return Influence(first, fault=fault)
     influence = _farthest(probe, first, max_position)
-    # Put the farthest position into every call, because the spectrum may follow the length.
+    # Put the farthest position into every call, because the spectrum may depend on the length.
     ids = [*SHORT[:-1], influence.far]
     base = probe(x, ids)
     short, long = ((y[:, :, :-1], z[:, :, :-1]) for y, z in (first, base))
@@ -146,11 +146,11 @@ def measure_influence(probe: Probe, max_position: int) -> Influence:
 
 
 def _tokens(probe: Probe, x: Pair, ids: list[int], base: Pair) -> Finding | None:
-    """Change the vector of one token: no other token and not the other tensor may change."""
+    """Change the vector of one token: neither other tokens nor the other tensor may change."""
     token, vectors = 4, probe.vectors(1, seed=1)
     for which, name in enumerate(NAMES):
         q, k = changed = x[0].clone(), x[1].clone()
-        changed[which][:, :, token] = 3 * vectors[which][:, :, 0]  # of another size, too
+        changed[which][:, :, token] = 3 * vectors[which][:, :, 0]  # also change its size
         for other, y, z in zip(NAMES, base, probe((q, k), ids), strict=True):
             off = unlike(probe, z, y)
             if other == name:
@@ -188,7 +188,7 @@ def _positions(probe: Probe, x: Pair, ids: list[int], base: Pair) -> Finding | N
 def _state(
     probe: Probe, x: Pair, ids: list[int], base: Pair, which: int, moved: list[Tensor]
 ) -> str:
-    """Name how q or k follows the ids of tokens 0 and 2; moved: for each, bool `[H, S]`."""
+    """Name how q or k follows the ids of tokens 0 and 2; moved `[H, S]`: what each id changed."""
     heads, y = probe.heads[which], base[which]
     own = [rows[:, token] for token, rows in zip((0, 2), moved, strict=True)]
     if heads == len(ids) and moved[1][2].all() and not own[1].all():
@@ -202,7 +202,7 @@ def _state(
         return "counted"
     if unlike(probe, probe(x, ids[::-1])[which], y).any():
         return "others"
-    # All tokens are alike. If heads are rotated, more entries change than were changed.
+    # All tokens are alike. If heads are rotated by index, more results change than inputs did.
     q, k = flipped = x[0].clone(), x[1].clone()
     flipped[which].copy_(x[which].flip(-1))
     touched = unlike(probe, probe((q, k), ids)[which], y) > 0
@@ -211,7 +211,7 @@ def _state(
 
 
 def _rows(probe: Probe, ids: list[int], influence: Influence) -> Finding | None:
-    """Compare a batch of three rows with each row by itself, whole and with one token each."""
+    """Compare a batch of three rows with each row by itself, in full and with one token each."""
     rows = [ids, [*reversed(ids[:-1]), ids[-1]], [*([OTHER] * 3), *ids[3:]]]
     for length in (len(ids), 1):
         q, k = (x[:, :, -length:] for x in short_text(probe, 3))

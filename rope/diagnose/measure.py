@@ -1,4 +1,4 @@
-"""One tensor's rotation: layout, frequencies and sizes, and the errors that rounding leaves.
+"""Measure one tensor's rotation: its layout, frequencies and sizes, and its rounding errors.
 
 Shapes: n planes, P positions, R rotated width.
 """
@@ -21,11 +21,12 @@ FARTHEST = 1 << 17  # the largest offset at position 0 that is tried
 
 @dataclass
 class Measurement:
-    """theta `[n]`, with sign; last: the power of two up to which the angles double.
+    """Hold what was measured for one tensor.
 
-    follows: whether sizes depend on the position; radial: the largest error of the radius besides
-    that; noise: of an angle. slots `[n]`: the index of each plane among the R/2 planes. direction,
-    offset: as in `Rotation`. expected_theta: the expected frequencies.
+    theta `[n]`: the frequencies with their signs; last: the power of two up to which the angles
+    double. follows: whether sizes depend on the position; radial: the largest other error of a
+    radius; noise: the possible error of an angle. slots `[n]`: the index of each plane among the
+    R/2 planes. direction, offset: as in `Rotation`. expected_theta: the expected frequencies.
     """
 
     structure: Structure
@@ -44,7 +45,7 @@ class Measurement:
 
     @property
     def spectrum(self) -> tuple[Tensor, Tensor]:
-        """Return |theta| of all R/2 planes, 0 for those that don't rotate, and its error bounds."""
+        """Return |theta| of all R/2 planes (0 if a plane doesn't rotate) and the error bounds."""
         theta = torch.zeros(self.width // 2, dtype=torch.float64)
         unseen = 2 * self.structure.noise / float(self.angles.positions[-1])
         slack = torch.full_like(theta, max(unseen, 4 * self.noise / self.last))
@@ -58,7 +59,7 @@ class Measurement:
 
     @property
     def scaling(self) -> float | None:
-        """Return the factor of all planes at position 0; None if a norm's gains differ."""
+        """Return the factor on all planes at position 0; None if the planes have unequal gains."""
         gain, slack = self.structure.gain, max(1e-6, self.structure.noise)
         if gain is None or (gain - gain.median()).abs().max() > max(1e-3, slack) * gain.median():
             return None
@@ -66,7 +67,7 @@ class Measurement:
         return 1.0 if abs(middle - 1) < slack else middle
 
     def widened(self) -> "Measurement":
-        """Count the planes that are expected, but rotate too slowly to be seen."""
+        """Return the measurement with any expected planes that rotate too slowly to be seen."""
         expected, pairs = self.expected_theta, self.layout == "interleaved" or self.width == 2
         if expected is None or not pairs or 2 * len(expected) <= self.width:
             return self
@@ -89,7 +90,7 @@ def measure(
     radial = float(sizes.expm1().abs().max())
     if follows := radial > max(4 * rough, 4 * eps, 2.0**-18):
         radial = rough
-    # A rounded table is as wrong along the circle as across it.
+    # A rounded table has errors of the same size along the circle as across it.
     noise = max(4 * eps, 2 * radial if radial < 0.1 else 0.0, 1e-12)
     theta, last = spectrum.frequencies(angles.positions, angles.alpha.angle())
     theta = torch.where(theta.abs() > 4 * noise / last, theta, 0)
@@ -107,7 +108,7 @@ def measure(
 
 
 def factors(q: Measurement, k: Measurement) -> Iterator[Finding]:
-    """Judge factors that depend on the position: e^(gm) and e^(-gn) leave scores relative."""
+    """Generate findings on factors that depend on the position, except e^(gm) and e^(-gn)."""
     common = (q.structure.planes[:, None] == k.structure.planes).all(-1)  # [n_q, n_k]
     if not (common.any() and (q.follows or k.follows)):
         return
@@ -131,7 +132,7 @@ def factors(q: Measurement, k: Measurement) -> Iterator[Finding]:
 
 
 def _layout(planes: Tensor) -> tuple[str, int, Tensor]:
-    """Return the layout, the rotated width, and the index of each plane `[n, 2]`."""
+    """Return the layout, the rotated width, and the index of each plane; planes: `[n, 2]`."""
     a, b = planes.T
     gap, place = int(b[0] - a[0]), a - a.min()
     if (b - a == gap).all() and int(place.max()) < gap and (gap > 1 or len(planes) == 1):
@@ -142,9 +143,10 @@ def _layout(planes: Tensor) -> tuple[str, int, Tensor]:
 
 
 def _offset(structure: Structure, theta: Tensor, eps: float) -> float | None:
-    """Return the smallest position, halves included near 0, whose angles A_0 has in all planes.
+    """Return the offset nearest to 0 whose angles equal those of A_0 in all planes, or None.
 
-    Offsets beyond 64, as of a key that was rotated twice, count only if A_0 is known exactly.
+    Up to 64, half positions count. Larger offsets, for example of a key that was rotated twice,
+    count only if A_0 is known exactly.
     """
     if structure.start is None:
         return None
@@ -156,7 +158,7 @@ def _offset(structure: Structure, theta: Tensor, eps: float) -> float | None:
     # Slow planes fit any position, and two fast ones fit some position by chance.
     rotating = int((theta.abs() > 0.05).sum())
     for offsets, needed in ((near, 0 if exact else 2), *([(far, 2)] if exact else [])):
-        for planes in (fastest, slice(None)):  # few planes first: they leave few offsets
+        for planes in (fastest, slice(None)):  # a few planes first, to leave few offsets
             error = wrapped(structure.start[planes] - offsets[:, None] * theta[planes]).abs()
             offsets = offsets[error.amax(1) < tolerance]
         if len(offsets) and (0 in offsets or rotating > needed):

@@ -1,7 +1,8 @@
-"""The planes and their angles, from results at several positions.
+"""Fit the planes and their angles to results at several positions.
 
-At position m, x comes out as A_m N(x): N is what happens first (a norm, gains, a permutation), and
-A_m is the rotation. Compared with position 0, N cancels: y_m = A_m A_0^{-1} y_0 = R_m y_0.
+At position m, the result for x is A_m N(x). N is what precedes the rotation (a norm, gains, a
+permutation), and A_m is the rotation. Relative to position 0, N cancels:
+y_m = A_m A_0^{-1} y_0 = R_m y_0.
 `fit_structures` finds the matrix G_m of that map; its entries off the diagonal show which
 coordinates form a plane. `fit_angles` then fits in each plane, written as a complex number,
 
@@ -21,14 +22,15 @@ from rope.layouts import permutation
 
 @dataclass
 class Structure:
-    """The planes of one tensor, as pairs of output coordinates `[n, 2]`, and all else about G.
+    """Hold the planes of one tensor, pairs of output coordinates `[n, 2]`, and what else G shows.
 
-    rest `[D - 2n]`: coordinates in no plane; lone: those that change without a partner; tangled:
-    those whose partner has another partner. dense: the largest entry of G outside the planes;
-    misfit: the error of results predicted by G; noise: how large an entry can be by that error.
-    source `[D]`: the input coordinate of each output coordinate, None unless N is a permutation
-    with gains. Only with source, and for A_0: start `[n]`, its angles; gain `[n]`, of the planes;
-    rest_gain; start_error, of results predicted by A_0 (a LayerNorm has one).
+    rest `[D - 2n]`: coordinates in no plane; lone: coordinates that change without a partner;
+    tangled: coordinates whose partner has another partner. dense: the largest entry of G outside
+    the planes; misfit: the error of results predicted by G; noise: how large an entry this error
+    can cause. source `[D]`: the input coordinate of each output coordinate, None unless N is a
+    permutation with gains. The other fields describe A_0 and need source. start `[n]`: the angles;
+    gain `[n]`: the gains of the planes; rest_gain: the gains of the rest; start_error: the error of
+    results predicted by A_0, as a LayerNorm causes.
     """
 
     planes: Tensor
@@ -56,7 +58,7 @@ def fit_structures(probe: Probe, far: int) -> list[Structure]:
 
 
 def _at_each(probe: Probe, x: Pair, positions: list[int]) -> Pair:
-    """Return the results of q and k `[H, P, V, D]` for all vectors at each position."""
+    """Return the results `[H, P, V, D]` of q and k for all vectors at each position."""
     q, k = (vectors.repeat(1, 1, len(positions), 1) for vectors in x)
     count = x[0].shape[2]
     y, z = probe.long((q, k), [m for m in positions for _ in range(count)])
@@ -66,9 +68,9 @@ def _at_each(probe: Probe, x: Pair, positions: list[int]) -> Pair:
 def _maps(start: Tensor, later: Tensor, eps: float) -> tuple[Tensor, Tensor, float, float]:
     """Fit G_m from results `[H, 1, V, D]` at position 0 and `[H, P, V, D]` at the positions m.
 
-    Returns G `[H, P, D, D]` with rows divided by their largest entry, the same with entries in
-    units of the results, the misfit, and the noise. Each head has its own G, and each row has its
-    own scale, because a decay may multiply heads, planes and positions by different factors.
+    Returns G `[H, P, D, D]` with rows divided by their largest entry, G in units of the results,
+    the misfit, and the noise. Each head has its own G, and each row has its own scale, because a
+    decay may multiply heads, planes and positions by different factors.
     """
     width, least = start.shape[-1], max(1e-6, eps)
     scale = start.square().mean((0, 1, 2)).sqrt().clamp(min=1e-300)
@@ -86,7 +88,7 @@ def _maps(start: Tensor, later: Tensor, eps: float) -> tuple[Tensor, Tensor, flo
     sizes = maps.abs().amax(-1).clamp(min=1e-300)  # [H, P, D]
     errors = (start / scale @ maps.mT - later) / sizes[..., None, :]
     misfit = float(errors.square().mean(-2).max()) ** 0.5
-    # Matrices with a condition number of some tens leave about 1e-13 in float64.
+    # Matrices with a condition number of several tens leave errors of about 1e-13 in float64.
     noise = max(1e-11, 8 * max(misfit, eps) * float(inverse.norm(dim=-1).max()))
     own, maps = maps / scale, maps / sizes[..., None]
     apart = float((maps - maps[:1]).abs().max())  # between heads
@@ -111,7 +113,7 @@ def _structure(x: Tensor, results: Tensor, m: Tensor, eps: float) -> Structure:
     shared = factors[..., planes.flatten() if len(planes) else index].median(-1, True).values
     bent = [logs - logs[:, -1:] * (m / m[-1])[:, None] for logs in (factors, factors - shared)]
     odd = torch.minimum(*(logs.abs().amax((0, 1)) for logs in bent)) > slack
-    lone = index[~rotates & (strange | odd)]  # neither a power of a decay nor like the planes
+    lone = index[~rotates & (strange | odd)]  # changes neither by a decay nor like the planes
     rest, tangled = index[~mutual], index[rotates & ~mutual]
     result = Structure(planes, rest, lone, tangled, float(outside.max()), misfit, noise)
     x, start = x.flatten(0, 1), start.flatten(0, 2)
@@ -130,9 +132,9 @@ def _structure(x: Tensor, results: Tensor, m: Tensor, eps: float) -> Structure:
 
 
 def _source(first: Tensor, planes: Tensor) -> Tensor | None:
-    """Return the permutation before the rotation: none, to another layout, or any other one.
+    """Return the permutation before the rotation: the identity, a change of layout, or any other.
 
-    Any other permutation can only be read off if A_0 doesn't rotate.
+    Any other permutation can be recognized only if A_0 doesn't rotate. If not, return None.
     """
     low, high = (int(planes.min()), int(planes.max()) + 1) if len(planes) else (0, 0)
     orders = [torch.arange(high - low)]
@@ -143,7 +145,7 @@ def _source(first: Tensor, planes: Tensor) -> Tensor | None:
         source[low:high] = low + order
         outside = first[:, source].fill_diagonal_(0)
         outside[planes, planes.flip(1)] = 0
-        if outside.square().sum() < 0.15 * first.square().sum():  # 1 / (D - 1) if the mean is gone
+        if outside.square().sum() < 0.15 * first.square().sum():  # a subtracted mean: 1 / (D - 1)
             return source
     source = first.abs().argmax(dim=1)
     clear = (first.abs().amax(dim=1) > 0.9 * first.norm(dim=1)).all()
@@ -152,9 +154,9 @@ def _source(first: Tensor, planes: Tensor) -> Tensor | None:
 
 @dataclass
 class Angles:
-    """alpha and beta `[P, n]` at positions `[P]`, the mean over heads, and the misfit of both.
+    """Hold alpha and beta `[P, n]` at positions `[P]`, averaged over heads, and their misfit.
 
-    radius `[P, H, n]`: |alpha| of each head; alpha and beta have the first head's sizes.
+    radius `[P, H, n]`: |alpha| of each head. alpha and beta are scaled to the first head's size.
     """
 
     positions: Tensor
@@ -186,5 +188,5 @@ def fit_angles(probe: Probe, structures: list[Structure], far: int) -> list[Angl
 
 
 def wrapped(angle: Tensor) -> Tensor:
-    """Return the angle in [−pi, pi) that differs from the given one by whole turns."""
+    """Return the angle in [−pi, pi) that differs from the given angle by full turns."""
     return torch.remainder(angle + torch.pi, 2 * torch.pi) - torch.pi

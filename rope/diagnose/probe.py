@@ -1,4 +1,4 @@
-"""Call an unknown rotation on copies of its inputs, and keep its exceptions apart from ours.
+"""Call an unknown rotation on copies of its inputs, and distinguish its exceptions from ours.
 
 The vectors are exact in every dtype. Most have entries ±1 and therefore the same norm, so a norm
 before the rotation multiplies all of them by the same factor.
@@ -20,7 +20,7 @@ WIDEST_FIRST = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
 
 class CallError(Exception):
-    """The function under examination raised."""
+    """Signal that the function under examination raised an exception."""
 
 
 @dataclass
@@ -41,7 +41,7 @@ class Probe:
     returned: dict[torch.dtype, torch.dtype] = field(default_factory=dict)
 
     def vectors(self, tokens: int, seed: int = 0, signs: bool = True) -> Pair:
-        """Return random queries `[1, H, S, D]` and keys `[1, H_kv, S, D]`, of ±1 or normal."""
+        """Return random q `[1, H, S, D]` and k `[1, H_kv, S, D]`: ±1, or else normal numbers."""
         noise = torch.Generator().manual_seed(seed)
         shapes = [(1, heads, tokens, self.head_dim) for heads in self.heads]
         q, k = (torch.randn(shape, generator=noise, dtype=torch.float64) for shape in shapes)
@@ -50,7 +50,7 @@ class Probe:
     def __call__(self, x: Pair, position_ids: Any, dtype: torch.dtype | None = None) -> Pair:
         """Rotate x at position_ids `[S]` or `[B, S]`; return float64 results on the CPU.
 
-        Raises CallError if rotate raises, ValueError if it doesn't return a pair like x.
+        Raises CallError if rotate raises, ValueError unless it returns a pair of the shapes of x.
         """
         dtype = dtype or self.dtype
         ids = torch.atleast_2d(torch.as_tensor(position_ids, dtype=torch.int64))
@@ -69,9 +69,9 @@ class Probe:
         if len(valid) != len(pair) or [y.shape for y in valid] != [y.shape for y in x]:
             kinds = [f"{y.dtype} {list(y.shape)}" if torch.is_tensor(y) else repr(y) for y in pair]
             raise ValueError(
-                f"rotate returned {' and '.join(kinds)}; it must return a pair of floating "
-                f"tensors, q {list(x[0].shape)} and k {list(x[1].shape)}, and not on meta. Wrap it "
-                "in a function that does"
+                f"rotate returned {' and '.join(kinds)}; it must return a pair of floating-point "
+                f"tensors, q {list(x[0].shape)} and k {list(x[1].shape)}, not on the meta device. "
+                "Wrap it in a function that does"
             )
         self.returned[dtype] = pair[0].dtype if pair[0].dtype != dtype else pair[1].dtype
         y, z = (y.detach().to("cpu", torch.float64, copy=True) for y in pair)
@@ -80,7 +80,7 @@ class Probe:
     def long(self, x: Pair, ids: list[int]) -> Pair:
         """Rotate many tokens; split the call if rotate raises, and repeat the last id in each part.
 
-        The last id is the largest, so a spectrum that follows the length stays the same.
+        The last id is the largest, so a spectrum that depends on the length stays the same.
         """
         try:
             return self(x, ids)

@@ -1,11 +1,11 @@
 """Diagnose an engine in any language: write probes to one file, read its answers from another.
 
-The probes are the calls that `diagnose` makes of a correct rotation and of a function that doesn't
-rotate. It then runs on the answers. They can't show inputs that are overwritten, results in other
-dtypes, or the exact position at which a change begins.
+The probes are the calls that `diagnose` makes to a correct rotation and to a function that doesn't
+rotate. `diagnose` then runs on the answers. Answers can't show inputs that are overwritten, results
+in other dtypes, or the exact position at which a change begins.
 
-The last four probes are about keys that are shifted in a cache, by R_s R_n k = R_{n+s} k. They must
-equal the keys that the engine itself rotates at the new positions.
+The last four probes test keys that are shifted in a cache, by R_s R_n k = R_{n+s} k. Shifted keys
+must equal the keys that the engine itself rotates at the new positions.
 
 Shapes: B batch, H heads, S sequence, D head dimension.
 """
@@ -27,7 +27,7 @@ from rope.diagnose.report import finding
 from rope.module import RotaryEmbedding
 
 Call = dict[str, Tensor]
-PARTS = ("q", "k", "position_ids", "shift")  # of a call; a call with a shift has no q
+PARTS = ("q", "k", "position_ids", "shift")  # the tensors of a call; a call with a shift has no q
 CACHED = (40, 64, 129, 37, 500, 1021)  # positions of the keys that are shifted
 SHIFT = -37
 NARROWEST_FIRST = (torch.bfloat16, torch.float16, torch.float32, torch.float64)
@@ -44,14 +44,14 @@ def write_probes(
 ) -> int:
     """Write the calls that an engine must answer, in this order; return their number.
 
-    Call 7, for example, is `07.q` `[B, H, S, D]` and `07.k` `[B, H_kv, S, D]`, float32 numbers that
-    16 bits hold exactly, and `07.position_ids` `[B, S]`, int32. Its answers are named `07.q` and
-    `07.k`. A call with a `shift` `[1]` has only k: rotate it at position_ids, store it in the cache
-    in the dtype of the answers, and shift it there.
+    Call 7, for example, consists of `07.q` `[B, H, S, D]` and `07.k` `[B, H_kv, S, D]`, float32
+    numbers that 16-bit dtypes represent exactly, and `07.position_ids` `[B, S]`, int32. Its answers
+    are named `07.q` and `07.k`. A call with a `shift` `[1]` has only k: rotate k at position_ids,
+    store it in the cache in the dtype of the answers, and shift it there.
     path: ends with .safetensors, .npz or .json. axes: "bhsd", or "bshd" for `[B, S, H, D]`. The
-    others: as in `diagnose`; few heads make a small file.
+    other arguments: as in `diagnose`; few heads make a small file.
     Raises ValueError for another ending or other axes, for an odd head_dim, and unless max_position
-    is from 128 to 2**31 - 1; OSError if there is no such folder.
+    is from 128 to 2**31 - 1; OSError if the folder doesn't exist.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -78,7 +78,7 @@ def diagnose_answers(
 
     The engine may leave out calls with three rows, with one token, or with a shift. expected,
     cache: as in `diagnose`. The dtype is the narrowest that holds all answers for q or all for k.
-    If any answer is NaN or infinite, the report only names the first such position.
+    If any answer is NaN or infinite, the report names only the first such position.
     Raises OSError and ValueError for files that can't be read, ValueError for answers that are
     missing or have the wrong shape.
 
@@ -107,7 +107,7 @@ def diagnose_answers(
         for name, x in result.items():
             if x.shape != call[name].shape:
                 raise ValueError(
-                    f"{answers}: {i:02d}.{name} is {list(x.shape)}, but the probe is "
+                    f"{answers}: {i:02d}.{name} has shape {list(x.shape)}, but the probe has shape "
                     f"{list(call[name].shape)}; answer with the shape of the probe"
                 )
             finite = x.isfinite().all(-1).all(1)  # [B, S]
@@ -126,7 +126,7 @@ def diagnose_answers(
 
 
 class Recording:
-    """The answers as a function; it raises LookupError for a call that has no answer."""
+    """Replay the answers as a function, which raises LookupError for a call without an answer."""
 
     def __init__(self, calls: list[Call], results: list[Call]) -> None:
         self.calls, self.results, self.last = calls, results, -1
@@ -144,7 +144,7 @@ class Recording:
             ):
                 self.last = i
                 return result["q"], result["k"]
-        raise LookupError("no answer: answer all probes, or write some with a smaller max_position")
+        raise LookupError("no answer: answer all probes, or write new ones to a lower max_position")
 
 
 def _same(call: Call, other: Call) -> bool:
@@ -155,7 +155,7 @@ def _same(call: Call, other: Call) -> bool:
 
 
 def _probes(head_dim: int, num_heads: int, num_kv_heads: int, max_position: int) -> list[Call]:
-    """Return all calls: those that `diagnose` makes, and last the four about the cache."""
+    """Return all calls: the calls that `diagnose` makes, then the four calls for the cache."""
     calls: list[Call] = []
 
     def record(rotate: Callable[..., Any], repeat: bool) -> None:
@@ -200,7 +200,7 @@ def _cache_shift(results: list[Call], dtype: torch.dtype) -> list[Finding]:
 
 
 def _calls(path: str | Path, parts: tuple[str, ...]) -> list[Call]:
-    """Return the tensors of a file by call; a call that is missing is empty."""
+    """Return the tensors of a file, one dict per call; a missing call has an empty dict."""
     tensors = read(path)
     names = [{part: f"{i:02d}.{part}" for part in parts} for i in range(100)]
     return [{part: tensors[x] for part, x in call.items() if x in tensors} for call in names]
@@ -225,7 +225,7 @@ def write(path: str | Path, tensors: dict[str, Tensor]) -> None:
 
     In JSON a tensor is its shape and its numbers in row-major order:
     `{"07.position_ids": {"shape": [1, 3], "data": [3, 11, 5]}, ...}`.
-    Raises ValueError for another ending, OSError if there is no such folder.
+    Raises ValueError for another ending, OSError if the folder doesn't exist.
     """
     suffix = _suffix(path)
     tensors = {name: x.clone(memory_format=torch.contiguous_format) for name, x in tensors.items()}
@@ -239,9 +239,9 @@ def write(path: str | Path, tensors: dict[str, Tensor]) -> None:
 
 
 def read(path: str | Path) -> dict[str, Tensor]:
-    """Return the tensors of a file; JSON gives float32 or int64, and NaN for null.
+    """Return the tensors in a file. JSON gives float32 or int64 tensors, with NaN for null.
 
-    Raises ValueError if the file doesn't have the format of its ending, OSError if it is missing.
+    Raises ValueError if the content doesn't match the ending, OSError if the file is missing.
     """
     suffix = _suffix(path)
     try:

@@ -1,4 +1,4 @@
-"""What a diagnosis returns: the rotations that were measured, and the findings."""
+"""Define what a diagnosis returns: the measured rotations and the findings."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -11,11 +11,11 @@ from rope.extensions import Extension
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was found: what it is, what to do about it, and where the book explains it.
+    """One fault or note: what was measured, what to do about it, and where the book explains it.
 
     code: identifies the cause; severity: "fault" or "note"; sentence: what was measured; remedy:
-    what to do; section: of the book; source: the code or the issue that a warning about a
-    configuration refers to.
+    what to do; section: the section of the book; source: the code or the issue that a warning about
+    a configuration refers to.
     """
 
     code: str
@@ -53,15 +53,15 @@ def verdict(findings: Iterable[Finding]) -> str:
 
 @dataclass(frozen=True)
 class Rotation:
-    """What was measured of one tensor's rotation. A field is None if it could not be measured.
+    """Hold the measured rotation of one tensor. A field is None if it could not be measured.
 
-    layout: of the coordinates of the input, "half", "interleaved" or "other".
+    layout: how the input's coordinates form planes: "half", "interleaved" or "other".
     rotary_dim: R, up to the last plane that visibly rotates.
     inv_freq: float64 `[R/2]`, radians per position, without sign.
-    base, extension: of the formula that explains all angles, with as few digits as possible.
+    base, extension: the formula that explains all angles, with as few digits as possible.
     attention_scaling: the factor on cos and sin; None after a norm, which hides it.
     direction: +1 if all planes rotate counter-clockwise, −1 if clockwise, 0 if they differ.
-    offset: the rotation at position 0, in positions.
+    offset: the rotation at position 0, expressed in positions.
     angle_error: the largest error of an angle, in radians, against the expected frequencies, or
     else against base and extension, or else against inv_freq.
     off_from: the first probed position with an error above 0.01 radians.
@@ -95,9 +95,9 @@ class Rotation:
 
 @dataclass(frozen=True)
 class Report:
-    """The result of a diagnosis: the rotations of `query` and `key`, and the `findings`.
+    """Hold the result of a diagnosis: the rotations of `query` and `key`, and the `findings`.
 
-    reach: the farthest position that was probed; dtype: of the vectors that were passed.
+    reach: the farthest position that was probed; dtype: the dtype of the vectors that were passed.
     """
 
     query: Rotation = Rotation()

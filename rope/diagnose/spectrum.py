@@ -1,8 +1,8 @@
-"""The frequencies from the angles, and the base and extension that explain them.
+"""Find the frequencies from the angles, and the base and extension that explain the frequencies.
 
-An angle is only known up to whole turns. At position 1 we take the smallest, |theta| <= pi. Once
+An angle is known only up to full turns. At position 1 we take the smallest, |theta| <= pi. Once
 theta is known within e, 2 theta is known within 2e, far less than a turn. So each doubling of the
-position halves the error, as long as the angles are multiples of the position.
+position halves the error, as long as the angles are proportional to the position.
 
 Shapes: n planes, P positions, R rotated width.
 """
@@ -23,12 +23,12 @@ LENGTHS = [*(1 << k for k in range(8, 21)), *(1024 * k for k in range(1, 65))]
 
 
 def frequencies(positions: Tensor, phases: Tensor) -> tuple[Tensor, int]:
-    """Return theta `[n]` with sign from phases `[P, n]`, and the last power of two that agrees."""
+    """Return theta `[n]`, signed, from phases `[P, n]`, and the last power of two where it fits."""
     row = {int(m): i for i, m in enumerate(positions)}
     theta, last, step = phases[row[1]], 1, 2
     while step in row:
         off = wrapped(phases[row[step]] - step * theta)
-        if off.abs().max() > 0.05:  # roundings of bfloat16, doubled, reach 0.02
+        if off.abs().max() > 0.05:  # rounding errors of bfloat16, doubled, reach 0.02
             break
         theta, last, step = theta + off / step, step, 2 * step
     return theta, last
@@ -37,7 +37,8 @@ def frequencies(positions: Tensor, phases: Tensor) -> tuple[Tensor, int]:
 def rounding(theta: Tensor) -> Tensor:
     """Return how far frequencies that were computed as powers in float32 can be off.
 
-    The exponent, about ln theta, is off by a few 2^-24 of itself, and the power by that factor.
+    The exponent, about ln theta, has a relative error of a few 2^-24. Its absolute error is the
+    relative error of the power.
     """
     return 2.0**-20 * theta * (1 + theta.clamp(min=1e-300).log().abs())
 
@@ -46,8 +47,8 @@ def name(theta: Tensor, slack: Tensor) -> tuple[float, Extension | None] | None:
     """Return base and extension of frequencies `[R/2]` known to within slack `[R/2]`, or None.
 
     The numbers have as few digits as the tightest explanation allows. The extension is None if the
-    first planes have the frequencies of a base and the others are slower, by no known formula. NTK
-    is recovered as a larger base.
+    first planes have the frequencies of a base and the other planes are slower, but follow no known
+    formula. NTK is recovered as a larger base.
 
     >>> spectrum = inverse_frequencies(64, 5e5, extension=Llama3(8.0, 8192))
     >>> base, extension = name(spectrum, 1e-15 * spectrum)
@@ -57,7 +58,7 @@ def name(theta: Tensor, slack: Tensor) -> tuple[float, Extension | None] | None:
     rotating = int((theta > 0).sum())
     if not rotating or (theta[:rotating] <= 0).any():
         return None
-    for share in (2.0**-28, 2.0**-4, 2.0**-2, 1.0):  # from the errors of float64 to float32's
+    for share in (2.0**-28, 2.0**-4, 2.0**-2, 1.0):  # from float64's errors to float32's
         allowed = slack + share * rounding(theta)
         bases, kept = _bases(theta, allowed, rotating)
         for base, extension in _candidates(theta, allowed, rotating, bases, kept):
