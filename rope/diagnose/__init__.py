@@ -89,7 +89,7 @@ def diagnose(
         elif probe.heads == heads[0]:
             query, key, findings = _measured(probe, influence, expected, cache)
         else:
-            raise CallError(f"an error unless the number of heads is that of tokens, {len(SHORT)}")
+            raise CallError(f"an error unless there are {len(SHORT)} heads for {len(SHORT)} tokens")
     except CallError as error:
         raise ValueError(
             f"rotate raised {error}; it accepted {len(SHORT)} tokens, so it must also accept this "
