@@ -1,8 +1,8 @@
-"""Train small language models that differ in how they know positions.
+"""Train small language models that differ in how they encode positions.
 
-`python -m rope.book.training train --position rope` trains one; `sweep` makes the recorded
-comparison, and goes on where it was stopped; `cost` times a step and an attention layer; `policies`
-reads texts longer than the cache.
+`python -m rope.book.training train --position rope` trains one model. `sweep` produces the recorded
+comparison and resumes after an interruption. `cost` times a training step and an attention layer.
+`policies` measures cache policies on texts longer than the cache.
 """
 
 import argparse
@@ -16,12 +16,12 @@ from rope.book.training.experiment import CHOICES, Experiment
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Do what is asked; 130 when interrupted, as shells have it, 1 with a sentence when not."""
+    """Run the command; return 0 if it succeeds, 1 after a printed error, 130 if interrupted."""
     options = _parser().parse_args(arguments)
     try:
         options.command(options)
     except KeyboardInterrupt:
-        print("\nInterrupted; only a sweep goes on when it is started again.", file=sys.stderr)
+        print("\nInterrupted; only a sweep can resume: run the command again.", file=sys.stderr)
         return 130
     except (ValueError, RuntimeError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
@@ -89,13 +89,13 @@ def _parser() -> argparse.ArgumentParser:
         "--plan", choices=("first", "second", "third"), default="first", help="(%(default)s)"
     )
     whole.add_argument("--output", type=Path, default=Path("sweep.json"), help="(%(default)s)")
-    whole.add_argument("--workers", type=int, default=2, help="processes (%(default)s)")
+    whole.add_argument("--workers", type=int, default=2, help="number of processes (%(default)s)")
 
     cost = commands.add_parser("cost", help="time a training step and an attention layer")
     cost.set_defaults(command=_cost)
     cost.add_argument("--output", type=Path, default=Path("cost.json"), help="(%(default)s)")
 
-    keys = commands.add_parser("policies", help="read texts longer than the cache, by policy")
+    keys = commands.add_parser("policies", help="compare cache policies on long texts")
     keys.set_defaults(command=_policies)
     keys.add_argument("--output", type=Path, default=Path("policies.json"), help="(%(default)s)")
     return parser

@@ -1,9 +1,9 @@
-"""The same characters, read after more and more of what stands before them.
+"""Measure the loss on the same characters after longer and longer preceding text.
 
-Chapter "Beyond the trained length". Windows of 16 trained contexts, without an overlap, from both
-halves of the text that was kept from training; of each the last JUDGED characters are judged, and
-read after what is left of 1, 2, 4, 8 or 16 contexts: their loss, and where attention goes for it.
-So a difference between two lengths is no difference between two texts.
+Chapter "Beyond the trained length". The windows span 16 trained contexts, don't overlap, and come
+from both halves of the validation text. The last JUDGED characters of each window are scored with
+inputs cut to the last 1, 2, 4, 8 or 16 contexts. We record their loss and where attention goes. A
+difference between two lengths is therefore not a difference between two texts.
 
 Shapes: B batch, H heads, S sequence.
 """
@@ -25,7 +25,7 @@ from rope.book.training.loop import token_losses
 from rope.book.training.reading import clamped, windowed
 from rope.extensions import Extension
 
-RATIOS = (1, 2, 4, 8, 16)  # of what is read to the trained context
+RATIOS = (1, 2, 4, 8, 16)  # length of the input / trained context
 CLAMPED = 8  # the ratio at which planes are clamped
 JUDGED = 64  # characters at the end of each window
 DISTANCES = (0, 1, 2, 3, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)  # edges, from 0 on
@@ -33,28 +33,29 @@ Change = Callable[[Decoder, float], AbstractContextManager[Any]]  # for a ratio
 
 
 def endings(data: TextData, context: int) -> tuple[Tensor, Tensor]:
-    """As many windows of 16 contexts as the validation text holds, an even number: `[B, S]` each.
+    """Return inputs and targets `[B, S]`: an even number of windows of 16 contexts each.
 
-    The first half of them comes from the first half of the text.
+    The windows cover the validation text; the first half of the rows comes from its first half.
     """
     length = RATIOS[-1] * context
     return data.validation(data.window_count(length) // 2 * 2, length)
 
 
 def as_it_is(model: Decoder, ratio: float) -> AbstractContextManager[Any]:
-    """No change."""
+    """Leave the model unchanged."""
     return nullcontext()
 
 
 def last_keys(model: Decoder, ratio: float) -> AbstractContextManager[Any]:
-    """A window of the trained context, whatever the ratio."""
+    """Restrict attention to a window of the trained context at every ratio."""
     return windowed(model)
 
 
 def by_ratio(model: Decoder, data: TextData, change: Change = as_it_is) -> list[list[Any]]:
-    """The loss of the judged characters: for each half of the text a list along RATIOS.
+    """Return the loss on the judged characters: for each half of the text, a list along RATIOS.
 
-    change: what the model is read through at each ratio. None where a method has no positions left.
+    change: the change to the model at each ratio. An entry is None where a method runs out of
+    positions.
     """
     inputs, targets = endings(data, model.experiment.context)
     losses: list[Sequence[Any]] = []
@@ -69,7 +70,7 @@ def by_ratio(model: Decoder, data: TextData, change: Change = as_it_is) -> list[
 
 
 def ending_loss(model: Decoder, inputs: Tensor, targets: Tensor) -> list[float]:
-    """The mean loss of the last JUDGED characters, of the first half of the rows and the second."""
+    """Return the mean loss on the last JUDGED characters for each half of the rows."""
     losses = torch.cat(
         [
             token_losses(model, row, wanted)[:, -JUDGED:]
@@ -80,15 +81,15 @@ def ending_loss(model: Decoder, inputs: Tensor, targets: Tensor) -> list[float]:
 
 
 def following(make: Callable[[float, int], Extension], context: int) -> Change:
-    """The change that sets an extension's ratio to that of the lengths."""
+    """Return the change that sets an extension's ratio to the ratio of the lengths."""
     return lambda model, ratio: extended(model, make(ratio, context))
 
 
 def by_extension(model: Decoder, data: TextData) -> dict[str, dict[str, Any]]:
-    """`by_ratio` of a rotary model through each of EXTENSIONS.
+    """Return `by_ratio` for a rotary model with each of EXTENSIONS.
 
-    Returns by name: "ratio", the extension's ratio being that of the lengths, and "served", where
-    it is the largest at every length, as of a model that is set up once.
+    Returns two results per extension name: in "ratio", the extension's ratio equals the ratio of
+    the lengths; in "served", it is the largest ratio at every length, as in a deployed model.
     """
     context = model.experiment.context
     found: dict[str, dict[str, Any]] = {}
@@ -101,7 +102,7 @@ def by_extension(model: Decoder, data: TextData) -> dict[str, dict[str, Any]]:
 
 
 def groups_of_planes(model: Decoder) -> dict[str, list[int]]:
-    """Planes by name: a plane is unfinished if it makes less than a turn within the context."""
+    """Return named groups of planes; an unfinished plane makes less than one turn per context."""
     context, rotary = model.experiment.context, check_rotary(model)
     turns = context * rotary.frequencies(context, torch.device("cpu")) / (2 * math.pi)
     unfinished = [plane for plane, count in enumerate(turns.tolist()) if count < 1]
@@ -117,11 +118,10 @@ def groups_of_planes(model: Decoder) -> dict[str, list[int]]:
 
 
 def by_clamp(model: Decoder, data: TextData) -> dict[str, Any]:
-    """The loss of the judged characters when groups of planes meet no new distance.
+    """Return the loss on the judged characters when groups of planes see no untrained distance.
 
-    Returns `planes`, those of `groups_of_planes`; `ratio`, CLAMPED; `loss`, by name that of both
-    halves of the text: so each group's part can be told with the others clamped before it, and
-    after.
+    Returns `planes`, the groups from `groups_of_planes`; `ratio`, CLAMPED; and `loss`, for each
+    group the loss on each half of the text.
     """
     context, groups = model.experiment.context, groups_of_planes(model)
     inputs, targets = (part[:, -CLAMPED * context :] for part in endings(data, context))
@@ -134,10 +134,10 @@ def by_clamp(model: Decoder, data: TextData) -> dict[str, Any]:
 
 @torch.no_grad()
 def attention_mass(model: Decoder, inputs: Tensor) -> Tensor:
-    """The share of a query's weight that each range of distances gets: `[layers, H, ranges]`.
+    """Return the share of attention weight in each range of distances: `[layers, H, ranges]`.
 
-    A range is from one of DISTANCES to before the next, as far as the text goes; the mean over the
-    last JUDGED queries of each row. inputs: int64 `[B, S]`. Returns float64. Raises ValueError for
+    A range runs from one entry of DISTANCES to just before the next. The result is the mean over
+    the last JUDGED queries of each row, in float64. inputs: int64 `[B, S]`. Raises ValueError for
     linear attention.
 
     >>> from rope.book.training import Experiment
@@ -161,11 +161,11 @@ def attention_mass(model: Decoder, inputs: Tensor) -> Tensor:
 
 
 def mass_by_ratio(model: Decoder, data: TextData) -> dict[str, Any]:
-    """Where attention goes at each of RATIOS, as far as the method reaches.
+    """Return the distribution of attention over distances at each ratio that the method can read.
 
-    Returns `distance`, the edges; `mass`, for each ratio the mean over layers and heads, by ranges;
-    `beyond`, the share that keys at a distance of the trained context or more get, for each ratio
-    above 1 `[layers, H]`.
+    Returns `distance`, the edges; `mass`, per ratio the mean over layers and heads in each range;
+    `beyond`, per ratio above 1 the share `[layers, H]` that goes to keys at a distance of at least
+    the trained context.
     """
     context = model.experiment.context
     inputs, _ = endings(data, context)

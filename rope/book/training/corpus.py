@@ -1,6 +1,6 @@
-"""Texts as numbers, one character a token: a `Corpus`, and CPython's documentation as one.
+"""Encode texts as numbers, one token per character: `Corpus`, and CPython's documentation.
 
-Also `generator`, from which everything random of a run is drawn.
+`generator` supplies all random numbers in a run.
 """
 
 import hashlib
@@ -14,7 +14,7 @@ VALIDATION = 0.1  # of a text, taken from its end
 
 
 def generator(seed: int, name: str) -> torch.Generator:
-    """Random numbers of their own for each purpose: one more of them shifts no other.
+    """Return an independent random generator for a seed and a purpose.
 
     >>> a, b = (torch.rand(1, generator=generator(0, name)) for name in ("a", "b"))
     >>> torch.equal(a, torch.rand(1, generator=generator(0, "a"))), torch.equal(a, b)
@@ -26,10 +26,10 @@ def generator(seed: int, name: str) -> torch.Generator:
 
 @dataclass(frozen=True, eq=False)
 class Corpus:
-    """A text as numbers: `training` and `validation` int64 `[length]`, each in the vocabulary.
+    """Hold a text as token numbers: `training` and `validation`, int64 `[length]`.
 
-    vocabulary: the distinct characters of the whole text, sorted; token i is character i.
-    sha256: of the text in UTF-8.
+    vocabulary: the distinct characters of the entire text, sorted; token i is character i.
+    sha256: the hash of the text in UTF-8.
 
     >>> corpus = corpus_of("abcab" * 8)
     >>> len(corpus.training), len(corpus.validation), corpus.vocabulary
@@ -44,22 +44,22 @@ class Corpus:
     sha256: str
 
     def encode(self, text: str) -> Tensor:
-        """The tokens of a text, int64 `[length]`; KeyError for a character not in the corpus."""
+        """Return a text's tokens, int64 `[length]`; raise KeyError for an unknown character."""
         return tokens_of(text, self.vocabulary)
 
     def decode(self, tokens: Tensor) -> str:
-        """The text of tokens `[length]`."""
+        """Return the text that tokens `[length]` encode."""
         return "".join(self.vocabulary[token] for token in tokens.tolist())
 
 
 def tokens_of(text: str, vocabulary: str) -> Tensor:
-    """The place of each character in the vocabulary: int64 `[length]`."""
+    """Return each character's index in the vocabulary, int64 `[length]`."""
     number = {character: token for token, character in enumerate(vocabulary)}
     return torch.tensor([number[character] for character in text], dtype=torch.int64)
 
 
 def corpus_of(text: str) -> Corpus:
-    """A corpus of any text; its last tenth is for validation."""
+    """Return a corpus made from any text; the last tenth is the validation text."""
     vocabulary = "".join(sorted(set(text)))
     tokens = tokens_of(text, vocabulary)
     trained = len(text) - int(len(text) * VALIDATION)
@@ -69,12 +69,12 @@ def corpus_of(text: str) -> Corpus:
 
 @cache
 def load_corpus() -> Corpus:
-    """The text of `help()`: CPython's documentation topics, in the order of their names.
+    """Return the text of `help()`: CPython's documentation topics, sorted by name.
 
-    CPython 3.11 holds 465,048 characters of it; other versions differ a little, so a record has
-    length and hash. Topics quote one another: of the last tenth, kept for validation, a twelfth
-    stands in the training text too, in stretches of 128 characters.
-    Raises RuntimeError, with the way out, on a Python that comes without them.
+    In CPython 3.11 the text has 465,048 characters. Other versions differ a little, so a record
+    contains length and hash. Topics quote one another: a twelfth of the validation text also occurs
+    in the training text, in stretches of 128 characters.
+    Raises RuntimeError if this Python lacks the topics.
 
     >>> 350_000 < len(load_corpus().training) < 1_000_000
     True

@@ -1,7 +1,7 @@
-"""What a training step costs with each method, and attention against the length.
+"""Time a training step for each method, and attention as a function of the length.
 
-Chapter "What training shows". Whatever is compared takes turns, in an order shuffled anew each
-round, so that a slow moment strikes all alike. `python -m rope.book.training cost` writes both.
+Chapter "What training shows". The compared calls run in turn, in a new random order each round, so
+that a slow moment affects all alike. `python -m rope.book.training cost` writes both results.
 
 Shapes: B batch, H heads, S sequence, D head dimension.
 """
@@ -27,15 +27,16 @@ from rope.book.training.positions import POSITIONS
 from rope.frequencies import inverse_frequencies, rotary_tables
 
 LENGTHS = (128, 256, 512, 1024, 2048, 4096, 8192)
-BATCH, HEADS, HEAD_DIM = 1, 4, 32  # of the attention that is timed
+BATCH, HEADS, HEAD_DIM = 1, 4, 32  # sizes of the timed attention
 CPU = torch.device("cpu")
 Attend = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 
 
 def costs(lengths: Sequence[int] = LENGTHS, rounds: int = 20) -> dict[str, Any]:
-    """Both on this machine's CPU, as the record keeps them; minutes, and over 3 GB at the end.
+    """Return the record of both timings on this machine's CPU; takes minutes and over 3 GB.
 
-    rounds: of training steps; attention, steadier and up to 6 s a call, is timed in fewer.
+    rounds: the number of rounds for training steps; attention, which is steadier and takes up to
+    6 s per call, gets fewer rounds.
     """
     steps = {name: steps_of(Experiment(position=name)) for name in POSITIONS}
     return {
@@ -46,7 +47,7 @@ def costs(lengths: Sequence[int] = LENGTHS, rounds: int = 20) -> dict[str, Any]:
 
 
 def timed(calls: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, list[float]]:
-    """Seconds of each call in each of `rounds` rounds, by name; raises what a call raises."""
+    """Return the seconds that each call takes in each round, by name; raise what a call raises."""
     seconds, failed = time_all(calls, CPU, rounds=rounds, seconds=0)
     for error in failed.values():
         raise error
@@ -54,9 +55,9 @@ def timed(calls: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, list
 
 
 def steps_of(experiment: Experiment) -> Callable[[], float]:
-    """A call that trains the experiment's model for one more step, from the first one on.
+    """Return a function that trains the experiment's model for one more step per call.
 
-    A step is one of `train`: draw a batch, forward, backward, clip, AdamW.
+    A step does what `train` does: draw a batch, forward, backward, clip, AdamW.
     """
     data = data_for(experiment)
     model = Decoder(experiment, data.tokens)
@@ -77,12 +78,12 @@ ATTENTIONS: dict[str, Attend] = {
 
 
 def attention_cost(lengths: Sequence[int], rounds: int = 7) -> dict[str, Any]:
-    """Seconds and bytes of one attention, forward and backward, at each length S, by its name.
+    """Return seconds and bytes for one attention, forward and backward, by name and length S.
 
-    q, k, v are given, in float32: projections, equal for all, are left out, and of the last two
-    only "linear rotated" rotates them. Returns batch, heads, head_dim, lengths; and by name a list
-    along the lengths of: "seconds", a median, "lower" and "upper", its quartiles; "memory", the
-    most bytes held beyond the inputs, gradients among them.
+    The inputs are q, k and v in float32, so the projections, equal for all, are not timed. Only
+    "linear rotated" rotates q and k. Returns batch, heads, head_dim, lengths; and lists by name,
+    one entry per length: "seconds" (the median), "lower" and "upper" (the quartiles), and "memory",
+    the peak bytes beyond the inputs, gradients included.
     "softmax by matrix" holds three matrices of 4 B H S^2 bytes at a time, and masks.
     """
     quantities = ("lower", "seconds", "upper", "memory")
@@ -98,7 +99,7 @@ def attention_cost(lengths: Sequence[int], rounds: int = 7) -> dict[str, Any]:
 
 
 def attention_calls(shape: tuple[int, int, int, int]) -> dict[str, Callable[[], Any]]:
-    """By name: one forward and backward on inputs of shape `[B, H, S, D]`, their gradients."""
+    """Return named calls that run forward and backward on `[B, H, S, D]` and return gradients."""
     q, k, v, upstream = torch.randn(4, *shape, generator=generator(0, "attention"))
     q, k, v = (x.clone().requires_grad_() for x in (q, k, v))
     cos, sin = rotary_tables(shape[2], inverse_frequencies(shape[3]))

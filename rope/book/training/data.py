@@ -1,9 +1,10 @@
-"""What models are trained on: windows of a text, or a task whose answer stands at a known place.
+"""Generate training data: windows of a text, or tasks whose answer is at a known position.
 
-`TextData` cuts a `Corpus` at random, `ShuffledData` also puts each window's characters in a random
-order; `RecallData` asks for the symbol an exact distance back, `LookupData` for the symbol of a
-name, `EvenLookupData` equally often from each distance. All give `(inputs, targets)` int64
-`[B, S]`, targets -1 where nothing is asked. The batch of a step follows from seed and step alone.
+`TextData` cuts random windows from a `Corpus`; `ShuffledData` also shuffles each window's
+characters. `RecallData` asks for the symbol an exact distance back, `LookupData` for a name's
+symbol, and `EvenLookupData` asks for names equally often from each distance. All return `(inputs,
+targets)`, int64 `[B, S]`, with target -1 where nothing is asked. A batch depends only on seed and
+step.
 """
 
 from abc import ABC, abstractmethod
@@ -17,13 +18,13 @@ from rope.book.training.corpus import Corpus, generator, load_corpus
 from rope.book.training.experiment import FARTHEST, Experiment
 from rope.book.training.library import load_library
 
-SYMBOLS = 16  # kinds of symbol, which questions ask for
-NAMES = 8  # of the lookup task, each of which has a symbol
+SYMBOLS = 16  # the number of different symbols that can be the answer
+NAMES = 8  # the number of names in the lookup task; each has a symbol
 IGNORED = -1
 
 
 class TextData:
-    """Windows of a corpus: the target of each character is the one after it.
+    """Cut windows from a corpus; the target for each character is the next character.
 
     Raises ValueError for a corpus shorter than a sequence.
 
@@ -40,7 +41,7 @@ class TextData:
         self._check(corpus.training, experiment.context, "training")
 
     def training(self, step: int) -> tuple[Tensor, Tensor]:
-        """The batch of a step."""
+        """Return the batch for a step."""
         experiment, text = self.experiment, self.corpus.training
         random = generator(experiment.seed, f"batch {step}")
         last = len(text) - experiment.context
@@ -48,14 +49,14 @@ class TextData:
         return self._windows(text, starts, experiment.context, random)
 
     def validation(self, sequences: int, length: int) -> tuple[Tensor, Tensor]:
-        """The same windows at every call, evenly spaced; they overlap where the text is short."""
+        """Return the same evenly spaced windows in every call; they overlap in a short text."""
         text = self.corpus.validation
         self._check(text, length, "validation")
         starts = torch.linspace(0, len(text) - length - 1, sequences).long()
         return self._windows(text, starts, length, generator(0, "validation"))
 
     def window_count(self, length: int) -> int:
-        """How many windows of this length the validation text holds without an overlap."""
+        """Return how many windows of this length fit into the validation text without overlap."""
         return (len(self.corpus.validation) - 1) // length
 
     def _windows(
@@ -67,16 +68,16 @@ class TextData:
     def _check(self, text: Tensor, length: int, part: str) -> None:
         if len(text) <= length:
             raise ValueError(
-                f"the {part} text has {len(text)} characters; it must have more than the "
-                f"{length} of a sequence: use a longer corpus, or a shorter context"
+                f"the {part} text has {len(text)} characters; it must be longer than a sequence, "
+                f"which has {length}: use a longer corpus, or a shorter context"
             )
 
 
 class ShuffledData(TextData):
-    """The same windows, the characters of each in a random order of its own.
+    """Cut the same windows as `TextData`, and shuffle the characters in each window.
 
     All orders of a window are equally likely, so the best prediction depends on which characters
-    came before and not on where: no distance is worth more than another.
+    came before, not on their positions.
 
     >>> from rope.book.training.corpus import corpus_of
     >>> text = corpus_of("".join(map(chr, range(100, 160))))
@@ -95,7 +96,7 @@ class ShuffledData(TextData):
 
 
 class Drawn(ABC):
-    """A task whose sequences are drawn anew for each step."""
+    """Represent a task whose sequences are drawn anew in each step."""
 
     tokens: ClassVar[int]
 
@@ -103,14 +104,14 @@ class Drawn(ABC):
         self.experiment = experiment
 
     def training(self, step: int) -> tuple[Tensor, Tensor]:
-        """The batch of a step."""
+        """Return the batch for a step."""
         experiment = self.experiment
         return self._drawn(
             generator(experiment.seed, f"batch {step}"), experiment.batch, experiment.context
         )
 
     def validation(self, sequences: int, length: int) -> tuple[Tensor, Tensor]:
-        """The same sequences at every call, for every seed."""
+        """Return the same sequences in every call and for every seed."""
         return self._drawn(generator(0, "validation"), sequences, length)
 
     @abstractmethod
@@ -120,12 +121,12 @@ class Drawn(ABC):
 
 
 class RecallData(Drawn):
-    """Symbols and questions, alternating: each question asks for the symbol an exact distance back.
+    """Alternate symbols and questions; each question asks for the symbol an exact distance back.
 
-    Even places hold a symbol, 0 ... SYMBOLS-1, odd places a question, SYMBOLS + d - 1, which asks
-    for the symbol 2 d - 1 places back, d = 1 ... `questions` of the experiment. All are drawn at
-    random, so the answer depends on the exact offset and on nothing else. Asked only where the
-    sequence reaches back.
+    Even positions hold a symbol, 0 ... SYMBOLS-1. Odd positions hold a question, SYMBOLS + d - 1,
+    which asks for the symbol 2 d - 1 positions back, with d = 1 ... experiment.questions. All are
+    random, so the answer depends only on the exact offset. A question has a target only if the
+    sequence reaches that far back.
 
     >>> inputs, targets = RecallData(Experiment(task="recall")).training(0)
     >>> distance = int(inputs[0, 101]) - SYMBOLS + 1
@@ -139,9 +140,9 @@ class RecallData(Drawn):
         super().__init__(experiment)
         if experiment.context < 2 * experiment.questions:
             raise ValueError(
-                f"context is {experiment.context}; the recall task must have at least "
-                f"{2 * experiment.questions}, or a batch may ask for nothing: pass a longer one, "
-                "or fewer questions"
+                f"context is {experiment.context}; the recall task needs at least "
+                f"{2 * experiment.questions}, or a batch may ask for nothing: pass a longer "
+                "context, or fewer questions"
             )
 
     def _drawn(self, random: torch.Generator, sequences: int, length: int) -> tuple[Tensor, Tensor]:
@@ -155,11 +156,11 @@ class RecallData(Drawn):
 
 
 class LookupData(Drawn):
-    """Statements and questions, alternating: each question asks for the symbol of a name.
+    """Alternate statements and questions; each question asks for a name's symbol.
 
-    Even places state that name i has symbol s, one token, SYMBOLS i + s; odd places ask for the
-    symbol of a name that has been stated, SYMBOLS NAMES + i. The symbols of the names are drawn
-    for each sequence, and stay. So the answer is found by what stands in a place, at any distance.
+    At even positions, one token, SYMBOLS i + s, states that name i has symbol s. At odd positions,
+    the token SYMBOLS NAMES + i asks for the symbol of name i. Each sequence draws its names'
+    symbols once. The answer therefore depends on the content of a token, not on its distance.
 
     >>> inputs, targets = LookupData(Experiment(task="lookup")).training(0)
     >>> name, symbol = int(inputs[0, 101]) - SYMBOLS * NAMES, int(targets[0, 101])
@@ -170,16 +171,17 @@ class LookupData(Drawn):
     tokens = SYMBOLS * NAMES + NAMES
 
     def far(self, sequences: int, distance: int) -> tuple[Tensor, Tensor]:
-        """Sequences in which every answer stands exactly this many places before its question.
+        """Return sequences whose answers are exactly `distance` positions before the questions.
 
-        Half of the names are stated once, in a random order, and asked for in the same order; in
-        between and beside stand statements and questions of the others. The same at every call.
-        Length: distance + NAMES - 1. Raises ValueError for a distance that is even or below NAMES.
+        Half of the names are stated once, in random order, and asked for in the same order. The
+        remaining positions hold statements and questions about the other names. Every call returns
+        the same sequences, of length distance + NAMES - 1.
+        Raises ValueError for a distance that is even or below NAMES.
         """
         if distance < NAMES or distance % 2 == 0:
             raise ValueError(
                 f"distance is {distance}; it must be odd, from a statement to a question, and at "
-                f"least {NAMES + 1}, so that the names are stated before: pass such a one"
+                f"least {NAMES + 1}, so that each name is stated before it is asked for"
             )
         random, half = generator(0, "validation"), NAMES // 2
         symbol = torch.randint(SYMBOLS, (sequences, NAMES), generator=random)
@@ -199,7 +201,7 @@ class LookupData(Drawn):
         return inputs[:, :length], targets[:, :length]
 
     def _written(self, told: Tensor, asked: Tensor, symbol: Tensor) -> tuple[Tensor, Tensor]:
-        """Tokens and targets of names told and asked for `[B, S/2]`, their symbols `[B, NAMES]`."""
+        """Return tokens and targets for names told and asked `[B, S/2]`, symbols `[B, NAMES]`."""
         known = (told[:, None] == asked[:, :, None]).tril().any(dim=-1)
         answer = torch.where(known, symbol.gather(1, asked), IGNORED)
         statement = SYMBOLS * told + symbol.gather(1, told)
@@ -207,11 +209,11 @@ class LookupData(Drawn):
 
 
 class EvenLookupData(LookupData):
-    """Lookups that ask equally often from each odd distance up to S - NAMES + 1, of S tokens.
+    """Ask for names equally often from each odd distance up to S - NAMES + 1.
 
-    Half of the names are stated in the first places, once each, and asked for from then on; all
-    later statements are of the other half. So each of these distances has as many pairs of a
-    question and a statement, NAMES/2.
+    Half of the names are stated once each, at the start, and asked for afterwards; all later
+    statements are about the other half. Each of these distances therefore has NAMES/2 pairs of a
+    statement and a question.
 
     >>> inputs, targets = EvenLookupData(Experiment(task="even lookup")).training(0)
     >>> name = int(inputs[0, 127]) - SYMBOLS * NAMES
@@ -233,7 +235,7 @@ class EvenLookupData(LookupData):
 
 
 def _asked(answer: Tensor) -> Tensor:
-    """Targets that ask at the odd places alone: from `[B, S/2]` to `[B, S]`."""
+    """Return targets `[B, S]` that place the answers `[B, S/2]` at the odd positions."""
     return torch.stack((torch.full_like(answer, IGNORED), answer), dim=-1).flatten(1)
 
 
@@ -241,7 +243,7 @@ Data = TextData | RecallData | LookupData
 
 
 def data_for(experiment: Experiment, corpus: Corpus | None = None) -> Data:
-    """The data of an experiment's task; corpus: of a task of text, that of its name when None."""
+    """Return the data for an experiment's task; corpus: for text tasks, the usual one if None."""
     drawn: dict[str, type[RecallData | LookupData]] = {
         "recall": RecallData,
         "lookup": LookupData,
@@ -251,7 +253,7 @@ def data_for(experiment: Experiment, corpus: Corpus | None = None) -> Data:
         if corpus is not None:
             raise ValueError(
                 f"a corpus was passed with task {experiment.task!r}, which draws its own tokens: "
-                "leave it out, or use task='text'"
+                "omit corpus, or use task='text'"
             )
         return drawn[experiment.task](experiment)
     if corpus is None:
@@ -259,15 +261,15 @@ def data_for(experiment: Experiment, corpus: Corpus | None = None) -> Data:
     return (ShuffledData if experiment.task == "shuffled" else TextData)(experiment, corpus)
 
 
-# Floors under what models answer: whoever answers with the commonest symbol so far, or of the last
-# ones, is right more often than one who guesses, and has found nothing.
+# Baselines: answering with the most common symbol so far, or among the last few, is right more
+# often than guessing, although it looks up nothing.
 
 
 def commonest(inputs: Tensor, last: int | None = None) -> Tensor:
-    """The commonest symbol so far at each place, int64 `[B, S]`; of those as common the least.
+    """Return the most common symbol so far at each position, int64 `[B, S]`; the lowest if tied.
 
-    inputs: of `RecallData` or `LookupData`, whose even places hold the symbols; last: how many of
-    the latest symbols count, all when None.
+    inputs: from `RecallData` or `LookupData`, with symbols at even positions; last: how many of the
+    latest symbols to count, all if None.
 
     >>> import torch
     >>> commonest(torch.tensor([[3, 20, 3, 20, 5, 20, 5, 20]]))
@@ -282,6 +284,6 @@ def commonest(inputs: Tensor, last: int | None = None) -> Tensor:
 
 
 def share_right(guess: Tensor, targets: Tensor) -> float:
-    """The share of the questions that a guess `[B, S]` answers; NaN where nothing is asked."""
+    """Return the share of questions that a guess `[B, S]` answers; NaN if nothing is asked."""
     asked = targets != IGNORED
     return (guess == targets)[asked].double().mean().item()

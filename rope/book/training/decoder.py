@@ -1,8 +1,8 @@
-"""A decoder as plain as it can be: chapter "What training shows".
+"""Define a minimal decoder: chapter "What training shows".
 
     x <- x + Attention(norm(x)),    x <- x + MLP(norm(x)),    logits = W norm(x).
 
-What it knows of positions comes from one part, `positions`, and can be swapped.
+One exchangeable module, `positions`, supplies everything that the decoder knows about positions.
 
 Shapes: B batch, H heads, S sequence, D head dimension, E embedding width.
 """
@@ -21,7 +21,7 @@ from rope.functional import rotary_embedding
 
 
 class Attention(nn.Module):
-    """Causal attention that applies what it is told of positions; no biases in its projections."""
+    """Attend causally with the given `Places`; the projections have no biases."""
 
     def __init__(self, experiment: Experiment) -> None:
         super().__init__()
@@ -39,17 +39,17 @@ class Attention(nn.Module):
         return self.out(mixed.transpose(1, 2).flatten(2))
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
-        """Causal attention by softmax: `[B, H, S, D]`."""
+        """Return causal softmax attention, `[B, H, S, D]`."""
         return scaled_dot_product_attention(q, k, v, attn_mask=bias, is_causal=bias is None)
 
     def heads(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """q, k, v of each head, `[B, H, S, D]`, before any rotation."""
+        """Return each head's q, k and v, `[B, H, S, D]`, before any rotation."""
         split = self.project(x).unflatten(-1, (3, self.experiment.heads, -1))
         q, k, v = split.permute(2, 0, 3, 1, 4)
         return q, k, v
 
     def rotate(self, q: Tensor, k: Tensor, places: Places) -> tuple[Tensor, Tensor]:
-        """Query and key at their positions."""
+        """Return q and k rotated to their positions."""
         interleaved = self.experiment.interleaved
         if places.query is not None:
             q = rotary_embedding(q, *places.query, interleaved=interleaved)
@@ -58,9 +58,9 @@ class Attention(nn.Module):
         return q, k
 
     def scores(self, q: Tensor, k: Tensor, places: Places, last: int | None = None) -> Tensor:
-        """What enters the softmax of q and k before any rotation: `[B, H, S, S]`, −inf ahead.
+        """Return the scores for unrotated q and k, `[B, H, S, S]`, with −inf for later keys.
 
-        last: of how many queries, the last ones, `[B, H, last, S]`; of all of them when None.
+        last: return scores `[B, H, last, S]` only for the last queries; None means all queries.
         """
         q, k = self.rotate(q, k, places)
         start = 0 if last is None else q.shape[2] - last
@@ -75,20 +75,20 @@ class Attention(nn.Module):
 
 
 def masked_scores(q: Tensor, k: Tensor) -> Tensor:
-    """q k^T / sqrt(D), -inf for keys ahead: `[B, H, S, S]`, or a row for each of the last."""
+    """Return q k^T / sqrt(D), -inf for later keys: `[B, H, S, S]`, or the last queries' rows."""
     scores = q @ k.mT / math.sqrt(q.shape[-1])
     return scores.masked_fill(keys_ahead(scores), -math.inf)
 
 
 def keys_ahead(scores: Tensor) -> Tensor:
-    """Where the key stands after the query: booleans `[S, S]`, or a row for each of the last."""
+    """Return bool `[S, S]`, or the last queries' rows: True where the key is after the query."""
     queries, keys = scores.shape[-2:]
     everywhere = torch.ones(queries, keys, dtype=torch.bool, device=scores.device)
     return everywhere.triu(1 + keys - queries)
 
 
 class Block(nn.Module):
-    """One layer: attention, then an MLP four times as wide; `[B, S, E]` in and out."""
+    """Apply one layer to `[B, S, E]`: attention, then an MLP four times as wide."""
 
     def __init__(self, experiment: Experiment) -> None:
         super().__init__()
@@ -104,12 +104,13 @@ class Block(nn.Module):
 
 
 class Decoder(nn.Module):
-    """A language model over `tokens` kinds of token.
+    """Compute logits with a decoder over a vocabulary of `tokens` tokens.
 
-    Weights start from normal numbers: the embedding with variance 1/E, scaled by sqrt(E) when it
-    is read, the projections with 0.02, those into the residual less by sqrt(2 layers).
+    Weights are initialized from normal distributions: the embedding with variance 1/E (its output
+    is scaled by sqrt(E)), projections with standard deviation 0.02, and projections into the
+    residual stream with 0.02 / sqrt(2 layers).
     Takes int64 `[B, S]` and returns logits `[B, S, tokens]`; position_ids: integers `[S]`,
-    0 ... S-1 without them.
+    0 ... S-1 if None.
 
     >>> model = Decoder(Experiment(width=16, heads=2, layers=1), tokens=10)
     >>> model(torch.zeros(2, 5, dtype=torch.long)).shape
@@ -138,7 +139,7 @@ class Decoder(nn.Module):
         return self.head(self.norm(x))
 
     def places(self, position_ids: Tensor) -> Places:
-        """What the layers are told; a bias gets the causal mask, which it takes the place of."""
+        """Return the `Places` for the layers; a bias also holds the causal mask."""
         places = self.positions(position_ids)
         if places.bias is None:
             return places
@@ -147,7 +148,7 @@ class Decoder(nn.Module):
 
     def _start(self) -> None:
         for name, weight in self.named_parameters():
-            random = generator(self.experiment.seed, name)  # by name: what methods share is alike
+            random = generator(self.experiment.seed, name)  # the same for all methods
             if name.startswith(("embedding.", "positions.vectors.")):
                 nn.init.normal_(weight, std=self.experiment.width**-0.5, generator=random)
             elif name.startswith("positions."):

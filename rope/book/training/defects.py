@@ -1,7 +1,7 @@
-"""Known mistakes put into a trained model, to see what each costs: chapter "Is my RoPE right?".
+"""Put known mistakes into a trained model to measure their cost: chapter "Is my RoPE right?".
 
-Some have been found in published implementations, some are what a slip of the pen makes of the
-formula. Each is in the model within a `with` and nowhere else; weights are never touched.
+Some mistakes come from published implementations, others are slips in the formula. Each mistake
+lasts only inside a `with` block; the weights never change.
 
 Shapes: S sequence, R rotated width. Angles in radians.
 """
@@ -19,9 +19,9 @@ from torch.nn.functional import scaled_dot_product_attention
 from rope.book.training.decoder import Attention, Block, Decoder
 from rope.book.training.positions import Decaying, Places, Rotary, Tables
 
-RESTART = 64  # tokens after which a wrong count starts again
+RESTART = 64  # tokens after which the wrong count restarts
 
-#: Every mistake, by its name, in a sentence.
+#: A description of each mistake, by name.
 DEFECTS: dict[str, str] = {
     "layout": "pairs the coordinates as the other layout does",
     "bf16 positions": "rounds positions to bfloat16, which tells those up to 256 apart",
@@ -37,9 +37,9 @@ DEFECTS: dict[str, str] = {
 
 @contextmanager
 def defect(model: Decoder, name: str) -> Iterator[None]:
-    """Within it the model makes the mistake `name`, one of `DEFECTS`, in every layer.
+    """Make the model commit the mistake `name`, one of `DEFECTS`, in every layer.
 
-    model: softmax attention with rotary positions without decay, "rope" or "partial".
+    model: a model with softmax attention and rotary positions without decay ("rope", "partial").
     Raises ValueError for another model, KeyError for another name, before anything is changed.
 
     >>> from rope.book.training import Experiment
@@ -59,7 +59,7 @@ def defect(model: Decoder, name: str) -> Iterator[None]:
 
 
 def check_rotary(model: Decoder) -> Rotary:
-    """The model's rotary positions; ValueError if it has none."""
+    """Return the model's rotary positions; raise ValueError if it has none."""
     if not isinstance(model.positions, Rotary):
         raise ValueError(
             f"position is {model.experiment.position!r}, which rotates nothing; it must be 'rope', "
@@ -69,7 +69,7 @@ def check_rotary(model: Decoder) -> Rotary:
 
 
 def check_undecayed(model: Decoder) -> Rotary:
-    """The rotary positions of a model of softmax attention; ValueError for xPos and all others."""
+    """Return the rotary positions; raise ValueError for xPos or without softmax attention."""
     rotary = check_rotary(model)
     check_softmax(model)
     if isinstance(rotary, Decaying):
@@ -81,16 +81,16 @@ def check_undecayed(model: Decoder) -> Rotary:
 
 
 def check_softmax(model: Decoder) -> None:
-    """Refuse linear attention, which never has a score for each pair of tokens."""
+    """Raise ValueError for linear attention, which has no score for each pair of tokens."""
     if model.experiment.attention != "softmax":
         raise ValueError(
-            f"attention is {model.experiment.attention!r}; it must be 'softmax', which alone has a "
-            "score for each query and key: train such a model"
+            f"attention is {model.experiment.attention!r}; it must be 'softmax', because only "
+            "softmax attention has a score for each query and key: train such a model"
         )
 
 
 def _changes(model: Decoder, rotary: Rotary, name: str) -> list[tuple[Any, str, Any]]:
-    """What is to be replaced: the owner, the attribute, and by what."""
+    """Return the replacements that make the mistake: owner, attribute and new value."""
     layers = [cast(Block, block).attention for block in model.blocks]
     if name == "layout":
         other = replace(model.experiment, interleaved=not model.experiment.interleaved)
@@ -128,7 +128,7 @@ def _queries_reversed(places: Places) -> Places:
 
 
 def _angles_in(dtype: torch.dtype, rotary: Rotary, position_ids: Tensor) -> Places:
-    """The angles formed in dtype; their cos and sin are exact, so that nothing else goes wrong."""
+    """Return tables from angles computed in dtype; cos and sin of those angles are exact."""
     inv_freq = rotary.frequencies(int(position_ids.max()) + 1, position_ids.device)
     angle = (position_ids.to(dtype)[:, None] * inv_freq.to(dtype)).double()
     scale = rotary.extension.attention_scaling
@@ -138,7 +138,7 @@ def _angles_in(dtype: torch.dtype, rotary: Rotary, position_ids: Tensor) -> Plac
 
 Forward = Callable[[Tensor], Places]
 
-#: What takes the place of the rotary positions' forward, for the mistakes made there.
+#: Replacements for the forward of the rotary positions, by mistake.
 _MISTAKEN: dict[str, Callable[[Rotary, Forward, Tensor], Places]] = {
     "bf16 positions": lambda rotary, right, ids: right(ids.bfloat16().to(ids.dtype)),
     "bf16 tables": lambda rotary, right, ids: _in_bfloat16(right(ids)),

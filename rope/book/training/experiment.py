@@ -1,8 +1,8 @@
-"""What a training run depends on, and the runs of the comparison: chapter "What training shows".
+"""Define training runs and list the compared ones: chapter "What training shows".
 
-Two runs of equal experiments on one machine with one number of threads give the same numbers.
-`PLAN` holds every run, in the order in which they answer the chapters' questions; the runs of the
-second round are in `rope.book.training.second`.
+Equal experiments give equal numbers on the same machine with the same number of threads. `PLAN`
+lists every run, in the order in which the chapters need them; the second round's runs are in
+`rope.book.training.second`.
 """
 
 from collections.abc import Sequence
@@ -14,24 +14,24 @@ from rope.checks import check_base, check_count
 ATTENTIONS = ("softmax", "linear")
 TASKS = ("text", "code", "shuffled", "recall", "lookup", "even lookup")
 CHOICES = {"task": TASKS, "attention": ATTENTIONS, "position": METHODS}
-FARTHEST = 32  # questions that the recall task knows
+FARTHEST = 32  # the largest number of different questions in the recall task
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """One model, its data and its budget; everything that is chosen, and nothing that is measured.
+    """Hold all choices for one run: the model, its data and its budget.
 
-    task: the next character of "text" (CPython's topics), of "code" (its library), of "shuffled"
-    text; "recall", the symbol a told number of places back; "lookup", the symbol of a told name;
-    "even lookup", the same asked equally often from each distance.
+    task: predict the next character in "text" (CPython's topics), "code" (its library) or
+    "shuffled" text; or answer "recall" (the symbol a given number of positions back), "lookup" (a
+    given name's symbol) or "even lookup" (equally often from each distance).
     position: a name of `rope.book.training.POSITIONS` or of its variants; attention: "softmax" or
     "linear".
-    layers, width (E), heads: of the decoder; context: tokens in a sequence, in training.
-    batch, steps: sequences in a step, steps; learning_rate: its peak, reached after `warmup` steps
-    and falling to a tenth along a cosine. base, interleaved: of rotary positions.
-    evaluate_every: steps from one validation loss to the next. seed: of weights and data order.
-    questions: of the recall task, 1 to 32, that of 32 unless said otherwise.
-    Raises ValueError or TypeError for what no run could be made of.
+    layers, width (E), heads: the decoder's sizes; context: tokens per training sequence.
+    batch: sequences per step; steps: the number of steps; learning_rate: the peak, reached after
+    `warmup` steps, from which a cosine falls to a tenth. base, interleaved: see `RotaryEmbedding`.
+    evaluate_every: steps between validation losses. seed: sets the weights and the data order.
+    questions: how many different questions the recall task has, 1 to 32.
+    Raises ValueError or TypeError for invalid or contradictory values.
 
     >>> Experiment(position="alibi").name
     'text-alibi-softmax-128-s0'
@@ -66,8 +66,8 @@ class Experiment:
             check_count(name, getattr(self, name))
         if self.questions > FARTHEST:
             raise ValueError(
-                f"questions is {self.questions}; it must be at most {FARTHEST}, for which there "
-                "are tokens: pass fewer"
+                f"questions is {self.questions}; it must be at most {FARTHEST}, because only "
+                f"{FARTHEST} questions have a token"
             )
         check_count("warmup", self.warmup, smallest=0)
         check_count("seed", self.seed, smallest=0)
@@ -88,12 +88,12 @@ class Experiment:
 
     @property
     def head_dim(self) -> int:
-        """Coordinates of one head, D."""
+        """Return the head dimension D."""
         return self.width // self.heads
 
     @property
     def name(self) -> str:
-        """A short name for a progress bar; it does not tell all experiments apart."""
+        """Return a short name for a progress bar; different experiments may share a name."""
         return f"{self.task}-{self.position}-{self.attention}-{self.context}-s{self.seed}"
 
 
@@ -104,7 +104,7 @@ LINEAR = ("none", "sinusoidal", "rope")
 
 TEXT = Experiment()
 LONGER = Experiment(context=256, batch=8)
-#: Small enough to be trained on the page, where the chapter does so with one seed.
+#: Small enough for the chapter to train live, with one seed.
 LIVE = Experiment(
     layers=2, width=64, heads=2, context=64, steps=200, learning_rate=6e-3, evaluate_every=10
 )
@@ -112,11 +112,11 @@ LIVE_WAYS = ("none", "sinusoidal", "learned", "rope")
 
 
 def seeded(runs: Sequence[Experiment], seeds: Sequence[int] = SEEDS) -> list[Experiment]:
-    """Each of the runs with the first seed, then with the next."""
+    """Return all runs with the first seed, then all runs with the next seed, and so on."""
     return [replace(run, seed=seed) for seed in seeds for run in runs]
 
 
-#: Every run once; a sweep that is stopped has answered the first questions.
+#: Every run once; an interrupted sweep has completed the first runs.
 PLAN = tuple(
     dict.fromkeys(
         (

@@ -1,11 +1,11 @@
-"""What a trained model does with its positions: chapter "What the model uses".
+"""Measure what a trained model does with its positions: chapter "What the model uses".
 
-Reading: the norms of each plane, the scores, and how much of a score the distance alone explains.
+One part reads each plane's norms, the scores, and how much of the scores distance alone explains:
 
     s_bmn = a_bm + f(m - n) + rest,
 
-with a_bm free for each query, since the softmax does not see it, and f fitted by least squares.
-Changing: planes that stop rotating, planes that say nothing. The model is as before afterwards.
+with a_bm free for each query, because the softmax ignores it, and f fitted by least squares. The
+other part temporarily stops planes from rotating, or removes them from the scores.
 
 Shapes: B batch, H heads, S sequence, D head dimension, R rotated width.
 """
@@ -25,11 +25,11 @@ from rope.book.training.positions import Places, Rotary
 
 @torch.no_grad()
 def plane_norms(model: Decoder, inputs: Tensor) -> tuple[Tensor, Tensor]:
-    """The mean length of what each plane of q, and of k, holds, over all tokens.
+    """Return the mean norm of q and of k in each plane, over all tokens.
 
-    inputs: int64 `[B, S]`. Returns two tensors `[layers, H, R/2]`, of q and k before the rotation,
-    which keeps lengths (the decay of xPos does not). For a method that rotates nothing the planes
-    are the D/2 that RoPE would rotate. Raises ValueError for a model of linear attention.
+    inputs: int64 `[B, S]`. Returns two tensors `[layers, H, R/2]`, for unrotated q and k; a
+    rotation keeps norms (xPos's decay does not). For a method that rotates nothing, the planes are
+    the D/2 planes that RoPE would rotate. Raises ValueError for linear attention.
 
     >>> from rope.book.training import Experiment
     >>> model = Decoder(Experiment(layers=3, width=16, heads=2), tokens=5)
@@ -49,10 +49,11 @@ def plane_norms(model: Decoder, inputs: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def scores(model: Decoder, inputs: Tensor, layer: int) -> Tensor:
-    """What enters the softmax of a layer: `[B, H, S, S]`, row m for the query, −inf ahead.
+    """Return a layer's scores before the softmax, `[B, H, S, S]`, with −inf for later keys.
 
-    Divided by sqrt(D), and with the bias where the method has one. inputs: int64 `[B, S]`.
-    Raises ValueError for linear attention, IndexError for a layer that the model has not.
+    Row m belongs to query m. The scores are divided by sqrt(D) and include the method's bias, if
+    any. inputs: int64 `[B, S]`.
+    Raises ValueError for linear attention, IndexError for a layer that doesn't exist.
 
     >>> from rope.book.training import Experiment
     >>> model = Decoder(Experiment(width=16, heads=2), tokens=5)
@@ -65,9 +66,9 @@ def scores(model: Decoder, inputs: Tensor, layer: int) -> Tensor:
 
 
 def weights(model: Decoder, inputs: Tensor, layer: int) -> Tensor:
-    """What leaves the softmax of a layer: `[B, H, S, S]`, each row a share of 1 for every key.
+    """Return a layer's attention weights after the softmax, `[B, H, S, S]`; rows sum to 1.
 
-    Arguments and errors are those of `scores`.
+    For the arguments and errors, see `scores`.
 
     >>> from rope.book.training import Experiment
     >>> model = Decoder(Experiment(width=16, heads=2), tokens=5)
@@ -78,10 +79,10 @@ def weights(model: Decoder, inputs: Tensor, layer: int) -> Tensor:
 
 
 def by_distance(model: Decoder, inputs: Tensor) -> tuple[Tensor, Tensor]:
-    """The mean score and the mean weight at each distance m − n, over sequences and queries.
+    """Return the mean score and the mean weight at each distance m − n, over sequences and queries.
 
     inputs: int64 `[B, S]`. Returns two tensors `[layers, H, S]`, float64, for the distances
-    0 ... S−1; the last is that of one query alone. Raises ValueError for linear attention.
+    0 ... S−1; only one query has the last distance. Raises ValueError for linear attention.
 
     >>> from rope.book.training import Experiment
     >>> model = Decoder(Experiment(layers=3, width=16, heads=2), tokens=5)
@@ -97,9 +98,9 @@ def by_distance(model: Decoder, inputs: Tensor) -> tuple[Tensor, Tensor]:
 
 @torch.no_grad()
 def by_plane(model: Decoder, inputs: Tensor) -> Tensor:
-    """What each plane adds to the mean score at each distance: float64 `[R/2, layers, H, S]`.
+    """Return each plane's part of the mean score by distance: float64 `[R/2, layers, H, S]`.
 
-    A score is a sum over planes: where the whole head rotates, they add up to that of
+    A score is a sum over planes. If all of the head rotates, the parts add up to the scores from
     `by_distance`. inputs: int64 `[B, S]`. Raises ValueError for a model that rotates nothing.
 
     >>> from rope.book.training import Experiment
@@ -120,12 +121,12 @@ def by_plane(model: Decoder, inputs: Tensor) -> Tensor:
 
 
 def position_share(model: Decoder, inputs: Tensor) -> Tensor:
-    """The share of the variance of scores that the distance alone explains, by head.
+    """Return the share of each head's score variance that distance alone explains.
 
-    Each query's scores are centred over the keys that it sees; the share is R^2 of the one function
-    of distance that fits them best. Near 1, a head looks at places, near 0, at what stands there.
-    A model without positions comes near 0 and not to it: at distance 0 a token meets itself, and a
-    fit follows chance the more, the fewer the sequences. 0 for scores that do not vary.
+    Each query's scores are centered over the keys that it sees. The share is the R^2 of the
+    function of distance that fits these scores best. Near 1, a head attends by position; near 0, by
+    content. A model without positions has a share slightly above 0, because at distance 0 a token
+    meets itself, and because a fit to few sequences follows chance. Constant scores give 0.
     inputs: int64 `[B, S]`. Returns float64 `[layers, H]`. Raises ValueError for linear attention.
 
     >>> from rope.book.training import Experiment
@@ -139,10 +140,10 @@ def position_share(model: Decoder, inputs: Tensor) -> Tensor:
 
 @contextmanager
 def frozen(model: Decoder, planes: Iterable[int]) -> Iterator[None]:
-    """Within it these planes do not rotate, theta_j = 0, in any layer: they compare content alone.
+    """Stop these planes from rotating (theta_j = 0) in all layers; they compare only content.
 
-    planes: numbers 0 ... R/2 − 1, fast to slow. The decay of xPos stays. Raises ValueError for a
-    model that rotates nothing, IndexError for a plane that it has not.
+    planes: numbers 0 ... R/2 − 1, fast to slow. xPos keeps its decay. Raises ValueError for a model
+    that rotates nothing, IndexError for a plane that doesn't exist.
 
     >>> from rope.book.training import Experiment
     >>> model = Decoder(Experiment(width=16, heads=2), tokens=5)
@@ -163,10 +164,10 @@ def frozen(model: Decoder, planes: Iterable[int]) -> Iterator[None]:
 
 @contextmanager
 def erased(model: Decoder, planes: Iterable[int]) -> Iterator[None]:
-    """Within it these planes give nothing to any score, in any layer.
+    """Remove these planes from all scores in all layers.
 
-    planes: as for `frozen`, and the same errors; ValueError for linear attention, whose denominator
-    would keep them.
+    planes: see `frozen`, also for errors. Raises ValueError for linear attention too, because its
+    denominator would keep the planes.
 
     >>> from rope.book.training import Experiment
     >>> model = Decoder(Experiment(width=16, heads=2), tokens=5)
@@ -191,7 +192,7 @@ def erased(model: Decoder, planes: Iterable[int]) -> Iterator[None]:
 
 
 def plane_mask(planes: Iterable[int], rotary: Rotary) -> Tensor:
-    """Which planes are meant: booleans `[R/2]`."""
+    """Return a bool mask `[R/2]` that is True for the given planes."""
     mask = torch.zeros(rotary.dim // 2, dtype=torch.bool)
     mask[list(planes)] = True
     return mask
@@ -199,7 +200,7 @@ def plane_mask(planes: Iterable[int], rotary: Rotary) -> Tensor:
 
 @torch.no_grad()
 def calls(model: Decoder, inputs: Tensor) -> list[tuple[Attention, Tensor, Places]]:
-    """Each layer's attention and what it is called with when the model reads the inputs."""
+    """Return each layer's attention and the arguments of its call when the model reads inputs."""
     check_softmax(model)
     seen: list[tuple[Attention, Tensor, Places]] = []
 
@@ -221,13 +222,13 @@ def _scores(attention: Attention, x: Tensor, places: Places) -> Tensor:
 
 
 def diagonal_means(square: Tensor) -> Tensor:
-    """The mean of `[B, H, S, S]` at each distance below the diagonal: `[H, S]`, float64."""
+    """Return the means of `[B, H, S, S]` along each diagonal from the main one down: `[H, S]`."""
     diagonals = (square.diagonal(-distance, 2, 3) for distance in range(square.shape[-1]))
     return torch.stack([values.double().mean(dim=(0, -1)) for values in diagonals], dim=-1)
 
 
 def _explained(score: Tensor) -> Tensor:
-    """R^2 of the best f(m − n) beside a free number for each row: `[H]`, float64."""
+    """Return R^2 of the best f(m − n) plus a free constant per row: `[H]`, float64."""
     length = score.shape[-1]
     seen = torch.ones(length, length, dtype=torch.float64, device=score.device).tril()
     score = score.double().masked_fill(seen == 0, 0.0)

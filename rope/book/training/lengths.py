@@ -1,8 +1,8 @@
-"""Loss by position, far beyond the trained length: chapter "Beyond the trained length".
+"""Measure the loss by position, far beyond the trained context: "Beyond the trained length".
 
-Every method reads the same windows of 16 times the trained context; a bin is a stretch of
-positions. Rotary models are read again through each context extension, as they are and after a
-short training on longer windows.
+Every method reads the same windows of 16 trained contexts; a bin is a range of positions. Rotary
+models also read them with each context extension, both unchanged and after a short training on
+longer windows.
 
 Shapes: B batch, S sequence.
 """
@@ -41,7 +41,7 @@ EXTENSIONS: dict[str, Callable[[float, int], Extension]] = {
 
 
 def edges(context: int) -> list[int]:
-    """Where the bins of positions begin and end: 0 ... 16 contexts, narrow ones first.
+    """Return the edges of the position bins, from 0 to 16 contexts, with narrow bins first.
 
     >>> edges(128)[:8], edges(128)[-1]
     ([0, 16, 32, 64, 96, 128, 160, 192], 2048)
@@ -52,12 +52,12 @@ def edges(context: int) -> list[int]:
 def by_position(
     model: Decoder, data: Data, sequences: int, *, prefixes: bool = False
 ) -> dict[str, list[Any]]:
-    """Mean loss, nats a token, and the share answered rightly, in each bin of positions.
+    """Return the mean loss (nats per token) and the share of right answers in each position bin.
 
-    prefixes: read for each bin only what stands before its end, so that an extension which depends
-    on the length scales to that, and not to the whole window.
-    Returns `edges`, `loss` and `right`, None in the bins that the model cannot read: a learned
-    vector ends with the trained context.
+    prefixes: for each bin, read only the text up to its end, so that an extension that depends on
+    the length scales to that length, not to the full window.
+    Returns `edges`, `loss` and `right`, with None for bins that the model can't read (learned
+    vectors end at the trained context).
     """
     context = model.experiment.context
     bounds = edges(context)
@@ -78,9 +78,9 @@ def by_position(
 
 
 def by_distance(model: Decoder, data: RecallData, sequences: int) -> list[float | None]:
-    """The share answered rightly for each distance 1, 2, ..., in the trained context.
+    """Return the share of right answers for each distance 1, 2, ... in the trained context.
 
-    None for a distance that no question there asks for.
+    The share is None for a distance that no question asks for.
     """
     inputs, targets = data.validation(sequences, model.experiment.context)
     _, right = read_each(model, inputs, targets)
@@ -91,9 +91,9 @@ def by_distance(model: Decoder, data: RecallData, sequences: int) -> list[float 
 
 
 def shifted(model: Decoder, data: Data, sequences: int = 32) -> list[float]:
-    """The loss in the trained context when all positions grow by each of OFFSETS.
+    """Return the loss in the trained context with all positions shifted by each of OFFSETS.
 
-    Scores depend on differences alone, so an exact rotation keeps it.
+    Scores depend only on differences, so an exact rotation doesn't change the loss.
     """
     context = model.experiment.context
     inputs, targets = data.validation(sequences, context)
@@ -104,7 +104,7 @@ def shifted(model: Decoder, data: Data, sequences: int = 32) -> list[float]:
 
 
 def extensions_of(experiment: Experiment) -> dict[str, Extension]:
-    """The extensions by the factor that the reading asks for, named as `rope.extensions` does."""
+    """Return the extensions by FACTOR, with the names that `rope.extensions` uses."""
     names = ("linear", "ntk", "dynamic", "yarn")
     ratio, context = float(FACTOR), experiment.context
     return {"default": Default()} | {name: EXTENSIONS[name](ratio, context) for name in names}
@@ -112,7 +112,7 @@ def extensions_of(experiment: Experiment) -> dict[str, Extension]:
 
 @contextmanager
 def extended(model: Decoder, extension: Extension) -> Iterator[Decoder]:
-    """Within it the spectrum of a rotary model is extended; ValueError for a model of another kind.
+    """Extend a rotary model's spectrum; raise ValueError for a model that is not rotary.
 
     >>> model = Decoder(Experiment(width=16, heads=2), tokens=5)
     >>> with extended(model, Linear(2.0)):
@@ -124,7 +124,7 @@ def extended(model: Decoder, extension: Extension) -> Iterator[Decoder]:
 
 
 def tuned(trained: Trained, extension: Extension) -> Decoder:
-    """A copy trained for TUNED_STEPS more, on windows of 8 contexts read through the extension."""
+    """Return a copy trained for TUNED_STEPS more on windows of 8 contexts with the extension."""
     experiment = trained.model.experiment
     return adjusted(
         trained,
@@ -136,7 +136,7 @@ def tuned(trained: Trained, extension: Extension) -> Decoder:
 
 
 def by_extension(trained: Trained, sequences: int) -> dict[str, dict[str, list[Any]]]:
-    """Loss by position through each extension, as the model is and after a short training."""
+    """Return the loss by position with each extension, before and after a short training."""
     found: dict[str, dict[str, list[Any]]] = {}
     for name, extension in extensions_of(trained.model.experiment).items():
         follows = extension.length_dependent
@@ -154,7 +154,7 @@ def by_extension(trained: Trained, sequences: int) -> dict[str, dict[str, list[A
 
 
 def read_each(model: Decoder, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """Loss and correctness of each token, `[B, S]`, one sequence at a time: they are long."""
+    """Return each token's loss and correctness, `[B, S]`; read one long sequence at a time."""
     losses, right = [], []
     for row, wanted in zip(inputs.split(1), targets.split(1), strict=True):
         with torch.no_grad():

@@ -1,7 +1,7 @@
-"""A second corpus: the source code of Python's own standard library, which every Python carries.
+"""Load a second corpus: the source code of Python's standard library.
 
-Split by file: every tenth is for validation, and what stands in one of those for SHARED characters
-or more is struck out of the training text, so that no such stretch is in both.
+Every tenth file is for validation. A stretch of SHARED characters or more that also occurs in a
+validation file is removed from the training text.
 """
 
 import hashlib
@@ -16,19 +16,19 @@ from torch import Tensor
 
 from rope.book.training.corpus import Corpus
 
-SHARED = 64  # characters: the shortest stretch that may not stand in both parts
-EVERY = 10  # file, in the order of the names, is for validation
-#: Folders that hold no library: tests, other people's packages, tables written by a program, the
-#: text of the first corpus, and what the build of this Python left.
+SHARED = 64  # characters: the shortest stretch that must not occur in both parts
+EVERY = 10  # every tenth file, sorted by name, is for validation
+#: Excluded folders: tests, third-party packages, generated tables, the text of the first corpus,
+#: and build artifacts of this Python.
 LEFT_OUT = {"test", "tests", "idle_test", "site-packages", "encodings", "pydoc_data", "lib-dynload"}
 BUILT = ("_sysconfigdata", "config-")
 
 
 @cache
 def library_files() -> dict[str, str]:
-    """The text of each file by its name, in the order of the names; files of ASCII alone.
+    """Return the text of each pure-ASCII library file by name, sorted by name.
 
-    Raises RuntimeError, with the way out, for a Python that comes without its library's source.
+    Raises RuntimeError if this Python lacks the library's source.
     """
     root = Path(sysconfig.get_paths()["stdlib"])
     found = {}
@@ -41,16 +41,15 @@ def library_files() -> dict[str, str]:
                 found["/".join(parts)] = text
     if len(found) < 100:
         raise RuntimeError(
-            f"this Python has {len(found)} files of source in {root}; its library must come with "
-            "at least 100 for the corpus of task 'code': use a Python from python.org, conda or "
-            "pyenv"
+            f"this Python has {len(found)} source files in {root}; task 'code' needs at least 100 "
+            "from the standard library: use a Python from python.org, conda or pyenv"
         )
     return found
 
 
 @cache
 def load_library() -> Corpus:
-    """The corpus of the library's files; every Python version has its own.
+    """Return the corpus of the library's files, which differs between Python versions.
 
     Raises RuntimeError as `library_files` does.
     """
@@ -58,8 +57,9 @@ def load_library() -> Corpus:
 
 
 def split(files: Mapping[str, str]) -> Corpus:
-    """The corpus of these texts by name: every tenth for validation, whole; the rest, less what
-    stands in those for SHARED characters or more, for training.
+    """Return the corpus of these named texts, with every tenth text for validation.
+
+    The training text loses all stretches that it shares with them (SHARED characters or more).
 
     >>> corpus = split({f"{i}.py": f"def function_{i}():\\n    return {i}\\n" for i in range(20)})
     >>> corpus.decode(corpus.validation)
@@ -69,7 +69,7 @@ def split(files: Mapping[str, str]) -> Corpus:
     trained = b"".join(text.encode() for i, text in enumerate(files.values()) if i % EVERY)
     validation, training = (torch.frombuffer(bytearray(part), dtype=torch.uint8).long()
                             for part in (kept, trained))  # fmt: skip
-    while (copied := shared(training, validation)).any():  # where it was joined, too
+    while (copied := shared(training, validation)).any():  # removals join new stretches
         training = training[~copied]
     kinds = torch.cat((training, validation)).unique()
     number = torch.zeros(128, dtype=torch.int64)
@@ -79,10 +79,10 @@ def split(files: Mapping[str, str]) -> Corpus:
 
 
 def shared(text: Tensor, other: Tensor, length: int = SHARED) -> Tensor:
-    """Where a text stands in stretches of this length or more that the other holds: bool `[n]`.
+    """Return bool `[n]`: True where text belongs to a stretch of at least `length` found in other.
 
-    Stretches are compared by a hash of 64 bits; two that differ have the
-    same one with a chance of one in 2^50 or so, and would then be taken for equal.
+    Stretches are compared by 64-bit hashes. Two different stretches have equal hashes, and count as
+    equal, with a probability of about 2^-50.
 
     >>> text, other = (torch.tensor(list(part)) for part in (b"the cat sat", b"a cat sang"))
     >>> bytes(text[shared(text, other, 4)].tolist())
@@ -97,11 +97,11 @@ def shared(text: Tensor, other: Tensor, length: int = SHARED) -> Tensor:
 
 
 def hashed(text: Tensor, length: int) -> Tensor:
-    """A number for each stretch of this length: int64 `[n - length + 1]`."""
+    """Return a hash for each stretch of this length: int64 `[n - length + 1]`."""
     random = torch.Generator().manual_seed(0)
     value = torch.randint(-(2**62), 2**62, (256,), generator=random)[text]
     width = 1
-    while width < length:  # two parts of a stretch, mixed and put together; the last two overlap
+    while width < length:  # hash two parts of a stretch and combine them; the last two overlap
         step = min(width, length - width)
         factor = torch.randint(-(2**62), 2**62, (), generator=random) * 2 + 1
         value = value * factor

@@ -1,4 +1,4 @@
-"""The training loop: AdamW, a cosine, and the validation loss every few steps.
+"""Train a model with AdamW and a cosine schedule, and measure its validation loss on the way.
 
 Chapter "What training shows".
 """
@@ -20,16 +20,16 @@ from rope.book.training.data import IGNORED, Data, TextData, data_for
 from rope.book.training.decoder import Decoder
 from rope.book.training.experiment import Experiment
 
-EVALUATED = 64  # validation sequences of an evaluation while training
+EVALUATED = 64  # validation sequences per evaluation during training
 ADJUSTING_RATE = 3e-4
-ADJUSTING_SEEDS = 1000  # from here on, so that adjusting draws other batches than training did
+ADJUSTING_SEEDS = 1000  # added to seeds, so that adjusting draws batches that training didn't
 
 
 @dataclass
 class Trained:
-    """A model, the data that it was trained on, and what was measured meanwhile.
+    """Hold a trained model, its data, and the measurements during training.
 
-    metrics: one dict an evaluation, with `step` and `loss` (of validation, nats a token).
+    metrics: one dict per evaluation, with `step` and `loss` (validation loss in nats per token).
     """
 
     model: Decoder
@@ -46,8 +46,8 @@ def train(
 ) -> Trained:
     """Train the experiment's model.
 
-    corpus: for the text task, CPython's topics when None. progress: a bar on standard error.
-    Raises ValueError for a corpus too short, RuntimeError for a loss that is not finite.
+    corpus: for the text task; CPython's topics if None. progress: show a bar on standard error.
+    Raises ValueError if the corpus is too short, and RuntimeError if a loss is not finite.
 
     >>> small = Experiment(layers=1, width=16, heads=2, context=16, batch=4, steps=20, warmup=2)
     >>> metrics = train(small, progress=False).metrics
@@ -73,9 +73,9 @@ def adjusted(
     steps: int,
     **changed: Any,
 ) -> Decoder:
-    """A copy of a model of text, trained for so many steps more within the change.
+    """Return a copy of a text model after `steps` more training steps with the change applied.
 
-    As the first training was, on batches that it did not see, with a tenth of its rate at most.
+    It trains like the first training, but on new batches and at ADJUSTING_RATE at most.
     changed: further fields of the experiment, such as a longer context.
     """
     model = copy.deepcopy(trained.model)
@@ -97,7 +97,7 @@ def adjusted(
 
 
 def validation_loss(model: Decoder, data: Data, sequences: int = EVALUATED) -> float:
-    """Mean loss over validation sequences of the trained length, in nats a token."""
+    """Return the mean loss on validation sequences of the trained length, in nats per token."""
     experiment = model.experiment
     inputs, targets = data.validation(sequences, experiment.context)
     total, count = 0.0, 0
@@ -114,7 +114,7 @@ def validation_loss(model: Decoder, data: Data, sequences: int = EVALUATED) -> f
 def token_losses(
     model: Decoder, inputs: Tensor, targets: Tensor, position_ids: Tensor | None = None
 ) -> Tensor:
-    """The loss of each token, `[B, S]`, in nats; 0 where nothing is asked."""
+    """Return each token's loss, `[B, S]`, in nats; 0 where nothing is asked."""
     device = model.embedding.weight.device
     logits = model(inputs.to(device), position_ids)
     return cross_entropy(
@@ -123,7 +123,7 @@ def token_losses(
 
 
 def learning_rate(experiment: Experiment, step: int) -> float:
-    """Of step 1, 2, ...: a straight rise over `warmup`, then half a cosine down to a tenth.
+    """Return the rate for step 1, 2, ...: a linear rise over `warmup`, then a cosine to a tenth.
 
     >>> small = Experiment(steps=100, warmup=10, learning_rate=1.0)
     >>> [round(learning_rate(small, step), 2) for step in (1, 10, 55, 100)]
@@ -142,7 +142,7 @@ def training_step(
     experiment: Experiment,
     step: int,
 ) -> float:
-    """Take step 1, 2, ... of an experiment; return the loss of its batch before the step."""
+    """Run step 1, 2, ... of an experiment; return the loss on its batch before the step."""
     device = next(model.parameters()).device
     inputs, targets = (x.to(device) for x in data.training(step))
     for group in optimizer.param_groups:
@@ -151,19 +151,19 @@ def training_step(
     loss = cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=IGNORED)
     if not torch.isfinite(loss):
         raise RuntimeError(
-            f"the loss of step {step} is {loss.item()}; it must be finite: lower learning_rate, or "
-            "warm up longer"
+            f"the loss in step {step} is {loss.item()}; it must be finite: lower learning_rate, or "
+            "increase warmup"
         )
     optimizer.zero_grad(set_to_none=True)
     loss.backward()
-    for group in optimizer.param_groups:  # matrices and gains apart
+    for group in optimizer.param_groups:  # clip matrices and gains separately
         torch.nn.utils.clip_grad_norm_(group["params"], 1.0)
     optimizer.step()
     return loss.item()
 
 
 def make_optimizer(model: Decoder, experiment: Experiment) -> torch.optim.Optimizer:
-    """AdamW; matrices decay, the gains of the norms do not."""
+    """Return AdamW with weight decay for the matrices, but not for the norms' gains."""
     matrices = [weight for weight in model.parameters() if weight.dim() > 1]
     gains = [weight for weight in model.parameters() if weight.dim() <= 1]
     decays = {"params": matrices, "weight_decay": experiment.weight_decay}

@@ -1,9 +1,9 @@
-"""A text longer than the cache: what a model loses by the policy that decides which keys stay.
+"""Measure the loss of a model that reads texts longer than its cache, for each cache policy.
 
-Chapter "Keys that move". Every policy holds L keys, as many as the trained context, but for one
-that holds them all; judged are the last characters of texts of 8 L. Scores depend on differences of
-positions alone, so a window whose keys are moved back and one whose positions grow with the text
-are one policy.
+Chapter "Keys that move". Every policy keeps L keys, the trained context, except for one policy that
+keeps all keys. The loss is measured on the last characters of texts with 8 L characters. Scores
+depend only on position differences, so moving a window's keys back and letting positions grow with
+the text are the same policy.
 
 Shapes: B batch, S sequence.
 """
@@ -27,7 +27,7 @@ from rope.book.training.reading import windowed
 SINKS, SEEDS, RATIO = 4, (0, 1, 2), 8
 Policy = Callable[[Decoder], AbstractContextManager[Any]]
 
-#: How a model reads a text of which each query sees some keys of every layer.
+#: The policies under which a model reads a text in one pass, with restricted keys.
 STREAMED: dict[str, Policy] = {
     "all keys": nullcontext,
     "window": windowed,
@@ -37,17 +37,17 @@ STREAMED: dict[str, Policy] = {
 
 
 def by_policy(model: Decoder, inputs: Tensor, targets: Tensor) -> dict[str, float]:
-    """The mean loss of the last JUDGED characters of each text, nats a character, by policy.
+    """Return the mean loss on the last JUDGED characters, in nats per character, by policy.
 
-    "recomputed": each after the last L characters, read anew from position 0; the others as
-    STREAMED names them. inputs, targets: int64 `[B, S]`, S at least JUDGED + L - 1.
+    "recomputed" reads the last L characters anew from position 0 for each character; the other
+    policies are in STREAMED. inputs, targets: int64 `[B, S]`, S at least JUDGED + L - 1.
 
     >>> import torch
     >>> from rope.book.training import Experiment
     >>> model = Decoder(Experiment(width=16, heads=2, layers=1, context=8), tokens=9)
     >>> text = torch.arange(80)[None] % 9
     >>> losses = by_policy(model, text, (text + 1) % 9)
-    >>> abs(losses["window"] - losses["recomputed"]) < 1e-5  # of one layer: the keys know no text
+    >>> abs(losses["window"] - losses["recomputed"]) < 1e-5  # with one layer, keys hold no context
     True
     """
     context = model.experiment.context
@@ -63,9 +63,9 @@ def by_policy(model: Decoder, inputs: Tensor, targets: Tensor) -> dict[str, floa
 
 
 def policies() -> dict[str, Any]:
-    """The record: three models of `TEXT` trained with SEEDS, each read with every policy; minutes.
+    """Train `TEXT` with each of SEEDS, and return the record of all policies; takes minutes.
 
-    `metadata`, `experiment`, and `loss`, by policy one for each seed.
+    The record holds `metadata`, `experiment`, and `loss`, one value per policy and seed.
     """
     about = about_here(("torch",))  # the commit of the code that runs
     loss: dict[str, list[float]] = {}

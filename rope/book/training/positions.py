@@ -1,8 +1,8 @@
-"""Eight methods to tell a model where its tokens stand, and four variants of them.
+"""Define eight methods that encode token positions, and four variants of these methods.
 
-Chapter "What training shows". All come down to three places: a vector added to the embedding, a
-linear map of query and key, a number added to the score. `Places` holds them for the positions of
-one call; most are empty.
+Chapter "What training shows". Every method acts at some of three places: it adds a vector to the
+embedding, applies a linear map to queries and keys, or adds a number to the scores. `Places` holds
+these values for one call; most are None.
 
 Shapes: H heads, S sequence, D head dimension, R rotated width, E embedding width.
 """
@@ -17,7 +17,7 @@ from rope.extensions import Default, Extension, Proportional
 from rope.frequencies import inverse_frequencies, rotary_tables
 from rope.xpos import XPos, decay_rates
 
-if TYPE_CHECKING:  # which knows the methods by name
+if TYPE_CHECKING:  # experiment imports this module
     from rope.book.training.experiment import Experiment
 
 Tables = tuple[Tensor, Tensor]
@@ -25,10 +25,10 @@ T5_BUCKETS, T5_FARTHEST = 32, 128  # of Raffel et al. (arXiv 1910.10683)
 
 
 class Places(NamedTuple):
-    """What the decoder is told about S positions.
+    """Hold what a method gives the decoder for S positions.
 
-    added: `[S, E]`, on the embedding; query, key: cos and sin `[S, R/2]`, to rotate by;
-    bias: `[H, S, S]`, on the scores, row m for the query. None where a method does without.
+    added: `[S, E]`, added to the embedding; query, key: cos and sin `[S, R/2]`, which rotate them;
+    bias: `[H, S, S]`, added to the scores, with row m for query m. Unused fields are None.
     """
 
     added: Tensor | None = None
@@ -38,10 +38,11 @@ class Places(NamedTuple):
 
 
 class NoPositions(nn.Module):
-    """Nothing: the causal mask alone tells first from last (arXiv 2203.16634).
+    """Return empty `Places`: only the causal mask conveys the order (arXiv 2203.16634).
 
-    Each method is made from an `Experiment`; called with integer positions `[S]` it gives `Places`.
-    linear: whether linear attention can use it; reach: positions it can tell, None for all.
+    Each method takes an `Experiment`; a call with integer positions `[S]` returns `Places`.
+    linear: whether linear attention can use the method; reach: the number of positions that the
+    method can encode, None if unlimited.
 
     >>> from rope.book.training import Experiment
     >>> NoPositions(Experiment())(torch.arange(4))
@@ -60,7 +61,7 @@ class NoPositions(nn.Module):
 
 
 class Sinusoidal(NoPositions):
-    """Fixed sines and cosines added to the embedding (Vaswani et al., arXiv 1706.03762).
+    """Add fixed sines and cosines to the embedding (Vaswani et al., arXiv 1706.03762).
 
     >>> from rope.book.training import Experiment
     >>> Sinusoidal(Experiment(width=16))(torch.arange(4)).added.shape
@@ -74,7 +75,7 @@ class Sinusoidal(NoPositions):
 
 
 class Learned(NoPositions):
-    """A trained vector for each position of the context, and none beyond it (BERT, GPT-2).
+    """Add a trained vector for each position in the context; later positions have none (GPT-2).
 
     Raises ValueError for a position that has no vector.
 
@@ -83,7 +84,7 @@ class Learned(NoPositions):
     8
     """
 
-    start: ClassVar[float] = 1.0  # standard deviation at the start; the characters' own is 1
+    start: ClassVar[float] = 1.0  # initial standard deviation; the characters' is 1
 
     def __init__(self, experiment: "Experiment") -> None:
         super().__init__(experiment)
@@ -97,14 +98,14 @@ class Learned(NoPositions):
                     f"position {position} has no learned vector; positions must be 0 or more and "
                     f"below {self.experiment.context}: shorten the text, or train a longer context"
                 )
-        # Scaled as the embedding of the characters is, beside which it is added.
+        # Scaled like the character embedding to which it is added.
         return Places(added=self.vectors(position_ids) * math.sqrt(self.experiment.width))
 
 
 class Rotary(NoPositions):
-    """Queries and keys rotated to their positions (RoFormer, arXiv 2104.09864).
+    """Rotate queries and keys to their positions (RoFormer, arXiv 2104.09864).
 
-    inv_freq: float64 `[R/2]`, no parameter and no buffer; `extension` may be set after training.
+    The frequencies are computed in each call; `extension` may be set after training.
 
     >>> from rope.book.training import Experiment
     >>> places = Rotary(Experiment())(torch.arange(4))
@@ -112,7 +113,7 @@ class Rotary(NoPositions):
     (torch.Size([4, 16]), True)
     """
 
-    share: ClassVar[float] = 1.0  # of a head's coordinates that are rotated
+    share: ClassVar[float] = 1.0  # the rotated share of a head's coordinates
 
     def __init__(self, experiment: "Experiment") -> None:
         super().__init__(experiment)
@@ -120,11 +121,11 @@ class Rotary(NoPositions):
 
     @property
     def dim(self) -> int:
-        """The rotated width R."""
+        """Return the rotated width R."""
         return int(self.experiment.head_dim * self.share)
 
     def frequencies(self, seq_len: int, device: torch.device) -> Tensor:
-        """Radians per position, float64 `[R/2]`, as the extension makes them for this length."""
+        """Return radians per position, float64 `[R/2]`, from the extension for this length."""
         return inverse_frequencies(
             self.dim,
             self.experiment.base,
@@ -141,7 +142,7 @@ class Rotary(NoPositions):
 
 
 class PartialRotary(Rotary):
-    """The first half of each head rotated, the rest left without a position (GPT-NeoX: a quarter).
+    """Rotate the first half of each head and leave the rest unrotated (GPT-NeoX: a quarter).
 
     >>> from rope.book.training import Experiment
     >>> PartialRotary(Experiment())(torch.arange(4)).query[0].shape
@@ -152,7 +153,7 @@ class PartialRotary(Rotary):
 
 
 class Decaying(Rotary):
-    """xPos: rotation and decay (arXiv 2212.10554), its scale base half of the trained context.
+    """Rotate and decay as xPos does (arXiv 2212.10554); scale_base is half the trained context.
 
     >>> from rope.book.training import Experiment
     >>> _, (cos_q, _), (cos_k, _), _ = Decaying(Experiment())(torch.arange(129))
@@ -183,7 +184,7 @@ class Decaying(Rotary):
 
 
 class ALiBi(NoPositions):
-    """A score lowered by the distance, by another slope in each head (arXiv 2108.12409).
+    """Lower each score in proportion to the distance, with one slope per head (arXiv 2108.12409).
 
     >>> from rope.book.training import Experiment
     >>> ALiBi(Experiment(width=16, heads=2))(torch.arange(3)).bias[0]
@@ -203,10 +204,10 @@ class ALiBi(NoPositions):
 
 
 class T5Bias(NoPositions):
-    """A trained number for each bucket of distances and head (T5, arXiv 1910.10683).
+    """Add a trained number for each bucket of distances and head (T5, arXiv 1910.10683).
 
-    Distances below 16 have a bucket each, longer ones share 16 more, growing with the distance;
-    all from 128 on share the last.
+    Each distance below 16 has its own bucket. Longer distances share 16 buckets that grow with the
+    distance; all distances from 128 on share the last bucket.
 
     >>> T5Bias.bucket(torch.tensor([-3, 0, 5, 16, 127, 10_000]))
     tensor([ 0,  0,  5, 16, 31, 31])
@@ -220,7 +221,7 @@ class T5Bias(NoPositions):
 
     @staticmethod
     def bucket(distance: Tensor) -> Tensor:
-        """The bucket of each distance m - n; keys that lie ahead are masked and get the first."""
+        """Return the bucket of each distance m - n; later keys, which are masked, get the first."""
         exact = T5_BUCKETS // 2
         distance = distance.clamp(min=0)
         growth = torch.log(distance.clamp(min=1) / exact) / math.log(T5_FARTHEST / exact)
@@ -229,12 +230,12 @@ class T5Bias(NoPositions):
 
     def forward(self, position_ids: Tensor) -> Places:
         distance = position_ids[:, None] - position_ids  # [S, S], m - n
-        # Scaled as the embedding is: else its steps would be too short for a number added alone.
+        # Scaled like the embedding; otherwise its training steps would be too small.
         scale = math.sqrt(self.experiment.width)
         return Places(bias=scale * self.numbers(self.bucket(distance)).permute(2, 0, 1))
 
 
-#: Every method by the name that an experiment gives it.
+#: The eight methods, by the names that an experiment uses.
 POSITIONS: dict[str, type[NoPositions]] = {
     "none": NoPositions,
     "sinusoidal": Sinusoidal,
@@ -247,11 +248,11 @@ POSITIONS: dict[str, type[NoPositions]] = {
 }
 
 
-# Four variants, each to answer one question about one of the eight.
+# Four variants; each answers one question about one of the eight methods.
 
 
 class LearnedSmall(Learned):
-    """Learned vectors that start a hundred times smaller: does their own noise cost what they lose?
+    """Add learned vectors that start 100 times smaller, to test whether initial noise hurts.
 
     >>> import torch
     >>> from rope.book.training import Decoder, Experiment
@@ -264,7 +265,7 @@ class LearnedSmall(Learned):
 
 
 class T5Plain(T5Bias):
-    """T5's numbers without the factor sqrt(E), which makes their steps as large as an embedding's.
+    """Add T5's bias without the factor sqrt(E), which makes its steps as large as an embedding's.
 
     >>> from rope.book.training import Experiment
     >>> import torch
@@ -281,7 +282,7 @@ class T5Plain(T5Bias):
 
 
 class T5Exact(T5Bias):
-    """T5's bias without buckets: a trained number for each distance within the context.
+    """Add T5's bias without buckets: one trained number for each distance within the context.
 
     >>> from rope.book.training import Experiment
     >>> T5Exact(Experiment(context=64)).numbers.weight.shape
@@ -295,12 +296,12 @@ class T5Exact(T5Bias):
 
     @staticmethod
     def bucket(distance: Tensor) -> Tensor:
-        """The distance itself; keys that lie ahead are masked and get the first number."""
+        """Return the distance itself; later keys, which are masked, get the first number."""
         return distance.clamp(min=0)
 
 
 class ProportionalRotary(Rotary):
-    """p-RoPE with p = 1/2: the slower half of the planes stands still (arXiv 2410.06205).
+    """Rotate only the faster half of the planes: p-RoPE with p = 1/2 (arXiv 2410.06205).
 
     >>> from rope.book.training import Experiment
     >>> import torch
@@ -314,7 +315,7 @@ class ProportionalRotary(Rotary):
         self.extension = Proportional(0.5)
 
 
-#: All that an experiment can name.
+#: All methods and variants that an experiment can name.
 METHODS: dict[str, type[NoPositions]] = POSITIONS | {
     "learned-small": LearnedSmall,
     "t5-plain": T5Plain,

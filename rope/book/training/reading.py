@@ -1,8 +1,9 @@
-"""A trained model that reads otherwise: chapters "What the model uses" and the one after it.
+"""Change how a trained model attends: "What the model uses" and "Beyond the trained length".
 
-A window of the last keys, with sinks or without; planes in which no key stands farther than the
-trained length; one profile of offsets a head, the same for every query; a head that says nothing.
-Each holds within a `with`; weights are never touched. Texts begin at position 0.
+The changes are a window of the last keys, with or without sinks; planes whose distances never
+exceed the trained length; one profile of offsets per head, equal for all queries; and a removed
+head. Each change lasts inside a `with` block and leaves the weights alone. Texts start at
+position 0.
 
 Shapes: B batch, H heads, S sequence, D head dimension, R rotated width, L trained context.
 """
@@ -30,13 +31,13 @@ Scores = Callable[[Attention, Tensor, Tensor, Places], Tensor]  # of q and k bef
 
 @contextmanager
 def windowed(model: Decoder, sinks: int = 0, *, moved: bool = True) -> Iterator[None]:
-    """Within it each query sees L keys alone, the last ones, itself among them, in every layer.
+    """Let each query see only the last L keys, its own included, in every layer.
 
-    sinks: how many of the L are the first of the text instead (arXiv 2309.17453); moved: whether a
-    query farther on sees them where the one at L - 1 does, as with positions in the cache of L, or
-    at their places in the text.
-    Raises ValueError for linear attention, for as many sinks as L, and for those that are to be
-    moved by a model that is not rotary.
+    sinks: how many of the L keys are the first keys of the text instead (arXiv 2309.17453). moved:
+    True gives sinks positions in the cache, so that a later query sees them at the distances from
+    position L - 1; False keeps their positions in the text.
+    Raises ValueError for linear attention, for L or more sinks, and for moved sinks in a model that
+    is not rotary.
 
     >>> from rope.book.training import Experiment
     >>> model = Decoder(Experiment(width=16, heads=2, layers=1, context=4), tokens=9)
@@ -52,8 +53,8 @@ def windowed(model: Decoder, sinks: int = 0, *, moved: bool = True) -> Iterator[
     context = model.experiment.context
     if sinks >= context:
         raise ValueError(
-            f"sinks is {sinks} of a window of {context} keys; the query itself must have one: "
-            f"pass at most {context - 1}"
+            f"sinks is {sinks} for a window of {context} keys; the window must also hold the "
+            f"query's own key: pass at most {context - 1}"
         )
     if sinks and moved:
         check_undecayed(model)
@@ -77,12 +78,12 @@ def windowed(model: Decoder, sinks: int = 0, *, moved: bool = True) -> Iterator[
 def clamped(
     model: Decoder, planes: Iterable[int], length: int | None = None, *, draw: int | None = None
 ) -> Iterator[None]:
-    """Within it these planes take every distance of `length` or more for length - 1.
+    """Replace every distance of at least `length` by length - 1, in these planes only.
 
-    planes: numbers 0 ... R/2 - 1, as for `rope.book.training.inside.frozen`, and the same errors;
-    ValueError for xPos too, whose tables hold a decay. length: L when None, so that length - 1 is
-    the farthest trained distance. draw: the seed of another replacement: each far key takes a
-    distance of its own, drawn from 0 ... length - 1, and the same in all layers.
+    planes: numbers 0 ... R/2 - 1; for errors, see `rope.book.training.inside.frozen`. Also raises
+    ValueError for xPos, whose tables include a decay. length: L if None, so that length - 1 is the
+    farthest trained distance. draw: if given, the seed for random distances: each far key gets one
+    from 0 ... length - 1 instead, the same in all layers.
     """
     rotary = check_undecayed(model)
     chosen, context = plane_mask(planes, rotary), length or model.experiment.context
@@ -105,10 +106,10 @@ def clamped(
 
 
 def profiles(model: Decoder, inputs: Tensor) -> Tensor:
-    """The mean score at each distance beyond what the content gives there: `[layers, H, S]`.
+    """Return the mean score minus its content part, by distance: float64 `[layers, H, S]`.
 
-    The content part of a score is its mean over the offsets of a text of L tokens, the query and
-    the key kept. inputs: int64 `[B, S]`. Returns float64. Raises ValueError as `clamped` does.
+    The content part is the score's mean over the offsets in a text of L tokens, for the same query
+    and key. inputs: int64 `[B, S]`. Raises ValueError as `clamped` does.
     """
     rotary = check_undecayed(model)
     found = []
@@ -122,11 +123,11 @@ def profiles(model: Decoder, inputs: Tensor) -> Tensor:
 
 @contextmanager
 def profiled(model: Decoder, profile: Tensor, learned: Tensor | None = None) -> Iterator[None]:
-    """Within it a score is its content part and the head's profile at the distance, and no more.
+    """Replace each score by its content part plus the head's profile at that distance.
 
-    So all queries of a head like the same offsets. profile: `[layers, H, S]` of `profiles`, for
-    texts of up to S tokens. learned: as large, added to it times sqrt(E), as T5's numbers are, so
-    that it can be trained. Raises ValueError as `clamped` does.
+    All queries of a head then prefer the same offsets. profile: `[layers, H, S]` from `profiles`,
+    for texts of up to S tokens. learned: a trainable tensor of the same shape; sqrt(E) * learned is
+    added to the profile, as with T5's numbers. Raises ValueError as `clamped` does.
     """
     rotary = check_undecayed(model)
     scale = math.sqrt(model.experiment.width)
@@ -146,13 +147,13 @@ def profiled(model: Decoder, profile: Tensor, learned: Tensor | None = None) -> 
 
 @contextmanager
 def without_head(model: Decoder, layer: int, head: int) -> Iterator[None]:
-    """Within it this head adds nothing; IndexError for a layer or a head that the model has not.
+    """Remove this head's output; raise IndexError if the layer or the head doesn't exist.
 
     >>> from rope.book.training import Experiment
     >>> model = Decoder(Experiment(width=16, heads=2, layers=1), tokens=5)
     >>> with without_head(model, 0, 0), without_head(model, 0, 1), torch.no_grad():
     ...     logits = model(torch.tensor([[1, 2, 2]]))[0]
-    >>> torch.equal(logits[1], logits[2])  # nothing is known of other tokens, nor of places
+    >>> torch.equal(logits[1], logits[2])  # no attention, no positions
     True
     """
     kept = torch.ones(model.experiment.heads, model.experiment.head_dim)
@@ -169,7 +170,7 @@ def without_head(model: Decoder, layer: int, head: int) -> Iterator[None]:
 
 
 def _content(attention: Attention, rotary: Rotary, q: Tensor, k: Tensor) -> Tensor:
-    """The scores' mean over the offsets 0 ... L - 1, each as often as a text of L tokens has it."""
+    """Return the mean scores over offsets 0 ... L - 1, weighted as in a text of L tokens."""
     context = rotary.experiment.context
     tables = rotary_tables(context, rotary.frequencies(context, q.device), dtype=torch.float64)
     share = torch.arange(context, 0, -1, dtype=torch.float64, device=q.device)
@@ -179,7 +180,7 @@ def _content(attention: Attention, rotary: Rotary, q: Tensor, k: Tensor) -> Tens
 
 
 def _distance(scores: Tensor) -> Tensor:
-    """m - n of each score: integers `[S, S]`, negative for keys ahead."""
+    """Return each score's distance m - n, integers `[S, S]`, negative for later keys."""
     at = torch.arange(scores.shape[-1], device=scores.device)
     return at[:, None] - at
 
@@ -190,7 +191,7 @@ def _attentions(model: Decoder) -> list[Attention]:
 
 @contextmanager
 def _scoring(model: Decoder, scores: Sequence[Scores]) -> Iterator[None]:
-    """Within it each layer's softmax takes what its own function makes of q and k."""
+    """Compute each layer's scores with its own function of q and k."""
 
     def forward(attention: Attention, of: Scores) -> Callable[[Tensor, Places], Tensor]:
         def attend(x: Tensor, places: Places) -> Tensor:

@@ -1,8 +1,8 @@
-"""The recorded comparison, read: chapters "What training shows" and those after it.
+"""Read the recorded comparison: chapter "What training shows" and the following chapters.
 
-`recorded()` is the record that `python -m rope.book.training sweep` wrote; `trained()` the model of
-its first rotary run; `interval` says what the seeds of a method agree on,
-`verdict` what they say of two.
+`recorded()` returns the record that `python -m rope.book.training sweep` wrote. `trained()` returns
+the model from its first rotary run. `interval` summarizes one method's seeds, and `verdict`
+compares two methods.
 """
 
 import json
@@ -30,16 +30,16 @@ __all__ = ["Interval", "Kept", "false_clears", "interval", "recorded", "runs", "
 
 @cache
 def recorded(plan: str = "first") -> dict[str, Any]:
-    """The record of the plan "first", "second" or "third": `metadata` and `runs`."""
+    """Return a plan's record, with `metadata` and `runs`; plan: "first", "second" or "third"."""
     return json.loads((RECORDED / FILES[plan]).read_text(encoding="utf-8"))
 
 
 def runs(of: Experiment = TEXT, *, plan: str = "first", **changed: Any) -> list[Run]:
-    """The recorded runs of an experiment, with these fields changed, one for each seed.
+    """Return an experiment's recorded runs, with these fields changed, sorted by seed.
 
-    of: `TEXT`, `LIVE` or `LONGER` of `rope.book.training.experiment`; for plan="second" one of
-    `rope.book.training.second`. In the order of the seeds. Raises TypeError for a field that
-    an `Experiment` has not, ValueError when no such run was recorded.
+    of: `TEXT`, `LIVE` or `LONGER` from `rope.book.training.experiment`; for plan="second", an
+    experiment from `rope.book.training.second`. Raises TypeError for an unknown field, and
+    ValueError if no such run was recorded.
 
     >>> [run["experiment"]["seed"] for run in runs(position="alibi")]
     [0, 1, 2, 3, 4]
@@ -52,17 +52,17 @@ def runs(of: Experiment = TEXT, *, plan: str = "first", **changed: Any) -> list[
     ]
     if not found:
         raise ValueError(
-            f"no recorded run of the {plan} plan is {wanted}: its runs are in "
-            "rope.book.training.experiment.PLAN, those of the others in "
+            f"no recorded run of the {plan} plan is {wanted}: the first plan's runs are in "
+            "rope.book.training.experiment.PLAN, the other plans' runs in "
             "rope.book.training.second.SECOND and rope.book.training.third.THIRD"
         )
     return sorted(found, key=lambda run: run["experiment"]["seed"])
 
 
 def steps_to(curve: dict[str, list[float]], loss: float) -> float | None:
-    """The step at which a curve first comes down to a loss, on a straight line between two points.
+    """Return the step at which a curve first reaches a loss, interpolated linearly.
 
-    None when it never does.
+    Returns None if the curve never reaches the loss.
 
     >>> steps_to({"step": [0, 10, 20], "loss": [3.0, 2.0, 1.0]}, 1.5)
     15.0
@@ -78,9 +78,9 @@ def steps_to(curve: dict[str, list[float]], loss: float) -> float | None:
 
 
 class Kept(NamedTuple):
-    """The recorded model with what it takes to read and to write text.
+    """Hold the recorded model and what is needed to encode and decode text.
 
-    model: the decoder; corpus: encodes and decodes, its text being `inputs` alone;
+    model: the decoder; corpus: encodes and decodes, but its only text is `inputs`;
     inputs, targets: validation windows of the trained context, int64 `[B, S]`.
     """
 
@@ -91,7 +91,7 @@ class Kept(NamedTuple):
 
 
 def trained() -> Kept:
-    """The rotary model of seed 0, its weights rounded to float16 once and read as float32.
+    """Return the rotary model with seed 0; its float32 weights were stored as float16.
 
     >>> trained().inputs.shape[1]
     128

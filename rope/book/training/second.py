@@ -1,8 +1,8 @@
-"""The second round of runs, and what is measured of each: controls, a longer text, another corpus.
+"""Define the second round of runs and its measurements: controls, longer texts, another corpus.
 
 Chapters "What training shows", "What the model uses" and "Beyond the trained length". `SECOND`
-holds every run once, in the order in which they are made, so that a sweep which is stopped has
-answered the first questions. `python -m rope.book.training sweep --plan second`.
+lists every run once, in the order of execution, so that an interrupted sweep has completed the
+first runs. Command: `python -m rope.book.training sweep --plan second`.
 """
 
 from collections.abc import Callable
@@ -39,22 +39,22 @@ SHUFFLED = replace(TEXT, task="shuffled")
 RECALLED = Experiment(task="recall", layers=2, width=64, heads=2, steps=3000, evaluate_every=100)
 LOOKUP = replace(RECALLED, task="lookup")
 
-FEW = (1, 2, 4)  # questions: fewer than a bias has profiles, which are two, as many, and more
+FEW = (1, 2, 4)  # numbers of questions: below, at and above the two profiles that a bias has
 FINDERS = ("none", "learned", "rope", "xpos", "alibi", "t5", "p-rope")
 SMALL_FINDERS = ("none", "learned", "rope", "alibi", "t5")
 CODE_METHODS = (*POSITIONS, "p-rope")
 VARIANTS = ("learned-small", "t5-plain", "p-rope")
-WINDOWS = 512  # of validation text, at most
-FAR = (31, 63, 95, 119, 127, 191, 255, 383, 511, 767, 1023, 1535, 2039)  # of an answer, in lookups
-SEQUENCES = 64  # of a task, to answer questions in
+WINDOWS = 512  # at most so many windows of validation text
+FAR = (31, 63, 95, 119, 127, 191, 255, 383, 511, 767, 1023, 1535, 2039)  # lookup distances
+SEQUENCES = 64  # evaluated sequences per task
 LONG_SEQUENCES = 32
-COPIED = 32  # characters of a stretch that training holds too
+COPIED = 32  # characters in a stretch that also occurs in the training text
 ADJUSTING_STEPS = 100
-PROFILE_WINDOWS = 256  # of the training text, from which profiles are taken
+PROFILE_WINDOWS = 256  # windows of training text from which profiles are computed
 
 
 def _finding(task: Experiment) -> list[Experiment]:
-    """Lookups, or recall of 32 questions, by every finder and base."""
+    """Return the task's runs with every method in FINDERS and every base."""
     bases = [base for base in BASES if base != task.base]
     return [*(replace(task, position=name) for name in FINDERS),
             *(replace(task, base=base) for base in bases)]  # fmt: skip
@@ -64,7 +64,7 @@ _LONG = [replace(LONGEST, position=name) for name in POSITIONS]
 _FEW = [replace(RECALLED, questions=n, position=name) for n in FEW for name in SMALL_FINDERS]
 _RECALLS, _LOOKUPS = _finding(RECALLED), _finding(LOOKUP)
 _CODE = [replace(CODE, position=name) for name in CODE_METHODS]
-#: The first round's text models, to be looked into further, their variants, shuffled text.
+#: The first round's text models, for further measurements; their variants; shuffled text.
 _TEXT = [*(replace(TEXT, position=name) for name in dict.fromkeys(("rope", *POSITIONS, *VARIANTS))),
          SHUFFLED]  # fmt: skip
 
@@ -82,9 +82,10 @@ SECOND = (
 
 
 def measure(trained: Trained) -> dict[str, Any]:
-    """A run's entry in the second record, but for its experiment; what it has depends on the task.
+    """Return a run's entry in the second record, without its experiment; keys depend on the task.
 
-    Always `loss`, of validation, over all of the text without an overlap, or WINDOWS of it.
+    `loss` is always there: the validation loss; for text, over WINDOWS windows without overlap, or
+    over as many as the text has.
     """
     model, data = trained.model, trained.data
     if isinstance(data, RecallData):
@@ -102,7 +103,7 @@ def measure(trained: Trained) -> dict[str, Any]:
 
 
 def _of_text(trained: Trained, data: TextData) -> dict[str, Any]:
-    """Loss and attention after 1 to 16 contexts; each head removed; for RoPE causes and cures."""
+    """Return loss and attention after 1 to 16 contexts, with heads removed; more for RoPE."""
     model = trained.model
     entry: dict[str, Any] = {
         "by_ratio": {"as it is": by_ratio(model, data)},
@@ -122,9 +123,10 @@ def _of_text(trained: Trained, data: TextData) -> dict[str, Any]:
 
 
 def by_novelty(model: Decoder, data: TextData) -> dict[str, float]:
-    """The loss of held-out characters in stretches of COPIED that training holds too, and not.
+    """Return the validation loss inside and outside stretches that the training text also holds.
 
-    Over all of the validation text, in windows of the context: `inside`, `outside`, and `share`.
+    A stretch has at least COPIED characters. Windows of the context cover the validation text. The
+    keys are `inside`, `outside`, and `share`.
     """
     context, text = model.experiment.context, data.corpus.validation
     last = data.window_count(context) * context
@@ -136,9 +138,10 @@ def by_novelty(model: Decoder, data: TextData) -> dict[str, float]:
 
 
 def heads(model: Decoder, data: TextData) -> dict[str, Any]:
-    """Of each head: the mean weight of the previous character, and what the loss loses with it.
+    """Return each head's mean weight on the previous character, and the loss without that head.
 
-    `previous` and `rise`, nats, `[layers, H]` each, over EVALUATED windows of validation text.
+    `previous` and `rise` (of the loss, in nats) are `[layers, H]`, over EVALUATED validation
+    windows.
     """
     experiment = model.experiment
     inputs, _ = data.validation(EVALUATED, experiment.context)
@@ -155,11 +158,11 @@ def heads(model: Decoder, data: TextData) -> dict[str, Any]:
 
 
 def offsets_forced(trained: Trained) -> dict[str, dict[str, float]]:
-    """The loss of a rotary model, of one with one profile of offsets a head, of one with none.
+    """Return a rotary model's loss unchanged, with one offset profile per head, and with none.
 
-    "as it is", "profile" (`rope.book.training.reading.profiled`, of the model as trained) and "no
-    offsets" (every plane stopped). "at once", a model does worse since it was trained for something
-    else; "adjusted" by ADJUSTING_STEPS more of training, because of what it lacks.
+    The changes are "as it is", "profile" (see `rope.book.training.reading.profiled`) and "no
+    offsets" (no plane rotates). The loss "at once" also rises because the model was trained for
+    something else; "adjusted" trains ADJUSTING_STEPS more steps with the change.
     """
     model, data = trained.model, trained.data
     assert isinstance(data, TextData)
@@ -183,14 +186,14 @@ def offsets_forced(trained: Trained) -> dict[str, dict[str, float]]:
 
 
 def _scores(model: Decoder, data: TextData) -> dict[str, Any]:
-    """The mean score at each distance, of each head, and how much distance explains of it."""
+    """Return each head's mean score by distance, and the share that distance explains."""
     inputs, _ = data.validation(EVALUATED, model.experiment.context)
     score, _ = scores_by_distance(model, inputs)
     return {"score": score.tolist(), "position_share": position_share(model, inputs).tolist()}
 
 
 def _of_recall(model: Decoder, data: RecallData) -> dict[str, Any]:
-    """Answers by distance, and by place up to 16 contexts, with all keys and the last 128."""
+    """Return right answers by distance and by position, with all keys and with a window."""
     entry: dict[str, Any] = {
         "loss": validation_loss(model, data, SEQUENCES),
         "by_distance": by_distance(model, data, SEQUENCES),
@@ -203,7 +206,7 @@ def _of_recall(model: Decoder, data: RecallData) -> dict[str, Any]:
 
 
 def _of_lookup(model: Decoder, data: LookupData) -> dict[str, Any]:
-    """The share of right answers at each distance of FAR: as it is, and RoPE through extensions."""
+    """Return the share of right answers at each distance in FAR; for RoPE also with extensions."""
     context = model.experiment.context
     changes: dict[str, Change] = {"as it is": as_it_is}
     if model.experiment.position == "rope":
@@ -216,7 +219,7 @@ def _of_lookup(model: Decoder, data: LookupData) -> dict[str, Any]:
 def answered(
     model: Decoder, data: LookupData, distance: int, change: Change = as_it_is
 ) -> float | None:
-    """The share answered rightly at a distance; None where a method has no positions left."""
+    """Return the share of right answers at a distance; None if a method runs out of positions."""
     inputs, targets = data.far(SEQUENCES, distance)
     length = inputs.shape[1]
     if length > (model.positions.reach or length):

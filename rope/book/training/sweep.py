@@ -1,9 +1,9 @@
-"""The whole comparison: train every run of a plan, measure each, and write one record.
+"""Run the full comparison: train and measure every run in a plan, and write one record.
 
-`python -m rope.book.training sweep`, and `--plan second`. The record is written anew after each
-run, and a sweep that was stopped goes on with the runs that it lacks. Runs are trained on one
-thread each, several at a time, so that their numbers do not depend on how many there are. Every
-number is a mean over text or questions that were kept from training.
+Command: `python -m rope.book.training sweep`, with `--plan second` or `third`. The record is
+rewritten after each run, and an interrupted sweep resumes with the missing runs. Each run uses one
+thread, so its numbers don't depend on how many run at the same time. Every number is a mean over
+text or questions that training didn't see.
 """
 
 import json
@@ -33,23 +33,23 @@ from rope.book.training.library import library_files, load_library
 from rope.book.training.loop import EVALUATED, Trained, train, validation_loss
 
 PLANS = {"first": PLAN, "second": second.SECOND, "third": third.THIRD}
-DIGITS = 4  # of a recorded number
+DIGITS = 4  # significant digits in a recorded number
 LONG_WINDOWS, BANDS = 16, 4
 Entry = dict[str, Any]
 
 
 def sweep(output: Path, workers: int = 2, plan: str = "first") -> Entry:
-    """Train and measure the runs of the plan, one of PLANS; returns the record, written.
+    """Train and measure the runs in a plan (a key of PLANS); write and return the record.
 
-    The model of the first plan's first rotary run is written beside it, small, as rope.pt. workers:
-    processes. Each run keeps the commit and the CPU that it was made at, of which one record may
-    have several; the second record has the sizes of the library's files. Whatever stops it,
-    KeyboardInterrupt included, finished runs are kept, and those that output holds are not
-    repeated. A bar on standard error counts the runs.
-    Raises ValueError for an output of other metadata.
+    The model from the first plan's first rotary run is written next to the record, as rope.pt.
+    workers: the number of processes. Each run records its commit and CPU, which may differ within
+    one record. Every plan but the first also records the sizes of the library's files. Finished
+    runs survive any interruption, KeyboardInterrupt included, and runs that output already holds
+    are not repeated. A bar on standard error counts the runs.
+    Raises ValueError if output has other metadata.
     """
     runs, about = PLANS[plan], metadata(plan)
-    here = {"commit": commit(), "cpu": cpu_model()}  # of the code that runs, not hours later
+    here = {"commit": commit(), "cpu": cpu_model()}  # read now, before the tree can change
     done = _finished(output, about)
     missing = [experiment for experiment in runs if experiment not in done]
     output.parent.mkdir(parents=True, exist_ok=True)
@@ -75,7 +75,7 @@ def sweep(output: Path, workers: int = 2, plan: str = "first") -> Entry:
 
 
 def run(experiment: Experiment, weights: Path, plan: str = "first") -> Entry:
-    """Train and measure one run; weights: where to keep the model, if the book reads this one."""
+    """Train and measure one run; weights: the path for the model, used only for TEXT."""
     trained = train(experiment, progress=False)
     if plan == "second":
         return rounded(basics(trained) | second.measure(trained), DIGITS)
@@ -88,7 +88,7 @@ def run(experiment: Experiment, weights: Path, plan: str = "first") -> Entry:
 
 
 def metadata(plan: str = "first") -> Entry:
-    """What the numbers depend on and every run shares: corpora, versions, command."""
+    """Return the metadata that all runs share: corpora, versions, command."""
 
     def about(corpus: Corpus) -> Entry:
         return {
@@ -109,7 +109,7 @@ def metadata(plan: str = "first") -> Entry:
 
 
 def basics(trained: Trained) -> Entry:
-    """What every entry begins with: the experiment, its parameters, its curve."""
+    """Return the start of every entry: the experiment, the parameter count, the loss curve."""
     model = trained.model
     return {
         "experiment": asdict(model.experiment),
@@ -119,10 +119,10 @@ def basics(trained: Trained) -> Entry:
 
 
 def measure(trained: Trained, *, thoroughly: bool = False) -> Entry:
-    """A run's entry in the first record: curve, final loss, loss by position.
+    """Return a run's entry in the first record: curve, final loss, loss by position.
 
-    thoroughly: for a rotary model also what its planes do, what known mistakes cost it, and how the
-    context extensions serve it.
+    thoroughly: for a rotary model, also measure its planes, the cost of known mistakes, and the
+    context extensions.
     """
     model, data = trained.model, trained.data
     assert isinstance(data, TextData)
@@ -140,7 +140,7 @@ def measure(trained: Trained, *, thoroughly: bool = False) -> Entry:
         for name in DEFECTS:
             with defect(model, name):
                 entry["defects"][name] = validation_loss(model, data)
-                if name.startswith(("bf16", "float32")):  # a rounding, which grows with positions
+                if name.startswith(("bf16", "float32")):  # rounding errors grow with positions
                     entry["shifted"]["loss"][name] = shifted(model, data)
         entry["extensions"] = by_extension(trained, long)
     return entry
@@ -167,34 +167,34 @@ def keep(trained: Trained, output: Path, windows: int = 32) -> None:
 
 
 def _finished(output: Path, about: Entry) -> dict[Experiment, Entry]:
-    """The runs that an earlier sweep of the same kind has written."""
+    """Return the runs in the record of an earlier sweep with the same metadata."""
     if not output.exists():
         return {}
     found = json.loads(output.read_text(encoding="utf-8"))
     for name, here in about.items():
         if (there := found["metadata"].get(name)) != here:
             raise ValueError(
-                f"{output} was made with {name} {there!r}, and here it is {here!r}; one record has "
-                "one of them: name another output, or remove this one"
+                f"{output} was written with {name} {there!r}, but this sweep has {here!r}; a "
+                "record must have only one: pass another output, or delete this one"
             )
     return {Experiment(**entry["experiment"]): entry for entry in found["runs"]}
 
 
 def _prepare() -> None:
-    """A worker has one thread, and ends at once when interrupted, or when its parent is gone."""
+    """Set up a worker: one thread, and an immediate end on an interrupt or with its parent."""
     torch.set_num_threads(1)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     Thread(target=_end_with, args=(parent_process(),), daemon=True).start()
 
 
 def _end_with(parent: Any) -> None:
-    """Wait for the parent's end; a run that nobody will record is not finished."""
+    """Wait until the parent ends, then exit, because nobody would record the run."""
     parent.join()
     os._exit(1)
 
 
 def _inside(trained: Trained) -> Entry:
-    """Norms, scores by distance, and what the loss loses with each plane, in nats."""
+    """Return norms, scores by distance, and the rise in loss without each plane, in nats."""
     model, data = trained.model, trained.data
     inputs, _ = data.validation(EVALUATED, model.experiment.context)
     q_norm, k_norm = plane_norms(model, inputs)

@@ -1,7 +1,7 @@
-"""The third round of runs, each a control for a cause that the first two rounds only suggest.
+"""Define the third round of runs: controls for causes that the first two rounds only suggest.
 
-Chapters "What training shows" and the three on evidence. `THIRD` holds every run once, in the order
-in which they are made. `python -m rope.book.training sweep --plan third`.
+Chapters "What training shows" and the three on evidence. `THIRD` lists every run once, in the order
+of execution. Command: `python -m rope.book.training sweep --plan third`.
 """
 
 from contextlib import AbstractContextManager
@@ -35,18 +35,18 @@ from rope.book.training.second import (
     answered,
 )
 
-#: Is it the length of a training or the end of its schedule that shrinks a lead?
+#: Does a longer training shrink a lead, or does the end of its schedule?
 CODE_SHORT = replace(CODE, steps=300)
-#: Does a base fail at distances, or at those that training hardly ever asked for?
+#: Does a base fail at large distances, or at distances that training rarely asked for?
 EVEN = replace(LOOKUP, task="even lookup")
-#: Is it the buckets that a bias lacks, or a choice? And what can one layer answer?
+#: Does a bias fail because of its buckets? And what can one layer answer?
 EXACT = replace(RECALLED, position="t5-exact")
 ONE_LAYER = [
     replace(RECALLED, layers=1, questions=4, position=name) for name in ("rope", "t5-exact")
 ]
-SHORT_METHODS = ("rope", "none", "sinusoidal", "learned")  # and those it leads most
+SHORT_METHODS = ("rope", "none", "sinusoidal", "learned")  # RoPE and the methods it leads most
 GROUPS = ("none", "unfinished", "finished", "all")
-RANGES = ((0, 16), (16, 64), (64, 128))  # of distances, whose mean scores are compared
+RANGES = ((0, 16), (16, 64), (64, 128))  # ranges of distances whose mean scores are compared
 
 _BY_BASE = [replace(EVEN, base=base) for base in BASES]
 _SHORT = [replace(CODE_SHORT, position=way) for way in SHORT_METHODS]
@@ -64,9 +64,10 @@ THIRD = (
 
 
 def measure(trained: Trained) -> dict[str, Any]:
-    """A run's entry in the third record, but for its experiment; what it has depends on the task.
+    """Return a run's entry in the third record, without its experiment; keys depend on the task.
 
-    Always `loss`, of validation, over all of the text without an overlap, or WINDOWS of it.
+    `loss` is always there: the validation loss; for text, over WINDOWS windows without overlap, or
+    over as many as the text has.
     """
     model, data = trained.model, trained.data
     if isinstance(data, RecallData):
@@ -87,12 +88,12 @@ def measure(trained: Trained) -> dict[str, Any]:
 
 
 def replaced(model: Decoder, data: TextData) -> dict[str, dict[str, Any]]:
-    """The loss when groups of planes take another distance for a far one, by GROUPS.
+    """Return the loss when each of GROUPS sees another distance in place of each far distance.
 
-    "last": the farthest below it; "random": one drawn from those below it, for each key. Of the
-    characters after CLAMPED contexts, for both halves of the text, the far distances being those
-    that training had not; "within": of windows of the context, where none is new, and from half of
-    it on all are replaced, which is what the replacing itself costs.
+    "last" uses the farthest distance that is not far; "random" draws one below it for each key.
+    "far" is the loss after CLAMPED contexts for each half of the text; far distances are the
+    untrained ones. "within" is the loss in windows of one context, where distances from half the
+    context on are replaced; it measures the cost of replacing trained distances.
     """
     context, groups = model.experiment.context, groups_of_planes(model)
     inputs, targets = (part[:, -CLAMPED * context :] for part in endings(data, context))
@@ -107,9 +108,10 @@ def replaced(model: Decoder, data: TextData) -> dict[str, dict[str, Any]]:
 
 
 def profile_trained(trained: Trained) -> float:
-    """The loss with one profile of offsets a head, trained with the weights for ADJUSTING_STEPS.
+    """Return the loss with one offset profile per head, trained with the weights.
 
-    It begins as the one that `rope.book.training.second.offsets_forced` forces on the model.
+    Training takes ADJUSTING_STEPS and starts from the profile that
+    `rope.book.training.second.offsets_forced` uses.
     """
     model, data = trained.model, trained.data
     assert isinstance(data, TextData)
@@ -127,7 +129,7 @@ def profile_trained(trained: Trained) -> float:
 
 
 def _scores(model: Decoder, data: TextData) -> dict[str, Any]:
-    """The mean score in each of RANGES, `[layers, H, ranges]`, and what distance explains of it."""
+    """Return the mean score in each of RANGES, `[layers, H, ranges]`, and `position_share`."""
     inputs, _ = data.validation(EVALUATED, model.experiment.context)
     score, _ = scores_by_distance(model, inputs)
     means = [score[..., low:high].mean(dim=-1) for low, high in RANGES]
@@ -136,7 +138,7 @@ def _scores(model: Decoder, data: TextData) -> dict[str, Any]:
 
 
 def _of_lookup(model: Decoder, data: LookupData) -> dict[str, Any]:
-    """The share found at each distance of FAR, and the loss by place up to 16 contexts."""
+    """Return the share of right answers at each distance in FAR, and the loss by position."""
     return {
         "loss": validation_loss(model, data, SEQUENCES),
         "right": [answered(model, data, distance) for distance in FAR],
