@@ -11,17 +11,16 @@ ROOT = Path(__file__).parents[1]
 KINDS = {".py", ".c", ".css", ".js", ".mjs"}
 # File patterns; a leading minus excludes the files that match.
 CORE = """
-__init__.py reference.py scalars.py checks.py frequencies.py positions.py layouts.py functional.py
-module.py tables.py following.py writable.py
-kernels/**/* extensions/**/*
+__init__.py reference.py checks.py frequencies.py positions.py layouts.py functional.py module.py
+tables.py kernels/**/* extensions/**/*
 """
 # Each part: its folder, its file patterns, and the most lines that it may have.
 BUDGETS = {
-    "the core path": ("rope", CORE, 3521),
-    "the library": ("rope", "**/* -symbolic.py -diagnose/**/* -book/**/*", 7915),
-    "diagnose": ("rope/diagnose", "**/*", 2531),
-    "rope in all": ("rope", "**/*", 27977),
-    "the tests": ("tests", "**/*.py **/*.js", 18500),
+    "the core path": ("rope", CORE, 3378),
+    "the library": ("rope", "**/* -symbolic.py -diagnose/**/* -book/**/*", 7067),
+    "diagnose": ("rope/diagnose", "**/*", 2134),
+    "rope in all": ("rope", "**/*", 24190),
+    "the tests": ("tests", "**/*.py **/*.js", 15000),
 }
 
 
