@@ -3,7 +3,7 @@
 A rotated key can be moved without the unrotated original: R_delta R_n k = R_{n+delta} k. A cache
 with the policy "rotated" stores each key rotated to the position at which it was appended. A cache
 with the policy "plain" stores keys before the rotation. In both, `shift` only changes integers;
-`read` rotates each stored key that has moved once, and writes the result to a second buffer.
+`read` rotates each moved key once, from its stored form, and writes it to a second buffer.
 
 Shapes: B batch, H_kv key heads, N slots, S new tokens, T slots in use, D head dimension, D_v width
 of the values.
@@ -29,7 +29,7 @@ class KVCache:
     stored, "rotated" or "plain". A cache whose policy is "plain", or whose keys have moved, stores
     keys twice. dtype, device: torch's defaults if None. Under autocast, create the cache with
     autocast's dtype, because keys have that dtype.
-    Attributes: the stored keys `[B, H_kv, N, D]`, the stored values `[B, H_kv, N, D_v]`, and slots,
+    Attributes: `keys` `[B, H_kv, N, D]` and `values` `[B, H_kv, N, D_v]`, both as stored; `slots`,
     a `CachePositions`.
     For inference only: `append` raises ValueError for tensors that record gradients.
 

@@ -28,8 +28,8 @@ def axial_frequencies(
 
     axes: the number of axes, which share dim equally, or the width of each axis, such as
     (16, 56, 56). The first planes follow axis 0. RoPE-ViT (arXiv 2403.13298) uses two axes.
-    Raises ValueError if dim is not a multiple of 2A, or if the given widths are odd or don't sum to
-    dim.
+    Raises ValueError if axes is a number and dim is not a multiple of 2 * axes, or if the widths
+    are odd or don't sum to dim.
 
     >>> axial_frequencies(8, base=100.0)
     tensor([[1.0000, 0.1000, 0.0000, 0.0000],

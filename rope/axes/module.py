@@ -25,7 +25,7 @@ from rope.tables import DeviceTracking, default_device
 class AxisRotation(nn.Module):
     """Rotate queries and keys by a Theta that a subclass provides.
 
-    dim, axes: R and A; interleaved: whether plane j holds (2j, 2j+1) instead of (j, j + R/2).
+    dim, axes: R and A; interleaved: whether plane j holds coordinates (2j, 2j+1), not (j, j + R/2).
     attention_scaling: the factor on cos and sin.
     """
 
@@ -94,7 +94,7 @@ class MultiAxisRotaryEmbedding(DeviceTracking, AxisRotation):
     """Rotate queries and keys whose tokens have a position on each of A axes.
 
     frequencies: Theta, float64 `[A, R/2]`, finite, in radians per position; R is at most the head
-    dimension. interleaved: whether plane j holds (2j, 2j+1) instead of (j, j + R/2).
+    dimension. interleaved: whether plane j holds coordinates (2j, 2j+1), not (j, j + R/2).
     attention_scaling: the factor on cos and sin, such as YaRN's. device: torch's default if None.
     `frequencies` is not a buffer: it is not in the state_dict, and casting the model or loading
     weights doesn't change it. It moves to another device with the model or the queries. The

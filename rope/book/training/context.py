@@ -28,8 +28,8 @@ from rope.extensions import Extension
 RATIOS = (1, 2, 4, 8, 16)  # length of the input / trained context
 CLAMPED = 8  # the ratio at which planes are clamped
 JUDGED = 64  # characters at the end of each window
-DISTANCES = (0, 1, 2, 3, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)  # edges, from 0 on
-Change = Callable[[Decoder, float], AbstractContextManager[Any]]  # for a ratio
+DISTANCES = (0, 1, 2, 3, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)  # edges of ranges
+Change = Callable[[Decoder, float], AbstractContextManager[Any]]  # takes the model and a ratio
 
 
 def endings(data: TextData, context: int) -> tuple[Tensor, Tensor]:
@@ -149,7 +149,7 @@ def attention_mass(model: Decoder, inputs: Tensor) -> Tensor:
     length = inputs.shape[1]
     edges = torch.tensor([edge for edge in DISTANCES if edge < length])
     at = torch.arange(length)
-    kind = torch.bucketize(at[-JUDGED:, None] - at, edges, right=True) - 1  # -1 for keys ahead
+    kind = torch.bucketize(at[-JUDGED:, None] - at, edges, right=True) - 1  # -1 for later keys
     ranges = torch.nn.functional.one_hot(kind + 1, len(edges) + 1)[..., 1:].double()
     total = torch.zeros(model.experiment.layers, model.experiment.heads, len(edges)).double()
     for row in inputs.split(1):

@@ -10,7 +10,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
-VALIDATION = 0.1  # of a text, taken from its end
+VALIDATION = 0.1  # share of a text for validation, at its end
 
 
 def generator(seed: int, name: str) -> torch.Generator:

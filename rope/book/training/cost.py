@@ -65,8 +65,8 @@ def steps_of(experiment: Experiment) -> Callable[[], float]:
     return lambda: training_step(model, optimizer, data, experiment, next(numbers))
 
 
-#: The attentions compared, each of q, k, v `[B, H, S, D]` and tables `[S, D/2]`: softmax through
-#: the S x S weights, and by torch's own call, which need not keep them; then linear attention.
+#: The compared attentions; each takes q, k, v `[B, H, S, D]` and tables `[S, D/2]`. Two compute
+#: softmax attention, with the S x S weights or by torch's fused call; two are linear.
 ATTENTIONS: dict[str, Attend] = {
     "softmax by matrix": lambda q, k, v, cos, sin: masked_scores(q, k).softmax(dim=-1) @ v,
     "softmax fused": lambda q, k, v, cos, sin: scaled_dot_product_attention(

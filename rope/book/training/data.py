@@ -149,7 +149,7 @@ class RecallData(Drawn):
         shape = (sequences, (length + 1) // 2)
         symbol = torch.randint(SYMBOLS, shape, generator=random)
         distance = torch.randint(1, self.experiment.questions + 1, shape, generator=random)
-        source = torch.arange(1, shape[1] + 1) - distance  # of the symbols
+        source = torch.arange(1, shape[1] + 1) - distance  # index of the symbol asked for
         answer = torch.where(source >= 0, symbol.gather(1, source.clamp(min=0)), IGNORED)
         inputs = torch.stack((symbol, SYMBOLS + distance - 1), dim=-1).flatten(1)
         return inputs[:, :length], _asked(answer)[:, :length]

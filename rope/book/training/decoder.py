@@ -68,7 +68,7 @@ class Attention(nn.Module):
         return score if places.bias is None else score + places.bias[..., start:, :]
 
     def _linear(self, q: Tensor, k: Tensor, v: Tensor, places: Places) -> Tensor:
-        still = q.new_ones(q.shape[2], 1), q.new_zeros(q.shape[2], 1)  # the call takes tables
+        still = q.new_ones(q.shape[2], 1), q.new_zeros(q.shape[2], 1)  # required, but unused
         rotate, interleaved = places.query is not None, self.experiment.interleaved
         tables = places.query or still
         return linear_attention(q, k, v, *tables, rotate=rotate, interleaved=interleaved)

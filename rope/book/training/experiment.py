@@ -72,7 +72,7 @@ class Experiment:
         check_count("warmup", self.warmup, smallest=0)
         check_count("seed", self.seed, smallest=0)
         check_base(self.base)
-        for name in ("learning_rate", "weight_decay", "base"):  # 1 and 1.0 are recorded alike
+        for name in ("learning_rate", "weight_decay", "base"):  # record 1 and 1.0 alike
             object.__setattr__(self, name, float(getattr(self, name)))
         if self.width % self.heads or self.width // self.heads % 4:
             raise ValueError(

@@ -131,7 +131,7 @@ def position_share(model: Decoder, inputs: Tensor) -> Tensor:
 
     >>> from rope.book.training import Experiment
     >>> model = Decoder(Experiment(layers=3, width=16, heads=2), tokens=5)
-    >>> same = torch.ones(1, 9, dtype=torch.long)  # nothing but the distance tells its tokens apart
+    >>> same = torch.ones(1, 9, dtype=torch.long)  # tokens differ only by distance
     >>> position_share(model, same).round(decimals=3)[0]
     tensor([1., 1.], dtype=torch.float64)
     """
@@ -185,7 +185,7 @@ def erased(model: Decoder, planes: Iterable[int]) -> Iterator[None]:
         places = forward(position_ids)
         assert places.query is not None
         cos, sin = (table.masked_fill(chosen.to(table.device), 0.0) for table in places.query)
-        return places._replace(query=(cos, sin))  # a query of 0 in these planes
+        return places._replace(query=(cos, sin))  # the query is 0 in these planes
 
     with patch.object(rotary, "forward", without):
         yield
@@ -234,11 +234,11 @@ def _explained(score: Tensor) -> Tensor:
     score = score.double().masked_fill(seen == 0, 0.0)
     mean = score.sum(dim=-1, keepdim=True) / seen.sum(dim=-1, keepdim=True)
     centred = (score - mean) * seen
-    # The normal equations G f = r. Row m sees the distances 0 ... m once each, as seen[m] says.
+    # Solve the normal equations G f = r. Row m sees each distance 0 ... m once, as in seen[m].
     within = seen / seen.sum(dim=-1, keepdim=True)
-    normal = torch.diag(seen.sum(dim=0)) - seen.mT @ within  # G, [S, S]; blind to a constant in f
+    normal = torch.diag(seen.sum(dim=0)) - seen.mT @ within  # G, [S, S]; ignores a constant in f
     sums = [centred.diagonal(-distance, 2, 3).sum(dim=-1) for distance in range(length)]
-    right = torch.stack(sums, dim=-1).mean(dim=0)  # r of one sequence in the mean, [H, S]
+    right = torch.stack(sums, dim=-1).mean(dim=0)  # r, [H, S], a mean over sequences
     fitted = right @ torch.linalg.pinv(normal, hermitian=True)
     total = centred.square().sum(dim=(-2, -1)).mean(dim=0)  # [H]
     return torch.where(total > 0, (fitted * right).sum(dim=-1) / total, 0.0)

@@ -24,17 +24,17 @@ from rope.book.training.experiment import Experiment
 from rope.book.training.loop import Trained, adjusted, token_losses
 from rope.extensions import NTK, Default, DynamicNTK, Extension, Linear, YaRN
 
-FACTOR = 16  # how far beyond the trained context the models are read
+FACTOR = 16  # length of the validation windows / trained context
 SHARES = (0, 1 / 8, 1 / 4, 1 / 2, 3 / 4, 1, 5 / 4, 3 / 2, 2, 3, 4, 6, 8, 10, 12, 14, 16)
 TUNED_FACTOR, TUNED_STEPS = 8, 30
 OFFSETS = (0, 64, 128, 256, 512, 1024, 2048, 4096, 16_384, 65_536)
 
-#: The extensions that are compared, for a ratio s of the lengths and a trained context.
+#: The compared extensions, as functions of the length ratio s and the trained context.
 EXTENSIONS: dict[str, Callable[[float, int], Extension]] = {
     "linear": lambda s, context: Linear(s),
     "ntk": lambda s, context: NTK(s),
     "ntk, twice the ratio": lambda s, context: NTK(2 * s),
-    "dynamic": lambda s, context: DynamicNTK(1.0, context),  # it follows the length by itself
+    "dynamic": lambda s, context: DynamicNTK(1.0, context),  # adapts to the length itself
     "yarn": lambda s, context: YaRN(s, context),
     "yarn, no temperature": lambda s, context: YaRN(s, context, attention_factor=1.0),
 }
@@ -143,7 +143,7 @@ def by_extension(trained: Trained, sequences: int) -> dict[str, dict[str, list[A
         with extended(trained.model, extension) as model:
             plain = by_position(model, trained.data, sequences, prefixes=follows)
         found[name] = {"loss": plain["loss"]}
-        if not follows:  # a training at one length has one spectrum
+        if not follows:  # training at one length would see only one spectrum
             with extended(tuned(trained, extension), extension) as model:
                 found[name]["tuned"] = by_position(model, trained.data, sequences)["loss"]
                 if name == "yarn":

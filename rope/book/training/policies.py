@@ -67,7 +67,7 @@ def policies() -> dict[str, Any]:
 
     The record holds `metadata`, `experiment`, and `loss`, one value per policy and seed.
     """
-    about = about_here(("torch",))  # the commit of the code that runs
+    about = about_here(("torch",))  # read the commit before training
     loss: dict[str, list[float]] = {}
     for seed in SEEDS:
         trained = train(replace(TEXT, seed=seed))

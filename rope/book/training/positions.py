@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # experiment imports this module
     from rope.book.training.experiment import Experiment
 
 Tables = tuple[Tensor, Tensor]
-T5_BUCKETS, T5_FARTHEST = 32, 128  # of Raffel et al. (arXiv 1910.10683)
+T5_BUCKETS, T5_FARTHEST = 32, 128  # from Raffel et al. (arXiv 1910.10683)
 
 
 class Places(NamedTuple):

@@ -26,7 +26,7 @@ from rope.checks import check_count
 from rope.frequencies import rotary_tables
 from rope.functional import rotary_embedding
 
-Scores = Callable[[Attention, Tensor, Tensor, Places], Tensor]  # of q and k before any rotation
+Scores = Callable[[Attention, Tensor, Tensor, Places], Tensor]  # takes unrotated q and k
 
 
 @contextmanager

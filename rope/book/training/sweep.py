@@ -66,7 +66,7 @@ def sweep(output: Path, workers: int = 2, plan: str = "first") -> Entry:
         running = {pool.submit(run, key, weights, plan): key for key in missing}
         ended = as_completed(running)
         for future in tqdm(ended, total=len(runs), initial=len(runs) - len(missing), unit="run"):
-            entry = future.result()  # raises where a worker was killed
+            entry = future.result()  # raises if a worker was killed
             done[running[future]] = entry | here
             write(output, record())
     finally:
