@@ -1,9 +1,9 @@
 """Diagnose a rotary embedding from its results: what does the function do, and is it right?
 
 `probe` calls the function, and `influence` checks which inputs change which results. `planes` and
-`spectrum` fit planes, angles and frequencies, and `measure` combines them. `causes` names the first
-cause, with a text from `codes`. `replay` diagnoses an engine in any language through two files, and
-`configuration` explains a configuration.
+`spectrum` fit planes, angles, and frequencies. `measure` combines the fits. `causes` names the
+first fault, with a text from `codes`. `replay` diagnoses an engine in any language through two
+files. `configuration` explains a configuration.
 """
 
 from collections.abc import Callable
@@ -50,19 +50,18 @@ def diagnose(
 ) -> Report:
     """Return a report on a rotation: what it does and, if it is wrong, the cause.
 
-    The report names the first cause of a fault, and any inputs that rotate overwrites. Fix the
-    fault, then diagnose again. If you wrap a model's rotation in a function, the diagnosis covers
-    the wrapper, too.
+    The report names the first fault that is found, and any inputs that rotate overwrites. Fix the
+    fault, and then diagnose again.
 
     rotate: a callable that takes q `[B, H, S, D]`, k `[B, H_kv, S, D]` and int64 position_ids
     `[B, S]` and returns the rotated pair. It receives copies, and may normalize before it rotates.
-    head_dim: D. expected: what rotate should do, as a RotaryEmbedding, a configuration or
-    `RotarySettings`. num_heads, num_kv_heads: H and H_kv. dtype: the dtype of q and k; when None,
-    the widest that rotate supports. device: the device of q and k. max_position: probe only
-    positions below it. cache: True if you keep keys from earlier calls; results that depend on the
-    length of the text are then a fault.
-    Raises TypeError if expected has another type; ValueError if head_dim is odd, if max_position is
-    below 32, or if rotate raises an error for every dtype or doesn't return the pair.
+    head_dim: D. expected: what rotate should do, as a RotaryEmbedding, a configuration, or
+    `RotarySettings`. num_heads, num_kv_heads: H and H_kv. dtype: the dtype of q and k; None means
+    the widest dtype that rotate supports. device: the device of q and k. max_position: the upper
+    limit of the probed positions, not included. cache: True if you keep keys from earlier calls;
+    results that depend on the length of the text are then a fault.
+    Raises TypeError if expected has another type. Raises ValueError if head_dim is odd, if
+    max_position is below 32, or if rotate fails for every dtype or doesn't return a pair.
 
     >>> rotary = RotaryEmbedding(16)
     >>> report = diagnose(rotary, 16)
@@ -101,7 +100,7 @@ def diagnose(
 
 
 def _accepted(probes: list[Probe]) -> Probe:
-    """Return the first probe whose dtype rotate accepts and returns, or else one it accepts."""
+    """Return the first probe whose dtype rotate keeps, or else the last probe that it accepts."""
     accepted: list[Probe] = []
     errors = []
     for probe in probes:
@@ -127,7 +126,7 @@ def _accepted(probes: list[Probe]) -> Probe:
 def _measured(
     probe: Probe, influence: Influence, expected: Any, cache: bool
 ) -> tuple[Rotation, Rotation, list[Finding]]:
-    """Return the rotations of q and k, and the first fault or all notes."""
+    """Return the rotations of q and k, with the first fault or, if there is none, all notes."""
     structures = fit_structures(probe, influence.far)
     fitted = fit_angles(probe, structures, influence.far)
     for fault in causes.structure_faults(structures, fitted, probe.eps):

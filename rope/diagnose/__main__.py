@@ -28,7 +28,7 @@ from rope.extensions import Extension
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Print a report, or write probes; return the exit status."""
+    """Print a report or write probes, and return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m rope.diagnose", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     add = parser.add_argument
@@ -57,7 +57,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _report(arguments: argparse.Namespace) -> Report | ConfigurationReport | None:
-    """Return the report, or None if probes were written instead."""
+    """Return the requested report, or write probes and return None."""
     subject, layer_type = arguments.subject, arguments.layer_type
     is_function = ":" in subject and not Path(subject).exists()
     if not is_function and subject not in ("probes", "answers"):
@@ -85,7 +85,7 @@ def _report(arguments: argparse.Namespace) -> Report | ConfigurationReport | Non
 
 
 def _plain(part: Any) -> Any:
-    """Return a tensor as a list, and a dataclass as a dict that also names an extension."""
+    """Return a tensor as a list, or a dataclass as a dict; an Extension's dict adds its name."""
     if isinstance(part, torch.Tensor):
         return part.tolist()
     name = {"name": part.name} if isinstance(part, Extension) else {}

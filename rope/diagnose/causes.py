@@ -1,4 +1,4 @@
-"""Name the cause of a measured fault. Each cause is generated before its consequences.
+"""Name the cause of a measured fault. A cause is yielded before its consequences.
 
 Shapes: n planes, P positions, R rotated width.
 """
@@ -19,7 +19,7 @@ from rope.diagnose.report import Finding, finding
 def structure_faults(
     structures: list[Structure], fitted: list[Angles], eps: float
 ) -> Iterator[Finding]:
-    """Generate the faults of tensors that are not rotated in planes."""
+    """Yield a fault for each way in which q or k is not rotated in planes."""
     for name, structure, angles in zip(NAMES, structures, fitted, strict=True):
         # Intermediate rounding to bfloat16 adds up to 2^-8; a mean or size that depends on m, more.
         mixed = structure.dense > max(structure.noise, 1e-3, 64 * eps)
@@ -46,7 +46,7 @@ def structure_faults(
 def rotation_faults(
     probe: Probe, influence: Influence, q: Measurement, k: Measurement, expected: Any, cache: bool
 ) -> Iterator[Finding]:
-    """Generate the faults of two rotations; expected, cache: as in `diagnose`."""
+    """Yield the faults in the rotations of q and k. expected, cache: as in `diagnose`."""
     yield from _differences(q, k)
     yield from _narrow_inputs(probe, influence.far)
     again = probe(short_text(probe), SHORT)
@@ -72,7 +72,7 @@ def rotation_faults(
 def _side_faults(
     probe: Probe, influence: Influence, measured: Measurement, which: int, expected: Any
 ) -> Iterator[Finding]:
-    """Generate the faults of one tensor: q if which is 0, k if which is 1."""
+    """Yield the faults in the rotation of one tensor: q if `which` is 0, k if `which` is 1."""
     name = NAMES[which]
     yield from _positions(measured, which, probe)
     if measured.radial >= max(1e-5, 8 * probe.eps):
@@ -99,7 +99,7 @@ def _side_faults(
 
 
 def _differences(q: Measurement, k: Measurement) -> Iterator[Finding]:
-    """Generate the faults in which q and k differ."""
+    """Yield a fault for each property in which the rotations of q and k differ."""
     (planes, source), (others, sources) = (
         (side.structure.planes, side.structure.source) for side in (q, k)
     )
@@ -125,7 +125,7 @@ def _differences(q: Measurement, k: Measurement) -> Iterator[Finding]:
 
 
 def _positions(measured: Measurement, which: int, probe: Probe) -> Iterator[Finding]:
-    """Generate the faults of angles that are not proportional to the position."""
+    """If angles are not proportional to the position, yield faults, the most specific first."""
     name, m, phases = NAMES[which], measured.angles.positions, measured.angles.alpha.angle()
     size, off = m[:, None] * measured.theta.abs(), phases - m[:, None] * measured.theta
     off = wrapped(off).abs()
@@ -159,7 +159,7 @@ def _positions(measured: Measurement, which: int, probe: Probe) -> Iterator[Find
 
 
 def _is_wrong(position: int, which: int, measured: Measurement, probe: Probe) -> bool:
-    """Return True if an angle at the position is not position times theta."""
+    """Return True if any plane's angle at this position differs from position times theta."""
     ids = [0, position, *[0] * (len(SHORT) - 3), int(measured.angles.positions[-1])]
     y, (a, b) = probe(short_text(probe), ids)[which][0], measured.structure.planes.T
     z = torch.complex(y[:, :2, a], y[:, :2, b])  # [H, 2, n]
@@ -169,7 +169,9 @@ def _is_wrong(position: int, which: int, measured: Measurement, probe: Probe) ->
 
 
 def _frequencies(measured: Measurement, name: str, length_dependent: bool) -> Iterator[Finding]:
-    """Generate the faults of frequencies that match neither the expected nor a known spectrum."""
+    """Yield a fault if the frequencies are rounded to 16 bits, differ from the expected spectrum,
+    or, without an expected spectrum, match no known one.
+    """
     (theta, slack), known, expected = measured.spectrum, measured.known, measured.expected_theta
     slack = slack + spectrum.rounding(theta)
     explained = known is not None and known[1] is not None
@@ -196,12 +198,12 @@ def _frequencies(measured: Measurement, name: str, length_dependent: bool) -> It
 
 
 def plain(dtype: torch.dtype) -> str:
-    """Return the dtype's name without "torch."."""
+    """Return the name of a dtype without the prefix "torch."."""
     return str(dtype).removeprefix("torch.")
 
 
 def _narrow_inputs(probe: Probe, far: int) -> Iterator[Finding]:
-    """Generate the faults of angles that change with the dtype of q and k."""
+    """Yield a fault for each narrower dtype in which q or k is rotated by different angles."""
     x = short_text(probe)
     ids = torch.tensor([min(m, far) for m in (3, 11, 263, 1021, 4093, 16381, far)])
     wide = probe(x, ids)
@@ -221,7 +223,7 @@ def _narrow_inputs(probe: Probe, far: int) -> Iterator[Finding]:
 
 
 def notes(q: Measurement, k: Measurement) -> Iterator[Finding]:
-    """Generate notes about what is unusual but not wrong."""
+    """Yield a note on each property that is unusual but not wrong."""
     if q.direction == k.direction == -1:
         yield finding("direction")
     if q.offset is not None and q.offset == k.offset and q.offset:

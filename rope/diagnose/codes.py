@@ -1,14 +1,14 @@
 """Define the texts of all findings about a function: what is wrong, and what to do about it.
 
-Each fault has one code, named after its cause, and each code has one sentence per symptom. The
-properties in `NOTES` are intentional in some models.
+Each fault has one code, named after its cause. Each code has one sentence per symptom. The codes in
+`NOTES` are for properties that are intentional in some models.
 """
 
 from typing import NamedTuple
 
 
 class Text(NamedTuple):
-    """A sentence with {facts} to fill in (or one per variant), the remedy, and a book section."""
+    """A sentence with {facts} to fill in (or one per variant), a remedy, and a book section."""
 
     sentence: str | dict[str, str]
     remedy: str

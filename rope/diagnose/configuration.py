@@ -51,10 +51,10 @@ class ConfigurationReport:
 def diagnose_configuration(
     config: Any, *, layer_type: str | None = None, length: int | None = None
 ) -> ConfigurationReport:
-    """Return what a configuration says about rotation, with warnings.
+    """Return a report on what a configuration says about rotation, including warnings.
 
-    config: as in `rope.config.rotary_settings`. layer_type: explain only this type, or all if None.
-    length: the length in use, if it is not the model's own.
+    config: as in `rope.config.rotary_settings`. layer_type: the only layer type to
+    explain; None explains all types. length: the length in use; None means the model's own length.
     Raises TypeError if config is not a configuration.
 
     >>> from rope.config import example
@@ -83,7 +83,7 @@ def diagnose_configuration(
 
 
 def _explained(settings: RotarySettings, length: int | None) -> list[str]:
-    """Return the settings in words, line by line."""
+    """Return the settings in words, as a list of lines."""
     length = length or settings.max_position_embeddings
     extension, width = settings.extension, settings.dim
     theta = inverse_frequencies(width, settings.base, extension=extension, seq_len=length)
@@ -107,7 +107,7 @@ def _explained(settings: RotarySettings, length: int | None) -> list[str]:
 def config_warnings(
     facts: Mapping[str, Any], entry: Mapping[str, Any], settings: RotarySettings
 ) -> Iterator[Finding]:
-    """Generate notes on one layer type; facts: the configuration; entry: the type's rotary keys."""
+    """Yield notes on one layer type. facts: the configuration. entry: the type's rotary keys."""
     extension = settings.extension
     places = [("at the top", facts), ("in rope_parameters", entry)]
     where = " and ".join(place for place, keys in places if "rope_theta" in keys)

@@ -1,7 +1,7 @@
-"""Find which inputs change which results: vary one id, one vector or one row, and compare.
+"""Find which inputs change which results: vary one id, one vector, or one row, and compare.
 
-A rotation depends only on each token's own vector and position. That must hold before it makes
-sense to fit angles, so nothing is fitted here.
+The result for a token must depend only on that token's own vector and position. Unless that holds,
+fitting angles makes no sense, so this module fits nothing.
 
 Shapes: B batch, H heads, S sequence, D head dimension.
 """
@@ -23,11 +23,11 @@ NAMES = ("query", "key")
 class Influence:
     """Hold what the comparisons showed.
 
-    first: the results at SHORT; far: the farthest position that can be probed; fault: the first
-    fault, if any; nan_from: the first position with NaN or infinity; notes: on positions and
-    batches that can't be probed. length_change: how much a longer text changes results at the same
-    positions, relative to their size; keys_change: whether it changes keys. linear: for q and k,
-    whether doubled vectors give doubled results.
+    first: the results at SHORT. far: the farthest position that can be probed. fault: the first
+    fault, or None. nan_from: the first position with NaN or infinity, or None. notes: notes on
+    positions and batches that can't be probed. length_change: the largest change that a longer text
+    causes at the same positions, relative to the largest result. keys_change: True if a longer text
+    changes keys. linear: for q and for k, True if doubled vectors give doubled results.
     """
 
     first: Pair
@@ -40,7 +40,7 @@ class Influence:
     linear: tuple[bool, ...] = (True, True)
 
     def compare_lengths(self, probe: Probe, short: Pair, long: Pair) -> bool:
-        """Compare the same tokens in a short and a long text; return True if only sizes differ."""
+        """Record how a longer text changes results; return True if it changes only their sizes."""
         scaled = True
         for y, z in zip(short, long, strict=True):
             unit = z / z.abs().amax(2, True) / z.abs().amax(2, True)  # squares could overflow
@@ -54,10 +54,10 @@ class Influence:
 
 
 def unlike(probe: Probe, left: Tensor, right: Tensor, along: int = -1) -> Tensor:
-    """Return |left − right|, with 0 where a few roundings can explain the difference.
+    """Return |left - right|, with 0 where a few roundings can explain the difference.
 
-    along: the axis whose largest entry sets the size of a rounding: -1 for the coordinates of a
-    token, 2 for the tokens of a coordinate. Intermediate rounding to float32 is allowed, too.
+    along: the axis along which the largest entry sets the size of a rounding: -1 (coordinates) or
+    2 (tokens). The rule also allows for intermediate rounding to float32.
     """
     size = torch.maximum(left.abs(), right.abs()).amax(along, keepdim=True)
     off = (left - right).abs()
@@ -65,7 +65,7 @@ def unlike(probe: Probe, left: Tensor, right: Tensor, along: int = -1) -> Tensor
 
 
 def changed_since(probe: Probe, first: Pair, again: Pair, variant: str) -> Finding | None:
-    """Return a finding if repeating a call, "again" (at once) or "later", changes the results."""
+    """Return a finding if a repeated call gave different results; variant: "again" or "later"."""
     for name, y, z in zip(NAMES, first, again, strict=True):
         if (off := unlike(probe, z, y)).any():
             return finding("stateful", variant, name=name, off=float(off.max()))
@@ -81,12 +81,12 @@ def short_text(probe: Probe, rows: int = 1) -> Pair:
 
 
 def _farthest(probe: Probe, first: Pair, most: int) -> Influence:
-    """Find the farthest position below `most` that can be probed; first: the results at SHORT."""
+    """Find the farthest position below `most` that can be probed. first: the results at SHORT."""
     x, small = probe.vectors(len(SHORT)), [y.abs().amax((1, 2)) for y in first]
     decayed = {}  # by position: whether sizes differ there by a factor of over 1,000
 
     def obstacle(position: int) -> Finding | str:
-        """Return a note, "infinite" or "0" for unusable results, or "" if there is no obstacle."""
+        """Return what prevents probing: a note, "infinite", or "0"; return "" if nothing does."""
         try:
             result = probe(x, [*SHORT[:4], position, position, position])
         except CallError as error:
@@ -120,7 +120,7 @@ def _farthest(probe: Probe, first: Pair, most: int) -> Influence:
 
 
 def measure_influence(probe: Probe, max_position: int) -> Influence:
-    """Make all comparisons, or stop at the first that shows a fault."""
+    """Make the comparisons in turn, and return what they showed up to the first fault."""
     x = short_text(probe)
     first, again = probe(x, SHORT), probe(x, SHORT)
     if not all(y.isfinite().all() for y in first):
@@ -146,7 +146,7 @@ def measure_influence(probe: Probe, max_position: int) -> Influence:
 
 
 def _tokens(probe: Probe, x: Pair, ids: list[int], base: Pair) -> Finding | None:
-    """Change the vector of one token: neither other tokens nor the other tensor may change."""
+    """Return a fault if changing one token's vector changes other tokens or the other tensor."""
     token, vectors = 4, probe.vectors(1, seed=1)
     for which, name in enumerate(NAMES):
         q, k = changed = x[0].clone(), x[1].clone()
@@ -161,7 +161,7 @@ def _tokens(probe: Probe, x: Pair, ids: list[int], base: Pair) -> Finding | None
 
 
 def _positions(probe: Probe, x: Pair, ids: list[int], base: Pair) -> Finding | None:
-    """Change the id of one token: all heads of that token must change, and no other token."""
+    """Return a fault unless changing a token's id changes all of its heads, and no other token."""
     moved: list[list[Tensor]] = [[], []]  # for q and k, for two tokens: bool [H, S]
     for token in (0, 2):
         result = probe(x, [OTHER if i == token else m for i, m in enumerate(ids)])
@@ -188,7 +188,7 @@ def _positions(probe: Probe, x: Pair, ids: list[int], base: Pair) -> Finding | N
 def _state(
     probe: Probe, x: Pair, ids: list[int], base: Pair, which: int, moved: list[Tensor]
 ) -> str:
-    """Name how q or k follows the ids of tokens 0 and 2; moved `[H, S]`: what each id changed."""
+    """Name how q or k follows the ids of tokens 0 and 2. moved: what each id changed, `[H, S]`."""
     heads, y = probe.heads[which], base[which]
     own = [rows[:, token] for token, rows in zip((0, 2), moved, strict=True)]
     if heads == len(ids) and moved[1][2].all() and not own[1].all():
@@ -211,7 +211,7 @@ def _state(
 
 
 def _rows(probe: Probe, ids: list[int], influence: Influence) -> Finding | None:
-    """Compare a batch of three rows with each row by itself, in full and with one token each."""
+    """Compare a batch of three rows with each row alone, at full length and with one token."""
     rows = [ids, [*reversed(ids[:-1]), ids[-1]], [*([OTHER] * 3), *ids[3:]]]
     for length in (len(ids), 1):
         q, k = (x[:, :, -length:] for x in short_text(probe, 3))
@@ -232,7 +232,7 @@ def _rows(probe: Probe, ids: list[int], influence: Influence) -> Finding | None:
 
 
 def _one_token(probe: Probe, ids: list[int], influence: Influence) -> Finding | None:
-    """Compare the last token by itself, as in decoding, with the same token in a longer call."""
+    """Return a fault if a call with one token, as in decoding, rotates it unlike a longer call."""
     single, among = [], []
     for q, k in zip(*(x.split(1, dim=2) for x in probe.vectors(4)), strict=True):
         single.append(probe((q, k), ids[-1:]))

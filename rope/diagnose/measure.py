@@ -23,10 +23,10 @@ FARTHEST = 1 << 17  # the largest offset at position 0 that is tried
 class Measurement:
     """Hold what was measured for one tensor.
 
-    theta `[n]`: the frequencies with their signs; last: the power of two up to which the angles
-    double. follows: whether sizes depend on the position; radial: the largest other error of a
-    radius; noise: the possible error of an angle. slots `[n]`: the index of each plane among the
-    R/2 planes. direction, offset: as in `Rotation`. expected_theta: the expected frequencies.
+    theta `[n]`: the signed frequencies. last: the last power of two at which the angles fit theta.
+    follows: True if sizes depend on the position. radial: the error of a radius apart from such a
+    dependence. noise: the possible error of an angle. slots `[n]`: the index of each plane among
+    the R/2 planes. direction, offset: as in `Rotation`. expected_theta: the expected frequencies.
     """
 
     structure: Structure
@@ -45,7 +45,7 @@ class Measurement:
 
     @property
     def spectrum(self) -> tuple[Tensor, Tensor]:
-        """Return |theta| of all R/2 planes (0 if a plane doesn't rotate) and the error bounds."""
+        """Return |theta| for all R/2 planes (0 for planes that don't rotate) and error bounds."""
         theta = torch.zeros(self.width // 2, dtype=torch.float64)
         unseen = 2 * self.structure.noise / float(self.angles.positions[-1])
         slack = torch.full_like(theta, max(unseen, 4 * self.noise / self.last))
@@ -54,12 +54,12 @@ class Measurement:
 
     @cached_property
     def known(self) -> tuple[float, Extension | None] | None:
-        """Return the base and the extension that explain the spectrum."""
+        """Return the base and the extension that explain the spectrum, or None if none do."""
         return spectrum.name(*self.spectrum)
 
     @property
     def scaling(self) -> float | None:
-        """Return the factor on all planes at position 0; None if the planes have unequal gains."""
+        """Return the factor that all planes share at position 0, or None if they share none."""
         gain, slack = self.structure.gain, max(1e-6, self.structure.noise)
         if gain is None or (gain - gain.median()).abs().max() > max(1e-3, slack) * gain.median():
             return None
@@ -67,7 +67,7 @@ class Measurement:
         return 1.0 if abs(middle - 1) < slack else middle
 
     def widened(self) -> "Measurement":
-        """Return the measurement with any expected planes that rotate too slowly to be seen."""
+        """Return the measurement, extended by expected planes that rotate too slowly to be seen."""
         expected, pairs = self.expected_theta, self.layout == "interleaved" or self.width == 2
         if expected is None or not pairs or 2 * len(expected) <= self.width:
             return self
@@ -80,7 +80,7 @@ class Measurement:
 def measure(
     structure: Structure, angles: Angles, eps: float, expected_theta: Tensor | None
 ) -> Measurement:
-    """Measure the frequencies, the errors and the layout of a tensor with at least one plane."""
+    """Measure the frequencies, the errors, and the layout of a tensor with at least one plane."""
     m, sizes = angles.positions.double()[:, None], angles.radius.log().flatten(1)
     # The factor of a decay or a temperature is smooth, or all planes share it. Rounded tables are
     # rough: their errors differ from each position to the next, and from plane to plane.
@@ -108,7 +108,7 @@ def measure(
 
 
 def factors(q: Measurement, k: Measurement) -> Iterator[Finding]:
-    """Generate findings on factors that depend on the position, except e^(gm) and e^(-gn)."""
+    """Yield a finding if q and k have position-dependent factors other than e^(gm) and e^(-gn)."""
     common = (q.structure.planes[:, None] == k.structure.planes).all(-1)  # [n_q, n_k]
     if not (common.any() and (q.follows or k.follows)):
         return
@@ -143,10 +143,10 @@ def _layout(planes: Tensor) -> tuple[str, int, Tensor]:
 
 
 def _offset(structure: Structure, theta: Tensor, eps: float) -> float | None:
-    """Return the offset nearest to 0 whose angles equal those of A_0 in all planes, or None.
+    """Return the offset nearest to 0 whose angles equal A_0's angles in all planes, or None.
 
-    Up to 64, half positions count. Larger offsets, for example of a key that was rotated twice,
-    count only if A_0 is known exactly.
+    Offsets up to 64 may be half-integers. Larger offsets, for example of a key that was rotated
+    twice, are integers, and are tried only if A_0 is known exactly.
     """
     if structure.start is None:
         return None
@@ -167,7 +167,7 @@ def _offset(structure: Structure, theta: Tensor, eps: float) -> float | None:
 
 
 def rotation(measured: Measurement, linear: bool) -> Rotation:
-    """Return the rotation for the report; linear: whether attention_scaling can be measured."""
+    """Return the rotation to report. linear: True if attention_scaling can be measured."""
     theta, _ = measured.spectrum
     base, extension = measured.known or (None, None)
     reference, expected = theta, measured.expected_theta

@@ -1,10 +1,10 @@
 """Fit the planes and their angles to results at several positions.
 
-At position m, the result for x is A_m N(x). N is what precedes the rotation (a norm, gains, a
+At position m, the result for x is A_m N(x). N is what precedes the rotation (a norm, gains, or a
 permutation), and A_m is the rotation. Relative to position 0, N cancels:
 y_m = A_m A_0^{-1} y_0 = R_m y_0.
-`fit_structures` finds the matrix G_m of that map; its entries off the diagonal show which
-coordinates form a plane. `fit_angles` then fits in each plane, written as a complex number,
+`fit_structures` finds the matrix G_m of the map R_m. The entries off the diagonal show which
+coordinates form a plane. `fit_angles` then writes each plane's pair as a complex number, and fits
 
     y_m = alpha y_0 + beta conj(y_0),   with alpha = e^{i m theta} and beta = 0 for a rotation.
 
@@ -24,13 +24,13 @@ from rope.layouts import permutation
 class Structure:
     """Hold the planes of one tensor, pairs of output coordinates `[n, 2]`, and what else G shows.
 
-    rest `[D - 2n]`: coordinates in no plane; lone: coordinates that change without a partner;
+    rest `[D - 2n]`: coordinates in no plane. lone: coordinates that change without a partner.
     tangled: coordinates whose partner has another partner. dense: the largest entry of G outside
-    the planes; misfit: the error of results predicted by G; noise: how large an entry this error
-    can cause. source `[D]`: the input coordinate of each output coordinate, None unless N is a
-    permutation with gains. The other fields describe A_0 and need source. start `[n]`: the angles;
-    gain `[n]`: the gains of the planes; rest_gain: the gains of the rest; start_error: the error of
-    results predicted by A_0, as a LayerNorm causes.
+    the planes. misfit: the error of the results that G predicts. noise: the largest entry of G that
+    this error can cause. source `[D]`: the input coordinate of each output coordinate, or None
+    unless N is a permutation with gains. The other fields describe A_0, which requires source.
+    start `[n]`: the angles. gain `[n]`: the gains of the planes. rest_gain: the gains of the rest.
+    start_error: the error of the results that A_0 predicts; a LayerNorm, for example, causes one.
     """
 
     planes: Tensor
@@ -58,7 +58,7 @@ def fit_structures(probe: Probe, far: int) -> list[Structure]:
 
 
 def _at_each(probe: Probe, x: Pair, positions: list[int]) -> Pair:
-    """Return the results `[H, P, V, D]` of q and k for all vectors at each position."""
+    """Return the results for all vectors of q and of k at each position, both `[H, P, V, D]`."""
     q, k = (vectors.repeat(1, 1, len(positions), 1) for vectors in x)
     count = x[0].shape[2]
     y, z = probe.long((q, k), [m for m in positions for _ in range(count)])
@@ -66,11 +66,11 @@ def _at_each(probe: Probe, x: Pair, positions: list[int]) -> Pair:
 
 
 def _maps(start: Tensor, later: Tensor, eps: float) -> tuple[Tensor, Tensor, float, float]:
-    """Fit G_m from results `[H, 1, V, D]` at position 0 and `[H, P, V, D]` at the positions m.
+    """Fit G_m to results `[H, 1, V, D]` at position 0 and `[H, P, V, D]` at the positions m.
 
-    Returns G `[H, P, D, D]` with rows divided by their largest entry, G in units of the results,
+    Returns G `[H, P, D, D]` with each row divided by its largest entry, G in units of the results,
     the misfit, and the noise. Each head has its own G, and each row has its own scale, because a
-    decay may multiply heads, planes and positions by different factors.
+    decay may multiply heads, planes, and positions by different factors.
     """
     width, least = start.shape[-1], max(1e-6, eps)
     scale = start.square().mean((0, 1, 2)).sqrt().clamp(min=1e-300)
@@ -96,7 +96,7 @@ def _maps(start: Tensor, later: Tensor, eps: float) -> tuple[Tensor, Tensor, flo
 
 
 def _structure(x: Tensor, results: Tensor, m: Tensor, eps: float) -> Structure:
-    """Find the planes from vectors `[H, V, D]` and their results `[H, P, V, D]` at 0 and at m."""
+    """Find planes from vectors `[H, V, D]` and their results `[H, P, V, D]` at 0 and at each m."""
     start, index = results[:, :1], torch.arange(x.shape[-1])
     maps, own, misfit, noise = _maps(start, results[:, 1:], eps)
     moved = (maps - torch.eye(len(index))).abs().amax((0, 1))
@@ -132,9 +132,9 @@ def _structure(x: Tensor, results: Tensor, m: Tensor, eps: float) -> Structure:
 
 
 def _source(first: Tensor, planes: Tensor) -> Tensor | None:
-    """Return the permutation before the rotation: the identity, a change of layout, or any other.
+    """Return the permutation that precedes the rotation, or None if it is not recognized.
 
-    Any other permutation can be recognized only if A_0 doesn't rotate. If not, return None.
+    The identity and changes of layout are tried first. Others are recognized if A_0 is no rotation.
     """
     low, high = (int(planes.min()), int(planes.max()) + 1) if len(planes) else (0, 0)
     orders = [torch.arange(high - low)]
@@ -154,9 +154,9 @@ def _source(first: Tensor, planes: Tensor) -> Tensor | None:
 
 @dataclass
 class Angles:
-    """Hold alpha and beta `[P, n]` at positions `[P]`, averaged over heads, and their misfit.
+    """Hold alpha and beta `[P, n]`, averaged over heads, at positions `[P]`, and their misfit.
 
-    radius `[P, H, n]`: |alpha| of each head. alpha and beta are scaled to the first head's size.
+    radius `[P, H, n]`: |alpha| of each head. The mean is over heads scaled to the first radius.
     """
 
     positions: Tensor
@@ -167,7 +167,7 @@ class Angles:
 
 
 def fit_angles(probe: Probe, structures: list[Structure], far: int) -> list[Angles]:
-    """Fit the planes of q and k at positions 0 to 8, near powers of two, and at far."""
+    """Fit alpha and beta for q and k at positions 0 to 8, near powers of two, and at `far`."""
     powers = [1 << k for k in range(3, 63) if 1 << k <= far]
     near = [m for power in powers for m in (power - 1, power, power + 1, power + power // 2 + 1)]
     positions = sorted({m for m in (*range(9), *near, far) if m <= far})
@@ -188,5 +188,5 @@ def fit_angles(probe: Probe, structures: list[Structure], far: int) -> list[Angl
 
 
 def wrapped(angle: Tensor) -> Tensor:
-    """Return the angle in [−pi, pi) that differs from the given angle by full turns."""
+    """Return the angle in [-pi, pi) that differs from `angle` by a multiple of 2 pi."""
     return torch.remainder(angle + torch.pi, 2 * torch.pi) - torch.pi

@@ -1,7 +1,7 @@
 """Call an unknown rotation on copies of its inputs, and distinguish its exceptions from ours.
 
-The vectors are exact in every dtype. Most have entries ±1 and therefore the same norm, so a norm
-before the rotation multiplies all of them by the same factor.
+The vectors are exact in every dtype. Most have entries ±1 and therefore the same
+length, so a norm before the rotation multiplies all of them by the same factor.
 
 Shapes: B batch, H heads, S sequence, D head dimension.
 """
@@ -25,11 +25,11 @@ class CallError(Exception):
 
 @dataclass
 class Probe:
-    """Call the function under examination, and record what it does besides rotating.
+    """A wrapper that calls the function under examination and records its side effects.
 
-    rotate, heads `(H, H_kv)`, device: as in `diagnose`; dtype: of the vectors passed to rotate.
-    changed: the names of the inputs that rotate wrote into; returned: the dtype of the result for
-    each dtype passed.
+    rotate, device: as in `diagnose`. heads: `(H, H_kv)`. dtype: the default dtype of the vectors
+    passed to rotate. changed: the names of the inputs that rotate overwrote. returned: maps each
+    dtype passed to rotate to the dtype of the result.
     """
 
     rotate: Callable[..., Any]
@@ -41,7 +41,7 @@ class Probe:
     returned: dict[torch.dtype, torch.dtype] = field(default_factory=dict)
 
     def vectors(self, tokens: int, seed: int = 0, signs: bool = True) -> Pair:
-        """Return random q `[1, H, S, D]` and k `[1, H_kv, S, D]`: ±1, or else normal numbers."""
+        """Return random q `[1, H, S, D]`, k `[1, H_kv, S, D]`: ±1 or, if not `signs`, normal."""
         noise = torch.Generator().manual_seed(seed)
         shapes = [(1, heads, tokens, self.head_dim) for heads in self.heads]
         q, k = (torch.randn(shape, generator=noise, dtype=torch.float64) for shape in shapes)
@@ -50,7 +50,7 @@ class Probe:
     def __call__(self, x: Pair, position_ids: Any, dtype: torch.dtype | None = None) -> Pair:
         """Rotate x at position_ids `[S]` or `[B, S]`; return float64 results on the CPU.
 
-        Raises CallError if rotate raises, ValueError unless it returns a pair of the shapes of x.
+        Raises CallError if rotate fails, and ValueError unless it returns tensors of x's shapes.
         """
         dtype = dtype or self.dtype
         ids = torch.atleast_2d(torch.as_tensor(position_ids, dtype=torch.int64))
@@ -78,7 +78,7 @@ class Probe:
         return y, z
 
     def long(self, x: Pair, ids: list[int]) -> Pair:
-        """Rotate many tokens; split the call if rotate raises, and repeat the last id in each part.
+        """Rotate many tokens. If rotate fails, split the call, and add the last token to each part.
 
         The last id is the largest, so a spectrum that depends on the length stays the same.
         """

@@ -1,11 +1,11 @@
-"""Diagnose an engine in any language: write probes to one file, read its answers from another.
+"""Diagnose an engine in any language: write probes to one file, and read answers from another.
 
 The probes are the calls that `diagnose` makes to a correct rotation and to a function that doesn't
-rotate. `diagnose` then runs on the answers. Answers can't show inputs that are overwritten, results
-in other dtypes, or the exact position at which a change begins.
+rotate. `diagnose` then runs on the answers. Answers can't show whether the engine
+overwrites its inputs or changes dtypes, or at which exact position a change begins.
 
-The last four probes test keys that are shifted in a cache, by R_s R_n k = R_{n+s} k. Shifted keys
-must equal the keys that the engine itself rotates at the new positions.
+The last four probes test whether the engine shifts cached keys correctly. By R_s R_n k = R_{n+s} k,
+shifted keys must equal the keys that the engine itself rotates at the new positions.
 
 Shapes: B batch, H heads, S sequence, D head dimension.
 """
@@ -42,16 +42,16 @@ def write_probes(
     max_position: int = 1 << 17,
     axes: str = "bhsd",
 ) -> int:
-    """Write the calls that an engine must answer, in this order; return their number.
+    """Write the calls that an engine must answer, in order, and return the number of calls.
 
     Call 7, for example, consists of `07.q` `[B, H, S, D]` and `07.k` `[B, H_kv, S, D]`, float32
     numbers that 16-bit dtypes represent exactly, and `07.position_ids` `[B, S]`, int32. Its answers
     are named `07.q` and `07.k`. A call with a `shift` `[1]` has only k: rotate k at position_ids,
     store it in the cache in the dtype of the answers, and shift it there.
-    path: ends with .safetensors, .npz or .json. axes: "bhsd", or "bshd" for `[B, S, H, D]`. The
-    other arguments: as in `diagnose`; few heads make a small file.
-    Raises ValueError for another ending or other axes, for an odd head_dim, and unless max_position
-    is from 128 to 2**31 - 1; OSError if the folder doesn't exist.
+    path: must end with .safetensors, .npz, or .json. axes: "bhsd", or "bshd" for `[B, S, H, D]`.
+    The other arguments: as in `diagnose`; few heads make a small file.
+    Raises ValueError for any other ending or axes, for an odd head_dim, and unless max_position is
+    from 128 to 2**31 - 1. Raises OSError if the folder doesn't exist.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -77,9 +77,9 @@ def diagnose_answers(
     """Return the report of `diagnose` on the engine that answered the probes.
 
     The engine may leave out calls with three rows, with one token, or with a shift. expected,
-    cache: as in `diagnose`. The dtype is the narrowest that holds all answers for q or all for k.
-    If any answer is NaN or infinite, the report names only the first such position.
-    Raises OSError and ValueError for files that can't be read, ValueError for answers that are
+    cache: as in `diagnose`. The dtype is the narrowest that holds all q or all k exactly.
+    If any answer contains NaN or infinity, the report names only the first such position.
+    Raises OSError or ValueError for a file that can't be read, and ValueError for answers that are
     missing or have the wrong shape.
 
     >>> from tempfile import TemporaryDirectory
@@ -126,7 +126,7 @@ def diagnose_answers(
 
 
 class Recording:
-    """Replay the answers as a function, which raises LookupError for a call without an answer."""
+    """A function that replays the answers and raises LookupError for a call without an answer."""
 
     def __init__(self, calls: list[Call], results: list[Call]) -> None:
         self.calls, self.results, self.last = calls, results, -1
@@ -200,7 +200,7 @@ def _cache_shift(results: list[Call], dtype: torch.dtype) -> list[Finding]:
 
 
 def _calls(path: str | Path, parts: tuple[str, ...]) -> list[Call]:
-    """Return the tensors of a file, one dict per call; a missing call has an empty dict."""
+    """Return one dict of tensors for each call in a file; a missing call gives an empty dict."""
     tensors = read(path)
     names = [{part: f"{i:02d}.{part}" for part in parts} for i in range(100)]
     return [{part: tensors[x] for part, x in call.items() if x in tensors} for call in names]
@@ -213,7 +213,7 @@ def _narrowest(tensors: Iterable[Tensor]) -> torch.dtype:
 
 
 def _transposed(calls: list[Call]) -> list[Call]:
-    """Return calls with heads and tokens swapped."""
+    """Return the calls with the axes of heads and tokens swapped."""
     return [
         {name: x.transpose(1, 2) if x.ndim == 4 else x for name, x in call.items()}
         for call in calls
@@ -221,11 +221,11 @@ def _transposed(calls: list[Call]) -> list[Call]:
 
 
 def write(path: str | Path, tensors: dict[str, Tensor]) -> None:
-    """Write named tensors to a .safetensors, .npz or .json file.
+    """Write named tensors to a .safetensors, .npz, or .json file.
 
     In JSON a tensor is its shape and its numbers in row-major order:
     `{"07.position_ids": {"shape": [1, 3], "data": [3, 11, 5]}, ...}`.
-    Raises ValueError for another ending, OSError if the folder doesn't exist.
+    Raises ValueError for any other ending, and OSError if the folder doesn't exist.
     """
     suffix = _suffix(path)
     tensors = {name: x.clone(memory_format=torch.contiguous_format) for name, x in tensors.items()}
@@ -239,9 +239,9 @@ def write(path: str | Path, tensors: dict[str, Tensor]) -> None:
 
 
 def read(path: str | Path) -> dict[str, Tensor]:
-    """Return the tensors in a file. JSON gives float32 or int64 tensors, with NaN for null.
+    """Return the tensors in a file by name. JSON gives float32 or int64 tensors, with NaN for null.
 
-    Raises ValueError if the content doesn't match the ending, OSError if the file is missing.
+    Raises ValueError if the content doesn't match the ending, and OSError if the file is missing.
     """
     suffix = _suffix(path)
     try:

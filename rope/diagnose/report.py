@@ -13,9 +13,8 @@ from rope.extensions import Extension
 class Finding:
     """One fault or note: what was measured, what to do about it, and where the book explains it.
 
-    code: identifies the cause; severity: "fault" or "note"; sentence: what was measured; remedy:
-    what to do; section: the section of the book; source: the code or the issue that a warning about
-    a configuration refers to.
+    code: identifies the cause. severity: "fault" or "note". sentence: what was measured. remedy:
+    what to do. section: the section of the book. source: what a configuration's warning refers to.
     """
 
     code: str
@@ -34,7 +33,7 @@ class Finding:
 
 
 def finding(code: str, variant: str = "", /, **facts: object) -> Finding:
-    """Return the finding of a code; variant: which of its sentences; facts: what to fill in."""
+    """Return the finding for a code. variant: the sentence to use. facts: the values to fill in."""
     text = CODES[code]
     sentence = text.sentence if isinstance(text.sentence, str) else text.sentence[variant]
     severity = "note" if code in NOTES else "fault"
@@ -56,15 +55,15 @@ class Rotation:
     """Hold the measured rotation of one tensor. A field is None if it could not be measured.
 
     layout: how the input's coordinates form planes: "half", "interleaved" or "other".
-    rotary_dim: R, up to the last plane that visibly rotates.
-    inv_freq: float64 `[R/2]`, radians per position, without sign.
-    base, extension: the formula that explains all angles, with as few digits as possible.
+    rotary_dim: R, counted up to the last plane that visibly rotates.
+    inv_freq: the frequencies, float64 `[R/2]`, in radians per position, without signs.
+    base, extension: the formula that explains the frequencies, in as few digits as possible.
     attention_scaling: the factor on cos and sin; None after a norm, which hides it.
-    direction: +1 if all planes rotate counter-clockwise, −1 if clockwise, 0 if they differ.
+    direction: +1 if all planes rotate counter-clockwise, -1 if clockwise, 0 if they differ.
     offset: the rotation at position 0, expressed in positions.
-    angle_error: the largest error of an angle, in radians, against the expected frequencies, or
-    else against base and extension, or else against inv_freq.
-    off_from: the first probed position with an error above 0.01 radians.
+    angle_error: the largest error of an angle, in radians. The reference is the expected
+    frequencies, or else base and extension, or else inv_freq.
+    off_from: the first probed position with an angle error above 0.01 radians.
     """
 
     layout: str | None = None
@@ -97,7 +96,7 @@ class Rotation:
 class Report:
     """Hold the result of a diagnosis: the rotations of `query` and `key`, and the `findings`.
 
-    reach: the farthest position that was probed; dtype: the dtype of the vectors that were passed.
+    reach: the farthest position that was probed. dtype: the dtype of the vectors that were passed.
     """
 
     query: Rotation = Rotation()

@@ -1,8 +1,8 @@
 """Find the frequencies from the angles, and the base and extension that explain the frequencies.
 
-An angle is known only up to full turns. At position 1 we take the smallest, |theta| <= pi. Once
-theta is known within e, 2 theta is known within 2e, far less than a turn. So each doubling of the
-position halves the error, as long as the angles are proportional to the position.
+An angle is known only up to multiples of 2 pi. At position 1, we take the angle with |theta| <= pi.
+If theta is known to within e, then 2 theta is known to within 2e, far less than 2 pi. So each
+doubling of the position halves the error while the angles are proportional to the position.
 
 Shapes: n planes, P positions, R rotated width.
 """
@@ -23,7 +23,7 @@ LENGTHS = [*(1 << k for k in range(8, 21)), *(1024 * k for k in range(1, 65))]
 
 
 def frequencies(positions: Tensor, phases: Tensor) -> tuple[Tensor, int]:
-    """Return theta `[n]`, signed, from phases `[P, n]`, and the last power of two where it fits."""
+    """Return signed theta `[n]` for phases `[P, n]`, and the last power of two that theta fits."""
     row = {int(m): i for i, m in enumerate(positions)}
     theta, last, step = phases[row[1]], 1, 2
     while step in row:
@@ -35,7 +35,7 @@ def frequencies(positions: Tensor, phases: Tensor) -> tuple[Tensor, int]:
 
 
 def rounding(theta: Tensor) -> Tensor:
-    """Return how far frequencies that were computed as powers in float32 can be off.
+    """Return the largest error of frequencies that were computed as powers in float32.
 
     The exponent, about ln theta, has a relative error of a few 2^-24. Its absolute error is the
     relative error of the power.
@@ -44,7 +44,7 @@ def rounding(theta: Tensor) -> Tensor:
 
 
 def name(theta: Tensor, slack: Tensor) -> tuple[float, Extension | None] | None:
-    """Return base and extension of frequencies `[R/2]` known to within slack `[R/2]`, or None.
+    """Return the base and extension of frequencies `[R/2]` known to within slack `[R/2]`, or None.
 
     The numbers have as few digits as the tightest explanation allows. The extension is None if the
     first planes have the frequencies of a base and the other planes are slower, but follow no known
@@ -77,7 +77,7 @@ def name(theta: Tensor, slack: Tensor) -> tuple[float, Extension | None] | None:
 def _candidates(
     theta: Tensor, slack: Tensor, rotating: int, bases: tuple[float, ...], kept: int
 ) -> Iterator[tuple[float, Extension]]:
-    """Generate bases and extensions to try, the simplest first; `bases` fit the first planes."""
+    """Yield pairs of base and extension to try, simplest first; `bases` fit the first planes."""
     planes, last, near = len(theta), float(theta[rotating - 1]), float(slack[rotating - 1])
     p = next(p for p in (rotating, rotating + 0.5) if int(p / planes * planes) == rotating)
     p /= planes
@@ -96,9 +96,9 @@ def _candidates(
 
 
 def _bases(theta: Tensor, slack: Tensor, rotating: int) -> tuple[tuple[float, ...], int]:
-    """Fit 1, b^(-2/R), ... to as many first planes as possible.
+    """Fit the powers 1, b^(-2/R), ... to as many of the first planes as possible.
 
-    Returns b in few digits and in all digits, and the number of planes.
+    Returns b, in few digits and in all digits, and the number of planes that it fits.
     """
     planes, j = len(theta), torch.arange(rotating, dtype=torch.float64)
     trust = (theta / slack)[:rotating].clamp(max=1e9).square() * j
@@ -116,5 +116,5 @@ def _bases(theta: Tensor, slack: Tensor, rotating: int) -> tuple[tuple[float, ..
 
 
 def _shortest(value: float, fits: Callable[[float], object]) -> float:
-    """Return the number with the fewest digits that still fits."""
+    """Return `value` rounded to the fewest digits with which it still fits."""
     return next(short for digits in range(1, 18) if fits(short := float(f"{value:.{digits}g}")))
