@@ -20,9 +20,9 @@ FARTHEST = 2**53  # beyond this, float64 can't represent every integer
 
 
 def check_count(name: str, value: int, smallest: int = 1) -> None:
-    """Raise TypeError unless value is an integer, ValueError unless smallest <= value <= 2**53.
+    """Raise TypeError unless value is an integer, and ValueError unless smallest <= value <= 2**53.
 
-    Compiled code skips the upper bound, which would narrow the lengths an exported program accepts.
+    Compiled code skips the upper bound, which would limit the lengths for an exported program.
 
     >>> check_count("length", 3)
     """
@@ -76,7 +76,7 @@ def check_base(base: float, name: str = "base") -> None:
 
 
 def check_flag(name: str, value: bool) -> None:
-    """Raise TypeError unless value is a bool. (The string "half", for example, counts as True.)"""
+    """Raise TypeError unless value is a bool. (In a condition, any non-empty string is true.)"""
     if not isinstance(value, bool):
         raise TypeError(f"{name} is {value!r}; it must be True or False")
 
@@ -84,7 +84,7 @@ def check_flag(name: str, value: bool) -> None:
 def check_finite(name: str, tensor: Tensor, advice: str) -> None:
     """Raise ValueError if the tensor holds NaN or infinity.
 
-    In compiled code and on a GPU, the check is an asynchronous assertion (RuntimeError).
+    In compiled code and on a GPU, the check is an asynchronous assertion that raises RuntimeError.
     """
     if tensor.is_meta:
         return
@@ -102,13 +102,13 @@ def check_finite(name: str, tensor: Tensor, advice: str) -> None:
 
 
 def check_floating(name: str, dtype: torch.dtype) -> None:
-    """Raise TypeError unless dtype is float16, bfloat16, float32 or float64."""
+    """Raise TypeError unless dtype is float16, bfloat16, float32, or float64."""
     if dtype not in FLOATING:
         raise TypeError(f"{name} is {dtype}; it must be float16, bfloat16, float32 or float64")
 
 
 def check_float64(name: str, tensor: Tensor, maker: str = "inverse_frequencies") -> None:
-    """Raise TypeError unless the frequencies are float64; maker: the function that returns them."""
+    """Raise TypeError, which names the function `maker`, unless the frequencies are float64."""
     if tensor.dtype != torch.float64:
         raise TypeError(
             f"{name} is {tensor.dtype}; it must be float64, because rounded frequencies give wrong "
@@ -117,7 +117,7 @@ def check_float64(name: str, tensor: Tensor, maker: str = "inverse_frequencies")
 
 
 def check_integer(name: str, tensor: Tensor) -> None:
-    """Raise TypeError unless the argument is an integer tensor. (A bool tensor would be a mask.)"""
+    """Raise TypeError unless `tensor` is a tensor of integers. (A bool tensor is a mask.)"""
     if not isinstance(tensor, Tensor) or tensor.dtype not in INTEGER:
         kind = tensor.dtype if isinstance(tensor, Tensor) else f"a {type(tensor).__name__}"
         raise TypeError(
@@ -127,9 +127,9 @@ def check_integer(name: str, tensor: Tensor) -> None:
 
 
 def check_heads(name: str, x: Tensor, rotary_dim: int) -> None:
-    """Raise TypeError or ValueError unless x is floating-point `[B, H, S, D]`, D >= rotary_dim."""
+    """Raise TypeError or ValueError unless x is a floating-point `[B, H, S, D >= rotary_dim]`."""
     if not isinstance(x, Tensor):
-        raise TypeError(f"{name} is {type(x).__name__}; it must be a tensor")
+        raise TypeError(f"{name} has type {type(x).__name__}; it must be a tensor")
     if x.dtype not in FLOATING:
         check_floating(name, x.dtype)
     if x.is_nested or x.layout != torch.strided:
@@ -157,7 +157,7 @@ def check_vectors(xs: Mapping[str, Tensor], rotary_dim: int) -> None:
 
 
 def check_pair(q: Tensor, k: Tensor) -> None:
-    """Raise ValueError if q and k differ in batch, sequence, head_dim or device."""
+    """Raise ValueError if q and k differ in batch, sequence, head_dim, or device."""
     (batch, _, length, width), (batch_k, _, length_k, width_k) = q.shape, k.shape
     if batch != batch_k or length != length_k or width != width_k:
         raise ValueError(
@@ -169,7 +169,7 @@ def check_pair(q: Tensor, k: Tensor) -> None:
 
 
 def check_devices(**tensors: Tensor) -> None:
-    """Raise ValueError unless all tensors are on one device."""
+    """Raise ValueError unless all tensors are on the same device."""
     (first, reference), *others = tensors.items()
     for name, tensor in others:
         if tensor.device != reference.device:
@@ -180,18 +180,18 @@ def check_devices(**tensors: Tensor) -> None:
 
 
 def is_plain(tensor: Tensor) -> bool:
-    """Return True unless the tensor is of a subclass, or is wrapped by a tracer or torch.func."""
+    """Return True if the type is exactly Tensor and torch.func does not wrap the tensor."""
     return type(tensor) is Tensor and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
 
 
 def check_inplace(xs: Mapping[str, Tensor], *tables: Tensor) -> None:
-    """Raise ValueError if writing into x, or q and k, would silently give wrong numbers.
+    """Raise ValueError if writing into x, or q and k, would silently give wrong results.
 
-    This happens if elements share memory, because that memory would be rotated twice, and if the
-    tables are in the memory that is written to. Separate slices of one fused projection are fine.
-    Compiled code knows no addresses, so there the check finds only expanded tensors and a tensor
-    that is passed as both q and k. Also raise ValueError, before q is changed, for a leaf that
-    requires a gradient. Torch itself rejects some views.
+    This happens if elements share memory, which would be rotated twice, or if the tables are in the
+    memory that is written to. Separate slices of one fused projection are fine. In compiled code,
+    which doesn't know addresses, the check finds only expanded tensors and a tensor that is passed
+    as both q and k. Also raises ValueError, before q is changed, for a leaf that requires a
+    gradient. Torch itself rejects some views.
     """
     for name, x in xs.items():
         if x.is_leaf and x.requires_grad and torch.is_grad_enabled():
@@ -220,10 +220,10 @@ def check_inplace(xs: Mapping[str, Tensor], *tables: Tensor) -> None:
 
 
 def _apart(q: Tensor, k: Tensor) -> bool:
-    """Return True if two tensors are known to share no memory, False if they do or may.
+    """Return True if q and k are known to share no memory, and False if they share or may share it.
 
     Slices of one buffer have equal strides. Dividing the start of a slice by the strides gives its
-    coordinates in the buffer. The slices are apart if their ranges don't overlap along some axis.
+    coordinates in the buffer. Two slices are apart if their ranges are disjoint along some axis.
     """
     if q.untyped_storage().data_ptr() != k.untyped_storage().data_ptr() or 0 in (
         *q.shape,

@@ -1,6 +1,6 @@
 """Compute frequencies theta_j = base**(-2j/R) and tables of cos(m theta_j) and sin(m theta_j).
 
-See the chapter "Many dimensions". Angles, cosines and sines are computed in float64, because a
+See the chapter "Many dimensions". Angles, cosines, and sines are computed in float64, because a
 float32 angle at position 1,000,000 is wrong in the second decimal. Tables are rounded at the end.
 
 Shapes: R rotated width (the argument `dim`), ... any axes of the positions. Angles are in radians.
@@ -32,12 +32,12 @@ def inverse_frequencies(
 ) -> Tensor:
     """Return the dim/2 angular frequencies theta_j = base**(-2j/dim), in radians per position.
 
-    extension: a context extension that changes the frequencies; seq_len: the sequence length in
-    use, which some extensions depend on.
+    extension: a context extension that changes the frequencies. seq_len: the sequence length in
+    use, on which some extensions depend.
     Returns float64 `[dim/2]` on `device`, or on torch's default device if it is None.
-    Raises ValueError if dim is odd or below 2, if base is infinite, NaN or below 2**-960, or if the
+    Raises ValueError if dim is odd or below 2, if base is not finite or below 2**-960, or if the
     extension returns a wrong shape or non-finite values. Raises TypeError if dim is not an integer,
-    base is not a number, extension is not an Extension, or its frequencies are not float64.
+    base is not a number, extension is not an Extension, or its `scale` doesn't return float64.
     See RoFormer (arXiv 2104.09864), section 3.2.2.
 
     >>> inverse_frequencies(4)
@@ -75,7 +75,7 @@ def check_extension(extension: Extension | None) -> None:
 
 
 def check_spectrum(name: str, spectrum: Tensor) -> None:
-    """Raise TypeError unless spectrum is float64, ValueError unless it is finite and 1-D."""
+    """Raise TypeError unless spectrum is float64, and ValueError unless it is finite and 1-D."""
     check_float64(name, spectrum)
     if spectrum.dim() != 1:
         raise ValueError(
@@ -95,11 +95,11 @@ def rotary_tables(
     """Return the tables cos(m theta_j) and sin(m theta_j).
 
     positions: an int N for positions 0 ... N-1, or an integer tensor `[...]`, which may contain
-    negative positions; inv_freq: float64 `[R/2]` on the same device; scale: a factor for both
+    negative positions. inv_freq: float64 `[R/2]` on the same device. scale: a factor for both
     tables, such as an extension's `attention_scaling`.
     Returns cos and sin, each `[..., R/2]` (`[N, R/2]` for an int), computed in float64 and then
     rounded to `dtype` by torch, which rounds to float16 and bfloat16 by way of float32.
-    Raises TypeError if positions are not integers, inv_freq is not float64 or `dtype` is not a
+    Raises TypeError if positions are not integers, inv_freq is not float64, or `dtype` is not a
     floating-point dtype. Raises ValueError if N is negative, inv_freq is not 1-D and finite, or
     scale is not positive and finite. Raises torch's RuntimeError if the devices differ.
 

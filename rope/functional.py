@@ -1,4 +1,4 @@
-"""Rotate plane j of each vector by the angle that given tables hold for its position.
+"""Rotate plane j of each vector by the angle whose cosine and sine the given tables contain.
 
 Chapter "From maths to PyTorch". With x_j, y_j the two coordinates of plane j,
 
@@ -36,14 +36,14 @@ def rotary_embedding(
     inplace: bool = False,
     tensor_format: str = "bhsd",
 ) -> Tensor:
-    """Rotate the first R of the D coordinates of each vector and leave the others unchanged.
+    """Rotate the first R of the D coordinates of each vector, and leave the last D - R unchanged.
 
-    x: `[B, H, S, D]`, float16, bfloat16, float32 or float64, with any strides.
-    cos, sin: `[N, R/2]`, with integer position_ids `[S]`, `[B, S]` or `[1, S]` that select their
+    x: `[B, H, S, D]`, float16, bfloat16, float32, or float64, with any strides.
+    cos, sin: `[N, R/2]`, with integer position_ids `[S]`, `[B, S]`, or `[1, S]` that select their
     rows. Without position_ids: `[S, R/2]`, or four axes that broadcast to `[B, H, S, R/2]`. Tables
     from transformers, `[B, S, R]`, hold each plane twice: pass `cos[:, None, :, :R//2]`
     (`[:, None, :, ::2]` for Cohere), or use `rope.adapters.transformers`.
-    interleaved: plane j holds coordinates (2j, 2j+1); otherwise (j, j + R/2).
+    interleaved: if True, plane j holds coordinates (2j, 2j+1); if False, (j, j + R/2).
     inverse: rotate by the negative angle. If the tables contain a scale, it is applied again
     (`RotaryEmbedding` undoes its own scale).
     inplace: write the result into x, in a way that autograd and checkpointing detect.
@@ -83,10 +83,10 @@ def rotary_embedding_qk(
     inplace: bool = False,
     tensor_format: str = "bhsd",
 ) -> tuple[Tensor, Tensor]:
-    """Rotate queries `[B, H, S, D]` and keys `[B, H_kv, S, D]` together, on a GPU in one launch.
+    """Rotate queries `[B, H, S, D]` and keys `[B, H_kv, S, D]` together, in one launch on a GPU.
 
     Takes the arguments of `rotary_embedding` and raises the same errors. Also raises ValueError if
-    q and k differ in more than the number of heads, and for inplace if they share memory.
+    q and k differ in batch, S, D, or device, or if they share memory and inplace is True.
 
     >>> import torch
     >>> q, k = torch.ones(1, 4, 1, 2), torch.ones(1, 2, 1, 2)
@@ -110,7 +110,7 @@ def _check_and_rotate(
     inplace: bool,
     tensor_format: str,
 ) -> Sequence[Tensor]:
-    """Check all arguments, then rotate x, or q and k, which xs holds by name."""
+    """Check all arguments, then rotate the tensors in xs, whose keys are "x", or "q" and "k"."""
     check_flag("interleaved", interleaved)
     _check_tables(cos, sin)
     views = to_bhsd(tensor_format, xs)
@@ -139,7 +139,7 @@ def _check_and_rotate(
 
 
 def _check_tables(cos: Tensor, sin: Tensor) -> None:
-    """Raise TypeError or ValueError unless cos and sin are tables with one shape and dtype."""
+    """Raise TypeError or ValueError unless cos and sin are tables of the same shape and dtype."""
     check_floating("cos", cos.dtype)
     if cos.shape != sin.shape or cos.dtype != sin.dtype:
         kind = ValueError if cos.dtype == sin.dtype else TypeError
@@ -158,7 +158,7 @@ def _check_tables(cos: Tensor, sin: Tensor) -> None:
 
 
 def _check_rows(cos: Tensor, x: Tensor) -> None:
-    """Raise ValueError unless tables without position_ids have a row for each token of x."""
+    """Raise ValueError unless the tables, used without position_ids, fit axes B, H, and S of x."""
     if cos.dim() == 2 and cos.shape[0] != x.shape[2]:
         raise ValueError(
             f"cos has {cos.shape[0]} rows, but x has {x.shape[2]} tokens; slice cos and sin "
@@ -196,7 +196,7 @@ def to_bhsd(tensor_format: str, xs: Mapping[str, Tensor]) -> Mapping[str, Tensor
 
 
 def from_bhsd(tensor_format: str, xs: Sequence[Tensor]) -> Sequence[Tensor]:
-    """Return views of tensors `[B, H, S, D]` in tensor_format: the inverse of `to_bhsd`.
+    """Return tensors `[B, H, S, D]` as views in tensor_format; this is the inverse of `to_bhsd`.
 
     >>> import torch
     >>> from_bhsd("bshd", [torch.ones(1, 3, 5, 2)])[0].shape

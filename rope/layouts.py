@@ -1,4 +1,4 @@
-"""Convert tensors between the interleaved and half-split layouts, two orders of coordinates.
+"""Convert tensors between two orders of coordinates, the interleaved and half-split layouts.
 
 See the chapter "Two layouts": P R^inter P^T = R^half, where P is the matrix of `permutation`. To
 convert a checkpoint, permute the rows of W_q and W_k by P within each head. W_v and W_o stay
@@ -23,7 +23,7 @@ _OTHER_ROWS = re.compile(r"lora_?(a|down|embedding)|qkv|query_key_value|c_attn",
 
 
 def permutation(dim: int, *, device: torch.device | str | None = None) -> Tensor:
-    """Return the index p with half = interleaved[..., p]: first even, then odd coordinates.
+    """Return the index p such that half = interleaved[..., p]: even, then odd coordinates.
 
     Returns int64 `[dim]`. Raises ValueError if dim is odd or below 2.
 
@@ -35,10 +35,10 @@ def permutation(dim: int, *, device: torch.device | str | None = None) -> Tensor
 
 
 def interleaved_to_half(x: Tensor, rotary_dim: int | None = None) -> Tensor:
-    """Move plane j from coordinates (2j, 2j+1) to (j, j + R/2) on the last axis.
+    """Move plane j from coordinates (2j, 2j+1) to coordinates (j, j + R/2) on the last axis.
 
-    x: `[..., D]` of any dtype; rotary_dim: R, or None if R = D. The last D - R coordinates stay.
-    Returns a new tensor. Raises ValueError if R is odd, below 2 or greater than D.
+    x: `[..., D]`. rotary_dim: R, or None if R = D. The last D - R coordinates do not move.
+    Returns a new tensor. Raises ValueError if R is odd, below 2, or greater than D.
 
     >>> interleaved_to_half(torch.arange(6), rotary_dim=4)
     tensor([0, 2, 1, 3, 4, 5])
@@ -58,9 +58,9 @@ def half_to_interleaved(x: Tensor, rotary_dim: int | None = None) -> Tensor:
 def projection_interleaved_to_half(
     weight: Tensor, num_heads: int, rotary_dim: int | None = None
 ) -> Tensor:
-    """Convert a query or key projection to the half-split layout, head by head.
+    """Convert a query or key projection to the half-split layout, within each head.
 
-    weight: `[H*D, E]`, or a bias `[H*D]`; rotary_dim: R, or None if R = D.
+    weight: `[H*D, E]`, or a bias `[H*D]`. rotary_dim: R, or None if R = D.
     Returns a new tensor. Raises ValueError if the number of rows is not divisible by num_heads, or
     if R is odd or greater than D.
 
@@ -73,7 +73,7 @@ def projection_interleaved_to_half(
 def projection_half_to_interleaved(
     weight: Tensor, num_heads: int, rotary_dim: int | None = None
 ) -> Tensor:
-    """Convert a query or key projection to the interleaved layout, head by head.
+    """Convert a query or key projection to the interleaved layout, within each head.
 
     Takes the same arguments and raises the same errors as `projection_interleaved_to_half`.
 
@@ -92,15 +92,15 @@ def convert_state_dict(
 ) -> dict[str, Tensor]:
     """Convert the query and key projections of a checkpoint, both weights and biases.
 
-    heads: the number of heads for each name pattern (with shell wildcards), such as
+    heads: maps each name pattern (with shell wildcards) to a number of heads, such as
     {"*.q_proj.*": 32, "*.k_proj.*": 8}. Leave out W_v and W_o. Include norm weights `[D]` that act
     within each head, such as Qwen3's q_norm and k_norm, with 1 head.
-    to_half: True converts interleaved to half-split, False converts half-split to interleaved;
+    to_half: True converts interleaved to half-split, False converts half-split to interleaved.
     rotary_dim: R, or None if R = D. If heads differ in D, call the function once per D.
-    Returns a new dict in the same order. Tensors whose names match no pattern are not copied.
+    Returns a new dict in the same order. Tensors whose names match no pattern stay the same.
     Raises ValueError if a pattern matches no name, two patterns match the same name, or heads
     differ in width, for example because the number of key heads is wrong. Also raises ValueError
-    for fused projections (split them first), LoRA's first factor and quantized weights.
+    for fused projections (split them first), LoRA's first factor, and quantized weights.
 
     >>> converted = convert_state_dict(
     ...     {"q.weight": torch.arange(8), "v.weight": torch.arange(8)}, {"q.*": 2}, to_half=True
@@ -141,7 +141,7 @@ def convert_state_dict(
 
 
 def _check_rows(name: str, tensor: Tensor) -> None:
-    """Raise ValueError unless the tensor appears to have one row per head coordinate."""
+    """Raise ValueError unless each row of the tensor appears to be a coordinate of a head."""
     plain = name.rpartition(".")[2] in ("weight", "bias") and not _OTHER_ROWS.search(name)
     if not plain or tensor.element_size() == 1 or tensor.dtype == torch.int32:
         raise ValueError(
@@ -152,7 +152,7 @@ def _check_rows(name: str, tensor: Tensor) -> None:
 
 
 def _reorder(x: Tensor, rotary_dim: int | None, *, to_half: bool) -> Tensor:
-    """Permute the first R coordinates of x, `[..., D]`, to half-split order or back."""
+    """Permute the first R coordinates of x `[..., D]` to half-split order if to_half, or back."""
     width = x.shape[-1] if rotary_dim is None else rotary_dim
     check_dim(width, "the width of x" if rotary_dim is None else "rotary_dim")
     if width > x.shape[-1]:
@@ -163,7 +163,7 @@ def _reorder(x: Tensor, rotary_dim: int | None, *, to_half: bool) -> Tensor:
 
 
 def _row_numbers(weight: Tensor, num_heads: int) -> Tensor:
-    """Return the row indices of a projection as `[H, D]`, with one row per head."""
+    """Return the indices of a projection's rows as `[H, D]`, one row of indices per head."""
     if weight.dim() not in (1, 2) or weight.shape[0] % num_heads:
         raise ValueError(
             f"weight has shape {list(weight.shape)}; it must be [H*D, E] or [H*D] with "

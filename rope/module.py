@@ -1,8 +1,8 @@
-"""Define the layer, which rotates queries and keys together with tables that it keeps.
+"""Define RotaryEmbedding, the layer that rotates queries and keys with tables that it stores.
 
 Chapter "From maths to PyTorch". `frequencies` computes the tables, `tables` keeps them (precise, on
-the right device, long enough), and `kernels` rotates. A query passes through `forward`, `_rotate`
-and `kernels.operator.apply_rotation`. The arithmetic is in `kernels/rotate.c`, which
+the right device, and long enough), and `kernels` rotates. A query passes through `forward`,
+`_rotate`, and `kernels.operator.apply_rotation`. The arithmetic is in `kernels/rotate.c`, which
 `kernels/cpu.py` calls, in `kernels/triton.py`, or in `kernels/formula.py`.
 
 Shapes: B batch, H heads, S sequence, D head dimension, R rotated width.
@@ -25,19 +25,19 @@ from rope.tables import MOST_ROWS, RotaryTables
 class RotaryEmbedding(RotaryTables):
     """Apply rotary position embedding to queries and keys (RoFormer, arXiv 2104.09864).
 
-    dim: the rotated width R, even, at most the head dimension.
+    dim: the rotated width R, an even number that is at most the head dimension.
     base: the base in theta_j = base**(-2j/R).
     max_seq_len: the initial number of table rows, which grows to the next power of two if needed.
     extension: a context extension from `rope.extensions`, or None.
-    interleaved: plane j holds coordinates (2j, 2j+1); otherwise (j, j + R/2).
-    device: the device of the tables; when None, torch's default device.
-    Raises ValueError or TypeError for a bad dim, base, max_seq_len or extension.
+    interleaved: if True, plane j holds coordinates (2j, 2j+1); if False, (j, j + R/2).
+    device: the device of the tables; None means torch's default device.
+    Raises ValueError or TypeError for an invalid dim, base, max_seq_len, or extension.
 
     The tables `cos` and `sin`, float32 `[N, R/2]`, aren't buffers: they follow the model, or the
     queries, to another device, but casts don't change them and state_dict doesn't contain them.
     For float64 vectors and positions far beyond the tables, each call computes its own rows. The
-    arguments can't be changed later. `softmax_scale`, which `from_config` sets, is a factor that
-    the attention must apply to its usual scale.
+    arguments can't be changed later. `softmax_scale`, which `from_config` sets, is a factor by
+    which the attention must multiply its usual scale.
 
     >>> rotary = RotaryEmbedding(4, max_seq_len=8).to(torch.bfloat16)
     >>> rotary.cos.dtype, rotary.cos.shape
@@ -59,12 +59,12 @@ class RotaryEmbedding(RotaryTables):
     ) -> Self:
         """Return the embedding that a model's configuration describes.
 
-        config: a transformers configuration, its dict, or JSON; layer_type: the type of layer, if
-        types differ (`rope.config.rotary_settings` says which layers rotate at all). max_seq_len:
-        the initial number of table rows; when None, the model's length, at most 131,072.
+        config: a transformers configuration, its dict, or JSON. layer_type: required if the layer
+        types have different parameters. max_seq_len: the initial number of table rows; None means
+        the model's context length, but at most 131,072.
         interleaved: the layout, required if the model type doesn't determine it.
-        Raises ValueError or TypeError as `rope.config.rotary_settings` does, and ValueError if
-        positions have several axes or if no length is given.
+        Raises the errors of `rope.config.rotary_settings` (which also says which layers rotate),
+        and ValueError if positions have several axes or if no length is given.
 
         >>> from rope.config import example
         >>> RotaryEmbedding.from_config(example("llama-3.1-8b")).extension.name
@@ -110,8 +110,8 @@ class RotaryEmbedding(RotaryTables):
     ) -> tuple[Tensor, Tensor]:
         """Rotate q and k to their positions.
 
-        q: `[B, H, S, D]`; k: `[B, H_kv, S, D]`. position_ids: integers `[S]`, `[B, S]` or `[1, S]`.
-        Without position_ids, the positions are offset ... offset+S-1. offset: the number of tokens
+        q: `[B, H, S, D]`; k: `[B, H_kv, S, D]`. position_ids: integers `[S]`, `[B, S]`, or
+        `[1, S]`. If None, the positions are offset ... offset+S-1. offset: the number of tokens
         before this call, an int or integers `[B]`, one per row.
         seq_len: the length whose spectrum a length-dependent extension uses; when None, the length
         passed to `fix_length`, or else the largest position of this call + 1. inverse: rotate back,
@@ -119,9 +119,9 @@ class RotaryEmbedding(RotaryTables):
         `[B, S, H, D]`, "thd" for packed tokens `[T, H, D]` with position_ids `[T]`. Call `rotate`
         instead if the keys differ from the queries in position or length.
         Returns the rotated pair with the same shapes and dtypes.
-        Raises as `rotary_embedding` does. With position_ids, eager code reads the largest one to
-        grow the tables. This makes the host wait for a GPU, unless seq_len or `fix_length` gives a
-        length that exceeds all positions. Compiled code reads no data, so give it a length, or
+        Raises as `rotary_embedding` does. With position_ids, eager code reads the largest id
+        to grow the tables. This makes the host wait for a GPU, unless seq_len or `fix_length` gives
+        a length that exceeds all positions. Compiled code reads no data, so give it a length, or
         `grow` the tables first.
 
         >>> rotary, x = RotaryEmbedding(4), torch.ones(1, 1, 1, 4)
@@ -150,7 +150,7 @@ class RotaryEmbedding(RotaryTables):
         inplace: bool = False,
         tensor_format: str = "bhsd",
     ) -> Tensor:
-        """Rotate one tensor `[B, H, S, D]`, such as only queries, or a key that all heads share.
+        """Rotate one tensor `[B, H, S, D]`, such as queries alone, or a key that all heads share.
 
         Takes the arguments of `forward` and raises the same errors.
 
@@ -171,7 +171,7 @@ class RotaryEmbedding(RotaryTables):
         inplace: bool,
         tensor_format: str,
     ) -> Sequence[Tensor]:
-        """Check x, or q and k, which xs holds by name; then find their tables and rotate."""
+        """Check and rotate the tensors in xs, whose keys are "x", or "q" and "k"."""
         views = to_bhsd(tensor_format, xs)
         check_vectors(views, self.dim)
         if inplace:
@@ -207,8 +207,8 @@ class RotaryEmbedding(RotaryTables):
     def shift(self, k: Tensor, delta: int | Tensor, *, seq_len: int | None = None) -> Tensor:
         """Return rotated keys moved by delta positions: R_delta R_n k = R_{n+delta} k.
 
-        k: rotated keys `[B, H_kv, S, D]`, with the attention scaling; delta: an int for all tokens,
-        or integers `[S]`, `[B, S]` or `[1, S]`, negative to move back. seq_len: the length that k
+        k: rotated keys `[B, H_kv, S, D]`, with the attention scaling. delta: an int for all tokens,
+        or integers `[S]`, `[B, S]`, or `[1, S]`, negative to move back. seq_len: the length that k
         was rotated with, if the extension depends on it.
         Returns a new tensor with k's dtype, rounded once. Rounding errors accumulate over several
         moves, so add up the moves and shift once. Raises as `rotate` does, and ValueError if the

@@ -1,4 +1,4 @@
-"""Number the tokens of packed and padded batches, and check the positions that a call passes.
+"""Number the tokens of packed and padded batches, and check positions that callers pass.
 
 Chapter "Rotary attention". Scores depend only on differences of positions, so only differences
 within one sequence matter. Each sequence starts at 0 to keep its positions small.
@@ -20,7 +20,7 @@ def packed_position_ids(
     """Return the position of each token within its own sequence, for sequences packed in one row.
 
     lengths: positive ints that sum to S. Returns int64 `[S]`.
-    Raises ValueError if lengths is empty or a length is below 1, TypeError if one isn't an int.
+    Raises ValueError if lengths is empty or a length is below 1, and TypeError if one isn't an int.
 
     >>> packed_position_ids([3, 2])
     tensor([0, 1, 2, 0, 1])
@@ -30,12 +30,12 @@ def packed_position_ids(
 
 
 def cumulative_position_ids(cu_seqlens: Tensor) -> Tensor:
-    """Return each token's position, from the cumulative lengths that varlen attention takes.
+    """Return each token's position in its sequence, given varlen attention's cumulative lengths.
 
-    cu_seqlens: integers `[n+1]`, 0 = c_0 <= c_1 <= ... <= c_n = S; sequence i holds the tokens
-    c_i ... c_{i+1} - 1. Returns int64 `[S]` on the same device. Reads the values.
-    Raises TypeError for another dtype, ValueError for another shape, a first value other than 0,
-    or values that decrease.
+    cu_seqlens: integers `[n+1]`, 0 = c_0 <= c_1 <= ... <= c_n = S. Sequence i holds the tokens
+    c_i ... c_{i+1} - 1. Returns int64 `[S]` on the same device. Waits for the device.
+    Raises TypeError for another dtype, and ValueError for another shape, a first value other than
+    0, or values that decrease.
 
     >>> cumulative_position_ids(torch.tensor([0, 3, 3, 5]))
     tensor([0, 1, 2, 0, 1])
@@ -53,13 +53,13 @@ def cumulative_position_ids(cu_seqlens: Tensor) -> Tensor:
 
 
 def left_padded_position_ids(attention_mask: Tensor) -> Tensor:
-    """Return positions that start at 0 at the first real token of each row; padding also gets 0.
+    """Return positions that count from 0 at the first real token of each row; padding gets 0.
 
     attention_mask: `[B, S]`, bool or integers, 1 for a token and 0 for padding, which comes first
-    in each row. Returns int64 `[B, S]` on the same device. Reads the values. The attention must
+    in each row. Returns int64 `[B, S]` on the same device. Waits for the device. The attention must
     still mask the padding.
-    Raises TypeError for another dtype, ValueError for another shape, other numbers, or a 0 after
-    a 1.
+    Raises TypeError for another dtype, and ValueError for another shape, for numbers other than 0
+    and 1, or for a 0 after a 1.
 
     >>> left_padded_position_ids(torch.tensor([[0, 0, 1, 1], [1, 1, 1, 1]]))
     tensor([[0, 0, 0, 1],
@@ -75,7 +75,7 @@ def left_padded_position_ids(attention_mask: Tensor) -> Tensor:
 
 
 def check_attention_mask(attention_mask: Tensor) -> Tensor:
-    """Return the mask as bool. Raise TypeError or ValueError unless it is bool or all 0 and 1."""
+    """Return the mask as bool. Raise TypeError or ValueError unless all values are 0 or 1."""
     if attention_mask.dtype == torch.bool:
         return attention_mask
     check_integer("attention_mask", attention_mask)
@@ -99,7 +99,7 @@ def check_lengths(lengths: Sequence[int]) -> None:
 def check_position_ids(position_ids: Tensor, x: Tensor, name: str = "position_ids") -> None:
     """Raise TypeError or ValueError unless the ids fit x `[B, H, S, D]`.
 
-    They must be integers `[S]`, `[1, S]` or `[B, S]` on x's device.
+    They must be integers `[S]`, `[1, S]`, or `[B, S]` on x's device.
     """
     check_integer(name, position_ids)
     # Compare the lengths first: in compiled code each comparison of sizes adds a guard, so an early
@@ -118,7 +118,7 @@ def check_position_ids(position_ids: Tensor, x: Tensor, name: str = "position_id
 def ids_or_start(
     position_ids: Tensor | None, offset: int | Tensor, x: Tensor
 ) -> tuple[Tensor | None, int]:
-    """Return checked position ids and 0, or None and the position of the first token.
+    """Return the checked ids and 0 or, if there are none, None and the first token's position.
 
     offset: an int for all rows, or integers `[B]`, one start per row, which become ids `[B, S]`.
     """
@@ -138,7 +138,7 @@ def ids_or_start(
 
 
 def _check_offsets(offset: Tensor, x: Tensor) -> None:
-    """Raise TypeError or ValueError unless offset is non-negative integers `[B]` on x's device.
+    """Raise TypeError or ValueError unless offset holds integers `[B]` >= 0 on x's device.
 
     In compiled code and on a GPU, a later check of the positions finds negative values instead.
     """
@@ -156,7 +156,7 @@ def _check_offsets(offset: Tensor, x: Tensor) -> None:
 def check_positions_in_table(position_ids: Tensor, rows: int) -> None:
     """Raise ValueError for a position below 0, which would wrap around, or past the last row.
 
-    In compiled code and on a GPU, the check is an asynchronous assertion (RuntimeError).
+    In compiled code and on a GPU, the check is an asynchronous assertion that raises RuntimeError.
     """
     if position_ids.is_meta:
         return
@@ -188,7 +188,7 @@ def check_no_negative(name: str, low: int) -> None:
 
 
 def position_range(position_ids: Tensor) -> tuple[int, int]:
-    """Return the smallest and largest position, or (0, -1) if there are none. Reads the values."""
+    """Return the smallest and largest position, or (0, -1) if empty. Waits for the device."""
     while torch._C._functorch.is_functorch_wrapped_tensor(position_ids):
         position_ids = torch._C._functorch.get_unwrapped(position_ids)  # all that vmap maps over
     if position_ids.numel() <= 1:  # as in decoding, where aminmax would take 2 us

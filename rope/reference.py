@@ -1,4 +1,4 @@
-"""Define RoPE in NumPy and float64, as the oracle for every faster implementation.
+"""Define RoPE in NumPy and float64, as the reference that tests every faster implementation.
 
 See the chapters "Rotation in two dimensions" and "Many dimensions". R_m rotates each plane j of the
 d/2 planes counter-clockwise by the angle m theta_j, where theta_j = base**(-2j/d). The rotation is
@@ -68,9 +68,9 @@ def rotate_matrix(
 ) -> Array:
     """Return R_m x_m for each row x_m of x, computed with the d x d matrix R_m.
 
-    x: `[..., S, d]` real; positions: `[S]`; inv_freq: `[d/2]`. Returns float64, shaped like x.
+    x: `[..., S, d]` real; positions: `[S]`; inv_freq: `[d/2]`. Returns float64 of x's shape.
     interleaved: plane j has coordinates (2j, 2j+1) if True, (j, j + d/2) if False.
-    Raises TypeError if an argument has the wrong type, ValueError if the shapes don't match.
+    Raises TypeError if an argument has the wrong type, and ValueError if the shapes don't match.
 
     >>> rotate_matrix([[1.0, 0.0]], [1], [np.pi / 2]).round(12) + 0.0
     array([[0., 1.]])
@@ -118,7 +118,7 @@ def rotate_elementwise(
 def score(q: ArrayLike, k: ArrayLike, m: float, n: float, inv_freq: ArrayLike) -> float:
     """Return the unscaled attention score (R_m q)^T (R_n k).
 
-    q, k: `[d]` real; m, n: the positions of q and k. The score depends on them only through n - m.
+    q, k: `[d]` real; m, n: their positions. The score depends on m and n only through n - m.
 
     >>> theta = inverse_frequencies(4)
     >>> q, k = [1.0, 2.0, 3.0, 4.0], [4.0, 3.0, 2.0, 1.0]
@@ -135,7 +135,7 @@ def _aligned(
 ) -> tuple[Array, Array]:
     """Return x in the interleaved layout, and the angles `[S, d/2]`.
 
-    Raises TypeError unless interleaved is a bool, ValueError unless x has the shape `[..., S, d]`.
+    Raises TypeError unless interleaved is a bool, and ValueError unless x has shape `[..., S, d]`.
     """
     if not isinstance(interleaved, bool):  # the string "half" would count as True
         raise TypeError(f"interleaved is {interleaved!r}; it must be True or False")
@@ -152,12 +152,12 @@ def _aligned(
 
 
 def _interleave(first: Array, second: Array) -> Array:
-    """Interleave the first and second coordinates of the planes, `[..., d/2]`, into `[..., d]`."""
+    """Interleave the first and second coordinates of planes, each `[..., d/2]`, into `[..., d]`."""
     return np.stack([first, second], axis=-1).reshape(*first.shape[:-1], 2 * first.shape[-1])
 
 
 def _from_interleaved(x: Array, interleaved: bool) -> Array:
-    """Return x unchanged, or with plane j moved to (j, j + d/2) if interleaved is False."""
+    """Return x, with plane j moved to coordinates (j, j + d/2) if interleaved is False."""
     return x if interleaved else np.concatenate([x[..., 0::2], x[..., 1::2]], axis=-1)
 
 

@@ -10,7 +10,7 @@ import sympy as sp
 
 
 class NotEqual(AssertionError):
-    """Report a failed proof: SymPy cannot reduce `.difference`, left - right, to 0.
+    """The error for a failed proof: SymPy cannot reduce `difference`, left - right, to 0.
 
     >>> try:
     ...     prove_equal(sp.Symbol("x"), 0)
@@ -136,7 +136,7 @@ _STEPS: tuple[Callable[[sp.Expr], sp.Expr], ...] = (
 
 
 def _simplified(expression: sp.Expr) -> sp.Expr:
-    """Return 0 if a step reduces the expression to 0, otherwise the shortest form found."""
+    """Return 0 if a rewriting step gives 0, otherwise the shortest form of the expression found."""
     forms = [expression]
     for step in _STEPS:
         forms.append(step(forms[-1]))

@@ -4,7 +4,7 @@ Chapters "From maths to PyTorch" and "Longer than the training text". The tables
 model's device, long enough for each call, and computed from the extension's spectrum at one length.
 A call at another length, or in float64, computes its own rows.
 
-The tables aren't buffers, because frameworks cast, broadcast, average and overwrite buffers. They
+The tables aren't buffers, because frameworks cast, broadcast, average, and overwrite buffers. They
 follow the model to another device and ignore every other change (`DeviceTracking`). Modules with
 the same spectrum on the same device share one pair of tables, and pickles contain no tables.
 
@@ -41,10 +41,10 @@ _SHARED: WeakValueDictionary[Any, Tensor] = WeakValueDictionary()
 
 
 class DeviceTracking(nn.Module):
-    """A module whose tensors follow the model, or the vectors of a call, to another device.
+    """A module whose tensors move to another device with the model or with the vectors of a call.
 
     A subclass sets `_tensors = _build(default_device(device))` in `__init__`. `_build` must run
-    outside inference mode, or its tensors couldn't be used in training.
+    outside inference mode, because tensors that are built inside it can't be used in training.
     """
 
     _tensors: tuple[Tensor, ...]  # replaced as a whole: no thread sees a new cos with an old sin
@@ -60,22 +60,22 @@ class DeviceTracking(nn.Module):
         super().__setattr__(name, value)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state without the values of the tensors, which `__setstate__` rebuilds."""
+        """Return the state without the tensors' values; `__setstate__` rebuilds the tensors."""
         return {**self.__dict__, "_tensors": tuple(t.new_empty(len(t), 0) for t in self._tensors)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Restore the state and rebuild the tensors on the device that they were on."""
+        """Restore the state, and rebuild the tensors on their former device."""
         super().__setstate__(state)
         self._tensors = self._build(self._tensors[0].device)
 
     def _build(self, device: torch.device) -> tuple[Tensor, ...]:
-        """Return new tensors on a device, with the present number of rows."""
+        """Return new tensors on the given device, with the current number of rows."""
         raise NotImplementedError
 
     def _move_and_store(
         self, device: torch.device, tensors: tuple[Tensor, ...]
     ) -> tuple[Tensor, ...]:
-        """Return the tensors on a call's device. Keep them there unless the device is meta."""
+        """Return the tensors on the given device. Store them there unless it is the meta device."""
         moved = self._moved(device, tensors)
         return moved if device.type == "meta" else self._store(moved)
 
@@ -85,13 +85,13 @@ class DeviceTracking(nn.Module):
         return self._build(device)
 
     def _store(self, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """Keep the tensors, unless they belong to a tracer or a transform and would outlive it."""
+        """Return the tensors, and store them unless they belong to a tracer or a transform."""
         if torch.compiler.is_compiling() or all(map(is_plain, tensors)):
             self._tensors = tensors
         return tensors
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """Follow a move to another device; ignore a cast and every other change."""
+        """Move the tensors if the model moves to another device; ignore every other change."""
         super()._apply(fn, recurse)
         try:
             device = fn(torch.empty(0, device=self._tensors[0].device)).device
@@ -181,7 +181,7 @@ class RotaryTables(DeviceTracking):
     def fix_length(self, seq_len: int | None) -> None:
         """Make a length-dependent extension use its spectrum for seq_len in every call.
 
-        Cached keys match later queries only if one spectrum rotates them all, so pass the longest
+        Cached keys match later queries only if the same spectrum rotates both, so pass the longest
         length that the text will reach. The tables grow to that length (at most 131,072 rows). With
         None, the spectrum depends on each call again. Call this before several threads use the
         module. Raises ValueError or TypeError for a bad length, without changing anything.
@@ -201,7 +201,7 @@ class RotaryTables(DeviceTracking):
             self.__dict__.update(_tensors=tensors, fixed_length=seq_len)
 
     def grow(self, length: int) -> None:
-        """Make the tables hold positions 0 ... length-1; they never shrink.
+        """Make the tables hold positions 0 ... length-1. Tables never shrink.
 
         The number of rows becomes the next power of two. Code under `torch.compile` or
         `torch.export` can't grow tables, so call this method first.
@@ -224,8 +224,8 @@ class RotaryTables(DeviceTracking):
     ) -> tuple[Tensor, Tensor]:
         """Return the cos and sin that a call with these positions uses, for your own rotation.
 
-        position_ids: integers `[S]` or `[B, S]`; dtype: the vectors' dtype (for float64 the tables
-        are float64, otherwise float32); seq_len: as in `RotaryEmbedding.forward`.
+        position_ids: integers `[S]` or `[B, S]`. dtype: the vectors' dtype (for float64 the tables
+        are float64, otherwise float32). seq_len: as in `RotaryEmbedding.forward`.
         Returns `[S, R/2]` or `[B, 1, S, R/2]`, which `rope.rotary_embedding` accepts without
         position_ids. Compiled code computes these rows, so no position is too large for it.
         Raises TypeError or ValueError as `RotaryEmbedding` does.
@@ -253,7 +253,7 @@ class RotaryTables(DeviceTracking):
     ) -> tuple[int, int | None]:
         """Return the number of rows that a call needs, and the length that sets its spectrum.
 
-        length: the last position + 1 of a call without ids. Reading ids from a GPU makes the host
+        length: 1 + the last position of a call without ids. Reading ids from a GPU makes the host
         wait, so this method doesn't read them if seq_len is known. Compiled code can't read them.
         """
         if seq_len is not None:
@@ -281,10 +281,10 @@ class RotaryTables(DeviceTracking):
     def _tables_for_call(
         self, length: int, seq_len: int | None, wide: bool, device: torch.device
     ) -> tuple[Tensor, ...] | None:
-        """Return the tables on a device, at least `length` rows; None if they don't fit the call.
+        """Return tables with at least `length` rows, on the device, or None if none fit the call.
 
-        They don't fit another spectrum, float64 vectors (wide), or positions to which they don't
-        grow: in compiled code all positions beyond the tables, otherwise those beyond MOST_ROWS.
+        No tables fit if the call needs another spectrum, float64 (wide), or too many rows:
+        compiled code can't grow tables, and other code doesn't grow them beyond MOST_ROWS rows.
         """
         tensors = self._tensors  # read only once, because another thread may replace them
         rows = tensors[0].shape[0]
@@ -299,7 +299,7 @@ class RotaryTables(DeviceTracking):
         return tensors if tensors[0].device == device else self._move_and_store(device, tensors)
 
     def _grow_to(self, length: int) -> tuple[Tensor, ...]:
-        """Grow the tables to the next power of two, at least `length` rows, and return them."""
+        """Grow the tables to the least power of two of at least `length` rows, and return them."""
         with _CHANGING:
             if length <= self.cos.shape[0]:  # another thread has grown them
                 return self._tensors
@@ -309,7 +309,7 @@ class RotaryTables(DeviceTracking):
     def _fresh_rows(
         self, position_ids: Tensor, seq_len: int | None, wide: bool
     ) -> tuple[Tensor, Tensor]:
-        """Compute rows for these positions only, with the spectrum for seq_len."""
+        """Return cos and sin for only these positions, with the spectrum for seq_len."""
         if torch.compiler.is_compiling():
             torch._assert_async((position_ids >= 0).all(), "position_ids must be at least 0")
         inv_freq = self._frequencies(seq_len, position_ids.device)
@@ -345,7 +345,7 @@ class RotaryTables(DeviceTracking):
         return ", ".join([*parts, f"interleaved={self.interleaved}"])
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
-        """Check the frequencies that older checkpoints contain; report an error if they differ."""
+        """Remove an older checkpoint's frequencies; report an error if they aren't the module's."""
         for name in {"inv_freq", "freqs"} - {*self._parameters, *self._buffers}:
             stored = state_dict.get(prefix + name)
             if not isinstance(stored, Tensor):
@@ -359,7 +359,7 @@ class RotaryTables(DeviceTracking):
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def _agrees(self, stored: Tensor) -> bool:
-        """Return True if stored holds the plain or extended frequencies, up to rounding."""
+        """Return True if `stored` equals the plain or the extended frequencies, up to rounding."""
         halves = (stored.to(half).to(stored.dtype) for half in (torch.bfloat16, torch.float16))
         rounded = any(stored.equal(half) for half in halves)
         rtol, atol = (2**-8, 2**-24) if rounded else (1e-5, 0.0)

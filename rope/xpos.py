@@ -31,7 +31,7 @@ def decay_rates(dim: int, *, device: torch.device | str | None = None) -> Tensor
     """Return zeta_j = (2j/dim + 0.4) / 1.4, the decay factor of plane j per scale_base positions.
 
     Returns float64 `[dim/2]`, increasing from 2/7 to less than 1.
-    Raises ValueError if dim is odd or below 2, TypeError if it is not an integer.
+    Raises ValueError if dim is odd or below 2, and TypeError if it is not an integer.
 
     >>> decay_rates(4)
     tensor([0.2857, 0.6429], dtype=torch.float64)
@@ -42,10 +42,10 @@ def decay_rates(dim: int, *, device: torch.device | str | None = None) -> Tensor
 
 
 class XPos(nn.Module):
-    """Rotate and scale the queries and keys of causal attention, as xPos does.
+    """Rotate and scale queries and keys for causal attention, as xPos does.
 
-    dim: the rotated width R, even; scale_base: B, the number of positions over which plane j decays
-    by the factor zeta_j; base: the base of the frequencies theta_j = base**(-2j/R).
+    dim: the rotated width R, even. scale_base: B, the number of positions over which plane j decays
+    by the factor zeta_j. base: the base of the frequencies theta_j = base**(-2j/R).
     center: c, the position at which both scales are 1. Queries must have the same center as the
     keys that they attend to.
     interleaved: plane j has coordinates (2j, 2j+1) if True, (j, j + R/2) if False.
@@ -77,7 +77,7 @@ class XPos(nn.Module):
         self.center, self.interleaved = float(center), interleaved
 
     def reach(self, dtype: torch.dtype = torch.float32) -> float:
-        """Return the largest allowed distance from the center, in positions.
+        """Return the largest distance from the center, in positions, that this dtype allows.
 
         At this distance, the scale of plane 0 reaches 2^63 in float32 and bfloat16, 2^7 in float16.
         This is half of the dtype's exponent range; the other half is left for the vectors.
@@ -99,7 +99,7 @@ class XPos(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """Rotate q and k by their positions, scale q, and scale k by the reciprocal factors.
 
-        q: `[B, H, S, D]`; k: `[B, H_kv, S, D]`; position_ids: integers `[S]` or `[B, S]`, which may
+        q: `[B, H, S, D]`. k: `[B, H_kv, S, D]`. position_ids: integers `[S]` or `[B, S]`, which may
         be negative. Without position_ids, the positions are offset ... offset+S-1, where offset is
         an int or an integer tensor `[B]`. inverse: undo the rotation and the scaling.
         Returns q and k with unchanged shapes and dtypes; tables and arithmetic are float32, or
@@ -123,7 +123,7 @@ class XPos(nn.Module):
         offset: int | Tensor = 0,
         inverse: bool = False,
     ) -> Tensor:
-        """Rotate and scale only q, `[B, H, S, D]`, for example if k has another sequence length.
+        """Rotate and scale q `[B, H, S, D]` without k, for example if k has another length.
 
         >>> q = torch.ones(1, 1, 2, 4)
         >>> torch.equal(XPos(4).rotate_queries(q, offset=7), XPos(4)(q, q, offset=7)[0])
@@ -139,7 +139,7 @@ class XPos(nn.Module):
         offset: int | Tensor = 0,
         inverse: bool = False,
     ) -> Tensor:
-        """Rotate and scale only k, `[B, H_kv, S, D]`, as `forward` does.
+        """Rotate and scale k `[B, H_kv, S, D]` without q, as `forward` does.
 
         >>> k = torch.ones(1, 1, 2, 4)
         >>> torch.equal(XPos(4).rotate_keys(k, offset=7), XPos(4)(k, k, offset=7)[1])

@@ -1,4 +1,4 @@
-"""Define extensions by frequency band: Llama 3 slows down slow planes, p-RoPE stops them.
+"""Define extensions by frequency band: Llama 3 slows the slow planes, and p-RoPE stops them.
 
 See the chapter "Longer than the training text". Within the trained length L, plane j makes
 r_j = L theta_j / (2 pi) turns. With the factor s, Llama 3 computes
@@ -21,9 +21,9 @@ from rope.extensions.base import Extension
 
 @dataclass(frozen=True)
 class Llama3(Extension):
-    """Keep fast frequencies, divide slow ones by s, and blend in between, as Llama 3.1 does.
+    """Llama 3.1's extension: keep fast frequencies, divide slow frequencies by s, blend the rest.
 
-    factor: s, at least 1; original_max_position_embeddings: the trained length L.
+    factor: s, at least 1. original_max_position_embeddings: the trained length L.
     low_freq_factor, high_freq_factor: the turns within L at which the blend begins and ends.
     Raises ValueError or TypeError for invalid numbers. The formula comes from Llama's released
     code; the report (arXiv 2407.21783, section 3.4.2) gives only the base.
@@ -63,10 +63,10 @@ class Llama3(Extension):
 
 @dataclass(frozen=True)
 class Proportional(Extension):
-    """Rotate only the first floor(p R/2) planes and leave all slower planes unrotated (p-RoPE).
+    """p-RoPE, which rotates only the first floor(p R/2) planes and leaves slower planes unrotated.
 
-    partial_rotary_factor: p, between 0 and 1; factor: divides the frequencies, at least 1.
-    A smaller dim would spread the entire spectrum over the rotating planes; p-RoPE omits slow ones.
+    partial_rotary_factor: p, between 0 and 1. factor: the divisor of all frequencies, at least 1.
+    A smaller dim would spread the entire spectrum over these planes; p-RoPE omits slow planes.
     Raises ValueError or TypeError for invalid numbers.
     See Barbero et al., arXiv 2410.06205, section 6.1.
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Extension(ABC):
-    """Describe how an extension changes the frequencies, theta_j -> theta'_j.
+    """The base class of context extensions, which change the frequencies, theta_j -> theta'_j.
 
     name: the extension's `rope_type` in configurations.
     To write your own extension, decorate a subclass with `@dataclass(frozen=True)`, declare its
@@ -36,8 +36,8 @@ class Extension(ABC):
     def scale(self, inv_freq: Tensor, base: float, seq_len: int | None = None) -> Tensor:
         """Return the changed frequencies, float64 `[R/2]`, in radians per position.
 
-        inv_freq: the plain frequencies theta_j = base**(-2j/R), float64 `[R/2]`; seq_len: the
-        sequence length in use, where None means at most the trained length.
+        inv_freq: the plain frequencies theta_j = base**(-2j/R), float64 `[R/2]`. seq_len: the
+        sequence length in use; None means a length up to the trained length.
         Raises ValueError if the formula is not defined for this R or base.
 
         >>> import rope
@@ -47,7 +47,7 @@ class Extension(ABC):
 
     @property
     def attention_scaling(self) -> float:
-        """Return the factor for cos and sin; attention scores are scaled by its square.
+        """Return the factor for cos and sin. Attention scores are multiplied by its square.
 
         >>> Default().attention_scaling
         1.0
@@ -56,7 +56,7 @@ class Extension(ABC):
 
     @property
     def reach(self) -> int | None:
-        """Return the longest sequence that the extension is meant for, or None if unspecified.
+        """Return the greatest length for which the extension is meant, or None if unspecified.
 
         >>> Default().reach
         """
@@ -72,7 +72,7 @@ class Extension(ABC):
         return False
 
     def regime(self, seq_len: int | None) -> Hashable:
-        """Return a key that is equal for all lengths with the same frequencies.
+        """Return a key that is the same for all lengths that have the same frequencies.
 
         The key is None if seq_len is None. By default, a length-dependent extension gives every
         length a separate key, and any other extension always returns None.
@@ -84,7 +84,7 @@ class Extension(ABC):
 
 @dataclass(frozen=True)
 class Default(Extension):
-    """Keep the plain frequencies from RoFormer (arXiv 2104.09864), section 3.2.2."""
+    """The default: plain frequencies, as in RoFormer (arXiv 2104.09864), section 3.2.2."""
 
     name: ClassVar[str] = "default"
 

@@ -21,10 +21,10 @@ from rope.extensions.base import Extension
 
 @dataclass(frozen=True)
 class LongRoPE(Extension):
-    """Divide each plane's frequency by a separate factor, as Phi-3 does.
+    """Phi-3's extension, which divides each plane's frequency by a separate factor.
 
     short_factor, long_factor: R/2 positive numbers each, stored as tuples.
-    original_max_position_embeddings: the trained length L; factor: s, at least 1, which determines
+    original_max_position_embeddings: the trained length L. factor: s, at least 1, which determines
     the attention factor unless attention_factor is given.
     If you use a cache, fix seq_len at the final length, because keys cached at a length up to L
     don't match queries rotated at a length above L.

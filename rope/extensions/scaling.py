@@ -1,6 +1,6 @@
 """Define extensions with one factor, which divides all positions or enlarges the base.
 
-See the chapter "Longer than the training text". With the factor s, the rotated width R and the
+See the chapter "Longer than the training text". With the factor s, the rotated width R, and the
 trained length L, the frequencies are
 
     linear:   theta'_j = theta_j / s
@@ -20,7 +20,7 @@ from rope.extensions.base import Extension
 
 @dataclass(frozen=True)
 class Linear(Extension):
-    """Divide every position by a factor (position interpolation).
+    """Position interpolation, which divides every position by a factor.
 
     factor: s, at least 1. Raises ValueError or TypeError for an invalid factor.
     See Chen et al., arXiv 2306.15595, equation 4.
@@ -42,7 +42,7 @@ class Linear(Extension):
 
 @dataclass(frozen=True)
 class NTK(Extension):
-    """Enlarge the base to make the slowest plane s times slower and keep the fastest unchanged.
+    """NTK-aware scaling: a larger base divides the slowest frequency by s and keeps the fastest.
 
     factor: s, at least 1. Raises ValueError or TypeError for an invalid factor. NTK-aware scaling
     has no paper of its own; YaRN (arXiv 2309.00071), definition 1, gives the formula.
@@ -65,9 +65,9 @@ class NTK(Extension):
 
 @dataclass(frozen=True)
 class DynamicNTK(Extension):
-    """Apply NTK-aware scaling beyond the trained length, with a factor that grows with length.
+    """NTK-aware scaling beyond the trained length, with a factor that grows with the length in use.
 
-    factor: s, at least 1; original_max_position_embeddings: the trained length L. If you use a
+    factor: s, at least 1. original_max_position_embeddings: the trained length L. If you use a
     cache, fix seq_len at the final length, because keys cached at one length don't match queries
     rotated at another length. Raises ValueError or TypeError for an invalid factor.
     See YaRN (arXiv 2309.00071), section 3.3.

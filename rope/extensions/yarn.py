@@ -24,9 +24,9 @@ from rope.extensions.base import Extension
 
 @dataclass(frozen=True)
 class YaRN(Extension):
-    """Interpolate only slow planes and sharpen scores, as in Qwen2.5, DeepSeek-V3 and gpt-oss.
+    """YaRN, which interpolates only slow planes and sharpens scores, as in Qwen2.5 and gpt-oss.
 
-    factor: s, at least 1; original_max_position_embeddings: the trained length L.
+    factor: s, at least 1. original_max_position_embeddings: the trained length L.
     beta_fast, beta_slow: planes that make more than beta_fast turns within L are kept; planes that
     make fewer than beta_slow turns are interpolated.
     attention_factor: multiplies cos and sin. None means mscale(s, mscale) / mscale(s,

@@ -15,7 +15,7 @@ __all__ = ["disabled", "enabled", "explain"]
 
 
 def explain(device: torch.device | str = "cpu") -> str:
-    """Return one sentence that says what rotates vectors on this kind of device, and why.
+    """Return a sentence that says which implementation rotates on this kind of device, and why.
 
     >>> with disabled():
     ...     explain("cpu")

@@ -39,13 +39,13 @@ _BLOCK = 1 << 19  # elements that stay in the cache between the operations of th
 
 
 class _Axes(ctypes.Structure):
-    """Mirror `struct axes` of rotate.c: the sizes and strides of a tensor `[B, H, S, last]`."""
+    """A copy of `struct axes` of rotate.c: the sizes and strides of a tensor `[B, H, S, last]`."""
 
     _fields_ = (("size", ctypes.c_int64 * 4), ("stride", ctypes.c_int64 * 4))
 
 
 class _CallSpec(ctypes.Structure):
-    """Mirror `struct call_spec` of rotate.c: everything about a call except its addresses."""
+    """A copy of `struct call_spec` of rotate.c: everything about a call except its addresses."""
 
     _fields_ = (
         ("dtype", ctypes.c_int64),
@@ -62,10 +62,10 @@ class _CallSpec(ctypes.Structure):
 
 @lru_cache(maxsize=1024)
 def _call_spec(flags: tuple[int, ...], *axes: tuple[int, ...]) -> _CallSpec:
-    """Return the struct for a call; calls with the same sizes and strides share it.
+    """Return the struct for a call; calls with equal arguments share one struct.
 
-    flags: dtype, interleaved, inverse, threads; axes: in turn the sizes and the strides of x, out,
-    cos, sin and the position ids. Tables with two axes apply to every sequence and head. The loop
+    flags: dtype, interleaved, inverse, threads. axes: the sizes of x, the strides of x, and so on
+    for out, cos, sin, and the ids. Tables with two axes apply to every sequence and head. The loop
     only reads the struct, so several threads can use it at once.
     """
     int64s, each_axes = ctypes.c_int64 * 4, []
@@ -146,7 +146,7 @@ def in_blocks(x: Tensor, out: Tensor, cos: Tensor, sin: Tensor, interleaved: boo
 
 @cache
 def library() -> tuple[Any, str]:
-    """Return the loop in C and how and where it runs, or None and the reason why it is missing."""
+    """Return the loop in C with a note on its threads and path, or None and why it is missing."""
     candidates = [Path(__file__).with_name("rotate" + suffix) for suffix in EXTENSION_SUFFIXES]
     path = next((path for path in candidates if path.exists()), None)
     if path is None:

@@ -1,7 +1,7 @@
 """Rotate DTensors, which are spread over several devices: chapter "Across devices".
 
 Rotating a token needs its position but no other token, so each process rotates its own part of a
-`torch.distributed.tensor.DTensor` that is replicated or split along batch, heads or sequence.
+`torch.distributed.tensor.DTensor` that is replicated or split along batch, heads, or sequence.
 
 Shapes: B batch, H heads, S sequence, D head dimension, N table rows.
 """
@@ -42,9 +42,9 @@ def rotate_parts(
     """Rotate each x `[B, H, S, D]` where it is stored: each process rotates its own part.
 
     cos, sin, position_ids: plain tensors for all tokens, as `rope.rotary_embedding` takes them.
-    rotate_part: rotates plain tensors, given the tables and positions of their part.
+    rotate_part: a function that rotates plain tensors with their part of the tables and positions.
     Raises ValueError for inplace, for a placement that splits the coordinates or is a partial sum,
-    and for parts of unexpected shapes. Raises TypeError if cos, sin, position_ids or only one of q
+    and for parts of unexpected shapes. Raises TypeError if cos, sin, position_ids, or only one of q
     and k is a DTensor. The processes exchange no data.
     """
     if inplace:
@@ -72,7 +72,7 @@ def rotate_parts(
 
 
 def _check_placements(x: "DTensor") -> None:
-    """Raise ValueError unless this process has a part of x that can be rotated on its own."""
+    """Raise ValueError unless this process's part of x can be rotated without the other parts."""
     from torch.distributed.tensor import Replicate, Shard
 
     for placement in x.placements:
@@ -103,7 +103,7 @@ def _joined(out: Tensor, x: "DTensor") -> "DTensor":
 
 
 def _part(rows: Tensor, axes: Sequence[int], x: "DTensor") -> Tensor:
-    """Return this process's part of rows, which has these axes of x; size-1 axes aren't split."""
+    """Return this process's part of `rows`, whose axis i is x's axis axes[i] or has size 1."""
     split = [axis for axis, of_x in enumerate(axes) if rows.shape[axis] == x.shape[of_x]]
     for number, placement in enumerate(x.placements):
         for axis in split:

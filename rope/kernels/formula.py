@@ -4,7 +4,7 @@ Chapter "From maths to PyTorch". With x_j, y_j the two coordinates of plane j,
 
     x_j' = x_j cos - y_j sin,        y_j' = y_j cos + x_j sin.
 
-The formula runs on every device, and torch can differentiate, map, trace and compile it. Each
+The formula runs on every device, and torch can differentiate, map, trace, and compile it. Each
 product and each sum is rounded separately, without fused multiply-adds, so both layouts give the
 same bits.
 
@@ -16,11 +16,11 @@ from torch import Tensor
 
 
 def formula(x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool) -> Tensor:
-    """Return x `[B, H, S, D]` with its first R coordinates rotated; nothing is checked.
+    """Return x `[B, H, S, D]` with its first R coordinates rotated, without any checks.
 
-    cos, sin: tables that broadcast to `[B, H, S, R/2]`; interleaved: plane j holds coordinates
-    (2j, 2j+1), otherwise (j, j + R/2). The arithmetic is in float32, or in float64 if x or the
-    tables are float64, and the result is rounded once, to x's dtype.
+    cos, sin: tables that broadcast to `[B, H, S, R/2]`. interleaved: if True, plane j holds
+    coordinates (2j, 2j+1); if False, (j, j + R/2). The arithmetic is in float32, or in float64 if x
+    or the tables are float64, and the result is rounded once, to x's dtype.
 
     >>> x, zero = torch.tensor([[[[1.0, 0.0, 5.0]]]]), torch.zeros(1, 1)
     >>> formula(x, cos=zero, sin=zero + 1, interleaved=False).flatten()
@@ -39,7 +39,7 @@ def formula(x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool) -> Tensor:
 
 
 def rows_of(cos: Tensor, sin: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the rows of the tables `[N, R/2]` at position_ids `[S]` or `[B, S]`, unchecked.
+    """Return the rows of the tables `[N, R/2]` at position_ids `[S]` or `[B, S]`, without checks.
 
     Returns `[S, R/2]` or `[B, 1, S, R/2]`.
 

@@ -1,4 +1,4 @@
-"""Define the rotation as a PyTorch operator: choose the implementation, supply the gradient.
+"""Define the rotation as a PyTorch operator with an implementation per device and a gradient.
 
 Chapter "Bytes, kernels, launches". `rope::rotate` returns new tensors and `rope::rotate_` writes
 into its arguments. Both run the loop in C on a CPU and the Triton kernel on a GPU, and share one
@@ -124,7 +124,7 @@ def _rotate_plain(
 
 
 def operator_takes(xs: Sequence[Tensor], cos: Tensor, sin: Tensor) -> bool:
-    """Return True if the operator can rotate these tensors here and now.
+    """Return True if the operator, rather than only the formula, can rotate these tensors now.
 
     >>> x, table = torch.ones(1, 1, 1, 2), torch.ones(1, 1)
     >>> operator_takes([x], table, table), operator_takes([x], table.requires_grad_(), table)
@@ -164,7 +164,7 @@ def _run_kernel(
     interleaved: bool,
     inverse: bool,
 ) -> None:
-    """Rotate q and k into outs, which may be q and k themselves, with their device's kernel."""
+    """Rotate q and k, with their device's kernel, into outs, which may be q and k themselves."""
     if xs[0].is_cuda:
         from rope.kernels.triton import launch  # this imports Triton
 
@@ -207,7 +207,7 @@ def _shapes_only(q: Tensor, k: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
 
 
 def _define(name: str, schema: str, run: Callable[..., Any], fake: Callable[..., Any]) -> Any:
-    """Define an operator: `run` computes on each device, `fake` gives compilers the shapes."""
+    """Define an operator: `run` computes on each device, and `fake` gives compilers the shapes."""
     torch.library.define(name, schema)
     torch.library.impl(name, tuple(DTYPES), run)
     torch.library.register_fake(name, fake)

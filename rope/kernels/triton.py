@@ -140,10 +140,10 @@ def _rotate_heads(
 
 
 def tile(planes: int, length: int, heads: int) -> tuple[int, int, int]:
-    """Return the numbers of tokens, heads and warps per program; planes is a power of two.
+    """Return the numbers of tokens, heads, and warps per program; planes is a power of two.
 
     With these numbers each thread loads 16 bytes at a time, and the loads for one head overlap with
-    the rotation of another. Of the length, only whether it is 1 matters, so a new length doesn't
+    the rotation of another. The length matters only if it is 1, so another length doesn't
     recompile the kernel.
     """
     tokens = 1 if length == 1 else max(1, min(16, 1024 // planes))
@@ -162,10 +162,10 @@ def launch(
     interleaved: bool,
     inverse: bool,
 ) -> None:
-    """Write the rotated q into q_out and k into k_out in one launch; the outputs may be q and k.
+    """Write rotated q and k into q_out and k_out in one launch; q_out may be q and k_out may be k.
 
-    q, q_out: `[B, H, S, D]`; k, k_out: `[B, H_kv, S, D]`, where H_kv may be 0; float16, bfloat16 or
-    float32, with any strides. cos, sin: `[S, R/2]`, or four axes that broadcast to
+    q, q_out: `[B, H, S, D]`; k, k_out: `[B, H_kv, S, D]`, where H_kv may be 0. All are float16,
+    bfloat16, or float32, with any strides. cos, sin: `[S, R/2]`, or four axes that broadcast to
     `[B, H, S, R/2]`; or `[N, R/2]` with integer position_ids `[S]` or `[B, S]`. A position outside
     the tables gives NaN, because the host reads no positions. The caller has checked everything
     else.
