@@ -1,4 +1,4 @@
-"""Judge the answers to "Build it yourself": right, or wrong and why.
+"""Judge a reader's answers to "Build it yourself" and explain what is wrong with an answer.
 
 `judge(1, rotate)` calls the reader's `rotate` on simple inputs, then on random inputs with a fixed
 seed. If a result differs from that of the right function (`right.py`), the judge compares the
@@ -27,7 +27,7 @@ passed: set[int] = set()
 
 @dataclass(frozen=True)
 class Verdict:
-    """Hold the verdict on an answer: the printed `text`, and the `cause` if the answer is wrong."""
+    """Hold a verdict: whether an answer is right, the text to print, and the cause of a fault."""
 
     right: bool
     text: str
@@ -52,8 +52,8 @@ def judge(step: int, *answers: Function) -> None:
 def verdict(step: int, *answers: Function, announce: Function = lambda text: None) -> Verdict:
     """Return the verdict on the answers to a step. Pass each function that the step asks for.
 
-    announce: called with a line of text before a wrong answer is compared with known mistakes.
-    Raises ValueError unless `step` is 1 to 9 and the number of answers is right.
+    announce: receives a line of text before a wrong answer is compared with known mistakes.
+    Raises ValueError unless `step` is 1 to 9 and there is one answer for each function.
     """
     if step not in STEPS:
         raise ValueError(
@@ -76,12 +76,12 @@ def verdict(step: int, *answers: Function, announce: Function = lambda text: Non
 
 
 def asked(step: int) -> tuple[Part, ...]:
-    """Return the parts of a step, one per function to write. Imports torch from step 4 on."""
+    """Return the parts of a step, one for each function to write. Steps 4 to 9 import torch."""
     return import_module(f"rope.book.judge.{MODULES[step - 1]}").PARTS[step]
 
 
 def _fault_before(step: int) -> Callable[[Function, BaseException | None], Fault | None]:
-    """Return a function that looks for a fault in earlier steps' functions that an answer calls."""
+    """Return a function that judges the functions from earlier steps that an answer calls."""
 
     def fault(answer: Function, error: BaseException | None) -> Fault | None:
         called = getclosurevars(answer).globals if isfunction(answer) else {}

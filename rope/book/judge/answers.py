@@ -1,4 +1,4 @@
-"""Judge an answer: compare its results with the right results, then with known mistakes."""
+"""Compare an answer's results with the right results and with the results of known mistakes."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ EPS = {"bfloat16": 2.0**-8, "float16": 2.0**-11}  # for all other dtypes, float3
 
 
 class Unusable(Exception):
-    """Report an answer that can't be compared; the message is the cause."""
+    """Raised for an answer whose results can't be compared. The message is the cause."""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """Hold a cause, the simplest input that shows the fault, and the chapter that explains it."""
+    """Hold a fault's cause, a call that shows the fault, and the chapter that explains it."""
 
     cause: str
     example: str = ""
@@ -41,11 +41,11 @@ class Part:
 
     inputs: returns argument tuples, the simplest first.
     ways: the steps whose alternative solutions are also accepted.
-    earlier: the earlier steps whose mistakes are tried, too.
-    call: calls an answer and checks its result's shape and dtype; view: returns the part of a
-    result that is compared.
+    earlier: the earlier steps whose mistakes are also tried.
+    call: calls an answer and checks the shape and dtype of the result.
+    view: returns the part of a result that is compared.
     roundings: the tolerance, in roundings of the result's dtype.
-    near: how many of the first inputs a mistake must reproduce to be named; None means all.
+    near: a mistake is named only if it matches on this many first inputs. None means all inputs.
     far: the cause if the results are wrong only after the first `near` inputs.
     check: given a correct answer and the right function, returns the cause of a hidden fault or "".
     """
@@ -72,7 +72,9 @@ class Part:
         return [CHAPTER, *patches.select("right", *self.ways)]
 
     def mistakes(self) -> Iterator[tuple[str, Function]]:
-        """Yield a sentence and a new function for each known mistake in each accepted solution."""
+        """Yield, for each known mistake and each accepted solution, a sentence that describes the
+        mistake and a copy of the solution that makes it.
+        """
         texts = [CHAPTER, *patches.select("same", self.step)]
         for step in (self.step, *self.earlier):
             before = "in the tables, " if step == 4 else "in the rotation, "
@@ -83,7 +85,7 @@ class Part:
 
 
 def numbers(value: Any) -> list[float]:
-    """Return all numbers in lists, arrays or tensors as floats; a complex number gives two.
+    """Return all numbers in lists, arrays, or tensors as floats. A complex number gives two floats.
 
     Raises Unusable if the value holds anything else.
 
@@ -103,7 +105,7 @@ def numbers(value: Any) -> list[float]:
 
 
 def shape(value: Any) -> list[int]:
-    """Return a result's shape; in nested lists, the first item at each level sets the length."""
+    """Return a result's shape. For nested lists, follow the first item at each level."""
     if hasattr(value, "shape"):
         return list(value.shape)
     if isinstance(value, (list, tuple)):
@@ -131,13 +133,13 @@ def shown(value: Any) -> str:
 
 
 def dtypes(result: Any) -> list[str]:
-    """Return the names of the dtypes of a result and of its parts; skip parts without a dtype."""
+    """Return the dtype names of a result and of its parts. Skip parts that have no dtype."""
     parts = [result, *result] if isinstance(result, (list, tuple)) else [result]
     return [str(part.dtype).removeprefix("torch.") for part in parts if hasattr(part, "dtype")]
 
 
 def agreeing(result: list[float], truth: list[float], within: float) -> list[bool]:
-    """Return, for each pair, whether its numbers differ by at most `within` or are both NaN."""
+    """Return, for each pair of numbers, whether they differ by at most `within` or are both NaN."""
     pairs = zip(result, truth, strict=False)  # stop at the shorter list
     return [abs(x - y) <= within or (x != x and y != y) for x, y in pairs]
 
@@ -150,8 +152,8 @@ def judged(
 ) -> Fault | str:
     """Return the fault in an answer or, if the answer is right, a text that says what was tried.
 
-    earlier: looks for a fault in earlier steps' functions that a wrong answer calls.
-    announce: called with a line of text before the answer is compared with known mistakes.
+    earlier: looks for a fault in the functions from earlier steps that a wrong answer calls.
+    announce: receives a line of text before the answer is compared with known mistakes.
     """
     if not callable(answer):
         return Fault(f"{part.name} must be a function, but it has type {type(answer).__name__}")
@@ -200,8 +202,8 @@ def tried(part: Part, answer: Function, arguments: Arguments) -> Trial:
 def _shares(part: Part, function: Function, trials: list[Trial]) -> Iterator[float]:
     """Yield, for each trial, the share of the answer's numbers that a function reproduces.
 
-    The share is 0 if the function raises or returns another shape. With a single axis, only the
-    length counts.
+    The share is 0 if the function raises an exception or returns a result of another shape. If the
+    function's result has only one axis, only the number of values must match.
     """
     for arguments, result, held in trials:
         try:
@@ -219,14 +221,14 @@ def _shares(part: Part, function: Function, trials: list[Trial]) -> Iterator[flo
 
 
 def agreement(part: Part, function: Function, trials: list[Trial]) -> int:
-    """Return the number of initial trials on which a function reproduces the answer's results."""
+    """Return the number of trials before the first result that a function doesn't reproduce."""
     return sum(1 for _ in takewhile(lambda share: share == 1, _shares(part, function, trials)))
 
 
 def _known_mistake(part: Part, trials: list[Trial], number: int) -> str:
     """Return the sentence of the mistake that best reproduces the answer's results, or "".
 
-    It must reproduce the first `near` trials and all up to the first with a wrong result.
+    The mistake must reproduce the first `near` trials and every trial up to the first wrong result.
     """
     best, longest = "", max(number, len(trials[: part.near]) - 1)
     for sentence, function in part.mistakes():
@@ -238,9 +240,9 @@ def _known_mistake(part: Part, trials: list[Trial], number: int) -> str:
 
 
 def _example(part: Part, trial: Trial, right: Function) -> str:
-    """Return a sentence with a call, its result and the right result.
+    """Return a sentence that shows a call, its result, and the right result.
 
-    If there are more than eight numbers, it shows only the number with the largest error.
+    If a result has more than eight numbers, show only the number with the largest error.
     """
     arguments, result, _ = trial
     truth = part.call(right, *deepcopy(arguments))
@@ -253,7 +255,7 @@ def _example(part: Part, trial: Trial, right: Function) -> str:
 
 
 def _raised(part: Part, answer: Function, error: BaseException, arguments: Arguments) -> Fault:
-    """Return an exception in the reader's code as a fault that names the reader's own line."""
+    """Return the fault for an exception. Its cause names the line in the reader's code."""
     call = f"The call was {part.name}({', '.join(map(shown, arguments))})."
     if isinstance(error, Unusable):
         return Fault(str(error), call)

@@ -1,4 +1,4 @@
-"""Define steps 1 to 3, which need no torch: rotate a pair, score two pairs, list the angles."""
+"""Define steps 1 to 3, which need no torch: rotate a pair, score two pairs, and list the angles."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _real(result: Any) -> Any:
 
 
 def _on_the_circle(result: Any) -> list[tuple[float, float]]:
-    """Return the points at these angles on the unit circle, so that full turns don't matter."""
+    """Return each angle's point on the unit circle. Adding 2 pi to an angle changes nothing."""
     if coarse := EPS.keys() & dtypes(result):
         raise Unusable(f"the angles are {coarse.pop()}, which is too coarse: use float32 or better")
     return [(cos(angle % tau), sin(angle % tau)) for angle in numbers(result)]

@@ -1,4 +1,4 @@
-"""Define steps 4 to 9: tables, one head, a batch, a layer, packed rows and a checkpoint.
+"""Define steps 4 to 9: tables, one head, a batch, a layer, packed rows, and a checkpoint.
 
 Shapes: B batch, H heads, S sequence, D head dimension, E width of the model.
 """
@@ -43,7 +43,7 @@ def like(name: str, x: Tensor, y: Any) -> Any:
 
 
 def noise(*size: int, dtype: torch.dtype = torch.float32, seed: int = 5) -> Tensor:
-    """Return normal random numbers that depend only on the size and the seed."""
+    """Return normally distributed random numbers that depend only on the size and the seed."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(size, generator=generator, dtype=torch.float64).to(dtype)
 
@@ -51,8 +51,8 @@ def noise(*size: int, dtype: torch.dtype = torch.float32, seed: int = 5) -> Tens
 def gradients(call: Function, **leaves: Tensor) -> Callable[[Function, Function], str]:
     """Return a check that an answer has the same gradients as the right function.
 
-    call: calls a function on the leaves and returns a list of its results.
-    Answers that return lists or arrays pass.
+    call: calls a function with the leaves and returns a list of the function's results.
+    The check passes answers that return lists or arrays, because these have no gradients.
     """
 
     def of(function: Function) -> list[Any]:
@@ -170,7 +170,7 @@ STEP_6 = Part(
 # Step 7: attention with grouped heads, a causal mask and a cache.
 @dataclass(frozen=True)
 class Text:
-    """Hold positions, tokens per call, sizes, and how many sequences take turns in the calls."""
+    """Hold a test of a layer: positions, tokens per call, sizes, and the number of sequences."""
 
     position_ids: tuple[tuple[int, ...], ...]
     calls: tuple[int, ...]
@@ -216,7 +216,7 @@ def _weights(text: Text) -> dict[str, Tensor]:
 
 
 def _play(layer: Function, text: Text) -> list[Any]:
-    """Return the output of each call of a layer. Raise Unusable if a call changes an argument."""
+    """Call a layer on a text and return its outputs. Raise Unusable if an argument was changed."""
     ids, w = torch.tensor(text.position_ids), _weights(text)
     names = ["x", "position_ids", *(f'w["{name}"]' for name in w)]
     caches: list[Any] = [None] * text.sequences
@@ -273,7 +273,7 @@ def _tensor(result: Any) -> Tensor:
 
 
 def _token_positions(answer: Function, documents: Tensor) -> Tensor:
-    """Return an answer's positions; set padding positions to 0, or to −1 if negative."""
+    """Return an answer's positions. In padding, replace negative values by -1, others by 0."""
     padding = documents == 0
     ids = _tensor(answer(documents))
     return torch.where(padding, ids.clamp(-1, 0), ids) if ids.shape == padding.shape else ids
@@ -313,7 +313,7 @@ def _longer(draw: Random) -> list[Arguments]:
 
 
 def _logarithms(result: Any) -> Any:
-    """Return the logarithms of YaRN's frequencies, so that the tolerance is relative."""
+    """Return the logarithms of YaRN's frequencies, to compare relative errors, and its factor."""
     if not isinstance(result, (tuple, list)) or len(result) != 2 or shape(result[1]):
         raise Unusable(
             "yarn must return two things: the frequencies and the factor for cos and sin"

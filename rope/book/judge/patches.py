@@ -1,9 +1,9 @@
-"""Read the known mistakes, each an edit of `right.py` with a sentence for the reader.
+"""Read the known mistakes. Each one edits `right.py` and has a sentence for the reader.
 
 `mistakes/step_N.txt` holds blocks separated by blank lines. A block has a sentence, `-` lines with
-text that occurs exactly once in the source, and `+` lines that replace that text. A block
-`right, ...` is an alternative solution; every mistake is tried in it, too. A block `same, ...`
-rewrites the solution so that mistakes can edit lines that the chapter's code doesn't have.
+text that occurs exactly once in the source, and `+` lines that replace this text. A sentence that
+begins with "right, " marks an alternative solution, in which every mistake is also tried. "same, "
+marks a rewritten solution with lines that mistakes can edit and that the chapter's code lacks.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ CHAPTER = Patch()  # the solution as the chapter prints it
 
 @cache
 def read(step: int) -> list[Patch]:
-    """Return the patches for a step, in the order of its file."""
+    """Return the patches for a step, in the order in which its file lists them."""
     return parse((FOLDER / "mistakes" / f"step_{step}.txt").read_text(encoding="utf-8"))
 
 
@@ -56,7 +56,7 @@ def parse(text: str) -> list[Patch]:
 
 
 def select(kind: str, *steps: int) -> list[Patch]:
-    """Return the patches of one kind for some steps: "mistake", "right" or "same"."""
+    """Return the patches of one kind ("mistake", "right", or "same") for the given steps."""
     return [patch for step in steps for patch in read(step) if patch.kind == kind]
 
 
@@ -71,9 +71,9 @@ def _compiled(*patches: Patch) -> CodeType | None:
 
 
 def function(name: str, *patches: Patch) -> Function | None:
-    """Return a function from the patched `right.py`, or None if a patch doesn't apply.
+    """Return the named function from the patched `right.py`, or None if a patch doesn't apply.
 
-    Each call builds a new function, so functions share no state that they keep between calls.
+    Each call executes the source again, so the returned functions share no state.
 
     >>> function("rotate", select("mistake", 1)[0])(1, 0, 1.5)
     (1, 0)
