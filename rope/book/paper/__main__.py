@@ -1,8 +1,8 @@
 """Build the PDF or the flat notebooks from the most recently built pages.
 
 `pdf` writes `_build/rope-book.pdf`. `publish` copies the PDF next to the pages and links to it from
-each footer. `notebooks` writes `_build/notebooks/` and makes each page's download button offer its
-flat notebook.
+each footer. `notebooks` writes `_build/notebooks/` and makes each page's download button offer the
+page's flat notebook.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PDF = ROOT / "_build" / "rope-book.pdf"
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one command. Return 0, or print the error to stderr and return 1."""
+    """Run one command and return 0. If it fails, print the error to stderr and return 1."""
     parser = argparse.ArgumentParser(
         prog="python -m rope.book.paper",
         description=__doc__,

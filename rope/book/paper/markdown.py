@@ -1,7 +1,7 @@
-"""Convert a built page's article to Markdown that Colab, GitHub, VS Code and Jupyter can display.
+"""Convert a built page's article to Markdown that Colab, GitHub, VS Code, and Jupyter can display.
 
 markdownify converts plain HTML. This module handles the book's own elements: formulas, numbered
-statements, folded solutions and links. A placeholder marks each code cell.
+statements, folded solutions, and links. A placeholder marks each code cell.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ def to_markdown(article: Tag, address: Callable[[str], str | None], targets: set
 
 
 class Converter(MarkdownConverter):
-    """Convert HTML. Each `convert_*` method turns one kind of element into Markdown."""
+    """Convert HTML to Markdown. Each `convert_*` method converts one kind of element."""
 
     class Options:
-        """Write headings with #, lists with -."""
+        """Write headings with `#` and list items with `-`."""
 
         heading_style = "atx"
         bullets = "-"
@@ -69,7 +69,7 @@ class Converter(MarkdownConverter):
         return text.replace("|", r"\|") if in_table(parent_tags) else text
 
     def process_tag(self, node: Tag, parent_tags: set[str] | None = None) -> str:
-        """Return any element as Markdown, with an anchor before it if a link points to it."""
+        """Return an element as Markdown, after an anchor if a link points to the element."""
         text: str = super().process_tag(node, parent_tags)
         own = node.get("id")
         if own not in self.targets:
@@ -81,7 +81,7 @@ class Converter(MarkdownConverter):
         return f"\n\n{anchor}\n\n{text.lstrip()}"
 
     def convert_span(self, node: Tag, text: str, parent_tags: set[str]) -> str:
-        """Return a formula between dollar signs, and the text of any other span."""
+        """Return a formula between dollar signs. Return the text of any other span."""
         if "math" not in classes(node):
             return text
         tex = formula(node)
@@ -100,7 +100,7 @@ class Converter(MarkdownConverter):
         return text if place is None else f"[{text}]({place})"
 
     def convert_div(self, node: Tag, text: str, parent_tags: set[str]) -> str:
-        """Return a display formula with its number, or a box with a mark at its end."""
+        """Return a display formula with its number, or a box or proof with a mark at its end."""
         kinds = classes(node)
         if "math" in kinds:
             number = node.select_one(".eqno")
@@ -134,7 +134,7 @@ class Converter(MarkdownConverter):
 
 
 def escaped(text: str) -> str:
-    r"""Escape the characters that would start Markdown emphasis, code, a formula or HTML.
+    r"""Escape the characters that would start Markdown emphasis, code, a formula, or HTML.
 
     >>> escaped("a_b costs $1, a < b")
     'a\\_b costs \\$1, a &lt; b'
@@ -143,7 +143,7 @@ def escaped(text: str) -> str:
 
 
 def unfolding(title: str) -> str:
-    """Return the first line of a box that opens on a click."""
+    """Return the HTML that starts a box with this title, which opens on a click."""
     return f"<details><summary>{html.escape(' '.join(title.split()), quote=False)}</summary>"
 
 
@@ -158,7 +158,7 @@ def in_table(parents: set[str]) -> bool:
 
 
 def formula(node: Tag) -> str:
-    r"""Return the TeX code of a formula on a page, without delimiters and equation number.
+    r"""Return the TeX code of a formula on a page, without its delimiters or equation number.
 
     >>> formula(BeautifulSoup(r'<span class="math">\(x\)</span>', "html.parser").span)
     'x'

@@ -1,4 +1,4 @@
-"""Convert the chapters to flat notebooks that Colab, GitHub and Jupyter can display.
+"""Convert the chapters to flat notebooks that Colab, GitHub, and Jupyter can display.
 
 The text, including all reference numbers, comes from the built page. Code cells and outputs come
 from the committed notebook, and each figure becomes a PNG. A page without code becomes Markdown.
@@ -41,7 +41,6 @@ def make_notebooks(book: Book, folder: Path) -> list[Path]:
     """Write each chapter as a flat notebook, and each page without code as a Markdown file.
 
     folder: the output folder, which is emptied first. Returns the paths of the notebooks.
-
     Raises ValueError if a page and its notebook have different numbers of code cells.
     """
     pages = [page for page in book.pages if not page.name.startswith(REFERENCE)]
@@ -67,9 +66,9 @@ def make_notebooks(book: Book, folder: Path) -> list[Path]:
 
 
 def converter(articles: dict[str, Tag], files: dict[str, str], prefix: str) -> ToMarkdown:
-    """Return a function that converts an article, or part of it, given the name of its page.
+    """Return a function that converts the article on the named page, or a part of the article.
 
-    files: the name of the file that is written for each page.
+    files: maps each page's name to the name of its output file.
     prefix: the text before each file name in a link; "" if all files are in one folder.
     """
     targets = {
@@ -96,7 +95,7 @@ def converter(articles: dict[str, Tag], files: dict[str, str], prefix: str) -> T
 def flat_cells(
     article: Tag, name: str, source: NotebookNode, convert: ToMarkdown
 ) -> Iterator[NotebookNode]:
-    """Yield a chapter's cells: Markdown, code cells, and a caption below each figure.
+    """Yield a chapter's cells: Markdown cells, code cells, and a caption below each figure.
 
     Raises ValueError if the page and the notebook have different numbers of code cells.
     """
@@ -129,7 +128,7 @@ def flat_cells(
 
 
 def pieces(text: str) -> Iterator[tuple[str, str]]:
-    """Split Markdown at its code cells; yield each piece with the title of the fold at its end.
+    """Yield the Markdown before, between, and after code cells, with the title of any open fold.
 
     The title is "" outside folds. A fold is closed before a code cell and reopened after it.
 
@@ -168,7 +167,7 @@ def heading(cell: NotebookNode, first: bool, fold: str, caption: str) -> str:
 def code_cell(cell: NotebookNode, title: str, *, hidden: bool) -> NotebookNode:
     """Return a code cell with its outputs. If it has a title, fold its code (on Colab, as a form).
 
-    hidden: also fold the outputs.
+    hidden: True also folds the outputs.
     """
     metadata: dict[str, Any] = {}
     code = CHECK.sub("", cell["source"], count=1)

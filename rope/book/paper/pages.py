@@ -52,7 +52,6 @@ def read_book(root: Path) -> Book:
     """Return the book in a checkout, with the pages from its `_build/html`.
 
     root: the checkout's folder, which contains `_toc.yml` and `_config.yml`.
-
     Raises FileNotFoundError if a page in `_toc.yml` was not built.
     """
     built = root / "_build" / "html"
@@ -81,7 +80,7 @@ def read_book(root: Path) -> Book:
 
 
 def link_target(href: str, own: str) -> tuple[str, str]:
-    """Return the name of the page and the id that a link points to; ("", "") for a web address.
+    """Return the page name and the id that a link points to, or ("", "") for a web address.
 
     own: the name of the page that contains the link. The id is "" if the link has none.
 

@@ -62,9 +62,9 @@ FINISH = """async (column) => {
 
 
 def chromium() -> str:
-    """Return the path of the browser named by CHROMIUM or, if unset, of the first in `NAMES`.
+    """Return the path of the browser in CHROMIUM or, if unset, of the first one found in `NAMES`.
 
-    Raises FileNotFoundError if no such executable exists.
+    Raises FileNotFoundError if no such executable is found.
     """
     named = os.environ.get("CHROMIUM")
     path = next(filter(None, map(shutil.which, [named] if named else NAMES)), None)
@@ -143,10 +143,10 @@ def document(book: Book) -> str:
 
 
 def printable(page: Page, names: set[str]) -> Tag:
-    """Return a page's article for print: no controls, no folded code, links within the document.
+    """Return a page's article for print, without controls and folded code.
 
-    names: the names of all pages. Each id becomes `page--id`, so that ids are unique in the book.
-
+    names: the names of all pages. Links to these pages become links within the document.
+    Each id becomes `page--id`, so that ids are unique in the book.
     Raises ValueError if the article has no <h1> heading.
     """
     article = page.article()

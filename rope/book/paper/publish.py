@@ -33,6 +33,6 @@ def publish_pdf(book: Book, pdf: Path) -> bool:
 
 
 def publish_notebooks(book: Book, notebooks: list[Path]) -> None:
-    """Copy the flat notebooks to the addresses of the pages' download buttons."""
+    """Copy each flat notebook to the file that its page's download button offers."""
     for path in notebooks:
         shutil.copyfile(path, book.html / "_sources" / "chapters" / path.name)
