@@ -13,7 +13,7 @@ UNAVAILABLE = 3  # the exit status if npm is missing or reaches no registry
 
 
 def main() -> int:
-    """Run in the book's folder, the current directory, and return the exit status."""
+    """Write the bundle, add the buttons, and return the exit status. Run in the book's folder."""
     html = BUILD / "html"
     try:
         sizes = write_bundle(BUILD / "live", html / "_static" / "live")

@@ -1,8 +1,8 @@
-"""Build the bundle for the browser from Pyodide, SymPy, mpmath and the book's own modules.
+"""Build the bundle for the browser from Pyodide, SymPy, mpmath, and the book's own modules.
 
-Pyodide comes from npm; SymPy and mpmath come from this environment. From file:// a browser loads
-only scripts, so each file is packed into a script, compressed and base64-encoded. Slow steps run
-once, and their results are cached in the working folder.
+Pyodide comes from npm; SymPy and mpmath come from this environment. A page opened from
+file:// can load only scripts, so each file is packed into a script. Slow steps run once, and their
+results are cached in the working folder.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ rope, the book's package: MIT
 
 
 class Unavailable(Exception):
-    """Report that the bundle can't be built: npm is missing or `npm pack` failed."""
+    """Raised if the bundle can't be built because npm is missing or `npm pack` failed."""
 
 
 def _pyodide(folder: Path) -> Path:
@@ -71,7 +71,7 @@ def _pyodide(folder: Path) -> Path:
 
 
 def _library(folder: Path, package: Path) -> bytes:
-    """Return a zip of Python's standard library, SymPy and mpmath as bytecode, without tests.
+    """Return a zip of Python's standard library, SymPy, and mpmath as bytecode, without tests.
 
     Pyodide's own archive contains source files, which the browser would compile at every start.
     """
@@ -88,7 +88,7 @@ def _library(folder: Path, package: Path) -> bytes:
 
 
 def _write_script(folder: Path, name: str, content: bytes) -> None:
-    """Write a script that passes a file to the page; compress all files except worker.js."""
+    """Write a script that passes a file to the page. Compress the file unless it is worker.js."""
     if name != "worker.js":
         content = gzip.compress(content, 9, mtime=0)
     script = f'ropeLive.files["{name}"] = "{base64.b64encode(content).decode()}";\n'
@@ -96,7 +96,7 @@ def _write_script(folder: Path, name: str, content: bytes) -> None:
 
 
 def python_and_sympy(work: Path) -> Path:
-    """Return the folder of scripts with Pyodide and SymPy, and build them if they don't exist."""
+    """Return the folder of the Pyodide and SymPy scripts. Build the scripts if they are missing."""
     recipes = ((HERE / name).read_text() for name in ("bundle.py", "precompile.mjs"))
     key = repr([PYODIDE, *map(version, PACKAGES), *recipes])
     bundle = work / hashlib.sha256(key.encode()).hexdigest()[:16]
@@ -132,7 +132,7 @@ def own_files() -> bytes:
 def write_bundle(work: Path, target: Path) -> dict[str, int]:
     """Write the bundle to `target`; return the size in bytes of each script that a click loads.
 
-    work: the folder that caches the slow steps. target: the folder to replace.
+    work: the folder that caches the results of slow steps. target: the folder to replace.
     """
     bundle = python_and_sympy(work)
     shutil.rmtree(target, ignore_errors=True)

@@ -1,6 +1,6 @@
 """Add Run buttons to the built pages: a note, a style sheet, the cells as JSON, and scripts.
 
-A cell runs in the page if it needs only Python's standard library, SymPy and bundled modules.
+A cell runs in the page if it needs only Python's standard library, SymPy, and bundled modules.
 """
 
 from __future__ import annotations
@@ -79,9 +79,9 @@ def runs(above: list[str], cell: dict[str, Any]) -> bool:
 def page_cells(notebook: dict[str, Any]) -> list[dict[str, Any]]:
     """Return all code cells of a notebook as dicts for the page's scripts.
 
-    source: the code, because cells below may need it. stored: the output in the book, if the cell
-    can run in the page. judged: the step, if the judge answers. solution: True if the cell is in a
-    solution, because an answer must not use the solution's functions.
+    source: the cell's code. stored: the output shown in the book, if the cell can run in the page.
+    judged: the step's number, if the cell calls the judge. solution: True if the cell is part of a
+    solution, whose functions an answer must not use.
     """
     cells = code_cells(notebook)
     solutions = _in_solutions(notebook)
@@ -129,7 +129,7 @@ def add_buttons(html: Path, chapters: Path, sizes: dict[str, int]) -> dict[str, 
     """Add a note to each notebook's page, and scripts to each page where cells run.
 
     sizes: the size in bytes of each script in the bundle.
-    Returns the number of cells that run, for each page with such cells.
+    Returns a dict that maps each page where cells run to the number of these cells.
     """
     counts = {}
     for path in sorted(chapters.glob("*.ipynb")):

@@ -21,7 +21,7 @@ ELSEWHERE = "the page has only Python and SymPy; the notebook has NumPy, PyTorch
 
 
 class _Output(io.StringIO):
-    """Collect a cell's output. Raise ValueError if it is longer than `MOST_TEXT`."""
+    """Collect a cell's output. Raise ValueError if the output exceeds `MOST_TEXT` characters."""
 
     def write(self, text: str) -> int:
         if self.tell() + len(text) > MOST_TEXT:
@@ -32,10 +32,9 @@ class _Output(io.StringIO):
 def run(above: Sequence[str], source: str, stored: str) -> dict[str, Any]:
     """Run a cell and compare its output with the output in the book.
 
-    above: the sources of the cells above; their output is dropped.
+    above: the source of each cell above. The output of these cells is dropped.
     stored: the cell's output in the book, including the value of its last expression.
-
-    Returns a dict. text: the output. same: True if `text` equals `stored` and nothing was raised.
+    Returns a dict. text: the output. same: True if `text` equals `stored` and there was no error.
     difference: a line-by-line diff, marked `- ` (stored) and `+ ` (now), or [] if `same` is True.
     error: the exception as one line, or "".
 
