@@ -1,1 +1,1 @@
-"""Build, run and check the book; the package itself needs none of this."""
+"""Build, run, and check the book. The rest of the package doesn't need these modules."""

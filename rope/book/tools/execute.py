@@ -44,7 +44,7 @@ METADATA = {
 
 
 class NotebookError(Exception):
-    """Report a notebook that failed; the message names the cell and the cause."""
+    """Raised if a notebook fails. The message names the cell and the cause."""
 
 
 @contextmanager
@@ -67,7 +67,6 @@ def execute(notebook: Any, folder: Path, name: str, python: str = sys.executable
 
     notebook: the notebook as nbformat reads it. folder: the kernel's working directory.
     name: the notebook's name in messages. python: the interpreter that runs the cells.
-
     Raises NotebookError if a cell raises, writes to stderr, takes too long, or ends its kernel.
     """
     started: list[Any] = []

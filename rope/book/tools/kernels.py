@@ -1,7 +1,7 @@
 """Connect nbval to its kernels through socket files: `pytest -p rope.book.tools.kernels --nbval`.
 
-Another process can take a TCP port after a kernel chooses the port and before it opens it. A socket
-file in a new temporary folder can't be taken.
+Another process can take a TCP port that a kernel has chosen but not yet opened. A socket file in a
+new temporary folder can't be taken.
 """
 
 import os
@@ -14,7 +14,7 @@ from jupyter_client.manager import KernelManager
 
 
 class FileKernelManager(KernelManager):
-    """Start kernels that communicate through socket files; on Windows, through TCP ports."""
+    """Start kernels that communicate through socket files or, on Windows, through TCP ports."""
 
     def __init__(self, **settings: Any) -> None:
         if os.name == "posix":

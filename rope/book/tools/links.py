@@ -15,7 +15,7 @@ PERMALINK = '<a class="headerlink" href="#{id}" title="Link to this {kind}">#</a
 
 
 def set_ids(app: Any, doctree: nodes.document, page: str) -> None:
-    """Set the id of each proof and solution from its statement's or exercise's label.
+    """Build ids for proofs and solutions from the labels of their statements and exercises.
 
     By default, solutions are numbered across the book, so their ids change when solutions are
     added, and all proofs on a page have the id "proof".
@@ -36,7 +36,7 @@ def set_ids(app: Any, doctree: nodes.document, page: str) -> None:
 
 
 def link_titles(app: Any, doctree: nodes.document, page: str) -> None:
-    """Add a permalink to the title of each statement and exercise, as headings have."""
+    """Add a permalink, like a heading's permalink, to the title of each statement and exercise."""
     if app.builder.format != "html":
         return
     for node in doctree.findall(

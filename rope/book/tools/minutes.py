@@ -1,4 +1,4 @@
-"""Compute each chapter's reading time from the text, code and figures that are not folded.
+"""Compute each chapter's reading time from the text, code, and figures that aren't folded.
 
 `python -m rope.book.tools.minutes` writes each time into its chapter's box of learning goals. On
 the front page, it writes the total times for the core and the further chapters. Folded text and
@@ -69,12 +69,12 @@ def unfolded(text: str) -> Iterator[str]:
 
 
 def count(text: str) -> int:
-    """Count words in Markdown by paragraph, so that an unpaired $ affects only one paragraph."""
+    """Return the number of words in Markdown. An unpaired $ affects only its own paragraph."""
     return sum(len(WORD.findall(FORMULA.sub(" x ", part))) for part in text.split("\n\n"))
 
 
 def chapters(root: Path) -> dict[str, list[str]]:
-    """Return the names of the notebooks in each part of the book, keyed by the part's caption."""
+    """Return a dict that maps the caption of each part to the names of the part's notebooks."""
     toc = yaml.safe_load((root / "_toc.yml").read_text(encoding="utf-8"))
     parts = {
         part["caption"]: [Path(chapter["file"]).name for chapter in part["chapters"]]
@@ -87,7 +87,7 @@ def chapters(root: Path) -> dict[str, list[str]]:
 
 
 def announcements(root: Path) -> dict[str, str]:
-    """Return, for each notebook, the sentence about reading time for its box of goals."""
+    """Return a dict that maps each notebook's name to the sentence about its reading time."""
     times = {path.stem: minutes(read(path)) for path in (root / "chapters").glob("*.ipynb")}
     sentences = {name: f"about {time} minutes, exercises apart." for name, time in times.items()}
     core, *others = chapters(root).values()

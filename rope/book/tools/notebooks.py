@@ -1,7 +1,7 @@
-"""Check that chapters' notebooks keep the book's rules, so that passing nbval means something.
+"""Check that the chapters' notebooks follow the book's rules, which nbval doesn't check.
 
 nbval compares only stored outputs, so a notebook without outputs passes, and so does a cell with a
-tag that skips the comparison. Each rule yields one sentence per fault and names the cell.
+tag that skips the comparison. Each rule yields one sentence per fault.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def code_cells(notebook: Notebook) -> list[Cell]:
 
 
 def named(notebook: Notebook) -> Iterator[tuple[str, Cell]]:
-    """Yield pairs: a code cell's name for messages (number, id and first line), and the cell."""
+    """Yield (name, cell) for each code cell. A name gives the cell's number, id, and first line."""
     for number, cell in enumerate(code_cells(notebook), start=1):
         first = next(iter(cell["source"].strip().splitlines()), "(empty)")
         yield f"code cell {number} (id {cell.get('id')}, `{first}`)", cell
@@ -160,7 +160,7 @@ def exercises(name: str, notebook: Notebook) -> Iterator[str]:
 
 
 def form(name: str, notebook: Notebook) -> Iterator[str]:
-    """Require what `execute` stores: a unique id per cell, no execution times, fixed metadata."""
+    """Require the form that `execute` stores: unique cell ids, no times, and fixed metadata."""
     times = Counter(cell.get("id") for cell in notebook["cells"])
     for cell_id, number in times.items():
         if number > 1 or not cell_id:
@@ -194,7 +194,7 @@ def figures(name: str, notebook: Notebook) -> Iterator[str]:
 
 
 def checks(name: str, notebook: Notebook) -> Iterator[str]:
-    """Require that a check cell has a label, is folded, asserts, and prints nothing."""
+    """Require that each check cell is labeled and folded, asserts something, and prints nothing."""
     for cell_name, cell in named(notebook):
         if "check" not in marks(cell):
             if check_label(cell):
@@ -210,7 +210,7 @@ def checks(name: str, notebook: Notebook) -> Iterator[str]:
 
 
 def numbers(name: str, notebook: Notebook) -> Iterator[str]:
-    """Require that cells print all numbers in leads, verdicts, captions, labels and summaries."""
+    """Require that cells print every number in leads, verdicts, captions, labels, and summaries."""
     known = printed(notebook)
     for place, text in claims(notebook):
         for number, value in claimed(text):

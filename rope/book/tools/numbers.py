@@ -1,6 +1,6 @@
 """Find the numbers that a chapter claims and the numbers that its cells print.
 
-Each number in a lead, verdict, caption, check label or summary must appear in some cell's output or
+Each number in a lead, verdict, caption, check label, or summary must appear in a cell's output or
 code, rounded to the claimed digits. A fraction may appear as a percentage, and vice versa. The
 rules skip formulas, numbers spelled as words, and integers up to 12.
 """
@@ -65,7 +65,7 @@ def is_printed(number: str, value: Decimal, numbers: list[Decimal]) -> bool:
 
 
 def claims(notebook: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield pairs: a cell's name, and a lead, verdict, caption, check label or summary in it."""
+    """Yield (cell's name, text) for each lead, verdict, caption, check label, and summary."""
     for number, cell in enumerate(notebook["cells"]):
         place = f"cell {cell.get('id')}"
         if cell["cell_type"] == "code":

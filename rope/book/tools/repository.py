@@ -1,7 +1,7 @@
 """Set the book's address in `_config.yml` and in the first code cell of every notebook.
 
 `python -m rope.book.tools.repository URL [TAG]` sets the address; the URL `""` removes it. TAG is
-the git tag or commit that Colab installs; the default is `v` and the package's version. Without an
+the git tag or commit that Colab installs; the default is `v` plus the package's version. Without an
 address, pages have no Colab button, and the first cell installs nothing.
 """
 

@@ -26,7 +26,7 @@ _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
 class Statement:
-    """Hold one top-level statement of a cell and the names that it binds, reads and changes."""
+    """Hold one top-level statement of a cell and the names that it binds, reads, and changes."""
 
     def __init__(self, node: ast.stmt) -> None:
         read = list(_read(node, frozenset(), called_later=False))
@@ -86,7 +86,7 @@ def _bound(nodes: Iterable[ast.AST]) -> Iterator[str]:
 
 
 def _read(node: ast.AST, local: frozenset[str], called_later: bool) -> Iterator[tuple[str, bool]]:
-    """Yield pairs: a global name that code reads, and True if it is read only in a later call."""
+    """Yield each global name that code reads, with True if only a later call reads the name."""
     if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id not in local:
         yield node.id, called_later
     if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
@@ -137,7 +137,7 @@ def statements(source: str) -> tuple[Statement, ...]:
 
 
 def needed(above: Sequence[str], source: str) -> tuple[list[Statement], set[str]]:
-    """Return the earlier statements that a cell needs, in order, and the names that no cell binds.
+    """Return the earlier statements that a cell needs, in order, and the cell's undefined names.
 
     A function body reads its global names when the function is called, so those names may be bound
     after the function is defined.

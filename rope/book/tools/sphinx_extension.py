@@ -31,7 +31,7 @@ REPLACEMENTS = {
 
 
 def set_up_config(app: Any, config: Any) -> None:
-    """Fill in the version, show charts instead of their text, and offer Colab only for GitHub."""
+    """Fill in the version, show charts instead of text, and offer Colab only on GitHub."""
     footer = config.html_theme_options.get("extra_footer", "")
     config.html_theme_options["extra_footer"] = footer.replace("{version}", rope.__version__)
     config.html_static_path.append(str(STATIC))
