@@ -1,10 +1,10 @@
 """Measure the largest error in this package's tables over positions 0 ... 2**20.
 
-For the chapter "How exact must it be?". An error is |cos - cos(m theta'_j)| or the same for sin,
-where mpmath gives the exact value to 50 digits. Every extension is measured with four bases.
-`python -m rope.book.measured.accuracy [PATH]` takes a few minutes and writes
-`recorded/accuracy.json`; an interrupted run resumes. The shipped record also has the sections
-`pairs`, `peers` and `relativity`, which an earlier program wrote.
+For the chapter "How exact must it be?". An error is |cos - cos(m theta'_j)| or
+|sin - sin(m theta'_j)|, where mpmath gives the exact value to 50 digits. Every extension is
+measured with four bases. `python -m rope.book.measured.accuracy [PATH]` takes a few minutes and
+writes `recorded/accuracy.json`; an interrupted run resumes. The shipped record also has the
+sections `pairs`, `peers`, and `relativity`, which an earlier program wrote.
 
 Shapes: P positions, R rotated width.
 """
@@ -58,7 +58,7 @@ class Case:
 
     @property
     def settings(self) -> str:
-        """Return the extension as text; for LongRoPE, with only the first and last long factor."""
+        """Return the extension as text, with only the first and last long factor of LongRoPE."""
         if not isinstance(self.extension, extensions.LongRoPE):
             return repr(self.extension)
         first, *_, last = self.extension.long_factor
@@ -83,7 +83,7 @@ class Case:
         return rotary_tables(positions, inv_freq, dtype=dtype, scale=scale)
 
     def bound(self, dtype: torch.dtype) -> float:
-        """Return the allowed error of an entry: 2**-30 for its angle, plus any float32 rounding.
+        """Return the allowed error of an entry: 2**-30 for its angle, plus its rounding to float32.
 
         Rounding to float32 adds half a unit in the last place of the largest entry: 2**-25 for
         entries up to 1, and 2**-24 if an attention factor raises entries above 1.
@@ -97,7 +97,7 @@ CASES = tuple(Case(base, extension, dim) for extension, dim in EXTENSIONS for ba
 
 
 def errors_at(case: Case, positions: Iterable[int], dtype: torch.dtype) -> list[list[float]]:
-    """Return the larger of the errors of cos and sin, to 50 digits, by position and plane."""
+    """Return the larger error of cos and sin for each position and plane, computed to 50 digits."""
     rows = list(positions)
     theta = case.spectrum
     exact = [truth.exact_row(position, theta, case.scale) for position in rows]

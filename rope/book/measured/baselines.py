@@ -1,4 +1,4 @@
-"""Call this package and the packages that it is compared with, as their documentation does.
+"""Call this package and the packages that it is compared with as their documentation does.
 
 Each package is called in its fastest form. Its tables are computed before the timing starts, from
 float64 angles m theta_j, in the shape and dtype that the package gets in practice. Most packages
@@ -31,7 +31,7 @@ Rotate = Callable[[Tensor, Tensor], Pair]
 
 @dataclass(frozen=True)
 class Tables:
-    """Hold a case's angles in radians, float64 `[S, D/2]`, with cos and sin, float32 `[S, D/2]`."""
+    """Hold a case's angles in radians, in float64, and cos and sin, in float32, each `[S, D/2]`."""
 
     case: Case
     angles: Tensor
@@ -59,7 +59,7 @@ def make_tables(case: Case, device: torch.device) -> Tables:
 
 @dataclass(frozen=True)
 class Baseline:
-    """A rotation to time, with the modes, layouts and devices that it supports.
+    """A rotation to time, with the modes, layouts, and devices that it supports.
 
     prepare: a function from tables to the call that is timed.
     rounds_more: True if the rotation computes in the dtype of q and k or from float32 angles.
@@ -122,7 +122,7 @@ def transformers(tables: Tables) -> Rotate:
 
 
 def rotary_embedding_torch(tables: Tables) -> Rotate:
-    """Return `apply_rotary_emb` with precomputed angles; each call computes their cosines.
+    """Return `apply_rotary_emb` with precomputed angles. Each call computes cosines and sines.
 
     The package's layer, which caches angles, is as fast for many tokens but slower for few tokens.
     """
@@ -132,7 +132,10 @@ def rotary_embedding_torch(tables: Tables) -> Rotate:
 
 
 def liger(tables: Tables) -> Rotate:
-    """Return `liger_rotary_pos_emb`: one launch for q and k, in place if stored `[B, S, H, D]`."""
+    """Return `liger_rotary_pos_emb`, which rotates q and k in one launch.
+
+    It works in place if q and k are stored in the order `[B, S, H, D]`.
+    """
     apply = import_module("liger_kernel.transformers.rope").liger_rotary_pos_emb
     cos, sin = tables.doubled()
     return lambda q, k: apply(q, k, cos, sin)

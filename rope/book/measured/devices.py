@@ -1,8 +1,8 @@
-"""Run attention across processes that simulate devices, and compare it with one device.
+"""Run attention across simulated devices, and compare the results with those of one device.
 
-For the chapter "Across devices". `across` starts the processes, which communicate through gloo on a
-CPU. Each process runs `everything`. An error is max |a - b| / max |b|, where a is computed across
-devices and b on one device. a and b are outputs, or gradients of q, k or v.
+For the chapter "Across devices". `across` starts one process per device. The processes communicate
+through gloo on a CPU, and each runs `everything`. An error is max |a - b| / max |b|, where a is
+computed across devices and b on one device. a and b are outputs, or gradients of q, k, or v.
 
 Shapes: B batch, H heads, S tokens, D head dimension.
 """
@@ -62,7 +62,7 @@ def across(function: Callable[..., Any], processes: int, *arguments: Any) -> lis
     function: a function in an importable module, so that new processes can import it. It
     communicates through `torch.distributed`, runs on one thread, and returns a value that
     `torch.save` accepts.
-    Raises RuntimeError with the error of the process that failed first, after terminating the rest.
+    Raises RuntimeError with the first failed process's error, after ending the other processes.
 
     >>> across(dist.get_rank, 2)
     [0, 1]
@@ -104,7 +104,7 @@ def _run(
 
 
 def heads(dtype: torch.dtype = torch.float64, sizes: tuple[int, int] = (HEADS, KEY_HEADS)) -> Heads:
-    """Return q `[1, H, S, D]`, k, v `[1, H_kv, S, D]`, equal in every process; sizes: H, H_kv."""
+    """Return q `[1, H, S, D]` and k, v `[1, H_kv, S, D]`, equal on all ranks. sizes: (H, H_kv)."""
     generator = torch.Generator().manual_seed(0)
     counts = sizes[0], sizes[1], sizes[1]
     q, k, v = (torch.randn(1, n, S, D, generator=generator, dtype=torch.float64) for n in counts)
@@ -112,7 +112,7 @@ def heads(dtype: torch.dtype = torch.float64, sizes: tuple[int, int] = (HEADS, K
 
 
 def on_one_device(whole: Heads, shards: Shards) -> list[Tensor]:
-    """Return the output and the gradients of its sum of squares, computed on one device."""
+    """Return the output and the gradients of the output's sum of squares, from one device."""
     q, k, v = (x.clone().requires_grad_() for x in whole)
     tokens = torch.arange(S)
     rotated_q, rotated_k = RotaryEmbedding(D)(q, k, shards.positions)
@@ -136,8 +136,8 @@ def on_this_device(
 ) -> list[Tensor]:
     """Compute attention across devices; return the output and gradients for this device's tokens.
 
-    rotate: how each device rotates its tokens. masked_by: the split whose token numbers build the
-    mask; default: `shards`.
+    rotate: rotates the tokens of one device. masked_by: the split whose token numbers build the
+    mask. The default is `shards`.
     """
     here = mesh.get_local_rank()
     q, k, v = (shards.local(x, here).requires_grad_() for x in whole)
@@ -147,7 +147,7 @@ def on_this_device(
 
 
 def errors(parts: list[Tensor], whole: list[Tensor], shards: Shards, here: int) -> list[float]:
-    """Return each tensor's largest error, divided by the full tensor's largest absolute entry."""
+    """Return, for each tensor, the largest error divided by the full tensor's largest magnitude."""
     pairs = zip(parts, whole, strict=True)
     return [((a - shards.local(b, here)).abs().max() / b.abs().max()).item() for a, b in pairs]
 
@@ -181,7 +181,7 @@ FAULTS: dict[str, tuple[str, Rotate, str]] = {
 
 
 def inside_heads(mesh: DeviceMesh) -> dict[str, float]:
-    """Return the error per layout if each device rotates its share of every head's coordinates."""
+    """Return each layout's error if each device rotates its share of every head's coordinates."""
     q, _, _ = heads()
     rotary, here = RotaryEmbedding(D), mesh.get_local_rank()
     cos, sin = rotary.tables_at(torch.arange(S), dtype=q.dtype)
@@ -198,7 +198,7 @@ def inside_heads(mesh: DeviceMesh) -> dict[str, float]:
 
 
 def dtensors(mesh: DeviceMesh) -> dict[str, bool]:
-    """Return, per split axis, True if rotating a DTensor gives the same bits as the full tensor.
+    """Return, for each split axis, whether a DTensor and the full tensor rotate to the same bits.
 
     Compares four rotations on a mesh with one axis and on a mesh with two axes: forward, inverse,
     with position ids per row, and with tables per head.
@@ -260,7 +260,10 @@ def sent(
     dtype: torch.dtype = torch.float32,
     sizes: tuple[int, int] = (HEADS, KEY_HEADS),
 ) -> dict[str, list[int]]:
-    """Return, per method, the bytes and messages sent forward, then backward; sizes: H, H_kv."""
+    """Return, for each method, the numbers of bytes and messages sent forward, then backward.
+
+    sizes: the numbers of query heads and of key heads, (H, H_kv).
+    """
     shards, here = SPLITS["head-tail"](mesh.size()), mesh.get_local_rank()
     result = {}
     for method in METHODS:

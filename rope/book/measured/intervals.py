@@ -48,9 +48,7 @@ class Interval:
 
 
 def interval(values: Sequence[float]) -> Interval:
-    """Return the mean and 95% interval of 2 to 11 independent values.
-
-    Raises ValueError for fewer or more values.
+    """Return the mean and 95% interval of 2 to 11 independent values, or raise ValueError.
 
     >>> print(interval([1.0, 2.0, 3.0]))
     2.000 ± 2.484
@@ -83,7 +81,7 @@ def verdict(one: Sequence[float], other: Sequence[float] | None = None, form: st
 
 
 def false_clears(comparisons: int, seeds: int = 5) -> str:
-    """Describe how many of `comparisons` comparisons of equals would be called clear on average.
+    """Describe how many comparisons would be called clear on average if all means were equal.
 
     >>> false_clears(21)
     'of 21 comparisons of equals, 5 seeds each, 0.11 would be called clear on average'

@@ -1,4 +1,4 @@
-"""Describe the machine, package versions and commit of a measurement, but no date and no user."""
+"""Describe the machine, package versions, and commit of a measurement, but not its date or user."""
 
 import os
 import platform
@@ -10,7 +10,7 @@ from typing import Any
 
 
 def about_here(packages: Sequence[str]) -> dict[str, Any]:
-    """Return the commit, platform, Python version, cores, CPU, and versions of these packages.
+    """Return commit, platform, Python version, core count, CPU model, and versions of `packages`.
 
     >>> sorted(about_here(["torch"]))
     ['commit', 'cores', 'cpu', 'platform', 'python', 'versions']
@@ -26,7 +26,7 @@ def about_here(packages: Sequence[str]) -> dict[str, Any]:
 
 
 def installed(package: str) -> str:
-    """Return the version of a package, or "absent".
+    """Return the version of a package, or "absent" if the package isn't installed.
 
     >>> installed("no-such-package")
     'absent'
@@ -38,7 +38,7 @@ def installed(package: str) -> str:
 
 
 def cpu_model() -> str:
-    """Return the processor's name from /proc/cpuinfo, or from `platform` where that is missing."""
+    """Return the processor's name from /proc/cpuinfo, or from `platform` if that is missing."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -48,7 +48,7 @@ def cpu_model() -> str:
 
 
 def commit() -> str:
-    """Return the commit of this checkout, plus " with changes" if files differ, or "unknown"."""
+    """Return this checkout's commit, with " with changes" added if files differ, or "unknown"."""
     command = ["git", "describe", "--always", "--abbrev=12", "--dirty= with changes", "--exclude=*"]
     return command_output(command, Path(__file__).parent) or "unknown"
 

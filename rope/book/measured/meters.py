@@ -48,8 +48,8 @@ def time_all(
     Both dicts are keyed by name. Each round times every call for at least `seconds`, in a newly
     shuffled order. With `seconds=0`, a round times each call once, after one untimed call.
     A call that raises is not timed again.
-    back_to_back: on a GPU too, use the host's clock and make many calls in a row. The time then
-    includes the launches, and the caches are warm.
+    back_to_back: True times many calls in a row by the host's clock, also on a GPU. Each time then
+    includes the launch overhead, and the caches are warm.
 
     >>> seconds, failed = time_all({"nothing": int}, torch.device("cpu"), rounds=3, seconds=0)
     >>> len(seconds["nothing"]), failed
@@ -115,7 +115,7 @@ def page_faults(call: Call) -> int | None:
 
 
 def peak_memory(call: Call, device: torch.device) -> int:
-    """Return the peak number of bytes that PyTorch allocates during `call()`, result included.
+    """Return the peak number of bytes that PyTorch allocates during `call()`, including the result.
 
     >>> x = torch.ones(1000)
     >>> peak_memory(lambda: x.clone(), x.device)

@@ -38,7 +38,7 @@ class Moved(NamedTuple):
 
 
 def rho(dtype: torch.dtype) -> float:
-    """Return rho, the bound on one move's relative error without underflow; dtype: one of DTYPES.
+    """Return rho, which bounds one move's relative error without underflow. dtype: in DTYPES.
 
     >>> [f"{rho(dtype):.2g}" for dtype in DTYPES]
     ['0.0039', '0.00049', '2e-07']
@@ -50,7 +50,7 @@ def rho(dtype: torch.dtype) -> float:
 def moved(dtype: torch.dtype, steps: int = STEPS, delta: int = -1, keys: int = KEYS) -> Moved:
     """Move random keys `steps` times with `RotaryEmbedding.shift`, and return their errors.
 
-    dtype: one of DTYPES. delta: the positions per move. keys: how many keys to move.
+    dtype: one of DTYPES. delta: the number of positions per move. keys: the number of keys.
 
     >>> moved(torch.bfloat16, steps=3).error.shape
     torch.Size([3])
@@ -79,7 +79,7 @@ def _pairs(k: Tensor) -> Tensor:
 
 
 def main(path: Path = RECORDED / "moving.json") -> None:
-    """Measure every dtype; write the errors after 1 to 4,000 moves and the extreme ratios."""
+    """Measure every dtype. Write the errors after 1 to 4,000 moves and the extreme ratios."""
     report: dict[str, Any] = {"steps": STEPS, "keys": KEYS, "delta": -1, "dim": DIM}
     for dtype in DTYPES:
         error, ratio = moved(dtype)

@@ -1,8 +1,8 @@
 """Time the programs in the chapter "From maths to PyTorch" for several numbers of vectors.
 
 `python -m rope.book.measured.programs` takes the programs from the chapter's cells tagged
-"programs", times them and a copy of the same vectors on one thread, and writes the record. It keeps
-the shortest of many times, because other work on the machine can only make a run longer.
+"programs", times them and a copy of the same vectors on one thread, and writes the record. Each
+result is the shortest of many times, because other work on the machine only lengthens a run.
 """
 
 import json
@@ -27,8 +27,8 @@ POSITIONS, DIM, ROUNDS = 256, 128, 300
 def measure(path: Path, rounds: int = ROUNDS, positions: int = POSITIONS) -> None:
     """Time each program for each count of vectors in float32, and write the record.
 
-    The record has two keys: "seconds", by count and program, and "metadata", which describes the
-    machine and the settings.
+    The record has two keys. "seconds" maps each count and program to its time. "metadata" describes
+    the machine and the settings.
     """
     namespace: dict[str, Any] = {"torch": torch, "layouts": layouts}
     for cell in json.loads(CHAPTER.read_text(encoding="utf-8"))["cells"]:

@@ -1,7 +1,4 @@
-"""Store measurements as JSON: resume interrupted runs, write atomically, and keep diffs short.
-
-The folder `recorded` contains the records that the book shows.
-"""
+"""Store measurements as JSON: resume interrupted runs, write atomically, and keep diffs short."""
 
 import json
 import os
@@ -16,7 +13,7 @@ DIGITS = 3  # the significant digits of a measured number
 
 
 def recorded(name: str) -> dict[str, Any]:
-    """Return a record that the package ships, such as "accuracy", "cpu", "moving" or "programs".
+    """Return a record that the package ships, such as "accuracy", "cpu", "moving", or "programs".
 
     >>> recorded("moving")["steps"]
     4000
@@ -92,7 +89,7 @@ def write(path: Path, value: dict[str, Any]) -> None:
 
 
 def layout(value: Any, depth: int = 0) -> str:
-    """Return JSON with sorted keys and one line per innermost list or dict, for short diffs."""
+    """Return JSON with sorted keys and one line per innermost list or dict, to keep diffs short."""
     entries = list(value.values()) if isinstance(value, dict) else value
     if not isinstance(value, (dict, list)) or not any(
         isinstance(entry, (dict, list)) for entry in entries

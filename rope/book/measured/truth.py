@@ -1,4 +1,4 @@
-"""Compute exact spectra, cosines and sines with mpmath, as the oracle for the accuracy report.
+"""Compute exact spectra, cosines, and sines with mpmath, as the oracle for the accuracy report.
 
 This module implements theta'_j of each extension a second time, plane by plane, from the paper. It
 shares only the parameters in the extension object with `rope.extensions`. cos(m theta'_j) and
@@ -45,7 +45,7 @@ def attention_scaling(extension: Any) -> Any:
 
     It is the extension's `attention_factor` if that is set. Otherwise, it is
     sqrt(1 + ln s / ln L) for LongRoPE; (0.1 m ln s + 1) / (0.1 m' ln s + 1) for YaRN with mscale m
-    and mscale_all_dim m'; 0.1 ln s + 1 for YaRN without both; and 1 for every other extension.
+    and mscale_all_dim m'; 0.1 ln s + 1 for YaRN unless both are set; and 1 otherwise.
     """
     with mpmath.workdps(DIGITS):
         factor = getattr(extension, "attention_factor", None)

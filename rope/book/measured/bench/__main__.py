@@ -7,7 +7,7 @@ tiles: time alternative tiles for the kernel.
 
 A CPU runs only "rotations". `make gpu` runs all suites on a GPU and needs only torch and Triton.
 Baselines that aren't installed are left out. An interrupted run resumes when you start it again.
-The exit status is 0 if the record is complete, 1 if a check or a job failed, 2 without the device,
+The exit status is 0 if the record is complete, 1 if a check or a job failed, 2 if there is no GPU,
 75 if time ran out or the device was lost, and 130 after an interruption. Make reports every status
 except 0 as 2.
 """
@@ -45,11 +45,11 @@ PACKAGE = Path(__file__).parents[3]
 
 
 class OutOfTime(Exception):
-    """Signal that the time limit was reached or the device was lost."""
+    """Raised if the time limit was reached or the device was lost."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Parse the arguments, run what has not been measured yet, and return the exit status."""
+    """Parse the arguments, run the missing measurements, and return the exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m rope.book.measured.bench",
         description=__doc__,
@@ -110,7 +110,7 @@ def run(path: Path, device: torch.device, chosen: Iterable[str], quick: bool, un
 
 
 def metadata(device: torch.device, effort: dict[str, Any]) -> dict[str, Any]:
-    """Return the machine, device, versions, commit and effort, and the kernel that rope uses."""
+    """Return the machine, device, versions, commit, effort, rope's kernel, and a source hash."""
     about = about_here(sorted({"triton", *(baseline.package for baseline in BASELINES)}))
     about["device"] = {"kind": device.type, "threads": torch.get_num_threads()}
     if device.type == "cuda":
@@ -132,7 +132,7 @@ def make_jobs(
     versions: dict[str, str],
     quick: bool,
 ) -> dict[str, Callable[[], Any]]:
-    """Return the chosen suites' jobs, keyed by name; each name starts with its suite."""
+    """Return the jobs of the chosen suites in a dict. Each key starts with the suite's name."""
     installed = [baseline for baseline in BASELINES if versions[baseline.package] != "absent"]
     grid = cases.quick(device.type) if quick else cases.full(device.type)
     tiled = list(suites.tile_cases())[: 2 if quick else None]
@@ -147,7 +147,7 @@ def make_jobs(
 def within(
     jobs: dict[str, Callable[[], Any]], device: torch.device, until: float
 ) -> dict[str, Callable[[], Any]]:
-    """Wrap jobs: a late job raises OutOfTime, and a job that fails returns the reason."""
+    """Wrap jobs: a job that starts late raises OutOfTime, and a failing job returns the reason."""
 
     def timed(name: str, job: Callable[[], Any]) -> Any:
         if time.monotonic() > until:
@@ -168,7 +168,7 @@ def within(
 def assemble(about: dict[str, Any], checks: dict[str, str], done: dict[str, Any]) -> dict[str, Any]:
     """Return the record: device, metadata, checks, the results of each suite, and failures.
 
-    "not measured" lists the jobs that raised and the calls of this package that weren't timed.
+    "not measured" gives the reason for each job that failed and each untimed call of this package.
     """
     failures: dict[str, str] = {}
     record: dict[str, Any] = {key: [] for key in KEYS.values()}

@@ -1,4 +1,4 @@
-"""Define the cases to time: single tokens, prompts and long sequences, by layout and dtype.
+"""Define the cases to time, which differ in sizes, dtype, layout, mode, and storage.
 
 A case must move at least 2 e B (H + H_kv) S D bytes, with e bytes per element.
 
@@ -26,7 +26,7 @@ class Case:
     pages: on a CPU, whether results go to memory that the C library has "kept" or to "new" pages,
     which the system clears first.
     storage: the order in memory. "[B,S,H,D]" is passed as a transposed view, as in a model.
-    Raises ValueError if dtype, mode, pages or storage has an unknown value.
+    Raises ValueError if dtype, mode, pages, or storage has an unknown value.
 
     >>> case = Case(1, 32, 8, 2048, 128)
     >>> case.name
@@ -72,7 +72,7 @@ class Case:
 
     @property
     def changes(self) -> dict[str, Any]:
-        """Return the fields that differ from their default: `Case(**case.changes) == case`."""
+        """Return the fields that differ from their defaults: `Case(**case.changes) == case`."""
         values = ((field, getattr(self, field.name)) for field in fields(self))
         return {field.name: value for field, value in values if value != field.default}
 

@@ -1,10 +1,10 @@
 """Check the results of the baselines and of the GPU kernel before anything is timed.
 
 The oracle is z e^{i m theta_j} in complex128 (RoFormer, arXiv 2104.09864, equation 34). Gradients
-are rotated by the negative angle. If the table, the products and the sum are rounded, x cos - y sin
+are rotated by the negative angle. If the table, products, and sum are rounded, x cos - y sin
 has an error of at most (1 + u)^3 - 1 times the pair's length, where u = eps/2 (Cauchy-Schwarz).
 An angle error of a adds a times the length. The kernel gets float32 tables, so it may round only a
-product, a sum and the stored result. Its limit is (1 + u)^2 (1 + v) - 1 times the length, with
+product, a sum, and the stored result. Its limit is (1 + u)^2 (1 + v) - 1 times the length, with
 u = 2^-24, and v = eps/2 for a dtype narrower than float32 or 0 for float32.
 
 Shapes: B batch, H heads, S sequence, D head dimension, R rotated width.
@@ -56,7 +56,7 @@ def check_baseline(
 ) -> str:
     """Return what is wrong with the results (and gradients, if `grads` is given), or "".
 
-    inputs: q and k. grads: the gradients with respect to the results. All stay unchanged.
+    inputs: q and k. grads: the gradients with respect to the results. All tensors stay unchanged.
     """
     copies = [x.detach().clone().requires_grad_(grads is not None) for x in inputs]
     results = rotate(copies[0], copies[1])
@@ -145,7 +145,7 @@ def require(condition: bool, message: str) -> None:
 
 
 def store_error(dtype: torch.dtype) -> float:
-    """Return the relative error of rounding a float32 number to the dtype when it is stored."""
+    """Return the largest relative error from rounding a float32 result to the stored dtype."""
     return 0.0 if dtype == torch.float32 else torch.finfo(dtype).eps / 2
 
 
@@ -153,7 +153,7 @@ def kernel_error(x: Tensor, y: Tensor, tables: Pair, *, interleaved: bool, inver
     """Return the largest error of y, the rotated x, divided by the allowed error.
 
     tables: cos and sin for each token.
-    Raises AssertionError if the quotient is above 1, if the other coordinates of x changed, or if
+    Raises AssertionError if the quotient is above 1, if an unrotated coordinate of x changed, or if
     y is float32 and differs from the formula's result in any bit.
     """
     width = 2 * tables[0].shape[-1]
@@ -228,7 +228,7 @@ def gradients(rotate: RotateAll, device: torch.device) -> str:
 
 
 def strides(rotate: RotateAll, device: torch.device) -> str:
-    """Check strided views: every second element of token-major buffers filled with NaN."""
+    """Check results for strided views of token-major buffers that are otherwise filled with NaN."""
     for dtype, interleaved in product(DTYPES, (False, True)):
         xs, *tables = random_inputs(SHAPES[1], dtype, device)
         expected = rotate(xs, *tables, interleaved=interleaved)
@@ -250,7 +250,7 @@ def strides(rotate: RotateAll, device: torch.device) -> str:
 
 
 def outside(rotate: RotateAll, device: torch.device) -> str:
-    """Check that a position outside the tables gives NaN for its token only."""
+    """Check that a position outside the tables gives NaN for its token and for no other token."""
     xs, cos, sin, ids = random_inputs(SHAPES[1], torch.float32, device)
     wrong = ids.clone()
     wrong[0, 1], wrong[1, 3] = ROWS, -1

@@ -20,7 +20,7 @@ def times(record: dict[str, Any], case: Case) -> dict[str, dict[str, Any]]:
 
 
 def ratio(record: dict[str, Any], case: Case, name: str, over: str = "copy") -> float:
-    """Return the median time of `name` divided by `over`'s, or NaN if either wasn't timed."""
+    """Return `name`'s median time divided by `over`'s median time, or NaN if either is missing."""
     lines = times(record, case)
     if name not in lines or over not in lines:
         return math.nan
@@ -30,7 +30,7 @@ def ratio(record: dict[str, Any], case: Case, name: str, over: str = "copy") -> 
 def by_length(
     record: dict[str, Any], case: Case, over: str = "copy"
 ) -> tuple[list[int], dict[str, list[float]]]:
-    """Return the lengths S and, per baseline, its `ratio` at each length (NaN if not timed).
+    """Return the lengths S and, for each baseline, the `ratio` at each length (NaN if not timed).
 
     The cases used match `case` except in length and number of heads. The longest sequences have
     fewer heads, so that they fit in memory.
@@ -50,10 +50,10 @@ def by_length(
 
 
 def table(record: dict[str, Any]) -> str:
-    """Return every case as text: the timed baselines, fastest first, and why others weren't timed.
+    """Return a text that lists, for each case, the timed calls, fastest first, and all failures.
 
-    Times are in milliseconds. `x copy`, `x clone` and `x rope` are the median time divided by the
-    median time of the copy, the clone and this package. `memory` is the peak number of allocated
+    Times are in milliseconds. `x copy`, `x clone`, and `x rope` are quotients: the median time over
+    the median time of the copy, of the clone, and of this package. `memory` is the peak number of
     bytes divided by the size of the result. `faults` counts the page faults during one call.
     """
     about = record["metadata"]

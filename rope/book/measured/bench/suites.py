@@ -1,4 +1,4 @@
-"""Time the rotation: cases against the baselines, single tokens, and alternative kernel tiles.
+"""Time the rotation against baselines, on single tokens, and with alternative kernel tiles.
 
 Each `measure` function runs one job of the command and returns one entry of its record. The calls
 are timed in turn with a copy of the same tensors, which moves as few bytes as a rotation can.
@@ -50,10 +50,10 @@ def measure(
 ) -> dict[str, Any]:
     """Check every baseline, then time the correct baselines and two plain copies.
 
-    "copy" fills existing tensors and "clone" allocates new tensors. Returns a dict with "case";
-    "times" by name, with the quartiles of the seconds per call, "memory" (peak bytes divided by the
-    bytes of the result) and "faults" (page faults per call); and "not timed", with the reason for
-    every other baseline.
+    "copy" fills existing tensors and "clone" allocates new tensors. Returns a dict. "case" holds
+    the case. "times" maps each name to the quartiles of the seconds per call, "memory" (peak bytes
+    divided by the result's bytes), and "faults" (page faults per call). "not timed" maps every
+    other baseline to the reason.
     """
     torch.compiler.reset()  # otherwise torch stops compiling after a few shapes
     if device.type == "cpu":
@@ -116,12 +116,12 @@ def timed_call(rotate: Rotate, inputs: Pair, grads: Pair | None) -> Call:
 
 
 def measure_decoding(batch: int, device: torch.device, effort: Effort) -> dict[str, Any]:
-    """Time one token of each of `batch` texts: eager, compiled, and replayed from a CUDA graph.
+    """Time rotating one token in each of `batch` texts: eager, compiled, and from a CUDA graph.
 
-    The host's clock times many calls in a row. So each time includes the host's launch overhead,
-    and the vectors are in the cache. The head counts are typical of an 8-billion-parameter model.
-    Returns a dict with "batch"; "seconds", keyed by call and mode, such as "rope, eager"; and
-    "not timed", the reasons with the same keys.
+    The host's clock times many calls in a row, so each time includes the host's launch overhead,
+    and the vectors are already in the cache. The head counts are those of many 8B models.
+    Returns a dict. "batch" holds the argument. "seconds" maps each call and mode, such as "rope,
+    eager", to its median time. "not timed" maps each call that failed to the reason.
     """
     torch.compiler.reset()  # otherwise torch stops compiling after a few batch sizes
     case = Case(batch, 32, 8, 1, 128, "bfloat16")
@@ -170,7 +170,7 @@ def captured(call: Call) -> Call:
 
 
 def tile_cases() -> Iterator[Case]:
-    """Yield bfloat16 prompts, one-token batches and a float16 prompt per head width and layout."""
+    """Yield bfloat16 prompts, single bfloat16 tokens, and a float16 prompt per width and layout."""
     for width, interleaved in product((64, 128, 256), (False, True)):
         one = Case(1, 32, 8, 1, width, "bfloat16", interleaved)
         yield from (replace(one, seq=length) for length in PREFILL)
@@ -181,9 +181,8 @@ def tile_cases() -> Iterator[Case]:
 def tile_candidates(case: Case) -> list[tuple[int, int, int]]:
     """Return tiles (tokens, heads, warps) with 32 to 1,024 planes of a head per warp.
 
-    A single token gets tiles with one token and up to four warps. Compiling the tiles takes most of
-    the time. float16 moves as many bytes as bfloat16, so it gets only tiles with four heads, as a
-    spot check.
+    A single token gets tiles with one token and up to four warps. float16 moves as many bytes as
+    bfloat16, so it gets only tiles with four heads, as a spot check.
     """
     planes = case.head_dim // 2
     tokens = (1,) if case.seq == 1 else TOKENS
@@ -196,11 +195,11 @@ def tile_candidates(case: Case) -> list[tuple[int, int, int]]:
 
 
 def measure_tiles(case: Case, device: torch.device) -> dict[str, Any]:
-    """Time the kernel with tiles other than the choice of the rule, `rope.kernels.triton.tile`.
+    """Time the kernel with tiles other than the tile that `rope.kernels.triton.tile` chooses.
 
-    Each tile must give the same bits as the rule's tile. Returns a dict with "case"; "best", the
-    fastest tile; "seconds" for the best tile, the rule's tile and a copy; and "not right", the
-    tiles that failed.
+    Each tile must give the same bits as the chosen tile. Returns a dict. "case" holds the case,
+    and "best" the fastest tile. "seconds" maps the best tile, "rule" (the chosen tile), and "copy"
+    to median times. "not right" lists the tiles that failed.
     """
     from rope.kernels import triton as kernel
 
