@@ -120,8 +120,8 @@ def groups_of_planes(model: Decoder) -> dict[str, list[int]]:
 def by_clamp(model: Decoder, data: TextData) -> dict[str, Any]:
     """Return the loss on the judged characters when groups of planes see no untrained distance.
 
-    Returns `planes`, the groups from `groups_of_planes`; `ratio`, CLAMPED; and `loss`, for each
-    group the loss on each half of the text.
+    Returns a dict. `planes` holds the groups from `groups_of_planes`. `ratio` is CLAMPED. `loss`
+    maps each group to the loss on each half of the text.
     """
     context, groups = model.experiment.context, groups_of_planes(model)
     inputs, targets = (part[:, -CLAMPED * context :] for part in endings(data, context))
@@ -163,9 +163,9 @@ def attention_mass(model: Decoder, inputs: Tensor) -> Tensor:
 def mass_by_ratio(model: Decoder, data: TextData) -> dict[str, Any]:
     """Return the distribution of attention over distances at each ratio that the method can read.
 
-    Returns `distance`, the edges; `mass`, per ratio the mean over layers and heads in each range;
-    `beyond`, per ratio above 1 the share `[layers, H]` that goes to keys at a distance of at least
-    the trained context.
+    Returns a dict. `distance` holds the edges of the ranges. `mass` has, for each ratio, the mean
+    over layers and heads in each range. `beyond` has, for each ratio above 1, the share `[layers,
+    H]` that goes to keys at least one trained context away.
     """
     context = model.experiment.context
     inputs, _ = endings(data, context)

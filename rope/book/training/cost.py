@@ -80,10 +80,10 @@ ATTENTIONS: dict[str, Attend] = {
 def attention_cost(lengths: Sequence[int], rounds: int = 7) -> dict[str, Any]:
     """Return seconds and bytes for one attention, forward and backward, by name and length S.
 
-    The inputs are q, k and v in float32, so the projections, equal for all, are not timed. Only
-    "linear rotated" rotates q and k. Returns batch, heads, head_dim, lengths; and lists by name,
-    one entry per length: "seconds" (the median), "lower" and "upper" (the quartiles), and "memory",
-    the peak bytes beyond the inputs, gradients included.
+    The inputs are q, k, and v in float32, so no projection is timed. Only "linear rotated" rotates
+    q and k. Returns a dict with the sizes and the lengths. Its other keys map each name to a list
+    with one entry per length: "seconds" (the median), "lower" and "upper" (the quartiles), and
+    "memory" (the peak bytes beyond the inputs, including gradients).
     "softmax by matrix" holds three matrices of 4 B H S^2 bytes at a time, and masks.
     """
     quantities = ("lower", "seconds", "upper", "memory")

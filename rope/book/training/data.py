@@ -266,10 +266,10 @@ def data_for(experiment: Experiment, corpus: Corpus | None = None) -> Data:
 
 
 def commonest(inputs: Tensor, last: int | None = None) -> Tensor:
-    """Return the most common symbol so far at each position, int64 `[B, S]`; the lowest if tied.
+    """Return the most common symbol so far at each position, int64 `[B, S]`; the lowest wins a tie.
 
-    inputs: from `RecallData` or `LookupData`, with symbols at even positions; last: how many of the
-    latest symbols to count, all if None.
+    inputs: from `RecallData` or `LookupData`, with symbols at even positions. last: the number of
+    latest symbols to count. None means all symbols.
 
     >>> import torch
     >>> commonest(torch.tensor([[3, 20, 3, 20, 5, 20, 5, 20]]))

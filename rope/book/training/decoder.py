@@ -58,7 +58,7 @@ class Attention(nn.Module):
         return q, k
 
     def scores(self, q: Tensor, k: Tensor, places: Places, last: int | None = None) -> Tensor:
-        """Return the scores for unrotated q and k, `[B, H, S, S]`, with −inf for later keys.
+        """Return the scores for unrotated q and k, `[B, H, S, S]`, with -inf for later keys.
 
         last: return scores `[B, H, last, S]` only for the last queries; None means all queries.
         """

@@ -49,7 +49,7 @@ def plane_norms(model: Decoder, inputs: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def scores(model: Decoder, inputs: Tensor, layer: int) -> Tensor:
-    """Return a layer's scores before the softmax, `[B, H, S, S]`, with −inf for later keys.
+    """Return a layer's scores before the softmax, `[B, H, S, S]`, with -inf for later keys.
 
     Row m belongs to query m. The scores are divided by sqrt(D) and include the method's bias, if
     any. inputs: int64 `[B, S]`.
@@ -79,10 +79,10 @@ def weights(model: Decoder, inputs: Tensor, layer: int) -> Tensor:
 
 
 def by_distance(model: Decoder, inputs: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the mean score and the mean weight at each distance m − n, over sequences and queries.
+    """Return the mean score and the mean weight at each distance m - n, over sequences and queries.
 
     inputs: int64 `[B, S]`. Returns two tensors `[layers, H, S]`, float64, for the distances
-    0 ... S−1; only one query has the last distance. Raises ValueError for linear attention.
+    0 ... S-1; only one query has the last distance. Raises ValueError for linear attention.
 
     >>> from rope.book.training import Experiment
     >>> model = Decoder(Experiment(layers=3, width=16, heads=2), tokens=5)
@@ -142,7 +142,7 @@ def position_share(model: Decoder, inputs: Tensor) -> Tensor:
 def frozen(model: Decoder, planes: Iterable[int]) -> Iterator[None]:
     """Stop these planes from rotating (theta_j = 0) in all layers; they compare only content.
 
-    planes: numbers 0 ... R/2 − 1, fast to slow. xPos keeps its decay. Raises ValueError for a model
+    planes: numbers 0 ... R/2 - 1, fast to slow. xPos keeps its decay. Raises ValueError for a model
     that rotates nothing, IndexError for a plane that doesn't exist.
 
     >>> from rope.book.training import Experiment
@@ -228,7 +228,7 @@ def diagonal_means(square: Tensor) -> Tensor:
 
 
 def _explained(score: Tensor) -> Tensor:
-    """Return R^2 of the best f(m − n) plus a free constant per row: `[H]`, float64."""
+    """Return R^2 of the best f(m - n) plus a free constant per row: `[H]`, float64."""
     length = score.shape[-1]
     seen = torch.ones(length, length, dtype=torch.float64, device=score.device).tril()
     score = score.double().masked_fill(seen == 0, 0.0)

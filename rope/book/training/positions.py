@@ -25,10 +25,10 @@ T5_BUCKETS, T5_FARTHEST = 32, 128  # from Raffel et al. (arXiv 1910.10683)
 
 
 class Places(NamedTuple):
-    """Hold what a method gives the decoder for S positions.
+    """Hold the values that a method gives the decoder for S positions. Unused fields are None.
 
-    added: `[S, E]`, added to the embedding; query, key: cos and sin `[S, R/2]`, which rotate them;
-    bias: `[H, S, S]`, added to the scores, with row m for query m. Unused fields are None.
+    added: the vectors `[S, E]` added to the embedding. query, key: the cos and sin `[S, R/2]` that
+    rotate queries and keys. bias: the numbers `[H, S, S]` added to the scores, row m for query m.
     """
 
     added: Tensor | None = None
@@ -41,8 +41,8 @@ class NoPositions(nn.Module):
     """Return empty `Places`: only the causal mask conveys the order (arXiv 2203.16634).
 
     Each method takes an `Experiment`; a call with integer positions `[S]` returns `Places`.
-    linear: whether linear attention can use the method; reach: the number of positions that the
-    method can encode, None if unlimited.
+    linear: True if linear attention can use the method. reach: the number of positions that the
+    method can encode, or None if there is no limit.
 
     >>> from rope.book.training import Experiment
     >>> NoPositions(Experiment())(torch.arange(4))
@@ -142,7 +142,7 @@ class Rotary(NoPositions):
 
 
 class PartialRotary(Rotary):
-    """Rotate the first half of each head and leave the rest unrotated (GPT-NeoX: a quarter).
+    """Rotate the first half of each head and leave the rest unrotated (GPT-NeoX rotates 1/4).
 
     >>> from rope.book.training import Experiment
     >>> PartialRotary(Experiment())(torch.arange(4)).query[0].shape
@@ -221,7 +221,7 @@ class T5Bias(NoPositions):
 
     @staticmethod
     def bucket(distance: Tensor) -> Tensor:
-        """Return the bucket of each distance m - n; later keys, which are masked, get the first."""
+        """Return the bucket of each distance m - n; later keys, which are masked, get bucket 0."""
         exact = T5_BUCKETS // 2
         distance = distance.clamp(min=0)
         growth = torch.log(distance.clamp(min=1) / exact) / math.log(T5_FARTHEST / exact)

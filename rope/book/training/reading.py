@@ -80,10 +80,10 @@ def clamped(
 ) -> Iterator[None]:
     """Replace every distance of at least `length` by length - 1, in these planes only.
 
-    planes: numbers 0 ... R/2 - 1; for errors, see `rope.book.training.inside.frozen`. Also raises
-    ValueError for xPos, whose tables include a decay. length: L if None, so that length - 1 is the
-    farthest trained distance. draw: if given, the seed for random distances: each far key gets one
-    from 0 ... length - 1 instead, the same in all layers.
+    planes: the plane numbers, 0 ... R/2 - 1. length: the default, L, makes length - 1 the farthest
+    trained distance. draw: the seed for random distances. If it is given, each far key gets a
+    random distance from 0 ... length - 1 instead, the same distance in all layers.
+    Raises errors as `rope.book.training.inside.frozen` does, and ValueError for xPos, which decays.
     """
     rotary = check_undecayed(model)
     chosen, context = plane_mask(planes, rotary), length or model.experiment.context

@@ -160,7 +160,7 @@ def heads(model: Decoder, data: TextData) -> dict[str, Any]:
 def offsets_forced(trained: Trained) -> dict[str, dict[str, float]]:
     """Return a rotary model's loss unchanged, with one offset profile per head, and with none.
 
-    The changes are "as it is", "profile" (see `rope.book.training.reading.profiled`) and "no
+    The changes are "as it is", "profile" (see `rope.book.training.reading.profiled`), and "no
     offsets" (no plane rotates). The loss "at once" also rises because the model was trained for
     something else; "adjusted" trains ADJUSTING_STEPS more steps with the change.
     """

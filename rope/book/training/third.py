@@ -90,7 +90,7 @@ def measure(trained: Trained) -> dict[str, Any]:
 def replaced(model: Decoder, data: TextData) -> dict[str, dict[str, Any]]:
     """Return the loss when each of GROUPS sees another distance in place of each far distance.
 
-    "last" uses the farthest distance that is not far; "random" draws one below it for each key.
+    "last" uses the farthest distance that isn't far. "random" draws such a distance per key.
     "far" is the loss after CLAMPED contexts for each half of the text; far distances are the
     untrained ones. "within" is the loss in windows of one context, where distances from half the
     context on are replaced; it measures the cost of replacing trained distances.
