@@ -1,8 +1,8 @@
-"""Show stored figures on the built pages: inline SVG pictures, and wrap Vega-Lite charts in boxes.
+"""Show stored figures on the built pages: SVG pictures inline, and Vega-Lite charts in boxes.
 
 Stored figures are drawn in dark ink on light paper. A page replaces the colors of
 `rope.book.figures.style` with the theme's colors, so a figure on a dark page has light ink.
-charts.js draws the charts in their boxes.
+On the page, charts.js draws the charts in their boxes.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class BookRenderer(NbElementRenderer):
     """
 
     def render_mime_type(self, data: Any) -> list[nodes.Element]:
-        """Return raw HTML nodes for one of the book's figures, or MyST-NB's nodes otherwise."""
+        """Return raw HTML nodes for the book's figures, or MyST-NB's nodes for other outputs."""
         if data.mime_type == SVG and 'role="img"' in data.string:
             place = f"{data.cell_index}-{data.output_index}"
             text = inline_svg(data.string, place)
@@ -52,10 +52,10 @@ class BookRenderer(NbElementRenderer):
 
 
 def inline_svg(svg: str, place: str = "") -> str:
-    """Return a picture's SVG for a page, with the theme's colors, unique ids and alt text.
+    """Return a picture's SVG for a page, with the theme's colors, unique ids, and alt text.
 
     svg: the text that `rope.book.figures.picture` stores.
-    place: distinguishes the picture from an identical one elsewhere on the page.
+    place: distinguishes the picture from an identical picture elsewhere on the page.
     Raises ValueError if the SVG has no title or no size.
     """
     title = re.search(r"<title>(.*?)</title>", svg, re.S)
@@ -76,10 +76,10 @@ def inline_svg(svg: str, place: str = "") -> str:
 
 
 def chart_box(spec: Any) -> str:
-    """Return the HTML that charts.js fills: the chart's JSON, its description, and a still image.
+    """Return the box that charts.js fills: the chart's JSON, its description, and a still image.
 
-    Without JavaScript, the page shows the still image. It draws the chart in its stored state, in
-    the page's font, and with stacked panels, so that it is readable on a phone.
+    Without JavaScript, the page shows the still image. The image shows the chart in its stored
+    state, in the page's font, and with stacked panels, so that it is readable on a phone.
     """
     label = html.escape(str(spec.get("description", "")), quote=True)
     own = hashlib.sha256(json.dumps(spec).encode()).hexdigest()[:8]
@@ -101,7 +101,7 @@ def still_chart(spec: dict[str, Any], own: str, *, narrow: bool = False) -> str:
     """Return the SVG of a Vega-Lite chart in its stored state.
 
     spec: the chart's JSON, with either the stored colors or the theme's colors.
-    own: a prefix for the SVG's ids; it must be different for every chart.
+    own: a prefix for the SVG's ids, which must be different for every chart.
     narrow: stack side-by-side panels, as a narrow page does.
     """
     import vl_convert

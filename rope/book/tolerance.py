@@ -1,7 +1,7 @@
 """Compare results by one rule: allow a given number of roundings, each of at most u times the size.
 
-Chapter "How exact must it be?". u is the unit roundoff of the arithmetic, 2**-53 in float64, and
-the size is the largest number that is rounded. An angle of m radians is itself rounded by up to
+Chapter "How exact must it be?". Here u is the unit roundoff of the arithmetic, 2**-53 in float64,
+and the size is the largest number that is rounded. An angle of m radians is itself rounded by up to
 m u, so the size for a rotation is the largest angle times the largest entry.
 """
 
@@ -12,7 +12,7 @@ from torch import Tensor
 
 
 def allowed(roundings: int, size: float = 1.0, dtype: torch.dtype = torch.float64) -> float:
-    """Return the largest total error of `roundings` roundings of numbers up to `size`.
+    """Return the largest total error that `roundings` roundings of numbers up to `size` can cause.
 
     The bound is roundings * u * size. dtype: the dtype of the arithmetic.
 
@@ -31,8 +31,8 @@ def within(
 ) -> bool:
     """Return True if two results agree in every entry to within `roundings` roundings.
 
-    left, right: real or complex numbers, arrays or tensors of the same shape; either may be a
-    single number instead. roundings, size, dtype: as for `allowed`. An infinity agrees only with
+    left, right: real or complex numbers, arrays, or tensors of the same shape. Either may also be a
+    single number. roundings, size, dtype: as for `allowed`. An infinity agrees only with
     itself, and NaN agrees with nothing.
     Raises ValueError if the shapes differ or there are no entries.
 

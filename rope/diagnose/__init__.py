@@ -57,9 +57,9 @@ def diagnose(
     `[B, S]` and returns the rotated pair. It receives copies, and may normalize before it rotates.
     head_dim: D. expected: what rotate should do, as a RotaryEmbedding, a configuration, or
     `RotarySettings`. num_heads, num_kv_heads: H and H_kv. dtype: the dtype of q and k; None means
-    the widest dtype that rotate supports. device: the device of q and k. max_position: the upper
-    limit of the probed positions, not included. cache: True if you keep keys from earlier calls;
-    results that depend on the length of the text are then a fault.
+    the widest dtype that rotate supports. device: the device of q and k. max_position: all probed
+    positions are below this number. cache: True if you keep keys from earlier calls; results that
+    depend on the length of the text are then a fault.
     Raises TypeError if expected has another type. Raises ValueError if head_dim is odd, if
     max_position is below 32, or if rotate fails for every dtype or doesn't return a pair.
 

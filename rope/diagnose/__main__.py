@@ -85,7 +85,7 @@ def _report(arguments: argparse.Namespace) -> Report | ConfigurationReport | Non
 
 
 def _plain(part: Any) -> Any:
-    """Return a tensor as a list, or a dataclass as a dict; an Extension's dict adds its name."""
+    """Return a tensor as a list, or a dataclass as a dict (with its name if it is an Extension)."""
     if isinstance(part, torch.Tensor):
         return part.tolist()
     name = {"name": part.name} if isinstance(part, Extension) else {}

@@ -1,4 +1,4 @@
-"""Name the cause of a measured fault. A cause is yielded before its consequences.
+"""Name the cause of a measured fault. Each cause is yielded before its consequences.
 
 Shapes: n planes, P positions, R rotated width.
 """
@@ -125,7 +125,7 @@ def _differences(q: Measurement, k: Measurement) -> Iterator[Finding]:
 
 
 def _positions(measured: Measurement, which: int, probe: Probe) -> Iterator[Finding]:
-    """If angles are not proportional to the position, yield faults, the most specific first."""
+    """Yield faults, the most specific first, if the angles are not proportional to the position."""
     name, m, phases = NAMES[which], measured.angles.positions, measured.angles.alpha.angle()
     size, off = m[:, None] * measured.theta.abs(), phases - m[:, None] * measured.theta
     off = wrapped(off).abs()

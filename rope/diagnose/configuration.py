@@ -53,8 +53,8 @@ def diagnose_configuration(
 ) -> ConfigurationReport:
     """Return a report on what a configuration says about rotation, including warnings.
 
-    config: as in `rope.config.rotary_settings`. layer_type: the only layer type to
-    explain; None explains all types. length: the length in use; None means the model's own length.
+    config: as in `rope.config.rotary_settings`. layer_type: the only layer type to explain, or None
+    to explain all types. length: the length in use, or None for the model's own length.
     Raises TypeError if config is not a configuration.
 
     >>> from rope.config import example

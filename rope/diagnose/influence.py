@@ -65,7 +65,7 @@ def unlike(probe: Probe, left: Tensor, right: Tensor, along: int = -1) -> Tensor
 
 
 def changed_since(probe: Probe, first: Pair, again: Pair, variant: str) -> Finding | None:
-    """Return a finding if a repeated call gave different results; variant: "again" or "later"."""
+    """Return a finding if a repeated call gave different results. variant: "again" or "later"."""
     for name, y, z in zip(NAMES, first, again, strict=True):
         if (off := unlike(probe, z, y)).any():
             return finding("stateful", variant, name=name, off=float(off.max()))
@@ -211,7 +211,7 @@ def _state(
 
 
 def _rows(probe: Probe, ids: list[int], influence: Influence) -> Finding | None:
-    """Compare a batch of three rows with each row alone, at full length and with one token."""
+    """Return a fault if a batch of three rows gives other results than its rows one by one."""
     rows = [ids, [*reversed(ids[:-1]), ids[-1]], [*([OTHER] * 3), *ids[3:]]]
     for length in (len(ids), 1):
         q, k = (x[:, :, -length:] for x in short_text(probe, 3))

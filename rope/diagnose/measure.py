@@ -1,4 +1,4 @@
-"""Measure one tensor's rotation: its layout, frequencies and sizes, and its rounding errors.
+"""Measure one tensor's rotation: its layout, frequencies, sizes, and rounding errors.
 
 Shapes: n planes, P positions, R rotated width.
 """
@@ -59,7 +59,7 @@ class Measurement:
 
     @property
     def scaling(self) -> float | None:
-        """Return the factor that all planes share at position 0, or None if they share none."""
+        """Return the factor that all planes share at position 0, or None if the factors differ."""
         gain, slack = self.structure.gain, max(1e-6, self.structure.noise)
         if gain is None or (gain - gain.median()).abs().max() > max(1e-3, slack) * gain.median():
             return None
@@ -132,7 +132,7 @@ def factors(q: Measurement, k: Measurement) -> Iterator[Finding]:
 
 
 def _layout(planes: Tensor) -> tuple[str, int, Tensor]:
-    """Return the layout, the rotated width, and the index of each plane; planes: `[n, 2]`."""
+    """Return the layout, the rotated width, and the index of each plane. planes: `[n, 2]`."""
     a, b = planes.T
     gap, place = int(b[0] - a[0]), a - a.min()
     if (b - a == gap).all() and int(place.max()) < gap and (gap > 1 or len(planes) == 1):

@@ -28,9 +28,9 @@ class Structure:
     tangled: coordinates whose partner has another partner. dense: the largest entry of G outside
     the planes. misfit: the error of the results that G predicts. noise: the largest entry of G that
     this error can cause. source `[D]`: the input coordinate of each output coordinate, or None
-    unless N is a permutation with gains. The other fields describe A_0, which requires source.
-    start `[n]`: the angles. gain `[n]`: the gains of the planes. rest_gain: the gains of the rest.
-    start_error: the error of the results that A_0 predicts; a LayerNorm, for example, causes one.
+    unless N is a permutation with gains. The other fields describe A_0 and are set only if
+    source is. start `[n]`: the angle of each plane. gain `[n]`: the gain of each plane. rest_gain:
+    the gains of the rest. start_error: the error of the results that A_0 predicts.
     """
 
     planes: Tensor
@@ -134,7 +134,7 @@ def _structure(x: Tensor, results: Tensor, m: Tensor, eps: float) -> Structure:
 def _source(first: Tensor, planes: Tensor) -> Tensor | None:
     """Return the permutation that precedes the rotation, or None if it is not recognized.
 
-    The identity and changes of layout are tried first. Others are recognized if A_0 is no rotation.
+    If A_0 rotates, only the identity and changes of layout can be recognized.
     """
     low, high = (int(planes.min()), int(planes.max()) + 1) if len(planes) else (0, 0)
     orders = [torch.arange(high - low)]
@@ -156,7 +156,7 @@ def _source(first: Tensor, planes: Tensor) -> Tensor | None:
 class Angles:
     """Hold alpha and beta `[P, n]`, averaged over heads, at positions `[P]`, and their misfit.
 
-    radius `[P, H, n]`: |alpha| of each head. The mean is over heads scaled to the first radius.
+    radius `[P, H, n]`: |alpha| per head. Heads are scaled to the first radius and then averaged.
     """
 
     positions: Tensor

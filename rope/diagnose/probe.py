@@ -1,7 +1,7 @@
 """Call an unknown rotation on copies of its inputs, and distinguish its exceptions from ours.
 
-The vectors are exact in every dtype. Most have entries ±1 and therefore the same
-length, so a norm before the rotation multiplies all of them by the same factor.
+The vectors are exact in every dtype. Most have entries ±1 and therefore the same length, so a
+norm before the rotation multiplies all of them by the same factor.
 
 Shapes: B batch, H heads, S sequence, D head dimension.
 """
@@ -41,7 +41,7 @@ class Probe:
     returned: dict[torch.dtype, torch.dtype] = field(default_factory=dict)
 
     def vectors(self, tokens: int, seed: int = 0, signs: bool = True) -> Pair:
-        """Return random q `[1, H, S, D]`, k `[1, H_kv, S, D]`: ±1 or, if not `signs`, normal."""
+        """Return random q `[1, H, S, D]` and k `[1, H_kv, S, D]`: signs ±1, or normal numbers."""
         noise = torch.Generator().manual_seed(seed)
         shapes = [(1, heads, tokens, self.head_dim) for heads in self.heads]
         q, k = (torch.randn(shape, generator=noise, dtype=torch.float64) for shape in shapes)
@@ -50,7 +50,7 @@ class Probe:
     def __call__(self, x: Pair, position_ids: Any, dtype: torch.dtype | None = None) -> Pair:
         """Rotate x at position_ids `[S]` or `[B, S]`; return float64 results on the CPU.
 
-        Raises CallError if rotate fails, and ValueError unless it returns tensors of x's shapes.
+        Raises CallError if rotate fails, and ValueError unless it returns a pair with x's shapes.
         """
         dtype = dtype or self.dtype
         ids = torch.atleast_2d(torch.as_tensor(position_ids, dtype=torch.int64))

@@ -1,8 +1,8 @@
 """Diagnose an engine in any language: write probes to one file, and read answers from another.
 
 The probes are the calls that `diagnose` makes to a correct rotation and to a function that doesn't
-rotate. `diagnose` then runs on the answers. Answers can't show whether the engine
-overwrites its inputs or changes dtypes, or at which exact position a change begins.
+rotate. `diagnose` then runs on the answers. Answers can't show whether the engine overwrites
+its inputs or changes dtypes, or at which exact position a change begins.
 
 The last four probes test whether the engine shifts cached keys correctly. By R_s R_n k = R_{n+s} k,
 shifted keys must equal the keys that the engine itself rotates at the new positions.
@@ -77,7 +77,7 @@ def diagnose_answers(
     """Return the report of `diagnose` on the engine that answered the probes.
 
     The engine may leave out calls with three rows, with one token, or with a shift. expected,
-    cache: as in `diagnose`. The dtype is the narrowest that holds all q or all k exactly.
+    cache: as in `diagnose`. The dtype is the narrowest that holds all q, or all k, exactly.
     If any answer contains NaN or infinity, the report names only the first such position.
     Raises OSError or ValueError for a file that can't be read, and ValueError for answers that are
     missing or have the wrong shape.

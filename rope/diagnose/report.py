@@ -14,7 +14,7 @@ class Finding:
     """One fault or note: what was measured, what to do about it, and where the book explains it.
 
     code: identifies the cause. severity: "fault" or "note". sentence: what was measured. remedy:
-    what to do. section: the section of the book. source: what a configuration's warning refers to.
+    what to do. section: the book's section. source: the code or issues behind a configuration note.
     """
 
     code: str
@@ -54,11 +54,11 @@ def verdict(findings: Iterable[Finding]) -> str:
 class Rotation:
     """Hold the measured rotation of one tensor. A field is None if it could not be measured.
 
-    layout: how the input's coordinates form planes: "half", "interleaved" or "other".
+    layout: how the input's coordinates form planes: "half", "interleaved", or "other".
     rotary_dim: R, counted up to the last plane that visibly rotates.
     inv_freq: the frequencies, float64 `[R/2]`, in radians per position, without signs.
     base, extension: the formula that explains the frequencies, in as few digits as possible.
-    attention_scaling: the factor on cos and sin; None after a norm, which hides it.
+    attention_scaling: the factor on cos and sin, or None after a norm, which hides the factor.
     direction: +1 if all planes rotate counter-clockwise, -1 if clockwise, 0 if they differ.
     offset: the rotation at position 0, expressed in positions.
     angle_error: the largest error of an angle, in radians. The reference is the expected

@@ -1,8 +1,8 @@
 """Draw the book's figures: one module per chapter, named after the chapter, in one style.
 
-Static figures use Matplotlib (`picture`, `subplots`, `panels`, `shapes`); animations use Altair
-(`chart`). `seeds` draws a line with a band for each trained method. Functions that plot
-measurements take the recorded numbers and build the alt texts from these numbers.
+Static figures use Matplotlib (`picture`, `subplots`, `panels`, `shapes`), and animations use Altair
+(`chart`). `seeds` draws a line with a band for each trained method. A function that plots
+measurements takes the recorded numbers, and builds the alt text from them.
 """
 
 from rope.book.figures.picture import Picture, picture

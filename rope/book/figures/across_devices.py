@@ -31,7 +31,7 @@ LINES = {
 
 
 def split() -> Any:
-    """Show each device's tokens and causal pairs, with menus for scheme, devices and length."""
+    """Show each device's tokens and causal pairs, with menus for scheme, devices, and length."""
     return chart.finish(
         alt.vconcat(_tokens(), _pairs(), spacing=6).add_params(
             chart.menu("scheme", DEVICE, "head-tail", "scheme"),
@@ -47,7 +47,7 @@ def split() -> Any:
 
 
 def _placed(tokens: alt.Chart) -> alt.Chart:
-    """Keep the rows of tokens t below S, and add the columns `device` and `place`."""
+    """Keep the rows whose token t is below S, and add the columns `device` and `place`."""
     return tokens.transform_filter("datum.t < S").transform_calculate(
         device=chart.chosen("scheme", DEVICE), place=chart.chosen("scheme", PLACE)
     )
@@ -73,7 +73,7 @@ def _tokens() -> alt.LayerChart:
 
 
 def _pairs() -> alt.LayerChart:
-    """Draw one row per query and one column per key, and print each device's number of pairs."""
+    """Draw a map with one row per query and one column per key, and print each device's pairs."""
     most, side = max(LENGTHS), f"{WIDTH}/S"
     rows = chart.table(("t", "n"), ((m, n) for m in range(most) for n in range(m + 1)))
     pairs = _placed(alt.Chart(rows)).transform_calculate(

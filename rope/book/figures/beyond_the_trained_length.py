@@ -26,8 +26,9 @@ Shares = Mapping[int, Sequence[float]]  # by text length, one share per range of
 def by_position(runs: Mapping[str, Runs], edges: Sequence[int], context: int) -> Picture:
     """Plot the loss against the position on a logarithmic axis, with the trained length marked.
 
-    runs: by method, one list per seed with one loss per interval between neighboring `edges`
-    (positions), None where the method has no loss. A line that ends early ends in a cross.
+    runs: maps each method to one list of losses per seed. A list has one loss for each interval
+    between neighboring positions in `edges`, or None where the method has no loss. A line that
+    ends early ends in a cross.
     context: the trained length.
     """
     middles = [(low + high) / 2 for low, high in pairwise(edges)]
@@ -51,11 +52,12 @@ def by_position(runs: Mapping[str, Runs], edges: Sequence[int], context: int) ->
 def undone(
     shares: Mapping[str, Mapping[str, Sequence[float]]], predicted: Mapping[str, float]
 ) -> Picture:
-    """Plot the share of the loss increase that each way to replace distances undoes, by group.
+    """Plot the share of the loss increase that each way to replace distances undoes.
 
-    A mark is a seed, a bar is a 95% t interval, and a broad line is the share a theory predicts.
-    shares: by group of planes and way (at most two ways), one share per seed.
-    predicted: by group of planes, one share.
+    Each group of planes has its own rows. A mark is a seed, a bar is a 95% t interval, and a broad
+    line is the share that a theory predicts.
+    shares: maps each group of planes and each way (at most two) to one share per seed.
+    predicted: maps each group of planes to its predicted share.
     Raises ValueError for a single seed.
     """
     rows = [(group, way, seeds) for group, ways in shares.items() for way, seeds in ways.items()]
@@ -86,11 +88,11 @@ def undone(
 def attention_by_distance(
     attention: Mapping[str, Shares], distances: Sequence[int], context: int
 ) -> Any:
-    """Show the share of attention that each range of distances gets, by method and text length.
+    """Show each range of distances' share of attention, for a chosen method and text length.
 
-    attention: by method and text length, one share per range of distances that begins within the
-    text. distances: the start of each range. context: the trained length. The chart is empty for
-    a length that a method cannot read.
+    attention: maps each method and text length to one share for each range of distances that begins
+    within the text. distances: the start of each range. context: the trained length. The chart is
+    empty for a text length that the method cannot read.
     """
     lengths = sorted({length for shares in attention.values() for length in shares})
     ranges = [

@@ -1,4 +1,4 @@
-"""Build animations: provide the parts of an Altair chart that runs without a kernel or a network.
+"""Build animations from the parts of Altair charts that run without a kernel or a network.
 
 A chart is stored as Vega-Lite JSON, which the tests compare. Formulas in that JSON produce all
 motion: sliders set named numbers, and Vega expressions compute positions and angles from them. The
@@ -51,7 +51,7 @@ def menu(name: str, options: Iterable[str | int], value: str | int, label: str) 
 
 
 def chosen(name: str, cases: Mapping[str, str]) -> str:
-    """Return a Vega expression for the case that a menu shows; the default is the last case."""
+    """Return a Vega expression for the case that a menu shows. The last case is the default."""
     *others, (_, last) = cases.items()
     return "".join(f"{name} == '{case}' ? {value} : " for case, value in others) + last
 
@@ -72,7 +72,7 @@ def data(**columns: Any) -> alt.Data:
 
 
 def table(names: Sequence[str], rows: Iterable[Iterable[Any]]) -> alt.Data:
-    """Return rows as chart data with these column names, and floats rounded as in `data`."""
+    """Return rows as chart data with these column names. Floats are rounded as in `data`."""
     rounded = (
         [float(f"{value:.6g}") if isinstance(value, float) else value for value in row]
         for row in rows
@@ -90,8 +90,8 @@ def _place(
 ) -> Any:
     """Return the encoding of a column on an axis, with fixed limits if a domain is given.
 
-    scale: more arguments for `alt.Scale`, such as {"type": "log"}; axis: arguments for `alt.Axis`
-    (`values`, `grid`).
+    scale: more arguments for `alt.Scale`, such as {"type": "log"}. axis: arguments for `alt.Axis`,
+    such as `values` and `grid`.
     """
     encoding: dict[str, Any] = {"axis": alt.Axis(**axis)} if axis else {}
     if domain is not None:
@@ -105,13 +105,13 @@ x, y = partial(_place, alt.X), partial(_place, alt.Y)
 def bare(channel: Any, field: str, low: float, high: float, **scale: Any) -> Any:
     """Return the encoding of a column between two limits, without an axis.
 
-    channel: `alt.X` or `alt.Y`; scale: more arguments for `alt.Scale`.
+    channel: `alt.X` or `alt.Y`. scale: more arguments for `alt.Scale`.
     """
     return channel(field, axis=None, scale=alt.Scale(domain=[low, high], nice=False, **scale))
 
 
 def pixels(x: str, y: str) -> dict[str, Any]:
-    """Return encodings of columns that count pixels from the view's top left corner."""
+    """Return encodings of two columns in pixels, counted from the view's top left corner."""
     return {
         "x": alt.X(f"{x}:Q", scale=None, axis=None),
         "y": alt.Y(f"{y}:Q", scale=None, axis=None),
@@ -159,8 +159,8 @@ def arrow(
 ) -> alt.LayerChart:
     """Return an arrow from the origin to (x, y), with a label beyond its tip.
 
-    x, y: Vega expressions. The label is drawn in ink. Give arrows that readers must tell apart
-    different dashes or labels in addition to different colors.
+    x, y: Vega expressions. The label is drawn in ink. If readers must tell arrows apart, give them
+    different dashes or labels, not only different colors.
     """
     row = one(x=x, y=y).transform_calculate(
         turn="90 - atan2(datum.y, datum.x)*180/PI",
@@ -202,8 +202,8 @@ def reading(
 ) -> alt.Chart:
     """Return text that a Vega expression computes, at pixel (x, y) of its view.
 
-    of: the chart whose row the expression reads; needed only if the expression reads columns.
-    name: becomes the CSS class `<name>_marks` on the page, which tests use to find the text.
+    of: the chart whose row the expression reads. It is needed only if the expression reads columns.
+    name: the page gives the text the CSS class `<name>_marks`, by which tests find the text.
     """
     text = {"align": "left", "baseline": "middle", "color": INK, "fontSize": size} | mark
     row = one(text=expression) if of is None else of.transform_calculate(text=expression)
@@ -214,7 +214,7 @@ def reading(
 def readings(
     lines: Sequence[str], *, size: int, y: float, step: float, width: float, height: float
 ) -> alt.LayerChart:
-    """Return a view with one line of text per expression, from pixel `y`, `step` pixels apart."""
+    """Return a view with one line of text per expression, at pixels `y`, `y + step`, ..."""
     texts = (reading(line, y=y + step * row, size=size) for row, line in enumerate(lines))
     return alt.layer(*texts).properties(width=width, height=height)
 
@@ -227,10 +227,10 @@ def square(*layers: Any, size: int = SIZE) -> alt.LayerChart:
 def finish(chart: Any, *, alt_text: str, play: dict[str, Any] | None = None) -> Any:
     """Return the chart with alt text, the book's style and, if `play` is given, a Play button.
 
-    chart: any Altair chart. The page stacks the panels of an `hconcat` if it is narrow.
-    alt_text: what the chart looks like and what its controls change; stored as the description.
+    chart: any Altair chart. A narrow page stacks the panels of an `hconcat`.
+    alt_text: what the chart looks like and what its controls change. It is stored as description.
     play: settings for the page's Play button, which repeatedly moves the slider "signal" from
-    "min" to "max" in "seconds"; "step" and "autoplay" are optional.
+    "min" to "max" in "seconds". The settings "step" and "autoplay" are optional.
     """
     meta = {} if play is None else {"usermeta": {"play": play}}
     ink = {"labelColor": INK, "titleColor": INK, "labelFontSize": 12, "titleFontSize": 13}

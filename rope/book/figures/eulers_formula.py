@@ -73,7 +73,7 @@ def _grid(re: str, im: str) -> alt.Chart:
 
 
 def seen_from_q() -> Picture:
-    """Draw q, k, their parallelogram and a projection on the left; q* q and q* k on the right."""
+    """Draw q, k, their parallelogram, and a projection. To the right, draw q* q and q* k."""
     figure, (left, right) = subplots(1, 2, height=2.7, width_ratios=(1, 1.35))
     both = Q.conjugate() * K
     corners = np.array([0, Q, Q + K, K])
@@ -105,7 +105,7 @@ def seen_from_q() -> Picture:
 
 
 def _arrows(ax: Any, named: dict[str, tuple[complex, str]], far: float, foot: complex) -> None:
-    """Draw axes, arrows with a name beyond each tip, and a thick projection that ends at `foot`."""
+    """Draw axes, arrows with names beyond the tips, and a thick projection that ends at `foot`."""
     for name, (tip, color) in named.items():
         shapes.arrow(ax, (0, 0), (tip.real, tip.imag), color)
         ax.text(far * tip.real, far * tip.imag, name, **shapes.CENTERED)

@@ -28,7 +28,7 @@ FARTHEST = 512  # the greatest distance to which a reader can move a key
 
 @dataclass(frozen=True, repr=False)
 class Explorer:
-    """Hold the figure's data, and the alt text for readers who don't see it."""
+    """Hold the figure's data, and the alt text for readers who don't see the figure."""
 
     data: Mapping[str, Any]
     alt: str
@@ -83,17 +83,17 @@ def explorer(
     questions: Sequence[Mapping[str, Any]],
     alt: str,
 ) -> Explorer:
-    """Return an interactive figure of a model's queries, keys and attention on a text.
+    """Return an interactive figure of a model's queries, keys, and attention on a text.
 
     model: as for `vectors`. text, tokens: the same S characters, as a string and as int64 `[S]`.
-    stretches: by displayed name, the extensions that a reader can choose.
-    start: the `layer`, `head`, `query` and `key` to open with (query and key are indices into the
-    text) and, optionally, `fast` and `slow`, the planes on the two large dials (by default,
-    planes 0 and floor(0.75 P) of P planes).
+    stretches: maps each displayed name to an extension that a reader can choose.
+    start: the `layer`, `head`, `query`, and `key` to open with; `query` and `key` are indices into
+    the text. Optionally, `fast` and `slow` are the planes on the two large dials. By default, these
+    are planes 0 and floor(0.75 P) of P planes.
     questions: each has `ask`, `options`, `right` (the index of the right option), `answer`,
     `numbers` (the names of the numbers to compare before and after the guess), and the states
-    `before` and `after` the guess. A state has the keys of `start` and may have `distance`,
-    `shift` and `stretch`.
+    `before` and `after` the guess. A state has the keys of `start`, and may also have `distance`,
+    `shift`, and `stretch`.
     """
     experiment = model.experiment
     spectra: list[dict[str, Any]] = []

@@ -1,6 +1,7 @@
 """Show which tokens a model finds: chapter "Finding a token".
 
-The lookup figures plot the share found by distance; `recall` plots right answers by question.
+The lookup figures plot the share of tokens found at each distance. `recall` plots the share of
+right answers to each question.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,11 +25,11 @@ def found_by_distance(
     context: int,
     guess: float,
 ) -> Picture:
-    """Plot the share found against the distance: one panel per comparison, one line per method.
+    """Plot the share of tokens found against the distance, with one panel per comparison.
 
-    comparisons: by title and method, one list per seed with one share per distance, None where the
-    distance exceeds the method's positions. context: the trained length, drawn as a dotted line;
-    guess: the share that is found by chance, drawn as a dashed line.
+    comparisons: maps each title and method to one list per seed. A list has one share per distance,
+    or None where the distance exceeds the method's positions. context: the trained length, drawn as
+    a dotted line. guess: the share that is found by chance, drawn as a dashed line.
     """
     figure, items = panels(comparisons, height=0.5 + 2.5 * len(comparisons), sharex=True)
     summaries = []
@@ -57,11 +58,12 @@ def predicted(
     starts: Mapping[str, Mapping[str, Sequence[int]]],
     context: int,
 ) -> Picture:
-    """Plot a sum of cosines and the share found by distance, and first distances by base.
+    """Plot a sum of cosines and the share of tokens found against the distance.
 
-    predictions: by title, the sum at each distance (drawn as a line) and each seed's shares found
-    (drawn as dots). starts: by base and condition, the first distances at which the condition
-    holds: a single distance or one per seed. context: the trained length.
+    The last panel marks, for each base, the first distances at which each condition holds.
+    predictions: maps each title to the sum at each distance (drawn as a line) and to each seed's
+    shares (drawn as dots). starts: maps each base and condition to the first distances: a single
+    one, or one per seed. context: the trained length.
     """
     figure, axes = subplots(len(predictions) + 1, 1, height=2.1 * len(predictions) + 2.9)
     summaries = []
@@ -111,10 +113,10 @@ def recall(
 ) -> Any:
     """Show the recall task for the chosen method and question: answers above, losses below.
 
-    answers: by method, one curve per seed, with the questions under "distance" and the shares of
-    right answers, 0 ... 1, under "accuracy". losses: by method, one curve per seed, with the steps
-    under "step" and the losses under "loss". floors: by the name of a strategy that ignores
-    positions, its share of right answers. guess: the loss of a uniform guess.
+    answers: maps each method to one curve per seed, with the questions under "distance" and the
+    shares of right answers, from 0 to 1, under "accuracy". losses: maps each method to one curve
+    per seed, with the steps under "step" and the losses under "loss". floors: maps each strategy
+    that ignores positions to its share of right answers. guess: the loss of a uniform guess.
     """
     farthest = int(max(next(iter(answers.values()))[0]["distance"]))
     shares = _rows(answers, "distance", "accuracy")

@@ -1,4 +1,4 @@
-"""Plot the programs' times against the bytes they move, and cosine errors against the position.
+"""Plot programs' times against the bytes they move, and cosine errors against the position.
 
 Chapter "From maths to PyTorch". The errors come from angles computed in float32 and in float64;
 mpmath computes the true cosine to 30 digits.
@@ -25,7 +25,7 @@ DIM, BASE = 128, 10000.0
 
 
 def angle_error() -> Picture:
-    """Plot the largest error of a cosine by position, for float32 angles and float64 angles."""
+    """Plot the largest cosine error against the position, for float32 and for float64 angles."""
     positions = torch.tensor(POSITIONS)
     inv_freq = 1.0 / BASE ** (torch.arange(0, DIM, 2).float() / DIM)
     tables = {
@@ -61,9 +61,9 @@ def time_against_bytes(
 ) -> Picture:
     """Plot each program's time against the bytes it moves, with one mark per entry of `counts`.
 
-    counts: vectors per position. moved: by program, the bytes moved divided by the least possible,
-    one number per count. taken: by program, the time divided by a copy's time, one number per
-    count. A dotted line shows a copy's pace.
+    counts: the numbers of vectors per position. moved: maps each program to one number per count,
+    the bytes that it moves divided by the least possible. taken: maps each program to one number
+    per count, its time divided by the time of a copy. A dotted line marks the pace of a copy.
     """
     figure, ax = subplots(height=3.6)
     ax.axline((1, 1), slope=1, color=INK, linestyle=":", linewidth=1)

@@ -47,7 +47,7 @@ CHAPTERS = (
 
 
 def book_map() -> Picture:
-    """Draw one box per chapter, in the color of its part; on the built page each box is a link."""
+    """Draw one box per chapter, in the color of its part. On the built page, each box is a link."""
     figure, ax = subplots(height=7.1)
     ax.set_axis_off()
     y, rows = 0.0, []

@@ -15,10 +15,11 @@ from rope.book.figures.style import COLORS, DASHES, MUTED, line_style
 def positions_shown(
     cases: Mapping[str, tuple[range, Mapping[str, Sequence[float]]]], findings: Mapping[str, str]
 ) -> Picture:
-    """Draw one lettered panel per bug: step lines of the positions that up to three planes show.
+    """Draw one lettered panel per bug, with a step line for each of up to three planes.
 
-    cases: by the bug's name, the given positions and, by the plane's name, the positions that the
-    plane shows. findings: by the bug's name, the finding to print below it.
+    cases: maps each bug's name to the given positions, and to a dict that maps each plane's name to
+    the positions that the plane shows. findings: maps each bug's name to the finding to print
+    below the name.
     """
     figure, items = panels(cases, columns=2, height=0.45 + 1.62 * -(-len(cases) // 2))
     summaries = []

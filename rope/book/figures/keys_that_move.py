@@ -1,7 +1,7 @@
 """Show keys that are moved one position at a time and rounded each time: chapter "Keys that move".
 
-`hands` draws one row of dials per key and one dial per plane. A dial's hand is the plane's pair of
-coordinates, divided by the pair's norm before any move. `cells` draws a pair on the grid of the
+`hands` draws one row of dials per key, with one dial per plane. A dial's hand is the plane's pair
+of coordinates, divided by the pair's norm before any move. `cells` draws a pair on the grid of the
 numbers that its format can hold.
 
 Shapes: F frames, K keys, P planes, S moves.
@@ -26,7 +26,7 @@ def hands(
 ) -> Any:
     """Show a cache as rows of dials, with a slider for the number of moves.
 
-    moves: `[F]`, the number of moves in each frame, evenly spaced from 0 on.
+    moves: `[F]`, the number of moves in each frame. The numbers start at 0 and are evenly spaced.
     planes: `[P]`, the planes' indices.
     once, steps: complex `[F, K, P]`, the hands moved at once and one position at a time.
     off: `[F, 2]`, the relative errors of the keys moved at once and one position at a time.
@@ -87,11 +87,11 @@ def hands(
 
 
 def cells(spacing: float, moved: Mapping[int, tuple[Tensor, Tensor]]) -> Picture:
-    """Draw a moving pair on the grid of its format's numbers, exact and with rounding.
+    """Draw a pair that moves on the grid of its format's numbers, once exactly and once rounded.
 
-    spacing: the distance between neighboring numbers of the format near the pair. moved: by plane,
-    the exact and the stored pair, complex `[S + 1]`, before the first move and after each move;
-    both start at the same pair, which the format holds exactly.
+    spacing: the distance between neighboring numbers of the format near the pair. moved: maps
+    each plane to the exact and the stored pair, complex `[S + 1]`, before the first move and after
+    each move. Both start at the same pair, which the format holds exactly.
     """
     # Offsets from the first pair, in cells. All numbers in a cell round to the cell's center.
     scaled = {

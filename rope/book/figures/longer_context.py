@@ -1,9 +1,9 @@
 """Show how context extensions change the frequencies: chapter "Longer than the training text".
 
-`angles_met` draws the angles that a longer text adds in one plane. `spectrum` shows, above, the
-ratio theta'_j / theta_j of each plane and, below, how many turns each plane makes within the
-trained length L and, at its new frequency, within s L. Vega evaluates the formulas of
-`rope.extensions` at the sliders' values; a test compares every plane and method with the package.
+`angles_met` draws the angles that a longer text adds in one plane. The upper panel of `spectrum`
+shows the ratio theta'_j / theta_j of each plane. The lower panel shows how many turns each plane
+makes within the trained length L and, at its new frequency, within s L. Vega evaluates the formulas
+of `rope.extensions` at the sliders' values. A test compares each plane and method with the package.
 """
 
 import math
@@ -37,9 +37,10 @@ RATIOS = {
 def angles_met(theta: float, changed: Mapping[str, float], *, trained: int, length: int) -> Picture:
     """Draw one circle per method, with the angles met in training and the new angles beyond them.
 
-    theta: the plane's frequency in training, in radians per position; changed: by method, its
-    frequency in the longer text. trained, length: the lengths of the two texts, in tokens. Dots
-    mark the multiples of `trained` among the distances, and the largest distance.
+    theta: the plane's frequency in training, in radians per position. changed: maps each method to
+    the plane's frequency in the longer text. trained, length: the lengths of the texts in training
+    and in use, in tokens. Dots mark the distances that are multiples of `trained`, and the largest
+    distance.
     """
     seen, farthest = (trained - 1) * theta, length - 1
     figure, items = panels(changed, columns=len(changed), height=2.0)
@@ -74,9 +75,9 @@ def angles_met(theta: float, changed: Mapping[str, float], *, trained: int, leng
 
 
 def spectrum(long_factor: tuple[float, ...], *, base: float, length: int, factor: float) -> Any:
-    """Show each plane's ratio of new to old frequency, with controls for method, s, L and base.
+    """Show each plane's ratio of new to old frequency, with controls for method, s, L, and base.
 
-    long_factor: LongRoPE's searched factors, one per plane of the model they were searched for.
+    long_factor: LongRoPE's factors, which were searched for one model, with one factor per plane.
     base, length, factor: the settings of that model, which the sliders don't change.
     """
     searched = f"method == '{LONGROPE}'"

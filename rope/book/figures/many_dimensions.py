@@ -1,4 +1,4 @@
-"""Show the planes of one vector, and the score that they add up to: chapter "Many dimensions".
+"""Show the planes of a vector, and the score that the planes add up to: chapter "Many dimensions".
 
 Position m rotates plane j by m theta_j with theta_j = b^(-2j/d). Each plane is drawn as a dial with
 one hand. The dials together show the position, as the hands of a clock show the time.
@@ -30,7 +30,7 @@ LAST, TALLEST, WIDTH = 48, 8.0, 290
 
 
 def planes() -> Any:
-    """Show the dials of four planes, with one slider for the position m."""
+    """Show one dial for each of four planes, with a slider for the position m."""
     thetas = inverse_frequencies(DIALS_DIM).tolist()
     dials = [_dial(j, theta, COLORS[j]) for j, theta in enumerate(thetas)]
     # A narrow page stacks the two pairs of dials.
@@ -49,7 +49,7 @@ def planes() -> Any:
 
 
 def _dial(j: int, theta: float, color: str) -> alt.VConcatChart:
-    """Draw plane j's hand and the arc of its current turn, and print the angle."""
+    """Draw plane j's dial with its hand and the arc of the current turn, and print the angle."""
     angle = f"angle_{j}"
     face = chart.square(
         chart.plane(EXTENT),
@@ -70,7 +70,7 @@ def head_score() -> Any:
     """Show a head's score and weight against n - m, with sliders for amplitudes and phases.
 
     The chart computes the sum and its softmax over the keys n <= m. It opens with a head that reads
-    the previous token; `rope.reference.score` computes that head's scores, the column `start`.
+    the previous token. `rope.reference.score` computes the scores of that head (column `start`).
     """
     sliders, terms = [], []
     query, key = np.zeros(DIM), np.zeros(DIM)  # the vectors of the head that the chart opens with

@@ -37,7 +37,7 @@ START = {"direction_0": 0, "wave_0": 6, "direction_1": 90, "wave_1": 8}
 def hands(frequencies: Tensor, rows: int, columns: int) -> Picture:
     """Draw a grid of patches, each with two dials that show the angles of planes 0 and 1.
 
-    frequencies: `[2, 2]`, axes (row, column) by planes (0, 1).
+    frequencies: `[2, 2]`, with one row per axis (row, column) and one column per plane (0, 1).
     """
     positions = grid_positions(rows, columns)
     cos, sin = axis_tables(positions, frequencies, dtype=torch.float64)
@@ -66,8 +66,9 @@ def hands(frequencies: Tensor, rows: int, columns: int) -> Picture:
 def attention_maps(**heads: Tensor) -> Picture:
     """Draw attention weights against the displacement from the query, one map per head.
 
-    heads: by title (underscores become spaces), weights `[2r+1, 2r+1]` with the query's patch in
-    the middle. A weight above 0.1 is drawn as a square with that area and labeled with its value.
+    heads: maps each title (its underscores become spaces) to weights `[2r+1, 2r+1]`, with the
+    query's patch in the middle. A weight above 0.1 is drawn as a square whose area is the weight,
+    and labeled with its value.
     """
     figure, items = panels(heads, columns=len(heads), height=3.2, sharey=True)
     for ax, name, weights in items:
@@ -96,7 +97,7 @@ def attention_maps(**heads: Tensor) -> Picture:
 
 
 def two_waves() -> Any:
-    """Show the score over displacements, with sliders for two planes; it opens on an axial head."""
+    """Show a score at all displacements, with sliders for two planes. It opens on an axial head."""
     sliders = []
     for j in (0, 1):
         turn, wave = f"direction_{j}", f"wave_{j}"
@@ -151,9 +152,10 @@ def _score(row: str, column: str) -> str:
 
 
 def section_map(base: float, **orders: tuple[Sequence[int], bool]) -> Picture:
-    """Plot the wavelength of each plane and the axis that rotates it, one panel per order.
+    """Plot the wavelength of each plane and the axis that rotates the plane, one panel per order.
 
-    orders: by title (underscores become spaces), the sections and whether they are interleaved.
+    orders: maps each title (its underscores become spaces) to the sections, and to True if they are
+    interleaved.
     """
     figure, items = panels(orders, height=4.6, sharex=True)
     for ax, name, (sections, interleaved) in items:
@@ -174,7 +176,7 @@ def section_map(base: float, **orders: tuple[Sequence[int], bool]) -> Picture:
 
 
 def mrope_ids(segments: Sequence[int | tuple[int, int, int]]) -> Picture:
-    """Plot the three position ids of each token of a mixed sequence, one panel per axis."""
+    """Plot the three position ids of each token in a mixed sequence, with one panel per axis."""
     ids = mrope_position_ids(segments)
     top = ids.max().item()
     figure, items = panels(AXES, height=4.6, sharex=True, sharey=True)
@@ -201,9 +203,10 @@ def mrope_ids(segments: Sequence[int | tuple[int, int, int]]) -> Picture:
 
 
 def doubled_sections(**cuts: Sequence[int]) -> Picture:
-    """Draw the axis of each coordinate, one panel per list of widths; each pair forms a column.
+    """Draw the axis that rotates each coordinate, with one panel per list of widths.
 
-    cuts: by title (underscores become spaces), widths in coordinates, assigned to the axes in turn.
+    Each column of a panel is a pair. cuts: maps each title (its underscores become spaces) to
+    widths in coordinates, which are assigned to the axes in turn.
     """
     figure, items = panels(cuts, height=3.9, sharex=True)
     for ax, name, widths in items:

@@ -1,7 +1,7 @@
-"""Draw the figures for "Bytes, kernels, launches": the roofline, memory lines, tiles and times.
+"""Draw the figures for "Bytes, kernels, launches": the roofline, memory lines, tiles, and times.
 
-The roofline: a program performs I operations per byte that it moves. The machine performs at most
-F operations per second and moves at most W bytes per second. The program then reaches at most
+A program performs I operations per byte that it moves. The machine performs at most F operations
+per second, and moves at most W bytes per second. By the roofline model, the program reaches at most
 
     min(F, I W)    operations per second. For a rotation,    I = 3 / (2 e moved),
 
@@ -21,7 +21,7 @@ from rope.book.figures.style import BLUE, COLORS, GRID, INK, MUTED, OCHRE, VERMI
 
 
 def roofline() -> Any:
-    """Show the roofline and the rotation under it, with sliders for F, W, e and the bytes moved."""
+    """Show the roofline and the rotation below it, with sliders for F, W, e, and `moved`."""
     parameters = (
         chart.slider("arithmetic", 9, 14.5, 0.001, 13.826, "operations per second, power of ten"),
         chart.slider("memory", 9, 13.5, 0.001, 12.525, "bytes per second, power of ten"),
@@ -81,9 +81,9 @@ LOADS: dict[str, list[list[list[int]]]] = {
 
 
 def lines_touched(load: Sequence[Sequence[int]], line: int = LINE) -> int:
-    """Return how many memory lines the lanes of one load touch together.
+    """Return how many different memory lines the lanes of one load touch.
 
-    load: the elements that each lane requests; line: bytes per line.
+    load: the elements that each lane requests. line: the number of bytes per line.
 
     >>> lines_touched([[lane] for lane in range(32)])
     1
@@ -94,7 +94,7 @@ def lines_touched(load: Sequence[Sequence[int]], line: int = LINE) -> int:
 
 
 def coalescing() -> Picture:
-    """Draw 64 elements for each way to load them, and mark which load touches each element."""
+    """Draw 64 elements once for each way to load them, and mark which load touches each element."""
     figure, items = panels(LOADS, height=3.9)
     looks = ((BLUE, BLUE, ""), ("none", VERMILION, "///"))
     counts = []
@@ -126,9 +126,9 @@ def coalescing() -> Picture:
 def tiles(tokens: int, heads: tuple[int, int], side: int, chosen: tuple[int, int]) -> Picture:
     """Draw the grid of programs over tokens and heads, with one program's tile filled.
 
-    heads: the numbers of query heads and of key heads; side: a tile's number of tokens and of
-    heads; chosen: the program's two indices. The table rows that the program reads are drawn to
-    the left of its tile, in the same color.
+    heads: the number of query heads and the number of key heads. side: the number of tokens in a
+    tile, and also the number of heads in a tile. chosen: the two indices of the program. The table
+    rows that the program reads are drawn to the left of its tile, in the same color.
     """
     down, across = -(-tokens // side), [-(-count // side) for count in heads]
     bottom, right, first_key = side * down, side * sum(across), side * across[0]
@@ -166,7 +166,7 @@ def tiles(tokens: int, heads: tuple[int, int], side: int, chosen: tuple[int, int
 
 
 def _cell(ax: Any, x: float, y: float, width: float, exists: bool, mine: bool) -> None:
-    """Draw a box: filled in the chosen program's tile, dotted if it has no token or no head."""
+    """Draw a box. It is filled if `mine`, and dotted if its token or its head doesn't exist."""
     edge = {"edgecolor": MUTED} if exists else {"edgecolor": MUTED, "linestyle": ":"}
     face = OCHRE if exists and mine else "none"
     ax.bar(x + width / 2, 0.8, width - 0.2, y + 0.1, facecolor=face, linewidth=0.6, **edge)
@@ -178,7 +178,7 @@ KERNELS = {"neighbor": 0.7, "rotation": 0.3}
 
 
 def decoding(operations: int) -> Picture:
-    """Draw a diagram of a decoding step on host and device: eager, compiled, replayed as a graph.
+    """Draw a decoding step on host and device in three ways: eager, compiled, and as a graph.
 
     A kernel starts after its launch and after the previous kernel's end.
     operations: the number of kernels in an eager rotation.
@@ -251,9 +251,9 @@ LOOKS: dict[str, dict[str, Any]] = {
 
 
 def by_length(lengths: Sequence[int], curves: Mapping[str, Sequence[float]]) -> Picture:
-    """Plot each competitor's time, divided by a copy's, against the sequence length (log-log).
+    """Plot each competitor's time, divided by a copy's time, against the length (log-log).
 
-    curves: by name, one value per length, NaN where none was measured.
+    curves: maps each name to one value per length, which is NaN where none was measured.
     """
     names = sorted(curves, key=list(LOOKS).index)
     figure, ax = subplots(height=3.2 + 0.26 * len(names) / 2)

@@ -22,7 +22,7 @@ PIXELS_PER_POINT = 1.5  # ten-point text then has the size of the page's text
 
 @dataclass(frozen=True, repr=False)
 class Picture:
-    """Hold a static figure: its SVG, and the alt text for readers who don't see it."""
+    """Hold a static figure: its SVG, and the alt text for readers who don't see the figure."""
 
     svg: str
     alt: str
@@ -38,7 +38,7 @@ def picture(figure: Figure, *, alt: str) -> Picture:
     """Return a Matplotlib figure as a cell's output.
 
     figure: created by `rope.book.figures.subplots` or `panels`.
-    alt: what the figure looks like and what it shows, for readers who don't see it.
+    alt: what the figure looks like and what it shows, for readers who don't see the figure.
 
     >>> from rope.book.figures import picture, subplots
     >>> fig, ax = subplots()
@@ -54,7 +54,7 @@ def picture(figure: Figure, *, alt: str) -> Picture:
 
 
 def _settle(svg: str, alt: str, width: float, height: float) -> str:
-    """Remove everything that differs between machines; add a title and a size."""
+    """Remove everything that differs between machines, and add a title and a size."""
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"\s*<metadata>.*?</metadata>|<!--.*?-->", "", svg, flags=re.S)
     svg = _short_ids(svg)
@@ -86,5 +86,5 @@ def _short_ids(svg: str) -> str:
 
 
 def _round(match: re.Match[str]) -> str:
-    """Round a number to two decimals; leave the factors of a matrix or scale unchanged."""
+    """Round a number to two decimals, but leave the factors of a matrix or a scale unchanged."""
     return match[1] or f"{round(float(match[2]), 2) + 0:g}"

@@ -1,4 +1,4 @@
-"""Show an angle computed with few significant bits, and measured errors of tables.
+"""Show an angle that is computed with few significant bits, and measured errors of tables.
 
 Chapter "How exact must it be?". Let rd(x) be the number with p significant bits nearest to x. Then
 
@@ -20,7 +20,7 @@ EXTENT = 1.3
 
 
 def rounded_angle() -> Any:
-    """Show unit vectors at the true and at the rounded angle, with sliders for m, p and j."""
+    """Show unit vectors at the true and at the rounded angle, with sliders for m, p, and j."""
     parameters = (
         chart.slider("power", 0, 20, 0.01, 10.01, "position, power of two"),
         chart.slider("bits", 6, 32, 1, 8, "significant bits"),
@@ -59,7 +59,7 @@ def rounded_angle() -> Any:
 
 
 def _nearest(name: str) -> tuple[alt.Parameter, alt.Parameter]:
-    """Return parameters for the spacing of `bits`-bit numbers near `name` and the nearest one."""
+    """Return parameters: the spacing of `bits`-bit numbers near `name`, and the nearest number."""
     # Without the 1e-12, the computed logarithm of a power of two may be just below an integer.
     spacing = f"pow(2, floor(log({name})/LN2 + 1e-12) - bits + 1)"
     rounded = f"({name}/{name}_step + {BIG:.0f} - {BIG:.0f})*{name}_step"
@@ -89,9 +89,9 @@ def error_by_position(positions: Sequence[int], errors: Mapping[str, Sequence[fl
 
 
 def angles_lost(drift: Sequence[float], longest: int) -> Picture:
-    """Draw one bar per plane over the positions, colored by the error of the plane's angle.
+    """Draw one bar per plane along the positions, colored by the error of the plane's angle.
 
-    drift: each plane's angle error, in radians per position; longest: the last position.
+    drift: the angle error of each plane, in radians per position. longest: the last position.
     """
     figure, ax = subplots(height=4.8)
     bounds = {

@@ -1,4 +1,4 @@
-"""Show whether a score decays with distance: the planes' cosines, their mean, the RoFormer bound.
+"""Show whether a score decays with distance: cosines, their mean, and the RoFormer bound.
 
 Chapter "Properties". Let theta_j = b^(-2j/d), and let C_j be the sum of e^{i m theta_l} over l < j.
 At distance m,
@@ -26,7 +26,7 @@ SHOWN, LOWEST = (40, 50, 63), 14  # planes to draw; number of planes that only f
 
 
 def decay_chart() -> Any:
-    """Show the mean and the bound against the distance, with sliders for base, d and a distance."""
+    """Show the mean and the bound against the distance. Sliders set the base, d, and a distance."""
     grid = alt.Chart(alt.sequence(0, STEPS * PLANES, as_="k"))
     rows = _mean_over_planes(grid, f"floor(pow(10, {DECADES}*floor(datum.k/{PLANES})/{STEPS}))")
     names: list[Any] = ["mean", "bound"]
@@ -64,7 +64,7 @@ def decay_chart() -> Any:
 
 
 def _mean_over_planes(rows: alt.Chart, m: str) -> alt.Chart:
-    """Compute the columns m, mean and bound (divided by its value at 0) from rows numbered k."""
+    """Compute the columns m, mean, and bound (divided by its value at 0) from rows numbered k."""
     rotated = (
         rows.transform_calculate(m=m, j=f"datum.k%{PLANES}")
         .transform_filter("datum.j < d/2")
@@ -125,8 +125,8 @@ def cost_against_length(
 ) -> Picture:
     """Plot the cost of attention against the length (log-log), with one panel per quantity.
 
-    costs: by the quantity's unit ("seconds") and name, one value per length, None where none was
-    measured.
+    costs: maps each quantity, named by its unit (such as "seconds"), and each method to one value
+    per length, which is None where none was measured.
     """
     names = list(dict.fromkeys(name for lines in costs.values() for name in lines))
     height = 0.8 + 2.1 * len(costs) + 0.1 * len(names)

@@ -1,6 +1,6 @@
 """Show decoding with a cache, padded rows, and documents packed into one row.
 
-Chapter "Rotary attention". A key is rotated once, to its own position; a rotary score depends on
+Chapter "Rotary attention". A key is rotated once, to its own position. A rotary score depends on
 the positions only through n - m.
 """
 
@@ -20,7 +20,7 @@ THETA = 0.35
 
 
 def decoding() -> Any:
-    """Show cached keys that stay as they are, and a query that rotates with each new token."""
+    """Show cached keys that stay unchanged, and a query that rotates with each new token."""
     rows = alt.Chart(chart.data(n=range(TOKENS))).transform_filter("datum.n < tokens")
     step = chart.slider("tokens", 1, TOKENS, 1, 4, "tokens decoded")
     return chart.finish(
@@ -35,7 +35,7 @@ def decoding() -> Any:
 
 
 def _circle(rows: alt.Chart) -> alt.LayerChart:
-    """Draw a numbered spoke for each key, and the newest token's query."""
+    """Draw a circle with a numbered spoke for each key, and the query of the newest token."""
     xy = chart.coordinates(1.3)
     placed = rows.transform_calculate(
         x=f"cos(datum.n*{THETA:g})", y=f"sin(datum.n*{THETA:g})", weight="datum.n == tokens - 1"
@@ -71,8 +71,8 @@ def _scores(rows: alt.Chart) -> alt.LayerChart:
 def padded_picture(positions: Tensor, mask: Tensor) -> Picture:
     """Draw the slots of a padded batch with their positions, and the attention mask below them.
 
-    positions: integers `[B, T]`, -1 for padding; the last column, drawn in a frame, belongs to the
-    next token. mask: bool `[B, T, T]`.
+    positions: integers `[B, T]`, with -1 for padding. The last column, which is drawn in a frame,
+    belongs to the next token. mask: bool `[B, T, T]`.
     """
     rows, size = positions.shape
     figure, axes = subplots(1, rows, height=3.4, squeeze=False)
@@ -104,7 +104,7 @@ def padded_picture(positions: Tensor, mask: Tensor) -> Picture:
 
 
 def packed_picture(lengths: Sequence[int]) -> Picture:
-    """Draw the mask of packed documents, with the distance m - n in each open cell."""
+    """Draw the mask of packed documents, with the distance m - n in each unmasked cell."""
     segments = segment_ids(lengths)
     mask = (segments[:, None] == segments).tril()
     positions = packed_position_ids(lengths).tolist()

@@ -10,10 +10,10 @@ from rope.book.figures.style import BLUE, GRID, INK, MUTED, VERMILION
 
 
 def visible(query: int, ratio: int, window: int, tokens: int) -> Picture:
-    """Draw a row of tokens, the groups below with a dot per entry, and color what a query reads.
+    """Draw a row of tokens above their groups, with a dot per entry, and color what a query reads.
 
-    query: the position of the query; ratio: tokens per group; window: how many of the latest tokens
-    the query reads one by one.
+    query: the position of the query. ratio: the number of tokens per group. window: the number of
+    latest tokens that the query reads one by one.
     """
     figure, ax = subplots(height=2.5)
     text = {"color": INK, **shapes.CENTERED}
@@ -42,7 +42,7 @@ def visible(query: int, ratio: int, window: int, tokens: int) -> Picture:
 
 
 def shifts(changes: Sequence[float], ratio: int) -> Picture:
-    """Plot how much an output changes when all positions are shifted by 0, 1, 2, ..."""
+    """Plot the largest change of a layer's output when all positions are shifted by 0, 1, 2, ..."""
     figure, ax = subplots(height=2.4)
     same = dict(list(enumerate(changes))[::ratio])
     changed = {by: change for by, change in enumerate(changes) if by % ratio}

@@ -27,8 +27,8 @@ SEEN_THETA, LEAD = 0.4, 2  # radians per position; the second curve's phi, in po
 def score_tables(added: NDArray[Any], rotated: NDArray[Any]) -> Picture:
     """Draw two tables of scores as maps over query m and key n.
 
-    added: scores `[N, N]` of one word with itself after position vectors are added; rotated: the
-    scores after the word is rotated instead. Use N <= 24 to keep the picture small.
+    added: the scores `[N, N]` of one word with itself after position vectors are added. rotated:
+    the scores `[N, N]` after the word is rotated instead. Use N <= 24 to keep the picture small.
     """
     tables = {"position added": added, "position rotated": rotated}
     figure, items = panels(tables, columns=2, height=3.1, sharey=True)
@@ -46,7 +46,7 @@ def score_tables(added: NDArray[Any], rotated: NDArray[Any]) -> Picture:
 
 
 def turning_pair() -> Any:
-    """Show q and k rotated to their positions, and their score; sliders set m, n and a shift."""
+    """Show q and k rotated to their positions, and their score. Sliders set m, n, and a shift."""
     # The score is computed from the rotated vectors, not from n - m.
     parameters = [
         chart.slider("m", 0, LAST, 1, 2, "query position m"),
@@ -83,7 +83,7 @@ def turning_pair() -> Any:
 
 
 def _curve() -> alt.VConcatChart:
-    """Draw the score against n - m, from `rope.reference.score`, and the current point on it."""
+    """Draw the score that `rope.reference.score` gives for each n - m, and mark the current one."""
     distance = range(-LAST, LAST + 1)
     x = chart.x("distance:Q", "n − m", [-LAST, LAST], values=[-32, -16, 0, 16, 32], grid=False)
     y = chart.y("score:Q", "score", [-1, 1], values=[-1, 0, 1])
@@ -105,12 +105,12 @@ def _curve() -> alt.VConcatChart:
 
 
 def _scores(q: Any, k: Any, offsets: range, theta: float) -> list[float]:
-    """Return a score per offset, with the earlier token at position 0, the later at |offset|."""
+    """Return one score per offset. The earlier token is at position 0, the later at |offset|."""
     return [score(np.array(q), np.array(k), max(-t, 0), max(t, 0), [theta]) for t in offsets]
 
 
 def seen_from_the_query() -> Picture:
-    """Draw the keys R_{n-m} k that a query meets, and plot their scores against n - m below."""
+    """Draw the keys R_{n-m} k that a query meets; below, plot their scores against n - m."""
     figure, (plane, curve) = subplots(2, 1, height=5.2, height_ratios=(1.1, 1))
     for offset in OFFSETS:
         x, y = rotation_matrix(offset, [SEEN_THETA]) @ (0.0, LENGTH)

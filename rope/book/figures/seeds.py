@@ -1,8 +1,8 @@
-"""Give each method one look in all figures of trained models, and draw seeds as lines with bands.
+"""Give each method the same look in all figures, and draw its seeds as a line with a band.
 
-Chapter "What training shows" and the chapters after it. A method looks the same in every figure. A
-line is the mean over seeds. Its band runs from the smallest value over seeds to the largest, which
-assumes nothing about how the values are distributed.
+Chapter "What training shows" and the chapters after it. A line is the
+mean over seeds. Its band runs from the smallest value over seeds to the largest, which assumes
+nothing about how the values are distributed.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -56,12 +56,12 @@ def spread(runs: Runs) -> Spread:
 
 
 def label(name: str) -> str:
-    """Return a method's label, or the name itself if the method has no label."""
+    """Return the label of the method `name`, or the name itself if there is no label."""
     return LOOKS[name][0] if name in LOOKS else name
 
 
 def look(name: str, names: Iterable[str]) -> dict[str, Any]:
-    """Return the color and dash of `name`, one of `names`, as keyword arguments for `plot`."""
+    """Return the color and dash for `name`, one of `names`, as keyword arguments for `plot`."""
     others = [other for other in names if other not in LOOKS]
     color, dash = LOOKS[name][1:] if name in LOOKS else OTHERS[others.index(name)]
     return {"color": color, "linestyle": style.line_style(dash)}
@@ -77,7 +77,7 @@ def colors() -> alt.Color:
 def interval_row(
     ax: Any, seeds: Sequence[float], place: float, color: str, marker: str = "o"
 ) -> Interval:
-    """Draw one mark per seed and a bar for the 95% t interval in a row, and return the interval."""
+    """Draw a row with one mark per seed and a bar for the 95% t interval. Return the interval."""
     line = interval(seeds)
     ax.plot([line.low, line.high], [place, place], "-", color=color, linewidth=1.5)
     ax.plot(seeds, [place] * len(seeds), marker, color=color, markersize=4)
@@ -90,9 +90,9 @@ def draw_runs(
 ) -> list[tuple[float, float, str]]:
     """Draw each method's mean over seeds as a line, on a band from the minimum to the maximum.
 
-    A line that ends before the last x gets a cross and, `rise` points above the cross, its label
-    and the note for its last index. Returns (x, y, label) for each line's end, as `end_labels`
-    expects.
+    If a line ends before the last x, draw a cross at its end and, `rise` points above the cross,
+    its label with the note for its last index. Returns (x, y, label) for the end of each line, as
+    `end_labels` expects.
     """
     ends = []
     for name, seeds in runs.items():
@@ -113,7 +113,7 @@ def draw_runs(
 def end_labels(ax: Any, ends: Sequence[tuple[float, float, str]]) -> None:
     """Label the lines that reach the largest x, to the right of the axes and close to their ends.
 
-    ends: (x, y, label) per line. Call this function last, because it fixes the axes' limits.
+    ends: one (x, y, label) per line. Call this function last, because it fixes the axes' limits.
     """
     ax.figure.draw_without_rendering()
     ax.set(xlim=ax.get_xlim(), ylim=ax.get_ylim())
@@ -130,8 +130,9 @@ def end_labels(ax: Any, ends: Sequence[tuple[float, float, str]]) -> None:
 
 
 def apart(places: Sequence[float], gap: float, top: float) -> list[float]:
-    """Move ascending places as little as possible to be `gap` apart, within 0 ... top if they fit.
+    """Move ascending places as little as possible, so that they are at least `gap` apart.
 
+    If they fit, the places stay between 0 and top.
     With k gaps subtracted, the k-th place must not decrease as k grows. The function therefore
     solves an isotonic regression by least squares.
 

@@ -1,4 +1,4 @@
-"""Draw what several static figures share: arrows, arcs, boxes, maps, marked values, axis ticks."""
+"""Draw what several static figures share: arrows, arcs, boxes, maps, marks, and axis ticks."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,7 +16,7 @@ Point = tuple[float, ...]
 
 
 def arrow(ax: Any, start: Point, tip: Point, color: str, **style: Any) -> None:
-    """Draw an arrow from `start` to `tip`; `style` may set `linewidth` and `linestyle`."""
+    """Draw an arrow from `start` to `tip`. `style` may set `linewidth` and `linestyle`."""
     whole = {"arrowstyle": "-|>", "color": color, "shrinkA": 0, "shrinkB": 0}
     whole |= {"linewidth": 2.2, "mutation_scale": 13} | style
     ax.annotate("", xy=tip, xytext=start, arrowprops=whole)
@@ -25,18 +25,18 @@ def arrow(ax: Any, start: Point, tip: Point, color: str, **style: Any) -> None:
 def arc(
     center: Point, radii: Point, start: float, end: float, steps: int = 40
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return x and y of points on an ellipse between two angles, in radians, for `ax.plot`."""
+    """Return x and y, for `ax.plot`, of an ellipse's points between two angles in radians."""
     angles = np.linspace(start, end, steps + 1)
     return center[0] + radii[0] * np.cos(angles), center[1] + radii[1] * np.sin(angles)
 
 
 def box(ax: Any, x: float, y: float, width: float = 1, height: float = 1, **style: Any) -> None:
-    """Draw a rectangle with one corner at (x, y); `style` goes to Matplotlib's `Rectangle`."""
+    """Draw a rectangle with one corner at (x, y). `style` is passed to Matplotlib's `Rectangle`."""
     ax.add_patch(Rectangle((x, y), width, height, **style))
 
 
 def signed_map(ax: Any, table: ArrayLike, title: str) -> None:
-    """Draw a table of signed numbers as a color map, white at 0, with cells centered on indices."""
+    """Draw a table of signed numbers as a color map that is white at 0. Cells center on indices."""
     cells = np.asarray(table)
     top = float(abs(cells).max())
     edges = np.arange(len(cells) + 1) - 0.5
@@ -52,6 +52,6 @@ def mark(ax: Any, x: float, words: str = "") -> None:
 
 
 def x_ticks(ax: Any, values: Sequence[float], **text: Any) -> None:
-    """Put ticks at only these values of a logarithmic x axis, with thousands separators."""
+    """Put ticks on a logarithmic x axis only at these values, with thousands separators."""
     ax.set_xticks(values, [f"{value:,.0f}" for value in values], **text)
     ax.minorticks_off()

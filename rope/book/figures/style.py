@@ -1,6 +1,6 @@
-"""Define one look for every figure: colors, dashes and sizes, for both Matplotlib and Altair.
+"""Define one look for every figure: colors, dashes, and sizes, for both Matplotlib and Altair.
 
-The colors follow Okabe and Ito's palette, darkened where needed: each has a contrast of at
+The colors follow Okabe and Ito's palette, darkened where needed. Each color has a contrast of at
 least 3:1 on white and on the dark theme's background. Each color comes with a dash, so that no
 reader has to tell two lines apart by color alone. `INK`, `MUTED`, `GRID` and `PAPER` are roles,
 not colors. A stored figure is drawn in dark ink on opaque paper, which any notebook can show; the
@@ -76,7 +76,7 @@ def subplots(
     The settings stay active for the calls that draw on the axes. The figure is not registered
     with pyplot, so it stays invisible until `rope.book.figures.picture` turns it into an SVG.
 
-    height: in inches; keywords: for `Figure.subplots` (`sharex`, `width_ratios`, ...).
+    height: in inches. keywords: passed on to `Figure.subplots` (`sharex`, `width_ratios`, ...).
 
     >>> fig, ax = subplots()
     >>> ax.plot([0, 1], [0, 1])[0].get_color()
@@ -90,9 +90,9 @@ def subplots(
 def panels(
     items: Mapping[str, Value], *, columns: int = 1, **keywords: Any
 ) -> tuple[Figure, list[tuple[Any, str, Value]]]:
-    """Return a figure with one panel per item, and the axes, name and value of each panel.
+    """Return a figure with one panel per item, and the axes, name, and value of each panel.
 
-    columns: panels per row; keywords: passed on to `subplots`.
+    columns: the number of panels per row. keywords: passed on to `subplots`.
 
     >>> figure, items = panels({"sine": [0, 1, 0], "cosine": [1, 0, -1]})
     >>> [name for axes, name, values in items]

@@ -16,13 +16,14 @@ REFERENCE = "rope"
 def above_reference(
     values: Mapping[str, Mapping[str, Sequence[float]]], near: float = 0.2
 ) -> Picture:
-    """Plot each method's loss minus the reference's: one column per setting and one row per method.
+    """Plot each method's loss minus the reference's loss, with one column per setting.
 
-    A dot is a seed; a bar is a 95% t interval, with a mark at the mean. If some methods, but not
-    all, have every mean within `near` of 0, these methods get their own row of panels, on top.
+    Each method has a row. A dot is a seed, and a bar is a 95% t interval, with a mark at the mean.
+    If some methods, but not all, have every mean within `near` of 0, these methods get their own
+    row of panels, on top.
 
-    values: by setting ("text, 128") and method, one difference per seed. The methods are sorted by
-    their means in the first setting. Raises ValueError for a single seed.
+    values: maps each setting, such as "text, 128", and each method to one difference per seed. The
+    methods are sorted by their means in the first setting. Raises ValueError for a single seed.
     """
     first = next(iter(values.values()))
     names = sorted(first, key=lambda name: fmean(first[name]))
@@ -68,9 +69,9 @@ def above_reference(
 def loss_curves(curves: Mapping[str, Sequence[Curve]]) -> Picture:
     """Plot the loss against the step for a few methods, with a label at the end of each line.
 
-    curves: by method, one run with its steps under "step" and losses under "loss". The first
-    loss, measured before any step, lies outside the plot: for every method it is far above the
-    other losses.
+    curves: maps each method to one run, with its steps under "step" and its losses under "loss".
+    The first loss of a run, measured before any step, lies outside the plot, because it is far
+    above the run's other losses.
     """
     runs = {name: run for name, [run] in curves.items()}
     runs = dict(sorted(runs.items(), key=lambda pair: pair[1]["loss"][-1]))

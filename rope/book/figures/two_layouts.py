@@ -1,4 +1,4 @@
-"""Draw one plane in each layout, the pairs of coordinates, and a head in the wrong layout.
+"""Draw one plane in each layout, the pairs of coordinates, and a head that uses the wrong layout.
 
 Chapter "Two layouts".
 """
@@ -19,7 +19,7 @@ BACK = 3  # how many tokens back that head looks
 
 
 def one_plane() -> Picture:
-    """Draw plane 0 of the vector (1, 1, 1, 1), at position 1 with base 100, in each layout."""
+    """Draw plane 0 of the vector (1, 1, 1, 1) in each layout, at position 1 and with base 100."""
     cos, sin = rotary_tables(2, inverse_frequencies(4, base=100.0), dtype=torch.float64)
     ones, at_one = torch.ones(1, 1, 1, 4, dtype=torch.float64), torch.tensor([1])
     figure, items = panels({"interleaved": (0, 1), "half-split": (0, 2)}, columns=2, height=2.9)
@@ -74,7 +74,7 @@ def pairing(dim: int) -> Picture:
 def wrong_layout() -> Picture:
     """Draw the attention weights of a head that looks `BACK` tokens back, in both layouts.
 
-    The query is the key rotated by -BACK positions, so in each plane the score is largest at that
+    The query is the key rotated by -BACK positions, so in each plane the score is largest at this
     offset. The query is sqrt(DIM) times as long as the key, which cancels the division of the
     scores by sqrt(DIM) and keeps the weights sharp.
     """

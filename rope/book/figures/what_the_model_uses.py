@@ -1,4 +1,4 @@
-"""Show how a trained model uses its planes, its distances and its base.
+"""Show how a trained model uses its planes, its distances, and its base.
 
 Chapter "What the model uses". Plane j has the wavelength 2 pi / theta_j positions; plane 0 has the
 highest frequency. Shapes: P planes, L layers, H heads, S tokens or distances.
@@ -21,11 +21,12 @@ VISIBLE = {" ": "·", "\n": "↵", "\t": "⇥"}  # visible symbols for white spa
 
 
 def by_plane(quantities: Mapping[str, Runs], wavelengths: Sequence[float], context: int) -> Picture:
-    """Plot measured quantities by plane: one panel per quantity, a mark at the mean over seeds.
+    """Plot measured quantities against the plane, with one panel per quantity.
 
-    quantities: by label, one list per seed with one number per plane; wavelengths: one per plane,
-    in positions. A bar runs from the minimum over seeds to the maximum. A dotted line marks where
-    the wavelength passes the trained length `context`.
+    quantities: maps each label to one list per seed, with one number per plane. wavelengths: one
+    wavelength per plane, in positions. A mark shows the mean over seeds, and a bar runs from the
+    minimum to the maximum. A dotted line marks where the wavelength passes the trained length
+    `context`.
     """
     planes = len(wavelengths)
     edge = float(np.interp(math.log(context), np.log(wavelengths), range(planes)))
@@ -59,8 +60,9 @@ def by_plane(quantities: Mapping[str, Runs], wavelengths: Sequence[float], conte
 def drop_by_plane(drops: Mapping[str, tuple[Sequence[float], Runs, Runs]]) -> Picture:
     """Plot each plane's predicted and measured share of a drop in the mean score, in percent.
 
-    drops: by title, the shares predicted from equal norms, each seed's shares predicted from its
-    model's mean norms, and each seed's measured shares. Both predictions set the phases to 0.
+    drops: maps each title to three items: the shares predicted from equal norms, each seed's shares
+    predicted from the mean norms of its model, and each seed's measured shares. Both predictions
+    set the phases to 0.
     """
     planes = np.arange(len(next(iter(drops.values()))[0]))
     figure, items = panels(drops, height=1.1 + 2.2 * len(drops), sharex=True)
@@ -98,9 +100,10 @@ def drop_by_plane(drops: Mapping[str, tuple[Sequence[float], Runs, Runs]]) -> Pi
 def base_curve(
     bases: Sequence[float], losses: Mapping[str, Sequence[Sequence[float]]], *, bound: float
 ) -> Picture:
-    """Plot a loss against the base: one panel per range of positions, a line through the means.
+    """Plot a loss against the base, with one panel per range of positions.
 
-    losses: by title ("within the trained length"), for each base one loss per seed.
+    A line connects the means over seeds. losses: maps each title, such as "within the trained
+    length", to one loss per seed for each base.
     bound: a base to mark, such as the smallest base that a paper recommends.
     """
     figure, items = panels(losses, height=0.5 + 1.8 * len(losses), sharex=True)
@@ -132,7 +135,7 @@ def attention_maps(
 ) -> Any:
     """Show one head's attention weights over a short text, with sliders for the layer and the head.
 
-    weights: `[L][H][S][S]`, one row per query, zero for later keys; text: S characters.
+    weights: `[L][H][S][S]`, with one row per query, and 0 for later keys. text: S characters.
     layer, head: the layer and head that the figure shows first.
     """
     size, layers, heads = len(text), len(weights), len(weights[0])
@@ -173,7 +176,7 @@ def attention_maps(
 
 
 def _squares(cells: alt.Chart, size: int) -> alt.Chart:
-    """Draw one square per cell, more opaque for a larger weight, with the text along two sides."""
+    """Draw one square per cell, the more opaque the larger its weight, and text along two sides."""
     places = alt.Scale(domain=list(range(size)), paddingInner=0.06, paddingOuter=0)
     axis: dict[str, Any] = {
         "labelExpr": "shown[datum.value]",

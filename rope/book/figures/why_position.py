@@ -17,8 +17,9 @@ def two_orders(
 ) -> Picture:
     """Draw one word's attention weights in each sentence, and print the word's output.
 
-    rows: weights `[S]`, one row per sentence. outputs: `[D]`, one per sentence. Every sentence has
-    the words of the first sentence in another order; a word keeps its color.
+    rows: the word's weights `[S]`, one row per sentence. outputs: the word's outputs `[D]`, one per
+    sentence. Every sentence has the words of the first sentence in another order. A word keeps its
+    color.
     """
     colors = dict(zip(dict.fromkeys(sentences[0].split()), COLORS, strict=False))
     figure, axes = subplots(len(sentences), 1, height=2.2 * len(sentences), sharey=True)
@@ -48,10 +49,10 @@ def four_terms(
 ) -> Picture:
     """Draw the terms of (x + p_m)^T W (x + p_n) that contain a position, as maps over m and n.
 
-    word: the embedding x `[D]`, the same for every token. p: position vectors `[S, D]`; the maps
+    word: the embedding x `[D]`, the same for every token. p: position vectors `[S, D]`. The maps
     use every `step`-th vector, about 16 in all, so that the stored picture stays small. commuting:
-    a matrix W `[D, D]` that commutes with the rotations; general: a matrix that does not commute
-    with them, also used for the two mixed terms. Each map's mean is subtracted from the map.
+    a matrix W `[D, D]` that commutes with the rotations. general: a matrix W that does not commute
+    with the rotations, also used for the two mixed terms. Each map shows its term minus the mean.
     """
     at = p[::step]
     x = word.expand(len(at), -1)
@@ -83,7 +84,7 @@ def four_terms(
 
 
 def right_and_wrong(right: Tensor, wrong: Tensor) -> Picture:
-    """Plot the sine columns of two position tables `[S, D]`, one curve per plane."""
+    """Plot the sine columns of two position tables `[S, D]`, with one curve per plane."""
     tables = {
         r"right: $\sin(k / 10000^{2t/d})$": right,
         r"wrong: $\sin(k / 10000 \cdot 2t/d)$": wrong,
@@ -104,7 +105,7 @@ def right_and_wrong(right: Tensor, wrong: Tensor) -> Picture:
 
 
 def length_and_angle(p: tuple[float, float], angle: float) -> Picture:
-    """Draw the words (2, 0) and (4, 0) before and after adding p, and before and after rotating."""
+    """Draw the words (2, 0) and (4, 0), then the same words with p added, and rotated."""
     words = ((2.0, 0.0), (4.0, 0.0))
     matrix = rotation_matrix(1, [angle])
     added = [(x + p[0], y + p[1]) for x, y in words]

@@ -1,8 +1,8 @@
 """Show what else gives relative scores: chapter "Why rotation, and what else would do".
 
 Relative scores have the form q^T M^(n-m) k. A complex-linear M in the plane multiplies by
-e^(a + i theta). It is a rotation for a = 0 and belongs to the xPos family (arXiv 2212.10554)
-otherwise. M = S R S^-1 moves keys along one ellipse and queries along another.
+e^(a + i theta). If a = 0, M is a rotation. Otherwise it belongs to the xPos family (arXiv
+2212.10554). M = S R S^-1 moves keys along one ellipse and queries along another.
 """
 
 from typing import Any
@@ -48,7 +48,7 @@ def on_ellipses(m: int, n: int) -> tuple[NDArray[Any], NDArray[Any]]:
 
 
 def ellipses() -> Picture:
-    """Draw both ellipses with two query-key pairs, and plot a moving pair's norms and score."""
+    """Draw both ellipses with two query-key pairs, and plot a moving pair's norms and its score."""
     figure, (plane, curve) = subplots(2, 1, height=5.0, height_ratios=(1.25, 1))
     for which, (name, color) in enumerate((("query", BLUE), ("key", VERMILION))):
         points = np.array([on_ellipses(step, step)[which] for step in range(13)])
@@ -121,7 +121,7 @@ def one_matrix() -> Any:
 
 
 def _corner(prefix: str, title: str, corner: str) -> alt.LayerChart:
-    """Draw two keys, the parallelogram of their shares, and an arrow to its far corner."""
+    """Draw two keys, the parallelogram of their shares, and an arrow to the far corner."""
     sides, arrows = [], []
     for share, name, word in (("first", "a", "1"), ("second", "b", "2")):
         x, y = f"{prefix}{name}_x", f"{prefix}{name}_y"
