@@ -1,1 +1,1 @@
-"""Use this package in other libraries; `rope.adapters.transformers` is for transformers."""
+"""Use this package's rotation in models from other libraries, such as transformers."""

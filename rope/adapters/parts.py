@@ -69,7 +69,7 @@ class PositionEmbeddings(nn.Module):
 
 @dataclass(frozen=True)
 class ByTables:
-    """Replace `apply_rotary_pos_emb`, but call the original function for transformers' own tables.
+    """A new `apply_rotary_pos_emb` that calls the original function for transformers' own tables.
 
     Tables from `PositionEmbeddings` have four axes; tables from transformers have three. q and k
     are `[B, H, S, D]`, or `[B, S, H, D]` if unsqueeze_dim is 2. interleaved: the model's layout.

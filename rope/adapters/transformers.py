@@ -31,8 +31,8 @@ def use_rope(model: Model) -> Model:
     """Replace the rotation of a loaded model in place, and return the model.
 
     model: a transformers model whose attention calls `apply_rotary_pos_emb` (Llama, Mistral, Qwen,
-    Gemma, Phi, GPT-NeoX, Cohere and most others). GPT-J and CodeGen keep their own function and get
-    exact tables. Layers that don't rotate and other models of the same class stay unchanged.
+    Gemma, Phi, GPT-NeoX, Cohere, and most others). GPT-J and CodeGen keep their own function and
+    get exact tables. Layers that don't rotate and other models of the same class stay unchanged.
     Call `use_rope` again for a model that was unpickled in another process. If the frequencies
     depend on the sequence length, fix the length before you use torch.compile, for example with
     `model.model.rotary_emb.layers["all"].fix_length`.
@@ -130,7 +130,7 @@ def _tables(model: nn.Module, rotary: Any) -> PositionEmbeddings:
     """Return the replacement for a rotary module.
 
     Raises ValueError for M-RoPE, whose positions have several axes, for a configuration
-    without rotating layers, and for frequencies that differ from the configuration.
+    without rotating layers, and for frequencies that differ from the configured ones.
     """
     sections = getattr(rotary, "mrope_section", None)
     if sections is not None:

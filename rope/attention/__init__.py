@@ -4,7 +4,7 @@
 - `latent`: DeepSeek-V2's latent attention;
 - `decoding`: one attention call of either layer, with or without a cache;
 - `cache`, `cache_positions`: a cache of earlier tokens' keys and values, and its positions;
-- `masks`: attention masks for causality, windows, sinks and packed sequences;
+- `masks`: attention masks for causality, windows, sinks, and packed sequences;
 - `compressed`: DeepSeek-V4's attention, which also rotates values, and its cache;
 - `linear`: linear attention (RoFormer, equation 19).
 """

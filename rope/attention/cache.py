@@ -2,7 +2,7 @@
 
 A rotated key can be moved without the unrotated original: R_delta R_n k = R_{n+delta} k. A cache
 with the policy "rotated" stores each key rotated to the position at which it was appended. A cache
-with the policy "plain" stores keys before the rotation. In both, `shift` only changes integers;
+with the policy "plain" stores keys before the rotation. In both, `shift` changes only integers, and
 `read` rotates each moved key once, from its stored form, and writes it to a second buffer.
 
 Shapes: B batch, H_kv key heads, N slots, S new tokens, T slots in use, D head dimension, D_v width
@@ -69,7 +69,7 @@ class KVCache:
     def positions(self) -> Tensor:
         """Return the position of the token in each slot, int64 `[B, N]`; -1 for an empty slot.
 
-        Don't write to this tensor; use `shift`, `drop` and `keep`.
+        Don't write to this tensor; use `shift`, `drop`, and `keep`.
         """
         return self.slots.positions
 
@@ -85,7 +85,7 @@ class KVCache:
         """Store the next S tokens and return all keys and values, as `read` does.
 
         k: `[B, H_kv, S, D]`, rotated unless the policy is "plain". v: `[B, H_kv, S, D_v]`. Both
-        must have the cache's dtype and device. position_ids: integers `[S]`, `[1, S]` or `[B, S]`,
+        must have the cache's dtype and device. position_ids: integers `[S]`, `[1, S]`, or `[B, S]`,
         with -1 for padding; if None, each row continues after its largest position.
         rotary, seq_len: see `read`; rotary is always required if the policy is "plain".
         Raises ValueError for shapes or devices that don't fit, too many tokens, or tensors that
@@ -157,7 +157,7 @@ class KVCache:
         """Empty the slots where the mask, bool `[B, N]`, is True; other tokens don't move.
 
         Waits for the device.
-        Raises ValueError or TypeError for a mask of another shape, dtype or device. The cache is
+        Raises ValueError or TypeError for a mask of another shape, dtype, or device. The cache is
         then unchanged.
 
         >>> cache, x = KVCache(1, 1, 4, 2), torch.ones(1, 1, 3, 2)
@@ -214,7 +214,7 @@ class KVCache:
         window: int | None = None,
         sinks: int = 0,
     ) -> None:
-        """Raise the errors that `append` would raise, before anything changes.
+        """Raise the errors that `append` would raise, without changing anything.
 
         With a window, older tokens are evicted to make room, so position_ids must increase.
         """
@@ -267,7 +267,7 @@ class KVCache:
 
 
 def _check_rotary(rotary: RotaryEmbedding | None, seq_len: int | None) -> RotaryEmbedding:
-    """Return rotary; raise ValueError if rotary or a required seq_len is missing."""
+    """Return rotary. Raise ValueError if rotary or a required seq_len is missing."""
     if rotary is None:
         raise ValueError(
             "rotary is None, but this cache has keys to rotate; pass the layer's RotaryEmbedding"

@@ -1,7 +1,7 @@
 """Track the positions of the tokens in a cache: chapter "Keys that move".
 
 Each row of a cache has N slots, and a slot holds one token. Attention depends on the token's
-position, never on its slot number. You can therefore drop tokens, reuse their slots and renumber
+position, never on its slot number. You can therefore drop tokens, reuse their slots, and renumber
 positions without touching a key. Moves add up as integers: a key that has moved is rotated once,
 when it is read, so rounding errors don't accumulate.
 
@@ -18,7 +18,7 @@ Slots = slice | Tensor  # one slice for all rows, or integers [B, S]
 
 
 def write_slots(buffer: Tensor, slots: Slots, values: Tensor) -> None:
-    """Write `[B, S]` into slots of a `[B, N]` buffer, or `[B, H, S, D]` into `[B, H, N, D]`."""
+    """Write values `[B, S]` to slots of a buffer `[B, N]`, or `[B, H, S, D]` to `[B, H, N, D]`."""
     dim = 1 if buffer.dim() == 2 else 2
     if isinstance(slots, slice):
         buffer.narrow(dim, slots.start, slots.stop - slots.start).copy_(values)
@@ -116,7 +116,7 @@ class CachePositions:
             )
 
     def evict(self, seq_len: int, window: int | None, sinks: int) -> None:
-        """Empty the slots whose tokens no later token sees, if seq_len tokens don't fit.
+        """If seq_len new tokens don't fit, empty the slots whose tokens no later token sees.
 
         >>> cache_positions = CachePositions(1, 4)
         >>> _ = cache_positions.allocate(4, None)
@@ -134,7 +134,7 @@ class CachePositions:
             self.length = self._largest_count()
 
     def allocate(self, seq_len: int, position_ids: Tensor | None) -> Slots:
-        """Allocate slots for new tokens, record the tokens' positions and return the slots.
+        """Allocate slots for new tokens, record the tokens' positions, and return the slots.
 
         The slots follow the last slot in use, unless earlier slots are empty.
         """
@@ -192,7 +192,7 @@ class CachePositions:
         self.length = self._largest_count()
 
     def select(self, rows: Tensor) -> None:
-        """Replace row b with row rows[b]; rows: integers `[B']`; B' becomes the batch size."""
+        """Replace row b with row rows[b], for integers rows `[B']`. The batch size becomes B'."""
         for name, table in vars(self).items():
             if isinstance(table, Tensor):
                 setattr(self, name, table.index_select(0, rows))
@@ -234,7 +234,7 @@ class CachePositions:
         return self.positions.amax(dim=1, keepdim=True) + 1
 
     def _empty_slots(self, seq_len: int, end: int) -> Tensor:
-        """Return seq_len empty slots of each row, all below slot number `end`: `[B, S]`."""
+        """Return the numbers, all below `end`, of seq_len empty slots in each row, as `[B, S]`."""
         empty = (self.positions[:, :end] < 0).byte()
         slots = empty.argmax(dim=1, keepdim=True)
         if seq_len != 1:
@@ -263,7 +263,7 @@ class CachePositions:
         return int((self.positions >= 0).sum(dim=1).max())
 
     def _check_mask(self, name: str, mask: Tensor) -> Tensor:
-        """Return the mask; raise ValueError unless it is bool `[B, N]` on the cache's device."""
+        """Return the mask. Raise ValueError unless it is bool `[B, N]` on the cache's device."""
         check_devices(**{"cache": self.positions, name: mask})
         if mask.dtype != torch.bool or mask.shape != self._shape:
             raise ValueError(

@@ -24,7 +24,7 @@ from rope.module import RotaryEmbedding
 
 
 class CompressedCache:
-    """Hold the state that a layer keeps from earlier tokens; start: the first token's position.
+    """Hold what a layer keeps of earlier tokens. start: the position of the first token.
 
     next: the position of the next token. window, entries: rotated keys `[B, 1, T, D]` of the window
     and of the entries. index_keys: the indexer's rotated keys `[B, 1, T, width]`. recent: inputs
@@ -41,7 +41,7 @@ class CompressedCache:
 
 
 class Compressor(nn.Module):
-    """Compute one entry per group of `ratio` tokens; with overlap, also from the previous group."""
+    """Compute an entry from each group of `ratio` tokens and, with overlap, the group before it."""
 
     def __init__(self, embed_dim: int, width: int, ratio: int, overlap: bool) -> None:
         super().__init__()
@@ -63,13 +63,13 @@ class Compressor(nn.Module):
 
 
 def _with_previous(x: Tensor, fill: float) -> Tensor:
-    """Return `[B, n, 2 ratio, width]`: the previous group's first half, this group's second."""
+    """Return, for each group, the left columns of the group before, then its own right columns."""
     previous, own = x.chunk(2, dim=-1)
     return torch.cat((pad(previous[:, :-1], (0, 0, 0, 0, 1, 0), value=fill), own), dim=2)
 
 
 class Indexer(Compressor):
-    """Rank entries by sum_h w_h relu(q_h . c), c a separate key; queries read the `top` best."""
+    """Compute a key c for each entry, and rank entries for a query by sum_h w_h relu(q_h . c)."""
 
     def __init__(
         self, embed_dim: int, query_dim: int, ratio: int, num_heads: int, width: int, top: int
@@ -80,7 +80,7 @@ class Indexer(Compressor):
         self.scorer = nn.ModuleDict({"weights_proj": nn.Linear(embed_dim, num_heads, bias=False)})
 
     def scores(self, q: Tensor, keys: Tensor, x: Tensor) -> Tensor:
-        """Return scores `[B, S, T]` for rotated q `[B, H, S, width]`, keys `[B, 1, T, width]`."""
+        """Return scores `[B, S, T]` of rotated q `[B, H, S, width]` and keys `[B, 1, T, width]`."""
         weights = self.scorer["weights_proj"](x).float() * self.num_heads**-0.5  # [B, S, H]
         per_head = (q.float() @ keys.float().mT).relu() * self.width**-0.5  # [B, H, S, T]
         return torch.einsum("bhst,bsh->bst", per_head, weights)
@@ -92,8 +92,8 @@ class CompressedAttention(nn.Module):
     query_dim: the width of the latent from which queries are projected. groups: how many groups the
     heads form; each group is projected to group_dim before o_b_proj. window: how many tokens a
     query reads uncompressed. rotary: must be interleaved for DeepSeek's weights.
-    ratio: tokens per entry; None means no entries. index: (heads, width, top) for an indexer; None
-    means that queries read all entries. Entries overlap only if there is an indexer.
+    ratio: tokens per entry; None means no entries. index: (heads, width, top) for an indexer, with
+    which a query reads `top` entries and entries overlap; None means that queries read all entries.
 
     >>> rotary = RotaryEmbedding(4, interleaved=True)
     >>> sizes = dict(query_dim=8, groups=2, group_dim=8, window=4)
@@ -133,7 +133,7 @@ class CompressedAttention(nn.Module):
                 self.compressor.indexer = Indexer(embed_dim, query_dim, ratio, *index)
 
     def forward(self, x: Tensor, cache: CompressedCache | None = None) -> Tensor:
-        """Attend over x `[B, S, E]` and the cache, and cache x; positions start at cache.next."""
+        """Return outputs for x `[B, S, E]` and cache x, whose positions start at cache.next."""
         cache = CompressedCache() if cache is None else cache
         ids = torch.arange(cache.next, cache.next + x.shape[1], device=x.device)
         latent = self.q_a_norm(self.q_a_proj(x))
@@ -184,7 +184,7 @@ class CompressedAttention(nn.Module):
         return cache.entries, past[:, None]
 
     def _rotated_entries(self, c: Compressor, whole: Tensor, starts: Tensor) -> Tensor:
-        """Return the rotated entries of the last groups in `whole`, at the positions `starts`."""
+        """Return entries for the last groups in `whole`, rotated to their positions `starts`."""
         if not len(starts):
             return whole.new_zeros(len(whole), 1, 0, c.kv_norm.normalized_shape[0])
         return self._rotate(c(whole)[:, None, -len(starts) :], starts)

@@ -22,7 +22,7 @@ from rope.positions import check_attention_mask, check_position_ids
 
 @dataclass(frozen=True)
 class CoreAttention:
-    """Rotate a layer's queries and keys, and attend to the visible keys.
+    """The part of a layer that rotates queries and keys and then attends to the visible keys.
 
     attend: a function that returns the heads' outputs `[B, H, S, D_v]`. Its arguments are rotated
     q, rotated k, v, a mask `[B, S, T]` or None, and whether attention without a mask is causal.
@@ -155,7 +155,7 @@ def _without_padding(position_ids: Tensor | None, is_token: Tensor | None) -> Te
 
 
 def chunk_sizes(seq_len: int, past: int, slots: int, kept: int) -> list[int]:
-    """Return how many tokens to append at a time so that the cache holds every key they see.
+    """Split seq_len tokens into chunks such that the cache can hold every key that a chunk sees.
 
     past: the number of tokens in the cache; slots: the number of slots in the cache; kept: the
     number of cached tokens that the next token needs.

@@ -1,6 +1,6 @@
 """Compute latent attention with a decoupled rotary key (DeepSeek-V2, arXiv 2405.04434, sec. 2.1).
 
-    c_n = norm(W_c x_n),    r_n = R_n W_r x_n    (the cache stores only c_n and r_n for all heads),
+    c_n = norm(W_c x_n),    r_n = R_n W_r x_n    (these two are cached, and all heads share them),
     s_mn = (q_m^T W_k c_n + (R_m p_m)^T r_n) / sqrt(nope_dim + rope_dim),
     o_m  = sum_n softmax_n(s_mn) W_v c_n,
 
@@ -25,7 +25,7 @@ from rope.module import RotaryEmbedding
 
 
 class LatentAttention(nn.Module):
-    """Attend causally over cached latents, with one rotary key shared by all heads (MLA).
+    """Attend causally over cached latents with a rotary key per token that all heads share (MLA).
 
     latent_dim: the width of c_n. rope_dim: the width of the shared rotated key and of each query's
     rotated part. nope_dim: the width of the unrotated part of each head's queries and keys.
@@ -119,7 +119,7 @@ class LatentAttention(nn.Module):
         return self.o_proj(out.transpose(1, 2).flatten(2))
 
     def _multiplications(self, queries: int, keys: int, absorbed: bool) -> int:
-        """Count a row's multiplications that the forms don't share, masked scores included."""
+        """Return one form's multiplications per row, with masked scores but no shared steps."""
         content = 2 * self.latent_dim if absorbed else self.nope_dim + self.value_dim
         expanded = (queries if absorbed else keys) * (self.nope_dim + self.value_dim)
         pairs = queries * keys * (content + self.rope_dim)

@@ -2,7 +2,7 @@
 
     o_m = sum_n softmax_n( (R_m q_m)^T (R_n k_n) / sqrt(D) ) v_n,
 
-where q, k and v are projections of x, and H query heads share H_kv key heads (grouped queries).
+where q, k, and v are projections of x, and H query heads share H_kv key heads (grouped queries).
 
 Shapes: B batch, S sequence, E embedding width, H heads, D head dimension, T visible keys.
 """
@@ -84,11 +84,11 @@ class RotaryAttention(nn.Module):
     ) -> Tensor:
         """Attend over x and, if there is a cache, over all cached tokens.
 
-        x: `[B, S, E]`. position_ids: integers `[S]`, `[1, S]` or `[B, S]`; if None, 0 ... S-1, or,
+        x: `[B, S, E]`. position_ids: integers `[S]`, `[1, S]`, or `[B, S]`; if None, 0 ... S-1, or,
         with a cache, each row continues after its largest position. Positions should increase along
         each row: with a cache, a token doesn't see earlier calls' keys at larger positions.
         attention_mask: `[B, S]`, bool or integers, 0 for padding, on either side. No token sees
-        padding, and padding takes no position. segment_ids: integers `[S]`, `[1, S]` or `[B, S]`;
+        padding, and padding takes no position. segment_ids: integers `[S]`, `[1, S]`, or `[B, S]`;
         tokens with different ids don't see each other. Can't be combined with a cache.
         causal: False lets each token see the entire row, and excludes a cache and a window.
         With a window, a cache with window + sinks slots never runs out of room. A compiled step is

@@ -36,7 +36,7 @@ def linear_attention(
 
     q, k: `[B, H, S, D]`; v: `[B, H, S, D_v]`; cos, sin: as in `rotary_embedding` without
     position_ids; rotate: False skips the rotation. The function allocates one state
-    `[B, H, D, D_v]`, one block of weights `[B, H, CHUNK, CHUNK]` and running sums of the keys
+    `[B, H, D, D_v]`, one block of weights `[B, H, CHUNK, CHUNK]`, and running sums of the keys
     `[B, H, S, D]`.
     Returns `[B, H, S, D_v]` in v's dtype, computed in float32 or wider.
     Raises as `rotary_embedding` does.

@@ -32,8 +32,8 @@ def build_attention_mask(
     comes no later than the query.
     window: how many positions a query sees, including its own; None means all. sinks: keys at
     positions 0 ... sinks-1 stay visible outside the window.
-    segment_ids: the index of each token's sequence, `[B, S]`; only if queries and keys are the same
-    tokens. Padding sees all earlier keys, so that its softmax never divides by zero.
+    segment_ids: the index of each token's sequence, `[B, S]`; allowed only if queries and keys are
+    the same tokens. Padding sees all earlier keys, so that its softmax never divides by zero.
 
     >>> ids = torch.arange(4)[None]
     >>> build_attention_mask(ids, ids, torch.ones(4, 4).bool().tril(), window=2, sinks=1)[0].int()

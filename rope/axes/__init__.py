@@ -1,4 +1,4 @@
-"""Rotate tokens by several positions, such as row and column in an image or frame in a video.
+"""Rotate tokens by several positions, such as row and column in an image (and frame in a video).
 
 One formula covers all methods. A token has A positions p_0 ... p_{A-1}, and plane j rotates by
 

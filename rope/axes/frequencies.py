@@ -62,13 +62,13 @@ def section_frequencies(
     """Return Theta for M-RoPE, float64 `[A, R/2]`: theta_j in one row of column j, 0 elsewhere.
 
     inv_freq: the spectrum theta, float64 `[R/2]`; the result is on the same device. sections: how
-    many planes each axis gets, A counts that sum to R/2, usually for time, height and width.
+    many planes each axis gets, A counts that sum to R/2, usually for time, height, and width.
     By default (Qwen2-VL, arXiv 2409.12191, and Qwen2.5-VL) the first sections[0] planes follow axis
     0, the next sections[1] planes follow axis 1, and so on. interleaved_sections (Qwen3-VL) assigns
     planes in turn, T H W T H W ..., until height and width have their counts; the remaining planes
     follow axis 0.
-    Raises ValueError for sections that don't sum to R/2, are negative or too large to interleave,
-    and TypeError if sections holds non-integers or inv_freq is not float64.
+    Raises ValueError for sections that don't sum to R/2, are negative, or are too large to
+    interleave, and TypeError if sections holds non-integers or inv_freq is not float64.
 
     >>> theta = torch.tensor([4.0, 3.0, 2.0, 1.0]).double()
     >>> section_frequencies(theta, (2, 1, 1))

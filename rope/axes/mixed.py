@@ -27,7 +27,7 @@ class MixedRotaryEmbedding(AxisRotation):
     plane j holds coordinates (2j, 2j+1), as in RoPE-ViT, instead of (j, j + R/2).
     The parameter `frequencies`, float32 `[H, A, R/2]` in radians per position, is in the state_dict
     and stays float32 when the model is cast. Angles are computed in float64.
-    Raises ValueError or TypeError for an invalid dim, num_heads, axes or base. A call raises
+    Raises ValueError or TypeError for an invalid dim, num_heads, axes, or base. A call raises
     ValueError for another number of heads, and TypeError if `load_state_dict(assign=True)` made
     `frequencies` half precision.
 
@@ -93,7 +93,7 @@ class MixedRotaryEmbedding(AxisRotation):
         return self.frequencies.double()
 
     def _check_heads(self, name: str, x: Tensor) -> None:
-        """Raise ValueError unless x has num_heads heads, because each head has its frequencies."""
+        """Raise ValueError unless x has num_heads heads, because each has its own frequencies."""
         super()._check_heads(name, x)
         if x.shape[1] != self.num_heads:
             raise ValueError(
@@ -102,7 +102,7 @@ class MixedRotaryEmbedding(AxisRotation):
             )
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """Move the frequencies but keep their dtype; draw them anew when they leave meta."""
+        """Move the frequencies in their dtype; draw new values when they leave the meta device."""
 
         def move(tensor: Tensor) -> Tensor:
             moved = fn(tensor)

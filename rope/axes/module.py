@@ -23,9 +23,9 @@ from rope.tables import DeviceTracking, default_device
 
 
 class AxisRotation(nn.Module):
-    """Rotate queries and keys by a Theta that a subclass provides.
+    """The base class of layers that rotate queries and keys by a Theta, which a subclass provides.
 
-    dim, axes: R and A; interleaved: whether plane j holds coordinates (2j, 2j+1), not (j, j + R/2).
+    dim, axes: R and A. interleaved: if True, plane j is (2j, 2j+1); if False, (j, j + R/2).
     attention_scaling: the factor on cos and sin.
     """
 
@@ -94,13 +94,13 @@ class MultiAxisRotaryEmbedding(DeviceTracking, AxisRotation):
     """Rotate queries and keys whose tokens have a position on each of A axes.
 
     frequencies: Theta, float64 `[A, R/2]`, finite, in radians per position; R is at most the head
-    dimension. interleaved: whether plane j holds coordinates (2j, 2j+1), not (j, j + R/2).
+    dimension. interleaved: if True, plane j holds coordinates (2j, 2j+1); if False, (j, j + R/2).
     attention_scaling: the factor on cos and sin, such as YaRN's. device: torch's default if None.
     `frequencies` is not a buffer: it is not in the state_dict, and casting the model or loading
     weights doesn't change it. It moves to another device with the model or the queries. The
     attributes dim and axes are R and A.
     Raises TypeError or ValueError for frequencies that have another dtype or shape, require
-    gradients or are not finite.
+    gradients, or are not finite.
 
     >>> rotary = MultiAxisRotaryEmbedding.axial(8, base=100.0).to(torch.bfloat16)
     >>> rotary.frequencies.dtype, list(rotary.state_dict())

@@ -21,10 +21,10 @@ REAL = (torch.float32, torch.float64)
 
 
 def grid_positions(*sizes: int, device: torch.device | str | None = None) -> Tensor:
-    """Return the coordinates of all cells of a grid, int64 `[A, S]`; the last axis runs fastest.
+    """Return the coordinates of all cells of a grid, int64 `[A, S]`. The last axis varies fastest.
 
     sizes: A counts, such as height and width, whose product is S. For a resized image, multiply the
-    result by trained_size / size to stay in the range seen in training; positions become real.
+    result by trained_size / size to stay in the trained range. The positions are then real.
     Raises TypeError or ValueError for sizes that are not positive integers.
 
     >>> grid_positions(2, 3)
@@ -40,7 +40,7 @@ def grid_positions(*sizes: int, device: torch.device | str | None = None) -> Ten
 def mrope_position_ids(
     segments: Iterable[Segment], *, device: torch.device | str | None = None
 ) -> Tensor:
-    """Return each token's time, height and width, int64 `[3, S]`, for text mixed with vision.
+    """Return each token's time, height, and width, int64 `[3, S]`, for text mixed with vision.
 
     segments: in order, an int n for n text tokens, (t, h, w) for a grid of vision tokens (after
     patches are merged), or (t, h, w, step) for a video whose frames are `step` positions apart,
@@ -88,12 +88,12 @@ def axis_tables(
 ) -> tuple[Tensor, Tensor]:
     """Return the tables cos and sin for positions on A axes.
 
-    position_ids: `[A, S]`, `[A, 1, S]` or `[A, B, S]`, integers, or real positions in float32 or
+    position_ids: `[A, S]`, `[A, 1, S]`, or `[A, B, S]`, integers, or real positions in float32 or
     float64, such as those of resized images; may be negative. Above 2**24, float32 skips integers,
     so pass such positions as integers. frequencies: Theta, float64 `[A, R/2]`, or `[H, A, R/2]` if
     heads differ, in radians per position. scale: the factor on cos and sin, such as an extension's
     `attention_scaling`.
-    Returns `[S, R/2]`, `[B, 1, S, R/2]`, `[1, H, S, R/2]` or `[B, H, S, R/2]`, ready for
+    Returns `[S, R/2]`, `[B, 1, S, R/2]`, `[1, H, S, R/2]`, or `[B, H, S, R/2]`, ready for
     `rotary_embedding(x, cos, sin)`. Angles are summed in float64; cos and sin are rounded once, to
     `dtype`. Gradients reach frequencies and real positions.
     Raises TypeError for positions in half precision, which skips integers, and for frequencies that
@@ -136,7 +136,7 @@ def check_frequencies(frequencies: Tensor) -> None:
 
 
 def check_axis_positions(position_ids: Tensor, axes: int, x: Tensor | None = None) -> None:
-    """Raise TypeError or ValueError unless position_ids is `[A, S]`, `[A, 1, S]` or `[A, B, S]`.
+    """Raise TypeError or ValueError unless position_ids is `[A, S]`, `[A, 1, S]`, or `[A, B, S]`.
 
     x: the vectors `[B, H, S, D]` to rotate, which determine B and S; None skips that check.
     """

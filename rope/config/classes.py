@@ -1,6 +1,6 @@
 """Complete a configuration with the defaults of the model's class in transformers.
 
-The defaults are the base, the head dimension, the rotated share of a head and the context length.
+The defaults are the base, the head dimension, the rotated share of a head, and the context length.
 transformers is imported only when needed: model types in `models.GENERAL` can be read without it.
 """
 

@@ -1,4 +1,4 @@
-"""Determine the head dimension, rotated width, context length and rotating layers of a model.
+"""Determine the head dimension, rotated width, context length, and rotating layers of a model.
 
 R is int(D * partial_rotary_factor), as in transformers; an odd R raises ValueError.
 `class_facts` supplies the values that a configuration leaves out.
@@ -21,7 +21,7 @@ _WITHOUT_ATTENTION = ("conv", "linear_attention", "mamba", "moe", "recurrent")
 def rotating_layers(
     facts: Mapping[str, Any], entries: Entries, layer_type: str | None
 ) -> tuple[bool, ...] | None:
-    """Return one flag per layer, True if the layer rotates, or None if all layers rotate.
+    """Return one flag per layer, True if that layer rotates, or None if all layers rotate.
 
     Raises ValueError if no layer of `layer_type` rotates, or if a per-layer list is too short.
 

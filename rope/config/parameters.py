@@ -35,10 +35,10 @@ _ALSO = {"yarn": ("max_position_embeddings",), "longrope": ("short_mscale", "lon
 
 
 def layer_entries(facts: Mapping[str, Any]) -> Entries:
-    """Return the contents of `rope_scaling` and `rope_parameters` by layer type.
+    """Return a dict that maps each layer type, or None for all layers, to its RoPE parameters.
 
-    Raises TypeError for values of the wrong type, and ValueError for an unknown rope_type, an
-    unknown parameter or contradictory spellings.
+    Reads `rope_scaling` and `rope_parameters`. Raises TypeError for values of the wrong type, and
+    ValueError for an unknown rope_type, an unknown parameter, or contradictory spellings.
 
     >>> layer_entries({"rope_theta": 5e5, "rope_scaling": {"type": "linear", "factor": 2.0}})
     {None: {'rope_type': 'linear', 'factor': 2.0}}
@@ -165,8 +165,8 @@ def not_rotating(layer_type: str | None) -> ValueError:
 def build_extension(parameters: Parameters, longest: int | None) -> Extension:
     """Build the extension from its parameters; the extension's class checks the numbers.
 
-    longest: max_position_embeddings, or None. It is the default for the trained length.
-    Raises ValueError for missing, invalid or contradictory numbers.
+    longest: max_position_embeddings, which is the default for the trained length, or None.
+    Raises ValueError for missing, invalid, or contradictory numbers.
 
     >>> build_extension({"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 2.0}, 4096)
     DynamicNTK(factor=2.0, original_max_position_embeddings=4096)

@@ -22,10 +22,10 @@ from rope.extensions import Extension, YaRN, mscale
 class RotarySettings:
     """Hold the settings of one RotaryEmbedding.
 
-    dim: the rotated width R; head_dim: the head dimension D of the tensor that is rotated.
+    dim: the rotated width R. head_dim: the head dimension D of the tensor that is rotated.
     Multi-head latent attention rotates a separate tensor, whose width is both R and D.
     max_position_embeddings: the context length, or None if it is unknown.
-    sections: planes per axis in M-RoPE, or None; interleaved_sections: True if the axes alternate.
+    sections: planes per axis in M-RoPE, or None. interleaved_sections: True if the axes alternate.
     softmax_scale: the factor by which the attention must multiply its usual scale, 1/sqrt(query
     width). In DeepSeek's models, it is YaRN's temperature, mscale(factor, mscale_all_dim)**2; in
     most other models, it is 1.0.
@@ -55,17 +55,17 @@ def rotary_settings(
 ) -> RotarySettings:
     """Return the settings of the rotation that a transformers configuration describes.
 
-    config: a configuration object (anything with `to_dict`), dict or JSON text, or the path of a
+    config: a configuration object (anything with `to_dict`), dict, or JSON text, or the path of a
     JSON file or of the model's folder, as written by transformers 4 or 5. The function reads
     `text_config` if there is one, and ignores parts for other models, such as vision_config.
     layer_type: a type of rotating layers, such as "full_attention". It is required if the layer
     types have different parameters.
     interleaved: the layout of the weights. None means the model's own layout, which requires a
     known model_type. Pass True or False for weights that were converted to the other layout.
-    An absent base, width, rotated share or context length gets the default of the model's class in
+    An absent base, width, rotated share, or context length gets the default of the model's class in
     transformers. A key whose value is None counts as absent.
     Raises TypeError for a value of the wrong type. Raises ValueError, which names the key, for
-    missing, unknown or contradictory values, odd widths, unsupported RoPE keys, and models in
+    missing, unknown, or contradictory values, odd widths, unsupported RoPE keys, and models in
     transformers whose code was not compared with these settings.
 
     >>> from rope.config import example

@@ -1,7 +1,7 @@
 """Read a configuration into a flat dict of the text model's keys.
 
-The source can be a transformers object, a dict, JSON text, a JSON file or a model's folder. Nothing
-is downloaded, and the source is not changed.
+The source can be a transformers object, a dict, JSON text, a JSON file, or a model's folder.
+Nothing is downloaded, and the source is not changed.
 """
 
 import json
@@ -102,7 +102,7 @@ def present(facts: Mapping[Any, Any]) -> dict[Any, Any]:
 
 
 def get_as(kind: type, key: str, facts: Mapping[Any, Any]) -> Any:
-    """Return the dict or list under a key, or an empty one. Raise TypeError for other types."""
+    """Return the dict or list under a key, empty if absent. Raise TypeError for another type."""
     value = facts.get(key, kind())
     if not isinstance(value, Mapping if kind is dict else (list, tuple)):
         raise TypeError(f"{key} is {value!r}; it must be a {kind.__name__} or None")

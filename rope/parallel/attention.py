@@ -32,27 +32,27 @@ def context_parallel_attention(
 ) -> Tensor:
     """Return causal attention for this device's queries over all keys, `[B, H, S_i, D_v]`.
 
-    Each token sees itself and the earlier tokens of its document. There is no window, bias or
+    Each token sees itself and the earlier tokens of its document. There is no window, bias, or
     dropout.
 
     q: `[B, H, S_i, D]`, k: `[B, H_kv, S_i, D]`, v: `[B, H_kv, S_i, D_v]`, for the tokens
     `shards.tokens[i]` in that order, where i is this process's rank in the mesh. q and k must be
     rotated to `shards.position_ids(i)`. Query head h reads key head h // (H / H_kv).
-    mesh: a one-dimensional mesh of P devices. shards: the split, equal on all devices. scale: the
-    factor on the scores, 1/sqrt(D) if None.
+    mesh: a one-dimensional mesh of P devices. shards: the split, the same on all devices. scale:
+    the factor on the scores, 1/sqrt(D) if None.
     method: "all_gather" sends all keys and values to every device. "ulysses" sends heads, so that
     each device has H/P heads of the entire sequence (DeepSpeed-Ulysses, arXiv 2309.14509). "ring"
     passes keys and values from device to device (Ring Attention, arXiv 2310.01889). Its backward
     pass sends them around again, with their gradients in float32 or wider.
-    Gradients reach q, k and v on their own devices; "ring" has no second derivatives. "all_gather"
+    Gradients reach q, k, and v on their own devices; "ring" has no second derivatives. "all_gather"
     always builds a mask for this device's queries and all keys. "ulysses" builds a mask only for
     packed documents, over all tokens.
     Every process must call this function and run the backward pass, with equal B, H, H_kv, D, D_v,
-    dtype, scale, shards and requires_grad; otherwise all processes wait until the group's timeout.
+    dtype, scale, shards, and requires_grad; otherwise all processes wait until the group's timeout.
     On a device without a loss, use 0 * out.sum() as the loss.
     Raises ValueError, before anything is sent, for an unknown method, or for a mesh, a number of
-    tokens or, with "ulysses", a number of heads that doesn't fit the shards. PyTorch raises for
-    other shapes and dtypes that don't match.
+    tokens or, with "ulysses", a number of heads that doesn't fit the shards. PyTorch raises
+    an error for other shapes and dtypes that don't match.
     """
     if method not in METHODS:
         raise ValueError(f"method is {method!r}; it must be one of {', '.join(METHODS)}")
@@ -129,7 +129,7 @@ METHODS = {"all_gather": all_gather, "ring": Ring.apply, "ulysses": ulysses}
 
 
 class AllToAll(torch.autograd.Function):
-    """Exchange rows with every device; the backward pass exchanges gradients the other way."""
+    """Exchange rows with every device; the backward pass sends the gradients back."""
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, sent: list[int], received: list[int], group: Any) -> Tensor:

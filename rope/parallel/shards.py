@@ -18,7 +18,7 @@ from rope.positions import check_lengths, packed_position_ids
 
 @dataclass(frozen=True, eq=False)
 class Shards:
-    """Hold a split of a sequence across devices; every process must hold an equal split.
+    """Hold a split of a sequence across devices. Every process must hold an equal split.
 
     tokens: for each device, the indices of its tokens in the device's order, int64 `[S_i]`; each of
     0 ... S-1 occurs once. positions: the position of every token, int64 `[S]`. segments: the index
@@ -57,7 +57,7 @@ class Shards:
         return self.positions[self._tokens_of(device)]
 
     def local(self, x: Tensor, device: int, dim: int = 2) -> Tensor:
-        """Return a device's part of the full tensor x; dim: the axis of the sequence.
+        """Return a device's part of the full tensor x, whose sequence axis is dim.
 
         >>> head_tail(8, devices=2).local(torch.arange(8), 1, dim=0)
         tensor([2, 3, 4, 5])
@@ -70,7 +70,7 @@ class Shards:
         return x.index_select(dim, self._tokens_of(device).to(x.device))
 
     def full(self, parts: Sequence[Tensor], dim: int = 2) -> Tensor:
-        """Return the full tensor, joined from all devices' parts; this is the inverse of `local`.
+        """Return the full tensor, joined from all devices' parts. This is the inverse of `local`.
 
         >>> shards = round_robin(5, devices=2)
         >>> shards.full([shards.local(torch.arange(5), i, 0) for i in (0, 1)], dim=0)
@@ -107,7 +107,7 @@ class Shards:
 
 
 def contiguous(seq_len: int, devices: int) -> Shards:
-    """Give each device one contiguous chunk, as DTensor and `torch.chunk` do.
+    """Return the split into one contiguous chunk per device, as DTensor and `torch.chunk` do.
 
     The last chunks may be shorter or empty.
 
@@ -119,7 +119,7 @@ def contiguous(seq_len: int, devices: int) -> Shards:
 
 
 def head_tail(seq_len: int, devices: int) -> Shards:
-    """Give device i chunks i and 2P-1-i of 2P chunks, a split also called zigzag.
+    """Return the split, also called zigzag, that gives device i chunks i and 2P-1-i of 2P chunks.
 
     Every device then computes the same number of causal query-key pairs.
 
@@ -140,7 +140,7 @@ def head_tail(seq_len: int, devices: int) -> Shards:
 
 
 def round_robin(seq_len: int, devices: int) -> Shards:
-    """Give device i the tokens i, i + P, i + 2P, ..., a split also called striped.
+    """Return the split, also called striped, that gives device i the tokens i, i + P, i + 2P, ...
 
     >>> [part.tolist() for part in round_robin(5, devices=2).tokens]
     [[0, 2, 4], [1, 3]]
@@ -152,9 +152,9 @@ def round_robin(seq_len: int, devices: int) -> Shards:
 def packed(
     lengths: Sequence[int], devices: int, split: Callable[[int, int], Shards] = head_tail
 ) -> Shards:
-    """Split each packed document separately; positions start at 0 in every document.
+    """Split each packed document separately, with positions that start at 0 in every document.
 
-    lengths: the documents' lengths, positive ints that sum to S. split: `contiguous`, `head_tail`
+    lengths: the documents' lengths, positive ints that sum to S. split: `contiguous`, `head_tail`,
     or `round_robin`.
     Raises TypeError or ValueError for lengths that are not positive ints, and as split does.
 
