@@ -143,7 +143,7 @@ def escaped(text: str) -> str:
 
 
 def unfolding(title: str) -> str:
-    """Return the HTML that starts a box with this title, which opens on a click."""
+    """Return the HTML that starts a folded box with this title."""
     return f"<details><summary>{html.escape(' '.join(title.split()), quote=False)}</summary>"
 
 
