@@ -2,7 +2,7 @@
 
 `python -m rope.book.tools.minutes` writes each time into its chapter's box of learning goals. On
 the front page, it writes the total times for the core and the further chapters. Folded text and
-code, solutions and exercises don't count.
+code, solutions, and exercises don't count.
 """
 
 from __future__ import annotations

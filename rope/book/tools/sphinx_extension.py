@@ -74,7 +74,7 @@ def write_in_parallel(app: Any, env: Any) -> None:
 
 
 def write_vega(app: Any) -> None:
-    """Bundle Vega, Vega-Lite and Vega-Embed into one classic script, which works from file://."""
+    """Bundle Vega, Vega-Lite, and Vega-Embed into one classic script, which works from file://."""
     if app.builder.format != "html":
         return
     import vl_convert
@@ -107,9 +107,9 @@ def replace_html(app: Any, error: Exception | None) -> None:
 def list_arguments(
     app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]
 ) -> None:
-    """Format a docstring's arguments, results and exceptions as a list.
+    """Format a docstring's arguments, results, and exceptions as a list.
 
-    Each item starts a line: `name, name: description`, `Returns ...` or `Raises ...`. The names
+    Each item starts a line: `name, name: description`, `Returns ...`, or `Raises ...`. The names
     must be parameters; a class may also list attributes. Doctests are not changed.
     """
     try:
