@@ -83,7 +83,7 @@ class Case:
         return rotary_tables(positions, inv_freq, dtype=dtype, scale=scale)
 
     def bound(self, dtype: torch.dtype) -> float:
-        """Return the allowed error of an entry: 2**-30 for its angle, plus its rounding to float32.
+        """Return an entry's allowed error: 2**-30 for the angle, plus any rounding to float32.
 
         Rounding to float32 adds half a unit in the last place of the largest entry: 2**-25 for
         entries up to 1, and 2**-24 if an attention factor raises entries above 1.

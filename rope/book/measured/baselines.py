@@ -39,7 +39,7 @@ class Tables:
     sin: Tensor
 
     def doubled(self) -> Pair:
-        """Return cos and sin `[1, S, D]` in q's dtype, with each value at both coordinates."""
+        """Return cos and sin `[1, S, D]` in q's dtype, with each value at its two coordinates."""
         wide = (
             torch.stack((t, t), -1).flatten(-2) if self.case.interleaved else torch.cat((t, t), -1)
             for t in (self.cos, self.sin)

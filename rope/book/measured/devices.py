@@ -136,7 +136,7 @@ def on_this_device(
 ) -> list[Tensor]:
     """Compute attention across devices; return the output and gradients for this device's tokens.
 
-    rotate: rotates the tokens of one device. masked_by: the split whose token numbers build the
+    rotate: rotates q and k on one device. masked_by: the split whose token numbers build the
     mask. The default is `shards`.
     """
     here = mesh.get_local_rank()

@@ -48,7 +48,7 @@ class Interval:
 
 
 def interval(values: Sequence[float]) -> Interval:
-    """Return the mean and 95% interval of 2 to 11 independent values, or raise ValueError.
+    """Return the mean and 95% interval of 2 to 11 independent values. Raise ValueError otherwise.
 
     >>> print(interval([1.0, 2.0, 3.0]))
     2.000 ± 2.484

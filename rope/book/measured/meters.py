@@ -80,7 +80,7 @@ def _times(call: Call, device: torch.device, seconds: float, back_to_back: bool)
 
 
 def quartiles(times: Sequence[float]) -> dict[str, float]:
-    """Return the lower quartile, the median and the upper quartile of at least two times.
+    """Return the lower quartile, the median, and the upper quartile of at least two times.
 
     >>> quartiles([1.0, 9.0, 2.0])
     {'lower': 1.5, 'median': 2.0, 'upper': 5.5}

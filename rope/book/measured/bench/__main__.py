@@ -1,7 +1,7 @@
 """Run the benchmark suites and write one record per device.
 
 correctness: check the Triton kernel on this GPU. If a check fails, nothing is timed.
-rotations: time this package, the baselines and a copy in every case from `cases`.
+rotations: time this package, the baselines, and a copy in every case from `cases`.
 decoding: time one token per text: eager, compiled, and replayed from a CUDA graph.
 tiles: time alternative tiles for the kernel.
 

@@ -170,7 +170,7 @@ def captured(call: Call) -> Call:
 
 
 def tile_cases() -> Iterator[Case]:
-    """Yield bfloat16 prompts, single bfloat16 tokens, and a float16 prompt per width and layout."""
+    """Yield, for each head width and layout, bfloat16 prompts and tokens and a float16 prompt."""
     for width, interleaved in product((64, 128, 256), (False, True)):
         one = Case(1, 32, 8, 1, width, "bfloat16", interleaved)
         yield from (replace(one, seq=length) for length in PREFILL)
