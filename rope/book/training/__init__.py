@@ -1,6 +1,6 @@
 """Train and measure small language models that differ in how they encode positions.
 
-Chapters "What training shows", "What the model uses" and "Beyond the trained length". The models
+Chapters "What training shows", "What the model uses", and "Beyond the trained length". The models
 use the library as any model would. `python -m rope.book.training train` trains one model; `python
 -m rope.book.training sweep` produces the recorded comparison.
 

@@ -2,7 +2,7 @@
 
 Chapter "Beyond the trained length". The windows span 16 trained contexts, don't overlap, and come
 from both halves of the validation text. The last JUDGED characters of each window are scored with
-inputs cut to the last 1, 2, 4, 8 or 16 contexts. We record their loss and where attention goes. A
+inputs cut to the last 1, 2, 4, 8, or 16 contexts. We record their loss and where attention goes. A
 difference between two lengths is therefore not a difference between two texts.
 
 Shapes: B batch, H heads, S sequence.

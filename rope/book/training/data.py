@@ -201,7 +201,7 @@ class LookupData(Drawn):
         return inputs[:, :length], targets[:, :length]
 
     def _written(self, told: Tensor, asked: Tensor, symbol: Tensor) -> tuple[Tensor, Tensor]:
-        """Return tokens and targets for names told and asked `[B, S/2]`, symbols `[B, NAMES]`."""
+        """Return tokens and targets `[B, S]` for stated and asked names `[B, S/2]` and symbols."""
         known = (told[:, None] == asked[:, :, None]).tril().any(dim=-1)
         answer = torch.where(known, symbol.gather(1, asked), IGNORED)
         statement = SYMBOLS * told + symbol.gather(1, told)
@@ -243,7 +243,7 @@ Data = TextData | RecallData | LookupData
 
 
 def data_for(experiment: Experiment, corpus: Corpus | None = None) -> Data:
-    """Return the data for an experiment's task; corpus: for text tasks, the usual one if None."""
+    """Return the data for an experiment's task. corpus: replaces the usual corpus of text tasks."""
     drawn: dict[str, type[RecallData | LookupData]] = {
         "recall": RecallData,
         "lookup": LookupData,

@@ -75,7 +75,7 @@ class Attention(nn.Module):
 
 
 def masked_scores(q: Tensor, k: Tensor) -> Tensor:
-    """Return q k^T / sqrt(D), -inf for later keys: `[B, H, S, S]`, or the last queries' rows."""
+    """Return q k^T / sqrt(D) `[B, H, S, S]`, or its last rows, with -inf for later keys."""
     scores = q @ k.mT / math.sqrt(q.shape[-1])
     return scores.masked_fill(keys_ahead(scores), -math.inf)
 

@@ -40,7 +40,7 @@ def defect(model: Decoder, name: str) -> Iterator[None]:
     """Make the model commit the mistake `name`, one of `DEFECTS`, in every layer.
 
     model: a model with softmax attention and rotary positions without decay ("rope", "partial").
-    Raises ValueError for another model, KeyError for another name, before anything is changed.
+    Raises ValueError for other models and KeyError for other names, before anything is changed.
 
     >>> from rope.book.training import Experiment
     >>> model = Decoder(Experiment(width=16, heads=2), tokens=5)
@@ -90,7 +90,7 @@ def check_softmax(model: Decoder) -> None:
 
 
 def _changes(model: Decoder, rotary: Rotary, name: str) -> list[tuple[Any, str, Any]]:
-    """Return the replacements that make the mistake: owner, attribute and new value."""
+    """Return the replacements that make the mistake: owner, attribute, and new value."""
     layers = [cast(Block, block).attention for block in model.blocks]
     if name == "layout":
         other = replace(model.experiment, interleaved=not model.experiment.interleaved)

@@ -19,7 +19,7 @@ FARTHEST = 32  # the largest number of different questions in the recall task
 
 @dataclass(frozen=True)
 class Experiment:
-    """Hold all choices for one run: the model, its data and its budget.
+    """Hold all choices for one run: the model, its data, and its budget.
 
     task: predict the next character in "text" (CPython's topics), "code" (its library) or
     "shuffled" text; or answer "recall" (the symbol a given number of positions back), "lookup" (a

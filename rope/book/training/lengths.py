@@ -56,7 +56,7 @@ def by_position(
 
     prefixes: for each bin, read only the text up to its end, so that an extension that depends on
     the length scales to that length, not to the full window.
-    Returns `edges`, `loss` and `right`, with None for bins that the model can't read (learned
+    Returns `edges`, `loss`, and `right`, with None for bins that the model can't read (learned
     vectors end at the trained context).
     """
     context = model.experiment.context

@@ -59,7 +59,7 @@ def load_library() -> Corpus:
 def split(files: Mapping[str, str]) -> Corpus:
     """Return the corpus of these named texts, with every tenth text for validation.
 
-    The training text loses all stretches that it shares with them (SHARED characters or more).
+    The training text loses all stretches of at least SHARED characters that validation texts hold.
 
     >>> corpus = split({f"{i}.py": f"def function_{i}():\\n    return {i}\\n" for i in range(20)})
     >>> corpus.decode(corpus.validation)
@@ -79,7 +79,7 @@ def split(files: Mapping[str, str]) -> Corpus:
 
 
 def shared(text: Tensor, other: Tensor, length: int = SHARED) -> Tensor:
-    """Return bool `[n]`: True where text belongs to a stretch of at least `length` found in other.
+    """Return bool `[n]`: True inside stretches of at least `length` characters that other contains.
 
     Stretches are compared by 64-bit hashes. Two different stretches have equal hashes, and count as
     equal, with a probability of about 2^-50.

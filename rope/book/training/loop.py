@@ -46,7 +46,7 @@ def train(
 ) -> Trained:
     """Train the experiment's model.
 
-    corpus: for the text task; CPython's topics if None. progress: show a bar on standard error.
+    corpus: replaces the usual corpus of text tasks. progress: show a bar on standard error.
     Raises ValueError if the corpus is too short, and RuntimeError if a loss is not finite.
 
     >>> small = Experiment(layers=1, width=16, heads=2, context=16, batch=4, steps=20, warmup=2)

@@ -30,14 +30,14 @@ __all__ = ["Interval", "Kept", "false_clears", "interval", "recorded", "runs", "
 
 @cache
 def recorded(plan: str = "first") -> dict[str, Any]:
-    """Return a plan's record, with `metadata` and `runs`; plan: "first", "second" or "third"."""
+    """Return a plan's record, with `metadata` and `runs`; plan: "first", "second", or "third"."""
     return json.loads((RECORDED / FILES[plan]).read_text(encoding="utf-8"))
 
 
 def runs(of: Experiment = TEXT, *, plan: str = "first", **changed: Any) -> list[Run]:
     """Return an experiment's recorded runs, with these fields changed, sorted by seed.
 
-    of: `TEXT`, `LIVE` or `LONGER` from `rope.book.training.experiment`; for plan="second", an
+    of: `TEXT`, `LIVE`, or `LONGER` from `rope.book.training.experiment`; for plan="second", an
     experiment from `rope.book.training.second`. Raises TypeError for an unknown field, and
     ValueError if no such run was recorded.
 

@@ -1,6 +1,6 @@
 """Define the second round of runs and its measurements: controls, longer texts, another corpus.
 
-Chapters "What training shows", "What the model uses" and "Beyond the trained length". `SECOND`
+Chapters "What training shows", "What the model uses", and "Beyond the trained length". `SECOND`
 lists every run once, in the order of execution, so that an interrupted sweep has completed the
 first runs. Command: `python -m rope.book.training sweep --plan second`.
 """

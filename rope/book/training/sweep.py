@@ -75,7 +75,7 @@ def sweep(output: Path, workers: int = 2, plan: str = "first") -> Entry:
 
 
 def run(experiment: Experiment, weights: Path, plan: str = "first") -> Entry:
-    """Train and measure one run; weights: the path for the model, used only for TEXT."""
+    """Train and measure one run. If it is TEXT, also write its model to the path `weights`."""
     trained = train(experiment, progress=False)
     if plan == "second":
         return rounded(basics(trained) | second.measure(trained), DIGITS)
@@ -88,7 +88,7 @@ def run(experiment: Experiment, weights: Path, plan: str = "first") -> Entry:
 
 
 def metadata(plan: str = "first") -> Entry:
-    """Return the metadata that all runs share: corpora, versions, command."""
+    """Return the metadata that all runs share: corpora, versions, and command."""
 
     def about(corpus: Corpus) -> Entry:
         return {
