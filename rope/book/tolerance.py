@@ -32,8 +32,8 @@ def within(
     """Return True if two results agree in every entry to within `roundings` roundings.
 
     left, right: real or complex numbers, arrays, or tensors of the same shape. Either may also be a
-    single number. roundings, size, dtype: as for `allowed`. An infinity agrees only with
-    itself, and NaN agrees with nothing.
+    single number. roundings, size, dtype: as for `allowed`. An infinity agrees only with itself,
+    and NaN agrees with nothing.
     Raises ValueError if the shapes differ or there are no entries.
 
     >>> within(0.1 + 0.2, 0.3, roundings=1), within(0.1 + 0.2, 0.3000001, roundings=1)

@@ -73,7 +73,7 @@ def _tokens() -> alt.LayerChart:
 
 
 def _pairs() -> alt.LayerChart:
-    """Draw a map with one row per query and one column per key, and print each device's pairs."""
+    """Draw a map of queries (rows) and keys (columns), and print each device's number of pairs."""
     most, side = max(LENGTHS), f"{WIDTH}/S"
     rows = chart.table(("t", "n"), ((m, n) for m in range(most) for n in range(m + 1)))
     pairs = _placed(alt.Chart(rows)).transform_calculate(

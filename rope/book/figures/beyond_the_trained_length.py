@@ -28,8 +28,7 @@ def by_position(runs: Mapping[str, Runs], edges: Sequence[int], context: int) ->
 
     runs: maps each method to one list of losses per seed. A list has one loss for each interval
     between neighboring positions in `edges`, or None where the method has no loss. A line that
-    ends early ends in a cross.
-    context: the trained length.
+    ends early ends in a cross. context: the trained length.
     """
     middles = [(low + high) / 2 for low, high in pairwise(edges)]
     figure, ax = subplots(height=0.9 + max(2.6, 0.2 * len(runs) + 0.3))
@@ -57,8 +56,7 @@ def undone(
     Each group of planes has its own rows. A mark is a seed, a bar is a 95% t interval, and a broad
     line is the share that a theory predicts.
     shares: maps each group of planes and each way (at most two) to one share per seed.
-    predicted: maps each group of planes to its predicted share.
-    Raises ValueError for a single seed.
+    predicted: maps each group of planes to one share. Raises ValueError for a single seed.
     """
     rows = [(group, way, seeds) for group, ways in shares.items() for way, seeds in ways.items()]
     figure, ax = subplots(height=1.2 + 0.36 * len(rows))
@@ -88,7 +86,7 @@ def undone(
 def attention_by_distance(
     attention: Mapping[str, Shares], distances: Sequence[int], context: int
 ) -> Any:
-    """Show each range of distances' share of attention, for a chosen method and text length.
+    """Show the share of attention in each range of distances, for a chosen method and length.
 
     attention: maps each method and text length to one share for each range of distances that begins
     within the text. distances: the start of each range. context: the trained length. The chart is

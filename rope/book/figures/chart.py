@@ -1,4 +1,4 @@
-"""Build animations from the parts of Altair charts that run without a kernel or a network.
+"""Provide the parts of animations: Altair charts that run without a kernel or a network.
 
 A chart is stored as Vega-Lite JSON, which the tests compare. Formulas in that JSON produce all
 motion: sliders set named numbers, and Vega expressions compute positions and angles from them. The
@@ -225,10 +225,10 @@ def square(*layers: Any, size: int = SIZE) -> alt.LayerChart:
 
 
 def finish(chart: Any, *, alt_text: str, play: dict[str, Any] | None = None) -> Any:
-    """Return the chart with alt text, the book's style and, if `play` is given, a Play button.
+    """Return the chart with alt text, the book's style, and a Play button if `play` is given.
 
     chart: any Altair chart. A narrow page stacks the panels of an `hconcat`.
-    alt_text: what the chart looks like and what its controls change. It is stored as description.
+    alt_text: what the chart looks like and what its controls change. This is the description.
     play: settings for the page's Play button, which repeatedly moves the slider "signal" from
     "min" to "max" in "seconds". The settings "step" and "autoplay" are optional.
     """

@@ -21,7 +21,7 @@ Q, K = 2 + 1j, 1 + 2j  # the vectors that `seen_from_q` draws
 
 
 def product_of_numbers() -> Any:
-    """Show a grid and w multiplied by z, with sliders for the angle and the length of z."""
+    """Show how z multiplies a grid and w, with sliders for the angle and the length of z."""
     plane = chart.square(
         chart.plane(EXTENT),
         _grid("1", "0").mark_rule(color=MUTED, strokeWidth=1, strokeDash=[3, 3]),

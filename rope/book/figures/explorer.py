@@ -2,7 +2,7 @@
 
 Chapter "The explorer". The cell's output contains the entire figure: the vectors in half
 precision, the arithmetic (`explorer_model.js`), the drawing code (`explorer_draw.js`), the
-controls (`explorer_view.js`) and the style sheet (`explorer.css`).
+controls (`explorer_view.js`), and the style sheet (`explorer.css`).
 """
 
 import base64
@@ -40,7 +40,7 @@ class Explorer:
         return {"text/html": self.html(), "text/plain": repr(self)}
 
     def html(self) -> str:
-        """Return the figure as an HTML fragment with its scripts, style sheet and data."""
+        """Return the figure as an HTML fragment with its scripts, style sheet, and data."""
         # A "<" in the JSON could end the script element.
         text = json.dumps(self.data, ensure_ascii=False).replace("<", "\\u003c")
         style, *scripts = (
@@ -90,7 +90,7 @@ def explorer(
     start: the `layer`, `head`, `query`, and `key` to open with; `query` and `key` are indices into
     the text. Optionally, `fast` and `slow` are the planes on the two large dials. By default, these
     are planes 0 and floor(0.75 P) of P planes.
-    questions: each has `ask`, `options`, `right` (the index of the right option), `answer`,
+    questions: each one has `ask`, `options`, `right` (the index of the right option), `answer`,
     `numbers` (the names of the numbers to compare before and after the guess), and the states
     `before` and `after` the guess. A state has the keys of `start`, and may also have `distance`,
     `shift`, and `stretch`.

@@ -25,7 +25,7 @@ def found_by_distance(
     context: int,
     guess: float,
 ) -> Picture:
-    """Plot the share of tokens found against the distance, with one panel per comparison.
+    """Plot the share of tokens found against the distance, with one line per method.
 
     comparisons: maps each title and method to one list per seed. A list has one share per distance,
     or None where the distance exceeds the method's positions. context: the trained length, drawn as
@@ -61,9 +61,9 @@ def predicted(
     """Plot a sum of cosines and the share of tokens found against the distance.
 
     The last panel marks, for each base, the first distances at which each condition holds.
-    predictions: maps each title to the sum at each distance (drawn as a line) and to each seed's
-    shares (drawn as dots). starts: maps each base and condition to the first distances: a single
-    one, or one per seed. context: the trained length.
+    predictions: maps each title to two items: the sum at each distance (drawn as a line), and each
+    seed's shares (drawn as dots). starts: maps each base and condition to the first distances,
+    either a single distance or one per seed. context: the trained length.
     """
     figure, axes = subplots(len(predictions) + 1, 1, height=2.1 * len(predictions) + 2.9)
     summaries = []

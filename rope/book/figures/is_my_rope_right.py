@@ -1,7 +1,7 @@
 """Show bugs at a glance: plot the position that each plane shows against the position it was given.
 
 Chapter "Is my RoPE right?". A plane of frequency theta that was rotated by the angle a shows the
-position a / theta. If all planes show the same wrong position, they were given that position; if
+position a / theta. If all planes show the same wrong position, they were given that position. If
 the planes differ, their frequencies are wrong or their tables are rounded.
 """
 
@@ -18,8 +18,7 @@ def positions_shown(
     """Draw one lettered panel per bug, with a step line for each of up to three planes.
 
     cases: maps each bug's name to the given positions, and to a dict that maps each plane's name to
-    the positions that the plane shows. findings: maps each bug's name to the finding to print
-    below the name.
+    the positions that the plane shows. findings: maps each bug's name to its finding.
     """
     figure, items = panels(cases, columns=2, height=0.45 + 1.62 * -(-len(cases) // 2))
     summaries = []

@@ -87,7 +87,7 @@ def hands(
 
 
 def cells(spacing: float, moved: Mapping[int, tuple[Tensor, Tensor]]) -> Picture:
-    """Draw a pair that moves on the grid of its format's numbers, once exactly and once rounded.
+    """Draw a moving pair, exact and rounded after each move, on the grid of its format's numbers.
 
     spacing: the distance between neighboring numbers of the format near the pair. moved: maps
     each plane to the exact and the stored pair, complex `[S + 1]`, before the first move and after

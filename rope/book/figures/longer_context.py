@@ -39,8 +39,7 @@ def angles_met(theta: float, changed: Mapping[str, float], *, trained: int, leng
 
     theta: the plane's frequency in training, in radians per position. changed: maps each method to
     the plane's frequency in the longer text. trained, length: the lengths of the texts in training
-    and in use, in tokens. Dots mark the distances that are multiples of `trained`, and the largest
-    distance.
+    and in use, in tokens. Dots mark the multiples of `trained`, and the largest distance.
     """
     seen, farthest = (trained - 1) * theta, length - 1
     figure, items = panels(changed, columns=len(changed), height=2.0)

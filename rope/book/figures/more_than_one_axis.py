@@ -1,4 +1,4 @@
-"""Show patches, heads and position ids with more than one axis: chapter "Images and video".
+"""Show patches, heads, and position ids with more than one axis: chapter "Images and video".
 
 Plane j rotates by sum_a p_a Theta_{a,j}; Theta is `[A, R/2]`, float64, radians per position.
 Shapes: A axes, S tokens, R rotated width. In `two_waves`, plane j has Theta_{.,j} = (2 pi / lambda)
@@ -66,9 +66,8 @@ def hands(frequencies: Tensor, rows: int, columns: int) -> Picture:
 def attention_maps(**heads: Tensor) -> Picture:
     """Draw attention weights against the displacement from the query, one map per head.
 
-    heads: maps each title (its underscores become spaces) to weights `[2r+1, 2r+1]`, with the
-    query's patch in the middle. A weight above 0.1 is drawn as a square whose area is the weight,
-    and labeled with its value.
+    heads: maps each title (with _ for spaces) to weights `[2r+1, 2r+1]`, with the query in the
+    middle. A weight above 0.1 is drawn as a square of this area, and labeled with its value.
     """
     figure, items = panels(heads, columns=len(heads), height=3.2, sharey=True)
     for ax, name, weights in items:
@@ -154,8 +153,7 @@ def _score(row: str, column: str) -> str:
 def section_map(base: float, **orders: tuple[Sequence[int], bool]) -> Picture:
     """Plot the wavelength of each plane and the axis that rotates the plane, one panel per order.
 
-    orders: maps each title (its underscores become spaces) to the sections, and to True if they are
-    interleaved.
+    orders: maps each title (with _ for spaces) to its sections, and to True if interleaved.
     """
     figure, items = panels(orders, height=4.6, sharex=True)
     for ax, name, (sections, interleaved) in items:
@@ -205,8 +203,8 @@ def mrope_ids(segments: Sequence[int | tuple[int, int, int]]) -> Picture:
 def doubled_sections(**cuts: Sequence[int]) -> Picture:
     """Draw the axis that rotates each coordinate, with one panel per list of widths.
 
-    Each column of a panel is a pair. cuts: maps each title (its underscores become spaces) to
-    widths in coordinates, which are assigned to the axes in turn.
+    Each column of a panel is a pair. cuts: maps each title (with _ for spaces) to widths in
+    coordinates, which are assigned to the axes in turn.
     """
     figure, items = panels(cuts, height=3.9, sharex=True)
     for ax, name, widths in items:

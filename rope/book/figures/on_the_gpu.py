@@ -178,7 +178,7 @@ KERNELS = {"neighbor": 0.7, "rotation": 0.3}
 
 
 def decoding(operations: int) -> Picture:
-    """Draw a decoding step on host and device in three ways: eager, compiled, and as a graph.
+    """Draw a decoding step on host and device: eager, compiled, and replayed as a graph.
 
     A kernel starts after its launch and after the previous kernel's end.
     operations: the number of kernels in an eager rotation.

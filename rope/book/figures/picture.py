@@ -1,6 +1,6 @@
 """Turn a Matplotlib figure into an SVG that is identical on every machine.
 
-The tests compare the stored SVG as a string. Therefore it contains no date, version or random id,
+The tests compare the stored SVG as a string. Therefore it contains no date, version, or random id,
 and its coordinates are rounded to a hundredth of a point.
 """
 

@@ -105,7 +105,7 @@ def _curve() -> alt.VConcatChart:
 
 
 def _scores(q: Any, k: Any, offsets: range, theta: float) -> list[float]:
-    """Return one score per offset. The earlier token is at position 0, the later at |offset|."""
+    """Return a score per offset. The earlier token is at position 0, the later one at |offset|."""
     return [score(np.array(q), np.array(k), max(-t, 0), max(t, 0), [theta]) for t in offsets]
 
 

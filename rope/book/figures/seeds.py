@@ -1,8 +1,8 @@
 """Give each method the same look in all figures, and draw its seeds as a line with a band.
 
-Chapter "What training shows" and the chapters after it. A line is the
-mean over seeds. Its band runs from the smallest value over seeds to the largest, which assumes
-nothing about how the values are distributed.
+Chapter "What training shows" and the chapters after it. A line is the mean over seeds.
+Its band runs from the smallest value over seeds to the largest, which assumes nothing about how the
+values are distributed.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -38,7 +38,7 @@ LEADER |= {"relpos": (0, 0.5), "shrinkA": 1, "shrinkB": 1}
 
 
 class Spread(NamedTuple):
-    """Hold the mean, minimum and maximum over seeds at each point, NaN where a value is missing."""
+    """Hold the mean, minimum, and maximum over seeds per point; NaN if any value is missing."""
 
     mean: list[float]
     low: list[float]
@@ -46,7 +46,7 @@ class Spread(NamedTuple):
 
 
 def spread(runs: Runs) -> Spread:
-    """Return the mean, minimum and maximum over runs of equal length, point by point.
+    """Return the mean, minimum, and maximum over runs of equal length, point by point.
 
     >>> spread([[1.0, 2.0], [3.0, None]])
     Spread(mean=[2.0, nan], low=[1.0, nan], high=[3.0, nan])
@@ -132,9 +132,8 @@ def end_labels(ax: Any, ends: Sequence[tuple[float, float, str]]) -> None:
 def apart(places: Sequence[float], gap: float, top: float) -> list[float]:
     """Move ascending places as little as possible, so that they are at least `gap` apart.
 
-    If they fit, the places stay between 0 and top.
-    With k gaps subtracted, the k-th place must not decrease as k grows. The function therefore
-    solves an isotonic regression by least squares.
+    If they fit, the places stay between 0 and top. With k gaps subtracted, the k-th place must not
+    decrease as k grows. The function therefore solves an isotonic regression by least squares.
 
     >>> apart([1.0, 1.0, 9.0], gap=2.0, top=10.0)
     [0.0, 2.0, 9.0]

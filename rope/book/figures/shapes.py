@@ -25,7 +25,7 @@ def arrow(ax: Any, start: Point, tip: Point, color: str, **style: Any) -> None:
 def arc(
     center: Point, radii: Point, start: float, end: float, steps: int = 40
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return x and y, for `ax.plot`, of an ellipse's points between two angles in radians."""
+    """Return x and y of the points on an ellipse between two angles in radians, for `ax.plot`."""
     angles = np.linspace(start, end, steps + 1)
     return center[0] + radii[0] * np.cos(angles), center[1] + radii[1] * np.sin(angles)
 
@@ -36,7 +36,7 @@ def box(ax: Any, x: float, y: float, width: float = 1, height: float = 1, **styl
 
 
 def signed_map(ax: Any, table: ArrayLike, title: str) -> None:
-    """Draw a table of signed numbers as a color map that is white at 0. Cells center on indices."""
+    """Draw signed numbers as a color map that is white at 0, with cells centered on the indices."""
     cells = np.asarray(table)
     top = float(abs(cells).max())
     edges = np.arange(len(cells) + 1) - 0.5

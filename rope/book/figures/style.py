@@ -2,7 +2,7 @@
 
 The colors follow Okabe and Ito's palette, darkened where needed. Each color has a contrast of at
 least 3:1 on white and on the dark theme's background. Each color comes with a dash, so that no
-reader has to tell two lines apart by color alone. `INK`, `MUTED`, `GRID` and `PAPER` are roles,
+reader has to tell two lines apart by color alone. `INK`, `MUTED`, `GRID`, and `PAPER` are roles,
 not colors. A stored figure is drawn in dark ink on opaque paper, which any notebook can show; the
 built page replaces the roles and the colors with its theme's colors.
 """

@@ -21,7 +21,6 @@ def above_reference(
     Each method has a row. A dot is a seed, and a bar is a 95% t interval, with a mark at the mean.
     If some methods, but not all, have every mean within `near` of 0, these methods get their own
     row of panels, on top.
-
     values: maps each setting, such as "text, 128", and each method to one difference per seed. The
     methods are sorted by their means in the first setting. Raises ValueError for a single seed.
     """

@@ -25,8 +25,7 @@ def by_plane(quantities: Mapping[str, Runs], wavelengths: Sequence[float], conte
 
     quantities: maps each label to one list per seed, with one number per plane. wavelengths: one
     wavelength per plane, in positions. A mark shows the mean over seeds, and a bar runs from the
-    minimum to the maximum. A dotted line marks where the wavelength passes the trained length
-    `context`.
+    minimum to the maximum. A dotted line marks the wavelength `context`, the trained length.
     """
     planes = len(wavelengths)
     edge = float(np.interp(math.log(context), np.log(wavelengths), range(planes)))
@@ -60,9 +59,8 @@ def by_plane(quantities: Mapping[str, Runs], wavelengths: Sequence[float], conte
 def drop_by_plane(drops: Mapping[str, tuple[Sequence[float], Runs, Runs]]) -> Picture:
     """Plot each plane's predicted and measured share of a drop in the mean score, in percent.
 
-    drops: maps each title to three items: the shares predicted from equal norms, each seed's shares
-    predicted from the mean norms of its model, and each seed's measured shares. Both predictions
-    set the phases to 0.
+    drops: maps each title to three items: the shares predicted from equal norms, and each seed's
+    predicted (from its model's mean norms) and measured shares. The predictions use phases of 0.
     """
     planes = np.arange(len(next(iter(drops.values()))[0]))
     figure, items = panels(drops, height=1.1 + 2.2 * len(drops), sharex=True)
@@ -100,10 +98,9 @@ def drop_by_plane(drops: Mapping[str, tuple[Sequence[float], Runs, Runs]]) -> Pi
 def base_curve(
     bases: Sequence[float], losses: Mapping[str, Sequence[Sequence[float]]], *, bound: float
 ) -> Picture:
-    """Plot a loss against the base, with one panel per range of positions.
+    """Plot a loss against the base, with a line through the means in each panel.
 
-    A line connects the means over seeds. losses: maps each title, such as "within the trained
-    length", to one loss per seed for each base.
+    losses: maps each title ("within the trained length") to one loss per seed for each base.
     bound: a base to mark, such as the smallest base that a paper recommends.
     """
     figure, items = panels(losses, height=0.5 + 1.8 * len(losses), sharex=True)

@@ -18,8 +18,7 @@ def two_orders(
     """Draw one word's attention weights in each sentence, and print the word's output.
 
     rows: the word's weights `[S]`, one row per sentence. outputs: the word's outputs `[D]`, one per
-    sentence. Every sentence has the words of the first sentence in another order. A word keeps its
-    color.
+    sentence. Every sentence reorders the words of the first sentence. A word keeps its color.
     """
     colors = dict(zip(dict.fromkeys(sentences[0].split()), COLORS, strict=False))
     figure, axes = subplots(len(sentences), 1, height=2.2 * len(sentences), sharey=True)
@@ -105,7 +104,7 @@ def right_and_wrong(right: Tensor, wrong: Tensor) -> Picture:
 
 
 def length_and_angle(p: tuple[float, float], angle: float) -> Picture:
-    """Draw the words (2, 0) and (4, 0), then the same words with p added, and rotated."""
+    """Draw the words (2, 0) and (4, 0) as they are, after adding p, and after rotating them."""
     words = ((2.0, 0.0), (4.0, 0.0))
     matrix = rotation_matrix(1, [angle])
     added = [(x + p[0], y + p[1]) for x, y in words]
