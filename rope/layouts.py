@@ -23,7 +23,7 @@ _OTHER_ROWS = re.compile(r"lora_?(a|down|embedding)|qkv|query_key_value|c_attn",
 
 
 def permutation(dim: int, *, device: torch.device | str | None = None) -> Tensor:
-    """Return the index p such that half = interleaved[..., p]: even, then odd coordinates.
+    """Return the index p such that half = interleaved[..., p]: the even, then the odd coordinates.
 
     Returns int64 `[dim]`. Raises ValueError if dim is odd or below 2.
 

@@ -171,7 +171,7 @@ class RotaryEmbedding(RotaryTables):
         inplace: bool,
         tensor_format: str,
     ) -> Sequence[Tensor]:
-        """Check and rotate the tensors in xs, whose keys are "x", or "q" and "k"."""
+        """Check the tensors in xs ("x", or "q" and "k"), find their tables, and rotate them."""
         views = to_bhsd(tensor_format, xs)
         check_vectors(views, self.dim)
         if inplace:

@@ -1,4 +1,4 @@
-"""Define RoPE in NumPy and float64, as the reference that tests every faster implementation.
+"""Define RoPE in NumPy and float64, as the reference in tests of every faster implementation.
 
 See the chapters "Rotation in two dimensions" and "Many dimensions". R_m rotates each plane j of the
 d/2 planes counter-clockwise by the angle m theta_j, where theta_j = base**(-2j/d). The rotation is

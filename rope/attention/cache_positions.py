@@ -116,7 +116,7 @@ class CachePositions:
             )
 
     def evict(self, seq_len: int, window: int | None, sinks: int) -> None:
-        """If seq_len new tokens don't fit, empty the slots whose tokens no later token sees.
+        """Empty the slots whose tokens no later token sees, but only if seq_len tokens don't fit.
 
         >>> cache_positions = CachePositions(1, 4)
         >>> _ = cache_positions.allocate(4, None)

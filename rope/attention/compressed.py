@@ -24,7 +24,7 @@ from rope.module import RotaryEmbedding
 
 
 class CompressedCache:
-    """Hold what a layer keeps of earlier tokens. start: the position of the first token.
+    """Hold the state that a layer keeps from earlier tokens. start: the first token's position.
 
     next: the position of the next token. window, entries: rotated keys `[B, 1, T, D]` of the window
     and of the entries. index_keys: the indexer's rotated keys `[B, 1, T, width]`. recent: inputs
@@ -63,7 +63,7 @@ class Compressor(nn.Module):
 
 
 def _with_previous(x: Tensor, fill: float) -> Tensor:
-    """Return, for each group, the left columns of the group before, then its own right columns."""
+    """Return, for each group, the previous group's left columns, then the group's right columns."""
     previous, own = x.chunk(2, dim=-1)
     return torch.cat((pad(previous[:, :-1], (0, 0, 0, 0, 1, 0), value=fill), own), dim=2)
 

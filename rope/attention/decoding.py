@@ -155,7 +155,7 @@ def _without_padding(position_ids: Tensor | None, is_token: Tensor | None) -> Te
 
 
 def chunk_sizes(seq_len: int, past: int, slots: int, kept: int) -> list[int]:
-    """Split seq_len tokens into chunks such that the cache can hold every key that a chunk sees.
+    """Return chunk sizes for seq_len tokens so that the cache holds every key that a chunk sees.
 
     past: the number of tokens in the cache; slots: the number of slots in the cache; kept: the
     number of cached tokens that the next token needs.

@@ -119,7 +119,7 @@ class LatentAttention(nn.Module):
         return self.o_proj(out.transpose(1, 2).flatten(2))
 
     def _multiplications(self, queries: int, keys: int, absorbed: bool) -> int:
-        """Return one form's multiplications per row, with masked scores but no shared steps."""
+        """Return one form's multiplications per row, counting masked scores, not shared steps."""
         content = 2 * self.latent_dim if absorbed else self.nope_dim + self.value_dim
         expanded = (queries if absorbed else keys) * (self.nope_dim + self.value_dim)
         pairs = queries * keys * (content + self.rope_dim)

@@ -25,7 +25,7 @@ from rope.tables import DeviceTracking, default_device
 class AxisRotation(nn.Module):
     """The base class of layers that rotate queries and keys by a Theta, which a subclass provides.
 
-    dim, axes: R and A. interleaved: if True, plane j is (2j, 2j+1); if False, (j, j + R/2).
+    dim, axes: R and A. interleaved: True for planes (2j, 2j+1), False for planes (j, j + R/2).
     attention_scaling: the factor on cos and sin.
     """
 

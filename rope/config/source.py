@@ -102,7 +102,7 @@ def present(facts: Mapping[Any, Any]) -> dict[Any, Any]:
 
 
 def get_as(kind: type, key: str, facts: Mapping[Any, Any]) -> Any:
-    """Return the dict or list under a key, empty if absent. Raise TypeError for another type."""
+    """Return the value of a key, or an empty `kind` if absent. Raise TypeError for another type."""
     value = facts.get(key, kind())
     if not isinstance(value, Mapping if kind is dict else (list, tuple)):
         raise TypeError(f"{key} is {value!r}; it must be a {kind.__name__} or None")

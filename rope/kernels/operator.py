@@ -124,7 +124,7 @@ def _rotate_plain(
 
 
 def operator_takes(xs: Sequence[Tensor], cos: Tensor, sin: Tensor) -> bool:
-    """Return True if the operator, rather than only the formula, can rotate these tensors now.
+    """Return True if the operator accepts these tensors in the current context of torch.
 
     >>> x, table = torch.ones(1, 1, 1, 2), torch.ones(1, 1)
     >>> operator_takes([x], table, table), operator_takes([x], table.requires_grad_(), table)

@@ -104,7 +104,7 @@ def _visible_parts(
 def _send_recv(
     tensors: Sequence[Tensor], step: int, mesh: DeviceMesh, shards: Shards
 ) -> tuple[Tensor, ...]:
-    """Send tensors to the next device; return received ones, which started `step` devices back."""
+    """Send tensors to the next device. Return received ones, which started `step` devices back."""
     group, here = mesh.get_group(), mesh.get_local_rank()
     there, back = (dist.get_global_rank(group, (here + n) % len(shards)) for n in (1, -1))
     length = len(shards.tokens[(here - step) % len(shards)])
