@@ -352,7 +352,7 @@ class RotaryTables(DeviceTracking):
                 continue
             del state_dict[prefix + name]
             if not (stored.is_meta or self._agrees(stored)):
-                rest[-1].append(  # load_state_dict raises an error with these
+                rest[-1].append(  # load_state_dict lists these in its error
                     f"{prefix}{name} of the checkpoint is not the spectrum of {self}; build the "
                     "module from the model's configuration, or delete the key"
                 )

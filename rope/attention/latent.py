@@ -95,7 +95,7 @@ class LatentAttention(nn.Module):
         multiplications. The absorbed form reads only kv_b_proj.weight, so hooks and adapters on
         kv_b_proj don't run.
         Returns `[B, S, E]` in x's dtype (autocast's dtype under autocast).
-        Raises as `RotaryAttention.forward` does; the cache is then unchanged.
+        Raises the same errors as `RotaryAttention.forward`, which leave the cache unchanged.
 
         >>> layer = LatentAttention(8, 2, latent_dim=4, rope_dim=2, nope_dim=4, value_dim=4)
         >>> cache = KVCache(1, 1, 4, 2 + 4, value_dim=0)

@@ -39,7 +39,7 @@ def linear_attention(
     `[B, H, D, D_v]`, one block of weights `[B, H, CHUNK, CHUNK]`, and running sums of the keys
     `[B, H, S, D]`.
     Returns `[B, H, S, D_v]` in v's dtype, computed in float32 or wider.
-    Raises as `rotary_embedding` does.
+    Raises the same errors as `rotary_embedding`.
 
     >>> cos, sin = torch.ones(3, 1), torch.zeros(3, 1)
     >>> x = torch.zeros(1, 1, 3, 2)

@@ -51,7 +51,7 @@ class AxisRotation(nn.Module):
         real positions in float32 or float64. inverse: True also divides by attention_scaling.
         Returns rotated q and k; shapes and dtypes don't change. The tables cos and sin are float64
         if q or k is float64, otherwise float32.
-        Raises as `axis_tables` and `rotary_embedding` do.
+        Raises the same errors as `axis_tables` and `rotary_embedding`.
 
         >>> from rope.axes import MultiAxisRotaryEmbedding
         >>> rotary, x = MultiAxisRotaryEmbedding.axial(4), torch.ones(1, 1, 1, 4)

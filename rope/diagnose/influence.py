@@ -232,7 +232,7 @@ def _rows(probe: Probe, ids: list[int], influence: Influence) -> Finding | None:
 
 
 def _one_token(probe: Probe, ids: list[int], influence: Influence) -> Finding | None:
-    """Return a fault if a call with one token, as in decoding, rotates it unlike a longer call."""
+    """Return a fault if a one-token call, as in decoding, rotates unlike longer calls."""
     single, among = [], []
     for q, k in zip(*(x.split(1, dim=2) for x in probe.vectors(4)), strict=True):
         single.append(probe((q, k), ids[-1:]))

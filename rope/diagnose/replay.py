@@ -49,7 +49,7 @@ def write_probes(
     are named `07.q` and `07.k`. A call with a `shift` `[1]` has only k: rotate k at position_ids,
     store it in the cache in the dtype of the answers, and shift it there.
     path: must end with .safetensors, .npz, or .json. axes: "bhsd", or "bshd" for `[B, S, H, D]`.
-    The other arguments: as in `diagnose`; few heads make a small file.
+    The other arguments are those of `diagnose`; fewer heads make a smaller file.
     Raises ValueError for any other ending or axes, for an odd head_dim, and unless max_position is
     from 128 to 2**31 - 1. Raises OSError if the folder doesn't exist.
 

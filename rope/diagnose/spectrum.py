@@ -37,8 +37,8 @@ def frequencies(positions: Tensor, phases: Tensor) -> tuple[Tensor, int]:
 def rounding(theta: Tensor) -> Tensor:
     """Return the largest error of frequencies that were computed as powers in float32.
 
-    The exponent, about ln theta, has a relative error of a few 2^-24. Its absolute error is the
-    relative error of the power.
+    The exponent, about ln theta, has a relative error of a few times 2^-24. The absolute error of
+    the exponent is the relative error of the power.
     """
     return 2.0**-20 * theta * (1 + theta.clamp(min=1e-300).log().abs())
 

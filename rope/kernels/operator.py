@@ -46,7 +46,7 @@ def enabled() -> bool:
 
 @contextmanager
 def disabled() -> Iterator[None]:
-    """Use the plain formula for every rotation inside the `with` block, in all threads.
+    """Use the plain formula in all threads while the `with` block runs.
 
     >>> with disabled():
     ...     enabled()

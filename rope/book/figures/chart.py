@@ -111,7 +111,7 @@ def bare(channel: Any, field: str, low: float, high: float, **scale: Any) -> Any
 
 
 def pixels(x: str, y: str) -> dict[str, Any]:
-    """Return encodings of two columns in pixels, counted from the view's top left corner."""
+    """Return encodings of two columns in pixels, measured from the view's top-left corner."""
     return {
         "x": alt.X(f"{x}:Q", scale=None, axis=None),
         "y": alt.Y(f"{y}:Q", scale=None, axis=None),
@@ -200,10 +200,10 @@ def reading(
     of: alt.Chart | None = None,
     **mark: Any,
 ) -> alt.Chart:
-    """Return text that a Vega expression computes, at pixel (x, y) of its view.
+    """Return text at pixel (x, y) of a view. A Vega expression computes the text.
 
     of: the chart whose row the expression reads. It is needed only if the expression reads columns.
-    name: the page gives the text the CSS class `<name>_marks`, by which tests find the text.
+    name: on the page, the text has the CSS class `<name>_marks`, by which tests find it.
     """
     text = {"align": "left", "baseline": "middle", "color": INK, "fontSize": size} | mark
     row = one(text=expression) if of is None else of.transform_calculate(text=expression)

@@ -1,7 +1,7 @@
 """Judge a reader's answers to "Build it yourself" and explain what is wrong with an answer.
 
 `judge(1, rotate)` calls the reader's `rotate` on simple inputs, then on random inputs with a fixed
-seed. If a result differs from the right function's result (`right.py`), the judge compares the
+seed. If a result differs from the correct function's result (`right.py`), the judge compares the
 answer with every known mistake (`mistakes/`) and names the mistake that gives the same results.
 Steps 1 to 3 need only Python's standard library and run in the built page.
 """

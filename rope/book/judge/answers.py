@@ -1,4 +1,4 @@
-"""Compare an answer's results with the right results and with the results of known mistakes."""
+"""Compare an answer's results with the correct results and with the results of known mistakes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Part:
     roundings: the tolerance, in roundings of the result's dtype.
     near: a mistake is named only if it matches on this many first inputs. None means all inputs.
     far: the cause if the results are wrong only after the first `near` inputs.
-    check: given a correct answer and the right function, returns the cause of a hidden fault or "".
+    check: given a correct answer and the correct function, returns a hidden fault's cause or "".
     """
 
     step: int
@@ -64,7 +64,7 @@ class Part:
     check: Callable[[Function, Function], str] = lambda answer, right: ""
 
     def right(self, way: Patch = CHAPTER) -> Function:
-        """Return a new copy of the right function, as the patch `way` writes it."""
+        """Return a new copy of the correct function, in the form that `way` gives it."""
         return cast(Function, patches.function(self.name, way))
 
     def right_ways(self) -> list[Patch]:
@@ -240,7 +240,7 @@ def _known_mistake(part: Part, trials: list[Trial], number: int) -> str:
 
 
 def _example(part: Part, trial: Trial, right: Function) -> str:
-    """Return a sentence that shows a call, its result, and the right result.
+    """Return a sentence that shows a call, its result, and the correct result.
 
     If a result has more than eight numbers, show only the number with the largest error.
     """

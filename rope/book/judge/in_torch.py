@@ -49,9 +49,9 @@ def noise(*size: int, dtype: torch.dtype = torch.float32, seed: int = 5) -> Tens
 
 
 def gradients(call: Function, **leaves: Tensor) -> Callable[[Function, Function], str]:
-    """Return a check that an answer has the same gradients as the right function.
+    """Return a check that an answer has the same gradients as the correct function.
 
-    call: calls a function with the leaves and returns a list of the function's results.
+    call: a function that calls a given function with the leaves and lists its results.
     The check passes answers that return lists or arrays, because these have no gradients.
     """
 

@@ -102,7 +102,7 @@ def variants(case: Case, **changes: tuple[Any, ...]) -> tuple[Case, ...]:
 
 
 def quick(device: str) -> tuple[Case, ...]:
-    """Return a few small cases that cover every mode and, on a CPU, new pages."""
+    """Return a few small cases that cover every mode and, on a CPU, newly allocated memory."""
     small = Case(1, 8, 2, 256, 64)
     return (
         *([replace(small, pages="new")] if device == "cpu" else []),
