@@ -78,7 +78,7 @@ class MixedRotaryEmbedding(AxisRotation):
         shape = (self.num_heads, self.axes, self.axes)
         draw = torch.randn(shape, dtype=torch.float64, device="cpu")
         frame, triangle = torch.linalg.qr(draw)
-        # With a positive diagonal in `triangle` and det = 1, the rotations are uniformly distributed.
+        # A positive diagonal in `triangle` and det = 1 give uniformly distributed rotations.
         frame = frame * triangle.diagonal(dim1=-2, dim2=-1).sign().unsqueeze(-2)
         frame[..., 0] *= torch.linalg.det(frame).sign().unsqueeze(-1)
         runs = frame.repeat_interleave(self.dim // (2 * self.axes), dim=-1)  # [H, A, R/2]
