@@ -464,7 +464,7 @@ REJECTED = {
         rotate=lambda q, k, i: (q.transpose(1, 2), k)
     ),
     "None": dict(rotate=lambda q, k, ids: None),
-    "on meta": dict(rotate=lambda q, k, ids: (q.to("meta"), k.to("meta"))),
+    "meta device": dict(rotate=lambda q, k, ids: (q.to("meta"), k.to("meta"))),
     "int64.*floating": dict(rotate=lambda q, k, ids: (q.long(), k.long())),
     "nowhere": dict(device="nowhere"),
     "TypeError.*int": dict(rotate=3),
