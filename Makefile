@@ -1,7 +1,7 @@
 # The book's commands; `make` lists them. They use .venv, which the first command creates, or your
 # own environment: make test PYTHON=/path/to/python
 .DEFAULT_GOAL := help
-.PHONY: gpu help book live pdf notebooks test mutation execute lab check clean repository code chapters pages bare
+.PHONY: gpu help book live pdf notebooks model test mutation execute lab check clean repository code chapters pages bare
 # If one part of the tests fails, the others still run.
 MAKEFLAGS += --keep-going
 SHELL := bash
@@ -19,6 +19,8 @@ BUILD := set -o pipefail; $(RUN) -c "from jupyter_book.cli.main import main; mai
 WITHOUT_TRACEBACK := sed '/^Traceback (most recent call last)/,$$d'
 # Two processes share two cores, so each gets one thread.
 PYTEST = OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(RUN) -m pytest -q -rs -n 2
+# Without the model, the tests that need it are skipped with the reason.
+MODEL := $(RUN) -m rope.book.model || true
 # Adds buttons to the cells that run in the page; status 3 means that npm or its registry is missing.
 LIVE := $(RUN) -m rope.book.live
 # These tests read the built pages.
@@ -44,12 +46,17 @@ pdf: $(READY) ## print the built pages as one PDF, _build/rope-book.pdf; needs a
 notebooks: $(READY) ## write notebooks in plain Markdown to _build/notebooks/, for any Jupyter
 	@$(RUN) -m rope.book.paper notebooks
 
+model: $(READY) ## download the language model that some chapters run (93 MB, once)
+	@$(RUN) -m rope.book.model
+
 test: code chapters pages ## run every test; SLOW=1 adds the slow ones
 
 code: $(READY) # unit tests, rules for notebooks, doctests
+	@$(MODEL)
 	@$(PYTEST) --dist worksteal $(PAGE_TESTS:%=--ignore %) tests rope
 
 chapters: $(READY) # run every cell and compare its output with the stored one
+	@$(MODEL)
 	@$(PYTEST) --dist loadfile -p rope.book.tools.kernels --nbval --nbval-current-env \
 		--nbval-cell-timeout=600 chapters
 

@@ -64,6 +64,18 @@ def give_up(why: str) -> None:
 
 
 @pytest.fixture(scope="session")
+def smollm2():
+    """Return the language model; without its file, skip the tests that need it."""
+    from rope.book.model.losses import model
+    from rope.book.model.weights import ModelMissing
+
+    try:
+        return model()
+    except ModelMissing as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
 def book():
     """Return the last built book, for tests of the files that are made from its pages."""
     from rope.book.paper.pages import read_book

@@ -11,7 +11,10 @@ from dataclasses import dataclass
 from statistics import stdev
 
 #: 95% of Student's t distribution lies within ±T_95[n - 1] for n = 1, 2, ... degrees of freedom.
-T_95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
+T_95 = (
+    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,
+    2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056,
+)  # fmt: skip
 #: The probability that |t| exceeds 2 T_95, so that two equal means are called clearly different.
 EQUALS_CLEAR = (0.025, 0.0132, 0.0078, 0.0051, 0.0036, 0.0027, 0.0021, 0.0017, 0.0014, 0.0012)
 
@@ -48,7 +51,7 @@ class Interval:
 
 
 def interval(values: Sequence[float]) -> Interval:
-    """Return the mean and 95% interval of 2 to 11 independent values. Raise ValueError otherwise.
+    """Return the mean and 95% interval of 2 to 27 independent values. Raise ValueError otherwise.
 
     >>> print(interval([1.0, 2.0, 3.0]))
     2.000 ± 2.484
@@ -56,7 +59,7 @@ def interval(values: Sequence[float]) -> Interval:
     count = len(values)
     if not 2 <= count <= len(T_95) + 1:
         raise ValueError(
-            f"values has {count} entries; pass 2 to {len(T_95) + 1}, for example one per seed"
+            f"values has {count} entries; pass 2 to {len(T_95) + 1}, such as one per seed or text"
         )
     half = T_95[count - 2] * stdev(values) / math.sqrt(count)
     return Interval(sum(values) / count, half, count)

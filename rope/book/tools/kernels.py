@@ -1,15 +1,18 @@
-"""Connect nbval to its kernels through socket files: `pytest -p rope.book.tools.kernels --nbval`.
+"""Prepare nbval for the book's notebooks: `pytest -p rope.book.tools.kernels --nbval`.
 
-Another process can take a TCP port that a kernel has chosen but not yet opened. A socket file in a
-new temporary folder can't be taken.
+Notebooks that run the language model are skipped where the model can't be had. Kernels communicate
+through socket files. Another process can take a TCP port that a kernel has chosen but not yet
+opened. A socket file in a new temporary folder can't be taken.
 """
 
 import os
 import tempfile
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import nbval.kernel
+import pytest
 from jupyter_client.manager import KernelManager
 
 
@@ -25,3 +28,23 @@ class FileKernelManager(KernelManager):
 
 
 nbval.kernel.KernelManager = FileKernelManager
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip the cells of notebooks that import the language model if there is none."""
+    for item in items:
+        if item.path.suffix == ".ipynb" and (reason := _missing(item.path)):
+            item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@cache
+def _missing(path: Path) -> str:
+    """Return why the notebook's model is missing, or "" if it isn't missing or isn't needed."""
+    if "rope.book.model" in path.read_text(encoding="utf-8"):
+        from rope.book.model.weights import ModelMissing, model_file
+
+        try:
+            model_file(download=False)
+        except ModelMissing as error:
+            return str(error)
+    return ""

@@ -1,0 +1,105 @@
+"""Read what SmolLM2's heads attend to, and with which planes: chapter "What the model uses".
+
+    s_mn = sum_j |q_mj| |k_nj| cos(phi_mnj + (n - m) theta_j) / sqrt(D)
+
+is a sum over planes j, so each plane's part of a score can be read on its own.
+
+Shapes: L layers, H heads, S sequence, D head dimension.
+"""
+
+import math
+from contextlib import ExitStack
+
+import torch
+from torch import Tensor
+
+from rope.book.model.changes import EXACT, Change, applied
+from rope.book.model.losses import model
+
+
+@torch.no_grad()
+def queries_and_keys(tokens: Tensor) -> tuple[Tensor, Tensor]:
+    """Return all heads' q and k, `[L, H, S, D]` each, before the rotation.
+
+    tokens: int64 `[S]`. A key head is repeated for each query head of its group. Changes that apply
+    to the model stay in force.
+    """
+    found = []
+
+    def recording(rotary: Change) -> Change:
+        def record(q: Tensor, k: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
+            found.append((q[0], k[0].repeat_interleave(q.shape[1] // k.shape[1], dim=0)))
+            return rotary(q, k, position_ids)
+
+        return record
+
+    with ExitStack() as stack:
+        for i, block in enumerate(model().blk):
+            change: Change = block.attn.rotary  # type: ignore[union-attr, assignment]
+            stack.enter_context(applied(model(), recording(change), [i]))
+        model()(tokens[None])
+    q, k = zip(*found, strict=True)
+    return torch.stack(q), torch.stack(k)
+
+
+def attention_weights(q: Tensor, k: Tensor, change: Change = EXACT) -> Tensor:
+    """Return the weights `[L, S, S]` of one head in L layers (or of L heads); row m sums to 1.
+
+    q, k: `[L, S, D]`, before the rotation.
+    """
+    q, k = change(q[:, None], k[:, None], torch.arange(q.shape[-2]))
+    scores = (q @ k.mT)[:, 0] / math.sqrt(q.shape[-1])
+    future = torch.ones_like(scores[0], dtype=torch.bool).triu(1)
+    return scores.masked_fill(future, -math.inf).softmax(dim=-1)
+
+
+def targets(tokens: Tensor) -> dict[str, Tensor]:
+    """Return, per kind of target, which keys are one for each query: bool `[S, S]`.
+
+    "first": the first token. "previous": the token before. "same": earlier tokens that equal the
+    query's. "next": tokens that follow an earlier token that equals the query's (induction).
+    """
+    m, n = torch.arange(len(tokens))[:, None], torch.arange(len(tokens))
+    same = (tokens[:, None] == tokens) & (n < m)
+    after = torch.zeros_like(same)
+    after[:, 1:] = same[:, :-1]
+    after &= (n < m) & (n > 0)
+    return {
+        "first": (n == 0) & (m > 1),
+        "previous": (n == m - 1) & (m > 1),
+        "same": same & (n < m - 1) & (n > 0),
+        "next": after & (n < m - 1),
+    }
+
+
+def shares(tokens: Tensor) -> dict[str, Tensor]:
+    """Return each head's mean attention to each kind of target, `[L, H]`.
+
+    The mean is taken over the queries that have such a target.
+    """
+    q, k = queries_and_keys(tokens)
+    found = {}
+    weights = [attention_weights(*layer) for layer in zip(q, k, strict=True)]
+    for name, keys in targets(tokens).items():
+        asked = keys.any(dim=-1)
+        found[name] = torch.stack([(w * keys).sum(dim=-1)[:, asked].mean(dim=-1) for w in weights])
+    return found
+
+
+def plane_norms(q: Tensor, k: Tensor) -> Tensor:
+    """Return the mean of |q_j| times the mean of |k_j| over sqrt(D), `[..., D/2]`, per plane j."""
+    norms = [x.unflatten(-1, (-1, 2)).norm(dim=-1).mean(dim=-2) for x in (q, k)]
+    return norms[0] * norms[1] / math.sqrt(q.shape[-1])
+
+
+def by_distance(q: Tensor, k: Tensor, farthest: int) -> Tensor:
+    """Return the mean score at each distance 0 ... farthest - 1, `[..., farthest]`.
+
+    q, k: `[..., S, D]` before the rotation. Each query is paired with each key `distance` tokens
+    before it.
+    """
+    shape = (-1, 1, *q.shape[-2:])
+    q_m, k_n = EXACT(q.reshape(shape), k.reshape(shape), torch.arange(q.shape[-2]))
+    scores = (q_m @ k_n.mT)[:, 0] / math.sqrt(q.shape[-1])
+    means = [scores.diagonal(-d, -2, -1).mean(dim=-1) for d in range(farthest)]
+    return torch.stack(means, dim=-1).reshape(*q.shape[:-2], farthest)

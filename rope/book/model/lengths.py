@@ -1,0 +1,84 @@
+"""Measure SmolLM2's loss by position in long texts: chapter "Beyond the trained length".
+
+The model was trained on 8,192 tokens and reads 16,384. Every method scores the same tokens, so a
+difference between two methods at a position is not a difference between two texts. "recomputed"
+scores each block of 1,024 tokens with only the block before it as context.
+
+Shapes: S sequence.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from rope.book.model.changes import Rotation, applied, extended
+from rope.book.model.losses import model, token_losses, window
+from rope.book.model.network import SmolLM2, new_caches
+from rope.extensions import NTK, DynamicNTK, Linear, YaRN
+
+TRAINED, LENGTH, BLOCK = 8_192, 16_384, 1_024
+
+
+@contextmanager
+def windowed(model: SmolLM2, window: int, sinks: int) -> Iterator[None]:
+    """Let each token see `window` positions, its own included, and the first `sinks` tokens."""
+    attentions: list[Any] = [block.attn for block in model.blk]
+    for attention in attentions:
+        attention.window, attention.sinks = window, sinks
+    try:
+        yield
+    finally:
+        for attention in attentions:
+            attention.window, attention.sinks = None, 0
+
+
+def rotated_by(rotation: Rotation) -> Callable[[], AbstractContextManager[None]]:
+    """Return a function that applies the rotation to the model."""
+    return lambda: applied(model(), rotation)
+
+
+#: What reads a text of LENGTH tokens. The extensions are made for twice the trained length.
+METHODS: dict[str, Callable[[], AbstractContextManager[None]]] = {
+    "recomputed": nullcontext,
+    "plain": nullcontext,
+    "YaRN": rotated_by(extended(YaRN(2.0, TRAINED))),
+    "NTK-aware": rotated_by(extended(NTK(2.0))),
+    "dynamic NTK": rotated_by(extended(DynamicNTK(2.0, TRAINED), LENGTH)),
+    "linear": rotated_by(extended(Linear(2.0))),
+    "window": lambda: windowed(model(), BLOCK, 0),
+    "window and 4 sinks": lambda: windowed(model(), BLOCK, 4),
+}
+
+
+@torch.no_grad()
+def long_losses(tokens: Tensor) -> Tensor:
+    """Return the loss at each token but the first, `[S - 1]`, read block by block with a cache."""
+    attention: Any = model().blk[0].attn
+    kept = len(tokens) if attention.window is None else attention.window + attention.sinks + BLOCK
+    caches, parts = new_caches(1, min(kept, len(tokens))), []
+    for start in range(0, len(tokens), BLOCK):
+        logits = model()(tokens[None, start : start + BLOCK], caches)[0]
+        following = tokens[start + 1 : start + BLOCK + 1]
+        parts.append(cross_entropy(logits[: len(following)], following, reduction="none"))
+    return torch.cat(parts)
+
+
+def recomputed(tokens: Tensor) -> Tensor:
+    """Return the losses `[S - 1]` with the tokens of the block before as the only context."""
+    parts = [token_losses(tokens[:BLOCK])]
+    for start in range(BLOCK, len(tokens), BLOCK):
+        parts.append(token_losses(tokens[start - BLOCK : start + BLOCK])[BLOCK - 1 :])
+    return torch.cat(parts)
+
+
+def block_losses(method: str, text: str) -> list[float]:
+    """Return the mean loss in each block of a text under one of METHODS."""
+    torch.set_num_threads(1)  # so that every machine adds in the same order
+    tokens = window(text, 0, LENGTH)
+    with METHODS[method]():
+        losses = recomputed(tokens) if method == "recomputed" else long_losses(tokens)
+    return [part.mean().item() for part in losses.split(BLOCK)]
