@@ -13,8 +13,8 @@ import torch
 import vl_convert
 
 import rope
+from rope.book.figures import a_real_model, intro, longer_context, precision, properties
 from rope.book.figures import eulers_formula as euler
-from rope.book.figures import intro, longer_context, precision, properties
 from rope.book.figures import many_dimensions as many
 from rope.book.figures import rotation_in_two_dimensions as plane
 from rope.book.figures import why_rotation as why
@@ -170,3 +170,14 @@ def test_the_map_links_each_chapter_of_the_table_of_contents():
     chapters = re.findall(r"file: chapters/(\w+)", toc.split("caption: Reference")[0])
     links = re.findall(r'xlink:href="(\w+)\.html"', intro.book_map().svg)
     assert list(dict.fromkeys(links)) == [name for name in chapters if name != "intro"]
+
+
+def test_the_map_of_a_head_shows_its_weights():
+    weights = torch.rand(5, 5, generator=torch.Generator().manual_seed(0)).tril()
+    maps = a_real_model.head_maps({"all": weights, "half": weights / 2}, [*"abcde"])
+    svg = rendered(maps, head="half")
+    shown = [float(x) for x in re.findall(r'role="graphics-symbol"[^>]* opacity="([^"]*)"', svg)]
+    right = [
+        0.03 + 0.97 * (weights[m, n].item() / 2) ** 0.5 for m in range(5) for n in range(m + 1)
+    ]
+    assert shown == pytest.approx(right, abs=0.01)

@@ -26,6 +26,7 @@ CHAPTERS = (
     (ROAD, "from_maths_to_pytorch", "From maths\nto PyTorch"),
     (ROAD, "two_layouts", "Two\nlayouts"),
     (ROAD, "rotary_attention", "Rotary\nattention"),
+    (ROAD, "a_real_model", "A real\nmodel"),
     (ROAD, "on_the_gpu", "Bytes and\nkernels"),
     (ROAD, "training", "What\ntraining shows"),
     ("Build it", "build_your_own", "Build it\nyourself"),
