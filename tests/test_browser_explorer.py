@@ -12,9 +12,9 @@ from rope.book.figures.explorer import SCRIPTS, STATIC
 pytestmark = pytest.mark.browser
 
 PAGE = "chapters/explorer"
-OPENED = START | {"layout": 0, "fast": 0, "slow": 12}
-MOVED = {"layer": 2, "head": 0, "query": 118, "key": 115, "distance": 500, "shift": 17}
-MOVED |= {"stretch": 2, "layout": 1, "fast": 3, "slow": 15}
+OPENED = START | {"fast": 0, "slow": 25}
+MOVED = {"head": 3, "query": 29, "key": 20, "shift": 17, "distance": 724, "stretch": 2}
+MOVED |= {"layout": 1, "fast": 3, "slow": 31}
 DRAWN = """() => {
     const all = (what) => [...document.querySelectorAll('.rope-explorer ' + what)];
     const of = (node, ...names) => names.map((name) => Number(node.getAttribute(name)));
@@ -28,49 +28,65 @@ DRAWN = """() => {
         marked: all('.vectors .bar').map((bar) => bar.classList.contains('chosen')),
     };
 }"""
+# Returns which parts of the question, the large dials, and the text are covered, or cut off by the
+# window, at one of three points.
+COVERED = """() => {
+    const parts = [...document.querySelectorAll('.stage :is(p, button, span, .face)')];
+    return parts.filter((node) => {
+        const box = node.getBoundingClientRect();
+        return box.height > 0 && ![0.02, 0.5, 0.98].every((x) => {
+            const top = document.elementFromPoint(box.x + x * box.width, box.y + x * box.height);
+            return top !== null && top.closest('.stage') !== null;
+        });
+    }).map((node) => node.outerHTML);
+}"""
 
 
-def slider(page, name):
-    return page.locator(f'.rope-explorer input[name="{name}"]')
+def control(page, name):
+    return page.locator(f'.rope-explorer :is(input, select)[name="{name}"]')
 
 
 def choose(page, state):
     """Set a state with the controls."""
-    page.locator(".rope-explorer details").evaluate("node => node.open = true")
-    page.get_by_label(f"layer {state['layer']}, head {state['head']}", exact=True).click()
-    for name in ("query", "key", "shift", "distance"):
-        slider(page, name).fill(str(state[name]))
-    for name in ("stretch", "layout"):
-        page.locator(f'select[name="{name}"]').select_option(str(state[name]))
+    for name in ("head", "stretch", "layout"):
+        control(page, name).select_option(str(state[name]))
+    for name in ("query", "key", "shift"):
+        control(page, name).fill(str(state[name]))
+    control(page, "distance").fill(str(round(64 + 32 * math.log2(state["distance"] / 64))))
     for name in ("fast", "slow"):
         page.locator(".rope-explorer .dials button").nth(state[name]).click()
 
 
 def places(page):
     """Return the chosen query, the chosen key and the distance."""
-    return tuple(int(slider(page, name).input_value()) for name in ("query", "key", "distance"))
+    shown = page.locator(".sliders span.value").all_inner_texts()[:3]
+    return tuple(int(value.replace(",", "")) for value in shown)
 
 
 def check(page, state):
     """Compare what the page shows in a state with what the package computes."""
+    state = {"distance": state["query"] - state["key"]} | state
     expected, shown = computed(state), page.evaluate(DRAWN)
     readout = page.locator(".rope-explorer .readout").inner_text().replace("\u2212", "-")
     score, weight = re.search(r"score (\S+) = .* weight (\S+)%", readout).groups()
     close(float(score), expected["score"], 0.00501)
     close(float(weight), 100 * expected["weights"][state["key"]], 0.0501)
-    assert f"position {expected['m']}, key" in readout
-    assert f"at {expected['n']}, distance {state['distance']}" in readout
+    words, best = stored_figure()[1]["words"], expected["weights"].topk(min(3, state["query"] + 1))
+    reads = re.findall(r"(\S+)% ‘(.*?)’ \((\d+)\)", readout)
+    assert [(word, int(i)) for _, word, i in reads] == [(words[i].strip(), i) for i in best.indices]
+    close([float(share) for share, *_ in reads], 100 * best.values, 0.0501)
+    assert f"at position {expected['m']:,}, key" in readout and f"’ at {expected['n']:,}" in readout
     chosen = [state["fast"], state["slow"]]
-    planes = [*chosen, *range(16)]
+    planes = [*chosen, *range(32)]
     angles = [math.atan2(-y, x) for x, y in shown["hands"]]  # y grows downward
-    close(angles, expected["hands"][planes].angle())
+    close(angles, expected["hands"][planes].angle(), 1e-8)
     close(shown["shares"], expected["hands"].real, 0.00501)
     assert shown["unseen"] == expected["new"][planes].tolist()
     close(shown["shades"][: state["query"] + 1], expected["weights"].sqrt(), 6e-4)
     vectors = expected["rotated"][state["layout"]]
     heights = [height if y < 34 else -height for y, height in shown["bars"]]  # 34 is the zero line
     close(heights, (28 * vectors / vectors.abs().amax(dim=-1, keepdim=True)).flatten())
-    plane_of = [i // 2 if state["layout"] else i % 16 for i in range(32)]
+    plane_of = [i % 32 if state["layout"] else i // 2 for i in range(64)]
     assert shown["marked"] == 2 * [plane in chosen for plane in plane_of]
 
 
@@ -87,8 +103,8 @@ def test_it_shows_what_the_package_computes(visitors, width):  # noqa: F811
     check(page, OPENED)
     dials = page.locator(".dials")
     before = dials.inner_html()
-    slider(page, "shift").fill("731")
-    page.locator('select[name="layout"]').select_option("1")
+    control(page, "shift").fill("731")
+    control(page, "layout").select_option("1")
     assert dials.inner_html() == before, "a shift or another layout must not change a plane's share"
     choose(page, MOVED)
     check(page, MOVED)
@@ -98,65 +114,23 @@ def test_it_shows_what_the_package_computes(visitors, width):  # noqa: F811
     assert visitor.faults == []
 
 
-def test_hovering_previews_a_key_and_a_click_selects_it(visitors):  # noqa: F811
+def test_a_key_is_chosen_in_the_text_on_the_curve_and_by_the_head(visitors):  # noqa: F811
     page = visitors(WIDE).open(PAGE)
-    away, characters = (page.locator(f".rope-explorer {what}") for what in (".guess", ".text span"))
-    characters.nth(38).hover()
-    assert places(page) == (43, 38, 5)
-    slider(page, "shift").press("ArrowRight")  # the preview continues
-    away.hover()
-    assert places(page) == (43, 42, 1)
-    characters.nth(38).click()
-    away.hover()
-    assert places(page) == (43, 38, 5)
-    characters.nth(90).click()  # a later character cannot be the key
-    assert places(page) == (43, 38, 5)
-    page.get_by_label("query", exact=True).check()
-    characters.nth(20).click()
-    assert places(page) == (20, 20, 0)
-    characters.nth(60).click()  # the key chosen before is restored
-    assert places(page) == (60, 38, 22)
-
-
-def test_the_key_is_dragged_on_the_curve_and_on_its_dots(visitors):  # noqa: F811
-    page = visitors(WIDE).open(PAGE)
-    page.locator("div.near").scroll_into_view_if_needed()
-    ticks, dots = page.locator("div.curve .tick[text-anchor=middle]"), page.locator(".near .one")
-
-    def move_to(node):
-        box = node.bounding_box()
+    words = page.locator(".rope-explorer .text span")
+    words.nth(3).click()
+    assert places(page) == (15, 3, 12)
+    words.nth(25).click()  # a later word becomes the query, and the head reads its favorite key
+    assert places(page) == (25, 24, 1)
+    control(page, "head").select_option("3")
+    assert places(page) == (25, 5, 20)
+    page.locator("div.curve").scroll_into_view_if_needed()
+    ticks = page.locator("div.curve .tick[text-anchor=middle]")
+    for distance in (16, 16_384):
+        box = ticks.get_by_text(f"{distance:,}", exact=True).bounding_box()
         page.mouse.move(box["x"] + box["width"] / 2, box["y"] - 20)
-
-    for distance in (16, 512):
-        move_to(ticks.get_by_text(str(distance), exact=True))
         page.mouse.down()
-        assert places(page) == (43, 42, distance)
-        page.mouse.up()
-    move_to(dots.nth(20))  # the dots are at distances 480 to 512
-    page.mouse.down()
-    assert places(page) == (43, 42, 500)
-    move_to(dots.nth(3))
-    assert places(page) == (43, 42, 483), "the dots must not move during a drag"
+        assert places(page) == (25, 5, distance)
     page.mouse.up()
-    here = page.locator(".near .here").get_attribute("cx")
-    assert here == dots.nth(16).get_attribute("cx"), "after the drag, the key must be in the middle"
-
-
-def test_a_finger_has_room(visitors):  # noqa: F811
-    """Check that targets are at least 24 pixels, sliders have buttons and the heads are folded."""
-    page = visitors(NARROW).open(PAGE)
-    assert not page.locator(".heads").is_visible()
-    page.locator(".rope-explorer summary").click()
-    assert page.locator(".heads").is_visible()
-    for name, last in (("query", 0), ("distance", 1), ("distance", 1)):
-        page.locator(f'label:has(input[name="{name}"]) button').nth(last).click()
-    assert places(page) == (42, 42, 2)
-    small = page.evaluate("""() => [...document.querySelectorAll(
-        '.panel :is(button, select, input[type=range], .text span, summary, .pick label)')]
-        .filter((node) => node.checkVisibility())
-        .map((node) => [node.outerHTML.slice(0, 80), node.getBoundingClientRect()])
-        .filter(([, box]) => box.width < 23.99 || box.height < 23.99)""")
-    assert small == []
 
 
 def edges(page, what):
@@ -166,40 +140,52 @@ def edges(page, what):
 
 
 @pytest.mark.parametrize("width", [WIDE, NARROW])
-def test_the_sliders_and_the_score_stay_visible(visitors, width):  # noqa: F811
+def test_sliders_stay_visible_and_fingers_have_room(visitors, width):  # noqa: F811
+    """Check that the strip stays in the window, and that targets are at least 24 pixels wide."""
     page = visitors(width).open(PAGE)
+    for name, last in (("key", 0), ("distance", 1), ("distance", 1)):
+        page.locator(f'label:has(input[name="{name}"]) button').nth(last).click()
+    assert places(page) == (15, 13, 4)
     for moves, what in enumerate((".guess", ".text", ".dials", "div.curve", ".vectors"), 1):
         page.locator(f".rope-explorer {what}").evaluate("node => node.scrollIntoView()")
-        slider(page, "query").press("ArrowLeft")
-        assert places(page)[0] == 43 - moves
+        control(page, "query").press("ArrowLeft")
+        assert places(page)[0] == 15 - moves
         top, bottom = edges(page, ".strip")
         readout, moved = edges(page, ".readout"), edges(page, 'input[name="query"]')
         assert top <= readout[0] < readout[1] <= moved[0] < moved[1] <= bottom <= 844
         assert 0 < edges(page, what)[0] < top - 80 and bottom - top <= 844 / 3
+    assert (
+        page.evaluate("""() => [...document.querySelectorAll(
+        '.panel :is(button, select, input[type=range], .text span)')]
+        .map((node) => [node.outerHTML.slice(0, 80), node.getBoundingClientRect()])
+        .filter(([, box]) => box.width < 23.99 || box.height < 23.99)""")
+        == []
+    )
 
 
 @pytest.mark.parametrize("width", [WIDE, NARROW])
-def test_guesses_come_before_answers_by_keyboard(visitors, width):  # noqa: F811
-    """Check that, with reduced motion, answers appear at once and are visible with their dials."""
+def test_guesses_come_before_answers_and_nothing_covers_them(visitors, width):  # noqa: F811
+    """Check the questions by keyboard: with reduced motion, answers appear at once."""
     visitor = visitors(width)
     page = visitor.open(PAGE)
     box = page.locator(".rope-explorer .guess")
+    page.locator(".rope-explorer .stage").evaluate("node => node.scrollIntoView(false)")
     box.locator(".options button").first.focus()
     for question in stored_figure()[1]["questions"]:
-        assert question["answer"][:20] not in box.inner_text()
+        answer = re.sub("<.*?>", "", question["answer"])
+        assert answer[:20] not in box.inner_text()
+        assert page.evaluate(COVERED) == []
         check(page, OPENED | question["before"])
         for _ in range((question["right"] + 1) % len(question["options"])):  # from the first option
             page.keyboard.press("Tab")
         page.keyboard.press("Enter")
         check(page, OPENED | question["after"])
         assert f"No: {question['options'][question['right']]}." in box.inner_text()
-        assert question["answer"] in box.inner_text()
-        answer, faces, strip = (edges(page, what) for what in (".answer", ".two .face", ".strip"))
-        assert 0 < answer[0] < answer[1] <= strip[0] and 0 < faces[0] < faces[1] <= strip[0]
+        assert answer in box.inner_text()
+        assert page.evaluate(COVERED) == []
         changes = box.locator(".changes").inner_text()
         page.keyboard.press("Enter")  # go on to the next guess, which has the focus
-        assert 0 < edges(page, ".guess")[0] < edges(page, ".guess")[1] < strip[0]
-    assert "planes at new angles: 9 → 8." in changes
+    assert "planes at new angles: 10 → 9." in changes
     box.locator(".options button").nth(3).click()
     assert "Correct: none." in box.inner_text()
     assert visitor.faults == []
@@ -208,41 +194,38 @@ def test_guesses_come_before_answers_by_keyboard(visitors, width):  # noqa: F811
 def test_an_answer_plays_until_something_is_moved(visitors):  # noqa: F811
     """Check that the hands turn from the old state to the new state in a second and a half."""
     page = visitors(WIDE, reduced_motion="no-preference").open(PAGE)
-    drag, stretch = stored_figure()[1]["questions"][1:]
-    states = (computed(START | drag[when]) for when in ("before", "after"))
-    before, after = (state["hands"][0].angle() for state in states)
+    shift, drag = stored_figure()[1]["questions"][:2]
     page.clock.install(time=0)
     page.clock.pause_at(1000)
     guess, again = page.locator(".guess .options button").first, page.locator(".answer button")
 
-    def cosine():
-        return page.evaluate(DRAWN)["hands"][0][0] / 62
+    def angle():
+        x, y = page.evaluate(DRAWN)["hands"][0]
+        return math.atan2(-y, x)
 
     guess.click()
+    control(page, "distance").fill("3")
+    page.clock.run_for(800)
+    check(page, OPENED | shift["after"] | {"distance": 3})
     again.click()
+    before = angle()
     guess.click()
-    close(cosine(), before.cos())
     page.clock.run_for(750)
-    close(cosine(), ((before + after) / 2).cos(), 0.04)  # the hand turns 0.032 radians per frame
+    close(angle(), before - 1.5, 0.04)  # the hand turns by 3 radians, 0.032 per frame
     page.clock.run_for(800)
-    close(cosine(), after.cos())
-    again.click()
-    guess.click()
-    slider(page, "distance").fill("3")
-    page.clock.run_for(800)
-    check(page, OPENED | stretch["after"] | {"distance": 3})
+    check(page, OPENED | drag["after"])
 
 
-def test_arrow_keys_move_within_a_group_of_buttons(visitors):  # noqa: F811
+def test_arrow_keys_move_within_the_small_dials(visitors):  # noqa: F811
     page = visitors(WIDE).open(PAGE)
-    buttons = page.locator(".rope-explorer .heads button")
+    buttons = page.locator(".rope-explorer .dials button")
     buttons.first.focus()
-    for key, layer, head in (("ArrowLeft", 0, 0), ("ArrowRight", 0, 1), ("ArrowDown", 1, 1)):
+    for key, plane in (("ArrowLeft", 0), ("ArrowRight", 1), ("ArrowDown", 17)):
         page.keyboard.press(key)
         label = page.evaluate("document.activeElement.getAttribute('aria-label')")
-        assert label == f"layer {layer}, head {head}"
-    assert [button.get_attribute("tabindex") for button in buttons.all()].index("0") == 5
+        assert label.startswith(f"plane {plane}:")
+    assert [button.get_attribute("tabindex") for button in buttons.all()].index("0") == 17
     page.keyboard.press("Enter")
-    assert "layer 1, head 1:" in page.locator(".rope-explorer .where").inner_text()
+    assert "plane 17:" in page.locator(".rope-explorer .slow").inner_text()
     page.keyboard.press("Tab")
-    assert page.evaluate("document.activeElement.closest('.heads')") is None
+    assert page.evaluate("document.activeElement.closest('.dials')") is None

@@ -14,19 +14,18 @@ from conftest import ROOT, give_up
 
 import rope
 from rope.book.figures import explorer as figure
-from rope.book.training import Decoder, Experiment
 from rope.extensions import NTK, Linear, YaRN
-from rope.layouts import half_to_interleaved
+from rope.layouts import interleaved_to_half
 
-EXTENSIONS = [None, Linear(4.0), NTK(4.0), YaRN(4.0, 128)]
-START = {"layer": 1, "head": 2, "query": 43, "key": 42, "distance": 1, "shift": 0, "stretch": 0}
+EXTENSIONS = [None, Linear(2.0), NTK(2.0), YaRN(2.0, 8192)]
+START = {"head": 0, "query": 15, "key": 14, "shift": 0, "stretch": 0, "layout": 0}
 STATES = [
-    START,
-    START | {"shift": 1000},
-    START | {"distance": 500, "stretch": 2},
-    START | {"distance": 500, "stretch": 3, "shift": 17, "query": 112},  # has a subnormal float16
-    START | {"distance": 127},
-    START | {"distance": 128, "layer": 3, "head": 3, "query": 127, "key": 0},
+    START | {"distance": 1, "shift": 1000},
+    START | {"distance": 16_000, "stretch": 2, "head": 3},
+    START | {"distance": 500, "stretch": 3, "shift": 17, "query": 29},
+    START | {"distance": 10, "head": 4, "key": 5},  # has a subnormal float16
+    START | {"distance": 8191, "head": 2},
+    START | {"distance": 8192, "head": 5, "query": 29, "key": 0},
     START | {"distance": 10, "query": 10, "key": 0, "stretch": 1},
     START | {"distance": 0, "query": 0, "key": 0},
 ]
@@ -37,7 +36,7 @@ const across = (d) => 100 * Math.log2(1 + d); // up to 47 three pixels apart or 
 console.log(JSON.stringify(states.map((state) => ({
     ...model.positions(state), score: model.score(state), weights: model.weights(state),
     hands: model.hands(state), curve: model.curve(state),
-    rotated: [false, true].map((layout) => ["q", "k"].map((x) => model.rotated(state, x, layout))),
+    rotated: [true, false].map((layout) => ["q", "k"].map((x) => model.rotated(state, x, layout))),
     bins: ropeBins(model.curve(state), across),
 }))));
 """
@@ -60,33 +59,33 @@ def data_of(page):
 def computed(state):
     """Return the values that the figure must show in a state, from the package in float64."""
     extension = EXTENSIONS[state["stretch"]]
-    inv_freq = rope.inverse_frequencies(32, extension=extension)
+    inv_freq = rope.inverse_frequencies(64, 100_000.0, extension=extension)
     scale = extension.attention_scaling if extension else 1.0
-    q, k = (x[state["layer"], state["head"]].double() for x in figure.stored(stored_figure()[1]))
+    q, k = (x[state["head"]].double() for x in figure.stored(stored_figure()[1]))
     query, key, distance = (state[name] for name in ("query", "key", "distance"))
 
     def rotated(x, positions):
         tables = rope.rotary_tables(positions, inv_freq, dtype=torch.float64, scale=scale)
-        return rope.rotary_embedding(x[None, None], *tables)[0, 0]
+        return rope.rotary_embedding(x[None, None], *tables, interleaved=True)[0, 0]
 
     m = max(query + state["shift"], distance)
     places = m - query + torch.arange(query + 1)
     places[key] = m - distance
     q_m, k_n = rotated(q[[query]], torch.tensor([m])), rotated(k[: query + 1], places)
-    scores = k_n @ q_m[0] / 32**0.5
-    half = torch.stack([q_m[0], k_n[key]])
-    q_j, k_j = torch.complex(*half.chunk(2, dim=-1))
-    q_far = rotated(q[[query]].expand(513, -1), torch.arange(513))
-    theta, turn = rope.inverse_frequencies(32), 2 * math.pi
+    scores = k_n @ q_m[0] / 8
+    pairs = torch.stack([q_m[0], k_n[key]])
+    q_j, k_j = torch.view_as_complex(pairs.view(2, 32, 2))
+    q_far = rotated(q[[query]].expand(16_385, -1), torch.arange(16_385))
+    theta, turn = rope.inverse_frequencies(64, 100_000.0), 2 * math.pi
     return {
         "m": m,
         "n": m - distance,
         "score": scores[key],
         "weights": scores.softmax(dim=0),
-        "hands": q_j.conj() * k_j / 32**0.5,
-        "new": (distance * inv_freq % turn > 127 * theta) & (128 * theta < turn),
-        "rotated": torch.stack([half, half_to_interleaved(half)]),
-        "curve": q_far @ rotated(k[[key]], torch.tensor([0]))[0] / 32**0.5,
+        "hands": q_j.conj() * k_j / 8,
+        "new": (distance * inv_freq % turn > 8191 * theta) & (8192 * theta < turn),
+        "rotated": torch.stack([pairs, interleaved_to_half(pairs)]),
+        "curve": q_far @ rotated(k[[key]], torch.tensor([0]))[0] / 8,
     }
 
 
@@ -122,7 +121,7 @@ def test_the_model_gives_what_the_package_computes(shown, number):
 def test_a_point_of_the_curve_holds_the_scores_within_three_pixels(shown):
     curve, bins = shown[0]["curve"], shown[0]["bins"]
     groups = [range(point["first"], point["last"] + 1) for point in bins]
-    assert [distance for group in groups for distance in group] == list(range(513))
+    assert [distance for group in groups for distance in group] == list(range(16_385))
     assert [len(group) for group in groups[:48]] == [1] * 48
     for group, point in zip(groups, bins, strict=True):
         assert 100 * math.log2((1 + group[-1]) / (1 + group[0])) < 3
@@ -133,10 +132,15 @@ def test_a_point_of_the_curve_holds_the_scores_within_three_pixels(shown):
 
 def test_its_page_holds_its_data_and_loads_nothing():
     yarn = YaRN(4.0, 8, beta_fast=1.0, beta_slow=0.1)
-    model = Decoder(Experiment(width=32, heads=2, context=8), tokens=8)
+    q, k = torch.arange(12.0).view(3, 4), -torch.arange(12.0).view(3, 4)
     settings = {"stretches": {"YaRN": yarn}, "start": {}, "questions": [], "alt": "A figure."}
-    chart = figure.explorer(model, "a</scr>h", torch.arange(8), **settings)
+    heads = {"first": (q, k), "second": (2 * q, 3 * k)}
+    chart = figure.explorer(["a", "</scr>", "h"], heads, base=100.0, trained=8, **settings)
     page = chart.html()
     assert data_of(page) == chart.data
-    assert chart.data["stretches"][1]["scale"] == yarn.attention_scaling
+    close(figure.stored(chart.data)[0], torch.stack([q, 2 * q]))
+    close(figure.stored(chart.data)[1], torch.stack([k, 3 * k]))
+    plain, stretched = chart.data["stretches"]
+    assert plain == {"name": "none", "inv_freq": [1.0, 0.1], "scale": 1.0}
+    assert stretched["scale"] == yarn.attention_scaling
     assert not re.search(r"(src|href)=|https?:|\bfetch\(", page)

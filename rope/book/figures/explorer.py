@@ -1,4 +1,4 @@
-"""Show a trained model's queries and keys in an interactive figure that needs no kernel.
+"""Show queries and keys of a real model in an interactive figure that needs no kernel.
 
 Chapter "The explorer". The cell's output contains the entire figure: the vectors in half
 precision, the arithmetic (`explorer_model.js`), the drawing code (`explorer_draw.js`), the
@@ -16,14 +16,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rope.book.training.decoder import Decoder
-from rope.book.training.inside import calls
 from rope.extensions import Extension
 from rope.frequencies import inverse_frequencies
 
 STATIC = Path(__file__).parent / "static"
 SCRIPTS = ("explorer_model.js", "explorer_draw.js", "explorer_view.js")
-FARTHEST = 512  # the greatest distance to which a reader can move a key
+FARTHEST = 16_384  # the greatest distance to which a reader can move a key
 
 
 @dataclass(frozen=True, repr=False)
@@ -56,63 +54,44 @@ class Explorer:
         )
 
 
-def vectors(model: Decoder, tokens: Tensor) -> tuple[Tensor, Tensor]:
-    """Return every head's queries and keys before the rotation, in half precision.
-
-    model: must rotate the entire head in the half-split layout. tokens: int64 `[S]`.
-    Returns two float16 tensors `[layers, H, S, D]`.
-
-    >>> from rope.book.training import Experiment
-    >>> model = Decoder(Experiment(layers=3, width=16, heads=2), tokens=5)
-    >>> vectors(model, torch.tensor([1, 2, 3, 4]))[0].shape
-    torch.Size([3, 2, 4, 8])
-    """
-    with torch.no_grad():
-        layers = [attention.heads(x)[:2] for attention, x, _ in calls(model, tokens[None])]
-    q, k = (torch.stack([both[part][0] for both in layers]).half() for part in (0, 1))
-    return q, k
-
-
 def explorer(
-    model: Decoder,
-    text: str,
-    tokens: Tensor,
+    words: Sequence[str],
+    heads: Mapping[str, tuple[Tensor, Tensor]],
     *,
+    base: float,
+    trained: int,
     stretches: Mapping[str, Extension],
     start: Mapping[str, int],
     questions: Sequence[Mapping[str, Any]],
     alt: str,
 ) -> Explorer:
-    """Return an interactive figure of a model's queries, keys, and attention on a text.
+    """Return an interactive figure of some heads' queries, keys, and attention on a text.
 
-    model: as for `vectors`. text, tokens: the same S characters, as a string and as int64 `[S]`.
+    words: the S tokens as strings. heads: maps each displayed name to a head's q and k before the
+    rotation, `[S, D]` each, in the interleaved layout. trained: the model's training length.
     stretches: maps each displayed name to an extension that a reader can choose.
-    start: the `layer`, `head`, `query`, and `key` to open with; `query` and `key` are indices into
-    the text. Optionally, `fast` and `slow` are the planes on the two large dials. By default, these
-    are planes 0 and floor(0.75 P) of P planes.
+    start: the `head` (its place in `heads`), `query`, and `key` to open with; `query` and `key` are
+    indices into the text. Optionally, `fast` and `slow` are the planes on the two large dials. By
+    default, these are planes 0 and floor(0.75 P) of P planes.
     questions: each one has `ask`, `options`, `right` (the index of the right option), `answer`,
     `numbers` (the names of the numbers to compare before and after the guess), and the states
     `before` and `after` the guess. A state has the keys of `start`, and may also have `distance`,
-    `shift`, and `stretch`.
+    `shift`, and `stretch`. A question should be about the text and the two large dials, because
+    the page keeps these in view next to it.
     """
-    experiment = model.experiment
+    q, k = (torch.stack(halves).half() for halves in zip(*heads.values(), strict=True))
     spectra: list[dict[str, Any]] = []
     for name, extension in (("none", None), *stretches.items()):
-        inv_freq = inverse_frequencies(experiment.head_dim, experiment.base, extension=extension)
+        inv_freq = inverse_frequencies(q.shape[-1], base, extension=extension)
         scale = 1.0 if extension is None else extension.attention_scaling
         spectra.append({"name": name, "inv_freq": inv_freq.tolist(), "scale": scale})
-    q, k = (
-        base64.b64encode(halves.numpy().astype("<f2").tobytes()).decode("ascii")
-        for halves in vectors(model, tokens)
-    )
     data = {
-        "layers": experiment.layers,
-        "heads": experiment.heads,
-        "trained": experiment.context,
+        "heads": list(heads),
+        "trained": trained,
         "farthest": FARTHEST,
-        "text": list(text),
-        "q": q,
-        "k": k,
+        "words": list(words),
+        "q": base64.b64encode(q.numpy().astype("<f2").tobytes()).decode("ascii"),
+        "k": base64.b64encode(k.numpy().astype("<f2").tobytes()).decode("ascii"),
         "stretches": spectra,
         "start": dict(start),
         "questions": [dict(question) for question in questions],
@@ -121,8 +100,8 @@ def explorer(
 
 
 def stored(data: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
-    """Return the queries and keys from a figure's data, in the form that `vectors` returns."""
-    shape = (data["layers"], data["heads"], len(data["text"]), -1)
+    """Return the queries and keys from a figure's data, float16 `[H, S, D]` each."""
+    shape = (len(data["heads"]), len(data["words"]), -1)
     q, k = (
         torch.frombuffer(bytearray(base64.b64decode(data[name])), dtype=torch.float16).view(shape)
         for name in ("q", "k")

@@ -1,4 +1,4 @@
-// Draws the explorer's parts: dials, plots of the score, and the rotated coordinates. Colors come
+// Draws the explorer's parts: dials, the plot of the score, and the rotated coordinates. Colors come
 // from classes in explorer.css. Sizes are in page pixels, so that text keeps its size.
 const ropeDraw = (function () {
   "use strict";
@@ -7,12 +7,13 @@ const ropeDraw = (function () {
   // width, and the radius of its mark.
   const LARGE = { half: 80, ring: 72, hand: 62, wide: 14, thick: 6, dot: 4 };
   const SMALL = { half: 20, ring: 17, hand: 14, wide: 6, thick: 3, dot: 2.5 };
-  const NEAR = 16; // distances on each side of the middle of the dots' plot
-  const LEFT = 36, RIGHT = 14; // margins of the plots, in pixels
+  const LEFT = 36, RIGHT = 22; // margins of the plot, in pixels
 
   const plain = (value, decimals = 2) =>
     (Number(value.toFixed(decimals)) < 0 ? "\u2212" : "") + Math.abs(value).toFixed(decimals);
   const signed = (value) => (plain(value).startsWith("\u2212") ? "" : "+") + plain(value);
+
+  const grouped = (value) => String(value).replace(/\B(?=(\d{3})+$)/g, ",");
 
   function svg(width, height, inner, label) {
     const name = label ? `role="img" aria-label="${label}"` : 'aria-hidden="true"';
@@ -53,66 +54,36 @@ const ropeDraw = (function () {
     );
   }
 
-  // Draws what both plots of scores share: the trained distances, the zero line and the current
-  // distance. across(d) is the x coordinate of distance d. inner(up) draws the rest; up(s) is the y
-  // coordinate of score s.
-  function plot(values, across, { distance, trained, width, height, from, to }, inner, ticks, below, label) {
-    const low = Math.min(0, ...values), high = Math.max(0, ...values), top = 8, tall = height - top - 34;
-    const up = (s) => top + ((high - s) / (high - low || 1)) * tall;
-    const levels = [low, 0, high]
-      .filter((s, i) => i === 1 || Math.abs(up(s) - up(0)) > 14)
-      .map((s) => `<text class="tick" x="${LEFT - 5}" y="${up(s) + 4}" text-anchor="end">${plain(s, 0)}</text>`)
-      .join("");
-    const end = Math.min(trained - 1, to);
-    const shade = end > from ? `<rect class="trained" x="${across(from)}" y="${top}" width="${across(end) - across(from)}" height="${tall}"/>` : "";
-    const marks = ticks
-      .map((d) => `<text class="tick" x="${across(d)}" y="${height - 18}" text-anchor="middle">${d}</text>`)
-      .join("");
-    return svg(
-      width,
-      height,
-      `${shade}<line class="axis" x1="${LEFT}" x2="${width - RIGHT}" y1="${up(0)}" y2="${up(0)}"/>${inner(up)}${marks}${levels}` +
-        `<circle class="here" cx="${across(distance)}" cy="${up(values[distance])}" r="5"/>` +
-        `<text class="tick" x="${(LEFT + width) / 2}" y="${height - 3}" text-anchor="middle">${below}</text>`,
-      label,
-    );
-  }
-
   // Plots the score of one query and one key at every distance, on a logarithmic axis from 0. Where
   // several distances share a point, a band covers their scores and the line shows their mean.
   function curve(values, distance, trained, width) {
-    const to = values.length - 1;
+    const to = values.length - 1, height = 150, top = 8, tall = height - top - 34;
+    const low = Math.min(0, ...values), high = Math.max(0, ...values);
     const across = (d) => LEFT + (Math.log2(1 + d) / Math.log2(1 + to)) * (width - LEFT - RIGHT);
-    function inner(up) {
-      const line = [], upper = [], lower = [];
-      for (const { first, last, mean, most, least } of ropeBins(values, across)) {
-        const at = (score) => `${across((first + last) / 2).toFixed(1)},${up(score).toFixed(1)}`;
-        line.push(at(mean));
-        upper.push(at(most));
-        lower.unshift(at(least));
-      }
-      return `<polygon class="band" points="${[...upper, ...lower].join(" ")}"/><polyline class="curve" points="${line.join(" ")}"/>`;
+    const up = (score) => top + ((high - score) / (high - low || 1)) * tall;
+    const line = [], upper = [], lower = [];
+    for (const { first, last, mean, most, least } of ropeBins(values, across)) {
+      const at = (score) => `${across((first + last) / 2).toFixed(1)},${up(score).toFixed(1)}`;
+      line.push(at(mean));
+      upper.push(at(most));
+      lower.unshift(at(least));
     }
-    const ticks = [0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512].filter((d) => d <= to);
-    return plot(
-      values, across, { distance, trained, width, height: 150, from: 0, to }, inner, ticks, "distance m − n",
+    const tick = (x, y, anchor, text) => `<text class="tick" x="${x}" y="${y}" text-anchor="${anchor}">${text}</text>`;
+    const levels = [low, 0, high]
+      .filter((s, i) => i === 1 || Math.abs(up(s) - up(0)) > 14)
+      .map((s) => tick(LEFT - 5, up(s) + 4, "end", plain(s, 0)));
+    const marks = [0, 1, 4, 16, 64, 256, 1024, 4096, 16384].filter((d) => d <= to)
+      .map((d) => tick(across(d), height - 18, "middle", grouped(d)));
+    return svg(
+      width,
+      height,
+      `<rect class="trained" x="${LEFT}" y="${top}" width="${across(trained - 1) - LEFT}" height="${tall}"/>` +
+        `<line class="axis" x1="${LEFT}" x2="${width - RIGHT}" y1="${up(0)}" y2="${up(0)}"/>` +
+        `<polygon class="band" points="${[...upper, ...lower].join(" ")}"/><polyline class="curve" points="${line.join(" ")}"/>` +
+        [...marks, ...levels].join("") +
+        `<circle class="here" cx="${across(distance)}" cy="${up(values[distance])}" r="5"/>` +
+        tick((LEFT + width) / 2, height - 3, "middle", "distance m − n"),
       `The score of this query and this key at distances 0 to ${to}; ${plain(values[distance])} at ${distance}.`,
-    );
-  }
-
-  // Plots the scores at the distances around `middle`, one dot per distance.
-  const first = (values, middle) => Math.min(Math.max(0, middle - NEAR), values.length - 1 - 2 * NEAR);
-  function near(values, distance, middle, trained, width) {
-    const from = first(values, middle), to = from + 2 * NEAR;
-    const across = (d) => LEFT + 8 + ((d - from) / (to - from)) * (width - LEFT - RIGHT - 8);
-    const all = Array.from({ length: 2 * NEAR + 1 }, (_, i) => from + i);
-    const inner = (up) =>
-      `<polyline class="curve" points="${all.map((d) => `${across(d).toFixed(1)},${up(values[d]).toFixed(1)}`).join(" ")}"/>` +
-      all.map((d) => `<circle class="one" cx="${across(d)}" cy="${up(values[d])}" r="2.5"/>`).join("");
-    const ticks = all.filter((d) => d % 8 === 0);
-    return plot(
-      values, across, { distance, trained, width, height: 118, from, to }, inner, ticks, "nearby distances, one dot each",
-      `The score at distances ${from} to ${to}.`,
     );
   }
 
@@ -128,8 +99,10 @@ const ropeDraw = (function () {
       const size = (tall * Math.abs(value)) / most;
       const marked = chosen.includes(planeOf(i)) ? " chosen" : "";
       inner += `<rect class="bar${marked}" x="${centre(i) - step * 0.36}" y="${value < 0 ? middle : middle - size}" width="${step * 0.72}" height="${size}"/>`;
-      if (step > 15 || marked)
-        inner += `<text class="tick${marked}" x="${centre(i)}" y="${middle + tall + 13}" text-anchor="middle">${planeOf(i)}</text>`;
+      if (marked && !(interleaved && i % 2)) {
+        const x = interleaved ? (i + 1) * step : centre(i); // one number per arc, or one at each end
+        inner += `<text class="tick" x="${x}" y="${middle + tall + 13}" text-anchor="middle">${planeOf(i)}</text>`;
+      }
     });
     for (let j = 0; j < planes; j++) {
       const [a, b] = interleaved ? [2 * j, 2 * j + 1] : [j, j + planes];
@@ -139,31 +112,14 @@ const ropeDraw = (function () {
     return svg(width, height, inner, label);
   }
 
-  // Draws a head's weights as a map, one row per query. The opacity is the weight's square root.
-  function thumbnail(canvas, rows, colour) {
-    canvas.width = canvas.height = rows.length;
-    const context = canvas.getContext("2d");
-    context.fillStyle = colour;
-    rows.forEach((row, m) =>
-      row.forEach((weight, n) => {
-        if (weight < 0.002) return;
-        context.globalAlpha = Math.sqrt(weight);
-        context.fillRect(n, m, 1, 1);
-      }),
-    );
-  }
-
-  // Convert a click to a share of the plot's width, then to a distance on the curve or the dots.
-  function pressed(event, box, left) {
+  // Converts a pointer's place on the curve to a distance.
+  function onCurve(event, box, values) {
     const svg = box.querySelector("svg").getBoundingClientRect();
-    const share = (event.clientX - svg.left - left) / (svg.width - left - RIGHT);
-    return Math.min(1, Math.max(0, share));
+    const share = (event.clientX - svg.left - LEFT) / (svg.width - LEFT - RIGHT);
+    return Math.round(Math.pow(values.length, Math.min(1, Math.max(0, share))) - 1);
   }
-  const onCurve = (event, box, values) => Math.round(Math.pow(values.length, pressed(event, box, LEFT)) - 1);
-  const onDots = (event, box, values, middle) =>
-    first(values, middle) + Math.round(2 * NEAR * pressed(event, box, LEFT + 8));
 
   const large = (hand, longest) => dial(LARGE, hand, longest);
   const small = (hand, longest) => dial(SMALL, hand, longest);
-  return { large, small, curve, near, onCurve, onDots, coordinates, thumbnail, signed, plain };
+  return { large, small, curve, onCurve, coordinates, signed, plain, grouped };
 })();

@@ -1,17 +1,17 @@
 // Computes the numbers that the explorer shows, without using the page: chapter "The explorer".
 //
-// A state is { layer, head, query, key, distance, shift, stretch }. `query` and `key` are indices
-// into the text, `distance` is m - n, and `shift` is added to both positions. Let A_j be the
-// product of the lengths of query and key in plane j, phi_j the angle from query to key before the
-// rotation, theta'_j the scaled frequency, and f the factor on cos and sin. Then plane j adds
+// A state is { head, query, key, distance, shift, stretch }. `query` and `key` are indices into the
+// words, `distance` is m - n, and `shift` is added to both positions. Let A_j be the product of the
+// lengths of query and key in plane j, phi_j the angle from query to key before the rotation,
+// theta'_j the scaled frequency, and f the factor on cos and sin. Then plane j adds
 //
 //     f^2 A_j cos(phi_j + (n - m) theta'_j) / sqrt(D)
 //
 // to the score. All arithmetic is in double precision, from vectors stored in half precision.
 function ropeModel(data) {
   "use strict";
-  const { layers, heads, text, trained, farthest, stretches } = data;
-  const tokens = text.length;
+  const { heads, words, trained, farthest, stretches } = data;
+  const tokens = words.length;
   const planes = stretches[0].inv_freq.length;
   const width = 2 * planes;
   const [q, k] = [halves(data.q), halves(data.k)];
@@ -30,26 +30,25 @@ function ropeModel(data) {
     return values;
   }
 
-  // Returns the two coordinates of plane j. Vectors are stored half-split: j pairs with j + D/2.
+  // Returns the two coordinates of plane j. Vectors are stored interleaved: 2j pairs with 2j + 1.
   function plane(vectors, state, token, j) {
-    const start = ((state.layer * heads + state.head) * tokens + token) * width;
-    return [vectors[start + j], vectors[start + j + planes]];
+    const start = (state.head * tokens + token) * width;
+    return [vectors[start + 2 * j], vectors[start + 2 * j + 1]];
   }
 
-  function part(state, key, distance, j) {
-    const [a, b] = plane(q, state, state.query, j);
-    const [c, d] = plane(k, state, key, j);
+  // Returns, for each plane, f^2 A_j / sqrt(D), phi_j and theta'_j.
+  function parts(state, key) {
     const { inv_freq, scale } = stretches[state.stretch];
-    const length = (scale * scale * Math.hypot(a, b) * Math.hypot(c, d)) / Math.sqrt(width);
-    const angle = Math.atan2(d, c) - Math.atan2(b, a) - distance * inv_freq[j];
-    return { length, angle, share: length * Math.cos(angle) };
+    return inv_freq.map((theta, j) => {
+      const [a, b] = plane(q, state, state.query, j);
+      const [c, d] = plane(k, state, key, j);
+      const length = (scale * scale * Math.hypot(a, b) * Math.hypot(c, d)) / Math.sqrt(width);
+      return { length, phi: Math.atan2(d, c) - Math.atan2(b, a), theta };
+    });
   }
 
-  function score(state, key, distance) {
-    let sum = 0;
-    for (let j = 0; j < planes; j++) sum += part(state, key, distance, j).share;
-    return sum;
-  }
+  const scoreOf = (all, distance) =>
+    all.reduce((sum, { length, phi, theta }) => sum + length * Math.cos(phi - distance * theta), 0);
 
   // Returns which angles training covered. A plane that makes a full turn within the trained length
   // has met every angle. Any other plane has met the angles up to the angle at the farthest trained
@@ -60,6 +59,10 @@ function ropeModel(data) {
     return { at, arc: full ? turn : reached, inside: full || -at % turn <= reached };
   }
 
+  function hand(j, length, angle, at) {
+    return { length, angle, share: length * Math.cos(angle), ...known(j, at) };
+  }
+
   // Positions start at 0. If the distance exceeds m, the query moves to m = distance.
   function positions(state) {
     const m = Math.max(state.query + state.shift, state.distance);
@@ -67,34 +70,34 @@ function ropeModel(data) {
   }
 
   return {
-    planes, tokens, layers, heads, text, farthest, trained, stretches, positions,
+    planes, tokens, heads, words, farthest, trained, stretches, positions,
     // Returns each plane's hand (length and angle), share of the score, and trained angles.
     hands: (state) =>
-      Array.from({ length: planes }, (_, j) => ({
-        ...part(state, state.key, state.distance, j),
-        ...known(j, -state.distance * stretches[state.stretch].inv_freq[j]),
-      })),
+      parts(state, state.key).map(({ length, phi, theta }, j) =>
+        hand(j, length, phi - state.distance * theta, -state.distance * theta),
+      ),
     // Returns the hands at the fraction `way` between two states; each hand turns by its own angle.
     between: (before, after, way) =>
-      after.map((hand, j) => {
-        const mix = (name) => (1 - way) * before[j][name] + way * hand[name];
-        const [length, angle] = [mix("length"), mix("angle")];
-        return { length, angle, share: length * Math.cos(angle), ...known(j, mix("at")) };
+      after.map((one, j) => {
+        const mix = (name) => (1 - way) * before[j][name] + way * one[name];
+        return hand(j, mix("length"), mix("angle"), mix("at"));
       }),
     wavelength: (state, j) => (2 * Math.PI) / stretches[state.stretch].inv_freq[j],
-    score: (state) => score(state, state.key, state.distance),
+    score: (state) => scoreOf(parts(state, state.key), state.distance),
     // Returns the softmax over the keys up to the query; the chosen key is at its chosen distance.
     weights(state) {
       const at = (key) => (key === state.key ? state.distance : state.query - key);
-      const scores = Array.from({ length: state.query + 1 }, (_, key) => score(state, key, at(key)));
+      const scores = Array.from({ length: state.query + 1 }, (_, key) => scoreOf(parts(state, key), at(key)));
       const most = Math.max(...scores);
       const powers = scores.map((one) => Math.exp(one - most));
       const sum = powers.reduce((total, one) => total + one, 0);
       return powers.map((one) => one / sum);
     },
     // Returns the score of this query and this key at every distance.
-    curve: (state) =>
-      Array.from({ length: farthest + 1 }, (_, distance) => score(state, state.key, distance)),
+    curve(state) {
+      const all = parts(state, state.key);
+      return Array.from({ length: farthest + 1 }, (_, distance) => scoreOf(all, distance));
+    },
     // Returns the D coordinates after the rotation, in the order of the layout.
     rotated(state, which, interleaved) {
       const isQuery = which === "q";
@@ -122,7 +125,7 @@ function ropeBins(values, across) {
   values.forEach((_, d) => {
     const separate = d + 1 < values.length && across(d + 1) - across(d) >= 3;
     const bin = separate ? d : "from " + Math.floor(across(d) / 3);
-    bins.set(bin, [...(bins.get(bin) || []), d]);
+    bins.has(bin) ? bins.get(bin).push(d) : bins.set(bin, [d]);
   });
   return [...bins.values()].map((inside) => {
     const [first, last, scores] = [inside[0], inside.at(-1), inside.map((d) => values[d])];

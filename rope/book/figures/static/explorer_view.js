@@ -11,40 +11,33 @@ function ropeExplorer(root) {
   "use strict";
   const data = JSON.parse(root.querySelector('script[type="application/json"]').textContent);
   const model = ropeModel(data);
-  const { large, small, curve, near, onCurve, onDots, coordinates, thumbnail, signed, plain } = ropeDraw;
+  const { large, small, curve, onCurve, coordinates, signed, plain, grouped } = ropeDraw;
   const planes = { fast: 0, slow: Math.floor(0.75 * model.planes) };
-  const first = { shift: 0, stretch: 0, interleaved: false, ...planes, ...data.start };
+  const first = { shift: 0, stretch: 0, layout: 0, ...planes, ...data.start };
+  const state = { ...first, distance: first.query - first.key };
   let drawings = 0; // an animation stops when this count changes
-  const state = { ...first, distance: first.query - first.key, wanted: first.key };
-  let picks = "key"; // what a click on the text selects
-  let chosen = null; // what to restore when the pointer leaves the text
 
   const add = ropeAdd;
   const panel = add(root, "div", { class: "panel" }, `
-    <div class="stage"><div class="guess" aria-live="polite"></div><div class="two"></div></div>
+    <div class="stage">
+      <div class="guess" aria-live="polite"></div><div class="two"></div>
+      <p class="text" aria-hidden="true"></p>
+    </div>
+    <div class="controls menus"></div>
+    <div class="dials" role="group" aria-label="Planes, from the fastest to the slowest"></div>
     <p class="legend small">
       <span class="more">■</span> adds to the score, +; <span class="less">■</span> takes from it, −;
       <span class="known">━</span> angles that training reached;
       ● the rotation's angle, ◆ if training never reached it
     </p>
-    <div class="dials" role="group" aria-label="Planes, from the fastest to the slowest"></div>
-    <div class="top">
-      <details><summary>Choose a head</summary><div class="heads" role="group" aria-label="Head"></div><p class="small">one row per layer, one column per head</p></details>
-      <div class="reads">
-        <p class="text" aria-hidden="true"></p>
-        <div class="pick" role="radiogroup" aria-label="A click on the text selects"></div>
-      </div>
-    </div>
-    <div class="vectors"></div>
     <div class="curve"></div>
-    <div class="near"></div>
+    <div class="vectors"></div>
     <div class="strip">
-      <p class="readout" aria-live="polite"><span class="score"></span> <span class="where"></span></p>
-      <div class="controls"></div>
+      <p class="readout" aria-live="polite"><span class="score"></span> <span class="reads"></span> <span class="where"></span></p>
+      <div class="controls sliders"></div>
     </div>`);
   const part = (name) => panel.querySelector("." + name);
 
-  const shown = (character) => ({ "\n": "⏎", " ": "␣" })[character] || character;
   // Writes 6, 8, 9, 10 as "6, 8 to 10".
   const ranges = (numbers) =>
     numbers
@@ -52,57 +45,16 @@ function ropeExplorer(root) {
       .filter((part) => part !== "")
       .join(", ")
       .replaceAll(", to", " to");
-  const spoken = (character) => ({ "\n": "end of line", " ": "space" })[character] || character;
+  const named = (place) => `‘${model.words[place].trim()}’`;
 
-  // One button per head; on a phone, the buttons are folded away.
-  const narrow = matchMedia("(max-width: 720px)");
-  const fold = () => (panel.querySelector("details").open = !narrow.matches);
-  narrow.addEventListener("change", fold);
-  fold();
-  const heads = [];
-  for (let layer = 0; layer < model.layers; layer++)
-    for (let head = 0; head < model.heads; head++) {
-      const name = `layer ${layer}, head ${head}`;
-      const button = add(part("heads"), "button", { type: "button", "aria-label": name, title: name });
-      button.addEventListener("click", () => change({ layer, head }));
-      heads.push([layer, head, button, add(button, "canvas", {})]);
-    }
-
-  // The text, one span per character. A click selects a character; hovering previews the selection.
-  const characters = model.text.map((character, place) => {
-    const node = add(part("text"), "span", { "data-place": place });
-    node.textContent = character === "\n" ? "⏎" : character; // not innerHTML: the character may be "<"
-    if (character === "\n") add(part("text"), "br", {});
+  // The text, one span per token. A click on a token up to the query makes it the key; a click on a
+  // later token makes it the query.
+  const words = model.words.map((word, place) => {
+    const node = add(part("text"), "span", {});
+    node.textContent = word.trim(); // not innerHTML: the word may be "<"
+    node.addEventListener("click", () => change({ [place > state.query ? "query" : "key"]: place }));
     return node;
   });
-  const places = () => ({ query: state.query, key: state.wanted, distance: state.distance });
-  const pickOf = (event) => {
-    const place = event.target.dataset && event.target.dataset.place;
-    if (place === undefined || (picks === "key" && place > state.query)) return null;
-    return { [picks]: Number(place) };
-  };
-  part("text").addEventListener("pointerover", (event) => {
-    const pick = event.pointerType === "touch" ? null : pickOf(event);
-    if (!pick) return;
-    chosen = chosen || places();
-    change(pick);
-  });
-  part("text").addEventListener("click", (event) => {
-    const pick = pickOf(event);
-    if (!pick) return;
-    change(pick);
-    chosen = chosen && places();
-  });
-  part("text").addEventListener("pointerleave", () => {
-    if (chosen) change(chosen);
-    chosen = null;
-  });
-  add(part("pick"), "span", {}, "a click selects:");
-  for (const name of ["key", "query"]) {
-    const label = add(part("pick"), "label", {}, `<input type="radio" name="picks" value="${name}"> ${name}`);
-    label.firstChild.checked = name === picks;
-    label.firstChild.addEventListener("change", () => (picks = name));
-  }
 
   // Two large dials show a fast and a slow plane. A click on a small dial selects its plane.
   const LARGE = ["fast", "slow"];
@@ -115,88 +67,83 @@ function ropeExplorer(root) {
     return button;
   });
 
-  // The Tab key stops once at a group of buttons; arrow keys move within the group.
-  function rove(group) {
-    const buttons = [...group.querySelectorAll("button")];
-    const stop = (chosen) => buttons.forEach((button) => (button.tabIndex = button === chosen ? 0 : -1));
-    group.addEventListener("focusin", (event) => stop(event.target));
-    group.addEventListener("keydown", (event) => {
-      const columns = buttons.filter((button) => button.offsetTop === buttons[0].offsetTop).length;
-      const steps = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: columns, ArrowUp: -columns };
-      const next = buttons[buttons.indexOf(event.target) + steps[event.key]];
-      if (!next) return;
-      event.preventDefault(); // otherwise the page scrolls
-      next.focus();
-    });
-    stop(group.querySelector('[aria-pressed="true"]'));
-  }
+  // The Tab key stops once at the small dials; arrow keys move within them.
+  const stop = (chosen) => dials.forEach((button) => (button.tabIndex = button === chosen ? 0 : -1));
+  part("dials").addEventListener("focusin", (event) => stop(event.target));
+  part("dials").addEventListener("keydown", (event) => {
+    const columns = dials.filter((button) => button.offsetTop === dials[0].offsetTop).length;
+    const steps = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: columns, ArrowUp: -columns };
+    const next = dials[dials.indexOf(event.target) + steps[event.key]];
+    if (!next) return;
+    event.preventDefault(); // otherwise the page scrolls
+    next.focus();
+  });
+  stop(dials[first.fast]);
 
   // Sliders and menus. Each control changes the state; its writer shows the state in the control.
+  // A slider at step s has the value from(s); to(value) is its inverse.
   const writers = [];
-  function slider(name, label, most, get, say = String) {
-    const row = add(part("controls"), "label", { class: "control" }, `<span>${label}</span><input type="range" name="${name}" min="0" step="1"><span class="value"></span>`);
+  const same = (value) => value;
+  function slider(name, label, most, say = String, from = same, to = same) {
+    const row = add(part("sliders"), "label", { class: "control" }, `<span>${label}</span><input type="range" name="${name}" min="0" step="1"><span class="value"></span>`);
     const [, input, value] = row.children;
+    const move = () => change({ [name]: from(Number(input.value)) });
     // Buttons for single steps on touch screens; on a keyboard, the arrow keys move the slider.
     for (const [sign, step] of [["−", -1], ["+", 1]]) {
       const button = add(row, "button", { type: "button", tabindex: "-1", "aria-hidden": "true" }, sign);
       button.addEventListener("pointerdown", (event) => event.preventDefault()); // keeps the focus where it is
-      button.addEventListener("click", () => {
-        input.stepUp(step);
-        change({ [name]: Number(input.value) });
-      });
+      button.addEventListener("click", () => (input.stepUp(step), move()));
     }
-    input.addEventListener("input", () => change({ [name]: Number(input.value) }));
+    input.addEventListener("input", move);
     writers.push(() => {
-      input.max = most();
-      input.value = get();
-      input.setAttribute("aria-valuetext", say(get()));
-      value.textContent = get();
+      input.max = to(most());
+      input.value = to(state[name]);
+      input.setAttribute("aria-valuetext", say(state[name]));
+      value.textContent = grouped(state[name]);
     });
   }
-  function choice(name, label, options, set, get) {
-    const row = add(part("controls"), "label", { class: "control" }, `<span>${label}</span><select name="${name}"></select>`);
+  function choice(name, options) {
+    const row = add(part("menus"), "label", { class: "control" }, `<span>${name}</span><select name="${name}"></select>`);
     const select = row.lastChild;
     options.forEach((option, number) => add(select, "option", { value: number }, option));
-    select.addEventListener("change", () => change(set(Number(select.value))));
-    writers.push(() => (select.value = get()));
+    select.addEventListener("change", () => change({ [name]: Number(select.value) }));
+    writers.push(() => (select.value = state[name]));
   }
-  const describe = (place) => `${place}, ${spoken(model.text[place])}`;
-  slider("query", "query: character", () => model.tokens - 1, () => state.query, describe);
-  slider("key", "key: character", () => state.query, () => state.key, describe);
-  slider("distance", "key at distance", () => model.farthest, () => state.distance);
-  slider("shift", "shift both by", () => 1000, () => state.shift);
-  choice("stretch", "stretch", model.stretches.map((one) => one.name), (stretch) => ({ stretch }), () => state.stretch);
-  choice("layout", "layout", ["half-split", "interleaved"], (layout) => ({ interleaved: layout === 1 }), () => Number(state.interleaved));
-  const back = add(part("controls"), "button", { type: "button", class: "back" }, "reset");
+  const describe = (place) => `${place}, ${model.words[place].trim()}`;
+  // Up to 64, each distance has its own step; beyond, 32 steps double the distance.
+  const distanceAt = (step) => (step <= 64 ? step : Math.round(64 * Math.pow(2, (step - 64) / 32)));
+  const stepOf = (distance) => (distance <= 64 ? distance : Math.round(64 + 32 * Math.log2(distance / 64)));
+  choice("head", model.heads);
+  choice("stretch", model.stretches.map((one) => one.name));
+  choice("layout", ["interleaved (file)", "half-split"]);
+  slider("query", "query: token", () => model.tokens - 1, describe);
+  slider("key", "key: token", () => state.query, describe);
+  slider("distance", "key at distance", () => model.farthest, String, distanceAt, stepOf);
+  slider("shift", "shift both by", () => 1000);
+  const back = add(part("menus"), "button", { type: "button", class: "back" }, "reset");
   back.addEventListener("click", () => change(first));
 
-  // The reader can also drag the key along the curve and the dots; the dots' axis then stays fixed.
-  let held = null; // the distance at which the drag began
-  for (const [name, distanceOf] of [["curve", onCurve], ["near", onDots]]) {
-    const box = part(name);
-    const drag = (event) => change({ distance: distanceOf(event, box, model.curve(state), held ?? state.distance) });
-    box.addEventListener("pointerdown", (event) => {
-      if (event.button !== 0) return;
-      box.setPointerCapture(event.pointerId);
-      held = state.distance;
-      drag(event);
-    });
-    box.addEventListener("lostpointercapture", () => {
-      held = null;
-      draw();
-    });
-    box.addEventListener("pointermove", (event) => {
-      if (box.hasPointerCapture(event.pointerId)) drag(event);
-    });
-  }
+  // The reader can also drag the key along the curve.
+  const box = part("curve");
+  const drag = (event) => change({ distance: onCurve(event, box, model.curve(state)) });
+  box.addEventListener("pointerdown", (event) => {
+    if (event.button !== 0) return;
+    box.setPointerCapture(event.pointerId);
+    drag(event);
+  });
+  box.addEventListener("pointermove", (event) => {
+    if (box.hasPointerCapture(event.pointerId)) drag(event);
+  });
 
-  // A new query or key starts at its distance in the text. If the query precedes the chosen key,
-  // the query's own key is used.
+  // A new head or query reads its favorite key; a key starts at its distance in the text.
   function change(to) {
     Object.assign(state, to);
-    if ("key" in to) state.wanted = to.key;
-    state.key = Math.min(state.wanted, state.query);
-    if (("query" in to || "key" in to) && !("distance" in to)) state.distance = state.query - state.key;
+    if (("head" in to || "query" in to) && !("key" in to)) {
+      Object.assign(state, { key: state.query, distance: 0 }); // no key is moved
+      const weights = model.weights(state);
+      state.key = weights.indexOf(Math.max(...weights));
+    }
+    if (["head", "query", "key"].some((name) => name in to) && !("distance" in to)) state.distance = state.query - state.key;
     return draw();
   }
 
@@ -206,40 +153,40 @@ function ropeExplorer(root) {
     const weights = model.weights(state);
     const { m, n } = model.positions(state);
     const unseen = hands.map((hand, j) => (hand.inside ? -1 : j)).filter((j) => j >= 0);
-    const rotated = ["q", "k"].map((which) => model.rotated(state, which, state.interleaved));
+    const rotated = ["q", "k"].map((which) => model.rotated(state, which, state.layout === 0));
+    const percent = (place) => (100 * weights[place]).toFixed(1) + "%";
+    const most = weights.map((_, place) => place).sort((a, b) => weights[b] - weights[a]).slice(0, 3);
     const read = {
       score: plain(model.score(state)),
-      weight: (100 * weights[state.key]).toFixed(1) + "%",
+      weight: percent(state.key),
+      reads: `${percent(most[0])} ${named(most[0])}`,
       "coordinate 2 of the query": plain(rotated[0][2]),
       "planes at new angles": unseen.length,
     };
 
-    characters.forEach((node, place) => {
+    words.forEach((node, place) => {
       node.style.setProperty("--weight", place <= state.query ? Math.sqrt(weights[place]).toFixed(3) : "0");
       node.className = place === state.query ? "query" : place === state.key ? "key" : place > state.query ? "ahead" : "";
     });
     part("score").textContent = `score ${read.score} = the sum of ${model.planes} shares; weight ${read.weight}`;
+    part("reads").textContent = "the head reads " + most.map((place) => `${percent(place)} ${named(place)} (${place})`).join(", ");
     part("where").textContent =
-      `layer ${state.layer}, head ${state.head}: query ‘${shown(model.text[state.query])}’ at position ${m}, key ‘${shown(model.text[state.key])}’ at ${n}, distance ${state.distance}` +
+      `query ${named(state.query)} at position ${grouped(m)}, key ${named(state.key)} at ${grouped(n)}` +
       (unseen.length ? `; planes at new angles: ${ranges(unseen)}` : "");
     drawings += 1;
     drawDials(hands);
-    heads.forEach(([layer, head, button]) =>
-      button.setAttribute("aria-pressed", String(layer === state.layer && head === state.head)),
-    );
     writers.forEach((write) => write());
 
-    const width = Math.max(240, part("curve").clientWidth);
-    const scores = model.curve(state);
-    part("curve").innerHTML = curve(scores, state.distance, model.trained, width);
-    part("near").innerHTML = near(scores, state.distance, held ?? state.distance, model.trained, width);
+    const width = Math.max(240, box.clientWidth);
+    box.innerHTML = curve(model.curve(state), state.distance, model.trained, width);
     part("vectors").innerHTML = rotated
       .map((values, i) => {
         const name = i ? `key at position ${n}` : `query at position ${m}`;
-        const most = Math.max(...values.map(Math.abs));
-        return `<p>the rotated ${name}, coordinates by plane</p>` + coordinates(values, most, [state.fast, state.slow], state.interleaved, width, `The ${values.length} coordinates of the rotated ${name}.`);
+        const largest = Math.max(...values.map(Math.abs));
+        return `<p class="small">the rotated ${name}, coordinates by plane</p>` + coordinates(values, largest, [state.fast, state.slow], state.layout === 0, width, `The ${values.length} coordinates of the rotated ${name}.`);
       })
       .join("");
+    panel.style.setProperty("--strip", part("strip").offsetHeight + "px");
     root.dataset.ready = "true";
     return read;
   }
@@ -251,8 +198,7 @@ function ropeExplorer(root) {
       const plane = state[LARGE[i]];
       const { length, angle, share, inside } = hands[plane];
       const wave = model.wavelength(state, plane);
-      const positions = plain(wave, wave < 100 ? 1 : 0).replace(/\B(?=(\d{3})+$)/g, ",");
-      name.innerHTML = `<strong>plane ${plane}</strong>: one turn in ${positions} positions`;
+      name.innerHTML = `<strong>plane ${plane}</strong>: one turn in ${grouped(plain(wave, wave < 100 ? 1 : 0))} positions`;
       face.innerHTML = large(hands[plane], longest);
       const cosine = `${plain(length)} × cosine ${plain(Math.cos(angle))}`;
       value.innerHTML = `share <strong>${signed(share)}</strong> <span class="product">= ${cosine}</span>${inside ? "" : " ◆"}`;
@@ -282,13 +228,6 @@ function ropeExplorer(root) {
     step(begun);
   }
 
-  // Each head's weights as the model computes them, with no key moved and no frequency scaled.
-  const maps = heads.map(([layer, head]) =>
-    model.text.map((_, query) => model.weights({ layer, head, query, key: query, distance: 0, stretch: 0 })),
-  );
-  const paint = () =>
-    heads.forEach(([, , , canvas], i) => thumbnail(canvas, maps[i], getComputedStyle(canvas).color));
-
   const show = (to) => change({ ...first, ...to });
   ropeGuesses(panel, data.questions, show, (before, after) => {
     const was = show(before);
@@ -298,10 +237,6 @@ function ropeExplorer(root) {
     return [was, is];
   });
   draw();
-  paint();
-  rove(part("heads"));
-  rove(part("dials"));
-  new MutationObserver(paint).observe(document.documentElement, { attributes: true, attributeFilter: ["data-theme"] });
   let drawn = panel.clientWidth;
   new ResizeObserver(() => {
     if (panel.clientWidth !== drawn) draw();
@@ -309,13 +244,13 @@ function ropeExplorer(root) {
   }).observe(panel);
 }
 
-// Asks the questions. After a guess, the hands turn to the state that shows the answer, and the
-// answer appears next to the large dials.
+// Asks the questions. After a guess, the hands turn to the state that shows the answer. The question,
+// its answer, the large dials and the text are in view together, above the strip.
 function ropeGuesses(panel, questions, show, play) {
   "use strict";
-  const [stage, box, two] = ["stage", "guess", "two"].map((name) => panel.querySelector("." + name));
+  const [stage, box] = ["stage", "guess"].map((name) => panel.querySelector("." + name));
   // A smooth scroll that is still running would disturb the next scroll.
-  const reveal = (node) => node.scrollIntoView({ block: "nearest", behavior: "instant" });
+  const reveal = () => stage.scrollIntoView({ block: "nearest", behavior: "instant" });
   let number = 0;
   function pose() {
     const { ask, options, right, answer, numbers, before, after } = questions[number];
@@ -334,12 +269,11 @@ function ropeGuesses(panel, questions, show, play) {
           number = (number + 1) % questions.length;
           show(questions[number].before);
           pose();
-          reveal(stage);
+          reveal();
           box.querySelector(".options button").focus({ preventScroll: true });
         });
         next.focus({ preventScroll: true }); // the clicked button is gone
-        // If the window is too small for all three, the question scrolls out first.
-        [stage, two, result].forEach(reveal);
+        reveal();
       });
     });
   }
