@@ -1,31 +1,50 @@
-"""Test training: experiments, their data and the training loop."""
+"""Test training: experiments, their data, the training loop, and the record of all runs."""
 
+import copy
 import json
 import math
+import random
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
+from functools import partial
 
 import pytest
 import torch
 from strategies import tolerance
 from torch.nn.functional import cross_entropy
 
-from rope.book.training import Decoder, Experiment, load_corpus, train
+from rope.book.measured.record import write
+from rope.book.training import Decoder, Experiment, load_corpus, results, train
+from rope.book.training import sweep as sweep_module
 from rope.book.training.__main__ import main
-from rope.book.training.corpus import corpus_of
-from rope.book.training.data import IGNORED, SYMBOLS, RecallData, TextData, data_for
-from rope.book.training.experiment import FARTHEST
+from rope.book.training.corpus import corpus_of, shared
+from rope.book.training.data import (
+    IGNORED,
+    NAMES,
+    SYMBOLS,
+    LookupData,
+    RecallData,
+    TextData,
+    data_for,
+)
+from rope.book.training.experiment import FARTHEST, PLAN, SEEDS, TEXT
+from rope.book.training.lengths import by_position, edges, extended
 from rope.book.training.loop import (
+    adjusted,
     make_optimizer,
     token_losses,
     training_step,
     validation_loss,
 )
+from rope.book.training.plans import EVEN, SECOND, THIRD
+from rope.book.training.results import FILES, RECORDED, recorded, runs
+from rope.book.training.sweep import sweep
+from rope.extensions import Linear
 
 CORPUS = corpus_of("".join(chr(97 + n * n % 23) for n in range(2000)))
 SMALL = Experiment(
     layers=1, width=16, heads=2, context=16, batch=4, steps=17, warmup=3, evaluate_every=4
 )
-
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -115,13 +134,66 @@ def test_recall_answers(length, questions):
         distances = inputs[:, 1::2] - SYMBOLS + 1
         assert distances.unique().tolist() == list(range(1, questions + 1))
         for row, wanted in zip(inputs.tolist(), targets.tolist(), strict=True):
-            for place, (token, answer) in enumerate(zip(row, wanted, strict=True)):
-                if place % 2 == 0:
-                    assert 0 <= token < SYMBOLS and answer == IGNORED
-                    continue
-                source = place - (2 * (token - SYMBOLS + 1) - 1)
-                assert answer == (row[source] if source >= 0 else IGNORED)
+            assert all(token < SYMBOLS for token in row[::2]) and set(wanted[::2]) == {IGNORED}
+            for place in range(1, length, 2):
+                source = place - (2 * (row[place] - SYMBOLS + 1) - 1)
+                assert wanted[place] == (row[source] if source >= 0 else IGNORED)
     assert data.tokens == SYMBOLS + FARTHEST
+
+
+def stated(tokens, at):
+    """Return where the name asked for at `at` was stated before, and the set of its symbols."""
+    name = tokens[at] - SYMBOLS * NAMES
+    before = [n for n in range(0, at, 2) if tokens[n] // SYMBOLS == name]
+    return before, {tokens[n] % SYMBOLS for n in before}
+
+
+@pytest.mark.parametrize("length", [16, 17])
+def test_lookups_are_answered_by_what_was_stated(length):
+    data = LookupData(replace(SMALL, task="lookup", context=length))
+    for inputs, targets in (data.training(1), data.validation(5, length)):
+        assert inputs.shape == targets.shape and inputs.shape[1] == length
+        for tokens, wanted in zip(inputs.tolist(), targets.tolist(), strict=True):
+            assert all(token < SYMBOLS * NAMES for token in tokens[::2])
+            assert set(wanted[::2]) == {IGNORED}
+            for at in range(1, length, 2):
+                assert SYMBOLS * NAMES <= tokens[at] < data.tokens
+                assert (stated(tokens, at)[1] or {IGNORED}) == {wanted[at]}
+
+
+@pytest.mark.parametrize("distance", [9, 101])
+def test_far_answers_stand_exactly_so_far(distance):
+    data = LookupData(replace(SMALL, task="lookup", context=16))
+    inputs, targets = data.far(6, distance)
+    assert inputs.shape[1] == distance + NAMES - 1
+    for tokens, wanted in zip(inputs.tolist(), targets.tolist(), strict=True):
+        asked = [at for at, answer in enumerate(wanted) if answer != IGNORED]
+        assert len(asked) == NAMES // 2
+        for at in asked:
+            before, symbols = stated(tokens, at)
+            assert before == [at - distance] and symbols == {wanted[at]}
+    with pytest.raises(ValueError, match=r"distance.*30.*odd"):
+        data.far(6, 30)
+
+
+@pytest.mark.parametrize("length", [1, 24, 64])
+def test_shared_stretches_are_those_of_a_search(length):
+    text, other = ("".join(random.Random(n).choices("abcdefgh \n", k=n)) for n in (600, 300))
+    text = text[:100] + other[50:150] + text[100:] + other[-64:]
+    got = shared(*(torch.tensor(list(part.encode())) for part in (text, other)), length)
+    stretches = {other[i : i + length] for i in range(len(other) - length + 1)}
+    expected = [False] * len(text)
+    for start in range(len(text) - length + 1):
+        if text[start : start + length] in stretches:
+            expected[start : start + length] = [True] * length
+    assert got.tolist() == expected and any(expected)
+
+
+def test_a_task_without_a_program_is_refused():
+    with pytest.raises(ValueError, match=r"task.*code.*only recorded"):
+        data_for(Experiment(task="code"))
+    with pytest.raises(ValueError, match=r"corpus.*recall"):
+        data_for(Experiment(task="recall"), CORPUS)
 
 
 # The loop.
@@ -183,3 +255,100 @@ def test_one_model_is_trained_by_a_command(capsys):
     assert main(["train", "--position=alibi", "--attention=linear"]) == 1
     said = capsys.readouterr().err
     assert all(word in said for word in ("position", "alibi", "linear"))
+
+
+def test_a_model_adjusts_within_the_change_and_leaves_the_first_alone():
+    """Compare `adjusted` with its training loop, on batches drawn with a separate seed."""
+    run = trained()
+    before = copy.deepcopy(run.model.state_dict())
+    after = adjusted(run, lambda model: extended(model, Linear(2.0)), steps=3).state_dict()
+    experiment = replace(SMALL, steps=3, warmup=5, learning_rate=3e-4, seed=1000)
+    plain, data = copy.deepcopy(run.model), TextData(experiment, CORPUS)
+    optimizer = make_optimizer(plain, experiment)
+    with extended(plain, Linear(2.0)):
+        for step in (1, 2, 3):
+            training_step(plain, optimizer, data, experiment, step)
+    for name, weight in plain.state_dict().items():
+        assert torch.equal(after[name], weight)
+        assert torch.equal(run.model.state_dict()[name], before[name])
+
+
+# The record.
+
+
+def test_loss_by_position_is_the_mean_over_the_tokens_of_each_bin():
+    run = train(SMALL, progress=False)
+    found = by_position(run.model, run.data, 3)
+    inputs, targets = run.data.validation(3, 256)
+    losses = token_losses(run.model, inputs, targets)
+    assert found["edges"] == edges(16) and found["edges"][-1] == 256
+    for low, high, loss in zip(found["edges"], found["edges"][1:], found["loss"], strict=False):
+        assert loss == pytest.approx(losses[:, low:high].mean().item(), rel=1e-5)
+
+
+def test_learned_vectors_end_with_the_trained_context():
+    run = train(replace(SMALL, position="learned"), progress=False)
+    found = by_position(run.model, run.data, 2)
+    assert [loss is None for loss in found["loss"]] == [high > 16 for high in found["edges"][1:]]
+
+
+def test_a_sweep_goes_on_with_the_runs_that_are_missing(tmp_path, monkeypatch):
+    """Check a sweep stopped by a diverging run, and that a restart keeps all earlier runs."""
+    threads = partial(ThreadPoolExecutor, 1, initializer=torch.set_num_threads, initargs=(1,))
+    monkeypatch.setattr(sweep_module, "ProcessPoolExecutor", lambda *_, **__: threads())
+    monkeypatch.setattr(sweep_module, "as_completed", list)  # in the order of the plan
+    output = tmp_path / "sweep.json"
+    marked, good, bad = (
+        replace(SMALL, steps=3, seed=seed, learning_rate=rate)
+        for seed, rate in ((0, 1e-3), (1, 1e-3), (2, 1e30))
+    )
+    plan = [marked, good, bad]
+    monkeypatch.setattr(sweep_module, "PLAN", plan)
+    earlier = {"experiment": asdict(marked), "loss": -1.0}
+    write(output, {"metadata": sweep_module.metadata(), "runs": [earlier]})
+    with pytest.raises(RuntimeError, match="loss"):
+        sweep(output)
+    first, second = json.loads(output.read_text())["runs"]
+    assert first == earlier and second["experiment"] == asdict(good)
+    weights = tmp_path / "rope.pt"
+    assert not weights.exists()  # only the run that the book reads is kept
+    monkeypatch.setattr(sweep_module, "TEXT", good)
+    again = sweep_module.run(good, weights) | {name: second[name] for name in ("commit", "cpu")}
+    assert second == json.loads(json.dumps(again))
+    assert weights.exists()
+
+    plan.remove(bad)
+    kept = output.read_bytes()
+    record = sweep(output)
+    assert record["runs"] == [first, second] and output.read_bytes() == kept
+    assert record["metadata"]["corpus"]["sha256"] == load_corpus().sha256
+    changed = record["metadata"] | {"python": "2.7"}
+    write(output, {"metadata": changed, "runs": record["runs"]})
+    with pytest.raises(ValueError, match=r"python.*2\.7"):
+        sweep(output)
+
+
+@pytest.mark.parametrize(
+    ("plan", "listed"), [("first", PLAN), ("second", SECOND), ("third", THIRD)]
+)
+def test_a_record_holds_its_plan_and_no_run_twice(plan, listed):
+    text = (RECORDED / FILES[plan]).read_text(encoding="utf-8")
+    assert json.loads(text, parse_constant=pytest.fail) == recorded(plan)  # every number is finite
+    command = f"python -m rope.book.training sweep --plan {plan}".removesuffix(" --plan first")
+    assert recorded(plan)["metadata"]["command"] == command
+    made = [Experiment(**run["experiment"]) for run in recorded(plan)["runs"]]
+    assert made == list(listed) and len(set(made)) == len(made)
+
+
+def test_runs_are_found_by_their_fields():
+    assert [run["experiment"]["seed"] for run in runs(position="t5")] == list(SEEDS)
+    assert len(runs(EVEN, plan="third", base=100.0)) == 3
+    with pytest.raises(ValueError, match=r"first.*301"):
+        runs(steps=301)
+
+
+def test_the_kept_model_reads_as_well_as_the_recorded_one():
+    kept = results.trained()
+    loss = token_losses(kept.model, kept.inputs, kept.targets).mean().item()
+    assert loss == pytest.approx(runs(position="rope")[0]["loss"], abs=0.1)
+    assert kept.model.experiment == TEXT

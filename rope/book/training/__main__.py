@@ -2,7 +2,6 @@
 
 `python -m rope.book.training train --position rope` trains one model. `sweep` produces the recorded
 comparison and resumes after an interruption. `cost` times a training step and an attention layer.
-`policies` measures cache policies on texts longer than the cache.
 """
 
 import argparse
@@ -41,7 +40,7 @@ def _train(options: argparse.Namespace) -> None:
 def _sweep(options: argparse.Namespace) -> None:
     from rope.book.training.sweep import sweep
 
-    sweep(options.output, options.workers, options.plan)
+    sweep(options.output, options.workers)
     print(f"Wrote {options.output}", file=sys.stderr)
 
 
@@ -54,21 +53,13 @@ def _cost(options: argparse.Namespace) -> None:
     print(f"Wrote {options.output}", file=sys.stderr)
 
 
-def _policies(options: argparse.Namespace) -> None:
-    from rope.book.measured.record import rounded, write
-    from rope.book.training.policies import policies
-
-    write(options.output, rounded(policies(), digits=5))
-    print(f"Wrote {options.output}", file=sys.stderr)
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m rope.book.training",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    commands = parser.add_subparsers(required=True, metavar="train | sweep | cost | policies")
+    commands = parser.add_subparsers(required=True, metavar="train | sweep | cost")
 
     one = commands.add_parser("train", help="train one model and print its last line of metrics")
     one.set_defaults(command=_train)
@@ -83,11 +74,8 @@ def _parser() -> argparse.ArgumentParser:
             )
     one.add_argument("--device", default="cpu", help="(%(default)s)")
 
-    whole = commands.add_parser("sweep", help="train and measure every run of a plan")
+    whole = commands.add_parser("sweep", help="train and measure every run of the comparison")
     whole.set_defaults(command=_sweep)
-    whole.add_argument(
-        "--plan", choices=("first", "second", "third"), default="first", help="(%(default)s)"
-    )
     whole.add_argument("--output", type=Path, default=Path("sweep.json"), help="(%(default)s)")
     whole.add_argument("--workers", type=int, default=2, help="number of processes (%(default)s)")
 
@@ -95,9 +83,6 @@ def _parser() -> argparse.ArgumentParser:
     cost.set_defaults(command=_cost)
     cost.add_argument("--output", type=Path, default=Path("cost.json"), help="(%(default)s)")
 
-    keys = commands.add_parser("policies", help="compare cache policies on long texts")
-    keys.set_defaults(command=_policies)
-    keys.add_argument("--output", type=Path, default=Path("policies.json"), help="(%(default)s)")
     return parser
 
 

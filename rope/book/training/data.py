@@ -1,10 +1,8 @@
 """Generate training data: windows of a text, or tasks whose answer is at a known position.
 
-`TextData` cuts random windows from a `Corpus`; `ShuffledData` also shuffles each window's
-characters. `RecallData` asks for the symbol an exact distance back, `LookupData` for a name's
-symbol, and `EvenLookupData` asks for names equally often from each distance. All return `(inputs,
-targets)`, int64 `[B, S]`, with target -1 where nothing is asked. A batch depends only on seed and
-step.
+`TextData` cuts random windows from a `Corpus`. `RecallData` asks for the symbol an exact distance
+back, and `LookupData` for a name's symbol. All return `(inputs, targets)`, int64 `[B, S]`, with
+target -1 where nothing is asked. A batch depends only on seed and step.
 """
 
 from abc import ABC, abstractmethod
@@ -16,7 +14,6 @@ from torch.nn.functional import one_hot
 
 from rope.book.training.corpus import Corpus, generator, load_corpus
 from rope.book.training.experiment import FARTHEST, Experiment
-from rope.book.training.library import load_library
 
 SYMBOLS = 16  # the number of different symbols that can be the answer
 NAMES = 8  # the number of names in the lookup task; each has a symbol
@@ -46,22 +43,20 @@ class TextData:
         random = generator(experiment.seed, f"batch {step}")
         last = len(text) - experiment.context
         starts = torch.randint(last, (experiment.batch,), generator=random)
-        return self._windows(text, starts, experiment.context, random)
+        return self._windows(text, starts, experiment.context)
 
     def validation(self, sequences: int, length: int) -> tuple[Tensor, Tensor]:
         """Return the same evenly spaced windows in every call; they overlap in a short text."""
         text = self.corpus.validation
         self._check(text, length, "validation")
         starts = torch.linspace(0, len(text) - length - 1, sequences).long()
-        return self._windows(text, starts, length, generator(0, "validation"))
+        return self._windows(text, starts, length)
 
     def window_count(self, length: int) -> int:
         """Return how many windows of this length fit into the validation text without overlap."""
         return (len(self.corpus.validation) - 1) // length
 
-    def _windows(
-        self, text: Tensor, starts: Tensor, length: int, random: torch.Generator
-    ) -> tuple[Tensor, Tensor]:
+    def _windows(self, text: Tensor, starts: Tensor, length: int) -> tuple[Tensor, Tensor]:
         at = starts[:, None] + torch.arange(length)  # [B, S]
         return text[at], text[at + 1]
 
@@ -71,28 +66,6 @@ class TextData:
                 f"the {part} text has {len(text)} characters; it must be longer than a sequence, "
                 f"which has {length}: use a longer corpus, or a shorter context"
             )
-
-
-class ShuffledData(TextData):
-    """Cut the same windows as `TextData`, and shuffle the characters in each window.
-
-    All orders of a window are equally likely, so the best prediction depends on which characters
-    came before, not on their positions.
-
-    >>> from rope.book.training.corpus import corpus_of
-    >>> text = corpus_of("".join(map(chr, range(100, 160))))
-    >>> inputs, targets = ShuffledData(Experiment(context=8, batch=2), text).training(0)
-    >>> whole = torch.cat((inputs, targets[:, -1:]), dim=1).sort().values
-    >>> torch.equal(whole, whole[:, :1] + torch.arange(9)), torch.equal(inputs.sort()[0], inputs)
-    (True, False)
-    """
-
-    def _windows(
-        self, text: Tensor, starts: Tensor, length: int, random: torch.Generator
-    ) -> tuple[Tensor, Tensor]:
-        order = torch.rand(len(starts), length + 1, generator=random).argsort(dim=1)
-        shuffled = text[starts[:, None] + order]  # [B, S + 1]
-        return shuffled[:, :-1], shuffled[:, 1:]
 
 
 class Drawn(ABC):
@@ -208,32 +181,6 @@ class LookupData(Drawn):
         return torch.stack((statement, SYMBOLS * NAMES + asked), dim=-1).flatten(1), _asked(answer)
 
 
-class EvenLookupData(LookupData):
-    """Ask for names equally often from each odd distance up to S - NAMES + 1.
-
-    Half of the names are stated once each, at the start, and asked for afterwards; all later
-    statements are about the other half. Each of these distances therefore has NAMES/2 pairs of a
-    statement and a question.
-
-    >>> inputs, targets = EvenLookupData(Experiment(task="even lookup")).training(0)
-    >>> name = int(inputs[0, 127]) - SYMBOLS * NAMES
-    >>> SYMBOLS * name + int(targets[0, 127]) in inputs[0, :NAMES:2]
-    True
-    """
-
-    def _drawn(self, random: torch.Generator, sequences: int, length: int) -> tuple[Tensor, Tensor]:
-        symbol = torch.randint(SYMBOLS, (sequences, NAMES), generator=random)
-        half, shape = NAMES // 2, (sequences, (length + 1) // 2)
-        stated, others = (
-            torch.rand(sequences, NAMES, generator=random).argsort(dim=1).split(half, dim=1)
-        )
-        told = others.gather(1, torch.randint(half, shape, generator=random))
-        asked = stated.gather(1, torch.randint(half, shape, generator=random))
-        told[:, :half] = stated[:, : shape[1]]
-        inputs, targets = self._written(told, asked, symbol)
-        return inputs[:, :length], targets[:, :length]
-
-
 def _asked(answer: Tensor) -> Tensor:
     """Return targets `[B, S]` that place the answers `[B, S/2]` at the odd positions."""
     return torch.stack((torch.full_like(answer, IGNORED), answer), dim=-1).flatten(1)
@@ -243,12 +190,12 @@ Data = TextData | RecallData | LookupData
 
 
 def data_for(experiment: Experiment, corpus: Corpus | None = None) -> Data:
-    """Return the data for an experiment's task. corpus: replaces the usual corpus of text tasks."""
-    drawn: dict[str, type[RecallData | LookupData]] = {
-        "recall": RecallData,
-        "lookup": LookupData,
-        "even lookup": EvenLookupData,
-    }
+    """Return the data for an experiment's task.
+
+    corpus: replaces the usual corpus of the task "text".
+    Raises ValueError for a corpus with another task, and for a task that only the records hold.
+    """
+    drawn: dict[str, type[RecallData | LookupData]] = {"recall": RecallData, "lookup": LookupData}
     if experiment.task in drawn:
         if corpus is not None:
             raise ValueError(
@@ -256,9 +203,12 @@ def data_for(experiment: Experiment, corpus: Corpus | None = None) -> Data:
                 "omit corpus, or use task='text'"
             )
         return drawn[experiment.task](experiment)
-    if corpus is None:
-        corpus = load_library() if experiment.task == "code" else load_corpus()
-    return (ShuffledData if experiment.task == "shuffled" else TextData)(experiment, corpus)
+    if experiment.task != "text":
+        raise ValueError(
+            f"task is {experiment.task!r}, of which only recorded runs remain; it must be 'text', "
+            "'recall' or 'lookup'"
+        )
+    return TextData(experiment, load_corpus() if corpus is None else corpus)
 
 
 # Baselines: answering with the most common symbol so far, or among the last few, is right more

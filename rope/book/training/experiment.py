@@ -1,8 +1,8 @@
 """Define training runs and list the compared ones: chapter "What training shows".
 
 Equal experiments give equal numbers on the same machine with the same number of threads. `PLAN`
-lists every run, in the order in which the chapters need them; the second round's runs are in
-`rope.book.training.second`.
+lists every run, in the order in which the chapters need them; the runs of the later rounds are in
+`rope.book.training.plans`.
 """
 
 from collections.abc import Sequence
@@ -21,9 +21,10 @@ FARTHEST = 32  # the largest number of different questions in the recall task
 class Experiment:
     """Hold all choices for one run: the model, its data, and its budget.
 
-    task: predict the next character in "text" (CPython's topics), "code" (its library) or
-    "shuffled" text; or answer "recall" (the symbol a given number of positions back), "lookup" (a
-    given name's symbol) or "even lookup" (equally often from each distance).
+    task: predict the next character in "text" (CPython's topics), or answer "recall" (the symbol a
+    given number of positions back) or "lookup" (a given name's symbol). Of "code" (CPython's
+    library), "shuffled" text and "even lookup" (equally often from each distance), only records
+    remain.
     position: a name of `rope.book.training.POSITIONS` or of its variants; attention: "softmax" or
     "linear".
     layers, width (E), heads: the decoder's sizes; context: tokens per training sequence.

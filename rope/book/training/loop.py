@@ -111,12 +111,10 @@ def validation_loss(model: Decoder, data: Data, sequences: int = EVALUATED) -> f
 
 
 @torch.no_grad()
-def token_losses(
-    model: Decoder, inputs: Tensor, targets: Tensor, position_ids: Tensor | None = None
-) -> Tensor:
+def token_losses(model: Decoder, inputs: Tensor, targets: Tensor) -> Tensor:
     """Return each token's loss, `[B, S]`, in nats; 0 where nothing is asked."""
     device = model.embedding.weight.device
-    logits = model(inputs.to(device), position_ids)
+    logits = model(inputs.to(device))
     return cross_entropy(
         logits.mT.float(), targets.to(device), ignore_index=IGNORED, reduction="none"
     )

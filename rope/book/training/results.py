@@ -37,8 +37,8 @@ def recorded(plan: str = "first") -> dict[str, Any]:
 def runs(of: Experiment = TEXT, *, plan: str = "first", **changed: Any) -> list[Run]:
     """Return an experiment's recorded runs, with these fields changed, sorted by seed.
 
-    of: `TEXT`, `LIVE`, or `LONGER` from `rope.book.training.experiment`; for plan="second", an
-    experiment from `rope.book.training.second`. Raises TypeError for an unknown field, and
+    of: `TEXT`, `LIVE`, or `LONGER` from `rope.book.training.experiment`; for the other plans, an
+    experiment from `rope.book.training.plans`. Raises TypeError for an unknown field, and
     ValueError if no such run was recorded.
 
     >>> [run["experiment"]["seed"] for run in runs(position="alibi")]
@@ -54,7 +54,7 @@ def runs(of: Experiment = TEXT, *, plan: str = "first", **changed: Any) -> list[
         raise ValueError(
             f"no recorded run of the {plan} plan is {wanted}: the first plan's runs are in "
             "rope.book.training.experiment.PLAN, the other plans' runs in "
-            "rope.book.training.second.SECOND and rope.book.training.third.THIRD"
+            "rope.book.training.plans.SECOND and THIRD"
         )
     return sorted(found, key=lambda run: run["experiment"]["seed"])
 
