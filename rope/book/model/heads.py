@@ -1,6 +1,6 @@
 """Read what SmolLM2's heads attend to, and with which planes: chapter "What the model uses".
 
-    s_mn = sum_j |q_mj| |k_nj| cos(phi_mnj + (n - m) theta_j) / sqrt(D)
+    s_mn = sum_j norm(q_mj) norm(k_nj) cos(phi_mnj + (n - m) theta_j) / sqrt(D)
 
 is a sum over planes j, so each plane's part of a score can be read on its own.
 
@@ -87,7 +87,7 @@ def shares(tokens: Tensor) -> dict[str, Tensor]:
 
 
 def plane_norms(q: Tensor, k: Tensor) -> Tensor:
-    """Return the mean of |q_j| times the mean of |k_j| over sqrt(D), `[..., D/2]`, per plane j."""
+    """Return the product of the mean norms of q_j and k_j, over sqrt(D), `[..., D/2]`, per plane j."""
     norms = [x.unflatten(-1, (-1, 2)).norm(dim=-1).mean(dim=-2) for x in (q, k)]
     return norms[0] * norms[1] / math.sqrt(q.shape[-1])
 

@@ -90,7 +90,7 @@ def measure(
     places: Sequence[tuple[Any, ...]] = PLACES,
     workers: int = 2,
 ) -> dict[str, Any]:
-    """Call function(name, *place) for all names and places, write the record, and return it.
+    """Call `function` with each name and place, write the record, and return it.
 
     The record holds one list of results per name, one for each place. An interrupted run can be
     repeated: it measures only what is missing. workers: the number of processes; 1 measures in
