@@ -87,7 +87,7 @@ def shares(tokens: Tensor) -> dict[str, Tensor]:
 
 
 def plane_norms(q: Tensor, k: Tensor) -> Tensor:
-    """Return the product of the mean norms of q_j and k_j, over sqrt(D), `[..., D/2]`, per plane j."""
+    """Return each plane's product of the mean norms of q and k, over sqrt(D): `[..., D/2]`."""
     norms = [x.unflatten(-1, (-1, 2)).norm(dim=-1).mean(dim=-2) for x in (q, k)]
     return norms[0] * norms[1] / math.sqrt(q.shape[-1])
 
