@@ -1,9 +1,17 @@
 """Test intervals of Student's t, and the rule that calls a difference clear, against SciPy."""
 
+import numpy as np
 import pytest
 from scipy import stats
 
-from rope.book.measured.intervals import EQUALS_CLEAR, T_95, false_clears, interval, verdict
+from rope.book.measured.intervals import (
+    EQUALS_CLEAR,
+    T_95,
+    false_clears,
+    interval,
+    stratified,
+    verdict,
+)
 
 
 def test_intervals_are_those_of_student():
@@ -13,6 +21,16 @@ def test_intervals_are_those_of_student():
     assert (mean.low, mean.high) == pytest.approx((low, high), rel=1e-4)
     with pytest.raises(ValueError, match=r"values.* 1 "):
         interval([1.0])
+
+
+def test_a_stratified_interval_covers_the_mean_of_its_groups():
+    """Simulate groups with different means, and count intervals that contain the overall mean."""
+    groups_means = np.array([0.0, 5.0, -2.0])[:, None]
+    draws = groups_means + np.random.default_rng(0).normal(size=(4000, 3, 8))
+    inside = [abs(stratified(groups).mean - 1) <= stratified(groups).half for groups in draws]
+    assert 0.94 < np.mean(inside) < 0.96
+    with pytest.raises(ValueError, match="fewer than two"):
+        stratified([[1.0, 2.0], [1.0]])
 
 
 def test_equals_are_called_clear_as_rarely_as_the_table_says():

@@ -311,3 +311,25 @@ def test_long_texts_are_read_as_in_one_pass_and_windows_see_what_they_may(smollm
     q = torch.randn(1, 2, 60, 64)
     assert torch.allclose(yarn(q, q, torch.arange(60))[1], rotary(q, q)[1], atol=1e-5)
     assert (by_method - right).abs().max() > 0.01
+
+
+def test_a_blinded_head_attends_to_all_tokens_alike(smollm2, monkeypatch):
+    q = torch.randn(1, 9, 5, 64, generator=torch.Generator().manual_seed(0))
+
+    def seen(seed):
+        found, k = smollm2.blk[16].attn.rotary(q, q[:, :3], torch.arange(5))
+        right = changes.EXACT(q, q[:, :3], torch.arange(5))
+        assert not found[:, 4].any()
+        assert torch.equal(found[:, [0, 3, 5, 8]], right[0][:, [0, 3, 5, 8]])
+        assert torch.equal(k, right[1])
+        assert smollm2.blk[15].attn.rotary is not smollm2.blk[16].attn.rotary
+        return 10.0, float(seed)
+
+    text = heads.twice(3)
+    assert text[0] == 1
+    assert torch.equal(text[1:101], text[101:])
+    losses_of_text = losses.token_losses(text)
+    halves = losses_of_text[:100].mean().item(), losses_of_text[101:].mean().item()
+    assert heads.copies(3) == pytest.approx(halves, abs=1e-4)
+    monkeypatch.setattr(heads, "copies", seen)
+    assert heads.copies_blinded("blind", 16, 4) == 1.0

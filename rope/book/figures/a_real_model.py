@@ -4,37 +4,41 @@ Chapter "A real model". Shapes: S tokens.
 """
 
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
 import altair as alt
 from torch import Tensor
 
 from rope.book.figures import Picture, chart, panels, picture
-from rope.book.figures.style import BLUE, INK, MUTED
-from rope.book.measured.intervals import Interval
+from rope.book.figures.style import BLUE, GREEN, MUTED, VERMILION
 
 SIDE = 300  # the width of a map in pixels
+#: Each text of the measurement, with its mark and color.
+MARKS = (("story", "o", BLUE), ("essays", "s", VERMILION), ("code", "D", GREEN))
 VISIBLE = str.maketrans({"\n": "↵", "\t": "⇥"})
 
 
-def price_list(groups: Mapping[str, Mapping[str, Interval]]) -> Picture:
-    """Draw one row per change: a bar for the mean increase of the loss, and its 95% interval.
+def price_list(groups: Mapping[str, Mapping[str, Sequence[Sequence[float]]]]) -> Picture:
+    """Draw one row per change: a bar for the mean increase of the loss, and a mark per text.
 
-    groups: maps each panel's title to its rows; a row maps a change to the interval of the increase
-    in nats per token.
+    groups: maps each panel's title to its rows; a row maps a change to the increases in nats per
+    token, one list per text and one number per passage.
     """
     sizes = [len(rows) for rows in groups.values()]
-    height = 0.8 + 0.27 * sum(sizes) + 0.35 * (len(groups) - 1)
+    height = 1.1 + 0.27 * sum(sizes) + 0.35 * (len(groups) - 1)
     figure, items = panels(groups, height=height, sharex=True, height_ratios=sizes)
-    far = max(cost.high for rows in groups.values() for cost in rows.values())
+    far = max(max(map(fmean, texts)) for rows in groups.values() for texts in rows.values())
     summaries = []
     for ax, title, rows in items:
-        for place, (name, cost) in enumerate(rows.items()):
-            ax.barh(place, cost.mean, height=0.62, color=BLUE, alpha=0.45)
-            ax.plot([cost.low, cost.high], [place, place], color=INK, linestyle="-")
-            words = f"{cost.mean:.2f}"
-            ax.text(max(cost.high, 0) + 0.015 * far, place, words, va="center", fontsize=9)
-            summaries.append(f"{title} {name} {words} ± {cost.half:.2f}".strip())
+        for place, (name, texts) in enumerate(rows.items()):
+            means = [fmean(text) for text in texts]
+            ax.barh(place, fmean(means), height=0.62, color=BLUE, alpha=0.3)
+            for mean, (text, shape, color) in zip(means, MARKS, strict=True):
+                ax.plot(mean, place, shape, color=color, markersize=5, label=text, linestyle="none")
+            ax.text(max(*means, 0) + 0.02 * far, place, f"{fmean(means):.2f}", va="center", size=9)
+            each = ", ".join(f"{mean:.2f}" for mean in means)
+            summaries.append(f"{title} {name} {fmean(means):.2f} ({each})".strip())
         ax.axvline(0, color=MUTED, linewidth=1)
         ax.set_yticks(range(len(rows)), [*rows])
         ax.set_title(title, loc="left", fontsize=10)
@@ -42,10 +46,12 @@ def price_list(groups: Mapping[str, Mapping[str, Interval]]) -> Picture:
         ax.grid(axis="y", visible=False)
         ax.invert_yaxis()
     ax.set_xlabel("increase of the loss, nats per token")
+    handles, names = ax.get_legend_handles_labels()
+    figure.legend(handles[:3], names[:3], loc="outside upper center", ncols=3)
     return picture(
         figure,
-        alt="One bar per change for the increase of the loss in nats per token, and its 95% "
-        f"interval. {'; '.join(summaries)}.",
+        alt="One bar per change for the mean increase of the loss in nats per token, and one mark "
+        f"per text (story, essays, code). {'; '.join(summaries)}.",
     )
 
 

@@ -65,6 +65,24 @@ def interval(values: Sequence[float]) -> Interval:
     return Interval(sum(values) / count, half, count)
 
 
+def stratified(groups: Sequence[Sequence[float]]) -> Interval:
+    """Return the mean of the groups' means and its 95% interval, for exactly these groups.
+
+    groups: for example, one list per text, with one value per passage. Only the variation within
+    groups enters the interval, so it doesn't say how other groups would differ.
+    Raises ValueError if a group has fewer than two values.
+
+    >>> print(stratified([[1.0, 2.0, 3.0], [11.0, 12.0, 13.0]]))
+    7.000 ± 1.133
+    """
+    if any(len(group) < 2 for group in groups):
+        raise ValueError("a group has fewer than two values; pass at least two per group")
+    freedom = sum(len(group) - 1 for group in groups)
+    variance = sum(stdev(group) ** 2 / len(group) for group in groups) / len(groups) ** 2
+    mean = sum(sum(group) / len(group) for group in groups) / len(groups)
+    return Interval(mean, T_95[freedom - 1] * math.sqrt(variance), freedom + len(groups))
+
+
 def verdict(one: Sequence[float], other: Sequence[float] | None = None, form: str = "+.2f") -> str:
     """Describe a paired comparison: the mean difference, its interval, and whether it is clear.
 

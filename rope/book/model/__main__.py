@@ -1,14 +1,16 @@
 """Download SmolLM2-135M, or measure it.
 
 `python -m rope.book.model` downloads the model if necessary and prints the file's path. `losses`
-measures what each named change of the rotation costs. `lengths` measures methods for texts longer
-than the trained length. Repeat an interrupted measurement to continue it.
+measures what each named change of the rotation costs, `heads` what blinding each head costs when a
+text is repeated, and `lengths` what methods for texts longer than the trained length cost. Repeat
+an interrupted measurement to continue it.
 """
 
 import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from rope.book.model.weights import ModelMissing, model_file
 
@@ -20,8 +22,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("command", nargs="?", choices=("losses", "lengths"))
-    parser.add_argument("names", nargs="*", help="names of changes or methods (all of them)")
+    parser.add_argument("command", nargs="?", choices=("losses", "heads", "lengths"))
+    parser.add_argument("names", nargs="*", help="names of rows (all of them)")
     parser.add_argument("--output", type=Path, default=Path("measured.json"), help="(%(default)s)")
     parser.add_argument("--workers", type=int, default=2, help="processes (%(default)s)")
     options = parser.parse_args(arguments)
@@ -36,15 +38,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _measure(options: argparse.Namespace) -> None:
-    from rope.book.model import lengths, losses
+    from rope.book.model import heads, lengths, losses
     from rope.book.model.changes import CHANGES
 
-    if options.command == "losses":
-        names = options.names or CHANGES
-        losses.measure(options.output, names=names, workers=options.workers)
-    else:
-        names, places = options.names or lengths.METHODS, [(text,) for text in losses.TEXTS]
-        losses.measure(options.output, lengths.block_losses, names, places, options.workers)
+    every_head = [(block, head) for block in range(30) for head in range(9)]
+    programs: dict[str, Any] = {
+        "losses": (losses.window_loss, CHANGES, losses.PLACES),
+        "heads": (heads.copies_blinded, ["blind"], every_head),
+        "lengths": (lengths.block_losses, lengths.METHODS, [(text,) for text in losses.TEXTS]),
+    }
+    function, names, places = programs[options.command]
+    losses.measure(options.output, function, options.names or names, places, options.workers)
 
 
 if __name__ == "__main__":

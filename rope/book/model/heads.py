@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from rope.book.model.changes import EXACT, Change, applied
-from rope.book.model.losses import model
+from rope.book.model.losses import model, token_losses
 
 
 @torch.no_grad()
@@ -103,3 +103,32 @@ def by_distance(q: Tensor, k: Tensor, farthest: int) -> Tensor:
     scores = (q_m @ k_n.mT)[:, 0] / math.sqrt(q.shape[-1])
     means = [scores.diagonal(-d, -2, -1).mean(dim=-1) for d in range(farthest)]
     return torch.stack(means, dim=-1).reshape(*q.shape[:-2], farthest)
+
+
+def twice(seed: int, length: int = 100) -> Tensor:
+    """Return a control token and then `length` random tokens two times, int64 `[2 length + 1]`."""
+    generator = torch.Generator().manual_seed(seed)
+    random = torch.randint(1_000, 40_000, (length,), generator=generator)
+    return torch.cat((torch.ones(1, dtype=torch.int64), random, random))
+
+
+def copies(seed: int) -> tuple[float, float]:
+    """Return the mean loss on the first and on the second copy in `twice(seed)`."""
+    losses = token_losses(twice(seed))
+    half = len(losses) // 2
+    return losses[:half].mean().item(), losses[half + 1 :].mean().item()
+
+
+def copies_blinded(name: str, block: int, head: int) -> float:
+    """Return the mean loss on the second copy, over three seeds, with one head's queries set to 0.
+
+    Such a head attends to all tokens up to its own alike. name: the row of the record, "blind".
+    """
+    torch.set_num_threads(1)  # so that every machine adds in the same order
+
+    def blind(q: Tensor, k: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
+        q, k = EXACT(q, k, position_ids)
+        return q.index_fill(1, torch.tensor([head]), 0.0), k
+
+    with applied(model(), blind, [block]):
+        return sum(copies(seed)[1] for seed in range(3)) / 3

@@ -3,8 +3,8 @@
     loss = -mean_i log p(token_i | the tokens before it), in nats per token,
 
 over windows of 1,024 tokens, the same ones for each change. The model was published in 2024. It
-can't have memorized the three texts, because they are newer: a story and twelve essays written for
-this book in 2026, and the program text of DeepSeek-V4 in transformers.
+can't have memorized the three texts, because they were written for this book in 2026: a story,
+twelve essays, and the source code of `rope.diagnose`.
 """
 
 import hashlib
@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from functools import cache
-from importlib.metadata import distribution
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -35,11 +34,8 @@ LENGTH, WINDOWS = 1024, 8  # tokens per window, windows per text
 
 @cache
 def read_text(name: str) -> str:
-    """Return one of the TEXTS. Raise FileNotFoundError if transformers has no DeepSeek-V4."""
-    if name == "code":
-        path = "transformers/models/deepseek_v4/modeling_deepseek_v4.py"
-        return Path(str(distribution("transformers").locate_file(path))).read_text()
-    return Path(__file__).with_name("texts").joinpath(f"{name}.txt").read_text()
+    """Return one of the TEXTS."""
+    return (Path(__file__).parent / "texts" / f"{name}.txt").read_text(encoding="utf-8")
 
 
 @cache
@@ -103,7 +99,7 @@ def measure(
         record = json.loads(output.read_text())
         if record["texts"] != texts:
             raise ValueError(f"{output} was measured on other texts; choose another output")
-    record["metadata"] = about_here(("torch", "transformers"))
+    record["metadata"] = about_here(("torch",))
     rows = {name: record["losses"].get(name, [None] * len(places)) for name in names}
     missing = [(name, i) for name, row in rows.items() for i, x in enumerate(row) if x is None]
     arguments = [(name, *places[i]) for name, i in missing]
