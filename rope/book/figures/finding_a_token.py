@@ -10,9 +10,9 @@ from typing import Any
 
 import altair as alt
 
-from rope.book.figures import Picture, chart, panels, picture, shapes, subplots
-from rope.book.figures.seeds import Curve, Runs, colors, draw_runs, end_labels, label, spread
-from rope.book.figures.style import BLUE, GREEN, GRID, INK, MUTED, OCHRE, VERMILION
+from rope.book.figures import Picture, chart, panels, picture, shapes
+from rope.book.figures.seeds import Curve, Runs, colors, draw_runs, end_labels, label
+from rope.book.figures.style import GRID, INK, MUTED, OCHRE, VERMILION
 
 REFERENCE = "rope"
 SHOWN = 17  # the question that the interactive chart opens with
@@ -50,59 +50,6 @@ def found_by_distance(
         alt="Share of names whose symbol is found, against its distance, mean over seeds in a "
         f"band from minimum to maximum; a guess finds {guess:.2f}. {'. '.join(summaries)}.",
     )
-
-
-def predicted(
-    predictions: Mapping[str, tuple[Sequence[float], Runs]],
-    distances: Sequence[int],
-    starts: Mapping[str, Mapping[str, Sequence[int]]],
-    context: int,
-) -> Picture:
-    """Plot a sum of cosines and the share of tokens found against the distance.
-
-    The last panel marks, for each base, the first distances at which each condition holds.
-    predictions: maps each title to two items: the sum at each distance (drawn as a line), and each
-    seed's shares (drawn as dots). starts: maps each base and condition to the first distances,
-    either a single distance or one per seed. context: the trained length.
-    """
-    figure, axes = subplots(len(predictions) + 1, 1, height=2.1 * len(predictions) + 2.9)
-    summaries = []
-    for (title, (sums, seeds)), ax in zip(predictions.items(), axes, strict=False):
-        ax.set_title(title, loc="left", fontsize=10)
-        ax.plot(distances, sums, "s-", color=OCHRE, markersize=4, linewidth=1.2)
-        share = ax.twinx()
-        for seed in seeds:
-            share.plot(distances, seed, "o", color=BLUE, markersize=4, alpha=0.75)
-        share.set(ylim=(-0.04, 1.04))
-        share.set_ylabel("share found (dots)", color=BLUE)
-        share.grid(False)
-        ax.set_ylabel("sum of cosines (line)")
-        each = zip(distances, sums, spread(seeds).mean, strict=True)
-        summaries.append(title + ": " + ", ".join(f"{d:,}: {c:.1f}, {m:.2f}" for d, c, m in each))
-    last = axes[-1]
-    last.set_title("first distance at which …, by base", loc="left", fontsize=10)
-    looks = zip("xos", (OCHRE, BLUE, GREEN), (0, -0.2, 0.14), strict=True)
-    kinds = dict(zip(next(iter(starts.values())), looks, strict=True))
-    for row, (base, kinds_of_base) in enumerate(starts.items()):
-        for words, places in kinds_of_base.items():
-            mark, color, aside = kinds[words]
-            heights = [row + aside + 0.06 * seed for seed in range(len(places))]
-            name = words if row == 0 else None
-            last.plot(places, heights, mark, color=color, markersize=5, label=name)
-        shown = "; ".join(
-            f"{words} {', '.join(map(str, at))}" for words, at in kinds_of_base.items()
-        )
-        summaries.append(f"base {base}: {shown}")
-    last.set_yticks(range(len(starts)), list(starts))
-    last.set(ylim=(len(starts) - 0.4, -0.5))
-    last.legend(loc="upper center", bbox_to_anchor=(0.45, -0.28), labelspacing=0.2)
-    for ax in axes:
-        shapes.mark(ax, context)
-        ax.set(xlim=(25, 4000), xscale="log")
-        shapes.x_ticks(ax, [32, 128, 512, 2048])
-    last.set_xlabel(f"distance (dotted: the trained length, {context})")
-    alt = f"By distance, a sum of cosines and the mean share found. {'. '.join(summaries)}."
-    return picture(figure, alt=alt)
 
 
 def recall(
