@@ -20,7 +20,7 @@ BUDGETS = {
     "the library": ("rope", "**/* -symbolic.py -diagnose/**/* -book/**/*", 7067),
     "diagnose": ("rope/diagnose", "**/*", 2134),
     "rope in all": ("rope", "**/*", 23700),
-    "the tests": ("tests", "**/*.py **/*.js", 14930),
+    "the tests": ("tests", "**/*.py **/*.js", 14950),
 }
 
 

@@ -313,13 +313,14 @@ def test_long_texts_are_read_as_in_one_pass_and_windows_see_what_they_may(smollm
     assert (by_method - right).abs().max() > 0.01
 
 
-def test_a_blinded_head_attends_to_all_tokens_alike(smollm2, monkeypatch):
+def test_one_heads_queries_move_and_nothing_else(smollm2, monkeypatch):
     q = torch.randn(1, 9, 5, 64, generator=torch.Generator().manual_seed(0))
 
     def seen(seed):
         found, k = smollm2.blk[16].attn.rotary(q, q[:, :3], torch.arange(5))
         right = changes.EXACT(q, q[:, :3], torch.arange(5))
-        assert not found[:, 4].any()
+        moved = turned(q[:, 4:5], np.arange(5) + 1, THETA)
+        assert (found[:, 4:5] - moved).abs().max() < 16 * FLOAT32
         assert torch.equal(found[:, [0, 3, 5, 8]], right[0][:, [0, 3, 5, 8]])
         assert torch.equal(k, right[1])
         assert smollm2.blk[15].attn.rotary is not smollm2.blk[16].attn.rotary
@@ -332,4 +333,4 @@ def test_a_blinded_head_attends_to_all_tokens_alike(smollm2, monkeypatch):
     halves = losses_of_text[:100].mean().item(), losses_of_text[101:].mean().item()
     assert heads.copies(3) == pytest.approx(halves, abs=1e-4)
     monkeypatch.setattr(heads, "copies", seen)
-    assert heads.copies_blinded("blind", 16, 4) == 1.0
+    assert heads.copies_moved("one position too far", 16, 4) == 1.0

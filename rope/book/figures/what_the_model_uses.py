@@ -56,7 +56,7 @@ def norms_by_plane(heads: Mapping[str, Sequence[float]], wavelengths: Sequence[f
         largest = sorted(range(planes), key=lambda plane: -norms[plane])[:4]
         parts = ", ".join(f"{norms[plane]:.1f} in plane {plane}" for plane in largest)
         summaries.append(f"{title}: {parts}")
-    ticks = range(0, planes, 4)
+    ticks = range(0, planes, 8)
     ax.set(xlabel="plane $j$", xticks=ticks)
     top = items[0][0].secondary_xaxis("top")
     top.set_xticks(ticks, [f"{wavelengths[plane]:,.0f}" for plane in ticks])

@@ -1,9 +1,9 @@
 """Download SmolLM2-135M, or measure it.
 
 `python -m rope.book.model` downloads the model if necessary and prints the file's path. `losses`
-measures what each named change of the rotation costs, `heads` what blinding each head costs when a
-text is repeated, and `lengths` what methods for texts longer than the trained length cost. Repeat
-an interrupted measurement to continue it.
+measures what each named change of the rotation costs, `heads` what moving each head's
+queries costs when a text is repeated, and `lengths` what methods for texts longer than the trained
+length cost. Repeat an interrupted measurement to continue it.
 """
 
 import argparse
@@ -44,7 +44,7 @@ def _measure(options: argparse.Namespace) -> None:
     every_head = [(block, head) for block in range(30) for head in range(9)]
     programs: dict[str, Any] = {
         "losses": (losses.window_loss, CHANGES, losses.PLACES),
-        "heads": (heads.copies_blinded, ["blind"], every_head),
+        "heads": (heads.copies_moved, ["one position too far"], every_head),
         "lengths": (lengths.block_losses, lengths.METHODS, [(text,) for text in losses.TEXTS]),
     }
     function, names, places = programs[options.command]

@@ -119,16 +119,18 @@ def copies(seed: int) -> tuple[float, float]:
     return losses[:half].mean().item(), losses[half + 1 :].mean().item()
 
 
-def copies_blinded(name: str, block: int, head: int) -> float:
-    """Return the mean loss on the second copy, over three seeds, with one head's queries set to 0.
+def copies_moved(name: str, block: int, head: int) -> float:
+    """Return the mean loss on the second copy, over three seeds, with one head's queries moved.
 
-    Such a head attends to all tokens up to its own alike. name: the row of the record, "blind".
+    They are rotated to m + 1, so the head finds each token one position nearer than it looks for.
+    name: the row of the record, "one position too far".
     """
     torch.set_num_threads(1)  # so that every machine adds in the same order
 
-    def blind(q: Tensor, k: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
+    def move(q: Tensor, k: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
+        moved, _ = EXACT(q[:, [head]], q[:, [head]], position_ids + 1)
         q, k = EXACT(q, k, position_ids)
-        return q.index_fill(1, torch.tensor([head]), 0.0), k
+        return q.index_copy(1, torch.tensor([head]), moved), k
 
-    with applied(model(), blind, [block]):
+    with applied(model(), move, [block]):
         return sum(copies(seed)[1] for seed in range(3)) / 3
