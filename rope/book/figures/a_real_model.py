@@ -36,7 +36,7 @@ def price_list(groups: Mapping[str, Mapping[str, Sequence[Sequence[float]]]]) ->
             ax.barh(place, fmean(means), height=0.62, color=BLUE, alpha=0.3)
             for mean, (text, shape, color) in zip(means, MARKS, strict=True):
                 ax.plot(mean, place, shape, color=color, markersize=5, label=text, linestyle="none")
-            ax.text(max(*means, 0) + 0.02 * far, place, f"{fmean(means):.2f}", va="center", size=9)
+            ax.text(max(*means, 0) + 0.02 * far, place, f"{fmean(means):.2f}", va="center")
             each = ", ".join(f"{mean:.2f}" for mean in means)
             summaries.append(f"{title} {name} {fmean(means):.2f} ({each})".strip())
         ax.axvline(0, color=MUTED, linewidth=1)
