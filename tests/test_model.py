@@ -119,7 +119,7 @@ def test_tokens_are_those_of_transformers_but_for_digits(smollm2):
     text = re.sub(r"\d", "", mixed_text())
     assert len(text.encode()) >= 100_000
     assert encode(text).tolist() == theirs.encode(text).ids
-    assert encode("in 1995").tolist() == [*encode("in ").tolist(), *map(digit, "1995")]
+    assert encode("in   1995").tolist() == [*encode("in   ").tolist(), *map(digit, "1995")]
 
 
 def digit(character):
