@@ -9,7 +9,7 @@ import torch
 import transformers
 
 from rope import RotaryEmbedding
-from rope.book.model import changes, heads, lengths, losses, weights
+from rope.book.model import changes, far_keys, heads, lengths, losses, retrieval, weights
 from rope.book.model.__main__ import main
 from rope.book.model.network import new_caches
 from rope.book.model.tokens import decode, encode, tokenizer
@@ -334,3 +334,56 @@ def test_one_heads_queries_move_and_nothing_else(smollm2, monkeypatch):
     assert heads.copies(3) == pytest.approx(halves, abs=1e-4)
     monkeypatch.setattr(heads, "copies", seen)
     assert heads.copies_moved("one position too far", 16, 4) == 1.0
+
+
+@pytest.mark.parametrize(("planes", "moving"), [("unfinished", slice(20, 32)), ("all", slice(32))])
+@pytest.mark.parametrize("seed", [None, 3])
+def test_far_keys_move_to_trained_distances_in_their_planes(planes, moving, seed):
+    k = torch.randn(1, 1, 8_448, 64, generator=torch.Generator().manual_seed(0))
+    stored = turned(k, range(8_448), THETA).float()
+    cache = far_keys.FarKeys(1, 1, 8_448, 64)
+    cache.inv_freq, cache.seed = changes.INV_FREQ * far_keys.PLANES[planes], seed
+    assert torch.equal(cache.append(stored[:, :, :8_192], stored[:, :, :8_192])[0][:, :, :1],
+                       stored[:, :, :1])  # fmt: skip
+    found, _ = cache.append(stored[:, :, 8_192:], stored[:, :, 8_192:])
+    new = far_keys.new_positions(8_448, 256, seed)
+    assert len(new) == 256
+    distances = torch.stack((8_192 - new, 8_447 - new))  # from the first and the last query
+    assert distances.min() >= 16
+    assert distances.max() <= 8_191
+    assert len(set(new.tolist())) == 1 if seed is None else len(set(new.tolist())) > 200
+    right = turned(k[:, :, :256], range(256), THETA).unflatten(-1, (32, 2))
+    moved = turned(k[:, :, :256], new, THETA).unflatten(-1, (32, 2))
+    right[..., moving, :] = moved[..., moving, :]
+    assert (found[:, :, :256] - right.flatten(-2)).abs().max() < 64 * FLOAT32
+    assert torch.equal(found[:, :, 256:], stored[:, :, 256:])
+    assert torch.equal(cache.keys, stored)
+
+
+def test_far_losses_are_of_the_last_tokens(smollm2, monkeypatch):
+    sizes = {"TRAINED": 32, "START": 40, "READ": 64, "STEP": 8, "BLOCK": 8, "NEAREST": 4}
+    for name, size in sizes.items():
+        monkeypatch.setattr(far_keys, name, size)
+    far_keys.start_of.cache_clear()
+    names = "plain", "last, all", "random, all, draw 0", "random, all, draw 1"
+    found = [far_keys.far_loss(name, "story") for name in names]
+    right = losses.token_losses(losses.window("story", 0, 65))
+    assert found[0] == pytest.approx(right[-8:].mean().item(), abs=1e-4)
+    assert len({round(loss, 4) for loss in found}) == 4
+    far_keys.start_of.cache_clear()
+
+
+def test_planted_words_are_found_by_who_sees_them(smollm2, monkeypatch):
+    monkeypatch.setattr(retrieval, "TRAINED", 1_024)
+    monkeypatch.setattr(retrieval, "READ", 2_048)
+    tokens, lists = retrieval.planted("story", 0)
+    assert torch.equal(torch.stack((tokens[512:536], tokens[1_536:1_560])), lists)
+    assert torch.equal(tokens[600:1_400], losses.window("story", 0, 2_048)[600:1_400])
+    assert len(set(lists.flatten().tolist())) == 48
+    plain, window = (retrieval.found(name, "story", 0) for name in retrieval.NAMES[::2])
+    text = torch.cat((tokens, encode("\n\n"), lists[0]))
+    right = losses.token_losses(text)[-20:].mean().item()
+    assert plain["2048"]["loss"][0] == pytest.approx(right, abs=1e-3)
+    assert plain["1024"]["right"] == pytest.approx([0.8], abs=0.06)  # chance is below 0.001
+    assert min(plain["2048"]["right"] + window["2048"]["right"][1:]) > 0.6
+    assert window["2048"]["right"][0] < 0.1  # out of the window's sight

@@ -2,8 +2,9 @@
 
 `python -m rope.book.model` downloads the model if necessary and prints the file's path. `losses`
 measures what each named change of the rotation costs, `heads` what moving each head's
-queries costs when a text is repeated, and `lengths` what methods for texts longer than the trained
-length cost. Repeat an interrupted measurement to continue it.
+queries costs when a text is repeated. The others read texts longer than the trained length:
+`lengths` measures each method's loss, `far_keys` what far keys at trained distances change, and
+`retrieval` which words each method still finds. Repeat an interrupted measurement to continue it.
 """
 
 import argparse
@@ -22,7 +23,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("command", nargs="?", choices=("losses", "heads", "lengths"))
+    commands = ("losses", "heads", "lengths", "far_keys", "retrieval")
+    parser.add_argument("command", nargs="?", choices=commands)
     parser.add_argument("names", nargs="*", help="names of rows (all of them)")
     parser.add_argument("--output", type=Path, default=Path("measured.json"), help="(%(default)s)")
     parser.add_argument("--workers", type=int, default=2, help="processes (%(default)s)")
@@ -38,14 +40,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _measure(options: argparse.Namespace) -> None:
-    from rope.book.model import heads, lengths, losses
+    from rope.book.model import far_keys, heads, lengths, losses, retrieval
     from rope.book.model.changes import CHANGES
 
     every_head = [(block, head) for block in range(30) for head in range(9)]
+    texts = [(text,) for text in losses.TEXTS]
     programs: dict[str, Any] = {
         "losses": (losses.window_loss, CHANGES, losses.PLACES),
         "heads": (heads.copies_moved, ["one position too far"], every_head),
-        "lengths": (lengths.block_losses, lengths.METHODS, [(text,) for text in losses.TEXTS]),
+        "lengths": (lengths.block_losses, lengths.METHODS, texts),
+        "far_keys": (far_keys.far_loss, far_keys.NAMES, texts),
+        "retrieval": (
+            retrieval.found,
+            retrieval.NAMES,
+            [(text, draw) for draw in range(2) for text in losses.TEXTS],
+        ),
     }
     function, names, places = programs[options.command]
     losses.measure(options.output, function, options.names or names, places, options.workers)

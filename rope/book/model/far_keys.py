@@ -1,0 +1,107 @@
+"""Show SmolLM2 far keys at trained distances: chapter "Beyond the trained length".
+
+A rotated key can be moved: R_delta R_n k = R_{n + delta} k. Here only some planes of a key move. A
+key is far if it is at least 8,192 tokens, the trained length, before the last token of a block that
+is read at once. From token 11,264 on, each block sees its far keys at other distances in some
+planes:
+
+- "random": each key gets a random trained distance, at least 16, in each layer and block;
+- "last": all far keys get the largest distance that is trained for all tokens of the block.
+
+Shapes: B batch, H_kv key heads, S new tokens, T cached tokens, D head dimension.
+"""
+
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from rope.attention import KVCache
+from rope.book.model.changes import DIM, INV_FREQ
+from rope.book.model.lengths import BLOCK, LENGTH, TRAINED
+from rope.book.model.losses import model, window
+from rope.book.model.weights import field
+from rope.functional import rotary_embedding
+
+READ, START = 14_336, 11_264  # tokens read; the first token that sees other distances
+STEP, NEAREST = 256, 16  # tokens per block; the smallest new distance
+#: The planes that make less than one turn within the trained length, and the others.
+_TURNS = TRAINED * INV_FREQ / (2 * torch.pi)
+PLANES = {"unfinished": _TURNS < 1, "finished": _TURNS >= 1, "all": _TURNS > 0}
+DRAWS = range(5)
+#: Names of the measurements: "plain", or a distance, planes, and for random distances the draw.
+NAMES = (
+    "plain",
+    *(f"last, {planes}" for planes in PLANES),
+    *(f"random, {planes}, draw {draw}" for draw in DRAWS for planes in PLANES),
+)
+
+
+class FarKeys(KVCache):
+    """Return far keys rotated to other distances in some planes; store them as they are.
+
+    inv_freq: `[D/2]`, 0 in the planes that don't move; None moves nothing. seed: an int for random
+    distances, or None for the last trained distance.
+    """
+
+    inv_freq: Tensor | None = None
+    seed: int | None = None
+
+    def append(self, k: Tensor, v: Tensor, *args: Any, **options: Any) -> tuple[Tensor, Tensor]:
+        """Store S tokens, and return keys and values `[B, H_kv, T, D]`, far keys moved."""
+        keys, values = super().append(k, v, *args, **options)
+        far = self.length - TRAINED
+        if self.inv_freq is None or far <= 0:
+            return keys, values
+        moves = new_positions(self.length, k.shape[2], self.seed) - torch.arange(far)
+        angles = moves[:, None] * self.inv_freq
+        cos, sin = angles.cos().float(), angles.sin().float()
+        moved = rotary_embedding(keys[:, :, :far], cos, sin, interleaved=True)
+        return torch.cat((moved, keys[:, :, far:]), dim=2), values
+
+
+def new_positions(length: int, size: int, seed: int | None) -> Tensor:
+    """Return the new positions of the far keys, int64 `[length - TRAINED]`.
+
+    length: the number of tokens so far, of which the last `size` read the far keys. All of those
+    see each far key at a distance between NEAREST and TRAINED - 1.
+
+    >>> new_positions(8_194, 256, seed=None)  # distances 7,936 to 8,191 from positions 7,938 on
+    tensor([2, 2])
+    """
+    far, first = length - TRAINED, length - size
+    if seed is None:
+        return torch.full((far,), first - (TRAINED - size))
+    random = torch.Generator().manual_seed(seed * LENGTH + length)
+    return first - torch.randint(NEAREST, TRAINED - size + 1, (far,), generator=random)
+
+
+@cache
+@torch.no_grad()
+def start_of(text: str) -> list[FarKeys]:
+    """Return caches that hold the tokens of a text before START, one per block. Fork them."""
+    heads, blocks = field("llama.attention.head_count_kv"), field("llama.block_count")
+    caches = [FarKeys(1, heads, READ, DIM) for _ in range(blocks)]
+    for part in window(text, 0, START).split(BLOCK):
+        model()(part[None], caches)
+    return caches
+
+
+@torch.no_grad()
+def far_loss(name: str, text: str) -> float:
+    """Return the mean loss of the last 1,024 of READ tokens under one of NAMES."""
+    torch.set_num_threads(1)  # so that every machine adds in the same order
+    caches: list[Any] = [each.fork() for each in start_of(text)]
+    if name != "plain":
+        kind, planes, *draw = name.split(", ")
+        for layer, each in enumerate(caches):
+            each.inv_freq = INV_FREQ * PLANES[planes]
+            if kind == "random":
+                each.seed = int(draw[0].removeprefix("draw ")) * len(caches) + layer
+    tokens, losses = window(text, 0, READ + 1), []
+    for start in range(START, READ, STEP):
+        logits = model()(tokens[None, start : start + STEP], caches)[0]
+        losses.append(cross_entropy(logits, tokens[start + 1 : start + STEP + 1], reduction="none"))
+    return torch.cat(losses)[-BLOCK:].mean().item()
