@@ -374,16 +374,18 @@ def test_far_losses_are_of_the_last_tokens(smollm2, monkeypatch):
 
 
 def test_planted_words_are_found_by_who_sees_them(smollm2, monkeypatch):
-    monkeypatch.setattr(retrieval, "TRAINED", 1_024)
-    monkeypatch.setattr(retrieval, "READ", 2_048)
+    sizes = {"BLOCK": 128, "PLACE": 64, "TRAINED": 128, "READ": 256}
+    for name, size in sizes.items():
+        monkeypatch.setattr(retrieval, name, size)
+    monkeypatch.setattr(lengths, "BLOCK", 128)
     tokens, lists = retrieval.planted("story", 0)
-    assert torch.equal(torch.stack((tokens[512:536], tokens[1_536:1_560])), lists)
-    assert torch.equal(tokens[600:1_400], losses.window("story", 0, 2_048)[600:1_400])
+    assert torch.equal(torch.stack((tokens[64:88], tokens[192:216])), lists)
+    assert torch.equal(tokens[100:180], losses.window("story", 0, 256)[100:180])
     assert len(set(lists.flatten().tolist())) == 48
     plain, window = (retrieval.found(name, "story", 0) for name in retrieval.NAMES[::2])
     text = torch.cat((tokens, encode("\n\n"), lists[0]))
     right = losses.token_losses(text)[-20:].mean().item()
-    assert plain["2048"]["loss"][0] == pytest.approx(right, abs=1e-3)
-    assert plain["1024"]["right"] == pytest.approx([0.8], abs=0.06)  # chance is below 0.001
-    assert min(plain["2048"]["right"] + window["2048"]["right"][1:]) > 0.6
-    assert window["2048"]["right"][0] < 0.1  # out of the window's sight
+    assert plain["256"]["loss"][0] == pytest.approx(right, abs=1e-3)
+    assert plain["128"]["right"] == pytest.approx([0.8], abs=0.06)  # chance is below 0.001
+    assert min(plain["256"]["right"] + window["256"]["right"][1:]) > 0.6
+    assert window["256"]["right"][0] < 0.1  # out of the window's sight
