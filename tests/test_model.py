@@ -9,7 +9,7 @@ import torch
 import transformers
 
 from rope import RotaryEmbedding
-from rope.book.model import changes, far_keys, heads, lengths, losses, retrieval, weights
+from rope.book.model import changes, far_keys, heads, lengths, losses, retrieval, reuse, weights
 from rope.book.model.__main__ import main
 from rope.book.model.network import new_caches
 from rope.book.model.tokens import decode, encode, tokenizer
@@ -311,6 +311,49 @@ def test_long_texts_are_read_as_in_one_pass_and_windows_see_what_they_may(smollm
     q = torch.randn(1, 2, 60, 64)
     assert torch.allclose(yarn(q, q, torch.arange(60))[1], rotary(q, q)[1], atol=1e-5)
     assert (by_method - right).abs().max() > 0.01
+
+
+def test_moving_a_block_back_is_moving_the_sinks_on(smollm2, monkeypatch):
+    monkeypatch.setattr(lengths, "BLOCK", 16)
+    tokens = losses.window("story", 0, 48)
+    found, caches = lengths.moved_back(tokens), new_caches(1, 36)
+    with torch.no_grad():
+        for part in tokens[:32].split(16):
+            smollm2(part[None], caches)
+        for cache in caches:
+            cache.keep((cache.positions < 4) | (cache.positions >= 16))
+            cache.shift(12, cache.positions < 4)
+        logits = smollm2(tokens[None, 32:], caches)[0, :-1]
+    right = losses.cross_entropy(logits, tokens[33:], reduction="none")
+    assert torch.allclose(found[32:], right, atol=1e-3)
+    assert torch.allclose(found[:31], losses.token_losses(tokens)[:31], atol=1e-3)
+
+
+def test_bounds_are_those_of_the_theorem(smollm2, tokens, one_thread, monkeypatch):
+    monkeypatch.setattr(heads, "window", lambda *_: tokens[0])
+    monkeypatch.setattr(heads, "FARTHEST", 4)
+    found = heads.scores_and_bounds("16, 0", "story")
+    q, k = (
+        x[16, 0, 1:].view(95, 32, 2).double().numpy() for x in heads.queries_and_keys(tokens[0])
+    )
+    h = np.zeros((92, 33), complex)
+    h[:, :32] = ((q[..., 0] - 1j * q[..., 1])[3:]) * (k[..., 0] + 1j * k[..., 1])[:92]
+    steps = abs(np.diff(h)).max(axis=1).mean()
+    sums = sum(abs(np.exp(-3j * THETA[:j]).sum()) for j in range(1, 33))
+    assert found["bounds"][3] == pytest.approx(steps * sums / 8, rel=1e-5)
+    scores = (h[:, :32] * np.exp(-3j * THETA)).sum(axis=1).real / 8
+    assert found["scores"][3] == pytest.approx(scores.mean(), abs=1e-3)
+
+
+def test_moved_keys_are_exact_in_the_first_layer_only(smollm2, one_thread, monkeypatch):
+    monkeypatch.setattr(reuse, "HALF", 24)
+    monkeypatch.setattr(reuse, "ROWS", 8)
+    found = reuse.measured("chunk", "story")
+    assert found["moved"][0] < 1e-5 < 0.01 < min(found["moved"][1:])
+    assert max(found["prefix"]) < 1e-5
+    assert min(found["not moved"]) > 0.3
+    assert found["moved, first"][29] > found["moved, last"][29]
+    assert 0 < reuse.measured("shift", "story")["largest"] < 1e-3
 
 
 def test_one_heads_queries_move_and_nothing_else(smollm2, monkeypatch):

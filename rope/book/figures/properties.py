@@ -3,12 +3,13 @@
 Chapter "Properties". Let theta_j = b^(-2j/d), and let C_j be the sum of e^{i m theta_l} over l < j.
 At distance m,
 
-    mean(m) = (2/d) sum_j cos(m theta_j),     bound(m) = (2/d) sum_j |C_j|, j = 1 ... d/2.
+    mean(m) = (2/d) sum_j cos(m theta_j),     bound(m) = (2/d) sum_j |C_j|, j = 1 ... d/2,
 
-`cost_against_length` plots the cost of attention against the sequence length.
+where |mean(m)| <= bound(m).
+
+`scores_and_bounds` shows a language model's mean scores with the bounds on them.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,8 +17,7 @@ import altair as alt
 import torch
 
 from rope.book.figures import Picture, chart, panels, picture, shapes, subplots
-from rope.book.figures.seeds import label, look
-from rope.book.figures.style import BLUE, DASHES, GRID, INK, MUTED, VERMILION
+from rope.book.figures.style import BLUE, GRID, INK, MUTED, VERMILION
 from rope.frequencies import inverse_frequencies, rotary_tables
 
 PLANES, STEPS, DECADES = 64, 180, 5
@@ -29,18 +29,13 @@ def decay_chart() -> Any:
     """Show the mean and the bound against the distance. Sliders set the base, d, and a distance."""
     grid = alt.Chart(alt.sequence(0, STEPS * PLANES, as_="k"))
     rows = _mean_over_planes(grid, f"floor(pow(10, {DECADES}*floor(datum.k/{PLANES})/{STEPS}))")
-    names: list[Any] = ["mean", "bound"]
-    legend = alt.Legend(orient="top", title=None, symbolType="stroke", symbolSize=400)
-    colors = alt.Scale(domain=names, range=[BLUE, VERMILION])
-    dashes = alt.Scale(domain=names, range=[list(dash) for dash in DASHES[:2]])
     ticks = alt.Axis(values=[10**power for power in range(DECADES + 1)], grid=False)
     log, title = alt.Scale(type="log"), "distance δ (log scale)"
-    folded = rows.transform_fold(names, as_=["curve", "value"])
-    curves = folded.mark_line(strokeWidth=2).encode(
-        x=alt.X("m:Q", scale=log, title=title, axis=ticks),
-        y=alt.Y("value:Q", title=None, scale=alt.Scale(domain=[-0.4, 1])),
-        color=alt.Color("curve:N", scale=colors, legend=legend),
-        strokeDash=alt.StrokeDash("curve:N", scale=dashes, legend=legend),
+    x = alt.X("m:Q", scale=log, title=title, axis=ticks)
+    mean = chart.y("mean:Q", "mean cosine", [-0.4, 1])
+    curve = rows.mark_line(strokeWidth=2, color=BLUE).encode(x=x, y=mean)
+    bounds = rows.mark_line(strokeWidth=2, color=VERMILION, strokeDash=[6, 2]).encode(
+        x=x, y=chart.y("bound:Q", "bound on its size", [0, PLANES / 2 + 1])
     )
     zero = alt.Chart(chart.data(value=[0])).mark_rule(color=MUTED).encode(y="value:Q")
     here = _mean_over_planes(alt.Chart(alt.sequence(0, PLANES, as_="k")), "distance")
@@ -48,23 +43,29 @@ def decay_chart() -> Any:
     dot = here.mark_point(filled=True, size=80, color=BLUE, opacity=1)
     expression = "'mean at ' + format(distance, ',') + ': ' + format(datum.mean, '.3f')"
     words = chart.reading(expression, x=296, y=14, size=15, of=here, align="right")
-    whole = alt.layer(zero, rule, curves, dot.encode(x="m:Q", y="mean:Q"), words)
+    other = "'bound at ' + format(distance, ',') + ': ' + format(datum.bound, '.1f')"
+    above = chart.reading(other, x=296, y=14, size=15, of=here, align="right")
+    upper = alt.layer(zero, rule, curve, dot.encode(x="m:Q", y="mean:Q"), words)
+    lower = alt.layer(rule, bounds, above)
+    both = (
+        layer.properties(width=300, height=high) for layer, high in ((upper, 220), (lower, 130))
+    )
     return chart.finish(
-        whole.properties(width=300, height=260).add_params(
+        alt.vconcat(*both).add_params(
             chart.slider("logbase", 2, 7, 0.1, 4, "base, power of ten"),
             chart.slider("d", 16, 128, 16, 128, "head width d"),
             chart.slider("distance", 1, LENGTH, 1, 46, "distance to read"),
         ),
-        alt_text="Two curves against the distance on a logarithmic axis. The mean over planes "
-        "falls from 1 along a nearly straight line with many wiggles and then oscillates around "
-        "zero. The bound, divided by its value at distance 0, falls too, with its own wiggles, "
-        "and stays positive. A larger base moves both curves to the right; a smaller "
-        "head width makes the wiggles larger.",
+        alt_text="Two panels with a curve against the distance on a logarithmic axis. Above, the "
+        "mean over planes falls from 1 along a nearly straight line with many wiggles and then "
+        "oscillates around zero. Below, on an axis up to 33, the bound falls from 32.5, with its "
+        "own wiggles, and stays far above the mean. A larger base moves both curves to the right; "
+        "a smaller head width makes the wiggles larger and lowers the bound.",
     )
 
 
 def _mean_over_planes(rows: alt.Chart, m: str) -> alt.Chart:
-    """Compute the columns m, mean, and bound (divided by its value at 0) from rows numbered k."""
+    """Compute the columns m, mean, and bound from rows numbered k."""
     rotated = (
         rows.transform_calculate(m=m, j=f"datum.k%{PLANES}")
         .transform_filter("datum.j < d/2")
@@ -76,8 +77,7 @@ def _mean_over_planes(rows: alt.Chart, m: str) -> alt.Chart:
             C="sum(c)", S="sum(s)", frame=[None, 0], groupby=["group"], sort=[{"field": "j"}]
         )
         .transform_calculate(length="sqrt(datum.C*datum.C + datum.S*datum.S)")
-        .transform_aggregate(mean="mean(c)", length="mean(length)", groupby=["group", "m"])
-        .transform_calculate(bound="datum.length/((d/2 + 1)/2)")
+        .transform_aggregate(mean="mean(c)", bound="mean(length)", groupby=["group", "m"])
     )
 
 
@@ -120,28 +120,31 @@ def wavelengths() -> Picture:
     )
 
 
-def cost_against_length(
-    lengths: Sequence[int], costs: Mapping[str, Mapping[str, Sequence[float | None]]]
+def scores_and_bounds(
+    heads: Mapping[str, tuple[Sequence[float], Sequence[float]]], *, ticks: Sequence[int]
 ) -> Picture:
-    """Plot the cost of attention against the length (log-log), with one panel per quantity.
+    """Plot the size of a head's mean score and its bound against the distance, one panel per head.
 
-    costs: maps each quantity, named by its unit (such as "seconds"), and each method to one value
-    per length, which is None where none was measured.
+    heads: maps each title to the scores and the bounds at the distances 0, 1, 2, ... The axes are
+    logarithmic, so distance 0 is left out.
     """
-    names = list(dict.fromkeys(name for lines in costs.values() for name in lines))
-    height = 0.8 + 2.1 * len(costs) + 0.1 * len(names)
-    figure, items = panels(costs, height=height, sharex=True)
-    growths = []
-    for ax, title, lines in items:
-        for name, values in lines.items():
-            known = [pair for pair in zip(lengths, values, strict=True) if pair[1]]
-            x, y = zip(*known, strict=True)
-            ax.plot(x, y, marker="o", markersize=4, label=label(name), **look(name, names))
-            power = math.log(y[-1] / y[-2]) / math.log(x[-1] / x[-2])  # between the last two points
-            ends = f"{y[0]:.2g} at {x[0]:,}, {y[-1]:.2g} at {x[-1]:,}, at the end growing"
-            growths.append(f"{title} of {label(name)}: {ends} as S to the power {power:.1f}")
-        ax.set(xscale="log", yscale="log", ylabel=title)
-    shapes.x_ticks(ax, lengths, rotation=45)
-    ax.set_xlabel("sequence length $S$")
-    figure.legend(*ax.get_legend_handles_labels(), loc="outside upper left", ncols=2)
-    return picture(figure, alt=f"Costs against the sequence length. {'; '.join(growths)}.")
+    figure, items = panels(heads, height=0.9 + 2.1 * len(heads), sharex=True, sharey=True)
+    summaries = []
+    for ax, title, (scores, bounds) in items:
+        distances = range(1, len(scores))
+        ax.loglog(distances, bounds[1:], "--", color=VERMILION, label="bound")
+        sizes = [abs(score) for score in scores]
+        dots = {"color": BLUE, "linestyle": "none", "markersize": 3.5}
+        ax.plot(distances, sizes[1:], "o", label="size of the mean score", **dots)
+        ax.set_title(title, loc="left", fontsize=10)
+        near = "; ".join(f"{scores[d]:.1f} and {bounds[d]:,.0f} at {d}" for d in ticks)
+        summaries.append(f"{title}: {near}")
+    shapes.x_ticks(ax, ticks)
+    ax.set_xlabel("distance, in tokens (log scale)")
+    figure.legend(*ax.get_legend_handles_labels(), loc="outside upper center", ncols=2)
+    return picture(
+        figure,
+        alt="The size of the mean score and its bound against distance, one panel per head, both "
+        "axes logarithmic. The bound lies far above the score everywhere. Score and bound: "
+        f"{'. '.join(summaries)}.",
+    )

@@ -2,7 +2,8 @@
 
 `python -m rope.book.model` downloads the model if necessary and prints the file's path. `losses`
 measures what each named change of the rotation costs, `heads` what moving each head's
-queries costs when a text is repeated. The others read texts longer than the trained length:
+queries costs when a text is repeated, `scores` two heads' scores and their bounds by distance, and
+`keys` how far moved keys are off. The others read texts longer than the trained length:
 `lengths` measures each method's loss, `far_keys` what far keys at trained distances change, and
 `retrieval` which words each method still finds. Repeat an interrupted measurement to continue it.
 """
@@ -23,7 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    commands = ("losses", "heads", "lengths", "far_keys", "retrieval")
+    commands = ("losses", "heads", "scores", "keys", "lengths", "far_keys", "retrieval")
     parser.add_argument("command", nargs="?", choices=commands)
     parser.add_argument("names", nargs="*", help="names of rows (all of them)")
     parser.add_argument("--output", type=Path, default=Path("measured.json"), help="(%(default)s)")
@@ -40,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _measure(options: argparse.Namespace) -> None:
-    from rope.book.model import far_keys, heads, lengths, losses, retrieval
+    from rope.book.model import far_keys, heads, lengths, losses, retrieval, reuse
     from rope.book.model.changes import CHANGES
 
     every_head = [(block, head) for block in range(30) for head in range(9)]
@@ -48,6 +49,8 @@ def _measure(options: argparse.Namespace) -> None:
     programs: dict[str, Any] = {
         "losses": (losses.window_loss, CHANGES, losses.PLACES),
         "heads": (heads.copies_moved, ["one position too far"], every_head),
+        "scores": (heads.scores_and_bounds, ["16, 0", "14, 3"], texts),
+        "keys": (reuse.measured, reuse.NAMES, texts),
         "lengths": (lengths.block_losses, lengths.METHODS, texts),
         "far_keys": (far_keys.far_loss, far_keys.NAMES, texts),
         "retrieval": (

@@ -13,8 +13,10 @@ from contextlib import ExitStack
 import torch
 from torch import Tensor
 
-from rope.book.model.changes import EXACT, Change, applied
-from rope.book.model.losses import model, token_losses
+from rope.book.model.changes import EXACT, INV_FREQ, Change, applied
+from rope.book.model.losses import model, token_losses, window
+
+FARTHEST = 256  # distances of a bound
 
 
 @torch.no_grad()
@@ -103,6 +105,29 @@ def by_distance(q: Tensor, k: Tensor, farthest: int) -> Tensor:
     scores = (q_m @ k_n.mT)[:, 0] / math.sqrt(q.shape[-1])
     means = [scores.diagonal(-d, -2, -1).mean(dim=-1) for d in range(farthest)]
     return torch.stack(means, dim=-1).reshape(*q.shape[:-2], farthest)
+
+
+@torch.no_grad()
+def scores_and_bounds(head: str, text: str) -> dict[str, list[float]]:
+    """Return a head's mean score and mean bound at the distances 0 ... FARTHEST - 1.
+
+    head: "block, head". The pairs are all but the first of the first 1,024 tokens of a text. The
+    bound on one pair's score is, with h_j = conj(q_j) k_j and C_j = sum_(l < j) e^(-i distance
+    theta_l)::
+
+        max_j abs(h_(j+1) - h_j) * sum_j abs(C_j) / sqrt(D)
+    """
+    torch.set_num_threads(1)  # so that every machine adds in the same order
+    at = tuple(map(int, head.split(",")))
+    q, k = (x[at][1:] for x in queries_and_keys(window(text, 0)))
+    pairs = [torch.view_as_complex(x.unflatten(-1, (-1, 2)).contiguous()) for x in (q, k)]
+    bounds = []
+    for distance in range(FARTHEST):
+        h = pairs[0][distance:].conj() * pairs[1][: len(k) - distance]
+        steps = torch.diff(h, append=torch.zeros(len(h), 1)).abs().amax(dim=-1)
+        sums = torch.polar(torch.ones_like(INV_FREQ), -distance * INV_FREQ).cumsum(dim=-1)
+        bounds.append(steps.mean().item() * sums.abs().sum().item() / math.sqrt(q.shape[-1]))
+    return {"scores": by_distance(q, k, FARTHEST).tolist(), "bounds": bounds}
 
 
 def twice(seed: int, length: int = 100) -> Tensor:

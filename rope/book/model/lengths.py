@@ -2,7 +2,8 @@
 
 The model was trained on 8,192 tokens and reads 16,384. Every method scores the same tokens, so a
 difference between two methods at a position is not a difference between two texts. "recomputed"
-scores each block of 1,024 tokens with only the block before it as context.
+scores each block of 1,024 tokens with only the block before it as context. "moved back" keeps only
+4 sinks and the block before in the cache, and moves that block's keys back to the sinks.
 
 Shapes: S sequence.
 """
@@ -51,6 +52,7 @@ METHODS: dict[str, Callable[[], AbstractContextManager[None]]] = {
     "linear": rotated_by(extended(Linear(2.0))),
     "window": lambda: windowed(model(), BLOCK, 0),
     "window and 4 sinks": lambda: windowed(model(), BLOCK, 4),
+    "moved back and 4 sinks": nullcontext,
 }
 
 
@@ -61,6 +63,25 @@ def long_losses(tokens: Tensor) -> Tensor:
     kept = len(tokens) if attention.window is None else attention.window + attention.sinks + BLOCK
     caches, parts = new_caches(1, min(kept, len(tokens))), []
     for start in range(0, len(tokens), BLOCK):
+        logits = model()(tokens[None, start : start + BLOCK], caches)[0]
+        following = tokens[start + 1 : start + BLOCK + 1]
+        parts.append(cross_entropy(logits[: len(following)], following, reduction="none"))
+    return torch.cat(parts)
+
+
+@torch.no_grad()
+def moved_back(tokens: Tensor, sinks: int = 4) -> Tensor:
+    """Return the losses `[S - 1]` with a cache of the first `sinks` tokens and the block before.
+
+    After each block the cache drops all other tokens, and the block's keys move back to the
+    positions after the sinks, so no distance is longer than two blocks and the sinks.
+    """
+    caches, parts = new_caches(1, 2 * BLOCK + sinks), []
+    for start in range(0, len(tokens), BLOCK):
+        for cache in caches if start > BLOCK else ():
+            first = int(cache.positions.max()) + 1 - BLOCK  # of the tokens to keep
+            cache.keep((cache.positions < sinks) | (cache.positions >= first))
+            cache.shift(sinks - first, cache.positions >= first)
         logits = model()(tokens[None, start : start + BLOCK], caches)[0]
         following = tokens[start + 1 : start + BLOCK + 1]
         parts.append(cross_entropy(logits[: len(following)], following, reduction="none"))
@@ -79,6 +100,7 @@ def block_losses(method: str, text: str) -> list[float]:
     """Return the mean loss in each block of a text under one of METHODS."""
     torch.set_num_threads(1)  # so that every machine adds in the same order
     tokens = window(text, 0, LENGTH)
+    readers = {"recomputed": recomputed, "moved back and 4 sinks": moved_back}
     with METHODS[method]():
-        losses = recomputed(tokens) if method == "recomputed" else long_losses(tokens)
+        losses = readers.get(method, long_losses)(tokens)
     return [part.mean().item() for part in losses.split(BLOCK)]
