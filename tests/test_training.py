@@ -1,6 +1,5 @@
 """Test training: experiments, their data, the training loop, and the record of all runs."""
 
-import copy
 import json
 import math
 import random
@@ -14,7 +13,7 @@ from strategies import tolerance
 from torch.nn.functional import cross_entropy
 
 from rope.book.measured.record import write
-from rope.book.training import Decoder, Experiment, load_corpus, results, train
+from rope.book.training import Decoder, Experiment, load_corpus, train
 from rope.book.training import sweep as sweep_module
 from rope.book.training.__main__ import main
 from rope.book.training.corpus import corpus_of, shared
@@ -27,10 +26,8 @@ from rope.book.training.data import (
     TextData,
     data_for,
 )
-from rope.book.training.experiment import FARTHEST, PLAN, SEEDS, TEXT
-from rope.book.training.lengths import by_position, edges, extended
+from rope.book.training.experiment import FARTHEST, PLAN, SEEDS
 from rope.book.training.loop import (
-    adjusted,
     make_optimizer,
     token_losses,
     training_step,
@@ -38,8 +35,7 @@ from rope.book.training.loop import (
 )
 from rope.book.training.plans import EVEN, SECOND, THIRD
 from rope.book.training.results import FILES, RECORDED, recorded, runs
-from rope.book.training.sweep import sweep
-from rope.extensions import Linear
+from rope.book.training.sweep import by_position, edges, sweep
 
 CORPUS = corpus_of("".join(chr(97 + n * n % 23) for n in range(2000)))
 SMALL = Experiment(
@@ -257,22 +253,6 @@ def test_one_model_is_trained_by_a_command(capsys):
     assert all(word in said for word in ("position", "alibi", "linear"))
 
 
-def test_a_model_adjusts_within_the_change_and_leaves_the_first_alone():
-    """Compare `adjusted` with its training loop, on batches drawn with a separate seed."""
-    run = trained()
-    before = copy.deepcopy(run.model.state_dict())
-    after = adjusted(run, lambda model: extended(model, Linear(2.0)), steps=3).state_dict()
-    experiment = replace(SMALL, steps=3, warmup=5, learning_rate=3e-4, seed=1000)
-    plain, data = copy.deepcopy(run.model), TextData(experiment, CORPUS)
-    optimizer = make_optimizer(plain, experiment)
-    with extended(plain, Linear(2.0)):
-        for step in (1, 2, 3):
-            training_step(plain, optimizer, data, experiment, step)
-    for name, weight in plain.state_dict().items():
-        assert torch.equal(after[name], weight)
-        assert torch.equal(run.model.state_dict()[name], before[name])
-
-
 # The record.
 
 
@@ -310,13 +290,8 @@ def test_a_sweep_goes_on_with_the_runs_that_are_missing(tmp_path, monkeypatch):
         sweep(output)
     first, second = json.loads(output.read_text())["runs"]
     assert first == earlier and second["experiment"] == asdict(good)
-    weights = tmp_path / "rope.pt"
-    assert not weights.exists()  # only the run that the book reads is kept
-    monkeypatch.setattr(sweep_module, "TEXT", good)
-    again = sweep_module.run(good, weights) | {name: second[name] for name in ("commit", "cpu")}
+    again = sweep_module.run(good) | {name: second[name] for name in ("commit", "cpu")}
     assert second == json.loads(json.dumps(again))
-    assert weights.exists()
-
     plan.remove(bad)
     kept = output.read_bytes()
     record = sweep(output)
@@ -345,10 +320,3 @@ def test_runs_are_found_by_their_fields():
     assert len(runs(EVEN, plan="third", base=100.0)) == 3
     with pytest.raises(ValueError, match=r"first.*301"):
         runs(steps=301)
-
-
-def test_the_kept_model_reads_as_well_as_the_recorded_one():
-    kept = results.trained()
-    loss = token_losses(kept.model, kept.inputs, kept.targets).mean().item()
-    assert loss == pytest.approx(runs(position="rope")[0]["loss"], abs=0.1)
-    assert kept.model.experiment == TEXT

@@ -8,8 +8,6 @@ Shapes: B batch, H heads, S sequence, D head dimension, E embedding width.
 """
 
 import math
-from contextlib import ExitStack
-from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +16,7 @@ from torch.nn.functional import gelu, scaled_dot_product_attention
 from rope.attention.linear import linear_attention
 from rope.book.training.corpus import generator
 from rope.book.training.experiment import Experiment
-from rope.book.training.positions import METHODS, Learned, Places, Rotary
+from rope.book.training.positions import METHODS, Learned, Places
 from rope.functional import rotary_embedding
 
 
@@ -58,11 +56,6 @@ class Attention(nn.Module):
         if places.key is not None:
             k = rotary_embedding(k, *places.key, interleaved=interleaved)
         return q, k
-
-    def scores(self, q: Tensor, k: Tensor, places: Places) -> Tensor:
-        """Return the scores for unrotated q and k, `[B, H, S, S]`, with -inf for later keys."""
-        score = masked_scores(*self.rotate(q, k, places))
-        return score if places.bias is None else score + places.bias
 
     def _linear(self, q: Tensor, k: Tensor, v: Tensor, places: Places) -> Tensor:
         still = q.new_ones(q.shape[2], 1), q.new_zeros(q.shape[2], 1)  # required, but unused
@@ -155,47 +148,3 @@ class Decoder(nn.Module):
         if isinstance(self.positions, Learned):
             with torch.no_grad():
                 self.positions.vectors.weight.mul_(self.positions.start)
-
-
-@torch.no_grad()
-def calls(model: Decoder, inputs: Tensor) -> list[tuple[Attention, Tensor, Places]]:
-    """Return each layer's attention and the arguments of its call when the model reads inputs.
-
-    inputs: int64 `[B, S]`. The arguments are the layer's input `[B, S, E]` and the `Places`.
-    Raises ValueError for linear attention.
-
-    >>> model = Decoder(Experiment(width=16, heads=2, layers=3), tokens=10)
-    >>> [tuple(x.shape) for _, x, _ in calls(model, torch.zeros(2, 5, dtype=torch.long))]
-    [(2, 5, 16), (2, 5, 16), (2, 5, 16)]
-    """
-    check_softmax(model)
-    seen: list[tuple[Attention, Tensor, Places]] = []
-
-    def see(attention: nn.Module, given: tuple[Tensor, Places]) -> None:
-        seen.append((cast(Attention, attention), *given))
-
-    with ExitStack() as hooks:
-        for block in model.blocks:
-            attention = cast(Block, block).attention
-            hooks.enter_context(attention.register_forward_pre_hook(see))
-        model(inputs.to(model.embedding.weight.device))
-    return seen
-
-
-def check_rotary(model: Decoder) -> Rotary:
-    """Return the model's rotary positions; raise ValueError if it has none."""
-    if not isinstance(model.positions, Rotary):
-        raise ValueError(
-            f"position is {model.experiment.position!r}, which rotates nothing; it must be 'rope', "
-            "'partial', 'xpos' or 'p-rope': train such a model"
-        )
-    return model.positions
-
-
-def check_softmax(model: Decoder) -> None:
-    """Raise ValueError for linear attention, which has no score for each pair of tokens."""
-    if model.experiment.attention != "softmax":
-        raise ValueError(
-            f"attention is {model.experiment.attention!r}; it must be 'softmax', because only "
-            "softmax attention has a score for each query and key: train such a model"
-        )

@@ -3,11 +3,8 @@
 Chapter "What training shows".
 """
 
-import copy
 import math
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -16,13 +13,11 @@ from torch.nn.functional import cross_entropy
 from tqdm import tqdm
 
 from rope.book.training.corpus import Corpus
-from rope.book.training.data import IGNORED, Data, TextData, data_for
+from rope.book.training.data import IGNORED, Data, data_for
 from rope.book.training.decoder import Decoder
 from rope.book.training.experiment import Experiment
 
 EVALUATED = 64  # validation sequences per evaluation during training
-ADJUSTING_RATE = 3e-4
-ADJUSTING_SEEDS = 1000  # added to seeds, so that adjusting draws batches that training didn't
 
 
 @dataclass
@@ -65,35 +60,6 @@ def train(
             metrics.append({"step": step, "loss": validation_loss(model, data)})
             bar.set_postfix(loss=f"{metrics[-1]['loss']:.3f}")
     return Trained(model, data, metrics)
-
-
-def adjusted(
-    trained: Trained,
-    change: Callable[[Decoder], AbstractContextManager[Any]],
-    steps: int,
-    **changed: Any,
-) -> Decoder:
-    """Return a copy of a text model after `steps` more training steps with the change applied.
-
-    It trains like the first training, but on new batches and at ADJUSTING_RATE at most.
-    changed: further fields of the experiment, such as a longer context.
-    """
-    model = copy.deepcopy(trained.model)
-    experiment = replace(
-        model.experiment,
-        steps=steps,
-        warmup=5,
-        learning_rate=ADJUSTING_RATE,
-        seed=ADJUSTING_SEEDS + model.experiment.seed,
-        **changed,
-    )
-    assert isinstance(trained.data, TextData)
-    data = TextData(experiment, trained.data.corpus)
-    optimizer = make_optimizer(model, experiment)
-    with change(model):
-        for step in range(1, steps + 1):
-            training_step(model, optimizer, data, experiment, step)
-    return model
 
 
 def validation_loss(model: Decoder, data: Data, sequences: int = EVALUATED) -> float:

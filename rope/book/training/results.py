@@ -1,8 +1,7 @@
 """Read the recorded comparison: chapter "What training shows" and the following chapters.
 
-`recorded()` returns the record that `python -m rope.book.training sweep` wrote. `trained()` returns
-the model from its first rotary run. `interval` summarizes one method's seeds, and `verdict`
-compares two methods.
+`recorded()` returns the record that `python -m rope.book.training sweep` wrote. `interval`
+summarizes one method's seeds, and `verdict` compares two methods.
 """
 
 import json
@@ -10,22 +9,16 @@ from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import torch
-from torch import Tensor
+from typing import Any
 
 from rope.book.measured.intervals import Interval, false_clears, interval, verdict
-from rope.book.training.corpus import Corpus
-from rope.book.training.decoder import Decoder
 from rope.book.training.experiment import TEXT, Experiment
 
 RECORDED = Path(__file__).parent / "recorded"
 FILES = {"first": "sweep.json", "second": "second.json", "third": "third.json"}
 Run = dict[str, Any]
 
-__all__ = ["Interval", "Kept", "false_clears", "interval", "recorded", "runs", "steps_to",
-           "trained", "verdict"]  # fmt: skip
+__all__ = ["Interval", "false_clears", "interval", "recorded", "runs", "steps_to", "verdict"]
 
 
 @cache
@@ -75,30 +68,3 @@ def steps_to(curve: dict[str, list[float]], loss: float) -> float | None:
         if after <= loss:
             return step + (before - loss) / (before - after) * (later - step)
     return None
-
-
-class Kept(NamedTuple):
-    """Hold the recorded model and what is needed to encode and decode text.
-
-    model: the decoder; corpus: encodes and decodes, but its only text is `inputs`;
-    inputs, targets: validation windows of the trained context, int64 `[B, S]`.
-    """
-
-    model: Decoder
-    corpus: Corpus
-    inputs: Tensor
-    targets: Tensor
-
-
-def trained() -> Kept:
-    """Return the rotary model with seed 0; its float32 weights were stored as float16.
-
-    >>> trained().inputs.shape[1]
-    128
-    """
-    kept = torch.load(RECORDED / "rope.pt", weights_only=True)
-    model = Decoder(Experiment(**kept["experiment"]), len(kept["vocabulary"]))
-    model.load_state_dict({name: weight.float() for name, weight in kept["weights"].items()})
-    inputs, targets = kept["inputs"].long(), kept["targets"].long()
-    corpus = Corpus(inputs.flatten(), targets.flatten(), kept["vocabulary"], kept["sha256"])
-    return Kept(model.eval(), corpus, inputs, targets)

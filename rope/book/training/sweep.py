@@ -9,7 +9,8 @@ import json
 import os
 import signal
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import asdict, replace
+from dataclasses import asdict
+from itertools import pairwise
 from multiprocessing import get_context, parent_process
 from pathlib import Path
 from threading import Thread
@@ -21,11 +22,13 @@ from tqdm import tqdm
 from rope.book.measured.machine import about_here, commit, cpu_model
 from rope.book.measured.record import rounded, write
 from rope.book.training.corpus import load_corpus
-from rope.book.training.data import TextData
-from rope.book.training.experiment import PLAN, TEXT, Experiment
-from rope.book.training.lengths import FACTOR, by_extension, by_position
-from rope.book.training.loop import Trained, train, validation_loss
+from rope.book.training.data import IGNORED, Data, TextData
+from rope.book.training.decoder import Decoder
+from rope.book.training.experiment import PLAN, Experiment
+from rope.book.training.loop import Trained, token_losses, train, validation_loss
 
+FACTOR = 16  # length of the validation windows / trained context
+SHARES = (0, 1 / 8, 1 / 4, 1 / 2, 3 / 4, 1, 5 / 4, 3 / 2, 2, 3, 4, 6, 8, 10, 12, 14, 16)
 DIGITS = 4  # significant digits in a recorded number
 LONG_WINDOWS = 16
 Entry = dict[str, Any]
@@ -34,10 +37,9 @@ Entry = dict[str, Any]
 def sweep(output: Path, workers: int = 2) -> Entry:
     """Train and measure the runs in PLAN; write and return the record.
 
-    The model from the first rotary run is written next to the record, as rope.pt. workers: the
-    number of processes. Each run records its commit and CPU, which may differ within one record.
-    Finished runs survive any interruption, KeyboardInterrupt included, and runs that output already
-    holds are not repeated. A bar on standard error counts the runs.
+    workers: the number of processes. Each run records its commit and CPU, which may differ within
+    one record. Finished runs survive any interruption, KeyboardInterrupt included, and runs that
+    output already holds are not repeated. A bar on standard error counts the runs.
     Raises ValueError if output has other metadata.
     """
     about = metadata()
@@ -51,8 +53,7 @@ def sweep(output: Path, workers: int = 2) -> Entry:
 
     pool = ProcessPoolExecutor(workers, get_context("spawn"), initializer=_prepare)
     try:
-        weights = output.with_name("rope.pt")
-        running = {pool.submit(run, key, weights): key for key in missing}
+        running = {pool.submit(run, key): key for key in missing}
         ended = as_completed(running)
         for future in tqdm(ended, total=len(PLAN), initial=len(PLAN) - len(missing), unit="run"):
             entry = future.result()  # raises if a worker was killed
@@ -63,13 +64,9 @@ def sweep(output: Path, workers: int = 2) -> Entry:
     return record()
 
 
-def run(experiment: Experiment, weights: Path) -> Entry:
-    """Train and measure one run. If it is TEXT, also write its model to the path `weights`."""
-    trained = train(experiment, progress=False)
-    if experiment == TEXT:
-        keep(trained, weights)
-    entry = measure(trained, extensions=replace(experiment, seed=0) == TEXT)
-    return rounded(entry, DIGITS)
+def run(experiment: Experiment) -> Entry:
+    """Train and measure one run."""
+    return rounded(measure(train(experiment, progress=False)), DIGITS)
 
 
 def metadata() -> Entry:
@@ -90,45 +87,49 @@ def metadata() -> Entry:
     }
 
 
-def measure(trained: Trained, *, extensions: bool = False) -> Entry:
-    """Return a run's entry: experiment, parameter count, curve, final loss, loss by position.
-
-    extensions: for a rotary model, also measure the context extensions.
-    """
+def measure(trained: Trained) -> Entry:
+    """Return a run's entry: experiment, parameter count, curve, final loss, loss by position."""
     model, data = trained.model, trained.data
     assert isinstance(data, TextData)
     context = model.experiment.context
     long = min(LONG_WINDOWS, data.window_count(FACTOR * context))
-    entry: Entry = {
+    return {
         "experiment": asdict(model.experiment),
         "parameters": sum(weight.numel() for weight in model.parameters()),
         "curve": {name: [line[name] for line in trained.metrics] for name in ("step", "loss")},
         "loss": validation_loss(model, data, data.window_count(context)),
         "by_position": by_position(model, data, long),
     }
-    if extensions:
-        entry["extensions"] = by_extension(trained, long)
-    return entry
 
 
-def keep(trained: Trained, output: Path, windows: int = 32) -> None:
-    """Write a model of text as the small file that `rope.book.training.results.trained` reads."""
-    model, data = trained.model, trained.data
-    assert isinstance(data, TextData)
-    inputs, targets = data.validation(windows, model.experiment.context)
-    fresh = output.with_suffix(".new")
-    torch.save(
-        {
-            "experiment": asdict(model.experiment),
-            "weights": {name: weight.half() for name, weight in model.state_dict().items()},
-            "vocabulary": data.corpus.vocabulary,
-            "sha256": data.corpus.sha256,
-            "inputs": inputs.to(torch.uint8),
-            "targets": targets.to(torch.uint8),
-        },
-        fresh,
-    )
-    os.replace(fresh, output)
+def edges(context: int) -> list[int]:
+    """Return the edges of the position bins, from 0 to 16 contexts, with narrow bins first.
+
+    >>> edges(128)[:8], edges(128)[-1]
+    ([0, 16, 32, 64, 96, 128, 160, 192], 2048)
+    """
+    return [int(share * context) for share in SHARES]
+
+
+def by_position(model: Decoder, data: Data, sequences: int) -> dict[str, list[Any]]:
+    """Return the mean loss in each position bin, in nats per token.
+
+    Returns `edges` and `loss`, with None for bins that the model can't read (learned vectors end at
+    the trained context).
+    """
+    context = model.experiment.context
+    bounds = edges(context)
+    reach = model.positions.reach or bounds[-1]
+    inputs, targets = data.validation(sequences, bounds[-1])
+    rows = zip(inputs[:, :reach].split(1), targets[:, :reach].split(1), strict=True)
+    losses = torch.cat([token_losses(model, *row).cpu() for row in rows])  # [B, S]
+    result: dict[str, list[Any]] = {"edges": bounds, "loss": []}
+    for low, high in pairwise(bounds):
+        asked = targets[:, low:high] != IGNORED
+        readable = high <= reach and bool(asked.any())
+        part = losses[:, low:high][asked].double().mean().item() if readable else None
+        result["loss"].append(part)
+    return result
 
 
 def _finished(output: Path, about: Entry) -> dict[Experiment, Entry]:
