@@ -14,7 +14,7 @@ import pytest
 import yaml
 from axe_playwright_python.sync_playwright import Axe
 from conftest import give_up
-from playwright.sync_api import Page, TimeoutError, sync_playwright
+from playwright.sync_api import Page, TimeoutError, expect, sync_playwright
 
 from rope.book.figures.rotation_in_two_dimensions import THETA, K, Q
 from rope.reference import score
@@ -216,12 +216,6 @@ def test_play_moves_by_the_clock_and_stops(browser):
     visitor.context.close()
 
 
-def first_result(page: Page):
-    """Wait until the search has finished, since that moves the results; return the first result."""
-    page.locator(".search-summary").last.filter(has_text="finished").wait_for()
-    return page.locator("#search-results ul.search").last.locator("a").first
-
-
 def test_search_finds_the_question(visitors):
     visitor = visitors(WIDE)
     page = visitor.open(TOC["root"])
@@ -229,7 +223,8 @@ def test_search_finds_the_question(visitors):
     page.locator('input[type="search"]:visible').first.fill("why is V not rotated")
     page.keyboard.press("Enter")
     page.wait_for_url("**/search.html?q=why*")
-    result = first_result(page)
+    page.locator(".search-summary").last.filter(has_text="finished").wait_for()
+    result = page.locator("#search-results ul.search").last.locator("a").first
     assert "questions.html#why-is-v-not-rotated" in result.get_attribute("href")
     result.click()
     page.wait_for_url("**/chapters/questions.html#why-is-v-not-rotated")
@@ -249,6 +244,20 @@ def test_without_script_a_chart_shows_its_still(visitors):
         page.set_viewport_size(visitor.size | {"width": width})
         box = still.bounding_box()
         assert 250 < box["width"] <= width and box["x"] >= 0
+
+
+@pytest.mark.parametrize("script", [True, False])
+def test_a_check_is_a_mark_that_a_key_opens(visitors, script):
+    page = visitors(WIDE, java_script_enabled=script).open("chapters/why_rotation", wait=script)
+    assert "importlib" not in page.locator("article").inner_text(), "set-up code must not show"
+    for kind, name in ((".tag_check", "^Check: ."), (":has(figure)", "^code$")):
+        fold = page.locator(f".cell{kind} > details").first
+        summary, code = fold.locator("summary"), fold.locator(".cell_input")
+        expect(summary).to_have_accessible_name(re.compile(name))
+        assert summary.bounding_box()["width"] < 80
+        for key, opened in (("Enter", True), (" ", False)):
+            summary.press(key)
+            assert code.is_visible() == opened
 
 
 def test_the_link_of_a_theorem_shows_at_the_keyboard(visitors):

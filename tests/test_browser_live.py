@@ -128,6 +128,7 @@ def test_a_reader_without_a_mouse_on_a_phone(visit):
         if page.evaluate("document.activeElement.textContent") == "Run":
             break
         page.keyboard.press("Tab")
+    assert "The first click starts Python" in page.evaluate("document.activeElement.title")
     outline = "getComputedStyle(document.activeElement).outlineStyle"
     assert page.evaluate(outline) == "solid"
     page.keyboard.press("Enter")
@@ -304,12 +305,6 @@ def answer(page, code, number=1):
     return *result(bar), marks_of(bar)
 
 
-def pass_limit(page, bar):
-    """Wait until the judge has started on an answer, then advance the clock past its time limit."""
-    bar.locator("[role=status][data-kind=limited]").wait_for(timeout=LIMIT)
-    page.clock.fast_forward(10_000)
-
-
 def test_an_answer_is_judged_in_the_page(visit):
     """Check the verdict and its reason, and that each step's code and mark have their own key."""
     page = visit(BUILD)
@@ -362,7 +357,8 @@ def test_an_answer_without_end_is_ended(visit):
     first, second = fill_in(page, f"while True: pass\n{RIGHT}"), step(page, 2)
     press(first, "Run")
     press(second, "Run")
-    pass_limit(page, first)
+    first.locator("[role=status][data-kind=limited]").wait_for(timeout=LIMIT)
+    page.clock.fast_forward(10_000)
     assert result(first)[0].startswith("✗ Step 1: no end after 10 s")
     assert result(second)[0] == "■ stopped"
     assert marks_of(second).startswith("1 ·  2 ✓")

@@ -81,7 +81,8 @@ def test_a_notebook_has_the_numbers_checks_and_code_of_its_chapter(book, noteboo
     ]
     for source, box in zip(sources, article.select("div.cell"), strict=True):
         if "tag_check" in box["class"]:
-            assert source.startswith(f"#@title {box.select_one('summary p').get_text()}\n")
+            claim = box.select_one(".rope-claim").get_text()
+            assert source.startswith(f"#@title ✓ {claim}\n")
 
 
 def test_every_figure_but_the_explorer_is_a_picture_that_needs_no_trust(notebooks):

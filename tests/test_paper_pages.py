@@ -31,12 +31,12 @@ def page_of(folder: Path, body: str, name: str = "one") -> Page:
 
 
 def test_folded_code_is_removed_and_a_check_keeps_its_claim(tmp_path):
-    fold = "<details><summary><p>{}</p></summary>" + CODE + "</details>"
+    fold = "<details><summary>✓</summary><p class='rope-claim'>{}</p>" + CODE + "</details>"
     article = printable(
         page_of(
             tmp_path,
-            f'<div class="cell tag_check">{fold.format("✓ 1 &lt; 2")}</div>'
-            f'<div class="cell">{fold.format("Code of the figure")}</div>'
+            f'<div class="cell tag_check">{fold.format("1 &lt; 2")}</div>'
+            f'<div class="cell">{fold.format("code")}</div>'
             f'<div class="cell">{CODE}</div>'
             '<p>Text<a class="headerlink">#</a></p><noscript>No script</noscript>',
         ),

@@ -81,8 +81,12 @@ window.visit = {
     for (const node of inArticle(".rope-chart input, .rope-play"))
       if (narrow && (node.closest("label") || node).getBoundingClientRect().height < 39.5)
         faults.push("a control too small for a finger");
-    for (const node of all("summary[aria-label]")) // its own words are its name
-      faults.push("a fold with another name: " + node.textContent);
+    for (const node of all(".rope-fold > summary")) {
+      const { width, height } = node.getBoundingClientRect();
+      if (shown(node) && Math.min(width, height) < 24) faults.push("a small mark: " + node.title);
+      if (node.matches(".tag_check *") !== /^Check: ./.test(node.ariaLabel))
+        faults.push("a fold with another name: " + node.textContent);
+    }
     const over = document.documentElement.scrollWidth - window.innerWidth;
     if (over > 0) faults.push(`the page is ${over} px too wide`);
     return [...new Set(faults)];

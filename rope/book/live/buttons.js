@@ -2,11 +2,16 @@
 (function () {
   "use strict";
 
-  const { PAGE, run, stop } = window.ropeLive;
+  const { PAGE, MEGABYTES, run, stop } = window.ropeLive;
   const judge = window.ropeJudge; // only on the page whose answers are judged
   const HELP =
     "Runs this cell in a fresh namespace, after the lines that it needs from the cells above, " +
     "including your edits. Changes that those cells make through a second name are lost";
+  const count = PAGE.cells.filter((data) => data.stored !== undefined).length;
+  const FIRST =
+    `. The first click starts Python with SymPy (${MEGABYTES} MB, part of this book). What you ` +
+    `edit is sent nowhere. Cells with a Run button on this page: ${count}. The others run in the ` +
+    "notebook, which you can download above; most need NumPy or PyTorch";
   const cells = [];
 
   function element(name, className, text = "") {
@@ -28,6 +33,7 @@
   function equip(data, number, input) {
     const printed = input.querySelector("pre");
     const highlighted = printed.innerHTML;
+    const help = cells.length ? HELP : HELP + FIRST;
     let editing = false;
     const bar = element("div", "rope-live");
     const status = element("span", "rope-live-status");
@@ -35,7 +41,7 @@
     const output = element("pre", "rope-live-output");
     output.hidden = true;
     output.tabIndex = 0; // so that keys can scroll long output
-    const runButton = button("Run", HELP, () => (cell.running ? stop() : run(cell)));
+    const runButton = button("Run", help, () => (cell.running ? stop() : run(cell)));
     const editButton = button("Edit", "Edits this cell; Escape ends, Ctrl+Enter runs it", edit);
     const resetButton = button("Reset", "Restores the book's code", reset);
     resetButton.hidden = true;
@@ -75,7 +81,7 @@
     function busy(running) {
       cell.running = running;
       runButton.textContent = running ? "Stop" : "Run";
-      runButton.title = running ? "Stops Python and all running cells" : HELP;
+      runButton.title = running ? "Stops Python and all running cells" : help;
       if (running) output.hidden = true;
     }
 

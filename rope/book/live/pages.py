@@ -1,4 +1,4 @@
-"""Add Run buttons to the built pages: a note, a style sheet, the cells as JSON, and scripts.
+"""Add Run buttons to the built pages: a style sheet, the cells as JSON, and scripts.
 
 A cell runs in the page if it needs only Python's standard library, SymPy, and bundled modules.
 """
@@ -18,7 +18,7 @@ import nbformat
 from rope.book.judge import MODULES
 from rope.book.live.bundle import PACKAGES
 from rope.book.tools.minutes import CHECK
-from rope.book.tools.notebooks import ASSERTS, IGNORED, code_cells, marks
+from rope.book.tools.notebooks import ASSERTS, IGNORED, code_cells, is_set_up, marks
 from rope.book.tools.slicing import Statement, needed, statements
 
 BUNDLED = {"rope.symbolic", "rope.book.judge"}
@@ -27,7 +27,6 @@ ABSENT = {"ctypes", "multiprocessing", "socket", "subprocess", "threading"}
 # Additions to a page are enclosed in these marks, so that a later run can replace them.
 START, END = "<!-- live -->", "<!-- /live -->"
 JUDGED = re.compile(r"\b(?:judge|verdict)\((\d)")
-GOALS = re.compile(r'<div class="goals admonition">.*?</div>\n', re.DOTALL)
 
 
 def modules(chosen: Iterable[Statement]) -> Iterator[str]:
@@ -70,7 +69,7 @@ def runs(above: list[str], cell: dict[str, Any]) -> bool:
     step = JUDGED.search(cell["source"])
     if not own or marks(cell) & IGNORED or (step and MODULES[int(step[1]) - 1] != "in_python"):
         return False
-    if not (cell["outputs"] or ASSERTS.search(cell["source"])):
+    if is_set_up(cell) or not (cell["outputs"] or ASSERTS.search(cell["source"])):
         return False
     chosen, unknown = needed(above, cell["source"])
     return not unknown and all(map(in_browser, modules([*chosen, *own])))
@@ -110,23 +109,8 @@ def _in_solutions(notebook: dict[str, Any]) -> list[bool]:
     return cells
 
 
-def note(name: str, count: int, size: int) -> str:
-    """Return the HTML of the note that says where the page's cells run.
-
-    count: the number of cells that run in the page. size: the bytes that the first click loads.
-    """
-    link = f'<a href="../_sources/chapters/{name}.ipynb" download>'
-    if not count:
-        return f"The cells of this page run in {link}the notebook</a>."
-    return (
-        f"{count} cell{'s have' if count > 1 else ' has'} a Run button. The first click starts "
-        f"Python with SymPy ({size / 1e6:.0f} MB, part of this book). What you edit is sent "
-        f"nowhere. The other cells run in {link}the notebook</a>; most need NumPy or PyTorch."
-    )
-
-
 def add_buttons(html: Path, chapters: Path, sizes: dict[str, int]) -> dict[str, int]:
-    """Add a note to each notebook's page, and scripts to each page where cells run.
+    """Add the style sheet and the scripts to each page where cells run.
 
     sizes: the size in bytes of each script in the bundle.
     Returns a dict that maps each page where cells run to the number of these cells.
@@ -136,16 +120,12 @@ def add_buttons(html: Path, chapters: Path, sizes: dict[str, int]) -> dict[str, 
         page = html / chapters.name / f"{path.stem}.html"
         if not page.exists():
             continue
-        cells = page_cells(nbformat.read(path, as_version=4))
-        count = sum("stored" in cell for cell in cells)
-        paragraph = f'<p class="rope-live-note">{note(path.stem, count, sum(sizes.values()))}</p>'
-        tags = '<link rel="stylesheet" href="../_static/live/buttons.css">'
-        if count:
-            counts[path.stem] = count
-            tags += scripts(cells, sizes)
         text = without_buttons(page.read_text(encoding="utf-8"))
-        text = GOALS.sub(rf"\g<0>{START}{paragraph}{END}", text, count=1)
-        text = text.replace("</head>", f"{START}{tags}{END}</head>", 1)
+        cells = page_cells(nbformat.read(path, as_version=4))
+        if count := sum("stored" in cell for cell in cells):
+            counts[path.stem] = count
+            tags = f"{START}{scripts(cells, sizes)}{END}</head>"
+            text = text.replace("</head>", tags, 1)
         page.write_text(text, encoding="utf-8")
     return counts
 
@@ -156,8 +136,9 @@ def without_buttons(text: str) -> str:
 
 
 def scripts(cells: list[dict[str, Any]], sizes: dict[str, int]) -> str:
-    """Return the HTML elements that hold the page's cells and load its scripts."""
+    """Return the HTML elements that hold the page's cells and load its styles and scripts."""
     data = json.dumps({"cells": cells, "parts": sizes}).replace("<", r"\u003c")
     names = ["python", *["judge"] * any("judged" in cell for cell in cells), "buttons"]
     tags = [f'<script defer="defer" src="../_static/live/{name}.js"></script>' for name in names]
+    tags.append('<link rel="stylesheet" href="../_static/live/buttons.css">')
     return f'<script type="application/json" id="rope-live">{data}</script>' + "".join(tags)

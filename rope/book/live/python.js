@@ -113,5 +113,5 @@ window.ropeLive = (function () {
     end("✗ Python stopped: " + message, "wrong");
   }
 
-  return { PAGE, files, run, stop };
+  return { PAGE, MEGABYTES, files, run, stop };
 })();

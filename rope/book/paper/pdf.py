@@ -182,13 +182,11 @@ def draw_charts(article: Tag, name: str) -> None:
 
 def unfold_checks(article: Tag) -> None:
     """Replace each folded check with the claim that it asserts; remove all other folded code."""
+    for check in article.select("div.tag_check"):
+        claim = check.select_one(".rope-claim").get_text()  # type: ignore[union-attr]
+        check.replace_with(fragment(f'<p class="check">✓ {html.escape(claim)}</p>'))
     for fold in article.select("div.cell details"):
-        cell = fold.find_parent("div", class_="cell")
-        if "tag_check" in cell["class"]:  # type: ignore[index]
-            claim = fold.summary.p.get_text()  # type: ignore[union-attr]
-            fold.replace_with(fragment(f'<p class="check">{html.escape(claim.strip())}</p>'))
-        else:
-            fold.decompose()
+        fold.decompose()
     for cell in article.select("div.cell"):
         if not cell.get_text(strip=True):
             cell.decompose()

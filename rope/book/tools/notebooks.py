@@ -74,6 +74,11 @@ def check_label(cell: Cell) -> str:
     return match[1] if match else ""
 
 
+def is_set_up(cell: Cell) -> bool:
+    """Return True if a cell only prepares the next ones, so that the built page leaves it out."""
+    return "hide-input" in marks(cell) and not (cell["outputs"] or check_label(cell))
+
+
 def runs(name: str, notebook: Notebook) -> Iterator[str]:
     """Require that each code cell was run exactly once, in order, in a new kernel."""
     counts = [cell.get("execution_count") for cell in code_cells(notebook)]

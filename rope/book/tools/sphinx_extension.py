@@ -1,7 +1,8 @@
-"""Extend Sphinx for the book: add styles and charts, label folds, and make pages work offline."""
+"""Extend Sphinx for the book: add styles and charts, place folds, and make pages work offline."""
 
 from __future__ import annotations
 
+import html
 import inspect
 import os
 import re
@@ -10,18 +11,22 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
+from docutils import nodes
+from myst_nb.sphinx_ import HideCodeCellNode
+from myst_nb.sphinx_ import depart_HideCellInput as close_fold
 
 import rope
 from rope.book.figures.chart import VEGA_LITE
-from rope.book.tools.notebooks import check_label, code_cells
+from rope.book.tools.notebooks import check_label, code_cells, is_set_up
 
 STATIC = Path(__file__).parent / "static"
+# Elements whose last paragraph may end in a check's mark, and the room for the mark.
+NESTING = (nodes.Admonition, nodes.Sequential, nodes.list_item, nodes.section)
+ROOM = '<span class="rope-room" style="display: inline-block; width: 2rem"></span>'
 # Patterns for HTML from the theme and its extensions, and the replacements.
 REPLACEMENTS = {
     # Preloading a font causes an error on pages opened from file://.
     r'\s*<link rel="preload" as="font"[^>]*>': "",
-    # A screen reader would read this label instead of the fold's own title.
-    r'<summary aria-label="Toggle hidden content">': "<summary>",
     # The entries of this list lack the role `listitem`, and `doc-biblioentry` is deprecated.
     r' role="list"(?= class="citation-list")': "",
     r' role="doc-biblioentry"': "",
@@ -51,21 +56,68 @@ def set_up_config(app: Any, config: Any) -> None:
 
 
 def name_folds(app: Any, page: str, source: list[str]) -> None:
-    """Label each folded code cell with a check's claim, or with the kind of code it contains."""
+    """Remove set-up code from a notebook, and name each other fold by its claim or its title."""
     if not app.env.doc2path(page).endswith(".ipynb"):
         return
     notebook = nbformat.reads(source[0], as_version=4)
-    for number, cell in enumerate(code_cells(notebook)):
+    for cell in code_cells(notebook):
+        if is_set_up(cell):
+            cell["metadata"]["tags"] = ["remove-input"]
+            continue
         settings = cell["metadata"].setdefault("mystnb", {})
-        label = check_label(cell)
+        label = check_label(cell).removeprefix("✓ ")
         if label:
             cell["source"] = cell["source"].partition("\n")[2]
-        elif "figure" in settings:
-            label = "Code of the figure"
-        else:
-            label = settings.get("code_prompt_show", "Code" if number else "Setup")
-        settings |= {"code_prompt_show": label, "code_prompt_hide": label}
+        settings["code_prompt_show"] = label or settings.get("code_prompt_show", "")
     source[0] = nbformat.writes(notebook)
+
+
+def place_folds(app: Any, doctree: nodes.document, page: str) -> None:
+    """Move code below the output that it makes, and checks to the end of the text above them."""
+    for cell in [*doctree.findall(nodes.container)]:
+        if not (folds := [part for part in cell if isinstance(part, HideCodeCellNode)]):
+            continue
+        folds[0].parent = cell  # MyST-NB doesn't set it for every fold
+        if "tag_check" not in cell["classes"]:
+            if folds[0] is cell[0]:
+                cell.append(cell.pop(0))
+        elif text := last_paragraph(above := element_above(cell)):
+            text += nodes.raw("", ROOM, format="html")
+            in_box = isinstance(above, nodes.Admonition)
+            cell["classes"].append("rope-in-box" if in_box else "rope-in-text")
+
+
+def element_above(cell: nodes.container) -> nodes.Element | None:
+    """Return what a reader sees above a check in the same section, not counting other checks."""
+    for above in reversed(cell.parent[: cell.parent.index(cell)]):
+        set_up = above.get("nb_element") == "cell_code" and not above.children
+        if not (set_up or "tag_check" in above["classes"] or isinstance(above, nodes.Invisible)):
+            return above
+    return None
+
+
+def last_paragraph(node: nodes.Element | None) -> nodes.paragraph | None:
+    """Return the paragraph that ends a text, list, or open box; None if it ends differently."""
+    while isinstance(node, NESTING) and "dropdown" not in node["classes"]:
+        node = node[-1] if node.children else None
+    ends_in_text = isinstance(node, nodes.paragraph) and not isinstance(node[-1], nodes.math_block)
+    return node if ends_in_text else None
+
+
+def open_fold(self: Any, node: HideCodeCellNode) -> None:
+    """Write what opens a fold: ✓ for a check, "code" for code whose output is shown, or a title."""
+    title = html.escape(re.sub(r"^Code( of the \w+)?(: |, |$)", "", node["prompt_show"]))
+    only_code = [part["nb_element"] for part in node] == ["cell_code_source"]
+    if "tag_check" in node.parent["classes"]:
+        label = f'aria-label="Check: {title}" title="Check: {title}"'
+        opener = f'<summary {label}>✓</summary>\n<p class="rope-claim">{title}</p>'
+    elif only_code and len(node.parent) > 1:
+        opener = "<summary>code</summary>"
+    else:
+        kind = "code and output" if node["prompt_show"].startswith("Code") else "data"
+        kind = "code" if only_code else kind
+        opener = f"<summary>{kind}{title and ': '}{title}</summary>"
+    self.body.append(f'<details class="rope-fold">{opener}\n')
 
 
 def write_in_parallel(app: Any, env: Any) -> None:
@@ -138,6 +190,8 @@ def setup(app: Any) -> dict[str, Any]:
     app.connect("config-inited", set_up_config)
     app.connect("builder-inited", write_vega)
     app.connect("source-read", name_folds)
+    app.connect("doctree-resolved", place_folds)
+    app.add_node(HideCodeCellNode, override=True, html=(open_fold, close_fold))
     app.connect("env-updated", write_in_parallel)
     app.connect("html-page-context", drop_thebe)
     app.connect("build-finished", replace_html)
