@@ -1,154 +1,154 @@
-"""Plot the loss and the attention of trained models far beyond the trained length.
+"""Plot what a language model loses, and what it still finds, beyond its trained length.
 
-Chapter "Beyond the trained length". The figures show the loss at each position, how attention is
-spread over distances, and how much of the loss increase disappears when far distances are replaced.
+Chapter "Beyond the trained length". The figures show the loss along long texts, how much of its
+rise disappears when far keys get trained distances, and which planted words are found.
 """
 
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from statistics import fmean
 from typing import Any
 
-import altair as alt
 from matplotlib.ticker import PercentFormatter
 
-from rope.book.figures import Picture, chart, picture, shapes, subplots
-from rope.book.figures.seeds import Runs, draw_runs, end_labels, interval_row, label
-from rope.book.figures.style import BLUE, INK, MUTED, VERMILION
+from rope.book.figures import Picture, panels, picture, shapes, subplots
+from rope.book.figures.a_real_model import MARKS
+from rope.book.figures.style import BLUE, GREEN, INK, MUTED, OCHRE, PURPLE, VERMILION, line_style
 
-WIDTH = 250  # pixels, of the interactive chart
-ROW = 20  # pixels per range of distances
+COLORS = {text: (color, mark) for text, mark, color in MARKS}
+#: The color, dash, and mark of each method.
+LOOKS: dict[str, tuple[str, tuple[int, ...], str]] = {
+    "plain": (BLUE, (1, 0), "o"),
+    "YaRN": (GREEN, (1, 0), "s"),
+    "linear": (PURPLE, (2, 2), "v"),
+    "window": (OCHRE, (4, 2), "^"),
+    "window and 4 sinks": (VERMILION, (6, 2), "D"),
+}
+RISES = "Loss minus that of the same tokens recomputed, by tokens read. Dotted: the trained length,"
+READ, RISE = "tokens read", "loss above recomputed (nats)"
 
-WAYS = ((BLUE, "o"), (VERMILION, "s"))  # color and marker for each way to replace a distance
+Losses = Mapping[str, Sequence[float]]  # one increase of the loss per block
+Found = Mapping[str, Mapping[int, Sequence[float]]]  # by method and distance
 
-Shares = Mapping[int, Sequence[float]]  # by text length, one share per range of distances
 
+def along_the_text(rises: Losses, *, trained: int, block: int) -> Picture:
+    """Plot each text's increase of the loss against the number of tokens read.
 
-def by_position(runs: Mapping[str, Runs], edges: Sequence[int], context: int) -> Picture:
-    """Plot the loss against the position on a logarithmic axis, with the trained length marked.
-
-    runs: maps each method to one list of losses per seed. A list has one loss for each interval
-    between neighboring positions in `edges`, or None where the method has no loss. A line that
-    ends early ends in a cross. context: the trained length.
+    rises: maps each text to its increases in nats, one per block. trained: the trained length, and
+    block: the length of a block, both in tokens.
     """
-    middles = [(low + high) / 2 for low, high in pairwise(edges)]
-    figure, ax = subplots(height=0.9 + max(2.6, 0.2 * len(runs) + 0.3))
-    ends = draw_runs(ax, middles, runs, 46, lambda last: f" (to {edges[last + 1]:,})")
-    shapes.mark(ax, context, f"trained length {context:,}")
-    ticks = [float(context) * 4.0**power for power in range(-6, 7)]
-    ticks = [tick for tick in ticks if edges[1] / 2 <= tick <= edges[-1] * 1.01]
-    ax.set(xlim=(edges[1] / 2 * 0.95, edges[-1]), xlabel="position", xscale="log", ylabel="loss")
-    shapes.x_ticks(ax, ticks)
-    end_labels(ax, ends)
-    losses = (f"{words} {loss:.2f} at {position:,.0f}" for position, loss, words in ends)
-    return picture(
-        figure,
-        alt=f"Loss against the position, on a logarithmic axis up to {edges[-1]:,}, mean over "
-        "seeds in a band from minimum to maximum; a dotted line marks the trained length, "
-        f"{context:,}. At the end of each line: {'; '.join(losses)}.",
-    )
+    figure, ax = subplots(height=3.3)
+    for text, values in rises.items():
+        color, mark = COLORS[text]
+        ends = range(block, block * len(values) + 1, block)
+        ax.plot(ends, values, "-", marker=mark, color=color, markersize=5, label=text)
+    _axes(ax, trained, ends[-1])
+    ax.set(xlabel=READ, ylabel=RISE)
+    ax.legend(loc="upper left")
+    return picture(figure, alt=f"{RISES} {trained:,}. {_listed(rises, block)}.")
 
 
-def undone(
-    shares: Mapping[str, Mapping[str, Sequence[float]]], predicted: Mapping[str, float]
-) -> Picture:
-    """Plot the share of the loss increase that each way to replace distances undoes.
+def methods(rises: Mapping[str, Losses], *, trained: int, block: int) -> Picture:
+    """Plot the increase of the loss along each text, in one panel per text, for several methods.
 
-    Each group of planes has its own rows. A mark is a seed, a bar is a 95% t interval, and a broad
-    line is the share that a theory predicts.
-    shares: maps each group of planes and each way (at most two) to one share per seed.
-    predicted: maps each group of planes to one share. Raises ValueError for a single seed.
+    rises: maps each text to each method's increases, one per block. The rest: `along_the_text`.
     """
-    rows = [(group, way, seeds) for group, ways in shares.items() for way, seeds in ways.items()]
-    figure, ax = subplots(height=1.2 + 0.36 * len(rows))
-    summaries, places = [], iter(range(len(rows)))
-    for group, ways in shares.items():
-        summaries.append(f"{group}: expected {predicted[group]:.0%}")
-        for (way, seeds), (color, marker) in zip(ways.items(), WAYS, strict=False):
-            place = next(places)
-            line = interval_row(ax, seeds, place, color, marker)
-            summaries[-1] += f", {way} {line.mean:.0%} ± {line.half:.0%}"
-        top = place - len(ways) + 0.6
-        ax.vlines(predicted[group], top, place + 0.4, INK, linewidth=4, alpha=0.3)
+    figure, items = panels(rises, height=6.6, sharex=True, sharey=True)
+    summaries = []
+    for ax, text, losses in items:
+        for name, values in losses.items():
+            color, dash, _ = LOOKS[name]
+            ends = range(block, block * len(values) + 1, block)
+            ax.plot(ends, values, color=color, linestyle=line_style(dash))
+        _axes(ax, trained, ends[-1], named=ax is items[0][0])
+        ax.set_title(text, loc="left", fontsize=10)
+        summaries.append(f"{text}: {_listed(losses, block)}")
+    ax.set_xlabel(READ)
+    figure.supylabel(RISE, fontsize=10)
+    figure.legend(ax.get_lines()[: len(losses)], losses, loc="outside upper center", ncols=2)
+    return picture(figure, alt=f"{RISES} {trained:,}. One panel per text. {'. '.join(summaries)}.")
+
+
+def undone(shares: Mapping[str, Mapping[str, Losses]], predicted: Mapping[str, float]) -> Picture:
+    """Plot the share of the rise that each way to replace distances undoes, one mark per draw.
+
+    shares: maps each group of planes, each way, and each text to one share per draw. predicted:
+    maps each group to the share that new angles alone would explain; a broad line marks it.
+    """
+    rows = [(group, way) for group, ways in shares.items() for way in ways]
+    figure, ax = subplots(height=1.3 + 0.42 * len(rows))
+    summaries = []
+    for place, (group, way) in enumerate(rows):
+        parts = []
+        for lane, (text, values) in enumerate(shares[group][way].items()):
+            color, mark = COLORS[text]
+            at = place + 0.22 * (lane - 1)
+            label = text if place == 0 else None
+            ax.plot(values, [at] * len(values), mark, color=color, markersize=5, label=label)
+            parts.append(f"{text} {_span(values)}")
+        ax.vlines(predicted[group], place - 0.42, place + 0.42, INK, linewidth=5, alpha=0.3)
         ax.axhline(place + 0.5, color=MUTED, linewidth=0.7)
-    ax.set_yticks(range(len(rows)), [f"{group}: {way}" for group, way, _ in rows])
+        summaries.append(f"{group}, {way}, expected {predicted[group]:.0%}: {', '.join(parts)}")
+    ax.set_yticks(range(len(rows)), [f"{group}: {way}" for group, way in rows])
     ax.set(ylim=(len(rows) - 0.5, -0.5), xlabel="share of the rise undone")
     ax.xaxis.set_major_formatter(PercentFormatter(1.0))
     ax.tick_params(axis="y", length=0)
     ax.grid(visible=False, axis="y")
+    figure.legend(loc="outside upper center", ncols=len(COLORS))
     return picture(
         figure,
         alt="Share of the rise undone, one row per group of planes and way to replace far "
-        "distances, one mark per seed, a bar for the 95% t interval of the mean, a broad line at "
-        f"the share to expect if only new angles break the model. {'; '.join(summaries)}.",
+        "distances, one mark per text and draw, and a broad line at the share to expect if only "
+        f"new angles break the model. {'; '.join(summaries)}.",
     )
 
 
-def attention_by_distance(
-    attention: Mapping[str, Shares], distances: Sequence[int], context: int
-) -> Any:
-    """Show the share of attention in each range of distances, for a chosen method and length.
+def found(shares: Mapping[str, Found], *, trained: int) -> Picture:
+    """Plot the share of planted words that are found against their distance.
 
-    attention: maps each method and text length to one share for each range of distances that begins
-    within the text. distances: the start of each range. context: the trained length. The chart is
-    empty for a text length that the method cannot read.
+    shares: maps each panel's title, each method, and each distance in tokens to one share per
+    reading. A line connects the means.
     """
-    lengths = sorted({length for shares in attention.values() for length in shares})
-    ranges = [
-        f"{low:,}" if high == low + 1 else f"{low:,} to {high - 1:,}"
-        for low, high in zip(distances, [*distances[1:], lengths[-1]], strict=True)
-        if low < high
-    ]
-    rows = []
-    for name, shares in attention.items():
-        for length, values in shares.items():
-            edges = [edge for edge in distances if edge < length]
-            equal = [(high - low) / length for low, high in pairwise([*edges, length])]
-            triples = list(zip(ranges[: len(edges)], values, equal, strict=True))
-            far, even = (_far(parts, distances, context) for parts in (values, equal))
-            rows += [(label(name), length, *triple, far, even) for triple in triples]
-    names = ("method", "length", "range", "share", "equal", "far", "even")
-    shown = alt.Chart(chart.table(names, rows)).transform_filter(
-        "datum.method == method && format(datum.length, ',') == read"
-    )
-    methods, texts = [label(name) for name in attention], [f"{length:,}" for length in lengths]
-    top = max(part for row in rows for part in row[3:5]) * 1.04
-    far_shares = "; ".join(
-        f"{label(name)}: {_far(shares[max(shares)], distances, context):.0%} from distance "
-        f"{context:,} on, at {max(shares):,} characters"
-        for name, shares in attention.items()
-    )
-    row = shown.transform_aggregate(
-        length="min(length)", far="min(far)", even="min(even)", groupby=["method"]
-    )
-    title = "datum.method + ', ' + format(datum.length, ',') + ' characters'"
-    far_share = (
-        f"'from distance {context:,} on: ' + format(datum.far, '.0%')"
-        " + ' (of the keys: ' + format(datum.even, '.0%') + ')'"
-    )
-    words = alt.layer(
-        chart.reading(title, y=8, size=14, of=row, fontWeight="bold"),
-        chart.reading(far_share, y=30, size=14, of=row, name="far"),
-    ).properties(width=WIDTH, height=42)
-    return chart.finish(
-        alt.vconcat(words, _bars(shown, ranges, top), spacing=8).add_params(
-            chart.menu("method", methods, methods[0], "method"),
-            chart.menu("read", texts, texts[-1], "characters read"),
-        ),
-        alt_text="Bars: the share of a query's attention that keys at each range of distances get, "
-        f"in the mean over heads, layers and seeds, for a text of {lengths[0]:,} to "
-        f"{lengths[-1]:,} characters; models were trained on {context:,}. Ticks: the shares if the "
-        f"last query gave all its keys equal weights. {far_shares}.",
+    figure, items = panels(shares, height=5.2, sharex=True, sharey=True)
+    summaries = []
+    for ax, title, lines in items:
+        for name, points in lines.items():
+            color, dash, mark = LOOKS[name]
+            style = {"color": color, "linestyle": line_style(dash), "marker": mark}
+            means = {distance: fmean(values) for distance, values in points.items()}
+            ax.plot([*points], [*means.values()], markersize=6, label=name, **style)
+            ax.plot([*points], [*points.values()], mark, color=color, markersize=3, alpha=0.4)
+            each = ", ".join(f"{share:.0%} at {distance:,}" for distance, share in means.items())
+            summaries.append(f"{title}, {name}: {each}")
+        _axes(ax, trained, max(points), named=ax is items[0][0])
+        ax.set_title(title, loc="left", fontsize=10, pad=18 if ax is items[0][0] else 6)
+        ax.yaxis.set_major_formatter(PercentFormatter(1.0))
+    ax.set(ylim=(-0.04, 1.04), xlabel="tokens between the list and the question")
+    figure.supylabel("words found", fontsize=10)
+    handles, names = items[0][0].get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside upper center", ncols=len(names))
+    return picture(
+        figure,
+        alt="Share of the planted words that are the likeliest next token, against the distance to "
+        f"the list: means over readings. Dotted line: the trained length. {'; '.join(summaries)}.",
     )
 
 
-def _far(shares: Sequence[float], distances: Sequence[int], context: int) -> float:
-    """Return the total share of the ranges that begin at or beyond the trained length."""
-    return sum(share for low, share in zip(distances, shares, strict=False) if low >= context)
+def _axes(ax: Any, trained: int, last: int, named: bool = True) -> None:
+    ax.axhline(0, color=MUTED, linewidth=1)
+    shapes.mark(ax, trained, f"trained length {trained:,}" if named else "")
+    ax.set_xticks(range(0, last + 1, trained // 2))
+    ax.xaxis.set_major_formatter("{x:,.0f}")
 
 
-def _bars(shown: alt.Chart, ranges: Sequence[str], top: float) -> alt.LayerChart:
-    y = alt.Y("range:N", title="distance", scale=alt.Scale(domain=list(ranges)))
-    x = chart.x("share:Q", "share of the attention", [0, top], format="%", tickCount=4)
-    bars = shown.mark_bar(color=BLUE, height={"band": 0.7}).encode(x=x, y=y)
-    ticks = shown.mark_tick(color=INK, thickness=2, size=ROW).encode(x="equal:Q", y=y)
-    return alt.layer(bars, ticks).properties(width=WIDTH, height=ROW * len(ranges))
+def _listed(rises: Losses, block: int) -> str:
+    """Return each line's means over the blocks' first half and its last value, in words."""
+    return "; ".join(
+        f"{name} {fmean(values[: len(values) // 2]):+.2f} on average in the first half, "
+        f"{values[-1]:+.2f} in the block that ends at {len(values) * block:,}"
+        for name, values in rises.items()
+    )
+
+
+def _span(values: Sequence[float]) -> str:
+    low, high = (f"{end(values):.0%}" for end in (min, max))
+    return low if low == high else f"{low} to {high}"
