@@ -1,7 +1,7 @@
 """Train small language models that differ in how they encode positions.
 
 `python -m rope.book.training train --position rope` trains one model. `sweep` produces the recorded
-comparison and resumes after an interruption. `cost` times a training step and an attention layer.
+comparison and resumes after an interruption.
 """
 
 import argparse
@@ -44,22 +44,13 @@ def _sweep(options: argparse.Namespace) -> None:
     print(f"Wrote {options.output}", file=sys.stderr)
 
 
-def _cost(options: argparse.Namespace) -> None:
-    from rope.book.measured.machine import about_here
-    from rope.book.measured.record import rounded, write
-    from rope.book.training.cost import costs
-
-    write(options.output, rounded({"metadata": about_here(("torch",)), **costs()}))
-    print(f"Wrote {options.output}", file=sys.stderr)
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m rope.book.training",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    commands = parser.add_subparsers(required=True, metavar="train | sweep | cost")
+    commands = parser.add_subparsers(required=True, metavar="train | sweep")
 
     one = commands.add_parser("train", help="train one model and print its last line of metrics")
     one.set_defaults(command=_train)
@@ -78,10 +69,6 @@ def _parser() -> argparse.ArgumentParser:
     whole.set_defaults(command=_sweep)
     whole.add_argument("--output", type=Path, default=Path("sweep.json"), help="(%(default)s)")
     whole.add_argument("--workers", type=int, default=2, help="number of processes (%(default)s)")
-
-    cost = commands.add_parser("cost", help="time a training step and an attention layer")
-    cost.set_defaults(command=_cost)
-    cost.add_argument("--output", type=Path, default=Path("cost.json"), help="(%(default)s)")
 
     return parser
 

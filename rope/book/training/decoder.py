@@ -64,12 +64,6 @@ class Attention(nn.Module):
         return linear_attention(q, k, v, *tables, rotate=rotate, interleaved=interleaved)
 
 
-def masked_scores(q: Tensor, k: Tensor) -> Tensor:
-    """Return q k^T / sqrt(D) `[B, H, S, S]`, with -inf for later keys."""
-    scores = q @ k.mT / math.sqrt(q.shape[-1])
-    return scores.masked_fill(keys_ahead(scores), -math.inf)
-
-
 def keys_ahead(scores: Tensor) -> Tensor:
     """Return bool `[S, S]`: True where the key is after the query."""
     return torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
