@@ -156,3 +156,9 @@ def test_an_unknown_base_is_required_and_a_known_one_filled_in():
     config = without({**scaled(**YARN), "model_type": "mine"}, "rope_theta")
     check_raises(lambda: rotary_settings(config, interleaved=True), ValueError, "rope_theta")
     assert rotary_settings({**config, "model_type": "gpt_oss"}).base == 1.5e5
+
+
+def test_all_unknown_parameters_are_named_in_order():
+    names = "doesn't take 'alpha', 'beta_fast', 'mscale', but only"
+    with pytest.raises(ValueError, match=names):
+        rotary_settings(scaled(**DYNAMIC, mscale=1.0, beta_fast=32, alpha=1000.0))

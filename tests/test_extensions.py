@@ -200,3 +200,9 @@ def test_lengths_of_one_regime_share_one_spectrum(extension, one, two):
 def test_the_registry_has_every_type_of_transformers():
     theirs = pytest.importorskip("transformers.modeling_rope_utils").ROPE_INIT_FUNCTIONS
     assert set(theirs) | {"default", "ntk"} == set(REGISTRY)
+
+
+def test_equal_band_factors_make_a_step():
+    plain = torch.tensor([2.0, 1.0, 0.5], dtype=torch.float64)
+    step = Llama3(8.0, 100, 100 / (2 * torch.pi), 100 / (2 * torch.pi))
+    assert step.scale(plain, 1e4).tolist() == [2.0, 0.125, 0.0625]

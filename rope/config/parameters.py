@@ -59,10 +59,13 @@ def layer_entries(facts: Mapping[str, Any]) -> Entries:
     for entry in filter(None, entries.values()):
         kind = entry.get("rope_type", "default")
         allowed = (*COMMON, *_parameter_names(kind))
-        for key in entry.keys() - {*allowed}:
+        unknown = sorted(entry.keys() - {*allowed}, key=lambda key: (key != "alpha", str(key)))
+        if unknown:
+            advice = " (for alpha, pass the extension NTK(alpha))" if "alpha" in unknown else ""
             raise ValueError(
-                f"{key!r} is not a parameter of rope_type {kind!r}, which takes "
-                f"{', '.join(allowed)}; remove it, or set the rope_type that takes it"
+                f"rope_type {kind!r} doesn't take {', '.join(map(repr, unknown))}{advice}, but "
+                f"only {', '.join(allowed)}; remove the unknown parameters, or set the rope_type that takes "
+                "them"
             )
     return entries
 
@@ -145,10 +148,14 @@ def _entry(entries: Entries, facts: Mapping[str, Any], layer_type: str | None) -
         layer_type = None
     elif layer_type is None and len(entries) == 1:
         (layer_type,) = entries
-    elif layer_type is None or layer_type not in entries:
-        raise ValueError(
-            f"layer_type is {layer_type!r}; it must be one of {', '.join(map(str, entries))}"
-        )
+    elif layer_type not in entries:
+        names = ", ".join(map(str, entries))
+        if layer_type in get_as(list, "layer_types", facts):
+            raise ValueError(
+                f"layer_types has {layer_type!r}, but the nested RoPE parameters have only {names}; "
+                f"add the parameters of {layer_type!r}, or None if its layers don't rotate"
+            )
+        raise ValueError(f"layer_type is {layer_type!r}; it must be one of {names}")
     entry = entries[layer_type]
     if entry is None:
         raise not_rotating(layer_type)
@@ -188,6 +195,12 @@ def build_extension(parameters: Parameters, longest: int | None) -> Extension:
             factor = arguments.pop(key)
             used = arguments.setdefault("attention_factor", factor)
             check_equal(key, "here", factor, "for other lengths or as attention_factor", used)
+    for key in ("short_factor", "long_factor"):
+        if key in names and not isinstance(arguments.get(key), (list, tuple)):
+            raise ValueError(
+                f"{key} is {arguments.get(key)!r}; rope_type {kind!r} requires a list of numbers, "
+                "one per plane: copy the list from the model's original configuration"
+            )
     try:
         return REGISTRY[kind](**arguments)
     except TypeError as error:  # a number is missing or has the wrong type

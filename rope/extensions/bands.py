@@ -24,7 +24,7 @@ class Llama3(Extension):
     """Llama 3.1's extension: keep fast frequencies, divide slow frequencies by s, blend the rest.
 
     factor: s, at least 1. original_max_position_embeddings: the trained length L.
-    low_freq_factor, high_freq_factor: the turns within L at which the blend begins and ends.
+    low_freq_factor, high_freq_factor: turns in L where the blend begins and ends; if equal, a step.
     Raises ValueError or TypeError for invalid numbers. The formula comes from Llama's released
     code; the report (arXiv 2407.21783, section 3.4.2) gives only the base.
 
@@ -44,10 +44,10 @@ class Llama3(Extension):
     def __post_init__(self) -> None:
         check_number("factor", self.factor, at_least=1)
         check_count("original_max_position_embeddings", self.original_max_position_embeddings)
-        if self.high_freq_factor <= self.low_freq_factor:
+        if self.high_freq_factor < self.low_freq_factor:
             raise ValueError(
-                f"high_freq_factor is {self.high_freq_factor}; it must be above low_freq_factor, "
-                f"which is {self.low_freq_factor}"
+                f"high_freq_factor is {self.high_freq_factor}; it must be at least "
+                f"low_freq_factor, which is {self.low_freq_factor}"
             )
 
     @property
@@ -56,8 +56,8 @@ class Llama3(Extension):
 
     def scale(self, inv_freq: Tensor, base: float, seq_len: int | None = None) -> Tensor:
         turns = inv_freq * (self.original_max_position_embeddings / (2 * math.pi))
-        width = self.high_freq_factor - self.low_freq_factor
-        kept = ((turns - self.low_freq_factor) / width).clamp(0, 1)
+        low, width = self.low_freq_factor, self.high_freq_factor - self.low_freq_factor
+        kept = ((turns - low) / width).clamp(0, 1) if width else (turns > low).to(turns)
         return inv_freq / self.factor * (1 - kept) + inv_freq * kept
 
 
