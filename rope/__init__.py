@@ -1,8 +1,7 @@
 """Implement rotary position embedding (RoPE), from the definition to the PyTorch layer.
 
 Submodules load when they are first used, so `import rope` needs no other package. The layer and its
-functions need torch, `reference` needs NumPy, `symbolic` needs SymPy, and `book` needs the extra
-`notebooks`.
+functions need torch, `reference` NumPy, `symbolic` SymPy, and `book` the extra `notebooks`.
 """
 
 import importlib

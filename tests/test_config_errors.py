@@ -159,6 +159,26 @@ def test_an_unknown_base_is_required_and_a_known_one_filled_in():
 
 
 def test_all_unknown_parameters_are_named_in_order():
-    names = "doesn't take 'alpha', 'beta_fast', 'mscale', but only"
+    names = r"doesn't take 'alpha', 'Alpha', 'mscale' \(for alpha, pass .* NTK\(alpha\)\), but only"
     with pytest.raises(ValueError, match=names):
-        rotary_settings(scaled(**DYNAMIC, mscale=1.0, beta_fast=32, alpha=1000.0))
+        rotary_settings(scaled(**DYNAMIC, mscale=1.0, Alpha=2.0, alpha=1000.0))
+
+
+def test_missing_lists_and_missing_layer_types_are_named():
+    config = scaled(type="su", factor=8.0)
+    check_raises(lambda: rotary_settings(config), ValueError, "short_factor list")
+    kinds = ["full_attention", "sliding_attention"]
+    nested = {"sliding_attention": {"rope_type": "default", "rope_theta": 1e4}}
+    config = {"head_dim": 8, "layer_types": kinds, "rope_parameters": nested}
+    with pytest.raises(ValueError, match="add RoPE parameters for 'full_attention'"):
+        rotary_settings(config, layer_type="full_attention", interleaved=False)
+
+
+def test_a_base_of_sliding_layers_is_read_or_rejected():
+    pytest.importorskip("transformers")
+    config = {"head_dim": 8, "rope_theta": 5e6, "swa_rope_theta": 1e4, "num_hidden_layers": 2}
+    for kind, base in {"full_attention": 5e6, "sliding_attention": 1e4}.items():
+        mimo = {**config, "model_type": "mimo_v2_flash", "hybrid_layer_pattern": [0, 1]}
+        assert rotary_settings(mimo, layer_type=kind).base == base
+    plain = {**config, "model_type": "llama"}
+    check_raises(lambda: rotary_settings(plain), ValueError, "swa_rope_theta")

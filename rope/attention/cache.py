@@ -5,8 +5,7 @@ with the policy "rotated" stores each key rotated to the position at which it wa
 with the policy "plain" stores keys before the rotation. In both, `shift` changes only integers, and
 `read` rotates each moved key once, from its stored form, and writes it to a second buffer.
 
-Shapes: B batch, H_kv key heads, N slots, S new tokens, T slots in use, D head dimension, D_v width
-of the values.
+Shapes: B batch, H_kv key heads, N slots, S new tokens, T slots in use, D and D_v widths.
 """
 
 from __future__ import annotations
@@ -157,8 +156,7 @@ class KVCache:
         """Empty the slots where the mask, bool `[B, N]`, is True; other tokens don't move.
 
         Waits for the device.
-        Raises ValueError or TypeError for a mask of another shape, dtype, or device. The cache is
-        then unchanged.
+        Raises ValueError or TypeError, and changes nothing, for another shape, dtype, or device.
 
         >>> cache, x = KVCache(1, 1, 4, 2), torch.ones(1, 1, 3, 2)
         >>> _ = cache.append(x, x)

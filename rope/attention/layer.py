@@ -94,8 +94,7 @@ class RotaryAttention(nn.Module):
         With a window, a cache with window + sinks slots never runs out of room. A compiled step is
         still limited by the length of the rotary tables; see `RotaryEmbedding.grow`. With a cache,
         an extension that depends on the length uses the cache's max_seq_len.
-        Returns `[B, S, E]` in x's dtype (autocast's dtype under autocast); padding gets finite
-        values.
+        Returns `[B, S, E]` in x's dtype, or in autocast's; padding gets finite values.
         Raises ValueError for shapes or devices that don't fit, a full cache, or a cache together
         with segment_ids or causal=False, and TypeError for wrong dtypes. The cache is then
         unchanged.

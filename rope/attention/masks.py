@@ -55,8 +55,7 @@ def segment_ids(lengths: Sequence[int], *, device: torch.device | str | None = N
     """Return the index of the sequence that each packed token belongs to, int64 `[S]`.
 
     lengths: the length of each sequence, positive ints that sum to S.
-    Raises ValueError for an empty list or a length below 1, and TypeError for a length that is not
-    an int.
+    Raises ValueError for an empty list or a length below 1, and TypeError unless all are ints.
 
     >>> segment_ids([3, 2])
     tensor([0, 0, 0, 1, 1])

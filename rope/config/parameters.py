@@ -64,8 +64,7 @@ def layer_entries(facts: Mapping[str, Any]) -> Entries:
             advice = " (for alpha, pass the extension NTK(alpha))" if "alpha" in unknown else ""
             raise ValueError(
                 f"rope_type {kind!r} doesn't take {', '.join(map(repr, unknown))}{advice}, but "
-                f"only {', '.join(allowed)}; remove the unknown parameters, or set the rope_type that takes "
-                "them"
+                f"only {', '.join(allowed)}; remove the others, or set the rope_type that has them"
             )
     return entries
 
@@ -128,6 +127,9 @@ def rope_parameters(
         if entry:  # the class's extension applies only to empty entries
             defaults = {key: defaults[key] for key in COMMON[1:] if key in defaults}
         complete[layer] = entry if entry is None else {**top, **defaults, **entry}
+    if "swa_rope_theta" in facts:
+        used = (complete.get("sliding_attention") or {}).get("rope_theta")
+        check_equal("swa_rope_theta", "here", facts["swa_rope_theta"], "in sliding layers", used)
     own = _entry(complete, {**standard, **facts}, layer_type)
     parameters: Parameters = {"rope_type": "default", **own}
     if facts.get("model_type") in GENERAL | FIXED_BASE:
@@ -149,13 +151,11 @@ def _entry(entries: Entries, facts: Mapping[str, Any], layer_type: str | None) -
     elif layer_type is None and len(entries) == 1:
         (layer_type,) = entries
     elif layer_type not in entries:
-        names = ", ".join(map(str, entries))
-        if layer_type in get_as(list, "layer_types", facts):
-            raise ValueError(
-                f"layer_types has {layer_type!r}, but the nested RoPE parameters have only {names}; "
-                f"add the parameters of {layer_type!r}, or None if its layers don't rotate"
-            )
-        raise ValueError(f"layer_type is {layer_type!r}; it must be one of {names}")
+        known = layer_type in get_as(list, "layer_types", facts)
+        hint = f"; add RoPE parameters for {layer_type!r}: layer_types has it" if known else ""
+        raise ValueError(
+            f"layer_type is {layer_type!r}; it must be one of {', '.join(map(str, entries))}{hint}"
+        )
     entry = entries[layer_type]
     if entry is None:
         raise not_rotating(layer_type)
@@ -195,13 +195,8 @@ def build_extension(parameters: Parameters, longest: int | None) -> Extension:
             factor = arguments.pop(key)
             used = arguments.setdefault("attention_factor", factor)
             check_equal(key, "here", factor, "for other lengths or as attention_factor", used)
-    for key in ("short_factor", "long_factor"):
-        if key in names and not isinstance(arguments.get(key), (list, tuple)):
-            raise ValueError(
-                f"{key} is {arguments.get(key)!r}; rope_type {kind!r} requires a list of numbers, "
-                "one per plane: copy the list from the model's original configuration"
-            )
     try:
         return REGISTRY[kind](**arguments)
     except TypeError as error:  # a number is missing or has the wrong type
-        raise ValueError(f"rope_type {kind!r} has missing or bad parameters: {error}") from error
+        hint = "; these two are lists, one number per plane" if kind == "longrope" else ""
+        raise ValueError(f"rope_type {kind!r} has wrong parameters: {error}{hint}") from error

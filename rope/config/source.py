@@ -17,8 +17,8 @@ ABOUT_ROTATION = re.compile(r"(^|_)(m?rope|rotary|yarn|ntk|longrope)(_|$)", re.I
 #: The RoPE keys that this package reads.
 READ = (
     "rope_theta rotary_emb_base rope_local_base_freq global_rope_theta local_rope_theta "
-    "rope_scaling rope_parameters partial_rotary_factor rotary_pct rotary_dim qk_rope_head_dim "
-    "rope_interleave rotary rotary_value no_rope_layers no_rope_layer_interval "
+    "swa_rope_theta rope_scaling rope_parameters partial_rotary_factor rotary_pct rotary_dim "
+    "qk_rope_head_dim rope_interleave rotary rotary_value no_rope_layers no_rope_layer_interval "
     "indexer_rope_interleave"
 )
 #: The keys of the dicts whose contents `rope.config.parameters` checks.

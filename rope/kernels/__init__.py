@@ -2,8 +2,7 @@
 
 Chapter "Bytes, kernels, launches". `operator` chooses between these two and `formula`, the same
 computation in plain PyTorch. `cpu` calls the loop in `rotate.c`, `triton` contains the kernel, and
-`dtensors` rotates tensors that are spread over several devices. Triton is imported only when a GPU
-needs it.
+`dtensors` rotates tensors on several devices. Triton is imported only when a GPU needs it.
 """
 
 import torch

@@ -167,8 +167,7 @@ def launch(
     q, q_out: `[B, H, S, D]`; k, k_out: `[B, H_kv, S, D]`, where H_kv may be 0. All are float16,
     bfloat16, or float32, with any strides. cos, sin: `[S, R/2]`, or four axes that broadcast to
     `[B, H, S, R/2]`; or `[N, R/2]` with integer position_ids `[S]` or `[B, S]`. A position outside
-    the tables gives NaN, because the host reads no positions. The caller has checked everything
-    else.
+    the tables gives NaN, because the host reads no positions. The caller checks everything else.
     """
     batch, heads_q, length, head_dim = q.shape
     heads_k = k.shape[1]

@@ -32,8 +32,7 @@ def context_parallel_attention(
 ) -> Tensor:
     """Return causal attention for this device's queries over all keys, `[B, H, S_i, D_v]`.
 
-    Each token sees itself and the earlier tokens of its document. There is no window, bias, or
-    dropout.
+    Each token sees itself and its document's earlier tokens. No window, bias, or dropout.
 
     q: `[B, H, S_i, D]`, k: `[B, H_kv, S_i, D]`, v: `[B, H_kv, S_i, D_v]`, for the tokens
     `shards.tokens[i]` in that order, where i is this process's rank in the mesh. q and k must be
