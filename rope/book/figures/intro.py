@@ -18,6 +18,7 @@ COLORS = (BLUE, INK, GREEN, PURPLE, OCHRE, VERMILION, SKY)  # one color per part
 ROAD = "The road"
 #: Each chapter's part, file name and label.
 CHAPTERS = (
+    (ROAD, "one_sitting", "RoPE in\none sitting"),
     (ROAD, "why_position", "Why\nposition?"),
     (ROAD, "eulers_formula", "Euler's\nformula"),
     (ROAD, "rotation_in_two_dimensions", "Two\ndimensions"),
