@@ -15,32 +15,33 @@ BOX = "round,pad=0.02,rounding_size=0.08"
 
 COLORS = (BLUE, INK, GREEN, PURPLE, OCHRE, VERMILION, SKY)  # one color per part
 
-ROAD = "The road"
+CORE = "Core chapters"
 #: Each chapter's part, file name and label.
 CHAPTERS = (
-    (ROAD, "one_sitting", "RoPE in\none sitting"),
-    (ROAD, "why_position", "Why\nposition?"),
-    (ROAD, "eulers_formula", "Euler's\nformula"),
-    (ROAD, "rotation_in_two_dimensions", "Two\ndimensions"),
-    (ROAD, "why_rotation", "Why\nrotation?"),
-    (ROAD, "many_dimensions", "Many\ndimensions"),
-    (ROAD, "from_maths_to_pytorch", "From maths\nto PyTorch"),
-    (ROAD, "two_layouts", "Two\nlayouts"),
-    (ROAD, "rotary_attention", "Rotary\nattention"),
-    (ROAD, "a_real_model", "A real\nmodel"),
-    (ROAD, "on_the_gpu", "Bytes and\nkernels"),
-    (ROAD, "training", "What\ntraining shows"),
+    (CORE, "one_sitting", "RoPE in\none sitting"),
+    (CORE, "why_position", "Why\nposition?"),
+    (CORE, "eulers_formula", "Euler's\nformula"),
+    (CORE, "rotation_in_two_dimensions", "Two\ndimensions"),
+    (CORE, "many_dimensions", "Many\ndimensions"),
+    (CORE, "why_rotation", "Why\nrotation?"),
+    (CORE, "from_maths_to_pytorch", "From maths\nto PyTorch"),
+    (CORE, "two_layouts", "Two\nlayouts"),
+    (CORE, "rotary_attention", "Rotary\nattention"),
+    (CORE, "a_real_model", "A real\nmodel"),
+    (CORE, "on_the_gpu", "Bytes and\nkernels"),
     ("Build it", "build_your_own", "Build it\nyourself"),
     ("Angles", "properties", "Properties"),
     ("Angles", "precision", "How exact\nmust it be?"),
     ("Angles", "longer_context", "Longer\ncontext"),
     ("Angles", "more_than_one_axis", "More than\none axis"),
     ("Angles", "rotations_that_commute", "Rotations\nthat commute"),
+    ("Angles", "what_else_is_relative", "What else\nis relative?"),
     ("Decoding and devices", "keys_that_move", "Keys that\nmove"),
     ("Decoding and devices", "rotated_values", "Rotated\nvalues"),
     ("Decoding and devices", "across_devices", "Across\ndevices"),
     ("At work", "using_rope", "Using\nrope"),
     ("At work", "is_my_rope_right", "Is my RoPE\nright?"),
+    ("Evidence", "training", "What\ntraining shows"),
     ("Evidence", "finding_a_token", "Finding\na token"),
     ("Evidence", "what_the_model_uses", "What the\nmodel uses"),
     ("Evidence", "beyond_the_trained_length", "Beyond the\ntrained length"),
@@ -61,7 +62,7 @@ def book_map() -> Picture:
             corner, url = (x - WIDTH / 2, at - HEIGHT / 2), f"{name}.html"
             box = FancyBboxPatch(corner, WIDTH, HEIGHT, BOX, url=url, fc="none", ec=color, lw=1.8)
             ax.add_patch(box)
-            if part == ROAD:
+            if part == CORE:
                 words = f"{k + 1}. {words}"
             ax.text(x, at, words, linespacing=1.25, url=url, **shapes.CENTERED)
             labels.append(words.replace("\n", " "))
@@ -70,6 +71,6 @@ def book_map() -> Picture:
     ax.set(xlim=(-0.05, 5.5), ylim=(y + 0.6, 0.62), aspect="equal")
     return picture(
         figure,
-        alt="The chapters, part by part, read from left to right and top to bottom; those of the "
-        f"road are numbered. {'; '.join(rows)}.",
+        alt="The chapters, part by part, read from left to right and top to bottom; the core "
+        f"chapters are numbered. {'; '.join(rows)}.",
     )

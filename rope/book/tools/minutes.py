@@ -16,9 +16,10 @@ from typing import Any
 import yaml
 
 ROOT = Path(__file__).parents[3]
-WORDS_PER_MINUTE, SECONDS_PER_LINE = 130, 5  # an interactive figure takes a minute
+WORDS_PER_MINUTE, SECONDS_PER_LINE = 90, 8
+MINUTES_PER_THEOREM, MINUTES_PER_FIGURE = 2, 1  # added to the time that their words take
+THEOREM = re.compile(r"^:{3,}\{prf:(?:theorem|lemma|proposition|corollary)\}", re.MULTILINE)
 FOLDED = {"check", "hide-input", "hide-cell", "remove-input"}
-MOVING = "application/vnd.vegalite.v5+json"
 SOLUTION = re.compile(r"^:::\{solution-start\}.*?^:::\{solution-end\}\n:::$", re.M | re.S)
 CHECK = re.compile(r"# (✓ .{12,120})\n")  # the label of a check cell
 CELL = re.compile(r"^\[\[code (\d+)\]\]$", re.MULTILINE)
@@ -37,16 +38,15 @@ def minutes(notebook: dict[str, Any]) -> int:
     )
     text = "\n".join(unfolded(SOLUTION.sub("", whole)))
     visible = [cells[int(number)] for number in CELL.findall(text)]
-    labels = (CHECK.match(cell["source"]) for cell in visible)
     words = count(CELL.sub("", text).partition("\n## Exercises\n")[0])
-    words += sum(count(label[1]) for label in labels if label)
     lines = sum(
         len(cell["source"].splitlines())
         for cell in visible
         if not FOLDED.intersection(cell["metadata"].get("tags", ()))
     )
-    moving = sum(MOVING in output.get("data", {}) for cell in visible for output in cell["outputs"])
-    return round(words / WORDS_PER_MINUTE + lines * SECONDS_PER_LINE / 60 + moving)
+    figures = sum("figure" in cell["metadata"].get("mystnb", {}) for cell in visible)
+    extra = MINUTES_PER_THEOREM * len(THEOREM.findall(text)) + MINUTES_PER_FIGURE * figures
+    return round(words / WORDS_PER_MINUTE + lines * SECONDS_PER_LINE / 60 + extra)
 
 
 def unfolded(text: str) -> Iterator[str]:
@@ -94,8 +94,8 @@ def announcements(root: Path) -> dict[str, str]:
     further = [name for names in others for name in names]
     sums = [hours(sum(times[name] for name in names)) for names in (core, further)]
     sentences["intro"] = (
-        f"about {times['intro']} minutes for this page, {sums[0]} for the road, "
-        f"{sums[1]} for all side roads."
+        f"about {times['intro']} minutes for this page, {sums[0]} for the core chapters, "
+        f"{sums[1]} for all the others."
     )
     return sentences
 
