@@ -1,11 +1,8 @@
-"""Show the planes of a vector, and the score that the planes add up to: chapter "Many dimensions".
+"""Draw the planes of a vector, and scores that they add up to: chapter "Many dimensions".
 
-Position m rotates plane j by m theta_j with theta_j = b^(-2j/d). Each plane is drawn as a dial with
-one hand. The dials together show the position, as the hands of a clock show the time.
-
-The score of a query at m and a key at n is the sum over planes of A_j cos((n - m) theta_j + phi_j).
-In plane j, the amplitude A_j is the query's norm times the key's norm, and the phase phi_j is the
-angle from the query to the key.
+Position m rotates plane j by m theta_j with theta_j = b^(-2j/d). The score of a query at m and a
+key at n is the sum over planes of A_j cos((n - m) theta_j + phi_j). In plane j, the amplitude A_j
+is the query's norm times the key's norm, and phi_j is the angle from the query to the key.
 """
 
 from typing import Any
@@ -13,13 +10,12 @@ from typing import Any
 import altair as alt
 import numpy as np
 
-from rope.book.figures import chart
+from rope.book.figures import Picture, chart, picture, subplots
 from rope.book.figures.style import BLUE, COLORS, GRID, MUTED, VERMILION
-from rope.reference import inverse_frequencies, score
+from rope.reference import inverse_frequencies
 
-DIALS_DIM, DIALS_LAST = 8, 100
+DIALS_DIM, DIALS_LAST, EXTENT = 8, 100, 1.1
 DIAL = 150  # pixels: two dials side by side fit a page 390 pixels wide
-EXTENT = 1.1
 
 DIM = 16  # the width of the head whose score is drawn
 PLANES = (0, 1, 2, 7)  # the planes in use: the three highest frequencies and the lowest
@@ -69,50 +65,36 @@ def _dial(j: int, theta: float, color: str) -> alt.VConcatChart:
 def head_score() -> Any:
     """Show a head's score and weight against n - m, with sliders for amplitudes and phases.
 
-    The chart computes the sum and its softmax over the keys n <= m. It opens with a head that reads
-    the previous token. `rope.reference.score` computes the scores of that head (column `start`).
+    It opens with a head that reads the previous token, and computes its weights over n <= m.
     """
     sliders, terms = [], []
-    query, key = np.zeros(DIM), np.zeros(DIM)  # the vectors of the head that the chart opens with
     for j, theta, amplitude, phase in zip(PLANES, THETAS, PREVIOUS, PHASES, strict=True):
         terms.append(f"amplitude_{j}*cos(datum.offset*{theta:.6g} + phase_{j})")
         sliders += [
             chart.slider(f"amplitude_{j}", 0, TALLEST, 0.1, amplitude, f"plane {j}: amplitude"),
             chart.slider(f"phase_{j}", -3.14, 3.14, 0.01, phase, f"plane {j}: phase (rad)"),
         ]
-        query[2 * j] = np.sqrt(amplitude)
-        key[2 * j : 2 * j + 2] = np.sqrt(amplitude) * np.array([np.cos(phase), np.sin(phase)])
-    offset = range(-LAST, 1)
-    start = [score(query, key, -n, 0, inverse_frequencies(DIM)) for n in offset]
-    rows = alt.Chart(chart.data(offset=offset, start=start))
+    rows = alt.Chart(chart.data(offset=range(-LAST, 1)))
     scored = rows.transform_calculate(score=" + ".join(terms))
     ticks = [-48, -36, -24, -12, -1]
     x = chart.x("offset:Q", "n − m", [-LAST - 0.5, 0.5], values=ticks, grid=False)
     return chart.finish(
         alt.hconcat(_scores(scored, x), _weights(scored, x), spacing=36).add_params(*sliders),
         alt_text=f"Left: the score of a head against the offset n minus m, from minus {LAST} to 0, "
-        "a sum of four cosines whose amplitudes and phases are set by sliders; a dashed curve "
-        "keeps the opening head, which has its peak at minus 1. Right: the attention weights "
-        "that softmax makes of the scores, one bar per key; at first one bar, at minus 1, holds "
-        "most of the weight. With all the amplitude on plane 7, the lowest, the curve is flat "
-        "and all bars are equally low.",
+        "a sum of four cosines whose amplitudes and phases are set by sliders; at first its peak "
+        "is at minus 1. Right: the attention weights that softmax makes of the scores, one bar "
+        "per key; at first one bar, at minus 1, holds most of the weight. With all the amplitude "
+        "on plane 7, the slowest, the curve is flat and all bars are equally low.",
     )
 
 
 def _scores(scored: alt.Chart, x: alt.X) -> alt.LayerChart:
     top = len(PLANES) * TALLEST
-    now, start = (
-        chart.y(field, "score / √d", [-top, top], values=[-24, -12, 0, 12, 24])
-        for field in ("score:Q", "start:Q")
-    )
-    base = scored.encode(x=x)
-    opening = base.mark_line(
-        color=MUTED, strokeWidth=1.5, strokeDash=[4, 3], interpolate="monotone"
-    )
+    y = chart.y("score:Q", "score / √d", [-top, top], values=[-24, -12, 0, 12, 24])
+    base = scored.encode(x=x, y=y)
     line = base.mark_line(color=BLUE, strokeWidth=2, interpolate="monotone")
     dots = base.mark_point(filled=True, color=BLUE, size=22, opacity=1)
-    whole = alt.layer(opening.encode(y=start), line.encode(y=now), dots.encode(y=now))
-    return whole.properties(width=WIDTH, height=180)
+    return alt.layer(line, dots).properties(width=WIDTH, height=180)
 
 
 def _weights(scored: alt.Chart, x: alt.X) -> alt.LayerChart:
@@ -136,3 +118,21 @@ def _weights(scored: alt.Chart, x: alt.X) -> alt.LayerChart:
     words = chart.reading(expression, of=peak, name="peak", **place)
     line = alt.Chart(alt.Data(values=[{"zero": 0}])).mark_rule(color=GRID).encode(y="zero:Q")
     return alt.layer(line, bars, words).properties(width=WIDTH, height=180)
+
+
+def scales() -> Picture:
+    """Draw the scores of three heads, 16 planes each, that look 3, 30, and 300 tokens back."""
+    figure, ax = subplots(height=2.9)
+    distances = np.geomspace(1, 1000, 1500)
+    for first, target in ((0, 3), (16, 30), (32, 300)):
+        thetas = inverse_frequencies(128)[first : first + 16]
+        scores = np.cos(np.outer(distances - target, thetas)).mean(axis=1)
+        ax.plot(distances, scores, label=f"planes {first} to {first + 15}")
+    ax.set(xscale="log", xlabel="distance m − n (tokens)", ylabel="score", ylim=(-0.95, 1.1))
+    ax.set_xticks([1, 10, 100, 1000], ["1", "10", "100", "1,000"])
+    ax.legend(loc="lower left")
+    return picture(
+        figure,
+        alt="Three curves of the same shape against the distance on a logarithmic axis. Planes 0 "
+        "to 15 have their peak at 3, planes 16 to 31 at 30, and planes 32 to 47 at 300.",
+    )
