@@ -1,4 +1,4 @@
-"""Show what else gives relative scores: chapter "Why rotation, and what else would do".
+"""Show what else gives relative scores: chapters "Why rotation?" and "What else is relative?".
 
 Relative scores have the form q^T M^(n-m) k. A complex-linear M in the plane multiplies by
 e^(a + i theta). If a = 0, M is a rotation. Otherwise it belongs to the xPos family (arXiv
