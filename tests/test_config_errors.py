@@ -7,6 +7,7 @@ from strategies import LLAMA, check_raises
 
 from rope import RotaryEmbedding
 from rope.config import rotary_settings
+from rope.extensions import Default
 
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
 DYNAMIC = {"rope_type": "dynamic", "factor": 2.0}
@@ -74,7 +75,7 @@ BAD = [  # (configuration, exception, words in its message)
     (scaled(type="yarn", rope_type="linear", factor=2.0), V, "'yarn' 'linear'"),
     (scaled(rope_type="linear"), V, "'linear' 'factor'"),
     (scaled(**DYNAMIC, **OLD), V, "64 256 max_position_embeddings"),
-    (scaled(**YARN, llama_4_scaling_beta=0.1), V, "'llama_4_scaling_beta'"),
+    (scaled(**YARN, llama_5_scaling_beta=0.1), V, "'llama_5_scaling_beta'"),
     (scaled(**YARN, max_position_embeddings=9), V, "max_position_embeddings 9 256"),
     (scaled(rope_type="yarn", original_max_position_embeddings=512), V, "factor 0.5"),
     (scaled(**YARN) | {"original_max_position_embeddings": 128}, V, "128 64"),
@@ -84,7 +85,7 @@ BAD = [  # (configuration, exception, words in its message)
     (scaled(**LONG, short_mscale=1.1, long_mscale=1.2), V, "long_mscale 1.2 1.1"),
     # one dict of parameters per layer type
     (GEMMA, V, "layer_type None full_attention sliding_attention"),
-    (GEMMA | {"rope_scaling": {"factor": 2.0}}, T, "factor 2.0 dict"),
+    (GEMMA | {"rope_scaling": {"factor": 2.0}}, V, "'factor' none full_attention"),
 ]
 BAD_LAYERS = [  # (configuration, layer type, words in the message)
     (GEMMA, "linear_attention", "'linear_attention' full_attention chunked_attention"),
@@ -172,6 +173,17 @@ def test_missing_lists_and_missing_layer_types_are_named():
     config = {"head_dim": 8, "layer_types": kinds, "rope_parameters": nested}
     with pytest.raises(ValueError, match="add RoPE parameters for 'full_attention'"):
         rotary_settings(config, layer_type="full_attention", interleaved=False)
+
+
+def test_a_key_next_to_the_layer_types_applies_to_those_that_take_it():
+    kinds = {"full_attention": YARN, "sliding_attention": {"rope_type": "default"}}
+    nested = {**kinds, "rope_theta": 5e5, "beta_fast": 64.0}
+    config = without(LLAMA, "rope_theta") | {"layer_types": [*kinds], "rope_parameters": nested}
+    full, sliding = (rotary_settings(config, layer_type=kind) for kind in kinds)
+    assert full.base == sliding.base == 5e5
+    assert (full.extension.beta_fast, sliding.extension) == (64, Default())
+    nested["gamma"] = 1.0
+    check_raises(lambda: rotary_settings(config, layer_type="full_attention"), V, "'gamma' none")
 
 
 def test_a_base_of_sliding_layers_is_read_or_rejected():

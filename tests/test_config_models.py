@@ -31,13 +31,12 @@ COMPLETE = {
     "glm4v_moe_text": {"head_dim": 128},
     "glm4v_text": {"partial_rotary_factor": 0.5},
     "qwen3_omni_moe_text": {"head_dim": 128},
+    "qwen4_exp_text": {"rope_parameters": {"rope_theta": 1e7, "partial_rotary_factor": 0.25}},
     "granitemoehybrid": {"position_embedding_type": "rope"},
     "recurrent_gemma": {"max_position_embeddings": 8192},
 }
 # Values that a configuration object has but to_dict() doesn't write.
 UNSAVED = ("max_position_embeddings", "head_dim", "partial_rotary_factor")
-# These models also scale queries by position outside the rotation; our reader rejects the key.
-ELSEWHERE = {"ministral3", "mistral4"}
 
 
 def configuration(model_type):
@@ -45,8 +44,6 @@ def configuration(model_type):
     completion = COMPLETE.get(model_type, {})
     config = auto.CONFIG_MAPPING[model_type](**completion)
     facts = config.to_dict() | {k: v for k, v in completion.items() if k in UNSAVED}
-    if model_type in ELSEWHERE:
-        facts["rope_parameters"].pop("llama_4_scaling_beta", None)
     return config, facts
 
 
@@ -161,7 +158,7 @@ WIDTHS = (
 )
 
 
-@pytest.mark.parametrize("model_type", sorted(set(MODELS) - ELSEWHERE - COMPLETE.keys()))
+@pytest.mark.parametrize("model_type", sorted(set(MODELS) - COMPLETE.keys()))
 def test_what_is_absent_is_what_transformers_fills_in(model_type):
     facts = configuration(model_type)[1]
     bare = {key: facts[key] for key in WIDTHS.split() if key in facts}

@@ -57,6 +57,7 @@ PLANTED = [
     (UNTRAINED, "trained-length", "65536"),
     (yarn(mscale=1.0, mscale_all_dim=1.0), "attention-factor", "1 1.27726"),
     (yarn(attention_factor=1.0), "attention-factor", "1 1.27726"),
+    (yarn(llama_4_scaling_beta=0.1), "query-scale", "llama_4_scaling_beta 0.1 queries"),
     (PLAIN | {"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}, "length-dependent", "256"),
 ]
 

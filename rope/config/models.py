@@ -18,14 +18,15 @@ GENERAL = _names(
 
 _HALVES = _names(
     "afmoe apertus arcee bamba bitnet chameleon cwm diffllama doge dots1 eurobert exaone4 "
-    "exaone_moe falcon_h1 flex_olmo gemma gemma2 gemma3_text gemma3n_text gemma4_text glm4_moe "
-    "glm4v_moe_text gpt_neox gpt_neox_japanese gpt_oss granitemoe granitemoehybrid "
-    "granitemoeshared hunyuan_v1_dense hunyuan_v1_moe jetmoe lfm2 lfm2_moe mimo_v2_flash minicpm3 "
+    "exaone_moe falcon_h1 flex_olmo gemma gemma2 gemma3_text gemma3n_text gemma4_text "
+    "gemma4_unified_text glm4_moe glm4v_moe_text gpt_neox gpt_neox_japanese gpt_oss granitemoe "
+    "granitemoehybrid granitemoeshared hunyuan_v1_dense hunyuan_v1_moe jetmoe laguna lfm2 lfm2_moe "
+    "mimo_v2_flash minicpm3 "
     "minimax minimax_m2 ministral3 mixtral mllama_text_model modernbert modernbert-decoder "
     "nemotron nomic_bert olmo3 persimmon phi phi4_multimodal phimoe qwen2_5_omni_text qwen2_5_vl "
     "qwen2_5_vl_text qwen2_vl qwen2_vl_text qwen3 qwen3_5_moe_text qwen3_5_text qwen3_next "
-    "qwen3_omni_moe_text qwen3_vl_moe_text qwen3_vl_text recurrent_gemma seed_oss smollm3 "
-    "solar_open stablelm vaultgemma zaya"
+    "qwen3_omni_moe_text qwen3_vl_moe_text qwen3_vl_text qwen4_exp_text recurrent_gemma seed_oss "
+    "smollm3 solar_open stablelm vaultgemma zaya"
 )
 _PAIRS = _names(
     "codegen cohere cohere2 deepseek_v2 deepseek_v32 ernie4_5 ernie4_5_moe glm glm4 glm4v_text "
@@ -47,7 +48,7 @@ FIXED_BASE = _names("codegen gptj roformer")
 #: Maps M-RoPE sections to the models that use them if the configuration specifies no sections.
 SECTIONS = {
     (8, 12, 12): _names("glm4v_moe_text glm4v_text"),
-    (11, 11, 10): _names("qwen3_5_moe_text qwen3_5_text"),
+    (11, 11, 10): _names("qwen3_5_moe_text qwen3_5_text qwen4_exp_text"),
     (16, 24, 24): _names("qwen2_5_omni_text qwen2_5_vl qwen2_5_vl_text qwen2_vl qwen2_vl_text"),
     (24, 20, 20): _names("qwen3_omni_moe_text qwen3_vl_moe_text qwen3_vl_text"),
 }

@@ -27,7 +27,10 @@ _TOP = {
     "rotary_pct": "partial_rotary_factor",
 }
 #: Parameters that every rope_type may have.
-COMMON = ["rope_type", "rope_theta", "partial_rotary_factor", "mrope_section", "mrope_interleaved"]
+COMMON = [
+    "rope_type", "rope_theta", "partial_rotary_factor", "mrope_section", "mrope_interleaved",
+    "llama_4_scaling_beta",  # for the attention, which also scales queries by their positions
+]  # fmt: skip
 TRAINED = "original_max_position_embeddings"
 #: Other parameter names: Mistral's name for the context length, and Phi-3.5-MoE's names for the
 #: attention factor of short and long texts.
@@ -47,10 +50,13 @@ def layer_entries(facts: Mapping[str, Any]) -> Entries:
     entries: Entries
     if any(isinstance(value, Mapping) for value in (*old.values(), *new.values())):
         layers = {**old, **new}
+        single = [k for k, v in layers.items() if v is not None and not isinstance(v, Mapping)]
+        shared = {key: layers.pop(key) for key in single}
         entries = {
             kind: None if value is None else _canonical(get_as(dict, kind, layers))
             for kind, value in layers.items()
         }
+        _share(shared, entries)
     else:
         flat, more = _canonical(old), _canonical(new)
         for key in flat.keys() & more.keys():
@@ -67,6 +73,23 @@ def layer_entries(facts: Mapping[str, Any]) -> Entries:
                 f"only {', '.join(allowed)}; remove the others, or set the rope_type that has them"
             )
     return entries
+
+
+def _share(shared: Parameters, entries: Entries) -> None:
+    """Add shared parameters to each entry whose rope_type takes them, unless it has its own.
+
+    Raises ValueError for a shared parameter that no entry takes.
+    """
+    unread = {*shared}
+    for entry in filter(None, entries.values()):
+        allowed = {*COMMON, *_parameter_names(entry.get("rope_type", "default"))}
+        unread -= allowed
+        entry |= {key: shared[key] for key in shared if key in allowed} | {**entry}
+    if unread:
+        raise ValueError(
+            f"{sorted(unread)} stands next to the layer types, but none of them takes it "
+            f"({', '.join(map(str, entries))}); remove it"
+        )
 
 
 def _canonical(holder: Mapping[str, Any]) -> Parameters:

@@ -3,7 +3,6 @@
 Only a configuration that can't be read is a fault. The warnings are notes.
 """
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from textwrap import shorten
@@ -84,9 +83,9 @@ def diagnose_configuration(
 
 def _explained(settings: RotarySettings, length: int | None) -> list[str]:
     """Return the settings in words, as a list of lines."""
-    length = length or settings.max_position_embeddings
     extension, width = settings.extension, settings.dim
-    theta = inverse_frequencies(width, settings.base, extension=extension, seq_len=length)
+    at = {"extension": extension, "seq_len": length or settings.max_position_embeddings}
+    theta = inverse_frequencies(width, settings.base, **at)
     layout = "interleaved, planes (2j, 2j+1)" if settings.interleaved else "half, planes (j, j+R/2)"
     lines = [
         f"layout: {layout}",
@@ -98,9 +97,6 @@ def _explained(settings: RotarySettings, length: int | None) -> list[str]:
     ]
     if settings.sections is not None:
         lines.append(f"axes: M-RoPE, planes by axis {list(settings.sections)}")
-    if length is not None:
-        complete = int((theta * length >= 2 * math.pi).sum())
-        lines.append(f"planes that complete a turn within {length}: {complete} of {width // 2}")
     return lines
 
 
@@ -119,6 +115,14 @@ def config_warnings(
             'read config.rope_parameters["rope_theta"]',
             f"{LONGER}: rope_theta",
             "transformers 5.23; deepspeedai/DeepSpeed#8345, sgl-project/sglang#14745",
+        )
+    if beta := entry.get("llama_4_scaling_beta"):
+        yield _note(
+            "query-scale",
+            f"llama_4_scaling_beta is {beta}: the attention also scales queries by position",
+            "scale them in the attention; the rotation doesn't",
+            f"{LONGER}: attention_factor",
+            "transformers 5.23, modeling_ministral3.py",
         )
     unrotated = [str(i) for i, rotates in enumerate(settings.rotates or ()) if not rotates]
     if unrotated:

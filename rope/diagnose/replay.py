@@ -137,11 +137,8 @@ class Recording:
         # The same call may occur twice, to compare its two answers.
         for i in sorted(range(len(self.calls)), key=lambda i: (i <= self.last, i)):
             result = self.results[i]
-            if (
-                len(result) == 2
-                and result["k"].dtype == k.dtype
-                and _same(self.calls[i], arguments)
-            ):
+            answered = len(result) == 2 and result["k"].dtype == k.dtype
+            if answered and _same(self.calls[i], arguments):
                 self.last = i
                 return result["q"], result["k"]
         raise LookupError("no answer: answer all probes, or write new ones to a lower max_position")
