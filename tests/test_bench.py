@@ -9,12 +9,11 @@ import torch
 
 from rope import rotary_embedding
 from rope.book.figures.on_the_gpu import LOOKS, by_length
-from rope.book.measured import meters, programs
+from rope.book.measured import meters
 from rope.book.measured.baselines import BASELINES, Baseline
 from rope.book.measured.bench import __main__ as program
 from rope.book.measured.bench import cases, report, suites
 from rope.book.measured.bench.cases import PREFILL, TRAINING, Case
-from rope.book.measured.record import recorded, rounded
 
 CPU = torch.device("cpu")
 SMALL = Case(2, 4, 2, 16, 8)
@@ -192,13 +191,3 @@ def test_ratios_are_within_a_case_and_figures_show_them():
     assert curves == ([128, 512], {"rope": [0.55, 0.55], "Liger": [2.0, 2.0]})
     assert "Liger: 2 at 128, 2 at 512." in by_length(*curves).alt
     assert {one.name for one in BASELINES} == set(LOOKS)
-
-
-def test_the_chapters_programs_are_timed_as_recorded(tmp_path, monkeypatch, one_thread):
-    monkeypatch.setattr(programs, "settle_allocator", lambda pages: None)
-    programs.measure(tmp_path / "times.json", rounds=1, positions=2)
-    fresh, shipped = json.loads((tmp_path / "times.json").read_text()), recorded("programs")
-    assert fresh["metadata"].keys() == shipped["metadata"].keys() and fresh == rounded(fresh)
-    for count in map(str, programs.COUNTS):
-        assert fresh["seconds"][count].keys() == shipped["seconds"][count].keys()
-        assert all(seconds > 0 for seconds in fresh["seconds"][count].values())
