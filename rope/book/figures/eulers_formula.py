@@ -1,23 +1,20 @@
-"""Show what multiplication by a complex number does: chapter "Euler's formula".
+"""Show multiplication by complex numbers as motion: chapter "Euler's formula".
 
-`product_of_numbers` draws w -> z w on a grid of unit squares: a rotation by the angle of z and a
-scaling by |z|. `seen_from_q` draws q* k, which is k seen from q: its two coordinates are the dot
-product of q and k and the area of their parallelogram.
+`product_of_numbers` multiplies a grid of unit squares and an arrow by z. `marching` multiplies 1
+by the same number once per token. `seen_from_q` multiplies q and k by the conjugate of q.
 """
 
 from typing import Any
 
 import altair as alt
-import numpy as np
 
-from rope.book.figures import Picture, chart, picture, shapes, subplots
-from rope.book.figures.style import BLUE, GREEN, GRID, MUTED, SKY, VERMILION
+from rope.book.figures import chart
+from rope.book.figures.style import BLUE, GREEN, INK, MUTED, SKY, VERMILION
 
-EXTENT = 2.4  # half the width of the animation's plane
+EXTENT = 2.4  # half the width of the plane in `product_of_numbers`
 W = 1.2 + 0.5j  # the number that z multiplies
 FARTHEST = 5.8  # radians, so that the angle of z w stays below a full turn
-
-Q, K = 2 + 1j, 1 + 2j  # the vectors that `seen_from_q` draws
+WORDS = ("the", "dog", "bit", "the", "man", "and", "then", "the", "man", "bit", "the", "dog")
 
 
 def product_of_numbers() -> Any:
@@ -32,31 +29,21 @@ def product_of_numbers() -> Any:
         chart.arrow("-im", "re", GREEN, extent=EXTENT, label="iz", dash=(8, 2)),
         chart.arrow("w_re", "w_im", BLUE, extent=EXTENT, label="zw", width=4),
     )
-    length, angle = "sqrt({0}*{0} + {1}*{1})", "(atan2({1}, {0}) + 2*PI) % (2*PI)"
-    numbers = {"z": ("stretch", "angle")}
-    for name, x, y in (("w", f"{W.real:g}", f"{W.imag:g}"), ("zw", "w_re", "w_im")):
-        numbers[name] = length.format(x, y), angle.format(x, y)
-    lines = [
-        f"'{name}: length ' + format({size}, '.2f') + ', angle ' + format({turn}, '.2f')"
-        for name, (size, turn) in numbers.items()
-    ]
-    words = chart.readings(lines, size=17, y=30, step=30, width=270, height=120)
-    return chart.finish(
-        alt.hconcat(plane, words, spacing=30).add_params(
-            chart.slider("angle", 0, FARTHEST, 0.01, 0.9, "angle of z (radians)"),
-            chart.slider("stretch", 0.4, 1.4, 0.01, 1.2, "length of z"),
-            chart.derived("re", "stretch*cos(angle)"),
-            chart.derived("im", "stretch*sin(angle)"),
-            chart.derived("w_re", f"re*{W.real:g} - im*{W.imag:g}"),
-            chart.derived("w_im", f"re*{W.imag:g} + im*{W.real:g}"),
-        ),
-        alt_text="A plane with a dashed grid of four unit squares around the origin and an arrow "
-        "w. Multiplied by z, the grid is drawn again: rotated by the angle of z and scaled by "
-        "its length, its sides along the arrows z and i z, which are perpendicular. The arrow z w "
-        "is in the new grid where w is in the old one. Next to the plane are the lengths, which "
-        "multiply, and the angles, which add. Moving the sliders rotates and scales grid and "
-        "arrow together.",
-        play={"signal": "angle", "min": 0, "max": FARTHEST, "step": 0.02, "seconds": 14},
+    polar = "'{0}: length ' + format(sqrt({1}*{1} + {2}*{2}), '.2f')"
+    polar += " + ', angle ' + format((atan2({2}, {1}) + 2*PI) % (2*PI), '.2f')"
+    numbers = ("z", "re", "im"), ("w", f"{W.real:g}", f"{W.imag:g}"), ("zw", "w_re", "w_im")
+    return _finish(
+        plane,
+        [polar.format(*number) for number in numbers],
+        chart.slider("angle", 0, FARTHEST, 0.01, 0.9, "angle of z (radians)"),
+        chart.slider("stretch", 0.4, 1.4, 0.01, 1.2, "length of z"),
+        chart.derived("re", "stretch*cos(angle)"),
+        chart.derived("im", "stretch*sin(angle)"),
+        chart.derived("w_re", f"re*{W.real:g} - im*{W.imag:g}"),
+        chart.derived("w_im", f"re*{W.imag:g} + im*{W.real:g}"),
+        play={"signal": "angle", "max": FARTHEST, "step": 0.02, "seconds": 14},
+        words="A dashed grid and an arrow w. Multiplied by z, the grid turns by the angle of z, "
+        "grows by its length, and has sides along z and i z. In it, z w is where w was before.",
     )
 
 
@@ -72,44 +59,63 @@ def _grid(re: str, im: str) -> alt.Chart:
     return placed.encode(**chart.coordinates(EXTENT), x2="x2:Q", y2="y2:Q")
 
 
-def seen_from_q() -> Picture:
-    """Draw q, k, their parallelogram, and a projection. To the right, draw q* q and q* k."""
-    figure, (left, right) = subplots(1, 2, height=2.7, width_ratios=(1, 1.35))
-    both = Q.conjugate() * K
-    corners = np.array([0, Q, Q + K, K])
-    left.fill(corners.real, corners.imag, color=SKY, alpha=0.2, linewidth=0)
-    left.text(1.75, 1.75, f"area {both.imag:g}", **shapes.CENTERED)
-    foot = Q * both.real / abs(Q) ** 2
-    corner = foot + 0.18 * Q / abs(Q) * np.array([-1, -1 + 1j, 1j])  # the right-angle mark
-    left.plot(corner.real, corner.imag, color=MUTED, linewidth=1)
-    left.plot([K.real, foot.real], [K.imag, foot.imag], color=MUTED, linestyle=shapes.DASHED)
-    _arrows(left, {"$q$": (Q, BLUE), "$k$": (K, VERMILION)}, 1.12, foot)
-    left.text(0.85, 0.02, "projection", rotation=np.degrees(np.angle(Q)), **shapes.CENTERED)
-    left.set(title="$q$ and $k$", xlim=(-0.3, 3.3), ylim=(-0.6, 3.3), aspect="equal")
-
-    right.plot([both.real] * 2, [0, both.imag], color=MUTED, linestyle=shapes.DASHED)
-    right.text(both.real + 0.15, both.imag / 2, f"area {both.imag:g}", va="center")
-    right.text(both.real / 2, -0.5, f"dot product {both.real:g}", **shapes.CENTERED)
-    tips = {"": (Q.conjugate() * Q, BLUE), "$q^* k$": (both, VERMILION)}
-    _arrows(right, tips, 1.1, complex(both.real))
-    right.text(5.15, 0.35, "$q^* q$", ha="left", va="center")
-    right.set(title="both times $q^*$", xlim=(-0.4, 6.3), ylim=(-1, 4), aspect="equal")
-    return picture(
-        figure,
-        alt="Left: the arrows q, from the origin to (2, 1), and k, to (1, 2), with the shaded "
-        "parallelogram that they span, of area 3. A dashed line falls from the tip of k "
-        "perpendicularly onto q; its foot ends the projection of k onto q, drawn thick. Right: "
-        "both multiplied by the conjugate of q. The first lies on the real axis, from 0 to 5; the "
-        "second ends at 4 + 3i: 4 along the axis, the dot product, and 3 above it, the area.",
+def marching() -> Any:
+    """Show 1 multiplied by a number of length 1, once per token. Sliders set angle and token."""
+    words = alt.Chart(chart.data(word=WORDS, at=range(len(WORDS)))).transform_calculate(
+        x="1.2*cos(datum.at*theta)", y="1.2*sin(datum.at*theta)"
+    )
+    faint = alt.condition("datum.at == m", alt.value(1), alt.value(0.4))
+    channels = chart.coordinates(1.4) | {"text": "word:N", "opacity": faint}
+    before, now = "max(m - 1, 0)*theta", "m*theta"
+    number = "format(cos({0}), '.2f') + ' + (' + format(sin({0}), '.2f') + ') i'"
+    return _finish(
+        chart.square(
+            chart.plane(1.4),
+            chart.arc(before, now, extent=1.4, radius="0.4", color=GREEN),
+            chart.arrow(f"cos({before})", f"sin({before})", MUTED, extent=1.4, dash=(4, 4)),
+            chart.arrow(f"cos({now})", f"sin({now})", BLUE, extent=1.4, width=4),
+            words.mark_text(fontSize=15, color=INK).encode(**channels),
+        ),
+        [f"'token ' + m + ': angle ' + format({now}, '.2f')", number.format(now)],
+        chart.slider("m", 0, len(WORDS) - 1, 1, 0, "token"),
+        chart.slider("theta", 0.2, 0.55, 0.05, 0.3, "angle per token (radians)"),
+        play={"signal": "m", "max": len(WORDS) - 0.6, "step": 1, "seconds": 12, "autoplay": True},
+        words="An arrow of length 1, and the words of a sentence on a circle around it. From word "
+        "to word the arrow turns by the same angle. A dashed arrow shows the word before.",
     )
 
 
-def _arrows(ax: Any, named: dict[str, tuple[complex, str]], far: float, foot: complex) -> None:
-    """Draw axes, arrows with names beyond the tips, and a thick projection that ends at `foot`."""
-    for name, (tip, color) in named.items():
-        shapes.arrow(ax, (0, 0), (tip.real, tip.imag), color)
-        ax.text(far * tip.real, far * tip.imag, name, **shapes.CENTERED)
-    ax.plot([0, foot.real], [0, foot.imag], "-", color=GREEN, linewidth=5, alpha=0.6)
-    ax.axhline(0, color=GRID, linewidth=1, zorder=0)
-    ax.axvline(0, color=GRID, linewidth=1, zorder=0)
-    ax.axis("off")
+def seen_from_q() -> Any:
+    """Show q and k, both of length 1, multiplied by q*. Sliders set q, k and the progress."""
+    line: dict[str, Any] = {**chart.coordinates(1.25), "x2": "x2:Q", "y2": "y2:Q"}
+    foot = {"x": "real*q_x", "y": "real*q_y"}  # the projection of k onto q ends here
+    drop = chart.one(**foot, x2="k_x", y2="k_y").encode(**line)
+    projection = chart.one(**foot, x2="0", y2="0").encode(**line)
+    tips = [("q", "alpha", "x", "cos"), ("q", "alpha", "y", "sin")]
+    tips += [("k", "beta", "x", "cos"), ("k", "beta", "y", "sin")]
+    return _finish(
+        chart.square(
+            chart.plane(1.25),
+            projection.mark_rule(color=GREEN, strokeWidth=8, opacity=0.5),
+            drop.mark_rule(color=MUTED, strokeWidth=2, strokeDash=[4, 4]),
+            chart.arrow("q_x", "q_y", BLUE, extent=1.25, label="q"),
+            chart.arrow("k_x", "k_y", VERMILION, extent=1.25, label="k"),
+        ),
+        [f"'{name} part of q* k: ' + format({name}, '.2f')" for name in ("real", "imaginary")],
+        chart.slider("part", 0, 1, 0.01, 0, "multiply by q*"),
+        chart.slider("alpha", 0, 6.28, 0.01, 0.5, "angle of q (radians)"),
+        chart.slider("beta", 0, 6.28, 0.01, 1.4, "angle of k (radians)"),
+        *(chart.derived(f"{v}_{x}", f"{f}({angle} - part*alpha)") for v, angle, x, f in tips),
+        chart.derived("real", "q_x*k_x + q_y*k_y"),
+        chart.derived("imaginary", "q_x*k_y - q_y*k_x"),
+        play={"signal": "part", "max": 1, "step": 0.01, "seconds": 6},
+        words="Arrows of length 1, q and k, and the projection of k onto q. A slider turns both "
+        "until q lies on the real axis. Then the coordinates of k are the two parts of q* k.",
+    )
+
+
+def _finish(plane: Any, lines: list[str], *params: Any, play: dict[str, Any], words: str) -> Any:
+    """Return the plane with one line of text per expression beside it."""
+    texts = chart.readings(lines, size=17, y=30, step=30, width=270, height=30 * len(lines) + 30)
+    both = alt.hconcat(plane, texts, spacing=30).add_params(*params)
+    return chart.finish(both, alt_text=words, play={"min": 0, **play})

@@ -1,56 +1,60 @@
 """Show relative scores and the sign of the offset: chapter "Rotation in two dimensions".
 
-A score s_mn is relative if it depends only on the offset n - m; a table of relative scores is
-constant along its diagonals. With the rotation, s_mn = q^T R_{n-m} k = |q| |k| cos((n - m) theta +
-phi), where phi is the angle from q to k.
+A table of relative scores is constant along its diagonals. With rotation, the score of q and k is
+|q| |k| cos((n - m) theta + phi), where phi is the angle from q to k.
 """
 
-import math
 from typing import Any
 
 import altair as alt
 import numpy as np
 from numpy.typing import NDArray
 
-from rope.book.figures import Picture, chart, panels, picture, shapes, subplots
+from rope.book.figures import chart
 from rope.book.figures.style import BLUE, GRID, INK, MUTED, VERMILION
-from rope.reference import rotation_matrix, score
+from rope.reference import score
 
-Q, K = (0.92, 0.25), (0.35, 0.75)  # the vectors in the animation
+Q, K = (0.92, 0.25), (0.35, 0.75)  # the vectors in `turning_pair`
 LAST, THETA = 32, 0.2
-
-OFFSETS = range(-3, 4)  # the offsets n - m of the keys in `seen_from_the_query`
-LENGTH = 0.8  # the key's length; the query's is 1, so that neither arrow hides the other
-SEEN_THETA, LEAD = 0.4, 2  # radians per position; the second curve's phi, in positions
+FAR, SEEN_THETA = 8, 0.4  # in `seen_from_the_query`: the farthest offset, radians per position
 
 
-def score_tables(added: NDArray[Any], rotated: NDArray[Any]) -> Picture:
-    """Draw two tables of scores as maps over query m and key n.
-
-    added: the scores `[N, N]` of one word with itself after position vectors are added. rotated:
-    the scores `[N, N]` after the word is rotated instead. Use N <= 24 to keep the picture small.
-    """
-    tables = {"position added": added, "position rotated": rotated}
-    figure, items = panels(tables, columns=2, height=3.1, sharey=True)
-    for ax, title, table in items:
-        shapes.signed_map(ax, table.round(9), title)  # so that rounding errors don't change colors
-        ax.set(xlabel="key $n$", xticks=range(0, len(table), 3), yticks=range(0, len(table), 3))
-    figure.axes[0].set_ylabel("query $m$")
-    figure.axes[0].invert_yaxis()
-    return picture(
-        figure,
-        alt="Two square maps of scores over query and key. With position vectors added, the map "
-        "has one dark patch, and the colors change along most diagonals. With rotated vectors, "
-        "the map is made of diagonal stripes: each diagonal has one color.",
+def score_tables(tables: dict[str, NDArray[Any]]) -> Any:
+    """Show a map per title and table of scores `[N, N]`, with one pair that moves on by steps."""
+    maps, last = [], len(next(iter(tables.values()))) - 1
+    place: dict[str, Any] = {"x": alt.X("n:O", title="key n", axis=alt.Axis(labelAngle=0))}
+    place |= {"y": alt.Y("m:O", title="query m")}
+    for title, table in tables.items():
+        rows = [(*at, value, abs(value)) for at, value in np.ndenumerate(table.round(9))]
+        cells = alt.Chart(chart.table(("m", "n", "score", "size"), rows))
+        pair = cells.transform_filter("datum.m == at_m && datum.n == at_n")
+        sign = alt.condition("datum.score < 0", alt.value(BLUE), alt.value(VERMILION))
+        size = alt.Opacity("size:Q", legend=None, scale=alt.Scale(range=[0, 1]))
+        colors = cells.mark_rect().encode(**place, color=sign, opacity=size)
+        frame = pair.mark_rect(fillOpacity=0, stroke=INK, strokeWidth=3).encode(**place)
+        words = "'query ' + datum.m + ', key ' + datum.n + ': score ' + format(datum.score, '.2f')"
+        below = chart.reading(words, y=12, size=15, of=pair).properties(width=270, height=24)
+        maps += [alt.vconcat(chart.square(colors, frame, size=270).properties(title=title), below)]
+    both, along = alt.hconcat(*maps, spacing=36), f"min(steps, {last} - abs(offset))"
+    return chart.finish(
+        both.resolve_scale(opacity="independent").add_params(
+            chart.slider("steps", 0, last, 1, 0, "both move on by"),
+            chart.slider("offset", 1 - last, last - 1, 1, -1, "offset n − m"),
+            chart.derived("at_m", f"max(-offset, 0) + {along}"),
+            chart.derived("at_n", f"max(offset, 0) + {along}"),
+        ),
+        alt_text="Maps of scores over query and key, with a frame around one pair. With positions "
+        "added, the colors change along most diagonals, and a score changes when its pair moves "
+        "on. With rotated vectors, each diagonal has one color and the score stays.",
+        play={"signal": "steps", "min": 0, "max": last - 0.6, "step": 1, "seconds": 10},
     )
 
 
 def turning_pair() -> Any:
     """Show q and k rotated to their positions, and their score. Sliders set m, n, and a shift."""
-    # The score is computed from the rotated vectors, not from n - m.
     parameters = [
-        chart.slider("m", 0, LAST, 1, 2, "query position m"),
-        chart.slider("n", 0, LAST, 1, 8, "key position n"),
+        chart.slider("m", 0, LAST, 1, 2, "query, before the shift"),
+        chart.slider("n", 0, LAST, 1, 8, "key, before the shift"),
         chart.slider("shift", 0, LAST, 1, 0, "shift both by"),
     ]
     for name, (x, y), position in (("q", Q, "m"), ("k", K, "n")):
@@ -59,7 +63,7 @@ def turning_pair() -> Any:
             chart.derived(f"{name}_x", f"{x:g}*cos({angle}) - {y:g}*sin({angle})"),
             chart.derived(f"{name}_y", f"{x:g}*sin({angle}) + {y:g}*cos({angle})"),
         ]
-    parameters.append(chart.derived("dot", "q_x*k_x + q_y*k_y"))
+    parameters.append(chart.derived("dot", "q_x*k_x + q_y*k_y"))  # not from n - m
     extent, start = 1.12, "atan2(q_y, q_x)"
     between = "atan2(q_x*k_y - q_y*k_x, q_x*k_x + q_y*k_y)"
     ghost: dict[str, Any] = {"extent": extent, "dash": (4, 4), "width": 1.5, "opacity": 0.75}
@@ -71,31 +75,29 @@ def turning_pair() -> Any:
         chart.arrow("q_x", "q_y", BLUE, extent=extent, label="q", width=4),
         chart.arrow("k_x", "k_y", VERMILION, extent=extent, label="k", width=4),
     )
+    offsets = range(-LAST, LAST + 1)  # one of the two tokens is at position 0
+    scores = [score(Q, K, max(-r, 0), max(r, 0), [THETA]) for r in offsets]
+    places = "'q at ' + format(m + shift, '.0f') + ', k at ' + format(n + shift, '.0f')"
+    places += " + ', n − m = ' + format(n - m, 'd')"
+    curve = _curve(alt.Chart(chart.data(distance=offsets, score=scores)), LAST, "n - m", places)
     return chart.finish(
-        alt.hconcat(pair, _curve(), spacing=36).add_params(*parameters),
-        alt_text="Left: a query arrow q and a key arrow k in the plane, each turned "
-        "counter-clockwise from its dashed starting place by its position times theta. Right: "
-        "their dot product, the score, drawn as a cosine of n minus m, with a dot at the current "
-        "value. Moving one position moves the dot along the curve. Shifting both positions "
-        "turns both arrows together, and the score and the dot stay where they are.",
+        alt.hconcat(pair, curve, spacing=36).add_params(*parameters),
+        alt_text="Left: a query arrow q and a key arrow k, each turned counterclockwise by its "
+        "position times theta. Right: their score, a cosine of n minus m, with a dot. Moving one "
+        "position moves the dot. Shifting both turns both arrows, and the dot stays where it is.",
         play=dict(signal="shift", min=0, max=LAST, step=0.05, seconds=16, autoplay=True),
     )
 
 
-def _curve() -> alt.VConcatChart:
-    """Draw the score that `rope.reference.score` gives for each n - m, and mark the current one."""
-    distance = range(-LAST, LAST + 1)
-    x = chart.x("distance:Q", "n − m", [-LAST, LAST], values=[-32, -16, 0, 16, 32], grid=False)
+def _curve(scores: alt.Chart, last: int, distance: str, places: str) -> alt.VConcatChart:
+    """Plot scores against n - m, mark the current one (the signal `dot`), and write both above."""
+    ticks = [last * part / 2 for part in range(-2, 3)]
+    x = chart.x("distance:Q", "n − m", [-last, last], values=ticks, grid=False)
     y = chart.y("score:Q", "score", [-1, 1], values=[-1, 0, 1])
-    base = alt.Chart(chart.data(distance=distance, score=_scores(Q, K, distance, THETA)))
-    line = base.encode(x=x, y=y).mark_line(color=MUTED, strokeWidth=2, interpolate="monotone")
-    here = chart.one(distance="n - m", score="dot")
+    line = scores.encode(x=x, y=y).mark_line(color=MUTED, strokeWidth=2, interpolate="monotone")
+    here = chart.one(distance=distance, score="dot")
     drop = here.mark_rule(color=GRID, strokeWidth=2).encode(x=x, y=y, y2=alt.datum(-1))
     point = here.mark_point(filled=True, size=170, color=INK, opacity=1).encode(x=x, y=y)
-    places = (
-        "'q at ' + format(m + shift, '.0f') + ', k at ' + format(n + shift, '.0f')"
-        " + ', n − m = ' + format(n - m, 'd')"
-    )
     words = alt.layer(
         chart.reading("'q · k = ' + format(dot, '.3f')", y=18, size=26, name="score"),
         chart.reading(places, y=52, size=15, name="positions"),
@@ -104,42 +106,33 @@ def _curve() -> alt.VConcatChart:
     return alt.vconcat(words, plot, spacing=18)
 
 
-def _scores(q: Any, k: Any, offsets: range, theta: float) -> list[float]:
-    """Return a score per offset. The earlier token is at position 0, the later one at |offset|."""
-    return [score(np.array(q), np.array(k), max(-t, 0), max(t, 0), [theta]) for t in offsets]
-
-
-def seen_from_the_query() -> Picture:
-    """Draw the keys R_{n-m} k that a query meets; below, plot their scores against n - m."""
-    figure, (plane, curve) = subplots(2, 1, height=5.2, height_ratios=(1.1, 1))
-    for offset in OFFSETS:
-        x, y = rotation_matrix(offset, [SEEN_THETA]) @ (0.0, LENGTH)
-        dash = shapes.DASHED if offset > 0 else "-"
-        shapes.arrow(plane, (0, 0), (x, y), VERMILION, linestyle=dash)
-        angle, radius = math.atan2(y, x), LENGTH + (0.06 if offset else 0.42)
-        at = (radius * math.cos(angle), radius * math.sin(angle) - (0.0 if offset else 0.08))
-        name = f"$n = m{offset:+d}$".replace("-", "−") if offset else "$q$, and key $n = m$"
-        side = "left" if x > 0.1 else "right" if x < -0.1 else "center"
-        plane.text(*at, name, ha=side, va="center")
-    shapes.arrow(plane, (0, 0), (0.0, 1.0), BLUE)
-    plane.text(1.0, -0.12, "earlier: clockwise", **shapes.CENTERED)
-    plane.text(-1.0, -0.12, "later: counter-clockwise", **shapes.CENTERED)
-    plane.set(xlim=(-1.75, 1.75), ylim=(-0.25, 1.3), aspect="equal")
-    plane.axis("off")
-
-    offsets = range(-8, 9)
-    for ahead, label in ((0, r"$\varphi = 0$"), (LEAD, rf"$\varphi = {LEAD}\theta$")):
-        key = rotation_matrix(ahead, [SEEN_THETA]) @ (0.0, 1.0)
-        scores = _scores((0.0, 1.0), key, offsets, SEEN_THETA)
-        curve.plot(offsets, scores, marker="o", markersize=4, label=label)
-    curve.axvline(0, color=MUTED, linewidth=1)
-    curve.set(xlabel="offset $n - m$", ylabel="score", xticks=range(-8, 9, 2), ylim=(-1.15, 1.15))
-    curve.legend(loc="lower center", ncols=2)
-    return picture(
-        figure,
-        alt="Above, a query arrow pointing up and the keys it meets. Keys at earlier positions "
-        "fan out clockwise from it, step by step; keys at later positions fan out "
-        "counter-clockwise. Below, the scores against the offset n minus m. With no angle "
-        f"between q and k the curve peaks at 0; with the key {LEAD} steps ahead counter-clockwise "
-        f"it peaks at minus {LEAD}, in the past.",
+def seen_from_the_query() -> Any:
+    """Show the keys R_{n-m} k that a query meets, and their scores against the offset n - m."""
+    turn = f"PI/2 + ({{}} + lead)*{SEEN_THETA:g}"  # the angle of the key at an offset
+    angle, now = turn.format("datum.distance"), turn.format("offset")
+    keys = alt.Chart(chart.data(distance=range(-FAR, FAR + 1)))
+    names = keys.transform_filter("abs(datum.distance) < 4").transform_calculate(
+        x=f"1.36*cos({angle})", y=f"1.36*sin({angle})", name="format(datum.distance, '+d')"
+    )
+    plane = chart.square(
+        chart.plane(1.5),
+        names.mark_text(fontSize=14, color=INK).encode(**chart.coordinates(1.5), text="name:N"),
+        chart.arrow("0", "1", BLUE, extent=1.5, label="q", width=4),
+        chart.arrow("k_x", "dot", VERMILION, extent=1.5, label="k", width=4),
+    )
+    scores, place = (
+        keys.transform_calculate(score=f"sin({angle})"),
+        "'n − m = ' + format(offset, 'd')",
+    )
+    return chart.finish(
+        alt.hconcat(plane, _curve(scores, FAR, "offset", place), spacing=36).add_params(
+            chart.slider("offset", -FAR, FAR, 1, -3, "offset n − m"),
+            chart.slider("lead", -4, 4, 1, 0, "angle from q to k, in steps"),
+            chart.derived("k_x", f"cos({now})"),
+            chart.derived("dot", f"sin({now})"),
+        ),
+        alt_text="Left: a query arrow that points up, and a key arrow. Numbers show where keys at "
+        "other offsets point: earlier ones further clockwise. Right: the scores against n minus m, "
+        "a cosine with its peak at 0, and at minus 2 if k is ahead of q by two steps.",
+        play={"signal": "offset", "min": -FAR, "max": FAR, "step": 1, "seconds": 12},
     )
