@@ -1,65 +1,63 @@
-"""Show one output for two word orders, and what an added position vector does: "Why position?"."""
+"""Draw who looks at whom, and what an added position does to scores and words: "Why position?"."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 from torch import Tensor
 
-from rope.book.figures import Picture, panels, picture, shapes, subplots
-from rope.book.figures.style import BLUE, COLORS, GREEN, MUTED, VERMILION
+from rope.book.figures import Picture, panels, picture, shapes
+from rope.book.figures.style import BLUE, GREEN, INK, MUTED, VERMILION
 from rope.reference import rotation_matrix
 
-PLANES = (0, 4, 8, 16)  # the planes whose sine columns are drawn
 
+def who_sees_whom(word: str, tables: Mapping[str, Tensor]) -> Picture:
+    """Draw each sentence's attention weights as a table, with a frame around one word's row.
 
-def two_orders(
-    word: str, sentences: Sequence[str], rows: Sequence[Tensor], outputs: Sequence[Tensor]
-) -> Picture:
-    """Draw one word's attention weights in each sentence, and print the word's output.
-
-    rows: the word's weights `[S]`, one row per sentence. outputs: the word's outputs `[D]`, one per
-    sentence. Every sentence reorders the words of the first sentence. A word keeps its color.
+    tables: maps each sentence to its weights `[S, S]`, one row per query. A weight of 0 is left
+    blank. The stronger the weight, the darker its cell.
     """
-    colors = dict(zip(dict.fromkeys(sentences[0].split()), COLORS, strict=False))
-    figure, axes = subplots(len(sentences), 1, height=2.2 * len(sentences), sharey=True)
-    top = 1.25 * max(row.max().item() for row in rows)
+    figure, items = panels(tables, columns=2, height=3.1)
     summaries = []
-    for ax, sentence, row, output in zip(axes, sentences, rows, outputs, strict=True):
-        order, shares = sentence.split(), [f"{weight:.2f}" for weight in row.tolist()]
-        bars = ax.bar(range(len(order)), row.tolist(), 0.7, color=[colors[w] for w in order])
-        ax.bar_label(bars, shares, padding=2)
-        vector = "(" + ", ".join(f"{x:.2f}" for x in output.tolist()) + ")"
-        ax.set(title=f"{sentence}: {word} becomes {vector}", ylim=(0, top))
-        ax.set_xticks(range(len(order)), order)
-        ax.set_ylabel(f"weight of {word}")
-        ax.grid(False, axis="x")
-        listed = ", ".join(f"{w} {share}" for w, share in zip(order, shares, strict=True))
-        summaries.append(f"{sentence}: {listed}; {word} becomes {vector}.")
+    for ax, sentence, table in items:
+        words = sentence.split()
+        for m, row in enumerate(table.tolist()):
+            for n, weight in enumerate(row):
+                shapes.box(ax, n - 0.5, m - 0.5, facecolor=BLUE, alpha=0.65 * weight)
+                share = f"{weight:.2f}".removeprefix("0") if weight else ""
+                ax.text(n, m, share, **shapes.CENTERED)
+        here = words.index(word)
+        shapes.box(ax, -0.5, here - 0.5, len(words), fill=False, edgecolor=INK, linewidth=2)
+        ax.set(xlim=(-0.55, len(words) - 0.45), ylim=(len(words) - 0.45, -0.55), aspect="equal")
+        ax.set_xticks(range(len(words)), words, rotation=45)
+        ax.set_yticks(range(len(words)), words)
+        ax.tick_params(length=0)
+        ax.grid(False)
+        shares = (f"{w} {weight:.2f}" for w, weight in zip(words, table[here], strict=True))
+        summaries.append(f"{sentence}: {', '.join(shares)}.")
+    figure.supylabel("this word looks at ...", fontsize=10)
     return picture(
         figure,
-        alt=f"A bar chart for each sentence: the weight that {word} gives to each word. "
-        + " ".join(summaries)
-        + " Every word keeps its weight.",
+        alt="A table of attention weights for each sentence, with one row per word that looks and "
+        f"one column per word that is looked at. The row of {word} is framed. "
+        + " ".join(summaries),
     )
 
 
-def four_terms(
-    word: Tensor, p: Tensor, commuting: Tensor, general: Tensor, step: int = 4
-) -> Picture:
+def four_terms(word: Tensor, p: Tensor, random: Tensor, identity: Tensor, step: int = 4) -> Picture:
     """Draw the terms of (x + p_m)^T W (x + p_n) that contain a position, as maps over m and n.
 
     word: the embedding x `[D]`, the same for every token. p: position vectors `[S, D]`. The maps
-    use every `step`-th vector, about 16 in all, so that the stored picture stays small. commuting:
-    a matrix W `[D, D]` that commutes with the rotations. general: a matrix W that does not commute
-    with the rotations, also used for the two mixed terms. Each map shows its term minus the mean.
+    use every `step`-th vector, about 16 in all, so that the stored picture stays small. random,
+    identity: two matrices W `[D, D]`; the mixed terms use the random one. Each map shows its term
+    minus the mean.
     """
     at = p[::step]
     x = word.expand(len(at), -1)
     terms = {
-        "word–place": x @ general @ at.T,
-        "place–word": at @ general @ x.T,
-        "place–place, $W$ random": at @ general @ at.T,
-        "place–place, $W$ commutes": at @ commuting @ at.T,
+        "word–place": x @ random @ at.T,
+        "place–word": at @ random @ x.T,
+        "place–place, $W$ random": at @ random @ at.T,
+        "place–place, $W = I$": at @ identity @ at.T,
     }
     figure, items = panels(terms, columns=2, height=5.2, sharex=True, sharey=True)
     for ax, name, term in items:
@@ -77,29 +75,8 @@ def four_terms(
         alt="Four square maps over the query's and the key's position. Word–place has vertical "
         "stripes: one color for each position of the key. Place–word has horizontal stripes: one "
         "for each position of the query. Place–place with a random matrix changes along rows, "
-        "columns and diagonals. Place–place with a matrix that commutes with the rotations has "
-        "one color on each diagonal.",
-    )
-
-
-def right_and_wrong(right: Tensor, wrong: Tensor) -> Picture:
-    """Plot the sine columns of two position tables `[S, D]`, with one curve per plane."""
-    tables = {
-        r"right: $\sin(k / 10000^{2t/d})$": right,
-        r"wrong: $\sin(k / 10000 \cdot 2t/d)$": wrong,
-    }
-    figure, items = panels(tables, height=4.8, sharex=True, sharey=True)
-    for ax, formula, table in items:
-        for t in PLANES:
-            ax.plot(table[:, 2 * t].tolist(), label=f"$t = {t}$")
-        ax.set(title=formula, ylim=(-1.15, 1.15))
-    ax.set_xlabel("position $k$")
-    ax.legend(ncols=len(PLANES), loc="upper center", handlelength=3)
-    return picture(
-        figure,
-        alt="Two panels of curves over position. With the exponent in place, plane 0 swings with "
-        "a period of about six positions and the later planes more and more slowly. With the "
-        "exponent lost, all four curves lie on zero.",
+        "columns and diagonals. Place–place with the identity matrix has one color on each "
+        "diagonal.",
     )
 
 
