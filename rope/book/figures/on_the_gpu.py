@@ -1,4 +1,4 @@
-"""Draw the figures for "Bytes, kernels, launches": the roofline, memory lines, tiles, and times.
+"""Draw the figures for "Bytes and kernels": the roofline, a decoding step, and measured times.
 
 A program performs I operations per byte that it moves. The machine performs at most F operations
 per second, and moves at most W bytes per second. By the roofline model, the program reaches at most
@@ -64,112 +64,6 @@ def roofline() -> Any:
         "part, far left of the ridge. Moving more bytes than must be moved slides the dot down the "
         "slope; a higher flat roof leaves it in place; more bytes per second lift it.",
     )
-
-
-LANES, LINE, ELEMENT = 32, 128, 4
-
-#: By name, a list of loads; a load lists the elements that each lane requests.
-LOADS: dict[str, list[list[list[int]]]] = {
-    "half-split, one load for each half": [
-        [[lane + half] for lane in range(LANES)] for half in (0, LANES)
-    ],
-    "interleaved, one load for each coordinate": [
-        [[2 * lane + which] for lane in range(LANES)] for which in (0, 1)
-    ],
-    "interleaved, one load for both": [[[2 * lane, 2 * lane + 1] for lane in range(LANES)]],
-}
-
-
-def lines_touched(load: Sequence[Sequence[int]], line: int = LINE) -> int:
-    """Return how many different memory lines the lanes of one load touch.
-
-    load: the elements that each lane requests. line: the number of bytes per line.
-
-    >>> lines_touched([[lane] for lane in range(32)])
-    1
-    >>> lines_touched([[2 * lane] for lane in range(32)])
-    2
-    """
-    return len({place * ELEMENT // line for lane in load for place in lane})
-
-
-def coalescing() -> Picture:
-    """Draw 64 elements once for each way to load them, and mark which load touches each element."""
-    figure, items = panels(LOADS, height=3.9)
-    looks = ((BLUE, BLUE, ""), ("none", VERMILION, "///"))
-    counts = []
-    for ax, name, loads in items:
-        total = f"{name}: {sum(map(lines_touched, loads))} lines"
-        counts.append(total + (" in one load" if len(loads) == 1 else f" in {len(loads)} loads"))
-        ax.text(0, 1.75, total, color=INK, fontsize=10)
-        ax.set_axis_off()
-        ax.set(xlim=(-0.5, 2 * LANES + 0.5), ylim=(-1.3, 2.4))
-        for number, (load, (face, color, hatch)) in enumerate(zip(loads, looks, strict=False)):
-            bottom = 0.7 - 0.75 * number
-            places = [place + 0.5 for lane in load for place in lane]
-            marks = {"facecolor": face, "edgecolor": color, "hatch": hatch, "linewidth": 0.6}
-            ax.bar(places, 0.6, 0.84, bottom, **marks)
-            ax.text(2 * LANES + 0.4, bottom + 0.3, str(number + 1), color=INK, va="center")
-        for edge in (0, LANES, 2 * LANES):
-            ax.plot([edge, edge], [-0.35, 1.45], color=MUTED, linewidth=1.2, linestyle="-")
-        for start, word in ((0, "line 0: bytes 0 to 127"), (LANES, "line 1: bytes 128 to 255")):
-            ax.text(start + LANES / 2, -0.95, word, color=INK, fontsize=10, **shapes.CENTERED)
-    return picture(
-        figure,
-        alt="Three rows of 64 elements, 256 bytes, in two lines of 128 bytes. Half-split: the "
-        "first load takes the first line, the second load the second. Interleaved with a load "
-        "for each coordinate: both loads take every other element of both lines. Interleaved "
-        f"with one load: it takes everything. In all {', '.join(counts)}.",
-    )
-
-
-def tiles(tokens: int, heads: tuple[int, int], side: int, chosen: tuple[int, int]) -> Picture:
-    """Draw the grid of programs over tokens and heads, with one program's tile filled.
-
-    heads: the number of query heads and the number of key heads. side: the number of tokens in a
-    tile, and also the number of heads in a tile. chosen: the two indices of the program. The table
-    rows that the program reads are drawn to the left of its tile, in the same color.
-    """
-    down, across = -(-tokens // side), [-(-count // side) for count in heads]
-    bottom, right, first_key = side * down, side * sum(across), side * across[0]
-    exist = {*range(heads[0]), *range(first_key, first_key + heads[1])}
-    mine = [range(side * number, side * number + side) for number in chosen]
-    figure, ax = subplots(height=2.2)
-    ax.set_axis_off()
-    ax.set(xlim=(-6.8, right + 0.3), ylim=(bottom + 2.9, -1.7))
-    for row in range(bottom):
-        _cell(ax, -4.2, row, 3, row < tokens, row in mine[0])
-        for column in range(right):
-            exists = row < tokens and column in exist
-            _cell(ax, column, row, 1, exists, row in mine[0] and column in mine[1])
-    for x in range(0, right + 1, side):
-        heavy = x in (0, first_key, right)
-        ax.plot([x, x], [0, bottom], "-", color=INK, linewidth=2.2 if heavy else 1)
-    for y in range(0, bottom + 1, side):
-        ax.plot([0, right], [y, y], "-", color=INK, linewidth=1)
-    words = [(-2.7, -0.9, "cos, sin"), (right / 2, bottom + 2.2, "the program's second number")]
-    words += [(first_key / 2, -0.9, f"{heads[0]} heads of queries")]
-    words += [((first_key + right) / 2, -0.9, f"{heads[1]} of keys")]
-    words += [(side * (n + 0.5), bottom + 0.8, f"{n}") for n in range(sum(across))]
-    words += [(-5.2, row + 0.5, f"{row}") for row in range(tokens)]
-    for *place, text in words:
-        ax.text(*place, text, **shapes.CENTERED)
-    ax.text(-6.4, bottom / 2, "token", rotation=90, **shapes.CENTERED)
-    return picture(
-        figure,
-        alt=f"Cells, a row for each of {tokens} tokens and a column for each head: {heads[0]} of "
-        f"queries, then {heads[1]} of keys. Lines cut them into {down} times {sum(across)} tiles "
-        f"of {side} tokens and {side} heads, {across[0]} across for queries and {across[1]} for "
-        "keys; cells of a tile for which there is no token or no head are dotted. Filled is the "
-        f"tile of program {chosen}, and left of it its rows of the cosines and sines.",
-    )
-
-
-def _cell(ax: Any, x: float, y: float, width: float, exists: bool, mine: bool) -> None:
-    """Draw a box. It is filled if `mine`, and dotted if its token or its head doesn't exist."""
-    edge = {"edgecolor": MUTED} if exists else {"edgecolor": MUTED, "linestyle": ":"}
-    face = OCHRE if exists and mine else "none"
-    ax.bar(x + width / 2, 0.8, width - 0.2, y + 0.1, facecolor=face, linewidth=0.6, **edge)
 
 
 #: Durations in the diagram, chosen for visibility: a launch takes longer than a kernel.

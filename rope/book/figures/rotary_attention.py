@@ -1,4 +1,4 @@
-"""Show decoding with a cache, padded rows, and documents packed into one row.
+"""Show decoding with a cache, padded rows, and texts packed into one row.
 
 Chapter "Rotary attention". A key is rotated once, to its own position. A rotary score depends on
 the positions only through n - m.
@@ -104,7 +104,7 @@ def padded_picture(positions: Tensor, mask: Tensor) -> Picture:
 
 
 def packed_picture(lengths: Sequence[int]) -> Picture:
-    """Draw the mask of packed documents, with the distance m - n in each unmasked cell."""
+    """Draw the mask of packed texts, with the distance m - n in each unmasked cell."""
     segments = segment_ids(lengths)
     mask = (segments[:, None] == segments).tril()
     positions = packed_position_ids(lengths).tolist()
@@ -121,11 +121,11 @@ def packed_picture(lengths: Sequence[int]) -> Picture:
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_ticks([place + 0.5 for place in range(size)], positions)
     ax.tick_params(length=0)
-    ax.set(xlabel="position of the key, within its document")
-    ax.set(ylabel="position of the query, within its document")
+    ax.set(xlabel="position of the key, within its text")
+    ax.set(ylabel="position of the query, within its text")
     return picture(
         figure,
         alt=f"A square of {size} queries by {size} keys. {len(lengths)} triangles lie along the "
-        "diagonal, one per document; each cell of a triangle holds the distance from query to key, "
-        "0 on the diagonal and growing to the left. All cells between documents are empty.",
+        "diagonal, one per text; each cell of a triangle holds the distance from query to key, "
+        "0 on the diagonal and growing to the left. All cells between texts are empty.",
     )
