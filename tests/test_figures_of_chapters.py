@@ -1,6 +1,5 @@
 """Compare the chapters' interactive figures with the package at a few slider settings."""
 
-import cmath
 import html
 import json
 import math
@@ -37,18 +36,19 @@ def texts(svg):
     return [html.unescape(text) for text in re.findall(r"<text[^>]*>([^<]*)</text>", svg)]
 
 
-@pytest.mark.parametrize(("m", "n", "shift"), [(2, 8, 0), (31, 4, 30)])
-def test_turning_pair_draws_the_packages_score(m, n, shift):
-    expected = score(np.array(plane.Q), np.array(plane.K), m, n, np.array([plane.THETA]))
-    assert f"q · k = {expected:.3f}" in rendered(plane.turning_pair(), m=m, n=n, shift=shift)
-
-
-@pytest.mark.parametrize(("angle", "stretch"), [(0.9, 1.2), (5.8, 0.4)])
-def test_the_product_is_drawn_where_the_numbers_multiply(angle, stretch):
-    svg = rendered(euler.product_of_numbers(), angle=angle, stretch=stretch)
-    expected = cmath.rect(stretch, angle) * euler.W
-    turn = cmath.phase(expected) % math.tau
-    assert f"zw: length {abs(expected):.2f}, angle {turn:.2f}" in svg
+@pytest.mark.parametrize(
+    ("chart", "values", "words"),
+    [
+        (plane.turning_pair(), {"n": 4, "shift": 7}, f"{score(plane.Q, plane.K, 2, 4, [0.2]):.3f}"),
+        (plane.seen_from_the_query(), {"offset": -3, "lead": 2}, f"q · k = {math.cos(0.4):.3f}"),
+        (plane.score_tables({"": np.eye(9)}), {"steps": 4}, "query 5, key 4: score 0.00"),
+        (euler.product_of_numbers(), {"angle": 5.8, "stretch": 0.4}, "zw: length 0.52, angle 6.19"),
+        (euler.seen_from_q(), {"alpha": 1, "beta": 2, "part": 0.3}, f": {math.sin(1):.2f}"),
+        (euler.marching(), {"m": 7}, "-0.50 + (0.86) i"),
+    ],
+)
+def test_a_chart_shows_the_right_number(chart, values, words):
+    assert words in rendered(chart, **values)
 
 
 @pytest.mark.parametrize(("m", "n"), [(5, 4), (12, 7)])

@@ -5,15 +5,13 @@
 - `decoding`: one attention call of either layer, with or without a cache;
 - `cache`, `cache_positions`: a cache of earlier tokens' keys and values, and its positions;
 - `masks`: attention masks for causality, windows, sinks, and packed sequences;
-- `compressed`: DeepSeek-V4's attention, which also rotates values, and its cache;
-- `linear`: linear attention (RoFormer, equation 19).
+- `compressed`: DeepSeek-V4's attention, which also rotates values, and its cache.
 """
 
 from rope.attention.cache import KVCache
 from rope.attention.compressed import CompressedAttention, CompressedCache
 from rope.attention.latent import LatentAttention
 from rope.attention.layer import RotaryAttention
-from rope.attention.linear import linear_attention
 from rope.attention.masks import build_attention_mask, segment_ids
 from rope.positions import packed_position_ids
 
@@ -24,7 +22,6 @@ __all__ = [
     "LatentAttention",
     "RotaryAttention",
     "build_attention_mask",
-    "linear_attention",
     "packed_position_ids",
     "segment_ids",
 ]

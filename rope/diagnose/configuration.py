@@ -83,9 +83,9 @@ def diagnose_configuration(
 
 def _explained(settings: RotarySettings, length: int | None) -> list[str]:
     """Return the settings in words, as a list of lines."""
+    length = length or settings.max_position_embeddings
     extension, width = settings.extension, settings.dim
-    at = {"extension": extension, "seq_len": length or settings.max_position_embeddings}
-    theta = inverse_frequencies(width, settings.base, **at)
+    theta = inverse_frequencies(width, settings.base, extension=extension, seq_len=length)
     layout = "interleaved, planes (2j, 2j+1)" if settings.interleaved else "half, planes (j, j+R/2)"
     lines = [
         f"layout: {layout}",
@@ -95,9 +95,8 @@ def _explained(settings: RotarySettings, length: int | None) -> list[str]:
         f"factor on cos and sin: {extension.attention_scaling:.6g}, applied by the rotation",
         f"factor on the softmax's scale: {settings.softmax_scale:.6g}, applied by the attention",
     ]
-    if settings.sections is not None:
-        lines.append(f"axes: M-RoPE, planes by axis {list(settings.sections)}")
-    return lines
+    axes = f"axes: M-RoPE, planes by axis {list(settings.sections or ())}"
+    return [*lines, axes] if settings.sections else lines
 
 
 def config_warnings(

@@ -1,6 +1,6 @@
 """Rotate on a CPU: with one loop in C, built at installation, or with the formula in blocks.
 
-Chapter "Bytes, kernels, launches". The loop (`rotate.c`) reads each number once and writes it once.
+Chapter "Bytes and kernels". The loop (`rotate.c`) reads each number once and writes it once.
 Without the loop, the formula works on one block of the sequence at a time, so that intermediate
 results stay in the cache. Both give the same bits as `rope.kernels.formula`.
 

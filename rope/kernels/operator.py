@@ -1,6 +1,6 @@
 """Define the rotation as a PyTorch operator with an implementation per device and a gradient.
 
-Chapter "Bytes, kernels, launches". `rope::rotate` returns new tensors and `rope::rotate_` writes
+Chapter "Bytes and kernels". `rope::rotate` returns new tensors and `rope::rotate_` writes
 into its arguments. Both run the loop in C on a CPU and the Triton kernel on a GPU, and share one
 gradient. The plain formula runs where torch has to see each operation: learned tables, torch.func,
 forward mode, tracers, tensor subclasses, and compilers for a CPU, which fuse the formula.

@@ -1,6 +1,6 @@
 /* Compute equation 34 on a CPU in one loop, which reads and writes each number once.
 
-   Chapter "Bytes, kernels, launches". With x, y the coordinates of a plane,
+   Chapter "Bytes and kernels". With x, y the coordinates of a plane,
 
        x' = x cos - y sin,        y' = y cos + x sin.
 

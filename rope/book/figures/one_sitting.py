@@ -128,7 +128,7 @@ def losses(steps: Sequence[int], runs: Mapping[str, Runs]) -> Picture:
     """
     figure, ax = subplots(height=3.4)
     later = {name: [seed[1:] for seed in seeds] for name, seeds in runs.items()}
-    ends = draw_runs(ax, steps[1:], later, rise=0)
+    ends = draw_runs(ax, steps[1:], later)
     ax.set(xlabel="training step", ylabel="validation loss, nats per character")
     end_labels(ax, ends)
     listed = ", ".join(f"{words} {loss:.2f}" for _, loss, words in ends)

@@ -5,19 +5,15 @@ Its band runs from the smallest value over seeds to the largest, which assumes n
 values are distributed.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import altair as alt
 import numpy as np
 from scipy.optimize import isotonic_regression
 
 from rope.book.figures import style
-from rope.book.measured.intervals import Interval, interval
 
 Runs = Sequence[Sequence[float | None]]  # one per seed; None where a seed was not measured
-Curve = Mapping[str, Sequence[float]]
-Note = Callable[[int], str]
 
 LOOKS: dict[str, tuple[str, str, style.Dash]] = {
     "none": ("no positions", style.MUTED, (2, 2)),
@@ -67,32 +63,12 @@ def look(name: str, names: Iterable[str]) -> dict[str, Any]:
     return {"color": color, "linestyle": style.line_style(dash)}
 
 
-def colors() -> alt.Color:
-    """Return the color encoding for charts whose column `name` holds the methods' labels."""
-    known = {words: color for words, color, _ in LOOKS.values()}
-    scale = alt.Scale(domain=list(known), range=list(known.values()))
-    return alt.Color("name:N", scale=scale, legend=None)
-
-
-def interval_row(
-    ax: Any, seeds: Sequence[float], place: float, color: str, marker: str = "o"
-) -> Interval:
-    """Draw a row with one mark per seed and a bar for the 95% t interval. Return the interval."""
-    line = interval(seeds)
-    ax.plot([line.low, line.high], [place, place], "-", color=color, linewidth=1.5)
-    ax.plot(seeds, [place] * len(seeds), marker, color=color, markersize=4)
-    ax.plot([line.mean], [place], "|", color=style.INK, markersize=10, markeredgewidth=1.5)
-    return line
-
-
 def draw_runs(
-    ax: Any, x: Sequence[float], runs: Mapping[str, Runs], rise: float, note: Note = lambda last: ""
+    ax: Any, x: Sequence[float], runs: Mapping[str, Runs]
 ) -> list[tuple[float, float, str]]:
     """Draw each method's mean over seeds as a line, on a band from the minimum to the maximum.
 
-    If a line ends before the last x, draw a cross at its end and, `rise` points above the cross,
-    its label with the note for its last index. Returns (x, y, label) for the end of each line, as
-    `end_labels` expects.
+    Returns (x, y, label) for the end of each line, as `end_labels` expects.
     """
     ends = []
     for name, seeds in runs.items():
@@ -100,13 +76,7 @@ def draw_runs(
         ax.fill_between(x, line.low, line.high, color=style["color"], alpha=0.2, linewidth=0)
         ax.plot(x, line.mean, **style)
         last = max(place for place, value in enumerate(line.mean) if value == value)
-        end = x[last], line.mean[last]
-        ends.append((*end, words))
-        if last + 1 < len(x):
-            ax.plot(*end, "x", color=style["color"], markersize=9, markeredgewidth=2.5, zorder=4)
-            place = {"xytext": (-6, rise), "textcoords": "offset points", "ha": "right"}
-            leader = LEADER | {"relpos": (1, 0.5)}
-            ax.annotate(words + note(last), end, arrowprops=leader, **place)
+        ends.append((x[last], line.mean[last], words))
     return ends
 
 

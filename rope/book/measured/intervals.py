@@ -1,8 +1,7 @@
 """Summarize a few independent measurements by their mean and its 95% interval.
 
 With n values and their standard deviation s, the interval is mean ± t s / sqrt(n), where t comes
-from Student's t distribution with n - 1 degrees of freedom. A difference is *clear* if the absolute
-value of its mean is at least twice the half-width. Every chapter uses this rule.
+from Student's t distribution with n - 1 degrees of freedom.
 """
 
 import math
@@ -15,16 +14,14 @@ T_95 = (
     12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,
     2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056,
 )  # fmt: skip
-#: The probability that |t| exceeds 2 T_95, so that two equal means are called clearly different.
-EQUALS_CLEAR = (0.025, 0.0132, 0.0078, 0.0051, 0.0036, 0.0027, 0.0021, 0.0017, 0.0014, 0.0012)
 
 
 @dataclass(frozen=True)
 class Interval:
     """Hold a mean and the half-width of its 95% interval, computed from `seeds` values.
 
-    >>> Interval(2.0, 0.5).low, Interval(2.0, 0.5).high, Interval(2.0, 1.5).clear
-    (1.5, 2.5, False)
+    >>> Interval(2.0, 0.5).low, Interval(2.0, 0.5).high
+    (1.5, 2.5)
     """
 
     mean: float
@@ -40,11 +37,6 @@ class Interval:
     def high(self) -> float:
         """Return the upper end of the interval."""
         return self.mean + self.half
-
-    @property
-    def clear(self) -> bool:
-        """Return True if the mean is a clear difference (see the module docstring)."""
-        return self.mean != 0 and abs(self.mean) >= 2 * self.half
 
     def __str__(self) -> str:
         return f"{self.mean:.3f} ± {self.half:.3f}"
@@ -81,34 +73,3 @@ def stratified(groups: Sequence[Sequence[float]]) -> Interval:
     variance = sum(stdev(group) ** 2 / len(group) for group in groups) / len(groups) ** 2
     mean = sum(sum(group) / len(group) for group in groups) / len(groups)
     return Interval(mean, T_95[freedom - 1] * math.sqrt(variance), freedom + len(groups))
-
-
-def verdict(one: Sequence[float], other: Sequence[float] | None = None, form: str = "+.2f") -> str:
-    """Describe a paired comparison: the mean difference, its interval, and whether it is clear.
-
-    `one`, `other`: one value per seed, in the same order. Without `other`, `one` holds differences.
-    form: the format spec for the mean; the half-width uses the same format without the sign.
-
-    >>> verdict([1.2, 1.3, 1.1], [1.0, 1.0, 1.0])
-    '+0.20 ± 0.25, not clear, 3 seeds'
-    >>> verdict([0.2, 0.21, 0.19], form="+.0%")
-    '+20% ± 2%, clear, 3 seeds'
-    """
-    pairs = zip(one, other, strict=True) if other is not None else ((a, 0.0) for a in one)
-    difference = interval([a - b for a, b in pairs])
-    word = "clear" if difference.clear else "not clear"
-    half = f"{difference.half:{form.lstrip('+')}}"
-    return f"{difference.mean:{form}} ± {half}, {word}, {difference.seeds} seeds"
-
-
-def false_clears(comparisons: int, seeds: int = 5) -> str:
-    """Describe how many comparisons would be called clear on average if all means were equal.
-
-    >>> false_clears(21)
-    'of 21 comparisons of equals, 5 seeds each, 0.11 would be called clear on average'
-    """
-    expected = comparisons * EQUALS_CLEAR[seeds - 2]
-    return (
-        f"of {comparisons} comparisons of equals, {seeds} seeds each, {expected:.2f} would be "
-        "called clear on average"
-    )

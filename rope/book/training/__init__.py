@@ -1,8 +1,8 @@
 """Train and measure small language models that differ in how they encode positions.
 
-Chapters "What training shows", "What the model uses", and "Beyond the trained length". The models
-use the library as any model would. `python -m rope.book.training train` trains one model; `python
--m rope.book.training sweep` produces the recorded comparison.
+Chapters "What training shows" and "What the model uses". The models use the library as any model
+would. `train` trains one of them; `python -m rope.book.training sweep` produces the recorded
+comparison.
 
 Shapes: B batch, H heads, S sequence, D head dimension, R rotated width, E embedding width.
 """

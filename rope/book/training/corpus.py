@@ -1,7 +1,6 @@
 """Encode texts as numbers, one token per character: `Corpus`, and CPython's documentation.
 
-`generator` supplies all random numbers in a run. `shared` finds stretches that two texts have in
-common.
+`generator` supplies all random numbers in a run.
 """
 
 import hashlib
@@ -89,36 +88,3 @@ def load_corpus() -> Corpus:
             "own made by rope.book.training.corpus.corpus_of(text)"
         ) from error
     return corpus_of("\n".join(topics[name] for name in sorted(topics)))
-
-
-def shared(text: Tensor, other: Tensor, length: int) -> Tensor:
-    """Return bool `[n]`: True inside stretches of at least `length` characters that other contains.
-
-    Stretches are compared by 64-bit hashes. Two different stretches have equal hashes, and count as
-    equal, with a probability of about 2^-50.
-
-    >>> text, other = (torch.tensor(list(part)) for part in (b"the cat sat", b"a cat sang"))
-    >>> bytes(text[shared(text, other, 4)].tolist())
-    b' cat sa'
-    """
-    hashes = hashed(text, length)
-    begins = torch.isin(hashes, hashed(other, length))
-    copied = torch.zeros(len(text) + 1, dtype=torch.int64)
-    copied[: len(begins)] += begins
-    copied[length : length + len(begins)] -= begins.long()
-    return copied.cumsum(0)[: len(text)] > 0
-
-
-def hashed(text: Tensor, length: int) -> Tensor:
-    """Return a hash for each stretch of this length: int64 `[n - length + 1]`."""
-    random = torch.Generator().manual_seed(0)
-    value = torch.randint(-(2**62), 2**62, (256,), generator=random)[text]
-    width = 1
-    while width < length:  # hash two parts of a stretch and combine them; the last two overlap
-        step = min(width, length - width)
-        factor = torch.randint(-(2**62), 2**62, (), generator=random) * 2 + 1
-        value = value * factor
-        value = value ^ (value >> 29)
-        value = value[:-step] * factor + value[step:] if len(value) > step else value[:0]
-        width += step
-    return value

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import gelu, scaled_dot_product_attention
 
-from rope.attention.linear import linear_attention
 from rope.book.training.corpus import generator
 from rope.book.training.experiment import Experiment
+from rope.book.training.linear import linear_attention
 from rope.book.training.positions import METHODS, Learned, Places
 from rope.functional import rotary_embedding
 
@@ -62,11 +62,6 @@ class Attention(nn.Module):
         rotate, interleaved = places.query is not None, self.experiment.interleaved
         tables = places.query or still
         return linear_attention(q, k, v, *tables, rotate=rotate, interleaved=interleaved)
-
-
-def keys_ahead(scores: Tensor) -> Tensor:
-    """Return bool `[S, S]`: True where the key is after the query."""
-    return torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
 
 
 class Block(nn.Module):
@@ -125,7 +120,8 @@ class Decoder(nn.Module):
         places = self.positions(position_ids)
         if places.bias is None:
             return places
-        masked = places.bias.masked_fill(keys_ahead(places.bias), -math.inf)
+        ahead = torch.ones_like(places.bias, dtype=torch.bool).triu(1)  # keys after the query
+        masked = places.bias.masked_fill(ahead, -math.inf)
         return places._replace(bias=masked.unsqueeze(0))
 
     def _start(self) -> None:

@@ -1,8 +1,7 @@
 """Define training runs and list the compared ones: chapter "What training shows".
 
 Equal experiments give equal numbers on the same machine with the same number of threads. `PLAN`
-lists every run, in the order in which the chapters need them; the runs of the later rounds are in
-`rope.book.training.plans`.
+lists every run that a sweep trains; `rope.book.training.plans` has the later rounds' runs.
 """
 
 from collections.abc import Sequence
@@ -12,7 +11,7 @@ from rope.book.training.positions import METHODS, POSITIONS
 from rope.checks import check_base, check_count
 
 ATTENTIONS = ("softmax", "linear")
-TASKS = ("text", "code", "shuffled", "recall", "lookup", "even lookup")
+TASKS = ("text", "code", "recall", "lookup", "even lookup")
 CHOICES = {"task": TASKS, "attention": ATTENTIONS, "position": METHODS}
 FARTHEST = 32  # the largest number of different questions in the recall task
 
@@ -23,8 +22,7 @@ class Experiment:
 
     task: predict the next character in "text" (CPython's topics), or answer "recall" (the symbol a
     given number of positions back) or "lookup" (a given name's symbol). Of "code" (CPython's
-    library), "shuffled" text and "even lookup" (equally often from each distance), only records
-    remain.
+    library) and "even lookup" (equally often from each distance), only records remain.
     position: a name of `rope.book.training.POSITIONS` or of its variants; attention: "softmax" or
     "linear".
     layers, width (E), heads: the decoder's sizes; context: tokens per training sequence.
@@ -110,6 +108,8 @@ LIVE = Experiment(
     layers=2, width=64, heads=2, context=64, steps=200, learning_rate=6e-3, evaluate_every=10
 )
 LIVE_WAYS = ("none", "sinusoidal", "learned", "rope")
+#: The models that write a text after PROMPT.
+WRITERS, PROMPT = (replace(TEXT, position="learned"), TEXT), "The value of the "
 
 
 def seeded(runs: Sequence[Experiment], seeds: Sequence[int] = SEEDS) -> list[Experiment]:

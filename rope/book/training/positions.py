@@ -1,4 +1,4 @@
-"""Define eight methods that encode token positions, and four variants of these methods.
+"""Define eight methods that encode token positions, and three variants of these methods.
 
 Chapter "What training shows". Every method acts at some of three places: it adds a vector to the
 embedding, applies a linear map to queries and keys, or adds a number to the scores. `Places` holds
@@ -248,7 +248,7 @@ POSITIONS: dict[str, type[NoPositions]] = {
 }
 
 
-# Four variants; each answers one question about one of the eight methods.
+# Three variants; each answers one question about one of the eight methods.
 
 
 class LearnedSmall(Learned):
@@ -281,25 +281,6 @@ class T5Plain(T5Bias):
         return Places(bias=bias / math.sqrt(self.experiment.width))
 
 
-class T5Exact(T5Bias):
-    """Add T5's bias without buckets: one trained number for each distance within the context.
-
-    >>> from rope.book.training import Experiment
-    >>> T5Exact(Experiment(context=64)).numbers.weight.shape
-    torch.Size([64, 4])
-    """
-
-    def __init__(self, experiment: "Experiment") -> None:
-        super().__init__(experiment)
-        self.reach = experiment.context
-        self.numbers = nn.Embedding(experiment.context, experiment.heads)
-
-    @staticmethod
-    def bucket(distance: Tensor) -> Tensor:
-        """Return the distance itself; later keys, which are masked, get the first number."""
-        return distance.clamp(min=0)
-
-
 class ProportionalRotary(Rotary):
     """Rotate only the faster half of the planes: p-RoPE with p = 1/2 (arXiv 2410.06205).
 
@@ -319,6 +300,5 @@ class ProportionalRotary(Rotary):
 METHODS: dict[str, type[NoPositions]] = POSITIONS | {
     "learned-small": LearnedSmall,
     "t5-plain": T5Plain,
-    "t5-exact": T5Exact,
     "p-rope": ProportionalRotary,
 }
