@@ -208,6 +208,11 @@ def test_silenced_planes_add_nothing_and_averaged_ones_keep_positions(vectors):
     means = vectors.cumsum(dim=3) / torch.arange(1, 301)[:, None]
     mixed = vectors.clone()
     mixed[..., 16:32] = means[..., 16:32]
+    q, k = changes.CHANGES["planes 8–15 at random distances"](*vectors, ids)
+    places = torch.randint(300, (300,), generator=torch.Generator().manual_seed(0)).numpy()
+    for found, x, positions, y in zip((q, k), vectors, ([315] * 300, places), exact, strict=True):
+        assert (found - turned(x, positions, THETA))[..., 16:32].abs().max() < 16 * FLOAT32
+        assert torch.equal(*(z.index_fill(-1, torch.arange(16, 32), 0) for z in (found, y)))
     q, k = changes.CHANGES["planes 8–15 without query and key"](*vectors, ids)
     assert torch.allclose(q, changes.EXACT(mixed[0], mixed[1], ids)[0], atol=1e-6)
     assert torch.allclose(k, changes.EXACT(mixed[0], mixed[1], ids)[1], atol=1e-6)
@@ -356,27 +361,21 @@ def test_moved_keys_are_exact_in_the_first_layer_only(smollm2, one_thread, monke
     assert 0 < reuse.measured("shift", "story")["largest"] < 1e-3
 
 
-def test_one_heads_queries_move_and_nothing_else(smollm2, monkeypatch):
-    q = torch.randn(1, 9, 5, 64, generator=torch.Generator().manual_seed(0))
-
-    def seen(seed):
-        found, k = smollm2.blk[16].attn.rotary(q, q[:, :3], torch.arange(5))
-        right = changes.EXACT(q, q[:, :3], torch.arange(5))
-        moved = turned(q[:, 4:5], np.arange(5) + 1, THETA)
-        assert (found[:, 4:5] - moved).abs().max() < 16 * FLOAT32
+def test_one_head_is_changed_and_nothing_else(smollm2):
+    q, ids = torch.randn(1, 9, 5, 64, generator=torch.Generator().manual_seed(0)), torch.arange(5)
+    right = changes.EXACT(q, q[:, :3], ids)
+    for name, own in (("blind", 0 * q), ("one position too far", turned(q, ids + 1, THETA))):
+        found, k = heads.head_changed(name, 4)(q, q[:, :3], ids)
+        assert (found[:, 4] - own[:, 4]).abs().max() < 16 * FLOAT32
         assert torch.equal(found[:, [0, 3, 5, 8]], right[0][:, [0, 3, 5, 8]])
         assert torch.equal(k, right[1])
-        assert smollm2.blk[15].attn.rotary is not smollm2.blk[16].attn.rotary
-        return 10.0, float(seed)
-
     text = heads.twice(3)
-    assert text[0] == 1
-    assert torch.equal(text[1:101], text[101:])
+    assert text.tolist() == [1, *2 * text[1:101].tolist()]
     losses_of_text = losses.token_losses(text)
     halves = losses_of_text[:100].mean().item(), losses_of_text[101:].mean().item()
     assert heads.copies(3) == pytest.approx(halves, abs=1e-4)
-    monkeypatch.setattr(heads, "copies", seen)
-    assert heads.copies_moved("one position too far", 16, 4) == 1.0
+    with changes.applied(smollm2, heads.head_changed("blind", 0), [16]):
+        assert abs(heads.copies(0)[1] - heads.copies_changed("blind, seed 0", 16, 0)) < 1e-3
 
 
 @pytest.mark.parametrize(
@@ -403,6 +402,7 @@ def test_far_keys_move_to_trained_distances_in_their_planes(planes, moving, seed
     assert (found[:, :, :256] - right.flatten(-2)).abs().max() < 64 * FLOAT32
     assert torch.equal(found[:, :, 256:], stored[:, :, 256:])
     assert torch.equal(cache.keys, stored)
+    assert sorted(far_keys.new_positions(8_448, 256, 3, shuffled=True).tolist()) == [*range(256)]
 
 
 def test_far_losses_are_of_the_last_tokens(smollm2, monkeypatch):
@@ -410,11 +410,11 @@ def test_far_losses_are_of_the_last_tokens(smollm2, monkeypatch):
     for name, size in sizes.items():
         monkeypatch.setattr(far_keys, name, size)
     far_keys.start_of.cache_clear()
-    names = "plain", "last, all", "random, all, draw 0", "random, all, draw 1"
+    names = [far_keys.NAMES[i] for i in (0, 3, 6, 9, 19, 20, 21)]
     found = [far_keys.far_loss(name, "story") for name in names]
     right = losses.token_losses(losses.window("story", 0, 65))
     assert found[0] == pytest.approx(right[-8:].mean().item(), abs=1e-4)
-    assert len({round(loss, 4) for loss in found}) == 4
+    assert len({round(loss, 4) for loss in found}) == 7
     far_keys.start_of.cache_clear()
 
 

@@ -4,11 +4,12 @@ Chapter "What the model uses". Plane j has the wavelength 2 pi / theta_j positio
 highest frequency.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 
-from rope.book.figures import Picture, panels, picture, shapes
-from rope.book.figures.seeds import look
+from matplotlib.patches import Rectangle
+from torch import Tensor
+
+from rope.book.figures import Picture, panels, picture
 from rope.book.figures.style import BLUE, VERMILION
 
 
@@ -70,33 +71,28 @@ def norms_by_plane(heads: Mapping[str, Sequence[float]], wavelengths: Sequence[f
     )
 
 
-def base_curve(
-    bases: Sequence[float], losses: Mapping[str, Sequence[Sequence[float]]], *, bound: float
-) -> Picture:
-    """Plot a loss against the base, with a line through the means in each panel.
+def head_prices(prices: Mapping[str, Tensor], named: Mapping[tuple[int, int], str]) -> Picture:
+    """Map what disturbing each head costs, one panel per kind of disturbance.
 
-    losses: maps each title ("within the trained length") to one loss per seed for each base.
-    bound: a base to mark, such as the smallest base that a paper recommends.
+    prices: maps each title to the increases of the loss, `[blocks, heads]`; from 8 nats on, a cell
+    is black. named: the heads with a frame, and its color.
     """
-    figure, items = panels(losses, height=0.5 + 1.8 * len(losses), sharex=True)
-    style, summaries = look("rope", ()), []
-    dots = {"color": style["color"], "linestyle": "none", "alpha": 0.6, "markersize": 5}
-    for ax, title, groups in items:
-        means = [math.fsum(seeds) / len(seeds) for seeds in groups]
-        for base, seeds in zip(bases, groups, strict=True):
-            ax.plot([base] * len(seeds), seeds, "o", markeredgewidth=0, **dots)
-        ax.plot(bases, means, **style)
-        ax.set_xscale("log")
-        first = ax is items[0][0]
-        ax.set_title(title, loc="left", fontsize=10, pad=18 if first else 6)
-        shapes.mark(ax, bound, f"bound {bound:,.0f}" if first else "")
-        at = [f"{mean:.3f} at {base:,.0f}" for base, mean in zip(bases, means, strict=True)]
-        summaries.append(f"{title}: {', '.join(at)}")
-    shapes.x_ticks(ax, bases)
-    ax.set_xlabel("base $b$")
-    figure.supylabel("validation loss", fontsize=10)
+    figure, items = panels(prices, height=1.0 + 1.75 * len(prices), sharex=True)
+    summaries = []
+    for ax, title, table in items:
+        ax.pcolormesh(table.T, cmap="Greys", vmin=0, vmax=8, edgecolors="face")
+        for (block, head), color in named.items():
+            ax.add_patch(Rectangle((block, head), 1, 1, edgecolor=color, fill=False, linewidth=2))
+        ax.set_title(title, loc="left", fontsize=10)
+        ax.set_yticks([0.5, 4.5, 8.5], [0, 4, 8])
+        ax.set_xticks([block + 0.5 for block in range(0, 30, 5)], range(0, 30, 5))
+        ax.grid(visible=False)
+        each = ", ".join(f"{head} {table[head]:+.2f}" for head in named)
+        summaries.append(f"{title}: {each}")
+    ax.set_xlabel("block")
+    figure.supylabel("head", fontsize=10)
     return picture(
         figure,
-        alt="Validation loss against the base, one dot per seed, a line through the means. "
-        f"{'; '.join(summaries)}. A dotted line marks the bound, {bound:,.0f}.",
+        alt="Two maps with one cell per head, darker for a larger increase of the loss on the "
+        f"second copy, in nats per token. {'; '.join(summaries)}.",
     )

@@ -1,10 +1,10 @@
 """Download SmolLM2-135M, or measure it.
 
 `python -m rope.book.model` downloads the model if necessary and prints the file's path. `losses`
-measures what each named change of the rotation costs, `heads` what moving each head's
-queries costs when a text is repeated, `scores` two heads' scores and their bounds by distance, and
+measures what each named change of the rotation costs, `heads` what disturbing each head costs
+when a text is repeated, `scores` two heads' scores and their bounds by distance, and
 `keys` how far moved keys are off. The others read texts longer than the trained length:
-`lengths` measures each method's loss, `far_keys` what far keys at trained distances change, and
+`lengths` measures each method's loss, `far_keys` what changes when far keys move, and
 `retrieval` which words each method still finds. Repeat an interrupted measurement to continue it.
 """
 
@@ -48,7 +48,7 @@ def _measure(options: argparse.Namespace) -> None:
     texts = [(text,) for text in losses.TEXTS]
     programs: dict[str, Any] = {
         "losses": (losses.window_loss, CHANGES, losses.PLACES),
-        "heads": (heads.copies_moved, ["one position too far"], every_head),
+        "heads": (heads.copies_changed, heads.NAMES, every_head),
         "scores": (heads.scores_and_bounds, ["16, 0", "14, 3"], texts),
         "keys": (reuse.measured, reuse.NAMES, texts),
         "lengths": (lengths.block_losses, lengths.METHODS, texts),

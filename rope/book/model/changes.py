@@ -117,6 +117,23 @@ def averaged(planes: Sequence[int], keys: bool) -> Change:
     return change
 
 
+def scattered(planes: Sequence[int]) -> Change:
+    """Return a change that shows each key at a random trained distance in some planes.
+
+    There, all queries have one position, and each key is 16 or more positions before it, at random.
+    """
+
+    def change(q: Tensor, k: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
+        at, length = _coordinates(planes), len(position_ids)
+        places = torch.randint(length, (length,), generator=torch.Generator().manual_seed(0))
+        last, _ = EXACT(q, q, torch.full_like(position_ids, length + 15))
+        _, anywhere = EXACT(k, k, places)
+        q, k = EXACT(q, k, position_ids)
+        return q.index_copy(-1, at, last[..., at]), k.index_copy(-1, at, anywhere[..., at])
+
+    return change
+
+
 def _coordinates(planes: Sequence[int]) -> Tensor:
     return torch.tensor([2 * plane + i for plane in planes for i in (0, 1)])
 
@@ -143,6 +160,7 @@ CHANGES: dict[str, Change] = {
 }
 for _name, _planes in PLANES.items():
     CHANGES[f"{_name} stopped"] = stopped(_planes)
+    CHANGES[f"{_name} at random distances"] = scattered(_planes)
     CHANGES[f"{_name} silenced"] = silenced(_planes)
     CHANGES[f"{_name} without the query"] = averaged(_planes, keys=False)
     CHANGES[f"{_name} without query and key"] = averaged(_planes, keys=True)

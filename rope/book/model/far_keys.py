@@ -6,7 +6,8 @@ is read at once. From token 11,264 on, each block sees its far keys at other dis
 planes:
 
 - "random": each key gets a random trained distance, at least 16, in each layer and block;
-- "last": all far keys get the largest distance that is trained for all tokens of the block.
+- "last": all far keys get the largest distance that is trained for all tokens of the block;
+- "shuffled": the far keys trade their untrained distances at random, in each layer and block.
 
 Shapes: B batch, H_kv key heads, S new tokens, T cached tokens, D head dimension.
 """
@@ -30,24 +31,37 @@ STEP, NEAREST = 256, 16  # tokens per block; the smallest new distance
 #: The planes that make less than one turn within the trained length, and the others.
 _TURNS = TRAINED * INV_FREQ / (2 * torch.pi)
 PLANES = {"unfinished": _TURNS < 1, "finished": _TURNS >= 1, "all": _TURNS > 0}
-DRAWS = range(5)
-#: Names of the measurements: "plain", or a distance, planes, and for random distances the draw.
+DRAWS, DOSES = range(5), ((20, 23), (20, 27), (24, 31), (28, 31))
+SINKS = 4
+#: Which of the far keys move, where not all of them do.
+CHOICES = {"4 sinks": slice(SINKS), "all but 4 sinks": slice(SINKS, None)}
+#: Names of the measurements: "plain", or a distance, planes, and a draw or a choice of keys.
 NAMES = (
     "plain",
     *(f"last, {planes}" for planes in PLANES),
     *(f"random, {planes}, draw {draw}" for draw in DRAWS for planes in PLANES),
+    *(f"last, unfinished, {choice}" for choice in CHOICES),
+    *(f"shuffled, unfinished, draw {draw}" for draw in DRAWS[:2]),
+    *(f"last, planes {first}–{last}" for first, last in DOSES),
 )
+PLANES |= {
+    f"planes {first}–{last}": torch.arange(first, last + 1).bincount(minlength=DIM // 2) > 0
+    for first, last in DOSES
+}
 
 
 class FarKeys(KVCache):
     """Return far keys rotated to other distances in some planes; store them as they are.
 
     inv_freq: `[D/2]`, 0 in the planes that don't move; None moves nothing. seed: an int for random
-    distances, or None for the last trained distance.
+    distances, or None for the last trained distance. shuffled: whether to trade distances
+    instead of drawing trained ones. moving: the far keys that move.
     """
 
     inv_freq: Tensor | None = None
     seed: int | None = None
+    shuffled = False
+    moving = slice(None)
 
     def append(self, k: Tensor, v: Tensor, *args: Any, **options: Any) -> tuple[Tensor, Tensor]:
         """Store S tokens, and return keys and values `[B, H_kv, T, D]`, far keys moved."""
@@ -55,18 +69,21 @@ class FarKeys(KVCache):
         far = self.length - TRAINED
         if self.inv_freq is None or far <= 0:
             return keys, values
-        moves = new_positions(self.length, k.shape[2], self.seed) - torch.arange(far)
+        moves = torch.zeros(far, dtype=torch.int64)
+        new = new_positions(self.length, k.shape[2], self.seed, self.shuffled)
+        moves[self.moving] = (new - torch.arange(far))[self.moving]
         angles = moves[:, None] * self.inv_freq
         cos, sin = angles.cos().float(), angles.sin().float()
         moved = rotary_embedding(keys[:, :, :far], cos, sin, interleaved=True)
         return torch.cat((moved, keys[:, :, far:]), dim=2), values
 
 
-def new_positions(length: int, size: int, seed: int | None) -> Tensor:
+def new_positions(length: int, size: int, seed: int | None, shuffled: bool = False) -> Tensor:
     """Return the new positions of the far keys, int64 `[length - TRAINED]`.
 
-    length: the number of tokens so far, of which the last `size` read the far keys. All of those
-    see each far key at a distance between NEAREST and TRAINED - 1.
+    length: the number of tokens so far, of which the last `size` read the far keys. Unless the far
+    keys only trade places (shuffled), all of those see each of them at a distance between NEAREST
+    and TRAINED - 1.
 
     >>> new_positions(8_194, 256, seed=None)  # distances 7,936 to 8,191 from positions 7,938 on
     tensor([2, 2])
@@ -75,6 +92,8 @@ def new_positions(length: int, size: int, seed: int | None) -> Tensor:
     if seed is None:
         return torch.full((far,), first - (TRAINED - size))
     random = torch.Generator().manual_seed(seed * LENGTH + length)
+    if shuffled:
+        return torch.randperm(far, generator=random)
     return first - torch.randint(NEAREST, TRAINED - size + 1, (far,), generator=random)
 
 
@@ -95,11 +114,13 @@ def far_loss(name: str, text: str) -> float:
     torch.set_num_threads(1)  # so that every machine adds in the same order
     caches: list[Any] = [each.fork() for each in start_of(text)]
     if name != "plain":
-        kind, planes, *draw = name.split(", ")
+        kind, planes, *rest = name.split(", ")
         for layer, each in enumerate(caches):
-            each.inv_freq = INV_FREQ * PLANES[planes]
-            if kind == "random":
-                each.seed = int(draw[0].removeprefix("draw ")) * len(caches) + layer
+            each.inv_freq, each.shuffled = INV_FREQ * PLANES[planes], kind == "shuffled"
+            if kind != "last":
+                each.seed = int(rest[0].removeprefix("draw ")) * len(caches) + layer
+            elif rest:
+                each.moving = CHOICES[rest[0]]
     tokens, losses = window(text, 0, READ + 1), []
     for start in range(START, READ, STEP):
         logits = model()(tokens[None, start : start + STEP], caches)[0]

@@ -21,7 +21,8 @@ READ = 14_336
 WORDS, GIVEN = 24, 4  # words per list, of which the first ones are repeated and not judged
 PLACE = BLOCK // 2  # of the list in its block
 BREAK = "\n\n"  # around each list, and before the repetition
-NAMES = ("plain", "YaRN", "window and 4 sinks")
+TRIANGLE = "plain, after each block"  # the name of a measurement within the trained length
+NAMES = ("plain", "YaRN", "window and 4 sinks", TRIANGLE)
 
 
 @cache
@@ -54,19 +55,22 @@ def planted(text: str, draw: int) -> tuple[Tensor, Tensor]:
 def found(method: str, text: str, draw: int) -> dict[str, Any]:
     """Ask for each list after 8,192 and after READ tokens, under one of METHODS.
 
-    For each of the two lengths, return "right", the share of the judged words that are the model's
-    likeliest next token, and "loss", their mean loss, both lists with one number per list.
+    method: TRIANGLE asks the plain model after each block of the first 8,192 tokens instead, so
+    that lists with the same number are asked for at several distances.
+    For each length, return "right", the share of the judged words that are the model's likeliest
+    next token, and "loss", their mean loss, both lists with one number per list.
     """
     torch.set_num_threads(1)  # so that every machine adds in the same order
     tokens, lists = planted(text, draw)
     gap, result = encode(BREAK), {}
-    with METHODS[method]():
+    ends = range(BLOCK, TRAINED + 1, BLOCK) if method == TRIANGLE else (TRAINED, READ)
+    with METHODS[method.removesuffix(", after each block")]():
         attention: Any = model().blk[0].attn
-        kept = READ if attention.window is None else attention.window + attention.sinks + BLOCK
+        kept = attention.window + attention.sinks + BLOCK if attention.window else ends[-1]
         caches = new_caches(1, kept + len(gap) + WORDS)
-        for end in range(BLOCK, READ + 1, BLOCK):
+        for end in range(BLOCK, ends[-1] + 1, BLOCK):
             model()(tokens[None, end - BLOCK : end], caches)
-            if end not in (TRAINED, READ):
+            if end not in ends:
                 continue
             right, losses = [], []
             for wanted in lists[: end // BLOCK]:
