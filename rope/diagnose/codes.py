@@ -213,7 +213,7 @@ NOTES = {
     "first-position": Text(
         "position 0 is rotated as if it were position {offset:g}",
         "nothing to fix, because no score changes",
-        "Many dimensions: does it matter where positions start?",
+        "Rotary attention: does it matter where positions start?",
     ),
     "temperature": Text(
         "the query is multiplied by a factor that depends on its position: {off:+.0%} at position "
