@@ -21,7 +21,7 @@ MINUTES_PER_THEOREM, MINUTES_PER_FIGURE = 2, 1  # added to the time that their w
 THEOREM = re.compile(r"^:{3,}\{prf:(?:theorem|lemma|proposition|corollary)\}", re.MULTILINE)
 FOLDED = {"check", "hide-input", "hide-cell", "remove-input"}
 SOLUTION = re.compile(r"^:::\{solution-start\}.*?^:::\{solution-end\}\n:::$", re.M | re.S)
-CHECK = re.compile(r"# (✓ .{12,120})\n")  # the label of a check cell
+CHECK = re.compile(r"# (✓ .{12,200})\n")  # the label of a check cell
 CELL = re.compile(r"^\[\[code (\d+)\]\]$", re.MULTILINE)
 # Count each formula and each piece of inline code as one word.
 FORMULA = re.compile(r"\$\$.*?\$\$|\$[^$]*\$|^```\{math\}.*?^```|`[^`]+`", re.DOTALL | re.MULTILINE)

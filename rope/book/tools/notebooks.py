@@ -208,7 +208,7 @@ def checks(name: str, notebook: Notebook) -> Iterator[str]:
                 yield f"{cell_name} has a check's label but lacks the tag check"
             continue
         if not check_label(cell):
-            yield f"{cell_name}: the first line must be `# ✓ ` and a claim of 12 to 120 characters"
+            yield f"{cell_name}: the first line must be `# ✓ ` and a claim of 12 to 200 characters"
         folded = cell["metadata"].get("jupyter", {}).get("source_hidden")
         if "hide-input" not in marks(cell) or not folded:
             yield f"{cell_name} is a check; fold it with hide-input and source_hidden"
