@@ -16,7 +16,7 @@ def who_sees_whom(word: str, tables: Mapping[str, Tensor]) -> Picture:
     tables: maps each sentence to its weights `[S, S]`, one row per query. A weight of 0 is left
     blank. The stronger the weight, the darker its cell.
     """
-    figure, items = panels(tables, columns=2, height=3.1)
+    figure, items = panels(tables, columns=2, height=2.7)
     summaries = []
     for ax, sentence, table in items:
         words = sentence.split()
