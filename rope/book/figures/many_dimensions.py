@@ -120,19 +120,20 @@ def _weights(scored: alt.Chart, x: alt.X) -> alt.LayerChart:
     return alt.layer(line, bars, words).properties(width=WIDTH, height=180)
 
 
-def scales() -> Picture:
-    """Draw the scores of three heads, 16 planes each, that look 3, 30, and 300 tokens back."""
-    figure, ax = subplots(height=2.9)
-    distances = np.geomspace(1, 1000, 1500)
-    for first, target in ((0, 3), (16, 30), (32, 300)):
-        thetas = inverse_frequencies(128)[first : first + 16]
-        scores = np.cos(np.outer(distances - target, thetas)).mean(axis=1)
-        ax.plot(distances, scores, label=f"planes {first} to {first + 15}")
-    ax.set(xscale="log", xlabel="distance m − n (tokens)", ylabel="score", ylim=(-0.95, 1.1))
-    ax.set_xticks([1, 10, 100, 1000], ["1", "10", "100", "1,000"])
-    ax.legend(loc="lower left")
+def more_planes() -> Picture:
+    """Draw the scores of a head that looks one token back with 1, 2, 8, and 64 planes."""
+    figure, axes = subplots(4, 1, height=5.6, sharex=True)
+    distances = np.arange(129)
+    for ax, count in zip(axes, (1, 2, 8, 64), strict=True):
+        thetas = inverse_frequencies(128)[:count]
+        ax.plot(distances, 20 * np.cos(np.outer(distances - 1, thetas)).mean(axis=1))
+        ax.plot(1, 20, "o", color=VERMILION)
+        ax.set(ylim=(-24, 27), yticks=(-20, 0, 20), ylabel="score")
+        ax.set_title(f"{count} plane{'s' * (count > 1)}", fontsize=11)
+    axes[-1].set_xlabel("distance m − n (tokens)")
     return picture(
         figure,
-        alt="Three curves of the same shape against the distance on a logarithmic axis. Planes 0 "
-        "to 15 have their peak at 3, planes 16 to 31 at 30, and planes 32 to 47 at 300.",
+        alt="Four curves of scores against the distance from 0 to 128, each with its highest point "
+        "at 1. With 1 plane the curve returns to the top again and again, and with 2 planes often "
+        "nearly so. With 8 planes it stays far below. With 64 the peak is broad.",
     )

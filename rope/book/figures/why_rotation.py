@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from rope.book.figures import Picture, chart, picture, shapes, subplots
 from rope.book.figures.style import BLUE, INK, MUTED, VERMILION
-from rope.reference import rotation_matrix, score
+from rope.reference import rotation_matrix
 
 REACH = 8  # the largest offset in `eigenvalue_map`
 THETA = 0.6
@@ -137,9 +137,8 @@ def _corner(prefix: str, title: str, corner: str) -> alt.LayerChart:
 def eigenvalue_map() -> Any:
     """Show the eigenvalues of M in the plane, and the score that they produce."""
     xy = chart.coordinates(EXTENT)
-    angle = "theta + 2*PI*turns"
     points = [
-        chart.one(x=f"exp(growth)*cos({angle})", y=f"{sign}exp(growth)*sin({angle})")
+        chart.one(x="exp(growth)*cos(theta)", y=f"{sign}exp(growth)*sin(theta)")
         .mark_point(filled=True, color=VERMILION, size=150, opacity=1)
         .encode(**xy)
         for sign in ("", "-")
@@ -157,36 +156,31 @@ def eigenvalue_map() -> Any:
             chart.menu("block", BLOCKS, BLOCKS[0], "block of M"),
             chart.slider("growth", -0.2, 0.2, 0.01, 0, "a (per position)"),
             chart.slider("theta", 0, 3.14, 0.01, THETA, "θ (radians)"),
-            chart.slider("turns", 0, 2, 1, 0, "whole turns more"),
         ),
         alt_text="Left: the unit circle and the two eigenvalues of M, of absolute value e to the a "
         "and angles plus and minus theta. Right: the score of two vectors against the offset "
-        "n minus m, a dot at each whole offset and a curve through them; rings mark the dots' "
-        "places at the start. On the circle the score is a cosine. Outside it dies out towards the "
-        "past and grows towards the future, as in xPos; inside, the other way round. A Jordan "
-        "block brings the offset as a factor; at the point 1 that is a straight line. Adding whole "
-        "turns to the angle changes the curve and leaves every eigenvalue and every dot in place.",
+        "n minus m, a dot at each whole offset and a curve through them. On the circle the score "
+        "is a cosine. Outside it dies out towards the past and grows towards the future, as in "
+        "xPos; inside, the other way round. A Jordan block brings the offset as a factor; at the "
+        "point 1 that is a straight line.",
     )
 
 
 def _scores() -> alt.LayerChart:
-    """Draw the score as a curve and dots, with rings at the scores of the rotation."""
-    whole = range(-REACH, REACH + 1)
-    start = [score([1, 0], [1, 0], max(0, -r), max(0, r), [THETA]) for r in whole]
+    """Draw the score as a curve and dots."""
     between = alt.Chart(alt.sequence(-REACH, REACH + 0.01, 0.03, as_="offset"))
-    at = alt.Chart(chart.data(offset=whole, start=start))
+    at = alt.Chart(chart.data(offset=range(-REACH, REACH + 1)))
     # For a Jordan block with eigenvalue z, M^r contains r z^(r-1). A key of norm 1/4 keeps the
     # score within the axis.
-    power = "exp(growth*{r})*cos({r}*(theta + 2*PI*turns))"
+    power = "exp(growth*{r})*cos({r}*theta)"
     value = (
         f"block == '{BLOCKS[0]}' ? {power.format(r='datum.offset')}"
         f" : 0.25*datum.offset*{power.format(r='(datum.offset - 1)')}"
     )
     x = chart.x("offset:Q", "n − m", grid=False, tickCount=9)
-    y, y_start = (chart.y(field, "score", [-2.4, 2.4]) for field in ("score:Q", "start:Q"))
+    y = chart.y("score:Q", "score", [-2.4, 2.4])
     curve, dots = (rows.transform_calculate(score=value).encode(x=x, y=y) for rows in (between, at))
     return alt.layer(
         curve.mark_line(color=BLUE, strokeWidth=1.2, clip=True, opacity=0.7),
-        at.mark_point(color=MUTED, size=90, opacity=1, strokeWidth=1.5).encode(x=x, y=y_start),
         dots.mark_point(filled=True, color=BLUE, size=34, opacity=1, clip=True),
     )
