@@ -93,11 +93,11 @@ def padded_picture(positions: Tensor, mask: Tensor) -> Picture:
         for axis in (ax.xaxis, ax.yaxis):
             axis.set_ticks([slot + 0.5 for slot in range(size)], range(size))
         ax.tick_params(length=0)
-        blind = int((~open_.any(dim=1)).sum())
+        blind = places.count(-1)
         summaries.append(
             f"Row {row}: slots 0 to {size - 1} hold positions {', '.join(map(str, places))}, the "
             f"last one the next token's. In its mask {int(open_.sum())} of {size**2} cells are "
-            f"open; the lines of {blind} slots are empty."
+            f"open, {blind**2} of them between {blind} slots of padding."
         )
     axes[0, 0].set(ylabel="slot of the query")
     return picture(figure, alt=" ".join(summaries))
