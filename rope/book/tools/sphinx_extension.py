@@ -106,7 +106,9 @@ def last_paragraph(node: nodes.Element | None) -> nodes.paragraph | None:
 
 def open_fold(self: Any, node: HideCodeCellNode) -> None:
     """Write what opens a fold: ✓ for a check, "code" for code whose output is shown, or a title."""
-    title = html.escape(re.sub(r"^Code( of the \w+)?(: |, |$)", "", node["prompt_show"]).replace("`", ""))
+    title = html.escape(
+        re.sub(r"^Code( of the \w+)?(: |, |$)", "", node["prompt_show"]).replace("`", "")
+    )
     only_code = [part["nb_element"] for part in node] == ["cell_code_source"]
     if "tag_check" in node.parent["classes"]:
         label = f'aria-label="Check: {title}" title="Check: {title}"'
