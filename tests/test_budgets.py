@@ -17,10 +17,10 @@ tables.py kernels/**/* extensions/**/*
 # Each part: its folder, its file patterns, and the most lines that it may have.
 BUDGETS = {
     "the core path": ("rope", CORE, 3375),
-    "the library": ("rope", "**/* -symbolic.py -diagnose/**/* -book/**/*", 7067),
+    "the library": ("rope", "**/* -symbolic.py -diagnose/**/* -book/**/*", 7016),
     "diagnose": ("rope/diagnose", "**/*", 2134),
-    "rope in all": ("rope", "**/*", 23600),
-    "the tests": ("tests", "**/*.py **/*.js", 14945),
+    "rope in all": ("rope", "**/*", 23079),
+    "the tests": ("tests", "**/*.py **/*.js", 14912),
 }
 
 
