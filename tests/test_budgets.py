@@ -19,7 +19,7 @@ BUDGETS = {
     "the core path": ("rope", CORE, 3375),
     "the library": ("rope", "**/* -symbolic.py -diagnose/**/* -book/**/*", 7016),
     "diagnose": ("rope/diagnose", "**/*", 2134),
-    "rope in all": ("rope", "**/*", 23079),
+    "rope in all": ("rope", "**/*", 23081),
     "the tests": ("tests", "**/*.py **/*.js", 14912),
 }
 

@@ -89,7 +89,9 @@ def chapters(root: Path) -> dict[str, list[str]]:
 def announcements(root: Path) -> dict[str, str]:
     """Return a dict that maps each notebook's name to the sentence about its reading time."""
     times = {path.stem: minutes(read(path)) for path in (root / "chapters").glob("*.ipynb")}
-    sentences = {name: f"about {time} minutes, not counting exercises." for name, time in times.items()}
+    sentences = {
+        name: f"about {time} minutes, not counting exercises." for name, time in times.items()
+    }
     core, *others = chapters(root).values()
     further = [name for names in others for name in names]
     sums = [hours(sum(times[name] for name in names)) for names in (core, further)]
