@@ -87,7 +87,7 @@ def _share(shared: Parameters, entries: Entries) -> None:
         entry |= {key: shared[key] for key in shared if key in allowed} | {**entry}
     if unread:
         raise ValueError(
-            f"{sorted(unread)} stands next to the layer types, but none of them takes it "
+            f"{sorted(unread)} is next to the layer types, but none of their rope_types takes it "
             f"({', '.join(map(str, entries))}); remove it"
         )
 

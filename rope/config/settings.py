@@ -57,16 +57,16 @@ def rotary_settings(
 
     config: a configuration object (anything with `to_dict`), dict, or JSON text, or the path of a
     JSON file or of the model's folder, as written by transformers 4 or 5. The function reads
-    `text_config` if there is one, and ignores parts for other models, such as vision_config.
+    `text_config` if there is one. It ignores parts for other models, such as vision_config, and
+    llama_4_scaling_beta, by which the attention also scales queries: apply it there.
     layer_type: a type of rotating layers, such as "full_attention". It is required if the layer
     types have different parameters.
     interleaved: the layout of the weights. None means the model's own layout, which requires a
     known model_type. Pass True or False for weights that were converted to the other layout.
     An absent base, width, rotated share, or context length gets the default of the model's class in
     transformers. A key whose value is None counts as absent.
-    Raises TypeError for a value of the wrong type. Raises ValueError, which names the key, for
-    missing, unknown, or contradictory values, odd widths, unsupported RoPE keys, and models in
-    transformers whose code was not compared with these settings.
+    Raises TypeError for a value of the wrong type, and ValueError, which names the key, for
+    unknown or contradictory values, odd widths, and model types whose code was not compared.
 
     >>> from rope.config import example
     >>> settings = rotary_settings(example("gpt-neox-20b"))
