@@ -66,7 +66,7 @@ def rotary_settings(
     An absent base, width, rotated share, or context length gets the default of the model's class in
     transformers. A key whose value is None counts as absent.
     Raises TypeError for a value of the wrong type, and ValueError, which names the key, for
-    unknown or contradictory values, odd widths, and model types whose code was not compared.
+    missing, unknown, or contradictory values, odd widths, and model types that were not compared.
 
     >>> from rope.config import example
     >>> settings = rotary_settings(example("gpt-neox-20b"))
