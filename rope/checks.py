@@ -188,10 +188,10 @@ def check_inplace(xs: Mapping[str, Tensor], *tables: Tensor) -> None:
     """Raise ValueError if writing into x, or q and k, would silently give wrong results.
 
     This happens if elements share memory, which would be rotated twice, or if the tables are in the
-    memory that is written to. Separate slices of one fused projection are fine. In compiled code,
-    which doesn't know addresses, the check finds only expanded tensors and a tensor that is passed
-    as both q and k. Also raises ValueError, before q is changed, for a leaf that requires a
-    gradient. Torch itself rejects some views.
+    memory that is written to. Slices of one fused projection are fine: only a q and a k that begin
+    at the same address count as shared. Compiled code knows no addresses, so there the check finds
+    only expanded tensors and a tensor that is passed as both q and k. Also raises ValueError,
+    before q is changed, for a leaf that requires a gradient. Torch itself rejects some views.
     """
     for name, x in xs.items():
         if x.is_leaf and x.requires_grad and torch.is_grad_enabled():
@@ -205,11 +205,11 @@ def check_inplace(xs: Mapping[str, Tensor], *tables: Tensor) -> None:
                     f"{name} has shape {list(x.shape)} and strides {list(x.stride())}: it is "
                     f"expanded, so its elements share memory; pass {name}.contiguous()"
                 )
-    x, *_, k = [*xs.values()] * 2  # k is x if there is only x
-    shared = len(xs) == 2 and x is k
-    if not torch.compiler.is_compiling() and not x.is_meta and all(map(is_plain, (x, k, *tables))):
-        shared = shared or (len(xs) == 2 and not _apart(x, k))
-        written = {x.untyped_storage().data_ptr(), k.untyped_storage().data_ptr()}
+    q, *_, k = [*xs.values()] * 2  # k is q if there is only one tensor
+    shared = len(xs) == 2 and q is k
+    if not torch.compiler.is_compiling() and not q.is_meta and all(map(is_plain, (q, k, *tables))):
+        shared = shared or (len(xs) == 2 and 0 < q.data_ptr() == k.data_ptr())
+        written = {x.untyped_storage().data_ptr() for x in (q, k)}
         if any(table.untyped_storage().data_ptr() in written for table in tables):
             raise ValueError(
                 "the tables are in the memory that inplace writes to; pass cos.clone() and "
@@ -217,30 +217,3 @@ def check_inplace(xs: Mapping[str, Tensor], *tables: Tensor) -> None:
             )
     if shared:
         raise ValueError("q and k share memory, which inplace would rotate twice; pass k.clone()")
-
-
-def _apart(q: Tensor, k: Tensor) -> bool:
-    """Return True if q and k are known to share no memory, and False if they share or may share it.
-
-    Slices of one buffer have equal strides. Dividing the start of a slice by the strides gives its
-    coordinates in the buffer. Two slices are apart if their ranges are disjoint along some axis.
-    """
-    if q.untyped_storage().data_ptr() != k.untyped_storage().data_ptr() or 0 in (
-        *q.shape,
-        *k.shape,
-    ):
-        return True
-    axes = []
-    for step, step_k, n, m in zip(q.stride(), k.stride(), q.shape, k.shape, strict=True):
-        if n > 1 and m > 1 and step != step_k:
-            return False
-        if n > 1 or m > 1:  # an axis of size 1 may have any stride
-            axes.append((step if n > 1 else step_k, n, m))
-    start_q, start_k = int(q.storage_offset()), int(k.storage_offset())
-    outer, apart = math.inf, False
-    for step, n, m in sorted(axes, reverse=True):
-        (i, start_q), (j, start_k) = divmod(start_q, step), divmod(start_k, step)
-        if max(i + n, j + m) * step > outer:  # the slice continues in the next row
-            return False
-        apart, outer = apart or i + n <= j or j + m <= i, step
-    return q.dtype == k.dtype and (apart or start_q != start_k)

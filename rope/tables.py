@@ -344,32 +344,6 @@ class RotaryTables(DeviceTracking):
             parts.append(f"softmax_scale={self.softmax_scale:.6g}")
         return ", ".join([*parts, f"interleaved={self.interleaved}"])
 
-    def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
-        """Remove an older checkpoint's frequencies; report an error if they aren't the module's."""
-        for name in {"inv_freq", "freqs"} - {*self._parameters, *self._buffers}:
-            stored = state_dict.get(prefix + name)
-            if not isinstance(stored, Tensor):
-                continue
-            del state_dict[prefix + name]
-            if not (stored.is_meta or self._agrees(stored)):
-                rest[-1].append(  # load_state_dict lists these in its error
-                    f"{prefix}{name} of the checkpoint is not the spectrum of {self}; build the "
-                    "module from the model's configuration, or delete the key"
-                )
-        super()._load_from_state_dict(state_dict, prefix, *rest)
-
-    def _agrees(self, stored: Tensor) -> bool:
-        """Return True if `stored` equals the plain or the extended frequencies, up to rounding."""
-        halves = (stored.to(half).to(stored.dtype) for half in (torch.bfloat16, torch.float16))
-        rounded = any(stored.equal(half) for half in halves)
-        rtol, atol = (2**-8, 2**-24) if rounded else (1e-5, 0.0)
-        plain = inverse_frequencies(self.dim, self.base, device="cpu")
-        return any(
-            stored.shape == theta.shape
-            and torch.allclose(stored.cpu().double(), theta, rtol=rtol, atol=atol)
-            for theta in (plain, self._frequencies(self.fixed_length, "cpu"))
-        )
-
 
 def _shared_tables(
     inv_freq: Tensor, rows: int, scale: float, device: torch.device

