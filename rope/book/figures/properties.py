@@ -1,11 +1,10 @@
-"""Show whether a score decays with distance: cosines, their mean, and the RoFormer bound.
+"""Show whether a score decays with distance, and where the angles are new in a longer text.
 
-Chapter "Properties". Let theta_j = b^(-2j/d), and let C_j be the sum of e^{i m theta_l} over l < j.
-At distance m,
+Chapter "Properties". Let theta_j = b^(-2j/d). At the distance delta, the mean over the planes is
 
-    mean(m) = (2/d) sum_j cos(m theta_j),     bound(m) = (2/d) sum_j |C_j|, j = 1 ... d/2,
+    mean(delta) = (2/d) sum_j cos(delta theta_j),
 
-where |mean(m)| <= bound(m).
+and its trend is (ln b - ln delta - gamma) / ln b, where gamma is Euler's constant.
 
 `scores_and_bounds` shows a language model's mean scores with the bounds on them.
 """
@@ -16,17 +15,18 @@ from typing import Any
 import altair as alt
 import torch
 
-from rope.book.figures import Picture, chart, panels, picture, shapes, subplots
+from rope.book.figures import Picture, chart, picture, shapes, subplots
 from rope.book.figures.style import BLUE, GRID, INK, MUTED, VERMILION
 from rope.frequencies import inverse_frequencies, rotary_tables
 
 PLANES, STEPS, DECADES = 64, 180, 5
-LENGTH, BASES = 4096, (10_000.0, 500_000.0, 1_000_000.0)  # the trained length, and bases to compare
+LENGTH = 4096  # the trained length
 SHOWN, LOWEST = (40, 50, 63), 14  # planes to draw; number of planes that only fall
+READ = (1, 2, 5, 10, 20, 50, 100, 255)  # distances at which scores are read
 
 
 def decay_chart() -> Any:
-    """Show the mean and the bound against the distance. Sliders set the base, d, and a distance."""
+    """Show the mean and its trend against the distance. Sliders set the base, d, and a distance."""
     grid = alt.Chart(alt.sequence(0, STEPS * PLANES, as_="k"))
     rows = _mean_over_planes(grid, f"floor(pow(10, {DECADES}*floor(datum.k/{PLANES})/{STEPS}))")
     ticks = alt.Axis(values=[10**power for power in range(DECADES + 1)], grid=False)
@@ -34,51 +34,34 @@ def decay_chart() -> Any:
     x = alt.X("m:Q", scale=log, title=title, axis=ticks)
     mean = chart.y("mean:Q", "mean cosine", [-0.4, 1])
     curve = rows.mark_line(strokeWidth=2, color=BLUE).encode(x=x, y=mean)
-    bounds = rows.mark_line(strokeWidth=2, color=VERMILION, strokeDash=[6, 2]).encode(
-        x=x, y=chart.y("bound:Q", "bound on its size", [0, PLANES / 2 + 1])
-    )
+    line = rows.transform_calculate(
+        mean="1 - (log(datum.m) + 0.5772156649) / (logbase * LN10)"
+    ).transform_filter("datum.mean >= 0")
+    trend = line.mark_line(strokeWidth=2, color=VERMILION, strokeDash=[6, 2]).encode(x=x, y=mean)
     zero = alt.Chart(chart.data(value=[0])).mark_rule(color=MUTED).encode(y="value:Q")
     here = _mean_over_planes(alt.Chart(alt.sequence(0, PLANES, as_="k")), "distance")
     rule = chart.one(m="distance").mark_rule(color=GRID, strokeWidth=1.5).encode(x="m:Q")
     dot = here.mark_point(filled=True, size=80, color=BLUE, opacity=1)
     expression = "'mean at ' + format(distance, ',') + ': ' + format(datum.mean, '.3f')"
     words = chart.reading(expression, x=296, y=14, size=15, of=here, align="right")
-    other = "'bound at ' + format(distance, ',') + ': ' + format(datum.bound, '.1f')"
-    above = chart.reading(other, x=296, y=14, size=15, of=here, align="right")
-    upper = alt.layer(zero, rule, curve, dot.encode(x="m:Q", y="mean:Q"), words)
-    lower = alt.layer(rule, bounds, above)
-    both = (
-        layer.properties(width=300, height=high) for layer, high in ((upper, 220), (lower, 130))
-    )
+    whole = alt.layer(zero, rule, curve, trend, dot.encode(x="m:Q", y="mean:Q"), words)
     return chart.finish(
-        alt.vconcat(*both).add_params(
+        whole.properties(width=300, height=240).add_params(
             chart.slider("logbase", 2, 7, 0.1, 4, "base, power of ten"),
             chart.slider("d", 16, 128, 16, 128, "head width d"),
             chart.slider("distance", 1, LENGTH, 1, 46, "distance to read"),
         ),
-        alt_text="Two panels with a curve against the distance on a logarithmic axis. Above, the "
-        "mean over planes falls from 1 along a nearly straight line with many wiggles and then "
-        "oscillates around zero. Below, on an axis up to 33, the bound falls from 32.5, with its "
-        "own wiggles, and stays far above the mean. A larger base moves both curves to the right; "
-        "a smaller head width makes the wiggles larger and lowers the bound.",
+        alt_text="The mean over planes against the distance on a logarithmic axis. It falls from 1 "
+        "along a dashed straight line with many wiggles and then oscillates around zero. A larger "
+        "base moves the curve to the right; a smaller head width makes the wiggles larger.",
     )
 
 
 def _mean_over_planes(rows: alt.Chart, m: str) -> alt.Chart:
-    """Compute the columns m, mean, and bound from rows numbered k."""
-    rotated = (
-        rows.transform_calculate(m=m, j=f"datum.k%{PLANES}")
-        .transform_filter("datum.j < d/2")
-        .transform_calculate(angle="datum.m*pow(10, -logbase*2*datum.j/d)")
-        .transform_calculate(c="cos(datum.angle)", s="sin(datum.angle)", group="datum.k - datum.j")
-    )
-    return (
-        rotated.transform_window(
-            C="sum(c)", S="sum(s)", frame=[None, 0], groupby=["group"], sort=[{"field": "j"}]
-        )
-        .transform_calculate(length="sqrt(datum.C*datum.C + datum.S*datum.S)")
-        .transform_aggregate(mean="mean(c)", bound="mean(length)", groupby=["group", "m"])
-    )
+    """Compute the columns m and mean from rows numbered k."""
+    planes = rows.transform_calculate(m=m, j=f"datum.k%{PLANES}").transform_filter("datum.j < d/2")
+    cosines = planes.transform_calculate(c="cos(datum.m*pow(10, -logbase*2*datum.j/d))")
+    return cosines.transform_aggregate(mean="mean(c)", groupby=["m"])
 
 
 def falling() -> Picture:
@@ -102,49 +85,59 @@ def falling() -> Picture:
     )
 
 
-def wavelengths() -> Picture:
-    """Plot each plane's wavelength for three bases, and the trained length as a dotted line."""
-    figure, ax = subplots(height=3.1)
-    for base in BASES:
-        waves = 2 * torch.pi / inverse_frequencies(2 * PLANES, base)
-        ax.semilogy(range(PLANES), waves.numpy(), label=f"base {base:,.0f}")
-    ax.axhline(LENGTH, color=INK, linewidth=1, linestyle=":")
-    ax.text(0, LENGTH * 1.25, f"trained length {LENGTH:,}")
-    ax.set(xlabel="plane $j$", ylabel="wavelength, in positions")
-    ax.legend(loc="lower right")
+def new_angles(*, farthest: int, marked: Sequence[int]) -> Picture:
+    """Draw, per plane, the distances at which its angle is beyond the arc of 0 ... LENGTH - 1.
+
+    farthest: the right end of the axis. marked: distances at which to count the new angles.
+    """
+    waves = 2 * torch.pi / inverse_frequencies(2 * PLANES)
+    slow = [j for j, wave in enumerate(waves.tolist()) if wave > LENGTH]
+    figure, ax = subplots(height=3.4)
+    for j in slow:
+        starts = torch.arange(0, farthest, waves[j].item()) + LENGTH - 1
+        ax.broken_barh([(at.item(), waves[j] - LENGTH) for at in starts], (j - 0.4, 0.8))
+    counts = [int((at % waves > LENGTH - 1).sum()) for at in marked]
+    for at, count in zip(marked, counts, strict=True):
+        shapes.mark(ax, at, f"{count} new")
+    ticks = range(0, farthest, 2 * LENGTH)
+    ax.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
+    ax.set(xlim=(0, farthest), ylim=(slow[0] - 1, PLANES), yticks=[*slow[::6], slow[-1]])
+    ax.set(xlabel="distance δ, in tokens", ylabel="plane $j$")
+    found = ", ".join(f"{count} at {at:,}" for at, count in zip(marked, counts, strict=True))
     return picture(
         figure,
-        alt=f"Wavelengths of the {PLANES} planes on a logarithmic axis: straight lines rising "
-        "from 6.28 at plane 0, steeper for a larger base. The planes above the dotted line at "
-        f"{LENGTH:,} never complete a turn within that length.",
+        alt=f"One row for each of the planes {slow[0]} to {slow[-1]}, against the distance from 0 "
+        f"to {farthest:,}. Bars show where a plane's angle is new. All begin at {LENGTH:,}. The "
+        "fast planes have many short bars with gaps between them, and the slowest plane has one "
+        f"long bar. The number of planes with a new angle: {found}.",
     )
 
 
-def scores_and_bounds(
-    heads: Mapping[str, tuple[Sequence[float], Sequence[float]]], *, ticks: Sequence[int]
-) -> Picture:
-    """Plot the size of a head's mean score and its bound against the distance, one panel per head.
+def scores_and_bounds(heads: Mapping[str, tuple[Sequence[float], Sequence[float]]]) -> Picture:
+    """Plot heads' mean scores against the distance, and again under the bounds on them.
 
-    heads: maps each title to the scores and the bounds at the distances 0, 1, 2, ... The axes are
-    logarithmic, so distance 0 is left out.
+    heads: maps a name to the scores and the bounds at the distances 0, 1, 2, ... The axis of the
+    distance is logarithmic, so distance 0 is left out.
     """
-    figure, items = panels(heads, height=0.9 + 2.1 * len(heads), sharex=True, sharey=True)
+    figure, (upper, lower) = subplots(2, height=4.6, sharex=True)
     summaries = []
-    for ax, title, (scores, bounds) in items:
+    for (name, (scores, bounds)), color in zip(heads.items(), (BLUE, VERMILION), strict=True):
         distances = range(1, len(scores))
-        ax.loglog(distances, bounds[1:], "--", color=VERMILION, label="bound")
-        sizes = [abs(score) for score in scores]
-        dots = {"color": BLUE, "linestyle": "none", "markersize": 3.5}
-        ax.plot(distances, sizes[1:], "o", label="size of the mean score", **dots)
-        ax.set_title(title, loc="left", fontsize=10)
-        near = "; ".join(f"{scores[d]:.1f} and {bounds[d]:,.0f} at {d}" for d in ticks)
-        summaries.append(f"{title}: {near}")
-    shapes.x_ticks(ax, ticks)
-    ax.set_xlabel("distance, in tokens (log scale)")
-    figure.legend(*ax.get_legend_handles_labels(), loc="outside upper center", ncols=2)
+        for ax in (upper, lower):
+            ax.plot(distances, scores[1:], color=color, linestyle="-", label=name)
+        lower.plot(distances, bounds[1:], color=color, linestyle="--", label=f"{name}: bound")
+        near = "; ".join(f"{scores[d]:.1f} and {bounds[d]:,.0f} at {d}" for d in READ)
+        summaries.append(f"{name}: {near}")
+    upper.set_title("Mean scores", loc="left")
+    lower.set_title("The same scores and, dashed, their bounds", loc="left")
+    lower.set_yticks(range(0, 12_000, 4000), ["0", "4,000", "8,000"])
+    lower.set(xscale="log", xlabel="distance δ, in tokens (log scale)")
+    shapes.x_ticks(lower, READ)
+    figure.legend(*upper.get_legend_handles_labels(), loc="outside upper center", ncols=1)
     return picture(
         figure,
-        alt="The size of the mean score and its bound against distance, one panel per head, both "
-        "axes logarithmic. The bound lies far above the score everywhere. Score and bound: "
+        alt="Two panels against distance on a logarithmic axis. Above, the mean scores of two "
+        "heads wiggle below 4. Below, on an axis up to 11,000, the same scores lie flat at zero "
+        "and the bounds fall unevenly, far above them. Score and bound: "
         f"{'. '.join(summaries)}.",
     )
