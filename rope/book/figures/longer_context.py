@@ -1,18 +1,18 @@
 """Show how context extensions change the frequencies: chapter "Longer than the training text".
 
-`angles_met` draws the angles that a longer text adds in one plane. The upper panel of `spectrum`
-shows the ratio theta'_j / theta_j of each plane. The lower panel shows how many turns each plane
-makes within the trained length L and, at its new frequency, within s L. Vega evaluates the formulas
-of `rope.extensions` at the sliders' values. A test compares each plane and method with the package.
+`loss_curves` plots a model's loss along a text, and `angles_met` the angles that a longer text adds
+in one plane. `spectrum` shows the ratio theta'_j / theta_j of each plane, and below, its turns
+within the trained length L and within s L. Vega evaluates the formulas of `rope.extensions` at the
+sliders' values. A test compares each plane and method with the package.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import altair as alt
 
-from rope.book.figures import Picture, chart, panels, picture, shapes
+from rope.book.figures import Picture, chart, panels, picture, shapes, subplots
 from rope.book.figures.style import BLUE, GRID, INK, MUTED, VERMILION
 
 DIM = 128
@@ -34,6 +34,23 @@ RATIOS = {
 }
 
 
+def loss_curves(losses: Mapping[str, Sequence[float]], *, trained: int, block: int) -> Picture:
+    """Plot a text's loss in each block against the number of tokens read, one line per method.
+
+    losses: maps each method to nats per token. trained, block: lengths in tokens.
+    """
+    figure, ax = subplots(height=3.0)
+    for (name, values), color, mark in zip(losses.items(), (VERMILION, BLUE), "os", strict=True):
+        read = range(block, block * len(values) + 1, block)
+        ax.plot(read, values, "-", marker=mark, color=color, markersize=5, label=name)
+    shapes.mark(ax, trained, f"trained length {trained:,}")
+    shapes.x_ticks(ax, read[3::4])
+    ax.set(xlabel="tokens read", ylabel="loss (nats per token)")
+    ax.legend(loc="upper left")
+    ends = (f"{name} from {values[7]:.2f} to {values[-1]:.2f}" for name, values in losses.items())
+    return picture(figure, alt=f"Loss from {read[7]:,} tokens to {read[-1]:,}: {', '.join(ends)}.")
+
+
 def angles_met(theta: float, changed: Mapping[str, float], *, trained: int, length: int) -> Picture:
     """Draw one circle per method, with the angles met in training and the new angles beyond them.
 
@@ -45,14 +62,12 @@ def angles_met(theta: float, changed: Mapping[str, float], *, trained: int, leng
     figure, items = panels(changed, columns=len(changed), height=2.0)
     summaries = []
     for ax, name, rate in items:
-        reached = farthest * rate
-        sectors, new = [(0.0, seen, BLUE)], "none new"
-        if reached >= trained * theta:  # less than one step beyond isn't counted as new
-            sectors.append((trained * theta, min(reached, math.tau), VERMILION))
-            new = f"new from {trained * theta:.2f}"
+        reached, first = farthest * rate, trained * theta  # less than one step isn't counted as new
+        sectors = [(0.0, seen, BLUE), (first, min(reached, math.tau), VERMILION)]
+        new = f"new from {first:.2f}" if reached >= first else "none new"
         summaries.append(f"{name}: to {reached:.2f}, {new}")
         ax.plot(*shapes.arc((0, 0), (1, 1), 0, math.tau), color=GRID)
-        for start, end, color in sectors:
+        for start, end, color in sectors[: 1 + (reached >= first)]:
             arc_x, arc_y = shapes.arc((0, 0), (1, 1), start, end)
             ax.fill([0, *arc_x], [0, *arc_y], color=color, alpha=0.45, linewidth=0)
             ax.plot(arc_x, arc_y, color=color, linestyle="-", linewidth=3)
@@ -65,12 +80,8 @@ def angles_met(theta: float, changed: Mapping[str, float], *, trained: int, leng
         ax.set(title=name, xlim=(-1.75, 1.75), ylim=(-1.45, 1.45), aspect="equal")
         ax.text(0, -1.4, f"up to {reached:.2f}", ha="center", va="bottom")
         ax.axis("off")
-    return picture(
-        figure,
-        alt=f"A circle for each method. Filled blue, from 0 to {seen:.2f} radians: the angles of "
-        f"the distances in {trained} tokens. In a text of {length}, {'; '.join(summaries)}. New "
-        "angles are filled orange.",
-    )
+    alt = f"A circle per method. Blue, to {seen:.2f} radians: {trained} tokens. Orange: new angles"
+    return picture(figure, alt=f"{alt} in a text of {length} tokens. {'; '.join(summaries)}.")
 
 
 def spectrum(long_factor: tuple[float, ...], *, base: float, length: int, factor: float) -> Any:
@@ -120,15 +131,10 @@ def spectrum(long_factor: tuple[float, ...], *, base: float, length: int, factor
         alt.vconcat(words, _ratios(rows, marker), _turns(rows, marker), spacing=14).add_params(
             *parameters
         ),
-        alt_text="Above, one dot for each plane, the highest frequency on the left, at the ratio "
-        "of its new frequency to its old one, between 0 and 1. Position interpolation puts all "
-        "dots at one over s; NTK-aware scaling lets them fall smoothly from 1 to one over s; YaRN "
-        "and Llama 3 keep 1 for high frequencies, one over s for low ones, and a ramp between; "
-        "LongRoPE's searched factors are irregular; p-RoPE keeps high frequencies and stops the "
-        "others. Below, on a logarithmic axis, the number of turns within the trained length L, a "
-        "dashed gray line, and within s times L with the new frequencies, one dot each; a dot "
-        "above the line, in a plane that never completed its first turn, has passed untrained "
-        "angles.",
+        alt_text="Above, a dot for each plane, the highest frequency on the left: its new "
+        "frequency divided by its old one. Below, on a logarithmic axis: its turns within L "
+        "(dashed line) and, with the new frequency, within s L (dots). Orange triangles mark "
+        "planes of less than one turn within L that pass the trained angles.",
     )
 
 
@@ -140,18 +146,13 @@ def _ratios(rows: alt.Chart, marker: alt.Chart) -> alt.LayerChart:
     # Setting the axis's `format` would also round the dots' own labels.
     axis = {"values": [0, 0.25, 0.5, 0.75, 1], "labelExpr": "format(datum.value, '.2f')"}
     y = chart.y("ratio:Q", "θ′ / θ", [0, 1.05], **axis)
-    dots = rows.mark_point(filled=True, size=26, color=BLUE, opacity=1)
-    whole = alt.layer(marker, dots.encode(x=_axis(None), y=y))
-    return whole.properties(width=WIDTH, height=150, name="ratios")
+    dots = rows.mark_point(filled=True, size=26, color=BLUE, opacity=1).encode(x=_axis(None), y=y)
+    return alt.layer(marker, dots).properties(width=WIDTH, height=150, name="ratios")
 
 
 def _turns(rows: alt.Chart, marker: alt.Chart) -> alt.LayerChart:
-    ticks = {
-        "values": [1e-4, 1e-2, 1, 1e2, 1e4, 1e6],
-        "labelExpr": "datum.value < 1 ? datum.label : format(datum.value, ',')",
-        "format": "~g",
-        "grid": False,
-    }
+    ticks = {"values": [1e-4, 1e-2, 1, 1e2, 1e4, 1e6], "format": "~g", "grid": False}
+    ticks["labelExpr"] = "datum.value < 1 ? datum.label : format(datum.value, ',')"
     log = {"type": "log", "clamp": True}
     turns, reached = (
         chart.y(field, "turns (log scale)", [1e-4, 1e6], log, **ticks)
@@ -159,7 +160,7 @@ def _turns(rows: alt.Chart, marker: alt.Chart) -> alt.LayerChart:
     )
     colors = alt.Scale(domain=[False, True], range=[BLUE, VERMILION])
     marks = alt.Scale(domain=[False, True], range=["circle", "triangle-up"])
-    one = chart.one(turns="1").mark_rule(color=MUTED, strokeWidth=1)
+    one = chart.one(turns="1").mark_rule(color=MUTED, strokeWidth=1).encode(y=turns)
     seen = rows.mark_line(color=MUTED, strokeWidth=2, strokeDash=[5, 3])
     dots = rows.mark_point(filled=True, size=26, opacity=1).encode(
         x=_axis("plane j"),
@@ -167,6 +168,5 @@ def _turns(rows: alt.Chart, marker: alt.Chart) -> alt.LayerChart:
         color=alt.Color("new:N", scale=colors, legend=None),
         shape=alt.Shape("new:N", scale=marks, legend=None),
     )
-    seen = seen.encode(x=_axis("plane j"), y=turns)
-    whole = alt.layer(marker, one.encode(y=turns), seen, dots)
+    whole = alt.layer(marker, one, seen.encode(x=_axis("plane j"), y=turns), dots)
     return whole.properties(width=WIDTH, height=150)
