@@ -58,8 +58,37 @@ def hands(frequencies: Tensor, rows: int, columns: int) -> Picture:
     return picture(
         figure,
         alt=f"A grid of {rows} rows and {columns} columns of patches, each with two dials. The "
-        "hand of plane 0 has turned further in each row and is the same along a row; the hand "
-        "of plane 1 has turned further in each column and is the same down a column.",
+        "hand of plane 0 is rotated further in each row and is the same along a row; the hand "
+        "of plane 1 is rotated further in each column and is the same down a column.",
+    )
+
+
+def strips_and_grid(at: tuple[int, int], **heads: Tensor) -> Picture:
+    """Draw the attention weights of the patch in row and column `at`, one map per head.
+
+    heads: maps each title (with _ for spaces) to weights `[rows, columns]`. The area of a square
+    is its weight relative to the largest, and weights below 1% of the largest are left out. The
+    query's own square is orange.
+    """
+    figure, items = panels(heads, columns=len(heads), height=3.1, sharey=True)
+    for ax, name, weights in items:
+        rows, columns = weights.shape
+        shapes.box(ax, -0.5, -0.5, columns, rows, fill=False, ec=MUTED)
+        for row, column in (weights > 0.01 * weights.max()).nonzero().tolist():
+            side = math.sqrt(weights[row, column] / weights.max())
+            color = VERMILION if (row, column) == at else BLUE
+            shapes.box(ax, column - side / 2, row - side / 2, side, side, facecolor=color)
+        ax.set(title=name.replace("_", " "), xlabel="column", aspect="equal")
+        ax.set(xlim=(-0.7, columns - 0.3), ylim=(rows - 0.3, -0.7))
+        ax.set(xticks=range(0, columns, 4), yticks=range(0, rows, 4))
+        ax.grid(False)
+    figure.axes[0].set_ylabel("row")
+    return picture(
+        figure,
+        alt="Two maps of attention weights on 14 by 14 patches, for a query near the right edge. "
+        "Numbered row by row, the query attends to its own row and, at the opposite edge of the "
+        "image, to the start of the next row; the patches above and below it get nothing. With a "
+        "row and a column, its attention falls off in all directions and ends at the edge.",
     )
 
 
@@ -193,38 +222,8 @@ def mrope_ids(segments: Sequence[int | tuple[int, int, int]]) -> Picture:
     ax.set_xlabel("token in the sequence")
     return picture(
         figure,
-        alt="Three panels, the time, height and width position of each token. Over text all three "
-        "climb together, by one per token. Over an image time is constant, height climbs by one "
-        "per row and width runs through the columns of each row. Over a video time climbs by one "
-        "per frame. Each part starts one above the largest position before it.",
-    )
-
-
-def doubled_sections(**cuts: Sequence[int]) -> Picture:
-    """Draw the axis that rotates each coordinate, with one panel per list of widths.
-
-    Each column of a panel is a pair. cuts: maps each title (with _ for spaces) to widths in
-    coordinates, which are assigned to the axes in turn.
-    """
-    figure, items = panels(cuts, height=3.9, sharex=True)
-    for ax, name, widths in items:
-        axis = torch.arange(len(widths)).repeat_interleave(torch.tensor(widths)) % len(AXES)
-        for y, half in zip((1, 0), axis.chunk(2), strict=True):
-            start = 0
-            runs, lengths = torch.unique_consecutive(half, return_counts=True)
-            for run, length in zip(runs.tolist(), lengths.tolist(), strict=True):
-                label, style = [*AXES.items()][run]
-                ax.barh(y, length, left=start, height=0.34, color=style["color"])
-                ax.text(start + length / 2, y + 0.32, label, **shapes.CENTERED)
-                start += length
-        ax.set(title=f"{name.replace('_', ' ')}: {', '.join(map(str, widths))}", ylim=(-0.3, 1.6))
-        ax.set_yticks([1, 0], ["$j$", "$j + 64$"])
-        ax.grid(False)
-    ax.set(xlabel="$j$", xlim=(0, 64), xticks=range(0, 65, 16))
-    return picture(
-        figure,
-        alt="Two panels, each with two bars one above the other: the axes of the coordinates 0 to "
-        "63, and below them those of 64 to 127. With the list doubled both bars are cut alike, "
-        "after 16 and 40. With the numbers doubled time ends at 32 above, and height at 16 below: "
-        "no coordinate has its own axis under it.",
+        alt="Three panels: the time, height, and width of each token. In text, all three rise by "
+        "one per token. In an image, time is constant, height rises by one per row, width runs "
+        "through the columns of each row. In a video, time rises by one per frame. Each part "
+        "starts one above the largest position before it.",
     )
