@@ -6,13 +6,12 @@ Chapter "How exact must it be?". Let rd(x) be the number with p significant bits
 """
 
 from collections.abc import Mapping, Sequence
-from math import pi
 from typing import Any
 
 import altair as alt
 
 from rope.book.figures import Picture, chart, picture, subplots
-from rope.book.figures.style import BLUE, INK, OCHRE, SKY, VERMILION
+from rope.book.figures.style import BLUE, INK, VERMILION
 
 DIM, BASE = 128, 10000.0
 BIG = 1.5 * 2.0**52  # adding it to a float64 and subtracting it again rounds to an integer
@@ -85,36 +84,4 @@ def error_by_position(positions: Sequence[int], errors: Mapping[str, Sequence[fl
         "that line near 100,000. Cast to bfloat16 it rises from 0.02 and reaches 2, the largest "
         "error there is, near 2,000. rotary-embedding-torch with bfloat16 stays at 0.002 up to "
         "256 and then jumps to 2.",
-    )
-
-
-def angles_lost(drift: Sequence[float], longest: int) -> Picture:
-    """Draw one bar per plane along the positions, colored by the error of the plane's angle.
-
-    drift: the angle error of each plane, in radians per position. longest: the last position.
-    """
-    figure, ax = subplots(height=4.8)
-    bounds = {
-        "1/20 radian": (0.05, SKY),
-        "1/2 radian": (0.5, OCHRE),
-        "half a turn": (pi, VERMILION),
-    }
-    counts = []
-    for words, (bound, color) in bounds.items():
-        starts = {j: bound / off for j, off in enumerate(drift) if off * longest > bound}
-        widths = [longest - start for start in starts.values()]
-        ax.barh([*starts], widths, 1.0, [*starts.values()], color=color, label=f"over {words}")
-        counts.append(f"{len(starts)} by more than {words}")
-    ax.set_xscale("log", base=2)
-    ax.set(xlim=(16, longest), ylim=(len(drift) - 0.5, -0.5))
-    ax.set(xlabel="position $m$", ylabel="plane $j$")
-    ax.grid(visible=False, axis="y")
-    figure.legend(loc="outside upper left", ncols=3, handlelength=1, columnspacing=1)
-    return picture(
-        figure,
-        alt="A bar for each plane, plane 0 on top, against the position, from 16 to "
-        f"{longest:,}. A bar begins where the plane's angle is off by more than 1/20 radian, and "
-        "changes its color at 1/2 radian and at half a turn. The lower the frequency, the later "
-        f"most bars begin, with a ragged edge. At {longest:,}, of {len(drift)} planes "
-        f"{', '.join(counts)}.",
     )
