@@ -64,7 +64,7 @@ def hands(
         chart.reading(at_once, y=10, size=15, of=shown, color=BLUE),
         chart.reading(one_by_one, y=30, size=15, of=shown, color=VERMILION),
     )
-    title = chart.reading("'hands of planes'", y=8, size=13)
+    title = chart.reading("'planes'", y=8, size=13)
     names = chart.data(x=[p + 0.5 for p in range(count)], plane=[f"{plane}" for plane in planes])
     heads = alt.Chart(names).mark_text(fontSize=13).encode(x=places["x"], text="plane:N")
     apart = (once[-1] * steps[-1].conj()).angle().abs().rad2deg().mean(dim=0).tolist()
