@@ -1,12 +1,47 @@
-"""Show the positions of compressed entries, and which shifts change a layer's output.
+"""Show where a layer of DeepSeek-V4 rotates, and the positions of its compressed entries.
 
 Chapter "When values are rotated too".
 """
 
-from collections.abc import Sequence
-
 from rope.book.figures import Picture, picture, shapes, subplots
 from rope.book.figures.style import BLUE, GRID, INK, MUTED, VERMILION
+
+
+def layer() -> Picture:
+    """Draw the data flow of a DeepSeek-V4 layer from top to bottom, with its rotations in color."""
+    figure, ax = subplots(height=4.6)
+    boxes = (  # center x, row, width, words
+        (1.5, 0, 2.8, "token at $m$:\nquery"),
+        (4.5, 0, 2.8, "token at $n$:\none vector"),
+        (7.5, 0, 2.8, "group of $r$ tokens\nfrom $gr$: mean"),
+        (1.5, 1, 2.8, "rotate by $m$"),
+        (4.5, 1, 2.8, "rotate by $n$"),
+        (7.5, 1, 2.8, "rotate by $gr$"),
+        (6.0, 2, 5.8, "cache"),
+        (4.5, 3, 8.8, "scores and softmax, then weighted sum"),
+        (4.5, 4, 8.8, "rotate back by $m$"),
+        (4.5, 5, 8.8, "output projection"),
+    )
+    for x, row, width, words in boxes:
+        turns = words.startswith("rotate")
+        edge = {"edgecolor": VERMILION if turns else MUTED, "linewidth": 2.4 if turns else 1}
+        shapes.box(ax, x - width / 2, -row - 0.3, width, 0.6, facecolor="none", **edge)
+        ax.text(x, -row, words, color=INK, **shapes.CENTERED)
+    straight = [(x, 0, 1) for x in (1.5, 4.5, 7.5)] + [(4.5, 1, 2), (7.5, 1, 2), (1.5, 1, 3)]
+    for x, row, below in [*straight, (4.5, 3, 4), (4.5, 4, 5)]:
+        shapes.arrow(ax, (x, -row - 0.3), (x, 0.3 - below), MUTED, linewidth=1.2)
+    for x, use in ((4.5, "as keys"), (7.5, "as values")):
+        shapes.arrow(ax, (x, -2.3), (x, -2.7), MUTED, linewidth=1.2)
+        ax.text(x + 0.15, -2.5, use, color=INK, ha="left", va="center")
+    ax.set(xlim=(0, 9), ylim=(-5.4, 0.4))
+    ax.axis("off")
+    return picture(
+        figure,
+        alt="A layer from top to bottom. The query of the token at m is rotated by m. The one "
+        "vector of each token at n is rotated by n, and the mean of each group of r tokens by "
+        "gr, the position of the first. Both go into the cache, which is read twice, as keys and "
+        "as values. After the weighted sum, the result is rotated back by m, and projected.",
+    )
 
 
 def visible(query: int, ratio: int, window: int, tokens: int) -> Picture:
@@ -38,21 +73,4 @@ def visible(query: int, ratio: int, window: int, tokens: int) -> Picture:
         f"{window} as they are. Below, groups of {ratio}, each with a dot under its first token, "
         f"the position of its entry. The query reads the entries at "
         f"{', '.join(str(g * ratio) for g in range(read))}, but not the incomplete group.",
-    )
-
-
-def shifts(changes: Sequence[float], ratio: int) -> Picture:
-    """Plot the largest change of a layer's output when all positions are shifted by 0, 1, 2, ..."""
-    figure, ax = subplots(height=2.4)
-    same = dict(list(enumerate(changes))[::ratio])
-    changed = {by: change for by, change in enumerate(changes) if by % ratio}
-    ax.plot([*same], [*same.values()], "o", color=BLUE, markersize=6)
-    ax.plot([*changed], [*changed.values()], "s", color=VERMILION, markersize=6)
-    ax.set(xlabel="shift of all positions", ylabel="largest change", ylim=(-0.05, None))
-    ax.set_xticks(range(0, len(changes), ratio))
-    low, high = min(changed.values()), max(changed.values())
-    return picture(
-        figure,
-        alt=f"The largest change of a layer's output against the shift, 0 to {len(changes) - 1}: "
-        f"zero at the multiples of {ratio}, and from {low:.1f} to {high:.1f} elsewhere.",
     )
