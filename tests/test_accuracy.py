@@ -1,75 +1,67 @@
-"""Test the accuracy report: its oracle, the shipped errors, and published float32 errors."""
+"""Test tables of every extension against 50 digits, and the published errors of float32 angles."""
 
-import json
+import random
 
 import mpmath
 import pytest
 import torch
 
 from rope import inverse_frequencies, rotary_tables
-from rope.book.measured import accuracy, truth
-from rope.book.measured.accuracy import CASES
-from rope.book.measured.record import RECORDED, layout, recorded, rounded
-from rope.extensions import REGISTRY, Default
+from rope.book.measured import truth
+from rope.config import example, rotary_settings
+from rope.extensions import (
+    NTK,
+    REGISTRY,
+    Default,
+    DynamicNTK,
+    Linear,
+    Llama3,
+    Proportional,
+    YaRN,
+)
 
 HALF_UNIT = 2.0**-25  # the rounding of a cosine to float32
 ANGLE = 2.0**-30  # the largest error of a float64 angle up to 2**20
-SHIPPED = recorded("accuracy")
-DTYPE = {"float32": torch.float32, "float64": torch.float64}
-#: Pairs of a case and its row in the shipped report, one pair per dtype.
-ROWS = list(zip([case for case in CASES for _ in DTYPE], SHIPPED["tables"], strict=True))
+LAST = 2**20
+EXTENSIONS = (  # extensions and rotated widths; a comment names the model with these settings
+    (Default(), 128),
+    (Linear(8.0), 128),
+    (NTK(8.0), 128),
+    (DynamicNTK(2.0, 32768), 128),  # InternLM2
+    (YaRN(4.0, 32768), 128),  # Qwen2.5
+    (YaRN(40.0, 4096, mscale=1.0, mscale_all_dim=1.0), 64),  # DeepSeek-V3
+    (YaRN(32.0, 4096, truncate=False), 64),  # gpt-oss
+    (Llama3(8.0, 8192), 128),  # Llama 3.1
+    (rotary_settings(example("phi-3-mini-128k")).extension, 96),
+    (Proportional(0.25), 128),
+)
+BASES = (10_000.0, 150_000.0, 500_000.0, 1_000_000.0)
 
 
-def test_fast_rows_keep_to_their_bound():
-    theta = truth.spectrum(128, 10000.0, Default())[:8]
-    rows = truth.Rows(theta)
-    generator = torch.Generator().manual_seed(0)
-    chosen = [0, 1, 31, 32, 1023, 1024, 2**20, *torch.randint(2**20, (50,), generator=generator)]
-    for position in map(int, chosen):
-        start = position - position % 1024
-        block = rows.block(start, position + 1)
-        for j, exact in enumerate(truth.exact_row(position, theta)):
-            for table, value in zip(block, exact, strict=True):
-                assert abs(mpmath.mpf(table[-1, j].item()) - value) < truth.ROWS_ERROR
+def test_every_extension_is_listed():
+    assert {extension.name for extension, _ in EXTENSIONS} == set(REGISTRY)
 
 
-def test_the_shipped_record_is_this_programs():
-    assert layout(SHIPPED) + "\n" == (RECORDED / "accuracy.json").read_text(encoding="utf-8")
-    rows = [(row["base"], row["settings"], row["dim"], row["dtype"]) for row in SHIPPED["tables"]]
-    assert rows == [(c.base, c.settings, c.dim, kind) for c in CASES for kind in DTYPE]
-    assert {row["extension"] for row in SHIPPED["tables"]} == set(REGISTRY)
-
-
-def test_shipped_errors_are_within_their_bounds_and_found_again():
-    """Check shipped errors to within 2**-30, since another machine's `pow` may round differently.
+@pytest.mark.parametrize("number", range(len(EXTENSIONS)))
+def test_tables_are_within_their_bounds_up_to_a_million(number):
+    """Check neighbors of powers of two and random positions up to 2**20.
 
     An attention factor above 1 raises entries above 1, where a unit in the last place doubles.
     """
-    for case, row in ROWS:
-        unit = 2 if case.extension.attention_scaling > 1 else 1
-        rounding = 0.0 if row["dtype"] == "float64" else unit * HALF_UNIT
-        assert row["max_error"] <= rounding + ANGLE and row["bound"] == rounded(rounding + ANGLE)
-        [errors] = accuracy.errors_at(case, [row["position"]], DTYPE[row["dtype"]])
-        assert abs(errors[row["plane"]] - row["max_error"]) < ANGLE, row
-
-
-def test_no_sample_beats_the_pass_over_everything():
-    """Check every second extension, each with a different base."""
-    near = {2**power + step for power in range(21) for step in (-1, 0, 1)} - {2**20 + 1}
-    for number in range(0, len(CASES) // 4, 2):
-        for case, row in ROWS[8 * number + 2 * (number % 4) :][:2]:
-            errors = accuracy.errors_at(case, near, DTYPE[row["dtype"]])
-            assert max(map(max, errors)) <= min(row["max_error"] + ANGLE, row["bound"]), row
-
-
-def test_the_program_measures_up_to_a_position(tmp_path, monkeypatch):
-    monkeypatch.setattr(accuracy, "LARGEST", 5000)
-    monkeypatch.setattr(accuracy, "CASES", CASES[:1])
-    accuracy.main(tmp_path / "accuracy.json")
-    written = json.loads((tmp_path / "accuracy.json").read_text(encoding="utf-8"))
-    for new, old in zip(written["tables"], SHIPPED["tables"], strict=False):
-        assert new.keys() == old.keys() and new["position"] <= 5000
-        assert 0 < new["max_error"] <= old["max_error"]
+    (extension, dim), base = EXTENSIONS[number], BASES[number % len(BASES)]
+    near = {2**power + step for power in range(21) for step in (-1, 0, 1)} - {LAST + 1}
+    positions = sorted(near | set(random.Random(number).sample(range(LAST), 40)))
+    theta = truth.spectrum(dim, base, extension, LAST + 1)
+    inv_freq = inverse_frequencies(dim, base, extension=extension, seq_len=LAST + 1)
+    scale, exact_scale = extension.attention_scaling, truth.attention_scaling(extension)
+    exact = [truth.exact_row(position, theta, exact_scale) for position in positions]
+    rounding = {torch.float64: 0.0, torch.float32: HALF_UNIT * (2 if scale > 1 else 1)}
+    for dtype, room in rounding.items():
+        tables = rotary_tables(torch.tensor(positions), inv_freq, dtype=dtype, scale=scale)
+        for *rows, pairs in zip(*(table.tolist() for table in tables), exact, strict=True):
+            for cos, sin, true in zip(*rows, pairs, strict=True):
+                error = max(abs(mpmath.mpf(cos) - true[0]), abs(mpmath.mpf(sin) - true[1]))
+                assert error <= room + ANGLE
 
 
 @pytest.mark.parametrize(

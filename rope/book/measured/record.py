@@ -13,7 +13,7 @@ DIGITS = 3  # the significant digits of a measured number
 
 
 def recorded(name: str) -> dict[str, Any]:
-    """Return a record that the package ships, such as "accuracy", "cpu" or "moving".
+    """Return a record that the package ships, such as "cpu" or "moving".
 
     >>> recorded("moving")["steps"]
     4000

@@ -1,8 +1,8 @@
-"""Compute exact spectra, cosines, and sines with mpmath, as the oracle for the accuracy report.
+"""Compute exact spectra, cosines, and sines with mpmath, as the oracle for the tests of tables.
 
 This module implements theta'_j of each extension a second time, plane by plane, from the paper. It
 shares only the parameters in the extension object with `rope.extensions`. cos(m theta'_j) and
-sin(m theta'_j) are computed with 50 digits, or, for all positions, by angle addition in float64.
+sin(m theta'_j) are computed with 50 digits.
 
 Shapes: P positions, R rotated width.
 """
@@ -17,14 +17,7 @@ import torch
 from mpmath import mpf
 from torch import Tensor
 
-#: The accuracy report covers positions 0 ... LARGEST.
-LARGEST = 2**20
 DIGITS = 50
-RADIX = 32
-# Rounding an exact entry to float64 gives an error of at most 2**-54. If two tables have errors of
-# at most e, adding their angles gives at most 2 sqrt(2) e + 3 * 2**-54, since |cos| + |sin| <=
-# sqrt(2). That is below 5.9 * 2**-54 after one addition and below 19.7 * 2**-54 after two.
-ROWS_ERROR = 2.0**-49
 
 Row = list[tuple[Any, Any]]
 
@@ -77,53 +70,6 @@ def exact_rows(positions: Iterable[int], frequencies: Iterable[Any]) -> tuple[Te
     pairs = [[[float(cosine), float(sine)] for cosine, sine in row] for row in rows]
     both = torch.tensor(pairs, dtype=torch.float64)
     return both[..., 0], both[..., 1]
-
-
-class Rows:
-    """Compute cos and sin for every position 0 ... 2**20 with an error below 2**-49 (ROWS_ERROR).
-
-    Each position is written in base 32. mpmath gives the cosine and sine of each digit's angle, and
-    the addition theorem combines them in float64. No angle is computed in float64, so the rows
-    share no step with the tables that they check.
-
-    >>> rows = Rows([mpf(1) / 100])
-    >>> cos, sin = rows.block(1024, 2048)
-    >>> cos.shape, f"{cos[0, 0]:.4f}", mpmath.nstr(mpmath.cos(10.24), 4)
-    (torch.Size([1024, 1]), '-0.6857', '-0.6857')
-    """
-
-    def __init__(self, frequencies: Iterable[Any]) -> None:
-        spectrum = list(frequencies)
-        digits = [
-            exact_rows([digit * RADIX**place for digit in range(RADIX + 1)], spectrum)
-            for place in range(4)
-        ]
-        short = [tuple(table[:RADIX] for table in digit) for digit in digits[:3]]
-        self._fine = _add_angles(short[1], short[0])  # 0 ... 1023
-        self._coarse = _add_angles(digits[3], short[2])  # multiples of 1024, past 2**20
-
-    def block(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
-        """Return cos and sin for positions start ... stop - 1, float64 `[stop - start, R/2]`.
-
-        Raises ValueError unless start is a multiple of 1024, 0 <= start < stop, and
-        stop <= 2**20 + 1024.
-        """
-        step = RADIX**2
-        if start % step or not 0 <= start < stop <= LARGEST + step:
-            raise ValueError(
-                f"start is {start} and stop is {stop}; start must be a multiple of {step}, with "
-                f"0 <= start < stop <= {LARGEST + step}"
-            )
-        groups = slice(start // step, -(-stop // step))
-        coarse = tuple(table[groups] for table in self._coarse)
-        cos, sin = _add_angles(coarse, self._fine)
-        return cos[: stop - start], sin[: stop - start]
-
-
-def _add_angles(left: tuple[Tensor, ...], right: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
-    """Return cos(a + b) and sin(a + b) for each row a of left and b of right; b varies fastest."""
-    (c, s), (cos, sin) = (table[:, None] for table in left), right
-    return (c * cos - s * sin).flatten(0, 1), (s * cos + c * sin).flatten(0, 1)
 
 
 def _frequency(extension: Any, j: int, dim: int, base: Any, seq_len: int | None) -> Any:
