@@ -65,6 +65,11 @@ def inverse_frequencies(
     return scaled
 
 
+def float64_device(device: torch.device) -> torch.device:
+    """Return the device, or the CPU for devices that may have no float64, such as MPS and NPUs."""
+    return device if device.type in ("cpu", "cuda", "meta", "xpu") else torch.device("cpu")
+
+
 def check_extension(extension: Extension | None) -> None:
     """Raise TypeError unless extension is an Extension or None."""
     if extension is not None and not isinstance(extension, Extension):

@@ -53,15 +53,16 @@ class RotaryEmbedding(RotaryTables):
         config: Mapping[str, Any] | str | object,
         *,
         layer_type: str | None = None,
+        layer: int | None = None,
         max_seq_len: int | None = None,
         interleaved: bool | None = None,
         device: torch.device | str | None = None,
     ) -> Self:
         """Return the embedding that a model's configuration describes.
 
-        config: a transformers configuration, its dict, or JSON. layer_type: required if the layer
-        types have different parameters. max_seq_len: the initial number of table rows; None means
-        the model's context length, but at most 131,072.
+        config: a transformers configuration, its dict, or JSON. layer_type, or layer (a layer's
+        number, counted from 0): required if layers have different parameters. max_seq_len: the
+        initial number of table rows; None means the model's context length, but at most 131,072.
         interleaved: the layout, required if the model type doesn't determine it.
         Raises the errors of `rope.config.rotary_settings` (which also says which layers rotate),
         and ValueError if positions have several axes or if no length is given.
@@ -72,7 +73,9 @@ class RotaryEmbedding(RotaryTables):
         """
         from rope.config import rotary_settings
 
-        settings = rotary_settings(config, layer_type=layer_type, interleaved=interleaved)
+        settings = rotary_settings(
+            config, layer_type=layer_type, layer=layer, interleaved=interleaved
+        )
         if settings.sections is not None:
             raise ValueError(
                 f"mrope_section is {list(settings.sections)}, so positions have several axes; use "

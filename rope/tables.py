@@ -29,7 +29,12 @@ from rope.checks import (
     is_plain,
 )
 from rope.extensions import Default, Extension
-from rope.frequencies import check_extension, inverse_frequencies, rotary_tables
+from rope.frequencies import (
+    check_extension,
+    float64_device,
+    inverse_frequencies,
+    rotary_tables,
+)
 from rope.kernels.formula import rows_of
 from rope.positions import check_no_negative, position_range
 
@@ -144,7 +149,8 @@ class RotaryTables(DeviceTracking):
     def cos(self) -> Tensor:
         """Return the cosines times attention_scaling, float32 `[N, R/2]`; row m is for position m.
 
-        Don't write to this tensor: other modules with the same spectrum share it.
+        Don't write to this tensor: other modules with the same spectrum share it. (Modules that
+        are created after such a write get new tables.)
 
         >>> RotaryTables(4, max_seq_len=3).cos[:, 0]
         tensor([ 1.0000,  0.5403, -0.4161])
@@ -164,10 +170,12 @@ class RotaryTables(DeviceTracking):
     def inv_freq(self) -> Tensor:
         """Return the frequencies of the tables, float64 `[R/2]`, in radians per position.
 
+        They are on the tables' device, or on the CPU if that device has no float64.
+
         >>> RotaryTables(4).half().inv_freq
         tensor([1.0000, 0.0100], dtype=torch.float64)
         """
-        return self._frequencies(self.fixed_length, self.cos.device)
+        return self._frequencies(self.fixed_length, float64_device(self.cos.device))
 
     @property
     def attention_scaling(self) -> float:
@@ -256,6 +264,7 @@ class RotaryTables(DeviceTracking):
         length: 1 + the last position of a call without ids. Reading ids from a GPU makes the host
         wait, so this method doesn't read them if seq_len is known. Compiled code can't read them.
         """
+        given = seq_len
         if seq_len is not None:
             check_count("seq_len", seq_len)
         else:
@@ -276,6 +285,11 @@ class RotaryTables(DeviceTracking):
             length = high + 1
         if seq_len is None and self._length_dependent:
             seq_len = length
+        if given is not None and given < length and self._length_dependent:
+            raise ValueError(
+                f"seq_len is {given}, but the largest position is {length - 1}; seq_len sets the "
+                "spectrum and must exceed all positions: pass the length of the entire text"
+            )
         return length, seq_len
 
     def _tables_for_call(
@@ -312,9 +326,13 @@ class RotaryTables(DeviceTracking):
         """Return cos and sin for only these positions, with the spectrum for seq_len."""
         if torch.compiler.is_compiling():
             torch._assert_async((position_ids >= 0).all(), "position_ids must be at least 0")
-        inv_freq = self._frequencies(seq_len, position_ids.device)
+        device = position_ids.device
+        near = float64_device(device)
+        inv_freq = self._frequencies(seq_len, near)
         dtype = torch.float64 if wide else torch.float32
-        cos, sin = rotary_tables(position_ids, inv_freq, dtype=dtype, scale=self.attention_scaling)
+        at, scale = position_ids.to(near), self.attention_scaling
+        cos, sin = rotary_tables(at, inv_freq, dtype=dtype, scale=scale)
+        cos, sin = cos.to(device), sin.to(device)
         return (cos[:, None], sin[:, None]) if position_ids.dim() == 2 else (cos, sin)
 
     def _frequencies(self, seq_len: int | None, device: torch.device | str) -> Tensor:
@@ -360,7 +378,9 @@ def _shared_tables(
     if torch.compiler.is_compiling() or not is_plain(inv_freq):  # don't share a tracer's tensors
         return tuple(t.to(device) for t in rotary_tables(rows, inv_freq, scale=scale))
     keys = [(name, device, rows, scale, *inv_freq.tolist()) for name in ("cos", "sin")]
-    tables = tuple(table for table in map(_SHARED.get, keys) if table is not None)
+    # Someone has written to a table whose version isn't 0, so it must not be shared any more.
+    found = [table for table in map(_SHARED.get, keys) if table is not None]
+    tables = tuple(table for table in found if table._version == 0)
     if len(tables) < 2:
         if device == inv_freq.device:
             tables = rotary_tables(rows, inv_freq, scale=scale)

@@ -7,7 +7,9 @@ from functools import partial
 import pytest
 import torch
 from strategies import CHANGES, DTYPES, check_raises, normal, tolerance
-from torch import nn
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from rope import RotaryEmbedding, inverse_frequencies, rotary_embedding
 from rope.axes import (
@@ -158,6 +160,8 @@ def test_a_mrope_configuration():
     expected = MultiAxisRotaryEmbedding.mrope(128, (16, 24, 24), 1e6)
     assert torch.equal(rotary.frequencies, expected.frequencies)
     assert (rotary.attention_scaling, rotary.interleaved) == (1, False)
+    with pytest.raises(ValueError, match="layer is 99"):
+        MultiAxisRotaryEmbedding.from_config(config | sections, layer=99)
     with pytest.raises(ValueError, match=r"mrope_section.*RotaryEmbedding\.from_config"):
         MultiAxisRotaryEmbedding.from_config(config | {"model_type": "llama"})
 
@@ -240,6 +244,53 @@ def test_learned_frequencies_after_meta_and_from_a_checkpoint():
     built.load_state_dict(half, assign=True)
     with pytest.raises(TypeError, match=r"frequencies.*torch\.float16.*assign"):
         built.rotate(X, GRID)
+
+
+class OnMPS(Tensor):
+    """A tensor on an imitated device."""
+
+
+class MPS(TorchFunctionMode):
+    """Imitate the device of OnMPS tensors, which has no float64 and sees no other device's data."""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        leaves = tree_leaves((args, kwargs or {}))
+        inside = {isinstance(leaf, OnMPS) for leaf in leaves if isinstance(leaf, Tensor)}
+        if func == Tensor.device.__get__ and inside == {True}:
+            return torch.device("mps")
+        to = [leaf for leaf in leaves if isinstance(leaf, torch.device)]
+        assert to or len(inside) < 2, f"{func} takes tensors on two devices"
+        args, kwargs = tree_map_only(torch.device, lambda _: "cpu", (args, kwargs or {}))
+        args, kwargs = tree_map_only(OnMPS, lambda t: t.as_subclass(Tensor), (args, kwargs))
+        result = func(*args, **kwargs)
+        placed = to[-1].type == "mps" if to else True in inside
+        return tree_map_only(Tensor, self.place, result) if placed else result
+
+    @staticmethod
+    def place(tensor):
+        assert tensor.dtype != F64, "Cannot convert a MPS Tensor to float64 dtype"
+        return tensor.as_subclass(OnMPS)
+
+
+@layers
+@pytest.mark.parametrize("ids", [GRID, GRID * 0.5], ids=["integers", "real"])
+def test_angles_are_computed_on_the_cpu_for_a_device_without_float64(make, ids):
+    rotary, x = make(), X.float()
+    expected = rotary.rotate(x, ids)
+    for parameter in rotary.parameters():
+        parameter.data = parameter.data.as_subclass(OnMPS)
+    with MPS():
+        result = rotary.rotate(x.as_subclass(OnMPS), ids.as_subclass(OnMPS))
+    assert isinstance(result, OnMPS)
+    assert torch.equal(result.as_subclass(Tensor), expected)
+
+
+def test_a_spectrum_for_a_length_is_computed_on_the_cpu_for_a_device_without_float64():
+    rotary, ids = RotaryEmbedding(DIM, 16, extension=DynamicNTK(2.0, 4)), torch.arange(6)
+    expected = rotary.rotate(X.float(), ids)
+    with MPS():
+        result = rotary.rotate(X.float().as_subclass(OnMPS), ids.as_subclass(OnMPS))
+    assert torch.equal(result.as_subclass(Tensor), expected)
 
 
 THETA, IDS, Q = axial_frequencies(8), grid_positions(2, 3), torch.ones(1, 4, 6, 8)

@@ -4,14 +4,18 @@ import copy
 import importlib
 import json
 import math
+from functools import partial
 
 import pytest
 import torch
-from strategies import LLAMA, tolerance
+from strategies import LLAMA, check_raises, tolerance
 
 import rope
 from rope.config import EXAMPLES, example, rotary_settings
+from rope.config.models import LABELS
+from rope.diagnose import diagnose_configuration
 from rope.extensions import (
+    Default,
     DynamicNTK,
     Linear,
     Llama3,
@@ -150,25 +154,6 @@ def test_examples_read_alike_from_every_source_and_are_not_changed(name, tmp_pat
     assert config == before == example(name)
 
 
-EXPECTED = {  # dim, head_dim, base, interleaved, longest
-    "gpt-neox-20b": (24, 96, 1e4, False, 2048),
-    "gpt-j-6b": (64, 256, 1e4, True, 2048),
-    "gemma-7b": (256, 256, 1e4, False, 8192),
-    "deepseek-v3": (64, 64, 1e4, True, 163_840),
-    "gpt-oss-20b": (64, 64, 1.5e5, False, 131_072),
-    "llama-3.1-8b": (128, 128, 5e5, False, 131_072),
-    "phi-3-mini-128k": (96, 96, 1e4, False, 131_072),
-    "qwen2.5-7b-yarn": (128, 128, 1e6, False, 32_768),
-}
-
-
-@pytest.mark.parametrize("name", sorted(EXPECTED))
-def test_widths_base_and_layout_of_published_models(name):
-    settings = rotary_settings(example(name))
-    numbers = (settings.dim, settings.head_dim, settings.base, settings.interleaved)
-    assert (*numbers, settings.max_position_embeddings) == EXPECTED[name]
-
-
 def test_yarn_mscale_is_not_ignored():
     """Check mscale in cos and sin, and in DeepSeek's softmax scale (vLLM issue 48621)."""
     deepseek = rotary_settings(example("deepseek-v3"))
@@ -194,6 +179,54 @@ def test_the_callers_layout_wins_for_converted_weights():
     for interleaved in (True, False):
         for config in (LLAMA, example("gpt-j-6b"), {**LLAMA, "model_type": "mine"}):
             assert rotary_settings(config, interleaved=interleaved).interleaved is interleaved
+
+
+KINDS = ["full_attention", "sliding_attention"]
+LONG = {"original_max_position_embeddings": 64}
+GRANITE = {"model_type": "granite_swa", "hidden_size": 256, "num_attention_heads": 2}
+GRANITE |= {"layer_types": KINDS * 2, "num_hidden_layers": 4}
+STEP = {"model_type": "step3p5", "num_hidden_layers": 2, "num_nextn_predict_layers": 1}
+STEP |= {"layer_types": [*KINDS, "full_attention"], "partial_rotary_factors": [0.5, 1.0, 0.5]}
+STEP |= {"rope_theta": [5e6, 1e4, 5e6], "yarn_only_types": KINDS[:1], "use_rope_layers": []}
+STEP |= {"rope_scaling": TYPES["llama3"][0] | {"rope_type": "llama3"}}
+MIMO = {"model_type": "mimo_v2_flash", "hybrid_layer_pattern": [0, 1], "num_hidden_layers": 2}
+V4 = {"model_type": "deepseek_v4", "compress_ratios": [0, 0, 4, 128], "num_hidden_layers": 4}
+V4 |= {"rope_parameters": {"rope_type": "yarn", "factor": 16.0, **LONG}}
+BY_LAYER = [  # (configuration, for each layer: base, rotated width, extension; or None)
+    (GRANITE, [(1e4, 128, Default)] * 4),
+    (
+        GRANITE | {"layer_rope_theta": [0, 1e4, 5e5, 1e6]},
+        [None, *((base, 128, Default) for base in (1e4, 5e5, 1e6))],
+    ),
+    (STEP, [(5e6, 64, Llama3), (1e4, 128, Default)]),
+    (MIMO | {"rope_theta": 5e6}, [(5e6, 64, Default), (1e4, 64, Default)]),
+    (V4, [(1e4, 64, Default)] * 2 + [(1.6e5, 64, YaRN)] * 2),
+]
+
+
+@pytest.mark.parametrize(("config", "expected"), BY_LAYER, ids=lambda v: str(v)[16:40])
+def test_each_layer_has_its_own_base_share_and_extension(config, expected):
+    for facts in (config, transformers_config(config)):
+        for layer, numbers in enumerate(expected):
+            if numbers is None:
+                words = f"layer {layer} doesn't rotate"
+                check_raises(partial(rotary_settings, facts, layer=layer), ValueError, words)
+                continue
+            ours = rotary_settings(facts, layer=layer)
+            assert (ours.base, ours.dim, type(ours.extension)) == numbers
+            assert ours.rotates == (tuple(map(bool, expected)) if None in expected else None)
+        check_raises(partial(rotary_settings, facts, layer=9), ValueError, "layer 9")
+
+
+def test_a_report_explains_each_base_and_each_layer_type():
+    granite = BY_LAYER[1][0]
+    for config, options, expected in (
+        (granite, {}, {"base 10000": 1e4, "base 500000": 5e5, "base 1e+06": 1e6}),
+        (granite, {"layer": 2}, {"layer 2": 5e5}),
+        (V4, {}, {kind: 1e4 if label == "main" else 1.6e5 for kind, label in LABELS.items()}),
+    ):
+        settings = diagnose_configuration(config, **options).settings
+        assert {name: ours.base for name, ours in settings.items()} == expected
 
 
 def test_every_nth_layer_is_left_unrotated():

@@ -84,8 +84,11 @@ BAD = [  # (configuration, exception, words in its message)
     (scaled(**without(LONG, "long_factor")), V, "'longrope' 'long_factor'"),
     (scaled(**LONG, short_mscale=1.1, long_mscale=1.2), V, "long_mscale 1.2 1.1"),
     # one dict of parameters per layer type
-    (GEMMA, V, "layer_type None full_attention sliding_attention"),
-    (GEMMA | {"rope_scaling": {"factor": 2.0}}, V, "'factor' none full_attention"),
+    (GEMMA, V, "layer_type None full_attention sliding_attention layer="),
+    (LLAMA | {"layer_rope_theta": [1e4, 5e5]}, V, "layer_rope_theta 10000.0 500000.0 layer="),
+    (LLAMA | {"yarn_only_types": ["a"]}, V, "yarn_only_types 'a' full_attention"),
+    (LLAMA | {"use_rope_layers": [1]}, V, "'use_rope_layers'"),
+    (GEMMA | {"rope_scaling": {"factor": 2.0}}, V, "'default' 'factor'"),
 ]
 BAD_LAYERS = [  # (configuration, layer type, words in the message)
     (GEMMA, "linear_attention", "'linear_attention' full_attention chunked_attention"),
@@ -183,7 +186,7 @@ def test_a_key_next_to_the_layer_types_applies_to_those_that_take_it():
     assert full.base == sliding.base == 5e5
     assert (full.extension.beta_fast, sliding.extension) == (64, Default())
     nested["gamma"] = 1.0
-    check_raises(lambda: rotary_settings(config, layer_type="full_attention"), V, "'gamma' none")
+    check_raises(lambda: rotary_settings(config, layer_type="full_attention"), V, "'yarn' 'gamma'")
 
 
 def test_a_base_of_sliding_layers_is_read_or_rejected():

@@ -5,9 +5,13 @@ that the model's attention calls. The tests cover the full chain: base, width, r
 extension, attention factor and layout.
 """
 
+import copy
 import importlib
 import inspect
+import re
 import sys
+from importlib.metadata import version
+from pathlib import Path
 
 import pytest
 import torch
@@ -16,11 +20,14 @@ from strategies import check_raises, normal, tolerance
 import rope
 from rope.axes import axis_tables, section_frequencies
 from rope.config import EXAMPLES, example, rotary_settings
-from rope.config.models import GENERAL, LAYOUTS, SECTIONS
+from rope.config.models import GENERAL, LABELS, LAYOUTS, SECTIONS
 from rope.config.source import check_unread
+from rope.diagnose import diagnose_configuration
 from rope.layouts import half_to_interleaved
 
 auto = importlib.import_module("transformers.models.auto.configuration_auto")
+causal = importlib.import_module("transformers.models.auto.modeling_auto")
+CAUSAL = causal.MODEL_FOR_CAUSAL_LM_MAPPING
 
 LENGTH = 24
 # qwen2_vl and qwen2_5_vl are names of full models under which text parts are saved.
@@ -31,6 +38,14 @@ COMPLETE = {
     "glm4v_moe_text": {"head_dim": 128},
     "glm4v_text": {"partial_rotary_factor": 0.5},
     "qwen3_omni_moe_text": {"head_dim": 128},
+    "cohere_compass_text": {
+        "rope_parameters": {
+            "full_attention": None,
+            "sliding_attention": {"rope_type": "default", "rope_theta": 1e6},
+        },
+        "layer_types": ["full_attention", "sliding_attention"] * 20,
+    },
+    "minimax_m3_vl_text": {"rope_parameters": {"rope_theta": 5e6, "partial_rotary_factor": 0.5}},
     "qwen4_exp_text": {"rope_parameters": {"rope_theta": 1e7, "partial_rotary_factor": 0.25}},
     "granitemoehybrid": {"position_embedding_type": "rope"},
     "recurrent_gemma": {"max_position_embeddings": 8192},
@@ -51,23 +66,36 @@ def layer_types(facts):
     """Return the layer types that have their own RoPE parameters, or [None]."""
     parameters = facts.get("rope_parameters") or {}
     nested = [key for key, value in parameters.items() if isinstance(value, dict)]
-    return [key for key in nested if key in facts["layer_types"]] or [None]
+    return [key for key in nested if key in (*LABELS.values(), *facts["layer_types"])] or [None]
 
 
 def modeling(config):
+    """Return the file with the model's code; some configurations use the code of another model."""
+    if type(config) in CAUSAL:
+        return importlib.import_module(CAUSAL[type(config)].__module__)
     return importlib.import_module(type(config).__module__.replace("configuration_", "modeling_"))
 
 
-def their_tables(module, config, layer_type, position_ids=None):
-    """Return the tables from the model's rotary module: cos and sin, or cos + i sin."""
-    rotary_kinds = [
+def their_rotary(module, config):
+    """Return the model's rotary module."""
+    kinds = [
         kind
         for name, kind in vars(module).items()
         if name.endswith("RotaryEmbedding")
         and not name.endswith(("VisionRotaryEmbedding", "DiTRotaryEmbedding"))
     ]
-    named = [kind for kind in rotary_kinds if type(config).__name__ in str(annotation(kind))]
-    rotary = (named or rotary_kinds)[0](config=config)
+    named = [kind for kind in kinds if type(config).__name__ in str(annotation(kind))]
+    return (named or kinds)[0](config=config)
+
+
+def buffer(layer_type, name):
+    """Return the attribute of the rotary module that holds a layer type's values."""
+    return name if layer_type is None else f"{layer_type}_{name}"
+
+
+def their_tables(module, config, layer_type, position_ids=None):
+    """Return the tables from the model's rotary module: cos and sin, or cos + i sin."""
+    rotary = their_rotary(module, config)
     if position_ids is None:
         position_ids = torch.arange(LENGTH)[None]
         if hasattr(rotary, "mrope_section"):
@@ -127,6 +155,64 @@ def test_settings_rotate_as_the_model_does(model_type):
         assert float((ours - theirs).abs().max()) <= bound, (model_type, layer_type)
 
 
+# Causal models that rotate in a way that no configuration describes, and words of the error.
+UNLIKE = {"blt": "model types", "nanochat": "model types", "zamba2": "use_mem_rope"}
+# The text models of these are compared under their own names, or don't rotate.
+OTHERS = {"gemma4_assistant", "musicgen", "musicgen_melody"}
+BY_CODE = ("codegen", "gptj", "roformer")  # a function makes their tables
+
+
+@pytest.mark.parametrize("name", sorted({*causal.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES} - OTHERS))
+def test_a_causal_model_has_the_frequencies_of_transformers_or_is_rejected(name):
+    config = auto.CONFIG_MAPPING[name](**COMPLETE.get(name, {})).get_text_config()
+    facts, model_type = config.to_dict() | COMPLETE.get(name, {}), config.model_type
+    if model_type not in LAYOUTS:
+        code = Path(inspect.getfile(type(config)).replace("configuration_", "modeling_"))
+        text = code.read_text("utf-8") if code.exists() else "class LlamaRotaryEmbedding"
+        rotary = re.search(r"class \w*(?<!Vision)RotaryEmbedding", text)
+        words = UNLIKE.get(model_type, "model types" if rotary else "no RoPE parameters")
+        check_raises(lambda: rotary_settings(facts), ValueError, words)
+        # Later versions of transformers have new models, which must be compared first.
+        assert bool(rotary) == (model_type in UNLIKE) or version("transformers") > "5.24"
+        return
+    types = dict(enumerate(facts.get("layer_types") or ()))
+    for kind in layer_types(facts):
+        ours = rotary_settings(facts, layer_type=kind)
+        for layer, rotates in enumerate(ours.rotates or [True]):
+            if rotates and kind in (None, types.get(layer), LABELS.get(types.get(layer))):
+                assert rotary_settings(facts, layer=layer) == ours
+                break
+        if model_type in BY_CODE:  # test_settings_rotate_as_the_model_does compares them
+            continue
+        rotary = their_rotary(modeling(config), config)
+        theta = rope.inverse_frequencies(ours.dim, ours.base, extension=ours.extension)
+        theirs = getattr(rotary, buffer(kind, "inv_freq")).double()
+        torch.testing.assert_close(theirs, theta, rtol=2e-6, atol=0)
+        scaling = getattr(rotary, buffer(kind, "attention_scaling"))
+        assert ours.extension.attention_scaling == pytest.approx(scaling, rel=1e-15)
+
+
+WHOLE = [name for name in MODELS if "qk_rope_head_dim" not in configuration(name)[1]]
+
+
+@pytest.mark.parametrize("model_type", sorted({*WHOLE} - {*BY_CODE}))
+def test_a_share_of_the_head_that_the_models_code_ignores_is_a_finding(model_type):
+    config, facts = configuration(model_type)
+    half = {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}
+    kinds = layer_types(facts)
+    nested = {**(facts.get("rope_parameters") or {}), **dict.fromkeys(kinds, half)}
+    dropped = ("model_type", "rope_scaling", "partial_rotary_factor", "rotary_dim")
+    options = {key: value for key, value in facts.items() if key not in dropped}
+    options["rope_parameters"] = half if kinds == [None] else nested
+    built = type(config)(**copy.deepcopy(options))
+    options["model_type"] = model_type
+    codes = [finding.code for finding in diagnose_configuration(options).findings]
+    for kind in kinds:
+        theirs = getattr(their_rotary(modeling(built), built), buffer(kind, "inv_freq"))
+        ours = rotary_settings(options, layer_type=kind)
+        assert ("ignored-key" in codes) == (ours.dim != 2 * len(theirs))
+
+
 SECTIONED = sorted(set().union(*SECTIONS.values()) & set(MODELS))
 
 
@@ -151,7 +237,7 @@ def test_sections_give_each_plane_the_axis_that_the_model_gives_it(model_type):
         assert float((cos - once).abs().max()) <= bound
 
 
-LENGTHS = "max_position_embeddings n_positions max_seq_len"
+LENGTHS = "max_position_embeddings n_positions max_seq_len model_max_length"
 WIDTHS = (
     "model_type hidden_size num_attention_heads n_embd n_head d_model n_heads qk_rope_head_dim "
     "layer_types"
@@ -169,28 +255,18 @@ def test_what_is_absent_is_what_transformers_fills_in(model_type):
 
 
 # Sizes for a quick run. Each class gets the sizes that it has as attributes.
-SMALL = {
-    "hidden_size": 64,
-    "intermediate_size": 32,
-    "moe_intermediate_size": 16,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 16,
-    "vocab_size": 64,
-    "num_hidden_layers": 8,
-    "num_experts": 4,
-    "num_local_experts": 4,
-    "num_experts_per_tok": 2,
-    "sliding_window": 8,
-    "pad_token_id": 0,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-}
+SMALL = dict(hidden_size=64, intermediate_size=32, moe_intermediate_size=16, vocab_size=64)
+SMALL |= dict(num_attention_heads=4, num_key_value_heads=2, head_dim=16, num_hidden_layers=8)
+SMALL |= dict(num_experts=4, num_local_experts=4, num_experts_per_tok=2, sliding_window=8)
+SMALL |= dict(pad_token_id=0, bos_token_id=1, eos_token_id=2)
 WINDOWLESS = {"sliding_window": None, "layer_types": ["full_attention"] * 8}
 MIXED = [
     *[(name, {}) for name in ("afmoe", "exaone_moe", "lfm2", "llama4_text", "minimax", "smollm3")],
     *[(name, {}) for name in ("mllama_text_model", "qwen3_next", "recurrent_gemma", "cohere2")],
-    *[("exaone4", {}), ("exaone4", WINDOWLESS)],
+    *[("exaone4", {}), ("exaone4", WINDOWLESS), ("kolibri1", {}), ("flint", {})],
+    ("beam", {"n_group": 1, "topk_group": 1}),
+    ("cohere2_moe", {"first_k_dense_replace": 4, "sliding_window_pattern": 2}),
+    ("granite_swa", {"layer_rope_theta": [0, 1e4] * 4}),
     ("llama4_text", {"no_rope_layers": []}),
     ("smollm3", {"no_rope_layer_interval": 3}),
 ]

@@ -114,7 +114,11 @@ def test_a_length_can_be_passed_or_fixed(name):
     assert torch.equal(rotary(x, x, ids)[0], expected(name, x, ids, 200))
     theta = inverse_frequencies(DIM, extension=EXTENSIONS[name], seq_len=200)
     assert torch.equal(rotary.inv_freq, theta)
-    assert torch.equal(rotary(x, x, ids, seq_len=TRAINED)[0], expected(name, x, ids, TRAINED))
+    near = ids % TRAINED
+    assert torch.equal(rotary(x, x, near, seq_len=TRAINED)[0], expected(name, x, near, TRAINED))
+    if rotary.extension.length_dependent:
+        with pytest.raises(ValueError, match=r"seq_len is 40.*position is 40.*exceed"):
+            rotary(x, x, ids, seq_len=40)
     rotary.fix_length(None)
     assert_right(rotary, name)
 

@@ -207,3 +207,12 @@ def test_a_module_on_meta_takes_a_checkpoint_and_moves():
     model.load_state_dict(state, assign=True)
     model.to("cpu")
     assert torch.equal(model["rotary"].cos, RotaryEmbedding(8).cos)
+
+
+def test_modules_created_after_a_write_to_shared_tables_get_right_ones():
+    first, base = RotaryEmbedding(8, 64, base=123.0), RotaryEmbedding(8, 64, base=123.0)
+    assert base.cos is first.cos
+    right = first.cos.clone()
+    first.cos.mul_(2)
+    later = RotaryEmbedding(8, 64, base=123.0)
+    assert torch.equal(later.cos, right) and torch.equal(later.sin, first.sin)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from rope.config.parameters import layer_entries
 from rope.config.source import read_config, text_facts
-from rope.frequencies import rotary_tables, table_dtype
+from rope.frequencies import float64_device, rotary_tables, table_dtype
 from rope.functional import rotary_embedding, rotary_embedding_qk
 from rope.module import RotaryEmbedding
 
@@ -35,13 +35,13 @@ class PositionEmbeddings(nn.Module):
     def __init__(self, config: Any) -> None:
         super().__init__()
         facts = text_facts(read_config(config))
+        facts.pop("layer_rope_theta", None)  # GraniteSWA has one module per base
         entries = layer_entries(facts)
-        kinds = [kind for kind in entries if kind in (None, *facts.get("layer_types", entries))]
         self.layers = nn.ModuleDict(
             {
-                kind or ALL: RotaryEmbedding.from_config(config, layer_type=kind, max_seq_len=2048)
-                for kind in kinds
-                if entries[kind] is not None
+                kind or ALL: RotaryEmbedding.from_config(facts, layer_type=kind, max_seq_len=2048)
+                for kind, entry in entries.items()
+                if entry is not None and kind in (None, *facts.get("layer_types", entries))
             }
         )
         # Compiled code computes tables from these: stored tables would limit the length.
@@ -63,8 +63,10 @@ class PositionEmbeddings(nn.Module):
         at = position_ids.to(x.device)
         if rotary.extension.length_dependent or not torch.compiler.is_compiling():
             return rotary.tables_at(at, dtype=x.dtype)
-        theta, scale = self.spectra[kind].to(x.device), rotary.attention_scaling
-        return rotary_tables(at[:, None], theta, dtype=table_dtype(x), scale=scale)
+        near = float64_device(x.device)
+        theta, scale = self.spectra[kind].to(near), rotary.attention_scaling
+        tables = rotary_tables(at.to(near)[:, None], theta, dtype=table_dtype(x), scale=scale)
+        return tables[0].to(x.device), tables[1].to(x.device)
 
 
 @dataclass(frozen=True)

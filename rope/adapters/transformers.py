@@ -10,7 +10,6 @@ Shapes: B batch, H heads, S sequence, D head dimension, R rotated width.
 """
 
 import inspect
-from collections.abc import Iterator
 from typing import Any, TypeVar
 
 import torch
@@ -25,6 +24,7 @@ __all__ = ["PositionEmbeddings", "restore", "use_rope"]
 #: The functions that attention layers may call. The second function returns interleaved queries and
 #: keys in half-split order. Its replacement keeps their order; every score is the same.
 NAMES = ("apply_rotary_pos_emb", "apply_rotary_pos_emb_interleave")
+_ADVICE = "leave the model unchanged, or pass only its language_model"
 
 
 def use_rope(model: Model) -> Model:
@@ -36,8 +36,9 @@ def use_rope(model: Model) -> Model:
     Call `use_rope` again for a model that was unpickled in another process. If the frequencies
     depend on the sequence length, fix the length before you use torch.compile, for example with
     `model.model.rotary_emb.layers["all"].fix_length`.
-    Raises ValueError for any other model, and for frequencies that were changed by hand. Raises the
-    errors of `RotaryEmbedding.from_config`. After an error, the model has its original rotation.
+    Raises TypeError if model is no module, ValueError for any other model and for frequencies that
+    were changed by hand, and the errors of `RotaryEmbedding.from_config`. After an error, the model
+    has its original rotation.
 
     >>> import pytest
     >>> transformers = pytest.importorskip("transformers")
@@ -47,7 +48,14 @@ def use_rope(model: Model) -> Model:
     >>> model.model.rotary_emb.layers["all"].dim
     16
     """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model is {model!r}; load the model and pass it, not its name")
     restore(model)
+    for part in model.modules():
+        if hasattr(part, "mrope_section"):
+            reason = f"its positions have several axes (M-RoPE, sections {part.mrope_section})"
+            raise _error(model, reason, "use rope.axes.MultiAxisRotaryEmbedding.from_config")
+    # Up to transformers 5.23, these are the attention layers; from 5.24 on, the rotary module.
     gptj: list[Any] = [part for part in model.modules() if hasattr(part, "pos_embd_dim")]
     places = [
         (parent, name, child)
@@ -55,6 +63,8 @@ def use_rope(model: Model) -> Model:
         if type(child).__name__.endswith("RotaryEmbedding") and hasattr(child, "config")
     ]
     functions = _functions(model)
+    if not (functions or places or gptj):
+        raise _error(model, "it doesn't rotate its queries and keys", "there is nothing to replace")
     if not functions or not (places or gptj):
         raise _error(model, "it has no rotary module, or no layer that uses one")
     with torch.device("cpu"):
@@ -81,7 +91,7 @@ def use_rope(model: Model) -> Model:
 
 def restore(model: Model) -> Model:
     """Put back the modules that `use_rope` replaced, and return the model."""
-    for parent, name, child in list(_children(model)):
+    for parent, name, child in _children(model):
         if isinstance(child, PositionEmbeddings):
             setattr(parent, name, child.__dict__["replaced"])
     for part in model.modules():
@@ -90,19 +100,16 @@ def restore(model: Model) -> Model:
     return model
 
 
-def _children(module: nn.Module) -> Iterator[tuple[nn.Module, str, nn.Module]]:
-    """Yield each submodule as (parent, name in the parent, submodule)."""
-    for name, child in module.named_children():
-        yield module, name, child
-        yield from _children(child)
+def _children(model: nn.Module) -> list[tuple[nn.Module, str, nn.Module]]:
+    """Return each submodule as (parent, name in the parent, submodule)."""
+    return [
+        (part, name, child) for part in model.modules() for name, child in part.named_children()
+    ]
 
 
-def _error(model: nn.Module, reason: str) -> ValueError:
+def _error(model: nn.Module, reason: str, advice: str = _ADVICE) -> ValueError:
     """Return the error for a model whose rotation cannot be replaced."""
-    return ValueError(
-        f"use_rope can't change this {type(model).__name__}: {reason}. Its attention must pass cos "
-        f"and sin to {NAMES[0]}; leave the model unchanged, or pass only its language_model"
-    )
+    return ValueError(f"use_rope can't change this {type(model).__name__}: {reason}; {advice}")
 
 
 def _functions(model: nn.Module) -> list[tuple[dict[str, Any], str]]:
@@ -129,12 +136,11 @@ def _functions(model: nn.Module) -> list[tuple[dict[str, Any], str]]:
 def _tables(model: nn.Module, rotary: Any) -> PositionEmbeddings:
     """Return the replacement for a rotary module.
 
-    Raises ValueError for M-RoPE, whose positions have several axes, for a configuration
-    without rotating layers, and for frequencies that differ from the configured ones.
+    Raises ValueError for a configuration without rotating layers, and for frequencies that differ
+    from the configured ones.
     """
-    sections = getattr(rotary, "mrope_section", None)
-    if sections is not None:
-        raise _error(model, f"its positions have several axes (M-RoPE {list(sections)})")
+    if rotary.config.model_type == "deepseek_v4":
+        raise _error(model, "it rotates the last coordinates of a head instead of the first")
     tables = PositionEmbeddings(rotary.config)
     layers: list[Any] = [*tables.layers.values()]
     if not layers:

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from rope.axes.frequencies import axial_frequencies
 from rope.axes.module import AxisRotation
 from rope.checks import check_count, check_flag
+from rope.frequencies import float64_device
 
 
 class MixedRotaryEmbedding(AxisRotation):
@@ -82,7 +83,7 @@ class MixedRotaryEmbedding(AxisRotation):
         frame = frame * triangle.diagonal(dim1=-2, dim2=-1).sign().unsqueeze(-2)
         frame[..., 0] *= torch.linalg.det(frame).sign().unsqueeze(-1)
         runs = frame.repeat_interleave(self.dim // (2 * self.axes), dim=-1)  # [H, A, R/2]
-        self.frequencies.copy_(runs * spectrum)
+        self.frequencies.copy_((runs * spectrum).float())
 
     def _theta(self, device: torch.device) -> Tensor:
         if self.frequencies.dtype not in (torch.float32, torch.float64):
@@ -90,7 +91,7 @@ class MixedRotaryEmbedding(AxisRotation):
                 f"frequencies is {self.frequencies.dtype}; it must be float32, because half "
                 "precision rounds every angle: load the state_dict without assign=True"
             )
-        return self.frequencies.double()
+        return self.frequencies.to(float64_device(device)).double()
 
     def _check_heads(self, name: str, x: Tensor) -> None:
         """Raise ValueError unless x has num_heads heads, because each has its own frequencies."""

@@ -8,7 +8,7 @@ Shapes: A axes, B batch, H heads, S sequence, D head dimension, R rotated width.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +17,7 @@ from rope.axes.frequencies import axial_frequencies, section_frequencies
 from rope.axes.positions import axis_tables, check_axis_positions, check_frequencies
 from rope.checks import check_finite, check_flag, check_heads, check_number, check_pair
 from rope.extensions.base import Extension
-from rope.frequencies import inverse_frequencies
+from rope.frequencies import float64_device, inverse_frequencies
 from rope.kernels.operator import apply_rotation
 from rope.tables import DeviceTracking, default_device
 
@@ -35,7 +35,7 @@ class AxisRotation(nn.Module):
     attention_scaling: float = 1.0
 
     def _theta(self, device: torch.device) -> Tensor:
-        """Return Theta, float64 `[A, R/2]` or `[H, A, R/2]`, on the device."""
+        """Return Theta, float64 `[A, R/2]` or `[H, A, R/2]`, on float64_device(device)."""
         raise NotImplementedError
 
     def _check_heads(self, name: str, x: Tensor) -> None:
@@ -64,6 +64,9 @@ class AxisRotation(nn.Module):
         cos, sin = self._tables((q, k), position_ids, inverse)
         q, k = apply_rotation((q, k), cos, sin, None, self.interleaved, inverse)
         return q, k
+
+    if TYPE_CHECKING:
+        __call__ = forward  # nn.Module declares that a call returns Any
 
     def rotate(self, x: Tensor, position_ids: Tensor, *, inverse: bool = False) -> Tensor:
         """Rotate a single tensor x `[B, H, S, D]`; for the arguments, see `forward`.
@@ -97,8 +100,8 @@ class MultiAxisRotaryEmbedding(DeviceTracking, AxisRotation):
     dimension. interleaved: if True, plane j holds coordinates (2j, 2j+1); if False, (j, j + R/2).
     attention_scaling: the factor on cos and sin, such as YaRN's. device: torch's default if None.
     `frequencies` is not a buffer: it is not in the state_dict, and casting the model or loading
-    weights doesn't change it. It moves to another device with the model or the queries. The
-    attributes dim and axes are R and A.
+    weights doesn't change it. It moves to another device with the model or the queries, or stays on
+    the CPU if that device has no float64. The attributes dim and axes are R and A.
     Raises TypeError or ValueError for frequencies that have another dtype or shape, require
     gradients, or are not finite.
 
@@ -200,6 +203,7 @@ class MultiAxisRotaryEmbedding(DeviceTracking, AxisRotation):
         config: Mapping[str, Any] | str | object,
         *,
         layer_type: str | None = None,
+        layer: int | None = None,
         interleaved: bool | None = None,
         device: torch.device | str | None = None,
     ) -> Self:
@@ -217,7 +221,9 @@ class MultiAxisRotaryEmbedding(DeviceTracking, AxisRotation):
         """
         from rope.config import rotary_settings
 
-        settings = rotary_settings(config, layer_type=layer_type, interleaved=interleaved)
+        settings = rotary_settings(
+            config, layer_type=layer_type, layer=layer, interleaved=interleaved
+        )
         if settings.sections is None:
             raise ValueError(
                 "config has no mrope_section, which assigns planes to axes; use "
@@ -234,11 +240,11 @@ class MultiAxisRotaryEmbedding(DeviceTracking, AxisRotation):
         )
 
     def _theta(self, device: torch.device) -> Tensor:
-        theta = self._tensors[0]
+        device, theta = float64_device(device), self._tensors[0]
         return theta if theta.device == device else self._move_and_store(device, self._tensors)[0]
 
     def _build(self, device: torch.device) -> tuple[Tensor, ...]:
-        return (self._source.to(device, copy=True),)
+        return (self._source.to(float64_device(device), copy=True),)
 
     def extra_repr(self) -> str:
         return ", ".join(f"{name}={getattr(self, name)}" for name in self._fixed)

@@ -93,9 +93,10 @@ def axis_tables(
     so pass such positions as integers. frequencies: Theta, float64 `[A, R/2]`, or `[H, A, R/2]` if
     heads differ, in radians per position. scale: the factor on cos and sin, such as an extension's
     `attention_scaling`.
-    Returns `[S, R/2]`, `[B, 1, S, R/2]`, `[1, H, S, R/2]`, or `[B, H, S, R/2]`, ready for
-    `rotary_embedding(x, cos, sin)`. Angles are summed in float64; cos and sin are rounded once, to
-    `dtype`. Gradients reach frequencies and real positions.
+    Returns `[S, R/2]`, `[B, 1, S, R/2]`, `[1, H, S, R/2]`, or `[B, H, S, R/2]` on the positions'
+    device, ready for `rotary_embedding(x, cos, sin)`. Angles are summed in float64 on the device of
+    the frequencies; cos and sin are rounded once, to `dtype`. Gradients reach frequencies and real
+    positions.
     Raises TypeError for positions in half precision, which skips integers, and for frequencies that
     are not float64. Raises ValueError for shapes that don't fit, a scale that is not positive, and
     positions that are not finite (RuntimeError under `torch.compile` and on CUDA, asynchronously).
@@ -111,7 +112,8 @@ def axis_tables(
     check_axis_positions(position_ids, frequencies.shape[-2])
     if position_ids.is_floating_point():
         check_finite("position_ids", position_ids, "give padding any finite position, and mask it")
-    rows = position_ids.to(torch.float64).unsqueeze(-1)  # [A, S, 1] or [A, B, S, 1]
+    # Move before converting, because MPS has no float64. [A, S, 1] or [A, B, S, 1]
+    rows = position_ids.to(frequencies.device).double().unsqueeze(-1)
     per_head = frequencies.dim() == 3
     if per_head and rows.dim() == 4:
         rows = rows.unsqueeze(-3)  # [A, B, 1, S, 1]
@@ -122,7 +124,8 @@ def axis_tables(
         angle = angle + rows[axis] * theta.select(-3, axis)
     if angle.dim() == 3:  # [H, S, R/2] or [B, S, R/2]
         angle = angle.unsqueeze(0 if per_head else 1)
-    return tables_of(angle, dtype, scale)
+    cos, sin = tables_of(angle, dtype, scale)
+    return cos.to(position_ids.device), sin.to(position_ids.device)
 
 
 def check_frequencies(frequencies: Tensor) -> None:

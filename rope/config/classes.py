@@ -33,10 +33,12 @@ def class_facts(facts: Mapping[str, Any], entries: Entries) -> dict[str, Any]:
     if kind is None:
         return {}
     if model_type not in LAYOUTS and kind.__module__.startswith("transformers."):
+        compared = f"which is not among the {len(LAYOUTS)} model types that rope.config knows"
+        if "rope_parameters" not in kind.__dataclass_fields__:
+            compared = "whose class in transformers has no RoPE parameters: it seems not to rotate"
         raise ValueError(
-            f"model_type is {model_type!r}, which is not among the {len(LAYOUTS)} model types "
-            "whose code was compared with rope.config; read the model's code and create "
-            "RotaryEmbedding(dim, max_seq_len, base, interleaved=...) yourself"
+            f"model_type is {model_type!r}, {compared}; if the model's code does rotate queries "
+            "and keys, create RotaryEmbedding(dim, max_seq_len, base, interleaved=...) yourself"
         )
     arguments = {key: value for key, value in facts.items() if key != "model_type"}
     if "layer_types" in arguments:

@@ -12,7 +12,7 @@ from typing import Any
 from rope.checks import check_count
 from rope.config.models import ONLY_WINDOWS, ONLY_WINDOWS_IF_ANY
 from rope.config.parameters import Entries, Parameters, not_rotating
-from rope.config.source import check_equal, get_as
+from rope.config.source import check_equal, get_as, present
 
 #: Layer types without queries and keys, or with queries and keys that are not rotated.
 _WITHOUT_ATTENTION = ("conv", "linear_attention", "mamba", "moe", "recurrent")
@@ -24,15 +24,16 @@ def rotating_layers(
     """Return one flag per layer, True if that layer rotates, or None if all layers rotate.
 
     Raises ValueError if no layer of `layer_type` rotates, or if a per-layer list is too short.
-
-    >>> rotating_layers({"no_rope_layer_interval": 3, "num_hidden_layers": 4}, {}, None)
-    (True, True, False, True)
     """
     kinds = get_as(list, "layer_types", facts)
     lists = {
         "no_rope_layers": get_as(list, "no_rope_layers", facts),  # 1 marks a layer that does rotate
+        "layer_rope_theta": get_as(list, "layer_rope_theta", facts),  # 0: doesn't rotate
         "layer_types": [_type_rotates(kind, facts, entries) for kind in kinds],
     }
+    dense = [kind == "dense" for kind in get_as(list, "mlp_layer_types", facts)]
+    if dense and facts.get("prefix_dense_sliding_window_pattern") == 1:  # Cohere2-MoE rotates them
+        lists["layer_types"] = list(map(max, lists["layer_types"], dense))
     crossing = get_as(list, "cross_attention_layers", facts)  # their keys come from an image
     interval = facts.get("no_rope_layer_interval")
     if interval is None and not any((*lists.values(), crossing)):
@@ -51,8 +52,39 @@ def rotating_layers(
         for layer in range(number)
     )
     if layer_type in kinds and (True, layer_type) not in zip(rotates, kinds, strict=False):
-        raise not_rotating(layer_type)
+        raise not_rotating(f"type {layer_type!r}")
     return None if all(rotates) else rotates
+
+
+def one_layer(
+    facts: Mapping[str, Any], rotates: Any, layer: int | None, layer_type: str | None
+) -> tuple[str | None, float | None]:
+    """Return a layer's type, and its base if layer_rope_theta lists one base per layer.
+
+    rotates: the result of `rotating_layers`. layer: the layer's number, counted from 0, or None for
+    any rotating layer of type layer_type.
+    Raises ValueError if there is no such layer, if it doesn't rotate, or if such layers differ.
+    """
+    kinds = get_as(list, "layer_types", facts)
+    layers = [n for n, kind in enumerate(kinds) if layer_type in (None, kind)]
+    if layer is not None:
+        check_count("layer", layer, smallest=0)
+        number = facts.get("num_hidden_layers", len(rotates or kinds) or layer + 1)
+        if layer >= number:
+            raise ValueError(f"layer is {layer}; it must be less than num_hidden_layers, {number}")
+        if rotates and not rotates[layer]:
+            raise not_rotating(f"layer {layer}")
+        kind = kinds[layer] if kinds else layer_type
+        check_equal("layer_type", "here", layer_type or kind, f"in layer {layer}", kind)
+        layer_type = kind
+        layers = [layer]
+    listed = get_as(list, "layer_rope_theta", facts)
+    bases = {base for n in layers or range(len(listed)) for base in listed[n : n + 1] if base}
+    if len(bases) > 1:
+        raise ValueError(
+            f"layer_rope_theta is one of {sorted(bases)}; pass layer=, a layer's number from 0 on"
+        )
+    return layer_type, next(iter(bases), None)
 
 
 def _type_rotates(kind: str, facts: Mapping[str, Any], entries: Entries) -> bool:
@@ -67,7 +99,8 @@ def _type_rotates(kind: str, facts: Mapping[str, Any], entries: Entries) -> bool
 
 def longest_context(facts: Mapping[str, Any]) -> int | None:
     """Return the model's context length, or None if the configuration doesn't specify it."""
-    return _count(facts, "max_position_embeddings", "n_positions", "max_seq_len")
+    usual = _count(facts, "max_position_embeddings", "n_positions", "max_seq_len")
+    return usual or _count(facts, "model_max_length")
 
 
 def widths(
@@ -86,8 +119,7 @@ def widths(
         stated["partial_rotary_factor"] = int(whole * share)
     if parameters["rope_type"] == "proportional":
         stated = {}  # in p-RoPE, the share counts rotating planes and doesn't narrow the tables
-    rotated = {name: width for name, width in stated.items() if width is not None}
-    (first, dim), *others = (rotated or {"head_dim": head_dim}).items()
+    (first, dim), *others = (present(stated) or {"head_dim": head_dim}).items()
     for name, width in others:
         check_equal("the rotated width", f"from {first}", dim, f"from {name}", width)
     if dim % 2 or not 0 < dim <= head_dim:

@@ -10,7 +10,7 @@ from dataclasses import fields
 from typing import Any
 
 from rope.checks import check_base, check_count
-from rope.config.models import FIXED_BASE, GENERAL
+from rope.config.models import FIXED_BASE, GENERAL, LABELS
 from rope.config.source import HOLDERS, check_equal, get_as, present
 from rope.extensions import REGISTRY, Extension
 
@@ -26,6 +26,8 @@ _TOP = {
     "partial_rotary_factor": "partial_rotary_factor",
     "rotary_pct": "partial_rotary_factor",
 }
+#: Maps other names of a base to the RoPE parameters that it is in.
+_BASES = {"swa_rope_theta": "sliding_attention", "compress_rope_theta": "compress"}
 #: Parameters that every rope_type may have.
 COMMON = [
     "rope_type", "rope_theta", "partial_rotary_factor", "mrope_section", "mrope_interleaved",
@@ -42,29 +44,30 @@ def layer_entries(facts: Mapping[str, Any]) -> Entries:
 
     Reads `rope_scaling` and `rope_parameters`. Raises TypeError for values of the wrong type, and
     ValueError for an unknown rope_type, an unknown parameter, or contradictory spellings.
-
-    >>> layer_entries({"rope_theta": 5e5, "rope_scaling": {"type": "linear", "factor": 2.0}})
-    {None: {'rope_type': 'linear', 'factor': 2.0}}
     """
     old, new = (get_as(dict, key, facts) for key in HOLDERS)
     entries: Entries
+    shared: Parameters = {}
     if any(isinstance(value, Mapping) for value in (*old.values(), *new.values())):
         layers = {**old, **new}
-        single = [k for k, v in layers.items() if v is not None and not isinstance(v, Mapping)]
-        shared = {key: layers.pop(key) for key in single}
         entries = {
-            kind: None if value is None else _canonical(get_as(dict, kind, layers))
+            kind: None if value is None else _canonical(value)
             for kind, value in layers.items()
+            if value is None or isinstance(value, Mapping)
         }
-        _share(shared, entries)
+        shared = {key: layers[key] for key in layers.keys() - entries}
     else:
         flat, more = _canonical(old), _canonical(new)
         for key in flat.keys() & more.keys():
             check_equal(key, "in rope_scaling", flat[key], "in rope_parameters", more[key])
         entries = {None: {**flat, **more}}
-    for entry in filter(None, entries.values()):
-        kind = entry.get("rope_type", "default")
-        allowed = (*COMMON, *_parameter_names(kind))
+    kinds = {layer: entry.get("rope_type", "default") for layer, entry in entries.items() if entry}
+    names = {kind: (*COMMON, *_parameter_names(kind)) for kind in kinds.values()}
+    for layer, kind in kinds.items():
+        allowed, taken = names[kind], {key for keys in names.values() for key in keys}
+        # A key next to the layer types applies where the rope_type takes it.
+        more = {key: shared[key] for key in shared if key in allowed or key not in taken}
+        entry = entries[layer] = {**more, **(entries[layer] or {})}
         unknown = sorted(entry.keys() - {*allowed}, key=lambda key: (key != "alpha", str(key)))
         if unknown:
             advice = " (for alpha, pass the extension NTK(alpha))" if "alpha" in unknown else ""
@@ -73,23 +76,6 @@ def layer_entries(facts: Mapping[str, Any]) -> Entries:
                 f"only {', '.join(allowed)}; remove the others, or set the rope_type that has them"
             )
     return entries
-
-
-def _share(shared: Parameters, entries: Entries) -> None:
-    """Add shared parameters to each entry whose rope_type takes them, unless it has its own.
-
-    Raises ValueError for a shared parameter that no entry takes.
-    """
-    unread = {*shared}
-    for entry in filter(None, entries.values()):
-        allowed = {*COMMON, *_parameter_names(entry.get("rope_type", "default"))}
-        unread -= allowed
-        entry |= {key: shared[key] for key in shared if key in allowed} | {**entry}
-    if unread:
-        raise ValueError(
-            f"{sorted(unread)} is next to the layer types, but none of their rope_types takes it "
-            f"({', '.join(map(str, entries))}); remove it"
-        )
 
 
 def _canonical(holder: Mapping[str, Any]) -> Parameters:
@@ -129,14 +115,12 @@ def rope_parameters(
 
     standard: the configuration as completed by the class (see `class_facts`), or {}.
     Raises ValueError for a missing or unknown layer type, a missing base, or contradictory keys.
-
-    >>> entries = layer_entries({"rope_scaling": {"type": "linear", "factor": 2.0}})
-    >>> rope_parameters({"rope_theta": 5e5}, entries, {}, None)
-    {'rope_type': 'linear', 'rope_theta': 500000.0, 'factor': 2.0}
     """
     top: Parameters = {}
     for alias in [alias for alias in _TOP if alias in facts]:
         key, value = _TOP[alias], facts[alias]
+        if isinstance(value, list) and standard:  # the class assigns Step 3.5's to layer types
+            continue
         inside = [entry[key] for entry in (top, *entries.values()) if entry and key in entry]
         if inside and value not in inside:
             check_equal(key, f"at the top level ({alias})", value, "elsewhere", inside[0])
@@ -150,12 +134,14 @@ def rope_parameters(
         if entry:  # the class's extension applies only to empty entries
             defaults = {key: defaults[key] for key in COMMON[1:] if key in defaults}
         complete[layer] = entry if entry is None else {**top, **defaults, **entry}
-    if "swa_rope_theta" in facts:
-        used = (complete.get("sliding_attention") or {}).get("rope_theta")
-        check_equal("swa_rope_theta", "here", facts["swa_rope_theta"], "in sliding layers", used)
+    full = ["full_attention"]
+    check_equal("yarn_only_types", "here", facts.get("yarn_only_types", full), "in the code", full)
+    for key, kind in _BASES.items():
+        used = (complete.get(kind) or {}).get("rope_theta")
+        check_equal(key, "here", facts.get(key, used), f"in {kind} layers", used)
     own = _entry(complete, {**standard, **facts}, layer_type)
     parameters: Parameters = {"rope_type": "default", **own}
-    if facts.get("model_type") in GENERAL | FIXED_BASE:
+    if facts.get("model_type") in (*GENERAL, *FIXED_BASE):
         parameters.setdefault("rope_theta", 10000.0)
     if "rope_theta" not in parameters:
         raise ValueError("the configuration has no rope_theta; add this key (10000.0 in RoFormer)")
@@ -169,27 +155,33 @@ def rope_parameters(
 
 def _entry(entries: Entries, facts: Mapping[str, Any], layer_type: str | None) -> Parameters:
     """Return the entry that applies to layer_type, or the only entry if layer_type is None."""
+    layer_type = entry_key(entries, layer_type)
     if None in entries and layer_type in (None, *get_as(list, "layer_types", facts)):
         layer_type = None
     elif layer_type is None and len(entries) == 1:
         (layer_type,) = entries
     elif layer_type not in entries:
-        known = layer_type in get_as(list, "layer_types", facts)
-        hint = f"; add RoPE parameters for {layer_type!r}: layer_types has it" if known else ""
+        hint = "or pass layer=, the number of a layer, counted from 0"
+        if layer_type in get_as(list, "layer_types", facts):
+            hint = f"add RoPE parameters for {layer_type!r}: layer_types has it"
         raise ValueError(
-            f"layer_type is {layer_type!r}; it must be one of {', '.join(map(str, entries))}{hint}"
+            f"layer_type is {layer_type!r}; pass one of {', '.join(map(str, entries))}; {hint}"
         )
     entry = entries[layer_type]
     if entry is None:
-        raise not_rotating(layer_type)
+        raise not_rotating(f"type {layer_type!r}")
     return entry
 
 
-def not_rotating(layer_type: str | None) -> ValueError:
-    """Return the error for a layer type whose layers do not rotate."""
-    return ValueError(
-        f"layers of type {layer_type!r} don't rotate their queries and keys; leave both unchanged"
-    )
+def entry_key(entries: Entries, layer_type: str | None) -> str | None:
+    """Return the key of the entry for a layer type: the type, or DeepSeek-V4's name for it."""
+    label = LABELS.get(layer_type, layer_type)
+    return label if label in entries else layer_type
+
+
+def not_rotating(which: str) -> ValueError:
+    """Return the error for a layer, or for a layer type, without rotation."""
+    return ValueError(f"{which} doesn't rotate its queries and keys; leave both unchanged")
 
 
 def build_extension(parameters: Parameters, longest: int | None) -> Extension:
@@ -197,9 +189,6 @@ def build_extension(parameters: Parameters, longest: int | None) -> Extension:
 
     longest: max_position_embeddings, which is the default for the trained length, or None.
     Raises ValueError for missing, invalid, or contradictory numbers.
-
-    >>> build_extension({"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 2.0}, 4096)
-    DynamicNTK(factor=2.0, original_max_position_embeddings=4096)
     """
     kind = parameters["rope_type"]
     names = _parameter_names(kind)

@@ -11,7 +11,7 @@ from typing import Any
 
 from rope.checks import check_flag
 from rope.config.classes import class_facts
-from rope.config.layers import longest_context, rotating_layers, widths
+from rope.config.layers import longest_context, one_layer, rotating_layers, widths
 from rope.config.models import INTERLEAVED_SECTIONS, LAYOUTS, SECTIONS
 from rope.config.parameters import build_extension, layer_entries, rope_parameters
 from rope.config.source import check_equal, check_unread, read_config, text_facts
@@ -22,8 +22,8 @@ from rope.extensions import Extension, YaRN, mscale
 class RotarySettings:
     """Hold the settings of one RotaryEmbedding.
 
-    dim: the rotated width R. head_dim: the head dimension D of the tensor that is rotated.
-    Multi-head latent attention rotates a separate tensor, whose width is both R and D.
+    dim: the rotated width R. head_dim: the head dimension D of the rotated tensor. In multi-head
+    latent attention, this is a separate tensor of width R = D (DeepSeek-V4: the end of a head).
     max_position_embeddings: the context length, or None if it is unknown.
     sections: planes per axis in M-RoPE, or None. interleaved_sections: True if the axes alternate.
     softmax_scale: the factor by which the attention must multiply its usual scale, 1/sqrt(query
@@ -31,11 +31,6 @@ class RotarySettings:
     most other models, it is 1.0.
     rotates: one flag per layer, True if the layer rotates, with these settings or with the settings
     of another layer type; or None if all layers rotate.
-
-    >>> rotary_settings({"model_type": "llama", "head_dim": 64, "max_position_embeddings": 2048})
-    RotarySettings(dim=64, head_dim=64, base=10000.0, extension=Default(), interleaved=False,
-        max_position_embeddings=2048, sections=None, interleaved_sections=False, softmax_scale=1.0,
-        rotates=None)
     """
 
     dim: int
@@ -51,7 +46,11 @@ class RotarySettings:
 
 
 def rotary_settings(
-    config: Any, *, layer_type: str | None = None, interleaved: bool | None = None
+    config: Any,
+    *,
+    layer_type: str | None = None,
+    layer: int | None = None,
+    interleaved: bool | None = None,
 ) -> RotarySettings:
     """Return the settings of the rotation that a transformers configuration describes.
 
@@ -59,8 +58,8 @@ def rotary_settings(
     JSON file or of the model's folder, as written by transformers 4 or 5. The function reads
     `text_config` if there is one. It ignores parts for other models, such as vision_config, and
     llama_4_scaling_beta, by which the attention also scales queries: apply it there.
-    layer_type: a type of rotating layers, such as "full_attention". It is required if the layer
-    types have different parameters.
+    layer_type: a type of rotating layers, such as "full_attention". layer: the number of a rotating
+    layer, counted from 0. One of the two is required if layers have different parameters.
     interleaved: the layout of the weights. None means the model's own layout, which requires a
     known model_type. Pass True or False for weights that were converted to the other layout.
     An absent base, width, rotated share, or context length gets the default of the model's class in
@@ -83,6 +82,7 @@ def rotary_settings(
     layout = _layout(complete) if interleaved is None else interleaved
     check_flag("interleaved", layout)
     rotates = rotating_layers(complete, {**layer_entries(standard), **entries}, layer_type)
+    layer_type, base = one_layer(complete, rotates, layer, layer_type)
     parameters = rope_parameters(facts, entries, standard, layer_type)
     head_dim, dim = widths(complete, parameters, layer_type)
     longest = longest_context(facts) or longest_context(standard)
@@ -100,7 +100,7 @@ def rotary_settings(
     return RotarySettings(
         dim=dim,
         head_dim=head_dim,
-        base=float(parameters["rope_theta"]),
+        base=float(base or parameters["rope_theta"]),
         extension=extension,
         interleaved=layout,
         max_position_embeddings=longest,

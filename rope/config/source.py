@@ -17,9 +17,10 @@ ABOUT_ROTATION = re.compile(r"(^|_)(m?rope|rotary|yarn|ntk|longrope)(_|$)", re.I
 #: The RoPE keys that this package reads.
 READ = (
     "rope_theta rotary_emb_base rope_local_base_freq global_rope_theta local_rope_theta "
-    "swa_rope_theta rope_scaling rope_parameters partial_rotary_factor rotary_pct rotary_dim "
-    "qk_rope_head_dim rope_interleave rotary rotary_value no_rope_layers no_rope_layer_interval "
-    "indexer_rope_interleave"
+    "swa_rope_theta compress_rope_theta layer_rope_theta rope_scaling rope_parameters "
+    "partial_rotary_factor partial_rotary_factors rotary_pct rotary_dim qk_rope_head_dim "
+    "rope_interleave rotary rotary_value no_rope_layers no_rope_layer_interval "
+    "indexer_rope_interleave yarn_only_types"
 )
 #: The keys of the dicts whose contents `rope.config.parameters` checks.
 HOLDERS = ("rope_scaling", "rope_parameters")
@@ -62,9 +63,6 @@ def text_facts(whole: Mapping[str, Any]) -> dict[str, Any]:
     """Return the text model's keys, without None values except where None has a meaning.
 
     Reads `text_config` if there is one. Raises ValueError if a RoPE key outside contradicts it.
-
-    >>> text_facts({"model_type": "llama", "rope_theta": 10000.0, "rope_scaling": None})
-    {'model_type': 'llama', 'rope_theta': 10000.0}
     """
     facts = present(whole)
     if "text_config" in facts:
@@ -82,7 +80,7 @@ def check_unread(part: Mapping[Any, Any], path: str = "") -> None:
     """
     is_read = path in ("", "text_config.")
     for key, value in part.items():
-        about_rotation = value is not None and ABOUT_ROTATION.search(str(key))
+        about_rotation = value not in (None, []) and ABOUT_ROTATION.search(str(key))
         if about_rotation and not (is_read and key in READ.split()):
             raise ValueError(
                 f"the configuration has the unknown key {f'{path}{key}'!r}; remove it if the "
