@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from strategies import Recorder, normal, tables
+from strategies import Recorder, normal
 from torch import nn
 
-from rope import RotaryEmbedding, rotary_embedding
+from rope import RotaryEmbedding
 from rope.extensions import NTK, DynamicNTK, Linear, Llama3, YaRN
 
 
@@ -78,35 +78,3 @@ def test_frequencies_are_initialized_after_meta(extension):
     fresh, x = RotaryEmbedding(8, 16, extension=extension), normal((1, 1, 9, 8), 0, torch.float32)
     assert torch.equal(model[1].rotate(x), fresh.rotate(x))
     assert torch.equal(model[1].inv_freq, fresh.inv_freq)
-
-
-@pytest.mark.parametrize("call", ["offset", "ids", "batch", "function"])
-def test_a_negative_position_of_left_padding_raises(call):
-    """Check that a negative position raises.
-
-    In fla issue 967, position −1 read memory before the table. Python indexing reads the last row.
-    """
-    rotary, x = RotaryEmbedding(8, 16), normal((2, 1, 3, 8), 0)
-    ids = torch.tensor([-2, -1, 0])
-    calls = {
-        "offset": lambda: rotary.rotate(x, offset=-2),
-        "ids": lambda: rotary(x, x, ids),
-        "batch": lambda: rotary.rotate(x.float(), ids.expand(2, 3)),
-        "function": lambda: rotary_embedding(x, *tables(64, 8), ids),
-    }
-    with pytest.raises(ValueError, match=r"-2"):
-        calls[call]()
-
-
-def test_a_position_past_the_table_raises():
-    """Check that a position past the table raises.
-
-    flash-attn leaves such tokens unrotated, and other libraries read memory past the table.
-    """
-    x = normal((1, 1, 2, 8), 0)
-    for ids in (torch.tensor([63, 64]), torch.tensor([[64, 0]])):
-        for inplace in (False, True):
-            with pytest.raises(ValueError, match=r"64.*64 rows"):
-                rotary_embedding(x.clone(), *tables(64, 8, torch.float32), ids, inplace=inplace)
-    with pytest.raises(ValueError, match=r"1 rows.*2"):
-        rotary_embedding(x, *tables(1, 8))

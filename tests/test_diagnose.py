@@ -11,8 +11,10 @@ from torch import nn
 from torch.nn.functional import dropout
 
 import rope
+from rope.axes import MultiAxisRotaryEmbedding
+from rope.config import rotary_settings
 from rope.diagnose import CODES, diagnose
-from rope.extensions import Default, DynamicNTK, Llama3, Proportional, YaRN
+from rope.extensions import DynamicNTK, Llama3, Proportional, YaRN
 from rope.layouts import interleaved_to_half
 from rope.xpos import XPos, decay_rates
 
@@ -21,6 +23,7 @@ ROTARY = rope.RotaryEmbedding(D)
 THETA = rope.inverse_frequencies(D)
 INTER = rope.RotaryEmbedding(D, interleaved=True)
 OTHER = rope.RotaryEmbedding(D, base=5e5)
+SCALED = rope.RotaryEmbedding(D, extension=YaRN(16.0, 1024))
 EIGHT = rope.RotaryEmbedding(8)
 
 
@@ -139,6 +142,72 @@ def in_one_dtype(dtype, rotate=ROTARY):
     return taking(lambda q, ids: q.dtype == dtype, rotate)
 
 
+def per_head(q_shift=0):
+    """Return a rotation in which each head has its own frequencies."""
+    theta = torch.rand(16, D // 2, generator=torch.manual_seed(0), dtype=torch.float64)
+
+    def rotate(x, ids, shift=0):
+        angles = ids[:, None, :, None] * theta[shift : shift + x.shape[1], None]
+        return rope.rotary_embedding(x, *(table.to(x) for table in (angles.cos(), angles.sin())))
+
+    return apart(lambda x, ids: rotate(x, ids, q_shift), rotate)
+
+
+def of_heads(heads, rotate=ROTARY.rotate):
+    """Return a rotation that leaves all other heads alone."""
+    return lambda x, ids: torch.cat((rotate(x[:, :heads], ids), x[:, heads:]), 1)
+
+
+def by_tables(cos, sin):
+    """Return x cos + quarter(x) sin for functions of the angles."""
+
+    def rotate(x, ids):
+        angles = ids[:, None, :, None] * THETA
+        a, b, c, s = *x.chunk(2, -1), cos(angles).to(x), sin(angles).to(x)
+        return torch.cat((a * c - b * s, a * s + b * c), -1)
+
+    return both(rotate)
+
+
+def drifting(angle):
+    """Return cos and sin of float32 angles, reduced by a float32 2 pi, as fast intrinsics do."""
+    turn, angle = torch.tensor(2 * torch.pi, dtype=torch.float32), angle.float()
+    return angle - (angle / turn).round() * turn
+
+
+def one_axis(layer, axis):
+    """Return a rotation along one axis, with the other positions at 0."""
+    return lambda q, k, ids: layer(
+        q, k, torch.stack([ids if a == axis else 0 * ids for a in range(layer.axes)])
+    )
+
+
+def on_grid(*sizes):
+    """Return an axial rotation whose ids number a grid row by row; sizes: of all but one axis."""
+    layer = MultiAxisRotaryEmbedding.axial(
+        D, (16, 8, 8)[: len(sizes) + 1] if sizes[1:] else 2, 50.0
+    )
+
+    def rotate(q, k, ids):
+        axes = []
+        for size in sizes:
+            axes.append(ids % size)
+            ids = ids // size
+        return layer(q, k, torch.stack([ids, *reversed(axes)]))
+
+    return rotate
+
+
+PIXELS = torch.linspace(1, 5, D // 2, dtype=torch.float64) * torch.pi
+TURNS = rotary_settings(
+    {"model_type": "qwen3_vl_text", "head_dim": 128, "max_position_embeddings": 4096}
+    | {"rope_scaling": {"mrope_section": [24, 20, 20], "mrope_interleaved": True}}
+)
+IN_TURNS, IN_BLOCKS = (
+    MultiAxisRotaryEmbedding.mrope(128, (24, 20, 20), TURNS.base, interleaved_sections=turns)
+    for turns in (True, False)
+)
+
 RIGHT = {
     "few tokens a call": taking(lambda q, ids: ids.shape[1] <= 100),
     "half": ROTARY,
@@ -161,6 +230,16 @@ RIGHT = {
     "xpos": XPos(D),
     "xpos centered on the text": centered(lambda m: (m.max() + 1) // 2),
     "temperature": by_factors(lambda m: (m + 1).log().div(6.0).clamp(min=1)),
+    "frequencies per head": per_head(),
+    "head 0 alone": both(of_heads(1)),
+    "rows of 14": on_grid(14),
+    "frames of 14 by 9": on_grid(9, 14),
+    "pixels": by_angle(lambda ids: 2 * ids / 31 * PIXELS),
+    "patches from the center": by_angle(lambda ids: (ids - 3.5) * 1.5 * THETA),
+    "axis 1 of 2": one_axis(MultiAxisRotaryEmbedding.axial(D, 2), 1),
+    "two axes alike": lambda q, k, ids: MultiAxisRotaryEmbedding.axial(D, 2, interleaved=True)(
+        q, k, ids.expand(2, *ids.shape)
+    ),
     "angles in float32": by_angle(lambda ids: ids.float() * THETA.float()),
 }
 NOTES = {
@@ -172,6 +251,11 @@ NOTES = {
     "xpos": ["decay"],
     "xpos centered on the text": ["decay", "length-dependent", "reach"],
     "temperature": ["temperature"],
+    "frequencies per head": ["heads"],
+    "head 0 alone": ["heads"],
+    "rows of 14": ["axes"],
+    "frames of 14 by 9": ["axes"],
+    "patches from the center": ["first-position"],
 }
 
 
@@ -208,12 +292,12 @@ BY_CODE = {
             lambda x, ids: ROTARY.rotate(x, ids + (ids.shape[1] == 1)), ROTARY.rotate
         ),
         "not at all": lambda q, k, ids: (q.clone(), k.clone()),
+        "chunks of 2048": at(lambda ids: ids + torch.arange(ids.shape[1]) // 2048 * 2048),
+        "chunks of 4": at(lambda ids: ids + torch.arange(ids.shape[1]) // 4 * 4),
     },
     "query-unrotated": {
         "query as it is": apart(lambda x, ids: x.clone(), ROTARY.rotate),
-        "only the first heads": apart(
-            lambda x, ids: torch.cat((ROTARY.rotate(x[:, :1], ids), x[:, 1:]), 1), ROTARY.rotate
-        ),
+        "only the first heads": apart(of_heads(1), ROTARY.rotate),
     },
     "key-unrotated": {"key only normalized": apart(ROTARY.rotate, lambda x, ids: rms(x))},
     "wrong-axis": {
@@ -233,7 +317,22 @@ BY_CODE = {
         "two widths": apart(ROTARY.rotate, rope.RotaryEmbedding(16).rotate),
         "one permuted": lambda q, k, ids: ROTARY(interleaved_to_half(q), k, ids),
     },
-    "spectra-differ": {"two bases": apart(ROTARY.rotate, OTHER.rotate)},
+    "spectra-differ": {
+        "two bases": apart(ROTARY.rotate, OTHER.rotate),
+        "other heads' frequencies": per_head(4),
+    },
+    "rotated-twice": {
+        "key twice": lambda q, k, ids: (ROTARY.rotate(q, ids), ROTARY(k, k, 2 * ids)[1]),
+        "with its factor": lambda q, k, ids: SCALED(*SCALED(q, k, ids), ids),
+    },
+    "table-changes": {
+        "other frequencies": by_angle(lambda ids: ids * THETA * torch.where(ids < 4096, 1, 0.7)),
+        "another factor": by_factors(*[lambda m: torch.where(m < 4096, 1.0, 1.2)] * 2),
+    },
+    "not-a-rotation": {
+        "only cosines": by_tables(torch.cos, torch.cos),
+        "squashed after": after(lambda x: x.tanh()),
+    },
     "query-key-offset": {
         "late key after layer norm": lambda q, k, ids: apart(ROTARY.rotate, late(3))(
             layer_norm(q), layer_norm(k), ids
@@ -245,8 +344,10 @@ BY_CODE = {
     "pairing": {
         "overwritten too early": both(overwritten),
         "rolled by one": both(rolled),
+        "sines one column on": by_tables(torch.cos, lambda angles: angles.roll(-1, -1).sin()),
     },
     "norm-after": {
+        "layer norm after": after(layer_norm),
         "gain after": after(lambda x: rms(x) * gains(1).to(x)),
     },
     "frequencies": {
@@ -260,6 +361,8 @@ BY_CODE = {
     "low-precision-angles": {
         "bfloat16 ids": at(lambda ids: ids.bfloat16().long()),
         "bfloat16 frequencies": by_angle(lambda ids: ids * THETA.bfloat16().double()),
+        "float8 frequencies": by_angle(lambda ids: ids * THETA.to(torch.float8_e4m3fn).double()),
+        "fast intrinsics": by_angle(lambda ids: drifting(ids * THETA)),
         "ids of the vectors' dtype": lambda q, k, ids: ROTARY(q, k, ids.to(q.dtype).long()),
     },
     "low-precision-tables": {
@@ -302,6 +405,13 @@ WORDS = {
     "key rotated twice": {"+0", "+5000"},
     "shifted by a plane": {f"{1e4 ** (2 / D):.6g}"},
     "self-extend": {"513"},
+    "chunks of 2048": {"2048"},
+    "chunks of 4": {"4"},
+    "key twice": {"key", "query"},
+    "with its factor": {f"{SCALED.extension.attention_scaling**2:.6g}"},
+    "other frequencies": {"4096", "0.7"},
+    "another factor": {"4096", "1.2"},
+    "float8 frequencies": {"float8_e4m3fn", "3"},
     "bfloat16 ids": {"257"},
     "ids of the vectors' dtype": {"bfloat16", "263"},
     "last row beyond": {"2048"},
@@ -317,6 +427,8 @@ VARIANTS = {
     "growing frequencies": "unknown",
     "bfloat16 ids": "positions",
     "bfloat16 frequencies": "frequencies",
+    "fast intrinsics": "drift",
+    "sines one column on": "tables",
     "ids of the vectors' dtype": "narrower",
     "dropout": "again",
     "last coordinate doubled": "factor",
@@ -373,6 +485,38 @@ def test_a_difference_from_the_expectation_is_one_finding(code):
     assert diagnose(expected, D, expected=expected).ok
 
 
+def test_axes_are_compared_one_by_one_and_said_to_be_unexamined():
+    for axis in range(3):
+        report = diagnose(one_axis(IN_TURNS, axis), 128, expected=TURNS)
+        assert report.ok and f"3 axes other than {axis} " in str(report), str(report)
+    (fault,) = diagnose(one_axis(IN_BLOCKS, 1), 128, expected=TURNS).findings
+    assert fault.code == "sections" and {"1", "24", "43", "blocks", "turns"} <= words(fault)
+    text = diagnose(
+        lambda q, k, ids: IN_BLOCKS(q, k, ids.expand(3, *ids.shape)), 128, expected=TURNS
+    )
+    assert text.ok and "not examined: the model's 3 axes apart" in str(text)
+
+
+def test_the_report_says_what_was_not_examined():
+    smol = {"model_type": "smollm3", "head_dim": D, "max_position_embeddings": 256}
+    smol |= {"num_hidden_layers": 8, "rope_theta": 10000.0}
+    parts = diagnose(RIGHT["few tokens a call"], D, expected=smol, num_heads=6).unexamined
+    for part in ("several axes", "than 6 and 2", "negative", "than 7 tokens", "masks", "KV cache"):
+        assert any(part in each for each in parts), parts
+    assert "layers 3, 7, which must not rotate" in parts and "what this fault hides" not in parts
+    assert "what this fault hides" in diagnose(FAULTS["two bases"][1], D).unexamined
+
+
+def test_the_ladder_that_is_dealt_over_the_heads_is_recognized():
+    def rotate(x, ids):
+        theta = rope.inverse_frequencies(D * x.shape[1]).view(x.shape[1], 1, D // 2)
+        angles = ids[:, None, :, None] * theta
+        return rope.rotary_embedding(x, angles.cos().to(x), angles.sin().to(x))
+
+    (note,) = diagnose(both(rotate), D).findings
+    assert note.code == "heads" and variant(note) == "dealt" and "4" in words(note)
+
+
 def test_a_query_may_carry_the_scale_of_attention():
     report = diagnose(RIGHT["scaled query"], D, expected=ROTARY)
     assert report.ok and report.query.attention_scaling == pytest.approx(D**-0.5)
@@ -392,16 +536,6 @@ def test_parameters_are_named_in_few_digits():
     spectrum = rope.inverse_frequencies(D, 5e5, extension=Llama3(8.0, 8192))
     spectrum[-1] *= 1 + 1.3e-5  # as far off as float32 powers may be
     assert diagnose(by_angle(lambda ids: ids * spectrum), D).query.extension == Llama3(8.0, 8192)
-
-
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-@pytest.mark.parametrize(("base", "dim"), [(41829.366, 32), (1e4 * 4 ** (64 / 62), 64)])
-def test_a_base_keeps_the_digits_that_its_angles_show(base, dim, dtype):
-    query = diagnose(rope.RotaryEmbedding(dim, base=base), dim, dtype=dtype).query
-    exact = dtype == torch.float64
-    assert query.extension == Default()
-    assert query.base == pytest.approx(base, rel=2.0**-43 if exact else 2.0**-21)
-    assert query.angle_error < (1e-9 if exact else 1e-4) and query.off_from is None
 
 
 @pytest.mark.parametrize("name", ["dynamic", "xpos centered on the text"])
@@ -458,7 +592,8 @@ def after_calls(count, rotate):
 
 
 REJECTED = {
-    r"ValueError.*\[1, 4, 7, 16\]": dict(head_dim=16),
+    "head_dim=32, so": dict(head_dim=16),
+    "num_heads=1 and num_kv_heads=1, so": dict(rotate=taking(lambda q, ids: q.shape[1] == 1)),
     "7 tokens": dict(rotate=after_calls(10, ROTARY)),
     r"float64 \[1, 7, 4, 32\].*\[1, 4, 7, 32\]": dict(
         rotate=lambda q, k, i: (q.transpose(1, 2), k)

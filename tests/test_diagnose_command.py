@@ -74,6 +74,28 @@ def test_a_file_can_set_an_unknown_layout(capsys, config):
     assert "layout: interleaved," in capsys.readouterr().out
 
 
+# Each case: the arguments, and what the message must contain.
+UNREADABLE = [
+    ("nope.json", "nope.json doesn't exist"),
+    ("tests.defects.te_base_fixed.rotate", "write tests.defects.te_base_fixed:rotate"),
+    ("{}/broken.json", "broken.json is not valid JSON"),
+    (f"{RIGHT} --head-dim 48", "It accepts --head-dim 64"),
+    (f"{RIGHT} --head-dim 15", "--head-dim is 15"),
+    (f"{RIGHT} --head-dim 64 --length 8", "--length is 8"),
+    ("compare answers.json", "compare needs two files"),
+    ("answers {}/none.json --probes {}/none.json", "none.json"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), UNREADABLE)
+def test_what_cannot_be_read_exits_with_2_and_says_what_to_change(
+    arguments, message, tmp_path, capsys
+):
+    (tmp_path / "broken.json").write_text('{"a":')
+    assert main(arguments.replace("{}", str(tmp_path)).split()) == 2
+    assert message in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("subject", ["nothing.there:rotate", "rope:nothing"])
 def test_a_subject_that_cannot_be_called_raises(subject, capsys):
     assert main([subject, "--head-dim", "64"]) == 2

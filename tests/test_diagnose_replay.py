@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -206,7 +207,8 @@ def test_each_format_and_order_of_axes_gives_the_report_of_the_call(
 
     answer(engine, probes, answers)
     direct = diagnose(rotary, head_dim, dtype=torch.float32, **options)
-    assert str(diagnose_answers(answers, probes)) == str(direct)
+    report = replace(diagnose_answers(answers, probes), unexamined=direct.unexamined)
+    assert str(report) == str(direct)
 
 
 @pytest.mark.parametrize("call", ["00", "14", "37"])
@@ -218,6 +220,20 @@ def test_the_first_position_that_is_not_finite_is_named(probed, tmp_path, call):
     write(path, answers)
     (fault,) = diagnose_answers(path, probes).findings
     assert fault.code == "not-finite" and str(int(ids[:, -3:].min())) in words(fault)
+
+
+def test_two_engines_are_compared(probed, tmp_path, capsys):
+    probes, ours, theirs = probed(), tmp_path / "a.safetensors", tmp_path / "b.safetensors"
+    answer(ROTARY, probes, ours)
+    command = ["compare", str(ours), str(theirs), "--probes", str(probes)]
+    for dtype in (torch.float32, torch.bfloat16):
+        answer(RIGHT["angles in float32"], probes, theirs, dtype=dtype)
+        assert main(command) == 0, capsys.readouterr().out
+    answer(lambda q, k, ids: (ROTARY.rotate(q, ids), ROTARY.rotate(k, ids % 4096)), probes, theirs)
+    assert main(command) == 1
+    out = capsys.readouterr().out
+    assert "differ in the key from position 4096 on" in out and "b.safetensors, " in out
+    assert "in the query" not in out and "a.safetensors" not in out
 
 
 def test_keys_in_a_narrower_dtype_than_queries_are_judged_in_it(probed, report_of):
@@ -255,11 +271,11 @@ def test_answers_of_the_wrong_shape_raise(probed, tmp_path, capsys):
 REJECTED = [
     ("probes --head-dim 64 -o {}/x.txt", "x.txt", ".safetensors"),
     ("probes --head-dim 8 --axes sbhd", "axes", "'sbhd'"),
-    (f"probes --head-dim 8 --length {2**31}", "max_position", "2**31"),
+    (f"probes --head-dim 8 --length {2**31}", "--length", "2**31"),
     *((f"answers {{}}/x.{kind} --probes {{}}/x.{kind}", f"x.{kind}") for kind in ("npz", "json")),
     ("answers {}/x.safetensors --probes {}/x.safetensors", "x.safetensors"),
     ("answers {}/x.npz --probes {}/none.npz", "none.npz"),
-    ("answers {}/empty.json --probes {}/empty.json", "empty.json", "write_probes"),
+    ("answers {}/empty.json --probes {}/empty.json", "empty.json", "diagnose probes"),
 ]
 
 

@@ -14,16 +14,23 @@ import torch
 
 from rope.checks import check_count, check_dim
 from rope.config import RotarySettings, rotary_settings
-from rope.diagnose import causes
+from rope.diagnose import causes, parts
 from rope.diagnose.codes import CODES
 from rope.diagnose.configuration import ConfigurationReport, diagnose_configuration
 from rope.diagnose.influence import SHORT, Influence, measure_influence, short_text
 from rope.diagnose.measure import measure, rotation
 from rope.diagnose.planes import fit_angles, fit_structures
 from rope.diagnose.probe import WIDEST_FIRST, CallError, Probe
-from rope.diagnose.report import Finding, Report, Rotation, finding
+from rope.diagnose.report import Finding, Report, Rotation, all_notes, finding
 from rope.frequencies import inverse_frequencies
 from rope.module import RotaryEmbedding
+
+#: Other shapes to try if a function rejects the first one.
+OTHERWISE: dict[str, Any] = {
+    "head_dim": (8, 16, 32, 48, 64, 80, 96, 128, 160, 192, 256, 512),
+    "heads": ((4, 4), (32, 8), (1, 1), (8, 8), (12, 12), (16, 16), (32, 32)),
+}
+HEADS_DIFFER = ("query-unrotated", "key-unrotated", "heads")
 
 __all__ = [
     "CODES",
@@ -50,8 +57,8 @@ def diagnose(
 ) -> Report:
     """Return a report on a rotation: what it does and, if it is wrong, the cause.
 
-    The report names the first fault that is found, and any inputs that rotate overwrites. Fix the
-    fault, and then diagnose again.
+    The report names the first fault that is found, any inputs that rotate overwrites, and what was
+    not examined. Fix the fault, and then diagnose again.
 
     rotate: a callable that takes q `[B, H, S, D]`, k `[B, H_kv, S, D]` and int64 position_ids
     `[B, S]` and returns the rotated pair. It receives copies, and may normalize before it rotates.
@@ -75,11 +82,20 @@ def diagnose(
     check_count("max_position", max_position, smallest=32)
     if expected is not None and not isinstance(expected, (RotaryEmbedding, RotarySettings)):
         expected = rotary_settings(expected)
+    options = dict(
+        num_heads=num_heads, num_kv_heads=num_kv_heads, dtype=dtype, device=device,
+        max_position=max_position, cache=cache,
+    )  # fmt: skip
     dtypes = WIDEST_FIRST if dtype is None else (dtype,)
     # A function that rotates heads by their index fails unless there are as many heads as tokens.
     heads = [(num_heads, num_kv_heads), (len(SHORT), len(SHORT))]
     probes = [Probe(rotate, head_dim, each, one, device) for each in heads for one in dtypes]
     probe = _accepted(probes)
+    options |= dict(num_heads=1, num_kv_heads=1, dtype=probe.dtype)
+
+    def one_head(rotate: Callable[..., Any]) -> Report:
+        return diagnose(rotate, head_dim, expected=expected, **options)  # type: ignore[arg-type]
+
     query = key = Rotation()
     try:
         influence = measure_influence(probe, max_position)
@@ -94,9 +110,18 @@ def diagnose(
             f"rotate raised {error}; it accepted {len(SHORT)} tokens, so it must also accept this "
             "call. Wrap it in a function that does"
         ) from error
+    if findings and findings[0].code in HEADS_DIFFER and num_heads > 1:
+        report = parts.by_head(probe, one_head, expected is not None)
+        code = findings[0].code
+        mixed = report is not None and code in {each.code for each in report.findings}
+        if report is not None and (code == "heads" or not mixed):
+            query, key, findings = report.query, report.key, report.findings
     if probe.changed:
         findings.append(finding("input-changed", name=", ".join(sorted(probe.changed))))
-    return Report(query, key, findings + influence.notes, influence.far, causes.plain(probe.dtype))
+    findings += [note for note in influence.notes if note not in findings]
+    faulty = not all_notes(findings)
+    missed = parts.unexamined(influence, probe.heads, expected, faulty)
+    return Report(query, key, findings, influence.far, causes.plain(probe.dtype), missed)
 
 
 def _accepted(probes: list[Probe]) -> Probe:
@@ -116,11 +141,23 @@ def _accepted(probes: list[Probe]) -> Probe:
             break
     if accepted:
         return accepted[-1]
-    q, k = (list(x.shape) for x in short_text(probes[0]))
-    raise ValueError(
+    first = probes[0]
+    q, k = (list(x.shape) for x in short_text(first))
+    said = (
         f"rotate raised {errors[0]}; it must accept q {q}, k {k} and position_ids [1, {len(SHORT)}]"
-        ". Wrap it in a function that does, or pass num_heads, num_kv_heads, dtype or device"
     )
+    for name, sizes in OTHERWISE.items():
+        for size in sizes:
+            other = replace(first, **{name: size})
+            try:
+                other(short_text(other), SHORT)
+            except (CallError, ValueError):
+                continue
+            changed = f"head_dim={size}"
+            if name == "heads":
+                changed = "num_heads={} and num_kv_heads={}".format(*size)
+            raise ValueError(f"{said}. It accepts {changed}, so pass that")
+    raise ValueError(f"{said}. Wrap it in a function that does, or pass its dtype or device")
 
 
 def _measured(
@@ -128,19 +165,25 @@ def _measured(
 ) -> tuple[Rotation, Rotation, list[Finding]]:
     """Return the rotations of q and k, with the first fault or, if there is none, all notes."""
     structures = fit_structures(probe, influence.far)
+    if any(each.apart > max(0.01, 4 * probe.eps) for each in structures):
+        return Rotation(), Rotation(), [finding("heads", "own")]
     fitted = fit_angles(probe, structures, influence.far)
     for fault in causes.structure_faults(structures, fitted, probe.eps):
         return Rotation(), Rotation(), [fault]
-    expected_theta, length = None, influence.far + 1
+    theta = None
     if expected is not None:
-        expected_theta = inverse_frequencies(
-            expected.dim, expected.base, extension=expected.extension, seq_len=length, device="cpu"
-        )
+        theta = inverse_frequencies(
+            expected.dim, expected.base, extension=expected.extension, seq_len=influence.far + 1,
+            device="cpu",
+        )  # fmt: skip
     q, k = (
-        measure(structure, angles, probe.eps, expected_theta)
+        measure(structure, angles, probe.eps, theta)
         for structure, angles in zip(structures, fitted, strict=True)
     )
+    q, k, influence.axis, mismatch = parts.along_axis(q, k, expected)
     query, key = (rotation(*each) for each in zip((q, k), influence.linear, strict=True))
+    if mismatch is not None:
+        return query, key, [mismatch]
     for fault in causes.rotation_faults(probe, influence, q, k, expected, cache):
         return query, key, [fault]
     if influence.nan_from is not None:

@@ -8,6 +8,10 @@ Diagnose an engine in any language through two files:
     python -m rope.diagnose probes --head-dim 128 -o probes.safetensors
     python -m rope.diagnose answers answers.safetensors --probes probes.safetensors
 
+Compare two engines, such as a trainer and a server, that answered the same probes:
+
+    python -m rope.diagnose compare trainer.safetensors server.safetensors
+
 The exit status is 1 for a fault, and 2 if a function can't be called or a file can't be read.
 """
 
@@ -15,6 +19,7 @@ import argparse
 import dataclasses
 import importlib
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -23,8 +28,19 @@ import torch
 
 from rope.config import rotary_settings
 from rope.diagnose import ConfigurationReport, Report, diagnose, diagnose_configuration
-from rope.diagnose.replay import diagnose_answers, write_probes
+from rope.diagnose.replay import compare_answers, diagnose_answers, write_probes
 from rope.extensions import Extension
+
+OPTIONS = {
+    "head_dim=": "--head-dim ",
+    "head_dim": "--head-dim",
+    "num_heads=": "--heads ",
+    " and num_kv_heads=": " ",
+    "a lower max_position": "a lower probes --length",
+    "max_position": "--length",
+    "dtype or device": "--dtype or --device",
+    "write_probes": "python -m rope.diagnose probes",
+}
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -32,8 +48,12 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m rope.diagnose", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     add = parser.add_argument
-    add("subject", help="package.module:function, config.json, a model's folder, probes or answers")
+    add(
+        "subject",
+        help="package.module:function, config.json, a model's folder, probes, answers, or compare",
+    )
     add("answers", nargs="?", default="answers.safetensors", help="the file of engine answers")
+    add("other", nargs="?", help="the answers to compare them with")
     add("--head-dim", type=int, help="the head dimension of the queries and keys")
     add("--heads", type=int, nargs=2, default=(), metavar=("H", "H_KV"), help="head counts")
     add("--expected", help="a configuration that the function should follow")
@@ -44,11 +64,13 @@ def main(argv: list[str] | None = None) -> int:
     add("-o", "--output", default="probes.safetensors", help="the file to write probes to")
     add("--probes", default="probes.safetensors", help="the file with the answered probes")
     add("--axes", default="bhsd", help="the order of axes in the probes: bhsd or bshd")
+    add("--dtype", help="the dtype of the queries and keys, such as bfloat16")
+    add("--device", help="the device of the queries and keys, such as cuda")
     arguments = parser.parse_args(argv)
     try:
         report = _report(arguments)
     except (AttributeError, ImportError, OSError, TypeError, ValueError) as error:
-        print(error, file=sys.stderr)
+        print(_in_options(str(error)), file=sys.stderr)
         return 2
     if report is None:
         return 0
@@ -60,12 +82,13 @@ def _report(arguments: argparse.Namespace) -> Report | ConfigurationReport | Non
     """Return the requested report, or write probes and return None."""
     subject, layer_type = arguments.subject, arguments.layer_type
     is_function = ":" in subject and not Path(subject).exists()
-    if not is_function and subject not in ("probes", "answers"):
+    if not is_function and subject not in ("probes", "answers", "compare"):
+        _check_file(subject)
         return diagnose_configuration(subject, layer_type=layer_type, length=arguments.length)
     numbers = dict(zip(("num_heads", "num_kv_heads"), arguments.heads, strict=False))
     if arguments.length is not None:
         numbers["max_position"] = arguments.length
-    if subject != "answers" and arguments.head_dim is None:
+    if subject not in ("answers", "compare") and arguments.head_dim is None:
         raise ValueError("--head-dim is missing; add it, for example --head-dim 128")
     if subject == "probes":
         write_probes(arguments.output, arguments.head_dim, axes=arguments.axes, **numbers)
@@ -74,14 +97,43 @@ def _report(arguments: argparse.Namespace) -> Report | ConfigurationReport | Non
     if expected is not None:
         expected = rotary_settings(expected, layer_type=layer_type)
     options: dict[str, Any] = {"expected": expected, "cache": arguments.cache}
+    if subject == "compare":
+        if arguments.other is None:
+            raise ValueError("compare needs two files of answers; name both")
+        return compare_answers(arguments.answers, arguments.other, arguments.probes)
     if subject == "answers":
         return diagnose_answers(arguments.answers, arguments.probes, **options)
     module, _, name = subject.partition(":")
     sys.path.insert(0, "")  # find modules in the current folder, as python -c does
-    rotate = importlib.import_module(module)
+    rotate: Any = importlib.import_module(module)
     for part in name.split("."):
         rotate = getattr(rotate, part)
-    return diagnose(rotate, arguments.head_dim, **options, **numbers)  # type: ignore[arg-type]
+    if arguments.dtype is not None:
+        options["dtype"] = getattr(torch, arguments.dtype)
+    options |= {"device": arguments.device, **numbers}
+    return diagnose(rotate, arguments.head_dim, **options)
+
+
+def _check_file(subject: str) -> None:
+    """Raise ValueError, naming the file, unless subject is JSON text, a folder, or a JSON file."""
+    path = Path(subject)
+    if subject.lstrip().startswith("{") or path.is_dir():
+        return
+    if not path.exists():
+        hint = re.sub(r"\.(\w+)$", r":\1", subject)
+        also = f"; if you mean a function, write {hint}" if hint != subject else ""
+        raise ValueError(f"{subject} doesn't exist; pass the path of a configuration{also}")
+    try:
+        json.loads(path.read_text())
+    except ValueError as error:
+        raise ValueError(f"{subject} is not valid JSON ({error}); correct the file") from error
+
+
+def _in_options(message: str) -> str:
+    """Return a message of the library with the names of the command's options."""
+    for name, option in OPTIONS.items():
+        message = message.replace(name, option)
+    return message
 
 
 def _plain(part: Any) -> Any:

@@ -1,6 +1,7 @@
 """Explain what a configuration says about rotation, and warn about settings that engines misread.
 
-Only a configuration that can't be read is a fault. The warnings are notes.
+A configuration that can't be read is a fault, and so is a key that the model's code ignores. All
+other warnings are notes.
 """
 
 from collections.abc import Iterator, Mapping
@@ -10,10 +11,11 @@ from typing import Any
 
 from rope.config import RotarySettings, rotary_settings
 from rope.config.classes import class_facts
-from rope.config.parameters import TRAINED, layer_entries
+from rope.config.models import FIXED_BASE, LAYOUTS, PARTIAL
+from rope.config.parameters import TRAINED, entry_key, layer_entries
 from rope.config.source import read_config, text_facts
 from rope.diagnose.report import Finding, all_notes, verdict
-from rope.extensions import Llama3, LongRoPE, YaRN, mscale
+from rope.extensions import Default, Llama3, LongRoPE, YaRN, mscale
 from rope.frequencies import inverse_frequencies
 
 LONGER = "Longer than the training text"
@@ -48,12 +50,16 @@ class ConfigurationReport:
 
 
 def diagnose_configuration(
-    config: Any, *, layer_type: str | None = None, length: int | None = None
+    config: Any,
+    *,
+    layer_type: str | None = None,
+    layer: int | None = None,
+    length: int | None = None,
 ) -> ConfigurationReport:
     """Return a report on what a configuration says about rotation, including warnings.
 
-    config: as in `rope.config.rotary_settings`. layer_type: the only layer type to explain, or None
-    to explain all types. length: the length in use, or None for the model's own length.
+    config: as in `rope.config.rotary_settings`. layer_type, layer: the only type or the only layer
+    to explain, or None to explain all. length: the length in use, or None for the model's own.
     Raises TypeError if config is not a configuration.
 
     >>> from rope.config import example
@@ -66,10 +72,20 @@ def diagnose_configuration(
         entries = layer_entries(facts)
         standard = class_facts(facts, entries)  # what the model's class in transformers adds
         complete = {**layer_entries(standard), **entries}
-        types = {**standard, **facts}.get("layer_types") or complete
-        named = [kind for kind in types if complete.get(kind)]
-        kinds = dict.fromkeys([layer_type] if layer_type is not None else named)
-        by_type = {kind: rotary_settings(config, layer_type=kind) for kind in kinds or (None,)}
+        merged = {**standard, **facts}
+        types = merged.get("layer_types") or complete
+        bases = {base: number for number, base in enumerate(merged.get("layer_rope_theta") or ())}
+        name = layer_type if layer is None else f"layer {layer}"
+        choices: dict[str | None, tuple[str | None, int | None]] = {name: (layer_type, layer)}
+        if layer_type is None and layer is None:
+            named = [kind for kind in types if complete.get(entry_key(complete, kind))]
+            choices = {kind: (kind, None) for kind in named} or choices
+            if len(bases) > 1:  # the layers differ within a type
+                choices = {f"base {base:g}": (None, bases[base]) for base in bases if base}
+        by_type = {
+            name: rotary_settings(config, layer_type=kind, layer=number)
+            for name, (kind, number) in choices.items()
+        }
     except ValueError as error:
         unreadable = ("configuration", "fault", str(error), "correct the configuration", LONGER)
         return ConfigurationReport(findings=[Finding(*unreadable)], length=length)
@@ -103,9 +119,22 @@ def config_warnings(
     facts: Mapping[str, Any], entry: Mapping[str, Any], settings: RotarySettings
 ) -> Iterator[Finding]:
     """Yield notes on one layer type. facts: the configuration. entry: the type's rotary keys."""
-    extension = settings.extension
+    extension, model_type = settings.extension, facts.get("model_type")
+    widths = {"partial_rotary_factor", "rotary_pct", "rotary_dim"} & {**facts, **entry}.keys()
+    reads_share = model_type in PARTIAL or extension != Default()
+    reads = reads_share if widths != {"rotary_dim"} else model_type in (*FIXED_BASE, "minimax_m2")
+    if settings.dim < settings.head_dim and model_type in LAYOUTS and not reads:
+        yield Finding(
+            "ignored-key",
+            "fault",
+            f"{' and '.join(sorted(widths))} says to rotate {settings.dim} coordinates, but the "
+            f"code of {model_type} in transformers rotates all {settings.head_dim}",
+            "remove the key, or name the model_type whose code reads it",
+            "Rotary attention: part of a head",
+            "transformers 5.23; huggingface/transformers#48241",
+        )
     places = [("at the top", facts), ("in rope_parameters", entry)]
-    where = " and ".join(place for place, keys in places if "rope_theta" in keys)
+    where = " and ".join(place for place, keys in places if keys.get("rope_theta") == settings.base)
     if where and settings.base != 10000:
         yield _note(
             "moved-base",

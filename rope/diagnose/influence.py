@@ -16,6 +16,7 @@ from rope.diagnose.report import Finding, finding
 
 SHORT = [3, 11, 5, 14, 8, 1, 15]  # small, unordered; no other axis has 7 entries
 OTHER = 13  # the position that replaces one in SHORT
+PLACES = (2050, 514, 130)  # tokens per call, to compare tokens that differ only in their place
 NAMES = ("query", "key")
 
 
@@ -27,7 +28,9 @@ class Influence:
     fault, or None. nan_from: the first position with NaN or infinity, or None. notes: notes on
     positions and batches that can't be probed. length_change: the largest change that a longer text
     causes at the same positions, relative to the largest result. keys_change: True if a longer text
-    changes keys. linear: for q and for k, True if doubled vectors give doubled results.
+    changes keys. linear: for q and for k, True if doubled vectors give doubled results. tokens: the
+    length of the longest call in which places were compared. axis: the axis that the ids move, or
+    None for all of them.
     """
 
     first: Pair
@@ -38,6 +41,8 @@ class Influence:
     length_change: float = 0.0
     keys_change: bool = False
     linear: tuple[bool, ...] = (True, True)
+    tokens: int = len(SHORT)
+    axis: int | None = None
 
     def compare_lengths(self, probe: Probe, short: Pair, long: Pair) -> bool:
         """Record how a longer text changes results; return True if it changes only their sizes."""
@@ -140,6 +145,7 @@ def measure_influence(probe: Probe, max_position: int) -> Influence:
     influence.fault = (
         _tokens(probe, x, ids, base)
         or _positions(probe, x, ids, base)
+        or _places(probe, influence)
         or _rows(probe, ids, influence)
     )
     return influence
@@ -182,6 +188,24 @@ def _positions(probe: Probe, x: Pair, ids: list[int], base: Pair) -> Finding | N
     for name, state in zip(NAMES, states, strict=True):
         if state != "right":
             return finding("positions-ignored", state, name=name)
+    return None
+
+
+def _places(probe: Probe, influence: Influence) -> Finding | None:
+    """Return a fault if equal vectors at equal positions differ by their place in a long call."""
+    for tokens in PLACES:
+        q, k = (x[:, :, :1].expand(-1, -1, tokens, -1) for x in short_text(probe))
+        try:
+            result = probe((q, k), [OTHER] * tokens)
+        except CallError:
+            continue
+        influence.tokens = tokens
+        for name, y in zip(NAMES, result, strict=True):
+            off = unlike(probe, y, y[:, :, :1]).amax((0, 1, 3))
+            if off.any():
+                begin = int(off.nonzero()[0, 0])
+                return finding("positions-ignored", "place", name=name, begin=begin)
+        return None
     return None
 
 

@@ -25,8 +25,11 @@ class Measurement:
 
     theta `[n]`: the signed frequencies. last: the last power of two at which the angles fit theta.
     follows: True if sizes depend on the position. radial: the error of a radius apart from such a
-    dependence. noise: the possible error of an angle. slots `[n]`: the index of each plane among
-    the R/2 planes. direction, offset: as in `Rotation`. expected_theta: the expected frequencies.
+    dependence. rough: how much sizes differ from each position to the next. noise: the possible
+    error of an angle. slots `[n]`: the index of each plane among the R/2 planes. direction, offset:
+    as in `Rotation`. expected_theta: the expected frequencies. coordinates `[P, n]`: the position
+    that rotates each plane, which is a row or a column if the ids number patches row by row. sizes:
+    the lengths of those rows, or [].
     """
 
     structure: Structure
@@ -35,6 +38,7 @@ class Measurement:
     last: int
     follows: bool
     radial: float
+    rough: float
     noise: float
     layout: str
     width: int
@@ -42,6 +46,8 @@ class Measurement:
     direction: int
     offset: float | None
     expected_theta: Tensor | None
+    coordinates: Tensor
+    sizes: list[int]
 
     @property
     def spectrum(self) -> tuple[Tensor, Tensor]:
@@ -81,18 +87,21 @@ def measure(
     structure: Structure, angles: Angles, eps: float, expected_theta: Tensor | None
 ) -> Measurement:
     """Measure the frequencies, the errors, and the layout of a tensor with at least one plane."""
-    m, sizes = angles.positions.double()[:, None], angles.radius.log().flatten(1)
+    m, logs = angles.positions.double()[:, None], angles.radius.log().flatten(1)
     # The factor of a decay or a temperature is smooth, or all planes share it. Rounded tables are
     # rough: their errors differ from each position to the next, and from plane to plane.
-    apart = sizes - sizes.median(dim=1, keepdim=True).values * (sizes.shape[1] > 1)
+    apart = logs - logs.median(dim=1, keepdim=True).values * (logs.shape[1] > 1)
     inner = (m[2:] - m[:-2] == 2)[:, 0]
     rough = float((apart[2:] - 2 * apart[1:-1] + apart[:-2])[inner].abs().median(0).values.max())
-    radial = float(sizes.expm1().abs().max())
+    radial = float(logs.expm1().abs().max())
     if follows := radial > max(4 * rough, 4 * eps, 2.0**-18):
         radial = rough
     # A rounded table has errors of the same size along the circle as across it.
     noise = max(4 * eps, 2 * radial if radial < 0.1 else 0.0, 1e-12)
     theta, last = spectrum.frequencies(angles.positions, angles.alpha.angle())
+    axes = spectrum.split(angles.positions, angles.alpha.angle(), theta, last, noise)
+    one_axis = angles.positions[:, None].expand(-1, len(theta))
+    sizes, theta, coordinates = axes or ([], theta, one_axis)
     theta = torch.where(theta.abs() > 4 * noise / last, theta, 0)
     planes, signs = structure.planes, theta.sign()
     if structure.source is not None:
@@ -102,8 +111,8 @@ def measure(
     directions = set(signs[theta != 0].tolist())
     direction = int(directions.pop()) if len(directions) == 1 else 0
     return Measurement(
-        structure, angles, theta, last, follows, radial, noise, layout, width, slots,
-        direction, _offset(structure, theta, eps), expected_theta,
+        structure, angles, theta, last, follows, radial, rough, noise, layout, width, slots,
+        direction, _offset(structure, theta, eps), expected_theta, coordinates, sizes,
     ).widened()  # fmt: skip
 
 
@@ -136,7 +145,8 @@ def _layout(planes: Tensor) -> tuple[str, int, Tensor]:
     a, b = planes.T
     gap, place = int(b[0] - a[0]), a - a.min()
     if (b - a == gap).all() and int(place.max()) < gap and (gap > 1 or len(planes) == 1):
-        return "half", 2 * gap, place
+        # Without a full set of planes, the first one in sight may be a later one of all R/2.
+        return "half", 2 * gap, a if int(a.max()) < gap else place
     if (b - a == 1).all() and (place % 2 == 0).all():
         return "interleaved", int(place.max()) + 2, place // 2
     return "other", 2 * len(planes), torch.arange(len(planes))
@@ -145,15 +155,15 @@ def _layout(planes: Tensor) -> tuple[str, int, Tensor]:
 def _offset(structure: Structure, theta: Tensor, eps: float) -> float | None:
     """Return the offset nearest to 0 whose angles equal A_0's angles in all planes, or None.
 
-    Offsets up to 64 may be half-integers. Larger offsets, for example of a key that was rotated
-    twice, are integers, and are tried only if A_0 is known exactly.
+    Offsets may be half-integers, the centers of pixels. Offsets above 64, for example of a key that
+    was rotated twice, are tried only if A_0 is known exactly.
     """
     if structure.start is None:
         return None
     exact = structure.start_error < max(1e-5, 8 * eps)
     tolerance = max(1e-3, eps) if exact else 0.05
     near = torch.arange(-128, 129, dtype=torch.float64) / 2
-    far = torch.arange(-FARTHEST, FARTHEST + 1, dtype=torch.float64)
+    far = torch.arange(-2 * FARTHEST, 2 * FARTHEST + 1, dtype=torch.float64) / 2
     fastest = theta.abs().topk(min(4, len(theta))).indices
     # Slow planes fit any position, and two fast ones fit some position by chance.
     rotating = int((theta.abs() > 0.05).sum())
@@ -176,7 +186,7 @@ def rotation(measured: Measurement, linear: bool) -> Rotation:
     elif base is not None and extension is not None:
         reference = inverse_frequencies(2 * len(theta), base, extension=extension)
     angles, signed = measured.angles, reference[measured.slots] * measured.theta.sign()
-    off = wrapped(angles.alpha.angle() - angles.positions.double()[:, None] * signed)
+    off = wrapped(angles.alpha.angle() - measured.coordinates * signed)
     far = angles.positions[off.abs().amax(1) > 0.01]
     return Rotation(
         layout=measured.layout,

@@ -27,10 +27,11 @@ class Structure:
     rest `[D - 2n]`: coordinates in no plane. lone: coordinates that change without a partner.
     tangled: coordinates whose partner has another partner. dense: the largest entry of G outside
     the planes. misfit: the error of the results that G predicts. noise: the largest entry of G that
-    this error can cause. source `[D]`: the input coordinate of each output coordinate, or None
-    unless N is a permutation with gains. The other fields describe A_0 and are set only if
-    source is. start `[n]`: the angle of each plane. gain `[n]`: the gain of each plane. rest_gain:
-    the gains of the rest. start_error: the error of the results that A_0 predicts.
+    this error can cause. apart: how much G differs between heads. flat: True if all results lie in
+    one hyperplane, as after a norm that subtracts the mean. source `[D]`: the input coordinate of
+    each output coordinate, or None unless N is a permutation with gains. The other fields describe
+    A_0 and are set only if source is. start `[n]`: the angle of each plane. gain `[n]`: the gain of
+    each plane. rest_gain: the gains of the rest. start_error: the error of what A_0 predicts.
     """
 
     planes: Tensor
@@ -40,6 +41,8 @@ class Structure:
     dense: float
     misfit: float
     noise: float
+    apart: float
+    flat: bool
     source: Tensor | None = None
     start: Tensor | None = None
     start_error: float = 0.0
@@ -65,12 +68,12 @@ def _at_each(probe: Probe, x: Pair, positions: list[int]) -> Pair:
     return y[0].unflatten(1, (-1, count)), z[0].unflatten(1, (-1, count))
 
 
-def _maps(start: Tensor, later: Tensor, eps: float) -> tuple[Tensor, Tensor, float, float]:
+def _maps(start: Tensor, later: Tensor, eps: float) -> tuple[Tensor, Tensor, float, float, float]:
     """Fit G_m to results `[H, 1, V, D]` at position 0 and `[H, P, V, D]` at the positions m.
 
     Returns G `[H, P, D, D]` with each row divided by its largest entry, G in units of the results,
-    the misfit, and the noise. Each head has its own G, and each row has its own scale, because a
-    decay may multiply heads, planes, and positions by different factors.
+    the misfit, the noise, and how much heads differ beyond it. Each head has its own G, and each
+    row has its own scale, because a decay may multiply heads, planes, and positions by factors.
     """
     width, least = start.shape[-1], max(1e-6, eps)
     scale = start.square().mean((0, 1, 2)).sqrt().clamp(min=1e-300)
@@ -92,13 +95,13 @@ def _maps(start: Tensor, later: Tensor, eps: float) -> tuple[Tensor, Tensor, flo
     noise = max(1e-11, 8 * max(misfit, eps) * float(inverse.norm(dim=-1).max()))
     own, maps = maps / scale, maps / sizes[..., None]
     apart = float((maps - maps[:1]).abs().max())  # between heads
-    return maps, own, max(misfit, apart) if apart > 2 * noise else misfit, noise
+    return maps, own, misfit, noise, apart * (apart > 2 * noise)
 
 
 def _structure(x: Tensor, results: Tensor, m: Tensor, eps: float) -> Structure:
     """Find planes from vectors `[H, V, D]` and their results `[H, P, V, D]` at 0 and at each m."""
     start, index = results[:, :1], torch.arange(x.shape[-1])
-    maps, own, misfit, noise = _maps(start, results[:, 1:], eps)
+    maps, own, misfit, noise, apart = _maps(start, results[:, 1:], eps)
     moved = (maps - torch.eye(len(index))).abs().amax((0, 1))
     outside = moved.clone().fill_diagonal_(0)
     across = torch.maximum(outside, outside.T)
@@ -115,7 +118,11 @@ def _structure(x: Tensor, results: Tensor, m: Tensor, eps: float) -> Structure:
     odd = torch.minimum(*(logs.abs().amax((0, 1)) for logs in bent)) > slack
     lone = index[~rotates & (strange | odd)]  # changes neither by a decay nor like the planes
     rest, tangled = index[~mutual], index[rotates & ~mutual]
-    result = Structure(planes, rest, lone, tangled, float(outside.max()), misfit, noise)
+    values = torch.linalg.svdvals((results - results.mean(2, keepdim=True)).flatten(1, 2))
+    flat = bool((values[:, -1] < max(1e-6, eps) * values[:, 0]).all())
+    result = Structure(
+        planes, rest, lone, tangled, float(outside.max()), misfit, noise, apart, flat
+    )
     x, start = x.flatten(0, 1), start.flatten(0, 2)
     x = torch.cat((x, torch.ones(len(x), 1)), 1)  # a norm may also add a constant
     solved = torch.linalg.pinv(x) @ start

@@ -23,6 +23,7 @@ from torch import Tensor
 
 from rope.checks import check_count, check_dim
 from rope.diagnose import Finding, Report, diagnose
+from rope.diagnose.influence import PLACES
 from rope.diagnose.report import finding
 from rope.module import RotaryEmbedding
 
@@ -125,6 +126,43 @@ def diagnose_answers(
     return replace(report, findings=report.findings + _cache_shift(results, dtype) * report.ok)
 
 
+def compare_answers(left: str | Path, right: str | Path, probes: str | Path) -> Report:
+    """Return a report on how two engines, such as a trainer and a server, answered the same probes.
+
+    The faults are each file's own, unless both have them, and the first position from which q or k
+    differs by more than rounding in the narrower dtype explains, and by how much. The rotations in
+    the report are those of the left file.
+    Raises OSError and ValueError as `diagnose_answers` does.
+    """
+    calls = [call for call in _calls(probes, PARTS) if call]
+    pairs = list(
+        zip(*(_calls(path, PARTS[:2])[: len(calls)] for path in (left, right)), strict=True)
+    )
+    reports = [diagnose_answers(path, probes) for path in (left, right)]
+    findings = []
+    for name, part in (("query", "q"), ("key", "k")):
+        both = [i for i, pair in enumerate(pairs) if all(part in each for each in pair)]
+        dtypes = [_narrowest(pairs[i][side][part] for i in both) for side in (0, 1)]
+        slack = 4 * torch.finfo(min(dtypes, key=NARROWEST_FIRST.index)).eps
+        worst: dict[int, float] = {}  # by position
+        for i in both:
+            x, y = (each[part].double() for each in pairs[i])
+            ids = calls[i]["position_ids"]
+            x, y = (z.transpose(1, 2) if z.shape[2] != ids.shape[1] else z for z in (x, y))
+            off = ((x - y).abs().amax((1, 3)) / x.abs().amax((1, 3)).clamp(min=1e-300)).flatten()
+            for m, each in zip(ids.flatten().tolist(), off.tolist(), strict=True):
+                worst[m] = max(worst.get(m, 0.0), each)
+        # Angles in float32 have relative errors of a few 2^-24, in both engines.
+        apart = [m for m, off in sorted(worst.items()) if off > slack + 2.0**-21 * m]
+        if apart:
+            facts = dict(name=name, begin=apart[0], off=max(worst.values()))
+            findings.append(finding("engines-differ", **facts))
+    for path, one, other in zip((left, right), reports, reports[::-1], strict=True):
+        own = [each for each in one.findings if each not in other.findings]
+        findings += [replace(each, sentence=f"in {path}, {each.sentence}") for each in own]
+    return replace(reports[0], findings=findings)
+
+
 class Recording:
     """A function that replays the answers and raises LookupError for a call without an answer."""
 
@@ -141,7 +179,12 @@ class Recording:
             if answered and _same(self.calls[i], arguments):
                 self.last = i
                 return result["q"], result["k"]
-        raise LookupError("no answer: answer all probes, or write new ones to a lower max_position")
+        asked = next((i for i, call in enumerate(self.calls) if _same(call, arguments)), None)
+        call = "a call that isn't in the probes" if asked is None else f"call {asked:02d}"
+        raise LookupError(
+            f"no answer to {call}, up to position {int(position_ids.max())}: answer all calls, or "
+            "write new probes with a lower max_position"
+        )
 
 
 def _same(call: Call, other: Call) -> bool:
@@ -158,7 +201,10 @@ def _probes(head_dim: int, num_heads: int, num_kv_heads: int, max_position: int)
     def record(rotate: Callable[..., Any], repeat: bool) -> None:
         def recorded(q: Tensor, k: Tensor, position_ids: Tensor) -> Any:
             call = {"q": q.clone(), "k": k.clone(), "position_ids": position_ids.int()}
-            if q.dtype == torch.float32 and (repeat or not any(_same(call, old) for old in calls)):
+            known = not repeat and any(_same(call, old) for old in calls)
+            # Calls with thousands of tokens would make large files.
+            asked = q.dtype == torch.float32 and position_ids.numel() not in PLACES
+            if asked and not known:
                 calls.append(call)
             return rotate(q, k, position_ids)
 

@@ -83,6 +83,8 @@ class Rotation:
         name = f"frequencies {self.inv_freq.max():.4g} to {self.inv_freq.min():.4g}"
         if self.base is not None:
             name = f"base {self.base:.10g}, {self.extension or 'an unknown extension'}"
+        if planes := int((self.inv_freq == 0).sum()):
+            name += f" ({planes} of {len(self.inv_freq)} planes don't rotate)"
         far = "" if self.off_from is None else f", above 0.01 from position {self.off_from} on"
         factor = self.attention_scaling
         return (
@@ -97,6 +99,7 @@ class Report:
     """Hold the result of a diagnosis: the rotations of `query` and `key`, and the `findings`.
 
     reach: the farthest position that was probed. dtype: the dtype of the vectors that were passed.
+    unexamined: what can still be wrong, because the diagnosis did not look at it.
     """
 
     query: Rotation = Rotation()
@@ -104,6 +107,7 @@ class Report:
     findings: list[Finding] = field(default_factory=list)
     reach: int | None = None
     dtype: str = ""
+    unexamined: list[str] = field(default_factory=list)
 
     @property
     def ok(self) -> bool:
@@ -116,6 +120,7 @@ class Report:
 
     def __str__(self) -> str:
         lines = [f"{verdict(self.findings)} (probed in {self.dtype} up to position {self.reach})"]
+        lines += [f"not examined: {'; '.join(self.unexamined)}"] * bool(self.unexamined)
         return "\n".join(
             [*lines, f"query: {self.query}", f"key:   {self.key}", *map(str, self.findings)]
         )
