@@ -1,21 +1,20 @@
 """Show keys that are moved one position at a time and rounded each time: chapter "Keys that move".
 
 `hands` draws one row of dials per key, with one dial per plane. A dial's hand is the plane's pair
-of coordinates, divided by the pair's norm before any move. `cells` draws a pair on the grid of the
-numbers that its format can hold.
+of coordinates, divided by the pair's norm before any move.
 
-Shapes: F frames, K keys, P planes, S moves.
+Shapes: F frames, K keys, P planes.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import altair as alt
 import numpy as np
 from torch import Tensor
 
-from rope.book.figures import Picture, chart, panels, picture
-from rope.book.figures.style import BLUE, GRID, MUTED, VERMILION
+from rope.book.figures import chart
+from rope.book.figures.style import BLUE, GRID, VERMILION
 
 DIAL = 56  # pixels
 REACH = 0.44  # the length of a unit hand, in dial widths
@@ -84,40 +83,3 @@ def hands(
         f"after {moves[-1]:,} moves, in degrees: {last}.",
         play={"signal": "s", "min": 0, "max": moves[-1], "step": spacing, "seconds": 14},
     )
-
-
-def cells(spacing: float, moved: Mapping[int, tuple[Tensor, Tensor]]) -> Picture:
-    """Draw a moving pair, exact and rounded after each move, on the grid of its format's numbers.
-
-    spacing: the distance between neighboring numbers of the format near the pair. moved: maps
-    each plane to the exact and the stored pair, complex `[S + 1]`, before the first move and after
-    each move. Both start at the same pair, which the format holds exactly.
-    """
-    # Offsets from the first pair, in cells. All numbers in a cell round to the cell's center.
-    scaled = {
-        f"plane {plane}, {len(pairs[0]) - 1} moves": [
-            (pair - pair[0]).numpy() / spacing for pair in pairs
-        ]
-        for plane, pairs in moved.items()
-    }
-    every = np.concatenate([pair for pairs in scaled.values() for pair in pairs])
-    ends = [(part.min().round() - 1, part.max().round() + 1) for part in (every.real, every.imag)]
-    figure, items = panels(scaled, columns=len(moved), height=3.2, sharex=True, sharey=True)
-    summaries = []
-    for ax, title, (exact, stored) in items:
-        ax.fill_between([-0.5, 0.5], -0.5, 0.5, color=GRID, linewidth=0)
-        ax.plot(exact.real, exact.imag, "-o", color=BLUE, markersize=3, linewidth=1, label="exact")
-        ax.plot(stored.real, stored.imag, "--s", color=VERMILION, markersize=6, label="stored")
-        ax.set_title(title)
-        x, y = (np.arange(low, high) + 0.5 for low, high in ends)
-        ax.set(xticks=x, yticks=y, xlim=ends[0], ylim=ends[1], aspect="equal")
-        ax.tick_params(length=0, labelbottom=False, labelleft=False)
-        ax.spines[:].set(visible=True, color=MUTED)
-        exact_end, stored_end = (
-            f"ends {pair[-1].real:.1f} cells to the right and {0 - pair[-1].imag:.1f} down"
-            for pair in (exact, stored)
-        )
-        summaries.append(f"{title}: the exact pair {exact_end}; the stored pair {stored_end}.")
-    figure.legend(*items[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
-    alt = "A grid of cells; the points in a cell round to its center. " + " ".join(summaries)
-    return picture(figure, alt=alt)

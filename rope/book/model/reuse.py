@@ -4,12 +4,14 @@ Shapes: L layers, H_kv key heads, S sequence, D head dimension.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from rope.attention import KVCache
 from rope.book.model.changes import BASE, DIM
 from rope.book.model.heads import queries_and_keys
 from rope.book.model.losses import model, window
@@ -18,6 +20,7 @@ from rope.module import RotaryEmbedding
 
 HALF, ROWS = 256, 32  # tokens per half of a passage; tokens whose keys are compared separately
 FAR = 5_000
+MOVES = (100, 1_000)
 ROTARY = RotaryEmbedding(DIM, 2 * FAR, BASE, interleaved=True)
 
 
@@ -27,23 +30,59 @@ def measured(name: str, text: str) -> dict[str, Any]:
     return NAMES[name](window(text, 0, 2 * HALF))
 
 
-@torch.no_grad()
 def shifted(tokens: Tensor) -> dict[str, float]:
     """Compare the second half's losses after a cache has been shifted with those of one that isn't.
 
     The first half is read from position 5,000 on, and the cache is moved to 0. Returns the
     largest difference at a token and the difference of the means, in nats.
     """
-    losses = []
-    for start in (0, FAR):
-        caches = new_caches(1, 2 * HALF)
-        model()(tokens[None, :HALF], caches, position_ids=torch.arange(start, start + HALF))
-        for cache in caches:
-            cache.shift(-start)
-        logits = model()(tokens[None, HALF:], caches)[0, :-1]
-        losses.append(cross_entropy(logits, tokens[HALF + 1 :], reduction="none"))
-    off = losses[1] - losses[0]
+    off = second_half(tokens, FAR, lambda cache: cache.shift(-FAR)) - second_half(tokens)
     return {"largest": off.abs().max().item(), "mean": off.mean().item()}
+
+
+def stepped(tokens: Tensor) -> dict[str, list[float]]:
+    """Return the rise of the second half's loss after moves of s positions, for each s in MOVES.
+
+    Keys in each of FORMATS move "once" or "s times" by -1; those "not moved" stay at s. The rise
+    is in nats per token, and its standard error over the tokens follows it.
+    """
+    found, right = {}, second_half(tokens)
+    for s in MOVES:
+        ways = {f"not moved, {s}": ("float32", 0, 1)}
+        for name in FORMATS:
+            ways |= {f"{name}, once": (name, -s, 1), f"{name}, {s} times": (name, -1, s)}
+        for way, each in ways.items():
+            off = second_half(tokens, s, partial(move, *each)) - right
+            found[way] = [off.mean().item(), off.std().item() / len(off) ** 0.5]
+    return found
+
+
+@torch.no_grad()
+def second_half(tokens: Tensor, start: int = 0, change: Callable[[KVCache], Any] = id) -> Tensor:
+    """Return the loss at each token after `change` of the caches of a half read from start on."""
+    caches = new_caches(1, 2 * HALF)
+    model()(tokens[None, :HALF], caches, position_ids=torch.arange(start, start + HALF))
+    for cache in caches:
+        change(cache)
+    logits = model()(tokens[None, HALF:], caches)[0, :-1]
+    return cross_entropy(logits, tokens[HALF + 1 :], reduction="none")
+
+
+def move(name: str, delta: int, times: int, cache: KVCache) -> None:
+    """Move a cache's first HALF keys, rounded to a format before the first move and after each."""
+    keys, values = (x[:, :, :HALF].clone() for x in (cache.keys, cache.values))
+    keys = FORMATS[name](keys)
+    for _ in range(times):
+        keys = FORMATS[name](ROTARY.shift(keys, delta))
+    cache.reset()
+    cache.append(keys, values, torch.arange(HALF))
+
+
+def q8_0(x: Tensor) -> Tensor:
+    """Round to llama.cpp's q8_0: 8-bit integers, and one float16 scale for every 32 of them."""
+    blocks = x.unflatten(-1, (-1, 32))
+    scale = blocks.abs().amax(dim=-1, keepdim=True) / 127
+    return ((blocks / scale).round() * scale.half()).flatten(-2)
 
 
 @torch.no_grad()
@@ -77,5 +116,16 @@ def _off(found: Tensor, right: Tensor) -> list[float]:
     return [float(error) for error in errors]
 
 
+#: Rounds float32 keys to each format.
+FORMATS: dict[str, Callable[[Tensor], Tensor]] = {
+    "bfloat16": lambda x: x.bfloat16().float(),
+    "float16": lambda x: x.half().float(),
+    "q8_0": q8_0,
+    "float32": torch.clone,
+}
 #: What can be measured.
-NAMES: dict[str, Callable[[Tensor], dict[str, Any]]] = {"shift": shifted, "chunk": chunk}
+NAMES: dict[str, Callable[[Tensor], dict[str, Any]]] = {
+    "shift": shifted,
+    "chunk": chunk,
+    "steps": stepped,
+}
