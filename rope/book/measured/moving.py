@@ -6,20 +6,16 @@ k_s. Each coordinate pair of k_s then differs from the same pair of R_{s delta} 
     rho (r_0 + r_1 + ... + r_{s-1}),        rho = u + (2 + sqrt 2) 2^-24,
 
 where r_i is the pair's norm after i moves, and u is the unit roundoff of a 16-bit dtype, or 0 for
-float32, which isn't rounded again. `python -m rope.book.measured.moving [PATH]` measures s up to
-4,000 in about a minute and writes `recorded/moving.json`.
+float32, which isn't rounded again.
 
 Shapes: N keys, R rotated width, P = R/2 planes.
 """
 
-import sys
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from rope.book.measured.record import RECORDED, rounded, write
 from rope.module import RotaryEmbedding
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
@@ -76,20 +72,3 @@ def moved(dtype: torch.dtype, steps: int = STEPS, delta: int = -1, keys: int = K
 def _pairs(k: Tensor) -> Tensor:
     """Return half-split keys `[1, 1, N, R]` as complex numbers `[N, P]`."""
     return torch.complex(*k[0, 0].double().chunk(2, dim=-1))
-
-
-def main(path: Path = RECORDED / "moving.json") -> None:
-    """Measure every dtype. Write the errors after 1 to 4,000 moves and the extreme ratios."""
-    report: dict[str, Any] = {"steps": STEPS, "keys": KEYS, "delta": -1, "dim": DIM}
-    for dtype in DTYPES:
-        error, ratio = moved(dtype)
-        report[str(dtype).removeprefix("torch.")] = {
-            "error": {str(s): float(error[s - 1]) for s in (1, 10, 100, 1000, STEPS)},
-            "least_ratio": float(ratio.min()),
-            "largest_ratio": float(ratio.max()),
-        }
-    write(path, rounded(report))
-
-
-if __name__ == "__main__":
-    main(*map(Path, sys.argv[1:]))
