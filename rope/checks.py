@@ -132,11 +132,6 @@ def check_heads(name: str, x: Tensor, rotary_dim: int) -> None:
         raise TypeError(f"{name} has type {type(x).__name__}; it must be a tensor")
     if x.dtype not in FLOATING:
         check_floating(name, x.dtype)
-    if x.is_nested or x.layout != torch.strided:
-        raise TypeError(
-            f"{name} is nested or sparse; it must be a dense, strided tensor: rotate each part of "
-            f"{name}.unbind(), or pass {name}.to_dense()"
-        )
     if x.dim() != 4:
         raise ValueError(
             f"{name} has shape {list(x.shape)}; it must be [batch, heads, sequence, head_dim]"

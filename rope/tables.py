@@ -149,8 +149,7 @@ class RotaryTables(DeviceTracking):
     def cos(self) -> Tensor:
         """Return the cosines times attention_scaling, float32 `[N, R/2]`; row m is for position m.
 
-        Don't write to this tensor: other modules with the same spectrum share it. (Modules that
-        are created after such a write get new tables.)
+        Don't write to this tensor: other modules with the same spectrum share it.
 
         >>> RotaryTables(4, max_seq_len=3).cos[:, 0]
         tensor([ 1.0000,  0.5403, -0.4161])

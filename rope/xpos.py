@@ -184,7 +184,3 @@ class XPos(nn.Module):
                     f"{self.center:g}; {dtype} with scale_base={self.scale_base:g} allows at most "
                     f"{math.floor(reach)}: move the center, raise scale_base, or use a wider dtype"
                 )
-
-    def extra_repr(self) -> str:
-        names = ("dim", "scale_base", "base", "center", "interleaved")
-        return ", ".join(f"{name}={getattr(self, name)}" for name in names)

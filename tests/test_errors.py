@@ -18,8 +18,6 @@ from rope import (
 from rope.attention import (
     KVCache,
     RotaryAttention,
-    packed_position_ids,
-    segment_ids,
 )
 from rope.extensions import DynamicNTK
 
@@ -122,8 +120,6 @@ CALLS = [  # (exception, words in its message, call)
     (V, "cache.keys k meta cpu", lambda: attend(cache=cache(device="meta"))),
     (T, "dtype=torch.float32", lambda: attend(cache=cache(dtype=torch.float64))),
     (V, "gradients no_grad", lambda: LAYER(torch.ones(2, 5, 16), cache=cache())),
-    (V, "lengths", lambda: packed_position_ids([])),
-    (V, "lengths 0 1", lambda: segment_ids([3, 0])),
     # the reference
     (V, "dim 5 even", lambda: reference.inverse_frequencies(5)),
     (V, "[2, 4] [1, 4]", lambda: reference.rotate_matrix(np.ones((2, 4)), [1], THETA)),

@@ -13,8 +13,6 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from rope.positions import check_lengths
-
 
 def build_attention_mask(
     position_ids: Tensor,
@@ -54,12 +52,10 @@ def build_attention_mask(
 def segment_ids(lengths: Sequence[int], *, device: torch.device | str | None = None) -> Tensor:
     """Return the index of the sequence that each packed token belongs to, int64 `[S]`.
 
-    lengths: the length of each sequence, positive ints that sum to S.
-    Raises ValueError for an empty list or a length below 1, and TypeError unless all are ints.
+    lengths: the length of each sequence, ints that sum to S. Raises torch's errors for others.
 
     >>> segment_ids([3, 2])
     tensor([0, 0, 0, 1, 1])
     """
-    check_lengths(lengths)
     indices = torch.arange(len(lengths), device=device)
     return indices.repeat_interleave(torch.tensor(lengths, device=device), output_size=sum(lengths))

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from rope.attention.masks import segment_ids
-from rope.positions import check_lengths, packed_position_ids
+from rope.positions import packed_position_ids
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,13 +155,11 @@ def packed(
     """Split each packed document separately, with positions that start at 0 in every document.
 
     lengths: the documents' lengths, positive ints that sum to S. split: `contiguous`, `head_tail`,
-    or `round_robin`.
-    Raises TypeError or ValueError for lengths that are not positive ints, and as split does.
+    or `round_robin`. Raises TypeError or ValueError as split does.
 
     >>> [part.tolist() for part in packed([4, 4], devices=2).tokens]
     [[0, 3, 4, 7], [1, 2, 5, 6]]
     """
-    check_lengths(lengths)
     parts: list[list[Tensor]] = [[] for _ in range(devices)]
     start = 0
     for length in lengths:
