@@ -1,6 +1,7 @@
 """Test the language model: its download, tokenizer, network, and the changes of its rotation."""
 
 import json
+import math
 import re
 
 import numpy as np
@@ -309,13 +310,19 @@ def test_long_texts_are_read_as_in_one_pass_and_windows_see_what_they_may(smollm
             both = [lengths.long_losses(text)[40:] for text in (tokens, other)]
         assert torch.equal(*both) == (sinks == 0)
     assert torch.allclose(lengths.long_losses(tokens), right, atol=1e-3)
-    yarn = lengths.extended(YaRN(2.0, 8192))
-    with lengths.METHODS["YaRN"]():
-        by_method = losses.token_losses(tokens)
-    rotary = RotaryEmbedding(64, 8192, 1e5, extension=YaRN(2.0, 8192), interleaved=True)
-    q = torch.randn(1, 2, 60, 64)
-    assert torch.allclose(yarn(q, q, torch.arange(60))[1], rotary(q, q)[1], atol=1e-5)
-    assert (by_method - right).abs().max() > 0.01
+    factor, q = 1 + 0.1 * math.log(2), torch.randn(1, 2, 60, 64)
+    for name, s, scale in (
+        ("YaRN", 2.0, factor),
+        ("YaRN without its factor", 2.0, 1.0),
+        ("YaRN's factor only", 1.0, factor),
+    ):
+        yarn = YaRN(s, 8192, attention_factor=scale)
+        rotary = RotaryEmbedding(64, 8192, 1e5, extension=yarn, interleaved=True)
+        with lengths.METHODS[name]():
+            turned = smollm2.blk[0].attn.rotary(q, q, torch.arange(60))
+            by_method = losses.token_losses(tokens)
+        assert torch.allclose(turned[1], rotary(q, q)[1], atol=1e-5), name
+        assert (by_method - right).abs().max() > 0.01
 
 
 def test_moving_a_block_back_is_moving_the_sinks_on(smollm2, monkeypatch):
