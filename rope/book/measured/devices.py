@@ -172,11 +172,11 @@ def counted_in_documents(q: Tensor, k: Tensor, shards: Shards, here: int) -> Pai
 
 #: Planted errors: the split, the rotation, and the split whose token numbers build the mask.
 FAULTS: dict[str, tuple[str, Rotate, str]] = {
-    "counted here, contiguous": ("contiguous", counted_from_0, "contiguous"),
-    "counted here, head-tail": ("head-tail", counted_from_0, "head-tail"),
-    "table in stretches, head-tail": ("head-tail", table_split_contiguously, "head-tail"),
-    "counted in each document": ("two documents", counted_in_documents, "two documents"),
-    "mask by place, head-tail": ("head-tail", by_position, "contiguous"),
+    "local count, contiguous": ("contiguous", counted_from_0, "contiguous"),
+    "local count, head-tail": ("head-tail", counted_from_0, "head-tail"),
+    "contiguous table, head-tail": ("head-tail", table_split_contiguously, "head-tail"),
+    "local count per document": ("two documents", counted_in_documents, "two documents"),
+    "mask by slot, head-tail": ("head-tail", by_position, "contiguous"),
 }
 
 
