@@ -152,25 +152,3 @@ def test_empty_axes(extension, interleaved):
             for out, y in zip(rotary(*copies, **where, inplace=True), copies, strict=True):
                 assert out is y
             assert rotary.rotate(x.detach().double(), **where).shape == x.shape
-
-
-UNSTRIDED = {
-    "nested": lambda x: torch.nested.nested_tensor([x[0], x[0, :, :2]]),
-    "sparse": torch.Tensor.to_sparse,
-}
-
-
-@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors is in prototype")
-@pytest.mark.parametrize("kind", UNSTRIDED)
-def test_tensors_without_strides_raise(kind):
-    """Check that nested and sparse tensors raise."""
-    x = UNSTRIDED[kind](normal((1, 2, 3, 8), 0, torch.float32))
-    rotary, (cos, sin) = RotaryEmbedding(8, 16), tables(3, 8)
-    for call in (
-        rotary.rotate,
-        lambda x: rotary(x, x),
-        lambda x: rotary_embedding(x, cos, sin),
-        lambda x: rotary_embedding(x, cos, sin, inplace=True),
-    ):
-        with pytest.raises((ValueError, TypeError), match="strided"):
-            call(x)
