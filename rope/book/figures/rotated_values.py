@@ -30,17 +30,17 @@ def layer() -> Picture:
     straight = [(x, 0, 1) for x in (1.5, 4.5, 7.5)] + [(4.5, 1, 2), (7.5, 1, 2), (1.5, 1, 3)]
     for x, row, below in [*straight, (4.5, 3, 4), (4.5, 4, 5)]:
         shapes.arrow(ax, (x, -row - 0.3), (x, 0.3 - below), MUTED, linewidth=1.2)
-    for x, use in ((4.5, "as keys"), (7.5, "as values")):
+    for x in (4.5, 7.5):
         shapes.arrow(ax, (x, -2.3), (x, -2.7), MUTED, linewidth=1.2)
-        ax.text(x + 0.15, -2.5, use, color=INK, ha="left", va="center")
+        ax.text(x - 0.15, -2.5, "as key and value", color=INK, ha="right", va="center")
     ax.set(xlim=(0, 9), ylim=(-5.4, 0.4))
     ax.axis("off")
     return picture(
         figure,
         alt="A layer from top to bottom. The query of the token at m is rotated by m. The one "
         "vector of each token at n is rotated by n, and the mean of each group of r tokens by "
-        "gr, the position of the first. Both go into the cache, which is read twice, as keys and "
-        "as values. After the weighted sum, the result is rotated back by m, and projected.",
+        "gr, the position of the first. Both go into the cache, and each vector there is read as "
+        "key and value. After the weighted sum, the result is rotated back by m, and projected.",
     )
 
 
