@@ -13,8 +13,8 @@ from torch.nn.functional import dropout
 import rope
 from rope.axes import MultiAxisRotaryEmbedding
 from rope.config import rotary_settings
-from rope.diagnose import CODES, diagnose
-from rope.extensions import DynamicNTK, Llama3, Proportional, YaRN
+from rope.diagnose import diagnose
+from rope.extensions import DynamicNTK, Proportional, YaRN
 from rope.layouts import interleaved_to_half
 from rope.xpos import XPos, decay_rates
 
@@ -23,7 +23,6 @@ ROTARY = rope.RotaryEmbedding(D)
 THETA = rope.inverse_frequencies(D)
 INTER = rope.RotaryEmbedding(D, interleaved=True)
 OTHER = rope.RotaryEmbedding(D, base=5e5)
-SCALED = rope.RotaryEmbedding(D, extension=YaRN(16.0, 1024))
 EIGHT = rope.RotaryEmbedding(8)
 
 
@@ -34,15 +33,6 @@ def codes(report):
 def words(finding):
     """Return the numbers and names in a finding's sentence."""
     return set(re.findall(r"[+-]?\w[\w.+-]*\w|[+-]?\w", finding.sentence))
-
-
-def variant(finding):
-    """Return the name of the sentence variant that a finding uses."""
-    for name, sentence in CODES[finding.code].sentence.items():
-        pattern = re.sub(r"\\{.*?\\}", ".*", re.escape(sentence))
-        if re.fullmatch(pattern, finding.sentence):
-            return name
-    raise AssertionError(finding)
 
 
 def apart(of_query, of_key):
@@ -175,27 +165,14 @@ def drifting(angle):
     return angle - (angle / turn).round() * turn
 
 
+def along(layer, axes):
+    """Return a rotation at the positions that a function computes from the ids, one per axis."""
+    return lambda q, k, ids: layer(q, k, torch.stack(axes(ids)))
+
+
 def one_axis(layer, axis):
     """Return a rotation along one axis, with the other positions at 0."""
-    return lambda q, k, ids: layer(
-        q, k, torch.stack([ids if a == axis else 0 * ids for a in range(layer.axes)])
-    )
-
-
-def on_grid(*sizes):
-    """Return an axial rotation whose ids number a grid row by row; sizes: of all but one axis."""
-    layer = MultiAxisRotaryEmbedding.axial(
-        D, (16, 8, 8)[: len(sizes) + 1] if sizes[1:] else 2, 50.0
-    )
-
-    def rotate(q, k, ids):
-        axes = []
-        for size in sizes:
-            axes.append(ids % size)
-            ids = ids // size
-        return layer(q, k, torch.stack([ids, *reversed(axes)]))
-
-    return rotate
+    return along(layer, lambda ids: [ids * (a == axis) for a in range(layer.axes)])
 
 
 PIXELS = torch.linspace(1, 5, D // 2, dtype=torch.float64) * torch.pi
@@ -209,7 +186,6 @@ IN_TURNS, IN_BLOCKS = (
 )
 
 RIGHT = {
-    "few tokens a call": taking(lambda q, ids: ids.shape[1] <= 100),
     "half": ROTARY,
     "interleaved": INTER,
     "first coordinates": both(EIGHT.rotate),
@@ -232,8 +208,13 @@ RIGHT = {
     "temperature": by_factors(lambda m: (m + 1).log().div(6.0).clamp(min=1)),
     "frequencies per head": per_head(),
     "head 0 alone": both(of_heads(1)),
-    "rows of 14": on_grid(14),
-    "frames of 14 by 9": on_grid(9, 14),
+    "rows of 14": along(
+        MultiAxisRotaryEmbedding.axial(D, 2, 50.0), lambda ids: [ids // 14, ids % 14]
+    ),
+    "frames of 14 by 9": along(
+        MultiAxisRotaryEmbedding.axial(D, (16, 8, 8), 50.0),
+        lambda ids: [ids // 126, ids // 9 % 14, ids % 9],
+    ),
     "pixels": by_angle(lambda ids: 2 * ids / 31 * PIXELS),
     "patches from the center": by_angle(lambda ids: (ids - 3.5) * 1.5 * THETA),
     "axis 1 of 2": one_axis(MultiAxisRotaryEmbedding.axial(D, 2), 1),
@@ -293,15 +274,14 @@ BY_CODE = {
         ),
         "not at all": lambda q, k, ids: (q.clone(), k.clone()),
         "chunks of 2048": at(lambda ids: ids + torch.arange(ids.shape[1]) // 2048 * 2048),
-        "chunks of 4": at(lambda ids: ids + torch.arange(ids.shape[1]) // 4 * 4),
     },
     "query-unrotated": {
         "query as it is": apart(lambda x, ids: x.clone(), ROTARY.rotate),
-        "only the first heads": apart(of_heads(1), ROTARY.rotate),
     },
     "key-unrotated": {"key only normalized": apart(ROTARY.rotate, lambda x, ids: rms(x))},
     "wrong-axis": {
         "heads for tokens": both(lambda x, ids: INTER.rotate(x.transpose(1, 2)).transpose(1, 2)),
+        "with ids": both(lambda x, ids: INTER.rotate(x.transpose(1, 2), ids).transpose(1, 2)),
     },
     "tokens-mixed": {
         "a cumulative sum": before(lambda x: x.cumsum(2)),
@@ -314,7 +294,6 @@ BY_CODE = {
     },
     "layouts-differ": {
         "two layouts": apart(ROTARY.rotate, INTER.rotate),
-        "two widths": apart(ROTARY.rotate, rope.RotaryEmbedding(16).rotate),
         "one permuted": lambda q, k, ids: ROTARY(interleaved_to_half(q), k, ids),
     },
     "spectra-differ": {
@@ -323,14 +302,13 @@ BY_CODE = {
     },
     "rotated-twice": {
         "key twice": lambda q, k, ids: (ROTARY.rotate(q, ids), ROTARY(k, k, 2 * ids)[1]),
-        "with its factor": lambda q, k, ids: SCALED(*SCALED(q, k, ids), ids),
     },
     "table-changes": {
         "other frequencies": by_angle(lambda ids: ids * THETA * torch.where(ids < 4096, 1, 0.7)),
-        "another factor": by_factors(*[lambda m: torch.where(m < 4096, 1.0, 1.2)] * 2),
     },
     "not-a-rotation": {
         "only cosines": by_tables(torch.cos, torch.cos),
+        "sines one column on": by_tables(torch.cos, lambda angles: angles.roll(-1, -1).sin()),
         "squashed after": after(lambda x: x.tanh()),
     },
     "query-key-offset": {
@@ -344,7 +322,6 @@ BY_CODE = {
     "pairing": {
         "overwritten too early": both(overwritten),
         "rolled by one": both(rolled),
-        "sines one column on": by_tables(torch.cos, lambda angles: angles.roll(-1, -1).sin()),
     },
     "norm-after": {
         "layer norm after": after(layer_norm),
@@ -352,11 +329,12 @@ BY_CODE = {
     },
     "frequencies": {
         "growing frequencies": by_angle(lambda ids: ids / THETA),
+        "learned": by_angle(lambda ids: ids * THETA * (1 + 1e-4 * normal((D // 2,), 0))),
         "shifted by a plane": by_angle(lambda ids: ids * 1e4 ** (2 / D) * THETA),
-        "every other plane clockwise": by_angle(lambda ids: ids * THETA * (-1) ** torch.arange(16)),
     },
     "position-map": {
         "self-extend": at(lambda ids: torch.where(ids < 512, ids, ids // 4 + 384)),
+        "groups of four": at(lambda ids: ids // 4),
     },
     "low-precision-angles": {
         "bfloat16 ids": at(lambda ids: ids.bfloat16().long()),
@@ -370,7 +348,6 @@ BY_CODE = {
     },
     "clamped": {
         "last row beyond": at(lambda ids: ids.clamp(max=2047)),
-        "identity beyond": at(lambda ids: ids * (ids < 1000)),
     },
     "wraps": {
         "a table read round": at(lambda ids: ids % 4096),
@@ -378,19 +355,19 @@ BY_CODE = {
     },
     "stateful": {"dropout": after(lambda x: dropout(x, 0.1))},
     "rest-changed": {
-        "rest zeroed": with_rest(lambda x, ids: 0 * x),
         "last coordinate doubled": with_rest(
             lambda x, ids: x * (1 + (torch.arange(24) == 23)).to(x)
         ),
     },
-    "input-changed": {"in place": lambda q, k, ids: ROTARY(q, k, ids, inplace=True)},
+    "input-changed": {
+        "ids in place": lambda q, k, ids: (*ROTARY(q, k, ids), ids.zero_())[:2],
+    },
     "dtype-changed": {
         "float32 back": lambda q, k, ids: tuple(
             x if x.dtype == torch.float64 else x.float() for x in ROTARY(q, k, ids)
         )
     },
     "not-finite": {
-        "not finite": lambda q, k, ids: (q * torch.nan, k),
         "not finite far": by_factors(lambda m: torch.where(m > 60000, torch.nan, 1.0)),
     },
     "not-relative": {
@@ -401,37 +378,24 @@ BY_CODE = {
 FAULTS = {name: (code, rotate) for code, group in BY_CODE.items() for name, rotate in group.items()}
 # Words that each finding's sentence must contain.
 WORDS = {
-    "one ahead in decoding": {"query"},
+    "one ahead in decoding": {"query", "only", "one", "token"},
+    "not read for k": {"index"},
+    "sines one column on": {"size", "changes"},
+    "fast intrinsics": {"127", "angles"},
+    "last coordinate doubled": {"multiplied"},
     "key rotated twice": {"+0", "+5000"},
     "shifted by a plane": {f"{1e4 ** (2 / D):.6g}"},
     "self-extend": {"513"},
     "chunks of 2048": {"2048"},
-    "chunks of 4": {"4"},
     "key twice": {"key", "query"},
-    "with its factor": {f"{SCALED.extension.attention_scaling**2:.6g}"},
     "other frequencies": {"4096", "0.7"},
-    "another factor": {"4096", "1.2"},
-    "float8 frequencies": {"float8_e4m3fn", "3"},
+    "float8 frequencies": {"float8_e4m3fn"},
     "bfloat16 ids": {"257"},
     "ids of the vectors' dtype": {"bfloat16", "263"},
     "last row beyond": {"2048"},
     "a table read round": {"4096", "0"},
     "ids in 8 bits with a sign": {"128", "-128"},
     "not finite far": {"60001"},
-}
-VARIANTS = {
-    "not read for k": "counted",
-    "from the first": "others",
-    "one ahead in decoding": "lone",
-    "not at all": "still",
-    "growing frequencies": "unknown",
-    "bfloat16 ids": "positions",
-    "bfloat16 frequencies": "frequencies",
-    "fast intrinsics": "drift",
-    "sines one column on": "tables",
-    "ids of the vectors' dtype": "narrower",
-    "dropout": "again",
-    "last coordinate doubled": "factor",
 }
 
 
@@ -442,13 +406,9 @@ def test_one_fault_is_one_finding(name):
     assert codes(report) == [code] and not report.ok and f"fault {code}" in str(report)
     (fault,) = report.findings
     assert WORDS.get(name, set()) <= words(fault)
-    assert name not in VARIANTS or variant(fault) == VARIANTS[name]
 
 
-ONE_SIDED = [
-    *("from the first", "a cumulative sum", "first row for all", "overwritten too early"),
-    *("gain after", "self-extend", "bfloat16 tables", "last row beyond", "a table read round"),
-]
+ONE_SIDED = ["from the first", "a cumulative sum", "gain after", "self-extend", "bfloat16 tables"]
 
 
 @pytest.mark.parametrize("side", ["query", "key"])
@@ -467,7 +427,7 @@ def test_the_tensor_at_fault_is_named(name, side):
 AGAINST = {
     "layout": (ROTARY, INTER, {"half", "interleaved"}),
     "width": (rope.RotaryEmbedding(16), ROTARY, {"16", "32"}),
-    "frequencies": (ROTARY, OTHER, {f"{THETA[2]:.6g}", f"{OTHER.inv_freq[2]:.6g}", "10000"}),
+    "frequencies": (ROTARY, OTHER, {f"{THETA[2]:.6g}", f"{OTHER.inv_freq[2]:.6g}"}),
     "attention-scaling": (
         ROTARY,
         rope.RotaryEmbedding(D, extension=YaRN(1.0, 4096, attention_factor=1.2)),
@@ -490,7 +450,7 @@ def test_axes_are_compared_one_by_one_and_said_to_be_unexamined():
         report = diagnose(one_axis(IN_TURNS, axis), 128, expected=TURNS)
         assert report.ok and f"3 axes other than {axis} " in str(report), str(report)
     (fault,) = diagnose(one_axis(IN_BLOCKS, 1), 128, expected=TURNS).findings
-    assert fault.code == "sections" and {"1", "24", "43", "blocks", "turns"} <= words(fault)
+    assert fault.code == "sections" and {"1", "24", "43"} <= words(fault)
     text = diagnose(
         lambda q, k, ids: IN_BLOCKS(q, k, ids.expand(3, *ids.shape)), 128, expected=TURNS
     )
@@ -498,23 +458,18 @@ def test_axes_are_compared_one_by_one_and_said_to_be_unexamined():
 
 
 def test_the_report_says_what_was_not_examined():
-    smol = {"model_type": "smollm3", "head_dim": D, "max_position_embeddings": 256}
-    smol |= {"num_hidden_layers": 8, "rope_theta": 10000.0}
-    parts = diagnose(RIGHT["few tokens a call"], D, expected=smol, num_heads=6).unexamined
-    for part in ("several axes", "than 6 and 2", "negative", "than 7 tokens", "masks", "KV cache"):
+    parts = diagnose(taking(lambda q, ids: ids.shape[1] < 2000), D, num_heads=6).unexamined
+    for part in ("several axes", "than 6 and 2", "negative", "beyond token 7", "masks", "KV cache"):
         assert any(part in each for each in parts), parts
-    assert "layers 3, 7, which must not rotate" in parts and "what this fault hides" not in parts
+    assert "what this fault hides" not in parts
     assert "what this fault hides" in diagnose(FAULTS["two bases"][1], D).unexamined
 
 
-def test_the_ladder_that_is_dealt_over_the_heads_is_recognized():
-    def rotate(x, ids):
-        theta = rope.inverse_frequencies(D * x.shape[1]).view(x.shape[1], 1, D // 2)
-        angles = ids[:, None, :, None] * theta
-        return rope.rotary_embedding(x, angles.cos().to(x), angles.sin().to(x))
-
-    (note,) = diagnose(both(rotate), D).findings
-    assert note.code == "heads" and variant(note) == "dealt" and "4" in words(note)
+def test_a_clockwise_rotation_is_a_fault_only_if_the_expected_one_is_known():
+    (note,) = diagnose(RIGHT["clockwise"], D).findings
+    (fault,) = diagnose(RIGHT["clockwise"], D, expected=ROTARY).findings
+    assert (note.code, note.severity) == ("direction", "note")
+    assert (fault.code, fault.severity) == ("direction", "fault")
 
 
 def test_a_query_may_carry_the_scale_of_attention():
@@ -532,25 +487,14 @@ def test_few_coordinates_and_heads_are_enough(dim, heads, kv_heads):
     assert diagnose(one_plane, 6, expected=one_plane).ok
 
 
-def test_parameters_are_named_in_few_digits():
-    spectrum = rope.inverse_frequencies(D, 5e5, extension=Llama3(8.0, 8192))
-    spectrum[-1] *= 1 + 1.3e-5  # as far off as float32 powers may be
-    assert diagnose(by_angle(lambda ids: ids * spectrum), D).query.extension == Llama3(8.0, 8192)
-
-
-@pytest.mark.parametrize("name", ["dynamic", "xpos centered on the text"])
+@pytest.mark.parametrize("name", ["dynamic", "xpos centered on the text", "temperature", "xpos"])
 def test_cached_keys_that_depend_on_the_length_are_a_fault(name):
     report = diagnose(RIGHT[name], D, cache=True)
-    assert "length-dependent" in codes(report) and not report.ok
+    faulty = "length-dependent" in NOTES[name]
+    assert report.ok != faulty and ("length-dependent" in codes(report)) == faulty
     if name == "dynamic":
         report = diagnose(RIGHT[name], D, expected=RIGHT[name], cache=True)
         assert codes(report) == ["length-dependent"] and not report.ok
-
-
-def test_cached_keys_that_do_not_depend_on_the_length_are_no_fault():
-    by_length = by_factors(lambda m: torch.full_like(m, 1 + m.shape[2] / 100))
-    for rotate in (XPos(D), ROTARY, RIGHT["temperature"], by_length):
-        assert diagnose(rotate, D, cache=True).ok
 
 
 STABLE = [name for name, (code, _) in FAULTS.items() if code not in ("stateful", "rest-changed")]
@@ -564,19 +508,6 @@ def test_a_fault_is_named_in_other_dtypes_and_heads(name, dtype, heads):
     assert [each.code for each in report.findings if each.severity == "fault"] == [code]
 
 
-def test_a_function_gets_copies_and_no_gradients():
-    weight = torch.ones(D, requires_grad=True)
-
-    def rotate(q, k, ids):
-        assert not torch.is_grad_enabled()
-        q, k = ROTARY(q * weight.to(q), k, ids)
-        ids.zero_()
-        return q, k
-
-    (fault,) = diagnose(rotate, D).findings
-    assert fault.code == "input-changed" and "position_ids" in words(fault)
-
-
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("name", ["half", "interleaved", "YaRN", "layer norm"])
 def test_a_short_reach_is_enough(name, dtype):
@@ -585,24 +516,15 @@ def test_a_short_reach_is_enough(name, dtype):
         assert report.ok and report.reach == length - 1, str(report)
 
 
-def after_calls(count, rotate):
-    """Return a rotation that works `count` times and then raises."""
-    calls = iter(range(count))
-    return lambda *x: (next(calls), rotate(*x))[1]
-
-
 REJECTED = {
     "head_dim=32, so": dict(head_dim=16),
-    "num_heads=1 and num_kv_heads=1, so": dict(rotate=taking(lambda q, ids: q.shape[1] == 1)),
-    "7 tokens": dict(rotate=after_calls(10, ROTARY)),
+    "pass num_heads and num_kv_heads": dict(rotate=taking(lambda q, ids: q.shape[1] == 1)),
+    "7 tokens": dict(rotate=taking(lambda q, ids: ids.shape[1] < 9)),
     r"float64 \[1, 7, 4, 32\].*\[1, 4, 7, 32\]": dict(
         rotate=lambda q, k, i: (q.transpose(1, 2), k)
     ),
-    "None": dict(rotate=lambda q, k, ids: None),
     "meta device": dict(rotate=lambda q, k, ids: (q.to("meta"), k.to("meta"))),
     "int64.*floating": dict(rotate=lambda q, k, ids: (q.long(), k.long())),
-    "nowhere": dict(device="nowhere"),
-    "TypeError.*int": dict(rotate=3),
 }
 
 

@@ -83,6 +83,9 @@ UNREADABLE = [
     (f"{RIGHT} --head-dim 15", "--head-dim is 15"),
     (f"{RIGHT} --head-dim 64 --length 8", "--length is 8"),
     ("compare answers.json", "compare needs two files"),
+    ("nothing.there:rotate --head-dim 64", "'nothing'"),
+    ("rope:nothing --head-dim 64", "'nothing'"),
+    (RIGHT, "--head-dim is missing"),
     ("answers {}/none.json --probes {}/none.json", "none.json"),
 ]
 
@@ -94,11 +97,3 @@ def test_what_cannot_be_read_exits_with_2_and_says_what_to_change(
     (tmp_path / "broken.json").write_text('{"a":')
     assert main(arguments.replace("{}", str(tmp_path)).split()) == 2
     assert message in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("subject", ["nothing.there:rotate", "rope:nothing"])
-def test_a_subject_that_cannot_be_called_raises(subject, capsys):
-    assert main([subject, "--head-dim", "64"]) == 2
-    assert "'nothing'" in capsys.readouterr().err
-    assert main([subject]) == 2
-    assert "--head-dim" in capsys.readouterr().err

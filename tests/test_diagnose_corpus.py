@@ -22,15 +22,6 @@ DEFECTS = sorted((Path(__file__).parent / "defects").glob("*.py"))
 # One model for each kind of module and function; the tests of all other models are slow.
 SAMPLE = "deepseek_v3 glm llama4_text mimo_v2_flash qwen2_vl_text recurrent_gemma"
 OWN_TABLES = {"codegen", "gptj", "roformer"}  # their models have no rotary module
-YARN = dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=4096)
-LLAMA3 = dict(low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=8192)
-LONG = dict(short_factor=[1 + 0.01 * j for j in range(64)], original_max_position_embeddings=4096)
-SCALED = {
-    "yarn": YARN,
-    "llama3": LLAMA3 | dict(rope_type="llama3", factor=8.0),
-    "longrope": LONG
-    | dict(rope_type="longrope", factor=8.0, long_factor=[1 + 0.5 * j for j in range(64)]),
-}
 
 
 def load(path):
@@ -103,16 +94,6 @@ def test_a_model_of_transformers_has_no_fault(model_type):
         assert report.query.rotary_dim == settings.dim
         assert report.query.layout == ("interleaved" if settings.interleaved else "half")
         assert report.query.direction == report.key.direction == 1
-
-
-@pytest.mark.parametrize("scaling", SCALED)
-def test_a_scaled_llama_has_no_fault(scaling):
-    config, _ = configuration("llama")
-    config.head_dim = 128
-    config.rope_parameters = {"rope_theta": 5e5, **SCALED[scaling]}
-    for expected in (None, config):
-        report = diagnose(rotation_of(config), 128, expected=expected)
-        assert report.ok, str(report)
 
 
 def test_rotary_embedding_torch_has_no_fault():

@@ -8,6 +8,7 @@ files. `configuration` explains a configuration.
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -25,12 +26,8 @@ from rope.diagnose.report import Finding, Report, Rotation, all_notes, finding
 from rope.frequencies import inverse_frequencies
 from rope.module import RotaryEmbedding
 
-#: Other shapes to try if a function rejects the first one.
-OTHERWISE: dict[str, Any] = {
-    "head_dim": (8, 16, 32, 48, 64, 80, 96, 128, 160, 192, 256, 512),
-    "heads": ((4, 4), (32, 8), (1, 1), (8, 8), (12, 12), (16, 16), (32, 32)),
-}
-HEADS_DIFFER = ("query-unrotated", "key-unrotated", "heads")
+#: Other head dimensions to try if a function rejects the first one.
+WIDTHS = (8, 16, 32, 48, 64, 80, 96, 128, 160, 192, 256, 512)
 
 __all__ = [
     "CODES",
@@ -82,45 +79,36 @@ def diagnose(
     check_count("max_position", max_position, smallest=32)
     if expected is not None and not isinstance(expected, (RotaryEmbedding, RotarySettings)):
         expected = rotary_settings(expected)
-    options = dict(
-        num_heads=num_heads, num_kv_heads=num_kv_heads, dtype=dtype, device=device,
-        max_position=max_position, cache=cache,
-    )  # fmt: skip
     dtypes = WIDEST_FIRST if dtype is None else (dtype,)
-    # A function that rotates heads by their index fails unless there are as many heads as tokens.
+    # A function that rotates heads by their index may need as many heads as tokens.
     heads = [(num_heads, num_kv_heads), (len(SHORT), len(SHORT))]
-    probes = [Probe(rotate, head_dim, each, one, device) for each in heads for one in dtypes]
-    probe = _accepted(probes)
-    options |= dict(num_heads=1, num_kv_heads=1, dtype=probe.dtype)
-
-    def one_head(rotate: Callable[..., Any]) -> Report:
-        return diagnose(rotate, head_dim, expected=expected, **options)  # type: ignore[arg-type]
-
+    probe = _accepted([Probe(rotate, head_dim, n, one, device) for n in heads for one in dtypes])
+    one_head = partial(
+        diagnose, head_dim=head_dim, expected=expected, num_heads=1, num_kv_heads=1,
+        dtype=probe.dtype, device=device, max_position=max_position, cache=cache,
+    )  # fmt: skip
     query = key = Rotation()
     try:
         influence = measure_influence(probe, max_position)
         if influence.fault is not None:
             findings = [influence.fault]
-        elif probe.heads == heads[0]:
-            query, key, findings = _measured(probe, influence, expected, cache)
         else:
-            raise CallError(f"an error unless there are {len(SHORT)} heads for {len(SHORT)} tokens")
+            query, key, findings = _measured(probe, influence, expected, cache)
     except CallError as error:
         raise ValueError(
             f"rotate raised {error}; it accepted {len(SHORT)} tokens, so it must also accept this "
             "call. Wrap it in a function that does"
         ) from error
-    if findings and findings[0].code in HEADS_DIFFER and num_heads > 1:
-        report = parts.by_head(probe, one_head, expected is not None)
-        code = findings[0].code
-        mixed = report is not None and code in {each.code for each in report.findings}
-        if report is not None and (code == "heads" or not mixed):
+    if findings and findings[0].code in parts.HEADS_DIFFER and num_heads > 1:
+        report = parts.by_head(probe, one_head, findings[0].code, expected is not None)
+        if report is not None:
             query, key, findings = report.query, report.key, report.findings
     if probe.changed:
         findings.append(finding("input-changed", name=", ".join(sorted(probe.changed))))
+    if not all_notes(findings):  # name the first fault only
+        influence.notes = [each for each in influence.notes if each.severity == "note"]
     findings += [note for note in influence.notes if note not in findings]
-    faulty = not all_notes(findings)
-    missed = parts.unexamined(influence, probe.heads, expected, faulty)
+    missed = parts.unexamined(influence, probe.heads, expected, not all_notes(findings))
     return Report(query, key, findings, influence.far, causes.plain(probe.dtype), missed)
 
 
@@ -141,23 +129,17 @@ def _accepted(probes: list[Probe]) -> Probe:
             break
     if accepted:
         return accepted[-1]
-    first = probes[0]
-    q, k = (list(x.shape) for x in short_text(first))
-    said = (
-        f"rotate raised {errors[0]}; it must accept q {q}, k {k} and position_ids [1, {len(SHORT)}]"
-    )
-    for name, sizes in OTHERWISE.items():
-        for size in sizes:
-            other = replace(first, **{name: size})
-            try:
-                other(short_text(other), SHORT)
-            except (CallError, ValueError):
-                continue
-            changed = f"head_dim={size}"
-            if name == "heads":
-                changed = "num_heads={} and num_kv_heads={}".format(*size)
-            raise ValueError(f"{said}. It accepts {changed}, so pass that")
-    raise ValueError(f"{said}. Wrap it in a function that does, or pass its dtype or device")
+    q, k = (list(x.shape) for x in short_text(probes[0]))
+    ids = f"position_ids [1, {len(SHORT)}]"
+    said = f"rotate raised {errors[0]}; it must accept q {q}, k {k} and {ids}"
+    for width in WIDTHS:
+        other = replace(probes[0], head_dim=width)
+        try:
+            other(short_text(other), SHORT)
+        except (CallError, ValueError):
+            continue
+        raise ValueError(f"{said}. It accepts head_dim={width}, so pass that")
+    raise ValueError(f"{said}. Wrap it in a function that does, or pass num_heads and num_kv_heads")
 
 
 def _measured(
@@ -166,7 +148,7 @@ def _measured(
     """Return the rotations of q and k, with the first fault or, if there is none, all notes."""
     structures = fit_structures(probe, influence.far)
     if any(each.apart > max(0.01, 4 * probe.eps) for each in structures):
-        return Rotation(), Rotation(), [finding("heads", "own")]
+        return Rotation(), Rotation(), [finding("heads", heads="all", count=probe.heads[0])]
     fitted = fit_angles(probe, structures, influence.far)
     for fault in causes.structure_faults(structures, fitted, probe.eps):
         return Rotation(), Rotation(), [fault]
@@ -180,14 +162,14 @@ def _measured(
         measure(structure, angles, probe.eps, theta)
         for structure, angles in zip(structures, fitted, strict=True)
     )
-    q, k, influence.axis, mismatch = parts.along_axis(q, k, expected)
+    influence.axis, mismatch = parts.along_axis(q, k, expected)
+    if q.row_length is not None and q.row_length == k.row_length:
+        return Rotation(), Rotation(), [finding("axes", row=q.row_length)]
     query, key = (rotation(*each) for each in zip((q, k), influence.linear, strict=True))
     if mismatch is not None:
         return query, key, [mismatch]
     for fault in causes.rotation_faults(probe, influence, q, k, expected, cache):
         return query, key, [fault]
-    if influence.nan_from is not None:
-        return query, key, [finding("not-finite", begin=influence.nan_from)]
     findings = list(causes.notes(q, k))
     if influence.length_change and expected is None:
         fault = finding("length-dependent", off=influence.length_change)

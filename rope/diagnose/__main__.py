@@ -34,11 +34,8 @@ from rope.extensions import Extension
 OPTIONS = {
     "head_dim=": "--head-dim ",
     "head_dim": "--head-dim",
-    "num_heads=": "--heads ",
-    " and num_kv_heads=": " ",
-    "a lower max_position": "a lower probes --length",
+    "num_heads and num_kv_heads": "--heads",
     "max_position": "--length",
-    "dtype or device": "--dtype or --device",
     "write_probes": "python -m rope.diagnose probes",
 }
 
@@ -48,10 +45,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m rope.diagnose", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     add = parser.add_argument
-    add(
-        "subject",
-        help="package.module:function, config.json, a model's folder, probes, answers, or compare",
-    )
+    add("subject", help="module:function, config.json, a model's folder, probes, answers, compare")
     add("answers", nargs="?", default="answers.safetensors", help="the file of engine answers")
     add("other", nargs="?", help="the answers to compare them with")
     add("--head-dim", type=int, help="the head dimension of the queries and keys")
@@ -63,9 +57,6 @@ def main(argv: list[str] | None = None) -> int:
     add("--json", action="store_true", help="print JSON")
     add("-o", "--output", default="probes.safetensors", help="the file to write probes to")
     add("--probes", default="probes.safetensors", help="the file with the answered probes")
-    add("--axes", default="bhsd", help="the order of axes in the probes: bhsd or bshd")
-    add("--dtype", help="the dtype of the queries and keys, such as bfloat16")
-    add("--device", help="the device of the queries and keys, such as cuda")
     arguments = parser.parse_args(argv)
     try:
         report = _report(arguments)
@@ -91,7 +82,7 @@ def _report(arguments: argparse.Namespace) -> Report | ConfigurationReport | Non
     if subject not in ("answers", "compare") and arguments.head_dim is None:
         raise ValueError("--head-dim is missing; add it, for example --head-dim 128")
     if subject == "probes":
-        write_probes(arguments.output, arguments.head_dim, axes=arguments.axes, **numbers)
+        write_probes(arguments.output, arguments.head_dim, **numbers)
         return None
     expected = arguments.expected
     if expected is not None:
@@ -108,10 +99,7 @@ def _report(arguments: argparse.Namespace) -> Report | ConfigurationReport | Non
     rotate: Any = importlib.import_module(module)
     for part in name.split("."):
         rotate = getattr(rotate, part)
-    if arguments.dtype is not None:
-        options["dtype"] = getattr(torch, arguments.dtype)
-    options |= {"device": arguments.device, **numbers}
-    return diagnose(rotate, arguments.head_dim, **options)
+    return diagnose(rotate, arguments.head_dim, **options, **numbers)
 
 
 def _check_file(subject: str) -> None:

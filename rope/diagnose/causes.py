@@ -3,12 +3,11 @@
 Shapes: n planes, P positions, R rotated width.
 """
 
-import math
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from rope.diagnose import spectrum
 from rope.diagnose.influence import NAMES, SHORT, Influence, changed_since, short_text
@@ -16,7 +15,6 @@ from rope.diagnose.measure import Measurement, factors
 from rope.diagnose.planes import Angles, Structure, wrapped
 from rope.diagnose.probe import CallError, Probe
 from rope.diagnose.report import Finding, finding
-from rope.frequencies import inverse_frequencies
 
 
 def structure_faults(
@@ -32,21 +30,19 @@ def structure_faults(
             yield finding("norm-after", name=name, off=off)
         if len(structure.tangled):
             a, b = int(structure.tangled[0]), int(structure.tangled[-1])
-            yield finding("pairing", "apart", name=name, a=a, b=b, off=structure.dense)
+            yield finding("pairing", name=name, a=a, b=b, off=structure.dense)
         # The structure's vectors of signs let odd functions, such as tanh, look linear.
         if unlike or angles.misfit > max(0.02, 8 * eps):
-            variant = "mixed" if math.isfinite(off) else "zero"
-            yield finding("not-a-rotation", variant, name=name, off=off)
+            yield finding("not-a-rotation", "mixed", name=name, off=off)
         if len(structure.planes):
             bent = angles.beta.abs() / torch.hypot(angles.alpha.abs(), angles.beta.abs())
             # A later gain g gives [cos, −g sin; sin / g, cos]: determinant 1, equal diagonal.
             area = angles.alpha.abs().square() - angles.beta.abs().square() - 1
             ellipse = torch.maximum(angles.beta.real.abs(), area.abs()).max() < 0.1 * bent.max()
             a, b = structure.planes[int(bent.amax(0).argmax())].tolist()
-            if bent.max() > max(64 * angles.misfit, 1e-5) and ellipse:
-                yield finding("norm-after", name=name, off=float(bent.max()))
-            elif bent.max() > max(64 * angles.misfit, 1e-5):
-                yield finding("pairing", "apart", name=name, a=a, b=b, off=float(bent.max()))
+            if bent.max() > max(64 * angles.misfit, 1e-5):
+                code = "norm-after" if ellipse else "pairing"
+                yield finding(code, name=name, a=a, b=b, off=float(bent.max()))
         elif len(structure.lone):
             yield finding("not-a-rotation", "alone", name=name, a=int(structure.lone[0]))
         if len(structure.lone):
@@ -61,16 +57,11 @@ def _broken(measured: Measurement, name: str, expected: Any) -> Iterator[Finding
         return
     if expected is not None and measured.width != expected.dim:
         yield finding("width", name=name, measured=measured.width, expected=expected.dim)
-    structure, angles = measured.structure, measured.angles
-    plane = int((angles.radius.log().amax((0, 1)) - angles.radius.log().amin((0, 1))).argmax())
-    facts = dict(name=name, a=int(structure.planes[plane, 0]), b=int(structure.planes[plane, 1]))
-    if structure.start is not None and structure.gain is not None:
-        table = angles.alpha * torch.polar(structure.gain, structure.start)  # cos + i sin
-        low, high = table[:, plane].abs().square().aminmax()
-        if torch.maximum(table.real.abs(), table.imag.abs()).max() < 1.5:  # YaRN's factors
-            yield finding("pairing", "tables", low=float(low), high=float(high), **facts)
-    low, high = angles.radius[..., plane].aminmax()
-    yield finding("not-a-rotation", "sizes", low=float(low), high=float(high), **facts)
+    radius = measured.angles.radius  # [P, H, n]
+    plane = int((radius.log().amax((0, 1)) - radius.log().amin((0, 1))).argmax())
+    a, b = measured.structure.planes[plane].tolist()
+    low, high = (float(size) for size in radius[..., plane].aminmax())
+    yield finding("not-a-rotation", "sizes", name=name, a=a, b=b, low=low, high=high)
 
 
 def rotation_faults(
@@ -79,8 +70,6 @@ def rotation_faults(
     """Yield the faults in the rotations of q and k. expected, cache: as in `diagnose`."""
     for name, measured in zip(NAMES, (q, k), strict=True):
         yield from _broken(measured, name, expected)
-    yield from _doubled(q, k, expected)
-    yield from _table_changes(q, k)
     yield from _differences(q, k)
     yield from _narrow_inputs(probe, influence.far)
     again = probe(short_text(probe), SHORT)
@@ -91,6 +80,8 @@ def rotation_faults(
         yield finding("length-dependent", off=influence.length_change)
     for which, measured in enumerate((q, k)):
         yield from _side_faults(probe, influence, measured, which, expected)
+    if expected is not None and q.direction == k.direction == -1:
+        yield replace(finding("direction"), severity="fault")
     if expected is not None and all(influence.linear) and None not in (q.scaling, k.scaling):
         scaling = expected.extension.attention_scaling
         # Scores depend only on the product, and a query may also contain the scale 1/sqrt(D).
@@ -104,11 +95,7 @@ def rotation_faults(
 
 
 def _side_faults(
-    probe: Probe,
-    influence: Influence,
-    measured: Measurement,
-    which: int,
-    expected: Any,
+    probe: Probe, influence: Influence, measured: Measurement, which: int, expected: Any
 ) -> Iterator[Finding]:
     """Yield the faults in the rotation of one tensor: q if `which` is 0, k if `which` is 1."""
     name = NAMES[which]
@@ -134,70 +121,17 @@ def _side_faults(
             yield finding("rest-changed", "factor", name=name, a=a, factor=rest[index])
 
 
-def _doubled(q: Measurement, k: Measurement, expected: Any) -> Iterator[Finding]:
-    """Yield a fault if q, k, or both are rotated twice: double angles and a squared factor."""
-    rates = [side.spectrum[0] for side in (q, k)]
-    slack = [side.spectrum[1] + 2 * spectrum.rounding(side.spectrum[0]) for side in (q, k)]
-    once = q.expected_theta
-    factor = expected.extension.attention_scaling if expected is not None else None
-
-    def fits(which: int, theta: Tensor) -> bool:
-        return len(theta) == len(rates[which]) and bool(
-            ((rates[which] - theta).abs() <= 4 * slack[which]).all() and theta.any()
-        )
-
-    for one, name in enumerate(NAMES):
-        other = 1 - one
-        if fits(one, 2 * rates[other]) and (once is None or fits(other, once)):
-            yield finding("rotated-twice", "one", name=name, other=NAMES[other])
-    if once is None and (known := spectrum.name(rates[0] / 2, slack[0])) and known[1] is not None:
-        once = inverse_frequencies(2 * len(rates[0]), known[0], extension=known[1])
-        factor = known[1].attention_scaling
-    if once is None or factor in (None, 1.0) or not all(fits(i, 2 * once) for i in (0, 1)):
-        return
-    if all(side.scaling and abs(side.scaling / factor**2 - 1) < 1e-3 for side in (q, k)):
-        yield finding("rotated-twice", "both", query=q.scaling, factor=factor)
-
-
-def _table_changes(q: Measurement, k: Measurement) -> Iterator[Finding]:
-    """Yield a fault if q and k have other frequencies or another factor from some position on."""
-    for side in (q, k):
-        m, phases = side.angles.positions[:, None], side.angles.alpha.angle()
-        logs = side.angles.radius.log().flatten(1)
-        off = wrapped(phases - side.coordinates * side.theta).abs()
-        turned = off > 2.0**-18 * (1 + m) * side.theta.abs() + 16 * side.noise
-        sized = logs.median(1).values.abs() > max(1e-3, 16 * side.radial)
-        first = int((turned.any(1) | sized).int().argmax())
-        m, logs, phases = m[first:], logs[first:], phases[first:]
-        pair = int((m.diff(dim=0) == 1).int().argmax())  # neighbors, after which distances double
-        if not first or side.sizes or len(m) < 6 or m[pair + 1] - m[pair] != 1:
-            return
-        steps = (m[pair + 1 :] - m[pair])[:, 0]
-        theta = spectrum.refined(steps, phases[pair + 1 :] - phases[pair], side.noise)
-        off = wrapped(phases - m * theta).abs() - 2.0**-16 * m * theta.abs()
-        if off.max() > 0.01 or (logs - logs.median()).abs().max() > 0.01:
-            return
-    change, factor = (theta - side.theta).abs(), logs.median().exp()
-    plane = int(change.argmax())
-    others = float(change[plane] / side.theta[plane].abs()) > 1e-3
-    if theta.abs().max() > 0.01 and (others or abs(float(factor) - 1) > 1e-3):
-        facts = dict(begin=int(m[0]), plane=plane, new=theta[plane], old=side.theta[plane])
-        variant = "frequencies" if others else "factor"
-        yield finding("table-changes", variant, factor=factor, **facts)
-
-
 def _differences(q: Measurement, k: Measurement) -> Iterator[Finding]:
     """Yield a fault for each property in which the rotations of q and k differ."""
-    (planes, source), (others, sources) = (
-        (side.structure.planes, side.structure.source) for side in (q, k)
-    )
+    planes, others = (side.structure.planes for side in (q, k))
+    source, other = (side.structure.source for side in (q, k))
     common = (planes[:, None] == others).all(-1)  # [n_q, n_k]
     single = torch.cat((q.theta[~common.any(1)], k.theta[~common.any(0)])).abs()
     # One side may show more slow planes, because rounding hides them on the other side.
     if (single * q.angles.positions[-1] > 0.5).any():
         layouts = [f"{side.layout} over {side.width} coordinates" for side in (q, k)]
         yield finding("layouts-differ", query=layouts[0], key=layouts[1])
-    elif source is not None and sources is not None and not source.equal(sources):
+    elif source is not None and other is not None and not source.equal(other):
         yield finding("layouts-differ", query="permuted beforehand", key="permuted differently")
     theta_q, theta_k = q.theta[common.any(1)], k.theta[common.any(0)]
     slack = 2 * spectrum.rounding(theta_q.abs()) + 8 * max(q.noise / q.last, k.noise / k.last)
@@ -205,6 +139,9 @@ def _differences(q: Measurement, k: Measurement) -> Iterator[Finding]:
     if (excess > 0).any():
         if ((theta_q + theta_k).abs() <= slack).all():
             yield finding("directions-differ")
+        for i, (twice, once) in enumerate(((theta_q, theta_k), (theta_k, theta_q))):
+            if ((twice - 2 * once).abs() <= 4 * slack).all():
+                yield finding("rotated-twice", name=NAMES[i], other=NAMES[1 - i])
         worst = int(excess.argmax())
         rates = dict(query=abs(float(theta_q[worst])), key=abs(float(theta_k[worst])))
         yield finding("spectra-differ", plane=worst, **rates)
@@ -215,54 +152,61 @@ def _differences(q: Measurement, k: Measurement) -> Iterator[Finding]:
 def _positions(measured: Measurement, which: int, probe: Probe) -> Iterator[Finding]:
     """Yield faults, the most specific first, if the angles are not proportional to the position."""
     name, m, phases = NAMES[which], measured.angles.positions, measured.angles.alpha.angle()
-    size = measured.coordinates * measured.theta.abs()
-    off = wrapped(phases - measured.coordinates * measured.theta).abs()
+    # If theta is 1, the angles are exact, so only cos and sin can be off, as in fast intrinsics.
+    exact = (measured.slots == 0) & ((measured.theta.abs() - 1).abs() < 1e-6)
+    exact &= measured.noise < 1e-5
+    theta = torch.where(exact, measured.theta.round(), measured.theta)
+    size = m[:, None] * theta.abs()
+    off = wrapped(phases - m[:, None] * theta).abs()
     # Angles in float32 have relative errors of a few 2^-24; in TF32 or narrower, 2^-12 and more.
     allowed = 2.0**-20 * size + 4 * measured.noise * (1 + m[:, None] / measured.last)
+    allowed = torch.where(exact, 2.0**-18 + 8 * measured.noise, allowed)
     wrong = (off > allowed).any(1)
-    if not wrong.any() or measured.sizes:
+    if not wrong.any():
         return
     first, multiples = int(wrong.nonzero()[0, 0]), measured.last > 1
     # Rounding a position, a frequency and their product to bfloat16 adds up to 3 times 2^-9.
     within_a_turn = size * 2.0**-7 < 1
     if multiples and ((off <= allowed + 2.0**-7 * size) | ~within_a_turn).all():
-        facts = dict(begin=int(m[first]), off=float((off * within_a_turn).max()))
+        facts = dict(begin=int(m[first]), off=float((off * (within_a_turn | exact)).max()))
         yield finding("low-precision-angles", "positions", name=name, **facts)
     low, high = int(m[first - 1]), int(m[first])
+    a, b = measured.structure.planes.T  # [n]
     while high - low > 1 and multiples:
         middle = (low + high) // 2
+        ids = [0, middle, *[0] * (len(SHORT) - 3), int(m[-1])]
         try:
-            wrong_there = _is_wrong(middle, which, measured, probe)
+            y = probe(short_text(probe), ids)[which][0]
         except CallError:  # the answers in a file don't cover this position
             break
-        low, high = (low, middle) if wrong_there else (middle, high)
+        z = torch.complex(y[:, :2, a], y[:, :2, b])  # [H, 2, n]
+        turn = (z[:, 1] * z[:, 0].conj()).sum(0).angle()
+        limit = 8 * measured.noise * (1 + middle / measured.last) + 2.0**-20 * middle
+        right = (wrapped(turn - middle * theta).abs() <= limit).all()
+        low, high = (middle, high) if right else (low, middle)
     beyond = phases[first:]
     if len(beyond) > 1 and wrapped(beyond - beyond[-1]).abs().max() < 8 * measured.noise:
         yield finding("clamped", name=name, begin=high)
     for lowest in (0, -high) if multiples else ():  # unsigned and signed types
         stored = (m - lowest) % (high - lowest) + lowest
-        if (wrapped(phases - stored[:, None] * measured.theta).abs() <= allowed).all():
+        if (wrapped(phases - stored[:, None] * theta).abs() <= allowed).all():
             yield finding("wraps", name=name, begin=high, lowest=lowest)
+    after = (m.diff() == 1) & (m[:-1] >= high)
+    rates, slack = wrapped(phases.diff(dim=0))[after], allowed[1:][after]
+    if len(rates) > 2 and ((rates - rates[0]).abs() <= slack).all():
+        change = (rates[0] - theta).abs()
+        plane = int(change.argmax())
+        if rates[0].abs().max() > 0.01 and change[plane] > 2 * slack.max():
+            turns = dict(new=rates[0, plane], old=theta[plane])
+            yield finding("table-changes", name=name, begin=high, plane=plane, **turns)
     yield finding("position-map", name=name, begin=high)
 
 
-def _is_wrong(position: int, which: int, measured: Measurement, probe: Probe) -> bool:
-    """Return True if any plane's angle at this position differs from position times theta."""
-    ids = [0, position, *[0] * (len(SHORT) - 3), int(measured.angles.positions[-1])]
-    y, (a, b) = probe(short_text(probe), ids)[which][0], measured.structure.planes.T
-    z = torch.complex(y[:, :2, a], y[:, :2, b])  # [H, 2, n]
-    off = wrapped((z[:, 1] * z[:, 0].conj()).sum(0).angle() - position * measured.theta)
-    slack = 8 * measured.noise * (1 + position / measured.last) + 2.0**-20 * position
-    return bool((off.abs() > slack).any())
-
-
 def _frequencies(measured: Measurement, name: str, length_dependent: bool) -> Iterator[Finding]:
-    """Yield a fault if the frequencies are rounded to 16 or 8 bits, differ from the expected
-    spectrum, or, without an expected spectrum, match no known one.
-    """
+    """Yield a fault if the frequencies are rounded, not the expected ones, or of no known base."""
     (theta, slack), known, expected = measured.spectrum, measured.known, measured.expected_theta
     slack = slack + spectrum.rounding(theta)
-    explained = known is not None and known[1] is not None
+    extension = known[1] if known is not None else None
     sharp = slack < 2.0**-12 * theta  # by chance, one number in 16 is near an 8-bit number
     main = 1 if (measured.theta > 0).sum() >= (measured.theta < 0).sum() else -1
     whole = theta.clone()  # a plane that seems to rotate backward may rotate by over half a turn
@@ -270,51 +214,25 @@ def _frequencies(measured: Measurement, name: str, length_dependent: bool) -> It
     whole = whole.where(whole >= 0, whole + 2 * torch.pi)
     for dtype in (torch.float8_e4m3fn, torch.float8_e5m2, torch.bfloat16, torch.float16):
         near = (whole - whole.to(dtype).double()).abs() <= slack
-        if not explained and sharp.sum() > 3 and near[sharp].all():
-            still = int((theta == 0).sum())
-            facts = dict(name=name, dtype=plain(dtype), still=still)
-            variant = "vanish" if still and dtype.itemsize == 1 else "frequencies"
-            yield finding("low-precision-angles", variant, **facts)
+        if extension is None and sharp.sum() > 3 and near[sharp].all():
+            yield finding("low-precision-angles", "frequencies", name=name, dtype=plain(dtype))
     if expected is not None and len(expected) == len(theta):
         excess = (expected - theta).abs() - slack - spectrum.rounding(expected)
         worst = int(excess.argmax())
         if excess[worst] > 0:
-            base, extension = known or (None, None)
             numbers = dict(measured=theta[worst], expected=expected[worst])
-            formula = dict(base=base, extension=extension)
-            twice = bool(((2 * expected - theta).abs() <= 2 * slack).all())
-            variant = "twice" if twice else "named" if explained else "expected"
-            yield finding("frequencies", variant, name=name, plane=worst, **numbers, **formula)
-        else:
-            yield from _drift(measured, name, expected)
+            yield finding("frequencies", "expected", name=name, plane=worst, **numbers)
         return
-    if known is not None and known[1] is not None:
-        reference = inverse_frequencies(2 * len(theta), known[0], extension=known[1])
-        yield from _drift(measured, name, reference)
     # With at most four planes, one unscaled plane can't distinguish an extension from a fault.
     few = len(theta) <= 4 and theta[0] <= 1 + slack[0] and bool((theta.diff() <= 0).all())
     # Frequencies per pixel have no formula: they are evenly spaced, belong to several axes, or
     # rotate from the center of the image, where position 0 is negative.
     even = len(theta) > 2 and bool((whole.diff().diff().abs() <= 8 * slack[2:]).all())
-    axes = measured.sizes or (measured.direction and spectrum.are_axes(theta, slack))
+    axes = measured.direction and spectrum.are_axes(theta, slack)
     pixels = axes or even or (measured.offset or 0) < 0
     unknown = (known is None and not few) or not measured.direction
     if unknown and not pixels and not length_dependent and measured.layout != "other":
-        half = spectrum.name(theta / 2, slack)
-        twice = half is not None and half[1] is not None and bool(theta[0] > 1)
-        facts = dict(name=name, plane=0, measured=theta[0], expected=theta[0] / 2)
-        yield finding("frequencies", "twice" if twice else "unknown", **facts)
-
-
-def _drift(measured: Measurement, name: str, theta: Tensor) -> Iterator[Finding]:
-    """Yield a fault if angles drift though they are exact: theta `[R/2]` is then a power of two."""
-    m, theta = measured.angles.positions, theta[measured.slots] * measured.theta.sign()
-    off = wrapped(measured.angles.alpha.angle() - m[:, None] * theta).abs()
-    wrong = off > 2.0**-18 + 8 * measured.noise
-    wrong &= theta.abs().frexp().mantissa == 0.5
-    if measured.noise < 1e-5 and wrong.any() and not measured.sizes:
-        facts = dict(begin=int(m[wrong.any(1)][0]), off=float((off * wrong).max()))
-        yield finding("low-precision-angles", "drift", name=name, **facts)
+        yield finding("frequencies", "unknown", name=name, measured=theta[0])
 
 
 def plain(dtype: torch.dtype) -> str:
@@ -348,8 +266,6 @@ def notes(q: Measurement, k: Measurement) -> Iterator[Finding]:
         yield finding("direction")
     if q.offset is not None and q.offset == k.offset and q.offset:
         yield finding("first-position", offset=q.offset)
-    if q.sizes:
-        yield finding("axes", sizes=" × ".join(map(str, q.sizes)))
     yield from factors(q, k)
     if q.follows and k.follows:
         growth = (q.angles.radius[-1].log() / q.angles.positions[-1]).flatten()

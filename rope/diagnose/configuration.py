@@ -14,11 +14,10 @@ from rope.config.classes import class_facts
 from rope.config.models import FIXED_BASE, LAYOUTS, PARTIAL
 from rope.config.parameters import TRAINED, entry_key, layer_entries
 from rope.config.source import read_config, text_facts
-from rope.diagnose.report import Finding, all_notes, verdict
+from rope.diagnose.codes import CONFIGURATION as TEXTS
+from rope.diagnose.report import Finding, all_notes, finding
 from rope.extensions import Default, Llama3, LongRoPE, YaRN, mscale
 from rope.frequencies import inverse_frequencies
-
-LONGER = "Longer than the training text"
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,8 @@ class ConfigurationReport:
             "\n  ".join([f"{kind}:", *_explained(settings, self.length)])
             for kind, settings in self.settings.items()
         ]
-        return "\n".join([verdict(self.findings), *explained, *map(str, self.findings)])
+        verdict = "no fault found" if self.ok else "fault found"
+        return "\n".join([verdict, *explained, *map(str, self.findings)])
 
 
 def diagnose_configuration(
@@ -87,8 +87,9 @@ def diagnose_configuration(
             for name, (kind, number) in choices.items()
         }
     except ValueError as error:
-        unreadable = ("configuration", "fault", str(error), "correct the configuration", LONGER)
-        return ConfigurationReport(findings=[Finding(*unreadable)], length=length)
+        return ConfigurationReport(
+            findings=[finding(TEXTS["configuration"], error=error)], length=length
+        )
     findings: dict[Finding, None] = {}
     for kind, ours in by_type.items():
         entry = entries.get(kind) or entries.get(None) or {}
@@ -124,74 +125,23 @@ def config_warnings(
     reads_share = model_type in PARTIAL or extension != Default()
     reads = reads_share if widths != {"rotary_dim"} else model_type in (*FIXED_BASE, "minimax_m2")
     if settings.dim < settings.head_dim and model_type in LAYOUTS and not reads:
-        yield Finding(
-            "ignored-key",
-            "fault",
-            f"{' and '.join(sorted(widths))} says to rotate {settings.dim} coordinates, but the "
-            f"code of {model_type} in transformers rotates all {settings.head_dim}",
-            "remove the key, or name the model_type whose code reads it",
-            "Rotary attention: part of a head",
-            "transformers 5.23; huggingface/transformers#48241",
-        )
+        keys = " and ".join(sorted(widths))
+        sizes = dict(dim=settings.dim, head_dim=settings.head_dim)
+        yield finding(TEXTS["ignored-key"], keys=keys, model_type=model_type, **sizes)
     places = [("at the top", facts), ("in rope_parameters", entry)]
     where = " and ".join(place for place, keys in places if keys.get("rope_theta") == settings.base)
     if where and settings.base != 10000:
-        yield _note(
-            "moved-base",
-            f"the base {settings.base:g} comes from rope_theta {where}, but in transformers 5 "
-            'getattr(config, "rope_theta", 1e4) returns 1e4',
-            'read config.rope_parameters["rope_theta"]',
-            f"{LONGER}: rope_theta",
-            "transformers 5.23; deepspeedai/DeepSpeed#8345, sgl-project/sglang#14745",
-        )
+        yield finding(TEXTS["moved-base"], base=settings.base, where=where)
     if beta := entry.get("llama_4_scaling_beta"):
-        yield _note(
-            "query-scale",
-            f"llama_4_scaling_beta is {beta}: the attention also scales queries by position",
-            "scale them in the attention; the rotation doesn't",
-            f"{LONGER}: attention_factor",
-            "transformers 5.23, modeling_ministral3.py",
-        )
+        yield finding(TEXTS["query-scale"], beta=beta)
     unrotated = [str(i) for i, rotates in enumerate(settings.rotates or ()) if not rotates]
     if unrotated:
-        yield _note(
-            "unrotated-layers",
-            f"layers {', '.join(unrotated)} don't rotate, but some engines have rotated all "
-            "layers; a 1 in no_rope_layers means that the layer rotates",
-            "compare the keys of such a layer at two positions: they must be equal",
-            "Rotary attention",
-            "huggingface/transformers#37344, timtoole02/Camelid#535, airockchip/rknn-llm#501",
-        )
+        yield finding(TEXTS["unrotated-layers"], layers=", ".join(unrotated))
     if isinstance(extension, (YaRN, LongRoPE, Llama3)) and TRAINED not in {**entry, **facts}:
-        yield _note(
-            "trained-length",
-            f"{TRAINED} is missing, so max_position_embeddings "
-            f"({settings.max_position_embeddings}) is used instead",
-            "add the length that the model was trained on before it was extended",
-            f"{LONGER}: what does factor mean?",
-            "transformers 5.23, standardize_rope_params; NVIDIA-NeMo/Automodel#2652",
-        )
+        yield finding(TEXTS["trained-length"], length=settings.max_position_embeddings)
     if extension.length_dependent:
-        yield _note(
-            "length-dependent",
-            f"beyond {getattr(extension, TRAINED)} tokens all frequencies change, and keys that "
-            "were cached earlier no longer match",
-            "fix the length before you cache the first key",
-            f"{LONGER}: the KV cache",
-            "huggingface/transformers#25104, vllm-project/vllm#5093",
-        )
+        yield finding(TEXTS["length-dependent"], length=getattr(extension, TRAINED))
     if isinstance(extension, YaRN):
         factor, formula = extension.attention_scaling, mscale(extension.factor)
         if abs(factor - formula) > 1e-6:
-            yield _note(
-                "attention-factor",
-                f"attention_factor or mscale sets the factor on cos and sin to {factor:.6g}, but "
-                f"engines that don't read these keys use {formula:.6g}",
-                "compare the engine's tables at one position",
-                f"{LONGER}: attention_factor",
-                "vllm-project/vllm#48351, vllm-project/vllm#48621, ml-explore/mlx-lm#1507",
-            )
-
-
-def _note(code: str, *texts: str) -> Finding:
-    return Finding(code, "note", *texts)
+            yield finding(TEXTS["attention-factor"], factor=factor, formula=formula)

@@ -16,7 +16,7 @@ from rope.diagnose.report import Finding, finding
 
 SHORT = [3, 11, 5, 14, 8, 1, 15]  # small, unordered; no other axis has 7 entries
 OTHER = 13  # the position that replaces one in SHORT
-PLACES = (2050, 514, 130)  # tokens per call, to compare tokens that differ only in their place
+PLACES = 2050  # tokens in a call that compares tokens that differ only in their place
 NAMES = ("query", "key")
 
 
@@ -25,18 +25,16 @@ class Influence:
     """Hold what the comparisons showed.
 
     first: the results at SHORT. far: the farthest position that can be probed. fault: the first
-    fault, or None. nan_from: the first position with NaN or infinity, or None. notes: notes on
-    positions and batches that can't be probed. length_change: the largest change that a longer text
-    causes at the same positions, relative to the largest result. keys_change: True if a longer text
-    changes keys. linear: for q and for k, True if doubled vectors give doubled results. tokens: the
-    length of the longest call in which places were compared. axis: the axis that the ids move, or
-    None for all of them.
+    fault, or None. notes: findings on positions and batches that can't be probed. length_change:
+    the largest change that a longer text causes at the same positions, relative to the largest
+    result. keys_change: True if a longer text changes keys. linear: for q and for k, True if
+    doubled vectors give doubled results. tokens: the length of the longest call in which places
+    were compared. axis: the axis that the ids move, or None for all of them.
     """
 
     first: Pair
     far: int = max(SHORT)
     fault: Finding | None = None
-    nan_from: int | None = None
     notes: list[Finding] = field(default_factory=list)
     length_change: float = 0.0
     keys_change: bool = False
@@ -118,10 +116,11 @@ def _farthest(probe: Probe, first: Pair, most: int) -> Influence:
     if isinstance(beyond, str) and decayed.get(low):
         # Probe only half as far, because numbers near 0 have fewer bits.
         low, beyond = low // 2, finding("reach", "sizes", position=high, sizes=beyond)
+    elif beyond == "infinite":
+        beyond = finding("not-finite", begin=high)
     if isinstance(beyond, Finding):
         return Influence(first, low, notes=[beyond])
-    infinite = beyond == "infinite"
-    return Influence(first, low, nan_from=high) if infinite else Influence(first, most - 1)
+    return Influence(first, most - 1)
 
 
 def measure_influence(probe: Probe, max_position: int) -> Influence:
@@ -146,7 +145,7 @@ def measure_influence(probe: Probe, max_position: int) -> Influence:
         _tokens(probe, x, ids, base)
         or _positions(probe, x, ids, base)
         or _places(probe, influence)
-        or _rows(probe, ids, influence)
+        or _rows(probe, ids, base, influence)
     )
     return influence
 
@@ -193,19 +192,17 @@ def _positions(probe: Probe, x: Pair, ids: list[int], base: Pair) -> Finding | N
 
 def _places(probe: Probe, influence: Influence) -> Finding | None:
     """Return a fault if equal vectors at equal positions differ by their place in a long call."""
-    for tokens in PLACES:
-        q, k = (x[:, :, :1].expand(-1, -1, tokens, -1) for x in short_text(probe))
-        try:
-            result = probe((q, k), [OTHER] * tokens)
-        except CallError:
-            continue
-        influence.tokens = tokens
-        for name, y in zip(NAMES, result, strict=True):
-            off = unlike(probe, y, y[:, :, :1]).amax((0, 1, 3))
-            if off.any():
-                begin = int(off.nonzero()[0, 0])
-                return finding("positions-ignored", "place", name=name, begin=begin)
+    q, k = (x[:, :, :1].expand(-1, -1, PLACES, -1) for x in short_text(probe))
+    try:
+        result = probe((q, k), [OTHER] * PLACES)
+    except CallError:
         return None
+    influence.tokens = PLACES
+    for name, y in zip(NAMES, result, strict=True):
+        off = unlike(probe, y, y[:, :, :1]).amax((0, 1, 3))
+        if off.any():
+            begin = int(off.nonzero()[0, 0])
+            return finding("positions-ignored", "place", name=name, begin=begin)
     return None
 
 
@@ -234,37 +231,26 @@ def _state(
     return "axis" if heads > 1 and more.any() else "still"
 
 
-def _rows(probe: Probe, ids: list[int], influence: Influence) -> Finding | None:
-    """Return a fault if a batch of three rows gives other results than its rows one by one."""
+def _rows(probe: Probe, ids: list[int], base: Pair, influence: Influence) -> Finding | None:
+    """Return a fault if a batch of three rows gives other results than its rows one by one, or if a
+    one-token call, as in decoding, rotates unlike longer calls.
+    """
     rows = [ids, [*reversed(ids[:-1]), ids[-1]], [*([OTHER] * 3), *ids[3:]]]
     for length in (len(ids), 1):
         q, k = (x[:, :, -length:] for x in short_text(probe, 3))
         last = [row[-length:] for row in rows]
         try:
-            if length == 1 and (fault := _one_token(probe, ids, influence)):
-                return fault
             single = [probe((q[:1], k[:1]), row) for row in last]
             together = probe((q, k), last)
         except CallError as error:
             influence.notes.append(finding("batch-rejected", length=length, error=error))
             return None
+        (q, k), (y, z) = single[0], (x[:, :, -length:] for x in base)
+        if not influence.compare_lengths(probe, (q, k), (y, z)):
+            name = NAMES[int(not unlike(probe, q, y).any())]
+            return finding("positions-ignored", "lone", name=name)
         for row in range(3):
             for name, y, z in zip(NAMES, single[row], together, strict=True):
                 if (off := unlike(probe, z[row : row + 1], y)).any():
                     return finding("batch-mixed", name=name, row=row, off=float(off.max()))
     return None
-
-
-def _one_token(probe: Probe, ids: list[int], influence: Influence) -> Finding | None:
-    """Return a fault if a one-token call, as in decoding, rotates unlike longer calls."""
-    single, among = [], []
-    for q, k in zip(*(x.split(1, dim=2) for x in probe.vectors(4)), strict=True):
-        single.append(probe((q, k), ids[-1:]))
-        y, z = probe((q.repeat(1, 1, len(ids), 1), k.repeat(1, 1, len(ids), 1)), ids)
-        among.append((y[:, :, -1:], z[:, :, -1:]))
-    (q, k), (y, z) = (
-        [torch.cat(calls, 2) for calls in zip(*pairs, strict=True)] for pairs in (single, among)
-    )
-    if influence.compare_lengths(probe, (q, k), (y, z)):
-        return None
-    return finding("positions-ignored", "lone", name=NAMES[int(not unlike(probe, q, y).any())])

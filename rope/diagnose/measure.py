@@ -16,8 +16,6 @@ from rope.diagnose.report import Finding, Rotation, finding
 from rope.extensions import Extension
 from rope.frequencies import inverse_frequencies
 
-FARTHEST = 1 << 17  # the largest offset at position 0 that is tried
-
 
 @dataclass
 class Measurement:
@@ -27,9 +25,7 @@ class Measurement:
     follows: True if sizes depend on the position. radial: the error of a radius apart from such a
     dependence. rough: how much sizes differ from each position to the next. noise: the possible
     error of an angle. slots `[n]`: the index of each plane among the R/2 planes. direction, offset:
-    as in `Rotation`. expected_theta: the expected frequencies. coordinates `[P, n]`: the position
-    that rotates each plane, which is a row or a column if the ids number patches row by row. sizes:
-    the lengths of those rows, or [].
+    as in `Rotation`. expected_theta: the expected frequencies. row_length: as in `spectrum`.
     """
 
     structure: Structure
@@ -46,8 +42,7 @@ class Measurement:
     direction: int
     offset: float | None
     expected_theta: Tensor | None
-    coordinates: Tensor
-    sizes: list[int]
+    row_length: int | None
 
     @property
     def spectrum(self) -> tuple[Tensor, Tensor]:
@@ -99,9 +94,7 @@ def measure(
     # A rounded table has errors of the same size along the circle as across it.
     noise = max(4 * eps, 2 * radial if radial < 0.1 else 0.0, 1e-12)
     theta, last = spectrum.frequencies(angles.positions, angles.alpha.angle())
-    axes = spectrum.split(angles.positions, angles.alpha.angle(), theta, last, noise)
-    one_axis = angles.positions[:, None].expand(-1, len(theta))
-    sizes, theta, coordinates = axes or ([], theta, one_axis)
+    row = spectrum.row_length(angles.positions, angles.alpha.angle(), theta, last, noise)
     theta = torch.where(theta.abs() > 4 * noise / last, theta, 0)
     planes, signs = structure.planes, theta.sign()
     if structure.source is not None:
@@ -112,7 +105,7 @@ def measure(
     direction = int(directions.pop()) if len(directions) == 1 else 0
     return Measurement(
         structure, angles, theta, last, follows, radial, rough, noise, layout, width, slots,
-        direction, _offset(structure, theta, eps), expected_theta, coordinates, sizes,
+        direction, _offset(structure, theta, eps), expected_theta, row,
     ).widened()  # fmt: skip
 
 
@@ -155,25 +148,22 @@ def _layout(planes: Tensor) -> tuple[str, int, Tensor]:
 def _offset(structure: Structure, theta: Tensor, eps: float) -> float | None:
     """Return the offset nearest to 0 whose angles equal A_0's angles in all planes, or None.
 
-    Offsets may be half-integers, the centers of pixels. Offsets above 64, for example of a key that
-    was rotated twice, are tried only if A_0 is known exactly.
+    Offsets may be half-integers, the centers of pixels.
     """
     if structure.start is None:
         return None
     exact = structure.start_error < max(1e-5, 8 * eps)
     tolerance = max(1e-3, eps) if exact else 0.05
-    near = torch.arange(-128, 129, dtype=torch.float64) / 2
-    far = torch.arange(-2 * FARTHEST, 2 * FARTHEST + 1, dtype=torch.float64) / 2
+    offsets = torch.arange(-(1 << 18), (1 << 18) + 1, dtype=torch.float64) / 2
     fastest = theta.abs().topk(min(4, len(theta))).indices
+    for planes in (fastest, slice(None)):  # a few planes first, to leave few offsets
+        error = wrapped(structure.start[planes] - offsets[:, None] * theta[planes]).abs()
+        offsets = offsets[error.amax(1) < tolerance]
+    nearest = min(offsets.tolist(), key=abs, default=0.0)
     # Slow planes fit any position, and two fast ones fit some position by chance.
-    rotating = int((theta.abs() > 0.05).sum())
-    for offsets, needed in ((near, 0 if exact else 2), *([(far, 2)] if exact else [])):
-        for planes in (fastest, slice(None)):  # a few planes first, to leave few offsets
-            error = wrapped(structure.start[planes] - offsets[:, None] * theta[planes]).abs()
-            offsets = offsets[error.amax(1) < tolerance]
-        if len(offsets) and (0 in offsets or rotating > needed):
-            return float(offsets[offsets.abs().argmin()])
-    return None
+    needed = 0 if exact and abs(nearest) <= 64 else 2
+    enough = nearest == 0 or int((theta.abs() > 0.05).sum()) > needed
+    return nearest if len(offsets) and enough else None
 
 
 def rotation(measured: Measurement, linear: bool) -> Rotation:
@@ -186,7 +176,7 @@ def rotation(measured: Measurement, linear: bool) -> Rotation:
     elif base is not None and extension is not None:
         reference = inverse_frequencies(2 * len(theta), base, extension=extension)
     angles, signed = measured.angles, reference[measured.slots] * measured.theta.sign()
-    off = wrapped(angles.alpha.angle() - measured.coordinates * signed)
+    off = wrapped(angles.alpha.angle() - angles.positions[:, None] * signed)
     far = angles.positions[off.abs().amax(1) > 0.01]
     return Rotation(
         layout=measured.layout,

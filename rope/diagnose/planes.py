@@ -64,7 +64,7 @@ def _at_each(probe: Probe, x: Pair, positions: list[int]) -> Pair:
     """Return the results for all vectors of q and of k at each position, both `[H, P, V, D]`."""
     q, k = (vectors.repeat(1, 1, len(positions), 1) for vectors in x)
     count = x[0].shape[2]
-    y, z = probe.long((q, k), [m for m in positions for _ in range(count)])
+    y, z = probe((q, k), [m for m in positions for _ in range(count)])
     return y[0].unflatten(1, (-1, count)), z[0].unflatten(1, (-1, count))
 
 

@@ -77,24 +77,6 @@ class Probe:
         y, z = (y.detach().to("cpu", torch.float64, copy=True) for y in pair)
         return y, z
 
-    def long(self, x: Pair, ids: list[int]) -> Pair:
-        """Rotate many tokens. If rotate fails, split the call, and add the last token to each part.
-
-        The last id is the largest, so a spectrum that depends on the length stays the same.
-        """
-        try:
-            return self(x, ids)
-        except CallError:
-            if len(ids) < 16:
-                raise
-        parts, middle = [], len(ids) // 2
-        for part in (slice(middle), slice(middle, None)):
-            q, k = (torch.cat((y[:, :, part], y[:, :, -1:]), dim=2) for y in x)
-            y, z = self.long((q, k), [*ids[part], ids[-1]])
-            parts.append((y[:, :, :-1], z[:, :, :-1]))
-        y, z = (torch.cat(halves, dim=2) for halves in zip(*parts, strict=True))
-        return y, z
-
     @property
     def eps(self) -> float:
         """Return the machine epsilon of the dtype that rotate returns."""

@@ -4,9 +4,6 @@ The probes are the calls that `diagnose` makes to a correct rotation and to a fu
 rotate. `diagnose` then runs on the answers. Answers can't show whether the engine overwrites
 its inputs or changes dtypes, or at which exact position a change begins.
 
-The last four probes test whether the engine shifts cached keys correctly. By R_s R_n k = R_{n+s} k,
-shifted keys must equal the keys that the engine itself rotates at the new positions.
-
 Shapes: B batch, H heads, S sequence, D head dimension.
 """
 
@@ -22,15 +19,13 @@ import torch
 from torch import Tensor
 
 from rope.checks import check_count, check_dim
-from rope.diagnose import Finding, Report, diagnose
+from rope.diagnose import Report, diagnose
 from rope.diagnose.influence import PLACES
 from rope.diagnose.report import finding
 from rope.module import RotaryEmbedding
 
 Call = dict[str, Tensor]
-PARTS = ("q", "k", "position_ids", "shift")  # the tensors of a call; a call with a shift has no q
-CACHED = (40, 64, 129, 37, 500, 1021)  # positions of the keys that are shifted
-SHIFT = -37
+PARTS = ("q", "k", "position_ids")
 NARROWEST_FIRST = (torch.bfloat16, torch.float16, torch.float32, torch.float64)
 
 
@@ -41,33 +36,27 @@ def write_probes(
     num_heads: int = 2,
     num_kv_heads: int = 1,
     max_position: int = 1 << 17,
-    axes: str = "bhsd",
 ) -> int:
     """Write the calls that an engine must answer, in order, and return the number of calls.
 
     Call 7, for example, consists of `07.q` `[B, H, S, D]` and `07.k` `[B, H_kv, S, D]`, float32
     numbers that 16-bit dtypes represent exactly, and `07.position_ids` `[B, S]`, int32. Its answers
-    are named `07.q` and `07.k`. A call with a `shift` `[1]` has only k: rotate k at position_ids,
-    store it in the cache in the dtype of the answers, and shift it there.
-    path: must end with .safetensors, .npz, or .json. axes: "bhsd", or "bshd" for `[B, S, H, D]`.
-    The other arguments are those of `diagnose`; fewer heads make a smaller file.
-    Raises ValueError for any other ending or axes, for an odd head_dim, and unless max_position is
-    from 128 to 2**31 - 1. Raises OSError if the folder doesn't exist.
+    are named `07.q` and `07.k`.
+    path: must end with .safetensors or .json. The other arguments are those of `diagnose`; fewer
+    heads make a smaller file.
+    Raises ValueError for any other ending, for an odd head_dim, and unless max_position is from 128
+    to 2**31 - 1. Raises OSError if the folder doesn't exist.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
     ...     write_probes(f"{folder}/probes.json", 8)
-    38
+    26
     """
     check_dim(head_dim, "head_dim")
     check_count("max_position", max_position, smallest=128)
     if max_position >= 2**31:
         raise ValueError(f"max_position is {max_position}; it must be below 2**31 to fit int32")
-    if axes not in ("bhsd", "bshd"):
-        raise ValueError(f"axes is {axes!r}; it must be 'bhsd' or 'bshd'")
     calls = _probes(head_dim, num_heads, num_kv_heads, max_position)
-    if axes == "bshd":
-        calls = _transposed(calls)
     write(path, {f"{i:02d}.{name}": x for i, call in enumerate(calls) for name, x in call.items()})
     return len(calls)
 
@@ -77,8 +66,8 @@ def diagnose_answers(
 ) -> Report:
     """Return the report of `diagnose` on the engine that answered the probes.
 
-    The engine may leave out calls with three rows, with one token, or with a shift. expected,
-    cache: as in `diagnose`. The dtype is the narrowest that holds all q, or all k, exactly.
+    The engine may leave out calls with three rows or with one token. expected, cache: as in
+    `diagnose`. The dtype is the narrowest that holds all q, or all k, exactly.
     If any answer contains NaN or infinity, the report names only the first such position.
     Raises OSError or ValueError for a file that can't be read, and ValueError for answers that are
     missing or have the wrong shape.
@@ -88,8 +77,7 @@ def diagnose_answers(
     >>> def engine(folder):  # any program, in any language
     ...     probes, answers = read(f"{folder}/probes.json"), {}
     ...     for name in (name for name in probes if name[3:] in ("q", "k")):
-    ...         ids = probes[f"{name[:3]}position_ids"] + probes.get(f"{name[:3]}shift", 0)
-    ...         answers[name] = rotary.rotate(probes[name], ids)
+    ...         answers[name] = rotary.rotate(probes[name], probes[f"{name[:3]}position_ids"])
     ...     write(f"{folder}/answers.json", answers)
     >>> with TemporaryDirectory() as folder:
     ...     calls = write_probes(f"{folder}/probes.json", 8)
@@ -102,8 +90,6 @@ def diagnose_answers(
         raise ValueError(f"{probes} contains no probes; write them with write_probes")
     results = _calls(answers, PARTS[:2])[: len(calls)]
     far = max(int(call["position_ids"].max()) for call in calls)
-    if any(call["k"].shape[2] != call["position_ids"].shape[1] for call in calls):
-        calls, results = _transposed(calls), _transposed(results)
     for i, (call, result) in enumerate(zip(calls, results, strict=True)):
         for name, x in result.items():
             if x.shape != call[name].shape:
@@ -115,15 +101,14 @@ def diagnose_answers(
             if not finite.all():
                 begin = int(call["position_ids"][~finite].min())
                 return Report(findings=[finding("not-finite", begin=begin)], reach=far)
-    dtypes = [_narrowest(x[name] for x in results[:-1] if name in x) for name in ("q", "k")]
+    dtypes = [_narrowest(x[name] for x in results if name in x) for name in ("q", "k")]
     dtype = min(dtypes, key=NARROWEST_FIRST.index)
-    recording = Recording(calls, [{name: x.to(dtype) for name, x in y.items()} for y in results])
+    replayed = _replayed(calls, [{name: x.to(dtype) for name, x in y.items()} for y in results])
     q, k = calls[0]["q"], calls[0]["k"]
-    report = diagnose(
-        recording, q.shape[3], expected=expected, num_heads=q.shape[1], num_kv_heads=k.shape[1],
+    return diagnose(
+        replayed, q.shape[3], expected=expected, num_heads=q.shape[1], num_kv_heads=k.shape[1],
         dtype=dtype, max_position=far + 1, cache=cache,
     )  # fmt: skip
-    return replace(report, findings=report.findings + _cache_shift(results, dtype) * report.ok)
 
 
 def compare_answers(left: str | Path, right: str | Path, probes: str | Path) -> Report:
@@ -135,20 +120,17 @@ def compare_answers(left: str | Path, right: str | Path, probes: str | Path) -> 
     Raises OSError and ValueError as `diagnose_answers` does.
     """
     calls = [call for call in _calls(probes, PARTS) if call]
-    pairs = list(
-        zip(*(_calls(path, PARTS[:2])[: len(calls)] for path in (left, right)), strict=True)
-    )
+    files = [_calls(path, PARTS[:2])[: len(calls)] for path in (left, right)]
     reports = [diagnose_answers(path, probes) for path in (left, right)]
     findings = []
     for name, part in (("query", "q"), ("key", "k")):
-        both = [i for i, pair in enumerate(pairs) if all(part in each for each in pair)]
-        dtypes = [_narrowest(pairs[i][side][part] for i in both) for side in (0, 1)]
+        both = [i for i in range(len(calls)) if all(part in file[i] for file in files)]
+        dtypes = [_narrowest(file[i][part] for i in both) for file in files]
         slack = 4 * torch.finfo(min(dtypes, key=NARROWEST_FIRST.index)).eps
         worst: dict[int, float] = {}  # by position
         for i in both:
-            x, y = (each[part].double() for each in pairs[i])
+            x, y = (file[i][part].double() for file in files)
             ids = calls[i]["position_ids"]
-            x, y = (z.transpose(1, 2) if z.shape[2] != ids.shape[1] else z for z in (x, y))
             off = ((x - y).abs().amax((1, 3)) / x.abs().amax((1, 3)).clamp(min=1e-300)).flatten()
             for m, each in zip(ids.flatten().tolist(), off.tolist(), strict=True):
                 worst[m] = max(worst.get(m, 0.0), each)
@@ -163,28 +145,26 @@ def compare_answers(left: str | Path, right: str | Path, probes: str | Path) -> 
     return replace(reports[0], findings=findings)
 
 
-class Recording:
-    """A function that replays the answers and raises LookupError for a call without an answer."""
+def _replayed(calls: list[Call], results: list[Call]) -> Callable[..., Any]:
+    """Return a function that replays the answers. It raises LookupError if there is none."""
+    last = -1
 
-    def __init__(self, calls: list[Call], results: list[Call]) -> None:
-        self.calls, self.results, self.last = calls, results, -1
-
-    def __call__(self, q: Tensor, k: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the recorded results for these arguments."""
+    def rotate(q: Tensor, k: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
+        nonlocal last
         arguments = {"q": q, "k": k, "position_ids": position_ids}
+        asked = [i for i, call in enumerate(calls) if _same(call, arguments)]
         # The same call may occur twice, to compare its two answers.
-        for i in sorted(range(len(self.calls)), key=lambda i: (i <= self.last, i)):
-            result = self.results[i]
-            answered = len(result) == 2 and result["k"].dtype == k.dtype
-            if answered and _same(self.calls[i], arguments):
-                self.last = i
-                return result["q"], result["k"]
-        asked = next((i for i, call in enumerate(self.calls) if _same(call, arguments)), None)
-        call = "a call that isn't in the probes" if asked is None else f"call {asked:02d}"
+        for i in sorted(asked, key=lambda i: (i <= last, i)):
+            if len(results[i]) == 2 and results[i]["k"].dtype == k.dtype:
+                last = i
+                return results[i]["q"], results[i]["k"]
+        call = f"call {asked[0]:02d}" if asked else "a call that isn't in the probes"
         raise LookupError(
             f"no answer to {call}, up to position {int(position_ids.max())}: answer all calls, or "
             "write new probes with a lower max_position"
         )
+
+    return rotate
 
 
 def _same(call: Call, other: Call) -> bool:
@@ -195,7 +175,7 @@ def _same(call: Call, other: Call) -> bool:
 
 
 def _probes(head_dim: int, num_heads: int, num_kv_heads: int, max_position: int) -> list[Call]:
-    """Return all calls: the calls that `diagnose` makes, then the four calls for the cache."""
+    """Return all calls that `diagnose` makes with float32."""
     calls: list[Call] = []
 
     def record(rotate: Callable[..., Any], repeat: bool) -> None:
@@ -203,7 +183,7 @@ def _probes(head_dim: int, num_heads: int, num_kv_heads: int, max_position: int)
             call = {"q": q.clone(), "k": k.clone(), "position_ids": position_ids.int()}
             known = not repeat and any(_same(call, old) for old in calls)
             # Calls with thousands of tokens would make large files.
-            asked = q.dtype == torch.float32 and position_ids.numel() not in PLACES
+            asked = q.dtype == torch.float32 and position_ids.numel() != PLACES
             if asked and not known:
                 calls.append(call)
             return rotate(q, k, position_ids)
@@ -215,31 +195,7 @@ def _probes(head_dim: int, num_heads: int, num_kv_heads: int, max_position: int)
 
     record(RotaryEmbedding(head_dim), True)
     record(lambda q, k, position_ids: (q, k), False)
-    ids = torch.tensor([[m for m in CACHED if m - SHIFT < max_position]]).int()
-    q, k = (calls[0][name][:, :, : ids.shape[1]] for name in ("q", "k"))
-    calls += [{"q": q, "k": k, "position_ids": ids + by} for by in (0, SHIFT, -SHIFT)]
-    return [*calls, {"k": k, "position_ids": ids, "shift": torch.tensor([SHIFT]).int()}]
-
-
-def _cache_shift(results: list[Call], dtype: torch.dtype) -> list[Finding]:
-    """Return a fault if shifted keys differ from keys that were rotated at the new positions."""
-    if not results[-1]:
-        return []
-    here, there, opposite, shifted = (result["k"].double() for result in results[-4:])
-    narrower = min(dtype, _narrowest([results[-1]["k"]]), key=NARROWEST_FIRST.index)
-    slack = 4 * torch.finfo(narrower).eps + 2.0**-20 * max(CACHED)
-
-    def near(x: Tensor) -> bool:
-        return bool(((shifted - x).abs() <= slack * x.abs().max()).all())
-
-    # The factor is a mean over many roundings, so it is more precise than any coordinate.
-    factor = float((shifted * there).sum() / there.square().sum())
-    if near(there) and abs(factor - 1) <= slack:
-        return []
-    variants = {"still": here, "reversed": opposite, "sized": factor * there}
-    variant = next((name for name, x in variants.items() if near(x)), "moved")
-    off = float((shifted - there).abs().max())
-    return [finding("cache-shift", variant, shift=SHIFT, factor=factor, off=off)]
+    return calls
 
 
 def _calls(path: str | Path, parts: tuple[str, ...]) -> list[Call]:
@@ -255,16 +211,8 @@ def _narrowest(tensors: Iterable[Tensor]) -> torch.dtype:
     return next(d for d in NARROWEST_FIRST if flat.to(d).double().equal(flat))
 
 
-def _transposed(calls: list[Call]) -> list[Call]:
-    """Return the calls with the axes of heads and tokens swapped."""
-    return [
-        {name: x.transpose(1, 2) if x.ndim == 4 else x for name, x in call.items()}
-        for call in calls
-    ]
-
-
 def write(path: str | Path, tensors: dict[str, Tensor]) -> None:
-    """Write named tensors to a .safetensors, .npz, or .json file.
+    """Write named tensors to a .safetensors or .json file.
 
     In JSON a tensor is its shape and its numbers in row-major order:
     `{"07.position_ids": {"shape": [1, 3], "data": [3, 11, 5]}, ...}`.
@@ -274,8 +222,6 @@ def write(path: str | Path, tensors: dict[str, Tensor]) -> None:
     tensors = {name: x.clone(memory_format=torch.contiguous_format) for name, x in tensors.items()}
     if suffix == ".safetensors":
         Path(path).write_bytes(import_module("safetensors.torch").save(tensors))
-    elif suffix == ".npz":
-        import_module("numpy").savez(path, **{name: x.numpy() for name, x in tensors.items()})
     else:
         listed = {n: {"shape": x.shape, "data": x.flatten().tolist()} for n, x in tensors.items()}
         Path(path).write_text(json.dumps(listed, separators=(",", ":")))
@@ -290,10 +236,10 @@ def read(path: str | Path) -> dict[str, Tensor]:
     try:
         if suffix == ".safetensors":
             return dict(import_module("safetensors.torch").load(Path(path).read_bytes()))
-        if suffix == ".npz":
-            with import_module("numpy").load(path) as arrays:
-                return {name: torch.from_numpy(arrays[name]) for name in arrays}
-        return {name: _tensor(**x) for name, x in json.loads(Path(path).read_text()).items()}
+        return {
+            n: torch.tensor([math.nan if y is None else y for y in x["data"]]).reshape(x["shape"])
+            for n, x in json.loads(Path(path).read_text()).items()
+        }
     except (ImportError, OSError):
         raise
     except Exception as error:  # each library raises its own type
@@ -302,10 +248,6 @@ def read(path: str | Path) -> dict[str, Tensor]:
 
 def _suffix(path: str | Path) -> str:
     suffix = Path(path).suffix
-    if suffix not in (".safetensors", ".npz", ".json"):
-        raise ValueError(f"the path is {path}; it must end with .safetensors, .npz or .json")
+    if suffix not in (".safetensors", ".json"):
+        raise ValueError(f"the path is {path}; it must end with .safetensors or .json")
     return suffix
-
-
-def _tensor(shape: list[int], data: list[Any]) -> Tensor:
-    return torch.tensor([math.nan if x is None else x for x in data]).reshape(shape)

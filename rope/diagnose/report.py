@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from rope.diagnose.codes import CODES, NOTES
+from rope.diagnose.codes import CODES, Text
 from rope.extensions import Extension
 
 
@@ -32,22 +32,17 @@ class Finding:
         )
 
 
-def finding(code: str, variant: str = "", /, **facts: object) -> Finding:
+def finding(code: str | Text, variant: str = "", /, **facts: object) -> Finding:
     """Return the finding for a code. variant: the sentence to use. facts: the values to fill in."""
-    text = CODES[code]
+    text = CODES[code] if isinstance(code, str) else code
     sentence = text.sentence if isinstance(text.sentence, str) else text.sentence[variant]
-    severity = "note" if code in NOTES else "fault"
-    return Finding(code, severity, sentence.format(**facts), text.remedy, text.section)
+    said = sentence.format(**facts)
+    return Finding(text.code, text.severity, said, text.remedy, text.section, text.source)
 
 
 def all_notes(findings: Iterable[Finding]) -> bool:
     """Return True if no finding is a fault."""
     return all(finding.severity == "note" for finding in findings)
-
-
-def verdict(findings: Iterable[Finding]) -> str:
-    """Return the first line of a report."""
-    return "no fault found" if all_notes(findings) else "fault found"
 
 
 @dataclass(frozen=True)
@@ -119,7 +114,9 @@ class Report:
         return all_notes(self.findings)
 
     def __str__(self) -> str:
-        lines = [f"{verdict(self.findings)} (probed in {self.dtype} up to position {self.reach})"]
+        lines = [
+            f"{'no ' * self.ok}fault found (probed in {self.dtype} up to position {self.reach})"
+        ]
         lines += [f"not examined: {'; '.join(self.unexamined)}"] * bool(self.unexamined)
         return "\n".join(
             [*lines, f"query: {self.query}", f"key:   {self.key}", *map(str, self.findings)]

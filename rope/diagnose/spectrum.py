@@ -9,7 +9,7 @@ Shapes: n planes, P positions, R rotated width.
 
 import math
 from collections.abc import Callable, Iterator
-from itertools import pairwise, product
+from itertools import product
 
 import torch
 from torch import Tensor
@@ -34,51 +34,26 @@ def frequencies(positions: Tensor, phases: Tensor) -> tuple[Tensor, int]:
     return theta, last
 
 
-def refined(steps: Tensor, phases: Tensor, noise: float) -> Tensor:
-    """Return signed theta `[n]` for phases `[P, n]` at ascending steps `[P]` that start at 1.
-
-    noise: the possible error of a phase. A step is used only if theta is known well enough for it.
-    """
-    theta, known = phases[0], 1
-    for step, phase in zip(steps[1:].tolist(), phases[1:], strict=True):
-        if step > known and step * noise < 0.1 * known:
-            theta, known = theta + wrapped(phase - step * theta) / step, step
-    return theta
-
-
-def split(
+def row_length(
     positions: Tensor, phases: Tensor, theta: Tensor, last: int, noise: float
-) -> tuple[list[int], Tensor, Tensor] | None:
-    """Return sizes, theta `[n]` and coordinates `[P, n]` if planes follow m % N or m // N, or None.
+) -> int | None:
+    """Return N if planes follow the column m % N of a patch m, and others its row, or None.
 
-    A function of patches may number them row by row. Then some planes rotate by the column, m % N,
-    and the others by the row, m // N, or by the row and frame that m // N numbers in turn. sizes:
-    each N. positions `[P]` ascend. theta: the frequencies up to position `last`. noise: the
-    possible error of a phase.
+    A function of patches may number them row by row. In the first row, the planes of the other axes
+    stand still. positions `[P]` ascend. phases: `[P, n]`. theta `[n]`: the frequencies up to
+    position `last`. noise: the possible error of a phase.
     """
 
-    def off(m: Tensor, theta: Tensor) -> Tensor:
+    def off(m: Tensor) -> Tensor:
         angle = m[:, None] * theta
         allowed = 2.0**-18 * angle.abs() + 4 * noise * (1 + m[:, None] / last)
-        return wrapped(phases - angle).abs() > allowed  # [P, n]
+        return (wrapped(phases - angle).abs() > allowed).any(1 if m is positions else 0)
 
-    first = int(off(positions, theta).any(1).int().argmax())
+    first = int(off(positions).int().argmax())
     for size in range(int(positions[first - 1]) + 1, int(positions[first]) + 1) if first else ():
-        column, row = positions % size, positions // size
-        inner, starts = ~off(column, theta).any(0), row.unique()[1:]
-        if not inner.any() or inner.all() or starts[0] != 1:
-            continue
-        at = torch.stack([(row == start).int().argmax() for start in starts])
-        outer = torch.where(inner, theta, refined(starts, phases[at], noise))
-        if not off(row, outer)[:, ~inner].any():
-            return [size], outer, torch.where(inner, column[:, None], row[:, None])
-        deeper = split(starts, phases[at][:, ~inner], phases[at[0], ~inner], 1, noise)
-        if deeper is not None:
-            sizes, outer[~inner], coordinates = deeper
-            whole = column[:, None].repeat(1, len(theta))
-            from_0 = torch.cat((torch.zeros_like(coordinates[:1]), coordinates))
-            whole[:, ~inner] = from_0[torch.searchsorted(starts, row, right=True)]
-            return [size, *sizes], outer, whole
+        others = off(positions % size)
+        if 0 < others.sum() < len(others) and (theta[others].abs() <= 4 * noise / last).all():
+            return size
     return None
 
 
@@ -97,17 +72,10 @@ def are_axes(theta: Tensor, slack: Tensor) -> bool:
     The planes of the other axes may rest, or each axis may have powers that begin anew at 1.
     """
     planes = (theta > 2 * slack).nonzero()[:, 0]
-    cuts = [0, *((theta[planes].diff() > 0).nonzero()[:, 0] + 1).tolist(), len(planes)]
-    pieces = [planes[a:b] for a, b in pairwise(cuts)]
     rest = len(planes) and int(planes[-1]) >= len(planes)  # some plane before the last one rests
-    if any(len(piece) < 2 for piece in pieces) or (len(pieces) < 2 and not rest):
-        return False
-    for piece in pieces:
-        logs, away = theta[piece].log(), piece - piece[0]
-        line = logs[0] + (logs[1] - logs[0]) / away[1] * away
-        if ((logs - line).abs() > 1e-3 * (1 + away)).any():
-            return False
-    return len({round(float(theta[piece[0]]), 4) for piece in pieces}) == 1
+    again = planes[1:][theta[planes].diff() > 0]  # where the powers begin anew
+    starts = theta[torch.cat((planes[:1], again))]
+    return bool((len(again) or rest) and ((starts - starts[0]).abs() < 1e-4).all())
 
 
 def name(theta: Tensor, slack: Tensor) -> tuple[float, Extension | None] | None:

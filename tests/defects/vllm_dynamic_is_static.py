@@ -8,8 +8,8 @@ from rope.extensions import DynamicNTK
 
 EXPECTED = "frequencies"
 AGAINST = RotaryEmbedding(64, extension=DynamicNTK(4.0, 2048))
-rotary = RotaryEmbedding(64, extension=DynamicNTK(4.0, 2048))
+longest = RotaryEmbedding(64, base=1e4 * 13 ** (64 / 62))  # at 4 * 2048 tokens
 
 
 def rotate(q, k, position_ids):
-    return rotary(q, k, position_ids, seq_len=4 * 2048)
+    return longest(q, k, position_ids)

@@ -1,6 +1,6 @@
 // The two rotations of ggml_compute_forward_rope: NORMAL pairs neighbors, NEOX pairs halves. Each
-// theta is the one before times a factor, in float. Reads probes in .safetensors from stdin, with
-// --axes bshd like ggml's tensors, and writes the answers to stdout.
+// theta is the one before times a factor, in float. Reads probes in .safetensors from stdin, and
+// writes the answers to stdout.
 //
 //     cc -O2 ggml.c -o ggml -lm;  ./ggml neox 10000 < probes.safetensors > answers.safetensors
 #include <math.h>
@@ -25,12 +25,13 @@ static void *tensor(int call, const char *part, long shape[4]) {
     return data + strtol(strchr(strstr(at, "\"data_offsets\""), '[') + 1, NULL, 10);
 }
 
-static void rope(float *x, const long shape[4], const int32_t *pos, int step, int neox, float base) {
-    long heads = shape[2], dims = shape[3];
+static void rope(float *x, const long shape[4], const int32_t *pos, int neox, float base) {
+    long heads = shape[1], tokens = shape[2], dims = shape[3];
     float theta_scale = powf(base, -2.0f / dims);
-    for (long token = 0; token < shape[0] * shape[1]; token++)
-        for (long head = 0; head < heads; head++) {
-            float *row = x + (token * heads + head) * dims, theta = pos[token * step];
+    for (long head = 0; head < shape[0] * heads; head++)
+        for (long token = 0; token < tokens; token++) {
+            float *row = x + (head * tokens + token) * dims;
+            float theta = pos[head / heads * tokens + token];
             for (long i = 0; i < dims; i += 2, theta *= theta_scale) {
                 float *a = row + (neox ? i / 2 : i), *b = a + (neox ? dims / 2 : 1);
                 float x0 = *a, x1 = *b;
@@ -49,14 +50,12 @@ int main(int argc, char **argv) {
     header = file + 8, data = header + *(uint64_t *)file;
     int neox = strcmp(argv[1], "neox") == 0;
     long shape[4];
-    int32_t *pos, *shift;
+    int32_t *pos;
     for (int call = 0; (pos = tensor(call, "position_ids", shape)) != NULL; call++)
         for (const char **part = (const char *[]){"q", "k", NULL}; *part; part++) {
             float *x = tensor(call, *part, shape);
             if (x == NULL) continue;
-            rope(x, shape, pos, 1, neox, atof(argv[2]));
-            if ((shift = tensor(call, "shift", (long[4]){0})) != NULL)  // move keys in the cache
-                rope(x, shape, shift, 0, neox, atof(argv[2]));
+            rope(x, shape, pos, neox, atof(argv[2]));
         }
     return fwrite(file, 1, size, stdout) != size;
 }
