@@ -9,13 +9,13 @@ from collections.abc import Mapping, Sequence
 from string import ascii_lowercase
 
 from rope.book.figures import Picture, panels, picture
-from rope.book.figures.style import COLORS, DASHES, MUTED, line_style
+from rope.book.figures.style import COLORS, MUTED
 
 
 def positions_shown(
     cases: Mapping[str, tuple[range, Mapping[str, Sequence[float]]]], findings: Mapping[str, str]
 ) -> Picture:
-    """Draw one lettered panel per bug, with a step line for each of up to three planes.
+    """Draw one lettered panel per bug, with a row of dots for each of up to three planes.
 
     cases: maps each bug's name to the given positions, and to a dict that maps each plane's name to
     the positions that the plane shows. findings: maps each bug's name to its finding.
@@ -24,11 +24,10 @@ def positions_shown(
     summaries = []
     for letter, (ax, name, (given, shown)) in zip(ascii_lowercase, items, strict=False):
         ax.plot(given, given, "-", color=MUTED, linewidth=1)
-        # Later planes get thinner lines, so that overlapping lines remain visible.
-        looks = zip(COLORS, DASHES, (4, 2.2, 1.2), strict=False)
-        for (plane, places), (color, dash, width) in zip(shown.items(), looks, strict=False):
-            style = {"color": color, "linestyle": line_style(dash), "linewidth": width}
-            ax.step(given, places, where="mid", label=plane, **style)
+        # Later planes get smaller dots, so that dots behind them remain visible.
+        looks = zip(COLORS, (5.5, 3.6, 1.8), strict=False)
+        for (plane, places), (color, size) in zip(shown.items(), looks, strict=False):
+            ax.plot(given, places, "o", color=color, markersize=size, label=plane)
         ax.set_title(f"{letter}  {name}\n{findings[name]}", loc="left", fontsize=10)
         ax.set_xticks([given[0], given[len(given) // 2], given[-1]])
         ax.locator_params(axis="y", nbins=3)
@@ -42,6 +41,6 @@ def positions_shown(
     figure.supylabel("position shown", fontsize=10)
     return picture(
         figure,
-        alt="Small panels, one per bug: the position shown against the position given, as stairs "
+        alt="Small panels, one per bug: the position shown against the position given, as dots "
         f"of {', '.join(names)}, next to a thin line where both are equal. {'; '.join(summaries)}.",
     )
