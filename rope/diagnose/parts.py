@@ -50,7 +50,7 @@ def by_head(
     if first is None:
         return None
     notes = [each for each in first.findings if each.severity == "note"]
-    note = finding("heads", heads=f"number {', '.join(rotated)}", count=count)
+    note = finding("heads", heads=", ".join(rotated), count=count)
     return replace(first, findings=[note, *notes])
 
 
