@@ -6,40 +6,30 @@ import mpmath
 import pytest
 import torch
 
-from rope import inverse_frequencies, rotary_tables
+from rope import extensions, inverse_frequencies, rotary_tables
 from rope.book.measured import truth
 from rope.config import example, rotary_settings
-from rope.extensions import (
-    NTK,
-    REGISTRY,
-    Default,
-    DynamicNTK,
-    Linear,
-    Llama3,
-    Proportional,
-    YaRN,
-)
 
 HALF_UNIT = 2.0**-25  # the rounding of a cosine to float32
 ANGLE = 2.0**-30  # the largest error of a float64 angle up to 2**20
 LAST = 2**20
 EXTENSIONS = (  # extensions and rotated widths; a comment names the model with these settings
-    (Default(), 128),
-    (Linear(8.0), 128),
-    (NTK(8.0), 128),
-    (DynamicNTK(2.0, 32768), 128),  # InternLM2
-    (YaRN(4.0, 32768), 128),  # Qwen2.5
-    (YaRN(40.0, 4096, mscale=1.0, mscale_all_dim=1.0), 64),  # DeepSeek-V3
-    (YaRN(32.0, 4096, truncate=False), 64),  # gpt-oss
-    (Llama3(8.0, 8192), 128),  # Llama 3.1
+    (extensions.Default(), 128),
+    (extensions.Linear(8.0), 128),
+    (extensions.NTK(8.0), 128),
+    (extensions.DynamicNTK(2.0, 32768), 128),  # InternLM2
+    (extensions.YaRN(4.0, 32768), 128),  # Qwen2.5
+    (extensions.YaRN(40.0, 4096, mscale=1.0, mscale_all_dim=1.0), 64),  # DeepSeek-V3
+    (extensions.YaRN(32.0, 4096, truncate=False), 64),  # gpt-oss
+    (extensions.Llama3(8.0, 8192), 128),  # Llama 3.1
     (rotary_settings(example("phi-3-mini-128k")).extension, 96),
-    (Proportional(0.25), 128),
+    (extensions.Proportional(0.25), 128),
 )
 BASES = (10_000.0, 150_000.0, 500_000.0, 1_000_000.0)
 
 
 def test_every_extension_is_listed():
-    assert {extension.name for extension, _ in EXTENSIONS} == set(REGISTRY)
+    assert {extension.name for extension, _ in EXTENSIONS} == set(extensions.REGISTRY)
 
 
 @pytest.mark.parametrize("number", range(len(EXTENSIONS)))
@@ -72,7 +62,7 @@ def test_float32_angles_are_off_as_published(last, published):
 
     The error of our tables stays at 3e-8.
     """
-    exact, _ = truth.exact_rows([last], truth.spectrum(128, 10000.0, Default()))
+    exact, _ = truth.exact_rows([last], truth.spectrum(128, 10000.0, extensions.Default()))
     frequencies = 1.0 / 10000.0 ** (torch.arange(0, 128, 2).float() / 128)
     theirs = (last * frequencies).cos()
     ours, _ = rotary_tables(torch.tensor([last]), inverse_frequencies(128))

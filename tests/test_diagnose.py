@@ -487,6 +487,11 @@ def test_few_coordinates_and_heads_are_enough(dim, heads, kv_heads):
     assert diagnose(one_plane, 6, expected=one_plane).ok
 
 
+def test_a_base_keeps_the_digits_that_its_angles_show():
+    query = diagnose(rope.RotaryEmbedding(32, base=41829.366), 32).query
+    assert query.base == pytest.approx(41829.366, rel=2.0**-43) and query.angle_error < 1e-9
+
+
 @pytest.mark.parametrize("name", ["dynamic", "xpos centered on the text", "temperature", "xpos"])
 def test_cached_keys_that_depend_on_the_length_are_a_fault(name):
     report = diagnose(RIGHT[name], D, cache=True)
