@@ -331,6 +331,7 @@ BY_CODE = {
         "growing frequencies": by_angle(lambda ids: ids / THETA),
         "learned": by_angle(lambda ids: ids * THETA * (1 + 1e-4 * normal((D // 2,), 0))),
         "shifted by a plane": by_angle(lambda ids: ids * 1e4 ** (2 / D) * THETA),
+        "planes both ways": by_angle(lambda ids: ids * THETA * (-1.0) ** torch.arange(D // 2)),
     },
     "position-map": {
         "self-extend": at(lambda ids: torch.where(ids < 512, ids, ids // 4 + 384)),

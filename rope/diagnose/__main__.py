@@ -120,7 +120,7 @@ def _check_file(subject: str) -> None:
 def _in_options(message: str) -> str:
     """Return a message of the library with the names of the command's options."""
     for name, option in OPTIONS.items():
-        message = message.replace(name, option)
+        message = re.sub(rf"(?<!\w){name}(?![a-z_])", option, message)
     return message
 
 

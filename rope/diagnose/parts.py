@@ -99,4 +99,4 @@ def unexamined(
         axes = f"the model's {len(several)} axes {seen} (wrap each axis, the others at 0)"
     phrases += [axes, "other head counts than {} and {}, negative positions".format(*heads)]
     phrases += [f"places beyond token {influence.tokens} of a call"] * (influence.tokens < PLACES)
-    return [*phrases, "masks, values and the KV cache", "other layers"]
+    return [*phrases, "other text lengths, masks, values and the KV cache", "norms, other layers"]
