@@ -86,7 +86,7 @@ def rotary_embedding_qk(
     """Rotate queries `[B, H, S, D]` and keys `[B, H_kv, S, D]` together, in one launch on a GPU.
 
     Takes the arguments of `rotary_embedding` and raises the same errors. Also raises ValueError if
-    q and k differ in batch, S, D, or device, or if they share memory and inplace is True.
+    q and k differ in batch, S, D, or device, or if inplace is True and they begin at one address.
 
     >>> import torch
     >>> q, k = torch.ones(1, 4, 1, 2), torch.ones(1, 2, 1, 2)

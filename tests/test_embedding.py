@@ -119,6 +119,7 @@ def test_a_length_can_be_passed_or_fixed(name):
     if rotary.extension.length_dependent:
         with pytest.raises(ValueError, match=r"seq_len is 40.*position is 40.*exceed"):
             rotary(x, x, ids, seq_len=40)
+        rotary(x, x, ids, seq_len=41)  # exceeds all positions
     rotary.fix_length(None)
     assert_right(rotary, name)
 
