@@ -65,7 +65,8 @@ def mrope_position_ids(
         name = f"segments[{number}]"
         if not isinstance(segment, (tuple, list)):
             check_count(name, segment, smallest=0)
-            part, span = torch.arange(segment, dtype=dtype, device=device).expand(3, -1), segment
+            part = torch.arange(segment, dtype=dtype, device=device).expand(3, -1)
+            span: float = segment
         else:
             *sizes, step = segment if len(segment) == 4 else (*segment, 1)
             for axis, size in enumerate(sizes):
