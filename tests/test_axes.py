@@ -80,7 +80,7 @@ def test_where_the_planes_go():
     assert torch.equal(section_frequencies(theta, (64, 0, 0))[0], theta)
     assert torch.equal(axial_frequencies(128, 1), inverse_frequencies(128)[None])
     three = axial_frequencies(128, (16, 56, 56))
-    assert torch.equal(three[1, 8:36], inverse_frequencies(56))
+    assert torch.equal(axial_frequencies(128, (0, 128))[1], inverse_frequencies(128))
     assert torch.equal(three, torch.block_diag(*map(inverse_frequencies, (16, 56, 56))))
 
 
@@ -174,6 +174,22 @@ def test_positions_of_qwen25_have_seconds(step):
     assert torch.equal(mrope_position_ids([2, (4, 15, 2, step), 4]), theirs)
 
 
+def test_positions_of_qwen3_omni_are_real_times():
+    theirs = pytest.importorskip("transformers.models.qwen3_omni_moe.modeling_qwen3_omni_moe")
+    model = theirs.Qwen3OmniMoePreTrainedModelForConditionalGeneration
+    names = ("image_token_id", "video_token_id", "audio_token_id", "audio_start_token_id")
+    config = SimpleNamespace(**{name: i for i, name in enumerate(names, 10)})
+    config.vision_start_token_id, config.position_id_per_seconds = 20, 13
+    stub = SimpleNamespace(config=config, spatial_merge_size=2)
+    stub.get_llm_pos_ids_for_vision = model.get_llm_pos_ids_for_vision.__get__(stub)
+    tokens, grid = torch.tensor([[1, 1, 20, *[11] * 24, 1, 1]]), torch.tensor([[4, 6, 4]])
+    video = {"video_grid_thw": grid, "second_per_grids": torch.tensor([0.5])}
+    ids, _ = model.get_rope_index(stub, tokens, attention_mask=tokens > 0, **video)
+    ours = mrope_position_ids([3, (4, 3, 2, 6.5), 2], real_times=True)
+    assert ours.dtype == F64 and ours[0, -1] == 24.5
+    assert torch.equal(ours, ids[:, 0].double())
+
+
 def test_text_after_a_long_video_is_not_as_in_transformers():
     """Check that text starts after the largest position, as in arXiv 2409.12191, section 2.1.
 
@@ -203,10 +219,12 @@ NAN = torch.tensor([[0.0, float("nan")], [1.0, 1.0]])
 V, T = ValueError, TypeError
 sections, segments = partial(section_frequencies, THETA), mrope_position_ids
 BAD = [  # (call, exception, words in its message)
-    (lambda: axial_frequencies(10), V, "dim 10 2 axes 4"),
+    (lambda: axial_frequencies(10), V, "dim 5 even"),
+    (lambda: axial_frequencies(9), V, "axes 2 (4, 4) 8 9"),
     (lambda: axial_frequencies(8, (2, 4)), V, "axes (2, 4) 6 8"),
     (lambda: sections((2, 2, 1)), V, "sections (2, 2, 1) 5 6"),
     (lambda: sections((4, 3, -1)), V, "sections[2] -1"),
+    (lambda: sections((1, 2, 3), interleaved_sections=True), V, "sections (1, 2, 3) 6 (2, 2, 2)"),
     (lambda: sections((3, 3), interleaved_sections=1), T, "interleaved_sections 1"),
     (lambda: grid_positions(2.5, 2.5), T, "sizes[0] 2.5"),
     (lambda: segments([3, (1, 0, 2)]), V, "segments[1][1] 0"),

@@ -306,7 +306,7 @@ BAD = [  # (call, exception, words in its message)
     (lambda: MIXED(Q, Q, IDS[:, None].expand(2, 3, 6)), V, "[2, 3, 6] [2, 1, 6]"),
     (lambda: FIXED(Q[..., :6], Q[..., :6], IDS), V, "q head_dim 6 8"),
     (lambda: MIXED(Q, Q[:, :1], IDS), V, "k 1 4 repeat_interleave"),
-    (lambda: MixedRotaryEmbedding(10, 2), V, "dim 10 2 4"),
+    (lambda: MixedRotaryEmbedding(10, 2), V, "dim 5 even"),
 ]
 
 

@@ -27,6 +27,7 @@ from rope.extensions import (
 L = 4096
 SHORT = tuple(1 + j / 100 for j in range(64))
 LONG = tuple(1 + j for j in range(64))
+BANDS = Llama3(32.0, L, low_freq_factor=2.0, high_freq_factor=10.0)
 # Extension, dim, base, and how much a blend amplifies the error of its inputs.
 CASES = {
     "default": (Default(), 128, 10000.0, 0),
@@ -44,7 +45,7 @@ CASES = {
     "yarn, betas": (YaRN(2.5, L, beta_fast=16.0, beta_slow=2.0), 96, 10000.0, 0),
     "yarn, not truncated": (YaRN(32.0, L, truncate=False), 64, 150000.0, 64 / 9),
     "llama3": (Llama3(8.0, 8192), 128, 5e5, 4 / 3),
-    "llama3, other bands": (Llama3(32.0, L, 2.0, 10.0), 64, 10000.0, 10 / 8),
+    "llama3, other bands": (BANDS, 64, 10000.0, 10 / 8),
     "longrope": (LongRoPE(SHORT, LONG, L, factor=32.0), 128, 10000.0, 0),
     "longrope, given": (LongRoPE(SHORT, LONG, L, attention_factor=1.2), 128, 10000.0, 0),
     "proportional": (Proportional(0.25), 128, 1e6, 0),
@@ -163,13 +164,14 @@ def test_equal_betas_make_a_step(beta, end):
 factors = st.floats(1, 1000)
 lengths, long = st.integers(2, 10**6), st.integers(16, 10**6)
 per_plane = st.lists(st.floats(1, 100), min_size=8, max_size=8)
+low, high = st.floats(0.5, 2), st.floats(2.5, 40)
 EXTENSIONS = st.one_of(
     st.just(Default()),
     st.builds(Linear, factors),
     st.builds(NTK, factors),
     st.builds(DynamicNTK, factors, lengths),
     st.builds(YaRN, factors, long, st.floats(2, 64), st.floats(0.1, 1.9), truncate=st.booleans()),
-    st.builds(Llama3, factors, lengths, st.floats(0.5, 2), st.floats(2.5, 40)),
+    st.builds(Llama3, factors, lengths, low_freq_factor=low, high_freq_factor=high),
     st.builds(LongRoPE, per_plane, per_plane, lengths, factor=factors),
     st.builds(Proportional, st.floats(0, 1), factors),
 )
@@ -204,5 +206,6 @@ def test_the_registry_has_every_type_of_transformers():
 
 def test_equal_band_factors_make_a_step():
     plain = torch.tensor([2.0, 1.0, 0.5], dtype=torch.float64)
-    step = Llama3(8.0, 100, 100 / (2 * torch.pi), 100 / (2 * torch.pi))
+    edge = 100 / (2 * torch.pi)
+    step = Llama3(8.0, 100, low_freq_factor=edge, high_freq_factor=edge)
     assert step.scale(plain, 1e4).tolist() == [2.0, 0.125, 0.0625]

@@ -45,7 +45,7 @@ BAD = [  # (call, exception, words in its message)
     # In 4 positions, no plane turns once; in 32,768 at base 10, each plane turns over 500 times.
     (lambda: YaRN(4.0, 4).scale(freq(128), 1e4), V, "4 128 10000 beta_slow Linear"),
     (lambda: freq(128, 10.0, extension=YaRN(4.0, 32768)), V, "32768 128 beta_fast Default"),
-    (lambda: Llama3(2.0, 64, 4.0, 3.0), V, "high_freq_factor 3.0 low_freq_factor"),
+    (lambda: Llama3(2.0, 64, high_freq_factor=0.5), V, "high_freq_factor 0.5 low_freq_factor"),
     (lambda: freq(16, extension=longrope(long=ONES[1:])), V, "short_factor 8 long_factor 7"),
     (lambda: freq(18, extension=longrope()), V, "short_factor 8 18 9"),
     (lambda: longrope(factor=None), V, "factor attention_factor None"),

@@ -27,9 +27,8 @@ def axial_frequencies(
     """Return Theta for axial RoPE, float64 `[A, dim/2]`: one spectrum base**(-2j/width) per axis.
 
     axes: the number of axes, which share dim equally, or the width of each axis, such as
-    (16, 56, 56). The first planes follow axis 0. RoPE-ViT (arXiv 2403.13298) uses two axes.
-    Raises ValueError if axes is a number and dim is not a multiple of 2 * axes, or if the widths
-    are odd or don't sum to dim.
+    (16, 56, 56); an axis of width 0 is ignored. The first planes follow axis 0. RoPE-ViT (arXiv
+    2403.13298) uses two axes. Raises ValueError if a width is odd or the widths don't sum to dim.
 
     >>> axial_frequencies(8, base=100.0)
     tensor([[1.0000, 0.1000, 0.0000, 0.0000],
@@ -38,21 +37,14 @@ def axial_frequencies(
     tensor([[1.0000, 0.0000, 0.0000, 0.0000],
             [0.0000, 1.0000, 0.1000, 0.0100]], dtype=torch.float64)
     """
-    if isinstance(axes, Sequence):
-        if sum(axes) != dim:
-            raise ValueError(
-                f"axes is {tuple(axes)}, which sums to {sum(axes)}; the widths must sum to dim, "
-                f"which is {dim}"
-            )
-        widths = tuple(axes)
-    else:
-        if dim % (2 * axes):
-            raise ValueError(
-                f"dim is {dim}; {axes} axes share it in pairs of coordinates, so it must be a "
-                f"multiple of {2 * axes} (or pass the width of each axis as a tuple)"
-            )
-        widths = (dim // axes,) * axes
-    spectra = (inverse_frequencies(width, base, device=device) for width in widths)
+    widths = tuple(axes) if isinstance(axes, Sequence) else (dim // axes,) * axes
+    if sum(widths) != dim:
+        raise ValueError(
+            f"axes is {axes}: the widths {widths} sum to {sum(widths)}, but they must sum to dim, "
+            f"which is {dim}; change dim, or pass one width per axis"
+        )
+    none = torch.empty(0, dtype=torch.float64, device=device)
+    spectra = (inverse_frequencies(n, base, device=device) if n else none for n in widths)
     return torch.block_diag(*spectra)
 
 
@@ -92,6 +84,12 @@ def section_frequencies(
         )
     axis_of = [axis for axis, count in enumerate(sections) for _ in range(count)]
     if interleaved_sections:
+        others = [min(sections[axis], len(range(axis, planes, axes))) for axis in range(1, axes)]
+        if (possible := (planes - sum(others), *others)) != tuple(sections):
+            raise ValueError(
+                f"sections is {tuple(sections)}, but {planes} planes assigned in turn can't give "
+                f"an axis that many; pass {possible}, which transformers uses in this case"
+            )
         axis_of = [0] * planes
         for axis, count in enumerate(sections[1:], start=1):
             axis_of[axis : axis + count * axes : axes] = [axis] * count

@@ -38,13 +38,17 @@ def grid_positions(*sizes: int, device: torch.device | str | None = None) -> Ten
 
 
 def mrope_position_ids(
-    segments: Iterable[Segment], *, device: torch.device | str | None = None
+    segments: Iterable[Segment],
+    *,
+    real_times: bool = False,
+    device: torch.device | str | None = None,
 ) -> Tensor:
     """Return each token's time, height, and width, int64 `[3, S]`, for text mixed with vision.
 
     segments: in order, an int n for n text tokens, (t, h, w) for a grid of vision tokens (after
     patches are merged), or (t, h, w, step) for a video whose frames are `step` positions apart,
     rounded down (in Qwen2.5-VL, tokens per second times seconds per frame).
+    real_times: if True, don't round (as in Qwen3-Omni); the result is then float64.
     Each segment starts at 1 + the largest position before it. This is the paper's rule: text after
     a video starts after the last frame, however many frames there are.
     Raises TypeError or ValueError for any other segment and for sizes below 1.
@@ -54,29 +58,29 @@ def mrope_position_ids(
             [0, 1, 2, 2, 3, 3, 4],
             [0, 1, 2, 3, 2, 3, 4]])
     """
-    parts = [torch.empty(3, 0, dtype=torch.int64, device=device)]
-    start = 0
+    dtype = torch.float64 if real_times else torch.int64
+    parts = [torch.empty(3, 0, dtype=dtype, device=device)]
+    start: float = 0.0 if real_times else 0
     for number, segment in enumerate(segments):
-        part, span = _segment(f"segments[{number}]", segment, device)
+        name = f"segments[{number}]"
+        if not isinstance(segment, (tuple, list)):
+            check_count(name, segment, smallest=0)
+            part = torch.arange(segment, dtype=dtype, device=device).expand(3, -1)
+            span: float = segment
+        else:
+            *sizes, step = segment if len(segment) == 4 else (*segment, 1)
+            for axis, size in enumerate(sizes):
+                check_count(f"{name}[{axis}]", size)
+            check_number(f"{name}[3]", step, at_least=0)
+            # In float32, a product could round to the other side of an integer.
+            times = [frame * float(step) for frame in range(sizes[0])]
+            times = times if real_times else [floor(each) for each in times]
+            cells = grid_positions(*sizes, device=device)
+            part, span = cells.to(dtype), 1 + max(times[-1], sizes[1] - 1, sizes[2] - 1)
+            part[0] = torch.tensor(times, dtype=dtype, device=device)[cells[0]]
         parts.append(part + start)
         start += span
     return torch.cat(parts, dim=1)
-
-
-def _segment(name: str, segment: Segment, device: torch.device | str | None) -> tuple[Tensor, int]:
-    """Return a segment's positions, counted from 0, and 1 + the largest position."""
-    if not isinstance(segment, (tuple, list)):
-        check_count(name, segment, smallest=0)
-        return torch.arange(segment, device=device).expand(3, -1), int(segment)
-    time, height, width, step = segment if len(segment) == 4 else (*segment, 1)
-    for axis, size in enumerate((time, height, width)):
-        check_count(f"{name}[{axis}]", size)
-    check_number(f"{name}[3]", step, at_least=0)
-    # In float32, a product could round to the other side of an integer.
-    frames = [floor(frame * float(step)) for frame in range(time)]
-    ids = grid_positions(time, height, width, device=device)
-    ids[0] = torch.tensor(frames, device=device)[ids[0]]
-    return ids, 1 + max(frames[-1], height - 1, width - 1)
 
 
 def axis_tables(

@@ -9,7 +9,7 @@ where t_j = (r_j - low_freq_factor)/(high_freq_factor - low_freq_factor), clippe
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import torch
@@ -38,8 +38,8 @@ class Llama3(Extension):
     name: ClassVar[str] = "llama3"
     factor: float
     original_max_position_embeddings: int
-    low_freq_factor: float = 1.0
-    high_freq_factor: float = 4.0
+    low_freq_factor: float = field(default=1.0, kw_only=True)
+    high_freq_factor: float = field(default=4.0, kw_only=True)
 
     def __post_init__(self) -> None:
         check_number("factor", self.factor, at_least=1)
