@@ -120,6 +120,31 @@ def _weights(scored: alt.Chart, x: alt.X) -> alt.LayerChart:
     return alt.layer(line, bars, words).properties(width=WIDTH, height=180)
 
 
+def plane_by_plane() -> Picture:
+    """Draw the cosine of every fourth plane against the distance, for a head that looks back by 1.
+
+    Each plane has a row, the fastest at the top. The head has 128 coordinates.
+    """
+    figure, ax = subplots(height=3.4)
+    thetas, distances = inverse_frequencies(128)[::4], np.arange(LAST + 1)
+    cosines = np.cos(np.outer(thetas, distances - 1))
+    rows = range(len(thetas))
+    ax.pcolormesh(distances, rows, cosines, cmap="RdBu_r", vmin=-1, vmax=1, edgecolors="face")
+    ax.plot(1, -0.9, "v", color=VERMILION, clip_on=False)
+    ax.set(xlabel="distance m − n (tokens)", ylabel="frequency θ (radians per token)")
+    ax.set_xticks([1, *range(8, LAST + 1, 8)])
+    ax.set_yticks(rows[::4], [f"{theta:.3g}" for theta in thetas[::4]])
+    ax.invert_yaxis()
+    ax.grid(False)
+    return picture(
+        figure,
+        alt=f"A color map with a row for each of {len(rows)} planes and a column for each distance "
+        f"from 0 to {LAST}. At the top, narrow stripes of red and blue alternate. Downward the "
+        "stripes get wider, and the lowest rows are red throughout. Only the column at distance 1, "
+        "which is marked, is fully red in every row.",
+    )
+
+
 def more_planes() -> Picture:
     """Draw the scores of a head that looks one token back with 1, 2, 8, and 64 planes."""
     figure, axes = subplots(4, 1, height=5.6, sharex=True)

@@ -8,10 +8,9 @@ from torch import Tensor
 
 from rope.book.figures import Picture, panels, picture, shapes, subplots
 from rope.book.figures.seeds import Runs, draw_runs, end_labels
-from rope.book.figures.style import BLUE, COLORS, INK, MUTED, VERMILION
+from rope.book.figures.style import COLORS, INK, MUTED
 
 BITS = 4  # the digits of the counter
-SHOWN = 120  # the distances in `found_by`
 
 
 def shuffled(word: str, weights: Mapping[str, Tensor]) -> Picture:
@@ -89,34 +88,6 @@ def clocks(positions: Sequence[int], thetas: Sequence[float]) -> Picture:
         alt=f"A row of {len(thetas)} dials per position, each with one hand, from the fastest to "
         f"the slowest. The hands point to {hands}. The first hands of the two rows look the same, "
         "but the second hands don't.",
-    )
-
-
-def found_by(matches: Mapping[int, Tensor], weights: Mapping[int, Tensor]) -> Picture:
-    """Plot how well each key matches a query that looks for the previous word.
-
-    matches, weights: map each number of planes to the mean cosine and to the attention weight at
-    each distance, `[S]`. Only the weight at distance 1 is shown.
-    """
-    named = {str(planes): row for planes, row in matches.items()}
-    figure, items = panels(named, height=1.2 * len(matches), sharex=True, sharey=True)
-    summaries = []
-    for ax, name, row in items:
-        planes = int(name)
-        words = f"{planes} plane{'s' * (planes > 1)}: {weights[planes][1]:.2f}"
-        ax.plot(row[:SHOWN].tolist(), color=BLUE, linestyle="-", linewidth=1.4)
-        ax.plot(1, row[1].item(), "o", color=VERMILION, markersize=7)
-        ax.text(SHOWN, 1.35, words, ha="right", va="bottom")
-        ax.set(ylim=(-1.15, 1.25), yticks=(-1, 0, 1), xlim=(-1, SHOWN))
-        summaries.append(words)
-    items[-1][0].set(xlabel="words back", xticks=[1, *range(20, SHOWN + 1, 20)])
-    figure.supylabel("match", fontsize=10)
-    return picture(
-        figure,
-        alt=f"How well the keys up to {SHOWN} words back match the query, one panel per number of "
-        "planes, with a dot at the previous word. With 1 plane, the curve reaches the same height "
-        "about every six words. With more planes, the later peaks are lower and lower. The "
-        f"attention on the previous word: {'; '.join(summaries)}.",
     )
 
 
