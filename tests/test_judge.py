@@ -226,6 +226,7 @@ def test_marks_are_kept_and_a_long_search_is_announced(capsys):
     assert "✓" not in capsys.readouterr().out
     package.judge(5, lambda x, cos, sin: x)
     assert capsys.readouterr().out.startswith("rotate_head is not right; comparing it with known")
+    assert answers.places([1.0, [2.0, 3j]]) == ["[0]", "[1][0]", "[1][1]", "[1][1]"]
 
 
 def test_the_chapters_that_the_judge_cites_exist():

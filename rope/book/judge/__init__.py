@@ -20,7 +20,6 @@ from rope.book.judge.patches import Function
 __all__ = ["Verdict", "asked", "judge", "verdict"]
 
 STEPS = range(1, 10)
-SLOW = range(4, 10)  # comparing an answer with all mistakes can take seconds
 MODULES = 3 * ["in_python"] + 6 * ["in_torch"]
 passed: set[int] = set()
 
@@ -43,7 +42,7 @@ def judge(step: int, *answers: Function) -> None:
     See "Rotation in two dimensions".
     1 ·  2 ·  3 ·  4 ·  5 ·  6 ·  7 ·  8 ·  9 ·
     """
-    result = verdict(step, *answers, announce=print if step in SLOW else str)
+    result = verdict(step, *answers, announce=print if step > 3 else str)  # 4 to 9 take seconds
     (passed.add if result.right else passed.discard)(step)
     print(result.text)
     print("  ".join(f"{number} {'✓' if number in passed else '·'}" for number in STEPS))
@@ -56,9 +55,7 @@ def verdict(step: int, *answers: Function, announce: Function = lambda text: Non
     Raises ValueError unless `step` is 1 to 9 and there is one answer for each function.
     """
     if step not in STEPS:
-        raise ValueError(
-            f"step is {step!r}; it must be an integer from 1 to 9, as in judge(1, rotate)"
-        )
+        raise ValueError(f"step is {step!r}; it must be from 1 to 9, as in judge(1, rotate)")
     parts = asked(step)
     if len(answers) != len(parts):
         call = f"judge({step}, {', '.join(part.name for part in parts)})"

@@ -19,6 +19,7 @@ Arguments = tuple[Any, ...]
 Trial = tuple[Arguments, Any, list[float]]  # arguments, result, the result's numbers at that time
 WRITES = "it writes into {}: leave the arguments as they are"
 KEPT = "a later call changes an earlier result: return a new tensor from each call"
+UNKNOWN = "{} is wrong, but the judge doesn't know this mistake: do the call below by hand"
 EPS = {"bfloat16": 2.0**-8, "float16": 2.0**-11}  # for all other dtypes, float32's 2**-24
 
 
@@ -132,6 +133,13 @@ def shown(value: Any) -> str:
     return repr(value)
 
 
+def places(value: Any, at: str = "") -> list[str]:
+    """Return the indices of each number in a nested result, such as "[1][0]"."""
+    if not shape(value):
+        return [at] * len(numbers(value))
+    return [one for n, part in enumerate(value) for one in places(part, f"{at}[{n}]")]
+
+
 def dtypes(result: Any) -> list[str]:
     """Return the dtype names of a result and of its parts. Skip parts that have no dtype."""
     parts = [result, *result] if isinstance(result, (list, tuple)) else [result]
@@ -180,11 +188,8 @@ def judged(
     example = _example(part, trials[number], part.right(way))
     if cause := _known_mistake(part, trials, number) or ("" if kept else KEPT):
         return Fault(cause, example)
-    if not raised and part.far and number >= (part.near or 0):
-        return Fault(part.far, example, "How exact must it be?")
-    return raised or Fault(
-        f"{part.name} is wrong, but the judge doesn't recognize the mistake", example
-    )
+    far = part.far if number >= (part.near or 0) else ""
+    return Fault(far or UNKNOWN.format(part.name), example)
 
 
 def tried(part: Part, answer: Function, arguments: Arguments) -> Trial:
@@ -250,7 +255,7 @@ def _example(part: Part, trial: Trial, right: Function) -> str:
     x, y = numbers(result), numbers(truth)
     if len(y) > 8 and len(x) == len(y):
         at = max(range(len(y)), key=lambda n: math.inf if x[n] != x[n] else abs(x[n] - y[n]))
-        a, b = f"{shown(x[at])} as number {at} of {len(y)}", shown(y[at])
+        a, b = f"{shown(x[at])} at {places(result)[at]}", shown(y[at])
     return f"{part.name}({', '.join(map(shown, arguments))}) gives {a}; it must give {b}."
 
 

@@ -38,7 +38,7 @@ def like(name: str, x: Tensor, y: Any) -> Any:
         before, after = dtypes([x, y])
         raise Unusable(f"given {before}, {name} comes back as {after}: cast the result at the end")
     if shape(y) != list(x.shape):
-        raise Unusable(f"{name} has shape {list(x.shape)} but comes back with shape {shape(y)}")
+        raise Unusable(f"{name} must have shape {list(x.shape)}, but it has shape {shape(y)}")
     return y
 
 
@@ -97,8 +97,9 @@ def _tables(answer: Function, position_ids: Tensor, head_dim: int, base: float) 
     both = two(result, "the tables cos and sin")
     if coarse := EPS.keys() & dtypes(both):
         raise Unusable(f"the tables are {coarse.pop()}; they must be float32 or better")
-    if [len(position_ids), head_dim] in map(shape, both):
-        raise Unusable("the tables are [S, D]; use one column per plane, so that they are [S, D/2]")
+    want = [len(position_ids), head_dim // 2]
+    if wrong := [shape(table) for table in both if shape(table) != want]:
+        raise Unusable(f"a table is {wrong[0]}, not {want}: one row per id, one column per plane")
     return both
 
 
@@ -249,8 +250,9 @@ STEP_7 = Part(
     view=lambda results: [0.0 if x != x else x for x in numbers(results)],
     roundings=64,
     near=1,  # among several mistakes, name the one that explains the first wrong text
-    far="it is right for the first texts but not for this one: look for rounded angles and for a "
-    "size, a length or a largest position that is fixed in the code",
+    far="it is right for the first texts but not for the one below. If it has several tokens in "
+    "one call, look at the mask and the rotation; if several calls, at the cache; if other sizes, "
+    "at numbers that are fixed in the code; if large positions, at rounded angles",
     check=gradients(_learned, x=noise(2, 3, LEARNED.E), **_weights(LEARNED)),
 )  # fmt: skip
 
@@ -285,9 +287,7 @@ def _attention_mask(answer: Function, documents: Tensor) -> Tensor:
     mask = _tensor(answer(documents))
     mask = mask[:, 0] if mask.ndim == 4 and mask.shape[1] == 1 else mask
     if mask.is_floating_point() and mask.max() > 0:
-        raise Unusable(
-            "a floating-point mask is added to the scores: make it bool, or use 0 and −∞"
-        )
+        raise Unusable("a mask of floats is added to the scores: make it bool, or use 0 and −∞")
     mask = mask > (-1e3 if mask.is_floating_point() else 0)
     return mask & real[:, :, None] if mask.ndim == 3 else mask
 
@@ -315,9 +315,7 @@ def _longer(draw: Random) -> list[Arguments]:
 def _logarithms(result: Any) -> Any:
     """Return the logarithms of YaRN's frequencies, to compare relative errors, and its factor."""
     if not isinstance(result, (tuple, list)) or len(result) != 2 or shape(result[1]):
-        raise Unusable(
-            "yarn must return two things: the frequencies and the factor for cos and sin"
-        )
+        raise Unusable("it must return two things: the frequencies, and the factor of cos and sin")
     return [math.log(f) if 0 < f < math.inf else f for f in numbers(result[0])], result[1]
 
 
