@@ -199,7 +199,7 @@ class RotaryEmbedding(RotaryTables):
                 check_positions_in_table(position_ids, cos.shape[0])
                 cos, sin = rows_of(cos, sin, position_ids)
                 position_ids = None
-            # The tables hold a cos and a sin, and the inverse map needs cos / a and -sin / a.
+            # The tables are scaled by s; the inverse needs cosines and sines divided by s.
             square = self.attention_scaling**2
             cos, sin = cos / square, sin / square
         rotated = apply_rotation(

@@ -80,7 +80,7 @@ def check_attention_mask(attention_mask: Tensor) -> Tensor:
     real = attention_mask != 0
     if not torch.compiler.is_compiling() and bool((attention_mask != real).any()):
         raise ValueError(
-            f"attention_mask holds {int(attention_mask[attention_mask != real][0])}; it must be "
+            f"attention_mask contains {int(attention_mask[attention_mask != real][0])}; it must be "
             "1 for a token and 0 for padding"
         )
     return real
@@ -163,8 +163,8 @@ def check_positions_in_table(position_ids: Tensor, rows: int) -> None:
     check_no_negative("position_ids", low)
     if high >= rows:
         raise ValueError(
-            f"position_ids holds {high}, but the tables have only {rows} rows (0 ... {rows - 1})"
-            f"; build longer tables with rotary_tables({high + 1}, inv_freq)"
+            f"position_ids contains {high}, but the tables have only {rows} rows (0 ... {rows - 1})"
+            f"; correct the position, or build longer tables with rotary_tables"
         )
 
 
@@ -172,7 +172,7 @@ def check_no_negative(name: str, low: int) -> None:
     """Raise ValueError if `low`, the smallest position, is negative, which would wrap around."""
     if low < 0:
         raise ValueError(
-            f"{name} holds {low}; positions start at 0 (give padding any valid position and "
+            f"{name} contains {low}; positions start at 0 (give padding any valid position and "
             "mask it in the attention)"
         )
 

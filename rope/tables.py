@@ -60,7 +60,7 @@ class DeviceTracking(nn.Module):
         if name in self._fixed and name in self.__dict__:
             raise AttributeError(
                 f"{name} is fixed when the module is created (here {getattr(self, name)!r}); "
-                "create a new module to change it (or call fix_length to change the length)"
+                "create a new module to change it (fix_length changes fixed_length)"
             )
         super().__setattr__(name, value)
 
@@ -256,11 +256,11 @@ class RotaryTables(DeviceTracking):
         return rows_of(cos, sin, position_ids)
 
     def _rows_and_length(
-        self, position_ids: Tensor | None, length: int, seq_len: int | None
+        self, position_ids: Tensor | None, rows: int, seq_len: int | None
     ) -> tuple[int, int | None]:
         """Return the number of rows that a call needs, and the length that sets its spectrum.
 
-        length: 1 + the last position of a call without ids. Reading ids from a GPU makes the host
+        rows: 1 + the last position of a call without ids. Reading ids from a GPU makes the host
         wait, so this method doesn't read them if seq_len is known. Compiled code can't read them.
         """
         given = seq_len
@@ -281,15 +281,15 @@ class RotaryTables(DeviceTracking):
             low, high = position_range(position_ids)
             check_no_negative("position_ids", low)
             check_count("the largest of position_ids", high, smallest=-1)  # -1 if there are none
-            length = high + 1
+            rows = high + 1
         if seq_len is None and self._length_dependent:
-            seq_len = length
-        if given is not None and given < length and self._length_dependent:
+            seq_len = rows
+        if given is not None and given < rows and self._length_dependent:
             raise ValueError(
-                f"seq_len is {given}, but the largest position is {length - 1}; seq_len sets the "
+                f"seq_len is {given}, but the largest position is {rows - 1}; seq_len sets the "
                 "spectrum and must exceed all positions: pass the length of the entire text"
             )
-        return length, seq_len
+        return rows, seq_len
 
     def _tables_for_call(
         self, length: int, seq_len: int | None, wide: bool, device: torch.device

@@ -60,7 +60,7 @@ def mrope_position_ids(
     """
     dtype = torch.float64 if real_times else torch.int64
     parts = [torch.empty(3, 0, dtype=dtype, device=device)]
-    start: float = 0.0 if real_times else 0
+    start: float = 0
     for number, segment in enumerate(segments):
         name = f"segments[{number}]"
         if not isinstance(segment, (tuple, list)):

@@ -72,8 +72,8 @@ def layer_entries(facts: Mapping[str, Any]) -> Entries:
         if unknown:
             advice = " (for alpha, pass the extension NTK(alpha))" if "alpha" in unknown else ""
             raise ValueError(
-                f"rope_type {kind!r} doesn't take {', '.join(map(repr, unknown))}{advice}, but "
-                f"only {', '.join(allowed)}; remove the others, or set the rope_type that has them"
+                f"rope_type {kind!r} doesn't take {', '.join(map(repr, unknown))}{advice}; it "
+                f"takes {', '.join(allowed)}: remove the key, or set the rope_type that takes it"
             )
     return entries
 

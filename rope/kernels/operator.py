@@ -80,14 +80,12 @@ def apply_rotation(
     tensor([ 0., -1.])
     """
     if is_dtensor(*xs):
-        rotate_part = partial(
-            _rotate_plain, interleaved=interleaved, inverse=inverse, inplace=False
-        )
+        rotate_part = partial(_rotate, interleaved=interleaved, inverse=inverse, inplace=False)
         return rotate_parts(xs, cos, sin, position_ids, inplace, rotate_part)
-    return _rotate_plain(xs, cos, sin, position_ids, interleaved, inverse, inplace)
+    return _rotate(xs, cos, sin, position_ids, interleaved, inverse, inplace)
 
 
-def _rotate_plain(
+def _rotate(
     xs: Sequence[Tensor],
     cos: Tensor,
     sin: Tensor,
@@ -96,7 +94,7 @@ def _rotate_plain(
     inverse: bool,
     inplace: bool,
 ) -> Sequence[Tensor]:
-    """Rotate plain tensors with the operator if it accepts them, otherwise with the formula."""
+    """Rotate with the operator if it accepts these tensors, otherwise with the formula."""
     if position_ids is not None and position_ids.shape[:-1] == (1,):
         position_ids = position_ids[0]
     if not operator_takes(xs, cos, sin):
@@ -168,8 +166,7 @@ def _run_kernel(
     if xs[0].is_cuda:
         from rope.kernels.triton import launch  # this imports Triton
 
-        flags: Any = {"interleaved": interleaved, "inverse": inverse}
-        launch(*xs, *outs, cos, sin, position_ids, **flags)
+        launch(*xs, *outs, cos, sin, position_ids, interleaved=interleaved, inverse=inverse)
     else:
         cpu.rotate_into(outs, xs, cos, sin, interleaved, position_ids, inverse)
 

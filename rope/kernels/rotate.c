@@ -158,31 +158,32 @@ static int ids_in_table(const int64_t *ids, const struct axes *t, int64_t rows) 
    uses row s. Returns 1, or 0 without writing anything if an id is outside the tables. */
 
 int rotate(const void *x_data, void *out_data, const void *cos_data, const void *sin_data,
-           const int64_t *ids, const struct call_spec *l) {
+           const int64_t *ids, const struct call_spec *spec) {
     static const int64_t stored_bytes[] = {4, 2, 2, 8}, wide_bytes[] = {4, 4, 4, 8};
-    int64_t stored = stored_bytes[l->dtype], wide = wide_bytes[l->dtype];
-    int64_t planes = l->cos.size[3], width = 2 * planes * stored;
-    int64_t rest = l->x.size[3] * stored - width;
-    row_function *row = row_functions[l->dtype][l->interleaved];
-    if (ids && !ids_in_table(ids, &l->ids, l->cos.size[2])) return 0;
+    int64_t stored = stored_bytes[spec->dtype], wide = wide_bytes[spec->dtype];
+    int64_t planes = spec->cos.size[3], width = 2 * planes * stored;
+    int64_t rest = spec->x.size[3] * stored - width;
+    int threads = (int)spec->threads;
+    row_function *row = row_functions[spec->dtype][spec->interleaved];
+    if (ids && !ids_in_table(ids, &spec->ids, spec->cos.size[2])) return 0;
 
     int axis[3] = {0, 1, 2}; /* in the order in which x is stored, the largest stride first */
     for (int n = 1; n < 3; n++)
-        for (int m = n; m > 0 && l->x.stride[axis[m]] > l->x.stride[axis[m - 1]]; m--) {
+        for (int m = n; m > 0 && spec->x.stride[axis[m]] > spec->x.stride[axis[m - 1]]; m--) {
             int swapped = axis[m];
             axis[m] = axis[m - 1], axis[m - 1] = swapped;
         }
-    int64_t n0 = l->x.size[axis[0]], n1 = l->x.size[axis[1]], n2 = l->x.size[axis[2]];
-    struct places x = places_of(x_data, &l->x, stored, axis);
-    struct places out = places_of(out_data, &l->out, stored, axis);
-    struct places cos = places_of(cos_data, &l->cos, wide, axis);
-    struct places sin = places_of(sin_data, &l->sin, wide, axis);
-    struct places id = places_of(ids, &l->ids, sizeof *ids, axis);
-    int64_t cos_row = l->cos.stride[2] * wide, sin_row = l->sin.stride[2] * wide;
+    int64_t n0 = spec->x.size[axis[0]], n1 = spec->x.size[axis[1]], n2 = spec->x.size[axis[2]];
+    struct places x = places_of(x_data, &spec->x, stored, axis);
+    struct places out = places_of(out_data, &spec->out, stored, axis);
+    struct places cos = places_of(cos_data, &spec->cos, wide, axis);
+    struct places sin = places_of(sin_data, &spec->sin, wide, axis);
+    struct places id = places_of(ids, &spec->ids, sizeof *ids, axis);
+    int64_t cos_row = spec->cos.stride[2] * wide, sin_row = spec->sin.stride[2] * wide;
     if (ids) /* the id alone determines the row */
         for (int n = 0; n < 3; n++) cos.step[n] = sin.step[n] = 0;
 
-#pragma omp parallel for collapse(3) schedule(static) num_threads(l->threads) if (l->threads > 1)
+#pragma omp parallel for collapse(3) schedule(static) num_threads(threads) if (threads > 1)
     for (int64_t i = 0; i < n0; i++)
         for (int64_t j = 0; j < n1; j++)
             for (int64_t k = 0; k < n2; k++) {
@@ -191,7 +192,7 @@ int rotate(const void *x_data, void *out_data, const void *cos_data, const void 
                 const char *c = at(&cos, i, j, k) + m * cos_row;
                 const char *s = at(&sin, i, j, k) + m * sin_row;
                 char *to = at(&out, i, j, k);
-                row(from, to, c, s, planes, l->inverse);
+                row(from, to, c, s, planes, spec->inverse);
                 if (rest && from != to) memcpy(to + width, from + width, rest);
             }
     return 1;

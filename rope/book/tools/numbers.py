@@ -77,5 +77,5 @@ def claims(notebook: dict[str, Any]) -> Iterator[tuple[str, str]]:
         if number == 0:
             yield place, text.partition(":::{admonition}")[0]
         yield place, "\n".join(re.findall(r"^\*\*.*", text, re.MULTILINE))
-        for summary in re.findall(r"^## Summary\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL):
+        for summary in re.findall(r"^## (?:Summary|Three .*)\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL):
             yield place, summary
