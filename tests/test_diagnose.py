@@ -14,7 +14,7 @@ import rope
 from rope.axes import MultiAxisRotaryEmbedding
 from rope.config import rotary_settings
 from rope.diagnose import diagnose
-from rope.extensions import DynamicNTK, Proportional, YaRN
+from rope.extensions import DynamicNTK, LongRoPE, Proportional, YaRN
 from rope.layouts import interleaved_to_half
 from rope.xpos import XPos, decay_rates
 
@@ -51,6 +51,17 @@ def at(moved):
 
 def late(by):
     return lambda x, ids: ROTARY.rotate(x, ids + by)
+
+
+def late_in(heads=slice(None), planes=slice(None)):
+    """Return a rotation one position too far, in some heads or planes only."""
+
+    def rotate(x, ids):
+        m = ids[:, None, :, None].repeat(1, x.shape[1], 1, D // 2)
+        m[:, heads, :, planes] += 1
+        return rope.rotary_embedding(x, *((f(m * THETA).to(x)) for f in (torch.cos, torch.sin)))
+
+    return rotate
 
 
 def before(norm, rotate=ROTARY.rotate):
@@ -195,6 +206,7 @@ RIGHT = {
     ),
     "scaled query": lambda q, k, ids: ROTARY(q / D**0.5, k, ids),
     "layer norm": before(layer_norm),
+    "gain after": after(lambda x: rms(x) * gains(1).to(x)),
     "gain after, one a plane": after(lambda x: x * (1 + torch.arange(D) % (D // 2) / D).to(x)),
     "only bfloat16": in_one_dtype(torch.bfloat16),
     "one row at a time": taking(lambda q, ids: len(q) == 1),
@@ -226,6 +238,7 @@ RIGHT = {
 NOTES = {
     "one row at a time": ["batch-rejected"],
     "reach": ["reach"],
+    "gain after": ["norm-after"],
     "dynamic": ["length-dependent"],
     "clockwise": ["direction"],
     "from position 1": ["first-position"],
@@ -260,6 +273,11 @@ def overwritten(x, ids):
     return torch.cat((first, x[..., D // 2 :] * cos + first * sin), -1)
 
 
+def spilled(x, ids):  # in the next head
+    y = ROTARY.rotate(x, ids)
+    return torch.cat((y[:, :1], torch.cat((y[:, :-1, :, -4:], y[:, 1:, :, 4:]), -1)), 1)
+
+
 def rolled(x, ids):
     cos, sin = (torch.cat((table, table), -1).to(x) for table in tables(ids))
     return x * cos + x.roll(1, -1) * sin
@@ -273,6 +291,9 @@ BY_CODE = {
             lambda x, ids: ROTARY.rotate(x, ids + (ids.shape[1] == 1)), ROTARY.rotate
         ),
         "not at all": lambda q, k, ids: (q.clone(), k.clone()),
+        "one head not written": both(
+            lambda x, ids: ROTARY.rotate(x, ids) * (torch.arange(x.shape[1]) != 1).view(-1, 1, 1)
+        ),
         "chunks of 2048": at(lambda ids: ids + torch.arange(ids.shape[1]) // 2048 * 2048),
     },
     "query-unrotated": {
@@ -285,6 +306,7 @@ BY_CODE = {
     },
     "tokens-mixed": {
         "a cumulative sum": before(lambda x: x.cumsum(2)),
+        "over the next head": both(spilled),
     },
     "batch-mixed": {
         "first row for all": at(lambda ids: ids[:1].expand_as(ids)),
@@ -310,11 +332,14 @@ BY_CODE = {
         "only cosines": by_tables(torch.cos, torch.cos),
         "sines one column on": by_tables(torch.cos, lambda angles: angles.roll(-1, -1).sin()),
         "squashed after": after(lambda x: x.tanh()),
+        "another kernel for long calls": before(lambda x: x * (1 + (x.shape[2] > 2000))),
     },
     "query-key-offset": {
         "late key after layer norm": lambda q, k, ids: apart(ROTARY.rotate, late(3))(
             layer_norm(q), layer_norm(k), ids
         ),
+        "a head late": apart(late_in(heads=[1]), ROTARY.rotate),
+        "planes late": apart(ROTARY.rotate, late_in(planes=slice(4, 8))),
         "key rotated twice": lambda q, k, ids: ROTARY(
             q, ROTARY.rotate(k, torch.full_like(ids, 5000)), ids
         ),
@@ -325,7 +350,6 @@ BY_CODE = {
     },
     "norm-after": {
         "layer norm after": after(layer_norm),
-        "gain after": after(lambda x: rms(x) * gains(1).to(x)),
     },
     "frequencies": {
         "growing frequencies": by_angle(lambda ids: ids / THETA),
@@ -381,6 +405,11 @@ FAULTS = {name: (code, rotate) for code, group in BY_CODE.items() for name, rota
 WORDS = {
     "one ahead in decoding": {"query", "only", "one", "token"},
     "not read for k": {"index"},
+    "one head not written": {"query", "head", "1"},
+    "over the next head": {"head", "0", "1"},
+    "another kernel for long calls": {"2050", "100"},
+    "a head late": {"query", "head", "1", "+1", "+0"},
+    "planes late": {"key", "planes", "4", "7", "+1", "+0"},
     "sines one column on": {"size", "changes"},
     "fast intrinsics": {"127", "angles"},
     "last coordinate doubled": {"multiplied"},
@@ -409,7 +438,13 @@ def test_one_fault_is_one_finding(name):
     assert WORDS.get(name, set()) <= words(fault)
 
 
-ONE_SIDED = ["from the first", "a cumulative sum", "gain after", "self-extend", "bfloat16 tables"]
+ONE_SIDED = [
+    "from the first",
+    "a cumulative sum",
+    "layer norm after",
+    "self-extend",
+    "bfloat16 tables",
+]
 
 
 @pytest.mark.parametrize("side", ["query", "key"])
@@ -427,7 +462,7 @@ def test_the_tensor_at_fault_is_named(name, side):
 
 AGAINST = {
     "layout": (ROTARY, INTER, {"half", "interleaved"}),
-    "width": (rope.RotaryEmbedding(16), ROTARY, {"16", "32"}),
+    "width": (rope.RotaryEmbedding(16), ROTARY, {"8", "16"}),
     "frequencies": (ROTARY, OTHER, {f"{THETA[2]:.6g}", f"{OTHER.inv_freq[2]:.6g}"}),
     "attention-scaling": (
         ROTARY,
@@ -444,6 +479,33 @@ def test_a_difference_from_the_expectation_is_one_finding(code):
     (fault,) = diagnose(rotate, D, expected=expected).findings
     assert fault.code == code and expected_words <= words(fault)
     assert diagnose(expected, D, expected=expected).ok
+
+
+@pytest.mark.parametrize("kind", ["hunyuan_v1_dense", "qwen3"])
+def test_the_model_type_says_whether_a_norm_comes_last(kind):
+    config = {"model_type": kind, "head_dim": D, "max_position_embeddings": 4096}
+    first, last = before(lambda x: rms(x) * gains(1).to(x)), RIGHT["gain after"]
+    right, wrong = (first, last) if kind == "qwen3" else (last, first)
+    report = diagnose(right, D, expected=config)
+    assert report.ok and not report.findings and report.query.base == 1e4, str(report)
+    (fault,) = diagnose(wrong, D, expected=config).findings
+    assert (fault.code, fault.severity) == ("norm-after", "fault")
+    assert "the order of norm and rotation" in str(diagnose(first, D))
+
+
+def test_frequencies_that_follow_the_length_are_compared_below_and_above_it():
+    factors = torch.linspace(1, 16, D // 2).tolist()
+    long, late = (LongRoPE((1.0,) * len(factors), factors, n, 4.0, 1.0) for n in (4096, 8192))
+    layer = rope.RotaryEmbedding(D, extension=long)
+    assert diagnose(layer, D, expected=layer).ok
+    theta = rope.inverse_frequencies(D, extension=long, seq_len=4097)
+    wrong = {4096: by_angle(lambda ids: ids * theta), 4097: rope.RotaryEmbedding(D, extension=late)}
+    worst = int((THETA - theta).abs().argmax())
+    for length, rotate in wrong.items():
+        (fault,) = diagnose(rotate, D, expected=layer).findings
+        told = {*map(str, (length, worst)), f"{THETA[worst]:.6g}", f"{theta[worst]:.6g}"}
+        assert fault.code == "frequencies" and told <= words(fault), str(fault)
+    assert "texts of over 4096 tokens" in str(diagnose(layer, D, expected=layer, max_position=99))
 
 
 def test_axes_are_compared_one_by_one_and_said_to_be_unexamined():

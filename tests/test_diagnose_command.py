@@ -28,19 +28,15 @@ def test_a_function_is_probed(capsys, config):
     assert main([WRONG, "--head-dim", "64", "--heads", "2", "2", "--length", "4096"]) == 1
     out = capsys.readouterr().out
     assert "4095" in out and "fault frequencies" in out and "query rotates by 2 " in out
+    dynamic = ["tests.defects.dynamic_base_per_call:rotate", "--head-dim", "64"]
+    assert [main(dynamic), main([*dynamic, "--cache"])] == [0, 1]
+    assert "note length-dependent" in (out := capsys.readouterr().out) and "fault length" in out
     expected = config(example("llama-3.1-8b") | {"head_dim": 64})
     assert main([RIGHT, "--head-dim", "64", "--expected", expected, "--json"]) == 1
     report = json.loads(capsys.readouterr().out)
     assert [finding["code"] for finding in report["findings"]] == ["frequencies"]
     query, theta = report["query"], rope.inverse_frequencies(64)
     assert query["layout"] == "half" and query["inv_freq"] == pytest.approx(theta.tolist())
-
-
-def test_with_a_cache_length_dependence_is_a_fault(capsys):
-    dynamic = ["tests.defects.dynamic_base_per_call:rotate", "--head-dim", "64"]
-    assert main(dynamic) == 0 and "note length-dependent" in capsys.readouterr().out
-    assert main([*dynamic, "--cache"]) == 1
-    assert "fault length-dependent" in capsys.readouterr().out
 
 
 def test_a_configuration_is_explained(capsys, config):
@@ -67,13 +63,6 @@ def test_layer_types_are_explained_one_by_one(capsys, config):
     assert "sliding" not in capsys.readouterr().out
 
 
-def test_a_file_can_set_an_unknown_layout(capsys, config):
-    facts = {key: v for key, v in example("llama-3.1-8b").items() if key != "model_type"}
-    assert main([config(facts)]) == 1 and "rope_interleave" in capsys.readouterr().out
-    assert main([config(facts | {"rope_interleave": True})]) == 0
-    assert "layout: interleaved," in capsys.readouterr().out
-
-
 # Each case: the arguments, and what the message must contain.
 UNREADABLE = [
     ("nope.json", "nope.json doesn't exist"),
@@ -87,6 +76,11 @@ UNREADABLE = [
     ("rope:nothing --head-dim 64", "'nothing'"),
     (RIGHT, "--head-dim is missing"),
     ("answers {}/none.json --probes {}/none.json", "none.json"),
+    ("answers {}/broken.json --probes {}/broken.json", "broken.json"),
+    ("answers {}/x.safetensors --probes {}/x.safetensors", "x.safetensors"),
+    ("answers {}/empty.json --probes {}/empty.json", "python -m rope.diagnose probes"),
+    ("probes --head-dim 64 -o {}/x.txt", "x.txt; it must end with .safetensors"),
+    (f"probes --head-dim 8 --length {2**31}", "--length is 2147483648; it must be below 2**31"),
 ]
 
 
@@ -94,6 +88,7 @@ UNREADABLE = [
 def test_what_cannot_be_read_exits_with_2_and_says_what_to_change(
     arguments, message, tmp_path, capsys
 ):
-    (tmp_path / "broken.json").write_text('{"a":')
+    for name, text in {"broken.json": '{"a":', "x.safetensors": "{}x", "empty.json": "{}"}.items():
+        (tmp_path / name).write_text(text)
     assert main(arguments.replace("{}", str(tmp_path)).split()) == 2
     assert message in capsys.readouterr().err

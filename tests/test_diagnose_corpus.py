@@ -2,7 +2,7 @@
 
 A file in tests/defects defines `rotate`, the faulty rotation for 64 coordinates, and `EXPECTED`,
 the code of its finding. It may define `AGAINST`, the correct rotation, and `HEADS`, the number of
-key heads.
+key heads. SETTINGS has the defects that are one wrong setting.
 """
 
 import importlib.util
@@ -17,8 +17,28 @@ from test_config_models import MODELS, annotation, configuration, layer_types, m
 import rope
 from rope.config import rotary_settings
 from rope.diagnose import diagnose
+from rope.extensions import Proportional, YaRN
 
 DEFECTS = sorted((Path(__file__).parent / "defects").glob("*.py"))
+Rotary = rope.RotaryEmbedding
+FULL = Rotary(64)
+GLM = [Rotary(n, interleaved=True) for n in (64, 32)]
+FACTOR = [Rotary(64, extension=YaRN(64.0, 4096, attention_factor=x)) for x in (None, 1.0)]
+TWICE = [Rotary(64, extension=YaRN(128.0, 4096, attention_factor=x)) for x in (2.2058, None)]
+# Each defect: its source, the code of its finding, the wrong rotation, and the right one.
+SETTINGS = [
+    ("AI-Hypercomputer/maxtext#4616", "width", FULL, Rotary(16)),  # partial_rotary_factor ignored
+    (
+        "pie-project/pie#602",
+        "width",
+        Rotary(64, extension=Proportional(0.25)),
+        Rotary(16),
+    ),  # wrong pairs
+    ("ml-explore/mlx-lm#1698", "width", *GLM),  # GLM's default partial_rotary_factor ignored
+    ("sgl-project/sglang#30342", "layout", GLM[0], FULL),  # adjacent pairs in a fused kernel
+    ("ml-explore/mlx-lm#1507", "attention-scaling", *FACTOR),  # attention_factor 1 ignored
+    ("sgl-project/sglang#33558", "attention-scaling", *TWICE),  # 1.4852 multiplied twice
+]
 # One model for each kind of module and function; the tests of all other models are slow.
 SAMPLE = "deepseek_v3 glm llama4_text mimo_v2_flash qwen2_vl_text recurrent_gemma"
 OWN_TABLES = {"codegen", "gptj", "roformer"}  # their models have no rotary module
@@ -42,6 +62,12 @@ def test_a_public_defect_is_named_by_one_finding(path):
         num_kv_heads=getattr(defect, "HEADS", 2),
     )
     assert [each.code for each in report.findings] == [defect.EXPECTED], report
+
+
+@pytest.mark.parametrize(("source", "code", "wrong", "right"), SETTINGS)
+def test_a_wrong_setting_is_named_by_one_finding(source, code, wrong, right):
+    report = diagnose(wrong, 64, expected=right)
+    assert [each.code for each in report.findings] == [code], (source, report)
 
 
 def rotation_of(config, layer_type=None):

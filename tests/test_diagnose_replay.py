@@ -21,7 +21,7 @@ HERE = Path(__file__).parent
 # into the input.
 SAMPLE_FAULTS = [
     *("one ahead in decoding", "heads for tokens", "a cumulative sum"),
-    *("first row for all", "two layouts", "key rotated twice", "rolled by one", "gain after"),
+    *("first row for all", "two layouts", "key rotated twice", "rolled by one", "layer norm after"),
     *("growing frequencies", "self-extend", "bfloat16 ids", "bfloat16 tables", "last row beyond"),
     *("a table read round", "dropout", "last coordinate doubled"),
 ]
@@ -168,23 +168,3 @@ def test_calls_with_several_rows_or_one_token_may_be_left_out(probes, tmp_path):
     write(path, answers | {"00.q": answers["00.q"].transpose(1, 2)})
     with pytest.raises(ValueError, match=r"00\.q.*\[1, 4, 7, 32\]"):
         diagnose_answers(path, probes)
-
-
-REJECTED = [
-    ("probes --head-dim 64 -o {}/x.txt", "x.txt", ".safetensors"),
-    (f"probes --head-dim 8 --length {2**31}", "--length", "2**31"),
-    ("answers {}/x.json --probes {}/x.json", "x.json"),
-    ("answers {}/x.safetensors --probes {}/x.safetensors", "x.safetensors"),
-    ("answers {}/x.json --probes {}/none.json", "none.json"),
-    ("answers {}/empty.json --probes {}/empty.json", "empty.json", "diagnose probes"),
-]
-
-
-def test_a_file_without_valid_tensors_raises(tmp_path, capsys):
-    for suffix in ("safetensors", "json"):
-        (tmp_path / f"x.{suffix}").write_text("{}x")
-    write(tmp_path / "empty.json", {"x": torch.ones(1)})
-    for command, *expected in REJECTED:
-        assert main(command.replace("{}", str(tmp_path)).split()) == 2
-        message = capsys.readouterr().err
-        assert all(each in message for each in expected), message

@@ -1,33 +1,32 @@
 """Diagnose a rotary embedding from its results: what does the function do, and is it right?
 
-`probe` calls the function, and `influence` checks which inputs change which results. `planes` and
-`spectrum` fit planes, angles, and frequencies. `measure` combines the fits. `causes` names the
-first fault, with a text from `codes`. `replay` diagnoses an engine in any language through two
-files. `configuration` explains a configuration.
+`influence` calls the function, and checks which inputs change which results. `planes` fits planes
+and angles, and `measure` the frequencies. `causes` names the first fault, with a text from `codes`.
+`replay` diagnoses an engine in any language through two files. `configuration` explains a
+configuration.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from itertools import chain
+from types import SimpleNamespace
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from rope.checks import check_count, check_dim
-from rope.config import RotarySettings, rotary_settings
-from rope.diagnose import causes, parts
-from rope.diagnose.codes import CODES
-from rope.diagnose.configuration import ConfigurationReport, diagnose_configuration
-from rope.diagnose.influence import SHORT, Influence, measure_influence, short_text
-from rope.diagnose.measure import measure, rotation
-from rope.diagnose.planes import fit_angles, fit_structures
-from rope.diagnose.probe import WIDEST_FIRST, CallError, Probe
-from rope.diagnose.report import Finding, Report, Rotation, all_notes, finding
+from rope.config import RotarySettings
+from rope.config.parameters import TRAINED
+from rope.diagnose import causes
+from rope.diagnose.codes import CODES, Finding, Report, Rotation, all_notes, finding
+from rope.diagnose.configuration import ConfigurationReport, diagnose_configuration, model_settings
+from rope.diagnose.influence import DTYPES, SHORT, CallError, Probe, first_mixture, short_text
+from rope.diagnose.measure import along_axis, measure, rotation
+from rope.diagnose.planes import fit
 from rope.frequencies import inverse_frequencies
 from rope.module import RotaryEmbedding
-
-#: Other head dimensions to try if a function rejects the first one.
-WIDTHS = (8, 16, 32, 48, 64, 80, 96, 128, 160, 192, 256, 512)
 
 __all__ = [
     "CODES",
@@ -59,11 +58,12 @@ def diagnose(
 
     rotate: a callable that takes q `[B, H, S, D]`, k `[B, H_kv, S, D]` and int64 position_ids
     `[B, S]` and returns the rotated pair. It receives copies, and may normalize before it rotates.
-    head_dim: D. expected: what rotate should do, as a RotaryEmbedding, a configuration, or
-    `RotarySettings`. num_heads, num_kv_heads: H and H_kv. dtype: the dtype of q and k; None means
-    the widest dtype that rotate supports. device: the device of q and k. max_position: all probed
-    positions are below this number. cache: True if you keep keys from earlier calls; results that
-    depend on the length of the text are then a fault.
+    head_dim: D. expected: what rotate should do, as a RotaryEmbedding, `RotarySettings`, or a
+    configuration, whose model_type also says whether a norm comes first or last. num_heads,
+    num_kv_heads: H and H_kv. dtype: the dtype of q and k; None means the widest dtype that rotate
+    supports. device: the device of q and k. max_position: all probed positions are below this
+    number. cache: True if you keep keys from earlier calls; results that depend on the length of
+    the text are then a fault.
     Raises TypeError if expected has another type. Raises ValueError if head_dim is odd, if
     max_position is below 32, or if rotate fails for every dtype or doesn't return a pair.
 
@@ -77,62 +77,63 @@ def diagnose(
     """
     check_dim(head_dim, "head_dim")
     check_count("max_position", max_position, smallest=32)
-    if expected is not None and not isinstance(expected, (RotaryEmbedding, RotarySettings)):
-        expected = rotary_settings(expected)
-    dtypes = WIDEST_FIRST if dtype is None else (dtype,)
+    settings = (RotaryEmbedding, RotarySettings, SimpleNamespace)
+    if expected is not None and not isinstance(expected, settings):
+        expected = model_settings(expected)
+    dtypes = DTYPES if dtype is None else (dtype,)
     # A function that rotates heads by their index may need as many heads as tokens.
     heads = [(num_heads, num_kv_heads), (len(SHORT), len(SHORT))]
-    probe = _accepted([Probe(rotate, head_dim, n, one, device) for n in heads for one in dtypes])
-    one_head = partial(
-        diagnose, head_dim=head_dim, expected=expected, num_heads=1, num_kv_heads=1,
-        dtype=probe.dtype, device=device, max_position=max_position, cache=cache,
-    )  # fmt: skip
+    usual = (head_dim, expected, cache, device)
+    probe = _accepted([Probe(rotate, *usual, n, one) for n in heads for one in dtypes])
     query = key = Rotation()
     try:
-        influence = measure_influence(probe, max_position)
-        if influence.fault is not None:
-            findings = [influence.fault]
-        else:
-            query, key, findings = _measured(probe, influence, expected, cache)
+        fault = first_mixture(probe, max_position)
+        query, key, findings = (query, key, [fault]) if fault else _measured(probe)
     except CallError as error:
         raise ValueError(
             f"rotate raised {error}; it accepted {len(SHORT)} tokens, so it must also accept this "
             "call. Wrap it in a function that does"
         ) from error
-    if findings and findings[0].code in parts.HEADS_DIFFER and num_heads > 1:
-        report = parts.by_head(probe, one_head, findings[0].code, expected is not None)
+    again = partial(
+        diagnose, head_dim=head_dim, expected=expected, num_heads=num_heads, dtype=probe.dtype,
+        num_kv_heads=num_kv_heads, device=device, max_position=max_position, cache=cache,
+    )  # fmt: skip
+    code = findings[0].code if findings else ""
+    if code in ("query-unrotated", "key-unrotated", "heads") and num_heads > 1:
+        report = _by_head(probe, partial(again, num_heads=1, num_kv_heads=1), code)
         if report is not None:
             query, key, findings = report.query, report.key, report.findings
+    if all_notes(findings) and expected is not None and not cache:
+        findings = [*_other_lengths(probe, partial(again, rotate)), *findings]
     if probe.changed:
         findings.append(finding("input-changed", name=", ".join(sorted(probe.changed))))
-    if not all_notes(findings):  # name the first fault only
-        influence.notes = [each for each in influence.notes if each.severity == "note"]
-    findings += [note for note in influence.notes if note not in findings]
-    missed = parts.unexamined(influence, probe.heads, expected, not all_notes(findings))
-    return Report(query, key, findings, influence.far, causes.plain(probe.dtype), missed)
+    faulty = not all_notes(findings)
+    hidden = [*findings, *(note for note in probe.notes if faulty and note.severity == "fault")]
+    findings += [note for note in probe.notes if note not in hidden]
+    missed = _unexamined(probe, faulty)
+    return Report(query, key, findings, probe.far, causes.plain(probe.dtype), missed)
 
 
 def _accepted(probes: list[Probe]) -> Probe:
     """Return the first probe whose dtype rotate keeps, or else the last probe that it accepts."""
-    accepted: list[Probe] = []
-    errors = []
+    accepted, errors = None, []
     for probe in probes:
-        if accepted and probe.heads != accepted[0].heads:
+        if accepted is not None and probe.heads != accepted.heads:
             break
         try:
             probe(short_text(probe), SHORT)
         except CallError as error:
             errors.append(error)
             continue
-        accepted.append(probe)
+        accepted = probe
         if probe.returned[probe.dtype] == probe.dtype:
             break
-    if accepted:
-        return accepted[-1]
+    if accepted is not None:
+        return accepted
     q, k = (list(x.shape) for x in short_text(probes[0]))
     ids = f"position_ids [1, {len(SHORT)}]"
     said = f"rotate raised {errors[0]}; it must accept q {q}, k {k} and {ids}"
-    for width in WIDTHS:
+    for width in range(8, 513, 8):
         other = replace(probes[0], head_dim=width)
         try:
             other(short_text(other), SHORT)
@@ -143,35 +144,97 @@ def _accepted(probes: list[Probe]) -> Probe:
 
 
 def _measured(
-    probe: Probe, influence: Influence, expected: Any, cache: bool
+    probe: Probe, norm: Finding | None = None
 ) -> tuple[Rotation, Rotation, list[Finding]]:
-    """Return the rotations of q and k, with the first fault or, if there is none, all notes."""
-    structures = fit_structures(probe, influence.far)
+    """Return the rotations of q and k, with the first fault or, if there is none, all notes. norm:
+    the finding on a later norm whose gains are undone.
+    """
+    query = key = Rotation()
+    expected, structures = probe.expected, fit(probe)
     if any(each.apart > max(0.01, 4 * probe.eps) for each in structures):
-        return Rotation(), Rotation(), [finding("heads", heads="all", count=probe.heads[0])]
-    fitted = fit_angles(probe, structures, influence.far)
-    for fault in causes.structure_faults(structures, fitted, probe.eps):
-        return Rotation(), Rotation(), [fault]
-    theta = None
+        return query, key, [finding("heads", heads="all", count=probe.heads[0])]
+    for fault in causes.structure_faults(structures, probe.eps):
+        if norm is not None or fault.code != "norm-after":
+            return query, key, [norm or fault]
+        probe.gains = [*map(causes.later_gains, structures)]
+        probe.first = [y * gains for y, gains in zip(probe.first, probe.gains, strict=True)]
+        return _measured(probe, fault)
+    theta, length = None, probe.far + 1
     if expected is not None:
-        theta = inverse_frequencies(
-            expected.dim, expected.base, extension=expected.extension, seq_len=influence.far + 1,
-            device="cpu",
-        )  # fmt: skip
-    q, k = (
-        measure(structure, angles, probe.eps, theta)
-        for structure, angles in zip(structures, fitted, strict=True)
-    )
-    influence.axis, mismatch = parts.along_axis(q, k, expected)
+        extended = dict(extension=expected.extension, seq_len=length, device="cpu")
+        theta = inverse_frequencies(expected.dim, expected.base, **extended)
+    q, k = (measure(structure, probe.eps, theta) for structure in structures)
+    mismatch = along_axis(q, k, probe)
     if q.row_length is not None and q.row_length == k.row_length:
-        return Rotation(), Rotation(), [finding("axes", row=q.row_length)]
-    query, key = (rotation(*each) for each in zip((q, k), influence.linear, strict=True))
-    if mismatch is not None:
-        return query, key, [mismatch]
-    for fault in causes.rotation_faults(probe, influence, q, k, expected, cache):
-        return query, key, [fault]
-    findings = list(causes.notes(q, k))
-    if influence.length_change and expected is None:
-        fault = finding("length-dependent", off=influence.length_change)
-        findings.append(replace(fault, severity="note"))
+        return query, key, [finding("axes", row=q.row_length)]
+    query, key = (rotation(*each) for each in zip((q, k), probe.linear, strict=True))
+    norm = causes.norm_order(norm, structures, probe)
+    for found in chain((mismatch, norm), causes.rotation_faults(probe, q, k)):
+        if found is not None and found.severity == "fault":
+            return query, key, [found]
+    findings = [each for each in (norm, *causes.notes(q, k)) if each is not None]
+    if probe.length_change and expected is None:
+        change = finding("length-dependent", off=probe.length_change)
+        findings.append(replace(change, severity="note"))
     return query, key, findings
+
+
+def _other_lengths(probe: Probe, again: Callable[..., Report]) -> Iterator[Finding]:
+    """Yield a fault if a spectrum that follows the length is wrong at or above the trained length.
+
+    again: diagnoses the function up to another max_position.
+    """
+    extension = probe.expected.extension
+    trained = getattr(extension, TRAINED, 0) if extension.length_dependent else 0
+    try:
+        for length in (trained, trained + 1) if 0 < trained < probe.far else ():
+            for fault in again(max_position=length).findings:
+                if fault.severity == "fault":
+                    yield replace(fault, sentence=f"in a text of {length} tokens, {fault.sentence}")
+                    return
+    except ValueError:  # from a file, or with fewer positions than a diagnosis needs
+        probe.missed.append(f"texts of about {trained} tokens")
+    if trained > probe.far:
+        probe.missed.append(f"texts of over {trained} tokens")
+
+
+def _by_head(probe: Probe, again: Callable[..., Report], code: str) -> Report | None:
+    """Return one report on all heads, or None if it explains a finding no better.
+
+    again: diagnoses a function of one query head and one key head. Each query head must rotate like
+    its key head, so the function is called with as many key heads as query heads. code: the code of
+    the finding. A head may have any frequencies unless they are known.
+    """
+    count, rotated, first = probe.heads[0], [], None
+
+    def alone(head: int, *arguments: Tensor) -> tuple[Tensor, ...]:
+        q, k = (x.repeat(1, count, 1, 1) for x in arguments[:2])
+        return tuple(x[:, [head]] for x in probe.rotate(q, k, arguments[2]))
+
+    for head in range(count):
+        try:
+            report = again(partial(alone, head))
+        except ValueError:  # single heads can't be called, as from a file
+            return None
+        faults = [each for each in report.findings if each.severity == "fault"]
+        if "positions-ignored" in [each.code for each in faults]:
+            continue
+        for fault in faults:
+            if probe.expected is not None or fault.code != "frequencies":
+                said = replace(fault, sentence=f"in head {head}, {fault.sentence}")
+                return None if fault.code == code else replace(report, findings=[said])
+        rotated.append(str(head))
+        first = first or report
+    if first is None:
+        return None
+    notes = [each for each in first.findings if each.severity == "note"]
+    note = finding("heads", heads=", ".join(rotated), count=count)
+    return replace(first, findings=[note, *notes])
+
+
+def _unexamined(probe: Probe, faulty: bool) -> list[str]:
+    """Return what the diagnosis did not look at, as a list of phrases."""
+    phrases = ["what this fault hides"] * faulty + probe.missed
+    phrases += ["positions on several axes"] * (getattr(probe.expected, "sections", None) is None)
+    phrases += ["other head counts than {} and {}, negative positions".format(*probe.heads)]
+    return [*phrases, "other text lengths, masks, values and the KV cache", "norms, other layers"]

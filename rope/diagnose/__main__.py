@@ -1,19 +1,4 @@
-"""Diagnose a function, or explain a configuration:
-
-    python -m rope.diagnose package.module:function --head-dim 128 --expected config.json
-    python -m rope.diagnose config.json --layer-type full_attention --length 131072
-
-Diagnose an engine in any language through two files:
-
-    python -m rope.diagnose probes --head-dim 128 -o probes.safetensors
-    python -m rope.diagnose answers answers.safetensors --probes probes.safetensors
-
-Compare two engines, such as a trainer and a server, that answered the same probes:
-
-    python -m rope.diagnose compare trainer.safetensors server.safetensors
-
-The exit status is 1 for a fault, and 2 if a function can't be called or a file can't be read.
-"""
+"""Diagnose a function, an engine or a configuration; `findings.txt` has the usage."""
 
 import argparse
 import dataclasses
@@ -26,8 +11,9 @@ from typing import Any
 
 import torch
 
-from rope.config import rotary_settings
 from rope.diagnose import ConfigurationReport, Report, diagnose, diagnose_configuration
+from rope.diagnose.codes import USAGE
+from rope.diagnose.configuration import model_settings
 from rope.diagnose.replay import compare_answers, diagnose_answers, write_probes
 from rope.extensions import Extension
 
@@ -42,7 +28,7 @@ OPTIONS = {
 
 def main(argv: list[str] | None = None) -> int:
     """Print a report or write probes, and return the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m rope.diagnose", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m rope.diagnose", description=USAGE)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     add = parser.add_argument
     add("subject", help="module:function, config.json, a model's folder, probes, answers, compare")
@@ -86,7 +72,7 @@ def _report(arguments: argparse.Namespace) -> Report | ConfigurationReport | Non
         return None
     expected = arguments.expected
     if expected is not None:
-        expected = rotary_settings(expected, layer_type=layer_type)
+        expected = model_settings(expected, layer_type)
     options: dict[str, Any] = {"expected": expected, "cache": arguments.cache}
     if subject == "compare":
         if arguments.other is None:

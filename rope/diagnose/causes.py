@@ -5,84 +5,117 @@ Shapes: n planes, P positions, R rotated width.
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from rope.diagnose import spectrum
-from rope.diagnose.influence import NAMES, SHORT, Influence, changed_since, short_text
-from rope.diagnose.measure import Measurement, factors
-from rope.diagnose.planes import Angles, Structure, wrapped
-from rope.diagnose.probe import CallError, Probe
-from rope.diagnose.report import Finding, finding
+from rope.config.models import LAYOUTS
+from rope.diagnose.codes import Finding, finding, listed
+from rope.diagnose.influence import NAMES, SHORT, CallError, Probe, difference, short_text
+from rope.diagnose.measure import Measurement, are_axes, factors, offset, rounding
+from rope.diagnose.planes import Structure, wrapped
+
+#: Models that normalize queries and keys after the rotation, with a gain per coordinate.
+NORM_LAST = ("hunyuan_v1_dense", "hunyuan_v1_moe", "hunyuan_vl_text")
 
 
-def structure_faults(
-    structures: list[Structure], fitted: list[Angles], eps: float
-) -> Iterator[Finding]:
+def structure_faults(structures: list[Structure], eps: float) -> Iterator[Finding]:
     """Yield a fault for each way in which q or k is not rotated in planes."""
-    for name, structure, angles in zip(NAMES, structures, fitted, strict=True):
+    for structure in structures:
+        fault, lone = partial(finding, name=structure.name), structure.lone.tolist()
+        alpha, beta = structure.alpha, structure.beta
         # Intermediate rounding to bfloat16 adds up to 2^-8; a mean or size that depends on m, more.
         mixed = structure.dense > max(structure.noise, 1e-3, 64 * eps)
         unlike = (mixed and not len(structure.tangled)) or structure.misfit > max(0.01, 4 * eps)
-        off = max(structure.dense, structure.misfit, angles.misfit)
+        off = max(structure.dense, structure.misfit, structure.bent)
         if unlike and structure.flat:
-            yield finding("norm-after", name=name, off=off)
+            yield fault("norm-after", "after", off=off)
         if len(structure.tangled):
-            a, b = int(structure.tangled[0]), int(structure.tangled[-1])
-            yield finding("pairing", name=name, a=a, b=b, off=structure.dense)
+            a, b = structure.tangled[[0, -1]].tolist()
+            yield fault("pairing", a=a, b=b, off=structure.dense)
         # The structure's vectors of signs let odd functions, such as tanh, look linear.
-        if unlike or angles.misfit > max(0.02, 8 * eps):
-            yield finding("not-a-rotation", "mixed", name=name, off=off)
+        if unlike or structure.bent > max(0.02, 8 * eps):
+            yield fault("not-a-rotation", "mixed", off=off)
         if len(structure.planes):
-            bent = angles.beta.abs() / torch.hypot(angles.alpha.abs(), angles.beta.abs())
+            bent = beta.abs() / torch.hypot(alpha.abs(), beta.abs())
             # A later gain g gives [cos, −g sin; sin / g, cos]: determinant 1, equal diagonal.
-            area = angles.alpha.abs().square() - angles.beta.abs().square() - 1
-            ellipse = torch.maximum(angles.beta.real.abs(), area.abs()).max() < 0.1 * bent.max()
+            area = alpha.abs().square() - beta.abs().square() - 1
+            ellipse = torch.maximum(beta.real.abs(), area.abs()).max() < 0.1 * bent.max()
             a, b = structure.planes[int(bent.amax(0).argmax())].tolist()
-            if bent.max() > max(64 * angles.misfit, 1e-5):
-                code = "norm-after" if ellipse else "pairing"
-                yield finding(code, name=name, a=a, b=b, off=float(bent.max()))
-        elif len(structure.lone):
-            yield finding("not-a-rotation", "alone", name=name, a=int(structure.lone[0]))
-        if len(structure.lone):
-            yield finding("rest-changed", "position", name=name, a=int(structure.lone[0]))
+            if bent.max() > max(64 * structure.bent, 1e-5):
+                kind = ("norm-after", "after") if ellipse else ("pairing",)
+                yield fault(*kind, a=a, b=b, off=float(bent.max()))
+        elif lone:
+            yield fault("not-a-rotation", "alone", a=lone[0])
+        if lone:
+            yield fault("rest-changed", "position", a=lone[0])
     if not all(len(structure.planes) for structure in structures):
         yield finding("positions-ignored", "unseen")
 
 
-def _broken(measured: Measurement, name: str, expected: Any) -> Iterator[Finding]:
-    """Yield a fault if pairs are multiplied by numbers of no common size instead of rotated."""
-    if measured.rough < 0.3:  # tables in 8 bits reach 0.2
-        return
-    if expected is not None and measured.width != expected.dim:
-        yield finding("width", name=name, measured=measured.width, expected=expected.dim)
-    radius = measured.angles.radius  # [P, H, n]
-    plane = int((radius.log().amax((0, 1)) - radius.log().amin((0, 1))).argmax())
-    a, b = measured.structure.planes[plane].tolist()
-    low, high = (float(size) for size in radius[..., plane].aminmax())
-    yield finding("not-a-rotation", "sizes", name=name, a=a, b=b, low=low, high=high)
+def later_gains(structure: Structure) -> Tensor:
+    """Return factors `[D]` that turn [cos, -r sin; sin / r, cos] in each plane into a rotation."""
+    share = (structure.alpha.imag * structure.beta.imag).sum(0)
+    share /= structure.alpha.imag.square().sum(0)
+    factors = torch.ones(len(structure.rest) + 2 * len(structure.planes), dtype=torch.float64)
+    factors[structure.planes[:, 1]] = ((1 - share) / (1 + share)).clamp(min=1e-6).sqrt()
+    return factors
 
 
-def rotation_faults(
-    probe: Probe, influence: Influence, q: Measurement, k: Measurement, expected: Any, cache: bool
-) -> Iterator[Finding]:
-    """Yield the faults in the rotations of q and k. expected, cache: as in `diagnose`."""
+def norm_order(norm: Finding | None, structures: list[Structure], probe: Probe) -> Finding | None:
+    """Return a finding if the norm is on another side of the rotation than in the model.
+
+    norm: the finding on gains after the rotation, or None. Records what could not be examined.
+    """
+    model_type = getattr(probe.expected, "model_type", None)
+    last, known = model_type in NORM_LAST, model_type in LAYOUTS
+    if norm is not None and not last:
+        return norm if known else replace(norm, severity="note")
+    for structure, linear in zip(structures, probe.linear, strict=True):
+        if last and structure.uneven > 0.01 and not linear:
+            return finding("norm-after", "before", name=structure.name, model_type=model_type)
+    if norm is None and not all(probe.linear) and not (known and structures[0].uneven > 0.01):
+        why = "which has no effect here" if known else "without a model_type"
+        probe.missed.append(f"the order of norm and rotation, {why}")
+    return None
+
+
+def _width(measured: Measurement, name: str, expected: Any) -> Iterator[Finding]:
+    """Yield a fault if more or fewer planes rotate than expected, or over another width."""
+    (theta, slack), due, width = measured.spectrum, measured.expected_theta, measured.width
+    few = due is not None and len(due) == len(theta) and ((theta == 0) & (due > 8 * slack)).any()
+    if due is not None and (few or width != expected.dim):
+        facts = dict(rotating=int((theta > 0).sum()), planes=int((due > 0).sum()), name=name)
+        variant = "spread" if facts["rotating"] == facts["planes"] else "planes"
+        yield finding("width", variant, measured=width, expected=expected.dim, **facts)
+
+
+def rotation_faults(probe: Probe, q: Measurement, k: Measurement) -> Iterator[Finding]:
+    """Yield the faults in the rotations of q and k."""
+    expected = probe.expected
     for name, measured in zip(NAMES, (q, k), strict=True):
-        yield from _broken(measured, name, expected)
+        if measured.rough >= 0.3:  # no rotation; tables in 8 bits reach 0.2
+            yield from _width(measured, name, expected)
+            radius = measured.structure.radius  # [P, H, n]
+            plane = int((radius.log().amax((0, 1)) - radius.log().amin((0, 1))).argmax())
+            a, b = measured.structure.planes[plane].tolist()
+            low, high = radius[..., plane].aminmax()
+            yield finding("not-a-rotation", "sizes", name=name, a=a, b=b, low=low, high=high)
     yield from _differences(q, k)
-    yield from _narrow_inputs(probe, influence.far)
+    yield from _narrow_inputs(probe)
     again = probe(short_text(probe), SHORT)
-    if fault := changed_since(probe, influence.first, again, "later"):
+    if fault := difference(probe, probe.first, again, "stateful", "later"):
         yield fault
     fixed = expected is not None and not expected.extension.length_dependent
-    if influence.length_change and (fixed or (cache and influence.keys_change)):
-        yield finding("length-dependent", off=influence.length_change)
+    if probe.length_change and (fixed or (probe.cache and probe.keys_change)):
+        yield finding("length-dependent", off=probe.length_change)
     for which, measured in enumerate((q, k)):
-        yield from _side_faults(probe, influence, measured, which, expected)
+        yield from _side_faults(probe, measured, which)
     if expected is not None and q.direction == k.direction == -1:
         yield replace(finding("direction"), severity="fault")
-    if expected is not None and all(influence.linear) and None not in (q.scaling, k.scaling):
+    if expected is not None and all(probe.linear) and None not in (q.scaling, k.scaling):
         scaling = expected.extension.attention_scaling
         # Scores depend only on the product, and a query may also contain the scale 1/sqrt(D).
         product = q.scaling * k.scaling / scaling**2  # type: ignore[operator]
@@ -94,28 +127,24 @@ def rotation_faults(
             yield finding("dtype-changed", dtype=plain(dtype), returned=plain(returned))
 
 
-def _side_faults(
-    probe: Probe, influence: Influence, measured: Measurement, which: int, expected: Any
-) -> Iterator[Finding]:
+def _side_faults(probe: Probe, measured: Measurement, which: int) -> Iterator[Finding]:
     """Yield the faults in the rotation of one tensor: q if `which` is 0, k if `which` is 1."""
-    name = NAMES[which]
+    name, expected = NAMES[which], probe.expected
     yield from _positions(measured, which, probe)
     if measured.radial >= max(1e-5, 8 * probe.eps):
         yield finding("low-precision-tables", name=name, off=measured.radial)
+    yield from _width(measured, name, expected)
     if expected is not None:
         layout = "interleaved" if expected.interleaved else "half"
-        if measured.width != expected.dim:
-            yield finding("width", name=name, measured=measured.width, expected=expected.dim)
         if measured.layout != layout and expected.dim > 2:
             yield finding("layout", name=name, measured=measured.layout, expected=layout)
-    yield from _frequencies(measured, name, influence.length_change > 0)
+    yield from _frequencies(measured, name, probe.length_change > 0)
     # Coordinates beyond the planes must stay unchanged, or be scaled like all other coordinates.
     rest, scaling = measured.structure.rest_gain, measured.scaling
-    if all(influence.linear) and scaling is not None and rest is not None and len(rest):
+    if all(probe.linear) and scaling is not None and rest is not None and len(rest):
         median = float(rest.median()) or 1.0
         common = median if expected is None else scaling / expected.extension.attention_scaling
-        allowed = torch.tensor([1.0, scaling, common], dtype=torch.float64)
-        off, index = (rest - allowed[:, None]).abs().amin(0).max(dim=0)
+        off, index = torch.stack([(rest - x).abs() for x in (1, scaling, common)]).amin(0).max(0)
         if off > max(1e-3, measured.structure.noise):
             a = int(measured.structure.rest[index])
             yield finding("rest-changed", "factor", name=name, a=a, factor=rest[index])
@@ -128,13 +157,13 @@ def _differences(q: Measurement, k: Measurement) -> Iterator[Finding]:
     common = (planes[:, None] == others).all(-1)  # [n_q, n_k]
     single = torch.cat((q.theta[~common.any(1)], k.theta[~common.any(0)])).abs()
     # One side may show more slow planes, because rounding hides them on the other side.
-    if (single * q.angles.positions[-1] > 0.5).any():
+    if (single * q.structure.positions[-1] > 0.5).any():
         layouts = [f"{side.layout} over {side.width} coordinates" for side in (q, k)]
         yield finding("layouts-differ", query=layouts[0], key=layouts[1])
     elif source is not None and other is not None and not source.equal(other):
         yield finding("layouts-differ", query="permuted beforehand", key="permuted differently")
     theta_q, theta_k = q.theta[common.any(1)], k.theta[common.any(0)]
-    slack = 2 * spectrum.rounding(theta_q.abs()) + 8 * max(q.noise / q.last, k.noise / k.last)
+    slack = 2 * rounding(theta_q.abs()) + 8 * max(q.noise / q.last, k.noise / k.last)
     excess = (theta_q - theta_k).abs() - slack
     if (excess > 0).any():
         if ((theta_q + theta_k).abs() <= slack).all():
@@ -143,15 +172,40 @@ def _differences(q: Measurement, k: Measurement) -> Iterator[Finding]:
             if ((twice - 2 * once).abs() <= 4 * slack).all():
                 yield finding("rotated-twice", name=NAMES[i], other=NAMES[1 - i])
         worst = int(excess.argmax())
-        rates = dict(query=abs(float(theta_q[worst])), key=abs(float(theta_k[worst])))
-        yield finding("spectra-differ", plane=worst, **rates)
-    if None not in (q.offset, k.offset) and q.offset != k.offset:
-        yield finding("query-key-offset", query=q.offset, key=k.offset)
+        of_q, of_k = theta_q[worst].abs(), theta_k[worst].abs()
+        yield finding("spectra-differ", plane=worst, query=of_q, key=of_k)
+    if None in (q.offset, k.offset):
+        yield from _shifted(q, k)
+    elif q.offset != k.offset:
+        yield finding("query-key-offset", "all", query=q.offset, key=k.offset)
+
+
+def _shifted(q: Measurement, k: Measurement) -> Iterator[Finding]:
+    """Yield a fault if only some heads or planes of q or k start at another angle than the rest."""
+    (i, j), at_q = (q.structure.planes[:, None] == k.structure.planes).all(-1).nonzero().T, None
+    if q.structure.start is not None and k.structure.start is not None:
+        at_q, at_k = q.structure.start[:, i], k.structure.start[:, j]
+        at_key = at_k.repeat_interleave(max(1, len(at_q) // len(at_k)), 0)[: len(at_q)]
+    tolerance = q.structure.start_tolerance + k.structure.start_tolerance
+    if at_q is None or (wrapped(at_q[: len(at_key)] - at_key).abs() <= tolerance).all():
+        return  # no score changes
+    which, theta, common = int(q.offset is not None), q.theta[i], q.offset or k.offset or 0.0
+    ahead = wrapped((at_q, at_k)[which] - common * theta)  # [H, n]
+    off = ahead.abs() > tolerance
+    cells = replace(q.structure, start=ahead[off][None], start_tolerance=tolerance)
+    by, heads = offset(cells, theta.expand_as(ahead)[off]), off.any(1)
+    where = [] if heads.all() else [listed("head", heads.nonzero())]
+    if by is None or (wrapped(ahead - by * theta)[heads].abs() > tolerance).any():
+        where.append(listed("plane", q.slots[i][off.any(0)]))
+    if by is not None or tolerance < 0.05:
+        facts = dict(by=common + (by or 0), common=common, off=float(ahead.abs().max()))
+        place, variant = " and ".join(where), "angles" if by is None else "parts"
+        yield finding("query-key-offset", variant, where=place, name=NAMES[which], **facts)
 
 
 def _positions(measured: Measurement, which: int, probe: Probe) -> Iterator[Finding]:
     """Yield faults, the most specific first, if the angles are not proportional to the position."""
-    name, m, phases = NAMES[which], measured.angles.positions, measured.angles.alpha.angle()
+    name, m, phases = NAMES[which], measured.structure.positions, measured.structure.alpha.angle()
     # If theta is 1, the angles are exact, so only cos and sin can be off, as in fast intrinsics.
     exact = (measured.slots == 0) & ((measured.theta.abs() - 1).abs() < 1e-6)
     exact &= measured.noise < 1e-5
@@ -168,8 +222,8 @@ def _positions(measured: Measurement, which: int, probe: Probe) -> Iterator[Find
     # Rounding a position, a frequency and their product to bfloat16 adds up to 3 times 2^-9.
     within_a_turn = size * 2.0**-7 < 1
     if multiples and ((off <= allowed + 2.0**-7 * size) | ~within_a_turn).all():
-        facts = dict(begin=int(m[first]), off=float((off * (within_a_turn | exact)).max()))
-        yield finding("low-precision-angles", "positions", name=name, **facts)
+        worst = (off * (within_a_turn | exact)).max()
+        yield finding("low-precision-angles", "positions", name=name, begin=m[first], off=worst)
     low, high = int(m[first - 1]), int(m[first])
     a, b = measured.structure.planes.T  # [n]
     while high - low > 1 and multiples:
@@ -197,15 +251,15 @@ def _positions(measured: Measurement, which: int, probe: Probe) -> Iterator[Find
         change = (rates[0] - theta).abs()
         plane = int(change.argmax())
         if rates[0].abs().max() > 0.01 and change[plane] > 2 * slack.max():
-            turns = dict(new=rates[0, plane], old=theta[plane])
-            yield finding("table-changes", name=name, begin=high, plane=plane, **turns)
+            facts = dict(plane=plane, new=rates[0, plane], old=theta[plane])
+            yield finding("table-changes", name=name, begin=high, **facts)
     yield finding("position-map", name=name, begin=high)
 
 
 def _frequencies(measured: Measurement, name: str, length_dependent: bool) -> Iterator[Finding]:
     """Yield a fault if the frequencies are rounded, not the expected ones, or of no known base."""
     (theta, slack), known, expected = measured.spectrum, measured.known, measured.expected_theta
-    slack = slack + spectrum.rounding(theta)
+    slack = slack + rounding(theta)
     extension = known[1] if known is not None else None
     sharp = slack < 2.0**-12 * theta  # by chance, one number in 16 is near an 8-bit number
     main = 1 if (measured.theta > 0).sum() >= (measured.theta < 0).sum() else -1
@@ -217,9 +271,12 @@ def _frequencies(measured: Measurement, name: str, length_dependent: bool) -> It
         if extension is None and sharp.sum() > 3 and near[sharp].all():
             yield finding("low-precision-angles", "frequencies", name=name, dtype=plain(dtype))
     if expected is not None and len(expected) == len(theta):
-        excess = (expected - theta).abs() - slack - spectrum.rounding(expected)
+        excess = (expected - theta).abs() - slack - rounding(expected)
         worst = int(excess.argmax())
         if excess[worst] > 0:
+            ratio = (whole / expected)[expected > 0]
+            if ((ratio - ratio[-1]).abs() < 1e-3 * ratio[-1]).all():
+                yield finding("frequencies", "multiple", name=name, factor=ratio[-1])
             numbers = dict(measured=theta[worst], expected=expected[worst])
             yield finding("frequencies", "expected", name=name, plane=worst, **numbers)
         return
@@ -228,7 +285,7 @@ def _frequencies(measured: Measurement, name: str, length_dependent: bool) -> It
     # Frequencies per pixel have no formula: they are evenly spaced, belong to several axes, or
     # rotate from the center of the image, where position 0 is negative.
     even = len(theta) > 2 and bool((whole.diff().diff().abs() <= 8 * slack[2:]).all())
-    axes = measured.direction and spectrum.are_axes(theta, slack)
+    axes = measured.direction and are_axes(theta, slack)
     pixels = axes or even or (measured.offset or 0) < 0
     unknown = (known is None and not few) or not measured.direction
     if unknown and not pixels and not length_dependent and measured.layout != "other":
@@ -240,9 +297,9 @@ def plain(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def _narrow_inputs(probe: Probe, far: int) -> Iterator[Finding]:
+def _narrow_inputs(probe: Probe) -> Iterator[Finding]:
     """Yield a fault for each narrower dtype in which q or k is rotated by different angles."""
-    x = short_text(probe)
+    x, far = short_text(probe), probe.far
     ids = torch.tensor([min(m, far) for m in (3, 11, 263, 1021, 4093, 16381, far)])
     wide = probe(x, ids)
     for dtype in (torch.float32, torch.bfloat16):
@@ -268,5 +325,5 @@ def notes(q: Measurement, k: Measurement) -> Iterator[Finding]:
         yield finding("first-position", offset=q.offset)
     yield from factors(q, k)
     if q.follows and k.follows:
-        growth = (q.angles.radius[-1].log() / q.angles.positions[-1]).flatten()
+        growth = (q.structure.radius[-1].log() / q.structure.positions[-1]).flatten()
         yield finding("decay", off=float(growth[growth.abs().argmax()]))

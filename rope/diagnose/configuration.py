@@ -7,6 +7,7 @@ other warnings are notes.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from textwrap import shorten
+from types import SimpleNamespace
 from typing import Any
 
 from rope.config import RotarySettings, rotary_settings
@@ -15,7 +16,7 @@ from rope.config.models import FIXED_BASE, LAYOUTS, PARTIAL
 from rope.config.parameters import TRAINED, entry_key, layer_entries
 from rope.config.source import read_config, text_facts
 from rope.diagnose.codes import CONFIGURATION as TEXTS
-from rope.diagnose.report import Finding, all_notes, finding
+from rope.diagnose.codes import Finding, all_notes, finding
 from rope.extensions import Default, Llama3, LongRoPE, YaRN, mscale
 from rope.frequencies import inverse_frequencies
 
@@ -47,6 +48,12 @@ class ConfigurationReport:
         ]
         verdict = "no fault found" if self.ok else "fault found"
         return "\n".join([verdict, *explained, *map(str, self.findings)])
+
+
+def model_settings(config: Any, layer_type: str | None = None) -> SimpleNamespace:
+    """Return the settings in a configuration, and its model_type."""
+    settings = rotary_settings(config, layer_type=layer_type)
+    return SimpleNamespace(**{**text_facts(read_config(config)), **vars(settings)})
 
 
 def diagnose_configuration(
@@ -87,9 +94,8 @@ def diagnose_configuration(
             for name, (kind, number) in choices.items()
         }
     except ValueError as error:
-        return ConfigurationReport(
-            findings=[finding(TEXTS["configuration"], error=error)], length=length
-        )
+        fault = finding(TEXTS["configuration"], error=error)
+        return ConfigurationReport(findings=[fault], length=length)
     findings: dict[Finding, None] = {}
     for kind, ours in by_type.items():
         entry = entries.get(kind) or entries.get(None) or {}
@@ -104,16 +110,16 @@ def _explained(settings: RotarySettings, length: int | None) -> list[str]:
     extension, width = settings.extension, settings.dim
     theta = inverse_frequencies(width, settings.base, extension=extension, seq_len=length)
     layout = "interleaved, planes (2j, 2j+1)" if settings.interleaved else "half, planes (j, j+R/2)"
-    lines = [
+    axes = [f"axes: M-RoPE, planes by axis {list(settings.sections or ())}"]
+    return [
         f"layout: {layout}",
         f"width: {width} of {settings.head_dim} coordinates of a head, {width // 2} planes",
         f"base: {settings.base:g}, frequencies {theta.max():.4g} to {theta.min():.4g}",
         f"extension: {shorten(str(extension), 160)}, for up to {extension.reach or 'any length'}",
         f"factor on cos and sin: {extension.attention_scaling:.6g}, applied by the rotation",
         f"factor on the softmax's scale: {settings.softmax_scale:.6g}, applied by the attention",
+        *(axes if settings.sections else ()),
     ]
-    axes = f"axes: M-RoPE, planes by axis {list(settings.sections or ())}"
-    return [*lines, axes] if settings.sections else lines
 
 
 def config_warnings(

@@ -1,4 +1,8 @@
-"""Find which inputs change which results: vary one id, one vector, or one row, and compare.
+"""Call an unknown rotation, and find which inputs change which results.
+
+`Probe` calls it on copies of its inputs. Its vectors are exact in every dtype. Most have entries ±1
+and therefore the same length, so a norm before the rotation multiplies all by the same factor. The
+comparisons vary one id, one vector, or one row.
 
 The result for a token must depend only on that token's own vector and position. Unless that holds,
 fitting angles makes no sense, so this module fits nothing.
@@ -6,51 +10,111 @@ fitting angles makes no sense, so this module fits nothing.
 Shapes: B batch, H heads, S sequence, D head dimension.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from rope.diagnose.probe import CallError, Pair, Probe
-from rope.diagnose.report import Finding, finding
+from rope.checks import FLOATING
+from rope.diagnose.codes import Finding, finding, listed
 
 SHORT = [3, 11, 5, 14, 8, 1, 15]  # small, unordered; no other axis has 7 entries
 OTHER = 13  # the position that replaces one in SHORT
 PLACES = 2050  # tokens in a call that compares tokens that differ only in their place
 NAMES = ("query", "key")
+Pair = Sequence[Tensor]  # q and k
+DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+
+
+class CallError(Exception):
+    """Signal that the function under examination raised an exception."""
 
 
 @dataclass
-class Influence:
-    """Hold what the comparisons showed.
+class Probe:
+    """A wrapper that calls the function under examination and records what its calls show.
 
-    first: the results at SHORT. far: the farthest position that can be probed. fault: the first
-    fault, or None. notes: findings on positions and batches that can't be probed. length_change:
-    the largest change that a longer text causes at the same positions, relative to the largest
-    result. keys_change: True if a longer text changes keys. linear: for q and for k, True if
-    doubled vectors give doubled results. tokens: the length of the longest call in which places
-    were compared. axis: the axis that the ids move, or None for all of them.
+    rotate, expected, cache, device: as in `diagnose`. heads: `(H, H_kv)`. dtype: the default dtype
+    of the vectors passed to rotate. changed: the names of the inputs that rotate overwrote.
+    returned: maps each dtype passed to rotate to the dtype of the result. first: the results at
+    SHORT. far: the farthest position that can be probed. notes: findings on positions and batches
+    that can't be probed. missed: what else could not be examined. length_change: the largest change
+    that a longer text causes at the same positions, relative to the largest result. keys_change:
+    True if a longer text changes keys. linear: for q and for k, True if doubled vectors give
+    doubled results. gains: factors `[D]` on the results, which undo the gains of a later norm.
     """
 
-    first: Pair
+    rotate: Callable[..., Any]
+    head_dim: int
+    expected: Any
+    cache: bool
+    device: torch.device | str | None
+    heads: tuple[int, int]
+    dtype: torch.dtype
+    changed: set[str] = field(default_factory=set)
+    returned: dict[torch.dtype, torch.dtype] = field(default_factory=dict)
+    first: Pair = ()
     far: int = max(SHORT)
-    fault: Finding | None = None
     notes: list[Finding] = field(default_factory=list)
     length_change: float = 0.0
     keys_change: bool = False
     linear: tuple[bool, ...] = (True, True)
-    tokens: int = len(SHORT)
-    axis: int | None = None
+    missed: list[str] = field(default_factory=list)
+    gains: Sequence[Tensor | float] = (1.0, 1.0)
 
-    def compare_lengths(self, probe: Probe, short: Pair, long: Pair) -> bool:
+    def vectors(self, tokens: int, seed: int = 0, signs: bool = True) -> Pair:
+        """Return random q `[1, H, S, D]` and k `[1, H_kv, S, D]`: signs ±1, or normal numbers."""
+        noise = torch.Generator().manual_seed(seed)
+        shapes = [(1, heads, tokens, self.head_dim) for heads in self.heads]
+        q, k = (torch.randn(shape, generator=noise, dtype=torch.float64) for shape in shapes)
+        return (q.sign(), k.sign()) if signs else ((32 * q).round() / 32, (32 * k).round() / 32)
+
+    def __call__(self, x: Pair, position_ids: Any, dtype: torch.dtype | None = None) -> Pair:
+        """Rotate x at position_ids `[S]` or `[B, S]`; return float64 results on the CPU.
+
+        Raises CallError if rotate fails, and ValueError unless it returns a pair with x's shapes.
+        """
+        dtype = dtype or self.dtype
+        ids = torch.atleast_2d(torch.as_tensor(position_ids, dtype=torch.int64))
+        arguments = {"q": x[0].to(dtype), "k": x[1].to(dtype), "position_ids": ids}
+        try:
+            copies = [value.to(self.device, copy=True) for value in arguments.values()]
+            with torch.no_grad():
+                result = self.rotate(*copies)
+            for (name, value), copy in zip(arguments.items(), copies, strict=True):
+                self.changed |= set() if torch.equal(value, copy.cpu()) else {name}
+        except Exception as error:
+            message = " ".join(str(error).split())[:200]
+            raise CallError(f"{type(error).__name__}: {message}") from error
+        pair = result if isinstance(result, (tuple, list)) else [result]
+        valid = [y for y in pair if isinstance(y, Tensor) and y.dtype in FLOATING and not y.is_meta]
+        if len(valid) != len(pair) or [y.shape for y in valid] != [y.shape for y in x]:
+            kinds = [f"{y.dtype} {list(y.shape)}" if torch.is_tensor(y) else repr(y) for y in pair]
+            raise ValueError(
+                f"rotate returned {' and '.join(kinds)}; it must return a pair of floating-point "
+                f"tensors, q {list(x[0].shape)} and k {list(x[1].shape)}, not on the meta device. "
+                "Wrap it in a function that does"
+            )
+        self.returned[dtype] = pair[0].dtype if pair[0].dtype != dtype else pair[1].dtype
+        y, z = (y.detach().to("cpu", torch.float64, copy=True) for y in pair)
+        return y * self.gains[0], z * self.gains[1]
+
+    @property
+    def eps(self) -> float:
+        """Return the machine epsilon of the dtype that rotate returns."""
+        return float(torch.finfo(self.returned.get(self.dtype, self.dtype)).eps)
+
+    def compare_lengths(self, short: Pair, long: Pair) -> bool:
         """Record how a longer text changes results; return True if it changes only their sizes."""
         scaled = True
         for y, z in zip(short, long, strict=True):
             unit = z / z.abs().amax(2, True) / z.abs().amax(2, True)  # squares could overflow
             factor = ((y * unit).sum(2, True) / (z * unit).sum(2, True)).nan_to_num(1.0)
-            near = max(8 * probe.eps, 2.0**-14) * y.abs().amax(-1, keepdim=True)
+            near = max(8 * self.eps, 2.0**-14) * y.abs().amax(-1, keepdim=True)
             scaled &= bool((factor > 0).all() and ((y - factor * z).abs() <= near).all())
-            share = float(unlike(probe, y, z).max() / z.abs().max())
+            share = float(unlike(self, y, z).max() / z.abs().max())
             self.length_change = max(self.length_change, share)
         self.keys_change |= share > 0  # share is now the key's
         return scaled
@@ -67,11 +131,13 @@ def unlike(probe: Probe, left: Tensor, right: Tensor, along: int = -1) -> Tensor
     return off * (off > max(2 * probe.eps, 2.0**-20) * size)
 
 
-def changed_since(probe: Probe, first: Pair, again: Pair, variant: str) -> Finding | None:
-    """Return a finding if a repeated call gave different results. variant: "again" or "later"."""
-    for name, y, z in zip(NAMES, first, again, strict=True):
+def difference(
+    probe: Probe, results: Pair, again: Pair, code: str, variant: str = "", **facts: object
+) -> Finding | None:
+    """Return the finding on the first tensor of which two calls gave different results, or None."""
+    for name, y, z in zip(NAMES, results, again, strict=True):
         if (off := unlike(probe, z, y)).any():
-            return finding("stateful", variant, name=name, off=float(off.max()))
+            return finding(code, variant, name=name, off=float(off.max()), **facts)
     return None
 
 
@@ -83,9 +149,9 @@ def short_text(probe: Probe, rows: int = 1) -> Pair:
     return q, k
 
 
-def _farthest(probe: Probe, first: Pair, most: int) -> Influence:
-    """Find the farthest position below `most` that can be probed. first: the results at SHORT."""
-    x, small = probe.vectors(len(SHORT)), [y.abs().amax((1, 2)) for y in first]
+def _farthest(probe: Probe, most: int) -> None:
+    """Set the farthest position below `most` that can be probed, and note what is beyond it."""
+    x, small = probe.vectors(len(SHORT)), [y.abs().amax((1, 2)) for y in probe.first]
     decayed = {}  # by position: whether sizes differ there by a factor of over 1,000
 
     def obstacle(position: int) -> Finding | str:
@@ -118,50 +184,65 @@ def _farthest(probe: Probe, first: Pair, most: int) -> Influence:
         low, beyond = low // 2, finding("reach", "sizes", position=high, sizes=beyond)
     elif beyond == "infinite":
         beyond = finding("not-finite", begin=high)
-    if isinstance(beyond, Finding):
-        return Influence(first, low, notes=[beyond])
-    return Influence(first, most - 1)
+    probe.far = low if isinstance(beyond, Finding) else most - 1
+    probe.notes += [beyond] if isinstance(beyond, Finding) else []
 
 
-def measure_influence(probe: Probe, max_position: int) -> Influence:
-    """Make the comparisons in turn, and return what they showed up to the first fault."""
+def first_mixture(probe: Probe, max_position: int) -> Finding | None:
+    """Make the comparisons in turn, record what they show, and return the first fault, or None."""
     x = short_text(probe)
-    first, again = probe(x, SHORT), probe(x, SHORT)
-    if not all(y.isfinite().all() for y in first):
-        return Influence(first, fault=finding("not-finite", begin=min(SHORT)))
-    if fault := changed_since(probe, first, again, "again"):
-        return Influence(first, fault=fault)
-    influence = _farthest(probe, first, max_position)
+    probe.first, again = probe(x, SHORT), probe(x, SHORT)
+    if not all(y.isfinite().all() for y in probe.first):
+        return finding("not-finite", begin=min(SHORT))
+    if fault := _zeros(again) or difference(probe, probe.first, again, "stateful", "again"):
+        return fault
+    _farthest(probe, max_position)
     # Put the farthest position into every call, because the spectrum may depend on the length.
-    ids = [*SHORT[:-1], influence.far]
-    base = probe(x, ids)
-    short, long = ((y[:, :, :-1], z[:, :, :-1]) for y, z in (first, base))
-    influence.compare_lengths(probe, short, long)
-    twice = probe((2 * x[0], 2 * x[1]), ids)
-    influence.linear = tuple(
+    ids = [*SHORT[:-1], probe.far]
+    base, twice = probe(x, ids), probe((2 * x[0], 2 * x[1]), ids)
+    probe.compare_lengths(*([y[:, :, :-1] for y in pair] for pair in (probe.first, base)))
+    probe.linear = tuple(
         not unlike(probe, z, 2 * y).any() for y, z in zip(base, twice, strict=True)
     )
-    influence.fault = (
-        _tokens(probe, x, ids, base)
+    return (
+        _vectors(probe, x, ids, base)
         or _positions(probe, x, ids, base)
-        or _places(probe, influence)
-        or _rows(probe, ids, base, influence)
+        or _places(probe)
+        or _rows(probe, ids, base)
     )
-    return influence
 
 
-def _tokens(probe: Probe, x: Pair, ids: list[int], base: Pair) -> Finding | None:
-    """Return a fault if changing one token's vector changes other tokens or the other tensor."""
-    token, vectors = 4, probe.vectors(1, seed=1)
+def _vectors(probe: Probe, x: Pair, ids: list[int], base: Pair) -> Finding | None:
+    """Return a fault if changing the vector of a token or a head also changes other results."""
     for which, name in enumerate(NAMES):
-        q, k = changed = x[0].clone(), x[1].clone()
-        changed[which][:, :, token] = 3 * vectors[which][:, :, 0]  # also change its size
-        for other, y, z in zip(NAMES, base, probe((q, k), ids), strict=True):
-            off = unlike(probe, z, y)
-            if other == name:
-                off[:, :, token] = 0
-            if off.any():
-                return finding("tokens-mixed", name=name, other=other, off=float(off.max()))
+        token, head = torch.zeros(2, *base[which].shape[:3]).bool()
+        token[:, :, 4] = True
+        for i in range(len(ids)):  # change other heads at each token
+            head[:, i :: len(ids), i] = True
+        # Reversed vectors have the same mean and size, in case a norm spans all heads. Quantizing
+        # all heads with one scale causes small changes.
+        large, turned = 3 * probe.vectors(1, seed=1)[which].expand_as(x[which]), x[which].flip(-1)
+        cases = ("tokens", token, large, 0.0), ("heads", head, turned, 0.25)
+        for variant, own, new, least in cases:
+            changed = [*x]
+            changed[which] = torch.where(own[..., None], new, x[which])
+            for other, y, z in zip(NAMES, base, probe(changed, ids), strict=True):
+                off = unlike(probe, z, y) * (~own[..., None] if other == name else 1)
+                off *= off > least * y.abs().amax(-1, keepdim=True)
+                for _, at, i, _ in off.nonzero()[:1].tolist():
+                    heads = listed("head", own[0, :, i].nonzero())
+                    facts = dict(heads=heads, at=at, off=float(off.max()))
+                    return finding("tokens-mixed", variant, name=name, other=other, **facts)
+    return None
+
+
+def _zeros(pair: Pair) -> Finding | None:
+    """Return a fault if all numbers of a head are zero at some token."""
+    for name, y in zip(NAMES, pair, strict=True):
+        _, heads, tokens = (y == 0).all(-1).nonzero().T
+        if len(heads):
+            facts = dict(heads=listed("head", heads.unique()), begin=int(tokens.min()))
+            return finding("positions-ignored", "zero", name=name, **facts)
     return None
 
 
@@ -175,30 +256,34 @@ def _positions(probe: Probe, x: Pair, ids: list[int], base: Pair) -> Finding | N
             # After a decay, only slow planes may be left to show the change.
             near = unlike(probe, z[:, :, :-1], y[:, :, :-1], along=2)
             rows[-1][:, token] |= near[0, :, token].any(-1)
-    states = [_state(probe, x, ids, base, which, moved[which]) for which in (0, 1)]
-    for name, state in zip(NAMES, states, strict=True):
-        if state == "axis":
-            return finding("wrong-axis", name=name)
-    for which, name in enumerate(NAMES):
-        only_this = states[which] == "still" and states[1 - which] == "right"
-        if states[which] == "some" or only_this:
-            share = int((moved[which][0][:, 0] | moved[which][1][:, 2]).sum())
-            return finding(f"{name}-unrotated", share=share, heads=probe.heads[which])
+    states = [_state(probe, x, ids, base[which], which, moved[which]) for which in (0, 1)]
+    if "axis" in states:
+        return finding("wrong-axis", name=NAMES[states.index("axis")])
+    for name, state, other, rows in zip(NAMES, states, states[::-1], moved, strict=True):
+        if state == "some" or (state, other) == ("still", "right"):
+            share = int((rows[0][:, 0] | rows[1][:, 2]).sum())
+            return finding(f"{name}-unrotated", share=share, heads=len(rows[0]))
     for name, state in zip(NAMES, states, strict=True):
         if state != "right":
             return finding("positions-ignored", state, name=name)
     return None
 
 
-def _places(probe: Probe, influence: Influence) -> Finding | None:
+def _places(probe: Probe) -> Finding | None:
     """Return a fault if equal vectors at equal positions differ by their place in a long call."""
-    q, k = (x[:, :, :1].expand(-1, -1, PLACES, -1) for x in short_text(probe))
+    q, k = (x.expand(-1, -1, PLACES, -1) for x in probe.vectors(1, signs=False))
+    few = probe((q[:, :, : len(SHORT)], k[:, :, : len(SHORT)]), [OTHER] * len(SHORT))
     try:
         result = probe((q, k), [OTHER] * PLACES)
     except CallError:
+        probe.missed.append(f"places beyond token {len(SHORT)} of a call")
         return None
-    influence.tokens = PLACES
-    for name, y in zip(NAMES, result, strict=True):
+    if fault := _zeros(result):
+        return fault
+    for name, y, z in zip(NAMES, result, few, strict=True):
+        off = (y[:, :, 0].norm(dim=-1) / z[:, :, 0].norm(dim=-1) - 1).abs().max()
+        if off > 0.01 + probe.eps:
+            return finding("not-a-rotation", "long", name=name, off=off, tokens=PLACES)
         off = unlike(probe, y, y[:, :, :1]).amax((0, 1, 3))
         if off.any():
             begin = int(off.nonzero()[0, 0])
@@ -207,34 +292,31 @@ def _places(probe: Probe, influence: Influence) -> Finding | None:
 
 
 def _state(
-    probe: Probe, x: Pair, ids: list[int], base: Pair, which: int, moved: list[Tensor]
+    probe: Probe, x: Pair, ids: list[int], y: Tensor, which: int, moved: list[Tensor]
 ) -> str:
     """Name how q or k follows the ids of tokens 0 and 2. moved: what each id changed, `[H, S]`."""
-    heads, y = probe.heads[which], base[which]
-    own = [rows[:, token] for token, rows in zip((0, 2), moved, strict=True)]
-    if heads == len(ids) and moved[1][2].all() and not own[1].all():
+    own = [moved[0][:, 0], moved[1][:, 2]]
+    if len(own[0]) == len(ids) and moved[1][2].all() and not own[1].all():
         return "axis"  # the id of token 2 rotates head 2
-    only_own = all(rows.sum() == column.sum() for column, rows in zip(own, moved, strict=True))
-    if only_own and all(column.any() for column in own):
+    ends = [int(rows.any(0).nonzero().max()) if rows.any() else -1 for rows in moved]
+    if own[0].any() and own[1].any() and moved[0].sum() + moved[1].sum() == sum(map(sum, own)):
         return "right" if (own[0] | own[1]).all() else "some"
-    if any(rows.any() for rows in moved):
-        return "others"
+    if max(ends) >= 0:
+        return "next" if own[0].any() and own[1].any() and ends == [1, 3] else "others"
     if unlike(probe, y, y[:, :, :1]).any():
         return "counted"
     if unlike(probe, probe(x, ids[::-1])[which], y).any():
         return "others"
     # All tokens are alike. If heads are rotated by index, more results change than inputs did.
-    q, k = flipped = x[0].clone(), x[1].clone()
+    flipped = x[0].clone(), x[1].clone()
     flipped[which].copy_(x[which].flip(-1))
-    touched = unlike(probe, probe((q, k), ids)[which], y) > 0
+    touched = unlike(probe, probe(flipped, ids)[which], y) > 0
     more = touched.sum(-1) > (flipped[which] != x[which]).sum(-1)
-    return "axis" if heads > 1 and more.any() else "still"
+    return "axis" if len(own[0]) > 1 and more.any() else "still"
 
 
-def _rows(probe: Probe, ids: list[int], base: Pair, influence: Influence) -> Finding | None:
-    """Return a fault if a batch of three rows gives other results than its rows one by one, or if a
-    one-token call, as in decoding, rotates unlike longer calls.
-    """
+def _rows(probe: Probe, ids: list[int], base: Pair) -> Finding | None:
+    """Return a fault if a batch differs from its rows, or a one-token call from longer calls."""
     rows = [ids, [*reversed(ids[:-1]), ids[-1]], [*([OTHER] * 3), *ids[3:]]]
     for length in (len(ids), 1):
         q, k = (x[:, :, -length:] for x in short_text(probe, 3))
@@ -243,14 +325,14 @@ def _rows(probe: Probe, ids: list[int], base: Pair, influence: Influence) -> Fin
             single = [probe((q[:1], k[:1]), row) for row in last]
             together = probe((q, k), last)
         except CallError as error:
-            influence.notes.append(finding("batch-rejected", length=length, error=error))
+            probe.notes.append(finding("batch-rejected", length=length, error=error))
             return None
         (q, k), (y, z) = single[0], (x[:, :, -length:] for x in base)
-        if not influence.compare_lengths(probe, (q, k), (y, z)):
+        if not probe.compare_lengths((q, k), (y, z)):
             name = NAMES[int(not unlike(probe, q, y).any())]
             return finding("positions-ignored", "lone", name=name)
         for row in range(3):
-            for name, y, z in zip(NAMES, single[row], together, strict=True):
-                if (off := unlike(probe, z[row : row + 1], y)).any():
-                    return finding("batch-mixed", name=name, row=row, off=float(off.max()))
+            y, z = (part[row : row + 1] for part in together)
+            if fault := difference(probe, single[row], (y, z), "batch-mixed", row=row):
+                return fault
     return None

@@ -3,20 +3,20 @@
 At position m, the result for x is A_m N(x). N is what precedes the rotation (a norm, gains, or a
 permutation), and A_m is the rotation. Relative to position 0, N cancels:
 y_m = A_m A_0^{-1} y_0 = R_m y_0.
-`fit_structures` finds the matrix G_m of the map R_m. The entries off the diagonal show which
-coordinates form a plane. `fit_angles` then writes each plane's pair as a complex number, and fits
+`_structure` finds the matrix G_m of the map R_m. The entries off the diagonal show which
+coordinates form a plane. `_fit_angles` then writes each plane's pair as a complex number, and fits
 
     y_m = alpha y_0 + beta conj(y_0),   with alpha = e^{i m theta} and beta = 0 for a rotation.
 
 Shapes: D head dimension, H heads, P positions, V vectors, n planes.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
-from rope.diagnose.probe import Pair, Probe
+from rope.diagnose.influence import NAMES, Pair, Probe
 from rope.layouts import permutation
 
 
@@ -30,10 +30,15 @@ class Structure:
     this error can cause. apart: how much G differs between heads. flat: True if all results lie in
     one hyperplane, as after a norm that subtracts the mean. source `[D]`: the input coordinate of
     each output coordinate, or None unless N is a permutation with gains. The other fields describe
-    A_0 and are set only if source is. start `[n]`: the angle of each plane. gain `[n]`: the gain of
-    each plane. rest_gain: the gains of the rest. start_error: the error of what A_0 predicts.
+    A_0 and are set only if source is. start `[H, n]`: the angle of each plane. gain `[n]`: the gain
+    of each plane. rest_gain: the gains of the rest. start_tolerance: the possible error of a
+    start, below 0.05 only if A_0 predicts all results. uneven: how much the two gains of a plane
+    differ, at most, relative to their size.
+    `fit` adds alpha and beta `[P, n]`, averaged over heads, at positions `[P]`, and their error,
+    bent. radius `[P, H, n]`: |alpha| per head. Heads are scaled to the first radius and averaged.
     """
 
+    name: str
     planes: Tensor
     rest: Tensor
     lone: Tensor
@@ -45,19 +50,27 @@ class Structure:
     flat: bool
     source: Tensor | None = None
     start: Tensor | None = None
-    start_error: float = 0.0
+    start_tolerance: float = 0.05
     gain: Tensor | None = None
     rest_gain: Tensor | None = None
+    uneven: float = 0.0
+    positions: Tensor = field(init=False)
+    alpha: Tensor = field(init=False)
+    beta: Tensor = field(init=False)
+    radius: Tensor = field(init=False)
+    bent: float = field(init=False)
 
 
-def fit_structures(probe: Probe, far: int) -> list[Structure]:
-    """Return the structures of q and k."""
+def fit(probe: Probe) -> list[Structure]:
+    """Return the structures of q and k, with their angles."""
     count = 2 * probe.head_dim + 16  # per head, more than twice the unknowns
-    positions = [m for m in (0, 1, 5, 37, 301, 2503, 19997) if m < far] + [far]
+    positions = [m for m in (0, 1, 5, 37, 301, 2503, 19997) if m < probe.far] + [probe.far]
     x = probe.vectors(count)
     y = _at_each(probe, x, positions)
     later = torch.tensor(positions[1:])
-    return [_structure(x[i][0], y[i], later, probe.eps) for i in (0, 1)]
+    structures = [_structure(NAMES[i], x[i][0], y[i], later, probe.eps) for i in (0, 1)]
+    _fit_angles(probe, structures)
+    return structures
 
 
 def _at_each(probe: Probe, x: Pair, positions: list[int]) -> Pair:
@@ -98,7 +111,7 @@ def _maps(start: Tensor, later: Tensor, eps: float) -> tuple[Tensor, Tensor, flo
     return maps, own, misfit, noise, apart * (apart > 2 * noise)
 
 
-def _structure(x: Tensor, results: Tensor, m: Tensor, eps: float) -> Structure:
+def _structure(name: str, x: Tensor, results: Tensor, m: Tensor, eps: float) -> Structure:
     """Find planes from vectors `[H, V, D]` and their results `[H, P, V, D]` at 0 and at each m."""
     start, index = results[:, :1], torch.arange(x.shape[-1])
     maps, own, misfit, noise, apart = _maps(start, results[:, 1:], eps)
@@ -121,20 +134,23 @@ def _structure(x: Tensor, results: Tensor, m: Tensor, eps: float) -> Structure:
     values = torch.linalg.svdvals((results - results.mean(2, keepdim=True)).flatten(1, 2))
     flat = bool((values[:, -1] < max(1e-6, eps) * values[:, 0]).all())
     result = Structure(
-        planes, rest, lone, tangled, float(outside.max()), misfit, noise, apart, flat
+        name, planes, rest, lone, tangled, float(outside.max()), misfit, noise, apart, flat
     )
-    x, start = x.flatten(0, 1), start.flatten(0, 2)
-    x = torch.cat((x, torch.ones(len(x), 1)), 1)  # a norm may also add a constant
-    solved = torch.linalg.pinv(x) @ start
-    first = solved[:-1].T  # A_0 times N's gains, [out, in]
-    result.source = source = _source(first, planes)
+    x = torch.cat((x, torch.ones_like(x[..., :1])), -1)  # a norm may also add a constant
+    solved = torch.linalg.pinv(x) @ start[:, 0]
+    first = solved[:, :-1].mT  # A_0 times N's gains, [H, out, in]
+    result.source = source = _source(first.mean(0), planes)
     if source is not None and len(planes):
-        inner = first[planes[:, :, None], source[planes][:, None, :]]  # [n, 2, 2]
-        (p, q), (r, s) = (inner / inner.norm(dim=1, keepdim=True)).permute(1, 2, 0)  # no gains
+        inner = first[:, planes[:, :, None], source[planes][:, None, :]]  # [H, n, 2, 2]
+        gains = inner.norm(dim=2, keepdim=True)
+        (p, q), (r, s) = (inner / gains).permute(2, 3, 0, 1)
         turn = torch.complex(p + s, r - q)
         result.start = turn.angle() if (turn.abs() > 1.9).all() else None  # no negative gains
-        result.start_error = float((x @ solved - start).abs().max())
-        result.gain, result.rest_gain = inner.det().abs().sqrt(), first[rest, source[rest]]
+        if (x @ solved - start[:, 0]).abs().max() < max(1e-5, 8 * eps):
+            result.start_tolerance = max(1e-3, eps)
+        result.gain = inner.det().abs().sqrt().mean(0)
+        result.rest_gain = first.mean(0)[rest, source[rest]]
+        result.uneven = float((gains[..., 0] / gains[..., 1] - 1).abs().max())
     return result
 
 
@@ -159,27 +175,12 @@ def _source(first: Tensor, planes: Tensor) -> Tensor | None:
     return source if clear and len(source.unique()) == len(first) else None
 
 
-@dataclass
-class Angles:
-    """Hold alpha and beta `[P, n]`, averaged over heads, at positions `[P]`, and their misfit.
-
-    radius `[P, H, n]`: |alpha| per head. Heads are scaled to the first radius and then averaged.
-    """
-
-    positions: Tensor
-    alpha: Tensor
-    beta: Tensor
-    radius: Tensor
-    misfit: float
-
-
-def fit_angles(probe: Probe, structures: list[Structure], far: int) -> list[Angles]:
+def _fit_angles(probe: Probe, structures: list[Structure]) -> None:
     """Fit alpha and beta for q and k at positions 0 to 8, near powers of two, and at `far`."""
-    powers = [1 << k for k in range(3, 63) if 1 << k <= far]
+    powers = [1 << k for k in range(3, 63) if 1 << k <= probe.far]
     near = [m for power in powers for m in (power - 1, power, power + 1, power + power // 2 + 1)]
-    positions = sorted({m for m in (*range(9), *near, far) if m <= far})
+    positions = sorted({m for m in (*range(9), *near, probe.far) if m <= probe.far})
     results = _at_each(probe, probe.vectors(8, seed=2, signs=False), positions)
-    fitted = []
     for structure, y in zip(structures, results, strict=True):
         a, b = structure.planes.T
         z = torch.complex(y[..., a], y[..., b]).permute(0, 3, 2, 1)  # [H, n, 8, P]
@@ -187,11 +188,11 @@ def fit_angles(probe: Probe, structures: list[Structure], far: int) -> list[Angl
         solved = torch.linalg.pinv(start) @ z  # [H, n, 2, P]
         size = z.abs().amax(2, keepdim=True).clamp(min=1e-300)
         misfit = ((start @ solved - z).abs() / size).square().mean(2).sqrt()
-        worst = float(misfit.max()) if misfit.numel() else 0.0
+        structure.bent = float(misfit.max()) if misfit.numel() else 0.0
         radius = solved[:, :, 0].abs().clamp(min=1e-300)
-        alpha, beta = (solved * (radius[:1] / radius)[:, :, None]).mean(0).permute(1, 2, 0)
-        fitted.append(Angles(torch.tensor(positions), alpha, beta, radius.permute(2, 0, 1), worst))
-    return fitted
+        scaled = (solved * (radius[:1] / radius)[:, :, None]).mean(0)
+        structure.alpha, structure.beta = scaled.permute(1, 2, 0)
+        structure.positions, structure.radius = torch.tensor(positions), radius.permute(2, 0, 1)
 
 
 def wrapped(angle: Tensor) -> Tensor:

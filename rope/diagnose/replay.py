@@ -11,6 +11,7 @@ import json
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,8 @@ from torch import Tensor
 
 from rope.checks import check_count, check_dim
 from rope.diagnose import Report, diagnose
+from rope.diagnose.codes import finding
 from rope.diagnose.influence import PLACES
-from rope.diagnose.report import finding
 from rope.module import RotaryEmbedding
 
 Call = dict[str, Tensor]
@@ -50,7 +51,7 @@ def write_probes(
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
     ...     write_probes(f"{folder}/probes.json", 8)
-    26
+    29
     """
     check_dim(head_dim, "head_dim")
     check_count("max_position", max_position, smallest=128)
@@ -178,23 +179,20 @@ def _probes(head_dim: int, num_heads: int, num_kv_heads: int, max_position: int)
     """Return all calls that `diagnose` makes with float32."""
     calls: list[Call] = []
 
-    def record(rotate: Callable[..., Any], repeat: bool) -> None:
-        def recorded(q: Tensor, k: Tensor, position_ids: Tensor) -> Any:
-            call = {"q": q.clone(), "k": k.clone(), "position_ids": position_ids.int()}
-            known = not repeat and any(_same(call, old) for old in calls)
-            # Calls with thousands of tokens would make large files.
-            asked = q.dtype == torch.float32 and position_ids.numel() != PLACES
-            if asked and not known:
-                calls.append(call)
-            return rotate(q, k, position_ids)
+    def recorded(rotate: Callable[..., Any] | None, *arguments: Tensor) -> Any:
+        q, k, position_ids = arguments
+        call = {"q": q.clone(), "k": k.clone(), "position_ids": position_ids.int()}
+        known = rotate is None and any(_same(call, old) for old in calls)
+        # Calls with thousands of tokens would make large files.
+        if q.dtype == torch.float32 and position_ids.numel() != PLACES and not known:
+            calls.append(call)
+        return (q, k) if rotate is None else rotate(q, k, position_ids)
 
+    for rotate in (RotaryEmbedding(head_dim), None):
         diagnose(
-            recorded, head_dim, num_heads=num_heads, num_kv_heads=num_kv_heads,
+            partial(recorded, rotate), head_dim, num_heads=num_heads, num_kv_heads=num_kv_heads,
             dtype=torch.float32, max_position=max_position,
         )  # fmt: skip
-
-    record(RotaryEmbedding(head_dim), True)
-    record(lambda q, k, position_ids: (q, k), False)
     return calls
 
 
