@@ -11,7 +11,6 @@ from rope.book.training import POSITIONS, Decoder, Experiment
 from rope.book.training.decoder import Attention
 from rope.book.training.experiment import ATTENTIONS
 from rope.book.training.positions import T5Bias
-from rope.extensions import YaRN
 from rope.frequencies import inverse_frequencies
 from rope.xpos import XPos
 
@@ -140,7 +139,6 @@ def test_learned_is_a_row_each_and_ends_with_the_context():
     method = decoder("learned").positions
     places = torch.tensor([5, 0, 63])
     assert torch.equal(method(places).added, method.vectors.weight[places] * math.sqrt(16))
-    assert method.reach == 64 and all(POSITIONS[name].reach is None for name in RELATIVE)
     with pytest.raises(ValueError, match=r"position 64 .*64"):
         method(torch.tensor([3, 64]))
     with pytest.raises(ValueError, match="position -1 "):
@@ -162,18 +160,14 @@ def test_rope_rotates_as_llama_does():
 
 
 @pytest.mark.parametrize("name", ["rope", "partial", "xpos"])
-def test_rotary_methods_take_base_and_extension(name):
-    yarn = YaRN(4.0, 64)
+def test_rotary_methods_take_the_base(name):
     method = POSITIONS[name](experiment(name, base=500.0))
-    method.extension = yarn
-    angle = torch.arange(5.0, dtype=torch.float64)[:, None] * inverse_frequencies(
-        method.dim, 500.0, extension=yarn
-    )
+    theta = inverse_frequencies(method.dim, 500.0)
+    angle = torch.arange(5.0, dtype=torch.float64)[:, None] * theta
     (cos_q, sin_q), (cos_k, sin_k) = method(torch.arange(5))[1:3]
-    scale = 0.1 * math.log(4.0) + 1  # from YaRN's paper, applied to q and k
     for product, exact in ((cos_q * cos_k, angle.cos()), (sin_q * sin_k, angle.sin())):
-        expected = (exact * scale).square().float()  # the decay of xPos cancels at one position
-        torch.testing.assert_close(product, expected, rtol=0, atol=tolerance(F32, scale=scale**2))
+        expected = exact.square().float()  # the decay of xPos cancels at one position
+        torch.testing.assert_close(product, expected, rtol=0, atol=tolerance(F32))
 
 
 def test_xpos_scores_are_those_of_the_layer():

@@ -6,14 +6,13 @@ target -1 where nothing is asked. A batch depends only on seed and step.
 """
 
 from abc import ABC, abstractmethod
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from rope.book.training.corpus import Corpus, generator, load_corpus
-from rope.book.training.experiment import FARTHEST, Experiment
+from rope.book.training.corpus import Corpus, generator
+from rope.book.training.experiment import Experiment
 
 SYMBOLS = 16  # the number of different symbols that can be the answer
 NAMES = 8  # the number of names in the lookup task; each has a symbol
@@ -71,8 +70,6 @@ class TextData:
 class Drawn(ABC):
     """Represent a task whose sequences are drawn anew in each step."""
 
-    tokens: ClassVar[int]
-
     def __init__(self, experiment: Experiment) -> None:
         self.experiment = experiment
 
@@ -107,17 +104,6 @@ class RecallData(Drawn):
     True
     """
 
-    tokens = SYMBOLS + FARTHEST
-
-    def __init__(self, experiment: Experiment) -> None:
-        super().__init__(experiment)
-        if experiment.context < 2 * experiment.questions:
-            raise ValueError(
-                f"context is {experiment.context}; the recall task needs at least "
-                f"{2 * experiment.questions}, or a batch may ask for nothing: pass a longer "
-                "context, or fewer questions"
-            )
-
     def _drawn(self, random: torch.Generator, sequences: int, length: int) -> tuple[Tensor, Tensor]:
         shape = (sequences, (length + 1) // 2)
         symbol = torch.randint(SYMBOLS, shape, generator=random)
@@ -140,8 +126,6 @@ class LookupData(Drawn):
     >>> SYMBOLS * name + symbol in inputs[0, :101:2]
     True
     """
-
-    tokens = SYMBOLS * NAMES + NAMES
 
     def far(self, sequences: int, distance: int) -> tuple[Tensor, Tensor]:
         """Return sequences whose answers are exactly `distance` positions before the questions.
@@ -184,31 +168,6 @@ class LookupData(Drawn):
 def _asked(answer: Tensor) -> Tensor:
     """Return targets `[B, S]` that place the answers `[B, S/2]` at the odd positions."""
     return torch.stack((torch.full_like(answer, IGNORED), answer), dim=-1).flatten(1)
-
-
-Data = TextData | RecallData | LookupData
-
-
-def data_for(experiment: Experiment, corpus: Corpus | None = None) -> Data:
-    """Return the data for an experiment's task.
-
-    corpus: replaces the usual corpus of the task "text".
-    Raises ValueError for a corpus with another task, and for a task that only the records hold.
-    """
-    drawn: dict[str, type[RecallData | LookupData]] = {"recall": RecallData, "lookup": LookupData}
-    if experiment.task in drawn:
-        if corpus is not None:
-            raise ValueError(
-                f"a corpus was passed with task {experiment.task!r}, which draws its own tokens: "
-                "omit corpus, or use task='text'"
-            )
-        return drawn[experiment.task](experiment)
-    if experiment.task != "text":
-        raise ValueError(
-            f"task is {experiment.task!r}, of which only recorded runs remain; it must be 'text', "
-            "'recall' or 'lookup'"
-        )
-    return TextData(experiment, load_corpus() if corpus is None else corpus)
 
 
 # Baselines: answering with the most common symbol so far, or among the last few, is right more

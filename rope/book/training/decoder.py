@@ -16,7 +16,7 @@ from torch.nn.functional import gelu, scaled_dot_product_attention
 from rope.book.training.corpus import generator
 from rope.book.training.experiment import Experiment
 from rope.book.training.linear import linear_attention
-from rope.book.training.positions import METHODS, Learned, Places
+from rope.book.training.positions import METHODS, Places
 from rope.functional import rotary_embedding
 
 
@@ -135,6 +135,3 @@ class Decoder(nn.Module):
                 into_residual = name.endswith(("out.weight", "down.weight"))
                 shrink = math.sqrt(2 * self.experiment.layers) if into_residual else 1.0
                 nn.init.normal_(weight, std=0.02 / shrink, generator=random)
-        if isinstance(self.positions, Learned):
-            with torch.no_grad():
-                self.positions.vectors.weight.mul_(self.positions.start)

@@ -20,9 +20,10 @@ FARTHEST = 32  # the largest number of different questions in the recall task
 class Experiment:
     """Hold all choices for one run: the model, its data, and its budget.
 
-    task: predict the next character in "text" (CPython's topics), or answer "recall" (the symbol a
-    given number of positions back) or "lookup" (a given name's symbol). Of "code" (CPython's
-    library) and "even lookup" (equally often from each distance), only records remain.
+    task: predict the next character in "text" (CPython's topics). Of the other tasks, only records
+    remain: "code" (CPython's library), "recall" (which symbol is a given number of positions
+    back?), "lookup" (which symbol has a name?), and "even lookup" (equally often from each
+    distance).
     position: a name of `rope.book.training.POSITIONS` or of its variants; attention: "softmax" or
     "linear".
     layers, width (E), heads: the decoder's sizes; context: tokens per training sequence.

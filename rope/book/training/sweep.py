@@ -74,7 +74,6 @@ def measure(trained: Trained) -> Entry:
     text.
     """
     model, data = trained.model, trained.data
-    assert isinstance(data, TextData)
     experiment = model.experiment
     entry = {
         "experiment": asdict(experiment),
