@@ -86,7 +86,7 @@ check: $(READY) ## ruff, formatting, mypy
 # This needs only torch and Triton, not the book's environment.
 gpu: ## check, time and tune the kernel on a GPU and write its record; run it again to continue
 	@PYTHONPATH="$(CURDIR)" $(if $(wildcard $(PYTHON)),$(PYTHON),$(if $(filter .venv/%,$(PYTHON)),python3,$(PYTHON))) \
-		-m rope.book.measured.bench --device cuda --minutes $(or $(MINUTES),8) $(if $(OUTPUT),--output $(OUTPUT))
+		-m rope.book.measured.bench --device cuda $(if $(OUTPUT),--output $(OUTPUT))
 
 repository: $(READY) ## set the book's address everywhere: URL=https://... (URL= removes it)
 	@$(RUN) -m rope.book.tools.repository "$(URL)"

@@ -7,9 +7,8 @@ tiles: time alternative tiles for the kernel.
 
 A CPU runs only "rotations". `make gpu` runs all suites on a GPU and needs only torch and Triton.
 Baselines that aren't installed are left out. An interrupted run resumes when you start it again.
-The exit status is 0 if the record is complete, 1 if a check or a job failed, 2 if there is no GPU,
-75 if time ran out or the device was lost, and 130 after an interruption. Make reports every status
-except 0 as 2.
+The exit status is 0 if the record is complete, 1 if a check or a job failed or the device was lost,
+2 if there is no GPU, and 130 after an interruption. Make reports every status except 0 as 2.
 """
 
 from __future__ import annotations
@@ -17,10 +16,8 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import math
 import re
 import sys
-import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from importlib.util import find_spec
@@ -36,16 +33,11 @@ from rope.book.measured.bench.correctness import CHECKS, check_kernel
 from rope.book.measured.machine import about_here, command_output
 from rope.book.measured.record import RECORDED, run_jobs
 
-AGAIN = 75  # EX_TEMPFAIL of sysexits.h
 SUITES = ("correctness", "rotations", "decoding", "tiles")
 #: The record's key for each suite's results.
 KEYS = {"rotations": "cases", "decoding": "decoding", "tiles": "tiles"}
 BATCHES = (1, 8, 32, 256)
 PACKAGE = Path(__file__).parents[3]
-
-
-class OutOfTime(Exception):
-    """Raised if the time limit was reached or the device was lost."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -59,12 +51,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--suite", nargs="+", choices=SUITES, help="default: all on this device")
     parser.add_argument("--device", choices=("cpu", "cuda"), default=default)
     parser.add_argument("--quick", action="store_true", help="run a few small cases only")
-    parser.add_argument(
-        "--minutes", type=float, default=math.inf, help="time limit for starting jobs"
-    )
     parser.add_argument("--output", metavar="PATH", type=Path, help="where to write the record")
     options = parser.parse_args(arguments)
-    until = time.monotonic() + 60 * options.minutes
     device = torch.device(options.device)
     on_gpu = device.type == "cuda"
     if on_gpu and not (torch.cuda.is_available() and find_spec("triton")):
@@ -77,11 +65,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if on_gpu and not (options.output or options.suite or options.quick):
         name = re.sub(r"[^a-z0-9]+", "-", torch.cuda.get_device_name().lower()).strip("-")
         path = RECORDED / f"gpu-{name}.json"
-    return run(path, device, chosen, options.quick, until)
+    return run(path, device, chosen, options.quick)
 
 
-def run(path: Path, device: torch.device, chosen: Iterable[str], quick: bool, until: float) -> int:
-    """Run suites on a device until `time.monotonic()` reaches `until`; return the exit status."""
+def run(path: Path, device: torch.device, chosen: Iterable[str], quick: bool) -> int:
+    """Run suites on a device and return the exit status."""
     checks: dict[str, str] = {}
     for name in CHECKS if "correctness" in chosen else ():
         checks[name] = check_kernel(name, device)
@@ -91,16 +79,14 @@ def run(path: Path, device: torch.device, chosen: Iterable[str], quick: bool, un
         return 1
     effort = suites.QUICK if quick else suites.FULL
     about = metadata(device, effort)
-    jobs = within(make_jobs(chosen, device, effort, about["versions"], quick), device, until)
+    jobs = make_jobs(chosen, device, effort, about["versions"], quick)
+    jobs = {name: partial(attempted, job, device) for name, job in jobs.items()}
     # Clock rates vary during a run, and an updated Linux kernel doesn't change the results.
     program = {name: value for name, value in about.items() if name not in ("clocks", "platform")}
     try:
         record = run_jobs(
             path, json.dumps(program, sort_keys=True), jobs, partial(assemble, about, checks)
         )
-    except OutOfTime as error:
-        print(f"\n{error}; run the command again to continue.", file=sys.stderr)
-        return AGAIN
     except KeyboardInterrupt:
         print("\nInterrupted; run the command again to continue.", file=sys.stderr)
         return 130
@@ -144,25 +130,18 @@ def make_jobs(
     return {name: job for name, job in jobs.items() if name.partition(":")[0] in chosen}
 
 
-def within(
-    jobs: dict[str, Callable[[], Any]], device: torch.device, until: float
-) -> dict[str, Callable[[], Any]]:
-    """Wrap jobs: a job that starts late raises OutOfTime, and a failing job returns the reason."""
+def attempted(job: Callable[[], Any], device: torch.device) -> Any:
+    """Run a job, and return its result or the reason why it failed.
 
-    def timed(name: str, job: Callable[[], Any]) -> Any:
-        if time.monotonic() > until:
-            raise OutOfTime(f"time ran out before {name}")
-        try:
-            if device.type == "cuda":
-                torch.cuda.synchronize()
-        except Exception as error:
-            raise OutOfTime(f"the device was lost before {name}") from error
-        try:
-            return job()
-        except Exception as error:
-            return {"not measured": suites.first_line(error)}
-
-    return {name: partial(timed, name, job) for name, job in jobs.items()}
+    Raises RuntimeError if an earlier job has lost the device; that job counts as failed, so the
+    next run skips it.
+    """
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    try:
+        return job()
+    except Exception as error:
+        return {"not measured": suites.first_line(error)}
 
 
 def assemble(about: dict[str, Any], checks: dict[str, str], done: dict[str, Any]) -> dict[str, Any]:
