@@ -38,9 +38,9 @@ def fail_when_called(x, tables):
 @pytest.fixture
 def few(monkeypatch):
     """Give the command planted baselines and two small cases; return the cases."""
-    monkeypatch.setattr(suites, "settle_allocator", lambda pages: None)  # affects the whole process
+    monkeypatch.setattr(suites, "keep_memory", lambda: None)  # affects the whole process
     pair = SMALL, replace(SMALL, mode="backward")
-    monkeypatch.setattr(cases, "quick", lambda device: pair)
+    monkeypatch.setattr(cases, "quick", lambda: pair)
     monkeypatch.setattr(suites, "QUICK", BRIEF)
     chosen = (
         planted("rope", right),
@@ -61,9 +61,7 @@ def test_a_run_times_the_right_ones_and_names_the_others(tmp_path, capsys, few):
     assert [Case(**entry["case"]) for entry in written["cases"]] == list(few)
     for entry in written["cases"]:
         assert set(entry["times"]) == {"copy", "clone", "rope"}
-        for line in entry["times"].values():
-            assert 0 < line["lower"] <= line["median"] <= line["upper"]
-        assert entry["times"]["rope"]["memory"] >= 1 == entry["times"]["clone"]["memory"]
+        assert all(line["median"] > 0 for line in entry["times"].values())
         not_timed = entry["not timed"]
         assert not_timed.pop("slanted").startswith("q: off by ")
         assert not_timed.pop("failing").startswith("KeyError: ")
@@ -141,9 +139,8 @@ def test_grids_are_distinct_ordered_and_fit_in_memory(device):
     grid = cases.full(device)
     assert len({case.name for case in grid}) == len(set(grid)) == len(grid)
     assert all(Case(**case.changes) == case for case in grid)
-    for some in (grid, cases.quick(device)):
+    for some in (grid, cases.quick()):
         assert set(cases.MODES) == {case.mode for case in some}
-        assert sorted(some, key=lambda case: case.pages != "new") == list(some)
     # The inputs, a copy, a result, and three temporaries of the same size from transformers.
     assert max(case.bytes // 2 for case in cases.full("cpu")) * 6 < 4e9
 
@@ -166,18 +163,6 @@ def test_calls_take_turns_and_a_failure_stops_only_its_call():
     rounds = [order[at : at + 4] for at in range(len(order) - 20, len(order), 4)]
     assert all(sorted(one) == ["a", "a", "b", "b"] for one in rounds)  # warmed up, then timed
     assert len({one[0] for one in rounds}) == 2  # both calls go first in some rounds
-
-
-def test_peak_memory_counts_what_is_held_at_once():
-    x = torch.ones(100_000)
-    for call, expected in (
-        (lambda: x.clone(), 1),
-        (lambda: x.exp().exp(), 2),
-        (lambda: x.exp().exp().exp().sum(), 2),
-        (lambda: x.mul_(1.0), 0),
-    ):
-        held = meters.peak_memory(call, CPU)
-        assert held == pytest.approx(expected * 4 * x.numel(), abs=100)
 
 
 def test_ratios_are_within_a_case_and_figures_show_them():

@@ -120,7 +120,7 @@ def make_jobs(
 ) -> dict[str, Callable[[], Any]]:
     """Return the jobs of the chosen suites in a dict. Each key starts with the suite's name."""
     installed = [baseline for baseline in BASELINES if versions[baseline.package] != "absent"]
-    grid = cases.quick(device.type) if quick else cases.full(device.type)
+    grid = cases.quick() if quick else cases.full(device.type)
     tiled = list(suites.tile_cases())[: 2 if quick else None]
     jobs: dict[str, Callable[[], Any]] = {
         f"rotations: {c.name}": partial(suites.measure, c, installed, device, effort) for c in grid

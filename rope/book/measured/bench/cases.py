@@ -23,14 +23,12 @@ class Case:
     """Describe one rotation of queries `[B, H, S, D]` and keys `[B, H_kv, S, D]`.
 
     mode: "forward", "in place", or "backward", which times only the gradient.
-    pages: on a CPU, whether results go to memory that the C library has "kept" or to "new" pages,
-    which the system clears first.
     storage: the order in memory. "[B,S,H,D]" is passed as a transposed view, as in a model.
-    Raises ValueError if dtype, mode, pages, or storage has an unknown value.
+    Raises ValueError if dtype, mode, or storage has an unknown value.
 
     >>> case = Case(1, 32, 8, 2048, 128)
     >>> case.name
-    '1×32/8×2048×128 float32 half, forward, kept pages, [B,H,S,D]'
+    '1×32/8×2048×128 float32 half, forward, [B,H,S,D]'
     >>> case.bytes  # each of 40 x 2048 x 128 elements read once and written once
     83886080
     """
@@ -43,11 +41,10 @@ class Case:
     dtype: str = "float32"
     interleaved: bool = False
     mode: str = "forward"
-    pages: str = "kept"
     storage: str = "[B,H,S,D]"
 
     def __post_init__(self) -> None:
-        choices = {"dtype": DTYPES, "mode": MODES, "pages": ("kept", "new"), "storage": STORAGES}
+        choices = {"dtype": DTYPES, "mode": MODES, "storage": STORAGES}
         for name, allowed in choices.items():
             if getattr(self, name) not in allowed:
                 raise ValueError(f"{name} is {getattr(self, name)!r}; use one of {list(allowed)}")
@@ -67,7 +64,7 @@ class Case:
         """Return every field as one string, sizes first."""
         return (
             f"{self.batch}×{self.heads}/{self.kv_heads}×{self.seq}×{self.head_dim} "
-            f"{self.dtype} {self.layout}, {self.mode}, {self.pages} pages, {self.storage}"
+            f"{self.dtype} {self.layout}, {self.mode}, {self.storage}"
         )
 
     @property
@@ -101,11 +98,10 @@ def variants(case: Case, **changes: tuple[Any, ...]) -> tuple[Case, ...]:
     )
 
 
-def quick(device: str) -> tuple[Case, ...]:
-    """Return a few small cases that cover every mode and, on a CPU, newly allocated memory."""
+def quick() -> tuple[Case, ...]:
+    """Return a few small cases that cover every mode."""
     small = Case(1, 8, 2, 256, 64)
     return (
-        *([replace(small, pages="new")] if device == "cpu" else []),
         replace(small, seq=1),
         small,
         replace(small, dtype="bfloat16", interleaved=True),
@@ -115,7 +111,7 @@ def quick(device: str) -> tuple[Case, ...]:
 
 
 def full(device: str) -> tuple[Case, ...]:
-    """Return all cases for "cpu" or "cuda"; cases with new pages come first."""
+    """Return all cases for "cpu" or "cuda"."""
     if device == "cuda":
         prompt = replace(TRAINING, batch=1)
         return (
@@ -129,7 +125,6 @@ def full(device: str) -> tuple[Case, ...]:
     # The longest sequences have fewer heads, so that the tensors stay below 1 GB.
     long = replace(PREFILL, heads=4, kv_heads=1)
     return (
-        *variants(PREFILL, dtype=both, pages=("new",)),
         *variants(PREFILL, dtype=both, mode=("forward", "in place", "backward")),
         *variants(PREFILL, dtype=both, seq=(1, 128, 512)),
         *variants(PREFILL, seq=(1,), batch=(32,)),

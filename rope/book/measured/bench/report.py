@@ -53,8 +53,7 @@ def table(record: dict[str, Any]) -> str:
     """Return a text that lists, for each case, the timed calls, fastest first, and all failures.
 
     Times are in milliseconds. `x copy`, `x clone`, and `x rope` are quotients: the median time over
-    the median time of the copy, of the clone, and of this package. `memory` is the peak number of
-    bytes divided by the size of the result. `faults` counts the page faults during one call.
+    the median time of the copy, of the clone, and of this package.
     """
     about = record["metadata"]
     device = about["device"].get("gpu", f"{about['cpu']}, {about['device']['threads']} threads")
@@ -63,15 +62,13 @@ def table(record: dict[str, Any]) -> str:
         f"{device}, torch {about['versions']['torch']}; {about['rope']}",
         f"Not installed: {', '.join(absent) or 'nothing'}",
     ]
-    titles = ("ms", "lower", "upper", "x copy", "x clone", "x rope", "memory", "faults")
-    head = " " * 26 + "".join(f"{title:>9}" for title in titles)
+    head = " " * 26 + "".join(f"{title:>9}" for title in ("ms", "x copy", "x clone", "x rope"))
     for entry in record["cases"]:
         case = Case(**entry["case"])
         lines += ["", case.name, head]
         for name, line in sorted(entry["times"].items(), key=lambda pair: pair[1]["median"]):
-            numbers = [line[key] * 1e3 for key in ("median", "lower", "upper")]
-            numbers += [ratio(record, case, name, over) for over in (*COPIES, "rope")]
-            numbers += [line["memory"], line.get("faults", 0)]
+            numbers = [ratio(record, case, name, over) for over in (*COPIES, "rope")]
+            numbers.insert(0, line["median"] * 1e3)
             lines.append(f"  {name:24}" + "".join(f"{number:9.3g}" for number in numbers))
         lines += [f"  {name}: {reason}" for name, reason in entry["not timed"].items()]
     failures = record.get("not measured", {}).items()

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import product
+from statistics import median
 from typing import Any
 from unittest.mock import patch
 
@@ -20,15 +21,7 @@ import torch
 from rope.book.measured.baselines import Baseline, Pair, Rotate, make_tables, ours, plain_formula
 from rope.book.measured.bench.cases import Case
 from rope.book.measured.bench.correctness import check_baseline
-from rope.book.measured.meters import (
-    SEED,
-    Call,
-    page_faults,
-    peak_memory,
-    quartiles,
-    settle_allocator,
-    time_all,
-)
+from rope.book.measured.meters import SEED, Call, keep_memory, time_all
 
 Effort = dict[str, Any]
 #: How long each call is timed: keyword arguments for `rope.book.measured.meters.time_all`.
@@ -51,13 +44,12 @@ def measure(
     """Check every baseline, then time the correct baselines and two plain copies.
 
     "copy" fills existing tensors and "clone" allocates new tensors. Returns a dict. "case" holds
-    the case. "times" maps each name to the quartiles of the seconds per call, "memory" (peak bytes
-    divided by the result's bytes), and "faults" (page faults per call). "not timed" maps every
+    the case. "times" maps each name to the median of the seconds per call. "not timed" maps every
     other baseline to the reason.
     """
     torch.compiler.reset()  # otherwise torch stops compiling after a few shapes
     if device.type == "cpu":
-        settle_allocator(case.pages)
+        keep_memory()
     tables, inputs = make_tables(case, device), random_pair(case, device, SEED)
     grads = random_pair(case, device, SEED + 1) if case.mode == "backward" else None
     calls = {"copy": copy_of(inputs), "clone": lambda: [x.clone() for x in inputs]}
@@ -76,13 +68,8 @@ def measure(
             not_timed[baseline.name] = reason
     times, failed = time_all(calls, device, **effort)
     not_timed |= {name: first_line(error) for name, error in failed.items()}
-    lines: dict[str, dict[str, Any]] = {}
-    for name, seconds in times.items():
-        lines[name] = quartiles(seconds)
-        lines[name]["memory"] = peak_memory(calls[name], device) / (case.bytes / 2)
-        if device.type == "cpu" and (faults := page_faults(calls[name])):
-            lines[name]["faults"] = faults
-    return {"case": case.changes, "not timed": not_timed, "times": lines}
+    medians = {name: {"median": median(seconds)} for name, seconds in times.items()}
+    return {"case": case.changes, "not timed": not_timed, "times": medians}
 
 
 def copy_of(inputs: Pair) -> Call:
@@ -142,7 +129,7 @@ def measure_decoding(batch: int, device: torch.device, effort: Effort) -> dict[s
     times, failed = time_all(calls, device, **effort, back_to_back=True)
     not_timed |= {name: first_line(error) for name, error in failed.items()}
     seconds = {
-        name: quartiles(taken)["median"] / (GRAPH_CALLS if name.endswith("graph") else 1)
+        name: median(taken) / (GRAPH_CALLS if name.endswith("graph") else 1)
         for name, taken in times.items()
     }
     return {"batch": batch, "seconds": seconds, "not timed": not_timed}
@@ -230,7 +217,7 @@ def measure_tiles(case: Case, device: torch.device) -> dict[str, Any]:
         else:
             wrong.append(f"{name}: other bits")
     times, failed = time_all(calls, device, **QUICK)
-    medians = {name: quartiles(taken)["median"] for name, taken in times.items()}
+    medians = {name: median(taken) for name, taken in times.items()}
     tried = {name: median for name, median in medians.items() if name not in ("copy", "rule")}
     best = min(tried, key=tried.__getitem__, default="rule")
     return {
