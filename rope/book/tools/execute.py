@@ -67,16 +67,9 @@ def execute(notebook: Any, folder: Path, name: str, python: str = sys.executable
 
     notebook: the notebook as nbformat reads it. folder: the kernel's working directory.
     name: the notebook's name in messages. python: the interpreter that runs the cells.
-    Raises NotebookError if a cell raises, writes to stderr, takes too long, or ends its kernel.
+    Raises NotebookError if a cell raises, takes too long, or ends its kernel.
     """
     started: list[Any] = []
-
-    def reject_stderr(cell: Any, cell_index: int, execute_reply: Any) -> None:
-        stderr = "".join(out.text for out in cell.outputs if out.get("name") == "stderr")
-        if stderr and execute_reply["content"]["status"] == "ok":
-            raise NotebookError(
-                f"The cell must not write to stderr, but it wrote:\n{stderr.rstrip()}"
-            )
 
     try:
         with kernel_environment() as settings:
@@ -97,11 +90,10 @@ def execute(notebook: Any, folder: Path, name: str, python: str = sys.executable
                 record_timing=False,
                 resources={"metadata": {"path": str(folder)}},
                 on_cell_execute=lambda cell, cell_index: started.append(cell),
-                on_cell_executed=reject_stderr,
             )
             client.owns_km = True  # so that the kernel ends with the notebook
             client.execute()
-    except (CellExecutionError, CellTimeoutError, DeadKernelError, NotebookError) as error:
+    except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
         cell, first = started[-1], started[-1].source.strip().splitlines()[0]
         where = f"{name}: code cell {len(started)} (id {cell.id}) failed: {first}"
         raise NotebookError(f"{where}\n{error}") from None
