@@ -9,7 +9,7 @@ import torch
 from strategies import tolerance
 from torch.nn.functional import cross_entropy
 
-from rope.book.measured.record import rounded, write
+from rope.book.measured.record import rounded
 from rope.book.training import Decoder, Experiment, load_corpus, train
 from rope.book.training import sweep as sweep_module
 from rope.book.training.__main__ import main
@@ -32,7 +32,7 @@ from rope.book.training.loop import (
 )
 from rope.book.training.plans import EVEN
 from rope.book.training.results import FILES, RECORDED, recorded, runs
-from rope.book.training.sweep import by_position, sweep
+from rope.book.training.sweep import by_position
 
 CORPUS = corpus_of("".join(chr(97 + n * n % 23) for n in range(2000)))
 SMALL = Experiment(
@@ -56,7 +56,6 @@ def trained(experiment=SMALL):
         (dict(position="rotary"), "position.*rotary.*rope"),
         (dict(layers=0), "layers.*0"),
         (dict(seed=-1), "seed.*-1"),
-        (dict(questions=33), "questions.*33.*32"),
         (dict(base=-1.0), "base.*-1"),
         (dict(width=24), "width.*24.*4"),
         *((dict(position=name, attention="linear"), f"position.*{name}.*linear")
@@ -73,8 +72,6 @@ def test_an_experiment_comes_back_from_its_record():
         "recall", "none", "linear", 2, 64, 2, 64, 8, 9, 1e-3, 5, 0.0, 100.0, True, 3, 1
     )
     assert Experiment(**json.loads(json.dumps(asdict(other)))) == other
-    whole, real = Experiment(base=10000, weight_decay=0), Experiment(weight_decay=0.0)
-    assert json.dumps(asdict(whole)) == json.dumps(asdict(real))
 
 
 # The data.
@@ -247,28 +244,22 @@ def test_a_sweep_goes_on_with_the_runs_that_are_missing(tmp_path, monkeypatch, c
     """Check a sweep stopped by a diverging run, and that a restart keeps all earlier runs."""
     output = tmp_path / "sweep.json"
     command = ["sweep", f"--output={output}"]
-    marked, good, bad = (
+    good, bad, last = (
         replace(SMALL, steps=3, seed=seed, learning_rate=rate)
-        for seed, rate in ((0, 1e-3), (1, 1e-3), (2, 1e30))
+        for seed, rate in ((1, 1e-3), (2, 1e30), (3, 1e-3))
     )
-    plan = [marked, good, bad]
-    monkeypatch.setattr(sweep_module, "PLAN", plan)
-    earlier = {"experiment": asdict(marked), "loss": -1.0}
-    write(output, {"metadata": sweep_module.metadata(), "runs": [earlier]})
+    monkeypatch.setattr(sweep_module, "PLAN", [good, bad, last])
     assert main(command) == 1 and "loss in step" in capsys.readouterr().err
-    first, second = json.loads(output.read_text())["runs"]
-    assert first == earlier and second["experiment"] == asdict(good)
-    again = rounded(sweep_module.measure(train(good, progress=False)), sweep_module.DIGITS)
-    assert second == json.loads(json.dumps(again))
-    plan.remove(bad)
-    kept = output.read_bytes()
-    assert main(command) == 0
+    monkeypatch.setattr(sweep_module, "PLAN", [good, last])
+    with monkeypatch.context() as patched:
+        trained_again = []
+        patched.setattr(sweep_module, "train", lambda e: trained_again.append(e) or train(e))
+        assert main(command) == 0 and trained_again == [last]
     record = json.loads(output.read_text())
-    assert record["runs"] == [first, second] and output.read_bytes() == kept
+    again = rounded(sweep_module.measure(train(good, progress=False)), sweep_module.DIGITS)
+    assert record["runs"][0] == json.loads(json.dumps(again))
+    assert [run["experiment"] for run in record["runs"]] == [asdict(good), asdict(last)]
     assert record["metadata"]["corpus"]["sha256"] == load_corpus().sha256
-    write(output, {"metadata": record["metadata"] | {"python": "2.7"}, "runs": record["runs"]})
-    with pytest.raises(ValueError, match=r"python.*2\.7"):
-        sweep(output)
 
 
 def test_the_record_of_a_sweep_holds_its_plan_and_what_is_measured():

@@ -47,12 +47,14 @@ def run_jobs(
     program: str,
     jobs: Mapping[str, Callable[[], Any]],
     assemble: Callable[[dict[str, Any]], dict[str, Any]],
+    digits: int = DIGITS,
 ) -> dict[str, Any]:
     """Run every job, then write and return the record that `assemble` builds from the results.
 
     assemble: takes a dict of the rounded results, keyed by job name. Until the record is written,
     the results are kept in `NAME.partial.json` next to the output. An interrupted run resumes from
-    that file unless `program`, which describes what the numbers depend on, has changed.
+    that file unless `program`, which describes what the numbers depend on, has changed. digits: the
+    significant digits of a result.
     """
     partial_path = output.with_suffix(".partial.json")
     output.parent.mkdir(parents=True, exist_ok=True)
@@ -63,7 +65,7 @@ def run_jobs(
     for number, (name, job) in enumerate(jobs.items(), start=1):
         if name not in done:
             print(f"{number}/{len(jobs)} {name}", file=sys.stderr, flush=True)
-            done[name] = rounded(job())
+            done[name] = rounded(job(), digits)
             write(partial_path, {"program": program, "done": done})
     record = assemble(done)
     write(output, record)
