@@ -54,7 +54,7 @@ def few(monkeypatch):
     return pair
 
 
-def test_a_run_times_the_right_ones_and_names_the_others(tmp_path, capsys, few):
+def test_a_run_times_the_right_ones_and_names_the_others(tmp_path, few):
     path = tmp_path / "out.json"
     assert program.main(["--quick", "--device", "cpu", "--output", str(path)]) == 0
     written = json.loads(path.read_text(), parse_constant=pytest.fail)  # no NaN
@@ -73,8 +73,6 @@ def test_a_run_times_the_right_ones_and_names_the_others(tmp_path, capsys, few):
     assert torch.__version__.startswith(about["versions"]["torch"])  # maybe with a build suffix
     assert {"commit", "cpu", "device", "effort", "platform", "python", "rope"} <= set(about)
     assert str(tmp_path) not in path.read_text()
-    shown = capsys.readouterr().out
-    assert "Not installed: no-such-package" in shown and "elsewhere: does not support cpu" in shown
 
 
 class WrongGradient(torch.autograd.Function):

@@ -35,12 +35,8 @@ def main(arguments: list[str] | None = None) -> int:
             make_pdf(book, PDF)
             print(f"Wrote {PDF} ({PDF.stat().st_size / 1e6:.1f} MB).")
         elif command == "publish":
-            published = publish_pdf(book, PDF)
-            print(
-                f"Copied {PDF.name} next to the pages."
-                if published
-                else f"Copied nothing: {PDF.name} doesn't exist; run `make pdf` first."
-            )
+            publish_pdf(book, PDF)
+            print(f"Copied {PDF.name} next to the pages.")
         else:
             notebooks = make_notebooks(book, ROOT / "_build" / "notebooks")
             publish_notebooks(book, notebooks)

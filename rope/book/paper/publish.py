@@ -13,23 +13,17 @@ LINK = re.compile(r'\s*<p class="rope-paper">.*?</p>', re.DOTALL)
 PLACES = re.compile(r'<div class="extra_footer">|<p class="rope-way-in">.*?</p>', re.DOTALL)
 
 
-def publish_pdf(book: Book, pdf: Path) -> bool:
-    """Copy the PDF next to the pages and add a link to each page. Return True if the PDF exists.
+def publish_pdf(book: Book, pdf: Path) -> None:
+    """Copy the PDF next to the pages and add a link to each page.
 
-    If the PDF doesn't exist, remove an earlier copy and the links to the copy.
+    Raises FileNotFoundError if the PDF doesn't exist.
     """
-    copy = book.html / pdf.name
-    copy.unlink(missing_ok=True)
-    if pdf.exists():
-        shutil.copyfile(pdf, copy)
+    shutil.copyfile(pdf, book.html / pdf.name)
     for page in sorted(book.html.rglob("*.html")):
-        text = page.read_text(encoding="utf-8")
         address = "../" * len(page.relative_to(book.html).parents[1:]) + pdf.name
         link = f'\n  <p class="rope-paper">The entire book as a <a href="{address}">PDF</a>.</p>'
-        linked = PLACES.sub(rf"\g<0>{link if pdf.exists() else ''}", LINK.sub("", text))
-        if linked != text:
-            page.write_text(linked, encoding="utf-8")
-    return pdf.exists()
+        text = LINK.sub("", page.read_text(encoding="utf-8"))
+        page.write_text(PLACES.sub(rf"\g<0>{link}", text), encoding="utf-8")
 
 
 def publish_notebooks(book: Book, notebooks: list[Path]) -> None:

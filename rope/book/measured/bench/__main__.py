@@ -28,7 +28,7 @@ import torch
 
 from rope import kernels
 from rope.book.measured.baselines import BASELINES
-from rope.book.measured.bench import cases, report, suites
+from rope.book.measured.bench import cases, suites
 from rope.book.measured.bench.correctness import CHECKS, check_kernel
 from rope.book.measured.machine import about_here, command_output
 from rope.book.measured.record import RECORDED, run_jobs
@@ -90,7 +90,8 @@ def run(path: Path, device: torch.device, chosen: Iterable[str], quick: bool) ->
     except KeyboardInterrupt:
         print("\nInterrupted; run the command again to continue.", file=sys.stderr)
         return 130
-    print(report.table(record))
+    for name, reason in record["not measured"].items():
+        print(f"{name}: {reason}")
     print(f"Wrote {path}", file=sys.stderr)
     return int(bool(record["not measured"]))
 
