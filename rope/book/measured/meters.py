@@ -118,7 +118,5 @@ class Traffic(TorchDispatchMode):
 
 def _stored_bytes(tensor: Tensor) -> int:
     """Return the bytes of a tensor's distinct elements; an axis of stride 0 repeats one element."""
-    if tensor.layout != torch.strided:
-        return _stored_bytes(tensor._indices()) + _stored_bytes(tensor._values())
     axes = zip(tensor.shape, tensor.stride(), strict=True)
     return math.prod(size for size, stride in axes if stride or not size) * tensor.element_size()

@@ -76,13 +76,13 @@ def count(text: str) -> int:
 def chapters(root: Path) -> dict[str, list[str]]:
     """Return a dict that maps the caption of each part to the names of the part's notebooks."""
     toc = yaml.safe_load((root / "_toc.yml").read_text(encoding="utf-8"))
-    parts = {
-        part["caption"]: [Path(chapter["file"]).name for chapter in part["chapters"]]
-        for part in toc["parts"]
-    }
-    notebooks = {path.stem for path in (root / "chapters").glob("*.ipynb")}
     return {
-        caption: [name for name in names if name in notebooks] for caption, names in parts.items()
+        part["caption"]: [
+            Path(chapter["file"]).name
+            for chapter in part["chapters"]
+            if (root / f"{chapter['file']}.ipynb").exists()
+        ]
+        for part in toc["parts"]
     }
 
 

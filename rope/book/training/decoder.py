@@ -35,12 +35,9 @@ class Attention(nn.Module):
             mixed = self._linear(q, k, v, places)
         else:
             q, k = self.rotate(q, k, places)
-            mixed = self.attend(q, k, v, places.bias)
+            causal = places.bias is None  # a bias holds the mask
+            mixed = scaled_dot_product_attention(q, k, v, attn_mask=places.bias, is_causal=causal)
         return self.out(mixed.transpose(1, 2).flatten(2))
-
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
-        """Return causal softmax attention, `[B, H, S, D]`."""
-        return scaled_dot_product_attention(q, k, v, attn_mask=bias, is_causal=bias is None)
 
     def heads(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return each head's q, k and v, `[B, H, S, D]`, before any rotation."""

@@ -36,7 +36,6 @@ def train(
     experiment: Experiment,
     *,
     corpus: Corpus | None = None,
-    device: torch.device | str = "cpu",
     progress: bool = True,
 ) -> Trained:
     """Train the experiment's model.
@@ -55,7 +54,7 @@ def train(
             f"task is {experiment.task!r}, of which only recorded runs remain; it must be 'text'"
         )
     data = TextData(experiment, corpus or load_corpus())
-    model = Decoder(experiment, data.tokens).to(device)
+    model = Decoder(experiment, data.tokens)
     optimizer = make_optimizer(model, experiment)
     metrics = [{"step": 0, "loss": validation_loss(model, data)}]
     steps = range(1, experiment.steps + 1)
@@ -78,9 +77,7 @@ def validation_loss(model: Decoder, data: TextData, sequences: int = EVALUATED) 
 @torch.no_grad()
 def token_losses(model: Decoder, inputs: Tensor, targets: Tensor) -> Tensor:
     """Return each token's loss, `[B, S]`, in nats."""
-    device = model.embedding.weight.device
-    logits = model(inputs.to(device))
-    return cross_entropy(logits.mT.float(), targets.to(device), reduction="none")
+    return cross_entropy(model(inputs).mT, targets, reduction="none")
 
 
 @torch.no_grad()
@@ -120,8 +117,7 @@ def training_step(
     step: int,
 ) -> float:
     """Run step 1, 2, ... of an experiment; return the loss on its batch before the step."""
-    device = next(model.parameters()).device
-    inputs, targets = (x.to(device) for x in data.training(step))
+    inputs, targets = data.training(step)
     for group in optimizer.param_groups:
         group["lr"] = learning_rate(experiment, step)
     logits = model(inputs)

@@ -78,6 +78,6 @@ def by_position(model: Decoder, data: TextData) -> dict[str, list[Any]]:
     bounds = [int(share * model.experiment.context) for share in SHARES]
     inputs, targets = data.validation(LONG_WINDOWS, bounds[-1])
     rows = zip(inputs.split(1), targets.split(1), strict=True)
-    losses = torch.cat([token_losses(model, *row).cpu() for row in rows]).double()  # [B, S]
+    losses = torch.cat([token_losses(model, *row) for row in rows]).double()  # [B, S]
     means = [losses[:, low:high].mean().item() for low, high in pairwise(bounds)]
     return {"edges": bounds, "loss": means}
