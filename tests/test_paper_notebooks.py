@@ -14,7 +14,7 @@ import torch
 
 import rope
 from rope.book.paper.notebooks import make_notebooks
-from rope.book.paper.publish import publish_notebooks
+from rope.book.paper.pages import publish_notebooks
 from rope.book.tools import execute
 from rope.book.tools.minutes import CHECK
 

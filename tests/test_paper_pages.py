@@ -10,9 +10,8 @@ import pytest
 
 from rope.book.mime import still_chart
 from rope.book.paper.markdown import to_markdown
-from rope.book.paper.pages import MOVES, Page, read_book
+from rope.book.paper.pages import MOVES, Page, publish_pdf, read_book
 from rope.book.paper.pdf import printable
-from rope.book.paper.publish import publish_pdf
 
 ROOT = Path(__file__).parents[1]
 PANEL = {

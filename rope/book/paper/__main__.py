@@ -12,9 +12,8 @@ import sys
 from pathlib import Path
 
 from rope.book.paper.notebooks import make_notebooks
-from rope.book.paper.pages import read_book
+from rope.book.paper.pages import publish_notebooks, publish_pdf, read_book
 from rope.book.paper.pdf import make_pdf
-from rope.book.paper.publish import publish_notebooks, publish_pdf
 
 ROOT = Path(__file__).parents[3]
 PDF = ROOT / "_build" / "rope-book.pdf"

@@ -8,7 +8,7 @@ tiles: time alternative tiles for the kernel.
 A CPU runs only "rotations". `make gpu` runs all suites on a GPU and needs only torch and Triton.
 Baselines that aren't installed are left out. An interrupted run resumes when you start it again.
 The exit status is 0 if the record is complete, 1 if a check or a job failed or the device was lost,
-2 if there is no GPU, and 130 after an interruption. Make reports every status except 0 as 2.
+and 2 if there is no GPU. Make reports every status except 0 as 2.
 """
 
 from __future__ import annotations
@@ -83,13 +83,9 @@ def run(path: Path, device: torch.device, chosen: Iterable[str], quick: bool) ->
     jobs = {name: partial(attempted, job, device) for name, job in jobs.items()}
     # Clock rates vary during a run, and an updated Linux kernel doesn't change the results.
     program = {name: value for name, value in about.items() if name not in ("clocks", "platform")}
-    try:
-        record = run_jobs(
-            path, json.dumps(program, sort_keys=True), jobs, partial(assemble, about, checks)
-        )
-    except KeyboardInterrupt:
-        print("\nInterrupted; run the command again to continue.", file=sys.stderr)
-        return 130
+    record = run_jobs(
+        path, json.dumps(program, sort_keys=True), jobs, partial(assemble, about, checks)
+    )
     for name, reason in record["not measured"].items():
         print(f"{name}: {reason}")
     print(f"Wrote {path}", file=sys.stderr)
