@@ -40,8 +40,8 @@ def few(monkeypatch):
     """Give the command planted baselines and two small cases; return the cases."""
     monkeypatch.setattr(suites, "keep_memory", lambda: None)  # affects the whole process
     pair = SMALL, replace(SMALL, mode="backward")
-    monkeypatch.setattr(cases, "quick", lambda: pair)
-    monkeypatch.setattr(suites, "QUICK", BRIEF)
+    monkeypatch.setattr(cases, "full", lambda device: pair)
+    monkeypatch.setattr(suites, "FULL", BRIEF)
     chosen = (
         planted("rope", right),
         planted("slanted", lambda x, tables: right(x, tables) * (1 + 2**-20)),
@@ -56,7 +56,7 @@ def few(monkeypatch):
 
 def test_a_run_times_the_right_ones_and_names_the_others(tmp_path, few):
     path = tmp_path / "out.json"
-    assert program.main(["--quick", "--device", "cpu", "--output", str(path)]) == 0
+    assert program.main(["--device", "cpu", "--output", str(path)]) == 0
     written = json.loads(path.read_text(), parse_constant=pytest.fail)  # no NaN
     assert [Case(**entry["case"]) for entry in written["cases"]] == list(few)
     for entry in written["cases"]:
@@ -137,8 +137,7 @@ def test_grids_are_distinct_ordered_and_fit_in_memory(device):
     grid = cases.full(device)
     assert len({case.name for case in grid}) == len(set(grid)) == len(grid)
     assert all(Case(**case.changes) == case for case in grid)
-    for some in (grid, cases.quick()):
-        assert set(cases.MODES) == {case.mode for case in some}
+    assert set(cases.MODES) == {case.mode for case in grid}
     # The inputs, a copy, a result, and three temporaries of the same size from transformers.
     assert max(case.bytes // 2 for case in cases.full("cpu")) * 6 < 4e9
 

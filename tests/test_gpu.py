@@ -197,7 +197,7 @@ def command(monkeypatch, tmp_path):
 
     def run():
         done.clear()
-        status = program.run(path, torch.device("cpu"), program.SUITES, False)
+        status = program.run(path, torch.device("cpu"), program.SUITES)
         return status, list(done)
 
     return run, path
@@ -263,17 +263,15 @@ def test_the_command_knows_its_device(monkeypatch, capsys):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert program.main(["--device", "cuda"]) == 2
     assert "CUDA" in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        program.main(["--suite", "tiles"])
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda *_: "NVIDIA X1 (80 GB)")
     monkeypatch.setattr(program, "run", lambda *arguments: arguments)
-    path, device, chosen, *_ = program.main([])
+    path, device, chosen = program.main([])
     assert path.name == "gpu-nvidia-x1-80-gb.json" and device.type == "cuda"
-    about = program.metadata(device, {})
-    jobs = program.make_jobs(chosen, device, {}, about["versions"], False)
+    about = program.metadata(device)
+    jobs = program.make_jobs(chosen, device, about["versions"])
     assert {name.partition(":")[0] for name in jobs} == set(program.SUITES) - {"correctness"}
-    assert len(jobs) == 40 + 4 + 42 and about["device"]["gpu"] and about["clocks"]
+    assert len(jobs) == 40 + 4 + 42 and about["device"]["gpu"]
 
 
 def test_every_gpu_record_is_complete_and_on_the_page():

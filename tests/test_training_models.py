@@ -139,10 +139,9 @@ def test_learned_is_a_row_each_and_ends_with_the_context():
     method = decoder("learned").positions
     places = torch.tensor([5, 0, 63])
     assert torch.equal(method(places).added, method.vectors.weight[places] * math.sqrt(16))
-    with pytest.raises(ValueError, match=r"position 64 .*64"):
-        method(torch.tensor([3, 64]))
-    with pytest.raises(ValueError, match="position -1 "):
-        method(torch.tensor([-1, 3]))
+    for position in (-1, 64):
+        with pytest.raises(IndexError):
+            method(torch.tensor([3, position]))
 
 
 def test_rope_rotates_as_llama_does():

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -90,19 +91,8 @@ def write(path: Path, value: dict[str, Any]) -> None:
     os.replace(fresh, path)
 
 
-def layout(value: Any, depth: int = 0) -> str:
+def layout(value: Any) -> str:
     """Return JSON with sorted keys and one line per innermost list or dict, to keep diffs short."""
-    entries = list(value.values()) if isinstance(value, dict) else value
-    if not isinstance(value, (dict, list)) or not any(
-        isinstance(entry, (dict, list)) for entry in entries
-    ):
-        return json.dumps(value, sort_keys=True)
-    inner = "  " * (depth + 1)
-    if isinstance(value, dict):
-        lines = [
-            f"{inner}{json.dumps(key)}: {layout(value[key], depth + 1)}" for key in sorted(value)
-        ]
-    else:
-        lines = [inner + layout(entry, depth + 1) for entry in value]
-    ends = "{}" if isinstance(value, dict) else "[]"
-    return ends[0] + "\n" + ",\n".join(lines) + "\n" + "  " * depth + ends[1]
+    inside = re.compile(r"(?<=[\[{])\n[^\[\]{}]+(?=[\]}])")
+    text = json.dumps(value, indent=2, sort_keys=True)
+    return inside.sub(lambda lines: " ".join(map(str.strip, lines[0].strip().split("\n"))), text)

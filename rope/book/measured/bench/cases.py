@@ -91,18 +91,6 @@ def variants(case: Case, **changes: tuple[Any, ...]) -> tuple[Case, ...]:
     )
 
 
-def quick() -> tuple[Case, ...]:
-    """Return a few small cases that cover every mode."""
-    small = Case(1, 8, 2, 256, 64)
-    return (
-        replace(small, seq=1),
-        small,
-        replace(small, dtype="bfloat16", interleaved=True),
-        replace(small, mode="in place"),
-        replace(small, mode="backward"),
-    )
-
-
 def full(device: str) -> tuple[Case, ...]:
     """Return all cases for "cpu" or "cuda"."""
     if device == "cuda":

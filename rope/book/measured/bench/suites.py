@@ -26,7 +26,7 @@ from rope.book.measured.meters import SEED, Call, keep_memory, time_all
 Effort = dict[str, Any]
 #: How long each call is timed: keyword arguments for `rope.book.measured.meters.time_all`.
 FULL: Effort = {"rounds": 5, "seconds": 0.05}
-QUICK: Effort = {"rounds": 3, "seconds": 0.01}
+BRIEF: Effort = {"rounds": 3, "seconds": 0.01}  # for each of many tiles
 GRAPH_CALLS = 16  # calls per CUDA graph, so that the graph's own launch hardly counts
 #: The prompt lengths and batch sizes for which tiles are tried, and the sizes of the tiles.
 PREFILL, DECODING = (128, 4096, 131_072), (1, 32, 256)
@@ -216,7 +216,7 @@ def measure_tiles(case: Case, device: torch.device) -> dict[str, Any]:
             calls[name] = call
         else:
             wrong.append(f"{name}: other bits")
-    times, failed = time_all(calls, device, **QUICK)
+    times, failed = time_all(calls, device, **BRIEF)
     medians = {name: median(taken) for name, taken in times.items()}
     tried = {name: median for name, median in medians.items() if name not in ("copy", "rule")}
     best = min(tried, key=tried.__getitem__, default="rule")
