@@ -137,15 +137,16 @@ def test_linear_attention_equals_the_formula(seq_len, rotate):
     q, k = normal((2, 2, 3, seq_len, 8), 0, torch.float64)
     v = normal((2, 3, seq_len, 5), 1, torch.float64)
     tables = rotary_tables(seq_len, inverse_frequencies(8), dtype=torch.float64)
-    out = linear_attention(q, k, v, *tables, interleaved=True, rotate=rotate)
+    out = linear_attention(q, k, v, *tables, rotate=rotate)
     assert out.shape == (2, 3, seq_len, 5)
     q, k = (torch.nn.functional.elu(x) + 1 for x in (q, k))
     theta, ids = reference.inverse_frequencies(8), list(range(seq_len))
-    rotated = [
-        torch.stack([torch.from_numpy(reference.rotate_matrix(y.numpy(), ids, theta)) for y in x])
-        for x in (q.flatten(0, 1), k.flatten(0, 1))
-    ]
-    q_rotated, k_rotated = (x.view(q.shape) for x in rotated) if rotate else (q, k)
+    q_rotated, k_rotated = (
+        torch.from_numpy(reference.rotate_matrix(x.numpy(), ids, theta, interleaved=False))
+        if rotate
+        else x
+        for x in (q, k)
+    )
     numerator, denominator = (q_rotated @ k_rotated.mT).tril(), (q @ k.mT).tril()
     if seq_len:
         expected = numerator @ v / denominator.sum(-1, keepdim=True)

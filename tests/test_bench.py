@@ -39,7 +39,7 @@ def fail_when_called(x, tables):
 def few(monkeypatch):
     """Give the command planted baselines and two small cases; return the cases."""
     monkeypatch.setattr(suites, "keep_memory", lambda: None)  # affects the whole process
-    pair = SMALL, replace(SMALL, mode="backward")
+    pair = SMALL, replace(SMALL, seq=8)
     monkeypatch.setattr(cases, "full", lambda device: pair)
     monkeypatch.setattr(suites, "FULL", BRIEF)
     chosen = (
@@ -75,29 +75,11 @@ def test_a_run_times_the_right_ones_and_names_the_others(tmp_path, few):
     assert str(tmp_path) not in path.read_text()
 
 
-class WrongGradient(torch.autograd.Function):
-    """Rotate, but with a planted error: gradients are rotated forward instead of back."""
-
-    @staticmethod
-    def forward(ctx, x, cos, sin):
-        ctx.save_for_backward(cos, sin)
-        return rotary_embedding(x, cos, sin)
-
-    @staticmethod
-    def backward(ctx, grad):
-        return rotary_embedding(grad, *ctx.saved_tensors), None, None
-
-
 WRONG = {
     "q: off by": (SMALL, lambda x, t: rotary_embedding(x, t.cos, t.sin, interleaved=True)),
     "k: off by": (SMALL, lambda x, t: right(x, t) if x.shape[1] == 4 else x.clone()),
     "off by inf": (SMALL, lambda x, t: right(x, t) * torch.nan),
     "is torch.float64 [2, 4, 16, 8] for torch.float32": (SMALL, lambda x, t: right(x, t).double()),
-    "the gradient of q: off by": (
-        replace(SMALL, mode="backward"),
-        lambda x, t: WrongGradient.apply(x, t.cos, t.sin),
-    ),
-    "not in the memory of the input": (replace(SMALL, mode="in place"), right),
 }
 
 
@@ -111,18 +93,17 @@ def test_a_wrong_baseline_is_not_timed(complaint):
 @pytest.mark.parametrize("dtype", cases.DTYPES)
 @pytest.mark.parametrize("interleaved", [False, True])
 def test_every_baseline_here_is_right_or_unsupported(dtype, interleaved):
-    """Check every mode, with the real transformers and rotary-embedding-torch packages."""
+    """Check the real transformers and rotary-embedding-torch packages."""
     for package in ("transformers", "rotary_embedding_torch"):
         pytest.importorskip(package)
     chosen = [one for one in BASELINES if "cpu" in one.devices and "compiled" not in one.name]
-    for mode in cases.MODES:
-        for seq, storage in ((1, cases.STORAGES[0]), (70, cases.STORAGES[1])):
-            case = Case(2, 4, 2, seq, 64, dtype, interleaved, mode, storage=storage)
-            entry = suites.measure(case, chosen, CPU, BRIEF)
-            unsupported = {one.name for one in chosen if one.unsupported(case, CPU)}
-            assert set(entry["not timed"]) == unsupported, entry["not timed"]
-            names = {one.name for one in chosen} - unsupported
-            assert names | {"copy", "clone"} == set(entry["times"]) and "rope" in names
+    for seq, storage in ((1, cases.STORAGES[0]), (70, cases.STORAGES[1])):
+        case = Case(2, 4, 2, seq, 64, dtype, interleaved, storage)
+        entry = suites.measure(case, chosen, CPU, BRIEF)
+        unsupported = {one.name for one in chosen if one.unsupported(case, CPU)}
+        assert set(entry["not timed"]) == unsupported, entry["not timed"]
+        names = {one.name for one in chosen} - unsupported
+        assert names | {"copy", "clone"} == set(entry["times"]) and "rope" in names
 
 
 def test_decoding_names_the_ways_that_fail(monkeypatch):
@@ -137,7 +118,6 @@ def test_grids_are_distinct_ordered_and_fit_in_memory(device):
     grid = cases.full(device)
     assert len({case.name for case in grid}) == len(set(grid)) == len(grid)
     assert all(Case(**case.changes) == case for case in grid)
-    assert set(cases.MODES) == {case.mode for case in grid}
     # The inputs, a copy, a result, and three temporaries of the same size from transformers.
     assert max(case.bytes // 2 for case in cases.full("cpu")) * 6 < 4e9
 

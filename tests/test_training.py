@@ -64,9 +64,7 @@ def test_an_experiment_that_cannot_run_is_refused(changes, says):
 
 
 def test_an_experiment_comes_back_from_its_record():
-    other = Experiment(
-        "recall", "none", "linear", 2, 64, 2, 64, 8, 9, 1e-3, 5, 0.0, 100.0, True, 3, 1
-    )
+    other = Experiment("recall", "none", "linear", 2, 64, 2, 64, 8, 9, 1e-3, 5, 0.0, 100.0, 3, 1)
     assert Experiment(**json.loads(json.dumps(asdict(other)))) == other
 
 

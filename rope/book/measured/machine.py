@@ -39,10 +39,8 @@ def installed(package: str) -> str:
 
 def cpu_model() -> str:
     """Return the processor's name from /proc/cpuinfo, or from `platform` if that is missing."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = []
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
     names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.processor() or platform.machine()
 

@@ -99,9 +99,7 @@ class Traffic(TorchDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.operations = 0
-        self.read = 0
-        self.written = 0
+        self.operations = self.read = self.written = 0
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None

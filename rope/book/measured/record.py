@@ -19,8 +19,7 @@ def recorded(name: str) -> dict[str, Any]:
     >>> len(recorded("real_model")["losses"]["unchanged"])
     24
     """
-    record: dict[str, Any] = json.loads((RECORDED / f"{name}.json").read_text(encoding="utf-8"))
-    return record
+    return json.loads((RECORDED / f"{name}.json").read_text(encoding="utf-8"))
 
 
 def gpu_records() -> dict[str, dict[str, Any]]:

@@ -75,8 +75,8 @@ def _check(path: Path) -> None:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     if digest != SHA256:
         raise ValueError(
-            f"{path} ({path.stat().st_size:,} bytes) is not the published model: its SHA-256 starts "
-            f"with {digest[:12]}, not {SHA256[:12]}; delete the file and run `make model`"
+            f"{path} ({path.stat().st_size:,} bytes) is not the published model: its SHA-256 "
+            f"starts with {digest[:12]}, not {SHA256[:12]}; delete the file and run `make model`"
         )
 
 

@@ -44,24 +44,18 @@ class Corpus:
     sha256: str
 
     def encode(self, text: str) -> Tensor:
-        """Return a text's tokens, int64 `[length]`; raise KeyError for an unknown character."""
-        return tokens_of(text, self.vocabulary)
+        """Return a text's tokens, int64 `[length]`; raise ValueError for an unknown character."""
+        return torch.tensor([*map(self.vocabulary.index, text)], dtype=torch.int64)
 
     def decode(self, tokens: Tensor) -> str:
         """Return the text that tokens `[length]` encode."""
         return "".join(self.vocabulary[token] for token in tokens.tolist())
 
 
-def tokens_of(text: str, vocabulary: str) -> Tensor:
-    """Return each character's index in the vocabulary, int64 `[length]`."""
-    number = {character: token for token, character in enumerate(vocabulary)}
-    return torch.tensor([number[character] for character in text], dtype=torch.int64)
-
-
 def corpus_of(text: str) -> Corpus:
     """Return a corpus made from any text; the last tenth is the validation text."""
     vocabulary = "".join(sorted(set(text)))
-    tokens = tokens_of(text, vocabulary)
+    tokens = torch.tensor([*map(vocabulary.index, text)])
     trained = len(text) - int(len(text) * VALIDATION)
     digest = hashlib.sha256(text.encode()).hexdigest()
     return Corpus(tokens[:trained], tokens[trained:], vocabulary, digest)

@@ -22,8 +22,6 @@ IGNORED = -1
 class TextData:
     """Cut windows from a corpus; the target for each character is the next character.
 
-    Raises ValueError for a corpus shorter than a sequence.
-
     >>> from rope.book.training.corpus import corpus_of
     >>> data = TextData(Experiment(context=4, batch=2), corpus_of("abcde" * 20))
     >>> inputs, targets = data.training(0)
@@ -34,7 +32,6 @@ class TextData:
     def __init__(self, experiment: Experiment, corpus: Corpus) -> None:
         self.experiment, self.corpus = experiment, corpus
         self.tokens = len(corpus.vocabulary)
-        self._check(corpus.training, experiment.context, "training")
 
     def training(self, step: int) -> tuple[Tensor, Tensor]:
         """Return the batch for a step."""
@@ -47,7 +44,11 @@ class TextData:
     def validation(self, sequences: int, length: int) -> tuple[Tensor, Tensor]:
         """Return the same evenly spaced windows in every call; they overlap in a short text."""
         text = self.corpus.validation
-        self._check(text, length, "validation")
+        if len(text) <= length:
+            raise ValueError(
+                f"the validation text has {len(text)} characters; it must be longer than a "
+                f"sequence, which has {length}: use a longer corpus"
+            )
         starts = torch.linspace(0, len(text) - length - 1, sequences).long()
         return self._windows(text, starts, length)
 
@@ -59,13 +60,6 @@ class TextData:
         at = starts[:, None] + torch.arange(length)  # [B, S]
         return text[at], text[at + 1]
 
-    def _check(self, text: Tensor, length: int, part: str) -> None:
-        if len(text) <= length:
-            raise ValueError(
-                f"the {part} text has {len(text)} characters; it must be longer than a sequence, "
-                f"which has {length}: use a longer corpus, or a shorter context"
-            )
-
 
 class Drawn(ABC):
     """Represent a task whose sequences are drawn anew in each step."""
@@ -75,10 +69,8 @@ class Drawn(ABC):
 
     def training(self, step: int) -> tuple[Tensor, Tensor]:
         """Return the batch for a step."""
-        experiment = self.experiment
-        return self._drawn(
-            generator(experiment.seed, f"batch {step}"), experiment.batch, experiment.context
-        )
+        random = generator(self.experiment.seed, f"batch {step}")
+        return self._drawn(random, self.experiment.batch, self.experiment.context)
 
     def validation(self, sequences: int, length: int) -> tuple[Tensor, Tensor]:
         """Return the same sequences in every call and for every seed."""

@@ -47,18 +47,16 @@ class Attention(nn.Module):
 
     def rotate(self, q: Tensor, k: Tensor, places: Places) -> tuple[Tensor, Tensor]:
         """Return q and k rotated to their positions."""
-        interleaved = self.experiment.interleaved
         if places.query is not None:
-            q = rotary_embedding(q, *places.query, interleaved=interleaved)
+            q = rotary_embedding(q, *places.query)
         if places.key is not None:
-            k = rotary_embedding(k, *places.key, interleaved=interleaved)
+            k = rotary_embedding(k, *places.key)
         return q, k
 
     def _linear(self, q: Tensor, k: Tensor, v: Tensor, places: Places) -> Tensor:
         still = q.new_ones(q.shape[2], 1), q.new_zeros(q.shape[2], 1)  # required, but unused
-        rotate, interleaved = places.query is not None, self.experiment.interleaved
-        tables = places.query or still
-        return linear_attention(q, k, v, *tables, rotate=rotate, interleaved=interleaved)
+        tables, rotate = places.query or still, places.query is not None
+        return linear_attention(q, k, v, *tables, rotate=rotate)
 
 
 class Block(nn.Module):

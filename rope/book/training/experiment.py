@@ -26,13 +26,13 @@ class Experiment:
     "linear".
     layers, width (E), heads: the decoder's sizes; context: tokens per training sequence.
     batch: sequences per step; steps: the number of steps; learning_rate: the peak, reached after
-    `warmup` steps, from which a cosine falls to a tenth. base, interleaved: see `RotaryEmbedding`.
+    `warmup` steps, from which a cosine falls to a tenth. base: see `RotaryEmbedding`.
     evaluate_every: steps between validation losses. seed: sets the weights and the data order.
     questions: how many different questions the recall task has.
     Raises ValueError for an unknown name, and for linear attention with a bias.
 
-    >>> Experiment(position="alibi").name
-    'text-alibi-softmax-128-s0'
+    >>> Experiment(position="alibi").head_dim
+    32
     """
 
     task: str = "text"
@@ -48,7 +48,6 @@ class Experiment:
     warmup: int = 20
     weight_decay: float = 0.1
     base: float = 10000.0
-    interleaved: bool = False
     evaluate_every: int = 20
     seed: int = 0
     questions: int = 32
@@ -70,11 +69,6 @@ class Experiment:
     def head_dim(self) -> int:
         """Return the head dimension D."""
         return self.width // self.heads
-
-    @property
-    def name(self) -> str:
-        """Return a short name for a progress bar; different experiments may share a name."""
-        return f"{self.task}-{self.position}-{self.attention}-{self.context}-s{self.seed}"
 
 
 SEEDS = tuple(range(5))

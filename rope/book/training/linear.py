@@ -26,7 +26,6 @@ def linear_attention(
     cos: Tensor,
     sin: Tensor,
     *,
-    interleaved: bool = False,
     rotate: bool = True,
 ) -> Tensor:
     """Return the outputs o of equation 19, computed in time linear in S.
@@ -43,7 +42,7 @@ def linear_attention(
     tensor([0.0000, 0.5000, 1.0000])
     """
     q, k = elu(q) + 1, elu(k) + 1
-    rotated = rotary_embedding_qk(q, k, cos, sin, interleaved=interleaved) if rotate else (q, k)
+    rotated = rotary_embedding_qk(q, k, cos, sin) if rotate else (q, k)
     denominator = (q * k.cumsum(dim=-2)).sum(dim=-1, keepdim=True)  # [B, H, S, 1]
     return _running_product(*rotated, v) / denominator
 

@@ -58,7 +58,7 @@ def train(
     optimizer = make_optimizer(model, experiment)
     metrics = [{"step": 0, "loss": validation_loss(model, data)}]
     steps = range(1, experiment.steps + 1)
-    for step in (bar := tqdm(steps, experiment.name, unit="step", disable=not progress)):
+    for step in (bar := tqdm(steps, experiment.position, unit="step", disable=not progress)):
         training_step(model, optimizer, data, experiment, step)
         if step % experiment.evaluate_every == 0 or step == experiment.steps:
             metrics.append({"step": step, "loss": validation_loss(model, data)})

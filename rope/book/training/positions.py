@@ -106,12 +106,9 @@ class Rotary(NoPositions):
         """Return the rotated width R."""
         return int(self.experiment.head_dim * self.share)
 
-    def frequencies(self, device: torch.device) -> Tensor:
-        """Return radians per position, float64 `[R/2]`."""
-        return inverse_frequencies(self.dim, self.experiment.base, device=device)
-
     def forward(self, position_ids: Tensor) -> Places:
-        tables = rotary_tables(position_ids, self.frequencies(position_ids.device))
+        inv_freq = inverse_frequencies(self.dim, self.experiment.base, device=position_ids.device)
+        tables = rotary_tables(position_ids, inv_freq)
         return Places(query=tables, key=tables)
 
 
@@ -139,7 +136,7 @@ class Decaying(Rotary):
     linear = False
 
     def forward(self, position_ids: Tensor) -> Places:
-        inv_freq = self.frequencies(position_ids.device)
+        inv_freq = inverse_frequencies(self.dim, self.experiment.base, device=position_ids.device)
         cos, sin = rotary_tables(position_ids, inv_freq, dtype=torch.float64)
         power = position_ids.double().unsqueeze(-1) / (self.experiment.context / 2)
         decay = decay_rates(self.dim, device=position_ids.device) ** power

@@ -14,7 +14,6 @@ and 2 if there is no GPU. Make reports every status except 0 as 2.
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import re
 import sys
@@ -37,7 +36,6 @@ SUITES = ("correctness", "rotations", "decoding", "tiles")
 #: The record's key for each suite's results.
 KEYS = {"rotations": "cases", "decoding": "decoding", "tiles": "tiles"}
 BATCHES = (1, 8, 32, 256)
-PACKAGE = Path(__file__).parents[3]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -87,16 +85,13 @@ def run(path: Path, device: torch.device, chosen: Iterable[str]) -> int:
 
 
 def metadata(device: torch.device) -> dict[str, Any]:
-    """Return the machine, device, versions, commit, effort, rope's kernel, and a source hash."""
+    """Return the machine, device, versions, commit, effort, and rope's kernel."""
     about = about_here(sorted({"triton", *(baseline.package for baseline in BASELINES)}))
     about["device"] = {"kind": device.type, "threads": torch.get_num_threads()}
     if device.type == "cuda":
         about["device"]["gpu"] = torch.cuda.get_device_name(device)
     ours, _, _ = kernels.explain(device.type).partition(":")  # drop the local path
-    # Results from two versions of the code must not be mixed, even without git.
-    files = sorted([*PACKAGE.glob("kernels/*.py"), *PACKAGE.glob("book/measured/**/*.py")])
-    sources = hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:12]
-    return about | {"effort": suites.FULL, "rope": ours, "sources": sources}
+    return about | {"effort": suites.FULL, "rope": ours}
 
 
 def make_jobs(

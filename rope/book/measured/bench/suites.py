@@ -18,7 +18,7 @@ from unittest.mock import patch
 
 import torch
 
-from rope.book.measured.baselines import Baseline, Pair, Rotate, make_tables, ours, plain_formula
+from rope.book.measured.baselines import Baseline, Pair, make_tables, ours, plain_formula
 from rope.book.measured.bench.cases import Case
 from rope.book.measured.bench.correctness import check_baseline
 from rope.book.measured.meters import SEED, Call, keep_memory, time_all
@@ -51,7 +51,6 @@ def measure(
     if device.type == "cpu":
         keep_memory()
     tables, inputs = make_tables(case, device), random_pair(case, device, SEED)
-    grads = random_pair(case, device, SEED + 1) if case.mode == "backward" else None
     calls = {"copy": copy_of(inputs), "clone": lambda: [x.clone() for x in inputs]}
     not_timed: dict[str, str] = {}
     for baseline in baselines:
@@ -59,9 +58,9 @@ def measure(
         if not reason:
             try:
                 rotate = baseline.prepare(tables)
-                reason = check_baseline(baseline, rotate, tables, inputs, grads)
+                reason = check_baseline(baseline, rotate, tables, inputs)
                 if not reason:
-                    calls[baseline.name] = timed_call(rotate, inputs, grads)
+                    calls[baseline.name] = partial(rotate, *inputs)
             except Exception as error:
                 reason = first_line(error)
         if reason:
@@ -91,15 +90,6 @@ def random_pair(case: Case, device: torch.device, seed: int) -> Pair:
         return x.normal_(generator=generator)
 
     return one(case.heads), one(case.kv_heads)
-
-
-def timed_call(rotate: Rotate, inputs: Pair, grads: Pair | None) -> Call:
-    """Return the call to time: the rotation, or only its gradient if `grads` is given."""
-    if grads is None:
-        return partial(rotate, *inputs)
-    leaves = [x.detach().requires_grad_() for x in inputs]
-    results = rotate(leaves[0], leaves[1])
-    return partial(torch.autograd.grad, results, leaves, grads, retain_graph=True)
 
 
 def measure_decoding(batch: int, device: torch.device, effort: Effort) -> dict[str, Any]:
