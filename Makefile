@@ -86,10 +86,13 @@ check: $(READY) ## ruff, formatting, mypy
 # This needs only torch and Triton, not the book's environment.
 gpu: ## check, time and tune the kernel on a GPU and write its record; run it again to continue
 	@PYTHONPATH="$(CURDIR)" $(if $(wildcard $(PYTHON)),$(PYTHON),$(if $(filter .venv/%,$(PYTHON)),python3,$(PYTHON))) \
-		-m rope.book.measured.bench --device cuda --minutes $(or $(MINUTES),8) $(if $(OUTPUT),--output $(OUTPUT))
+		-m rope.book.measured.bench --device cuda $(if $(OUTPUT),--output $(OUTPUT))
 
-repository: $(READY) ## set the book's address everywhere: URL=https://... (URL= removes it)
-	@$(RUN) -m rope.book.tools.repository "$(URL)"
+# Colab installs TAG, a git tag or a commit.
+repository: export TAG ?= v$(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
+repository: ## set the book's address everywhere: URL=https://... (URL= removes it)
+	@perl -0pi -e 's|^repository:\n  url: \K".*?"|"$$ENV{URL}"|m' _config.yml
+	@perl -pi -e 's|"REPOSITORY, TAG = \K.*?(?=\\n)|\\"$$ENV{URL}\\", \\"$$ENV{TAG}\\"|' chapters/*.ipynb
 
 clean: ## delete build products; keep .venv
 	@rm -rf _build .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -10,12 +10,12 @@ import inspect
 
 import pytest
 import torch
+import truth
 from strategies import tolerance
 
 import rope
 from rope.adapters import parts
 from rope.adapters.transformers import PositionEmbeddings, restore, use_rope
-from rope.book.measured import truth
 from rope.extensions import Default
 
 transformers = pytest.importorskip("transformers")

@@ -38,10 +38,10 @@ def fail_when_called(x, tables):
 @pytest.fixture
 def few(monkeypatch):
     """Give the command planted baselines and two small cases; return the cases."""
-    monkeypatch.setattr(suites, "settle_allocator", lambda pages: None)  # affects the whole process
-    pair = SMALL, replace(SMALL, mode="backward")
-    monkeypatch.setattr(cases, "quick", lambda device: pair)
-    monkeypatch.setattr(suites, "QUICK", BRIEF)
+    monkeypatch.setattr(suites, "keep_memory", lambda: None)  # affects the whole process
+    pair = SMALL, replace(SMALL, seq=8)
+    monkeypatch.setattr(cases, "full", lambda device: pair)
+    monkeypatch.setattr(suites, "FULL", BRIEF)
     chosen = (
         planted("rope", right),
         planted("slanted", lambda x, tables: right(x, tables) * (1 + 2**-20)),
@@ -54,16 +54,14 @@ def few(monkeypatch):
     return pair
 
 
-def test_a_run_times_the_right_ones_and_names_the_others(tmp_path, capsys, few):
+def test_a_run_times_the_right_ones_and_names_the_others(tmp_path, few):
     path = tmp_path / "out.json"
-    assert program.main(["--quick", "--device", "cpu", "--output", str(path)]) == 0
+    assert program.main(["--device", "cpu", "--output", str(path)]) == 0
     written = json.loads(path.read_text(), parse_constant=pytest.fail)  # no NaN
     assert [Case(**entry["case"]) for entry in written["cases"]] == list(few)
     for entry in written["cases"]:
         assert set(entry["times"]) == {"copy", "clone", "rope"}
-        for line in entry["times"].values():
-            assert 0 < line["lower"] <= line["median"] <= line["upper"]
-        assert entry["times"]["rope"]["memory"] >= 1 == entry["times"]["clone"]["memory"]
+        assert all(line["median"] > 0 for line in entry["times"].values())
         not_timed = entry["not timed"]
         assert not_timed.pop("slanted").startswith("q: off by ")
         assert not_timed.pop("failing").startswith("KeyError: ")
@@ -75,21 +73,6 @@ def test_a_run_times_the_right_ones_and_names_the_others(tmp_path, capsys, few):
     assert torch.__version__.startswith(about["versions"]["torch"])  # maybe with a build suffix
     assert {"commit", "cpu", "device", "effort", "platform", "python", "rope"} <= set(about)
     assert str(tmp_path) not in path.read_text()
-    shown = capsys.readouterr().out
-    assert "Not installed: no-such-package" in shown and "elsewhere: does not support cpu" in shown
-
-
-class WrongGradient(torch.autograd.Function):
-    """Rotate, but with a planted error: gradients are rotated forward instead of back."""
-
-    @staticmethod
-    def forward(ctx, x, cos, sin):
-        ctx.save_for_backward(cos, sin)
-        return rotary_embedding(x, cos, sin)
-
-    @staticmethod
-    def backward(ctx, grad):
-        return rotary_embedding(grad, *ctx.saved_tensors), None, None
 
 
 WRONG = {
@@ -97,11 +80,6 @@ WRONG = {
     "k: off by": (SMALL, lambda x, t: right(x, t) if x.shape[1] == 4 else x.clone()),
     "off by inf": (SMALL, lambda x, t: right(x, t) * torch.nan),
     "is torch.float64 [2, 4, 16, 8] for torch.float32": (SMALL, lambda x, t: right(x, t).double()),
-    "the gradient of q: off by": (
-        replace(SMALL, mode="backward"),
-        lambda x, t: WrongGradient.apply(x, t.cos, t.sin),
-    ),
-    "not in the memory of the input": (replace(SMALL, mode="in place"), right),
 }
 
 
@@ -115,18 +93,17 @@ def test_a_wrong_baseline_is_not_timed(complaint):
 @pytest.mark.parametrize("dtype", cases.DTYPES)
 @pytest.mark.parametrize("interleaved", [False, True])
 def test_every_baseline_here_is_right_or_unsupported(dtype, interleaved):
-    """Check every mode, with the real transformers and rotary-embedding-torch packages."""
+    """Check the real transformers and rotary-embedding-torch packages."""
     for package in ("transformers", "rotary_embedding_torch"):
         pytest.importorskip(package)
     chosen = [one for one in BASELINES if "cpu" in one.devices and "compiled" not in one.name]
-    for mode in cases.MODES:
-        for seq, storage in ((1, cases.STORAGES[0]), (70, cases.STORAGES[1])):
-            case = Case(2, 4, 2, seq, 64, dtype, interleaved, mode, storage=storage)
-            entry = suites.measure(case, chosen, CPU, BRIEF)
-            unsupported = {one.name for one in chosen if one.unsupported(case, CPU)}
-            assert set(entry["not timed"]) == unsupported, entry["not timed"]
-            names = {one.name for one in chosen} - unsupported
-            assert names | {"copy", "clone"} == set(entry["times"]) and "rope" in names
+    for seq, storage in ((1, cases.STORAGES[0]), (70, cases.STORAGES[1])):
+        case = Case(2, 4, 2, seq, 64, dtype, interleaved, storage)
+        entry = suites.measure(case, chosen, CPU, BRIEF)
+        unsupported = {one.name for one in chosen if one.unsupported(case, CPU)}
+        assert set(entry["not timed"]) == unsupported, entry["not timed"]
+        names = {one.name for one in chosen} - unsupported
+        assert names | {"copy", "clone"} == set(entry["times"]) and "rope" in names
 
 
 def test_decoding_names_the_ways_that_fail(monkeypatch):
@@ -141,9 +118,6 @@ def test_grids_are_distinct_ordered_and_fit_in_memory(device):
     grid = cases.full(device)
     assert len({case.name for case in grid}) == len(set(grid)) == len(grid)
     assert all(Case(**case.changes) == case for case in grid)
-    for some in (grid, cases.quick(device)):
-        assert set(cases.MODES) == {case.mode for case in some}
-        assert sorted(some, key=lambda case: case.pages != "new") == list(some)
     # The inputs, a copy, a result, and three temporaries of the same size from transformers.
     assert max(case.bytes // 2 for case in cases.full("cpu")) * 6 < 4e9
 
@@ -166,18 +140,6 @@ def test_calls_take_turns_and_a_failure_stops_only_its_call():
     rounds = [order[at : at + 4] for at in range(len(order) - 20, len(order), 4)]
     assert all(sorted(one) == ["a", "a", "b", "b"] for one in rounds)  # warmed up, then timed
     assert len({one[0] for one in rounds}) == 2  # both calls go first in some rounds
-
-
-def test_peak_memory_counts_what_is_held_at_once():
-    x = torch.ones(100_000)
-    for call, expected in (
-        (lambda: x.clone(), 1),
-        (lambda: x.exp().exp(), 2),
-        (lambda: x.exp().exp().exp().sum(), 2),
-        (lambda: x.mul_(1.0), 0),
-    ):
-        held = meters.peak_memory(call, CPU)
-        assert held == pytest.approx(expected * 4 * x.numel(), abs=100)
 
 
 def test_ratios_are_within_a_case_and_figures_show_them():

@@ -6,11 +6,11 @@ from dataclasses import asdict, replace
 import hypothesis.strategies as st
 import pytest
 import torch
+import truth
 from hypothesis import given
 from strategies import quick
 
 from rope import inverse_frequencies
-from rope.book.measured import truth
 from rope.extensions import (
     NTK,
     REGISTRY,

@@ -12,7 +12,7 @@ def test_intervals_are_those_of_student():
     mean = interval(values)
     low, high = stats.t.interval(0.95, 4, loc=sum(values) / 5, scale=stats.sem(values))
     assert (mean.low, mean.high) == pytest.approx((low, high), rel=1e-4)
-    with pytest.raises(ValueError, match=r"values.* 1 "):
+    with pytest.raises(ValueError, match="at least two"):
         interval([1.0])
 
 
@@ -22,7 +22,7 @@ def test_a_stratified_interval_covers_the_mean_of_its_groups():
     draws = groups_means + np.random.default_rng(0).normal(size=(4000, 3, 8))
     inside = [abs(stratified(groups).mean - 1) <= stratified(groups).half for groups in draws]
     assert 0.94 < np.mean(inside) < 0.96
-    with pytest.raises(ValueError, match="fewer than two"):
+    with pytest.raises(ValueError, match="at least two"):
         stratified([[1.0, 2.0], [1.0]])
 
 

@@ -14,8 +14,8 @@ import torch
 
 import rope
 from rope.book.paper.notebooks import make_notebooks
-from rope.book.paper.publish import publish_notebooks
-from rope.book.tools import execute, repository
+from rope.book.paper.pages import publish_notebooks
+from rope.book.tools import execute
 from rope.book.tools.minutes import CHECK
 
 ROOT = Path(__file__).parents[1]
@@ -170,7 +170,7 @@ def test_notebook_runs_alone(folder, name, python, address, tmp_path, monkeypatc
     if not list(new.glob("lib/*/site-packages/rope")):  # no chapter has installed it yet
         assert "No module named 'rope'" in run(python, "-c", "import torch, rope", cwd=new).stderr
     text = (folder / f"{name}.ipynb").read_text(encoding="utf-8")
-    text = repository.IN_NOTEBOOK.sub(rf'\\"{address}\\", \\"{TAG}\\"', text)
+    text = text.replace('REPOSITORY, TAG = \\"\\"', f'REPOSITORY, TAG = \\"{address}\\"', 1)
     execute.execute(nbformat.reads(text, as_version=4), tmp_path, name, python)
 
     ask = "import rope, torch; print(rope.__file__, torch.__version__, torch.__file__, sep='\\n')"

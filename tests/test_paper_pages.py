@@ -10,9 +10,8 @@ import pytest
 
 from rope.book.mime import still_chart
 from rope.book.paper.markdown import to_markdown
-from rope.book.paper.pages import MOVES, Page, read_book
+from rope.book.paper.pages import MOVES, Page, publish_pdf, read_book
 from rope.book.paper.pdf import printable
-from rope.book.paper.publish import publish_pdf
 
 ROOT = Path(__file__).parents[1]
 PANEL = {
@@ -91,18 +90,19 @@ def test_narrow_charts_stack_their_panels():
     assert narrow < 0.7 * wide
 
 
-def test_publishing_links_the_pdf_if_there_is_one(tmp_path):
+def test_publishing_links_the_pdf(tmp_path):
     html, pdf = tmp_path / "html", tmp_path / "rope-book.pdf"
     (html / "chapters").mkdir(parents=True)
     built = '<article></article><div class="extra_footer">\n  <p>Licence</p></div>'
     pages = {up: html / path for up, path in (("", "search.html"), ("../", "chapters/one.html"))}
     for page in pages.values():
         page.write_text(built, encoding="utf-8")
-    # A second call must change nothing. Without the PDF, its links must be removed.
-    for exists in (True, True, False):
-        pdf.write_bytes(b"PDF") if exists else pdf.unlink()
-        assert publish_pdf(SimpleNamespace(html=html), pdf) == exists == (html / pdf.name).exists()
+    with pytest.raises(FileNotFoundError):
+        publish_pdf(SimpleNamespace(html=html), pdf)
+    pdf.write_bytes(b"PDF")
+    for _ in range(2):  # a second call must change nothing
+        publish_pdf(SimpleNamespace(html=html), pdf)
+        assert (html / pdf.name).exists()
         for up, page in pages.items():
             text = page.read_text(encoding="utf-8")
-            assert re.findall('href="(.*?)"', text) == [f"{up}{pdf.name}"] * exists
-            assert exists or text == built
+            assert re.findall('href="(.*?)"', text) == [f"{up}{pdf.name}"]

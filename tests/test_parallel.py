@@ -12,19 +12,22 @@ from filelock import FileLock
 from hypothesis import given
 from hypothesis import strategies as st
 from parallel_jobs import CASES
+from torch import distributed as dist
 from torch.distributed.tensor.experimental import _attention as torch_attention
 
 import rope
 from rope import parallel
 from rope.book.measured import devices
-from rope.book.measured.devices import across, available
+from rope.book.measured.devices import across
 from rope.extensions import DynamicNTK
 from rope.parallel import METHODS, ring
 
 PROCESSES = 4
 TWO = torch.arange(2)
 ULPS = 16  # allowed error in units of rounding of the largest number
-needs_gloo = pytest.mark.skipif(not available(), reason="this PyTorch was built without gloo")
+needs_gloo = pytest.mark.skipif(
+    not (dist.is_available() and dist.is_gloo_available()), reason="this PyTorch lacks gloo"
+)
 
 
 @pytest.fixture(scope="session")

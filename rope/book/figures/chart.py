@@ -120,10 +120,9 @@ def pixels(x: str, y: str) -> dict[str, Any]:
 
 def coordinates(extent: float) -> dict[str, Any]:
     """Return encodings of the columns `x` and `y` on a fixed square plane without axes."""
-    channels = {"x": alt.X, "y": alt.Y}
     return {
-        name: bare(channel, f"{name}:Q", -extent, extent, zero=False)
-        for name, channel in channels.items()
+        "x": bare(alt.X, "x:Q", -extent, extent, zero=False),
+        "y": bare(alt.Y, "y:Q", -extent, extent, zero=False),
     }
 
 

@@ -6,7 +6,7 @@ values are distributed.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from scipy.optimize import isotonic_regression
@@ -33,24 +33,6 @@ LEADER: dict[str, Any] = {"arrowstyle": "-", "color": style.MUTED, "linewidth": 
 LEADER |= {"relpos": (0, 0.5), "shrinkA": 1, "shrinkB": 1}
 
 
-class Spread(NamedTuple):
-    """Hold the mean, minimum, and maximum over seeds per point; NaN if any value is missing."""
-
-    mean: list[float]
-    low: list[float]
-    high: list[float]
-
-
-def spread(runs: Runs) -> Spread:
-    """Return the mean, minimum, and maximum over runs of equal length, point by point.
-
-    >>> spread([[1.0, 2.0], [3.0, None]])
-    Spread(mean=[2.0, nan], low=[1.0, nan], high=[3.0, nan])
-    """
-    table = np.array(runs, dtype=float)  # None becomes NaN
-    return Spread(*(reduce(table, axis=0).tolist() for reduce in (np.mean, np.min, np.max)))
-
-
 def label(name: str) -> str:
     """Return the label of the method `name`, or the name itself if there is no label."""
     return LOOKS[name][0] if name in LOOKS else name
@@ -72,11 +54,12 @@ def draw_runs(
     """
     ends = []
     for name, seeds in runs.items():
-        line, style, words = spread(seeds), look(name, runs), label(name)
-        ax.fill_between(x, line.low, line.high, color=style["color"], alpha=0.2, linewidth=0)
-        ax.plot(x, line.mean, **style)
-        last = max(place for place, value in enumerate(line.mean) if value == value)
-        ends.append((x[last], line.mean[last], words))
+        table, style = np.array(seeds, dtype=float), look(name, runs)  # None becomes NaN
+        low, mean, high = table.min(axis=0), table.mean(axis=0), table.max(axis=0)
+        ax.fill_between(x, low, high, color=style["color"], alpha=0.2, linewidth=0)
+        ax.plot(x, mean, **style)
+        last = np.flatnonzero(~np.isnan(mean))[-1]
+        ends.append((x[last], mean[last], label(name)))
     return ends
 
 

@@ -8,23 +8,19 @@ from pathlib import Path
 from rope.book.live.bundle import Unavailable, write_bundle
 from rope.book.live.pages import add_buttons
 
-BUILD = Path("_build")
 UNAVAILABLE = 3  # the exit status if npm is missing or reaches no registry
 
 
 def main() -> int:
     """Write the bundle, add the buttons, and return the exit status. Run in the book's folder."""
-    html = BUILD / "html"
+    html = Path("_build/html")
     try:
-        sizes = write_bundle(BUILD / "live", html / "_static" / "live")
+        sizes = write_bundle(Path("_build/live"), html / "_static" / "live")
     except Unavailable as error:
         print(f"The pages get no Run buttons: {error}", file=sys.stderr)
         return UNAVAILABLE
     counts = add_buttons(html, Path("chapters"), sizes)
-    size = sum(sizes.values())
-    print(
-        f"{sum(counts.values())} cells run in {len(counts)} pages. The bundle has {size:,} bytes."
-    )
+    print(f"{sum(counts.values())} cells run in {len(counts)} pages.")
     return 0
 
 

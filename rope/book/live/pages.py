@@ -18,7 +18,7 @@ import nbformat
 from rope.book.judge import MODULES
 from rope.book.live.bundle import PACKAGES
 from rope.book.tools.minutes import CHECK
-from rope.book.tools.notebooks import ASSERTS, IGNORED, code_cells, is_set_up, marks
+from rope.book.tools.notebooks import ASSERTS, IGNORED, is_set_up, marks
 from rope.book.tools.slicing import Statement, needed, statements
 
 BUNDLED = {"rope.symbolic", "rope.book.judge"}
@@ -82,31 +82,25 @@ def page_cells(notebook: dict[str, Any]) -> list[dict[str, Any]]:
     judged: the step's number, if the cell calls the judge. solution: True if the cell is part of a
     solution, whose functions an answer must not use.
     """
-    cells = code_cells(notebook)
-    solutions = _in_solutions(notebook)
-    sources = [CHECK.sub("", cell["source"]) for cell in cells]  # the page shows claims as labels
+    sources: list[str] = []
     entries: list[dict[str, Any]] = []
-    for number, (source, cell) in enumerate(zip(sources, cells, strict=True)):
+    in_solution = False
+    for cell in notebook["cells"]:
+        if cell["cell_type"] != "code":
+            if "{solution-" in cell["source"]:
+                in_solution = "{solution-start}" in cell["source"]
+            continue
+        source = CHECK.sub("", cell["source"])  # the page shows claims as labels
         entry: dict[str, Any] = {"source": source}
-        if runs(sources[:number], cell):
+        if runs(sources, cell):
             entry["stored"] = stored_text(cell)
             if "judge" in marks(cell) and (step := JUDGED.search(source)):
                 entry["judged"] = int(step[1])
-        if solutions[number]:
+        if in_solution:
             entry["solution"] = True
+        sources.append(source)
         entries.append(entry)
     return entries
-
-
-def _in_solutions(notebook: dict[str, Any]) -> list[bool]:
-    """Return, for each code cell in a notebook, whether it is in a solution."""
-    inside, cells = False, []
-    for cell in notebook["cells"]:
-        if cell["cell_type"] == "code":
-            cells.append(inside)
-        elif "{solution-" in cell["source"]:
-            inside = "{solution-start}" in cell["source"]
-    return cells
 
 
 def add_buttons(html: Path, chapters: Path, sizes: dict[str, int]) -> dict[str, int]:

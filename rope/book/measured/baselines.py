@@ -16,7 +16,7 @@ from importlib import import_module
 import torch
 from torch import Tensor
 
-from rope.book.measured.bench.cases import MODES, Case
+from rope.book.measured.bench.cases import Case
 from rope.frequencies import inverse_frequencies, rotary_tables
 from rope.functional import rotary_embedding_qk
 from rope.kernels.cpu import in_blocks
@@ -59,7 +59,7 @@ def make_tables(case: Case, device: torch.device) -> Tables:
 
 @dataclass(frozen=True)
 class Baseline:
-    """A rotation to time, with the modes, layouts, and devices that it supports.
+    """A rotation to time, with the layouts and devices that it supports.
 
     prepare: a function from tables to the call that is timed.
     rounds_more: True if the rotation computes in the dtype of q and k or from float32 angles.
@@ -68,33 +68,29 @@ class Baseline:
     name: str
     package: str
     prepare: Callable[[Tables], Rotate]
-    modes: tuple[str, ...] = MODES
     layouts: tuple[str, ...] = ("half", "interleaved")
     devices: tuple[str, ...] = ("cpu", "cuda")
     rounds_more: bool = False
 
     def unsupported(self, case: Case, device: torch.device) -> str:
         """Return why this baseline can't run the case on the device, or "" if it can."""
-        needs = (case.mode, self.modes), (case.layout, self.layouts), (device.type, self.devices)
+        needs = (case.layout, self.layouts), (device.type, self.devices)
         missing = [word for word, supported in needs if word not in supported]
         return f"does not support {', '.join(missing)}" if missing else ""
 
 
 def ours(tables: Tables) -> Rotate:
     """Return this package's rotation of q and k; the package chooses the kernel for the device."""
-    interleaved, inplace = tables.case.interleaved, tables.case.mode == "in place"
-    return lambda q, k: rotary_embedding_qk(
-        q, k, tables.cos, tables.sin, interleaved=interleaved, inplace=inplace
-    )
+    cos, sin, interleaved = tables.cos, tables.sin, tables.case.interleaved
+    return lambda q, k: rotary_embedding_qk(q, k, cos, sin, interleaved=interleaved)
 
 
 def ours_without_compiler(tables: Tables) -> Rotate:
     """Return the rotation that this package runs on a CPU if its C loop was not built."""
     cos, sin, interleaved = tables.cos[None, None], tables.sin[None, None], tables.case.interleaved
-    inplace = tables.case.mode == "in place"
 
     def rotate(q: Tensor, k: Tensor) -> Pair:
-        results = (q, k) if inplace else (torch.empty_like(q), torch.empty_like(k))
+        results = torch.empty_like(q), torch.empty_like(k)
         in_blocks(q, results[0], cos, sin, interleaved)
         in_blocks(k, results[1], cos, sin, interleaved)
         return results
@@ -145,44 +141,24 @@ def flash_attn(tables: Tables) -> Rotate:
     """Return `apply_rotary_emb`, called on `[B, S, H, D]` views, once for q and once for k."""
     apply = import_module("flash_attn.layers.rotary").apply_rotary_emb
     cos, sin = (table.to(tables.case.torch_dtype) for table in (tables.cos, tables.sin))
-    flags = {"interleaved": tables.case.interleaved, "inplace": tables.case.mode == "in place"}
+    interleaved = tables.case.interleaved
 
     def rotate(x: Tensor) -> Tensor:
-        return apply(x.transpose(1, 2), cos, sin, **flags).transpose(1, 2)
+        return apply(x.transpose(1, 2), cos, sin, interleaved=interleaved).transpose(1, 2)
 
     return lambda q, k: (rotate(q), rotate(k))
 
 
-OUT_OF_PLACE = ("forward", "backward")
 _RET = "rotary-embedding-torch"
 #: Every baseline, this package first. Figures and records use these names.
 BASELINES = (
     Baseline("rope", "torch", ours),
-    Baseline(
-        "rope without a compiler",
-        "torch",
-        ours_without_compiler,
-        modes=("forward", "in place"),
-        devices=("cpu",),
-    ),
-    Baseline("plain formula", "torch", plain_formula, OUT_OF_PLACE),
-    Baseline("formula compiled", "torch", compiled(plain_formula), OUT_OF_PLACE),
-    Baseline("transformers", "transformers", transformers, OUT_OF_PLACE, rounds_more=True),
-    Baseline(
-        "transformers compiled",
-        "transformers",
-        compiled(transformers),
-        OUT_OF_PLACE,
-        rounds_more=True,
-    ),
-    Baseline(
-        _RET,
-        _RET,
-        rotary_embedding_torch,
-        OUT_OF_PLACE,
-        layouts=("interleaved",),
-        rounds_more=True,
-    ),
-    Baseline("Liger", "liger-kernel", liger, OUT_OF_PLACE, ("half",), ("cuda",), True),
+    Baseline("rope without a compiler", "torch", ours_without_compiler, devices=("cpu",)),
+    Baseline("plain formula", "torch", plain_formula),
+    Baseline("formula compiled", "torch", compiled(plain_formula)),
+    Baseline("transformers", "transformers", transformers, rounds_more=True),
+    Baseline("transformers compiled", "transformers", compiled(transformers), rounds_more=True),
+    Baseline(_RET, _RET, rotary_embedding_torch, layouts=("interleaved",), rounds_more=True),
+    Baseline("Liger", "liger-kernel", liger, ("half",), ("cuda",), rounds_more=True),
     Baseline("flash-attn", "flash-attn", flash_attn, devices=("cuda",), rounds_more=True),
 )

@@ -51,11 +51,6 @@ Heads = tuple[Tensor, Tensor, Tensor]
 Rotate = Callable[[Tensor, Tensor, Shards, int], Pair]
 
 
-def available() -> bool:
-    """Return True if this PyTorch was built with gloo, which connects the processes."""
-    return dist.is_available() and dist.is_gloo_available()
-
-
 def across(function: Callable[..., Any], processes: int, *arguments: Any) -> list[Any]:
     """Run `function(*arguments)` in each process and return the results in rank order.
 

@@ -39,10 +39,8 @@ def installed(package: str) -> str:
 
 def cpu_model() -> str:
     """Return the processor's name from /proc/cpuinfo, or from `platform` if that is missing."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = []
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
     names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.processor() or platform.machine()
 
@@ -50,15 +48,10 @@ def cpu_model() -> str:
 def commit() -> str:
     """Return this checkout's commit, with " with changes" added if files differ, or "unknown"."""
     command = ["git", "describe", "--always", "--abbrev=12", "--dirty= with changes", "--exclude=*"]
-    return command_output(command, Path(__file__).parent) or "unknown"
-
-
-def command_output(command: Sequence[str], folder: Path | None = None) -> str:
-    """Return a command's stripped output, or "" if the command fails or takes over 30 seconds."""
     try:
         run = subprocess.run(
-            command, cwd=folder, capture_output=True, text=True, check=True, timeout=30
+            command, cwd=Path(__file__).parent, capture_output=True, text=True, check=True
         )
     except (OSError, subprocess.SubprocessError):
-        return ""
+        return "unknown"
     return run.stdout.strip()

@@ -1,4 +1,4 @@
-"""Measure one call: its running time, its peak memory, and the bytes that it reads and writes.
+"""Measure one call: its running time, and the bytes that it reads and writes.
 
 For the chapters "From maths to PyTorch" and "Bytes and kernels". A rotation does little
 arithmetic, so memory traffic dominates its cost: each element is read and written at least once.
@@ -11,10 +11,8 @@ from __future__ import annotations
 
 import ctypes
 import math
-import os
 import random
-import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -26,13 +24,6 @@ from torch.utils.benchmark import Timer
 
 SEED = 20
 Call = Callable[[], Any]
-#: Arguments of glibc's mallopt: -4 is M_MMAP_MAX, -3 is M_MMAP_THRESHOLD, -1 is M_TRIM_THRESHOLD.
-#: With "new", each freed block of 128 KiB or more goes back to the system, so every allocation of
-#: that size gets new pages. With "kept", freed blocks stay in the process.
-ALLOCATOR = {
-    "new": ((-4, 65536), (-3, 128 << 10), (-1, 128 << 10)),
-    "kept": ((-4, 0), (-1, 2**31 - 1)),
-}
 
 
 def time_all(
@@ -79,70 +70,17 @@ def _times(call: Call, device: torch.device, seconds: float, back_to_back: bool)
     return timer.blocked_autorange(min_run_time=seconds).times
 
 
-def quartiles(times: Sequence[float]) -> dict[str, float]:
-    """Return the lower quartile, the median, and the upper quartile of at least two times.
-
-    >>> quartiles([1.0, 9.0, 2.0])
-    {'lower': 1.5, 'median': 2.0, 'upper': 5.5}
-    """
-    lower, median, upper = statistics.quantiles(times, n=4, method="inclusive")
-    return {"lower": lower, "median": median, "upper": upper}
-
-
-def settle_allocator(pages: str) -> None:
-    """Make glibc keep freed memory ("kept") or return it to the system ("new").
+def keep_memory() -> None:
+    """Make glibc keep freed memory in the process.
 
     By default, glibc decides from the allocation history of the process. The same `clone()` can
     then take new pages in one program and reuse pages in another, and its time can differ fourfold.
-    Memory that was kept stays in the process, so measure with "new" pages first. Without glibc,
-    this function does nothing.
+    Without glibc, this function does nothing.
     """
     with suppress(OSError, AttributeError, TypeError):
         mallopt = ctypes.CDLL(None).mallopt
-        for setting in ALLOCATOR[pages]:
-            mallopt(*setting)
-
-
-def page_faults(call: Call) -> int | None:
-    """Return the number of minor page faults during one call, or None on Windows."""
-    try:
-        import resource
-    except ImportError:
-        return None
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    call()
-    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
-
-
-def peak_memory(call: Call, device: torch.device) -> int:
-    """Return the peak number of bytes that PyTorch allocates during `call()`, including the result.
-
-    >>> x = torch.ones(1000)
-    >>> peak_memory(lambda: x.clone(), x.device)
-    4000
-    """
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-        before = torch.cuda.memory_allocated(device)
-        torch.cuda.reset_peak_memory_stats(device)
-        result = call()
-        torch.cuda.synchronize(device)
-        peak = torch.cuda.max_memory_allocated(device) - before
-        del result
-        return peak
-    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # keep the profiler from logging to stderr
-    with torch.profiler.profile(
-        activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True, acc_events=True
-    ) as profile:
-        result = call()
-    del result
-    held = peak = 0
-    # Use the raw events: the per-operation list shows only allocations minus releases.
-    for event in profile.profiler.kineto_results.events():
-        if event.name() == "[memory]":
-            held += event.nbytes()
-            peak = max(peak, held)
-    return peak
+        mallopt(-4, 0)  # M_MMAP_MAX: map no block on its own
+        mallopt(-1, 2**31 - 1)  # M_TRIM_THRESHOLD: return nothing to the system
 
 
 class Traffic(TorchDispatchMode):
@@ -161,9 +99,7 @@ class Traffic(TorchDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.operations = 0
-        self.read = 0
-        self.written = 0
+        self.operations = self.read = self.written = 0
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
@@ -180,7 +116,5 @@ class Traffic(TorchDispatchMode):
 
 def _stored_bytes(tensor: Tensor) -> int:
     """Return the bytes of a tensor's distinct elements; an axis of stride 0 repeats one element."""
-    if tensor.layout != torch.strided:
-        return _stored_bytes(tensor._indices()) + _stored_bytes(tensor._values())
     axes = zip(tensor.shape, tensor.stride(), strict=True)
     return math.prod(size for size, stride in axes if stride or not size) * tensor.element_size()

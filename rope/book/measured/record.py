@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -18,8 +19,7 @@ def recorded(name: str) -> dict[str, Any]:
     >>> len(recorded("real_model")["losses"]["unchanged"])
     24
     """
-    record: dict[str, Any] = json.loads((RECORDED / f"{name}.json").read_text(encoding="utf-8"))
-    return record
+    return json.loads((RECORDED / f"{name}.json").read_text(encoding="utf-8"))
 
 
 def gpu_records() -> dict[str, dict[str, Any]]:
@@ -47,12 +47,14 @@ def run_jobs(
     program: str,
     jobs: Mapping[str, Callable[[], Any]],
     assemble: Callable[[dict[str, Any]], dict[str, Any]],
+    digits: int = DIGITS,
 ) -> dict[str, Any]:
     """Run every job, then write and return the record that `assemble` builds from the results.
 
     assemble: takes a dict of the rounded results, keyed by job name. Until the record is written,
     the results are kept in `NAME.partial.json` next to the output. An interrupted run resumes from
-    that file unless `program`, which describes what the numbers depend on, has changed.
+    that file unless `program`, which describes what the numbers depend on, has changed. digits: the
+    significant digits of a result.
     """
     partial_path = output.with_suffix(".partial.json")
     output.parent.mkdir(parents=True, exist_ok=True)
@@ -63,7 +65,7 @@ def run_jobs(
     for number, (name, job) in enumerate(jobs.items(), start=1):
         if name not in done:
             print(f"{number}/{len(jobs)} {name}", file=sys.stderr, flush=True)
-            done[name] = rounded(job())
+            done[name] = rounded(job(), digits)
             write(partial_path, {"program": program, "done": done})
     record = assemble(done)
     write(output, record)
@@ -88,19 +90,8 @@ def write(path: Path, value: dict[str, Any]) -> None:
     os.replace(fresh, path)
 
 
-def layout(value: Any, depth: int = 0) -> str:
+def layout(value: Any) -> str:
     """Return JSON with sorted keys and one line per innermost list or dict, to keep diffs short."""
-    entries = list(value.values()) if isinstance(value, dict) else value
-    if not isinstance(value, (dict, list)) or not any(
-        isinstance(entry, (dict, list)) for entry in entries
-    ):
-        return json.dumps(value, sort_keys=True)
-    inner = "  " * (depth + 1)
-    if isinstance(value, dict):
-        lines = [
-            f"{inner}{json.dumps(key)}: {layout(value[key], depth + 1)}" for key in sorted(value)
-        ]
-    else:
-        lines = [inner + layout(entry, depth + 1) for entry in value]
-    ends = "{}" if isinstance(value, dict) else "[]"
-    return ends[0] + "\n" + ",\n".join(lines) + "\n" + "  " * depth + ends[1]
+    inside = re.compile(r"(?<=[\[{])\n[^\[\]{}]+(?=[\]}])")
+    text = json.dumps(value, indent=2, sort_keys=True)
+    return inside.sub(lambda lines: " ".join(map(str.strip, lines[0].strip().split("\n"))), text)

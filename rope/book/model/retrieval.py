@@ -5,6 +5,7 @@ such list are repeated, and the model must go on. Nothing else in the text tells
 next, so a model that predicts them has found the list.
 """
 
+import re
 from functools import cache
 from typing import Any
 
@@ -29,11 +30,7 @@ NAMES = ("plain", "YaRN", "window and 4 sinks", TRIANGLE)
 def vocabulary() -> Tensor:
     """Return the common tokens that are a space and five or more small letters, int64."""
     texts = {token: decode(torch.tensor([token])) for token in range(10_000)}
-    return torch.tensor([t for t, s in texts.items() if s[0] == " " and len(s) > 5 and _word(s)])
-
-
-def _word(text: str) -> bool:
-    return text[1:].isascii() and text[1:].isalpha() and text.islower()
+    return torch.tensor([token for token, s in texts.items() if re.fullmatch(" [a-z]{5,}", s)])
 
 
 def planted(text: str, draw: int) -> tuple[Tensor, Tensor]:

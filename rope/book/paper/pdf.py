@@ -147,11 +147,8 @@ def printable(page: Page, names: set[str]) -> Tag:
 
     names: the names of all pages. Links to these pages become links within the document.
     Each id becomes `page--id`, so that ids are unique in the book.
-    Raises ValueError if the article has no <h1> heading.
     """
     article = page.article()
-    if article.h1 is None:
-        raise ValueError(f"{page.file} has no heading; start the chapter with one")
     draw_charts(article, page.name)
     for node in article.select(BROWSER_ONLY):
         node.decompose()

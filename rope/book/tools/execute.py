@@ -10,8 +10,6 @@ import argparse
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -47,18 +45,6 @@ class NotebookError(Exception):
     """Raised if a notebook fails. The message names the cell and the cause."""
 
 
-@contextmanager
-def kernel_environment() -> Iterator[Path]:
-    """Set the environment variables for kernels, and yield a temporary folder."""
-    with (
-        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as settings,
-        patch.dict(os.environ, ENVIRONMENT, IPYTHONDIR=settings),
-    ):
-        for name in NOT_INHERITED:
-            os.environ.pop(name, None)
-        yield Path(settings)
-
-
 def execute(notebook: Any, folder: Path, name: str, python: str = sys.executable) -> None:
     """Run a notebook's cells in order, and store normalized outputs in the notebook object.
 
@@ -67,25 +53,23 @@ def execute(notebook: Any, folder: Path, name: str, python: str = sys.executable
 
     notebook: the notebook as nbformat reads it. folder: the kernel's working directory.
     name: the notebook's name in messages. python: the interpreter that runs the cells.
-    Raises NotebookError if a cell raises, writes to stderr, takes too long, or ends its kernel.
+    Raises NotebookError if a cell raises, takes too long, or ends its kernel.
     """
     started: list[Any] = []
 
-    def reject_stderr(cell: Any, cell_index: int, execute_reply: Any) -> None:
-        stderr = "".join(out.text for out in cell.outputs if out.get("name") == "stderr")
-        if stderr and execute_reply["content"]["status"] == "ok":
-            raise NotebookError(
-                f"The cell must not write to stderr, but it wrote:\n{stderr.rstrip()}"
-            )
-
     try:
-        with kernel_environment() as settings:
+        with (
+            tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as settings,
+            patch.dict(os.environ, ENVIRONMENT, IPYTHONDIR=settings),
+        ):
+            for variable in NOT_INHERITED:
+                os.environ.pop(variable, None)
             # Ignore the machine's registered kernels. Where possible, use socket files instead of
             # TCP ports, because another process can take a free port.
             kernel: Any = AsyncKernelManager(
                 kernel_spec_manager=KernelSpecManager(kernel_dirs=[]),
                 transport="ipc" if os.name == "posix" else "tcp",
-                connection_file=str(settings / "kernel.json"),
+                connection_file=str(Path(settings, "kernel.json")),
             )
             log = ["--IPKernelApp.log_level=CRITICAL"]
             kernel.kernel_spec.argv = make_ipkernel_cmd(executable=python, extra_arguments=log)
@@ -97,11 +81,10 @@ def execute(notebook: Any, folder: Path, name: str, python: str = sys.executable
                 record_timing=False,
                 resources={"metadata": {"path": str(folder)}},
                 on_cell_execute=lambda cell, cell_index: started.append(cell),
-                on_cell_executed=reject_stderr,
             )
             client.owns_km = True  # so that the kernel ends with the notebook
             client.execute()
-    except (CellExecutionError, CellTimeoutError, DeadKernelError, NotebookError) as error:
+    except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
         cell, first = started[-1], started[-1].source.strip().splitlines()[0]
         where = f"{name}: code cell {len(started)} (id {cell.id}) failed: {first}"
         raise NotebookError(f"{where}\n{error}") from None

@@ -7,12 +7,12 @@ code, solutions, and exercises don't count.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import nbformat
 import yaml
 
 ROOT = Path(__file__).parents[3]
@@ -76,13 +76,13 @@ def count(text: str) -> int:
 def chapters(root: Path) -> dict[str, list[str]]:
     """Return a dict that maps the caption of each part to the names of the part's notebooks."""
     toc = yaml.safe_load((root / "_toc.yml").read_text(encoding="utf-8"))
-    parts = {
-        part["caption"]: [Path(chapter["file"]).name for chapter in part["chapters"]]
-        for part in toc["parts"]
-    }
-    notebooks = {path.stem for path in (root / "chapters").glob("*.ipynb")}
     return {
-        caption: [name for name in names if name in notebooks] for caption, names in parts.items()
+        part["caption"]: [
+            Path(chapter["file"]).name
+            for chapter in part["chapters"]
+            if (root / f"{chapter['file']}.ipynb").exists()
+        ]
+        for part in toc["parts"]
     }
 
 
@@ -114,11 +114,8 @@ def hours(minutes: int) -> str:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Read a notebook and join each cell's source into one string."""
-    notebook: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    for cell in notebook["cells"]:
-        cell["source"] = "".join(cell["source"])
-    return notebook
+    """Read a notebook, with each cell's source as one string."""
+    return nbformat.reads(path.read_text(encoding="utf-8"), as_version=4)
 
 
 def main() -> None:

@@ -7,11 +7,9 @@ tag that skips the comparison. Each rule yields one sentence per fault.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from rope.book.tools.execute import METADATA
 from rope.book.tools.minutes import CHECK, ROOT, read
 from rope.book.tools.numbers import claimed, claims, is_printed, printed
 
@@ -166,19 +164,6 @@ def exercises(name: str, notebook: Notebook) -> Iterator[str]:
         yield f"there are {len(labels)} exercises; a chapter needs at least {FEWEST_EXERCISES}"
 
 
-def form(name: str, notebook: Notebook) -> Iterator[str]:
-    """Require the form that `execute` stores: unique cell ids, no times, and fixed metadata."""
-    times = Counter(cell.get("id") for cell in notebook["cells"])
-    for cell_id, number in times.items():
-        if number > 1 or not cell_id:
-            yield f"the id {cell_id} occurs {number} times; each cell needs a unique id"
-    for cell in notebook["cells"]:
-        if "execution" in cell["metadata"]:
-            yield f"cell {cell.get('id')} stores execution times; run `rope.book.tools.execute`"
-    if notebook["metadata"] != METADATA:
-        yield f"the notebook's metadata must be {METADATA}"
-
-
 def figures(name: str, notebook: Notebook) -> Iterator[str]:
     """Require a caption and a text alternative for every figure."""
     for cell_name, cell in named(notebook):
@@ -228,7 +213,6 @@ def numbers(name: str, notebook: Notebook) -> Iterator[str]:
 RULES: dict[str, Callable[[str, Notebook], Iterator[str]]] = {
     rule.__name__: rule
     for rule in (
-        runs, errors, ignored, paths, first_cell, lengths, exercises, form, figures, checks,
-        numbers,
+        runs, errors, ignored, paths, first_cell, lengths, exercises, figures, checks, numbers,
     )
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Extend Sphinx for the book: add styles and charts, place folds, and make pages work offline."""
+"""Extend Sphinx for the book: styles, charts, folds, stable ids and permalinks, offline pages."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import html
 import inspect
 import os
 import re
+from collections import Counter
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,17 @@ import nbformat
 from docutils import nodes
 from myst_nb.sphinx_ import HideCodeCellNode
 from myst_nb.sphinx_ import depart_HideCellInput as close_fold
+from sphinx_exercise.nodes import is_exercise_node, is_solution_node
+from sphinx_proof.nodes import NODE_TYPES, proof_node
 
 import rope
 from rope.book.figures.chart import VEGA_LITE
 from rope.book.tools.notebooks import check_label, code_cells, is_set_up
 
 STATIC = Path(__file__).parent / "static"
+STATEMENTS = tuple(NODE_TYPES.values())
+CONTENT_IDS = {"proof-content", "exercise-content", "solution-content"}
+PERMALINK = '<a class="headerlink" href="#{id}" title="Link to this {kind}">#</a>'
 # Elements whose last paragraph may end in a check's mark, and the room for the mark.
 NESTING = (nodes.Admonition, nodes.Sequential, nodes.list_item, nodes.section)
 ROOM = '<span class="rope-room" style="display: inline-block; width: 2rem"></span>'
@@ -158,6 +164,38 @@ def replace_html(app: Any, error: Exception | None) -> None:
         page.write_text(text, encoding="utf-8")
 
 
+def set_ids(app: Any, doctree: nodes.document, page: str) -> None:
+    """Build ids for proofs and solutions from the labels of their statements and exercises.
+
+    By default, solutions are numbered across the book, so their ids change when solutions are
+    added, and all proofs on a page have the id "proof".
+    """
+    last = ""
+    proofs: Counter[str] = Counter()
+    for node in doctree.findall(nodes.Element):
+        if isinstance(node, STATEMENTS):
+            last = node["label"]
+        elif isinstance(node, proof_node):
+            proofs[last] += 1
+            suffix = f"-{proofs[last]}" if proofs[last] > 1 else ""
+            node[0]["ids"] = [f"proof-{last}{suffix}"]
+        elif is_solution_node(node):
+            node["ids"] = [f"solution-{node['target_label']}"]
+        elif CONTENT_IDS.intersection(node["ids"]):
+            node["ids"] = []
+
+
+def link_titles(app: Any, doctree: nodes.document, page: str) -> None:
+    """Add a permalink, like a heading's permalink, to the title of each statement and exercise."""
+    if app.builder.format != "html":
+        return
+    for node in doctree.findall(
+        lambda node: isinstance(node, STATEMENTS) or is_exercise_node(node)
+    ):
+        kind = node.get("realtype", "exercise")
+        node[0] += nodes.raw("", PERMALINK.format(id=node["ids"][0], kind=kind), format="html")
+
+
 def list_arguments(
     app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]
 ) -> None:
@@ -188,10 +226,11 @@ def list_arguments(
 
 def setup(app: Any) -> dict[str, Any]:
     """Register the extension with Sphinx."""
-    app.setup_extension("rope.book.tools.links")
     app.connect("config-inited", set_up_config)
     app.connect("builder-inited", write_vega)
     app.connect("source-read", name_folds)
+    app.connect("doctree-resolved", set_ids)
+    app.connect("doctree-resolved", link_titles)
     app.connect("doctree-resolved", place_folds)
     app.add_node(HideCodeCellNode, override=True, html=(open_fold, close_fold))
     app.connect("env-updated", write_in_parallel)

@@ -44,24 +44,18 @@ class Corpus:
     sha256: str
 
     def encode(self, text: str) -> Tensor:
-        """Return a text's tokens, int64 `[length]`; raise KeyError for an unknown character."""
-        return tokens_of(text, self.vocabulary)
+        """Return a text's tokens, int64 `[length]`; raise ValueError for an unknown character."""
+        return torch.tensor([*map(self.vocabulary.index, text)], dtype=torch.int64)
 
     def decode(self, tokens: Tensor) -> str:
         """Return the text that tokens `[length]` encode."""
         return "".join(self.vocabulary[token] for token in tokens.tolist())
 
 
-def tokens_of(text: str, vocabulary: str) -> Tensor:
-    """Return each character's index in the vocabulary, int64 `[length]`."""
-    number = {character: token for token, character in enumerate(vocabulary)}
-    return torch.tensor([number[character] for character in text], dtype=torch.int64)
-
-
 def corpus_of(text: str) -> Corpus:
     """Return a corpus made from any text; the last tenth is the validation text."""
     vocabulary = "".join(sorted(set(text)))
-    tokens = tokens_of(text, vocabulary)
+    tokens = torch.tensor([*map(vocabulary.index, text)])
     trained = len(text) - int(len(text) * VALIDATION)
     digest = hashlib.sha256(text.encode()).hexdigest()
     return Corpus(tokens[:trained], tokens[trained:], vocabulary, digest)
@@ -74,17 +68,11 @@ def load_corpus() -> Corpus:
     In CPython 3.11 the text has 465,048 characters. Other versions differ a little, so a record
     contains length and hash. Topics quote one another: a twelfth of the validation text also occurs
     in the training text, in stretches of 128 characters.
-    Raises RuntimeError if this Python lacks the topics.
+    Raises ImportError if this Python lacks the topics, as those of some Linux packages do.
 
     >>> 350_000 < len(load_corpus().training) < 1_000_000
     True
     """
-    try:
-        from pydoc_data.topics import topics
-    except ImportError as error:
-        raise RuntimeError(
-            "this Python has no pydoc_data.topics, the text of help(), which some Linux packages "
-            "leave out: use a Python from python.org, conda or pyenv, or pass a corpus of your "
-            "own made by rope.book.training.corpus.corpus_of(text)"
-        ) from error
+    from pydoc_data.topics import topics
+
     return corpus_of("\n".join(topics[name] for name in sorted(topics)))

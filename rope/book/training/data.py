@@ -6,14 +6,13 @@ target -1 where nothing is asked. A batch depends only on seed and step.
 """
 
 from abc import ABC, abstractmethod
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from rope.book.training.corpus import Corpus, generator, load_corpus
-from rope.book.training.experiment import FARTHEST, Experiment
+from rope.book.training.corpus import Corpus, generator
+from rope.book.training.experiment import Experiment
 
 SYMBOLS = 16  # the number of different symbols that can be the answer
 NAMES = 8  # the number of names in the lookup task; each has a symbol
@@ -22,8 +21,6 @@ IGNORED = -1
 
 class TextData:
     """Cut windows from a corpus; the target for each character is the next character.
-
-    Raises ValueError for a corpus shorter than a sequence.
 
     >>> from rope.book.training.corpus import corpus_of
     >>> data = TextData(Experiment(context=4, batch=2), corpus_of("abcde" * 20))
@@ -35,7 +32,6 @@ class TextData:
     def __init__(self, experiment: Experiment, corpus: Corpus) -> None:
         self.experiment, self.corpus = experiment, corpus
         self.tokens = len(corpus.vocabulary)
-        self._check(corpus.training, experiment.context, "training")
 
     def training(self, step: int) -> tuple[Tensor, Tensor]:
         """Return the batch for a step."""
@@ -48,7 +44,11 @@ class TextData:
     def validation(self, sequences: int, length: int) -> tuple[Tensor, Tensor]:
         """Return the same evenly spaced windows in every call; they overlap in a short text."""
         text = self.corpus.validation
-        self._check(text, length, "validation")
+        if len(text) <= length:
+            raise ValueError(
+                f"the validation text has {len(text)} characters; it must be longer than a "
+                f"sequence, which has {length}: use a longer corpus"
+            )
         starts = torch.linspace(0, len(text) - length - 1, sequences).long()
         return self._windows(text, starts, length)
 
@@ -60,28 +60,17 @@ class TextData:
         at = starts[:, None] + torch.arange(length)  # [B, S]
         return text[at], text[at + 1]
 
-    def _check(self, text: Tensor, length: int, part: str) -> None:
-        if len(text) <= length:
-            raise ValueError(
-                f"the {part} text has {len(text)} characters; it must be longer than a sequence, "
-                f"which has {length}: use a longer corpus, or a shorter context"
-            )
-
 
 class Drawn(ABC):
     """Represent a task whose sequences are drawn anew in each step."""
-
-    tokens: ClassVar[int]
 
     def __init__(self, experiment: Experiment) -> None:
         self.experiment = experiment
 
     def training(self, step: int) -> tuple[Tensor, Tensor]:
         """Return the batch for a step."""
-        experiment = self.experiment
-        return self._drawn(
-            generator(experiment.seed, f"batch {step}"), experiment.batch, experiment.context
-        )
+        random = generator(self.experiment.seed, f"batch {step}")
+        return self._drawn(random, self.experiment.batch, self.experiment.context)
 
     def validation(self, sequences: int, length: int) -> tuple[Tensor, Tensor]:
         """Return the same sequences in every call and for every seed."""
@@ -107,17 +96,6 @@ class RecallData(Drawn):
     True
     """
 
-    tokens = SYMBOLS + FARTHEST
-
-    def __init__(self, experiment: Experiment) -> None:
-        super().__init__(experiment)
-        if experiment.context < 2 * experiment.questions:
-            raise ValueError(
-                f"context is {experiment.context}; the recall task needs at least "
-                f"{2 * experiment.questions}, or a batch may ask for nothing: pass a longer "
-                "context, or fewer questions"
-            )
-
     def _drawn(self, random: torch.Generator, sequences: int, length: int) -> tuple[Tensor, Tensor]:
         shape = (sequences, (length + 1) // 2)
         symbol = torch.randint(SYMBOLS, shape, generator=random)
@@ -141,21 +119,14 @@ class LookupData(Drawn):
     True
     """
 
-    tokens = SYMBOLS * NAMES + NAMES
-
     def far(self, sequences: int, distance: int) -> tuple[Tensor, Tensor]:
         """Return sequences whose answers are exactly `distance` positions before the questions.
 
         Half of the names are stated once, in random order, and asked for in the same order. The
         remaining positions hold statements and questions about the other names. Every call returns
-        the same sequences, of length distance + NAMES - 1.
-        Raises ValueError for a distance that is even or below NAMES.
+        the same sequences, of length distance + NAMES - 1. The distance must be odd, as it leads
+        from a statement to a question, and above NAMES, so that all statements come first.
         """
-        if distance < NAMES or distance % 2 == 0:
-            raise ValueError(
-                f"distance is {distance}; it must be odd, from a statement to a question, and at "
-                f"least {NAMES + 1}, so that each name is stated before it is asked for"
-            )
         random, half = generator(0, "validation"), NAMES // 2
         symbol = torch.randint(SYMBOLS, (sequences, NAMES), generator=random)
         rare = torch.rand(sequences, half, generator=random).argsort(dim=1) + half
@@ -184,31 +155,6 @@ class LookupData(Drawn):
 def _asked(answer: Tensor) -> Tensor:
     """Return targets `[B, S]` that place the answers `[B, S/2]` at the odd positions."""
     return torch.stack((torch.full_like(answer, IGNORED), answer), dim=-1).flatten(1)
-
-
-Data = TextData | RecallData | LookupData
-
-
-def data_for(experiment: Experiment, corpus: Corpus | None = None) -> Data:
-    """Return the data for an experiment's task.
-
-    corpus: replaces the usual corpus of the task "text".
-    Raises ValueError for a corpus with another task, and for a task that only the records hold.
-    """
-    drawn: dict[str, type[RecallData | LookupData]] = {"recall": RecallData, "lookup": LookupData}
-    if experiment.task in drawn:
-        if corpus is not None:
-            raise ValueError(
-                f"a corpus was passed with task {experiment.task!r}, which draws its own tokens: "
-                "omit corpus, or use task='text'"
-            )
-        return drawn[experiment.task](experiment)
-    if experiment.task != "text":
-        raise ValueError(
-            f"task is {experiment.task!r}, of which only recorded runs remain; it must be 'text', "
-            "'recall' or 'lookup'"
-        )
-    return TextData(experiment, load_corpus() if corpus is None else corpus)
 
 
 # Baselines: answering with the most common symbol so far, or among the last few, is right more

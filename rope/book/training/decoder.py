@@ -16,7 +16,7 @@ from torch.nn.functional import gelu, scaled_dot_product_attention
 from rope.book.training.corpus import generator
 from rope.book.training.experiment import Experiment
 from rope.book.training.linear import linear_attention
-from rope.book.training.positions import METHODS, Learned, Places
+from rope.book.training.positions import METHODS, Places
 from rope.functional import rotary_embedding
 
 
@@ -35,12 +35,9 @@ class Attention(nn.Module):
             mixed = self._linear(q, k, v, places)
         else:
             q, k = self.rotate(q, k, places)
-            mixed = self.attend(q, k, v, places.bias)
+            causal = places.bias is None  # a bias holds the mask
+            mixed = scaled_dot_product_attention(q, k, v, attn_mask=places.bias, is_causal=causal)
         return self.out(mixed.transpose(1, 2).flatten(2))
-
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
-        """Return causal softmax attention, `[B, H, S, D]`."""
-        return scaled_dot_product_attention(q, k, v, attn_mask=bias, is_causal=bias is None)
 
     def heads(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return each head's q, k and v, `[B, H, S, D]`, before any rotation."""
@@ -50,18 +47,16 @@ class Attention(nn.Module):
 
     def rotate(self, q: Tensor, k: Tensor, places: Places) -> tuple[Tensor, Tensor]:
         """Return q and k rotated to their positions."""
-        interleaved = self.experiment.interleaved
         if places.query is not None:
-            q = rotary_embedding(q, *places.query, interleaved=interleaved)
+            q = rotary_embedding(q, *places.query)
         if places.key is not None:
-            k = rotary_embedding(k, *places.key, interleaved=interleaved)
+            k = rotary_embedding(k, *places.key)
         return q, k
 
     def _linear(self, q: Tensor, k: Tensor, v: Tensor, places: Places) -> Tensor:
         still = q.new_ones(q.shape[2], 1), q.new_zeros(q.shape[2], 1)  # required, but unused
-        rotate, interleaved = places.query is not None, self.experiment.interleaved
-        tables = places.query or still
-        return linear_attention(q, k, v, *tables, rotate=rotate, interleaved=interleaved)
+        tables, rotate = places.query or still, places.query is not None
+        return linear_attention(q, k, v, *tables, rotate=rotate)
 
 
 class Block(nn.Module):
@@ -135,6 +130,3 @@ class Decoder(nn.Module):
                 into_residual = name.endswith(("out.weight", "down.weight"))
                 shrink = math.sqrt(2 * self.experiment.layers) if into_residual else 1.0
                 nn.init.normal_(weight, std=0.02 / shrink, generator=random)
-        if isinstance(self.positions, Learned):
-            with torch.no_grad():
-                self.positions.vectors.weight.mul_(self.positions.start)

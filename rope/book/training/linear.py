@@ -2,15 +2,13 @@
 
     o_m = sum_n (R_m phi(q_m))^T (R_n phi(k_n)) v_n  /  sum_n phi(q_m)^T phi(k_n),
 
-with n <= m if causal, and phi(x) = elu(x) + 1 (Katharopoulos et al., arXiv 2006.16236). Each term
+with n <= m and phi(x) = elu(x) + 1 (Katharopoulos et al., arXiv 2006.16236). Each term
 is a product of a function of m and a function of n, so a running sum replaces the S x S matrix.
 Only the numerator is rotated. The denominator therefore stays positive, but weights may be negative
 and don't have to sum to one.
 
 Shapes: B batch, H heads, S sequence, D head dimension, D_v width of the values.
 """
-
-from functools import reduce
 
 import torch
 from torch import Tensor
@@ -28,8 +26,6 @@ def linear_attention(
     cos: Tensor,
     sin: Tensor,
     *,
-    causal: bool = True,
-    interleaved: bool = False,
     rotate: bool = True,
 ) -> Tensor:
     """Return the outputs o of equation 19, computed in time linear in S.
@@ -38,27 +34,17 @@ def linear_attention(
     position_ids; rotate: False skips the rotation. The function allocates one state
     `[B, H, D, D_v]`, one block of weights `[B, H, CHUNK, CHUNK]`, and running sums of the keys
     `[B, H, S, D]`.
-    Returns `[B, H, S, D_v]` in v's dtype, computed in float32 or wider.
-    Raises the same errors as `rotary_embedding`.
+    Returns `[B, H, S, D_v]`. Raises the same errors as `rotary_embedding`.
 
     >>> cos, sin = torch.ones(3, 1), torch.zeros(3, 1)
     >>> x = torch.zeros(1, 1, 3, 2)
     >>> linear_attention(x, x, torch.arange(3.0).view(1, 1, 3, 1), cos, sin).flatten()
     tensor([0.0000, 0.5000, 1.0000])
     """
-    wide = reduce(torch.promote_types, (x.dtype for x in (q, k, v)), torch.float32)
-    q, k, values = elu(q.to(wide)) + 1, elu(k.to(wide)) + 1, v.to(wide)
-    rotated = rotary_embedding_qk(q, k, cos, sin, interleaved=interleaved) if rotate else (q, k)
-    # Autocast would round sums over an entire sequence to half precision.
-    with torch.autocast("cpu" if q.is_meta else q.device.type, enabled=False):
-        if causal:
-            numerator = _running_product(*rotated, values)
-            key_sums = k.cumsum(dim=-2)  # [B, H, S, D]
-        else:
-            numerator = rotated[0] @ (rotated[1].mT @ values)
-            key_sums = k.sum(dim=-2, keepdim=True)  # [B, H, 1, D]
-        denominator = (q * key_sums).sum(dim=-1, keepdim=True)  # [B, H, S, 1]
-        return (numerator / denominator).to(v.dtype)
+    q, k = elu(q) + 1, elu(k) + 1
+    rotated = rotary_embedding_qk(q, k, cos, sin) if rotate else (q, k)
+    denominator = (q * k.cumsum(dim=-2)).sum(dim=-1, keepdim=True)  # [B, H, S, 1]
+    return _running_product(*rotated, v) / denominator
 
 
 def _running_product(q: Tensor, k: Tensor, v: Tensor) -> Tensor:

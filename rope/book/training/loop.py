@@ -12,8 +12,8 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from tqdm import tqdm
 
-from rope.book.training.corpus import Corpus
-from rope.book.training.data import IGNORED, Data, data_for
+from rope.book.training.corpus import Corpus, load_corpus
+from rope.book.training.data import TextData
 from rope.book.training.decoder import Decoder
 from rope.book.training.experiment import Experiment
 
@@ -28,7 +28,7 @@ class Trained:
     """
 
     model: Decoder
-    data: Data
+    data: TextData
     metrics: list[dict[str, Any]]
 
 
@@ -36,25 +36,29 @@ def train(
     experiment: Experiment,
     *,
     corpus: Corpus | None = None,
-    device: torch.device | str = "cpu",
     progress: bool = True,
 ) -> Trained:
     """Train the experiment's model.
 
-    corpus: replaces the usual corpus of text tasks. progress: show a bar on standard error.
-    Raises ValueError if the corpus is too short, and RuntimeError if a loss is not finite.
+    corpus: replaces the usual corpus. progress: show a bar on standard error.
+    Raises ValueError if the corpus is too short or the task isn't "text", and RuntimeError if a
+    loss is not finite.
 
     >>> small = Experiment(layers=1, width=16, heads=2, context=16, batch=4, steps=20, warmup=2)
     >>> metrics = train(small, progress=False).metrics
     >>> metrics[-1]["step"], metrics[-1]["loss"] < metrics[0]["loss"]
     (20, True)
     """
-    data = data_for(experiment, corpus)
-    model = Decoder(experiment, data.tokens).to(device)
+    if experiment.task != "text":
+        raise ValueError(
+            f"task is {experiment.task!r}, of which only recorded runs remain; it must be 'text'"
+        )
+    data = TextData(experiment, corpus or load_corpus())
+    model = Decoder(experiment, data.tokens)
     optimizer = make_optimizer(model, experiment)
     metrics = [{"step": 0, "loss": validation_loss(model, data)}]
     steps = range(1, experiment.steps + 1)
-    for step in (bar := tqdm(steps, experiment.name, unit="step", disable=not progress)):
+    for step in (bar := tqdm(steps, experiment.position, unit="step", disable=not progress)):
         training_step(model, optimizer, data, experiment, step)
         if step % experiment.evaluate_every == 0 or step == experiment.steps:
             metrics.append({"step": step, "loss": validation_loss(model, data)})
@@ -62,28 +66,18 @@ def train(
     return Trained(model, data, metrics)
 
 
-def validation_loss(model: Decoder, data: Data, sequences: int = EVALUATED) -> float:
+def validation_loss(model: Decoder, data: TextData, sequences: int = EVALUATED) -> float:
     """Return the mean loss on validation sequences of the trained length, in nats per token."""
     experiment = model.experiment
-    inputs, targets = data.validation(sequences, experiment.context)
-    total, count = 0.0, 0
-    for some, wanted in zip(
-        inputs.split(experiment.batch), targets.split(experiment.batch), strict=True
-    ):
-        losses = token_losses(model, some, wanted)
-        asked = wanted.to(losses.device) != IGNORED
-        total, count = total + losses[asked].double().sum().item(), count + int(asked.sum())
-    return total / count
+    batches = (x.split(experiment.batch) for x in data.validation(sequences, experiment.context))
+    losses = [token_losses(model, *batch) for batch in zip(*batches, strict=True)]
+    return torch.cat(losses).double().mean().item()
 
 
 @torch.no_grad()
 def token_losses(model: Decoder, inputs: Tensor, targets: Tensor) -> Tensor:
-    """Return each token's loss, `[B, S]`, in nats; 0 where nothing is asked."""
-    device = model.embedding.weight.device
-    logits = model(inputs.to(device))
-    return cross_entropy(
-        logits.mT.float(), targets.to(device), ignore_index=IGNORED, reduction="none"
-    )
+    """Return each token's loss, `[B, S]`, in nats."""
+    return cross_entropy(model(inputs).mT, targets, reduction="none")
 
 
 @torch.no_grad()
@@ -118,17 +112,16 @@ def learning_rate(experiment: Experiment, step: int) -> float:
 def training_step(
     model: Decoder,
     optimizer: torch.optim.Optimizer,
-    data: Data,
+    data: TextData,
     experiment: Experiment,
     step: int,
 ) -> float:
     """Run step 1, 2, ... of an experiment; return the loss on its batch before the step."""
-    device = next(model.parameters()).device
-    inputs, targets = (x.to(device) for x in data.training(step))
+    inputs, targets = data.training(step)
     for group in optimizer.param_groups:
         group["lr"] = learning_rate(experiment, step)
     logits = model(inputs)
-    loss = cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=IGNORED)
+    loss = cross_entropy(logits.flatten(0, 1), targets.flatten())
     if not torch.isfinite(loss):
         raise RuntimeError(
             f"the loss in step {step} is {loss.item()}; it must be finite: lower learning_rate, or "

@@ -1,4 +1,4 @@
-"""Define eight methods that encode token positions, and three variants of these methods.
+"""Define eight methods that encode token positions.
 
 Chapter "What training shows". Every method acts at some of three places: it adds a vector to the
 embedding, applies a linear map to queries and keys, or adds a number to the scores. `Places` holds
@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from rope.extensions import Default, Extension, Proportional
 from rope.frequencies import inverse_frequencies, rotary_tables
-from rope.xpos import XPos, decay_rates
+from rope.xpos import decay_rates
 
 if TYPE_CHECKING:  # experiment imports this module
     from rope.book.training.experiment import Experiment
@@ -41,8 +40,7 @@ class NoPositions(nn.Module):
     """Return empty `Places`: only the causal mask conveys the order (arXiv 2203.16634).
 
     Each method takes an `Experiment`; a call with integer positions `[S]` returns `Places`.
-    linear: True if linear attention can use the method. reach: the number of positions that the
-    method can encode, or None if there is no limit.
+    linear: True if linear attention can use the method.
 
     >>> from rope.book.training import Experiment
     >>> NoPositions(Experiment())(torch.arange(4))
@@ -50,7 +48,6 @@ class NoPositions(nn.Module):
     """
 
     linear: ClassVar[bool] = True
-    reach: int | None = None
 
     def __init__(self, experiment: "Experiment") -> None:
         super().__init__()
@@ -77,35 +74,24 @@ class Sinusoidal(NoPositions):
 class Learned(NoPositions):
     """Add a trained vector for each position in the context; later positions have none (GPT-2).
 
-    Raises ValueError for a position that has no vector.
+    Raises IndexError for a position that has no vector.
 
     >>> from rope.book.training import Experiment
-    >>> Learned(Experiment(context=8)).reach
-    8
+    >>> Learned(Experiment(context=8))(torch.arange(4)).added.shape
+    torch.Size([4, 128])
     """
-
-    start: ClassVar[float] = 1.0  # initial standard deviation; the characters' is 1
 
     def __init__(self, experiment: "Experiment") -> None:
         super().__init__(experiment)
-        self.reach = experiment.context
         self.vectors = nn.Embedding(experiment.context, experiment.width)
 
     def forward(self, position_ids: Tensor) -> Places:
-        for position in (int(position_ids.min()), int(position_ids.max())):
-            if not 0 <= position < self.experiment.context:
-                raise ValueError(
-                    f"position {position} has no learned vector; positions must be 0 or more and "
-                    f"below {self.experiment.context}: shorten the text, or train a longer context"
-                )
         # Scaled like the character embedding to which it is added.
         return Places(added=self.vectors(position_ids) * math.sqrt(self.experiment.width))
 
 
 class Rotary(NoPositions):
     """Rotate queries and keys to their positions (RoFormer, arXiv 2104.09864).
-
-    The frequencies are computed in each call; `extension` may be set after training.
 
     >>> from rope.book.training import Experiment
     >>> places = Rotary(Experiment())(torch.arange(4))
@@ -115,29 +101,14 @@ class Rotary(NoPositions):
 
     share: ClassVar[float] = 1.0  # the rotated share of a head's coordinates
 
-    def __init__(self, experiment: "Experiment") -> None:
-        super().__init__(experiment)
-        self.extension: Extension = Default()
-
     @property
     def dim(self) -> int:
         """Return the rotated width R."""
         return int(self.experiment.head_dim * self.share)
 
-    def frequencies(self, seq_len: int, device: torch.device) -> Tensor:
-        """Return radians per position, float64 `[R/2]`, from the extension for this length."""
-        return inverse_frequencies(
-            self.dim,
-            self.experiment.base,
-            extension=self.extension,
-            seq_len=max(seq_len, self.experiment.context),
-            device=device,
-        )
-
     def forward(self, position_ids: Tensor) -> Places:
-        inv_freq = self.frequencies(int(position_ids.max()) + 1, position_ids.device)
-        scale = self.extension.attention_scaling
-        tables = rotary_tables(position_ids, inv_freq, scale=scale)
+        inv_freq = inverse_frequencies(self.dim, self.experiment.base, device=position_ids.device)
+        tables = rotary_tables(position_ids, inv_freq)
         return Places(query=tables, key=tables)
 
 
@@ -165,16 +136,8 @@ class Decaying(Rotary):
     linear = False
 
     def forward(self, position_ids: Tensor) -> Places:
-        last = int(position_ids.max())
-        reach = XPos(self.dim, self.experiment.context / 2).reach()
-        if last > reach:
-            raise ValueError(
-                f"position {last} decays beyond float32; positions must be at most {reach:.0f} for "
-                f"a context of {self.experiment.context}: shorten the text, or train a longer one"
-            )
-        inv_freq = self.frequencies(last + 1, position_ids.device)
-        scale = self.extension.attention_scaling
-        cos, sin = rotary_tables(position_ids, inv_freq, dtype=torch.float64, scale=scale)
+        inv_freq = inverse_frequencies(self.dim, self.experiment.base, device=position_ids.device)
+        cos, sin = rotary_tables(position_ids, inv_freq, dtype=torch.float64)
         power = position_ids.double().unsqueeze(-1) / (self.experiment.context / 2)
         decay = decay_rates(self.dim, device=position_ids.device) ** power
         return Places(
@@ -248,57 +211,15 @@ POSITIONS: dict[str, type[NoPositions]] = {
 }
 
 
-# Three variants; each answers one question about one of the eight methods.
-
-
-class LearnedSmall(Learned):
-    """Add learned vectors that start 100 times smaller, to test whether initial noise hurts.
-
-    >>> import torch
-    >>> from rope.book.training import Decoder, Experiment
-    >>> model = Decoder(Experiment(position="learned-small"), tokens=5)
-    >>> round(model.positions(torch.arange(128)).added.std().item(), 3)
-    0.01
-    """
-
-    start: ClassVar[float] = 0.01
-
-
-class T5Plain(T5Bias):
-    """Add T5's bias without the factor sqrt(E), which makes its steps as large as an embedding's.
-
-    >>> from rope.book.training import Experiment
-    >>> import torch
-    >>> numbers = T5Plain(Experiment(width=16, heads=2))
-    >>> _ = torch.nn.init.ones_(numbers.numbers.weight)
-    >>> numbers(torch.arange(2)).bias.max().item()
-    1.0
-    """
-
-    def forward(self, position_ids: Tensor) -> Places:
-        bias = super().forward(position_ids).bias
-        assert bias is not None
-        return Places(bias=bias / math.sqrt(self.experiment.width))
-
-
-class ProportionalRotary(Rotary):
-    """Rotate only the faster half of the planes: p-RoPE with p = 1/2 (arXiv 2410.06205).
-
-    >>> from rope.book.training import Experiment
-    >>> import torch
-    >>> cos, sin = ProportionalRotary(Experiment())(torch.arange(4)).query
-    >>> cos.shape, bool((sin[1:, :8] > 0).all()), sin[:, 8:].abs().max().item()
-    (torch.Size([4, 16]), True, 0.0)
-    """
+class OnlyRecorded(NoPositions):
+    """Stand for a variant of which only recorded runs remain; a model of it raises ValueError."""
 
     def __init__(self, experiment: "Experiment") -> None:
-        super().__init__(experiment)
-        self.extension = Proportional(0.5)
+        raise ValueError(
+            f"position is {experiment.position!r}, of which only recorded runs remain; use one of "
+            + ", ".join(POSITIONS)
+        )
 
 
 #: All methods and variants that an experiment can name.
-METHODS: dict[str, type[NoPositions]] = POSITIONS | {
-    "learned-small": LearnedSmall,
-    "t5-plain": T5Plain,
-    "p-rope": ProportionalRotary,
-}
+METHODS = POSITIONS | dict.fromkeys(("learned-small", "t5-plain", "p-rope"), OnlyRecorded)

@@ -1,8 +1,7 @@
 """Run the full comparison: train and measure every run in `PLAN`, and write one record.
 
-Command: `python -m rope.book.training sweep`. The record is rewritten after each run, and an
-interrupted sweep resumes with the missing runs. Every loss is a mean over text that training didn't
-see.
+Command: `python -m rope.book.training sweep`. An interrupted sweep resumes with the missing runs.
+Every loss is a mean over text that training didn't see.
 """
 
 import json
@@ -14,11 +13,11 @@ from typing import Any
 import torch
 
 from rope.book.measured.machine import about_here
-from rope.book.measured.record import rounded, write
+from rope.book.measured.record import run_jobs
 from rope.book.training.corpus import load_corpus
 from rope.book.training.data import TextData
 from rope.book.training.decoder import Decoder
-from rope.book.training.experiment import PLAN, PROMPT, TEXT, WRITERS, Experiment
+from rope.book.training.experiment import PLAN, PROMPT, TEXT, WRITERS
 from rope.book.training.loop import Trained, token_losses, train, validation_loss, written
 
 SHARES = (0, 1 / 8, 1 / 4, 1 / 2, 3 / 4, 1, 5 / 4, 3 / 2, 2, 3, 4, 6, 8, 10, 12, 14, 16)
@@ -30,27 +29,13 @@ Entry = dict[str, Any]
 def sweep(output: Path) -> Entry:
     """Train and measure the runs in PLAN; write and return the record.
 
-    Uses one thread, so that sums are added in the same order on every machine. Runs that output
-    already holds are not repeated.
-    Raises ValueError if output has other metadata.
+    Uses one thread, so that sums are added in the same order on every machine.
     """
     torch.set_num_threads(1)
-    record: Entry = {"metadata": metadata(), "runs": []}
-    if output.exists():
-        found = json.loads(output.read_text(encoding="utf-8"))
-        if found["metadata"] != record["metadata"]:
-            raise ValueError(
-                f"{output} was written with {found['metadata']}, but this sweep has "
-                f"{record['metadata']}: pass another output, or delete this one"
-            )
-        record = found
-    output.parent.mkdir(parents=True, exist_ok=True)
-    finished = {Experiment(**entry["experiment"]) for entry in record["runs"]}
-    for experiment in PLAN:
-        if experiment not in finished:
-            record["runs"].append(rounded(measure(train(experiment)), DIGITS))
-            write(output, record)
-    return record
+    about = metadata()
+    jobs = {json.dumps(asdict(run)): lambda run=run: measure(train(run)) for run in PLAN}
+    assemble = lambda done: {"metadata": about, "runs": [*done.values()]}
+    return run_jobs(output, json.dumps(about), jobs, assemble, DIGITS)
 
 
 def metadata() -> Entry:
@@ -74,7 +59,6 @@ def measure(trained: Trained) -> Entry:
     text.
     """
     model, data = trained.model, trained.data
-    assert isinstance(data, TextData)
     experiment = model.experiment
     entry = {
         "experiment": asdict(experiment),
@@ -94,6 +78,6 @@ def by_position(model: Decoder, data: TextData) -> dict[str, list[Any]]:
     bounds = [int(share * model.experiment.context) for share in SHARES]
     inputs, targets = data.validation(LONG_WINDOWS, bounds[-1])
     rows = zip(inputs.split(1), targets.split(1), strict=True)
-    losses = torch.cat([token_losses(model, *row).cpu() for row in rows]).double()  # [B, S]
+    losses = torch.cat([token_losses(model, *row) for row in rows]).double()  # [B, S]
     means = [losses[:, low:high].mean().item() for low, high in pairwise(bounds)]
     return {"edges": bounds, "loss": means}

@@ -7,20 +7,16 @@ tiles: time alternative tiles for the kernel.
 
 A CPU runs only "rotations". `make gpu` runs all suites on a GPU and needs only torch and Triton.
 Baselines that aren't installed are left out. An interrupted run resumes when you start it again.
-The exit status is 0 if the record is complete, 1 if a check or a job failed, 2 if there is no GPU,
-75 if time ran out or the device was lost, and 130 after an interruption. Make reports every status
-except 0 as 2.
+The exit status is 0 if the record is complete, 1 if a check or a job failed or the device was lost,
+and 2 if there is no GPU. Make reports every status except 0 as 2.
 """
 
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
-import math
 import re
 import sys
-import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from importlib.util import find_spec
@@ -31,21 +27,15 @@ import torch
 
 from rope import kernels
 from rope.book.measured.baselines import BASELINES
-from rope.book.measured.bench import cases, report, suites
+from rope.book.measured.bench import cases, suites
 from rope.book.measured.bench.correctness import CHECKS, check_kernel
-from rope.book.measured.machine import about_here, command_output
+from rope.book.measured.machine import about_here
 from rope.book.measured.record import RECORDED, run_jobs
 
-AGAIN = 75  # EX_TEMPFAIL of sysexits.h
 SUITES = ("correctness", "rotations", "decoding", "tiles")
 #: The record's key for each suite's results.
 KEYS = {"rotations": "cases", "decoding": "decoding", "tiles": "tiles"}
 BATCHES = (1, 8, 32, 256)
-PACKAGE = Path(__file__).parents[3]
-
-
-class OutOfTime(Exception):
-    """Raised if the time limit was reached or the device was lost."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -56,32 +46,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     default = "cuda" if torch.cuda.is_available() else "cpu"
-    parser.add_argument("--suite", nargs="+", choices=SUITES, help="default: all on this device")
     parser.add_argument("--device", choices=("cpu", "cuda"), default=default)
-    parser.add_argument("--quick", action="store_true", help="run a few small cases only")
-    parser.add_argument(
-        "--minutes", type=float, default=math.inf, help="time limit for starting jobs"
-    )
     parser.add_argument("--output", metavar="PATH", type=Path, help="where to write the record")
     options = parser.parse_args(arguments)
-    until = time.monotonic() + 60 * options.minutes
     device = torch.device(options.device)
     on_gpu = device.type == "cuda"
     if on_gpu and not (torch.cuda.is_available() and find_spec("triton")):
         print("No CUDA device with Triton is available, so nothing is measured.", file=sys.stderr)
         return 2
-    chosen = options.suite or (SUITES if on_gpu else ["rotations"])
-    if not on_gpu and [*chosen] != ["rotations"]:
-        parser.error("a CPU runs only the suite rotations; leave out the others")
-    path = options.output or Path(f"bench-{device.type}.json")
-    if on_gpu and not (options.output or options.suite or options.quick):
+    path = options.output or Path("bench-cpu.json")
+    if on_gpu and not options.output:
         name = re.sub(r"[^a-z0-9]+", "-", torch.cuda.get_device_name().lower()).strip("-")
         path = RECORDED / f"gpu-{name}.json"
-    return run(path, device, chosen, options.quick, until)
+    return run(path, device, SUITES if on_gpu else ("rotations",))
 
 
-def run(path: Path, device: torch.device, chosen: Iterable[str], quick: bool, until: float) -> int:
-    """Run suites on a device until `time.monotonic()` reaches `until`; return the exit status."""
+def run(path: Path, device: torch.device, chosen: Iterable[str]) -> int:
+    """Run suites on a device and return the exit status."""
     checks: dict[str, str] = {}
     for name in CHECKS if "correctness" in chosen else ():
         checks[name] = check_kernel(name, device)
@@ -89,80 +70,58 @@ def run(path: Path, device: torch.device, chosen: Iterable[str], quick: bool, un
     if any(result.startswith("wrong") for result in checks.values()):
         print("The kernel failed a check on this device, so nothing is timed.", file=sys.stderr)
         return 1
-    effort = suites.QUICK if quick else suites.FULL
-    about = metadata(device, effort)
-    jobs = within(make_jobs(chosen, device, effort, about["versions"], quick), device, until)
-    # Clock rates vary during a run, and an updated Linux kernel doesn't change the results.
-    program = {name: value for name, value in about.items() if name not in ("clocks", "platform")}
-    try:
-        record = run_jobs(
-            path, json.dumps(program, sort_keys=True), jobs, partial(assemble, about, checks)
-        )
-    except OutOfTime as error:
-        print(f"\n{error}; run the command again to continue.", file=sys.stderr)
-        return AGAIN
-    except KeyboardInterrupt:
-        print("\nInterrupted; run the command again to continue.", file=sys.stderr)
-        return 130
-    print(report.table(record))
+    about = metadata(device)
+    jobs = make_jobs(chosen, device, about["versions"])
+    jobs = {name: partial(attempted, job, device) for name, job in jobs.items()}
+    # An updated Linux kernel doesn't change the results.
+    program = {name: value for name, value in about.items() if name != "platform"}
+    record = run_jobs(
+        path, json.dumps(program, sort_keys=True), jobs, partial(assemble, about, checks)
+    )
+    for name, reason in record["not measured"].items():
+        print(f"{name}: {reason}")
     print(f"Wrote {path}", file=sys.stderr)
     return int(bool(record["not measured"]))
 
 
-def metadata(device: torch.device, effort: dict[str, Any]) -> dict[str, Any]:
-    """Return the machine, device, versions, commit, effort, rope's kernel, and a source hash."""
+def metadata(device: torch.device) -> dict[str, Any]:
+    """Return the machine, device, versions, commit, effort, and rope's kernel."""
     about = about_here(sorted({"triton", *(baseline.package for baseline in BASELINES)}))
     about["device"] = {"kind": device.type, "threads": torch.get_num_threads()}
     if device.type == "cuda":
-        query = "clocks.sm,clocks.mem,clocks.max.sm,clocks.max.mem,power.limit"
-        command = ["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader"]
         about["device"]["gpu"] = torch.cuda.get_device_name(device)
-        about["clocks"] = f"{query}: {command_output(command) or 'unknown'}"
     ours, _, _ = kernels.explain(device.type).partition(":")  # drop the local path
-    # Results from two versions of the code must not be mixed, even without git.
-    files = sorted([*PACKAGE.glob("kernels/*.py"), *PACKAGE.glob("book/measured/**/*.py")])
-    sources = hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:12]
-    return about | {"effort": effort, "rope": ours, "sources": sources}
+    return about | {"effort": suites.FULL, "rope": ours}
 
 
 def make_jobs(
-    chosen: Iterable[str],
-    device: torch.device,
-    effort: dict[str, Any],
-    versions: dict[str, str],
-    quick: bool,
+    chosen: Iterable[str], device: torch.device, versions: dict[str, str]
 ) -> dict[str, Callable[[], Any]]:
     """Return the jobs of the chosen suites in a dict. Each key starts with the suite's name."""
     installed = [baseline for baseline in BASELINES if versions[baseline.package] != "absent"]
-    grid = cases.quick(device.type) if quick else cases.full(device.type)
-    tiled = list(suites.tile_cases())[: 2 if quick else None]
+    grid, effort = cases.full(device.type), suites.FULL
     jobs: dict[str, Callable[[], Any]] = {
         f"rotations: {c.name}": partial(suites.measure, c, installed, device, effort) for c in grid
     }
     jobs |= {f"decoding: {b}": partial(suites.measure_decoding, b, device, effort) for b in BATCHES}
-    jobs |= {f"tiles: {c.name}": partial(suites.measure_tiles, c, device) for c in tiled}
+    jobs |= {
+        f"tiles: {c.name}": partial(suites.measure_tiles, c, device) for c in suites.tile_cases()
+    }
     return {name: job for name, job in jobs.items() if name.partition(":")[0] in chosen}
 
 
-def within(
-    jobs: dict[str, Callable[[], Any]], device: torch.device, until: float
-) -> dict[str, Callable[[], Any]]:
-    """Wrap jobs: a job that starts late raises OutOfTime, and a failing job returns the reason."""
+def attempted(job: Callable[[], Any], device: torch.device) -> Any:
+    """Run a job, and return its result or the reason why it failed.
 
-    def timed(name: str, job: Callable[[], Any]) -> Any:
-        if time.monotonic() > until:
-            raise OutOfTime(f"time ran out before {name}")
-        try:
-            if device.type == "cuda":
-                torch.cuda.synchronize()
-        except Exception as error:
-            raise OutOfTime(f"the device was lost before {name}") from error
-        try:
-            return job()
-        except Exception as error:
-            return {"not measured": suites.first_line(error)}
-
-    return {name: partial(timed, name, job) for name, job in jobs.items()}
+    Raises RuntimeError if an earlier job has lost the device; that job counts as failed, so the
+    next run skips it.
+    """
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    try:
+        return job()
+    except Exception as error:
+        return {"not measured": suites.first_line(error)}
 
 
 def assemble(about: dict[str, Any], checks: dict[str, str], done: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Define the cases to time, which differ in sizes, dtype, layout, mode, and storage.
+"""Define the cases to time, which differ in sizes, dtype, layout, and storage.
 
 A case must move at least 2 e B (H + H_kv) S D bytes, with e bytes per element.
 
@@ -14,7 +14,6 @@ from typing import Any
 import torch
 
 DTYPES = ("float32", "bfloat16", "float16")
-MODES = ("forward", "backward", "in place")
 STORAGES = ("[B,H,S,D]", "[B,S,H,D]")
 
 
@@ -22,15 +21,12 @@ STORAGES = ("[B,H,S,D]", "[B,S,H,D]")
 class Case:
     """Describe one rotation of queries `[B, H, S, D]` and keys `[B, H_kv, S, D]`.
 
-    mode: "forward", "in place", or "backward", which times only the gradient.
-    pages: on a CPU, whether results go to memory that the C library has "kept" or to "new" pages,
-    which the system clears first.
+    dtype: one of DTYPES.
     storage: the order in memory. "[B,S,H,D]" is passed as a transposed view, as in a model.
-    Raises ValueError if dtype, mode, pages, or storage has an unknown value.
 
     >>> case = Case(1, 32, 8, 2048, 128)
     >>> case.name
-    '1×32/8×2048×128 float32 half, forward, kept pages, [B,H,S,D]'
+    '1×32/8×2048×128 float32 half, [B,H,S,D]'
     >>> case.bytes  # each of 40 x 2048 x 128 elements read once and written once
     83886080
     """
@@ -42,15 +38,7 @@ class Case:
     head_dim: int
     dtype: str = "float32"
     interleaved: bool = False
-    mode: str = "forward"
-    pages: str = "kept"
     storage: str = "[B,H,S,D]"
-
-    def __post_init__(self) -> None:
-        choices = {"dtype": DTYPES, "mode": MODES, "pages": ("kept", "new"), "storage": STORAGES}
-        for name, allowed in choices.items():
-            if getattr(self, name) not in allowed:
-                raise ValueError(f"{name} is {getattr(self, name)!r}; use one of {list(allowed)}")
 
     @property
     def torch_dtype(self) -> torch.dtype:
@@ -67,7 +55,7 @@ class Case:
         """Return every field as one string, sizes first."""
         return (
             f"{self.batch}×{self.heads}/{self.kv_heads}×{self.seq}×{self.head_dim} "
-            f"{self.dtype} {self.layout}, {self.mode}, {self.pages} pages, {self.storage}"
+            f"{self.dtype} {self.layout}, {self.storage}"
         )
 
     @property
@@ -101,37 +89,20 @@ def variants(case: Case, **changes: tuple[Any, ...]) -> tuple[Case, ...]:
     )
 
 
-def quick(device: str) -> tuple[Case, ...]:
-    """Return a few small cases that cover every mode and, on a CPU, newly allocated memory."""
-    small = Case(1, 8, 2, 256, 64)
-    return (
-        *([replace(small, pages="new")] if device == "cpu" else []),
-        replace(small, seq=1),
-        small,
-        replace(small, dtype="bfloat16", interleaved=True),
-        replace(small, mode="in place"),
-        replace(small, mode="backward"),
-    )
-
-
 def full(device: str) -> tuple[Case, ...]:
-    """Return all cases for "cpu" or "cuda"; cases with new pages come first."""
+    """Return all cases for "cpu" or "cuda"."""
     if device == "cuda":
         prompt = replace(TRAINING, batch=1)
         return (
             *variants(prompt, seq=(1,), batch=(1, 32), dtype=("float32", "bfloat16")),
             *variants(prompt, seq=(128, 512, 2048, 8192, 32768, 131072)),
-            *variants(TRAINING, dtype=DTYPES, mode=("forward", "backward")),
-            *variants(TRAINING, mode=MODES, storage=STORAGES[1:]),
-            *variants(TRAINING, mode=("in place",)),
+            *variants(TRAINING, dtype=DTYPES),
+            *variants(TRAINING, storage=STORAGES[1:]),
         )
-    both = ("float32", "bfloat16")
     # The longest sequences have fewer heads, so that the tensors stay below 1 GB.
     long = replace(PREFILL, heads=4, kv_heads=1)
     return (
-        *variants(PREFILL, dtype=both, pages=("new",)),
-        *variants(PREFILL, dtype=both, mode=("forward", "in place", "backward")),
-        *variants(PREFILL, dtype=both, seq=(1, 128, 512)),
+        *variants(PREFILL, dtype=DTYPES[:2], seq=(1, 128, 512, 2048)),
         *variants(PREFILL, seq=(1,), batch=(32,)),
         *variants(PREFILL, storage=STORAGES[1:]),
         *variants(PREFILL, seq=(8192,)),

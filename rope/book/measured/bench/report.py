@@ -1,4 +1,4 @@
-"""Read a benchmark record: ratios of median times, curves over the length, and a text table.
+"""Read a benchmark record: ratios of median times, and curves over the length.
 
 The book shows ratios of two times measured in the same case, such as rotation over copy.
 """
@@ -47,32 +47,3 @@ def by_length(
         for name in names
         if name not in COPIES
     }
-
-
-def table(record: dict[str, Any]) -> str:
-    """Return a text that lists, for each case, the timed calls, fastest first, and all failures.
-
-    Times are in milliseconds. `x copy`, `x clone`, and `x rope` are quotients: the median time over
-    the median time of the copy, of the clone, and of this package. `memory` is the peak number of
-    bytes divided by the size of the result. `faults` counts the page faults during one call.
-    """
-    about = record["metadata"]
-    device = about["device"].get("gpu", f"{about['cpu']}, {about['device']['threads']} threads")
-    absent = [name for name, version in about["versions"].items() if version == "absent"]
-    lines = [
-        f"{device}, torch {about['versions']['torch']}; {about['rope']}",
-        f"Not installed: {', '.join(absent) or 'nothing'}",
-    ]
-    titles = ("ms", "lower", "upper", "x copy", "x clone", "x rope", "memory", "faults")
-    head = " " * 26 + "".join(f"{title:>9}" for title in titles)
-    for entry in record["cases"]:
-        case = Case(**entry["case"])
-        lines += ["", case.name, head]
-        for name, line in sorted(entry["times"].items(), key=lambda pair: pair[1]["median"]):
-            numbers = [line[key] * 1e3 for key in ("median", "lower", "upper")]
-            numbers += [ratio(record, case, name, over) for over in (*COPIES, "rope")]
-            numbers += [line["memory"], line.get("faults", 0)]
-            lines.append(f"  {name:24}" + "".join(f"{number:9.3g}" for number in numbers))
-        lines += [f"  {name}: {reason}" for name, reason in entry["not timed"].items()]
-    failures = record.get("not measured", {}).items()
-    return "\n".join(lines + [f"{job}: {reason}" for job, reason in failures])

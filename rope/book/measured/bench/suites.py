@@ -12,28 +12,21 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import product
+from statistics import median
 from typing import Any
 from unittest.mock import patch
 
 import torch
 
-from rope.book.measured.baselines import Baseline, Pair, Rotate, make_tables, ours, plain_formula
+from rope.book.measured.baselines import Baseline, Pair, make_tables, ours, plain_formula
 from rope.book.measured.bench.cases import Case
 from rope.book.measured.bench.correctness import check_baseline
-from rope.book.measured.meters import (
-    SEED,
-    Call,
-    page_faults,
-    peak_memory,
-    quartiles,
-    settle_allocator,
-    time_all,
-)
+from rope.book.measured.meters import SEED, Call, keep_memory, time_all
 
 Effort = dict[str, Any]
 #: How long each call is timed: keyword arguments for `rope.book.measured.meters.time_all`.
 FULL: Effort = {"rounds": 5, "seconds": 0.05}
-QUICK: Effort = {"rounds": 3, "seconds": 0.01}
+BRIEF: Effort = {"rounds": 3, "seconds": 0.01}  # for each of many tiles
 GRAPH_CALLS = 16  # calls per CUDA graph, so that the graph's own launch hardly counts
 #: The prompt lengths and batch sizes for which tiles are tried, and the sizes of the tiles.
 PREFILL, DECODING = (128, 4096, 131_072), (1, 32, 256)
@@ -51,15 +44,13 @@ def measure(
     """Check every baseline, then time the correct baselines and two plain copies.
 
     "copy" fills existing tensors and "clone" allocates new tensors. Returns a dict. "case" holds
-    the case. "times" maps each name to the quartiles of the seconds per call, "memory" (peak bytes
-    divided by the result's bytes), and "faults" (page faults per call). "not timed" maps every
+    the case. "times" maps each name to the median of the seconds per call. "not timed" maps every
     other baseline to the reason.
     """
     torch.compiler.reset()  # otherwise torch stops compiling after a few shapes
     if device.type == "cpu":
-        settle_allocator(case.pages)
+        keep_memory()
     tables, inputs = make_tables(case, device), random_pair(case, device, SEED)
-    grads = random_pair(case, device, SEED + 1) if case.mode == "backward" else None
     calls = {"copy": copy_of(inputs), "clone": lambda: [x.clone() for x in inputs]}
     not_timed: dict[str, str] = {}
     for baseline in baselines:
@@ -67,22 +58,17 @@ def measure(
         if not reason:
             try:
                 rotate = baseline.prepare(tables)
-                reason = check_baseline(baseline, rotate, tables, inputs, grads)
+                reason = check_baseline(baseline, rotate, tables, inputs)
                 if not reason:
-                    calls[baseline.name] = timed_call(rotate, inputs, grads)
+                    calls[baseline.name] = partial(rotate, *inputs)
             except Exception as error:
                 reason = first_line(error)
         if reason:
             not_timed[baseline.name] = reason
     times, failed = time_all(calls, device, **effort)
     not_timed |= {name: first_line(error) for name, error in failed.items()}
-    lines: dict[str, dict[str, Any]] = {}
-    for name, seconds in times.items():
-        lines[name] = quartiles(seconds)
-        lines[name]["memory"] = peak_memory(calls[name], device) / (case.bytes / 2)
-        if device.type == "cpu" and (faults := page_faults(calls[name])):
-            lines[name]["faults"] = faults
-    return {"case": case.changes, "not timed": not_timed, "times": lines}
+    medians = {name: {"median": median(seconds)} for name, seconds in times.items()}
+    return {"case": case.changes, "not timed": not_timed, "times": medians}
 
 
 def copy_of(inputs: Pair) -> Call:
@@ -104,15 +90,6 @@ def random_pair(case: Case, device: torch.device, seed: int) -> Pair:
         return x.normal_(generator=generator)
 
     return one(case.heads), one(case.kv_heads)
-
-
-def timed_call(rotate: Rotate, inputs: Pair, grads: Pair | None) -> Call:
-    """Return the call to time: the rotation, or only its gradient if `grads` is given."""
-    if grads is None:
-        return partial(rotate, *inputs)
-    leaves = [x.detach().requires_grad_() for x in inputs]
-    results = rotate(leaves[0], leaves[1])
-    return partial(torch.autograd.grad, results, leaves, grads, retain_graph=True)
 
 
 def measure_decoding(batch: int, device: torch.device, effort: Effort) -> dict[str, Any]:
@@ -142,7 +119,7 @@ def measure_decoding(batch: int, device: torch.device, effort: Effort) -> dict[s
     times, failed = time_all(calls, device, **effort, back_to_back=True)
     not_timed |= {name: first_line(error) for name, error in failed.items()}
     seconds = {
-        name: quartiles(taken)["median"] / (GRAPH_CALLS if name.endswith("graph") else 1)
+        name: median(taken) / (GRAPH_CALLS if name.endswith("graph") else 1)
         for name, taken in times.items()
     }
     return {"batch": batch, "seconds": seconds, "not timed": not_timed}
@@ -229,8 +206,8 @@ def measure_tiles(case: Case, device: torch.device) -> dict[str, Any]:
             calls[name] = call
         else:
             wrong.append(f"{name}: other bits")
-    times, failed = time_all(calls, device, **QUICK)
-    medians = {name: quartiles(taken)["median"] for name, taken in times.items()}
+    times, failed = time_all(calls, device, **BRIEF)
+    medians = {name: median(taken) for name, taken in times.items()}
     tried = {name: median for name, median in medians.items() if name not in ("copy", "rule")}
     best = min(tried, key=tried.__getitem__, default="rule")
     return {

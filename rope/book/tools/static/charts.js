@@ -3,29 +3,21 @@
 (function () {
   "use strict";
 
-  var NARROW = 620; // in a column narrower than this (in pixels), stack side-by-side panels
-  var GROW = 1.3; // the largest factor by which a chart is enlarged
+  const NARROW = 620; // in a column narrower than this (in pixels), stack side-by-side panels
+  const GROW = 1.3; // the largest factor by which a chart is enlarged
 
   function prepare(spec, width) {
-    spec = JSON.parse(JSON.stringify(spec));
-    spec.background = "transparent";
-    spec.config = spec.config || {};
-    spec.config.font = getComputedStyle(document.body).fontFamily;
-    if (spec.hconcat && width < NARROW) {
-      spec.vconcat = spec.hconcat;
-      delete spec.hconcat;
-      spec.spacing = 24;
-      spec.center = true;
-    }
-    return spec;
+    const font = getComputedStyle(document.body).fontFamily;
+    spec = { ...spec, background: "transparent", config: { ...spec.config, font } };
+    if (!spec.hconcat || width >= NARROW) return spec;
+    const { hconcat, ...others } = spec;
+    return { ...others, vconcat: hconcat, spacing: 24, center: true };
   }
 
   // Let the chart scale with its column, up to GROW, and label it for screen readers.
   function scale(box) {
-    var svg = box.querySelector(".rope-drawing svg");
-    if (!svg) return;
-    var width = parseFloat(svg.getAttribute("width"));
-    svg.style.maxWidth = Math.round(width * GROW) + "px";
+    const svg = box.querySelector(".rope-drawing svg");
+    svg.style.maxWidth = Math.round(parseFloat(svg.getAttribute("width")) * GROW) + "px";
     svg.setAttribute("aria-label", box.getAttribute("aria-label"));
     svg.setAttribute("role", "img");
     svg.setAttribute("tabindex", "-1");
@@ -33,17 +25,15 @@
 
   // Round the number shown beside each slider to the decimals of the slider's step.
   function label(box) {
-    box.querySelectorAll(".vega-bind").forEach(function (bind) {
-      var input = bind.querySelector("input");
-      var name = bind.querySelector(".vega-bind-name");
-      if (!input || !name) return;
-      input.setAttribute("aria-label", name.textContent);
-      var value = bind.querySelector("span:last-of-type");
-      if (input.type !== "range" || !value || value === name) return;
+    box.querySelectorAll(".vega-bind").forEach((bind) => {
+      const input = bind.querySelector("input");
+      if (!input) return;
+      input.setAttribute("aria-label", bind.querySelector(".vega-bind-name").textContent);
+      const value = bind.querySelector("span:last-of-type");
       value.className = "rope-value";
-      var decimals = (input.step.split(".")[1] || "").length;
-      var write = function () {
-        var text = Number(input.value).toFixed(decimals).replace("-", "\u2212");
+      const decimals = (input.step.split(".")[1] || "").length;
+      const write = () => {
+        const text = Number(input.value).toFixed(decimals).replace("-", "\u2212");
         if (value.textContent !== text) value.textContent = text;
       };
       new MutationObserver(write).observe(value, { childList: true, characterData: true, subtree: true });
@@ -53,14 +43,14 @@
 
   // Add a Play button that repeatedly runs a signal from its minimum to its maximum.
   function addPlay(box, view, play) {
-    var calm = window.matchMedia("(prefers-reduced-motion: reduce)").matches;
-    var button = document.createElement("button");
-    var low = play.min || 0;
-    var span = play.max - low;
-    var step = play.step || span / 200;
-    var running = false; // box.ropePlays keeps this value when the chart is redrawn
-    var last = 0;
-    var value = view.signal(play.signal);
+    const calm = window.matchMedia("(prefers-reduced-motion: reduce)").matches;
+    const button = document.createElement("button");
+    const low = play.min || 0;
+    const span = play.max - low;
+    const step = play.step || span / 200;
+    let running = false; // box.ropePlays keeps this value when the chart is redrawn
+    let last = 0;
+    let value = view.signal(play.signal);
     button.type = "button";
     button.className = "rope-play";
 
@@ -70,12 +60,12 @@
 
     function frame(now) {
       if (!running || box.ropeView !== view || !document.body.contains(box)) return;
-      var place = box.getBoundingClientRect();
+      const place = box.getBoundingClientRect();
       if (place.bottom < 0 || place.top > window.innerHeight) {
         last = now; // pause while the chart is off screen
         return requestAnimationFrame(frame);
       }
-      var shown = view.signal(play.signal);
+      const shown = view.signal(play.signal);
       // If the reader has moved the slider, continue from there.
       if (Math.abs(shown - Math.round(value / step) * step) > step / 2) value = shown;
       value += (span * (now - last)) / (1000 * (play.seconds || 10));
@@ -85,62 +75,54 @@
       requestAnimationFrame(frame);
     }
 
-    button.addEventListener("click", function () {
+    button.addEventListener("click", () => {
       running = box.ropePlays = !running;
       show();
-      if (!running) {
-        // Stop at a value that the slider can show.
-        var input = box.querySelector('input[name="' + play.signal + '"]');
-        if (input) view.signal(play.signal, Number(input.value)).run();
-      }
       if (running) {
         last = performance.now();
         requestAnimationFrame(frame);
+      } else {
+        // Stop at a value that the slider can show.
+        const input = box.querySelector(`input[name="${play.signal}"]`);
+        if (input) view.signal(play.signal, Number(input.value)).run();
       }
     });
     show();
-    box.querySelector(".rope-drawing").insertAdjacentElement("afterend", button);
-    if ("ropePlays" in box ? box.ropePlays : play.autoplay && !calm) button.click();
+    box.querySelector(".rope-drawing").after(button);
+    if (box.ropePlays ?? (play.autoplay && !calm)) button.click();
   }
 
-  function draw(box) {
-    var spec = JSON.parse(box.querySelector('script[type="application/json"]').textContent);
-    var width = box.clientWidth || document.documentElement.clientWidth;
-    var old = box.ropeView;
+  async function draw(box) {
+    const spec = JSON.parse(box.querySelector('script[type="application/json"]').textContent);
+    const width = box.clientWidth || document.documentElement.clientWidth;
+    const old = box.ropeView;
     // Keep the reader's settings when a change of width redraws the chart.
-    if (old)
-      (spec.params || []).forEach(function (one) {
-        if (one.bind) one.value = old.signal(one.name);
-      });
-    box.querySelectorAll(".rope-drawing, .rope-play").forEach(function (node) {
-      node.remove();
-    });
-    var drawing = document.createElement("div");
+    for (const one of spec.params || []) if (old && one.bind) one.value = old.signal(one.name);
+    box.querySelectorAll(".rope-drawing, .rope-play").forEach((node) => node.remove());
+    const drawing = document.createElement("div");
     drawing.className = "rope-drawing";
-    box.appendChild(drawing);
+    box.append(drawing);
     box.dataset.stacked = String(width < NARROW);
-    var options = { renderer: "svg", actions: false, mode: "vega-lite", tooltip: false };
-    return window
-      .vegaEmbed(drawing, prepare(spec, width), options)
-      .then(function (result) {
-        if (old) old.finalize();
-        box.ropeView = result.view;
-        scale(box);
-        label(box);
-        if (spec.usermeta && spec.usermeta.play) addPlay(box, result.view, spec.usermeta.play);
-        box.dataset.ready = String(width < NARROW); // equals data-stacked once drawn
-      })
-      .catch(function (error) {
-        drawing.textContent = "This chart could not be drawn (" + error.message + "). " + box.getAttribute("aria-label");
-        console.error(error);
-      });
+    const options = { renderer: "svg", actions: false, mode: "vega-lite", tooltip: false };
+    try {
+      const { view } = await window.vegaEmbed(drawing, prepare(spec, width), options);
+      if (old) old.finalize();
+      box.ropeView = view;
+      scale(box);
+      label(box);
+      if (spec.usermeta?.play) addPlay(box, view, spec.usermeta.play);
+      box.dataset.ready = String(width < NARROW); // equals data-stacked once drawn
+    } catch (error) {
+      drawing.textContent = `This chart could not be drawn (${error.message}). ${box.getAttribute("aria-label")}`;
+      console.error(error);
+    }
   }
 
   // The script is deferred, so the page is already parsed.
-  var boxes = document.querySelectorAll(".rope-chart");
+  const boxes = document.querySelectorAll(".rope-chart");
   boxes.forEach(draw);
-  window.addEventListener("resize", function () {
-    boxes.forEach(function (box) {
+  window.addEventListener("resize", () => {
+    boxes.forEach((box) => {
       if (box.dataset.ready && box.dataset.stacked !== String(box.clientWidth < NARROW)) draw(box);
     });
   });

@@ -4,25 +4,16 @@ This module implements theta'_j of each extension a second time, plane by plane,
 shares only the parameters in the extension object with `rope.extensions`. cos(m theta'_j) and
 sin(m theta'_j) are computed with 50 digits.
 
-Shapes: P positions, R rotated width.
+Shapes: R rotated width.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterable
-from typing import Any
-
 import mpmath
-import torch
 from mpmath import mpf
-from torch import Tensor
 
 DIGITS = 50
 
-Row = list[tuple[Any, Any]]
 
-
-def spectrum(dim: int, base: float, extension: Any, seq_len: int | None = None) -> list[Any]:
+def spectrum(dim, base, extension, seq_len=None):
     """Return the R/2 frequencies theta'_j of an extension, as mpmath numbers with 50 digits.
 
     >>> from rope.extensions import Linear
@@ -33,7 +24,7 @@ def spectrum(dim: int, base: float, extension: Any, seq_len: int | None = None) 
         return [_frequency(extension, j, dim, mpf(base), seq_len) for j in range(dim // 2)]
 
 
-def attention_scaling(extension: Any) -> Any:
+def attention_scaling(extension):
     """Return the factor on cos and sin with 50 digits.
 
     It is the extension's `attention_factor` if that is set. Otherwise, it is
@@ -56,26 +47,17 @@ def attention_scaling(extension: Any) -> Any:
         return 1 + growth
 
 
-def exact_row(position: int, frequencies: Iterable[Any], scale: Any = 1) -> Row:
+def exact_row(position, frequencies, scale=1):
     """Return the pairs (cos, sin) of position * theta_j, multiplied by `scale`, with 50 digits."""
     with mpmath.workdps(DIGITS):
         pairs = (mpmath.cos_sin(position * theta) for theta in frequencies)
         return [(scale * cosine, scale * sine) for cosine, sine in pairs]
 
 
-def exact_rows(positions: Iterable[int], frequencies: Iterable[Any]) -> tuple[Tensor, Tensor]:
-    """Return cos and sin `[P, R/2]` for these positions, rounded to float64."""
-    spectrum = list(frequencies)
-    rows = [exact_row(position, spectrum) for position in positions]
-    pairs = [[[float(cosine), float(sine)] for cosine, sine in row] for row in rows]
-    both = torch.tensor(pairs, dtype=torch.float64)
-    return both[..., 0], both[..., 1]
-
-
-def _frequency(extension: Any, j: int, dim: int, base: Any, seq_len: int | None) -> Any:
+def _frequency(extension, j, dim, base, seq_len):
     """Return theta'_j by the formula in the extension's paper."""
 
-    def plain(base: Any) -> Any:
+    def plain(base):
         return base ** (-mpf(2 * j) / dim)
 
     trained = getattr(extension, "original_max_position_embeddings", 0)
