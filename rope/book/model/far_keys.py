@@ -31,15 +31,23 @@ STEP, NEAREST = 256, 16  # tokens per block; the smallest new distance
 #: The planes that make less than one turn within the trained length, and the others.
 _TURNS = TRAINED * INV_FREQ / (2 * torch.pi)
 PLANES = {"unfinished": _TURNS < 1, "finished": _TURNS >= 1, "all": _TURNS > 0}
-DRAWS, SINKS = range(5), 4
-#: Names of the measurements: "plain", or a distance, planes, and a draw or the only keys that move.
+DRAWS, DOSES = range(5), ((20, 23), (20, 27), (24, 31), (28, 31))
+SINKS = 4
+#: Which of the far keys move, where not all of them do.
+CHOICES = {"4 sinks": slice(SINKS), "all but 4 sinks": slice(SINKS, None)}
+#: Names of the measurements: "plain", or a distance, planes, and a draw or a choice of keys.
 NAMES = (
     "plain",
     *(f"last, {planes}" for planes in PLANES),
     *(f"random, {planes}, draw {draw}" for draw in DRAWS for planes in PLANES),
-    "last, unfinished, 4 sinks",
-    "shuffled, unfinished, draw 0",
+    *(f"last, unfinished, {choice}" for choice in CHOICES),
+    *(f"shuffled, unfinished, draw {draw}" for draw in DRAWS[:2]),
+    *(f"last, planes {first}–{last}" for first, last in DOSES),
 )
+PLANES |= {
+    f"planes {first}–{last}": torch.arange(first, last + 1).bincount(minlength=DIM // 2) > 0
+    for first, last in DOSES
+}
 
 
 class FarKeys(KVCache):
@@ -112,7 +120,7 @@ def far_loss(name: str, text: str) -> float:
             if kind != "last":
                 each.seed = int(rest[0].removeprefix("draw ")) * len(caches) + layer
             elif rest:
-                each.moving = slice(SINKS)
+                each.moving = CHOICES[rest[0]]
     tokens, losses = window(text, 0, READ + 1), []
     for start in range(START, READ, STEP):
         logits = model()(tokens[None, start : start + STEP], caches)[0]
