@@ -22,6 +22,7 @@ SKIPPED = re.compile(
     re.DOTALL | re.MULTILINE | re.IGNORECASE,
 )
 CLAIMED = re.compile(r"(?<![\w.,^/-])(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?![\w^]|[.,]\d)")
+SUMMARY = re.compile(r"^## (?:Summary|Three .*)\n(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
 PRINTED = re.compile(r"(?<![\w.])\d[\d_,]*(?:\.\d+)?(?:e[+-]?\d{1,2})?(?!\w)")
 
 
@@ -77,5 +78,5 @@ def claims(notebook: dict[str, Any]) -> Iterator[tuple[str, str]]:
         if number == 0:
             yield place, text.partition(":::{admonition}")[0]
         yield place, "\n".join(re.findall(r"^\*\*.*", text, re.MULTILINE))
-        for summary in re.findall(r"^## (?:Summary|Three .*)\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL):
+        for summary in SUMMARY.findall(text):
             yield place, summary
