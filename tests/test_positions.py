@@ -46,7 +46,7 @@ WRONG = {
     "lengths": (cumulative(0, 5, 3), ValueError, r"\[3\].*cumsum"),
     "mask floats": (padded([0.0, 1.0]), TypeError, "float32"),
     "mask of one axis": (padded(0, 1), ValueError, r"\[2\].*\[B, S\]"),
-    "mask of ids": (padded([0, 1, 2]), ValueError, "holds 2"),
+    "mask of ids": (padded([0, 1, 2]), ValueError, "contains 2"),
     "right padding": (padded([1, 1, 0]), ValueError, "0 after a 1"),
 }
 

@@ -37,7 +37,8 @@ def judge(step: int, *answers: Function) -> None:
     """Print the verdict on the answers to a step, then a line with a mark for each step.
 
     >>> judge(1, lambda x, y, angle: (x, y))
-    ✗ Step 1: the pair is not rotated at all.
+    ✗ Step 1: the pair is not rotated at all: the angle must enter through its
+      cosine and sine.
     rotate(1, 0, 1.5708) gives (1, 0); it must give (0, 1).
     See "Rotation in two dimensions".
     1 ·  2 ·  3 ·  4 ·  5 ·  6 ·  7 ·  8 ·  9 ·

@@ -10,6 +10,8 @@ import argparse
 import os
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -45,6 +47,18 @@ class NotebookError(Exception):
     """Raised if a notebook fails. The message names the cell and the cause."""
 
 
+@contextmanager
+def kernel_environment() -> Iterator[Path]:
+    """Set the environment variables for kernels, and yield a temporary folder."""
+    with (
+        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as settings,
+        patch.dict(os.environ, ENVIRONMENT, IPYTHONDIR=settings),
+    ):
+        for name in NOT_INHERITED:
+            os.environ.pop(name, None)
+        yield Path(settings)
+
+
 def execute(notebook: Any, folder: Path, name: str, python: str = sys.executable) -> None:
     """Run a notebook's cells in order, and store normalized outputs in the notebook object.
 
@@ -58,18 +72,13 @@ def execute(notebook: Any, folder: Path, name: str, python: str = sys.executable
     started: list[Any] = []
 
     try:
-        with (
-            tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as settings,
-            patch.dict(os.environ, ENVIRONMENT, IPYTHONDIR=settings),
-        ):
-            for variable in NOT_INHERITED:
-                os.environ.pop(variable, None)
+        with kernel_environment() as settings:
             # Ignore the machine's registered kernels. Where possible, use socket files instead of
             # TCP ports, because another process can take a free port.
             kernel: Any = AsyncKernelManager(
                 kernel_spec_manager=KernelSpecManager(kernel_dirs=[]),
                 transport="ipc" if os.name == "posix" else "tcp",
-                connection_file=str(Path(settings, "kernel.json")),
+                connection_file=str(settings / "kernel.json"),
             )
             log = ["--IPKernelApp.log_level=CRITICAL"]
             kernel.kernel_spec.argv = make_ipkernel_cmd(executable=python, extra_arguments=log)
