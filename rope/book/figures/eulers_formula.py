@@ -109,8 +109,8 @@ def seen_from_q() -> Any:
         chart.derived("real", "q_x*k_x + q_y*k_y"),
         chart.derived("imaginary", "q_x*k_y - q_y*k_x"),
         play={"signal": "part", "max": 1, "step": 0.01, "seconds": 6},
-        words="Arrows of length 1, q and k, and the projection of k onto q. A slider turns both "
-        "until q lies on the real axis. Then the coordinates of k are the two parts of q* k.",
+        words="Arrows q and k of length 1, and k's projection onto q. A slider turns both until "
+        "q lies on the positive real axis. Then the coordinates of k are the two parts of q* k.",
     )
 
 
