@@ -99,11 +99,11 @@ def _tables(answer: Function, position_ids: Tensor, head_dim: int, base: float) 
         raise Unusable(f"the tables are {coarse.pop()}; they must be float32 or better")
     want = [len(position_ids), head_dim // 2]
     if wrong := [shape(table) for table in both if shape(table) != want]:
-        raise Unusable(f"a table is {wrong[0]}, not {want}: one row per id, one column per plane")
+        raise Unusable(f"a table is {wrong[0]}; it must be [S, D/2], here {want}")
     return both
 
 
-FAR = "right near position 0 but not far out: compute the angles in float64, for any position"
+FAR = "right near position 0 but not far out: use float64 for frequencies and angles"
 STEP_4 = Part(
     4, "tables", "From maths to PyTorch", _table_inputs, call=_tables,
     roundings=128, near=3, far=f"the tables are {FAR}",
