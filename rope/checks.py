@@ -36,8 +36,8 @@ def check_count(name: str, value: int, smallest: int = 1) -> None:
         raise ValueError(f"{name} is {value}; it must be at least {smallest}")
     if not compiling and value > FARTHEST:
         raise ValueError(
-            f"{name} has {int(value).bit_length()} bits; it must be at most 2**53, because float64 "
-            "can't represent every integer beyond that"
+            f"{name} is an integer of {int(value).bit_length()} bits; it must be at most 2**53, "
+            "because float64 can't represent every integer beyond that"
         )
 
 

@@ -121,7 +121,7 @@ def _check_and_rotate(
         if cos.dtype.itemsize == 2 < x.dtype.itemsize:
             raise TypeError(
                 f"cos is {cos.dtype}, but {name} is {x.dtype}; pass float32 tables, because "
-                "half-precision cosines give wrong angles"
+                "half-precision cosines rotate by the wrong angles"
             )
         if position_ids is None:
             _check_rows(cos, x)

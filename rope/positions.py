@@ -135,8 +135,8 @@ def _check_offsets(offset: Tensor, x: Tensor) -> None:
     check_integer("offset", offset)
     if offset.dim() != 1 or offset.shape[0] != x.shape[0]:
         raise ValueError(
-            f"offset has shape {list(offset.shape)}; it must be an int, or [{x.shape[0]}] for one "
-            "start per row of the batch"
+            f"offset has shape {list(offset.shape)}; it must be an int, or a tensor of shape "
+            f"[{x.shape[0]}] with one start per row of the batch"
         )
     check_devices(x=x, offset=offset)
     if not (torch.compiler.is_compiling() or offset.is_meta or offset.is_cuda):

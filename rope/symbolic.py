@@ -68,7 +68,7 @@ def real_symbols(names: str) -> tuple[sp.Symbol, ...]:
 
 
 def difference(left: sp.Expr | sp.Matrix, right: sp.Expr | sp.Matrix) -> sp.Expr | sp.Matrix:
-    """Return left - right, simplified to 0 or a zero matrix if SymPy proves that both are equal.
+    """Return left - right, simplified, and 0 or a zero matrix if SymPy proves that both are equal.
 
     left, right: scalars, or matrices of the same shape. Raises TypeError for floating-point
     numbers, because rounding can make different expressions equal.
@@ -123,8 +123,8 @@ def _pythagoras(expression: sp.Expr) -> sp.Expr:
 
 
 # The cheap steps come first. The first four decide every identity between polynomials in real
-# symbols and in the sines, cosines and e^{i ...} of their integer combinations. The last two
-# handle roots, quotients and half-angles.
+# symbols and in the sines, cosines, and e^{i ...} of their integer combinations. The last two
+# handle roots, quotients, and half-angles.
 _STEPS: tuple[Callable[[sp.Expr], sp.Expr], ...] = (
     sp.expand,
     _without_complex_exponentials,

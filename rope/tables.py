@@ -41,7 +41,7 @@ from rope.positions import check_no_negative, position_range
 _CHANGING = threading.Lock()  # one lock for all modules: a module that holds one can't be pickled
 #: Tables grow to at most this many rows; a call with larger positions computes its own rows.
 MOST_ROWS = 1 << 17
-#: Tables by name, device, rows, scale and spectrum. An entry disappears with its last user.
+#: Tables by name, device, rows, scale, and spectrum. An entry disappears with its last user.
 _SHARED: WeakValueDictionary[Any, Tensor] = WeakValueDictionary()
 
 

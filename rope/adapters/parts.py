@@ -21,7 +21,7 @@ _FORMATS = {1: "bhsd", 2: "bshd"}  # the tensor format for each unsqueeze_dim
 
 
 class PositionEmbeddings(nn.Module):
-    """Compute cos and sin tables for given positions, like the rotary modules in transformers.
+    """Compute cos and sin tables for given positions, as the rotary modules in transformers do.
 
     config: the model's configuration. Raises the same errors as `RotaryEmbedding.from_config`.
 

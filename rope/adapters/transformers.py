@@ -36,9 +36,9 @@ def use_rope(model: Model) -> Model:
     Call `use_rope` again for a model that was unpickled in another process. If the frequencies
     depend on the sequence length, fix the length before you use torch.compile, for example with
     `model.model.rotary_emb.layers["all"].fix_length`.
-    Raises TypeError if model is no module, ValueError for any other model and for frequencies that
-    were changed by hand, and the errors of `RotaryEmbedding.from_config`. After an error, the model
-    has its original rotation.
+    Raises TypeError if model is not a module, ValueError for any other model and for frequencies
+    that were changed by hand, and the errors of `RotaryEmbedding.from_config`. After an error, the
+    model has its original rotation.
 
     >>> import pytest
     >>> transformers = pytest.importorskip("transformers")
@@ -115,7 +115,7 @@ def _error(model: nn.Module, reason: str, advice: str = _ADVICE) -> ValueError:
 def _functions(model: nn.Module) -> list[tuple[dict[str, Any], str]]:
     """Return the functions in NAMES that the model's attention calls, as (file globals, name).
 
-    Raises ValueError if a layer rotates in another way.
+    Raises ValueError if a layer rotates in any other way.
     """
     functions: dict[Any, Any] = {}
     for kind in dict.fromkeys(type(module) for module in model.modules()):

@@ -216,7 +216,7 @@ class KVCache:
 
         With a window, older tokens are evicted to make room, so position_ids must increase.
         """
-        # Without these checks, copy_ would broadcast shapes, convert dtypes and record gradients.
+        # Without these checks, copy_ would broadcast shapes, convert dtypes, and record gradients.
         for name, tensor, buffer in (("k", k, self.keys), ("v", v, self.values)):
             batch, heads, _, width = buffer.shape
             if tensor.dim() != 4 or tensor.shape != (batch, heads, k.shape[2], width):

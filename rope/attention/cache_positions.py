@@ -47,7 +47,7 @@ class CachePositions:
         self.length = self.used = 0
         self.moved: Tensor | None = None
         self._positions: Tensor | None = None  # [B, N]; None while positions are slot numbers
-        self._stored_at: Tensor | None = None  # [B, N]; None while _positions is
+        self._stored_at: Tensor | None = None  # [B, N]; None while _positions is None
         self._latest_count = 0  # S in the last call
         self._latest: Tensor | None = None  # the last call's slots, [B, S]; None if at the end
 
@@ -175,8 +175,8 @@ class CachePositions:
         lowest = int(torch.where(selected, shifted, 0).min())
         if lowest < 0:
             raise ValueError(
-                f"delta moves a token to position {lowest}; positions must be at least 0: drop "
-                "such tokens first, or move all tokens by less"
+                f"delta moves a token to position {lowest}, but positions can't be negative; drop "
+                "such tokens first, or move all tokens by a smaller amount"
             )
         changed = shifted != positions
         if changed.any():

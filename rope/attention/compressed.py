@@ -41,7 +41,7 @@ class CompressedCache:
 
 
 class Compressor(nn.Module):
-    """Compute an entry from each group of `ratio` tokens and, with overlap, the group before it."""
+    """Compute an entry from each group of `ratio` tokens and, with overlap, from the one before."""
 
     def __init__(self, embed_dim: int, width: int, ratio: int, overlap: bool) -> None:
         super().__init__()

@@ -137,7 +137,7 @@ class LatentAttention(nn.Module):
         """Return the heads' outputs `[B, H, S, value_dim]`.
 
         q: `[B, H, S, rope_dim + nope_dim]`; k: `[B, 1, T, rope_dim + latent_dim]`; mask: bool
-        `[B, S, T]`; is_causal: whether attention without a mask is causal, which implies S = T.
+        `[B, S, T]`; is_causal: True if attention without a mask is causal, which implies S = T.
         """
         if absorbed is None:
             sizes = q.shape[2], k.shape[2]

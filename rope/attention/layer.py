@@ -22,7 +22,7 @@ class RotaryAttention(nn.Module):
     """Compute multi-head or grouped-query attention with rotated queries and keys.
 
     num_kv_heads: H_kv, a divisor of H; H if None. head_dim: D; embed_dim / num_heads if None. bias:
-    whether the four projections have a bias.
+    True if the four projections have a bias.
     rotary: a `RotaryEmbedding`, which layers may share, such as `RotaryEmbedding.from_config(...)`;
     if None, the layer creates one of width head_dim. rotary.softmax_scale multiplies all scores.
     window: how many positions a token sees, including its own; None means all. sinks: positions
@@ -86,7 +86,7 @@ class RotaryAttention(nn.Module):
 
         x: `[B, S, E]`. position_ids: integers `[S]`, `[1, S]`, or `[B, S]`; if None, 0 ... S-1, or,
         with a cache, each row continues after its largest position. Positions should increase along
-        each row: with a cache, a token doesn't see earlier calls' keys at larger positions.
+        each row: with a cache, a token doesn't see keys from earlier calls at larger positions.
         attention_mask: `[B, S]`, bool or integers, 0 for padding, on either side. No token sees
         padding, and padding takes no position. segment_ids: integers `[S]`, `[1, S]`, or `[B, S]`;
         tokens with different ids don't see each other. Can't be combined with a cache.

@@ -24,8 +24,8 @@ class MixedRotaryEmbedding(AxisRotation):
     """Rotate queries and keys on A axes with frequencies that each head learns.
 
     dim: the rotated width R, a multiple of 2A. num_heads: H, the same for queries and keys. base:
-    the base of the initial frequencies; RoPE-ViT's mixed models use 10.0. interleaved: whether
-    plane j holds coordinates (2j, 2j+1), as in RoPE-ViT, instead of (j, j + R/2).
+    the base of the initial frequencies; RoPE-ViT's mixed models use 10.0. interleaved: if True,
+    plane j holds coordinates (2j, 2j+1), as in RoPE-ViT; if False, (j, j + R/2).
     The parameter `frequencies`, float32 `[H, A, R/2]` in radians per position, is in the state_dict
     and stays float32 when the model is cast. Angles are computed in float64.
     Raises ValueError or TypeError for an invalid dim, num_heads, axes, or base. A call raises
@@ -56,7 +56,7 @@ class MixedRotaryEmbedding(AxisRotation):
         check_count("num_heads", num_heads)
         check_count("axes", axes)
         check_flag("interleaved", interleaved)
-        axial_frequencies(dim, axes, base, device="meta")  # check dim, axes and base
+        axial_frequencies(dim, axes, base, device="meta")  # check dim, axes, and base
         self.dim, self.axes, self.base = dim, axes, float(base)
         self.num_heads, self.interleaved = num_heads, interleaved
         empty = torch.empty(num_heads, axes, dim // 2, dtype=torch.float32, device=device)

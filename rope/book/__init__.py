@@ -1,4 +1,4 @@
-"""Draw, measure, check and build the book; the library itself uses none of these modules.
+"""Draw, measure, check, and build the book; the library itself uses none of these modules.
 
 `figures` draws the figures. `measured` and `training` hold the measurements and the programs that
 produced them. `judge` checks the reader's answers. `tolerance` defines the rule by which cells

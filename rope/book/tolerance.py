@@ -32,7 +32,7 @@ def within(
     """Return True if two results agree in every entry to within `roundings` roundings.
 
     left, right: real or complex numbers, arrays, or tensors of the same shape. Either may also be a
-    single number. roundings, size, dtype: as for `allowed`. An infinity agrees only with itself,
+    single number. roundings, size, dtype: as in `allowed`. An infinity agrees only with itself,
     and NaN agrees with nothing.
     Raises ValueError if the shapes differ or there are no entries.
 

@@ -51,7 +51,7 @@ def diagnose(
     max_position: int = 1 << 17,
     cache: bool = False,
 ) -> Report:
-    """Return a report on a rotation: what it does and, if it is wrong, the cause.
+    """Return a report on a rotation: what it does and, if it is wrong, why.
 
     The report names the first fault that is found, any inputs that rotate overwrites, and what was
     not examined. Fix the fault, and then diagnose again.
@@ -146,8 +146,8 @@ def _accepted(probes: list[Probe]) -> Probe:
 def _measured(
     probe: Probe, norm: Finding | None = None
 ) -> tuple[Rotation, Rotation, list[Finding]]:
-    """Return the rotations of q and k, with the first fault or, if there is none, all notes. norm:
-    the finding on a later norm whose gains are undone.
+    """Return the rotations of q and k with the first fault or, if there is none, with all notes.
+    norm: the finding on a later norm whose gains are undone.
     """
     query = key = Rotation()
     expected, structures = probe.expected, fit(probe)
@@ -192,14 +192,14 @@ def _other_lengths(probe: Probe, again: Callable[..., Report]) -> Iterator[Findi
                 if fault.severity == "fault":
                     yield replace(fault, sentence=f"in a text of {length} tokens, {fault.sentence}")
                     return
-    except ValueError:  # from a file, or with fewer positions than a diagnosis needs
+    except ValueError:  # the probes are in a file, or have too few positions
         probe.missed.append(f"texts of about {trained} tokens")
     if trained > probe.far:
         probe.missed.append(f"texts of over {trained} tokens")
 
 
 def _by_head(probe: Probe, again: Callable[..., Report], code: str) -> Report | None:
-    """Return one report on all heads, or None if it explains a finding no better.
+    """Return one report on all heads, or None if it doesn't explain a finding better.
 
     again: diagnoses a function of one query head and one key head. Each query head must rotate like
     its key head, so the function is called with as many key heads as query heads. code: the code of
@@ -214,7 +214,7 @@ def _by_head(probe: Probe, again: Callable[..., Report], code: str) -> Report | 
     for head in range(count):
         try:
             report = again(partial(alone, head))
-        except ValueError:  # single heads can't be called, as from a file
+        except ValueError:  # single heads can't be called, for example if the answers are in a file
             return None
         faults = [each for each in report.findings if each.severity == "fault"]
         if "positions-ignored" in [each.code for each in faults]:

@@ -1,4 +1,4 @@
-"""Diagnose a function, an engine or a configuration; `findings.txt` has the usage."""
+"""Diagnose a function, an engine, or a configuration; `findings.txt` has the usage."""
 
 import argparse
 import dataclasses

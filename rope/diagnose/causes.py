@@ -65,7 +65,7 @@ def later_gains(structure: Structure) -> Tensor:
 
 
 def norm_order(norm: Finding | None, structures: list[Structure], probe: Probe) -> Finding | None:
-    """Return a finding if the norm is on another side of the rotation than in the model.
+    """Return a finding if the norm is not on the same side of the rotation as in the model.
 
     norm: the finding on gains after the rotation, or None. Records what could not be examined.
     """
@@ -219,7 +219,7 @@ def _positions(measured: Measurement, which: int, probe: Probe) -> Iterator[Find
     if not wrong.any():
         return
     first, multiples = int(wrong.nonzero()[0, 0]), measured.last > 1
-    # Rounding a position, a frequency and their product to bfloat16 adds up to 3 times 2^-9.
+    # Rounding a position, a frequency, and their product to bfloat16 adds up to 3 times 2^-9.
     within_a_turn = size * 2.0**-7 < 1
     if multiples and ((off <= allowed + 2.0**-7 * size) | ~within_a_turn).all():
         worst = (off * (within_a_turn | exact)).max()

@@ -17,7 +17,7 @@ from rope.extensions import Extension
 
 
 class Text(NamedTuple):
-    """Sentences with {facts} to fill in and remedies, by variant, and the fields of a `Finding`."""
+    """Hold sentences with {facts} to fill in and remedies, by variant, and a `Finding`'s fields."""
 
     code: str
     severity: str

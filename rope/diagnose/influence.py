@@ -1,8 +1,8 @@
 """Call an unknown rotation, and find which inputs change which results.
 
 `Probe` calls it on copies of its inputs. Its vectors are exact in every dtype. Most have entries ±1
-and therefore the same length, so a norm before the rotation multiplies all by the same factor. The
-comparisons vary one id, one vector, or one row.
+and therefore the same length, so a norm before the rotation multiplies all of them by the same
+factor. The comparisons vary one id, one vector, or one row.
 
 The result for a token must depend only on that token's own vector and position. Unless that holds,
 fitting angles makes no sense, so this module fits nothing.
@@ -116,7 +116,7 @@ class Probe:
             scaled &= bool((factor > 0).all() and ((y - factor * z).abs() <= near).all())
             share = float(unlike(self, y, z).max() / z.abs().max())
             self.length_change = max(self.length_change, share)
-        self.keys_change |= share > 0  # share is now the key's
+        self.keys_change |= share > 0  # share now belongs to the key
         return scaled
 
 
@@ -248,7 +248,7 @@ def _zeros(pair: Pair) -> Finding | None:
 
 def _positions(probe: Probe, x: Pair, ids: list[int], base: Pair) -> Finding | None:
     """Return a fault unless changing a token's id changes all of its heads, and no other token."""
-    moved: list[list[Tensor]] = [[], []]  # for q and k, for two tokens: bool [H, S]
+    moved: list[list[Tensor]] = [[], []]  # a bool [H, S] for each of two tokens, for q and for k
     for token in (0, 2):
         result = probe(x, [OTHER if i == token else m for i, m in enumerate(ids)])
         for rows, y, z in zip(moved, base, result, strict=True):

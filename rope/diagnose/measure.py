@@ -80,7 +80,7 @@ class Measurement:
         """Return N if planes follow the column m % N of a patch m, and others its row, or None.
 
         A function of patches may number them row by row. In the first row, the planes of the other
-        axes stand still.
+        axes don't rotate.
         """
         m, still = self.structure.positions, 4 * self.noise / self.last
 
@@ -248,10 +248,10 @@ def rounding(theta: Tensor) -> Tensor:
 def are_axes(theta: Tensor, slack: Tensor) -> bool:
     """Return True if frequencies `[R/2]` look like those of one axis of several, or of all axes.
 
-    The planes of the other axes may rest, or each axis may have powers that begin anew at 1.
+    The planes of the other axes may not rotate, or each axis may have powers that begin anew at 1.
     """
     planes = (theta > 2 * slack).nonzero()[:, 0]
-    rest = len(planes) and int(planes[-1]) >= len(planes)  # some plane before the last one rests
+    rest = len(planes) and int(planes[-1]) >= len(planes)  # an earlier plane doesn't rotate
     again = planes[1:][theta[planes].diff() > 0]  # where the powers begin anew
     starts = theta[torch.cat((planes[:1], again))]
     return bool((len(again) or rest) and ((starts - starts[0]).abs() < 1e-4).all())

@@ -129,7 +129,7 @@ def _structure(name: str, x: Tensor, results: Tensor, m: Tensor, eps: float) -> 
     shared = factors[..., planes.flatten() if len(planes) else index].median(-1, True).values
     bent = [logs - logs[:, -1:] * (m / m[-1])[:, None] for logs in (factors, factors - shared)]
     odd = torch.minimum(*(logs.abs().amax((0, 1)) for logs in bent)) > slack
-    lone = index[~rotates & (strange | odd)]  # changes neither by a decay nor like the planes
+    lone = index[~rotates & (strange | odd)]  # neither a decay nor the planes explain the change
     rest, tangled = index[~mutual], index[rotates & ~mutual]
     values = torch.linalg.svdvals((results - results.mean(2, keepdim=True)).flatten(1, 2))
     flat = bool((values[:, -1] < max(1e-6, eps) * values[:, 0]).all())

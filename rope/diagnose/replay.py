@@ -115,9 +115,9 @@ def diagnose_answers(
 def compare_answers(left: str | Path, right: str | Path, probes: str | Path) -> Report:
     """Return a report on how two engines, such as a trainer and a server, answered the same probes.
 
-    The faults are each file's own, unless both have them, and the first position from which q or k
-    differs by more than rounding in the narrower dtype explains, and by how much. The rotations in
-    the report are those of the left file.
+    The faults are those that only one file has, and the first position from which q or k differs by
+    more than rounding in the narrower dtype explains, with the size of the difference. The
+    rotations in the report are those of the left file.
     Raises OSError and ValueError as `diagnose_answers` does.
     """
     calls = [call for call in _calls(probes, PARTS) if call]

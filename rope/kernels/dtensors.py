@@ -72,7 +72,7 @@ def rotate_parts(
 
 
 def _check_placements(x: "DTensor") -> None:
-    """Raise ValueError unless this process's part of x can be rotated without the other parts."""
+    """Raise ValueError unless this process can rotate its part of x without the other parts."""
     from torch.distributed.tensor import Replicate, Shard
 
     for placement in x.placements:

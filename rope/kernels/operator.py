@@ -162,7 +162,7 @@ def _run_kernel(
     interleaved: bool,
     inverse: bool,
 ) -> None:
-    """Rotate q and k, with their device's kernel, into outs, which may be q and k themselves."""
+    """Rotate q and k into outs with the kernel for their device; outs may be q and k themselves."""
     if xs[0].is_cuda:
         from rope.kernels.triton import launch  # this imports Triton
 

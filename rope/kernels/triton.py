@@ -1,4 +1,4 @@
-"""Rotate queries and keys with one Triton kernel, which reads and writes each of them once.
+"""Rotate queries and keys with one Triton kernel, which reads and writes each vector once.
 
 Chapter "Bytes and kernels". A plane needs only four multiplications and two additions, so
 memory traffic determines the time. With e bytes per element, rotating q `[B, H, S, D]` and

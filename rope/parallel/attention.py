@@ -58,7 +58,7 @@ def context_parallel_attention(
     if mesh.ndim != 1 or mesh.size() != len(shards) or mesh.get_coordinate() is None:
         raise ValueError(
             f"mesh has shape {list(mesh.shape)} for {len(shards)} shards; it must have one axis, "
-            "with one device per shard, and include this process: pass mesh['name of the axis']"
+            "with one device per shard, and include this process; select an axis with mesh['name']"
         )
     tokens = len(shards.tokens[mesh.get_local_rank()])
     if {x.shape[2] for x in (q, k, v)} != {tokens}:  # other devices would wait until the timeout

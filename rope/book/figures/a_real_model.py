@@ -1,4 +1,4 @@
-"""Show what changes of the rotation cost a language model, and what single heads attend to.
+"""Show what changes of the rotation cost a language model, and what individual heads attend to.
 
 Chapter "A real model". Shapes: S tokens.
 """
@@ -23,7 +23,7 @@ def price_list(groups: Mapping[str, Mapping[str, Sequence[Sequence[float]]]]) ->
     """Draw one row per change: a bar for the mean increase of the loss, and a mark per text.
 
     groups: maps each panel's title to its rows; a row maps a change to the increases in nats per
-    token, one list per text and one number per passage.
+    token, with one list per text and one number per passage.
     """
     sizes = [len(rows) for rows in groups.values()]
     height = 1.1 + 0.27 * sum(sizes) + 0.35 * (len(groups) - 1)

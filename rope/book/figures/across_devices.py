@@ -22,7 +22,7 @@ PLACE = {
     "head-tail": f"(datum.t % (S/(2*P)) + ({PART} < P ? 0 : S/(2*P)))",
     "round robin": "floor(datum.t/P)",
 }
-#: The top, bottom and center of a device's row, in pixels from the top of the view.
+#: The top, bottom, and center of a device's row, in pixels from the top of the view.
 LINES = {
     "top": f"{ROW}*datum.device",
     "bottom": f"{ROW}*datum.device + {ROW - 4}",
@@ -47,7 +47,7 @@ def split() -> Any:
 
 
 def _placed(tokens: alt.Chart) -> alt.Chart:
-    """Keep the rows whose token t is below S, and add the columns `device` and `place`."""
+    """Keep the rows whose token index t is below S, and add the columns `device` and `place`."""
     return tokens.transform_filter("datum.t < S").transform_calculate(
         device=chart.chosen("scheme", DEVICE), place=chart.chosen("scheme", PLACE)
     )

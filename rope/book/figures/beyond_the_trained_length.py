@@ -72,7 +72,7 @@ def undone(shares: Mapping[str, Mapping[str, Losses]], predicted: Mapping[str, f
     """Plot the share of the rise that each way to replace distances undoes, one mark per draw.
 
     shares: maps each group of planes, each way, and each text to one share per draw. predicted:
-    maps each group to the share that new angles alone would explain; a broad line marks it.
+    maps each group to the share that new angles alone would explain, drawn as a broad line.
     """
     rows = [(group, way) for group, ways in shares.items() for way in ways]
     figure, ax = subplots(height=1.3 + 0.42 * len(rows))
@@ -141,7 +141,7 @@ def _axes(ax: Any, trained: int, last: int, named: bool = True) -> None:
 
 
 def _listed(rises: Losses, block: int) -> str:
-    """Return each line's means over the blocks' first half and its last value, in words."""
+    """Put into words each line's mean over the first half of the blocks, and its last value."""
     return "; ".join(
         f"{name} {fmean(values[: len(values) // 2]):+.2f} on average in the first half, "
         f"{values[-1]:+.2f} in the block that ends at {len(values) * block:,}"

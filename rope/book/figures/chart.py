@@ -202,7 +202,7 @@ def reading(
     """Return text at pixel (x, y) of a view. A Vega expression computes the text.
 
     of: the chart whose row the expression reads. It is needed only if the expression reads columns.
-    name: on the page, the text has the CSS class `<name>_marks`, by which tests find it.
+    name: on the page, the text has the CSS class `<name>_marks`, which tests use to find it.
     """
     text = {"align": "left", "baseline": "middle", "color": INK, "fontSize": size} | mark
     row = one(text=expression) if of is None else of.transform_calculate(text=expression)
@@ -227,7 +227,7 @@ def finish(chart: Any, *, alt_text: str, play: dict[str, Any] | None = None) -> 
     """Return the chart with alt text, the book's style, and a Play button if `play` is given.
 
     chart: any Altair chart. A narrow page stacks the panels of an `hconcat`.
-    alt_text: what the chart looks like and what its controls change. This is the description.
+    alt_text: what the chart looks like and what its controls change. This becomes the description.
     play: settings for the page's Play button, which repeatedly moves the slider "signal" from
     "min" to "max" in "seconds". The settings "step" and "autoplay" are optional.
     """

@@ -13,12 +13,12 @@ from rope.book.figures.style import BLUE, GREEN, INK, MUTED, SKY, VERMILION
 
 EXTENT = 2.4  # half the width of the plane in `product_of_numbers`
 W = 1.2 + 0.5j  # the number that z multiplies
-FARTHEST = 5.8  # radians, so that the angle of z w stays below a full turn
+FARTHEST = 5.8  # radians, small enough that z w makes less than a full turn
 WORDS = ("the", "dog", "bit", "the", "man", "and", "then", "the", "man", "bit", "the", "dog")
 
 
 def product_of_numbers() -> Any:
-    """Show how z multiplies a grid and w, with sliders for the angle and the length of z."""
+    """Show a grid and w multiplied by z, with sliders for the angle and the length of z."""
     plane = chart.square(
         chart.plane(EXTENT),
         _grid("1", "0").mark_rule(color=MUTED, strokeWidth=1, strokeDash=[3, 3]),
@@ -86,7 +86,7 @@ def marching() -> Any:
 
 
 def seen_from_q() -> Any:
-    """Show q and k, both of length 1, multiplied by q*. Sliders set q, k and the progress."""
+    """Show q and k, both of length 1, multiplied by q*. Sliders set q, k, and the progress."""
     line: dict[str, Any] = {**chart.coordinates(1.25), "x2": "x2:Q", "y2": "y2:Q"}
     foot = {"x": "real*q_x", "y": "real*q_y"}  # the projection of k onto q ends here
     drop = chart.one(**foot, x2="k_x", y2="k_y").encode(**line)

@@ -16,7 +16,7 @@ def found_by_distance(
 
     methods: maps each method to one list per seed, with one share per distance, or None where the
     model has no such position. context: the trained length in tokens, drawn as a dotted line.
-    guess: the share that a guess finds, drawn as a dashed line.
+    guess: the share that guessing would find, drawn as a dashed line.
     """
     rows = -(-len(methods) // 2)
     figure, items = panels(methods, columns=2, height=0.5 + 1.5 * rows, sharex=True, sharey=True)

@@ -16,7 +16,7 @@ BOX = "round,pad=0.02,rounding_size=0.08"
 COLORS = (BLUE, INK, GREEN, PURPLE, OCHRE, VERMILION, SKY)  # one color per part
 
 CORE = "Core chapters"
-#: Each chapter's part, file name and label.
+#: Each chapter's part, file name, and label.
 CHAPTERS = (
     (CORE, "one_sitting", "RoPE in\none sitting"),
     (CORE, "why_position", "Why\nposition?"),

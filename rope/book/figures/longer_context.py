@@ -56,7 +56,7 @@ def angles_met(theta: float, changed: Mapping[str, float], *, trained: int, leng
 
     theta: the plane's frequency in training, in radians per position. changed: maps each method to
     the plane's frequency in the longer text. trained, length: the lengths of the texts in training
-    and in use, in tokens. Dots mark the multiples of `trained`, and the largest distance.
+    and in use, in tokens. Dots mark the multiples of `trained` and the largest distance.
     """
     seen, farthest = (trained - 1) * theta, length - 1
     figure, items = panels(changed, columns=len(changed), height=2.0)
@@ -87,7 +87,7 @@ def angles_met(theta: float, changed: Mapping[str, float], *, trained: int, leng
 def spectrum(long_factor: tuple[float, ...], *, base: float, length: int, factor: float) -> Any:
     """Show each plane's ratio of new to old frequency, with controls for method, s, L, and base.
 
-    long_factor: LongRoPE's factors, which were searched for one model, with one factor per plane.
+    long_factor: LongRoPE's factors, one per plane, which a search found for one model.
     base, length, factor: the settings of that model, which the sliders don't change.
     """
     searched = f"method == '{LONGROPE}'"

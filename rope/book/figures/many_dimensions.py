@@ -1,4 +1,4 @@
-"""Draw the planes of a vector, and scores that they add up to: chapter "Many dimensions".
+"""Draw the planes of a vector, and the scores that the planes add up to: chapter "Many dimensions".
 
 Position m rotates plane j by m theta_j with theta_j = b^(-2j/d). The score of a query at m and a
 key at n is the sum over planes of A_j cos((n - m) theta_j + phi_j). In plane j, the amplitude A_j

@@ -96,7 +96,7 @@ def attention_maps(**heads: Tensor) -> Picture:
     """Draw attention weights against the displacement from the query, one map per head.
 
     heads: maps each title (with _ for spaces) to weights `[2r+1, 2r+1]`, with the query in the
-    middle. A weight above 0.1 is drawn as a square of this area, and labeled with its value.
+    middle. A weight above 0.1 is drawn as a square of that area and labeled with its value.
     """
     figure, items = panels(heads, columns=len(heads), height=3.2, sharey=True)
     for ax, name, weights in items:

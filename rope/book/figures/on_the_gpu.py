@@ -1,7 +1,7 @@
 """Draw the figures for "Bytes and kernels": the roofline, a decoding step, and measured times.
 
 A program performs I operations per byte that it moves. The machine performs at most F operations
-per second, and moves at most W bytes per second. By the roofline model, the program reaches at most
+per second and moves at most W bytes per second. By the roofline model, the program reaches at most
 
     min(F, I W)    operations per second. For a rotation,    I = 3 / (2 e moved),
 
@@ -145,7 +145,7 @@ LOOKS: dict[str, dict[str, Any]] = {
 
 
 def by_length(lengths: Sequence[int], curves: Mapping[str, Sequence[float]]) -> Picture:
-    """Plot each competitor's time, divided by a copy's time, against the length (log-log).
+    """Plot each competitor's time, over the time of a plain copy, against the length (log-log).
 
     curves: maps each name to one value per length, which is NaN where none was measured.
     """

@@ -19,7 +19,7 @@ EXTENT = 1.3
 
 
 def rounded_angle() -> Any:
-    """Show unit vectors at the true and at the rounded angle, with sliders for m, p, and j."""
+    """Show unit vectors at the true angle and the rounded angle, with sliders for m, p, and j."""
     parameters = (
         chart.slider("power", 0, 20, 0.01, 10.01, "position, power of two"),
         chart.slider("bits", 6, 32, 1, 8, "significant bits"),

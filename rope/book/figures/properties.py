@@ -21,7 +21,7 @@ from rope.frequencies import inverse_frequencies, rotary_tables
 
 PLANES, STEPS, DECADES = 64, 180, 5
 LENGTH = 4096  # the trained length
-SHOWN, LOWEST = (40, 50, 63), 14  # planes to draw; number of planes that only fall
+SHOWN, LOWEST = (40, 50, 63), 14  # the planes to draw; the number of planes that only fall
 READ = (1, 2, 5, 10, 20, 50, 100, 255)  # distances at which scores are read
 
 

@@ -20,7 +20,7 @@ FAR, SEEN_THETA = 8, 0.4  # in `seen_from_the_query`: the farthest offset, radia
 
 
 def score_tables(tables: dict[str, NDArray[Any]]) -> Any:
-    """Show a map per title and table of scores `[N, N]`, with one pair that moves on by steps."""
+    """Show one map for each title and its scores `[N, N]`, with a pair that moves step by step."""
     maps, last = [], len(next(iter(tables.values()))) - 1
     place: dict[str, Any] = {"x": alt.X("n:O", title="key n", axis=alt.Axis(labelAngle=0))}
     place |= {"y": alt.Y("m:O", title="query m")}
@@ -63,7 +63,7 @@ def turning_pair() -> Any:
             chart.derived(f"{name}_x", f"{x:g}*cos({angle}) - {y:g}*sin({angle})"),
             chart.derived(f"{name}_y", f"{x:g}*sin({angle}) + {y:g}*cos({angle})"),
         ]
-    parameters.append(chart.derived("dot", "q_x*k_x + q_y*k_y"))  # not from n - m
+    parameters.append(chart.derived("dot", "q_x*k_x + q_y*k_y"))  # not computed from n - m
     extent, start = 1.12, "atan2(q_y, q_x)"
     between = "atan2(q_x*k_y - q_y*k_x, q_x*k_x + q_y*k_y)"
     ghost: dict[str, Any] = {"extent": extent, "dash": (4, 4), "width": 1.5, "opacity": 0.75}

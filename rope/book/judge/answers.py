@@ -24,7 +24,7 @@ EPS = {"bfloat16": 2.0**-8, "float16": 2.0**-11}  # for all other dtypes, float3
 
 
 class Unusable(Exception):
-    """Raised for an answer whose results can't be compared. The message is the cause."""
+    """Raised for an answer whose results can't be compared. The message names the cause."""
 
 
 @dataclass(frozen=True)
@@ -231,9 +231,9 @@ def agreement(part: Part, function: Function, trials: list[Trial]) -> int:
 
 
 def _known_mistake(part: Part, trials: list[Trial], number: int) -> str:
-    """Return the sentence of the mistake that best reproduces the answer's results, or "".
+    """Return the sentence for the mistake that best matches the answer's results, or "".
 
-    The mistake must reproduce the first `near` trials and every trial up to the first wrong result.
+    It must match the first `near` trials, and every trial up to and including the first wrong one.
     """
     best, longest = "", max(number, len(trials[: part.near]) - 1)
     for sentence, function in part.mistakes():

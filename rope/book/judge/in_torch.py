@@ -168,7 +168,7 @@ STEP_6 = Part(
 )  # fmt: skip
 
 
-# Step 7: attention with grouped heads, a causal mask and a cache.
+# Step 7: attention with grouped heads, a causal mask, and a cache.
 @dataclass(frozen=True)
 class Text:
     """Hold a test of a layer: positions, tokens per call, sizes, and the number of sequences."""

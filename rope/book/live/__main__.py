@@ -8,7 +8,7 @@ from pathlib import Path
 from rope.book.live.bundle import Unavailable, write_bundle
 from rope.book.live.pages import add_buttons
 
-UNAVAILABLE = 3  # the exit status if npm is missing or reaches no registry
+UNAVAILABLE = 3  # the exit status if npm is missing or can't reach a registry
 
 
 def main() -> int:

@@ -1,8 +1,8 @@
-"""Call this package and the packages that it is compared with as their documentation does.
+"""Call this package and the packages that it is compared with as their documentation shows.
 
 Each package is called in its fastest form. Its tables are computed before the timing starts, from
 float64 angles m theta_j, in the shape and dtype that the package gets in practice. Most packages
-compute float32 angles, with which long sequences would fail the correctness check.
+compute angles in float32, but then long sequences would fail the correctness check.
 
 Shapes: B batch, H heads, S sequence, D head dimension.
 """
@@ -118,9 +118,9 @@ def transformers(tables: Tables) -> Rotate:
 
 
 def rotary_embedding_torch(tables: Tables) -> Rotate:
-    """Return `apply_rotary_emb` with precomputed angles. Each call computes cosines and sines.
+    """Return `apply_rotary_emb` with precomputed angles; each call still computes cos and sin.
 
-    The package's layer, which caches angles, is as fast for many tokens but slower for few tokens.
+    The package's layer caches angles; it is as fast with many tokens, but slower with few tokens.
     """
     apply = import_module("rotary_embedding_torch").apply_rotary_emb
     freqs = tables.angles.float().repeat_interleave(2, dim=-1)

@@ -57,7 +57,7 @@ def across(function: Callable[..., Any], processes: int, *arguments: Any) -> lis
     function: a function in an importable module, so that new processes can import it. It
     communicates through `torch.distributed`, runs on one thread, and returns a value that
     `torch.save` accepts.
-    Raises RuntimeError with the first failed process's error, after ending the other processes.
+    Raises RuntimeError with the error of the first process to fail, after ending the others.
 
     >>> across(dist.get_rank, 2)
     [0, 1]
@@ -66,7 +66,7 @@ def across(function: Callable[..., Any], processes: int, *arguments: Any) -> lis
         try:
             spawn(_run, (function, processes, Path(folder), arguments), processes)
         except (ProcessRaisedException, ProcessExitedException) as error:
-            first = Path(folder, "failed.txt")  # its exit makes the other processes fail too
+            first = Path(folder, "failed.txt")  # when one process fails, the others fail too
             if not first.exists():
                 raise RuntimeError(f"a process died without a Python error: {error}") from error
             raise RuntimeError(first.read_text(encoding="utf-8")) from error
@@ -142,7 +142,7 @@ def on_this_device(
 
 
 def errors(parts: list[Tensor], whole: list[Tensor], shards: Shards, here: int) -> list[float]:
-    """Return, for each tensor, the largest error divided by the full tensor's largest magnitude."""
+    """Return each tensor's largest error, divided by the full tensor's largest magnitude."""
     pairs = zip(parts, whole, strict=True)
     return [((a - shards.local(b, here)).abs().max() / b.abs().max()).item() for a, b in pairs]
 
@@ -176,7 +176,7 @@ FAULTS: dict[str, tuple[str, Rotate, str]] = {
 
 
 def inside_heads(mesh: DeviceMesh) -> dict[str, float]:
-    """Return each layout's error if each device rotates its share of every head's coordinates."""
+    """Return the error of each layout when every device rotates its share of each head."""
     q, _, _ = heads()
     rotary, here = RotaryEmbedding(D), mesh.get_local_rank()
     cos, sin = rotary.tables_at(torch.arange(S), dtype=q.dtype)
@@ -223,7 +223,7 @@ def dtensors(mesh: DeviceMesh) -> dict[str, bool]:
 class Sent(TorchDispatchMode):
     """Count the bytes and messages that this process sends inside the `with` block.
 
-    Counts `torch.distributed.isend` and all-to-all, which sends each other process one message.
+    Counts `torch.distributed.isend` and all-to-all, which sends one message to every other process.
     Raises NotImplementedError for other kinds of communication and for an all-to-all in a subgroup.
     """
 
@@ -273,7 +273,7 @@ def sent(
 
 
 def everything() -> dict[str, Any]:
-    """Return the errors with correct splits and with planted errors, and all other measurements."""
+    """Return the errors with correct splits and planted errors, and all other measurements."""
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
     here, right, faults = mesh.get_local_rank(), {}, {}
     for name, split in SPLITS.items():

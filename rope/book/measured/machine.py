@@ -10,7 +10,7 @@ from typing import Any
 
 
 def about_here(packages: Sequence[str]) -> dict[str, Any]:
-    """Return commit, platform, Python version, core count, CPU model, and versions of `packages`.
+    """Return the commit, platform, Python version, cores, CPU model, and versions of `packages`.
 
     >>> sorted(about_here(["torch"]))
     ['commit', 'cores', 'cpu', 'platform', 'python', 'versions']
@@ -46,7 +46,7 @@ def cpu_model() -> str:
 
 
 def commit() -> str:
-    """Return this checkout's commit, with " with changes" added if files differ, or "unknown"."""
+    """Return the commit, followed by " with changes" if files differ from it, or "unknown"."""
     command = ["git", "describe", "--always", "--abbrev=12", "--dirty= with changes", "--exclude=*"]
     try:
         run = subprocess.run(

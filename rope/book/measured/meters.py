@@ -1,9 +1,9 @@
 """Measure one call: its running time, and the bytes that it reads and writes.
 
-For the chapters "From maths to PyTorch" and "Bytes and kernels". A rotation does little
+Used in the chapters "From maths to PyTorch" and "Bytes and kernels". A rotation does little
 arithmetic, so memory traffic dominates its cost: each element is read and written at least once.
-Calls that are compared are timed in turn, so that a slow moment of the machine affects all of them.
-On a GPU, `triton.testing.do_bench` clears the L2 cache before each call. The host launches the call
+Calls to be compared are timed in turn, so that a slow moment of the machine affects all of them. On
+a GPU, `triton.testing.do_bench` clears the L2 cache before each call. The host launches the call
 during the clearing, so only the device's time is measured.
 """
 
@@ -79,8 +79,8 @@ def keep_memory() -> None:
     """
     with suppress(OSError, AttributeError, TypeError):
         mallopt = ctypes.CDLL(None).mallopt
-        mallopt(-4, 0)  # M_MMAP_MAX: map no block on its own
-        mallopt(-1, 2**31 - 1)  # M_TRIM_THRESHOLD: return nothing to the system
+        mallopt(-4, 0)  # M_MMAP_MAX: never map a block by itself
+        mallopt(-1, 2**31 - 1)  # M_TRIM_THRESHOLD: return no memory to the system
 
 
 class Traffic(TorchDispatchMode):

@@ -23,7 +23,7 @@ DIM, STEPS, KEYS, START, SEED = 128, 4000, 32, 8000, 21
 
 
 class Moved(NamedTuple):
-    """Hold the errors of moved keys, with one entry per number of moves s.
+    """Hold the errors of moved keys. Each array has one entry per number of moves s.
 
     error: the largest |k_s - R_{s delta} k_0| / |k_0| over the N keys, float64 `[steps]`.
     ratio: the bound divided by the error for the pair closest to its bound, float64 `[steps]`.

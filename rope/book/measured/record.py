@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-#: The folder with the records that the package ships.
+#: The folder of the records that come with the package.
 RECORDED = Path(__file__).with_name("recorded")
 DIGITS = 3  # the significant digits of a measured number
 
 
 def recorded(name: str) -> dict[str, Any]:
-    """Return a record that the package ships, such as "cpu" or "real_model".
+    """Return a record that comes with the package, such as "cpu" or "real_model".
 
     >>> len(recorded("real_model")["losses"]["unchanged"])
     24
@@ -23,7 +23,7 @@ def recorded(name: str) -> dict[str, Any]:
 
 
 def gpu_records() -> dict[str, dict[str, Any]]:
-    """Return the GPU records that the package ships, keyed by device name."""
+    """Return the GPU records that come with the package, keyed by device name."""
     names = [path.stem for path in sorted(RECORDED.glob("gpu-*.json"))]
     records = [recorded(name) for name in names if not name.endswith(".partial")]
     return {record["device"]: record for record in records}

@@ -3,7 +3,7 @@
 `python -m rope.book.model` downloads the model if necessary and prints the file's path. `losses`
 measures what each named change of the rotation costs, `heads` what disturbing each head costs
 when a text is repeated, `scores` two heads' scores and their bounds by distance, and
-`keys` how far moved keys are off. The others read texts longer than the trained length:
+`keys` how far moved keys are off. The other commands read texts longer than the trained length:
 `lengths` measures each method's loss, `far_keys` what changes when far keys move, and
 `retrieval` which words each method still finds. Repeat an interrupted measurement to continue it.
 """

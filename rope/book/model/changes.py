@@ -1,7 +1,7 @@
-"""Name what can be changed about the rotation of SmolLM2, and nothing else: chapter "A real model".
+"""Name the changes that can be made to the rotation of SmolLM2: chapter "A real model".
 
 A change is a function of unrotated q `[B, H, S, D]`, k `[B, H_kv, S, D]` and position_ids `[S]`
-that returns what the scores are computed from. The right one returns R_m q and R_n k.
+that returns the vectors for the scores. The correct rotation returns R_m q and R_n k.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -103,8 +103,8 @@ def silenced(planes: Sequence[int]) -> Change:
 def averaged(planes: Sequence[int], keys: bool) -> Change:
     """Return a change that takes the content out of some planes and leaves their positions.
 
-    There, each query is replaced by the mean of all queries up to and including it, and so is each
-    key if `keys` is True.
+    In these planes, each query is replaced by the mean of all queries up to and including it. If
+    `keys` is True, each key is replaced likewise.
     """
 
     def change(q: Tensor, k: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
@@ -120,7 +120,7 @@ def averaged(planes: Sequence[int], keys: bool) -> Change:
 def scattered(planes: Sequence[int]) -> Change:
     """Return a change that shows each key at a random trained distance in some planes.
 
-    There, all queries have one position, and each key is 16 or more positions before it, at random.
+    There, all queries have one position, and each key a random one at least 16 positions before.
     """
 
     def change(q: Tensor, k: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
@@ -168,7 +168,7 @@ for _what in ("frequencies", "positions", "angles", "tables"):
     for _start in (0, 7_000, 100_000):
         _rotation = from_position(_start, **{f"round_{_what}": bfloat16})
         CHANGES[f"{_what} in bfloat16, from {_start:,}"] = _rotation
-#: The layers that a change applies to, where it doesn't apply to all of them.
+#: For each change that doesn't apply to all layers, the layers that it applies to.
 LAYERS: dict[str, Sequence[int]] = {"layer 0 not rotated": [0]}
 for _first in (0, 10, 20):
     LAYERS[f"layers {_first}–{_first + 9} not rotated"] = range(_first, _first + 10)

@@ -33,7 +33,7 @@ _TURNS = TRAINED * INV_FREQ / (2 * torch.pi)
 PLANES = {"unfinished": _TURNS < 1, "finished": _TURNS >= 1, "all": _TURNS > 0}
 DRAWS, DOSES = range(5), ((20, 23), (20, 27), (24, 31), (28, 31))
 SINKS = 4
-#: Which of the far keys move, where not all of them do.
+#: Which far keys move, in the measurements that move only some of them.
 CHOICES = {"4 sinks": slice(SINKS), "all but 4 sinks": slice(SINKS, None)}
 #: Names of the measurements: "plain", or a distance, planes, and a draw or a choice of keys.
 NAMES = (
@@ -51,7 +51,7 @@ PLANES |= {
 
 
 class FarKeys(KVCache):
-    """Return far keys rotated to other distances in some planes; store them as they are.
+    """Return far keys rotated to other distances in some planes; store them unchanged.
 
     inv_freq: `[D/2]`, 0 in the planes that don't move; None moves nothing. seed: an int for random
     distances, or None for the last trained distance. shuffled: whether to trade distances

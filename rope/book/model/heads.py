@@ -25,8 +25,8 @@ FARTHEST = 256  # distances of a bound
 def queries_and_keys(tokens: Tensor) -> tuple[Tensor, Tensor]:
     """Return all heads' q and k, `[L, H, S, D]` each, before the rotation.
 
-    tokens: int64 `[S]`. A key head is repeated for each query head of its group. Changes that apply
-    to the model stay in force.
+    tokens: int64 `[S]`. A key head is repeated for each query head of its group. Any change that is
+    applied to the model stays in effect.
     """
     found = []
 
@@ -58,7 +58,7 @@ def attention_weights(q: Tensor, k: Tensor, change: Change = EXACT) -> Tensor:
 
 
 def targets(tokens: Tensor) -> dict[str, Tensor]:
-    """Return, per kind of target, which keys are one for each query: bool `[S, S]`.
+    """Return, for each kind of target, which keys are targets of each query: bool `[S, S]`.
 
     "first": the first token. "previous": the token before. "same": earlier tokens that equal the
     query's. "next": tokens that follow an earlier token that equals the query's (induction).
@@ -97,10 +97,10 @@ def plane_norms(q: Tensor, k: Tensor) -> Tensor:
 
 
 def by_distance(q: Tensor, k: Tensor, farthest: int) -> Tensor:
-    """Return the mean score at each distance 0 ... farthest - 1, `[..., farthest]`.
+    """Return the mean score at each distance from 0 to farthest - 1, `[..., farthest]`.
 
-    q, k: `[..., S, D]` before the rotation. Each query is paired with each key `distance` tokens
-    before it.
+    q, k: `[..., S, D]` before the rotation. For each distance, every query is paired with the key
+    that many tokens before it.
     """
     shape = (-1, 1, *q.shape[-2:])
     q_m, k_n = EXACT(q.reshape(shape), k.reshape(shape), torch.arange(q.shape[-2]))
@@ -113,8 +113,8 @@ def by_distance(q: Tensor, k: Tensor, farthest: int) -> Tensor:
 def scores_and_bounds(head: str, text: str) -> dict[str, list[float]]:
     """Return a head's mean score and mean bound at the distances 0 ... FARTHEST - 1.
 
-    head: "block, head". The pairs are all but the first of the first 1,024 tokens of a text. The
-    bound on one pair's score is, with h_j = conj(q_j) k_j and C_j = sum_(l < j) e^(-i distance
+    head: "block, head". The pairs are from the first 1,024 tokens of a text, without the first one.
+    The bound on one pair's score is, with h_j = conj(q_j) k_j and C_j = sum_(l < j) e^(-i distance
     theta_l)::
 
         max_j abs(h_(j+1) - h_j) * sum_j abs(C_j) / sqrt(D)
@@ -153,7 +153,7 @@ NAMES = ("one position too far", "blind, seed 0")
 def head_changed(name: str, head: int) -> Change:
     """Return a change of one head's queries: to 0 if the name is "blind", else rotated to m + 1.
 
-    A blind head attends to all tokens alike. The other one finds each token one position nearer.
+    A blind head attends equally to all tokens. The other one finds each token one position nearer.
     """
 
     def change(q: Tensor, k: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
@@ -177,8 +177,8 @@ def inputs_of(block: int, *seeds: int) -> Tensor:
 def copies_changed(name: str, block: int, head: int) -> float:
     """Return the mean loss on the second copy with one head changed.
 
-    name: one of NAMES. "blind, seed 0" is measured in `twice(0)`, and a name without a seed over
-    all SEEDS.
+    name: one of NAMES. "blind, seed 0" is measured in `twice(0)`, and a name without a seed is
+    measured over all SEEDS.
     """
     torch.set_num_threads(1)  # so that every machine adds in the same order
     kind, _, seed = name.partition(", seed ")

@@ -3,7 +3,7 @@
 The model was trained on 8,192 tokens and reads 16,384. Every method scores the same tokens, so a
 difference between two methods at a position is not a difference between two texts. "recomputed"
 scores each block of 1,024 tokens with only the block before it as context. "moved back" keeps only
-4 sinks and the block before in the cache, and moves that block's keys back to the sinks.
+4 sinks and the block before in the cache, and moves the keys of that block back to the sinks.
 
 Shapes: S sequence.
 """
@@ -81,7 +81,7 @@ def moved_back(tokens: Tensor, sinks: int = 4) -> Tensor:
     caches, parts = new_caches(1, 2 * BLOCK + sinks), []
     for start in range(0, len(tokens), BLOCK):
         for cache in caches if start > BLOCK else ():
-            first = int(cache.positions.max()) + 1 - BLOCK  # of the tokens to keep
+            first = int(cache.positions.max()) + 1 - BLOCK  # the first position to keep
             cache.keep((cache.positions < sinks) | (cache.positions >= first))
             cache.shift(sinks - first, cache.positions >= first)
         logits = model()(tokens[None, start : start + BLOCK], caches)[0]

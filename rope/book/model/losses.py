@@ -2,8 +2,8 @@
 
     loss = -mean_i log p(token_i | the tokens before it), in nats per token,
 
-over windows of 1,024 tokens, the same ones for each change. The model was published in 2024. It
-can't have memorized the three texts, because they were written for this book in 2026: a story,
+over windows of 1,024 tokens, which are the same for each change. The model was published in 2024.
+It can't have memorized the three texts, because they were written for this book in 2026: a story,
 twelve essays, and the source code of `rope.diagnose`.
 """
 
@@ -40,7 +40,7 @@ def read_text(name: str) -> str:
 
 @cache
 def model() -> SmolLM2:
-    """Return the model, read once per process. Restore whatever you change."""
+    """Return the model, which is read once per process. Undo every change that you make to it."""
     return SmolLM2()
 
 
@@ -75,7 +75,7 @@ def window_loss(change: str, text: str, number: int) -> float:
         return token_losses(window(text, number)).mean().item()
 
 
-#: The places of the measurement: each window of each text.
+#: The places where the loss is measured: each window of each text.
 PLACES = tuple((text, number) for text in TEXTS for number in range(WINDOWS))
 
 
@@ -88,9 +88,9 @@ def measure(
 ) -> dict[str, Any]:
     """Call `function` with each name and place, write the record, and return it.
 
-    The record holds one list of results per name, one for each place. An interrupted run can be
-    repeated: it measures only what is missing. workers: the number of processes; 1 measures in
-    this one.
+    The record holds one list of results per name, one for each place. To resume an interrupted run,
+    repeat it: it measures only what is missing. workers: the number of processes; with 1, this
+    process measures.
     Raises ValueError if the output was measured on other texts.
     """
     texts = {name: hashlib.sha256(read_text(name).encode()).hexdigest() for name in TEXTS}

@@ -1,8 +1,8 @@
 """Ask SmolLM2 for words that it read long ago: chapter "Beyond the trained length".
 
 In each block of 1,024 tokens of a text, 24 random words are planted. Then the first words of one
-such list are repeated, and the model must go on. Nothing else in the text tells which words come
-next, so a model that predicts them has found the list.
+such list are repeated, and the model must continue it. Nothing else in the text says which words
+come next, so a model that predicts them has found the list.
 """
 
 import re
@@ -19,8 +19,8 @@ from rope.book.model.network import new_caches
 from rope.book.model.tokens import decode, encode
 
 READ = 14_336
-WORDS, GIVEN = 24, 4  # words per list, of which the first ones are repeated and not judged
-PLACE = BLOCK // 2  # of the list in its block
+WORDS, GIVEN = 24, 4  # words per list; the first ones, which are repeated and not judged
+PLACE = BLOCK // 2  # the first token of the list in its block
 BREAK = "\n\n"  # around each list, and before the repetition
 TRIANGLE = "plain, after each block"  # the name of a measurement within the trained length
 NAMES = ("plain", "YaRN", "window and 4 sinks", TRIANGLE)

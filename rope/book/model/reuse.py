@@ -18,20 +18,20 @@ from rope.book.model.losses import model, window
 from rope.book.model.network import new_caches
 from rope.module import RotaryEmbedding
 
-HALF, ROWS = 256, 32  # tokens per half of a passage; tokens whose keys are compared separately
+HALF, ROWS = 256, 32  # tokens in each half; tokens whose keys are compared separately
 FAR = 5_000
 MOVES = (100, 1_000)
 ROTARY = RotaryEmbedding(DIM, 2 * FAR, BASE, interleaved=True)
 
 
 def measured(name: str, text: str) -> dict[str, Any]:
-    """Return what NAMES[name] finds in the first 512 tokens of a text."""
+    """Return what NAMES[name] measures on the first 512 tokens of a text."""
     torch.set_num_threads(1)  # so that every machine adds in the same order
     return NAMES[name](window(text, 0, 2 * HALF))
 
 
 def shifted(tokens: Tensor) -> dict[str, float]:
-    """Compare the second half's losses after a cache has been shifted with those of one that isn't.
+    """Compare the losses on the second half with a shifted cache and with a cache that starts at 0.
 
     The first half is read from position 5,000 on, and the cache is moved to 0. Returns the
     largest difference at a token and the difference of the means, in nats.
@@ -69,7 +69,7 @@ def second_half(tokens: Tensor, start: int = 0, change: Callable[[KVCache], Any]
 
 
 def move(name: str, delta: int, times: int, cache: KVCache) -> None:
-    """Move a cache's first HALF keys, rounded to a format before the first move and after each."""
+    """Move the first HALF keys of a cache; round them to a format before and after every move."""
     keys, values = (x[:, :, :HALF].clone() for x in (cache.keys, cache.values))
     keys = FORMATS[name](keys)
     for _ in range(times):
@@ -79,7 +79,7 @@ def move(name: str, delta: int, times: int, cache: KVCache) -> None:
 
 
 def q8_0(x: Tensor) -> Tensor:
-    """Round to llama.cpp's q8_0: 8-bit integers, and one float16 scale for every 32 of them."""
+    """Round to llama.cpp's q8_0: 8-bit integers, with one float16 scale per 32 of them."""
     blocks = x.unflatten(-1, (-1, 32))
     scale = blocks.abs().amax(dim=-1, keepdim=True) / 127
     return ((blocks / scale).round() * scale.half()).flatten(-2)
@@ -123,7 +123,7 @@ FORMATS: dict[str, Callable[[Tensor], Tensor]] = {
     "q8_0": q8_0,
     "float32": torch.clone,
 }
-#: What can be measured.
+#: The measurements, by name.
 NAMES: dict[str, Callable[[Tensor], dict[str, Any]]] = {
     "shift": shifted,
     "chunk": chunk,

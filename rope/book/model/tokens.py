@@ -1,4 +1,4 @@
-"""Split text into the model's tokens: byte-level BPE, with every digit on its own.
+"""Split text into the model's tokens: byte-level BPE, with every digit a separate token.
 
 The vocabulary and the merges are in the model's file. Its pre-tokenizer, which llama.cpp calls
 `smollm`, separates the digits before GPT-2's byte level splits the rest.

@@ -1,6 +1,6 @@
 """Prepare nbval for the book's notebooks: `pytest -p rope.book.tools.kernels --nbval`.
 
-Notebooks that run the language model are skipped where the model can't be had. Kernels communicate
+Notebooks that run the language model are skipped if the model isn't available. Kernels communicate
 through socket files. Another process can take a TCP port that a kernel has chosen but not yet
 opened. A socket file in a new temporary folder can't be taken.
 """
@@ -31,7 +31,7 @@ nbval.kernel.KernelManager = FileKernelManager
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip the cells of notebooks that import the language model if there is none."""
+    """If there is no language model, skip the cells of notebooks that import it."""
     for item in items:
         if item.path.suffix == ".ipynb" and (reason := _missing(item.path)):
             item.add_marker(pytest.mark.skip(reason=reason))

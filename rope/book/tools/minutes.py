@@ -17,7 +17,7 @@ import yaml
 
 ROOT = Path(__file__).parents[3]
 WORDS_PER_MINUTE, SECONDS_PER_LINE = 90, 8
-MINUTES_PER_THEOREM, MINUTES_PER_FIGURE = 2, 1  # added to the time that their words take
+MINUTES_PER_THEOREM, MINUTES_PER_FIGURE = 2, 1  # added to the reading time of their words
 THEOREM = re.compile(r"^:{3,}\{prf:(?:theorem|lemma|proposition|corollary)\}", re.MULTILINE)
 FOLDED = {"check", "hide-input", "hide-cell", "remove-input"}
 SOLUTION = re.compile(r"^:::\{solution-start\}.*?^:::\{solution-end\}\n:::$", re.M | re.S)

@@ -73,7 +73,7 @@ def check_label(cell: Cell) -> str:
 
 
 def is_set_up(cell: Cell) -> bool:
-    """Return True if a built page leaves a cell out: it has no output, and imports or no title."""
+    """Return True if a built page omits a cell: it has no output, and has imports or no title."""
     title = cell["metadata"].get("mystnb", {}).get("code_prompt_show", "import")
     silent = "hide-input" in marks(cell) and not (cell["outputs"] or check_label(cell))
     return silent and "import" in title

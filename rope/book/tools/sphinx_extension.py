@@ -1,4 +1,4 @@
-"""Extend Sphinx for the book: styles, charts, folds, stable ids and permalinks, offline pages."""
+"""Extend Sphinx for the book: styles, charts, folds, stable ids, permalinks, and offline pages."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def name_folds(app: Any, page: str, source: list[str]) -> None:
 
 
 def place_folds(app: Any, doctree: nodes.document, page: str) -> None:
-    """Move code below the output that it makes, and checks to the end of the text above them."""
+    """Move each piece of code below its output, and each check to the end of the text above it."""
     for cell in [*doctree.findall(nodes.container)]:
         if not (folds := [part for part in cell if isinstance(part, HideCodeCellNode)]):
             continue
@@ -129,7 +129,7 @@ def open_fold(self: Any, node: HideCodeCellNode) -> None:
 
 
 def write_in_parallel(app: Any, env: Any) -> None:
-    """Write pages on all cores. Pages are read on one core, as some extensions require."""
+    """Write pages on all cores. Pages are read on one core, because some extensions require it."""
     app.parallel = os.cpu_count() or 1
 
 
@@ -199,7 +199,7 @@ def link_titles(app: Any, doctree: nodes.document, page: str) -> None:
 def list_arguments(
     app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]
 ) -> None:
-    """Format a docstring's arguments, results, and exceptions as a list.
+    """Format the arguments, results, and exceptions in a docstring as a list.
 
     Each item starts a line: `name, name: description`, `Returns ...`, or `Raises ...`. The names
     must be parameters; a class may also list attributes. Doctests are not changed.

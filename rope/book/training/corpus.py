@@ -66,9 +66,9 @@ def load_corpus() -> Corpus:
     """Return the text of `help()`: CPython's documentation topics, sorted by name.
 
     In CPython 3.11 the text has 465,048 characters. Other versions differ a little, so a record
-    contains length and hash. Topics quote one another: a twelfth of the validation text also occurs
-    in the training text, in stretches of 128 characters.
-    Raises ImportError if this Python lacks the topics, as those of some Linux packages do.
+    contains the length and the hash. Topics quote one another: a twelfth of the validation text
+    also occurs in the training text, in stretches of 128 characters.
+    Raises ImportError if this Python lacks the topics, as some Linux packages of Python do.
 
     >>> 350_000 < len(load_corpus().training) < 1_000_000
     True

@@ -1,8 +1,8 @@
 """Generate training data: windows of a text, or tasks whose answer is at a known position.
 
 `TextData` cuts random windows from a `Corpus`. `RecallData` asks for the symbol an exact distance
-back, and `LookupData` for a name's symbol. All return `(inputs, targets)`, int64 `[B, S]`, with
-target -1 where nothing is asked. A batch depends only on seed and step.
+back, and `LookupData` asks for the symbol of a name. All return `(inputs, targets)`, int64
+`[B, S]`, with target -1 where nothing is asked. A batch depends only on seed and step.
 """
 
 from abc import ABC, abstractmethod
@@ -42,7 +42,7 @@ class TextData:
         return self._windows(text, starts, experiment.context)
 
     def validation(self, sequences: int, length: int) -> tuple[Tensor, Tensor]:
-        """Return the same evenly spaced windows in every call; they overlap in a short text."""
+        """Return the same evenly spaced windows on every call; in a short text they overlap."""
         text = self.corpus.validation
         if len(text) <= length:
             raise ValueError(
@@ -73,7 +73,7 @@ class Drawn(ABC):
         return self._drawn(random, self.experiment.batch, self.experiment.context)
 
     def validation(self, sequences: int, length: int) -> tuple[Tensor, Tensor]:
-        """Return the same sequences in every call and for every seed."""
+        """Return sequences that are the same in every call and for every seed."""
         return self._drawn(generator(0, "validation"), sequences, length)
 
     @abstractmethod
@@ -107,11 +107,11 @@ class RecallData(Drawn):
 
 
 class LookupData(Drawn):
-    """Alternate statements and questions; each question asks for a name's symbol.
+    """Alternate statements and questions; each question asks for the symbol of a name.
 
     At even positions, one token, SYMBOLS i + s, states that name i has symbol s. At odd positions,
-    the token SYMBOLS NAMES + i asks for the symbol of name i. Each sequence draws its names'
-    symbols once. The answer therefore depends on the content of a token, not on its distance.
+    the token SYMBOLS NAMES + i asks for the symbol of name i. Each sequence draws the symbol of
+    each name once. The answer therefore depends on the content of a token, not on its distance.
 
     >>> inputs, targets = LookupData(Experiment(task="lookup")).training(0)
     >>> name, symbol = int(inputs[0, 101]) - SYMBOLS * NAMES, int(targets[0, 101])
@@ -124,8 +124,8 @@ class LookupData(Drawn):
 
         Half of the names are stated once, in random order, and asked for in the same order. The
         remaining positions hold statements and questions about the other names. Every call returns
-        the same sequences, of length distance + NAMES - 1. The distance must be odd, as it leads
-        from a statement to a question, and above NAMES, so that all statements come first.
+        the same sequences, of length distance + NAMES - 1. The distance must be odd, because it
+        leads from a statement to a question, and above NAMES, so that all statements come first.
         """
         random, half = generator(0, "validation"), NAMES // 2
         symbol = torch.randint(SYMBOLS, (sequences, NAMES), generator=random)
@@ -158,7 +158,7 @@ def _asked(answer: Tensor) -> Tensor:
 
 
 # Baselines: answering with the most common symbol so far, or among the last few, is right more
-# often than guessing, although it looks up nothing.
+# often than a guess, although it looks nothing up.
 
 
 def commonest(inputs: Tensor, last: int | None = None) -> Tensor:
@@ -180,6 +180,6 @@ def commonest(inputs: Tensor, last: int | None = None) -> Tensor:
 
 
 def share_right(guess: Tensor, targets: Tensor) -> float:
-    """Return the share of questions that a guess `[B, S]` answers; NaN if nothing is asked."""
+    """Return the share of questions that a guess `[B, S]` gets right; NaN if there are none."""
     asked = targets != IGNORED
     return (guess == targets)[asked].double().mean().item()

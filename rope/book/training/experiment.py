@@ -1,4 +1,4 @@
-"""Define training runs and list the compared ones: chapter "What training shows".
+"""Define training runs, and list the runs to compare: chapter "What training shows".
 
 Equal experiments give equal numbers on the same machine with the same number of threads. `PLAN`
 lists every run that a sweep trains; `rope.book.training.plans` has the later rounds' runs.
@@ -26,7 +26,7 @@ class Experiment:
     "linear".
     layers, width (E), heads: the decoder's sizes; context: tokens per training sequence.
     batch: sequences per step; steps: the number of steps; learning_rate: the peak, reached after
-    `warmup` steps, from which a cosine falls to a tenth. base: see `RotaryEmbedding`.
+    `warmup` steps; then a cosine falls to a tenth of it. base: see `RotaryEmbedding`.
     evaluate_every: steps between validation losses. seed: sets the weights and the data order.
     questions: how many different questions the recall task has.
     Raises ValueError for an unknown name, and for linear attention with a bias.

@@ -3,7 +3,7 @@
     o_m = sum_n (R_m phi(q_m))^T (R_n phi(k_n)) v_n  /  sum_n phi(q_m)^T phi(k_n),
 
 with n <= m and phi(x) = elu(x) + 1 (Katharopoulos et al., arXiv 2006.16236). Each term
-is a product of a function of m and a function of n, so a running sum replaces the S x S matrix.
+is a product of a function of m and a function of n, so running sums replace the S x S matrix.
 Only the numerator is rotated. The denominator therefore stays positive, but weights may be negative
 and don't have to sum to one.
 

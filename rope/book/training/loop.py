@@ -1,4 +1,4 @@
-"""Train a model with AdamW and a cosine schedule, and measure its validation loss on the way.
+"""Train a model with AdamW and a cosine schedule, and measure its validation loss during training.
 
 Chapter "What training shows".
 """
@@ -67,7 +67,7 @@ def train(
 
 
 def validation_loss(model: Decoder, data: TextData, sequences: int = EVALUATED) -> float:
-    """Return the mean loss on validation sequences of the trained length, in nats per token."""
+    """Return the mean loss in nats per token on validation sequences of the training length."""
     experiment = model.experiment
     batches = (x.split(experiment.batch) for x in data.validation(sequences, experiment.context))
     losses = [token_losses(model, *batch) for batch in zip(*batches, strict=True)]
@@ -136,7 +136,7 @@ def training_step(
 
 
 def make_optimizer(model: Decoder, experiment: Experiment) -> torch.optim.Optimizer:
-    """Return AdamW with weight decay for the matrices, but not for the norms' gains."""
+    """Return AdamW with weight decay for the matrices but not for the gains of the norms."""
     matrices = [weight for weight in model.parameters() if weight.dim() > 1]
     gains = [weight for weight in model.parameters() if weight.dim() <= 1]
     decays = {"params": matrices, "weight_decay": experiment.weight_decay}

@@ -1,6 +1,6 @@
 """Define eight methods that encode token positions.
 
-Chapter "What training shows". Every method acts at some of three places: it adds a vector to the
+Chapter "What training shows". A method can act in up to three places: it adds a vector to the
 embedding, applies a linear map to queries and keys, or adds a number to the scores. `Places` holds
 these values for one call; most are None.
 
@@ -72,7 +72,7 @@ class Sinusoidal(NoPositions):
 
 
 class Learned(NoPositions):
-    """Add a trained vector for each position in the context; later positions have none (GPT-2).
+    """Add a trained vector for each position in the context; later ones have no vector (GPT-2).
 
     Raises IndexError for a position that has no vector.
 
@@ -124,7 +124,7 @@ class PartialRotary(Rotary):
 
 
 class Decaying(Rotary):
-    """Rotate and decay as xPos does (arXiv 2212.10554); scale_base is half the trained context.
+    """Rotate and decay as xPos does (arXiv 2212.10554); scale_base is half the context length.
 
     >>> from rope.book.training import Experiment
     >>> _, (cos_q, _), (cos_k, _), _ = Decaying(Experiment())(torch.arange(129))
@@ -167,7 +167,7 @@ class ALiBi(NoPositions):
 
 
 class T5Bias(NoPositions):
-    """Add a trained number for each bucket of distances and head (T5, arXiv 1910.10683).
+    """Add a trained number for each head and bucket of distances (T5, arXiv 1910.10683).
 
     Each distance below 16 has its own bucket. Longer distances share 16 buckets that grow with the
     distance; all distances from 128 on share the last bucket.
@@ -212,7 +212,7 @@ POSITIONS: dict[str, type[NoPositions]] = {
 
 
 class OnlyRecorded(NoPositions):
-    """Stand for a variant of which only recorded runs remain; a model of it raises ValueError."""
+    """Represent a variant with only recorded runs; building a model of it raises ValueError."""
 
     def __init__(self, experiment: "Experiment") -> None:
         raise ValueError(

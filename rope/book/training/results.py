@@ -19,11 +19,11 @@ def recorded(plan: str = "first") -> dict[str, Any]:
 
 
 def runs(of: Experiment = TEXT, *, plan: str = "first", **changed: Any) -> list[dict[str, Any]]:
-    """Return an experiment's recorded runs, with these fields changed, sorted by seed.
+    """Return the recorded runs of an experiment with these fields changed, sorted by seed.
 
-    of: an experiment from `rope.book.training.experiment`, or for the other plans from
-    `rope.book.training.plans`. Raises TypeError for an unknown field, and ValueError if no such run
-    was recorded.
+    of: an experiment from `rope.book.training.experiment`, or from `rope.book.training.plans` for
+    the other plans. Raises TypeError for an unknown field, and ValueError if no such run was
+    recorded.
 
     >>> [run["experiment"]["seed"] for run in runs(position="alibi")]
     [0, 1, 2, 3, 4]

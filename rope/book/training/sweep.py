@@ -53,10 +53,10 @@ def metadata() -> Entry:
 
 
 def measure(trained: Trained) -> Entry:
-    """Return a run's entry: experiment, parameter count, curve, and final loss.
+    """Return the entry of a run: experiment, parameter count, curve, and final loss.
 
-    Runs that differ from TEXT only in base and seed also have the loss by position, and WRITERS a
-    text.
+    Runs that differ from TEXT only in base and seed also have the loss by position, and WRITERS
+    also have a text.
     """
     model, data = trained.model, trained.data
     experiment = model.experiment

@@ -85,7 +85,7 @@ def run(path: Path, device: torch.device, chosen: Iterable[str]) -> int:
 
 
 def metadata(device: torch.device) -> dict[str, Any]:
-    """Return the machine, device, versions, commit, effort, and rope's kernel."""
+    """Return the machine, device, versions, commit, effort, and the kernel that rope uses."""
     about = about_here(sorted({"triton", *(baseline.package for baseline in BASELINES)}))
     about["device"] = {"kind": device.type, "threads": torch.get_num_threads()}
     if device.type == "cuda":

@@ -25,7 +25,7 @@ from rope.book.measured.baselines import Baseline, Pair, Rotate, Tables
 from rope.functional import rotary_embedding, rotary_embedding_qk
 from rope.kernels.formula import formula
 
-#: The number of elements compared at once, limited to keep the float64 copies small.
+#: The number of elements compared at once, which is limited to keep the float64 copies small.
 CHUNK = 2**21
 U32 = 2.0**-24
 
@@ -52,7 +52,7 @@ def worst_share(actual: Tensor, exact: Tensor, limit: Tensor | float, dtype: tor
 
 
 def check_baseline(baseline: Baseline, rotate: Rotate, tables: Tables, inputs: Pair) -> str:
-    """Return what is wrong with the rotated inputs, q and k, or "". The inputs stay unchanged."""
+    """Return what is wrong with the rotated q and k, or "". The inputs aren't changed."""
     results = rotate(*(x.clone() for x in inputs))
     complaints = [
         f"{name}: {complaint}"
@@ -85,8 +85,8 @@ def allowed(baseline: Baseline, tables: Tables) -> Tensor:
     """Return the error allowed at each position, float64 `[S]`, as a share of a pair's length."""
     unit = torch.finfo(tables.case.torch_dtype).eps / 2
     if baseline.rounds_more:
-        # Allow four more roundings, as cosines may be off by 2 units. Plane 0 has the largest angle
-        # at each position.
+        # Allow four more roundings, because cosines may be off by 2 units. Plane 0 has the largest
+        # angle at each position.
         return (1 + unit) ** 7 - 1 + U32 * tables.angles[:, 0]
     steps = (1 + U32) ** 3 * (1 + (unit if unit > U32 else 0.0)) - 1
     return torch.full_like(tables.angles[:, 0], steps)
@@ -99,7 +99,7 @@ ROWS = 64  # rows in the tables
 #: program; more tokens than fit in a tile; queries without keys.
 SHAPES = ((2, 4, 1, 1, 64, 64), (2, 3, 2, 5, 64, 20), (1, 9, 5, 7, 16, 16), (1, 2, 2, 34, 8, 8),
           (1, 3, 0, 6, 32, 32))  # fmt: skip
-#: A function from one or two tensors, cos, sin and position ids to the rotated tensors.
+#: Takes one or two tensors, then cos, sin, and position ids, and returns the rotated tensors.
 RotateAll = Callable[..., Sequence[Tensor]]
 
 

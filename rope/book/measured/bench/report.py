@@ -1,4 +1,4 @@
-"""Read a benchmark record: ratios of median times, and curves over the length.
+"""Read a benchmark record: ratios of median times, and curves against the length.
 
 The book shows ratios of two times measured in the same case, such as rotation over copy.
 """

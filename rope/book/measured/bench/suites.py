@@ -1,4 +1,4 @@
-"""Time the rotation against baselines, on single tokens, and with alternative kernel tiles.
+"""Time the rotation next to baselines, on single tokens, and with other kernel tiles.
 
 Each `measure` function runs one job of the command and returns one entry of its record. The calls
 are timed in turn with a copy of the same tensors, which moves as few bytes as a rotation can.
