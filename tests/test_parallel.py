@@ -132,11 +132,11 @@ def test_shards_are_those_of_pytorch(devices):
     assert balancer._generate_indices()[0].tolist() == order.tolist()
     lengths = [2 * devices, 6 * devices]
     balancer = torch_attention._PerDocumentHeadTailLoadBalancer([lengths], devices, "cpu")
-    # PyTorch 2.13 lists all parts of a document before the parts of the next document. So equal
-    # slices of its order are not the parts that its documentation shows.
-    each = [torch.cat(parallel.head_tail(length, devices).tokens) for length in lengths]
-    joined = torch.cat((each[0], lengths[0] + each[1]))
-    assert balancer._generate_indices()[0].tolist() == joined.tolist()
+    expected = parallel.packed(lengths, devices).tokens
+    if torch.__version__ < (2, 14):  # lists a document's parts for all devices before the next's
+        first, second = (torch.cat(parallel.head_tail(n, devices).tokens) for n in lengths)
+        expected = (first, lengths[0] + second)
+    assert balancer._generate_indices()[0].tolist() == torch.cat(expected).tolist()
     for length in (1, 5, 9, 24):
         chunks = torch.arange(length).chunk(devices)
         ours = parallel.contiguous(length, devices).tokens
