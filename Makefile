@@ -91,6 +91,7 @@ gpu: ## check, time and tune the kernel on a GPU and write its record; run it ag
 # Colab installs TAG, a git tag or a commit.
 repository: export TAG ?= v$(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 repository: ## set the book's address everywhere: URL=https://... (URL= removes it)
+	@[[ "$$URL" =~ ^((https|file)://[-A-Za-z0-9._~/:@%+]*[^/])?$$ ]] || { echo "URL is $$URL; it must begin with https:// or file:// and have no spaces, quotes or final slash" >&2; exit 2; }
 	@perl -0pi -e 's|^repository:\n  url: \K".*?"|"$$ENV{URL}"|m' _config.yml
 	@perl -pi -e 's|"REPOSITORY, TAG = \K.*?(?=\\n)|\\"$$ENV{URL}\\", \\"$$ENV{TAG}\\"|' chapters/*.ipynb
 

@@ -105,7 +105,7 @@ class CoreAttention:
         position_ids = slots.next_position_ids(q.shape[2], position_ids, is_token)
         seq_len = None
         if rotary.fixed_length is None and rotary.extension.length_dependent:
-            seq_len = cache.keys.shape[2]  # all keys need one spectrum: a full cache's
+            seq_len = cache.keys.shape[2]  # one spectrum for all keys: that of a full cache
         offset = past if position_ids is None else 0
         ids = _without_padding(position_ids, is_token)
         if cache.policy == "plain":

@@ -330,5 +330,5 @@ def _bases(theta: Tensor, slack: Tensor, rotating: int) -> tuple[tuple[float, ..
 
 
 def _shortest(value: float, fits: Callable[[float], object]) -> float:
-    """Return `value` rounded to the fewest digits with which it still fits."""
+    """Round `value` to as few digits as fit the measurements, and return it."""
     return next(short for digits in range(1, 18) if fits(short := float(f"{value:.{digits}g}")))

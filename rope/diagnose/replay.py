@@ -161,8 +161,8 @@ def _replayed(calls: list[Call], results: list[Call]) -> Callable[..., Any]:
                 return results[i]["q"], results[i]["k"]
         call = f"call {asked[0]:02d}" if asked else "a call that isn't in the probes"
         raise LookupError(
-            f"no answer to {call}, up to position {int(position_ids.max())}: answer all calls, or "
-            "write new probes with a lower max_position"
+            f"there is no answer to {call}, which goes up to position "
+            f"{int(position_ids.max())}; answer it, or write probes with a lower max_position"
         )
 
     return rotate

@@ -48,7 +48,7 @@ def rotate_parts(
     and k is a DTensor. The processes exchange no data.
     """
     if inplace:
-        raise ValueError("inplace is True for a DTensor; rotate x.to_local() in place instead")
+        raise ValueError("inplace can't be used with a DTensor; rotate x.to_local() instead")
     if not all(map(is_dtensor, xs)):
         raise TypeError("only one of q and k is a DTensor; distribute the other tensor too")
     for name, rows in {"cos": cos, "sin": sin, "position_ids": position_ids}.items():

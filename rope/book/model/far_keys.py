@@ -51,11 +51,11 @@ PLANES |= {
 
 
 class FarKeys(KVCache):
-    """Return far keys rotated to other distances in some planes; store them unchanged.
+    """Return far keys as if at other distances in some planes; the stored keys don't change.
 
-    inv_freq: `[D/2]`, 0 in the planes that don't move; None moves nothing. seed: an int for random
-    distances, or None for the last trained distance. shuffled: whether to trade distances
-    instead of drawing trained ones. moving: the far keys that move.
+    inv_freq: `[D/2]`, 0 in each plane to leave as it is; if None, no plane is rotated. seed: an int
+    to choose random distances, or None for the last trained distance. shuffled: whether the keys
+    exchange their own distances rather than get trained ones. moving: the far keys to rotate.
     """
 
     inv_freq: Tensor | None = None

@@ -1,4 +1,4 @@
-"""Read the built pages in the order of `_toc.yml`, and put what is made from them next to them."""
+"""Read the built pages in the order of `_toc.yml`, and write files made from them next to them."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def set_up_config(app: Any, config: Any) -> None:
 
 
 def name_folds(app: Any, page: str, source: list[str]) -> None:
-    """Remove set-up code from a notebook, and name each other fold by its claim or its title."""
+    """Remove set-up code from a notebook, and label the other folds with their claim or title."""
     if not app.env.doc2path(page).endswith(".ipynb"):
         return
     notebook = nbformat.reads(source[0], as_version=4)
