@@ -97,7 +97,7 @@ def announcements(root: Path) -> dict[str, str]:
     sums = [hours(sum(times[name] for name in names)) for names in (core, further)]
     sentences["intro"] = (
         f"about {times['intro']} minutes for this page, {sums[0]} for the core chapters, "
-        f"{sums[1]} for all the others."
+        f"{sums[1]} for all the others, not counting exercises."
     )
     return sentences
 
