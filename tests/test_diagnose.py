@@ -495,7 +495,7 @@ def test_the_model_type_says_whether_a_norm_comes_last(kind):
 
 def test_frequencies_that_follow_the_length_are_compared_below_and_above_it():
     factors = torch.linspace(1, 16, D // 2).tolist()
-    long, late = (LongRoPE((1.0,) * len(factors), factors, n, 4.0, 1.0) for n in (4096, 8192))
+    long, late = (LongRoPE(16 * (1.0,), factors, n, attention_factor=1.0) for n in (4096, 8192))
     layer = rope.RotaryEmbedding(D, extension=long)
     assert diagnose(layer, D, expected=layer).ok
     theta = rope.inverse_frequencies(D, extension=long, seq_len=4097)

@@ -301,7 +301,7 @@ def _candidates(
         factors = whole, _shortest(whole, lambda f: abs(1 / f - float(theta[0])) <= slack[0])
         scaled, _ = _bases(theta * whole, slack * whole, rotating)
         for base, factor in product(scaled, factors) if factors[1] > 1 else ():
-            yield from ((base, Linear(factor)), (base, Proportional(p, factor)))
+            yield from ((base, Linear(factor)), (base, Proportional(p, factor=factor)))
     slowest = float(inverse_frequencies(2 * planes, bases[0])[rotating - 1])
     factor = _shortest(slowest / last, lambda f: f > 0 and abs(slowest / f - last) <= near)
     for base, length in product(bases, LENGTHS) if 1 < kept < rotating and factor > 1 else ():

@@ -9,7 +9,7 @@ where t_j = (r_j - low_freq_factor)/(high_freq_factor - low_freq_factor), clippe
 """
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar
 
 import torch
@@ -38,8 +38,9 @@ class Llama3(Extension):
     name: ClassVar[str] = "llama3"
     factor: float
     original_max_position_embeddings: int
-    low_freq_factor: float = field(default=1.0, kw_only=True)
-    high_freq_factor: float = field(default=4.0, kw_only=True)
+    _: KW_ONLY
+    low_freq_factor: float = 1.0
+    high_freq_factor: float = 4.0
 
     def __post_init__(self) -> None:
         check_number("factor", self.factor, at_least=1)
@@ -77,6 +78,7 @@ class Proportional(Extension):
 
     name: ClassVar[str] = "proportional"
     partial_rotary_factor: float = 1.0
+    _: KW_ONLY
     factor: float = 1.0
 
     def __post_init__(self) -> None:
@@ -88,6 +90,5 @@ class Proportional(Extension):
         check_number("factor", self.factor, at_least=1)
 
     def scale(self, inv_freq: Tensor, base: float, seq_len: int | None = None) -> Tensor:
-        rotating = int(self.partial_rotary_factor * len(inv_freq))
         j = torch.arange(len(inv_freq), device=inv_freq.device)
-        return torch.where(j < rotating, inv_freq / self.factor, torch.zeros_like(inv_freq))
+        return inv_freq / self.factor * (j < int(self.partial_rotary_factor * len(inv_freq)))
