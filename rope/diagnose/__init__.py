@@ -20,7 +20,7 @@ from rope.checks import check_count, check_dim
 from rope.config import RotarySettings
 from rope.config.parameters import TRAINED
 from rope.diagnose import causes
-from rope.diagnose.codes import CODES, Finding, Report, Rotation, all_notes, finding
+from rope.diagnose.codes import CODES, UNEXAMINED, Finding, Report, Rotation, all_notes, finding
 from rope.diagnose.configuration import ConfigurationReport, diagnose_configuration, model_settings
 from rope.diagnose.influence import DTYPES, SHORT, CallError, Probe, first_mixture, short_text
 from rope.diagnose.measure import along_axis, measure, rotation
@@ -103,7 +103,7 @@ def diagnose(
         report = _by_head(probe, partial(again, num_heads=1, num_kv_heads=1), code)
         if report is not None:
             query, key, findings = report.query, report.key, report.findings
-    if all_notes(findings) and expected is not None and not cache:
+    if all_notes(findings) and expected is not None:
         findings = [*_other_lengths(probe, partial(again, rotate)), *findings]
     if probe.changed:
         findings.append(finding("input-changed", name=", ".join(sorted(probe.changed))))
@@ -182,6 +182,8 @@ def _measured(
 def _other_lengths(probe: Probe, again: Callable[..., Report]) -> Iterator[Finding]:
     """Yield a fault if a spectrum that follows the length is wrong at or above the trained length.
 
+    With a cache, yield a note, because the spectrum may be fixed for the longest text.
+
     again: diagnoses the function up to another max_position.
     """
     extension = probe.expected.extension
@@ -190,7 +192,8 @@ def _other_lengths(probe: Probe, again: Callable[..., Report]) -> Iterator[Findi
         for length in (trained, trained + 1) if 0 < trained < probe.far else ():
             for fault in again(max_position=length).findings:
                 if fault.severity == "fault":
-                    yield replace(fault, sentence=f"in a text of {length} tokens, {fault.sentence}")
+                    said = f"in a text of {length} tokens, {fault.sentence}"
+                    yield replace(fault, sentence=said, severity="note" if probe.cache else "fault")
                     return
     except ValueError:  # the probes are in a file, or have too few positions
         probe.missed.append(f"texts of about {trained} tokens")
@@ -234,7 +237,13 @@ def _by_head(probe: Probe, again: Callable[..., Report], code: str) -> Report | 
 
 def _unexamined(probe: Probe, faulty: bool) -> list[str]:
     """Return what the diagnosis did not look at, as a list of phrases."""
-    phrases = ["what this fault hides"] * faulty + probe.missed
-    phrases += ["positions on several axes"] * (getattr(probe.expected, "sections", None) is None)
-    phrases += ["other head counts than {} and {}, negative positions".format(*probe.heads)]
-    return [*phrases, "other text lengths, masks, values and the KV cache", "norms, other layers"]
+    given = {
+        "fault": not faulty,
+        "expected": probe.expected is not None,
+        "axes": getattr(probe.expected, "sections", None) is not None,
+        "rounding": probe.eps < 1e-12,
+        "cache": probe.cache,
+    }
+    facts = dict(heads=probe.heads, dtype=causes.plain(probe.dtype))
+    phrases = [text.format(**facts) for name, text in UNEXAMINED.items() if not given.get(name)]
+    return [*probe.missed, *phrases]

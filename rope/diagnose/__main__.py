@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from rope.config.source import read_config
 from rope.diagnose import ConfigurationReport, Report, diagnose, diagnose_configuration
 from rope.diagnose.codes import USAGE
 from rope.diagnose.configuration import model_settings
@@ -89,18 +90,14 @@ def _report(arguments: argparse.Namespace) -> Report | ConfigurationReport | Non
 
 
 def _check_file(subject: str) -> None:
-    """Raise ValueError, naming the file, unless subject is JSON text, a folder, or a JSON file."""
-    path = Path(subject)
-    if subject.lstrip().startswith("{") or path.is_dir():
-        return
-    if not path.exists():
-        hint = re.sub(r"\.(\w+)$", r":\1", subject)
-        also = f"; if you mean a function, write {hint}" if hint != subject else ""
-        raise ValueError(f"{subject} doesn't exist; pass the path of a configuration{also}")
+    """Raise ValueError unless subject is a configuration that can be read."""
     try:
-        json.loads(path.read_text())
+        read_config(subject)
     except ValueError as error:
-        raise ValueError(f"{subject} is not valid JSON ({error}); correct the file") from error
+        function = re.sub(r"\.(\w+)$", r":\1", subject)
+        raise ValueError(
+            f"{subject} can't be read ({error}); if you mean a function, write {function}"
+        ) from error
 
 
 def _in_options(message: str) -> str:

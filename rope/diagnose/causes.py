@@ -133,12 +133,13 @@ def _side_faults(probe: Probe, measured: Measurement, which: int) -> Iterator[Fi
     yield from _positions(measured, which, probe)
     if measured.radial >= max(1e-5, 8 * probe.eps):
         yield finding("low-precision-tables", name=name, off=measured.radial)
+    yield from _rounded_frequencies(measured, name)
     yield from _width(measured, name, expected)
     if expected is not None:
         layout = "interleaved" if expected.interleaved else "half"
         if measured.layout != layout and expected.dim > 2:
             yield finding("layout", name=name, measured=measured.layout, expected=layout)
-    yield from _frequencies(measured, name, probe.length_change > 0)
+    yield from _frequencies(measured, name, probe)
     # Coordinates beyond the planes must stay unchanged, or be scaled like all other coordinates.
     rest, scaling = measured.structure.rest_gain, measured.scaling
     if all(probe.linear) and scaling is not None and rest is not None and len(rest):
@@ -170,7 +171,7 @@ def _differences(q: Measurement, k: Measurement) -> Iterator[Finding]:
             yield finding("directions-differ")
         for i, (twice, once) in enumerate(((theta_q, theta_k), (theta_k, theta_q))):
             if ((twice - 2 * once).abs() <= 4 * slack).all():
-                yield finding("rotated-twice", name=NAMES[i], other=NAMES[1 - i])
+                yield finding("rotated-twice", "one", name=NAMES[i], other=NAMES[1 - i])
         worst = int(excess.argmax())
         of_q, of_k = theta_q[worst].abs(), theta_k[worst].abs()
         yield finding("spectra-differ", plane=worst, query=of_q, key=of_k)
@@ -256,26 +257,40 @@ def _positions(measured: Measurement, which: int, probe: Probe) -> Iterator[Find
     yield finding("position-map", name=name, begin=high)
 
 
-def _frequencies(measured: Measurement, name: str, length_dependent: bool) -> Iterator[Finding]:
-    """Yield a fault if the frequencies are rounded, not the expected ones, or of no known base."""
-    (theta, slack), known, expected = measured.spectrum, measured.known, measured.expected_theta
-    slack = slack + rounding(theta)
-    extension = known[1] if known is not None else None
-    sharp = slack < 2.0**-12 * theta  # by chance, one number in 16 is near an 8-bit number
+def _whole(measured: Measurement) -> Tensor:
+    """Return the frequencies `[R/2]`, with those over half a turn per position restored."""
+    theta = measured.spectrum[0].clone()
     main = 1 if (measured.theta > 0).sum() >= (measured.theta < 0).sum() else -1
-    whole = theta.clone()  # a plane that seems to rotate backward may rotate by over half a turn
-    whole[measured.slots[measured.theta.sign() == -main]] *= -1
-    whole = whole.where(whole >= 0, whole + 2 * torch.pi)
+    theta[measured.slots[measured.theta.sign() == -main]] *= -1  # only seems to rotate backward
+    return theta.where(theta >= 0, theta + 2 * torch.pi)
+
+
+def _rounded_frequencies(measured: Measurement, name: str) -> Iterator[Finding]:
+    """Yield a fault if the frequencies are rounded to 8 or 16 bits."""
+    (theta, slack), whole = measured.spectrum, _whole(measured)
+    slack = slack + rounding(theta)
+    sharp = slack < 2.0**-12 * theta  # by chance, one number in 16 is near an 8-bit number
     for dtype in (torch.float8_e4m3fn, torch.float8_e5m2, torch.bfloat16, torch.float16):
         near = (whole - whole.to(dtype).double()).abs() <= slack
-        if extension is None and sharp.sum() > 3 and near[sharp].all():
+        explained = measured.known is not None and measured.known[1] is not None
+        if not explained and sharp.sum() > 3 and near[sharp].all():
             yield finding("low-precision-angles", "frequencies", name=name, dtype=plain(dtype))
+
+
+def _frequencies(measured: Measurement, name: str, probe: Probe) -> Iterator[Finding]:
+    """Yield a fault if the frequencies are not the expected ones, or of no known base."""
+    (theta, slack), known, expected = measured.spectrum, measured.known, measured.expected_theta
+    slack, whole = slack + rounding(theta), _whole(measured)
     if expected is not None and len(expected) == len(theta):
         excess = (expected - theta).abs() - slack - rounding(expected)
+        factor = probe.expected.extension.attention_scaling
         worst = int(excess.argmax())
         if excess[worst] > 0:
             ratio = (whole / expected)[expected > 0]
             if ((ratio - ratio[-1]).abs() < 1e-3 * ratio[-1]).all():
+                squared = abs((measured.scaling or 0) - factor**2) < 1e-3
+                if factor != 1 and squared and abs(ratio[-1] - 2) < 1e-3:
+                    yield finding("rotated-twice", "both", name=name)
                 yield finding("frequencies", "multiple", name=name, factor=ratio[-1])
             numbers = dict(measured=theta[worst], expected=expected[worst])
             yield finding("frequencies", "expected", name=name, plane=worst, **numbers)
@@ -288,7 +303,7 @@ def _frequencies(measured: Measurement, name: str, length_dependent: bool) -> It
     axes = measured.direction and are_axes(theta, slack)
     pixels = axes or even or (measured.offset or 0) < 0
     unknown = (known is None and not few) or not measured.direction
-    if unknown and not pixels and not length_dependent and measured.layout != "other":
+    if unknown and not pixels and not probe.length_change and measured.layout != "other":
         yield finding("frequencies", "unknown", name=name, measured=theta[0])
 
 

@@ -42,9 +42,10 @@ def _texts(block: str) -> dict[str, Text]:
 
 
 _FILE = files("rope.diagnose").joinpath("findings.txt").read_text(encoding="utf-8")
-_, _functions, _configurations, USAGE = re.split("^# .*\n", _FILE, flags=re.MULTILINE)
+_, _functions, _configurations, _others, USAGE = re.split("^# .*\n", _FILE, flags=re.MULTILINE)
 CODES = _texts(_functions)
 CONFIGURATION = _texts(_configurations)
+UNEXAMINED = dict(line.split(": ", 1) for line in _others.strip().splitlines())
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,10 @@ class Finding:
     source: str = ""
 
     def __str__(self) -> str:
-        sentence, remedy = (text[:1].upper() + text[1:] for text in (self.sentence, self.remedy))
+        sentence, remedy = (  # a key such as rope_type keeps its case
+            re.sub(r"^[a-z](?!\w*_)", lambda first: first[0].upper(), text)
+            for text in (self.sentence, self.remedy)
+        )
         source = f"\n  Source: {self.source}." if self.source else ""
         return (
             f'{self.severity} {self.code}: {sentence}.\n  {remedy}. See "{self.section}".{source}'

@@ -209,6 +209,7 @@ def first_mixture(probe: Probe, max_position: int) -> Finding | None:
         or _positions(probe, x, ids, base)
         or _places(probe)
         or _rows(probe, ids, base)
+        or _strides(probe, x, ids, base)
     )
 
 
@@ -336,3 +337,13 @@ def _rows(probe: Probe, ids: list[int], base: Pair) -> Finding | None:
             if fault := difference(probe, single[row], (y, z), "batch-mixed", row=row):
                 return fault
     return None
+
+
+def _strides(probe: Probe, x: Pair, ids: list[int], base: Pair) -> Finding | None:
+    """Return a fault if the results depend on how q and k lie in memory."""
+    views = [y.transpose(1, 2).contiguous().transpose(1, 2) for y in x]
+    try:
+        return difference(probe, base, probe(views, ids), "strides-ignored")
+    except CallError:
+        probe.missed.append("q and k that are not contiguous")
+        return None

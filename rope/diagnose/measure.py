@@ -263,11 +263,6 @@ def name(theta: Tensor, slack: Tensor) -> tuple[float, Extension | None] | None:
     The numbers have as few digits as the tightest explanation allows. The extension is None if the
     first planes have the frequencies of a base and the other planes are slower, but follow no known
     formula. NTK is recovered as a larger base.
-
-    >>> spectrum = inverse_frequencies(64, 5e5, extension=Llama3(8.0, 8192))
-    >>> base, extension = name(spectrum, 1e-15 * spectrum)
-    >>> base, extension == Llama3(8.0, 8192)
-    (500000.0, True)
     """
     rotating = int((theta > 0).sum())
     if not rotating or (theta[:rotating] <= 0).any():

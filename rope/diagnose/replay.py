@@ -51,7 +51,7 @@ def write_probes(
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
     ...     write_probes(f"{folder}/probes.json", 8)
-    29
+    30
     """
     check_dim(head_dim, "head_dim")
     check_count("max_position", max_position, smallest=128)
