@@ -1,9 +1,8 @@
-"""Diagnose a rotary embedding from its results: what does the function do, and is it right?
+"""Diagnose a rotary embedding from its results: what does the function do, and is it correct?
 
-`influence` calls the function, and checks which inputs change which results. `planes` fits planes
-and angles, and `measure` the frequencies. `causes` names the first fault, with a text from `codes`.
-`replay` diagnoses an engine in any language through two files. `configuration` explains a
-configuration.
+`influence` calls the function and finds which inputs affect which results. `planes` fits planes and
+angles, and `measure` fits frequencies. `causes` names the first fault, in the words of `codes`.
+`replay` diagnoses an engine through two files. `configuration` explains a configuration.
 """
 
 from collections.abc import Callable, Iterator
@@ -53,9 +52,8 @@ def diagnose(
 ) -> Report:
     """Return a report on a rotation: what it does and, if it is wrong, why.
 
-    The report names the first fault that is found, any inputs that rotate overwrites, and what was
-    not examined. Fix the fault, and then diagnose again.
-
+    The report names the first fault, any inputs that rotate overwrites, and what was not examined.
+    Fix the fault, and then diagnose again.
     rotate: a callable that takes q `[B, H, S, D]`, k `[B, H_kv, S, D]` and int64 position_ids
     `[B, S]` and returns the rotated pair. It receives copies, and may normalize before it rotates.
     head_dim: D. expected: what rotate should do, as a RotaryEmbedding, `RotarySettings`, or a
@@ -91,8 +89,8 @@ def diagnose(
         query, key, findings = (query, key, [fault]) if fault else _measured(probe)
     except CallError as error:
         raise ValueError(
-            f"rotate raised {error}; it accepted {len(SHORT)} tokens, so it must also accept this "
-            "call. Wrap it in a function that does"
+            f"rotate raised {error}; it accepted {len(SHORT)} tokens, so it must accept this call "
+            "too. Wrap it in a function that does"
         ) from error
     again = partial(
         diagnose, head_dim=head_dim, expected=expected, num_heads=num_heads, dtype=probe.dtype,
@@ -146,8 +144,9 @@ def _accepted(probes: list[Probe]) -> Probe:
 def _measured(
     probe: Probe, norm: Finding | None = None
 ) -> tuple[Rotation, Rotation, list[Finding]]:
-    """Return the rotations of q and k with the first fault or, if there is none, with all notes.
-    norm: the finding on a later norm whose gains are undone.
+    """Return the rotations of q and k, and the first fault or, if there is none, all notes.
+
+    norm: the finding on a norm after the rotation whose gains are already undone, or None.
     """
     query = key = Rotation()
     expected, structures = probe.expected, fit(probe)
@@ -180,9 +179,7 @@ def _measured(
 
 
 def _other_lengths(probe: Probe, again: Callable[..., Report]) -> Iterator[Finding]:
-    """Yield a fault if a spectrum that follows the length is wrong at or above the trained length.
-
-    With a cache, yield a note, because the spectrum may be fixed for the longest text.
+    """Yield a fault (a note, with a cache) if frequencies near the trained length are wrong.
 
     again: diagnoses the function up to another max_position.
     """
@@ -198,15 +195,15 @@ def _other_lengths(probe: Probe, again: Callable[..., Report]) -> Iterator[Findi
     except ValueError:  # the probes are in a file, or have too few positions
         probe.missed.append(f"texts of about {trained} tokens")
     if trained > probe.far:
-        probe.missed.append(f"texts of over {trained} tokens")
+        probe.missed.append(f"texts of more than {trained} tokens")
 
 
 def _by_head(probe: Probe, again: Callable[..., Report], code: str) -> Report | None:
-    """Return one report on all heads, or None if it doesn't explain a finding better.
+    """Diagnose the heads one by one; return a report, or None if it explains the finding no better.
 
-    again: diagnoses a function of one query head and one key head. Each query head must rotate like
-    its key head, so the function is called with as many key heads as query heads. code: the code of
-    the finding. A head may have any frequencies unless they are known.
+    again: diagnoses a function of one query head and one key head. A query head must rotate like
+    its key head, so there are as many key heads as query heads. code: the code of the finding.
+    Without an expectation, a head may have any frequencies.
     """
     count, rotated, first = probe.heads[0], [], None
 
@@ -241,9 +238,7 @@ def _unexamined(probe: Probe, faulty: bool) -> list[str]:
         "fault": not faulty,
         "expected": probe.expected is not None,
         "axes": getattr(probe.expected, "sections", None) is not None,
-        "rounding": probe.eps < 1e-12,
         "cache": probe.cache,
     }
-    facts = dict(heads=probe.heads, dtype=causes.plain(probe.dtype))
-    phrases = [text.format(**facts) for name, text in UNEXAMINED.items() if not given.get(name)]
-    return [*probe.missed, *phrases]
+    texts = [text for name, text in UNEXAMINED.items() if not given.get(name)]
+    return [*probe.missed, *(text.format(heads=probe.heads) for text in texts)]

@@ -1,4 +1,4 @@
-"""Name the cause of a measured fault. Each cause is yielded before its consequences.
+"""Name the causes of what was measured. A cause is yielded before its consequences.
 
 Shapes: n planes, P positions, R rotated width.
 """
@@ -77,7 +77,7 @@ def norm_order(norm: Finding | None, structures: list[Structure], probe: Probe) 
         if last and structure.uneven > 0.01 and not linear:
             return finding("norm-after", "before", name=structure.name, model_type=model_type)
     if norm is None and not all(probe.linear) and not (known and structures[0].uneven > 0.01):
-        why = "which has no effect here" if known else "without a model_type"
+        why = "which has no effect here" if known else "because no model_type was given"
         probe.missed.append(f"the order of norm and rotation, {why}")
     return None
 
@@ -139,7 +139,7 @@ def _side_faults(probe: Probe, measured: Measurement, which: int) -> Iterator[Fi
         layout = "interleaved" if expected.interleaved else "half"
         if measured.layout != layout and expected.dim > 2:
             yield finding("layout", name=name, measured=measured.layout, expected=layout)
-    yield from _frequencies(measured, name, probe)
+    yield from _frequencies(measured, name, probe.length_change > 0)
     # Coordinates beyond the planes must stay unchanged, or be scaled like all other coordinates.
     rest, scaling = measured.structure.rest_gain, measured.scaling
     if all(probe.linear) and scaling is not None and rest is not None and len(rest):
@@ -171,7 +171,7 @@ def _differences(q: Measurement, k: Measurement) -> Iterator[Finding]:
             yield finding("directions-differ")
         for i, (twice, once) in enumerate(((theta_q, theta_k), (theta_k, theta_q))):
             if ((twice - 2 * once).abs() <= 4 * slack).all():
-                yield finding("rotated-twice", "one", name=NAMES[i], other=NAMES[1 - i])
+                yield finding("rotated-twice", name=NAMES[i], other=NAMES[1 - i])
         worst = int(excess.argmax())
         of_q, of_k = theta_q[worst].abs(), theta_k[worst].abs()
         yield finding("spectra-differ", plane=worst, query=of_q, key=of_k)
@@ -182,7 +182,7 @@ def _differences(q: Measurement, k: Measurement) -> Iterator[Finding]:
 
 
 def _shifted(q: Measurement, k: Measurement) -> Iterator[Finding]:
-    """Yield a fault if only some heads or planes of q or k start at another angle than the rest."""
+    """Yield a fault if some heads or planes of q or k have another angle at position 0."""
     (i, j), at_q = (q.structure.planes[:, None] == k.structure.planes).all(-1).nonzero().T, None
     if q.structure.start is not None and k.structure.start is not None:
         at_q, at_k = q.structure.start[:, i], k.structure.start[:, j]
@@ -277,21 +277,18 @@ def _rounded_frequencies(measured: Measurement, name: str) -> Iterator[Finding]:
             yield finding("low-precision-angles", "frequencies", name=name, dtype=plain(dtype))
 
 
-def _frequencies(measured: Measurement, name: str, probe: Probe) -> Iterator[Finding]:
+def _frequencies(measured: Measurement, name: str, length_dependent: bool) -> Iterator[Finding]:
     """Yield a fault if the frequencies are not the expected ones, or of no known base."""
     (theta, slack), known, expected = measured.spectrum, measured.known, measured.expected_theta
     slack, whole = slack + rounding(theta), _whole(measured)
     if expected is not None and len(expected) == len(theta):
         excess = (expected - theta).abs() - slack - rounding(expected)
-        factor = probe.expected.extension.attention_scaling
         worst = int(excess.argmax())
         if excess[worst] > 0:
             ratio = (whole / expected)[expected > 0]
             if ((ratio - ratio[-1]).abs() < 1e-3 * ratio[-1]).all():
-                squared = abs((measured.scaling or 0) - factor**2) < 1e-3
-                if factor != 1 and squared and abs(ratio[-1] - 2) < 1e-3:
-                    yield finding("rotated-twice", "both", name=name)
-                yield finding("frequencies", "multiple", name=name, factor=ratio[-1])
+                facts = dict(factor=ratio[-1], scaling=measured.scaling or 1.0)
+                yield finding("frequencies", "multiple", name=name, **facts)
             numbers = dict(measured=theta[worst], expected=expected[worst])
             yield finding("frequencies", "expected", name=name, plane=worst, **numbers)
         return
@@ -303,7 +300,7 @@ def _frequencies(measured: Measurement, name: str, probe: Probe) -> Iterator[Fin
     axes = measured.direction and are_axes(theta, slack)
     pixels = axes or even or (measured.offset or 0) < 0
     unknown = (known is None and not few) or not measured.direction
-    if unknown and not pixels and not probe.length_change and measured.layout != "other":
+    if unknown and not pixels and not length_dependent and measured.layout != "other":
         yield finding("frequencies", "unknown", name=name, measured=theta[0])
 
 
