@@ -24,7 +24,7 @@ class Llama3(Extension):
     """Llama 3.1's extension: keep fast frequencies, divide slow frequencies by s, blend the rest.
 
     factor: s, at least 1. original_max_position_embeddings: the trained length L.
-    low_freq_factor, high_freq_factor: turns in L where the blend begins and ends; if equal, a step.
+    low_freq_factor, high_freq_factor: turns in L where the blend begins and ends (equal: a step).
     Raises ValueError or TypeError for invalid numbers. The formula comes from Llama's released
     code; the report (arXiv 2407.21783, section 3.4.2) gives only the base.
 
@@ -67,7 +67,7 @@ class Proportional(Extension):
     """p-RoPE, which rotates only the first floor(p R/2) planes and leaves slower planes unrotated.
 
     partial_rotary_factor: p, between 0 and 1. factor: the divisor of all frequencies, at least 1.
-    A smaller dim would spread the entire spectrum over these planes; p-RoPE omits slow planes.
+    A smaller dim would spread the entire spectrum over these planes; p-RoPE omits the slow planes.
     Raises ValueError or TypeError for invalid numbers.
     See Barbero et al., arXiv 2410.06205, section 6.1.
 
