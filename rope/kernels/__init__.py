@@ -1,8 +1,8 @@
 """Rotate fast: with one loop in C on a CPU, and with one Triton kernel on a GPU.
 
 Chapter "Bytes and kernels". `operator` chooses between these two and `formula`, the same
-computation in plain PyTorch. `cpu` calls the loop in `rotate.c`, `triton` contains the kernel, and
-`dtensors` rotates tensors on several devices. Triton is imported only when a GPU needs it.
+computation in plain PyTorch. `cpu` calls the loop in `rotate.c`, and `triton` contains the kernel.
+Triton is imported only when a GPU needs it.
 """
 
 import torch

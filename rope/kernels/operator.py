@@ -12,7 +12,6 @@ with position_ids `[S]` or `[B, S]`, otherwise `[S, R/2]` or four axes that broa
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
@@ -22,7 +21,6 @@ from torch.autograd import forward_ad
 
 from rope.checks import FLOATING
 from rope.kernels import cpu
-from rope.kernels.dtensors import is_dtensor, rotate_parts
 from rope.kernels.formula import formula, rows_of
 from rope.positions import check_positions_in_table
 
@@ -69,32 +67,17 @@ def apply_rotation(
     inverse: bool,
     inplace: bool = False,
 ) -> Sequence[Tensor]:
-    """Rotate x, or q and k, each `[B, H, S, D]`. Each process rotates its own part of a DTensor.
+    """Rotate x, or q and k, with the operator if it accepts them, otherwise with the formula.
 
-    The caller has checked everything except that position_ids are inside the tables.
+    xs: one or two tensors `[B, H, S, D]`. The caller has checked everything except that
+    position_ids are inside the tables.
     Returns new tensors, or xs if inplace. Raises ValueError for a position outside the tables (the
-    Triton kernel returns NaN instead), and TypeError or ValueError as `rotate_parts` does.
+    Triton kernel returns NaN instead).
 
     >>> x, zero = torch.tensor([[[[1.0, 0.0]]]]), torch.zeros(1, 1)
     >>> apply_rotation([x], zero, zero + 1, None, interleaved=False, inverse=True)[0].flatten()
     tensor([ 0., -1.])
     """
-    if is_dtensor(*xs):
-        rotate_part = partial(_rotate, interleaved=interleaved, inverse=inverse, inplace=False)
-        return rotate_parts(xs, cos, sin, position_ids, inplace, rotate_part)
-    return _rotate(xs, cos, sin, position_ids, interleaved, inverse, inplace)
-
-
-def _rotate(
-    xs: Sequence[Tensor],
-    cos: Tensor,
-    sin: Tensor,
-    position_ids: Tensor | None,
-    interleaved: bool,
-    inverse: bool,
-    inplace: bool,
-) -> Sequence[Tensor]:
-    """Rotate with the operator if it accepts these tensors, otherwise with the formula."""
     if position_ids is not None and position_ids.shape[:-1] == (1,):
         position_ids = position_ids[0]
     if not operator_takes(xs, cos, sin):
