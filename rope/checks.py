@@ -179,14 +179,13 @@ def is_plain(tensor: Tensor) -> bool:
     return type(tensor) is Tensor and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
 
 
-def check_inplace(xs: Mapping[str, Tensor], *tables: Tensor) -> None:
+def check_inplace(xs: Mapping[str, Tensor]) -> None:
     """Raise ValueError if writing into x, or q and k, would silently give wrong results.
 
-    This happens if elements share memory, which would be rotated twice, or if the tables are in the
-    memory that is written to. Slices of one fused projection are fine: only a q and a k that begin
-    at the same address count as shared. Compiled code knows no addresses, so there the check finds
-    only expanded tensors and a tensor that is passed as both q and k. Also raises ValueError,
-    before q is changed, for a leaf that requires a gradient. Torch itself rejects some views.
+    Elements that share memory would be rotated twice. q and k may be slices of one fused
+    projection; the check only finds a q and a k that begin at the same address. In compiled code,
+    which knows no addresses, it only finds expanded tensors and one tensor passed as both q and k.
+    A leaf that requires a gradient also raises ValueError, before q is changed.
     """
     for name, x in xs.items():
         if x.is_leaf and x.requires_grad and torch.is_grad_enabled():
@@ -200,15 +199,12 @@ def check_inplace(xs: Mapping[str, Tensor], *tables: Tensor) -> None:
                     f"{name} has shape {list(x.shape)} and strides {list(x.stride())}: it is "
                     f"expanded, so its elements share memory; pass {name}.contiguous()"
                 )
-    q, *_, k = [*xs.values()] * 2  # k is q if there is only one tensor
-    shared = len(xs) == 2 and q is k
-    if not torch.compiler.is_compiling() and not q.is_meta and all(map(is_plain, (q, k, *tables))):
-        shared = shared or (len(xs) == 2 and 0 < q.data_ptr() == k.data_ptr())
-        written = {x.untyped_storage().data_ptr() for x in (q, k)}
-        if any(table.untyped_storage().data_ptr() in written for table in tables):
+    if len(xs) == 2:
+        q, k = xs.values()
+        shared = q is k
+        if not torch.compiler.is_compiling() and is_plain(q) and is_plain(k):
+            shared = shared or 0 < q.data_ptr() == k.data_ptr()
+        if shared:
             raise ValueError(
-                "the tables are in the memory that inplace writes to; pass cos.clone() and "
-                "sin.clone()"
+                "q and k share memory, which inplace would rotate twice; pass k.clone()"
             )
-    if shared:
-        raise ValueError("q and k share memory, which inplace would rotate twice; pass k.clone()")

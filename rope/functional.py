@@ -67,8 +67,8 @@ def rotary_embedding(
     >>> torch.allclose(rotary_embedding(rotated, cos, sin, interleaved=True, inverse=True), x)
     True
     """
-    tables, options = (cos, sin, position_ids), (interleaved, inverse, inplace)
-    return _check_and_rotate({"x": x}, *tables, *options, tensor_format)[0]
+    xs, flags = to_bhsd(tensor_format, {"x": x}), (interleaved, inverse, inplace)
+    return from_bhsd(tensor_format, _check_and_rotate(xs, cos, sin, position_ids, *flags))[0]
 
 
 def rotary_embedding_qk(
@@ -95,8 +95,8 @@ def rotary_embedding_qk(
     >>> q.shape, k.flatten().tolist()
     (torch.Size([1, 4, 1, 2]), [-1.0, -1.0, -1.0, -1.0])
     """
-    tables, options = (cos, sin, position_ids), (interleaved, inverse, inplace)
-    q, k = _check_and_rotate({"q": q, "k": k}, *tables, *options, tensor_format)
+    xs, flags = to_bhsd(tensor_format, {"q": q, "k": k}), (interleaved, inverse, inplace)
+    q, k = from_bhsd(tensor_format, _check_and_rotate(xs, cos, sin, position_ids, *flags))
     return q, k
 
 
@@ -108,14 +108,12 @@ def _check_and_rotate(
     interleaved: bool,
     inverse: bool,
     inplace: bool,
-    tensor_format: str,
 ) -> Sequence[Tensor]:
     """Check all arguments, then rotate the tensors in xs, whose keys are "x", or "q" and "k"."""
     check_flag("interleaved", interleaved)
     _check_tables(cos, sin)
-    views = to_bhsd(tensor_format, xs)
-    check_vectors(views, 2 * cos.shape[-1])
-    for name, x in views.items():
+    check_vectors(xs, 2 * cos.shape[-1])
+    for name, x in xs.items():
         if x.device != cos.device:
             check_devices(**{name: x, "cos": cos})
         if cos.dtype.itemsize == 2 < x.dtype.itemsize:
@@ -132,10 +130,9 @@ def _check_and_rotate(
     if position_ids is not None:
         check_position_ids(position_ids, x)
     if inplace:
-        check_inplace(xs, cos, sin)
-    vectors = tuple(views.values())
-    rotated = apply_rotation(vectors, cos, sin, position_ids, interleaved, inverse, inplace)
-    return from_bhsd(tensor_format, rotated)
+        check_inplace(xs)
+    flags = {"interleaved": interleaved, "inverse": inverse, "inplace": inplace}
+    return apply_rotation(tuple(xs.values()), cos, sin, position_ids, **flags)
 
 
 def _check_tables(cos: Tensor, sin: Tensor) -> None:

@@ -16,9 +16,8 @@ from torch import Tensor
 
 from rope.checks import FARTHEST, check_count, check_heads, check_inplace, check_vectors
 from rope.functional import from_bhsd, to_bhsd
-from rope.kernels.formula import rows_of
 from rope.kernels.operator import apply_rotation
-from rope.positions import check_position_ids, check_positions_in_table, ids_or_start
+from rope.positions import check_position_ids, ids_or_start
 from rope.tables import MOST_ROWS, RotaryTables
 
 
@@ -135,8 +134,9 @@ class RotaryEmbedding(RotaryTables):
         >>> torch.equal(rows, torch.cat((x, q)))
         True
         """
-        options = offset, seq_len, inverse, inplace, tensor_format
-        q, k = self._rotate({"q": q, "k": k}, position_ids, *options)
+        xs = to_bhsd(tensor_format, {"q": q, "k": k})
+        rotated = self._rotate(xs, position_ids, offset, seq_len, inverse=inverse, inplace=inplace)
+        q, k = from_bhsd(tensor_format, rotated)
         return q, k
 
     if TYPE_CHECKING:
@@ -161,8 +161,9 @@ class RotaryEmbedding(RotaryTables):
         >>> torch.equal(rotary.rotate(x), rotary(x, x)[0])
         True
         """
-        options = offset, seq_len, inverse, inplace, tensor_format
-        return self._rotate({"x": x}, position_ids, *options)[0]
+        xs = to_bhsd(tensor_format, {"x": x})
+        rotated = self._rotate(xs, position_ids, offset, seq_len, inverse=inverse, inplace=inplace)
+        return from_bhsd(tensor_format, rotated)[0]
 
     def _rotate(
         self,
@@ -170,42 +171,44 @@ class RotaryEmbedding(RotaryTables):
         position_ids: Tensor | None,
         offset: int | Tensor,
         seq_len: int | None,
+        *,
         inverse: bool,
         inplace: bool,
-        tensor_format: str,
     ) -> Sequence[Tensor]:
-        """Check the tensors in xs ("x", or "q" and "k"), find their tables, and rotate them."""
-        views = to_bhsd(tensor_format, xs)
-        check_vectors(views, self.dim)
+        """Check the tensors `[B, H, S, D]` in xs, find their rows of the tables, and rotate them.
+
+        xs: "x", or "q" and "k". For the other arguments and the result, see `forward`.
+        """
+        check_vectors(xs, self.dim)
         if inplace:
             check_inplace(xs)
-        vectors = tuple(views.values())
+        vectors = tuple(xs.values())
         x = vectors[0]
         position_ids, start = ids_or_start(position_ids, offset, x)
-        length, seq_len = self._rows_and_length(position_ids, start + x.shape[2], seq_len)
+        end = start + x.shape[2]
+        length, seq_len = self._rows_and_length(position_ids, end, seq_len)
         wide = x.dtype == torch.float64 or vectors[-1].dtype == torch.float64
-        tables = self._tables_for_call(length, seq_len, wide, x.device)
+        tables = None
+        if not (inverse and self.attention_scaling != 1):  # undoing the scaling takes other tables
+            tables = self._tables_for_call(length, seq_len, wide, x.device)
         if tables is None:
             if position_ids is None:
-                position_ids = torch.arange(start, length, device=x.device)
-            cos, sin = self._fresh_rows(position_ids, seq_len, wide)
+                position_ids = torch.arange(start, end, device=x.device)
+            cos, sin = self._fresh_rows(position_ids, seq_len, wide, inverse)
             position_ids = None  # each token has its own row
+        elif position_ids is None:
+            cos, sin = tables[0][start:end], tables[1][start:end]
         else:
             cos, sin = tables
-            if position_ids is None:
-                cos, sin = cos[start:length], sin[start:length]
-        if inverse and self.attention_scaling != 1:
-            if position_ids is not None:  # divide only the rows of this call
-                check_positions_in_table(position_ids, cos.shape[0])
-                cos, sin = rows_of(cos, sin, position_ids)
-                position_ids = None
-            # The tables are scaled by s; the inverse needs cosines and sines divided by s.
-            square = self.attention_scaling**2
-            cos, sin = cos / square, sin / square
-        rotated = apply_rotation(
-            vectors, cos, sin, position_ids, self.interleaved, inverse, inplace
+        return apply_rotation(
+            vectors,
+            cos,
+            sin,
+            position_ids,
+            interleaved=self.interleaved,
+            inverse=inverse,
+            inplace=inplace,
         )
-        return from_bhsd(tensor_format, rotated)
 
     def shift(self, k: Tensor, delta: int | Tensor, *, seq_len: int | None = None) -> Tensor:
         """Return rotated keys moved by delta positions: R_delta R_n k = R_{n+delta} k.
@@ -238,4 +241,4 @@ class RotaryEmbedding(RotaryTables):
         sin = sin * delta[:, None, :, None].sign()
         if self.attention_scaling != 1:
             cos, sin = cos / self.attention_scaling, sin / self.attention_scaling
-        return apply_rotation((k,), cos, sin, None, self.interleaved, inverse=False)[0]
+        return apply_rotation((k,), cos, sin, interleaved=self.interleaved)[0]

@@ -320,17 +320,20 @@ class RotaryTables(DeviceTracking):
             return self._store(self._build(self.cos.device, rows))
 
     def _fresh_rows(
-        self, position_ids: Tensor, seq_len: int | None, wide: bool
+        self, position_ids: Tensor, seq_len: int | None, wide: bool, inverse: bool = False
     ) -> tuple[Tensor, Tensor]:
-        """Return cos and sin for only these positions, with the spectrum for seq_len."""
+        """Return cos and sin for only these positions, with the spectrum for seq_len.
+
+        If inverse, they are divided by attention_scaling instead of multiplied by it.
+        """
         if torch.compiler.is_compiling():
             torch._assert_async((position_ids >= 0).all(), "position_ids must be at least 0")
         device = position_ids.device
         near = float64_device(device)
         inv_freq = self._frequencies(seq_len, near)
         dtype = torch.float64 if wide else torch.float32
-        at, scale = position_ids.to(near), self.attention_scaling
-        cos, sin = rotary_tables(at, inv_freq, dtype=dtype, scale=scale)
+        scale = 1 / self.attention_scaling if inverse else self.attention_scaling
+        cos, sin = rotary_tables(position_ids.to(near), inv_freq, dtype=dtype, scale=scale)
         cos, sin = cos.to(device), sin.to(device)
         return (cos[:, None], sin[:, None]) if position_ids.dim() == 2 else (cos, sin)
 

@@ -80,8 +80,9 @@ def rotate_into(
     xs: Sequence[Tensor],
     cos: Tensor,
     sin: Tensor,
-    interleaved: bool,
     position_ids: Tensor | None = None,
+    *,
+    interleaved: bool,
     inverse: bool = False,
 ) -> None:
     """Rotate each x `[B, H, S, D]` into its out, which is x itself or shares no memory with x.

@@ -24,7 +24,6 @@ from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedExc
 from torch.nn.functional import scaled_dot_product_attention
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from rope.frequencies import inverse_frequencies, rotary_tables
 from rope.functional import rotary_embedding
 from rope.layouts import interleaved_to_half
 from rope.module import RotaryEmbedding
@@ -207,15 +206,15 @@ def dtensors(mesh: DeviceMesh) -> dict[str, bool]:
     rotations = (torch.arange(S), False), (torch.arange(S), True), (per_row, False)
     two_axes = init_device_mesh("cpu", (1, mesh.size()))
     for dim, name in enumerate(("batch", "heads", "sequence")):
-        placements = (mesh, [Shard(dim)]), (two_axes, [Replicate(), Shard(dim)])
+        places: list[Any] = [(mesh, [Shard(dim)]), (two_axes, [Replicate(), Shard(dim)])]
         result[name] = all(
             torch.equal(
                 rotate_dtensor(
-                    rotary, distribute_tensor(x, *placement), ids, inverse=inverse
+                    rotary, distribute_tensor(x, *place), ids, inverse=inverse
                 ).full_tensor(),
                 rotary.rotate(x, ids, inverse=inverse),
             )
-            for placement, (ids, inverse) in product(placements, rotations)
+            for place, (ids, inverse) in product(places, rotations)
         )
     return result
 
