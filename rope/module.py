@@ -30,7 +30,7 @@ class RotaryEmbedding(RotaryTables):
     extension: a context extension from `rope.extensions`, or None.
     interleaved: if True, plane j holds coordinates (2j, 2j+1); if False, (j, j + R/2).
     device: the device of the tables; None means torch's default device.
-    Raises ValueError or TypeError for an invalid dim, base, max_seq_len, or extension.
+    Raises ValueError or TypeError for an invalid dim, base, or max_seq_len.
 
     The tables `cos` and `sin`, float32 `[N, R/2]`, aren't buffers: they follow the model, or the
     queries, to another device, but casts don't change them and state_dict doesn't contain them.

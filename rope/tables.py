@@ -29,12 +29,7 @@ from rope.checks import (
     is_plain,
 )
 from rope.extensions import Default, Extension
-from rope.frequencies import (
-    check_extension,
-    float64_device,
-    inverse_frequencies,
-    rotary_tables,
-)
+from rope.frequencies import float64_device, inverse_frequencies, rotary_tables
 from rope.kernels.formula import rows_of
 from rope.positions import check_no_negative, position_range
 
@@ -136,7 +131,6 @@ class RotaryTables(DeviceTracking):
         check_dim(dim)
         check_base(base)
         check_count("max_seq_len", max_seq_len)
-        check_extension(extension)
         check_flag("interleaved", interleaved)
         self.dim, self.base, self.interleaved = dim, float(base), interleaved
         self.extension = Default() if extension is None else extension

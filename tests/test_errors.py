@@ -56,7 +56,6 @@ CALLS = [  # (exception, words in its message, call)
     (V, "max_seq_len 100 bits 2**53", lambda: RotaryEmbedding(8, 10**30)),
     (T, "max_seq_len 1000.0 int", lambda: RotaryEmbedding(8, 1e3)),
     (T, "interleaved 'half' True", lambda: RotaryEmbedding(8, interleaved="half")),
-    (T, "extension 'yarn' YaRN", lambda: RotaryEmbedding(8, extension="yarn")),
     (V, "4 3", lambda: RotaryEmbedding(6, extension=EXTENSIONS["longrope"])),
     (V, "inv_freq nan inverse_frequencies", lambda: rotary_tables(4, THETA_8 * float("nan"))),
     (V, "inv_freq [1, 4]", lambda: rotary_tables(IDS, THETA_8[None])),
