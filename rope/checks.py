@@ -2,7 +2,7 @@
 
 Every check runs before anything is computed or changed. The shape and dtype of a tensor are known
 without reading its data, so these checks cost nothing on a GPU and can be traced by
-`torch.compile`. An argument that causes a clear error on the next line anyway isn't checked here.
+`torch.compile`. Arguments for which Python or torch raises a clear error anyway aren't checked.
 
 Shapes: B batch, H heads, S sequence, D head dimension.
 """
@@ -22,7 +22,7 @@ FARTHEST = 2**53  # beyond this, float64 can't represent every integer
 def check_count(name: str, value: int, smallest: int = 1) -> None:
     """Raise TypeError unless value is an integer, and ValueError unless smallest <= value <= 2**53.
 
-    Compiled code skips the upper bound, which would limit the lengths for an exported program.
+    Compiled code skips the upper bound, which would become a limit of every exported program.
 
     >>> check_count("length", 3)
     """
@@ -76,7 +76,7 @@ def check_base(base: float, name: str = "base") -> None:
 
 
 def check_flag(name: str, value: bool) -> None:
-    """Raise TypeError unless value is a bool. (In a condition, any non-empty string is true.)"""
+    """Raise TypeError unless value is a bool. (A string such as "half" would count as True.)"""
     if not isinstance(value, bool):
         raise TypeError(f"{name} is {value!r}; it must be True or False")
 
@@ -108,7 +108,7 @@ def check_floating(name: str, dtype: torch.dtype) -> None:
 
 
 def check_float64(name: str, tensor: Tensor, maker: str = "inverse_frequencies") -> None:
-    """Raise TypeError, which names the function `maker`, unless the frequencies are float64."""
+    """Raise TypeError unless the frequencies are float64. The message recommends `maker`."""
     if tensor.dtype != torch.float64:
         raise TypeError(
             f"{name} is {tensor.dtype}; it must be float64, because rounded frequencies give wrong "
@@ -117,7 +117,7 @@ def check_float64(name: str, tensor: Tensor, maker: str = "inverse_frequencies")
 
 
 def check_integer(name: str, tensor: Tensor) -> None:
-    """Raise TypeError unless `tensor` is a tensor of integers. (A bool tensor is a mask.)"""
+    """Raise TypeError unless `tensor` is a tensor of integers. (A bool tensor would be a mask.)"""
     if not isinstance(tensor, Tensor) or tensor.dtype not in INTEGER:
         kind = tensor.dtype if isinstance(tensor, Tensor) else f"a {type(tensor).__name__}"
         raise TypeError(

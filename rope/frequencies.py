@@ -1,7 +1,7 @@
 """Compute frequencies theta_j = base**(-2j/R) and tables of cos(m theta_j) and sin(m theta_j).
 
 See the chapter "Many dimensions". Angles, cosines, and sines are computed in float64, because a
-float32 angle at position 1,000,000 is wrong in the second decimal. Tables are rounded at the end.
+float32 angle at position 1,000,000 is wrong in the second decimal. Only the result is rounded.
 
 Shapes: R rotated width (the argument `dim`), ... any axes of the positions. Angles are in radians.
 """

@@ -1,6 +1,6 @@
-"""Rotate plane j of each vector by the angle whose cosine and sine the given tables contain.
+"""Rotate vectors by angles whose cosines and sines the caller passes as tables.
 
-Chapter "From maths to PyTorch". With x_j, y_j the two coordinates of plane j,
+See the chapter "From maths to PyTorch". With x_j, y_j the two coordinates of plane j,
 
     x_j' = x_j cos - y_j sin,        y_j' = y_j cos + x_j sin,
 
@@ -46,16 +46,16 @@ def rotary_embedding(
     interleaved: if True, plane j holds coordinates (2j, 2j+1); if False, (j, j + R/2).
     inverse: rotate by the negative angle. If the tables contain a scale, it is applied again
     (`RotaryEmbedding` undoes its own scale).
-    inplace: write the result into x, in a way that autograd and checkpointing detect.
+    inplace: write the result into x. Autograd and checkpointing notice that x has changed.
     tensor_format: "bhsd"; "bshd" for x `[B, S, H, D]`; "thd" for packed tokens `[T, H, D]`, whose
     position_ids are `[T]`. The format doesn't affect the tables.
     Returns x if inplace (for "bshd" and "thd" a view of x), otherwise a new tensor with x's shape
     and dtype. The arithmetic is in float32, or in float64 if x or the tables are float64, and the
     result is rounded once.
-    Raises TypeError for wrong dtypes, such as half-precision tables with wider x. Raises ValueError
-    for shapes or devices that don't match, for positions outside the tables, and if inplace would
-    write to the same memory twice. For a position outside the tables, code compiled for a CPU fails
-    an assertion, and the Triton kernel returns NaN.
+    Raises TypeError for wrong dtypes, such as half-precision tables for float32 vectors. Raises
+    ValueError for shapes or devices that don't match, for positions outside the tables, and if
+    inplace would write to the same memory twice. For a position outside the tables, code compiled
+    for a CPU fails an assertion, and the Triton kernel returns NaN.
 
     >>> import torch
     >>> from rope.frequencies import inverse_frequencies, rotary_tables

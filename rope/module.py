@@ -1,9 +1,9 @@
 """Define RotaryEmbedding, the layer that rotates queries and keys with tables that it stores.
 
-Chapter "From maths to PyTorch". `frequencies` computes the tables, `tables` keeps them (precise, on
-the right device, and long enough), and `kernels` rotates. A query passes through `forward`,
-`_rotate`, and `kernels.operator.apply_rotation`. The arithmetic is in `kernels/rotate.c`, which
-`kernels/cpu.py` calls, in `kernels/triton.py`, or in `kernels/formula.py`.
+See the chapter "From maths to PyTorch". To follow one query through the code, read `forward` and
+`_rotate` here, then `apply_rotation` in `kernels/operator.py`, then `rotate_into` in
+`kernels/cpu.py`, which calls the loop in `kernels/rotate.c`. On a GPU, `kernels/triton.py` takes
+the place of the last two. `tables` stores the tables, which `frequencies` computes.
 
 Shapes: B batch, H heads, S sequence, D head dimension, R rotated width.
 """
@@ -32,11 +32,11 @@ class RotaryEmbedding(RotaryTables):
     device: the device of the tables; None means torch's default device.
     Raises ValueError or TypeError for an invalid dim, base, or max_seq_len.
 
-    The tables `cos` and `sin`, float32 `[N, R/2]`, aren't buffers: they follow the model, or the
-    queries, to another device, but casts don't change them and state_dict doesn't contain them.
-    For float64 vectors and positions far beyond the tables, each call computes its own rows. The
-    arguments can't be changed later. `softmax_scale`, which `from_config` sets, is a factor by
-    which the attention must multiply its usual scale.
+    The tables `cos` and `sin`, float32 `[N, R/2]`, aren't buffers. They move to another device with
+    the model or with the queries, but casts don't change them, and state_dict doesn't contain them.
+    If the vectors are float64 or the positions lie far beyond the tables, each call computes the
+    rows that it needs. You can't change the arguments later. `from_config` sets `softmax_scale`,
+    the factor by which the attention must multiply its usual scale.
 
     >>> rotary = RotaryEmbedding(4, max_seq_len=8).to(torch.bfloat16)
     >>> rotary.cos.dtype, rotary.cos.shape
@@ -59,10 +59,11 @@ class RotaryEmbedding(RotaryTables):
     ) -> Self:
         """Return the embedding that a model's configuration describes.
 
-        config: a transformers configuration, its dict, or JSON. layer_type, or layer (a layer's
-        number, counted from 0): required if layers have different parameters. max_seq_len: the
-        initial number of table rows; None means the model's context length, but at most 131,072.
-        interleaved: the layout, required if the model type doesn't determine it.
+        config: a transformers configuration, its dict, or JSON. layer_type, layer: a type of layer,
+        or the number of a layer, counted from 0; pass one of them if the layers have different
+        parameters. max_seq_len: the initial number of table rows; None means the model's context
+        length, but at most 131,072. interleaved: the layout, if the model type doesn't determine
+        it.
         Raises the errors of `rope.config.rotary_settings` (which also says which layers rotate),
         and ValueError if positions have several axes or if no length is given.
 
@@ -115,16 +116,17 @@ class RotaryEmbedding(RotaryTables):
         q: `[B, H, S, D]`; k: `[B, H_kv, S, D]`. position_ids: integers `[S]`, `[B, S]`, or
         `[1, S]`. If None, the positions are offset ... offset+S-1. offset: the number of tokens
         before this call, an int or integers `[B]`, one per row.
-        seq_len: the length whose spectrum a length-dependent extension uses; when None, the length
-        passed to `fix_length`, or else the largest position of this call + 1. inverse: rotate back,
-        and undo the attention scaling. inplace: write into q and k. tensor_format: "bshd" for
-        `[B, S, H, D]`, "thd" for packed tokens `[T, H, D]` with position_ids `[T]`. Call `rotate`
-        instead if the keys differ from the queries in position or length.
+        seq_len: the sequence length, for an extension whose frequencies depend on it. If None, the
+        length passed to `fix_length` is used or, without one, the largest position of this call
+        plus 1. inverse: rotate back, and undo the attention scaling. inplace: write into q and k.
+        tensor_format: "bshd" for `[B, S, H, D]`, "thd" for packed tokens `[T, H, D]` with
+        position_ids `[T]`. If the keys differ from the queries in position or length, call `rotate`
+        for each.
         Returns the rotated pair with the same shapes and dtypes.
-        Raises as `rotary_embedding` does. With position_ids, eager code reads the largest id
-        to grow the tables. This makes the host wait for a GPU, unless seq_len or `fix_length` gives
-        a length that exceeds all positions. Compiled code reads no data, so give it a length, or
-        `grow` the tables first.
+        Raises the errors of `rotary_embedding`. Eager code reads the largest of position_ids, in
+        case the tables have to grow, and therefore waits for a GPU. To avoid the wait, pass a
+        seq_len that exceeds all positions, or call `fix_length`. Compiled code can't read the ids:
+        pass it such a length too, or call `grow` first.
 
         >>> rotary, x = RotaryEmbedding(4), torch.ones(1, 1, 1, 4)
         >>> q, k = rotary(x, x, torch.tensor([5]))
@@ -213,12 +215,12 @@ class RotaryEmbedding(RotaryTables):
     def shift(self, k: Tensor, delta: int | Tensor, *, seq_len: int | None = None) -> Tensor:
         """Return rotated keys moved by delta positions: R_delta R_n k = R_{n+delta} k.
 
-        k: rotated keys `[B, H_kv, S, D]`, with the attention scaling. delta: an int for all tokens,
-        or integers `[S]`, `[B, S]`, or `[1, S]`, negative to move back. seq_len: the length that k
-        was rotated with, if the extension depends on it.
+        k: keys `[B, H_kv, S, D]` that this layer has rotated. delta: one int for all tokens, or
+        integers `[S]`, `[B, S]`, or `[1, S]`; a negative delta moves keys back. seq_len: the length
+        that k was rotated with, if the extension depends on it.
         Returns a new tensor with k's dtype, rounded once. Rounding errors accumulate over several
-        moves, so add up the moves and shift once. Raises as `rotate` does, and ValueError if the
-        extension depends on a length that isn't known.
+        moves, so add up the moves and shift once. Raises the errors of `rotate`. Also raises
+        ValueError if the extension needs a length but neither seq_len nor `fix_length` gives one.
 
         >>> rotary, k = RotaryEmbedding(4), torch.ones(1, 1, 3, 4, dtype=torch.float64)
         >>> there = rotary.shift(rotary.rotate(k, offset=7), -5)

@@ -22,7 +22,7 @@ Model = TypeVar("Model", bound=nn.Module)
 __all__ = ["PositionEmbeddings", "restore", "use_rope"]
 
 #: The functions that attention layers may call. The second function returns interleaved queries and
-#: keys in half-split order. Its replacement keeps their order; every score is the same.
+#: keys in half-split order. Its replacement leaves them interleaved, which changes no score.
 NAMES = ("apply_rotary_pos_emb", "apply_rotary_pos_emb_interleave")
 _ADVICE = "leave the model unchanged, or pass only its language_model"
 

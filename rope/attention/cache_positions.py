@@ -116,7 +116,7 @@ class CachePositions:
             )
 
     def evict(self, seq_len: int, window: int | None, sinks: int) -> None:
-        """Empty the slots whose tokens no later token sees, but only if seq_len tokens don't fit.
+        """If seq_len more tokens don't fit, empty the slots whose tokens no later token sees.
 
         >>> cache_positions = CachePositions(1, 4)
         >>> _ = cache_positions.allocate(4, None)
@@ -240,7 +240,7 @@ class CachePositions:
         if seq_len != 1:
             slots = empty.topk(seq_len, dim=1).indices
         if torch.compiler.is_compiling() or self._device.type != "cpu":
-            # Here `length` is only an upper bound, and only if positions increase.
+            # Here `length` is only an upper bound, and not even that unless positions increase.
             torch._assert_async(
                 empty.gather(1, slots).all(),
                 "no slot is empty for a new token; with a window, position_ids must increase",

@@ -41,7 +41,7 @@ class CompressedCache:
 
 
 class Compressor(nn.Module):
-    """Compute an entry from each group of `ratio` tokens and, with overlap, from the one before."""
+    """Compute one entry per group of `ratio` tokens, with overlap also from the group before."""
 
     def __init__(self, embed_dim: int, width: int, ratio: int, overlap: bool) -> None:
         super().__init__()
@@ -133,7 +133,7 @@ class CompressedAttention(nn.Module):
                 self.compressor.indexer = Indexer(embed_dim, query_dim, ratio, *index)
 
     def forward(self, x: Tensor, cache: CompressedCache | None = None) -> Tensor:
-        """Return outputs for x `[B, S, E]` and cache x, whose positions start at cache.next."""
+        """Return outputs `[B, S, E]` for x, which begins at position cache.next, and cache x."""
         cache = CompressedCache() if cache is None else cache
         ids = torch.arange(cache.next, cache.next + x.shape[1], device=x.device)
         latent = self.q_a_norm(self.q_a_proj(x))

@@ -1,6 +1,6 @@
 """Rotate fast: with one loop in C on a CPU, and with one Triton kernel on a GPU.
 
-Chapter "Bytes and kernels". `operator` chooses between these two and `formula`, the same
+See the chapter "Bytes and kernels". `operator` chooses between these two and `formula`, the same
 computation in plain PyTorch. `cpu` calls the loop in `rotate.c`, and `triton` contains the kernel.
 Triton is imported only when a GPU needs it.
 """

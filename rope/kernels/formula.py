@@ -1,6 +1,6 @@
 """Rotate with plain tensor operations: equation 34 of RoFormer (arXiv 2104.09864).
 
-Chapter "From maths to PyTorch". With x_j, y_j the two coordinates of plane j,
+See the chapter "From maths to PyTorch". With x_j, y_j the two coordinates of plane j,
 
     x_j' = x_j cos - y_j sin,        y_j' = y_j cos + x_j sin.
 

@@ -1,9 +1,9 @@
 """Define the rotation as a PyTorch operator with an implementation per device and a gradient.
 
-Chapter "Bytes and kernels". `rope::rotate` returns new tensors and `rope::rotate_` writes
-into its arguments. Both run the loop in C on a CPU and the Triton kernel on a GPU, and share one
-gradient. The plain formula runs where torch has to see each operation: learned tables, torch.func,
-forward mode, tracers, tensor subclasses, and compilers for a CPU, which fuse the formula.
+See the chapter "Bytes and kernels". `rope::rotate` returns new tensors, and `rope::rotate_` writes
+into its arguments. Both run the loop in C on a CPU and the Triton kernel on a GPU. The plain
+formula takes over where torch has to see each operation: for learned tables, torch.func, forward
+mode, tracers, and tensor subclasses, and in code compiled for a CPU, where torch fuses the formula.
 
 Shapes: q `[B, H, S, D]`; k `[B, H_kv, S, D]`, H_kv = 0 if there are no keys. cos, sin: `[N, R/2]`
 with position_ids `[S]` or `[B, S]`, otherwise `[S, R/2]` or four axes that broadcast to
@@ -88,20 +88,19 @@ def apply_rotation(
         sin = -sin if inverse else sin
         # For the gradient of learned tables, autograd needs x as it was before the rotation.
         rotated = [formula(x.clone() if inplace else x, cos, sin, interleaved) for x in xs]
-        return [x.copy_(y) for x, y in zip(xs, rotated, strict=True)] if inplace else rotated
-    # The kernels look up the rows of the tables. A single x is passed as q, with a k of 0 heads.
-    q, k = xs if len(xs) == 2 else (xs[0], xs[0].new_empty(xs[0][:, :0].shape))
-    recorded = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad)
-    if recorded and position_ids is not None:
-        position_ids = position_ids.clone()  # autograd saves the ids; the caller may change them
-    arguments = q, k, cos, sin, position_ids, interleaved, inverse
-    if inplace and not recorded:
-        ROTATE_INPLACE(*arguments)
-        return xs
-    rotated = (ROTATE if recorded or torch.compiler.is_compiling() else ROTATE_ONLY)(*arguments)
-    if inplace:
-        return [x.copy_(y) for x, y in zip(xs, rotated[: len(xs)], strict=True)]
-    return rotated[: len(xs)]
+    else:
+        # The kernels look up the rows themselves. They take q and k; for one x, k has no heads.
+        q, k = xs if len(xs) == 2 else (xs[0], xs[0].new_empty(xs[0][:, :0].shape))
+        recorded = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad)
+        if recorded and position_ids is not None:
+            position_ids = position_ids.clone()  # autograd saves the ids; the caller may write them
+        arguments = q, k, cos, sin, position_ids, interleaved, inverse
+        if inplace and not recorded:
+            ROTATE_INPLACE(*arguments)
+            return xs
+        rotate = ROTATE if recorded or torch.compiler.is_compiling() else ROTATE_ONLY
+        rotated = rotate(*arguments)[: len(xs)]
+    return [x.copy_(y) for x, y in zip(xs, rotated, strict=True)] if inplace else rotated
 
 
 def operator_takes(xs: Sequence[Tensor], cos: Tensor, sin: Tensor) -> bool:
@@ -188,7 +187,7 @@ def _shapes_only(q: Tensor, k: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
 
 
 def _define(name: str, schema: str, run: Callable[..., Any], fake: Callable[..., Any]) -> Any:
-    """Define an operator: `run` computes on each device, and `fake` gives compilers the shapes."""
+    """Define an operator and return it: `run` computes the result, `fake` only its shapes."""
     torch.library.define(name, schema)
     torch.library.impl(name, tuple(DTYPES), run)
     torch.library.register_fake(name, fake)
@@ -197,6 +196,6 @@ def _define(name: str, schema: str, run: Callable[..., Any], fake: Callable[...,
 
 ROTATE = _define("rope::rotate", _NEW, _into_new, _shapes_only)
 torch.library.register_autograd("rope::rotate", _backward, setup_context=_setup_context)
-#: The same operator without a gradient, which saves 5 us of Python per call.
+#: The same operator for calls without a gradient, each of which saves 5 us of Python.
 ROTATE_ONLY = _define("rope::rotate_only", _NEW, _into_new, _shapes_only)
 ROTATE_INPLACE = _define("rope::rotate_", _ITSELF, _into_itself, lambda *_: None)
