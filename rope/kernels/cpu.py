@@ -151,10 +151,7 @@ def library() -> tuple[Any, str]:
     candidates = [Path(__file__).with_name("rotate" + suffix) for suffix in EXTENSION_SUFFIXES]
     path = next((path for path in candidates if path.exists()), None)
     if path is None:
-        source = Path(__file__).parents[2]
-        if (source / "setup.py").exists():
-            return None, f"it was not built in {source}, from which Python imports the package"
-        return None, "it was not built when the package was installed (no C compiler was found)"
+        return None, f"it was not built in {Path(__file__).parent}"
     try:
         loaded = ctypes.CDLL(str(path))
         call_spec_bytes, threaded = (
