@@ -67,8 +67,9 @@ def rotary_embedding(
     >>> torch.allclose(rotary_embedding(rotated, cos, sin, interleaved=True, inverse=True), x)
     True
     """
-    xs, flags = to_bhsd(tensor_format, {"x": x}), (interleaved, inverse, inplace)
-    return from_bhsd(tensor_format, _check_and_rotate(xs, cos, sin, position_ids, *flags))[0]
+    flags = {"interleaved": interleaved, "inverse": inverse, "inplace": inplace}
+    xs = to_bhsd(tensor_format, {"x": x})
+    return from_bhsd(tensor_format, _check_and_rotate(xs, cos, sin, position_ids, **flags))[0]
 
 
 def rotary_embedding_qk(
@@ -95,8 +96,9 @@ def rotary_embedding_qk(
     >>> q.shape, k.flatten().tolist()
     (torch.Size([1, 4, 1, 2]), [-1.0, -1.0, -1.0, -1.0])
     """
-    xs, flags = to_bhsd(tensor_format, {"q": q, "k": k}), (interleaved, inverse, inplace)
-    q, k = from_bhsd(tensor_format, _check_and_rotate(xs, cos, sin, position_ids, *flags))
+    flags = {"interleaved": interleaved, "inverse": inverse, "inplace": inplace}
+    xs = to_bhsd(tensor_format, {"q": q, "k": k})
+    q, k = from_bhsd(tensor_format, _check_and_rotate(xs, cos, sin, position_ids, **flags))
     return q, k
 
 
@@ -105,12 +107,10 @@ def _check_and_rotate(
     cos: Tensor,
     sin: Tensor,
     position_ids: Tensor | None,
-    interleaved: bool,
-    inverse: bool,
-    inplace: bool,
+    **flags: bool,
 ) -> Sequence[Tensor]:
     """Check all arguments, then rotate the tensors in xs, whose keys are "x", or "q" and "k"."""
-    check_flag("interleaved", interleaved)
+    check_flag("interleaved", flags["interleaved"])
     _check_tables(cos, sin)
     check_vectors(xs, 2 * cos.shape[-1])
     for name, x in xs.items():
@@ -129,9 +129,8 @@ def _check_and_rotate(
             )
     if position_ids is not None:
         check_position_ids(position_ids, x)
-    if inplace:
+    if flags["inplace"]:
         check_inplace(xs)
-    flags = {"interleaved": interleaved, "inverse": inverse, "inplace": inplace}
     return apply_rotation(tuple(xs.values()), cos, sin, position_ids, **flags)
 
 

@@ -66,8 +66,8 @@ def left_padded_position_ids(attention_mask: Tensor) -> Tensor:
     mask = check_attention_mask(attention_mask).long()
     if mask.dim() != 2 or (mask.diff(dim=1) < 0).any():
         raise ValueError(
-            f"attention_mask has shape {list(mask.shape)} or has a 0 after a 1; it must be [B, S] "
-            "with the padding of each row first: omit position_ids if the padding is last"
+            f"attention_mask has shape {list(mask.shape)}; it must be [B, S], without a 0 after a "
+            "1 in any row: if the padding comes last, omit position_ids"
         )
     return (mask.cumsum(dim=1) - 1).clamp(min=0)
 
@@ -181,7 +181,7 @@ def check_no_negative(name: str, low: int) -> None:
 def position_range(position_ids: Tensor) -> tuple[int, int]:
     """Return the smallest and largest position, or (0, -1) if empty. Waits for the device."""
     while torch._C._functorch.is_functorch_wrapped_tensor(position_ids):
-        position_ids = torch._C._functorch.get_unwrapped(position_ids)  # all that vmap maps over
+        position_ids = torch._C._functorch.get_unwrapped(position_ids)  # undo vmap to see all rows
     if position_ids.numel() <= 1:  # as in decoding, where aminmax would take 2 us
         position = int(position_ids) if position_ids.numel() else None
         return (0, -1) if position is None else (position, position)

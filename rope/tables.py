@@ -307,7 +307,7 @@ class RotaryTables(DeviceTracking):
         return tensors if tensors[0].device == device else self._move_and_store(device, tensors)
 
     def _grow_to(self, length: int) -> tuple[Tensor, ...]:
-        """Return tables of at least `length` rows, which may first grow to a power of two."""
+        """Grow tables of fewer than `length` rows to a power of two, and return the tables."""
         with _CHANGING:
             if length <= self.cos.shape[0]:  # another thread has grown them
                 return self._tensors

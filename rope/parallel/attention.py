@@ -61,7 +61,7 @@ def context_parallel_attention(
             "with one device per shard, and include this process; select an axis with mesh['name']"
         )
     tokens = len(shards.tokens[mesh.get_local_rank()])
-    if {x.shape[2] for x in (q, k, v)} != {tokens}:  # other devices would wait until the timeout
+    if {x.shape[2] for x in (q, k, v)} != {tokens}:  # otherwise, the other devices would time out
         raise ValueError(
             f"q, k and v have {q.shape[2]}, {k.shape[2]} and {v.shape[2]} tokens, but this "
             f"device's shard has {tokens}; select q, k and v with shards.local"

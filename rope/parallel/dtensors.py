@@ -35,7 +35,7 @@ def rotate_dtensor(
             )
     check_position_ids(position_ids, x)
     if seq_len is None and rotary.fixed_length is None:
-        seq_len = int(position_ids.max()) + 1  # the longest part of x may be in another process
+        seq_len = int(position_ids.max()) + 1  # the largest may be in another process
     ids = _local_ids(position_ids.expand(x.shape[0], -1), x)
     out = rotary.rotate(x.to_local(), ids, seq_len=seq_len, inverse=inverse)
     return DTensor.from_local(
