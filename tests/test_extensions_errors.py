@@ -52,7 +52,6 @@ BAD = [  # (call, exception, words in its message)
     (lambda: longrope(attention_factor=-1.0), V, "attention_factor -1.0"),
     (lambda: Proportional(1.5), V, "partial_rotary_factor 1.5"),
     (lambda: freq(2, extension=NTK(2.0)), V, "NTK.scale nan"),
-    (lambda: RotaryEmbedding(8, extension=Linear), T, "extension Linear"),
 ]
 
 
