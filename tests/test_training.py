@@ -154,7 +154,7 @@ def test_far_answers_stand_exactly_so_far(distance):
 
 
 def test_a_task_that_only_a_record_holds_is_not_trained():
-    with pytest.raises(ValueError, match="is 'code'.*only recorded"):
+    with pytest.raises(ValueError, match=r"is 'code'.*only recorded"):
         train(Experiment(task="code"))
 
 

@@ -1,7 +1,7 @@
 """Train and measure the small language models of "What training shows", and write the record.
 
-`python -m rope.book.training sweep` runs every experiment in `PLAN`, which takes a few hours. Repeat
-an interrupted sweep to continue it. Every loss is a mean over text that training didn't see.
+`python -m rope.book.training sweep` runs every experiment in `PLAN`, which takes a few hours.
+Repeat an interrupted sweep to continue it. Every loss is a mean over text that training didn't see.
 """
 
 import argparse
