@@ -28,24 +28,9 @@ _HOMES = {
 _SUBMODULES = frozenset(module.name for module in pkgutil.iter_modules(__path__))
 
 if TYPE_CHECKING:  # type checkers and editors read this instead of __getattr__
-    from rope import adapters as adapters
-    from rope import attention as attention
-    from rope import axes as axes
-    from rope import book as book
-    from rope import config as config
-    from rope import diagnose as diagnose
-    from rope import extensions as extensions
-    from rope import frequencies as frequencies
-    from rope import functional as functional
-    from rope import kernels as kernels
-    from rope import layouts as layouts
-    from rope import module as module
-    from rope import parallel as parallel
-    from rope import positions as positions
-    from rope import reference as reference
-    from rope import symbolic as symbolic
-    from rope import tables as tables
-    from rope import xpos as xpos
+    from . import adapters, attention, axes, book, config, diagnose, extensions, frequencies
+    from . import functional, kernels, layouts, module, parallel, positions, reference, symbolic
+    from . import tables, xpos
     from rope.frequencies import inverse_frequencies, rotary_tables
     from rope.functional import rotary_embedding, rotary_embedding_qk
     from rope.module import RotaryEmbedding

@@ -2,7 +2,7 @@
 
 Every check runs before anything is computed or changed. The shape and dtype of a tensor are known
 without reading its data, so these checks cost nothing on a GPU and can be traced by
-`torch.compile`. An argument that causes a clear error on the next line anyway isn't checked here.
+`torch.compile`. Arguments for which Python or torch raises a clear error anyway aren't checked.
 
 Shapes: B batch, H heads, S sequence, D head dimension.
 """
@@ -22,7 +22,7 @@ FARTHEST = 2**53  # beyond this, float64 can't represent every integer
 def check_count(name: str, value: int, smallest: int = 1) -> None:
     """Raise TypeError unless value is an integer, and ValueError unless smallest <= value <= 2**53.
 
-    Compiled code skips the upper bound, which would limit the lengths for an exported program.
+    Compiled code skips the upper bound, which would become a limit of every exported program.
 
     >>> check_count("length", 3)
     """
@@ -76,7 +76,7 @@ def check_base(base: float, name: str = "base") -> None:
 
 
 def check_flag(name: str, value: bool) -> None:
-    """Raise TypeError unless value is a bool. (In a condition, any non-empty string is true.)"""
+    """Raise TypeError unless value is a bool. (A string such as "half" would count as True.)"""
     if not isinstance(value, bool):
         raise TypeError(f"{name} is {value!r}; it must be True or False")
 
@@ -108,7 +108,7 @@ def check_floating(name: str, dtype: torch.dtype) -> None:
 
 
 def check_float64(name: str, tensor: Tensor, maker: str = "inverse_frequencies") -> None:
-    """Raise TypeError, which names the function `maker`, unless the frequencies are float64."""
+    """Raise TypeError unless the frequencies are float64. The message recommends `maker`."""
     if tensor.dtype != torch.float64:
         raise TypeError(
             f"{name} is {tensor.dtype}; it must be float64, because rounded frequencies give wrong "
@@ -117,7 +117,7 @@ def check_float64(name: str, tensor: Tensor, maker: str = "inverse_frequencies")
 
 
 def check_integer(name: str, tensor: Tensor) -> None:
-    """Raise TypeError unless `tensor` is a tensor of integers. (A bool tensor is a mask.)"""
+    """Raise TypeError unless `tensor` is a tensor of integers. (A bool tensor would be a mask.)"""
     if not isinstance(tensor, Tensor) or tensor.dtype not in INTEGER:
         kind = tensor.dtype if isinstance(tensor, Tensor) else f"a {type(tensor).__name__}"
         raise TypeError(
@@ -179,14 +179,13 @@ def is_plain(tensor: Tensor) -> bool:
     return type(tensor) is Tensor and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
 
 
-def check_inplace(xs: Mapping[str, Tensor], *tables: Tensor) -> None:
+def check_inplace(xs: Mapping[str, Tensor]) -> None:
     """Raise ValueError if writing into x, or q and k, would silently give wrong results.
 
-    This happens if elements share memory, which would be rotated twice, or if the tables are in the
-    memory that is written to. Slices of one fused projection are fine: only a q and a k that begin
-    at the same address count as shared. Compiled code knows no addresses, so there the check finds
-    only expanded tensors and a tensor that is passed as both q and k. Also raises ValueError,
-    before q is changed, for a leaf that requires a gradient. Torch itself rejects some views.
+    Elements that share memory would be rotated twice. q and k may be slices of one fused
+    projection; the check only finds a q and a k that begin at the same address. In compiled code,
+    which knows no addresses, it only finds expanded tensors and one tensor passed as both q and k.
+    A leaf that requires a gradient also raises ValueError, before q is changed.
     """
     for name, x in xs.items():
         if x.is_leaf and x.requires_grad and torch.is_grad_enabled():
@@ -200,15 +199,12 @@ def check_inplace(xs: Mapping[str, Tensor], *tables: Tensor) -> None:
                     f"{name} has shape {list(x.shape)} and strides {list(x.stride())}: it is "
                     f"expanded, so its elements share memory; pass {name}.contiguous()"
                 )
-    q, *_, k = [*xs.values()] * 2  # k is q if there is only one tensor
-    shared = len(xs) == 2 and q is k
-    if not torch.compiler.is_compiling() and not q.is_meta and all(map(is_plain, (q, k, *tables))):
-        shared = shared or (len(xs) == 2 and 0 < q.data_ptr() == k.data_ptr())
-        written = {x.untyped_storage().data_ptr() for x in (q, k)}
-        if any(table.untyped_storage().data_ptr() in written for table in tables):
+    if len(xs) == 2:
+        q, k = xs.values()
+        shared = q is k
+        if not torch.compiler.is_compiling() and is_plain(q) and is_plain(k):
+            shared = shared or 0 < q.data_ptr() == k.data_ptr()
+        if shared:
             raise ValueError(
-                "the tables are in the memory that inplace writes to; pass cos.clone() and "
-                "sin.clone()"
+                "q and k share memory, which inplace would rotate twice; pass k.clone()"
             )
-    if shared:
-        raise ValueError("q and k share memory, which inplace would rotate twice; pass k.clone()")

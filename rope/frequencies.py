@@ -1,7 +1,7 @@
 """Compute frequencies theta_j = base**(-2j/R) and tables of cos(m theta_j) and sin(m theta_j).
 
 See the chapter "Many dimensions". Angles, cosines, and sines are computed in float64, because a
-float32 angle at position 1,000,000 is wrong in the second decimal. Tables are rounded at the end.
+float32 angle at position 1,000,000 is wrong in the second decimal. Only the result is rounded.
 
 Shapes: R rotated width (the argument `dim`), ... any axes of the positions. Angles are in radians.
 """
@@ -37,7 +37,7 @@ def inverse_frequencies(
     Returns float64 `[dim/2]` on `device`, or on torch's default device if it is None.
     Raises ValueError if dim is odd or below 2, if base is not finite or below 2**-960, or if the
     extension returns a wrong shape or non-finite values. Raises TypeError if dim is not an integer,
-    base is not a number, extension is not an Extension, or its `scale` doesn't return float64.
+    base is not a number, or the extension's `scale` doesn't return float64.
     See RoFormer (arXiv 2104.09864), section 3.2.2.
 
     >>> inverse_frequencies(4)
@@ -48,7 +48,6 @@ def inverse_frequencies(
     """
     check_dim(dim)
     check_base(base)
-    check_extension(extension)
     exponents = torch.arange(dim // 2, dtype=torch.float64, device=device) * (-2.0 / dim)
     plain = float(base) ** exponents
     if extension is None:
@@ -68,15 +67,6 @@ def inverse_frequencies(
 def float64_device(device: torch.device) -> torch.device:
     """Return the device, or the CPU for devices that may have no float64, such as MPS and NPUs."""
     return device if device.type in ("cpu", "cuda", "meta", "xpu") else torch.device("cpu")
-
-
-def check_extension(extension: Extension | None) -> None:
-    """Raise TypeError unless extension is an Extension or None."""
-    if extension is not None and not isinstance(extension, Extension):
-        raise TypeError(
-            f"extension is {extension!r}; it must be None or an Extension object, such as "
-            "rope.extensions.YaRN(4.0, 4096)"
-        )
 
 
 def check_spectrum(name: str, spectrum: Tensor) -> None:

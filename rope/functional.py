@@ -1,6 +1,6 @@
-"""Rotate plane j of each vector by the angle whose cosine and sine the given tables contain.
+"""Rotate vectors by angles whose cosines and sines the caller passes as tables.
 
-Chapter "From maths to PyTorch". With x_j, y_j the two coordinates of plane j,
+See the chapter "From maths to PyTorch". With x_j, y_j the two coordinates of plane j,
 
     x_j' = x_j cos - y_j sin,        y_j' = y_j cos + x_j sin,
 
@@ -46,16 +46,16 @@ def rotary_embedding(
     interleaved: if True, plane j holds coordinates (2j, 2j+1); if False, (j, j + R/2).
     inverse: rotate by the negative angle. If the tables contain a scale, it is applied again
     (`RotaryEmbedding` undoes its own scale).
-    inplace: write the result into x, in a way that autograd and checkpointing detect.
+    inplace: write the result into x. Autograd and checkpointing notice that x has changed.
     tensor_format: "bhsd"; "bshd" for x `[B, S, H, D]`; "thd" for packed tokens `[T, H, D]`, whose
     position_ids are `[T]`. The format doesn't affect the tables.
     Returns x if inplace (for "bshd" and "thd" a view of x), otherwise a new tensor with x's shape
     and dtype. The arithmetic is in float32, or in float64 if x or the tables are float64, and the
     result is rounded once.
-    Raises TypeError for wrong dtypes, such as half-precision tables with wider x. Raises ValueError
-    for shapes or devices that don't match, for positions outside the tables, and if inplace would
-    write to the same memory twice. For a position outside the tables, code compiled for a CPU fails
-    an assertion, and the Triton kernel returns NaN.
+    Raises TypeError for wrong dtypes, such as half-precision tables for float32 vectors. Raises
+    ValueError for shapes or devices that don't match, for positions outside the tables, and if
+    inplace would write to the same memory twice. For a position outside the tables, code compiled
+    for a CPU fails an assertion, and the Triton kernel returns NaN.
 
     >>> import torch
     >>> from rope.frequencies import inverse_frequencies, rotary_tables
@@ -67,8 +67,9 @@ def rotary_embedding(
     >>> torch.allclose(rotary_embedding(rotated, cos, sin, interleaved=True, inverse=True), x)
     True
     """
-    tables, options = (cos, sin, position_ids), (interleaved, inverse, inplace)
-    return _check_and_rotate({"x": x}, *tables, *options, tensor_format)[0]
+    flags = {"interleaved": interleaved, "inverse": inverse, "inplace": inplace}
+    xs = to_bhsd(tensor_format, {"x": x})
+    return from_bhsd(tensor_format, _check_and_rotate(xs, cos, sin, position_ids, **flags))[0]
 
 
 def rotary_embedding_qk(
@@ -95,8 +96,9 @@ def rotary_embedding_qk(
     >>> q.shape, k.flatten().tolist()
     (torch.Size([1, 4, 1, 2]), [-1.0, -1.0, -1.0, -1.0])
     """
-    tables, options = (cos, sin, position_ids), (interleaved, inverse, inplace)
-    q, k = _check_and_rotate({"q": q, "k": k}, *tables, *options, tensor_format)
+    flags = {"interleaved": interleaved, "inverse": inverse, "inplace": inplace}
+    xs = to_bhsd(tensor_format, {"q": q, "k": k})
+    q, k = from_bhsd(tensor_format, _check_and_rotate(xs, cos, sin, position_ids, **flags))
     return q, k
 
 
@@ -105,17 +107,13 @@ def _check_and_rotate(
     cos: Tensor,
     sin: Tensor,
     position_ids: Tensor | None,
-    interleaved: bool,
-    inverse: bool,
-    inplace: bool,
-    tensor_format: str,
+    **flags: bool,
 ) -> Sequence[Tensor]:
     """Check all arguments, then rotate the tensors in xs, whose keys are "x", or "q" and "k"."""
-    check_flag("interleaved", interleaved)
+    check_flag("interleaved", flags["interleaved"])
     _check_tables(cos, sin)
-    views = to_bhsd(tensor_format, xs)
-    check_vectors(views, 2 * cos.shape[-1])
-    for name, x in views.items():
+    check_vectors(xs, 2 * cos.shape[-1])
+    for name, x in xs.items():
         if x.device != cos.device:
             check_devices(**{name: x, "cos": cos})
         if cos.dtype.itemsize == 2 < x.dtype.itemsize:
@@ -131,11 +129,9 @@ def _check_and_rotate(
             )
     if position_ids is not None:
         check_position_ids(position_ids, x)
-    if inplace:
-        check_inplace(xs, cos, sin)
-    vectors = tuple(views.values())
-    rotated = apply_rotation(vectors, cos, sin, position_ids, interleaved, inverse, inplace)
-    return from_bhsd(tensor_format, rotated)
+    if flags["inplace"]:
+        check_inplace(xs)
+    return apply_rotation(tuple(xs.values()), cos, sin, position_ids, **flags)
 
 
 def _check_tables(cos: Tensor, sin: Tensor) -> None:

@@ -17,8 +17,8 @@ from torch import Tensor
 
 from rope.checks import check_dim
 
-#: Matches names of tensors whose rows are not only coordinates of query or key heads: LoRA's first
-#: factor, and fused projections, which also contain the rows of the values.
+#: Matches names of tensors whose rows aren't all coordinates of query or key heads: LoRA's first
+#: factor, and fused projections, which also contain the values' rows.
 _OTHER_ROWS = re.compile(r"lora_?(a|down|embedding)|qkv|query_key_value|c_attn", re.IGNORECASE)
 
 

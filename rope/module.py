@@ -1,9 +1,9 @@
 """Define RotaryEmbedding, the layer that rotates queries and keys with tables that it stores.
 
-Chapter "From maths to PyTorch". `frequencies` computes the tables, `tables` keeps them (precise, on
-the right device, and long enough), and `kernels` rotates. A query passes through `forward`,
-`_rotate`, and `kernels.operator.apply_rotation`. The arithmetic is in `kernels/rotate.c`, which
-`kernels/cpu.py` calls, in `kernels/triton.py`, or in `kernels/formula.py`.
+See the chapter "From maths to PyTorch". To follow one query through the code, read `forward` and
+`_rotate` here, then `apply_rotation` in `kernels/operator.py`, then `rotate_into` in
+`kernels/cpu.py`, which calls the loop in `kernels/rotate.c`. On a GPU, `kernels/triton.py` takes
+the place of the last two. `tables` stores the tables, which `frequencies` computes.
 
 Shapes: B batch, H heads, S sequence, D head dimension, R rotated width.
 """
@@ -16,9 +16,8 @@ from torch import Tensor
 
 from rope.checks import FARTHEST, check_count, check_heads, check_inplace, check_vectors
 from rope.functional import from_bhsd, to_bhsd
-from rope.kernels.formula import rows_of
 from rope.kernels.operator import apply_rotation
-from rope.positions import check_position_ids, check_positions_in_table, ids_or_start
+from rope.positions import check_position_ids, ids_or_start
 from rope.tables import MOST_ROWS, RotaryTables
 
 
@@ -31,13 +30,13 @@ class RotaryEmbedding(RotaryTables):
     extension: a context extension from `rope.extensions`, or None.
     interleaved: if True, plane j holds coordinates (2j, 2j+1); if False, (j, j + R/2).
     device: the device of the tables; None means torch's default device.
-    Raises ValueError or TypeError for an invalid dim, base, max_seq_len, or extension.
+    Raises ValueError or TypeError for an invalid dim, base, or max_seq_len.
 
-    The tables `cos` and `sin`, float32 `[N, R/2]`, aren't buffers: they follow the model, or the
-    queries, to another device, but casts don't change them and state_dict doesn't contain them.
-    For float64 vectors and positions far beyond the tables, each call computes its own rows. The
-    arguments can't be changed later. `softmax_scale`, which `from_config` sets, is a factor by
-    which the attention must multiply its usual scale.
+    The tables `cos` and `sin`, float32 `[N, R/2]`, aren't buffers. They move to another device with
+    the model or with the queries, but casts don't change them, and state_dict doesn't contain them.
+    If the vectors are float64 or the positions lie far beyond the tables, each call computes the
+    rows that it needs. You can't change the arguments later. `from_config` sets `softmax_scale`,
+    the factor by which the attention must multiply its usual scale.
 
     >>> rotary = RotaryEmbedding(4, max_seq_len=8).to(torch.bfloat16)
     >>> rotary.cos.dtype, rotary.cos.shape
@@ -60,10 +59,11 @@ class RotaryEmbedding(RotaryTables):
     ) -> Self:
         """Return the embedding that a model's configuration describes.
 
-        config: a transformers configuration, its dict, or JSON. layer_type, or layer (a layer's
-        number, counted from 0): required if layers have different parameters. max_seq_len: the
-        initial number of table rows; None means the model's context length, but at most 131,072.
-        interleaved: the layout, required if the model type doesn't determine it.
+        config: a transformers configuration, its dict, or JSON. layer_type, layer: a type of layer,
+        or the number of a layer, counted from 0; pass one of them if the layers have different
+        parameters. max_seq_len: the initial number of table rows; None means the model's context
+        length, but at most 131,072. interleaved: the layout, if the model type doesn't determine
+        it.
         Raises the errors of `rope.config.rotary_settings` (which also says which layers rotate),
         and ValueError if positions have several axes or if no length is given.
 
@@ -116,16 +116,17 @@ class RotaryEmbedding(RotaryTables):
         q: `[B, H, S, D]`; k: `[B, H_kv, S, D]`. position_ids: integers `[S]`, `[B, S]`, or
         `[1, S]`. If None, the positions are offset ... offset+S-1. offset: the number of tokens
         before this call, an int or integers `[B]`, one per row.
-        seq_len: the length whose spectrum a length-dependent extension uses; when None, the length
-        passed to `fix_length`, or else the largest position of this call + 1. inverse: rotate back,
-        and undo the attention scaling. inplace: write into q and k. tensor_format: "bshd" for
-        `[B, S, H, D]`, "thd" for packed tokens `[T, H, D]` with position_ids `[T]`. Call `rotate`
-        instead if the keys differ from the queries in position or length.
+        seq_len: the sequence length, for an extension whose frequencies depend on it. If None, the
+        length passed to `fix_length` is used or, without one, the largest position of this call
+        plus 1. inverse: rotate back, and undo the attention scaling. inplace: write into q and k.
+        tensor_format: "bshd" for `[B, S, H, D]`, "thd" for packed tokens `[T, H, D]` with
+        position_ids `[T]`. If the keys differ from the queries in position or length, call `rotate`
+        for each.
         Returns the rotated pair with the same shapes and dtypes.
-        Raises as `rotary_embedding` does. With position_ids, eager code reads the largest id
-        to grow the tables. This makes the host wait for a GPU, unless seq_len or `fix_length` gives
-        a length that exceeds all positions. Compiled code reads no data, so give it a length, or
-        `grow` the tables first.
+        Raises the errors of `rotary_embedding`. Eager code reads the largest of position_ids, in
+        case the tables have to grow, and therefore waits for a GPU. To avoid the wait, pass a
+        seq_len that exceeds all positions, or call `fix_length`. Compiled code can't read the ids:
+        pass it such a length too, or call `grow` first.
 
         >>> rotary, x = RotaryEmbedding(4), torch.ones(1, 1, 1, 4)
         >>> q, k = rotary(x, x, torch.tensor([5]))
@@ -135,8 +136,9 @@ class RotaryEmbedding(RotaryTables):
         >>> torch.equal(rows, torch.cat((x, q)))
         True
         """
-        options = offset, seq_len, inverse, inplace, tensor_format
-        q, k = self._rotate({"q": q, "k": k}, position_ids, *options)
+        xs = to_bhsd(tensor_format, {"q": q, "k": k})
+        rotated = self._rotate(xs, position_ids, offset, seq_len, inverse=inverse, inplace=inplace)
+        q, k = from_bhsd(tensor_format, rotated)
         return q, k
 
     if TYPE_CHECKING:
@@ -161,8 +163,9 @@ class RotaryEmbedding(RotaryTables):
         >>> torch.equal(rotary.rotate(x), rotary(x, x)[0])
         True
         """
-        options = offset, seq_len, inverse, inplace, tensor_format
-        return self._rotate({"x": x}, position_ids, *options)[0]
+        xs = to_bhsd(tensor_format, {"x": x})
+        rotated = self._rotate(xs, position_ids, offset, seq_len, inverse=inverse, inplace=inplace)
+        return from_bhsd(tensor_format, rotated)[0]
 
     def _rotate(
         self,
@@ -170,52 +173,54 @@ class RotaryEmbedding(RotaryTables):
         position_ids: Tensor | None,
         offset: int | Tensor,
         seq_len: int | None,
+        *,
         inverse: bool,
         inplace: bool,
-        tensor_format: str,
     ) -> Sequence[Tensor]:
-        """Check the tensors in xs ("x", or "q" and "k"), find their tables, and rotate them."""
-        views = to_bhsd(tensor_format, xs)
-        check_vectors(views, self.dim)
+        """Check the tensors `[B, H, S, D]` in xs, find their rows of the tables, and rotate them.
+
+        xs: "x", or "q" and "k". For the other arguments and the result, see `forward`.
+        """
+        check_vectors(xs, self.dim)
         if inplace:
             check_inplace(xs)
-        vectors = tuple(views.values())
+        vectors = tuple(xs.values())
         x = vectors[0]
         position_ids, start = ids_or_start(position_ids, offset, x)
-        length, seq_len = self._rows_and_length(position_ids, start + x.shape[2], seq_len)
+        end = start + x.shape[2]
+        length, seq_len = self._rows_and_length(position_ids, end, seq_len)
         wide = x.dtype == torch.float64 or vectors[-1].dtype == torch.float64
-        tables = self._tables_for_call(length, seq_len, wide, x.device)
+        tables = None
+        if not (inverse and self.attention_scaling != 1):  # undoing the scaling takes other tables
+            tables = self._tables_for_call(length, seq_len, wide, x.device)
         if tables is None:
             if position_ids is None:
-                position_ids = torch.arange(start, length, device=x.device)
-            cos, sin = self._fresh_rows(position_ids, seq_len, wide)
+                position_ids = torch.arange(start, end, device=x.device)
+            cos, sin = self._fresh_rows(position_ids, seq_len, wide, inverse)
             position_ids = None  # each token has its own row
+        elif position_ids is None:
+            cos, sin = tables[0][start:end], tables[1][start:end]
         else:
             cos, sin = tables
-            if position_ids is None:
-                cos, sin = cos[start:length], sin[start:length]
-        if inverse and self.attention_scaling != 1:
-            if position_ids is not None:  # divide only the rows of this call
-                check_positions_in_table(position_ids, cos.shape[0])
-                cos, sin = rows_of(cos, sin, position_ids)
-                position_ids = None
-            # The tables are scaled by s; the inverse needs cosines and sines divided by s.
-            square = self.attention_scaling**2
-            cos, sin = cos / square, sin / square
-        rotated = apply_rotation(
-            vectors, cos, sin, position_ids, self.interleaved, inverse, inplace
+        return apply_rotation(
+            vectors,
+            cos,
+            sin,
+            position_ids,
+            interleaved=self.interleaved,
+            inverse=inverse,
+            inplace=inplace,
         )
-        return from_bhsd(tensor_format, rotated)
 
     def shift(self, k: Tensor, delta: int | Tensor, *, seq_len: int | None = None) -> Tensor:
         """Return rotated keys moved by delta positions: R_delta R_n k = R_{n+delta} k.
 
-        k: rotated keys `[B, H_kv, S, D]`, with the attention scaling. delta: an int for all tokens,
-        or integers `[S]`, `[B, S]`, or `[1, S]`, negative to move back. seq_len: the length that k
-        was rotated with, if the extension depends on it.
+        k: keys `[B, H_kv, S, D]` that this layer has rotated. delta: one int for all tokens, or
+        integers `[S]`, `[B, S]`, or `[1, S]`; a negative delta moves keys back. seq_len: the length
+        that k was rotated with, if the extension depends on it.
         Returns a new tensor with k's dtype, rounded once. Rounding errors accumulate over several
-        moves, so add up the moves and shift once. Raises as `rotate` does, and ValueError if the
-        extension depends on a length that isn't known.
+        moves, so add up the moves and shift once. Raises the errors of `rotate`. Also raises
+        ValueError if the extension needs a length but neither seq_len nor `fix_length` gives one.
 
         >>> rotary, k = RotaryEmbedding(4), torch.ones(1, 1, 3, 4, dtype=torch.float64)
         >>> there = rotary.shift(rotary.rotate(k, offset=7), -5)
@@ -238,4 +243,4 @@ class RotaryEmbedding(RotaryTables):
         sin = sin * delta[:, None, :, None].sign()
         if self.attention_scaling != 1:
             cos, sin = cos / self.attention_scaling, sin / self.attention_scaling
-        return apply_rotation((k,), cos, sin, None, self.interleaved, inverse=False)[0]
+        return apply_rotation((k,), cos, sin, interleaved=self.interleaved)[0]

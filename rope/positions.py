@@ -1,7 +1,7 @@
 """Number the tokens of packed and padded batches, and check positions that callers pass.
 
-Chapter "Rotary attention". Scores depend only on differences of positions, so only differences
-within one sequence matter. Each sequence starts at 0 to keep its positions small.
+See the chapter "Rotary attention". Scores depend only on differences between positions in the same
+sequence. So each sequence can start at 0, which keeps its positions small.
 
 Shapes: B batch, S sequence.
 """
@@ -66,8 +66,8 @@ def left_padded_position_ids(attention_mask: Tensor) -> Tensor:
     mask = check_attention_mask(attention_mask).long()
     if mask.dim() != 2 or (mask.diff(dim=1) < 0).any():
         raise ValueError(
-            f"attention_mask has shape {list(mask.shape)} or has a 0 after a 1; it must be [B, S] "
-            "with the padding of each row first: omit position_ids if the padding is last"
+            f"attention_mask has shape {list(mask.shape)}; it must be [B, S], without a 0 after a "
+            "1 in any row: if the padding comes last, omit position_ids"
         )
     return (mask.cumsum(dim=1) - 1).clamp(min=0)
 
@@ -92,8 +92,8 @@ def check_position_ids(position_ids: Tensor, x: Tensor, name: str = "position_id
     They must be integers `[S]`, `[1, S]`, or `[B, S]` on x's device.
     """
     check_integer(name, position_ids)
-    # Compare the lengths first: in compiled code each comparison of sizes adds a guard, so an early
-    # comparison of S with B would add one too.
+    # Compare the lengths first: in compiled code, each comparison of sizes adds a guard, and
+    # comparing S with B first would add one that isn't needed.
     shape, (batch, _, seq_len, _) = position_ids.shape, x.shape
     rows = (1, *shape)[-2] if shape else 0
     if len(shape) not in (1, 2) or shape[-1] != seq_len or (rows != 1 and rows != batch):
@@ -108,9 +108,10 @@ def check_position_ids(position_ids: Tensor, x: Tensor, name: str = "position_id
 def ids_or_start(
     position_ids: Tensor | None, offset: int | Tensor, x: Tensor
 ) -> tuple[Tensor | None, int]:
-    """Return the checked ids and 0 or, if there are none, None and the first token's position.
+    """Return (position_ids, 0) if there are ids, otherwise (None, the first token's position).
 
-    offset: an int for all rows, or integers `[B]`, one start per row, which become ids `[B, S]`.
+    offset: an int for all rows, or integers `[B]`, one start per row, which are turned into ids
+    `[B, S]`. Raises TypeError or ValueError for ids or offsets that don't fit x `[B, H, S, D]`.
     """
     if position_ids is not None:
         if isinstance(offset, Tensor) or offset != 0:
@@ -180,7 +181,7 @@ def check_no_negative(name: str, low: int) -> None:
 def position_range(position_ids: Tensor) -> tuple[int, int]:
     """Return the smallest and largest position, or (0, -1) if empty. Waits for the device."""
     while torch._C._functorch.is_functorch_wrapped_tensor(position_ids):
-        position_ids = torch._C._functorch.get_unwrapped(position_ids)  # all that vmap maps over
+        position_ids = torch._C._functorch.get_unwrapped(position_ids)  # undo vmap to see all rows
     if position_ids.numel() <= 1:  # as in decoding, where aminmax would take 2 us
         position = int(position_ids) if position_ids.numel() else None
         return (0, -1) if position is None else (position, position)

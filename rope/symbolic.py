@@ -99,7 +99,7 @@ def prove_equal(left: sp.Expr | sp.Matrix, right: sp.Expr | sp.Matrix) -> None:
     rest = difference(left, right)
     entries = list(rest) if isinstance(rest, sp.MatrixBase) else [rest]
     if any(entry is not sp.S.Zero for entry in entries):
-        raise NotEqual(rest, f"left - right is not 0: {rest} is left")
+        raise NotEqual(rest, f"left - right isn't reduced to 0: it is {rest}")
 
 
 def _without_complex_exponentials(expression: sp.Expr) -> sp.Expr:

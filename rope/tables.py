@@ -1,12 +1,12 @@
 """Keep the tables of cosines and sines that a model uses.
 
-Chapters "From maths to PyTorch" and "Longer than the training text". The tables are precise, on the
-model's device, long enough for each call, and computed from the extension's spectrum at one length.
-A call at another length, or in float64, computes its own rows.
+See the chapters "From maths to PyTorch" and "Longer than the training text". Each module stores
+float32 tables for one spectrum, and makes them longer when a call needs more rows. A call that
+needs another spectrum or float64 computes its own rows instead.
 
 The tables aren't buffers, because frameworks cast, broadcast, average, and overwrite buffers. They
-follow the model to another device and ignore every other change (`DeviceTracking`). Modules with
-the same spectrum on the same device share one pair of tables, and pickles contain no tables.
+move to another device with the model and ignore every other change to it (see `DeviceTracking`).
+To save memory, modules with the same spectrum, device, and number of rows share one pair of tables.
 
 Shapes: B batch, H heads, S sequence, D head dimension, R rotated width, N table rows.
 """
@@ -29,30 +29,26 @@ from rope.checks import (
     is_plain,
 )
 from rope.extensions import Default, Extension
-from rope.frequencies import (
-    check_extension,
-    float64_device,
-    inverse_frequencies,
-    rotary_tables,
-)
+from rope.frequencies import float64_device, inverse_frequencies, rotary_tables
 from rope.kernels.formula import rows_of
 from rope.positions import check_no_negative, position_range
 
-_CHANGING = threading.Lock()  # one lock for all modules: a module that holds one can't be pickled
+_CHANGING = threading.Lock()  # shared, because a module with its own lock can't be pickled
 #: Tables grow to at most this many rows; a call with larger positions computes its own rows.
 MOST_ROWS = 1 << 17
-#: Tables by name, device, rows, scale, and spectrum. An entry disappears with its last user.
+#: The tables in use, by name, device, rows, scale, and spectrum. When no module uses a table any
+#: more, its entry disappears.
 _SHARED: WeakValueDictionary[Any, Tensor] = WeakValueDictionary()
 
 
 class DeviceTracking(nn.Module):
-    """A module whose tensors move to another device with the model or with the vectors of a call.
+    """Hold tensors that move to another device with the model or with the vectors of a call.
 
     A subclass sets `_tensors = _build(default_device(device))` in `__init__`. `_build` must run
-    outside inference mode, because tensors that are built inside it can't be used in training.
+    outside inference mode, because tensors that were built in that mode can't be used in training.
     """
 
-    _tensors: tuple[Tensor, ...]  # replaced as a whole: no thread sees a new cos with an old sin
+    _tensors: tuple[Tensor, ...]  # replaced together, so no thread sees a new cos with an old sin
     _fixed: tuple[str, ...]  # the attributes that determine the tensors
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -136,7 +132,6 @@ class RotaryTables(DeviceTracking):
         check_dim(dim)
         check_base(base)
         check_count("max_seq_len", max_seq_len)
-        check_extension(extension)
         check_flag("interleaved", interleaved)
         self.dim, self.base, self.interleaved = dim, float(base), interleaved
         self.extension = Default() if extension is None else extension
@@ -229,13 +224,13 @@ class RotaryTables(DeviceTracking):
         dtype: torch.dtype = torch.float32,
         seq_len: int | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Return the cos and sin that a call with these positions uses, for your own rotation.
+        """Return the cos and sin with which this layer rotates tokens at these positions.
 
         position_ids: integers `[S]` or `[B, S]`. dtype: the vectors' dtype (for float64 the tables
         are float64, otherwise float32). seq_len: as in `RotaryEmbedding.forward`.
         Returns `[S, R/2]` or `[B, 1, S, R/2]`, which `rope.rotary_embedding` accepts without
-        position_ids. Compiled code computes these rows, so no position is too large for it.
-        Raises TypeError or ValueError as `RotaryEmbedding` does.
+        position_ids. Compiled code computes the rows, so positions may lie beyond the tables.
+        Raises the errors of `RotaryEmbedding.forward`.
 
         >>> RotaryTables(4).tables_at(torch.tensor([[0, 1]]))[1].shape
         torch.Size([1, 1, 2, 2])
@@ -258,10 +253,10 @@ class RotaryTables(DeviceTracking):
     def _rows_and_length(
         self, position_ids: Tensor | None, rows: int, seq_len: int | None
     ) -> tuple[int, int | None]:
-        """Return the number of rows that a call needs, and the length that sets its spectrum.
+        """Return how many table rows a call needs, and the length that determines its spectrum.
 
-        rows: 1 + the last position of a call without ids. Reading ids from a GPU makes the host
-        wait, so this method doesn't read them if seq_len is known. Compiled code can't read them.
+        rows: 1 + the last position, if there are no position_ids. Reading ids from a GPU would make
+        the host wait, so they are read only if seq_len is unknown. Compiled code can't read them.
         """
         given = seq_len
         if seq_len is not None:
@@ -294,10 +289,10 @@ class RotaryTables(DeviceTracking):
     def _tables_for_call(
         self, length: int, seq_len: int | None, wide: bool, device: torch.device
     ) -> tuple[Tensor, ...] | None:
-        """Return tables with at least `length` rows, on the device, or None if none fit the call.
+        """Return the stored tables, on the device and with at least `length` rows, or None.
 
-        No tables fit if the call needs another spectrum, float64 (wide), or too many rows:
-        compiled code can't grow tables, and other code doesn't grow them beyond MOST_ROWS rows.
+        Returns None if the call needs another spectrum, float64 (wide), or too many rows. Compiled
+        code can't grow the tables, and eager code grows them to at most MOST_ROWS rows.
         """
         tensors = self._tensors  # read only once, because another thread may replace them
         rows = tensors[0].shape[0]
@@ -312,7 +307,7 @@ class RotaryTables(DeviceTracking):
         return tensors if tensors[0].device == device else self._move_and_store(device, tensors)
 
     def _grow_to(self, length: int) -> tuple[Tensor, ...]:
-        """Grow the tables to the least power of two of at least `length` rows, and return them."""
+        """Grow tables of fewer than `length` rows to a power of two, and return the tables."""
         with _CHANGING:
             if length <= self.cos.shape[0]:  # another thread has grown them
                 return self._tensors
@@ -320,17 +315,20 @@ class RotaryTables(DeviceTracking):
             return self._store(self._build(self.cos.device, rows))
 
     def _fresh_rows(
-        self, position_ids: Tensor, seq_len: int | None, wide: bool
+        self, position_ids: Tensor, seq_len: int | None, wide: bool, inverse: bool = False
     ) -> tuple[Tensor, Tensor]:
-        """Return cos and sin for only these positions, with the spectrum for seq_len."""
+        """Return cos and sin for only these positions, with the spectrum for seq_len.
+
+        If inverse, they are divided by attention_scaling instead of multiplied by it.
+        """
         if torch.compiler.is_compiling():
             torch._assert_async((position_ids >= 0).all(), "position_ids must be at least 0")
         device = position_ids.device
         near = float64_device(device)
         inv_freq = self._frequencies(seq_len, near)
         dtype = torch.float64 if wide else torch.float32
-        at, scale = position_ids.to(near), self.attention_scaling
-        cos, sin = rotary_tables(at, inv_freq, dtype=dtype, scale=scale)
+        scale = 1 / self.attention_scaling if inverse else self.attention_scaling
+        cos, sin = rotary_tables(position_ids.to(near), inv_freq, dtype=dtype, scale=scale)
         cos, sin = cos.to(device), sin.to(device)
         return (cos[:, None], sin[:, None]) if position_ids.dim() == 2 else (cos, sin)
 
@@ -377,7 +375,7 @@ def _shared_tables(
     if torch.compiler.is_compiling() or not is_plain(inv_freq):  # don't share a tracer's tensors
         return tuple(t.to(device) for t in rotary_tables(rows, inv_freq, scale=scale))
     keys = [(name, device, rows, scale, *inv_freq.tolist()) for name in ("cos", "sin")]
-    # Someone has written to a table whose version isn't 0, so it must not be shared any more.
+    # If a table's version isn't 0, somebody has written to the table, so don't share it any more.
     found = [table for table in map(_SHARED.get, keys) if table is not None]
     tables = tuple(table for table in found if table._version == 0)
     if len(tables) < 2:

@@ -6,10 +6,10 @@ The center c cancels in the score,
 
     q_m^T k_n = sum over j of zeta_j^{(m-n)/B} Re(q_j k_j^* e^{i (m-n) theta_j}),
 
-so the score depends on the positions only through n - m. Each plane's share of the score decays as
-the key gets farther into the past, most rapidly in the fast planes. The scales grow without bound
-and overflow the dtype at some distance from c. The center is an argument of the layer and must not
-depend on the length of a call, because cached keys and later queries must have the same center.
+so the score depends on the positions only through n - m. The farther a key lies in the past, the
+less each plane contributes to the score; fast planes decay most rapidly. The scales grow without
+bound and overflow the dtype at some distance from c. The center is an argument of the layer and
+must not depend on the length of a call, because cached keys and later queries need the same center.
 
 Shapes: B batch, H heads, S sequence, D head dimension, R rotated width.
 """

@@ -17,7 +17,8 @@ from torch.nn.functional import scaled_dot_product_attention
 import rope
 from rope import parallel
 from rope.book.measured.devices import sent
-from rope.parallel import METHODS, Shards, context_parallel_attention
+from rope.extensions import DynamicNTK
+from rope.parallel import METHODS, Shards, context_parallel_attention, rotate_dtensor
 
 SPLITS = {
     "contiguous": partial(parallel.contiguous, 24),
@@ -141,7 +142,7 @@ def raises(words: str, call: Any) -> bool:
     kind, *rest = words.split(" … ")
     try:
         call()
-    except (TypeError, ValueError) as error:
+    except (RuntimeError, TypeError, ValueError) as error:
         return type(error).__name__ == kind and all(word in str(error) for word in rest)
     return False
 
@@ -167,65 +168,52 @@ def dtensors() -> dict[str, bool]:
     """Compare rotated DTensors with rotated plain tensors, and check the errors of bad calls."""
     mesh, n = mesh_of_all(), dist.get_world_size()
     generator = torch.Generator().manual_seed(0)
-    q, k = (
-        torch.randn(2, heads, 9, 8, generator=generator, dtype=torch.float64) for heads in (4, 3)
-    )
+    q = torch.randn(2, 4, 9, 8, generator=generator, dtype=torch.float64)
     rotary = rope.RotaryEmbedding(6, interleaved=True)
+    by_length = rope.RotaryEmbedding(6, extension=DynamicNTK(1.0, 4))
+    fixed = rope.RotaryEmbedding(6, extension=DynamicNTK(1.0, 4))
+    fixed.fix_length(100)
     ids = torch.tensor([[0, 1, 2, 3, 4, 5, 6, 7, 8], [4, 9, 2, 7, 7, 0, 1, 3, 2]])
-    results: dict[str, bool] = {}
-    expected = {"counted": rotary(q, k), "ids": rotary(q, k, ids)}
-    for dim, (name, position_ids) in product(
-        (0, 1, 2, None), {"counted": None, "ids": ids}.items()
-    ):
-        place = [Replicate() if dim is None else Shard(dim)]
-        parts = [distribute_tensor(x, mesh, place).requires_grad_() for x in (q, k)]
-        rotated = rotary(*parts, position_ids)
-        both = zip(rotated, expected[name], strict=True)
-        same = all(torch.equal(ours.full_tensor(), theirs) for ours, theirs in both)
-        sum((x.full_tensor() ** 2).sum() / 2 for x in rotated).backward()
-        back = [x.grad.full_tensor() for x in parts]
-        placed = all(x.placements == tuple(place) for x in rotated)
-        right = all(torch.allclose(x, g, atol=1e-14) for x, g in zip((q, k), back, strict=True))
-        results[f"{dim}, {name}"] = same and right and placed
-    cos, sin = rope.rotary_tables(10, rope.inverse_frequencies(6), dtype=torch.float64)
-    of_heads = rope.rotary_tables(torch.arange(36).view(1, 4, 9), rope.inverse_frequencies(6))
     grid = init_device_mesh("cpu", (n // 2, 2))
-    cuts = [(mesh, [Shard(dim)]) for dim in (0, 1, 2)]
+    cuts = [(mesh, [place]) for place in (Replicate(), Shard(0), Shard(1), Shard(2))]
     cuts += [(grid, [Shard(i), Shard(j)]) for i, j in ((0, 2), (1, 0), (2, 1), (2, 2))]
     calls: dict[str, Any] = {
-        "ids of each": partial(rope.rotary_embedding, cos=cos, sin=sin, position_ids=ids),
-        "ids of all": partial(rope.rotary_embedding, cos=cos, sin=sin, position_ids=ids[1]),
-        "tables of each head": lambda x: rope.rotary_embedding(x, *of_heads),
-        "halves, back": partial(rope.RotaryEmbedding(6).rotate, inverse=True),
+        "ids of each": (rotary, ids, {}),
+        "ids of all": (rotary, ids[1], {}),
+        "back": (rotary, ids[1:], {"inverse": True}),
+        "longest of all": (by_length, ids[0], {}),
+        "fixed length": (fixed, ids[0], {}),
+        "given length": (fixed, ids[0], {"seq_len": 50}),
     }
-    for name, call in calls.items():
-        results[name] = all(
-            torch.equal(call(distribute_tensor(q, *cut)).full_tensor(), call(q)) for cut in cuts
-        )
-    halves = distribute_tensor(q, mesh, [Shard(3)])
-    summed = DTensor.from_local(q, mesh, [Partial()])
-    split = distribute_tensor(q, mesh, [Shard(2)])
-    tables = [distribute_tensor(t, mesh, [Shard(0)]) for t in rope.rotary_tables(
-        9, rope.inverse_frequencies(6))]  # fmt: skip
-    tokens = distribute_tensor(q.transpose(1, 2).contiguous(), mesh, [Shard(1)])
-    rotated = rotary.rotate(tokens, tensor_format="bshd").full_tensor()
-    results["bshd"] = torch.equal(rotated.transpose(1, 2), expected["counted"][0])
+    results: dict[str, bool] = {}
+    for (name, (layer, at, options)), cut in product(calls.items(), cuts):
+        x = distribute_tensor(q, *cut).requires_grad_()
+        rotated = rotate_dtensor(layer, x, at, **options)
+        same = torch.equal(rotated.full_tensor(), layer.rotate(q, at, **options))
+        (rotated.full_tensor() ** 2).sum().backward()
+        scale = 2 * layer.attention_scaling**2
+        back = torch.allclose(x.grad.full_tensor(), scale * q, atol=1e-14)
+        results[f"{name}, {cut[1]}"] = same and back and rotated.placements == x.placements
     one_head = distribute_tensor(torch.ones(2, n, 6, 8), mesh, [Shard(1)])  # per device
-    results["strides"] = rotary.rotate(one_head).stride() == one_head.stride()
+    rotated = rotate_dtensor(rotary, one_head, torch.arange(6))
+    results["strides"] = rotated.stride() == one_head.stride()
     back = DeviceMesh("cpu", list(reversed(range(n))))
-    even = q[:, :, :8].contiguous()
-    rotated = rotary.rotate(distribute_tensor(even, back, [Shard(2)])).full_tensor()
+    even, at = q[:, :, :8].contiguous(), torch.arange(8)
+    rotated = rotate_dtensor(rotary, distribute_tensor(even, back, [Shard(2)]), at).full_tensor()
     results["ranks from the last"] = torch.equal(rotated, rotary.rotate(even))
     uneven = torch.ones(1, 1, 2 * dist.get_rank() + 1, 8)
     cut = DTensor.from_local(uneven, mesh, [Shard(2)], shape=(1, 1, n * n, 8),
                              stride=(8 * n * n, 8 * n * n, 8, 1))  # fmt: skip
+    halves = distribute_tensor(q, mesh, [Shard(3)])
+    summed = DTensor.from_local(q, mesh, [Partial()])
+    split = distribute_tensor(q, mesh, [Shard(2)])
     bad_calls: dict[str, Any] = {
-        "ValueError … this process": lambda: rotary.rotate(cut),
-        "ValueError … x … Shard(3)": lambda: rotary.rotate(halves),
-        f"ValueError … x … {summed.placements[0]}": lambda: rotary.rotate(summed),
-        "ValueError … inplace … DTensor": lambda: rotary.rotate(split, inplace=True),
-        "TypeError … cos … DTensor": lambda: rope.rotary_embedding(split, *tables),
-        "TypeError … q … k … DTensor": lambda: rotary(split, k),
+        "ValueError … position_ids": lambda: rotate_dtensor(rotary, cut, torch.arange(n * n)),
+        "ValueError … x … Shard(3)": lambda: rotate_dtensor(rotary, halves, ids),
+        f"ValueError … x … {summed.placements[0]}": lambda: rotate_dtensor(rotary, summed, ids),
+        "ValueError … position_ids … 9": lambda: rotate_dtensor(rotary, split, ids[:, :4]),
+        "RuntimeError … mixed … DTensor": lambda: rotary.rotate(split),
+        "RuntimeError … mixed … DTensor … ": lambda: rotary(split, q, ids),
     }
     return results | {words: raises(words, call) for words, call in bad_calls.items()}
 

@@ -16,11 +16,11 @@ tables.py kernels/**/* extensions/**/*
 """
 # Each part: its folder, its file patterns, and the most lines that it may have.
 BUDGETS = {
-    "the core path": ("rope", CORE, 3332),
-    "the library": ("rope", "**/* -symbolic.py -diagnose/**/* -book/**/*", 7016),
+    "the core path": ("rope", CORE, 3162),
+    "the library": ("rope", "**/* -symbolic.py -diagnose/**/* -book/**/*", 6903),
     "diagnose": ("rope/diagnose", "**/*", 2134),
-    "rope in all": ("rope", "**/*", 22013),
-    "the tests": ("tests", "**/*.py **/*.js", 14905),
+    "rope in all": ("rope", "**/*", 21793),
+    "the tests": ("tests", "**/*.py **/*.js", 14869),
 }
 
 

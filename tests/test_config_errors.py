@@ -163,7 +163,7 @@ def test_an_unknown_base_is_required_and_a_known_one_filled_in():
 
 
 def test_all_unknown_parameters_are_named_in_order():
-    names = r"doesn't take 'alpha', 'Alpha', 'mscale' \(for alpha, pass .* NTK\(alpha\)\); it takes"
+    names = r"doesn't take 'alpha', 'Alpha', 'mscale' \(for alpha, pass .* NTK\(alpha\)\); remove"
     with pytest.raises(ValueError, match=names):
         rotary_settings(scaled(**DYNAMIC, mscale=1.0, Alpha=2.0, alpha=1000.0))
 

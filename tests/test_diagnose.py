@@ -139,10 +139,6 @@ def taking(fits, rotate=ROTARY):
     return checked
 
 
-def in_one_dtype(dtype, rotate=ROTARY):
-    return taking(lambda q, ids: q.dtype == dtype, rotate)
-
-
 def per_head(q_shift=0):
     """Return a rotation in which each head has its own frequencies."""
     theta = torch.rand(16, D // 2, generator=torch.manual_seed(0), dtype=torch.float64)
@@ -208,7 +204,7 @@ RIGHT = {
     "layer norm": before(layer_norm),
     "gain after": after(lambda x: rms(x) * gains(1).to(x)),
     "gain after, one a plane": after(lambda x: x * (1 + torch.arange(D) % (D // 2) / D).to(x)),
-    "only bfloat16": in_one_dtype(torch.bfloat16),
+    "only bfloat16": taking(lambda q, ids: q.dtype == torch.bfloat16),
     "one row at a time": taking(lambda q, ids: len(q) == 1),
     "reach": taking(lambda q, ids: ids.max() < 1000),
     "YaRN": rope.RotaryEmbedding(D, base=1e6, extension=YaRN(4.0, 32768)),
@@ -304,6 +300,11 @@ BY_CODE = {
         "heads for tokens": both(lambda x, ids: INTER.rotate(x.transpose(1, 2)).transpose(1, 2)),
         "with ids": both(lambda x, ids: INTER.rotate(x.transpose(1, 2), ids).transpose(1, 2)),
     },
+    "strides-ignored": {
+        "strides of contiguous tensors": before(
+            lambda x: torch.as_strided(x, x.shape, torch.empty(x.shape).stride())
+        ),
+    },
     "tokens-mixed": {
         "a cumulative sum": before(lambda x: x.cumsum(2)),
         "over the next head": both(spilled),
@@ -380,6 +381,7 @@ BY_CODE = {
     },
     "stateful": {"dropout": after(lambda x: dropout(x, 0.1))},
     "rest-changed": {
+        "rest not copied": with_rest(lambda x, ids: 0 * x),
         "last coordinate doubled": with_rest(
             lambda x, ids: x * (1 + (torch.arange(24) == 23)).to(x)
         ),
@@ -495,7 +497,7 @@ def test_the_model_type_says_whether_a_norm_comes_last(kind):
 
 def test_frequencies_that_follow_the_length_are_compared_below_and_above_it():
     factors = torch.linspace(1, 16, D // 2).tolist()
-    long, late = (LongRoPE((1.0,) * len(factors), factors, n, 4.0, 1.0) for n in (4096, 8192))
+    long, late = (LongRoPE(16 * (1.0,), factors, n, attention_factor=1.0) for n in (4096, 8192))
     layer = rope.RotaryEmbedding(D, extension=long)
     assert diagnose(layer, D, expected=layer).ok
     theta = rope.inverse_frequencies(D, extension=long, seq_len=4097)
@@ -505,7 +507,11 @@ def test_frequencies_that_follow_the_length_are_compared_below_and_above_it():
         (fault,) = diagnose(rotate, D, expected=layer).findings
         told = {*map(str, (length, worst)), f"{THETA[worst]:.6g}", f"{theta[worst]:.6g}"}
         assert fault.code == "frequencies" and told <= words(fault), str(fault)
-    assert "texts of over 4096 tokens" in str(diagnose(layer, D, expected=layer, max_position=99))
+    (missed, *_) = diagnose(layer, D, expected=layer, max_position=99).unexamined
+    assert missed == "texts of more than 4096 tokens"
+    fixed = by_angle(lambda ids: ids * theta)  # for the longest text, as some engines do
+    report = diagnose(fixed, D, expected=layer, cache=True)
+    assert report.ok and codes(report) == ["frequencies"], str(report)
 
 
 def test_axes_are_compared_one_by_one_and_said_to_be_unexamined():
@@ -517,14 +523,17 @@ def test_axes_are_compared_one_by_one_and_said_to_be_unexamined():
     text = diagnose(
         lambda q, k, ids: IN_BLOCKS(q, k, ids.expand(3, *ids.shape)), 128, expected=TURNS
     )
-    assert text.ok and "not examined: the model's 3 axes apart" in str(text)
+    assert text.ok and "not examined: the model's 3 axes separately" in str(text)
 
 
 def test_the_report_says_what_was_not_examined():
-    parts = diagnose(taking(lambda q, ids: ids.shape[1] < 2000), D, num_heads=6).unexamined
-    for part in ("several axes", "than 6 and 2", "negative", "beyond token 7", "masks", "KV cache"):
-        assert any(part in each for each in parts), parts
-    assert "what this fault hides" not in parts
+    short = taking(lambda q, ids: ids.shape[1] < 2000)
+    line = str(diagnose(short, D, num_heads=6)).splitlines()[1]
+    given = {"pass expected": dict(expected=ROTARY), "pass cache": dict(cache=True)}
+    for part in ("several axes", "than 6 and 2", "negative", "beyond token 7", "masks", *given):
+        assert part in line, line
+        assert part not in given or part not in str(diagnose(short, D, **given[part]))
+    assert "what this fault hides" not in line
     assert "what this fault hides" in diagnose(FAULTS["two bases"][1], D).unexamined
 
 
@@ -576,14 +585,6 @@ def test_a_fault_is_named_in_other_dtypes_and_heads(name, dtype, heads):
     assert [each.code for each in report.findings if each.severity == "fault"] == [code]
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("name", ["half", "interleaved", "YaRN", "layer norm"])
-def test_a_short_reach_is_enough(name, dtype):
-    for length in (32, 33, 1000):
-        report = diagnose(RIGHT[name], D, max_position=length, dtype=dtype)
-        assert report.ok and report.reach == length - 1, str(report)
-
-
 REJECTED = {
     "head_dim=32, so": dict(head_dim=16),
     "pass num_heads and num_kv_heads": dict(rotate=taking(lambda q, ids: q.shape[1] == 1)),
@@ -592,7 +593,6 @@ REJECTED = {
         rotate=lambda q, k, i: (q.transpose(1, 2), k)
     ),
     "meta device": dict(rotate=lambda q, k, ids: (q.to("meta"), k.to("meta"))),
-    "int64.*floating": dict(rotate=lambda q, k, ids: (q.long(), k.long())),
 }
 
 

@@ -44,7 +44,7 @@ def drawn(draw):
             YaRN(draw.choice([4.0, 32.0, 2.5]), trained),
             Llama3(draw.choice([8.0, 32.0]), trained),
             Proportional(draw.choice([0.5, 0.75])),
-            LongRoPE((1.0,) * planes, tuple(1 + j**1.2 for j in range(planes)), 4096, 8.0),
+            LongRoPE((1.0,) * planes, tuple(1 + j**1.2 for j in range(planes)), 4096, factor=8.0),
         ]
     )
     return dim, rotary_dim, base, extension, draw.random() < 0.5

@@ -27,18 +27,12 @@ COS, SIN = rotary_tables(4, THETA_8)
 COS_4, TWO_HEADS = COS[None, None], COS.expand(1, 2, 4, 4)
 META = torch.empty(2, 3, 4, 8, device="meta")
 LAYER = RotaryAttention(16, 4, 2)
-JOINT = torch.randn(1, 1, 4, 16)  # vectors and tables in one storage
 SEGMENTS_ON_META = torch.zeros(5, device="meta").long()
 V, T = ValueError, TypeError
 
 
 def rotate(x=X, cos=COS, sin=SIN, ids=None, **options):
     return rotary_embedding(x, cos, sin, ids, **options)
-
-
-def in_one_storage():
-    x, cos, sin = JOINT.split((8, 4, 4), dim=-1)
-    return rotary_embedding(x, cos[0, 0], sin[0, 0], inplace=True)
 
 
 def attend(x=None, cache=None, **options):
@@ -62,7 +56,6 @@ CALLS = [  # (exception, words in its message, call)
     (V, "max_seq_len 100 bits 2**53", lambda: RotaryEmbedding(8, 10**30)),
     (T, "max_seq_len 1000.0 int", lambda: RotaryEmbedding(8, 1e3)),
     (T, "interleaved 'half' True", lambda: RotaryEmbedding(8, interleaved="half")),
-    (T, "extension 'yarn' YaRN", lambda: RotaryEmbedding(8, extension="yarn")),
     (V, "4 3", lambda: RotaryEmbedding(6, extension=EXTENSIONS["longrope"])),
     (V, "inv_freq nan inverse_frequencies", lambda: rotary_tables(4, THETA_8 * float("nan"))),
     (V, "inv_freq [1, 4]", lambda: rotary_tables(IDS, THETA_8[None])),
@@ -93,7 +86,6 @@ CALLS = [  # (exception, words in its message, call)
     (V, "x cos meta cpu .to", lambda: rotate(META)),
     (V, "cos sin cpu meta", lambda: rotate(sin=SIN.to("meta"))),
     (V, "position_ids meta", lambda: rotate(ids=IDS.to("meta"))),
-    (V, "tables cos.clone() sin.clone()", in_one_storage),
     (T, "x int64 float32", lambda: rotate(X.long())),
     (T, "x complex64", lambda: rotate(X.cfloat())),
     (T, "x list", lambda: rotate(X.tolist())),

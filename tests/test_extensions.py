@@ -49,7 +49,7 @@ CASES = {
     "longrope": (LongRoPE(SHORT, LONG, L, factor=32.0), 128, 10000.0, 0),
     "longrope, given": (LongRoPE(SHORT, LONG, L, attention_factor=1.2), 128, 10000.0, 0),
     "proportional": (Proportional(0.25), 128, 1e6, 0),
-    "proportional, scaled": (Proportional(0.3, 4.0), 64, 10000.0, 0),
+    "proportional, scaled": (Proportional(0.3, factor=4.0), 64, 10000.0, 0),
 }
 EACH = pytest.mark.parametrize(("extension", "dim", "base", "gain"), CASES.values(), ids=CASES)
 LENGTHS = (None, 1, L - 1, L, L + 1, 4 * L)
@@ -154,11 +154,11 @@ def test_published_attention_factors():
 @pytest.mark.parametrize(("beta", "end"), [(1.5, 42.21), (1.6, 41.76)])
 def test_equal_betas_make_a_step(beta, end):
     """Check that all planes before the step are kept and all planes after it are divided."""
-    yarn, plain = YaRN(4.0, L, beta, beta, truncate=False), inverse_frequencies(128)
+    yarn = YaRN(4.0, L, beta_fast=beta, beta_slow=beta, truncate=False)
+    plain = inverse_frequencies(128)
     assert yarn.correction_range(128, 10000.0) == pytest.approx((end, end), abs=0.005)
     expected = torch.where(torch.arange(64) < end, plain, plain / 4)
-    changed = inverse_frequencies(128, extension=yarn)
-    torch.testing.assert_close(changed, expected, rtol=2 * 2**-53, atol=0)
+    torch.testing.assert_close(yarn.scale(plain, 10000.0), expected, rtol=2 * 2**-53, atol=0)
 
 
 factors = st.floats(1, 1000)
@@ -170,10 +170,10 @@ EXTENSIONS = st.one_of(
     st.builds(Linear, factors),
     st.builds(NTK, factors),
     st.builds(DynamicNTK, factors, lengths),
-    st.builds(YaRN, factors, long, st.floats(2, 64), st.floats(0.1, 1.9), truncate=st.booleans()),
+    st.builds(YaRN, factors, long, beta_fast=high, beta_slow=low, truncate=st.booleans()),
     st.builds(Llama3, factors, lengths, low_freq_factor=low, high_freq_factor=high),
     st.builds(LongRoPE, per_plane, per_plane, lengths, factor=factors),
-    st.builds(Proportional, st.floats(0, 1), factors),
+    st.builds(Proportional, st.floats(0, 1), factor=factors),
 )
 
 

@@ -36,10 +36,10 @@ BAD = [  # (call, exception, words in its message)
     (lambda: NTK(0.5), V, "factor 0.5"),
     (lambda: YaRN(0.5, 64), V, "factor 0.5"),
     (lambda: Llama3(0.5, 64), V, "factor 0.5"),
-    (lambda: Proportional(0.5, 0.5), V, "factor 0.5"),
+    (lambda: Proportional(0.5, factor=0.5), V, "factor 0.5"),
     (lambda: longrope(factor=0.5), V, "factor 0.5"),
     (lambda: Llama3(2.0, 64.0), T, "original_max_position_embeddings 64.0"),
-    (lambda: yarn(1.0, 32.0), V, "beta_fast 1.0 beta_slow 32.0"),
+    (lambda: yarn(beta_fast=1.0, beta_slow=32.0), V, "beta_fast 1.0 beta_slow 32.0"),
     (lambda: yarn(attention_factor=0.0), V, "attention_factor 0.0"),
     (lambda: freq(8, 1.0, extension=yarn()), V, "base 1.0 YaRN"),
     # In 4 positions, no plane turns once; in 32,768 at base 10, each plane turns over 500 times.
@@ -52,7 +52,6 @@ BAD = [  # (call, exception, words in its message)
     (lambda: longrope(attention_factor=-1.0), V, "attention_factor -1.0"),
     (lambda: Proportional(1.5), V, "partial_rotary_factor 1.5"),
     (lambda: freq(2, extension=NTK(2.0)), V, "NTK.scale nan"),
-    (lambda: RotaryEmbedding(8, extension=Linear), T, "extension Linear"),
 ]
 
 

@@ -25,7 +25,7 @@ ROWS, BOTH = 40, (False, True)
 
 
 def loop(q, k, outs, cos, sin, ids, *, interleaved, inverse):
-    cpu.rotate_into(outs, (q, k), cos, sin, interleaved, ids, inverse)
+    cpu.rotate_into(outs, (q, k), cos, sin, ids, interleaved=interleaved, inverse=inverse)
 
 
 def blocks(q, k, outs, cos, sin, ids, *, interleaved, inverse):

@@ -171,7 +171,7 @@ def test_notebook_runs_alone(folder, name, python, address, tmp_path, monkeypatc
         assert "No module named 'rope'" in run(python, "-c", "import torch, rope", cwd=new).stderr
     text = (folder / f"{name}.ipynb").read_text(encoding="utf-8")
     text = text.replace('REPOSITORY, TAG = \\"\\"', f'REPOSITORY, TAG = \\"{address}\\"', 1)
-    execute.execute(nbformat.reads(text, as_version=4), tmp_path, name, python)
+    execute.execute(nbformat.reads(text, as_version=4), tmp_path, python)
 
     ask = "import rope, torch; print(rope.__file__, torch.__version__, torch.__file__, sep='\\n')"
     rope_file, version, torch_file = run(python, "-c", ask, cwd=new).stdout.splitlines()

@@ -44,10 +44,10 @@ class PositionEmbeddings(nn.Module):
                 if entry is not None and kind in (None, *facts.get("layer_types", entries))
             }
         )
-        # Compiled code computes tables from these: stored tables would limit the length.
+        # Compiled code computes its tables from these, because stored ones would limit the length.
         self.spectra: Any = {kind: rotary.inv_freq for kind, rotary in self.layers.items()}
         self.interleaved = any(rotary.interleaved for rotary in self.layers.values())
-        self.config, self.layer_types = config, tuple(self.layers)  # some models read them
+        self.config, self.layer_types = config, tuple(self.layers)  # models read both
 
     def forward(
         self, x: Tensor, position_ids: Tensor, layer_type: str | None = None

@@ -22,7 +22,7 @@ Model = TypeVar("Model", bound=nn.Module)
 __all__ = ["PositionEmbeddings", "restore", "use_rope"]
 
 #: The functions that attention layers may call. The second function returns interleaved queries and
-#: keys in half-split order. Its replacement keeps their order; every score is the same.
+#: keys in half-split order. Its replacement leaves them interleaved, which changes no score.
 NAMES = ("apply_rotary_pos_emb", "apply_rotary_pos_emb_interleave")
 _ADVICE = "leave the model unchanged, or pass only its language_model"
 
@@ -49,7 +49,7 @@ def use_rope(model: Model) -> Model:
     16
     """
     if not isinstance(model, nn.Module):
-        raise TypeError(f"model is {model!r}; load the model and pass it, not its name")
+        raise TypeError(f"model is {model!r}; it must be a loaded model, not its name")
     restore(model)
     for part in model.modules():
         if hasattr(part, "mrope_section"):
@@ -124,10 +124,10 @@ def _functions(model: nn.Module) -> list[tuple[dict[str, Any], str]]:
         if code is None or kind.__name__.endswith("RotaryEmbedding"):
             continue
         names = {name for name in code.co_names if "apply" in name and "rot" in name}
-        if names - {*NAMES}:
-            raise _error(model, f"its {kind.__name__} calls {min(names - {*NAMES})}")
+        if unknown := names - {*NAMES}:
+            raise _error(model, f"its {kind.__name__} calls {min(unknown)}, which is unknown")
         if {"cos", "sin"} & {*code.co_varnames} and not names:
-            raise _error(model, f"its {kind.__name__} uses cos and sin itself")
+            raise _error(model, f"its {kind.__name__} applies cos and sin itself")
         file = forward.__globals__
         functions |= {(id(file), name): (file, name) for name in names}
     return list(functions.values())
@@ -153,7 +153,7 @@ def _tables(model: nn.Module, rotary: Any) -> PositionEmbeddings:
         if not buffer.is_meta and not torch.allclose(
             buffer.cpu().float(), expected.float(), rtol=0.01, atol=2.0**-24
         ):
-            raise _error(model, f"{name} in its rotary module contradicts its configuration")
+            raise _error(model, f"{name} in its rotary module differs from its configuration")
     return tables
 
 

@@ -2,8 +2,9 @@
 
 A rotated key can be moved without the unrotated original: R_delta R_n k = R_{n+delta} k. A cache
 with the policy "rotated" stores each key rotated to the position at which it was appended. A cache
-with the policy "plain" stores keys before the rotation. In both, `shift` changes only integers, and
-`read` rotates each moved key once, from its stored form, and writes it to a second buffer.
+with the policy "plain" stores keys before the rotation. With either policy, `shift` only changes
+integers. The next `read` then rotates each moved key once, from its stored form, into a second
+buffer.
 
 Shapes: B batch, H_kv key heads, N slots, S new tokens, T slots in use, D and D_v widths.
 """

@@ -48,8 +48,8 @@ class CachePositions:
         self.moved: Tensor | None = None
         self._positions: Tensor | None = None  # [B, N]; None while positions are slot numbers
         self._stored_at: Tensor | None = None  # [B, N]; None while _positions is None
-        self._latest_count = 0  # S in the last call
-        self._latest: Tensor | None = None  # the last call's slots, [B, S]; None if at the end
+        self._latest_count = 0  # the number of tokens in the last call
+        self._latest: Tensor | None = None  # [B, S], the last call's slots; None if they come last
 
     @property
     def positions(self) -> Tensor:
@@ -104,19 +104,19 @@ class CachePositions:
             )
         if position_ids is None or torch.compiler.is_compiling() or self._device.type != "cpu":
             return  # don't read values on a GPU: the host would wait for the queue
-        ids, rule = position_ids.long().expand(self._shape[0], -1), "be at least -1 (padding)"
+        ids, rule = position_ids.long().expand(self._shape[0], -1), "be at least -1 (for padding)"
         wrong = ids < -1
         if window is not None:  # otherwise a window could hold more tokens than it has positions
             previous = torch.cat((self._next() - 1, ids[:, :-1]), dim=1).cummax(dim=1).values
             wrong, rule = wrong | ((ids >= 0) & (ids <= previous)), "increase if there is a window"
         if wrong.any():
             raise ValueError(
-                f"position_ids holds {int(ids[wrong][0])}; positions must {rule} (omit "
-                "position_ids to continue after the last token)"
+                f"position_ids holds {int(ids[wrong][0])}; positions must {rule}; to "
+                "continue after the last token, omit position_ids"
             )
 
     def evict(self, seq_len: int, window: int | None, sinks: int) -> None:
-        """Empty the slots whose tokens no later token sees, but only if seq_len tokens don't fit.
+        """If seq_len more tokens don't fit, empty the slots whose tokens no later token sees.
 
         >>> cache_positions = CachePositions(1, 4)
         >>> _ = cache_positions.allocate(4, None)
@@ -129,7 +129,7 @@ class CachePositions:
         positions = self.positions
         visible = (positions > self._next() - window) | (positions < sinks)
         self._renumber(positions.masked_fill(~visible, -1))
-        self.length = min(self.length, window - 1 + sinks)  # an upper bound if positions increase
+        self.length = min(self.length, window - 1 + sinks)  # this bound holds if positions increase
         if not torch.compiler.is_compiling() and positions.is_cpu:
             self.length = self._largest_count()
 
@@ -192,7 +192,7 @@ class CachePositions:
         self.length = self._largest_count()
 
     def select(self, rows: Tensor) -> None:
-        """Replace row b with row rows[b], for integers rows `[B']`. The batch size becomes B'."""
+        """Replace row b with row rows[b]. rows: integers `[B']`; B' becomes the batch size."""
         for name, table in vars(self).items():
             if isinstance(table, Tensor):
                 setattr(self, name, table.index_select(0, rows))
@@ -234,13 +234,13 @@ class CachePositions:
         return self.positions.amax(dim=1, keepdim=True) + 1
 
     def _empty_slots(self, seq_len: int, end: int) -> Tensor:
-        """Return the numbers, all below `end`, of seq_len empty slots in each row, as `[B, S]`."""
+        """Return seq_len empty slots of each row, all numbered below `end`, as `[B, S]`."""
         empty = (self.positions[:, :end] < 0).byte()
         slots = empty.argmax(dim=1, keepdim=True)
         if seq_len != 1:
             slots = empty.topk(seq_len, dim=1).indices
         if torch.compiler.is_compiling() or self._device.type != "cpu":
-            # Here `length` is only an upper bound, and only if positions increase.
+            # Here `length` is only an upper bound, and not even that unless positions increase.
             torch._assert_async(
                 empty.gather(1, slots).all(),
                 "no slot is empty for a new token; with a window, position_ids must increase",
@@ -259,7 +259,7 @@ class CachePositions:
         self.positions.copy_(positions)
 
     def _largest_count(self) -> int:
-        """Return the number of tokens in the fullest row; waits for the device."""
+        """Return the number of tokens in the fullest row. Waits for the device."""
         return int((self.positions >= 0).sum(dim=1).max())
 
     def _check_mask(self, name: str, mask: Tensor) -> Tensor:

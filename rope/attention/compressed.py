@@ -41,7 +41,7 @@ class CompressedCache:
 
 
 class Compressor(nn.Module):
-    """Compute an entry from each group of `ratio` tokens and, with overlap, from the one before."""
+    """Compute one entry per group of `ratio` tokens. With overlap, it includes the group before."""
 
     def __init__(self, embed_dim: int, width: int, ratio: int, overlap: bool) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ class Compressor(nn.Module):
         """Return unrotated entries `[B, n, width]` for x `[B, n ratio, E]`, which has n groups."""
         kv, gate = (y.unflatten(1, (-1, self.ratio)) for y in (self.kv_proj(x), self.gate_proj(x)))
         gate = gate + self.position_bias
-        if self.overlap:  # the first group has no predecessor: weights 0
+        if self.overlap:  # the first group has no predecessor, so use weights 0
             kv, gate = _with_previous(kv, 0.0), _with_previous(gate, -torch.inf)
         weights = gate.softmax(dim=2, dtype=torch.float32).to(kv.dtype)
         return self.kv_norm((kv * weights).sum(dim=2))
@@ -133,7 +133,7 @@ class CompressedAttention(nn.Module):
                 self.compressor.indexer = Indexer(embed_dim, query_dim, ratio, *index)
 
     def forward(self, x: Tensor, cache: CompressedCache | None = None) -> Tensor:
-        """Return outputs for x `[B, S, E]` and cache x, whose positions start at cache.next."""
+        """Return outputs `[B, S, E]` for x, which begins at position cache.next, and cache x."""
         cache = CompressedCache() if cache is None else cache
         ids = torch.arange(cache.next, cache.next + x.shape[1], device=x.device)
         latent = self.q_a_norm(self.q_a_proj(x))

@@ -22,7 +22,7 @@ from rope.positions import check_attention_mask, check_position_ids
 
 @dataclass(frozen=True)
 class CoreAttention:
-    """The part of a layer that rotates queries and keys and then attends to the visible keys.
+    """Rotate queries and keys and attend to the visible keys: the part that all layers share.
 
     attend: a function that returns the heads' outputs `[B, H, S, D_v]`. Its arguments are rotated
     q, rotated k, v, a mask `[B, S, T]` or None, and whether attention without a mask is causal.
@@ -105,7 +105,7 @@ class CoreAttention:
         position_ids = slots.next_position_ids(q.shape[2], position_ids, is_token)
         seq_len = None
         if rotary.fixed_length is None and rotary.extension.length_dependent:
-            seq_len = cache.keys.shape[2]  # one spectrum for all keys: that of a full cache
+            seq_len = cache.keys.shape[2]  # rotate all keys with the spectrum of a full cache
         offset = past if position_ids is None else 0
         ids = _without_padding(position_ids, is_token)
         if cache.policy == "plain":
@@ -118,7 +118,7 @@ class CoreAttention:
         outputs, start = [], 0
         for size in sizes:
             new = slice(start, start + size)
-            was_empty = not cache.length  # `== 0` would stay a symbol under torch.compile
+            was_empty = not cache.length  # torch.compile would keep `== 0` symbolic
             slots.evict(size, window, sinks)
             keys, values = cache.append(
                 k[:, :, new],

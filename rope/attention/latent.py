@@ -112,14 +112,14 @@ class LatentAttention(nn.Module):
         q = q.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)  # [B, H, S, nope + rope]
         q = q.roll(self.rope_dim, dims=-1)  # put the rotated part first, as in k
         latent, k = self.kv_a_proj_with_mqa(x).split((self.latent_dim, self.rope_dim), dim=-1)
-        latent = self.kv_a_layernorm(latent).to(k.dtype)  # autocast may widen a norm
+        latent = self.kv_a_layernorm(latent).to(k.dtype)  # under autocast, norms can return float32
         k = torch.cat((k, latent), dim=-1)[:, None]  # [B, 1, S, rope_dim + latent_dim]
         core = CoreAttention(partial(self._attend, absorbed), self.rotary)
         out = core(q, k, k[..., :0], cache, position_ids, attention_mask)
         return self.o_proj(out.transpose(1, 2).flatten(2))
 
     def _multiplications(self, queries: int, keys: int, absorbed: bool) -> int:
-        """Return one form's multiplications per row, counting masked scores, not shared steps."""
+        """Return how many multiplications a form takes per row, except in steps that both share."""
         content = 2 * self.latent_dim if absorbed else self.nope_dim + self.value_dim
         expanded = (queries if absorbed else keys) * (self.nope_dim + self.value_dim)
         pairs = queries * keys * (content + self.rope_dim)
@@ -145,7 +145,7 @@ class LatentAttention(nn.Module):
         scale = self.rotary.softmax_scale / math.sqrt(self.nope_dim + self.rope_dim)
         causal = is_causal and mask is None
         latent = k[..., self.rope_dim :]
-        if absorbed:  # one key head; all heads' queries become its rows
+        if absorbed:  # there is one key head, and all heads' queries become its rows
             weights = self.kv_b_proj.weight.unflatten(0, (self.num_heads, -1))
             w_k, w_v = weights.split((self.nope_dim, self.value_dim), dim=1)  # [H, ..., latent_dim]
             rotated, q = q.split((self.rope_dim, self.nope_dim), dim=-1)

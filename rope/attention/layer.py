@@ -53,8 +53,8 @@ class RotaryAttention(nn.Module):
         if head_dim is None:
             if embed_dim % num_heads:
                 raise ValueError(
-                    f"embed_dim is {embed_dim}; pass head_dim, or make embed_dim a multiple of "
-                    f"num_heads, which is {num_heads}"
+                    f"embed_dim is {embed_dim}, which isn't a multiple of num_heads={num_heads}; "
+                    "pass head_dim, or change one of the two"
                 )
             head_dim = embed_dim // num_heads
         if window is not None:

@@ -62,7 +62,7 @@ class AxisRotation(nn.Module):
         self._check_heads("k", k)
         check_pair(q, k)
         cos, sin = self._tables((q, k), position_ids, inverse)
-        q, k = apply_rotation((q, k), cos, sin, None, self.interleaved, inverse)
+        q, k = apply_rotation((q, k), cos, sin, interleaved=self.interleaved, inverse=inverse)
         return q, k
 
     if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class AxisRotation(nn.Module):
         """
         self._check_heads("x", x)
         cos, sin = self._tables((x,), position_ids, inverse)
-        return apply_rotation((x,), cos, sin, None, self.interleaved, inverse)[0]
+        return apply_rotation((x,), cos, sin, interleaved=self.interleaved, inverse=inverse)[0]
 
     def _tables(
         self, xs: Sequence[Tensor], position_ids: Tensor, inverse: bool

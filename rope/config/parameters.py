@@ -26,7 +26,7 @@ _TOP = {
     "partial_rotary_factor": "partial_rotary_factor",
     "rotary_pct": "partial_rotary_factor",
 }
-#: Maps other names of a base to the RoPE parameters that it is in.
+#: Maps other names of a base to the layer type that uses it.
 _BASES = {"swa_rope_theta": "sliding_attention", "compress_rope_theta": "compress"}
 #: Parameters that every rope_type may have.
 COMMON = [
@@ -72,8 +72,8 @@ def layer_entries(facts: Mapping[str, Any]) -> Entries:
         if unknown:
             advice = " (for alpha, pass the extension NTK(alpha))" if "alpha" in unknown else ""
             raise ValueError(
-                f"rope_type {kind!r} doesn't take {', '.join(map(repr, unknown))}{advice}; it "
-                f"takes {', '.join(allowed)}: remove the key, or set the rope_type that takes it"
+                f"rope_type {kind!r} doesn't take {', '.join(map(repr, unknown))}{advice}; remove "
+                f"them, or set the rope_type that takes them (it takes {', '.join(allowed)})"
             )
     return entries
 

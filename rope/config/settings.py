@@ -136,8 +136,8 @@ def _layout(facts: Mapping[str, Any]) -> bool:
     known = LAYOUTS.get(str(model_type))
     if known is None and by_key is None:
         raise ValueError(
-            f"model_type is {model_type!r}, whose layout is unknown; pass interleaved=True for "
-            "planes (2j, 2j+1), or False for planes (j, j + R/2); a file can set rope_interleave"
+            f"model_type is {model_type!r}, whose layout is unknown; set rope_interleave, or pass "
+            "interleaved=True for planes (2j, 2j+1), interleaved=False for planes (j, j + R/2)"
         )
     if None not in (known, by_key):
         check_equal("rope_interleave", "here", by_key, f"in the code for {model_type}", known)

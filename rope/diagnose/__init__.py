@@ -1,9 +1,8 @@
-"""Diagnose a rotary embedding from its results: what does the function do, and is it right?
+"""Diagnose a rotary embedding from its results: what does the function do, and is it correct?
 
-`influence` calls the function, and checks which inputs change which results. `planes` fits planes
-and angles, and `measure` the frequencies. `causes` names the first fault, with a text from `codes`.
-`replay` diagnoses an engine in any language through two files. `configuration` explains a
-configuration.
+`influence` calls the function and finds which inputs affect which results. `planes` fits planes and
+angles, and `measure` fits frequencies. `causes` names the first fault, in the words of `codes`.
+`replay` diagnoses an engine through two files. `configuration` explains a configuration.
 """
 
 from collections.abc import Callable, Iterator
@@ -20,7 +19,7 @@ from rope.checks import check_count, check_dim
 from rope.config import RotarySettings
 from rope.config.parameters import TRAINED
 from rope.diagnose import causes
-from rope.diagnose.codes import CODES, Finding, Report, Rotation, all_notes, finding
+from rope.diagnose.codes import CODES, UNEXAMINED, Finding, Report, Rotation, all_notes, finding
 from rope.diagnose.configuration import ConfigurationReport, diagnose_configuration, model_settings
 from rope.diagnose.influence import DTYPES, SHORT, CallError, Probe, first_mixture, short_text
 from rope.diagnose.measure import along_axis, measure, rotation
@@ -53,9 +52,8 @@ def diagnose(
 ) -> Report:
     """Return a report on a rotation: what it does and, if it is wrong, why.
 
-    The report names the first fault that is found, any inputs that rotate overwrites, and what was
-    not examined. Fix the fault, and then diagnose again.
-
+    The report names the first fault, any inputs that rotate overwrites, and what was not examined.
+    Fix the fault, and then diagnose again.
     rotate: a callable that takes q `[B, H, S, D]`, k `[B, H_kv, S, D]` and int64 position_ids
     `[B, S]` and returns the rotated pair. It receives copies, and may normalize before it rotates.
     head_dim: D. expected: what rotate should do, as a RotaryEmbedding, `RotarySettings`, or a
@@ -91,8 +89,8 @@ def diagnose(
         query, key, findings = (query, key, [fault]) if fault else _measured(probe)
     except CallError as error:
         raise ValueError(
-            f"rotate raised {error}; it accepted {len(SHORT)} tokens, so it must also accept this "
-            "call. Wrap it in a function that does"
+            f"rotate raised {error}; it accepted {len(SHORT)} tokens, so it must accept this call "
+            "too. Wrap it in a function that does"
         ) from error
     again = partial(
         diagnose, head_dim=head_dim, expected=expected, num_heads=num_heads, dtype=probe.dtype,
@@ -103,7 +101,7 @@ def diagnose(
         report = _by_head(probe, partial(again, num_heads=1, num_kv_heads=1), code)
         if report is not None:
             query, key, findings = report.query, report.key, report.findings
-    if all_notes(findings) and expected is not None and not cache:
+    if all_notes(findings) and expected is not None:
         findings = [*_other_lengths(probe, partial(again, rotate)), *findings]
     if probe.changed:
         findings.append(finding("input-changed", name=", ".join(sorted(probe.changed))))
@@ -146,8 +144,9 @@ def _accepted(probes: list[Probe]) -> Probe:
 def _measured(
     probe: Probe, norm: Finding | None = None
 ) -> tuple[Rotation, Rotation, list[Finding]]:
-    """Return the rotations of q and k with the first fault or, if there is none, with all notes.
-    norm: the finding on a later norm whose gains are undone.
+    """Return the rotations of q and k, and the first fault or, if there is none, all notes.
+
+    norm: the finding on a norm after the rotation whose gains are already undone, or None.
     """
     query = key = Rotation()
     expected, structures = probe.expected, fit(probe)
@@ -180,7 +179,7 @@ def _measured(
 
 
 def _other_lengths(probe: Probe, again: Callable[..., Report]) -> Iterator[Finding]:
-    """Yield a fault if a spectrum that follows the length is wrong at or above the trained length.
+    """Yield a fault (a note, with a cache) if frequencies near the trained length are wrong.
 
     again: diagnoses the function up to another max_position.
     """
@@ -190,20 +189,21 @@ def _other_lengths(probe: Probe, again: Callable[..., Report]) -> Iterator[Findi
         for length in (trained, trained + 1) if 0 < trained < probe.far else ():
             for fault in again(max_position=length).findings:
                 if fault.severity == "fault":
-                    yield replace(fault, sentence=f"in a text of {length} tokens, {fault.sentence}")
+                    said = f"in a text of {length} tokens, {fault.sentence}"
+                    yield replace(fault, sentence=said, severity="note" if probe.cache else "fault")
                     return
     except ValueError:  # the probes are in a file, or have too few positions
         probe.missed.append(f"texts of about {trained} tokens")
     if trained > probe.far:
-        probe.missed.append(f"texts of over {trained} tokens")
+        probe.missed.append(f"texts of more than {trained} tokens")
 
 
 def _by_head(probe: Probe, again: Callable[..., Report], code: str) -> Report | None:
-    """Return one report on all heads, or None if it doesn't explain a finding better.
+    """Diagnose the heads one by one; return a report, or None if it explains the finding no better.
 
-    again: diagnoses a function of one query head and one key head. Each query head must rotate like
-    its key head, so the function is called with as many key heads as query heads. code: the code of
-    the finding. A head may have any frequencies unless they are known.
+    again: diagnoses a function of one query head and one key head. A query head must rotate like
+    its key head, so there are as many key heads as query heads. code: the code of the finding.
+    Without an expectation, a head may have any frequencies.
     """
     count, rotated, first = probe.heads[0], [], None
 
@@ -234,7 +234,11 @@ def _by_head(probe: Probe, again: Callable[..., Report], code: str) -> Report | 
 
 def _unexamined(probe: Probe, faulty: bool) -> list[str]:
     """Return what the diagnosis did not look at, as a list of phrases."""
-    phrases = ["what this fault hides"] * faulty + probe.missed
-    phrases += ["positions on several axes"] * (getattr(probe.expected, "sections", None) is None)
-    phrases += ["other head counts than {} and {}, negative positions".format(*probe.heads)]
-    return [*phrases, "other text lengths, masks, values and the KV cache", "norms, other layers"]
+    given = {
+        "fault": not faulty,
+        "expected": probe.expected is not None,
+        "axes": getattr(probe.expected, "sections", None) is not None,
+        "cache": probe.cache,
+    }
+    texts = [text for name, text in UNEXAMINED.items() if not given.get(name)]
+    return [*probe.missed, *(text.format(heads=probe.heads) for text in texts)]

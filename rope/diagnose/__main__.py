@@ -6,11 +6,13 @@ import importlib
 import json
 import re
 import sys
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from rope.config.source import read_config
 from rope.diagnose import ConfigurationReport, Report, diagnose, diagnose_configuration
 from rope.diagnose.codes import USAGE
 from rope.diagnose.configuration import model_settings
@@ -31,15 +33,15 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m rope.diagnose", description=USAGE)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     add = parser.add_argument
-    add("subject", help="module:function, config.json, a model's folder, probes, answers, compare")
-    add("answers", nargs="?", default="answers.safetensors", help="the file of engine answers")
-    add("other", nargs="?", help="the answers to compare them with")
+    add("subject", help="module:function, config.json, a folder; or probes, answers, compare")
+    add("answers", nargs="?", default="answers.safetensors", help="an engine's answers")
+    add("other", nargs="?", help="another engine's answers, for compare")
     add("--head-dim", type=int, help="the head dimension of the queries and keys")
-    add("--heads", type=int, nargs=2, default=(), metavar=("H", "H_KV"), help="head counts")
+    add("--heads", type=int, nargs=2, default=(), metavar=("H", "H_KV"), help="numbers of heads")
     add("--expected", help="a configuration that the function should follow")
     add("--layer-type", help="the layer type, if the configuration has several")
-    add("--length", type=int, help="the length in use, if it is not the model's own")
-    add("--cache", action="store_true", help="the engine keeps keys from earlier calls")
+    add("--length", type=int, help="the longest text: positions are below this number")
+    add("--cache", action="store_true", help="keys from earlier calls are kept")
     add("--json", action="store_true", help="print JSON")
     add("-o", "--output", default="probes.safetensors", help="the file to write probes to")
     add("--probes", default="probes.safetensors", help="the file with the answered probes")
@@ -47,7 +49,10 @@ def main(argv: list[str] | None = None) -> int:
     try:
         report = _report(arguments)
     except (AttributeError, ImportError, OSError, TypeError, ValueError) as error:
-        print(_in_options(str(error)), file=sys.stderr)
+        message = str(error)
+        for name, option in OPTIONS.items():
+            message = re.sub(rf"(?<!\w){name}(?![a-z_])", option, message)
+        print(message, file=sys.stderr)
         return 2
     if report is None:
         return 0
@@ -60,7 +65,11 @@ def _report(arguments: argparse.Namespace) -> Report | ConfigurationReport | Non
     subject, layer_type = arguments.subject, arguments.layer_type
     is_function = ":" in subject and not Path(subject).exists()
     if not is_function and subject not in ("probes", "answers", "compare"):
-        _check_file(subject)
+        try:
+            read_config(subject)
+        except ValueError as error:
+            hint = "; if you mean a function, write " + re.sub(r"\.(\w+)$", r":\1", subject)
+            raise ValueError(f"{subject} can't be read ({error}){hint}") from error
         return diagnose_configuration(subject, layer_type=layer_type, length=arguments.length)
     numbers = dict(zip(("num_heads", "num_kv_heads"), arguments.heads, strict=False))
     if arguments.length is not None:
@@ -70,9 +79,7 @@ def _report(arguments: argparse.Namespace) -> Report | ConfigurationReport | Non
     if subject == "probes":
         write_probes(arguments.output, arguments.head_dim, **numbers)
         return None
-    expected = arguments.expected
-    if expected is not None:
-        expected = model_settings(expected, layer_type)
+    expected = arguments.expected and model_settings(arguments.expected, layer_type)
     options: dict[str, Any] = {"expected": expected, "cache": arguments.cache}
     if subject == "compare":
         if arguments.other is None:
@@ -82,32 +89,8 @@ def _report(arguments: argparse.Namespace) -> Report | ConfigurationReport | Non
         return diagnose_answers(arguments.answers, arguments.probes, **options)
     module, _, name = subject.partition(":")
     sys.path.insert(0, "")  # find modules in the current folder, as python -c does
-    rotate: Any = importlib.import_module(module)
-    for part in name.split("."):
-        rotate = getattr(rotate, part)
+    rotate = attrgetter(name)(importlib.import_module(module))
     return diagnose(rotate, arguments.head_dim, **options, **numbers)
-
-
-def _check_file(subject: str) -> None:
-    """Raise ValueError, naming the file, unless subject is JSON text, a folder, or a JSON file."""
-    path = Path(subject)
-    if subject.lstrip().startswith("{") or path.is_dir():
-        return
-    if not path.exists():
-        hint = re.sub(r"\.(\w+)$", r":\1", subject)
-        also = f"; if you mean a function, write {hint}" if hint != subject else ""
-        raise ValueError(f"{subject} doesn't exist; pass the path of a configuration{also}")
-    try:
-        json.loads(path.read_text())
-    except ValueError as error:
-        raise ValueError(f"{subject} is not valid JSON ({error}); correct the file") from error
-
-
-def _in_options(message: str) -> str:
-    """Return a message of the library with the names of the command's options."""
-    for name, option in OPTIONS.items():
-        message = re.sub(rf"(?<!\w){name}(?![a-z_])", option, message)
-    return message
 
 
 def _plain(part: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Name the cause of a measured fault. Each cause is yielded before its consequences.
+"""Name the causes of what was measured. A cause is yielded before its consequences.
 
 Shapes: n planes, P positions, R rotated width.
 """
@@ -77,7 +77,7 @@ def norm_order(norm: Finding | None, structures: list[Structure], probe: Probe) 
         if last and structure.uneven > 0.01 and not linear:
             return finding("norm-after", "before", name=structure.name, model_type=model_type)
     if norm is None and not all(probe.linear) and not (known and structures[0].uneven > 0.01):
-        why = "which has no effect here" if known else "without a model_type"
+        why = "which has no effect here" if known else "because no model_type was given"
         probe.missed.append(f"the order of norm and rotation, {why}")
     return None
 
@@ -133,6 +133,7 @@ def _side_faults(probe: Probe, measured: Measurement, which: int) -> Iterator[Fi
     yield from _positions(measured, which, probe)
     if measured.radial >= max(1e-5, 8 * probe.eps):
         yield finding("low-precision-tables", name=name, off=measured.radial)
+    yield from _rounded_frequencies(measured, name)
     yield from _width(measured, name, expected)
     if expected is not None:
         layout = "interleaved" if expected.interleaved else "half"
@@ -181,7 +182,7 @@ def _differences(q: Measurement, k: Measurement) -> Iterator[Finding]:
 
 
 def _shifted(q: Measurement, k: Measurement) -> Iterator[Finding]:
-    """Yield a fault if only some heads or planes of q or k start at another angle than the rest."""
+    """Yield a fault if some heads or planes of q or k have another angle at position 0."""
     (i, j), at_q = (q.structure.planes[:, None] == k.structure.planes).all(-1).nonzero().T, None
     if q.structure.start is not None and k.structure.start is not None:
         at_q, at_k = q.structure.start[:, i], k.structure.start[:, j]
@@ -256,27 +257,38 @@ def _positions(measured: Measurement, which: int, probe: Probe) -> Iterator[Find
     yield finding("position-map", name=name, begin=high)
 
 
-def _frequencies(measured: Measurement, name: str, length_dependent: bool) -> Iterator[Finding]:
-    """Yield a fault if the frequencies are rounded, not the expected ones, or of no known base."""
-    (theta, slack), known, expected = measured.spectrum, measured.known, measured.expected_theta
-    slack = slack + rounding(theta)
-    extension = known[1] if known is not None else None
-    sharp = slack < 2.0**-12 * theta  # by chance, one number in 16 is near an 8-bit number
+def _whole(measured: Measurement) -> Tensor:
+    """Return the frequencies `[R/2]`, with those over half a turn per position restored."""
+    theta = measured.spectrum[0].clone()
     main = 1 if (measured.theta > 0).sum() >= (measured.theta < 0).sum() else -1
-    whole = theta.clone()  # a plane that seems to rotate backward may rotate by over half a turn
-    whole[measured.slots[measured.theta.sign() == -main]] *= -1
-    whole = whole.where(whole >= 0, whole + 2 * torch.pi)
+    theta[measured.slots[measured.theta.sign() == -main]] *= -1  # only seems to rotate backward
+    return theta.where(theta >= 0, theta + 2 * torch.pi)
+
+
+def _rounded_frequencies(measured: Measurement, name: str) -> Iterator[Finding]:
+    """Yield a fault if the frequencies are rounded to 8 or 16 bits."""
+    (theta, slack), whole = measured.spectrum, _whole(measured)
+    slack = slack + rounding(theta)
+    sharp = slack < 2.0**-12 * theta  # by chance, one number in 16 is near an 8-bit number
     for dtype in (torch.float8_e4m3fn, torch.float8_e5m2, torch.bfloat16, torch.float16):
         near = (whole - whole.to(dtype).double()).abs() <= slack
-        if extension is None and sharp.sum() > 3 and near[sharp].all():
+        explained = measured.known is not None and measured.known[1] is not None
+        if not explained and sharp.sum() > 3 and near[sharp].all():
             yield finding("low-precision-angles", "frequencies", name=name, dtype=plain(dtype))
+
+
+def _frequencies(measured: Measurement, name: str, length_dependent: bool) -> Iterator[Finding]:
+    """Yield a fault if the frequencies are not the expected ones, or of no known base."""
+    (theta, slack), known, expected = measured.spectrum, measured.known, measured.expected_theta
+    slack, whole = slack + rounding(theta), _whole(measured)
     if expected is not None and len(expected) == len(theta):
         excess = (expected - theta).abs() - slack - rounding(expected)
         worst = int(excess.argmax())
         if excess[worst] > 0:
             ratio = (whole / expected)[expected > 0]
             if ((ratio - ratio[-1]).abs() < 1e-3 * ratio[-1]).all():
-                yield finding("frequencies", "multiple", name=name, factor=ratio[-1])
+                facts = dict(factor=ratio[-1], scaling=measured.scaling or 1.0)
+                yield finding("frequencies", "multiple", name=name, **facts)
             numbers = dict(measured=theta[worst], expected=expected[worst])
             yield finding("frequencies", "expected", name=name, plane=worst, **numbers)
         return

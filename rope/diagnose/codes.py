@@ -1,8 +1,7 @@
 """Define what a diagnosis returns, and read the texts of all findings from `findings.txt`.
 
 The entry of a code has a severity, a section of the book, a sentence, a remedy, and perhaps a
-source. A variant of a finding may have its own sentence and its own remedy. Lines may continue,
-indented. Notes may be intentional in some models.
+source. A variant may have its own sentence and remedy. Notes may be intentional in some models.
 """
 
 import re
@@ -42,9 +41,10 @@ def _texts(block: str) -> dict[str, Text]:
 
 
 _FILE = files("rope.diagnose").joinpath("findings.txt").read_text(encoding="utf-8")
-_, _functions, _configurations, USAGE = re.split("^# .*\n", _FILE, flags=re.MULTILINE)
+_, _functions, _configurations, _others, USAGE = re.split("^# .*\n", _FILE, flags=re.MULTILINE)
 CODES = _texts(_functions)
 CONFIGURATION = _texts(_configurations)
+UNEXAMINED = dict(line.split(": ", 1) for line in _others.strip().splitlines())
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,10 @@ class Finding:
     source: str = ""
 
     def __str__(self) -> str:
-        sentence, remedy = (text[:1].upper() + text[1:] for text in (self.sentence, self.remedy))
+        sentence, remedy = (  # a key such as rope_type keeps its case
+            re.sub(r"^[a-z](?!\w*_)", lambda first: first[0].upper(), text)
+            for text in (self.sentence, self.remedy)
+        )
         source = f"\n  Source: {self.source}." if self.source else ""
         return (
             f'{self.severity} {self.code}: {sentence}.\n  {remedy}. See "{self.section}".{source}'

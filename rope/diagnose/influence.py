@@ -1,11 +1,9 @@
-"""Call an unknown rotation, and find which inputs change which results.
+"""Call an unknown rotation, and find which inputs affect which results.
 
-`Probe` calls it on copies of its inputs. Its vectors are exact in every dtype. Most have entries ±1
-and therefore the same length, so a norm before the rotation multiplies all of them by the same
-factor. The comparisons vary one id, one vector, or one row.
-
-The result for a token must depend only on that token's own vector and position. Unless that holds,
-fitting angles makes no sense, so this module fits nothing.
+`Probe` passes copies of its inputs. Its vectors are exact in every dtype. Most have entries ±1 and
+therefore the same length, so a norm before the rotation multiplies all of them by the same factor.
+The comparisons vary one id, one vector, or one row. A token's result must depend only on its own
+vector and position; otherwise there are no angles to fit.
 
 Shapes: B batch, H heads, S sequence, D head dimension.
 """
@@ -34,16 +32,16 @@ class CallError(Exception):
 
 @dataclass
 class Probe:
-    """A wrapper that calls the function under examination and records what its calls show.
+    """Call the function under examination, and record what its calls show.
 
-    rotate, expected, cache, device: as in `diagnose`. heads: `(H, H_kv)`. dtype: the default dtype
-    of the vectors passed to rotate. changed: the names of the inputs that rotate overwrote.
-    returned: maps each dtype passed to rotate to the dtype of the result. first: the results at
-    SHORT. far: the farthest position that can be probed. notes: findings on positions and batches
-    that can't be probed. missed: what else could not be examined. length_change: the largest change
-    that a longer text causes at the same positions, relative to the largest result. keys_change:
-    True if a longer text changes keys. linear: for q and for k, True if doubled vectors give
-    doubled results. gains: factors `[D]` on the results, which undo the gains of a later norm.
+    rotate, expected, cache, device: as in `diagnose`. heads: `(H, H_kv)`. dtype: the usual dtype of
+    q and k. changed: the names of the inputs that rotate overwrote. returned: the dtype of the
+    results for each dtype of q and k. first: the results at SHORT. far: the farthest position that
+    can be probed. notes: findings on positions and batches that can't be probed. missed: what else
+    could not be examined. length_change: the largest change that a longer text causes at the same
+    positions, relative to the largest result. keys_change: True if a longer text changes keys.
+    linear: for q and k, True if doubled vectors give doubled results. gains: factors `[D]` on the
+    results, which undo the gains of a later norm.
     """
 
     rotate: Callable[..., Any]
@@ -134,7 +132,7 @@ def unlike(probe: Probe, left: Tensor, right: Tensor, along: int = -1) -> Tensor
 def difference(
     probe: Probe, results: Pair, again: Pair, code: str, variant: str = "", **facts: object
 ) -> Finding | None:
-    """Return the finding on the first tensor of which two calls gave different results, or None."""
+    """Return a finding on the first tensor that differs between two calls, or None."""
     for name, y, z in zip(NAMES, results, again, strict=True):
         if (off := unlike(probe, z, y)).any():
             return finding(code, variant, name=name, off=float(off.max()), **facts)
@@ -189,7 +187,7 @@ def _farthest(probe: Probe, most: int) -> None:
 
 
 def first_mixture(probe: Probe, max_position: int) -> Finding | None:
-    """Make the comparisons in turn, record what they show, and return the first fault, or None."""
+    """Compare calls, record what the comparisons show, and return the first fault, or None."""
     x = short_text(probe)
     probe.first, again = probe(x, SHORT), probe(x, SHORT)
     if not all(y.isfinite().all() for y in probe.first):
@@ -209,6 +207,7 @@ def first_mixture(probe: Probe, max_position: int) -> Finding | None:
         or _positions(probe, x, ids, base)
         or _places(probe)
         or _rows(probe, ids, base)
+        or _strides(probe, x, ids, base)
     )
 
 
@@ -336,3 +335,13 @@ def _rows(probe: Probe, ids: list[int], base: Pair) -> Finding | None:
             if fault := difference(probe, single[row], (y, z), "batch-mixed", row=row):
                 return fault
     return None
+
+
+def _strides(probe: Probe, x: Pair, ids: list[int], base: Pair) -> Finding | None:
+    """Return a fault if the results depend on how q and k lie in memory."""
+    views = [y.transpose(1, 2).contiguous().transpose(1, 2) for y in x]
+    try:
+        return difference(probe, base, probe(views, ids), "strides-ignored")
+    except CallError:
+        probe.missed.append("q and k that are not contiguous")
+        return None

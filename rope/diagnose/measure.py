@@ -1,8 +1,8 @@
 """Measure one tensor's rotation: its layout, frequencies, sizes, and rounding errors.
 
 An angle is known only up to multiples of 2 pi. At position 1, we take the angle with |theta| <= pi.
-If theta is known to within e, then 2 theta is known to within 2e, far less than 2 pi. So each
-doubling of the position halves the error while the angles are proportional to the position.
+If theta is known to within e, then the angle at position 2 is known to within 2e, far less than
+2 pi. So each doubling of the position halves the error of theta.
 
 Shapes: n planes, P positions, R rotated width.
 """
@@ -137,10 +137,9 @@ def measure(structure: Structure, eps: float, expected_theta: Tensor | None) -> 
 
 
 def along_axis(q: Measurement, k: Measurement, probe: Probe) -> Finding | None:
-    """Expect only the frequencies of the axis that the ids move, in q and in k.
+    """Find the axis that the ids move, and expect only its frequencies.
 
-    Returns a fault if planes rotate that the model gives to another axis. Records which axes were
-    not examined.
+    Returns a fault if planes of another axis rotate. Records which axes were not examined.
     """
     (theta, slack), every, expected = q.spectrum, q.expected_theta, probe.expected
     sections = getattr(expected, "sections", None)
@@ -150,10 +149,9 @@ def along_axis(q: Measurement, k: Measurement, probe: Probe) -> Finding | None:
     rows = torch.stack([every, *section_frequencies(every, sections, interleaved_sections=turns)])
     off = (rows - theta).abs() > slack + 2 * rounding(rows)  # [1 + A, R/2]
     axis = int(off.sum(1).argmin()) - 1
-    seen = "apart, since they moved together" if axis < 0 else f"other than {axis}"
-    probe.missed.append(
-        f"the model's {len(rows) - 1} axes {seen} (wrap each axis, the others at 0)"
-    )
+    seen = "separately, because all moved together" if axis < 0 else f"other than {axis}"
+    how = "diagnose one axis at a time, with the others at 0"
+    probe.missed.append(f"the model's {len(rows) - 1} axes {seen} ({how})")
     q.expected_theta = k.expected_theta = row = rows[axis + 1]
     if axis < 0 or not (off[axis + 1] & ((row == 0) | (theta == 0))).any():
         return None
@@ -162,7 +160,7 @@ def along_axis(q: Measurement, k: Measurement, probe: Probe) -> Finding | None:
 
 
 def factors(q: Measurement, k: Measurement) -> Iterator[Finding]:
-    """Yield a finding if q and k have position-dependent factors other than e^(gm) and e^(-gn)."""
+    """Yield a finding unless the sizes of q and k are constant, or follow e^(gm) and e^(-gn)."""
     common = (q.structure.planes[:, None] == k.structure.planes).all(-1)  # [n_q, n_k]
     if not (common.any() and (q.follows or k.follows)):
         return
@@ -190,7 +188,7 @@ def _layout(planes: Tensor) -> tuple[str, int, Tensor]:
     a, b = planes.T
     gap, place = int(b[0] - a[0]), a - a.min()
     if (b - a == gap).all() and int(place.max()) < gap and (gap > 1 or len(planes) == 1):
-        # Without a full set of planes, the first one in sight may be a later one of all R/2.
+        # If some planes are hidden, the first visible one may not be plane 0.
         return "half", 2 * gap, a if int(a.max()) < gap else place
     if (b - a == 1).all() and (place % 2 == 0).all():
         return "interleaved", int(place.max()) + 2, place // 2
@@ -263,11 +261,6 @@ def name(theta: Tensor, slack: Tensor) -> tuple[float, Extension | None] | None:
     The numbers have as few digits as the tightest explanation allows. The extension is None if the
     first planes have the frequencies of a base and the other planes are slower, but follow no known
     formula. NTK is recovered as a larger base.
-
-    >>> spectrum = inverse_frequencies(64, 5e5, extension=Llama3(8.0, 8192))
-    >>> base, extension = name(spectrum, 1e-15 * spectrum)
-    >>> base, extension == Llama3(8.0, 8192)
-    (500000.0, True)
     """
     rotating = int((theta > 0).sum())
     if not rotating or (theta[:rotating] <= 0).any():
@@ -301,7 +294,7 @@ def _candidates(
         factors = whole, _shortest(whole, lambda f: abs(1 / f - float(theta[0])) <= slack[0])
         scaled, _ = _bases(theta * whole, slack * whole, rotating)
         for base, factor in product(scaled, factors) if factors[1] > 1 else ():
-            yield from ((base, Linear(factor)), (base, Proportional(p, factor)))
+            yield from ((base, Linear(factor)), (base, Proportional(p, factor=factor)))
     slowest = float(inverse_frequencies(2 * planes, bases[0])[rotating - 1])
     factor = _shortest(slowest / last, lambda f: f > 0 and abs(slowest / f - last) <= near)
     for base, length in product(bases, LENGTHS) if 1 < kept < rotating and factor > 1 else ():

@@ -1,12 +1,10 @@
 """Fit the planes and their angles to results at several positions.
 
 At position m, the result for x is A_m N(x). N is what precedes the rotation (a norm, gains, or a
-permutation), and A_m is the rotation. Relative to position 0, N cancels:
-y_m = A_m A_0^{-1} y_0 = R_m y_0.
-`_structure` finds the matrix G_m of the map R_m. The entries off the diagonal show which
-coordinates form a plane. `_fit_angles` then writes each plane's pair as a complex number, and fits
-
-    y_m = alpha y_0 + beta conj(y_0),   with alpha = e^{i m theta} and beta = 0 for a rotation.
+permutation), and A_m is the rotation. Relative to position 0, N cancels: y_m = A_m A_0^{-1} y_0.
+`_structure` finds the matrix G_m = A_m A_0^{-1}, whose entries off the diagonal show which
+coordinates form a plane. `_fit_angles` writes each plane's pair as a complex number, and fits
+y_m = alpha y_0 + beta conj(y_0), where a rotation has alpha = e^{i m theta} and beta = 0.
 
 Shapes: D head dimension, H heads, P positions, V vectors, n planes.
 """
@@ -29,11 +27,10 @@ class Structure:
     the planes. misfit: the error of the results that G predicts. noise: the largest entry of G that
     this error can cause. apart: how much G differs between heads. flat: True if all results lie in
     one hyperplane, as after a norm that subtracts the mean. source `[D]`: the input coordinate of
-    each output coordinate, or None unless N is a permutation with gains. The other fields describe
-    A_0 and are set only if source is. start `[H, n]`: the angle of each plane. gain `[n]`: the gain
-    of each plane. rest_gain: the gains of the rest. start_tolerance: the possible error of a
-    start, below 0.05 only if A_0 predicts all results. uneven: how much the two gains of a plane
-    differ, at most, relative to their size.
+    each output coordinate, or None unless N is a permutation with gains.
+    Only if source is set: start `[H, n]` and gain `[n]`, the angles and gains of A_0; rest_gain;
+    start_tolerance, the error of a start, below 0.05 only if A_0 predicts all results; uneven, the
+    largest relative difference between the two gains of a plane.
     `fit` adds alpha and beta `[P, n]`, averaged over heads, at positions `[P]`, and their error,
     bent. radius `[P, H, n]`: |alpha| per head. Heads are scaled to the first radius and averaged.
     """
@@ -129,7 +126,8 @@ def _structure(name: str, x: Tensor, results: Tensor, m: Tensor, eps: float) -> 
     shared = factors[..., planes.flatten() if len(planes) else index].median(-1, True).values
     bent = [logs - logs[:, -1:] * (m / m[-1])[:, None] for logs in (factors, factors - shared)]
     odd = torch.minimum(*(logs.abs().amax((0, 1)) for logs in bent)) > slack
-    lone = index[~rotates & (strange | odd)]  # neither a decay nor the planes explain the change
+    # Neither a decay nor the planes explain these changes, nor does a coordinate that is always 0.
+    lone = index[~rotates & (strange | odd) & results.flatten(0, 2).any(0)]
     rest, tangled = index[~mutual], index[rotates & ~mutual]
     values = torch.linalg.svdvals((results - results.mean(2, keepdim=True)).flatten(1, 2))
     flat = bool((values[:, -1] < max(1e-6, eps) * values[:, 0]).all())

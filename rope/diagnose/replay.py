@@ -1,8 +1,8 @@
 """Diagnose an engine in any language: write probes to one file, and read answers from another.
 
 The probes are the calls that `diagnose` makes to a correct rotation and to a function that doesn't
-rotate. `diagnose` then runs on the answers. Answers can't show whether the engine overwrites
-its inputs or changes dtypes, or at which exact position a change begins.
+rotate. `diagnose` then runs on the answers. They can't show whether the engine overwrites inputs or
+changes dtypes, or exactly where a change begins.
 
 Shapes: B batch, H heads, S sequence, D head dimension.
 """
@@ -51,7 +51,7 @@ def write_probes(
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
     ...     write_probes(f"{folder}/probes.json", 8)
-    29
+    30
     """
     check_dim(head_dim, "head_dim")
     check_count("max_position", max_position, smallest=128)
@@ -75,15 +75,13 @@ def diagnose_answers(
 
     >>> from tempfile import TemporaryDirectory
     >>> rotary = RotaryEmbedding(8)
-    >>> def engine(folder):  # any program, in any language
-    ...     probes, answers = read(f"{folder}/probes.json"), {}
-    ...     for name in (name for name in probes if name[3:] in ("q", "k")):
-    ...         answers[name] = rotary.rotate(probes[name], probes[f"{name[:3]}position_ids"])
-    ...     write(f"{folder}/answers.json", answers)
     >>> with TemporaryDirectory() as folder:
-    ...     calls = write_probes(f"{folder}/probes.json", 8)
-    ...     engine(folder)
-    ...     diagnose_answers(f"{folder}/answers.json", f"{folder}/probes.json").ok
+    ...     calls = write_probes(probes := f"{folder}/probes.json", 8)
+    ...     x = read(probes)  # by any program, in any language
+    ...     names = [name for name in x if name[3:] in ("q", "k")]
+    ...     y = {name: rotary.rotate(x[name], x[f"{name[:3]}position_ids"]) for name in names}
+    ...     write(answers := f"{folder}/answers.json", y)
+    ...     diagnose_answers(answers, probes).ok
     True
     """
     calls = [call for call in _calls(probes, PARTS) if call]

@@ -9,7 +9,7 @@ where t_j = (r_j - low_freq_factor)/(high_freq_factor - low_freq_factor), clippe
 """
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar
 
 import torch
@@ -24,7 +24,7 @@ class Llama3(Extension):
     """Llama 3.1's extension: keep fast frequencies, divide slow frequencies by s, blend the rest.
 
     factor: s, at least 1. original_max_position_embeddings: the trained length L.
-    low_freq_factor, high_freq_factor: turns in L where the blend begins and ends; if equal, a step.
+    low_freq_factor, high_freq_factor: turns in L where the blend begins and ends (equal: a step).
     Raises ValueError or TypeError for invalid numbers. The formula comes from Llama's released
     code; the report (arXiv 2407.21783, section 3.4.2) gives only the base.
 
@@ -38,8 +38,9 @@ class Llama3(Extension):
     name: ClassVar[str] = "llama3"
     factor: float
     original_max_position_embeddings: int
-    low_freq_factor: float = field(default=1.0, kw_only=True)
-    high_freq_factor: float = field(default=4.0, kw_only=True)
+    _: KW_ONLY
+    low_freq_factor: float = 1.0
+    high_freq_factor: float = 4.0
 
     def __post_init__(self) -> None:
         check_number("factor", self.factor, at_least=1)
@@ -66,7 +67,7 @@ class Proportional(Extension):
     """p-RoPE, which rotates only the first floor(p R/2) planes and leaves slower planes unrotated.
 
     partial_rotary_factor: p, between 0 and 1. factor: the divisor of all frequencies, at least 1.
-    A smaller dim would spread the entire spectrum over these planes; p-RoPE omits slow planes.
+    A smaller dim would spread the entire spectrum over these planes; p-RoPE omits the slow planes.
     Raises ValueError or TypeError for invalid numbers.
     See Barbero et al., arXiv 2410.06205, section 6.1.
 
@@ -77,6 +78,7 @@ class Proportional(Extension):
 
     name: ClassVar[str] = "proportional"
     partial_rotary_factor: float = 1.0
+    _: KW_ONLY
     factor: float = 1.0
 
     def __post_init__(self) -> None:
@@ -88,6 +90,5 @@ class Proportional(Extension):
         check_number("factor", self.factor, at_least=1)
 
     def scale(self, inv_freq: Tensor, base: float, seq_len: int | None = None) -> Tensor:
-        rotating = int(self.partial_rotary_factor * len(inv_freq))
         j = torch.arange(len(inv_freq), device=inv_freq.device)
-        return torch.where(j < rotating, inv_freq / self.factor, torch.zeros_like(inv_freq))
+        return inv_freq / self.factor * (j < int(self.partial_rotary_factor * len(inv_freq)))

@@ -9,7 +9,7 @@ See Ding et al., arXiv 2402.13753. The two sets and the attention factor come fr
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar
 
 import torch
@@ -24,8 +24,8 @@ class LongRoPE(Extension):
     """Phi-3's extension, which divides each plane's frequency by a separate factor.
 
     short_factor, long_factor: R/2 positive numbers each, stored as tuples.
-    original_max_position_embeddings: the trained length L. factor: s, at least 1, which determines
-    the attention factor unless attention_factor is given.
+    original_max_position_embeddings: the trained length L. factor: s, the extended length divided
+    by L, at least 1; it determines the attention factor unless attention_factor is given.
     If you use a cache, fix seq_len at the final length, because keys cached at a length up to L
     don't match queries rotated at a length above L.
     Raises ValueError or TypeError for invalid numbers. `scale` raises ValueError if short_factor or
@@ -42,6 +42,7 @@ class LongRoPE(Extension):
     short_factor: tuple[float, ...]
     long_factor: tuple[float, ...]
     original_max_position_embeddings: int
+    _: KW_ONLY
     factor: float | None = None
     attention_factor: float | None = None
 
@@ -49,10 +50,7 @@ class LongRoPE(Extension):
         if self.attention_factor is not None:
             check_number("attention_factor", self.attention_factor, above=0)
         elif self.factor is None:
-            raise ValueError(
-                "factor and attention_factor are both None; pass factor, the extended length "
-                "divided by the trained length"
-            )
+            raise ValueError("factor and attention_factor are both None; pass one of the two")
         if self.factor is not None:
             check_number("factor", self.factor, at_least=1)
         for name in ("short_factor", "long_factor"):

@@ -12,7 +12,7 @@ ramp is linear in j, as in the authors' code and in every released model.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar
 
 import torch
@@ -44,6 +44,7 @@ class YaRN(Extension):
     name: ClassVar[str] = "yarn"
     factor: float
     original_max_position_embeddings: int
+    _: KW_ONLY
     beta_fast: float = 32.0
     beta_slow: float = 1.0
     attention_factor: float | None = None

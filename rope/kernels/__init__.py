@@ -1,16 +1,16 @@
 """Rotate fast: with one loop in C on a CPU, and with one Triton kernel on a GPU.
 
-Chapter "Bytes and kernels". `operator` chooses between these two and `formula`, the same
-computation in plain PyTorch. `cpu` calls the loop in `rotate.c`, `triton` contains the kernel, and
-`dtensors` rotates tensors on several devices. Triton is imported only when a GPU needs it.
+See the chapter "Bytes and kernels". `operator` chooses between these two and `formula`, the same
+computation in plain PyTorch. `cpu` calls the loop in `rotate.c`, and `triton` contains the kernel.
+Triton is imported only when a GPU needs it.
 """
 
 import torch
 
-from rope.kernels import cpu
-from rope.kernels.operator import DTYPES, disabled, enabled
+from rope.kernels import cpu, operator
+from rope.kernels.operator import DTYPES, disabled
 
-__all__ = ["disabled", "enabled", "explain"]
+__all__ = ["disabled", "explain"]
 
 
 def explain(device: torch.device | str = "cpu") -> str:
@@ -18,12 +18,12 @@ def explain(device: torch.device | str = "cpu") -> str:
 
     >>> with disabled():
     ...     explain("cpu")
-    'On cpu the plain formula rotates, since rope.kernels.disabled() is in force.'
+    'On cpu the plain formula rotates, because a rope.kernels.disabled() block is active.'
     """
     kind = torch.device(device).type
-    formula = f"On {kind} the plain formula rotates, since "
-    if not enabled():
-        return formula + "rope.kernels.disabled() is in force."
+    formula = f"On {kind} the plain formula rotates, because "
+    if operator._disabled:
+        return formula + "a rope.kernels.disabled() block is active."
     if kind == "cpu":
         loop, how = cpu.library()
         if loop is not None:
@@ -37,4 +37,4 @@ def explain(device: torch.device | str = "cpu") -> str:
         return f"On {kind} the Triton kernel rotates queries and keys in one launch."
     if kind == "cuda":
         return formula + "Triton is not installed: pip install triton."
-    return formula + "no kernel is written for it."
+    return formula + "no kernel exists for this kind of device."

@@ -1,6 +1,6 @@
 """Rotate on a CPU: with one loop in C, built at installation, or with the formula in blocks.
 
-Chapter "Bytes and kernels". The loop (`rotate.c`) reads each number once and writes it once.
+See the chapter "Bytes and kernels". The loop (`rotate.c`) reads and writes each number only once.
 Without the loop, the formula works on one block of the sequence at a time, so that intermediate
 results stay in the cache. Both give the same bits as `rope.kernels.formula`.
 
@@ -34,18 +34,18 @@ _WIDE = {  # the dtype of the arithmetic, from the dtypes of the vectors and of 
     for pair in product(FLOATING, FLOATING)
 }
 _NO_IDS: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())  # sizes and strides
-_GRAIN = 1 << 15  # a second thread isn't worth waking for fewer elements
+_GRAIN = 1 << 15  # elements per thread; for fewer, waking another thread takes too long
 _BLOCK = 1 << 19  # elements that stay in the cache between the operations of the formula
 
 
 class _Axes(ctypes.Structure):
-    """A copy of `struct axes` of rotate.c: the sizes and strides of a tensor `[B, H, S, last]`."""
+    """Mirror `struct axes` of rotate.c: the sizes and strides of a tensor `[B, H, S, last]`."""
 
     _fields_ = (("size", ctypes.c_int64 * 4), ("stride", ctypes.c_int64 * 4))
 
 
 class _CallSpec(ctypes.Structure):
-    """A copy of `struct call_spec` of rotate.c: everything about a call except its addresses."""
+    """Mirror `struct call_spec` of rotate.c: everything about a call except its addresses."""
 
     _fields_ = (
         ("dtype", ctypes.c_int64),
@@ -80,8 +80,9 @@ def rotate_into(
     xs: Sequence[Tensor],
     cos: Tensor,
     sin: Tensor,
-    interleaved: bool,
     position_ids: Tensor | None = None,
+    *,
+    interleaved: bool,
     inverse: bool = False,
 ) -> None:
     """Rotate each x `[B, H, S, D]` into its out, which is x itself or shares no memory with x.
@@ -146,14 +147,11 @@ def in_blocks(x: Tensor, out: Tensor, cos: Tensor, sin: Tensor, interleaved: boo
 
 @cache
 def library() -> tuple[Any, str]:
-    """Return the loop in C and a note on its threads and path, or None and why it is missing."""
+    """Return the loop in C and a note on its threads and path, or None and why there is no loop."""
     candidates = [Path(__file__).with_name("rotate" + suffix) for suffix in EXTENSION_SUFFIXES]
     path = next((path for path in candidates if path.exists()), None)
     if path is None:
-        source = Path(__file__).parents[2]
-        if (source / "setup.py").exists():
-            return None, f"it was not built in {source}, from which Python imports the package"
-        return None, "it was not built when the package was installed, for lack of a C compiler"
+        return None, f"it was not built in {Path(__file__).parent}"
     try:
         loaded = ctypes.CDLL(str(path))
         call_spec_bytes, threaded = (

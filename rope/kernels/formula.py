@@ -1,6 +1,6 @@
 """Rotate with plain tensor operations: equation 34 of RoFormer (arXiv 2104.09864).
 
-Chapter "From maths to PyTorch". With x_j, y_j the two coordinates of plane j,
+See the chapter "From maths to PyTorch". With x_j, y_j the two coordinates of plane j,
 
     x_j' = x_j cos - y_j sin,        y_j' = y_j cos + x_j sin.
 
@@ -47,6 +47,6 @@ def rows_of(cos: Tensor, sin: Tensor, position_ids: Tensor) -> tuple[Tensor, Ten
     >>> rows_of(table, table, torch.tensor([[2, 0]]))[0].shape
     torch.Size([1, 1, 2, 1])
     """
-    rows = position_ids.long()  # uint8 would be read as a mask
+    rows = position_ids.long()  # torch would read uint8 as a mask
     rows = rows[:, None] if rows.dim() == 2 else rows
     return cos[rows], sin[rows]

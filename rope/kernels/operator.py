@@ -1,9 +1,9 @@
 """Define the rotation as a PyTorch operator with an implementation per device and a gradient.
 
-Chapter "Bytes and kernels". `rope::rotate` returns new tensors and `rope::rotate_` writes
-into its arguments. Both run the loop in C on a CPU and the Triton kernel on a GPU, and share one
-gradient. The plain formula runs where torch has to see each operation: learned tables, torch.func,
-forward mode, tracers, tensor subclasses, and compilers for a CPU, which fuse the formula.
+See the chapter "Bytes and kernels". `rope::rotate` returns new tensors, and `rope::rotate_` writes
+into its arguments. Both run the loop in C on a CPU and the Triton kernel on a GPU. The plain
+formula takes over where torch has to see each operation: for learned tables, torch.func, forward
+mode, tracers, and tensor subclasses, and in code compiled for a CPU, where torch fuses the formula.
 
 Shapes: q `[B, H, S, D]`; k `[B, H_kv, S, D]`, H_kv = 0 if there are no keys. cos, sin: `[N, R/2]`
 with position_ids `[S]` or `[B, S]`, otherwise `[S, R/2]` or four axes that broadcast to
@@ -12,7 +12,6 @@ with position_ids `[S]` or `[B, S]`, otherwise `[S, R/2]` or four axes that broa
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
@@ -22,7 +21,6 @@ from torch.autograd import forward_ad
 
 from rope.checks import FLOATING
 from rope.kernels import cpu
-from rope.kernels.dtensors import is_dtensor, rotate_parts
 from rope.kernels.formula import formula, rows_of
 from rope.positions import check_positions_in_table
 
@@ -35,21 +33,13 @@ _PLAIN = (Tensor, nn.Parameter)
 _disabled = 0  # the number of `disabled` blocks that are active
 
 
-def enabled() -> bool:
-    """Return True unless a `disabled` block is active.
-
-    >>> enabled()
-    True
-    """
-    return _disabled == 0
-
-
 @contextmanager
 def disabled() -> Iterator[None]:
     """Use the plain formula in all threads while the `with` block runs.
 
+    >>> x, table = torch.ones(1, 1, 1, 2), torch.ones(1, 1)
     >>> with disabled():
-    ...     enabled()
+    ...     operator_takes([x], table, table)
     False
     """
     global _disabled
@@ -64,37 +54,23 @@ def apply_rotation(
     xs: Sequence[Tensor],
     cos: Tensor,
     sin: Tensor,
-    position_ids: Tensor | None,
+    position_ids: Tensor | None = None,
+    *,
     interleaved: bool,
-    inverse: bool,
+    inverse: bool = False,
     inplace: bool = False,
 ) -> Sequence[Tensor]:
-    """Rotate x, or q and k, each `[B, H, S, D]`. Each process rotates its own part of a DTensor.
+    """Rotate x, or q and k, with the operator if it accepts them, otherwise with the formula.
 
-    The caller has checked everything except that position_ids are inside the tables.
+    xs: one or two tensors `[B, H, S, D]`. The caller has checked everything except that
+    position_ids are inside the tables.
     Returns new tensors, or xs if inplace. Raises ValueError for a position outside the tables (the
-    Triton kernel returns NaN instead), and TypeError or ValueError as `rotate_parts` does.
+    Triton kernel returns NaN instead).
 
     >>> x, zero = torch.tensor([[[[1.0, 0.0]]]]), torch.zeros(1, 1)
-    >>> apply_rotation([x], zero, zero + 1, None, interleaved=False, inverse=True)[0].flatten()
+    >>> apply_rotation([x], zero, zero + 1, interleaved=False, inverse=True)[0].flatten()
     tensor([ 0., -1.])
     """
-    if is_dtensor(*xs):
-        rotate_part = partial(_rotate, interleaved=interleaved, inverse=inverse, inplace=False)
-        return rotate_parts(xs, cos, sin, position_ids, inplace, rotate_part)
-    return _rotate(xs, cos, sin, position_ids, interleaved, inverse, inplace)
-
-
-def _rotate(
-    xs: Sequence[Tensor],
-    cos: Tensor,
-    sin: Tensor,
-    position_ids: Tensor | None,
-    interleaved: bool,
-    inverse: bool,
-    inplace: bool,
-) -> Sequence[Tensor]:
-    """Rotate with the operator if it accepts these tensors, otherwise with the formula."""
     if position_ids is not None and position_ids.shape[:-1] == (1,):
         position_ids = position_ids[0]
     if not operator_takes(xs, cos, sin):
@@ -104,21 +80,19 @@ def _rotate(
         sin = -sin if inverse else sin
         # For the gradient of learned tables, autograd needs x as it was before the rotation.
         rotated = [formula(x.clone() if inplace else x, cos, sin, interleaved) for x in xs]
-        return [x.copy_(y) for x, y in zip(xs, rotated, strict=True)] if inplace else rotated
-    # The kernels look up the rows of the tables. A single x is passed as q, with a k of 0 heads.
-    q, k = xs if len(xs) == 2 else (xs[0], xs[0].new_empty(xs[0][:, :0].shape))
-    recorded = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad)
-    if recorded and position_ids is not None:
-        position_ids = position_ids.clone()  # autograd saves the ids; the caller may change them
-    arguments = q, k, cos, sin, position_ids, interleaved, inverse
-    if inplace and not recorded:
-        ROTATE_INPLACE(*arguments)
-        return xs
-    # The dispatcher calls _into_new. ROTATE_ONLY skips 5 us of Python for the gradient.
-    rotated = (ROTATE if recorded or torch.compiler.is_compiling() else ROTATE_ONLY)(*arguments)
-    if inplace:
-        return [x.copy_(y) for x, y in zip(xs, rotated[: len(xs)], strict=True)]
-    return rotated[: len(xs)]
+    else:
+        # The kernels look up the rows themselves. They take q and k; for one x, k has no heads.
+        q, k = xs if len(xs) == 2 else (xs[0], xs[0].new_empty(xs[0][:, :0].shape))
+        recorded = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad)
+        if recorded and position_ids is not None:
+            position_ids = position_ids.clone()  # autograd saves the ids; the caller may write them
+        arguments = q, k, cos, sin, position_ids, interleaved, inverse
+        if inplace and not recorded:
+            ROTATE_INPLACE(*arguments)
+            return xs
+        rotate = ROTATE if recorded or torch.compiler.is_compiling() else ROTATE_ONLY
+        rotated = rotate(*arguments)[: len(xs)]
+    return [x.copy_(y) for x, y in zip(xs, rotated, strict=True)] if inplace else rotated
 
 
 def operator_takes(xs: Sequence[Tensor], cos: Tensor, sin: Tensor) -> bool:
@@ -168,7 +142,8 @@ def _run_kernel(
 
         launch(*xs, *outs, cos, sin, position_ids, interleaved=interleaved, inverse=inverse)
     else:
-        cpu.rotate_into(outs, xs, cos, sin, interleaved, position_ids, inverse)
+        flags = {"interleaved": interleaved, "inverse": inverse}
+        cpu.rotate_into(outs, xs, cos, sin, position_ids, **flags)
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
@@ -189,8 +164,8 @@ def _backward(ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:
     if position_ids is not None and not position_ids.is_cuda:  # the forward pass checked them
         cos, sin, position_ids = *rows_of(cos, sin, position_ids), None
     present = [grad for grad in grads if grad is not None]
-    arguments = cos, sin, position_ids, ctx.interleaved, not ctx.inverse
-    back = iter(apply_rotation(present, *arguments) if present else ())
+    flags = {"interleaved": ctx.interleaved, "inverse": not ctx.inverse}
+    back = iter(apply_rotation(present, cos, sin, position_ids, **flags) if present else ())
     return *(None if grad is None else next(back) for grad in grads), *[None] * 5
 
 
@@ -204,7 +179,7 @@ def _shapes_only(q: Tensor, k: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
 
 
 def _define(name: str, schema: str, run: Callable[..., Any], fake: Callable[..., Any]) -> Any:
-    """Define an operator: `run` computes on each device, and `fake` gives compilers the shapes."""
+    """Define an operator and return it: `run` computes the result, `fake` only its shapes."""
     torch.library.define(name, schema)
     torch.library.impl(name, tuple(DTYPES), run)
     torch.library.register_fake(name, fake)
@@ -213,6 +188,6 @@ def _define(name: str, schema: str, run: Callable[..., Any], fake: Callable[...,
 
 ROTATE = _define("rope::rotate", _NEW, _into_new, _shapes_only)
 torch.library.register_autograd("rope::rotate", _backward, setup_context=_setup_context)
-#: The same operator without a gradient, which saves 5 us of Python per call.
+#: The same operator for calls without a gradient, each of which saves 5 us of Python.
 ROTATE_ONLY = _define("rope::rotate_only", _NEW, _into_new, _shapes_only)
 ROTATE_INPLACE = _define("rope::rotate_", _ITSELF, _into_itself, lambda *_: None)

@@ -1,6 +1,6 @@
 """Rotate queries and keys with one Triton kernel, which reads and writes each vector once.
 
-Chapter "Bytes and kernels". A plane needs only four multiplications and two additions, so
+See the chapter "Bytes and kernels". A plane needs only four multiplications and two additions, so
 memory traffic determines the time. With e bytes per element, rotating q `[B, H, S, D]` and
 k `[B, H_kv, S, D]` moves
 

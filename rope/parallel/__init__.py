@@ -2,10 +2,11 @@
 
 `shards` splits the tokens and keeps their positions. `attention` computes causal attention over all
 tokens, by all-gather, Ulysses, or ring attention. `ring` implements ring attention, which holds
-only one device's keys at a time.
+only one device's keys at a time. `dtensors` rotates PyTorch's DTensors.
 """
 
 from rope.parallel.attention import METHODS, context_parallel_attention
+from rope.parallel.dtensors import rotate_dtensor
 from rope.parallel.shards import Shards, contiguous, head_tail, packed, round_robin
 
 __all__ = [
@@ -15,5 +16,6 @@ __all__ = [
     "contiguous",
     "head_tail",
     "packed",
+    "rotate_dtensor",
     "round_robin",
 ]

@@ -32,7 +32,7 @@ def context_parallel_attention(
 ) -> Tensor:
     """Return causal attention for this device's queries over all keys, `[B, H, S_i, D_v]`.
 
-    Each token sees itself and its document's earlier tokens. No window, bias, or dropout.
+    Each token sees itself and its document's earlier tokens, without a window, bias, or dropout.
 
     q: `[B, H, S_i, D]`, k: `[B, H_kv, S_i, D]`, v: `[B, H_kv, S_i, D_v]`, for the tokens
     `shards.tokens[i]` in that order, where i is this process's rank in the mesh. q and k must be
@@ -43,9 +43,9 @@ def context_parallel_attention(
     each device has H/P heads of the entire sequence (DeepSpeed-Ulysses, arXiv 2309.14509). "ring"
     passes keys and values from device to device (Ring Attention, arXiv 2310.01889). Its backward
     pass sends them around again, with their gradients in float32 or wider.
-    Gradients reach q, k, and v on their own devices; "ring" has no second derivatives. "all_gather"
-    always builds a mask for this device's queries and all keys. "ulysses" builds a mask only for
-    packed documents, over all tokens.
+    Gradients reach q, k, and v on their own devices. "ring" supports no second derivatives.
+    "all_gather" always builds a mask for this device's queries and all keys. "ulysses" builds a
+    mask only for packed documents, over all tokens.
     Every process must call this function and run the backward pass, with equal B, H, H_kv, D, D_v,
     dtype, scale, shards, and requires_grad; otherwise all processes wait until the group's timeout.
     On a device without a loss, use 0 * out.sum() as the loss.
@@ -61,7 +61,7 @@ def context_parallel_attention(
             "with one device per shard, and include this process; select an axis with mesh['name']"
         )
     tokens = len(shards.tokens[mesh.get_local_rank()])
-    if {x.shape[2] for x in (q, k, v)} != {tokens}:  # other devices would wait until the timeout
+    if {x.shape[2] for x in (q, k, v)} != {tokens}:  # otherwise, the other devices would time out
         raise ValueError(
             f"q, k and v have {q.shape[2]}, {k.shape[2]} and {v.shape[2]} tokens, but this "
             f"device's shard has {tokens}; select q, k and v with shards.local"

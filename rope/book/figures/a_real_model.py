@@ -1,4 +1,4 @@
-"""Show what changes of the rotation cost a language model, and what individual heads attend to.
+"""Show what changes to the rotation cost a language model, and what individual heads attend to.
 
 Chapter "A real model". Shapes: S tokens.
 """

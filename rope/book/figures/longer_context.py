@@ -85,7 +85,7 @@ def angles_met(theta: float, changed: Mapping[str, float], *, trained: int, leng
 
 
 def spectrum(long_factor: tuple[float, ...], *, base: float, length: int, factor: float) -> Any:
-    """Show each plane's ratio of new to old frequency, with controls for method, s, L, and base.
+    """Show each plane's new frequency over its old one, with menus and sliders for the settings.
 
     long_factor: LongRoPE's factors, one per plane, which a search found for one model.
     base, length, factor: the settings of that model, which the sliders don't change.

@@ -9,9 +9,10 @@ from typing import Any
 
 import altair as alt
 import numpy as np
+from matplotlib.colors import LinearSegmentedColormap
 
 from rope.book.figures import Picture, chart, picture, subplots
-from rope.book.figures.style import BLUE, COLORS, GRID, MUTED, VERMILION
+from rope.book.figures.style import BLUE, COLORS, GRID, INK, MUTED, VERMILION
 from rope.reference import inverse_frequencies
 
 DIALS_DIM, DIALS_LAST, EXTENT = 8, 100, 1.1
@@ -129,19 +130,18 @@ def plane_by_plane() -> Picture:
     thetas, distances = inverse_frequencies(128)[::4], np.arange(LAST + 1)
     cosines = np.cos(np.outer(thetas, distances - 1))
     rows = range(len(thetas))
-    ax.pcolormesh(distances, rows, cosines, cmap="RdBu_r", vmin=-1, vmax=1, edgecolors="face")
-    ax.plot(1, -0.9, "v", color=VERMILION, clip_on=False)
-    ax.set(xlabel="distance m − n (tokens)", ylabel="frequency θ (radians per token)")
-    ax.set_xticks([1, *range(8, LAST + 1, 8)])
+    signs = LinearSegmentedColormap.from_list("signs", [BLUE, "white", VERMILION])
+    ax.pcolormesh(distances, rows, cosines, cmap=signs, vmin=-1, vmax=1, edgecolors="face")
+    ax.plot(1, -0.9, "v", color=INK, clip_on=False)
+    ax.set(xlabel="distance m − n (tokens)", xticks=[1, *range(8, LAST + 1, 8)])
+    ax.set(ylabel="frequency θ (radians per token)", ylim=(len(rows) - 0.5, -0.5))
     ax.set_yticks(rows[::4], [f"{theta:.3g}" for theta in thetas[::4]])
-    ax.invert_yaxis()
     ax.grid(False)
     return picture(
         figure,
         alt=f"A color map with a row for each of {len(rows)} planes and a column for each distance "
-        f"from 0 to {LAST}. At the top, narrow stripes of red and blue alternate. Downward the "
-        "stripes get wider, and the lowest rows are red throughout. Only the column at distance 1, "
-        "which is marked, is fully red in every row.",
+        f"from 0 to {LAST}. At the top, narrow stripes of orange and blue alternate. Downward they "
+        "get wider, and the lowest rows are orange. Only the column at distance 1 is fully orange.",
     )
 
 

@@ -145,7 +145,7 @@ LOOKS: dict[str, dict[str, Any]] = {
 
 
 def by_length(lengths: Sequence[int], curves: Mapping[str, Sequence[float]]) -> Picture:
-    """Plot each competitor's time, over the time of a plain copy, against the length (log-log).
+    """Plot each competitor's time relative to a plain copy against the length, on log-log axes.
 
     curves: maps each name to one value per length, which is NaN where none was measured.
     """

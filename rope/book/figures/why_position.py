@@ -1,4 +1,4 @@
-"""Draw who looks at whom, and what an added position does to scores and words: "Why position?"."""
+"""Draw what masks show, and what an added position does to scores and words: "Why position?"."""
 
 import math
 from collections.abc import Mapping
@@ -6,39 +6,35 @@ from collections.abc import Mapping
 from torch import Tensor
 
 from rope.book.figures import Picture, panels, picture, shapes
-from rope.book.figures.style import BLUE, GREEN, INK, MUTED, VERMILION
+from rope.book.figures.style import BLUE, GREEN, MUTED, VERMILION
 from rope.reference import rotation_matrix
 
 
-def who_sees_whom(word: str, tables: Mapping[str, Tensor]) -> Picture:
-    """Draw each sentence's attention weights as a table, with a frame around one word's row.
+def weight_tables(tables: Mapping[str, Tensor]) -> Picture:
+    """Draw one table of attention weights per mask, with one row per query.
 
-    tables: maps each sentence to its weights `[S, S]`, one row per query. A weight of 0 is left
-    blank. The stronger the weight, the darker its cell.
+    tables: maps each mask's name to its weights `[S, S]`. A weight of 0 is left blank. The
+    stronger the weight, the darker its cell.
     """
-    figure, items = panels(tables, columns=2, height=2.7)
+    figure, items = panels(tables, columns=2, height=5.4)
     summaries = []
-    for ax, sentence, table in items:
-        words = sentence.split()
+    for ax, name, table in items:
         for m, row in enumerate(table.tolist()):
             for n, weight in enumerate(row):
                 shapes.box(ax, n - 0.5, m - 0.5, facecolor=BLUE, alpha=0.65 * weight)
                 share = f"{weight:.2f}".removeprefix("0") if weight else ""
                 ax.text(n, m, share, **shapes.CENTERED)
-        here = words.index(word)
-        shapes.box(ax, -0.5, here - 0.5, len(words), fill=False, edgecolor=INK, linewidth=2)
-        ax.set(xlim=(-0.55, len(words) - 0.45), ylim=(len(words) - 0.45, -0.55), aspect="equal")
-        ax.set_xticks(range(len(words)), words, rotation=45)
-        ax.set_yticks(range(len(words)), words)
+        edges = (-0.55, len(table) - 0.45)
+        ax.set(title=name, xlim=edges, ylim=edges[::-1], aspect="equal", xlabel="key $n$")
+        ax.set(xticks=range(len(table)), yticks=range(len(table)), ylabel="query $m$")
         ax.tick_params(length=0)
         ax.grid(False)
-        shares = (f"{w} {weight:.2f}" for w, weight in zip(words, table[here], strict=True))
-        summaries.append(f"{sentence}: {', '.join(shares)}.")
-    figure.supylabel("this word looks at ...", fontsize=10)
+        seen = (f"query {m} sees {row.count_nonzero()} keys" for m, row in enumerate(table))
+        summaries.append(f"{name}: {', '.join(seen)}.")
     return picture(
         figure,
-        alt="A table of attention weights for each sentence, with one row per word that looks and "
-        f"one column per word that is looked at. The row of {word} is framed. "
+        alt="A table of attention weights for each mask, with one row per query and one column per "
+        "key. In each row, the keys that the query sees share its attention equally. "
         + " ".join(summaries),
     )
 

@@ -160,8 +160,8 @@ def eigenvalue_map() -> Any:
         alt_text="Left: the unit circle and the two eigenvalues of M, of absolute value e to the a "
         "and angles plus and minus theta. Right: the score of two vectors against the offset "
         "n minus m, a dot at each whole offset and a curve through them. On the circle the score "
-        "is a cosine. Outside it dies out towards the past and grows towards the future, as in "
-        "xPos; inside, the other way round. A Jordan block brings the offset as a factor; at the "
+        "is a cosine. Outside it dies out toward the past and grows toward the future, as in "
+        "xPos; inside, the other way around. A Jordan block brings the offset as a factor; at the "
         "point 1 that is a straight line.",
     )
 

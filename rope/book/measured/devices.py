@@ -24,7 +24,6 @@ from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedExc
 from torch.nn.functional import scaled_dot_product_attention
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from rope.frequencies import inverse_frequencies, rotary_tables
 from rope.functional import rotary_embedding
 from rope.layouts import interleaved_to_half
 from rope.module import RotaryEmbedding
@@ -195,27 +194,27 @@ def inside_heads(mesh: DeviceMesh) -> dict[str, float]:
 def dtensors(mesh: DeviceMesh) -> dict[str, bool]:
     """Return, for each split axis, whether a DTensor and the full tensor rotate to the same bits.
 
-    Compares four rotations on a mesh with one axis and on a mesh with two axes: forward, inverse,
-    with position ids per row, and with tables per head.
+    Compares three rotations on a mesh with one axis and on a mesh with two axes: forward, inverse,
+    and with position ids per row.
     """
     from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 
+    from rope.parallel import rotate_dtensor
+
     x, rotary, result = torch.cat(heads(sizes=(HEADS, HEADS))[:2]), RotaryEmbedding(D), {}
-    ids = torch.stack((torch.arange(S), torch.arange(S).flip(0)))  # [B, S]
-    of_all = rotary_tables(S, inverse_frequencies(D))
-    of_heads = rotary_tables(torch.arange(HEADS * S).view(1, HEADS, S), inverse_frequencies(D))
-    rotations: tuple[Callable[[Tensor], Any], ...] = (
-        rotary.rotate,
-        partial(rotary.rotate, inverse=True),
-        lambda x: rotary_embedding(x, *of_all, ids),
-        lambda x: rotary_embedding(x, *of_heads),
-    )
+    per_row = torch.stack((torch.arange(S), torch.arange(S).flip(0)))  # [B, S]
+    rotations = (torch.arange(S), False), (torch.arange(S), True), (per_row, False)
     two_axes = init_device_mesh("cpu", (1, mesh.size()))
     for dim, name in enumerate(("batch", "heads", "sequence")):
-        placements = (mesh, [Shard(dim)]), (two_axes, [Replicate(), Shard(dim)])
+        places: list[Any] = [(mesh, [Shard(dim)]), (two_axes, [Replicate(), Shard(dim)])]
         result[name] = all(
-            torch.equal(rotate(distribute_tensor(x, *placement)).full_tensor(), rotate(x))
-            for placement, rotate in product(placements, rotations)
+            torch.equal(
+                rotate_dtensor(
+                    rotary, distribute_tensor(x, *place), ids, inverse=inverse
+                ).full_tensor(),
+                rotary.rotate(x, ids, inverse=inverse),
+            )
+            for place, (ids, inverse) in product(places, rotations)
         )
     return result
 

@@ -1,7 +1,7 @@
 """Download SmolLM2-135M, or measure it.
 
 `python -m rope.book.model` downloads the model if necessary and prints the file's path. `losses`
-measures what each named change of the rotation costs, `heads` what disturbing each head costs
+measures what each named change to the rotation costs, `heads` what disturbing each head costs
 when a text is repeated, `scores` two heads' scores and their bounds by distance, and
 `keys` how far moved keys are off. The other commands read texts longer than the trained length:
 `lengths` measures each method's loss, `far_keys` what changes when far keys move, and

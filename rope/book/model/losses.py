@@ -1,4 +1,4 @@
-"""Measure what each change of the rotation costs SmolLM2: chapter "A real model".
+"""Measure what each change to the rotation costs SmolLM2: chapter "A real model".
 
     loss = -mean_i log p(token_i | the tokens before it), in nats per token,
 

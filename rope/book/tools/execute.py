@@ -1,7 +1,7 @@
 """Run notebooks and store their outputs in a reproducible form, which nbval later compares.
 
 `python -m rope.book.tools.execute` runs every notebook in `chapters/`, or only the notebooks that
-you name. A notebook that fails keeps its old outputs.
+you name. If a cell fails, the command stops, and that notebook keeps its old outputs.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from ipykernel.kernelspec import make_ipkernel_cmd
 from jupyter_client.kernelspec import KernelSpecManager
 from jupyter_client.manager import AsyncKernelManager
 from nbclient import NotebookClient
-from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 from tqdm import tqdm
 
 CHAPTERS = Path("chapters")
@@ -43,10 +42,6 @@ METADATA = {
 }
 
 
-class NotebookError(Exception):
-    """Raised if a notebook fails. The message names the cell and the cause."""
-
-
 @contextmanager
 def kernel_environment() -> Iterator[Path]:
     """Set the environment variables for kernels, and yield a temporary folder."""
@@ -59,71 +54,54 @@ def kernel_environment() -> Iterator[Path]:
         yield Path(settings)
 
 
-def execute(notebook: Any, folder: Path, name: str, python: str = sys.executable) -> None:
+def execute(notebook: Any, folder: Path, python: str = sys.executable) -> None:
     """Run a notebook's cells in order, and store normalized outputs in the notebook object.
 
     Times are not stored, execution counts run from 1 to n, and each cell's printed text is one
     output, so the same cells give the same bytes on any day and machine.
 
     notebook: the notebook as nbformat reads it. folder: the kernel's working directory.
-    name: the notebook's name in messages. python: the interpreter that runs the cells.
-    Raises NotebookError if a cell raises, takes too long, or ends its kernel.
+    python: the interpreter that runs the cells.
+    Raises nbclient's errors, which show the cell, if a cell raises, takes too long, or ends its
+    kernel.
     """
-    started: list[Any] = []
-
-    try:
-        with kernel_environment() as settings:
-            # Ignore the machine's registered kernels. Where possible, use socket files instead of
-            # TCP ports, because another process can take a free port.
-            kernel: Any = AsyncKernelManager(
-                kernel_spec_manager=KernelSpecManager(kernel_dirs=[]),
-                transport="ipc" if os.name == "posix" else "tcp",
-                connection_file=str(settings / "kernel.json"),
-            )
-            log = ["--IPKernelApp.log_level=CRITICAL"]
-            kernel.kernel_spec.argv = make_ipkernel_cmd(executable=python, extra_arguments=log)
-            client = NotebookClient(
-                notebook,
-                km=kernel,
-                timeout=SECONDS_PER_CELL,
-                coalesce_streams=True,
-                record_timing=False,
-                resources={"metadata": {"path": str(folder)}},
-                on_cell_execute=lambda cell, cell_index: started.append(cell),
-            )
-            client.owns_km = True  # so that the kernel ends with the notebook
-            client.execute()
-    except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
-        cell, first = started[-1], started[-1].source.strip().splitlines()[0]
-        where = f"{name}: code cell {len(started)} (id {cell.id}) failed: {first}"
-        raise NotebookError(f"{where}\n{error}") from None
+    with kernel_environment() as settings:
+        # Ignore the machine's registered kernels. Where possible, use socket files instead of TCP
+        # ports, because another process can take a free port.
+        kernel: Any = AsyncKernelManager(
+            kernel_spec_manager=KernelSpecManager(kernel_dirs=[]),
+            transport="ipc" if os.name == "posix" else "tcp",
+            connection_file=str(settings / "kernel.json"),
+        )
+        log = ["--IPKernelApp.log_level=CRITICAL"]
+        kernel.kernel_spec.argv = make_ipkernel_cmd(executable=python, extra_arguments=log)
+        client = NotebookClient(
+            notebook,
+            km=kernel,
+            timeout=SECONDS_PER_CELL,
+            coalesce_streams=True,
+            record_timing=False,
+            resources={"metadata": {"path": str(folder)}},
+        )
+        client.owns_km = True  # so that the kernel ends with the notebook
+        client.execute()
     notebook.metadata = nbformat.from_dict(METADATA)
 
 
-def main(arguments: list[str] | None = None) -> int:
+def main(arguments: list[str] | None = None) -> None:
     """Run notebooks and store their outputs. The default is every notebook in chapters/."""
     parser = argparse.ArgumentParser(
         prog="python -m rope.book.tools.execute", description=main.__doc__
     )
     parser.add_argument("notebooks", nargs="*", type=Path, metavar="chapters/NAME.ipynb")
     paths = parser.parse_args(arguments).notebooks or sorted(CHAPTERS.glob("*.ipynb"))
-    failed = []
     for path in (bar := tqdm(paths, unit="notebook")):
         bar.set_description(path.name)
-        try:
-            notebook = nbformat.v4.upgrade(nbformat.read(path, as_version=4))  # adds missing ids
-            execute(notebook, path.resolve().parent, path.name)
-        except NotebookError as error:
-            bar.write(f"\n{error}\n{path} was not changed.\n", file=sys.stderr)
-            failed.append(path.name)
-        else:
-            text = nbformat.writes(notebook).rstrip("\n") + "\n"
-            path.write_text(text, encoding="utf-8", newline="\n")
-    bar.write(
-        f"Stored {len(paths) - len(failed)} notebooks. Failed: {', '.join(failed) or 'none'}."
-    )
-    return 1 if failed else 0
+        notebook = nbformat.v4.upgrade(nbformat.read(path, as_version=4))  # adds missing ids
+        execute(notebook, path.resolve().parent)
+        text = nbformat.writes(notebook).rstrip("\n") + "\n"
+        path.write_text(text, encoding="utf-8", newline="\n")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -1,16 +1,18 @@
 """Find the statements in earlier cells that a cell depends on.
 
 The build uses this module to decide which cells a browser can run. The browser uses it to decide
-which statements to run before a cell. Scopes are derived from the syntax tree because the results
-of `symtable` changed in Python 3.12.
+which statements to run before a cell. Python's compiler tells global names from local ones.
 """
 
 from __future__ import annotations
 
 import ast
 import builtins
-from collections.abc import Iterable, Iterator, Sequence
+import dis
+import inspect
+from collections.abc import Iterator, Sequence
 from functools import cache
+from types import CodeType
 
 # Statements that always bind their names, so that earlier values of the names don't matter.
 _BINDING = (
@@ -21,25 +23,48 @@ _BINDING = (
     ast.Import,
     ast.ImportFrom,
 )
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
-_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
 class Statement:
-    """Hold one top-level statement of a cell and the names that it binds, reads, and changes."""
+    """Hold one top-level statement of a cell and the names that it binds, reads, and changes.
+
+    reads: names that it reads before it binds them. later: names that only a later call reads.
+    replaces: names that it binds unconditionally. changes: names that it binds or whose objects it
+    modifies.
+    """
 
     def __init__(self, node: ast.stmt) -> None:
-        read = list(_read(node, frozenset(), called_later=False))
         self.node = node
-        self.binds = set(_bound([node]))
-        self.reads = _needs(node)
-        self.later = {name for name, called_later in read if called_later}
+        self.binds: set[str] = set()
+        self.reads: set[str] = set()
+        self.later: set[str] = set()
+        code = compile(ast.Module([node], []), "<cell>", "exec", dont_inherit=True)
+        for name, use in _uses(code):
+            if use == "bind":
+                self.binds.add(name)
+            elif use == "later":
+                self.later.add(name)
+            elif name not in self.binds:
+                self.reads.add(name)
+        self.replaces = self.binds if isinstance(node, _BINDING) else set()
         self.changes = self.binds | set(_changed(node))
 
-    @property
-    def replaces(self) -> set[str]:
-        """Return the names that this statement binds unconditionally."""
-        return self.binds if isinstance(self.node, _BINDING) else set()
+
+def _uses(code: CodeType, read: str = "read", outermost: bool = True) -> Iterator[tuple[str, str]]:
+    """Yield each use of a global name in compiled code: the name, and "bind", "read", or "later".
+
+    The names that a function's body reads are read "later", when the function is called.
+    """
+    for step in dis.get_instructions(code):
+        if step.opname in ("LOAD_NAME", "LOAD_GLOBAL"):
+            yield step.argval, read
+        elif step.opname == "STORE_GLOBAL" or (step.opname == "STORE_NAME" and outermost):
+            yield step.argval, "bind"
+        elif isinstance(step.argval, CodeType):
+            inner = step.argval
+            runs_now = not inner.co_flags & inspect.CO_OPTIMIZED  # the body of a class
+            runs_now |= inner.co_name in ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
+            yield from _uses(inner, read if runs_now else "later", outermost=False)
 
 
 def _before(own: Sequence[Statement], wanted: set[str]) -> set[str]:
@@ -47,64 +72,6 @@ def _before(own: Sequence[Statement], wanted: set[str]) -> set[str]:
     for statement in reversed(own):
         wanted = (wanted - statement.replaces) | statement.reads
     return wanted
-
-
-def _needs(node: ast.stmt) -> set[str]:
-    """Return the names that a statement reads before it binds them; a loop binds its own target."""
-    targets: list[ast.expr | None] = []
-    if isinstance(node, ast.For):
-        head, targets = [node.iter], [node.target]
-    elif isinstance(node, ast.With):
-        head = [item.context_expr for item in node.items]
-        targets = [item.optional_vars for item in node.items]
-    elif isinstance(node, (ast.If, ast.While)):
-        head = [node.test]
-    else:
-        return {name for name, _ in _read(node, frozenset(), called_later=False)}
-    read = {name for part in head for name, _ in _read(part, frozenset(), called_later=False)}
-    body = _before([Statement(child) for child in node.body], set())
-    other = _before([Statement(child) for child in getattr(node, "orelse", [])], set())
-    return read | (body - set(_bound(filter(None, targets)))) | other
-
-
-def _bound(nodes: Iterable[ast.AST]) -> Iterator[str]:
-    """Yield the names that code binds in its own scope."""
-    for node in nodes:
-        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
-            yield node.id
-        elif isinstance(node, ast.alias):
-            yield node.asname or node.name.partition(".")[0]
-        elif isinstance(node, (ast.ExceptHandler, ast.MatchAs, ast.MatchStar)) and node.name:
-            yield node.name
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            yield node.name
-        elif isinstance(node, _COMPREHENSIONS):  # only x := 1 binds a name outside them
-            named = (part for part in ast.walk(node) if isinstance(part, ast.NamedExpr))
-            yield from _bound(part.target for part in named)
-        elif not isinstance(node, ast.Lambda):
-            yield from _bound(ast.iter_child_nodes(node))
-
-
-def _read(node: ast.AST, local: frozenset[str], called_later: bool) -> Iterator[tuple[str, bool]]:
-    """Yield each global name that code reads, with True if only a later call reads the name."""
-    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id not in local:
-        yield node.id, called_later
-    if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
-        yield from _read(ast.Name(node.target.id, ast.Load()), local, called_later)
-    inner, later, inside = local, called_later, list(ast.iter_child_nodes(node))
-    if isinstance(node, _FUNCTIONS):
-        body: list[ast.AST] = [*node.body] if isinstance(node.body, list) else [node.body]
-        arguments = {part.arg for part in ast.walk(node.args) if isinstance(part, ast.arg)}
-        inner, later = local | arguments | set(_bound(body)), True
-        for outside in (child for child in inside if child not in body):  # defaults, decorators
-            yield from _read(outside, local, called_later)
-        inside = body
-    elif isinstance(node, _COMPREHENSIONS):
-        first = node.generators[0].iter
-        yield from _read(first, local, called_later)
-        inner = local | set(_bound(loop.target for loop in node.generators))
-    for child in inside:
-        yield from _read(child, inner, later)
 
 
 def _changed(node: ast.stmt) -> Iterator[str]:

@@ -16,7 +16,7 @@ from torch.nn.functional import gelu, scaled_dot_product_attention
 from rope.book.training.corpus import generator
 from rope.book.training.experiment import Experiment
 from rope.book.training.linear import linear_attention
-from rope.book.training.positions import METHODS, Places
+from rope.book.training.positions import POSITIONS, Places
 from rope.functional import rotary_embedding
 
 
@@ -32,7 +32,7 @@ class Attention(nn.Module):
     def forward(self, x: Tensor, places: Places) -> Tensor:
         q, k, v = self.heads(x)  # [B, H, S, D] each
         if self.experiment.attention == "linear":
-            mixed = self._linear(q, k, v, places)
+            mixed = linear_attention(q, k, v, *(places.query or ()))
         else:
             q, k = self.rotate(q, k, places)
             causal = places.bias is None  # a bias holds the mask
@@ -52,11 +52,6 @@ class Attention(nn.Module):
         if places.key is not None:
             k = rotary_embedding(k, *places.key)
         return q, k
-
-    def _linear(self, q: Tensor, k: Tensor, v: Tensor, places: Places) -> Tensor:
-        still = q.new_ones(q.shape[2], 1), q.new_zeros(q.shape[2], 1)  # required, but unused
-        tables, rotate = places.query or still, places.query is not None
-        return linear_attention(q, k, v, *tables, rotate=rotate)
 
 
 class Block(nn.Module):
@@ -93,7 +88,7 @@ class Decoder(nn.Module):
         super().__init__()
         self.experiment = experiment
         self.embedding = nn.Embedding(tokens, experiment.width)
-        self.positions = METHODS[experiment.position](experiment)
+        self.positions = POSITIONS[experiment.position](experiment)
         self.blocks = nn.ModuleList(Block(experiment) for _ in range(experiment.layers))
         self.norm = nn.RMSNorm(experiment.width)
         self.head = nn.Linear(experiment.width, tokens, bias=False)

@@ -7,29 +7,28 @@ lists every run that a sweep trains; `rope.book.training.plans` has the later ro
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from rope.book.training.positions import METHODS, POSITIONS
+from rope.book.training.positions import POSITIONS
 
 ATTENTIONS = ("softmax", "linear")
-TASKS = ("text", "code", "recall", "lookup", "even lookup")
-CHOICES = {"task": TASKS, "attention": ATTENTIONS, "position": METHODS}
 
 
 @dataclass(frozen=True)
 class Experiment:
     """Hold all choices for one run: the model, its data, and its budget.
 
-    task: predict the next character in "text" (CPython's topics). Of the other tasks, only records
-    remain: "code" (CPython's library), "recall" (which symbol is a given number of positions
+    task: predict the next character in "text" (CPython's topics). The other tasks have only
+    recorded runs: "code" (CPython's library), "recall" (which symbol is a given number of positions
     back?), "lookup" (which symbol has a name?), and "even lookup" (equally often from each
     distance).
-    position: a name of `rope.book.training.POSITIONS` or of its variants; attention: "softmax" or
-    "linear".
+    position: a name in `rope.book.training.POSITIONS`; some recorded runs name a variant.
+    attention: "softmax" or "linear".
     layers, width (E), heads: the decoder's sizes; context: tokens per training sequence.
-    batch: sequences per step; steps: the number of steps; learning_rate: the peak, reached after
-    `warmup` steps; then a cosine falls to a tenth of it. base: see `RotaryEmbedding`.
-    evaluate_every: steps between validation losses. seed: sets the weights and the data order.
-    questions: how many different questions the recall task has.
-    Raises ValueError for an unknown name, and for linear attention with a bias.
+    batch: sequences per step; steps: the number of steps. learning_rate: the peak, which is reached
+    after `warmup` steps; then the rate falls along a cosine to a tenth of the peak. base: see
+    `RotaryEmbedding`. evaluate_every: the number of steps between validation losses. seed:
+    determines the initial weights and the order of the data.
+    questions: the number of different questions in the recall task.
+    Raises ValueError for an unknown attention, and for linear attention with a bias.
 
     >>> Experiment(position="alibi").head_dim
     32
@@ -53,12 +52,9 @@ class Experiment:
     questions: int = 32
 
     def __post_init__(self) -> None:
-        for name, allowed in CHOICES.items():
-            if getattr(self, name) not in allowed:
-                raise ValueError(
-                    f"{name} is {getattr(self, name)!r}; it must be one of {', '.join(allowed)}"
-                )
-        if self.attention == "linear" and not METHODS[self.position].linear:
+        if self.attention not in ATTENTIONS:
+            raise ValueError(f"attention is {self.attention!r}; it must be 'softmax' or 'linear'")
+        if self.attention == "linear" and not POSITIONS[self.position].linear:
             raise ValueError(
                 f"position is {self.position!r} with linear attention, which has no scores to add "
                 "a bias to: use attention='softmax', or one of "

@@ -19,19 +19,11 @@ from rope.functional import rotary_embedding_qk
 CHUNK = 64  # tokens per matrix product: large enough to be fast, small compared with S
 
 
-def linear_attention(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    cos: Tensor,
-    sin: Tensor,
-    *,
-    rotate: bool = True,
-) -> Tensor:
+def linear_attention(q: Tensor, k: Tensor, v: Tensor, *tables: Tensor) -> Tensor:
     """Return the outputs o of equation 19, computed in time linear in S.
 
-    q, k: `[B, H, S, D]`; v: `[B, H, S, D_v]`; cos, sin: as in `rotary_embedding` without
-    position_ids; rotate: False skips the rotation. The function allocates one state
+    q, k: `[B, H, S, D]`; v: `[B, H, S, D_v]`; tables: cos and sin, as in `rotary_embedding` without
+    position_ids. Without tables, nothing is rotated. The function allocates one state
     `[B, H, D, D_v]`, one block of weights `[B, H, CHUNK, CHUNK]`, and running sums of the keys
     `[B, H, S, D]`.
     Returns `[B, H, S, D_v]`. Raises the same errors as `rotary_embedding`.
@@ -42,7 +34,7 @@ def linear_attention(
     tensor([0.0000, 0.5000, 1.0000])
     """
     q, k = elu(q) + 1, elu(k) + 1
-    rotated = rotary_embedding_qk(q, k, cos, sin) if rotate else (q, k)
+    rotated = rotary_embedding_qk(q, k, *tables) if tables else (q, k)
     denominator = (q * k.cumsum(dim=-2)).sum(dim=-1, keepdim=True)  # [B, H, S, 1]
     return _running_product(*rotated, v) / denominator
 

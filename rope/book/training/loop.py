@@ -40,9 +40,9 @@ def train(
 ) -> Trained:
     """Train the experiment's model.
 
-    corpus: replaces the usual corpus. progress: show a bar on standard error.
-    Raises ValueError if the corpus is too short or the task isn't "text", and RuntimeError if a
-    loss is not finite.
+    corpus: the default is `load_corpus()`. progress: True shows a bar on standard error.
+    Raises ValueError if the corpus is too short or the task isn't "text", KeyError for an unknown
+    position, and RuntimeError if a loss is not finite.
 
     >>> small = Experiment(layers=1, width=16, heads=2, context=16, batch=4, steps=20, warmup=2)
     >>> metrics = train(small, progress=False).metrics
@@ -51,7 +51,7 @@ def train(
     """
     if experiment.task != "text":
         raise ValueError(
-            f"task is {experiment.task!r}, of which only recorded runs remain; it must be 'text'"
+            f"task is {experiment.task!r}, which has only recorded runs; it must be 'text'"
         )
     data = TextData(experiment, corpus or load_corpus())
     model = Decoder(experiment, data.tokens)

@@ -209,17 +209,3 @@ POSITIONS: dict[str, type[NoPositions]] = {
     "t5": T5Bias,
     "xpos": Decaying,
 }
-
-
-class OnlyRecorded(NoPositions):
-    """Represent a variant with only recorded runs; building a model of it raises ValueError."""
-
-    def __init__(self, experiment: "Experiment") -> None:
-        raise ValueError(
-            f"position is {experiment.position!r}, of which only recorded runs remain; use one of "
-            + ", ".join(POSITIONS)
-        )
-
-
-#: All methods and variants that an experiment can name.
-METHODS = POSITIONS | dict.fromkeys(("learned-small", "t5-plain", "p-rope"), OnlyRecorded)
