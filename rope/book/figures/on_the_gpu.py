@@ -23,12 +23,12 @@ from rope.book.figures.style import BLUE, COLORS, GRID, INK, MUTED, OCHRE, VERMI
 def roofline() -> Any:
     """Show the roofline and the rotation below it, with sliders for F, W, e, and `moved`."""
     parameters = (
-        chart.slider("arithmetic", 9, 14.5, 0.001, 13.826, "operations per second, power of ten"),
-        chart.slider("memory", 9, 13.5, 0.001, 12.525, "bytes per second, power of ten"),
+        chart.slider("arithmetic", 0.1, 400, 0.1, 67, "trillion operations per second"),
+        chart.slider("memory", 0.01, 10, 0.01, 3.35, "trillion bytes per second"),
         chart.slider("e", 2, 4, 2, 2, "bytes per element"),
         chart.slider("moved", 1, 12, 0.1, 1, "bytes moved / least possible"),
-        chart.derived("peak", "pow(10, arithmetic)"),
-        chart.derived("rate", "pow(10, memory)"),
+        chart.derived("peak", "1e12*arithmetic"),
+        chart.derived("rate", "1e12*memory"),
         chart.derived("ridge", "peak/rate"),
         chart.derived("intensity", "3/(2*e*moved)"),
         chart.derived("reached", "min(peak, intensity*rate)"),
@@ -121,7 +121,7 @@ def decoding(operations: int) -> Picture:
     )
 
 
-#: Each competitor's marker, the same in every figure. Competitors that share a color have
+#: A marker for each competitor; a figure uses them in this order. Looks that share a color have
 #: different dashes.
 MARKERS = {
     "rope": "o",
@@ -149,12 +149,11 @@ def by_length(lengths: Sequence[int], curves: Mapping[str, Sequence[float]]) -> 
 
     curves: maps each name to one value per length, which is NaN where none was measured.
     """
-    names = sorted(curves, key=list(LOOKS).index)
-    figure, ax = subplots(height=3.2 + 0.26 * len(names) / 2)
+    figure, ax = subplots(height=3.2 + 0.26 * len(curves) / 2)
     courses = []
-    for name in names:
-        ax.plot(lengths, curves[name], label=name, markersize=5, **LOOKS[name])
-        known = [pair for pair in zip(lengths, curves[name], strict=True) if pair[1] == pair[1]]
+    for look, (name, curve) in zip(LOOKS.values(), curves.items(), strict=False):
+        ax.plot(lengths, curve, label=name, markersize=5, **look)
+        known = [pair for pair in zip(lengths, curve, strict=True) if pair[1] == pair[1]]
         (first, start), (last, end) = known[0], known[-1]
         courses.append(f"{name}: {start:.2g} at {first:,}, {end:.2g} at {last:,}.")
     ax.axhline(1.0, color=INK, linestyle=":", linewidth=1)
