@@ -22,7 +22,7 @@ from rope.positions import check_attention_mask, check_position_ids
 
 @dataclass(frozen=True)
 class CoreAttention:
-    """Rotate queries and keys and attend to the visible keys: the part that all layers share.
+    """Rotate queries and keys, and attend to the visible keys; all layers share this step.
 
     attend: a function that returns the heads' outputs `[B, H, S, D_v]`. Its arguments are rotated
     q, rotated k, v, a mask `[B, S, T]` or None, and whether attention without a mask is causal.

@@ -26,7 +26,7 @@ READ = (
 HOLDERS = ("rope_scaling", "rope_parameters")
 #: Parts that describe no text model. Parts that have a model_type are also ignored.
 NOT_A_MODEL = ("vision_config", "audio_config", "label2id", "quantization_config")
-#: Keys whose None is kept, because the model's class would replace an absent key by a number.
+#: Keys whose None is kept, because the model's class would replace an absent key with a number.
 KEEP_NONE = ("rotary_dim", "sliding_window")
 
 
@@ -44,7 +44,7 @@ def read_config(config: Any) -> dict[str, Any]:
             path = path / "config.json" if path.is_dir() else path
             if not path.is_file():
                 raise ValueError(
-                    f"config is {text[:80]!r}; this file doesn't exist, and nothing is downloaded: "
+                    f"config is {text[:80]!r}; this file doesn't exist, and nothing is downloaded; "
                     "pass the path of a config.json or of its folder, JSON text, or a dict"
                 )
             text = path.read_text(encoding="utf-8-sig")
