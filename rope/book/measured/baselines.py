@@ -2,7 +2,7 @@
 
 Each package is called in its fastest form. Its tables are computed before the timing starts, from
 float64 angles m theta_j, in the shape and dtype that the package gets in practice. Most packages
-compute angles in float32, but then long sequences would fail the correctness check.
+compute angles in float32, and such angles would fail the correctness check at large positions.
 
 Shapes: B batch, H heads, S sequence, D head dimension.
 """
@@ -39,7 +39,7 @@ class Tables:
     sin: Tensor
 
     def doubled(self) -> Pair:
-        """Return cos and sin `[1, S, D]` in q's dtype, with each value at its two coordinates."""
+        """Return cos and sin `[1, S, D]` in q's dtype; both coordinates get their plane's value."""
         wide = (
             torch.stack((t, t), -1).flatten(-2) if self.case.interleaved else torch.cat((t, t), -1)
             for t in (self.cos, self.sin)

@@ -34,7 +34,7 @@ class Moved(NamedTuple):
 
 
 def rho(dtype: torch.dtype) -> float:
-    """Return rho, which bounds one move's relative error without underflow. dtype: one of DTYPES.
+    """Return rho, the bound on one move's relative error without underflow. dtype: one of DTYPES.
 
     >>> [f"{rho(dtype):.2g}" for dtype in DTYPES]
     ['0.0039', '0.00049', '2e-07']

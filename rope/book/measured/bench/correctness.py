@@ -39,7 +39,7 @@ def planes(x: Tensor, interleaved: bool, width: int | None = None) -> Tensor:
 
 
 def worst_share(actual: Tensor, exact: Tensor, limit: Tensor | float, dtype: torch.dtype) -> float:
-    """Return the largest error divided by the allowed error; a NaN counts as infinite.
+    """Return the largest error divided by the allowed error; a NaN is an infinite error.
 
     actual, exact: planes. limit: the allowed error as a fraction of a pair's length. dtype: the
     dtype of the vectors.
@@ -52,7 +52,7 @@ def worst_share(actual: Tensor, exact: Tensor, limit: Tensor | float, dtype: tor
 
 
 def check_baseline(baseline: Baseline, rotate: Rotate, tables: Tables, inputs: Pair) -> str:
-    """Return what is wrong with the rotated q and k, or "". The inputs aren't changed."""
+    """Return what is wrong with the rotated q and k, or "". Doesn't change the inputs."""
     results = rotate(*(x.clone() for x in inputs))
     complaints = [
         f"{name}: {complaint}"
@@ -140,7 +140,7 @@ def kernel_error(x: Tensor, y: Tensor, tables: Pair, *, interleaved: bool, inver
 
     tables: cos and sin for each token.
     Raises AssertionError if the quotient is above 1, if an unrotated coordinate of x changed, or if
-    y is float32 and differs from the formula's result in any bit.
+    y is float32 and not bitwise equal to the formula's result.
     """
     width = 2 * tables[0].shape[-1]
     require(
@@ -150,7 +150,7 @@ def kernel_error(x: Tensor, y: Tensor, tables: Pair, *, interleaved: bool, inver
     sin = -sin if inverse else sin
     if x.dtype == torch.float32:
         same = torch.equal(formula(x, cos, sin, interleaved), y)
-        require(same, "float32 results differ from the formula's bits")
+        require(same, "float32 results are not bitwise equal to the formula's")
     exact = planes(x, interleaved, width) * torch.complex(cos.double(), sin.double())
     limit = (1 + U32) ** 2 * (1 + store_error(x.dtype)) - 1
     error = worst_share(planes(y, interleaved, width), exact, limit, x.dtype)
@@ -177,7 +177,7 @@ def values(rotate: RotateAll, device: torch.device) -> str:
             for x, y, z in zip(xs, rotate(xs, *arguments, **flags), copies, strict=True):
                 require(torch.equal(y, z), f"the in-place result differs: {shape}, {dtype}")
                 worst = max(worst, kernel_error(x, y, of_tokens, **flags))
-    return f"at most {worst:.2f} of the allowed error; float32 results have the formula's bits"
+    return f"at most {worst:.2f} of the allowed error; float32 results equal the formula's"
 
 
 @contextmanager
@@ -232,7 +232,7 @@ def strides(rotate: RotateAll, device: torch.device) -> str:
         for view, buffer in zip(views, buffers, strict=True):
             untouched = int(buffer.isnan().sum()) == buffer.numel() - view.numel()
             require(untouched, "the kernel wrote outside the view's elements")
-    return "strided views give the same bits; nothing outside the views is written"
+    return "strided views give equal results; nothing outside the views is written"
 
 
 def outside(rotate: RotateAll, device: torch.device) -> str:
