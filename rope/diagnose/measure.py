@@ -77,7 +77,7 @@ class Measurement:
 
     @cached_property
     def row_length(self) -> int | None:
-        """Return N if planes follow the column m % N of a patch m, and others its row, or None.
+        """Return N if some planes follow the column m % N of patch m and others its row, else None.
 
         A function of patches may number them row by row. In the first row, the planes of the other
         axes don't rotate.
@@ -137,7 +137,7 @@ def measure(structure: Structure, eps: float, expected_theta: Tensor | None) -> 
 
 
 def along_axis(q: Measurement, k: Measurement, probe: Probe) -> Finding | None:
-    """Find the axis that the ids move, and expect only its frequencies.
+    """Find the axis along which the ids move, and expect only that axis's frequencies.
 
     Returns a fault if planes of another axis rotate. Records which axes were not examined.
     """
