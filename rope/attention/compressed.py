@@ -56,7 +56,7 @@ class Compressor(nn.Module):
         """Return unrotated entries `[B, n, width]` for the n groups in x `[B, n * ratio, E]`."""
         kv, gate = (y.unflatten(1, (-1, self.ratio)) for y in (self.kv_proj(x), self.gate_proj(x)))
         gate = gate + self.position_bias
-        if self.overlap:  # the first group has no predecessor, which gets weights of 0
+        if self.overlap:  # nothing precedes the first group, so use weights of 0
             kv, gate = _with_previous(kv, 0.0), _with_previous(gate, -torch.inf)
         weights = gate.softmax(dim=2, dtype=torch.float32).to(kv.dtype)
         return self.kv_norm((kv * weights).sum(dim=2))

@@ -1,8 +1,8 @@
 """Compute one attention call: chapters "Rotary attention" and "Keys that move".
 
 Queries and keys are rotated to their positions. Each query then attends to the keys that its mask
-makes visible, both from this call and from the cache if there is one. If a full cache is used with
-a window, the tokens that no later query can see are evicted.
+makes visible, both from this call and from the cache if there is one. With a window, a
+full cache evicts the tokens that no later query can see.
 
 Shapes: B batch, H heads, H_kv key heads, S tokens in the call, T slots in use, D head dimension.
 """

@@ -103,7 +103,7 @@ class MixedRotaryEmbedding(AxisRotation):
             )
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """Move the frequencies but keep their dtype; draw new values when they leave "meta"."""
+        """Move frequencies but keep their dtype; redraw them when they leave the meta device."""
 
         def move(tensor: Tensor) -> Tensor:
             moved = fn(tensor)

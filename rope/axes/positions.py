@@ -93,7 +93,7 @@ def axis_tables(
     """Return the tables cos and sin for positions on A axes.
 
     position_ids: `[A, S]`, `[A, 1, S]`, or `[A, B, S]`, integers, or real positions in float32 or
-    float64, such as those of resized images; may be negative. Above 2**24, float32 skips integers,
+    float64 (for example, for resized images); may be negative. Above 2**24, float32 skips integers,
     so pass such positions as integers. frequencies: Theta, float64 `[A, R/2]`, or `[H, A, R/2]` if
     heads differ, in radians per position. scale: the factor on cos and sin, such as an extension's
     `attention_scaling`.

@@ -63,7 +63,7 @@ def one_layer(
 
     rotates: the result of `rotating_layers`. layer: the layer's number, counted from 0, or None for
     any rotating layer of type layer_type.
-    Raises ValueError if there is no such layer, if it doesn't rotate, or if such layers differ.
+    Raises ValueError if there is no such layer, if it doesn't rotate, or if matching layers differ.
     """
     kinds = get_as(list, "layer_types", facts)
     layers = [n for n, kind in enumerate(kinds) if layer_type in (None, kind)]

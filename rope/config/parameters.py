@@ -73,7 +73,7 @@ def layer_entries(facts: Mapping[str, Any]) -> Entries:
             advice = " (for alpha, pass the extension NTK(alpha))" if "alpha" in unknown else ""
             raise ValueError(
                 f"rope_type {kind!r} doesn't take {', '.join(map(repr, unknown))}{advice}; remove "
-                f"them, or choose a rope_type that takes them (it takes {', '.join(allowed)})"
+                f"them, or choose a rope_type that takes them ({kind} takes {', '.join(allowed)})"
             )
     return entries
 

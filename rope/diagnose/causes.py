@@ -26,7 +26,7 @@ def structure_faults(structures: list[Structure], eps: float) -> Iterator[Findin
     for structure in structures:
         fault, lone = partial(finding, name=structure.name), structure.lone.tolist()
         alpha, beta = structure.alpha, structure.beta
-        # Rounding to bfloat16 on the way adds up to 2^-8; a norm that depends on m adds more.
+        # Intermediate bfloat16 rounding adds up to 2^-8; a mean or size that depends on m, more.
         mixed = structure.dense > max(structure.noise, 1e-3, 64 * eps)
         unlike = (mixed and not len(structure.tangled)) or structure.misfit > max(0.01, 4 * eps)
         off = max(structure.dense, structure.misfit, structure.bent)

@@ -1,7 +1,7 @@
 """Define what a diagnosis returns, and read the texts of all findings from `findings.txt`.
 
 The entry of a code has a severity, a section of the book, a sentence, a remedy, and perhaps a
-source. A variant may have its own sentence and remedy. Notes may be intentional in some models.
+source. A variant may have its own sentence and remedy. A note may describe intended behavior.
 """
 
 import re

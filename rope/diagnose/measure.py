@@ -244,9 +244,9 @@ def rounding(theta: Tensor) -> Tensor:
 
 
 def are_axes(theta: Tensor, slack: Tensor) -> bool:
-    """Return True if frequencies `[R/2]` look like those of one axis of several, or of all axes.
+    """Return True if frequencies `[R/2]` look like one of several axes, or like all of them.
 
-    The planes of the other axes may not rotate, or each axis may have powers that begin anew at 1.
+    With one axis, planes of the others don't rotate; with all, each axis's powers restart at 1.
     """
     planes = (theta > 2 * slack).nonzero()[:, 0]
     rest = len(planes) and int(planes[-1]) >= len(planes)  # an earlier plane doesn't rotate

@@ -43,8 +43,8 @@ def write_probes(
     Call 7, for example, consists of `07.q` `[B, H, S, D]` and `07.k` `[B, H_kv, S, D]`, float32
     numbers that 16-bit dtypes represent exactly, and `07.position_ids` `[B, S]`, int32. Its answers
     are named `07.q` and `07.k`.
-    path: must end with .safetensors or .json. The other arguments are those of `diagnose`; fewer
-    heads make a smaller file.
+    path: must end with .safetensors or .json. The other arguments are as in `diagnose`; with fewer
+    heads, the file is smaller.
     Raises ValueError for any other ending, for an odd head_dim, and unless max_position is from 128
     to 2**31 - 1. Raises OSError if the folder doesn't exist.
 
@@ -113,9 +113,9 @@ def diagnose_answers(
 def compare_answers(left: str | Path, right: str | Path, probes: str | Path) -> Report:
     """Return a report on how two engines, such as a trainer and a server, answered the same probes.
 
-    The faults are those that only one file has, and the first position from which q or k differs by
-    more than rounding in the narrower dtype explains, with the size of the difference. The
-    rotations in the report are those of the left file.
+    The report contains the faults that only one file has. It also names the first position from
+    which q or k differs by more than rounding in the narrower dtype can explain, and the largest
+    difference. The rotations in the report are the left file's.
     Raises the errors of `diagnose_answers`.
     """
     calls = [call for call in _calls(probes, PARTS) if call]

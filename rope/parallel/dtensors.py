@@ -25,7 +25,7 @@ def rotate_dtensor(
     seq_len, inverse: as in `RotaryEmbedding.forward`.
     Returns a new DTensor with x's dtype and placements. Gradients reach x.
     Raises ValueError for a placement that splits the coordinates of a vector or holds a partial
-    sum, and the errors of `RotaryEmbedding.rotate`, for example if x isn't split into equal chunks.
+    sum, and the errors of `RotaryEmbedding.rotate`, for example for shards of unusual sizes.
     """
     for placement in x.placements:
         if type(placement) not in (Shard, Replicate) or placement.is_shard(3):

@@ -1,7 +1,7 @@
-"""Call this package and the packages that it is compared with as their documentation shows.
+"""Call this package, and the packages that it is compared with, as their documentation shows.
 
 Each package is called in its fastest form. Its tables are computed before the timing starts, from
-float64 angles m theta_j, in the shape and dtype that the package gets in practice. Most packages
+float64 angles m theta_j, in the shape and dtype that the package uses in practice. Most packages
 compute angles in float32, and such angles would fail the correctness check at large positions.
 
 Shapes: B batch, H heads, S sequence, D head dimension.

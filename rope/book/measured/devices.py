@@ -87,7 +87,7 @@ def _run(
     )
     try:
         torch.save(function(*arguments), folder / f"{rank}.pt")
-        dist.barrier()  # no process leaves while another still needs it
+        dist.barrier()  # no process exits while another still needs it
     except Exception as error:
         message = f"process {rank} of {processes} failed: {type(error).__name__}: {error}"
         with suppress(FileExistsError), open(folder / "failed.txt", "x", encoding="utf-8") as file:

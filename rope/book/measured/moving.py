@@ -1,6 +1,6 @@
 """Move rotated keys repeatedly in their storage dtype, for the chapter "Keys that move".
 
-A stored key k_0 is moved s times by delta and rounded to its dtype after each move, which gives
+A stored key k_0 is moved s times by delta and rounded to its dtype after each move; the result is
 k_s. Each coordinate pair of k_s then differs from the same pair of R_{s delta} k_0 by at most
 
     rho (r_0 + r_1 + ... + r_{s-1}),        rho = u + (2 + sqrt 2) 2^-24,

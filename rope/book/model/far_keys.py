@@ -110,7 +110,7 @@ def start_of(text: str) -> list[FarKeys]:
 
 @torch.no_grad()
 def far_loss(name: str, text: str) -> float:
-    """Return the mean loss of the last 1,024 of READ tokens under one of NAMES."""
+    """Return the mean loss on the last 1,024 of READ tokens. name: one of NAMES."""
     torch.set_num_threads(1)  # so that every machine adds in the same order
     caches: list[Any] = [each.fork() for each in start_of(text)]
     if name != "plain":

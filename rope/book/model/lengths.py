@@ -99,7 +99,7 @@ def recomputed(tokens: Tensor) -> Tensor:
 
 
 def block_losses(method: str, text: str) -> list[float]:
-    """Return the mean loss in each block of a text under one of METHODS."""
+    """Return the mean loss in each block of a text. method: one of METHODS."""
     torch.set_num_threads(1)  # so that every machine adds in the same order
     tokens = window(text, 0, LENGTH)
     readers = {"recomputed": recomputed, "moved back and 4 sinks": moved_back}

@@ -1,6 +1,6 @@
 """Define training runs, and list the runs to compare: chapter "What training shows".
 
-Equal experiments give equal numbers on the same machine with the same number of threads. `PLAN`
+Equal experiments have equal results on the same machine with the same number of threads. `PLAN`
 lists every run that a sweep trains; `rope.book.training.plans` has the runs of later rounds.
 """
 

@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     device = torch.device(options.device)
     on_gpu = device.type == "cuda"
     if on_gpu and not (torch.cuda.is_available() and find_spec("triton")):
-        print("No CUDA device with Triton is available, so nothing is measured.", file=sys.stderr)
+        print("No CUDA device with Triton is available; pass --device cpu.", file=sys.stderr)
         return 2
     path = options.output or Path("bench-cpu.json")
     if on_gpu and not options.output:

@@ -2,10 +2,10 @@
 
 The oracle is z e^{i m theta_j} in complex128 (RoFormer, arXiv 2104.09864, equation 34). If the
 table, products, and sum are rounded, x cos - y sin has an error of at most (1 + u)^3 - 1 times the
-pair's length, where u = eps/2 (Cauchy-Schwarz).
-An angle error of a adds a times the length. The kernel gets float32 tables, so it may round only a
-product, a sum, and the stored result. Its limit is (1 + u)^2 (1 + v) - 1 times the length, with
-u = 2^-24, and v = eps/2 for a dtype narrower than float32 or 0 for float32.
+pair's length, where u = eps/2 (Cauchy-Schwarz). An angle error of a radians adds a times the
+length. The kernel reads float32 tables, so it may round only a product, a sum, and the stored
+result. Its limit is (1 + u)^2 (1 + v) - 1 times the length, with u = 2^-24, and v = eps/2 for a
+dtype narrower than float32 or 0 for float32.
 
 Shapes: B batch, H heads, S sequence, D head dimension, R rotated width.
 """
@@ -182,7 +182,7 @@ def values(rotate: RotateAll, device: torch.device) -> str:
 
 @contextmanager
 def counted_launches() -> Iterator[list[int]]:
-    """Count the kernel launches inside the `with` block; the list gets one entry per launch."""
+    """Count the kernel launches inside the `with` block; the list has one entry per launch."""
     from rope.kernels import triton as kernel
 
     launches: list[int] = []
@@ -236,7 +236,7 @@ def strides(rotate: RotateAll, device: torch.device) -> str:
 
 
 def outside(rotate: RotateAll, device: torch.device) -> str:
-    """Check that a position outside the tables gives NaN for its token and for no other token."""
+    """Check that a token becomes NaN if its position is outside the tables, and no other token."""
     xs, cos, sin, ids = random_inputs(SHAPES[1], torch.float32, device)
     wrong = ids.clone()
     wrong[0, 1], wrong[1, 3] = ROWS, -1
@@ -266,7 +266,7 @@ def graph(rotate: RotateAll, device: torch.device) -> str:
     captured.replay()
     torch.cuda.synchronize()
     require(len(launches) == 1, f"{len(launches)} launches in the graph, not 1")
-    require(all(map(torch.equal, results, rotate(xs, *tables))), "replay gives a wrong result")
+    require(all(map(torch.equal, results, rotate(xs, *tables))), "replay returns a wrong result")
     return "a captured graph has one launch and replays correctly"
 
 
