@@ -137,7 +137,7 @@ def _accepted(probes: list[Probe]) -> Probe:
             other(short_text(other), SHORT)
         except (CallError, ValueError):
             continue
-        raise ValueError(f"{said}; it accepts head_dim={width}, so pass that")
+        raise ValueError(f"{said}. It accepts head_dim={width}; pass that")
     raise ValueError(f"{said}; wrap it in a function that does, or pass num_heads and num_kv_heads")
 
 
