@@ -241,7 +241,7 @@ class KVCache:
         self.slots.check_room(k.shape[2], position_ids, window, sinks)
 
     def _rotate_moved(self, rotary: RotaryEmbedding | None, seq_len: int | None) -> None:
-        """Rotate each moved token's stored key to its new position, in the second buffer."""
+        """Write each moved token's key, rotated to its new position, to the second buffer."""
         slots = self.slots
         if slots.moved is None:
             return

@@ -31,7 +31,7 @@ def write_slots(buffer: Tensor, slots: Slots, values: Tensor) -> None:
 class CachePositions:
     """Track which slots of a `KVCache` hold tokens, and at which positions.
 
-    length: the largest number of slots taken in any row. used: T, one more than the number of the
+    length: the number of slots taken in the fullest row. used: T, one more than the number of the
     last slot in use. moved: bool `[B, N]`, True for tokens whose keys have yet to be rotated to
     their new positions; None if there are no such tokens.
     As long as each token's position equals its slot number, no table of positions is stored.

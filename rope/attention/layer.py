@@ -87,7 +87,7 @@ class RotaryAttention(nn.Module):
         x: `[B, S, E]`. position_ids: integers `[S]`, `[1, S]`, or `[B, S]`; if None, 0 ... S-1, or,
         with a cache, each row continues after its largest position. Positions should increase along
         each row: with a cache, a token doesn't see keys from earlier calls at larger positions.
-        attention_mask: `[B, S]`, bool or integers, 0 for padding, on either side. No token sees
+        attention_mask: `[B, S]`, bool or integers, 0 for padding (left or right). No token sees
         padding, and it uses up no position. segment_ids: integers `[S]`, `[1, S]`, or `[B, S]`;
         tokens with different ids don't see each other. Can't be combined with a cache.
         causal: False lets each token see the entire row; not allowed with a cache or a window.

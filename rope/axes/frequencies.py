@@ -53,8 +53,8 @@ def section_frequencies(
 ) -> Tensor:
     """Return Theta for M-RoPE, float64 `[A, R/2]`: theta_j in one row of column j, 0 elsewhere.
 
-    inv_freq: the spectrum theta, float64 `[R/2]`; the result is on the same device. sections: how
-    many planes each axis gets, A counts that sum to R/2, usually for time, height, and width.
+    inv_freq: the spectrum theta, float64 `[R/2]`; the result is on the same device. sections: the
+    number of planes of each axis, usually time, height, and width; the A counts sum to R/2.
     By default (Qwen2-VL, arXiv 2409.12191, and Qwen2.5-VL) the first sections[0] planes follow axis
     0, the next sections[1] planes follow axis 1, and so on. interleaved_sections: True (Qwen3-VL)
     assigns planes in turn, T H W T H W ..., until height and width have their counts; the remaining

@@ -48,7 +48,7 @@ class AxisRotation(nn.Module):
         """Rotate q and k to their positions, or rotate them back if inverse is True.
 
         q: `[B, H, S, D]`; k: `[B, H_kv, S, D]`; position_ids: `[A, S]` or `[A, B, S]`, integers, or
-        real positions in float32 or float64. inverse: if True, also divide by attention_scaling.
+        real positions in float32 or float64. inverse: if True, undo the rotation and scaling.
         Returns rotated q and k; shapes and dtypes don't change. The tables cos and sin are float64
         if q or k is float64, otherwise float32.
         Raises the same errors as `axis_tables` and `rotary_embedding`.

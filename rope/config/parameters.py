@@ -26,7 +26,7 @@ _TOP = {
     "partial_rotary_factor": "partial_rotary_factor",
     "rotary_pct": "partial_rotary_factor",
 }
-#: Maps other names of a base to the layer type that uses it.
+#: Maps other keys for a base to the layer type that uses that base.
 _BASES = {"swa_rope_theta": "sliding_attention", "compress_rope_theta": "compress"}
 #: Parameters that every rope_type may have.
 COMMON = [

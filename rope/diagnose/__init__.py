@@ -199,7 +199,7 @@ def _other_lengths(probe: Probe, again: Callable[..., Report]) -> Iterator[Findi
 
 
 def _by_head(probe: Probe, again: Callable[..., Report], code: str) -> Report | None:
-    """Diagnose the heads one by one; return a report, or None if it explains no more.
+    """Diagnose the heads one by one; return a report, or None if it adds nothing.
 
     again: diagnoses a function of one query head and one key head. A query head must rotate like
     its key head, so there are as many key heads as query heads. code: the code of the finding.

@@ -63,7 +63,7 @@ class Probe:
     gains: Sequence[Tensor | float] = (1.0, 1.0)
 
     def vectors(self, tokens: int, seed: int = 0, signs: bool = True) -> Pair:
-        """Return random q `[1, H, S, D]`, k `[1, H_kv, S, D]`: ±1, or normal if not signs."""
+        """Return random q `[1, H, S, D]`, k `[1, H_kv, S, D]`: ±1 if signs, else normal."""
         noise = torch.Generator().manual_seed(seed)
         shapes = [(1, heads, tokens, self.head_dim) for heads in self.heads]
         q, k = (torch.randn(shape, generator=noise, dtype=torch.float64) for shape in shapes)

@@ -68,7 +68,7 @@ def diagnose_answers(
     """Return the report of `diagnose` on the engine that answered the probes.
 
     The engine may leave out calls with three rows or with one token. expected, cache: as in
-    `diagnose`. The dtype is the narrowest that holds all q, or all k, exactly.
+    `diagnose`. The dtype is the narrowest that represents all q, or all k, exactly.
     If any answer contains NaN or infinity, the report names only the first such position.
     Raises OSError or ValueError for a file that can't be read, and ValueError for answers that are
     missing or have the wrong shape.
@@ -202,7 +202,7 @@ def _calls(path: str | Path, parts: tuple[str, ...]) -> list[Call]:
 
 
 def _narrowest(tensors: Iterable[Tensor]) -> torch.dtype:
-    """Return the narrowest dtype that holds all numbers exactly."""
+    """Return the narrowest dtype that represents all numbers exactly."""
     flat = torch.cat([x.flatten().double() for x in tensors])
     return next(d for d in NARROWEST_FIRST if flat.to(d).double().equal(flat))
 

@@ -49,9 +49,9 @@ def context_parallel_attention(
     Every process must call this function and run the backward pass, with equal B, H, H_kv, D, D_v,
     dtype, scale, shards, and requires_grad; otherwise all processes wait until the group's timeout.
     On a device without a loss, use 0 * out.sum() as the loss.
-    Raises ValueError, before anything is sent, for an unknown method, or for a mesh, a number of
-    tokens or, with "ulysses", a number of heads that doesn't fit the shards. PyTorch raises
-    an error for other shapes and dtypes that don't match.
+    Raises ValueError, before anything is sent, if the method is unknown, or if the mesh, the number
+    of tokens or, with "ulysses", the number of heads doesn't fit the shards. PyTorch raises errors
+    for other shapes and dtypes that don't match.
     """
     if method not in METHODS:
         raise ValueError(f"method is {method!r}; it must be one of {', '.join(METHODS)}")

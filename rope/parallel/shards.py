@@ -18,7 +18,7 @@ from rope.positions import packed_position_ids
 
 @dataclass(frozen=True, eq=False)
 class Shards:
-    """Hold a split of a sequence across devices. Every process must hold an equal split.
+    """Hold a split of a sequence across devices. Every process must hold the same split.
 
     tokens: for each device, the indices of its tokens in the device's order, int64 `[S_i]`; each of
     0 ... S-1 occurs once. positions: the position of every token, int64 `[S]`. segments: the index

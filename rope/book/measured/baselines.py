@@ -31,7 +31,7 @@ Rotate = Callable[[Tensor, Tensor], Pair]
 
 @dataclass(frozen=True)
 class Tables:
-    """Hold a case's angles in radians, in float64, and cos and sin, in float32, each `[S, D/2]`."""
+    """Hold a case's angles (radians, float64) and cos and sin (float32), each `[S, D/2]`."""
 
     case: Case
     angles: Tensor

@@ -164,7 +164,7 @@ def counted_in_documents(q: Tensor, k: Tensor, shards: Shards, here: int) -> Pai
     return RotaryEmbedding(D)(q, k, ids)
 
 
-#: Each planted error's split, its rotation, and the split whose token numbers give the mask.
+#: Each planted error's split, its rotation, and the split that determines the mask.
 FAULTS: dict[str, tuple[str, Rotate, str]] = {
     "local count, contiguous": ("contiguous", counted_from_0, "contiguous"),
     "local count, head-tail": ("head-tail", counted_from_0, "head-tail"),

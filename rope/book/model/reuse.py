@@ -87,7 +87,7 @@ def q8_0(x: Tensor) -> Tensor:
 
 @torch.no_grad()
 def chunk(tokens: Tensor) -> dict[str, list[float]]:
-    """Compare the second half's keys if it is read alone and if it is read after the first half.
+    """Compare the second half's keys when read alone with its keys when read after the first.
 
     Returns one relative error per layer for the keys as they are ("not moved"), for the keys moved
     to their new positions ("moved"), for the first and last ROWS of the moved keys, and for the
@@ -111,7 +111,7 @@ def _rotated_keys(tokens: Tensor) -> Tensor:
 
 
 def _off(found: Tensor, right: Tensor) -> list[float]:
-    """Return the norm of the error over the norm of the keys, one number per layer."""
+    """Return the norm of the error divided by the norm of the keys, one number per layer."""
     errors = (found - right).flatten(1).norm(dim=1) / right.flatten(1).norm(dim=1)
     return [float(error) for error in errors]
 

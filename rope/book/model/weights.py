@@ -29,7 +29,7 @@ class ModelMissing(Exception):
 
 
 def model_file(*, download: bool = True) -> Path:
-    """Return the path of the checked GGUF file, and download it first if necessary.
+    """Download the GGUF file if necessary, check it, and return its path.
 
     download: False raises ModelMissing instead of downloading.
     Raises ModelMissing if there is no file, and ValueError if it isn't the published one.

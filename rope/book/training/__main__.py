@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def measure(trained: Trained) -> Entry:
-    """Return the entry of a run: experiment, parameter count, curve, and final loss.
+    """Return the entry of a run: experiment, parameter count, loss curve, and final loss.
 
     Entries of runs that differ from TEXT only in base and seed also have the loss by position.
     Entries of WRITERS also have a text.

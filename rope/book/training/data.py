@@ -86,9 +86,9 @@ class RecallData(Drawn):
     """Alternate symbols and questions; each question asks for the symbol an exact distance back.
 
     Even positions hold a symbol, 0 ... SYMBOLS-1. Odd positions hold a question, SYMBOLS + d - 1,
-    which asks for the symbol 2 * d - 1 positions back, with d = 1 ... experiment.questions. All are
-    random, so the answer depends only on the exact offset. A question has a target only if the
-    sequence reaches that far back.
+    which asks for the symbol 2 * d - 1 positions back (d = 1 ... experiment.questions). Symbols and
+    questions are random, so the answer depends only on the exact offset. A question has a target
+    only if the sequence reaches that far back.
 
     >>> inputs, targets = RecallData(Experiment(task="recall")).training(0)
     >>> distance = int(inputs[0, 101]) - SYMBOLS + 1

@@ -97,7 +97,7 @@ def written(
 
 
 def learning_rate(experiment: Experiment, step: int) -> float:
-    """Return a step's rate: a linear rise over `warmup`, then a cosine down to a tenth.
+    """Return a step's rate: a linear rise over `warmup`, then a cosine decay to a tenth.
 
     >>> small = Experiment(steps=100, warmup=10, learning_rate=1.0)
     >>> [round(learning_rate(small, step), 2) for step in (1, 10, 55, 100)]

@@ -99,7 +99,7 @@ ROWS = 64  # rows in the tables
 #: program; more tokens than fit in a tile; queries without keys.
 SHAPES = ((2, 4, 1, 1, 64, 64), (2, 3, 2, 5, 64, 20), (1, 9, 5, 7, 16, 16), (1, 2, 2, 34, 8, 8),
           (1, 3, 0, 6, 32, 32))  # fmt: skip
-#: Takes one or two tensors, then cos, sin, and position ids, and returns the rotated tensors.
+#: A function of one or two tensors, cos, sin, and position ids that returns rotated tensors.
 RotateAll = Callable[..., Sequence[Tensor]]
 
 
@@ -236,7 +236,7 @@ def strides(rotate: RotateAll, device: torch.device) -> str:
 
 
 def outside(rotate: RotateAll, device: torch.device) -> str:
-    """Check that a token becomes NaN if its position is outside the tables, and no other token."""
+    """Check that a token becomes NaN if and only if its position is outside the tables."""
     xs, cos, sin, ids = random_inputs(SHAPES[1], torch.float32, device)
     wrong = ids.clone()
     wrong[0, 1], wrong[1, 3] = ROWS, -1
