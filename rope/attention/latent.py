@@ -58,8 +58,8 @@ class LatentAttention(nn.Module):
         rotary = RotaryEmbedding(rope_dim) if rotary is None else rotary
         if rotary.dim != rope_dim:
             raise ValueError(
-                f"rotary.dim is {rotary.dim} but rope_dim is {rope_dim}; pass "
-                f"RotaryEmbedding({rope_dim}), because only rope_dim coordinates are rotated"
+                f"rotary.dim is {rotary.dim}; it must equal rope_dim, which is {rope_dim}; "
+                f"pass RotaryEmbedding({rope_dim})"
             )
         self.num_heads, self.query_latent_dim, self.rotary = num_heads, query_latent_dim, rotary
         self.latent_dim, self.rope_dim = latent_dim, rope_dim

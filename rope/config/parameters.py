@@ -211,4 +211,4 @@ def build_extension(parameters: Parameters, longest: int | None) -> Extension:
         return REGISTRY[kind](**arguments)
     except TypeError as error:  # a number is missing or has the wrong type
         hint = "; these two are lists, one number per plane" if kind == "longrope" else ""
-        raise ValueError(f"rope_type {kind!r} has wrong parameters: {error}{hint}") from error
+        raise ValueError(f"rope_type {kind!r} has invalid parameters: {error}{hint}") from error

@@ -40,11 +40,11 @@ def main(argv: list[str] | None = None) -> int:
     add("--heads", type=int, nargs=2, default=(), metavar=("H", "H_KV"), help="head counts")
     add("--expected", help="a configuration that the function should follow")
     add("--layer-type", help="the layer type, if the configuration has several")
-    add("--length", type=int, help="length of the longest text; no position reaches it")
+    add("--length", type=int, help="length of the longest text; positions are below it")
     add("--cache", action="store_true", help="set if keys from earlier calls are kept")
     add("--json", action="store_true", help="print the report as JSON")
     add("-o", "--output", default="probes.safetensors", help="the file to write probes to")
-    add("--probes", default="probes.safetensors", help="the file with the probes answered")
+    add("--probes", default="probes.safetensors", help="the file of the answered probes")
     arguments = parser.parse_args(argv)
     try:
         report = _report(arguments)
