@@ -58,7 +58,7 @@ class LatentAttention(nn.Module):
         rotary = RotaryEmbedding(rope_dim) if rotary is None else rotary
         if rotary.dim != rope_dim:
             raise ValueError(
-                f"rotary.dim is {rotary.dim}; it must equal rope_dim, which is {rope_dim}; "
+                f"rotary.dim is {rotary.dim} but must equal rope_dim, which is {rope_dim}; "
                 f"pass RotaryEmbedding({rope_dim})"
             )
         self.num_heads, self.query_latent_dim, self.rotary = num_heads, query_latent_dim, rotary
