@@ -62,7 +62,7 @@ def read_config(config: Any) -> dict[str, Any]:
 def text_facts(whole: Mapping[str, Any]) -> dict[str, Any]:
     """Return the text model's keys, without None values except where None has a meaning.
 
-    Reads `text_config` if there is one. Raises ValueError if a RoPE key outside contradicts it.
+    Reads any `text_config`. Raises ValueError if a RoPE key outside it contradicts one inside.
     """
     facts = present(whole)
     if "text_config" in facts:

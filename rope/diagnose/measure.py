@@ -32,7 +32,7 @@ class Measurement:
     """Hold what was measured for one tensor.
 
     theta `[n]`: the signed frequencies. last: the last power of two at which the angles fit theta.
-    follows: True if sizes depend on the position. radial: the error of a radius apart from such a
+    follows: True if sizes depend on the position. radial: the error of the radii, not counting that
     dependence. rough: how much sizes differ from each position to the next. noise: the possible
     error of an angle. slots `[n]`: the index of each plane among the R/2 planes. direction, offset:
     as in `Rotation`. expected_theta: the expected frequencies.

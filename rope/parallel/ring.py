@@ -20,7 +20,7 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from rope.parallel.shards import Shards
 
-ROWS = 512  # queries per block of scores, to bound the memory
+ROWS = 512  # queries per block of scores, to limit memory use
 
 
 class Ring(torch.autograd.Function):

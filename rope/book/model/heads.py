@@ -25,8 +25,8 @@ FARTHEST = 256  # bounds are computed for distances below this
 def queries_and_keys(tokens: Tensor) -> tuple[Tensor, Tensor]:
     """Return all heads' q and k, `[L, H, S, D]` each, before the rotation.
 
-    tokens: int64 `[S]`. A key head is repeated for each query head of its group. Any change that is
-    applied to the model stays in effect.
+    tokens: int64 `[S]`. A key head is repeated for each query head of its group. Changes that are
+    already applied to the model stay in effect.
     """
     found = []
 

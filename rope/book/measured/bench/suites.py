@@ -158,7 +158,7 @@ def tile_cases() -> Iterator[Case]:
 def tile_candidates(case: Case) -> list[tuple[int, int, int]]:
     """Return tiles (tokens, heads, warps) with 32 to 1,024 planes of a head per warp.
 
-    A single token gets tiles with one token and up to four warps. float16 moves as many bytes as
+    For a single token, tiles have one token and up to four warps. float16 moves as many bytes as
     bfloat16, so it gets only tiles with four heads, as a spot check.
     """
     planes = case.head_dim // 2
